@@ -1,23 +1,61 @@
-//! `RateLimit-Remaining`, `X-RateLimit-Remaining` and `X-Rate-Limit-Remaining`, each with its reset,
-//! of which nobody agrees what it means.
+//! `RateLimit-Remaining`, `X-RateLimit-Remaining`, `X-Rate-Limit-Remaining` and
+//! `X-RateLimit-Remaining-Requests`, each with its reset. Servers do not agree on its meaning.
 
-use std::time::Duration;
+use std::{num::NonZeroU32, time::Duration};
 
 use http::{HeaderMap, HeaderName};
 
-use super::{ToldQuota, date, lone, ratelimit, whole};
+use super::{Refill, ToldQuota, date, duration, lone, ratelimit, whole};
 use crate::clock::Timestamp;
 
-/// What remains, and when it is reset.
-static SETS: [(HeaderName, HeaderName); 3] = [
-    set("ratelimit-remaining", "ratelimit-reset"),
-    set("x-ratelimit-remaining", "x-ratelimit-reset"),
-    set("x-rate-limit-remaining", "x-rate-limit-reset"),
+/// A field with the units that are left, and the one with their reset.
+struct FieldPair {
+    remaining: HeaderName,
+    reset: HeaderName,
+    reads: Reads,
+}
+
+/// The form of a reset.
+enum Reads {
+    /// Seconds, a time since the epoch, or a date.
+    Instant,
+    /// A length of time, with a fraction or with units.
+    Length,
+    /// The same, until all units are there.
+    LengthUntilFull,
+}
+
+/// Discord sends the length of time beside the instant.
+static PAIRS: [FieldPair; 5] = [
+    pair("ratelimit-remaining", "ratelimit-reset", Reads::Instant),
+    pair(
+        "x-ratelimit-remaining",
+        "x-ratelimit-reset-after",
+        Reads::Length,
+    ),
+    pair("x-ratelimit-remaining", "x-ratelimit-reset", Reads::Instant),
+    pair(
+        "x-rate-limit-remaining",
+        "x-rate-limit-reset",
+        Reads::Instant,
+    ),
+    pair(
+        "x-ratelimit-remaining-requests",
+        "x-ratelimit-reset-requests",
+        Reads::LengthUntilFull,
+    ),
 ];
 
-const fn set(remaining: &'static str, reset: &'static str) -> (HeaderName, HeaderName) {
-    let name = HeaderName::from_static;
-    (name(remaining), name(reset))
+/// Beside the last pair: all units, in the time that `x-ratelimit-reset-requests` needs for those that
+/// are used.
+const LIMIT_REQUESTS: HeaderName = HeaderName::from_static("x-ratelimit-limit-requests");
+
+const fn pair(remaining: &'static str, reset: &'static str, reads: Reads) -> FieldPair {
+    FieldPair {
+        remaining: HeaderName::from_static(remaining),
+        reset: HeaderName::from_static(reset),
+        reads,
+    }
 }
 
 /// A number from here on is a second since the epoch: no wait is 31 years long.
@@ -26,22 +64,56 @@ const EPOCH_SECONDS: u64 = 1_000_000_000;
 /// A number from here on is a millisecond since the epoch.
 const EPOCH_MILLIS: u64 = 1_000_000_000_000;
 
-/// The quota that the first complete set tells.
+/// The quota of the first complete pair.
 pub(super) fn quota(headers: &HeaderMap, now: Timestamp) -> Option<ToldQuota> {
-    SETS.iter().find_map(|(remaining, reset)| {
-        Some(ToldQuota {
-            remaining: whole(lone(headers, remaining)?)?,
-            window: Some(until(lone(headers, reset)?, date::sent_at(headers, now))?),
+    PAIRS.iter().find_map(|pair| {
+        let remaining = whole(lone(headers, &pair.remaining)?)?;
+        let reset = lone(headers, &pair.reset)?;
+        let window = match pair.reads {
+            Reads::Instant => until(reset, date::sent_at(headers, now))?,
+            Reads::Length | Reads::LengthUntilFull => duration::with_units(reset)?,
+        };
+        let told = ToldQuota {
+            remaining,
+            window: Some(window),
             refill: ratelimit::refill(headers),
+        };
+        Some(match pair.reads {
+            Reads::LengthUntilFull => one_by_one(told, window, headers),
+            _ => told,
         })
     })
 }
 
+/// Units that come back one by one until all are there, if the response has the number of all: none
+/// is left for the time of one, rather than until all are there.
+fn one_by_one(told: ToldQuota, window: Duration, headers: &HeaderMap) -> ToldQuota {
+    let limit = lone(headers, &LIMIT_REQUESTS).and_then(whole);
+    let used = limit.and_then(|limit| limit.checked_sub(told.remaining));
+    let used = used.map(|used| u32::try_from(used).unwrap_or(u32::MAX));
+    let Some(used) = used.and_then(NonZeroU32::new) else {
+        return told;
+    };
+    let refill = Refill {
+        window,
+        units: used,
+    };
+    let until_next = match told.remaining {
+        0 => refill.interval(),
+        _ => window,
+    };
+    ToldQuota {
+        window: Some(until_next),
+        refill: told.refill.or(Some(refill)),
+        ..told
+    }
+}
+
 /// The units that are left, by the first field that says so.
 pub(super) fn remaining(headers: &HeaderMap) -> Option<u64> {
-    let mut values = SETS
+    let mut values = PAIRS
         .iter()
-        .filter_map(|(name, _)| whole(lone(headers, name)?));
+        .filter_map(|pair| whole(lone(headers, &pair.remaining)?));
     values.next()
 }
 

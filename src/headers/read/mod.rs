@@ -5,6 +5,7 @@
 //! read, of many quotas the few that matter most count, and no function fails.
 
 mod date;
+mod duration;
 mod grpc;
 mod legacy;
 mod list;

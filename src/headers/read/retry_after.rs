@@ -1,27 +1,48 @@
-//! `Retry-After`.
+//! `Retry-After`, and `retry-after-ms` beside it.
 
 use std::time::Duration;
 
-use http::{HeaderMap, header::RETRY_AFTER};
+use http::{HeaderMap, HeaderName, header::RETRY_AFTER};
 
-use super::{date, whole};
+use super::{date, duration};
 use crate::clock::Timestamp;
+
+const RETRY_AFTER_MS: HeaderName = HeaderName::from_static("retry-after-ms");
 
 /// Lines beyond these are not looked at.
 const MOST_LINES: usize = 4;
 
-/// The wait that a response received at `now` asks for: of several lines the longest.
+/// The wait that a response received at `now` requests: of several lines the longest.
+///
+/// Milliseconds count where the other field is only their rounding, else the longer one: a proxy may
+/// have a limit of its own.
 pub(crate) fn retry_after(headers: &HeaderMap, now: Timestamp) -> Option<Duration> {
-    let lines = headers.get_all(RETRY_AFTER).iter().take(MOST_LINES);
-    let texts = lines.filter_map(|line| line.to_str().ok());
     let sent = date::sent_at(headers, now);
-    texts.filter_map(|text| wait(text.trim_ascii(), sent)).max()
+    let coarse = longest(headers, &RETRY_AFTER, |text| wait(text, sent));
+    let fine = longest(headers, &RETRY_AFTER_MS, duration::millis);
+    let is_rounded = |(coarse, fine): &(Duration, Duration)| {
+        *coarse > *fine && *coarse - *fine < Duration::from_secs(1)
+    };
+    match coarse.zip(fine).filter(is_rounded) {
+        Some((_, fine)) => Some(fine),
+        None => coarse.max(fine),
+    }
 }
 
-/// Seconds, or a date.
-pub(super) fn wait(text: &str, sent: Timestamp) -> Option<Duration> {
-    match whole(text) {
-        Some(seconds) => Some(Duration::from_secs(seconds)),
+fn longest(
+    headers: &HeaderMap,
+    name: &HeaderName,
+    wait: impl Fn(&str) -> Option<Duration>,
+) -> Option<Duration> {
+    let lines = headers.get_all(name).iter().take(MOST_LINES);
+    let texts = lines.filter_map(|line| line.to_str().ok());
+    texts.filter_map(|text| wait(text.trim_ascii())).max()
+}
+
+/// Seconds, with or without a fraction, or a date.
+fn wait(text: &str, sent: Timestamp) -> Option<Duration> {
+    match duration::seconds(text) {
+        Some(seconds) => Some(seconds),
         None => Some(date::until(date::http(text)?, sent)),
     }
 }

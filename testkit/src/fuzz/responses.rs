@@ -16,7 +16,7 @@ pub struct Heard {
 }
 
 /// The fields that clients read.
-const NAMES: [&str; 16] = [
+const NAMES: [&str; 21] = [
     "ratelimit",
     "ratelimit",
     "ratelimit-policy",
@@ -33,6 +33,11 @@ const NAMES: [&str; 16] = [
     "grpc-retry-pushback-ms",
     "grpc-status-details-bin",
     "content-type",
+    "retry-after-ms",
+    "x-ratelimit-reset-after",
+    "x-ratelimit-limit-requests",
+    "x-ratelimit-remaining-requests",
+    "x-ratelimit-reset-requests",
 ];
 
 const STATUSES: [u16; 8] = [200, 200, 429, 503, 403, 404, 302, 500];

@@ -152,6 +152,113 @@ fn the_longest_of_several_waits_counts() {
 }
 
 #[test]
+fn waits_with_a_fraction_and_in_milliseconds() {
+    for (lines, millis) in [
+        (&[("retry-after", "1.5")][..], Some(1_500)),
+        (&[("retry-after", "0.065")], Some(65)),
+        (&[("retry-after", "1.")], None),
+        (&[("retry-after", ".5")], None),
+        (&[("retry-after", "1.5.2")], None),
+        (&[("retry-after", "-1.5")], None),
+        (&[("retry-after", "1e3")], None),
+        (&[("retry-after-ms", "1250")], Some(1_250)),
+        (&[("retry-after-ms", "12.5s")], None),
+        // The exact wait and its rounding.
+        (
+            &[("retry-after-ms", "1250"), ("retry-after", "2")],
+            Some(1_250),
+        ),
+        // A limit of somebody else on the way.
+        (
+            &[("retry-after-ms", "1250"), ("retry-after", "60")],
+            Some(60_000),
+        ),
+        (
+            &[("retry-after-ms", "never"), ("retry-after", "2")],
+            Some(2_000),
+        ),
+    ] {
+        let expected = millis.map(Duration::from_millis);
+        assert_eq!(read::retry_after(&map(lines), NOW), expected, "{lines:?}");
+    }
+}
+
+#[test]
+fn the_length_of_a_reset_is_read_before_its_instant() {
+    let told = lone(&[
+        ("x-ratelimit-limit", "5"),
+        ("x-ratelimit-remaining", "0"),
+        ("x-ratelimit-reset", "1700000099.123"),
+        ("x-ratelimit-reset-after", "1.234"),
+    ]);
+    assert_eq!(told.window, Some(Duration::from_millis(1_234)));
+}
+
+#[test]
+fn requests_with_units_of_time() {
+    for (reset, millis) in [
+        ("1s", Some(1_000)),
+        ("6m0s", Some(360_000)),
+        ("88ms", Some(88)),
+        ("2m59.56s", Some(179_560)),
+        ("1h2m3s", Some(3_723_000)),
+        ("20", Some(20_000)),
+        ("", None),
+        ("s", None),
+        ("1s2", None),
+        ("1 s", None),
+        ("-1s", None),
+        ("1parsec", None),
+    ] {
+        let lines = [
+            ("x-ratelimit-remaining-requests", "59"),
+            ("x-ratelimit-reset-requests", reset),
+        ];
+        let told = read::quotas(&map(&lines), NOW);
+        let window = told.first().and_then(|told| told.window);
+        assert_eq!(window, millis.map(Duration::from_millis), "{reset:?}");
+    }
+}
+
+#[test]
+fn requests_come_back_one_by_one_where_the_number_of_all_is_there() {
+    let lines = |remaining| {
+        [
+            ("x-ratelimit-limit-requests", "60"),
+            ("x-ratelimit-remaining-requests", remaining),
+            ("x-ratelimit-reset-requests", "1m0s"),
+        ]
+    };
+    let spent = lone(&lines("0"));
+    assert_eq!((spent.remaining, spent.window), (0, seconds(1)));
+    assert_eq!(lone(&lines("30")).window, seconds(60));
+    // More than all is no number of used ones.
+    assert_eq!(lone(&lines("61")).refill, None);
+}
+
+#[test]
+fn hostile_lengths_are_bounded() {
+    let digits = "9".repeat(60);
+    for reset in [&*digits, "99999999999999999999d9999999999999999999d"] {
+        let lines = [
+            ("x-ratelimit-limit-requests", &*digits),
+            ("x-ratelimit-remaining-requests", "0"),
+            ("x-ratelimit-reset-requests", reset),
+        ];
+        assert!(lone(&lines).window.is_some(), "{reset}");
+    }
+    let long = "1s".repeat(4_000);
+    let lines = [
+        ("x-ratelimit-remaining-requests", "0"),
+        ("x-ratelimit-reset-requests", &*long),
+    ];
+    assert!(read::quotas(&map(&lines), NOW).is_empty());
+    let fraction = format!("1.{}", "9".repeat(8_000));
+    let wait = read::retry_after(&map(&[("retry-after", &fraction)]), NOW);
+    assert_eq!(wait, Some(Duration::new(1, 999_999_999)));
+}
+
+#[test]
 fn offsets_of_dates() {
     for (date, expected) in [
         ("2023-11-14T23:13:50+01:00", seconds(30)),

@@ -120,7 +120,7 @@ fn retry_after() {
         let expected = match &vector["expect"] {
             // The cap is the pause's, see `client`.
             Value::String(cap) if cap == "cap" => Some(Duration::from_secs(1_000_000)),
-            seconds => seconds.as_u64().map(Duration::from_secs),
+            seconds => seconds.as_f64().map(Duration::from_secs_f64),
         };
         assert_eq!(wait, expected, "{vector}");
     }
