@@ -11,7 +11,7 @@ use super::{
 use crate::{
     clock::{Clock, OsClock, SharedClock},
     error::ConfigError,
-    limiter::{FromQuota, IntoLimiter},
+    limiter::{AnyLimiter, FromQuota, IntoLimiter},
     quota::{Algorithm, OwnedQuota, Quota},
 };
 
@@ -42,7 +42,7 @@ impl Pacer {
     ///
     /// When a quota makes no sense, with the text of [`Quota::check`].
     #[track_caller]
-    pub fn new<I, Via>(limiter: I) -> Pacer<I::Limiter>
+    pub fn new<I, Via>(limiter: I) -> Self
     where
         I: IntoLimiter<Via>,
     {
@@ -57,7 +57,7 @@ impl Pacer {
     /// # Errors
     ///
     /// When a quota makes no sense, see [`Quota::check`].
-    pub fn try_new<I, Via>(limiter: I) -> Result<Pacer<I::Limiter>, ConfigError>
+    pub fn try_new<I, Via>(limiter: I) -> Result<Self, ConfigError>
     where
         I: IntoLimiter<Via>,
     {
@@ -183,7 +183,7 @@ impl<I: IntoLimiter<Via>, Via> PacerBuilder<I, Via> {
     /// # Errors
     ///
     /// When a quota makes no sense, see [`Quota::check`].
-    pub fn build(mut self) -> Result<Pacer<I::Limiter>, ConfigError> {
+    pub fn build(mut self) -> Result<Pacer, ConfigError> {
         let margin = self.margin;
         let is_changed = Cell::new(false);
         let change = |declared: OwnedQuota| match with_margin(&declared, margin) {
@@ -197,9 +197,10 @@ impl<I: IntoLimiter<Via>, Via> PacerBuilder<I, Via> {
         let is_unknown = self.limiter.is_none();
         let limiter = self.limiter.take();
         let limiter = limiter.map(|limiter| limiter.into_client_limiter(&change, clock));
+        let limiter = limiter.transpose()?.map(AnyLimiter::new);
         let mut common = self.common(is_unknown);
         common.margin = is_changed.get().then_some(margin);
-        Ok(Pacer::from_parts(limiter.transpose()?, common))
+        Ok(Pacer::from_parts(limiter, common))
     }
 }
 

@@ -10,7 +10,7 @@ use super::{
     retry::{Again, Attempts},
     sent_request::SentRequest,
 };
-use crate::{key::Key, limiter::Limiter};
+use crate::key::Key;
 
 /// A response is held this long while the request is sent again, and may hold the only connection.
 const HELD_FOR: Duration = Duration::from_secs(1);
@@ -19,8 +19,9 @@ const HELD_FOR: Duration = Duration::from_secs(1);
 pub(super) type BoxError = Box<dyn Error + Send + Sync>;
 
 /// What a layer knows of all its calls.
-pub(super) struct Calls<L> {
-    pub(super) pacer: Pacer<L>,
+#[derive(Clone)]
+pub(super) struct Calls {
+    pub(super) pacer: Pacer,
     pub(super) retry: Retry,
     pub(super) destination: Option<Destination>,
     pub(super) key: Option<Arc<KeyOf>>,
@@ -58,8 +59,8 @@ pub(super) enum Failed<E> {
 }
 
 /// A call that is under way.
-struct Ongoing<'c, L, O: Outgoing> {
-    calls: &'c Calls<L>,
+struct Ongoing<'c, O: Outgoing> {
+    calls: &'c Calls,
     outgoing: &'c mut O,
     tried: Attempts,
     left: Duration,
@@ -67,7 +68,7 @@ struct Ongoing<'c, L, O: Outgoing> {
     last: Option<Result<O::Response, Failed<O::Error>>>,
 }
 
-impl<L: Limiter> Calls<L> {
+impl Calls {
     /// Sends a request when its turn has come, and again while that may help.
     pub(super) async fn call<O: Outgoing>(
         &self,
@@ -121,7 +122,7 @@ impl<L: Limiter> Calls<L> {
 /// Boxed because it is as large as a response.
 type Ended<O> = Box<Result<<O as Outgoing>::Response, Failed<<O as Outgoing>::Error>>>;
 
-impl<L, O: Outgoing> Ongoing<'_, L, O> {
+impl<O: Outgoing> Ongoing<'_, O> {
     /// Sends the request once.
     ///
     /// # Errors

@@ -9,21 +9,21 @@ use super::{
     BufferedBodies, ByReplay, Destination, Paced, Pacer, ReplayFn, Retry, WithoutReplay,
     call::Calls,
 };
-use crate::{key::Key, limiter::LocalLimiter};
+use crate::key::Key;
 
 /// Puts a [`Pacer`] around a client: a service that takes `http::Request`s and gives responses, and
 /// with the feature `reqwest` around a `reqwest::Client`.
 ///
 /// See the [module page](crate::client) for what happens to a request.
 #[must_use]
-pub struct PacerLayer<L = LocalLimiter, P = ByReplay> {
-    calls: Arc<Calls<L>>,
+pub struct PacerLayer<P = ByReplay> {
+    calls: Arc<Calls>,
     bodies: P,
 }
 
-impl<L> PacerLayer<L> {
+impl PacerLayer {
     /// A layer whose requests wait for this pacer.
-    pub fn new(pacer: Pacer<L>) -> Self {
+    pub fn new(pacer: Pacer) -> Self {
         Self {
             calls: Arc::new(Calls {
                 pacer,
@@ -37,20 +37,20 @@ impl<L> PacerLayer<L> {
     }
 }
 
-impl<L, P> PacerLayer<L, P> {
+impl<P> PacerLayer<P> {
     /// The pacer that requests wait for.
     #[must_use]
-    pub fn pacer(&self) -> &Pacer<L> {
+    pub fn pacer(&self) -> &Pacer {
         &self.calls.pacer
     }
 
     /// What the layer knows of its calls, and how it copies bodies.
     #[cfg(feature = "reqwest-middleware")]
-    pub(super) fn into_parts(self) -> (Arc<Calls<L>>, P) {
+    pub(super) fn into_parts(self) -> (Arc<Calls>, P) {
         (self.calls, self.bodies)
     }
 
-    fn with(self, set: impl FnOnce(&mut Calls<L>)) -> Self {
+    fn with(self, set: impl FnOnce(&mut Calls)) -> Self {
         let mut calls = Calls::clone(&self.calls);
         set(&mut calls);
         Self {
@@ -82,13 +82,13 @@ impl<L, P> PacerLayer<L, P> {
     }
 
     /// Takes any body, and sends no request again.
-    pub fn without_replay(self) -> PacerLayer<L, WithoutReplay> {
+    pub fn without_replay(self) -> PacerLayer<WithoutReplay> {
         self.with_bodies(WithoutReplay)
     }
 
     /// Copies the bodies of requests that may be sent again by this closure, or whole requests of
     /// reqwest. Those for which it returns `None` are sent once.
-    pub fn replay_fn<F, B>(self, replay: F) -> PacerLayer<L, ReplayFn<F>>
+    pub fn replay_fn<F, B>(self, replay: F) -> PacerLayer<ReplayFn<F>>
     where
         F: Fn(&B) -> Option<B> + Clone + Send + Sync + 'static,
     {
@@ -100,11 +100,11 @@ impl<L, P> PacerLayer<L, P> {
     ///
     /// For calls that send one message: a stream that goes on while the server answers would stall.
     /// Not around reqwest, which copies its requests by itself, unless their body is a stream.
-    pub fn buffer_bodies(self, bytes: usize) -> PacerLayer<L, BufferedBodies> {
+    pub fn buffer_bodies(self, bytes: usize) -> PacerLayer<BufferedBodies> {
         self.with_bodies(BufferedBodies(bytes))
     }
 
-    fn with_bodies<Q>(self, bodies: Q) -> PacerLayer<L, Q> {
+    fn with_bodies<Q>(self, bodies: Q) -> PacerLayer<Q> {
         PacerLayer {
             calls: self.calls,
             bodies,
@@ -112,27 +112,15 @@ impl<L, P> PacerLayer<L, P> {
     }
 }
 
-impl<S, L, P: Clone> Layer<S> for PacerLayer<L, P> {
-    type Service = Paced<S, L, P>;
+impl<S, P: Clone> Layer<S> for PacerLayer<P> {
+    type Service = Paced<S, P>;
 
-    fn layer(&self, inner: S) -> Paced<S, L, P> {
+    fn layer(&self, inner: S) -> Paced<S, P> {
         Paced::new(inner, Arc::clone(&self.calls), self.bodies.clone())
     }
 }
 
-impl<L> Clone for Calls<L> {
-    fn clone(&self) -> Self {
-        Self {
-            pacer: self.pacer.clone(),
-            retry: self.retry.clone(),
-            destination: self.destination.clone(),
-            key: self.key.clone(),
-            cost: self.cost.clone(),
-        }
-    }
-}
-
-impl<L, P: Clone> Clone for PacerLayer<L, P> {
+impl<P: Clone> Clone for PacerLayer<P> {
     fn clone(&self) -> Self {
         Self {
             calls: Arc::clone(&self.calls),
@@ -141,7 +129,7 @@ impl<L, P: Clone> Clone for PacerLayer<L, P> {
     }
 }
 
-impl<L, P> fmt::Debug for PacerLayer<L, P> {
+impl<P> fmt::Debug for PacerLayer<P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PacerLayer")
             .field("pacer", &self.calls.pacer)

@@ -12,7 +12,6 @@ use super::{
     connection::is_connection,
     reqwest::Requests,
 };
-use crate::limiter::{Limiter, LocalLimiter};
 
 /// A [`Pacer`] as a middleware of
 /// [reqwest-middleware](https://docs.rs/reqwest-middleware/0.5).
@@ -32,19 +31,19 @@ use crate::limiter::{Limiter, LocalLimiter};
 /// # let _ = client;
 /// ```
 #[must_use]
-pub struct PacerMiddleware<L = LocalLimiter, P = ByReplay> {
-    calls: Arc<Calls<L>>,
+pub struct PacerMiddleware<P = ByReplay> {
+    calls: Arc<Calls>,
     bodies: P,
 }
 
-impl<L> PacerMiddleware<L> {
+impl PacerMiddleware {
     /// A middleware whose requests wait for this pacer.
-    pub fn new(pacer: Pacer<L>) -> Self {
+    pub fn new(pacer: Pacer) -> Self {
         Self::from(PacerLayer::new(pacer))
     }
 }
 
-impl<L, P> PacerMiddleware<L, P> {
+impl<P> PacerMiddleware<P> {
     /// Which requests are sent again. Defaults to [`Retry::new`].
     pub fn retry(self, retry: Retry) -> Self {
         let mut calls = Calls::clone(&self.calls);
@@ -57,14 +56,14 @@ impl<L, P> PacerMiddleware<L, P> {
 }
 
 /// With all settings of the layer.
-impl<L, P> From<PacerLayer<L, P>> for PacerMiddleware<L, P> {
-    fn from(layer: PacerLayer<L, P>) -> Self {
+impl<P> From<PacerLayer<P>> for PacerMiddleware<P> {
+    fn from(layer: PacerLayer<P>) -> Self {
         let (calls, bodies) = layer.into_parts();
         Self { calls, bodies }
     }
 }
 
-impl<L: Limiter, P: CopyBody<Request>> Middleware for PacerMiddleware<L, P> {
+impl<P: CopyBody<Request>> Middleware for PacerMiddleware<P> {
     // As the trait's macro writes it.
     fn handle<'s, 'e, 'n, 'f>(
         &'s self,
@@ -129,7 +128,7 @@ impl<P: CopyBody<Request>> Outgoing for NextRequest<'_, '_, P> {
     }
 }
 
-impl<L, P: Clone> Clone for PacerMiddleware<L, P> {
+impl<P: Clone> Clone for PacerMiddleware<P> {
     fn clone(&self) -> Self {
         Self {
             calls: Arc::clone(&self.calls),
@@ -138,7 +137,7 @@ impl<L, P: Clone> Clone for PacerMiddleware<L, P> {
     }
 }
 
-impl<L, P> fmt::Debug for PacerMiddleware<L, P> {
+impl<P> fmt::Debug for PacerMiddleware<P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PacerMiddleware")
             .field("pacer", &self.calls.pacer)

@@ -10,12 +10,13 @@ use super::{
     Destination, PacerError, PacerEvent, Turn, common::Common, sent_request::SentRequest,
     waiting::TurnRequest,
 };
-use crate::limiter::{Limiter, LocalLimiter};
+use crate::limiter::AnyLimiter;
 
 /// Lets requests go when the destination's limits have room for them.
 ///
-/// Clones share everything. A [`PacerLayer`](super::PacerLayer) puts one around a client; any other
-/// client takes its [`turn`](Self::turn) by hand:
+/// One type, whether it learns its limits, counts them here or shares them through Redis: the limiter
+/// is an [`AnyLimiter`]. Clones share everything. A [`PacerLayer`](super::PacerLayer) puts one around
+/// a client; any other client takes its [`turn`](Self::turn) by hand:
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
@@ -41,16 +42,17 @@ use crate::limiter::{Limiter, LocalLimiter};
 /// # Ok(())
 /// # }
 /// ```
-pub struct Pacer<L = LocalLimiter> {
+#[derive(Clone)]
+pub struct Pacer {
     /// None if no limit was declared.
-    limiter: Option<Arc<L>>,
+    limiter: Option<AnyLimiter>,
     common: Arc<Common>,
 }
 
-impl<L> Pacer<L> {
-    pub(super) fn from_parts(limiter: Option<L>, common: Common) -> Self {
+impl Pacer {
+    pub(super) fn from_parts(limiter: Option<AnyLimiter>, common: Common) -> Self {
         Self {
-            limiter: limiter.map(Arc::new),
+            limiter,
             common: Arc::new(common),
         }
     }
@@ -61,8 +63,8 @@ impl<L> Pacer<L> {
 
     /// The limiter of the declared limit, if one was declared.
     #[must_use]
-    pub fn limiter(&self) -> Option<&L> {
-        self.limiter.as_deref()
+    pub const fn limiter(&self) -> Option<&AnyLimiter> {
+        self.limiter.as_ref()
     }
 
     /// Sends nothing to the destination for this long, at most as long as clocks can tell. A pause
@@ -108,9 +110,7 @@ impl<L> Pacer<L> {
         }
         stats
     }
-}
 
-impl<L: Limiter> Pacer<L> {
     /// Waits for the destination to have room for a request of this cost, in the order of asking.
     ///
     /// The request should be sent at once, and its response handed to [`Turn::learn`]. A turn that
@@ -134,7 +134,7 @@ impl<L: Limiter> Pacer<L> {
         cost: u64,
         longest: Duration,
     ) -> Result<(SentRequest, Duration), PacerError> {
-        let waiting = TurnRequest::new(&self.common, self.limiter.as_deref(), cost, longest);
+        let waiting = TurnRequest::new(&self.common, self.limiter.as_ref(), cost, longest);
         let turn = waiting.turn(destination).await;
         if let Err(error) = &turn {
             self.common.tell(PacerEvent::Refused { kind: error.kind() });
@@ -143,16 +143,7 @@ impl<L: Limiter> Pacer<L> {
     }
 }
 
-impl<L> Clone for Pacer<L> {
-    fn clone(&self) -> Self {
-        Self {
-            limiter: self.limiter.clone(),
-            common: Arc::clone(&self.common),
-        }
-    }
-}
-
-impl<L> fmt::Debug for Pacer<L> {
+impl fmt::Debug for Pacer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Pacer")
             .field("declared", &self.limiter.is_some())

@@ -16,14 +16,12 @@ use super::{
     connection::is_connection,
     replay::Copies,
 };
-use crate::limiter::Limiter;
 
-impl<S, L, P> Service<Request> for Paced<S, L, P>
+impl<S, P> Service<Request> for Paced<S, P>
 where
     S: Service<Request, Response = Response> + Clone + Send + 'static,
     S::Error: Into<BoxError>,
     S::Future: Send,
-    L: Limiter,
     P: CopyBody<Request>,
 {
     type Response = Response;

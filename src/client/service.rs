@@ -17,21 +17,20 @@ use super::{
     connection::is_connection,
     replay::Copies,
 };
-use crate::limiter::{Limiter, LocalLimiter};
 
 /// A client whose requests wait for their turn. Made by [`PacerLayer`](super::PacerLayer).
 ///
 /// It is always ready: the client is asked whether it is when the turn has come, so that nobody who
 /// waits holds a permit of a concurrency limit within. For the same reason a load balancer outside
 /// does not see whether the client is ready; it belongs inside.
-pub struct Paced<S, L = LocalLimiter, P = ByReplay> {
+pub struct Paced<S, P = ByReplay> {
     pub(super) inner: S,
-    pub(super) calls: Arc<Calls<L>>,
+    pub(super) calls: Arc<Calls>,
     pub(super) bodies: P,
 }
 
-impl<S, L, P> Paced<S, L, P> {
-    pub(super) const fn new(inner: S, calls: Arc<Calls<L>>, bodies: P) -> Self {
+impl<S, P> Paced<S, P> {
+    pub(super) const fn new(inner: S, calls: Arc<Calls>, bodies: P) -> Self {
         Self {
             inner,
             calls,
@@ -46,17 +45,16 @@ impl<S, L, P> Paced<S, L, P> {
 
     /// The pacer that requests wait for.
     #[must_use]
-    pub fn pacer(&self) -> &Pacer<L> {
+    pub fn pacer(&self) -> &Pacer {
         &self.calls.pacer
     }
 }
 
-impl<S, L, P, B, R> Service<Request<B>> for Paced<S, L, P>
+impl<S, P, B, R> Service<Request<B>> for Paced<S, P>
 where
     S: Service<Request<B>, Response = Response<R>> + Clone + Send + 'static,
     S::Error: Into<BoxError>,
     S::Future: Send,
-    L: Limiter,
     P: CopyBody<B>,
     B: Send + 'static,
     R: Send + 'static,
@@ -168,7 +166,7 @@ impl<R> Future for PacedFuture<R> {
     }
 }
 
-impl<S: Clone, L, P: Clone> Clone for Paced<S, L, P> {
+impl<S: Clone, P: Clone> Clone for Paced<S, P> {
     fn clone(&self) -> Self {
         Self {
             inner: self.inner.clone(),
@@ -178,7 +176,7 @@ impl<S: Clone, L, P: Clone> Clone for Paced<S, L, P> {
     }
 }
 
-impl<S: fmt::Debug, L, P> fmt::Debug for Paced<S, L, P> {
+impl<S: fmt::Debug, P> fmt::Debug for Paced<S, P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Paced")
             .field("inner", &self.inner)

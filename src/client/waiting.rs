@@ -23,8 +23,10 @@ use super::{
 use crate::{
     clock::Timestamp,
     decision::{Decision, Outcome},
-    limiter::{Limiter, Pending},
+    limiter::{AnyLimiter, Limiter, Pending},
 };
+
+type LimiterFuture = <AnyLimiter as Limiter>::Future;
 
 /// As good as no bound, and still a time that can be added to one.
 const FOREVER: Duration = Duration::from_secs(30 * 365 * 86_400);
@@ -33,9 +35,9 @@ const FOREVER: Duration = Duration::from_secs(30 * 365 * 86_400);
 const SHORTEST_SLEEP: Duration = Duration::from_millis(1);
 
 /// A request that wants its turn.
-pub(super) struct TurnRequest<'p, L> {
+pub(super) struct TurnRequest<'p> {
     common: &'p Common,
-    limiter: Option<&'p L>,
+    limiter: Option<&'p AnyLimiter>,
     cost: u64,
     longest: Duration,
     /// When it began to wait: a request that need not reads no clock for it.
@@ -59,10 +61,10 @@ enum HeadAnswer {
     AskAgain,
 }
 
-impl<'p, L: Limiter> TurnRequest<'p, L> {
+impl<'p> TurnRequest<'p> {
     pub(super) fn new(
         common: &'p Common,
-        limiter: Option<&'p L>,
+        limiter: Option<&'p AnyLimiter>,
         cost: u64,
         longest: Duration,
     ) -> Self {
@@ -124,7 +126,7 @@ impl<'p, L: Limiter> TurnRequest<'p, L> {
     }
 
     /// Goes without waiting, if that is possible.
-    fn at_once(&self, site: &Site, now: Timestamp) -> AtOnce<L::Future> {
+    fn at_once(&self, site: &Site, now: Timestamp) -> AtOnce<LimiterFuture> {
         let Some(limiter) = self.limiter else {
             return self
                 .send(site, now)
@@ -198,7 +200,7 @@ impl<'p, L: Limiter> TurnRequest<'p, L> {
     async fn go(
         &self,
         site: &Site,
-        mut answer: Option<Pending<L::Future>>,
+        mut answer: Option<Pending<LimiterFuture>>,
     ) -> Result<Sent, PacerError> {
         self.began();
         loop {
@@ -285,7 +287,7 @@ impl<'p, L: Limiter> TurnRequest<'p, L> {
     async fn until_charged(
         &self,
         site: &Site,
-        answer: Pending<L::Future>,
+        answer: Pending<LimiterFuture>,
     ) -> Result<HeadAnswer, PacerError> {
         // Its time is its own to bound: given up here, the units would be lost.
         let decision = answer.into_future().await;

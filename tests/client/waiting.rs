@@ -621,3 +621,19 @@ async fn clients_that_are_told_the_same_do_not_come_back_together() {
         assert!(crowd < 25, "{crowd} after {answers:?}");
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_pacer_is_one_type_whatever_its_limits_are() {
+    let pacer = |shared: Option<LocalLimiter>| -> Pacer {
+        match shared {
+            Some(limiter) => Pacer::new(Slow(limiter, Duration::ZERO)),
+            None => Pacer::learning(),
+        }
+    };
+    let limiter = LocalLimiter::builder(Quota::per_second(2)).clock(TokioClock::new());
+    for (shared, is_declared) in [(Some(limiter.build().unwrap()), true), (None, false)] {
+        let pacer = pacer(shared);
+        drop(pacer.turn(&api(), 1).await.unwrap());
+        assert_eq!(pacer.limiter().is_some(), is_declared);
+    }
+}
