@@ -20,6 +20,16 @@ const SPREAD: Duration = Duration::from_secs(60);
 /// The longest wait that is drawn after the first refusal; it doubles with each in a row.
 const AFTER_REFUSAL: Duration = Duration::from_millis(500);
 
+/// The spacing after successes, from the second refusal in a row on. It doubles with each further
+/// refusal, in a row or not.
+const FIRST_SPACING: Duration = Duration::from_millis(500);
+
+/// No spacing is longer: a client that is alone again has to find out.
+const LONGEST_SPACING: Duration = Duration::from_secs(5);
+
+/// The part of the spacing that a success leaves.
+const AFTER_SUCCESS: f64 = 0.84;
+
 /// The first round of a destination of which nothing is known.
 const FIRST_ROUND: u64 = 10;
 
@@ -73,6 +83,9 @@ struct Streak {
     refusals: u32,
     /// The number of the first request since the newest refusal.
     since: u64,
+    /// Half the longest time between a success and the next request. Without it a client that just
+    /// got through would go on at once, while others that were refused wait ever longer.
+    spacing: Duration,
 }
 
 /// Why and until when a request is held back.
@@ -160,15 +173,35 @@ impl Learned {
                 let windows = windows.map(|told| ToldWindow::new(told, used, now, spread));
                 self.windows.clear();
                 self.windows.extend(windows);
+                // Where some are left the windows space requests.
+                if told.iter().any(|told| told.remaining == 0) {
+                    self.space(now, fraction);
+                }
             }
             Signal::Passed if is_news => {
                 self.streak.end(sent);
                 let next = self.next();
                 self.ramp.take_if(|ramp| ramp.pass(sent.number, next));
+                self.space(now, fraction);
             }
             Signal::Told(_) | Signal::Passed | Signal::DoNotRetry | Signal::Nothing => {}
         }
         None
+    }
+
+    /// Whether there is a time between a success and the next request, drawn by chance.
+    pub(super) const fn is_spaced(&self) -> bool {
+        !self.streak.spacing.is_zero()
+    }
+
+    /// Lets one request go after a random share of the spacing, if others seem to share the limit.
+    fn space(&mut self, now: Timestamp, fraction: f64) {
+        // A pause has a share of its own after its end.
+        if self.is_spaced() && self.paused.is_none() {
+            let wait = self.streak.spacing.mul_f64(2.0 * fraction);
+            let ramp = Ramp::new(1, self.next());
+            self.ramp = Some(ramp.begins(Deadline::after(now, wait)));
+        }
     }
 
     /// The pause after a refusal.
@@ -351,6 +384,10 @@ impl Streak {
         if sent.number >= self.since {
             self.since = next;
             self.refusals += 1;
+            // A client that is alone is refused once, and taken after the wait.
+            if self.refusals > 1 || !self.spacing.is_zero() {
+                self.spacing = (self.spacing * 2).clamp(FIRST_SPACING, LONGEST_SPACING);
+            }
         }
         self.refusals.saturating_sub(1)
     }
@@ -358,6 +395,11 @@ impl Streak {
     fn end(&mut self, sent: Sent) {
         if sent.number >= self.since {
             self.refusals = 0;
+            let spacing = self.spacing.mul_f64(AFTER_SUCCESS);
+            self.spacing = match spacing < FIRST_SPACING / 2 {
+                true => Duration::ZERO,
+                false => spacing,
+            };
         }
     }
 }

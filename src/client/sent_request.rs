@@ -65,11 +65,12 @@ impl SentRequest {
     ) -> Heard {
         let now = common.clock.now();
         let signal = Signal::of(common.learn, status, headers, now);
+        let mut memory = self.site.memory();
         let fraction = match signal {
             Signal::Throttled { .. } => common.dice.fraction(),
+            _ if memory.learned.is_spaced() => common.dice.fraction(),
             _ => 1.0,
         };
-        let mut memory = self.site.memory();
         let pause = memory.learned.hear(now, self.sent, &signal, fraction);
         memory.learned.end(self.sent);
         self.has_ended = true;

@@ -1,6 +1,7 @@
 //! Outgoing requests: in virtual time, which moves when everybody waits.
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
 
+mod crowd;
 mod dropped;
 #[cfg(feature = "tonic")]
 mod grpc;

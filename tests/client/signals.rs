@@ -369,6 +369,8 @@ fn a_refusal_without_a_hint_is_drawn_and_doubles() {
     // A request that is taken ends the row.
     let turn = testkit::now(pacer.turn(&api(), 1)).unwrap();
     assert_eq!(turn.learn(head(200, &[]).0, &headers), Advice::Done);
+    // After so many refusals others seem to share the limit: twice the longest spacing.
+    clock.advance(seconds(10));
     let turn = testkit::now(pacer.turn(&api(), 1)).unwrap();
     let Advice::RetryAfter(wait) = turn.learn(status, &headers) else {
         panic!("not refused");
