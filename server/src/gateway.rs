@@ -8,6 +8,7 @@ mod beside;
 mod download;
 mod failures;
 mod fields;
+mod frames;
 mod front;
 mod host;
 mod progress;
@@ -41,7 +42,7 @@ use crate::{
     decide::{Modes, RateLimits},
     error::{ServeError, fault},
     http::Draining,
-    life::{self, Signals, Stop},
+    life::{self, Signals, Stop, Stopped},
     metrics::Metrics,
     source::{Source, warn_of},
     store::Store,
@@ -109,11 +110,19 @@ pub async fn serve(settings: Settings) -> Result<(), ServeError> {
     let metrics = listeners.http.is_some();
     let metrics = metrics.then(|| Metrics::new(source.clone(), store.clone()));
     let admin = Admin::new(source.clone(), store.clone());
-    let front = Front::new(&settings, &limits.layer, draining.clone());
+    let (stop, until) = life::stop();
+    let stopped = until.stopped.clone();
+    let front = Front::new(&settings, &limits.layer, draining.clone(), stopped);
+    let front = Arc::new(front);
     // Its counters are there before anybody reads them.
     let needed = settings.ready_needs_store.then(|| store.clone());
     let beside = Beside::start(listeners, metrics.as_ref(), admin, &draining, needed);
-    let running = Running::start(&settings, front, listener, tls.clone(), draining);
+    let running = Running {
+        server: start(&settings, &front, (listener, tls.clone()), until),
+        front,
+        draining,
+        stop,
+    };
     let reload = || {
         source.reload();
         if let Some(tls) = &tls {
@@ -147,39 +156,30 @@ struct Running {
     stop: Stop,
 }
 
-impl Running {
-    fn start(
-        settings: &Settings,
-        front: Front,
-        listener: TcpListener,
-        tls: Option<Tls>,
-        draining: Draining,
-    ) -> Self {
-        let (stop, stopped) = life::stop();
-        let per_client = front.per_client(settings);
-        let front = Arc::new(front);
-        let answer = {
-            let front = Arc::clone(&front);
-            move |request, peer| {
-                let front = Arc::clone(&front);
-                let caller = Caller::of(Request::headers(&request), None);
-                caller.within(async move { front.answer(request, peer).await })
-            }
-        };
-        Self {
-            server: tokio::spawn(connections::serve(
-                listener,
-                tls,
-                (Terms::http(settings.max_connections), per_client),
-                answer,
-                stopped,
-            )),
-            front,
-            draining,
-            stop,
-        }
-    }
+/// Starts the server of clients.
+fn start(
+    settings: &Settings,
+    front: &Arc<Front>,
+    (listener, tls): (TcpListener, Option<Tls>),
+    until: Stopped,
+) -> JoinHandle<()> {
+    let per_client = front.per_client(settings);
+    let front = Arc::clone(front);
+    let answer = move |request, peer| {
+        let front = Arc::clone(&front);
+        let caller = Caller::of(Request::headers(&request), None);
+        caller.within(async move { front.answer(request, peer).await })
+    };
+    tokio::spawn(connections::serve(
+        listener,
+        tls,
+        (Terms::http(settings.max_connections), per_client),
+        answer,
+        until,
+    ))
+}
 
+impl Running {
     /// Gives connections up by a word for as long as callers may need to notice; then takes no more requests, and
     /// waits for those under way, and for tunnels. What is beside ends last: probes tell of all this. False if
     /// they took too long.

@@ -190,6 +190,32 @@ async fn end_answers_those_that_are_there() {
 }
 
 #[tokio::test]
+async fn web_sockets_end_with_a_close_frame_after_a_whole_frame() {
+    bounded(async {
+        let upstream = Upstream::start().await;
+        let mut gateway = Gateway::start(upstream.port, &["--drain", "0s"]).await;
+        let mut wire = gateway.connect().await;
+        let lines = "GET /chat HTTP/1.1\nconnection: upgrade\nupgrade: websocket";
+        assert_eq!(wire.answer(lines).await.0.status(), 101);
+        wire.send(b"\x81\x05he").await;
+        assert_eq!(wire.read(4).await.unwrap(), b"\x81\x05HE");
+        gateway.process.terminate();
+        gateway.says("not ready any more").await;
+        wire.send("llo").await;
+        assert_eq!(wire.read(3).await.unwrap(), b"LLO");
+        // 1001: the server goes away.
+        assert_eq!(wire.read(4).await.unwrap(), b"\x88\x02\x03\xe9");
+        drop(wire);
+        eventually("the end", async || {
+            gateway.process.has_ended().then_some(())
+        })
+        .await;
+        gateway.says("all requests are answered").await;
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn no_request_is_lost_while_the_gateway_ends() {
     bounded(async {
         let upstream = Upstream::start().await;

@@ -12,7 +12,7 @@ use http::{
     request::Parts,
 };
 use http_body::Body as _;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 use tower_layer::Layer as _;
 use tower_ratelimit::rules::{RulesHandle, RulesLayer, RulesLimit};
 use tower_service::Service as _;
@@ -46,11 +46,16 @@ pub(super) struct Front {
 }
 
 impl Front {
-    pub(super) fn new(settings: &Settings, layer: &RulesLayer, draining: Draining) -> Self {
+    pub(super) fn new(
+        settings: &Settings,
+        layer: &RulesLayer,
+        draining: Draining,
+        stopped: watch::Receiver<bool>,
+    ) -> Self {
         let most = settings.max_in_flight.min(Semaphore::MAX_PERMITS);
         let max_in_flight = u32::try_from(most).unwrap_or(u32::MAX);
         Self {
-            limit: layer.layer(Proxy::new(settings, max_in_flight)),
+            limit: layer.layer(Proxy::new(settings, max_in_flight, stopped)),
             rules: layer.handle(),
             in_flight: Arc::new(Semaphore::new(max_in_flight as usize)),
             web_sockets: Arc::new(Semaphore::new(max_in_flight as usize)),

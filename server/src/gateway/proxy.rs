@@ -26,7 +26,7 @@ use hyper_util::{
     client::legacy::{Builder, Client, connect::HttpConnector},
     rt::{TokioExecutor, TokioTimer},
 };
-use tokio::time::timeout;
+use tokio::{sync::watch, time::timeout};
 use tower_service::Service;
 
 use super::{
@@ -72,10 +72,16 @@ struct Inner {
     http1: Client<HttpConnector, Upload>,
     http2: [Client<HttpConnector, Upload>; CONNECTIONS],
     next: AtomicUsize,
+    /// Whether the gateway takes no more requests, and closes WebSockets.
+    stopped: watch::Receiver<bool>,
 }
 
 impl Proxy {
-    pub(super) fn new(settings: &Settings, max_in_flight: u32) -> Self {
+    pub(super) fn new(
+        settings: &Settings,
+        max_in_flight: u32,
+        stopped: watch::Receiver<bool>,
+    ) -> Self {
         let mut connector = HttpConnector::new();
         connector.set_nodelay(true);
         let mut builder = client(max_in_flight);
@@ -87,6 +93,7 @@ impl Proxy {
             http1: builder.build(connector.clone()),
             http2: array::from_fn(|_| builder.http2_only(true).build(connector.clone())),
             next: AtomicUsize::new(0),
+            stopped,
         }))
     }
 }
@@ -222,7 +229,8 @@ impl Inner {
                 StatusCode::BAD_GATEWAY
             })?;
             let upstream = hyper::upgrade::on(&mut response);
-            upgrade::tunnel(client, upstream, self.silence, ticket);
+            let until = (self.stopped.clone(), ticket);
+            upgrade::tunnel(client, upstream, self.silence, until);
             fields::end_connection(response.headers_mut(), fields::Nominated::All);
             upgrade::say(response.headers_mut());
             return Ok(response.map(|_| Body::empty()));

@@ -11,7 +11,7 @@ use axum::body::Bytes;
 use http_body::{Body, Frame};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _, duplex},
-    sync::mpsc,
+    sync::{mpsc, watch},
     time::{Instant, sleep},
 };
 
@@ -145,10 +145,11 @@ async fn silence_can_be_as_long_as_anybody_likes() {
 
 #[tokio::test(start_paused = true)]
 async fn tunnel_ends_when_both_directions_are_silent() {
+    let (_stop, stopped) = watch::channel(false);
     let (mut client, one) = duplex(64);
     let (mut upstream, other) = duplex(64);
     let start = Instant::now();
-    let tunnel = tokio::spawn(hand_on(one, other, HOUR));
+    let tunnel = tokio::spawn(hand_on(one, other, HOUR, stopped));
     let mut byte = [0];
     for _ in 0..3 {
         sleep(HOUR * 3 / 4).await;
@@ -166,9 +167,10 @@ async fn tunnel_ends_when_both_directions_are_silent() {
 
 #[tokio::test(start_paused = true)]
 async fn tunnel_hands_on_what_comes_after_one_end_is_closed() {
+    let (_stop, stopped) = watch::channel(false);
     let (mut client, one) = duplex(64);
     let (mut upstream, other) = duplex(64);
-    let tunnel = tokio::spawn(hand_on(one, other, HOUR));
+    let tunnel = tokio::spawn(hand_on(one, other, HOUR, stopped));
     client.write_all(b"question").await.unwrap();
     client.shutdown().await.unwrap();
     let mut text = String::new();
@@ -184,12 +186,91 @@ async fn tunnel_hands_on_what_comes_after_one_end_is_closed() {
 
 #[tokio::test(start_paused = true)]
 async fn end_that_does_not_read_is_silence() {
+    let (_stop, stopped) = watch::channel(false);
     let (mut client, one) = duplex(64);
     let (_upstream, other) = duplex(64);
     let start = Instant::now();
-    let tunnel = tokio::spawn(hand_on(one, other, HOUR));
+    let tunnel = tokio::spawn(hand_on(one, other, HOUR, stopped));
     // More than there is room for on the way.
     while client.write_all(&[b'a'; 64]).await.is_ok() {}
     tunnel.await.unwrap();
     assert_eq!(start.elapsed().as_secs(), HOUR.as_secs());
+}
+
+/// The close frame that clients get, and the one with a mask.
+const CLOSE: &[u8] = b"\x88\x02\x03\xe9";
+const MASKED: &[u8] = b"\x88\x82\0\0\0\0\x03\xe9";
+
+/// Three frames, the last with a length of two bytes.
+fn frames() -> Vec<u8> {
+    let long = [&b"\x82\x7e\0\x80"[..], &[b'x'; 128]].concat();
+    [&b"\x81\x02hi\x89\0"[..], &long].concat()
+}
+
+/// What a client gets, and what its upstream gets, if the gateway stops after so many bytes of the upstream's.
+async fn stopped_after(bytes: usize, replies: bool) -> [Vec<u8>; 2] {
+    let (client, one) = duplex(1024);
+    let (upstream, other) = duplex(1024);
+    let (stop, stopped) = watch::channel(false);
+    let tunnel = tokio::spawn(hand_on(one, other, HOUR, stopped));
+    let (mut from_client, mut to_client) = tokio::io::split(client);
+    let (mut from_upstream, mut to_upstream) = tokio::io::split(upstream);
+    let all = frames();
+    to_upstream.write_all(&all[..bytes]).await.unwrap();
+    // Time goes on when nothing else can happen.
+    sleep(HOUR / 4).await;
+    stop.send_replace(true);
+    sleep(HOUR / 4).await;
+    to_client.write_all(b"\x81\x80late").await.unwrap();
+    to_upstream.write_all(&all[bytes..]).await.unwrap();
+    sleep(HOUR / 4).await;
+    if replies {
+        to_client.write_all(MASKED).await.unwrap();
+    }
+    to_client.shutdown().await.unwrap();
+    let mut got = [Vec::new(), Vec::new()];
+    from_upstream.read_to_end(&mut got[1]).await.unwrap();
+    // Its own close is one too many for the client.
+    to_upstream.write_all(CLOSE).await.unwrap();
+    to_upstream.shutdown().await.unwrap();
+    from_client.read_to_end(&mut got[0]).await.unwrap();
+    tunnel.await.unwrap();
+    got
+}
+
+#[tokio::test(start_paused = true)]
+async fn close_frame_follows_a_whole_frame_and_is_the_last() {
+    let all = frames();
+    let ends = [0, 4, 6, all.len()];
+    for bytes in 0..=all.len() {
+        let [client, upstream] = stopped_after(bytes, true).await;
+        let end = ends.into_iter().find(|end| *end >= bytes).unwrap();
+        assert_eq!(client, [&all[..end], CLOSE].concat(), "{bytes}");
+        assert_eq!(upstream, [&b"\x81\x80late"[..], MASKED].concat(), "{bytes}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn client_that_only_ends_is_closed_to_the_upstream() {
+    let [_, upstream] = stopped_after(0, false).await;
+    assert_eq!(upstream, [&b"\x81\x80late"[..], MASKED].concat());
+}
+
+#[tokio::test(start_paused = true)]
+async fn web_socket_that_the_upstream_closed_is_not_closed_twice() {
+    let (mut client, one) = duplex(64);
+    let (mut upstream, other) = duplex(64);
+    let (stop, stopped) = watch::channel(false);
+    let tunnel = tokio::spawn(hand_on(one, other, HOUR, stopped));
+    let normal = b"\x88\x02\x03\xe8";
+    upstream.write_all(normal).await.unwrap();
+    sleep(HOUR / 4).await;
+    stop.send_replace(true);
+    sleep(HOUR / 4).await;
+    drop(upstream);
+    let mut got = Vec::new();
+    client.read_to_end(&mut got).await.unwrap();
+    assert_eq!(got, normal);
+    drop(client);
+    tunnel.await.unwrap();
 }
