@@ -27,7 +27,8 @@ const PROXY: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 7);
 const TOLD: &str = "GET /a%2Fb/../c?d=%20e HTTP/1.1\nhost: shop.example\nx-forwarded-for: 192.0.2.1\n\
     x-forwarded-for: 192.0.2.2\nx-forwarded-proto: https\nx-forwarded-host: told.example\n\
     x-forwarded-port: 443\nx-real-ip: 192.0.2.1\nforwarded: for=192.0.2.1\nvia: 1.1 front\n\
-    x_forwarded_for: 192.0.2.1\nX-Real_IP: 192.0.2.1\nx-own_field: 1";
+    x_forwarded_for: 192.0.2.1\nX-Real_IP: 192.0.2.1\nx-own_field: 1\n\
+    X-Original-URL: /admin\nx-rewrite-url: /admin\nx_rewrite_url: /admin";
 
 #[tokio::test]
 async fn nobody_tells_of_clients_but_trusted_proxies() {
@@ -44,6 +45,9 @@ async fn nobody_tells_of_clients_but_trusted_proxies() {
         "forwarded",
         "x_forwarded_for",
         "x-real_ip",
+        "x-original-url",
+        "x-rewrite-url",
+        "x_rewrite_url",
     ] {
         assert_eq!(head.field(gone), None, "{gone}");
     }
@@ -58,6 +62,7 @@ async fn trusted_proxies_are_believed_and_added() {
     assert_eq!(head.field("x-forwarded-proto"), Some("https"));
     assert_eq!(head.field("x-forwarded-host"), Some("told.example"));
     assert_eq!(head.field("forwarded"), Some("for=192.0.2.1"));
+    assert_eq!(head.field("x-original-url"), Some("/admin"));
     assert_eq!(head.all("via"), ["1.1 front", "1.1 tower-ratelimit"]);
 }
 

@@ -24,9 +24,9 @@ const OF_CONNECTION: [HeaderName; 6] = [
     UPGRADE,
 ];
 
-/// The fields by which proxies tell of the client. The upstream believes the gateway, so it has to be the gateway that
-/// says them.
-const OF_PROXIES: [HeaderName; 7] = [
+/// The fields by which proxies tell of the client and of the path. The upstream believes the gateway, so it has to be the
+/// gateway that says them. Some frameworks route by the path in the last two, which no rule has seen.
+const OF_PROXIES: [HeaderName; 9] = [
     FORWARDED_FOR,
     FORWARDED_HOST,
     FORWARDED_PROTO,
@@ -34,6 +34,8 @@ const OF_PROXIES: [HeaderName; 7] = [
     HeaderName::from_static("x-real-ip"),
     FORWARDED,
     VIA,
+    HeaderName::from_static("x-original-url"),
+    HeaderName::from_static("x-rewrite-url"),
 ];
 
 /// The last hop of a request before the gateway.
