@@ -17,6 +17,7 @@ mod settings;
 #[cfg(test)]
 mod tests;
 mod ticket;
+mod unread;
 mod upgrade;
 mod upload;
 

@@ -67,6 +67,35 @@ async fn trusted_proxies_are_believed_and_added() {
 }
 
 #[tokio::test]
+async fn field_of_a_trusted_proxy_that_is_no_address_is_logged_once() {
+    bounded(async {
+        let upstream = Upstream::start().await;
+        let gateway = Gateway::start(upstream.port, &[]).await;
+        let requests = [
+            (SOMEBODY, "nobody's word"),
+            (PROXY, "192.0.2.1"),
+            (PROXY, "unknown"),
+            (PROXY, "192.0.2.1, a secret"),
+            (PROXY, "another secret"),
+        ];
+        for (number, (from, list)) in requests.into_iter().enumerate() {
+            let lines = format!("GET / HTTP/1.1\nx-forwarded-for: {list}");
+            let mut wire = Wire::connect_from(from, gateway.port).await;
+            assert_eq!(wire.answer(&lines).await.0.status(), 200);
+            let is_logged = gateway.process.log().contains("x-forwarded-for");
+            assert!(!is_logged || number >= 3, "{list}");
+        }
+        gateway
+            .says("the trusted proxy 127.0.0.7 wrote into x-forwarded-for what is no address")
+            .await;
+        let log = gateway.process.log();
+        assert_eq!(log.matches("x-forwarded-for").count(), 1, "{log}");
+        assert!(!log.contains("secret"), "{log}");
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn clients_behind_a_trusted_proxy_are_limited_each() {
     bounded(async {
         let upstream = Upstream::start().await;

@@ -23,6 +23,7 @@ use super::{
     host,
     proxy::Proxy,
     settings::Settings,
+    unread::UnreadClients,
     upgrade,
     upload::Upload,
 };
@@ -43,6 +44,7 @@ pub(super) struct Front {
     max_body: u64,
     draining: Draining,
     answers: Answers,
+    unread: UnreadClients,
 }
 
 impl Front {
@@ -63,6 +65,7 @@ impl Front {
             max_body: settings.max_body.unwrap_or(u64::MAX),
             draining,
             answers: Answers::new(),
+            unread: UnreadClients::default(),
         }
     }
 
@@ -103,6 +106,9 @@ impl Front {
         };
         fields::join_cookies(&mut parts.headers);
         parts.extensions.insert(ConnectInfo(peer.address));
+        if hop.is_trusted {
+            self.unread.look(client_ip, &parts);
+        }
         parts.extensions.insert(hop);
         let request = Request::from_parts(parts, Upload::new(body, self.max_body));
         match self.limit.clone().call(request).await {
