@@ -126,22 +126,35 @@ fn certificates(
 fn private_key(pem: &[u8], path: &Path) -> Result<PrivateKeyDer<'static>, ServeError> {
     let place = format!("--tls-key {}", path.display());
     PrivateKeyDer::from_pem_slice(pem).map_err(|error| match error {
-        pem::Error::NoItemsFound => ServeError(format!(
+        // An encrypted key may have fields before its text, which are no base64.
+        error if !matches!(error, pem::Error::NoItemsFound) && !is_encrypted(pem) => {
+            fault(&place, &error)
+        }
+        _ => ServeError(format!(
             "{place}:\nno private key in PEM, which begins with -----BEGIN PRIVATE KEY-----, or EC or RSA before \
              PRIVATE{}",
             contents_of(pem)
         )),
-        error => fault(&place, &error),
     })
+}
+
+/// Whether there is a key with a password, by PKCS #8 or in OpenSSL's own way.
+fn is_encrypted(pem: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(pem);
+    let marks = [
+        "-----BEGIN ENCRYPTED PRIVATE KEY-----",
+        "Proc-Type: 4,ENCRYPTED",
+    ];
+    marks.into_iter().any(|mark| text.contains(mark))
 }
 
 /// A guess at a file that is not what it should be.
 fn contents_of(pem: &[u8]) -> String {
-    let text = String::from_utf8_lossy(pem);
-    if text.contains("-----BEGIN ENCRYPTED PRIVATE KEY-----") {
+    if is_encrypted(pem) {
         return "; the key there is encrypted, `openssl pkey` writes it without a password"
             .to_owned();
     }
+    let text = String::from_utf8_lossy(pem);
     let label = text.split_once("-----BEGIN ");
     let label = label.and_then(|(_, rest)| rest.split_once("-----"));
     match label {

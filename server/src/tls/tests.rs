@@ -85,6 +85,10 @@ fn fault_names_the_file_and_what_is_accepted() {
                 [..],
             "encrypted",
         ),
+        (
+            b"-----BEGIN EC PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\nDEK-Info: AES-256-CBC,00\n\nAAAA\n-----END EC PRIVATE KEY-----\n",
+            "encrypted",
+        ),
         (b"\x30\x82", "it is DER"),
         (b"", "no private key"),
     ] {
