@@ -100,7 +100,7 @@ impl Proxy {
 
 /// The client of the upstream, for so many requests at a time. What waits on either side is bounded: bytes that the
 /// gateway has read would otherwise grow with the number of clients that do not read.
-fn client(max_in_flight: u32) -> Builder {
+pub(super) fn client(max_in_flight: u32) -> Builder {
     let mut builder = Client::builder(TokioExecutor::new());
     builder
         .timer(TokioTimer::new())

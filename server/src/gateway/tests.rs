@@ -1,5 +1,7 @@
 //! The reasons for which an exchange may take its time; the clock is tokio's, which stands until nothing else can happen.
 
+mod unread;
+
 use std::{
     convert::Infallible,
     future::poll_fn,
