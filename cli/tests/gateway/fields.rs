@@ -74,7 +74,6 @@ async fn field_of_a_trusted_proxy_that_is_no_address_is_logged_once() {
         let requests = [
             (SOMEBODY, "nobody's word"),
             (PROXY, "192.0.2.1"),
-            (PROXY, "unknown"),
             (PROXY, "192.0.2.1, a secret"),
             (PROXY, "another secret"),
         ];
@@ -83,7 +82,7 @@ async fn field_of_a_trusted_proxy_that_is_no_address_is_logged_once() {
             let mut wire = Wire::connect_from(from, gateway.port).await;
             assert_eq!(wire.answer(&lines).await.0.status(), 200);
             let is_logged = gateway.process.log().contains("x-forwarded-for");
-            assert!(!is_logged || number >= 3, "{list}");
+            assert!(!is_logged || number >= 2, "{list}");
         }
         gateway
             .says("the trusted proxy 127.0.0.7 wrote into x-forwarded-for what is no address")
