@@ -7,6 +7,7 @@ use http_body_util::{BodyExt as _, Full, StreamBody};
 use hyper::{
     body::{Bytes, Frame, Incoming},
     client::conn::http2::{SendRequest, handshake},
+    ext::Protocol,
 };
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::net::{TcpListener, TcpStream};
@@ -224,4 +225,31 @@ async fn stream_of_grpc_that_is_silent_ends() {
         assert_ne!(error.code(), Code::Ok);
     })
     .await;
+}
+
+/// RFC 8441: the gateway does not offer it, and takes none.
+#[tokio::test]
+async fn web_sockets_by_http2_are_refused_and_reach_nobody() {
+    bounded(async {
+        let upstream = Upstream::start().await;
+        let gateway = Gateway::start(upstream.port, &[]).await;
+        let mut sender = connect(&gateway).await;
+        assert_eq!(get(&gateway, &mut sender).await, 200);
+        let asked = request(&gateway, "CONNECT", "/chat")
+            .extension(Protocol::from_static("websocket"))
+            .header("sec-websocket-version", "13");
+        let refused = sender.send_request(asked.body(empty()).unwrap()).await;
+        assert!(refused.is_err(), "{refused:?}");
+        let tunnel = Request::connect("shop.example:80").body(empty()).unwrap();
+        let refused = sender.send_request(tunnel).await.unwrap();
+        assert_eq!(refused.status(), StatusCode::NOT_IMPLEMENTED);
+        assert_eq!(get(&gateway, &mut sender).await, 200);
+        assert_eq!(upstream.asked().len(), 2);
+    })
+    .await;
+}
+
+async fn get(gateway: &Gateway, sender: &mut SendRequest<Body>) -> StatusCode {
+    let request = request(gateway, "GET", "/").body(empty()).unwrap();
+    sender.send_request(request).await.unwrap().status()
 }

@@ -2,16 +2,11 @@
 
 use std::{
     fs,
-    net::Ipv4Addr,
     process::{Command, Stdio},
     time::Duration,
 };
 
-use testkit::{
-    needs,
-    programs::{eventually, free_port},
-    servers::Setup,
-};
+use testkit::programs::{eventually, free_port};
 use tokio::time::timeout;
 
 use crate::{
@@ -19,9 +14,6 @@ use crate::{
     upstream::Upstream,
     wire::Wire,
 };
-
-/// A proxy that the rules trust.
-const PROXY: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 7);
 
 /// The words of the process before it ends with code 2.
 fn fails(arguments: &[&str]) -> String {
@@ -127,29 +119,6 @@ async fn hang_up_reads_the_rules_again_and_keeps_the_counts() {
         gateway.says("read the rules again").await;
         assert_eq!(status("/limited").await, 429);
         assert_eq!([status("/new").await, status("/new").await], [200, 429]);
-    })
-    .await;
-}
-
-#[tokio::test]
-async fn gateways_count_together_in_redis() {
-    needs!(redis);
-    bounded(async {
-        let server = Setup::redis().start().await;
-        let upstream = Upstream::start().await;
-        let url = server.url();
-        // No machine is so busy that Redis is later than this.
-        let deadline = ["--redis-deadline", "60s"];
-        let options = [&["--redis", &*url, "--redis-prefix", "shop"][..], &deadline].concat();
-        let one = Gateway::start(upstream.port, &options).await;
-        let other = Gateway::start(upstream.port, &options).await;
-        let lines = "GET /limited HTTP/1.1\nx-forwarded-for: 203.0.113.7";
-        let mut statuses = Vec::new();
-        for gateway in [&one, &other, &one, &other] {
-            let mut wire = Wire::connect_from(PROXY, gateway.port).await;
-            statuses.push(wire.answer(lines).await.0.status());
-        }
-        assert_eq!(statuses, [200, 200, 429, 429]);
     })
     .await;
 }

@@ -1,6 +1,12 @@
-//! A Redis that refuses the gateway, or is not there.
+//! Redis behind the gateway: one, a cluster, behind sentinels, one that refuses the gateway, or is not there.
 
-use testkit::programs::{eventually, free_port};
+use std::net::Ipv4Addr;
+
+use testkit::{
+    needs,
+    programs::{eventually, free_port},
+    servers::{Cluster, Sentinels, Setup},
+};
 
 use crate::{
     gateway::{Gateway, bounded},
@@ -33,7 +39,7 @@ async fn store_that_cannot_be_used_is_in_the_log_before_any_request() {
 
 #[tokio::test]
 async fn wrong_password_is_in_the_log_and_readiness_follows_the_store() {
-    testkit::needs!(redis);
+    needs!(redis);
     bounded(async {
         let upstream = Upstream::start().await;
         let server = testkit::servers::Server::start().await;
@@ -52,6 +58,63 @@ async fn wrong_password_is_in_the_log_and_readiness_follows_the_store() {
         })
         .await;
         assert!(!gateway.process.log().contains("cannot be used"));
+    })
+    .await;
+}
+
+/// A proxy that the rules trust.
+const PROXY: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 7);
+
+/// Two gateways count the requests of these clients together.
+async fn count_together(url: &str, clients: &[&str]) {
+    let upstream = Upstream::start().await;
+    // No machine is so busy that Redis is later than this.
+    let deadline = ["--redis-deadline", "60s"];
+    let options = [&["--redis", url, "--redis-prefix", "shop"][..], &deadline].concat();
+    let one = Gateway::start(upstream.port, &options).await;
+    let other = Gateway::start(upstream.port, &options).await;
+    for client in clients {
+        let lines = format!("GET /limited HTTP/1.1\nx-forwarded-for: {client}");
+        let mut statuses = Vec::new();
+        for gateway in [&one, &other, &one, &other] {
+            let mut wire = Wire::connect_from(PROXY, gateway.port).await;
+            statuses.push(wire.answer(&lines).await.0.status());
+        }
+        assert_eq!(statuses, [200, 200, 429, 429], "{client}");
+    }
+}
+
+#[tokio::test]
+async fn gateways_count_together_in_redis() {
+    needs!(redis);
+    bounded(async {
+        let server = Setup::redis().start().await;
+        count_together(&server.url(), &["203.0.113.7"]).await;
+    })
+    .await;
+}
+
+/// The subjects of several clients lie on several servers.
+#[tokio::test]
+async fn gateways_count_together_in_a_cluster() {
+    needs!(redis);
+    bounded(async {
+        let cluster = Cluster::start().await;
+        let url = cluster.url();
+        let clients = (1..=8).map(|number| format!("203.0.113.{number}"));
+        let clients: Vec<String> = clients.collect();
+        let clients: Vec<&str> = clients.iter().map(String::as_str).collect();
+        count_together(&url, &clients).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn gateways_count_together_by_sentinels() {
+    needs!(redis);
+    bounded(async {
+        let sentinels = Sentinels::start(1).await;
+        count_together(&sentinels.url(), &["203.0.113.7"]).await;
     })
     .await;
 }

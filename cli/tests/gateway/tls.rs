@@ -10,6 +10,7 @@ use testkit::{
     needs,
     servers::certificates::{
         AUTHORITY, CERTIFICATE, KEY, make_certificates, make_client_certificate,
+        make_expired_client_certificate,
     },
 };
 use tokio::{
@@ -100,6 +101,39 @@ async fn clients_show_a_certificate_if_they_have_to() {
             assert_eq!(answers(connection).await, expected);
         }
         assert_eq!(upstream.asked().len(), 1);
+        make_expired_client_certificate(folder);
+        let connection = connect(gateway.port, folder, Some(folder), "http/1.1").await;
+        assert!(!answers(connection).await, "it has expired");
+        assert_eq!(upstream.asked().len(), 1);
+    })
+    .await;
+}
+
+/// More handshakes that stand still than there may be connections.
+#[tokio::test]
+async fn handshakes_that_stand_still_lock_nobody_out() {
+    needs!(openssl);
+    bounded(async {
+        let folder = tempfile::tempdir().unwrap();
+        make_certificates(folder.path());
+        let upstream = Upstream::start().await;
+        let options = [&OPTIONS[..], &["--max-connections", "64"]].concat();
+        let gateway = Gateway::start_in(folder, upstream.port, &options).await;
+        let folder = gateway.folder.path();
+        // Nothing, and the first bytes of a record.
+        for begun in [&b""[..], b"\x16\x03\x01\x02\x00\x01"] {
+            let mut still = Vec::new();
+            for _ in 0..150 {
+                let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, gateway.port))
+                    .await
+                    .unwrap();
+                let _ = stream.write_all(begun).await;
+                still.push(stream);
+            }
+            for _ in 0..3 {
+                assert!(answers(connect(gateway.port, folder, None, "http/1.1").await).await);
+            }
+        }
     })
     .await;
 }

@@ -5,7 +5,7 @@ use std::fs;
 use testkit::{
     needs,
     programs::{eventually, free_port},
-    servers::{Server, Setup},
+    servers::{Cluster, Sentinels, Server, Setup},
 };
 use tonic::transport::Endpoint;
 use tower_ratelimit_server::messages::Code;
@@ -80,4 +80,48 @@ async fn password_of_redis_is_in_a_file() {
     let service = Service::start(&[&options[..], &["--on-failure", "deny"]].concat()).await;
     let answer = service.ask(about("foo", "bar")).await.unwrap();
     assert_eq!(answer.overall_code(), Code::Ok);
+}
+
+/// Denied until there is a primary again, never an error for ever.
+async fn counts_before_and_after(url: &str, fail_over: impl AsyncFnOnce()) {
+    let options = ["--redis", url, "--redis-deadline", "20s", "--on-failure"];
+    let service = Service::start(&[&options[..], &["deny"]].concat()).await;
+    let code = async |value: &'static str| {
+        let answer = service.ask(about("foo", value)).await.ok()?;
+        Some(answer.overall_code())
+    };
+    for expected in [Code::Ok, Code::Ok, Code::OverLimit] {
+        assert_eq!(code("bar").await, Some(expected));
+    }
+    fail_over().await;
+    for value in ["one", "two", "three"] {
+        eventually("a decision by the new primary", async || {
+            (code(value).await == Some(Code::Ok)).then_some(())
+        })
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn service_counts_in_a_cluster_also_after_a_primary_is_gone() {
+    needs!(redis);
+    let mut cluster = Cluster::start().await;
+    let url = cluster.url();
+    counts_before_and_after(&url, async || {
+        cluster.kill_primary_of(0).await;
+        cluster.primary_of(0).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn service_counts_by_sentinels_also_after_a_primary_is_gone() {
+    needs!(redis);
+    let mut sentinels = Sentinels::start(1).await;
+    let url = sentinels.url();
+    counts_before_and_after(&url, async || {
+        sentinels.kill_primary().await;
+        sentinels.primary().await;
+    })
+    .await;
 }

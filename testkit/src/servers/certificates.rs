@@ -57,6 +57,26 @@ pub fn make_client_certificate(folder: &Path) {
     );
 }
 
+/// Makes a client's certificate that has expired, in place of the one that is there.
+///
+/// # Panics
+///
+/// If `openssl` is missing or fails.
+pub fn make_expired_client_certificate(folder: &Path) {
+    make_client_certificate(folder);
+    let config = "[ca]\ndefault_ca=test\n[test]\ndatabase=index\nnew_certs_dir=.\nrand_serial=yes\n\
+                  default_md=sha256\npolicy=names\n[names]\ncommonName=supplied\n";
+    fs::write(folder.join("ca.config"), config).expect("a configuration");
+    fs::write(folder.join("index"), "").expect("a list of certificates");
+    openssl(
+        folder,
+        &[
+            "ca -batch -notext -config ca.config -cert ca.pem -keyfile ca.key -startdate 20200101000000Z \
+             -enddate 20200201000000Z -extfile client.extensions -in client.csr -out client.pem",
+        ],
+    );
+}
+
 fn openssl(folder: &Path, commands: &[&str]) {
     for arguments in commands {
         let mut openssl = Command::new("openssl");

@@ -6,7 +6,7 @@ use redis::{RedisResult, Value};
 
 use super::{
     nodes::{Node, parse},
-    server::Server,
+    server::{Server, hosts},
     setup::Setup,
 };
 use crate::programs::eventually;
@@ -47,6 +47,11 @@ impl Cluster {
     /// The URLs of all nodes.
     pub fn urls(&self) -> Vec<String> {
         self.nodes.iter().map(Server::url).collect()
+    }
+
+    /// The address of the cluster, with all nodes.
+    pub fn url(&self) -> String {
+        format!("redis-cluster://{}", hosts(&self.nodes))
     }
 
     pub fn node(&self, index: usize) -> &Server {

@@ -1,7 +1,7 @@
 //! A primary that sentinels watch.
 
 use super::{
-    server::Server,
+    server::{Server, hosts},
     setup::{PRIMARY_NAME, Setup},
 };
 use crate::programs::eventually;
@@ -42,6 +42,11 @@ impl Sentinels {
     /// The URLs of the sentinels. The primary's name is [`PRIMARY_NAME`].
     pub fn urls(&self) -> Vec<String> {
         self.sentinels.iter().map(Server::url).collect()
+    }
+
+    /// The address of the primary, with all sentinels.
+    pub fn url(&self) -> String {
+        format!("redis-sentinel://{}/{PRIMARY_NAME}", hosts(&self.sentinels))
     }
 
     pub fn server(&self, index: usize) -> &Server {

@@ -285,3 +285,11 @@ impl Setup {
         panic!("no port was free: {}", server.log());
     }
 }
+
+/// The hosts and ports of servers, as an address of several has them.
+pub(super) fn hosts(servers: &[Server]) -> String {
+    let hosts = servers
+        .iter()
+        .map(|server| format!("127.0.0.1:{}", server.port()));
+    hosts.collect::<Vec<_>>().join(",")
+}

@@ -1,0 +1,230 @@
+//! HAProxy, Caddy and Apache in front of the gateway: clients are told apart as far as it is trusted, and choose no address themselves.
+
+use std::{fs, net::Ipv4Addr, process::Command};
+
+use tempfile::TempDir;
+use testkit::programs::{Process, eventually, find, free_port, missing};
+
+use crate::{
+    gateway::{Gateway, bounded},
+    upstream::Upstream,
+    wire::Wire,
+};
+
+/// The address from which proxies connect.
+const PROXY: Ipv4Addr = Ipv4Addr::LOCALHOST;
+const ALICE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
+const BOB: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 3);
+
+fn is_missing(program: &str, package: &str) -> bool {
+    let there = find(program, None).is_some();
+    missing(there, program, &format!("apt-get install {package}"))
+}
+
+/// A gateway that trusts these networks, with a proxy in front of it.
+struct Chain {
+    upstream: Upstream,
+    _gateway: Gateway,
+    _proxy: Process,
+    _folder: TempDir,
+    port: u16,
+}
+
+impl Chain {
+    async fn start(trust: &str, option: &str) -> Self {
+        let arguments = ["-db", "-f", "config"];
+        Self::start_program(trust, "haproxy", &arguments, |port, gateway| {
+            format!(
+                "global
+                     nbthread 1
+                 defaults
+                     mode http
+                     timeout connect 60s
+                     timeout client 60s
+                     timeout server 60s
+                 frontend clients
+                     bind 127.0.0.1:{port}
+                     {option}
+                     default_backend gateway
+                 backend gateway
+                     http-reuse always
+                     server gateway 127.0.0.1:{gateway} source {PROXY}\n"
+            )
+        })
+        .await
+    }
+
+    async fn start_program(
+        trust: &str,
+        program: &str,
+        arguments: &[&str],
+        config: impl Fn(u16, u16) -> String,
+    ) -> Self {
+        let upstream = Upstream::start().await;
+        let gateway = Gateway::start(upstream.port, &[]).await;
+        let rules = format!(
+            "client_ip: {{trust: [{trust}]}}\nrules: [{{name: each, key: client_ip, quota: 2/day}}]\n"
+        );
+        fs::write(gateway.folder.path().join("rules.yaml"), rules).unwrap();
+        gateway.process.hang_up();
+        gateway.says("read the rules again").await;
+        let (folder, port) = (tempfile::tempdir().unwrap(), free_port());
+        let config = config(port, gateway.port);
+        fs::write(folder.path().join("config"), config).unwrap();
+        let mut command = Command::new(find(program, None).unwrap());
+        command
+            .current_dir(folder.path())
+            // Caddy keeps files below these.
+            .envs(["XDG_DATA_HOME", "XDG_CONFIG_HOME"].map(|name| (name, folder.path())))
+            .args(arguments);
+        let mut proxy = Process::start(&mut command, &folder.path().join("log"));
+        eventually("a proxy that listens", async || {
+            assert!(!proxy.has_ended(), "{}", proxy.log());
+            Wire::try_connect(port).await.map(drop)
+        })
+        .await;
+        Self {
+            upstream,
+            _gateway: gateway,
+            _proxy: proxy,
+            _folder: folder,
+            port,
+        }
+    }
+
+    /// The status for a client that asks from there, and says this of where it is.
+    async fn status(&self, from: Ipv4Addr, said: &str) -> u16 {
+        let mut wire = Wire::connect_from(from, self.port).await;
+        let said = match said {
+            "" => String::new(),
+            addresses => format!("\nx-forwarded-for: {addresses}"),
+        };
+        let lines = format!("GET / HTTP/1.1\nconnection: close{said}");
+        wire.answer(&lines).await.0.status()
+    }
+
+    /// Fails unless each client has a limit of its own, and its denied uploads keep the connection.
+    async fn limits_each(&self) {
+        for client in [ALICE, BOB] {
+            assert_eq!(self.status(client, "").await, 200);
+            // The proxy adds an address or replaces all, and what stands before it is nobody's word.
+            assert_eq!(self.status(client, "192.0.2.1, 127.0.0.1").await, 200);
+            for said in ["", "192.0.2.2", "127.0.0.1", "unknown"] {
+                assert_eq!(self.status(client, said).await, 429, "{client} {said}");
+            }
+            let mut wire = Wire::connect_from(client, self.port).await;
+            let body = "x".repeat(UPLOAD);
+            for _ in 0..3 {
+                wire.send(format!(
+                    "POST / HTTP/1.1\r\nhost: test\r\ncontent-length: {UPLOAD}\r\n\r\n{body}"
+                ))
+                .await;
+                assert_eq!(wire.message().await.unwrap().0.status(), 429, "{client}");
+            }
+        }
+        let (first, _) = self.upstream.asked().remove(0);
+        let list = first.field("x-forwarded-for");
+        assert_eq!(list, Some("127.0.0.2, 127.0.0.1"));
+    }
+}
+
+/// The bytes of an upload that is denied.
+const UPLOAD: usize = 100_000;
+
+#[tokio::test]
+async fn clients_behind_haproxy_are_limited_each_whatever_they_say() {
+    if is_missing("haproxy", "haproxy") {
+        return;
+    }
+    bounded(async {
+        let chain = Chain::start("127.0.0.1", "option forwardfor").await;
+        chain.limits_each().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn clients_behind_caddy_are_limited_each_whatever_they_say() {
+    if is_missing("caddy", "caddy") {
+        return;
+    }
+    bounded(async {
+        let arguments = ["run", "--config", "config", "--adapter", "caddyfile"];
+        let chain = Chain::start_program("127.0.0.1", "caddy", &arguments, |port, gateway| {
+            format!(
+                "{{
+    admin off
+    auto_https off
+}}
+http://:{port} {{
+    bind 127.0.0.1
+    reverse_proxy 127.0.0.1:{gateway}
+}}
+"
+            )
+        });
+        chain.await.limits_each().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn clients_behind_apache_are_limited_each_whatever_they_say() {
+    if is_missing("apache2", "apache2-bin") {
+        return;
+    }
+    bounded(async {
+        // One process, which stays in the foreground.
+        let arguments = ["-X", "-f", "config", "-d", "."];
+        let chain = Chain::start_program("127.0.0.1", "apache2", &arguments, |port, gateway| {
+            let modules = ["mpm_event", "authz_core", "proxy", "proxy_http"].map(|name| {
+                format!("LoadModule {name}_module /usr/lib/apache2/modules/mod_{name}.so\n")
+            });
+            let modules = modules.concat();
+            format!(
+                "ServerName localhost
+PidFile pid
+DefaultRuntimeDir .
+Mutex file:.
+ErrorLog /dev/stderr
+Listen 127.0.0.1:{port}
+{modules}
+ProxyPass / http://127.0.0.1:{gateway}/
+"
+            )
+        });
+        chain.await.limits_each().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn without_trust_haproxy_is_the_client() {
+    if is_missing("haproxy", "haproxy") {
+        return;
+    }
+    bounded(async {
+        let chain = Chain::start("192.0.2.0/24", "option forwardfor").await;
+        for (client, status) in [(ALICE, 200), (BOB, 200), (ALICE, 429), (BOB, 429)] {
+            assert_eq!(chain.status(client, "").await, status, "{client}");
+        }
+        let (first, _) = chain.upstream.asked().remove(0);
+        assert_eq!(first.field("x-forwarded-for"), Some("127.0.0.1"));
+    })
+    .await;
+}
+
+/// The trap that the page on the service tells of.
+#[tokio::test]
+async fn haproxy_that_lets_clients_say_who_they_are_is_no_proxy_to_trust() {
+    if is_missing("haproxy", "haproxy") {
+        return;
+    }
+    bounded(async {
+        let chain = Chain::start("127.0.0.1", "option forwardfor if-none").await;
+        for said in ["192.0.2.1", "192.0.2.2", "192.0.2.3"] {
+            assert_eq!(chain.status(ALICE, said).await, 200, "{said}");
+        }
+    })
+    .await;
+}
