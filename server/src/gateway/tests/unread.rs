@@ -24,7 +24,7 @@ use tokio::{
 use tower_service::Service;
 
 use super::*;
-use crate::connections::Listener;
+use crate::{connections::Listener, life};
 
 /// The bytes that a pipe has room for; the rest is in the gateway.
 const PIPE: usize = 1024;
@@ -137,7 +137,7 @@ fn gateway() -> (DuplexStream, Arc<AtomicUsize>) {
             Response::new(Body::new(body))
         }
     };
-    let (stop, stopped) = watch::channel(false);
+    let (stop, stopped) = life::stop();
     tokio::spawn(async move {
         let listener = One(Mutex::new(Some(gateway)));
         connections::serve(listener, None, (Terms::http(1), None), answer, stopped).await;
