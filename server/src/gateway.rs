@@ -43,7 +43,7 @@ use crate::{
     decide::{Modes, RateLimits},
     error::{ServeError, fault},
     http::Draining,
-    life::{self, Signals, Stop, Stopped},
+    life::{self, Signals, Stop},
     metrics::Metrics,
     source::{Source, warn_of},
     store::Store,
@@ -111,19 +111,11 @@ pub async fn serve(settings: Settings) -> Result<(), ServeError> {
     let metrics = listeners.http.is_some();
     let metrics = metrics.then(|| Metrics::new(source.clone(), store.clone()));
     let admin = Admin::new(source.clone(), store.clone());
-    let (stop, until) = life::stop();
-    let stopped = until.stopped.clone();
-    let front = Front::new(&settings, &limits.layer, draining.clone(), stopped);
-    let front = Arc::new(front);
-    // Its counters are there before anybody reads them.
+    let running = Running::start(&settings, &limits.layer, (listener, tls.clone()), draining);
+    // The counters of the running server are there before anybody reads them.
     let needed = settings.ready_needs_store.then(|| store.clone());
-    let beside = Beside::start(listeners, metrics.as_ref(), admin, &draining, needed);
-    let running = Running {
-        server: start(&settings, &front, (listener, tls.clone()), until),
-        front,
-        draining,
-        stop,
-    };
+    let metered = metrics.as_ref();
+    let beside = Beside::start(listeners, metered, admin, &running.draining, needed);
     let reload = || {
         source.reload();
         if let Some(tls) = &tls {
@@ -157,30 +149,39 @@ struct Running {
     stop: Stop,
 }
 
-/// Starts the server of clients.
-fn start(
-    settings: &Settings,
-    front: &Arc<Front>,
-    (listener, tls): (TcpListener, Option<Tls>),
-    until: Stopped,
-) -> JoinHandle<()> {
-    let per_client = front.per_client(settings);
-    let front = Arc::clone(front);
-    let answer = move |request, peer| {
-        let front = Arc::clone(&front);
-        let caller = Caller::of(Request::headers(&request), None);
-        caller.within(async move { front.answer(request, peer).await })
-    };
-    tokio::spawn(connections::serve(
-        listener,
-        tls,
-        (Terms::http(settings.max_connections), per_client),
-        answer,
-        until,
-    ))
-}
-
 impl Running {
+    fn start(
+        settings: &Settings,
+        layer: &RulesLayer,
+        (listener, tls): (TcpListener, Option<Tls>),
+        draining: Draining,
+    ) -> Self {
+        let (stop, until) = life::stop();
+        let stopped = until.stopped.clone();
+        let front = Arc::new(Front::new(settings, layer, draining.clone(), stopped));
+        let per_client = front.per_client(settings);
+        let answer = {
+            let front = Arc::clone(&front);
+            move |request, peer| {
+                let front = Arc::clone(&front);
+                let caller = Caller::of(Request::headers(&request), None);
+                caller.within(async move { front.answer(request, peer).await })
+            }
+        };
+        Self {
+            server: tokio::spawn(connections::serve(
+                listener,
+                tls,
+                (Terms::http(settings.max_connections), per_client),
+                answer,
+                until,
+            )),
+            front,
+            draining,
+            stop,
+        }
+    }
+
     /// Gives connections up by a word for as long as callers may need to notice; then takes no more requests, and
     /// waits for those under way, and for tunnels. What is beside ends last: probes tell of all this. False if
     /// they took too long.

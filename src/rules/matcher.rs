@@ -63,6 +63,7 @@ impl Pattern {
 
 impl InDoubt {
     /// Whether values fit, of which the application may read any.
+    #[inline(always)]
     fn of_several<T>(self, mut values: impl Iterator<Item = T>, fits: impl Fn(T) -> bool) -> bool {
         match self {
             Self::Fits => values.any(fits),
@@ -89,7 +90,7 @@ impl Matcher {
     }
 
     /// Whether the request fits, else the first field that does not.
-    #[inline]
+    #[inline(always)]
     pub(super) fn check(
         &self,
         view: &RequestView<'_>,
@@ -127,8 +128,7 @@ impl Matcher {
             of(routes.iter().any(|known| Some(&**known) == route), "route")?;
         }
         if let Some(patterns) = &self.hosts {
-            let fits = |host| host_fits(patterns, host, in_doubt);
-            of(in_doubt.of_several(hosts(view.parts), fits), "host")?;
+            of(hosts_fit(patterns, view.parts, in_doubt), "host")?;
         }
         for (name, pattern) in &self.headers {
             let lines = view.parts.headers.get_all(name).iter();
@@ -178,6 +178,12 @@ impl Matcher {
         let known = self.methods.as_ref();
         known.is_none_or(|known| known.contains(method))
     }
+}
+
+/// Parsed out of line: rules that match no host would pay for the room on the stack.
+#[inline(never)]
+fn hosts_fit(patterns: &[HostPattern], parts: &Parts, in_doubt: InDoubt) -> bool {
+    in_doubt.of_several(hosts(parts), |host| host_fits(patterns, host, in_doubt))
 }
 
 /// Whether a host fits that the request names. A server may take an unreadable one for any host.

@@ -30,7 +30,7 @@ use crate::{
 /// A store with fewer keys for each limit is too small for floods.
 const KEYS_PER_LIMIT: usize = 8;
 
-/// ShardRoom for the limits of most calls.
+/// Room for the limits of most calls.
 const FEW_LIMITS: usize = 4;
 
 /// The states of many limits.
