@@ -202,7 +202,7 @@ impl LocalLimiter {
     /// Gives back `cost` units: with the receipt of the decision that charged them, at most what it
     /// charged, less what has come back by itself meanwhile; without one, of the newest charge.
     ///
-    /// Of a receipt of several limits that were [charged together](super::joint::JointLimiter) it takes
+    /// Of a receipt of several limits that were [charged together](crate::limiter::JointLimiter) it takes
     /// the share of this limit. If that has none, nothing is given back; through the trait
     /// [`Limiter`] it is an error.
     #[allow(clippy::must_use_candidate, reason = "called for what it does")]

@@ -104,7 +104,9 @@ async fn little_is_lost_with_each_slice() {
     let nodes = nodes(2, quota, &wire);
     let passed = Passed::default();
     passed.load(&nodes[..1], 1, 4 * SECOND).await;
-    assert_eq!(passed.count(), 4_000);
+    // Each of the 40 slices may end with a unit in hand, by where in a slice the test begins.
+    let count = passed.count();
+    assert!((3_960..=4_000).contains(&count), "{count}");
     let stats = nodes[0].mode_stats();
     assert!(stats.local > 3_000, "{stats:?}");
     // Half of the limit is asked for, so half is there for others.
