@@ -134,8 +134,9 @@ fn grpc_timeout(metadata: &MetadataMap) -> Option<Duration> {
 
 #[cfg(test)]
 mod tests {
-    use std::net::TcpListener;
+    use std::future::pending;
 
+    use redis::{Cmd, Pipeline, RedisFuture, Value, aio::ConnectionLike};
     use tonic::codegen::http::uri::PathAndQuery;
     use tonic_prost::ProstCodec;
     use tower_ratelimit::{OnFailure, RedisStore};
@@ -152,18 +153,37 @@ mod tests {
 descriptors: [{key: foo, rate_limit: {unit: year, requests_per_unit: 2}}]
 ";
 
+    /// A connection of this runtime, and so of its paused time, on which no answer comes.
+    #[derive(Clone)]
+    struct Silent;
+
+    impl ConnectionLike for Silent {
+        fn req_packed_command<'a>(&'a mut self, _: &'a Cmd) -> RedisFuture<'a, Value> {
+            Box::pin(pending())
+        }
+
+        fn req_packed_commands<'a>(
+            &'a mut self,
+            _: &'a Pipeline,
+            _: usize,
+            _: usize,
+        ) -> RedisFuture<'a, Vec<Value>> {
+            Box::pin(pending())
+        }
+
+        fn get_db(&self) -> i64 {
+            0
+        }
+    }
+
     /// The answer to a caller that waits for this long, while Redis takes far longer, and its time.
     async fn answered(
         on_failure: OnFailure,
         modes: Modes,
         wait: Duration,
     ) -> (Result<Code, tonic::Code>, Duration) {
-        let silent = TcpListener::bind("127.0.0.1:0").expect("a listener");
-        let address = silent.local_addr().expect("an address");
         let store = RedisStore::builder().deadline(Duration::from_secs(20));
-        let store = store
-            .connect(&format!("redis://{address}"))
-            .expect("a store");
+        let store = store.connection(Silent).expect("a store");
         let limits = RateLimits::new(Counters::redis(&store, on_failure), modes);
         let rules = Rules::builder().parse([("rules.yaml", RULES)]);
         limits.set_rules(rules.expect("rules"));
