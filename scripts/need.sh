@@ -76,7 +76,8 @@ need_rust() {
     }
     # rustc links through `cc` on Linux; elsewhere the toolchain's own installer sees to it.
     case $(uname -s) in
-        Linux) need cc gcc libc6-dev ;;
+        # And the memory allocator of the command is C.
+        Linux) need cc gcc libc6-dev && need make make ;;
     esac
 }
 

@@ -5,6 +5,11 @@ use std::{
     process::ExitCode,
 };
 
+/// Memory of connections that have closed goes back to the system within seconds.
+#[cfg(all(feature = "serve", target_os = "linux"))]
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
 fn main() -> ExitCode {
     let stdout = io::stdout();
     let colours = stdout.is_terminal() && std::env::var_os("NO_COLOR").is_none();
