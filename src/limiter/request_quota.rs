@@ -13,7 +13,7 @@ use crate::{
     decision::Policy,
     error::LimiterError,
     log::{self, Code},
-    quota::{Algorithm, Fitted, Quota},
+    quota::{Algorithm, Fitted, MIN_INTERVAL_NANOS, Quota},
 };
 
 /// A limit that comes with the request, from a customer's row, say, in place of the limiter's own:
@@ -180,6 +180,10 @@ impl OwnQuota {
             let interval = self::interval(self.quota.period_nanos());
             return (Fitted { capacity, interval }, false);
         }
+        // The receipt of an uncapped window may have units less than a nanosecond apart. The script
+        // counts exactly if they are at least a microsecond apart.
+        let interval = interval.max(self::interval(MIN_INTERVAL_NANOS));
+        let wanted = Fitted { capacity, interval };
         let most = self.most.nanos;
         let full = u128::from(interval.get()) * u128::from(units(capacity));
         if full <= u128::from(most) {
@@ -189,7 +193,7 @@ impl OwnQuota {
         // fill in one time may seem to differ by as much. A unit then comes that much earlier.
         let rounding = most / 999;
         let faster = most / units(capacity);
-        if full <= u128::from(most) + u128::from(rounding) && faster >= 1_000 {
+        if full <= u128::from(most) + u128::from(rounding) && faster >= MIN_INTERVAL_NANOS {
             let interval = self::interval(faster);
             return (Fitted { capacity, interval }, false);
         }

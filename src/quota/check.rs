@@ -10,7 +10,7 @@ use crate::error::{ConfigError, ConfigErrorKind as Kind};
 pub(crate) const MAX_REFILL_NANOS: u64 = 1 << 59;
 
 /// The shortest time between two units: a million requests a second.
-const MIN_INTERVAL_NANOS: u64 = 1_000;
+pub(crate) const MIN_INTERVAL_NANOS: u64 = 1_000;
 
 /// A policy name goes into a header of every response.
 const MAX_NAME_LEN: usize = 64;

@@ -10,7 +10,7 @@ mod share;
 mod value;
 mod words;
 
-pub(crate) use self::check::{MAX_COUNT, MAX_REFILL_NANOS, check_name};
+pub(crate) use self::check::{MAX_COUNT, MAX_REFILL_NANOS, MIN_INTERVAL_NANOS, check_name};
 #[cfg(feature = "rules")]
 pub(crate) use self::parse::period;
 pub(crate) use self::value::{Fitted, Kind};

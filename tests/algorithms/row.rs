@@ -96,9 +96,12 @@ impl Fitted {
             let interval = own.kind.period();
             return Self { interval, ..self };
         }
-        let takes = units(self.capacity) * self.interval;
+        // Units of a bucket are at least a microsecond apart, those of a window that counts on may be closer.
+        let interval = self.interval.max(1_000);
+        let fitted = Self { interval, ..self };
+        let takes = units(self.capacity) * interval;
         if takes <= own.most_time {
-            return self;
+            return fitted;
         }
         // Times of a unit are rounded down, by a thousandth at most: that makes no unit of difference.
         let faster = own.most_time / units(self.capacity);
@@ -108,11 +111,11 @@ impl Fitted {
                 ..self
             };
         }
-        let capacity = largest(&|capacity| units(capacity) * self.interval <= own.most_time);
+        let capacity = largest(&|capacity| units(capacity) * interval <= own.most_time);
         let capacity = capacity.max(1);
         Self {
             capacity,
-            interval: self.interval.min(own.most_time / units(capacity)),
+            interval: interval.min(own.most_time / units(capacity)),
         }
     }
 

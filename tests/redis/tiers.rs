@@ -7,7 +7,9 @@ use redis::Value;
 use testkit::{needs, servers::Server};
 use tower_ratelimit::{
     Decision, Key, Limiter as _, ManualClock, OnFailure, Op, Quota, Receipt, RedisLimiter,
-    RedisStore, Timestamp, limiter::Tier, shared::RedisLimiterBuilder,
+    RedisStore, Timestamp,
+    limiter::{RequestQuota, Tier},
+    shared::RedisLimiterBuilder,
 };
 
 const SMALL: Tier = Tier::named("small");
@@ -280,4 +282,20 @@ async fn quota_that_changes_its_kind_joins_the_counter_of_another_tier() {
     assert_eq!(bench.passes(Tier::DEFAULT).await, 0, "one window for both");
     bench.limiter.set_quota("default", minute).unwrap();
     assert_eq!(bench.passes(Tier::DEFAULT).await, 5);
+}
+
+#[tokio::test]
+async fn receipt_of_a_huge_window_is_settled_by_a_bucket_that_takes_its_place() {
+    needs!(redis);
+    let window = Quota::per_second(u64::from(u32::MAX)).fixed_window();
+    let bench = Bench::new(RedisLimiter::builder(window.uncapped().named("one"))).await;
+    let row = Tier::from(RequestQuota::limit(u64::MAX));
+    let receipt = bench.ask(row, Op::Reserve(5)).await.receipt();
+    let years = Quota::per(1, Duration::from_nanos(1 << 54));
+    for place in [years.burst(3), years.leaky_bucket(2)].map(|quota| quota.soft(900)) {
+        bench.limiter.set_quota("one", place).unwrap();
+        // More units than Lua counts one by one: the script divided by their time without end.
+        let settle = Op::Settle(8, receipt.clone());
+        assert!(bench.ask(Tier::DEFAULT, settle).await.is_allowed());
+    }
 }
