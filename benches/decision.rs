@@ -35,7 +35,7 @@ const LASTING: Quota = Quota::per(1 << 49, AGES);
 /// One request uses it up for longer than any bench runs.
 const SPENT: Quota = Quota::per(1, AGES);
 
-/// What every decision of a row is.
+/// The outcome of every decision of a row.
 #[derive(Debug, Clone, Copy)]
 enum Row {
     Allowed,
@@ -61,7 +61,7 @@ impl Row {
         }
     }
 
-    /// What a key takes before the first decision that is measured: all there is, or half of it,
+    /// Units that a key takes before the first measured decision: all there is, or half of it,
     /// so that there is always something to remember of the key, however slow the machine is.
     fn taken(self, quotas: &[OwnedQuota]) -> u64 {
         let capacities = quotas.iter().map(|quota| quota.quota().capacity());

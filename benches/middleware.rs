@@ -20,8 +20,7 @@ use tower_ratelimit::{
     headers::{IetfDraft, ResetFormat},
 };
 
-/// What a service grants, more than one client of a bench can ask for; and what denies all but the
-/// first request.
+/// A limit beyond all requests of a bench's client, and one that denies all but the first request.
 const ALLOWED: Quota = Quota::per_second(1_000_000).burst(4_000_000_000);
 const DENIED: Quota = Quota::per_day(1);
 
@@ -145,9 +144,12 @@ fn rules(c: &mut Criterion) {
         ("20 of headers", 20),
         ("1,000 of headers", 1_000),
     ] {
-        let found = |at| match name.ends_with("paths") {
-            true => paths(at),
-            false => headers(at),
+        let found = |at| {
+            if name.ends_with("paths") {
+                paths(at)
+            } else {
+                headers(at)
+            }
         };
         let mut text = String::from("defaults: {key: global, headers: []}\nrules:\n");
         for at in 1..count {

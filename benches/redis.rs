@@ -1,4 +1,4 @@
-//! What a limit shared through Redis costs: `cargo bench --bench redis --features redis`.
+//! Costs of a limit shared through Redis: `cargo bench --bench redis --features redis`.
 //!
 //! Starts a `redis-server` of its own. Rates are medians of interleaved rounds, so that a busy
 //! machine slows both sides of a ratio.

@@ -133,7 +133,7 @@ async fn steady(bed: &Bed, per_second: usize, tiers: &[Tier]) -> Result<Seen> {
     hot(&limiter, per_second, tiers, limit).await
 }
 
-/// The same after a thousand answers at 1 ms: the way becomes long while the node runs.
+/// Measures after a thousand answers at 1 ms: the way becomes long while the node runs.
 async fn becoming_far(bed: &Bed, per_second: usize, round_trip: Duration) -> Result<Seen> {
     let limit = (per_second * SECONDS) as u64;
     let limiter = bed.limiter(Quota::per_day(limit).fixed_window()).await?;

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Holds the dependencies to the `rust-version` in Cargo.toml: none that a user has to build may ask for a newer compiler,
-# on any platform and with any feature. Where that toolchain is installed, the crate is also checked with it.
+# Holds the dependencies of the libraries to the `rust-version` in Cargo.toml: none that a user has to build may require a
+# newer compiler, on any platform and with any feature. Where that toolchain is installed, it also checks the libraries.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source scripts/need.sh
@@ -27,8 +27,8 @@ metadata = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE
 packages = {package["id"]: package for package in metadata["packages"]}
 nodes = {node["id"]: node for node in metadata["resolve"]["nodes"]}
 
-root = metadata["resolve"]["root"]
-seen, queue = {root}, [root]
+roots = [id for id, package in packages.items() if package["name"] in ("tower-ratelimit", "tower-ratelimit-client")]
+seen, queue = set(roots), list(roots)
 while queue:
     for dependency in nodes[queue.pop()]["deps"]:
         for_users = any(kind["kind"] != "dev" for kind in dependency["dep_kinds"])
@@ -36,7 +36,7 @@ while queue:
             seen.add(dependency["pkg"])
             queue.append(dependency["pkg"])
 
-users = [packages[id] for id in sorted(seen - {root})]
+users = [packages[id] for id in sorted(seen - set(roots))]
 too_new = [p for p in users if p["rust_version"] and version(p["rust_version"]) > version(msrv)]
 silent = sum(1 for p in users if not p["rust_version"])
 for package in too_new:
@@ -49,8 +49,9 @@ PYTHON
 
 toolchain=$(rustup toolchain list 2>/dev/null | sed -n "s/^\(${msrv//./\\.}\(\.[0-9]*\)\{0,1\}-[^ ]*\).*/\1/p" | head -n 1 || true)
 if [ -n "$toolchain" ]; then
-    cargo "+$toolchain" check --locked --all-features
-    cargo "+$toolchain" check --locked --no-default-features
+    libraries=(--package tower-ratelimit --package tower-ratelimit-client)
+    cargo "+$toolchain" check --locked "${libraries[@]}" --all-features
+    cargo "+$toolchain" check --locked "${libraries[@]}" --no-default-features
 else
-    echo "Rust $msrv is not installed: the crate itself was not checked with it"
+    echo "Rust $msrv is not installed: the libraries were not checked with it"
 fi

@@ -24,8 +24,10 @@ fi
 
 # What is published: the source, the pages that it includes, and what a reader of the package looks for.
 published='^(src/.*|docs/.*|README\.md|CHANGELOG\.md|LICENSE-(MIT|APACHE)|Cargo\.(toml|toml\.orig|lock)|\.cargo_vcs_info\.json)$'
-strangers=$(cargo package --locked --list --allow-dirty --package tower-ratelimit | tr '\\' '/' | grep -Ev "$published" || true)
-if [ -n "$strangers" ]; then
-    echo "the published package would have: $strangers" >&2
-    exit 1
-fi
+for package in tower-ratelimit tower-ratelimit-client tower-ratelimit-rulefile; do
+    strangers=$(cargo package --locked --list --allow-dirty --package "$package" | tr '\\' '/' | grep -Ev "$published" || true)
+    if [ -n "$strangers" ]; then
+        echo "the published package $package would have: $strangers" >&2
+        exit 1
+    fi
+done

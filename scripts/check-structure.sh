@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# Holds the code of the crate, of `server` and of `cli` to the rules of structure:
+# Holds the code of the crate, of `client`, of `rulefile`, of `server` and of `cli` to the rules of structure:
 # - no file has more than 400 lines, no function more than 40; doc comments and test modules are not counted;
 # - every file begins with a `//!` line that says what it is;
 # - the `mod` lines of lib.rs stand in the order in which a request passes them, and a module imports only from
 #   modules that stand before it: so there are no circles, and the crate can be read from the top;
 # - nor are there circles of files: of two files at most one imports from the other, through whichever `mod.rs`;
 # - no two types of a crate have one name, but private ones named `State` and `Inner`, and the `Settings` of the server's
-#   two services.
+#   two services;
+# - comments and pages keep to the rules of docs/language.md that can be counted.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source scripts/need.sh
@@ -14,3 +15,4 @@ source scripts/need.sh
 need python3 python3
 
 python3 scripts/structure.py
+python3 scripts/language.py --check

@@ -7,11 +7,17 @@ MAX_FUNCTION_LINES = 40
 # Names that several files may give to a type of their own, if it is private.
 COMMON_TYPES = {"State", "Inner"}
 # The crates, each with the names that its public modules may give to a type of their own.
-CRATES = {"src": set(), "server/src": {"Settings"}, "cli/src": set()}
+CRATES = {"src": set(), "client/src": set(), "rulefile/src": set(), "server/src": {"Settings"}, "cli/src": set()}
 
 COMMENT_OR_LITERAL = re.compile(
     r"""(//[/!][^\n]*)|//[^\n]*|/\*.*?\*/|\bb?r(\#*)".*?"\2|"(?:\\.|[^"\\])*"|'(?:\\[^\n]{1,9}?|[^'\\\n])'""", re.DOTALL
 )
+# The most places in each folder with a `match` on a `bool`, which is an `if`. Lower the number after a gain.
+BOOL_MATCHES = {"src": 11} | dict.fromkeys(
+    ["rulefile", "client", "server", "cli", "tests", "testkit", "examples", "benches", "fuzz", "playground"], 0
+)
+BOOL_MATCH = re.compile(r"\{\s*(?:true|false) =>")
+
 VISIBLE = r"(?:pub(?:\([^)]*\))? )?"
 MODULE = VISIBLE + r"mod (\w+)"
 TEST_MODULE = re.compile(r"#\[cfg\((?:all\()?test\b[^]]*\]\s*(?:#\[[^]]*\]\s*)*" + MODULE + r"\s*([;{])")
@@ -231,6 +237,16 @@ def faults_of_names(files, common):
             yield f"`{name}` is the name of {len(paths)} types: {', '.join(paths)}"
 
 
+def faults_of_matches(folder, most):
+    """Each `match` on a `bool`, if there are more than `most`."""
+    faults = []
+    for path in sorted(pathlib.Path(folder).rglob("*.rs")):
+        code, _ = code_of(path.read_text(encoding="utf-8"))
+        for found in BOOL_MATCH.finditer(code):
+            faults.append(f"{path}:{code.count(chr(10), 0, found.start()) + 1}: a `match` on a `bool`: use `if`")
+    return faults if len(faults) > most else []
+
+
 def faults_of_crate(src, common):
     """The faults of a crate, whose files are printed in their order if there are none."""
     everything = [File(path, src) for path in sorted(pathlib.Path(src).rglob("*.rs"))]
@@ -253,6 +269,7 @@ def faults_of_crate(src, common):
 
 def main():
     faults = [fault for src, common in CRATES.items() for fault in faults_of_crate(src, common)]
+    faults += [fault for folder, most in BOOL_MATCHES.items() for fault in faults_of_matches(folder, most)]
     if faults:
         sys.exit("\n".join(faults))
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Runs all tests, from whatever directory it is called: `bash scripts/test.sh`.
-# On Debian it first installs what the tests need; elsewhere it says what is missing.
+# Runs all tests, from whatever directory it is called: `bash scripts/test.sh`; `bash scripts/test.sh all` runs every test
+# without features, too, and a thousand seeds of the simulation.
+# On Debian it first installs what the tests need; elsewhere it names what is missing.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 exec </dev/null
@@ -36,17 +37,35 @@ if [ "$(uname -s)" = Linux ]; then
     export VALKEY_SERVER ENVOY GRPCIO AXE PLAYGROUND_PAGE TEST_SERVERS=required
 fi
 
+all=${1:-}
+[ -z "$all" ] || export SIMULATION_SEEDS=${SIMULATION_SEEDS:-1000}
+
+# retried: names the tests that passed at another try; .config/nextest.toml allows that to a few.
+retried() {
+    local report=${CARGO_TARGET_DIR:-target}/nextest/default/junit.xml
+    [ ! -e "$report" ] || awk -F '"' '/<testcase /{name = $4 "::" $2} /<flakyFailure/{print name}' "$report" | sort -u
+}
+
 if have_cargo_tool cargo-nextest; then
-    run_tests() { cargo nextest run --locked --no-fail-fast "$@"; }
+    run_tests() {
+        local status=0
+        cargo nextest run --locked --no-fail-fast "$@" || status=$?
+        retried >>"${RETRIED:-/dev/stderr}"
+        return $status
+    }
 else
     echo "cargo-nextest cannot be had: using cargo test" >&2
     run_tests() { cargo test --locked --no-fail-fast --lib --bins --tests "$@"; }
 fi
 
+# Without features only the programs whose tests or whose code have a branch for it: `cfg(not(feature = …))`.
+without_features=(--lib --test key --test rate_limit)
+[ -z "$all" ] || without_features=()
+
 # The largest set comes last: its summary is what a reader finds at the end.
 failed=()
-cargo test --locked --no-fail-fast --doc --all-features || failed+=("doctests")
-run_tests --no-default-features || failed+=("tests without features")
+cargo test --locked --no-fail-fast --doc --workspace --all-features || failed+=("doctests")
+run_tests --no-default-features "${without_features[@]}" || failed+=("tests without features")
 run_tests --workspace --all-features || failed+=("tests with all features")
 
 if [ ${#failed[@]} -gt 0 ]; then

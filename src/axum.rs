@@ -5,11 +5,11 @@ use http::{StatusCode, request::Parts};
 
 use crate::{decision::Decision, key::ClientAddress, rate_limit::Decisions};
 
-/// The decision that let this request in, for handlers behind a layer with
-/// [`expose_decision`](crate::RateLimitLayer::expose_decision); of several layers that of the
-/// innermost. Without one: 500, or `None` for `Option<Decision>`.
+/// The decision that allowed this request, for handlers behind a layer with
+/// [`expose_decision`](crate::RateLimitLayer::expose_decision). With several layers it is the decision of
+/// the innermost. Without one: 500, or `None` for `Option<Decision>`.
 ///
-/// The key that it is about stands beside it in [`Decisions`], see
+/// [`Decisions`] has its key as well, see
 /// [`Exposed::key`](crate::rate_limit::Exposed::key).
 impl<S: Sync> FromRequestParts<S> for Decision {
     type Rejection = (StatusCode, &'static str);
@@ -30,7 +30,7 @@ impl<S: Sync> OptionalFromRequestParts<S> for Decision {
     }
 }
 
-/// The decisions of all layers that let this request in, for handlers behind layers with
+/// The decisions of all layers that allowed this request, for handlers behind layers with
 /// [`expose_decision`](crate::RateLimitLayer::expose_decision). Without one: 500, or `None` for
 /// `Option<Decisions>`.
 impl<S: Sync> FromRequestParts<S> for Decisions {

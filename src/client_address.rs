@@ -1,4 +1,4 @@
-//! The layer that hands the client's address to handlers.
+//! The layer that adds the client's address to requests, for handlers.
 
 use std::{
     sync::{
@@ -17,8 +17,8 @@ use crate::{
     log::{self, Code},
 };
 
-/// Puts the client's address, a [`ClientAddress`](crate::ClientAddress), into the extensions of
-/// requests, where handlers and other layers find it.
+/// Inserts the client's address, a [`ClientAddress`](crate::ClientAddress), into the extensions of
+/// requests, for handlers and other layers.
 ///
 /// Give it a clone of the [`ClientIp`] that the rate limit is keyed on. The order of the two does
 /// not matter: neither needs the other. With the feature `axum` the address is an extractor.
@@ -112,7 +112,7 @@ where
         match self.layer.client_ip.resolve(&parts) {
             Ok(address) => drop(parts.extensions.insert(address)),
             Err(error) if !self.layer.reported.swap(true, Ordering::Relaxed) => {
-                log::say(Code::AddressUnavailable, &error.to_string());
+                log::report(Code::AddressUnavailable, &error.to_string());
             }
             Err(_) => {}
         }

@@ -1,8 +1,8 @@
-//! Clocks: where the time comes from.
+//! Clocks: sources of time.
 //!
-//! Every decision is a function of the state, the operation and a [`Timestamp`] that a [`Clock`]
-//! gives. [`OsClock`] is the default; [`ManualClock`] stands still until a test moves it, so that
-//! no test has to wait; `QuantaClock` (feature `quanta`) reads the CPU's time stamp counter.
+//! Every decision is a function of the state, the operation and a [`Timestamp`] from a [`Clock`].
+//! [`OsClock`] is the default; [`ManualClock`] stands still until a test moves it, so that no test has
+//! to wait; `QuantaClock` (feature `quanta`) reads the CPU's time stamp counter.
 
 use std::{
     fmt,
@@ -41,13 +41,13 @@ impl Timestamp {
         self.0.saturating_mul(1_000)
     }
 
-    /// This timestamp moved `duration` into the future, less than a microsecond cut off.
+    /// This timestamp plus `duration`, rounded down to microseconds and saturating.
     #[must_use]
     pub fn saturating_add(self, duration: Duration) -> Self {
         Self(self.0.saturating_add(whole_micros(duration)))
     }
 
-    /// This timestamp moved `duration` into the past, less than a microsecond cut off.
+    /// This timestamp minus `duration`, rounded down to microseconds and saturating.
     #[must_use]
     pub fn saturating_sub(self, duration: Duration) -> Self {
         Self(self.0.saturating_sub(whole_micros(duration)))
@@ -63,12 +63,12 @@ const fn whole_micros(duration: Duration) -> u64 {
 
 /// A source of time.
 ///
-/// It is read once per decision, from every thread at once. A clock that steps back is survived:
-/// nobody waits for more than a full quota longer than without the step, or a second if that is
-/// more. A fixed or sliding window that lies one ahead stays in force, so it can lock out for up to
-/// two periods in all. A clock that steps back and forth again can give a quota anew.
+/// A limiter reads it once per decision, from any thread. If the clock steps back, a key waits at most
+/// a full quota longer than without the step, or a second if that is more. A fixed or sliding window
+/// that lies one period ahead stays in force, so it can lock a key out for up to two periods in all. A
+/// clock that steps back and forth again can give a key its quota anew.
 pub trait Clock: Send + Sync + 'static {
-    /// The time now.
+    /// The current time.
     fn now(&self) -> Timestamp;
 }
 
@@ -78,14 +78,14 @@ impl<C: Clock + ?Sized> Clock for Arc<C> {
     }
 }
 
-/// The operating system's clock: the wall clock as it stood when the process first asked, plus
-/// the monotonic time since. It never steps back, and neither NTP nor an operator moves it.
+/// The operating system's clock: the wall clock's time at the first read in the process, plus the
+/// monotonic time since then. It never steps back, and neither NTP nor an operator moves it.
 #[derive(Debug, Clone, Copy, Default)]
 #[non_exhaustive]
 pub struct OsClock;
 
 impl OsClock {
-    /// The clock; all of them in one process agree.
+    /// The clock. All clocks of this type in one process agree.
     #[must_use]
     pub const fn new() -> Self {
         Self
@@ -129,13 +129,13 @@ fn wall_clock() -> Timestamp {
 pub struct ManualClock(Arc<AtomicU64>);
 
 impl ManualClock {
-    /// A clock that stands at 2026-01-01T00:00Z.
+    /// A clock at 2026-01-01T00:00Z.
     #[must_use]
     pub fn new() -> Self {
         Self::at(Timestamp::from_secs(1_767_225_600))
     }
 
-    /// A clock that stands at `now`.
+    /// A clock at `now`.
     #[must_use]
     pub fn at(now: Timestamp) -> Self {
         Self(Arc::new(AtomicU64::new(now.0)))
@@ -146,7 +146,7 @@ impl ManualClock {
         self.move_by(|now| now.saturating_add(duration));
     }
 
-    /// Moves the clock back, as a wall clock that is corrected does.
+    /// Moves the clock back, like a correction of a wall clock.
     pub fn step_back(&self, duration: Duration) {
         self.move_by(|now| now.saturating_sub(duration));
     }
@@ -181,11 +181,11 @@ impl Clock for ManualClock {
     }
 }
 
-/// Tokio's clock: the wall clock as it stood when this was made, plus tokio's time since.
+/// Tokio's clock: the wall clock's time when this clock was made, plus tokio's time since then.
 ///
-/// In a test whose time is [paused](https://docs.rs/tokio/latest/tokio/time/fn.pause.html), one
-/// `tokio::time::advance` moves limiter and timers together. Elsewhere it is as good as
-/// [`OsClock`], which takes less to read.
+/// In a test with [paused](https://docs.rs/tokio/latest/tokio/time/fn.pause.html) time, one
+/// `tokio::time::advance` moves limiter and timers together. Without paused time, [`OsClock`] is
+/// equivalent and cheaper to read.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
@@ -210,8 +210,8 @@ pub struct TokioClock {
 
 #[cfg(feature = "tokio")]
 impl TokioClock {
-    /// A clock that starts at the wall clock's time. Where time is paused, make it in the runtime
-    /// that paused it.
+    /// A clock that starts at the wall clock's time. If time is paused, make it in the runtime that
+    /// paused it.
     #[must_use]
     pub fn new() -> Self {
         Self {
@@ -237,8 +237,8 @@ impl Clock for TokioClock {
 
 /// The CPU's time stamp counter, read by [quanta](https://docs.rs/quanta).
 ///
-/// A read takes about 10 ns where the operating system's takes 24. It is not the default because
-/// on some machines the counters of different cores disagree, and time then steps back
+/// A read takes about 10 ns, one of the operating system's clock 24 ns. It is not the default because
+/// on some machines the counters of different cores disagree, so that time steps back
 /// ([governor issue 299](https://github.com/boinkor-net/governor/issues/299)).
 #[cfg(feature = "quanta")]
 #[derive(Clone)]
@@ -249,8 +249,8 @@ pub struct QuantaClock {
 
 #[cfg(feature = "quanta")]
 impl QuantaClock {
-    /// A clock that starts at the wall clock's time. The first one in a process calibrates the
-    /// counter, which can take up to 200 ms.
+    /// A clock that starts at the wall clock's time. The first one in a process calibrates the counter,
+    /// in up to 200 ms.
     #[must_use]
     pub fn new() -> Self {
         let clock = quanta::Clock::new();
@@ -281,7 +281,7 @@ impl Clock for QuantaClock {
     }
 }
 
-/// The clock a limiter was given; one indirect call, so that no type carries a clock parameter.
+/// A limiter's clock. An indirect call for each read keeps the clock out of the limiter's type.
 #[derive(Clone)]
 pub(crate) struct SharedClock(Arc<dyn Clock>);
 

@@ -1,10 +1,10 @@
-//! The crate's errors: opaque structs that tell their kind.
+//! The crate's errors: opaque structs with a kind.
 
 use std::{borrow::Cow, error::Error, fmt};
 
 /// A quota, limiter or key extractor was configured with a value that makes no sense.
 ///
-/// The text says which value was wrong and what is accepted.
+/// The text names the value that was wrong, and what is accepted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigError {
     kind: ConfigErrorKind,
@@ -104,8 +104,7 @@ pub struct KeyError {
 pub enum KeyErrorKind {
     /// The client sent none, or an empty one.
     Absent,
-    /// The client sent several that differ where there must be one: nobody can tell which of them
-    /// the application reads.
+    /// The client sent several that differ, and the one that the application reads is unknown.
     Ambiguous,
     /// The server does not provide what the extractor reads, such as the peer's address.
     Unavailable,
@@ -140,7 +139,7 @@ impl KeyError {
         }
     }
 
-    /// Whose doing it is.
+    /// The kind of the error, by the side that caused it.
     #[must_use]
     pub const fn kind(&self) -> KeyErrorKind {
         self.kind
@@ -185,7 +184,7 @@ impl LimiterError {
         }
     }
 
-    /// The limiter does not know an operation; `message` says which, and what to use instead.
+    /// The limiter does not support an operation; `message` names it, and what to use instead.
     pub fn unsupported(message: impl Into<Cow<'static, str>>) -> Self {
         Self {
             kind: LimiterErrorKind::Unsupported,

@@ -9,8 +9,6 @@
 #![doc = include_str!("../docs/plots/links.md")]
 #![doc = include_str!("../docs/algorithms.md")]
 
-#[cfg(feature = "client")]
-pub mod clients;
 // No doctest: the package `examples/cookbook`, with the dependencies that recipes need, compiles its
 // code and holds the page equal to it.
 #[cfg(not(doctest))]

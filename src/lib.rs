@@ -9,9 +9,9 @@
 //!     .layer(RateLimitLayer::new(Quota::per_second(10).burst(20), PeerIp));
 //! ```
 //!
-//! Every address may send ten requests a second, and twenty at once after a pause. Anything beyond
-//! that is answered 429 with `Retry-After`, `RateLimit` headers and a problem document, before the
-//! router hears of it. [`PeerIp`] needs the server to be started with
+//! Each address may send ten requests a second, and twenty at once after a pause. The layer denies
+//! all requests beyond that with 429, `Retry-After`, `RateLimit` headers and a problem document;
+//! they do not reach the router. [`PeerIp`] needs the server to be started with
 //! `app.into_make_service_with_connect_info::<SocketAddr>()`.
 //!
 //! The [cookbook](guide::cookbook) has twenty-one more set-ups of at most fifteen lines: API keys, logins,
@@ -29,24 +29,24 @@
 //! | what is allowed | [`Quota`] | rate, burst, name, and one of [five algorithms](guide) |
 //! | whom it is counted for | [`key`] | [`PeerIp`], [`ClientIp`], [`Header`], a closure, a tuple of these |
 //! | who decides | [`limiter`] | [`LocalLimiter`], `RedisLimiter` for all nodes together, [`GovernorLimiter`], your own |
-//! | what responses say | [`headers`] | draft-11 and `X-RateLimit-*` by default |
+//! | fields of responses | [`headers`] | draft-11 and `X-RateLimit-*` by default |
 //! | what a denial looks like | [`reject`] | problem document, text, empty, a closure; gRPC by itself |
-//! | who is told | [`observe`] | tracing, metrics, a closure |
+//! | observation | [`observe`] | tracing, metrics, a closure |
 //! | where it sits | [`rate_limit`] | costs, tiers, lists, what counts, waiting, shadow mode |
 //! | how many at the same time | [`concurrency`] | a limit around the rate |
 //!
-//! The other end, clients that stay under limits, is a [page of its own](guide::clients).
+//! The other end, clients that stay under limits, is the crate
+//! [tower-ratelimit-client](https://docs.rs/tower-ratelimit-client).
 //!
-//! # What is guaranteed
+//! # Guarantees
 //!
-//! - A key that was idle gets exactly its burst, never more. At exactly
-//!   [`Decision::retry_after`] the denied request passes if nothing else came on its key, a
-//!   microsecond earlier it does not.
+//! - A key that was idle gets exactly its burst, never more. At exactly [`Decision::retry_after`] the
+//!   denied request passes if nothing else came on its key, a microsecond earlier it does not.
 //! - The [local limiter](LocalLimiter)'s memory is bounded, at most 8 MB by default, however many
 //!   keys arrive, and taken as they come. Nothing is swept, no task runs in the background.
-//! - A request without a key is never silently let through. By default requests whose client sent
-//!   no key share one bucket, and a server that is set up wrong answers 500 and logs the fix.
-//! - A limiter that fails is answered 503, never 429.
+//! - A request without a key never passes silently. By default all requests whose client sent no key
+//!   share one bucket. A server that is set up wrong answers 500 and logs the fix.
+//! - If the limiter fails, the response is 503, never 429.
 //! - The clock is read once per decision. One that steps back makes nobody wait for more than a full
 //!   quota longer, or a second if that is more; for a window, two periods in all. Tests use
 //!   [`ManualClock`] and never wait.
@@ -55,7 +55,7 @@
 //!
 //! [`PeerIp`] is the other end of the connection. Behind a proxy that is the proxy, so all clients
 //! share one bucket. [`ClientIp`] finds the client in the header that your proxies write, and
-//! believes nobody else:
+//! ignores the header of all other peers:
 //!
 //! ```
 //! use tower_ratelimit::{ClientIp, Quota, RateLimitLayer, ClientAddressLayer};
@@ -70,19 +70,19 @@
 //! ```
 //!
 //! The [page on security](guide::security) has the lines for nginx, HAProxy, Envoy, Cloudflare,
-//! AWS, Fly.io and Kubernetes, says in which order layers go, and lists the known ways around a
-//! limit.
+//! AWS, Fly.io and Kubernetes, the order of layers, and the known ways around a limit.
 //!
 //! # When something is wrong
 //!
-//! Faults are never silent. Each is one line in the log, or on the standard error stream where
-//! nobody listens, with a code that the page on [troubleshooting](guide::troubleshooting) explains.
-//! The page also has the usual symptoms and the messages of the compiler.
+//! Faults are never silent. Each is one line in the log, or on the standard error stream if no
+//! subscriber exists, with a code that the page on [troubleshooting](guide::troubleshooting)
+//! explains. The page also has the usual symptoms and the messages of the compiler.
 //!
 //! # Several nodes
 //!
-//! A limiter in this process counts what this process gets. With the feature `redis`, limiters of
-//! one name share their counts through Redis; when it does not answer, each node goes on by itself:
+//! A limiter in this process counts requests of this process only. With the feature `redis`,
+//! limiters of one name share their counts through Redis. If Redis does not respond, each node
+//! decides by itself:
 //!
 //! ```
 //! # #[cfg(feature = "redis")] {
@@ -110,13 +110,11 @@
 //! | `serde` | no | [`Quota`], [`OwnedQuota`] and [`QuotaList`] in configuration files | serde with derive |
 //! | `tracing` | no | `TracingObserver`; [faults](guide::troubleshooting) are events where a subscriber listens, else they are printed | tracing |
 //! | `metrics` | no | `MetricsObserver` | metrics |
-//! | `redis` | no | `RedisLimiter`, `RedisStore`: one limit for all nodes, through a server, a cluster or sentinels | redis without its default features, tokio |
-//! | `rules` | no | limits in files that operators write, in YAML, JSON or TOML, and the layer that goes on counting when they are read again | granit-parser, toml, arc-swap, tokio |
-//! | `rules-watch` | no | rule files that are read again when they change | notify |
+//! | `shared` | no | `SharedLimiter`: one limit for all nodes, through a store of your own | futures-util, tokio |
+//! | `redis` | no | `RedisLimiter`, `RedisStore`: one limit for all nodes, through a server, a cluster or sentinels | `shared`, redis without its default features |
+//! | `rules` | no | limits in files that operators write, in YAML, JSON or TOML, and a layer that keeps its counts when they are reloaded | granit-parser, toml, arc-swap, tokio |
+//! | `rules-watch` | no | rule files that are reloaded when they change | notify |
 //! | `redis-tls` | no | `rediss://` addresses | rustls with ring |
-//! | `client` | no | [outgoing requests](guide::clients) that stay under limits | httpdate, tokio |
-//! | `reqwest` | no | the same around a `reqwest::Client`, 0.13 | reqwest without its default features |
-//! | `reqwest-middleware` | no | the same as a middleware | reqwest-middleware without its default features |
 //! | `quanta` | no | `QuantaClock`, 10 ns a read instead of 24 | quanta |
 //!
 //! gRPC answers need no feature, and without default features the crate serves plain tower and
@@ -133,6 +131,9 @@ mod lock;
 mod log;
 mod seed;
 mod small_bytes;
+#[cfg(feature = "shared")]
+#[cfg_attr(not(feature = "redis"), allow(dead_code, reason = "parts for Redis"))]
+mod task;
 
 mod clock;
 mod quota;
@@ -145,9 +146,14 @@ pub mod observe;
 mod algorithm;
 pub mod limiter;
 
+#[cfg(feature = "shared")]
+#[cfg_attr(not(feature = "redis"), allow(dead_code, reason = "parts for Redis"))]
+mod store;
+
 #[cfg(feature = "redis")]
 pub mod redis;
-#[cfg(feature = "redis")]
+
+#[cfg(feature = "shared")]
 pub mod shared;
 
 pub mod headers;
@@ -157,9 +163,6 @@ mod middleware;
 
 pub mod concurrency;
 pub mod rate_limit;
-
-#[cfg(feature = "client")]
-pub mod client;
 
 #[cfg(feature = "axum")]
 mod axum;
@@ -198,8 +201,17 @@ pub use self::{
 };
 #[cfg(feature = "redis")]
 pub use self::{
-    redis::{RedisStore, RedisStoreBuilder, StoreError, StoreErrorKind, StoreHealth, StoreStats},
-    shared::{OnFailure, RedisLimiter},
+    redis::{RedisStore, RedisStoreBuilder},
+    shared::RedisLimiter,
+};
+#[cfg(feature = "shared")]
+pub use self::{
+    shared::OnFailure,
+    store::{
+        error::{StoreError, StoreErrorKind},
+        health::StoreHealth,
+        stats::StoreStats,
+    },
 };
 
 /// The README's example compiles.

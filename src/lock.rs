@@ -1,4 +1,4 @@
-//! Locks that go on after a panic: nothing that they guard is left half changed.
+//! Locks without poisoning: a panic leaves no value that they guard half changed.
 
 use std::sync::LockResult;
 

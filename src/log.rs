@@ -1,4 +1,4 @@
-//! The one place where the crate itself logs: every line it can say has a [`Code`].
+//! The crate's log: every line has a [`Code`].
 
 use std::{
     io::Write as _,
@@ -10,7 +10,7 @@ use std::{
 enum Severity {
     /// Requests fail, or are not counted as they should be.
     Error,
-    /// Something works, but not as somebody meant it to.
+    /// Something works, but not as intended.
     Warn,
     /// Something works again.
     Info,
@@ -18,7 +18,7 @@ enum Severity {
 
 /// The subject of a line. `docs/troubleshooting.md` has a row for each, under the same name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[allow(dead_code, reason = "some are only said with a feature")]
+#[allow(dead_code, reason = "some are only logged with a feature")]
 pub(crate) enum Code {
     KeyUnavailable,
     AddressUnavailable,
@@ -87,11 +87,11 @@ impl Code {
     }
 }
 
-/// Says a line, which the caller does once for each change of state: as a `tracing` event where
-/// somebody listens, else on the standard error stream. It is never silent, since somebody may be
-/// looking for the reason.
+/// Logs a line: as a `tracing` event if there is a subscriber, else on the standard error stream. It is
+/// never silent, since an operator may search for the reason. The caller logs once for each change of
+/// state.
 #[cold]
-pub(crate) fn say(code: Code, message: &str) {
+pub(crate) fn report(code: Code, message: &str) {
     let (name, level) = code.row();
     if !emit(level, name, message) {
         // One write, so that lines of several threads do not mix. A stream that is closed must not
@@ -101,7 +101,7 @@ pub(crate) fn say(code: Code, message: &str) {
     }
 }
 
-/// Makes it an event, and says whether there has ever been a subscriber to hear one.
+/// Emits an event. Returns whether there has ever been a subscriber.
 #[cfg(feature = "tracing")]
 fn emit(level: Severity, name: &str, message: &str) -> bool {
     // Also without a subscriber: it is a record of `log` where that feature of `tracing` is on.
@@ -118,14 +118,14 @@ const fn emit(_: Severity, _: &str, _: &str) -> bool {
     false
 }
 
-/// As many requests in a row without it say that it never comes: a few may be a load balancer's
-/// health checks.
+/// The number of first requests without the thing that proves its absence: a few may be health checks of a
+/// load balancer.
 const ENOUGH: u32 = 16;
 
-/// The thing was seen, or its absence was reported: nothing more is to be said.
+/// The thing was seen, or its absence was logged.
 const SETTLED: u32 = u32::MAX;
 
-/// Notices that something never comes which some requests must have.
+/// Detects that all requests lack a thing that some must have.
 #[derive(Debug)]
 pub(crate) struct Watch {
     code: Code,
@@ -133,7 +133,7 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// One whose fault has this code.
+    /// A watch whose fault has this code.
     pub(crate) const fn new(code: Code) -> Self {
         Self {
             code,
@@ -141,8 +141,7 @@ impl Watch {
         }
     }
 
-    /// Takes note of a request, which has it or not. Once it has been missing from the start for
-    /// long enough, `fault` is logged.
+    /// Counts a request with or without the thing. Logs `fault` if enough first requests lack it.
     #[inline]
     pub(crate) fn note(&self, has_it: impl FnOnce() -> bool, fault: impl FnOnce() -> String) {
         if self.missed.load(Ordering::Relaxed) != SETTLED {
@@ -167,7 +166,7 @@ impl Watch {
                 })
             });
         if counted == Ok(ENOUGH - 1) {
-            say(self.code, &fault());
+            report(self.code, &fault());
         }
     }
 }

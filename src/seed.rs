@@ -1,12 +1,12 @@
-//! Seeds: the keys of hashes and the names that are drawn at random, or repeated in a simulation.
+//! Seeds of keyed hashes and of random names, which a simulation repeats.
 
 use std::hash::{BuildHasher, RandomState};
 
 use siphasher::sip::SipHasher13;
 
-/// A keyed hash that nobody outside can tell, unless a seed is given.
+/// A keyed hash that clients cannot predict, unless a seed is given.
 ///
-/// SipHash, because what is hashed comes from clients.
+/// SipHash, because the hashed values come from clients.
 pub(crate) fn keyed_hash(seed: Option<u64>) -> SipHasher13 {
     match seed {
         Some(seed) => SipHasher13::new_with_keys(seed, !seed),

@@ -1,4 +1,4 @@
-//! What a request allocates, counted by the allocator.
+//! Allocations of a request, counted by the allocator.
 #![allow(clippy::unwrap_used)]
 
 use std::{
@@ -38,7 +38,7 @@ impl Service<Request<()>> for Roomy {
     }
 }
 
-/// Allocations and what comes of `work`.
+/// Allocations and the result of `work`.
 fn counted<R>(work: impl FnOnce() -> R) -> (u64, R) {
     let mut result = None;
     let counted = allocation_counter::measure(|| result = Some(work()));
@@ -60,9 +60,8 @@ fn request(number: u16) -> Request<()> {
     request
 }
 
-/// Requests that a layer looks at, for what is not as somebody meant it; what it takes to do so is
-/// not what a request costs.
-const LOOKED_AT: u16 = 1_000;
+/// Requests that a layer inspects for misconfiguration; this work is no part of a request's cost.
+const REQUESTS_CHECKED: u16 = 1_000;
 
 /// Allocations of a request of this client, and its status.
 fn send(
@@ -80,7 +79,7 @@ fn send(
 fn of_a_request(
     service: &mut impl Service<Request<()>, Response = Response<Full<Bytes>>, Error = Infallible>,
 ) -> (u64, u16) {
-    for number in 1..=LOOKED_AT {
+    for number in 1..=REQUESTS_CHECKED {
         let _ = send(service, number);
     }
     send(service, 0);
@@ -294,7 +293,7 @@ fn a_request_without_headers_allocates_nothing() {
     assert_eq!(added_by_key(Header::new("x-longest")), 0);
 }
 
-/// The parts are joined on the stack, and what comes of them here is a short key.
+/// The parts are joined on the stack, and the result here is a short key.
 #[test]
 fn a_tuple_allocates_nothing() {
     let of_two = (PeerIp, Header::new("x-api-key"));
@@ -303,7 +302,7 @@ fn a_tuple_allocates_nothing() {
     assert_eq!(added_by_key(of_three), 0);
 }
 
-/// The key itself; the layer and the limiter only look at it.
+/// The key itself; the layer and the limiter only read it.
 #[test]
 fn a_key_of_more_than_38_bytes_allocates_once() {
     assert_eq!(added_by_key(Header::new("x-longer")), 1);
@@ -317,7 +316,7 @@ fn a_tuple_with_a_long_part_allocates_twice() {
 
 /// The map of the fields, which takes two: it is a copy of one that has them already, whatever room
 /// there was, because to hash their names takes longer. The text of all fields is one piece; it is
-/// kept, and responses that say the same need none.
+/// kept, and equal responses need none.
 #[test]
 fn a_request_with_the_default_headers_allocates_for_its_map() {
     let mut limited = layer(PeerIp).layer(Roomy);
@@ -343,7 +342,7 @@ fn a_denied_request_allocates_twice() {
     }
 }
 
-/// The document says the name, too.
+/// The document contains the name, too.
 #[test]
 fn a_denial_by_a_named_quota_allocates_once_more() {
     let layer = RateLimitLayer::new(Quota::per_minute(1).named("login"), PeerIp);
@@ -361,18 +360,18 @@ fn a_layer_is_made_once() {
     drop(first);
 }
 
-/// What else a layer may do to a denial costs nothing when it does not help.
+/// Other treatments of a denial cost nothing when they do not help.
 #[test]
 fn a_denial_that_nothing_bends_allocates_twice() {
     let layer = RateLimitLayer::new(Quota::per_minute(1), PeerIp).elastic(|| false);
     assert_eq!(of_a_denial(&layer), 2);
 }
 
-/// Each limiter has a stand-in of its own, and a service can have many limiters. Its table is asked
-/// for at once, as zeroes, for which the system gives memory as keys come; nothing is added later.
+/// Each limiter has a stand-in of its own, and a service can have many limiters. Its table is allocated
+/// at once, as zeroes; the system provides memory as keys come; nothing is added later.
 #[cfg(feature = "redis")]
 #[test]
-fn a_stand_in_for_redis_is_never_larger_than_it_is_said() {
+fn a_stand_in_for_redis_is_never_larger_than_documented() {
     use tower_ratelimit::{OnFailure, RedisLimiter, RedisStore};
 
     let store = RedisStore::connect("redis://127.0.0.1:1").unwrap();

@@ -1,10 +1,5 @@
 //! Property tests of what the fuzz targets check, for machines where no fuzzer runs. `fuzz/README.md`
-//! tells how to run the targets themselves.
-
-#![cfg_attr(
-    feature = "client",
-    allow(clippy::unwrap_used, reason = "a check that panics has failed")
-)]
+//! has the commands that run the targets.
 
 use proptest::{collection::vec, prelude::*, sample::select};
 
@@ -165,7 +160,7 @@ const CONTENT_TYPES: &[&str] = &[
     "\u{e9}",
 ];
 
-/// What rule files are made of.
+/// Pieces of rule files.
 #[cfg(feature = "rules")]
 const FILES: &[&str] = &[
     "rules:\n",
@@ -207,7 +202,7 @@ const FILES: &[&str] = &[
     "\0",
 ];
 
-/// What hosts are made of, and what servers cut them at.
+/// Pieces of hosts, and characters at which servers cut them.
 #[cfg(feature = "rules")]
 const HOSTS: &[&str] = &[
     "shop",
@@ -249,7 +244,7 @@ const HOSTS: &[&str] = &[
 
 #[cfg(feature = "rules")]
 fn host(text: &[u8]) -> Option<String> {
-    use tower_ratelimit::rules::Host;
+    use tower_ratelimit_rulefile::pattern::Host;
 
     Some(match Host::parse(text)? {
         Host::Name(name) => name.to_ascii_lowercase(),
@@ -257,7 +252,7 @@ fn host(text: &[u8]) -> Option<String> {
     })
 }
 
-/// The format that a byte chooses, and the functions that the checks ask.
+/// The format that a byte chooses, and the functions that the checks call.
 #[cfg(feature = "rules")]
 mod rule_files {
     use testkit::fuzz::rules::Refused;
@@ -302,91 +297,7 @@ mod rule_files {
     }
 }
 
-#[cfg(feature = "client")]
-const TOLD: &[&str] = &[
-    "\0",
-    "\u{1}",
-    "\u{2}",
-    "\n\u{2}",
-    "\n\u{3}",
-    "\n\u{6}",
-    "\n\u{7}",
-    "\n\u{c}8",
-    "\n\u{d}",
-    "\n\u{10}",
-    "\n\u{11}",
-    "\n\u{12}",
-    "\n\u{13}",
-    "\n\u{14}",
-    "1.5",
-    "6m0s",
-    "88ms",
-    "d",
-    "\"a\"",
-    "\"a\";r=5;t=30",
-    "\"b\";r=0;t=86400",
-    "\"b\";q=10;w=60",
-    "a",
-    ";r=",
-    ";t=",
-    ";q=",
-    ";w=",
-    ";x",
-    ";x=\"y\"",
-    ";pk=:YQ==:",
-    "=",
-    ",",
-    ", ",
-    ";",
-    "\"",
-    "\\",
-    "0",
-    "7",
-    "999999999999999",
-    "1700000030",
-    "1700000030000",
-    "-1",
-    "+",
-    ".5",
-    "limit=10, remaining=3, reset=7",
-    "Tue, 14 Nov 2023 22:13:50 GMT",
-    "2023-11-14T22:13:50Z",
-    "(",
-    ")",
-    ":",
-    "?1",
-    "@1",
-    "%\"x\"",
-    " ",
-    "\t",
-    "\u{e9}",
-];
-
-/// Has a client hear the response to its first request.
-#[cfg(feature = "client")]
-fn hear(status: http::StatusCode, headers: &http::HeaderMap) -> testkit::fuzz::responses::Heard {
-    use tower_ratelimit::{
-        ManualClock, Timestamp,
-        client::{Advice, Pacer},
-    };
-
-    let clock = ManualClock::at(Timestamp::from_secs(1_700_000_000));
-    let pacer = Pacer::learning_builder().clock(clock).seed(1).build();
-    let (pacer, api) = (pacer.unwrap(), "https://a.example".parse().unwrap());
-    let turn = testkit::now(pacer.turn(&api, 1)).unwrap();
-    let advice = turn.learn(status, headers);
-    let stats = pacer.stats(&api);
-    testkit::fuzz::responses::Heard {
-        retry_after: match advice {
-            Advice::RetryAfter(wait) => Some(wait),
-            _ => None,
-        },
-        paused_for: stats.paused_for,
-        left: stats.left,
-    }
-}
-
-/// 4,000 cases, unless `PROPTEST_CASES` says otherwise.
+/// 4,000 cases, unless `PROPTEST_CASES` is set.
 fn config() -> ProptestConfig {
     let mut config = ProptestConfig {
         failure_persistence: None,
@@ -451,15 +362,5 @@ proptest! {
     #[test]
     fn rule_paths(data in vec(any::<u8>(), 0..60)) {
         testkit::fuzz::rules::check_path(&data, rule_files::fits);
-    }
-}
-
-#[cfg(feature = "client")]
-proptest! {
-    #![proptest_config(config())]
-
-    #[test]
-    fn responses(data in data(TOLD)) {
-        testkit::fuzz::responses::check(&data, hear);
     }
 }

@@ -58,7 +58,7 @@ fn within_the_bound_nothing_is_lost() {
         assert!(limiter.acquire(&key.into(), 1).is_allowed());
     }
     assert_eq!((limiter.tracked_keys(), limiter.evictions()), (20_000, 0));
-    // What has left its window makes room without being missed.
+    // An entry that has left its window makes room, and no decision depends on it.
     clock.advance(Duration::from_secs(3_600));
     for key in 0..20_000_u64 {
         assert!(limiter.acquire(&Key::tuple([key.into()]), 1).is_allowed());

@@ -1,4 +1,4 @@
-//! Names that configuration tells at run time: as good as static ones, and freed with their set.
+//! Names of quotas that are read at run time: equal to static ones, and freed with their limiter.
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
 
 use std::time::Duration;
@@ -165,7 +165,7 @@ fn answers_are_the_same_under_a_static_name() {
 }
 
 #[test]
-fn concurrency_is_told_under_an_owned_name() {
+fn concurrency_is_reported_under_an_owned_name() {
     let exports = Concurrency::max(2).named_owned(String::from("exports"));
     let service = ConcurrencyLayer::new(exports, Global).layer(Probe::default());
     let response = send(&service, get("/"));
@@ -185,14 +185,14 @@ fn name_stays_when_the_quota_changes() {
     let error = limiter.set_quota("api", QUOTA.named_owned("web"));
     assert_eq!(error.unwrap_err().kind(), ConfigErrorKind::QuotaList);
     let after = limiter.acquire(&alice(), 1);
-    let told = |decision: &Decision| {
+    let reported = |decision: &Decision| {
         (
             decision.binding().name().to_owned(),
             decision.binding().limit(),
         )
     };
-    assert_eq!(told(&before), ("api".into(), 3));
-    assert_eq!(told(&after), ("api".into(), 7));
+    assert_eq!(reported(&before), ("api".into(), 3));
+    assert_eq!(reported(&after), ("api".into(), 7));
 }
 
 #[test]

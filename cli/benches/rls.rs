@@ -1,7 +1,7 @@
-//! Calls of `ShouldRateLimit` a second, and how long they take: `cargo bench -p tower-ratelimit-cli --bench rls`.
+//! Throughput and latency of `ShouldRateLimit`: `cargo bench -p tower-ratelimit-cli --bench rls`.
 //!
-//! Each row is of a service of its own, which counts in its process or in a `redis-server`, and of a client with one
-//! connection that has one call, or 64 calls, under way at a time. Client, service and Redis share the machine.
+//! Each row has its own service, which counts in its process or in a `redis-server`, and a client
+//! with one connection and 1 or 64 concurrent calls. Client, service and Redis share the machine.
 
 use std::{
     error::Error,
@@ -31,7 +31,7 @@ const RULES: &str = "domain: rl
 descriptors: [{key: user, rate_limit: {unit: minute, requests_per_unit: 4000000}}]
 ";
 
-/// How long each row is measured, after a fifth of that for nothing.
+/// The measured time of each row, after a fifth of it for warming up.
 const TIME: Duration = Duration::from_secs(5);
 
 async fn call(channel: Channel, user: usize) -> Result<Duration> {
@@ -56,7 +56,7 @@ async fn call(channel: Channel, user: usize) -> Result<Duration> {
     Ok(began.elapsed())
 }
 
-/// The times of all calls, with as many under way at a time.
+/// The latencies of all calls, with this many concurrent ones.
 async fn times(channel: &Channel, streams: usize, time: Duration) -> Result<Vec<Duration>> {
     let end = Instant::now() + time;
     let mut running = JoinSet::new();
@@ -64,7 +64,7 @@ async fn times(channel: &Channel, streams: usize, time: Duration) -> Result<Vec<
         let channel = channel.clone();
         running.spawn(async move {
             let mut times = Vec::new();
-            // A thousand users, as many as are at once at a small service.
+            // A thousand users, as a small service may have at a time.
             for at in 0.. {
                 if Instant::now() > end {
                     break;
@@ -111,7 +111,7 @@ async fn measure(backend: &str, options: &[&str], time: Duration) -> Result<()> 
 
 #[tokio::main]
 async fn main() -> Result<()> {
-    // `cargo test` runs benches, too, and only asks whether they work.
+    // `cargo test` runs benches too, only to see whether they work.
     let is_bench = std::env::args().any(|argument| argument == "--bench");
     let time = if is_bench { TIME } else { TIME / 500 };
     println!("backend  streams calls/second       median          p99");

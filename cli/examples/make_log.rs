@@ -1,4 +1,4 @@
-//! Writes an access log in the combined format, or as nginx is told to write JSON: `cargo run --release
+//! Writes an access log in the combined format, or in a JSON format of nginx: `cargo run --release
 //! -p tower-ratelimit-cli --example make_log -- 10000000 json > access.log`.
 
 use std::io::{self, BufWriter, Write};

@@ -1,4 +1,4 @@
-//! `check`: what is wrong with rule files, and what they do to a request.
+//! `check`: faults of rule files, and their effect on a request.
 
 mod arguments;
 #[cfg(feature = "serve")]
@@ -11,15 +11,15 @@ pub(crate) use self::arguments::Check;
 use self::request::request;
 use crate::{
     exit::{FAULTS, OK},
-    output::{Asked, Findings},
+    output::{ExplainedRequest, Findings},
     time,
 };
 
-/// The text to print, and the exit code.
+/// Returns the text to print, and the exit code.
 ///
 /// # Errors
 ///
-/// A fault of the arguments, or of reading a file.
+/// Wrong arguments, or a file that cannot be read.
 pub(crate) fn check(check: &Check, colours: bool) -> Result<(String, u8), String> {
     #[cfg(feature = "serve")]
     if envoy::is_meant(check) {
@@ -44,7 +44,7 @@ pub(crate) fn check(check: &Check, colours: bool) -> Result<(String, u8), String
     findings.rules = Some(rules.len());
     findings.problems = rules.warnings().to_vec();
     findings.changes = changes(&builder, check, &rules)?;
-    findings.asked = parts.map(|parts| Asked {
+    findings.request = parts.map(|parts| ExplainedRequest {
         explanation: rules.explain(&parts, now),
         line: check.request.clone().unwrap_or_default(),
         peer: check.peer,
@@ -67,7 +67,7 @@ fn builder(check: &Check) -> RulesBuilder {
     }
 }
 
-/// The changes that a reload would make.
+/// The changes by a reload.
 fn changes(
     builder: &RulesBuilder,
     check: &Check,
@@ -76,7 +76,8 @@ fn changes(
     if check.against.is_empty() {
         return Ok(None);
     }
-    let old = builder.read_all(&check.against);
-    let old = old.map_err(|error| format!("the rules of --against cannot be used:\n{error}"))?;
+    let old = builder
+        .read_all(&check.against)
+        .map_err(|error| format!("the rules of --against cannot be used:\n{error}"))?;
     Ok(Some(rules.changes_since(&old)))
 }

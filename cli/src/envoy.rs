@@ -1,4 +1,4 @@
-//! `envoy`: `serve` by the environment variables of Envoy's reference service, in place of that.
+//! `envoy`: `serve` configured by the environment variables of Envoy's reference service.
 
 mod redis;
 mod variables;
@@ -20,12 +20,12 @@ use tracing_subscriber::filter::LevelFilter;
 use self::variables::Variables;
 use crate::{
     log::{self, Format, Level},
-    process::run,
+    runtime::run,
 };
 
-/// The beginnings of variables of what there is not here, and whose absence changes no decision.
+/// Prefixes of ignored variables: they belong to missing features that change no decision.
 const WITHOUT_MEANING: [&str; 25] = [
-    // With CONFIG_TYPE=FILE, which its compose file sets beside them.
+    // Ignored with CONFIG_TYPE=FILE. The reference's compose file sets both.
     "CONFIG_GRPC_XDS_",
     "DEBUG_HOST",
     "DISABLE_STATS",
@@ -35,7 +35,7 @@ const WITHOUT_MEANING: [&str; 25] = [
     "GRPC_MAX_CONNECTION_AGE_GRACE",
     "HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED",
     "LOCAL_CACHE_SIZE_IN_BYTES",
-    // With BACKEND_TYPE=redis, the default.
+    // Ignored with BACKEND_TYPE=redis, the default.
     "MEMCACHE_",
     "PROMETHEUS_",
     "REDIS_CLUSTER_PIPELINE_PARALLELISM",
@@ -54,7 +54,7 @@ const WITHOUT_MEANING: [&str; 25] = [
     "XDS_CLIENT_",
 ];
 
-/// Variables of what there is not here, and without which decisions, or who is answered, would be others.
+/// Prefixes of rejected variables: they belong to missing features that change decisions or access.
 const REFUSED: [(&str, &str); 4] = [
     (
         "GRPC_CLIENT_TLS_SAN",
@@ -71,11 +71,11 @@ const REFUSED: [(&str, &str); 4] = [
     ),
 ];
 
-/// Serves until it is told to end.
+/// Serves until a signal stops it.
 ///
 /// # Errors
 ///
-/// A fault of the variables or the files.
+/// Wrong variables or files.
 pub(crate) fn envoy() -> Result<(), String> {
     let variables = Variables::of_process();
     let settings = settings(&variables)?;
@@ -91,7 +91,7 @@ pub(crate) fn envoy() -> Result<(), String> {
     run(serve::serve(settings)).map_err(in_variables)
 }
 
-/// A fault that names an option, by the variable that stands for it.
+/// Replaces the option in an error by the variable that sets it.
 fn in_variables(fault: String) -> String {
     let names = [
         ("--grpc-uds: ", "GRPC_UDS: "),
@@ -107,8 +107,8 @@ fn in_variables(fault: String) -> String {
     fault
 }
 
-/// Where operators are served: on the port of the reference's debug listener, but on loopback only, since operators
-/// change limits.
+/// The address of the admin service: the port of the reference's debug listener, on a loopback
+/// address only, since operators change limits.
 fn operators(variables: &Variables) -> Result<Option<SocketAddr>, String> {
     if variables.text("DEBUG_PORT") == Some("off") {
         return Ok(None);
@@ -148,21 +148,21 @@ fn settings(variables: &Variables) -> Result<Settings, String> {
     // Envoy's own deadline comes with each call.
     let timeout = variables.time("REDIS_TIMEOUT")?;
     settings.redis_deadline = timeout.unwrap_or(Duration::from_secs(10));
-    // As there, Envoy decides by its `failure_mode_deny`.
+    // As in the reference, `failure_mode_deny` of Envoy decides.
     settings.on_failure = OnFailure::deny();
     settings.modes = modes(variables)?;
     Ok(settings)
 }
 
-/// The lines of the log, and their least level, by the names of the reference.
+/// The format and the level of the log, in the reference's names.
 fn log(variables: &Variables) -> Result<(Format, Level), String> {
     let format = match variables.text("LOG_FORMAT") {
         None | Some("text") => Format::Text,
         Some("json") => Format::Json,
         Some(other) => return Err(format!("LOG_FORMAT={other} is neither text nor json")),
     };
-    let level = variables.text("LOG_LEVEL").map(str::to_ascii_lowercase);
-    let level = match level.as_deref() {
+    let name = variables.text("LOG_LEVEL").map(str::to_ascii_lowercase);
+    let level = match name.as_deref() {
         None => LevelFilter::INFO,
         Some("trace") => LevelFilter::TRACE,
         Some("debug") => LevelFilter::DEBUG,
@@ -189,7 +189,7 @@ fn refuse(variables: &Variables) -> Result<(), String> {
     Ok(())
 }
 
-/// The files by which gRPC speaks TLS, if it does.
+/// The TLS files of gRPC, if it uses TLS.
 fn tls(variables: &Variables) -> Result<Option<TlsFiles>, String> {
     if !variables.truth("GRPC_SERVER_USE_TLS")? {
         return Ok(None);
@@ -203,13 +203,12 @@ fn tls(variables: &Variables) -> Result<Option<TlsFiles>, String> {
     Ok(Some(files))
 }
 
-/// The directory of the files.
+/// The directory of the rule files.
 fn rules(variables: &Variables) -> PathBuf {
-    let root = variables.text("RUNTIME_ROOT");
-    let root = PathBuf::from(root.unwrap_or("/srv/runtime_data/current"));
-    let below = variables.text("RUNTIME_SUBDIRECTORY").unwrap_or_default();
-    root.join(below)
-        .join(variables.text("RUNTIME_APPDIRECTORY").unwrap_or("config"))
+    let part = |name: &str, default| variables.text(name).unwrap_or(default).to_owned();
+    PathBuf::from(part("RUNTIME_ROOT", "/srv/runtime_data/current"))
+        .join(part("RUNTIME_SUBDIRECTORY", ""))
+        .join(part("RUNTIME_APPDIRECTORY", "config"))
 }
 
 fn address(
@@ -244,9 +243,10 @@ fn modes(variables: &Variables) -> Result<Modes, String> {
     if let Some(share) = variables.parsed("NEAR_LIMIT_RATIO", "a number")? {
         modes = modes.near_limit(share);
     }
-    Ok(match variables.truth("LIMIT_RESPONSE_HEADERS_ENABLED")? {
-        true => modes.headers([HeaderSet::Envoy]),
-        false => modes,
+    Ok(if variables.truth("LIMIT_RESPONSE_HEADERS_ENABLED")? {
+        modes.headers([HeaderSet::Envoy])
+    } else {
+        modes
     })
 }
 
@@ -272,7 +272,7 @@ mod tests {
         assert_eq!(settings.admin, Some(([127, 0, 0, 1], 6070).into()));
     }
 
-    /// Its compose file sets variables of all sources and stores, whichever is chosen.
+    /// The reference's compose file sets variables of all sources and stores.
     #[test]
     fn environment_of_the_compose_file_is_accepted() {
         let settings = read(&[
@@ -291,8 +291,8 @@ mod tests {
             ),
             ("MEMCACHE_HOST_PORT", "memcached:11211"),
             ("DEBUG_PORT", "6071"),
-        ]);
-        let settings = settings.expect("settings");
+        ])
+        .expect("settings");
         assert_eq!(settings.admin, Some(([127, 0, 0, 1], 6071).into()));
         let off = read(&[("DEBUG_PORT", "off")]).expect("settings");
         assert_eq!(off.admin, None);
@@ -360,8 +360,8 @@ mod tests {
             ("GRPC_SERVER_TLS_CERT", "/tls/cert.pem"),
             ("GRPC_SERVER_TLS_KEY", "/tls/key.pem"),
             ("GRPC_CLIENT_TLS_CACERT", "/tls/ca.pem"),
-        ]);
-        let settings = settings.expect("settings");
+        ])
+        .expect("settings");
         assert_eq!(settings.rules, [PathBuf::from("/data/ratelimit/rules")]);
         assert_eq!(settings.files, FilesOf::All { dot_files: false });
         assert_eq!(settings.grpc.to_string(), "127.0.0.1:1");
@@ -375,8 +375,8 @@ mod tests {
         assert_eq!(tls.cert, PathBuf::from("/tls/cert.pem"));
         assert_eq!(tls.client_ca, Some("/tls/ca.pem".into()));
         let modes = format!("{:?}", settings.modes);
-        for told in ["shadow: true", "NearLimit(0.5)", "\"x-limit\"", "Envoy"] {
-            assert!(modes.contains(told), "{told}: {modes}");
+        for expected in ["shadow: true", "NearLimit(0.5)", "\"x-limit\"", "Envoy"] {
+            assert!(modes.contains(expected), "{expected}: {modes}");
         }
     }
 
@@ -385,10 +385,10 @@ mod tests {
         let read = |pairs: &[(&str, &str)]| log(&Variables::from(pairs));
         let info = Level::from(LevelFilter::INFO);
         assert_eq!(read(&[]), Ok((Format::Text, info)));
-        let told = read(&[("LOG_FORMAT", "json"), ("LOG_LEVEL", "WARN")]);
-        assert_eq!(told, Ok((Format::Json, LevelFilter::WARN.into())));
-        let told = read(&[("LOG_LEVEL", "fatal")]);
-        assert_eq!(told, Ok((Format::Text, LevelFilter::ERROR.into())));
+        let log = read(&[("LOG_FORMAT", "json"), ("LOG_LEVEL", "WARN")]);
+        assert_eq!(log, Ok((Format::Json, LevelFilter::WARN.into())));
+        let log = read(&[("LOG_LEVEL", "fatal")]);
+        assert_eq!(log, Ok((Format::Text, LevelFilter::ERROR.into())));
         for pair in [("LOG_FORMAT", "xml"), ("LOG_LEVEL", "loud")] {
             let error = read(&[pair]).expect_err(pair.0);
             assert!(error.contains(pair.0), "{error}");

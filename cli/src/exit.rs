@@ -1,8 +1,8 @@
 //! Exit codes of the program.
 
-/// Nothing is wrong.
+/// No faults.
 pub(crate) const OK: u8 = 0;
-/// There are faults, or warnings where these are denied.
+/// Faults, or warnings if they are denied.
 pub(crate) const FAULTS: u8 = 1;
-/// The arguments are wrong, or a file cannot be read.
+/// Wrong arguments, or an unreadable file.
 pub(crate) const USAGE: u8 = 2;

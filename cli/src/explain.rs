@@ -1,4 +1,4 @@
-//! `explain`: what a quota promises, in words and numbers.
+//! `explain`: what a quota allows, in words and numbers.
 
 use std::{fmt::Write, time::Duration};
 
@@ -8,27 +8,27 @@ use tower_ratelimit::{
     rules::{Format, Rules},
 };
 
-/// The explanation of a quota's text.
+/// The explanation of a quota.
 ///
 /// # Errors
 ///
-/// The fault of a quota.
+/// The fault of the quota.
 pub(crate) fn explain(text: &str) -> Result<String, String> {
     let quota: Quota = text.parse().map_err(|error| format!("{error}"))?;
-    let mut told = format!("{quota}\n\n");
-    let _ = writeln!(told, "{}\n", words(&quota));
-    told += "At most, in any stretch of time\n";
+    let mut report = format!("{quota}\n\n");
+    let _ = writeln!(report, "{}\n", words(&quota));
+    report += "At most, in any stretch of time\n";
     for (stretch, most) in bounds(&quota) {
-        let _ = writeln!(told, "  {:12} {most}", duration(stretch));
+        let _ = writeln!(report, "  {:12} {most}", duration(stretch));
     }
-    let _ = writeln!(told, "\nMemory      {}", memory(&quota));
-    told += "\nThe first response says\n";
+    let _ = writeln!(report, "\nMemory      {}", memory(&quota));
+    report += "\nFields of the first response\n";
     for (name, value) in &first_response(&quota)? {
-        let _ = writeln!(told, "  {name}: {}", value.to_str().unwrap_or_default());
+        let _ = writeln!(report, "  {name}: {}", value.to_str().unwrap_or_default());
     }
-    let _ = writeln!(told, "\nRust        {}", rust(&quota));
-    let _ = writeln!(told, "YAML        {}", yaml(&quota));
-    Ok(told)
+    let _ = writeln!(report, "\nRust        {}", rust(&quota));
+    let _ = writeln!(report, "YAML        {}", yaml(&quota));
+    Ok(report)
 }
 
 fn words(quota: &Quota) -> String {
@@ -54,7 +54,7 @@ fn words(quota: &Quota) -> String {
     }
 }
 
-/// The most that can pass in stretches of time that a reader may ask about, soft share included.
+/// The most units that can pass in typical stretches of time, soft share included.
 fn bounds(quota: &Quota) -> Vec<(Duration, u128)> {
     let period = quota.period();
     let mut stretches = vec![Duration::from_secs(1), period, 2 * period];
@@ -74,9 +74,9 @@ fn most_in(quota: &Quota, stretch: Duration) -> u128 {
     let soft = soft_percent(quota);
     let with_soft = |units: u128| units + units * soft / 100;
     let capacity = with_soft(quota.capacity().into());
-    // One end of a stretch of time does not count.
+    // A stretch includes one of its ends only.
     let evenly = stretch.div_ceil(interval);
-    // The windows that it can touch.
+    // The number of windows that it can touch.
     let windows = stretch.div_ceil(period) + 1;
     match (quota.algorithm(), refill_step(quota)) {
         (Algorithm::TokenBucket, None) => capacity + stretch / interval,
@@ -87,7 +87,7 @@ fn most_in(quota: &Quota, stretch: Duration) -> u128 {
     }
 }
 
-/// The value of a word of the quota's text.
+/// The value after a word of the quota's text.
 fn word_of(quota: &Quota, word: &str) -> Option<String> {
     let text = quota.to_string();
     let mut words = text.split(' ');
@@ -102,7 +102,7 @@ fn soft_percent(quota: &Quota) -> u128 {
         .unwrap_or(0)
 }
 
-/// The refill step in nanoseconds. As text it reads like a period.
+/// The refill step in nanoseconds. Its text reads like a period.
 fn refill_step(quota: &Quota) -> Option<u128> {
     let step: Quota = format!("1/{}", word_of(quota, "refill_every")?)
         .parse()
@@ -132,8 +132,8 @@ fn first_response(quota: &Quota) -> Result<HeaderMap, String> {
     let limiter = LocalLimiter::builder(*quota)
         .clock(ManualClock::new())
         .max_keys(1)
-        .build();
-    let limiter = limiter.map_err(|error| error.to_string())?;
+        .build()
+        .map_err(|error| error.to_string())?;
     let decision = limiter.acquire(&Key::global(), 1);
     let mut headers = HeaderMap::new();
     Headers::new().apply(&decision, &mut headers);
@@ -176,7 +176,7 @@ fn rust_duration(duration: Duration) -> String {
     format!("Duration::from_nanos({})", duration.as_nanos())
 }
 
-/// A rule that has the quota, which is read to be sure that it can be.
+/// A rule with the quota; parsed, to be sure that it is valid.
 fn yaml(quota: &Quota) -> String {
     let line = format!("quota: {quota}");
     let rule = format!("rules: [{{name: example, {line}}}]");
@@ -184,7 +184,7 @@ fn yaml(quota: &Quota) -> String {
     line
 }
 
-/// `60s`, `1.5s`, `10ms`; minutes, hours and days where they are whole.
+/// `60s`, `1.5s`, `10ms`; minutes, hours and days if they are whole.
 fn duration(duration: Duration) -> String {
     let seconds = duration.as_secs();
     let whole = duration.subsec_nanos() == 0 && seconds > 0;
@@ -205,10 +205,10 @@ mod tests {
 
     use super::*;
 
-    /// A client that takes whatever it can get, a hundred times in each second, never gets more in
-    /// any stretch than the explanation says.
+    /// A client that takes all units it can get, a hundred times a second, stays within the
+    /// explained bounds.
     #[test]
-    fn no_greedy_client_gets_more_than_is_said() {
+    fn no_greedy_client_exceeds_the_explanation() {
         for text in [
             "7/s burst 11",
             "7/s burst 11 soft 50%",
@@ -221,9 +221,11 @@ mod tests {
         ] {
             let quota: Quota = text.parse().expect("a quota");
             let clock = ManualClock::at(Timestamp::from_micros(1_767_225_600_990_000));
-            let limiter = LocalLimiter::builder(quota).clock(clock.clone()).build();
-            let limiter = limiter.expect("a limiter");
-            // Some pause first, so that windows are met at their edges.
+            let limiter = LocalLimiter::builder(quota)
+                .clock(clock.clone())
+                .build()
+                .expect("a limiter");
+            // Some pause first, so that they meet the edges of windows.
             let passed: Vec<u64> = (0..1_500)
                 .map(|step| {
                     clock.advance(Duration::from_millis(10));
@@ -240,12 +242,15 @@ mod tests {
                 let windows = passed.windows(steps.min(passed.len()));
                 let found = windows.map(|window| window.iter().sum::<u64>()).max();
                 let found = u128::from(found.unwrap_or(0));
-                assert!(found <= most, "{text}: {found} in {stretch:?}, said {most}");
+                assert!(
+                    found <= most,
+                    "{text}: {found} in {stretch:?}, at most {most}"
+                );
             }
         }
     }
 
-    /// The lines of Rust mean the quota. Compiled here, printed there.
+    /// The printed Rust code compiles to the quota.
     #[test]
     fn the_line_of_rust_is_the_quota() {
         let quotas = [

@@ -8,7 +8,7 @@ use tower_ratelimit_server::gateway::{self, Settings, Upstream};
 use crate::{
     log::Log,
     options::{Drain, Files, Operators, OrOff, Redis, Tls, address, time},
-    process::run,
+    runtime::run,
 };
 
 #[derive(Debug, Args)]
@@ -18,10 +18,10 @@ pub(crate) struct Gateway {
     rules: Vec<PathBuf>,
     #[command(flatten)]
     files: Files,
-    /// The server that requests are handed on to, such as http://127.0.0.1:8080.
+    /// The server that receives the requests, such as http://127.0.0.1:8080.
     #[arg(long, value_name = "URL", env = "TOWER_RATELIMIT_UPSTREAM")]
     upstream: Upstream,
-    /// Where the gateway listens.
+    /// The address of the gateway.
     #[arg(
         long,
         help_heading = "Listeners",
@@ -35,11 +35,11 @@ pub(crate) struct Gateway {
     tls: Tls,
     #[command(flatten)]
     redis: Redis,
-    /// The longest body of a request, in bytes, or with a unit as in 64k, 10m, 1g; a longer one gets 413. Default: any
-    /// length.
+    /// The longest body of a request, in bytes, or with a unit as in 64k, 10m, 1g; a longer one
+    /// gets 413. Default: no limit.
     #[arg(long, help_heading = "Limits of every request", value_name = "SIZE", value_parser = size, env = "TOWER_RATELIMIT_MAX_BODY")]
     max_body: Option<u64>,
-    /// How many requests may be under way, and how many WebSockets beside them; one more gets 503.
+    /// The most concurrent requests, and the most concurrent WebSockets; one more gets 503.
     #[arg(
         long,
         help_heading = "Limits of every request",
@@ -48,8 +48,8 @@ pub(crate) struct Gateway {
         env = "TOWER_RATELIMIT_MAX_IN_FLIGHT"
     )]
     max_in_flight: usize,
-    /// How many connections of clients there may be; for one more, that closes which has been without a request for
-    /// longest.
+    /// The most connections of clients. If all are in use, a new one evicts the connection that has
+    /// been idle longest.
     #[arg(
         long,
         help_heading = "Limits of every request",
@@ -58,19 +58,22 @@ pub(crate) struct Gateway {
         env = "TOWER_RATELIMIT_MAX_CONNECTIONS"
     )]
     max_connections: usize,
-    /// How many connections one client may have, by its address; one more is closed at once. Loopback addresses and the
-    /// proxies of client_ip.trust have no such limit; off is none. Default: a 32nd of --max-connections, at least 8.
+    /// The most connections of one client, by its address; a further one closes at once. Loopback
+    /// addresses and the proxies of client_ip.trust have no such limit; off removes it. Default: a
+    /// 32nd of --max-connections, at least 8.
     #[arg(long, help_heading = "Limits of every request", value_name = "COUNT", value_parser = count_or_off, env = "TOWER_RATELIMIT_MAX_CONNECTIONS_PER_CLIENT")]
     max_connections_per_client: Option<usize>,
-    /// How long the upstream may take until its response begins; later it is 504.
+    /// The longest time until the upstream's response begins; then the client gets 504.
     #[arg(long, help_heading = "Limits of every request", value_name = "TIME", default_value = "60s", value_parser = time, env = "TOWER_RATELIMIT_TIMEOUT")]
     timeout: Duration,
-    /// How long a WebSocket, or an exchange whose response has begun, may be silent in both directions; 0 is for ever.
+    /// The longest silence in both directions of a WebSocket, or of an exchange whose response has
+    /// begun; 0 is no limit.
     #[arg(long, help_heading = "Limits of every request", value_name = "TIME", default_value = "1h", value_parser = time, env = "TOWER_RATELIMIT_IDLE_TIMEOUT")]
     idle_timeout: Duration,
     #[command(flatten)]
     drain: Drain,
-    /// Where /metrics and the probes /healthz and /readyz are served, without TLS; off is nowhere.
+    /// The address of /metrics and the probes /healthz and /readyz, without TLS; off is no
+    /// listener.
     #[arg(
         long,
         help_heading = "Listeners",
@@ -100,7 +103,7 @@ fn size(text: &str) -> Result<u64, String> {
     bytes.ok_or_else(|| "it is too large".to_owned())
 }
 
-/// A number from 1 on; `off` is as many as there are.
+/// A number of at least 1; `off` is no limit.
 fn count_or_off(text: &str) -> Result<usize, String> {
     match text {
         "off" => Ok(usize::MAX),
@@ -111,11 +114,11 @@ fn count_or_off(text: &str) -> Result<usize, String> {
     }
 }
 
-/// Hands requests on until it is told to end.
+/// Serves until a signal stops it.
 ///
 /// # Errors
 ///
-/// A fault of the arguments or the files.
+/// Wrong arguments or files.
 pub(crate) fn gateway(gateway: Gateway) -> Result<(), String> {
     let mut settings = Settings::new(gateway.rules, gateway.upstream);
     settings.watch = gateway.files.watch;

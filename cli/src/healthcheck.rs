@@ -1,4 +1,4 @@
-//! `healthcheck`: asks a service whether it is ready, for images that have no other program.
+//! `healthcheck`: checks whether a service is ready, for images without other programs.
 
 mod tls;
 
@@ -13,12 +13,12 @@ use clap::Args;
 
 use crate::options::address;
 
-/// How long the service may take for each step of the answer.
+/// The timeout of each step of the request.
 const TIMEOUT: Duration = Duration::from_secs(3);
 
 #[derive(Debug, Args)]
 pub(crate) struct Healthcheck {
-    /// Where the service listens for HTTP.
+    /// The HTTP address of the service.
     #[arg(
         long,
         value_name = "ADDRESS",
@@ -27,11 +27,11 @@ pub(crate) struct Healthcheck {
         env = "TOWER_RATELIMIT_HTTP"
     )]
     http: SocketAddr,
-    /// The service speaks TLS there. Its certificate is not checked: nothing but the status is asked for.
+    /// Uses TLS. The service's certificate is not checked: the request has no secrets.
     #[arg(long, env = "TOWER_RATELIMIT_HTTP_TLS")]
     http_tls: bool,
-    /// The certificate to show where the service asks clients for one, in PEM. In the environment of the service that
-    /// is its own.
+    /// The certificate to present if the service requires one of clients, in PEM. In the service's
+    /// environment this is its own.
     #[arg(
         long,
         value_name = "FILE",
@@ -49,7 +49,7 @@ pub(crate) struct Healthcheck {
     tls_key: Option<PathBuf>,
 }
 
-/// The line to print, and whether the service is ready.
+/// Returns the line to print, and whether the service is ready.
 pub(crate) fn healthcheck(healthcheck: &Healthcheck) -> (String, bool) {
     match status(healthcheck) {
         Ok(status) if status.contains(" 200 ") => ("ready\n".to_owned(), true),
@@ -58,7 +58,7 @@ pub(crate) fn healthcheck(healthcheck: &Healthcheck) -> (String, bool) {
     }
 }
 
-/// An address at which this machine can be asked, for one that stands for all of its own.
+/// A loopback address that reaches a service which listens on all addresses.
 fn reachable(address: SocketAddr) -> SocketAddr {
     let ip = match address.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
@@ -68,21 +68,23 @@ fn reachable(address: SocketAddr) -> SocketAddr {
     SocketAddr::from((ip, address.port()))
 }
 
-/// The first line of the answer.
+/// The status line of the response.
 fn status(healthcheck: &Healthcheck) -> io::Result<String> {
     let address = reachable(healthcheck.http);
     let stream = TcpStream::connect_timeout(&address, TIMEOUT)?;
     stream.set_read_timeout(Some(TIMEOUT))?;
     stream.set_write_timeout(Some(TIMEOUT))?;
     if !healthcheck.http_tls {
-        return ask(stream, address);
+        return fetch(stream, address);
     }
-    let own = healthcheck.tls_cert.as_deref();
-    let own = own.zip(healthcheck.tls_key.as_deref());
-    ask(tls::connect(stream, address, own)?, address)
+    let own = healthcheck
+        .tls_cert
+        .as_deref()
+        .zip(healthcheck.tls_key.as_deref());
+    fetch(tls::connect(stream, address, own)?, address)
 }
 
-fn ask(mut stream: impl Read + Write, address: SocketAddr) -> io::Result<String> {
+fn fetch(mut stream: impl Read + Write, address: SocketAddr) -> io::Result<String> {
     let request = format!("GET /readyz HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n");
     stream.write_all(request.as_bytes())?;
     let mut answer = String::new();

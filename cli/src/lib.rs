@@ -1,12 +1,12 @@
 //! The commands of `tower-ratelimit`: `check`, `explain`, `replay`, `schema`, and `serve`, `envoy`, `gateway`,
 //! `healthcheck` and `top` with the feature `serve`.
 //!
-//! The program is [`run`] with the arguments of the process. It is a library so that tests and other
-//! programs need no process.
+//! The program is [`run`] with the arguments of the process. It is a library so that tests and
+//! other programs need no process.
 
 mod exit;
+mod text;
 mod time;
-mod words;
 
 mod output;
 
@@ -19,7 +19,7 @@ mod log;
 #[cfg(feature = "serve")]
 mod options;
 #[cfg(feature = "serve")]
-mod process;
+mod runtime;
 
 #[cfg(feature = "serve")]
 mod envoy;
@@ -34,7 +34,7 @@ mod top;
 
 mod arguments;
 
-/// The questions of fuzz targets to the program.
+/// Parsers for fuzz targets.
 #[doc(hidden)]
 pub mod fuzzing {
     pub use crate::replay::{LogLine, read_line};
@@ -62,7 +62,7 @@ where
     let arguments = match Arguments::try_parse_from(arguments) {
         Ok(arguments) => arguments,
         Err(error) => {
-            // The program alone asks for help.
+            // Help without arguments goes to the standard output.
             let is_help = error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
             let is_fault = error.use_stderr() && !is_help;
             let to: &mut dyn Write = if is_fault { errors } else { out };
@@ -75,7 +75,7 @@ where
             let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
             match written {
                 Ok(()) => exit,
-                // A reader that closed the pipe has read enough.
+                // The reader closed the pipe: no error.
                 Err(error) if error.kind() == io::ErrorKind::BrokenPipe => exit,
                 Err(error) => {
                     let _ = writeln!(errors, "error: the output cannot be written: {error}");
@@ -90,7 +90,7 @@ where
     }
 }
 
-/// Runs a command: the text to print, and the exit code.
+/// Runs a command. Returns the text to print, and the exit code.
 fn run_command(
     command: Command,
     colours: bool,
@@ -105,14 +105,14 @@ fn run_command(
         #[cfg(feature = "serve")]
         Command::Envoy => envoy::envoy().map(|()| (String::new(), OK)),
         #[cfg(feature = "serve")]
-        Command::Healthcheck(asked) => {
-            let (line, is_ready) = healthcheck::healthcheck(&asked);
+        Command::Healthcheck(arguments) => {
+            let (line, is_ready) = healthcheck::healthcheck(&arguments);
             Ok((line, if is_ready { OK } else { exit::FAULTS }))
         }
         #[cfg(feature = "serve")]
         Command::Gateway(gateway) => gateway::gateway(*gateway).map(|()| (String::new(), OK)),
         #[cfg(feature = "serve")]
-        Command::Top(asked) => top::top(&asked, out).map(|()| (String::new(), OK)),
+        Command::Top(arguments) => top::top(&arguments, out).map(|()| (String::new(), OK)),
         Command::Explain { quota } => explain::explain(&quota.join(" ")).map(|text| (text, OK)),
     }
 }

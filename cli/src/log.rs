@@ -1,4 +1,4 @@
-//! The log of services: lines of text or of JSON on the standard error stream.
+//! The log of services: lines of text or JSON on the standard error stream.
 
 mod lines;
 
@@ -14,13 +14,13 @@ use tracing_subscriber::{
 
 use self::lines::Lines;
 
-/// The crates of this project begin so.
+/// The prefix of this project's crates.
 const OWN: &str = "tower_ratelimit";
 
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Log")]
 pub(crate) struct Log {
-    /// The format of the lines, which go to the standard error stream.
+    /// The format of the lines on the standard error stream.
     #[arg(
         long,
         value_name = "FORMAT",
@@ -28,8 +28,8 @@ pub(crate) struct Log {
         env = "TOWER_RATELIMIT_LOG_FORMAT"
     )]
     log_format: Format,
-    /// The lowest level of lines that are written: error, warn, info, debug or trace; or a level for each module, such
-    /// as warn,hyper=debug.
+    /// The lowest level of the lines: error, warn, info, debug or trace; or a level for each
+    /// module, such as warn,hyper=debug.
     #[arg(
         long,
         value_name = "LEVEL",
@@ -44,16 +44,17 @@ pub(crate) struct Log {
 pub(crate) enum Format {
     /// For people.
     Text,
-    /// An object a line, with timestamp, level, message and target.
+    /// One object a line, with timestamp, level, message and target.
     Json,
 }
 
-/// The lines that are wanted.
+/// The enabled lines.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Level(Targets);
 
 impl From<LevelFilter> for Level {
-    /// The level of this project's lines. Other crates' details are left out: they may tell what requests say.
+    /// The level of this project's lines. Details of other crates are disabled: they may contain
+    /// requests.
     fn from(level: LevelFilter) -> Self {
         let others = level.min(LevelFilter::WARN);
         Self(Targets::new().with_default(others).with_target(OWN, level))
@@ -83,20 +84,20 @@ impl Log {
 
 static LINES: OnceLock<Lines> = OnceLock::new();
 
-/// Writes the lines that wait, before the process ends.
+/// Writes the queued lines before the process exits.
 pub(crate) fn flush() {
     if let Some(lines) = LINES.get() {
         lines.flush();
     }
 }
 
-/// Writes lines from now on. The first call counts.
+/// Starts the log. Only the first call has an effect.
 pub(crate) fn begin(format: Format, level: Level) {
     let Ok(writer) = Lines::start(io::stderr()) else {
         return;
     };
     let writer = LINES.get_or_init(|| writer).clone();
-    // The stream is no terminal where services run, and colours would stand in the lines as signs.
+    // Without colours: the stream of a service is no terminal.
     let lines = tracing_subscriber::fmt::layer()
         .with_writer(writer)
         .with_ansi(false);
@@ -135,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn levels_of_modules_are_as_they_are_said() {
+    fn levels_of_modules_are_parsed() {
         let level: Level = "error,h2=trace".parse().expect("levels");
         assert!(level.0.would_enable("h2::codec", &tracing::Level::TRACE));
         let own = level

@@ -5,7 +5,7 @@ use std::{
     process::ExitCode,
 };
 
-/// Memory of connections that have closed goes back to the system within seconds.
+/// Returns the memory of closed connections to the system within seconds.
 #[cfg(all(feature = "serve", target_os = "linux"))]
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
@@ -17,7 +17,7 @@ fn main() -> ExitCode {
         std::env::args_os(),
         colours,
         &mut stdout.lock(),
-        // Not locked: other threads of a service tell what goes wrong, and would wait for the lock for ever.
+        // Not locked: other threads of a service log errors, and would block.
         &mut io::stderr(),
     );
     ExitCode::from(exit)

@@ -1,7 +1,7 @@
-//! The options that services share, each written once: reading files again, TLS of a listener, Redis, the admin service,
-//! the end.
+//! The options that several services share: reloads, TLS, Redis, the admin service, shutdown.
 //!
-//! The structs have no doc comments: clap would take them for the text of the command that flattens them.
+//! The structs have no doc comments: clap would use them as the text of the command that flattens
+//! them.
 
 use std::{net::SocketAddr, path::PathBuf, str::FromStr, time::Duration};
 
@@ -12,7 +12,7 @@ use tower_ratelimit_server::TlsFiles;
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Rules")]
 pub(crate) struct Files {
-    /// Reads the files again when they change, not only at SIGHUP.
+    /// Reads changed files again, without SIGHUP.
     #[arg(long, env = "TOWER_RATELIMIT_WATCH")]
     pub(crate) watch: bool,
 }
@@ -20,8 +20,8 @@ pub(crate) struct Files {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "TLS")]
 pub(crate) struct Tls {
-    /// The certificate for TLS, in PEM, followed by those between it and the authority. Default: no TLS. The files of
-    /// TLS are read again when they change.
+    /// The certificate for TLS, in PEM, followed by the intermediate ones. Default: no TLS. Changed
+    /// TLS files are read again.
     #[arg(
         long,
         value_name = "FILE",
@@ -37,8 +37,8 @@ pub(crate) struct Tls {
         env = "TOWER_RATELIMIT_TLS_KEY"
     )]
     tls_key: Option<PathBuf>,
-    /// Authorities, in PEM: each client has to show a certificate that one of them has signed. Default: clients show
-    /// none.
+    /// Authorities, in PEM: each client has to present a certificate that one of them signed.
+    /// Default: clients present none.
     #[arg(
         long,
         value_name = "FILE",
@@ -59,8 +59,8 @@ impl Tls {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Counts")]
 pub(crate) struct Redis {
-    /// The Redis in which all instances count together, such as redis://127.0.0.1. Default: this process counts by
-    /// itself.
+    /// The Redis in which all instances count together, such as redis://127.0.0.1. Default: this
+    /// process counts alone.
     #[arg(
         long,
         value_name = "URL",
@@ -79,11 +79,12 @@ pub(crate) struct Redis {
     /// The prefix of all keys in Redis.
     #[arg(long, value_name = "PREFIX", env = "TOWER_RATELIMIT_REDIS_PREFIX")]
     pub(crate) redis_prefix: Option<String>,
-    /// How long Redis may take for a decision. Default: 15ms in `serve`, since Envoy waits 20ms by default; 50ms in
-    /// `gateway`.
+    /// The deadline of Redis for a decision. Default: 15ms in `serve`, since Envoy waits 20ms by
+    /// default; 50ms in `gateway`.
     #[arg(long, value_name = "TIME", value_parser = time, env = "TOWER_RATELIMIT_REDIS_DEADLINE")]
     pub(crate) redis_deadline: Option<Duration>,
-    /// Is only ready (/readyz) while Redis answers, instead of going on by --on-failure, or store.on_failure of the rules.
+    /// Is ready (/readyz) only while Redis responds. Default: ready, and --on-failure or
+    /// store.on_failure of the rules decides.
     #[arg(long, env = "TOWER_RATELIMIT_READY_NEEDS_STORE")]
     pub(crate) ready_needs_store: bool,
 }
@@ -91,8 +92,8 @@ pub(crate) struct Redis {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Listeners")]
 pub(crate) struct Drain {
-    /// How long new requests are taken after SIGTERM at most, so that callers have time to notice; less where no connection
-    /// has been open for a second.
+    /// How long new requests are accepted after SIGTERM at most, so that callers can notice; less
+    /// if no connection has been open for a second.
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = time, env = "TOWER_RATELIMIT_DRAIN")]
     pub(crate) drain: Duration,
 }
@@ -100,8 +101,8 @@ pub(crate) struct Drain {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Operators")]
 pub(crate) struct Operators {
-    /// Where operators look at rules and keys and change them, and where `top` asks; off is nowhere. An address that
-    /// other machines can reach needs --admin-token-file.
+    /// The address of the admin service, for operators and `top`; off is no such service. An
+    /// address that other machines can reach needs --admin-token-file.
     #[arg(
         long,
         value_name = "ADDRESS",
@@ -109,10 +110,10 @@ pub(crate) struct Operators {
         env = "TOWER_RATELIMIT_ADMIN"
     )]
     pub(crate) admin: OrOff,
-    /// A file with the token that operators have to present, of at least 32 characters.
+    /// A file with the token for operators, of at least 32 characters.
     #[arg(long, value_name = "FILE", env = "TOWER_RATELIMIT_ADMIN_TOKEN_FILE")]
     pub(crate) admin_token_file: Option<PathBuf>,
-    /// A host name by which operators may ask, beside the address.
+    /// A further host name that the admin service accepts.
     #[arg(
         long,
         value_name = "HOST",
@@ -120,12 +121,12 @@ pub(crate) struct Operators {
         env = "TOWER_RATELIMIT_ADMIN_HOST"
     )]
     pub(crate) admin_host: Vec<String>,
-    /// Shows keys, which are addresses and the like, to operators and in the log. Default: digests of them.
+    /// Reveals keys, such as addresses, to operators and in the log. Default: digests.
     #[arg(long, env = "TOWER_RATELIMIT_REVEAL_KEYS")]
     pub(crate) reveal_keys: bool,
 }
 
-/// Where a service listens, if anywhere.
+/// The address of a service, unless it is off.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct OrOff(pub(crate) Option<SocketAddr>);
 
@@ -140,7 +141,7 @@ impl FromStr for OrOff {
     }
 }
 
-/// An address and a port. Without an address, as in `:8000` and `8000`, it is that of all addresses, as in nginx.
+/// An address and a port. `:8000` and `8000` are the port on all addresses, as in nginx.
 pub(crate) fn address(text: &str) -> Result<SocketAddr, String> {
     let port = text.strip_prefix(':').unwrap_or(text);
     let local = text.strip_prefix("localhost:");
@@ -161,7 +162,7 @@ pub(crate) fn time(text: &str) -> Result<Duration, String> {
     if matches!(text, "0" | "0s") {
         return Ok(Duration::ZERO);
     }
-    // The periods of quotas are such times.
+    // The periods of quotas have the same syntax.
     let quota: Result<Quota, _> = format!("1/{text}").parse();
     quota
         .map(|quota| quota.period())
@@ -213,7 +214,7 @@ mod tests {
         command.get_arguments().collect()
     }
 
-    /// The facts by which two definitions of an option could differ.
+    /// The properties that must be equal.
     fn facts(option: &Arg) -> [String; 5] {
         [
             format!("{:?}", option.get_help()),
@@ -233,7 +234,7 @@ mod tests {
             let twin = of_serve
                 .iter()
                 .find(|other| other.get_id() == option.get_id());
-            // The rules and the pages of the two services are not the same.
+            // Their rules and HTTP routes differ.
             let differs = ["rules", "http"].contains(&option.get_id().as_str());
             if let Some(twin) = twin.filter(|_| !differs) {
                 assert_eq!(facts(option), facts(twin), "{}", option.get_id());

@@ -13,7 +13,7 @@ use tower_ratelimit::{
     },
 };
 
-use crate::{time, words::counted};
+use crate::{text::counted, time};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum OutputFormat {
@@ -25,29 +25,29 @@ pub(crate) enum OutputFormat {
 /// The result of a check.
 #[derive(Debug, Default)]
 pub(crate) struct Findings {
-    /// How many rules there are, unless there are faults.
+    /// The number of rules, unless there are faults.
     pub(crate) rules: Option<usize>,
     pub(crate) problems: Vec<Problem>,
-    /// Whether warnings are faults, and there are some.
+    /// Whether there are warnings, and they are denied.
     pub(crate) refused: bool,
-    /// The faults beyond those.
+    /// The number of further faults.
     pub(crate) more: usize,
     pub(crate) changes: Option<RuleChanges>,
-    pub(crate) asked: Option<Asked>,
-    /// The limit that is counted, if it is no rule.
+    pub(crate) request: Option<ExplainedRequest>,
+    /// The singular of what is counted, if it is not `rule`.
     pub(crate) noun: Option<&'static str>,
     /// The limits of descriptors, as text and as JSON.
     pub(crate) descriptors: Option<(String, Value)>,
 }
 
-/// A request, and what the rules say of it.
+/// A request, and its explanation by the rules.
 #[derive(Debug)]
-pub(crate) struct Asked {
+pub(crate) struct ExplainedRequest {
     pub(crate) explanation: Explanation,
     pub(crate) line: String,
     pub(crate) peer: IpAddr,
     pub(crate) now: Timestamp,
-    /// Whether keys are shown.
+    /// Whether keys are revealed.
     pub(crate) reveal: bool,
 }
 
@@ -85,8 +85,8 @@ impl Findings {
         if let Some(changes) = &self.changes {
             let _ = writeln!(text, "\na reload would mean\n{changes}");
         }
-        if let Some(asked) = &self.asked {
-            text += &asked.text(paint);
+        if let Some(request) = &self.request {
+            text += &request.text(paint);
         }
         if let Some((descriptors, _)) = &self.descriptors {
             text += &format!("\n{descriptors}");
@@ -122,8 +122,8 @@ impl Findings {
                 "quotas": changes.quotas.iter().map(quota_change).collect::<Vec<_>>(),
             });
         }
-        if let Some(asked) = &self.asked {
-            value["request"] = asked.json();
+        if let Some(request) = &self.request {
+            value["request"] = request.json();
         }
         if let Some((_, descriptors)) = &self.descriptors {
             value["descriptors"] = descriptors.clone();
@@ -184,14 +184,14 @@ fn problem(problem: &Problem) -> Value {
     })
 }
 
-/// As a workflow's command takes it.
+/// Escaped for a workflow command.
 fn escaped(text: &str) -> String {
     text.replace('%', "%25")
         .replace('\r', "%0D")
         .replace('\n', "%0A")
 }
 
-impl Asked {
+impl ExplainedRequest {
     fn text(&self, paint: &Paint) -> String {
         let mut text = format!(
             "\n{} from {} at {}\n",
@@ -211,14 +211,19 @@ impl Asked {
             } else {
                 paint.with(RED, "✗")
             };
-            let _ = writeln!(text, "  {sign} {:width$}  {}", rule.name(), self.told(rule));
+            let _ = writeln!(
+                text,
+                "  {sign} {:width$}  {}",
+                rule.name(),
+                self.effect(rule)
+            );
         }
         let _ = writeln!(text, "{}", self.outcome());
         text
     }
 
-    /// The part of a rule's line behind its name.
-    fn told(&self, rule: &RuleExplanation) -> String {
+    /// The part of a rule's line after its name.
+    fn effect(&self, rule: &RuleExplanation) -> String {
         match (rule.reason(), rule.limit()) {
             (RuleReason::Differs(field), _) => format!("{field} differs"),
             (RuleReason::ReplacedBy(other), _) => format!("replaced by {other}"),
@@ -230,29 +235,29 @@ impl Asked {
     }
 
     fn limit(&self, rule: &RuleExplanation, limit: &ExplainedLimit) -> String {
-        let mut told = format!("key {}, cost {}", self.key(limit), limit.cost);
+        let mut effect = format!("key {}, cost {}", self.key(limit), limit.cost);
         if let Some(tier) = &limit.tier {
-            let _ = write!(told, ", tier {tier}");
+            let _ = write!(effect, ", tier {tier}");
         }
         match quotas(limit).as_slice() {
-            [] => told += ", unlimited",
+            [] => effect += ", unlimited",
             quotas => {
-                let _ = write!(told, ", {}", quotas.join(" and "));
+                let _ = write!(effect, ", {}", quotas.join(" and "));
             }
         }
         if let Some(wait) = limit.wait {
-            let _ = write!(told, ", waits up to {wait:?}");
+            let _ = write!(effect, ", waits up to {wait:?}");
         }
         if let Some(block) = limit.block_for {
-            let _ = write!(told, ", blocks for {block:?}");
+            let _ = write!(effect, ", blocks for {block:?}");
         }
         if rule.is_shadow() {
-            told += ", in shadow";
+            effect += ", in shadow";
         }
-        told
+        effect
     }
 
-    /// The key, hidden unless it is to be shown.
+    /// The key, or a digest unless keys are revealed.
     fn key(&self, limit: &ExplainedLimit) -> String {
         match &limit.key {
             Ok(key) if self.reveal => key.reveal().to_string(),
@@ -267,11 +272,13 @@ impl Asked {
             RulesOutcome::Allowed(rule) => format!("passes uncounted: {rule} allows it"),
             RulesOutcome::Denied(rule) => format!("answered 403: {rule} denies it"),
             RulesOutcome::Rejected(rule, status) => {
-                format!("answered {status}: it lacks what {rule} asks for")
+                format!("answered {status}: it has no key for {rule}")
             }
             _ => {
-                let limits = self.explanation.rules().iter();
-                let limits = limits
+                let limits = self
+                    .explanation
+                    .rules()
+                    .iter()
                     .filter(|rule| rule.limit().is_some_and(|limit| !limit.quotas.is_empty()));
                 let names: Vec<&str> = limits.map(RuleExplanation::name).collect();
                 format!("counted by {}", names.join(", "))
@@ -298,7 +305,7 @@ impl Asked {
     fn rule(&self, rule: &RuleExplanation) -> Value {
         let mut value = json!({ "name": rule.name(), "applies": rule.applies() });
         if !rule.applies() {
-            value["why"] = json!(self.told(rule));
+            value["why"] = json!(self.effect(rule));
         }
         if let Some(limit) = rule.limit() {
             value["key"] = json!(self.key(limit));

@@ -13,7 +13,7 @@ use tower_ratelimit_server::{
 use crate::{
     log::Log,
     options::{Drain, Files, Operators, Redis, Tls, address, time},
-    process::run,
+    runtime::run,
 };
 
 #[derive(Debug, Args)]
@@ -25,7 +25,8 @@ pub(crate) struct Serve {
         value_delimiter = ','
     )]
     rules: Vec<PathBuf>,
-    /// Rule files of tower-ratelimit, as `check` takes them, by which /v1/auth answers nginx, Caddy and Traefik.
+    /// Rule files of tower-ratelimit, as for `check`: /v1/auth decides by them for nginx, Caddy and
+    /// Traefik.
     #[arg(
         long,
         help_heading = "Rules",
@@ -34,7 +35,7 @@ pub(crate) struct Serve {
         env = "TOWER_RATELIMIT_AUTH_RULES"
     )]
     auth_rules: Vec<PathBuf>,
-    /// The networks of the proxies that may ask /v1/auth.
+    /// The networks of the proxies that may use /v1/auth.
     #[arg(
         long,
         help_heading = "Rules",
@@ -44,12 +45,12 @@ pub(crate) struct Serve {
         env = "TOWER_RATELIMIT_TRUST"
     )]
     trust: Vec<IpNet>,
-    /// Lets a domain stand in several files.
+    /// Allows a domain in several files.
     #[arg(long, help_heading = "Rules", env = "TOWER_RATELIMIT_MERGE_DOMAINS")]
     merge_domains: bool,
     #[command(flatten)]
     files: Files,
-    /// Where the gRPC service listens.
+    /// The address of the gRPC service.
     #[arg(
         long,
         help_heading = "Listeners",
@@ -59,7 +60,7 @@ pub(crate) struct Serve {
         env = "TOWER_RATELIMIT_GRPC"
     )]
     grpc: SocketAddr,
-    /// A socket in the file system on which the gRPC service listens, in place of --grpc.
+    /// A Unix socket for the gRPC service, which replaces --grpc.
     #[arg(
         long,
         help_heading = "Listeners",
@@ -67,10 +68,11 @@ pub(crate) struct Serve {
         env = "TOWER_RATELIMIT_GRPC_UDS"
     )]
     grpc_uds: Option<PathBuf>,
-    /// How old a connection of gRPC may become, a tenth more or less; its caller then makes another.
+    /// The maximum age of a gRPC connection, plus or minus a tenth; its caller then connects again.
     #[arg(long, help_heading = "Listeners", value_name = "TIME", default_value = "24h", value_parser = time, env = "TOWER_RATELIMIT_GRPC_MAX_AGE")]
     grpc_max_age: Duration,
-    /// Where HTTP is served: /v1/check, /v1/auth, /json, /metrics, and the probes /healthz and /readyz.
+    /// The address of the HTTP service: /v1/check, /v1/auth, /json, /metrics, and the probes
+    /// /healthz and /readyz.
     #[arg(
         long,
         help_heading = "Listeners",
@@ -84,7 +86,7 @@ pub(crate) struct Serve {
     operators: Operators,
     #[command(flatten)]
     tls: Tls,
-    /// HTTP is served by TLS, too.
+    /// Uses TLS for HTTP as well.
     #[arg(
         long,
         help_heading = "TLS",
@@ -94,7 +96,7 @@ pub(crate) struct Serve {
     http_tls: bool,
     #[command(flatten)]
     redis: Redis,
-    /// The policy while Redis does not answer.
+    /// The policy while Redis does not respond.
     #[arg(
         long,
         help_heading = "Counts",
@@ -103,7 +105,8 @@ pub(crate) struct Serve {
         env = "TOWER_RATELIMIT_ON_FAILURE"
     )]
     on_failure: Failure,
-    /// How many keys are counted without Redis; beyond that, those give way that have used the least.
+    /// The number of keys to count without Redis; a new key then evicts the one that has used the
+    /// least.
     #[arg(
         long,
         help_heading = "Counts",
@@ -114,7 +117,8 @@ pub(crate) struct Serve {
     max_keys: usize,
     #[command(flatten)]
     drain: Drain,
-    /// Header fields that Envoy adds to its answers: retry-after, draft11, legacy, envoy. Default: none.
+    /// Header fields that Envoy adds to its responses: retry-after, draft11, legacy, envoy.
+    /// Default: none.
     #[arg(
         long,
         help_heading = "Answers to Envoy",
@@ -123,7 +127,7 @@ pub(crate) struct Serve {
         env = "TOWER_RATELIMIT_RLS_HEADERS"
     )]
     rls_headers: Vec<HeaderSet>,
-    /// The body of Envoy's answer to a client that is denied.
+    /// The body of Envoy's response to a denied client.
     #[arg(
         long,
         help_heading = "Answers to Envoy",
@@ -132,7 +136,7 @@ pub(crate) struct Serve {
         env = "TOWER_RATELIMIT_RLS_BODY"
     )]
     rls_body: DeniedBody,
-    /// Lets all requests pass; their statuses still say which limits are exceeded.
+    /// Lets all requests pass; their statuses still report exceeded limits.
     #[arg(
         long,
         help_heading = "Answers to Envoy",
@@ -142,7 +146,7 @@ pub(crate) struct Serve {
     /// Denies a request only when all of its limits are exceeded, as if each had `quota_mode`.
     #[arg(long, help_heading = "Answers to Envoy", env = "TOWER_RATELIMIT_QUOTA")]
     quota: bool,
-    /// The requests that count.
+    /// The requests that are charged.
     #[arg(
         long,
         help_heading = "Answers to Envoy",
@@ -151,7 +155,8 @@ pub(crate) struct Serve {
         env = "TOWER_RATELIMIT_CHARGE"
     )]
     charge: Charged,
-    /// Adds dynamic metadata to answers: the request, and the `metadata` of the descriptors that passed.
+    /// Adds dynamic metadata to responses: the request, and the `metadata` of the descriptors that
+    /// passed.
     #[arg(
         long,
         help_heading = "Answers to Envoy",
@@ -164,35 +169,35 @@ pub(crate) struct Serve {
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum Failure {
-    /// This process counts for itself.
+    /// This process counts alone.
     Local,
     /// All requests pass.
     Allow,
-    /// No request is decided: Envoy goes by failure_mode_deny.
+    /// No decision: failure_mode_deny of Envoy applies.
     Deny,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum DeniedBody {
-    /// None, as with Envoy's reference service.
+    /// An empty body, as from Envoy's reference service.
     Empty,
-    /// A problem document. Envoy tells it to clients of gRPC as their message.
+    /// A problem document. Envoy sends it to gRPC clients as their message.
     Problem,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Charged {
-    /// All: each descriptor counts whatever becomes of the others, as in Envoy's reference service.
+    /// All: each descriptor counts independently of the others, as in Envoy's reference service.
     Always,
-    /// Those that pass.
+    /// Only those that pass.
     Admitted,
 }
 
-/// Serves until it is told to end.
+/// Serves until a signal stops it.
 ///
 /// # Errors
 ///
-/// A fault of the arguments or the files.
+/// Wrong arguments or files.
 pub(crate) fn serve(serve: Serve) -> Result<(), String> {
     let (log, settings) = settings(serve);
     log.begin();

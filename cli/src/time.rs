@@ -1,13 +1,11 @@
-//! Instants as RFC 3339 writes them, with or without seconds.
+//! Timestamps as RFC 3339 writes them, with or without seconds.
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
+use jiff::Timestamp as Instant;
 use tower_ratelimit::Timestamp;
 
-/// The instant of the operating system's clock.
+/// The time of the operating system's clock, in whole seconds.
 pub(crate) fn now() -> Timestamp {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    Timestamp::from_secs(since.map_or(0, |since| since.as_secs()))
+    Timestamp::from_secs(seconds(Instant::now()).unwrap_or(0))
 }
 
 /// Reads `2026-11-21T03:00Z`, `2026-11-21T03:00:30Z` or `2026-11-21T08:30+05:30`.
@@ -18,85 +16,76 @@ pub(crate) fn parse(text: &str) -> Result<Timestamp, String> {
              2026-11-21T08:30+05:30"
         )
     };
-    instant(text).map(Timestamp::from_secs).ok_or_else(wrong)
+    rfc3339(text).map(Timestamp::from_secs).ok_or_else(wrong)
 }
 
-fn instant(text: &str) -> Option<u64> {
-    let (date, time) = text.split_once(['T', 't', ' '])?;
-    let (clock, distance) = match time.strip_suffix(['Z', 'z']) {
-        Some(clock) => (clock, 0),
-        None => {
-            let at = time.rfind(['+', '-'])?;
-            let sign = if time[at..].starts_with('-') { -1 } else { 1 };
-            (&time[..at], sign * minutes(&time[at + 1..])?)
-        }
-    };
-    let mut numbers = date.splitn(3, '-').map(number);
-    let (year, month, day) = (numbers.next()??, numbers.next()??, numbers.next()??);
-    let (hours, seconds) = match clock.matches(':').count() {
-        1 => (clock, 0),
-        _ => {
-            let (hours, seconds) = clock.rsplit_once(':')?;
-            (hours, number(seconds).filter(|seconds| *seconds < 60)?)
-        }
-    };
-    let known = (1..=12).contains(&month) && (1..=days_of(year, month)).contains(&day);
-    let days = days_since_epoch(year, month, day);
-    let minute = days * 1_440 + minutes(hours)? - distance;
-    u64::try_from(minute * 60 + seconds)
+/// The seconds from 1970 to the time of an RFC 3339 text.
+pub(crate) fn rfc3339(text: &str) -> Option<u64> {
+    seconds(text.parse().ok()?)
+}
+
+/// The seconds from 1970 to `21/Nov/2026:03:00:01 +0000`, the time of Apache's and nginx's logs.
+pub(crate) fn common_log(text: &str) -> Option<u64> {
+    let instant = Instant::strptime("%d/%b/%Y:%H:%M:%S %z", text);
+    seconds(instant.ok()?)
+}
+
+fn seconds(instant: Instant) -> Option<u64> {
+    instant.as_second().try_into().ok()
+}
+
+/// The time as `2026-11-21T03:00:00Z`.
+pub(crate) fn display(time: Timestamp) -> String {
+    format(time, "%Y-%m-%dT%H:%M:%SZ")
+}
+
+/// The time in UTC, by a format of `strftime`.
+pub(crate) fn format(time: Timestamp, format: &str) -> String {
+    let instant = i64::try_from(time.as_micros())
         .ok()
-        .filter(|_| known && year >= 1970)
+        .and_then(|micros| Instant::from_microsecond(micros).ok());
+    // The last one is of the year 9999.
+    let instant = instant.unwrap_or(Instant::MAX);
+    instant.strftime(format).to_string()
 }
 
-/// `03:00` in minutes.
-fn minutes(text: &str) -> Option<i64> {
-    let (hours, minutes) = text.split_once(':')?;
-    let (hours, minutes) = (number(hours)?, number(minutes)?);
-    (hours < 24 && minutes < 60).then_some(hours * 60 + minutes)
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-fn number(text: &str) -> Option<i64> {
-    let digits = (1..=4).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit());
-    text.parse().ok().filter(|_| digits)
-}
-
-const fn is_leap(year: i64) -> bool {
-    year % 4 == 0 && (year % 100 != 0 || year % 400 == 0)
-}
-
-const fn days_of(year: i64, month: i64) -> i64 {
-    match month {
-        2 if is_leap(year) => 29,
-        2 => 28,
-        4 | 6 | 9 | 11 => 30,
-        _ => 31,
+    #[test]
+    fn times_of_both_formats_are_read() {
+        for text in [
+            "2026-11-21T03:00Z",
+            "2026-11-21 03:00:00Z",
+            "2026-11-21t03:00:00z",
+            "2026-11-21T08:30+05:30",
+            "2026-11-20T22:00-05:00",
+        ] {
+            assert_eq!(rfc3339(text), Some(1_795_230_000), "{text}");
+        }
+        for text in ["21/Nov/2026:03:00:00 +0000", "21/Nov/2026:08:30:00 +0530"] {
+            assert_eq!(common_log(text), Some(1_795_230_000), "{text}");
+        }
+        for text in [
+            "",
+            "2026-11-21",
+            "2026-11-21T03:00",
+            "2026-02-29T03:00Z",
+            "2026-11-21T24:00Z",
+            "1969-12-31T23:59Z",
+            "21/Nov/1926:03:00:00 +0000",
+            "29/Feb/2100:23:59:59 -1400",
+        ] {
+            assert_eq!((rfc3339(text), common_log(text)), (None, None), "{text}");
+        }
     }
-}
 
-fn days_since_epoch(year: i64, month: i64, day: i64) -> i64 {
-    let years = (1970..year).map(|year| if is_leap(year) { 366 } else { 365 });
-    let months = (1..month).map(|month| days_of(year, month));
-    years.sum::<i64>() + months.sum::<i64>() + day - 1
-}
-
-/// The instant as `2026-11-21T03:00:00Z`.
-pub(crate) fn display(now: Timestamp) -> String {
-    let seconds = now.as_micros() / 1_000_000;
-    let (mut days, rest) = ((seconds / 86_400) as i64, seconds % 86_400);
-    let mut year = 1970;
-    while days >= 365 + i64::from(is_leap(year)) {
-        days -= 365 + i64::from(is_leap(year));
-        year += 1;
+    #[test]
+    fn times_are_written_as_they_are_read() {
+        for text in ["1970-01-01T00:00:00Z", "2024-02-29T23:59:59Z"] {
+            assert_eq!(parse(text).map(display).as_deref(), Ok(text));
+        }
+        assert!(display(Timestamp::from_micros(u64::MAX)).starts_with("9999-"));
     }
-    let mut month = 1;
-    while days >= days_of(year, month) {
-        days -= days_of(year, month);
-        month += 1;
-    }
-    let (hours, minutes) = (rest / 3_600, rest / 60 % 60);
-    format!(
-        "{year:04}-{month:02}-{:02}T{hours:02}:{minutes:02}:{:02}Z",
-        days + 1,
-        rest % 60
-    )
 }

@@ -11,12 +11,12 @@ use std::{
 use clap::Args;
 use serde_json::Value;
 
-use crate::{options::address, words::counted};
+use crate::{options::address, text::counted};
 
-/// How long the service may take for each step of the answer.
+/// The timeout of each step of the request.
 const TIMEOUT: Duration = Duration::from_secs(3);
 
-/// The longest answer.
+/// The most bytes of a response.
 const MAX_ANSWER: u64 = 4 << 20;
 
 /// The widest text of a key in the table, in characters.
@@ -24,7 +24,7 @@ const MAX_KEY: usize = 60;
 
 #[derive(Debug, Args)]
 pub(crate) struct Top {
-    /// Where the service's admin service listens.
+    /// The address of the admin service.
     #[arg(
         long,
         value_name = "ADDRESS",
@@ -33,7 +33,7 @@ pub(crate) struct Top {
         env = "TOWER_RATELIMIT_ADMIN"
     )]
     admin: SocketAddr,
-    /// A file with the token that it asks for.
+    /// A file with the token of the admin service.
     #[arg(
         long = "admin-token-file",
         value_name = "FILE",
@@ -43,26 +43,27 @@ pub(crate) struct Top {
     /// Only the keys of this rule, or of a domain of Envoy's files.
     #[arg(long, value_name = "NAME")]
     rule: Option<String>,
-    /// How many keys.
+    /// The number of keys.
     #[arg(short, value_name = "COUNT", default_value_t = 20)]
     n: usize,
-    /// Prints the table once. Otherwise it is printed again each two seconds.
+    /// Prints the table once. Default: every two seconds.
     #[arg(long)]
     once: bool,
 }
 
-/// Prints the table, again and again unless once is enough.
+/// Prints the table repeatedly, or once.
 ///
 /// # Errors
 ///
-/// Why the service did not tell.
+/// The reason why there is no table.
 pub(crate) fn top(top: &Top, out: &mut dyn Write) -> Result<(), String> {
     loop {
-        let table = table(&ask(top)?);
-        // A terminal is written over, from its upper left corner.
-        let clear = match !top.once && io::stdout().is_terminal() {
-            true => "\x1b[H\x1b[J",
-            false => "",
+        let table = table(&fetch(top)?);
+        // Overwrites the terminal from its upper left corner.
+        let clear = if !top.once && io::stdout().is_terminal() {
+            "\x1b[H\x1b[J"
+        } else {
+            ""
         };
         let written = write!(out, "{clear}{table}").and_then(|()| out.flush());
         if top.once || written.is_err() {
@@ -72,12 +73,12 @@ pub(crate) fn top(top: &Top, out: &mut dyn Write) -> Result<(), String> {
     }
 }
 
-fn ask(top: &Top) -> Result<Value, String> {
+fn fetch(top: &Top) -> Result<Value, String> {
     let token = match &top.token_file {
         None => String::new(),
         Some(file) => {
-            let token = fs::read_to_string(file);
-            let token = token.map_err(|error| format!("{}: {error}", file.display()))?;
+            let token =
+                fs::read_to_string(file).map_err(|error| format!("{}: {error}", file.display()))?;
             format!("authorization: Bearer {}\r\n", token.trim())
         }
     };
@@ -87,15 +88,14 @@ fn ask(top: &Top) -> Result<Value, String> {
         path.extend(rule.bytes().map(|byte| format!("%{byte:02X}")));
     }
     let address = top.admin;
-    let answer = send(address, &path, &token);
-    let answer = answer.map_err(|error| format!("{address}: {error}"))?;
+    let answer = send(address, &path, &token).map_err(|error| format!("{address}: {error}"))?;
     let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
     let status = head.lines().next().unwrap_or_default();
-    let told: Value = serde_json::from_str(body).unwrap_or_default();
+    let response: Value = serde_json::from_str(body).unwrap_or_default();
     match status.split(' ').nth(1) {
-        Some("200") if told["keys"].is_array() => Ok(told),
+        Some("200") if response["keys"].is_array() => Ok(response),
         _ => {
-            let why = told["error"].as_str().unwrap_or(status);
+            let why = response["error"].as_str().unwrap_or(status);
             Err(format!("{address}: {why}"))
         }
     }
@@ -105,7 +105,7 @@ fn send(address: SocketAddr, path: &str, fields: &str) -> io::Result<String> {
     let mut stream = TcpStream::connect_timeout(&address, TIMEOUT)?;
     stream.set_read_timeout(Some(TIMEOUT))?;
     stream.set_write_timeout(Some(TIMEOUT))?;
-    // By HTTP/1.0, so that the answer does not come in chunks.
+    // HTTP/1.0, so that the response is not chunked.
     let request = format!("GET {path} HTTP/1.0\r\nhost: {address}\r\n{fields}\r\n");
     stream.write_all(request.as_bytes())?;
     let mut answer = String::new();
@@ -113,18 +113,18 @@ fn send(address: SocketAddr, path: &str, fields: &str) -> io::Result<String> {
     Ok(answer)
 }
 
-/// The answer as a table.
-fn table(told: &Value) -> String {
-    let keys = told["keys"].as_array().map_or(&[][..], Vec::as_slice);
+/// The response as a table.
+fn table(response: &Value) -> String {
+    let keys = response["keys"].as_array().map_or(&[][..], Vec::as_slice);
     let rows: Vec<[String; 4]> = keys.iter().map(row).collect();
     let width = |at: usize, least: usize| {
         let widths = rows.iter().map(|row| row[at].chars().count());
         widths.max().unwrap_or(0).max(least)
     };
     let [count, error, rule] = [width(0, 7), width(1, 5), width(2, 4)];
-    let mut table = counted(number(&told["denials"]) as usize, "denial");
+    let mut table = counted(number(&response["denials"]) as usize, "denial");
     table += " in the last five to ten minutes";
-    match number(&told["skipped"]) {
+    match number(&response["skipped"]) {
         0 => table += "\n\n",
         1 => table += "; 1 since the start was not counted\n\n",
         skipped => table += &format!("; {skipped} since the start were not counted\n\n"),
@@ -139,22 +139,22 @@ fn table(told: &Value) -> String {
     table
 }
 
-/// The count of a key, how far that may be off, the rule, and the key.
-fn row(told: &Value) -> [String; 4] {
-    let error = match number(&told["error"]) {
+/// The count of a key, its possible error, the rule, and the key.
+fn row(response: &Value) -> [String; 4] {
+    let error = match number(&response["error"]) {
         0 => String::new(),
         error => format!("-{error}"),
     };
-    let text = |name: &str| clean(told[name].as_str().unwrap_or_default());
-    let count = number(&told["count"]).to_string();
+    let text = |name: &str| clean(response[name].as_str().unwrap_or_default());
+    let count = number(&response["count"]).to_string();
     [count, error, text("rule"), text("key")]
 }
 
-fn number(told: &Value) -> u64 {
-    told.as_u64().unwrap_or_default()
+fn number(response: &Value) -> u64 {
+    response.as_u64().unwrap_or_default()
 }
 
-/// A text of a service without what a terminal would obey.
+/// A text of a service without control characters.
 fn clean(text: &str) -> String {
     let letters = text
         .chars()
@@ -174,7 +174,7 @@ mod tests {
 
     #[test]
     fn table_has_a_row_for_each_key() {
-        let told = json!({
+        let response = json!({
             "denials": 1234, "skipped": 5,
             "keys": [
                 {"rule": "login", "key": "ip:203.0.113.7", "count": 1200, "error": 3},
@@ -190,6 +190,6 @@ mod tests {
              34         shop.user  str:user=\u{fffd}[31meve\n      \
              1         x          {long}\n"
         );
-        assert_eq!(table(&told), expected);
+        assert_eq!(table(&response), expected);
     }
 }

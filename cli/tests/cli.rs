@@ -1,4 +1,4 @@
-//! The program as it is called: what it prints, and its exit codes.
+//! The program by its arguments: output and exit codes.
 
 use std::{fs, path::Path};
 
@@ -7,7 +7,7 @@ const EXAMPLE: &str = concat!(
     "/../tests/rules/files/example.yaml"
 );
 
-/// The exit code, what is printed, and what goes to the standard error stream.
+/// The exit code, the standard output and the standard error.
 fn run(arguments: &[&str]) -> (u8, String, String) {
     painted(arguments, false)
 }
@@ -43,9 +43,9 @@ fn a_request_is_explained_rule_by_rule() {
         "2026-11-21T03:00Z",
     ]);
     assert_eq!(exit, 0);
-    let (_, asked) = out.split_once("7 rules, 3 warnings\n").expect("a summary");
+    let (_, explanation) = out.split_once("7 rules, 3 warnings\n").expect("a summary");
     assert_eq!(
-        asked,
+        explanation,
         "
 POST /api/login from 203.0.113.7 at 2026-11-21T03:00:00Z
   ✗ health       path differs
@@ -159,7 +159,7 @@ fn exit_codes() {
 }
 
 #[test]
-fn all_outputs_say_what_the_exit_code_says() {
+fn all_outputs_agree_with_the_exit_code() {
     let (exit, json, _) = run(&["check", EXAMPLE, "--deny-warnings", "--output", "json"]);
     let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
     assert_eq!((exit, &json["ok"]), (1, &false.into()));
@@ -244,7 +244,7 @@ fn colours_are_for_terminals() {
 }
 
 #[test]
-fn a_reload_is_told_beforehand() {
+fn a_reload_is_previewed() {
     let dir = tempfile::tempdir().expect("a directory");
     let old = file(
         dir.path(),
@@ -268,7 +268,7 @@ fn a_reload_is_told_beforehand() {
 }
 
 #[test]
-fn a_format_can_be_told() {
+fn a_format_can_be_set() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = file(dir.path(), "rules.conf", "rules: [{name: a, quota: 1/s}]");
     assert_eq!(run(&["check", &path]).0, 2);
@@ -307,7 +307,7 @@ fn a_quota_is_explained() {
     );
 }
 
-/// The five files of the page on rules, as they stand there.
+/// The five files of the page on rules.
 #[test]
 fn the_files_of_the_page_have_no_fault() {
     let page = include_str!("../../docs/rules.md");
@@ -315,7 +315,7 @@ fn the_files_of_the_page_have_no_fault() {
     let (section, _) = section.split_once("\n## ").expect("its end");
     let dir = tempfile::tempdir().expect("a folder");
     let blocks = section.split("\n```").skip(1).step_by(2);
-    let told = blocks.enumerate().map(|(at, block)| {
+    let reported = blocks.enumerate().map(|(at, block)| {
         let (format, text) = block.split_once('\n').expect("a format");
         let path = file(dir.path(), &format!("{at}.{format}"), text);
         let request = ["--request", "GET /search?q=x", "--peer", "203.0.113.7"];
@@ -327,9 +327,9 @@ fn the_files_of_the_page_have_no_fault() {
             .collect::<String>();
         format!("{codes}{}", out.lines().last().expect("an outcome"))
     });
-    // A tier of a header is worth a warning, and what the page says of it.
+    // A tier by a header is a warning, explained by the page.
     assert_eq!(
-        told.collect::<Vec<_>>(),
+        reported.collect::<Vec<_>>(),
         [
             "passes uncounted: no limit applies",
             "W22 passes uncounted: no limit applies",
@@ -340,9 +340,9 @@ fn the_files_of_the_page_have_no_fault() {
     );
 }
 
-/// The message of the page, as it is printed.
+/// The output equals the page's.
 #[test]
-fn an_odd_spelling_is_told() {
+fn an_odd_spelling_is_a_warning() {
     let dir = tempfile::tempdir().expect("a folder");
     let text = "rules: [{name: health, match: {path: /healthz}, action: allow}]";
     let path = file(dir.path(), "rules.yaml", text);

@@ -17,7 +17,7 @@ descriptors:
   - {key: path, descriptors: [{key: method, rate_limit: {unit: second, requests_per_unit: 1, algorithm: token_bucket}}]}
 ";
 
-/// The exit code, what is printed, and what goes to the standard error stream.
+/// The exit code, the standard output and the standard error.
 fn run(arguments: &[&str]) -> (u8, String, String) {
     let (mut out, mut errors) = (Vec::new(), Vec::new());
     let arguments = ["tower-ratelimit", "check"].iter().chain(arguments);
@@ -65,7 +65,7 @@ fn descriptors_are_explained_entry_by_entry() {
         (
             "path=/",
             "  path=/  by the key alone\n",
-            "passes uncounted: there is no rate_limit where it ends",
+            "passes uncounted: its last entry has no rate_limit",
         ),
         (
             "free",

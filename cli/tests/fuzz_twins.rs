@@ -1,4 +1,4 @@
-//! A property test of what the fuzz target of log lines checks, for machines where no fuzzer runs.
+//! The property of the fuzz target for log lines, as a property test for machines without a fuzzer.
 
 use proptest::{collection::vec, prelude::*, sample::select};
 use testkit::fuzz::log_lines::{LogLine, check};
@@ -36,7 +36,7 @@ const LINES: &[&str] = &[
     "0",
 ];
 
-/// Half of it bytes, half of it what lines are made of.
+/// Half random bytes, half pieces of lines.
 fn data() -> impl Strategy<Value = Vec<u8>> {
     let pieces = vec(select(LINES), 0..16).prop_map(|pieces| pieces.concat().into_bytes());
     let mixed = (vec(any::<u8>(), 6), pieces).prop_map(|(head, pieces)| [head, pieces].concat());

@@ -1,4 +1,4 @@
-//! The pages on finding a limit and on rule files show what the commands print.
+//! The pages on finding a limit and on rule files show the real output of the commands.
 
 use std::{fs::File, io::BufWriter};
 
@@ -14,7 +14,7 @@ const PAGE: &str = include_str!("../../docs/tuning.md");
 
 const RULES_PAGE: &str = include_str!("../../docs/rules.md");
 
-/// What a command prints, without its exit code.
+/// The output of a command.
 fn printed(arguments: &[String]) -> String {
     let (mut out, mut errors) = (Vec::new(), Vec::new());
     let _ = tower_ratelimit_cli::run(arguments, false, &mut out, &mut errors);
@@ -35,7 +35,7 @@ fn words(command: &str) -> Vec<String> {
 }
 
 #[test]
-fn commands_print_what_the_page_says() {
+fn commands_print_the_output_on_the_page() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("access.log");
     let mut file = BufWriter::new(File::create(&path).expect("a file"));
@@ -53,13 +53,13 @@ fn commands_print_what_the_page_says() {
     });
 }
 
-/// Its files say their names in the first line; one of them has a fault.
+/// Each file has its name in the first line; one of them has a fault.
 #[test]
-fn rule_files_are_checked_as_the_page_says() {
+fn rule_files_of_the_page_are_checked() {
     let directory = tempfile::tempdir().expect("a directory");
     let faulty =
         "rules:\n  - name: login\n    match: {metod: POST, path: /login}\n    quota: 5/minute\n";
-    std::fs::write(directory.path().join("rules.yaml"), faulty).expect("a file");
+    std::fs::write(directory.path().join("typo.yaml"), faulty).expect("a file");
     for block in RULES_PAGE.split("```yaml\n# ").skip(1) {
         let (block, _) = block.split_once("```").expect("an end");
         if let Some((file, text)) = block.split_once(".yaml\n") {
@@ -74,7 +74,7 @@ fn rule_files_are_checked_as_the_page_says() {
     });
 }
 
-/// Each command of the page prints what follows it there. Files are named as `place` says.
+/// Each command of the page prints the lines below it there. `place` maps files.
 fn assert_shown(page: &str, least: usize, place: impl Fn(&str) -> Option<String>) {
     let mut shown = 0;
     for block in page.split("```console\n$ ").skip(1) {
@@ -91,16 +91,16 @@ fn assert_shown(page: &str, least: usize, place: impl Fn(&str) -> Option<String>
                 None => word,
             })
             .collect();
-        let mut told = printed(&arguments);
+        let mut reported = printed(&arguments);
         for (path, word) in &named {
-            told = told.replace(path, word);
+            reported = reported.replace(path, word);
         }
-        // For whoever writes the page.
+        // For authors of the page.
         if std::env::var_os("PRINT").is_some() {
-            println!("$ {command}\n{told}");
+            println!("$ {command}\n{reported}");
             continue;
         }
-        assert_eq!(told, expected, "{command}");
+        assert_eq!(reported, expected, "{command}");
         shown += 1;
     }
     assert!(
@@ -109,7 +109,7 @@ fn assert_shown(page: &str, least: usize, place: impl Fn(&str) -> Option<String>
     );
 }
 
-/// The picture of the page is one of the report, on a sheet of its own.
+/// The picture of the page is a chart of the report, on a background of its own.
 #[test]
 fn the_picture_is_drawn_by_the_program() {
     let directory = tempfile::tempdir().expect("a directory");
@@ -131,7 +131,7 @@ fn the_picture_is_drawn_by_the_program() {
         let (_, rest) = page.split_once(from).expect("a beginning");
         rest.split_once(to).expect("an end").0.to_owned()
     };
-    // Its sheet is white whatever the reader's colours are.
+    // The background is white in all colour schemes.
     let style = between("<style>", "</style>").replace("color-scheme:light dark", "color:#333");
     let picture = between(
         "Limited requests by the limit</h2>\n<figure><svg ",

@@ -1,4 +1,4 @@
-//! Logs that real servers write of known requests are counted as what they are.
+//! Logs of real servers with known requests have the right counts.
 #![cfg(target_os = "linux")]
 
 use std::{
@@ -14,7 +14,7 @@ use tempfile::TempDir;
 use testkit::programs::{Process, eventually, find, free_port, missing};
 use tokio::task::spawn_blocking;
 
-/// A server that answers 200 to `/` and 401 to `/login`, and the files that it writes.
+/// A server that responds 200 to `/` and 401 to `/login`, and its log files.
 struct Server {
     program: &'static str,
     package: &'static str,
@@ -97,7 +97,7 @@ impl Server {
         let mut command = Command::new(find(self.program, None).expect("the server"));
         fs::write(folder.join("config"), (self.config)(port, &text)).expect("a file");
         let arguments = self.arguments.iter().map(|argument| match *argument {
-            // Apache looks for it in a place of its own.
+            // Apache's own path for it.
             "config" => format!("{text}/config"),
             other => other.to_owned(),
         });
@@ -107,8 +107,8 @@ impl Server {
     }
 }
 
-/// Sends a request with credentials, and reads the whole answer.
-fn ask(port: u16, request: &str) -> Option<String> {
+/// Sends a request with credentials, and reads the whole response.
+fn fetch(port: u16, request: &str) -> Option<String> {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
     let head = format!(
         "{request} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nAuthorization: Bearer t\r\n\
@@ -132,7 +132,7 @@ fn replayed(log: &Path, more: &[&str]) -> Value {
     serde_json::from_slice(&out).expect("JSON")
 }
 
-/// Sends 30 requests and 12 logins, and replays each log of the server, which are in the folder then.
+/// Sends 30 requests and 12 logins, and replays each log of the server, which stays in the folder.
 async fn counts(server: &Server, logs: &[&str]) -> TempDir {
     let folder = tempfile::tempdir().expect("a folder");
     let port = free_port();
@@ -147,7 +147,7 @@ async fn counts(server: &Server, logs: &[&str]) -> TempDir {
             0 | 3 => ("POST /login?next=%22%2F\\", " 401 "),
             _ => ("GET /", " 200 "),
         };
-        let answer = ask(port, request).expect("an answer");
+        let answer = fetch(port, request).expect("an answer");
         assert!(
             answer
                 .lines()
@@ -158,15 +158,18 @@ async fn counts(server: &Server, logs: &[&str]) -> TempDir {
     }
     for log in logs {
         let log = folder.path().join(log);
-        let told = eventually("a log with all requests", async || {
-            let told = replayed(&log, &["--quota", "1/day"]);
-            (told["attempts"].as_u64() >= Some(42)).then_some(told)
+        let reported = eventually("a log with all requests", async || {
+            let reported = replayed(&log, &["--quota", "1/day"]);
+            (reported["attempts"].as_u64() >= Some(42)).then_some(reported)
         })
         .await;
-        assert_eq!(told["skipped"], 0, "{told}");
-        assert_eq!((&told["attempts"], &told["keys"]), (&42.into(), &1.into()));
-        assert_eq!(told["quotas"][0]["limited"]["requests"], 41);
-        assert_eq!(told["top"][0]["key"], "127.0.0.1");
+        assert_eq!(reported["skipped"], 0, "{reported}");
+        assert_eq!(
+            (&reported["attempts"], &reported["keys"]),
+            (&42.into(), &1.into())
+        );
+        assert_eq!(reported["quotas"][0]["limited"]["requests"], 41);
+        assert_eq!(reported["top"][0]["key"], "127.0.0.1");
         let logins = replayed(
             &log,
             &[
@@ -214,18 +217,18 @@ async fn logs_of_caddy() {
 /// Caddy writes all headers, but no credentials.
 fn headers_of_caddy(log: &Path, folder: &Path) {
     let rules = folder.join("rules.yaml");
-    let told = |rule: &str| {
+    let reported = |rule: &str| {
         let text = format!("rules: [{{name: a, quota: 40/day, {rule}}}]");
         fs::write(&rules, text).expect("a file");
         replayed(log, &["--rules", rules.to_str().expect("a path")])["rules"].take()
     };
     for hidden in ["key: bearer_token", "key: {cookie: session}"] {
-        let told = told(hidden);
-        assert_eq!(told["limited"]["requests"], 2, "{told}");
-        assert_eq!(told["not_in_log"][0]["attempts"], 42, "{told}");
-        assert_eq!(told["not_in_log"][0]["instead"], "ip", "{told}");
+        let reported = reported(hidden);
+        assert_eq!(reported["limited"]["requests"], 2, "{reported}");
+        assert_eq!(reported["not_in_log"][0]["attempts"], 42, "{reported}");
+        assert_eq!(reported["not_in_log"][0]["instead"], "ip", "{reported}");
     }
-    let shown = told("key: {header: x-tenant}");
+    let shown = reported("key: {header: x-tenant}");
     assert_eq!(shown["limited"]["requests"], 2, "{shown}");
     assert_eq!(shown["not_in_log"], serde_json::json!([]), "{shown}");
     let behind = ["--trust-proxies", "127.0.0.0/8", "--quota", "40/day"];

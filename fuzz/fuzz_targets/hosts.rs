@@ -1,6 +1,6 @@
 #![no_main]
 
-use tower_ratelimit::rules::Host;
+use tower_ratelimit_rulefile::pattern::Host;
 
 fn parse(text: &[u8]) -> Option<String> {
     Some(match Host::parse(text)? {

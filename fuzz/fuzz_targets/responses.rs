@@ -1,21 +1,19 @@
 #![no_main]
 
 use http::{HeaderMap, StatusCode};
-use testkit::fuzz::responses::{Heard, check};
-use tower_ratelimit::{
-    ManualClock, Timestamp,
-    client::{Advice, Pacer},
-};
+use testkit::fuzz::responses::{NextStep, check};
+use tower_ratelimit::{ManualClock, Timestamp};
+use tower_ratelimit_client::{Advice, Pacer};
 
-/// Has a client hear the response to its first request.
-fn hear(status: StatusCode, headers: &HeaderMap) -> Heard {
+/// Passes a response to a client that has sent its first request.
+fn respond(status: StatusCode, headers: &HeaderMap) -> NextStep {
     let clock = ManualClock::at(Timestamp::from_secs(1_700_000_000));
     let pacer = Pacer::learning_builder().clock(clock).seed(1).build();
     let (pacer, api) = (pacer.unwrap(), "https://a.example".parse().unwrap());
     let turn = testkit::now(pacer.turn(&api, 1)).unwrap();
     let advice = turn.learn(status, headers);
     let stats = pacer.stats(&api);
-    Heard {
+    NextStep {
         retry_after: match advice {
             Advice::RetryAfter(wait) => Some(wait),
             _ => None,
@@ -25,4 +23,4 @@ fn hear(status: StatusCode, headers: &HeaderMap) -> Heard {
     }
 }
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| check(data, hear));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| check(data, respond));

@@ -3,7 +3,7 @@
 
 const SECOND = 1e6;
 const START = Date.UTC(2026, 0, 1, 12) * 1000;
-const FLIGHT = 0.6; // seconds on the screen from a client to the gate, and from the gate on
+const FLIGHT = 0.6; // seconds on the screen from a client to the gate, and from the gate to the service
 const PERIODS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600];
 const STEPS = [0, 1, 2, 5, 10, 15, 30, 60, 300];
 const RATES = [0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 1.5, 2, 3, 5, 7.5, 10, 15, 20];
@@ -12,8 +12,8 @@ const DEFAULTS = { a: '5/10s', b: '5/10s fixed_window', r: '0.4,0.3,1', w: '3', 
 const GAPS = [10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 21600, 43200];
 const DAY = 86400; // seconds
 const BOTH = [0, 1];
-const NARROW = 300; // pixels of a drawing that has no room for long words
-const PAST = 10_000; // requests that are kept, to be decided again
+const NARROW = 300; // pixels: a narrower drawing has short labels
+const PAST = 10_000; // requests kept for a replay
 
 const $ = (id) => document.getElementById(id);
 function make(tag, attributes = {}, ...children) {
@@ -73,7 +73,7 @@ function verdict(answer) {
 }
 const name = (client) => (client <= 3 ? `client ${client}` : 'fresh key');
 
-// Requests: what is to come stands in `sim.queue`, in the order of time.
+// Requests: `sim.queue` has the future ones, ordered by time.
 function arrive(t, client, more = {}) {
   sim.queue.splice(sim.queue.findLastIndex((each) => each.t <= t) + 1, 0, { t, client, lanes: BOTH, ...more });
 }
@@ -82,7 +82,7 @@ function random() {
   sim.seed = (Math.imul(sim.seed, 1664525) + 1013904223) >>> 0;
   return sim.seed / 2 ** 32;
 }
-/** The clients' own requests up to a time: evenly, and a little off, as people are. */
+/** The clients' own requests up to a time: evenly spread, with some jitter. */
 function foresee(until) {
   sim.rates.forEach((rate, i) => {
     while (rate > 0 && sim.next[i] <= until) {
@@ -91,7 +91,7 @@ function foresee(until) {
     }
   });
 }
-/** Lets time pass, and decides what comes. */
+/** Advances the time, and decides the requests in it. */
 function step(seconds) {
   const until = Math.round(sim.now + seconds * SECOND);
   foresee(until + flight());
@@ -102,7 +102,7 @@ function step(seconds) {
   }
   sim.now = until;
 }
-/** Takes a request, and keeps it for a change of a limit. */
+/** Decides a request, and keeps it for a replay after a change of a limit. */
 function decide(arrival) {
   sim.past.push({ t: sim.now, client: arrival.client, lanes: arrival.lanes });
   if (sim.past.length > 1.1 * PAST) sim.past = sim.past.slice(-PAST);
@@ -124,7 +124,7 @@ function ask(arrival) {
   sim.rows = [row, ...sim.rows.slice(0, 19)];
   return row;
 }
-/** Decides the requests of the strips again, in both lanes and with fresh counters. */
+/** Replays the requests of the strips, in both lanes and with fresh counters. */
 function replay() {
   const { now } = sim;
   sim.past = sim.past.filter((arrival) => arrival.t > now - range());
@@ -137,7 +137,7 @@ function replay() {
   sim.now = now;
   for (const lane of lanes) lane.denial = null;
 }
-/** Sends at once: on the screen it still takes the time of a flight. */
+/** Sends immediately; on the screen the flight takes its time. */
 function send(count) {
   const client = sim.watch;
   for (let i = 0; i < count; i++) {
@@ -148,7 +148,7 @@ function send(count) {
   say(count === 1 && sim.paused ? `${name(client)}: lane A ${a}; lane B ${b}` : `${plural(count, 'request')} sent as ${name(client)}`);
 }
 
-/** One limit: its quota, what it has answered, and how it is drawn. */
+/** One limit: its quota, its responses, and its drawing. */
 class Lane {
   constructor(place) {
     this.place = place;
@@ -167,7 +167,7 @@ class Lane {
     });
   }
   find(selector) { return this.root.querySelector(selector); }
-  /** Takes the quota of a text; one that makes no sense is told, and the last one goes on. */
+  /** Sets the quota from a text; an invalid one is reported, and the last one stays. */
   set(text, input) {
     const fault = this.find('.fault');
     try {
@@ -189,7 +189,7 @@ class Lane {
     save();
     return fault.hidden;
   }
-  /** Fresh counters, and nothing heard yet. */
+  /** Resets the counters and the responses. */
   begin() {
     core.lane(this.place, this.quota.text);
     const clients = SHAPES.map(() => ({ passed: [], answer: null, counts: [0, 0] }));
@@ -233,7 +233,7 @@ class Lane {
     };
     return `${value('limit')}/${seconds}s${words[algorithm]?.() ?? ` ${algorithm}`}`;
   }
-  /** Sets the controls to the quota, but the one that is being used. */
+  /** Sets the controls to the quota, except the one in use. */
   show(used) {
     const quota = this.quota;
     const { text, algorithm, limit } = quota;
@@ -269,7 +269,7 @@ class Lane {
     }
   }
   peek(client = sim.watch) { return JSON.parse(core.peek(this.place, sim.now, client)); }
-  /** How many units of the chosen client count, by slices where there are several: [from, to, units, weight]. */
+  /** The counted units of the chosen client, by slice: [from, to, units, weight]. */
   counted() {
     const { algorithm, period, slices } = this.quota;
     const length = algorithm === 'sliding_window' ? period / (slices ?? 1) : period;
@@ -304,7 +304,7 @@ class Lane {
   }
 }
 const level = (quota, resetAfter) => Math.max(0, quota.capacity - (resetAfter * quota.limit) / quota.period);
-/** The time that the strips show: a minute, or three periods. */
+/** The time span of the strips: a minute, or three periods. */
 const range = () => Math.max(60 * SECOND, ...lanes.filter((lane) => lane.quota).map((lane) => 3 * lane.quota.period));
 
 // Controls
@@ -340,7 +340,7 @@ function tell(number, story, last = false) {
   $('story').textContent = story;
   if (last) say(`${number} ${story}`);
 }
-/** Begins a scenario: these quotas with fresh counters, no other requests, and a time that is so far into a minute. */
+/** Starts a scenario: these quotas with fresh counters, no other requests, and a time this far into a minute. */
 function scene(a, b, second) {
   if (sim.paused) pause(false);
   const minute = 60 * SECOND;
@@ -371,7 +371,7 @@ function retryTogether() {
   const through = [0, 0];
   const started = sim.now + flight();
   const heard = (place, answer) => {
-    // As a client does it: by the whole seconds of the field.
+    // As clients do: by the whole seconds of the field.
     const told = answer.headers.find(([field]) => field === 'retry-after')?.[1];
     (told ? sent : through)[place] += 1;
     if (told) arrive(sim.now + Number(told) * SECOND, 1, { lanes: [place], heard });
@@ -414,7 +414,7 @@ function attack() {
   say('Attack: 200 requests a second of client 3');
 }
 
-// What the page says, outside the drawings, some times a second
+// Texts of the page, outside the drawings, updated several times a second
 let spoken = 0;
 let speech;
 function say(text) {
@@ -525,7 +525,7 @@ function drawLane(lane) {
   drawStrip(lane);
 }
 const serviceWidth = (pen) => (pen.w < NARROW ? 32 : 66);
-/** In place of dots, for those who want nothing to move. */
+/** Replaces the dots with reduced motion. */
 function drawCounts(pen, lane) {
   lane.dots = [];
   const words = pen.w < NARROW ? ['✓', '✕'] : ['passed,', 'refused'];
@@ -537,7 +537,7 @@ function drawDots(pen, lane, gate) {
     if (arrival.t > sim.now + unit || lane.dots.length > 120) break;
     if (arrival.drawn?.[lane.place] || !arrival.lanes.includes(lane.place)) continue;
     (arrival.drawn ??= [])[lane.place] = true;
-    // A crowd is drawn thinner than it is, or it would be a wall.
+    // A crowd is thinned out, or it would be a wall.
     if (lane.dots.length > 40 && arrival.t - lane.dots.at(-1).arrival.t < unit / 22) continue;
     lane.dots.push({ arrival, client: arrival.client });
   }
@@ -545,7 +545,7 @@ function drawDots(pen, lane, gate) {
   let queued = 0;
   lane.dots = lane.dots.filter((dot) => {
     if (dot.at === undefined) {
-      // Not decided although its time has come: it was taken back.
+      // Cancelled: its time has passed without a decision.
       if (dot.arrival.t < sim.now) return false;
       const p = Math.max(0, 1 - (dot.arrival.t - sim.now) / unit);
       const from = rowOf(dot.client);
@@ -600,7 +600,7 @@ function drawQueue(pen, lane, gate) {
   pen.text(`one leaves every ${wait(period / limit)}`, gate + 12, 68);
   pen.text(queue ? `${plural(queue, 'place')} in the queue` : 'no queue', gate - 12, 30, { align: 'right' });
 }
-/** Windows, slices and logs lie on a line of time that moves to the left; the time over the gate is now. */
+/** Windows, slices and logs are on a timeline that moves to the left; above the gate is now. */
 function drawTimes(pen, lane, gate) {
   const { algorithm, capacity, period, slices } = lane.quota;
   const [base, height] = [82, 52];
@@ -659,7 +659,7 @@ function drawStrip(lane) {
     if (x(t) > left + 16 && x(t) < right - 26) pen.text(words, x(t), 127, { align: 'center', size: 11 });
   }
   const bars = [...lane.bins].filter(([number]) => (number + 1) * width > from && number * width <= sim.now);
-  // The highest bar, unless all that pass would be tiny beside an attack: then it is cut off.
+  // The highest bar. During an attack it is cut off, so that passed requests remain visible.
   const most = (kind) => Math.max(0, ...lanes.flatMap((each) => [...each.bins.values()].map((bin) => bin[kind][i])));
   const top = Math.max(4, Math.min(most('offered'), Math.max(10, 2 * most('passed'))));
   for (const [kind, inset] of [['offered', 0.5], ['passed', 1]]) {
@@ -675,7 +675,7 @@ function drawStrip(lane) {
   let [sum, peak, coming, going] = [0, 0, 0, 0];
   const points = [];
   const add = (at) => {
-    // Of many in one place the first, the highest and the last are seen.
+    // Of many at one position the first, the highest and the last are visible.
     if (points.at(-3)?.[0] !== at) return points.push([at, sum]);
     points.at(-2)[1] = Math.max(points.at(-2)[1], sum);
     points.at(-1)[1] = sum;
@@ -708,7 +708,7 @@ matchMedia('(prefers-color-scheme: dark)').addEventListener('change', repaint);
 
 const past = { frame: 0, words: 0, drawing: 0 };
 function frame(ms) {
-  // A page in the background sleeps; it goes on where it was.
+  // A page in the background pauses, and continues from there.
   if (!sim.paused) step(Math.min(0.25, (ms - (past.frame || ms)) / 1000) * sim.speed);
   past.frame = ms;
   const due = (what, after) => ms - past[what] > after && Boolean(past[what] = ms);
@@ -737,7 +737,7 @@ function load(settings) {
   });
   const rates = SHAPES.map((_, i) => Math.min(20, Math.max(0, Number(String(r).split(',')[i]) || 0)));
   const total = rates.reduce((sum, rate) => sum + rate);
-  // A strip that is full from the first moment on, or the end of one: the same requests, sent before anyone looked.
+  // A full strip, or the end of one, from the start: its requests are sent in the past.
   const seconds = total && Math.min(range() / SECOND, 20_000 / total);
   sim.now = START - Math.round(seconds * SECOND);
   rates.forEach((rate, i) => setRate(i, rate));
@@ -770,7 +770,7 @@ async function start() {
     const id = { s: 'one', b: 'burst', a: 'attack', p: 'pause' }[event.key.toLowerCase()];
     if (id && $('keys').checked && !typing && !event.ctrlKey && !event.metaKey && !event.altKey) $(id).click();
   });
-  // For tests, and for whoever opens the console.
+  // For tests, and for the console.
   globalThis.playground = { core, sim, lanes, step, refresh, draw: () => lanes.forEach(drawLane) };
   requestAnimationFrame(frame);
 }

@@ -1,7 +1,7 @@
-//! The functions that the page calls by their names.
+//! The exported functions, which the page calls by name.
 //!
-//! Texts go through one buffer. A function that leaves a text there returns its length in bytes, and the
-//! page reads it before the next call.
+//! Texts pass through one buffer. A function that writes a text there returns its length in bytes,
+//! and the page reads it before the next call.
 #![allow(
     unsafe_code,
     reason = "`no_mangle` is unsafe: two functions of one name would be one. These are all there are"
@@ -16,29 +16,30 @@ use tower_ratelimit::Timestamp;
 
 use crate::Lane;
 
-/// The length of the buffer in bytes. Every answer fits.
+/// The length of the buffer in bytes. Every response fits.
 pub const TEXT_LEN: usize = 16_384;
 
-// Atomics, because a static that changes would be unsafe otherwise. In WebAssembly without threads they are plain bytes.
+// Atomics, because a mutable static would be unsafe otherwise. In WebAssembly without threads they
+// are plain bytes.
 static TEXT: [AtomicU8; TEXT_LEN] = [const { AtomicU8::new(0) }; TEXT_LEN];
 
 static LANES: [Mutex<Option<Lane>>; 2] = [const { Mutex::new(None) }; 2];
 
-/// Where the buffer begins.
+/// The address of the buffer.
 #[unsafe(no_mangle)]
 pub extern "C" fn text_ptr() -> *const AtomicU8 {
     TEXT.as_ptr()
 }
 
-/// How many bytes the buffer has.
+/// The length of the buffer.
 #[unsafe(no_mangle)]
 pub extern "C" fn text_len() -> u32 {
     TEXT_LEN as u32
 }
 
-/// Makes the lane at `place`, 0 or 1, anew, with the quota whose text is the first `len` bytes of the
-/// buffer, and leaves the quota there as JSON. If it is no quota, the lane stays as it was, the buffer
-/// has the fault, and the length is negative.
+/// Replaces the lane at `place`, 0 or 1, by one with the quota in the first `len` bytes of the
+/// buffer, and writes the quota as JSON. If the quota is invalid, the lane stays, the buffer has
+/// the fault, and the length is negative.
 #[unsafe(no_mangle)]
 pub extern "C" fn lane(place: u32, len: u32) -> i32 {
     let bytes: Vec<u8> = TEXT
@@ -56,8 +57,8 @@ pub extern "C" fn lane(place: u32, len: u32) -> i32 {
     }
 }
 
-/// Sends a request of a client, at a time in microseconds since 1970; leaves the answer as JSON.
-/// 0 where there is no lane.
+/// Sends a request of a client, at a time in microseconds since 1970; writes the result as JSON. 0
+/// without a lane.
 #[unsafe(no_mangle)]
 pub extern "C" fn decide(place: u32, now: f64, client: u32, cost: u32) -> u32 {
     let answer = with_lane(place, |lane| {
@@ -66,15 +67,15 @@ pub extern "C" fn decide(place: u32, now: f64, client: u32, cost: u32) -> u32 {
     answer.flatten().map_or(0, |answer| write(&answer))
 }
 
-/// Looks where a client stands, at a time in microseconds since 1970; leaves it as JSON. 0 where there
-/// is no lane.
+/// Reads the state of a client, at a time in microseconds since 1970; writes it as JSON. 0 without
+/// a lane.
 #[unsafe(no_mangle)]
 pub extern "C" fn peek(place: u32, now: f64, client: u32) -> u32 {
     let state = with_lane(place, |lane| Some(lane.as_ref()?.peek(time(now), client)));
     state.flatten().map_or(0, |state| write(&state))
 }
 
-/// Leaves the crate's version in the buffer.
+/// Writes the crate's version.
 #[unsafe(no_mangle)]
 pub extern "C" fn version() -> u32 {
     write(env!("CARGO_PKG_VERSION"))
@@ -87,7 +88,7 @@ fn with_lane<T>(place: u32, then: impl FnOnce(&mut Option<Lane>) -> T) -> Option
     ))
 }
 
-/// A page's numbers are floating; up to the year 2255 they are whole microseconds.
+/// The page's numbers are floating-point; up to the year 2255 they are whole microseconds.
 fn time(now: f64) -> Timestamp {
     Timestamp::from_micros(now as u64)
 }

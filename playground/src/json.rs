@@ -1,8 +1,8 @@
-//! JSON, as far as the answers need it: objects of texts and whole numbers.
+//! JSON for the results: objects of texts and whole numbers.
 
 use std::{fmt::Write as _, time::Duration};
 
-/// An object that is being written.
+/// An object in progress.
 pub(crate) struct Object(String);
 
 impl Object {
@@ -31,8 +31,10 @@ impl Object {
         name: &str,
         pairs: impl Iterator<Item = (&'a str, &'a str)>,
     ) -> Self {
-        let pairs = pairs.map(|(one, other)| format!("[{},{}]", quoted(one), quoted(other)));
-        let pairs = pairs.collect::<Vec<_>>().join(",");
+        let pairs = pairs
+            .map(|(one, other)| format!("[{},{}]", quoted(one), quoted(other)))
+            .collect::<Vec<_>>()
+            .join(",");
         self.raw(name, &format!("[{pairs}]"))
     }
 

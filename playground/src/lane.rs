@@ -1,4 +1,4 @@
-//! A lane: one limit with counters and a clock of its own, in front of a service that says hello.
+//! A lane: one limit with its own counters and clock, in front of a service that responds hello.
 
 use std::{
     convert::Infallible,
@@ -22,10 +22,10 @@ use crate::{
     rust_line::{number_after, rust_line, step},
 };
 
-/// How many clients a lane remembers at the same time, at least; its table has some room to spare.
+/// The least number of clients that a lane can track at a time; its table has some spare room.
 pub const MAX_KEYS: usize = 1_024;
 
-/// A limit in front of a service, at a time that the caller tells.
+/// A limit in front of a service, with the caller's time.
 #[derive(Debug)]
 pub struct Lane {
     quota: Quota,
@@ -35,11 +35,11 @@ pub struct Lane {
 }
 
 impl Lane {
-    /// A lane with the quota that the text says, such as `5/10s burst 10`.
+    /// A lane with this quota, such as `5/10s burst 10`.
     ///
     /// # Errors
     ///
-    /// When the text is no quota that makes sense.
+    /// When the text is no valid quota.
     pub fn new(text: &str) -> Result<Self, ConfigError> {
         let quota: Quota = text.parse()?;
         let clock = ManualClock::new();
@@ -83,14 +83,14 @@ impl Lane {
             .end()
     }
 
-    /// Sends a request of this client, and tells as JSON how it was answered and where the client
-    /// stands afterwards. Times are microseconds.
+    /// Sends a request of this client, and returns as JSON the response and the client's state
+    /// afterwards. Times are microseconds.
     #[must_use]
     pub fn decide(&mut self, now: Timestamp, client: u32, cost: u64) -> String {
         self.clock.set(now);
         let (response, delay) = match self.quota.algorithm() {
-            Algorithm::LeakyBucket { .. } => self.ask_limiter(client, cost),
-            _ => (self.ask_layer(client, cost), Duration::ZERO),
+            Algorithm::LeakyBucket { .. } => self.call_limiter(client, cost),
+            _ => (self.call_layer(client, cost), Duration::ZERO),
         };
         let denied = response.status() == 429;
         let outcome = match (denied, delay.is_zero()) {
@@ -98,10 +98,12 @@ impl Lane {
             (_, true) => "allowed",
             (_, false) => "delayed",
         };
-        // A denial has taken nothing, so the same question has the same answer.
+        // A denial takes nothing, so a peek has the same result.
         let denial = denied.then(|| self.limiter.peek(&key(client), cost));
-        let fields = response.headers().iter();
-        let fields = fields.map(|(name, value)| (name.as_str(), value.to_str().unwrap_or("?")));
+        let fields = response
+            .headers()
+            .iter()
+            .map(|(name, value)| (name.as_str(), value.to_str().unwrap_or("?")));
         let answer = Object::new()
             .text("outcome", outcome)
             .number("status", u64::from(response.status().as_u16()))
@@ -116,7 +118,7 @@ impl Lane {
         self.with_state(answer, client).end()
     }
 
-    /// Tells as JSON where this client stands, and how full the table is.
+    /// Returns as JSON the state of this client, and the size of the table.
     #[must_use]
     pub fn peek(&self, now: Timestamp, client: u32) -> String {
         self.clock.set(now);
@@ -134,7 +136,7 @@ impl Lane {
     }
 
     /// Sends the request through the layer.
-    fn ask_layer(&mut self, client: u32, cost: u64) -> Response<String> {
+    fn call_layer(&mut self, client: u32, cost: u64) -> Response<String> {
         let mut request = Request::new(());
         request.extensions_mut().insert(peer(client));
         request.extensions_mut().insert(Cost(cost));
@@ -148,9 +150,9 @@ impl Lane {
         }
     }
 
-    /// Asks as a handler does, and tells the wait. The layer would wait in the queue by a timer, which
-    /// a page does not have.
-    fn ask_limiter(&self, client: u32, cost: u64) -> (Response<String>, Duration) {
+    /// Calls the limiter as a handler does, and returns the wait. The layer would wait by a timer,
+    /// which a page does not have.
+    fn call_limiter(&self, client: u32, cost: u64) -> (Response<String>, Duration) {
         match self.limiter.acquire(&key(client), cost).into_result() {
             Ok(decision) => {
                 let mut response = hello();
@@ -162,11 +164,11 @@ impl Lane {
     }
 }
 
-/// The units that a request costs.
+/// The units of a request.
 #[derive(Debug, Clone, Copy)]
 struct Cost(u64);
 
-/// Clients have the addresses of RFC 2544, which nobody has.
+/// Addresses of RFC 2544, which are reserved.
 fn peer(client: u32) -> SocketAddr {
     const FIRST: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 0);
     let address = Ipv4Addr::from_bits(FIRST.to_bits().wrapping_add(client));

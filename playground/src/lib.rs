@@ -1,8 +1,8 @@
-//! The rate limiter of the page `docs/playground/index.html`: the crate as it is, behind six functions
-//! of numbers and a buffer of text.
+//! The rate limiter of the page `docs/playground/index.html`: the unmodified crate behind six
+//! functions of numbers and a text buffer.
 //!
-//! The page says what time it is and which client asks; the answers are JSON. The same functions run
-//! natively in the tests, which compare the two.
+//! The page chooses the time and the client; the results are JSON. The tests run the same functions
+//! natively, and compare the two.
 
 mod exports;
 mod json;

@@ -1,10 +1,10 @@
-//! A quota as a line of Rust, to be copied.
+//! A quota as a line of Rust code.
 
 use std::time::Duration;
 
 use tower_ratelimit::{Algorithm, Quota};
 
-/// The layer of this quota, as the README has it.
+/// The layer of this quota, as in the README.
 pub(crate) fn rust_line(quota: &Quota) -> String {
     format!("RateLimitLayer::new({}, PeerIp)", constructor(quota))
 }
@@ -41,7 +41,7 @@ pub(crate) fn number_after(quota: &Quota, word: &str) -> Option<u64> {
     value_after(quota, word)?.trim_end_matches('%').parse().ok()
 }
 
-/// The time from one refill to the next. As text it reads as a period does.
+/// The time from one refill to the next. Its text reads like a period.
 pub(crate) fn step(quota: &Quota) -> Option<Duration> {
     let step = value_after(quota, "refill_every")?;
     let step: Quota = format!("1/{step}").parse().ok()?;

@@ -1,8 +1,9 @@
-//! Forward authentication: a proxy asks about each request, and goes by the status of the answer.
+//! Forward authentication: a proxy sends a request about each of its requests, and acts on the status of the
+//! response.
 //!
-//! The proxy tells of the request in `X-Forwarded-Method`, `X-Forwarded-Uri` and `X-Forwarded-Host`, as Caddy and
-//! Traefik do, or in `X-Original-Method` and `X-Original-URI`; the last address in `X-Forwarded-For` is the other
-//! end of its connection. Only peers in trusted networks are believed; all others get 403.
+//! The proxy describes its request in `X-Forwarded-Method`, `X-Forwarded-Uri` and `X-Forwarded-Host`, as Caddy and
+//! Traefik do, or in `X-Original-Method` and `X-Original-URI`. The last address in `X-Forwarded-For` is the peer of
+//! its connection. Only peers in trusted networks get a decision; all others get 403.
 
 use std::{
     convert::Infallible,
@@ -31,12 +32,12 @@ use tower_service::Service;
 const FORWARDED_FOR: &str = "x-forwarded-for";
 const FORWARDED_HOST: &str = "x-forwarded-host";
 
-/// The fields that tell the method and the URI. What they say has to be the same: a proxy that writes one of two
-/// hands on the other as the client wrote it.
+/// The fields with the method and the URI. If both are present, they must be equal: a proxy that writes one passes
+/// the client's other one on.
 const METHODS: [&str; 2] = ["x-forwarded-method", "x-original-method"];
 const URIS: [&str; 2] = ["x-forwarded-uri", "x-original-uri"];
 
-/// The fields of a denial in gRPC.
+/// The fields of a gRPC denial.
 const GRPC_FIELDS: [&str; 5] = [
     "content-type",
     "grpc-status",
@@ -45,11 +46,11 @@ const GRPC_FIELDS: [&str; 5] = [
     "grpc-retry-pushback-ms",
 ];
 
-/// The route `GET /v1/auth`, which answers 200 or 429 by these rules, with their header fields. `trusted` are the
-/// networks of the proxies that may ask.
+/// The route `GET /v1/auth`: responds 200 or 429 by these rules, with their header fields. `trusted` are the networks
+/// of the proxies that may send requests.
 ///
-/// With `?deny=403` every 4xx becomes a 403: to nginx all others but 401 are errors. The route needs the peer's address:
-/// serve it by `into_make_service_with_connect_info::<SocketAddr>`.
+/// With `?deny=403` every 4xx becomes a 403, since nginx treats all others except 401 as errors. The route needs the
+/// peer's address: serve it by `into_make_service_with_connect_info::<SocketAddr>`.
 pub fn router(rules: &RulesLayer, trusted: impl IntoIterator<Item = IpNet>) -> Router {
     let auth = Auth {
         limit: rules.layer(Passed),
@@ -65,7 +66,7 @@ struct Auth {
     trusted: Arc<[IpNet]>,
 }
 
-/// Answers 200 to what the rules let pass.
+/// The inner service: responds 200 to each request that the rules allow.
 #[derive(Debug, Clone)]
 struct Passed;
 
@@ -101,8 +102,8 @@ async fn authorize(
     }
 }
 
-/// Answers 403 in place of every 4xx where the proxy asks for it. Clients can bring about most of them, and a proxy
-/// that takes them for the service's own errors may let the request pass.
+/// Turns each 4xx into 403 if the proxy requests it. Clients can cause most of them, and a proxy that treats them as
+/// errors of the service may let the request pass.
 async fn forbid(request: Request, next: Next) -> Response {
     let query = request.uri().query().unwrap_or_default();
     let forbids = query.split('&').any(|field| field == "deny=403");
@@ -113,8 +114,8 @@ async fn forbid(request: Request, next: Next) -> Response {
     response
 }
 
-/// The response in HTTP. Clients that claim to call by gRPC are denied in gRPC, with the status 200, unless the
-/// layer's [`grpc`](RulesLayer::grpc) is switched off; a proxy would let them pass.
+/// The response in HTTP. A client that claims to speak gRPC is denied with the status 200, and a proxy would let it
+/// pass, unless the layer's [`grpc`](RulesLayer::grpc) is switched off.
 fn by_status(mut response: Response) -> Response {
     let Some(code) = response.headers().get("grpc-status") else {
         return response;
@@ -138,23 +139,23 @@ fn status(status: StatusCode) -> Response {
     response
 }
 
-/// The request that the proxy asks about; `None` if it says what is none.
+/// The request that the proxy describes; `None` if the description is invalid.
 fn original(headers: &HeaderMap, peer: IpAddr) -> Option<Request> {
-    let method = match said(headers, &METHODS)? {
+    let method = match agreed_value(headers, &METHODS)? {
         Some(method) => Method::from_bytes(method.as_bytes()).ok()?,
         None => Method::GET,
     };
-    let uri = match said(headers, &URIS)? {
+    let uri = match agreed_value(headers, &URIS)? {
         Some(uri) => Uri::try_from(uri.as_bytes()).ok()?,
         None => Uri::from_static("/"),
     };
     let mut original = headers.clone();
-    // They are about the question, not about the request.
+    // These fields describe the proxy's own request.
     let own = METHODS.into_iter().chain(URIS).map(HeaderName::from_static);
     for name in own.chain([CONTENT_LENGTH, TRANSFER_ENCODING]) {
         original.remove(name);
     }
-    if let Some(host) = said(headers, &[FORWARDED_HOST])? {
+    if let Some(host) = agreed_value(headers, &[FORWARDED_HOST])? {
         original.insert(HOST, host.clone());
         original.remove(FORWARDED_HOST);
     }
@@ -168,18 +169,21 @@ fn original(headers: &HeaderMap, peer: IpAddr) -> Option<Request> {
     Some(request)
 }
 
-/// The one value of these fields, if there is any; `None` if there are several that differ.
-fn said<'h>(headers: &'h HeaderMap, names: &[&str]) -> Option<Option<&'h HeaderValue>> {
+/// The common value of these fields, if any is present; `None` if they differ.
+fn agreed_value<'h>(headers: &'h HeaderMap, names: &[&str]) -> Option<Option<&'h HeaderValue>> {
     let mut values = names.iter().flat_map(|name| headers.get_all(*name));
     let first = values.next();
     values.all(|value| Some(value) == first).then_some(first)
 }
 
-/// Takes the last address off `X-Forwarded-For`: the proxy wrote it, and whatever stands before it came to the proxy.
-/// `None` if that is no address.
+/// Removes the last address from `X-Forwarded-For`. The proxy wrote that one; the proxy received the others. `None`
+/// if it is no address.
 fn take_client(headers: &mut HeaderMap) -> Option<Option<IpAddr>> {
-    let lines = headers.get_all(FORWARDED_FOR).into_iter();
-    let lines: Option<Vec<&str>> = lines.map(|line| line.to_str().ok()).collect();
+    let lines: Option<Vec<&str>> = headers
+        .get_all(FORWARDED_FOR)
+        .into_iter()
+        .map(|line| line.to_str().ok())
+        .collect();
     let list = lines?.join(",");
     if list.trim().is_empty() {
         headers.remove(FORWARDED_FOR);

@@ -1,13 +1,14 @@
-//! Questions as JSON: may a request pass, or one with these descriptors?
+//! The route `POST /v1/check`: decides about a request or about descriptors, described in JSON.
 //!
-//! `POST /v1/check` takes one of two objects:
+//! The body is one of two objects:
 //!
-//! - `{"method", "path", "host", "headers", "peer", "cost"}`, a request as rules of requests see it. Only `path` has
-//!   to be there. `peer` is the other end of the connection, and `cost` takes the place of the rules' own.
-//! - `{"domain", "descriptors"}`, as Envoy asks.
+//! - `{"method", "path", "host", "headers", "peer", "cost"}`: a request, decided by the rules of requests. Only `path` is
+//!   required. `peer` is the other end of the connection; `cost` replaces the cost of the rules.
+//! - `{"domain", "descriptors"}`: a request of Envoy's protocol.
 //!
-//! With `"dry_run": true` nothing is counted. The answer is `{"allowed", "retry_after", "policies"}` in seconds, 200
-//! either way; with `?status=1` it is 429 where the request may not pass, or what a rule answers otherwise.
+//! With `"dry_run": true` nothing is counted. The response is `{"allowed", "retry_after", "policies"}`, in seconds,
+//! with the status 200. With `?status=1` the status is 429 for a denied request, or the status of a rule's own
+//! rejection.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -35,14 +36,13 @@ use crate::{
     messages::{Code, RateLimitRequest, RateLimitResponse},
 };
 
-/// The longest question.
+/// The most bytes of a body.
 const MAX_BODY: usize = 1 << 20;
 
-/// The most fields in the header of a request, its host included.
+/// The most header fields of a described request, its host included.
 const MAX_HEADERS: usize = 100;
 
-/// The route `POST /v1/check`: questions about descriptors by the limits, and about requests by the rules, if there are
-/// any.
+/// The route `POST /v1/check`. `limits` decide about descriptors; `rules`, if any, about requests.
 pub fn router(limits: RateLimits, rules: Option<RulesHandle>) -> Router {
     Router::new()
         .route("/v1/check", post(check))
@@ -56,7 +56,7 @@ struct Checks {
     rules: Option<RulesHandle>,
 }
 
-/// An answer, and the status of its response if the caller wants to be told by it.
+/// The response body, and the status for a caller that requests one.
 struct Checked {
     status: StatusCode,
     retry_after: Option<u64>,
@@ -75,8 +75,12 @@ async fn check(
         };
         (status, error.to_string())
     })?;
-    let tells = query.is_some_and(|query| query.split('&').any(|field| field == "status=1"));
-    let status = if tells { answer.status } else { StatusCode::OK };
+    let wants_status = query.is_some_and(|query| query.split('&').any(|field| field == "status=1"));
+    let status = if wants_status {
+        answer.status
+    } else {
+        StatusCode::OK
+    };
     let body = json!({
         "allowed": answer.status == StatusCode::OK,
         "retry_after": answer.retry_after,
@@ -111,9 +115,10 @@ impl Checks {
         request: &RateLimitRequest,
         dry_run: bool,
     ) -> Result<Checked, DecideError> {
-        let response = match dry_run {
-            true => self.limits.dry_run(request).await?,
-            false => self.limits.decide(request).await?,
+        let response = if dry_run {
+            self.limits.dry_run(request).await?
+        } else {
+            self.limits.decide(request).await?
         };
         let rules = self.limits.rules();
         let name = |at: usize| {
@@ -137,16 +142,16 @@ impl Checks {
         cost: Option<u32>,
         dry_run: bool,
     ) -> Result<Checked, DecideError> {
-        let rules = self.rules.as_ref();
-        let rules = rules.ok_or_else(|| {
-            invalid("there are no rules of requests (--auth-rules), and no domain is said")
+        let rules = self.rules.as_ref().ok_or_else(|| {
+            invalid("there are no rules of requests (--auth-rules), and the question has no domain")
         })?;
         let (outcome, decision) = rules.check(parts, cost, dry_run).await?;
         let denied = decision.as_ref().is_some_and(Decision::is_denied);
         let status = match outcome {
             RulesOutcome::Denied(_) => StatusCode::FORBIDDEN,
             RulesOutcome::Rejected(rule, 500) => {
-                let text = format!("the request has no key for the rule {rule:?}; is `peer` said?");
+                let text =
+                    format!("the request has no key for the rule {rule:?}; is `peer` missing?");
                 return Err(invalid(text));
             }
             RulesOutcome::Rejected(..) => StatusCode::BAD_REQUEST,
@@ -173,7 +178,7 @@ fn invalid(text: impl Into<String>) -> DecideError {
     DecideError::Invalid(text.into())
 }
 
-/// The seconds until none of the limits denies.
+/// The seconds until no limit denies.
 fn wait(response: &RateLimitResponse) -> u64 {
     let statuses = response.statuses.iter();
     let over = statuses.filter(|status| status.code() == Code::OverLimit);
@@ -217,8 +222,8 @@ fn described(object: &Map<String, Json>) -> Result<(Parts, Option<u32>), String>
             }
             "headers" => headers(value, &mut parts.headers)?,
             "peer" => {
-                let peer: IpAddr = text()?.parse().map_err(|_| misfit(name, "an address"))?;
-                let peer = SocketAddr::from((peer, 0));
+                let ip: IpAddr = text()?.parse().map_err(|_| misfit(name, "an address"))?;
+                let peer = SocketAddr::from((ip, 0));
                 parts.extensions.insert(ConnectInfo(peer));
             }
             "cost" => cost = Some(number(name, value)?),
@@ -236,7 +241,7 @@ fn too_many_headers() -> String {
     format!("a request has at most {MAX_HEADERS} fields in its header")
 }
 
-/// Fields of a header: a text each, or a list of texts.
+/// Adds header fields: each value is a text or a list of texts.
 fn headers(json: &Json, headers: &mut HeaderMap) -> Result<(), String> {
     for (name, value) in json::fields(json)? {
         let values = match value {
@@ -245,9 +250,9 @@ fn headers(json: &Json, headers: &mut HeaderMap) -> Result<(), String> {
         };
         let key = HeaderName::try_from(name).map_err(|_| misfit(name, "no header's name"))?;
         for value in values {
-            let value = HeaderValue::try_from(text_of(name, value)?);
-            let value = value.map_err(|_| misfit(name, "no header's value"))?;
-            // A map of them takes no more than some ten thousand.
+            let value = HeaderValue::try_from(text_of(name, value)?)
+                .map_err(|_| misfit(name, "no header's value"))?;
+            // A `HeaderMap` has a maximum size.
             let appended = headers.try_append(&key, value);
             appended.map_err(|_| too_many_headers())?;
         }

@@ -1,14 +1,14 @@
-//! Connections: accepted, read within limits, and ended without losing a request.
+//! Connections: accepts them, reads them within limits, and closes them without losing a request.
 
+mod activity;
 mod connection;
+mod limits;
 mod listener;
-mod paced;
 mod request_body;
-mod room;
-mod standing;
-mod terms;
+mod slots;
 #[cfg(test)]
 mod tests;
+mod timeouts;
 
 use std::{
     convert::Infallible,
@@ -37,21 +37,21 @@ use tracing::{error, info};
 pub(crate) use self::listener::listen_unix;
 pub(crate) use self::{
     connection::MAX_FIELDS,
+    limits::{ConnectionLimits, MAX_CONNECTIONS},
     listener::{Listener, listen, listen_unless_off},
     request_body::RequestBody,
-    room::PerClient,
-    terms::{MAX_CONNECTIONS, Terms},
+    slots::PerClient,
 };
 use self::{
     connection::connection,
-    room::{Room, Slot},
+    slots::{Slot, Slots},
 };
 use crate::{
-    life::{self, Stopped},
+    shutdown::{self, Stopped},
     tls::Tls,
 };
 
-/// How long a listener rests that could not take a connection.
+/// How long a listener pauses after a failure to accept.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// The other end of a connection.
@@ -61,8 +61,8 @@ pub(crate) struct Peer {
     pub(crate) is_tls: bool,
 }
 
-/// The answer of routes, which are told the peer's address.
-pub(crate) async fn answer_of(
+/// The response of routes, with the peer's address as [`ConnectInfo`].
+pub(crate) async fn call_routes(
     mut routes: Router,
     request: Request<RequestBody>,
     peer: Peer,
@@ -73,11 +73,11 @@ pub(crate) async fn answer_of(
     answer.unwrap_or_else(|never| match never {})
 }
 
-/// Answers all requests until it is stopped, and then those that are under way.
+/// Serves requests until the server stops, then completes the active ones.
 pub(crate) async fn serve<L, F, A>(
     listener: L,
     tls: Option<Tls>,
-    (terms, per_client): (Terms, Option<PerClient>),
+    (limits, per_client): (ConnectionLimits, Option<PerClient>),
     answer: F,
     until: Stopped,
 ) where
@@ -86,39 +86,39 @@ pub(crate) async fn serve<L, F, A>(
     A: Future<Output = Response> + Send + 'static,
 {
     let (alive, mut ended) = mpsc::channel::<Infallible>(1);
-    let room = Room::new(terms.most, per_client);
+    let slots = Slots::new(limits.most, per_client);
     let stopped = until.stopped.clone();
-    let start = |io: L::Io, address, place: Slot| {
+    let start = |io: L::Io, address, slot: Slot| {
         let (tls, alive, stopped) = (tls.clone(), alive.clone(), stopped.clone());
         let open = until.opened();
         let (is_tls, answer) = (tls.is_some(), answer.clone());
         let answer = move |request| answer(request, Peer { address, is_tls });
-        let id = place.id();
+        let id = slot.id();
         let task = tokio::spawn(async move {
-            agree((io, place), tls, terms, answer, stopped).await;
+            serve_connection((io, slot), tls, limits, answer, stopped).await;
             drop((alive, open));
         });
-        room.set_task(id, task.abort_handle());
+        slots.set_task(id, task.abort_handle());
     };
     let newcomer = Mutex::new(None);
     tokio::select! {
-        () = life::wait(stopped.clone()) => {}
-        never = accept(&listener, &room, &newcomer, &start) => match never {},
+        () = shutdown::wait(stopped.clone()) => {}
+        never = accept(&listener, &slots, &newcomer, &start) => match never {},
     }
     let newcomer = newcomer.into_inner().ok().flatten();
     for (io, address) in newcomer.into_iter().chain(listener.waiting()) {
-        if let Some(place) = room.enter(address.ip()) {
-            start(io, address, place);
+        if let Some(slot) = slots.enter(address.ip()) {
+            start(io, address, slot);
         }
     }
     drop(alive);
     ended.recv().await;
 }
 
-/// Takes connections, for ever. The one that waits for room is the `newcomer`.
+/// Accepts connections without end. `newcomer` is the accepted connection that waits for a slot.
 async fn accept<L: Listener>(
     listener: &L,
-    room: &Arc<Room>,
+    slots: &Arc<Slots>,
     newcomer: &Mutex<Option<(L::Io, SocketAddr)>>,
     start: &(impl Fn(L::Io, SocketAddr, Slot) + Sync),
 ) -> Infallible {
@@ -128,24 +128,24 @@ async fn accept<L: Listener>(
         match listener.accept().await {
             Ok((io, address)) => {
                 if mem::take(&mut is_failing) {
-                    info!("{} takes connections again", listener.shown());
+                    info!("{} accepts connections again", listener.shown());
                 }
-                // A client that has too many is not answered: 503 would cost a handshake.
-                let Some(mut place) = room.enter(address.ip()) else {
+                // The connection closes without a response: a 503 would cost a TLS handshake.
+                let Some(mut slot) = slots.enter(address.ip()) else {
                     continue;
                 };
                 *newcomer() = Some((io, address));
-                room.wait(&mut place).await;
+                slots.wait(&mut slot).await;
                 let taken = newcomer().take();
                 if let Some((io, address)) = taken {
-                    start(io, address, place);
+                    start(io, address, slot);
                 }
             }
             Err(error) if is_of_client(&error) => {}
-            // There are too many open files, say.
+            // The process has too many open files, for example.
             Err(error) => {
                 if !mem::replace(&mut is_failing, true) {
-                    error!("{} takes no connections: {error}", listener.shown());
+                    error!("{} accepts no connections: {error}", listener.shown());
                 }
                 sleep(PAUSE).await;
             }
@@ -153,7 +153,7 @@ async fn accept<L: Listener>(
     }
 }
 
-/// Whether there was no connection since its client is gone.
+/// Whether the client closed the connection before it was accepted.
 fn is_of_client(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionReset, Interrupted};
     matches!(
@@ -162,11 +162,11 @@ fn is_of_client(error: &io::Error) -> bool {
     )
 }
 
-/// Serves a connection, once there is an agreement about TLS where that is spoken.
-async fn agree<I, F, A>(
-    (io, place): (I, Slot),
+/// Serves a connection, after its TLS handshake if the listener has TLS.
+async fn serve_connection<I, F, A>(
+    (io, slot): (I, Slot),
     tls: Option<Tls>,
-    terms: Terms,
+    limits: ConnectionLimits,
     answer: F,
     stopped: watch::Receiver<bool>,
 ) where
@@ -175,11 +175,11 @@ async fn agree<I, F, A>(
     A: Future<Output = Response> + Send + 'static,
 {
     match tls {
-        None => connection((io, place), terms, answer, stopped).await,
+        None => connection((io, slot), limits, answer, stopped).await,
         Some(tls) => {
-            // In a box: the others would keep the room of a handshake for as long as they last.
+            // Boxed, since the task would otherwise keep the memory of a handshake as long as the connection lives.
             if let Ok(io) = Box::pin(tls.accept(io)).await {
-                Box::pin(connection((io, place), terms, answer, stopped)).await;
+                Box::pin(connection((io, slot), limits, answer, stopped)).await;
             }
         }
     }

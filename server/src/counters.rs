@@ -12,18 +12,18 @@ use std::{
 use tokio::time::Instant;
 use tower_ratelimit::{
     AnyLimiter, ConfigError, Decision, Key, Limiter, LimiterError, LocalLimiter, LocalStore,
-    ManualClock, OnFailure, Op, Quota, RedisLimiter, RedisStore,
+    OnFailure, Op, Quota, RedisLimiter, RedisStore,
     limiter::{Pending, RequestQuota, Tier},
     shared::{RedisFuture, RedisLimiterBuilder},
 };
 
-/// The most limiters that are kept: requests bring multipliers of units.
+/// The most limiters kept: requests choose unit multipliers.
 const MOST_LIMITERS: usize = 1_024;
 
-/// Counters of keys in windows of any period, and by quotas. A clone is a handle to the same ones.
+/// Counters of keys in windows of any period, and by quotas. Clones share the counts.
 ///
-/// The limit of a window is no part of a counter: limits of one period share the counts of a key, and one that
-/// changes keeps them. Quotas that differ count apart.
+/// A window's counter is independent of its limit: limits of one period share the count of a key, and a changed limit
+/// keeps it. Different quotas count apart.
 #[derive(Clone)]
 pub struct Counters(Arc<Inner>);
 
@@ -45,23 +45,23 @@ enum Counter {
 /// How a key is counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Measure {
-    /// In windows of as many seconds, beyond any limit.
+    /// In windows of this many seconds, also beyond the limit.
     Window(u64),
     Quota(Quota),
 }
 
-/// The limit that a key is counted by, and the units.
+/// A limit, and the units to charge.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Charge {
     pub(crate) measure: Measure,
     pub(crate) requests: u32,
     pub(crate) units: u64,
-    /// Whether the units are given back.
+    /// Whether the units are refunded.
     pub(crate) is_refund: bool,
 }
 
 impl Counters {
-    /// Counters in this process, for at most as many keys and periods as the store has room for.
+    /// Counters in this process. The store's size bounds the keys and periods.
     #[must_use]
     pub fn local(store: &LocalStore) -> Self {
         let store = store.clone();
@@ -71,25 +71,18 @@ impl Counters {
         })
     }
 
-    /// Counters in Redis, which all nodes share. While Redis does not answer, `on_failure` decides.
+    /// Counters in Redis, shared by all nodes. While Redis does not respond, `on_failure` decides.
     #[must_use]
     pub fn redis(store: &RedisStore, on_failure: OnFailure) -> Self {
-        Self::redis_by(store, on_failure, |builder| builder)
+        Self::redis_with(store, on_failure, |builder| builder)
     }
 
-    /// The same by this clock instead of the server's, for tests of this crate.
-    #[doc(hidden)]
+    /// [`redis`](Self::redis) with further settings of the limiters: `configure` changes the builder of each.
     #[must_use]
-    pub fn redis_with_clock(store: &RedisStore, on_failure: OnFailure, clock: ManualClock) -> Self {
-        Self::redis_by(store, on_failure, move |builder| {
-            builder.test_clock(clock.clone())
-        })
-    }
-
-    fn redis_by(
+    pub fn redis_with(
         store: &RedisStore,
         on_failure: OnFailure,
-        more: impl Fn(RedisLimiterBuilder) -> RedisLimiterBuilder + Send + Sync + 'static,
+        configure: impl Fn(RedisLimiterBuilder) -> RedisLimiterBuilder + Send + Sync + 'static,
     ) -> Self {
         let store = store.clone();
         Self::of("redis", move |quota, name| {
@@ -97,12 +90,12 @@ impl Counters {
                 .name(name)
                 .on_failure(on_failure)
                 .remember_denials(false);
-            Ok(Counter::Redis(more(builder).build(&store)?))
+            Ok(Counter::Redis(configure(builder).build(&store)?))
         })
     }
 
-    /// Counters by limiters that `make` makes of a quota and a name, one for each period. The limiters have to
-    /// know [`Op::Count`] and quotas of requests.
+    /// Counters of custom limiters. `make` builds one from a quota and a name for each period; the limiters have to
+    /// support [`Op::Count`] and quotas of requests.
     pub fn new(
         make: impl Fn(Quota, &str) -> Result<AnyLimiter, ConfigError> + Send + Sync + 'static,
     ) -> Self {
@@ -122,13 +115,14 @@ impl Counters {
         }))
     }
 
-    /// The place where these count, for those who look on.
+    /// The name of the store for labels and spans.
     pub(crate) fn backend(&self) -> &'static str {
         self.0.backend
     }
 
-    /// Asks at once, and gives the answer or what will have it: from Redis by then, else by what stands in for it.
-    pub(crate) fn ask(
+    /// Starts an operation. Returns the decision, or a future of it: from Redis until the deadline, else from the
+    /// fallback.
+    pub(crate) fn start(
         &self,
         key: &Key,
         charge: Charge,
@@ -176,7 +170,7 @@ impl Counters {
 }
 
 pin_project_lite::pin_project! {
-    /// An answer that is there, or comes.
+    /// A decision, ready or pending.
     #[project = AnswerProjection]
     enum Answer {
         Any {
@@ -201,25 +195,25 @@ impl Future for Answer {
     }
 }
 
-/// A quota as a part of a name.
+/// The quota as part of a limiter's name.
 fn word(quota: &Quota) -> String {
     let text = quota.to_string();
     text.replace(|c: char| !c.is_ascii_alphanumeric() && c != '_', "-")
 }
 
 impl Charge {
-    /// The charge that is made whatever becomes of the request.
+    /// The operation that always charges, beyond the limit if need be.
     pub(crate) const fn count(&self) -> Op {
         match (self.measure, self.units) {
             _ if self.is_refund => Op::Refund(self.units, None),
             (Measure::Window(_), units) => Op::Count(units),
-            // To look is to ask for one.
+            // A peek is for one unit.
             (Measure::Quota(_), 0) => Op::Peek(1),
             (Measure::Quota(_), units) => Op::Hit(units),
         }
     }
 
-    /// The charge of a descriptor that is not over its limit.
+    /// The charge of a descriptor below its limit.
     pub(crate) const fn take(&self) -> Op {
         match self.units {
             units if units > 0 && !self.is_refund => Op::Acquire(units),
@@ -227,7 +221,7 @@ impl Charge {
         }
     }
 
-    /// The question whether there is room, without a charge.
+    /// The check for room, without a charge.
     pub(crate) const fn look(&self) -> Op {
         match self.units {
             units if units > 0 && !self.is_refund => Op::Peek(units),

@@ -1,11 +1,11 @@
-//! Decisions: what the rules and the counters say of a request together.
+//! Decisions about a request by the rules and the counters.
 
-mod ask;
 mod charges;
+mod lookup;
 mod metadata;
 mod modes;
 mod observe;
-mod operate;
+mod operation;
 mod overrides;
 mod verdict;
 
@@ -15,9 +15,9 @@ use tokio::{task::JoinError, time::Instant};
 use tower_ratelimit::{Decision, observe::TopKeys, reject::quota_exceeded};
 
 pub use self::modes::Modes;
-pub(crate) use self::operate::{Count, Hand};
+pub(crate) use self::operation::{Count, Operation};
 use self::{
-    ask::{Asked, ask},
+    lookup::{Lookup, look_up},
     metadata::metadata,
     overrides::Overrides,
     verdict::Verdict,
@@ -34,8 +34,7 @@ use crate::{
     telemetry::Span,
 };
 
-/// The limits of a service: rules, which can be exchanged, the counters that they count in, and the modes. A clone is a
-/// handle to the same limits.
+/// The limits of a service: replaceable rules, the counters, and the modes. Clones share all of them.
 #[derive(Debug, Clone)]
 pub struct RateLimits(Arc<Inner>);
 
@@ -49,7 +48,7 @@ struct Inner {
     statistics: Statistics,
 }
 
-/// Whether a request is charged, and when its caller gives up.
+/// Whether a request is charged, and the caller's deadline.
 #[derive(Clone, Copy)]
 enum Charges {
     Yes { until: Option<Instant> },
@@ -57,7 +56,7 @@ enum Charges {
 }
 
 impl RateLimits {
-    /// Limits without rules: until [`set_rules`](Self::set_rules) every answer is that they are unavailable.
+    /// Limits without rules: until [`set_rules`](Self::set_rules) every decision fails as unavailable.
     #[must_use]
     pub fn new(counters: Counters, modes: Modes) -> Self {
         Self(Arc::new(Inner {
@@ -70,7 +69,7 @@ impl RateLimits {
         }))
     }
 
-    /// Puts rules into force, in place of those before. What was counted stays.
+    /// Replaces the rules. Counts stay.
     pub fn set_rules(&self, rules: Rules) {
         let rules = Arc::new(rules);
         let mut current = self.0.rules.write().unwrap_or_else(PoisonError::into_inner);
@@ -100,7 +99,7 @@ impl RateLimits {
         ));
     }
 
-    /// The statistics of each limit that was asked about.
+    /// The statistics of each limit that has been used.
     #[must_use]
     pub fn statistics(&self) -> &Statistics {
         &self.0.statistics
@@ -110,8 +109,8 @@ impl RateLimits {
     ///
     /// # Errors
     ///
-    /// When the request makes no sense, there are no rules, or the counters do not answer. One of more than 256
-    /// descriptors, or with more than 64 entries in one of them, makes none.
+    /// When the request is invalid, there are no rules, or the counters do not respond. A request with more than 256
+    /// descriptors, or more than 64 entries in one of them, is invalid.
     pub async fn decide(
         &self,
         request: &RateLimitRequest,
@@ -119,12 +118,11 @@ impl RateLimits {
         self.decide_until(None, request).await
     }
 
-    /// The same as [`decide`](Self::decide) for a caller that waits until then: where Redis has not answered by then,
-    /// what stands in for it decides.
+    /// [`decide`](Self::decide) with a deadline: if Redis has not responded by then, the fallback decides.
     ///
     /// # Errors
     ///
-    /// As there.
+    /// As [`decide`](Self::decide).
     pub(crate) async fn decide_until(
         &self,
         until: Option<Instant>,
@@ -144,7 +142,7 @@ impl RateLimits {
         if !self.0.modes.charge_admitted {
             return self.answer_to(request, Charges::Yes { until }).await;
         }
-        // By itself, so that all is given back also where nobody waits for the answer any more.
+        // In a task of its own, so that refunds happen even if the caller drops the future.
         let (limits, request) = (self.clone(), request.clone());
         let decided = tokio::spawn(async move {
             let charges = Charges::Yes { until };
@@ -154,11 +152,11 @@ impl RateLimits {
         decided.await.map_err(lost).flatten()
     }
 
-    /// The answer that [`decide`](Self::decide) would give. Nothing is counted.
+    /// The response that [`decide`](Self::decide) would give. Nothing is counted.
     ///
     /// # Errors
     ///
-    /// As of [`decide`](Self::decide).
+    /// As [`decide`](Self::decide).
     pub async fn dry_run(
         &self,
         request: &RateLimitRequest,
@@ -171,51 +169,47 @@ impl RateLimits {
         request: &RateLimitRequest,
         charges: Charges,
     ) -> Result<RateLimitResponse, DecideError> {
-        ask::check(request)?;
-        let rules = self.rules();
-        let rules = rules.ok_or_else(|| {
+        lookup::check(request)?;
+        let rules = self.rules().ok_or_else(|| {
             DecideError::Unavailable("no rate limit configuration loaded".to_owned())
         })?;
-        let asked = ask(&rules, &self.overrides(), request)?;
+        let lookups = look_up(&rules, &self.overrides(), request)?;
         let decisions = match charges {
             Charges::Yes { until } => {
-                let decisions = self.charge(&asked, until).await?;
-                self.observe(&rules, request, &asked, &decisions);
+                let decisions = self.charge(&lookups, until).await?;
+                self.observe(&rules, request, &lookups, &decisions);
                 decisions
             }
-            Charges::No => self.look(&asked).await?,
+            Charges::No => self.look(&lookups).await?,
         };
-        let statuses = statuses(&asked, &decisions);
-        Ok(self.answer(request, &asked, statuses))
+        let statuses = statuses(&lookups, &decisions);
+        Ok(self.answer(request, &lookups, statuses))
     }
 
     fn answer(
         &self,
         request: &RateLimitRequest,
-        asked: &[Asked<'_>],
+        lookups: &[Lookup<'_>],
         statuses: Vec<DescriptorStatus>,
     ) -> RateLimitResponse {
         let modes = &self.0.modes;
-        let Verdict { passes, over } = Verdict::of(modes, asked, &statuses);
-        let code = match passes {
-            true => Code::Ok,
-            false => Code::OverLimit,
-        };
-        let told = over
+        let Verdict { passes, over } = Verdict::of(modes, lookups, &statuses);
+        let code = if passes { Code::Ok } else { Code::OverLimit };
+        let reported = over
             .or_else(|| least(&statuses))
             .and_then(|at| statuses.get(at));
         let headers =
-            told.map(|status| fields(&modes.headers, &modes.header_names, status, !passes));
+            reported.map(|status| fields(&modes.headers, &modes.header_names, status, !passes));
         let mut response = RateLimitResponse {
             overall_code: code.into(),
             response_headers_to_add: headers.unwrap_or_default(),
             dynamic_metadata: modes
                 .metadata
-                .then(|| metadata(request, passed(asked, &statuses))),
+                .then(|| metadata(request, passed(lookups, &statuses))),
             ..RateLimitResponse::default()
         };
         if !passes && modes.problem_body {
-            let (kind, body) = problem(asked, &statuses);
+            let (kind, body) = problem(lookups, &statuses);
             response.response_headers_to_add.push(kind);
             response.raw_body = body;
         }
@@ -224,16 +218,21 @@ impl RateLimits {
     }
 }
 
-/// The problem document about the limits that deny, and the field that says of which type it is.
-fn problem(asked: &[Asked<'_>], statuses: &[DescriptorStatus]) -> (HeaderValue, Vec<u8>) {
-    let over = asked.iter().zip(statuses);
-    let over = over.filter(|(_, status)| status.code() == Code::OverLimit);
-    let names = over.filter_map(|(asked, _)| match asked {
-        Asked::Limited(limited) if limited.limit.name.is_empty() => Some(limited.stats.to_string()),
-        Asked::Limited(limited) => Some(limited.limit.name.clone()),
-        _ => None,
-    });
-    let names: Vec<String> = names.collect();
+/// The problem document about the limits that deny, and its content type field.
+fn problem(lookups: &[Lookup<'_>], statuses: &[DescriptorStatus]) -> (HeaderValue, Vec<u8>) {
+    let over = lookups
+        .iter()
+        .zip(statuses)
+        .filter(|(_, status)| status.code() == Code::OverLimit);
+    let names: Vec<String> = over
+        .filter_map(|(lookup, _)| match lookup {
+            Lookup::Limited(limited) if limited.limit.name.is_empty() => {
+                Some(limited.stats.to_string())
+            }
+            Lookup::Limited(limited) => Some(limited.limit.name.clone()),
+            _ => None,
+        })
+        .collect();
     let kind = HeaderValue {
         key: "content-type".to_owned(),
         value: "application/problem+json".to_owned(),
@@ -242,43 +241,46 @@ fn problem(asked: &[Asked<'_>], statuses: &[DescriptorStatus]) -> (HeaderValue, 
     (kind, body.to_vec())
 }
 
-/// The metadata of the descriptors that passed; of two values the first one counts.
-fn passed(asked: &[Asked<'_>], statuses: &[DescriptorStatus]) -> Struct {
+/// The metadata of the descriptors that passed; the first of two values counts.
+fn passed(lookups: &[Lookup<'_>], statuses: &[DescriptorStatus]) -> Struct {
     let mut passed = Struct::default();
-    for (asked, status) in asked.iter().zip(statuses) {
-        let of_asked = match asked {
-            Asked::Limited(limited) if status.code() != Code::OverLimit => limited.metadata,
+    for (lookup, status) in lookups.iter().zip(statuses) {
+        let of_limit = match lookup {
+            Lookup::Limited(limited) if status.code() != Code::OverLimit => limited.metadata,
             _ => None,
         };
-        if let Some(metadata) = of_asked {
+        if let Some(metadata) = of_limit {
             merge_metadata(&mut passed, metadata);
         }
     }
     passed
 }
 
-/// The first of the descriptors with the least remaining, unless that is all that can be told.
+/// The first descriptor with the least remaining, unless none has a limit.
 fn least(statuses: &[DescriptorStatus]) -> Option<usize> {
-    let limited = statuses.iter().enumerate();
-    let limited = limited
+    let limited = statuses
+        .iter()
+        .enumerate()
         .filter(|(_, status)| status.current_limit.is_some() && status.limit_remaining < u32::MAX);
     let least = limited.min_by_key(|(_, status)| status.limit_remaining);
     least.map(|(at, _)| at)
 }
 
 /// A status for each descriptor.
-fn statuses(asked: &[Asked<'_>], decisions: &[Option<Decision>]) -> Vec<DescriptorStatus> {
-    let statuses = asked.iter().zip(decisions);
-    let statuses = statuses.map(|(asked, decision)| status(asked, decision.as_ref()));
+fn statuses(lookups: &[Lookup<'_>], decisions: &[Option<Decision>]) -> Vec<DescriptorStatus> {
+    let statuses = lookups
+        .iter()
+        .zip(decisions)
+        .map(|(lookup, decision)| status(lookup, decision.as_ref()));
     statuses.collect()
 }
 
-fn status(asked: &Asked<'_>, decision: Option<&Decision>) -> DescriptorStatus {
+fn status(lookup: &Lookup<'_>, decision: Option<&Decision>) -> DescriptorStatus {
     let mut status = DescriptorStatus::default();
     status.set_code(Code::Ok);
-    let (limited, decision) = match (asked, decision) {
-        (Asked::Limited(limited), Some(decision)) => (limited, decision),
-        (Asked::Unlimited, _) => {
+    let (limited, decision) = match (lookup, decision) {
+        (Lookup::Limited(limited), Some(decision)) => (limited, decision),
+        (Lookup::Unlimited, _) => {
             status.limit_remaining = u32::MAX;
             return status;
         }
@@ -301,7 +303,7 @@ fn status(asked: &Asked<'_>, decision: Option<&Decision>) -> DescriptorStatus {
     status
 }
 
-/// The units that are left. Nothing is known of them where the store is down and all requests pass.
+/// The units that remain. Unknown, and 0 or the limit, if the store is down and the fallback decides.
 fn left(charge: &Charge, decision: &Decision) -> u32 {
     let requests = u64::from(charge.requests);
     let left = match charge.measure {
@@ -311,8 +313,8 @@ fn left(charge: &Charge, decision: &Decision) -> u32 {
     u32::try_from(left).unwrap_or(u32::MAX)
 }
 
-/// The seconds to the window's end; of other quotas those until a denied request may come again, or until all is
-/// as new.
+/// The seconds to the end of the window. For other quotas, the seconds until a denied request may retry, or until the
+/// state is fresh.
 fn seconds_until_reset(measure: Measure, decision: &Decision) -> u64 {
     match measure {
         Measure::Window(period) => {
@@ -321,8 +323,10 @@ fn seconds_until_reset(measure: Measure, decision: &Decision) -> u64 {
         }
         Measure::Quota(_) => {
             let status = decision.binding();
-            let until = status.retry_after().or_else(|| status.reset_after());
-            let until = until.unwrap_or_default();
+            let until = status
+                .retry_after()
+                .or_else(|| status.reset_after())
+                .unwrap_or_default();
             (until.as_secs() + u64::from(until.subsec_nanos() > 0)).max(1)
         }
     }

@@ -1,16 +1,16 @@
-//! Errors: why there is no decision, and why a service did not start.
+//! Errors: a decision that failed, and a service that did not start.
 
 use std::{error::Error, fmt};
 
 use tower_ratelimit::LimiterError;
 
-/// Why there is no decision.
+/// A decision that failed.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum DecideError {
-    /// The request makes no sense; the text says why.
+    /// The request is invalid; the text has the reason.
     Invalid(String),
-    /// There are no rules, or the store that counts does not answer.
+    /// There are no rules, or the store does not respond.
     Unavailable(String),
 }
 
@@ -33,7 +33,7 @@ pub(crate) fn invalid(text: impl Into<String>) -> DecideError {
     DecideError::Invalid(text.into())
 }
 
-/// Why a service did not start, or ended.
+/// A service that did not start, or failed.
 #[derive(Debug)]
 pub struct ServeError(pub(crate) String);
 
@@ -45,7 +45,7 @@ impl fmt::Display for ServeError {
 
 impl Error for ServeError {}
 
-/// The error at a place, such as an option, with its cause.
+/// An error at a place, such as an option, with its source.
 pub(crate) fn fault(place: &str, error: &dyn Error) -> ServeError {
     let mut text = format!("{place}:\n{error}");
     if let Some(source) = error.source() {

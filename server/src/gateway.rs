@@ -1,23 +1,24 @@
-//! The gateway: a proxy that limits requests before it hands them on.
+//! The gateway: a proxy that limits requests before it forwards them.
 //!
-//! A request's size and time are limited first, then its client is found and the rules are asked; what passes goes to
-//! the upstream. Metrics, probes and operators have listeners of their own: all paths are the upstream's.
+//! A request passes checks of size and number first. Then the gateway finds its client and applies the rules, and
+//! forwards what is allowed. Metrics, probes and operators have listeners of their own: all paths of the main
+//! listener belong to the upstream.
 
-mod answer;
-mod beside;
+mod checks;
 mod download;
 mod failures;
 mod fields;
 mod frames;
-mod front;
 mod host;
+mod malformed_clients;
+mod permit;
+mod problem;
 mod progress;
 mod proxy;
 mod settings;
+mod side_listeners;
 #[cfg(test)]
 mod tests;
-mod ticket;
-mod unread;
 mod upgrade;
 mod upload;
 
@@ -34,26 +35,26 @@ use tracing::info;
 
 pub use self::settings::{Settings, Upstream};
 use self::{
-    beside::{Beside, ListenersBeside},
-    front::Front,
+    checks::CheckedProxy,
+    side_listeners::{SideListeners, SideServers},
 };
 use crate::{
     admin::Admin,
-    connections::{self, Terms, listen},
+    connections::{self, ConnectionLimits, listen},
     decide::{Modes, RateLimits},
     error::{ServeError, fault},
     http::Draining,
-    life::{self, Signals, Stop},
     metrics::Metrics,
+    shutdown::{self, Signals, Stop},
     source::{Source, warn_of},
     store::Store,
     telemetry::{Caller, observed},
+    text::counted,
     tls::{self, Tls},
     watch::{Watch, reload_on_change},
-    words::counted,
 };
 
-/// The rules in force, as requests and as operators meet them.
+/// The rules in force, as requests and operators use them.
 struct Limits {
     layer: RulesLayer,
     source: Source,
@@ -63,11 +64,11 @@ struct Limits {
 impl Limits {
     fn new(settings: &Settings, rules: Rules, store: Store) -> Self {
         let backend = store.backend();
-        // There are no descriptors to count: it is there for the keys that are denied most often.
+        // There are no descriptors to count; these limits hold the most denied keys.
         let limits = RateLimits::new(store.counters(OnFailure::local()), Modes::default());
         let (layer, top) = (RulesLayer::new(rules), Arc::clone(limits.top()));
         let metrics = MetricsObserver::new().backend(backend);
-        // Counting costs as much as deciding, also where nobody can read the counts.
+        // Counting costs as much as deciding, so it is off if no listener serves the counts.
         let layer = match settings.http {
             Some(_) => layer.observer(observed((metrics, top), backend)),
             None => layer.observer(observed(top, backend)),
@@ -81,11 +82,10 @@ impl Limits {
     }
 }
 
-/// Hands requests on until the process is told to end, and then until the last one is answered. Operators read of it in
-/// the log, by events of `tracing`.
+/// Serves until the process gets a signal to stop, then completes active requests. Operators follow it in the log, by
+/// events of `tracing`.
 ///
-/// SIGTERM and SIGINT end the gateway, a second of either at once; SIGHUP reads the rules and the
-/// certificates again.
+/// SIGTERM and SIGINT stop the gateway, a second one at once. SIGHUP reads the rules and the certificates again.
 ///
 /// # Errors
 ///
@@ -97,7 +97,7 @@ pub async fn serve(settings: Settings) -> Result<(), ServeError> {
     warn_of(rules.warnings());
     let tls = settings.tls.clone().map(Tls::new).transpose()?;
     let (listener, address) = listen(settings.listen, "--listen").await?;
-    let listeners = ListenersBeside::new(&settings).await?;
+    let listeners = SideListeners::new(&settings).await?;
     let signals = Signals::new().map_err(|error| fault("signals", &error))?;
     info!(
         "limiting http://{} by {}, on {address}{listeners}",
@@ -107,32 +107,34 @@ pub async fn serve(settings: Settings) -> Result<(), ServeError> {
     let limits = Limits::new(&settings, rules, store);
     let Limits { source, store, .. } = &limits;
     let draining = Draining::default();
-    // Its recorder has to be there before anything is counted.
-    let metrics = listeners.http.is_some();
-    let metrics = metrics.then(|| Metrics::new(source.clone(), store.clone()));
+    // The recorder has to be installed before anything is counted.
+    let metrics = listeners
+        .http
+        .is_some()
+        .then(|| Metrics::new(source.clone(), store.clone()));
     let admin = Admin::new(source.clone(), store.clone());
     let running = Running::start(&settings, &limits.layer, (listener, tls.clone()), draining);
-    // The counters of the running server are there before anybody reads them.
+    // The counters of the running server exist before the metrics are served.
     let needed = settings.ready_needs_store.then(|| store.clone());
     let metered = metrics.as_ref();
-    let beside = Beside::start(listeners, metered, admin, &running.draining, needed);
+    let side_servers = SideServers::start(listeners, metered, admin, &running.draining, needed);
     let reload = || {
         source.reload();
         if let Some(tls) = &tls {
             tls.reload();
         }
     };
-    let end = running.end(settings.drain, beside);
-    let life = life::live(signals, reload, end);
+    let end = running.end(settings.drain, side_servers);
+    let lifetime = shutdown::run(signals, reload, end);
     tokio::select! {
-        () = tls::watch_during(life, tls.as_ref()) => {}
+        () = tls::watch_during(lifetime, tls.as_ref()) => {}
         () = reload_on_change(watch, reload) => {}
         () = upkeep(metrics, store) => {}
     }
     Ok(())
 }
 
-/// Never ends.
+/// Runs periodic tasks; never completes.
 async fn upkeep(metrics: Option<Metrics>, store: &Store) {
     store.check_at_start("store.on_failure of the rules").await;
     match metrics {
@@ -141,10 +143,10 @@ async fn upkeep(metrics: Option<Metrics>, store: &Store) {
     }
 }
 
-/// The server.
+/// The running server.
 struct Running {
     server: JoinHandle<()>,
-    front: Arc<Front>,
+    proxy: Arc<CheckedProxy>,
     draining: Draining,
     stop: Stop,
 }
@@ -156,42 +158,46 @@ impl Running {
         (listener, tls): (TcpListener, Option<Tls>),
         draining: Draining,
     ) -> Self {
-        let (stop, until) = life::stop();
+        let (stop, until) = shutdown::stop();
         let stopped = until.stopped.clone();
-        let front = Arc::new(Front::new(settings, layer, draining.clone(), stopped));
-        let per_client = front.per_client(settings);
+        let proxy = Arc::new(CheckedProxy::new(
+            settings,
+            layer,
+            draining.clone(),
+            stopped,
+        ));
+        let per_client = proxy.per_client(settings);
         let answer = {
-            let front = Arc::clone(&front);
+            let proxy = Arc::clone(&proxy);
             move |request, peer| {
-                let front = Arc::clone(&front);
+                let proxy = Arc::clone(&proxy);
                 let caller = Caller::of(Request::headers(&request), None);
-                caller.within(async move { front.answer(request, peer).await })
+                caller.within(async move { proxy.answer(request, peer).await })
             }
         };
         Self {
             server: tokio::spawn(connections::serve(
                 listener,
                 tls,
-                (Terms::http(settings.max_connections), per_client),
+                (ConnectionLimits::http(settings.max_connections), per_client),
                 answer,
                 until,
             )),
-            front,
+            proxy,
             draining,
             stop,
         }
     }
 
-    /// Gives connections up by a word for as long as callers may need to notice; then takes no more requests, and
-    /// waits for those under way, and for tunnels. What is beside ends last: probes tell of all this. False if
-    /// they took too long.
-    async fn end(self, drain: Duration, beside: Beside) -> bool {
+    /// Announces the end on each connection for the drain time. Then accepts no more requests, and waits for active
+    /// requests and tunnels. The side servers stop last, since their probes report the state. False on timeout.
+    async fn end(self, drain: Duration, side_servers: SideServers) -> bool {
         self.draining.begin();
         let all = async {
             drop(self.server.await);
-            self.front.all_answered().await;
-            beside.end().await;
+            self.proxy.all_answered().await;
+            side_servers.end().await;
         };
-        life::drain(drain, &self.stop, all).await
+        shutdown::drain(drain, &self.stop, all).await
     }
 }

@@ -8,7 +8,7 @@ use crate::messages::{Code, DescriptorStatus, HeaderValue, RateLimit, Unit};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum HeaderSet {
-    /// `Retry-After`, when the request is over its limit: the proxy adds fields to all responses alike.
+    /// `Retry-After`, if the request is over its limit: the proxy adds fields to all responses.
     RetryAfter,
     /// `RateLimit` and `RateLimit-Policy`.
     Draft11,
@@ -19,7 +19,7 @@ pub enum HeaderSet {
     Envoy,
 }
 
-/// The names of the fields with the limit, what remains of it, and the seconds to its end.
+/// The names of the fields with the limit, the remaining units, and the seconds to its end.
 #[derive(Debug, Clone)]
 pub(crate) struct HeaderNames(pub(crate) [String; 3]);
 
@@ -35,7 +35,7 @@ impl Default for HeaderNames {
     }
 }
 
-/// The words of [`HeaderSet`].
+/// The names of [`HeaderSet`].
 const WORDS: [(&str, HeaderSet); 4] = [
     ("retry-after", HeaderSet::RetryAfter),
     ("draft11", HeaderSet::Draft11),
@@ -67,7 +67,7 @@ pub(crate) fn fields(
         return Vec::new();
     };
     let fields = sets.iter().flat_map(|set| match set {
-        // A request that only exceeds limits in shadow mode has passed.
+        // A request that exceeds only limits in shadow mode passes.
         HeaderSet::RetryAfter if is_over && status.code() == Code::OverLimit => {
             vec![field("retry-after", reset(status).to_string())]
         }
@@ -84,7 +84,7 @@ fn field(key: &str, value: String) -> HeaderValue {
     HeaderValue { key, value }
 }
 
-/// The seconds until the limit is as new.
+/// The seconds until the limit is fresh.
 fn reset(status: &DescriptorStatus) -> u64 {
     let duration = status.duration_until_reset.unwrap_or_default();
     duration.seconds.unsigned_abs()
@@ -102,7 +102,7 @@ fn draft11(limit: &RateLimit, status: &DescriptorStatus) -> Vec<HeaderValue> {
     ]
 }
 
-/// The limit, what remains of it, and the seconds to its end, each in a field of its own.
+/// The limit, the remaining units, and the seconds to its end, each in a field of its own.
 fn three(
     HeaderNames(names): &HeaderNames,
     limit: &RateLimit,
@@ -119,7 +119,7 @@ fn three(
         .collect()
 }
 
-/// The limit's name as far as a structured field can say it.
+/// The limit's name, restricted to the characters of a structured field.
 fn name(limit: &RateLimit) -> String {
     let plain = limit
         .name

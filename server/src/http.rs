@@ -1,10 +1,10 @@
-//! The service over HTTP: questions as JSON, and probes.
+//! The service over HTTP: requests as JSON, and probes.
 //!
-//! | route | answers |
+//! | route | response |
 //! |---|---|
-//! | `POST /json` | a `RateLimitRequest` in the JSON of protocol buffers: 200 if it passes, 429 if it is over its limit, 400 for one that makes no sense, 500 without rules or a store, where the reference has 400 |
-//! | `GET /healthz` | 200 while the process answers |
-//! | `GET /readyz`, `GET /healthcheck` | 200 while the rules are there that are configured, the service is not about to stop, and Redis answers where that is asked for; else 503, and 500 as Envoy's reference service says it |
+//! | `POST /json` | a `RateLimitRequest` in the JSON of protocol buffers: 200 if it passes, 429 if it is over its limit, 400 for an invalid one, 500 without rules or a store (400 in the reference) |
+//! | `GET /healthz` | 200 while the process runs |
+//! | `GET /readyz`, `GET /healthcheck` | 200 if the configured rules are loaded, the service is not stopping, and Redis responds (if readiness requires it); else 503, or 500 as in Envoy's reference service |
 
 use std::{
     future::ready,
@@ -28,15 +28,15 @@ use crate::{
     messages::Code,
 };
 
-/// The longest question.
+/// The most bytes of a body.
 const MAX_BODY: usize = 1 << 20;
 
-/// Whether the service is about to stop, which its readiness probe tells. A clone is a handle to the same.
+/// Whether the service is stopping, which its readiness probe reports. Clones share the flag.
 #[derive(Debug, Clone, Default)]
 pub struct Draining(Arc<AtomicBool>);
 
 impl Draining {
-    /// From now on the service is not ready.
+    /// Makes the service not ready.
     pub fn begin(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
@@ -46,7 +46,7 @@ impl Draining {
     }
 }
 
-/// The routes of this module, for a server of your own. They are ready once there are rules, until `draining` begins.
+/// The routes of this module, for a server of your own. They are ready from the first rules until `draining` begins.
 pub fn router(limits: RateLimits, draining: Draining) -> Router {
     let known = limits.clone();
     router_ready(limits, move || {
@@ -54,26 +54,27 @@ pub fn router(limits: RateLimits, draining: Draining) -> Router {
     })
 }
 
-/// The same for a service that is ready as long as this says so.
+/// [`router`] with another condition for readiness.
 pub(crate) fn router_ready(
     limits: RateLimits,
     is_ready: impl Fn() -> bool + Clone + Send + Sync + 'static,
 ) -> Router {
     Router::new()
-        .route("/json", post(ask))
+        .route("/json", post(json))
         .layer(DefaultBodyLimit::max(MAX_BODY))
         .with_state(limits)
         .merge(probes(is_ready))
 }
 
-/// The probes of a service that is ready as long as this says so.
+/// The probes of a service with this condition for readiness.
 pub(crate) fn probes(is_ready: impl Fn() -> bool + Clone + Send + Sync + 'static) -> Router {
     let route = |otherwise: StatusCode| {
         let is_ready = is_ready.clone();
         get(move || {
-            ready(match is_ready() {
-                true => (StatusCode::OK, "OK"),
-                false => (otherwise, "not ready"),
+            ready(if is_ready() {
+                (StatusCode::OK, "OK")
+            } else {
+                (otherwise, "not ready")
             })
         })
     };
@@ -83,7 +84,7 @@ pub(crate) fn probes(is_ready: impl Fn() -> bool + Clone + Send + Sync + 'static
         .route("/healthcheck", route(StatusCode::INTERNAL_SERVER_ERROR))
 }
 
-async fn ask(State(limits): State<RateLimits>, body: Bytes) -> Response<String> {
+async fn json(State(limits): State<RateLimits>, body: Bytes) -> Response<String> {
     let answer = match json::request(&body) {
         Ok(request) => limits.decide(&request).await,
         Err(fault) => Err(DecideError::Invalid(fault)),

@@ -8,13 +8,13 @@ use crate::messages::{
     RateLimitOverride, RateLimitRequest, RateLimitResponse, Struct, Unit, Value, ValueKind,
 };
 
-/// Reads a request; the error says what is wrong with it.
+/// Parses a request; the error text has the fault.
 pub(crate) fn request(text: &[u8]) -> Result<RateLimitRequest, String> {
     let json: Json = serde_json::from_slice(text).map_err(|error| error.to_string())?;
     request_of(&json)
 }
 
-/// The request that an object is.
+/// The request that an object encodes.
 pub(crate) fn request_of(json: &Json) -> Result<RateLimitRequest, String> {
     let mut request = RateLimitRequest::default();
     for (name, value) in fields(json)? {
@@ -78,7 +78,7 @@ fn overriding(json: &Json) -> Result<RateLimitOverride, String> {
     Ok(limit)
 }
 
-/// The fields of an object that are not null, which is as good as not there.
+/// The fields of an object except nulls, which count as absent.
 pub(crate) fn fields(json: &Json) -> Result<impl Iterator<Item = (&String, &Json)>, String> {
     let object = json.as_object().ok_or("a message is an object")?;
     Ok(object.iter().filter(|(_, value)| !value.is_null()))
@@ -110,14 +110,14 @@ fn list<T>(
     items.iter().map(read).collect()
 }
 
-/// A whole number, also as a text, that fits.
+/// A whole number or a text of one, within the range of `N`.
 pub(crate) fn number<N: TryFrom<u64>>(name: &str, json: &Json) -> Result<N, String> {
     let number = match json {
         Json::String(text) => text.parse().ok(),
         json => json.as_u64(),
     };
-    let number = number.and_then(|number| N::try_from(number).ok());
-    number.ok_or_else(|| misfit(name, "a whole number, not below 0 and not too large"))
+    let in_range = number.and_then(|number| N::try_from(number).ok());
+    in_range.ok_or_else(|| misfit(name, "a whole number, not below 0 and not too large"))
 }
 
 /// A unit, by its name or its number.
@@ -132,14 +132,16 @@ fn unit(name: &str, json: &Json) -> Result<i32, String> {
     unit.ok_or_else(|| misfit(name, "a unit such as \"MINUTE\""))
 }
 
-/// An answer, without what is 0 or empty.
+/// A response without fields that are 0 or empty.
 pub(crate) fn response(response: &RateLimitResponse) -> Json {
     let mut object = Map::new();
     put(&mut object, "overallCode", code(response.overall_code));
     let statuses = response.statuses.iter().map(status);
     put_list(&mut object, "statuses", statuses);
-    let headers = response.response_headers_to_add.iter();
-    let headers = headers.map(|header| json!({"key": header.key, "value": header.value}));
+    let headers = response
+        .response_headers_to_add
+        .iter()
+        .map(|header| json!({"key": header.key, "value": header.value}));
     put_list(&mut object, "responseHeadersToAdd", headers);
     if !response.raw_body.is_empty() {
         let body = STANDARD.encode(&response.raw_body);
@@ -192,8 +194,9 @@ fn status(status: &DescriptorStatus) -> Json {
         "limitRemaining",
         positive(status.limit_remaining),
     );
-    let reset = status.duration_until_reset;
-    let reset = reset.map(|reset| format!("{}s", reset.seconds).into());
+    let reset = status
+        .duration_until_reset
+        .map(|reset| format!("{}s", reset.seconds).into());
     put(&mut object, "durationUntilReset", reset);
     Json::Object(object)
 }
@@ -217,8 +220,10 @@ fn limit(limit: &RateLimit) -> Json {
 }
 
 fn of_struct(message: &Struct) -> Json {
-    let fields = message.fields.iter();
-    let fields = fields.map(|(name, value)| (name.clone(), of_value(value)));
+    let fields = message
+        .fields
+        .iter()
+        .map(|(name, value)| (name.clone(), of_value(value)));
     Json::Object(fields.collect())
 }
 
@@ -246,8 +251,8 @@ mod tests {
         };
         assert!(read(MAX_DESCRIPTORS, 1).is_ok());
         assert!(read(1, MAX_ENTRIES).is_ok());
-        let told = read(MAX_DESCRIPTORS + 1, 0).expect_err("too many");
-        assert_eq!(told, r#""descriptors" is a list of at most 256"#);
+        let error = read(MAX_DESCRIPTORS + 1, 0).expect_err("too many");
+        assert_eq!(error, r#""descriptors" is a list of at most 256"#);
         assert!(read(1, MAX_ENTRIES + 1).is_err());
     }
 }

@@ -1,8 +1,8 @@
 //! Limits as a service: Envoy's rate limit protocol and its rule files, decided by tower-ratelimit.
 //!
 //! The programs are `tower-ratelimit serve` and `tower-ratelimit gateway` of the package `tower-ratelimit-cli`; the
-//! [page on the service](https://github.com/tower-ratelimit/tower-ratelimit/blob/main/docs/service.md) is for those who
-//! run them. This library is for servers that have the same inside:
+//! [page on the service](https://github.com/tower-ratelimit/tower-ratelimit/blob/main/docs/service.md) is for
+//! operators. This library is for servers that embed the service:
 //!
 //! ```
 //! use tower_ratelimit::LocalStore;
@@ -45,11 +45,11 @@
 //! | module | holds |
 //! |---|---|
 //! | [`messages`] | the protocol's messages |
-//! | [`lyft`] | the rule files of Envoy's reference service, and their meaning for a request |
+//! | [`lyft`] | the rule files of Envoy's reference service, and the look-up of limits |
 //! | [`counters`] | counts, in this process or in Redis |
-//! | [`decide`] | decisions of rules and counters together; [`statistics`] of them |
+//! | [`decide`] | decisions by rules and counters; their [`statistics`] |
 //! | [`rls`], [`http`] | the service by gRPC, and as JSON with probes |
-//! | [`check`], [`auth`] | questions of any program, and of proxies that go by the status |
+//! | [`check`], [`auth`] | decisions for any program, and for proxies that act on the status |
 //! | [`serve`] | the process: all of these on their listeners, with metrics and an admin service |
 //! | [`gateway`] | a proxy that limits requests by itself |
 #![cfg_attr(
@@ -57,10 +57,10 @@
     doc = "| [`telemetry`] | spans of decisions, by OTLP |"
 )]
 //!
-//! A module imports only from those that stand before it here, so this file can be read from the top.
+//! A module imports only from those above it, so this file can be read from the top.
 
 mod error;
-mod words;
+mod text;
 
 pub mod messages;
 
@@ -85,9 +85,9 @@ pub mod http;
 mod reflection;
 pub mod rls;
 
-mod notify;
+mod systemd;
 
-mod life;
+mod shutdown;
 mod tls;
 
 mod connections;

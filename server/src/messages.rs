@@ -1,44 +1,45 @@
 //! The messages of Envoy's rate limit service, `envoy.service.ratelimit.v3`, as far as it uses them.
 //!
-//! They are written by hand, so that no build needs `protoc`. Their fields are the protocol's.
+//! Written by hand, so that no build needs protoc. `proto/` describes the same messages, and a test of the reflection
+//! service compares the two.
 #![allow(
     clippy::exhaustive_structs,
     clippy::exhaustive_enums,
     missing_docs,
-    reason = "the protocol defines them and says what they mean"
+    reason = "the protocol defines and documents them"
 )]
 
 use std::collections::BTreeMap;
 
-/// The most descriptors of a request: each takes time and memory, and a client may be able to make them up.
+/// The most descriptors of a request, which is untrusted: each costs time and memory.
 pub(crate) const MAX_DESCRIPTORS: usize = 256;
 
 /// The most entries of a descriptor.
 pub(crate) const MAX_ENTRIES: usize = 64;
 
-/// A question: may a request with these descriptors pass?
+/// A request: may a request with these descriptors pass?
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct RateLimitRequest {
     #[prost(string, tag = "1")]
     pub domain: String,
     #[prost(message, repeated, tag = "2")]
     pub descriptors: Vec<RateLimitDescriptor>,
-    /// The units of each descriptor that does not say; 0 means 1.
+    /// The units of each descriptor without its own; 0 means 1.
     #[prost(uint32, tag = "3")]
     pub hits_addend: u32,
 }
 
-/// A list of entries that is looked up and counted.
+/// A list of entries to look up and count.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct RateLimitDescriptor {
     #[prost(message, repeated, tag = "1")]
     pub entries: Vec<Entry>,
     #[prost(message, optional, tag = "2")]
     pub limit: Option<RateLimitOverride>,
-    /// The units of this descriptor; 0 is a look.
+    /// The units of this descriptor; 0 is a peek.
     #[prost(message, optional, tag = "3")]
     pub hits_addend: Option<u64>,
-    /// The units are given back.
+    /// Whether the units are refunded.
     #[prost(bool, tag = "4")]
     pub is_negative_hits: bool,
 }
@@ -52,7 +53,7 @@ pub struct Entry {
     pub value: String,
 }
 
-/// A limit that comes with the descriptor, in place of that of the rules.
+/// A limit that comes with the descriptor and replaces that of the rules.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct RateLimitOverride {
     #[prost(uint32, tag = "1")]
@@ -63,7 +64,7 @@ pub struct RateLimitOverride {
     pub unit_multiplier: Option<u32>,
 }
 
-/// The answer.
+/// A response.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct RateLimitResponse {
     #[prost(enumeration = "Code", tag = "1")]
@@ -81,7 +82,7 @@ pub struct RateLimitResponse {
     pub dynamic_metadata: Option<Struct>,
 }
 
-/// How one descriptor stands.
+/// The status of one descriptor.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct DescriptorStatus {
     #[prost(enumeration = "Code", tag = "1")]
@@ -94,7 +95,7 @@ pub struct DescriptorStatus {
     pub duration_until_reset: Option<Duration>,
 }
 
-/// A limit as answers tell it.
+/// A limit as responses report it.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct RateLimit {
     #[prost(uint32, tag = "1")]
@@ -200,7 +201,7 @@ impl Code {
 }
 
 impl Unit {
-    /// All that a limit can have, with their names.
+    /// All units that a limit can have, with their names.
     pub(crate) const NAMES: [(&'static str, Self); 7] = [
         ("second", Self::Second),
         ("minute", Self::Minute),
@@ -220,7 +221,7 @@ impl Unit {
             .to_ascii_uppercase()
     }
 
-    /// The unit of that name, in whichever case.
+    /// The unit of that name, in any case.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         let mut known = Self::NAMES.into_iter();
@@ -228,7 +229,7 @@ impl Unit {
         unit.map(|(_, unit)| unit)
     }
 
-    /// The seconds of one: a month has 30 days and a year 365. 0 for the unknown one.
+    /// The seconds of one unit: a month has 30 days and a year 365. 0 for the unknown one.
     #[must_use]
     pub const fn seconds(self) -> u64 {
         const DAY: u64 = 86_400;

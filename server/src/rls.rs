@@ -27,15 +27,16 @@ use crate::{
     telemetry::Caller,
 };
 
-/// The service's name, by which its health can be asked, too.
+/// The service's name, also for the health service.
 pub const NAME: &str = "envoy.service.ratelimit.v3.RateLimitService";
 
 const SHOULD_RATE_LIMIT: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
-/// How much earlier than the caller's deadline the store is given up, so that the answer without it comes in time.
+/// How much earlier than the caller's deadline the fallback decides, so that its response arrives in time.
 const MARGIN: Duration = Duration::from_millis(1);
 
-/// The gRPC service, for a server of your own, as in `tonic::transport::Server::builder().add_service(service(limits))`.
+/// The gRPC service, for a server of your own, as in
+/// `tonic::transport::Server::builder().add_service(service(limits))`.
 #[must_use]
 pub const fn service(limits: RateLimits) -> RateLimitService {
     RateLimitService(limits)
@@ -89,7 +90,7 @@ impl UnaryService<RateLimitRequest> for ShouldRateLimit {
             let answer = limits.decide_until(until, request.get_ref());
             let answer = match latest {
                 None => answer.await,
-                // Limiters of the program that embeds this may know no deadline.
+                // Limiters of the embedding program may have no deadline.
                 Some(latest) => {
                     let late = |_| DecideError::Unavailable("no answer by the deadline".to_owned());
                     let answer = tokio::time::timeout_at(latest, answer).await;
@@ -115,11 +116,11 @@ impl UnaryService<RateLimitRequest> for ShouldRateLimit {
     }
 }
 
-/// The time in which the caller waits for the answer, if it says.
+/// The caller's timeout, if it sends one.
 fn grpc_timeout(metadata: &MetadataMap) -> Option<Duration> {
     let text = metadata.get("grpc-timeout")?.to_str().ok()?;
     let (number, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
-    // At most eight digits, so no unit leads beyond what a duration can hold.
+    // At most eight digits, so that no unit overflows a duration.
     let number: u64 = number.parse().ok().filter(|_| number.len() <= 8)?;
     Some(match unit {
         "H" => Duration::from_secs(number * 3_600),
@@ -153,7 +154,7 @@ mod tests {
 descriptors: [{key: foo, rate_limit: {unit: year, requests_per_unit: 2}}]
 ";
 
-    /// A connection of this runtime, and so of its paused time, on which no answer comes.
+    /// A connection of this runtime, in its paused time, that never responds.
     #[derive(Clone)]
     struct Silent;
 
@@ -176,7 +177,7 @@ descriptors: [{key: foo, rate_limit: {unit: year, requests_per_unit: 2}}]
         }
     }
 
-    /// The answer to a caller that waits for this long, while Redis takes far longer, and its time.
+    /// The response to a caller with this timeout while Redis takes far longer, and its time.
     async fn answered(
         on_failure: OnFailure,
         modes: Modes,
@@ -218,10 +219,10 @@ descriptors: [{key: foo, rate_limit: {unit: year, requests_per_unit: 2}}]
         });
         let path = PathAndQuery::from_static(SHOULD_RATE_LIMIT);
         let codec = ProstCodec::<RateLimitRequest, RateLimitResponse>::default();
-        let refused = client.unary(request, path, codec).await;
-        let refused = refused.expect_err("more than there may be");
-        assert_eq!(refused.code(), tonic::Code::InvalidArgument);
-        assert!(refused.message().contains("of at most 64"), "{refused}");
+        let response = client.unary(request, path, codec).await;
+        let error = response.expect_err("more entries than allowed");
+        assert_eq!(error.code(), tonic::Code::InvalidArgument);
+        assert!(error.message().contains("of at most 64"), "{error}");
     }
 
     #[tokio::test(start_paused = true)]

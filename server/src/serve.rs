@@ -1,4 +1,4 @@
-//! The process: listeners, signals, and its end.
+//! The service: listeners, signals, and shutdown.
 
 mod listeners;
 mod parts;
@@ -13,17 +13,16 @@ pub use crate::{
 };
 use crate::{
     error::fault,
-    life::{self, Signals},
+    shutdown::{self, Signals},
+    text::counted,
     tls,
     watch::reload_on_change,
-    words::counted,
 };
 
-/// Serves until the process is told to end, and then until the last request is answered. Operators read of it in the
-/// log, by events of `tracing`.
+/// Serves until the process gets a signal to stop, then completes active requests. Operators follow it in the log, by
+/// events of `tracing`.
 ///
-/// SIGTERM and SIGINT end the service, a second of either at once; SIGHUP reads the rules and the
-/// certificates again.
+/// SIGTERM and SIGINT stop the service, a second one at once. SIGHUP reads the rules and the certificates again.
 ///
 /// # Errors
 ///
@@ -45,9 +44,9 @@ pub async fn serve(settings: Settings) -> Result<(), ServeError> {
     }
     let servers = Servers::start(&parts, listeners).await;
     let reload = || parts.reload();
-    let life = life::live(signals, reload, servers.end(parts.settings.drain));
+    let lifetime = shutdown::run(signals, reload, servers.end(parts.settings.drain));
     tokio::select! {
-        () = tls::watch_during(life, parts.tls.as_ref()) => {}
+        () = tls::watch_during(lifetime, parts.tls.as_ref()) => {}
         () = reload_on_change(watch, reload) => {}
         () = parts.upkeep() => {}
     }

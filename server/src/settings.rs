@@ -19,67 +19,65 @@ use crate::{
     tls::TlsFiles,
 };
 
-/// How long Redis may take by default: less than the 20 milliseconds that Envoy waits by default.
+/// The default deadline of Redis: less than the 20 milliseconds that Envoy waits by default.
 pub const DEFAULT_DEADLINE: Duration = Duration::from_millis(15);
 
 /// The settings of [`serve`](crate::serve::serve).
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Settings {
-    /// Rule files of Envoy's reference service, and directories of them. If there is none, the gRPC service and `/json`
-    /// answer that limits are unavailable.
+    /// Rule files of Envoy's reference service, and directories of them. Without any, the gRPC service and `/json`
+    /// respond that limits are unavailable.
     pub rules: Vec<PathBuf>,
-    /// Which files of those directories are read. Defaults to [`FilesOf::Rules`].
+    /// The files of directories to read. Defaults to [`FilesOf::Rules`].
     pub files: FilesOf,
-    /// Rule files of this crate, by which `/v1/auth` answers. Defaults to none: there is no such route.
+    /// Rule files of this crate, for `/v1/auth`. Defaults to none: there is no such route.
     pub auth_rules: Vec<PathBuf>,
-    /// The networks of the proxies that may ask `/v1/auth`. Defaults to the loopback ones.
+    /// The networks of the proxies that may use `/v1/auth`. Defaults to the loopback networks.
     pub trust: Vec<IpNet>,
-    /// Whether a domain may stand in several files. Defaults to false.
+    /// Whether several files may have parts of one domain. Defaults to false.
     pub merge_domains: bool,
-    /// Whether the files are read again when they change. Defaults to false: only when the process is told to.
+    /// Whether changed files are read again. Defaults to false: SIGHUP reads them.
     pub watch: bool,
-    /// Where the gRPC service listens. Defaults to 127.0.0.1:8081.
+    /// The address of the gRPC service. Defaults to 127.0.0.1:8081.
     pub grpc: SocketAddr,
-    /// A socket in the file system on which the gRPC service listens in place of that address. Defaults to none.
+    /// A Unix socket for the gRPC service, which replaces the address. Defaults to none.
     pub grpc_uds: Option<PathBuf>,
-    /// How old a connection of gRPC may become, a tenth more or less; callers then make a new one, which may lead to
-    /// another instance. Defaults to 24 hours.
+    /// The maximum age of a gRPC connection, plus or minus a tenth. Callers then connect again, maybe to another
+    /// instance. Defaults to 24 hours.
     pub grpc_max_age: Duration,
-    /// Where the HTTP service listens. Defaults to 127.0.0.1:8080.
+    /// The address of the HTTP service. Defaults to 127.0.0.1:8080.
     pub http: SocketAddr,
-    /// The certificate and the key by which the gRPC service speaks TLS. Defaults to none: no TLS.
+    /// The certificate and the key of the gRPC service. Defaults to none: no TLS.
     pub tls: Option<TlsFiles>,
-    /// Whether the HTTP service speaks TLS by the same files. Defaults to false.
+    /// Whether the HTTP service uses the same TLS files. Defaults to false.
     pub http_tls: bool,
-    /// The address of Redis. Defaults to none: this process counts by itself.
+    /// The address of Redis. Defaults to none: this process counts alone.
     pub redis: Option<String>,
-    /// The file with the password of Redis, for an address that has none. Defaults to none.
+    /// A file with the password of Redis, if the address has none. Defaults to none.
     pub redis_password_file: Option<PathBuf>,
-    /// Whether the service is only ready while Redis answers. Defaults to false: it goes on by `on_failure`.
+    /// Whether the service is ready only while Redis responds. Defaults to false: `on_failure` decides meanwhile.
     pub ready_needs_store: bool,
     /// The prefix of all keys in Redis. Defaults to that of [`RedisStore`].
     pub redis_prefix: Option<String>,
-    /// How long Redis may take for a decision. Defaults to [`DEFAULT_DEADLINE`].
+    /// The deadline of Redis for a decision. Defaults to [`DEFAULT_DEADLINE`].
     pub redis_deadline: Duration,
-    /// The policy while Redis does not answer. Defaults to [`OnFailure::local`].
+    /// The policy while Redis does not respond. Defaults to [`OnFailure::local`].
     pub on_failure: OnFailure,
-    /// How many keys are counted in this process, where there is no Redis. Defaults to 262,144.
+    /// The most keys counted in this process, without Redis. Defaults to 262,144.
     pub max_keys: usize,
-    /// How long requests are still taken after SIGTERM, while the probes say that the service is not ready. Defaults to
-    /// 5 seconds.
+    /// How long the service accepts requests after SIGTERM, while the probes report not ready. Defaults to 5 seconds.
     pub drain: Duration,
-    /// How requests are charged and answered, whatever rules they meet.
+    /// How requests are charged and answered, for all rules.
     pub modes: Modes,
-    /// Where the admin service listens: on a loopback address, unless there is a token. Defaults to none: there is
-    /// no such service.
+    /// The address of the admin service: a loopback address, unless there is a token. Defaults to none: no such
+    /// service.
     pub admin: Option<SocketAddr>,
-    /// The file with the token that the admin service asks for, of at least 32 characters. Defaults to none.
+    /// The file with the token of the admin service, of at least 32 characters. Defaults to none.
     pub admin_token_file: Option<PathBuf>,
-    /// The hosts by which the admin service may be asked, beside its address. Defaults to none.
+    /// Further hosts that the admin service accepts. Defaults to none.
     pub admin_hosts: Vec<String>,
-    /// Whether the admin service and the log show keys, which are addresses and the like. Defaults to false: they
-    /// show digests.
+    /// Whether the admin service and the log reveal keys, such as addresses. Defaults to false: they show digests.
     pub reveal_keys: bool,
 }
 
@@ -120,13 +118,13 @@ impl Settings {
         }
     }
 
-    /// The limits of descriptors; `None` without files of them.
+    /// Reads the limits of descriptors; `None` without files.
     pub(crate) fn rules(&self) -> Result<Option<Rules>, ServeError> {
         let rules = self.read_rules();
         rules.map_err(|error| fault("the rules cannot be used", &error))
     }
 
-    /// As [`rules`](Self::rules), with the faults of the files.
+    /// [`rules`](Self::rules) with the faults of the files.
     pub(crate) fn read_rules(&self) -> Result<Option<Rules>, RulesError> {
         if self.rules.is_empty() {
             return Ok(None);
@@ -139,23 +137,26 @@ impl Settings {
         Ok(Some(rules))
     }
 
-    /// The warnings of a text as one of the files of `rules`, or its faults.
+    /// Checks a text as one of the files of `rules`: its warnings, or its faults.
     pub(crate) fn check_limits(&self, text: String) -> Result<Vec<String>, String> {
         let builder = Rules::builder().merge_domains(self.merge_domains);
-        let rules = builder.parse([("rules", text)]);
-        let rules = rules.map_err(|error| error.to_string())?;
+        let rules = builder
+            .parse([("rules", text)])
+            .map_err(|error| error.to_string())?;
         Ok(rules.warnings().iter().map(ToString::to_string).collect())
     }
 
-    /// The same for one of the files of `auth_rules`.
+    /// Checks a text as one of the files of `auth_rules`.
     pub(crate) fn check_requests(
         &self,
         text: String,
         format: Format,
         store: &Store,
     ) -> Result<Vec<String>, String> {
-        let rules = store.request_rules().parse(text, format);
-        let rules = rules.map_err(|error| error.to_string())?;
+        let rules = store
+            .request_rules()
+            .parse(text, format)
+            .map_err(|error| error.to_string())?;
         Ok(rules.warnings().iter().map(ToString::to_string).collect())
     }
 }

@@ -1,7 +1,7 @@
-//! The files that the rules come from: read at the start, and again when somebody says so.
+//! The source of the rules: reads their files at the start, and at each reload.
 
-mod overriding;
-mod quotas;
+mod quota_overrides;
+mod set_quota;
 
 use std::{
     collections::BTreeMap,
@@ -13,11 +13,11 @@ use std::{
 use tower_ratelimit::rules::{Problem, RulesError, RulesHandle};
 use tracing::{error, info, warn};
 
-use self::quotas::Quotas;
-pub(crate) use self::quotas::{Instead, Overridden};
-use crate::{decide::RateLimits, settings::Settings, words::counted};
+use self::quota_overrides::QuotaOverrides;
+pub(crate) use self::quota_overrides::{NewQuota, QuotaOverride};
+use crate::{decide::RateLimits, settings::Settings, text::counted};
 
-/// The files, and what is in force by them. A clone is a handle to the same.
+/// The files, and the rules in force. Clones share them.
 #[derive(Clone)]
 pub(crate) struct Source(Arc<Inner>);
 
@@ -30,30 +30,30 @@ struct Inner {
     /// The name of the rules of requests in the log.
     of_requests: &'static str,
     loads: Mutex<Loads>,
-    quotas: Mutex<Quotas>,
+    quotas: Mutex<QuotaOverrides>,
 }
 
-/// The readings of the files, and the fault of the last one.
+/// The number of reloads, and the fault of the last one.
 #[derive(Debug, Clone)]
 pub(crate) struct Loads {
     pub(crate) accepted: u64,
     pub(crate) refused: u64,
-    /// When rules were last put into force.
+    /// When the rules in force were read.
     pub(crate) loaded_at: SystemTime,
-    /// The fault of the files when they were last read, if they had one.
+    /// The fault of the files when they were last read, if any.
     pub(crate) fault: Option<String>,
 }
 
-/// A line for the log, or the faults of rules that stay as they were.
+/// A line for the log, or the faults; after a fault the old rules stay.
 type Reloaded = Result<String, RulesError>;
 
-/// Logs what is strange about files that are used.
+/// Logs the warnings about files.
 pub(crate) fn warn_of(warnings: &[Problem]) {
     warnings.iter().for_each(|warning| warn!("{warning}"));
 }
 
 impl Source {
-    /// The source of rules that are in force already.
+    /// A source with rules that are in force already.
     pub(crate) fn new(
         settings: Settings,
         limits: RateLimits,
@@ -86,7 +86,7 @@ impl Source {
             .clone()
     }
 
-    /// How many rules are in force.
+    /// The number of rules in force.
     pub(crate) fn rules(&self) -> usize {
         let of_requests = self.0.auth.as_ref().map(|auth| auth.rules().len());
         let limits = self.0.limits.rules();
@@ -107,7 +107,7 @@ impl Source {
         self.0.auth.as_ref()
     }
 
-    /// Whether limits are on at all, and the rules that are off by themselves.
+    /// Whether limits are on, and the rules that are off individually.
     pub(crate) fn switches(&self) -> (bool, Vec<String>) {
         let overrides = self.0.limits.overrides();
         let mut off: Vec<String> = overrides.off.iter().cloned().collect();
@@ -127,7 +127,7 @@ impl Source {
         }
     }
 
-    /// The limits in force, by the names of their policies; of several under one name the least.
+    /// The limits in force, by the names of their policies; the least of several with one name.
     pub(crate) fn policies(&self) -> BTreeMap<String, u64> {
         let mut limits = BTreeMap::new();
         let mut add = |policy: String, limit: u64| {
@@ -154,18 +154,16 @@ impl Source {
         limits
     }
 
-    /// Reads all files again, and logs what came of it; the lines of that. One that has a fault leaves the rules of
-    /// its kind as they were.
+    /// Reads all files again, and logs the results, which it returns. After a fault the old rules of that kind stay.
     pub(crate) fn reload(&self) -> Vec<String> {
-        // Reloads come one after another.
+        // Reloads are serialized.
         let mut loads = self.0.loads.lock().unwrap_or_else(PoisonError::into_inner);
-        let quotas = self.0.quotas.lock();
-        let mut quotas = quotas.unwrap_or_else(PoisonError::into_inner);
+        let mut quotas = self.0.quotas.lock().unwrap_or_else(PoisonError::into_inner);
         let limits = self.reload_limits(&mut quotas);
         if let Some(Err(fault)) = &limits {
             error!("the rules stay as they were: {}", fault.to_line());
         }
-        // The library logs a fault of rules of requests.
+        // The library logs faults of rules of requests.
         let auth = self.reload_auth(&mut quotas);
         let outcomes = [("the rules", limits), (self.0.of_requests, auth)];
         let (mut lines, mut faults) = (Vec::new(), Vec::new());
@@ -183,16 +181,17 @@ impl Source {
                 }
             }
         }
-        match faults.is_empty() {
-            true => loads.accepted += 1,
-            false => loads.refused += 1,
+        if faults.is_empty() {
+            loads.accepted += 1;
+        } else {
+            loads.refused += 1;
         }
         loads.fault = (!faults.is_empty()).then(|| faults.join("\n"));
         lines
     }
 
     /// Reads the limits of descriptors, if there are files of them.
-    fn reload_limits(&self, quotas: &mut Quotas) -> Option<Reloaded> {
+    fn reload_limits(&self, quotas: &mut QuotaOverrides) -> Option<Reloaded> {
         if let Some(path) = self.0.files_once.iter().find(|path| path.is_dir()) {
             let path = path.display();
             let fault = format!("{path}: a directory, where a file was at the start");
@@ -212,7 +211,7 @@ impl Source {
     }
 
     /// Reads the rules of requests, if there are any.
-    fn reload_auth(&self, quotas: &mut Quotas) -> Option<Reloaded> {
+    fn reload_auth(&self, quotas: &mut QuotaOverrides) -> Option<Reloaded> {
         let which = self.0.of_requests;
         let changes = match self.0.auth.as_ref()?.reload() {
             Ok(changes) => changes,

@@ -1,5 +1,5 @@
-//! Statistics of limits, under the names and with the splits of Envoy's reference service, but for those of its cache,
-//! which there is not.
+//! Statistics of limits, with the names and the splits of Envoy's reference service. Those of its cache are missing:
+//! this service has none.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -11,24 +11,24 @@ use std::{
 
 use crate::lyft::{Rules, StatsName, stats_name};
 
-/// The most names that tell values of requests. What comes beyond counts under one name for each domain.
+/// The most names with values of requests. Further ones count under one name for each domain.
 const MOST_VALUES: usize = 10_000;
 
-/// The longest of such names, in bytes. Longer ones count there, too.
+/// The longest such name, in bytes. Longer ones count under the domain's name, too.
 const LONGEST_VALUES: usize = 200;
 
-/// The counts of all limits, by name. They are units: a request counts for as many as it takes.
+/// The counts of all limits, by name. The counts are units: a request counts for as many as it takes.
 #[derive(Debug, Default)]
 pub struct Statistics(RwLock<Known>);
 
 #[derive(Debug, Default)]
 struct Known {
     counts: HashMap<Arc<StatsName>, Arc<LimitCounts>>,
-    /// How many of the names tell values.
+    /// The number of names with values of requests.
     values: usize,
 }
 
-/// The units that a limit was asked about.
+/// The units requested of a limit.
 #[derive(Debug, Default)]
 struct LimitCounts {
     total_hits: AtomicU64,
@@ -37,13 +37,13 @@ struct LimitCounts {
     within_limit: AtomicU64,
     shadow_mode: AtomicU64,
     total_negative_hits: AtomicU64,
-    /// Whether the limit was asked about since the rules were last read.
-    is_asked: AtomicBool,
+    /// Whether the limit was used since the rules were last read.
+    is_used: AtomicBool,
 }
 
 /// The names of the counts, and their meaning, in the order of [`Statistics::all`].
 pub const COUNTS: [(&str, &str); 6] = [
-    ("total_hits", "Units that limits were asked about."),
+    ("total_hits", "Units requested of limits."),
     ("over_limit", "Units beyond the limit."),
     ("near_limit", "Units within the last fifth of the limit."),
     ("within_limit", "Units of requests within the limit."),
@@ -51,7 +51,7 @@ pub const COUNTS: [(&str, &str); 6] = [
     ("total_negative_hits", "Units that were given back."),
 ];
 
-/// The share of a limit from which on it is near.
+/// The share of a limit above which units are near it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct NearLimit(pub(crate) f32);
 
@@ -62,13 +62,13 @@ impl Default for NearLimit {
 }
 
 impl NearLimit {
-    /// The units below it, in the reference's arithmetic.
+    /// The number of units below it, in the reference's arithmetic.
     fn of(self, limit: u32) -> u64 {
         (limit as f32 * self.0).floor() as u64
     }
 }
 
-/// The units that came, and where they found the count.
+/// The units of a request, and the count before them.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Hits {
     pub(crate) limit: u32,
@@ -83,48 +83,48 @@ impl Statistics {
         self.of(name).hit(hits, near.of(hits.limit));
     }
 
-    pub(crate) fn give_back(&self, name: &StatsName, units: u64) {
+    pub(crate) fn refund(&self, name: &StatsName, units: u64) {
         self.of(name).total_negative_hits.fetch_add(units, Relaxed);
     }
 
     /// All counts, in the order of their names. The numbers are in the order of [`COUNTS`].
     #[must_use]
     pub fn all(&self) -> Vec<(Arc<StatsName>, [u64; COUNTS.len()])> {
-        // A new name waits for the lock, and all others behind it. Under it only handles are copied: of ten thousand
-        // limits in a twentieth of the time that their names would take.
+        // A new name waits for the lock, and all others behind it, so only handles are copied under it: for ten
+        // thousand limits that takes a twentieth of the time of copying their names.
         let known = self.0.read().unwrap_or_else(PoisonError::into_inner);
         let counts = known.counts.iter();
-        let counts = counts.map(|(name, counts)| (Arc::clone(name), Arc::clone(counts)));
-        let counts: Vec<_> = counts.collect();
+        let counts: Vec<_> = counts
+            .map(|(name, counts)| (Arc::clone(name), Arc::clone(counts)))
+            .collect();
         drop(known);
-        let told = counts.into_iter();
-        let mut told: Vec<_> = told.map(|(name, counts)| (name, counts.told())).collect();
-        told.sort_by(|(one, _), (other, _)| one.cmp(other));
-        told
+        let mut numbers: Vec<_> = counts
+            .into_iter()
+            .map(|(name, counts)| (name, counts.numbers()))
+            .collect();
+        numbers.sort_by(|(one, _), (other, _)| one.cmp(other));
+        numbers
     }
 
-    /// Forgets the names of domains that are gone, and those with values of requests that nobody has asked about
-    /// since this was last done.
+    /// Removes the names of missing domains, and the names with values of requests that were not used since the last
+    /// call.
     pub(crate) fn forget(&self, rules: &Rules) {
         let domains: HashSet<String> = rules.domains().map(stats_name).collect();
         let mut known = self.0.write().unwrap_or_else(PoisonError::into_inner);
         known.counts.retain(|name, counts| {
-            let is_asked = counts.is_asked.swap(false, Relaxed);
-            domains.contains(name.domain()) && (is_asked || !name.tells_values())
+            let is_used = counts.is_used.swap(false, Relaxed);
+            domains.contains(name.domain()) && (is_used || !name.has_values())
         });
-        known.values = known
-            .counts
-            .keys()
-            .filter(|name| name.tells_values())
-            .count();
+        known.values = known.counts.keys().filter(|name| name.has_values()).count();
     }
 
     fn of(&self, name: &StatsName) -> Arc<LimitCounts> {
-        let counts = match name.tells_values() && name.len() > LONGEST_VALUES {
-            true => self.named(&name.other()),
-            false => self.named(name),
+        let counts = if name.has_values() && name.len() > LONGEST_VALUES {
+            self.named(&name.other())
+        } else {
+            self.named(name)
         };
-        counts.is_asked.store(true, Relaxed);
+        counts.is_used.store(true, Relaxed);
         counts
     }
 
@@ -136,20 +136,20 @@ impl Statistics {
         drop(known);
         let mut known = self.0.write().unwrap_or_else(PoisonError::into_inner);
         let is_new = !known.counts.contains_key(name);
-        let name = match is_new && name.tells_values() {
-            true if known.values >= MOST_VALUES => name.other(),
-            true => {
-                known.values += 1;
-                name.clone()
-            }
-            false => name.clone(),
+        let name = if !is_new || !name.has_values() {
+            name.clone()
+        } else if known.values >= MOST_VALUES {
+            name.other()
+        } else {
+            known.values += 1;
+            name.clone()
         };
         Arc::clone(known.counts.entry(Arc::new(name)).or_default())
     }
 }
 
 impl LimitCounts {
-    /// Counts units, those that cross a bound on either side of it.
+    /// Counts units. Those that cross a bound are split.
     fn hit(&self, hits: Hits, near: u64) {
         let Hits {
             limit,
@@ -180,7 +180,7 @@ impl LimitCounts {
         }
     }
 
-    fn told(&self) -> [u64; COUNTS.len()] {
+    fn numbers(&self) -> [u64; COUNTS.len()] {
         [
             &self.total_hits,
             &self.over_limit,

@@ -1,4 +1,4 @@
-//! The place where everything is counted: this process, or Redis.
+//! The store of all counts: this process, or Redis.
 
 use std::{
     fs,
@@ -17,7 +17,7 @@ use crate::{
     error::{ServeError, fault},
 };
 
-/// Where everything is counted.
+/// The store of all counts.
 #[derive(Clone)]
 pub(crate) enum Store {
     Local(LocalStore),
@@ -32,7 +32,7 @@ impl Store {
         }
     }
 
-    /// Reads rules of requests that count here.
+    /// A reader of rules of requests that count in this store.
     pub(crate) fn request_rules(&self) -> RulesBuilder {
         match self.clone() {
             Self::Local(store) => Rules::builder().store(store),
@@ -40,7 +40,7 @@ impl Store {
         }
     }
 
-    /// Whether it answers, as far as is known.
+    /// Whether the store responds, as far as is known.
     pub(crate) fn is_up(&self) -> bool {
         let Self::Redis(store) = self else {
             return true;
@@ -49,7 +49,7 @@ impl Store {
         health != StoreHealth::Untried && !health.is_down()
     }
 
-    /// Tries the store when the process starts. A password that is wrong would else be known after the first request.
+    /// Checks the store when the process starts. Otherwise a wrong password would be noticed at the first request.
     pub(crate) async fn check_at_start(&self, on_failure: &str) {
         if let Self::Redis(store) = self
             && let Err(error) = store.check().await
@@ -58,7 +58,7 @@ impl Store {
         }
     }
 
-    /// The store in the labels of metrics.
+    /// The name of the store in the labels of metrics.
     pub(crate) const fn backend(&self) -> &'static str {
         match self {
             Self::Local(_) => "local",
@@ -67,7 +67,8 @@ impl Store {
     }
 }
 
-/// The store at this address, whose keys begin with the prefix. The file has the password, if one is named.
+/// Connects to the store at this address, with this prefix for keys. The password is read from the file, if there is
+/// one.
 pub(crate) fn redis(
     store: RedisStoreBuilder,
     prefix: Option<&str>,
@@ -84,11 +85,11 @@ pub(crate) fn redis(
         .map_err(|error| fault("--redis", &error))
 }
 
-/// The address with the password that a file has.
+/// The address with the password from a file.
 ///
 /// # Errors
 ///
-/// When there is no such file, or the address has a password.
+/// When the file cannot be read, or the address has a password already.
 fn with_password(address: &str, file: &Path) -> Result<String, ServeError> {
     let place = || format!("--redis-password-file {}", file.display());
     let text = fs::read_to_string(file).map_err(|error| fault(&place(), &error))?;
@@ -98,27 +99,28 @@ fn with_password(address: &str, file: &Path) -> Result<String, ServeError> {
         .split_once("://")
         .ok_or_else(|| refused("--redis is no address such as redis://10.0.0.7"))?;
     if scheme == "unix" || scheme == "redis+unix" {
-        return match rest.contains("pass=") {
-            true => Err(refused("--redis has a password, too")),
-            false => {
-                let mark = if rest.contains('?') { '&' } else { '?' };
-                Ok(format!("{address}{mark}pass={password}"))
-            }
+        return if rest.contains("pass=") {
+            Err(refused("--redis has a password, too"))
+        } else {
+            let mark = if rest.contains('?') { '&' } else { '?' };
+            Ok(format!("{address}{mark}pass={password}"))
         };
     }
     let (user, rest) = rest.rsplit_once('@').unwrap_or(("", rest));
-    match user.contains(':') {
-        true => Err(refused("--redis has a password, too")),
-        false => Ok(format!("{scheme}://{user}:{password}@{rest}")),
+    if user.contains(':') {
+        Err(refused("--redis has a password, too"))
+    } else {
+        Ok(format!("{scheme}://{user}:{password}@{rest}"))
     }
 }
 
 fn percent_encoded(text: &str) -> String {
     let mut encoded = String::with_capacity(text.len());
     for byte in text.bytes() {
-        match byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte) {
-            true => encoded.push(char::from(byte)),
-            false => encoded += &format!("%{byte:02X}"),
+        if byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte) {
+            encoded.push(char::from(byte));
+        } else {
+            encoded += &format!("%{byte:02X}");
         }
     }
     encoded
@@ -150,10 +152,13 @@ mod tests {
             assert_eq!(with_password(address, &file).expect("an address"), expected);
         }
         for address in ["redis://:x@a", "redis://eve:x@a", "unix:///r?pass=x", "a"] {
-            let told = with_password(address, &file)
+            let error = with_password(address, &file)
                 .expect_err(address)
                 .to_string();
-            assert!(told.contains("--redis") && !told.contains("p@ss"), "{told}");
+            assert!(
+                error.contains("--redis") && !error.contains("p@ss"),
+                "{error}"
+            );
         }
     }
 }

@@ -1,9 +1,8 @@
-//! Spans of decisions, in the traces of those who ask (feature `otel`). Without the feature there are none, and no
-//! cost.
+//! Spans of decisions, in the callers' traces (feature `otel`). Without the feature there are none, and no cost.
 
 #[cfg(feature = "otel")]
 mod export;
-#[cfg_attr(not(feature = "otel"), path = "telemetry/nothing.rs")]
+#[cfg_attr(not(feature = "otel"), path = "telemetry/disabled.rs")]
 mod spans;
 
 #[cfg(feature = "otel")]

@@ -1,4 +1,4 @@
-//! TLS of a listener: its certificates, which are read again when they change.
+//! TLS of a listener; its certificates are read again when they change.
 
 #[cfg(test)]
 mod tests;
@@ -32,22 +32,22 @@ use tracing::{error, info};
 
 use crate::error::{ServeError, fault};
 
-/// How often the files are looked at.
+/// The interval of checks for changed files.
 const CHECK_TIME: Duration = Duration::from_secs(10);
 
-/// How long a client may take to agree.
+/// The timeout of a client's handshake.
 const HANDSHAKE_TIME: Duration = Duration::from_secs(10);
 
-/// Files in PEM, by which a listener speaks TLS.
+/// The PEM files of a listener.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct TlsFiles {
-    /// The certificate, followed by those between it and the authority.
+    /// The certificate, followed by the intermediate ones.
     pub cert: PathBuf,
     /// The private key of the certificate.
     pub key: PathBuf,
-    /// Certificates of authorities: clients have to show a certificate of one of them. Defaults to none: clients show
-    /// nothing.
+    /// Certificates of authorities: clients have to present a certificate that one of them signed. Defaults to none:
+    /// clients present no certificate.
     pub client_ca: Option<PathBuf>,
 }
 
@@ -112,21 +112,23 @@ fn certificates(
     path: &Path,
 ) -> Result<Vec<CertificateDer<'static>>, ServeError> {
     let place = format!("{flag} {}", path.display());
-    let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
-    let all = all.map_err(|error| fault(&place, &error))?;
-    match all.is_empty() {
-        false => Ok(all),
-        true => Err(ServeError(format!(
+    let all = CertificateDer::pem_slice_iter(pem)
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(|error| fault(&place, &error))?;
+    if all.is_empty() {
+        Err(ServeError(format!(
             "{place}:\nno certificate in PEM, which begins with -----BEGIN CERTIFICATE-----{}",
             contents_of(pem)
-        ))),
+        )))
+    } else {
+        Ok(all)
     }
 }
 
 fn private_key(pem: &[u8], path: &Path) -> Result<PrivateKeyDer<'static>, ServeError> {
     let place = format!("--tls-key {}", path.display());
     PrivateKeyDer::from_pem_slice(pem).map_err(|error| match error {
-        // An encrypted key may have fields before its text, which are no base64.
+        // An encrypted key may have header lines that are no base64.
         error if !matches!(error, pem::Error::NoItemsFound) && !is_encrypted(pem) => {
             fault(&place, &error)
         }
@@ -138,7 +140,7 @@ fn private_key(pem: &[u8], path: &Path) -> Result<PrivateKeyDer<'static>, ServeE
     })
 }
 
-/// Whether there is a key with a password, by PKCS #8 or in OpenSSL's own way.
+/// Whether there is a key with a password, by PKCS #8 or in OpenSSL's own format.
 fn is_encrypted(pem: &[u8]) -> bool {
     let text = String::from_utf8_lossy(pem);
     let marks = [
@@ -148,15 +150,16 @@ fn is_encrypted(pem: &[u8]) -> bool {
     marks.into_iter().any(|mark| text.contains(mark))
 }
 
-/// A guess at a file that is not what it should be.
+/// A guess at the contents of a wrong file.
 fn contents_of(pem: &[u8]) -> String {
     if is_encrypted(pem) {
         return "; the key there is encrypted, `openssl pkey` writes it without a password"
             .to_owned();
     }
     let text = String::from_utf8_lossy(pem);
-    let label = text.split_once("-----BEGIN ");
-    let label = label.and_then(|(_, rest)| rest.split_once("-----"));
+    let label = text
+        .split_once("-----BEGIN ")
+        .and_then(|(_, rest)| rest.split_once("-----"));
     match label {
         Some((label, _)) => format!("; there is {label}"),
         None if pem.starts_with(&[0x30]) => "; it is DER, which `openssl` makes PEM of".to_owned(),
@@ -173,12 +176,13 @@ fn verifier(authorities: &[u8], path: &Path) -> Result<Arc<dyn ClientCertVerifie
             .map_err(|error| fault(FLAG, &error))?;
     }
     let provider = Arc::new(ring::default_provider());
-    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
-    let verifier = verifier.build().map_err(|error| fault(FLAG, &error))?;
+    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
+        .build()
+        .map_err(|error| fault(FLAG, &error))?;
     Ok(verifier)
 }
 
-/// TLS by the files as they were last without a fault. A clone is a handle to the same.
+/// TLS by the last valid files. Clones share them.
 #[derive(Clone)]
 pub(crate) struct Tls(Arc<Inner>);
 
@@ -188,17 +192,17 @@ struct Inner {
 }
 
 struct Current {
-    /// As they were last read, also with a fault.
+    /// The files as last read, also with a fault.
     contents: Contents,
     config: Arc<ServerConfig>,
-    /// It was told, once.
+    /// The fault, which is logged once.
     fault: Option<String>,
 }
 
 impl Tls {
     /// # Errors
     ///
-    /// When a file cannot be read, or is not what it should be.
+    /// When a file cannot be read, or has the wrong contents.
     pub(crate) fn new(files: TlsFiles) -> Result<Self, ServeError> {
         let contents = files.read()?;
         let config = Arc::new(contents.config(&files)?);
@@ -210,7 +214,7 @@ impl Tls {
         Ok(Self(Arc::new(Inner { files, current })))
     }
 
-    /// Agrees with the client at the other end.
+    /// Performs the handshake.
     pub(crate) async fn accept<I>(&self, io: I) -> io::Result<TlsStream<I>>
     where
         I: AsyncRead + AsyncWrite + Unpin,
@@ -220,11 +224,14 @@ impl Tls {
         timeout(HANDSHAKE_TIME, TlsAcceptor::from(current).accept(io)).await?
     }
 
-    /// Reads the files again; connections that are there stay as they are.
+    /// Reads the files again; open connections are unaffected.
     pub(crate) fn reload(&self) {
         let read = self.0.files.read();
-        let current = self.0.current.lock();
-        let mut current = current.unwrap_or_else(PoisonError::into_inner);
+        let mut current = self
+            .0
+            .current
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         let config = read.and_then(|contents| {
             let is_new = contents != current.contents;
             let config = is_new.then(|| contents.config(&self.0.files));
@@ -249,11 +256,11 @@ impl Tls {
     }
 }
 
-/// Reads the files again whenever they have changed, for as long as `life` goes on.
-pub(crate) async fn watch_during(life: impl Future<Output = ()>, tls: Option<&Tls>) {
-    let mut life = pin!(life);
+/// Reads changed files again while `lifetime` runs.
+pub(crate) async fn watch_during(lifetime: impl Future<Output = ()>, tls: Option<&Tls>) {
+    let mut lifetime = pin!(lifetime);
     loop {
-        if timeout(CHECK_TIME, life.as_mut()).await.is_ok() {
+        if timeout(CHECK_TIME, lifetime.as_mut()).await.is_ok() {
             return;
         }
         if let Some(tls) = tls {

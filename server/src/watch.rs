@@ -1,4 +1,4 @@
-//! Files that are looked at again and again, whether they have changed.
+//! Polling of rule files for changes.
 
 use std::{
     fs,
@@ -12,21 +12,21 @@ use tokio::{task::spawn_blocking, time::sleep};
 
 use crate::{lyft::FilesOf, settings::Settings};
 
-/// How long nobody looks.
+/// The interval of checks.
 const PAUSE: Duration = Duration::from_secs(2);
 
-/// Files and directories of them, as they were seen last.
+/// Paths, and the digest of their files when they were last checked.
 #[derive(Debug)]
 pub(crate) struct Watch {
     paths: Paths,
     seen: u64,
 }
 
-/// Paths, and the files of directories among them that count.
+/// Paths of descriptor rules and of request rules; of directories, the kind of files that count.
 type Paths = [(Vec<PathBuf>, FilesOf); 2];
 
 impl Watch {
-    /// Watches the rules of descriptors and those of requests, if the settings ask for it.
+    /// Watches the rules of descriptors and of requests, if the settings enable it.
     pub(crate) fn new(settings: &Settings) -> Option<Self> {
         let paths = || {
             [
@@ -42,8 +42,8 @@ impl Watch {
         Self { paths, seen }
     }
 
-    /// Waits until they are others than they were: by name, length, or time of their last change. Files that somebody
-    /// else's link now leads to are others, too.
+    /// Waits for a change of a name, a length, or a modification time. Links are followed, so a replaced target is a
+    /// change.
     pub(crate) async fn changed(&mut self) {
         loop {
             sleep(PAUSE).await;
@@ -59,7 +59,7 @@ impl Watch {
     }
 }
 
-/// Calls `reload` whenever the files have changed, and never ends; without a watch it only waits.
+/// Calls `reload` after each change; never completes. Without a watch it only waits.
 pub(crate) async fn reload_on_change(watch: Option<Watch>, reload: impl Fn()) {
     let Some(mut watch) = watch else {
         return pending().await;
@@ -83,12 +83,12 @@ fn digest(paths: &Paths) -> u64 {
     hasher.finish()
 }
 
-/// The file, or those of the directory that may have rules.
+/// The file, or the files of the directory that may have rules.
 fn files(path: &Path, of: FilesOf) -> Vec<PathBuf> {
     let Ok(mut listed) = of.list(path) else {
         return vec![path.to_owned()];
     };
-    // Rules of requests are written in it, too.
+    // Rules of requests may be TOML.
     let is_toml = |file: &&PathBuf| {
         file.extension()
             .is_some_and(|extension| extension == "toml")
@@ -102,7 +102,7 @@ fn files(path: &Path, of: FilesOf) -> Vec<PathBuf> {
 mod tests {
     use super::*;
 
-    /// The time stands still but for the pauses.
+    /// Paused time advances by the polling interval only.
     #[tokio::test(start_paused = true)]
     async fn changes_of_files_are_noticed() {
         let folder = tempfile::tempdir().expect("a folder");

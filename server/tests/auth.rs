@@ -1,4 +1,4 @@
-//! `/v1/auth`, embedded in a server: the status is all that a proxy goes by.
+//! `/v1/auth`, embedded in a server: proxies act on the status only.
 
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
 
@@ -24,7 +24,7 @@ fn local() -> Router {
     router(rules.unwrap())
 }
 
-/// Nobody listens at the address of its store.
+/// The address of its store has no listener.
 fn failing() -> Router {
     let store = RedisStore::builder()
         .deadline(Duration::from_millis(50))
@@ -44,8 +44,8 @@ fn router(rules: Rules) -> Router {
     auth::router(&RulesLayer::new(rules), trusted)
 }
 
-/// The status of the answer to this request of a proxy.
-async fn ask(router: &Router, method: &str, query: &str, fields: &[(&str, &str)]) -> StatusCode {
+/// The status of the response to this request of a proxy.
+async fn call(router: &Router, method: &str, query: &str, fields: &[(&str, &str)]) -> StatusCode {
     let question = Request::builder()
         .method(method)
         .uri(format!("/v1/auth{query}"));
@@ -59,7 +59,7 @@ async fn ask(router: &Router, method: &str, query: &str, fields: &[(&str, &str)]
     answer.status()
 }
 
-/// Clients choose their content type, and proxies hand it on.
+/// Clients choose their content type, and proxies forward it.
 #[tokio::test]
 async fn requests_that_claim_to_be_grpc_are_denied_by_the_status() {
     let fields = |path| {
@@ -70,7 +70,7 @@ async fn requests_that_claim_to_be_grpc_are_denied_by_the_status() {
         ]
     };
     let local = local();
-    assert_eq!(ask(&local, "GET", "", &fields("/limited")).await, 200);
+    assert_eq!(call(&local, "GET", "", &fields("/limited")).await, 200);
     for (router, path, status) in [
         (&local, "/limited", 429),
         (&local, "/denied", 403),
@@ -78,17 +78,17 @@ async fn requests_that_claim_to_be_grpc_are_denied_by_the_status() {
         (&failing(), "/limited", 503),
     ] {
         assert_eq!(
-            ask(router, "GET", "", &fields(path)).await,
+            call(router, "GET", "", &fields(path)).await,
             status,
             "{path}"
         );
         let forbids = if status == 503 { 503 } else { 403 };
-        let answer = ask(router, "GET", "?deny=403", &fields(path)).await;
+        let answer = call(router, "GET", "?deny=403", &fields(path)).await;
         assert_eq!(answer, forbids, "{path}");
     }
 }
 
-/// A proxy may let requests pass when the service has an error, so that no client may bring one about.
+/// A proxy may let requests pass when the service has an error, so no client may cause one.
 #[tokio::test]
 async fn what_clients_bring_about_is_403_where_that_denies() {
     let local = local();
@@ -107,10 +107,10 @@ async fn what_clients_bring_about_is_403_where_that_denies() {
         ),
         ("POST", [uri, ("x-a", "b")]),
     ] {
-        let plain = ask(&local, method, "", &fields).await;
+        let plain = call(&local, method, "", &fields).await;
         let expected = if method == "POST" { 405 } else { 400 };
         assert_eq!(plain, expected, "{fields:?}");
-        let forbids = ask(&local, method, "?deny=403", &fields).await;
+        let forbids = call(&local, method, "?deny=403", &fields).await;
         assert_eq!(forbids, 403, "{fields:?}");
     }
 }

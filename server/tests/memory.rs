@@ -1,4 +1,5 @@
-//! A million descriptors leave no more behind than some: each that a client makes up is counted, named and listed.
+//! A million descriptors leave no more memory than a few thousand: those that clients invent are
+//! counted, named and listed.
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
 
 use std::{fmt::Write as _, ops::Range};
@@ -21,7 +22,8 @@ descriptors:
   - {key: log, rate_limit: {unit: year, requests_per_unit: 10, algorithm: sliding_log}}
 ";
 
-/// The keys of a request's descriptors. The last two have no rule, but one of them a limit of its own.
+/// The keys of a request's descriptors. The last two have no rule, and one of them has its own
+/// limit.
 const KEYS: [&str; 7] = [
     "counted",
     "denied",
@@ -32,10 +34,10 @@ const KEYS: [&str; 7] = [
     "unmatched",
 ];
 
-/// How many requests have each key as often as the others.
+/// The number of rounds in which each key has equally many requests.
 const ROUNDS: u32 = 25;
 
-/// More than the periods that counters are kept ready for.
+/// More than the most periods with a ready counter.
 const PERIODS: u32 = 1_100;
 
 fn request() -> RateLimitRequest {
@@ -59,8 +61,8 @@ fn request() -> RateLimitRequest {
     }
 }
 
-/// Asks until the descriptors of these numbers have come. No two are equal, and all are of one length.
-fn ask(
+/// Sends requests with the descriptors of these numbers. No two are equal, and all have one length.
+fn call(
     runtime: &Runtime,
     limits: &RateLimits,
     request: &mut RateLimitRequest,
@@ -84,7 +86,7 @@ fn ask(
 #[test]
 fn a_million_descriptors_take_no_more_memory_than_some() {
     let runtime = Builder::new_current_thread().build().unwrap();
-    // Far fewer than the first descriptors, so that even what is given up last has been.
+    // Far fewer than the first descriptors, so that even the last kind of memory is full.
     let store = LocalStore::builder()
         .max_keys(4_096)
         .clock(ManualClock::new());
@@ -94,7 +96,7 @@ fn a_million_descriptors_take_no_more_memory_than_some() {
     let mut request = request();
     let mut held = |numbers| {
         let memory = allocation_counter::measure(|| {
-            ask(&runtime, &limits, &mut request, numbers);
+            call(&runtime, &limits, &mut request, numbers);
         });
         memory.bytes_current
     };
@@ -102,7 +104,8 @@ fn a_million_descriptors_take_no_more_memory_than_some() {
     let more = held(200_000..1_000_000);
     assert!(store.evictions() > 500_000);
     assert!(some < 10_000_000, "{some} bytes");
-    // The list of keys that are denied begins a second part at times. A byte of each descriptor would be more.
+    // The list of denied keys starts a second part at times. A byte for each descriptor would be
+    // more.
     assert!(more < 500_000, "{more} bytes more than {some}");
     let names = limits.statistics().all().len();
     assert!((10_000..10_020).contains(&names), "{names} names");

@@ -1,4 +1,4 @@
-//! The quotas for which one instant is the whole state.
+//! `Bucket`: the quotas whose whole state is one instant.
 
 use super::{
     ClockSkew, Counts, Most, leaky_bucket::LeakyBucket, stepped_bucket::SteppedBucket,
@@ -6,7 +6,7 @@ use super::{
 };
 use crate::quota::{Algorithm, Quota};
 
-/// A quota for which an instant is all there is to remember of a key.
+/// A quota whose state of a key is one instant.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Bucket {
     Token(TokenBucket),
@@ -15,7 +15,7 @@ pub(crate) enum Bucket {
 }
 
 impl Bucket {
-    /// The bucket of a quota that was checked, if it is counted by one.
+    /// The bucket of a valid quota; `None` for windows and logs.
     pub(crate) fn new(quota: &Quota, most: Most, skew: ClockSkew) -> Option<Self> {
         match quota.algorithm() {
             Algorithm::TokenBucket => Some(Self::token(quota, most, skew)),
@@ -35,7 +35,7 @@ impl Bucket {
         Self::Leaky(LeakyBucket::new(quota, most, skew))
     }
 
-    /// The bucket, where its kind does not matter.
+    /// The bucket without its kind.
     pub(super) fn as_counts(&self) -> &dyn Counts<State = u64> {
         match self {
             Self::Token(bucket) => bucket,
@@ -44,12 +44,12 @@ impl Bucket {
         }
     }
 
-    /// How far from fresh a state is, in nanoseconds of the rate.
+    /// Nanoseconds of refill between the state and a fresh one.
     pub(super) fn used(&self, state: u64, now: u64) -> u64 {
         state.saturating_sub(self.fresh_until(now))
     }
 
-    /// A state has nothing left to remember once this has reached it.
+    /// The latest state that is fresh at `now`.
     #[inline]
     pub(crate) fn fresh_until(&self, now: u64) -> u64 {
         match self {
@@ -58,7 +58,7 @@ impl Bucket {
         }
     }
 
-    /// The time until the state is as good as that of a key that was never seen.
+    /// Nanoseconds until the state is fresh.
     pub(super) fn reset_after(&self, state: u64, now: u64) -> u64 {
         match self {
             Self::Stepped(bucket) => bucket.reset_after(state, now),
@@ -66,7 +66,7 @@ impl Bucket {
         }
     }
 
-    /// The latest instant that a state can be at: that of a key that is exhausted now.
+    /// The latest possible state at `now`: that of an exhausted key.
     pub(crate) fn latest(&self, now: u64) -> u64 {
         let full = match self {
             Self::Token(bucket) => bucket.most(),

@@ -11,12 +11,12 @@ use crate::{
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct FixedWindow {
     limit: u64,
-    /// The most that a window can hold: the largest limit that shares it.
+    /// The most units that a window can hold: the largest limit that shares it.
     most: u64,
     period: u64,
 }
 
-/// A window, and the units that were counted in it.
+/// A window and its count.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Window {
     pub(super) index: u64,
@@ -32,8 +32,8 @@ impl FixedWindow {
         }
     }
 
-    /// The window that is in force: now's, or one ahead of it. A clock that stepped back a little
-    /// must not open a window again; one in which nothing counts is as good as any.
+    /// The window in force: the current one, or the next. A clock that steps back a little must not
+    /// open a window again. A window without a count is replaced in any case.
     fn current(&self, state: Window, now: u64) -> Window {
         let index = now / self.period;
         if state.index < index || state.count == 0 {
@@ -61,7 +61,7 @@ impl FixedWindow {
         self.limit.saturating_sub(self.current(state, now).count)
     }
 
-    /// The units that count.
+    /// The units in use.
     pub(super) fn used(&self, state: Window, now: u64) -> u64 {
         self.current(state, now).count
     }
@@ -74,7 +74,7 @@ impl FixedWindow {
         self.end_after(window, now)
     }
 
-    /// What was counted, and whether the soft share `extra` is in use.
+    /// The usage, and whether the soft share `extra` is in use.
     #[inline]
     pub(super) fn standing(&self, state: Window, now: u64, extra: u64) -> (Usage, bool) {
         let window = self.current(state, now);
@@ -86,18 +86,18 @@ impl FixedWindow {
         (usage, available < extra)
     }
 
-    /// Counts `cost`, up to the limit and no further.
+    /// Adds `cost`, up to the limit and no further.
     pub(super) fn charge(&self, state: Window, now: u64, cost: u64) -> Window {
         let window = self.current(state, now);
         let count = window.count.saturating_add(cost).min(self.limit);
         Window {
-            // A larger quota that shares the window may have counted more.
+            // A larger quota that shares the window may have counted beyond this limit.
             count: count.max(window.count),
             ..window
         }
     }
 
-    /// Counts `cost`, also beyond the limit.
+    /// Adds `cost`, also beyond the limit.
     pub(super) fn count(&self, state: Window, now: u64, cost: u64) -> Window {
         let window = self.current(state, now);
         Window {
@@ -106,7 +106,7 @@ impl FixedWindow {
         }
     }
 
-    /// The verdict on `cost` that was counted.
+    /// The verdict on a `cost` that is counted already.
     pub(super) fn over(&self, state: Window, now: u64, cost: u64) -> Verdict {
         let window = self.current(state, now);
         if window.count <= self.limit {
@@ -118,7 +118,7 @@ impl FixedWindow {
         Verdict::After(self.end_after(window, now))
     }
 
-    /// Gives back to the window that was charged, if that is still in force.
+    /// Refunds the charged window, if it is still in force.
     pub(super) fn refund(&self, state: Window, now: u64, refund: Refund) -> Window {
         let window = self.current(state, now);
         if let Charged::At(charged_at, _) = refund.of
@@ -132,8 +132,8 @@ impl FixedWindow {
         }
     }
 
-    /// A window more than one ahead comes from a clock that stepped back; it becomes now's. A count
-    /// above the limit comes from a larger quota.
+    /// Replaces a window more than one ahead by the current one: it comes from a clock that stepped
+    /// back. Lowers a count above the limit: it comes from a larger quota.
     pub(super) fn clamped(&self, state: Window, now: u64) -> Window {
         let index = now / self.period;
         Window {
@@ -146,15 +146,15 @@ impl FixedWindow {
         }
     }
 
-    /// When the window in force ends.
-    #[cfg(feature = "redis")]
+    /// The end of the window in force, in nanoseconds since the epoch.
+    #[cfg(feature = "shared")]
     pub(super) fn window_end(&self, state: Window, now: u64) -> u64 {
         now.saturating_add(self.end_after(self.current(state, now), now))
     }
 
-    /// Counts units that a lease reserved in the window that was in force at `at`: beyond the limit
-    /// if they were leased under a larger one.
-    #[cfg(feature = "redis")]
+    /// Counts units of a lease in the window that was in force at `at`. They may exceed the limit, if
+    /// they were leased under a larger one.
+    #[cfg(feature = "shared")]
     pub(super) fn settle(&self, state: Window, at: u64, units: u64) -> Window {
         let window = self.current(state, at);
         let count = window.count.saturating_add(units).min(self.most);

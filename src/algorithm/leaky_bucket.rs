@@ -8,21 +8,21 @@ use crate::{
 
 /// The leaky bucket as a queue: one unit leaves every `interval`, in order of arrival.
 ///
-/// The state is the next free slot: the instant at which the queue has run empty. One that has
-/// passed is an empty queue, so 0 is the state of a key that was never seen.
+/// The state is the next free slot: the instant at which the queue is empty. An instant in the past
+/// is an empty queue, so 0 is the fresh state.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LeakyBucket {
-    /// T: the time between two slots.
+    /// T: nanoseconds between two slots.
     interval: u64,
-    /// The units that fit: the one that passes at once, and those that may wait.
+    /// The units that fit: the one that passes at once plus the ones that may wait.
     capacity: u64,
-    /// capacity · T: how far ahead the next slot can be.
+    /// capacity · T: the most nanoseconds from now to the next free slot.
     longest: u64,
-    /// `longest` of the nominal limit, which is less by the soft share.
+    /// `longest` of the nominal limit, without the soft share.
     nominal: u64,
-    /// How far ahead the next slot may be moved to: the end of the longest queue that shares it.
+    /// The most nanoseconds from now to a state: the end of the longest queue that shares it.
     most: u64,
-    /// How far beyond that it may lie and count.
+    /// How far beyond `most` a state is still accepted, in nanoseconds.
     tolerance: u64,
     kind: Kind,
 }
@@ -43,12 +43,12 @@ impl LeakyBucket {
         }
     }
 
-    /// How far ahead of now the next slot can be.
+    /// The most nanoseconds from now to an accepted state.
     pub(super) fn most(&self) -> u64 {
         self.most
     }
 
-    /// How far ahead the next slot is.
+    /// Nanoseconds from now to the next free slot.
     #[inline]
     fn ahead(&self, next: u64, now: u64) -> u64 {
         next.saturating_sub(now)
@@ -66,7 +66,7 @@ impl Counts for LeakyBucket {
         if cost > self.capacity {
             return Verdict::Never;
         }
-        // The last of several units has to wait for those before it.
+        // The last of several units waits for all units before it.
         let wait = self.ahead(*next, now) + (cost - 1) * self.interval;
         match wait.checked_sub(self.longest - self.interval) {
             None | Some(0) => Verdict::Fits { wait },
@@ -86,7 +86,7 @@ impl Counts for LeakyBucket {
         let cost = cost.saturating_mul(self.interval);
         let ahead = self.ahead(*next, now).saturating_add(cost);
         let ahead = ahead.min(self.longest);
-        // There is nothing to book of a limit of 0.
+        // A limit of 0 has no slots.
         if ahead > 0 {
             *next = now.saturating_add(ahead).max(*next);
         }
@@ -96,7 +96,7 @@ impl Counts for LeakyBucket {
         charge.kind == self.kind && charge.fits(charged_at, self.interval, self.longest)
     }
 
-    /// Frees the last slots, unless slots after them were promised: those stay where they are.
+    /// Frees the last slots. Slots before others that are booked stay booked.
     fn refund(&self, next: &mut u64, now: u64, refund: Refund) {
         if let Charged::At(_, charge) = refund.of
             && charge.end != *next
@@ -107,8 +107,8 @@ impl Counts for LeakyBucket {
         *next = next.saturating_sub(back).max(now).min(*next);
     }
 
-    /// A slot beyond the end of the queue comes from a clock that stepped back or from a longer
-    /// queue; it would lock the key out for longer than any queue can.
+    /// Moves a state beyond the end of the queue to the end. It comes from a clock that stepped back or
+    /// from a longer queue, and would lock the key out for longer than any queue can.
     #[inline]
     fn clamp(&self, next: &mut u64, now: u64) {
         if self.ahead(*next, now) > self.most + self.tolerance {
@@ -121,7 +121,7 @@ impl Counts for LeakyBucket {
         self.kind
     }
 
-    /// Slots come free as evenly as tokens flow.
+    /// The usage as a level: slots become free evenly, like tokens.
     #[inline]
     fn standing(&self, next: &u64, now: u64) -> (Usage, bool) {
         let level = Level {

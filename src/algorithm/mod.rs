@@ -1,48 +1,48 @@
-//! The arithmetic: functions of the old state, the time, the quota and the operation, nothing else.
+//! The arithmetic: pure functions of the old state, the time, the quota and the operation.
 //!
-//! Nothing here reads a clock or keeps state, so that every store decides alike. Times are
-//! nanoseconds since the epoch; the time now is a whole number of microseconds.
+//! No function reads a clock or keeps state, so that all stores decide alike. Times are nanoseconds
+//! since the epoch; the current time is a whole number of microseconds.
 //!
-//! Each algorithm answers the same few questions about its state: does a cost fit ([`Verdict`]),
-//! what is left, how long until it is as good as new. [`step`] makes the operations out of them,
-//! for one quota or for several that are charged together.
+//! Each algorithm computes from its state whether a cost fits ([`Verdict`]), the units left, and the
+//! time until the state is fresh. [`decide`] builds the operations from these, for one quota or for
+//! several that are charged together.
 
 mod bucket;
+mod compiled_quota;
+mod decide;
+mod eviction_weight;
 mod fixed_window;
 mod leaky_bucket;
-mod log;
-mod meter;
+mod log_entries;
 mod refund;
 mod sliding_log;
 mod sliding_window;
-mod step;
 mod stepped_bucket;
 mod token_bucket;
-mod worth;
 
-#[cfg(feature = "redis")]
+#[cfg(feature = "shared")]
 use crate::quota::MAX_REFILL_NANOS;
 use crate::quota::{MAX_COUNT, Quota};
 
-#[cfg(feature = "redis")]
-pub(crate) use self::meter::{
-    held::{Beside, Held},
+#[cfg(feature = "shared")]
+pub(crate) use self::compiled_quota::{
+    reserved_units::{ReservedUnits, WithReserved},
     text::{instant, instant_text},
 };
 pub(crate) use self::{
     bucket::Bucket,
-    meter::{Meter, State},
+    compiled_quota::{CompiledQuota, State},
+    decide::{Answer, Counts, acquire, decide},
+    eviction_weight::{EvictionWeight, Weight},
     refund::{Charged, Refund},
-    step::{Answer, Counts, acquire, step},
-    worth::{Weight, Worth},
 };
 
 /// Whether a cost fits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// The cost fits, after waiting this long in the queue.
+    /// The cost fits, after `wait` nanoseconds in the queue.
     Fits { wait: u64 },
-    /// The cost fits after this long if nothing else comes.
+    /// The cost fits after this many nanoseconds if no other request comes.
     After(u64),
     /// The cost never fits.
     Never,
@@ -56,7 +56,7 @@ impl Verdict {
         matches!(self, Self::Fits { .. })
     }
 
-    /// Two verdicts as one: the worse, or the longer wait.
+    /// Joins two verdicts: the worse one, or the longer wait.
     #[inline]
     fn and(self, other: Self) -> Self {
         match (self, other) {
@@ -70,13 +70,13 @@ impl Verdict {
     }
 }
 
-/// The most that can count at a counter: that of the largest of the quotas that share it. More
-/// comes from a clock that stepped back or from a larger quota, and is clamped.
+/// The largest value of a counter: that of the largest quota that shares it. A larger value comes from
+/// a clock that stepped back or from a larger quota, and is clamped.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Most {
-    /// The nanoseconds in which a bucket fills.
+    /// Nanoseconds in which a bucket fills.
     pub(crate) nanos: u64,
-    /// The units of a window.
+    /// Units of a window.
     pub(crate) units: u64,
 }
 
@@ -93,12 +93,12 @@ impl Most {
         }
     }
 
-    /// The same with as much again beyond, where nodes count what passed before they asked.
-    #[cfg(feature = "redis")]
+    /// Twice the value, for stores that count units after they were spent.
+    #[cfg(feature = "shared")]
     pub(crate) fn with_debt(self) -> Self {
         Self {
             nanos: self.nanos.saturating_mul(2).min(MAX_REFILL_NANOS),
-            // The most with which the scripts can reckon.
+            // The largest number with which the scripts calculate exactly.
             units: self.units.saturating_mul(2).min(self.units.max(1 << 49)),
         }
     }
@@ -114,11 +114,11 @@ impl Most {
 /// Whether a thread may see a state that others wrote later than it read the clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ClockSkew {
-    /// No clock can: it is read while the key is locked.
+    /// No: the clock is read while the key is locked.
     None,
-    /// A thread's clock can, by as long as it was held up between reading the clock and the update.
-    /// Up to a second, or one more full quota, is then no sign of a clock that stepped back: to
-    /// correct it would give away what the others took.
+    /// Yes, by the time that passes in a thread between reading the clock and the update. A state up
+    /// to a second, or one full quota, ahead is then no sign of a clock that stepped back: to correct
+    /// it would return units that other threads took.
     Threads,
 }
 

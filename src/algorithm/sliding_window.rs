@@ -3,26 +3,26 @@
 use super::{Charged, Most, Refund, Verdict};
 use crate::quota::Quota;
 
-/// Counters of slices of the period, of which the oldest counts in proportion to how much of it
-/// still lies in the trailing window.
+/// Counters of slices of the period. The oldest slice counts in proportion to its overlap with the
+/// trailing window.
 ///
-/// Slices are multiples of their length since the epoch. Here times are microseconds: the weights
-/// are fractions of a slice, which is a whole number of them.
+/// Slices are multiples of their length since the epoch. Times in this file are microseconds, because
+/// weights are fractions of a slice, and a slice is a whole number of microseconds.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SlidingWindow {
     limit: u64,
-    /// The most that a slice can hold: the largest limit that shares it.
+    /// The most units that a slice can hold: the largest limit that shares it.
     most: u64,
     /// The length of a slice in microseconds.
     slice: u64,
     pub(super) slices: usize,
 }
 
-/// The number of the newest slice, and what was counted in it and the ones before, newest first.
+/// The number of the newest slice, and the counts of it and the slices before, newest first.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Slices {
     pub(super) newest: u64,
-    /// One more than there are slices in a period; none at all for a key that was never seen.
+    /// One more than a period has slices; empty for a fresh key.
     pub(super) counts: Vec<u64>,
 }
 
@@ -33,7 +33,7 @@ impl Slices {
         counts: Vec::new(),
     };
 
-    /// Slices in which nothing is counted are as good as new, wherever the newest one is.
+    /// Slices without counts are fresh, whatever the newest slice is.
     fn freshen(&mut self) {
         if self.counts.iter().all(|count| *count == 0) {
             *self = Self::FRESH;
@@ -52,11 +52,11 @@ impl SlidingWindow {
         }
     }
 
-    /// The number of now's slice, and how much of it has passed.
+    /// The number of the current slice, and the microseconds since its start.
     fn position(&self, state: &Slices, now: u64) -> (u64, u64) {
         let micros = now / 1_000;
         let index = micros / self.slice;
-        // The slice after now's stays in force, as for a fixed window.
+        // The next slice stays in force, as for a fixed window.
         if state.newest == index + 1 {
             return (state.newest, 0);
         }
@@ -65,7 +65,8 @@ impl SlidingWindow {
 
     /// The count of the slice that is `age` slices before `newest`.
     fn count(&self, state: &Slices, newest: u64, age: usize) -> u64 {
-        // Further ahead than one slice is a clock that stepped back: it counts as now's.
+        // A slice more than one ahead comes from a clock that stepped back; it counts as the current
+        // one.
         let passed = newest.saturating_sub(state.newest);
         let at = usize::try_from(passed)
             .ok()
@@ -79,21 +80,21 @@ impl SlidingWindow {
         (u128::from(count) * left / u128::from(self.slice)) as u64
     }
 
-    /// The units that count at `passed` microseconds into slice `newest`.
+    /// The units in use at `passed` microseconds into slice `newest`.
     fn used_at(&self, state: &Slices, newest: u64, passed: u64) -> u64 {
         let oldest = self.count(state, newest, self.slices);
         self.whole(state, newest) + self.weighted(oldest, passed)
     }
 
-    /// The units that count whole in slice `newest`. No counter exceeds a limit that was in force,
-    /// so the sum of 1,000 of them is far from overflowing.
+    /// The units that count fully during slice `newest`. No counter exceeds a limit that was in force,
+    /// so the sum of 1,000 counters cannot overflow.
     fn whole(&self, state: &Slices, newest: u64) -> u64 {
         (0..self.slices)
             .map(|age| self.count(state, newest, age))
             .sum()
     }
 
-    /// The units that count.
+    /// The units in use.
     pub(super) fn used(&self, state: &Slices, now: u64) -> u64 {
         let (newest, passed) = self.position(state, now);
         self.used_at(state, newest, passed)
@@ -109,12 +110,12 @@ impl SlidingWindow {
         Verdict::After(self.first_fit(state, now, self.limit - cost))
     }
 
-    /// The time until no more than `room` counts, which can be several slices away.
+    /// Nanoseconds until at most `room` units are in use; may be several slices ahead.
     fn first_fit(&self, state: &Slices, now: u64, room: u64) -> u64 {
         let (newest, passed) = self.position(state, now);
         let mut whole = self.whole(state, newest);
         for ahead in 0..=self.slices {
-            // In each slice ahead the oldest that counted whole begins to leave.
+            // In each later slice the oldest slice that counted fully begins to leave.
             let oldest = self.count(state, newest, self.slices - ahead);
             whole -= if ahead > 0 { oldest } else { 0 };
             let from = if ahead > 0 { 0 } else { passed };
@@ -129,7 +130,7 @@ impl SlidingWindow {
         self.until(newest + self.slices as u64 + 1, 0, now)
     }
 
-    /// How much of its slice has to pass until `count` weighs no more than `room`:
+    /// Microseconds of a slice after which `count` weighs at most `room`:
     /// ⌊count · left / slice⌋ ≤ room exactly if count · left < (room + 1) · slice.
     fn weighs_at_most(&self, count: u64, room: u64) -> u64 {
         if count == 0 {
@@ -140,7 +141,7 @@ impl SlidingWindow {
         (slice - left.min(slice)) as u64
     }
 
-    /// From now to `at` microseconds into slice `index`.
+    /// Nanoseconds from now to `at` microseconds into slice `index`.
     fn until(&self, index: u64, at: u64, now: u64) -> u64 {
         let instant = index.saturating_mul(self.slice).saturating_add(at);
         instant.saturating_mul(1_000).saturating_sub(now)
@@ -150,7 +151,7 @@ impl SlidingWindow {
         self.limit.saturating_sub(self.used(state, now))
     }
 
-    /// The time until the last count weighs nothing.
+    /// Nanoseconds until the last count weighs nothing.
     pub(super) fn reset_after(&self, state: &Slices, now: u64) -> u64 {
         if self.used(state, now) == 0 {
             return 0;
@@ -158,7 +159,7 @@ impl SlidingWindow {
         self.first_fit(state, now, 0)
     }
 
-    /// Counts `cost`, up to the limit and no further.
+    /// Adds `cost`, up to the limit and no further.
     pub(super) fn charge(&self, state: &mut Slices, now: u64, cost: u64) {
         let room = self.available(state, now);
         self.advance(state, now);
@@ -166,7 +167,7 @@ impl SlidingWindow {
         state.freshen();
     }
 
-    /// Gives back to the slice that was charged, if that still counts.
+    /// Refunds the charged slice, if it still counts.
     pub(super) fn refund(&self, state: &mut Slices, now: u64, refund: Refund) {
         self.advance(state, now);
         let charged = match refund.of {
@@ -181,7 +182,7 @@ impl SlidingWindow {
         state.freshen();
     }
 
-    /// Makes now's slice the newest.
+    /// Makes the current slice the newest.
     fn advance(&self, state: &mut Slices, now: u64) {
         let (newest, _) = self.position(state, now);
         if state.newest == newest && !state.counts.is_empty() {
@@ -194,8 +195,8 @@ impl SlidingWindow {
         };
     }
 
-    /// Moves slices that a clock that stepped back left too far ahead to now. A count above the
-    /// limit comes from a larger quota.
+    /// Moves slices to the current one, if they are too far ahead because the clock stepped back.
+    /// Lowers counts above the limit, which come from a larger quota.
     pub(super) fn clamp(&self, state: &mut Slices, now: u64) {
         let (newest, _) = self.position(state, now);
         if state.newest > newest {
@@ -206,16 +207,16 @@ impl SlidingWindow {
         }
     }
 
-    /// When the slice in force ends.
-    #[cfg(feature = "redis")]
+    /// The end of the slice in force, in nanoseconds since the epoch.
+    #[cfg(feature = "shared")]
     pub(super) fn slice_end(&self, state: &Slices, now: u64) -> u64 {
         let (newest, _) = self.position(state, now);
         now.saturating_add(self.until(newest + 1, 0, now))
     }
 
-    /// Counts units that a lease reserved in the slice that was in force at `at`, if that still
-    /// counts: beyond the limit if they were leased under a larger one.
-    #[cfg(feature = "redis")]
+    /// Counts units of a lease in the slice that was in force at `at`, if that slice still counts. They
+    /// may exceed the limit, if they were leased under a larger one.
+    #[cfg(feature = "shared")]
     pub(super) fn settle(&self, state: &mut Slices, at: u64, units: u64) {
         let (index, _) = self.position(state, at);
         if state.counts.is_empty() || state.newest < index {

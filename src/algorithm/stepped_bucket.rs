@@ -1,4 +1,4 @@
-//! The token bucket whose tokens come together.
+//! The token bucket that refills in steps.
 
 use super::{Charged, ClockSkew, Counts, Most, Refund, Verdict, token_bucket::TokenBucket};
 use crate::{
@@ -6,10 +6,10 @@ use crate::{
     quota::{Kind, Quota},
 };
 
-/// A token bucket whose tokens come together, at multiples of a step since the epoch.
+/// A token bucket that refills at multiples of a step since the epoch.
 ///
-/// Between two steps it stands still: it is the bucket as it was when tokens last came, and only
-/// the waits reach to the step that ends them.
+/// Between two steps it is a token bucket at the time of the last step. Only waits are different: they
+/// end at a step.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SteppedBucket {
     bucket: TokenBucket,
@@ -24,12 +24,12 @@ impl SteppedBucket {
         }
     }
 
-    /// How far ahead of the last step a TAT can be.
+    /// The most nanoseconds from the last step to an accepted TAT.
     pub(super) fn most(&self) -> u64 {
         self.bucket.most()
     }
 
-    /// The last instant at which tokens came.
+    /// The instant of the last step.
     pub(super) fn last_step(&self, now: u64) -> u64 {
         now - now % self.step
     }

@@ -9,26 +9,26 @@ use crate::{
 /// The token bucket as GCRA, the generic cell rate algorithm of ITU-T I.371.
 ///
 /// The state is one number, the theoretical arrival time (TAT): the instant at which the bucket is
-/// full again. A bucket that is `used` nanoseconds away from it lacks `used / interval` tokens. A
-/// TAT that has passed is a full bucket, so 0 is the state of a key that was never seen.
+/// full again. A bucket `used` nanoseconds before its TAT lacks `used / interval` tokens. A TAT in the
+/// past is a full bucket, so 0 is the fresh state.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct TokenBucket {
-    /// T: the time in which one token comes.
+    /// T: nanoseconds in which one token refills.
     interval: u64,
     capacity: u64,
-    /// capacity · T: the time in which an empty bucket fills.
+    /// capacity · T: nanoseconds in which an empty bucket fills.
     refill: u64,
-    /// `refill` of the nominal limit, which is less by the soft share.
+    /// `refill` of the nominal limit, without the soft share.
     nominal: u64,
-    /// How far ahead a TAT may be moved to: the refill of the largest bucket that shares it.
+    /// The most nanoseconds from now to a TAT: the refill of the largest bucket that shares it.
     most: u64,
-    /// How far beyond that it may lie and count.
+    /// How far beyond `most` a TAT is still accepted, in nanoseconds.
     tolerance: u64,
     kind: Kind,
 }
 
 impl TokenBucket {
-    /// The bucket of a quota that was checked, which keeps every product here within 2^59.
+    /// The bucket of a valid quota. The bounds of valid quotas keep all products within 2^59.
     pub(super) fn new(quota: &Quota, most: Most, skew: ClockSkew) -> Self {
         let interval = quota.interval_nanos();
         let capacity = quota.capacity() + quota.extra();
@@ -44,12 +44,12 @@ impl TokenBucket {
         }
     }
 
-    /// How far ahead of now a TAT can be.
+    /// The most nanoseconds from now to an accepted TAT.
     pub(super) fn most(&self) -> u64 {
         self.most
     }
 
-    /// How far the bucket is from full.
+    /// Nanoseconds until the bucket is full.
     #[inline]
     fn used(&self, tat: u64, now: u64) -> u64 {
         tat.saturating_sub(now)
@@ -94,11 +94,10 @@ impl Counts for TokenBucket {
         let cost = cost.saturating_mul(self.interval);
         let used = self.used(*tat, now).saturating_add(cost).min(self.refill);
         if used == 0 {
-            // There is nothing to take of a limit of 0.
+            // A limit of 0 has no tokens.
             return;
         }
-        // A thread that read the clock a little earlier than the last one must not take back what
-        // that one charged.
+        // A thread that read the clock earlier than the last writer must not undo the writer's charge.
         *tat = now.saturating_add(used).max(*tat);
     }
 
@@ -108,13 +107,13 @@ impl Counts for TokenBucket {
 
     fn refund(&self, tat: &mut u64, now: u64, refund: Refund) {
         let back = refund.nanos(now, self.interval, self.capacity);
-        // A bucket that is full already stays as it is.
+        // A full bucket stays as it is.
         let less = tat.saturating_sub(back).max(now);
         *tat = less.min(*tat);
     }
 
-    /// A TAT beyond a full refill comes from a clock that stepped back or from a larger quota;
-    /// it would lock the key out for longer than any quota can.
+    /// Moves a TAT beyond a full refill back to it. Such a TAT comes from a clock that stepped back or
+    /// from a larger quota, and would lock the key out for longer than any quota can.
     #[inline]
     fn clamp(&self, tat: &mut u64, now: u64) {
         if self.used(*tat, now) > self.most + self.tolerance {

@@ -1,114 +1,166 @@
-//! The admission: where a layer decides about requests, apart from everything tower.
+//! The admission of a layer: permits, settings and reports. It is independent of tower.
 
-use std::{future::Future, pin::Pin, slice, sync::Arc, time::Instant};
+use std::{
+    future::Future,
+    pin::Pin,
+    slice,
+    sync::Arc,
+    task::{Context, Poll, ready},
+    time::Instant,
+};
 
-use http::request::Parts;
+use http::{Response, request::Parts};
 
 use super::{
-    grant::{Grant, Granting},
+    grant::{Grant, PendingGrant},
     in_flight::Permit,
     permits::Permits,
 };
 use crate::{
     decision::{Decision, Policy},
-    key::Key,
-    middleware::{
-        front::{Exempt, Front},
-        responder::Responder,
-    },
+    middleware::{key_stage::KeyStage, outcome::RequestOutcome, responder::Responder},
     observe::Decided,
+    reject::{Reject, RejectionKind},
 };
 
-/// The place where requests are decided about, apart from everything tower: one for all services of a
-/// layer and their clones.
+/// Decides about requests; independent of tower. Shared by all services and clones of one layer.
 pub(super) struct PermitAdmission<R> {
     permits: Permits,
-    front: Front<R>,
+    key_stage: KeyStage<R>,
 }
 
-/// The fate of a request.
-pub(super) enum PermitFate {
-    /// It passes, with a permit if it is counted.
-    Pass(Option<Permit>, Decision),
-    /// The limit is used up.
-    Deny(Decision),
-    /// No decision is about it.
-    Exempt(Exempt),
+/// The outcome of a request at a limit on concurrency.
+pub(super) type PermitOutcome<R, B> = RequestOutcome<Running<R>, B, PendingPermit<R>>;
+
+/// A request that passes.
+pub(super) struct Running<R> {
+    /// `None` if the request is not counted.
+    pub(super) permit: Option<Permit>,
+    /// The decision that the response shows.
+    pub(super) shown: Option<(Arc<PermitAdmission<R>>, Decision)>,
 }
 
-/// A fate, or the way to one.
-pub(super) enum Admitted {
-    Now(PermitFate),
-    Later(Pin<Box<dyn Future<Output = PermitFate> + Send>>),
+/// A decision that waits for other nodes.
+pub(super) struct PendingPermit<R> {
+    grant: Pin<Box<dyn Future<Output = Grant> + Send>>,
+    started: Option<Instant>,
+    admission: Arc<PermitAdmission<R>>,
 }
 
 impl<R> PermitAdmission<R> {
-    pub(super) fn new(permits: Permits, front: Front<R>) -> Self {
-        Self { permits, front }
+    pub(super) fn new(permits: Permits, key_stage: KeyStage<R>) -> Self {
+        Self { permits, key_stage }
     }
 
     pub(super) const fn responder(&self) -> &Responder<R> {
-        self.front.responder()
+        self.key_stage.responder()
     }
 
-    /// Finds the request's key, and asks for a permit.
-    pub(super) fn ask(self: &Arc<Self>, parts: &mut Parts) -> Admitted
+    /// Decides about a request.
+    pub(super) fn decide<B>(self: &Arc<Self>, parts: &Parts) -> PermitOutcome<R, B>
     where
-        R: Send + Sync + 'static,
+        R: Reject<B>,
     {
-        let key = match self.key_of(parts) {
+        let key = match self.key_stage.key_of(parts) {
             Ok(key) => key,
-            Err(exempt) => return Admitted::Now(PermitFate::Exempt(exempt)),
-        };
-        if self.front.lookout().is_alert() {
-            self.look_closely(parts);
-        }
-        let asked_at = self.responder().start();
-        match self.permits.acquire(key) {
-            Granting::Ready(grant) => Admitted::Now(self.judge(grant, asked_at)),
-            Granting::Later(grant) => {
-                let admission = Arc::clone(self);
-                let fate = async move { admission.judge(grant.await, asked_at) };
-                Admitted::Later(Box::pin(fate))
+            Err(why) => {
+                let rejection = self.key_stage.exempt(why, self.policies());
+                return self.undecided(rejection, parts).into();
             }
+        };
+        if self.key_stage.diagnostics().is_active() {
+            self.diagnose(parts);
+        }
+        let started = self.responder().start();
+        match self.permits.acquire(key) {
+            PendingGrant::Ready(grant) => self.admit(grant, started, parts).into(),
+            PendingGrant::Later(grant) => RequestOutcome::Defer(PendingPermit {
+                grant,
+                started,
+                admission: Arc::clone(self),
+            }),
         }
     }
 
-    fn key_of(&self, parts: &Parts) -> Result<Key, Exempt> {
-        let exempt = |why| self.front.exempt(why, self.policies());
-        if let Some(why) = self.front.exempts(parts) {
-            return Err(exempt(why));
-        }
-        let extracted = self.front.extract(parts);
-        self.front.key_of(&extracted).cloned().map_err(exempt)
-    }
-
-    /// Looks, with a layer's first requests, for a proxy that is taken for a client.
+    /// Checks one of a layer's first requests for a proxy whose address is the key.
     #[cold]
     #[inline(never)]
-    fn look_closely(&self, parts: &Parts) {
-        if self.front.lookout().takes_one() {
-            self.front.look_for_proxy(parts);
+    fn diagnose(&self, parts: &Parts) {
+        if self.key_stage.diagnostics().checks_next() {
+            self.key_stage.check_for_proxy(parts);
         }
     }
 
-    fn judge(&self, Grant { decision, holder }: Grant, asked_at: Option<Instant>) -> PermitFate {
+    /// Admits or rejects a request by the answer to it.
+    fn admit<B>(
+        self: &Arc<Self>,
+        Grant { decision, holder }: Grant,
+        started: Option<Instant>,
+        parts: &Parts,
+    ) -> Result<Running<R>, Response<B>>
+    where
+        R: Reject<B>,
+    {
         let decision = match decision {
             Ok(decision) => decision,
-            Err(error) => return PermitFate::Exempt(self.front.undecided(&error, self.policies())),
+            Err(error) => {
+                let rejection = self.key_stage.undecided(&error, self.policies());
+                return self.undecided(rejection, parts);
+            }
         };
         let responder = self.responder();
-        responder.decided(|| Decided::now(&decision, holder.key(), 1, asked_at));
+        responder.decided(|| Decided::now(&decision, holder.key(), 1, started));
         if decision.is_allowed() {
-            PermitFate::Pass(holder.permit(), decision)
+            let shown = responder.decorates();
+            Ok(Running {
+                permit: holder.permit(),
+                shown: shown.then(|| (Arc::clone(self), decision)),
+            })
         } else if responder.is_shadow() {
-            PermitFate::Exempt(Exempt::Pass)
+            Ok(Running::UNCOUNTED)
         } else {
-            PermitFate::Deny(decision)
+            Err(responder.deny(parts, &decision))
+        }
+    }
+
+    /// Rejects a request without a decision, or passes it if there is no rejection.
+    fn undecided<B>(
+        &self,
+        rejection: Option<RejectionKind>,
+        parts: &Parts,
+    ) -> Result<Running<R>, Response<B>>
+    where
+        R: Reject<B>,
+    {
+        match rejection {
+            Some(kind) => Err(self.responder().refuse(parts, kind)),
+            None => Ok(Running::UNCOUNTED),
         }
     }
 
     fn policies(&self) -> &[Policy] {
         slice::from_ref(self.permits.policy())
+    }
+}
+
+impl<R> Running<R> {
+    const UNCOUNTED: Self = Self {
+        permit: None,
+        shown: None,
+    };
+}
+
+impl<R> PendingPermit<R> {
+    /// Completes the decision about the request with these parts.
+    pub(super) fn poll<B>(
+        &mut self,
+        parts: &Parts,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Running<R>, Response<B>>>
+    where
+        R: Reject<B>,
+    {
+        let grant = ready!(self.grant.as_mut().poll(cx));
+        Poll::Ready(self.admission.admit(grant, self.started, parts))
     }
 }

@@ -12,7 +12,7 @@ use super::in_flight::Permit;
 use crate::reject::RejectionBody;
 
 pin_project_lite::pin_project! {
-    /// The body of a response that counts as in flight until it has ended or is dropped.
+    /// The body of a response, which counts as in flight until it ends or is dropped.
     #[derive(Debug, Default)]
     pub struct ConcurrencyBody<B> {
         #[pin]
@@ -29,7 +29,7 @@ impl<B> ConcurrencyBody<B> {
 }
 
 impl<B: Body> ConcurrencyBody<B> {
-    /// A body that is over before it begins may never be polled, so it holds nothing.
+    /// An empty body holds no permit, since it may never be polled.
     pub(super) fn new(inner: B, permit: Option<Permit>) -> Self {
         let permit = permit.filter(|_| !inner.is_end_stream());
         Self { inner, permit }
@@ -47,7 +47,7 @@ impl<B: Body> Body for ConcurrencyBody<B> {
         let this = self.project();
         let mut inner = this.inner;
         let frame = ready!(inner.as_mut().poll_frame(cx));
-        // A caller that asks for the end of the stream does not poll again after the last frame.
+        // A caller that checks `is_end_stream` does not poll again after the last frame.
         if !matches!(frame, Some(Ok(_))) || inner.is_end_stream() {
             *this.permit = None;
         }
@@ -63,7 +63,7 @@ impl<B: Body> Body for ConcurrencyBody<B> {
     }
 }
 
-/// So that a layer outside of this one can reject, which takes no permit.
+/// A rejection by an outer layer, which holds no permit.
 impl<B: RejectionBody> RejectionBody for ConcurrencyBody<B> {
     fn from_bytes(bytes: Bytes) -> Self {
         Self {

@@ -13,13 +13,11 @@ use http_body::Body;
 use tower_service::Service;
 
 use super::{
-    admission::{Admitted, PermitAdmission, PermitFate},
+    admission::{PendingPermit, PermitAdmission, Running},
     body::ConcurrencyBody,
-    in_flight::Permit,
 };
 use crate::{
-    decision::Decision,
-    middleware::{front::Exempt, service::take_ready},
+    middleware::{outcome::RequestOutcome, service::take_ready},
     reject::Reject,
 };
 
@@ -42,32 +40,28 @@ pin_project_lite::pin_project! {
     where
         S: Service<Request<B>>,
     {
-        // Other nodes are asked.
+        // Other nodes decide.
         AwaitingPermit { waiting: Box<AwaitingPermit<S, B, R>> },
-        // The inner service works.
-        Running { #[pin] response: S::Future, permit: Option<Permit>, shown: Option<Shown<R>> },
-        // It was rejected.
+        // The inner service runs.
+        Running { #[pin] response: S::Future, running: Running<R> },
+        // The request was rejected.
         Rejected { response: Option<S::Response> },
     }
 }
 
 /// A request that waits; boxed, so that one that does not wait carries no room for it.
 struct AwaitingPermit<S, B, R> {
-    fate: Pin<Box<dyn Future<Output = PermitFate> + Send>>,
-    admission: Arc<PermitAdmission<R>>,
+    deferred: PendingPermit<R>,
     inner: S,
     request: Option<(Parts, B)>,
 }
-
-/// The decision that the response has to show.
-type Shown<R> = (Arc<PermitAdmission<R>>, Decision);
 
 impl<S, B, R, ResBody> ResponseFuture<S, B, R>
 where
     S: Service<Request<B>, Response = Response<ResBody>>,
     R: Reject<ResBody>,
 {
-    /// Asks for a permit, and calls the inner service at once if there is one.
+    /// Decides about the request, and calls the inner service at once if it passes now.
     pub(super) fn new(
         admission: &Arc<PermitAdmission<R>>,
         inner: &mut S,
@@ -76,13 +70,13 @@ where
     where
         S: Clone,
     {
-        let (mut parts, body) = request.into_parts();
-        let state = match admission.ask(&mut parts) {
-            Admitted::Now(fate) => State::judged(fate, admission, inner, parts, body),
-            Admitted::Later(fate) => State::AwaitingPermit {
+        let (parts, body) = request.into_parts();
+        let state = match admission.decide(&parts) {
+            RequestOutcome::Pass(running) => State::running(running, inner, parts, body),
+            RequestOutcome::Reject(response) => State::rejected(response),
+            RequestOutcome::Defer(deferred) => State::AwaitingPermit {
                 waiting: Box::new(AwaitingPermit {
-                    fate,
-                    admission: Arc::clone(admission),
+                    deferred,
                     inner: take_ready(inner),
                     request: Some((parts, body)),
                 }),
@@ -92,38 +86,18 @@ where
     }
 }
 
-impl<S, B, R, ResBody> State<S, B, R>
+impl<S, B, R> State<S, B, R>
 where
-    S: Service<Request<B>, Response = Response<ResBody>>,
-    R: Reject<ResBody>,
+    S: Service<Request<B>>,
 {
-    fn judged(
-        fate: PermitFate,
-        admission: &Arc<PermitAdmission<R>>,
-        inner: &mut S,
-        parts: Parts,
-        body: B,
-    ) -> Self {
-        let responder = admission.responder();
-        let (permit, shown) = match fate {
-            PermitFate::Pass(permit, decision) => {
-                let shown = responder.decorates();
-                (permit, shown.then(|| (Arc::clone(admission), decision)))
-            }
-            PermitFate::Exempt(Exempt::Pass) => (None, None),
-            PermitFate::Exempt(Exempt::Reject(kind)) => {
-                return Self::rejected(responder.refuse(&parts, kind));
-            }
-            PermitFate::Deny(decision) => return Self::rejected(responder.deny(&parts, &decision)),
-        };
+    fn running(running: Running<R>, inner: &mut S, parts: Parts, body: B) -> Self {
         Self::Running {
             response: inner.call(Request::from_parts(parts, body)),
-            permit,
-            shown,
+            running,
         }
     }
 
-    const fn rejected(response: Response<ResBody>) -> Self {
+    const fn rejected(response: S::Response) -> Self {
         Self::Rejected {
             response: Some(response),
         }
@@ -135,12 +109,15 @@ where
     S: Service<Request<B>, Response = Response<ResBody>>,
     R: Reject<ResBody>,
 {
-    /// The state that the fate leads to.
+    /// The state of the request once it is decided.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<State<S, B, R>> {
-        let fate = ready!(self.fate.as_mut().poll(cx));
-        let (parts, body) = self.request.take().expect("polled after it was ready");
-        let (admission, inner) = (&self.admission, &mut self.inner);
-        Poll::Ready(State::judged(fate, admission, inner, parts, body))
+        let (parts, _) = self.request.as_ref().expect("polled after it was ready");
+        let admitted = ready!(self.deferred.poll(parts, cx));
+        let (parts, body) = self.request.take().expect("it was there");
+        Poll::Ready(match admitted {
+            Ok(running) => State::running(running, &mut self.inner, parts, body),
+            Err(response) => State::rejected(response),
+        })
     }
 }
 
@@ -157,19 +134,15 @@ where
         let (response, permit) = loop {
             match state.as_mut().project() {
                 StateProjection::AwaitingPermit { waiting } => {
-                    let judged = ready!(waiting.poll(cx));
-                    state.set(judged);
+                    let decided = ready!(waiting.poll(cx));
+                    state.set(decided);
                 }
-                StateProjection::Running {
-                    response,
-                    permit,
-                    shown,
-                } => {
-                    let answer = ready!(response.poll(cx));
-                    // Taken before the error is passed on, which ends the request.
-                    let permit = permit.take();
-                    let mut response = answer?;
-                    if let Some((admission, decision)) = shown {
+                StateProjection::Running { response, running } => {
+                    let result = ready!(response.poll(cx));
+                    // Taken before the error is returned, which ends the request.
+                    let permit = running.permit.take();
+                    let mut response = result?;
+                    if let Some((admission, decision)) = &running.shown {
                         admission.responder().decorate(decision, &mut response);
                     }
                     break (response, permit);

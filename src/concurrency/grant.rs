@@ -1,4 +1,4 @@
-//! Grants: the answer to a request that asks for a permit.
+//! Grants: the answers to requests for a permit.
 
 use std::{future::Future, pin::Pin, sync::Arc};
 
@@ -10,8 +10,8 @@ use crate::{
     key::Key,
 };
 
-/// The answer to a request of a key, at once or from other nodes.
-pub(super) enum Granting {
+/// An answer, now or when other nodes have decided.
+pub(super) enum PendingGrant {
     Ready(Grant),
     #[cfg_attr(
         not(feature = "redis"),
@@ -20,13 +20,13 @@ pub(super) enum Granting {
     Later(Pin<Box<dyn Future<Output = Grant> + Send>>),
 }
 
-/// Whether a request may be in flight, and its key, which a permit keeps.
+/// An answer to a request, with its key, which a permit contains.
 pub(super) struct Grant {
     pub(super) decision: Result<Decision, LimiterError>,
     pub(super) holder: Holder,
 }
 
-/// The one who keeps the key of a request.
+/// The holder of a request's key.
 pub(super) enum Holder {
     Permit(Permit),
     Nobody(Key),
@@ -71,7 +71,7 @@ impl Grant {
         }
     }
 
-    /// The request is one too many.
+    /// The request exceeds the limit.
     pub(super) fn denied(policy: &Policy, key: Key) -> Self {
         let status = QuotaStatus::new(policy).with_remaining(0);
         Self {

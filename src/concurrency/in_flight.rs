@@ -9,13 +9,13 @@ use std::{
 
 use crate::{key::Key, lock::unpoisoned};
 
-/// Locks: enough that threads seldom meet at one, unless they serve the same key.
+/// The number of locks. Threads seldom contend for one, unless they serve the same key.
 const SHARDS: usize = 64;
 
-/// A shard keeps room for this many keys, however few there are.
+/// Every shard keeps room for this many keys.
 const SHARD_ROOM: usize = 16;
 
-/// How many requests each key has in flight. A key without any is not there.
+/// The number of requests in flight by key; at least 1.
 pub(super) struct InFlight {
     random: RandomState,
     shards: [Mutex<InFlightShard>; SHARDS],
@@ -23,11 +23,11 @@ pub(super) struct InFlight {
 
 type InFlightShard = HashMap<Key, u64, RandomState>;
 
-/// One request in flight, until it is dropped.
+/// The right of one request to be in flight; released when it is dropped.
 pub(super) struct Permit {
     key: Key,
     in_flight: Arc<InFlight>,
-    /// Something else that comes back then.
+    /// A value that is dropped with the permit.
     _attached: Option<Attached>,
 }
 
@@ -35,8 +35,8 @@ type Attached = Box<dyn Send + Sync>;
 
 impl InFlight {
     pub(super) fn new() -> Self {
-        // Seeded from the operating system's random source: clients choose keys, and must not be
-        // able to make them meet.
+        // Seeded from the operating system's random source: clients choose keys, and must not be able to
+        // make them collide.
         let random = RandomState::new();
         Self {
             shards: std::array::from_fn(|_| Mutex::new(InFlightShard::with_hasher(random.clone()))),
@@ -44,7 +44,7 @@ impl InFlight {
         }
     }
 
-    /// A permit of `limit` ones, and how many more there are; the key when there is none left.
+    /// One of `limit` permits, and how many are left. Returns the key if none is left.
     pub(super) fn acquire(self: &Arc<Self>, key: Key, limit: u64) -> Result<(Permit, u64), Key> {
         match self.enter(&key, limit) {
             Some(left) => Ok((self.permit(key), left)),
@@ -87,12 +87,12 @@ impl InFlight {
         }
     }
 
-    /// Requests of `key`.
+    /// The number of requests of `key`.
     pub(super) fn of(&self, key: &Key) -> u64 {
         self.shard(key).get(key).copied().unwrap_or_default()
     }
 
-    /// Keys that have any.
+    /// The number of keys.
     pub(super) fn keys(&self) -> usize {
         self.shards.iter().map(|shard| lock(shard).len()).sum()
     }
@@ -104,12 +104,12 @@ impl InFlight {
     }
 }
 
-/// Counts are changed in one step, so they are right even where a thread panicked.
+/// Locks a shard. Counts change in one step, so they are right even after a panic.
 fn lock(shard: &Mutex<InFlightShard>) -> MutexGuard<'_, InFlightShard> {
     unpoisoned(shard.lock())
 }
 
-/// Gives memory back after a crowd. Room for twice as many stays, so that it is not done often.
+/// Releases memory after a burst of keys. Room for twice as many keys stays, so that it is seldom done.
 fn shrink(shard: &mut InFlightShard) {
     if shard.capacity() > SHARD_ROOM && shard.len() < shard.capacity() / 4 {
         shard.shrink_to((shard.len() * 2).max(SHARD_ROOM / 2));
@@ -124,7 +124,7 @@ impl Permit {
 
 #[cfg(feature = "redis")]
 impl InFlight {
-    /// A permit that somebody else has given.
+    /// A permit from another source.
     pub(super) fn add(self: &Arc<Self>, key: Key) -> Permit {
         self.enter(&key, u64::MAX);
         self.permit(key)
@@ -133,7 +133,7 @@ impl InFlight {
 
 #[cfg(feature = "redis")]
 impl Permit {
-    /// The same, and `attached` is dropped together with it.
+    /// Attaches a value that is dropped with the permit.
     pub(super) fn with(mut self, attached: impl Send + Sync + 'static) -> Self {
         self._attached = Some(Box::new(attached));
         self
@@ -157,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_comes_back_after_a_crowd() {
+    fn memory_is_released_after_a_burst_of_keys() {
         let in_flight = Arc::new(InFlight::new());
         let room = || -> usize {
             let shards = in_flight.shards.iter();

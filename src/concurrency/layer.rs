@@ -1,4 +1,4 @@
-//! The layer that limits how many requests of a key are in flight, and its setters.
+//! The layer that limits how many requests of a key are in flight, and its builder methods.
 
 use std::{
     fmt,
@@ -18,7 +18,8 @@ use crate::{
     headers::Headers,
     key::{Key, KeyExtractor},
     middleware::{
-        front::Front, key_rules::MissingKey, setters::front_setters, settings::FrontSettings,
+        builder_methods::common_builder_methods, key_rules::MissingKey, key_stage::KeyStage,
+        settings::CommonSettings,
     },
     observe::Observer,
     reject::{IsResponse, ProblemJson, RejectFn, Rejection},
@@ -26,13 +27,12 @@ use crate::{
 
 /// Limits how many requests of one key are in flight at the same time.
 ///
-/// See the [module page](crate::concurrency) for what happens to a request, when it is over and
-/// where to place the layer.
+/// The [module page](crate::concurrency) has the steps of a request, its end, and the order of layers.
 #[must_use]
 pub struct ConcurrencyLayer<R = ProblemJson> {
     permits: Permits,
     rejection: Arc<R>,
-    settings: FrontSettings,
+    settings: CommonSettings,
     /// Made once, since axum calls `layer` for every route, and for a router without state on every
     /// request.
     admission: Arc<OnceLock<Arc<PermitAdmission<R>>>>,
@@ -66,23 +66,23 @@ impl ConcurrencyLayer {
         Ok(Self {
             permits: concurrency.into_permits()?,
             rejection: Arc::new(ProblemJson),
-            settings: FrontSettings::new(extractor),
+            settings: CommonSettings::new(extractor),
             admission: Arc::default(),
         })
     }
 }
 
 impl<R> ConcurrencyLayer<R> {
-    /// The admission is made anew from what has changed.
-    fn with_front(mut self, set: impl FnOnce(&mut FrontSettings)) -> Self {
+    /// Changes the settings, which need another admission.
+    fn with_common(mut self, set: impl FnOnce(&mut CommonSettings)) -> Self {
         set(&mut self.settings);
         self.admission = Arc::default();
         self
     }
 
-    front_setters!();
+    common_builder_methods!();
 
-    /// The answer to a request that does not pass. Defaults to
+    /// The response to a request that does not pass. Defaults to
     /// [`ProblemJson`](crate::reject::ProblemJson).
     pub fn rejection<R2>(self, rejection: R2) -> ConcurrencyLayer<R2> {
         ConcurrencyLayer {
@@ -93,8 +93,8 @@ impl<R> ConcurrencyLayer<R> {
         }
     }
 
-    /// The answer to a request that does not pass, made by a closure, which returns the inner service's
-    /// own body. The headers of [`headers`](Self::headers) are added to its response.
+    /// The response to a request that does not pass, made by a closure, with the inner service's own body
+    /// type. It gets the headers of [`headers`](Self::headers).
     ///
     /// ```
     /// use http::Response;
@@ -116,14 +116,14 @@ impl<R> ConcurrencyLayer<R> {
     }
 
     /// How many requests of `key` are in flight in this process, for admin routes and metrics.
-    /// Those that other nodes hold of a shared limit are not among them.
+    /// Requests of a shared limit on other nodes are not counted.
     #[must_use]
     pub fn in_flight(&self, key: &Key) -> u64 {
         self.permits.in_flight().of(key)
     }
 
-    /// How many keys have requests in flight in this process. Counting them locks each part of the
-    /// table in turn.
+    /// How many keys have requests in flight in this process. The call locks each shard of the table in
+    /// turn.
     #[must_use]
     pub fn tracked_keys(&self) -> usize {
         self.permits.in_flight().keys()
@@ -136,8 +136,8 @@ impl<S, R> Layer<S> for ConcurrencyLayer<R> {
     fn layer(&self, inner: S) -> ConcurrencyLimit<S, R> {
         let admission = self.admission.get_or_init(|| {
             let policies = std::slice::from_ref(self.permits.policy());
-            let front = Front::new(&self.settings, Arc::clone(&self.rejection), policies);
-            Arc::new(PermitAdmission::new(self.permits.clone(), front))
+            let key_stage = KeyStage::new(&self.settings, Arc::clone(&self.rejection), policies);
+            Arc::new(PermitAdmission::new(self.permits.clone(), key_stage))
         });
         ConcurrencyLimit::new(inner, Arc::clone(admission))
     }

@@ -11,8 +11,8 @@ use crate::{
 /// How many requests of one key may be in flight at the same time.
 ///
 /// As with a [`Quota`](crate::Quota), constructors and builders never fail, so that it can be a
-/// constant; [`check`](Self::check) and [`ConcurrencyLayer`](super::ConcurrencyLayer) say what is
-/// wrong with one that makes no sense.
+/// constant. [`check`](Self::check) and [`ConcurrencyLayer`](super::ConcurrencyLayer) report an invalid
+/// limit.
 ///
 /// ```
 /// use tower_ratelimit::Concurrency;
@@ -40,15 +40,14 @@ impl Concurrency {
 
     /// The policy's name in headers, problem documents and metrics. Defaults to `concurrency`.
     ///
-    /// 1 to 64 printable ASCII characters. A name that configuration tells at run time is set by
-    /// [`named_owned`](Self::named_owned).
+    /// 1 to 64 printable ASCII characters. [`named_owned`](Self::named_owned) takes a name that is known at run time.
     pub const fn named(mut self, name: &'static str) -> Self {
         self.name = name;
         self
     }
 
-    /// The same under a name that is not known before the program runs: one of a configuration file,
-    /// say. It means what [`named`](Self::named) does, and nothing is leaked.
+    /// A name that is known at run time, for example from a configuration file. Otherwise as
+    /// [`named`](Self::named); no memory is leaked.
     ///
     /// ```
     /// use tower_ratelimit::{Concurrency, ConcurrencyLayer, PeerIp};

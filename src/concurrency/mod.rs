@@ -1,30 +1,30 @@
 //! A limit on how many requests of one key are in flight at the same time.
 //!
-//! A rate says how often a client may ask; it does not stop one client from keeping every worker
-//! busy with slow requests. [`ConcurrencyLayer`] does. The way of a request:
+//! A rate limits how often a client sends requests, but one client may still keep every worker busy with
+//! slow ones. [`ConcurrencyLayer`] prevents that. The steps of a request:
 //!
 //! 1. [`enabled`](ConcurrencyLayer::enabled), [`skip`](ConcurrencyLayer::skip) and
-//!    [`deny`](ConcurrencyLayer::deny) say whether it is counted at all, the
-//!    [`KeyExtractor`](crate::KeyExtractor) who it is counted against, and
-//!    [`on_missing_key`](ConcurrencyLayer::on_missing_key) what happens if it says nobody.
+//!    [`deny`](ConcurrencyLayer::deny) decide whether it is counted at all. The
+//!    [`KeyExtractor`](crate::KeyExtractor) finds its key, and
+//!    [`on_missing_key`](ConcurrencyLayer::on_missing_key) treats requests without one.
 //! 2. With fewer than the allowed number in flight it takes a permit, and the inner service is
 //!    called at once. Its response gets [`headers`](crate::headers):
 //!    `RateLimit-Policy: "concurrency";q=8;qu="concurrent-requests"` and `RateLimit: "concurrency";r=3`.
 //! 3. Otherwise the [`Reject`](crate::reject::Reject) answers 429 at once, or in gRPC, without
-//!    `Retry-After`: nobody knows when one of the others ends. Nothing queues.
+//!    `Retry-After`, since the end of the other requests is unknown. Nothing is queued.
 //!
-//! The permit comes back when the response's body has ended, or when whatever holds it is dropped:
-//! the response future, running or not, or the body midway. So it comes back too when the service
-//! fails or panics, when the client goes away, and when an inner layer denies.
+//! The permit is released when the response's body ends, or when its holder is dropped: the response
+//! future, running or not, or an unfinished body. It is therefore released as well when the service fails
+//! or panics, when the client disconnects, and when an inner layer denies.
 //!
 //! # Where the state lives
 //!
 //! In the layer, as a count for each key that has a request in flight; other keys take no memory.
-//! Clones of a layer, all services made by it, and their clones share it. Another process counts
-//! for itself.
+//! Clones of a layer, all services made by it, and their clones share it. Another process has counts
+//! of its own.
 //!
-//! For several nodes there is `SharedConcurrency` (feature `redis`), which a layer takes as it takes
-//! a [`Concurrency`]:
+//! `SharedConcurrency` (feature `redis`) limits several nodes together. A layer takes it like a
+//! [`Concurrency`]:
 //!
 //! ```
 //! # #[cfg(feature = "redis")]
@@ -39,26 +39,25 @@
 //! # }
 //! ```
 //!
-//! Its permits are leases in Redis. Taking one costs a round trip, none if this process holds all
-//! there are. It is given back by a background task, so a permit can be dropped anywhere, and other
-//! nodes hear of it a moment later. The same task renews the leases of requests that last, also of
-//! those that Redis has lost. A node that crashes renews nothing: its permits come back by
-//! themselves after the time of a lease, a minute by default. So do those that a process did not
-//! give back before it ended.
+//! Its permits are leases in Redis. A permit costs a round trip, or none if this process holds all of
+//! them. A background task releases it, so a permit can be dropped anywhere, and other nodes can use it a
+//! moment later. The task also renews the leases of long requests, even if Redis has lost them. A node
+//! that crashes renews nothing: its leases expire, by default after a minute. The leases of a process that
+//! ended before it released them expire as well.
 //!
 //! [`in_flight`](ConcurrencyLayer::in_flight) and [`tracked_keys`](ConcurrencyLayer::tracked_keys)
-//! tell what this process holds, with either.
+//! report what this process holds, with either kind of limit.
 //!
-//! The inner service has to be `Clone`, since a request may wait for Redis.
+//! The inner service must be `Clone`, since a request may wait for Redis.
 //!
 //! # Deployment
 //!
-//! Put it outside a [`RateLimitLayer`](crate::RateLimitLayer): a request that the rate then denies
-//! gives its permit back, while a request denied here would have been charged there.
+//! Put it outside a [`RateLimitLayer`](crate::RateLimitLayer): a request that the rate denies releases
+//! its permit, while the rate would have charged a request that this layer denies.
 //!
-//! A response that is sent slowly holds its permit until it is sent: a streaming response as long as
-//! it streams. An upgraded connection, a WebSocket, does not: its response has no body. Limits of
-//! time belong to a timeout layer.
+//! A slow response holds its permit until it is sent, and a streaming one as long as it streams. An
+//! upgraded connection, such as a WebSocket, holds none: its response has no body. Limit times by a
+//! timeout layer.
 //!
 //! The response's body has a type of its own, [`ConcurrencyBody`]. In axum `Router::layer` boxes it,
 //! which costs an allocation for each response.
@@ -82,7 +81,7 @@
 //! assert_eq!(first.status(), 200);
 //! assert_eq!(first.headers()["ratelimit"], r#""concurrency";r=0"#);
 //!
-//! // Nobody has read the first response yet.
+//! // The first response is not read yet.
 //! let second = service.clone().oneshot(Request::new(String::new())).await?;
 //! assert_eq!(second.status(), 429);
 //! assert!(!second.headers().contains_key("retry-after"));
@@ -94,7 +93,7 @@
 //! # }
 //! ```
 //!
-//! With more said, and around a rate:
+//! With more settings, and around a rate:
 //!
 //! ```
 //! use tower::ServiceBuilder;

@@ -5,7 +5,7 @@ use std::{fmt, sync::Arc};
 #[cfg(feature = "redis")]
 use super::shared_permits::SharedPermits;
 use super::{
-    grant::{Grant, Granting},
+    grant::{Grant, PendingGrant},
     in_flight::InFlight,
     limit::{Concurrency, OwnedConcurrency},
 };
@@ -31,7 +31,7 @@ pub trait IntoPermits {
     fn into_permits(self) -> Result<Permits, ConfigError>;
 }
 
-/// The permits of a layer. Nobody else can make them, so nobody else implements [`IntoPermits`].
+/// The permits of a layer. Only this crate can make them, so only it implements [`IntoPermits`].
 #[derive(Clone)]
 pub struct Permits {
     policy: Policy,
@@ -69,19 +69,19 @@ impl Permits {
         &self.in_flight
     }
 
-    /// Asks for a permit.
-    pub(super) fn acquire(&self, key: Key) -> Granting {
+    /// Requests a permit.
+    pub(super) fn acquire(&self, key: Key) -> PendingGrant {
         match &self.source {
             Source::Process => {
                 let limit = self.policy.limit();
-                Granting::Ready(Grant::counted(&self.policy, &self.in_flight, key, limit))
+                PendingGrant::Ready(Grant::counted(&self.policy, &self.in_flight, key, limit))
             }
             #[cfg(feature = "redis")]
             Source::Nodes(shared) => {
                 let (shared, policy) = (shared.clone(), self.policy.clone());
                 let in_flight = Arc::clone(&self.in_flight);
                 let answer = async move { shared.acquire(&policy, &in_flight, key).await };
-                Granting::Later(Box::pin(answer))
+                PendingGrant::Later(Box::pin(answer))
             }
         }
     }

@@ -19,8 +19,8 @@ use crate::{
 /// A service that has a limited number of requests in flight for each key. Made by
 /// [`ConcurrencyLayer`](super::ConcurrencyLayer).
 ///
-/// Clones share the layer's permits. The inner service has to be `Clone`: while other nodes are asked,
-/// a request keeps the instance that was ready for it, and a clone takes that one's place.
+/// Clones share the layer's permits. The inner service must be `Clone`: while other nodes decide, a
+/// request holds the instance that was ready for it, and a clone replaces that instance.
 pub struct ConcurrencyLimit<S, R = ProblemJson> {
     inner: S,
     admission: Arc<PermitAdmission<R>>,

@@ -9,17 +9,15 @@ use super::{
 };
 use crate::{
     error::{ConfigError, ConfigErrorKind},
-    redis::{
-        key_name::{accepted_name, checked_name},
-        permits::lease::Leases,
-        store::handle::RedisStore,
-    },
+    redis::{permits::lease::Leases, store::handle::RedisStore},
     shared::fallback::OnFailure,
+    store::key_name::{accepted_name, checked_name},
 };
 
 const DEFAULT_LEASE: Duration = Duration::from_secs(60);
 
-/// Renewals come a third of it apart, and have to be answered before the next one.
+/// The shortest lease. Renewals start a third of a lease apart, and each must succeed within that
+/// time.
 const SHORTEST_LEASE: Duration = Duration::from_millis(100);
 
 const LONGEST_LEASE: Duration = Duration::from_secs(24 * 60 * 60);
@@ -45,16 +43,16 @@ const LONGEST_LEASE: Duration = Duration::from_secs(24 * 60 * 60);
 /// # f().unwrap();
 /// ```
 ///
-/// A request holds a lease, which a background task renews as long as the response is being sent.
-/// A node that crashes renews nothing, so its permits are back after the time of a lease. Redis
-/// keeps 15 bytes for each request in flight, and writes those of a key anew with each request of
-/// that key: it is made for limits of up to about a thousand.
+/// Each request holds a lease. A background task renews it until the response has been sent. A node
+/// that crashes renews nothing, so its permits are free again after the length of a lease. Redis
+/// keeps 15 bytes for each request in flight, and each request of a key writes all of that key's
+/// entries: use it for limits of up to about a thousand.
 ///
-/// After Redis has lost its data, requests in flight are known to it again with their next renewal,
-/// within a third of a lease; until then each node holds itself to the limit.
+/// If Redis loses its data, each node reports its requests in flight with their next renewal,
+/// within a third of a lease. Until then each node enforces the limit for itself.
 ///
-/// As with a [`Concurrency`](crate::Concurrency), constructors and builders never fail; [`check`](Self::check) and the
-/// layer say what is wrong.
+/// As with a [`Concurrency`](crate::Concurrency), constructors and builders never fail;
+/// [`check`](Self::check) and the layer report faults.
 #[derive(Clone)]
 #[must_use]
 pub struct SharedConcurrency {
@@ -67,8 +65,8 @@ pub struct SharedConcurrency {
 }
 
 impl SharedConcurrency {
-    /// The limit of `concurrency`, counted on the server of `store`. The connection can be the one
-    /// of other limits.
+    /// Creates the limit of `concurrency`, counted on the server of `store`. Other limits can use
+    /// the same store.
     pub fn new(store: &RedisStore, concurrency: impl Into<OwnedConcurrency>) -> Self {
         Self {
             store: store.clone(),
@@ -80,8 +78,8 @@ impl SharedConcurrency {
         }
     }
 
-    /// The name of the limit in Redis. Limits of one name on one server are counted together,
-    /// on whatever node they are; others are not.
+    /// Sets the limit's name in Redis. All nodes with a limit of this name on one server count
+    /// together.
     ///
     /// Defaults to the policy's name, [`Concurrency::named`](crate::Concurrency::named), with a few letters of
     /// its digest where not all of it is accepted.
@@ -92,40 +90,43 @@ impl SharedConcurrency {
         self
     }
 
-    /// After what time the permits of a node come back that has crashed. Defaults to 60 seconds;
-    /// from 100 milliseconds to a day.
+    /// Sets the length of a lease. It is the time after which the permits of a crashed node are
+    /// free again. Defaults to 60 seconds; from 100 milliseconds to a day.
     ///
-    /// Leases are renewed at a third of it, so a node that does not reach Redis for two thirds of
-    /// it loses them, until it does. Nodes may have different ones.
+    /// A node renews its leases every third of it. A node that cannot reach Redis for two thirds of
+    /// it loses them until it can. Nodes may have different lengths.
     pub const fn lease(mut self, lease: Duration) -> Self {
         self.lease = lease;
         self
     }
 
-    /// The fallback when Redis does not decide in time. Defaults to [`OnFailure::local`]: this
-    /// process goes on by itself with the same limit, and [`OnFailure::nodes`] divides it.
+    /// Sets the fallback for requests that Redis does not decide in time. Defaults to
+    /// [`OnFailure::local`]: this process enforces the full limit by itself. [`OnFailure::nodes`]
+    /// divides it.
     ///
-    /// Requests in flight in this process already count. Those that it lets pass meanwhile are told to
-    /// Redis afterwards, if they are still in flight. With [`OnFailure::allow`] they are not.
+    /// Requests in flight in this process count from the start. The node reports requests that the
+    /// fallback allowed to Redis afterwards, if they are still in flight. With [`OnFailure::allow`]
+    /// it does not.
     pub const fn on_failure(mut self, on_failure: OnFailure) -> Self {
         self.on_failure = on_failure;
         self
     }
 
-    /// Where the names of leases come from in a simulation, so that it can be repeated; at random
-    /// without one. Each node has a seed of its own.
+    /// Sets the seed for names of leases, so that a simulation can be repeated; without it they are
+    /// random. Each node needs a seed of its own.
     #[doc(hidden)]
     pub const fn seed(mut self, seed: u64) -> Self {
         self.seed = Some(seed);
         self
     }
 
-    /// Whether the limit makes sense.
+    /// Checks the settings.
     ///
     /// # Errors
     ///
-    /// When [`Concurrency::check`](crate::Concurrency::check) says so, the lease is shorter than 100 milliseconds or longer
-    /// than a day, or the name has other characters than are accepted.
+    /// Fails if [`Concurrency::check`](crate::Concurrency::check) does, if the lease is shorter
+    /// than 100 milliseconds or longer than a day, or if the name has other characters than `name`
+    /// accepts.
     pub fn check(&self) -> Result<(), ConfigError> {
         self.concurrency.check()?;
         if self.lease < SHORTEST_LEASE || self.lease > LONGEST_LEASE {

@@ -10,11 +10,9 @@ use crate::{
     decision::Policy,
     error::LimiterError,
     key::Key,
-    redis::{
-        permits::lease::{Lease, Leases},
-        store::error::StoreError,
-    },
+    redis::permits::lease::{Lease, Leases},
     shared::fallback::{Action, OnFailure},
+    store::error::StoreError,
 };
 
 #[derive(Clone)]
@@ -31,7 +29,7 @@ impl SharedPermits {
         }
     }
 
-    /// Asks for a permit. Without one an allowed request is counted by nobody.
+    /// Acquires a permit. An allowed request without a permit is not counted.
     pub(super) async fn acquire(
         &self,
         policy: &Policy,
@@ -42,7 +40,7 @@ impl SharedPermits {
             let lease = self.leases.lease(&key);
             return self.stand_in(policy, in_flight, key, lease, error);
         }
-        // A process that holds all there are need not ask whether there is another one.
+        // A process that itself holds the whole limit need not call Redis.
         if in_flight.of(&key) >= policy.limit() {
             return Grant::denied(policy, key);
         }
@@ -57,7 +55,7 @@ impl SharedPermits {
         }
     }
 
-    /// Decides in place of Redis, which failed with `error`.
+    /// Decides by the fallback, because Redis failed with `error`.
     fn stand_in(
         &self,
         policy: &Policy,
@@ -95,7 +93,7 @@ impl SharedPermits {
     }
 }
 
-/// The permits of one of `nodes` nodes, rounded up.
+/// Permits of one of `nodes` nodes, rounded up.
 fn share_of(policy: &Policy, nodes: NonZeroU32) -> u64 {
     policy.limit().div_ceil(u64::from(nodes.get()))
 }

@@ -1,10 +1,12 @@
-//! The decision: an outcome, and how each quota stands.
+//! The decision: an outcome, and the status of each quota.
+
+mod changes;
 
 use std::{num::NonZeroU8, ops::Range, time::Duration};
 
 use super::{
     Degradation, Policy, QuotaStatus, QuotaStatuses, Receipt,
-    micros::{Micros, whole_seconds},
+    rounding::{Micros, whole_seconds},
     status::Status,
 };
 use crate::clock::Timestamp;
@@ -21,7 +23,7 @@ pub enum Outcome {
     Denied,
 }
 
-/// A limiter's answer: the outcome, and how each quota stands.
+/// A limiter's answer: the outcome, and the status of each quota.
 ///
 /// Limiters of your own build one with [`allowed`](Self::allowed) or [`denied`](Self::denied).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,14 +32,14 @@ pub struct Decision {
     pub(super) delay: Option<Micros>,
     pub(super) charged: u64,
     pub(super) charged_at: Timestamp,
-    /// The place of the tier among those of the limiter.
+    /// The tier's index among the limiter's tiers.
     pub(super) tier: u16,
     pub(super) denied: bool,
     pub(super) excess: bool,
     pub(super) blocked: bool,
     pub(super) degraded: Option<Degradation>,
     pub(super) uncounted: bool,
-    /// The lease that the units are of.
+    /// The lease that the units were spent from.
     pub(super) lease: Option<NonZeroU8>,
 }
 
@@ -54,17 +56,17 @@ impl Decision {
         Self::new(Outcome::Denied, 0, at, quotas.into())
     }
 
-    /// The request passes, and nobody was asked whether it may: nothing is known but the policies.
+    /// The request passes without a decision of the limiter: only the policies are known.
     pub(crate) fn uncounted(at: Timestamp, policies: &[Policy]) -> Self {
         let mut decision = Self::unmeasured(at, policies);
         decision.uncounted = true;
         decision
     }
 
-    /// The request passes, and nothing is known of what is left.
+    /// The request passes; the units left are unknown.
     pub(crate) fn unmeasured(at: Timestamp, policies: &[Policy]) -> Self {
         let statuses = match policies {
-            // A limiter need not name any, and a decision is about at least one.
+            // A limiter may have no policy; a decision needs at least one.
             [] => QuotaStatuses::from(QuotaStatus::new(&Policy::new("default", 0))),
             [one] => QuotaStatuses::from(QuotaStatus::new(one)),
             several => several
@@ -76,7 +78,7 @@ impl Decision {
         Self::new(Outcome::Allowed, 0, at, statuses)
     }
 
-    /// The answer of a limiter of ours; a hit may be charged although it is denied.
+    /// A decision by this crate's limiters. A hit may be charged although it is denied.
     #[inline]
     pub(crate) fn new(
         outcome: Outcome,
@@ -102,8 +104,8 @@ impl Decision {
         }
     }
 
-    /// Moves the decision out from behind a reference. The rest is good for nothing but to be
-    /// dropped: of several quotas it has none left.
+    /// Moves the decision out from behind a reference. The remainder has lost its quotas and may
+    /// only be dropped.
     #[inline]
     pub(crate) fn take(&mut self) -> Self {
         Self {
@@ -134,8 +136,8 @@ impl Decision {
         !self.is_denied()
     }
 
-    /// The units that were taken: 0 for a denial and for a look, what fitted for
-    /// [`AcquireUpTo`](crate::Op::AcquireUpTo).
+    /// The units that were taken: 0 for a denial and for a [`Peek`](crate::Op::Peek), the units that
+    /// fitted for [`AcquireUpTo`](crate::Op::AcquireUpTo).
     #[must_use]
     pub const fn charged(&self) -> u64 {
         self.charged
@@ -160,7 +162,7 @@ impl Decision {
         }
     }
 
-    /// How each quota stands, in the order in which they were listed.
+    /// The status of each quota, in the limiter's order.
     ///
     /// ```
     /// use tower_ratelimit::{Key, LocalLimiter, Quota};
@@ -183,8 +185,8 @@ impl Decision {
         self.quotas.as_slice()
     }
 
-    /// The quota that binds: of those that denied, the one with the longest wait; if none did, the
-    /// one with the least left in proportion to its limit. The first listed of equals.
+    /// The binding quota. If quotas denied, it is the denying one with the longest wait; otherwise
+    /// the one with the least left in proportion to its limit. The first of equals binds.
     #[must_use]
     pub fn binding(&self) -> QuotaStatus<'_> {
         self.quotas.binding()
@@ -196,24 +198,24 @@ impl Decision {
         self.quotas.binding_place().1
     }
 
-    /// The same, after its place among the quotas.
+    /// The binding quota's index among the quotas, and its status.
     #[inline]
     pub(crate) fn binding_place(&self) -> (usize, &Status) {
         self.quotas.binding_place()
     }
 
-    /// The place of the limit that binds among those that decided together.
+    /// The index of the binding limit among those that decided together.
     pub(crate) fn binding_limit(&self) -> usize {
         let (place, _) = self.binding_place();
         self.quotas.limit_of(place)
     }
 
-    /// How many limits decided together; 0 where one decided alone.
+    /// The number of limits that decided together; 0 if one decided alone.
     pub(crate) fn limits(&self) -> usize {
         self.quotas.limits()
     }
 
-    /// The places of the quotas of one of the limits that decided together; of all quotas where one
+    /// The indices of one limit's quotas in a joint decision; those of all quotas if one limit
     /// decided alone.
     pub(crate) fn places_of(&self, limit: usize) -> Range<usize> {
         self.quotas.places_of(limit)
@@ -225,17 +227,17 @@ impl Decision {
         self.quotas.alone_of(policies)
     }
 
-    /// Whether the decision is about these policies. One made by another tier's quotas is not, nor
-    /// one made since a quota was changed.
+    /// Whether the decision is about these policies: false after a quota has changed, and for another
+    /// tier's quotas.
     #[inline]
     pub(crate) fn is_about(&self, policies: &[Policy]) -> bool {
         self.quotas.are_of(policies)
     }
 
-    /// How long until what was denied would pass if nothing else came: zero when it was allowed,
-    /// `None` when it can never fit or the wait is unknown.
+    /// The wait after which a denied request passes if no other request comes: zero if it was
+    /// allowed, `None` if it can never fit or the wait is unknown.
     ///
-    /// At exactly this time the same request passes, a microsecond earlier it does not.
+    /// After exactly this wait the same request passes, a microsecond earlier it does not.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         if self.is_denied() {
@@ -245,15 +247,15 @@ impl Decision {
         }
     }
 
-    /// [`retry_after`](Self::retry_after) of a denial in whole seconds, rounded up, at least 1:
-    /// what a `Retry-After` field says.
+    /// [`retry_after`](Self::retry_after) of a denial in whole seconds, rounded up, at least 1: the
+    /// value of a `Retry-After` field.
     #[must_use]
     pub fn retry_after_seconds(&self) -> Option<u64> {
         let wait = self.retry_after().filter(|_| self.is_denied())?;
         Some(whole_seconds(wait))
     }
 
-    /// Units left of the binding quota, `None` where the limiter does not tell.
+    /// Units left of the binding quota; `None` if the limiter does not report them.
     #[must_use]
     pub fn remaining(&self) -> Option<u64> {
         self.binding_status().remaining()
@@ -266,9 +268,9 @@ impl Decision {
         denied.map(|(place, quota)| self.quotas.name(place, quota))
     }
 
-    /// How long the request waits in the queue of a
+    /// The time that the request waits in the queue of a
     /// [leaky bucket](crate::Algorithm::LeakyBucket), or waited for a
-    /// [denial to end](crate::RateLimitLayer::wait); zero for all others.
+    /// [denial to end](crate::RateLimitLayer::wait); zero for all other requests.
     #[must_use]
     pub const fn delay(&self) -> Duration {
         match self.outcome() {
@@ -285,177 +287,42 @@ impl Decision {
         self.excess || (self.is_allowed() && self.statuses().iter().any(Status::is_excess))
     }
 
-    /// Whether the key is kept out for breaking its limit before, see
+    /// Whether the key is blocked because it exceeded its limit earlier, see
     /// [`LocalLimiterBuilder::block_for`](crate::limiter::LocalLimiterBuilder::block_for).
     #[must_use]
     pub const fn is_blocked(&self) -> bool {
         self.blocked
     }
 
-    /// Whether the limiter's store did not decide, and what stands in for it did: see
+    /// Whether the limiter's fallback decided because its store did not: see
     /// [`OnFailure`](crate::OnFailure).
     #[must_use]
     pub const fn is_degraded(&self) -> bool {
         self.degraded.is_some()
     }
 
-    /// Why the limiter's store did not decide; `None` when it did.
+    /// The reason why the limiter's store did not decide; `None` if it did.
     #[must_use]
     pub const fn degraded_by(&self) -> Option<Degradation> {
         self.degraded
     }
 
-    /// Whether the limiter was asked: false for a request that passed because the layer was
-    /// [switched off](crate::RateLimitLayer::enabled), skipped it, put it into
-    /// [`Tier::UNLIMITED`](crate::limiter::Tier::UNLIMITED), or only watches and could not ask.
+    /// Whether the limiter decided. False if the layer is
+    /// [switched off](crate::RateLimitLayer::enabled), skipped the request, put it into
+    /// [`Tier::UNLIMITED`](crate::limiter::Tier::UNLIMITED), or is in shadow mode and its limiter
+    /// failed.
     #[must_use]
     pub const fn is_counted(&self) -> bool {
         !self.uncounted
     }
 
-    /// Whether the limiter let the request pass with no call to its store: with units that it holds in
-    /// this process, see [`Mode::leased`](crate::shared::Mode::leased), or ahead of the store, see
-    /// [`Mode::eventual`](crate::shared::Mode::eventual).
-    #[cfg(feature = "redis")]
+    /// Whether the limiter allowed the request without a call to its store: with units that this node
+    /// has leased, see [`Mode::leased`](crate::shared::Mode::leased), or before it reports them to
+    /// the store, see [`Mode::eventual`](crate::shared::Mode::eventual).
+    #[cfg(feature = "shared")]
     #[must_use]
     pub const fn is_leased(&self) -> bool {
         self.lease.is_some()
-    }
-
-    /// Notes by which of the limiter's tiers it was decided.
-    #[inline]
-    pub(crate) const fn in_tier(mut self, tier: u16) -> Self {
-        self.tier = tier;
-        self
-    }
-
-    /// Marks a decision as one that the limiter's store had no part in, for this reason.
-    #[cfg(feature = "redis")]
-    pub(crate) fn into_degraded(mut self, reason: Degradation) -> Self {
-        self.degraded = Some(reason);
-        self
-    }
-
-    /// The decision that takes `charged` units of a lease, this time after the one that told how the
-    /// quotas stood; by now they have this many more units left, or fewer.
-    #[cfg(feature = "redis")]
-    pub(crate) fn of_lease(
-        self,
-        (charged, lease): (u64, NonZeroU8),
-        elapsed: Duration,
-        more: i64,
-    ) -> Self {
-        let mut decision = self.aged(elapsed);
-        for quota in decision.quotas.as_mut_slice() {
-            quota.pardon();
-            match more {
-                0.. => quota.raise(more.unsigned_abs()),
-                _ => quota.lower(more.unsigned_abs()),
-            }
-        }
-        decision.charged_at = decision.charged_at.saturating_add(elapsed);
-        (decision.charged, decision.lease) = (charged, Some(lease));
-        (decision.denied, decision.delay, decision.blocked) = (false, None, false);
-        decision
-    }
-
-    /// The same this time later, as far as something is as good as new by then.
-    #[cfg(feature = "redis")]
-    pub(crate) fn renewed(mut self, elapsed: Duration) -> Self {
-        for quota in self.quotas.as_mut_slice() {
-            quota.renew(elapsed);
-        }
-        self
-    }
-
-    /// Tells so many units more as left.
-    #[cfg(feature = "redis")]
-    pub(crate) fn raise(&mut self, units: u64) {
-        for quota in self.quotas.as_mut_slice() {
-            quota.raise(units);
-        }
-    }
-
-    /// The decision about the next one of requests that are alike and pass, if this one is about
-    /// the one before: only the level has moved on.
-    #[cfg(feature = "redis")]
-    pub(crate) fn next_alike(&self) -> Self {
-        self.nth_alike(1)
-    }
-
-    /// The decision about the one of requests that are alike that this many come before.
-    #[cfg(feature = "redis")]
-    pub(crate) fn nth_alike(&self, before: u64) -> Self {
-        let mut next = self.clone();
-        for quota in next.quotas.as_mut_slice() {
-            quota.lower(self.charged.saturating_mul(before));
-        }
-        next
-    }
-
-    /// The same decision after `elapsed`, in which nothing came: all that is waited for is nearer.
-    pub(crate) fn aged(mut self, elapsed: Duration) -> Self {
-        for quota in self.quotas.as_mut_slice() {
-            quota.age(elapsed);
-        }
-        self
-    }
-
-    /// Marks a decision as one that the request waited for.
-    pub(crate) fn delayed_by(mut self, waited: Duration) -> Self {
-        if self.is_allowed() && !waited.is_zero() {
-            let waited = Micros::from_duration(waited);
-            let delay = self
-                .delay
-                .map_or(waited, |delay| delay.saturating_add(waited));
-            self.delay = Some(delay);
-        }
-        self
-    }
-
-    /// Marks a decision as let through in spite of a denial.
-    pub(crate) fn into_excess(mut self) -> Self {
-        self.denied = false;
-        self.delay = None;
-        self.excess = true;
-        for quota in self.quotas.as_mut_slice() {
-            quota.pardon();
-        }
-        self
-    }
-
-    /// Denies for at least `block`.
-    pub(crate) fn into_blocked(mut self, block: Duration) -> Self {
-        self.denied = true;
-        self.delay = None;
-        self.blocked = true;
-        for quota in self.quotas.as_mut_slice() {
-            quota.block(block);
-        }
-        self
-    }
-
-    /// Denies for at least `wait`, by the quota at this place.
-    pub(crate) fn denied_for(mut self, place: usize, wait: Duration) -> Self {
-        self.denied = true;
-        self.delay = None;
-        self.charged = 0;
-        self.uncounted = false;
-        self.lease = None;
-        if let Some(quota) = self.quotas.as_mut_slice().get_mut(place) {
-            quota.deny_for(wait);
-        }
-        self
-    }
-
-    /// Makes everyone who was denied wait this much longer.
-    pub(crate) fn lengthen(&mut self, jitter: Duration) {
-        if jitter.is_zero() {
-            return;
-        }
-        for quota in self.quotas.as_mut_slice() {
-            quota.lengthen(jitter);
-        }
     }
 }
 
@@ -463,7 +330,7 @@ impl Decision {
 mod tests {
     use super::Decision;
 
-    /// A longer one is copied by a call, and passes through several hands.
+    /// A decision of more than 128 bytes is copied by `memcpy` at each of several moves.
     #[test]
     fn decision_is_short() {
         assert!(size_of::<Decision>() <= 128);

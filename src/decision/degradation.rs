@@ -1,25 +1,25 @@
-//! Reasons for which a decision was made without the store.
+//! Reasons why a decision was made without the store.
 
 use std::fmt;
 
-/// The reason for which something else than the limiter's store decided: see
+/// The reason why the limiter's fallback decided instead of its store: see
 /// [`Decision::degraded_by`](crate::Decision::degraded_by).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Degradation {
-    /// Too much was under way for an answer within the deadline. Nothing was sent.
+    /// Too many calls were in flight for a response within the deadline. Nothing was sent.
     Crowded,
-    /// No answer came within the deadline. The store may have counted the request as well.
+    /// The store did not respond within the deadline. It may have counted the request as well.
     TimedOut,
-    /// The store has been failing, and was not asked.
+    /// The store had failed before, so the limiter did not call it.
     GivenUp,
-    /// The store could not be reached, or answered with an error.
+    /// The store could not be reached, or responded with an error.
     Failed,
 }
 
 impl Degradation {
     /// All reasons, in the order of their discriminants.
-    #[cfg(feature = "redis")]
+    #[cfg(feature = "shared")]
     pub(crate) const ALL: [Self; 4] = [Self::Crowded, Self::TimedOut, Self::GivenUp, Self::Failed];
 
     /// A short name in snake case, for metrics.

@@ -1,19 +1,19 @@
-//! Decisions: what limiters answer, and the only place where durations become whole seconds.
+//! Decisions of limiters, and the only place where durations become whole seconds.
 
 #[allow(clippy::module_inception, reason = "files are named by their role")]
 mod decision;
 mod degradation;
-mod join;
-mod joint;
-mod level;
-mod micros;
+mod merge;
 mod name;
 mod op;
 mod policy;
+mod quota_status;
 mod receipt;
+mod rounding;
+mod shares;
 mod status;
 mod statuses;
-mod view;
+mod usage;
 
 pub(crate) use self::name::Label;
 pub use self::{
@@ -21,13 +21,13 @@ pub use self::{
     degradation::Degradation,
     op::Op,
     policy::{Policy, Unit},
+    quota_status::QuotaStatus,
     receipt::Receipt,
     statuses::QuotaStatuses,
-    view::QuotaStatus,
 };
 pub(crate) use self::{
-    level::{Level, Stepped, Usage, WindowUsage},
-    micros::whole_seconds,
     receipt::{Charge, ChargeEnd, LimitReceipt, REQUEST_TIER},
+    rounding::whole_seconds,
     status::{Measure, Status},
+    usage::{Level, Stepped, Usage, WindowUsage},
 };

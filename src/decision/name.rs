@@ -11,13 +11,14 @@ use std::{
 
 use crate::clock::Timestamp;
 
-/// The names of all policies of a set, or of several limits that decided together. A decision holds
-/// them by one count, in one word.
+/// The names of all policies of a set, or of several limits that decided together. A decision shares
+/// them by one reference count, in one word.
 pub(super) type Names = Arc<NameSet>;
 
 #[derive(Debug)]
 pub(super) struct NameSet {
-    /// By their places. Each can also be held alone, as a metric's label. None where there are shares.
+    /// One name for each policy, in their order; empty if there are shares. Each can also be cloned
+    /// alone, as a metric's label.
     names: Box<[Arc<str>]>,
     /// The shares of several limits that decided together, each with names of its own.
     shares: Box<[Share]>,
@@ -38,20 +39,20 @@ impl NameSet {
         })
     }
 
-    /// Notes which limits have the shares, in their order.
+    /// Sets the identities of the limits, in the order of their shares.
     pub(super) fn identify(&mut self, limits: impl Iterator<Item = u64>) {
         for (share, limit) in self.shares.iter_mut().zip(limits) {
             share.limit = limit;
         }
     }
 
-    /// The shares of several limits; none where one limit decided.
+    /// The shares of several limits; empty if one limit decided.
     pub(super) const fn shares(&self) -> &[Share] {
         &self.shares
     }
 
-    /// The set that owns the name at this place of a list of quotas, and the place in it; `None` for
-    /// a static name.
+    /// The set that owns the name of the quota at `place`, and the name's index in that set; `None`
+    /// for a static name.
     #[inline]
     pub(super) fn find(self: &Arc<Self>, place: usize) -> Option<(&Names, usize)> {
         if self.shares.is_empty() {
@@ -69,14 +70,14 @@ impl Index<usize> for NameSet {
     }
 }
 
-/// A limit's share in a joint decision: its place in the list of quotas, and its charge.
+/// A limit's share in a joint decision: its quotas and its charge.
 #[derive(Debug, Clone)]
 pub(super) struct Share {
-    /// The identity of the limit; 0 where it is not known.
+    /// The identity of the limit; 0 if unknown.
     pub(super) limit: u64,
-    /// How many quotas it has.
+    /// The number of the limit's quotas.
     pub(super) quotas: usize,
-    /// The names of its quotas, by their places in the share, unless all are static.
+    /// The names of the limit's quotas, in their order; `None` if all are static.
     pub(super) names: Option<Names>,
     pub(super) charged: u64,
     pub(super) charged_at: Timestamp,
@@ -85,7 +86,7 @@ pub(super) struct Share {
     pub(super) lease: Option<NonZeroU8>,
 }
 
-/// The set that owns the name of the quota at this place of all shares, and the place in that.
+/// The set that owns the name of the quota at `place` in all shares, and the name's index in it.
 fn find_in(shares: &[Share], place: usize) -> Option<(&Names, usize)> {
     let mut before = 0;
     let share = shares.iter().find(|share| {
@@ -96,18 +97,18 @@ fn find_in(shares: &[Share], place: usize) -> Option<(&Names, usize)> {
     Some((names, place + share.quotas - before))
 }
 
-/// A policy's name. A static one is never counted.
+/// A policy's name. A static name has no reference count.
 #[derive(Clone)]
 pub(super) struct Name {
-    /// Empty where the name is owned. Two fields, of which nearly always only this one counts, take
-    /// less to copy than an enum.
+    /// The static name; empty if the name is owned. Two fields are copied in fewer instructions than
+    /// an enum, since nearly all names are static.
     pub(super) fixed: &'static str,
-    /// The set, and the place in it.
+    /// The owning set, and the index in it.
     owned: Option<(Names, usize)>,
 }
 
 impl Name {
-    /// The name of a set of one.
+    /// A name that is its own set.
     pub(super) fn alone(name: Cow<'static, str>) -> Self {
         match name {
             Cow::Borrowed(name) => Self::fixed(name),
@@ -115,7 +116,7 @@ impl Name {
         }
     }
 
-    /// The names of a set. Where one of them is owned, the set owns all.
+    /// The names of a set. If one of them is owned, the set owns all.
     pub(super) fn of_set(names: Vec<Cow<'static, str>>) -> Vec<Self> {
         let of_static = |name: &Cow<'static, str>| match name {
             Cow::Borrowed(name) => Some(Self::fixed(name)),
@@ -135,7 +136,7 @@ impl Name {
         Self { fixed, owned: None }
     }
 
-    /// The name at this place of its set.
+    /// The name at `place` of its set.
     pub(super) const fn owned(names: Names, place: usize) -> Self {
         Self {
             fixed: "",
@@ -150,7 +151,7 @@ impl Name {
         }
     }
 
-    /// The names of the set and the place among them, if they are owned.
+    /// The owning set and the index in it; `None` for a static name.
     #[inline]
     pub(super) const fn in_set(&self) -> Option<(&Names, usize)> {
         match &self.owned {
@@ -180,7 +181,7 @@ impl fmt::Debug for Name {
     }
 }
 
-/// A name that outlives its decision, at the price of a count where it is owned.
+/// A name that outlives its decision. An owned one costs a reference count.
 #[derive(Clone)]
 pub(crate) enum Label {
     Static(&'static str),

@@ -1,14 +1,14 @@
-//! Operations: what a limiter can be asked about a key.
+//! Operations of a limiter on a key.
 
 use std::time::Duration;
 
 use crate::{decision::Receipt, error::LimiterError};
 
-/// An operation: what a [`Limiter`](crate::Limiter) is asked to do.
+/// An operation of a [`Limiter`](crate::Limiter) on a key.
 ///
-/// While a key is blocked, everything that asks whether a cost fits is denied, whatever the cost:
-/// all operations but [`Settle`](Self::Settle), [`Refund`](Self::Refund), [`Reset`](Self::Reset)
-/// and a [`Block`](Self::Block) that ends it.
+/// While a key is blocked, all operations are denied, whatever the cost, except
+/// [`Settle`](Self::Settle), [`Refund`](Self::Refund), [`Reset`](Self::Reset) and a
+/// [`Block`](Self::Block) that ends the block.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Op {
@@ -16,44 +16,44 @@ pub enum Op {
     /// [blocks](crate::limiter::LocalLimiterBuilder::block_for), a denial of a cost that could fit
     /// starts a block.
     Acquire(u64),
-    /// Take like `Acquire`, but a denial starts no block: another question follows, a
-    /// [`Settle`](Self::Settle) or a [`Deny`](Self::Deny).
+    /// Take like `Acquire`; a denial starts no block. A [`Settle`](Self::Settle) or a
+    /// [`Deny`](Self::Deny) follows.
     Reserve(u64),
-    /// Say what `Acquire` would say, take nothing, and start the block that its denial would have
-    /// started.
+    /// Decide like `Acquire` and take nothing. A denial starts the block that a denied `Acquire`
+    /// would have started.
     Deny(u64),
     /// Take what is available, at most this many units; denied when there are none.
     AcquireUpTo(u64),
-    /// Say what `Acquire` would say, and take nothing.
+    /// Decide like `Acquire` and take nothing.
     Peek(u64),
-    /// Take this many units whether or not they are available, down to exhaustion and no further;
-    /// say what `Acquire` would have said, but nobody waits for it.
+    /// Take this many units whether or not they are available, down to exhaustion and no further. The
+    /// outcome is that of `Acquire`, without a delay.
     Hit(u64),
-    /// Add this many units to fixed windows whatever the outcome, beyond the limit too, up to a count
-    /// of 2^53 − 1; denied exactly if the count is then beyond the limit, also when 0 are added.
-    /// [`QuotaStatus::used`](crate::QuotaStatus::used) tells the count. No denial starts a block.
+    /// Add this many units to fixed windows whatever the outcome, also beyond the limit, up to a count
+    /// of 2^53 − 1. Denied exactly if the count then exceeds the limit, also if 0 are added.
+    /// [`QuotaStatus::used`](crate::QuotaStatus::used) is the count. A denial starts no block.
     ///
-    /// Only quotas that are [uncapped](crate::Quota::uncapped) count so; a limiter with another is
-    /// asked for what it does not [support](crate::Limiter::supports).
+    /// All quotas must be [uncapped](crate::Quota::uncapped). A limiter with another quota does not
+    /// [support](crate::Limiter::supports) this operation.
     Count(u64),
-    /// End a reservation, whose receipt this is, at this many units: what was charged beyond them
-    /// is given back, what is missing is hit. Where the limiter blocks, units above 0 count towards
-    /// the block. The outcome is how the key stands, never a denial.
+    /// End the reservation with this receipt at this many units: a surplus is refunded, missing units
+    /// are hit. If the limiter blocks, units above 0 count towards the block. The outcome is never a
+    /// denial.
     Settle(u64, Receipt),
-    /// Give this many units back. With the receipt of the decision that charged them, at most what
-    /// that decision charged goes back to where it came from; without one, they go back to the
-    /// newest charge.
+    /// Refund this many units. With the receipt of the decision that charged them, at most that
+    /// decision's charge returns to the counters that it was taken from. Without a receipt, the units
+    /// return to the newest charge.
     ///
-    /// A receipt is for one refund: nobody remembers which were used.
+    /// Use a receipt for one refund only: limiters do not record which receipts were used.
     Refund(u64, Option<Receipt>),
-    /// Deny the key everything for this long from now on, at most 18 years; zero ends a block.
+    /// Deny the key everything for this time from now on, at most 18 years; zero ends a block.
     Block(Duration),
     /// Forget the key and end its block.
     Reset,
 }
 
 impl Op {
-    /// The receipt that is presented.
+    /// The receipt that the operation brings.
     pub(crate) const fn receipt(&self) -> Option<&Receipt> {
         match self {
             Self::Refund(_, Some(receipt)) | Self::Settle(_, receipt) => Some(receipt),
@@ -61,12 +61,12 @@ impl Op {
         }
     }
 
-    /// The operation by the share that the limit of this identity has in the receipt, if that is one
-    /// of several limits; `None` if the operation is good as it is.
+    /// The operation with this limit's share of a joint receipt; `None` if the operation has no joint
+    /// receipt and needs no change. `limit` is the limit's identity.
     ///
     /// # Errors
     ///
-    /// When the receipt is of several other limits.
+    /// If the joint receipt has no share of this limit.
     #[inline]
     pub(crate) fn of_limit(&self, limit: u64) -> Result<Option<Self>, LimiterError> {
         match self.receipt() {
@@ -79,8 +79,8 @@ impl Op {
     fn by_share(&self, receipt: &Receipt, limit: u64) -> Result<Self, LimiterError> {
         let own = receipt.of_limit(limit).cloned().ok_or_else(|| {
             LimiterError::unsupported(
-                "the receipt is of several limits that were charged together, and this is none of \
-                 them: hand it to their JointLimiter with their Key::joint, or to one of its \
+                "the receipt is of several limits that were charged together, and this limit is not \
+                 among them: refund it by their JointLimiter with their Key::joint, or by one of its \
                  limiters()",
             )
         })?;

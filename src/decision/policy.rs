@@ -4,10 +4,11 @@ use std::{borrow::Cow, time::Duration};
 
 #[cfg(feature = "metrics")]
 use super::name::Label;
-use super::{micros::Nanos, name::Name};
+use super::{name::Name, rounding::Nanos};
 use crate::quota::Quota;
 
-/// A quota as the outside world knows it: what the policy header renders.
+/// A quota as clients see it in the `RateLimit-Policy` field: name, limit, window and unit, without
+/// the algorithm.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 #[must_use]
 pub struct Policy {
@@ -15,7 +16,7 @@ pub struct Policy {
     pub(super) terms: Terms,
 }
 
-/// All of a policy but its name.
+/// A policy without its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Terms {
     pub(super) limit: u64,
@@ -25,11 +26,11 @@ pub(crate) struct Terms {
     pub(super) soft: bool,
 }
 
-/// The unit that a policy counts: the `qu` parameter of `RateLimit-Policy`.
+/// The unit that a policy counts: the `qu` parameter of the `RateLimit-Policy` field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum Unit {
-    /// Requests, or whatever the layer's cost says.
+    /// Requests, or the units of the layer's cost.
     #[default]
     Requests,
     /// Requests in flight at the same time.
@@ -51,14 +52,14 @@ impl Policy {
         Self::named(Cow::Owned(name.into()), limit)
     }
 
-    /// The time in which `limit` units become available again; more than 584 years are
+    /// Sets the time in which `limit` units become available again. More than 584 years are
     /// [`Duration::MAX`]. Defaults to none, as for a limit on concurrency.
     pub const fn with_window(mut self, window: Duration) -> Self {
         self.terms.window = Some(Nanos::from_duration(window));
         self
     }
 
-    /// The unit that is counted. Defaults to [`Unit::Requests`].
+    /// Sets the unit that is counted. Defaults to [`Unit::Requests`].
     pub const fn with_unit(mut self, unit: Unit) -> Self {
         self.terms.unit = unit;
         self
@@ -98,7 +99,7 @@ impl Policy {
         }
     }
 
-    /// The policies of quotas under these names, which are those of one set.
+    /// The policies of the quotas of one set, under these names.
     pub(crate) fn of_set(named: Vec<(Cow<'static, str>, Quota)>) -> Vec<Self> {
         let (names, quotas): (Vec<_>, Vec<_>) = named.into_iter().unzip();
         let names = Name::of_set(names).into_iter();
@@ -119,8 +120,8 @@ impl Policy {
         }
     }
 
-    /// The name, to be used elsewhere; a static one stays static.
-    #[cfg(feature = "redis")]
+    /// A copy of the name; a static one is not allocated.
+    #[cfg(feature = "shared")]
     pub(crate) fn to_name(&self) -> Cow<'static, str> {
         match self.name.in_set() {
             None => Cow::Borrowed(self.name.fixed),
@@ -134,8 +135,8 @@ impl Policy {
         Label::new(self.name.fixed, self.name.in_set())
     }
 
-    /// All but the name.
-    #[cfg(feature = "redis")]
+    /// The policy without its name.
+    #[cfg(feature = "shared")]
     pub(crate) const fn terms(&self) -> &Terms {
         &self.terms
     }

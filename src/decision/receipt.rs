@@ -1,4 +1,4 @@
-//! The receipt: what a refund needs to know about a charge.
+//! The receipt: the facts of a charge that a refund needs.
 
 use std::{num::NonZeroU8, slice, sync::Arc};
 
@@ -7,24 +7,24 @@ use crate::{
     quota::{Fitted, Kind},
 };
 
-/// The tier index of decisions that were made by a request's own quota.
+/// The tier index of decisions by a request's own quota.
 pub(crate) const REQUEST_TIER: u16 = u16::MAX;
 
-/// Proof of what was charged when, which a refund needs to find it again.
+/// The facts of a charge that a refund needs: time, units, quotas and tier. Made by
+/// [`Decision::receipt`](crate::Decision::receipt).
 ///
-/// [`Decision::receipt`](crate::Decision::receipt) makes it. It gives back at most what its decision
-/// charged, to the quotas that were charged, in the tier of the decision. A unit of a bucket fades
-/// over the time in which the full bucket comes back, so that requests that are finished late do
-/// not give others more than the bucket holds. For the same reason a bucket gets nothing once its
-/// quota was changed to another rate, or to a burst or queue that could not have been charged as far
-/// as that; windows and logs get their units back under any limit.
+/// A refund returns at most the decision's charge, to the quotas that were charged, in the tier of
+/// the decision. The refund of a bucket's unit shrinks over the time in which the full bucket
+/// refills, so that a late refund never gives a key more than the bucket holds. For the same reason a
+/// bucket gets nothing back after its quota has changed to another rate, or to a burst or queue too
+/// small for the charge. Windows and logs get their units back under any limit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Receipt {
     charged_at: Timestamp,
     charged: u64,
     charges: Charges,
     tier: u16,
-    /// The request's quota that stands in the place of a tier's.
+    /// The request's own quota, if it brought one.
     request: Option<Fitted>,
     degraded: bool,
     settled: ChargeEnd,
@@ -32,18 +32,18 @@ pub struct Receipt {
     lease: Option<NonZeroU8>,
 }
 
-/// The end of a charge, in a settlement of several limits.
+/// The end of one limit's charge, in a settlement of several limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ChargeEnd {
-    /// At the units of the operation.
-    AsAsked,
-    /// Nothing of it is kept.
+    /// The charge ends at the units of the operation.
+    Settled,
+    /// The whole charge is refunded.
     #[cfg(feature = "rules")]
-    GivenBack,
-    /// All of it is kept, and counts.
+    Refunded,
+    /// The whole charge is kept and counts towards a block.
     #[cfg(feature = "rules")]
     Kept,
-    /// The response has no say in it.
+    /// The charge stays as it is: the limit does not depend on responses.
     #[cfg(feature = "rules")]
     Untouched,
 }
@@ -54,7 +54,7 @@ enum Charges {
     /// One quota, the usual case, needs no allocation.
     One(Charge),
     Several(Arc<[Charge]>),
-    /// Those of several limits, each by a receipt of its own.
+    /// Several limits, each with a receipt.
     Joint(Arc<[LimitReceipt]>),
     None,
 }
@@ -67,15 +67,15 @@ pub(crate) struct LimitReceipt {
     pub(crate) receipt: Receipt,
 }
 
-/// The counter of one quota that was charged.
+/// The charge of one quota's counter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Charge {
-    /// How the counter counts: a counter of another kind was not charged.
+    /// The kind of the counter. A refund skips a counter of another kind.
     pub(crate) kind: Kind,
-    /// The instant, in nanoseconds, at which the charge has flown back: a bucket's state after it.
-    /// 0 for what is no bucket.
+    /// The instant in nanoseconds at which the bucket is full again after the charge; 0 for windows
+    /// and logs.
     pub(crate) end: u64,
-    /// The nanoseconds in which one unit came at that time.
+    /// Nanoseconds in which one unit refilled at that time.
     pub(crate) interval: u64,
 }
 
@@ -89,7 +89,7 @@ impl Receipt {
             tier: 0,
             request: None,
             degraded: false,
-            settled: ChargeEnd::AsAsked,
+            settled: ChargeEnd::Settled,
             lease: None,
         }
     }
@@ -109,7 +109,7 @@ impl Receipt {
         self
     }
 
-    /// The receipt for units that several limits charged, with that of each.
+    /// The receipt for units that several limits charged, from the receipt of each.
     pub(super) fn of_limits(
         mut self,
         charged: u64,
@@ -120,7 +120,7 @@ impl Receipt {
         self
     }
 
-    /// The receipts of several limits that charged together; `None` for that of one.
+    /// The receipts of several limits that charged together; `None` for a receipt of one limit.
     pub(crate) fn of_each(&self) -> Option<&[LimitReceipt]> {
         match &self.charges {
             Charges::Joint(receipts) => Some(receipts),
@@ -128,15 +128,15 @@ impl Receipt {
         }
     }
 
-    /// The share that the limit of this identity has in a receipt of several; `None` if it has none.
+    /// The share of the limit with this identity in a joint receipt; `None` if it has none.
     pub(crate) fn of_limit(&self, limit: u64) -> Option<&Self> {
         let mut each = self.of_each()?.iter();
         let own = each.find(|of| limit != 0 && of.limit == limit)?;
         Some(&own.receipt)
     }
 
-    /// The receipt for a settlement that ends the charge of each limit as `settled` says of its
-    /// place.
+    /// The receipt for a settlement in which `settled` names the end of each limit's charge, by the
+    /// limit's index.
     #[cfg(feature = "rules")]
     pub(crate) fn settled_each(mut self, settled: impl Fn(usize) -> ChargeEnd) -> Self {
         let each = self.of_each().unwrap_or_default().iter().enumerate();
@@ -151,18 +151,18 @@ impl Receipt {
         self
     }
 
-    /// How this charge ends.
+    /// The end of this charge.
     pub(crate) const fn settled(&self) -> ChargeEnd {
         self.settled
     }
 
-    /// When the units were charged.
+    /// The instant of the charge.
     #[must_use]
     pub const fn charged_at(&self) -> Timestamp {
         self.charged_at
     }
 
-    /// How many units were charged: the most that a refund gives back.
+    /// The units charged: the most that a refund returns.
     #[must_use]
     pub const fn charged(&self) -> u64 {
         self.charged
@@ -177,19 +177,19 @@ impl Receipt {
         }
     }
 
-    /// The receipt for as many units, of which no counter here was charged.
-    #[cfg(feature = "redis")]
+    /// The receipt without charges of counters, for a store that did not make them.
+    #[cfg(feature = "shared")]
     pub(crate) fn of_nothing_here(mut self) -> Self {
         self.charges = Charges::None;
         self
     }
 
-    /// The place of the decision's tier among those of the limiter, or [`REQUEST_TIER`].
+    /// The index of the decision's tier among those of the limiter, or [`REQUEST_TIER`].
     pub(crate) const fn tier(&self) -> u16 {
         self.tier
     }
 
-    /// The quota of the request that was charged, if that had one of its own.
+    /// The request's own quota that was charged, if it brought one.
     pub(crate) const fn request(&self) -> Option<Fitted> {
         self.request
     }
@@ -204,14 +204,14 @@ impl Receipt {
         self
     }
 
-    /// Whether the units were charged by what stands in for the limiter's store.
-    #[cfg(feature = "redis")]
+    /// Whether the fallback charged the units instead of the limiter's store.
+    #[cfg(feature = "shared")]
     pub(crate) const fn is_degraded(&self) -> bool {
         self.degraded
     }
 
     /// The lease that the units were spent from.
-    #[cfg(feature = "redis")]
+    #[cfg(feature = "shared")]
     pub(crate) const fn lease(&self) -> Option<NonZeroU8> {
         self.lease
     }

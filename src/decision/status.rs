@@ -1,41 +1,41 @@
-//! The status of one quota as a decision keeps it: without the name, if that is owned.
+//! The status of one quota as a decision stores it: without a name that is owned.
 
 use std::{num::NonZeroU64, time::Duration};
 
 use super::{
     Policy, Unit,
-    level::{Counted, Units, Usage},
-    micros::{Micros, whole_seconds},
     policy::Terms,
     receipt::Charge,
+    rounding::{Micros, whole_seconds},
+    usage::{Counted, Units, Usage},
 };
 use crate::quota::{Fitted, Kind};
 
-/// How one quota stands after a decision.
+/// The status of one quota after a decision.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Status {
-    /// The policy's name, if it is static; the decision has the owned ones.
+    /// The policy's name, if it is static. The decision stores the owned names.
     pub(super) name: &'static str,
     pub(super) terms: Terms,
     standing: Usage,
     retry_after: Option<Micros>,
-    /// How the quota counts; the default for one that is not this crate's.
+    /// The kind of the counter; `NONE` for a quota of a user's limiter.
     kind: Kind,
     denied: bool,
     excess: bool,
-    /// Whether a block leaves nothing, whatever the quota says.
+    /// Whether a block denies. Then no units are left, whatever the counter holds.
     blocked: bool,
 }
 
-/// The findings of an algorithm about one quota.
+/// An algorithm's result for one quota.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Measure {
     pub(crate) kind: Kind,
     pub(crate) denied: bool,
-    /// In nanoseconds; `None` unless it was denied and can fit.
+    /// Nanoseconds until a denied cost fits; `None` if it was allowed or can never fit.
     pub(crate) retry_after: Option<u64>,
     pub(crate) standing: Usage,
-    /// Whether more is used than the nominal limit.
+    /// Whether the usage exceeds the nominal limit.
     pub(crate) excess: bool,
 }
 
@@ -53,7 +53,7 @@ impl Status {
         }
     }
 
-    /// The status that the setters would make of an algorithm's findings.
+    /// The status of an algorithm's result.
     #[inline]
     pub(super) const fn measured(policy: &Policy, measure: &Measure) -> Self {
         Self {
@@ -109,7 +109,7 @@ impl Status {
         self.numbers().remaining.map(Units::get)
     }
 
-    /// The units that count, whatever a block leaves of them.
+    /// The units in use, also while a block denies.
     pub(super) fn used(&self) -> Option<u64> {
         self.standing.used(&self.terms)
     }
@@ -125,11 +125,11 @@ impl Status {
         }
     }
 
-    /// What remains, and the effective window in whole seconds, rounded up.
+    /// The remaining units, and the effective window in whole seconds, rounded up.
     #[inline]
     pub(crate) fn remaining_and_seconds(&self) -> (Option<u64>, Option<u64>) {
         if !self.denied && !self.blocked {
-            // What nearly every request asks for, without the numbers that it does not.
+            // The usual case, without the divisions for numbers that are not read.
             return self.standing.remaining_and_seconds(&self.terms);
         }
         let window = self.effective_window();
@@ -140,7 +140,7 @@ impl Status {
         self.denied
     }
 
-    /// Whether a block denies, whatever the quota says.
+    /// Whether a block denies, whatever the counter holds.
     pub(crate) const fn is_blocked(&self) -> bool {
         self.blocked
     }
@@ -149,9 +149,9 @@ impl Status {
         self.excess
     }
 
-    /// Whether the two report the same, but for their names.
+    /// Whether both report equal numbers; names are ignored.
     pub(super) fn reports_like(&self, other: &Self) -> bool {
-        let told = |status: &Self| {
+        let reported = |status: &Self| {
             let Self {
                 terms,
                 retry_after,
@@ -162,7 +162,7 @@ impl Status {
             let counts = (status.numbers(), status.used());
             (terms, counts, retry_after, denied, excess)
         };
-        told(self) == told(other)
+        reported(self) == reported(other)
     }
 
     fn binds_more_than(&self, other: &Self) -> bool {
@@ -170,7 +170,7 @@ impl Status {
             return self.denied;
         }
         if self.denied {
-            // Never is longer than any wait.
+            // No wait, because the cost never fits, is longer than any wait.
             return match (self.retry_after, other.retry_after) {
                 (own, Some(other)) => own.is_none_or(|own| own > other),
                 (_, None) => false,
@@ -180,7 +180,7 @@ impl Status {
         left(self) * u128::from(other.limit()) < left(other) * u128::from(self.limit())
     }
 
-    /// The place of the one that binds.
+    /// The index of the binding status.
     pub(super) fn binding_of(statuses: &[Self]) -> usize {
         let mut binding = 0;
         for (place, status) in statuses.iter().enumerate().skip(1) {
@@ -191,26 +191,26 @@ impl Status {
         binding
     }
 
-    /// Makes a denial last this much longer.
+    /// Adds `jitter` to the wait of a denial.
     pub(super) fn lengthen(&mut self, jitter: Duration) {
         if let Some(wait) = self.retry_after.as_mut().filter(|_| self.denied) {
             *wait = wait.saturating_add(Micros::from_duration(jitter));
         }
     }
 
-    /// Takes `units` off what is left.
-    #[cfg(feature = "redis")]
+    /// Subtracts `units` from the units left.
+    #[cfg(feature = "shared")]
     pub(super) fn lower(&mut self, units: u64) {
-        // Where nothing is taken, a larger quota that shares the bucket may have gone beyond the
-        // nominal limit, which is no excess of this one.
+        // Without a charge, an exceeded limit is the doing of a larger quota that shares the bucket:
+        // no excess of this one.
         if units > 0 {
             (self.standing, self.excess) = self.standing.lowered(&self.terms, units);
         }
     }
 
-    /// The time until a bucket is full of which this many units are only held; `None` of what is no
-    /// bucket.
-    #[cfg(feature = "redis")]
+    /// The time until a bucket is full, if `held` of its units are leased and not used; `None` for
+    /// windows and logs.
+    #[cfg(feature = "shared")]
     pub(crate) fn full_after(&self, held: u64) -> Option<Duration> {
         if let Usage::Window(_) | Usage::Counted(_) = self.standing {
             return None;
@@ -219,9 +219,9 @@ impl Status {
         duration(without.numbers(&self.terms).reset_after)
     }
 
-    /// What remains this time later, if nothing comes. What comes back bit by bit is not told, but of a
-    /// bucket.
-    #[cfg(feature = "redis")]
+    /// The units left after `elapsed` without another request. Units that return gradually are counted
+    /// for buckets only.
+    #[cfg(feature = "shared")]
     pub(crate) fn remaining_after(&self, elapsed: Duration) -> Option<u64> {
         let mut later = *self;
         later.renew(elapsed);
@@ -229,15 +229,15 @@ impl Status {
         later.remaining()
     }
 
-    /// Whether nothing is used of it this time later, if nothing comes.
-    #[cfg(feature = "redis")]
+    /// Whether the quota is unused after `elapsed` without another request.
+    #[cfg(feature = "shared")]
     pub(crate) fn is_fresh_after(&self, elapsed: Duration) -> bool {
         let reset_after = duration(self.numbers().reset_after);
         reset_after.is_some_and(|reset| reset <= elapsed)
     }
 
-    /// All is left of what was counted this time ago, if that is as good as new by now.
-    #[cfg(feature = "redis")]
+    /// Restores all units, if the quota is fresh `elapsed` after it was measured.
+    #[cfg(feature = "shared")]
     pub(super) fn renew(&mut self, elapsed: Duration) {
         let is_fresh = self.is_fresh_after(elapsed);
         match &mut self.standing {
@@ -250,9 +250,9 @@ impl Status {
         }
     }
 
-    /// The time until `cost` units fit; `None` where that is not known, or never. What is counted tells
-    /// it of one unit, where it `is_used_up` without those that it was not told of.
-    #[cfg(feature = "redis")]
+    /// The time until `cost` units fit; `None` if they never do, or the time is unknown. For counted
+    /// numbers it is known for a cost of 1 only, and only if the store's own count `is_used_up`.
+    #[cfg(feature = "shared")]
     pub(crate) fn wait_for(&self, cost: u64, is_used_up: bool) -> Option<Duration> {
         if self.remaining()? >= cost {
             return Some(Duration::ZERO);
@@ -277,23 +277,23 @@ impl Status {
     }
 
     /// Adds `units` to what is left.
-    #[cfg(feature = "redis")]
+    #[cfg(feature = "shared")]
     pub(super) fn raise(&mut self, units: u64) {
-        // How far beyond the nominal limit a counted quota is, it does not tell.
+        // Counted numbers do not include how far the usage exceeds the nominal limit.
         if units > 0 && !(self.excess && matches!(self.standing, Usage::Counted(_))) {
             (self.standing, self.excess) = self.standing.raised(&self.terms, units);
         }
     }
 
-    /// Lets all times come nearer; a wait of a denial stays one.
+    /// Shortens all times by `elapsed`. The wait of a denial stays at least a microsecond.
     pub(super) fn age(&mut self, elapsed: Duration) {
-        // Whole microseconds, cut off: no wait is told too short.
+        // Rounded down to whole microseconds, so that no wait becomes too short.
         let passed = u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX);
         self.standing = self.standing.aged(passed);
         self.retry_after = self.retry_after.map(|wait| wait.less(passed, 1));
     }
 
-    /// The numbers of the request's quota that this is about.
+    /// The numbers of the request's own quota, if this is its status.
     pub(super) fn fitted(&self) -> Fitted {
         let interval = self.terms.window_nanos() / self.terms.limit.max(1);
         Fitted {
@@ -302,8 +302,7 @@ impl Status {
         }
     }
 
-    /// The counter that a charge at `now`, in nanoseconds, was made to, if it left the quota like
-    /// this.
+    /// The charge that left the quota with this status at `now`, in nanoseconds.
     pub(super) fn charge(&self, now: u64) -> Charge {
         let (end, interval) = self.standing.end(&self.terms, now).unwrap_or_default();
         Charge {
@@ -313,8 +312,7 @@ impl Status {
         }
     }
 
-    /// The same for units that were spent from a lease. A bucket was not charged for them at this
-    /// time.
+    /// The charge of units that were spent from a lease. A bucket was charged earlier, by the lease.
     pub(super) const fn leased_charge(&self) -> Charge {
         Charge {
             kind: match self.standing {
@@ -326,14 +324,14 @@ impl Status {
         }
     }
 
-    /// The least time, from the decision that this is part of, until `behind` more units have
-    /// passed after the `head` units that it is about, if nothing else comes.
+    /// The least time from this decision until `behind` units have passed after its own `head` units,
+    /// if no other request comes.
     pub(crate) fn wait_behind(&self, head: u64, behind: u64) -> Duration {
         if self.denied {
             let first = self.retry_after().unwrap_or_default();
             return first.saturating_add(self.standing.time_of(&self.terms, head, behind));
         }
-        // Only the limiter knows how much more of a soft quota passes.
+        // Only the limiter knows how many more units a soft quota allows.
         if self.terms.soft {
             return Duration::ZERO;
         }
@@ -344,20 +342,20 @@ impl Status {
     pub(super) fn deny_for(&mut self, wait: Duration) {
         let wait = Micros::from_duration(wait).max(Micros::new(1));
         self.retry_after = match self.retry_after {
-            // The request never passes.
+            // A request that never passes has no wait.
             None if self.denied => None,
             own => Some(own.map_or(wait, |own| own.max(wait))),
         };
         self.denied = true;
     }
 
-    /// Takes a denial back that does not count.
+    /// Reverts a denial.
     pub(super) fn pardon(&mut self) {
         self.denied = false;
         self.retry_after = None;
     }
 
-    /// Denies for at least `block`, with nothing left, whatever the quota itself says.
+    /// Denies for at least `block`, with no units left, whatever the counter holds.
     pub(crate) fn block(&mut self, block: Duration) {
         let block = Micros::from_duration(block);
         self.blocked = true;

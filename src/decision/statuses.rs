@@ -1,22 +1,23 @@
-//! The quotas of a decision, with the one count of their names.
+//! The quotas of a decision, with one reference count for all their names.
 
 use std::{mem, ops::Range, ptr, slice, sync::Arc};
 
 use super::{
-    LimitReceipt, Policy, QuotaStatus, joint,
+    LimitReceipt, Policy, QuotaStatus,
     name::{NameSet, Names, Share},
+    shares,
     status::{Measure, Status},
 };
 
-/// How the quotas of a decision stand; made from one [`QuotaStatus`] or from several.
+/// The status of each quota of a decision; made from one [`QuotaStatus`] or from several.
 ///
-/// Names that are not static are counted once, however many quotas there are, if they come from one
-/// set: those of a limiter of this crate do, and a lone [`Policy::owned`] is one.
+/// Owned names of one set cost one reference count, however many quotas there are. The names of one
+/// limiter of this crate are a set, and so is the name of a [`Policy::owned`].
 #[derive(Debug, Clone)]
 pub struct QuotaStatuses {
     list: List,
-    /// The names of all quotas, by their places, unless all are static; and the shares of several
-    /// limits, which have them in the same word, so that other decisions are dropped in fewer
+    /// The names of all quotas, in their order, or the shares of several limits; `None` if all names
+    /// are static. Both are in one word, so that decisions with neither are dropped in fewer
     /// instructions.
     names: Option<Names>,
 }
@@ -39,7 +40,7 @@ impl From<QuotaStatus<'_>> for QuotaStatuses {
 
 /// # Panics
 ///
-/// When there are none: a decision is about at least one quota.
+/// If the list is empty: a decision needs at least one quota.
 impl From<Vec<QuotaStatus<'_>>> for QuotaStatuses {
     fn from(statuses: Vec<QuotaStatus<'_>>) -> Self {
         assert!(!statuses.is_empty(), "a decision needs at least one quota");
@@ -50,8 +51,7 @@ impl From<Vec<QuotaStatus<'_>>> for QuotaStatuses {
     }
 }
 
-/// The set that the statuses have their names from, or one made of their names; `None` if all are
-/// static.
+/// The set that all names come from, or else a new set of the names; `None` if all are static.
 fn names_of(statuses: &[QuotaStatus<'_>]) -> Option<Names> {
     let (set, _) = statuses.iter().find_map(|status| status.owned)?;
     let mut places = statuses.iter().enumerate();
@@ -68,7 +68,7 @@ fn names_of(statuses: &[QuotaStatus<'_>]) -> Option<Names> {
 }
 
 impl QuotaStatuses {
-    /// The status of the one quota that `policy`, a set by itself, describes.
+    /// The status of a single quota. `policy` is its own set.
     #[inline]
     pub(crate) fn of_one(policy: &Policy, measure: &Measure) -> Self {
         Self {
@@ -77,7 +77,7 @@ impl QuotaStatuses {
         }
     }
 
-    /// The statuses of the quotas that `policies`, a whole set, describe.
+    /// The statuses of several quotas. `policies` is a whole set.
     pub(crate) fn of_set(policies: &[Policy], measures: impl Iterator<Item = Measure>) -> Self {
         let owned = policies.first().and_then(|policy| policy.name.in_set());
         let measured = policies.iter().zip(measures);
@@ -119,31 +119,31 @@ impl QuotaStatuses {
         self.names.as_ref()
     }
 
-    /// The receipts of several limits; `None` for those of one.
+    /// The receipts of several limits; `None` if one limit decided alone.
     pub(super) fn receipts(&self) -> Option<impl Iterator<Item = LimitReceipt>> {
         let shares = self.names.as_ref()?.shares();
-        (!shares.is_empty()).then(|| joint::receipts(shares, self.as_slice()))
+        (!shares.is_empty()).then(|| shares::receipts(shares, self.as_slice()))
     }
 
-    /// Notes which limits decided together, in their order.
+    /// Sets the identities of the limits that decided together, in their order.
     pub(super) fn identify(&mut self, limits: impl Iterator<Item = u64>) {
-        // Nobody else has the names of a decision that was joined just now.
+        // A decision that was joined just now is the only owner of its names.
         if let Some(names) = self.names.as_mut().and_then(Arc::get_mut) {
             names.identify(limits);
         }
     }
 
-    /// The shares of several limits; none of a limit that decided alone.
+    /// The shares of several limits; empty if one limit decided alone.
     fn shares(&self) -> &[Share] {
         self.names.as_ref().map_or(&[], |names| names.shares())
     }
 
-    /// How many limits decided together; 0 where one decided alone.
+    /// The number of limits that decided together; 0 if one decided alone.
     pub(super) fn limits(&self) -> usize {
         self.shares().len()
     }
 
-    /// The places of a limit's quotas, among those of all limits that decided together.
+    /// The indices of one limit's quotas among those of all limits that decided together.
     pub(super) fn places_of(&self, limit: usize) -> Range<usize> {
         let shares = self.shares();
         let Some(share) = shares.get(limit) else {
@@ -153,8 +153,7 @@ impl QuotaStatuses {
         before..before + share.quotas
     }
 
-    /// The place, among the limits that decided together, of the one whose quota has this place; 0 of
-    /// a limit that decided alone.
+    /// The index of the limit to which the quota at `place` belongs; 0 if one limit decided alone.
     pub(super) fn limit_of(&self, place: usize) -> usize {
         let mut ends = self.shares().iter().scan(0, |end, share| {
             *end += share.quotas;
@@ -185,7 +184,7 @@ impl QuotaStatuses {
         }
     }
 
-    /// The name of the quota at this place, which stands so.
+    /// The name of the quota at `place` with this status.
     #[inline]
     pub(super) fn name<'a>(&'a self, place: usize, status: &Status) -> &'a str {
         let owned = self.names.as_ref().and_then(|names| names.find(place));
@@ -197,7 +196,7 @@ impl QuotaStatuses {
         self.view(place, status)
     }
 
-    /// The quota that binds, without its name, and its place.
+    /// The index of the binding quota, and its status.
     #[inline]
     pub(super) fn binding_place(&self) -> (usize, &Status) {
         match &self.list {
@@ -210,7 +209,7 @@ impl QuotaStatuses {
         }
     }
 
-    /// The status of the one quota that `policies` describe, if that is the one.
+    /// The status of a single quota, if `policies` is its policy alone.
     #[inline]
     pub(super) fn alone_of(&self, policies: &[Policy]) -> Option<&Status> {
         let (List::One(status), [policy]) = (&self.list, policies) else {
@@ -220,7 +219,7 @@ impl QuotaStatuses {
         same.then_some(status)
     }
 
-    /// Whether these are the quotas that `policies` describe.
+    /// Whether `policies` describe these quotas.
     #[inline]
     pub(super) fn are_of(&self, policies: &[Policy]) -> bool {
         let statuses = self.as_slice();
@@ -233,7 +232,7 @@ impl QuotaStatuses {
     #[inline]
     fn are_named_like(&self, policies: &[Policy]) -> bool {
         let Some(names) = &self.names else {
-            // Nearly always it is the same text in the same place, which takes less to see.
+            // Nearly always both point to one text, which is cheaper to compare.
             let same = |(status, policy): (&Status, &Policy)| {
                 let name = policy.name();
                 ptr::eq(status.name, name) || status.name == name
@@ -270,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn decision_about_several_quotas_holds_one_count() {
+    fn decision_about_several_quotas_holds_one_reference_count() {
         let quotas = [1, 2, 3].map(|limit| Quota::per_day(limit).named_owned(limit.to_string()));
         let limiter = LocalLimiter::new(quotas);
         let first = limiter.acquire(&Key::global(), 1);
@@ -279,7 +278,7 @@ mod tests {
         let second = limiter.acquire(&Key::global(), 1);
         assert_eq!(Arc::strong_count(names), counts + 1);
         assert!(Arc::ptr_eq(names, set(&second.quotas)));
-        // Statuses that are built again from views share it, too.
+        // Statuses that are built from views share the count, too.
         let again = QuotaStatuses::from(second.quotas().collect::<Vec<_>>());
         assert_eq!(Arc::strong_count(names), counts + 2);
         drop((second, again));
@@ -289,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn static_names_are_not_counted() {
+    fn static_names_have_no_reference_count() {
         let named = Quota::per_day(1).named("one");
         for quotas in [vec![named], vec![named, Quota::per_day(2).named("two")]] {
             let decision = LocalLimiter::new(quotas).acquire(&Key::global(), 1);

@@ -1,4 +1,4 @@
-//! [clients-page]: crate::guide::clients
+//! [clients-page]: https://docs.rs/tower-ratelimit-client/latest/tower_ratelimit_client/guide/index.html
 //! [proxies]: crate::guide::security#behind-a-proxy
 //! [`AnyLimiter`]: crate::AnyLimiter
 //! [`OwnedQuota`]: crate::OwnedQuota

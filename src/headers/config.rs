@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-/// Which fields responses carry; see the [module](super) for what they say.
+/// Which fields responses carry; the [module](super) has their meaning.
 ///
 /// ```
 /// use std::time::Duration;
@@ -48,7 +48,7 @@ pub struct Headers {
 /// A version of draft-ietf-httpapi-ratelimit-headers.
 ///
 /// The draft is no standard yet, and its syntax has changed between versions. A version that is
-/// here stays; a new one is added beside it.
+/// here stays, and a new one is another variant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum IetfDraft {
@@ -57,7 +57,7 @@ pub enum IetfDraft {
     Draft11,
 }
 
-/// The meaning of the number in `X-RateLimit-Reset`. No specification says, and services differ.
+/// The meaning of the number in `X-RateLimit-Reset`. No specification defines it, and services differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ResetFormat {
@@ -88,7 +88,7 @@ impl Headers {
         }
     }
 
-    /// `RateLimit-Policy` and `RateLimit`, as this version of the draft says. Defaults to
+    /// `RateLimit-Policy` and `RateLimit`, as in this version of the draft. Defaults to
     /// [`IetfDraft::Draft11`].
     pub const fn ietf(mut self, draft: Option<IetfDraft>) -> Self {
         self.ietf = draft;
@@ -115,17 +115,17 @@ impl Headers {
         self
     }
 
-    /// The most by which the wait of a denial is lengthened at random, so that clients that were
-    /// denied together don't come back together. Defaults to zero.
+    /// The most time that is added at random to the wait of a denial, so that clients that were denied
+    /// together don't return together. Defaults to zero.
     ///
-    /// Every field that tells the wait gets the same lengthening, gRPC's too. The limiter knows
-    /// nothing of it: a client that comes earlier is not denied for that.
+    /// Every field that reports the wait has the same one, also those of gRPC. The limiter does not use
+    /// it: a client that returns earlier is not denied for that.
     pub const fn jitter(mut self, most: Duration) -> Self {
         self.jitter = most;
         self
     }
 
-    /// By how much to lengthen the waits of one denial.
+    /// The time that is added to the waits of one denial.
     #[inline]
     pub(crate) fn draw_jitter(&self) -> Duration {
         if self.jitter.is_zero() {

@@ -1,4 +1,4 @@
-//! The fields of one response: their values, and the two ways to put them there.
+//! The fields of one response, and the two ways to write them.
 
 use http::{
     HeaderMap, HeaderName, HeaderValue,
@@ -12,22 +12,22 @@ use super::{
 
 /// The values of all fields that one response gets.
 #[derive(Clone, Copy)]
-pub(super) struct Fields<'a> {
+pub(super) struct FieldValues<'a> {
     /// `RateLimit-Policy`.
     pub(super) policies: Option<&'a HeaderValue>,
     /// `RateLimit`.
     pub(super) list: Option<&'a HeaderValue>,
     pub(super) set: Option<XRateLimit<'a>>,
-    /// The seconds of a denial's wait, and how a field says so.
+    /// The wait of a denial in seconds, and its text.
     pub(super) wait: Option<(u64, &'a HeaderValue)>,
 }
 
-impl Fields<'_> {
-    /// Adds the fields to those that are there, and says whether a `RateLimit-Policy` was.
+impl FieldValues<'_> {
+    /// Adds the fields to a response. Returns whether it had a `RateLimit-Policy`.
     pub(super) fn append(&self, choice: &Headers, headers: &mut HeaderMap) -> bool {
-        let mut follows_others = false;
+        let mut had_policies = false;
         if let Some(policies) = self.policies {
-            follows_others = headers.append(ietf::POLICY, policies.clone());
+            had_policies = headers.append(ietf::POLICY, policies.clone());
         }
         if let Some(list) = self.list {
             headers.append(ietf::RATELIMIT, list.clone());
@@ -38,11 +38,20 @@ impl Fields<'_> {
         if let Some((seconds, wait)) = self.wait {
             put_wait(choice, seconds, wait, headers);
         }
-        follows_others
+        had_policies
     }
 
-    /// Sets the values of a template's places, in the order in which [`append`](Self::append) adds
-    /// them; policies and limit are there.
+    /// The number of fields.
+    pub(super) fn len(&self, choice: &Headers) -> usize {
+        let waits = usize::from(choice.retry_after) + usize::from(choice.x_ratelimit_retry_after);
+        usize::from(self.policies.is_some())
+            + usize::from(self.list.is_some())
+            + self.set.map_or(0, |_| 3)
+            + self.wait.map_or(0, |_| waits)
+    }
+
+    /// Sets the fields of a template, in the order in which [`append`](Self::append) adds them. The
+    /// template has the policies and the limit.
     #[inline]
     pub(super) fn fill<'v>(&self, mut places: impl Iterator<Item = &'v mut HeaderValue>) {
         let mut set = |skipped, value: &HeaderValue| {
@@ -68,7 +77,7 @@ impl Fields<'_> {
     }
 }
 
-/// Adds the fields about a wait.
+/// Adds the fields that report a wait.
 pub(super) fn put_wait(
     choice: &Headers,
     seconds: u64,
@@ -83,8 +92,8 @@ pub(super) fn put_wait(
     }
 }
 
-/// Sets the field `name` to `value`, which says `seconds`, unless it already asks for a longer
-/// wait, or for one in a form that cannot be compared.
+/// Sets the field `name` to `value`, the text of `seconds`. A field that reports a longer wait stays,
+/// and so does one that is no number.
 fn put_longer(name: HeaderName, seconds: u64, value: &HeaderValue, headers: &mut HeaderMap) {
     match headers.entry(name) {
         Entry::Vacant(free) => {

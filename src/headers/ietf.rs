@@ -4,23 +4,23 @@ use http::HeaderName;
 
 use super::{
     IetfDraft,
-    figures::ToldNumbers,
-    prepared::{COMMA, PolicyText},
-    text::{FieldText, Text},
+    constant_parts::{COMMA, PolicyText},
+    text_buffer::{BufferedText, TextBuffer},
+    values::KnownNumbers,
 };
 
 pub(super) const POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
 pub(super) const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
 
-/// The value of `RateLimit`; nothing when no quota says what remains.
+/// Writes the value of `RateLimit`; `None` if the remaining units of no quota are known.
 #[inline]
 pub(super) fn status_list<'a>(
     IetfDraft::Draft11: IetfDraft,
-    quotas: impl Iterator<Item = (ToldNumbers, &'a PolicyText)>,
-    to: &mut FieldText,
-) -> Option<Text> {
-    for (told, text) in quotas {
-        let Some(remaining) = told.remaining else {
+    quotas: impl Iterator<Item = (KnownNumbers, &'a PolicyText)>,
+    to: &mut TextBuffer,
+) -> Option<BufferedText> {
+    for (numbers, text) in quotas {
+        let Some(remaining) = numbers.remaining else {
             continue;
         };
         if to.len() > 0 {
@@ -28,7 +28,7 @@ pub(super) fn status_list<'a>(
         }
         to.push(&text.opening);
         to.push_number(remaining);
-        if let Some(seconds) = told.seconds {
+        if let Some(seconds) = numbers.seconds {
             to.push(b";t=");
             to.push_number(seconds);
         }

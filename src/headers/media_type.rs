@@ -4,8 +4,10 @@ use http::{HeaderMap, header::CONTENT_TYPE};
 
 const GRPC: &str = "application/grpc";
 
-/// Whether the content type is gRPC's own. gRPC-Web, whose trailers are part of the body, is not.
-pub(crate) fn is_grpc(headers: &HeaderMap) -> bool {
+/// Whether a request or response with these fields is gRPC, by its `Content-Type`. gRPC-Web, whose
+/// trailers are part of the body, is not.
+#[must_use]
+pub fn is_grpc(headers: &HeaderMap) -> bool {
     let Some(value) = headers.get(CONTENT_TYPE) else {
         return false;
     };

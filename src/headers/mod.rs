@@ -1,4 +1,4 @@
-//! Headers: the fields that tell clients about their limits.
+//! Headers: the fields that report limits to clients.
 //!
 //! | field | on | switch |
 //! |---|---|---|
@@ -11,32 +11,32 @@
 //! | `X-RateLimit-Retry-After: 7` | denials, off by default | [`x_ratelimit_retry_after`](Headers::x_ratelimit_retry_after) |
 //!
 //! Redirects (3xx) get none of them: a client that has nothing left might not follow. Denials of
-//! gRPC calls tell the wait in gRPC's own fields instead, see [`reject`](crate::reject).
+//! gRPC calls report the wait in gRPC's own fields instead, see [`reject`](crate::reject).
 //!
 //! # The numbers
 //!
-//! - `q` and `X-RateLimit-Limit`: the most units that can be there at once; `w`: the seconds in
-//!   which that many come back.
+//! - `q` and `X-RateLimit-Limit`: the most units that are available at once; `w`: the seconds in
+//!   which that many are renewed.
 //! - `r` and `X-RateLimit-Remaining`: units that are left.
 //! - `t` and `X-RateLimit-Reset`: seconds within which a client can use no more than what is left;
 //!   of a quota that denied, the wait. A client that spreads its remaining units over them is not denied.
 //! - `Retry-After`: the longest wait of the quotas that denied. It is left out when the request
-//!   can never fit, and when nobody knows the wait, as for a limit on concurrency.
+//!   can never fit, and when the wait is unknown, as for a limit on concurrency.
 //!
-//! Seconds are rounded up, so that nobody who waits comes too early, and units down. With several
-//! quotas the IETF fields list each, the others tell about the one that binds, see
-//! [`Decision::binding`](crate::Decision::binding). A limiter that does not say how much is left
-//! gets the policy and the limit alone.
+//! Seconds are rounded up, so that no client that waits returns too early, and units down. With several
+//! quotas the IETF fields list each, and the others report the one that binds, see
+//! [`Decision::binding`](crate::Decision::binding). A limiter that does not report what is left gets the
+//! policy and the limit alone.
 //!
-//! # Fields that are there already
+//! # Fields that exist already
 //!
 //! From an inner layer or from the handler, treated alike:
 //!
 //! - the IETF fields are lists, so a second line is added;
-//! - of two `X-RateLimit-` sets the one with less remaining stays, as a whole; of equals the one
-//!   that is there. A set that does not say what remains gives way to one that does. One whose
-//!   remaining is no number, or is there twice, is left alone;
-//! - of two waits the longer stays; a date is left alone.
+//! - of two `X-RateLimit-` sets the one with less remaining stays, as a whole; of equals the
+//!   first. A set without remaining is replaced by one with it. A set whose remaining is no number, or
+//!   occurs twice, stays;
+//! - of two waits the longer stays; a date stays.
 //!
 //! Two layers whose policies have the same name are not detected: name them apart, see
 //! [`Quota::named`](crate::Quota::named).
@@ -44,26 +44,27 @@
 //! Scripts in a browser can read these fields across origins only when
 //! `Access-Control-Expose-Headers` lists them.
 
+mod cache;
 mod config;
+mod constant_parts;
+mod field_texts;
 mod fields;
-mod figures;
 mod ietf;
-mod kept;
 mod media_type;
 mod number;
-mod prepared;
-#[cfg(feature = "client")]
-pub(crate) mod read;
 mod renderer;
-mod template;
+mod templates;
 #[cfg(test)]
 mod tests;
-mod text;
+mod text_buffer;
+mod values;
 mod x_ratelimit;
 
-pub use self::config::{Headers, IetfDraft, ResetFormat};
-pub(crate) use self::{
-    figures::Figures,
+pub use self::{
+    config::{Headers, IetfDraft, ResetFormat},
     media_type::is_grpc,
+};
+pub(crate) use self::{
     renderer::{DenialFields, Renderer},
+    values::QuotaNumbers,
 };

@@ -66,8 +66,8 @@ pub(super) fn header_value(number: u64) -> HeaderValue {
     }
 }
 
-/// A number of at most three digits as a field. They are made once, because each is looked through
-/// for what is not allowed in a field.
+/// A number of at most three digits as a field. All are made once, because each is checked for characters
+/// that are not allowed in a field.
 #[inline]
 pub(super) fn short_value(number: u64) -> Option<&'static HeaderValue> {
     static VALUES: LazyLock<Box<[HeaderValue]>> = LazyLock::new(|| {
@@ -77,7 +77,7 @@ pub(super) fn short_value(number: u64) -> Option<&'static HeaderValue> {
     VALUES.get(usize::try_from(number).ok()?)
 }
 
-/// The number that a field says; `None` for several lines, and for anything but digits.
+/// The number in a field; `None` for several lines, and for anything but digits.
 pub(super) fn parse<'a>(lines: impl IntoIterator<Item = &'a HeaderValue>) -> Option<u64> {
     let mut lines = lines.into_iter();
     let text = lines.next()?.to_str().ok()?;

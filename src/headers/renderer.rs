@@ -9,15 +9,14 @@ use std::{
 use http::{HeaderMap, HeaderValue, StatusCode};
 
 use super::{
-    Figures, Headers, ResetFormat,
-    fields::{Fields, put_wait},
-    figures::{self, ToldNumbers},
-    ietf,
-    kept::{self, Texts},
-    number,
-    prepared::Prepared,
-    template::Templates,
-    text::FieldText,
+    Headers, QuotaNumbers, ResetFormat,
+    cache::{self, CacheKey},
+    constant_parts::ConstantParts,
+    field_texts::FieldTexts,
+    fields::{FieldValues, put_wait},
+    ietf, number,
+    templates::Templates,
+    values::{self, KnownNumbers},
     x_ratelimit::XRateLimit,
 };
 use crate::{
@@ -25,75 +24,74 @@ use crate::{
     log::{self, Code},
 };
 
-/// Writes the fields of a limiter's decisions; constant parts are rendered once.
+/// Writes the fields of a limiter's decisions.
 #[derive(Debug)]
 pub(crate) struct Renderer {
     headers: Headers,
-    /// The parts of the limiter's policies.
-    texts: Prepared,
-    /// Where responses have the fields of one quota, and there are many responses.
+    /// The constant parts of the limiter's policies.
+    parts: ConstantParts,
+    /// `Some` for a limiter of one quota that decides about many requests.
     templates: Option<Templates>,
-    /// Another one for each renderer.
-    number: u64,
-    /// How many responses that already had a policy were looked at for one of the same name.
-    looked_at: AtomicU32,
+    /// Unique among renderers, or 0 for a renderer of one decision.
+    id: u64,
+    /// How many responses with the policy of another layer were checked for one of the same name.
+    checked: AtomicU32,
 }
 
-/// The fields of a denial, of which only those of its content are not known.
+/// The fields of a denial, without those of its content.
 pub(crate) struct DenialFields<'a> {
     renderer: &'a Renderer,
     templates: &'a Templates,
-    figures: Figures,
+    numbers: QuotaNumbers,
 }
 
 impl DenialFields<'_> {
-    /// All fields of the denial, which has a content of this type and length.
+    /// All fields of a denial whose content has this type and length.
     pub(crate) fn with_content(self, content_type: &HeaderValue, length: usize) -> HeaderMap {
-        self.renderer.with_fields(&self.figures, true, |fields| {
-            self.templates.denial(fields, content_type, length)
+        self.renderer.with_values(&self.numbers, true, |values| {
+            self.templates.denial(values, content_type, length)
         })
     }
 }
 
-/// The number of responses that are looked at: the layers around each other keep their policies.
-const LOOKS: u32 = 16;
+/// The number of responses that are checked for policies of one name: nested layers keep theirs.
+const CHECKS: u32 = 16;
 
-/// Two of one name were found, which is said once.
+/// The value of [`Renderer::checked`] after the report.
 const REPORTED: u32 = 1 << 31;
 
 impl Renderer {
     pub(crate) fn new(headers: &Headers, policies: &[Policy]) -> Self {
-        static NUMBER: AtomicU64 = AtomicU64::new(1);
+        static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
         let mut renderer = Self {
             headers: headers.clone(),
-            texts: Prepared::new(headers.ietf, policies),
+            parts: ConstantParts::new(headers.ietf, policies),
             templates: None,
-            number: NUMBER.fetch_add(1, Ordering::Relaxed),
-            looked_at: AtomicU32::new(0),
+            id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
+            checked: AtomicU32::new(0),
         };
         if policies.len() == 1 {
-            let numbers = Figures {
+            let numbers = QuotaNumbers {
                 remaining: 0,
                 seconds: 0,
                 reset: 0,
             };
             renderer.templates = Templates::new(|denied, map| {
-                renderer.with_fields(&numbers, denied, |fields| fields.append(headers, map));
+                renderer.with_values(&numbers, denied, |values| values.append(headers, map));
             });
         }
         renderer
     }
 
-    /// A renderer for this decision alone. It leaves policies of one name to those that see many
-    /// responses.
+    /// A renderer of this decision alone, which checks no policies for one name.
     pub(crate) fn once(headers: &Headers, decision: &Decision) -> Self {
         Self {
             headers: headers.clone(),
-            texts: texts_of(headers, decision),
+            parts: parts_of(headers, decision),
             templates: None,
-            number: 0,
-            looked_at: AtomicU32::new(LOOKS),
+            id: 0,
+            checked: AtomicU32::new(CHECKS),
         }
     }
 
@@ -106,238 +104,224 @@ impl Renderer {
         if status.is_redirection() {
             return;
         }
-        if let (Some(figures), false) = (self.figures(decision), decision.is_denied()) {
-            self.apply_figures(&figures, status, headers);
-        } else if self.texts.fit(decision) {
-            self.put(decision, &self.texts, headers);
-        } else {
-            self.put(decision, &texts_of(&self.headers, decision), headers);
+        let wait = decision.retry_after_seconds();
+        match self.numbers(decision) {
+            Some(numbers) if wait.is_none_or(|wait| wait == numbers.seconds) => {
+                self.with_values(&numbers, wait.is_some(), |values| {
+                    if decision.is_denied() {
+                        self.append(values, &self.parts, headers);
+                    } else {
+                        self.write(values, headers);
+                    }
+                });
+            }
+            _ if self.parts.fit(decision) => self.write_any(decision, &self.parts, headers),
+            _ => self.write_any(decision, &parts_of(&self.headers, decision), headers),
         }
     }
 
-    /// The numbers from which the fields of `decision` follow, if it is about the layer's one quota and
-    /// says all that can be told.
+    /// The numbers that all fields of `decision` follow from; `None` if it is not about the limiter's
+    /// one quota, or does not report all numbers.
     #[inline]
-    pub(crate) fn figures(&self, decision: &Decision) -> Option<Figures> {
+    pub(crate) fn numbers(&self, decision: &Decision) -> Option<QuotaNumbers> {
         self.templates.as_ref()?;
-        let status = self.texts.status_alone(decision)?;
-        let told = ToldNumbers::of(status);
-        let (remaining, seconds) = (told.remaining?, told.seconds?);
+        let status = self.parts.status_alone(decision)?;
+        let known = KnownNumbers::of(status);
+        let (remaining, seconds) = (known.remaining?, known.seconds?);
         let format = self
             .headers
             .x_ratelimit
             .unwrap_or(ResetFormat::DeltaSeconds);
-        Some(Figures {
+        Some(QuotaNumbers {
             remaining,
             seconds,
-            reset: figures::reset(format, decision, status, seconds),
+            reset: values::reset(format, decision, status, seconds),
         })
     }
 
-    /// Adds the fields that these numbers make to a response with this status that is no denial.
-    pub(crate) fn apply_figures(
+    /// Adds the fields of an allowed request with these numbers to a response with this status.
+    pub(crate) fn apply_numbers(
         &self,
-        figures: &Figures,
+        numbers: &QuotaNumbers,
         status: StatusCode,
         headers: &mut HeaderMap,
     ) {
         if status.is_redirection() {
             return;
         }
-        self.with_fields(figures, false, |fields| {
-            let templates = self.templates.as_ref();
-            if !templates.is_some_and(|templates| templates.put(fields, headers)) {
-                self.append(fields, &self.texts, headers);
-            }
-        });
+        self.with_values(numbers, false, |values| self.write(values, headers));
     }
 
-    /// The fields of a denial by the layer's one quota that will pass some time.
+    /// The fields of a denial by the limiter's one quota that reports a wait.
     #[inline]
     pub(crate) fn denial(&self, decision: &Decision) -> Option<DenialFields<'_>> {
         decision.retry_after_seconds()?;
         Some(DenialFields {
             templates: self.templates.as_ref()?,
-            figures: self.figures(decision)?,
+            numbers: self.numbers(decision)?,
             renderer: self,
         })
     }
 
-    /// Adds to the answer to a request that the limiter could not decide about when to come back:
-    /// a store that failed is tried several times a second.
+    /// Adds the wait to the response to a request that the limiter failed to decide: one second, since
+    /// a store that failed is probed several times a second.
     pub(crate) fn apply_failure(&self, headers: &mut HeaderMap) {
         put_wait(&self.headers, 1, &number::header_value(1), headers);
     }
 
-    /// Whether a response that is no denial gets any field.
+    /// Whether the response to an allowed request gets any field.
     #[inline]
-    pub(crate) fn renders_limits(&self) -> bool {
-        self.limit_fields() > 0
+    pub(crate) const fn renders_limits(&self) -> bool {
+        self.headers.ietf.is_some() || self.headers.x_ratelimit.is_some()
     }
 
-    /// The time by which a denial is lengthened.
+    /// The time that is added to the waits of one denial.
     pub(crate) fn draw_jitter(&self) -> Duration {
         self.headers.draw_jitter()
     }
 
-    /// The most fields about limits that a response gets.
+    /// Calls `then` with the values of the fields of the limiter's one quota.
     #[inline]
-    fn limit_fields(&self) -> usize {
-        let Headers {
-            ietf, x_ratelimit, ..
-        } = &self.headers;
-        2 * usize::from(ietf.is_some()) + 3 * usize::from(x_ratelimit.is_some())
-    }
-
-    /// How many fields tell of a wait.
-    #[inline]
-    fn wait_fields(&self) -> usize {
-        let Headers {
-            retry_after,
-            x_ratelimit_retry_after,
-            ..
-        } = &self.headers;
-        usize::from(*retry_after) + usize::from(*x_ratelimit_retry_after)
-    }
-
-    /// Adds the fields of any decision; `texts` are those of its policies.
-    fn put(&self, decision: &Decision, texts: &Prepared, headers: &mut HeaderMap) {
-        let wait = decision.retry_after_seconds();
-        let fields = self.limit_fields() + wait.map_or(0, |_| self.wait_fields());
-        if fields == 0 {
-            return;
-        }
-        // One more for the length that a router adds last, so that the map grows once.
-        headers.reserve(fields + 1);
-        let mut scratch = FieldText::new();
-        let told = decision.statuses().iter().map(ToldNumbers::of);
-        let list = (self.headers.ietf)
-            .and_then(|draft| ietf::status_list(draft, told.zip(texts.texts()), &mut scratch));
-        let set = self.headers.x_ratelimit.map(|format| {
-            let (place, binding) = decision.binding_place();
-            let ToldNumbers { remaining, seconds } = ToldNumbers::of(binding);
-            let reset = seconds.map(|seconds| figures::reset(format, decision, binding, seconds));
-            let remaining = remaining.map(|units| (units, scratch.number(units)));
-            let limit = &texts.texts()[place].limit;
-            (limit, remaining, reset.map(|reset| scratch.number(reset)))
-        });
-        let wait = wait.map(|seconds| (seconds, scratch.number(seconds)));
-        let finished = scratch.finish();
-        let list = list.map(|list| finished.value(list));
-        let set = set.map(|(limit, remaining, reset)| {
-            let remaining = remaining.map(|(units, text)| (units, finished.value(text)));
-            (limit, remaining, reset.map(|reset| finished.value(reset)))
-        });
-        let wait = wait.map(|(seconds, text)| (seconds, finished.value(text)));
-        let set = set.as_ref().map(|(limit, remaining, reset)| XRateLimit {
-            limit,
-            remaining: remaining.as_ref().map(|(units, value)| (*units, value)),
-            reset: reset.as_ref(),
-        });
-        let fields = Fields {
-            policies: texts.list(),
-            list: list.as_ref(),
-            set,
-            wait: wait.as_ref().map(|(seconds, value)| (*seconds, value)),
-        };
-        self.append(&fields, texts, headers);
-    }
-
-    fn append(&self, fields: &Fields<'_>, texts: &Prepared, headers: &mut HeaderMap) {
-        if fields.append(&self.headers, headers) {
-            self.report_same_name(texts, headers);
-        }
-    }
-
-    /// Goes on with the fields of a decision about the layer's one quota, of which these are the
-    /// numbers.
-    #[inline]
-    fn with_fields<R>(
+    fn with_values<R>(
         &self,
-        figures: &Figures,
-        denied: bool,
-        mut then: impl FnMut(&Fields<'_>) -> R,
+        numbers: &QuotaNumbers,
+        waits: bool,
+        mut then: impl FnMut(&FieldValues<'_>) -> R,
     ) -> R {
-        let Figures {
+        let QuotaNumbers {
             remaining,
             seconds,
             reset,
-        } = *figures;
-        let other_reset = (reset != seconds).then(|| number::header_value(reset));
-        let write = || self.write(remaining, seconds);
-        kept::with(self.number, (remaining, seconds), write, |texts| {
-            then(&Fields {
-                policies: self.texts.list(),
+        } = *numbers;
+        let epoch_reset = (reset != seconds).then(|| number::header_value(reset));
+        let key = CacheKey {
+            renderer: self.id,
+            remaining,
+            seconds,
+        };
+        let write = || self.texts_of_quota(remaining, seconds);
+        cache::with_texts(key, write, |texts| {
+            then(&FieldValues {
+                policies: self.parts.policy_list(),
                 list: texts.list.as_ref(),
                 set: self.headers.x_ratelimit.map(|_| XRateLimit {
-                    limit: &self.texts.texts()[0].limit,
+                    limit: &self.parts.texts()[0].limit,
                     remaining: Some((remaining, &texts.remaining)),
-                    reset: Some(other_reset.as_ref().unwrap_or(&texts.seconds)),
+                    reset: Some(epoch_reset.as_ref().unwrap_or(&texts.seconds)),
                 }),
-                wait: denied.then_some((seconds, &texts.seconds)),
+                wait: waits.then_some((seconds, &texts.seconds)),
             })
         })
     }
 
     #[inline(never)]
-    fn write(&self, remaining: u64, seconds: u64) -> Texts {
-        let told = ToldNumbers {
+    fn texts_of_quota(&self, remaining: u64, seconds: u64) -> FieldTexts {
+        let numbers = KnownNumbers {
             remaining: Some(remaining),
             seconds: Some(seconds),
         };
-        let mut scratch = FieldText::new();
-        let quota = iter::once(told).zip(self.texts.texts());
-        let list =
-            (self.headers.ietf).and_then(|draft| ietf::status_list(draft, quota, &mut scratch));
-        let (remaining, seconds) = (scratch.number(remaining), scratch.number(seconds));
-        let finished = scratch.finish();
-        Texts {
-            remaining: finished.value(remaining),
-            seconds: finished.value(seconds),
-            list: list.map(|list| finished.into_value(list)),
+        let quota = iter::once(numbers).zip(self.parts.texts());
+        FieldTexts::write(self.headers.ietf, quota, (remaining, seconds), None)
+    }
+
+    /// Adds the fields of any decision; `parts` are those of its policies.
+    fn write_any(&self, decision: &Decision, parts: &ConstantParts, headers: &mut HeaderMap) {
+        let wait = decision.retry_after_seconds();
+        if !self.renders_limits() && wait.is_none() {
+            return;
+        }
+        let set = self.headers.x_ratelimit.map(|format| {
+            let (place, binding) = decision.binding_place();
+            let known = KnownNumbers::of(binding);
+            let reset =
+                (known.seconds).map(|seconds| values::reset(format, decision, binding, seconds));
+            (&parts.texts()[place].limit, known.remaining, reset)
+        });
+        let (remaining, reset) =
+            set.map_or((None, None), |(_, remaining, reset)| (remaining, reset));
+        let quotas = decision.statuses().iter().map(KnownNumbers::of);
+        let texts = FieldTexts::write(
+            self.headers.ietf,
+            quotas.zip(parts.texts()),
+            // An unknown number is written as 0, which takes no memory, and is not added.
+            (remaining.unwrap_or_default(), reset.unwrap_or_default()),
+            wait,
+        );
+        let values = FieldValues {
+            policies: parts.policy_list(),
+            list: texts.list.as_ref(),
+            set: set.map(|(limit, ..)| XRateLimit {
+                limit,
+                remaining: remaining.map(|units| (units, &texts.remaining)),
+                reset: reset.map(|_| &texts.seconds),
+            }),
+            wait: wait.zip(texts.wait.as_ref()),
+        };
+        self.append(&values, parts, headers);
+    }
+
+    /// Adds the fields of the limiter's one quota to the response to an allowed request: by a template
+    /// if one fits.
+    #[inline]
+    fn write(&self, values: &FieldValues<'_>, headers: &mut HeaderMap) {
+        let templates = self.templates.as_ref();
+        if !templates.is_some_and(|templates| templates.put(values, headers)) {
+            self.append(values, &self.parts, headers);
+        }
+    }
+
+    /// Adds the fields of any quotas to a response; `parts` are those of their policies.
+    fn append(&self, values: &FieldValues<'_>, parts: &ConstantParts, headers: &mut HeaderMap) {
+        let fields = values.len(&self.headers);
+        if fields == 0 {
+            return;
+        }
+        // One more for the length that a router adds last, so that the map grows once.
+        headers.reserve(fields + 1);
+        if values.append(&self.headers, headers) {
+            self.report_same_name(parts, headers);
         }
     }
 
     /// Logs that another layer's policy has the name of one of these, if one of the first responses
-    /// has it.
+    /// shows it.
     #[cold]
-    fn report_same_name(&self, texts: &Prepared, headers: &HeaderMap) {
-        if self.looked_at.load(Ordering::Relaxed) >= LOOKS
-            || self.looked_at.fetch_add(1, Ordering::Relaxed) >= LOOKS
+    fn report_same_name(&self, parts: &ConstantParts, headers: &HeaderMap) {
+        if self.checked.load(Ordering::Relaxed) >= CHECKS
+            || self.checked.fetch_add(1, Ordering::Relaxed) >= CHECKS
         {
             return;
         }
         let lines = headers.get_all(ietf::POLICY);
         // The last one is ours.
         let before = lines.iter().count().saturating_sub(1);
-        let mut names = (lines.iter().take(before)).flat_map(|line| texts.named_in(line));
+        let mut names = (lines.iter().take(before)).flat_map(|line| parts.named_in(line));
         if let Some(name) = names.next()
-            && self.looked_at.swap(REPORTED, Ordering::Relaxed) < REPORTED
+            && self.checked.swap(REPORTED, Ordering::Relaxed) < REPORTED
         {
             let fault = format!(
-                "two layers limit by a policy named {name:?}, which clients cannot tell apart: give one \
+                "two layers limit by a policy named {name:?}, which clients cannot distinguish: give one \
                  of their quotas a name of its own, `.named(\"...\")`, or remove one if they are the same"
             );
-            log::say(Code::SamePolicyName, &fault);
+            log::report(Code::SamePolicyName, &fault);
         }
     }
 }
 
-/// The texts of the policies that the decision is about, where they are others than the limiter
-/// names, or nobody names any.
+/// The constant parts of a decision about other policies than the limiter's.
 #[cold]
-fn texts_of(headers: &Headers, decision: &Decision) -> Prepared {
+fn parts_of(headers: &Headers, decision: &Decision) -> ConstantParts {
     let policies: Vec<_> = decision.quotas().map(|quota| quota.policy()).collect();
-    Prepared::new(headers.ietf, &policies)
+    ConstantParts::new(headers.ietf, &policies)
 }
 
 impl Headers {
-    /// Adds the fields of `decision` to those of a response, for handlers that ask a limiter
-    /// themselves. Fields that are there already are [treated](super#fields-that-are-there-already)
-    /// as a layer does it, and a decision that was not [counted](Decision::is_counted) adds
+    /// Adds the fields of `decision` to those of a response, for handlers that call a limiter
+    /// themselves. Fields that exist already are [treated](super#fields-that-exist-already) as by a
+    /// layer, and a decision that was not [counted](Decision::is_counted) adds
     /// nothing.
     ///
-    /// Waits are told of denials only, each time with a [`jitter`](Self::jitter) of its own. A
+    /// Denials alone report waits, each time with a [`jitter`](Self::jitter) of its own. A
     /// redirect (3xx) should have none of the fields: the status is for the caller to know. To
     /// answer a denial, [`Decision::into_result`] does all of it.
     ///
@@ -359,14 +343,9 @@ impl Headers {
         if decision.is_denied() && !jitter.is_zero() {
             let mut later = decision.clone();
             later.lengthen(jitter);
-            self.put_once(&later, headers);
+            Renderer::once(self, &later).apply(&later, StatusCode::OK, headers);
         } else {
-            self.put_once(decision, headers);
+            Renderer::once(self, decision).apply(decision, StatusCode::OK, headers);
         }
-    }
-
-    fn put_once(&self, decision: &Decision, headers: &mut HeaderMap) {
-        let renderer = Renderer::once(self, decision);
-        renderer.put(decision, &renderer.texts, headers);
     }
 }

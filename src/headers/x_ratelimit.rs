@@ -17,20 +17,20 @@ const PREFIX: &str = "x-ratelimit-";
 #[derive(Clone, Copy)]
 pub(super) struct XRateLimit<'a> {
     pub(super) limit: &'a HeaderValue,
-    /// Units, and how the field says so.
+    /// Units, and their text.
     pub(super) remaining: Option<(u64, &'a HeaderValue)>,
     pub(super) reset: Option<&'a HeaderValue>,
 }
 
 impl XRateLimit<'_> {
-    /// Adds the set, unless the one that is there is to stay.
+    /// Adds the set, unless another one stays.
     pub(super) fn put(&self, headers: &mut HeaderMap) {
         // Names are compared rather than looked up: a response has few fields, and three lookups
         // hash some sixty bytes.
         if headers.keys().any(is_of_a_set) && !self.replace(headers) {
             return;
         }
-        // None of the three is there now, and to append takes less than to insert.
+        // The response has none of the three now, and to append takes less time than to insert.
         headers.append(LIMIT, self.limit.clone());
         if let Some((_, remaining)) = self.remaining {
             headers.append(REMAINING, remaining.clone());
@@ -40,7 +40,7 @@ impl XRateLimit<'_> {
         }
     }
 
-    /// Removes the set that is there, if this one is to take its place.
+    /// Removes another set, if this one replaces it.
     #[cold]
     fn replace(&self, headers: &mut HeaderMap) -> bool {
         let binds_more = self.binds_more_than(headers);
@@ -63,6 +63,6 @@ impl XRateLimit<'_> {
 
 #[inline]
 pub(super) fn is_of_a_set(name: &HeaderName) -> bool {
-    // Most names are told apart by the first comparison alone.
+    // Most names differ in the first comparison already.
     name.as_str().starts_with(PREFIX) && [LIMIT, REMAINING, RESET].contains(name)
 }

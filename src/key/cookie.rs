@@ -17,7 +17,7 @@ use crate::error::KeyError;
 /// when there are several of the name with values that differ: some applications read the first and
 /// some the last, so a client could be counted by one that it makes up and be known by the other.
 ///
-/// Nothing is verified: a client that sends another value has another key. Where it can go on
+/// Nothing is verified: a client that sends another value has another key. If it can continue
 /// without a session, count the session's start by address.
 ///
 /// ```
@@ -34,7 +34,7 @@ use crate::error::KeyError;
 pub struct Cookie(String);
 
 impl Cookie {
-    /// The cookie of this name, of which case matters.
+    /// The cookie of this name; case matters.
     ///
     /// # Panics
     ///

@@ -9,9 +9,9 @@ use crate::error::KeyError;
 /// claims of a token that it verified.
 ///
 /// Where there is no `T` at all the key is unavailable, which is a fault of the server and answered
-/// 500: that layer is missing, or it is inside the one that limits. So the outer layer has to
-/// insert a `T` for every request that it lets pass; one for requests without credentials is
-/// something that the closure returns a shared key or `None` for.
+/// 500: that layer is missing, or it is inside the one that limits. The outer layer must insert a
+/// `T` for every request that passes. For requests without credentials, insert a `T` that the closure
+/// maps to a shared key or to `None`.
 ///
 /// ```
 /// use tower_ratelimit::{Key, KeyErrorKind, KeyExtractor, key::extension_fn};

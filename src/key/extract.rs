@@ -34,16 +34,15 @@ pub trait KeyExtractor: Send + Sync + 'static {
     /// reads.
     fn extract(&self, parts: &Parts) -> Result<Key, KeyError>;
 
-    /// The peer's address, where the extractor takes it for the client's whatever headers say: with
-    /// it a layer notices that it stands behind a proxy.
+    /// The peer's address, if the extractor uses it as the client's whatever the headers. With it a layer
+    /// detects that it is behind a proxy.
     #[doc(hidden)]
     fn believed_peer(&self, parts: &Parts) -> Option<IpAddr> {
         let _ = parts;
         None
     }
 
-    /// The extractors of the limits that are charged together, of which one may have no key while
-    /// the others have theirs.
+    /// The extractors of limits that are charged together: some may find a key, and others none.
     #[doc(hidden)]
     fn of_limits(&self) -> Option<&[Arc<dyn KeyExtractor>]> {
         None
@@ -180,7 +179,7 @@ impl KeyExtractor for Box<dyn KeyExtractor> {
 }
 
 /// Gives a key closure its argument's type, which a bare closure has to name: without it the
-/// compiler says `type annotations needed`, or ``implementation of `FnOnce` is not general
+/// compiler reports `type annotations needed`, or ``implementation of `FnOnce` is not general
 /// enough``.
 ///
 /// ```

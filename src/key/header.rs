@@ -15,7 +15,7 @@ use crate::error::KeyError;
 /// value that is not UTF-8, or longer than 255 bytes, is replaced by its digest.
 ///
 /// The client writes the header, so this is a key that the client chooses: the limit holds only
-/// where a wrong value is refused later. The value stands in the key as it is, and so in a store
+/// where a wrong value is refused later. The key contains the value as it is, and so does a store
 /// that keeps keys; for one that is a credential there is [`secret`](Self::secret).
 ///
 /// ```
@@ -59,7 +59,7 @@ impl Header {
         }
     }
 
-    /// Keeps only the value's digest in the key, `Key::digest(value)`: an API key then stands in no
+    /// Keeps only the value's digest in the key, `Key::digest(value)`: an API key is then in no
     /// table, store or log, and looking it up takes as long as for any other.
     ///
     /// ```

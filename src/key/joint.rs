@@ -15,7 +15,7 @@ const LEN_BYTES: usize = 2;
 
 impl Key {
     /// The keys of several limits that are [charged together](crate::RateLimitLayer::all), in their
-    /// order: what a [`JointLimiter`](crate::limiter::JointLimiter) is asked about.
+    /// order: the key of a [`JointLimiter`](crate::limiter::JointLimiter).
     ///
     /// Unlike a [tuple](Self::tuple), which is one key, it is each of them.
     #[must_use]
@@ -23,7 +23,7 @@ impl Key {
         Self::of_limits(keys.into_iter().map(Some))
     }
 
-    /// The same, without a key for those limits that a request is not counted by.
+    /// The keys of several limits, with `None` for each limit that does not count the request.
     pub(crate) fn of_limits(keys: impl IntoIterator<Item = Option<Self>>) -> Self {
         let keys = keys.into_iter().map(Ok::<_, Infallible>);
         let Ok(key) = Self::try_of_limits(keys);
@@ -55,6 +55,12 @@ impl Key {
         let parts = self.joint_parts().into_iter().flatten();
         let parts = parts.map(|part| part.map(Self::from_bytes));
         own.into_iter().chain(parts)
+    }
+
+    /// Whether this is the key of [several limits](Self::joint).
+    #[inline]
+    pub(crate) fn is_joint(&self) -> bool {
+        self.as_bytes().first() == Some(&(KeyKind::Joint as u8))
     }
 
     /// The bytes of each limit's key, where this is the key of several.

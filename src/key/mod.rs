@@ -21,7 +21,7 @@
 //!
 //! # What goes wrong
 //!
-//! A request without a key is never silently let through. The response depends on the
+//! A request without a key never passes silently. The response depends on the
 //! side that caused it, see [`KeyErrorKind`](crate::KeyErrorKind) and
 //! [`RateLimitLayer::on_missing_key`](crate::RateLimitLayer::on_missing_key).
 //!
@@ -32,7 +32,7 @@
 //!
 //! # Credentials
 //!
-//! A key is made of what a request carries, and stands in tables, in a shared store, and in logs
+//! A key is made of parts of a request, and is stored in tables, in a shared store, and in logs
 //! where they [reveal](Key::reveal) it. So credentials enter it as SHA-256 digests only. All
 //! digests of a value are the same key, `Key::digest(value)`, wherever the value stood: that is how
 //! a handler peeks at a client's limit or resets it, and how a digest in a log is recognised.
@@ -40,19 +40,19 @@
 //! A digest hides what nobody can guess, as a generated token. For what can be guessed there is
 //! [`digested_with`](KeyExtractor::digested_with), which needs a secret.
 //!
-//! A client that writes one credential in several ways has one key. Where it sends two that differ
-//! in one place (`Authorization`, a cookie, a header, a parameter), nobody can tell which of them
-//! the application reads: the request is rejected with 400, unless
-//! [`on_missing_key`](crate::RateLimitLayer::on_missing_key) says otherwise for
+//! A client that writes one credential in several ways has one key. If it sends two that differ in
+//! one place (`Authorization`, a cookie, a header, a parameter), the one that the application reads is
+//! unknown: the request is rejected with 400, unless
+//! [`on_missing_key`](crate::RateLimitLayer::on_missing_key) sets another action for
 //! [`KeyErrorKind::Ambiguous`](crate::KeyErrorKind::Ambiguous), and no extractor after
-//! [`or`](KeyExtractor::or) is asked, which would give an account one more limit. Where a
-//! credential may stand in several places, list them in the order in which the application looks: a
+//! [`or`](KeyExtractor::or) is called, which would give an account one more limit. Where a
+//! credential may be in several places, list them in the order in which the application reads them: a
 //! client could put a made up one where only the limiter looks first.
 //!
 //! # Verified identities
 //!
 //! Until something has verified a credential, the key is one that the client chooses: by making up
-//! tokens it has as many limits as it likes, and by naming somebody else it uses up theirs. The
+//! tokens it has as many limits as it likes, and by naming another client it uses up theirs. The
 //! content of a token, such as a subject or a plan, must never be read by an extractor; it is read
 //! by the layer that verifies the token and passed on in the request's extensions, from which
 //! [`extension_fn`] makes a key:
@@ -138,7 +138,7 @@ mod value;
 
 #[cfg(feature = "rules")]
 pub(crate) use self::client_ip::unmapped;
-pub(crate) use self::joint::{JointExtractor, JointParts};
+pub(crate) use self::joint::JointExtractor;
 #[cfg(feature = "axum")]
 pub use self::route::MatchedRoute;
 #[cfg(all(feature = "axum", feature = "rules"))]

@@ -11,16 +11,16 @@ use crate::error::KeyError;
 ///
 /// It is read from the request's extensions: axum's `ConnectInfo<SocketAddr>`, a bare
 /// [`SocketAddr`], which is what a plain hyper server inserts, or tonic's `TcpConnectInfo` (feature
-/// `tonic`). No header is looked at, so no client can choose it.
+/// `tonic`). No header is read, so no client can choose it.
 ///
 /// An axum server must be started with
 /// `app.into_make_service_with_connect_info::<SocketAddr>()`, or every request is answered 500.
 /// Tests of an axum router have no connection: add axum's `MockConnectInfo` after this layer, and
-/// its address stands in where there is no `ConnectInfo`, as it does for handlers.
+/// its address is used without a `ConnectInfo`, as for handlers.
 ///
 /// Behind a proxy this is the proxy's address, the same for all clients: use
 /// [`ClientIp`](super::ClientIp) there. When one address sends several values of a header such as
-/// `X-Forwarded-For` in a layer's first 1,000 requests, the log says so.
+/// `X-Forwarded-For` in a layer's first 1,000 requests, a line is logged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[allow(clippy::exhaustive_structs, reason = "a unit struct is its own value")]
 pub struct PeerIp;

@@ -54,7 +54,7 @@ impl fmt::Display for Revealed<'_> {
     }
 }
 
-/// The same as `Display`: a caller of [`Key::reveal`] wants the content.
+/// Equal to `Display`: a caller of [`Key::reveal`] wants the content.
 impl fmt::Debug for Revealed<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)

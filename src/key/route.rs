@@ -54,7 +54,7 @@ impl KeyExtractor for RequestMethod {
 /// Unlike the path it cannot be varied by the client: `/users/1` and `/users/2` are one route.
 /// The route is known only to layers inside the router, so this needs `Router::layer` or
 /// `Router::route_layer`. Requests that matched none, as all do around the router, share one key;
-/// when that is so of the first 16 requests of the process, the log says so.
+/// if the first 16 requests of the process matched none, a line is logged.
 #[cfg(feature = "axum")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[allow(clippy::exhaustive_structs, reason = "a unit struct is its own value")]

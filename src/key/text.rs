@@ -28,7 +28,7 @@ impl Key {
         };
         match kind {
             KeyKind::Global | KeyKind::Anonymous => name.to_owned(),
-            // A lone address is one of IPv4: IPv6 is grouped unless its prefix is told.
+            // A single address is one of IPv4: IPv6 is grouped unless a prefix is given.
             KeyKind::Ip if content.len() == 17 && content[0] == 128 => {
                 format!("ip:{}/128", self.reveal())
             }
@@ -41,11 +41,11 @@ impl Key {
         }
     }
 
-    /// The key that a text stands for; `None` if it stands for none.
+    /// The key that a text represents; `None` if it represents none.
     ///
     /// | text | key |
     /// |---|---|
-    /// | `ip:203.0.113.7`, `ip:2001:db8::1`, `ip:2001:db8::/56` | an address, IPv6 by its /64 unless a prefix is told |
+    /// | `ip:203.0.113.7`, `ip:2001:db8::1`, `ip:2001:db8::/56` | an address, IPv6 by its /64 unless a prefix is given |
     /// | `str:alice` | a text, such as a header's value |
     /// | `u64:7` | a number |
     /// | `digest:…` | a digest, in 64 hexadecimal digits |

@@ -19,8 +19,8 @@ pub(super) const MAX_LEN: usize = 256;
 /// `alice`; nothing is folded or normalised. An address stays within the value, with no allocation.
 /// A key of more than 256 bytes is replaced by its SHA-256 digest, which is the same on every node.
 ///
-/// `Debug` tells the kind and the length, never the content: keys are addresses and credentials.
-/// [`reveal`](Self::reveal) shows it to those who ask.
+/// `Debug` prints the kind and the length, never the content: keys are addresses and credentials.
+/// [`reveal`](Self::reveal) shows the content.
 ///
 /// ```
 /// use tower_ratelimit::Key;
@@ -173,7 +173,7 @@ impl Key {
 
     /// Writes a text that no other key has, if there is a short one: `ip:203.0.113.7`,
     /// `ip:2001:db8::/64`, `str:alice`. Part of it may be written even if there is none.
-    #[cfg(feature = "redis")]
+    #[cfg(feature = "shared")]
     pub(crate) fn write_readable(&self, text: &mut String) -> Option<()> {
         use std::fmt::Write as _;
 

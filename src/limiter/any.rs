@@ -1,22 +1,32 @@
-//! Any kind of limiter behind one type.
+//! `AnyLimiter`: any limiter behind one type.
 
-use std::{fmt, future::Future, pin::Pin, sync::Arc};
+mod member;
 
-use super::{Limiter, Pending, Tier, handle::handle_methods};
+use std::{any::Any, fmt, sync::Arc};
+
+use super::{
+    Limiter, Pending, Tier,
+    erased_member::{BoxedFuture, ErasedMember},
+    handle::handle_methods,
+};
+#[cfg(feature = "rules")]
+use crate::quota::Quota;
 use crate::{
-    decision::Op,
-    decision::{Decision, Policy},
-    error::LimiterError,
+    decision::{Op, Policy},
+    error::{ConfigError, ConfigErrorKind},
     key::Key,
+    quota::OwnedQuota,
 };
 
-/// A limiter of whatever kind the configuration chose: in this process while developing, through
-/// Redis in production. A layer around one is `RateLimitLayer<AnyLimiter>`, whichever it is.
+/// A limiter of any type, chosen at run time: in this process while developing, through Redis in
+/// production. A layer with one is a `RateLimitLayer<AnyLimiter>` in both cases.
 ///
-/// Clones are handles to the same limiter. An answer that is there at once, as a local limiter's
-/// is, costs one call through a pointer more; a future is boxed only where the limiter has to be
-/// waited for. That, and tiers, are what a [`BoxedLimiter`](super::BoxedLimiter) is not: that one
-/// turns an [`AsyncLimiter`](super::AsyncLimiter) into a limiter and boxes every call.
+/// A clone is a handle to the same limiter. Each call costs one indirect call more; a future is boxed
+/// only if the limiter waits. A [`BoxedLimiter`](super::BoxedLimiter) serves another purpose: it turns
+/// an [`AsyncLimiter`](super::AsyncLimiter) into a limiter and boxes every call.
+///
+/// Several can be charged together by a [`JointLimiter`](super::JointLimiter), if all are
+/// `LocalLimiter`s of one store, or all are `RedisLimiter`s.
 ///
 /// ```
 /// use tower_ratelimit::{AnyLimiter, Key, LocalLimiter, PeerIp, Quota, RateLimitLayer};
@@ -41,12 +51,9 @@ use crate::{
 #[derive(Clone)]
 pub struct AnyLimiter(Arc<dyn Erased>);
 
-/// The future of an answer that an [`AnyLimiter`] has to wait for.
-type AnyFuture = Pin<Box<dyn Future<Output = Result<Decision, LimiterError>> + Send>>;
-
 /// A [`Limiter`] without its type of future.
 trait Erased: Send + Sync {
-    fn apply_in(&self, tier: &Tier, key: &Key, op: Op) -> Pending<AnyFuture>;
+    fn apply_in(&self, tier: &Tier, key: &Key, op: Op) -> Pending<BoxedFuture>;
 
     fn policies(&self) -> &[Policy];
 
@@ -57,13 +64,15 @@ trait Erased: Send + Sync {
     fn identity(&self) -> Option<usize>;
 
     fn epoch(&self, limit: usize) -> u32;
+
+    fn member(&self) -> Option<&dyn ErasedMember>;
 }
 
 impl<L: Limiter> Erased for L {
-    fn apply_in(&self, tier: &Tier, key: &Key, op: Op) -> Pending<AnyFuture> {
+    fn apply_in(&self, tier: &Tier, key: &Key, op: Op) -> Pending<BoxedFuture> {
         match Limiter::apply_in(self, tier, key, op) {
             Pending::Ready(answer) => Pending::Ready(answer),
-            Pending::Later(future) => Pending::Later(Box::pin(future)),
+            Pending::Later(future) => Pending::Later(L::boxed(future)),
         }
     }
 
@@ -86,26 +95,70 @@ impl<L: Limiter> Erased for L {
     fn epoch(&self, limit: usize) -> u32 {
         Limiter::epoch(self, limit)
     }
+
+    fn member(&self) -> Option<&dyn ErasedMember> {
+        Limiter::member(self)
+    }
 }
 
 impl AnyLimiter {
     /// The limiter without its type.
     #[must_use]
     pub fn new(limiter: impl Limiter) -> Self {
-        Self(Arc::new(limiter))
+        match (&limiter as &dyn Any).downcast_ref::<Self>() {
+            Some(any) => any.clone(),
+            None => Self(Arc::new(limiter)),
+        }
+    }
+
+    /// Changes the quota of this name in the default tier, as
+    /// [`LocalLimiter::set_quota`](crate::LocalLimiter::set_quota) and `RedisLimiter::set_quota` do.
+    ///
+    /// # Errors
+    ///
+    /// The errors of the limiter's own `set_quota`, or
+    /// [`QuotaList`](ConfigErrorKind::QuotaList) if this is neither a `LocalLimiter` nor a
+    /// `RedisLimiter`.
+    pub fn set_quota(&self, name: &str, quota: impl Into<OwnedQuota>) -> Result<(), ConfigError> {
+        let member = self.0.member().ok_or_else(|| {
+            ConfigError::new(
+                ConfigErrorKind::QuotaList,
+                "the quotas of this limiter cannot be changed: only those of a LocalLimiter or a \
+                 RedisLimiter can",
+            )
+        })?;
+        member.replace_quota(name, quota.into())
+    }
+
+    /// The default tier's quota of this name, as it is in force.
+    #[cfg(feature = "rules")]
+    pub(crate) fn quota(&self, name: &str) -> Option<Quota> {
+        self.0.member()?.quota(name)
+    }
+
+    /// Hands the limit over to `next`, see [`Member::hand_over_to`](super::Member).
+    #[cfg(all(feature = "rules", feature = "redis"))]
+    pub(crate) fn hand_over_to(&self, next: &Self) {
+        if let (Some(member), Some(next)) = (self.0.member(), next.0.member()) {
+            member.hand_over_to(next);
+        }
     }
 }
 
 handle_methods!(AnyLimiter);
 
+#[allow(
+    private_interfaces,
+    reason = "nobody else implements the hidden methods"
+)]
 impl Limiter for AnyLimiter {
-    type Future = AnyFuture;
+    type Future = BoxedFuture;
 
-    fn apply(&self, key: &Key, op: Op) -> Pending<AnyFuture> {
+    fn apply(&self, key: &Key, op: Op) -> Pending<BoxedFuture> {
         self.0.apply_in(&Tier::DEFAULT, key, op)
     }
 
-    fn apply_in(&self, tier: &Tier, key: &Key, op: Op) -> Pending<AnyFuture> {
+    fn apply_in(&self, tier: &Tier, key: &Key, op: Op) -> Pending<BoxedFuture> {
         self.0.apply_in(tier, key, op)
     }
 
@@ -128,6 +181,14 @@ impl Limiter for AnyLimiter {
 
     fn epoch(&self, limit: usize) -> u32 {
         self.0.epoch(limit)
+    }
+
+    fn boxed(future: BoxedFuture) -> BoxedFuture {
+        future
+    }
+
+    fn member(&self) -> Option<&dyn ErasedMember> {
+        self.0.member()
     }
 }
 

@@ -12,7 +12,7 @@ use crate::{
 
 /// A limiter written as an ordinary `async fn`.
 ///
-/// A layer takes it as it takes any other; every decision costs one boxed future.
+/// A layer takes it like any other limiter; every decision costs one boxed future.
 ///
 /// ```
 /// use tower_ratelimit::{
@@ -27,7 +27,7 @@ use crate::{
 ///
 /// impl AsyncLimiter for OneOfTwo {
 ///     async fn apply(&self, _: &Key, op: Op) -> Result<Decision, LimiterError> {
-///         // What is only reserved, for `count_if` or `wait`, is taken like the rest.
+///         // A reservation, for `count_if` or `wait`, takes units like an acquisition.
 ///         let (Op::Acquire(cost) | Op::Reserve(cost)) = op else {
 ///             return Err(LimiterError::unsupported("only acquire"));
 ///         };
@@ -60,8 +60,8 @@ pub trait AsyncLimiter: Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// When the limiter cannot decide. The layer then answers 503, so a limiter that would rather
-    /// let requests through returns an allowed decision instead.
+    /// If the limiter cannot decide. The layer then responds with 503. To let requests pass instead,
+    /// return an allowed decision.
     fn apply(
         &self,
         key: &Key,
@@ -72,7 +72,7 @@ pub trait AsyncLimiter: Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// By default every tier but [`Tier::DEFAULT`] is one: such a limiter has no others.
+    /// The default implementation returns an error for every tier except [`Tier::DEFAULT`].
     fn apply_in(
         &self,
         tier: &Tier,
@@ -87,10 +87,10 @@ pub trait AsyncLimiter: Send + Sync + 'static {
         }
     }
 
-    /// The policies that decisions are about, in the same order.
+    /// The policies of the quotas in decisions, in the same order.
     fn policies(&self) -> &[Policy];
 
-    /// Whether the limiter knows an operation like `op`. Defaults to true for all. See
+    /// Whether the limiter supports operations like `op`. Defaults to true for all. See
     /// [`Limiter::supports`].
     fn supports(&self, op: &Op) -> bool {
         let _ = op;
@@ -107,11 +107,13 @@ pub trait AsyncLimiter: Send + Sync + 'static {
 pub struct BoxedLimiter<A>(Arc<A>);
 
 impl<A> BoxedLimiter<A> {
-    pub(crate) fn new(limiter: A) -> Self {
+    /// A limiter that calls `limiter`.
+    #[must_use]
+    pub fn new(limiter: A) -> Self {
         Self(Arc::new(limiter))
     }
 
-    /// The limiter that was given.
+    /// The async limiter.
     #[must_use]
     pub fn get_ref(&self) -> &A {
         &self.0

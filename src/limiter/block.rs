@@ -1,14 +1,14 @@
-//! Blocks: keys that stay out until an instant, whatever their quotas say.
+//! Blocks: keys that are denied until an instant, whatever their quotas hold.
 
 use std::time::Duration;
 
 use crate::{algorithm::State, decision::Op, quota::MAX_REFILL_NANOS};
 
-/// The lowest bit of the instant marks a block by hand. Operations come at whole microseconds,
-/// which are even numbers of nanoseconds: an end that is moved by one keeps out the same ones.
+/// The lowest bit of the instant marks a block by hand. Operations come at whole microseconds, which
+/// are even numbers of nanoseconds, so the bit does not change which of them are denied.
 const BY_HAND: u64 = 1;
 
-/// The instant until which a key stays out, and whether it was blocked by hand.
+/// The instant until which a key is blocked, in nanoseconds, and whether it was blocked by hand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Block(u64);
 
@@ -20,8 +20,8 @@ impl Block {
         Self(now.saturating_add(length).saturating_add(1) & !BY_HAND)
     }
 
-    /// The block that ends at this instant, as exactly as decisions tell.
-    #[cfg(feature = "redis")]
+    /// A block that ends at this instant, rounded like the times of decisions.
+    #[cfg(feature = "shared")]
     pub(crate) const fn until(end: u64, is_by_hand: bool) -> Self {
         match (end, is_by_hand) {
             (0, _) => Self::NONE,
@@ -38,7 +38,7 @@ impl Block {
         }
     }
 
-    /// The block as the state of an entry, and the instant at which it ends.
+    /// The block as the state of a table entry, and the instant at which it ends.
     pub(crate) const fn to_state(self) -> (State, u64) {
         (State::Instant(self.0), self.0)
     }
@@ -50,8 +50,8 @@ impl Block {
         }
     }
 
-    /// How much longer the key stays out. A clock that stepped back must not make it longer than
-    /// the block of a denial lasts.
+    /// Nanoseconds until the block ends. If the clock stepped back, at most the length of a denial's
+    /// block.
     pub(crate) fn left(&mut self, now: u64, block_for: Option<u64>) -> u64 {
         if self.0 & BY_HAND == 0
             && let Some(longest) = block_for
@@ -62,8 +62,8 @@ impl Block {
     }
 }
 
-/// The operation that a blocked key is asked instead of one that would take units or start a block:
-/// a look, for which one unit is what taking up to some number hangs on.
+/// The operation on a blocked key instead of one that would take units or start a block: a peek. For
+/// an acquisition of up to some units it peeks one, because one unit is enough to allow it.
 pub(crate) fn instead_of(op: &Op) -> Option<Op> {
     match op {
         Op::Acquire(cost) | Op::Reserve(cost) | Op::Deny(cost) => Some(Op::Peek(*cost)),

@@ -26,13 +26,12 @@ use crate::{
 /// A [`governor::RateLimiter`] that you already have, with this crate's keys, headers and
 /// rejections around it.
 ///
-/// Its store, clock and quota stay as they are, and other code can go on using it. The quota has
-/// to be passed a second time, since governor does not give it back. A clone is a handle to the
-/// same limiter.
+/// Its store, clock and quota stay as they are, and other code can continue to use it. Pass its quota a
+/// second time, since governor has no getter for it. A clone is a handle to the same limiter.
 ///
-/// # What it tells
+/// # Decisions
 ///
-/// Decisions tell what governor tells, and nothing else:
+/// Decisions contain the numbers that governor reports:
 ///
 /// | answer | with `NoOpMiddleware`, governor's default | with `StateInformationMiddleware` |
 /// |---|---|---|
@@ -40,17 +39,17 @@ use crate::{
 /// | denied | the wait, and for a cost of 1 that nothing remains | the same |
 /// | a cost above the burst | that it can never fit | the same |
 ///
-/// How long the bucket takes until it is full is not told, so there is no `reset_after`. The one
-/// operation is [`Op::Acquire`], and [`Op::Reserve`], which is the same here; every other is an
-/// error of the kind [`Unsupported`](crate::LimiterErrorKind::Unsupported). So a layer with
-/// [`count_if`](crate::RateLimitLayer::count_if) gives nothing back, one that is
-/// [`elastic`](crate::RateLimitLayer::elastic) charges nothing for what it lets pass, and both say
-/// so in the log when they are built. A [`LocalLimiter`](crate::LocalLimiter) knows all operations.
+/// governor does not report the time until the bucket is full, so there is no `reset_after`. The
+/// supported operations are [`Op::Acquire`] and [`Op::Reserve`], which are equal here; all others are
+/// errors of the kind [`Unsupported`](crate::LimiterErrorKind::Unsupported). So a layer with
+/// [`count_if`](crate::RateLimitLayer::count_if) refunds nothing, an
+/// [`elastic`](crate::RateLimitLayer::elastic) layer charges nothing for excess requests, and both log
+/// this when they are built. A [`LocalLimiter`](crate::LocalLimiter) supports all operations.
 ///
 /// # Memory
 ///
-/// A keyed governor keeps each key until its `retain_recent` is called. Without such a call now
-/// and then, clients that vary their key fill the memory.
+/// A keyed governor keeps each key until `retain_recent` is called. Call it regularly: otherwise
+/// clients that vary their key fill the memory.
 ///
 /// # Example
 ///
@@ -82,7 +81,7 @@ pub struct GovernorLimiter {
 }
 
 impl GovernorLimiter {
-    /// A limiter that keeps our [`Key`]s apart. `quota` is what `limiter` was made with.
+    /// A limiter by this crate's [`Key`]s. `quota` is the quota that `limiter` was made with.
     #[must_use]
     pub fn keyed<S, C, M>(
         limiter: impl Into<Arc<RateLimiter<Key, S, C, M>>>,
@@ -98,11 +97,11 @@ impl GovernorLimiter {
         })
     }
 
-    /// A limiter with keys of its own type, which `key_of` makes from ours. `quota` is what
-    /// `limiter` was made with.
+    /// A limiter with its own type of keys, which `key_of` makes from this crate's. `quota` is the quota
+    /// that `limiter` was made with.
     ///
-    /// A [`Key`] does not give back the value that it was made from; `key_of` works with its
-    /// [bytes](Key::as_bytes). Keys for which it returns the same share a bucket.
+    /// A [`Key`] does not contain the value that it was made from; `key_of` works with its
+    /// [bytes](Key::as_bytes). Keys with equal results share a bucket.
     #[must_use]
     pub fn keyed_by<K, S, C, M>(
         limiter: impl Into<Arc<RateLimiter<K, S, C, M>>>,
@@ -120,8 +119,8 @@ impl GovernorLimiter {
         })
     }
 
-    /// A limiter without keys: whatever the layer's key is, all requests share one bucket. `quota`
-    /// is what `limiter` was made with.
+    /// A limiter without keys: all requests share one bucket, whatever the layer's key. `quota` is the
+    /// quota that `limiter` was made with.
     #[must_use]
     pub fn direct<S, C, M>(
         limiter: impl Into<Arc<RateLimiter<NotKeyed, S, C, M>>>,
@@ -161,13 +160,13 @@ impl GovernorLimiter {
         }
     }
 
-    /// The policy's name in headers, problem documents and metrics. Defaults to `default`.
+    /// Sets the policy's name in headers, problem documents and metrics. Defaults to `default`.
     ///
-    /// A `String` is owned by the limiter and its decisions.
+    /// The limiter and its decisions own a `String`.
     ///
     /// # Panics
     ///
-    /// When it is not 1 to 64 printable ASCII characters.
+    /// If the name is not 1 to 64 printable ASCII characters.
     #[must_use]
     #[track_caller]
     pub fn named(mut self, name: impl Into<Cow<'static, str>>) -> Self {
@@ -182,14 +181,14 @@ impl GovernorLimiter {
     /// Takes `cost` units if they are available.
     #[must_use = "the decision may be a denial"]
     pub fn acquire(&self, key: &Key, cost: u64) -> Decision {
-        let GovernorAnswer { verdict, at } = self.ask(key, cost);
+        let GovernorAnswer { verdict, at } = self.decide(key, cost);
         let status = QuotaStatus::new(&self.policies[0]);
         match verdict {
             GovernorVerdict::Allowed { remaining } => {
                 Decision::allowed(cost, at, self.with_remaining(status, remaining))
             }
-            // That one unit does not fit says that none is left; that several do not fit says
-            // nothing about one.
+            // If one unit does not fit, none is left. If several do not fit, the units left are
+            // unknown.
             GovernorVerdict::Denied { wait } if cost == 1 => {
                 Decision::denied(at, status.with_remaining(0).with_denial(Some(wait)))
             }
@@ -200,7 +199,7 @@ impl GovernorLimiter {
         }
     }
 
-    fn ask(&self, key: &Key, cost: u64) -> GovernorAnswer {
+    fn decide(&self, key: &Key, cost: u64) -> GovernorAnswer {
         // governor multiplies before it compares, so a cost far above the burst would overflow.
         let fits = u32::try_from(cost)
             .ok()
@@ -221,7 +220,7 @@ impl GovernorLimiter {
     ) -> QuotaStatus<'a> {
         match remaining {
             None => status,
-            // The window would be the time to the next unit, which governor does not tell.
+            // The window would be the time to the next unit, which governor does not report.
             Some(0) => status.with_remaining(0),
             Some(units) => status
                 .with_remaining(u64::from(units))
@@ -237,11 +236,10 @@ fn policy(name: Cow<'static, str>, quota: &governor::Quota) -> Policy {
         .with_window(quota.replenish_interval().saturating_mul(burst))
 }
 
-/// A middleware of governor that a [`GovernorLimiter`] understands: one that tells what governor's
-/// own `NoOpMiddleware` or `StateInformationMiddleware` tells.
+/// A middleware of governor that a [`GovernorLimiter`] supports.
 ///
-/// It is implemented for every middleware whose positive outcome is `()` or `StateSnapshot`, and
-/// whose negative one is `NotUntil`.
+/// Implemented for every middleware with the positive outcome `()` or `StateSnapshot` and the negative
+/// outcome `NotUntil`, such as governor's `NoOpMiddleware` and `StateInformationMiddleware`.
 pub trait GovernorMiddleware<P: Reference>:
     RateLimitingMiddleware<P, PositiveOutcome: sealed::Outcome, NegativeOutcome = NotUntil<P>>
     + Send
@@ -261,9 +259,9 @@ where
 mod sealed {
     use super::StateSnapshot;
 
-    /// The outcome that governor tells of a request that passes.
+    /// The positive outcome of the middleware.
     pub trait Outcome {
-        /// Units that are left, if that is told.
+        /// Units left, if the outcome contains them.
         fn remaining(&self) -> Option<u32>;
     }
 
@@ -290,7 +288,7 @@ type Checked<P, M> = Result<
 trait Backend: Send + Sync {
     fn check(&self, key: &Key, units: NonZeroU32) -> GovernorAnswer;
 
-    /// `verdict`, given now without asking.
+    /// Makes `verdict` the decision at the current time, without a call to governor.
     fn answer(&self, verdict: GovernorVerdict) -> GovernorAnswer;
 }
 
@@ -308,7 +306,7 @@ enum GovernorVerdict {
 struct Governed<S: StateStore, C: Clock, M: RateLimitingMiddleware<C::Instant>, F> {
     limiter: Arc<RateLimiter<S::Key, S, C, M>>,
     check: F,
-    /// The same instant on the wall clock and on governor's clock, which tells only differences.
+    /// One instant on the wall clock and on governor's clock, whose instants are only comparable.
     start: (Timestamp, C::Instant),
 }
 
@@ -364,7 +362,7 @@ impl Limiter for GovernorLimiter {
 
     fn apply(&self, key: &Key, op: Op) -> Pending<Self::Future> {
         Pending::Ready(match op {
-            // Governor starts no blocks, so a reservation is nothing else.
+            // governor has no blocks, so a reservation equals an acquisition.
             Op::Acquire(cost) | Op::Reserve(cost) => Ok(self.acquire(key, cost)),
             Op::Deny(_) => Err(unsupported("deny")),
             Op::Settle(..) => Err(unsupported("settle")),

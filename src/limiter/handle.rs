@@ -1,7 +1,7 @@
-//! The methods of a handle: those of the trait, callable without an import.
+//! Inherent methods of limiters, equal to those of the trait, callable without an import.
 
-/// Gives a limiter whose answers may have to be waited for the methods that a
-/// [`LocalLimiter`](crate::LocalLimiter) has, by the same names and arguments.
+/// Implements for an asynchronous limiter the methods of a [`LocalLimiter`](crate::LocalLimiter), with
+/// equal names and arguments.
 macro_rules! handle_methods {
     ($limiter:ty $(where $store:ident: $bound:path)?) => {
         impl$(<$store: $bound>)? $limiter {
@@ -11,7 +11,7 @@ macro_rules! handle_methods {
             }
 
             /// Takes what is available, at most `most` units;
-            /// [`Decision::charged`](crate::Decision::charged) says how many.
+            /// [`Decision::charged`](crate::Decision::charged) returns how many.
             pub fn acquire_up_to(
                 &self,
                 key: &Key,
@@ -20,7 +20,7 @@ macro_rules! handle_methods {
                 Limiter::acquire_up_to(self, key, most)
             }
 
-            /// Says what [`acquire`](Self::acquire) would say, and takes nothing.
+            /// Decides like [`acquire`](Self::acquire) and takes nothing.
             pub fn peek(&self, key: &Key, cost: u64) -> Pending<<Self as Limiter>::Future> {
                 Limiter::peek(self, key, cost)
             }
@@ -30,9 +30,9 @@ macro_rules! handle_methods {
                 Limiter::hit(self, key, cost)
             }
 
-            /// Gives back `cost` units: with the receipt of the decision that charged them, at most
-            /// what it charged, less what has come back by itself meanwhile; without one, of the
-            /// newest charge.
+            /// Refunds `cost` units. With the receipt of the decision that charged them, at most its
+            /// charge less the units that have returned since; without a receipt, units of the newest
+            /// charge.
             pub fn refund(
                 &self,
                 key: &Key,
@@ -42,7 +42,7 @@ macro_rules! handle_methods {
                 Limiter::refund(self, key, cost, receipt)
             }
 
-            /// Denies the key everything for this long from now on, at most 18 years; zero ends a
+            /// Denies the key everything for this time from now on, at most 18 years; zero ends a
             /// block.
             pub fn block(
                 &self,
@@ -52,7 +52,7 @@ macro_rules! handle_methods {
                 Limiter::block(self, key, block)
             }
 
-            /// Forgets the key and ends its block: it is as good as new.
+            /// Resets the key to its initial state and ends its block.
             pub fn reset(&self, key: &Key) -> Pending<<Self as Limiter>::Future> {
                 Limiter::reset(self, key)
             }

@@ -1,20 +1,14 @@
-//! Conversions: what can be handed to a layer as its limiter.
-
-#[cfg(feature = "client")]
-use std::sync::Arc;
+//! `IntoLimiter`: conversions of quotas and limiters to the limiter of a layer.
 
 use super::{AsyncLimiter, BoxedLimiter, Limiter, LocalLimiter};
-#[cfg(feature = "client")]
-use crate::{clock::Clock, quota::IntoQuotas};
 use crate::{
     error::ConfigError,
     quota::{OwnedQuota, Quota},
 };
 
-/// Anything that a layer can use as its limiter.
+/// A type that a layer can use as its limiter: a [`Quota`], a [`Limiter`] or an [`AsyncLimiter`].
 ///
-/// `Via` is inferred; it keeps apart the ways of becoming a limiter, so that a [`Quota`], a
-/// [`Limiter`] and an [`AsyncLimiter`] can all be handed in as they are.
+/// `Via` is inferred. It distinguishes the conversions, so that the implementations do not overlap.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a limiter",
     label = "expected a `Quota`, a `LocalLimiter`, a `GovernorLimiter`, or a type that implements `Limiter` or `AsyncLimiter`",
@@ -29,24 +23,8 @@ pub trait IntoLimiter<Via> {
     ///
     /// # Errors
     ///
-    /// When a quota makes no sense, see [`Quota::check`].
+    /// If a quota is invalid, see [`Quota::check`].
     fn into_limiter(self) -> Result<Self::Limiter, ConfigError>;
-
-    /// Makes the limiter of outgoing requests: of quotas one of those that `change` makes of them,
-    /// by this clock. What is a limiter already stays as it is.
-    #[cfg(feature = "client")]
-    #[doc(hidden)]
-    fn into_client_limiter(
-        self,
-        change: &dyn Fn(OwnedQuota) -> OwnedQuota,
-        clock: Arc<dyn Clock>,
-    ) -> Result<Self::Limiter, ConfigError>
-    where
-        Self: Sized,
-    {
-        let _ = (change, clock);
-        self.into_limiter()
-    }
 }
 
 /// For a type that is a [`Limiter`] already.
@@ -80,7 +58,7 @@ impl<A: AsyncLimiter> IntoLimiter<FromAsync> for A {
     }
 }
 
-/// Implements the conversion for whatever is a list of quotas.
+/// Implements the conversion for lists of quotas.
 macro_rules! from_quotas {
     ($([$($generics:tt)*] $quotas:ty),+ $(,)?) => {$(
         impl<$($generics)*> IntoLimiter<FromQuota> for $quotas {
@@ -88,18 +66,6 @@ macro_rules! from_quotas {
 
             fn into_limiter(self) -> Result<LocalLimiter, ConfigError> {
                 LocalLimiter::builder(self).build()
-            }
-
-            #[cfg(feature = "client")]
-            fn into_client_limiter(
-                self,
-                change: &dyn Fn(OwnedQuota) -> OwnedQuota,
-                clock: Arc<dyn Clock>,
-            ) -> Result<LocalLimiter, ConfigError> {
-                let quotas = self.into_quotas().into_iter().map(change);
-                LocalLimiter::builder(quotas.collect::<Vec<_>>())
-                    .clock(clock)
-                    .build()
             }
         }
     )+};

@@ -2,7 +2,10 @@
 
 use std::{future::Future, time::Duration};
 
-use super::{Pending, Tier};
+use super::{
+    Pending, Tier,
+    erased_member::{BoxedFuture, ErasedMember},
+};
 use crate::{
     decision::Op,
     decision::{Decision, Policy, Receipt},
@@ -10,28 +13,32 @@ use crate::{
     key::Key,
 };
 
-/// A limiter: decides about one key at a time, and keeps what it needs for that.
+/// A limiter: decides about operations on keys, and keeps their state.
 ///
-/// A limiter that waits for something is easier to write as an
+/// A limiter that waits, such as for a store, is easier to write as an
 /// [`AsyncLimiter`](crate::limiter::AsyncLimiter).
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a limiter",
     label = "expected a `Quota`, a `LocalLimiter`, a `GovernorLimiter`, or a `Limiter` of your own"
 )]
+#[allow(
+    private_interfaces,
+    reason = "hidden methods are for limiters of this crate"
+)]
 pub trait Limiter: Send + Sync + 'static {
-    /// What [`Pending::Later`] holds. A limiter that never waits says [`Never`](super::Never).
+    /// The future in [`Pending::Later`]. Use [`Never`](super::Never) for a limiter that never waits.
     type Future: Future<Output = Result<Decision, LimiterError>> + Send + 'static;
 
-    /// Does `op` for `key` in one step, which no other operation on this key comes between.
+    /// Applies `op` to `key` in one step, atomically with respect to other operations on this key.
     ///
-    /// An answer that is there at once is returned as [`Pending::Ready`]: the layer then calls the
-    /// inner service right away. A future that is dropped may or may not have done its work.
+    /// Return a decision without a wait as [`Pending::Ready`]: the layer then calls the inner service
+    /// immediately. A dropped future may or may not have applied the operation.
     fn apply(&self, key: &Key, op: Op) -> Pending<Self::Future>;
 
-    /// Does `op` for `key` by the quotas of `tier`.
+    /// Applies `op` to `key` by the quotas of `tier`.
     ///
-    /// A limiter without tiers need not know of them: by default every tier but
-    /// [`Tier::DEFAULT`] is an error.
+    /// The default implementation, for limiters without tiers, returns an error for every tier except
+    /// [`Tier::DEFAULT`].
     fn apply_in(&self, tier: &Tier, key: &Key, op: Op) -> Pending<Self::Future> {
         if tier.is_default() {
             return self.apply(key, op);
@@ -39,14 +46,13 @@ pub trait Limiter: Send + Sync + 'static {
         Pending::Ready(Err(tier.unknown()))
     }
 
-    /// The policies that decisions are about, in the same order.
+    /// The policies of the quotas in decisions, in the same order.
     fn policies(&self) -> &[Policy];
 
-    /// Whether the limiter knows an operation like `op`. Defaults to true for all.
+    /// Whether the limiter supports operations like `op`. Defaults to true for all.
     ///
-    /// A layer asks when it is built, and logs what will not work. An operation that is not
-    /// supported is answered with an error of the kind
-    /// [`Unsupported`](crate::LimiterErrorKind::Unsupported).
+    /// A layer calls this when it is built, and logs the settings that will not work. An unsupported
+    /// operation is an error of the kind [`Unsupported`](crate::LimiterErrorKind::Unsupported).
     fn supports(&self, op: &Op) -> bool {
         let _ = op;
         true
@@ -54,25 +60,41 @@ pub trait Limiter: Send + Sync + 'static {
 
     /// Whether [`Op::Deny`] and [`Op::Settle`] may start a block. Defaults to true.
     ///
-    /// A limiter that never blocks says false, and layers save the operations that would tell it of
-    /// denials, and of responses that cost what was reserved for them.
+    /// If a limiter never blocks, return false: layers then save the operations that report denials, and
+    /// responses whose cost equals the reservation.
     fn blocks(&self) -> bool {
         true
     }
 
-    /// The same number for all handles to one limiter, if it has one: with it a layer notices that
+    /// A number that is equal for all handles to one limiter, if there is one. By it a layer detects that
     /// a request was charged already.
     #[doc(hidden)]
     fn identity(&self) -> Option<usize> {
         None
     }
 
-    /// The mark of the counters in force: another one where all keys have started afresh. Of several
-    /// limits, that of the one at this place.
+    /// The epoch of the counters in force: it changes when all keys start afresh. Of several limits, the
+    /// epoch of the one with the index `limit`.
     #[doc(hidden)]
     fn epoch(&self, limit: usize) -> u32 {
         let _ = limit;
         0
+    }
+
+    /// The future without its type.
+    #[doc(hidden)]
+    fn boxed(future: Self::Future) -> BoxedFuture
+    where
+        Self: Sized,
+    {
+        Box::pin(future)
+    }
+
+    /// The limiter as one that can be charged together with others, if it is a
+    /// [`Member`](super::Member).
+    #[doc(hidden)]
+    fn member(&self) -> Option<&dyn ErasedMember> {
+        None
     }
 
     /// Takes `cost` units if they are available.
@@ -92,7 +114,7 @@ pub trait Limiter: Send + Sync + 'static {
         self.apply(key, Op::AcquireUpTo(most))
     }
 
-    /// Says what [`acquire`](Self::acquire) would say, and takes nothing.
+    /// Decides like [`acquire`](Self::acquire) and takes nothing.
     fn peek(&self, key: &Key, cost: u64) -> Pending<Self::Future> {
         self.apply(key, Op::Peek(cost))
     }
@@ -102,28 +124,32 @@ pub trait Limiter: Send + Sync + 'static {
         self.apply(key, Op::Hit(cost))
     }
 
-    /// Adds `units` whatever the outcome, which is a denial if more is counted then than the limit.
+    /// Adds `units` whatever the outcome: a denial if the count then exceeds the limit.
     fn count(&self, key: &Key, units: u64) -> Pending<Self::Future> {
         self.apply(key, Op::Count(units))
     }
 
-    /// Gives back `cost` units: of the decision that `receipt` belongs to, once, or of the newest
-    /// charge.
+    /// Refunds `cost` units, of the decision with this receipt, or of the newest charge. Use a receipt
+    /// once.
     fn refund(&self, key: &Key, cost: u64, receipt: Option<Receipt>) -> Pending<Self::Future> {
         self.apply(key, Op::Refund(cost, receipt))
     }
 
-    /// Denies the key everything for this long; zero ends a block.
+    /// Denies the key everything for this time; zero ends a block.
     fn block(&self, key: &Key, block: Duration) -> Pending<Self::Future> {
         self.apply(key, Op::Block(block))
     }
 
-    /// Forgets the key and ends its block.
+    /// Resets the key to its initial state and ends its block.
     fn reset(&self, key: &Key) -> Pending<Self::Future> {
         self.apply(key, Op::Reset)
     }
 }
 
+#[allow(
+    private_interfaces,
+    reason = "hidden methods are for limiters of this crate"
+)]
 impl<L: Limiter> Limiter for std::sync::Arc<L> {
     type Future = L::Future;
 
@@ -153,5 +179,13 @@ impl<L: Limiter> Limiter for std::sync::Arc<L> {
 
     fn epoch(&self, limit: usize) -> u32 {
         L::epoch(self, limit)
+    }
+
+    fn boxed(future: Self::Future) -> BoxedFuture {
+        L::boxed(future)
+    }
+
+    fn member(&self) -> Option<&dyn ErasedMember> {
+        L::member(self)
     }
 }

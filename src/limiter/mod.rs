@@ -5,18 +5,18 @@
 //! | [`LocalLimiter`] | a table of fixed size in this process; what a bare [`Quota`](crate::Quota) becomes |
 //! | `GovernorLimiter` | a `governor::RateLimiter` that you already have (feature `governor`) |
 //! | [`JointLimiter`] | several of these, each with a key of its own, charged together or not at all |
-//! | [`AsyncLimiter`] | whatever your `async fn` asks |
-//! | [`AnyLimiter`] | that of any of these, behind one type |
+//! | [`AsyncLimiter`] | the state of your `async fn` |
+//! | [`AnyLimiter`] | the state of any of these, behind one type |
 //!
-//! A layer takes any of them, and a clone of a limiter is a handle to the same state: handlers and
-//! admin routes use it to look ([`peek`](Limiter::peek)), charge ([`hit`](Limiter::hit)), give
-//! back ([`refund`](Limiter::refund)) and forget ([`reset`](Limiter::reset)). A handler hands a
-//! denial on with [`Decision::into_result`](crate::Decision::into_result) and `?`.
+//! A layer takes any of them. A clone of a limiter is a handle to the same state: with it handlers and
+//! admin routes [`peek`](Limiter::peek), charge by [`hit`](Limiter::hit),
+//! [`refund`](Limiter::refund) and [`reset`](Limiter::reset). A handler returns a denial by
+//! [`Decision::into_result`](crate::Decision::into_result) and `?`.
 //!
 //! ```
 //! use tower_ratelimit::{Key, LocalLimiter, ManualClock, Quota, RateLimitLayer, PeerIp};
 //!
-//! // A clock that stands still, for the sake of the assertions.
+//! // A clock that stands still, for the assertions.
 //! let limiter = LocalLimiter::builder(Quota::per_day(100)).clock(ManualClock::new()).build()?;
 //! let layer = RateLimitLayer::new(limiter.clone(), PeerIp);
 //!
@@ -25,7 +25,7 @@
 //! assert_eq!(limiter.peek(&key, 1).remaining(), Some(70));
 //! assert_eq!(limiter.reset(&key).remaining(), Some(100));
 //!
-//! // Shut a client out for an hour, whatever its quota says, and let it in again.
+//! // Block a client for an hour, whatever its quota holds, and end the block.
 //! let hour = std::time::Duration::from_secs(3_600);
 //! assert!(limiter.block(&key, hour).is_blocked());
 //! assert_eq!(limiter.acquire(&key, 1).retry_after(), Some(hour));
@@ -34,15 +34,14 @@
 //! # Ok::<_, tower_ratelimit::ConfigError>(())
 //! ```
 //!
-//! Every limiter of this crate has these methods, with the same names and arguments, but a
-//! `GovernorLimiter`, which can only [`acquire`](Limiter::acquire). Where an answer may have to be
-//! waited for, as with a `RedisLimiter` or an [`AnyLimiter`], they are followed by `.await?`.
+//! Every limiter of this crate has these methods, with equal names and arguments, except a
+//! `GovernorLimiter`, which has only [`acquire`](Limiter::acquire). Limiters that may wait, such as a
+//! `RedisLimiter` or an [`AnyLimiter`], need `.await?` after the call.
 
 mod any;
-pub(crate) mod apply;
 mod async_limiter;
 pub(crate) mod block;
-mod epoch;
+pub(crate) mod erased_member;
 #[cfg(feature = "governor")]
 mod governor;
 pub(crate) mod handle;
@@ -50,14 +49,15 @@ mod into;
 pub(crate) mod joint;
 #[allow(clippy::module_inception, reason = "files are named by their role")]
 mod limiter;
-pub(crate) mod limits;
 mod local;
+pub(crate) mod locked_apply;
 pub(crate) mod on_change;
 mod pending;
 mod quota_change;
-pub(crate) mod quotas;
 pub(crate) mod request_quota;
-mod tier;
+pub(crate) mod tier;
+pub(crate) mod tier_quotas;
+pub(crate) mod tier_set;
 
 #[cfg(feature = "governor")]
 pub use self::governor::{GovernorLimiter, GovernorMiddleware};

@@ -1,4 +1,4 @@
-//! Answers that are there, or on their way.
+//! `Pending`: a limiter's answer, now or later.
 
 use std::{
     fmt,
@@ -9,20 +9,20 @@ use std::{
 
 use crate::{decision::Decision, error::LimiterError};
 
-/// An answer that is there, or a future that will have it.
+/// A limiter's answer, or its future.
 #[derive(Debug)]
-#[allow(clippy::exhaustive_enums, reason = "an answer is there or it is not")]
+#[allow(clippy::exhaustive_enums, reason = "there is no third state")]
 #[must_use = "the limiter's answer may be that the request is denied"]
 pub enum Pending<F> {
     /// The answer.
     Ready(Result<Decision, LimiterError>),
-    /// The answer is on its way.
+    /// The future of the answer. The operation may be in flight already.
     Later(F),
 }
 
-/// The future of a limiter whose answer is always there: nobody ever has one.
+/// The future of a limiter that never waits: a type without values.
 ///
-/// So `Pending<Never>` is the answer and nothing else:
+/// A `Pending<Never>` is always [`Ready`](Pending::Ready):
 ///
 /// ```
 /// use tower_ratelimit::{Key, Limiter, LocalLimiter, Op, Quota, limiter::Pending};
@@ -33,7 +33,7 @@ pub enum Pending<F> {
 /// # Ok::<(), tower_ratelimit::LimiterError>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[allow(clippy::exhaustive_enums, reason = "it is the one that has no values")]
+#[allow(clippy::exhaustive_enums, reason = "it has no values")]
 pub enum Never {}
 
 impl Future for Never {
@@ -66,7 +66,7 @@ where
 }
 
 pin_project_lite::pin_project! {
-    /// A [`Pending`] that is awaited.
+    /// The future of a [`Pending`].
     pub struct PendingFuture<F> {
         #[pin]
         state: State<F>,

@@ -1,4 +1,4 @@
-//! `QuotaChange`: what a changed quota gives to a key that had used up the old one.
+//! `QuotaChange`: the effect of a changed quota on a key that had exhausted the old one.
 
 use std::{fmt, time::Duration};
 
@@ -9,7 +9,7 @@ use crate::{
     quota::Quota,
 };
 
-/// A changed quota, and what a key gets that had used up the old one at the instant of the change.
+/// A changed quota, and the units that it gives to a key that had exhausted the old one.
 ///
 /// `Display` is a line for operators.
 ///
@@ -32,18 +32,18 @@ pub struct QuotaChange {
     pub before: Quota,
     /// The new quota.
     pub after: Quota,
-    /// Whether the counts start afresh: by [`OnChange::Fresh`], or since another algorithm, period,
-    /// number of slices or refill step makes another counter.
+    /// Whether the counts start afresh: by [`OnChange::Fresh`], or because the algorithm, period,
+    /// number of slices or refill step has changed.
     pub starts_afresh: bool,
-    /// The units that the key has at once, soft share included.
+    /// The units that the key has at once, including the soft share.
     pub available: u64,
-    /// The longest time until it has its next unit, where it has none at once.
+    /// The longest time until the key has its next unit; `None` if it has one at once.
     pub next_unit: Option<Duration>,
 }
 
 impl QuotaChange {
-    /// The change of a quota that has no counter in common with another tier's. Both are quotas
-    /// that [make sense](Quota::check); of others nothing is known to be available.
+    /// The change of a quota that shares no counter with another tier. Both quotas are
+    /// [valid](Quota::check); for an invalid one `available` is 0.
     #[must_use]
     pub fn new(name: impl Into<String>, before: Quota, after: Quota, on_change: OnChange) -> Self {
         let is_fresh = on_change == OnChange::Fresh && numbers(&before) != numbers(&after);
@@ -59,7 +59,7 @@ impl QuotaChange {
         change
     }
 
-    /// The same change of counts that start afresh for another reason.
+    /// The change, with counts that start afresh for another reason.
     #[cfg(feature = "rules")]
     pub(crate) fn afresh(mut self) -> Self {
         self.starts_afresh = true;
@@ -67,13 +67,15 @@ impl QuotaChange {
         self
     }
 
-    /// Measures with a limiter. Windows begin at this instant, so none waits longer.
+    /// Measures the effect with a limiter. Its windows begin at the instant of the change, the longest
+    /// possible wait.
     fn measure(&mut self) {
         let clock = ManualClock::at(Timestamp::from_secs(0));
         let name = "changed";
-        let first = match self.starts_afresh {
-            true => self.after,
-            false => self.before,
+        let first = if self.starts_afresh {
+            self.after
+        } else {
+            self.before
         };
         let limiter = LocalLimiter::builder(first.named(name)).max_keys(1);
         let Ok(limiter) = limiter.clock(clock).build() else {

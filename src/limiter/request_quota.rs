@@ -1,4 +1,4 @@
-//! The quota of a request: numbers from data, such as a customer's row.
+//! `RequestQuota`: a request's own quota, with numbers from data such as a customer's row.
 
 use std::{
     num::NonZeroU64,
@@ -16,22 +16,22 @@ use crate::{
     quota::{Algorithm, Fitted, MIN_INTERVAL_NANOS, Quota},
 };
 
-/// A limit that comes with the request, from a customer's row, say, in place of the limiter's own:
-/// what [`RateLimitLayer::quota`](crate::RateLimitLayer::quota) returns, and a
-/// [`Tier`](super::Tier) of its own.
+/// A quota that a request brings, from a customer's row for example, instead of the limiter's own. Set
+/// by [`RateLimitLayer::quota`](crate::RateLimitLayer::quota); it is a [`Tier`](super::Tier) of its
+/// own.
 ///
 /// Only the numbers are the request's. The algorithm, period, slices, refill step, soft share and
-/// name are those of the limiter's quota, of which there has to be exactly one. The counters belong
-/// to the key: whatever numbers its requests come with, a bucket's share time and a window's or
-/// log's share units, so a key that changes its numbers keeps what it has used, and one that
-/// alternates between them is given nothing back.
+/// name are those of the limiter's quota; the limiter must have exactly one. The counters belong to the
+/// key: for all numbers, buckets share the time until they are full, and windows and logs share units.
+/// A key that changes its numbers keeps its usage, and one that alternates between them gains
+/// nothing.
 ///
-/// That is why no request's quota may hold more than the limiter's own, or the largest of its tiers
-/// that counts like it: a window or log no more units; a bucket or queue at most what comes in
-/// the time in which the limiter's own fills, and at least one unit, which then comes in that time.
-/// A limit of more than a million a second is too high. A larger quota is cut, and the first that is
-/// cut is logged. A window that is [uncapped](Quota::uncapped) counts on whatever its limit, so the
-/// request's limit may be as high as one of its own.
+/// Therefore a request's quota may not hold more than the limiter's own, or the largest of its tiers
+/// that counts alike: a window or log no more units; a bucket or queue at most the units that refill in
+/// the time in which the limiter's own fills, and at least one unit, which then refills in that time. A
+/// limit of more than a million a second is too high. A larger quota is cut, and the first cut is
+/// logged. An [uncapped](Quota::uncapped) window counts beyond any limit, so the request's limit may be
+/// as high as that of an uncapped quota.
 ///
 /// ```
 /// use tower_ratelimit::{Key, LocalLimiter, Op, Quota, limiter::{Limiter, RequestQuota, Tier}};
@@ -52,7 +52,7 @@ pub struct RequestQuota {
     room: Option<Room>,
 }
 
-/// The room for what comes at once.
+/// The burst or queue of a request's quota.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Room {
     Burst(u64),
@@ -60,30 +60,28 @@ enum Room {
 }
 
 impl RequestQuota {
-    /// `limit` units in the period of the limiter's quota. 0 lets nothing pass.
+    /// `limit` units in the period of the limiter's quota. 0 allows nothing.
     pub const fn limit(limit: u64) -> Self {
         Self { limit, room: None }
     }
 
-    /// How many units a key that was idle can take at once from a token bucket. Defaults to as much
-    /// more or less than the limiter's own as the limit is, at least 1: both buckets then fill in
-    /// one time. 0 lets nothing pass. Where the limiter has no token bucket it means nothing, which
-    /// is logged once.
+    /// Sets the units that an idle key can take at once from a token bucket. Defaults to the limiter's
+    /// own burst in proportion to the limit, at least 1: both buckets then fill in one time. 0 allows
+    /// nothing. Without effect, and logged once, if the limiter has no token bucket.
     pub const fn burst(mut self, burst: u64) -> Self {
         self.room = Some(Room::Burst(burst));
         self
     }
 
-    /// How many units may wait in the queue of a leaky bucket. Defaults to what is in proportion to
-    /// the limiter's own. Where the limiter has no leaky bucket it means nothing, which is logged
-    /// once.
+    /// Sets the units that may wait in the queue of a leaky bucket. Defaults to the limiter's own queue
+    /// in proportion to the limit. Without effect, and logged once, if the limiter has no leaky bucket.
     pub const fn queue(mut self, queue: u64) -> Self {
         self.room = Some(Room::Queue(queue));
         self
     }
 
     /// The share of one of `nodes` equal ones, rounded up.
-    #[cfg(feature = "redis")]
+    #[cfg(feature = "shared")]
     pub(crate) const fn shared_by(self, nodes: std::num::NonZeroU32) -> Self {
         let nodes = nodes.get() as u64;
         let room = match self.room {
@@ -98,35 +96,36 @@ impl RequestQuota {
     }
 }
 
-/// The lines about requests' quotas that were said.
+/// The log lines about requests' quotas that were written already.
 #[derive(Debug, Default)]
-pub(crate) struct SaidOfQuotas {
+pub(crate) struct LoggedQuotas {
     cut: AtomicBool,
     misplaced: AtomicBool,
 }
 
-/// The quota that requests' quotas stand in for.
+/// The limiter's quota that requests' quotas replace.
 #[derive(Debug, Clone)]
 pub(crate) struct OwnQuota {
     pub(crate) quota: Quota,
-    /// The most that can count at its counter.
+    /// The largest value of its counter.
     pub(crate) most: Most,
     pub(crate) policy: Policy,
-    /// Whether it was told that a request's quota is not what it says.
-    pub(crate) told: Arc<SaidOfQuotas>,
+    /// The log lines that were written already.
+    pub(crate) logged: Arc<LoggedQuotas>,
 }
 
 impl OwnQuota {
-    /// The numbers of a request's quota, which fit.
-    pub(crate) fn fit(&self, asked: RequestQuota) -> Fitted {
-        let (own, RequestQuota { limit, room }) = (&self.quota, asked);
-        let most_limit = match own.is_uncapped() {
-            true => self.most_units(),
-            false => own.period_nanos() / 1_000,
+    /// The numbers of a request's quota, cut to fit.
+    pub(crate) fn fit(&self, request: RequestQuota) -> Fitted {
+        let (own, RequestQuota { limit, room }) = (&self.quota, request);
+        let most_limit = if own.is_uncapped() {
+            self.most_units()
+        } else {
+            own.period_nanos() / 1_000
         };
         let fast = limit > most_limit;
         let limit = limit.min(most_limit);
-        // With a limit of 0 the capacity matters only for the time of a unit.
+        // With a limit of 0 the capacity only sets the time of a unit.
         let interval = interval(own.period_nanos() / limit.max(1));
         let capacity = match (own.algorithm(), room) {
             _ if limit == 0 => 0,
@@ -146,14 +145,14 @@ impl OwnQuota {
         };
         let wanted = Fitted { capacity, interval };
         let (fitted, cut) = self.cut(wanted);
-        let told = [&self.told.cut, &self.told.misplaced][usize::from(misplaced)];
-        if (fast || cut || misplaced) && !told.swap(true, Ordering::Relaxed) {
-            self.tell(asked, fitted, misplaced);
+        let logged = [&self.logged.cut, &self.logged.misplaced][usize::from(misplaced)];
+        if (fast || cut || misplaced) && !logged.swap(true, Ordering::Relaxed) {
+            self.log(request, fitted, misplaced);
         }
         fitted
     }
 
-    /// The same numbers, if they still fit, after a change of the limiter's quota, say.
+    /// The numbers, cut to fit again, for example after a change of the limiter's quota.
     pub(crate) fn refit(&self, fitted: Fitted) -> Fitted {
         self.cut(fitted).0
     }
@@ -163,7 +162,7 @@ impl OwnQuota {
         self.quota.fitted(fitted)
     }
 
-    /// Cuts what is too large, and says whether anything was.
+    /// Cuts numbers that are too large, and returns whether any was.
     fn cut(&self, wanted: Fitted) -> (Fitted, bool) {
         let Fitted { capacity, interval } = wanted;
         let units = |capacity: u64| capacity.saturating_add(self.quota.extra_of(capacity));
@@ -189,8 +188,8 @@ impl OwnQuota {
         if full <= u128::from(most) {
             return (wanted, false);
         }
-        // T is rounded down to a whole nanosecond, of which there are at least 1,000: buckets that
-        // fill in one time may seem to differ by as much. A unit then comes that much earlier.
+        // T is rounded down to a whole nanosecond and is at least 1,000: the fill times of equal buckets
+        // may differ by this rounding. A unit then refills that much earlier.
         let rounding = most / 999;
         let faster = most / units(capacity);
         if full <= u128::from(most) + u128::from(rounding) && faster >= MIN_INTERVAL_NANOS {
@@ -202,13 +201,13 @@ impl OwnQuota {
         (Fitted { capacity, interval }, true)
     }
 
-    /// The units of the largest quota of a window or log: in a window that counts on a count beyond the limit is
-    /// still to be seen.
+    /// The units of the largest quota of a window or log. For an uncapped window, a count beyond the limit
+    /// must stay visible.
     fn most_units(&self) -> u64 {
         self.most.units - u64::from(self.quota.is_uncapped())
     }
 
-    /// The largest capacity that is at most this many units with its soft share.
+    /// The largest capacity that has at most this many units, including its soft share.
     fn capacity_for(&self, units: u64) -> u64 {
         let percent = 100 + u128::from(self.quota.soft_percent());
         let capacity = ((u128::from(units) + 1) * 100 - 1) / percent;
@@ -216,22 +215,22 @@ impl OwnQuota {
     }
 
     #[cold]
-    fn tell(&self, asked: RequestQuota, fitted: Fitted, misplaced: bool) {
+    fn log(&self, request: RequestQuota, fitted: Fitted, misplaced: bool) {
         let name = self.policy.name();
         if misplaced {
             let fault = format!(
-                "{asked:?} has room that means nothing to the quota {name:?}: a token bucket has a \
+                "{request:?} has room that means nothing to the quota {name:?}: a token bucket has a \
                  burst, a leaky bucket a queue, nothing else either"
             );
-            return log::say(Code::RequestQuotaMisplaced, &fault);
+            return log::report(Code::RequestQuotaMisplaced, &fault);
         }
         let Fitted { capacity, interval } = fitted;
         let fault = format!(
-            "{asked:?} is more than the quota {name:?} leaves room for, and was cut to {capacity} at \
+            "{request:?} is more than the quota {name:?} leaves room for, and was cut to {capacity} at \
              once, one in {interval} nanoseconds: give the limiter a larger quota, or a tier with one, \
              in which as much fits"
         );
-        log::say(Code::RequestQuotaCut, &fault);
+        log::report(Code::RequestQuotaCut, &fault);
     }
 }
 
@@ -239,7 +238,7 @@ fn interval(nanos: u64) -> NonZeroU64 {
     NonZeroU64::new(nanos).unwrap_or(NonZeroU64::MIN)
 }
 
-/// The error of a limiter of which no single quota can be replaced.
+/// The error of a limiter with several quotas: a request's quota can replace a single one only.
 pub(crate) fn several_quotas() -> LimiterError {
     LimiterError::unsupported(
         "a request's quota takes the place of the limiter's own, and this limiter has several: give \

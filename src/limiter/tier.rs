@@ -1,4 +1,4 @@
-//! Tiers: which of a limiter's sets of quotas measures a request.
+//! Tiers: named sets of quotas of one limiter.
 
 use std::{
     borrow::Cow,
@@ -9,12 +9,11 @@ use std::{
 };
 
 use super::RequestQuota;
-use crate::error::LimiterError;
+use crate::{decision::Op, error::LimiterError};
 
-/// Which of a limiter's sets of quotas a request is measured by: the plan of a customer, say.
+/// A tier: the set of a limiter's quotas that measures a request, such as a customer's plan.
 ///
-/// The counters belong to the key, not to the tier: a key that changes its tier keeps what it has
-/// used.
+/// The counters belong to the key, not to the tier: a key that changes its tier keeps its usage.
 #[derive(Clone)]
 pub struct Tier(Which);
 
@@ -22,15 +21,25 @@ pub struct Tier(Which);
 enum Which {
     Unlimited,
     Named(&'static str),
-    /// A tier by a name from data; freed with its last clone.
+    /// A tier with a name from run time; freed with its last clone.
     Owned(Arc<str>),
     Request(RequestQuota),
-    /// A named one, for a request that costs each of several limits something else.
-    #[cfg(feature = "rules")]
+    /// A tier with the terms of each member of a joint limiter.
+    WithTerms(Arc<(Tier, MemberTerms)>),
+    /// Such a tier, with the cost of the request for each member.
     WithCosts(Arc<(Tier, Box<[u64]>)>),
 }
 
-/// All that tiers are told apart by.
+/// The terms of each member of a joint limiter for one operation, in the members' order. The
+/// request's tier carries them, see [`Tier::with_terms`].
+pub(crate) struct MemberTerms {
+    pub(crate) tiers: Box<[Tier]>,
+    /// Whether a denial by the member starts its block at once, even if the operation is a
+    /// [`Reserve`](Op::Reserve).
+    pub(crate) blocks_at_once: Box<[bool]>,
+}
+
+/// The part of a tier that is compared and hashed.
 #[derive(PartialEq, Eq, Hash)]
 enum Identity<'a> {
     Unlimited,
@@ -39,34 +48,49 @@ enum Identity<'a> {
 }
 
 impl Tier {
-    /// The quotas that the limiter was made with.
+    /// The default tier: the quotas that the limiter was made with.
     pub const DEFAULT: Self = Self::named("");
 
-    /// No quota: the request passes uncounted.
+    /// The tier without a quota: requests pass uncounted.
     pub const UNLIMITED: Self = Self(Which::Unlimited);
 
-    /// The tier of this name, as it was given to the limiter. The empty name is the
-    /// [default](Self::DEFAULT) tier's.
+    /// The tier of this name in the limiter. The empty name is the [default](Self::DEFAULT) tier's.
     #[must_use]
     pub const fn named(name: &'static str) -> Self {
         Self(Which::Named(name))
     }
 
-    /// The tier of a name that is not known before the program runs, from a configuration file or a
-    /// customer's row. Clones share it, and it is freed with the last of them.
+    /// The tier of a name from run time, such as one of a configuration file or a customer's row. Clones
+    /// share the name, and the last of them frees it.
     #[must_use]
     pub fn named_owned(name: impl Into<Arc<str>>) -> Self {
         Self(Which::Owned(name.into()))
     }
 
-    /// The same tier, for a request that costs each of several limits so much.
-    #[cfg(feature = "rules")]
+    /// This tier with the terms of each member of a joint limiter. Requests wait and are observed under
+    /// this tier's name.
+    #[cfg_attr(not(feature = "rules"), allow(dead_code, reason = "rules have terms"))]
+    pub(crate) fn with_terms(self, terms: MemberTerms) -> Self {
+        Self(Which::WithTerms(Arc::new((self, terms))))
+    }
+
+    /// The terms of each member of a joint limiter, if they differ.
+    #[inline]
+    pub(crate) fn terms(&self) -> Option<&MemberTerms> {
+        match &self.0 {
+            Which::WithTerms(with) => Some(&with.1),
+            Which::WithCosts(with) => with.0.terms(),
+            _ => None,
+        }
+    }
+
+    /// This tier, for a request that costs each member of a joint limiter so many units.
+    #[cfg_attr(not(feature = "rules"), allow(dead_code, reason = "rules have costs"))]
     pub(crate) fn with_costs(&self, costs: Box<[u64]>) -> Self {
         Self(Which::WithCosts(Arc::new((self.clone(), costs))))
     }
 
-    /// The cost of a request for each of several limits, where they differ.
-    #[cfg(feature = "rules")]
+    /// The cost of a request in units for each of several limits, where they differ.
     pub(crate) fn costs(&self) -> Option<&[u64]> {
         match &self.0 {
             Which::WithCosts(with) => Some(&with.1),
@@ -85,7 +109,7 @@ impl Tier {
     #[inline]
     pub(crate) fn is_default(&self) -> bool {
         match &self.0 {
-            // First, and nearly always.
+            // First, because it is nearly always this one.
             Which::Named("") => true,
             Which::Owned(name) => name.is_empty(),
             _ => false,
@@ -97,7 +121,7 @@ impl Tier {
         matches!(self.0, Which::Unlimited)
     }
 
-    /// The quota that the request brings.
+    /// The request's own quota, if it brings one.
     pub(crate) const fn request(&self) -> Option<RequestQuota> {
         match self.0 {
             Which::Request(quota) => Some(quota),
@@ -105,14 +129,14 @@ impl Tier {
         }
     }
 
-    /// The share of one of `nodes` equal ones of the quota that the request brings.
-    #[cfg(feature = "redis")]
+    /// The share of one of `nodes` equal nodes of the request's own quota.
+    #[cfg(feature = "shared")]
     pub(crate) fn shared_by(&self, nodes: std::num::NonZeroU32) -> Option<Self> {
         let quota = self.request()?;
         Some(quota.shared_by(nodes).into())
     }
 
-    /// The name under which a limiter knows it.
+    /// The tier's name in a limiter; empty for the default tier and those without a name.
     pub(crate) fn name(&self) -> &str {
         match self.identity() {
             Identity::Named(name) => name,
@@ -126,7 +150,7 @@ impl Tier {
             Which::Named(name) => Identity::Named(name),
             Which::Owned(name) => Identity::Named(name),
             Which::Request(quota) => Identity::Request(*quota),
-            #[cfg(feature = "rules")]
+            Which::WithTerms(with) => with.0.identity(),
             Which::WithCosts(with) => with.0.identity(),
         }
     }
@@ -140,7 +164,7 @@ impl Tier {
     pub(crate) fn unknown_among<'a>(&self, known: impl Iterator<Item = &'a Self>) -> LimiterError {
         if self.request().is_some() {
             return LimiterError::unsupported(
-                "the limiter knows no quotas of requests; use a LocalLimiter or a RedisLimiter",
+                "the limiter supports no quotas of requests; use a LocalLimiter or a RedisLimiter",
             );
         }
         let known: Vec<_> = known.map(|tier| format!("{tier:?}")).collect();
@@ -151,14 +175,33 @@ impl Tier {
     }
 }
 
-/// The quota that a request brings is a tier of its own.
+impl MemberTerms {
+    /// The operation on the member at `place`, at that member's cost if there are `costs`.
+    pub(super) fn op(&self, place: usize, op: &Op, costs: Option<&[u64]>) -> Op {
+        let own = |cost: &u64| {
+            let own = costs.and_then(|costs| costs.get(place));
+            own.copied().unwrap_or(*cost)
+        };
+        match op {
+            Op::Reserve(cost) if self.blocks_at_once[place] => Op::Acquire(own(cost)),
+            Op::Reserve(cost) => Op::Reserve(own(cost)),
+            Op::Acquire(cost) => Op::Acquire(own(cost)),
+            Op::Deny(cost) => Op::Deny(own(cost)),
+            Op::Peek(cost) => Op::Peek(own(cost)),
+            Op::Hit(cost) => Op::Hit(own(cost)),
+            other => other.clone(),
+        }
+    }
+}
+
+/// A request's own quota is a tier of its own.
 impl From<RequestQuota> for Tier {
     fn from(quota: RequestQuota) -> Self {
         Self(Which::Request(quota))
     }
 }
 
-/// By name, wherever the name lives.
+/// Compared by name, whether static or owned.
 impl PartialEq for Tier {
     fn eq(&self, other: &Self) -> bool {
         self.identity() == other.identity()

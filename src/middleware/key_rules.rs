@@ -1,4 +1,4 @@
-//! The rules by which a request finds its key, or passes or is rejected without one.
+//! The rules that find a request's key: extractor, lists, and missing keys.
 
 use std::{
     fmt,
@@ -21,19 +21,19 @@ use crate::{
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum MissingKey {
-    /// It is rejected: 400 when the client sent no key, or several that differ, 500 when the server
-    /// has none to offer.
+    /// It is rejected: 400 if the client sent no key, or several that differ, 500 if the server
+    /// does not provide what the extractor reads.
     Reject,
-    /// It is counted under one key that all such requests share.
+    /// It is counted under one key for all such requests.
     Share,
     /// It passes uncounted.
     Skip,
 }
 
-/// Something that a closure says of each request.
+/// A closure about each request.
 pub(crate) type PerRequest<T> = Arc<dyn Fn(&Parts) -> T + Send + Sync>;
 
-/// Something that a closure says of each key.
+/// A closure about each key.
 type PerKey = Arc<dyn Fn(&Key) -> bool + Send + Sync>;
 
 /// Finds the key that a request is counted against.
@@ -47,30 +47,19 @@ pub(crate) struct KeyRules {
     on_absent_key: MissingKey,
     on_ambiguous_key: MissingKey,
     on_unavailable_key: MissingKey,
-    /// The key of those who have none.
-    shared: Key,
-    /// Whether the fault in the server's set-up has been reported.
+    /// Whether a key that the server does not provide was logged.
     reported: Arc<AtomicBool>,
 }
 
-/// Why a request is counted for nobody.
+/// The reason why a request is not counted.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum NotCounted {
-    /// It is to pass.
+pub(crate) enum Uncounted {
+    /// It is on a skip list.
     Skip,
     /// It is on a deny list.
     Deny,
-    /// It has no key, and is rejected for that.
+    /// It has no key, and is rejected.
     NoKey(KeyError),
-}
-
-/// The key of a request that was found to have none. No list names it.
-#[derive(Debug)]
-pub(crate) enum OtherKey {
-    Shared,
-    /// Of limits of which some have none.
-    OfLimits(Key),
-    None(NotCounted),
 }
 
 impl KeyRules {
@@ -84,7 +73,6 @@ impl KeyRules {
             on_absent_key: MissingKey::Share,
             on_ambiguous_key: MissingKey::Reject,
             on_unavailable_key: MissingKey::Reject,
-            shared: Key::anonymous(),
             reported: Arc::default(),
         }
     }
@@ -121,94 +109,85 @@ impl KeyRules {
             || self.deny_key.is_some()
     }
 
-    /// The key of limits of which some have none: those are counted under the shared key, or left
-    /// out. Lists come first, as with all keys: they are asked about those that there are.
+    /// The joint key of several limits, some of whose keys are missing. Those limits count under the
+    /// shared key or are left out. Lists apply first, to the keys that exist.
     fn key_of_limits(
         &self,
         extractors: &[Arc<dyn KeyExtractor>],
         parts: &Parts,
-    ) -> Result<Key, NotCounted> {
+    ) -> Result<Key, Uncounted> {
         let found = extractors.iter().map(|extractor| extractor.extract(parts));
         let found: Vec<Result<Key, KeyError>> = found.collect();
-        let there_are = found.iter().map(|key| key.as_ref().ok().cloned());
-        self.listed(&Key::of_limits(there_are))?;
+        let present = found.iter().map(|key| key.as_ref().ok().cloned());
+        self.check_key_lists(&Key::of_limits(present))?;
         let mut keys = Vec::with_capacity(found.len());
         for key in found {
-            let key = key.or_else(|error| self.without_key(error).cloned());
+            let key = key.or_else(|error| self.without_key(error));
             keys.push(match key {
-                Err(NotCounted::Skip) => None,
+                Err(Uncounted::Skip) => None,
                 key => Some(key?),
             });
         }
         if keys.iter().all(Option::is_none) {
-            return Err(NotCounted::Skip);
+            return Err(Uncounted::Skip);
         }
         Ok(Key::of_limits(keys))
     }
 
+    /// The key of a request by its extractor alone; for rules [without lists](Self::has_lists).
     #[inline]
-    pub(crate) fn extract(&self, parts: &Parts) -> Result<Key, OtherKey> {
-        let extracted = self.extractor.extract(parts);
-        extracted.map_err(|error| self.other_key(error, parts))
+    pub(crate) fn extract(&self, parts: &Parts) -> Result<Key, KeyError> {
+        self.extractor.extract(parts)
     }
 
-    #[cold]
-    fn other_key(&self, error: KeyError, parts: &Parts) -> OtherKey {
-        let Some(extractors) = self.extractor.of_limits() else {
-            return match self.without_key(error) {
-                Ok(_) => OtherKey::Shared,
-                Err(why) => OtherKey::None(why),
-            };
-        };
-        match self.key_of_limits(extractors, parts) {
-            Ok(key) => OtherKey::OfLimits(key),
-            Err(why) => OtherKey::None(why),
+    /// The key of a request by its extractor and all lists. A key that replaces a missing one is
+    /// on no list.
+    pub(crate) fn key_of(&self, parts: &Parts) -> Result<Key, Uncounted> {
+        self.check_request_lists(parts)?;
+        match self.extractor.extract(parts) {
+            Ok(key) => self.check_key_lists(&key).map(|()| key),
+            Err(error) => self.missing_key(error, parts),
         }
     }
 
-    /// The key of all requests that have none.
-    pub(crate) const fn shared(&self) -> &Key {
-        &self.shared
+    /// The key of a request whose extractor fails.
+    #[cold]
+    pub(crate) fn missing_key(&self, error: KeyError, parts: &Parts) -> Result<Key, Uncounted> {
+        match self.extractor.of_limits() {
+            Some(extractors) => self.key_of_limits(extractors, parts),
+            None => self.without_key(error),
+        }
     }
 
-    /// Why a request on a list is not counted.
-    pub(crate) fn exempts(&self, parts: &Parts) -> Option<NotCounted> {
+    fn check_request_lists(&self, parts: &Parts) -> Result<(), Uncounted> {
         if self.skip.as_ref().is_some_and(|skip| skip(parts)) {
-            return Some(NotCounted::Skip);
+            return Err(Uncounted::Skip);
         }
         if self.deny.as_ref().is_some_and(|deny| deny(parts)) {
-            return Some(NotCounted::Deny);
+            return Err(Uncounted::Deny);
         }
-        None
+        Ok(())
     }
 
-    /// The key, unless a list of keys says more about it.
-    pub(crate) fn listed<'a>(&self, key: &'a Key) -> Result<&'a Key, NotCounted> {
-        if self
-            .skip_key
-            .as_ref()
-            .is_some_and(|skip| key.any_part(&**skip))
-        {
-            return Err(NotCounted::Skip);
+    fn check_key_lists(&self, key: &Key) -> Result<(), Uncounted> {
+        let lists = |list: &Option<PerKey>| list.as_ref().is_some_and(|list| key.any_part(&**list));
+        if lists(&self.skip_key) {
+            return Err(Uncounted::Skip);
         }
-        if self
-            .deny_key
-            .as_ref()
-            .is_some_and(|deny| key.any_part(&**deny))
-        {
-            return Err(NotCounted::Deny);
+        if lists(&self.deny_key) {
+            return Err(Uncounted::Deny);
         }
-        Ok(key)
+        Ok(())
     }
 
-    /// The peer's address, where it was taken for the client's.
+    /// The peer's address, if the extractor uses it as the client's.
     pub(crate) fn believed_peer(&self, parts: &Parts) -> Option<IpAddr> {
         self.extractor.believed_peer(parts)
     }
 
-    /// The key of a request that has none. No list names it.
+    /// The key that replaces a missing one.
     #[cold]
-    fn without_key(&self, error: KeyError) -> Result<&Key, NotCounted> {
+    fn without_key(&self, error: KeyError) -> Result<Key, Uncounted> {
         let action = match error.kind() {
             KeyErrorKind::Absent => self.on_absent_key,
             KeyErrorKind::Ambiguous => self.on_ambiguous_key,
@@ -218,15 +197,15 @@ impl KeyRules {
             }
         };
         match action {
-            MissingKey::Share => Ok(&self.shared),
-            MissingKey::Skip => Err(NotCounted::Skip),
-            MissingKey::Reject => Err(NotCounted::NoKey(error)),
+            MissingKey::Share => Ok(Key::anonymous()),
+            MissingKey::Skip => Err(Uncounted::Skip),
+            MissingKey::Reject => Err(Uncounted::NoKey(error)),
         }
     }
 
     fn report(&self, error: KeyError) {
         if !self.reported.swap(true, Ordering::Relaxed) {
-            log::say(Code::KeyUnavailable, &error.to_string());
+            log::report(Code::KeyUnavailable, &error.to_string());
         }
     }
 }

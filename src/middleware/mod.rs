@@ -1,10 +1,10 @@
-//! The parts that every layer stands on: who a request is counted against, and what is said of the
-//! decision.
+//! The common parts of all layers: key stage, outcome and responses.
 
-pub(crate) mod front;
+pub(crate) mod builder_methods;
+pub(crate) mod diagnostics;
 pub(crate) mod key_rules;
-pub(crate) mod lookout;
+pub(crate) mod key_stage;
+pub(crate) mod outcome;
 pub(crate) mod responder;
 pub(crate) mod service;
-pub(crate) mod setters;
 pub(crate) mod settings;

@@ -1,20 +1,19 @@
-//! The responder: what a layer says of its decisions, to clients and to the observer.
+//! The responder: reports a layer's decisions to clients and to the observer.
 
 use std::{sync::Arc, time::Instant};
 
 use http::{Response, request::Parts};
 
-use super::settings::FrontSettings;
+use super::settings::CommonSettings;
 use crate::{
     decision::{Decision, Policy},
     error::{KeyError, KeyErrorKind},
-    headers::{Figures, Renderer},
+    headers::{QuotaNumbers, Renderer},
     observe::{Decided, Event, Observer},
     reject::{AnswerStyle, Reject, Rejection, RejectionKind, answer},
 };
 
-/// Tells the decisions of a layer, to clients in responses and to the observer in events; the
-/// same whatever the layer limits.
+/// Reports the decisions of a layer: to clients in responses, and to the observer in events.
 pub(crate) struct Responder<R> {
     rejection: Arc<R>,
     renderer: Renderer,
@@ -24,7 +23,7 @@ pub(crate) struct Responder<R> {
 }
 
 impl<R> Responder<R> {
-    pub(crate) fn new(rejection: Arc<R>, settings: &FrontSettings, policies: &[Policy]) -> Self {
+    pub(crate) fn new(rejection: Arc<R>, settings: &CommonSettings, policies: &[Policy]) -> Self {
         Self {
             rejection,
             renderer: Renderer::new(&settings.headers, policies),
@@ -34,13 +33,13 @@ impl<R> Responder<R> {
         }
     }
 
-    /// Whether the layer only watches.
+    /// Whether the layer is in shadow mode.
     #[inline]
     pub(crate) const fn is_shadow(&self) -> bool {
         self.shadow
     }
 
-    /// Whether an observer is told of decisions.
+    /// Whether the layer has an observer.
     #[inline]
     pub(crate) const fn is_observed(&self) -> bool {
         self.observer.is_some()
@@ -51,7 +50,7 @@ impl<R> Responder<R> {
         decision.lengthen(self.renderer.draw_jitter());
     }
 
-    /// When a decision is begun; only asked for an observer.
+    /// The start of a decision; `None` without an observer.
     #[inline]
     pub(crate) fn start(&self) -> Option<Instant> {
         self.observer.is_some().then(Instant::now)
@@ -68,7 +67,7 @@ impl<R> Responder<R> {
         }
     }
 
-    /// Tells of a request without a key that the layer rejects; the kind of its rejection.
+    /// Reports a request without a key that the layer rejects. Returns the kind of its rejection.
     pub(crate) fn keyless(&self, policies: &[Policy], error: KeyError) -> RejectionKind {
         self.observe(|| Event::KeyMissing {
             policies,
@@ -87,7 +86,7 @@ impl<R> Responder<R> {
         }
     }
 
-    /// The answer to a request that was denied.
+    /// The response to a denied request.
     pub(crate) fn deny<B>(&self, parts: &Parts, decision: &Decision) -> Response<B>
     where
         R: Reject<B>,
@@ -96,7 +95,7 @@ impl<R> Responder<R> {
         answer(&*self.rejection, &rejection, &self.renderer)
     }
 
-    /// The answer to a request that was not decided about.
+    /// The response to a request that is rejected without a decision.
     pub(crate) fn refuse<B>(&self, parts: &Parts, kind: RejectionKind) -> Response<B>
     where
         R: Reject<B>,
@@ -105,7 +104,7 @@ impl<R> Responder<R> {
         answer(&*self.rejection, &rejection, &self.renderer)
     }
 
-    /// The settings of these answers, for handlers that deny by themselves.
+    /// The settings of these responses, for handlers that deny requests themselves.
     pub(crate) fn style<B: 'static>(&self) -> AnswerStyle
     where
         R: Reject<B>,
@@ -114,7 +113,7 @@ impl<R> Responder<R> {
         AnswerStyle::new(self.renderer.headers(), self.grpc, rejection)
     }
 
-    /// Whether anything is to be added to the response of a request that passed.
+    /// Whether the response to an allowed request gets any field.
     #[inline]
     pub(crate) fn decorates(&self) -> bool {
         !self.shadow && self.renderer.renders_limits()
@@ -126,16 +125,16 @@ impl<R> Responder<R> {
             .apply(decision, status, response.headers_mut());
     }
 
-    /// The numbers that [`decorate_with`](Self::decorate_with) needs of a decision, if it needs no more.
+    /// The numbers that all fields of `decision` follow from, see [`Renderer::numbers`].
     #[inline]
-    pub(crate) fn figures(&self, decision: &Decision) -> Option<Figures> {
-        self.renderer.figures(decision)
+    pub(crate) fn numbers(&self, decision: &Decision) -> Option<QuotaNumbers> {
+        self.renderer.numbers(decision)
     }
 
     #[inline]
-    pub(crate) fn decorate_with<B>(&self, figures: &Figures, response: &mut Response<B>) {
+    pub(crate) fn decorate_with<B>(&self, numbers: &QuotaNumbers, response: &mut Response<B>) {
         let status = response.status();
         self.renderer
-            .apply_figures(figures, status, response.headers_mut());
+            .apply_numbers(numbers, status, response.headers_mut());
     }
 }

@@ -1,9 +1,9 @@
-//! The parts of a service that are the same around any inner service.
+//! Parts of every service around an inner one.
 
 use std::mem;
 
-/// The instance that was polled ready, for a request that is not sent on at once. A clone takes its
-/// place, which is not ready.
+/// Takes the instance that was polled ready, for a request that waits. A clone replaces it, which is not
+/// ready.
 /// <https://docs.rs/tower/latest/tower/trait.Service.html#be-careful-when-cloning-inner-services>
 pub(crate) fn take_ready<S: Clone>(inner: &mut S) -> S {
     let unready = inner.clone();

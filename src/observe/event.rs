@@ -1,4 +1,4 @@
-//! Events, and the trait that takes them.
+//! Events of a layer, and the trait of their observers.
 
 use std::{
     borrow::Cow,
@@ -12,12 +12,12 @@ use crate::{
     key::Key,
 };
 
-/// Is told what a layer does with each request.
+/// An observer of a layer's decisions, one call for each [`Event`].
 ///
-/// Implemented for closures over `&Event<'_>`, for tuples of two or three observers, which are told
+/// Implemented for closures over `&Event<'_>`, for tuples of two or three observers, which are called
 /// one after another, and for an observer in an [`Arc`], which several layers can share.
 pub trait Observer: Send + Sync + 'static {
-    /// Something was decided. Runs within the request.
+    /// Observes an event. Runs within the request, so it must not block.
     fn observe(&self, event: &Event<'_>);
 }
 
@@ -57,7 +57,7 @@ tuple_observer!(A, B, C);
 pub enum Event<'a> {
     /// The limiter decided.
     Decided(Decided<'a>),
-    /// The request passed without being counted: the layer skips it.
+    /// The request passed uncounted: the layer skips it.
     Bypassed {
         /// The layer's policies.
         policies: &'a [Policy],
@@ -71,34 +71,34 @@ pub enum Event<'a> {
     KeyMissing {
         /// The layer's policies.
         policies: &'a [Policy],
-        /// Why there is no key.
+        /// The reason why there is no key.
         error: &'a KeyError,
     },
-    /// The final cost is known of a request that was charged
-    /// [provisionally](Decided::is_provisional), or that could not be found out or charged.
+    /// The final cost of a request that was charged [provisionally](Decided::is_provisional) is known,
+    /// or could not be determined or charged.
     ///
-    /// It comes after the request's [`Decided`](Self::Decided), but for one case: a request that an
-    /// [elastic](crate::RateLimitLayer::elastic) layer lets pass and cannot charge. There it comes
-    /// first, from 0 to 0 and with the error.
+    /// It comes after the request's [`Decided`](Self::Decided), with one exception: if an
+    /// [elastic](crate::RateLimitLayer::elastic) layer lets a request pass and cannot charge it, this
+    /// event comes first, from 0 to 0 and with the error.
     Corrected(Corrected<'a>),
     /// The limiter could not decide.
     Failed {
         /// The layer's policies.
         policies: &'a [Policy],
-        /// Why it could not.
+        /// The limiter's error.
         error: &'a LimiterError,
     },
     /// The files of a `RulesLayer` were read again.
     #[cfg(feature = "rules")]
     RulesReloaded {
-        /// How many rules are in force now.
+        /// The number of rules in force now.
         rules: usize,
-        /// Why the rules stay as they were, if they do.
+        /// The error, if the reload failed. The old rules then stay in force.
         error: Option<&'a (dyn std::error::Error + 'static)>,
     },
 }
 
-/// A decision, and what led to it.
+/// A decision, with the request's key and cost.
 #[derive(Debug)]
 pub struct Decided<'a> {
     pub(crate) decision: &'a Decision,
@@ -110,7 +110,7 @@ pub struct Decided<'a> {
     pub(crate) provisional: bool,
 }
 
-/// The cost of a request in the end.
+/// The final cost of a request.
 #[derive(Debug)]
 pub struct Corrected<'a> {
     pub(crate) decision: &'a Decision,
@@ -121,19 +121,19 @@ pub struct Corrected<'a> {
 }
 
 impl<'a> Decided<'a> {
-    /// A decision that was asked for at this instant, if anybody reads the clock for it, and came
-    /// now.
+    /// A decision that was made now, for a request that was submitted at `submitted_at`; `None` if no
+    /// observer needs the latency.
     pub(crate) fn now(
         decision: &'a Decision,
         key: &'a Key,
         cost: u64,
-        asked_at: Option<Instant>,
+        submitted_at: Option<Instant>,
     ) -> Self {
         Self {
             decision,
             key,
             cost,
-            latency: asked_at.map_or(Duration::ZERO, |at| at.elapsed()),
+            latency: submitted_at.map_or(Duration::ZERO, |at| at.elapsed()),
             waited: Duration::ZERO,
             shadow: false,
             provisional: false,
@@ -155,8 +155,8 @@ impl Decided<'_> {
         self.key
     }
 
-    /// The key that the [binding](Decision::binding) quota counts: where limits with a key each are
-    /// charged together, the one of that limit, else [`key`](Self::key).
+    /// The key that the [binding](Decision::binding) quota counts. If limits with a key each are
+    /// charged together, it is that limit's key, otherwise [`key`](Self::key).
     #[must_use]
     pub fn binding_key(&self) -> Cow<'_, Key> {
         let parts = self.key.joint_parts().into_iter().flatten().flatten();
@@ -166,41 +166,41 @@ impl Decided<'_> {
         })
     }
 
-    /// The units that were asked for.
+    /// The units requested.
     #[must_use]
     pub const fn cost(&self) -> u64 {
         self.cost
     }
 
-    /// How long the limiter took, all operations of this request together; what the request
-    /// [waited](Self::waited) is not part of it.
+    /// The time that the limiter spent on all operations of this request. The time that the request
+    /// [waited](Self::waited) is not included.
     #[must_use]
     pub const fn latency(&self) -> Duration {
         self.latency
     }
 
-    /// How long the request waited: for a [denial to end](crate::RateLimitLayer::wait), or in the
+    /// The time that the request waited for a [denial to end](crate::RateLimitLayer::wait), or in the
     /// queue of a leaky bucket.
     #[must_use]
     pub const fn waited(&self) -> Duration {
         self.waited
     }
 
-    /// Whether the request's response may still change what it is charged, see
-    /// [`final_cost`](crate::RateLimitLayer::final_cost). One [`Event::Corrected`] follows, whether
-    /// or not anything changes.
+    /// Whether the response may still change the request's charge, see
+    /// [`final_cost`](crate::RateLimitLayer::final_cost). One [`Event::Corrected`] follows, even if
+    /// the charge stays.
     #[must_use]
     pub const fn is_provisional(&self) -> bool {
         self.provisional
     }
 
-    /// Whether the layer only watches: the request passed even if the decision is a denial.
+    /// Whether the layer is in shadow mode: the request passed even if the decision is a denial.
     #[must_use]
     pub const fn is_shadow(&self) -> bool {
         self.shadow
     }
 
-    /// Whether at least 80 % of the binding quota's limit is used up.
+    /// Whether at least 80 % of the binding quota's limit is used.
     #[must_use]
     pub fn is_near_limit(&self) -> bool {
         self.decision.binding().is_near_limit()
@@ -208,7 +208,7 @@ impl Decided<'_> {
 }
 
 impl Corrected<'_> {
-    /// The decision that let the request pass; after a correction, how the quotas stand since then.
+    /// The decision that allowed the request; after a correction, the limiter's answer to it.
     #[must_use]
     pub const fn decision(&self) -> &Decision {
         self.decision
@@ -227,14 +227,14 @@ impl Corrected<'_> {
         self.before
     }
 
-    /// The units that are charged now; the same as [`before`](Self::before) when the response
-    /// changed nothing, when there was none, and when the correction failed.
+    /// The units charged now. Equal to [`before`](Self::before) if the response changed nothing, if
+    /// there was no response, or if the correction failed.
     #[must_use]
     pub const fn after(&self) -> u64 {
         self.after
     }
 
-    /// Why the units were not charged, or not given back.
+    /// The error that prevented a charge or a refund.
     #[must_use]
     pub const fn error(&self) -> Option<&LimiterError> {
         self.error

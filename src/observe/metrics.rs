@@ -1,4 +1,4 @@
-//! The observer that counts through the `metrics` facade.
+//! `MetricsObserver`: counts through the `metrics` facade.
 
 use metrics::{SharedString, counter, gauge, histogram};
 
@@ -26,24 +26,24 @@ const EVICTIONS: &str = "ratelimit_evictions_total";
 /// | metric | labels |
 /// |---|---|
 /// | `ratelimit_requests_total` | `policy`, `result`: `allowed`, `limited`, `shadow_limited`, `bypassed`, `banned`, `no_key`, `error` |
-/// | `ratelimit_degraded_total` | `policy`, `reason`: decisions that the store had no part in, see [`Decision::degraded_by`](crate::Decision::degraded_by) |
+/// | `ratelimit_degraded_total` | `policy`, `reason`: decisions without the store, see [`Decision::degraded_by`](crate::Decision::degraded_by) |
 /// | `ratelimit_denials_total` | `policy`: the quotas that denied, of requests that were denied |
 /// | `ratelimit_near_limit_total` | `policy`: decisions that left a fifth of the limit or less |
 /// | `ratelimit_cost_total` | `policy`: units taken, counted once the response cannot change them any more |
 /// | `ratelimit_check_duration_seconds` | `policy`, `backend`: a histogram of the limiter's own time |
-/// | `ratelimit_wait_seconds` | `policy`: a histogram of the time that requests waited, of those that did |
+/// | `ratelimit_wait_seconds` | `policy`: a histogram of the time that waiting requests waited |
 /// | `ratelimit_backend_errors_total` | `backend`, `kind` |
-/// | `ratelimit_rules_accepted` | 1, or 0 while a `RulesLayer` goes on with its old rules since the files have a fault; set by each reload |
+/// | `ratelimit_rules_accepted` | 1, or 0 while a `RulesLayer` keeps its old rules because the files have an error; set by each reload |
 /// | `ratelimit_tracked_keys`, `ratelimit_evictions_total` | `backend`, see [`record_table`](Self::record_table) |
 ///
-/// `result` is what became of the request. In a layer with several quotas each policy counts all of
-/// its requests, so that the share of `limited` is that of the requests which were denied,
-/// whichever policy one looks at; `ratelimit_denials_total` tells which of them denied.
+/// `result` is the outcome of the request. In a layer with several quotas each policy counts all
+/// requests, so the share of `limited` is the share of denied requests for every policy;
+/// `ratelimit_denials_total` counts the policies that denied.
 ///
-/// Labels come from the configuration alone, never from a request: what a client can vary would
-/// let it grow the registry without bound.
+/// Labels come from the configuration alone, never from a request: a client that could vary a label
+/// could grow the registry without bound.
 ///
-/// A layer gets it by `.observer(MetricsObserver::new())`; the policy's name is the quota's, see
+/// A layer uses it after `.observer(MetricsObserver::new())`; the policy's name is the quota's, see
 /// [`Quota::named`](crate::Quota::named).
 #[derive(Debug, Clone, Copy)]
 pub struct MetricsObserver {
@@ -51,30 +51,30 @@ pub struct MetricsObserver {
 }
 
 impl MetricsObserver {
-    /// An observer that counts with the recorder of the moment, for the backend `local`.
+    /// An observer that counts with the current recorder, for the backend `local`.
     #[must_use]
     pub const fn new() -> Self {
         Self { backend: "local" }
     }
 
-    /// The `backend` label. Defaults to `local`.
+    /// Sets the `backend` label. Defaults to `local`.
     #[must_use]
     pub const fn backend(mut self, backend: &'static str) -> Self {
         self.backend = backend;
         self
     }
 
-    /// Records how full a [`LocalLimiter`](crate::LocalLimiter)'s table is: its
+    /// Records the use of a [`LocalLimiter`](crate::LocalLimiter)'s table: its
     /// [`tracked_keys`](crate::LocalLimiter::tracked_keys) and
-    /// [`evictions`](crate::LocalLimiter::evictions). Call it from where metrics are scraped;
-    /// counting the keys walks the table.
+    /// [`evictions`](crate::LocalLimiter::evictions). Call it once for each scrape: counting the keys
+    /// walks the table.
     pub fn record_table(&self, tracked_keys: usize, evictions: u64) {
         gauge!(TRACKED_KEYS, "backend" => self.backend).set(tracked_keys as f64);
         counter!(EVICTIONS, "backend" => self.backend).absolute(evictions);
     }
 
     /// The `backend` label.
-    #[cfg(feature = "redis")]
+    #[cfg(feature = "shared")]
     pub(crate) const fn backend_label(&self) -> &'static str {
         self.backend
     }
@@ -160,7 +160,7 @@ fn charge(decision: &Decision, units: u64) {
     }
 }
 
-/// A static name, or a count of an owned one: no allocation.
+/// A label without an allocation: a static name, or a shared reference to an owned one.
 fn label(policy: Label) -> SharedString {
     match policy {
         Label::Static(name) => name.into(),

@@ -1,19 +1,19 @@
 //! Observers: hooks that see every decision.
 //!
-//! An [`Observer`] hears the policy, the outcome, the cost, whether the limit is near, and how long
-//! the check took. `TracingObserver` (feature `tracing`) and `MetricsObserver` (feature `metrics`)
-//! are ready to use; a closure will do for the rest.
+//! An [`Observer`] gets the policy, the outcome, the cost, whether the limit is near, and the latency
+//! of the check. `TracingObserver` (feature `tracing`) and `MetricsObserver` (feature `metrics`) are
+//! ready to use; a closure serves other purposes.
 //!
-//! Observers run within the request, so they should only count or hand on.
+//! Observers run within the request and must not block: they count, or send the event elsewhere.
 //!
 //! # Keys
 //!
-//! Neither of the two adapters records a key: a key in a metric's label would grow the registry
-//! with every client, and in a log it would leak addresses and credentials. To find out who is
-//! limited, `TracingObserver::new().reveal_keys(true)` logs keys readably, such as
-//! `key=203.0.113.7`, `key=2001:db8::/64` or `key=digest:8f860ac30f5b54c4`. An observer of one's
-//! own sees the [key](Decided::key), whose `Debug` hides its content and whose
-//! [`reveal`](crate::Key::reveal) shows it. [`TopKeys`] knows those that are denied most often.
+//! Neither adapter records a key: a key in a metric's label would grow the registry with every
+//! client, and in a log it would leak addresses and credentials. To see who is limited,
+//! `TracingObserver::new().reveal_keys(true)` logs readable keys, such as `key=203.0.113.7`,
+//! `key=2001:db8::/64` or `key=digest:8f860ac30f5b54c4`. Your own observer gets the
+//! [key](Decided::key): its `Debug` hides the content, [`reveal`](crate::Key::reveal) shows it.
+//! [`TopKeys`] reports the keys that are denied most often.
 //!
 //! # Examples
 //!
@@ -51,9 +51,9 @@
 //!
 //! # Several observers
 //!
-//! A layer has one observer; a tuple makes one of two or three, such as logs and metrics:
-//! `.observer((TracingObserver::new(), MetricsObserver::new()))`. An observer in an [`Arc`] can be
-//! given to several layers, and read from outside.
+//! A layer has one observer. A tuple of two or three, such as logs and metrics, is one observer:
+//! `.observer((TracingObserver::new(), MetricsObserver::new()))`. Several layers can share an observer
+//! in an [`Arc`], which the application can read.
 //!
 //! [`Arc`]: std::sync::Arc
 

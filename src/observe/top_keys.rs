@@ -23,26 +23,26 @@ use crate::{
     seed::keyed_hash,
 };
 
-/// Locks, so that threads seldom meet at one.
+/// The number of locks: threads seldom contend for one.
 const SHARDS: usize = 8;
 
-/// What is counted is kept for one to two of these: five minutes.
+/// Half of the reported time, five minutes. A count is kept for one to two of these.
 const HALF_MICROS: u64 = 300_000_000;
 
-/// An observer that knows the keys that are denied most often: who is it that floods us?
+/// An observer that reports the keys that are denied most often.
 ///
 /// It has a fixed number of counters, by the space-saving algorithm (Metwally, Agrawal, El Abbadi,
 /// *Efficient Computation of Frequent and Top-k Elements in Data Streams*, 2005), so its memory does
 /// not grow with the clients: at most 4,096 pairs of a key and the policy that denied it. Every pair
-/// that has more than one in 256 of the [denials](TopKeysReport::denials) is among those that
-/// [`report`](Self::report) lists, and at most [`error`](TopKey::error) of its count are another's.
+/// with more than one in 256 of the [denials](TopKeysReport::denials) is in the
+/// [`report`](Self::report), and at most [`error`](TopKey::error) of its count belong to other pairs.
 ///
-/// A report is about the last five to ten minutes. A denial that another thread is in the way of is
-/// not waited for but [skipped](TopKeysReport::skipped), and is in no number. Requests that a shadow
-/// would deny count. Where limits with a key each are charged together, the key is that of the limit
-/// that binds.
+/// A report covers the last five to ten minutes. If another thread holds the lock, a denial is
+/// [skipped](TopKeysReport::skipped) without waiting, and is in no count. Requests that a layer in
+/// shadow mode would deny count. If limits with a key each are charged together, the key is that of
+/// the binding limit.
 ///
-/// It holds the keys themselves. `Debug` of a [`Key`] hides its content, and
+/// The observer holds the keys themselves. `Debug` of a [`Key`] hides its content, and
 /// [`Key::reveal`] shows it.
 ///
 /// ```
@@ -87,7 +87,7 @@ struct Shard {
     half: u64,
 }
 
-/// The keys that were denied most often lately.
+/// The keys that were denied most often in the last five to ten minutes.
 #[derive(Debug, Clone)]
 pub struct TopKeysReport {
     keys: Vec<TopKey>,
@@ -96,7 +96,7 @@ pub struct TopKeysReport {
 }
 
 impl TopKeys {
-    /// Counts by the operating system's clock.
+    /// An empty observer that counts by the operating system's clock.
     #[must_use]
     pub fn new() -> Self {
         Self::with_clock(OsClock)
@@ -110,7 +110,7 @@ impl Default for TopKeys {
 }
 
 impl<C: Clock> TopKeys<C> {
-    /// The same by another clock, such as a test's.
+    /// An empty observer that counts by another clock, such as a test's.
     #[must_use]
     pub fn with_clock(clock: C) -> Self {
         Self {
@@ -121,8 +121,8 @@ impl<C: Clock> TopKeys<C> {
         }
     }
 
-    /// The `most` keys that were denied most often in the last five to ten minutes, the first one
-    /// first; of equals, the one whose number is surer.
+    /// The `most` keys with the most denials in the last five to ten minutes, in descending order; of
+    /// equals, the key with the smaller error comes first.
     #[must_use]
     pub fn report(&self, most: usize) -> TopKeysReport {
         let now = self.clock.now();
@@ -146,8 +146,8 @@ impl<C: Clock> TopKeys<C> {
         }
     }
 
-    /// Counts a denial of this key by the policy of this name that no layer tells of, such as one by
-    /// a limiter that the application asks itself.
+    /// Counts a denial of this key by the policy of this name. For denials that no layer observes,
+    /// such as those of a limiter that the application calls itself.
     pub fn denied(&self, key: &Key, policy: impl Into<Arc<str>>) {
         self.count(key, &Label::Owned(policy.into()));
     }
@@ -155,9 +155,9 @@ impl<C: Clock> TopKeys<C> {
     fn count(&self, key: &Key, policy: &Label) {
         let hash = self.hasher.hash(key.as_bytes());
         let shard = &self.shards[(hash >> 61) as usize];
-        // The clock is the application's: it may be slow, and it may panic.
+        // Read before the lock is taken: the application's clock may be slow or panic.
         let now = self.clock.now();
-        // A flood must not make requests wait for one another.
+        // Requests of a flood must not wait for one another.
         let mut shard = match shard.try_lock() {
             Ok(shard) => shard,
             Err(TryLockError::Poisoned(shard)) => shard.into_inner(),
@@ -189,7 +189,7 @@ impl<C> fmt::Debug for TopKeys<C> {
 }
 
 impl Shard {
-    /// Begins a new half, or two, if it is time.
+    /// Starts a new half when the current one is over; two after a gap.
     fn turn(&mut self, now: Timestamp) {
         let half = now.as_micros() / HALF_MICROS;
         if half == self.half {
@@ -197,7 +197,7 @@ impl Shard {
         }
         self.halves.swap(0, 1);
         self.halves[0].clear();
-        // After a gap, and after a clock that stepped back.
+        // After a gap, or after the clock stepped back.
         if half != self.half + 1 {
             self.halves[1].clear();
         }
@@ -205,8 +205,8 @@ impl Shard {
     }
 }
 
-/// The keys of both halves. A key that has no counter in one of them may have been denied there as
-/// often as the rarest that has.
+/// The keys of both halves. A key without a counter in one half may have been denied there as often as
+/// the smallest count of that half.
 fn keys_of([this, before]: &[KeyCounters; 2]) -> Vec<TopKey> {
     let mut keys: Vec<TopKey> = this.keys().to_vec();
     for key in &mut keys {
@@ -224,19 +224,19 @@ fn keys_of([this, before]: &[KeyCounters; 2]) -> Vec<TopKey> {
 }
 
 impl TopKeysReport {
-    /// The keys, the one that was denied most often first.
+    /// The keys, in descending order of denials.
     #[must_use]
     pub fn keys(&self) -> &[TopKey] {
         &self.keys
     }
 
-    /// All denials that were counted in this time, of keys that are listed and of others.
+    /// The denials counted in this time, of all keys, also those not listed.
     #[must_use]
     pub const fn denials(&self) -> u64 {
         self.denials
     }
 
-    /// Denials since the beginning that were not counted, because other threads counted one.
+    /// Denials since the start that were not counted, because another thread held the lock.
     #[must_use]
     pub const fn skipped(&self) -> u64 {
         self.skipped

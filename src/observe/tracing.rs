@@ -1,4 +1,4 @@
-//! The observer that writes `tracing` events.
+//! `TracingObserver`: writes `tracing` events.
 
 use std::{
     error::Error,
@@ -14,19 +14,19 @@ use tracing::{
 use super::{Corrected, Decided, Event, Observer};
 use crate::{decision::Degradation, error::LimiterError};
 
-/// Writes `tracing` events, without keys unless told to [reveal](Self::reveal_keys) them.
+/// Writes `tracing` events, without keys unless it [reveals](Self::reveal_keys) them.
 ///
-/// | what happened | level |
+/// | event | level |
 /// |---|---|
 /// | allowed, bypassed | `TRACE` |
-/// | denied, or would be by a shadow; no key | `DEBUG` |
+/// | denied, also in shadow mode; no key | `DEBUG` |
 /// | the limiter fails, or fails to correct what a request cost | `WARN`, once when it begins and `DEBUG` while it lasts |
-/// | what a request cost was corrected | `TRACE` |
+/// | the cost of a request was corrected | `TRACE` |
 ///
-/// A layer gets it by `.observer(TracingObserver::new())`. Decisions come with the policy, its
-/// limit, the cost, the latency of the check, and what the request `waited`; that, `blocked`,
-/// `excess` and `degraded`, with the reason, stand only in those of which
-/// [`Decision`](crate::Decision) says so.
+/// A layer uses it after `.observer(TracingObserver::new())`. Events of decisions have the policy, its
+/// limit, the cost and the latency of the check. If they apply to the
+/// [`Decision`](crate::Decision), they also have `waited`, `blocked`, `excess`, and `degraded` with
+/// the reason.
 #[derive(Debug, Default)]
 pub struct TracingObserver {
     failing: AtomicBool,
@@ -35,7 +35,7 @@ pub struct TracingObserver {
 }
 
 impl TracingObserver {
-    /// An observer that writes to the subscriber of the moment.
+    /// An observer that writes to the current subscriber.
     #[must_use]
     pub const fn new() -> Self {
         Self {
@@ -45,9 +45,9 @@ impl TracingObserver {
         }
     }
 
-    /// Whether decisions come with the field `key`, as [`Key::reveal`](crate::Key::reveal) writes
-    /// it. Defaults to false, because keys are personal data, and credentials unless they are
-    /// digests: the logs should be kept as such.
+    /// Sets whether events of decisions have the field `key`, as [`Key::reveal`](crate::Key::reveal)
+    /// writes it. Defaults to false, because keys are personal data, and credentials unless they are
+    /// digests: protect the logs accordingly.
     ///
     /// A digest is recognised by `Key::digest(value).reveal()`.
     #[must_use]
@@ -60,7 +60,7 @@ impl TracingObserver {
         self.failing.store(false, Ordering::Relaxed);
         let decision = decided.decision();
         let quota = decision.binding();
-        // Only named where they are so.
+        // Only fields that apply are in the event.
         let mark = |so: bool| so.then_some(true);
         let degraded = decision.degraded_by().map(Degradation::as_str);
         let waited = (!decided.waited().is_zero()).then(|| debug_value(decided.waited()));
@@ -115,7 +115,7 @@ impl TracingObserver {
     }
 }
 
-/// Warns when it begins.
+/// Warns when a failure begins; later failures are logged at `DEBUG`.
 fn failed(failing: &AtomicBool, error: &LimiterError, part: &str) {
     let error = error as &dyn Error;
     if failing.swap(true, Ordering::Relaxed) {
@@ -134,7 +134,7 @@ impl Observer for TracingObserver {
             Event::KeyMissing { error, .. } => debug!(%error, "request rejected, it has no key"),
             Event::Corrected(corrected) => self.corrected(corrected),
             Event::Failed { error, .. } => failed(&self.failing, error, "rate limiter"),
-            // The layer logs what is wrong itself.
+            // The layer logs the error itself.
             #[cfg(feature = "rules")]
             Event::RulesReloaded { rules, error } => {
                 debug!(rules, accepted = error.is_none(), "rules read again");

@@ -5,13 +5,13 @@ use std::borrow::Cow;
 use super::{Quota, check_name};
 use crate::error::ConfigError;
 
-/// A quota that owns its name, if it has one: what configuration tells at run time, where a
-/// [`Quota`] has names that the program was written with.
+/// A quota with an owned name, if it has one: for names from configuration at run time. The names of
+/// a [`Quota`] are static.
 ///
-/// Made by [`Quota::named_owned`], from a [`Quota`], and by serde. It is accepted wherever quotas
-/// are. The name is freed with the limiter and the last decision that tells it.
+/// Made by [`Quota::named_owned`], from a [`Quota`], and by serde. Everything that accepts quotas
+/// accepts it. The name is freed with the limiter and the last decision that has it.
 ///
-/// One policy for each route that a file names:
+/// One policy for each route in a file:
 ///
 /// ```
 /// use axum::{Router, routing::get};
@@ -30,7 +30,7 @@ use crate::error::ConfigError;
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 #[must_use]
 pub struct OwnedQuota {
-    /// Without a name.
+    /// The quota; its own name is unused.
     quota: Quota,
     name: Option<Cow<'static, str>>,
 }
@@ -54,18 +54,18 @@ impl OwnedQuota {
         self.name.as_deref()
     }
 
-    /// Whether the quota makes sense.
+    /// Checks that limiters accept the quota.
     ///
     /// # Errors
     ///
-    /// Those of [`Quota::check`].
+    /// The errors of [`Quota::check`].
     pub fn check(&self) -> Result<(), ConfigError> {
         self.name().map_or(Ok(()), check_name)?;
         self.quota.check()
     }
 
-    /// The name in a list of `count` quotas: the one that was set, else `default` if it is the
-    /// only one, else one made of the rate, such as `10-per-1s`.
+    /// The name in a list of `count` quotas: the one that was set, otherwise `default` for a single
+    /// quota, otherwise a name made of the rate, such as `10-per-1s`.
     pub(crate) fn name_in(&self, count: usize) -> Cow<'static, str> {
         match &self.name {
             Some(name) => name.clone(),
@@ -85,11 +85,11 @@ impl From<Quota> for OwnedQuota {
 }
 
 impl Quota {
-    /// The quota under a name that is not known before the program runs: one of a configuration
-    /// file, say. It means what [`named`](Self::named) does, and nothing is leaked.
+    /// The quota under a name from run time, such as one of a configuration file. It has the meaning
+    /// of [`named`](Self::named); nothing is leaked.
     ///
-    /// 1 to 64 printable ASCII characters. A decision about quotas with such names counts one
-    /// reference, however many there are; static names cost nothing.
+    /// The name has 1 to 64 printable ASCII characters. A decision counts one reference for all owned
+    /// names of a limiter; static names cost nothing.
     ///
     /// ```
     /// use tower_ratelimit::{LocalLimiter, Key, Quota};

@@ -1,53 +1,53 @@
-//! Reading a text: its tokens, rates and periods, and what is wrong where.
+//! Parser of quota texts: tokens, rates, periods, and errors with their position.
 
 use std::{fmt, time::Duration};
 
 use super::Quota;
 use crate::error::{ConfigError, ConfigErrorKind};
 
-/// The rest of a text, which is read from its beginning.
+/// The unread rest of a text.
 pub(super) struct Reader<'a> {
     rest: &'a str,
-    /// The bytes of the text before it.
+    /// The offset in the text, in bytes.
     read: usize,
 }
 
-/// A part of a text without spaces.
+/// A part of the text without spaces.
 #[derive(Clone, Copy)]
 pub(super) struct Token<'a> {
     pub(super) text: &'a str,
-    /// The bytes of the text before it.
+    /// The offset in the text, in bytes.
     start: usize,
 }
 
-/// A word that has a value.
+/// A word that takes a value.
 #[derive(Clone, Copy)]
 pub(super) struct Word<'a> {
     pub(super) token: Token<'a>,
-    /// The word with a value that is accepted.
+    /// An example of the word with an accepted value.
     pub(super) example: &'static str,
-    /// The values that are accepted.
+    /// The accepted values.
     pub(super) largest: &'static str,
 }
 
-/// A fault of a text.
+/// An error in a text.
 pub(super) enum Fault<'a> {
     Form,
     TimeUnit(Token<'a>),
-    /// An unknown word, and those that are known.
+    /// An unknown word, and the known ones.
     Unknown(Token<'a>, &'static str),
-    /// A word that was there before.
+    /// A repeated word.
     Twice(Token<'a>),
-    /// An algorithm after another one.
+    /// A second algorithm.
     Second(Token<'a>),
     /// A word without its value.
     Alone(Word<'a>),
-    /// A number, and those that are accepted.
+    /// A number that is too large, and the accepted ones.
     TooLarge(Token<'a>, &'static str),
 }
 
 impl<'a> Fault<'a> {
-    /// The error that names the part, its place, and what is accepted.
+    /// The error that names the part, its position, and the accepted values.
     pub(super) fn in_text(self, text: &'a str) -> ConfigError {
         let syntax = |message| ConfigError::new(ConfigErrorKind::Syntax, message);
         let at = |token: Token<'a>| TokenPlace(token, text);
@@ -69,7 +69,7 @@ impl<'a> Fault<'a> {
             Self::Unknown(token, known) => {
                 syntax(format!("unknown word {}; accepted are {known}", at(token)))
             }
-            Self::Twice(token) => syntax(format!("{} is said twice; accepted is once", at(token))),
+            Self::Twice(token) => syntax(format!("{} appears twice; accepted is once", at(token))),
             Self::Second(token) => syntax(format!(
                 "{} is a second algorithm; accepted is one",
                 at(token)
@@ -85,7 +85,7 @@ impl<'a> Fault<'a> {
         }
     }
 
-    /// The same where the value of a word was to be read.
+    /// The fault, if it is in the value of `word`.
     fn of_value(self, word: Word<'a>) -> Self {
         match self {
             Self::Form => Self::Alone(word),
@@ -95,7 +95,7 @@ impl<'a> Fault<'a> {
     }
 }
 
-/// A token and where it stands in its text.
+/// A token and its position in the text.
 struct TokenPlace<'a>(Token<'a>, &'a str);
 
 impl fmt::Display for TokenPlace<'_> {
@@ -107,7 +107,7 @@ impl fmt::Display for TokenPlace<'_> {
     }
 }
 
-/// The part that an error message repeats of a text of any length.
+/// The beginning of a text of any length, for an error message.
 pub(super) struct Shortened<'a>(pub(super) &'a str);
 
 impl fmt::Display for Shortened<'_> {
@@ -120,8 +120,8 @@ impl fmt::Display for Shortened<'_> {
     }
 }
 
-/// A period such as `10s` or `minute`, which is all of the text.
-#[allow(dead_code, reason = "files need it, which features read")]
+/// Parses a text that is a period alone, such as `10s` or `minute`.
+#[allow(dead_code, reason = "used by the features that read files")]
 pub(crate) fn period(text: &str) -> Result<Duration, ConfigError> {
     let mut reader = Reader::new(text);
     let whole = match reader.period() {
@@ -142,13 +142,13 @@ pub(crate) fn period(text: &str) -> Result<Duration, ConfigError> {
 }
 
 impl Quota {
-    /// The rate alone, such as `100/60s`. Names that are made of it must not change.
+    /// The rate alone, such as `100/60s`. Stable, because names are made of it.
     pub(crate) fn rate_text(&self) -> String {
         format!("{}/{}", self.limit(), PeriodText(self.period()))
     }
 }
 
-/// A period in the longest unit that it is whole in.
+/// A period in the longest unit that divides it.
 pub(super) struct PeriodText(pub(super) Duration);
 
 impl fmt::Display for PeriodText {
@@ -202,7 +202,7 @@ impl<'a> Reader<'a> {
         Ok(Duration::new(seconds, (nanos % 1_000_000_000) as u32))
     }
 
-    /// The characters up to the next space; none at the end of the text.
+    /// The characters up to the next space; empty at the end of the text.
     pub(super) fn token(&mut self) -> Option<Token<'a>> {
         self.skip_spaces();
         Some(self.take_while(|c| !c.is_whitespace())).filter(|token| !token.text.is_empty())
@@ -214,13 +214,13 @@ impl<'a> Reader<'a> {
         digits(token).map_err(|fault| fault.of_value(word))
     }
 
-    /// The same of a word whose numbers are small.
+    /// The number that belongs to a word, if it fits into 32 bits.
     pub(super) fn small_number(&mut self, word: Word<'a>) -> Result<u32, Fault<'a>> {
         let token = self.token().ok_or(Fault::Alone(word))?;
         small(token, word)
     }
 
-    /// The same, with or without a sign of percent.
+    /// The percentage that belongs to a word, with or without `%`.
     pub(super) fn percent(&mut self, word: Word<'a>) -> Result<u32, Fault<'a>> {
         let mut token = self.token().ok_or(Fault::Alone(word))?;
         token.text = token.text.strip_suffix('%').unwrap_or(token.text);
@@ -247,7 +247,7 @@ impl<'a> Reader<'a> {
 
 fn unit(token: Token<'_>) -> Result<Duration, Fault<'_>> {
     let known = UNITS.iter().find(|unit| unit.names.contains(&token.text));
-    // `10/1.5s` has no unit `.5s`: it is of another form.
+    // `10/1.5s` is malformed, rather than a rate with the unit `.5s`.
     let is_word = token.text.chars().all(char::is_alphabetic);
     known.map(|unit| unit.duration).ok_or(if is_word {
         Fault::TimeUnit(token)
@@ -256,7 +256,7 @@ fn unit(token: Token<'_>) -> Result<Duration, Fault<'_>> {
     })
 }
 
-/// The remedy of a unit that is none: the length of a longer one, or the unit that was probably meant.
+/// The hint for an unknown unit: the length of a longer one, or a similar unit.
 fn unit_remedy(text: &str) -> String {
     let lower = text.to_lowercase();
     match lower.as_str() {
@@ -278,7 +278,7 @@ fn unit_remedy(text: &str) -> String {
     meant.map_or_else(String::new, |name| format!("; did you mean {name:?}?"))
 }
 
-/// The remedy of a limit that has a noun, as in nginx's `10r/s`, and of several quotas.
+/// The hint for a limit with a noun, as in nginx's `10r/s`, and for several quotas.
 fn form_remedy(text: &str) -> String {
     let Some((limit, period)) = text.split_once('/') else {
         return String::new();
@@ -291,13 +291,14 @@ fn form_remedy(text: &str) -> String {
     let noun = limit[number.len()..].trim();
     let quota = format!("{number}/{period}");
     let is_noun = matches!(noun, "r" | "req" | "reqs" | "request" | "requests");
-    match is_noun && quota.parse::<Quota>().is_ok() {
-        true => format!("; did you mean {quota:?}?"),
-        false => String::new(),
+    if is_noun && quota.parse::<Quota>().is_ok() {
+        format!("; did you mean {quota:?}?")
+    } else {
+        String::new()
     }
 }
 
-/// `u64::from_str` would also take a sign.
+/// Parses digits only; `u64::from_str` would also accept a sign.
 fn digits(token: Token<'_>) -> Result<u64, Fault<'_>> {
     if token.text.is_empty() || !token.text.bytes().all(|byte| byte.is_ascii_digit()) {
         return Err(Fault::Form);
@@ -314,14 +315,14 @@ fn small<'a>(token: Token<'a>, word: Word<'a>) -> Result<u32, Fault<'a>> {
 const LARGEST_RATE: &str = "up to a million a second and periods of up to 18 years";
 
 struct TimeUnit {
-    /// The first one is what `Display` writes.
+    /// The unit's names; `Display` writes the first one.
     names: &'static [&'static str],
     duration: Duration,
-    /// Left out by `Display`, which says `60s` where a reader may take `1m` for a month.
+    /// Whether `Display` uses the unit. It writes `60s`, because `1m` may be read as a month.
     coarse: bool,
 }
 
-/// From the longest to the shortest.
+/// All units, from the longest to the shortest.
 const UNITS: [TimeUnit; 7] = [
     TimeUnit {
         names: &["d", "day", "days"],

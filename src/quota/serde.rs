@@ -9,12 +9,12 @@ use serde::{
 
 use super::{
     OwnedQuota, Quota, QuotaList,
+    display::{self, Words},
     parse::{self, PeriodText},
-    words::{self, Words},
 };
 use crate::error::{ConfigError, ConfigErrorKind};
 
-/// The form with more than a rate in it.
+/// A quota as a table of fields.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct QuotaTable {
@@ -57,14 +57,14 @@ impl TryFrom<QuotaTable> for OwnedQuota {
 
     fn try_from(table: QuotaTable) -> Result<Self, ConfigError> {
         let (rate, mut words) = Words::with_rate(&table.rate)?;
-        let algorithm = table.algorithm.map(|name| words::algorithm_named(&name));
+        let algorithm = table.algorithm.map(|name| display::algorithm_named(&name));
         let step = table.refill_every.map(|step| parse::period(&step));
-        beside(&mut words.algorithm, algorithm.transpose()?, "algorithm")?;
-        beside(&mut words.refill_every, step.transpose()?, "refill_every")?;
-        beside(&mut words.burst, table.burst, "burst")?;
-        beside(&mut words.queue, table.queue, "queue")?;
-        beside(&mut words.slices, table.slices, "slices")?;
-        beside(&mut words.soft, table.soft, "soft")?;
+        merge(&mut words.algorithm, algorithm.transpose()?, "algorithm")?;
+        merge(&mut words.refill_every, step.transpose()?, "refill_every")?;
+        merge(&mut words.burst, table.burst, "burst")?;
+        merge(&mut words.queue, table.queue, "queue")?;
+        merge(&mut words.slices, table.slices, "slices")?;
+        merge(&mut words.soft, table.soft, "soft")?;
         let quota = words.applied_to(rate)?;
         let owned = match table.name {
             Some(name) => quota.named_owned(name),
@@ -75,19 +75,19 @@ impl TryFrom<QuotaTable> for OwnedQuota {
     }
 }
 
-/// Puts a field beside the words that `rate` had.
-fn beside<T>(word: &mut Option<T>, field: Option<T>, name: &str) -> Result<(), ConfigError> {
+/// Merges a field of the table with the same word of `rate`.
+fn merge<T>(word: &mut Option<T>, field: Option<T>, name: &str) -> Result<(), ConfigError> {
     if word.is_some() && field.is_some() {
         return Err(ConfigError::new(
             ConfigErrorKind::Syntax,
-            format!("{name} is said twice, in the rate and beside it; accepted is once"),
+            format!("{name} appears twice, in the rate and as a field; accepted is once"),
         ));
     }
     *word = word.take().or(field);
     Ok(())
 }
 
-/// As a string, `"100/60s"`, where the rate says it all; else as a table.
+/// A string such as `"100/60s"` if the rate alone describes the quota; otherwise a table.
 impl Serialize for OwnedQuota {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let quota = self.quota();
@@ -100,26 +100,26 @@ impl Serialize for OwnedQuota {
     }
 }
 
-/// As an [`OwnedQuota`].
-/// As an [`OwnedQuota`], with its name if it has one, which only an `OwnedQuota` reads back.
+/// The form of an [`OwnedQuota`], with the name if there is one. Only an `OwnedQuota` can read a name
+/// back.
 impl Serialize for Quota {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         OwnedQuota::from(*self).serialize(serializer)
     }
 }
 
-/// From a text as [`Quota`]'s `FromStr` reads it, such as `"100/minute burst 200"`, or from a table of
-/// `rate`, which is such a text, and fields for whatever else is to be said: `name`, `algorithm` (its
-/// word in a text, such as `"fixed_window"`), `burst`, `refill_every` (`"10s"`), `queue`, `slices` and
-/// `soft` (percent). Only a table has a name. A word of the rate that is also a field is an error, and
-/// so is what [`Quota::check`] refuses.
+/// Reads a text such as `"100/minute burst 200"`, like [`Quota`]'s `FromStr`, or a table. The table has
+/// a `rate`, which is such a text, and the optional fields `name`, `algorithm` (its word in a text,
+/// such as `"fixed_window"`), `burst`, `refill_every` (`"10s"`), `queue`, `slices` and `soft`
+/// (percent). Only a table has a name. A word of the rate that is also a field is an error, and so is
+/// a quota that [`Quota::check`] refuses.
 impl<'de> Deserialize<'de> for OwnedQuota {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_any(QuotaVisitor)
     }
 }
 
-/// As an [`OwnedQuota`], but a `name` is an error, since a `Quota` cannot own it.
+/// Reads the form of an [`OwnedQuota`]. A `name` is an error, since a `Quota` cannot own it.
 impl<'de> Deserialize<'de> for Quota {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let owned = OwnedQuota::deserialize(deserializer)?;
@@ -152,14 +152,14 @@ impl<'de> Visitor<'de> for QuotaVisitor {
     }
 }
 
-/// A list of them, each as an [`OwnedQuota`].
+/// A list of quotas, each in the form of an [`OwnedQuota`].
 impl Serialize for QuotaList {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_seq(&self.0)
     }
 }
 
-/// From a text of one or several, such as `"10/second; 1000/hour"`, a table as that of an
+/// Reads a text of one or several quotas, such as `"10/second; 1000/hour"`, a table of an
 /// [`OwnedQuota`], or a list of texts and tables.
 impl<'de> Deserialize<'de> for QuotaList {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -193,11 +193,11 @@ impl<'de> Visitor<'de> for QuotaListVisitor {
         while let Some(QuotaList(quotas)) = seq.next_element()? {
             all.extend(quotas);
         }
-        match all.is_empty() {
-            true => Err(Error::custom(
+        if all.is_empty() {
+            return Err(Error::custom(
                 "an empty list of quotas; accepted is one or more",
-            )),
-            false => Ok(QuotaList(all)),
+            ));
         }
+        Ok(QuotaList(all))
     }
 }

@@ -1,16 +1,16 @@
-//! Shares of a quota, for places that count on their own.
+//! Shares of a quota, for places that count independently.
 
 use super::{Algorithm, Quota};
 
 impl Quota {
-    /// The share of place `index` among places that count on their own, such as regions, each with
-    /// its weight. The shares of all places sum to exactly the limit, and so do those of a burst and
-    /// of a queue, so that together they let no more through than the whole would.
+    /// The share of place `index` among places that count independently, such as regions. `weights`
+    /// has the weight of each place. The shares of all places sum to exactly the limit, and so do the
+    /// shares of a burst and of a queue: together they allow no more than the whole quota.
     ///
-    /// Each place gets its part rounded down, and the units that are left go to the places that lost
-    /// the most by that, the first listed of equals.
+    /// Each share is rounded down. The remaining units go to the places that lost the most by that,
+    /// the first of equals first.
     ///
-    /// A place whose share is 0, as one has that is not listed, lets nothing pass:
+    /// A share of 0, which a place outside the list also has, allows nothing:
     /// [`check`](Self::check) refuses its quota.
     ///
     /// ```
@@ -33,7 +33,7 @@ impl Quota {
     }
 }
 
-/// The share by largest remainder.
+/// The share of `units` by the largest-remainder method.
 fn share_of(whole: u64, index: usize, weights: &[u32]) -> u64 {
     let sum: u128 = weights.iter().copied().map(u128::from).sum();
     if index >= weights.len() || sum == 0 {

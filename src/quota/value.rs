@@ -2,16 +2,14 @@
 
 use std::{num::NonZeroU64, time::Duration};
 
-/// A quota: how much is allowed.
+/// A quota: `limit` units per `period`. A request costs one unit unless the layer sets another
+/// [cost](crate::RateLimitLayer::cost). The default algorithm is a token bucket that holds `limit`
+/// units when full; [`Algorithm`] has the guarantees of all algorithms.
 ///
-/// A quota is `limit` units per `period`; a request costs one unit unless the layer is told
-/// otherwise. The default algorithm is a token bucket that holds `limit` units when full;
-/// [`Algorithm`] tells what the others promise.
+/// Constructors and builders never fail, so that a quota can be a constant. [`check`](Self::check)
+/// and everything that takes a quota return the error of an invalid one.
 ///
-/// Constructors and builders never fail, so that a quota can be a constant; [`check`](Self::check)
-/// and whatever takes a quota say what is wrong with one that makes no sense.
-///
-/// A text says the same as the builders: [`FromStr`](#impl-FromStr-for-Quota) has its words.
+/// [`FromStr`](#impl-FromStr-for-Quota) reads a text with the same settings.
 ///
 /// ```
 /// use tower_ratelimit::Quota;
@@ -40,23 +38,24 @@ pub struct Quota {
     soft_percent: u32,
     uncapped: bool,
     name: Option<&'static str>,
-    /// The numbers of a request that take the place of its own.
+    /// The numbers of a request's own quota, which replace this quota's.
     fitted: Option<Fitted>,
-    /// Tells counters apart that start afresh when numbers change; 0 unless a limiter set it.
+    /// The epoch of the counters: a limiter sets a new one to start them afresh when numbers change.
+    /// 0 by default.
     epoch: u32,
 }
 
-/// The numbers of a request's quota, made to fit into the limiter's own. All else about the
-/// quota is the limiter's.
+/// The numbers of a request's own quota, clamped to what the limiter's counter can hold. All other
+/// settings are those of the limiter's quota.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Fitted {
-    /// The most units that can be available at once; 0 lets nothing pass.
+    /// The most units that can be available at once; 0 allows nothing.
     pub(crate) capacity: u64,
-    /// T: the nanoseconds in which one unit comes.
+    /// T: nanoseconds in which one unit refills.
     pub(crate) interval: NonZeroU64,
 }
 
-/// How a quota's units are counted.
+/// An algorithm that counts a quota's units.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum Algorithm {
@@ -65,10 +64,10 @@ pub enum Algorithm {
     /// At most `burst + limit` in any period.
     #[default]
     TokenBucket,
-    /// A queue that lets one unit out every `period / limit`. Requests are delayed to their turn;
-    /// those that find more than `queue` units before them are denied.
+    /// A queue that releases one unit every `period / limit`. Requests are delayed until their turn; a
+    /// request with more than `queue` units before it is denied.
     LeakyBucket {
-        /// How many units may wait.
+        /// The most units that may wait.
         queue: u64,
     },
     /// A counter that starts over with each window. Windows are multiples of the period since
@@ -76,22 +75,22 @@ pub enum Algorithm {
     /// and a period that does not divide a day drifts through it. At most `limit` in a window, so
     /// up to twice that across the edge of two.
     FixedWindow,
-    /// Counters of [slices](Quota::slices) of the period, of which the oldest counts in proportion
-    /// to how much of it still lies in the trailing window. Close to `limit` in any period as long
-    /// as requests come evenly; at worst twice that, and at most `limit` in any `(n - 1) / n` of a
-    /// period cut into `n` slices.
+    /// Counters of [slices](Quota::slices) of the period. The oldest slice counts in proportion to its
+    /// overlap with the trailing window. Close to `limit` in any period as long as requests come
+    /// evenly; at worst twice that, and at most `limit` in any `(n - 1) / n` of a period cut into `n`
+    /// slices.
     SlidingWindow,
-    /// The time of every admitted request of the last period. Exactly at most `limit` in any
-    /// period, at 16 bytes for each of them.
+    /// A log with the time of every admitted request of the last period. At most `limit` in any
+    /// period, exactly, for 16 bytes a request.
     SlidingLog,
 }
 
-/// How a quota counts: alike for two quotas that can share a counter.
+/// The kind of a counter: equal for two quotas that can share a counter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Kind(u32);
 
 impl Kind {
-    /// The kind of a quota that no limiter of this crate counts.
+    /// The kind of a quota that a user's limiter counts.
     pub(crate) const NONE: Self = Self(0);
 
     pub(crate) const fn get(self) -> u32 {
@@ -162,24 +161,23 @@ impl Quota {
         self
     }
 
-    /// Counts with a [log](Algorithm::SlidingLog) of what was admitted.
+    /// Counts with a [log](Algorithm::SlidingLog) of admitted requests.
     pub const fn sliding_log(mut self) -> Self {
         self.algorithm = Algorithm::SlidingLog;
         self
     }
 
-    /// How many units a key that was idle can take at once from a token bucket. Defaults to the
-    /// limit.
+    /// Sets the units that an idle key can take at once from a token bucket. Defaults to the limit.
     ///
-    /// The rate stays what it was: `per_second(10).burst(20)` refills 10 tokens a second into a
-    /// bucket that holds 20.
+    /// The rate stays: `per_second(10).burst(20)` refills 10 tokens a second into a bucket that holds
+    /// 20.
     pub const fn burst(mut self, burst: u64) -> Self {
         self.burst = Some(burst);
         self
     }
 
-    /// Hands the tokens of a token bucket out in steps of `step`, at multiples of `step` since
-    /// 1970-01-01T00:00Z. Defaults to an even flow.
+    /// Refills a token bucket in steps, at multiples of `step` since 1970-01-01T00:00Z. Defaults to an
+    /// even refill.
     ///
     /// `per_minute(3).refill_every(Duration::from_secs(60))` gives three tokens on the minute.
     pub const fn refill_every(mut self, step: Duration) -> Self {
@@ -187,40 +185,40 @@ impl Quota {
         self
     }
 
-    /// Into how many slices a sliding window is cut. Defaults to 1: the classic two counters, this
-    /// period's and the last one's.
+    /// Sets the number of slices of a sliding window's period. Defaults to 1: the classic two
+    /// counters, for this period and the last one.
     ///
-    /// More slices cost 8 bytes a key each and bring the count closer to the truth. At most 1,000,
-    /// each a whole number of microseconds long.
+    /// More slices cost 8 bytes a key each and make the count more exact. At most 1,000, each a whole
+    /// number of microseconds long.
     pub const fn slices(mut self, slices: u32) -> Self {
         self.slices = Some(slices);
         self
     }
 
-    /// Lets `percent` percent more pass than the limit says (for a token bucket: than the burst).
-    /// Defaults to 0, a hard limit; at most 1000.
+    /// Allows `percent` percent more than the limit (for a token bucket: than the burst). Defaults to
+    /// 0, a hard limit; at most 1000.
     ///
-    /// Headers go on to count to the nominal limit, and say 0 beyond it; decisions for what passes
-    /// there are marked as [excess](crate::Decision::is_excess).
+    /// Headers report the nominal limit, and 0 units left beyond it. Decisions that pass beyond it are
+    /// marked as [excess](crate::Decision::is_excess).
     pub const fn soft(mut self, percent: u32) -> Self {
         self.soft_percent = percent;
         self
     }
 
-    /// Lets a fixed window count beyond its limit, up to 2^53 − 1 units: what
-    /// [`Op::Count`](crate::Op::Count) asks for. Defaults to a count that ends at the limit.
+    /// Lets a fixed window count beyond its limit, up to 2^53 − 1 units, as
+    /// [`Op::Count`](crate::Op::Count) requires. By default the count ends at the limit.
     ///
-    /// The limit may then be 0, or up to 4,294,967,295 units a second. Other operations go on to take
-    /// no more than the limit. Texts and tables have no word for this.
+    /// The limit may then be 0, or up to 4,294,967,295 units a second. Other operations still take at
+    /// most the limit. Texts and tables have no word for this.
     pub const fn uncapped(mut self) -> Self {
         self.uncapped = true;
         self
     }
 
-    /// The policy's name in headers, problem documents and metrics. Defaults to `default`.
+    /// Sets the policy's name in headers, problem documents and metrics. Defaults to `default`.
     ///
-    /// 1 to 64 printable ASCII characters. A name that configuration tells at run time is set by
-    /// [`named_owned`](Self::named_owned).
+    /// The name has 1 to 64 printable ASCII characters. [`named_owned`](Self::named_owned) sets a name
+    /// from run time.
     pub const fn named(mut self, name: &'static str) -> Self {
         self.name = Some(name);
         self
@@ -249,8 +247,8 @@ impl Quota {
         self.algorithm
     }
 
-    /// The most units that can be available at once, as headers tell it: a token bucket's burst,
-    /// a leaky bucket's queue and one more, else the limit.
+    /// The most units that can be available at once, as headers report it: a token bucket's burst, a
+    /// leaky bucket's queue plus one, otherwise the limit.
     #[must_use]
     pub const fn capacity(&self) -> u64 {
         if let Some(fitted) = self.fitted {
@@ -269,7 +267,7 @@ impl Quota {
         self.extra_of(self.capacity())
     }
 
-    /// The extra units of another capacity.
+    /// The units that may pass beyond another capacity.
     pub(crate) const fn extra_of(&self, capacity: u64) -> u64 {
         let extra = capacity as u128 * self.soft_percent as u128 / 100;
         if extra > u64::MAX as u128 {
@@ -279,19 +277,20 @@ impl Quota {
         }
     }
 
-    /// The period of a quota that was checked.
+    /// The period in nanoseconds; the quota is valid.
     pub(crate) fn period_nanos(&self) -> u64 {
         u64::try_from(self.period.as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// The refill step of a quota that was checked.
+    /// The refill step in nanoseconds; the quota is valid.
     pub(crate) fn refill_every_nanos(&self) -> Option<u64> {
         let step = self.refill_every?;
         Some(u64::try_from(step.as_nanos()).unwrap_or(u64::MAX))
     }
 
     /// The step that [`refill_every`](Self::refill_every) set.
-    pub(crate) const fn refill_every_set(&self) -> Option<Duration> {
+    #[must_use]
+    pub const fn refill_step(&self) -> Option<Duration> {
         self.refill_every
     }
 
@@ -300,12 +299,12 @@ impl Quota {
         self.slices
     }
 
-    /// How many slices a period has; 1 if nothing was set.
+    /// The number of slices of a period; 1 by default.
     pub(crate) fn slice_count(&self) -> u32 {
         self.slices.unwrap_or(1)
     }
 
-    /// The soft share in percent of the capacity; 0 if nothing was set.
+    /// The soft share in percent of the capacity; 0 by default.
     pub(crate) const fn soft_percent(&self) -> u32 {
         self.soft_percent
     }
@@ -326,18 +325,18 @@ impl Quota {
         self.name
     }
 
-    /// Whether what was counted for this quota means the same for `other`: the algorithm, the
-    /// period, the slices, the refill step and the epoch are the same.
+    /// Whether both quotas can share a counter: algorithm, period, slices, refill step and epoch are
+    /// equal.
     pub(crate) fn counts_like(&self, other: &Self) -> bool {
         self.epoch == other.epoch && self.shape() == other.shape()
     }
 
-    /// How the quota counts, as a number that a receipt can carry.
+    /// The kind of the quota's counter, as a number for receipts.
     pub(crate) fn kind(&self) -> Kind {
         let (algorithm, period, slices, step) = self.shape();
         let numbers = [algorithm, slices, period as u64, step as u64];
         let shape = numbers.into_iter().fold(0x811c_9dc5, |hash, number| {
-            // FNV-1a, four bytes at a time: it only has to tell a few configurations apart.
+            // FNV-1a, four bytes at a time: it needs to distinguish a few configurations only.
             let halves = [number as u32, (number >> 32) as u32];
             halves.iter().fold(hash, |hash: u32, half| {
                 (hash ^ half).wrapping_mul(0x0100_0193).rotate_left(13)
@@ -370,14 +369,14 @@ impl Quota {
         self
     }
 
-    /// The quota with the numbers of a request.
+    /// The quota with the numbers of a request's own quota.
     pub(crate) const fn fitted(mut self, fitted: Fitted) -> Self {
         self.fitted = Some(fitted);
         self
     }
 
     /// The share of one of `nodes` equal ones, rounded up.
-    #[cfg(feature = "redis")]
+    #[cfg(feature = "shared")]
     pub(crate) fn shared_by(mut self, nodes: std::num::NonZeroU32) -> Self {
         let share = |whole: u64| whole.div_ceil(u64::from(nodes.get()));
         self.limit = share(self.limit);
@@ -388,7 +387,7 @@ impl Quota {
         self
     }
 
-    /// T = ⌊period / limit⌋ in nanoseconds, for a quota that was checked.
+    /// T = ⌊period / limit⌋ in nanoseconds; the quota is valid.
     pub(crate) fn interval_nanos(&self) -> u64 {
         if let Some(fitted) = self.fitted {
             return fitted.interval.get();
@@ -397,7 +396,8 @@ impl Quota {
         u64::try_from(interval).unwrap_or(u64::MAX)
     }
 
-    /// The time in which the whole capacity becomes available again; a unit's where that is none.
+    /// The time in which the whole capacity becomes available again; that of one unit if the capacity
+    /// is 0.
     pub(crate) fn window(&self) -> Duration {
         match self.algorithm {
             Algorithm::TokenBucket | Algorithm::LeakyBucket { .. } => {

@@ -1,4 +1,4 @@
-//! The admission: where a layer decides about requests, apart from everything tower.
+//! The admission of a layer: limiter, settings and reports. It is independent of tower.
 
 use std::sync::{
     Arc,
@@ -8,11 +8,11 @@ use std::sync::{
 use http::{Extensions, request::Parts, response};
 
 use super::{
+    charge_request::{ChargeRequestRef, DecisionTrace},
     decisions,
-    demand::{Course, Demand, DemandRef},
-    faults::Faults,
     settings::{FinalCost, Settings},
-    wait::WaitingRoom,
+    waiting::Waiting,
+    warnings::LimiterWarnings,
 };
 #[cfg(feature = "rules")]
 use crate::decision::{ChargeEnd, Receipt};
@@ -21,68 +21,43 @@ use crate::{
     decision::{Decision, Op, Outcome},
     error::LimiterError,
     key::Key,
-    limiter::{Limiter, Pending, Tier},
-    middleware::{
-        front::{Exempt, Front},
-        key_rules::{NotCounted, OtherKey},
-        responder::Responder,
-    },
+    limiter::{Limiter, Pending},
+    middleware::{key_rules::Uncounted, key_stage::KeyStage, responder::Responder},
     observe::{Corrected, Decided, Event},
-    reject::Reject,
+    reject::{Reject, RejectionKind},
 };
 
-/// Where requests are decided about, apart from everything tower: one for all services of a layer
-/// and their clones.
-pub(super) struct Admission<L, R> {
+/// Decides about requests; independent of tower. Shared by all services and clones of one layer.
+pub(crate) struct Admission<L, R> {
     limiter: Arc<L>,
     settings: Settings,
-    front: Front<R>,
-    /// Whether the settings leave nothing to be looked at in a request that is allowed.
+    key_stage: KeyStage<R>,
+    /// Whether an allowed request needs no work by the settings.
     plain: bool,
-    /// Whether a request is asked about by [`Op::Reserve`], since something else may follow.
+    /// Whether it is plain, and the extractor alone finds keys.
+    extracts_alone: bool,
+    /// Whether requests are charged by [`Op::Reserve`], since another operation may follow.
     reserves: AtomicBool,
-    /// Whether the limiter has to be told of denials and responses that may start a block.
+    /// Whether denials and responses may start a block in the limiter.
     blocks: bool,
-    faults: Faults,
-}
-
-/// Why the limiter is not asked about a request at once.
-pub(super) enum Unasked {
-    Exempt(Exempt),
-    /// Others may stand in line before it.
-    InLine(Demand),
-}
-
-/// A request that the limiter's first answer does not settle, or that was not asked about yet.
-pub(super) struct Unsettled<F> {
-    pub(super) demand: Demand,
-    pub(super) answer: Option<Pending<F>>,
-}
-
-impl<F> Unsettled<F> {
-    #[cold]
-    pub(super) fn new(demand: DemandRef<'_>, answer: Pending<F>) -> Self {
-        Self {
-            demand: demand.keep(),
-            answer: Some(answer),
-        }
-    }
+    warnings: LimiterWarnings,
 }
 
 impl<L: Limiter, R> Admission<L, R> {
     pub(super) fn new(limiter: Arc<L>, rejection: Arc<R>, mut settings: Settings) -> Self {
-        let front = Front::new(&settings.front, rejection, limiter.policies());
-        if settings.waiting_room.is_open() {
-            settings.waiting_room.keep_epochs_apart(&limiter);
+        let key_stage = KeyStage::new(&settings.common, rejection, limiter.policies());
+        if settings.waiting.is_enabled() {
+            settings.waiting.separate_epochs(&limiter);
         }
-        let bends = settings.bends() && !front.responder().is_shadow();
-        let asks_more = bends || settings.final_cost.is_some();
+        let revises = settings.revises_denials() && !key_stage.responder().is_shadow();
+        let may_continue = revises || settings.final_cost.is_some();
         let admission = Self {
-            reserves: AtomicBool::new(asks_more && limiter.supports(&Op::Reserve(1))),
+            reserves: AtomicBool::new(may_continue && limiter.supports(&Op::Reserve(1))),
             blocks: limiter.blocks(),
             plain: settings.are_plain(),
-            faults: Faults::new(),
-            front,
+            extracts_alone: settings.are_plain() && !key_stage.has_rules(),
+            warnings: LimiterWarnings::new(),
+            key_stage,
             limiter,
             settings,
         };
@@ -90,76 +65,33 @@ impl<L: Limiter, R> Admission<L, R> {
             .corrects()
             .then(|| admission.unmeasured().receipt());
         let exceeds = admission.settings.elastic.is_some();
-        let brings_quota = admission.settings.quota.is_some();
-        (admission.faults).report_missing(&*admission.limiter, receipt, exceeds, brings_quota);
+        let has_quota = admission.settings.quota.is_some();
+        (admission.warnings).report_unsupported(&*admission.limiter, receipt, exceeds, has_quota);
         admission
     }
 
-    /// Why the limiter is not asked about a request, if that is certain whatever its key is.
+    /// Reports a request that is not counted. Returns its rejection; `None` if it passes.
+    pub(super) fn exempt(&self, why: Uncounted) -> Option<RejectionKind> {
+        self.key_stage.exempt(why, self.limiter.policies())
+    }
+
+    /// Reports a request that the limiter failed to decide. Returns its rejection; `None` if it
+    /// passes.
+    pub(super) fn fail(&self, error: &LimiterError) -> Option<RejectionKind> {
+        let diagnostics = self.key_stage.diagnostics();
+        self.warnings.report_undecided(error, diagnostics);
+        self.key_stage.undecided(error, self.limiter.policies())
+    }
+
+    /// Requests the charge of a request for the first time.
     #[inline]
-    pub(super) fn exempts(&self, parts: &Parts) -> Option<Unasked> {
-        let why = self.front.exempts(parts)?;
-        Some(self.exempt(why))
+    pub(super) fn request(&self, charge: ChargeRequestRef<'_>) -> Pending<L::Future> {
+        self.apply(charge, self.charge_op(charge.cost))
     }
 
+    /// The operation that charges a request.
     #[inline]
-    pub(super) fn extract(&self, parts: &Parts) -> Result<Key, OtherKey> {
-        self.front.extract(parts)
-    }
-
-    /// The key of a request of which the extractor said this.
-    #[inline]
-    pub(super) fn key_of<'a>(
-        &'a self,
-        extracted: &'a Result<Key, OtherKey>,
-    ) -> Result<&'a Key, Unasked> {
-        let key = self.front.key_of(extracted);
-        key.map_err(|why| self.exempt(why))
-    }
-
-    /// Completes the usual demand of a request by the settings, or says why the limiter is not asked;
-    /// `place` is where its tier is kept.
-    #[inline]
-    pub(super) fn complete<'a>(
-        &self,
-        demand: &mut DemandRef<'a>,
-        place: &'a mut Option<Tier>,
-        parts: &Parts,
-    ) -> Option<Unasked> {
-        (!self.plain).then(|| self.complete_by_settings(demand, place, parts))?
-    }
-
-    #[inline(never)]
-    fn complete_by_settings<'a>(
-        &self,
-        demand: &mut DemandRef<'a>,
-        place: &'a mut Option<Tier>,
-        parts: &Parts,
-    ) -> Option<Unasked> {
-        demand.tier = place.insert(self.settings.tier_of(parts));
-        if demand.tier.is_unlimited() {
-            return Some(self.exempt(NotCounted::Skip));
-        }
-        demand.cost = self.settings.cost_of(parts);
-        demand.asked_at = self.responder().start();
-        self.may_stand(*demand)
-            .then(|| Unasked::InLine(demand.keep()))
-    }
-
-    #[cold]
-    pub(super) fn exempt(&self, why: NotCounted) -> Unasked {
-        Unasked::Exempt(self.front.exempt(why, self.limiter.policies()))
-    }
-
-    /// Asks the limiter about a request for the first time.
-    #[inline]
-    pub(super) fn ask(&self, demand: DemandRef<'_>) -> Pending<L::Future> {
-        self.apply(demand, self.opening(demand.cost))
-    }
-
-    /// The operation that every request begins with.
-    #[inline]
-    pub(super) fn opening(&self, cost: u64) -> Op {
+    pub(super) fn charge_op(&self, cost: u64) -> Op {
         if self.reserves.load(Ordering::Relaxed) {
             Op::Reserve(cost)
         } else {
@@ -168,108 +100,101 @@ impl<L: Limiter, R> Admission<L, R> {
     }
 
     #[inline]
-    pub(super) fn apply(&self, demand: DemandRef<'_>, op: Op) -> Pending<L::Future> {
-        self.limiter.apply_in(demand.tier, demand.key, op)
+    pub(super) fn apply(&self, charge: ChargeRequestRef<'_>, op: Op) -> Pending<L::Future> {
+        self.limiter.apply_in(charge.tier, charge.key, op)
     }
 
-    /// Whether others of this request's key may stand in line, behind whom it belongs.
-    pub(super) fn may_stand(&self, demand: DemandRef<'_>) -> bool {
-        let room = &self.settings.waiting_room;
-        room.may_have_line(demand.key) && demand.cost > 0 && !self.responder().is_shadow()
+    /// Whether earlier requests of this key may wait, which this one must not overtake.
+    pub(super) fn may_queue(&self, charge: ChargeRequestRef<'_>) -> bool {
+        let waiting = &self.settings.waiting;
+        waiting.may_have_queue(charge.key) && charge.cost > 0 && !self.responder().is_shadow()
     }
 
-    /// Whether nothing more is to be tried after this answer.
+    /// Whether this decision is final.
     #[inline]
     pub(super) fn is_settled(&self, decision: &Decision) -> bool {
         match decision.outcome() {
             Outcome::Allowed => true,
             Outcome::Delayed(wait) => wait.is_zero() || self.responder().is_shadow(),
-            Outcome::Denied => !self.bends(),
+            Outcome::Denied => !self.revises_denials(),
         }
     }
 
-    /// The decision about a request whose trial is over, or its fate without one.
-    pub(super) fn judge(&self, answer: Result<Decision, LimiterError>) -> Result<Decision, Exempt> {
-        answer.map_err(|error| {
-            self.faults.report_undecided(&error, self.front.lookout());
-            self.front.undecided(&error, self.limiter.policies())
-        })
-    }
-
-    /// Asks the limiter to take units at once from now on, since it knows no reservations.
-    pub(super) fn give_reserving_up(&self) {
+    /// Charges requests by [`Op::Acquire`] from now on, since the limiter supports no other operation.
+    pub(super) fn stop_reserving(&self) {
         self.reserves.store(false, Ordering::Relaxed);
     }
 
-    /// Whether something may follow the first question about a request.
-    pub(super) fn asks_more(&self) -> bool {
-        self.bends() || self.corrects()
+    /// Whether other operations may follow the charge of a request.
+    pub(super) fn may_continue(&self) -> bool {
+        self.revises_denials() || self.corrects()
     }
 
-    /// Whether a denial may turn into something else.
-    pub(super) fn bends(&self) -> bool {
-        self.settings.bends() && !self.responder().is_shadow()
+    /// Whether a denied request may wait or exceed the limit.
+    pub(super) fn revises_denials(&self) -> bool {
+        self.settings.revises_denials() && !self.responder().is_shadow()
     }
 
-    /// Whether the limiter has to be told that a request was denied in the end.
-    pub(super) fn blocks_on_denial(&self) -> bool {
+    /// Whether the limiter gets final denials, which may start a block.
+    pub(super) fn reports_denials(&self) -> bool {
         self.blocks && !self.corrects() && self.reserves.load(Ordering::Relaxed)
     }
 
-    /// Whether the limiter has to be told of a response that costs what was reserved for it.
+    /// Whether the limiter gets all responses that count, which may start a block.
     pub(super) const fn blocks(&self) -> bool {
         self.blocks
     }
 
-    /// Whether the service has room for one more than the limit allows.
-    pub(super) fn probe(&self) -> bool {
+    /// Whether the elastic layer allows one request beyond the limit now.
+    pub(super) fn allows_excess(&self) -> bool {
         let elastic = self.settings.elastic.as_ref();
-        elastic.is_some_and(|passes| passes())
+        elastic.is_some_and(|allows| allows())
     }
 
-    pub(super) const fn room(&self) -> &WaitingRoom {
-        &self.settings.waiting_room
+    pub(super) const fn waiting(&self) -> &Waiting {
+        &self.settings.waiting
     }
 
-    /// A decision that says nothing but the policies.
+    /// A decision that reports the policies alone.
     pub(super) fn unmeasured(&self) -> Decision {
         Decision::uncounted(OsClock::new().now(), self.limiter.policies())
     }
 
-    /// Looks, with a layer's first requests, for what is not as somebody meant it.
-    pub(super) fn look(&self, demand: DemandRef<'_>, parts: &mut Parts) {
-        let lookout = self.front.lookout();
-        if !lookout.is_alert() {
+    /// Checks one of a layer's first requests for signs of a wrong set-up.
+    pub(super) fn diagnose(&self, charge: ChargeRequestRef<'_>, parts: &mut Parts) {
+        let diagnostics = self.key_stage.diagnostics();
+        if !diagnostics.is_active() {
             return;
         }
-        lookout.note_decided();
-        if !lookout.takes_one() {
+        diagnostics.note_decided();
+        if !diagnostics.checks_next() {
             return;
         }
-        self.front.look_for_proxy(parts);
-        if demand.cost > 0 {
+        self.key_stage.check_for_proxy(parts);
+        if charge.cost > 0 {
             let own = || Arc::as_ptr(&self.limiter).addr();
             let identity = self.limiter.identity().unwrap_or_else(own);
-            lookout.look_for_charge(identity, demand.key, &mut parts.extensions);
+            diagnostics.check_for_second_charge(identity, charge.key, &mut parts.extensions);
         }
     }
 
-    /// Whether all that is to be done for a request that was decided about is to let it pass.
+    /// Whether a request with this decision passes, and needs no work before it does. `plain` is that of
+    /// the admission, which most callers know.
     #[inline]
-    pub(super) fn just_passes(&self, decision: &Decision) -> bool {
-        let is_free = decision.outcome() == Outcome::Allowed;
-        self.plain && is_free && !self.front.lookout().is_alert()
+    pub(super) fn passes_plainly(&self, plain: bool, decision: &Decision) -> bool {
+        let is_allowed = decision.outcome() == Outcome::Allowed;
+        plain && is_allowed && !self.key_stage.diagnostics().is_active()
     }
 
-    /// Whether a request that was decided about passes.
+    /// Reports a decision, and returns whether its request passes. Adds the jitter to a denial.
     pub(super) fn passes(
         &self,
         decision: &mut Decision,
-        demand: DemandRef<'_>,
-        course: &Course,
+        charge: ChargeRequestRef<'_>,
+        trace: &DecisionTrace,
     ) -> bool {
         if self.responder().is_observed() {
-            self.tell(decision, demand, course);
+            self.report_decided(decision, charge, trace);
         }
         if decision.is_allowed() || self.responder().is_shadow() {
             return true;
@@ -278,21 +203,26 @@ impl<L: Limiter, R> Admission<L, R> {
         false
     }
 
-    /// Tells the observer of a decision; out of line, because most layers have none.
+    // Not inlined, because most layers have no observer.
     #[inline(never)]
-    fn tell(&self, decision: &Decision, demand: DemandRef<'_>, course: &Course) {
+    fn report_decided(
+        &self,
+        decision: &Decision,
+        charge: ChargeRequestRef<'_>,
+        trace: &DecisionTrace,
+    ) {
         self.responder().decided(|| {
-            let decided = Decided::now(decision, demand.key, demand.cost, demand.asked_at);
+            let decided = Decided::now(decision, charge.key, charge.cost, charge.started);
             Decided {
-                latency: course.latency.unwrap_or(decided.latency),
-                waited: course.waited,
+                latency: trace.latency.unwrap_or(decided.latency),
+                waited: trace.waited,
                 provisional: self.corrects() && decision.is_allowed(),
                 ..decided
             }
         });
     }
 
-    /// Puts a decision where handlers find it.
+    /// Adds a decision to the request's extensions, for handlers.
     pub(super) fn expose<B: 'static>(&self, key: &Key, decision: &Decision, to: &mut Extensions)
     where
         R: Reject<B>,
@@ -302,7 +232,7 @@ impl<L: Limiter, R> Admission<L, R> {
         }
     }
 
-    /// The same for a request that no decision is about.
+    /// Adds a decision that is not counted to the extensions of an exempt request.
     pub(super) fn expose_exemption<B: 'static>(&self, to: &mut Extensions)
     where
         R: Reject<B>,
@@ -312,67 +242,87 @@ impl<L: Limiter, R> Admission<L, R> {
         }
     }
 
-    /// The cost of a request with this response, for which `units` were reserved.
+    /// The cost of a request by its response, if `units` were reserved.
     pub(super) fn final_cost(&self, response: &response::Parts, units: u64) -> u64 {
         match &self.settings.final_cost {
-            Some(FinalCost::Told(final_cost)) => final_cost(response, units),
+            Some(FinalCost::OfAll(final_cost)) => final_cost(response, units),
             _ => units,
         }
     }
 
-    /// The receipt for the settlement of each of several limits by this response, if that differs
-    /// from one to the other and anything is given back or may start a block; and the units that
-    /// are kept by those that keep any.
+    /// The settlement of several limits by this response: the units that limits keep, and the receipt
+    /// for each limit. `None` if all limits settle alike, or nothing changes.
     #[cfg(feature = "rules")]
     pub(super) fn settlement(
         &self,
         response: &response::Parts,
         decision: &Decision,
     ) -> Option<(u64, Receipt)> {
-        let Some(FinalCost::OfEach(settled)) = &self.settings.final_cost else {
+        let Some(FinalCost::OfEach(end)) = &self.settings.final_cost else {
             return None;
         };
         let receipt = decision.receipt();
-        let count = receipt.of_each()?.len();
-        let all = || (0..count).map(|at| settled(response, at));
-        let given_back = |settled| settled == ChargeEnd::GivenBack;
-        if !all().any(|settled| given_back(settled) || (self.blocks && settled == ChargeEnd::Kept))
-        {
+        let limits = receipt.of_each()?.len();
+        let ends = || (0..limits).map(|limit| end(response, limit));
+        let is_refunded = |end| end == ChargeEnd::Refunded;
+        let is_reported = |end| is_refunded(end) || (self.blocks && end == ChargeEnd::Kept);
+        if !ends().any(is_reported) {
             return None;
         }
-        let kept = if all().all(given_back) {
+        let kept = if ends().all(is_refunded) {
             0
         } else {
             decision.charged()
         };
-        Some((kept, receipt.settled_each(|at| settled(response, at))))
+        Some((kept, receipt.settled_each(|limit| end(response, limit))))
     }
 }
 
 impl<L, R> Admission<L, R> {
     #[inline]
-    pub(super) const fn responder(&self) -> &Responder<R> {
-        self.front.responder()
+    pub(super) const fn key_stage(&self) -> &KeyStage<R> {
+        &self.key_stage
     }
 
-    /// Whether what a request was charged may change with its response.
+    pub(super) const fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// Whether an allowed request needs no work by the settings.
+    #[inline]
+    pub(super) const fn is_plain(&self) -> bool {
+        self.plain
+    }
+
+    /// Whether it is plain, and the extractor alone finds keys.
+    #[inline]
+    pub(super) const fn extracts_alone(&self) -> bool {
+        self.extracts_alone
+    }
+
+    #[inline]
+    pub(super) const fn responder(&self) -> &Responder<R> {
+        self.key_stage.responder()
+    }
+
+    /// Whether a response may correct the charge of its request.
     #[inline]
     pub(super) const fn corrects(&self) -> bool {
         self.settings.final_cost.is_some()
     }
 
-    /// Tells what a request was charged before its response and after.
-    pub(super) fn corrected(
+    /// Reports the charge of a request before its response and after.
+    pub(super) fn report_corrected(
         &self,
         decision: &Decision,
-        demand: DemandRef<'_>,
+        charge: ChargeRequestRef<'_>,
         (before, after): (u64, u64),
     ) {
-        self.faults.note_corrected();
+        self.warnings.note_corrected();
         self.responder().observe(|| {
             Event::Corrected(Corrected {
                 decision,
-                key: demand.key,
+                key: charge.key,
                 before,
                 after,
                 error: None,
@@ -380,19 +330,19 @@ impl<L, R> Admission<L, R> {
         });
     }
 
-    /// Tells that what a request was charged stays as it is, though it should not.
-    pub(super) fn correction_failed(
+    /// Reports a charge that stays, since its correction failed.
+    pub(super) fn report_uncorrected(
         &self,
         decision: &Decision,
-        demand: DemandRef<'_>,
+        charge: ChargeRequestRef<'_>,
         charged: u64,
         error: &LimiterError,
     ) {
-        self.faults.report_uncorrected(error);
+        self.warnings.report_uncorrected(error);
         self.responder().observe(|| {
             Event::Corrected(Corrected {
                 decision,
-                key: demand.key,
+                key: charge.key,
                 before: charged,
                 after: charged,
                 error: Some(error),

@@ -1,4 +1,4 @@
-//! The decisions that let a request in, as handlers find them.
+//! The decisions that allowed a request, for handlers.
 
 use http::Extensions;
 
@@ -8,8 +8,8 @@ use crate::{decision::Decision, key::Key, reject::AnswerStyle};
 /// a request has passed, the outermost first; in the request's extensions, and with axum an
 /// extractor.
 ///
-/// The innermost one stands in the extensions as a [`Decision`], too. A handler that asks a limiter
-/// about the [key](Exposed::key) itself answers a denial as the layer would, see
+/// The extensions have the innermost one as a [`Decision`], too. A handler that calls a limiter for the
+/// [key](Exposed::key) itself answers a denial as the layer would, see
 /// [`Denial`](crate::reject::Denial).
 ///
 /// ```
@@ -73,8 +73,7 @@ impl Exposed {
     }
 }
 
-/// Adds a layer's decision to those of the layers around it, and takes the place of the style in which
-/// they answer.
+/// Adds a layer's decision to those of the layers around it, and replaces the style of their responses.
 #[inline(never)]
 pub(super) fn expose(
     key: Option<&Key>,

@@ -12,33 +12,28 @@ use std::{
 use http::{Request, Response, request::Parts};
 use tower_service::Service;
 
-#[cfg(feature = "rules")]
-use super::desk::{DeskAnswer, DeskStep};
 use super::{
-    admission::{Admission, Unasked, Unsettled},
-    demand::{Course, Demand, DemandRef},
-    follow_up::{First, FollowUp},
+    admission::Admission,
+    decide::{PendingOutcome, RateOutcome},
     reservation::Correcting,
-    trial::{NextStep, Trial},
+    response::ResponseWork,
 };
 use crate::{
-    decision::Decision,
-    error::LimiterError,
     limiter::Limiter,
-    middleware::{front::Exempt, service::take_ready},
+    middleware::{outcome::RequestOutcome, service::take_ready},
     reject::Reject,
 };
 
 pin_project_lite::pin_project! {
     /// The response of a [`RateLimit`](super::RateLimit) service.
     ///
-    /// It can be dropped at any time: units that were taken stay taken.
+    /// It can be dropped at any time: units that were charged stay charged.
     pub struct ResponseFuture<S, B, L, R>
     where
         S: Service<Request<B>>,
         L: Limiter,
     {
-        follow_up: FollowUp<L, R>,
+        response_work: ResponseWork<L, R>,
         #[pin]
         state: State<S, B, L, R>,
     }
@@ -51,24 +46,20 @@ pin_project_lite::pin_project! {
         S: Service<Request<B>>,
         L: Limiter,
     {
-        // The limiter thinks, or the request waits for its turn.
-        Waiting { waiting: Box<Waiting<S, B, L, R>> },
-        // The inner service works.
+        // The limiter decides, or the request waits in a queue.
+        Waiting { waiting: Box<WaitingRequest<S, B, L, R>> },
+        // The inner service runs.
         Running { #[pin] response: S::Future },
-        // The response is there, and what it cost is corrected.
+        // The response waits for the correction of its charge.
         Correcting { correcting: Box<Correcting<S::Response, L, R>> },
-        // It was rejected.
+        // The request was rejected.
         Rejected { response: Option<S::Response> },
     }
 }
 
-/// The end of a trial, the charge that the limiter was asked for, and its way.
-type Tried = (Result<Decision, LimiterError>, Demand, Course);
-
 /// A request that waits; boxed, so that one that does not wait carries no room for it.
-struct Waiting<S, B, L, R> {
-    tried: Pin<Box<dyn Future<Output = Tried> + Send>>,
-    admission: Arc<Admission<L, R>>,
+struct WaitingRequest<S, B, L, R> {
+    deferred: PendingOutcome<L, R>,
     inner: S,
     request: Option<(Parts, B)>,
 }
@@ -80,45 +71,22 @@ where
     R: Reject<ResBody>,
     ResBody: 'static,
 {
-    /// Asks the limiter, and calls the inner service at once if the answer is there and is yes.
+    /// Decides about the request, and calls the inner service at once if it passes now.
     #[inline]
     pub(super) fn new(admission: &Arc<Admission<L, R>>, inner: &mut S, request: Request<B>) -> Self
     where
         S: Clone,
     {
         let (mut parts, body) = request.into_parts();
-        // The block drops everything else before the inner service is called.
-        let follow_up = {
-            if let Some(why) = admission.exempts(&parts) {
-                return Self::unasked(why, admission, inner, parts, body);
-            }
-            let extracted = admission.extract(&parts);
-            let mut demand = match admission.key_of(&extracted) {
-                Ok(key) => Demand::usual(key),
-                Err(why) => return Self::unasked(why, admission, inner, parts, body),
-            };
-            let mut tier = None;
-            if let Some(why) = admission.complete(&mut demand, &mut tier, &parts) {
-                return Self::unasked(why, admission, inner, parts, body);
-            }
-            match First::ask(demand, admission, &mut parts) {
-                First::Passes(follow_up) => follow_up,
-                First::Rejected(response) => return Self::rejected(response),
-                First::Open(open) => return Self::tried(open, admission, inner, parts, body),
-            }
-        };
-        Self {
-            follow_up,
-            state: State::running(inner, parts, body),
-        }
+        let outcome = admission.decide(&mut parts);
+        Self::of(outcome, inner, parts, body)
     }
 
-    /// The future of a request that a desk was asked about. One place for the request to go from: it
-    /// is long, and each call that it is handed on by would move it.
-    #[cfg(feature = "rules")]
+    /// The response of a request with this outcome.
+    // Inlined: a request is long, and each call that passes it on would move it.
     #[inline(always)]
-    pub(crate) fn answered(
-        answer: DeskAnswer<L, R, ResBody>,
+    pub(crate) fn of(
+        outcome: RateOutcome<L, R, ResBody>,
         inner: &mut S,
         parts: Parts,
         body: B,
@@ -126,143 +94,30 @@ where
     where
         S: Clone,
     {
-        match answer.0 {
-            DeskStep::Passes(follow_up) => Self {
+        match outcome {
+            RequestOutcome::Pass(response_work) => Self {
                 state: State::running(inner, parts, body),
-                follow_up,
+                response_work,
             },
-            DeskStep::Rejected(response) => Self::rejected(response),
-            DeskStep::Open(open, admission) => Self::tried(open, &admission, inner, parts, body),
-            DeskStep::Unasked(why, admission) => Self::unasked(why, &admission, inner, parts, body),
+            RequestOutcome::Reject(response) => Self::rejected(response),
+            RequestOutcome::Defer(deferred) => Self::waiting(deferred, inner, parts, body),
         }
     }
 
-    /// The future of a request that the limiter is not asked about at once.
     #[cold]
     #[inline(never)]
-    pub(super) fn unasked(
-        unasked: Unasked,
-        admission: &Arc<Admission<L, R>>,
-        inner: &mut S,
-        parts: Parts,
-        body: B,
-    ) -> Self
+    fn waiting(deferred: PendingOutcome<L, R>, inner: &mut S, parts: Parts, body: B) -> Self
     where
         S: Clone,
     {
-        match unasked {
-            Unasked::Exempt(exempt) => Self::exempt(exempt, admission, inner, parts, body),
-            Unasked::InLine(demand) => {
-                let unsettled = Unsettled {
-                    demand,
-                    answer: None,
-                };
-                Self::tried(unsettled, admission, inner, parts, body)
-            }
-        }
-    }
-
-    /// The future of a request that the limiter is not asked about.
-    #[cold]
-    fn exempt(
-        exempt: Exempt,
-        admission: &Admission<L, R>,
-        inner: &mut S,
-        mut parts: Parts,
-        body: B,
-    ) -> Self {
-        match exempt {
-            Exempt::Pass => {
-                admission.expose_exemption::<ResBody>(&mut parts.extensions);
-                Self {
-                    state: State::running(inner, parts, body),
-                    follow_up: FollowUp::Nothing,
-                }
-            }
-            Exempt::Reject(kind) => Self::rejected(admission.responder().refuse(&parts, kind)),
-        }
-    }
-
-    /// The future of a request that the limiter's first answer does not settle, or that was not asked
-    /// about yet.
-    #[cold]
-    #[inline(never)]
-    fn tried(
-        unsettled: Unsettled<L::Future>,
-        admission: &Arc<Admission<L, R>>,
-        inner: &mut S,
-        parts: Parts,
-        body: B,
-    ) -> Self
-    where
-        S: Clone,
-    {
-        let demand = unsettled.demand.as_ref();
-        let mut trial = Trial::new(demand);
-        match trial.try_now(unsettled.answer, admission, demand) {
-            NextStep::Done(answer) => Self::judged(
-                answer,
-                demand,
-                trial.course(),
-                admission,
-                inner,
-                parts,
-                body,
-            ),
-            next => Self::waiting(trial, next, demand, admission, inner, parts, body),
-        }
-    }
-
-    /// The future of a request whose trial takes time.
-    fn waiting(
-        mut trial: Trial,
-        next: NextStep<L::Future>,
-        demand: DemandRef<'_>,
-        admission: &Arc<Admission<L, R>>,
-        inner: &mut S,
-        parts: Parts,
-        body: B,
-    ) -> Self
-    where
-        S: Clone,
-    {
-        let (demand, asking) = (demand.keep(), Arc::clone(admission));
-        let tried = async move {
-            let answer = trial.finish(next, &asking, demand.as_ref()).await;
-            (answer, demand, *trial.course())
-        };
-        let waiting = Box::new(Waiting {
-            tried: Box::pin(tried),
-            admission: Arc::clone(admission),
+        let waiting = Box::new(WaitingRequest {
+            deferred,
             inner: take_ready(inner),
             request: Some((parts, body)),
         });
         Self {
             state: State::Waiting { waiting },
-            follow_up: FollowUp::Nothing,
-        }
-    }
-
-    /// The future of a request whose trial is over.
-    fn judged(
-        answer: Result<Decision, LimiterError>,
-        demand: DemandRef<'_>,
-        course: &Course,
-        admission: &Arc<Admission<L, R>>,
-        inner: &mut S,
-        mut parts: Parts,
-        body: B,
-    ) -> Self {
-        let mut decision = match admission.judge(answer) {
-            Ok(decision) => decision,
-            Err(exempt) => return Self::exempt(exempt, admission, inner, parts, body),
-        };
-        match FollowUp::admit(&mut decision, demand, course, admission, &mut parts) {
-            Ok(follow_up) => Self {
-                state: State::running(inner, parts, body),
-                follow_up,
-            },
-            Err(response) => Self::rejected(response),
+            response_work: ResponseWork::Nothing,
         }
     }
 
@@ -271,7 +126,7 @@ where
             state: State::Rejected {
                 response: Some(response),
             },
-            follow_up: FollowUp::Nothing,
+            response_work: ResponseWork::Nothing,
         }
     }
 }
@@ -290,22 +145,26 @@ where
     }
 }
 
-impl<S, B, L, R, ResBody> Waiting<S, B, L, R>
+impl<S, B, L, R, ResBody> WaitingRequest<S, B, L, R>
 where
     S: Service<Request<B>, Response = Response<ResBody>>,
     L: Limiter,
     R: Reject<ResBody>,
     ResBody: 'static,
 {
-    /// The future that what it waits for leads to.
+    /// The response of the request once it is decided.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<ResponseFuture<S, B, L, R>> {
-        let (answer, demand, course) = ready!(self.tried.as_mut().poll(cx));
-        let (parts, body) = self.request.take().expect("polled after it was ready");
-        let (admission, inner) = (&self.admission, &mut self.inner);
-        let demand = demand.as_ref();
-        Poll::Ready(ResponseFuture::judged(
-            answer, demand, &course, admission, inner, parts, body,
-        ))
+        let request = self.request.as_mut();
+        let (parts, _) = request.expect("polled after it was ready");
+        let admitted = ready!(self.deferred.poll(parts, cx));
+        let (parts, body) = self.request.take().expect("it was there");
+        Poll::Ready(match admitted {
+            Ok(response_work) => ResponseFuture {
+                state: State::running(&mut self.inner, parts, body),
+                response_work,
+            },
+            Err(response) => ResponseFuture::rejected(response),
+        })
     }
 }
 
@@ -323,18 +182,18 @@ where
         let StateProjection::Running { response } = this.state.project() else {
             return self.poll_rare(cx);
         };
-        // The response, which is large, stays where the inner future puts it.
+        // A response is large: it stays where the inner future puts it.
         let mut polled = response.poll(cx);
         if let Poll::Ready(Ok(response)) = &mut polled {
-            match this.follow_up {
-                FollowUp::Nothing => {}
-                FollowUp::ShowFigures(admission, figures) => {
-                    admission.responder().decorate_with(figures, response);
+            match this.response_work {
+                ResponseWork::Nothing => {}
+                ResponseWork::ShowNumbers(admission, numbers) => {
+                    admission.responder().decorate_with(numbers, response);
                 }
-                FollowUp::Show(admission, decision) => {
+                ResponseWork::Show(admission, decision) => {
                     admission.responder().decorate(decision, response);
                 }
-                FollowUp::Settle(_) => return self.settle(polled, cx),
+                ResponseWork::Settle(_) => return self.settle(polled, cx),
             }
         }
         polled
@@ -348,7 +207,7 @@ where
     R: Reject<ResBody>,
     ResBody: 'static,
 {
-    /// Goes on with a response that says what its request costs.
+    /// Corrects the charge of a request by its response.
     #[inline(never)]
     fn settle(
         mut self: Pin<&mut Self>,
@@ -357,7 +216,9 @@ where
     ) -> Poll<Result<Response<ResBody>, S::Error>> {
         let mut this = self.as_mut().project();
         let response = ready!(polled)?;
-        let FollowUp::Settle(reservation) = mem::replace(this.follow_up, FollowUp::Nothing) else {
+        let ResponseWork::Settle(reservation) =
+            mem::replace(this.response_work, ResponseWork::Nothing)
+        else {
             return Poll::Ready(Ok(response));
         };
         match reservation.settle(response) {
@@ -369,7 +230,7 @@ where
         }
     }
 
-    /// Goes on in a state in which the inner service does not work.
+    /// Polls in a state without an inner service that runs.
     #[inline(never)]
     fn poll_rare(
         mut self: Pin<&mut Self>,
@@ -378,8 +239,11 @@ where
         let mut this = self.as_mut().project();
         match this.state.as_mut().project() {
             StateProjection::Waiting { waiting } => {
-                let Self { follow_up, state } = ready!(waiting.poll(cx));
-                *this.follow_up = follow_up;
+                let Self {
+                    response_work,
+                    state,
+                } = ready!(waiting.poll(cx));
+                *this.response_work = response_work;
                 this.state.set(state);
                 self.poll(cx)
             }

@@ -1,24 +1,23 @@
 //! Limits of a rate: [`RateLimitLayer`], the service [`RateLimit`] that it makes, and its
 //! [`ResponseFuture`].
 //!
-//! The way of a request:
+//! The steps of a request:
 //!
 //! 1. [`enabled`](RateLimitLayer::enabled), [`skip`](RateLimitLayer::skip) and
-//!    [`deny`](RateLimitLayer::deny) say whether it is counted at all.
-//! 2. The [`KeyExtractor`](crate::KeyExtractor) says who it is counted against;
-//!    [`on_missing_key`](RateLimitLayer::on_missing_key) what happens if it says nobody.
-//! 3. [`tier`](RateLimitLayer::tier) or [`quota`](RateLimitLayer::quota) says by which quotas,
-//!    [`cost`](RateLimitLayer::cost) how much it takes: one unit of the default ones, unless told
-//!    otherwise.
+//!    [`deny`](RateLimitLayer::deny) decide whether it is counted at all.
+//! 2. The [`KeyExtractor`](crate::KeyExtractor) finds its key;
+//!    [`on_missing_key`](RateLimitLayer::on_missing_key) treats requests without one.
+//! 3. [`tier`](RateLimitLayer::tier) or [`quota`](RateLimitLayer::quota) selects its quotas,
+//!    and [`cost`](RateLimitLayer::cost) its cost. The default is one unit of the default quotas.
 //! 4. The [`Limiter`](crate::Limiter) decides. When it answers at once, as the local one does, the
 //!    inner service is called at once, with no allocation and nothing awaited.
-//! 5. Delayed by a leaky bucket: the request waits for its turn. Denied: it passes all the same if
-//!    the layer is [`elastic`](RateLimitLayer::elastic), or stands in line if it may
+//! 5. Delayed by a leaky bucket: the request waits for its turn. Denied: it passes nevertheless if the
+//!    layer is [`elastic`](RateLimitLayer::elastic), or is queued if it may
 //!    [`wait`](RateLimitLayer::wait).
 //! 6. Allowed: the inner service answers. [`count_if`](RateLimitLayer::count_if) and
-//!    [`final_cost`](RateLimitLayer::final_cost) correct what it took by the response, to which
-//!    rate limit headers are added. Denied: the [`Reject`](crate::reject::Reject) answers 429, or in
-//!    gRPC, and the inner service hears nothing of it.
+//!    [`final_cost`](RateLimitLayer::final_cost) correct its charge by the response, which gets rate limit
+//!    headers. Denied: the [`Reject`](crate::reject::Reject) answers 429, or in gRPC, and the inner
+//!    service is not called.
 //!
 //! The service's error type is left alone: a rejection is a response, so there is no error to handle,
 //! and no `HandleErrorLayer` belongs around this one.
@@ -26,9 +25,9 @@
 //! # Where the state lives
 //!
 //! In the layer. Clones of a layer, all services made by it, and their clones share one budget; two
-//! layers share one only when they were given clones of one limiter. A limiter that charges a request
-//! twice for one key, because its layer stands around it twice, is said in the log, if one of a layer's
-//! first 1,000 requests shows it.
+//! layers share one only when they were given clones of one limiter. If a limiter charges a request
+//! twice for one key, because its layer wraps it twice, a line is logged when one of a layer's first 1,000
+//! requests shows it.
 //!
 //! # Deployment
 //!
@@ -45,20 +44,20 @@
 //! | the handlers | |
 //!
 //! A request that an inner layer denies has been charged by the layers around it. So the limit for
-//! each client stands outside, and one for everybody ([`Global`](crate::Global)) inside: the other way
+//! each client belongs outside, and one for everybody ([`Global`](crate::Global)) inside: the other way
 //! round one denied client uses up everybody's. Quotas of one key belong into one layer, which charges
 //! all of them or none; so does a layer of several limits with a key each, [`RateLimitLayer::all`].
 //!
-//! An identity that is looked for before it is verified answers 500 and logs the fix, if
-//! [`extension_fn`](crate::key::extension_fn) makes the key.
+//! If [`extension_fn`](crate::key::extension_fn) makes the key, and the identity is not verified yet, the
+//! response is 500 and the fix is logged.
 //!
 //! Where layers are stacked, each with [`expose_decision`](RateLimitLayer::expose_decision) adds its
 //! decision to [`Decisions`], where handlers find all of them.
 //!
 //! One HTTP request may hold many operations: batches, GraphQL aliases. A layer sees the head only,
-//! so what a batch costs is told by a header or parameter that the application checks, with
-//! [`cost`](RateLimitLayer::cost), or charged by the handler that has read the body, through a
-//! handle of the [limiter](RateLimitLayer::limiter). With
+//! so the cost of a batch is a header or parameter that the application checks, with
+//! [`cost`](RateLimitLayer::cost), or the handler that has read the body charges it, through a handle of
+//! the [limiter](RateLimitLayer::limiter). With
 //! [`into_result`](crate::Decision::into_result) that handler answers a denial as a layer does.
 //!
 //! # Examples
@@ -89,7 +88,7 @@
 //! # }
 //! ```
 //!
-//! With more said:
+//! With more settings:
 //!
 //! ```
 //! use tower_ratelimit::{
@@ -110,25 +109,30 @@
 //! ```
 
 mod admission;
+mod builder_methods;
+mod charge_request;
+mod decide;
 mod decisions;
-mod demand;
-#[cfg(feature = "rules")]
-mod desk;
-mod faults;
-mod follow_up;
+mod deferred;
 mod future;
 mod layer;
-mod line;
-mod places;
+#[cfg(feature = "rules")]
+mod prepared;
+mod queue;
 mod reservation;
+mod response;
 mod service;
 mod settings;
-mod trial;
-mod wait;
+mod waiting;
+mod warnings;
 
 #[cfg(feature = "rules")]
-pub(crate) use self::desk::{
-    CountedResponses, Desk, DeskAnswer, DeskRoom, DeskTerms, Wait, Watched,
+pub(crate) use self::{
+    decide::RateOutcome,
+    prepared::{
+        CountedResponses, PreparedAdmission, PreparedSettings, ShadowRequest, SharedQueues,
+        WaitSettings,
+    },
 };
 pub use self::{
     decisions::{Decisions, Exposed},

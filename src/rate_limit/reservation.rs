@@ -1,4 +1,4 @@
-//! Reservations: charges that a request's response may change.
+//! Reservations: charges that the response of a request may correct.
 
 use std::{
     future::{Future, IntoFuture},
@@ -11,52 +11,51 @@ use http::{Response, response};
 
 use super::{
     admission::Admission,
-    demand::{Demand, DemandRef},
+    charge_request::{ChargeRequest, ChargeRequestRef},
 };
 use crate::{
-    decision::Decision,
-    decision::Op,
+    decision::{Decision, Op},
     error::LimiterError,
     limiter::{Limiter, Pending, PendingFuture},
 };
 
-/// The charge of a request until its response says what it cost. A reservation that is dropped leaves
-/// it as it is.
-pub(super) struct Reservation<L, R> {
+/// The charge of a request until its response. A reservation that is dropped leaves the charge as it
+/// is.
+pub(crate) struct Reservation<L, R> {
     admission: Arc<Admission<L, R>>,
     decision: Decision,
-    demand: Demand,
-    /// Whether an elastic layer let the request pass, which charged nothing.
+    charge: ChargeRequest,
+    /// Whether an elastic layer allowed the request, and charged nothing.
     exceeds: bool,
-    /// The cost that the response tells.
+    /// The cost by the response, once it is known.
     cost: Option<u64>,
-    /// Whether the observer knows what was charged in the end.
-    told: bool,
+    /// Whether the final charge was reported.
+    reported: bool,
 }
 
 impl<L, R> Reservation<L, R> {
     pub(super) fn new(
         admission: &Arc<Admission<L, R>>,
         decision: Decision,
-        demand: DemandRef<'_>,
+        charge: ChargeRequestRef<'_>,
         exceeds: bool,
     ) -> Self {
         Self {
             admission: Arc::clone(admission),
             decision,
-            demand: demand.keep(),
+            charge: charge.keep(),
             exceeds,
             cost: None,
-            told: false,
+            reported: false,
         }
     }
 
-    /// The units that were charged when the request came.
+    /// The units that the request was charged when it arrived.
     const fn charged(&self) -> u64 {
         self.decision.charged()
     }
 
-    /// Shows in the response how the quota stands.
+    /// Adds the fields to the response.
     fn show<B>(&self, response: &mut Response<B>) {
         let responder = self.admission.responder();
         if responder.decorates() {
@@ -65,19 +64,18 @@ impl<L, R> Reservation<L, R> {
     }
 }
 
-/// A response that shows what it cost, or waits for that.
+/// A response with its fields, or one that waits for the correction.
 pub(super) type Settled<B, L, R> = Result<Response<B>, Box<Correcting<Response<B>, L, R>>>;
 
 impl<L: Limiter, R> Reservation<L, R> {
-    /// Corrects what the request was charged, and shows that in its response, if that can be done at
-    /// once.
+    /// Corrects the charge and adds the fields to the response, if the limiter answers at once.
     pub(super) fn settle<B>(mut self: Box<Self>, response: Response<B>) -> Settled<B, L, R> {
         let (parts, body) = response.into_parts();
         let answer = self.correct(&parts);
         let mut response = Response::from_parts(parts, body);
         match answer {
-            None => self.tell(self.charged()),
-            Some(Pending::Ready(answer)) => self.hear(answer),
+            None => self.report(self.charged()),
+            Some(Pending::Ready(answer)) => self.on_answer(answer),
             Some(later) => {
                 return Err(Box::new(Correcting {
                     answer: Box::pin(later.into_future()),
@@ -90,18 +88,18 @@ impl<L: Limiter, R> Reservation<L, R> {
         Ok(response)
     }
 
-    /// Corrects what a request was charged that a shadow let pass, beside its response.
+    /// Corrects the charge at a limit in shadow mode, which does not delay the response.
     #[cfg(feature = "rules")]
-    pub(super) fn settle_apart(mut self: Box<Self>, response: &response::Parts)
+    pub(super) fn settle_in_background(mut self: Box<Self>, response: &response::Parts)
     where
         R: Send + Sync + 'static,
     {
         match self.correct(response) {
-            None => self.tell(self.charged()),
-            Some(Pending::Ready(answer)) => self.hear(answer),
+            None => self.report(self.charged()),
+            Some(Pending::Ready(answer)) => self.on_answer(answer),
             Some(Pending::Later(answer)) => spawn(async move {
                 let answer = answer.await;
-                self.hear(answer);
+                self.on_answer(answer);
             }),
         }
     }
@@ -111,79 +109,80 @@ impl<L: Limiter, R> Reservation<L, R> {
         if let Some((kept, receipt)) = self.admission.settlement(response, &self.decision) {
             self.cost = Some(kept);
             let op = Op::Settle(kept, receipt);
-            return Some(self.admission.apply(self.demand.as_ref(), op));
+            return Some(self.admission.apply(self.charge.as_ref(), op));
         }
         let charged = self.charged();
         let assumed = if self.exceeds {
-            self.demand.cost
+            self.charge.cost
         } else {
             charged
         };
         let cost = self.admission.final_cost(response, assumed);
         self.cost = Some(cost);
-        let op = match self.exceeds {
-            true if cost == 0 => return None,
-            true => Op::Hit(cost),
-            // Still something to be counted where responses start blocks.
-            false if cost == charged && (cost == 0 || !self.admission.blocks()) => return None,
-            false => Op::Settle(cost, self.decision.receipt()),
-        };
-        Some(self.admission.apply(self.demand.as_ref(), op))
+        // A limiter with blocks counts responses, also those that cost what they were charged.
+        let unchanged = cost == charged && (cost == 0 || !self.admission.blocks());
+        let op = if self.exceeds {
+            (cost > 0).then_some(Op::Hit(cost))
+        } else {
+            (!unchanged).then(|| Op::Settle(cost, self.decision.receipt()))
+        }?;
+        Some(self.admission.apply(self.charge.as_ref(), op))
     }
 
-    fn hear(&mut self, answer: Result<Decision, LimiterError>) {
+    fn on_answer(&mut self, answer: Result<Decision, LimiterError>) {
         let charged = self.charged();
         let decision = match answer {
             Ok(decision) => decision,
             Err(error) => return self.fail(&error),
         };
         let cost = self.cost.unwrap_or(charged);
-        // The stand-in has answered, and knows nothing of what the store charged.
+        // The fallback has answered, which cannot refund a charge of the store.
         if decision.is_degraded() && !self.decision.is_degraded() && cost < charged {
-            let fault = "what the store charged was not given back, since it did not answer";
+            let fault = "the store did not answer, so its charge was not refunded";
             return self.fail(&LimiterError::unavailable(fault));
         }
-        // Units beyond the charge are taken down to exhaustion.
+        // Units beyond the charge are charged as far as there are any.
         let after = cost.min(charged.saturating_add(decision.charged()));
-        // The request has passed, even if it took more than there was: no wait is to be shown.
-        self.decision = match self.exceeds || decision.is_denied() {
-            true => decision.into_excess(),
-            false => decision,
+        // The request has passed, even if it cost more than was left: its fields report no wait.
+        self.decision = if self.exceeds || decision.is_denied() {
+            decision.into_excess()
+        } else {
+            decision
         };
-        self.told = true;
-        let demand = self.demand.as_ref();
+        self.reported = true;
+        let charge = self.charge.as_ref();
         self.admission
-            .corrected(&self.decision, demand, (charged, after));
+            .report_corrected(&self.decision, charge, (charged, after));
     }
 }
 
 impl<L, R> Reservation<L, R> {
-    /// Tells that what was charged could not be corrected.
+    /// Reports that the charge could not be corrected.
     fn fail(&mut self, error: &LimiterError) {
-        self.told = true;
-        let demand = self.demand.as_ref();
+        self.reported = true;
+        let charge = self.charge.as_ref();
         self.admission
-            .correction_failed(&self.decision, demand, self.charged(), error);
+            .report_uncorrected(&self.decision, charge, self.charged(), error);
     }
 
-    /// Tells that what was charged is still charged.
-    fn tell(&mut self, charged: u64) {
-        self.told = true;
-        let demand = self.demand.as_ref();
+    /// Reports that the charge stays.
+    fn report(&mut self, charged: u64) {
+        self.reported = true;
+        let charge = self.charge.as_ref();
         self.admission
-            .corrected(&self.decision, demand, (charged, charged));
+            .report_corrected(&self.decision, charge, (charged, charged));
     }
 }
 
 impl<L, R> Drop for Reservation<L, R> {
     fn drop(&mut self) {
-        if !self.told {
-            self.tell(self.charged());
+        if !self.reported {
+            self.report(self.charged());
         }
     }
 }
 
-/// A response that waits for the limiter to correct what it cost.
+/// A response that waits for the correction of its charge.
 pub(super) struct Correcting<P, L: Limiter, R> {
     answer: Pin<Box<PendingFuture<L::Future>>>,
     reservation: Box<Reservation<L, R>>,
@@ -191,17 +190,17 @@ pub(super) struct Correcting<P, L: Limiter, R> {
 }
 
 impl<B, L: Limiter, R> Correcting<Response<B>, L, R> {
-    /// The response, showing how the quota stands after the correction; if that failed, before it.
+    /// The response with the fields after the correction, or before it if it fails.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Response<B>> {
         let answer = ready!(self.answer.as_mut().poll(cx));
-        self.reservation.hear(answer);
+        self.reservation.on_answer(answer);
         let mut response = self.response.take().expect("polled after it was ready");
         self.reservation.show(&mut response);
         Poll::Ready(response)
     }
 }
 
-/// Goes on with something that no request waits for.
+/// Runs work that no request waits for.
 #[cfg(feature = "rules")]
 pub(super) fn spawn(work: impl Future<Output = ()> + Send + 'static) {
     #[cfg(feature = "redis")]

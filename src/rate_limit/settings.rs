@@ -4,74 +4,74 @@ use std::{fmt, sync::Arc};
 
 use http::{request::Parts, response};
 
-use super::wait::WaitingRoom;
+use super::waiting::Waiting;
 #[cfg(feature = "rules")]
 use crate::decision::ChargeEnd;
 use crate::{
     key::KeyExtractor,
     limiter::{RequestQuota, Tier},
-    middleware::{key_rules::PerRequest, settings::FrontSettings},
+    middleware::{key_rules::PerRequest, settings::CommonSettings},
 };
 
 /// The settings of a layer, apart from its limiter and its rejection.
 #[derive(Clone)]
 pub(super) struct Settings {
-    pub(super) front: FrontSettings,
+    pub(super) common: CommonSettings,
     pub(super) cost: Option<PerRequest<u64>>,
     pub(super) expose_decision: bool,
     pub(super) tier: Option<PerRequest<Tier>>,
     pub(super) quota: Option<PerRequest<Option<RequestQuota>>>,
-    /// Whether a denied request passes all the same.
+    /// Whether a denied request passes nevertheless.
     pub(super) elastic: Option<Arc<dyn Fn() -> bool + Send + Sync>>,
-    pub(super) waiting_room: WaitingRoom,
-    /// The cost of a request as it turns out, from its response and its charge.
+    pub(super) waiting: Waiting,
+    /// The cost of a request by its response.
     pub(super) final_cost: Option<FinalCost>,
 }
 
-/// The cost of a request as it turns out.
+/// The cost of a request by its response.
 #[derive(Clone)]
 pub(super) enum FinalCost {
-    /// From its response and its charge, the same for all limits.
-    Told(PerResponse<u64, u64>),
-    /// The charge of each limit ends in its own way.
+    /// One cost for all limits, from the response and the charge.
+    OfAll(PerResponse<u64, u64>),
+    /// The end of each limit's charge, from the response and the place of the limit.
     #[cfg(feature = "rules")]
     OfEach(PerResponse<usize, ChargeEnd>),
 }
 
-/// Something that a closure says of each response, and of something else.
+/// A closure about each response and an argument.
 type PerResponse<A, T> = Arc<dyn Fn(&response::Parts, A) -> T + Send + Sync>;
 
 impl Settings {
     pub(super) fn new(extractor: impl KeyExtractor) -> Self {
         Self {
-            front: FrontSettings::new(extractor),
+            common: CommonSettings::new(extractor),
             cost: None,
             expose_decision: false,
             tier: None,
             quota: None,
             elastic: None,
-            waiting_room: WaitingRoom::new(),
+            waiting: Waiting::new(),
             final_cost: None,
         }
     }
 
-    /// Whether every request costs one unit of the limiter's own quotas, and nothing but that is asked
-    /// and told of it.
+    /// Whether every request costs one unit of the limiter's own quotas, and an allowed request needs no
+    /// other work.
     pub(super) fn are_plain(&self) -> bool {
         let Self {
-            front,
+            common,
             cost,
             expose_decision,
             tier,
             quota,
             elastic,
-            waiting_room,
+            waiting,
             final_cost,
         } = self;
         let is_counted_alike = cost.is_none() && tier.is_none() && quota.is_none();
-        let is_final = final_cost.is_none() && elastic.is_none() && !waiting_room.is_open();
-        let is_told = *expose_decision || front.observer.is_some() || front.shadow;
-        is_counted_alike && is_final && !is_told
+        let is_final = final_cost.is_none() && elastic.is_none() && !waiting.is_enabled();
+        let is_reported = *expose_decision || common.observer.is_some() || common.shadow;
+        is_counted_alike && is_final && !is_reported
     }
 
     /// The tier of a request.
@@ -82,9 +82,9 @@ impl Settings {
         self.tier.as_ref().map_or(Tier::DEFAULT, |tier| tier(parts))
     }
 
-    /// Whether a denial may turn into something else.
-    pub(super) fn bends(&self) -> bool {
-        self.elastic.is_some() || self.waiting_room.is_open()
+    /// Whether a denied request may wait or exceed the limit.
+    pub(super) fn revises_denials(&self) -> bool {
+        self.elastic.is_some() || self.waiting.is_enabled()
     }
 
     pub(super) fn cost_of(&self, parts: &Parts) -> u64 {
@@ -95,9 +95,9 @@ impl Settings {
 impl fmt::Debug for Settings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Settings")
-            .field("key_rules", &self.front.key_rules)
-            .field("headers", &self.front.headers)
-            .field("shadow", &self.front.shadow)
+            .field("key_rules", &self.common.key_rules)
+            .field("headers", &self.common.headers)
+            .field("shadow", &self.common.shadow)
             .field("expose_decision", &self.expose_decision)
             .finish_non_exhaustive()
     }

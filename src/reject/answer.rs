@@ -1,12 +1,11 @@
-//! The whole answer to a request that is not let through: the rejection and the limit's fields.
+//! The response to a request that does not pass: a rejection with the fields about the limit.
 
 use http::Response;
 
 use super::{Reject, Rejection, RejectionKind, body::Content};
 use crate::headers::{DenialFields, Renderer, is_grpc};
 
-/// The whole answer to a request that is not let through: what `reject` makes of it, and the fields
-/// about the limit.
+/// The response to a request that does not pass, by `reject`, with the fields about the limit.
 #[inline]
 pub(crate) fn answer<B>(
     reject: &(impl Reject<B> + ?Sized),
@@ -32,7 +31,7 @@ pub(crate) fn answer<B>(
     response
 }
 
-/// A denial of which all is known beforehand but for numbers.
+/// A denial by a built-in rejection: only its numbers are new.
 fn put_together<B>(
     content: Content<B>,
     fields: DenialFields<'_>,
@@ -44,8 +43,8 @@ fn put_together<B>(
     response
 }
 
-/// Whether a gRPC call is answered in gRPC. Its client reads the wait from gRPC's own fields, and
-/// an answer of trailers alone should stay small. The request is asked first: that takes less.
+/// Whether a gRPC call is answered in gRPC. Its client reads the wait from gRPC's own fields, and a
+/// response of trailers alone should be small. The request is checked first: that takes less time.
 fn answers_grpc<B>(rejection: &Rejection<'_>, response: &Response<B>) -> bool {
     rejection.is_grpc() && is_grpc(response.headers())
 }

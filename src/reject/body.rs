@@ -114,6 +114,6 @@ impl RejectionBody for tonic::body::Body {
 pub struct Content<B> {
     pub(super) body: B,
     pub(super) content_type: HeaderValue,
-    /// The bytes that GET gets, which HEAD is told (RFC 9110, section 8.6).
+    /// The length of the response to GET, which HEAD has as well (RFC 9110, section 8.6).
     pub(super) length: usize,
 }

@@ -20,8 +20,8 @@ use crate::{
     log::{self, Code},
 };
 
-/// A denial that a handler answers as a layer would: with the rate-limit fields and, unless told
-/// otherwise, as a problem document with status 429.
+/// A denial that a handler answers as a layer would: with the rate-limit fields and, by default, as a
+/// problem document with status 429.
 ///
 /// [`Decision::into_result`] makes it, for `?`. With the feature `axum` it is a response, and with
 /// `tonic` it turns into a `tonic::Status`:
@@ -104,15 +104,15 @@ impl Denial {
     }
 
     /// Answers this request: HEAD without a body, a gRPC call [in gRPC](super#grpc), and by the
-    /// settings of the layer around the handler. Defaults to a GET of which nothing is known.
+    /// settings of the layer around the handler. Defaults to a GET without fields.
     ///
     /// The settings are the [`headers`](crate::RateLimitLayer::headers), the
     /// [`grpc`](crate::RateLimitLayer::grpc) switch and the
     /// [`rejection`](crate::RateLimitLayer::rejection) of the innermost layer with
     /// [`expose_decision`](crate::RateLimitLayer::expose_decision), whether or not it is a
-    /// [shadow](crate::RateLimitLayer::shadow). What [`headers`](Self::headers) and `rejection`
-    /// choose here comes before. The layer's rejection is found if the service in that layer
-    /// answers with the body that is asked for here, as in an axum `Router` it does.
+    /// [shadow](crate::RateLimitLayer::shadow). [`headers`](Self::headers) and `rejection` of
+    /// this denial take precedence. The layer's rejection applies if the service in that layer has the
+    /// same body type as this response, as in an axum `Router`.
     ///
     /// ```
     /// # #[cfg(feature = "axum")] {
@@ -227,7 +227,7 @@ impl Denial {
         })
     }
 
-    /// Calls `make` with what a layer's rejection would be told, and the headers that were chosen.
+    /// Calls `make` with the rejection that a layer would make, and the headers.
     fn with_rejection<T>(&self, make: impl FnOnce(&Rejection<'_>, &Headers) -> T) -> T {
         let style = self.style();
         let detects_grpc = style.is_none_or(|style| style.grpc);
@@ -263,14 +263,14 @@ impl Denial {
     }
 }
 
-/// Says, once in a process, that a handler's limiter cannot decide.
+/// Logs that a handler's limiter fails, once in a process.
 #[cold]
 fn report(error: &LimiterError) {
     static REPORTED: AtomicBool = AtomicBool::new(false);
     if !REPORTED.swap(true, Ordering::Relaxed) {
         let source = error.source().map(|source| format!(": {source}"));
         let source = source.unwrap_or_default();
-        log::say(
+        log::report(
             Code::LimiterFailing,
             &format!("the limiter of a handler cannot decide: {error}{source}"),
         );

@@ -40,7 +40,7 @@ impl Rejection<'_> {
         self.grpc_response_with(default_message(self.kind()))
     }
 
-    /// The answer with a message of your own, percent-encoded as gRPC asks for. Many peers accept
+    /// The answer with a message of your own, percent-encoded as gRPC requires. Many peers accept
     /// no more than 8 KiB of fields, so it should be short.
     #[must_use]
     pub fn grpc_response_with<B: RejectionBody>(&self, message: &str) -> Response<B> {
@@ -101,7 +101,7 @@ fn ends_some_time(denial: &Decision) -> bool {
     denial.binding_status().unit() == Unit::ConcurrentRequests
 }
 
-/// Rounded up, so that nobody comes too early.
+/// Rounded up, so that no client returns too early.
 fn pushback_millis(wait: Duration) -> i32 {
     let millis = wait.as_nanos().div_ceil(1_000_000);
     i32::try_from(millis).unwrap_or(i32::MAX)
@@ -111,8 +111,7 @@ fn ascii(text: impl Into<Vec<u8>>) -> HeaderValue {
     HeaderValue::try_from(text.into()).expect("encoders write printable ASCII only")
 }
 
-/// The encoding that gRPC's HTTP/2 protocol asks for in `grpc-message`; the space too, as tonic
-/// does it.
+/// The encoding of `grpc-message` in gRPC over HTTP/2; of the space as well, as tonic does.
 fn percent_encode(message: &str) -> Vec<u8> {
     const HEX: &[u8; 16] = b"0123456789ABCDEF";
 

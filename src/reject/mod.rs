@@ -10,12 +10,12 @@
 //! The first three need to know how to make the service's response body, see [`RejectionBody`]. A
 //! closure makes it itself, so it works with any body.
 //!
-//! They also say `Cache-Control: no-store`, since RFC 6585 forbids caches to keep a 429, and answer
-//! HEAD with the fields that GET would get, its `Content-Length` too, and no body. Nothing in them
-//! tells about the key, the server's set-up or other clients. To a denial the layer then adds the
+//! They also send `Cache-Control: no-store`, since RFC 6585 forbids caches to store a 429, and answer
+//! HEAD with the fields of a GET, also its `Content-Length`, and no body. They reveal nothing about the
+//! key, the server's set-up or other clients. To a denial the layer then adds the
 //! [rate-limit fields](crate::headers), whatever made it, unless it answers a gRPC call in gRPC.
 //!
-//! A handler that asks a limiter itself answers in the same way with a [`Denial`], which
+//! A handler that calls a limiter itself responds in the same way with a [`Denial`], which
 //! [`Decision::into_result`](crate::Decision::into_result) makes for `?`.
 //!
 //! # gRPC
@@ -29,21 +29,21 @@
 //! - `grpc-message`;
 //! - on denials whose wait is known `grpc-status-details-bin` with a `google.rpc.RetryInfo`, and
 //!   `grpc-retry-pushback-ms` with the wait in milliseconds;
-//! - on denials by a limit on [concurrency](crate::concurrency) no wait, since nobody knows it;
+//! - on denials by a limit on [concurrency](crate::concurrency) no wait, since it is unknown;
 //! - on other denials `grpc-retry-pushback-ms: -1`: don't retry.
 //!
 //! The answer is one HEADERS frame that ends the stream, so the connection and the other calls on
-//! it go on, and a client that is still sending is told to stop.
+//! it continue, and a client that is still sending gets a reset.
 //!
 //! gRPC-Web (`application/grpc-web`) is not gRPC here. Put the layer inside the one that translates
-//! it, such as tonic-web's, and a denial is the above, which that layer hands on as fields of a
+//! it, such as tonic-web's, and a denial is the above, which that layer sends as fields of a
 //! gRPC-Web response; CORS has to expose them to scripts. Around it a denial is a plain 429, since
 //! a response to gRPC-Web is best framed by the layer that frames the others.
 //!
 //! A closure calls [`Rejection::grpc_response`] where it wants the same.
 //!
 //! The content type is the client's to choose. So any client of a service that is not gRPC can have
-//! its own denials answered 200 by sending POST with this content type: nobody else is harmed, but
+//! its own denials answered 200 by sending POST with this content type: no other client is harmed, but
 //! monitoring that counts statuses is misled.
 //! [`RateLimitLayer::grpc(false)`](crate::RateLimitLayer::grpc) switches the detection off, and
 //! should do so wherever no gRPC is served. It is on by default because the other mistake costs

@@ -29,7 +29,7 @@ use crate::decision::Decision;
 /// );
 /// ```
 ///
-/// Anything else is of the type `about:blank`, which says no more than the status does.
+/// Any other rejection has the type `about:blank`, which means no more than the status.
 #[derive(Debug, Clone, Copy, Default)]
 #[allow(
     clippy::exhaustive_structs,
@@ -89,8 +89,8 @@ const CLOSING: &str = "]}";
 /// The document about a lone quota without a name of its own: the usual one needs no memory.
 const UNNAMED: &str = concat!(opening!(), r#""default"]}"#);
 
-/// The problem document about policies of these names. No part of this crate's API.
-#[doc(hidden)]
+/// The body of [`ProblemJson`] for a request that these policies deny, for responses that no layer writes.
+#[must_use]
 pub fn quota_exceeded<'n>(names: &(impl Iterator<Item = &'n str> + Clone)) -> Bytes {
     let names = || names.clone();
     if names().eq(["default"]) {

@@ -1,4 +1,4 @@
-//! Rejections: why a request is not let through, and the trait that answers it.
+//! Rejections: requests that do not pass, and the trait that makes their responses.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use http::{Method, Response, StatusCode, request::Parts};
 use super::body::Content;
 use crate::decision::Decision;
 
-/// Makes the response to a request that is not let through.
+/// Makes the response to a request that does not pass.
 ///
 /// [`RejectFn`](super::RejectFn) makes one from a closure.
 #[diagnostic::on_unimplemented(
@@ -18,18 +18,18 @@ use crate::decision::Decision;
 pub trait Reject<B>: Send + Sync + 'static {
     /// The response. The layer adds the [rate-limit fields](crate::headers) to a denial, unless
     /// this answers a gRPC call in gRPC: such a client reads the wait from gRPC's own fields. Both
-    /// are told by the content type, [`is_grpc`](Rejection::is_grpc) and that of the response.
+    /// have gRPC's content type: the request, see [`is_grpc`](Rejection::is_grpc), and the response.
     fn reject(&self, rejection: &Rejection<'_>) -> Response<B>;
 
-    /// All that is particular about the response to a denial of an HTTP client, if that is a
-    /// built-in one: the layer then puts it together with the fields about the limit at once.
+    /// The content of a built-in response to a denial of an HTTP client. The layer then makes the response
+    /// with the fields about the limit in one step.
     #[doc(hidden)]
     fn content(&self, _: &Rejection<'_>) -> Option<Content<B>> {
         None
     }
 }
 
-/// A request that is not let through, and why.
+/// A request that does not pass, and the reason.
 #[derive(Debug, Clone, Copy)]
 pub struct Rejection<'a> {
     kind: RejectionKind,
@@ -38,7 +38,7 @@ pub struct Rejection<'a> {
     pub(super) detects_grpc: bool,
 }
 
-/// Why a request is not let through.
+/// The reason why a request does not pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum RejectionKind {
@@ -55,7 +55,7 @@ pub enum RejectionKind {
 }
 
 impl RejectionKind {
-    /// The status that tells an HTTP client so.
+    /// The status of the response to an HTTP client.
     #[must_use]
     pub const fn status(self) -> StatusCode {
         match self {
@@ -99,7 +99,7 @@ impl<'a> Rejection<'a> {
         }
     }
 
-    /// Why the request is not let through.
+    /// The reason why the request does not pass.
     #[must_use]
     pub const fn kind(&self) -> RejectionKind {
         self.kind
@@ -144,8 +144,8 @@ impl<'a> Rejection<'a> {
 /// let response = forbid.reject(&Rejection::new(RejectionKind::Denied, &parts));
 /// assert_eq!(response.status(), StatusCode::FORBIDDEN);
 /// ```
-// A blanket implementation for closures would take precedence in the compiler's error messages:
-// a wrong rejection would be told that it is no closure.
+// A blanket implementation for closures would take precedence in the compiler's error messages: for a
+// wrong rejection the message would be that it is no closure.
 #[derive(Clone, Copy)]
 pub struct RejectFn<F>(F);
 
@@ -161,8 +161,8 @@ impl<F> RejectFn<F> {
     }
 }
 
-/// A [`Response`], which is what a closure has to return that makes rejections. Implemented for
-/// nothing else: it is here for what the compiler says of a tuple.
+/// The [`Response`] that a closure of [`RejectFn`] returns. Implemented for no other type: the trait
+/// exists for the compiler's message about a tuple.
 #[diagnostic::on_unimplemented(
     message = "a rejection cannot be `{Self}`",
     label = "expected an `http::Response`",

@@ -37,8 +37,7 @@ impl<B: RejectionBody> Content<B> {
         }
     }
 
-    /// The response, of which GET is not told the length: whoever called the rejection may put another
-    /// body in place of this one.
+    /// The response, without a length for GET: the caller of the rejection may replace the body.
     pub(super) fn into_response(self, rejection: &Rejection<'_>) -> Response<B> {
         let mut response = self.into_whole_response(rejection);
         // From an empty body a server would conclude 0.

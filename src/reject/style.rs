@@ -1,12 +1,12 @@
-//! The settings of a layer's answers, as handlers find them in extensions.
+//! The settings of a layer's responses, which handlers find in extensions.
 
 use std::{any::Any, sync::Arc};
 
 use super::Reject;
 use crate::headers::Headers;
 
-/// The settings by which a layer answers denied requests. Layers that expose their decisions put
-/// it into the extensions of requests, for handlers that deny by themselves.
+/// The settings of a layer's responses to denied requests. Layers that expose their decisions insert it
+/// into the extensions of requests, for handlers that deny requests themselves.
 #[derive(Clone)]
 pub(crate) struct AnswerStyle {
     pub(super) headers: Headers,

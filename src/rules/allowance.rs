@@ -1,33 +1,34 @@
-//! What a rule allows: quotas, by tier or by time.
+//! The quotas of a rule: the same for all requests, by tier, or by time.
 
 use std::time::Duration;
 
 use http::{HeaderName, request::Parts};
+use tower_ratelimit_rulefile::time::TimeWindow;
 
-use super::time::TimeWindow;
+use super::matcher::contains;
 use crate::{
     clock::Timestamp,
     quota::{Algorithm, OwnedQuota},
 };
 
-/// Quotas that are charged together.
+/// A set of quotas that a request is charged by together.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct QuotaSet(pub(super) Box<[RuleQuota]>);
 
-/// A quota under its policy's name, and the identity of its counter.
+/// A quota with the name of its policy, and the identity of its counter.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct RuleQuota {
-    /// Named `rule`, or `rule.quota` among several.
+    /// The quota, named `rule`, or `rule.quota` in a set of several.
     pub(super) quota: OwnedQuota,
     pub(super) counter: CounterId,
 }
 
-/// What makes a counter the same one after a reload, beside the key. Neither the limit nor the
-/// rule's place in the file is part of it: a changed limit goes on with the same counter.
+/// The identity of a counter across reloads, together with the key. The limit and the rule's position are not part of
+/// it: a changed limit keeps its counter.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct CounterId {
     rule: Box<str>,
-    /// The name that the quota was given, else its place in the list; the first character says which.
+    /// `=` and the quota's name, or `#` and its index.
     quota: Box<str>,
     algorithm: u8,
     period: Duration,
@@ -58,18 +59,18 @@ impl CounterId {
             },
             period: shape.period(),
             slices: shape.slice_count(),
-            refill_every: shape.refill_every_set(),
+            refill_every: shape.refill_step(),
         }
     }
 }
 
 impl CounterId {
-    /// Which quota of the rule it counts for.
+    /// The quota of the rule: `=` and its name, or `#` and its index.
     pub(super) fn quota(&self) -> &str {
         &self.quota
     }
 
-    /// The way it counts.
+    /// The quota's way of counting.
     #[cfg(feature = "redis")]
     pub(super) const fn shape(&self) -> CounterShape {
         (self.algorithm, self.period, self.slices, self.refill_every)
@@ -77,7 +78,7 @@ impl CounterId {
 }
 
 impl QuotaSet {
-    /// The quotas, each under the name of its policy.
+    /// The quotas, each with the name of its policy.
     pub(crate) fn quotas(&self) -> impl Iterator<Item = &OwnedQuota> {
         self.0.iter().map(|quota| &quota.quota)
     }
@@ -87,7 +88,7 @@ impl QuotaSet {
     }
 }
 
-/// The quotas of some times.
+/// The quotas during some times.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Scheduled {
     pub(super) windows: Box<[TimeWindow]>,
@@ -96,11 +97,11 @@ pub(super) struct Scheduled {
 
 impl Scheduled {
     fn is_in_force(&self, now: Timestamp) -> bool {
-        self.windows.iter().any(|time| time.contains(now))
+        contains(&self.windows, now)
     }
 }
 
-/// Where a rule's quotas come from. `None` is unlimited.
+/// All sets of quotas of a rule. `None` is unlimited.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Allowance {
     Always(Option<QuotaSet>),
@@ -110,18 +111,19 @@ pub(super) enum Allowance {
     },
     Tiers {
         header: HeaderName,
-        /// The place of the tier for all other values.
+        /// The index of the tier for all other values of the header.
         default: usize,
         tiers: Box<[(Box<str>, Option<QuotaSet>)]>,
     },
 }
 
-/// The quotas of a request, if it is limited at all.
+/// The quotas of one request.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ChosenQuotas<'r> {
-    /// Their place among the rule's sets of quotas.
-    pub(super) place: usize,
+    /// The index of the set among the rule's sets.
+    pub(super) index: usize,
     pub(super) tier: Option<&'r str>,
+    /// `None` is unlimited.
     pub(super) quotas: Option<&'r QuotaSet>,
 }
 
@@ -131,7 +133,7 @@ impl Allowance {
     pub(super) fn of(&self, parts: &Parts, now: Timestamp) -> ChosenQuotas<'_> {
         match self {
             Self::Always(quotas) => ChosenQuotas {
-                place: 0,
+                index: 0,
                 tier: None,
                 quotas: quotas.as_ref(),
             },
@@ -146,7 +148,7 @@ impl Allowance {
             Self::Scheduled { times, otherwise } => {
                 let hit = times.iter().position(|time| time.is_in_force(now));
                 ChosenQuotas {
-                    place: hit.unwrap_or(times.len()),
+                    index: hit.unwrap_or(times.len()),
                     tier: None,
                     quotas: hit.map_or(otherwise, |at| &times[at].quotas).as_ref(),
                 }
@@ -157,17 +159,17 @@ impl Allowance {
                 tiers,
             } => {
                 let mut lines = parts.headers.get_all(header).iter();
-                // Of several lines that differ none says which tier it is.
+                // Several lines that differ name no tier.
                 let value = lines
                     .next()
                     .filter(|first| lines.all(|line| line == *first));
                 let value = value.map(|value| value.as_bytes().trim_ascii());
                 let named = |name: &str| value == Some(name.as_bytes());
                 let at = tiers.iter().position(|(name, _)| named(name));
-                let place = at.unwrap_or(*default);
-                let (name, quotas) = &tiers[place];
+                let index = at.unwrap_or(*default);
+                let (name, quotas) = &tiers[index];
                 ChosenQuotas {
-                    place,
+                    index,
                     tier: Some(name),
                     quotas: quotas.as_ref(),
                 }
@@ -175,8 +177,8 @@ impl Allowance {
         }
     }
 
-    /// All sets of quotas with their places, the default one first.
-    pub(super) fn places(&self) -> Vec<(usize, &QuotaSet)> {
+    /// The limited sets of quotas with their indexes, the default set first.
+    pub(super) fn indexed_sets(&self) -> Vec<(usize, &QuotaSet)> {
         let (default, sets): (_, Vec<&Option<QuotaSet>>) = match self {
             Self::Always(quotas) => (0, vec![quotas]),
             Self::Scheduled { times, otherwise } => {
@@ -195,9 +197,9 @@ impl Allowance {
         sets
     }
 
-    /// The place of the default set, if that is limited; else the first that is.
-    pub(super) fn first_place(&self) -> usize {
-        self.places().first().map_or(0, |(place, _)| *place)
+    /// The index of the default set if it is limited, otherwise of the first limited set.
+    pub(super) fn first_index(&self) -> usize {
+        self.indexed_sets().first().map_or(0, |(index, _)| *index)
     }
 
     /// Whether some requests are not limited at all.
@@ -211,8 +213,11 @@ impl Allowance {
         }
     }
 
-    /// All sets of quotas that a request may be measured by.
+    /// The limited sets of quotas, the default set first.
     pub(super) fn sets(&self) -> Vec<&QuotaSet> {
-        self.places().into_iter().map(|(_, set)| set).collect()
+        self.indexed_sets()
+            .into_iter()
+            .map(|(_, set)| set)
+            .collect()
     }
 }

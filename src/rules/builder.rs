@@ -1,4 +1,4 @@
-//! Reading rules: from texts, files and directories.
+//! The builder of rules: reads texts, files and directories.
 
 use std::{
     fmt, fs,
@@ -9,22 +9,20 @@ use std::{
 };
 
 use http::request::Parts;
+use tower_ratelimit_rulefile::{Format, RulesError, SourceText, document::MAX_FILE_BYTES};
 
 use super::{
     compile::{Setup, SourceFile, compile},
-    format::Format,
     matcher::Authenticator,
-    problem::{RulesError, SourceText},
     set::{Rules, RulesOrigin},
     store::RulesStore,
-    tree::MAX_FILE_BYTES,
 };
 use crate::{
     clock::{Clock, OsClock, SharedClock},
     key::KeyExtractor,
 };
 
-/// Reads [`Rules`], with what the application registers for them in code.
+/// Reads [`Rules`], with the keys and settings that the application registers in code.
 #[derive(Clone)]
 #[must_use]
 pub struct RulesBuilder {
@@ -35,7 +33,7 @@ pub struct RulesBuilder {
 }
 
 impl Rules {
-    /// Reads rules, with what is registered in code.
+    /// A builder that registers keys and settings in code.
     pub fn builder() -> RulesBuilder {
         RulesBuilder {
             setup: Setup::default(),
@@ -56,7 +54,7 @@ impl Rules {
 }
 
 impl RulesBuilder {
-    /// Registers the key `{custom: name}`. Of two of one name the last counts.
+    /// Registers the key `{custom: name}`. The last key of one name counts.
     pub fn key(mut self, name: impl Into<String>, extractor: impl KeyExtractor) -> Self {
         let name = name.into();
         self.setup.keys.retain(|(known, _)| *known != name);
@@ -64,57 +62,54 @@ impl RulesBuilder {
         self
     }
 
-    /// Says who is `authenticated`: what an outer layer left in the request's extensions, say.
-    /// Without it a file that asks is refused.
-    pub fn authenticated<F>(mut self, told: F) -> Self
+    /// Sets the function that decides whether a request is `authenticated`, such as by the extension of an outer layer.
+    /// Without it a file with `authenticated` is refused.
+    pub fn authenticated<F>(mut self, authenticated: F) -> Self
     where
         F: Fn(&Parts) -> bool + Send + Sync + 'static,
     {
-        self.setup.authenticated = Some(Authenticator(Arc::new(told)));
+        self.setup.authenticated = Some(Authenticator(Arc::new(authenticated)));
         self
     }
 
-    /// The place where the rules count: a [`LocalStore`](crate::LocalStore), which other limits may
-    /// share, or a `RedisStore`. Defaults to a store of their own in this process.
+    /// Sets the store of counts: a [`LocalStore`](crate::LocalStore), which other limits may share, or a `RedisStore`.
+    /// Defaults to a store of their own in this process.
     ///
-    /// In Redis a leaky bucket or `block_for` is only accepted where no other rule limits anything,
-    /// but in the shadow: it could not be taken back when another rule denies.
+    /// In Redis a leaky bucket or `block_for` is only accepted if all other limits are in the shadow: it could not be
+    /// refunded when another rule denies.
     pub fn store(mut self, store: impl Into<RulesStore>) -> Self {
         self.store = Some(store.into());
         self
     }
 
-    /// Sets the clock that times of the day are told by, and that rules without a
-    /// [`store`](Self::store) of the application are counted by. Defaults to the operating system's.
-    /// With a `LocalStore` its clock is the one.
+    /// Sets the clock of `time` and `schedule`, and of the counts if the rules have a store of their own. Defaults to the
+    /// operating system's. A `LocalStore` of the application brings its own clock.
     pub fn clock(mut self, clock: impl Clock) -> Self {
         self.clock = SharedClock::new(clock);
         self
     }
 
-    /// Reads files that are named one by one in this format, whatever their extension. Those of a
-    /// directory, and all by default, are read in the format that their extension says.
+    /// Sets the format of files that are passed by name, whatever their extension. By default, and in directories, the
+    /// extension decides.
     pub const fn format(mut self, format: Format) -> Self {
         self.format = Some(format);
         self
     }
 
-    /// Whether files without any rule are accepted. Defaults to no: an empty file is more often an
-    /// accident than a wish.
+    /// Whether files may have no rule. Defaults to false: an empty file is more often an accident than intended.
     pub const fn allow_empty(mut self, accept: bool) -> Self {
         self.setup.empty = accept;
         self
     }
 
-    /// Whether custom keys that are not registered are accepted, and `authenticated` without
-    /// anybody to say so: for checks outside of the application. Such keys are unavailable, and
-    /// nobody is authenticated. Defaults to no.
+    /// Whether files may use custom keys and `authenticated` that are not registered, for checks outside of the
+    /// application. Such keys are unavailable, and no request is authenticated. Defaults to false.
     pub const fn outside_of_application(mut self, accept: bool) -> Self {
         self.setup.outside = accept;
         self
     }
 
-    /// Reads a text. Messages call it `rules`.
+    /// Reads a text. Messages name it `rules`.
     ///
     /// # Errors
     ///
@@ -123,7 +118,7 @@ impl RulesBuilder {
         self.parse_all([("rules", text.into(), format)])
     }
 
-    /// Reads several texts as one list of rules, each under the name that messages call it.
+    /// Reads several texts as one list of rules, each with its name in messages.
     ///
     /// # Errors
     ///
@@ -140,7 +135,7 @@ impl RulesBuilder {
         self.make(&files, &[])
     }
 
-    /// Makes the rules of these files, which are read again from `paths`.
+    /// Compiles these files. A reload reads `paths` again.
     fn make(&self, files: &[SourceFile], paths: &[PathBuf]) -> Result<Rules, RulesError> {
         let compiled = compile(files, &self.setup)?;
         let store = match &self.store {
@@ -169,14 +164,14 @@ impl RulesBuilder {
         Rules::new(compiled, &store, self.clock.clone(), origin)
     }
 
-    /// Reads a file, or all files `*.yaml`, `*.yml`, `*.json` and `*.toml` of a directory, sorted by
-    /// name, as one list of rules. Names that begin with a dot are left out, so that the `..data` of
-    /// a Kubernetes `ConfigMap` is not read twice; directories within are left out, too.
+    /// Reads a file, or all files `*.yaml`, `*.yml`, `*.json` and `*.toml` of a directory, sorted by name, as one list of
+    /// rules. Ignores names that begin with a dot, such as the `..data` of a Kubernetes `ConfigMap`, and directories
+    /// inside of the directory.
     ///
     /// # Errors
     ///
-    /// [Unreadable](RulesError::is_unreadable) where there is no such file, it is not UTF-8 or its
-    /// extension is none of these; else all faults of the files, up to twenty.
+    /// [Unreadable](RulesError::is_unreadable) if the file does not exist, is not UTF-8, or has another extension;
+    /// otherwise all faults of the files, up to twenty.
     pub fn read(&self, path: impl AsRef<Path>) -> Result<Rules, RulesError> {
         self.read_all([path])
     }
@@ -214,8 +209,8 @@ fn unreadable(path: &Path, error: &std::io::Error) -> RulesError {
     RulesError::unreadable(format!("{}: {error}", path.display()))
 }
 
-/// Refuses a directory in the place of a file, such as a container makes for a mount that is missing: all rules of
-/// the file would go, and no fault be reported.
+/// Refuses a directory at the path of a former file, as a container creates it for a missing mount: it would remove all
+/// rules of the file without a fault.
 fn still_files(paths: &[PathBuf]) -> Result<(), RulesError> {
     match paths.iter().find(|path| path.is_dir()) {
         None => Ok(()),
@@ -226,7 +221,7 @@ fn still_files(paths: &[PathBuf]) -> Result<(), RulesError> {
     }
 }
 
-/// The files that there are at these paths, with what is in them.
+/// The files at these paths, with their texts.
 fn sources(paths: &[PathBuf], format: Option<Format>) -> Result<Vec<SourceFile>, RulesError> {
     let mut files = Vec::new();
     for path in paths {
@@ -235,7 +230,7 @@ fn sources(paths: &[PathBuf], format: Option<Format>) -> Result<Vec<SourceFile>,
             let format = named.or_else(|| Format::of_path(&file)).ok_or_else(|| {
                 let path = file.display();
                 RulesError::unreadable(format!(
-                    "{path}: the format is told by the extension; accepted are yaml, yml, json, toml"
+                    "{path}: the extension decides the format; accepted are yaml, yml, json, toml"
                 ))
             })?;
             let (name, text) = (file.display().to_string(), text_of(&file)?);
@@ -262,8 +257,7 @@ fn digest(files: &[SourceFile]) -> u64 {
     digest.finish()
 }
 
-/// A number that is another one when the files say something else, or cannot be read for another
-/// reason.
+/// A digest of the files' texts, or of the reason why they cannot be read.
 #[cfg(feature = "rules-watch")]
 pub(super) fn digest_of(paths: &[PathBuf], format: Option<Format>) -> u64 {
     let fault = |error: RulesError| {
@@ -287,7 +281,7 @@ fn files_of(path: &Path) -> Result<Vec<PathBuf>, RulesError> {
         if hidden || Format::of_path(&file).is_none() || file.is_dir() {
             continue;
         }
-        // A pipe would wait for somebody who writes, and all later reloads with it.
+        // Opening a pipe would block this reload, and all later ones, until another process writes to it.
         if fs::metadata(&file).is_ok_and(|file| !file.is_file()) {
             let path = file.display();
             return Err(RulesError::unreadable(format!("{path}: it is no file")));
@@ -298,7 +292,7 @@ fn files_of(path: &Path) -> Result<Vec<PathBuf>, RulesError> {
     Ok(files)
 }
 
-/// Reads no more than a file may have, whatever the path leads to.
+/// Reads at most one byte more than the longest file.
 fn text_of(path: &Path) -> Result<String, RulesError> {
     let file = fs::File::open(path).map_err(|error| unreadable(path, &error))?;
     let mut bytes = Vec::new();
@@ -306,7 +300,7 @@ fn text_of(path: &Path) -> Result<String, RulesError> {
     let read = file.take(most).read_to_end(&mut bytes);
     read.map_err(|error| unreadable(path, &error))?;
     if bytes.len() > MAX_FILE_BYTES {
-        // Too long a file is a fault of its own, wherever the last character is cut.
+        // The reader reports a file that is too long, even if the last character is incomplete.
         return Ok(String::from_utf8_lossy(&bytes).into_owned());
     }
     String::from_utf8(bytes)

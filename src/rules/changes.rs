@@ -1,4 +1,4 @@
-//! The changes that a reload makes.
+//! The changes of a reload, rule by rule.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -13,94 +13,92 @@ use super::{
 };
 use crate::limiter::{OnChange, QuotaChange, on_change};
 
-/// The remedy for keys that a changed limit does not free.
+/// The hint for keys that a changed limit does not free.
 const HOW_TO_FREE: &str =
     "`on_change: fresh` in a rule frees its keys when numbers change, a reset frees one key";
 
-/// The most quotas that a report has a line for.
+/// The most changed quotas that a report lists.
 const MAX_LINES: usize = 20;
 
-/// What another set of rules changes, by the rules' names.
+/// The differences between two sets of rules, by the rules' names.
 ///
-/// `Display` writes a line for each kind of change that there is, and one for each of the first
-/// twenty changed quotas.
+/// `Display` writes a line for each kind of change, and one for each of the first twenty changed quotas.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct RuleChanges {
-    /// Rules that there were not.
+    /// Rules of the new set only.
     pub added: Vec<String>,
-    /// Rules that there are no more.
+    /// Rules of the old set only.
     pub removed: Vec<String>,
-    /// Rules that say the same.
+    /// Rules without a change.
     pub kept: Vec<String>,
-    /// Rules that say something else, and keep their counters. A changed limit does not free a key
-    /// that has used up the old one: see [`quotas`](Self::quotas).
+    /// Rules with a change that keep their counters. A changed limit does not free a key that has used up the old one:
+    /// see [`quotas`](Self::quotas).
     pub changed: Vec<String>,
-    /// Rules of which a quota counts in another way or by another key, and so begins anew: another
-    /// algorithm, period, number of slices or refill step, or another name; and rules with
-    /// [`OnChange::Fresh`] of which a limit, burst, queue or soft share differs. In Redis all quotas
-    /// of a rule begin anew when one does, when one joins or leaves them, and when they change
-    /// places, but not with their names.
+    /// Rules with a counter that starts anew: another key, algorithm, period, number of slices or refill step, or another
+    /// name of a quota; and rules with [`OnChange::Fresh`] whose limit, burst, queue or soft share differs. In Redis all
+    /// quotas of a rule start anew when one does, when one is added or removed, and when their order changes; another name
+    /// of a quota keeps its counter.
     pub restarted: Vec<String>,
-    /// The quotas that differ of rules that there were before: what each gives to a key that had
-    /// used up the old one. A quota of a tier is named after both, `api, gold`.
+    /// The changed quotas of rules in both sets, with what each gives to a key that had used up the old one. A quota of a
+    /// tier has the names of both, `api, gold`.
     pub quotas: Vec<QuotaChange>,
 }
 
 impl RuleChanges {
-    pub(super) fn between(old: &[Rule], new: &[Rule], count_at: CountAt) -> Self {
+    pub(super) fn between(old: &[Rule], new: &[Rule], identity: CounterIdentity) -> Self {
         let known: HashMap<&str, &Rule> = old.iter().map(|rule| (&*rule.name, rule)).collect();
         let mut changes = Self::default();
         for rule in new {
             let before = known.get(&*rule.name);
             let list = match before {
                 None => &mut changes.added,
-                Some(before) if before.said == rule.said => &mut changes.kept,
-                Some(before) if count_at.goes_on(before, rule) => &mut changes.changed,
+                Some(before) if before.digest == rule.digest => &mut changes.kept,
+                Some(before) if identity.keeps_counters(before, rule) => &mut changes.changed,
                 Some(_) => &mut changes.restarted,
             };
             list.push(rule.name.to_string());
-            if let Some(before) = before.filter(|before| before.said != rule.said) {
-                changes.quotas.extend(count_at.quotas(before, rule));
+            if let Some(before) = before.filter(|before| before.digest != rule.digest) {
+                changes.quotas.extend(identity.quotas(before, rule));
             }
         }
         let names: HashSet<&str> = new.iter().map(|rule| &*rule.name).collect();
-        let gone = old.iter().filter(|rule| !names.contains(&*rule.name));
-        changes.removed = gone.map(|rule| rule.name.to_string()).collect();
+        let removed = old.iter().filter(|rule| !names.contains(&*rule.name));
+        changes.removed = removed.map(|rule| rule.name.to_string()).collect();
         changes
     }
 }
 
-/// Where the rules count, which decides what goes on after a change.
+/// The identity of counters in a store, which decides whether one survives a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum CountAt {
-    /// A counter for each quota, under its name.
+pub(super) enum CounterIdentity {
+    /// The store has a counter for each quota, under its name.
     Names,
-    /// A value for all quotas of a rule, in their order.
+    /// The store has one value for all quotas of a rule, in their order.
     #[cfg(feature = "redis")]
-    Places,
+    Positions,
 }
 
-impl CountAt {
-    /// Whether a rule goes on with what `before` counted.
-    fn goes_on(self, before: &Rule, rule: &Rule) -> bool {
+impl CounterIdentity {
+    /// Whether the rule keeps all counters of `before`.
+    fn keeps_counters(self, before: &Rule, rule: &Rule) -> bool {
         let (old, new) = (counters(before), counters(rule));
-        // With no quota before or after there is nothing that begins anew.
+        // A rule without a quota before or after the change has no counter that starts anew.
         if old.is_empty() || new.is_empty() {
             return true;
         }
-        self.keeps_all(before, rule)
+        self.keeps_rule(before, rule)
             && match self {
                 Self::Names => new.is_subset(&old),
                 #[cfg(feature = "redis")]
-                Self::Places => places(before) == places(rule),
+                Self::Positions => counter_positions(before) == counter_positions(rule),
             }
     }
 
-    /// Whether no counter begins anew for a reason that all of the rule have in common.
-    fn keeps_all(self, before: &Rule, rule: &Rule) -> bool {
+    /// Whether nothing restarts all counters of the rule: neither its key nor `on_change: fresh`.
+    fn keeps_rule(self, before: &Rule, rule: &Rule) -> bool {
         let is_fresh = rule.on_change == OnChange::Fresh;
-        before.key_said == rule.key_said
+        before.key_digest == rule.key_digest
             && before.on_change == rule.on_change
             && (!is_fresh || self.numbers(before) == self.numbers(rule))
     }
@@ -116,7 +114,7 @@ impl CountAt {
                     set.0.iter().map(named).collect()
                 }
                 #[cfg(feature = "redis")]
-                Self::Places => {
+                Self::Positions => {
                     let quotas = set.0.iter().enumerate();
                     let placed = quotas.map(|(at, quota)| (at.to_string(), numbers(quota)));
                     placed.collect()
@@ -125,24 +123,24 @@ impl CountAt {
             quotas.sort();
             (label, quotas)
         };
-        sets(&rule.allowance, SetLabel::Place)
+        sets(&rule.allowance, SetLabel::Limiter)
             .into_iter()
             .map(of_set)
             .collect()
     }
 
-    /// The quotas of a rule that differ from what they were.
+    /// The quotas of a rule that differ from those of `before`.
     fn quotas(self, before: &Rule, rule: &Rule) -> Vec<QuotaChange> {
-        let keeps = self.keeps_all(before, rule)
+        let keeps = self.keeps_rule(before, rule)
             && match self {
                 Self::Names => true,
                 #[cfg(feature = "redis")]
-                Self::Places => places(before) == places(rule),
+                Self::Positions => counter_positions(before) == counter_positions(rule),
             };
         let known = counters(before);
-        let old = sets(&before.allowance, SetLabel::Name);
+        let old = sets(&before.allowance, SetLabel::File);
         let mut changes = Vec::new();
-        for (label, set) in sets(&rule.allowance, SetLabel::Name) {
+        for (label, set) in sets(&rule.allowance, SetLabel::File) {
             let Some((_, old)) = old.iter().find(|(known, _)| *known == label) else {
                 continue;
             };
@@ -157,9 +155,10 @@ impl CountAt {
                 if old == after {
                     continue;
                 }
-                let name = match label.is_empty() {
-                    true => name.to_owned(),
-                    false => format!("{name}, {label}"),
+                let name = if label.is_empty() {
+                    name.to_owned()
+                } else {
+                    format!("{name}, {label}")
                 };
                 let change = QuotaChange::new(name, old, after, OnChange::Keep);
                 let is_kept = keeps && known.contains(&quota.counter);
@@ -170,35 +169,35 @@ impl CountAt {
     }
 }
 
-/// A tier, and the name or place and the numbers of each of its quotas.
+/// A tier, and the name or position and the numbers of each of its quotas.
 type TierNumbers = (String, Vec<(String, (u64, u64, u32))>);
 
-/// What sets of quotas are told apart by.
+/// The label of a set of quotas.
 #[derive(Clone, Copy, PartialEq)]
 enum SetLabel {
     /// The name of the tier in the rule's limiter.
-    Place,
+    Limiter,
     /// The name of the tier in the file.
-    Name,
+    File,
 }
 
-/// The sets of quotas of a rule, each under its label; that of a lone one is empty.
+/// The sets of quotas of a rule, each under its label. The label of a lone set is empty.
 fn sets(allowance: &Allowance, label: SetLabel) -> Vec<(String, &QuotaSet)> {
-    let first = allowance.first_place();
-    let labelled = |(place, set): (usize, _)| {
+    let first = allowance.first_index();
+    let labelled = |(index, set): (usize, _)| {
         let label = match (label, allowance) {
-            (SetLabel::Place, _) if place == first => String::new(),
+            (SetLabel::Limiter, _) if index == first => String::new(),
             (_, Allowance::Always(_)) => String::new(),
-            (SetLabel::Name, Allowance::Tiers { tiers, .. }) => tiers[place].0.to_string(),
-            (SetLabel::Name, Allowance::Scheduled { times, .. }) if place == times.len() => {
+            (SetLabel::File, Allowance::Tiers { tiers, .. }) => tiers[index].0.to_string(),
+            (SetLabel::File, Allowance::Scheduled { times, .. }) if index == times.len() => {
                 String::new()
             }
-            (SetLabel::Name, Allowance::Scheduled { .. }) => format!("time {}", place + 1),
-            (SetLabel::Place, _) => place.to_string(),
+            (SetLabel::File, Allowance::Scheduled { .. }) => format!("time {}", index + 1),
+            (SetLabel::Limiter, _) => index.to_string(),
         };
         (label, set)
     };
-    allowance.places().into_iter().map(labelled).collect()
+    allowance.indexed_sets().into_iter().map(labelled).collect()
 }
 
 fn counters(rule: &Rule) -> HashSet<&CounterId> {
@@ -207,7 +206,7 @@ fn counters(rule: &Rule) -> HashSet<&CounterId> {
 }
 
 #[cfg(feature = "redis")]
-fn places(rule: &Rule) -> HashSet<(usize, CounterShape)> {
+fn counter_positions(rule: &Rule) -> HashSet<(usize, CounterShape)> {
     let sets = rule.allowance.sets();
     let of_set = |set: &QuotaSet| {
         let shapes = set.counters().map(CounterId::shape);
@@ -225,8 +224,8 @@ impl fmt::Display for RuleChanges {
             ("restarted", &self.restarted),
             ("kept", &self.kept),
         ];
-        let said = kinds.iter().filter(|(_, names)| !names.is_empty());
-        for (at, (kind, names)) in said.enumerate() {
+        let changes = kinds.iter().filter(|(_, names)| !names.is_empty());
+        for (at, (kind, names)) in changes.enumerate() {
             let separator = if at == 0 { "" } else { "\n" };
             write!(f, "{separator}{kind}: {}", names.join(", "))?;
         }
@@ -237,9 +236,10 @@ impl fmt::Display for RuleChanges {
         if more > 0 {
             write!(f, "\n  and {more} more quotas")?;
         }
-        match self.quotas.iter().any(|change| !change.starts_afresh) {
-            true => write!(f, "\n  {HOW_TO_FREE}"),
-            false => Ok(()),
+        if self.quotas.iter().any(|change| !change.starts_afresh) {
+            write!(f, "\n  {HOW_TO_FREE}")
+        } else {
+            Ok(())
         }
     }
 }

@@ -1,8 +1,8 @@
-//! What a request costs.
+//! The cost of a request, in units.
 
 use http::{HeaderName, Method, request::Parts};
 
-/// The parts of a cost; the largest that applies counts.
+/// The parts of a cost. The largest that applies counts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct CostRule {
     pub(super) default: u32,
@@ -20,7 +20,7 @@ impl CostRule {
         }
     }
 
-    /// The cost in units; HEAD comes here as GET.
+    /// The cost in units. `method` is GET for HEAD.
     #[inline]
     pub(super) fn of(&self, method: &Method, parts: &Parts) -> u32 {
         if self.methods.is_empty() && self.header.is_none() {
@@ -35,15 +35,15 @@ impl CostRule {
         let of_method = of_method.map_or(0, |(_, cost)| *cost);
         let of_header = self.header.as_ref().map_or(0, |(name, max)| {
             let lines = parts.headers.get_all(name).iter();
-            let costs = lines.map(|line| said(line.as_bytes().trim_ascii(), *max));
+            let costs = lines.map(|line| header_cost(line.as_bytes().trim_ascii(), *max));
             costs.max().unwrap_or(0)
         });
         self.default.max(of_method).max(of_header)
     }
 }
 
-/// What a header says; the most where that is no number, or more.
-fn said(value: &[u8], max: u32) -> u32 {
+/// The number of a header, at most `max`; `max` if it is no number.
+fn header_cost(value: &[u8], max: u32) -> u32 {
     let digits = !value.is_empty() && value.iter().all(u8::is_ascii_digit);
     let number = str::from_utf8(value)
         .ok()

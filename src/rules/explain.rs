@@ -1,4 +1,4 @@
-//! Why each rule applies to a request, or does not.
+//! Explanations: why each rule applies to a request, or does not.
 
 use std::time::Duration;
 
@@ -16,14 +16,14 @@ use crate::{
     quota::OwnedQuota,
 };
 
-/// What the rules say of a request, rule by rule. Made by [`Rules::explain`](super::Rules::explain).
+/// The outcome of a request, and the reason of each rule. Returned by [`Rules::explain`](super::Rules::explain).
 #[derive(Debug, Clone)]
 pub struct Explanation {
     rules: Vec<RuleExplanation>,
     outcome: RulesOutcome,
 }
 
-/// What one rule says of a request.
+/// One rule's reason to apply to a request or not.
 #[derive(Debug, Clone)]
 pub struct RuleExplanation {
     name: String,
@@ -36,50 +36,49 @@ pub struct RuleExplanation {
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct ExplainedLimit {
-    /// The key, or why there is none. One that the request lacks is the shared one, unless the rule
-    /// says otherwise.
+    /// The key, or the reason why the request has none. With the default `on_missing_key` that is the shared key.
     pub key: Result<Key, KeyError>,
-    /// The tier, where there are several.
+    /// The tier, if the rule has several.
     pub tier: Option<String>,
-    /// How many units the request takes.
+    /// The units that the request takes.
     pub cost: u32,
-    /// The quotas under the names of their policies; none is unlimited.
+    /// The quotas under the names of their policies. Empty: unlimited.
     pub quotas: Vec<OwnedQuota>,
-    /// How long a denied request may wait.
+    /// The longest time that a denied request may wait.
     pub wait: Option<Duration>,
     /// How long a key that used up its quota is denied everything.
     pub block_for: Option<Duration>,
 }
 
-/// Why a rule applies or not.
+/// The reason why a rule applies or not.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RuleReason {
-    /// It applies.
+    /// The rule applies.
     Applies,
-    /// This field of its match does not fit; those before it do.
+    /// This field of its match does not fit. The fields before it fit.
     Differs(&'static str),
-    /// It fits, and this rule replaces it.
+    /// The rule fits, and this other rule replaces it.
     ReplacedBy(String),
-    /// It was not looked at: this rule ended the list.
+    /// The list ended before the rule, at this other rule.
     AfterEnd(String),
-    /// It was not looked at: it is [switched off](super::RulesHandle::set_enabled).
+    /// The rule is [switched off](super::RulesHandle::set_enabled).
     SwitchedOff,
 }
 
-/// What happens to a request.
+/// The result of all rules for a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RulesOutcome {
-    /// No limit applies: it passes uncounted.
+    /// No limit applies: the request passes uncounted.
     Bypassed,
-    /// This rule lets it pass uncounted.
+    /// This `allow` applies: the request passes uncounted.
     Allowed(String),
-    /// This rule answers 403.
+    /// This `deny` applies: the response is 403.
     Denied(String),
-    /// It has no key for this rule, and is answered with this status.
+    /// The request has no key for this rule: the response has this status.
     Rejected(String, u16),
-    /// Limits apply: those rules that do are charged together.
+    /// Limits apply: their rules are charged together.
     Limited,
 }
 
@@ -91,17 +90,16 @@ impl Explanation {
         verdict: &RulesVerdict<'_>,
     ) -> Self {
         let view = RequestView::new(parts, now, client_ip);
-        // Each rule is asked here, without the index.
+        // Every rule is compared, without the index.
         let on = rules.iter().filter(|rule| !rule.off);
-        let found = matched(rules, on.map(|rule| rule.place), &view);
-        let explained = rules.iter().enumerate().map(|(place, rule)| {
-            let place = place as u16;
-            let after = found.ended_by.filter(|end| *end < place);
+        let found = matched(rules, on.map(|rule| rule.position), &view);
+        let explained = rules.iter().map(|rule| {
+            let after = found.ended_by.filter(|end| *end < rule.position);
             let reason = match (rule.matcher.check(&view, rule.in_doubt()), after) {
                 _ if rule.off => RuleReason::SwitchedOff,
                 (_, Some(end)) => RuleReason::AfterEnd(rules[usize::from(end)].name.to_string()),
                 (Err(field), None) => RuleReason::Differs(field),
-                (Ok(()), None) => match found.replaced_by(place, rules) {
+                (Ok(()), None) => match found.replaced_by(rule.position, rules) {
                     Some(other) => RuleReason::ReplacedBy(other.name.to_string()),
                     None => RuleReason::Applies,
                 },
@@ -126,7 +124,7 @@ impl Explanation {
         applied.map(|rule| rule.name.as_str())
     }
 
-    /// What happens to the request.
+    /// The result for the request.
     #[must_use]
     pub const fn outcome(&self) -> &RulesOutcome {
         &self.outcome
@@ -150,25 +148,25 @@ impl RuleExplanation {
         &self.name
     }
 
-    /// Whether it applies.
+    /// Whether the rule applies.
     #[must_use]
     pub fn applies(&self) -> bool {
         self.reason == RuleReason::Applies
     }
 
-    /// Why it applies or not.
+    /// The reason why the rule applies or not.
     #[must_use]
     pub const fn reason(&self) -> &RuleReason {
         &self.reason
     }
 
-    /// Whether it counts and denies nothing.
+    /// Whether the rule counts and never denies.
     #[must_use]
     pub const fn is_shadow(&self) -> bool {
         self.shadow
     }
 
-    /// Its limit, where it applies and limits.
+    /// The rule's limit, if the rule applies and is one.
     #[must_use]
     pub const fn limit(&self) -> Option<&ExplainedLimit> {
         self.limit.as_ref()

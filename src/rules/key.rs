@@ -1,32 +1,32 @@
-//! Keys of rules: the crate's extractors, and what only rules know.
+//! Keys of rules: the crate's extractors, and keys that depend on the rule's match.
 
 use std::{borrow::Cow, fmt, sync::Arc};
 
 use http::request::Parts;
 use percent_encoding::percent_decode_str;
+use tower_ratelimit_rulefile::pattern::Host;
 
 use super::{
     matcher::Matcher,
-    pattern::{Host, NamedHost, hosts},
-    request::RequestView,
+    request::{NamedHost, RequestView, hosts},
 };
 use crate::{
     error::{KeyError, KeyErrorKind},
     key::{Key, KeyExtractor},
 };
 
-/// A key's source.
+/// The source of a rule's key.
 #[derive(Clone)]
 pub(super) enum RuleKey {
     Extractor(Arc<dyn KeyExtractor>),
     /// The segment of a parameter of the rule's path.
     PathParameter(Box<str>),
-    /// Alternatives, each with its name.
+    /// The first of these keys that the request has. Each has its name in the file.
     FirstOf(Box<[(Box<str>, Self)]>),
     Tuple(Box<[Self]>),
 }
 
-/// The most parts of a tuple: it must not be longer than a key is.
+/// The most parts of a tuple, so that it fits into a key.
 pub(super) const MAX_PARTS: usize = 8;
 
 impl RuleKey {
@@ -34,7 +34,7 @@ impl RuleKey {
         Self::Extractor(Arc::new(extractor))
     }
 
-    /// The key of a request that the rule's match fits.
+    /// The key of a request that matches the rule.
     #[inline]
     pub(super) fn extract(
         &self,
@@ -73,7 +73,7 @@ impl RuleKey {
         }
     }
 
-    /// The names of the parameters that it needs.
+    /// Adds the names of the path parameters in this key.
     pub(super) fn path_parameters(&self, names: &mut Vec<Box<str>>) {
         match self {
             Self::Extractor(_) => {}
@@ -89,7 +89,7 @@ impl RuleKey {
         }
     }
 
-    /// Adds the name of the alternative that each `first_of` takes for this request.
+    /// Adds the name of the alternative that each `first_of` chooses for this request.
     pub(super) fn alternatives<'k>(
         &'k self,
         matcher: &Matcher,
@@ -99,11 +99,11 @@ impl RuleKey {
         match self {
             Self::Extractor(_) | Self::PathParameter(_) => {}
             Self::FirstOf(choices) => {
-                let is_there = |(_, choice): &&(Box<str>, Self)| {
+                let is_present = |(_, choice): &&(Box<str>, Self)| {
                     let found = choice.extract(matcher, view);
                     !matches!(&found, Err(error) if error.kind() == KeyErrorKind::Absent)
                 };
-                if let Some((name, choice)) = choices.iter().find(is_there) {
+                if let Some((name, choice)) = choices.iter().find(is_present) {
                     let before = names.len();
                     choice.alternatives(matcher, view, names);
                     if names.len() == before {
@@ -125,8 +125,7 @@ impl fmt::Debug for RuleKey {
     }
 }
 
-/// What a parameter stands for, decoded: one key for all that the pattern, or an application, takes
-/// for the same.
+/// The segment of a parameter, decoded, so that all spellings of it are one key.
 fn path_parameter(name: &str, matcher: &Matcher, view: &RequestView<'_>) -> Result<Key, KeyError> {
     let mut patterns = matcher.paths.iter().flatten();
     let segment = patterns.find_map(|pattern| {
@@ -142,8 +141,8 @@ fn path_parameter(name: &str, matcher: &Matcher, view: &RequestView<'_>) -> Resu
     Ok(str::from_utf8(&value).map_or_else(|_| Key::bytes(&value), Key::from))
 }
 
-/// The segment of a parameter of the route that axum matched, if the rule matches that route. Axum
-/// compares the path as it was sent, segment by segment.
+/// The segment of a parameter of the route that axum matched, if the rule matches that route. Axum compares the path as
+/// the client sent it, segment by segment.
 fn route_parameter<'r>(name: &str, matcher: &Matcher, view: &RequestView<'r>) -> Option<&'r str> {
     let route = view.route()?;
     let mut known = matcher.routes.iter().flatten();
@@ -160,8 +159,8 @@ pub(super) fn names(segment: &str, parameter: &str) -> bool {
     inner == Some(parameter)
 }
 
-/// The host that the request names, without its port and in lower case. A request whose host is
-/// unreadable has none: its client could otherwise make up a key for each request.
+/// The host of the request, without its port and in lower case. A request with an unreadable host has no key: otherwise
+/// its client could invent a key for each request.
 #[derive(Debug)]
 pub(super) struct HostKey;
 
@@ -184,7 +183,7 @@ impl KeyExtractor for HostKey {
     }
 }
 
-/// Stands for a key that the application registers, where a file is checked without it.
+/// A placeholder for a key of the application, for checks outside of it.
 #[derive(Debug)]
 pub(super) struct Unregistered;
 

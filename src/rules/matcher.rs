@@ -1,17 +1,18 @@
-//! The match of a rule: all fields have to fit, and of a list one value.
+//! The match of a rule: all fields must fit, and of a list one value.
 
 use std::{fmt, net::IpAddr, sync::Arc};
 
 use http::{HeaderName, Method, request::Parts};
 use ipnet::IpNet;
-
-use super::{
-    pattern::{Glob, HostPattern, InDoubt, NamedHost, PathPattern, hosts},
-    request::RequestView,
+use tower_ratelimit_rulefile::{
+    pattern::{Glob, HostPattern, InDoubt, PathPattern},
     time::TimeWindow,
 };
 
-/// Something that the application says of a request.
+use super::request::{NamedHost, RequestView, hosts};
+use crate::clock::Timestamp;
+
+/// The application's function that decides whether a request is authenticated.
 #[derive(Clone)]
 pub(super) struct Authenticator(pub(super) Arc<dyn Fn(&Parts) -> bool + Send + Sync>);
 
@@ -21,7 +22,7 @@ impl fmt::Debug for Authenticator {
     }
 }
 
-/// The fields of a match that were said. None that was not said is looked at.
+/// The fields of a match. A missing field fits every request.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Matcher {
     pub(super) methods: Option<Box<[Method]>>,
@@ -34,13 +35,13 @@ pub(super) struct Matcher {
     pub(super) authenticated: Option<(bool, Authenticator)>,
     pub(super) times: Option<Box<[TimeWindow]>>,
     pub(super) not: Option<Box<Self>>,
-    /// Whether any field but the method and the path was said.
-    pub(super) says_more: bool,
-    /// Whether the client's address was.
-    pub(super) asks_the_client: bool,
+    /// Whether the match has a field other than method and path.
+    pub(super) has_more_fields: bool,
+    /// Whether the match has the client's address, also within `not`.
+    pub(super) needs_client: bool,
 }
 
-/// What a header or a query parameter has to be.
+/// The condition on a header or a query parameter.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Pattern {
     Present,
@@ -53,7 +54,7 @@ impl Pattern {
         match self {
             Self::Present => values.next().is_some(),
             Self::Absent => values.next().is_none(),
-            Self::OneOf(globs) => in_doubt.of_several(values, |value| {
+            Self::OneOf(globs) => any_or_all(in_doubt, values, |value| {
                 let value = value.as_ref().trim_ascii();
                 globs.iter().any(|glob| glob.matches(value))
             }),
@@ -61,21 +62,30 @@ impl Pattern {
     }
 }
 
-impl InDoubt {
-    /// Whether values fit, of which the application may read any.
-    #[inline(always)]
-    fn of_several<T>(self, mut values: impl Iterator<Item = T>, fits: impl Fn(T) -> bool) -> bool {
-        match self {
-            Self::Fits => values.any(fits),
-            Self::Differs => values.next().is_some_and(&fits) && values.all(fits),
-        }
+/// Whether values fit when the application may read any one of them: one is enough for a limit, and an exemption needs
+/// all.
+#[inline(always)]
+fn any_or_all<T>(
+    in_doubt: InDoubt,
+    mut values: impl Iterator<Item = T>,
+    fits: impl Fn(T) -> bool,
+) -> bool {
+    match in_doubt {
+        InDoubt::Fits => values.any(fits),
+        InDoubt::Differs => values.next().is_some_and(&fits) && values.all(fits),
     }
 }
 
+/// Whether an instant is in one of these times.
+pub(super) fn contains(times: &[TimeWindow], now: Timestamp) -> bool {
+    let minutes = now.as_micros() / 60_000_000;
+    times.iter().any(|time| time.contains(minutes))
+}
+
 impl Matcher {
-    /// The matcher of fields that are all set, or none.
+    /// The matcher of these fields, with the flags that follow from them.
     pub(super) fn new(mut fields: Self) -> Self {
-        fields.says_more = fields.routes.is_some()
+        fields.has_more_fields = fields.routes.is_some()
             || fields.hosts.is_some()
             || fields.clients.is_some()
             || !fields.headers.is_empty()
@@ -84,12 +94,16 @@ impl Matcher {
             || fields.times.is_some()
             || fields.not.is_some();
         let negated = fields.not.as_ref();
-        fields.asks_the_client =
-            fields.clients.is_some() || negated.is_some_and(|not| not.asks_the_client);
+        fields.needs_client =
+            fields.clients.is_some() || negated.is_some_and(|not| not.needs_client);
         fields
     }
 
-    /// Whether the request fits, else the first field that does not.
+    /// Compares a request.
+    ///
+    /// # Errors
+    ///
+    /// The first field that does not fit.
     #[inline(always)]
     pub(super) fn check(
         &self,
@@ -97,13 +111,14 @@ impl Matcher {
         in_doubt: InDoubt,
     ) -> Result<(), &'static str> {
         self.check_line(view, in_doubt)?;
-        match self.says_more {
-            true => self.check_more(view, in_doubt),
-            false => Ok(()),
+        if self.has_more_fields {
+            self.check_more(view, in_doubt)
+        } else {
+            Ok(())
         }
     }
 
-    /// Method and path, which most rules say and no more.
+    /// Compares method and path, the only fields of most rules.
     #[inline]
     fn check_line(&self, view: &RequestView<'_>, in_doubt: InDoubt) -> Result<(), &'static str> {
         if !self.method_fits(view.method()) {
@@ -113,10 +128,12 @@ impl Matcher {
             return Ok(());
         };
         let fits = |in_doubt| paths.iter().any(|path| path.fits(&view.path, in_doubt));
-        match fits(in_doubt) {
-            true => Ok(()),
-            false if fits(InDoubt::Fits) => Err("path's spelling"),
-            false => Err("path"),
+        if fits(in_doubt) {
+            Ok(())
+        } else if fits(InDoubt::Fits) {
+            Err("path's spelling")
+        } else {
+            Err("path")
         }
     }
 
@@ -145,7 +162,7 @@ impl Matcher {
         }
     }
 
-    /// What is not written in the request itself.
+    /// Compares the fields that are not in the request's head: client, authentication and time.
     fn check_circumstances(
         &self,
         view: &RequestView<'_>,
@@ -160,18 +177,18 @@ impl Matcher {
             };
             of(fits, "client")?;
         }
-        if let Some((wanted, told)) = &self.authenticated {
-            of(told.0(view.parts) == *wanted, "authenticated")?;
+        if let Some((wanted, authenticator)) = &self.authenticated {
+            of(authenticator.0(view.parts) == *wanted, "authenticated")?;
         }
         match &self.times {
-            Some(times) => of(times.iter().any(|time| time.contains(view.now)), "time"),
+            Some(times) => of(contains(times, view.now), "time"),
             None => Ok(()),
         }
     }
 
-    pub(super) fn asks_the_time(&self) -> bool {
+    pub(super) fn needs_time(&self) -> bool {
         let negated = self.not.as_ref();
-        self.times.is_some() || negated.is_some_and(|not| not.asks_the_time())
+        self.times.is_some() || negated.is_some_and(|not| not.needs_time())
     }
 
     fn method_fits(&self, method: &Method) -> bool {
@@ -180,13 +197,15 @@ impl Matcher {
     }
 }
 
-/// Parsed out of line: rules that match no host would pay for the room on the stack.
+/// Compares hosts. Not inlined, since rules without a host would pay for its stack.
 #[inline(never)]
 fn hosts_fit(patterns: &[HostPattern], parts: &Parts, in_doubt: InDoubt) -> bool {
-    in_doubt.of_several(hosts(parts), |host| host_fits(patterns, host, in_doubt))
+    any_or_all(in_doubt, hosts(parts), |host| {
+        host_fits(patterns, host, in_doubt)
+    })
 }
 
-/// Whether a host fits that the request names. A server may take an unreadable one for any host.
+/// Whether a host of the request fits. A server may read an unreadable one as any host.
 fn host_fits(patterns: &[HostPattern], host: NamedHost<'_>, in_doubt: InDoubt) -> bool {
     match host {
         NamedHost::Known(host) => patterns.iter().any(|pattern| pattern.matches(host)),

@@ -15,11 +15,14 @@
 //!     quota: [10/second, {name: day, rate: 10000/day, algorithm: fixed_window}]
 //! ```
 //!
-//! The page of the [guide](crate::guide::rules) has every field, and what messages look like.
-//! [`Rules::explain`] says of a request why each rule applies or not, as the command
-//! `tower-ratelimit check` does.
+//! The page of the [guide](crate::guide::rules) has every field and examples of messages.
 //!
-//! A [`RulesLayer`] charges what they say; its [`RulesHandle`] reads them again while it runs.
+//! | step | type |
+//! |---|---|
+//! | read and check files | [`Rules`], [`RulesBuilder`], [`RulesError`] with its [`Problem`]s |
+//! | limit requests | [`RulesLayer`] |
+//! | read the files again, switch rules off, change a quota | [`RulesHandle`] |
+//! | learn why a rule applies to a request | [`Rules::explain`], as the command `tower-ratelimit check` does |
 
 mod allowance;
 mod builder;
@@ -27,40 +30,28 @@ mod changes;
 mod compile;
 mod cost;
 mod explain;
-mod format;
-mod json;
+mod fields;
 mod key;
 mod layer;
 mod matcher;
-mod need;
-mod pattern;
-mod problem;
-mod report;
 mod request;
+mod request_parts;
 mod rule;
 mod select;
 mod set;
-mod shape;
-#[doc(hidden)]
-pub mod source;
 mod store;
-mod time;
-mod tree;
+
+pub use tower_ratelimit_rulefile::{Format, Problem, RulesError};
 
 #[cfg(feature = "rules-watch")]
 pub use self::layer::RulesWatch;
-/// The parser of hosts, for the gateway. No part of this crate's API.
-#[doc(hidden)]
-pub use self::pattern::Host;
 pub use self::{
     builder::RulesBuilder,
     changes::RuleChanges,
     explain::{ExplainedLimit, Explanation, RuleExplanation, RuleReason, RulesOutcome},
-    format::Format,
+    fields::schema,
     layer::{RulesFuture, RulesHandle, RulesLayer, RulesLimit},
-    need::{RequestPart, RuleNeed},
-    problem::{Problem, RulesError},
+    request_parts::{RequestPart, RuleNeed},
     set::Rules,
-    shape::schema,
     store::RulesStore,
 };

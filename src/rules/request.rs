@@ -1,10 +1,10 @@
-//! A request as rules see it: what several of them look at is found out once.
+//! A request as rules see it. Values that several rules need are computed once.
 
 use std::{cell::OnceCell, net::IpAddr};
 
-use http::{Method, request::Parts};
+use http::{Method, header::HOST, request::Parts};
+use tower_ratelimit_rulefile::pattern::{Host, RequestPath};
 
-use super::pattern::SentPath;
 #[cfg(feature = "axum")]
 use crate::key::matched_route;
 use crate::{
@@ -13,12 +13,12 @@ use crate::{
     key::{AddressOrigin, ClientAddress, ClientIp},
 };
 
-/// The head of a request, the instant, and what was found out about it.
+/// The head of a request, the instant, and the values computed from them.
 #[derive(Debug)]
 pub(super) struct RequestView<'r> {
     pub(super) parts: &'r Parts,
     pub(super) now: Timestamp,
-    pub(super) path: SentPath<'r>,
+    pub(super) path: RequestPath<'r>,
     client_ip: &'r ClientIp,
     client: OnceCell<Result<ClientAddress, KeyError>>,
 }
@@ -29,13 +29,13 @@ impl<'r> RequestView<'r> {
         Self {
             parts,
             now,
-            path: SentPath::new(parts.uri.path()),
+            path: RequestPath::new(parts.uri.path()),
             client_ip,
             client: OnceCell::new(),
         }
     }
 
-    /// HEAD counts as GET, which does the same work.
+    /// The method. HEAD counts as GET, since it does the same work.
     pub(super) fn method(&self) -> &'r Method {
         match &self.parts.method {
             &Method::HEAD => &Method::GET,
@@ -47,13 +47,12 @@ impl<'r> RequestView<'r> {
     ///
     /// # Errors
     ///
-    /// When the server tells none.
+    /// When the server provides no address.
     pub(super) fn client(&self) -> Result<IpAddr, &KeyError> {
         self.client_address().map(|address| address.ip())
     }
 
-    /// The client's address, unless it is that of a proxy which does not tell the client's: clients
-    /// can bring that about.
+    /// The client's address; `None` for the address of a proxy that does not send the client's, which a client can cause.
     pub(super) fn certain_client(&self) -> Option<IpAddr> {
         use AddressOrigin::{AllTrusted, Client, Peer};
         let address = self.client_address().ok()?;
@@ -71,8 +70,7 @@ impl<'r> RequestView<'r> {
         matched_route(self.parts)
     }
 
-    /// The path by which axum matched the route: that of the whole application, also within a nested
-    /// router.
+    /// The path that axum compared with the route: the whole path, also inside of a nested router.
     #[cfg(feature = "axum")]
     pub(super) fn routed_path(&self) -> &'r str {
         let original = self.parts.extensions.get::<axum::extract::OriginalUri>();
@@ -81,15 +79,37 @@ impl<'r> RequestView<'r> {
             .path()
     }
 
-    /// The path as it was sent.
+    /// The path as the client sent it.
     #[cfg(not(feature = "axum"))]
     pub(super) fn routed_path(&self) -> &'r str {
         self.parts.uri.path()
     }
 
-    /// No route: the feature `axum` is off, and files that ask for one are refused.
+    /// No route: the feature `axum` is off, and the compilation refuses files with `route`.
     #[cfg(not(feature = "axum"))]
     pub(super) const fn route(&self) -> Option<&'r str> {
         None
     }
+}
+
+/// A host in a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum NamedHost<'r> {
+    /// An empty field: no host.
+    Empty,
+    Known(Host<'r>),
+    /// A text that servers may read as any host.
+    Unreadable,
+}
+
+/// The hosts in a request: `:authority` and each line of `Host`. Some servers use the former, some the latter.
+pub(super) fn hosts(parts: &Parts) -> impl Iterator<Item = NamedHost<'_>> {
+    let authority = parts.uri.authority();
+    let authority = authority.map(|authority| authority.as_str().as_bytes());
+    let lines = parts.headers.get_all(HOST).iter();
+    let lines = lines.map(|line| line.as_bytes().trim_ascii());
+    authority.into_iter().chain(lines).map(|text| match text {
+        [] => NamedHost::Empty,
+        text => Host::parse(text).map_or(NamedHost::Unreadable, NamedHost::Known),
+    })
 }

@@ -1,22 +1,24 @@
-//! A rule, ready to be asked.
+//! A compiled rule.
 
 use std::{ops::RangeInclusive, time::Duration};
 
 use http::StatusCode;
+use tower_ratelimit_rulefile::{Span, pattern::InDoubt};
 
 use super::{
-    allowance::Allowance, cost::CostRule, key::RuleKey, matcher::Matcher, need::RequestPart,
-    pattern::InDoubt, problem::Spot,
+    allowance::Allowance, cost::CostRule, key::RuleKey, matcher::Matcher,
+    request_parts::RequestPart,
 };
 use crate::{headers::Headers, limiter::OnChange, middleware::key_rules::MissingKey};
 
-/// What happens to the requests that a rule matches.
+/// The effect of a rule on requests that match.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RuleAction {
+    /// Requests are counted.
     Limit,
-    /// They pass uncounted, and no further rule is looked at.
+    /// Requests pass uncounted, and the list ends.
     Allow,
-    /// They are answered 403.
+    /// The response is 403, and the list ends.
     Deny,
 }
 
@@ -24,8 +26,8 @@ pub(crate) enum RuleAction {
 #[derive(Debug, Clone)]
 pub(crate) struct Rule {
     pub(super) name: Box<str>,
-    /// Its place among all rules.
-    pub(super) place: u16,
+    /// The index of the rule among all rules.
+    pub(super) position: u16,
     pub(super) action: RuleAction,
     pub(super) matcher: Matcher,
     pub(super) key: RuleKey,
@@ -34,23 +36,23 @@ pub(crate) struct Rule {
     pub(super) allowance: Allowance,
     pub(super) cost: CostRule,
     pub(super) shadow: bool,
-    /// Whether it is left out until somebody says otherwise.
+    /// Whether it is switched off at run time.
     pub(super) off: bool,
     pub(super) wait: Option<Duration>,
     pub(super) block_for: Option<Duration>,
     pub(super) count_if: Option<CountIf>,
     pub(super) headers: Headers,
     pub(super) stop: bool,
-    /// The places of the rules that it leaves out.
+    /// The positions of the rules that it replaces.
     pub(super) replaces: Box<[u16]>,
-    /// What it looks at, and whether its key is made of that.
-    pub(super) needs: Box<[(RequestPart, bool)]>,
-    /// Where its name stands.
-    pub(super) spot: Spot,
-    /// A digest of all that was said of it.
-    pub(super) said: u64,
-    /// A digest of what was said of its key.
-    pub(super) key_said: u64,
+    /// The parts of requests that the rule reads, and whether its key is made of the part.
+    pub(super) request_parts: Box<[(RequestPart, bool)]>,
+    /// The place of its name.
+    pub(super) span: Span,
+    /// A digest of all that decides what the rule does.
+    pub(super) digest: u64,
+    /// A digest of the fields of its key.
+    pub(super) key_digest: u64,
 }
 
 /// The responses that count.
@@ -64,7 +66,7 @@ impl CountIf {
 }
 
 impl Rule {
-    /// The side on which its match errs: all that an `allow` does is to spare.
+    /// The result of its match in doubt: an `allow` only exempts requests, so it must be certain.
     pub(super) const fn in_doubt(&self) -> InDoubt {
         match self.action {
             RuleAction::Allow => InDoubt::Differs,
@@ -72,25 +74,25 @@ impl Rule {
         }
     }
 
-    /// Whether no rule after it is looked at.
+    /// Whether the list ends where it matches.
     pub(super) fn ends_the_list(&self) -> bool {
         self.stop || self.action != RuleAction::Limit
     }
 
-    /// Whether it ends the list for every request that it matches: one that only watches does not,
-    /// nor does one that is left out for want of a key.
+    /// Whether the list ends for every request that matches. A shadow does not end it, nor does a rule that may be skipped
+    /// for a missing key.
     pub(super) fn always_ends_the_list(&self) -> bool {
         let counts = !self.shadow && self.on_missing_key != MissingKey::Skip;
         self.action != RuleAction::Limit || (self.stop && counts)
     }
 
-    /// Whether other rules do not apply for its sake.
-    pub(super) fn spares_others(&self) -> bool {
+    /// Whether its match exempts requests from other rules.
+    pub(super) fn exempts_from_others(&self) -> bool {
         self.ends_the_list() || !self.replaces.is_empty()
     }
 
-    /// Whether it says anything of the time.
-    pub(super) fn asks_the_time(&self) -> bool {
-        self.matcher.asks_the_time() || matches!(self.allowance, Allowance::Scheduled { .. })
+    /// Whether it depends on the time.
+    pub(super) fn needs_time(&self) -> bool {
+        self.matcher.needs_time() || matches!(self.allowance, Allowance::Scheduled { .. })
     }
 }

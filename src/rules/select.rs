@@ -1,4 +1,4 @@
-//! Selection: which rules a request meets, found by an index and not by asking each.
+//! Selection of the rules for a request, by an index of methods and first segments.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -6,10 +6,10 @@ use std::{
 };
 
 use http::{Method, request::Parts};
+use tower_ratelimit_rulefile::pattern::{InDoubt, first_segment};
 
 use super::{
     allowance::{ChosenQuotas, QuotaSet},
-    pattern::{InDoubt, first_segment},
     request::RequestView,
     rule::{Rule, RuleAction},
 };
@@ -20,22 +20,22 @@ use crate::{
     middleware::key_rules::MissingKey,
 };
 
-/// What the rules say of a request.
+/// The result of all rules for a request.
 #[derive(Debug)]
 #[allow(
     clippy::large_enum_variant,
     reason = "a box would be an allocation for each request"
 )]
 pub(crate) enum RulesVerdict<'r> {
-    /// No limit applies: it passes uncounted.
+    /// No limit applies: the request passes uncounted.
     Bypassed,
-    /// An `allow` lets it pass uncounted.
+    /// An `allow` applies: the request passes uncounted.
     Allowed(&'r Rule),
-    /// A `deny` answers 403.
+    /// A `deny` applies: the response is 403.
     Denied(&'r Rule),
-    /// It has no key for a rule that wants one, and is answered 400 or 500.
+    /// The request has no key for a rule that needs one: the response is 400 or 500.
     Rejected(&'r Rule, KeyError),
-    /// These limits apply, in their order. All are charged, or none.
+    /// These limits apply, in the order of their rules. All are charged, or none.
     Limited(RuleCharges<'r>),
 }
 
@@ -45,12 +45,12 @@ pub(crate) struct ChargeOfRule<'r> {
     pub(crate) rule: &'r Rule,
     pub(crate) key: Key,
     pub(crate) quotas: &'r QuotaSet,
-    /// Their place among the rule's.
-    pub(crate) place: usize,
+    /// The index of the set among the rule's sets.
+    pub(crate) set_index: usize,
     pub(crate) cost: u32,
 }
 
-/// The charges of a request; on the heap from the second on.
+/// The charges of a request. The first needs no heap.
 #[derive(Debug, Default)]
 pub(crate) struct RuleCharges<'r> {
     first: Option<ChargeOfRule<'r>>,
@@ -76,31 +76,31 @@ impl<'r> RuleCharges<'r> {
     }
 }
 
-/// The places of rules, in their order; on the heap from the seventeenth on.
+/// The positions of rules, ascending. The first sixteen need no heap.
 #[derive(Debug, Default)]
-pub(super) struct Places {
+pub(super) struct Positions {
     first: [u16; 16],
     len: usize,
-    /// All of them, once there are so many.
+    /// All positions, if there are more than sixteen.
     all: Vec<u16>,
 }
 
-impl Places {
+impl Positions {
     #[inline]
-    fn push(&mut self, place: u16) {
+    fn push(&mut self, position: u16) {
         match self.first.get_mut(self.len) {
-            Some(free) => *free = place,
-            None => self.push_further(place),
+            Some(free) => *free = position,
+            None => self.push_further(position),
         }
         self.len += 1;
     }
 
     #[cold]
-    fn push_further(&mut self, place: u16) {
+    fn push_further(&mut self, position: u16) {
         if self.all.is_empty() {
             self.all.extend(self.first);
         }
-        self.all.push(place);
+        self.all.push(position);
     }
 
     #[inline]
@@ -109,21 +109,21 @@ impl Places {
     }
 }
 
-/// The rules that a request matches.
+/// The rules that match a request.
 #[derive(Debug, Default)]
 pub(super) struct Matched {
-    /// All of them, those that others leave out too.
-    pub(super) places: Places,
-    /// Those of them that leave others out.
+    /// All matching rules, also those that others replace.
+    pub(super) positions: Positions,
+    /// The matching rules that replace others.
     replacing: Vec<u16>,
-    /// The one that ended the list.
+    /// The rule at which the list ended.
     pub(super) ended_by: Option<u16>,
 }
 
 impl Matched {
-    /// Whether another rule that the request matches leaves this one out.
+    /// The matching rule that replaces this one, if any.
     #[inline]
-    pub(super) fn replaced_by<'r>(&self, place: u16, rules: &'r [Rule]) -> Option<&'r Rule> {
+    pub(super) fn replaced_by<'r>(&self, position: u16, rules: &'r [Rule]) -> Option<&'r Rule> {
         if self.replacing.is_empty() {
             return None;
         }
@@ -131,24 +131,23 @@ impl Matched {
             .replacing
             .iter()
             .map(|other| &rules[usize::from(*other)]);
-        others.find(|other| other.replaces.contains(&place))
+        others.find(|other| other.replaces.contains(&position))
     }
 
-    /// Whether the list ends with this rule, which was matched. What it spares the request, others of
-    /// the list or all that follow, it spares without a doubt only.
+    /// Whether the list ends at this matching rule. Exempting the request from other rules requires a certain match.
     #[inline(never)]
-    fn ends_with(&mut self, place: u16, rules: &[Rule], view: &RequestView<'_>) -> bool {
-        let rule = &rules[usize::from(place)];
-        let left_out = self.replaced_by(place, rules).is_some();
+    fn ends_with(&mut self, position: u16, rules: &[Rule], view: &RequestView<'_>) -> bool {
+        let rule = &rules[usize::from(position)];
+        let left_out = self.replaced_by(position, rules).is_some();
         let certain = rule.matcher.check(view, InDoubt::Differs).is_ok() && counts(rule, view);
         if certain && !rule.replaces.is_empty() {
-            self.replacing.push(place);
+            self.replacing.push(position);
         }
         !left_out && (rule.action != RuleAction::Limit || (rule.stop && certain))
     }
 }
 
-/// The rules that the request matches among `candidates`, which are in the rules' order.
+/// The rules among `candidates` that match the request. `candidates` are ascending.
 #[inline]
 pub(super) fn matched(
     rules: &[Rule],
@@ -156,28 +155,28 @@ pub(super) fn matched(
     view: &RequestView<'_>,
 ) -> Matched {
     let mut matched = Matched::default();
-    for place in candidates {
-        let rule = &rules[usize::from(place)];
+    for position in candidates {
+        let rule = &rules[usize::from(position)];
         if rule.matcher.check(view, rule.in_doubt()).is_err() {
             continue;
         }
-        matched.places.push(place);
-        if rule.spares_others() && matched.ends_with(place, rules, view) {
-            matched.ended_by = Some(place);
+        matched.positions.push(position);
+        if rule.exempts_from_others() && matched.ends_with(position, rules, view) {
+            matched.ended_by = Some(position);
             break;
         }
     }
     matched
 }
 
-/// What the matched rules say of the request.
+/// The result of the matching rules.
 pub(super) fn verdict<'r>(
     rules: &'r [Rule],
     matched: &Matched,
     view: &RequestView<'_>,
 ) -> RulesVerdict<'r> {
-    if let Some(place) = matched.ended_by {
-        let rule = &rules[usize::from(place)];
+    if let Some(position) = matched.ended_by {
+        let rule = &rules[usize::from(position)];
         match (rule.action, unknown_client(rule, view)) {
             (RuleAction::Allow, _) => return RulesVerdict::Allowed(rule),
             (RuleAction::Deny, None) => return RulesVerdict::Denied(rule),
@@ -186,9 +185,9 @@ pub(super) fn verdict<'r>(
         }
     }
     let mut charges = RuleCharges::default();
-    for &place in matched.places.as_slice() {
-        let rule = &rules[usize::from(place)];
-        if rule.action != RuleAction::Limit || matched.replaced_by(place, rules).is_some() {
+    for &position in matched.positions.as_slice() {
+        let rule = &rules[usize::from(position)];
+        if rule.action != RuleAction::Limit || matched.replaced_by(position, rules).is_some() {
             continue;
         }
         match charge(rule, view) {
@@ -203,30 +202,31 @@ pub(super) fn verdict<'r>(
     }
 }
 
-/// Whether a rule does anything about the request: one that only watches, or is left out for want of
-/// a key, takes the place of no other.
+/// Whether a rule has an effect on the request. A shadow, and a rule that is skipped for a missing key, replace no other
+/// rule.
 fn counts(rule: &Rule, view: &RequestView<'_>) -> bool {
     let skips = rule.action == RuleAction::Limit && rule.on_missing_key == MissingKey::Skip;
     !rule.shadow && (!skips || rule.key.extract(&rule.matcher, view).is_ok())
 }
 
-/// The error of a request whose client the rule asks for, and the server does not tell. Such a rule
-/// fits in doubt: what else it limits or denies would pass, and nobody would notice.
+/// The error of a request whose client the rule needs and the server does not provide. Such a rule matches in doubt:
+/// otherwise requests that it limits or denies would pass unnoticed.
 #[inline]
 fn unknown_client(rule: &Rule, view: &RequestView<'_>) -> Option<KeyError> {
-    match rule.matcher.asks_the_client {
-        true => view.client().err().copied(),
-        false => None,
+    if rule.matcher.needs_client {
+        view.client().err().copied()
+    } else {
+        None
     }
 }
 
-/// The charge of a rule; `None` if it is unlimited, or left out for want of a key.
+/// The charge of a rule; `None` if it is unlimited, or skipped for a missing key.
 #[inline]
 pub(super) fn charge<'r>(
     rule: &'r Rule,
     view: &RequestView<'_>,
 ) -> Result<Option<ChargeOfRule<'r>>, KeyError> {
-    let ChosenQuotas { place, quotas, .. } = rule.allowance.of(view.parts, view.now);
+    let ChosenQuotas { index, quotas, .. } = rule.allowance.of(view.parts, view.now);
     let Some(quotas) = quotas else {
         return Ok(None);
     };
@@ -244,24 +244,24 @@ pub(super) fn charge<'r>(
         rule,
         key,
         quotas,
-        place,
+        set_index: index,
         cost: rule.cost.of(view.method(), view.parts),
     }))
 }
 
-/// The key of a request that has none of its own; `None` if the rule is left out for that.
+/// The key of a request that has none of its own; `None` if the rule is skipped.
 #[cold]
 fn without_key(rule: &Rule, error: KeyError) -> Result<Option<Key>, KeyError> {
     match (error.kind(), rule.on_missing_key) {
         (KeyErrorKind::Absent, MissingKey::Share) => Ok(Some(Key::anonymous())),
         (KeyErrorKind::Absent | KeyErrorKind::Ambiguous, MissingKey::Skip) => Ok(None),
-        // A shadow rejects nobody.
+        // A shadow rejects no request.
         _ if rule.shadow => Ok(None),
         _ => Err(error),
     }
 }
 
-/// The methods that have an index of their own; all others share one.
+/// The methods with an index of their own. All others share one.
 static METHODS: [Method; 8] = [
     Method::GET,
     Method::POST,
@@ -279,12 +279,12 @@ pub(super) struct RuleIndex {
     methods: Box<[MethodIndex]>,
 }
 
-/// The rules that a method can match.
+/// The rules that can match one method.
 #[derive(Debug, Default)]
 struct MethodIndex {
-    /// By the first segment of their paths.
+    /// The rules by the first segment of their paths.
     by_segment: HashMap<Box<str>, Vec<u16>, BuildHasherDefault<SegmentHasher>>,
-    /// Those of any first segment.
+    /// The rules of any first segment.
     anywhere: Vec<u16>,
 }
 
@@ -304,16 +304,16 @@ impl RuleIndex {
         }
     }
 
-    /// The rules that may match a request: by the first segment of its path, and of any.
+    /// The rules that may match a request: those of its first segment, and those of any.
     #[inline(always)]
     fn candidates(&self, view: &RequestView<'_>) -> [&[u16]; 2] {
         let index = self.of_method(view);
         [index.of_path(view.path.normal()), &index.anywhere]
     }
 
-    /// The same for a path that servers may read differently, in their order, each once.
+    /// The rules that may match a request by any reading of its path, ascending, each once.
     #[cold]
-    fn candidates_of_odd(&self, view: &RequestView<'_>) -> Vec<u16> {
+    fn candidates_of_ambiguous(&self, view: &RequestView<'_>) -> Vec<u16> {
         let index = self.of_method(view);
         let mut candidates = self.candidates(view).concat();
         let others = view.path.others().iter();
@@ -341,14 +341,14 @@ fn of_class(rule: &Rule, class: Option<&Method>) -> bool {
 impl MethodIndex {
     fn new<'r>(rules: impl Iterator<Item = (usize, &'r Rule)>) -> Self {
         let mut index = Self::default();
-        for (place, rule) in rules {
+        for (position, rule) in rules {
             let Some(firsts) = first_segments(rule) else {
-                index.anywhere.push(place as u16);
+                index.anywhere.push(position as u16);
                 continue;
             };
             for first in firsts {
-                let places = index.by_segment.entry(first.into()).or_default();
-                places.push(place as u16);
+                let positions = index.by_segment.entry(first.into()).or_default();
+                positions.push(position as u16);
             }
         }
         index
@@ -356,12 +356,12 @@ impl MethodIndex {
 
     #[inline(always)]
     fn of_path(&self, path: &str) -> &[u16] {
-        let places = first_segment(path).and_then(|first| self.by_segment.get(first));
-        places.map_or(&[], Vec::as_slice)
+        let positions = first_segment(path).and_then(|first| self.by_segment.get(first));
+        positions.map_or(&[], Vec::as_slice)
     }
 }
 
-/// FNV-1a: short, and nobody but the file's author can make segments collide.
+/// FNV-1a. It is fast, and only the author of the file could make segments collide.
 struct SegmentHasher(u64);
 
 impl Default for SegmentHasher {
@@ -378,7 +378,7 @@ impl Hasher for SegmentHasher {
         }
     }
 
-    /// The end of a text, which all keys have.
+    /// Ignores the end mark of a text, which all keys have.
     #[inline]
     fn write_u8(&mut self, _: u8) {}
 
@@ -387,13 +387,13 @@ impl Hasher for SegmentHasher {
     }
 }
 
-/// The first segments of all paths that a rule can match, unless they can be any.
+/// The first segments of all paths that a rule can match; `None` if any can.
 fn first_segments(rule: &Rule) -> Option<BTreeSet<&str>> {
     let paths = rule.matcher.paths.as_deref()?;
     paths.iter().map(|path| path.first_literal()).collect()
 }
 
-/// Two ascending lists without common items as one.
+/// Merges two ascending lists without common items.
 #[inline]
 fn merged<'i>([mut one, mut other]: [&'i [u16]; 2]) -> impl Iterator<Item = u16> + 'i {
     std::iter::from_fn(move || {
@@ -408,7 +408,7 @@ fn merged<'i>([mut one, mut other]: [&'i [u16]; 2]) -> impl Iterator<Item = u16>
     })
 }
 
-/// Finds what the rules say of a request.
+/// The result of the rules for a request.
 pub(super) fn select<'r>(
     rules: &'r [Rule],
     index: &RuleIndex,
@@ -416,9 +416,11 @@ pub(super) fn select<'r>(
     (parts, now): (&Parts, Timestamp),
 ) -> RulesVerdict<'r> {
     let view = RequestView::new(parts, now, client_ip);
-    let matched = match view.path.is_plain() {
-        true => matched(rules, merged(index.candidates(&view)), &view),
-        false => matched(rules, index.candidates_of_odd(&view).into_iter(), &view),
+    let matched = if view.path.is_plain() {
+        matched(rules, merged(index.candidates(&view)), &view)
+    } else {
+        let candidates = index.candidates_of_ambiguous(&view);
+        matched(rules, candidates.into_iter(), &view)
     };
     verdict(rules, &matched, &view)
 }

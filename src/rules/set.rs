@@ -1,34 +1,33 @@
-//! The set of rules: read once, never changed, shared by all that ask it.
+//! The set of rules: immutable after it is read, and shared.
 
 use std::{fmt, path::PathBuf, sync::Arc};
 
 use http::request::Parts;
+use tower_ratelimit_rulefile::{Format, Problem, RulesError};
 
 use super::{
     changes::RuleChanges,
     compile::Compiled,
     explain::Explanation,
-    format::Format,
-    need::RuleNeed,
-    problem::{Problem, RulesError},
     request::RequestView,
+    request_parts::RuleNeed,
     rule::Rule,
     select::{RuleIndex, RulesVerdict, select},
-    store::{RuleLimiter, RulesStore},
+    store::RulesStore,
 };
 use crate::{
     clock::{SharedClock, Timestamp},
     decision::Policy,
     error::{ConfigError, ConfigErrorKind},
     key::ClientIp,
-    limiter::{AnyLimiter, LocalStore, QuotaChange},
+    limiter::{AnyLimiter, Limiter, LocalStore, QuotaChange},
     quota::Quota,
 };
 
-/// The rules of one or several files, checked and ready to be asked. Clones share them.
+/// The checked rules of one or several files. Clones share them.
 ///
-/// A set never changes: a reload makes another one, so a request that began under a set ends under
-/// it. Made by [`RulesBuilder`](super::RulesBuilder).
+/// A set is immutable: a reload creates another one, and a request ends under the set with which it began. Created by
+/// [`RulesBuilder`](super::RulesBuilder).
 ///
 /// ```
 /// use http::Request;
@@ -57,25 +56,25 @@ struct RuleSet {
     index: RuleIndex,
     client_ip: ClientIp,
     clock: SharedClock,
-    /// Whether any rule does.
-    asks_the_time: bool,
-    /// One for each rule that limits anything.
-    limiters: Box<[Option<RuleLimiter>]>,
+    /// Whether any rule depends on the time.
+    needs_time: bool,
+    /// The limiter of each rule, by position; `None` for a rule without a limit.
+    limiters: Box<[Option<AnyLimiter>]>,
     store: RulesStore,
     origin: Option<Arc<RulesOrigin>>,
     warnings: Box<[Problem]>,
 }
 
-/// The files that rules come from.
+/// The files of a set of rules.
 pub(super) struct RulesOrigin {
     #[cfg_attr(not(feature = "rules-watch"), allow(dead_code))]
     pub(super) digest: u64,
     pub(super) paths: Vec<PathBuf>,
-    /// The name of each file, and the SHA-256 of what was in it.
+    /// The name of each file, and the SHA-256 of its text.
     pub(super) files: Vec<(String, String)>,
     #[cfg_attr(not(feature = "rules-watch"), allow(dead_code))]
     pub(super) format: Option<Format>,
-    /// Reads them again, with all that was registered for them and for the same store.
+    /// Reads the files again, with the same registrations and the same store.
     pub(super) read: Box<dyn Fn() -> Result<Rules, RulesError> + Send + Sync>,
 }
 
@@ -88,7 +87,7 @@ impl fmt::Debug for RulesOrigin {
 impl Rules {
     /// # Errors
     ///
-    /// When the store cannot keep what the rules count.
+    /// When the store cannot count by these rules.
     pub(super) fn new(
         compiled: Compiled,
         store: &RulesStore,
@@ -98,7 +97,7 @@ impl Rules {
         let limiters = store.limiters(&compiled.rules, &compiled.store)?;
         Ok(Self(Arc::new(RuleSet {
             index: RuleIndex::new(&compiled.rules),
-            asks_the_time: compiled.rules.iter().any(Rule::asks_the_time),
+            needs_time: compiled.rules.iter().any(Rule::needs_time),
             rules: compiled.rules.into(),
             client_ip: compiled.client_ip,
             clock: store.clock().cloned().unwrap_or(clock),
@@ -109,7 +108,7 @@ impl Rules {
         })))
     }
 
-    /// How many rules there are.
+    /// The number of rules.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.rules.len()
@@ -126,53 +125,51 @@ impl Rules {
         self.0.rules.iter().map(|rule| &*rule.name)
     }
 
-    /// The policies of the rules that limit anything, in the rules' order; of several tiers or times,
-    /// the default ones.
+    /// The policies of all limits, in the rules' order. A rule with tiers or times has those of the default set.
     pub fn policies(&self) -> impl Iterator<Item = &Policy> {
         let limiters = self.0.limiters.iter().flatten();
-        limiters.flat_map(RuleLimiter::policies)
+        limiters.flat_map(Limiter::policies)
     }
 
-    /// The limiter of a rule, to look at a key or to give something back to it; `None` if there is no
-    /// such rule, or it limits nothing. It knows the rule's own operations, as all limiters do.
+    /// The limiter of a rule, for instance to peek at a key or to refund it; `None` if the rule does not exist or has no
+    /// limit.
     #[must_use]
     pub fn limiter_of(&self, rule: &str) -> Option<AnyLimiter> {
         let rule = self.rule(rule)?;
-        self.limiter(rule).map(RuleLimiter::to_any)
+        self.limiter(rule).cloned()
     }
 
-    /// The table in this process that the rules count in, to tell how many keys it has and how many it gave up;
-    /// `None` where they count in Redis.
+    /// The table of counts in this process, for its numbers of keys and evictions; `None` if the rules count in Redis.
     #[must_use]
     pub fn local_store(&self) -> Option<&LocalStore> {
         self.0.store.local()
     }
 
-    /// The place of a rule, such as `rules.yaml:9`; `None` if there is no such rule.
+    /// The place of a rule, such as `rules.yaml:9`; `None` if the rule does not exist.
     #[must_use]
     pub fn place_of(&self, rule: &str) -> Option<String> {
-        self.rule(rule).map(|rule| rule.spot.short())
+        self.rule(rule).map(|rule| rule.span.short())
     }
 
-    /// The files that the rules were read from, each with the SHA-256 of what was in it then, in
-    /// hexadecimal digits as `sha256sum` prints it. None where they were read from a text.
+    /// The files of the rules, each with the SHA-256 of the text that was read, in hexadecimal digits as `sha256sum` prints
+    /// it. Empty if the rules were read from a text.
     pub fn files(&self) -> impl Iterator<Item = (&str, &str)> {
         let origin = self.0.origin.iter();
         let files = origin.flat_map(|origin| &origin.files);
         files.map(|(name, sha256)| (name.as_str(), sha256.as_str()))
     }
 
-    /// Whether a rule is not [switched off](super::RulesHandle::set_enabled).
+    /// Whether a rule exists and is not [switched off](super::RulesHandle::set_enabled).
     #[must_use]
     pub fn is_enabled(&self, rule: &str) -> bool {
         self.rule(rule).is_some_and(|rule| !rule.off)
     }
 
-    /// The parts of requests that rules look at, beyond method, path, query and client, in the order
-    /// of the rules: what has to be known of a request to decide it, such as one of a log.
+    /// The parts of requests that rules read, in addition to method, path, query and client, in the order of the rules. A
+    /// log needs them to decide its requests.
     pub fn needs(&self) -> impl Iterator<Item = RuleNeed<'_>> {
         self.0.rules.iter().flat_map(|rule| {
-            let needs = rule.needs.iter();
+            let needs = rule.request_parts.iter();
             needs.map(|(part, is_key)| RuleNeed {
                 rule: &rule.name,
                 part,
@@ -181,18 +178,18 @@ impl Rules {
         })
     }
 
-    /// What is allowed and probably not meant.
+    /// The warnings about the files: valid, and probably mistakes.
     #[must_use]
     pub fn warnings(&self) -> &[Problem] {
         &self.0.warnings
     }
 
-    /// The way in which the client's address is found: `client_ip` of the files.
+    /// The extractor of the client's address, by `client_ip` of the files.
     pub fn client_ip(&self) -> &ClientIp {
         &self.0.client_ip
     }
 
-    /// Why each rule applies to the request at that time, or does not. Nothing is counted.
+    /// Explains for each rule why it applies to the request at that time, or does not. Counts nothing.
     #[must_use]
     pub fn explain(&self, parts: &Parts, now: Timestamp) -> Explanation {
         let set = &*self.0;
@@ -200,11 +197,10 @@ impl Rules {
         Explanation::new(&set.rules, &set.client_ip, (parts, now), &verdict)
     }
 
-    /// The alternative that a rule with `first_of` takes as the key of this request, as the file names
-    /// it: `bearer_token`, `header x-api-key`. With several `first_of` in one key it is that of each,
-    /// with ` + ` between.
+    /// The alternative that a rule with `first_of` chooses as the key of this request, by its name in the file:
+    /// `bearer_token`, `header x-api-key`. A key with several `first_of` has one name for each, with ` + ` between.
     ///
-    /// `None` if there is no such rule, its key has no `first_of`, or the request has no alternative.
+    /// `None` if the rule does not exist, its key has no `first_of`, or the request has no alternative.
     #[must_use]
     pub fn key_alternative(&self, rule: &str, parts: &Parts) -> Option<String> {
         let set = &*self.0;
@@ -215,13 +211,13 @@ impl Rules {
         (!names.is_empty()).then(|| names.join(" + "))
     }
 
-    /// The changes that a reload from `old` to this set makes.
+    /// The changes of a reload from `old` to this set.
     #[must_use]
     pub fn changes_since(&self, old: &Self) -> RuleChanges {
-        RuleChanges::between(&old.0.rules, &self.0.rules, self.0.store.count_at())
+        RuleChanges::between(&old.0.rules, &self.0.rules, self.0.store.counter_identity())
     }
 
-    /// What the rules say of a request.
+    /// The result of the rules for a request.
     #[inline]
     pub(crate) fn select(&self, parts: &Parts, now: Timestamp) -> RulesVerdict<'_> {
         let set = &*self.0;
@@ -229,13 +225,14 @@ impl Rules {
     }
 }
 
-/// What a layer needs of the set.
+/// Functions for the layer.
 impl Rules {
-    /// The time, if any rule says something of it; to look at a clock costs more than a match.
+    /// The current time if any rule depends on it. Reading a clock costs more than a match.
     pub(super) fn now(&self) -> Timestamp {
-        match self.0.asks_the_time {
-            true => self.0.clock.now(),
-            false => Timestamp::from_secs(0),
+        if self.0.needs_time {
+            self.0.clock.now()
+        } else {
+            Timestamp::from_secs(0)
         }
     }
 
@@ -247,7 +244,7 @@ impl Rules {
         self.0.rules.iter().find(|rule| &*rule.name == name)
     }
 
-    /// The same rules, of which these are left out.
+    /// A copy of the rules, with some of them switched off.
     pub(super) fn without(&self, is_off: impl Fn(&str) -> bool) -> Self {
         let set = &*self.0;
         let mut rules = set.rules.clone();
@@ -259,7 +256,7 @@ impl Rules {
             rules,
             client_ip: set.client_ip.clone(),
             clock: set.clock.clone(),
-            asks_the_time: set.asks_the_time,
+            needs_time: set.needs_time,
             store: set.store.clone(),
             limiters: set.limiters.clone(),
             origin: set.origin.clone(),
@@ -267,7 +264,7 @@ impl Rules {
         }))
     }
 
-    /// Changes the quota of a policy; none is that of the files.
+    /// Changes the quota of a policy. `None` restores the quota of the files.
     pub(super) fn set_quota(
         &self,
         policy: &str,
@@ -278,7 +275,7 @@ impl Rules {
             ConfigError::new(ConfigErrorKind::Name, message)
         };
         let of_rule = |rule: &Rule| {
-            let (_, quotas) = *rule.allowance.places().first()?;
+            let (_, quotas) = *rule.allowance.indexed_sets().first()?;
             let mut quotas = quotas.quotas();
             let own = quotas.find(|quota| quota.name() == Some(policy))?;
             Some((self.limiter(rule)?.clone(), own.clone(), rule.on_change))
@@ -301,25 +298,24 @@ impl Rules {
         Ok(QuotaChange::new(policy, before, after, on_change))
     }
 
-    /// The limiter of a rule that limits anything.
-    pub(super) fn limiter(&self, rule: &Rule) -> Option<&RuleLimiter> {
-        self.0.limiters[usize::from(rule.place)].as_ref()
+    /// The limiter of a rule, if it has a limit.
+    pub(super) fn limiter(&self, rule: &Rule) -> Option<&AnyLimiter> {
+        self.0.limiters[usize::from(rule.position)].as_ref()
     }
 
-    /// These rules take the place of others: open requests give nothing back that these could not
-    /// have charged.
+    /// Replaces the rules `before`. Refunds of open requests are bounded by what these rules could have charged.
     #[cfg(feature = "redis")]
     pub(super) fn replace(&self, before: &Self) {
         for old in before.rules() {
             let rule = self.rules().iter().find(|rule| rule.name == old.name);
             let next = rule.and_then(|rule| self.limiter(rule));
             if let (Some(own), Some(next)) = (before.limiter(old), next) {
-                own.make_way_for(next);
+                own.hand_over_to(next);
             }
         }
     }
 
-    /// The files, as they are now, and all that was registered for them.
+    /// Reads the files again, with the same registrations.
     pub(super) fn read_again(&self) -> Result<Self, RulesError> {
         let origin = self.0.origin.as_ref().ok_or_else(|| {
             RulesError::unreadable("the rules were read from a text, not from a file".to_owned())
@@ -327,7 +323,7 @@ impl Rules {
         (origin.read)()
     }
 
-    /// The files that the rules come from.
+    /// The files of the rules.
     #[cfg(feature = "rules-watch")]
     pub(super) fn origin(&self) -> Option<&RulesOrigin> {
         self.0.origin.as_deref()

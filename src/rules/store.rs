@@ -1,36 +1,32 @@
-//! The place where rules count, and the limiter of each rule there.
+//! The store of the rules' counts, and the limiter of each rule.
 
 #[cfg(feature = "redis")]
 use std::time::Duration;
 
+use tower_ratelimit_rulefile::{Problem, ProblemCode, RulesError};
+
 #[cfg(feature = "redis")]
-use super::compile::OnStoreFailure;
-use super::{
-    allowance::QuotaSet,
-    changes::CountAt,
-    compile::StoreSettings,
-    problem::{Problem, ProblemCode, RulesError},
-    rule::Rule,
-};
+use super::fields::store::OnStoreFailure;
+use super::{allowance::QuotaSet, changes::CounterIdentity, compile::StoreSettings, rule::Rule};
 use crate::{
     clock::SharedClock,
-    decision::Policy,
     error::ConfigError,
-    limiter::{AnyLimiter, Limiter as _, LocalLimiter, LocalStore, Tier},
-    quota::{OwnedQuota, Quota},
+    limiter::{AnyLimiter, LocalLimiter, LocalStore, Tier},
+    quota::OwnedQuota,
 };
 #[cfg(feature = "redis")]
 use crate::{
     quota::Algorithm,
-    redis::{RedisStore, key_name::accepted_name},
+    redis::RedisStore,
     shared::{OnFailure, RedisLimiter},
+    store::key_name::accepted_name,
 };
 
-/// How long a denial by Redis is held to at most: then a reset by an operator at any node is seen.
+/// The longest time that a denial by Redis stays cached on a node: a reset by an operator takes effect after it.
 #[cfg(feature = "redis")]
 const LONGEST_DENIAL: Duration = Duration::from_secs(1);
 
-/// The place where rules count: a [`LocalStore`], or a `RedisStore` that all nodes share.
+/// The store of the rules' counts: a [`LocalStore`], or a `RedisStore` that all nodes share.
 #[derive(Debug, Clone)]
 pub struct RulesStore(Place);
 
@@ -54,71 +50,17 @@ impl From<RedisStore> for RulesStore {
     }
 }
 
-/// The limiter of a rule, of which each set of quotas is a tier.
-#[derive(Debug, Clone)]
-pub(super) enum RuleLimiter {
-    Local(LocalLimiter),
-    #[cfg(feature = "redis")]
-    Redis(RedisLimiter),
-}
-
-impl RuleLimiter {
-    /// Changes the quota of this policy in the default tier.
-    pub(super) fn set_quota(&self, policy: &str, quota: OwnedQuota) -> Result<(), ConfigError> {
-        match self {
-            Self::Local(limiter) => limiter.set_quota(policy, quota),
-            #[cfg(feature = "redis")]
-            Self::Redis(limiter) => limiter.set_quota(policy, quota),
-        }
-    }
-
-    /// The quota in force of this policy in the default tier.
-    pub(super) fn quota(&self, policy: &str) -> Option<Quota> {
-        match self {
-            Self::Local(limiter) => limiter.with_limits(|limits| limits.quota(policy)),
-            #[cfg(feature = "redis")]
-            Self::Redis(limiter) => limiter.with_limits(|limits| limits.quota(policy)),
-        }
-    }
-
-    /// Another limiter of the rule takes its place. In this process both count by the larger maximum
-    /// until the last request of this one has ended.
-    #[cfg(feature = "redis")]
-    pub(super) fn make_way_for(&self, next: &Self) {
-        if let (Self::Redis(own), Self::Redis(next)) = (self, next) {
-            own.make_way_for(next);
-        }
-    }
-
-    /// The same limiter without its type.
-    pub(super) fn to_any(&self) -> AnyLimiter {
-        match self {
-            Self::Local(limiter) => AnyLimiter::new(limiter.clone()),
-            #[cfg(feature = "redis")]
-            Self::Redis(limiter) => AnyLimiter::new(limiter.clone()),
-        }
-    }
-
-    /// The policies of the default tier.
-    pub(super) fn policies(&self) -> &[Policy] {
-        match self {
-            Self::Local(limiter) => limiter.policies(),
-            #[cfg(feature = "redis")]
-            Self::Redis(limiter) => limiter.policies(),
-        }
-    }
-}
-
-/// The tier of the set of quotas at a place; `first` is the place of the default ones.
-pub(super) fn tier_of(place: usize, first: usize) -> Tier {
-    match place == first {
-        true => Tier::DEFAULT,
-        false => Tier::named_owned(place.to_string()),
+/// The tier of the set of quotas with this index. `first` is the index of the default tier.
+pub(super) fn tier_of(set_index: usize, first: usize) -> Tier {
+    if set_index == first {
+        Tier::DEFAULT
+    } else {
+        Tier::named_owned(set_index.to_string())
     }
 }
 
 impl RulesStore {
-    /// The store of rules for which the application has none.
+    /// A store for rules without one of the application.
     pub(super) fn own(settings: &StoreSettings, clock: &SharedClock) -> Result<Self, RulesError> {
         let mut builder = LocalStore::builder().shared_clock(clock.clone());
         if let Some(max_keys) = settings.max_keys {
@@ -131,7 +73,7 @@ impl RulesStore {
         builder.build().map(Self::from).map_err(refused)
     }
 
-    /// The table, if it is one of this process.
+    /// The table of this process, if the rules count in one.
     pub(super) const fn local(&self) -> Option<&LocalStore> {
         match &self.0 {
             Place::Local(store) => Some(store),
@@ -140,16 +82,16 @@ impl RulesStore {
         }
     }
 
-    /// How counters are told apart there.
-    pub(super) const fn count_at(&self) -> CountAt {
+    /// The identity of counters in the store.
+    pub(super) const fn counter_identity(&self) -> CounterIdentity {
         match self.0 {
-            Place::Local(_) => CountAt::Names,
+            Place::Local(_) => CounterIdentity::Names,
             #[cfg(feature = "redis")]
-            Place::Redis(_) => CountAt::Places,
+            Place::Redis(_) => CounterIdentity::Positions,
         }
     }
 
-    /// The clock that it counts by, if that is one of this process.
+    /// The clock of the counts, if it is one of this process.
     pub(super) fn clock(&self) -> Option<&SharedClock> {
         match &self.0 {
             Place::Local(store) => Some(store.clock()),
@@ -158,21 +100,21 @@ impl RulesStore {
         }
     }
 
-    /// The limiters of all rules, by their places.
+    /// The limiters of all rules, by position.
     ///
     /// # Errors
     ///
-    /// When a rule cannot be counted here.
+    /// When the store cannot count by a rule.
     pub(super) fn limiters(
         &self,
         rules: &[Rule],
         settings: &StoreSettings,
-    ) -> Result<Box<[Option<RuleLimiter>]>, RulesError> {
+    ) -> Result<Box<[Option<AnyLimiter>]>, RulesError> {
         #[cfg(feature = "redis")]
         self.check(rules)?;
         let limiter = |rule: &Rule| {
             let refused = |error: ConfigError| {
-                let problem = Problem::new(ProblemCode::R04, &rule.spot, error.to_string());
+                let problem = Problem::new(ProblemCode::R04, &rule.span, error.to_string());
                 RulesError::new(vec![problem])
             };
             self.limiter(rule, settings).map_err(refused)
@@ -185,13 +127,13 @@ impl RulesStore {
         &self,
         rule: &Rule,
         settings: &StoreSettings,
-    ) -> Result<Option<RuleLimiter>, ConfigError> {
-        let places = rule.allowance.places();
+    ) -> Result<Option<AnyLimiter>, ConfigError> {
+        let places = rule.allowance.indexed_sets();
         let Some(((_, first), others)) = places.split_first() else {
             return Ok(None);
         };
         Ok(Some(match &self.0 {
-            Place::Local(store) => RuleLimiter::Local(local(rule, first, others, store)?),
+            Place::Local(store) => AnyLimiter::new(local(rule, first, others, store)?),
             #[cfg(feature = "redis")]
             Place::Redis(store) => {
                 let mut builder = RedisLimiter::builder(owned(first))
@@ -205,18 +147,18 @@ impl RulesStore {
                 if let Some(block) = rule.block_for {
                     builder = builder.block_for(block);
                 }
-                RuleLimiter::Redis(builder.build(store)?)
+                AnyLimiter::new(builder.build(store)?)
             }
         }))
     }
 
-    /// What a refund does not take back may not be charged beside other rules.
+    /// Refuses rules that a refund does not take back, if there are other limits.
     #[cfg(feature = "redis")]
     fn check(&self, rules: &[Rule]) -> Result<(), RulesError> {
         let Place::Redis(_) = self.0 else {
             return Ok(());
         };
-        let hard = |rule: &&Rule| !rule.shadow && !rule.allowance.places().is_empty();
+        let hard = |rule: &&Rule| !rule.shadow && !rule.allowance.indexed_sets().is_empty();
         if rules.iter().filter(hard).count() < 2 {
             return Ok(());
         }
@@ -226,7 +168,7 @@ impl RulesStore {
                 "in Redis {fault} cannot be taken back when another rule denies; limit this in a \
                  layer of its own, or in this process"
             );
-            Some(Problem::new(ProblemCode::R04, &rule.spot, message))
+            Some(Problem::new(ProblemCode::R04, &rule.span, message))
         });
         match faults.collect::<Vec<_>>() {
             faults if faults.is_empty() => Ok(()),
@@ -239,7 +181,7 @@ fn owned(quotas: &QuotaSet) -> Vec<OwnedQuota> {
     quotas.quotas().cloned().collect()
 }
 
-/// A rule's limiter in this process. Its counters are named as a reload finds them again.
+/// A rule's limiter in this process. The names of its counters stay the same across reloads.
 fn local(
     rule: &Rule,
     first: &QuotaSet,

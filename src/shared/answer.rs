@@ -1,4 +1,4 @@
-//! The future of an answer that has to be waited for.
+//! The future of a decision by a store.
 
 use std::{
     fmt,
@@ -7,19 +7,24 @@ use std::{
     task::{Context, Poll},
 };
 
-use crate::{decision::Decision, error::LimiterError};
+use crate::{decision::Decision, error::LimiterError, limiter::erased_member::BoxedFuture};
 
-/// The answer of a [`RedisLimiter`](super::RedisLimiter) or a
-/// [`SharedLimiter`](super::SharedLimiter), no later than its deadline.
+/// The decision of a [`RedisLimiter`](super::RedisLimiter) or a
+/// [`SharedLimiter`](super::SharedLimiter), ready no later than its deadline.
 ///
-/// The operation is on its way already. When this is dropped it is done all the same.
-pub struct RedisFuture(Pin<Box<dyn Future<Output = Result<Decision, LimiterError>> + Send>>);
+/// The operation has already been sent: the store does it even if this future is dropped.
+pub struct RedisFuture(BoxedFuture);
 
 impl RedisFuture {
     pub(super) fn new(
         answer: impl Future<Output = Result<Decision, LimiterError>> + Send + 'static,
     ) -> Self {
         Self(Box::pin(answer))
+    }
+
+    #[cfg(feature = "redis")]
+    pub(super) fn into_boxed(self) -> BoxedFuture {
+        self.0
     }
 }
 

@@ -1,39 +1,28 @@
-//! The asker: asks by the quotas in force, and remembers denials.
+//! The asker: sends calls by the quotas in force, and caches denials.
 
 use std::{sync::Arc, time::Duration};
 
-use futures_util::future::join_all;
 use tokio::time::Instant;
 
 use super::{
-    arguments::{Plan, TierPlan, Told},
-    call::Call,
-    coalesce::{AnsweredOps, Ask, Row, SubjectAnswer, SubjectOps},
+    backend::{Client, DecideCall},
+    coalesce::{Ask, Row, SubjectAnswer, SubjectOps},
     deny_cache::{self, AnsweredCall, DenyCache},
-    inquiry::Inquiry,
-    ledger::{DenialKind, LeaseHolder, LeasePlace, Ledger, Letter, SentMessage},
-    nodes_store::NodesStore,
-    rare_values::RareValues,
-    reply,
-    subject::SubjectName,
-};
-use crate::{
-    clock::{Clock, ManualClock, Timestamp},
-    decision::{Decision, Op, Policy},
-    limiter::limits::{Chosen, Limits},
-    redis::{
-        key_name,
-        store::{
-            error::StoreError,
-            handle::RedisStore,
-            pace::{CallPlace, CallSize},
-        },
+    lease::DenialKind,
+    ledger::{LeaseHolder, Ledger, Letter, SentMessage},
+    subject::{SubjectName, SubjectPlace},
+    wire::{
+        arguments::{Plan, ReplyForm, TierPlan},
+        call::Call,
+        reply,
     },
 };
-
-/// The most subjects of one call: more make a decision hardly cheaper, and hold the server up for
-/// longer.
-const MAX_SUBJECTS: usize = 32;
+use crate::{
+    clock::Timestamp,
+    decision::{Decision, Op, Policy},
+    limiter::tier_set::{Chosen, TierSet},
+    store::{call_size::CallSize, error::StoreError, key_name},
+};
 
 /// The quotas in force, and where they are counted.
 #[derive(Debug)]
@@ -46,24 +35,25 @@ pub(super) struct Current {
 }
 
 /// Asks the server, and remembers its denials.
-pub(super) struct Asker {
-    pub(super) store: NodesStore,
+pub(super) struct Asker<C> {
+    pub(super) client: Arc<C>,
     pub(super) denials: Option<Arc<DenyCache>>,
-    pub(super) test_clock: Option<ManualClock>,
+    /// How long a denial without a lease stays cached at most.
+    pub(super) longest_denial: Duration,
     pub(super) ledger: Option<Arc<Ledger<Current>>>,
-    pub(super) rare_values: RareValues,
 }
 
 impl Current {
-    pub(super) fn new(store: &NodesStore, name: &str, limits: &Limits, generation: u64) -> Self {
+    pub(super) fn new<C: Client>(
+        client: &C,
+        name: &str,
+        limits: &TierSet,
+        generation: u64,
+    ) -> Self {
         let plan = Plan::new(limits);
-        if let Some(store) = store.redis() {
-            for script in plan.scripts() {
-                store.use_script(script);
-            }
-        }
+        client.prepare(&plan);
         Self {
-            keyspace: key_name::keyspace(store.prefix(), name, plan.id()),
+            keyspace: key_name::keyspace(client.prefix(), name, plan.id()),
             plan,
             generation,
         }
@@ -100,40 +90,7 @@ impl Current {
     }
 }
 
-impl Asker {
-    fn inquiry<'a>(&'a self, store: &'a RedisStore, plan: &'a TierPlan) -> Inquiry<'a> {
-        let clock = self.test_clock.as_ref();
-        Inquiry {
-            store,
-            plan,
-            now: clock.map(|clock| clock.now().as_micros()),
-            rare_values: &self.rare_values,
-        }
-    }
-
-    /// Asks a store about each subject in a call of its own.
-    async fn ask_each(
-        &self,
-        current: &Current,
-        (tier, plan): (Chosen, &TierPlan),
-        questions: &[SubjectOps],
-        letters: &[Letter],
-    ) -> Vec<SubjectAnswer> {
-        let NodesStore::Other(store) = &self.store else {
-            return Vec::new();
-        };
-        let each = questions.iter().enumerate().map(async |(at, question)| {
-            let mut call = Call::new(&current.plan, tier, &question.rows);
-            let message = letters.get(at).and_then(Letter::message);
-            if let Some(message) = message {
-                call = call.with_lease(&message.clause);
-            }
-            let reply = store.call(&question.subject, &call).await?;
-            reply::of_store(&reply, plan, (question.ops(), message.is_some()))
-        });
-        join_all(each).await
-    }
-
+impl<C: Client> Asker<C> {
     /// The message about its lease that goes with each question; none at all in strict mode.
     fn letters(
         &self,
@@ -152,7 +109,7 @@ impl Asker {
                 chosen,
                 generation: current.generation,
             };
-            let place = || LeasePlace {
+            let place = || SubjectPlace {
                 subject: question.subject.clone(),
                 plan: Arc::clone(current),
             };
@@ -162,91 +119,106 @@ impl Asker {
         questions.iter().map(letter).collect()
     }
 
-    /// Learns the answer to a question that this letter went with.
+    /// Applies the answer to a question, which this letter was attached to.
     fn note(
         &self,
-        asked: &AnsweredCall<'_>,
+        call: &AnsweredCall,
         letter: &Letter,
         plan: &TierPlan,
         rows: &[(Op, usize)],
         answer: &mut SubjectAnswer,
     ) {
-        let learned = answer.as_mut().ok();
-        // The ledger remembers the denials of answers that tell of a lease.
-        let learned = learned.filter(|_| matches!(letter, Letter::None));
-        self.learn(asked, rows, learned);
-        let gives_back = rows.iter().any(|(op, _)| deny_cache::may_end_denials(op));
-        if let Some(ledger) = self.ledger.as_ref().filter(|_| gives_back) {
-            // Answers to what was asked meanwhile are no longer true either.
-            ledger.forget(asked.subject.tag());
-        }
-        match (letter, &self.ledger) {
-            (Letter::UnderWay, Some(ledger)) => {
-                let holder = LeaseHolder {
-                    tag: asked.subject.tag(),
-                    chosen: asked.tier,
-                    generation: asked.generation,
-                };
-                raise(answer, ledger.held(holder));
+        let now = Instant::now();
+        let ledger = self.ledger.as_deref();
+        let returns = rows.iter().any(|(op, _)| deny_cache::may_end_denials(op));
+        let mut own = 0;
+        match (letter, ledger) {
+            (Letter::Sent(message), Some(ledger)) => {
+                own = self.receive((ledger, message), call, (plan, rows), answer, now);
             }
-            (Letter::Sent(message), Some(ledger)) => hear(ledger, message, plan, rows, answer),
-            _ => {}
+            (Letter::UnderWay, Some(ledger)) => {
+                own = ledger.held(LeaseHolder {
+                    tag: call.subject,
+                    chosen: call.tier,
+                    generation: call.generation,
+                });
+                self.learn(call, (rows, answer), |_| Duration::ZERO, now);
+            }
+            _ => {
+                let hold = answer.as_ref().ok().and_then(|answer| answer.hold);
+                let longest = self.longest_denial;
+                let hold = |decision: &mut Decision| {
+                    deny_cache::hold_without_lease(decision, hold).min(longest)
+                };
+                self.learn(call, (rows, answer), hold, now);
+            }
         }
+        if let Some(ledger) = ledger.filter(|_| returns) {
+            ledger.end_pauses(call.subject);
+        }
+        raise(answer, own);
     }
 
-    /// Remembers what was answered, or forgets what a call may have given back about which there is
-    /// nothing to be remembered.
+    /// Applies the reply to a message. Returns the units held that its decisions count as used.
+    fn receive(
+        &self,
+        (ledger, message): (&Ledger<Current>, &SentMessage),
+        call: &AnsweredCall,
+        (plan, rows): (&TierPlan, &[(Op, usize)]),
+        answer: &mut SubjectAnswer,
+        now: Instant,
+    ) -> u64 {
+        let answered = answer.as_ref().ok();
+        let Some((answered, reply)) =
+            answered.and_then(|answered| Some((answered, *answered.lease.as_deref()?)))
+        else {
+            ledger.lose(message, now);
+            self.learn(call, (rows, answer), |_| Duration::ZERO, now);
+            return 0;
+        };
+        let last = answered.rows.last();
+        let last = last.map(|row| row.first.nth_alike(row.count as u64 - 1));
+        let own = ledger.receive(message, &reply, last.as_ref(), now);
+        let hold = |decision: &mut Decision| {
+            let (place, _) = decision.binding_place();
+            let kind = match plan.measures.get(place).map(|quota| quota.form) {
+                Some(ReplyForm::Level(_) | ReplyForm::Stepped(_)) => DenialKind::Bucket,
+                Some(ReplyForm::Window | ReplyForm::Numbers) | None => DenialKind::Window,
+            };
+            ledger.hold(&reply, decision, kind)
+        };
+        self.learn(call, (rows, answer), hold, now);
+        own
+    }
+
+    /// Caches the denials of an answer, each for the time that `hold` returns. Without an answer drops
+    /// those that the call may have ended.
     fn learn(
         &self,
-        asked: &AnsweredCall<'_>,
-        rows: &[(Op, usize)],
-        answer: Option<&mut AnsweredOps>,
+        call: &AnsweredCall,
+        (rows, answer): (&[(Op, usize)], &mut SubjectAnswer),
+        hold: impl Fn(&mut Decision) -> Duration,
+        now: Instant,
     ) {
         let Some(denials) = &self.denials else { return };
-        let Some(answer) = answer else {
-            if rows.iter().any(|(op, _)| deny_cache::may_end_denials(op)) {
-                denials.forget(asked.subject, Instant::now().into_std());
+        match answer {
+            Ok(answer) => {
+                let decisions = decisions(rows, &mut answer.rows);
+                let held = decisions.map(|(op, decision)| {
+                    let hold = hold(decision);
+                    (op, &*decision, hold)
+                });
+                denials.learn(call, held, now);
             }
-            return;
-        };
-        let hold = answer.hold;
-        let asked = AnsweredCall { hold, ..*asked };
-        for_each_row(rows, &mut answer.rows, |op, decision| {
-            denials.learn(&asked, op, decision);
-        });
+            Err(_) if rows.iter().any(|(op, _)| deny_cache::may_end_denials(op)) => {
+                denials.forget(call.subject, now);
+            }
+            Err(_) => {}
+        }
     }
 }
 
-/// Learns the answer to a message about a lease, and holds to the denials that came with it.
-fn hear(
-    ledger: &Ledger<Current>,
-    message: &SentMessage,
-    plan: &TierPlan,
-    rows: &[(Op, usize)],
-    answer: &mut SubjectAnswer,
-) {
-    let now = Instant::now();
-    let answer = answer.as_mut().ok();
-    let Some((answered, reply)) =
-        answer.and_then(|answer| Some((&mut answer.rows, answer.lease.as_deref()?)))
-    else {
-        return ledger.lose(message, now);
-    };
-    let last = answered.last();
-    let last = last.map(|row| row.first.nth_alike(row.count as u64 - 1));
-    let own = ledger.hear(message, reply, last.as_ref(), now);
-    for_each_row(rows, answered, |op, decision| {
-        let (place, _) = decision.binding_place();
-        let kind = match plan.measures.get(place).map(|quota| quota.told) {
-            Some(Told::Level(_) | Told::Stepped(_)) => DenialKind::Bucket,
-            Some(Told::Window | Told::Numbers) | None => DenialKind::Window,
-        };
-        ledger.hold(message, reply, (op, decision), kind);
-        decision.raise(own);
-    });
-}
-
-/// Tells units as left that are leased here.
+/// Reports units that this node holds as left.
 fn raise(answer: &mut SubjectAnswer, units: u64) {
     let rows = answer.as_mut().map(|answer| &mut answer.rows);
     for row in rows.into_iter().flatten() {
@@ -254,36 +226,33 @@ fn raise(answer: &mut SubjectAnswer, units: u64) {
     }
 }
 
-/// Shows each row of an answer with its operation: it lies within one row of the question.
-fn for_each_row(
-    rows: &[(Op, usize)],
-    answers: &mut [Row],
-    mut show: impl FnMut(&Op, &mut Decision),
-) {
-    let mut answers = answers.iter_mut();
-    for (op, count) in rows {
-        let mut left = *count;
-        while left > 0
-            && let Some(row) = answers.next()
-        {
-            left = left.saturating_sub(row.count);
-            show(op, &mut row.first);
-        }
-    }
+/// The decisions of an answer, one for each row, with their operations. A row of the answer lies within
+/// one row of the question.
+fn decisions<'a>(
+    rows: &'a [(Op, usize)],
+    answers: &'a mut [Row],
+) -> impl Iterator<Item = (&'a Op, &'a mut Decision)> {
+    let mut rows = rows.iter();
+    let mut current: Option<(&Op, usize)> = None;
+    answers.iter_mut().map_while(move |row| {
+        let (op, left) = match current {
+            Some((op, left)) if left > 0 => (op, left),
+            _ => rows.next().map(|(op, count)| (op, *count))?,
+        };
+        current = Some((op, left.saturating_sub(row.count)));
+        Some((op, &mut row.first))
+    })
 }
 
-impl Ask<Current> for Asker {
-    type Place = Option<CallPlace>;
+impl<C: Client> Ask<Current> for Asker<C> {
+    type Place = C::Place;
 
     fn most_subjects(&self) -> usize {
-        match self.store.may_travel_together() {
-            true => MAX_SUBJECTS,
-            false => 1,
-        }
+        self.client.most_subjects()
     }
 
     fn expect(&self, subject: &SubjectName, waiting: usize) -> Result<(), StoreError> {
-        self.store.expect(subject, waiting)
+        self.client.expect(subject, waiting)
     }
 
     fn enter(
@@ -292,12 +261,12 @@ impl Ask<Current> for Asker {
         size: CallSize,
         within: Duration,
     ) -> Result<Self::Place, StoreError> {
-        self.store.enter(first, size, within)
+        self.client.enter(first, size, within)
     }
 
     async fn ask(
         &self,
-        place: Option<CallPlace>,
+        place: C::Place,
         current: &Arc<Current>,
         tier: Chosen,
         questions: &[SubjectOps],
@@ -308,26 +277,23 @@ impl Ask<Current> for Asker {
         };
         let asked_at = Instant::now();
         let letters = self.letters(current, tier, questions, asked_at);
-        let mut answers = match (&self.store, place) {
-            (NodesStore::Redis(store), Some(place)) => {
-                let inquiry = self.inquiry(store, &plan);
-                inquiry.answers(place, questions, &letters).await
-            }
-            _ => {
-                self.ask_each(current, (tier, &plan), questions, &letters)
-                    .await
-            }
+        let call = DecideCall {
+            plan: &current.plan,
+            chosen: tier,
+            tier: &plan,
+            questions,
+            letters: &letters,
         };
+        let mut answers = self.client.decide(place, call).await;
         for (at, (question, answer)) in questions.iter().zip(&mut answers).enumerate() {
-            let asked = AnsweredCall {
-                subject: &question.subject,
+            let call = AnsweredCall {
+                subject: question.subject.tag(),
                 tier,
-                at: asked_at.into_std(),
+                at: asked_at,
                 generation: current.generation,
-                hold: None,
             };
             let letter = letters.get(at).unwrap_or(&Letter::None);
-            self.note(&asked, letter, &plan, &question.rows, answer);
+            self.note(&call, letter, &plan, &question.rows, answer);
         }
         answers
     }
@@ -340,14 +306,14 @@ impl Ask<Current> for Asker {
         op: &Op,
         now: Instant,
     ) -> bool {
-        current.plan.is_simple(tier, op) && !self.rare_values.have(subject, now.into_std())
+        self.client.is_simple(&current.plan, tier, subject, op, now)
     }
 
     fn expected(&self) -> Option<Duration> {
-        self.store.expected()
+        self.client.expected()
     }
 
     fn deadline(&self) -> Duration {
-        self.store.deadline()
+        self.client.deadline()
     }
 }

@@ -1,17 +1,13 @@
 //! The builder of a limiter that all nodes share.
 
-use std::{borrow::Cow, sync::Arc, time::Duration};
+use std::{borrow::Cow, time::Duration};
 
 use super::{
-    deny_cache::DenyCache,
+    backend::{Client as _, StoreBackend},
     fallback::{Fallback, OnFailure},
-    limiter::RedisLimiter,
+    limiter::{Parts, SharedLimiter},
     memory_store::MemoryStore,
     mode::{DEFAULT_MAX_LEASES, Mode},
-    nodes::{NodesLimiter, Parts},
-    nodes_store::NodesStore,
-    own_store::OwnStore,
-    shared_limiter::SharedLimiter,
     store::Store,
 };
 use crate::{
@@ -19,21 +15,18 @@ use crate::{
     error::ConfigError,
     limiter::{
         Tier,
-        limits::Limits,
         on_change::{Epoch, OnChange},
+        tier_set::TierSet,
     },
     quota::{IntoQuotas, OwnedQuota},
-    redis::{
-        key_name::{accepted_name, checked_name},
-        store::handle::RedisStore,
-    },
+    store::key_name::{accepted_name, checked_name},
 };
 
 /// 2^16 keys: about 2 MB.
 const DEFAULT_MAX_LOCAL_KEYS: usize = 1 << 16;
 
-/// Configures a [`RedisLimiter`], or a [`SharedLimiter`] on another store. Made by
-/// [`RedisLimiter::builder`] or [`SharedLimiter::builder`].
+/// Configures a [`RedisLimiter`](crate::RedisLimiter), or a [`SharedLimiter`] on another store. Made by
+/// [`RedisLimiter::builder`](crate::RedisLimiter::builder) or [`SharedLimiter::builder`].
 #[derive(Debug)]
 #[must_use]
 pub struct RedisLimiterBuilder {
@@ -51,13 +44,6 @@ pub struct RedisLimiterBuilder {
     test_clock: Option<ManualClock>,
     seed: Option<u64>,
     has_debt: bool,
-}
-
-impl RedisLimiter {
-    /// Starts to configure a limiter for `quotas`.
-    pub fn builder(quotas: impl IntoQuotas) -> RedisLimiterBuilder {
-        RedisLimiterBuilder::new(quotas)
-    }
 }
 
 impl SharedLimiter<MemoryStore> {
@@ -124,7 +110,7 @@ impl RedisLimiterBuilder {
     }
 
     /// What becomes of the counts when the limit, the burst, the queue or the soft share of a quota
-    /// changes, by [`set_quota`](RedisLimiter::set_quota) or since the limiter is built with other
+    /// changes, by [`set_quota`](crate::RedisLimiter::set_quota) or since the limiter is built with other
     /// numbers under the same [name](Self::name). Defaults to [`OnChange::Keep`]. All nodes of the
     /// limiter have to say the same: those that say otherwise count apart.
     pub const fn on_change(mut self, on_change: OnChange) -> Self {
@@ -160,7 +146,7 @@ impl RedisLimiterBuilder {
         self
     }
 
-    /// How long a remembered denial is held to at most.
+    /// The longest time that a denial stays cached on this node.
     #[cfg(feature = "rules")]
     pub(crate) const fn remember_denials_for(mut self, longest: Duration) -> Self {
         self.longest_denial = longest;
@@ -204,7 +190,7 @@ impl RedisLimiterBuilder {
         self
     }
 
-    /// Makes the limiter.
+    /// Makes the limiter on a store of your own.
     ///
     /// # Errors
     ///
@@ -212,26 +198,13 @@ impl RedisLimiterBuilder {
     /// tiers have one name, there is no quota at all, the block lasts longer than 18 years, the
     /// limiter's name has other characters than are accepted, `max_local_keys` is 0, above 2^32 or
     /// more than there is memory for, or the mode's or the leases' numbers are out of bounds.
-    pub fn build(self, store: &RedisStore) -> Result<RedisLimiter, ConfigError> {
-        let nodes = self.build_nodes(&NodesStore::Redis(store.clone()))?;
-        Ok(RedisLimiter(nodes))
-    }
-
-    /// Makes the limiter on a store of your own.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`build`](Self::build).
     pub fn build_on<S: Store>(self, store: S) -> Result<SharedLimiter<S>, ConfigError> {
-        let store = Arc::new(store);
-        let own = Arc::new(OwnStore::new(store.clone()));
-        let nodes = self.build_nodes(&NodesStore::Other(own))?;
-        Ok(SharedLimiter::new(nodes, store))
+        self.on(store)
     }
 
-    fn build_nodes(self, store: &NodesStore) -> Result<NodesLimiter, ConfigError> {
+    pub(super) fn on<S: StoreBackend>(self, store: S) -> Result<SharedLimiter<S>, ConfigError> {
         let default_name = default_name(&self.tiers[0].1);
-        let limits = Limits::new(self.tiers, self.block_for)?;
+        let limits = TierSet::new(self.tiers, self.block_for)?;
         let mut limits = limits.in_epoch(Epoch::of_store(self.on_change));
         let name = match self.name {
             Some(name) => checked_name(&name).map(|()| name)?,
@@ -242,7 +215,7 @@ impl RedisLimiterBuilder {
         if let Some(terms) = &mut leases {
             terms.remembers_denials = self.remembers_denials;
         }
-        if self.has_debt || leases.is_some_and(|terms| terms.ahead.is_some()) {
+        if self.has_debt || leases.is_some_and(|terms| terms.mode.is_eventual()) {
             limits.allow_debt();
         }
         let parts = Parts {
@@ -250,13 +223,15 @@ impl RedisLimiterBuilder {
             leases,
             limits,
             fallback,
-            denials: self
-                .remembers_denials
-                .then(|| DenyCache::new(self.longest_denial)),
-            test_clock: self.test_clock,
+            longest_denial: if self.remembers_denials {
+                self.longest_denial
+            } else {
+                Duration::ZERO
+            },
             seed: self.seed,
         };
-        Ok(NodesLimiter::from_parts(store, parts))
+        let client = S::Client::new(store, self.test_clock);
+        Ok(SharedLimiter::from_parts(client, parts))
     }
 }
 

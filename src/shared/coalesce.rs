@@ -29,10 +29,8 @@ use self::{
     hub::Hub,
     lanes::Lanes,
 };
-use crate::{
-    decision::Op, limiter::limits::Chosen, redis::store::error::StoreError,
-    shared::subject::SubjectName,
-};
+use super::subject::SubjectName;
+use crate::{decision::Op, limiter::tier_set::Chosen, store::error::StoreError};
 
 /// Operations that are under way to the server, and those that wait to follow them.
 ///

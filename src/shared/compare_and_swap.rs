@@ -10,17 +10,17 @@ use siphasher::sip::SipHasher13;
 use tokio::time::{Instant, sleep};
 
 use super::{
-    call::{Call, Reply, Write},
-    last_value::{LastValue, LastValues, ToldTime},
     store::Store,
+    version_cache::{CachedVersion, StoreClock, VersionCache},
+    wire::call::{Call, Reply, Write},
 };
 use crate::{
     clock::Timestamp,
-    redis::store::error::{StoreError, StoreErrorKind},
     seed::keyed_hash,
+    store::error::{StoreError, StoreErrorKind},
 };
 
-/// How often a value is read and written before the call is given up.
+/// The most attempts to read and write a value before the call fails.
 const MOST_TRIES: u32 = 8;
 
 /// The longest pause after the first try; it doubles with each further one.
@@ -74,8 +74,8 @@ pub trait CompareAndSwap: Send + Sync + 'static {
 #[derive(Debug)]
 pub struct Cas<S: CompareAndSwap> {
     values: S,
-    last: LastValues<S::Version>,
-    time: ToldTime,
+    last: VersionCache<S::Version>,
+    time: StoreClock,
     /// Finds the places of keys, and makes the lengths of pauses.
     hash: SipHasher13,
     pauses: AtomicU64,
@@ -87,8 +87,8 @@ impl<S: CompareAndSwap> Cas<S> {
     pub fn new(values: S) -> Self {
         Self {
             values,
-            last: LastValues::new(),
-            time: ToldTime::default(),
+            last: VersionCache::new(),
+            time: StoreClock::default(),
             hash: keyed_hash(None),
             pauses: AtomicU64::new(0),
             loads_always: false,
@@ -118,9 +118,9 @@ impl<S: CompareAndSwap> Cas<S> {
 
     /// The call's outcome on the value that was written last, if it can be told without reading.
     /// An outcome that writes nothing cannot: nobody would notice that the value is another one.
-    fn expect(&self, call: &Call<'_>, last: &LastValue<S::Version>) -> Option<(Reply, Write)> {
+    fn expect(&self, call: &Call<'_>, last: &CachedVersion<S::Version>) -> Option<(Reply, Write)> {
         // A node counts the time of its lease from the question on, so the time must be read after it.
-        let may_expect = !last.is_shared && !self.loads_always && call.lease().is_none();
+        let may_expect = !last.is_shared && !self.loads_always && call.message().is_none();
         let now = self.time.now().filter(|_| may_expect)?;
         let applied = call.apply(Some(&last.value), now).ok()?;
         Some((applied.reply, applied.write?))

@@ -1,4 +1,4 @@
-//! Remembered denials: answers that need no call until their wait is over.
+//! The deny cache: denials that need no call until their wait is over.
 
 #[cfg(test)]
 mod tests;
@@ -8,11 +8,16 @@ use std::{
         Mutex, MutexGuard,
         atomic::{AtomicU64, Ordering},
     },
-    time::{Duration, Instant},
+    time::Duration,
 };
 
-use super::subject::SubjectName;
-use crate::{decision::Decision, decision::Op, limiter::limits::Chosen, lock::unpoisoned};
+use tokio::time::Instant;
+
+use crate::{
+    decision::{Decision, Op},
+    limiter::tier_set::Chosen,
+    lock::unpoisoned,
+};
 
 /// Entries in a bucket.
 const WAYS: usize = 4;
@@ -20,44 +25,44 @@ const WAYS: usize = 4;
 /// 16,384 entries, of about 300 bytes while they are used.
 const BUCKETS: usize = 4_096;
 
-/// Denials that hold until a known instant, so that a refused subject costs no round trip.
+/// Denials until a known instant, so that a denied key costs no round trip.
 ///
-/// Each answers its own kind of operation: a reservation's starts no block, so what would start one
-/// has to reach the server. A denial says when the same cost passes if nothing else comes. Until
-/// then it is denied, whatever other nodes do, unless one of them gives something back. The wait of
-/// a larger cost is not told. It is counted from before the question was sent, so an entry never
-/// outlives what the server said.
+/// A denial states when its cost fits if nothing else is charged. Until then the same cost is denied
+/// whatever other nodes charge, unless one of them returns units. Each entry decides operations of
+/// its own kind and cost: a reservation's denial starts no block, so an operation that would start
+/// one has to reach the store, and the wait of a larger cost is not known. Waits count from before
+/// the call left, so an entry never outlives the store's answer.
+///
+/// A denial is cached only if this node has returned nothing to its key, nor moved a block of it,
+/// since the call left: replies may arrive in any order. Subjects are known by a keyed hash of 64
+/// bits.
 #[derive(Debug)]
 pub(super) struct DenyCache {
     buckets: Box<[Mutex<DenialBucket>]>,
-    /// The generation of the quotas in force: a denial by older ones is no longer true.
+    /// The generation of the quotas in force: a denial by older ones is not cached.
     generation: AtomicU64,
-    /// How long any denial is held to at most.
-    longest: Duration,
 }
 
-/// A call that the server has answered.
+/// A call that the store has answered, about one subject.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct AnsweredCall<'a> {
-    pub(super) subject: &'a SubjectName,
+pub(super) struct AnsweredCall {
+    /// The hash of the subject.
+    pub(super) subject: u64,
     pub(super) tier: Chosen,
-    /// An instant before it was sent.
+    /// An instant before the call left.
     pub(super) at: Instant,
-    /// The generation of the quotas that it was asked for.
+    /// The generation of its quotas.
     pub(super) generation: u64,
-    /// How long denials are held to at most: nodes hold units that may come back before.
-    pub(super) hold: Option<Duration>,
 }
 
 #[derive(Debug, Default)]
 struct DenialBucket {
-    denials: [Option<Box<Remembered>>; WAYS],
-    /// When something was last given back to one of its subjects. Answers to what was asked before
-    /// that may come afterwards.
-    forgotten_at: Option<Instant>,
+    denials: [Option<Box<CachedDenial>>; WAYS],
+    /// When this node last returned something to a subject of this bucket.
+    returned_at: Option<Instant>,
 }
 
-/// The operation that was refused.
+/// The operation that was denied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Refused {
     Acquire(u64),
@@ -65,17 +70,17 @@ enum Refused {
 }
 
 #[derive(Debug)]
-struct Remembered {
-    subject: SubjectName,
+struct CachedDenial {
+    subject: u64,
     tier: Chosen,
     refused: Refused,
-    asked_at: Instant,
+    /// When its call left.
+    at: Instant,
     until: Instant,
     decision: Decision,
 }
 
-/// Whether `op` may give something back or move a block, after which a denial no longer tells what
-/// the server would say.
+/// Whether `op` may return units or move a block: then a cached denial may be wrong.
 pub(super) const fn may_end_denials(op: &Op) -> bool {
     match op {
         Op::Refund(..) | Op::Settle(..) | Op::Block(_) | Op::Reset => true,
@@ -89,87 +94,86 @@ pub(super) const fn may_end_denials(op: &Op) -> bool {
     }
 }
 
+/// How long a denial stays cached on a node without a lease: no longer than the store's `hold`, after
+/// which other nodes may have returned units. A block lasts whatever they return.
+pub(super) fn hold_without_lease(decision: &Decision, hold: Option<Duration>) -> Duration {
+    let hold = hold.filter(|_| !decision.is_blocked());
+    hold.unwrap_or(Duration::MAX)
+}
+
 impl DenyCache {
-    pub(super) fn new(longest: Duration) -> Self {
+    pub(super) fn new() -> Self {
         Self {
             buckets: (0..BUCKETS).map(|_| Mutex::default()).collect(),
             generation: AtomicU64::new(0),
-            longest,
         }
     }
 
-    /// The known answer to `op` at `now`, with waits that have become shorter.
+    /// The cached denial of `op`, with the waits that are left at `now`.
     pub(super) fn answer(
         &self,
-        subject: &SubjectName,
+        subject: u64,
         tier: Chosen,
         op: &Op,
         now: Instant,
     ) -> Option<Decision> {
-        let refused = Refused::by(op)?;
+        let key = (subject, tier, Refused::by(op)?);
         let bucket = self.bucket(subject);
-        let denial = bucket.denials.iter().flatten().find(|denial| {
-            denial.subject == *subject && denial.tier == tier && denial.refused == refused
-        })?;
+        let mut denials = bucket.denials.iter().flatten();
+        let denial = denials.find(|denial| denial.key() == key)?;
         if now >= denial.until {
             return None;
         }
-        let elapsed = now.saturating_duration_since(denial.asked_at);
+        let elapsed = now.saturating_duration_since(denial.at);
         Some(denial.decision.clone().aged(elapsed))
     }
 
-    /// Learns what the server answered to `op`: remembers a denial that holds, and forgets all that
-    /// is known of a subject that something was given back to.
-    pub(super) fn learn(&self, asked: &AnsweredCall<'_>, op: &Op, decision: &Decision) {
-        if may_end_denials(op) {
-            return self.forget(asked.subject, asked.at);
-        }
-        if decision.is_blocked() {
-            // A denial that knows of no block has a shorter wait.
-            self.forget_where(asked.subject, |known| !known.decision.is_blocked());
-        }
-        if let Some(denial) = Remembered::of(asked, op, decision, self.longest) {
-            self.put(denial, asked.generation);
-        }
-    }
-
-    fn put(&self, denial: Remembered, generation: u64) {
-        let mut bucket = self.bucket(&denial.subject);
+    /// Caches the denials among a call's decisions, each for `hold` at most, and drops those that its
+    /// operations may have ended. The decisions come in the order in which the store made them.
+    pub(super) fn learn<'a>(
+        &self,
+        call: &AnsweredCall,
+        decisions: impl Iterator<Item = (&'a Op, &'a Decision, Duration)>,
+        now: Instant,
+    ) {
+        let mut bucket = self.bucket(call.subject);
         // Read under the lock: `begin` empties this bucket after it has changed the number.
-        if generation != self.generation.load(Ordering::Relaxed)
-            || bucket.forgotten_at > Some(denial.asked_at)
-        {
-            return;
-        }
-        // The denial's own entry, a free one, or the one that ends first.
-        let place = bucket.denials.iter_mut().min_by_key(|entry| {
-            let entry = entry.as_deref();
-            let own = entry.is_some_and(|known| known.is_about(&denial));
-            (!own, entry.map(|known| known.until))
-        });
-        let is_newer =
-            |known: &Remembered| known.is_about(&denial) && known.asked_at > denial.asked_at;
-        if let Some(place) = place
-            && !place.as_deref().is_some_and(is_newer)
-        {
-            *place = Some(Box::new(denial));
+        let is_current = call.generation == self.generation.load(Ordering::Relaxed)
+            && !bucket.has_returned_since(call.at);
+        for (op, decision, hold) in decisions {
+            if may_end_denials(op) {
+                bucket.forget(call.subject, now);
+                continue;
+            }
+            if decision.is_blocked() {
+                // A denial without the block has a shorter wait.
+                bucket.drop_where(call.subject, |known| !known.decision.is_blocked());
+            }
+            let denial = CachedDenial::new(call, op, decision, hold);
+            if let Some(denial) = denial.filter(|_| is_current) {
+                bucket.put(denial);
+            }
         }
     }
 
-    /// Forgets all that is known of the subject, and what answers from before this time will tell.
-    pub(super) fn forget(&self, subject: &SubjectName, at: Instant) {
-        self.forget_where(subject, |_| true);
+    /// Drops the denials of a subject, and refuses those of calls that left before.
+    pub(super) fn forget(&self, subject: u64, now: Instant) {
+        self.bucket(subject).forget(subject, now);
+    }
+
+    /// Drops the denials of a subject in one tier: it has units again.
+    pub(super) fn drop_denials(&self, subject: u64, tier: Chosen) {
         let mut bucket = self.bucket(subject);
-        bucket.forgotten_at = bucket.forgotten_at.max(Some(at));
+        bucket.drop_where(subject, |known| known.tier == tier);
     }
 
-    fn forget_where(&self, subject: &SubjectName, is_over: impl Fn(&Remembered) -> bool) {
-        for entry in &mut self.bucket(subject).denials {
-            entry.take_if(|denial| denial.subject == *subject && is_over(denial));
-        }
+    /// Whether this node may have returned units of the subject, or moved its block, since a call
+    /// left.
+    pub(super) fn has_returned_since(&self, subject: u64, at: Instant) -> bool {
+        self.bucket(subject).has_returned_since(at)
     }
 
-    /// Forgets everything, and goes on with the quotas of this generation.
+    /// Drops all denials, and caches those by the quotas of this generation from now on.
     pub(super) fn begin(&self, generation: u64) {
         self.generation.store(generation, Ordering::Relaxed);
         for bucket in &self.buckets {
@@ -177,14 +181,47 @@ impl DenyCache {
         }
     }
 
-    fn bucket(&self, subject: &SubjectName) -> MutexGuard<'_, DenialBucket> {
-        let hash = subject.hash() as usize;
-        unpoisoned(self.buckets[hash % BUCKETS].lock())
+    fn bucket(&self, subject: u64) -> MutexGuard<'_, DenialBucket> {
+        unpoisoned(self.buckets[subject as usize % BUCKETS].lock())
+    }
+}
+
+impl DenialBucket {
+    fn has_returned_since(&self, at: Instant) -> bool {
+        self.returned_at.is_some_and(|returned| returned >= at)
+    }
+
+    fn forget(&mut self, subject: u64, now: Instant) {
+        self.drop_where(subject, |_| true);
+        self.returned_at = self.returned_at.max(Some(now));
+    }
+
+    fn drop_where(&mut self, subject: u64, is_over: impl Fn(&CachedDenial) -> bool) {
+        for entry in &mut self.denials {
+            entry.take_if(|denial| denial.subject == subject && is_over(denial));
+        }
+    }
+
+    /// Replaces the denial of the same operation unless that is newer, else takes a free place, or
+    /// that of the denial that ends first.
+    fn put(&mut self, denial: CachedDenial) {
+        let place = self.denials.iter_mut().min_by_key(|entry| {
+            let known = entry.as_deref();
+            let is_own = known.is_some_and(|known| known.key() == denial.key());
+            (!is_own, known.map(|known| known.until))
+        });
+        let Some(place) = place else { return };
+        let known = place.as_deref();
+        let is_newer =
+            known.is_some_and(|known| known.key() == denial.key() && known.at > denial.at);
+        if !is_newer {
+            *place = Some(Box::new(denial));
+        }
     }
 }
 
 impl Refused {
-    /// The question, if its answer can be remembered.
+    /// The operation, if its denial can be cached.
     const fn by(op: &Op) -> Option<Self> {
         match op {
             Op::Acquire(cost) => Some(Self::Acquire(*cost)),
@@ -194,29 +231,25 @@ impl Refused {
     }
 }
 
-impl Remembered {
-    fn of(
-        asked: &AnsweredCall<'_>,
-        op: &Op,
-        decision: &Decision,
-        longest: Duration,
-    ) -> Option<Self> {
+impl CachedDenial {
+    fn new(call: &AnsweredCall, op: &Op, decision: &Decision, hold: Duration) -> Option<Self> {
         let refused = Refused::by(op)?;
         let wait = decision.retry_after().filter(|_| decision.is_denied())?;
-        // A block lasts, whoever gives units back.
-        let hold = asked.hold.filter(|_| !decision.is_blocked());
-        let wait = hold.map_or(wait, |hold| wait.min(hold)).min(longest);
+        let wait = wait.min(hold);
+        if wait.is_zero() {
+            return None;
+        }
         Some(Self {
-            subject: asked.subject.clone(),
-            tier: asked.tier,
+            subject: call.subject,
+            tier: call.tier,
             refused,
-            asked_at: asked.at,
-            until: asked.at.checked_add(wait)?,
+            at: call.at,
+            until: call.at.checked_add(wait)?,
             decision: decision.clone(),
         })
     }
 
-    fn is_about(&self, other: &Self) -> bool {
-        (self.tier, self.refused) == (other.tier, other.refused) && self.subject == other.subject
+    const fn key(&self) -> (u64, Chosen, Refused) {
+        (self.subject, self.tier, self.refused)
     }
 }

@@ -8,7 +8,7 @@ use crate::{
     decision::{Decision, Degradation, Policy},
     error::{ConfigError, LimiterError},
     key::Key,
-    limiter::{Limiter, LocalLimiter, LocalLimiterBuilder, Pending, Tier, limits::Limits},
+    limiter::{Limiter, LocalLimiter, LocalLimiterBuilder, Pending, Tier, tier_set::TierSet},
     quota::OwnedQuota,
 };
 
@@ -69,6 +69,7 @@ impl OnFailure {
         Self(Action::Deny)
     }
 
+    #[cfg(feature = "redis")]
     pub(crate) const fn action(self) -> Action {
         self.0
     }
@@ -94,7 +95,7 @@ pub(super) enum Fallback {
 impl Fallback {
     pub(super) fn new(
         on_failure: OnFailure,
-        limits: &Limits,
+        limits: &TierSet,
         max_keys: usize,
         seed: Option<u64>,
     ) -> Result<Self, ConfigError> {
@@ -165,7 +166,7 @@ impl Fallback {
 }
 
 fn local_limiter(
-    limits: &Limits,
+    limits: &TierSet,
     nodes: NonZeroU32,
     max_keys: usize,
     seed: Option<u64>,

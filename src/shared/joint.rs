@@ -12,7 +12,7 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 
-use super::{answer::RedisFuture, limiter::RedisLimiter};
+use super::{answer::RedisFuture, redis_limiter::RedisLimiter};
 use crate::{
     clock::Timestamp,
     decision::{Decision, Op},
@@ -20,25 +20,30 @@ use crate::{
     key::{Key, KeyExtractor},
     limiter::{
         Limiter, Pending, Tier,
-        joint::{JointCall, KeyedLimit, Member, sealed::Sealed},
-        limits::Limits,
+        erased_member::MemberCall,
+        joint::{KeyedLimit, Member, sealed::Sealed},
+        tier_set::TierSet,
     },
     quota::{Algorithm, OwnedQuota, Quota},
-    redis::store::home::Home,
+    store::home::Home,
 };
 
 impl Sealed for RedisLimiter {}
 
-#[allow(private_interfaces, reason = "nobody else implements it")]
+#[allow(
+    private_bounds,
+    private_interfaces,
+    reason = "nobody else implements it"
+)]
 impl Member for RedisLimiter {
-    fn check(limiters: &[Self]) -> Result<(), ConfigError> {
+    fn check(limiters: &[&Self]) -> Result<(), ConfigError> {
         for limiter in limiters {
             if let Some(fault) = limiter.with_limits(irrevocable) {
                 return Err(refused(limiter.policies()[0].name(), fault));
             }
         }
         for limiter in limiters {
-            limiter.0.take_into_list();
+            limiter.0.client().join();
         }
         Ok(())
     }
@@ -47,8 +52,23 @@ impl Member for RedisLimiter {
         self.with_limits(|limits| limits.knows(tier))
     }
 
-    fn apply_together(call: JointCall<'_, Self>) -> Pending<RedisFuture> {
-        let asked: Vec<_> = call.members().map(AskedMember::new).collect();
+    fn replace_quota(&self, name: &str, quota: OwnedQuota) -> Result<(), ConfigError> {
+        self.set_quota(name, quota)
+    }
+
+    fn quota(&self, name: &str) -> Option<Quota> {
+        self.with_limits(|limits| limits.quota(name))
+    }
+
+    #[cfg(feature = "rules")]
+    fn hand_over_to(&self, next: &Self) {
+        self.make_way_for(next);
+    }
+
+    fn apply_together<'a>(
+        calls: impl Iterator<Item = MemberCall<'a, Self>> + Clone,
+    ) -> Pending<RedisFuture> {
+        let asked: Vec<_> = calls.map(|call| AskedMember::new(&call)).collect();
         if let Some(denied) = remembered(&asked) {
             return Pending::Ready(Ok(denied));
         }
@@ -85,7 +105,7 @@ const fn is_leaky(quota: &Quota) -> bool {
 }
 
 /// A part of a limit that leaves more behind than a refund takes back.
-fn irrevocable(limits: &Limits) -> Option<&'static str> {
+fn irrevocable(limits: &TierSet) -> Option<&'static str> {
     let mut quotas = limits.tiers().flat_map(|(_, quotas)| &quotas.quotas);
     if quotas.any(is_leaky) {
         return Some(LEAKY_BUCKET);
@@ -97,7 +117,7 @@ impl RedisLimiter {
     /// Whether the quota may become one of this limiter's, which others may be charged with.
     pub(super) fn accepts(&self, quota: &OwnedQuota) -> Result<(), ConfigError> {
         let quota = quota.quota();
-        match self.0.is_in_list() && is_leaky(&quota) {
+        match self.0.client().is_joint() && is_leaky(&quota) {
             true => Err(refused(self.policies()[0].name(), LEAKY_BUCKET)),
             false => Ok(()),
         }
@@ -110,7 +130,7 @@ impl RedisLimiter {
     }
 }
 
-/// A limit that was asked, kept for a refund.
+/// A limit that was charged, kept for a refund.
 struct AskedMember {
     limiter: RedisLimiter,
     key: Key,
@@ -119,12 +139,12 @@ struct AskedMember {
 }
 
 impl AskedMember {
-    fn new((limiter, key, tier, op): (&RedisLimiter, &[u8], &Tier, &Op)) -> Self {
+    fn new(call: &MemberCall<'_, RedisLimiter>) -> Self {
         Self {
-            limiter: limiter.clone(),
-            key: Key::from_bytes(key),
-            tier: tier.clone(),
-            op: op.clone(),
+            limiter: call.limiter.clone(),
+            key: Key::from_bytes(call.key),
+            tier: call.tier.clone(),
+            op: call.op.clone(),
         }
     }
 
@@ -186,7 +206,7 @@ fn remembered(asked: &[AskedMember]) -> Option<Decision> {
         .into_iter()
         .zip(asked)
         .map(|(denial, asked)| denial.unwrap_or_else(|| asked.unasked(now)));
-    Some(Decision::join(all.collect()))
+    Some(Decision::merge(all.collect()))
 }
 
 /// The decision of all limits together. What is given back is waited for until the time by which all
@@ -207,7 +227,7 @@ async fn decide(
     }
     let decisions: Result<Vec<_>, _> = answers.into_iter().collect();
     let limits = asked.iter().map(|asked| asked.limiter.0.limit_identity());
-    Ok(Decision::join(decisions?).by_limits(limits))
+    Ok(Decision::merge(decisions?).by_limits(limits))
 }
 
 fn passes(answer: &Result<Decision, LimiterError>) -> bool {

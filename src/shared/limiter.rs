@@ -1,184 +1,412 @@
-//! The limiter that all nodes share through Redis: [`RedisLimiter`].
+//! The limiter that all nodes share: [`SharedLimiter`].
 
-use std::{fmt, time::Duration};
+mod maintenance;
+#[cfg(feature = "redis")]
+mod member;
+mod parts;
+mod receipts;
 
-use super::{answer::RedisFuture, mode::ModeStats, nodes::NodesLimiter, nodes_store::NodesStore};
-use crate::{
-    decision::{Decision, Op, Policy},
-    error::ConfigError,
-    key::Key,
-    limiter::{Limiter, Pending, Tier, handle::handle_methods, limits::Limits},
-    quota::{IntoQuotas, OwnedQuota},
-    redis::store::{handle::RedisStore, health::StoreHealth},
+use std::{
+    fmt,
+    sync::{Arc, Mutex, RwLock, RwLockReadGuard, atomic::AtomicBool},
+    time::Duration,
 };
 
-/// A limit that all nodes share, through Redis.
-///
-/// ```no_run
-/// use tower_ratelimit::{PeerIp, Quota, RateLimitLayer, RedisLimiter};
-///
-/// # fn f() -> Result<(), tower_ratelimit::ConfigError> {
-/// let limiter = RedisLimiter::connect("redis://localhost", Quota::per_second(10).burst(20))?;
-/// let layer = RateLimitLayer::new(limiter, PeerIp);
-/// # let _ = layer;
-/// # Ok(())
-/// # }
-/// ```
-///
-/// The server's clock counts, so nodes need not agree about the time, and decisions are those of
-/// the [`LocalLimiter`](crate::LocalLimiter) to the microsecond. Each costs one round trip, however
-/// many quotas there are, and less where it can be avoided: a client that retries after a denial
-/// costs none until its wait is over, requests of one subject that arrive while another one is
-/// under way travel together, and so do subjects that wait at the same moment.
-///
-/// A clone is a handle to the same limiter. See the [guide](crate::guide::redis) for running
-/// Redis for rate limits.
-#[derive(Clone)]
-pub struct RedisLimiter(pub(super) NodesLimiter);
+use tokio::time::{Instant, timeout_at};
 
-impl RedisLimiter {
-    /// A limiter for `quotas` with the default settings, on the server at `url`.
-    ///
-    /// Nothing is connected yet: that happens with the first request, so the service starts
-    /// whether or not Redis is there. Limiters that should share one connection are made with
-    /// [`RedisLimiter::builder`] on one [`RedisStore`].
-    ///
-    /// # Errors
-    ///
-    /// When the address is none, see [`RedisStore::connect`], or a quota makes no sense, see
-    /// [`Quota::check`](crate::Quota::check).
-    pub fn connect(url: &str, quotas: impl IntoQuotas) -> Result<Self, ConfigError> {
-        Self::builder(quotas).build(&RedisStore::connect(url)?)
+use super::{
+    answer::RedisFuture,
+    asker::{Asker, Current},
+    backend::{Client, StoreBackend},
+    coalesce::Coalescer,
+    deny_cache::{self, DenyCache},
+    fallback::Fallback,
+    ledger::{LeaseHolder, Ledger, LocalAnswer},
+    mode::ModeStats,
+    subject::{SubjectName, SubjectNames},
+};
+use crate::{
+    decision::{Decision, Degradation, Op, Policy},
+    error::{ConfigError, LimiterError},
+    key::Key,
+    limiter::{
+        Limiter, Pending, Tier,
+        handle::handle_methods,
+        tier_set::{Chosen, TierSet},
+    },
+    lock::unpoisoned,
+    quota::OwnedQuota,
+    store::{
+        error::{StoreError, StoreErrorKind},
+        health::StoreHealth,
+        stats::StoreStats,
+    },
+    task::Solo,
+};
+
+pub(super) use self::parts::Parts;
+
+/// A limit that all nodes share, through a [`Store`](crate::shared::Store) of your own.
+///
+/// It decides as a [`RedisLimiter`](crate::RedisLimiter) does and keeps the same values. Operations on one
+/// subject that arrive while a call about it is under way travel together in the next one, and
+/// denials are remembered, so a store is asked at most once at a time about a subject. When
+/// the store does not answer within its [deadline](crate::shared::Store::deadline), or fails, the
+/// [`OnFailure`](crate::OnFailure) decides. After several failures in a row requests no longer wait
+/// for the store, until a trial every 250 milliseconds finds that it works again; both are logged.
+///
+/// A clone is a handle to the same limiter.
+pub struct SharedLimiter<S: StoreBackend>(Arc<Inner<S::Client>>);
+
+struct Inner<C: Client> {
+    client: Arc<C>,
+    name: String,
+    /// The default tier's policies, as they were at first.
+    policies: Vec<Policy>,
+    limits: Mutex<TierSet>,
+    current: RwLock<Arc<Current>>,
+    subjects: SubjectNames,
+    coalescer: Coalescer<Asker<C>, Current>,
+    /// The cached denials, unless the limiter is strict and caches none.
+    denials: Option<Arc<DenyCache>>,
+    /// The leases, unless the limiter is strict.
+    ledger: Option<Arc<Ledger<Current>>>,
+    keeper: Solo,
+    fallback: Fallback,
+    /// Whether another limiter counts in its place, by numbers that could not have charged what its
+    /// receipts say.
+    is_replaced: AtomicBool,
+}
+
+impl<S: StoreBackend> SharedLimiter<S> {
+    pub(super) fn from_parts(client: S::Client, parts: Parts) -> Self {
+        let (denials, ledger) = parts.memory(client.deadline());
+        let Parts {
+            name,
+            limits,
+            fallback,
+            longest_denial,
+            seed,
+            ..
+        } = parts;
+        let client = Arc::new(client);
+        let asker = Asker {
+            client: Arc::clone(&client),
+            denials: denials.clone(),
+            longest_denial,
+            ledger: ledger.clone(),
+        };
+        let current = Current::new(&*client, &name, &limits, 0);
+        if let Some(ledger) = &ledger {
+            ledger.begin(0, current.longest_memory());
+        }
+        Self(Arc::new(Inner {
+            client,
+            policies: limits.default_tier().policies.clone(),
+            limits: Mutex::new(limits),
+            current: RwLock::new(Arc::new(current)),
+            subjects: SubjectNames::new(seed),
+            coalescer: Coalescer::new(asker),
+            name,
+            denials,
+            keeper: maintenance::task_of(ledger.as_deref()),
+            ledger,
+            fallback,
+            is_replaced: AtomicBool::new(false),
+        }))
     }
 
-    /// Changes the quota of this name (`default` for one that stands alone and was given none) in
-    /// the default tier, for this limiter and all its clones, on this node; other nodes have to be
-    /// told, too.
-    ///
-    /// A changed limit, burst, queue or soft share leaves the state of each key, at most as much as
-    /// the new quota holds, or the largest of another tier that shares the counter. So a raised limit
-    /// frees nobody: a bucket that was used up gets its next unit by the new rate, windows and logs
-    /// have the new limit less what was counted. With
-    /// [`OnChange::Fresh`](crate::OnChange::Fresh) all keys start afresh under other keys in the
-    /// store, and [`reset`](Self::reset) frees one key.
-    ///
-    /// A changed algorithm, period,
-    /// number of slices or refill step starts all quotas of this limiter afresh, and ends blocks,
-    /// unless its tiers count in the same ways as before: they are counted under other keys, so
-    /// nodes that have the new configuration already and nodes that have the old one do not disturb
-    /// each other. Requests that are open meanwhile give back to a bucket only what its new numbers
-    /// could have charged, see [`Receipt`](crate::Receipt).
+    /// Changes the quota of this name in the default tier, as
+    /// [`RedisLimiter::set_quota`](crate::RedisLimiter::set_quota) does.
     ///
     /// # Errors
     ///
     /// When the quota makes no sense, see [`Quota::check`](crate::Quota::check), or has another
-    /// name, or there is none of this name; when it is a leaky bucket and the limiter is charged
-    /// together with others, see [`RateLimitLayer::all`](crate::RateLimitLayer::all).
+    /// name, or there is none of this name.
     pub fn set_quota(&self, name: &str, quota: impl Into<OwnedQuota>) -> Result<(), ConfigError> {
-        let quota = quota.into();
-        self.accepts(&quota)?;
-        self.0.set_quota(name, quota)
+        let (inner, quota) = (&*self.0, quota.into());
+        let mut limits = unpoisoned(inner.limits.lock());
+        let mut changed = limits.clone();
+        changed.replace(name, &quota)?;
+        if let Some(ledger) = &inner.ledger {
+            ledger.check(&changed)?;
+        }
+        inner.fallback.set_quota(name, &quota)?;
+        let generation = inner.current().generation + 1;
+        let current = Current::new(&*inner.client, &inner.name, &changed, generation);
+        let memory = current.longest_memory();
+        *unpoisoned(inner.current.write()) = Arc::new(current);
+        if let Some(denials) = &inner.denials {
+            denials.begin(generation);
+        }
+        if let Some(ledger) = &inner.ledger {
+            ledger.begin(generation, memory);
+        }
+        *limits = changed;
+        Ok(())
+    }
+
+    /// How the store is doing, as far as this limiter's requests have found out.
+    #[must_use]
+    pub fn health(&self) -> StoreHealth {
+        self.0.client.health()
+    }
+
+    /// Counts of this limiter's calls so far, for metrics.
+    #[must_use]
+    pub fn stats(&self) -> StoreStats {
+        self.0.client.stats()
+    }
+
+    /// The store.
+    #[must_use]
+    pub fn store(&self) -> &S {
+        self.0.client.store()
+    }
+
+    pub(super) fn with_limits<T>(&self, read: impl FnOnce(&TierSet) -> T) -> T {
+        let limits = unpoisoned(self.0.limits.lock());
+        read(&limits)
     }
 
     /// How many decisions were made without the store, and what became of the units that were leased,
     /// see [`Mode`](crate::shared::Mode).
     #[must_use]
     pub fn mode_stats(&self) -> ModeStats {
-        self.0.mode_stats()
+        let ledger = self.0.ledger.as_ref();
+        ledger.map(|ledger| ledger.stats()).unwrap_or_default()
     }
 
-    /// How the server is doing, as far as requests have found out.
-    #[must_use]
-    pub fn health(&self) -> StoreHealth {
-        self.store().health()
-    }
-
-    /// The handle to the server, for further limiters.
-    #[must_use]
-    pub fn store(&self) -> &RedisStore {
-        match self.0.store() {
-            NodesStore::Redis(store) => store,
-            NodesStore::Other(_) => unreachable!("it was built on Redis"),
-        }
-    }
-
-    /// Does what [`apply_in`](Limiter::apply_in) does, for a caller that waits for the answer no longer than `within`.
-    /// Then the [`OnFailure`](crate::OnFailure) decides, as it does after the store's
-    /// [deadline](crate::redis::RedisStoreBuilder::deadline), which stays the longest time.
-    ///
-    /// The operation is on its way to the server meanwhile, and is done there all the same.
-    pub fn apply_within(
+    pub(super) fn submit(
         &self,
         within: Duration,
         tier: &Tier,
         key: &Key,
         op: Op,
-    ) -> Pending<RedisFuture> {
-        self.0
-            .submit(within, tier, key, op)
-            .unwrap_or_else(|error| Pending::Ready(Err(error)))
-    }
-
-    /// Another limiter takes its place: what was charged by other numbers than that one's is not
-    /// given back.
-    #[cfg(feature = "rules")]
-    pub(crate) fn make_way_for(&self, next: &Self) {
-        self.0.make_way_for(&next.0);
-    }
-
-    pub(crate) fn with_limits<T>(&self, read: impl FnOnce(&Limits) -> T) -> T {
-        self.0.with_limits(read)
-    }
-
-    /// Whether this node holds units that it spends by itself.
-    pub(super) fn has_leases(&self) -> bool {
-        self.0.has_leases()
-    }
-
-    /// The denial that is remembered of an operation like this.
-    pub(super) fn denial(&self, tier: &Tier, key: &Key, op: &Op) -> Option<Decision> {
-        self.0.denial(tier, key, op)
+    ) -> Result<Pending<RedisFuture>, LimiterError> {
+        let op = self.by_own_receipt(op)?;
+        let inner = &*self.0;
+        // Not under its lock: a store may change the quota within the call.
+        let current = Arc::clone(&inner.current());
+        // A tier that is not known is a mistake, not a failure of the store.
+        let chosen = current.plan.choose(tier, &op)?;
+        if let Op::Refund(_, Some(receipt)) | Op::Settle(_, receipt) = &op
+            && receipt.is_degraded()
+            && let Some(decision) = inner.give_back(tier, key, &op, &current.policies(chosen))
+        {
+            return decision.map(|decision| Pending::Ready(Ok(decision)));
+        }
+        let tag = inner.ledger.as_ref().map(|ledger| ledger.tag(key));
+        if let Some(decision) = self.decide_here(tag, (&current, chosen), key, &op) {
+            return Ok(Pending::Ready(Ok(decision)));
+        }
+        let subject = inner.subjects.of_key(&current.keyspace, key).tagged(tag);
+        if let Some(denied) = inner.remembered(&subject, chosen, &op) {
+            return Ok(Pending::Ready(Ok(denied)));
+        }
+        inner.fallback.follow(key, &op);
+        let question = Question {
+            limiter: self.clone(),
+            current,
+            tier: tier.clone(),
+            chosen,
+            key: key.clone(),
+            op,
+        };
+        Ok(match inner.client.refusal(&subject) {
+            Some(error) => Pending::Ready(question.fall_back(error)),
+            None => question.ask(subject, within),
+        })
     }
 }
 
-handle_methods!(RedisLimiter);
+impl<S: StoreBackend> SharedLimiter<S> {
+    /// Decides from what this node has leased, if that is enough.
+    #[inline]
+    fn decide_here(
+        &self,
+        tag: Option<u64>,
+        (current, chosen): (&Arc<Current>, Chosen),
+        key: &Key,
+        op: &Op,
+    ) -> Option<Decision> {
+        let ledger = self.0.ledger.as_ref()?;
+        let holder = LeaseHolder {
+            tag: tag?,
+            chosen,
+            generation: current.generation,
+        };
+        let now = Instant::now();
+        let start = || self.0.start(ledger, (current, holder), key, now);
+        let answer = ledger.decide(holder, op, now, start);
+        let decision = match answer {
+            LocalAnswer::Decided(decision) if !ledger.is_eventual() => return Some(decision),
+            LocalAnswer::Decided(decision) => Some(decision),
+            LocalAnswer::Low(decision) => {
+                self.0.ask_for_more(Arc::clone(current), key, holder);
+                Some(decision)
+            }
+            LocalAnswer::Ask => None,
+        };
+        self.0.look_after_leases(ledger.tick(), now);
+        decision
+    }
+}
 
-impl Limiter for RedisLimiter {
+/// An operation, kept for the fallback in case that nobody answers.
+struct Question<S: StoreBackend> {
+    limiter: SharedLimiter<S>,
+    current: Arc<Current>,
+    tier: Tier,
+    chosen: Chosen,
+    key: Key,
+    op: Op,
+}
+
+impl<S: StoreBackend> Question<S> {
+    /// Has the operation done, and waits for the answer no longer than the deadline, nor than the caller does; not at
+    /// all when none is to be expected by the deadline.
+    fn ask(self, subject: SubjectName, within: Duration) -> Pending<RedisFuture> {
+        let Inner {
+            coalescer, client, ..
+        } = &*self.limiter.0;
+        let Some(runtime) = client.runtime() else {
+            return Pending::Ready(self.fall_back(StoreError::no_runtime()));
+        };
+        let entered = runtime.enter();
+        let (current, op) = (Arc::clone(&self.current), Op::clone(&self.op));
+        let deadline = client.deadline();
+        let (now, within) = (Instant::now(), within.min(deadline));
+        // Operations wait in the order of their deadlines, so one whose caller gives up early keeps its own.
+        let until = now + deadline;
+        let answer = match coalescer.submit(subject, current, self.chosen, op, until) {
+            Ok(answer) => timeout_at(now + within, answer),
+            Err(error) => return Pending::Ready(self.fall_back(error)),
+        };
+        drop(entered);
+        Pending::Later(RedisFuture::new(async move {
+            let error = match answer.await {
+                Ok(Ok(Ok(decision))) => return Ok(decision),
+                Ok(Ok(Err(error))) => error,
+                Ok(Err(_)) => StoreError::abandoned(),
+                Err(_) => StoreError::timeout(within),
+            };
+            self.fall_back(error)
+        }))
+    }
+
+    fn fall_back(&self, error: StoreError) -> Result<Decision, LimiterError> {
+        // A call from outside of a runtime is a mistake, not a failure of the store.
+        if error.kind() == StoreErrorKind::NoRuntime {
+            return Err(LimiterError::unavailable(error));
+        }
+        let Inner {
+            client, fallback, ..
+        } = &*self.limiter.0;
+        let error = client.go_without(error);
+        let policies = self.current.policies(self.chosen);
+        let op = Op::clone(&self.op);
+        let reason = error.degradation();
+        let decision = fallback.decide(&self.tier, &self.key, op, &policies, reason);
+        decision.unwrap_or_else(|| Err(LimiterError::unavailable(error)))
+    }
+}
+
+impl<C: Client> Inner<C> {
+    /// Gives back what was charged in the server's place.
+    fn give_back(
+        &self,
+        tier: &Tier,
+        key: &Key,
+        op: &Op,
+        policies: &[Policy],
+    ) -> Option<Result<Decision, LimiterError>> {
+        let op = Op::clone(op);
+        // The server has not counted the charge, for whichever reason.
+        let reason = Degradation::GivenUp;
+        self.fallback.decide(tier, key, op, policies, reason)
+    }
+
+    /// The cached denial. An operation that returns units drops it.
+    fn remembered(&self, subject: &SubjectName, tier: Chosen, op: &Op) -> Option<Decision> {
+        let denials = self.denials.as_ref()?;
+        let now = Instant::now();
+        if deny_cache::may_end_denials(op) {
+            denials.forget(subject.tag(), now);
+        }
+        denials.answer(subject.tag(), tier, op, now)
+    }
+
+    fn current(&self) -> RwLockReadGuard<'_, Arc<Current>> {
+        unpoisoned(self.current.read())
+    }
+}
+
+impl<C: Client> Drop for Inner<C> {
+    /// Gives back all units that are held, if the runtime goes on; others get them when the leases
+    /// end.
+    fn drop(&mut self) {
+        let held = self.ledger.as_ref().map(|ledger| ledger.close());
+        for (holder, place) in held.into_iter().flatten() {
+            self.tell(holder.chosen, place);
+        }
+    }
+}
+
+impl<S: StoreBackend> SharedLimiter<S> {
+    /// Adds the name and the policies.
+    pub(super) fn debug(&self, debug: &mut fmt::DebugStruct<'_, '_>) {
+        debug
+            .field("name", &self.0.name)
+            .field("policies", &self.0.policies);
+    }
+}
+
+handle_methods!(SharedLimiter<S> where S: StoreBackend);
+
+impl<S: StoreBackend> Limiter for SharedLimiter<S> {
     type Future = RedisFuture;
 
     fn apply(&self, key: &Key, op: Op) -> Pending<RedisFuture> {
-        self.0.apply(key, op)
+        self.apply_in(&Tier::DEFAULT, key, op)
     }
 
     fn apply_in(&self, tier: &Tier, key: &Key, op: Op) -> Pending<RedisFuture> {
-        self.0.apply_in(tier, key, op)
+        self.submit(Duration::MAX, tier, key, op)
+            .unwrap_or_else(|error| Pending::Ready(Err(error)))
     }
 
     fn policies(&self) -> &[Policy] {
-        self.0.policies()
+        &self.0.policies
     }
 
     fn supports(&self, op: &Op) -> bool {
-        self.0.supports(op)
+        !matches!(op, Op::Count(_)) || unpoisoned(self.0.limits.lock()).count_on()
     }
 
     fn blocks(&self) -> bool {
-        self.0.blocks()
+        unpoisoned(self.0.limits.lock()).block_for.is_some()
     }
 
     fn identity(&self) -> Option<usize> {
-        self.0.identity()
+        Some(Arc::as_ptr(&self.0).addr())
     }
 
-    fn epoch(&self, limit: usize) -> u32 {
-        self.0.epoch(limit)
+    fn epoch(&self, _: usize) -> u32 {
+        self.with_limits(|limits| limits.epoch().mark())
     }
 }
 
-impl fmt::Debug for RedisLimiter {
+impl<S: StoreBackend> Clone for SharedLimiter<S> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<S: StoreBackend> fmt::Debug for SharedLimiter<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut debug = f.debug_struct("RedisLimiter");
-        self.0.debug(&mut debug);
-        debug.field("store", self.store()).finish_non_exhaustive()
+        let mut debug = f.debug_struct("SharedLimiter");
+        self.debug(&mut debug);
+        debug.finish_non_exhaustive()
     }
 }

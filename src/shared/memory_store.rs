@@ -3,13 +3,13 @@
 use std::{collections::HashMap, fmt, sync::Arc, sync::Mutex};
 
 use super::{
-    call::{Call, Reply, Write},
     store::Store,
+    wire::call::{Call, Reply, Write},
 };
 use crate::{
     clock::{Clock, OsClock, SharedClock, Timestamp},
     lock::unpoisoned,
-    redis::store::error::StoreError,
+    store::error::StoreError,
 };
 
 /// A [`Store`] in memory: for tests and simulations, in which limiters are nodes that share it.

@@ -5,48 +5,48 @@
 //! [`Store`] of your own: one that does [`Call::apply`] under a lock, or a [`CompareAndSwap`].
 
 mod answer;
-mod arguments;
+mod apply;
 mod asker;
+mod backend;
 mod builder;
-mod call;
 mod coalesce;
 mod compare_and_swap;
 mod deny_cache;
+mod eventual;
 pub(crate) mod fallback;
-mod holders;
-mod inquiry;
+#[cfg(feature = "redis")]
 mod joint;
-mod keeper;
-mod last_value;
 mod lease;
-mod leasing;
 mod ledger;
 mod limiter;
 mod memory_store;
 mod mode;
-mod nodes;
-mod nodes_store;
-mod own_store;
-mod rare_values;
-mod reply;
-mod shared_limiter;
+#[cfg(feature = "redis")]
+mod redis_limiter;
+#[cfg(feature = "redis")]
+mod script_choice;
+mod settlement;
 mod store;
 mod subject;
-mod subject_value;
+mod version_cache;
+mod wire;
 
+#[cfg(feature = "redis")]
+pub use self::redis_limiter::RedisLimiter;
 #[doc(hidden)]
-pub use self::call::LateCall;
-#[doc(hidden)]
-pub use self::lease::{LeaseClause, LeaseReply, LeaseStatus};
+pub use self::wire::{
+    call::LateCall,
+    message::{NodeMessage, NodeReply, NodeReport, RowStatus},
+};
 pub use self::{
     answer::RedisFuture,
+    backend::StoreBackend,
     builder::RedisLimiterBuilder,
-    call::{Applied, Call, Reply, Write},
     compare_and_swap::{Cas, CompareAndSwap, Versioned},
     fallback::OnFailure,
-    limiter::RedisLimiter,
+    limiter::SharedLimiter,
     memory_store::MemoryStore,
     mode::{Mode, ModeStats},
-    shared_limiter::SharedLimiter,
     store::Store,
+    wire::call::{Applied, Call, Reply, Write},
 };

@@ -5,10 +5,10 @@ mod tests;
 
 use std::{num::NonZeroU8, time::Duration};
 
-use super::lease::LONGEST_LEASE;
+use super::wire::message::LONGEST_LEASE;
 use crate::{
     error::{ConfigError, ConfigErrorKind},
-    limiter::limits::Limits,
+    limiter::tier_set::TierSet,
     quota::{Algorithm, Quota},
 };
 
@@ -54,28 +54,31 @@ enum ModeKind {
     Eventual(Duration),
 }
 
-/// The settings of leases, checked.
+/// The settings of a node's ledger, checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct LeaseTerms {
-    /// How long a lease lasts.
-    pub(super) length: Duration,
-    /// The most units of one.
-    pub(super) max_units: u32,
-    /// The most subjects that may have one.
+pub(super) struct LedgerTerms {
+    pub(super) mode: ModeTerms,
+    /// The most subjects whose units a node holds.
     pub(super) max_leases: usize,
-    /// Whether denials are remembered for longer than a pause.
+    /// Whether denials are cached for longer than a pause.
     pub(super) remembers_denials: bool,
-    /// How far the node may be ahead of the store instead, in eventual mode.
-    pub(super) ahead: Option<AheadTerms>,
 }
 
-/// How far a node may be ahead of the store.
+/// The settings of a mode in which nodes decide by themselves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct AheadTerms {
-    /// The time between two messages.
-    pub(super) interval: Duration,
-    /// The most units of a subject that the store has not said it counted.
-    pub(super) units: u32,
+pub(super) enum ModeTerms {
+    Leased {
+        /// How long a lease lasts.
+        length: Duration,
+        /// The most units of a lease.
+        max_units: u32,
+    },
+    Eventual {
+        /// The time between two messages.
+        interval: Duration,
+        /// The most units of a subject that a node has spent and the store has not counted.
+        ahead: u32,
+    },
 }
 
 impl Mode {
@@ -178,8 +181,8 @@ impl Mode {
     pub(super) fn lease_terms(
         self,
         max_leases: usize,
-        limits: &Limits,
-    ) -> Result<Option<LeaseTerms>, ConfigError> {
+        limits: &TierSet,
+    ) -> Result<Option<LedgerTerms>, ConfigError> {
         if !(1..=MOST_LEASES).contains(&max_leases) {
             return refuse(format!(
                 "max_leases({max_leases}): accepted are 1 to {MOST_LEASES}"
@@ -191,24 +194,19 @@ impl Mode {
         if self.kind != ModeKind::Leased && (self.length, self.max_units) != (None, None) {
             return refuse("length and max_units belong to leased mode".to_owned());
         }
-        match self.kind {
-            ModeKind::Strict => Ok(None),
-            ModeKind::Leased => self.leased_terms(max_leases, limits),
-            ModeKind::Eventual(interval) => Ok(Some(LeaseTerms {
-                length: DEFAULT_LENGTH,
-                max_units: u32::MAX,
-                max_leases,
-                remembers_denials: true,
-                ahead: Some(ahead_terms(interval, self.ahead, limits)?),
-            })),
-        }
+        let mode = match self.kind {
+            ModeKind::Strict => None,
+            ModeKind::Leased => self.leased_terms(limits)?,
+            ModeKind::Eventual(interval) => Some(eventual_terms(interval, self.ahead, limits)?),
+        };
+        Ok(mode.map(|mode| LedgerTerms {
+            mode,
+            max_leases,
+            remembers_denials: true,
+        }))
     }
 
-    fn leased_terms(
-        self,
-        max_leases: usize,
-        limits: &Limits,
-    ) -> Result<Option<LeaseTerms>, ConfigError> {
+    fn leased_terms(self, limits: &TierSet) -> Result<Option<ModeTerms>, ConfigError> {
         let length = self.length.unwrap_or(DEFAULT_LENGTH);
         if !(SHORTEST_LEASE..=LONGEST_LEASE).contains(&length) {
             return refuse(format!(
@@ -221,80 +219,78 @@ impl Mode {
                 "max_units({max_units}): a lease has at least 2 units"
             ));
         }
-        Ok(can_lease(limits).then_some(LeaseTerms {
-            length,
-            max_units,
-            max_leases,
-            remembers_denials: true,
-            ahead: None,
-        }))
+        Ok(can_lease(limits).then_some(ModeTerms::Leased { length, max_units }))
     }
 }
 
 /// Whether nodes can hold units of these quotas. Not of a queue, whose places only the store can
 /// give; nor of a window that counts on, since units that are held are not counted; nor where a
 /// denial blocks, since units that others hold would block a key that has not used up its quota.
-fn can_lease(limits: &Limits) -> bool {
+fn can_lease(limits: &TierSet) -> bool {
     limits.block_for.is_none() && !has_queue(limits) && !counts_on(limits)
 }
 
-fn has_queue(limits: &Limits) -> bool {
+fn has_queue(limits: &TierSet) -> bool {
     has_any(limits, |quota| {
         matches!(quota.algorithm(), Algorithm::LeakyBucket { .. })
     })
 }
 
-fn counts_on(limits: &Limits) -> bool {
+fn counts_on(limits: &TierSet) -> bool {
     has_any(limits, Quota::is_uncapped)
 }
 
-fn has_any(limits: &Limits, is_such: impl Fn(&Quota) -> bool) -> bool {
+fn has_any(limits: &TierSet, is_such: impl Fn(&Quota) -> bool) -> bool {
     let mut quotas = limits.tiers().flat_map(|(_, quotas)| &quotas.quotas);
     quotas.any(is_such)
 }
 
-impl LeaseTerms {
+impl ModeTerms {
+    pub(super) const fn is_eventual(&self) -> bool {
+        matches!(self, Self::Eventual { .. })
+    }
+
     /// Whether limits that were changed can go on in this mode.
     ///
     /// # Errors
     ///
     /// When they can not.
-    pub(super) fn check(&self, limits: &Limits) -> Result<(), ConfigError> {
-        match self.ahead {
-            Some(terms) => check_ahead(terms.units, limits),
-            None if counts_on(limits) => refuse(
+    pub(super) fn check(&self, limits: &TierSet) -> Result<(), ConfigError> {
+        match self {
+            Self::Eventual { ahead, .. } => check_ahead(*ahead, limits),
+            Self::Leased { .. } if counts_on(limits) => refuse(
                 "leased mode with an uncapped window: units that are held are not counted"
                     .to_owned(),
             ),
-            None => Ok(()),
+            Self::Leased { .. } => Ok(()),
         }
     }
 }
 
-fn ahead_terms(
+fn eventual_terms(
     interval: Duration,
-    units: Option<u32>,
-    limits: &Limits,
-) -> Result<AheadTerms, ConfigError> {
+    ahead: Option<u32>,
+    limits: &TierSet,
+) -> Result<ModeTerms, ConfigError> {
     if !(SHORTEST_INTERVAL..=LONGEST_LEASE).contains(&interval) {
         return refuse(format!(
             "eventual mode with an interval of {interval:?}: accepted are {SHORTEST_INTERVAL:?} to \
              {LONGEST_LEASE:?}"
         ));
     }
-    let Some(units) = units else {
+    let Some(ahead) = ahead else {
         return refuse(
             "eventual mode without ahead: say how many units of a key a node may let pass before \
              the store has counted them"
                 .to_owned(),
         );
     };
-    check_ahead(units, limits)?;
-    Ok(AheadTerms { interval, units })
+    check_ahead(ahead, limits)?;
+    Ok(ModeTerms::Eventual { interval, ahead })
 }
 
 /// Whether nodes can let so many units of these quotas pass ahead of the store.
-fn check_ahead(units: u32, limits: &Limits) -> Result<(), ConfigError> {
+fn check_ahead(units: u32, limits: &TierSet) -> Result<(), ConfigError> {
     if has_queue(limits) {
         return refuse(
             "eventual mode with a leaky bucket: a place in the queue is given by the store alone"
@@ -346,11 +342,11 @@ pub struct ModeStats {
     /// Operations that were answered without the store: from a lease, because a denial still holds, or
     /// ahead of the store.
     pub local: u64,
-    /// Operations that the store was asked for.
+    /// Operations that the node sent to the store.
     pub asked: u64,
     /// Units that were granted.
     pub granted: u64,
-    /// Units that were spent, and of which the store has said that it counted them.
+    /// Units that were spent and that the store has confirmed.
     pub settled: u64,
     /// Units that were given back.
     pub returned: u64,

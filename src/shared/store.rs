@@ -2,10 +2,8 @@
 
 use std::{future::Future, sync::Arc, time::Duration};
 
-use futures_util::future::{BoxFuture, FutureExt};
-
-use super::call::{Call, Reply};
-use crate::redis::store::error::StoreError;
+use super::wire::call::{Call, Reply};
+use crate::store::error::StoreError;
 
 /// Keeps a value of bytes for each subject, for a [`SharedLimiter`](super::SharedLimiter).
 ///
@@ -62,30 +60,5 @@ impl<S: Store> Store for Arc<S> {
 
     fn deadline(&self) -> Duration {
         S::deadline(self)
-    }
-}
-
-/// A store whose type does not matter.
-pub(super) trait AnyStore: Send + Sync {
-    fn transact<'a>(
-        &'a self,
-        key: &'a str,
-        call: &'a Call<'_>,
-    ) -> BoxFuture<'a, Result<Reply, StoreError>>;
-
-    fn deadline(&self) -> Duration;
-}
-
-impl<S: Store> AnyStore for S {
-    fn transact<'a>(
-        &'a self,
-        key: &'a str,
-        call: &'a Call<'_>,
-    ) -> BoxFuture<'a, Result<Reply, StoreError>> {
-        Store::transact(self, key, call).boxed()
-    }
-
-    fn deadline(&self) -> Duration {
-        Store::deadline(self)
     }
 }

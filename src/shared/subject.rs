@@ -1,4 +1,4 @@
-//! SubjectNames: the names of keys in the store, hashed once.
+//! Subjects: the names of keys in the store, hashed once.
 
 use std::{
     cell::RefCell,
@@ -11,22 +11,30 @@ use std::{
 
 use siphasher::sip::SipHasher13;
 
-use crate::{key::Key, redis::key_name, seed::keyed_hash};
+use crate::{key::Key, seed::keyed_hash, store::key_name};
 
 /// The name of a subject's key in the store, with its hash.
 #[derive(Clone)]
 pub(super) struct SubjectName {
     name: Arc<str>,
     hash: u64,
-    /// The hash by which the ledger knows the key; 0 where there is none.
+    /// The hash by which the tables of this node know the subject: that of its key where there is
+    /// a ledger, otherwise that of its name.
     tag: u64,
 }
 
-/// Makes subjects, whose hashes nobody outside can tell.
+/// The key of a subject and its quotas: enough to send a message that no request causes.
+#[derive(Debug)]
+pub(super) struct SubjectPlace<P> {
+    pub(super) subject: SubjectName,
+    pub(super) plan: Arc<P>,
+}
+
+/// Makes subjects, whose hashes nobody outside can predict.
 #[derive(Debug)]
 pub(super) struct SubjectNames(SipHasher13);
 
-/// A map that goes by the hash that subjects have already.
+/// A map that uses the hash of the subjects.
 pub(super) type SubjectMap<V> = HashMap<SubjectName, V, BuildHasherDefault<KnownHash>>;
 
 /// The hasher of [`SubjectMap`].
@@ -34,7 +42,7 @@ pub(super) type SubjectMap<V> = HashMap<SubjectName, V, BuildHasherDefault<Known
 pub(super) struct KnownHash(u64);
 
 thread_local! {
-    /// Room for a name, until it is known how long it is.
+    /// A buffer for names, whose length is known only at the end.
     static NAME: RefCell<String> = const { RefCell::new(String::new()) };
 }
 
@@ -53,27 +61,38 @@ impl SubjectNames {
     }
 
     pub(super) fn named(&self, name: &str) -> SubjectName {
+        let hash = self.0.hash(name.as_bytes());
         SubjectName {
-            hash: self.0.hash(name.as_bytes()),
+            hash,
             name: name.into(),
-            tag: 0,
+            tag: hash,
         }
     }
 }
 
 impl SubjectName {
+    #[cfg(any(feature = "redis", test))]
     pub(super) const fn hash(&self) -> u64 {
         self.hash
     }
 
-    /// The same subject, which the ledger knows by this hash of its key.
-    pub(super) const fn tagged(mut self, tag: u64) -> Self {
-        self.tag = tag;
+    /// Sets the hash of the key, for limiters with a ledger.
+    pub(super) fn tagged(mut self, tag: Option<u64>) -> Self {
+        self.tag = tag.unwrap_or(self.hash);
         self
     }
 
     pub(super) const fn tag(&self) -> u64 {
         self.tag
+    }
+}
+
+impl<P> Clone for SubjectPlace<P> {
+    fn clone(&self) -> Self {
+        Self {
+            subject: self.subject.clone(),
+            plan: Arc::clone(&self.plan),
+        }
     }
 }
 
@@ -151,7 +170,7 @@ mod tests {
         let of = |name: &str| SubjectName {
             name: name.into(),
             hash: 7,
-            tag: 0,
+            tag: 1,
         };
         assert!(of("a") == of("a") && of("a") != of("b"));
     }

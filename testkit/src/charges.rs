@@ -48,7 +48,7 @@ pub async fn every_vector_holds(subject: &impl Tiered) {
     assert_eq!((vectors.len(), steps), (VECTORS, STEPS));
 }
 
-/// Runs a vector and says how many steps it had.
+/// Runs a vector and returns the number of its steps.
 async fn run<S: Tiered>(subject: &S, vector: &Value) -> usize {
     let known = ["name", "why", "quotas", "tiers", "block_for_ms", "steps"];
     only_has(vector, &known);

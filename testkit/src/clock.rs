@@ -3,7 +3,7 @@
 use tokio::time::Instant;
 use tower_ratelimit::{Clock, Timestamp};
 
-/// Starts at a time that is always the same and goes on with tokio's, so that a test whose time is
+/// Starts at a time that is always the same and continues with tokio's, so that a test whose time is
 /// paused can be repeated.
 #[derive(Debug, Clone, Copy)]
 pub struct PausedClock {

@@ -12,7 +12,7 @@ pub trait StoreBench {
     /// where the store does.
     fn node(&self, name: &str, quota: Quota) -> AnyLimiter;
 
-    /// Lets the store's time go on, which otherwise stands still.
+    /// Lets the store's clock run, which otherwise stands still.
     fn advance(&self, time: Duration) -> impl Future<Output = ()>;
 }
 
@@ -56,7 +56,7 @@ pub async fn one_limit(bench: &impl StoreBench) {
     }
 }
 
-/// What was denied passes when it was told to, and not a microsecond before.
+/// A denied request passes at the reported time, and not a microsecond before.
 pub async fn exact_waits(bench: &impl StoreBench) {
     for (at, quota) in quotas().into_iter().enumerate() {
         let [one, two] = two_nodes(bench, &format!("waits-{at}"), quota);
@@ -70,7 +70,7 @@ pub async fn exact_waits(bench: &impl StoreBench) {
     }
 }
 
-/// What one node gives back, forgets or blocks, the other knows.
+/// Refunds, resets and blocks of one node take effect on the other.
 pub async fn corrections(bench: &impl StoreBench) {
     for (at, quota) in quotas().into_iter().enumerate() {
         let [one, two] = two_nodes(bench, &format!("corrections-{at}"), quota);
@@ -94,7 +94,7 @@ pub async fn corrections(bench: &impl StoreBench) {
 pub async fn at_once(bench: &impl StoreBench) {
     let quota = Quota::per(100, AGE).fixed_window();
     let [one, two] = two_nodes(bench, "at-once", quota);
-    let asked: Vec<_> = (0..300)
+    let requested: Vec<_> = (0..300)
         .map(|at| {
             let limiter = if at % 2 == 0 {
                 one.clone()
@@ -105,13 +105,13 @@ pub async fn at_once(bench: &impl StoreBench) {
         })
         .collect();
     let mut passed = 0;
-    for answer in asked {
+    for answer in requested {
         passed += u32::from(answer.await.unwrap());
     }
     assert_eq!(passed, 100);
 }
 
-/// A window that counts on counts what both nodes say, also beyond the limit.
+/// A window that counts on counts the reports of both nodes, also beyond the limit.
 pub async fn counts_on(bench: &impl StoreBench) {
     let quota = Quota::per_minute(10).fixed_window().uncapped();
     let [one, two] = two_nodes(bench, "counts-on", quota);
@@ -125,8 +125,8 @@ pub async fn counts_on(bench: &impl StoreBench) {
     ];
     for (node, units, passes, used) in rows {
         let decision = node.count(&key, units).await.unwrap();
-        let told = (decision.is_allowed(), decision.binding().used());
-        assert_eq!(told, (passes, Some(used)), "{units} more");
+        let reported = (decision.is_allowed(), decision.binding().used());
+        assert_eq!(reported, (passes, Some(used)), "{units} more");
     }
     let wait = one.count(&key, 0).await.unwrap().retry_after().unwrap();
     bench.advance(wait).await;

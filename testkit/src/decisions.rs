@@ -36,7 +36,7 @@ const NOT_COVERED: [(&str, &str); 0] = [];
 
 pub const THE_ONE_KEY: &str = "the one key";
 
-/// Fields that are there for the reader.
+/// Fields for the reader.
 const PROSE: [&str; 5] = ["semantics", "source", "provenance", "tags", "note"];
 
 pub fn text<'a>(of: &'a Value, field: &str) -> &'a str {
@@ -83,7 +83,7 @@ pub async fn every_vector_holds(subject: &impl Subject) {
     assert_eq!(steps, 470);
 }
 
-/// Runs a vector and says how many steps it had.
+/// Runs a vector and returns the number of its steps.
 async fn run(subject: &impl Subject, vector: &Value) -> usize {
     let name = text(vector, "name");
     let known = [
@@ -122,7 +122,7 @@ async fn run(subject: &impl Subject, vector: &Value) -> usize {
     steps.len()
 }
 
-/// A field that nothing reads would make the test say more than it checks.
+/// A field that nothing reads would promise more than the test checks.
 pub fn only_has(object: &Value, known: &[&str]) {
     let fields = object.as_object().expect("an object");
     for field in fields.keys() {

@@ -30,13 +30,13 @@ pub fn find(program: &str, variable: Option<&str>) -> Option<PathBuf> {
         .find(|file| file.is_file())
 }
 
-/// Whether a test has to be left out because something that it needs is not `there`. It then says
+/// Whether a test has to be left out because something that it needs is not `there`. It then prints
 /// what to install, past the capture of output: a test that was left out counts as passed.
 ///
 /// # Panics
 ///
 /// When it is not there, where nothing is left out: in CI, in `scripts/test.sh`, which sets
-/// `TEST_SERVERS`, and under nextest, which shows nothing of what a passed test says.
+/// `TEST_SERVERS`, and under nextest, which shows nothing of the output of a passed test.
 pub fn missing(there: bool, what: &str, install: &str) -> bool {
     let variables = ["CI", "NEXTEST", "TEST_SERVERS"];
     let required = variables.iter().any(|name| env::var_os(name).is_some());
@@ -77,7 +77,7 @@ pub fn free_port() -> u16 {
         .expect("a free port")
 }
 
-/// Asks every 10 milliseconds until there is an answer.
+/// Calls `ask` every 10 milliseconds until it returns something.
 ///
 /// # Panics
 ///
@@ -150,12 +150,12 @@ impl Process {
         waitpid(Some(self.pid()), WaitOptions::UNTRACED).expect("it stops");
     }
 
-    /// Lets it go on.
+    /// Resumes it.
     pub fn resume(&self) {
         self.signal(Signal::CONT);
     }
 
-    /// Asks it to end, as an orchestrator does.
+    /// Signals it to end, as an orchestrator does.
     pub fn terminate(&self) {
         self.signal(Signal::TERM);
     }

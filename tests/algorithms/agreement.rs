@@ -1,4 +1,4 @@
-//! The limiter answers as the oracle does, whatever is asked of it when.
+//! The limiter answers as the oracle does, whatever it has to decide and when.
 
 use std::{cell::Cell, env, time::Duration};
 
@@ -12,7 +12,7 @@ use super::{
     traces::{Setup, agrees, one_tier, tiers, trace},
 };
 
-/// The operations of all tests here together, unless `ORACLE_OPERATIONS` says otherwise.
+/// The operations of all tests here together, unless `ORACLE_OPERATIONS` sets another number.
 const OPERATIONS: u32 = 100_000;
 const LONGEST: usize = 40;
 

@@ -1,11 +1,11 @@
-//! The fields of a decision, as the oracle works them out and as a limiter tells them.
+//! The fields of a decision, as the oracle computes them and as a limiter returns them.
 
 use std::time::Duration;
 
 use testkit::oracle::{Counter, Nanos, Rule};
 use tower_ratelimit::{Decision, Outcome, QuotaStatus};
 
-/// All that a decision tells.
+/// All fields of a decision.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Answer {
     outcome: Outcome,
@@ -87,7 +87,7 @@ impl Line {
         self.denied && self.retry_after.is_none()
     }
 
-    /// A block of the key denies whatever the quota says, unless that says never.
+    /// A block of the key denies whatever the quota allows, unless the wait is endless.
     pub(crate) fn block(&mut self, block: Duration) {
         self.remaining = 0;
         if !self.denied || self.retry_after.is_some() {

@@ -20,7 +20,7 @@ pub(crate) enum Ask {
 }
 
 impl Ask {
-    /// The same for a limiter, whose decisions gave these receipts.
+    /// The operation for a limiter, whose decisions gave these receipts.
     pub(crate) fn op(self, receipts: &[Receipt]) -> Op {
         let receipt = |number: usize| receipts[number].clone();
         match self {

@@ -77,7 +77,7 @@ fn starts_with_the_first_denial_and_is_not_extended() {
     }
 }
 
-/// A quota may take longer than the block, and then says so.
+/// A quota may take longer than the block, and then reports its own time.
 #[test]
 fn retry_after_is_the_longer_of_both() {
     let (limiter, clock) = blocked(Quota::per_day(10).sliding_log());
@@ -94,7 +94,7 @@ fn retry_after_is_the_longer_of_both() {
 }
 
 #[test]
-fn peek_tells_of_a_block_and_starts_none() {
+fn peek_reports_a_block_and_starts_none() {
     let (limiter, _) = blocking(Quota::per_minute(1), 8);
     let _ = limiter.acquire(&alice(), 1);
     let looked = limiter.peek(&alice(), 1);
@@ -182,7 +182,7 @@ fn cost_0_does_not_pass() {
     }
 }
 
-/// Elastic and wait ask after a denial of a reservation; only the answer without hope blocks.
+/// Elastic and wait call again after a denial of a reservation; only the answer without hope blocks.
 #[test]
 fn only_a_denial_without_hope_blocks() {
     for quota in every_algorithm(Quota::per_minute(5)) {
@@ -216,10 +216,10 @@ fn block_by_hand_denies_until_it_ends() {
     };
     for quota in every_algorithm(Quota::per_minute(5)) {
         for (limiter, clock) in [locked(quota), lone(quota)] {
-            let told = limiter.block(&alice(), seconds(7));
+            let reported = limiter.block(&alice(), seconds(7));
             let expected = (true, true, Some(0), Some(seconds(7)));
-            assert_eq!(facts(&told), expected, "{quota:?}");
-            // A step back is no reason to let the key in, nor to keep it out for longer than told.
+            assert_eq!(facts(&reported), expected, "{quota:?}");
+            // A step back is no reason to let the key in, nor to keep it out for longer than announced.
             clock.step_back(seconds(3));
             let denied = limiter.acquire(&alice(), 1);
             assert_eq!(denied.retry_after(), Some(seconds(10)), "{quota:?}");

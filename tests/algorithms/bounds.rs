@@ -141,7 +141,7 @@ proptest! {
         }
     }
 
-    /// Denials and looks change nothing, whatever they ask for.
+    /// Denials and looks change nothing, whatever their cost.
     #[test]
     fn what_is_denied_consumes_nothing(spec in spec(), trace in trace()) {
         let clock = ManualClock::at(at(START));

@@ -90,7 +90,7 @@ fn open_requests_of_a_slower_rate_give_nothing() {
     }
 }
 
-/// What the numbers in force could have charged comes back as ever: nobody loses anything by a
+/// Units that the numbers in force could have charged come back as ever: nobody loses anything by a
 /// change that leaves T and makes more room.
 #[test]
 fn larger_burst_takes_nothing_from_open_requests() {

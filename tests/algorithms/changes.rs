@@ -174,14 +174,14 @@ fn one_of_a_list_changes_alone() {
     limiter
         .set_quota("20-per-86400s", Quota::per_day(10).fixed_window())
         .expect("there is one");
-    let told = limiter.peek(&alice(), 1);
-    let told: Vec<_> = told
+    let reported = limiter.peek(&alice(), 1);
+    let reported: Vec<_> = reported
         .quotas()
         .map(|quota| (quota.name(), quota.limit(), quota.remaining()))
         .collect();
     // Names stay what they were, or headers and observers would lose the thread.
     let expected = [("hourly", 10, Some(10)), ("20-per-86400s", 10, Some(2))];
-    assert_eq!(told, expected);
+    assert_eq!(reported, expected);
 }
 
 #[test]

@@ -129,13 +129,13 @@ fn each_of_several_windows_counts() {
 fn request_brings_its_own_limit() {
     let most = Quota::per_minute(u64::from(u32::MAX)).fixed_window();
     let (limiter, _) = limiter(most.uncapped());
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     for limit in [3, 0, u64::from(u32::MAX), 1] {
         let tier = Tier::from(RequestQuota::limit(limit));
         let decision = ask_in(&limiter, &tier, Op::Count(1));
         let quota = decision.binding();
         assert_eq!(quota.limit(), limit);
-        told.push((decision.is_allowed(), quota.used(), quota.remaining()));
+        reported.push((decision.is_allowed(), quota.used(), quota.remaining()));
     }
     let expected = [
         (true, Some(1), Some(2)),
@@ -143,7 +143,7 @@ fn request_brings_its_own_limit() {
         (true, Some(3), Some(u64::from(u32::MAX) - 3)),
         (false, Some(4), Some(0)),
     ];
-    assert_eq!(told, expected);
+    assert_eq!(reported, expected);
 }
 
 #[test]
@@ -190,9 +190,10 @@ fn quotas_that_cannot_count_on_are_named_errors() {
     let kind = |quota: Quota| quota.check().map_err(|error| error.kind());
     for quota in every_algorithm(Quota::per_minute(5)) {
         let is_window = quota == quota.fixed_window();
-        let expected = match is_window {
-            true => Ok(()),
-            false => Err(ConfigErrorKind::Uncapped),
+        let expected = if is_window {
+            Ok(())
+        } else {
+            Err(ConfigErrorKind::Uncapped)
         };
         assert_eq!(kind(quota.uncapped()), expected, "{quota:?}");
     }

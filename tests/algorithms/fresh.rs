@@ -60,7 +60,7 @@ fn kept_counts_leave_nothing_of_a_bucket_and_three_of_windows() {
             set(&limiter, five);
             let expected = if is_bucket(five) { 0 } else { 3 };
             assert_eq!(left(&limiter), expected, "{five:?}");
-            // The report says the same.
+            // The report agrees.
             let change = QuotaChange::new("login", two, five, OnChange::Keep);
             assert_eq!(change.available, expected, "{change}");
             if expected == 0 {
@@ -167,7 +167,7 @@ fn receipts_from_before_give_nothing() {
     }
 }
 
-/// A table forgets; a store goes on with what the old numbers hold. Neither takes the receipts of
+/// A table forgets; a store continues with what the old numbers hold. Neither takes the receipts of
 /// the first time for new ones.
 #[test]
 fn quota_is_changed_back() {
@@ -234,7 +234,7 @@ fn changes_among_threads_give_no_more_than_each_quota_once() {
 }
 
 /// Two limiters of one name in a store, with the old numbers and the new, as while files are read
-/// again: neither counts for the other, whichever is asked.
+/// again: neither counts for the other, whichever decides.
 #[test]
 fn old_and_new_limiters_of_one_name_count_apart() {
     for (two, five) in raised() {
@@ -256,7 +256,7 @@ fn old_and_new_limiters_of_one_name_count_apart() {
             passed[1] += new.acquire(&alice(), 1).charged();
         }
         assert_eq!(passed, [2, 5], "{two:?}");
-        // One that is made anew goes on.
+        // A new one continues.
         let again = LocalLimiter::builder(two)
             .name("login")
             .on_change(OnChange::Fresh);

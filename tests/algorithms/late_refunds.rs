@@ -264,7 +264,7 @@ enum Move {
     Renew(usize),
     /// All that are newer than this many, but for the last.
     FinishOthers(usize),
-    /// Whose response counts: nothing comes back.
+    /// The response counts: nothing comes back.
     Counts(usize),
     /// In hundredths of the time in which one unit comes.
     Wait(u64),

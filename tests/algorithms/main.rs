@@ -34,7 +34,7 @@ use proptest::prelude::ProptestConfig;
 use testkit::oracle::{self, quotas};
 use tower_ratelimit::{Key, Quota};
 
-/// The number of cases, unless `PROPTEST_CASES` says otherwise.
+/// The number of cases, unless `PROPTEST_CASES` sets another number.
 fn cases(cases: u32) -> ProptestConfig {
     let mut config = ProptestConfig::default();
     if env::var_os("PROPTEST_CASES").is_none() {
@@ -48,7 +48,7 @@ fn alice() -> Key {
     Key::from("alice")
 }
 
-/// The quota in every algorithm, each of which lets as much pass at once.
+/// The quota in every algorithm, each of which allows as much at once.
 fn every_algorithm(quota: Quota) -> [Quota; 7] {
     let second = std::time::Duration::from_secs(1);
     [

@@ -1,4 +1,4 @@
-//! Bounded memory and the order in which keys are given up, for every algorithm, where more than
+//! Bounded memory and the order of evictions, for every algorithm, where more than
 //! one instant is kept for a key.
 
 use std::time::Duration;
@@ -96,7 +96,7 @@ fn half_used_key_outlives_hardly_used_ones() {
 /// One algorithm is enough: which keys meet in a bucket does not depend on what is kept of them.
 /// A small table must not be cut into parts that fill unevenly.
 #[test]
-fn max_keys_live_keys_are_hardly_ever_given_up() {
+fn max_keys_live_keys_are_hardly_ever_evicted() {
     const KEYS: u64 = 200_000;
     let sizes = [1_000, 10_000, KEYS];
     let lost = sizes.map(|max_keys| {
@@ -142,7 +142,7 @@ fn entries_free_themselves_with_time() {
             .clock(clock.clone())
             .build()
             .expect("good quotas");
-        // A free entry is taken again, and nothing is given up for it.
+        // A free entry is taken again, and no key is evicted.
         for round in 0..40 {
             for n in 0..500 {
                 assert!(limiter.acquire(&key(round * 500 + n), 10).is_allowed());

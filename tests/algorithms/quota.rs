@@ -1,4 +1,4 @@
-//! Quotas: what they accept, and what they say about the rest.
+//! Quotas: what they accept, and errors about the rest.
 
 use std::time::Duration;
 
@@ -49,10 +49,10 @@ fn nonsense_is_a_named_error() {
             "printable ASCII",
         ),
     ];
-    for (quota, kind, said) in cases {
+    for (quota, kind, message) in cases {
         let error = quota.check().expect_err("accepted");
         assert_eq!(error.kind(), kind, "{quota:?}");
-        assert!(error.to_string().contains(said), "{error}");
+        assert!(error.to_string().contains(message), "{error}");
     }
 }
 
@@ -148,14 +148,14 @@ fn slices_steps_and_logs_have_their_edges() {
             "1000 percent",
         ),
     ];
-    for (quota, kind, said) in cases {
+    for (quota, kind, message) in cases {
         assert_eq!(kind_of(quota), kind, "{quota:?}");
         let built = LocalLimiter::try_new(quota);
         match (quota.check(), built) {
             (Ok(()), Ok(_)) => {}
             (Err(error), Err(refused)) => {
                 assert_eq!(error, refused);
-                assert!(error.to_string().contains(said), "{said}: {error}");
+                assert!(error.to_string().contains(message), "{message}: {error}");
             }
             (checked, built) => panic!("{quota:?}: {checked:?}, {built:?}"),
         }
@@ -233,7 +233,7 @@ fn the_edges_of_what_makes_sense_are_accepted() {
 }
 
 #[test]
-fn constructors_say_n_per_period() {
+fn constructors_take_n_per_period() {
     let per_second = Quota::per_second(20);
     assert_eq!((per_second.limit(), per_second.period().as_secs()), (20, 1));
     assert_eq!(Quota::per_minute(1).period().as_secs(), 60);

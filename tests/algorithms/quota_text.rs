@@ -1,4 +1,4 @@
-//! Quotas as text: what is read, what is printed, and what is said about the rest.
+//! Quotas as text: what is read, what is printed, and errors about the rest.
 
 use std::time::Duration;
 
@@ -63,11 +63,14 @@ fn an_unknown_unit_is_named_with_the_known_ones() {
     ] {
         let error = text.parse::<Quota>().expect_err(text);
         assert_eq!(error.kind(), Kind::Syntax, "{text}");
-        let said = error.to_string();
-        assert!(said.contains(&format!("unknown unit {unit:?}")), "{said}");
+        let message = error.to_string();
+        assert!(
+            message.contains(&format!("unknown unit {unit:?}")),
+            "{message}"
+        );
         let known = "d, day, days, h, hour, hours, m, min, minute, minutes, s, sec, second, \
                      seconds, ms, us, ns";
-        assert!(said.contains(known), "{said}");
+        assert!(message.contains(known), "{message}");
     }
 }
 
@@ -143,9 +146,9 @@ fn a_number_that_is_too_large_is_named() {
     ] {
         let error = text.parse::<Quota>().expect_err(text);
         assert_eq!(error.kind(), Kind::Overflow, "{text}");
-        let said = error.to_string();
-        assert!(said.starts_with(&format!("{number:?}")), "{said}");
-        assert!(said.contains("18 years"), "{said}");
+        let message = error.to_string();
+        assert!(message.starts_with(&format!("{number:?}")), "{message}");
+        assert!(message.contains("18 years"), "{message}");
     }
     // Large, but a number: refused for what it means.
     let error = "1/18446744073709551615s"
@@ -168,13 +171,13 @@ fn messages_are_short_however_long_the_text_is() {
         format!("1/s refill_every {nines}s"),
         format!("1/s sliding_log{}sliding_log", " ".repeat(100_000)),
     ] {
-        let said = text.parse::<Quota>().expect_err("too long").to_string();
-        assert!(said.len() < 300, "{said}");
+        let message = text.parse::<Quota>().expect_err("too long").to_string();
+        assert!(message.len() < 300, "{message}");
     }
 }
 
 #[test]
-fn words_say_what_else_there_is_to_a_quota() {
+fn words_set_the_other_fields_of_a_quota() {
     let minute = Quota::per_minute(60);
     let step = Duration::from_secs(30);
     let accepted = [
@@ -215,7 +218,7 @@ fn words_say_what_else_there_is_to_a_quota() {
 
 #[test]
 fn an_error_names_the_word_its_place_and_what_is_accepted() {
-    for (text, kind, said) in [
+    for (text, kind, message) in [
         (
             "1/s brust 20",
             Kind::Syntax,
@@ -265,7 +268,7 @@ fn an_error_names_the_word_its_place_and_what_is_accepted() {
         (
             "1/s burst 2 burst 2",
             Kind::Syntax,
-            "\"burst\" at character 13 of \"1/s burst 2 burst 2\" is said twice; accepted is once",
+            "\"burst\" at character 13 of \"1/s burst 2 burst 2\" appears twice; accepted is once",
         ),
         (
             "1/s soft 2% soft 2%",
@@ -336,7 +339,7 @@ fn an_error_names_the_word_its_place_and_what_is_accepted() {
     ] {
         let error = text.parse::<Quota>().expect_err(text);
         assert_eq!(error.kind(), kind, "{text}: {error}");
-        assert!(error.to_string().contains(said), "{text}: {error}");
+        assert!(error.to_string().contains(message), "{text}: {error}");
     }
 }
 
@@ -464,8 +467,8 @@ mod serde {
         let burst = read(r#"{"rate": "10/s", "burst": 20}"#).unwrap();
         assert_eq!(burst, Quota::per_second(10).burst(20));
         let error = read(r#"{"rate": "10/s", "name": "api"}"#).unwrap_err();
-        let said = "cannot own the name \"api\"; deserialize an `OwnedQuota` instead";
-        assert!(error.to_string().contains(said), "{error}");
+        let message = "cannot own the name \"api\"; deserialize an `OwnedQuota` instead";
+        assert!(error.to_string().contains(message), "{error}");
     }
 
     #[test]
@@ -534,8 +537,8 @@ mod serde {
     }
 
     #[test]
-    fn nonsense_says_what_is_wrong() {
-        for (json, said) in [
+    fn invalid_text_names_the_fault() {
+        for (json, message) in [
             (r#""10/fortnight""#, "unknown unit"),
             (r#"{"rate": "10/s", "burst": 0}"#, "burst of 0"),
             (r#"{"rate": "10/s", "name": ""}"#, "printable ASCII"),
@@ -566,16 +569,16 @@ mod serde {
             ),
             (
                 r#"{"rate": "1/s burst 2", "burst": 2}"#,
-                "burst is said twice",
+                "burst appears twice",
             ),
             (
                 r#"{"rate": "1/s sliding_log", "algorithm": "token_bucket"}"#,
-                "algorithm is said twice",
+                "algorithm appears twice",
             ),
             (r#""1/s brust 2""#, "unknown word \"brust\" at character 5"),
         ] {
             let error = read(json).expect_err(json).to_string();
-            assert!(error.contains(said), "{json}: {error}");
+            assert!(error.contains(message), "{json}: {error}");
         }
     }
 }

@@ -55,9 +55,9 @@ proptest! {
         prop_assert!(limiter.acquire(&alice(), cost).is_allowed());
     }
 
-    /// A cost beyond one of the quotas never passes, and nobody is told to wait for it.
+    /// A cost beyond one of the quotas never passes, and nobody is advised to wait for it.
     #[test]
-    fn never_is_said_of_what_is_too_large(
+    fn a_cost_above_the_capacity_never_fits(
         specs in prop::collection::vec(spec(), 1..4),
         spent in 0_u64..20,
         beyond in 1_u64..1_000,

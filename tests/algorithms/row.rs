@@ -1,4 +1,4 @@
-//! The quota that a request brings, as its documentation says: random numbers, and what is left of them
+//! The quota that a request brings, as documented: random numbers, and what is left of them
 //! where they are too large for the limiter's own.
 
 use proptest::prelude::*;

@@ -1,4 +1,4 @@
-//! `soft(percent)`: more passes than the headers say, and is marked.
+//! `soft(percent)`: allows more than the headers promise, and is marked.
 
 use std::time::Duration;
 
@@ -15,15 +15,21 @@ fn counts_to_the_nominal_limit_and_marks_what_passes_beyond() {
     for quota in every_algorithm(Quota::per_minute(5).soft(50)) {
         let clock = ManualClock::new();
         let limiter = limiter(Spec::hard(quota), &clock);
-        let told: Vec<_> = (0..9)
+        let reported: Vec<_> = (0..9)
             .map(|_| limiter.acquire(&alice(), 1))
-            .map(|told| (told.is_allowed(), told.remaining(), told.is_excess()))
+            .map(|reported| {
+                (
+                    reported.is_allowed(),
+                    reported.remaining(),
+                    reported.is_excess(),
+                )
+            })
             .collect();
         let nominal = (0..5).rev().map(|left| (true, Some(left), false));
         let beyond = [(true, Some(0), true); 2];
         let denied = [(false, Some(0), false); 2];
         let expected: Vec<_> = nominal.chain(beyond).chain(denied).collect();
-        assert_eq!(told, expected, "{quota:?}");
+        assert_eq!(reported, expected, "{quota:?}");
         let limits = limiter.peek(&alice(), 1);
         assert_eq!(limits.binding().limit(), 5);
         assert!(limits.binding().is_excess(), "the quota is exceeded");
@@ -68,8 +74,8 @@ fn effective_window_is_that_of_the_nominal_limit() {
     let clock = ManualClock::new();
     let limiter = limiter(Spec::hard(Quota::per_second(1).burst(4).soft(50)), &clock);
     let window = |cost| {
-        let told = limiter.acquire(&alice(), cost);
-        (told.remaining(), told.binding().effective_window())
+        let reported = limiter.acquire(&alice(), cost);
+        (reported.remaining(), reported.binding().effective_window())
     };
     assert_eq!(window(1), (Some(3), Some(3 * second)));
     assert_eq!(window(3), (Some(0), Some(second)));

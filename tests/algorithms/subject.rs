@@ -1,5 +1,5 @@
 //! One key: the counters that its tiers share, its block, and the units that responses counted. Each
-//! operation is done as its documentation says, and answered in every field.
+//! operation is done as documented, and answered in every field.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -123,13 +123,13 @@ impl Subject {
         self.specs[0][place] = spec;
         self.make_rules();
         if was_lock_free && !self.lock_free {
-            // The one quota is no bucket any more; of a block the time that is left goes on.
+            // The one quota is no bucket any more; the rest of a block remains.
             self.counters.clear();
             let left = u64::try_from((self.block.until - now).max(0)).expect("a block");
             self.block_by_hand(now, Duration::from_nanos(left));
         }
         if self.lock_free {
-            // Nobody could tell a larger quota's debt from what is tolerated.
+            // Nothing distinguishes a larger quota's debt from what is tolerated.
             let rule = Rule {
                 tolerance: 0,
                 ..self.rules[0][0]
@@ -167,9 +167,9 @@ impl Subject {
         Some(self.ask_by(now, quotas, ask))
     }
 
-    fn ask_by(&mut self, now: Nanos, asked: Quotas, ask: Ask) -> Answer {
+    fn ask_by(&mut self, now: Nanos, requested: Quotas, ask: Ask) -> Answer {
         let paid = self.paid_by(ask);
-        let quotas = paid.as_ref().map_or(asked, |paid| paid.quotas);
+        let quotas = paid.as_ref().map_or(requested, |paid| paid.quotas);
         let own = self.rules[0][0];
         let (quotas, rules) = match quotas {
             Quotas::Tier(tier) => (quotas, self.rules[tier].clone()),
@@ -230,7 +230,7 @@ impl Subject {
         }
         let outcome = match wait {
             _ if denied || block.is_some() => Outcome::Denied,
-            // A hit passes whatever the limit says, so it waits in no queue.
+            // A hit passes whatever the limit is, so it waits in no queue.
             Some(wait) if !matches!(ask, Ask::Hit(_)) => Outcome::Delayed(micros_up(wait)),
             _ => Outcome::Allowed,
         };
@@ -346,7 +346,7 @@ fn available(rules: &[Rule], counters: &[Counter], now: Nanos) -> u64 {
     count(available.min().expect("one quota"))
 }
 
-/// Takes `cost` from each, as far as it goes, and says how many units all of them took.
+/// Takes `cost` from each, as far as it goes, and returns how many units all of them took.
 fn hit(rules: &[Rule], counters: &mut [Counter], now: Nanos, cost: u64) -> u64 {
     let taken = cost.min(available(rules, counters, now));
     if cost > 0 {

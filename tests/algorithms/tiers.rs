@@ -156,7 +156,7 @@ fn counters_belong_to_the_key() {
         let downgraded = free(&limiter, Op::Peek(1));
         assert_eq!(downgraded.remaining(), Some(0), "{small:?}");
         let wait = downgraded.retry_after().expect("it fits");
-        // Shared counts are told as they are: half of them have to leave, and a window's begin to
+        // Shared counts are reported as they are: half of them have to leave, and a window's begin to
         // when the next one is half over.
         let shared = Duration::from_secs(3_600 + 1_800) + Duration::from_micros(1);
         assert!(wait <= shared, "{small:?}: {wait:?}");

@@ -82,7 +82,7 @@ fn waits_are_the_longest() {
 
 /// Rolling back charges one by one would deny requests that fit, or let the counts differ.
 #[test]
-fn of_1000_parallel_requests_exactly_the_smaller_limit_passes_and_both_counts_say_so() {
+fn of_1000_parallel_requests_exactly_the_smaller_limit_passes_and_both_count_it() {
     for small in every_algorithm(Quota::per_hour(100)) {
         let large = [
             Quota::per_day(150),

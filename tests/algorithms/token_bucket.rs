@@ -9,7 +9,7 @@ use exact_oracle::{Ask, ask_limiter};
 use proptest::prelude::*;
 use tower_ratelimit::{Key, LocalLimiter, ManualClock, Quota, Timestamp};
 
-/// At least 2,000 cases, unless `PROPTEST_CASES` says otherwise.
+/// At least 2,000 cases, unless `PROPTEST_CASES` sets another number.
 fn config() -> ProptestConfig {
     let mut config = ProptestConfig::default();
     if env::var_os("PROPTEST_CASES").is_none() {

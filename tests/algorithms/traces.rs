@@ -1,4 +1,4 @@
-//! Random limiters and what is asked of them: tiers that count alike and that do not, blocks, changes
+//! Random limiters and the operations on them: tiers that count alike and that do not, blocks, changes
 //! of quota, receipts of whatever was decided before.
 
 use std::time::Duration;
@@ -50,7 +50,7 @@ pub(crate) enum Change {
     /// One that counts like that of this tier at the same place.
     Alike(usize, Size),
     To(Spec),
-    /// The one that was there at first.
+    /// The first one.
     Back,
 }
 

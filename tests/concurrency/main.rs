@@ -55,7 +55,7 @@ fn text<B: Body<Data = Bytes, Error: std::fmt::Debug>>(response: Response<B>) ->
 }
 
 #[test]
-fn one_more_than_the_limit_is_denied_and_the_service_hears_nothing_of_it() {
+fn one_more_than_the_limit_is_denied_and_never_reaches_the_service() {
     let layer = at_most(3);
     let probe = Probe::default();
     let service = layer.layer(probe.clone());

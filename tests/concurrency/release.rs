@@ -19,7 +19,7 @@ use tower_ratelimit::{
 
 use super::{at_most, held, in_flight, text};
 
-/// A body of so many frames, which may end with an error, and which tells of its end only there.
+/// A body of so many frames, which may end with an error, and which reports its end only there.
 struct Chunks {
     left: usize,
     fails: bool,
@@ -115,7 +115,7 @@ fn a_body_that_is_over_from_the_start_holds_nothing() {
 }
 
 #[test]
-fn the_body_tells_its_length_and_its_end() {
+fn the_body_reports_its_length_and_its_end() {
     let (_layer, body) = streaming(2, false);
     assert_eq!(body.size_hint().exact(), Some(10));
     assert!(!body.is_end_stream());

@@ -1,4 +1,4 @@
-//! What clients and the observer are told.
+//! Responses to clients, and events of the observer.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use tower_ratelimit::{
 use super::{at_most, held, in_flight, text};
 
 #[test]
-fn responses_tell_the_limit_and_what_is_left_and_no_time() {
+fn responses_have_the_limit_and_what_remains_and_no_time() {
     let layer = ConcurrencyLayer::new(Concurrency::max(8), Global);
     let service = layer.layer(Probe::default());
     let _others: Vec<_> = (0..4).map(|_| held(&service)).collect();
@@ -99,7 +99,7 @@ fn head_gets_no_body() {
 }
 
 #[test]
-fn a_grpc_call_is_told_resource_exhausted_and_neither_a_wait_nor_never() {
+fn a_grpc_call_gets_resource_exhausted_and_neither_a_wait_nor_never() {
     let layer = at_most(1);
     let service = layer.layer(Probe::default());
     let call = || Request::post("/").header("content-type", "application/grpc+proto");
@@ -119,7 +119,7 @@ fn a_grpc_call_is_told_resource_exhausted_and_neither_a_wait_nor_never() {
 }
 
 #[test]
-fn a_shadow_counts_what_it_would_let_pass_and_touches_nothing() {
+fn a_shadow_counts_what_it_would_allow_and_changes_no_response() {
     let lines = Lines::default();
     let seen = lines.clone();
     let layer = at_most(1).shadow(true).observer(move |event: &Event<'_>| {
@@ -177,7 +177,7 @@ fn requests_without_a_key_are_treated_as_by_the_rate_layer() {
 }
 
 #[test]
-fn the_observer_hears_what_happened() {
+fn the_observer_gets_an_event_for_each_outcome() {
     let lines = Lines::default();
     let seen = lines.clone();
     let layer = at_most(5)

@@ -95,7 +95,7 @@ mod tonic {
         HealthClient::new(channel.connect().await.unwrap())
     }
 
-    /// Waits until the server has heard that its response is over; in vain no longer than 10 s.
+    /// Waits until the server knows that its response is over; in vain no longer than 10 s.
     async fn all_have_come_back(layer: &ConcurrencyLayer) {
         let all = async {
             while in_flight(layer) > 0 {

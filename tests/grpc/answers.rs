@@ -1,4 +1,4 @@
-//! What a gRPC client is told.
+//! Status and fields that a gRPC client receives.
 
 use std::time::Duration;
 

@@ -105,7 +105,7 @@ async fn a_stream_that_passed_goes_on_while_others_are_rejected() {
     assert_eq!(server.connections(), 1);
 }
 
-/// gRPC over HTTP/2 asks for one HEADERS frame with END_STREAM, and after it for a RST_STREAM of
+/// gRPC over HTTP/2 requires one HEADERS frame with END_STREAM, and after it a RST_STREAM of
 /// NO_ERROR when the client has not ended its side.
 #[tokio::test]
 async fn an_early_answer_is_one_frame_and_a_reset_without_error() {

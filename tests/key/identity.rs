@@ -1,4 +1,4 @@
-//! Who a client is: credentials as keys, verified identities, who gets to see them.
+//! Identities of clients: credentials as keys, verified identities, and who can see them.
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
 
 mod bypasses;

@@ -1,4 +1,4 @@
-//! Keys are injective and tell nothing; extractors find them, or say whose doing it is.
+//! Keys are injective and reveal nothing; extractors find them, or report whose fault it is.
 
 mod client_ip;
 mod extractors;

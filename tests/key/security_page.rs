@@ -1,4 +1,4 @@
-//! The page on security names the test that covers each bypass; the tests are there.
+//! The page on security names the test that covers each bypass; the tests exist.
 
 use std::{fs, path::Path};
 

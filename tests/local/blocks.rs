@@ -32,7 +32,7 @@ fn is_blocked(limiter: &LocalLimiter, key: &Key) -> bool {
     limiter.peek(key, 1).is_blocked()
 }
 
-/// Has a key blocked for breaking its limit, and says whether the block holds.
+/// Has a key blocked for breaking its limit, and returns whether the block holds.
 fn provoke(strict: &LocalLimiter, key: &Key) -> bool {
     let _ = strict.acquire_up_to(key, 9);
     let denied = strict.acquire(key, 1);
@@ -107,12 +107,12 @@ fn blocking() -> [LocalLimiterBuilder; 3] {
 
 #[derive(Debug, Clone)]
 enum Step {
-    /// So many requests of one key.
+    /// A number of requests of one key.
     Ask(usize, u64, u64),
     /// A block by hand, or its end.
     Block(usize, u64, u64),
     Reset(usize, u64),
-    /// So many keys that nobody has seen, which stay for seconds or for an hour.
+    /// A number of new keys, which stay for seconds or for an hour.
     Crowd(usize, u64),
     Wait(u64),
 }

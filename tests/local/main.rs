@@ -33,7 +33,7 @@ fn key(n: u64) -> Key {
     Key::from(n)
 }
 
-/// What each thread returns; all of them start at the same time.
+/// Results of all threads, which start at the same time.
 fn in_parallel<R: Send>(work: impl Fn(u64) -> R + Sync) -> Vec<R> {
     let start = Barrier::new(THREADS as usize);
     thread::scope(|scope| {
@@ -255,7 +255,7 @@ fn flood_of_fresh_keys_does_not_reset_the_exhausted() {
 }
 
 #[test]
-fn max_keys_live_keys_are_hardly_ever_given_up() {
+fn max_keys_live_keys_are_hardly_ever_evicted() {
     // At about 1 in 27,000, 40 of 400,000 by chance is a matter of 1 run in ten million.
     let max_keys = 400_000;
     let limiter = limiter(Quota::per_hour(10), max_keys, &ManualClock::new());
@@ -298,7 +298,7 @@ fn entries_free_themselves_with_time() {
     clock.advance(Duration::from_millis(100));
     assert_eq!(limiter.tracked_keys(), 0);
 
-    // What is free is taken again, and nothing is given up for it.
+    // Free entries are used again, and none is evicted.
     for round in 1..100 {
         for n in 0..50 {
             assert!(limiter.acquire(&key(round * 50 + n), 1).is_allowed());
@@ -327,7 +327,7 @@ fn smallest_table_works() {
     assert!(limiter.acquire(&key(0), 1).is_denied());
 }
 
-/// Which quotas make no sense is `tests/quota.rs`'s to say.
+/// `tests/quota.rs` has the invalid quotas.
 #[test]
 fn quota_that_makes_no_sense_is_refused_with_its_own_error() {
     let bad = Quota::per_day(1).burst(10_000);
@@ -366,7 +366,7 @@ fn keys_between_two_steps_of_a_refill_are_tracked() {
     assert_eq!(limiter.tracked_keys(), 0);
 }
 
-/// Limiters that nobody has asked yet take next to no memory, whatever they may come to hold.
+/// Limiters that nobody has called yet take next to no memory, whatever they may come to hold.
 #[cfg(target_os = "linux")]
 #[test]
 fn unused_limiters_take_no_memory() {

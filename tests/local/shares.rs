@@ -101,7 +101,7 @@ fn limit_that_was_dropped_keeps_no_share() {
     assert!(store.tracked_keys() <= full + MAX_KEYS as usize / 4);
 }
 
-/// What a limiter of a name leaves is another one's of that name, and counts towards its share.
+/// Entries that a dropped limiter leaves belong to another one of its name, and count towards its share.
 #[test]
 fn limiter_of_a_name_goes_on_with_the_counts_of_the_last() {
     let clock = ManualClock::new();
@@ -126,7 +126,7 @@ fn limiter_of_a_name_goes_on_with_the_counts_of_the_last() {
 
 #[derive(Debug, Clone)]
 enum Step {
-    /// So many fresh keys of a limit, each of which uses a share of it in hundredths.
+    /// A number of fresh keys of a limit; each uses a share of it in hundredths.
     Flood(usize, u64, u64),
     /// A few keys of the limit that is watched use all of it.
     Offend(u64),

@@ -192,7 +192,7 @@ fn lone_bucket_of_a_store_is_clamped_when_a_request_comes() {
     assert_eq!(reset_after(1), [8, 5].map(seconds), "three seconds back");
 }
 
-/// Keys and limits are told apart by one hash, mixed of both.
+/// One hash of both distinguishes keys and limits.
 #[test]
 fn limits_of_one_store_share_no_counts() {
     let store = store(1_000, &ManualClock::new());
@@ -229,7 +229,7 @@ fn limiters_of_one_name_share_counts_that_mean_the_same() {
             .map(|quota| quota.remaining())
             .collect::<Vec<_>>()
     };
-    // Of the bucket, 36 seconds are used.
+    // 36 seconds of the bucket are used.
     assert_eq!(left(&after), [Some(6), Some(1)]);
     // Another period starts afresh.
     let fresh = named(vec![day.named("d"), Quota::per_second(4).named("m")]);
@@ -237,7 +237,7 @@ fn limiters_of_one_name_share_counts_that_mean_the_same() {
     assert_eq!(left(&before), [Some(2), Some(6)]);
 }
 
-/// What is rolled back goes on with what it had counted.
+/// A limit that is rolled back continues with the units that it had counted.
 #[test]
 fn a_quota_that_is_changed_back_goes_on_with_its_count() {
     let store = store(1_000, &ManualClock::new());

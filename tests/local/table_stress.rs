@@ -1,4 +1,4 @@
-//! The local table under threads that fill it beyond what it holds, checked by what they were told.
+//! The local table under threads that fill it beyond what it holds, checked by their decisions.
 
 use std::time::Duration;
 
@@ -15,14 +15,14 @@ fn numbers(seed: u64) -> impl Iterator<Item = u64> {
     })
 }
 
-/// What was admitted in each list, key by key.
+/// Admitted requests of all lists, key by key.
 fn summed(by_thread: &[Vec<u64>]) -> Vec<u64> {
     let keys = by_thread[0].len();
     let of_key = |key: usize| by_thread.iter().map(|admitted| admitted[key]).sum();
     (0..keys).map(of_key).collect()
 }
 
-/// No key is given up, and each is asked for more than it has: so it gets its burst, and after
+/// No key is evicted, and each gets more requests than it has units: so it gets its burst, and after
 /// each step of the clock what came back in it.
 #[test]
 fn without_evictions_every_key_gets_exactly_its_quota() {
@@ -50,7 +50,7 @@ fn without_evictions_every_key_gets_exactly_its_quota() {
     assert_eq!(limiter.evictions(), 0);
 }
 
-/// All threads ask for the same new keys in the same order. Whoever is ahead has to insert, which
+/// All threads use the same new keys in the same order. Whoever is ahead has to insert, which
 /// takes longer than to find, so the others catch up and want to insert the same key or to claim
 /// the same entry.
 #[test]
@@ -99,8 +99,8 @@ fn flood_from_all_sides_gives_the_exhausted_nothing() {
     assert!(limiter.evictions() > 10_000, "{}", limiter.evictions());
 }
 
-/// Eight entries for 24 keys: most calls find their key given up. Each time a key comes back it
-/// starts anew; this is seen in what it is told, and no more starts are seen than were made room
+/// Eight entries for 24 keys: most calls find their key evicted. Each time a key comes back it
+/// starts anew; its decisions show this, and no more starts are seen than were made room
 /// for, nor fewer.
 #[test]
 fn every_fresh_start_is_an_eviction_or_still_there() {

@@ -78,7 +78,7 @@ fn quotas_change_while_limits_are_charged_together() {
         (all([&other, &one]), joint([2, 1])),
     ];
     let admitted = in_parallel(|thread| {
-        // The same numbers: a limit that is lowered and raised again gives out what was cut.
+        // Equal numbers: a limit that is lowered and raised again hands out the units that were cut.
         let passed = (0..200).filter(|_| match thread {
             0 => one.set_quota("one", day(300)).is_err(),
             1 => other.set_quota("other", day(300)).is_err(),
@@ -232,9 +232,12 @@ proptest! {
                 Step::Ask { key, op, cost } => (key, [op_of(op, cost), op_of(op, cost)]),
                 Step::Correct { charge, cost, settles } => {
                     let Some((key, receipts)) = charges.get(charge).cloned() else { continue };
-                    let correct = |receipt| match settles {
-                        true => Op::Settle(cost, receipt),
-                        false => Op::Refund(cost, Some(receipt)),
+                    let correct = |receipt| {
+                        if settles {
+                            Op::Settle(cost, receipt)
+                        } else {
+                            Op::Refund(cost, Some(receipt))
+                        }
                     };
                     (key, receipts.map(correct))
                 }

@@ -21,13 +21,13 @@ pub(crate) const LIMIT: u64 = 10;
 
 /// The header in which the proxy names the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Told {
+pub(crate) enum ForwardingHeader {
     XForwardedFor,
     Forwarded,
     XRealIp,
 }
 
-impl Told {
+impl ForwardingHeader {
     pub(crate) const ALL: [Self; 3] = [Self::XForwardedFor, Self::Forwarded, Self::XRealIp];
 
     pub(crate) const fn header(self) -> &'static str {
@@ -65,12 +65,12 @@ pub(crate) struct App {
 
 impl App {
     /// One that limits by the client's address, and answers with it.
-    pub(crate) async fn start(told: Told) -> Self {
+    pub(crate) async fn start(header: ForwardingHeader) -> Self {
         let whoami = get(async |client: ClientAddress| format!("{}\n", client.ip()));
         let app = Router::new()
             .route("/", whoami)
-            .layer(RateLimitLayer::new(quota(), told.client_ip()))
-            .layer(ClientAddressLayer::new(told.client_ip()));
+            .layer(RateLimitLayer::new(quota(), header.client_ip()))
+            .layer(ClientAddressLayer::new(header.client_ip()));
         Self::serve(app).await
     }
 
@@ -94,7 +94,7 @@ impl App {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let app = app
-            .layer(from_fn(tell_peer))
+            .layer(from_fn(report_peer))
             .into_make_service_with_connect_info::<SocketAddr>();
         let task = tokio::spawn(async move { axum::serve(listener, app).await.unwrap() });
         Self { port, task }
@@ -119,8 +119,8 @@ fn plain() -> Router {
     Router::new().route("/", get(async || "hello\n"))
 }
 
-/// Tells from which address and port the request reached the application.
-async fn tell_peer(
+/// Responds with which address and port the request reached the application.
+async fn report_peer(
     ConnectInfo(peer): ConnectInfo<SocketAddr>,
     request: Request,
     next: Next,

@@ -18,7 +18,7 @@ pub(crate) struct Client {
     connection: SendRequest<Empty<Bytes>>,
 }
 
-/// What it got.
+/// A response as the client received it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Answer {
     pub(crate) status: u16,

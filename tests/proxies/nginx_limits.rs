@@ -16,7 +16,7 @@ use tower_ratelimit::{PeerIp, Quota, RateLimitLayer};
 
 use crate::proxy::{Kind, Proxy, nginx_http};
 
-/// More than rate and burst let pass or wait.
+/// More than rate and burst allow or delay.
 const REQUESTS: usize = 30;
 
 /// nginx with these lines about a zone of one request a minute.
@@ -67,8 +67,8 @@ async fn in_turn(ask: impl AsyncFn() -> u16) -> Vec<u16> {
     statuses
 }
 
-/// The statuses of the requests that are answered at once out of many that come together, of which
-/// `waiting` are not.
+/// The statuses of the requests that are answered at once, out of many that come together. The other
+/// `waiting` are queued.
 async fn together<F>(ask: impl Fn() -> F, waiting: usize) -> Vec<u16>
 where
     F: Future<Output = u16> + Send + 'static,

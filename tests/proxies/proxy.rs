@@ -6,7 +6,7 @@ use tempfile::TempDir;
 use testkit::programs::{Process, eventually, find, free_port, missing};
 use tokio::net::TcpStream;
 
-use crate::app::Told;
+use crate::app::ForwardingHeader;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -29,10 +29,10 @@ impl Kind {
         missing(there, program, &format!("apt-get install {program}"))
     }
 
-    fn config(self, port: u16, app: u16, told: Told) -> String {
+    fn config(self, port: u16, app: u16, header: ForwardingHeader) -> String {
         match self {
-            Self::Nginx => nginx(port, app, told),
-            Self::Haproxy => haproxy(port, app, told),
+            Self::Nginx => nginx(port, app, header),
+            Self::Haproxy => haproxy(port, app, header),
         }
     }
 
@@ -61,8 +61,8 @@ impl Proxy {
     /// # Panics
     ///
     /// With what it printed, if it does not start.
-    pub(crate) async fn start(kind: Kind, app: u16, told: Told) -> Self {
-        Self::with(kind, |port| kind.config(port, app, told)).await
+    pub(crate) async fn start(kind: Kind, app: u16, header: ForwardingHeader) -> Self {
+        Self::with(kind, |port| kind.config(port, app, header)).await
     }
 
     /// Starts it with the configuration for a port.
@@ -115,13 +115,13 @@ async fn listens(process: &mut Process, port: u16) -> bool {
 
 /// One process, so that none is left when it is killed. Its connections to the application are kept
 /// open and shared by all clients.
-fn nginx(port: u16, app: u16, told: Told) -> String {
-    let header = told.header();
-    let value = match told {
-        Told::XForwardedFor => "$proxy_add_x_forwarded_for",
+fn nginx(port: u16, app: u16, header: ForwardingHeader) -> String {
+    let name = header.header();
+    let value = match header {
+        ForwardingHeader::XForwardedFor => "$proxy_add_x_forwarded_for",
         // On the line that the client sent, whatever stands there.
-        Told::Forwarded => "\"$http_forwarded, for=$remote_addr\"",
-        Told::XRealIp => "$remote_addr",
+        ForwardingHeader::Forwarded => "\"$http_forwarded, for=$remote_addr\"",
+        ForwardingHeader::XRealIp => "$remote_addr",
     };
     nginx_http(&format!(
         "upstream app {{
@@ -134,7 +134,7 @@ fn nginx(port: u16, app: u16, told: Told) -> String {
                  proxy_pass http://app;
                  proxy_http_version 1.1;
                  proxy_set_header Connection \"\";
-                 proxy_set_header {header} {value};
+                 proxy_set_header {name} {value};
              }}
          }}"
     ))
@@ -161,12 +161,12 @@ pub(crate) fn nginx_http(block: &str) -> String {
 }
 
 /// One thread, as each has connections to the application of its own.
-fn haproxy(port: u16, app: u16, told: Told) -> String {
-    let header = match told {
-        Told::XForwardedFor => "option forwardfor",
+fn haproxy(port: u16, app: u16, header: ForwardingHeader) -> String {
+    let header = match header {
+        ForwardingHeader::XForwardedFor => "option forwardfor",
         // On a line of its own, after those that the client sent.
-        Told::Forwarded => "http-request add-header Forwarded for=%[src]",
-        Told::XRealIp => "http-request set-header X-Real-IP %[src]",
+        ForwardingHeader::Forwarded => "http-request add-header Forwarded for=%[src]",
+        ForwardingHeader::XRealIp => "http-request set-header X-Real-IP %[src]",
     };
     format!(
         "global

@@ -241,13 +241,13 @@ fn handlers_extract_the_decision() {
     assert_eq!(body(&exposed, "/left"), (200, "Some(4)".into()));
     assert_eq!(body(&exposed, "/maybe"), (200, "true".into()));
     assert_eq!(body(&hidden, "/maybe"), (200, "false".into()));
-    let (status, said) = body(&hidden, "/left");
+    let (status, message) = body(&hidden, "/left");
     assert_eq!(status, 500);
-    assert!(said.contains("expose_decision"), "{said}");
+    assert!(message.contains("expose_decision"), "{message}");
 }
 
 #[test]
-fn a_denied_head_request_is_told_the_length_of_get_s_body() {
+fn a_denied_head_request_gets_the_length_of_the_body_of_get() {
     let router = || Router::new().route("/", get(ok));
     // Inside the router axum takes the body of HEAD away itself, around it nobody does.
     let inside = router().layer(once_a_day());

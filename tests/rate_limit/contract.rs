@@ -1,4 +1,4 @@
-//! What tower asks of a middleware: readiness, clones, errors, dropped futures.
+//! Tower's contract of a middleware: readiness, clones, errors, dropped futures.
 
 use std::{
     rc::Rc,

@@ -1,4 +1,4 @@
-//! What a request costs in the end: responses that count, those that an elastic layer let pass, blocks,
+//! The final cost of a request: responses that count, requests that an elastic layer allowed, blocks,
 //! and corrections that fail.
 
 use std::{
@@ -76,7 +76,7 @@ fn statuses(logins: Vec<Login>) -> Vec<u16> {
         .collect()
 }
 
-/// The same as `answering`, but everybody has to wait once.
+/// Like `answering`, after a wait for everybody.
 fn slowly() -> impl Service<
     Request<String>,
     Response = Response<String>,
@@ -150,7 +150,7 @@ fn blocking(quota: Quota) -> (LocalLimiter, ManualClock) {
     (builder.clock(clock.clone()).build().unwrap(), clock)
 }
 
-/// Reservations that are denied say nothing about the client.
+/// Reservations that are denied are no fault of the client.
 #[test]
 fn parallel_logins_of_which_few_fail_block_nobody() {
     for logins in [[200; 6], [200, 200, 401, 200, 200, 200]] {
@@ -183,7 +183,7 @@ fn as_many_failures_as_the_limit_allows_block_whenever_they_come() {
 }
 
 #[test]
-fn the_probe_is_asked_before_a_block_begins_and_not_while_it_lasts() {
+fn the_probe_runs_before_a_block_begins_and_not_while_it_lasts() {
     let (limiter, clock) = blocking(Quota::per_minute(1));
     let idle = Arc::new(AtomicBool::new(true));
     let probe = Arc::clone(&idle);
@@ -253,7 +253,7 @@ impl Limiter for Forgetful {
 }
 
 #[test]
-fn a_correction_that_fails_is_told_and_leaves_the_response_alone() {
+fn a_failed_correction_is_reported_and_leaves_the_response_unchanged() {
     let (limiter, _) = limiter(Quota::per_hour(10));
     let lines = Lines::default();
     let layer = RateLimitLayer::new(Forgetful(limiter), Global)
@@ -318,7 +318,7 @@ mod over_governor {
     }
 
     #[test]
-    fn governor_cannot_correct_and_every_failure_is_told() {
+    fn governor_cannot_correct_and_every_failure_is_reported() {
         let lines = Lines::default();
         let layer = RateLimitLayer::new(one_an_hour(), Global)
             .count_if(is_failed)

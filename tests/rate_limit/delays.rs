@@ -24,8 +24,8 @@ fn limiter(quota: Quota) -> LocalLimiter {
     builder.clock(TokioClock(Instant::now())).build().unwrap()
 }
 
-/// Answers with the delay that the handler was told.
-fn told()
+/// Answers with the delay that the handler got.
+fn reported()
 -> impl Service<Request<()>, Response = Response<String>, Error = std::convert::Infallible, Future: Send>
 + Clone
 + Send
@@ -36,7 +36,7 @@ fn told()
     })
 }
 
-/// Sends `count` requests at once, and says of each when it was answered, in milliseconds, its
+/// Sends `count` requests at once, and returns for each when it was answered, in milliseconds, its
 /// status, and its body.
 async fn flood<S>(service: &S, count: usize) -> Vec<(u128, u16, String)>
 where
@@ -63,7 +63,7 @@ where
 #[tokio::test(start_paused = true)]
 async fn a_leaky_bucket_lets_one_out_every_interval() {
     let layer = RateLimitLayer::new(limiter(Quota::per_second(10).leaky_bucket(3)), Global);
-    let service = layer.expose_decision(true).layer(told());
+    let service = layer.expose_decision(true).layer(reported());
     let answers = flood(&service, 6).await;
     let passed: Vec<_> = answers
         .iter()
@@ -72,8 +72,11 @@ async fn a_leaky_bucket_lets_one_out_every_interval() {
     // tokio's timer rounds up to the next millisecond.
     let at: Vec<_> = passed.iter().map(|(at, _, _)| *at / 10 * 10).collect();
     assert_eq!(at, [0, 100, 200, 300]);
-    let told: Vec<_> = passed.iter().map(|(_, _, told)| told.as_str()).collect();
-    assert_eq!(told, ["0", "100", "200", "300"]);
+    let reported: Vec<_> = passed
+        .iter()
+        .map(|(_, _, reported)| reported.as_str())
+        .collect();
+    assert_eq!(reported, ["0", "100", "200", "300"]);
     let denied: Vec<_> = answers
         .iter()
         .filter(|(_, status, _)| *status == 429)
@@ -83,7 +86,7 @@ async fn a_leaky_bucket_lets_one_out_every_interval() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn overflow_is_told_an_honest_wait() {
+async fn a_denial_by_a_full_queue_has_the_true_wait() {
     let limiter = limiter(Quota::per_minute(60).leaky_bucket(1));
     let service = RateLimitLayer::new(limiter.clone(), Global).layer(Probe::default());
     let (first, second) = (
@@ -131,7 +134,7 @@ async fn a_dropped_waiter_leaves_its_slot_used_and_breaks_nothing() {
 async fn thousands_can_wait() {
     let limiter = limiter(Quota::per_second(1_000).leaky_bucket(10_000));
     let layer = RateLimitLayer::new(limiter, Global).expose_decision(true);
-    let answers = flood(&layer.layer(told()), 5_000).await;
+    let answers = flood(&layer.layer(reported()), 5_000).await;
     assert!(answers.iter().all(|(_, status, _)| *status == 200));
     let (last, ..) = answers.last().unwrap();
     assert!((4_999..5_010).contains(last), "{last}");
@@ -156,16 +159,19 @@ async fn a_denied_request_can_wait_for_its_turn() {
     let layer = RateLimitLayer::new(limiter(Quota::per_second(1)), Global)
         .expose_decision(true)
         .wait(Duration::from_millis(2_500));
-    let answers = flood(&layer.layer(told()), 6).await;
+    let answers = flood(&layer.layer(reported()), 6).await;
     let passed: Vec<_> = answers
         .iter()
         .filter(|(_, status, _)| *status == 200)
         .collect();
     let at: Vec<_> = passed.iter().map(|(at, _, _)| *at / 10 * 10).collect();
     assert_eq!(at, [0, 1_000, 2_000], "{answers:?}");
-    let told: Vec<_> = passed.iter().map(|(_, _, told)| told.as_str()).collect();
-    assert_eq!(told, ["0", "1000", "2000"]);
-    // Who would have to wait for longer than that in all is denied.
+    let reported: Vec<_> = passed
+        .iter()
+        .map(|(_, _, reported)| reported.as_str())
+        .collect();
+    assert_eq!(reported, ["0", "1000", "2000"]);
+    // A request that would wait for longer than that in all is denied.
     assert_eq!(
         answers
             .iter()
@@ -182,7 +188,7 @@ async fn so_many_wait_and_no_more() {
         .expose_decision(true)
         .max_waiting(16)
         .wait(Duration::from_secs(60));
-    let service = layer.layer(told());
+    let service = layer.layer(reported());
     let answers = flood(&service, 6).await;
     let denied_at_once = answers
         .iter()
@@ -197,7 +203,7 @@ async fn so_many_wait_and_no_more() {
     );
 }
 
-/// A layer looks at its first requests more closely than at those after them.
+/// A layer inspects its first requests more closely than later ones.
 #[tokio::test(start_paused = true)]
 async fn requests_wait_however_many_came_before() {
     let layer = RateLimitLayer::new(limiter(Quota::per_second(10).leaky_bucket(3)), Global);

@@ -16,7 +16,7 @@ use tower_ratelimit::{
     MissingKey, Op, Policy, Quota, RateLimitLayer, limiter::Tier, rate_limit::Decisions,
 };
 
-/// Answers with what the decision says; without one it fails, as axum's extractor does.
+/// Answers with the decision's content; without one it fails, as axum's extractor does.
 fn telling()
 -> impl Service<Request<String>, Response = Response<String>, Error = Infallible, Future: Send> + Clone
 {
@@ -77,7 +77,7 @@ fn what_is_switched_off_still_gives_handlers_a_decision() {
         &layer().on_missing_key(KeyErrorKind::Absent, MissingKey::Skip),
         "api",
     );
-    // What a shadow lets pass that would be refused.
+    // A shadow allows requests that would be denied.
     assert_uncounted(&layer().shadow(true).deny(|_| true), "api");
     let rejecting = layer().on_missing_key(KeyErrorKind::Absent, MissingKey::Reject);
     assert_uncounted(&rejecting.shadow(true), "api");
@@ -88,7 +88,7 @@ fn what_is_switched_off_still_gives_handlers_a_decision() {
 }
 
 #[test]
-fn nothing_is_exposed_unless_asked_for() {
+fn nothing_is_exposed_by_default() {
     let layer = layer().expose_decision(false).skip(|_| true);
     assert_eq!(send(&layer.layer(telling()), get("/")).status(), 500);
 }
@@ -117,15 +117,15 @@ fn all_layers_decisions_are_there_the_outermost_first() {
     let service = service_fn(async |request: Request<String>| {
         let decisions = request.extensions().get::<Decisions>().unwrap();
         let innermost = request.extensions().get::<Decision>().unwrap();
-        let mut told: Vec<_> = decisions
+        let mut reported: Vec<_> = decisions
             .iter()
             .map(|exposed| {
                 let key = exposed.key().map(|key| key.reveal().to_string());
                 format!("{} {key:?}", exposed.decision().binding().name())
             })
             .collect();
-        told.push(innermost.binding().name().to_owned());
-        Ok::<_, Infallible>(Response::new(told.join("; ")))
+        reported.push(innermost.binding().name().to_owned());
+        Ok::<_, Infallible>(Response::new(reported.join("; ")))
     });
     let service = outer.layer(skipped.layer(hidden.layer(inner.layer(service))));
     let response = send(&service, get("/").header("x-user", "ann"));

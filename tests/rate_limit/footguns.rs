@@ -1,4 +1,4 @@
-//! What goes wrong without a word unless the layer says it: in the log, once, with the fix.
+//! Mistakes that would stay silent: the layer logs them once, with the fix.
 
 use std::net::SocketAddr;
 
@@ -18,7 +18,7 @@ fn an_unknown_tier_is_503_and_one_line_that_names_those_there_are() {
         .build()
         .unwrap();
     let lines = logged(|| {
-        // What else the layer does makes no difference.
+        // Other settings of the layer make no difference.
         for elastic in [false, true] {
             let layer = RateLimitLayer::new(limiter.clone(), Global).tier(|_| Tier::named("por"));
             let layer = if elastic {
@@ -73,7 +73,7 @@ fn an_async_limiter_can_have_tiers() {
     let pro = send(&service, get("/pro"));
     assert_eq!(field(&pro, "x-ratelimit-limit"), Some("5"));
     assert_eq!(send(&service, get("/por")).status(), 503);
-    // One that says nothing of tiers has none but the default one.
+    // A limiter without tiers has none but the default one.
     struct Plain(LocalLimiter);
     impl AsyncLimiter for Plain {
         async fn apply(&self, key: &Key, op: Op) -> Result<Decision, LimiterError> {
@@ -122,9 +122,9 @@ fn two_policies_of_one_name_are_one_line_that_names_the_fix() {
     assert!(sent([one, named]).is_empty());
 }
 
-/// To look at every response for good would cost each of them the reading of a field.
+/// To inspect every response for good would cost each of them the reading of a field.
 #[test]
-fn the_first_responses_tell_whether_names_are_chosen_well() {
+fn wrong_policy_names_are_reported_within_the_first_responses() {
     let (limiter, _) = limiter(Quota::per_hour(100));
     let named = || {
         let service = tower::service_fn(async move |request: http::Request<String>| {
@@ -249,7 +249,7 @@ fn the_content_type_does_not_make_a_denial_200_where_grpc_is_off() {
     let quota = Quota::per_hour(1);
     for (grpc, status) in [(true, 200), (false, 429)] {
         let rate = RateLimitLayer::new(quota, Global).grpc(grpc);
-        let told = rate
+        let reported = rate
             .clone()
             .rejection_fn(|rejection| http::Response::new(rejection.is_grpc().to_string()));
         let service = rate.layer(Probe::default());
@@ -260,8 +260,8 @@ fn the_content_type_does_not_make_a_denial_200_where_grpc_is_off() {
         let fields = ["ratelimit", "retry-after"].map(|name| field(&denied, name).is_some());
         assert_eq!(fields, [!grpc; 2]);
         assert_eq!(field(&denied, "grpc-status").is_some(), grpc);
-        let told = told.layer(Probe::default());
-        assert_eq!(send(&told, call()).body(), &grpc.to_string());
+        let reported = reported.layer(Probe::default());
+        assert_eq!(send(&reported, call()).body(), &grpc.to_string());
         let banned = RateLimitLayer::new(quota, Global).grpc(grpc).deny(|_| true);
         let banned = send(&banned.layer(Probe::default()), call());
         assert_eq!(banned.status(), if grpc { 200 } else { 403 });

@@ -1,4 +1,4 @@
-//! `GovernorLimiter` tells what governor tells, and nothing else.
+//! `GovernorLimiter` reports what governor reports, and nothing else.
 
 use std::{
     num::NonZeroU32,
@@ -23,7 +23,7 @@ use tower_ratelimit::{
 
 type Keyed<K, M> = RateLimiter<K, HashMapStateStore<K>, FakeRelativeClock, M>;
 type Quiet = NoOpMiddleware<Nanos>;
-type Telling = StateInformationMiddleware;
+type Reporting = StateInformationMiddleware;
 
 /// Three at once, one every 20 seconds.
 fn three_a_minute() -> governor::Quota {
@@ -38,17 +38,20 @@ where
     RateLimiter::hashmap_with_clock(three_a_minute(), clock.clone()).with_middleware()
 }
 
-fn quiet_and_telling() -> [(GovernorLimiter, FakeRelativeClock, bool); 2] {
+fn quiet_and_reporting() -> [(GovernorLimiter, FakeRelativeClock, bool); 2] {
     let clocks = [FakeRelativeClock::default(), FakeRelativeClock::default()];
     let quiet = keyed::<Key, Quiet>(&clocks[0]);
-    let telling = keyed::<Key, Telling>(&clocks[1]);
+    let reporting = keyed::<Key, Reporting>(&clocks[1]);
     let limiters = [
         GovernorLimiter::keyed(quiet, three_a_minute()),
-        GovernorLimiter::keyed(telling, three_a_minute()),
+        GovernorLimiter::keyed(reporting, three_a_minute()),
     ];
-    let [quiet, telling] = limiters;
+    let [quiet, reporting] = limiters;
     let [quiet_clock, telling_clock] = clocks;
-    [(quiet, quiet_clock, false), (telling, telling_clock, true)]
+    [
+        (quiet, quiet_clock, false),
+        (reporting, telling_clock, true),
+    ]
 }
 
 fn alice() -> Key {
@@ -60,24 +63,24 @@ fn seconds(seconds: u64) -> Duration {
 }
 
 #[test]
-fn allowed_tells_what_remains_only_with_the_middleware_that_knows() {
-    for (limiter, _, tells) in quiet_and_telling() {
+fn allowed_reports_what_remains_only_with_state_information() {
+    for (limiter, _, reports) in quiet_and_reporting() {
         for left in [2, 1, 0] {
             let decision = limiter.acquire(&alice(), 1);
             assert_eq!(decision.outcome(), Outcome::Allowed);
             assert_eq!(decision.charged(), 1);
-            assert_eq!(decision.remaining(), tells.then_some(left));
+            assert_eq!(decision.remaining(), reports.then_some(left));
             assert_eq!(decision.binding().limit(), 3);
             assert_eq!(decision.binding().reset_after(), None);
-            let window = (tells && left > 0).then(|| seconds(20 * left));
+            let window = (reports && left > 0).then(|| seconds(20 * left));
             assert_eq!(decision.binding().effective_window(), window);
         }
     }
 }
 
 #[test]
-fn denied_tells_the_wait() {
-    for (limiter, clock, _) in quiet_and_telling() {
+fn a_denial_reports_the_wait() {
+    for (limiter, clock, _) in quiet_and_reporting() {
         assert!(limiter.acquire(&alice(), 3).is_allowed());
         clock.advance(seconds(5));
         let denied = limiter.acquire(&alice(), 1);
@@ -94,8 +97,8 @@ fn denied_tells_the_wait() {
 }
 
 #[test]
-fn denial_of_several_units_does_not_say_how_many_are_left() {
-    for (limiter, _, _) in quiet_and_telling() {
+fn a_denial_of_several_units_does_not_report_how_many_are_left() {
+    for (limiter, _, _) in quiet_and_reporting() {
         assert!(limiter.acquire(&alice(), 2).is_allowed());
         let denied = limiter.acquire(&alice(), 2);
         assert!(denied.is_denied());
@@ -108,7 +111,7 @@ fn denial_of_several_units_does_not_say_how_many_are_left() {
 
 #[test]
 fn cost_above_the_burst_never_fits() {
-    for (limiter, _, _) in quiet_and_telling() {
+    for (limiter, _, _) in quiet_and_reporting() {
         for cost in [4, u64::from(u32::MAX), u64::from(u32::MAX) + 2, u64::MAX] {
             let denied = limiter.acquire(&alice(), cost);
             assert!(denied.is_denied(), "{cost}");
@@ -142,7 +145,7 @@ fn governors_own_capacity_holds() {
 
 #[test]
 fn cost_0_is_allowed_and_charges_nothing() {
-    for (limiter, _, _) in quiet_and_telling() {
+    for (limiter, _, _) in quiet_and_reporting() {
         assert!(limiter.acquire(&alice(), 3).is_allowed());
         let free = limiter.acquire(&alice(), 0);
         assert_eq!(free.outcome(), Outcome::Allowed);
@@ -157,7 +160,7 @@ fn cost_0_is_allowed_and_charges_nothing() {
 
 #[test]
 fn keyed_keeps_keys_apart_and_clones_share() {
-    for (limiter, _, _) in quiet_and_telling() {
+    for (limiter, _, _) in quiet_and_reporting() {
         let handle = limiter.clone();
         assert!(limiter.acquire(&alice(), 3).is_allowed());
         assert!(handle.acquire(&alice(), 1).is_denied());
@@ -166,7 +169,7 @@ fn keyed_keeps_keys_apart_and_clones_share() {
 }
 
 #[test]
-fn other_code_goes_on_using_the_same_limiter() {
+fn other_code_can_use_the_same_limiter() {
     let existing = Arc::new(keyed::<Key, Quiet>(&FakeRelativeClock::default()));
     let limiter = GovernorLimiter::keyed(Arc::clone(&existing), three_a_minute());
     for _ in 0..3 {
@@ -183,7 +186,7 @@ fn keyed_by_uses_the_key_that_it_is_given() {
         log.lock().expect("no panic").push(key.clone());
         key.as_bytes().len()
     };
-    let existing = keyed::<usize, Telling>(&FakeRelativeClock::default());
+    let existing = keyed::<usize, Reporting>(&FakeRelativeClock::default());
     let limiter = GovernorLimiter::keyed_by(existing, three_a_minute(), key_of);
 
     assert_eq!(limiter.acquire(&Key::from("alice"), 1).remaining(), Some(2));
@@ -206,14 +209,14 @@ fn direct_shares_one_bucket_between_all_keys() {
 }
 
 #[test]
-fn direct_tells_what_remains_with_the_middleware_that_knows() {
+fn a_direct_limiter_reports_what_remains_with_state_information() {
     let existing = RateLimiter::direct_with_clock(three_a_minute(), FakeRelativeClock::default());
-    let existing = existing.with_middleware::<Telling>();
+    let existing = existing.with_middleware::<Reporting>();
     let limiter = GovernorLimiter::direct(existing, three_a_minute());
     assert_eq!(limiter.acquire(&alice(), 1).remaining(), Some(2));
 }
 
-/// A middleware of one's own is taken when it tells what governor's own ones tell.
+/// A middleware of one's own is accepted when it reports what governor's own ones report.
 #[test]
 fn own_middleware_is_understood() {
     #[derive(Debug)]
@@ -254,7 +257,7 @@ fn policy_is_the_burst_and_the_time_to_refill_it() {
 #[test]
 fn bad_name_panics_with_what_is_accepted() {
     for name in ["", "sch\u{f6}n", "two\nlines"] {
-        let [(limiter, ..), _] = quiet_and_telling();
+        let [(limiter, ..), _] = quiet_and_reporting();
         let named = catch_unwind(std::panic::AssertUnwindSafe(|| limiter.named(name)));
         let panic = named.expect_err(name);
         let text = panic.downcast_ref::<String>().expect("a text");
@@ -271,7 +274,7 @@ fn other_operations_are_named_errors() {
         (Op::Refund(1, None), "refund"),
         (Op::Reset, "reset"),
     ];
-    for (limiter, _, _) in quiet_and_telling() {
+    for (limiter, _, _) in quiet_and_reporting() {
         for (op, name) in operations.clone() {
             let Pending::Ready(Err(error)) = limiter.apply(&alice(), op) else {
                 panic!("{name} is supported");
@@ -294,7 +297,7 @@ fn acquire_is_ready_through_the_trait() {
             Pending::Later(_) => panic!("governor never waits"),
         }
     }
-    for (limiter, _, _) in quiet_and_telling() {
+    for (limiter, _, _) in quiet_and_reporting() {
         assert!(acquire(&limiter).is_allowed());
         assert!(limiter.acquire(&alice(), 2).is_allowed());
         assert!(acquire(&limiter).is_denied());
@@ -303,7 +306,7 @@ fn acquire_is_ready_through_the_trait() {
 
 #[test]
 fn receipts_follow_governors_clock() {
-    for (limiter, clock, _) in quiet_and_telling() {
+    for (limiter, clock, _) in quiet_and_reporting() {
         let charged_at = |cost| limiter.acquire(&alice(), cost).receipt().charged_at();
         let before = charged_at(1);
         clock.advance(seconds(7));
@@ -318,7 +321,7 @@ fn receipts_follow_governors_clock() {
 fn limiter_can_be_shared_between_threads() {
     fn shared<T: Send + Sync + Clone + 'static>() {}
     shared::<GovernorLimiter>();
-    let [(limiter, ..), _] = quiet_and_telling();
+    let [(limiter, ..), _] = quiet_and_reporting();
     let text = format!("{limiter:?}");
     assert!(text.contains("default"), "{text}");
 }

@@ -56,7 +56,7 @@ fn content_length(head: &str) -> Vec<&str> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_denied_head_request_is_told_the_length_of_get_s_body() {
+async fn a_denied_head_request_gets_the_length_of_the_body_of_get() {
     let server = serve(RateLimitLayer::new(Quota::per_day(1), Global)).await;
     let (head, body) = ask(server, "GET");
     assert!(head.starts_with("HTTP/1.1 200"), "{head}");
@@ -91,7 +91,7 @@ async fn requests_queue_in_a_leaky_bucket() {
     assert!(heads[3].contains("retry-after: 1"), "{}", heads[3]);
 }
 
-/// Without a timer a request that should wait is an error of the server, not let through.
+/// Without a timer a request that should wait is an error of the server, not allowed.
 #[cfg(not(feature = "tokio"))]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_a_timer_nothing_waits() {

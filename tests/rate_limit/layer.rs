@@ -1,4 +1,4 @@
-//! What the layer does with a request: costs, exceptions, missing keys, shadows, failures.
+//! Treatment of a request by the layer: costs, exceptions, missing keys, shadows, failures.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use tower_ratelimit::{
 };
 
 #[test]
-fn a_denial_says_how_long_to_wait_and_waiting_that_long_is_enough() {
+fn a_denial_reports_a_wait_that_is_enough() {
     // A fifth of a second: what is floored elsewhere to `Retry-After: 0`.
     let (limiter, clock) = limiter(Quota::per_second(5));
     let service = RateLimitLayer::new(limiter.clone(), Global).layer(Probe::default());
@@ -97,7 +97,7 @@ fn a_cost_of_0_is_a_look() {
 }
 
 #[test]
-fn a_cost_above_the_burst_is_denied_for_ever_and_says_so() {
+fn a_cost_above_the_burst_is_denied_without_a_wait() {
     let (limiter, _) = limiter(Quota::per_hour(10));
     let layer = RateLimitLayer::new(limiter, Global).cost(|_| 11);
     let service = layer.layer(Probe::default());
@@ -144,7 +144,7 @@ fn clients_without_a_key_share_one_bucket_by_default() {
 }
 
 #[test]
-fn clients_without_a_key_can_be_rejected_or_let_pass() {
+fn clients_without_a_key_can_be_rejected_or_allowed() {
     let with = |action| {
         RateLimitLayer::new(Quota::per_hour(1), Header::new("x-api-key"))
             .on_missing_key(KeyErrorKind::Absent, action)
@@ -217,7 +217,7 @@ fn a_shadow_counts_and_reports_and_touches_nothing() {
 }
 
 #[test]
-fn a_shadow_lets_pass_what_has_no_key_and_what_cannot_be_decided() {
+fn a_shadow_allows_requests_without_a_key_and_failed_decisions() {
     let keyless = RateLimitLayer::new(Quota::per_hour(1), PeerIp).shadow(true);
     assert_eq!(
         send(&keyless.layer(Probe::default()), get("/")).status(),
@@ -277,7 +277,7 @@ fn handlers_see_the_decision_when_it_is_exposed() {
 }
 
 #[test]
-fn the_observer_hears_what_happened() {
+fn the_observer_gets_an_event_for_each_outcome() {
     let lines = Lines::default();
     let seen = lines.clone();
     let (limiter, _) = limiter(Quota::per_hour(10).named("api"));
@@ -412,8 +412,8 @@ fn a_bad_quota_panics_at_start_up_or_is_returned() {
     let panic = std::panic::catch_unwind(|| {
         let _ = RateLimitLayer::new(Quota::per_second(0), Global);
     });
-    let said = panic.unwrap_err().downcast::<String>().unwrap();
-    assert_eq!(*said, error.to_string());
+    let message = panic.unwrap_err().downcast::<String>().unwrap();
+    assert_eq!(*message, error.to_string());
 }
 
 #[test]

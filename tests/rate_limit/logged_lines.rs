@@ -22,7 +22,7 @@ use tower_ratelimit::{
     limiter::{Limiter, RequestQuota, Tier},
 };
 
-/// What a line's code is provoked by.
+/// Codes of lines, each with a function that provokes it.
 const LINES: &[(&str, fn())] = &[
     ("key-unavailable", || {
         send_all(&layer(PeerIp), [const { || get("/") }; 3]);
@@ -237,7 +237,7 @@ fn without_store(kind: tower_ratelimit::StoreErrorKind) {
     });
 }
 
-/// Decides a number of times, and fails from then on until it has been asked 20 times.
+/// Decides a number of times, and fails from then on until it has had 20 calls.
 struct Failing {
     from: u32,
     asked: AtomicU32,
@@ -276,8 +276,8 @@ fn provoke() {
     }
 }
 
-/// What a process in which nobody listens writes to its standard error stream.
-fn said(code: &str) -> Vec<String> {
+/// Lines on the standard error stream of a process without a subscriber.
+fn lines_of(code: &str) -> Vec<String> {
     let output = Command::new(env::current_exe().unwrap())
         .args(["--exact", "logged_lines::provoke", "--nocapture"])
         .env("LINE", code)
@@ -290,9 +290,9 @@ fn said(code: &str) -> Vec<String> {
 }
 
 #[test]
-fn every_line_is_said_once_where_nobody_listens() {
+fn every_line_goes_to_standard_error_once_without_a_subscriber() {
     for (code, _) in LINES {
-        let lines = said(code);
+        let lines = lines_of(code);
         println!("{}", lines.join("\n"));
         assert_eq!(lines.len(), 1, "{code}: {lines:?}");
         let begin = format!("tower-ratelimit[{code}]: ");
@@ -352,7 +352,7 @@ mod heard {
         assert!(lines[1].contains("[limiter-back]"), "{lines:?}");
     }
 
-    /// A handle tells its caller; of a layer's requests there is nothing but the 503.
+    /// A handle returns the error to its caller; of a layer's requests there is nothing but the 503.
     #[cfg(feature = "redis")]
     #[test]
     fn redis_outside_a_runtime_is_a_limiter_that_fails() {
@@ -420,7 +420,7 @@ mod heard {
 
     /// To look for good would cost every request the reading of its fields.
     #[test]
-    fn only_the_first_thousand_requests_are_looked_at() {
+    fn only_the_first_thousand_requests_are_checked() {
         for (before, expected) in [(1_000, 0), (990, 2)] {
             let layer = layer(PeerIp).headers(Headers::none());
             let once = layer.layer(Probe::default());

@@ -202,7 +202,7 @@ fn only_failed_logins_count() {
         .count_if(|response| response.status == StatusCode::UNAUTHORIZED);
     let service = layer.layer(answering());
     for _ in 0..20 {
-        // What the response shows is how the quota stands after the refund.
+        // The response shows the quota after the refund.
         assert_eq!(remaining(&send(&service, get("/200"))), (200, Some("5")));
     }
     for left in ["4", "3", "2", "1", "0"] {
@@ -273,16 +273,16 @@ fn a_refund_through_a_limiter_that_waits_is_awaited() {
 }
 
 #[test]
-fn an_elastic_layer_lets_pass_while_there_is_room() {
+fn an_elastic_layer_allows_while_there_is_room() {
     let (limiter, _) = limiter(Quota::per_hour(2));
     let idle = Arc::new(AtomicBool::new(true));
-    let asked = Arc::new(AtomicU64::new(0));
+    let requested = Arc::new(AtomicU64::new(0));
     let layer = RateLimitLayer::new(limiter, Global)
         .expose_decision(true)
         .elastic({
-            let (idle, asked) = (Arc::clone(&idle), Arc::clone(&asked));
+            let (idle, requested) = (Arc::clone(&idle), Arc::clone(&requested));
             move || {
-                asked.fetch_add(1, Ordering::Relaxed);
+                requested.fetch_add(1, Ordering::Relaxed);
                 idle.load(Ordering::Relaxed)
             }
         });
@@ -292,18 +292,18 @@ fn an_elastic_layer_lets_pass_while_there_is_room() {
     }));
     assert_eq!(send(&service, get("/")).body(), "false");
     assert_eq!(send(&service, get("/")).body(), "false");
-    assert_eq!(asked.load(Ordering::Relaxed), 0);
+    assert_eq!(requested.load(Ordering::Relaxed), 0);
     let excess = send(&service, get("/"));
     assert_eq!(excess.body(), "true");
     assert_eq!(remaining(&excess), (200, Some("0")));
     assert_eq!(field(&excess, "retry-after"), None);
     idle.store(false, Ordering::Relaxed);
     assert_eq!(send(&service, get("/")).status(), 429);
-    assert_eq!(asked.load(Ordering::Relaxed), 2);
+    assert_eq!(requested.load(Ordering::Relaxed), 2);
 }
 
 #[test]
-fn a_soft_limit_says_0_in_its_extra_share() {
+fn a_soft_limit_reports_0_remaining_in_its_extra_share() {
     let (limiter, _) = limiter(Quota::per_hour(2).soft(50));
     let service = RateLimitLayer::new(limiter, Global).layer(Probe::default());
     let first = send(&service, get("/"));
@@ -334,7 +334,7 @@ fn who_breaks_the_limit_stays_out() {
 }
 
 #[test]
-fn a_layer_tracks_as_many_keys_as_it_is_told() {
+fn a_layer_tracks_at_most_max_keys() {
     let layer = RateLimitLayer::new(Quota::per_hour(1), Header::new("x-user")).max_keys(8);
     let service = layer.layer(Probe::default());
     for user in 0..200 {

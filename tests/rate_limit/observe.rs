@@ -9,7 +9,7 @@ use tower_ratelimit::{
     observe::{Event, Observer},
 };
 
-/// Writes what it hears under its name.
+/// Writes each event under its name.
 fn named(name: &'static str, lines: &Lines) -> impl Observer {
     let lines = lines.clone();
     move |event: &Event<'_>| {
@@ -20,7 +20,7 @@ fn named(name: &'static str, lines: &Lines) -> impl Observer {
 }
 
 #[test]
-fn all_observers_of_a_tuple_are_told_in_order() {
+fn all_observers_of_a_tuple_get_each_event_in_order() {
     let lines = Lines::default();
     let named = |name| named(name, &lines);
     let (limiter, _) = limiter(Quota::per_hour(1));
@@ -245,7 +245,7 @@ mod metrics {
         assert_eq!(metrics, expected);
     }
 
-    /// What became of the request, not of each quota; and which of the quotas it was.
+    /// The outcome of the request, not of each quota; and the quota that decided it.
     #[test]
     fn a_request_denied_by_one_of_several_quotas_is_limited_under_all() {
         let (limiter, _) = limiter([

@@ -8,7 +8,7 @@ use tower_ratelimit::{
     limiter::{IntoLimiter, Pending, RequestQuota, Tier},
 };
 
-/// What the request's own fields say, where a row of a database would.
+/// The request's own fields, where an application would read a row of a database.
 fn row(parts: &Parts) -> Option<RequestQuota> {
     let number = |name: &str| parts.headers.get(name)?.to_str().ok()?.parse().ok();
     let quota = RequestQuota::limit(number("x-limit")?);
@@ -59,7 +59,7 @@ fn each_request_has_its_rows_numbers_in_every_field() {
     assert_eq!(field(&denied, "x-ratelimit-limit"), Some("2"));
     assert!(denied.body().contains(r#""violated-policies":["api"]"#));
 
-    // Of 0 nothing passes, and no time is told at which anything would.
+    // A limit of 0 denies everything, and reports no time of a retry.
     let closed = send(&service, by("dan", &[("x-limit", 0)]));
     assert_eq!(closed.status(), 429);
     assert_eq!(field(&closed, "retry-after"), None);
@@ -68,7 +68,7 @@ fn each_request_has_its_rows_numbers_in_every_field() {
 }
 
 #[test]
-fn grpc_is_told_when_the_row_lets_it_come_back() {
+fn grpc_denials_report_the_wait_of_the_row() {
     let (limiter, _) = limiter(Quota::per_minute(60));
     let service = with_rows(limiter).layer(Probe::default());
     let call = || {
@@ -210,7 +210,7 @@ fn receipts_give_back_to_the_row_that_was_charged() {
 }
 
 #[test]
-fn limiter_that_knows_no_rows_is_an_error_that_says_so() {
+fn limiter_without_rows_is_an_error_that_names_the_cause() {
     let text =
         |limiter: &dyn Fn(
             &Tier,
@@ -227,7 +227,7 @@ fn limiter_that_knows_no_rows_is_an_error_that_says_so() {
         answer
     });
     assert!(error.contains("this limiter has several"), "{error}");
-    // What brings no row is not concerned.
+    // Requests without a row are not limited.
     let service = RateLimitLayer::new(several, Global)
         .quota(row)
         .layer(Probe::default());
@@ -255,7 +255,7 @@ fn each_fault_is_one_line() {
     let window = sent(own.fixed_window(), &[("x-limit", 60), ("x-burst", 5)]);
     assert!(window[0].contains("means nothing"), "{window:?}");
     assert_eq!(window.len(), 1);
-    // What fits but for rounding is not worth a line, nor is a limit of 0.
+    // A number that fits after rounding logs no line, and neither does a limit of 0.
     for (limit, own) in [(60, 7), (7, 60), (59, 61), (1, 999)] {
         let lines = testkit::logged(|| {
             let (limiter, _) = limiter(Quota::per_minute(own));
@@ -264,7 +264,7 @@ fn each_fault_is_one_line() {
         });
         assert_eq!(lines, [""; 0]);
     }
-    // A layer whose limiter has several quotas says so when it is made, once.
+    // A layer whose limiter has several quotas logs it when it is built, once.
     let several = LocalLimiter::new([Quota::per_second(1), Quota::per_day(9)]);
     let lines = testkit::logged(|| {
         let service = with_rows(several).layer(Probe::default());

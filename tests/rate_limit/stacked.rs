@@ -13,9 +13,12 @@ fn passed_after_a_flood(each_is_outside: bool) -> (usize, Option<u64>) {
     let by_all = RateLimitLayer::new(everybody.clone(), Global);
     let sent = |user: &str, requests: usize| {
         let request = || get("/").header("x-user", user);
-        let statuses = (0..requests).map(|_| match each_is_outside {
-            true => send(&by_client.layer(by_all.layer(Probe::default())), request()).status(),
-            false => send(&by_all.layer(by_client.layer(Probe::default())), request()).status(),
+        let statuses = (0..requests).map(|_| {
+            if each_is_outside {
+                send(&by_client.layer(by_all.layer(Probe::default())), request()).status()
+            } else {
+                send(&by_all.layer(by_client.layer(Probe::default())), request()).status()
+            }
         });
         statuses.filter(http::StatusCode::is_success).count()
     };

@@ -62,7 +62,7 @@ fn a_denied_client_drains_nobody() {
 }
 
 #[test]
-fn response_tells_all_limits_and_the_one_that_binds() {
+fn response_lists_all_limits_and_the_one_that_binds() {
     let service = layer(limits()).layer(Probe::default());
     let allowed = send(&service, from("a", "acme"));
     assert_eq!(
@@ -189,9 +189,9 @@ fn responses_that_do_not_count_give_back_to_each() {
 }
 
 #[test]
-fn observer_hears_which_limit_denied_and_all_keys() {
+fn observer_gets_the_limit_that_denied_and_all_keys() {
     let lines = Lines::default();
-    let told = lines.clone();
+    let reported = lines.clone();
     let layer = layer(limits()).observer(move |event: &Event<'_>| {
         if let Event::Decided(decided) = event {
             let keys: Vec<_> = decided
@@ -204,7 +204,7 @@ fn observer_hears_which_limit_denied_and_all_keys() {
                 .quotas()
                 .filter(|quota| quota.is_denied());
             let denied: Vec<_> = denied.map(|quota| quota.name().to_owned()).collect();
-            told.push(format!(
+            reported.push(format!(
                 "{} {}: {}",
                 keys.join(" "),
                 decided.key().reveal(),
@@ -258,7 +258,7 @@ fn shadow_lists_of_keys_and_tiers_work_as_with_one_limit() {
     assert_eq!(send(&unknown, from("a", "acme")).status(), 503);
 }
 
-/// The lists say the same of the keys that there are, whichever of them stands first and whether one
+/// The lists agree about the keys that there are, whichever of them stands first and whether one
 /// is missing.
 #[test]
 fn lists_of_keys_come_before_a_missing_key() {
@@ -325,7 +325,7 @@ fn quotas_without_names_are_named_by_their_rates() {
     );
 }
 
-/// What all charged together each can give back alone.
+/// Each limit can refund its own part of a charge by all.
 #[test]
 fn limit_takes_its_own_share_of_a_joint_receipt() {
     let limits = limits();
@@ -345,7 +345,7 @@ fn limit_takes_its_own_share_of_a_joint_receipt() {
 }
 
 #[test]
-fn receipt_of_other_limits_is_an_error_that_says_what_to_do() {
+fn receipt_of_other_limits_is_an_error_that_names_the_fix() {
     let joint = JointLimiter::new(limits()).unwrap();
     let key = Key::joint([Key::from("a"), Key::from("acme"), Key::global()]);
     let Pending::Ready(Ok(charged)) = joint.apply(&key, Op::Acquire(2)) else {

@@ -17,7 +17,7 @@ use tower_ratelimit::{
 /// The beginning of five minutes.
 const BEGIN: Timestamp = Timestamp::from_secs(1_700_000_100);
 
-/// A layer that denies all but the first request of each user, and says whom to `top`.
+/// A layer that denies all but the first request of each user, and reports whom to `top`.
 struct Denying {
     service: tower_ratelimit::RateLimit<Probe>,
     top: Arc<TopKeys<ManualClock>>,
@@ -37,7 +37,7 @@ impl Denying {
         }
     }
 
-    /// Asks so often, and tells how often the answer was no.
+    /// Sends this many requests, and returns how many were denied.
     fn ask(&self, user: &str, times: usize) -> u64 {
         let mut denials = 0;
         for _ in 0..times {
@@ -125,7 +125,7 @@ fn two_policies_count_apart() {
     assert_eq!(policies, ["day", "hour"]);
 }
 
-/// What else a client chooses must not hide it.
+/// Other values of the client's choice must not hide it.
 #[test]
 fn of_limits_that_are_charged_together_the_key_of_the_one_that_denies_counts() {
     let top = Arc::new(TopKeys::new());

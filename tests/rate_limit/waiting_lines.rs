@@ -139,7 +139,7 @@ async fn nobody_overtakes_a_line() {
     let service = service.layer(Probe::default());
     assert_eq!(ask(&service, by("ann", 10)).await.1, 200);
     let first = tokio::spawn(ask(&service, by("ann", 8)));
-    // One unit is there every second, but the first in line needs eight.
+    // One unit is refilled every second, but the first in line needs eight.
     let mut late = JoinSet::new();
     for _ in 0..5 {
         tokio::time::sleep(Duration::from_secs(1)).await;
@@ -154,9 +154,9 @@ async fn nobody_overtakes_a_line() {
     assert_eq!(passed(&late), [8_000; 5]);
 }
 
-/// The wait of what is ahead is known before the limiter is asked.
+/// The wait of what is ahead is known before the limiter is called.
 #[tokio::test(start_paused = true)]
-async fn a_hopeless_request_is_told_the_wait_of_the_whole_line() {
+async fn a_hopeless_request_gets_the_wait_of_the_whole_queue() {
     let service = layer(limiter(Quota::per_second(1).burst(10)), 9).cost(cost);
     let service = service.layer(Probe::default());
     assert_eq!(ask(&service, by("ann", 10)).await.1, 200);
@@ -192,7 +192,7 @@ async fn what_counts_in_periods_is_waited_for_in_periods() {
 
 /// The hour's five are used up long before the line of one a second is.
 #[tokio::test(start_paused = true)]
-async fn the_slowest_of_several_quotas_says_how_long_a_line_takes() {
+async fn the_slowest_of_several_quotas_sets_the_wait_of_a_queue() {
     let quotas = [Quota::per_second(1), Quota::per_hour(5)];
     let service = layer(limiter(quotas), 20).layer(Probe::default());
     let mut answers = JoinSet::new();
@@ -227,7 +227,7 @@ async fn a_dropped_head_wakes_the_next_in_line() {
     assert_eq!(ask(&service, by("ann", 1)).await.0 / 10 * 10, 1_000);
 }
 
-/// The head leaves when the unit of the one behind it is there, and that one has not noticed yet.
+/// The head leaves when the unit of the one behind it is refilled, and that one has not noticed yet.
 async fn a_place_is_refused_behind_a_head_that_left<L: Limiter>(layer: RateLimitLayer<L>) {
     // One key may hold two places.
     let layer = layer
@@ -239,7 +239,7 @@ async fn a_place_is_refused_behind_a_head_that_left<L: Limiter>(layer: RateLimit
     let mut head = Box::pin(ask(&service, by("ann", 4)));
     let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
     assert!(head.as_mut().poll(&mut cx).is_pending());
-    let asked_at = Instant::now();
+    let requested_at = Instant::now();
     let second = tokio::spawn(ask(&service, by("ann", 1)));
     tokio::time::sleep(Duration::from_secs(1)).await;
     let mut third = JoinSet::new();
@@ -248,7 +248,7 @@ async fn a_place_is_refused_behind_a_head_that_left<L: Limiter>(layer: RateLimit
     let newcomer = ask(&service, by("ann", 1)).await;
     assert_eq!(newcomer, (0, 429, Some("1".into())));
     assert_eq!(second.await.unwrap().1, 200);
-    assert_eq!(asked_at.elapsed().as_millis() / 10 * 10, 1_000);
+    assert_eq!(requested_at.elapsed().as_millis() / 10 * 10, 1_000);
     assert_eq!(passed(&joined(third).await), [1_000]);
 }
 
@@ -298,7 +298,7 @@ async fn each_row_of_a_key_has_a_line_of_its_own() {
     assert_eq!(passed(&answers), [0, 0, 57_000]);
 }
 
-/// A limiter that notes what it is asked.
+/// A limiter that records its calls.
 struct Noting {
     limiter: LocalLimiter,
     asked: Lines,
@@ -332,7 +332,7 @@ fn noting(limiter: LocalLimiter) -> (Noting, Lines) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn only_the_head_asks() {
+async fn only_the_head_of_a_queue_requests_a_decision() {
     let (noting, asked) = noting(limiter(Quota::per_second(1)));
     let service = layer(noting, 3).layer(Probe::default());
     let mut answers = JoinSet::new();
@@ -342,7 +342,7 @@ async fn only_the_head_asks() {
     // The first passes, the second is denied, the others join unasked.
     assert_eq!(asked.take(), ["Reserve"; 2]);
     assert_eq!(passed(&joined(answers).await), [0, 1_000, 2_000, 3_000]);
-    // The second asks again; the two behind it ask when they are the head, and at their time.
+    // The second calls again; the two behind it call when they are the head, and at their time.
     assert_eq!(asked.take(), ["Reserve"; 5]);
     // Nobody blocks, so a denial is no news.
     let service = RateLimitLayer::new(noting_of_none(&asked), Global).wait(Duration::ZERO);
@@ -367,7 +367,7 @@ async fn the_probe_and_the_line_come_before_a_block() {
         .unwrap();
     let probed = Arc::new(AtomicU64::new(0));
     let counter = Arc::clone(&probed);
-    // It says yes once.
+    // It allows once.
     let probe = move || counter.fetch_add(1, Ordering::Relaxed) == 0;
     let (noting, asked) = noting(limiter.clone());
     let service = layer(noting, 2).elastic(probe).layer(Probe::default());
@@ -375,7 +375,7 @@ async fn the_probe_and_the_line_come_before_a_block() {
     for _ in 0..4 {
         answers.spawn(ask(&service, by("ann", 1)));
     }
-    // Allowed; in excess; and two wait, of whom each was asked about once.
+    // Allowed; in excess; and two wait, each with one call.
     assert_eq!(passed(&joined(answers).await), [0, 0, 1_000, 2_000]);
     assert_eq!(probed.load(Ordering::Relaxed), 3);
     assert!(!limiter.peek(&Key::from("ann"), 1).is_blocked());
@@ -387,7 +387,7 @@ async fn the_probe_and_the_line_come_before_a_block() {
     }
     assert_eq!(asked.take().last().map(String::as_str), Some("Deny"));
     assert!(limiter.peek(&Key::from("ann"), 1).is_blocked());
-    // Those in line find out at their time, and the probe is not asked for a blocked key.
+    // Those in line find out at their time, and no probe is sent for a blocked key.
     let answers = joined(answers).await;
     assert_eq!(passed(&answers), [0; 0]);
     let before = probed.load(Ordering::Relaxed);
@@ -412,7 +412,7 @@ async fn the_leaky_buckets_own_delay_comes_on_top() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_wait_is_told_apart_from_the_limiters_time() {
+async fn the_wait_is_reported_apart_from_the_limiters_time() {
     let lines = Lines::default();
     let seen = lines.clone();
     let layer = layer(limiter(Quota::per_second(1)), 5).observer(move |event: &Event<'_>| {
@@ -461,7 +461,7 @@ async fn a_limiter_that_only_acquires_can_be_waited_for() {
     assert_eq!(passed(&answers), [0, 1_000, 2_000], "{answers:?}");
 }
 
-/// Asked about nothing but reservations.
+/// Only reservations are checked.
 struct OnlyReserve(LocalLimiter);
 
 impl tower_ratelimit::AsyncLimiter for OnlyReserve {
@@ -491,7 +491,7 @@ async fn the_answer_to_the_head_is_as_old_as_it_is() {
     let head = tokio::spawn(ask(&service, by("ann", 1)));
     tokio::time::sleep(Duration::from_secs(4)).await;
     idle.store(true, Ordering::Relaxed);
-    // It is not charged, since that fails, and shows what the head was told.
+    // It is not charged, since that fails, and shows the head's decision.
     std::future::poll_fn(|cx| Service::<Request<()>>::poll_ready(&mut service, cx))
         .await
         .unwrap();

@@ -1,4 +1,4 @@
-//! What a limiter remembers of denials is what Redis would say.
+//! Cached denials of a limiter are those that Redis would return.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::servers::Server;
 
 const BLOCK: Duration = Duration::from_millis(300);
 
-/// A node's limiter, which remembers denials, as it does unless told otherwise.
+/// A node's limiter, which remembers denials, as it does by default.
 fn node(server: &Server, quota: Quota, block: Option<Duration>) -> RedisLimiter {
     let store = RedisStore::builder().deadline(Duration::from_secs(20));
     let store = store.connect(&server.url()).unwrap();
@@ -44,7 +44,7 @@ async fn a_block_ends_for_a_small_cost_however_long_a_large_one_has_to_wait() {
 }
 
 #[tokio::test]
-async fn a_larger_cost_hears_its_own_wait() {
+async fn a_larger_cost_gets_its_own_wait() {
     needs!(redis);
     let server = Server::start().await;
     let limiter = node(&server, Quota::per_hour(60), None);
@@ -59,7 +59,7 @@ async fn a_larger_cost_hears_its_own_wait() {
 }
 
 #[tokio::test]
-async fn a_denial_of_one_row_says_nothing_of_another() {
+async fn a_denial_of_one_row_does_not_apply_to_another() {
     needs!(redis);
     let server = Server::start().await;
     let limiter = node(&server, Quota::per_hour(60).sliding_log(), None);
@@ -84,7 +84,7 @@ async fn a_denial_of_one_row_says_nothing_of_another() {
 }
 
 #[tokio::test]
-async fn row_is_shared_by_nodes_while_redis_is_away() {
+async fn row_is_shared_by_nodes_while_redis_is_unreachable() {
     let store = RedisStore::connect("redis://127.0.0.1:1").unwrap();
     let builder = RedisLimiter::builder(Quota::per_hour(60)).on_failure(OnFailure::nodes(2));
     let limiter = builder.build(&store).unwrap();
@@ -93,13 +93,13 @@ async fn row_is_shared_by_nodes_while_redis_is_away() {
     let taken = taken.await.unwrap();
     assert!(taken.is_degraded());
     assert_eq!(taken.charged(), 5);
-    // What the node charged goes back to the node, to the row that was charged.
+    // Units that the node charged return to the node, to the row that was charged.
     let back = limiter.refund(&Key::global(), 5, Some(taken.receipt()));
     assert_eq!(back.await.unwrap().remaining(), Some(5));
 }
 
 #[tokio::test]
-async fn the_same_cost_asks_redis_once() {
+async fn the_same_cost_calls_redis_once() {
     needs!(redis);
     let server = Server::start().await;
     let limiter = node(&server, Quota::per_hour(1), None);

@@ -1,6 +1,6 @@
-//! The script decides as the local limiter does, in every field, whatever is asked of it when.
+//! The script decides as the local limiter does, in every field, whatever it has to decide and when.
 //!
-//! In CI a few thousand operations. `DIFFERENTIAL_OPERATIONS` says how many each test does instead.
+//! In CI a few thousand operations. `DIFFERENTIAL_OPERATIONS` sets another number for each test.
 
 pub(crate) mod pair;
 pub(crate) mod traces;
@@ -120,7 +120,7 @@ fn lone_bucket() {
     agreement(&server, 4_000, tiers, forward());
 }
 
-/// Each tier has windows alone, so all of them can be asked to count on.
+/// Each tier has windows alone, so all of them can be charged beyond their limits.
 #[test]
 fn uncapped() {
     needs!(redis);

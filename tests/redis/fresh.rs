@@ -1,5 +1,5 @@
 //! `OnChange::Fresh` in Redis: nodes with old and new numbers count side by side, by scripts of every
-//! kind, and a change back goes on.
+//! kind, and a change back continues.
 
 use testkit::{needs, servers::Server};
 use tower_ratelimit::{
@@ -58,7 +58,7 @@ async fn old_and_new_nodes_hold_their_bounds_side_by_side() {
         }
         let soft = u64::from(five.capacity() == two.capacity());
         assert_eq!(passed, [most(&old), most(&new) + soft], "{five:?}");
-        // The old node reads the new file: its keys go on with what the new nodes count.
+        // The old node reads the new file: its keys continue with what the new nodes count.
         old.set_quota(old.policies()[0].name(), five).unwrap();
         assert_eq!(take(&old, &key, 9).await, 0, "{five:?}");
         old.set_quota(old.policies()[0].name(), two).unwrap();

@@ -1,4 +1,4 @@
-//! What a limiter leaves in Redis, and for how long.
+//! Keys and lifetimes that a limiter leaves in Redis.
 
 use std::{
     net::{IpAddr, Ipv4Addr},
@@ -116,7 +116,7 @@ async fn a_token_bucket_of_an_address_costs_at_most_150_bytes() {
     assert!((100..=150).contains(&each), "{each} bytes");
 }
 
-/// What the server uses once nobody but the test is connected.
+/// Memory of the server when only the test is connected.
 async fn memory_alone(server: &Server) -> u64 {
     while server.info("clients").await["connected_clients"] != "1" {
         tokio::task::yield_now().await;

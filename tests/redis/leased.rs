@@ -24,7 +24,7 @@ fn node(server: &Server, builder: RedisLimiterBuilder) -> RedisLimiter {
     builder.build(&store).unwrap()
 }
 
-/// Units of leases that ended before the server was told of them.
+/// Units of leases that ended before the server had a report of them.
 fn ended(nodes: &[RedisLimiter]) -> u64 {
     nodes.iter().map(|node| node.mode_stats().ended).sum()
 }
@@ -115,10 +115,10 @@ async fn node_whose_server_restarts_begins_anew() {
     assert!(stats.local > 1_500 && stats.granted > 1_000, "{stats:?}");
 }
 
-/// The short script does not know a value with leases: it is not asked about such a subject again
+/// The short script does not know a value with leases: it is not used for such a subject again
 /// and again.
 #[tokio::test]
-async fn strict_node_asks_about_a_leased_subject_once() {
+async fn strict_node_calls_once_for_a_leased_subject() {
     needs!(redis);
     let server = Server::start().await;
     let quota = Quota::per_hour(1).burst(100_000);
@@ -142,12 +142,12 @@ async fn strict_node_asks_about_a_leased_subject_once() {
         assert!(decision.is_allowed());
     }
     let asked = calls().await - before;
-    // It is tried again after a second, of which this takes few.
+    // It is tried again after a second, and this takes few.
     assert!(asked < 180, "{asked} calls for a hundred requests");
 }
 
-/// Nodes that ask afterwards go beyond the limit by what each other one may be ahead, and what they let
-/// pass is counted.
+/// Nodes that call afterwards go beyond the limit by the units that each other one may be ahead. The
+/// store counts all that they allow.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn eventual_nodes_are_ahead_by_no_more_than_they_may() {
     needs!(redis);
@@ -164,14 +164,14 @@ async fn eventual_nodes_are_ahead_by_no_more_than_they_may() {
         let passed = exhaust(&nodes, limit).await;
         let most = limit + 2 * u64::from(ahead);
         assert!((limit..=most).contains(&passed), "{passed} with {quota:?}");
-        let told = async || {
+        let reported = async || {
             let stats = nodes.each_ref().map(|node| node.mode_stats());
             let asked: u64 = stats.iter().map(|stats| stats.asked).sum();
             let settled: u64 = stats.iter().map(|stats| stats.settled).sum();
             (settled + asked >= passed).then_some(settled)
         };
-        let settled = eventually("the messages", told).await;
-        // All but the first of each task, and those for which too little was told of.
+        let settled = eventually("the messages", reported).await;
+        // All but the first of each task, and those whose report was too small.
         assert!(settled >= limit / 2, "{settled} of {passed}");
         let mut later = 0;
         while nodes[0]

@@ -78,14 +78,14 @@ rules:
     );
     assert_eq!(passed(&layer, 4, &[("x-c", "a")]).await, 2);
     assert_eq!(passed(&layer, 4, &[("x-c", "b")]).await, 2);
-    // What the second rule denied was given back to the first: one is left.
+    // The first rule got a refund of the request that the second denied: one is left.
     assert_eq!(passed(&layer, 4, &[("x-c", "c")]).await, 1);
     let denied = answered(&layer, 200, &[("x-c", "d")]).await;
     assert_eq!(denied.status(), 429);
-    let told = denied.headers()["ratelimit"].to_str().unwrap();
+    let reported = denied.headers()["ratelimit"].to_str().unwrap();
     assert!(
-        told.starts_with("\"all\";r=0") && !told.contains("watched"),
-        "{told}"
+        reported.starts_with("\"all\";r=0") && !reported.contains("watched"),
+        "{reported}"
     );
 }
 
@@ -162,7 +162,7 @@ async fn open_requests_give_nothing_back_to_a_smaller_quota() {
 }
 
 #[tokio::test]
-async fn a_reload_goes_on_with_what_was_counted() {
+async fn a_reload_keeps_what_was_counted() {
     needs!(redis);
     let server = Server::start().await;
     let folder = tempfile::tempdir().unwrap();
@@ -264,7 +264,7 @@ async fn what_cannot_be_taken_back_stands_alone() {
 
 /// A port that nobody listens on.
 #[tokio::test]
-async fn the_file_says_what_happens_while_redis_does_not_answer() {
+async fn the_file_sets_the_policy_while_redis_does_not_respond() {
     let silent = store("redis://127.0.0.1:1");
     let statuses = async |on_failure: &str| {
         let layer = layer(

@@ -248,12 +248,12 @@ async fn a_store_whose_last_handle_is_dropped_within_a_runtime_ends() {
         store.check().await.unwrap();
         let limiter = RedisLimiter::builder(Quota::per(1_000, AGE)).build(&store);
         let limiter = limiter.unwrap();
-        let asked = limiter.acquire(&Key::from("a"), 1).into_future();
+        let requested = limiter.acquire(&Key::from("a"), 1).into_future();
         drop((limiter, store));
         if is_waited_for {
-            asked.await.unwrap();
+            requested.await.unwrap();
         } else {
-            drop(asked);
+            drop(requested);
         }
         let is_closed = async || (connections().await == before).then_some(());
         eventually("the end of the connection", is_closed).await;

@@ -1,5 +1,5 @@
 //! Tiers, receipts and blocks in Redis: nothing is given out twice, and nobody is kept out for nothing.
-//! That they are those of the local limiter in every field is for the differential traces to say.
+//! That they are those of the local limiter in every field is tested by the differential traces.
 
 use std::time::Duration;
 

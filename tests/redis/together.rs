@@ -71,7 +71,7 @@ async fn denied_requests_spend_nothing_of_a_lease() {
     assert_eq!(left(&leased, 99).await, 999);
 }
 
-/// Three nodes ask at once. Denied for a moment may be what would have passed, so fewer than the limit
+/// Three nodes call at once. Denied for a moment may be what would have passed, so fewer than the limit
 /// may pass; more never do, and in the end each limit is charged for what passed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn requests_of_three_nodes_at_once_never_pass_either_limit() {
@@ -152,7 +152,7 @@ async fn what_one_limit_denies_is_given_back_to_the_others_by_receipt() {
     let settled = ask(&together, &key, Op::Settle(1, allowed.receipt())).await;
     let remaining = settled.quotas().map(|quota| quota.remaining());
     assert!(remaining.eq([Some(1), Some(99), Some(99), Some(99)]));
-    // What fits all is taken of all.
+    // As many units as fit all limits are taken of each.
     let taken = ask(&together, &key, Op::AcquireUpTo(9)).await;
     assert_eq!((taken.outcome(), taken.charged()), (Outcome::Allowed, 1));
     for (place, limit) in limits.iter().enumerate().skip(1) {
@@ -164,7 +164,7 @@ async fn what_one_limit_denies_is_given_back_to_the_others_by_receipt() {
 }
 
 #[tokio::test]
-async fn remembered_denial_of_one_limit_asks_none() {
+async fn a_cached_denial_of_one_limit_calls_none() {
     needs!(redis);
     let server = Server::start().await;
     let store = store(&server).await;
@@ -284,12 +284,12 @@ async fn a_denial_takes_no_longer_than_one_deadline() {
     });
     let together = JointLimiter::new(limits).unwrap();
     for _ in 0..3 {
-        let asked = tokio::time::Instant::now();
+        let started = tokio::time::Instant::now();
         let denied = ask(&together, &joint([1, 2]), Op::Acquire(1)).await;
-        let took = asked.elapsed();
+        let took = started.elapsed();
         assert!(denied.is_denied() && !denied.is_degraded());
         assert!((takes..=deadline).contains(&took), "{took:?}");
-        // What was given back is still heard of.
+        // The refunds time out meanwhile.
         tokio::time::sleep(deadline).await;
     }
     assert_eq!(store.stats().degraded(Degradation::TimedOut), 3);

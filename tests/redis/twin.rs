@@ -2,7 +2,7 @@
 //!
 //! Also of lease clauses, that come in and out of order, once and twice.
 //!
-//! In CI some ten thousand calls. `DIFFERENTIAL_OPERATIONS` says how many each test makes instead.
+//! In CI some ten thousand calls. `DIFFERENTIAL_OPERATIONS` sets another number for each test.
 
 mod nodes;
 
@@ -19,7 +19,7 @@ use proptest::{prelude::*, test_runner::TestRunner};
 use testkit::{needs, servers::Server};
 use tower_ratelimit::{
     Clock, Key, ManualClock, StoreError, StoreErrorKind,
-    shared::{Applied, Call, LeaseReply, RedisLimiterBuilder, Reply, Store, Write},
+    shared::{Applied, Call, NodeReply, RedisLimiterBuilder, Reply, Store, Write},
 };
 
 use self::nodes::{Dice, Nodes};
@@ -42,7 +42,7 @@ const HOUR: u64 = 3_600_000;
 /// The milliseconds of three centuries.
 const ENDLESS: u64 = 10_000_000_000_000;
 
-/// Asks both about each call, and notes where they differ.
+/// Sends each call to both, and records where they differ.
 struct Both {
     clock: ManualClock,
     script: Recorded,
@@ -87,7 +87,7 @@ impl Spoiler {
     }
 }
 
-/// The latest instant that Lua tells from the next.
+/// The latest instant that Lua distinguishes from the next.
 const LATEST_NANOS: u64 = ((1 << 53) - 1) * 1_000;
 
 /// Whether no number begins with a zero that is not its own, which the script may keep as it is, or is
@@ -153,7 +153,7 @@ impl Both {
     }
 }
 
-/// The write as [`Recorded`] tells it.
+/// The write as [`Recorded`] returns it.
 fn written(write: &Write) -> Vec<u8> {
     let lifetime = u64::try_from(write.expires_in.as_millis()).unwrap() + HOUR;
     let mut written = write.value.clone();
@@ -162,17 +162,17 @@ fn written(write: &Write) -> Vec<u8> {
 }
 
 impl Both {
-    /// Asks both, and gives the reply.
+    /// Calls both, and returns the reply.
     fn ask(&self, key: &str, call: &Call<'_>) -> Result<Vec<u8>, StoreError> {
         self.calls.fetch_add(1, Ordering::Relaxed);
         let now = self.clock.now();
         let before = self.before(key);
         let arguments = call.script_arguments(Some(now));
-        let told = {
+        let reported = {
             let mut redis = self.redis.lock().unwrap();
             redis.call(&self.script, &[key.to_owned()], &arguments)
         };
-        let (reply, write) = (told.replies[0].clone(), told.writes[0].clone());
+        let (reply, write) = (reported.replies[0].clone(), reported.writes[0].clone());
         let of_the_call = || {
             let value = before
                 .as_ref()
@@ -204,7 +204,7 @@ impl Both {
             Err(error) => {
                 self.foreign.fetch_add(1, Ordering::Relaxed);
                 assert_eq!(error.kind(), StoreErrorKind::ForeignData);
-                // The script looks at the entries of a log only as far as it has to.
+                // The script reads the entries of a log only as far as it has to.
                 let has_log = arguments.iter().any(|argument| argument == "g");
                 let is_foreign = reply.starts_with(b"-RATELIMIT");
                 self.check(is_foreign || has_log, || {
@@ -216,7 +216,7 @@ impl Both {
         }
     }
 
-    /// Asks both with a clause of one of the nodes. The part of the reply that is about the
+    /// Calls both with a clause of one of the nodes. The part of the reply that is about the
     /// operations.
     fn ask_leased(
         &self,
@@ -225,8 +225,8 @@ impl Both {
         nodes: &mut Nodes,
     ) -> Result<Vec<u8>, StoreError> {
         let (node, clause) = nodes.clause(key);
-        let mut reply = self.ask(key, &call.with_lease(&clause))?;
-        let answer = LeaseReply::split(&reply);
+        let mut reply = self.ask(key, &call.with_message(&clause))?;
+        let answer = NodeReply::split(&reply);
         let Some((ops, lease)) = answer else {
             self.check(false, || format!("no answer to {clause:?}"));
             return Ok(reply);
@@ -259,7 +259,7 @@ fn is_same(own: Option<&Write>, write: Option<&[u8]>) -> bool {
     let (Some(one), Some(two)) = (&own, write) else {
         return own.is_none() && write.is_none();
     };
-    // Somebody else's number may be of a time for which neither has a number.
+    // Somebody else's number may be of a time without a number of either.
     if [one, two].map(is_endless) == [Some(true); 2] {
         let value = |written: &[u8]| {
             let space = written.iter().rposition(|byte| *byte == b' ');
@@ -277,12 +277,13 @@ impl Store for Both {
         };
         let mut nodes = nodes.lock().unwrap();
         while nodes.speak_alone() {
-            // What becomes of a foreign value is seen by the call itself.
+            // The call itself fails on a foreign value.
             self.ask_leased(key, &call.without_ops(), &mut nodes).ok();
         }
-        let reply = match nodes.speak() {
-            true => self.ask_leased(key, call, &mut nodes)?,
-            false => self.ask(key, call)?,
+        let reply = if nodes.speak() {
+            self.ask_leased(key, call, &mut nodes)?
+        } else {
+            self.ask(key, call)?
         };
         Ok(Reply::from_bytes(reply))
     }
@@ -314,7 +315,7 @@ fn agreement(
                 key.set(key.get() + 1);
                 let store = Arc::clone(&both);
                 let build = |limiter: RedisLimiterBuilder| {
-                    // As limiters are whose nodes spend before they ask.
+                    // As limiters are whose nodes spend before they call.
                     let is_ahead = leases.is_some() && key.get().is_multiple_of(2);
                     let limiter = if is_ahead { limiter.debt() } else { limiter };
                     limiter.build_on(store).unwrap()
@@ -356,13 +357,13 @@ fn of_values_that_somebody_spoiled() {
 }
 
 #[test]
-fn of_values_with_leases() {
+fn of_values_with_messages() {
     needs!(redis);
     agreement(any_spec(), 20_000, None, Some(7));
 }
 
 #[test]
-fn of_values_with_leases_that_somebody_spoiled() {
+fn of_values_with_messages_that_somebody_spoiled() {
     needs!(redis);
     agreement(any_spec(), 20_000, Some(7), Some(11));
 }
@@ -374,7 +375,7 @@ fn of_windows_that_count_on() {
 }
 
 #[test]
-fn of_windows_that_count_on_with_leases_that_somebody_spoiled() {
+fn of_windows_that_count_on_with_messages_that_somebody_spoiled() {
     needs!(redis);
     agreement(uncapped(), 8_000, Some(7), Some(11));
 }

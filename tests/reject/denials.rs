@@ -1,4 +1,4 @@
-//! Handlers that ask a limiter themselves answer as a layer does, field by field.
+//! Handlers that call a limiter themselves respond as a layer does, field by field.
 
 use std::{
     convert::Infallible,
@@ -40,11 +40,11 @@ struct Fixed {
 
 impl Fixed {
     /// Its layer renders the policies before the first decision, unless it does not know them.
-    fn new(decision: &Decision, tells_policies: bool) -> Self {
+    fn new(decision: &Decision, lists_policies: bool) -> Self {
         let policies = decision.quotas().map(|quota| quota.policy());
         Self {
             decision: decision.clone(),
-            policies: policies.filter(|_| tells_policies).collect(),
+            policies: policies.filter(|_| lists_policies).collect(),
         }
     }
 }
@@ -65,7 +65,7 @@ enum Choice {
     Problem,
     Text,
     Nothing,
-    /// One that says something about limits itself.
+    /// One with fields about limits of its own.
     Own,
     Redirect,
     Grpc,
@@ -151,9 +151,10 @@ fn a_decision() -> impl Strategy<Value = Decision> {
     (ones, 0..2_000_000_000_u64).prop_map(|(ones, seconds)| {
         let statuses: Vec<_> = ones.iter().map(Decision::binding).collect();
         let at = Timestamp::from_secs(seconds);
-        match statuses.iter().any(QuotaStatus::is_denied) {
-            true => Decision::denied(at, statuses),
-            false => Decision::allowed(1, at, statuses),
+        if statuses.iter().any(QuotaStatus::is_denied) {
+            Decision::denied(at, statuses)
+        } else {
+            Decision::allowed(1, at, statuses)
         }
     })
 }
@@ -236,9 +237,9 @@ proptest! {
         choice in a_choice(),
         which in 0..REQUESTS.len(),
         grpc in any::<bool>(),
-        (tells_policies, shadow) in (any::<bool>(), any::<bool>()),
+        (lists_policies, shadow) in (any::<bool>(), any::<bool>()),
     ) {
-        let layer = RateLimitLayer::new(Fixed::new(&decision, tells_policies), Global)
+        let layer = RateLimitLayer::new(Fixed::new(&decision, lists_policies), Global)
             .headers(headers.clone())
             .rejection(choice)
             .grpc(grpc);
@@ -277,7 +278,7 @@ proptest! {
     fn fields_are_added_as_a_layer_adds_them(
         decision in a_decision().prop_filter("passes", Decision::is_allowed),
         headers in some_headers(),
-        tells_policies in any::<bool>(),
+        lists_policies in any::<bool>(),
         is_present in any::<bool>(),
     ) {
         let inner = if is_present { present() } else { HeaderMap::new() };
@@ -289,7 +290,7 @@ proptest! {
         let service = service_fn(|_: Request<String>| {
             ready(Ok::<_, Infallible>(answer(inner.clone())))
         });
-        let layer = RateLimitLayer::new(Fixed::new(&decision, tells_policies), Global)
+        let layer = RateLimitLayer::new(Fixed::new(&decision, lists_policies), Global)
             .headers(headers.clone());
         let layers = send(&layer.layer(service), testkit::get("/"));
 
@@ -363,7 +364,7 @@ fn cost(parts: &Parts) -> u64 {
     parts.headers["x-cost"].to_str().unwrap().parse().unwrap()
 }
 
-/// What stands in for Redis answers like Redis.
+/// The fallback responds like Redis.
 #[cfg(feature = "redis")]
 #[tokio::test]
 async fn degraded_decisions_are_answered_alike() {
@@ -407,7 +408,7 @@ fn a_limiter_that_fails_is_answered_as_a_layer_answers_it() {
 
 /// Both ways in which a shared limiter does not let a request pass are one error.
 #[test]
-fn a_limiter_that_may_fail_is_asked_in_one_line() {
+fn a_fallible_limiter_is_called_in_one_line() {
     async fn ask(limiter: &AnyLimiter, cost: u64) -> Result<u64, Denial> {
         let decision = limiter.acquire(&Key::global(), cost).await?.into_result()?;
         Ok(decision.charged())
@@ -442,24 +443,24 @@ fn the_innermost_layer_that_exposes_decides() {
     let problem = body(never().response());
     assert!(problem.contains("quota-exceeded"));
 
-    let told = |layer, deny: fn(Denial, &Parts) -> Response<String>| {
+    let reported = |layer, deny: fn(Denial, &Parts) -> Response<String>| {
         body(behind(&layer, request(0), |parts| deny(never(), parts)))
     };
     let here: fn(Denial, &Parts) -> Response<String> =
         |denial, parts| denial.for_request(parts).response();
-    assert_eq!(told(layer(Choice::Text), here), text);
-    assert_eq!(told(layer(Choice::Text).skip(|_| true), here), text);
+    assert_eq!(reported(layer(Choice::Text), here), text);
+    assert_eq!(reported(layer(Choice::Text).skip(|_| true), here), text);
     assert_eq!(
-        told(layer(Choice::Text).expose_decision(false), here),
+        reported(layer(Choice::Text).expose_decision(false), here),
         problem
     );
     assert_eq!(
-        told(layer(Choice::Text), |denial, _| denial.response()),
+        reported(layer(Choice::Text), |denial, _| denial.response()),
         problem
     );
     let by_own: fn(Denial, &Parts) -> Response<String> =
         |denial, parts| denial.for_request(parts).response_by(&Empty);
-    assert_eq!(told(layer(Choice::Text), by_own), "");
+    assert_eq!(reported(layer(Choice::Text), by_own), "");
 
     let answer = Arc::new(Mutex::new(String::new()));
     let kept = Arc::clone(&answer);
@@ -647,10 +648,10 @@ mod axum_handlers {
             ("/layer", "busy"),
             ("/own", ""),
         ] {
-            let (status, told, body) = ask(path);
+            let (status, reported, body) = ask(path);
             assert_eq!(status, 429, "{path}");
             // First the handler's, then the layer's.
-            assert_eq!(told, policies, "{path}");
+            assert_eq!(reported, policies, "{path}");
             assert!(body.ends_with(expected), "{path}: {body}");
             assert_eq!(body.is_empty(), expected.is_empty(), "{path}: {body}");
         }

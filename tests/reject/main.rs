@@ -1,4 +1,4 @@
-//! What clients get instead of the response.
+//! Responses to denied clients.
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
 
 mod denials;
@@ -98,7 +98,7 @@ fn a_problem_document_names_the_policies_that_denied() {
 }
 
 #[test]
-fn other_kinds_say_no_more_than_their_status() {
+fn other_kinds_have_a_status_only() {
     let parts = get();
     for kind in KINDS {
         let response: Response<String> = ProblemJson.reject(&Rejection::new(kind, &parts));
@@ -155,12 +155,12 @@ fn head_gets_the_fields_of_get_and_no_body() {
     let [problem, text, empty] = lengths;
     assert_eq!(problem.0, Some(problem.1));
     assert_eq!(text.0, Some(text.1));
-    // The server says 0 of an empty body by itself, to GET as to HEAD.
+    // The server itself sends a length of 0 for an empty body, to GET as to HEAD.
     assert_eq!(empty, (None, "0".to_owned()));
 }
 
 #[test]
-fn grpc_is_told_by_its_content_type() {
+fn grpc_is_recognized_by_its_content_type() {
     let more = [
         json!({"content_type": "application/grpc+proto", "is_grpc": true}),
         json!({"content_type": "application/grpc ; a=b", "is_grpc": true}),
@@ -191,7 +191,7 @@ fn grpc_answers_follow_the_vectors() {
         let response: Response<Full<Bytes>> = rejection.grpc_response_with(message);
 
         assert_eq!(response.status(), StatusCode::OK);
-        // `END_STREAM` on the headers: hyper sends it when the body says that it has ended.
+        // `END_STREAM` on the headers: hyper sends it when the body reports its end.
         assert!(has_ended(response.body()));
         for expected in vector["headers"].as_array().unwrap() {
             let name = expected[0].as_str().unwrap();
@@ -230,7 +230,7 @@ fn every_rejection_answers_grpc_in_grpc() {
 }
 
 #[test]
-fn only_denials_tell_a_grpc_client_when_to_retry() {
+fn only_denials_report_a_wait_to_a_grpc_client() {
     let codes = ["8", "3", "13", "14"];
     let parts = call();
     for (kind, code) in KINDS.into_iter().zip(codes) {
@@ -292,7 +292,7 @@ fn has_ended(body: &impl BodyExt) -> bool {
     body.is_end_stream()
 }
 
-/// What a body holds, read synchronously: none of the built-in ones waits.
+/// The content of a body, read synchronously: none of the built-in ones waits.
 fn content(body: impl BodyExt<Data = Bytes>) -> Bytes {
     let mut body = pin::pin!(body);
     let mut context = Context::from_waker(Waker::noop());

@@ -1,4 +1,4 @@
-//! Operators' hands: rules that are switched off, quotas that are changed, keys that are looked at.
+//! Operators' hands: rules that are switched off, quotas that are changed, keys that are inspected.
 
 use std::fs;
 
@@ -52,7 +52,7 @@ async fn rule_that_is_off_is_as_if_it_were_not_there() {
     bench.handle.set_enabled(Some("first"), false);
     assert!(!bench.handle.rules().is_enabled("first"));
     assert!(bench.handle.rules().is_enabled("second"));
-    // What the denied request was refused was not charged to the other rule.
+    // The other rule was not charged for the denied request.
     for status in [200, 200, 429] {
         assert_eq!(bench.ask().await, status);
     }
@@ -102,7 +102,7 @@ async fn changed_quota_lasts_until_the_rules_are_read_again() {
 }
 
 #[test]
-fn rule_tells_its_place_and_its_limiter() {
+fn rule_has_its_place_and_its_limiter() {
     let bench = Bench::new();
     let rules = bench.handle.rules();
     let place = rules.place_of("second").expect("a place");
@@ -146,7 +146,7 @@ fn files_have_the_hashes_that_other_programs_give_them() {
 }
 
 #[tokio::test]
-async fn table_that_rules_count_in_is_told_also_after_a_reload() {
+async fn the_table_of_the_rules_is_available_also_after_a_reload() {
     let bench = Bench::new();
     let keys = || {
         let rules = bench.handle.rules();
@@ -159,7 +159,7 @@ async fn table_that_rules_count_in_is_told_also_after_a_reload() {
     bench.handle.reload().expect("rules");
     bench.handle.set_enabled(Some("first"), false);
     assert_eq!(keys(), 2);
-    // Rules for which the application has no store have one, too.
+    // Rules without a store in the application have one, too.
     let own = Rules::builder().parse(RULES, Format::Yaml).expect("rules");
     assert_eq!(own.local_store().map(LocalStore::tracked_keys), Some(0));
 }

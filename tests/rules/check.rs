@@ -26,10 +26,10 @@ fn parts(path: &str) -> Parts {
     request.expect("a request").into_parts().0
 }
 
-fn handle(heard: &Arc<Mutex<Vec<String>>>, rules: Rules) -> RulesHandle {
-    let hears = Arc::clone(heard);
+fn handle(received: &Arc<Mutex<Vec<String>>>, rules: Rules) -> RulesHandle {
+    let recorder = Arc::clone(received);
     let observer = move |event: &Event<'_>| {
-        let told = match event {
+        let reported = match event {
             Event::Decided(decided) => format!(
                 "{} {} shadow={}",
                 decided.decision().binding().name(),
@@ -39,19 +39,19 @@ fn handle(heard: &Arc<Mutex<Vec<String>>>, rules: Rules) -> RulesHandle {
             Event::Failed { policies, .. } => format!("{} failed", policies[0].name()),
             _ => "something else".to_owned(),
         };
-        hears.lock().expect("a list").push(told);
+        recorder.lock().expect("a list").push(reported);
     };
     RulesLayer::new(rules).observer(observer).handle()
 }
 
 #[tokio::test]
-async fn limits_are_charged_together_and_the_observer_hears_of_it() {
+async fn limits_are_charged_together_and_the_observer_is_notified() {
     let clock = ManualClock::new();
     let rules = Rules::builder()
         .store(store(&clock))
         .parse(RULES, Format::Yaml);
-    let heard = Arc::default();
-    let handle = handle(&heard, rules.expect("rules"));
+    let received = Arc::default();
+    let handle = handle(&received, rules.expect("rules"));
     let ask = async |path: &str, cost, dry_run| {
         let (outcome, decision) = handle
             .check(&parts(path), cost, dry_run)
@@ -66,7 +66,7 @@ async fn limits_are_charged_together_and_the_observer_hears_of_it() {
         (true, Some((true, Some(2))))
     );
     assert!(
-        heard.lock().expect("a list").is_empty(),
+        received.lock().expect("a list").is_empty(),
         "nothing was counted"
     );
     assert_eq!(
@@ -96,17 +96,17 @@ async fn limits_are_charged_together_and_the_observer_hears_of_it() {
         "watched false shadow=true",
         "all false shadow=false",
     ];
-    assert_eq!(*heard.lock().expect("a list"), expected);
+    assert_eq!(*received.lock().expect("a list"), expected);
 }
 
 #[cfg(feature = "redis")]
 #[tokio::test]
-async fn faults_are_told() {
+async fn failures_reach_the_observer() {
     let store = tower_ratelimit::RedisStore::connect("redis://127.0.0.1:1").expect("an address");
     let text = "store: {on_failure: deny}\nrules: [{name: all, quota: 3/minute}]";
     let rules = Rules::builder().store(store).parse(text, Format::Yaml);
-    let heard = Arc::default();
-    let handle = handle(&heard, rules.expect("rules"));
+    let received = Arc::default();
+    let handle = handle(&received, rules.expect("rules"));
     assert!(handle.check(&parts("/"), None, false).await.is_err());
-    assert_eq!(*heard.lock().expect("a list"), ["all failed"]);
+    assert_eq!(*received.lock().expect("a list"), ["all failed"]);
 }

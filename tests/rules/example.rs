@@ -1,4 +1,4 @@
-//! The example of all fields loads and does what its comments say, request by request.
+//! The example of all fields loads and does what its comments promise, request by request.
 
 use std::time::Duration;
 
@@ -60,14 +60,14 @@ fn login_is_counted_by_address() {
     let rules = example();
     assert_eq!(applied(&rules, "POST /api/login", &[]), "login");
     assert_eq!(applied(&rules, "GET /api/login", &[]), "");
-    let asked = ask(&rules, "POST /api/login", &[API]);
-    assert_eq!(asked.applied().collect::<Vec<_>>(), ["login", "api"]);
-    let limit = asked.rules()[2].limit().expect("a limit");
+    let explanation = ask(&rules, "POST /api/login", &[API]);
+    assert_eq!(explanation.applied().collect::<Vec<_>>(), ["login", "api"]);
+    let limit = explanation.rules()[2].limit().expect("a limit");
     assert_eq!(limit.quotas[0].quota().to_string(), "5/60s sliding_log");
     assert_eq!(limit.quotas[0].name(), Some("login"));
     assert_eq!(limit.block_for, Some(Duration::from_secs(900)));
 
-    // The address is the one that the proxy tells.
+    // The address is the one that the proxy reports.
     let forwarded = [("x-forwarded-for", "198.51.100.9")];
     let behind = from("10.0.0.1", "POST /api/login", &forwarded);
     let behind = rules.explain(&behind, NOON);
@@ -88,8 +88,8 @@ fn api_has_tiers_costs_and_a_second_choice_of_key() {
     assert_eq!(applied(&rules, "GET /api/public/x", &[API]), "");
     let api = |headers: &[(&str, &str)]| {
         let headers = [&[API], headers].concat();
-        let asked = ask(&rules, "POST /api/things", &headers);
-        asked.rules()[3].limit().expect("a limit").clone()
+        let explanation = ask(&rules, "POST /api/things", &headers);
+        explanation.rules()[3].limit().expect("a limit").clone()
     };
     let free = api(&[]);
     assert_eq!(free.tier.as_deref(), Some("free"));
@@ -121,8 +121,8 @@ fn api_has_tiers_costs_and_a_second_choice_of_key() {
 fn export_is_replaced_for_one_tenant() {
     let rules = example();
     let token = ("authorization", "Bearer t");
-    let asked = ask(&rules, "GET /api/export/7", &[token]);
-    let limit = asked.rules()[4].limit().expect("a limit").clone();
+    let explanation = ask(&rules, "GET /api/export/7", &[token]);
+    let limit = explanation.rules()[4].limit().expect("a limit").clone();
     assert_eq!(
         limit.key,
         Ok(Key::tuple([Key::digest(b"t"), Key::from("7")]))
@@ -148,7 +148,7 @@ fn export_is_replaced_for_one_tenant() {
 }
 
 #[test]
-fn night_is_told_in_its_zone() {
+fn night_follows_its_zone() {
     let rules = example();
     let india = [("cf-ipcountry", "IN")];
     // Friday 01:00 to 06:00 at +05:30 is Thursday 19:30 to Friday 00:30 UTC.
@@ -178,17 +178,17 @@ fn night_is_told_in_its_zone() {
 }
 
 #[test]
-fn a_server_without_peer_addresses_is_told() {
+fn a_server_without_peer_addresses_rejects_with_500() {
     let rules = example();
     let (parts, ()) = http::Request::post("/api/login")
         .body(())
         .expect("a request")
         .into_parts();
-    let asked = rules.explain(&parts, NOON);
+    let explanation = rules.explain(&parts, NOON);
     assert_eq!(
-        *asked.outcome(),
+        *explanation.outcome(),
         RulesOutcome::Rejected("login".into(), 500)
     );
-    let key = asked.rules()[2].limit().expect("a limit").key.clone();
+    let key = explanation.rules()[2].limit().expect("a limit").key.clone();
     assert_eq!(key.unwrap_err().kind(), KeyErrorKind::Unavailable);
 }

@@ -1,4 +1,4 @@
-//! Every fault is told with its code, line and column, in YAML, JSON and TOML.
+//! Every fault is reported with its code, line and column, in YAML, JSON and TOML.
 
 use tower_ratelimit::rules::{Format, Problem, Rules, RulesError};
 
@@ -296,7 +296,7 @@ fn columns_count_characters() {
 }
 
 #[test]
-fn all_faults_are_told_at_once_up_to_twenty() {
+fn all_faults_are_reported_at_once_up_to_twenty() {
     let three =
         "rules:\n  - {name: a, quota: 5/minu, key: nobody, wait: soon}\n  - {name: b, qota: 1/s}\n";
     let error = refused(three, Format::Yaml);
@@ -434,7 +434,7 @@ fn long_lists_of_rules_are_no_work() {
     );
 }
 
-/// The list has ended before the second rule is looked at.
+/// The list has ended before the second rule is checked.
 #[test]
 fn r09_replaces_what_ended_the_list() {
     for end in ["quota: 1/s, stop: true", "action: allow", "action: deny"] {
@@ -490,8 +490,8 @@ fn without_a_rule_there_is_a_fault_unless_that_is_wanted() {
         ("{}", Format::Json),
     ] {
         let error = refused(text, format);
-        let said = "rules:1:1: R02 there is not a single rule";
-        assert!(error.to_string().starts_with(said), "{error}");
+        let output = "rules:1:1: R02 there is not a single rule";
+        assert!(error.to_string().starts_with(output), "{error}");
         let empty = Rules::builder().allow_empty(true).parse(text, format);
         assert!(empty.expect("no fault").is_empty());
     }

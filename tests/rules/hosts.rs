@@ -7,7 +7,7 @@ use tower_ratelimit::{
 
 use crate::ask::{applied, ask, yaml};
 
-/// Texts of which some server makes `shop.example`.
+/// Texts that some server reads as `shop.example`.
 const UNREADABLE: [&str; 14] = [
     "shop.example:80:80",
     "u@shop.example",
@@ -42,8 +42,8 @@ fn limits_of_a_host_apply_to_a_host_that_is_none() {
         "below others"
     );
     for host in UNREADABLE {
-        let told = applied(&rules, "GET /x", &[("host", host)]);
-        assert_eq!(told, "shop below others", "{host}");
+        let reported = applied(&rules, "GET /x", &[("host", host)]);
+        assert_eq!(reported, "shop below others", "{host}");
     }
     assert_eq!(
         applied(&rules, "GET http://u@a.invalid/x", &[]),
@@ -62,9 +62,9 @@ fn hosts_that_are_none_are_spared_nothing() {
     let inside = ask(&rules, "GET /x", &[("host", "shop.example")]);
     assert_eq!(*inside.outcome(), RulesOutcome::Allowed("inside".into()));
     for host in UNREADABLE {
-        let told = ask(&rules, "GET /x", &[("host", host)]);
+        let reported = ask(&rules, "GET /x", &[("host", host)]);
         assert_eq!(
-            *told.outcome(),
+            *reported.outcome(),
             RulesOutcome::Denied("each".into()),
             "{host}"
         );
@@ -80,8 +80,8 @@ fn host_that_is_none_is_no_key() {
   - {name: first, key: {first_of: [host, global]}, quota: 1/s}",
     );
     let keys = |host: &str| -> Vec<Option<Key>> {
-        let told = ask(&rules, "GET /x", &[("host", host)]);
-        let rules = told.rules().iter();
+        let reported = ask(&rules, "GET /x", &[("host", host)]);
+        let rules = reported.rules().iter();
         rules.map(|rule| rule.limit()?.key.clone().ok()).collect()
     };
     for host in UNREADABLE {

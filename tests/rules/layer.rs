@@ -225,13 +225,13 @@ async fn shadows_deny_nothing_and_keep_nobody_from_being_charged() {
   - {name: watched, quota: 1/minute, mode: shadow}
   - {name: all, quota: 3/minute}",
     );
-    let heard = Arc::new(Mutex::new(Vec::new()));
-    let hears = Arc::clone(&heard);
+    let received = Arc::new(Mutex::new(Vec::new()));
+    let recorder = Arc::clone(&received);
     let layer = ruled.layer.clone().observer(move |event: &Event<'_>| {
         if let Event::Decided(decided) = event {
             let name = decided.decision().binding().name().to_owned();
             let denied = decided.decision().is_denied();
-            hears
+            recorder
                 .lock()
                 .expect("a list")
                 .push((name, decided.is_shadow(), denied));
@@ -247,17 +247,20 @@ async fn shadows_deny_nothing_and_keep_nobody_from_being_charged() {
         "{policies}"
     );
     assert_eq!(ruled.passed(5, "/").await, 2);
-    let heard = heard.lock().expect("a list");
-    let told = |name: &str, shadow, denied| {
+    let received = received.lock().expect("a list");
+    let reported = |name: &str, shadow, denied| {
         let is_it = |event: &&(String, bool, bool)| **event == (name.to_owned(), shadow, denied);
-        heard.iter().filter(is_it).count()
+        received.iter().filter(is_it).count()
     };
     assert_eq!(
-        (told("watched", true, false), told("watched", true, true)),
+        (
+            reported("watched", true, false),
+            reported("watched", true, true)
+        ),
         (1, 5)
     );
     assert_eq!(
-        (told("all", false, false), told("all", false, true)),
+        (reported("all", false, false), reported("all", false, true)),
         (3, 3)
     );
 }
@@ -298,7 +301,7 @@ async fn schedules_follow_the_clock_of_the_store() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_waits_only_if_every_rule_that_denies_it_says_so() {
+async fn a_request_waits_only_if_every_rule_that_denies_it_has_wait() {
     // The clock of the test runtime.
     let rules = |second: &str| {
         let text = format!(

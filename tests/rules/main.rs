@@ -1,4 +1,4 @@
-//! Rule files: what they say, what is wrong with them, and which requests they are about.
+//! Rule files: their content, their faults, and the requests that they match.
 
 mod ask;
 mod by_hand;

@@ -163,8 +163,8 @@ fn clients() {
 fn networks_of_mapped_addresses_are_those_of_the_addresses() {
     let rules =
         rules("rules:\n  - {name: a, match: {client: \"::ffff:203.0.113.0/120\"}, action: deny}\n");
-    let asked = rules.explain(&from("203.0.113.9", "GET /x", &[]), NOON);
-    assert_eq!(*asked.outcome(), RulesOutcome::Denied("a".into()));
+    let explanation = rules.explain(&from("203.0.113.9", "GET /x", &[]), NOON);
+    assert_eq!(*explanation.outcome(), RulesOutcome::Denied("a".into()));
 }
 
 #[test]
@@ -203,10 +203,10 @@ fn routes_and_authentication() {
         .unwrap_or_else(|error| panic!("{error}"));
     let mut parts = request("GET /users/7", &[]);
     parts.extensions.insert("alice".to_owned());
-    let asked = rules.explain(&parts, NOON);
-    assert_eq!(asked.applied().collect::<Vec<_>>(), ["b"]);
+    let explanation = rules.explain(&parts, NOON);
+    assert_eq!(explanation.applied().collect::<Vec<_>>(), ["b"]);
     assert_eq!(
-        asked.rules()[1].limit().expect("a limit").key,
+        explanation.rules()[1].limit().expect("a limit").key,
         Ok(Key::from("alice"))
     );
     assert_eq!(applied(&rules, "GET /users/7", &[]), "c");
@@ -310,9 +310,9 @@ fn stop_ends_the_list_and_replaced_rules_do_not() {
     assert_eq!(applied(&rules, "GET /a", &[]), "normal");
     assert_eq!(applied(&rules, "GET /a", &[("x-s", "1")]), "special last");
     assert_eq!(applied(&rules, "GET /b", &[]), "last");
-    let asked = ask(&rules, "GET /a", &[]);
+    let explanation = ask(&rules, "GET /a", &[]);
     assert_eq!(
-        *reason(&asked, "last"),
+        *reason(&explanation, "last"),
         RuleReason::AfterEnd("normal".into())
     );
 }
@@ -374,9 +374,9 @@ fn keys() {
         let rules = rules(&format!(
             "rules: [{{name: a, match: {{path: \"/k/{{id}}\"}}, key: {key}, quota: 1/s}}]"
         ));
-        let asked = ask(&rules, "GET /k/x?q=7", headers);
+        let explanation = ask(&rules, "GET /k/x?q=7", headers);
         assert_eq!(
-            asked.rules()[0].limit().expect(key).key.as_ref(),
+            explanation.rules()[0].limit().expect(key).key.as_ref(),
             Ok(expected),
             "{key}"
         );
@@ -402,7 +402,7 @@ fn a_missing_key_is_shared_rejected_or_skipped() {
     assert_eq!(outcome("skip", "hard", &two), RulesOutcome::Bypassed);
 }
 
-/// What takes the place of others has to do something itself.
+/// A rule that replaces others has to limit something itself.
 #[test]
 fn a_rule_that_counts_nothing_spares_nothing() {
     let skipped = rules(
@@ -413,7 +413,7 @@ fn a_rule_that_counts_nothing_spares_nothing() {
   - {name: end, quota: 9/h}",
     );
     let two = [("x-key", "1"), ("x-key", "2")];
-    // Those that are skipped are told, too: they match.
+    // Skipped rules are reported, too: they match.
     assert_eq!(applied(&skipped, "GET /x", &[]), "all keyed last end");
     assert_eq!(applied(&skipped, "GET /x", &two), "all keyed last end");
     assert_eq!(applied(&skipped, "GET /x", &two[..1]), "keyed last end");
@@ -430,7 +430,7 @@ fn a_rule_that_counts_nothing_spares_nothing() {
     assert_eq!(applied(&watching, "GET /x", &[]), "all new end");
 }
 
-/// A client can keep a proxy from telling its address; then the address is the proxy's.
+/// A client can keep a proxy from reporting its address; then the address is the proxy's.
 #[test]
 fn an_address_in_doubt_is_spared_nothing() {
     let rules = rules(
@@ -442,9 +442,9 @@ rules:
     );
     let outcome = |value: &str| {
         let parts = from("10.0.0.1", "GET /x", &[("x-forwarded-for", value)]);
-        let asked = rules.explain(&parts, NOON);
-        let names = asked.applied().collect::<Vec<_>>().join(" ");
-        (asked.outcome().clone(), names)
+        let explanation = rules.explain(&parts, NOON);
+        let names = explanation.applied().collect::<Vec<_>>().join(" ");
+        (explanation.outcome().clone(), names)
     };
     assert_eq!(
         outcome("10.0.0.2").0,
@@ -461,7 +461,7 @@ rules:
 }
 
 #[test]
-fn a_host_beside_another_authority_is_spared_nothing() {
+fn a_host_field_that_differs_from_the_authority_bypasses_no_rule() {
     let rules = rules(
         "rules:
   - {name: inside, match: {host: internal.example}, action: allow}
@@ -487,15 +487,15 @@ fn a_host_beside_another_authority_is_spared_nothing() {
 fn costs_are_the_largest_part_that_applies() {
     let cost = |cost: &str, method: &str, headers: &[(&str, &str)]| {
         let rules = rules(&format!("rules: [{{name: a, quota: 100/s, cost: {cost}}}]"));
-        let asked = ask(&rules, &format!("{method} /x"), headers);
-        asked.rules()[0].limit().expect("a limit").cost
+        let explanation = ask(&rules, &format!("{method} /x"), headers);
+        explanation.rules()[0].limit().expect("a limit").cost
     };
     let table = "{default: 2, method: {POST: 5, get: 1}, header: {name: x-cost, max: 9}}";
     assert_eq!(cost("3", "GET", &[]), 3);
     assert_eq!(cost("0", "GET", &[]), 0);
     assert_eq!(cost(table, "GET", &[]), 2);
     assert_eq!(cost(table, "POST", &[]), 5);
-    for (said, expected) in [
+    for (text, expected) in [
         ("4", 4),
         ("0", 2),
         ("9", 9),
@@ -505,7 +505,7 @@ fn costs_are_the_largest_part_that_applies() {
         ("", 9),
         ("99999999999", 9),
     ] {
-        assert_eq!(cost(table, "HEAD", &[("x-cost", said)]), expected, "{said}");
+        assert_eq!(cost(table, "HEAD", &[("x-cost", text)]), expected, "{text}");
     }
     assert_eq!(cost(table, "GET", &[("x-cost", "3"), ("x-cost", "8")]), 8);
     assert_eq!(cost("{default: 0, method: {POST: 5}}", "GET", &[]), 0);
@@ -518,8 +518,12 @@ fn schedules_take_the_first_that_fits() {
     );
     let quotas = |hours: u64| {
         let now = Timestamp::from_secs(1_795_132_800 + hours * 3_600);
-        let asked = at(&rules, now, "GET /x", &[]);
-        let quotas = asked.rules()[0].limit().expect("a limit").quotas.clone();
+        let explanation = at(&rules, now, "GET /x", &[]);
+        let quotas = explanation.rules()[0]
+            .limit()
+            .expect("a limit")
+            .quotas
+            .clone();
         quotas
             .iter()
             .map(|quota| format!("{}={}", quota.name().unwrap_or(""), quota.quota()))

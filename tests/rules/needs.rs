@@ -1,11 +1,11 @@
-//! The parts of requests that rules look at.
+//! The parts of requests that rules match.
 
 use std::net::SocketAddr;
 
 use tower_ratelimit::rules::{Format, RequestPart, Rules};
 
 #[test]
-fn rules_tell_what_they_look_at() {
+fn rules_list_the_parts_of_requests_that_they_need() {
     let text = r#"
 defaults: {key: {first_of: [bearer_token, client_ip]}}
 quotas: {free: 1/s, pro: 5/s}
@@ -21,7 +21,7 @@ rules:
 "#;
     let rules = Rules::builder().outside_of_application(true);
     let rules = rules.parse(text, Format::Yaml).expect("rules");
-    let told: Vec<_> = rules.needs().collect();
+    let reported: Vec<_> = rules.needs().collect();
     let header = |name: &'static str| RequestPart::Header(name.parse().expect("a name"));
     let expected = [
         ("bots", header("user-agent"), false),
@@ -37,11 +37,11 @@ rules:
         ("plans", RequestPart::CustomKey("account".into()), true),
         ("default", RequestPart::BearerToken, true),
     ];
-    let told: Vec<_> = told
+    let reported: Vec<_> = reported
         .into_iter()
         .map(|need| (need.rule, need.part.clone(), need.is_key))
         .collect();
-    assert_eq!(told, expected);
+    assert_eq!(reported, expected);
 }
 
 /// The alternative is that of the request at hand, and as the file names it.
@@ -55,7 +55,7 @@ rules:
   - {name: nobody, key: {first_of: [bearer_token]}, quota: 1/s}
 "#;
     let rules = Rules::builder().parse(text, Format::Yaml).expect("rules");
-    let told = |rule: &str, uri: &str, fields: &[(&str, &str)]| {
+    let reported = |rule: &str, uri: &str, fields: &[(&str, &str)]| {
         let request = http::Request::get(uri).extension(SocketAddr::from(([203, 0, 113, 7], 9)));
         let request = fields.iter().fold(request, |request, (name, value)| {
             request.header(*name, *value)
@@ -81,7 +81,7 @@ rules:
         ("unknown", "/", &[], None),
     ] {
         assert_eq!(
-            told(rule, uri, fields).as_deref(),
+            reported(rule, uri, fields).as_deref(),
             expected,
             "{rule} {fields:?}"
         );

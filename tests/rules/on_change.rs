@@ -1,4 +1,4 @@
-//! `on_change`: rules whose keys start afresh when their numbers change, and what the report says of
+//! `on_change`: rules whose keys start afresh when their numbers change, and what the report contains about
 //! those that do not.
 
 use std::{fs, path::PathBuf, time::Duration};
@@ -59,7 +59,7 @@ fn rule(quota: &str, more: &str) -> String {
 const FRESH: &str = ", on_change: fresh";
 
 #[tokio::test]
-async fn raised_limit_that_is_kept_frees_nobody_and_the_report_says_when() {
+async fn raised_limit_that_is_kept_frees_nobody_and_the_report_has_the_time() {
     for (kind, left, line) in [
         (
             "",
@@ -103,7 +103,7 @@ async fn raised_limit_that_starts_afresh_frees_everybody_at_once() {
     }
 }
 
-/// One edit is enough: it raises the limit and says that keys start afresh.
+/// One edit is enough: it raises the limit and makes keys start afresh.
 #[tokio::test]
 async fn edit_that_sets_it_frees_everybody_too() {
     let file = File::new(&rule("2/minute", ""));
@@ -114,7 +114,7 @@ async fn edit_that_sets_it_frees_everybody_too() {
 }
 
 #[tokio::test]
-async fn defaults_say_it_for_all_rules_and_a_rule_for_itself() {
+async fn defaults_set_it_for_all_rules_and_a_rule_overrides_them() {
     let text = |quota: &str| {
         format!(
             "defaults: {{on_change: fresh, key: global}}
@@ -134,7 +134,7 @@ rules:
 /// A key that changes its tier keeps what it has used, before a change and after it. The numbers of
 /// one tier are the rule's.
 #[tokio::test]
-async fn tiers_go_on_sharing() {
+async fn tiers_keep_sharing() {
     let text = |free: u32| {
         format!(
             "rules: [{{name: api, key: global, on_change: fresh, tier: {{header: x-plan, default: free, quotas: {{free: {free}/minute, pro: 5/minute}}}}}}]"
@@ -159,7 +159,7 @@ async fn tiers_go_on_sharing() {
 }
 
 #[tokio::test]
-async fn set_quota_of_the_handle_says_what_it_means() {
+async fn set_quota_of_the_handle_reports_its_effect() {
     let file = File::new(&rule("2/minute", ""));
     assert_eq!(file.passed("/").await, 2);
     let change = file.handle.set_quota("login", Some(Quota::per_minute(5)));
@@ -176,7 +176,7 @@ async fn set_quota_of_the_handle_says_what_it_means() {
     let change = file.handle.set_quota("login", Some(Quota::per_minute(5)));
     assert!(change.expect("a quota").starts_afresh);
     assert_eq!(file.passed("/").await, 5);
-    // The file's quota goes on with what it counted.
+    // The file's quota continues with what it counted.
     let change = file.handle.set_quota("login", None);
     assert!(change.expect("a quota").starts_afresh);
     assert_eq!(file.passed("/").await, 0);
@@ -186,7 +186,7 @@ async fn set_quota_of_the_handle_says_what_it_means() {
 
 #[test]
 fn other_words_are_faults_with_a_remedy() {
-    for (said, part) in [
+    for (value, part) in [
         (
             "frehs",
             "`on_change` is \"keep\" or \"fresh\", not \"frehs\"",
@@ -194,13 +194,15 @@ fn other_words_are_faults_with_a_remedy() {
         ("true", "`on_change` is \"keep\" or \"fresh\", not \"true\""),
         ("[fresh]", "`on_change` is \"keep\" or \"fresh\""),
     ] {
-        let text = rule("5/minute", &format!(", on_change: {said}"));
-        let error = Rules::builder().parse(&text, Format::Yaml).expect_err(said);
-        let told = error.to_string();
-        assert!(told.contains(part), "{told}");
+        let text = rule("5/minute", &format!(", on_change: {value}"));
+        let error = Rules::builder()
+            .parse(&text, Format::Yaml)
+            .expect_err(value);
+        let reported = error.to_string();
+        assert!(reported.contains(part), "{reported}");
         assert!(
-            said != "frehs" || told.contains("did you mean \"fresh\"?"),
-            "{told}"
+            value != "frehs" || reported.contains("did you mean \"fresh\"?"),
+            "{reported}"
         );
     }
     let text = "rules: [{name: a, action: allow, on_change: fresh}]";
@@ -247,7 +249,7 @@ async fn nobody_stands_behind_those_who_wait_for_the_old_limit() {
     assert_eq!(waited.as_secs(), 30);
 }
 
-/// The line of a layer: its old head asks when its wait is over, and later requests at once.
+/// The line of a layer: its old head calls when its wait is over, and later requests at once.
 #[tokio::test(start_paused = true)]
 async fn nobody_stands_behind_those_who_wait_in_a_layer() {
     let builder = LocalLimiter::builder(Quota::per_minute(2)).clock(TokioClock::new());

@@ -1,4 +1,4 @@
-//! The page on rule files: its files load and do what is said of them, and its table has all fields.
+//! The page on rule files: its files load and do what the page promises, and its table has all fields.
 
 use std::collections::BTreeSet;
 
@@ -27,14 +27,14 @@ fn files() -> Vec<Rules> {
 }
 
 #[test]
-fn its_five_files_do_what_is_said() {
+fn its_five_files_do_what_the_page_states() {
     let files = files();
     let [login, plans, tenant, night, shadow] = files.as_slice() else {
         panic!("{} files", files.len());
     };
 
-    let asked = ask(login, "POST /login/", &[]);
-    let limit = asked.rules()[0].limit().expect("a limit");
+    let explanation = ask(login, "POST /login/", &[]);
+    let limit = explanation.rules()[0].limit().expect("a limit");
     assert_eq!(limit.quotas[0].quota().to_string(), "5/60s sliding_log");
 
     let gateway = plans.explain(&from("10.1.2.3", "GET /v1/x", &[]), NOON);
@@ -59,8 +59,12 @@ fn its_five_files_do_what_is_said() {
     let quotas = |hours: u64| {
         // From Friday, 2026-11-20T00:00Z.
         let now = Timestamp::from_secs(1_795_132_800 + hours * 3_600);
-        let asked = at(night, now, "POST /reports/x", &[]);
-        let quotas = asked.rules()[0].limit().expect("a limit").quotas.clone();
+        let explanation = at(night, now, "POST /reports/x", &[]);
+        let quotas = explanation.rules()[0]
+            .limit()
+            .expect("a limit")
+            .quotas
+            .clone();
         quotas
             .iter()
             .map(|quota| quota.quota().to_string())
@@ -72,9 +76,9 @@ fn its_five_files_do_what_is_said() {
     );
     assert_eq!(ask(night, "GET /reports/x", &[]).applied().count(), 0);
 
-    let asked = ask(shadow, "GET /search?q=x", &[]);
-    assert_eq!(asked.applied().collect::<Vec<_>>(), ["all", "search"]);
-    assert!(asked.rules()[1].is_shadow() && !asked.rules()[0].is_shadow());
+    let explanation = ask(shadow, "GET /search?q=x", &[]);
+    assert_eq!(explanation.applied().collect::<Vec<_>>(), ["all", "search"]);
+    assert!(explanation.rules()[1].is_shadow() && !explanation.rules()[0].is_shadow());
 }
 
 #[test]
@@ -89,7 +93,7 @@ fn its_first_file_loads() {
 fn its_table_has_every_field_of_the_schema() {
     let (_, table) = PAGE.split_once("\n## Fields\n").expect("the section");
     let (table, _) = table.split_once("\n## ").expect("its end");
-    let told: BTreeSet<&str> = table
+    let reported: BTreeSet<&str> = table
         .split('`')
         .skip(1)
         .step_by(2)
@@ -108,7 +112,7 @@ fn its_table_has_every_field_of_the_schema() {
         );
     }
     assert!(fields.len() > 50, "{fields:?}");
-    let missing: Vec<_> = fields.difference(&told).collect();
+    let missing: Vec<_> = fields.difference(&reported).collect();
     assert!(missing.is_empty(), "the page says nothing of {missing:?}");
 }
 

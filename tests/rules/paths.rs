@@ -27,7 +27,7 @@ fn no_spelling_of_a_path_leads_around_its_rule() {
         "/%61%70%69/login",
         "/api/login?next=/x",
         "http://other/api/login",
-        // What servers read that cut off parameters, or decode more than the application here.
+        // Paths for servers that cut off parameters, or decode more than the application here.
         "/api/login;x",
         "/api;v=1/login",
         "/api/login%3Bx",
@@ -75,12 +75,12 @@ fn a_limit_fits_whatever_server_reads_the_path() {
         ("/api/admin", "/api;x%2fadmin"),
         // Decoded, and not resolved.
         ("/search/**", "/search%2F..%2Fx"),
-        // What a pattern can only say encoded.
+        // Characters that a pattern has to encode.
         ("/my%20files/**", "/my%20files%2Fx"),
         ("/%C3%A9/x", "/%c3%a9%2fx"),
         // Characters of two bytes.
         ("/admin", "/%u0061dmin"),
-        // What clients may send as it is.
+        // Characters that clients may send unencoded.
         ("/items%5B%5D", "/items[]"),
         ("/a%7Cb", "/a|b"),
         ("/x%7By%7D", "/x{y}"),
@@ -122,7 +122,7 @@ fn patterns_match_segment_by_segment() {
     };
     let cases = [
         ("/", &["/", "//", "/x/.."][..], &["/x"][..]),
-        // An authority alone has no path, and is asked for as `/`.
+        // An authority alone has no path, and is requested as `/`.
         ("/", &["shop.example"], &[]),
         ("/**", &["/", "/x", "/x/y", "shop.example"], &["*"]),
         ("/a/**", &["/a", "/a/", "/a/b/c"], &["/ab", "/", "/b/a"]),
@@ -198,9 +198,9 @@ fn case_counts_unless_it_is_ignored() {
     );
     let rules = rules.unwrap_or_else(|error| panic!("{error}"));
     for path in ["/Admin/X", "/admin/x", "/ADMIN/x"] {
-        let asked = crate::ask::ask(&rules, &format!("GET {path}"), &[]);
-        let key = asked.rules()[0].limit().expect(path).key.clone();
-        // One key for what the rule takes for the same.
+        let explanation = crate::ask::ask(&rules, &format!("GET {path}"), &[]);
+        let key = explanation.rules()[0].limit().expect(path).key.clone();
+        // One key for what is equal for the rule.
         assert_eq!(key, Ok(tower_ratelimit::Key::from("x")));
     }
 }
@@ -210,7 +210,7 @@ fn rules(text: &str) -> Rules {
 }
 
 /// Spellings of `/healthz` and of something below `/public`, which an app that routes by what was
-/// sent, resolves less or decodes more takes for something else.
+/// sent, resolves less or decodes more reads as another path.
 const ODD: [&str; 14] = [
     "/api/../healthz",
     "/api/%2e%2e/healthz",
@@ -234,9 +234,9 @@ fn odd_spellings_of_a_path_do_not_reach_an_allow() {
         "rules:\n  - {name: free, match: {path: [/healthz, \"/public/**\"]}, action: allow}\n  - {name: all, quota: 1/s}\n",
     );
     for path in ODD {
-        let asked = ask(&rules, &format!("GET {path}"), &[]);
-        assert_eq!(*asked.outcome(), RulesOutcome::Limited, "{path}");
-        let why = reason(&asked, "free");
+        let explanation = ask(&rules, &format!("GET {path}"), &[]);
+        assert_eq!(*explanation.outcome(), RulesOutcome::Limited, "{path}");
+        let why = reason(&explanation, "free");
         assert_eq!(*why, RuleReason::Differs("path's spelling"), "{path}");
     }
     for path in [
@@ -246,9 +246,9 @@ fn odd_spellings_of_a_path_do_not_reach_an_allow() {
         "/public/a.b/...",
         "/public/caf%C3%A9/my%20file",
     ] {
-        let asked = ask(&rules, &format!("GET {path}"), &[]);
+        let explanation = ask(&rules, &format!("GET {path}"), &[]);
         let allowed = RulesOutcome::Allowed("free".to_owned());
-        assert_eq!(*asked.outcome(), allowed, "{path}");
+        assert_eq!(*explanation.outcome(), allowed, "{path}");
     }
 }
 
@@ -261,11 +261,15 @@ fn odd_spellings_do_not_reach_an_exception() {
 ",
     );
     for path in ODD {
-        let asked = ask(&rules, &format!("GET {path}"), &[]);
-        assert_eq!(*reason(&asked, "spared"), RuleReason::Applies, "{path}");
+        let explanation = ask(&rules, &format!("GET {path}"), &[]);
+        assert_eq!(
+            *reason(&explanation, "spared"),
+            RuleReason::Applies,
+            "{path}"
+        );
     }
     assert_eq!(applied(&rules, "GET /healthz", &[]), "banned");
-    // What an `allow` excepts, it excepts in every spelling.
+    // An exception of an `allow` holds in every spelling.
     let allow = rules_of_an_allow_but("/public/private/**");
     for path in [
         "/public/private/x",
@@ -273,8 +277,8 @@ fn odd_spellings_do_not_reach_an_exception() {
         "/public/x/../private/y",
         "/public/private/../x",
     ] {
-        let asked = ask(&allow, &format!("GET {path}"), &[]);
-        assert_eq!(*asked.outcome(), RulesOutcome::Limited, "{path}");
+        let explanation = ask(&allow, &format!("GET {path}"), &[]);
+        assert_eq!(*explanation.outcome(), RulesOutcome::Limited, "{path}");
     }
     assert_eq!(applied(&allow, "GET /public/x", &[]), "free");
 }
@@ -328,8 +332,8 @@ fn a_path_is_under_the_rules_of_what_was_sent_too() {
             "{path}"
         );
     }
-    let asked = ask(&rules, "GET /one/..", &[]);
-    let limit = asked.rules()[1].limit().expect("a limit");
+    let explanation = ask(&rules, "GET /one/..", &[]);
+    let limit = explanation.rules()[1].limit().expect("a limit");
     assert_eq!(limit.key, Ok(Key::from("..")));
 }
 
@@ -339,8 +343,8 @@ fn a_parameter_is_one_key_in_every_spelling() {
         let rules = rules(&format!(
             "rules: [{{name: a, match: {{path: \"/a/{{id}}\", ignore_case: {ignore_case}}}, key: {{path_param: id}}, quota: 1/s}}]"
         ));
-        let asked = ask(&rules, &format!("GET {path}"), &[]);
-        asked.rules()[0].limit().expect(path).key.clone()
+        let explanation = ask(&rules, &format!("GET {path}"), &[]);
+        explanation.rules()[0].limit().expect(path).key.clone()
     };
     for path in ["/a/x:y@z", "/a/x%3Ay%40z", "/a/x%3ay@%7A", "/a//x:y%40z/"] {
         assert_eq!(key(false, path), Ok(Key::from("x:y@z")), "{path}");
@@ -366,7 +370,7 @@ fn a_parameter_is_one_key_in_every_spelling() {
     assert_eq!(key(false, "/a/%ff%3a"), Ok(Key::bytes(b"\xff:")));
 }
 
-/// Of several values that differ, one may be the proxy's and the other the client's.
+/// If several values differ, one may be the proxy's and the other the client's.
 #[test]
 fn where_a_match_loosens_every_value_has_to_fit() {
     let rules = rules(
@@ -378,23 +382,23 @@ fn where_a_match_loosens_every_value_has_to_fit() {
   - {name: any, match: {header: {x-part: a}}, quota: 1/s}
 ",
     );
-    let told = |parts: &Parts| {
-        let asked = rules.explain(parts, NOON);
-        asked.applied().collect::<Vec<_>>().join(" ")
+    let reported = |parts: &Parts| {
+        let explanation = rules.explain(parts, NOON);
+        explanation.applied().collect::<Vec<_>>().join(" ")
     };
-    assert_eq!(told(&request("GET /", &[("x-in", "yes")])), "header");
+    assert_eq!(reported(&request("GET /", &[("x-in", "yes")])), "header");
     assert_eq!(
-        told(&request("GET /", &[("x-in", "no"), ("x-in", "yes")])),
+        reported(&request("GET /", &[("x-in", "no"), ("x-in", "yes")])),
         "but"
     );
-    assert_eq!(told(&request("GET /?probe=1", &[])), "query");
-    assert_eq!(told(&request("GET /?probe=0&probe=1", &[])), "but");
+    assert_eq!(reported(&request("GET /?probe=1", &[])), "query");
+    assert_eq!(reported(&request("GET /?probe=0&probe=1", &[])), "but");
     let inner = ("host", "in.example.com");
-    assert_eq!(told(&request("GET /", &[inner])), "host");
-    assert_eq!(told(&request("GET /", &[("host", "x"), inner])), "but");
-    assert_eq!(told(&request("GET /", &[("x-part", "a")])), "any");
+    assert_eq!(reported(&request("GET /", &[inner])), "host");
+    assert_eq!(reported(&request("GET /", &[("host", "x"), inner])), "but");
+    assert_eq!(reported(&request("GET /", &[("x-part", "a")])), "any");
     assert_eq!(
-        told(&request("GET /", &[("x-part", "a"), ("x-part", "b")])),
+        reported(&request("GET /", &[("x-part", "a"), ("x-part", "b")])),
         "but any"
     );
 }

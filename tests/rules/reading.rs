@@ -1,4 +1,4 @@
-//! Files and directories, formats that say the same, and what a reload changes.
+//! Files and directories, equal formats, and what a reload changes.
 
 use std::fs;
 
@@ -11,7 +11,7 @@ use tower_ratelimit::{
 use crate::ask::{applied, ask, read, yaml};
 
 #[test]
-fn the_three_formats_say_the_same() {
+fn the_three_formats_are_equivalent() {
     let yaml = "quotas: {free: [10/second]}\nrules:\n  - &base\n    name: a\n    match: {path: [/a, /b], header: {x-v: 1.10}}\n    quota: free\n    stop: true\n  - <<: *base\n    name: b\n    stop: false\n";
     let json = r#"{"quotas": {"free": ["10/second"]}, "rules": [
         {"name": "a", "match": {"path": ["\/a", "/b"], "header": {"x-v": 1.10}}, "quota": "free", "stop": true},
@@ -70,7 +70,7 @@ fn files_of_a_directory_are_one_list() {
 }
 
 #[test]
-fn a_setting_is_said_in_one_file() {
+fn a_setting_appears_in_one_file_only() {
     let texts = ["one", "two"].map(|name| {
         (
             name,
@@ -88,7 +88,7 @@ fn a_setting_is_said_in_one_file() {
 }
 
 #[test]
-fn what_cannot_be_read_is_told_apart() {
+fn errors_of_reading_are_distinct() {
     let unreadable = |error: RulesError| {
         assert!(error.is_unreadable(), "{error}");
         error.to_string()
@@ -113,7 +113,7 @@ fn what_cannot_be_read_is_told_apart() {
 }
 
 #[test]
-fn a_reload_says_what_it_changes() {
+fn a_reload_reports_its_changes() {
     let old = "rules:\n  - {name: same, quota: 1/s}\n  - {name: limit, quota: 5/minute burst 9}\n  - {name: algorithm, quota: 5/minute}\n  - {name: period, quota: 5/minute}\n  - {name: match, quota: 1/s}\n  - {name: gone, quota: 1/s}\n  - {name: quotas, quota: [1/s, 5/minute]}\n";
     let new = "rules:\n  - {quota: 1/s, name: new}\n  - {quota: 1/s, name: same}\n  - {name: limit, quota: 7/minute}\n  - {name: algorithm, quota: 5/minute fixed_window}\n  - {name: period, quota: 5/hour}\n  - {name: match, quota: 1/s, match: {path: /x}}\n  - {name: quotas, quota: [2/s]}\n";
     let changes = yaml(new)
@@ -235,8 +235,8 @@ assert not check.is_valid({'rules': [{'name': 'a', 'metod': 'GET'}]})
 assert not check.is_valid({'rules': [{'name': 'a', 'mode': 'shaddow'}]})
 ";
     let checked = python(script).expect("python3");
-    let told = String::from_utf8_lossy(&checked.stderr);
-    assert!(checked.status.success(), "{told}");
+    let reported = String::from_utf8_lossy(&checked.stderr);
+    assert!(checked.status.success(), "{reported}");
     assert!(read("example.yaml").is_ok());
 }
 
@@ -245,8 +245,8 @@ fn several_quotas_stand_in_one_text() {
     let quotas = |text: &str| {
         let rules = yaml(&format!("rules: [{{name: a, quota: {text}}}]"));
         let rules = rules.unwrap_or_else(|error| panic!("{error}"));
-        let asked = ask(&rules, "GET /", &[]);
-        let limit = asked.rules()[0].limit().expect("a limit");
+        let explanation = ask(&rules, "GET /", &[]);
+        let limit = explanation.rules()[0].limit().expect("a limit");
         let named =
             |quota: &OwnedQuota| format!("{} {}", quota.name().expect("a name"), quota.quota());
         limit.quotas.iter().map(named).collect::<Vec<_>>()

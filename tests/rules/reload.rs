@@ -75,7 +75,7 @@ impl File {
     }
 }
 
-/// As many requests as say so, on four threads, while `work` runs; how many passed.
+/// Sends this many requests from four threads, while `work` runs; how many passed.
 fn under_load(layer: &RulesLayer, each: usize, mut work: impl FnMut() -> bool) -> usize {
     let passed = AtomicUsize::new(0);
     let running = AtomicUsize::new(4);
@@ -120,9 +120,9 @@ fn an_unchanged_quota_admits_exactly_its_limit_across_a_hundred_reloads() {
     let passed = under_load(&file.ruled.layer, 1_000, || {
         if reloads < 100 {
             reloads += 1;
-            let told = file.reload(&text(reloads));
+            let reported = file.reload(&text(reloads));
             assert_eq!(
-                told,
+                reported,
                 format!(
                     "added: other{reloads}\nremoved: other{}\nchanged: more\nkept: all",
                     reloads - 1
@@ -200,9 +200,9 @@ async fn a_bucket_that_shrinks_locks_nobody_out() {
 async fn a_quota_keeps_its_count_when_another_joins_it_or_the_rule_moves() {
     let file = File::new("rules: [{name: all, quota: 3/hour}]");
     assert_eq!(file.passed(2).await, 2);
-    let told = file
+    let reported = file
         .reload("rules: [{name: x, match: {path: /x}, action: deny}, {name: all, quota: 4/hour}]");
-    assert_eq!(told, "added: x\nchanged: all");
+    assert_eq!(reported, "added: x\nchanged: all");
     assert_eq!(file.passed(1).await, 1);
     file.reload("rules: [{name: all, quota: [4/hour, {name: day, rate: 100/day}]}]");
     assert_eq!(file.passed(3).await, 0);
@@ -260,11 +260,11 @@ async fn quotas_of_one_place_and_two_names_share_nothing() {
 async fn another_key_starts_afresh() {
     let file = File::new("rules: [{name: all, key: peer_ip, quota: 3/hour}]");
     assert_eq!(file.passed(4).await, 3);
-    let told = file.reload("rules: [{name: all, key: global, quota: 3/hour}]");
-    assert_eq!(told, "restarted: all");
+    let reported = file.reload("rules: [{name: all, key: global, quota: 3/hour}]");
+    assert_eq!(reported, "restarted: all");
     assert_eq!(file.passed(4).await, 3);
-    let told = file.reload("rules: [{name: all, key: global, quota: unlimited}]");
-    assert_eq!(told, "changed: all");
+    let reported = file.reload("rules: [{name: all, key: global, quota: unlimited}]");
+    assert_eq!(reported, "changed: all");
 }
 
 #[tokio::test]
@@ -291,14 +291,14 @@ async fn a_block_outlasts_a_reload() {
 }
 
 #[tokio::test]
-async fn a_fault_changes_nothing_and_is_told() {
-    let told = Arc::new(Mutex::new(Vec::new()));
-    let hears = Arc::clone(&told);
+async fn a_fault_changes_nothing_and_is_reported() {
+    let reported = Arc::new(Mutex::new(Vec::new()));
+    let recorder = Arc::clone(&reported);
     let file = File::observed(
         "rules: [{name: all, quota: 3/hour fixed_window}]",
         move |event| {
             if let Event::RulesReloaded { rules, error, .. } = event {
-                hears
+                recorder
                     .lock()
                     .expect("a list")
                     .push((*rules, error.is_some()));
@@ -328,8 +328,11 @@ async fn a_fault_changes_nothing_and_is_told() {
         "changed: all"
     );
     assert_eq!(file.passed(5).await, 1);
-    let told = told.lock().expect("a list");
-    assert_eq!(*told, [[(1, true)].repeat(5), vec![(1, false)]].concat());
+    let reported = reported.lock().expect("a list");
+    assert_eq!(
+        *reported,
+        [[(1, true)].repeat(5), vec![(1, false)]].concat()
+    );
 }
 
 #[tokio::test]
@@ -389,7 +392,7 @@ async fn a_request_is_refunded_by_the_rules_that_charged_it() {
     assert_eq!(third.expect("a response").status(), 200);
 }
 
-/// A poll that finds the same fault again and again says so once.
+/// A poll that finds the same fault again and again logs it once.
 #[cfg(feature = "tracing")]
 #[test]
 fn a_fault_is_logged_once_and_so_is_its_end() {
@@ -404,16 +407,16 @@ fn a_fault_is_logged_once_and_so_is_its_end() {
             file.reload(good);
         }
     });
-    let said = |code: &str| lines.iter().filter(|line| line.contains(code)).count();
+    let count = |code: &str| lines.iter().filter(|line| line.contains(code)).count();
     assert_eq!(
-        (said("[rules-refused]"), said("[rules-accepted]")),
+        (count("[rules-refused]"), count("[rules-accepted]")),
         (1, 1),
         "{lines:?}"
     );
 }
 
 #[tokio::test]
-async fn an_observer_may_ask_and_change_the_rules() {
+async fn an_observer_may_read_and_change_the_rules() {
     let handle: Arc<Mutex<Option<RulesHandle>>> = Arc::default();
     let own = Arc::clone(&handle);
     let file = File::observed("rules: [{name: all, quota: 1/hour}]", move |event| {
@@ -433,9 +436,9 @@ fn rules_that_are_switched_off_explain_nothing() {
     let file = File::new("rules: [{name: a, action: deny}, {name: b, quota: 1/s}]");
     file.handle.set_enabled(Some("a"), false);
     let (parts, ()) = Request::get("/").body(()).expect("a request").into_parts();
-    let asked = file.handle.rules().explain(&parts, Timestamp::from_secs(0));
-    assert_eq!(*asked.rules()[0].reason(), RuleReason::SwitchedOff);
-    assert_eq!(asked.applied().collect::<Vec<_>>(), ["b"]);
+    let explanation = file.handle.rules().explain(&parts, Timestamp::from_secs(0));
+    assert_eq!(*explanation.rules()[0].reason(), RuleReason::SwitchedOff);
+    assert_eq!(explanation.applied().collect::<Vec<_>>(), ["b"]);
 }
 
 #[cfg(unix)]

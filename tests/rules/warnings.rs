@@ -152,7 +152,7 @@ fn rules_that_any_client_can_evade() {
         lone("mode: shadow, quota: 1/s, match: {not: {host: a.example}}"),
         []
     );
-    // The same by a rule of its own.
+    // A rule of its own has this effect, too.
     let spared =
         "  - {name: a, match: {host: a.example}, action: allow}\n  - {name: b, quota: 1/s}\n";
     assert_eq!(warned(spared), [("W22", 2)]);

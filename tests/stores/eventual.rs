@@ -18,7 +18,7 @@ use crate::leased::wire::{Fault, Wire};
 
 const MS: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
-/// Of windows.
+/// The period of windows.
 const PERIOD: Duration = Duration::from_secs(10);
 const PERIOD_MICROS: u64 = 10_000_000;
 
@@ -64,9 +64,10 @@ impl Passed {
         if decision.is_degraded() || decision.charged() == 0 {
             return;
         }
-        let at = match decision.is_leased() {
-            true => self.wire.now(),
-            false => decision.decided_at(),
+        let at = if decision.is_leased() {
+            self.wire.now()
+        } else {
+            decision.decided_at()
         };
         let mut units = self.units.lock().unwrap();
         units.push((at.as_micros(), decision.charged()));
@@ -90,7 +91,7 @@ impl Passed {
         }
     }
 
-    /// Asks each node for this many units in each step, for this time.
+    /// Takes this many units from each node in each step, for this time.
     async fn load(&self, nodes: &[Node], (each, step): (u32, Duration), time: Duration) {
         for _ in 0..time.as_millis() / step.as_millis() {
             for node in nodes {
@@ -117,7 +118,7 @@ impl Passed {
         units
     }
 
-    /// The most by which more passed than the quota allows.
+    /// The largest excess over the quota.
     fn beyond(&self, quota: Quota) -> u64 {
         match quota.algorithm() {
             Algorithm::TokenBucket => self.beyond_bucket(quota.limit(), quota.capacity()),
@@ -126,7 +127,7 @@ impl Passed {
         }
     }
 
-    /// The most by which a bucket of this many units a second gave more than it had, at any time.
+    /// The largest excess of a bucket of this many units a second, at any time.
     fn beyond_bucket(&self, per_second: u64, burst: u64) -> u64 {
         let interval = 1_000_000 / per_second;
         let (mut full_at, mut most) = (0, 0);
@@ -137,7 +138,7 @@ impl Passed {
         most.saturating_sub(burst)
     }
 
-    /// The most by which more passed in a window.
+    /// The largest excess in a window.
     fn beyond_window(&self, limit: u64) -> u64 {
         let units = self.in_order();
         let windows = units.chunk_by(|a, b| a.0 / PERIOD_MICROS == b.0 / PERIOD_MICROS);
@@ -145,7 +146,7 @@ impl Passed {
         counts.max().unwrap_or(0).saturating_sub(limit)
     }
 
-    /// The same of a log: in any time as long.
+    /// Units beyond the limit of a log, in any time as long.
     fn beyond_log(&self, limit: u64) -> u64 {
         let units = self.in_order();
         let ends = units.iter().enumerate();
@@ -167,13 +168,13 @@ fn at_once(node: &Node, most: u64) -> u64 {
     (0..most).take_while(takes).count() as u64
 }
 
-/// What is left as the store knows it.
+/// Remaining units in the store.
 async fn left(node: &Node) -> u64 {
     let look = node.peek(&key(), 1).await.unwrap();
     look.remaining().unwrap()
 }
 
-/// One node uses all there is up, of which the others do not know. Then all want more than there is.
+/// One node uses all there is up, unknown to the others. Then all want more than there is.
 #[tokio::test(start_paused = true)]
 async fn no_more_than_ahead_of_each_other_node_passes_beyond_the_limit() {
     for count in [1, 2, 10] {
@@ -229,7 +230,7 @@ impl Dice {
         (mixed ^ mixed >> 31) % most
     }
 
-    /// What becomes of a call: mostly nothing.
+    /// The fault of a call: mostly none.
     fn fault(&mut self) -> Option<Fault> {
         match self.below(12) {
             0 => Some(Fault::LostRequest),
@@ -303,7 +304,7 @@ async fn rate_over_ten_minutes_is_exact() {
     );
 }
 
-/// Below the limit no request waits but the first, though nothing is known of the others.
+/// Below the limit no request waits but the first, though nothing is known about the others.
 #[tokio::test(start_paused = true)]
 async fn requests_are_answered_at_once() {
     let wire = Wire::new();
@@ -330,8 +331,8 @@ async fn requests_are_answered_at_once() {
     assert_eq!(node.mode_stats().settled, 1_099);
 }
 
-/// Those that come while one is asked about are answered here, as long as there is enough for it and
-/// them: otherwise each of them asks, and is under way when the next one comes.
+/// Requests that come while one is under way are decided here, as long as there is enough for it and
+/// them: otherwise each of them calls, and is under way when the next one comes.
 #[tokio::test(start_paused = true)]
 async fn after_a_crowd_requests_are_answered_at_once_again() {
     let wire = Wire::new();
@@ -347,16 +348,16 @@ async fn after_a_crowd_requests_are_answered_at_once_again() {
     assert_eq!(stats.asked, before.asked, "{stats:?}");
 }
 
-/// What is asked for is set aside of what may be ahead, and of what is left.
+/// A request takes its units from those that the node may run ahead, and from the remaining ones.
 #[tokio::test(start_paused = true)]
-async fn units_that_are_asked_for_are_not_given_away() {
+async fn units_on_order_go_to_no_other_request() {
     for (limit, free) in [(10_000, 30), (95, 5)] {
         let wire = Wire::new();
         let quota = Quota::per_day(limit).fixed_window();
         let node = &nodes(1, quota, 80, &wire)[0];
         let _ = node.acquire(&Key::from("bob"), 1).await.unwrap();
         assert_eq!(at_once(node, 80), 80);
-        // It leaves with the answer that tells of the first forty.
+        // It leaves with the answer to the first forty.
         let Pending::Later(asked) = node.acquire(&key(), 10) else {
             panic!("it is more than may be ahead");
         };
@@ -370,7 +371,7 @@ async fn units_that_are_asked_for_are_not_given_away() {
 
 /// A refund makes answers untrue that are under way. What they gave is not forgotten with them.
 #[tokio::test(start_paused = true)]
-async fn units_that_were_asked_for_are_counted_beside_a_refund() {
+async fn units_on_order_and_a_refund_are_both_counted() {
     let (wire, limit) = (Wire::new(), 400);
     let node = &nodes(1, Quota::per_day(limit).fixed_window(), 20, &wire)[0];
     let taken = node.acquire(&key(), 10).await.unwrap();
@@ -412,9 +413,9 @@ async fn what_passed_is_counted_once_whatever_becomes_of_messages() {
             assert!(passed.count() > 500, "{fault:?}");
             let counted = 10_000 - left(&nodes[0]).await;
             assert_eq!(counted, passed.count(), "{fault:?} {quota:?}");
-            let told = nodes.iter().map(|node| node.mode_stats().settled);
+            let reported = nodes.iter().map(|node| node.mode_stats().settled);
             let local = nodes.iter().map(|node| node.mode_stats().local);
-            assert_eq!(told.sum::<u64>(), local.sum::<u64>(), "{fault:?}");
+            assert_eq!(reported.sum::<u64>(), local.sum::<u64>(), "{fault:?}");
         }
     }
 }
@@ -480,7 +481,7 @@ async fn block_is_the_store_s() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn refund_and_settlement_are_a_matter_of_the_node_until_the_store_is_told() {
+async fn refund_and_settlement_stay_on_the_node_until_its_next_report() {
     let wire = Wire::new();
     let node = nodes(1, Quota::per_day(1_000).fixed_window(), 100, &wire).remove(0);
     assert!(node.acquire(&key(), 1).await.unwrap().is_allowed());
@@ -526,7 +527,7 @@ async fn other_tier_and_changed_quota_begin_with_a_question() {
     assert!(matches!(node.acquire(&key(), 1), Pending::Later(_)));
 }
 
-/// Nor one of which it has used units, or that it has blocked, without counting any itself.
+/// Nor one whose units it has used, or that it has blocked, without counting any itself.
 #[tokio::test(start_paused = true)]
 async fn key_that_was_used_or_blocked_here_is_not_new() {
     let wire = Wire::new();
@@ -538,7 +539,7 @@ async fn key_that_was_used_or_blocked_here_is_not_new() {
     for key in ["hit", "blocked"] {
         let next = node.acquire(&Key::from(key), 1).await.unwrap();
         assert!(next.is_denied(), "{key}: {next:?}");
-        // What is known of it is forgotten meanwhile.
+        // The entry expires meanwhile.
         sleep(60 * SECOND).await;
         for _ in 0..4 {
             let next = node.acquire(&Key::from(key), 1).await.unwrap();
@@ -548,9 +549,9 @@ async fn key_that_was_used_or_blocked_here_is_not_new() {
     }
 }
 
-/// A key for which there was no room was decided about by the store: it is not new when there is.
+/// The store decided about a key without room in the table: it is not new when there is.
 #[tokio::test(start_paused = true)]
-async fn key_that_was_turned_away_is_not_new_later() {
+async fn key_that_was_denied_is_not_new_later() {
     let wire = Wire::new();
     let quota = Quota::per_hour(1).burst(20);
     let builder = eventual(quota, 10, 1).tier("second", Quota::per_second(20).burst(20));
@@ -574,7 +575,7 @@ async fn key_that_was_turned_away_is_not_new_later() {
     assert_eq!(passed, 20);
 }
 
-/// A key of which nothing is left to remember is as good as one that was never seen.
+/// A key whose entry has expired is as good as one that was never seen.
 #[tokio::test(start_paused = true)]
 async fn key_that_comes_seldom_never_waits() {
     let wire = Wire::new();
@@ -620,7 +621,7 @@ async fn costs_beyond_the_limit_have_nobody_wait() {
     assert_eq!(asked, 100, "only those costs");
 }
 
-/// What is refused at first is refused later.
+/// Settings that are invalid at first are invalid later.
 #[test]
 fn quotas_that_can_not_be_counted_afterwards_are_refused() {
     let quota = Quota::per_second(100);
@@ -636,7 +637,7 @@ fn quotas_that_can_not_be_counted_afterwards_are_refused() {
     node.set_quota("default", Quota::per_second(60)).unwrap();
 }
 
-/// What was spent is told when a limiter is dropped.
+/// A dropped limiter reports its spent units.
 #[tokio::test(start_paused = true)]
 async fn units_of_a_node_that_is_dropped_are_counted() {
     let wire = Wire::new();
@@ -648,7 +649,7 @@ async fn units_of_a_node_that_is_dropped_are_counted() {
     assert_eq!(left(&nodes[0]).await, 900);
 }
 
-/// A table that is full forgets no key that is not as good as new: those beyond ask the store.
+/// A table that is full forgets no key that is not as good as new: those beyond call the store.
 #[tokio::test(start_paused = true)]
 async fn keys_beyond_the_table_are_strict() {
     let wire = Wire::new();

@@ -51,7 +51,7 @@ impl Store for Broken {
     }
 }
 
-/// The kind of the error that requests hear of, and its text.
+/// The kind of the error that requests get, and its text.
 async fn error_of<S: Store>(store: S) -> (StoreErrorKind, String) {
     let limiter = SharedLimiter::builder(Quota::per_second(1));
     let limiter = limiter
@@ -83,7 +83,7 @@ async fn store_that_hangs_holds_nobody_up_for_longer_than_its_deadline() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn errors_and_strange_replies_are_told() {
+async fn errors_and_invalid_replies_are_reported() {
     let (kind, text) = error_of(Broken::Fails).await;
     assert_eq!(kind, StoreErrorKind::Other);
     assert_eq!(text, "the store failed (other): no table");
@@ -91,7 +91,7 @@ async fn errors_and_strange_replies_are_told() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_node_goes_on_by_itself() {
+async fn each_node_continues_alone() {
     let limiter = SharedLimiter::builder(Quota::per_day(2))
         .build_on(Broken::Fails)
         .unwrap();

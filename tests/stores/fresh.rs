@@ -51,7 +51,7 @@ fn memory() -> MemoryStore {
 }
 
 #[tokio::test]
-async fn raised_limit_frees_at_once_and_a_change_back_goes_on() {
+async fn raised_limit_frees_at_once_and_a_change_back_keeps_the_counts() {
     for (two, five) in raised() {
         let store = memory();
         let limiter = node(two, &store);
@@ -78,7 +78,7 @@ async fn old_and_new_nodes_never_undo_each_other() {
             passed[1] += new.acquire(&alice(), 1).await.unwrap().charged();
         }
         assert_eq!(passed, [2, 5], "{five:?}");
-        // A restart with either file goes on.
+        // A restart with either file continues.
         assert_eq!(take(&node(two, &store), 9).await.charged(), 0);
         assert_eq!(take(&node(five, &store), 9).await.charged(), 0);
     }
@@ -115,7 +115,7 @@ async fn receipt_from_before_gives_nothing() {
 }
 
 #[tokio::test]
-async fn blocks_end_and_tiers_go_on_sharing() {
+async fn blocks_end_and_tiers_keep_sharing() {
     let build = |store: &MemoryStore| {
         let builder = builder(TWO).tier("pro", FIVE).block_for(600 * SECOND);
         builder.build_on(store.clone()).unwrap()
@@ -182,7 +182,7 @@ async fn fallback_starts_afresh_too() {
     }
 }
 
-/// Asks each node for a unit a millisecond; the units that passed.
+/// Takes a unit a millisecond from each node; the units that passed.
 async fn load(nodes: &[SharedLimiter<Wire>], times: u32) -> u64 {
     let mut passed = 0;
     for _ in 0..times {
@@ -196,7 +196,7 @@ async fn load(nodes: &[SharedLimiter<Wire>], times: u32) -> u64 {
 }
 
 /// A node that holds units of the old limit gives them back to where they came from, and takes none
-/// of the old receipts for the new limit. A node with the old numbers goes on with its own.
+/// of the old receipts for the new limit. A node with the old numbers continues with its own.
 #[tokio::test(start_paused = true)]
 async fn leases_of_the_old_limit_go_back_to_it() {
     let (old, new) = (
@@ -220,7 +220,7 @@ async fn leases_of_the_old_limit_go_back_to_it() {
     assert!(refunded.is_ok());
     passed += load(&nodes[..1], 2_000).await;
     assert_eq!(passed, 1_500);
-    // What the first node held has gone back; the receipt gave nothing.
+    // The first node's units were returned; the receipt returned nothing.
     let rest = load(&nodes[1..], 3_000).await;
     assert_eq!(before + 3 + rest, 1_000);
 }

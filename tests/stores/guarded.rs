@@ -28,7 +28,7 @@ enum Mood {
     Fails(StoreErrorKind),
 }
 
-/// A store that does as the test says, and notes the keys that it is asked about.
+/// A store that does what the test sets, and notes the keys of its calls.
 struct Moody {
     values: MemoryStore,
     mood: Mutex<Mood>,
@@ -54,7 +54,7 @@ impl Moody {
         *self.mood.lock().unwrap() = mood;
     }
 
-    fn asked(&self) -> Vec<String> {
+    fn calls(&self) -> Vec<String> {
         mem::take(&mut *self.asked.lock().unwrap())
             .into_iter()
             .collect()
@@ -116,7 +116,7 @@ async fn nobody_waits_for_a_store_that_hangs() {
         panic!("{:?}", limiter.health());
     };
     assert_eq!(cause, StoreErrorKind::Timeout);
-    store.asked();
+    store.calls();
 
     // Trials are made meanwhile, and nobody waits for them, either.
     for key in 0..100 {
@@ -130,7 +130,7 @@ async fn nobody_waits_for_a_store_that_hangs() {
         matches!(answer, Pending::Ready(_)),
         "nothing is to be waited for"
     );
-    assert_eq!(store.asked(), ["rl:trial"]);
+    assert_eq!(store.calls(), ["rl:trial"]);
 
     let stats = limiter.stats();
     assert_eq!(stats.answered(), 1);
@@ -173,13 +173,13 @@ async fn store_that_works_again_is_used() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn errors_that_say_nothing_of_the_store_end_with_a_trial() {
+async fn errors_of_unknown_meaning_end_with_a_trial() {
     let store = Moody::new(Mood::Fails(StoreErrorKind::Other));
     let limiter = limiter(&store);
     ask(&limiter, 1).await;
     settle().await;
     assert!(limiter.health().is_down(), "the trial failed, too");
-    assert!(store.asked().contains(&"rl:trial".to_owned()));
+    assert!(store.calls().contains(&"rl:trial".to_owned()));
 }
 
 #[tokio::test(start_paused = true)]

@@ -40,10 +40,10 @@ async fn decision_that_nobody_contends_is_one_statement() {
             assert!(acquire(&limiter).await.is_denied());
             assert_eq!(versions.statements(), (1, 0), "{quota:?}");
         }
-        // The denial has told what is there.
+        // The denial has reported the value.
         limiter.reset(&Key::from("alice")).await.unwrap();
         assert_eq!(versions.statements(), (0, 1), "{quota:?}");
-        // Time that was told long ago is asked for again.
+        // Time that was reported long ago is sent again.
         sleep(Duration::from_secs(2)).await;
         assert!(acquire(&limiter).await.is_allowed());
         assert_eq!(versions.statements(), (1, 1), "{quota:?}");
@@ -121,21 +121,25 @@ impl CompareAndSwap for Far {
 /// A call that is done to a remembered value has a time that is no later than the database's, and
 /// earlier by an answer's time at most.
 #[tokio::test(start_paused = true)]
-async fn time_that_was_told_is_never_ahead() {
+async fn the_estimated_time_is_never_ahead() {
     let way = Duration::from_millis(20);
     let versions = Versions::new();
     let clock = versions.clock();
     let limiter = node(Quota::per_minute(100), Cas::new(Far(versions.clone(), way)));
     for at in 0..60 {
-        let asked = clock.now();
+        let started = clock.now();
         let charged = acquire(&limiter).await.receipt().charged_at();
         match versions.statements() {
-            (0, 1) => assert!(charged <= asked, "{at}: {charged:?} at {asked:?}"),
-            told => assert_eq!((charged, told), (asked.saturating_add(way), (1, 1)), "{at}"),
+            (0, 1) => assert!(charged <= started, "{at}: {charged:?} at {started:?}"),
+            reported => assert_eq!(
+                (charged, reported),
+                (started.saturating_add(way), (1, 1)),
+                "{at}"
+            ),
         }
         assert!(
-            charged.saturating_add(2 * way) >= asked,
-            "{at}: {charged:?} at {asked:?}"
+            charged.saturating_add(2 * way) >= started,
+            "{at}: {charged:?} at {started:?}"
         );
         sleep(Duration::from_millis(7)).await;
     }

@@ -47,7 +47,7 @@ fn nodes(count: u64, quota: Quota, wire: &Wire) -> Vec<Node> {
     (0..count).map(node).collect()
 }
 
-/// What has passed on all nodes.
+/// Allowed requests of all nodes.
 #[derive(Clone, Default)]
 struct Passed(Arc<AtomicU64>);
 
@@ -62,10 +62,10 @@ impl Passed {
         }
     }
 
-    /// Asks a node for a unit; one that has to be waited for is waited for elsewhere.
+    /// Takes a unit from a node; one that has to be waited for is waited for elsewhere.
     fn ask(&self, node: &Node) {
         match node.acquire(&key(), 1) {
-            // Refused while the store is given up: nothing has passed.
+            // Refused while the breaker is open: nothing has passed.
             Pending::Ready(answer) => {
                 if let Ok(decision) = answer {
                     self.note(&decision);
@@ -82,7 +82,7 @@ impl Passed {
         }
     }
 
-    /// Asks each node for this many units a millisecond, for this time.
+    /// Takes this many units from each node a millisecond, for this time.
     async fn load(&self, nodes: &[Node], each: u32, time: Duration) {
         for _ in 0..time.as_millis() {
             for node in nodes {
@@ -104,7 +104,7 @@ fn at_once(node: &Node, most: u64) -> u64 {
     (0..most).take_while(takes).count() as u64
 }
 
-/// The answer to a cost that is there at once.
+/// The decision about a cost that fits at once.
 fn at_once_for(node: &Node, cost: u64) -> Option<Decision> {
     match node.acquire(&key(), cost) {
         Pending::Ready(answer) => answer.ok(),

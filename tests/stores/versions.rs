@@ -46,7 +46,7 @@ impl Versions {
         self.0.clock
     }
 
-    /// How many values were read and how many were to be written since this was asked last.
+    /// How many values were read and how many were to be written since the last call of this.
     pub(crate) fn statements(&self) -> (u32, u32) {
         let take = |count: &AtomicU32| count.swap(0, Ordering::Relaxed);
         (take(&self.0.loads), take(&self.0.swaps))

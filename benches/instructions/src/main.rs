@@ -1,4 +1,4 @@
-//! What `scripts/check-instructions.sh` runs under callgrind: a thousand requests, or decisions, of
+//! Programs that `scripts/check-instructions.sh` runs under callgrind: a thousand requests, or decisions, of
 //! the kind that its argument names. Without one it runs all kinds, and tells nothing.
 
 #[cfg(feature = "rules")]
@@ -29,7 +29,7 @@ use tower_ratelimit::{
 /// Requests, each from an address of its own.
 const COUNT: u16 = 1_000;
 
-/// What a service grants, and what denies all but the first request.
+/// The limit of a service, and one that denies all but the first request.
 const USUAL: Quota = Quota::per_second(100_000).burst(1_000);
 const USED_UP: Quota = Quota::per_day(1);
 
@@ -60,13 +60,13 @@ const KINDS: &[Kind] = &[
     #[cfg(feature = "client")]
     ("client", outgoing::paced),
     #[cfg(feature = "client")]
-    ("client-told", outgoing::told),
+    ("client-reporting", outgoing::reporting),
     #[cfg(feature = "rules")]
     ("rules", || by_rules::paths(20)),
     #[cfg(feature = "rules")]
     ("rules-thousand", || by_rules::paths(1_000)),
     #[cfg(feature = "rules")]
-    ("rules-asked", || by_rules::headers(1_000)),
+    ("rules-matched", || by_rules::headers(1_000)),
 ];
 
 fn main() {

@@ -1,5 +1,5 @@
-//! Requests that go out: a client with a pacer, and the same client without. With the feature
-//! `client`, which is built apart: it changes what the compiler makes of all others.
+//! Outgoing requests: a client with a pacer, and a client without. The feature `client` is built
+//! apart, since it changes the optimizations of all others.
 
 use std::{
     convert::Infallible,
@@ -10,30 +10,28 @@ use std::{
 
 use http::{HeaderValue, Request, Response};
 use tower::{Layer, Service};
-use tower_ratelimit::{
-    Quota,
-    client::{Pacer, PacerLayer},
-};
+use tower_ratelimit::Quota;
+use tower_ratelimit_client::{Pacer, PacerLayer};
 
 use crate::{COUNT, counted};
 
 pub(crate) fn bare() {
-    outgoing(Told(false));
+    outgoing(Server(false));
 }
 
 pub(crate) fn paced() {
-    outgoing(with_pacer(Told(false)));
+    outgoing(with_pacer(Server(false)));
 }
 
-pub(crate) fn told() {
-    outgoing(with_pacer(Told(true)));
+pub(crate) fn reporting() {
+    outgoing(with_pacer(Server(true)));
 }
 
-/// A server that a client reaches at once, and that may tell its quota.
+/// A server that responds at once, and may report its quota.
 #[derive(Clone)]
-struct Told(bool);
+struct Server(bool);
 
-impl Service<Request<()>> for Told {
+impl Service<Request<()>> for Server {
     type Response = Response<()>;
     type Error = Infallible;
     type Future = Ready<Result<Response<()>, Infallible>>;
@@ -43,16 +41,17 @@ impl Service<Request<()>> for Told {
     }
 
     fn call(&mut self, _: Request<()>) -> Self::Future {
-        let [limit, policy] = match self.0 {
-            true => [
+        let [limit, policy] = if self.0 {
+            [
                 ("ratelimit", "\"default\";r=9000000;t=60"),
                 ("ratelimit-policy", "\"default\";q=9000000;w=60"),
-            ],
-            // As many fields, so that what a server's answer costs is the same.
-            false => [
+            ]
+        } else {
+            // The number of fields is equal, so that the response itself costs the same.
+            [
                 ("x-request-id", "0123456789abcdef01234567"),
                 ("x-served-by", "cache-fra-etou8220020-FRA"),
-            ],
+            ]
         };
         let mut response = Response::new(());
         for (name, value) in [limit, policy, ("content-type", "application/json")] {
@@ -63,7 +62,7 @@ impl Service<Request<()>> for Told {
     }
 }
 
-/// The client of a limit that is declared, and that nobody has to wait for.
+/// A client with a declared limit that is never reached.
 fn with_pacer<S>(client: S) -> <PacerLayer as Layer<S>>::Service {
     let pacer = Pacer::new(Quota::per_second(1_000_000).burst(1_000_000));
     PacerLayer::new(pacer).layer(client)

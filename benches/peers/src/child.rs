@@ -17,7 +17,7 @@ pub fn path(program: &str) -> io::Result<PathBuf> {
     Ok(env::current_exe()?.with_file_name(program))
 }
 
-/// What a program writes.
+/// Output of a program.
 ///
 /// # Panics
 ///

@@ -22,7 +22,7 @@ pub const DENIED: &str = "HTTP over loopback, all denied";
 
 const ROUNDS: usize = 9;
 
-/// What wrk found out in a second.
+/// Results of wrk in a second.
 #[derive(Default)]
 struct Load {
     per_second: Samples,
@@ -182,7 +182,7 @@ fn word_after<'a>(text: &'a str, label: &str) -> &'a str {
         .trim()
 }
 
-/// What runs in a server's process: writes its port, and ends when nobody holds its input any more.
+/// The server's process: writes its port, and ends when its input is closed.
 ///
 /// # Errors
 ///

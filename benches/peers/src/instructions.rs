@@ -51,7 +51,7 @@ fn count(contender: &Contender, case: Case) -> f64 {
     collected.unwrap_or_else(|| panic!("no count in {log}")) / f64::from(COUNT)
 }
 
-/// What runs under callgrind.
+/// Programs that run under callgrind.
 ///
 /// # Panics
 ///

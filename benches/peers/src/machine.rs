@@ -1,4 +1,4 @@
-//! What a run ran on, and what it ran.
+//! Machine and versions of a run.
 
 use std::{fmt, fs, process::Command, thread};
 

@@ -21,7 +21,7 @@ pub const FLOOD: &str = "resident set, 10 M keys, table for 1 M where there is a
 
 const MILLION: u32 = 1_000_000;
 
-/// What a process found out.
+/// Results of a process.
 #[derive(Debug, Serialize, Deserialize)]
 struct Found {
     bytes_per_key: f64,
@@ -93,7 +93,7 @@ fn found(name: &str, capacity: u32, keys: u32) -> Found {
     serde_json::from_str(&text).expect("what this program writes")
 }
 
-/// What a process finds out: `keys` keys in a table for `capacity`, where there is a bound.
+/// Measures in a process: `keys` keys in a table for `capacity`, where there is a bound.
 ///
 /// # Panics
 ///

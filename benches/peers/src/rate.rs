@@ -16,13 +16,13 @@ impl Rate {
     /// One key may ask as often as it likes.
     pub const UNBOUNDED: Self = Self::new(Duration::from_micros(1), 4_000_000_000);
 
-    /// What a service grants: never used up here, since a thousand clients share the requests.
+    /// The limit of a service: never used up here, since a thousand clients share the requests.
     pub const USUAL: Self = Self::new(Duration::from_micros(10), 1_000);
 
-    /// What a key used comes back so late that every key stays in the table.
+    /// Units are refilled so late that every key stays in the table.
     pub const SLOW: Self = Self::new(Duration::from_secs(100), 1_000_000);
 
-    /// The same, for what takes no window of more than a year.
+    /// A limit for peers without windows of more than a year.
     pub const SLOW_IN_A_YEAR: Self = Self::new(Duration::from_secs(100), 1_000);
 
     /// One request a day: all but the first are denied.
@@ -49,7 +49,7 @@ impl Rate {
         axum_gcra::gcra::Quota::new(self.interval, burst)
     }
 
-    /// The same rate as a fixed window.
+    /// This rate as a fixed window.
     pub fn as_window(self) -> (u64, Duration) {
         (self.burst.into(), self.interval * self.burst)
     }

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What a contender needed in each round.
+/// Costs of a contender in each round.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Samples(pub Vec<f64>);
 

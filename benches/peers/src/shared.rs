@@ -81,7 +81,7 @@ async fn measured() -> Outcome<[Table; 2]> {
     ])
 }
 
-/// The same rate for both, under different names.
+/// One rate for both, under different names.
 async fn routers(server: &Server, rate: Rate) -> Outcome<[(&'static str, axum::Router); 2]> {
     // The other waits as long as it takes.
     let store = RedisStore::builder().deadline(Duration::from_secs(1));

@@ -1,4 +1,4 @@
-//! What this crate is to reach, and whether it did.
+//! Targets of this crate, and whether it meets them.
 
 mod list;
 

@@ -15,7 +15,8 @@ use crate::{
     output::Findings,
 };
 
-/// Whether the files are such files: one of them has a domain, or the arguments are about nothing else.
+/// Whether the files are Envoy's: one of them has a domain, or the arguments are for such files
+/// only.
 pub(super) fn is_meant(check: &Check) -> bool {
     check.strict_envoy
         || check.merge_domains
@@ -30,8 +31,8 @@ fn has_domain(path: &Path) -> bool {
     has_domain_itself(path)
 }
 
-/// Files that cannot be read are told of by those who read all of them. What comes from a pipe can be
-/// read once only, and is taken for rules of requests.
+/// False for unreadable files, whose errors are reported when they are read. A pipe can be read
+/// only once, and counts as rules of requests.
 fn has_domain_itself(file: &Path) -> bool {
     if !file.is_file() {
         return false;
@@ -42,7 +43,7 @@ fn has_domain_itself(file: &Path) -> bool {
         || text.lines().any(|line| line.starts_with("domain:"))
 }
 
-/// The text to print, and the exit code.
+/// Returns the text to print, and the exit code.
 pub(super) fn check(check: &Check, colours: bool) -> Result<(String, u8), String> {
     if check.request.is_some() || !check.against.is_empty() || check.format.is_some() {
         return Err(
@@ -71,10 +72,14 @@ pub(super) fn check(check: &Check, colours: bool) -> Result<(String, u8), String
     findings.rules = Some(rules.len());
     findings.problems = rules.warnings().to_vec();
     if let Some((domain, descriptors)) = &descriptors {
-        let told = rules.explain(domain, descriptors);
-        let told: Vec<_> = descriptors.iter().zip(&told).collect();
-        let text = told.iter().map(|(asked, told)| text(domain, asked, told));
-        let json = told.iter().map(|(asked, told)| json(domain, asked, told));
+        let explanations = rules.explain(domain, descriptors);
+        let explained: Vec<_> = descriptors.iter().zip(&explanations).collect();
+        let text = explained
+            .iter()
+            .map(|(descriptor, explanation)| text(domain, descriptor, explanation));
+        let json = explained
+            .iter()
+            .map(|(descriptor, explanation)| json(domain, descriptor, explanation));
         findings.descriptors = Some((text.collect(), json.collect()));
     }
     findings.refused = check.deny_warnings && findings.problems.iter().any(Problem::is_warning);
@@ -82,7 +87,7 @@ pub(super) fn check(check: &Check, colours: bool) -> Result<(String, u8), String
     Ok((findings.print(check.output, colours), exit))
 }
 
-/// The domain and the descriptors that the arguments tell, if they tell any.
+/// The domain and the descriptors of the arguments, if there are any.
 fn descriptors(arguments: &[String]) -> Result<Option<(String, Vec<RateLimitDescriptor>)>, String> {
     let pairs = arguments.chunks_exact(2);
     let Some(domain) = arguments.first() else {
@@ -120,22 +125,28 @@ fn entries_text<'e>(entries: impl IntoIterator<Item = &'e Entry>) -> String {
     entries.join(",")
 }
 
-fn text(domain: &str, asked: &RateLimitDescriptor, told: &DescriptorExplanation) -> String {
-    let mut text = format!("{domain} {}\n", entries_text(&asked.entries));
-    let entries = asked.entries.iter().map(entry_text);
-    let entries: Vec<String> = entries.collect();
-    let width = entries.iter().map(|entry| entry.chars().count()).max();
-    let width = width.unwrap_or(0);
+fn text(
+    domain: &str,
+    descriptor: &RateLimitDescriptor,
+    explanation: &DescriptorExplanation,
+) -> String {
+    let mut text = format!("{domain} {}\n", entries_text(&descriptor.entries));
+    let entries: Vec<String> = descriptor.entries.iter().map(entry_text).collect();
+    let width = entries
+        .iter()
+        .map(|entry| entry.chars().count())
+        .max()
+        .unwrap_or(0);
     for (at, entry) in entries.iter().enumerate() {
-        let how = match told.steps.get(at) {
-            None if at == told.steps.len() => "nothing matches".to_owned(),
+        let how = match explanation.steps.get(at) {
+            None if at == explanation.steps.len() => "nothing matches".to_owned(),
             None => "not looked up".to_owned(),
             Some(how) => matched(how),
         };
         // Writing to a string never fails.
         let _ = writeln!(text, "  {entry:width$}  {how}");
     }
-    let _ = writeln!(text, "{}", outcome(told));
+    let _ = writeln!(text, "{}", outcome(explanation));
     text
 }
 
@@ -147,10 +158,10 @@ fn matched(how: &EntryMatch) -> String {
     }
 }
 
-fn outcome(told: &DescriptorExplanation) -> String {
-    match &told.outcome {
+fn outcome(explanation: &DescriptorExplanation) -> String {
+    match &explanation.outcome {
         DescriptorOutcome::UnknownDomain => "passes uncounted: no file has the domain".to_owned(),
-        DescriptorOutcome::NoMatch if told.steps.is_empty() => {
+        DescriptorOutcome::NoMatch if explanation.steps.is_empty() => {
             "passes uncounted: nothing matches".to_owned()
         }
         DescriptorOutcome::NoMatch => {
@@ -159,7 +170,7 @@ fn outcome(told: &DescriptorExplanation) -> String {
                 .to_owned()
         }
         DescriptorOutcome::NoLimit => {
-            "passes uncounted: there is no rate_limit where it ends".to_owned()
+            "passes uncounted: its last entry has no rate_limit".to_owned()
         }
         DescriptorOutcome::Replaced(name) => {
             format!("passes uncounted: another limit of the request replaces {name:?}")
@@ -174,7 +185,7 @@ fn outcome(told: &DescriptorExplanation) -> String {
     }
 }
 
-/// The entries that have one count.
+/// The entries of the counter.
 fn counted(limit: &ExplainedLimit) -> String {
     let counted = limit.counted.iter().map(|(key, value)| Entry {
         key: key.clone(),
@@ -183,15 +194,19 @@ fn counted(limit: &ExplainedLimit) -> String {
     entries_text(&counted.collect::<Vec<_>>())
 }
 
-fn json(domain: &str, asked: &RateLimitDescriptor, told: &DescriptorExplanation) -> Value {
-    let steps = told.steps.iter().map(matched);
+fn json(
+    domain: &str,
+    descriptor: &RateLimitDescriptor,
+    explanation: &DescriptorExplanation,
+) -> Value {
+    let steps = explanation.steps.iter().map(matched);
     let mut value = json!({
         "domain": domain,
-        "entries": asked.entries.iter().map(entry_text).collect::<Vec<_>>(),
+        "entries": descriptor.entries.iter().map(entry_text).collect::<Vec<_>>(),
         "matched": steps.collect::<Vec<_>>(),
-        "outcome": outcome(told),
+        "outcome": outcome(explanation),
     });
-    if let DescriptorOutcome::Limited(limit) = &told.outcome {
+    if let DescriptorOutcome::Limited(limit) = &explanation.outcome {
         value["limit"] = json!({
             "requests_per_unit": limit.requests,
             "unit": limit.unit.name(),

@@ -1,4 +1,4 @@
-//! A request made of arguments.
+//! The request described by the arguments of `check`.
 
 use std::net::SocketAddr;
 
@@ -6,7 +6,7 @@ use http::{HeaderName, HeaderValue, Method, Request, Uri, request::Parts};
 
 use super::arguments::Check;
 
-/// The head of the request that the arguments tell, if they tell one.
+/// The head of the described request, if there is one.
 pub(super) fn request(check: &Check) -> Result<Option<Parts>, String> {
     let Some(line) = &check.request else {
         return Ok(None);

@@ -1,8 +1,8 @@
-//! The address of Redis, out of several variables.
+//! The address of Redis, composed of several variables.
 
 use super::variables::Variables;
 
-/// The address as this crate writes it; none if no Redis is named.
+/// The address in the format of this crate; `None` without Redis.
 pub(super) fn address(variables: &Variables) -> Result<Option<String>, String> {
     let Some(url) = variables.text("REDIS_URL") else {
         return Ok(None);
@@ -39,7 +39,7 @@ pub(super) fn address(variables: &Variables) -> Result<Option<String>, String> {
     }
 }
 
-/// `user:password@`, or `:password@` of a password alone.
+/// `user:password@`, or `:password@` without a user.
 fn login(auth: Option<&str>) -> String {
     match auth.map(|auth| auth.split_once(':')) {
         None => String::new(),
@@ -119,9 +119,9 @@ mod tests {
             (&[("REDIS_URL", "rediss://redis")], "rediss://redis"),
         ];
         for (pairs, expected) in cases {
-            let told = address(&Variables::from(pairs)).expect("an address");
-            assert_eq!(told.as_deref(), Some(expected));
-            // No connection is made yet.
+            let result = address(&Variables::from(pairs)).expect("an address");
+            assert_eq!(result.as_deref(), Some(expected));
+            // The address is parsed, and nothing is connected.
             let runtime = tokio::runtime::Builder::new_current_thread()
                 .enable_all()
                 .build();

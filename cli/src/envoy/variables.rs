@@ -1,10 +1,10 @@
-//! Environment variables, as the reference reads them.
+//! Environment variables, parsed as by the reference.
 
 use std::{collections::BTreeMap, env, str::FromStr, time::Duration};
 
 use crate::options::time;
 
-/// The variables that have a value; an empty one is none.
+/// The variables with a value; empty ones are absent.
 #[derive(Debug)]
 pub(super) struct Variables(BTreeMap<String, String>);
 
@@ -21,7 +21,7 @@ impl Variables {
         self.0.get(name).map(String::as_str)
     }
 
-    /// The variables whose names begin so.
+    /// The variables with this prefix.
     pub(super) fn beginning_with(&self, prefix: &str) -> impl Iterator<Item = &str> {
         let names = self.0.keys().map(String::as_str);
         names.filter(move |name| name.starts_with(prefix))
@@ -35,7 +35,7 @@ impl Variables {
         parsed.transpose()
     }
 
-    /// False if nothing is said.
+    /// False if absent.
     pub(super) fn truth(&self, name: &str) -> Result<bool, String> {
         match self.text(name) {
             None | Some("0" | "f" | "F" | "false" | "False" | "FALSE") => Ok(false),

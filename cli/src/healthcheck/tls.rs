@@ -1,4 +1,4 @@
-//! A connection by TLS to a service whose certificate is not checked.
+//! A TLS connection that does not check the service's certificate.
 
 use std::{
     io,
@@ -14,7 +14,7 @@ use rustls::{
     pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime, pem::PemObject as _},
 };
 
-/// Speaks TLS on the stream, and shows a certificate with its key where there is one.
+/// Performs the handshake, and presents a certificate if there is one.
 pub(super) fn connect(
     stream: TcpStream,
     address: SocketAddr,
@@ -44,13 +44,15 @@ type Own = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
 
 fn read(cert: &Path, key: &Path) -> io::Result<Own> {
     let fault = |path: &Path, error| io::Error::other(format!("{}: {error}", path.display()));
-    let chain = CertificateDer::pem_file_iter(cert).and_then(Iterator::collect);
-    let chain = chain.map_err(|error| fault(cert, error))?;
+    let chain = CertificateDer::pem_file_iter(cert)
+        .and_then(Iterator::collect)
+        .map_err(|error| fault(cert, error))?;
     let key = PrivateKeyDer::from_pem_file(key).map_err(|error| fault(key, error))?;
     Ok((chain, key))
 }
 
-/// Takes every certificate: those of services are for their names, and this asks by an address of its own machine.
+/// Accepts every certificate: they are issued for names, and the service is addressed by IP on the
+/// same machine.
 #[derive(Debug)]
 struct Anybody(Arc<CryptoProvider>);
 

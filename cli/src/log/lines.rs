@@ -1,5 +1,5 @@
-//! The lines of the log on their way to the stream, which a thread of their own writes: a stream that nobody reads stops
-//! no request, and no signal.
+//! The queue of log lines. A thread of its own writes them, so that a stream that nobody reads
+//! blocks no request and no signal.
 
 use std::{
     io::{self, Write},
@@ -15,10 +15,10 @@ use std::{
 use tracing::warn;
 use tracing_subscriber::fmt::MakeWriter;
 
-/// The most lines that wait; further ones are dropped, and counted.
+/// The most queued lines; further ones are dropped, and counted.
 const MAX_WAITING: usize = 4096;
 
-/// How long the end of the process waits for the last lines.
+/// How long the process waits for the last lines before it exits.
 const FLUSH_TIME: Duration = Duration::from_secs(1);
 
 enum Message {
@@ -26,7 +26,7 @@ enum Message {
     Flush(Sender<()>),
 }
 
-/// The writer of lines. It never blocks. A clone is a handle to the same.
+/// The writer of lines. It never blocks. Clones share the queue.
 #[derive(Clone)]
 pub(super) struct Lines {
     waiting: SyncSender<Message>,
@@ -38,7 +38,7 @@ impl Lines {
     ///
     /// # Errors
     ///
-    /// When there can be no other thread.
+    /// When the thread cannot start.
     pub(super) fn start(stream: impl Write + Send + 'static) -> io::Result<Self> {
         let (waiting, messages) = sync_channel(MAX_WAITING);
         let dropped = Arc::new(AtomicU64::new(0));
@@ -48,7 +48,7 @@ impl Lines {
         Ok(Self { waiting, dropped })
     }
 
-    /// Waits until all lines are written that were there before, or for a second.
+    /// Waits until all queued lines are written, or for a second.
     pub(super) fn flush(&self) {
         let (done, is_done) = channel();
         let mut message = Message::Flush(done);
@@ -68,7 +68,7 @@ impl Lines {
 fn write_all(mut stream: impl Write, messages: &Receiver<Message>, dropped: &AtomicU64) {
     for message in messages {
         match message {
-            // Nobody could read of the fault.
+            // An error cannot be reported anywhere.
             Message::Line(line) => drop(stream.write_all(&line).and_then(|()| stream.flush())),
             Message::Flush(done) => drop(done.send(())),
         }
@@ -82,7 +82,7 @@ fn write_all(mut stream: impl Write, messages: &Receiver<Message>, dropped: &Ato
 }
 
 impl Write for &Lines {
-    /// Takes a whole line, as the formatter hands it over.
+    /// Queues a whole line, which the formatter writes at once.
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         if let Err(TrySendError::Full(_)) = self.waiting.try_send(Message::Line(line.to_vec())) {
             self.dropped.fetch_add(1, Ordering::Relaxed);
@@ -109,7 +109,7 @@ mod tests {
 
     use super::*;
 
-    /// A stream that takes a line whenever it is allowed to.
+    /// A stream that accepts a line for each permit.
     struct Slow {
         allowed: Receiver<()>,
         written: Sender<Vec<u8>>,
@@ -136,7 +136,7 @@ mod tests {
             let line = number.to_string();
             (&writer).write_all(line.as_bytes()).expect("never fails");
         }
-        // One may be on its way to the stream.
+        // One line may be on its way to the stream.
         let dropped = writer.dropped.load(Ordering::Relaxed) as usize;
         assert!((MAX_WAITING - 1..=MAX_WAITING).contains(&dropped));
         drop(allow);

@@ -1,4 +1,4 @@
-//! A quota that is tried out.
+//! A quota under trial.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use tower_ratelimit::{LocalLimiter, ManualClock, Quota};
 
 use super::{entry::Attempt, settings::StatusSet};
 
-/// A quota, and what it would have done.
+/// A quota, and its effects.
 pub(super) struct Candidate {
     pub(super) quota: Quota,
     limiter: LocalLimiter,
@@ -14,7 +14,7 @@ pub(super) struct Candidate {
     pub(super) delayed: Delayed,
 }
 
-/// Requests that were held up before they passed.
+/// Requests that were delayed before they passed.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Delayed {
     pub(super) requests: u64,
@@ -22,7 +22,7 @@ pub(super) struct Delayed {
 }
 
 impl Delayed {
-    /// A request passes after this time, which may be none.
+    /// Adds a request that passes after this delay, which may be zero.
     pub(super) fn note(&mut self, delay: Duration) {
         self.requests += u64::from(!delay.is_zero());
         self.longest = self.longest.max(delay);
@@ -35,7 +35,7 @@ pub(super) struct Limited {
     pub(super) requests: u64,
     /// Microseconds since 1970.
     pub(super) first: Option<u64>,
-    /// The minute with the most, since 1970, and how many.
+    /// The minute with the most, since 1970, and its number.
     pub(super) worst: (u64, u64),
     minute: (u64, u64),
 }
@@ -67,12 +67,12 @@ impl Candidate {
         false
     }
 
-    /// Keys that were forgotten for want of room.
+    /// Keys that the full table evicted.
     pub(super) fn evictions(&self) -> u64 {
         self.limiter.evictions()
     }
 
-    /// The quota with another limit: what it grants at once, or keeps waiting, goes with it.
+    /// The quota with a scaled limit. Its burst and its queue are scaled as well.
     pub(super) fn scaled(quota: &Quota, by: f64) -> Option<Quota> {
         let scale = |number: &str, least: f64| {
             let number: f64 = number.parse().ok()?;
@@ -84,7 +84,7 @@ impl Candidate {
         let mut scaled = format!("{}/{}", scale(limit, 1.0)?, words.next()?);
         while let Some(word) = words.next() {
             scaled += &format!(" {word}");
-            // A queue need not have a place.
+            // A queue may be 0.
             let least = match word {
                 "burst" => 1.0,
                 "queue" => 0.0,
@@ -144,8 +144,8 @@ mod tests {
             ),
         ] {
             let quota: Quota = quota.parse().expect("a quota");
-            let told = Candidate::scaled(&quota, by).expect("a quota");
-            assert_eq!(told.to_string(), scaled);
+            let scaled_quota = Candidate::scaled(&quota, by).expect("a quota");
+            assert_eq!(scaled_quota.to_string(), scaled);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A line of a log as a request: as the line tells it, and as it is decided.
+//! A log line as a request: as parsed, and as decided.
 
 use std::{
     borrow::Cow,
@@ -8,14 +8,14 @@ use std::{
 use http::{HeaderValue, Method, Request, Uri, request::Parts};
 use tower_ratelimit::{ClientIp, Key, rules::RequestPart};
 
-/// A request as a line tells it.
+/// A request as parsed from a line.
 #[derive(Debug, Default)]
 pub(super) struct Entry<'a> {
     /// Microseconds since 1970.
     pub(super) at: u64,
     /// Whether the time is a whole second.
     pub(super) is_whole: bool,
-    /// The address at the other end of the connection, or the name that the server found for it.
+    /// The address of the peer, or the name that the server resolved.
     pub(super) client: Option<Cow<'a, str>>,
     pub(super) method: Option<Cow<'a, str>>,
     /// The path, with a query.
@@ -24,33 +24,33 @@ pub(super) struct Entry<'a> {
     pub(super) status: u16,
     pub(super) user: Option<Cow<'a, str>>,
     pub(super) forwarded_for: Option<Cow<'a, str>>,
-    /// The fields that keys are made of.
+    /// The fields for keys.
     pub(super) fields: Vec<Option<Cow<'a, str>>>,
-    pub(super) referer: Told<'a>,
-    pub(super) user_agent: Told<'a>,
-    /// Whether the line says who the user is, or that there is none.
-    pub(super) tells_user: bool,
-    /// Fields that rules look at, by the places of their needs.
-    pub(super) looked_at: Vec<Told<'a>>,
+    pub(super) referer: LoggedPart<'a>,
+    pub(super) user_agent: LoggedPart<'a>,
+    /// Whether the line reports the user, or that there is none.
+    pub(super) has_user: bool,
+    /// Fields that rules read, by the index of their needs.
+    pub(super) looked_at: Vec<LoggedPart<'a>>,
 }
 
-/// A part of a request as far as a line tells it.
+/// A part of a request in a log line.
 #[derive(Debug, Clone, Default)]
-pub(super) enum Told<'a> {
-    /// The line does not say.
+pub(super) enum LoggedPart<'a> {
+    /// The line lacks it.
     #[default]
     Unknown,
-    /// The request did not have it.
+    /// The request lacked it.
     Absent,
     Value(Cow<'a, str>),
 }
 
-impl<'a> Told<'a> {
+impl<'a> LoggedPart<'a> {
     pub(super) const fn is_known(&self) -> bool {
         !matches!(self, Self::Unknown)
     }
 
-    /// A field that the line has; `-` stands for what there is not.
+    /// A field of the line; `-` is an absent value.
     pub(super) fn field(text: Cow<'a, str>) -> Self {
         match &*text {
             "" | "-" => Self::Absent,
@@ -59,19 +59,19 @@ impl<'a> Told<'a> {
     }
 }
 
-/// A request as it is decided.
+/// A request to decide.
 #[derive(Debug)]
 pub(super) struct Attempt {
     /// Microseconds since 1970.
     pub(super) at: u64,
     pub(super) is_whole: bool,
     pub(super) status: u16,
-    /// The place of its file among all.
+    /// The index of its file.
     pub(super) source: u32,
     pub(super) key: Key,
     /// The request itself, for rules.
     pub(super) request: Option<Box<Parts>>,
-    /// About how much memory all of it takes.
+    /// The approximate size in memory.
     pub(super) bytes: usize,
 }
 
@@ -81,29 +81,29 @@ impl Entry<'_> {
         Some(uri.split_once(['?', '#']).map_or(uri, |(path, _)| path))
     }
 
-    /// The client's address, of which some applications write the port, too.
+    /// The client's address. Some applications log it with a port.
     pub(super) fn client_ip(&self) -> Option<IpAddr> {
         let client = self.client.as_deref()?;
         let with_port = || client.parse().map(|address: SocketAddr| address.ip());
         client.parse().or_else(|_| with_port()).ok()
     }
 
-    /// The part of the request that the need at this place is about; absent, too, if it is in the
-    /// request already.
-    pub(super) fn told(&self, place: usize, part: &RequestPart) -> Told<'_> {
+    /// The part of the request for the need at this index; absent as well if the request has it
+    /// already.
+    pub(super) fn part(&self, place: usize, part: &RequestPart) -> LoggedPart<'_> {
         match part {
             RequestPart::Header(name) => match name.as_str() {
                 "user-agent" if self.user_agent.is_known() => return self.user_agent.clone(),
                 "referer" if self.referer.is_known() => return self.referer.clone(),
-                "x-forwarded-for" if self.forwarded_for.is_some() => return Told::Absent,
-                "host" if self.has_host() => return Told::Absent,
+                "x-forwarded-for" if self.forwarded_for.is_some() => return LoggedPart::Absent,
+                "host" if self.has_host() => return LoggedPart::Absent,
                 _ => {}
             },
-            RequestPart::BasicUser if self.tells_user => {
+            RequestPart::BasicUser if self.has_user => {
                 let user = self.user.clone();
-                return user.map_or(Told::Absent, Told::Value);
+                return user.map_or(LoggedPart::Absent, LoggedPart::Value);
             }
-            RequestPart::Host if self.has_host() => return Told::Absent,
+            RequestPart::Host if self.has_host() => return LoggedPart::Absent,
             _ => {}
         }
         self.looked_at.get(place).cloned().unwrap_or_default()
@@ -114,7 +114,7 @@ impl Entry<'_> {
         self.host.is_some() || self.uri.as_deref().is_some_and(is_whole)
     }
 
-    /// The address of the client behind the proxies.
+    /// Replaces the peer's address by the address of the client behind the proxies.
     pub(super) fn resolve_client(&mut self, proxies: &ClientIp) -> Option<()> {
         let (mut parts, ()) = Request::new(()).into_parts();
         self.describe(&mut parts);

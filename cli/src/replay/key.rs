@@ -1,4 +1,4 @@
-//! Keys of log lines: what a limit would count by.
+//! Keys of log lines.
 
 use std::{borrow::Cow, str::FromStr};
 
@@ -6,11 +6,11 @@ use tower_ratelimit::{Key, key::IpPrefix};
 
 use super::entry::Entry;
 
-/// The parts of a line that its key is made of.
+/// The parts of a line that form its key.
 #[derive(Debug, Clone)]
 pub(super) struct KeySpec {
     parts: Vec<KeyPart>,
-    /// The names of its fields of JSON lines.
+    /// The names of its JSON fields.
     fields: Vec<String>,
     text: String,
 }
@@ -20,7 +20,7 @@ enum KeyPart {
     Ip(IpPrefix),
     User,
     Path,
-    /// The place of the field among those that keys are made of.
+    /// The index of the field among those of keys.
     Field(usize),
 }
 
@@ -74,7 +74,7 @@ impl KeySpec {
         &self.text
     }
 
-    /// The fields of a JSON line that are to be kept for the key.
+    /// The JSON fields to keep for the key.
     pub(super) fn fields(&self) -> &[String] {
         &self.fields
     }

@@ -1,4 +1,4 @@
-//! Attempts that are left out: those of other times, of some clients and of some keys.
+//! Filters for attempts: by time, by client and by key.
 
 use std::net::IpAddr;
 
@@ -7,24 +7,24 @@ use tower_ratelimit::Key;
 
 use super::{arguments::Replay, entry::Entry, log::instant};
 
-/// The options that leave attempts out, in the order in which a line is compared with them.
+/// The filters, in the order of their use.
 #[derive(Debug, Default)]
 pub(super) struct LeftOut {
     /// Microseconds since 1970; the first time that counts.
     from: Option<u64>,
-    /// The first time that counts no more.
+    /// The first time that no longer counts.
     until: Option<u64>,
     networks: Vec<IpNet>,
-    /// Keys as they are shown.
+    /// Keys in the format of the report.
     keys: Vec<String>,
-    /// Each option as it was given.
+    /// Each option as given.
     names: Vec<String>,
 }
 
 impl LeftOut {
     /// # Errors
     ///
-    /// Times and networks that are none, and a span that holds nothing.
+    /// Invalid times and networks, and an empty span.
     pub(super) fn new(arguments: &Replay) -> Result<Self, String> {
         let from = arguments.from.as_deref().map(time).transpose()?;
         let until = arguments.until.as_deref().map(time).transpose()?;
@@ -53,12 +53,12 @@ impl LeftOut {
         })
     }
 
-    /// Each option as it was given.
+    /// Each option as given.
     pub(super) fn names(&self) -> &[String] {
         &self.names
     }
 
-    /// The place of the option that leaves out a line of this time.
+    /// The index of the option that filters a line of this time.
     pub(super) fn by_time(&self, at: u64) -> Option<usize> {
         if self.from.is_some_and(|from| at < from) {
             return Some(0);
@@ -67,7 +67,7 @@ impl LeftOut {
         is_late.then_some(usize::from(self.from.is_some()))
     }
 
-    /// The place of the option that leaves out a line of this client and key.
+    /// The index of the option that filters a line of this client and key.
     pub(super) fn by_client(&self, entry: &Entry<'_>, key: &Key) -> Option<usize> {
         let times = usize::from(self.from.is_some()) + usize::from(self.until.is_some());
         self.network_of(entry)
@@ -92,12 +92,15 @@ impl LeftOut {
     }
 }
 
-/// The option with each of its values, or with their numbers where clients are not to be named.
+/// The option with each of its values, or with their numbers if clients are hidden.
 fn named(option: &str, values: &[String], hides: bool) -> Vec<String> {
     let values = values.iter().zip(1..);
-    let named = values.map(|(value, number)| match hides {
-        true => format!("{option}, value {number}"),
-        false => format!("{option} {value}"),
+    let named = values.map(|(value, number)| {
+        if hides {
+            format!("{option}, value {number}")
+        } else {
+            format!("{option} {value}")
+        }
     });
     named.collect()
 }
@@ -128,7 +131,7 @@ fn network(text: &str) -> Result<IpNet, String> {
     })
 }
 
-/// Text keys are shown in quotes, which a shell takes away.
+/// Text keys are shown in quotes, which a shell removes.
 fn unquoted(key: &str) -> String {
     let inner = key.strip_prefix('"').and_then(|key| key.strip_suffix('"'));
     inner.unwrap_or(key).to_owned()

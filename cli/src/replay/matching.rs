@@ -1,4 +1,4 @@
-//! The requests that count: a method and a path.
+//! The filter of requests: a method and a path.
 
 use std::str::FromStr;
 
@@ -9,7 +9,7 @@ use super::entry::Entry;
 pub(super) struct RequestPattern {
     method: Option<String>,
     segments: Vec<String>,
-    /// Whether the path may go on behind the segments.
+    /// Whether the path may continue after the segments.
     open: bool,
 }
 

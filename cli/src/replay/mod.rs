@@ -1,7 +1,6 @@
-//! `replay`: an access log against limits that are not in force yet.
+//! `replay`: tries limits on access logs.
 //!
-//! One thread reads and parses, the other puts the lines in order and decides. Nothing is kept of a
-//! line but counts.
+//! One thread reads and parses, the other sorts the lines and decides. Only counts are kept.
 
 mod arguments;
 mod calendar;
@@ -12,9 +11,9 @@ mod left_out;
 mod log;
 mod matching;
 mod needs;
-mod order;
 mod peaks;
-mod picture;
+mod queue;
+mod reordering;
 mod report;
 mod rules;
 mod sample;
@@ -22,26 +21,26 @@ mod sentence;
 mod series;
 mod settings;
 mod suggestion;
+mod svg;
 mod tally;
 mod text;
 mod top;
-mod waiting;
 
 use std::{io::Write, sync::mpsc::sync_channel, thread};
 
 pub(crate) use self::arguments::Replay;
 pub use self::log::{LogLine, read_line};
-use self::{entry::Attempt, log::Reader, order::Order, settings::Settings, tally::Tally};
+use self::{entry::Attempt, log::Reader, reordering::Reordering, settings::Settings, tally::Tally};
 use crate::exit::{FAULTS, OK};
 
-/// Some key was limited more often than was said to be acceptable.
+/// More was limited than `--fail-above` allows.
 const ABOVE: u8 = 3;
 
-/// Replays the logs, and writes what came of it.
+/// Replays the logs, and writes the report.
 ///
 /// # Errors
 ///
-/// Wrong arguments, and files that cannot be read.
+/// Wrong arguments, and unreadable files.
 pub(crate) fn replay(arguments: &Replay, out: &mut dyn Write) -> Result<u8, String> {
     let settings = Settings::new(arguments)?;
     let mut reader = Reader::open(arguments, &settings)?;
@@ -51,13 +50,12 @@ pub(crate) fn replay(arguments: &Replay, out: &mut dyn Write) -> Result<u8, Stri
             let sent = |block| sender.send(block).is_ok();
             reader.read(sent).map(|()| reader.seen())
         });
-        let tally = decide(&settings, blocks.into_iter().flatten());
-        let mut tally = tally?;
+        let mut tally = decide(&settings, blocks.into_iter().flatten())?;
         tally.seen = reading.join().map_err(|_| "reading ended early")??;
         Ok::<_, String>(tally)
     })?;
-    let written = tell(arguments, &tally);
-    // A reader that closed the pipe has read enough.
+    let written = report(arguments, &tally);
+    // The reader closed the pipe: no error.
     let _ = out.write_all(written.as_bytes());
     if let Some(path) = &arguments.report {
         let page = report::html(&tally);
@@ -72,7 +70,7 @@ pub(crate) fn replay(arguments: &Replay, out: &mut dyn Write) -> Result<u8, Stri
 
 fn decide(settings: &Settings, attempts: impl Iterator<Item = Attempt>) -> Result<Tally, String> {
     let mut tally = Tally::new(settings)?;
-    let mut order = Order::new(settings.reorder, settings.spread);
+    let mut order = Reordering::new(settings.reorder, settings.spread);
     for attempt in attempts {
         order.push(attempt, &mut |attempt| tally.decide(attempt));
     }
@@ -82,7 +80,7 @@ fn decide(settings: &Settings, attempts: impl Iterator<Item = Attempt>) -> Resul
     Ok(tally)
 }
 
-fn tell(arguments: &Replay, tally: &Tally) -> String {
+fn report(arguments: &Replay, tally: &Tally) -> String {
     if arguments.json {
         return format!("{:#}\n", tally.json());
     }

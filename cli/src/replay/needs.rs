@@ -1,4 +1,4 @@
-//! Needs: what rules look at, and what becomes of them where a log does not have it.
+//! Needs: the parts of requests that rules read, and their replacements if a log lacks them.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -10,21 +10,21 @@ use tower_ratelimit::{
 };
 
 use super::{
-    entry::{Entry, Told},
+    entry::{Entry, LoggedPart},
     sample::hash_of,
 };
 
-/// The parts of requests that rules look at, each once.
+/// The parts of requests that rules read, without duplicates.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Needs(Vec<Need>);
 
-/// A part of requests that rules look at.
+/// A part of requests that rules read.
 #[derive(Debug, Clone)]
 pub(super) struct Need {
     pub(super) part: RequestPart,
     /// The names of the rules.
     pub(super) rules: Vec<String>,
-    /// Whether `--key` can stand in for it: it is a key, and nothing else looks at it.
+    /// Whether `--key` can stand in for it: it is a key, and no rule reads it otherwise.
     pub(super) has_stand_in: bool,
 }
 
@@ -75,7 +75,7 @@ impl Needs {
         })
     }
 
-    /// The source of the key by which a rule counts a request that was filled.
+    /// The source of a rule's key for a request that was filled.
     pub(super) fn source(&self, rules: &Rules, rule: &str, parts: &Parts) -> KeySource {
         let alternative = rules.key_alternative(rule, parts);
         let filled: Option<&Filled> = parts.extensions.get();
@@ -96,23 +96,23 @@ impl Needs {
         }
     }
 
-    /// Adds to the request of a line what rules look at, and counts for each need the requests of
-    /// which the log does not tell it.
+    /// Adds the parts that rules read to a line's request. Counts for each need the requests
+    /// without it.
     pub(super) fn fill(
         &self,
         entry: &Entry<'_>,
         key: &Key,
         parts: &mut Parts,
-        untold: &mut Vec<u64>,
+        missing: &mut Vec<u64>,
     ) {
-        untold.resize(self.0.len(), 0);
+        missing.resize(self.0.len(), 0);
         let mut stand_ins = Vec::new();
-        for ((place, need), untold) in self.0.iter().enumerate().zip(untold) {
-            match entry.told(place, &need.part) {
-                Told::Value(value) => need.put(&value, parts),
-                Told::Absent => {}
-                Told::Unknown => {
-                    *untold += 1;
+        for ((place, need), missing) in self.0.iter().enumerate().zip(missing) {
+            match entry.part(place, &need.part) {
+                LoggedPart::Value(value) => need.put(&value, parts),
+                LoggedPart::Absent => {}
+                LoggedPart::Unknown => {
+                    *missing += 1;
                     if need.has_stand_in {
                         need.put_stand_in(key, parts);
                         stand_ins.push(place);
@@ -126,7 +126,7 @@ impl Needs {
 }
 
 impl Need {
-    /// The part as a key of a rule file names it.
+    /// The part in the syntax of rule files.
     fn name(&self) -> String {
         match &self.part {
             RequestPart::Header(name) => format!("header {name}"),
@@ -138,7 +138,7 @@ impl Need {
         }
     }
 
-    /// Adds the value of the log. That of a cookie or of a token is a whole header.
+    /// Adds the value of the log. Cookies and tokens need a whole header.
     fn put(&self, value: &str, parts: &mut Parts) {
         match &self.part {
             RequestPart::Header(name) => add(name.clone(), value, parts),
@@ -159,10 +159,10 @@ impl Need {
     fn put_stand_in(&self, key: &Key, parts: &mut Parts) {
         let digest = || format!("{:016x}", hash_of(key));
         match &self.part {
-            // It is the only one that a reader sees again.
+            // The only one that appears in the report.
             RequestPart::Header(_) => self.put(&key.reveal().to_string(), parts),
             RequestPart::Cookie(name) => self.put(&format!("{name}={}", digest()), parts),
-            // Credentials of another kind are there already.
+            // The request has other credentials.
             _ if parts.headers.contains_key(header::AUTHORIZATION) => {}
             RequestPart::BearerToken => self.put(&format!("Bearer {}", digest()), parts),
             RequestPart::BasicUser => self.put(&digest(), parts),
@@ -202,7 +202,7 @@ impl fmt::Display for Need {
     }
 }
 
-/// The source of a key by which a rule counts.
+/// The source of a rule's key.
 #[derive(Debug, Clone, Default)]
 pub(super) struct KeySource {
     /// The alternative of a `first_of`.
@@ -210,22 +210,22 @@ pub(super) struct KeySource {
     pub(super) stand_in: Option<StandIn>,
 }
 
-/// The key of the line, where it stands in for a part that the log lacks.
+/// The key of the line, which stands in for a part that the log lacks.
 #[derive(Debug, Clone)]
 pub(super) struct StandIn {
-    /// The part, as a key of a rule file names it.
+    /// The missing part, in the syntax of rule files.
     pub(super) missing: String,
     pub(super) key: Key,
 }
 
-/// The key of the line, and the places of the needs for which it stands in: in a request's extensions.
+/// The key of the line, and the indices of the needs that it stands in for: a request extension.
 #[derive(Debug, Clone)]
 struct Filled {
     key: Key,
     stand_ins: Vec<usize>,
 }
 
-/// Stands for a key that the application registers: a log has only its own.
+/// Extracts keys that the application registers: in a replay, the key of the line.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct KeyOfLog;
 
@@ -237,7 +237,7 @@ impl KeyExtractor for KeyOfLog {
     }
 }
 
-/// The names under which lines of JSON have what rules look at, by the place of the need.
+/// The names of JSON fields with the parts that rules read, by the index of the need.
 pub(super) fn field_names(needs: &Needs) -> BTreeMap<usize, Vec<String>> {
     let places = needs.iter().enumerate();
     let named = places.filter_map(|(place, need)| Some((place, names(&need.part)?)));

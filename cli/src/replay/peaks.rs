@@ -1,4 +1,4 @@
-//! The most that each key asks for in a second, in ten, in a minute and in an hour.
+//! Peaks of each key: the most requests in a second, in ten, in a minute and in an hour.
 
 use tower_ratelimit::Key;
 
@@ -8,7 +8,7 @@ use super::sample::Sample;
 pub(super) const WINDOWS: [(u64, &str); 4] =
     [(1, "1 s"), (10, "10 s"), (60, "1 min"), (3_600, "1 h")];
 
-/// Keys and what they asked for.
+/// The peaks of keys.
 pub(super) struct Peaks {
     keys: Sample<KeyCounts>,
 }
@@ -20,8 +20,8 @@ struct KeyCounts {
     limited: u32,
 }
 
-/// Windows that begin at each half of their length: what comes at the edge of one is in the middle of
-/// another one.
+/// Windows that start at each half of their length, so that a burst at the edge of one is in the
+/// middle of another.
 #[derive(Debug, Clone, Copy, Default)]
 struct Window {
     /// The number of the half, and the requests in it and in the one before.
@@ -32,9 +32,9 @@ struct Window {
 }
 
 impl Window {
-    /// Counts so many requests at a time of a window of this length, both in microseconds.
+    /// Counts requests at a time in windows of this length, both in microseconds.
     fn count(&mut self, at: u64, length: u64, requests: u32) {
-        // Long after all logs it begins anew at 0.
+        // It wraps long after the times of all logs.
         let half = (at / (length / 2)) as u32;
         if half != self.half {
             let follows = half == self.half.wrapping_add(1);
@@ -53,7 +53,7 @@ impl Peaks {
         }
     }
 
-    /// Counts an attempt, which some candidates limited, unless its response does not count.
+    /// Counts an attempt, the candidates that limited it, and whether its response counts.
     pub(super) fn count(&mut self, key: &Key, at: u64, limited: u32, counts: bool) {
         self.keys.note(key, |key| {
             key.limited |= limited;
@@ -63,7 +63,7 @@ impl Peaks {
         });
     }
 
-    /// How many keys there are; an estimate if it is a sample.
+    /// The number of keys; an estimate for a sample.
     pub(super) fn number(&self) -> u64 {
         self.keys.number()
     }
@@ -72,14 +72,14 @@ impl Peaks {
         self.keys.is_part()
     }
 
-    /// How many keys the candidate limited; an estimate if it is a sample.
+    /// The number of keys that the candidate limited; an estimate for a sample.
     pub(super) fn limited_by(&self, candidate: usize) -> u64 {
         let limits = |key: &KeyCounts| key.limited >> candidate & 1 == 1;
         self.keys.number_of(limits)
     }
 
-    /// The peaks of all keys in a window, sorted, but those of keys with no response that counts. The
-    /// key that attempts without one share is nobody's.
+    /// The peaks of all keys in a window, sorted. Excludes keys without a response that counts, and
+    /// the shared key of attempts without one.
     pub(super) fn sorted(&self, window: usize) -> Vec<u32> {
         let mut peaks: Vec<u32> = self
             .keys
@@ -96,7 +96,7 @@ impl Peaks {
 mod tests {
     use super::*;
 
-    /// The sliding windows of ten seconds, one from each five on.
+    /// The windows of ten seconds start every five.
     #[test]
     fn windows_begin_at_each_half() {
         let peak = |times: &[u64]| {
@@ -123,7 +123,7 @@ mod tests {
         let (mut all, mut sample) = (Peaks::new(usize::MAX), Peaks::new(2_000));
         for round in 0..4_u64 {
             for number in 0..40_000_u64 {
-                // A key in ten asks in each round.
+                // Every tenth key sends a request in each round.
                 if round == 0 || number % 10 == 0 {
                     let key = Key::from(number);
                     all.count(

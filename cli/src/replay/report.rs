@@ -1,4 +1,4 @@
-//! A replay as one page of HTML, which fetches nothing.
+//! The report of a replay: an HTML page without external resources.
 
 use std::fmt::Write;
 
@@ -7,14 +7,14 @@ use tower_ratelimit::Quota;
 use super::{
     calendar::{AxisDate, dates},
     candidate::{Candidate, Delayed, Limited},
-    picture::{Picture, Scale, escaped},
     sentence::sentence,
     series::MINUTE,
+    svg::{Chart, Scale, escaped},
     tally::{LimitedKey, Tally, UPPER_BOUND, time_of},
     text::{compact, counted_by, many, number, percent, shadow, text},
 };
 
-/// Grey, blue and red as the plots of the guide have them: seen on a light and on a dark sheet.
+/// Grey, blue and red as in the guide's plots: visible on light and dark backgrounds.
 const STYLE: &str = "\
 :root{color-scheme:light dark}\
 body{font:16px/1.5 system-ui,sans-serif;max-width:46rem;margin:2rem auto;padding:0 1rem;overflow-wrap:anywhere}\
@@ -37,7 +37,7 @@ td{white-space:nowrap}td:first-child,th:first-child{text-align:left;padding-left
 td,th{padding:.2rem .25rem}table{font-size:.8rem}\
 li{grid-template-columns:minmax(0,1fr) 4rem}li span{grid-column:1/-1}}";
 
-/// The page. The numbers in it are those of `--json`, which it has as data, too.
+/// The page, with the data of `--json` embedded.
 pub(super) fn html(tally: &Tally) -> String {
     let mut page = format!(
         "<!doctype html>\n<html lang=\"en\"><meta charset=\"utf-8\">\n\
@@ -60,19 +60,21 @@ pub(super) fn html(tally: &Tally) -> String {
         "<details><summary>All of it as text</summary>\n<pre tabindex=\"0\">{}</pre></details>\n\
          <script type=\"application/json\" id=\"replay\">{}</script>\n</html>\n",
         escaped(&text(tally)),
-        // A name in the log cannot end the element.
+        // A name in the log must not end the element.
         tally.json().to_string().replace('<', "\\u003c")
     );
     page
 }
 
-/// The lines that a reader might miss.
+/// The lines that were filtered or skipped.
 fn left_out(tally: &Tally, page: &mut String) {
-    let options = tally.left_out().map(|(option, lines)| {
-        let lines = many(lines, "line");
-        format!("{lines} by {}", escaped(option))
-    });
-    let options: Vec<_> = options.collect();
+    let options: Vec<_> = tally
+        .left_out()
+        .map(|(option, lines)| {
+            let lines = many(lines, "line");
+            format!("{lines} by {}", escaped(option))
+        })
+        .collect();
     if !options.is_empty() {
         let _ = writeln!(page, "<p>Left out: {}.</p>", options.join(", "));
     }
@@ -117,7 +119,7 @@ fn table(tally: &Tally, page: &mut String) {
     );
 }
 
-/// The limit that the pictures over time are about.
+/// The limit of the charts over time.
 fn limit_of(tally: &Tally) -> Option<String> {
     match tally.quotas.first() {
         Some(first) => Some(first.quota.to_string()),
@@ -125,7 +127,7 @@ fn limit_of(tally: &Tally) -> Option<String> {
     }
 }
 
-/// Limited requests alone: beside all others a few could not be seen.
+/// Limited requests in a chart of their own: beside all others a few would be invisible.
 fn limited_over_time(tally: &Tally, page: &mut String) {
     let steps = tally.series.steps.iter();
     let most = steps.clone().map(|step| step.1).max().unwrap_or(0);
@@ -134,7 +136,7 @@ fn limited_over_time(tally: &Tally, page: &mut String) {
     };
     let scale = Scale::Counts(most as f64);
     let dates = dates_of(tally);
-    let mut picture = Picture::new(page, "Limited requests over time", scale, lines_of(&dates));
+    let mut picture = Chart::new(page, "Limited requests over time", scale, lines_of(&dates));
     picture.bars(steps.map(|step| step.1), "refused");
     mark_dates(&dates, &mut picture);
     let step = step_of(tally);
@@ -143,7 +145,7 @@ fn limited_over_time(tally: &Tally, page: &mut String) {
     ));
 }
 
-/// All requests, and those that are admitted before them.
+/// All requests, and the admitted ones in front.
 fn over_time(tally: &Tally, page: &mut String) {
     let steps = tally.series.steps.iter();
     let most = steps.clone().map(|step| step.0).max().unwrap_or(0);
@@ -152,7 +154,7 @@ fn over_time(tally: &Tally, page: &mut String) {
     };
     let scale = Scale::Counts(most as f64);
     let dates = dates_of(tally);
-    let mut picture = Picture::new(page, "Requests over time", scale, lines_of(&dates));
+    let mut picture = Chart::new(page, "Requests over time", scale, lines_of(&dates));
     picture.bars(steps.clone().map(|step| step.0), "offered");
     picture.bars(steps.map(|(all, limited)| all - limited), "admitted");
     mark_dates(&dates, &mut picture);
@@ -169,7 +171,7 @@ fn step_of(tally: &Tally) -> String {
     format!("A bar is {minutes}; each line is ten times the one below. Times are UTC.")
 }
 
-/// The dates below pictures over time, with their places.
+/// The dates below charts over time, with their positions.
 fn dates_of(tally: &Tally) -> Vec<(f64, AxisDate)> {
     let (from, to) = tally.series.span();
     let place = |date: &AxisDate| (date.at - from) as f64 / (to - from).max(MINUTE) as f64;
@@ -182,7 +184,7 @@ fn lines_of(dates: &[(f64, AxisDate)]) -> usize {
     lines.max().unwrap_or(1)
 }
 
-fn mark_dates(dates: &[(f64, AxisDate)], picture: &mut Picture<'_>) {
+fn mark_dates(dates: &[(f64, AxisDate)], picture: &mut Chart<'_>) {
     for (x, date) in dates {
         let lines: Vec<&str> = date.lines.iter().map(String::as_str).collect();
         picture.tick(*x);
@@ -190,7 +192,7 @@ fn mark_dates(dates: &[(f64, AxisDate)], picture: &mut Picture<'_>) {
     }
 }
 
-/// Those that are limited most, by the first quota and by each rule.
+/// The keys that are limited most, by the first quota and by each rule.
 fn limited_keys(tally: &Tally, page: &mut String) {
     if let Some(first) = tally.quotas.first() {
         let by = first.quota.to_string();
@@ -202,7 +204,7 @@ fn limited_keys(tally: &Tally, page: &mut String) {
     }
 }
 
-/// A bar for each key. A list, which a phone can break and a screen reader can read.
+/// A bar for each key, as a list: phones can wrap it and screen readers can read it.
 fn bars_of_keys(by: &str, all: u64, top: &[LimitedKey], page: &mut String) {
     let Some(most) = top.first() else {
         return;
@@ -238,7 +240,7 @@ fn bars_of_keys(by: &str, all: u64, top: &[LimitedKey], page: &mut String) {
     );
 }
 
-/// How many keys ask for how much in a minute, in steps that double.
+/// The distribution of keys by their requests in a minute, in steps that double.
 fn histogram(tally: &Tally, page: &mut String) {
     let peaks = tally.peaks.sorted(2);
     let Some(largest) = peaks.last() else {
@@ -250,8 +252,8 @@ fn histogram(tally: &Tally, page: &mut String) {
         counts[peak.ilog2() as usize] += 1;
     }
     let most = counts.iter().copied().max().unwrap_or(0);
-    let title = "Keys by the most that they ask for in a minute";
-    let mut picture = Picture::new(page, title, Scale::Counts(most as f64), 1);
+    let title = "Keys by their most requests in a minute";
+    let mut picture = Chart::new(page, title, Scale::Counts(most as f64), 1);
     let at = |step: usize| step as f64 / steps as f64;
     picture.bars(counts.iter().copied(), "admitted");
     for step in 0..=steps {
@@ -268,13 +270,15 @@ fn histogram(tally: &Tally, page: &mut String) {
         "A bar counts the keys{of} whose busiest minute has, from the number at its left edge on, that many \
          requests."
     );
-    let limit = tally.quotas.first();
-    let limit = limit.map(|first| mark_limit(&mut picture, &first.quota, steps));
+    let limit = tally
+        .quotas
+        .first()
+        .map(|first| mark_limit(&mut picture, &first.quota, steps));
     picture.end(&format!("{caption}{}", limit.unwrap_or_default()));
 }
 
-/// Draws what the quota allows in a minute among steps that double, and says so.
-fn mark_limit(picture: &mut Picture<'_>, quota: &Quota, steps: usize) -> String {
+/// Marks what the quota allows in a minute, and returns the caption.
+fn mark_limit(picture: &mut Chart<'_>, quota: &Quota, steps: usize) -> String {
     let per_minute = quota.limit() as f64 * 60.0 / quota.period().as_secs_f64();
     if per_minute < 1.0 {
         return String::new();
@@ -287,7 +291,7 @@ fn mark_limit(picture: &mut Picture<'_>, quota: &Quota, steps: usize) -> String 
     format!(" Dashed is {quota}.")
 }
 
-/// The share of requests that limits around the first quota would limit.
+/// The share of limited requests for limits around the first quota.
 fn curve(tally: &Tally, page: &mut String) {
     let all = tally.what_if.len();
     let Some(first) = tally.quotas.first().filter(|_| all > 1) else {
@@ -295,7 +299,7 @@ fn curve(tally: &Tally, page: &mut String) {
     };
     let share = |place: usize| tally.share(tally.what_if[place].limited.requests);
     let most = (0..all).map(share).fold(0.0, f64::max);
-    let mut picture = Picture::new(
+    let mut picture = Chart::new(
         page,
         "Limited requests by the limit",
         Scale::Shares(most),

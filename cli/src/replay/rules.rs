@@ -1,4 +1,4 @@
-//! Rule files that are tried out, by the layer itself.
+//! Rule files under trial, by the library's own layer.
 
 use std::{
     collections::BTreeMap,
@@ -21,54 +21,54 @@ use super::{
     candidate::{Delayed, Limited},
     entry::Attempt,
     needs::{KeyOfLog, KeySource, Needs},
+    queue::{Completed, RequestQueue},
     sample::Sample,
     settings::Settings,
     top::{TopKey, TopKeys},
-    waiting::{Waited, WaitingRequests},
 };
 
-/// The rules, and what they would have done.
+/// The rules, and their effects.
 pub(super) struct TriedRules {
     service: BoxCloneSyncService<Request<()>, Response<()>, Infallible>,
-    waiting: WaitingRequests<Response<()>>,
+    waiting: RequestQueue<Response<()>>,
     store: LocalStore,
-    told: Arc<Mutex<Heard>>,
+    decisions: Arc<Mutex<DecisionCounts>>,
     outcomes: Outcomes,
     pub(super) needs: Needs,
-    /// Attempts that are no requests, which rules never see.
+    /// Attempts that are no valid requests: rules never see them.
     pub(super) unseen: u64,
 }
 
-/// The fates of requests by the rules.
+/// The outcomes of requests.
 #[derive(Debug, Default)]
 pub(super) struct Outcomes {
     pub(super) limited: Limited,
     pub(super) delayed: Delayed,
-    /// Those that a `deny` answers 403.
+    /// Requests that a `deny` rejects with 403.
     pub(super) forbidden: u64,
-    /// Those without a key for a rule that wants one, which are answered 400 or 500.
+    /// Requests without the key of a rule, rejected with 400 or 500.
     pub(super) without_key: u64,
 }
 
-/// Counts of the decisions that the layer told.
-struct Heard {
+/// Counts of the decisions that the layer reports.
+struct DecisionCounts {
     clock: ManualClock,
     set: Rules,
     rules: Vec<String>,
     needs: Needs,
-    /// The request that the layer decides about.
+    /// The request that the layer is deciding.
     request: Option<Arc<Parts>>,
     policies: BTreeMap<String, PolicyCounts>,
-    /// The most keys that are remembered of each policy.
+    /// The most keys to track for each policy.
     max_keys: usize,
 }
 
-/// Beyond so many keys that a policy limits, their number is an estimate.
+/// The most limited keys of a policy to count exactly; beyond, their number is an estimate.
 const MOST_LIMITED: usize = 100_000;
 
-/// Decisions by a quota of a rule.
+/// Decisions of a rule's quota.
 struct PolicyCounts {
-    /// The place of its rule.
+    /// The index of its rule.
     rule: Option<usize>,
     decided: u64,
     is_shadow: bool,
@@ -77,13 +77,13 @@ struct PolicyCounts {
     top: TopKeys<KeySource>,
 }
 
-/// The decisions by a quota of a rule, and the keys that it limited.
+/// Decisions of a rule's quota, and the keys that it limited.
 #[derive(Debug)]
 pub(super) struct Policy {
     /// `rule`, or `rule.quota` among several.
     pub(super) name: String,
     pub(super) decided: u64,
-    /// Whether it only watches.
+    /// Whether it is in shadow mode.
     pub(super) is_shadow: bool,
     pub(super) limited: Limited,
     pub(super) keys: u64,
@@ -92,7 +92,7 @@ pub(super) struct Policy {
     pub(super) top: Vec<TopKey<KeySource>>,
 }
 
-/// The status of a line, which the handler answers with.
+/// The status in the line, which the handler responds with.
 #[derive(Clone, Copy)]
 struct Logged(StatusCode);
 
@@ -101,10 +101,10 @@ impl TriedRules {
         let store = LocalStore::builder()
             .max_keys(settings.max_keys)
             .clock(clock.clone())
-            .build();
-        let store = store.map_err(|error| error.to_string())?;
+            .build()
+            .map_err(|error| error.to_string())?;
         let rules = rules(settings, &store, clock)?;
-        let told = Arc::new(Mutex::new(Heard {
+        let decisions = Arc::new(Mutex::new(DecisionCounts {
             clock: clock.clone(),
             rules: rules.names().map(str::to_owned).collect(),
             set: rules.clone(),
@@ -113,64 +113,65 @@ impl TriedRules {
             policies: BTreeMap::new(),
             max_keys: settings.max_keys.min(MOST_LIMITED),
         }));
-        let layer = RulesLayer::new(rules);
-        let layer = layer.rejection_fn(|rejection| {
-            let mut response = Response::new(());
-            response.extensions_mut().insert(rejection.kind());
-            response
-        });
-        let layer = layer.observer({
-            let told = Arc::clone(&told);
-            move |event: &Event<'_>| unpoisoned(&told).note(event)
-        });
+        let layer = RulesLayer::new(rules)
+            .rejection_fn(|rejection| {
+                let mut response = Response::new(());
+                response.extensions_mut().insert(rejection.kind());
+                response
+            })
+            .observer({
+                let decisions = Arc::clone(&decisions);
+                move |event: &Event<'_>| unpoisoned(&decisions).note(event)
+            });
         Ok(Self {
             service: BoxCloneSyncService::new(layer.layer(service_fn(answer))),
-            waiting: WaitingRequests::new(clock).map_err(|error| error.to_string())?,
+            waiting: RequestQueue::new(clock).map_err(|error| error.to_string())?,
             store,
-            told,
+            decisions,
             outcomes: Outcomes::default(),
             needs: settings.needs.clone(),
             unseen: 0,
         })
     }
 
-    /// Whether the rules limit the attempt at once. Those that have waited meanwhile are told first.
+    /// Whether the rules limit the attempt immediately. Counts requests that completed in the
+    /// meantime first.
     pub(super) fn limits(&mut self, attempt: &mut Attempt) -> bool {
         let Self {
             waiting,
             outcomes,
-            told,
+            decisions,
             ..
         } = self;
-        waiting.go_on(Some(attempt.at), |waited| {
+        waiting.advance(Some(attempt.at), |waited| {
             outcomes.note(&waited);
         });
         let Some(parts) = attempt.request.take() else {
             self.unseen += 1;
             return false;
         };
-        let told = Arc::clone(told);
+        let decisions = Arc::clone(decisions);
         let decided = Arc::new((*parts).clone());
         let mut request = Request::from_parts(*parts, ());
         let status = StatusCode::from_u16(attempt.status).unwrap_or(StatusCode::OK);
         request.extensions_mut().insert(Logged(status));
         let mut answer = Box::pin(self.service.clone().oneshot(request));
-        // One that waits is decided between others.
+        // A waiting request is decided between others.
         let answer = poll_fn(move |cx| {
-            unpoisoned(&told).request = Some(Arc::clone(&decided));
+            unpoisoned(&decisions).request = Some(Arc::clone(&decided));
             answer.as_mut().poll(cx).map(|answer| match answer {
                 Ok(response) => response,
                 Err(never) => match never {},
             })
         });
-        let answered = waiting.ask(attempt.at, answer);
+        let answered = waiting.start(attempt.at, answer);
         answered.is_some_and(|waited| outcomes.note(&waited))
     }
 
-    /// Waits for the last ones.
+    /// Waits for the last requests.
     pub(super) fn finish(&mut self) {
         let outcomes = &mut self.outcomes;
-        self.waiting.go_on(None, |waited| {
+        self.waiting.advance(None, |waited| {
             outcomes.note(&waited);
         });
     }
@@ -179,10 +180,10 @@ impl TriedRules {
         &self.outcomes
     }
 
-    /// Each quota of each rule that decided something, with so many of the keys that it limits.
+    /// Each quota of each rule that decided something, with this many of the keys that it limits.
     pub(super) fn policies(&self, many: usize) -> Vec<Policy> {
-        let told = unpoisoned(&self.told);
-        let policies = told.policies.iter().map(|(name, counts)| Policy {
+        let decisions = unpoisoned(&self.decisions);
+        let policies = decisions.policies.iter().map(|(name, counts)| Policy {
             name: name.clone(),
             decided: counts.decided,
             is_shadow: counts.is_shadow,
@@ -194,7 +195,7 @@ impl TriedRules {
         policies.collect()
     }
 
-    /// Keys that were forgotten for want of room.
+    /// Keys that the full table evicted.
     pub(super) fn evictions(&self) -> u64 {
         self.store.evictions()
     }
@@ -202,15 +203,15 @@ impl TriedRules {
 
 impl Outcomes {
     /// Whether the request was limited.
-    fn note(&mut self, waited: &Waited<Response<()>>) -> bool {
-        let Waited {
-            answer: response,
-            came,
+    fn note(&mut self, waited: &Completed<Response<()>>) -> bool {
+        let Completed {
+            result: response,
+            arrived,
             ended,
         } = waited;
         match response.extensions().get() {
             None => {
-                let delay = Duration::from_micros(ended.saturating_sub(*came));
+                let delay = Duration::from_micros(ended.saturating_sub(*arrived));
                 self.delayed.note(delay);
                 return false;
             }
@@ -222,7 +223,7 @@ impl Outcomes {
     }
 }
 
-impl Heard {
+impl DecisionCounts {
     fn note(&mut self, event: &Event<'_>) {
         let Event::Decided(decided) = event else {
             return;
@@ -239,15 +240,16 @@ impl Heard {
                 max_keys,
                 ..
             } = self;
-            let counts = policies.entry(quota.name().to_owned());
-            let counts = counts.or_insert_with_key(|name| PolicyCounts {
-                rule: rule_of(name, rules),
-                decided: 0,
-                is_shadow: false,
-                limited: Limited::default(),
-                keys: Sample::new(*max_keys),
-                top: TopKeys::default(),
-            });
+            let counts = policies
+                .entry(quota.name().to_owned())
+                .or_insert_with_key(|name| PolicyCounts {
+                    rule: rule_of(name, rules),
+                    decided: 0,
+                    is_shadow: false,
+                    limited: Limited::default(),
+                    keys: Sample::new(*max_keys),
+                    top: TopKeys::default(),
+                });
             counts.decided += 1;
             counts.is_shadow = decided.is_shadow();
             let key = keys.of(counts.rule);
@@ -262,7 +264,7 @@ impl Heard {
     }
 }
 
-/// The place of the rule whose quota has this name: that of the rule, or with its own behind a dot.
+/// The index of the rule of a policy. A policy is named after its rule, or `rule.quota`.
 fn rule_of(policy: &str, rules: &[String]) -> Option<usize> {
     let is_of = |rule: &String| {
         let rest = policy.strip_prefix(rule.as_str());
@@ -299,7 +301,7 @@ impl KeysOfRules {
     }
 }
 
-/// The handler behind the rules, which answers as the line does.
+/// The handler behind the rules, which responds with the line's status.
 async fn answer(request: Request<()>) -> Result<Response<()>, Infallible> {
     let mut response = Response::new(());
     if let Some(Logged(status)) = request.extensions().get() {
@@ -308,7 +310,7 @@ async fn answer(request: Request<()>) -> Result<Response<()>, Infallible> {
     Ok(response)
 }
 
-/// The rules, whose limits go by the clock of the log.
+/// The rules, with the clock of the log.
 fn rules(settings: &Settings, store: &LocalStore, clock: &ManualClock) -> Result<Rules, String> {
     let builder = Rules::builder().store(store.clone()).clock(clock.clone());
     let names = settings.needs.custom_keys();
@@ -319,8 +321,8 @@ fn rules(settings: &Settings, store: &LocalStore, clock: &ManualClock) -> Result
     rules.map_err(|error| error.to_string())
 }
 
-fn unpoisoned(told: &Mutex<Heard>) -> MutexGuard<'_, Heard> {
-    told.lock().unwrap_or_else(PoisonError::into_inner)
+fn unpoisoned(decisions: &Mutex<DecisionCounts>) -> MutexGuard<'_, DecisionCounts> {
+    decisions.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! A fair sample of keys, in constant memory.
 //!
-//! Beyond a number of keys only those whose hash is below a threshold are kept, which falls as keys
-//! come: those that stay are a fair sample, so shares and percentiles stay what they are.
+//! Beyond a number of keys, only those with a hash below a threshold are kept. The threshold falls
+//! as keys arrive, so shares and percentiles remain those of all keys.
 
 use std::{
     collections::HashMap,
@@ -10,16 +10,16 @@ use std::{
 
 use tower_ratelimit::Key;
 
-/// Keys by their hashes, and what is known of each.
+/// The sampled values, by the hashes of keys.
 #[derive(Debug)]
 pub(super) struct Sample<T> {
     keys: HashMap<u64, T, BuildHasherDefault<Identity>>,
     most: usize,
-    /// Hashes with this many leading zeros are kept.
+    /// Hashes with at least this many leading zeros are kept.
     zeros: u32,
 }
 
-/// A hash is a hash already.
+/// A hasher for keys that are hashes.
 #[derive(Default)]
 struct Identity(u64);
 
@@ -44,7 +44,7 @@ impl<T: Default> Sample<T> {
         }
     }
 
-    /// Changes what is known of a key, if it is one of the sample.
+    /// Changes the value of a key, if the key is in the sample.
     pub(super) fn note(&mut self, key: &Key, change: impl FnOnce(&mut T)) {
         let hash = hash_of(key);
         if hash.leading_zeros() < self.zeros {
@@ -58,7 +58,7 @@ impl<T: Default> Sample<T> {
         }
     }
 
-    /// How many keys there are; an estimate if it is a sample.
+    /// The number of keys; an estimate for a sample.
     pub(super) fn number(&self) -> u64 {
         self.estimate(self.keys.len())
     }
@@ -67,12 +67,12 @@ impl<T: Default> Sample<T> {
         self.zeros > 0
     }
 
-    /// How many keys there are of which this holds; an estimate if it is a sample.
+    /// The number of keys with this property; an estimate for a sample.
     pub(super) fn number_of(&self, holds: impl Fn(&T) -> bool) -> u64 {
         self.estimate(self.keys.values().filter(|known| holds(known)).count())
     }
 
-    /// All that are kept, but one.
+    /// All sampled values except that of one key.
     pub(super) fn but(&self, one: &Key) -> impl Iterator<Item = &T> {
         let one = hash_of(one);
         let others = self.keys.iter().filter(move |(hash, _)| **hash != one);
@@ -84,7 +84,7 @@ impl<T: Default> Sample<T> {
     }
 }
 
-/// The same in every run.
+/// A hash that is equal in all runs.
 pub(super) fn hash_of(key: &Key) -> u64 {
     let mut hasher = DefaultHasher::new();
     key.as_bytes().hash(&mut hasher);

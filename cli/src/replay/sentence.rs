@@ -1,4 +1,4 @@
-//! The first sentence of a report: what the limit would have done, and to whom.
+//! The first sentence of a report: the effect of the limit, and on whom.
 
 use super::{
     candidate::Candidate,
@@ -66,8 +66,12 @@ fn by_rules(tally: &Tally, rules: &TriedRules) -> String {
     let mut policies = tally.policies();
     policies.retain(|(policy, _)| !policy.is_shadow && policy.limited.requests > 0);
     policies.sort_by_key(|(policy, _)| std::cmp::Reverse(policy.limited.requests));
-    let named = policies.iter().take(RULES).map(of_policy);
-    let named = named.collect::<Vec<_>>().join("; ");
+    let named = policies
+        .iter()
+        .take(RULES)
+        .map(of_policy)
+        .collect::<Vec<_>>()
+        .join("; ");
     let rest = match policies.len().saturating_sub(RULES) {
         0 => String::new(),
         rest => format!("; and {rest} more limited some"),

@@ -1,23 +1,23 @@
-//! Counts over time, in a number of steps that does not grow: steps get longer instead.
+//! Counts over time, in a bounded number of steps: steps get longer instead.
 
-/// As many as a picture has room for.
+/// The most steps of a chart.
 const STEPS: usize = 600;
 
 /// In microseconds.
 pub(super) const MINUTE: u64 = 60_000_000;
 
-/// Offered and limited attempts, a step after the other.
+/// Offered and limited attempts of each step.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Series {
-    /// The minute since 1970 at which the first step begins.
+    /// The minute since 1970 when the first step begins.
     first: u64,
-    /// How many minutes a step takes, 0 before the first attempt.
+    /// The length of a step in minutes, 0 before the first attempt.
     pub(super) minutes: u64,
     pub(super) steps: Vec<(u64, u64)>,
 }
 
 impl Series {
-    /// Counts an attempt; they come in the order of their times.
+    /// Counts an attempt; attempts arrive in the order of their times.
     pub(super) fn count(&mut self, at: u64, is_limited: bool) {
         let minute = at / MINUTE;
         if self.minutes == 0 {
@@ -37,7 +37,7 @@ impl Series {
         self.steps[step].1 += u64::from(is_limited);
     }
 
-    /// The begin of the first step and the end of the last one, in microseconds since 1970.
+    /// The start of the first step and the end of the last one, in microseconds since 1970.
     pub(super) fn span(&self) -> (u64, u64) {
         let end = self.first + self.minutes * self.steps.len() as u64;
         (self.first * MINUTE, end * MINUTE)

@@ -1,4 +1,4 @@
-//! The arguments of a replay, read once.
+//! The parsed arguments of a replay.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -6,17 +6,17 @@ use tower_ratelimit::{ClientIp, Quota, rules::Rules};
 
 use super::{
     arguments::Replay, key::KeySpec, left_out::LeftOut, matching::RequestPattern, needs::Needs,
-    order::Spread,
+    reordering::Spread,
 };
 
-/// Each has a bit, and so have the limits of `--what-if`.
+/// Each quota has a bit, and so have the limits of `--what-if`.
 const MOST_QUOTAS: usize = 16;
 
-/// All that decides how lines are read and counted.
+/// The settings for reading and counting lines.
 pub(super) struct Settings {
     pub(super) quotas: Vec<Quota>,
     pub(super) rules: Vec<PathBuf>,
-    /// The parts of requests that the rules look at.
+    /// The parts of requests that the rules read.
     pub(super) needs: Needs,
     pub(super) key: KeySpec,
     pub(super) pattern: Option<RequestPattern>,
@@ -38,9 +38,10 @@ impl Settings {
     pub(super) fn new(arguments: &Replay) -> Result<Self, String> {
         check(arguments)?;
         let trust = arguments.trust_proxies.clone();
-        let trust = match trust.is_empty() {
-            true => None,
-            false => Some(ClientIp::try_behind(trust).map_err(|error| error.to_string())?),
+        let trust = if trust.is_empty() {
+            None
+        } else {
+            Some(ClientIp::try_behind(trust).map_err(|error| error.to_string())?)
         };
         let pattern = arguments.matching.as_deref().map(str::parse);
         let statuses = match arguments.count_if.as_slice() {
@@ -68,18 +69,16 @@ impl Settings {
     }
 }
 
-/// Whether the arguments fit together.
+/// Checks that the arguments fit together.
 fn check(arguments: &Replay) -> Result<(), String> {
     if arguments.quota.is_empty() && arguments.rules.is_empty() && !arguments.suggest {
-        return Err(
-            "nothing to replay against; give a --quota, --rules, or ask for --suggest".into(),
-        );
+        return Err("nothing to replay against; give a --quota, --rules, or --suggest".into());
     }
     if arguments.what_if && arguments.quota.is_empty() {
-        return Err("--what-if goes around a --quota, and there is none".into());
+        return Err("--what-if needs a --quota".into());
     }
     if arguments.fail_above.is_some() && arguments.quota.is_empty() && arguments.rules.is_empty() {
-        return Err("--fail-above measures a --quota or --rules, and there is none".into());
+        return Err("--fail-above needs a --quota or --rules".into());
     }
     if arguments.quota.len() > MOST_QUOTAS {
         return Err(format!(
@@ -89,7 +88,7 @@ fn check(arguments: &Replay) -> Result<(), String> {
     Ok(())
 }
 
-/// The parts of requests that the rules of these files look at.
+/// The parts of requests that the rules of these files read.
 fn needs(files: &[PathBuf]) -> Result<Needs, String> {
     if files.is_empty() {
         return Ok(Needs::default());
@@ -130,7 +129,7 @@ impl StatusSet {
     }
 }
 
-/// `10s`, `500ms`: as a quota's period is written, but that it may be none.
+/// `10s`, `500ms`: the syntax of a quota's period, and zero.
 fn duration(text: &str) -> Result<Duration, String> {
     let text = text.trim();
     let unit = text.trim_start_matches('0').trim_start();

@@ -4,7 +4,7 @@ use tower_ratelimit::Quota;
 
 use super::peaks::{Peaks, WINDOWS};
 
-/// The shares of keys that a reader is told of, in tenths of a percent.
+/// The percentiles of the report, in tenths of a percent.
 pub(super) const PERCENTILES: [(usize, &str); 5] = [
     (500, "p50"),
     (900, "p90"),
@@ -13,7 +13,7 @@ pub(super) const PERCENTILES: [(usize, &str); 5] = [
     (1_000, "max"),
 ];
 
-/// The peaks of keys, and the quota that follows from them.
+/// The peaks of keys, and the suggested quota.
 pub(super) struct Suggestion {
     /// For each window, the peaks at the percentiles.
     pub(super) peaks: [[u32; PERCENTILES.len()]; WINDOWS.len()],
@@ -21,8 +21,8 @@ pub(super) struct Suggestion {
 }
 
 impl Suggestion {
-    /// A fifth more than what 999 of 1,000 keys ask for in a minute, and as much at once as they do
-    /// in ten seconds.
+    /// A fifth more than 999 of 1,000 keys request in a minute; the burst is what they request in
+    /// ten seconds.
     pub(super) fn of(peaks: &Peaks) -> Option<Self> {
         let sorted: [Vec<u32>; WINDOWS.len()] = std::array::from_fn(|window| peaks.sorted(window));
         if sorted.iter().any(Vec::is_empty) {
@@ -35,13 +35,14 @@ impl Suggestion {
     }
 }
 
-/// The least of the sorted values that this share of them does not exceed, in tenths of a percent.
+/// The least of the sorted values that is at least as large as this share of them, in tenths of a
+/// percent.
 fn at(sorted: &[u32], share: usize) -> u32 {
     let place = (sorted.len() * share).div_ceil(1_000).max(1) - 1;
     sorted[place]
 }
 
-/// A fifth more, with two digits that say something.
+/// A fifth more, rounded to two significant digits.
 fn with_room(peak: u32) -> u64 {
     let more = (u64::from(peak) * 6).div_ceil(5).max(1);
     let unit = 10_u64.pow(more.ilog10().saturating_sub(1));

@@ -1,4 +1,4 @@
-//! The tally of a replay.
+//! The counts of a replay.
 
 use std::{
     hash::{BuildHasher as _, RandomState},
@@ -6,15 +6,15 @@ use std::{
 };
 
 use serde_json::{Value, json};
-use tower_ratelimit::{Key, ManualClock, Timestamp};
+use tower_ratelimit::{Key, ManualClock, Quota, Timestamp};
 
 use super::{
     candidate::{Candidate, Delayed, Limited},
     entry::Attempt,
     log::Seen,
     needs::{KeySource, Need},
-    order::Spread,
     peaks::{Peaks, WINDOWS},
+    reordering::Spread,
     rules::{Policy, TriedRules},
     series::Series,
     settings::{Settings, StatusSet},
@@ -23,14 +23,14 @@ use super::{
 };
 use crate::time;
 
-/// The limits around a quota that `--what-if` tries.
+/// The factors of `--what-if`.
 const FACTORS: [f64; 12] = [0.1, 0.2, 0.35, 0.5, 0.7, 0.85, 1.0, 1.2, 1.5, 2.0, 3.0, 5.0];
 
-/// Quotas and rules, and what they would have done.
+/// Quotas and rules, and their effects.
 pub(super) struct Tally {
     clock: ManualClock,
     pub(super) seen: Seen,
-    /// The options that leave lines out.
+    /// The options that filter lines.
     options: Vec<String>,
     pub(super) late: u64,
     /// The first and the last time, in microseconds.
@@ -50,24 +50,24 @@ pub(super) struct Tally {
     top: TopKeys,
     many: usize,
     hash_keys: bool,
-    /// Another one in each run, so that nobody finds a key by trying all.
+    /// Seeded in each run, so that hashes cannot be reversed by trial.
     names: RandomState,
     suggests: bool,
     count_if: Option<StatusSet>,
 }
 
-/// The numbers of limited requests are no forecast.
+/// A caveat: the numbers of limited requests are no forecast.
 pub(super) const UPPER_BOUND: &str = "clients that are refused would have behaved differently";
 
 /// A key that was limited.
 pub(super) struct LimitedKey {
     pub(super) name: String,
     pub(super) requests: u64,
-    /// How much of that may be another's.
+    /// How much of it may be another key's.
     pub(super) of_others: u64,
-    /// The alternative of a `first_of`, or the key of the line that stands in for one.
+    /// The alternative of a `first_of`, or `--key` if it stands in.
     pub(super) counted_by: Option<String>,
-    /// The key of the rule, which the log lacks.
+    /// The key of the rule that the log lacks.
     pub(super) instead_of: Option<String>,
 }
 
@@ -76,14 +76,7 @@ impl Tally {
         let clock = ManualClock::new();
         let candidate = |quota| Candidate::new(quota, settings.max_keys, &clock);
         let quotas = settings.quotas.iter().copied().map(candidate);
-        let around = settings.quotas.first().filter(|_| settings.what_if);
-        let around = around.into_iter().flat_map(|quota| {
-            FACTORS
-                .iter()
-                .filter_map(move |by| Candidate::scaled(quota, *by))
-        });
-        let mut around: Vec<_> = around.collect();
-        around.dedup();
+        let what_if = what_if(settings).into_iter().map(candidate);
         let rules = (!settings.rules.is_empty()).then(|| TriedRules::new(settings, &clock));
         Ok(Self {
             seen: Seen::default(),
@@ -96,10 +89,7 @@ impl Tally {
             spread: settings.spread,
             key: settings.key.text().to_owned(),
             quotas: quotas.collect::<Result<_, _>>()?,
-            what_if: around
-                .into_iter()
-                .map(candidate)
-                .collect::<Result<_, _>>()?,
+            what_if: what_if.collect::<Result<_, _>>()?,
             rules: rules.transpose()?,
             peaks: Peaks::new(settings.max_keys),
             series: Series::default(),
@@ -113,7 +103,7 @@ impl Tally {
         })
     }
 
-    /// Decides an attempt; they come in the order of their times.
+    /// Decides an attempt; attempts arrive in the order of their times.
     pub(super) fn decide(&mut self, mut attempt: Attempt) {
         let at = attempt.at;
         self.clock.set(Timestamp::from_micros(at));
@@ -131,9 +121,10 @@ impl Tally {
             .rules
             .as_mut()
             .is_some_and(|rules| rules.limits(&mut attempt));
-        let is_limited = match self.quotas.is_empty() {
-            true => by_rules,
-            false => limited & 1 == 1,
+        let is_limited = if self.quotas.is_empty() {
+            by_rules
+        } else {
+            limited & 1 == 1
         };
         self.series.count(at, is_limited);
         if limited & 1 == 1 && !self.quotas.is_empty() {
@@ -146,20 +137,20 @@ impl Tally {
         self.peaks.count(&attempt.key, at, limited, counts);
     }
 
-    /// All attempts were decided.
+    /// Completes the waiting requests.
     pub(super) fn finish(&mut self) {
         if let Some(rules) = &mut self.rules {
             rules.finish();
         }
     }
 
-    /// Each option that leaves lines out, and how many.
+    /// Each option that filters lines, and their number.
     pub(super) fn left_out(&self) -> impl Iterator<Item = (&str, u64)> {
         let options = self.options.iter().map(String::as_str);
         options.zip(self.seen.left_out.iter().copied())
     }
 
-    /// The share of attempts that is limited by the quota or the rules that limit most.
+    /// The largest share of attempts that a quota or the rules limit.
     pub(super) fn worst_share(&self) -> f64 {
         let quotas = self
             .quotas
@@ -173,7 +164,7 @@ impl Tally {
         self.share(most)
     }
 
-    /// Whether there are limits at all, and not a suggestion alone.
+    /// Whether there is a limit, not only a suggestion.
     pub(super) fn tries_any(&self) -> bool {
         !self.quotas.is_empty() || self.rules.is_some()
     }
@@ -198,15 +189,16 @@ impl Tally {
         let tried = self.rules.iter();
         let policies = tried.flat_map(|rules| rules.policies(self.many));
         let named = policies.map(|mut policy| {
-            let top = mem::take(&mut policy.top).into_iter();
-            let top = top.map(|top| self.limited_key(&top, &top.label));
-            let top = top.collect();
-            (policy, top)
+            let keys = mem::take(&mut policy.top)
+                .iter()
+                .map(|top| self.limited_key(top, &top.label))
+                .collect();
+            (policy, keys)
         });
         named.collect()
     }
 
-    /// The key with its name; where that of the line stands in, by that one's.
+    /// The key with its name. If the line's key stands in, that one's name.
     fn limited_key<L>(&self, top: &TopKey<L>, source: &KeySource) -> LimitedKey {
         let TopKey {
             key, count, error, ..
@@ -225,18 +217,19 @@ impl Tally {
     }
 
     fn name(&self, key: &Key) -> String {
-        match self.hash_keys {
-            true => format!("{:016x}", self.names.hash_one(key.as_bytes())),
-            false => key.reveal().to_string(),
+        if self.hash_keys {
+            format!("{:016x}", self.names.hash_one(key.as_bytes()))
+        } else {
+            key.reveal().to_string()
         }
     }
 
-    /// Keys that the candidate at this place limits.
+    /// The number of keys that the candidate at this index limits.
     pub(super) fn keys_limited_by(&self, place: usize) -> u64 {
         self.peaks.limited_by(place)
     }
 
-    /// Keys that were forgotten by a quota for want of room.
+    /// Keys that full tables evicted.
     pub(super) fn evictions(&self) -> u64 {
         let quotas = self.quotas.iter().chain(&self.what_if);
         let rules = self.rules.iter().map(TriedRules::evictions);
@@ -293,7 +286,7 @@ impl Tally {
                 "top": top_json(&top),
             })
         });
-        let untold = self.untold().map(|(need, attempts)| {
+        let missing = self.missing().map(|(need, attempts)| {
             json!({
                 "part": need.to_string(),
                 "rules": need.rules,
@@ -309,16 +302,16 @@ impl Tally {
             "forbidden": outcomes.forbidden,
             "without_key": outcomes.without_key,
             "unseen": rules.unseen,
-            "not_in_log": untold.collect::<Vec<_>>(),
+            "not_in_log": missing.collect::<Vec<_>>(),
             "policies": policies.collect::<Vec<_>>(),
         })
     }
 
-    /// The parts of requests that rules look at and lines do not tell, with the number of those lines.
-    pub(super) fn untold(&self) -> impl Iterator<Item = (&Need, u64)> {
+    /// The parts of requests that rules read and lines lack, with the number of those lines.
+    pub(super) fn missing(&self) -> impl Iterator<Item = (&Need, u64)> {
         let needs = self.rules.iter().flat_map(|rules| rules.needs.iter());
-        let untold = needs.zip(self.seen.untold.iter().copied());
-        untold.filter(|(_, attempts)| *attempts > 0)
+        let missing = needs.zip(self.seen.missing.iter().copied());
+        missing.filter(|(_, attempts)| *attempts > 0)
     }
 
     fn candidate_json(&self, candidate: &Candidate, place: usize) -> Value {
@@ -330,6 +323,20 @@ impl Tally {
             "delayed": delayed(candidate.delayed),
         })
     }
+}
+
+/// The quotas of `--what-if`, around the first one.
+fn what_if(settings: &Settings) -> Vec<Quota> {
+    let first = settings.quotas.first().filter(|_| settings.what_if);
+    let Some(first) = first else {
+        return Vec::new();
+    };
+    let scaled = FACTORS
+        .iter()
+        .map(|factor| Candidate::scaled(first, *factor));
+    let mut quotas: Vec<_> = scaled.flatten().collect();
+    quotas.dedup();
+    quotas
 }
 
 fn top_json(top: &[LimitedKey]) -> Value {
@@ -375,7 +382,7 @@ pub(super) fn time_of(micros: u64) -> String {
     time::display(Timestamp::from_micros(micros))
 }
 
-/// The minute in which most was limited.
+/// The minute with the most limited requests.
 pub(super) fn minute_of(limited: &Limited) -> String {
     time_of(limited.worst.0 * 60_000_000)
 }

@@ -1,20 +1,20 @@
-//! A replay for readers.
+//! The text report of a replay.
 
 use std::fmt::Write;
 
 use super::{
     candidate::{Candidate, Delayed, Limited},
-    order::Spread,
     peaks::WINDOWS,
+    reordering::Spread,
     rules::{Policy, TriedRules},
     suggestion::{PERCENTILES, Suggestion},
     tally::{LimitedKey, Tally, UPPER_BOUND, minute_of, time_of},
 };
-use crate::words::plural;
+use crate::text::plural;
 
 pub(super) fn text(tally: &Tally) -> String {
     let mut text = String::new();
-    // Nothing is lost: writing to a string does not fail.
+    // Writing to a string never fails.
     let _ = write_all(tally, &mut text);
     text
 }
@@ -69,7 +69,7 @@ fn log(tally: &Tally, text: &mut String) -> std::fmt::Result {
     peculiar(tally, text)
 }
 
-/// Lines about attempts that are not decided as they came.
+/// Notes about attempts that are not decided as they came.
 fn peculiar(tally: &Tally, text: &mut String) -> std::fmt::Result {
     for (count, what) in [
         (
@@ -172,7 +172,7 @@ fn by_rules(tally: &Tally, rules: &TriedRules, text: &mut String) -> std::fmt::R
     not_in_log(tally, text)
 }
 
-/// The text behind the name of a policy that only watches.
+/// The mark of a policy in shadow mode.
 pub(super) const fn shadow(policy: &Policy) -> &'static str {
     if policy.is_shadow {
         ", in the shadow"
@@ -185,12 +185,13 @@ const fn about(is_estimate: bool) -> &'static str {
     if is_estimate { "about " } else { "" }
 }
 
-/// The parts of requests that rules look at and the log does not have, and what became of them.
+/// The parts of requests that rules read and the log lacks, and their replacements.
 fn not_in_log(tally: &Tally, text: &mut String) -> std::fmt::Result {
-    for (need, attempts) in tally.untold() {
-        let of = match attempts == tally.seen.attempts {
-            true => String::new(),
-            false => format!(" of {}", many(attempts, "request")),
+    for (need, attempts) in tally.missing() {
+        let of = if attempts == tally.seen.attempts {
+            String::new()
+        } else {
+            format!(" of {}", many(attempts, "request"))
         };
         let plural = plural(need.rules.len());
         let rules = need.rules.join(", ");
@@ -198,13 +199,13 @@ fn not_in_log(tally: &Tally, text: &mut String) -> std::fmt::Result {
             text,
             "  the log lacks {need}{of}: the rule{plural} {rules} "
         )?;
-        let told = match (need.has_stand_in, plural) {
+        let note = match (need.has_stand_in, plural) {
             (true, "") => format!("counts by {} instead", tally.key),
             (true, _) => format!("count by {} instead", tally.key),
             (false, "") => "is tried as if it was not sent".to_owned(),
             (false, _) => "are tried as if it was not sent".to_owned(),
         };
-        writeln!(text, "{told}")?;
+        writeln!(text, "{note}")?;
     }
     Ok(())
 }
@@ -251,7 +252,7 @@ fn limited_most(by: &str, top: &[LimitedKey], text: &mut String) -> std::fmt::Re
     Ok(())
 }
 
-/// The words about the source of a key, where there are several.
+/// The source of a key, if there are several.
 pub(super) fn counted_by(key: &LimitedKey) -> Option<String> {
     let by = key.counted_by.as_ref()?;
     Some(match &key.instead_of {
@@ -261,7 +262,7 @@ pub(super) fn counted_by(key: &LimitedKey) -> Option<String> {
 }
 
 fn suggest(suggestion: &Suggestion, text: &mut String) -> std::fmt::Result {
-    writeln!(text, "\nthe most that a key asks for in")?;
+    writeln!(text, "\nthe most requests of a key in")?;
     write!(text, "{:>8}", "")?;
     for (_, name) in PERCENTILES {
         write!(text, "{name:>10}")?;
@@ -323,17 +324,17 @@ pub(super) fn many(count: u64, what: &str) -> String {
 /// `1,234,567`.
 pub(super) fn number(number: u64) -> String {
     let digits = number.to_string();
-    let mut told = String::new();
+    let mut text = String::new();
     for (place, digit) in digits.chars().enumerate() {
         if place > 0 && (digits.len() - place).is_multiple_of(3) {
-            told.push(',');
+            text.push(',');
         }
-        told.push(digit);
+        text.push(digit);
     }
-    told
+    text
 }
 
-/// `1k`, `1.5k`, `20M`: three digits at most, for little room.
+/// `1k`, `1.5k`, `20M`: at most three digits, for narrow labels.
 pub(super) fn compact(number: u64) -> String {
     let units = [(1_000_000_000, "G"), (1_000_000, "M"), (1_000, "k")];
     let Some((unit, name)) = units.into_iter().find(|(unit, _)| number >= *unit) else {

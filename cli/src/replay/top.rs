@@ -1,23 +1,23 @@
-//! The keys that are limited most, in constant memory: Space-Saving (Metwally, Agrawal and El Abbadi,
-//! 2005).
+//! The keys that are limited most, in constant memory: Space-Saving (Metwally, Agrawal and El
+//! Abbadi, 2005).
 
 use std::collections::{BTreeMap, HashMap};
 
 use tower_ratelimit::Key;
 
-/// Counters that are kept.
+/// The number of counters.
 const COUNTERS: usize = 1_000;
 
-/// Keys and how often they came, each with a label.
+/// Frequent keys and their counts, each with a label.
 #[derive(Debug, Default)]
 pub(super) struct TopKeys<L = ()> {
     counts: HashMap<Key, Counter<L>>,
-    /// The keys in the order of their counts and numbers.
+    /// The keys ordered by their counts and numbers.
     order: BTreeMap<(u64, u64), Key>,
     next: u64,
 }
 
-/// A key that came often.
+/// A frequent key.
 #[derive(Debug, Clone)]
 pub(super) struct TopKey<L = ()> {
     pub(super) key: Key,
@@ -37,7 +37,7 @@ struct Counter<L> {
 }
 
 impl<L: Clone> TopKeys<L> {
-    /// Counts a key; the label is asked for where the key has none yet.
+    /// Counts a key. The label is made if the key has no counter.
     pub(super) fn count(&mut self, key: &Key, label: impl FnOnce() -> L) {
         let counter = match self.counts.get(key) {
             Some(counter) => {
@@ -54,7 +54,7 @@ impl<L: Clone> TopKeys<L> {
         self.counts.insert(key.clone(), counter);
     }
 
-    /// The counter of the key that came least often, if all are in use.
+    /// A new counter, which replaces the least one if all are in use.
     fn new_counter(&mut self, label: L) -> Counter<L> {
         self.next += 1;
         let mut error = 0;
@@ -72,7 +72,7 @@ impl<L: Clone> TopKeys<L> {
         }
     }
 
-    /// The first of them.
+    /// The most frequent keys.
     pub(super) fn first(&self, many: usize) -> Vec<TopKey<L>> {
         let order = self.order.iter().rev().take(many);
         let first = order.map(|((count, _), key)| {

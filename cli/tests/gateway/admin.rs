@@ -1,4 +1,4 @@
-//! Operators of the gateway: the same service as that of `serve`, about rules of requests.
+//! The admin service of the gateway: that of `serve`, with rules of requests.
 
 use std::{fs, process::Command};
 
@@ -7,48 +7,48 @@ use testkit::programs::eventually;
 
 use crate::{
     gateway::{Gateway, RULES, bounded},
-    metrics::told,
+    metrics::reported,
     upstream::Upstream,
     wire::Wire,
 };
 
 const TOKEN: &str = "0123456789abcdef0123456789abcdef";
 
-/// Asks the admin service as an operator does.
+/// Sends a request to the admin service.
 async fn operate(gateway: &Gateway, line: &str, body: &str) -> (u16, Value) {
     let mut wire = Wire::connect(gateway.admin).await;
     let host = format!("127.0.0.1:{}", gateway.admin);
-    wire.ask(&format!(
+    wire.request(&format!(
         "{line} HTTP/1.1\nhost: {host}\ncontent-type: application/json\ncontent-length: {}",
         body.len()
     ))
     .await;
     wire.send(body).await;
     let (head, body) = wire.message().await.unwrap();
-    let told = serde_json::from_str(&body);
-    (head.status(), told.unwrap_or(Value::String(body)))
+    let reported = serde_json::from_str(&body);
+    (head.status(), reported.unwrap_or(Value::String(body)))
 }
 
 async fn look(gateway: &Gateway, path: &str) -> Value {
-    let (status, told) = operate(gateway, &format!("GET {path}"), "").await;
-    assert_eq!(status, 200, "{path}: {told}");
-    told
+    let (status, reported) = operate(gateway, &format!("GET {path}"), "").await;
+    assert_eq!(status, 200, "{path}: {reported}");
+    reported
 }
 
-async fn change(gateway: &Gateway, line: &str, said: Value) -> Value {
-    let (status, told) = operate(gateway, line, &said.to_string()).await;
-    assert_eq!(status, 200, "{line}: {told}");
-    told
+async fn change(gateway: &Gateway, line: &str, body: Value) -> Value {
+    let (status, reported) = operate(gateway, line, &body.to_string()).await;
+    assert_eq!(status, 200, "{line}: {reported}");
+    reported
 }
 
-/// The statuses of some requests that are limited.
+/// The statuses of some limited requests.
 async fn limited<const N: usize>(gateway: &Gateway) -> [u16; N] {
-    let mut told = [0; N];
-    for status in &mut told {
+    let mut reported = [0; N];
+    for status in &mut reported {
         let mut wire = gateway.connect().await;
         *status = wire.answer("GET /limited HTTP/1.1").await.0.status();
     }
-    told
+    reported
 }
 
 #[tokio::test]
@@ -66,33 +66,33 @@ async fn rules_are_listed_read_again_and_checked() {
             "{rule}"
         );
 
-        let (status, told) = operate(&gateway, "GET /v1/keys?rule=limtied&key=str:a", "").await;
+        let (status, reported) = operate(&gateway, "GET /v1/keys?rule=limtied&key=str:a", "").await;
         assert_eq!(
-            (status, told["error"].as_str()),
+            (status, reported["error"].as_str()),
             (404, Some("there is no rule \"limtied\""))
         );
 
         let file = gateway.folder.path().join("rules.yaml");
         fs::write(&file, "rules: [").unwrap();
-        let (status, told) = operate(&gateway, "POST /v1/rules/reload", "").await;
-        assert_eq!((status, &told["accepted"]), (422, &json!(false)));
-        // Nothing of it is about a route that a gateway does not have.
-        assert!(!told.to_string().contains("/v1/auth"), "{told}");
+        let (status, reported) = operate(&gateway, "POST /v1/rules/reload", "").await;
+        assert_eq!((status, &reported["accepted"]), (422, &json!(false)));
+        // A gateway has no such route.
+        assert!(!reported.to_string().contains("/v1/auth"), "{reported}");
         let loads = [
             r#"ratelimit_config_loads_total{result="failure"}"#,
             "ratelimit_config_last_load_successful",
             r#"ratelimit_limit{policy="limited"}"#,
         ];
-        assert_eq!(told_of(&gateway, loads).await, [1.0, 0.0, 2.0]);
+        assert_eq!(metrics_of(&gateway, loads).await, [1.0, 0.0, 2.0]);
         fs::write(&file, RULES.replace("2/day", "5/day")).unwrap();
         change(&gateway, "POST /v1/rules/reload", Value::Null).await;
-        assert_eq!(told_of(&gateway, loads).await, [1.0, 1.0, 5.0]);
+        assert_eq!(metrics_of(&gateway, loads).await, [1.0, 1.0, 5.0]);
         assert_eq!(look(&gateway, "/v1/rules").await["fault"], Value::Null);
-        // A word from outside is counted as well.
+        // A change of the file by another program is counted as well.
         fs::write(&file, RULES).unwrap();
         gateway.process.hang_up();
         eventually("the old limit", async || {
-            (told_of(&gateway, loads).await[2] == 2.0).then_some(())
+            (metrics_of(&gateway, loads).await[2] == 2.0).then_some(())
         })
         .await;
 
@@ -109,8 +109,8 @@ async fn rules_are_listed_read_again_and_checked() {
     .await;
 }
 
-async fn told_of<const N: usize>(gateway: &Gateway, series: [&str; N]) -> [f64; N] {
-    told(gateway, series).await.map(Option::unwrap)
+async fn metrics_of<const N: usize>(gateway: &Gateway, series: [&str; N]) -> [f64; N] {
+    reported(gateway, series).await.map(Option::unwrap)
 }
 
 #[tokio::test]
@@ -128,8 +128,8 @@ async fn keys_quotas_and_switches_are_at_hand() {
         assert_eq!(limited(&gateway).await, [200, 429]);
 
         let more = json!({"quota": "4/day", "ttl": 3600});
-        let told = change(&gateway, "PUT /v1/rules/limited/quota", more).await;
-        assert_eq!(told["limits"][0]["limit"], 4);
+        let reported = change(&gateway, "PUT /v1/rules/limited/quota", more).await;
+        assert_eq!(reported["limits"][0]["limit"], 4);
         change(&gateway, "POST /v1/keys/reset", key.clone()).await;
         assert_eq!(limited(&gateway).await, [200, 200, 200, 200, 429]);
         change(&gateway, "DELETE /v1/rules/limited/quota", Value::Null).await;
@@ -142,11 +142,11 @@ async fn keys_quotas_and_switches_are_at_hand() {
             change(&gateway, "PUT /v1/enabled", json!({"enabled": switch})).await;
             assert_eq!(limited(&gateway).await, [status]);
             let number = if switch { 1.0 } else { 0.0 };
-            assert_eq!(told_of(&gateway, [enabled]).await, [number]);
+            assert_eq!(metrics_of(&gateway, [enabled]).await, [number]);
         }
         let stats = look(&gateway, "/v1/stats").await;
         assert_eq!(stats["store"]["tracked_keys"], 1, "{stats}");
-        // Each change is in the log, and no key.
+        // Each change is logged, without a key.
         let log = gateway.process.log();
         assert_eq!(log.matches("operator ").count(), 9, "{log}");
         assert!(!log.contains("ip:127.0.0.1"), "{log}");
@@ -154,7 +154,8 @@ async fn keys_quotas_and_switches_are_at_hand() {
     .await;
 }
 
-/// By the file and by hand; a limit that is raised without it frees nobody, and the answer says when.
+/// By the file and by the admin service. Without `on_change: fresh`, a raised limit frees no
+/// client, and the response has the time until it does.
 #[tokio::test]
 async fn raised_limit_that_starts_afresh_frees_the_client_at_once() {
     bounded(async {
@@ -163,8 +164,8 @@ async fn raised_limit_that_starts_afresh_frees_the_client_at_once() {
         let file = gateway.folder.path().join("rules.yaml");
         let reload = async |text: String| {
             fs::write(&file, text).unwrap();
-            let told = change(&gateway, "POST /v1/rules/reload", Value::Null).await;
-            told["report"].to_string()
+            let reported = change(&gateway, "POST /v1/rules/reload", Value::Null).await;
+            reported["report"].to_string()
         };
         assert_eq!(limited(&gateway).await, [200, 200, 429]);
         let report = reload(RULES.replace("2/day", "3/day")).await;
@@ -179,18 +180,18 @@ async fn raised_limit_that_starts_afresh_frees_the_client_at_once() {
         assert_eq!(limited(&gateway).await, [200, 200, 200, 429]);
 
         let more = json!({"quota": "4/day", "ttl": 3600});
-        let told = change(&gateway, "PUT /v1/rules/limited/quota", more).await;
-        assert_eq!(told["change"]["starts_afresh"], true, "{told}");
-        assert_eq!(told["change"]["available"], 4, "{told}");
+        let reported = change(&gateway, "PUT /v1/rules/limited/quota", more).await;
+        assert_eq!(reported["change"]["starts_afresh"], true, "{reported}");
+        assert_eq!(reported["change"]["available"], 4, "{reported}");
         assert_eq!(limited(&gateway).await, [200, 200, 200, 200, 429]);
-        // The quota of the file goes on with what it counted.
+        // The quota of the file continues with its counts.
         change(&gateway, "DELETE /v1/rules/limited/quota", Value::Null).await;
         assert_eq!(limited(&gateway).await, [429]);
     })
     .await;
 }
 
-/// What `top` prints.
+/// The output of `top`.
 fn top(gateway: &Gateway, options: &[&str]) -> String {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tower-ratelimit"));
     let admin = format!("127.0.0.1:{}", gateway.admin);
@@ -234,7 +235,8 @@ async fn door_is_the_one_of_the_service() {
             ("host: admin.example".to_owned(), 401),
         ] {
             let mut wire = Wire::connect(gateway.admin).await;
-            wire.ask(&format!("GET /v1/rules HTTP/1.1\n{fields}")).await;
+            wire.request(&format!("GET /v1/rules HTTP/1.1\n{fields}"))
+                .await;
             let (head, _) = wire.message().await.unwrap();
             assert_eq!(head.status(), status, "{fields}");
         }

@@ -1,4 +1,4 @@
-//! Failures of the upstream: their status, their cause in the log and in the metrics.
+//! Upstream failures: their status, and their cause in the log and in the metrics.
 
 use testkit::programs::{eventually, free_port};
 use tokio::{io::AsyncWriteExt as _, net::TcpListener};
@@ -8,7 +8,7 @@ use crate::{
     wire::Wire,
 };
 
-/// An upstream that responds with these bytes to each connection, after the header of its request.
+/// An upstream that sends these bytes on each connection, after the header of its request.
 async fn responding(response: String) -> u16 {
     let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -70,7 +70,7 @@ async fn cause_of_a_502_is_in_the_log_once_and_in_the_metrics() {
                 let (head, _) = gateway.connect().await.answer("GET /secret HTTP/1.1").await;
                 assert_eq!(head.status(), 502, "{cause}");
             }
-            gateway.says(line).await;
+            gateway.logs(line).await;
             let log = gateway.process.log();
             assert_eq!(log.matches(line).count(), 1, "{log}");
             assert!(!log.contains("secret"), "{log}");
@@ -89,7 +89,7 @@ async fn late_upstream_is_a_cause_too() {
         let gateway = Gateway::start(upstream.port, &["--timeout", "200ms"]).await;
         let (head, _) = gateway.connect().await.answer("GET /silent HTTP/1.1").await;
         assert_eq!(head.status(), 504);
-        gateway.says("did not respond within --timeout").await;
+        gateway.logs("did not respond within --timeout").await;
         let series = "ratelimit_gateway_upstream_errors_total{cause=\"timeout\"} 1";
         eventually(series, async || {
             metrics(&gateway).await.contains(series).then_some(())
@@ -99,7 +99,7 @@ async fn late_upstream_is_a_cause_too() {
     .await;
 }
 
-/// The same number for requests by each version and for responses.
+/// The limit is equal for requests of each version and for responses.
 #[tokio::test]
 async fn header_has_256_fields_at_most() {
     bounded(async {

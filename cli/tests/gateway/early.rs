@@ -1,5 +1,5 @@
-//! Responses that begin before the request's body has ended: the connection either takes another request, or says that
-//! it closes, and nobody loses a response to a reset.
+//! Responses that begin before the request's body has ended. The connection either takes another
+//! request or announces that it closes, and no response is lost to a reset.
 
 use std::{fs, process::Command};
 
@@ -12,19 +12,19 @@ use crate::{
     wire::{Head, Wire},
 };
 
-/// Bytes that the gateway reads after its response, so that the connection can be kept.
+/// Bytes that the gateway reads after its response, to keep the connection.
 const SHORT: usize = 100_000;
 
-/// More bytes than it reads.
+/// More bytes than the gateway reads.
 const LONG: usize = 900_000;
 
-/// The request of a client whose limit is used up, or that of another path.
+/// A request to the limited path or another one.
 fn post(path: &str, length: usize) -> String {
     let body = "x".repeat(length);
     format!("POST {path} HTTP/1.1\r\nhost: test\r\ncontent-length: {length}\r\n\r\n{body}")
 }
 
-/// A gateway whose limit of `/limited` is used up.
+/// A gateway with an exhausted limit of `/limited`.
 async fn exhausted(upstream: &Upstream, options: &[&str]) -> Gateway {
     let gateway = Gateway::start(upstream.port, options).await;
     for _ in 0..2 {
@@ -38,7 +38,7 @@ async fn exhausted(upstream: &Upstream, options: &[&str]) -> Gateway {
     gateway
 }
 
-/// The response to a request, and the connection as it is then.
+/// The response to a request, and the connection after it.
 async fn exchange(mut wire: Wire, request: String) -> (Option<Head>, Wire) {
     wire.send(request).await;
     let head = wire.message().await.map(|(head, _)| head);
@@ -65,9 +65,9 @@ async fn connection_of_a_denied_upload_takes_the_next_request() {
     .await;
 }
 
-/// By each of the statuses that the gateway responds with itself.
+/// With each status that the gateway itself responds with.
 #[tokio::test]
-async fn response_before_a_long_body_says_that_the_connection_closes() {
+async fn response_before_a_long_body_announces_the_close() {
     bounded(async {
         let upstream = Upstream::start().await;
         let gateway = exhausted(&upstream, &["--max-body", "1m"]).await;
@@ -139,7 +139,8 @@ impl Proxied {
         }
     }
 
-    /// The statuses of so many requests, one after another, each on a connection of its own; 0 where there is none.
+    /// The statuses of requests of these lengths, one after another, each on its own connection; 0
+    /// without a response.
     async fn statuses(port: u16, path: &str, lengths: impl Iterator<Item = usize>) -> Vec<u16> {
         let mut statuses = Vec::new();
         for length in lengths {
@@ -150,7 +151,7 @@ impl Proxied {
         statuses
     }
 
-    /// Denied uploads of one client, and allowed ones of others beside them.
+    /// Denied uploads of one client, and concurrent allowed ones of others.
     async fn loses_nothing(&self) {
         let lengths = (0..40).map(|n| 60_000 + n % 8 * 120_000);
         let denied = tokio::spawn(Self::statuses(self.port, "/limited", lengths));

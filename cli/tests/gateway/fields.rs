@@ -1,4 +1,4 @@
-//! Fields of requests and responses that are handed on.
+//! Fields of forwarded requests and responses.
 
 use std::net::Ipv4Addr;
 
@@ -8,13 +8,13 @@ use crate::{
     wire::{Head, Wire},
 };
 
-/// The head that the upstream gets of this request, which comes from that address.
+/// The forwarded head of this request from that address.
 async fn handed_on(from: Ipv4Addr, lines: &str) -> Head {
     bounded(async {
         let upstream = Upstream::start().await;
         let gateway = Gateway::start(upstream.port, &[]).await;
         let mut wire = Wire::connect_from(from, gateway.port).await;
-        wire.ask(lines).await;
+        wire.request(lines).await;
         assert_eq!(wire.message().await.unwrap().0.status(), 200);
         upstream.only().0
     })
@@ -25,13 +25,13 @@ const SOMEBODY: Ipv4Addr = Ipv4Addr::LOCALHOST;
 const PROXY: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 7);
 
 const TOLD: &str = "GET /a%2Fb/../c?d=%20e HTTP/1.1\nhost: shop.example\nx-forwarded-for: 192.0.2.1\n\
-    x-forwarded-for: 192.0.2.2\nx-forwarded-proto: https\nx-forwarded-host: told.example\n\
+    x-forwarded-for: 192.0.2.2\nx-forwarded-proto: https\nx-forwarded-host: reported.example\n\
     x-forwarded-port: 443\nx-real-ip: 192.0.2.1\nforwarded: for=192.0.2.1\nvia: 1.1 front\n\
     x_forwarded_for: 192.0.2.1\nX-Real_IP: 192.0.2.1\nx-own_field: 1\n\
     X-Original-URL: /admin\nx-rewrite-url: /admin\nx_rewrite_url: /admin";
 
 #[tokio::test]
-async fn nobody_tells_of_clients_but_trusted_proxies() {
+async fn only_trusted_proxies_report_clients() {
     let head = handed_on(SOMEBODY, TOLD).await;
     assert_eq!(head.first_line(), "GET /a%2Fb/../c?d=%20e HTTP/1.1");
     assert_eq!(head.field("x-forwarded-for"), Some("127.0.0.1"));
@@ -60,7 +60,7 @@ async fn trusted_proxies_are_believed_and_added() {
     let list = head.field("x-forwarded-for");
     assert_eq!(list, Some("192.0.2.1, 192.0.2.2, 127.0.0.7"));
     assert_eq!(head.field("x-forwarded-proto"), Some("https"));
-    assert_eq!(head.field("x-forwarded-host"), Some("told.example"));
+    assert_eq!(head.field("x-forwarded-host"), Some("reported.example"));
     assert_eq!(head.field("forwarded"), Some("for=192.0.2.1"));
     assert_eq!(head.field("x-original-url"), Some("/admin"));
     assert_eq!(head.all("via"), ["1.1 front", "1.1 tower-ratelimit"]);
@@ -85,7 +85,7 @@ async fn field_of_a_trusted_proxy_that_is_no_address_is_logged_once() {
             assert!(!is_logged || number >= 2, "{list}");
         }
         gateway
-            .says("the trusted proxy 127.0.0.7 wrote into x-forwarded-for what is no address")
+            .logs("the trusted proxy 127.0.0.7 wrote no address into x-forwarded-for")
             .await;
         let log = gateway.process.log();
         assert_eq!(log.matches("x-forwarded-for").count(), 1, "{log}");
@@ -105,11 +105,11 @@ async fn clients_behind_a_trusted_proxy_are_limited_each() {
             wire.answer(&lines).await.0.status()
         };
         for client in ["192.0.2.1", "192.0.2.2"] {
-            let told = [0; 3].map(|_| status(PROXY, client));
-            let [first, second, third] = told;
+            let reported = [0; 3].map(|_| status(PROXY, client));
+            let [first, second, third] = reported;
             assert_eq!([first.await, second.await, third.await], [200, 200, 429]);
         }
-        // The same address in the mouth of somebody else is not heard.
+        // Another client that sends the address is not believed.
         assert_eq!(status(SOMEBODY, "192.0.2.1").await, 200);
         assert_eq!(status(SOMEBODY, "192.0.2.3").await, 200);
         assert_eq!(status(SOMEBODY, "192.0.2.4").await, 429);
@@ -161,13 +161,13 @@ async fn connection_cannot_take_off_what_the_gateway_adds() {
 }
 
 #[tokio::test]
-async fn connection_cannot_take_off_what_a_trusted_proxy_says() {
+async fn connection_cannot_remove_fields_of_a_trusted_proxy() {
     let names = "x-forwarded-for, X-Forwarded-Proto, x-forwarded-host, forwarded, via, x-real-ip";
     let head = handed_on(PROXY, &format!("{TOLD}\nconnection: close, {names}")).await;
     let list = head.field("x-forwarded-for");
     assert_eq!(list, Some("192.0.2.1, 192.0.2.2, 127.0.0.7"));
     assert_eq!(head.field("x-forwarded-proto"), Some("https"));
-    assert_eq!(head.field("x-forwarded-host"), Some("told.example"));
+    assert_eq!(head.field("x-forwarded-host"), Some("reported.example"));
     assert_eq!(head.field("x-real-ip"), Some("192.0.2.1"));
     assert_eq!(head.field("forwarded"), Some("for=192.0.2.1"));
     assert_eq!(head.all("via"), ["1.1 front", "1.1 tower-ratelimit"]);
@@ -181,7 +181,7 @@ async fn connection_cannot_take_off_the_field_of_the_client() {
         let rules = "client_ip: {trust: [127.0.0.7], header: cf-connecting-ip}\nrules: [{name: a, key: client_ip, quota: 9/s}]";
         std::fs::write(gateway.folder.path().join("rules.yaml"), rules).unwrap();
         gateway.process.hang_up();
-        gateway.says("read the rules again").await;
+        gateway.logs("read the rules again").await;
         let mut wire = Wire::connect_from(PROXY, gateway.port).await;
         let lines = "GET / HTTP/1.1\nconnection: cf-connecting-ip\ncf-connecting-ip: 192.0.2.1";
         wire.answer(lines).await;
@@ -199,7 +199,7 @@ async fn host_is_that_of_the_target_if_it_has_one() {
     assert_eq!(head.field("x-forwarded-host"), Some("shop.example:81"));
 }
 
-/// A proxy that hands its client's `Connection` on has written other fields itself.
+/// A proxy that forwards its client's `Connection` also writes fields of its own.
 #[tokio::test]
 async fn client_cannot_take_off_a_field_of_a_trusted_proxy() {
     bounded(async {
@@ -212,11 +212,11 @@ async fn client_cannot_take_off_a_field_of_a_trusted_proxy() {
                 .answer(lines)
                 .await;
         }
-        let asked = upstream.asked();
-        assert_eq!(asked[0].0.field("x-user"), Some("eve"));
-        assert_eq!(asked[0].0.field("keep-alive"), None);
-        // A client without a proxy takes off what it has written itself.
-        assert_eq!(asked[1].0.field("x-user"), None);
+        let requests = upstream.requests();
+        assert_eq!(requests[0].0.field("x-user"), Some("eve"));
+        assert_eq!(requests[0].0.field("keep-alive"), None);
+        // Without a proxy, a client can remove only its own fields.
+        assert_eq!(requests[1].0.field("x-user"), None);
     })
     .await;
 }

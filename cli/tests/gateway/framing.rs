@@ -1,4 +1,5 @@
-//! Requests that two servers might understand in two ways: the upstream gets one that leaves no doubt, or none.
+//! Requests that two servers might read in two ways: the upstream receives an unambiguous one, or
+//! none.
 
 use crate::{
     gateway::{Gateway, bounded},
@@ -6,20 +7,21 @@ use crate::{
     wire::Wire,
 };
 
-/// The status of the first answer to these bytes, and how many answers there are in all.
+/// The status of the first response to these bytes, and the number of responses.
 async fn answers(gateway: &Gateway, bytes: &str) -> (u16, usize) {
     let mut wire = gateway.connect().await;
     wire.send(bytes).await;
     let first = wire.message().await.expect("an answer").0.status();
-    // The connection is closed after an answer to a request in doubt, unless it is asked for another.
-    wire.ask("GET /after HTTP/1.1\nhost: test\nconnection: close")
+    // After a response to an ambiguous request, the connection closes; otherwise it serves another
+    // request.
+    wire.request("GET /after HTTP/1.1\nhost: test\nconnection: close")
         .await;
     let rest = String::from_utf8(wire.rest().await).unwrap();
     (first, 1 + rest.matches("HTTP/1.1 ").count())
 }
 
 #[tokio::test]
-async fn length_beside_an_encoding_is_not_believed() {
+async fn length_with_a_transfer_encoding_is_not_used() {
     bounded(async {
         for fields in [
             "content-length: 4\r\ntransfer-encoding: chunked",
@@ -28,7 +30,7 @@ async fn length_beside_an_encoding_is_not_believed() {
         ] {
             let upstream = Upstream::start().await;
             let gateway = Gateway::start(upstream.port, &[]).await;
-            // By the length, what follows the first chunk would be a request of its own.
+            // If the length counted, the bytes after the first chunk would be a request.
             let body = "0\r\n\r\nGET /smuggled HTTP/1.1\r\nhost: test\r\n\r\n";
             let request = format!("POST / HTTP/1.1\r\nhost: test\r\n{fields}\r\n\r\n{body}");
             assert_eq!(answers(&gateway, &request).await, (200, 1), "{fields}");
@@ -84,12 +86,12 @@ async fn requests_in_doubt_are_refused() {
         let mut wire = gateway.connect().await;
         let (head, _) = wire.answer("CONNECT other:80 HTTP/1.1").await;
         assert_eq!(head.status(), 501);
-        let asked = upstream.asked();
-        let asked: Vec<_> = asked.iter().map(|(head, _)| head.first_line()).collect();
-        // The second request on a connection that went on after 400.
+        let requests = upstream.requests();
+        let requests: Vec<_> = requests.iter().map(|(head, _)| head.first_line()).collect();
+        // The second request on a connection that stayed open after 400.
         assert!(
-            asked.iter().all(|line| line.contains("/after")),
-            "{asked:?}"
+            requests.iter().all(|line| line.contains("/after")),
+            "{requests:?}"
         );
     })
     .await;
@@ -98,7 +100,7 @@ async fn requests_in_doubt_are_refused() {
 /// In HTTP/2 a request has a path.
 #[tokio::test]
 async fn request_without_a_path_is_no_request() {
-    /// GET by HTTP, and `host: test`, in the words of HPACK.
+    /// `GET` over HTTP, and `host: test`, in HPACK.
     const FIELDS: &[u8] = b"\x82\x86\x0f\x17\x04test";
     bounded(async {
         let upstream = Upstream::start().await;
@@ -109,15 +111,15 @@ async fn request_without_a_path_is_no_request() {
         let length = FIELDS.len() as u8;
         wire.send([&[0, 0, length, 1, 0b101, 0, 0, 0, 1], FIELDS].concat())
             .await;
-        // A frame for the stream is the answer to it, be it a reset.
+        // Any frame for the stream is a response, also a reset.
         while wire.frame().await.expect("an answer").0 != 1 {}
-        assert!(upstream.asked().is_empty());
+        assert!(upstream.requests().is_empty());
     })
     .await;
 }
 
 #[tokio::test]
-async fn options_may_ask_of_the_whole_server() {
+async fn options_of_the_whole_server_are_allowed() {
     bounded(async {
         let upstream = Upstream::start().await;
         let gateway = Gateway::start(upstream.port, &[]).await;
@@ -128,9 +130,9 @@ async fn options_may_ask_of_the_whole_server() {
     .await;
 }
 
-/// The upstream would get compressed bytes as plain ones.
+/// The upstream would read compressed bytes as plain ones.
 #[tokio::test]
-async fn codings_beside_chunks_are_not_implemented() {
+async fn codings_other_than_chunked_are_not_implemented() {
     bounded(async {
         let upstream = Upstream::start().await;
         let gateway = Gateway::start(upstream.port, &[]).await;
@@ -141,7 +143,7 @@ async fn codings_beside_chunks_are_not_implemented() {
         }
         assert!(
             upstream
-                .asked()
+                .requests()
                 .iter()
                 .all(|(head, _)| head.first_line().contains("/after"))
         );
@@ -177,15 +179,15 @@ async fn bare_line_feeds_do_not_reach_the_upstream() {
         let gateway = Gateway::start(upstream.port, &[]).await;
         let mut wire = gateway.connect().await;
         wire.send("GET / HTTP/1.1\nhost: test\nx-a: 1\n\n").await;
-        // The upstream fails for one, and would not answer.
+        // The upstream fails on such a head, and would not respond.
         assert_eq!(wire.message().await.unwrap().0.status(), 200);
-        // In the frame of a body there is no tolerance.
+        // The framing of a body is checked strictly.
         let mut wire = gateway.connect().await;
         wire.send("POST / HTTP/1.1\r\nhost: test\r\ntransfer-encoding: chunked\r\n\r\n")
             .await;
         wire.send("4\nabcd\n0\n\n").await;
         assert!(!wire.rest().await.starts_with(b"HTTP/1.1 200"));
-        assert_eq!(upstream.asked().len(), 1);
+        assert_eq!(upstream.requests().len(), 1);
     })
     .await;
 }
@@ -199,11 +201,11 @@ async fn pipelined_requests_are_answered_in_their_order() {
         let requests = ["/1", "/limited", "/limited", "/limited", "/5"];
         let requests = requests.map(|path| format!("GET {path} HTTP/1.1\r\nhost: test\r\n\r\n"));
         wire.send(requests.concat()).await;
-        let mut told = Vec::new();
+        let mut reported = Vec::new();
         for _ in 0..5 {
-            told.push(wire.message().await.unwrap().0.status());
+            reported.push(wire.message().await.unwrap().0.status());
         }
-        assert_eq!(told, [200, 200, 200, 429, 200]);
+        assert_eq!(reported, [200, 200, 200, 429, 200]);
     })
     .await;
 }
@@ -223,9 +225,9 @@ async fn body_of_a_denied_request_is_no_request() {
         let (status, answers) = answers(&gateway, &format!("{request}\r\n\r\n{inner}")).await;
         assert_eq!(status, 429);
         assert!(answers <= 2);
-        let asked = upstream.asked();
+        let requests = upstream.requests();
         assert!(
-            asked
+            requests
                 .iter()
                 .all(|(head, _)| !head.first_line().contains("/inner"))
         );

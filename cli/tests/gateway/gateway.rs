@@ -7,7 +7,7 @@ use testkit::programs::{Process, eventually, free_port};
 
 use crate::wire::Wire;
 
-/// Limits that no test sees begin anew, and none where no rule is.
+/// Limits with periods longer than any test, and none for the other paths.
 pub(crate) const RULES: &str = "client_ip: {trust: [127.0.0.7]}
 rules:
   - {name: limited, match: {path: /limited}, key: client_ip, quota: 2/day}
@@ -16,7 +16,7 @@ rules:
 pub(crate) struct Gateway {
     pub(crate) folder: TempDir,
     pub(crate) port: u16,
-    /// Where metrics and probes are.
+    /// The port of metrics and probes.
     pub(crate) http: u16,
     pub(crate) admin: u16,
     pub(crate) process: Process,
@@ -27,7 +27,7 @@ impl Gateway {
         Self::start_in(tempfile::tempdir().unwrap(), upstream, options).await
     }
 
-    /// Starts it in a folder with files of the test's own.
+    /// Starts it in a folder with the test's files.
     pub(crate) async fn start_in(folder: TempDir, upstream: u16, options: &[&str]) -> Self {
         fs::write(folder.path().join("rules.yaml"), RULES).unwrap();
         let [port, http, admin] = [free_port(), free_port(), free_port()];
@@ -47,11 +47,11 @@ impl Gateway {
             admin,
             process,
         };
-        gateway.says("limiting http://").await;
+        gateway.logs("limiting http://").await;
         gateway
     }
 
-    pub(crate) async fn says(&self, text: &str) {
+    pub(crate) async fn logs(&self, text: &str) {
         eventually(text, async || {
             self.process.log().contains(text).then_some(())
         })
@@ -62,7 +62,7 @@ impl Gateway {
         Wire::connect(self.port).await
     }
 
-    /// The most memory that the process ever had, in kibibytes.
+    /// The peak memory of the process, in kibibytes.
     pub(crate) fn peak_memory(&self) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.process.id())).unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
@@ -71,7 +71,7 @@ impl Gateway {
     }
 }
 
-/// Fails a test that has not ended long after it should have.
+/// Fails a test that runs much too long.
 pub(crate) async fn bounded<T>(test: impl Future<Output = T>) -> T {
     let patience = Duration::from_secs(150);
     tokio::time::timeout(patience, test)

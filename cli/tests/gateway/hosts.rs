@@ -1,4 +1,4 @@
-//! Hosts that are none: two upstreams that go by the host, in two ways, behind rules of a host.
+//! Invalid hosts: two upstreams that route by the host, each in its way, behind rules of a host.
 
 use std::{fs, process::Command};
 
@@ -11,7 +11,7 @@ use crate::{
     wire::Wire,
 };
 
-/// The host that is limited, spelled so that an upstream may read it and rules once did not.
+/// Spellings of the limited host that an upstream may accept and rules once did not match.
 const SPELLINGS: [&str; 18] = [
     "shop.example:80:80",
     "u@shop.example",
@@ -37,7 +37,7 @@ const RULES: &str = "rules:
   - {name: shop, match: {host: shop.example}, key: global, quota: 2/day}
 ";
 
-/// nginx, which counts what it took for the shop.
+/// nginx, which counts the requests of the shop.
 const NGINX: &str = "daemon off;
 error_log log;
 pid pid;
@@ -111,33 +111,33 @@ async fn gateway(upstream: u16) -> Gateway {
     let gateway = Gateway::start(upstream, &[]).await;
     fs::write(gateway.folder.path().join("rules.yaml"), RULES).unwrap();
     gateway.process.hang_up();
-    gateway.says("read the rules again").await;
+    gateway.logs("read the rules again").await;
     gateway
 }
 
-/// The status of a request with this host, and which site answered.
-async fn ask(port: u16, host: &str) -> (u16, String) {
+/// The status of a request with this host, and the site that responded.
+async fn request(port: u16, host: &str) -> (u16, String) {
     let mut wire = Wire::connect(port).await;
-    wire.ask(&format!("GET / HTTP/1.1\nhost: {host}")).await;
+    wire.request(&format!("GET / HTTP/1.1\nhost: {host}")).await;
     let (head, body) = wire.message().await.expect("an answer");
     (head.status(), body)
 }
 
-/// Has no spelling of the host reach the site, whose limit is used up.
+/// No spelling of the host reaches the site, whose limit is exhausted.
 async fn holds(server: Server) {
     let gateway = gateway(server.port).await;
     let spelled = ["shop.example", "SHOP.example.:80"];
     for host in spelled {
-        assert_eq!(ask(gateway.port, host).await, (200, "shop".into()));
+        assert_eq!(request(gateway.port, host).await, (200, "shop".into()));
     }
-    let other = ask(gateway.port, "other.example").await;
+    let other = request(gateway.port, "other.example").await;
     assert_eq!(other, (200, "other".into()));
     for host in spelled {
-        assert_eq!(ask(gateway.port, host).await.0, 429, "{host}");
+        assert_eq!(request(gateway.port, host).await.0, 429, "{host}");
     }
     let mut evaded = Vec::new();
     for host in SPELLINGS {
-        let (status, site) = ask(gateway.port, host).await;
+        let (status, site) = request(gateway.port, host).await;
         if status != 400 {
             evaded.push((host, status, site));
         }
@@ -216,7 +216,7 @@ async fn hosts_that_disagree_are_refused() {
             ("GET / HTTP/1.1\nhost: under_score", 200),
         ] {
             let mut wire = gateway.connect().await;
-            wire.ask(&format!("{lines}\nconnection: close")).await;
+            wire.request(&format!("{lines}\nconnection: close")).await;
             let answer = wire.message().await.expect("an answer").0;
             assert_eq!(answer.status(), status, "{lines:?}");
         }

@@ -68,12 +68,12 @@ async fn requests_of_one_connection_are_handed_on_and_limited() {
         let host = format!("shop.example:{}", gateway.port);
         assert_eq!(head.field("host"), Some(&*host));
         assert_eq!(head.field("via"), Some("2 tower-ratelimit"));
-        let mut told = Vec::new();
+        let mut reported = Vec::new();
         for _ in 0..3 {
             let get = request(&gateway, "GET", "/limited").body(empty()).unwrap();
-            told.push(sender.send_request(get).await.unwrap().status().as_u16());
+            reported.push(sender.send_request(get).await.unwrap().status().as_u16());
         }
-        assert_eq!(told, [200, 200, 429]);
+        assert_eq!(reported, [200, 200, 429]);
     })
     .await;
 }
@@ -113,9 +113,9 @@ async fn cookies_in_parts_are_one_line_for_rules_and_the_upstream() {
         let rules = "rules: [{name: a, key: [{cookie: b}, {cookie: c}], quota: 1/day}]";
         std::fs::write(gateway.folder.path().join("rules.yaml"), rules).unwrap();
         gateway.process.hang_up();
-        gateway.says("read the rules again").await;
+        gateway.logs("read the rules again").await;
         let mut sender = connect(&gateway).await;
-        let mut told = Vec::new();
+        let mut reported = Vec::new();
         for cookies in [
             &["b=1", "c=2"][..],
             &["b=1; c=2"],
@@ -128,11 +128,11 @@ async fn cookies_in_parts_are_one_line_for_rules_and_the_upstream() {
                     get.header("cookie", *cookie)
                 });
             let answer = sender.send_request(get.body(empty()).unwrap()).await;
-            told.push(answer.unwrap().status().as_u16());
+            reported.push(answer.unwrap().status().as_u16());
         }
-        assert_eq!(told, [200, 429, 429, 200]);
-        let asked = upstream.asked();
-        let lines = asked.iter().map(|(head, _)| head.all("cookie"));
+        assert_eq!(reported, [200, 429, 429, 200]);
+        let requests = upstream.requests();
+        let lines = requests.iter().map(|(head, _)| head.all("cookie"));
         assert_eq!(lines.collect::<Vec<_>>(), [["b=1; c=2"], ["b=1; c=3"]]);
     })
     .await;
@@ -151,12 +151,12 @@ async fn long_headers_and_bodies_have_their_limits() {
         let mut sender = connect(&gateway).await;
         let answer = sender.send_request(post.unwrap()).await;
         assert_eq!(answer.unwrap().status(), StatusCode::PAYLOAD_TOO_LARGE);
-        assert_eq!(upstream.asked().len(), 0);
+        assert_eq!(upstream.requests().len(), 0);
     })
     .await;
 }
 
-/// An upstream that tells the health of `shop`, and what changes it.
+/// An upstream that serves the health of `shop`, and the handle that changes it.
 async fn health() -> (HealthReporter, u16) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let upstream = listener.local_addr().unwrap().port();
@@ -187,17 +187,17 @@ async fn grpc_goes_through_and_is_limited_as_grpc() {
         let rules = "rules: [{name: calls, match: {path: '/*/Check'}, quota: 2/day}]";
         std::fs::write(gateway.folder.path().join("rules.yaml"), rules).unwrap();
         gateway.process.hang_up();
-        gateway.says("read the rules again").await;
+        gateway.logs("read the rules again").await;
 
         let mut client = health_client(&gateway);
         let answer = client.check(about("shop")).await.unwrap().into_inner();
         assert_eq!(answer.status, 1);
-        // A status in the trailers, which is the upstream's own.
+        // A status in the trailers, from the upstream.
         let error = client.check(about("none")).await.unwrap_err();
         assert_eq!(error.code(), Code::NotFound);
         let error = client.check(about("shop")).await.unwrap_err();
         assert_eq!(error.code(), Code::ResourceExhausted);
-        // Messages of a stream come one by one.
+        // Messages of a stream arrive one by one.
         let mut watch = client.watch(about("shop")).await.unwrap().into_inner();
         assert_eq!(watch.next().await.unwrap().unwrap().status, 1);
         reporter
@@ -215,10 +215,10 @@ async fn stream_of_grpc_that_is_silent_ends() {
         let gateway = Gateway::start(upstream, &["--idle-timeout", "50ms"]).await;
         let mut client = health_client(&gateway);
         let mut watch = client.watch(about("shop")).await.unwrap().into_inner();
-        // An end that the upstream meant would be `None`.
+        // A regular end would be `None`.
         let error = loop {
             match watch.next().await.unwrap() {
-                Ok(told) => assert_eq!(told.status, 1),
+                Ok(reported) => assert_eq!(reported.status, 1),
                 Err(error) => break error,
             }
         };
@@ -227,24 +227,24 @@ async fn stream_of_grpc_that_is_silent_ends() {
     .await;
 }
 
-/// RFC 8441: the gateway does not offer it, and takes none.
+/// RFC 8441: the gateway does not offer it, and rejects it.
 #[tokio::test]
-async fn web_sockets_by_http2_are_refused_and_reach_nobody() {
+async fn web_sockets_by_http2_are_rejected_by_the_gateway() {
     bounded(async {
         let upstream = Upstream::start().await;
         let gateway = Gateway::start(upstream.port, &[]).await;
         let mut sender = connect(&gateway).await;
         assert_eq!(get(&gateway, &mut sender).await, 200);
-        let asked = request(&gateway, "CONNECT", "/chat")
+        let tunnel = request(&gateway, "CONNECT", "/chat")
             .extension(Protocol::from_static("websocket"))
             .header("sec-websocket-version", "13");
-        let refused = sender.send_request(asked.body(empty()).unwrap()).await;
+        let refused = sender.send_request(tunnel.body(empty()).unwrap()).await;
         assert!(refused.is_err(), "{refused:?}");
         let tunnel = Request::connect("shop.example:80").body(empty()).unwrap();
         let refused = sender.send_request(tunnel).await.unwrap();
         assert_eq!(refused.status(), StatusCode::NOT_IMPLEMENTED);
         assert_eq!(get(&gateway, &mut sender).await, 200);
-        assert_eq!(upstream.asked().len(), 2);
+        assert_eq!(upstream.requests().len(), 2);
     })
     .await;
 }

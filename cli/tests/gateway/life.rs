@@ -1,4 +1,4 @@
-//! Start, reload and end.
+//! Start, reload and shutdown.
 
 use std::{
     fs,
@@ -15,7 +15,7 @@ use crate::{
     wire::Wire,
 };
 
-/// The words of the process before it ends with code 2.
+/// The error of the process, which exits with 2.
 fn fails(arguments: &[&str]) -> String {
     fails_as("gateway", arguments)
 }
@@ -28,7 +28,7 @@ fn fails_as(name: &str, arguments: &[&str]) -> String {
 }
 
 #[test]
-fn faults_are_told_before_anything_listens() {
+fn faults_are_reported_before_anything_listens() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("rules.yaml");
     let path = file.to_str().unwrap();
@@ -37,36 +37,39 @@ fn faults_are_told_before_anything_listens() {
     fs::write(&file, "rules: [{name: a, qouta: 1/day}]").unwrap();
     assert!(fails(&[&[path], &upstream[..]].concat()).contains("qouta"));
     fs::write(&file, "domain: shop\ndescriptors: []").unwrap();
-    let said = fails(&[&[path], &upstream[..]].concat());
-    assert!(said.contains("`tower-ratelimit serve`"), "{said}");
+    let error = fails(&[&[path], &upstream[..]].concat());
+    assert!(error.contains("`tower-ratelimit serve`"), "{error}");
     fs::write(&file, RULES).unwrap();
-    let said = fails_as("serve", &[path]);
-    assert!(said.contains("`tower-ratelimit gateway`"), "{said}");
-    for (wrong, told) in [
+    let error = fails_as("serve", &[path]);
+    assert!(error.contains("`tower-ratelimit gateway`"), "{error}");
+    for (wrong, reported) in [
         ("https://127.0.0.1", "an upstream is http://"),
         ("http://127.0.0.1/path", "without a path"),
         ("http://user@127.0.0.1", "an upstream is http://"),
         ("127.0.0.1:1", "--upstream"),
     ] {
-        let said = fails(&[path, "--upstream", wrong]);
-        assert!(said.contains(told), "{said}");
+        let error = fails(&[path, "--upstream", wrong]);
+        assert!(error.contains(reported), "{error}");
     }
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
-    let said = fails(&[&[path, "--listen", &address], &upstream[..]].concat());
-    assert!(said.contains(&address), "{said}");
+    let error = fails(&[&[path, "--listen", &address], &upstream[..]].concat());
+    assert!(error.contains(&address), "{error}");
     assert!(fails(&[&[path, "--max-body", "10mb"], &upstream[..]].concat()).contains("k, m or g"));
-    // A port that is taken is told by the option that names it, and how to do without.
+    // An error of a port in use names its option, and how to switch it off.
     let free = ["--listen", "127.0.0.1:0"];
     for (wanted, other) in [("--http", "--admin"), ("--admin", "--http")] {
         let options = [wanted, &address, other, "off"];
-        let said = fails(&[&[path], &upstream[..], &free, &options].concat());
-        let told = format!("{wanted}: {address}: ");
-        assert!(said.contains(&told) && said.contains("off"), "{said}");
+        let error = fails(&[&[path], &upstream[..], &free, &options].concat());
+        let reported = format!("{wanted}: {address}: ");
+        assert!(
+            error.contains(&reported) && error.contains("off"),
+            "{error}"
+        );
     }
     let open = ["--admin", "0.0.0.0:0", "--http", "off"];
-    let said = fails(&[&[path], &upstream[..], &free, &open].concat());
-    assert!(said.contains("--admin-token-file"), "{said}");
+    let error = fails(&[&[path], &upstream[..], &free, &open].concat());
+    assert!(error.contains("--admin-token-file"), "{error}");
 }
 
 #[tokio::test]
@@ -103,7 +106,7 @@ async fn hang_up_reads_the_rules_again_and_keeps_the_counts() {
         }
         fs::write(&rules, "rules: {").unwrap();
         gateway.process.hang_up();
-        gateway.says("stay as they were").await;
+        gateway.logs("stay as they were").await;
         let log = gateway.process.log();
         let errors: Vec<&str> = log.lines().filter(|line| line.contains("ERROR")).collect();
         assert_eq!(errors.len(), 1, "{log}");
@@ -116,7 +119,7 @@ async fn hang_up_reads_the_rules_again_and_keeps_the_counts() {
         let more = "  - {name: new, match: {path: /new}, key: client_ip, quota: 1/day}\n";
         fs::write(&rules, format!("{RULES}{more}")).unwrap();
         gateway.process.hang_up();
-        gateway.says("read the rules again").await;
+        gateway.logs("read the rules again").await;
         assert_eq!(status("/limited").await, 429);
         assert_eq!([status("/new").await, status("/new").await], [200, 429]);
     })
@@ -131,16 +134,16 @@ async fn end_answers_those_that_are_there() {
         let mut idle = gateway.connect().await;
         assert_eq!(idle.answer("GET / HTTP/1.1").await.1, "ok");
         let mut waits = gateway.connect().await;
-        waits.ask("GET /wait HTTP/1.1\nhost: test").await;
+        waits.request("GET /wait HTTP/1.1\nhost: test").await;
         let mut streams = gateway.connect().await;
-        streams.ask("GET /events HTTP/1.1\nhost: test").await;
+        streams.request("GET /events HTTP/1.1\nhost: test").await;
         streams.head().await.unwrap();
         eventually("the requests", async || {
-            (upstream.asked().len() == 3).then_some(())
+            (upstream.requests().len() == 3).then_some(())
         })
         .await;
         gateway.process.terminate();
-        // A connection without a request is closed, and no other is taken.
+        // A connection without a request closes, and no new one is accepted.
         assert_eq!(idle.rest().await, b"");
         upstream.steps.add_permits(3);
         assert_eq!(waits.message().await.unwrap().1, "waited");
@@ -153,7 +156,7 @@ async fn end_answers_those_that_are_there() {
             gateway.process.has_ended().then_some(())
         })
         .await;
-        gateway.says("all requests are answered").await;
+        gateway.logs("all requests are answered").await;
     })
     .await;
 }
@@ -169,7 +172,7 @@ async fn web_sockets_end_with_a_close_frame_after_a_whole_frame() {
         wire.send(b"\x81\x05he").await;
         assert_eq!(wire.read(4).await.unwrap(), b"\x81\x05HE");
         gateway.process.terminate();
-        gateway.says("not ready any more").await;
+        gateway.logs("not ready any more").await;
         wire.send("llo").await;
         assert_eq!(wire.read(3).await.unwrap(), b"LLO");
         // 1001: the server goes away.
@@ -179,7 +182,7 @@ async fn web_sockets_end_with_a_close_frame_after_a_whole_frame() {
             gateway.process.has_ended().then_some(())
         })
         .await;
-        gateway.says("all requests are answered").await;
+        gateway.logs("all requests are answered").await;
     })
     .await;
 }
@@ -193,15 +196,15 @@ async fn no_request_is_lost_while_the_gateway_ends() {
         let clients = (0..8).map(|_| {
             tokio::spawn(async move {
                 let mut answers = 0;
-                // Until its connection is refused, or closed before it was taken.
+                // Until its connection is refused, or closed before it is accepted.
                 while let Some(mut wire) = Wire::try_connect(port).await {
-                    wire.ask("GET / HTTP/1.1\nhost: test").await;
+                    wire.request("GET / HTTP/1.1\nhost: test").await;
                     let Some((head, body)) = wire.message().await else {
                         break;
                     };
                     assert_eq!(body, "ok");
                     answers += 1;
-                    // A connection is given up by a word, so that no request is sent into its end.
+                    // A closing connection announces it, so that no request is lost.
                     if head.field("connection") == Some("close") {
                         assert_eq!(wire.rest().await, b"");
                     }
@@ -211,7 +214,7 @@ async fn no_request_is_lost_while_the_gateway_ends() {
         });
         let clients: Vec<_> = clients.collect();
         eventually("requests", async || {
-            (upstream.asked().len() > 50).then_some(())
+            (upstream.requests().len() > 50).then_some(())
         })
         .await;
         gateway.process.terminate();
@@ -219,7 +222,7 @@ async fn no_request_is_lost_while_the_gateway_ends() {
         for client in clients {
             answers += client.await.unwrap();
         }
-        assert_eq!(answers, upstream.asked().len());
+        assert_eq!(answers, upstream.requests().len());
         eventually("the end", async || {
             gateway.process.has_ended().then_some(())
         })
@@ -237,8 +240,8 @@ async fn second_word_ends_it_at_once() {
         let (head, _) = wire.answer("GET / HTTP/1.1").await;
         assert_eq!(head.field("connection"), None);
         gateway.process.terminate();
-        gateway.says("not ready any more").await;
-        // Requests are still taken, and connections given up.
+        gateway.logs("not ready any more").await;
+        // Requests are still served, and connections announce that they close.
         let (head, body) = wire.answer("GET / HTTP/1.1").await;
         assert_eq!(body, "ok");
         assert_eq!(head.field("connection"), Some("close"));
@@ -249,13 +252,13 @@ async fn second_word_ends_it_at_once() {
             gateway.process.has_ended().then_some(())
         })
         .await;
-        gateway.says("told twice").await;
+        gateway.logs("a second signal").await;
     })
     .await;
 }
 
 #[test]
-fn faults_of_certificates_are_told_before_anything_listens() {
+fn faults_of_certificates_are_reported_before_anything_listens() {
     let folder = tempfile::tempdir().unwrap();
     let file = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     let [rules, cert, key] = [file("rules.yaml"), file("cert.pem"), file("key.pem")];
@@ -269,11 +272,11 @@ fn faults_of_certificates_are_told_before_anything_listens() {
     let both = ["--tls-cert", &*cert, "--tls-key", &*key];
     assert!(fails(&both).contains("cert.pem"));
     fs::write(&cert, "").unwrap();
-    let said = fails(&both);
-    assert!(said.contains("--tls-key"), "{said}");
+    let error = fails(&both);
+    assert!(error.contains("--tls-key"), "{error}");
     fs::write(&key, "").unwrap();
-    let said = fails(&both);
-    assert!(said.contains("no certificate in PEM"), "{said}");
+    let error = fails(&both);
+    assert!(error.contains("no certificate in PEM"), "{error}");
 }
 
 #[tokio::test]
@@ -285,9 +288,9 @@ async fn file_that_became_a_directory_leaves_its_rules_in_force() {
         fs::remove_file(&file).unwrap();
         fs::create_dir(&file).unwrap();
         gateway.process.hang_up();
-        gateway.says("stay as they were").await;
+        gateway.logs("stay as they were").await;
         gateway
-            .says("rules.yaml: a directory, where a file was")
+            .logs("rules.yaml: a directory, where a file was")
             .await;
         for status in [200, 200, 429] {
             let (head, _) = gateway
@@ -301,9 +304,9 @@ async fn file_that_became_a_directory_leaves_its_rules_in_force() {
     .await;
 }
 
-/// As where the program that reads the log hangs.
+/// As if the program that reads the log hangs.
 #[tokio::test]
-async fn log_that_nobody_reads_stops_neither_requests_nor_the_end() {
+async fn unread_log_blocks_neither_requests_nor_shutdown() {
     bounded(async {
         let upstream = Upstream::start().await;
         let folder = tempfile::tempdir().unwrap();
@@ -341,8 +344,8 @@ async fn log_that_nobody_reads_stops_neither_requests_nor_the_end() {
         }
         assert!(answered.is_ok(), "requests wait for the log");
         let terminate = format!("kill -TERM {}", process.id());
-        let told = Command::new("sh").args(["-c", &terminate]).status();
-        assert!(told.unwrap().success());
+        let reported = Command::new("sh").args(["-c", &terminate]).status();
+        assert!(reported.unwrap().success());
         eventually("the end", async || process.try_wait().unwrap()).await;
     })
     .await;

@@ -24,14 +24,14 @@ async fn bodies_have_their_limit_announced_or_not() {
         assert_eq!(post("content-length: 10", "0123456789").await, 200);
         let chunked = "transfer-encoding: chunked";
         assert_eq!(post(chunked, "a\r\n0123456789\r\n0\r\n\r\n").await, 200);
-        assert_eq!(upstream.asked().len(), 2);
+        assert_eq!(upstream.requests().len(), 2);
         assert_eq!(post("content-length: 11", "").await, 413);
         assert_eq!(
             post("content-length: 11\r\nexpect: 100-continue", "").await,
             413
         );
         assert_eq!(post(chunked, "a\r\n0123456789\r\n1\r\n0\r\n").await, 413);
-        assert_eq!(upstream.asked().len(), 2);
+        assert_eq!(upstream.requests().len(), 2);
     })
     .await;
 }
@@ -63,14 +63,14 @@ async fn upstream_that_is_not_there_is_a_bad_gateway() {
         let gateway = Gateway::start(upstream.port, &[]).await;
         let mut wire = gateway.connect().await;
         assert_eq!(wire.answer("GET /cut HTTP/1.1").await.0.status(), 502);
-        // The client's connection goes on.
+        // The client's connection stays open.
         assert_eq!(wire.answer("GET / HTTP/1.1").await.0.status(), 200);
     })
     .await;
 }
 
 #[tokio::test]
-async fn upstream_that_is_late_is_told() {
+async fn late_upstream_is_reported() {
     bounded(async {
         let upstream = Upstream::start().await;
         let gateway = Gateway::start(upstream.port, &["--timeout", "50ms"]).await;
@@ -86,9 +86,9 @@ async fn one_request_too_many_is_not_taken() {
         let upstream = Upstream::start().await;
         let gateway = Gateway::start(upstream.port, &["--max-in-flight", "1"]).await;
         let mut first = gateway.connect().await;
-        first.ask("GET /wait HTTP/1.1\nhost: test").await;
+        first.request("GET /wait HTTP/1.1\nhost: test").await;
         eventually("the request", async || {
-            (upstream.asked().len() == 1).then_some(())
+            (upstream.requests().len() == 1).then_some(())
         })
         .await;
         let mut second = gateway.connect().await;
@@ -100,7 +100,7 @@ async fn one_request_too_many_is_not_taken() {
             (second.answer("GET / HTTP/1.1").await.0.status() == 200).then_some(())
         })
         .await;
-        // Units that were not taken were not counted.
+        // Rejected requests were not counted.
         for status in [200, 200, 429] {
             let (head, _) = second.answer("GET /limited HTTP/1.1").await;
             assert_eq!(head.status(), status);
@@ -140,22 +140,22 @@ async fn one_connection_too_many_takes_the_place_of_an_idle_one() {
         for wire in [&mut first, &mut second] {
             assert_eq!(wire.answer("GET / HTTP/1.1").await.0.status(), 200);
         }
-        second.ask("GET /wait HTTP/1.1\nhost: test").await;
+        second.request("GET /wait HTTP/1.1\nhost: test").await;
         eventually("the request", async || {
-            (upstream.asked().len() == 3).then_some(())
+            (upstream.requests().len() == 3).then_some(())
         })
         .await;
         let mut third = gateway.connect().await;
         assert_eq!(third.answer("GET /third HTTP/1.1").await.0.status(), 200);
         assert!(first.rest().await.is_empty());
-        // Where all have requests, one more waits.
-        third.ask("GET /wait HTTP/1.1\nhost: test").await;
+        // If all have requests, one more waits.
+        third.request("GET /wait HTTP/1.1\nhost: test").await;
         eventually("the request", async || {
-            (upstream.asked().len() == 5).then_some(())
+            (upstream.requests().len() == 5).then_some(())
         })
         .await;
         let mut fourth = gateway.connect().await;
-        fourth.ask("GET /fourth HTTP/1.1\nhost: test").await;
+        fourth.request("GET /fourth HTTP/1.1\nhost: test").await;
         upstream.steps.add_permits(2);
         assert_eq!(second.message().await.unwrap().1, "waited");
         assert_eq!(third.message().await.unwrap().1, "waited");
@@ -164,10 +164,10 @@ async fn one_connection_too_many_takes_the_place_of_an_idle_one() {
     .await;
 }
 
-/// The answer to a request whose body comes a byte at a time, far too slowly.
+/// The response to a request whose body arrives byte by byte, far too slowly.
 async fn trickle(gateway: &Gateway, path: &str) -> String {
     let mut wire = gateway.connect().await;
-    wire.ask(&format!(
+    wire.request(&format!(
         "POST {path} HTTP/1.1\nhost: test\ntransfer-encoding: chunked"
     ))
     .await;
@@ -178,18 +178,18 @@ async fn trickle(gateway: &Gateway, path: &str) -> String {
         }
     });
     let mut answer = String::new();
-    // The client's words may be under way when the connection ends.
+    // Bytes of the client may be in flight when the connection closes.
     let _ = from.read_to_string(&mut answer).await;
     trickle.abort();
     answer
 }
 
 #[tokio::test]
-async fn body_that_trickles_is_given_up() {
+async fn slow_body_is_aborted() {
     bounded(async {
         let upstream = Upstream::start().await;
         let gateway = Gateway::start(upstream.port, &["--timeout", "50ms"]).await;
-        // 504 where the machine is so busy that the upstream is not reached in time.
+        // 504 on a machine too busy to reach the upstream in time.
         eventually("408", async || {
             let answer = trickle(&gateway, "/").await;
             answer.starts_with("HTTP/1.1 408").then_some(())
@@ -215,7 +215,7 @@ async fn body_that_stops_is_the_client_s_fault() {
 }
 
 #[tokio::test]
-async fn body_that_trickles_after_the_answer_is_given_up() {
+async fn slow_body_after_the_response_is_aborted() {
     bounded(async {
         let upstream = Upstream::start().await;
         let gateway = Gateway::start(upstream.port, &["--timeout", "200ms"]).await;
@@ -242,12 +242,12 @@ async fn silence_ends_what_has_begun() {
         assert_eq!(chat.answer(CHAT).await.0.status(), 101);
         assert_eq!(chat.rest().await, b"");
         let mut events = gateway.connect().await;
-        events.ask("GET /events HTTP/1.1\nhost: test").await;
+        events.request("GET /events HTTP/1.1\nhost: test").await;
         events.head().await.unwrap();
         while let Some(chunk) = events.chunk().await {
             assert_eq!(chunk, Ok(b"data: one\n\n".to_vec()), "no end");
         }
-        // Both have made room.
+        // Both have released their permits.
         for (lines, status) in [(CHAT, 101), ("GET / HTTP/1.1", 200)] {
             eventually("room", async || {
                 let mut wire = gateway.connect().await;

@@ -1,4 +1,4 @@
-//! `tower-ratelimit gateway` as its users have it: a process, asked by sockets and by clients of HTTP/2 and gRPC.
+//! `tower-ratelimit gateway` as a process, called over sockets and by HTTP/2 and gRPC clients.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
 

@@ -18,8 +18,11 @@ pub(crate) async fn metrics(gateway: &Gateway) -> String {
     text
 }
 
-/// The numbers that `/metrics` has for these series.
-pub(crate) async fn told<const N: usize>(gateway: &Gateway, series: [&str; N]) -> [Option<f64>; N] {
+/// The values of these series in `/metrics`.
+pub(crate) async fn reported<const N: usize>(
+    gateway: &Gateway,
+    series: [&str; N],
+) -> [Option<f64>; N] {
     let text = metrics(gateway).await;
     series.map(|series| {
         let mut lines = text.lines().filter_map(|line| line.rsplit_once(' '));
@@ -37,9 +40,9 @@ async fn requests_are_counted_by_the_class_of_their_answer() {
             let series = ["1xx", "2xx", "3xx", "4xx", "5xx", "cancelled"];
             let names =
                 series.map(|code| format!("ratelimit_gateway_requests_total{{code=\"{code}\"}}"));
-            told(&gateway, names.each_ref().map(String::as_str)).await
+            reported(&gateway, names.each_ref().map(String::as_str)).await
         };
-        // A series of which nothing has happened yet is 0, not unknown.
+        // A series without an event is 0, not absent.
         assert_eq!(by_code().await, [Some(0.0); 6]);
         let mut wire = gateway.connect().await;
         for (path, status) in [
@@ -55,11 +58,11 @@ async fn requests_are_counted_by_the_class_of_their_answer() {
         let chat = "GET /chat HTTP/1.1\nconnection: upgrade\nupgrade: websocket";
         assert_eq!(wire.answer(chat).await.0.status(), 101);
         assert_eq!(by_code().await, [1.0, 3.0, 0.0, 1.0, 1.0, 0.0].map(Some));
-        // A client that is tired of waiting is not a request that never was.
+        // A client that leaves early still counts.
         let mut tired = gateway.connect().await;
-        tired.ask("GET /silent HTTP/1.1\nhost: test").await;
+        tired.request("GET /silent HTTP/1.1\nhost: test").await;
         eventually("the request", async || {
-            (upstream.asked().len() == 6).then_some(())
+            (upstream.requests().len() == 6).then_some(())
         })
         .await;
         drop(tired);
@@ -71,13 +74,13 @@ async fn requests_are_counted_by_the_class_of_their_answer() {
             r#"ratelimit_gateway_duration_seconds_count{code="2xx"}"#,
             r#"ratelimit_gateway_duration_seconds_bucket{code="2xx",le="60"}"#,
         ];
-        assert_eq!(told(&gateway, times).await, [Some(3.0); 2]);
+        assert_eq!(reported(&gateway, times).await, [Some(3.0); 2]);
     })
     .await;
 }
 
 #[tokio::test]
-async fn rules_and_their_store_are_told_as_of_the_service() {
+async fn rules_and_their_store_have_metrics() {
     bounded(async {
         let upstream = Upstream::start().await;
         let gateway = Gateway::start(upstream.port, &[]).await;
@@ -85,7 +88,7 @@ async fn rules_and_their_store_are_told_as_of_the_service() {
             let mut wire = gateway.connect().await;
             wire.answer("GET /limited HTTP/1.1").await;
         }
-        let numbers = told(
+        let numbers = reported(
             &gateway,
             [
                 r#"ratelimit_requests_total{policy="limited",result="allowed"}"#,
@@ -108,7 +111,7 @@ async fn rules_and_their_store_are_told_as_of_the_service() {
         let text = metrics(&gateway).await;
         assert!(text.contains("\nratelimit_build_info{version="), "{text}");
         assert!(!text.contains("127.0.0"), "{text}");
-        // Nothing is said of what a gateway does not do.
+        // Series of `serve` are absent.
         assert!(
             !text.contains("ratelimit_service_") && !text.contains("ratelimit_rls_"),
             "{text}"
@@ -118,20 +121,20 @@ async fn rules_and_their_store_are_told_as_of_the_service() {
 }
 
 #[tokio::test]
-async fn store_that_is_down_is_told_before_anybody_asks() {
+async fn store_that_is_down_is_reported_without_requests() {
     bounded(async {
         let nobody = format!("redis://127.0.0.1:{}", free_port());
         let upstream = Upstream::start().await;
         let gateway = Gateway::start(upstream.port, &["--redis", &nobody]).await;
         let up = r#"ratelimit_store_up{backend="redis"}"#;
-        assert_eq!(told(&gateway, [up]).await, [Some(0.0)]);
+        assert_eq!(reported(&gateway, [up]).await, [Some(0.0)]);
         let degraded = r#"ratelimit_requests_total{policy="limited",result="allowed"}"#;
         gateway
             .connect()
             .await
             .answer("GET /limited HTTP/1.1")
             .await;
-        assert_eq!(told(&gateway, [degraded]).await, [Some(1.0)]);
+        assert_eq!(reported(&gateway, [degraded]).await, [Some(1.0)]);
         let text = metrics(&gateway).await;
         assert!(
             text.contains(r#"ratelimit_degraded_total{policy="limited",reason="#),

@@ -1,4 +1,4 @@
-//! The page on the service shows what works.
+//! The example of the page on the service works.
 
 use std::{fs, process::Command};
 
@@ -21,11 +21,11 @@ async fn page_leads_from_a_server_to_a_limited_one() {
     bounded(async {
         let (upstream, port) = (Upstream::start().await, free_port());
         let mut command = command.trim().to_owned();
-        for (told, free) in [(":9999", upstream.port), (":8000", port)] {
-            assert!(command.contains(told), "{command}");
-            command = command.replace(told, &format!(":{free}"));
+        for (reported, free) in [(":9999", upstream.port), (":8000", port)] {
+            assert!(command.contains(reported), "{command}");
+            command = command.replace(reported, &format!(":{free}"));
         }
-        // Not the ports of a service that this machine may have.
+        // The default ports may be in use on this machine.
         let beside = ["HTTP", "ADMIN"].map(|name| (format!("TOWER_RATELIMIT_{name}"), "off"));
         let mut words = command.split(' ');
         assert_eq!(words.next(), Some("tower-ratelimit"));
@@ -43,7 +43,7 @@ async fn page_leads_from_a_server_to_a_limited_one() {
             assert!(head.field("ratelimit").is_some());
             assert_eq!(head.field("retry-after").is_some(), status == 429);
         }
-        assert_eq!(upstream.asked().len(), 3);
+        assert_eq!(upstream.requests().len(), 3);
     })
     .await;
 }

@@ -1,4 +1,4 @@
-//! Probes, on the listener that has the metrics.
+//! Probes, on the listener of the metrics.
 
 use std::process::Command;
 
@@ -16,7 +16,7 @@ async fn status(port: u16, path: &str) -> u16 {
     head.status()
 }
 
-/// What `healthcheck` ends with.
+/// The exit code of `healthcheck`.
 fn healthcheck(gateway: &Gateway) -> Option<i32> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tower-ratelimit"));
     let address = format!("127.0.0.1:{}", gateway.http);
@@ -40,12 +40,12 @@ async fn paths_of_the_public_are_those_of_the_upstream() {
             let mut wire = gateway.connect().await;
             let (_, body) = wire.answer(&format!("GET {path} HTTP/1.1")).await;
             assert_eq!(body, "ok");
-            assert_eq!(upstream.asked().len(), number + 1, "{path}");
+            assert_eq!(upstream.requests().len(), number + 1, "{path}");
         }
         for path in ["/", "/limited", "/v1/rules", "/json"] {
             assert_eq!(status(gateway.http, path).await, 404, "{path}");
         }
-        assert_eq!(upstream.asked().len(), own.len());
+        assert_eq!(upstream.requests().len(), own.len());
     })
     .await;
 }
@@ -67,7 +67,7 @@ async fn gateway_that_ends_is_not_ready() {
         assert_eq!(status(gateway.http, "/healthcheck").await, 500);
         assert_eq!(status(gateway.http, "/healthz").await, 200);
         assert_eq!(healthcheck(&gateway), Some(1));
-        // Requests are still taken.
+        // Requests are still served.
         assert_eq!(status(gateway.port, "/").await, 200);
         gateway.process.terminate();
         eventually("the end", async || {
@@ -85,9 +85,9 @@ async fn probes_answer_until_the_last_request_is_answered() {
         let upstream = Upstream::start().await;
         let mut gateway = Gateway::start(upstream.port, &["--drain", "0s"]).await;
         let mut waits = gateway.connect().await;
-        waits.ask("GET /wait HTTP/1.1\nhost: test").await;
+        waits.request("GET /wait HTTP/1.1\nhost: test").await;
         eventually("the request", async || {
-            (upstream.asked().len() == 1).then_some(())
+            (upstream.requests().len() == 1).then_some(())
         })
         .await;
         gateway.process.terminate();
@@ -99,7 +99,7 @@ async fn probes_answer_until_the_last_request_is_answered() {
         })
         .await;
         assert_eq!(status(gateway.http, "/readyz").await, 503);
-        // A connection that is kept does not hold the end up.
+        // An idle connection does not delay the shutdown.
         let mut kept = Wire::connect(gateway.http).await;
         assert_eq!(kept.answer("GET /healthz HTTP/1.1").await.0.status(), 200);
         upstream.steps.add_permits(1);
@@ -108,7 +108,7 @@ async fn probes_answer_until_the_last_request_is_answered() {
             gateway.process.has_ended().then_some(())
         })
         .await;
-        gateway.says("all requests are answered").await;
+        gateway.logs("all requests are answered").await;
     })
     .await;
 }

@@ -1,4 +1,5 @@
-//! HAProxy, Caddy and Apache in front of the gateway: clients are told apart as far as it is trusted, and choose no address themselves.
+//! HAProxy, Caddy and Apache in front of the gateway: clients behind trusted ones have their own
+//! limits, and no client chooses its address.
 
 use std::{fs, net::Ipv4Addr, process::Command};
 
@@ -11,7 +12,7 @@ use crate::{
     wire::Wire,
 };
 
-/// The address from which proxies connect.
+/// The address of the proxies' connections.
 const PROXY: Ipv4Addr = Ipv4Addr::LOCALHOST;
 const ALICE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 const BOB: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 3);
@@ -67,14 +68,14 @@ impl Chain {
         );
         fs::write(gateway.folder.path().join("rules.yaml"), rules).unwrap();
         gateway.process.hang_up();
-        gateway.says("read the rules again").await;
+        gateway.logs("read the rules again").await;
         let (folder, port) = (tempfile::tempdir().unwrap(), free_port());
         let config = config(port, gateway.port);
         fs::write(folder.path().join("config"), config).unwrap();
         let mut command = Command::new(find(program, None).unwrap());
         command
             .current_dir(folder.path())
-            // Caddy keeps files below these.
+            // Caddy's files are below these.
             .envs(["XDG_DATA_HOME", "XDG_CONFIG_HOME"].map(|name| (name, folder.path())))
             .args(arguments);
         let mut proxy = Process::start(&mut command, &folder.path().join("log"));
@@ -92,14 +93,14 @@ impl Chain {
         }
     }
 
-    /// The status for a client that asks from there, and says this of where it is.
-    async fn status(&self, from: Ipv4Addr, said: &str) -> u16 {
+    /// The status for a client at this address, which sends this `X-Forwarded-For`.
+    async fn status(&self, from: Ipv4Addr, forwarded: &str) -> u16 {
         let mut wire = Wire::connect_from(from, self.port).await;
-        let said = match said {
+        let forwarded = match forwarded {
             "" => String::new(),
             addresses => format!("\nx-forwarded-for: {addresses}"),
         };
-        let lines = format!("GET / HTTP/1.1\nconnection: close{said}");
+        let lines = format!("GET / HTTP/1.1\nconnection: close{forwarded}");
         wire.answer(&lines).await.0.status()
     }
 
@@ -107,10 +108,14 @@ impl Chain {
     async fn limits_each(&self) {
         for client in [ALICE, BOB] {
             assert_eq!(self.status(client, "").await, 200);
-            // The proxy adds an address or replaces all, and what stands before it is nobody's word.
+            // The proxy appends an address or replaces all, so the ones before it are ignored.
             assert_eq!(self.status(client, "192.0.2.1, 127.0.0.1").await, 200);
-            for said in ["", "192.0.2.2", "127.0.0.1", "unknown"] {
-                assert_eq!(self.status(client, said).await, 429, "{client} {said}");
+            for forwarded in ["", "192.0.2.2", "127.0.0.1", "unknown"] {
+                assert_eq!(
+                    self.status(client, forwarded).await,
+                    429,
+                    "{client} {forwarded}"
+                );
             }
             let mut wire = Wire::connect_from(client, self.port).await;
             let body = "x".repeat(UPLOAD);
@@ -122,17 +127,17 @@ impl Chain {
                 assert_eq!(wire.message().await.unwrap().0.status(), 429, "{client}");
             }
         }
-        let (first, _) = self.upstream.asked().remove(0);
+        let (first, _) = self.upstream.requests().remove(0);
         let list = first.field("x-forwarded-for");
         assert_eq!(list, Some("127.0.0.2, 127.0.0.1"));
     }
 }
 
-/// The bytes of an upload that is denied.
+/// The bytes of a denied upload.
 const UPLOAD: usize = 100_000;
 
 #[tokio::test]
-async fn clients_behind_haproxy_are_limited_each_whatever_they_say() {
+async fn clients_behind_haproxy_have_their_own_limits() {
     if is_missing("haproxy", "haproxy") {
         return;
     }
@@ -144,7 +149,7 @@ async fn clients_behind_haproxy_are_limited_each_whatever_they_say() {
 }
 
 #[tokio::test]
-async fn clients_behind_caddy_are_limited_each_whatever_they_say() {
+async fn clients_behind_caddy_have_their_own_limits() {
     if is_missing("caddy", "caddy") {
         return;
     }
@@ -169,12 +174,12 @@ http://:{port} {{
 }
 
 #[tokio::test]
-async fn clients_behind_apache_are_limited_each_whatever_they_say() {
+async fn clients_behind_apache_have_their_own_limits() {
     if is_missing("apache2", "apache2-bin") {
         return;
     }
     bounded(async {
-        // One process, which stays in the foreground.
+        // One process, in the foreground.
         let arguments = ["-X", "-f", "config", "-d", "."];
         let chain = Chain::start_program("127.0.0.1", "apache2", &arguments, |port, gateway| {
             let modules = ["mpm_event", "authz_core", "proxy", "proxy_http"].map(|name| {
@@ -208,22 +213,22 @@ async fn without_trust_haproxy_is_the_client() {
         for (client, status) in [(ALICE, 200), (BOB, 200), (ALICE, 429), (BOB, 429)] {
             assert_eq!(chain.status(client, "").await, status, "{client}");
         }
-        let (first, _) = chain.upstream.asked().remove(0);
+        let (first, _) = chain.upstream.requests().remove(0);
         assert_eq!(first.field("x-forwarded-for"), Some("127.0.0.1"));
     })
     .await;
 }
 
-/// The trap that the page on the service tells of.
+/// The misconfiguration that the page on the service warns about.
 #[tokio::test]
-async fn haproxy_that_lets_clients_say_who_they_are_is_no_proxy_to_trust() {
+async fn haproxy_with_if_none_lets_clients_choose_their_address() {
     if is_missing("haproxy", "haproxy") {
         return;
     }
     bounded(async {
         let chain = Chain::start("127.0.0.1", "option forwardfor if-none").await;
-        for said in ["192.0.2.1", "192.0.2.2", "192.0.2.3"] {
-            assert_eq!(chain.status(ALICE, said).await, 200, "{said}");
+        for forwarded in ["192.0.2.1", "192.0.2.2", "192.0.2.3"] {
+            assert_eq!(chain.status(ALICE, forwarded).await, 200, "{forwarded}");
         }
     })
     .await;

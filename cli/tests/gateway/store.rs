@@ -1,4 +1,5 @@
-//! Redis behind the gateway: one, a cluster, behind sentinels, one that refuses the gateway, or is not there.
+//! Redis behind the gateway: one server, a cluster, sentinels, a server that rejects the gateway,
+//! and none.
 
 use std::net::Ipv4Addr;
 
@@ -25,9 +26,9 @@ async fn store_that_cannot_be_used_is_in_the_log_before_any_request() {
         let upstream = Upstream::start().await;
         let url = format!("redis://127.0.0.1:{}", free_port());
         let gateway = Gateway::start(upstream.port, &["--redis", &url]).await;
-        gateway.says("Redis cannot be used: ").await;
+        gateway.logs("Redis cannot be used: ").await;
         gateway
-            .says("until it can, store.on_failure of the rules decides")
+            .logs("until it can, store.on_failure of the rules decides")
             .await;
         assert_eq!(ready(&gateway).await, 200);
         let needing =
@@ -46,7 +47,7 @@ async fn wrong_password_is_in_the_log_and_readiness_follows_the_store() {
         let wrong = server.url().replace("redis://", "redis://nobody:wrong@");
         let options = ["--redis", &wrong, "--ready-needs-store"];
         let gateway = Gateway::start(upstream.port, &options).await;
-        gateway.says("Redis cannot be used: ").await;
+        gateway.logs("Redis cannot be used: ").await;
         let log = gateway.process.log().to_lowercase();
         assert!(log.contains("password") && !log.contains("nobody"), "{log}");
         assert_eq!(ready(&gateway).await, 503);
@@ -68,7 +69,7 @@ const PROXY: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 7);
 /// Two gateways count the requests of these clients together.
 async fn count_together(url: &str, clients: &[&str]) {
     let upstream = Upstream::start().await;
-    // No machine is so busy that Redis is later than this.
+    // Longer than any delay of Redis on a busy machine.
     let deadline = ["--redis-deadline", "60s"];
     let options = [&["--redis", url, "--redis-prefix", "shop"][..], &deadline].concat();
     let one = Gateway::start(upstream.port, &options).await;
@@ -94,7 +95,7 @@ async fn gateways_count_together_in_redis() {
     .await;
 }
 
-/// The subjects of several clients lie on several servers.
+/// The subjects of several clients are on several servers.
 #[tokio::test]
 async fn gateways_count_together_in_a_cluster() {
     needs!(redis);

@@ -1,4 +1,4 @@
-//! Connections by TLS.
+//! TLS connections.
 
 use std::{fs, io, net::Ipv4Addr, path::Path};
 
@@ -27,23 +27,22 @@ use crate::{
 
 const OPTIONS: [&str; 4] = ["--tls-cert", CERTIFICATE, "--tls-key", KEY];
 
-/// Whether there is an answer on the connection.
+/// Whether the connection gets a response.
 async fn answers(connection: io::Result<TlsStream<TcpStream>>) -> bool {
     let Ok(mut stream) = connection else {
         return false;
     };
     let request = b"GET / HTTP/1.1\r\nhost: test\r\nconnection: close\r\n\r\n";
     let mut answer = String::new();
-    let asked = stream.write_all(request).await;
-    // With TLS 1.3 a client hears only now that it is not welcome.
+    let sent = stream.write_all(request).await;
+    // In TLS 1.3 a client learns only now that it was rejected.
     let read = stream.read_to_string(&mut answer).await;
-    asked
-        .and(read)
+    sent.and(read)
         .is_ok_and(|_| answer.starts_with("HTTP/1.1 200"))
 }
 
 #[tokio::test]
-async fn requests_come_by_tls_and_the_upstream_hears_of_it() {
+async fn requests_by_tls_are_forwarded_with_the_scheme() {
     needs!(openssl);
     bounded(async {
         let folder = tempfile::tempdir().unwrap();
@@ -66,12 +65,12 @@ async fn requests_come_by_tls_and_the_upstream_hears_of_it() {
         let answer = sender.send_request(request.unwrap()).await.unwrap();
         assert_eq!(answer.status(), 200);
 
-        // Words without TLS are not understood, and a client that says nothing keeps nobody waiting.
+        // Bytes without TLS are rejected, and a silent client blocks no other.
         let _silent = TcpStream::connect((Ipv4Addr::LOCALHOST, gateway.port))
             .await
             .unwrap();
         let mut wire = gateway.connect().await;
-        wire.ask("GET / HTTP/1.1\nhost: test").await;
+        wire.request("GET / HTTP/1.1\nhost: test").await;
         assert!(!wire.rest().await.starts_with(b"HTTP/"));
         assert!(answers(connect(gateway.port, folder, None, "http/1.1").await).await);
     })
@@ -100,18 +99,18 @@ async fn clients_show_a_certificate_if_they_have_to() {
             let connection = connect(gateway.port, folder, own, "http/1.1").await;
             assert_eq!(answers(connection).await, expected);
         }
-        assert_eq!(upstream.asked().len(), 1);
+        assert_eq!(upstream.requests().len(), 1);
         make_expired_client_certificate(folder);
         let connection = connect(gateway.port, folder, Some(folder), "http/1.1").await;
         assert!(!answers(connection).await, "it has expired");
-        assert_eq!(upstream.asked().len(), 1);
+        assert_eq!(upstream.requests().len(), 1);
     })
     .await;
 }
 
-/// More handshakes that stand still than there may be connections.
+/// More stalled handshakes than there may be connections.
 #[tokio::test]
-async fn handshakes_that_stand_still_lock_nobody_out() {
+async fn stalled_handshakes_block_no_client() {
     needs!(openssl);
     bounded(async {
         let folder = tempfile::tempdir().unwrap();
@@ -155,15 +154,15 @@ async fn hang_up_reads_the_certificates_again() {
         };
         assert!(is_believed(folder).await && !is_believed(next.path()).await);
 
-        // A key that does not fit is not taken.
+        // A key that does not fit is ignored.
         fs::copy(next.path().join(KEY), folder.join(KEY)).unwrap();
         gateway.process.hang_up();
-        gateway.says("the certificates stay as they were").await;
+        gateway.logs("the certificates stay as they were").await;
         assert!(is_believed(folder).await);
 
         fs::copy(next.path().join(CERTIFICATE), folder.join(CERTIFICATE)).unwrap();
         gateway.process.hang_up();
-        gateway.says("read the certificates again").await;
+        gateway.logs("read the certificates again").await;
         assert!(is_believed(next.path()).await && !is_believed(folder).await);
     })
     .await;

@@ -1,4 +1,4 @@
-//! Clients that do not read what they asked for by gRPC.
+//! Clients that do not read their gRPC responses.
 
 use std::{convert::Infallible, net::Ipv4Addr};
 
@@ -15,13 +15,13 @@ use tokio::net::{TcpListener, TcpStream};
 
 use crate::gateway::{Gateway, bounded};
 
-/// More than what lies between two ends of a stream.
+/// More than all buffers of a stream.
 const LARGE: usize = 4 << 20;
 
-/// More than the windows of a connection to the upstream once had room for.
+/// More than the windows of a connection to the upstream once allowed.
 const UNREAD: usize = 24;
 
-/// An upstream that answers all with a large body; its port.
+/// An upstream that responds with a large body; its port.
 async fn upstream() -> u16 {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -39,7 +39,7 @@ async fn upstream() -> u16 {
     port
 }
 
-/// A client with the least windows that there are.
+/// A client with the smallest windows.
 async fn connect(gateway: &Gateway) -> SendRequest<Empty<Bytes>> {
     let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, gateway.port)).await;
     let stream = stream.unwrap();
@@ -60,7 +60,7 @@ fn call() -> Request<Empty<Bytes>> {
 }
 
 #[tokio::test]
-async fn client_that_does_not_read_stops_nobody_else() {
+async fn client_that_does_not_read_blocks_no_other() {
     bounded(async {
         let gateway = Gateway::start(upstream().await, &[]).await;
         let mut idler = connect(&gateway).await;
@@ -74,7 +74,7 @@ async fn client_that_does_not_read_stops_nobody_else() {
             let body = answer.into_body().collect().await.unwrap();
             assert_eq!(body.to_bytes().len(), LARGE);
         }
-        // Not because the other was given up.
+        // The other connection is still open.
         assert!(!idler.is_closed());
     })
     .await;

@@ -1,4 +1,4 @@
-//! The upstream: it takes nothing but what leaves no doubt, and keeps what it was asked.
+//! The upstream: rejects ambiguous requests, and records all others.
 
 use std::{
     net::Ipv4Addr,
@@ -9,7 +9,7 @@ use tokio::{net::TcpListener, sync::Semaphore};
 
 use crate::wire::{Head, Wire};
 
-/// The size of what `/download` sends and `/count` is sent.
+/// The size of the bodies of `/download` and `/count`.
 pub(crate) const LARGE: usize = 100 << 20;
 
 /// The size of its chunks.
@@ -18,8 +18,8 @@ pub(crate) const CHUNK: usize = 1 << 16;
 #[derive(Clone)]
 pub(crate) struct Upstream {
     pub(crate) port: u16,
-    asked: Arc<Mutex<Vec<(Head, String)>>>,
-    /// A permit is a step of an answer that waits.
+    requests: Arc<Mutex<Vec<(Head, String)>>>,
+    /// Each permit releases one step of a waiting response.
     pub(crate) steps: Arc<Semaphore>,
 }
 
@@ -28,7 +28,7 @@ impl Upstream {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let upstream = Self {
             port: listener.local_addr().unwrap().port(),
-            asked: Arc::default(),
+            requests: Arc::default(),
             steps: Arc::new(Semaphore::new(0)),
         };
         let server = upstream.clone();
@@ -40,16 +40,16 @@ impl Upstream {
         upstream
     }
 
-    /// The questions that it was asked so far.
-    pub(crate) fn asked(&self) -> Vec<(Head, String)> {
-        self.asked.lock().unwrap().clone()
+    /// The recorded requests.
+    pub(crate) fn requests(&self) -> Vec<(Head, String)> {
+        self.requests.lock().unwrap().clone()
     }
 
-    /// The only request so far.
+    /// The only recorded request.
     pub(crate) fn only(&self) -> (Head, String) {
-        let asked = self.asked();
-        assert_eq!(asked.len(), 1, "{asked:?}");
-        asked.into_iter().next().unwrap()
+        let requests = self.requests();
+        assert_eq!(requests.len(), 1, "{requests:?}");
+        requests.into_iter().next().unwrap()
     }
 
     async fn serve(self, mut wire: Wire) -> Option<()> {
@@ -61,13 +61,13 @@ impl Upstream {
                 return early(&mut wire, &path).await;
             }
             if head.all("expect") == ["100-continue"] {
-                wire.ask("HTTP/1.1 100 Continue").await;
+                wire.request("HTTP/1.1 100 Continue").await;
             }
             let body = match &*path {
                 "/count" => count(&mut wire).await?.to_string(),
                 _ => body(&mut wire, &head).await?,
             };
-            self.asked
+            self.requests
                 .lock()
                 .unwrap()
                 .push((head.clone(), body.clone()));
@@ -75,7 +75,7 @@ impl Upstream {
                 "/count" => ok(&mut wire, &body).await,
                 "/download" => download(&mut wire).await,
                 "/break" => {
-                    wire.ask("HTTP/1.1 200 OK\ntransfer-encoding: chunked")
+                    wire.request("HTTP/1.1 200 OK\ntransfer-encoding: chunked")
                         .await;
                     wire.send("3\r\nabc\r\n").await;
                     self.step().await;
@@ -89,12 +89,12 @@ impl Upstream {
                     ok(&mut wire, "waited").await;
                 }
                 "/trailers" => {
-                    wire.ask("HTTP/1.1 200 OK\ntransfer-encoding: chunked\ntrailer: x-sum")
+                    wire.request("HTTP/1.1 200 OK\ntransfer-encoding: chunked\ntrailer: x-sum")
                         .await;
                     wire.send("4\r\nbody\r\n0\r\nx-sum: 7\r\n\r\n").await;
                 }
                 "/hop" => {
-                    wire.ask(
+                    wire.request(
                         "HTTP/1.1 200 OK\nconnection: x-hop\nx-hop: 1\nkeep-alive: timeout=5\n\
                          x-end: 1\nset-cookie: a\nset-cookie: b\ncontent-length: 0",
                     )
@@ -102,7 +102,7 @@ impl Upstream {
                 }
                 "/chat" | "/other" => return chat(&mut wire, &path).await,
                 _ if head.first_line().starts_with("HEAD ") => {
-                    wire.ask("HTTP/1.1 200 OK\ncontent-length: 1234").await;
+                    wire.request("HTTP/1.1 200 OK\ncontent-length: 1234").await;
                 }
                 _ => ok(&mut wire, "ok").await,
             }
@@ -114,8 +114,10 @@ impl Upstream {
     }
 
     async fn events(&self, wire: &mut Wire) {
-        wire.ask("HTTP/1.1 200 OK\ncontent-type: text/event-stream\ntransfer-encoding: chunked")
-            .await;
+        wire.request(
+            "HTTP/1.1 200 OK\ncontent-type: text/event-stream\ntransfer-encoding: chunked",
+        )
+        .await;
         for event in ["one", "two"] {
             let event = format!("data: {event}\n\n");
             wire.send(format!("{:x}\r\n{event}\r\n", event.len())).await;
@@ -125,7 +127,7 @@ impl Upstream {
     }
 }
 
-/// Fails for a head that another server might understand in another way.
+/// Fails for a head that another server might read differently.
 fn check(head: &Head) {
     let text = &head.0;
     let framing = head.all("content-length").len() + head.all("transfer-encoding").len();
@@ -170,12 +172,12 @@ async fn ok(wire: &mut Wire, body: &str) {
     .await;
 }
 
-/// Answers before the body has come, with or without an end, and reads on.
+/// Responds before the body has arrived, with or without an end, and continues reading.
 async fn early(wire: &mut Wire, path: &str) -> Option<()> {
     match path {
         "/done" => ok(wire, "ok").await,
         _ => {
-            wire.ask("HTTP/1.1 200 OK\ntransfer-encoding: chunked")
+            wire.request("HTTP/1.1 200 OK\ntransfer-encoding: chunked")
                 .await;
             wire.send("2\r\nok\r\n").await;
         }
@@ -186,7 +188,7 @@ async fn early(wire: &mut Wire, path: &str) -> Option<()> {
 }
 
 async fn download(wire: &mut Wire) {
-    wire.ask("HTTP/1.1 200 OK\ntransfer-encoding: chunked")
+    wire.request("HTTP/1.1 200 OK\ntransfer-encoding: chunked")
         .await;
     let chunk = [format!("{CHUNK:x}\r\n").as_bytes(), &[b'x'; CHUNK], b"\r\n"].concat();
     for _ in 0..LARGE / CHUNK {
@@ -195,14 +197,14 @@ async fn download(wire: &mut Wire) {
     wire.send("0\r\n\r\n").await;
 }
 
-/// Sends back all that comes, in upper case.
+/// Echoes in upper case.
 async fn chat(wire: &mut Wire, path: &str) -> Option<()> {
     let protocol = if path == "/chat" {
         "websocket"
     } else {
         "other"
     };
-    wire.ask(&format!(
+    wire.request(&format!(
         "HTTP/1.1 101 Switching Protocols\nconnection: upgrade\nupgrade: {protocol}\nx-agreed: 1"
     ))
     .await;

@@ -38,7 +38,7 @@ impl Head {
         fields.map(|(_, value)| value.trim()).collect()
     }
 
-    /// The one value of a field, if there is any.
+    /// The value of a field, at most one.
     pub(crate) fn field(&self, name: &str) -> Option<&str> {
         let all = self.all(name);
         assert!(all.len() < 2, "{name} twice in {}", self.0);
@@ -62,7 +62,7 @@ impl Wire {
         Self::new(socket.connect(there).await.unwrap())
     }
 
-    /// `None` where nobody listens.
+    /// `None` if the port has no listener.
     pub(crate) async fn try_connect(port: u16) -> Option<Self> {
         let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await.ok()?;
         Some(Self::new(stream))
@@ -73,12 +73,12 @@ impl Wire {
     }
 
     pub(crate) async fn send(&mut self, bytes: impl AsRef<[u8]>) {
-        // A peer that has heard enough is seen by its answer.
+        // A peer that stops reading is visible in its response.
         let _ = self.0.get_mut().write_all(bytes.as_ref()).await;
     }
 
-    /// Sends lines that end a head.
-    pub(crate) async fn ask(&mut self, lines: &str) {
+    /// Sends these lines as a head.
+    pub(crate) async fn request(&mut self, lines: &str) {
         self.send(
             format!("{lines}\r\n\r\n")
                 .replace("\r\n", "\n")
@@ -87,7 +87,7 @@ impl Wire {
         .await;
     }
 
-    /// A head; `None` at the end of the connection.
+    /// The next head; `None` at the end of the connection.
     pub(crate) async fn head(&mut self) -> Option<Head> {
         let mut head = Vec::new();
         while !head.ends_with(b"\r\n\r\n") {
@@ -103,7 +103,7 @@ impl Wire {
         Some(bytes)
     }
 
-    /// A chunk of a body, or its last line with the trailers, which is `Err`.
+    /// A chunk of a body, or its last line with the trailers as `Err`.
     pub(crate) async fn chunk(&mut self) -> Option<Result<Vec<u8>, String>> {
         let mut line = Vec::new();
         while !line.ends_with(b"\r\n") {
@@ -123,7 +123,7 @@ impl Wire {
         Some(Err(String::from_utf8(trailers).ok()?.trim().to_owned()))
     }
 
-    /// A message with a body that has an end. Of a body in chunks the trailers are appended.
+    /// A message with a body that has an end. Trailers of a chunked body are appended.
     pub(crate) async fn message(&mut self) -> Option<(Head, String)> {
         let head = self.head().await?;
         let mut body = Vec::new();
@@ -143,13 +143,13 @@ impl Wire {
         Some((head, String::from_utf8(body).unwrap()))
     }
 
-    /// An answer with these lines of a request, which has no body.
+    /// The response to a request with these lines and without a body.
     pub(crate) async fn answer(&mut self, lines: &str) -> (Head, String) {
-        self.ask(&format!("{lines}\nhost: test")).await;
+        self.request(&format!("{lines}\nhost: test")).await;
         self.message().await.expect("an answer")
     }
 
-    /// A frame of HTTP/2: its stream, its kind, and what it carries.
+    /// A frame of HTTP/2: its stream, its type, and its payload.
     pub(crate) async fn frame(&mut self) -> Option<(u32, u8, Vec<u8>)> {
         let head = self.read(9).await?;
         let number = |bytes: &[u8]| bytes.iter().fold(0, |n, byte| n << 8 | u32::from(*byte));
@@ -157,12 +157,12 @@ impl Wire {
         Some((number(&head[5..]), head[3], load))
     }
 
-    /// The ends to read from and to write to.
+    /// The reading and the writing half.
     pub(crate) fn split(self) -> (OwnedReadHalf, OwnedWriteHalf) {
         self.0.into_inner().into_split()
     }
 
-    /// All that still comes, until the end.
+    /// All bytes until the end.
     pub(crate) async fn rest(&mut self) -> Vec<u8> {
         let mut rest = Vec::new();
         let _ = self.0.read_to_end(&mut rest).await;

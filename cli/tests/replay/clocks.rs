@@ -12,8 +12,8 @@ fn requests(seconds: std::ops::Range<u64>) -> Vec<String> {
 
 const QUOTAS: [&str; 4] = ["--quota", "1/s", "--quota", "20/s burst 2"];
 
-/// A line whose time is an hour ahead, but not to come, is decided in its place; the others are as
-/// they would be without it.
+/// A line whose time is an hour ahead, but in the past, is decided at its place; the others are
+/// decided as if it was missing.
 #[test]
 fn a_few_lines_ahead_of_the_log_do_not_hurry_it() {
     let directory = directory();
@@ -37,29 +37,33 @@ fn a_few_lines_ahead_of_the_log_do_not_hurry_it() {
             lines.insert(*place, stray.repeat(many));
         }
         let log = file(&directory, "access.log", lines.concat());
-        let told = json(&[&[log.as_str()][..], &QUOTAS].concat());
+        let reported = json(&[&[log.as_str()][..], &QUOTAS].concat());
         assert_eq!(
-            (&told["late"], &told["skipped"]),
+            (&reported["late"], &reported["skipped"]),
             (&0.into(), &0.into()),
             "{places:?}"
         );
-        assert_eq!(told["attempts"], 600 + places.len() * many);
-        let last = told["last"].as_str().expect("a time");
+        assert_eq!(reported["attempts"], 600 + places.len() * many);
+        let last = reported["last"].as_str().expect("a time");
         assert!(last.starts_with("2026-11-20T01:00:00"), "{last}");
-        let of_one = |told: &serde_json::Value, quota: usize| {
-            let top = told["top"].as_array().expect("a list").iter();
+        let of_one = |reported: &serde_json::Value, quota: usize| {
+            let top = reported["top"].as_array().expect("a list").iter();
             let of_one = top.filter(|one| one["key"] == "203.0.113.7");
             let of_one = of_one.map(|one| one["limited"].as_u64()).next();
-            let worst = told["quotas"][quota]["limited"]["worst_minute_requests"].clone();
+            let worst = reported["quotas"][quota]["limited"]["worst_minute_requests"].clone();
             (of_one, worst)
         };
         for quota in [0, 1] {
-            assert_eq!(of_one(&told, quota), of_one(&expected, quota), "{places:?}");
+            assert_eq!(
+                of_one(&reported, quota),
+                of_one(&expected, quota),
+                "{places:?}"
+            );
         }
     }
 }
 
-/// The others do not wait for the time of the one that is ahead.
+/// The others do not wait for the time of the line ahead.
 #[test]
 fn a_file_with_a_line_ahead_is_read_with_the_others() {
     let directory = directory();
@@ -69,9 +73,9 @@ fn a_file_with_a_line_ahead_is_read_with_the_others() {
     lines.insert(300, stray);
     let one = file(&directory, "one.log", lines.concat());
     let other = file(&directory, "other.log", requests(0..60).concat());
-    let told = json(&[&[one.as_str(), &other][..], &QUOTAS].concat());
+    let reported = json(&[&[one.as_str(), &other][..], &QUOTAS].concat());
     assert_eq!(
-        (&told["late"], &told["attempts"]),
+        (&reported["late"], &reported["attempts"]),
         (&0.into(), &1_202.into())
     );
     let whole = requests(0..60)
@@ -81,23 +85,26 @@ fn a_file_with_a_line_ahead_is_read_with_the_others() {
     let whole = file(&directory, "whole.log", whole);
     let expected = json(&[&[whole.as_str()][..], &QUOTAS].concat());
     assert_eq!(
-        told["quotas"][1]["limited"]["worst_minute_requests"],
+        reported["quotas"][1]["limited"]["worst_minute_requests"],
         expected["quotas"][1]["limited"]["worst_minute_requests"]
     );
 }
 
-/// A log that rests goes on where it does.
+/// A log with a gap continues after it.
 #[test]
 fn a_log_with_gaps_is_put_in_order_behind_them() {
     let directory = directory();
     let lines: String = (0..500)
         .map(|number| {
-            // Every other one is written before one that came three seconds earlier.
+            // Every second line is written before one that is three seconds earlier.
             let second = number * 60 + if number % 2 == 0 { 63 } else { 0 };
             line(MIDNIGHT + second, "203.0.113.7", "GET /a", 200)
         })
         .collect();
     let log = file(&directory, "access.log", lines);
-    let told = json(&[&log, "--quota", "1/s"]);
-    assert_eq!((&told["late"], &told["attempts"]), (&0.into(), &500.into()));
+    let reported = json(&[&log, "--quota", "1/s"]);
+    assert_eq!(
+        (&reported["late"], &reported["attempts"]),
+        (&0.into(), &500.into())
+    );
 }

@@ -3,7 +3,7 @@
 use crate::support::{MIDNIGHT, clock, directory, file, json, line, run, small};
 
 #[test]
-fn a_log_is_told_in_text() {
+fn a_log_is_reported_as_text() {
     let directory = directory();
     let log = file(&directory, "access.log", small() + "garbage\n");
     let (exit, out, errors) = run(&[&log, "--quota", "4/minute", "--suggest", "--what-if"]);
@@ -24,7 +24,7 @@ An upper bound: clients that are refused would have behaved differently.
 limited most by 4/60s
             6  203.0.113.7
 
-the most that a key asks for in
+the most requests of a key in
                p50       p90       p99     p99.9       max
      1 s         1         1         1         1         1
     10 s         1        10        10        10        10
@@ -37,8 +37,8 @@ suggested: 12/minute burst 12
   windows begin at each half of their length, and as a --quota it tells what it limits
 "
     );
-    let (told, what_if) = out.split_once("\nwhat if ").expect("what if");
-    assert_eq!(told, expected);
+    let (reported, what_if) = out.split_once("\nwhat if ").expect("what if");
+    assert_eq!(reported, expected);
     let rows: Vec<Vec<&str>> = what_if
         .lines()
         .skip(1)
@@ -51,7 +51,7 @@ suggested: 12/minute burst 12
     );
 }
 
-/// Each format says the same of the same requests.
+/// All formats have equal counts for equal requests.
 #[test]
 fn all_formats_give_the_same_counts() {
     let directory = directory();
@@ -91,14 +91,14 @@ fn all_formats_give_the_same_counts() {
             _ => &[],
         };
         let quota = [log.as_str(), "--quota", "4/minute"];
-        let told = json(&[&quota, own].concat());
-        assert_eq!(told["attempts"], 11, "{log}");
-        assert_eq!(told["quotas"][0]["limited"]["requests"], 6, "{log}");
-        assert_eq!(told["top"][0]["key"], "203.0.113.7", "{log}");
+        let reported = json(&[&quota, own].concat());
+        assert_eq!(reported["attempts"], 11, "{log}");
+        assert_eq!(reported["quotas"][0]["limited"]["requests"], 6, "{log}");
+        assert_eq!(reported["top"][0]["key"], "203.0.113.7", "{log}");
         let logins = ["--match", "POST /login", "--count-if", "4xx"];
-        let told = json(&[&quota, own, &logins].concat());
+        let reported = json(&[&quota, own, &logins].concat());
         assert_eq!(
-            (&told["attempts"], &told["other_requests"]),
+            (&reported["attempts"], &reported["other_requests"]),
             (&1.into(), &10.into()),
             "{log}"
         );
@@ -115,13 +115,13 @@ fn only_responses_that_count_are_charged() {
         })
         .collect();
     let log = file(&directory, "access.log", log);
-    let told = json(&[&log, "--quota", "5/day fixed_window", "--count-if", "401"]);
-    // The fifth failure is the ninth request: eleven come after it.
-    assert_eq!(told["quotas"][0]["limited"]["requests"], 11);
+    let reported = json(&[&log, "--quota", "5/day fixed_window", "--count-if", "401"]);
+    // The fifth failure is the ninth request: eleven follow.
+    assert_eq!(reported["quotas"][0]["limited"]["requests"], 11);
 }
 
 #[test]
-fn keys_are_what_is_asked_for() {
+fn keys_are_those_of_the_argument() {
     let directory = directory();
     let log = [
         "2001:db8:1::1 - alice [20/Nov/2026:00:00:01 +0000] \"GET /a?x HTTP/1.1\" 200 5 \"-\" \"-\" \"198.51.100.1\"\n",
@@ -136,8 +136,8 @@ fn keys_are_what_is_asked_for() {
         ("path", 2, 0),
         ("user+path", 2, 1),
     ] {
-        let told = json(&[&log, "--suggest", "--key", key]);
-        let counts = (&told["keys"], &told["without_key"]);
+        let reported = json(&[&log, "--suggest", "--key", key]);
+        let counts = (&reported["keys"], &reported["without_key"]);
         assert_eq!(counts, (&keys.into(), &without.into()), "{key}");
     }
     let behind = [
@@ -146,22 +146,25 @@ fn keys_are_what_is_asked_for() {
         "--quota",
         "1/day",
     ];
-    let told = json(&[&[log.as_str()][..], &behind].concat());
-    assert_eq!(told["quotas"][0]["limited"]["requests"], 0, "{told}");
+    let reported = json(&[&[log.as_str()][..], &behind].concat());
+    assert_eq!(
+        reported["quotas"][0]["limited"]["requests"], 0,
+        "{reported}"
+    );
     let fields = file(
         &directory,
         "fields.json",
         "{\"ts\":1795132801.5,\"status\":200,\"request\":{\"headers\":{\"X-Key\":[\"k1\"]}}}\n"
             .repeat(2),
     );
-    let told = json(&[
+    let reported = json(&[
         &fields,
         "--quota",
         "1/day",
         "--key",
         "field:request.headers.X-Key",
     ]);
-    assert_eq!(told["top"][0]["key"], "\"k1\"");
+    assert_eq!(reported["top"][0]["key"], "\"k1\"");
     let (_, hashed, _) = run(&[
         &fields,
         "--quota",
@@ -174,7 +177,7 @@ fn keys_are_what_is_asked_for() {
     assert!(!hashed.contains("k1\""), "{hashed}");
 }
 
-/// Each field has its own part of the key.
+/// Each field is a part of the key.
 #[test]
 fn keys_are_made_of_several_fields() {
     let directory = directory();
@@ -191,7 +194,7 @@ fn keys_are_made_of_several_fields() {
     ]
     .concat();
     let log = file(&directory, "access.json", log);
-    let told = json(&[
+    let reported = json(&[
         &log,
         "--quota",
         "1/day",
@@ -199,10 +202,10 @@ fn keys_are_made_of_several_fields() {
         "field:tenant+field:by.id",
     ]);
     assert_eq!(
-        (&told["keys"], &told["without_key"]),
+        (&reported["keys"], &reported["without_key"]),
         (&3.into(), &0.into())
     );
-    assert_eq!(told["top"][0]["key"], "(\"a\", \"1\")");
+    assert_eq!(reported["top"][0]["key"], "(\"a\", \"1\")");
 }
 
 /// Names with dots, and in another case.
@@ -214,15 +217,19 @@ fn fields_are_found_in_objects_and_under_names_with_dots() {
         "{\"@Timestamp\":\"2026-11-20T00:00:01.5Z\",\"source\":{\"port\":1,\"ip\":\"203.0.113.7\"},\"other\":{\"status\":[500]},\"Status\":200}\n",
     ];
     let log = file(&directory, "access.json", lines.concat());
-    let told = json(&[&log, "--quota", "1/day", "--ip-field", "source.ip"]);
+    let reported = json(&[&log, "--quota", "1/day", "--ip-field", "source.ip"]);
     assert_eq!(
-        (&told["skipped"], &told["keys"], &told["without_key"]),
+        (
+            &reported["skipped"],
+            &reported["keys"],
+            &reported["without_key"]
+        ),
         (&0.into(), &1.into(), &0.into())
     );
-    assert_eq!(told["quotas"][0]["limited"]["requests"], 1);
+    assert_eq!(reported["quotas"][0]["limited"]["requests"], 1);
 }
 
-/// Some applications log the port, which is another one for each connection.
+/// Some applications log the port, which differs for each connection.
 #[test]
 fn a_port_is_no_part_of_a_client() {
     let directory = directory();
@@ -240,7 +247,7 @@ fn a_port_is_no_part_of_a_client() {
     assert_eq!(json(&[&log, "--suggest"])["keys"], 3);
 }
 
-/// The others do not use the limit up.
+/// The other responses use up no units.
 #[test]
 fn peaks_are_those_of_responses_that_count() {
     let directory = directory();
@@ -251,39 +258,39 @@ fn peaks_are_those_of_responses_that_count() {
         })
         .collect();
     let log = file(&directory, "access.log", log);
-    let told = json(&[&log, "--suggest", "--count-if", "401"]);
+    let reported = json(&[&log, "--suggest", "--count-if", "401"]);
     assert_eq!(
-        told["suggestion"]["windows"][2]["peaks"]["max"], 3,
-        "{told}"
+        reported["suggestion"]["windows"][2]["peaks"]["max"], 3,
+        "{reported}"
     );
-    assert_eq!(told["keys"], 1);
+    assert_eq!(reported["keys"], 1);
     // Nothing counts at all.
     let page = directory.path().join("report.html").display().to_string();
-    let told = json(&[&log, "--suggest", "--count-if", "500", "--report", &page]);
-    assert!(told["suggestion"].is_null(), "{told}");
+    let reported = json(&[&log, "--suggest", "--count-if", "500", "--report", &page]);
+    assert!(reported["suggestion"].is_null(), "{reported}");
 }
 
-/// Two of one second, of a quota that gives one every half second: by hand.
+/// Two a second, at a quota of one every half second: calculated by hand.
 #[test]
 fn spread_requests_have_half_a_second_each() {
     let directory = directory();
     let log = line(MIDNIGHT, "203.0.113.7", "GET /a", 200).repeat(2);
     let log = file(&directory, "access.log", log);
     for (spread, limited) in [("even", 0), ("none", 1)] {
-        let told = json(&[&log, "--quota", "2/s burst 1", "--spread", spread]);
+        let reported = json(&[&log, "--quota", "2/s burst 1", "--spread", spread]);
         assert_eq!(
-            told["quotas"][0]["limited"]["requests"], limited,
+            reported["quotas"][0]["limited"]["requests"], limited,
             "{spread}"
         );
     }
 }
 
-/// Three clients, whose peaks are counted by hand: 1, 3 and 12 in a minute.
+/// Three clients with peaks calculated by hand: 1, 3 and 12 in a minute.
 #[test]
 fn peaks_and_the_worst_minute_are_those_counted_by_hand() {
     let directory = directory();
     let mut log = line(MIDNIGHT, "203.0.113.1", "GET /a", 200);
-    // Over the end of a minute, and so in the middle of the one that begins at its half.
+    // Across the end of a minute, in the middle of the window that starts at its half.
     for second in [58, 59, 60] {
         log += &line(MIDNIGHT + second, "203.0.113.2", "GET /a", 200);
     }
@@ -292,25 +299,27 @@ fn peaks_and_the_worst_minute_are_those_counted_by_hand() {
         log += &line(MIDNIGHT + second, "203.0.113.3", "GET /a", 200);
     }
     let log = file(&directory, "access.log", log);
-    let told = json(&[
+    let reported = json(&[
         &log,
         "--suggest",
         "--quota",
         "4/minute fixed_window",
         "--what-if",
     ]);
-    let windows = told["suggestion"]["windows"].as_array().expect("windows");
+    let windows = reported["suggestion"]["windows"]
+        .as_array()
+        .expect("windows");
     let peaks = windows.iter().map(|window| {
         let peaks = &window["peaks"];
         (&peaks["p50"], &peaks["max"])
     });
     let expected = [(1, 6), (3, 10), (3, 12), (3, 22)].map(|(p50, max)| (p50.into(), max.into()));
     let expected: Vec<_> = expected.iter().map(|(p50, max)| (p50, max)).collect();
-    assert_eq!(peaks.collect::<Vec<_>>(), expected, "{told}");
+    assert_eq!(peaks.collect::<Vec<_>>(), expected, "{reported}");
     // 12 and a fifth are 14.4, 10 are 12.
-    assert_eq!(told["suggestion"]["quota"], "15/60s burst 12");
+    assert_eq!(reported["suggestion"]["quota"], "15/60s burst 12");
     // Four pass of ten, and four of twelve.
-    let limited = &told["quotas"][0]["limited"];
+    let limited = &reported["quotas"][0]["limited"];
     assert_eq!(
         (&limited["requests"], &limited["worst_minute_requests"]),
         (&14.into(), &8.into())
@@ -322,9 +331,9 @@ fn peaks_and_the_worst_minute_are_those_counted_by_hand() {
             &"2026-11-20T00:02:00Z".into()
         )
     );
-    assert_eq!(told["quotas"][0]["keys_limited"], 1);
-    // A tenth of four is one at least: of 1, 2 and 1, 10 and 12 pass one each.
-    let least = &told["what_if"][0];
+    assert_eq!(reported["quotas"][0]["keys_limited"], 1);
+    // A tenth of four is at least one: of 1, 2 and 1, 10 and 12, one each passes.
+    let least = &reported["what_if"][0];
     assert_eq!(
         (
             &least["quota"],
@@ -335,12 +344,12 @@ fn peaks_and_the_worst_minute_are_those_counted_by_hand() {
     );
 }
 
-/// Beyond the number of keys that are remembered, the numbers are those of a fair sample.
+/// Beyond the tracked keys, the numbers are those of a fair sample.
 #[test]
 fn more_keys_than_are_remembered_are_a_sample() {
     let directory = directory();
     let clients = (0..8_000_u64).flat_map(|client| {
-        // One in four asks twice.
+        // One in four sends two requests.
         let client = format!("10.0.{}.{}", client >> 8, client & 255);
         vec![
             line(MIDNIGHT, &client, "GET /a", 200);
@@ -350,10 +359,10 @@ fn more_keys_than_are_remembered_are_a_sample() {
     let log = file(&directory, "access.log", clients.collect::<String>());
     let (_, text, _) = run(&[&log, "--suggest", "--max-keys", "2000"]);
     assert!(text.contains(" attempts, about "), "{text}");
-    let told = json(&[&log, "--suggest", "--max-keys", "2000"]);
-    assert_eq!(told["keys_are_estimated"], true);
-    let keys = told["keys"].as_u64().expect("a number");
+    let reported = json(&[&log, "--suggest", "--max-keys", "2000"]);
+    assert_eq!(reported["keys_are_estimated"], true);
+    let keys = reported["keys"].as_u64().expect("a number");
     assert!((7_200..8_800).contains(&keys), "{keys}");
-    assert_eq!(told["suggestion"]["windows"][0]["peaks"]["p50"], 1);
-    assert_eq!(told["suggestion"]["windows"][0]["peaks"]["p90"], 2);
+    assert_eq!(reported["suggestion"]["windows"][0]["peaks"]["p50"], 1);
+    assert_eq!(reported["suggestion"]["windows"][0]["peaks"]["p90"], 2);
 }

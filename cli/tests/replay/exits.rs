@@ -1,4 +1,4 @@
-//! Exit codes, and what is told of wrong arguments.
+//! Exit codes, and errors of wrong arguments.
 
 use crate::support::{directory, file, run, small};
 
@@ -19,14 +19,14 @@ fn exit_codes_and_messages() {
         exit(&[&[log.as_str(), "--fail-above", "60"][..], &quota].concat()),
         0
     );
-    // A log without a request that counts could be read.
+    // A log without a request that counts is readable.
     let none = ["--match", "POST /nowhere", "--fail-above", "0.1%"];
     assert_eq!(exit(&[&[log.as_str()][..], &quota, &none].concat()), 0);
     let garbage = file(&directory, "garbage.log", "garbage\n");
     assert_eq!(exit(&[&[garbage.as_str()][..], &quota, &none].concat()), 1);
     for reorder in ["0", "0s", "0ms", "00 min", "500ms", "2min"] {
-        let asked = [&log, "--suggest", "--reorder", reorder];
-        assert_eq!(exit(&asked), 0, "{reorder}");
+        let arguments = [&log, "--suggest", "--reorder", reorder];
+        assert_eq!(exit(&arguments), 0, "{reorder}");
     }
     for (arguments, message) in [
         (&[log.as_str()][..], "nothing to replay against"),
@@ -38,7 +38,7 @@ fn exit_codes_and_messages() {
         (&[&log, "--quota", "4/minit"], "unknown unit \"minit\""),
         (
             &[&log, "--what-if", "--suggest"],
-            "--what-if goes around a --quota",
+            "--what-if needs a --quota",
         ),
         (
             &[&log, "--suggest", "--key", "ip/200"],
@@ -66,7 +66,7 @@ fn exit_codes_and_messages() {
         ),
         (
             &[&log, "--suggest", "--fail-above", "x"],
-            "--fail-above measures a --quota",
+            "--fail-above needs a --quota",
         ),
         (
             &[&log, "--quota", "4/minute", "--fail-above", "x"],

@@ -1,4 +1,4 @@
-//! Values of lines of JSON, as they are and as servers change them.
+//! Values of JSON lines, also as servers alter them.
 
 use serde_json::{Value, json as value};
 
@@ -9,13 +9,13 @@ fn with(fields: &str) -> String {
     format!("{{\"ts\":{MIDNIGHT}.5,\"status\":200,{fields}}}\n")
 }
 
-fn names(told: &Value) -> Vec<&str> {
-    let top = told["top"].as_array().expect("a list").iter();
+fn names(reported: &Value) -> Vec<&str> {
+    let top = reported["top"].as_array().expect("a list").iter();
     top.map(|one| one["key"].as_str().expect("a name"))
         .collect()
 }
 
-/// Beyond 2^53 a floating number has several of them.
+/// Beyond 2^53 several integers are one floating-point number.
 #[test]
 fn long_numbers_are_clients_of_their_own() {
     let directory = directory();
@@ -29,12 +29,12 @@ fn long_numbers_are_clients_of_their_own() {
         ("tenant", "field:tenant"),
         ("ip", "ip"),
     ] {
-        let told = json(&[&log(field), "--key", key, "--quota", "1/day"]);
-        assert_eq!(told["keys"], 2, "{field}");
+        let reported = json(&[&log(field), "--key", key, "--quota", "1/day"]);
+        assert_eq!(reported["keys"], 2, "{field}");
         let expected = ids.map(|id| format!("\"{id}\""));
-        let mut told = names(&told);
-        told.sort_unstable();
-        assert_eq!(told, expected, "{field}");
+        let mut reported = names(&reported);
+        reported.sort_unstable();
+        assert_eq!(reported, expected, "{field}");
     }
     let own = file(
         &directory,
@@ -44,7 +44,7 @@ fn long_numbers_are_clients_of_their_own() {
     assert_eq!(json(&[&own, "--key", "user", "--suggest"])["keys"], 2);
 }
 
-/// Headers that rules look at may be numbers, too.
+/// Headers that rules read may be numbers, too.
 #[test]
 fn long_numbers_are_headers_of_their_own() {
     let directory = directory();
@@ -57,15 +57,15 @@ fn long_numbers_are_headers_of_their_own() {
     let log = file(&directory, "access.json", log.concat());
     let rules = "rules: [{name: tenants, key: {header: x-tenant}, quota: 1/day}]";
     let rules = file(&directory, "rules.yaml", rules);
-    let told = json(&[&log, "--rules", &rules])["rules"].clone();
+    let reported = json(&[&log, "--rules", &rules])["rules"].clone();
     assert_eq!(
-        (&told["limited"]["requests"], &told["not_in_log"]),
+        (&reported["limited"]["requests"], &reported["not_in_log"]),
         (&0.into(), &value!([])),
-        "{told}"
+        "{reported}"
     );
 }
 
-/// A client can send a line of its own; the proxy adds another one behind it.
+/// A client can send a line of its own; the proxy appends another one.
 #[test]
 fn all_lines_of_forwarded_for_are_one_list() {
     let directory = directory();
@@ -83,25 +83,25 @@ fn all_lines_of_forwarded_for_are_one_list() {
     ];
     let log = file(&directory, "access.json", log.concat());
     let behind = ["--trust-proxies", "10.0.0.0/8", "--quota", "1/day"];
-    let told = json(&[&[log.as_str()][..], &behind].concat());
-    assert_eq!(names(&told), ["203.0.113.7"], "{told}");
+    let reported = json(&[&[log.as_str()][..], &behind].concat());
+    assert_eq!(names(&reported), ["203.0.113.7"], "{reported}");
     assert_eq!(
-        (&told["keys"], &told["top"][0]["limited"]),
+        (&reported["keys"], &reported["top"][0]["limited"]),
         (&2.into(), &3.into())
     );
-    // Rules are given the whole of it, and so is a key.
+    // Rules and keys get the whole list.
     let rules = "rules: [{name: lists, key: {header: x-forwarded-for}, quota: 1/day}]";
     let rules = file(&directory, "rules.yaml", rules);
-    let told = json(&[&log, "--rules", &rules])["rules"].clone();
-    assert_eq!(told["limited"]["requests"], 1, "{told}");
+    let reported = json(&[&log, "--rules", &rules])["rules"].clone();
+    assert_eq!(reported["limited"]["requests"], 1, "{reported}");
     let whole = [
         "--key",
         "field:request.headers.X-Forwarded-For",
         "--suggest",
     ];
-    let told = json(&[&[log.as_str()][..], &whole].concat());
+    let reported = json(&[&[log.as_str()][..], &whole].concat());
     assert_eq!(
-        (&told["keys"], &told["without_key"]),
+        (&reported["keys"], &reported["without_key"]),
         (&4.into(), &1.into())
     );
 }
@@ -114,13 +114,13 @@ fn a_field_without_a_value_is_no_key() {
     let lines = values.map(|value| with(&format!("\"http_x_api_key\":{value}")));
     let log = lines.concat() + &with("\"http_x_api_key\":\"k1\"") + &with("\"a\":0");
     let log = file(&directory, "access.json", log);
-    let told = json(&[&log, "--key", "field:http_x_api_key", "--quota", "1/day"]);
+    let reported = json(&[&log, "--key", "field:http_x_api_key", "--quota", "1/day"]);
     assert_eq!(
-        (&told["without_key"], &told["keys"]),
+        (&reported["without_key"], &reported["keys"]),
         (&7.into(), &2.into()),
-        "{told}"
+        "{reported}"
     );
-    // Neither is it a cookie.
+    // Nor is it a cookie.
     let line = |value: &str| {
         with(&format!(
             "\"method\":\"GET\",\"uri\":\"/\",\"cookie_session\":\"{value}\""
@@ -131,8 +131,8 @@ fn a_field_without_a_value_is_no_key() {
     let rules =
         "rules: [{name: sessions, key: {cookie: session}, on_missing_key: skip, quota: 1/day}]";
     let rules = file(&directory, "rules.yaml", rules);
-    let told = json(&[&log, "--rules", &rules])["rules"].clone();
-    assert_eq!(told["limited"]["requests"], 1, "{told}");
+    let reported = json(&[&log, "--rules", &rules])["rules"].clone();
+    assert_eq!(reported["limited"]["requests"], 1, "{reported}");
 }
 
 /// `$msec` has milliseconds, with quotes around it or without.

@@ -22,7 +22,7 @@ fn piped(arguments: &[&str], input: &str) -> Output {
         .spawn()
         .expect("the program");
     let mut pipe = process.stdin.take().expect("a pipe");
-    // It may end before it has read all.
+    // It may exit before it has read all.
     let _ = pipe.write_all(input.as_bytes());
     drop(pipe);
     process.wait_with_output().expect("an end")
@@ -39,12 +39,15 @@ fn a_pipe_and_a_compressed_file_are_read() {
     let directory = directory();
     let packed = file(&directory, "access.log.1", packed(&small()));
     let output = piped(&[&packed, "-", "--quota", "4/day", "--json"], &small());
-    let told: Value = serde_json::from_slice(&output.stdout).expect("JSON");
-    assert_eq!((&told["attempts"], &told["late"]), (&22.into(), &0.into()));
-    assert_eq!(told["quotas"][0]["limited"]["requests"], 16);
+    let reported: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(
+        (&reported["attempts"], &reported["late"]),
+        (&22.into(), &0.into())
+    );
+    assert_eq!(reported["quotas"][0]["limited"]["requests"], 16);
 }
 
-/// Parts that were compressed apart and put together, as log rotation may leave them.
+/// Parts compressed separately, as log rotation may leave them.
 #[test]
 fn a_file_of_several_compressed_parts_is_read_to_its_end() {
     let directory = directory();
@@ -78,9 +81,9 @@ fn files_may_be_given_in_any_order() {
     let mut whole = json(&[&[whole.as_str()][..], &quota].concat());
     whole["files"] = 2.into();
     for files in [[&*newer, &older], [&*older, &newer]] {
-        let told = json(&[&files[..], &quota].concat());
-        assert_eq!(told["late"], 0);
-        assert_eq!(told, whole);
+        let reported = json(&[&files[..], &quota].concat());
+        assert_eq!(reported["late"], 0);
+        assert_eq!(reported, whole);
     }
     let (_, out, _) = run(&[&[newer.as_str(), &older][..], &quota].concat());
     let first = "600 lines of 2 files, 600 attempts, 1 key by ip\n";
@@ -112,7 +115,7 @@ fn requests() -> impl Strategy<Value = Vec<(u64, u8, usize)>> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 16, failure_persistence: None, ..Default::default() })]
 
-    /// The logs of three servers, each shuffled within the window, one of them a pipe, are as good as
+    /// The logs of three servers, each shuffled within the window, one of them a pipe, are equal to
     /// one log in order.
     #[test]
     fn logs_of_several_servers_are_one(requests in requests(), lags in proptest::collection::vec(0..4_000_u64, 1_000)) {
@@ -130,12 +133,12 @@ proptest! {
             lines.into_iter().map(|(_, line)| line).collect::<String>()
         });
         let whole = file(&directory, "whole.json", whole);
-        let asked = ["--quota", "20/10s burst 5", "--quota", "9/10s sliding_log", "--suggest", "--json"];
-        let mut expected = json(&[&[whole.as_str()], &asked[..5]].concat());
+        let arguments = ["--quota", "20/10s burst 5", "--quota", "9/10s sliding_log", "--suggest", "--json"];
+        let mut expected = json(&[&[whole.as_str()], &arguments[..5]].concat());
         expected["files"] = 3.into();
         let [one, other] = [("b.json", &logs[1]), ("a.json", &logs[0])].map(|(name, log)| file(&directory, name, log));
-        let output = piped(&[&[one.as_str(), "-", &other], &asked[..]].concat(), &logs[2]);
-        let told: Value = serde_json::from_slice(&output.stdout).expect("JSON");
-        prop_assert_eq!(told, expected);
+        let output = piped(&[&[one.as_str(), "-", &other], &arguments[..]].concat(), &logs[2]);
+        let reported: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        prop_assert_eq!(reported, expected);
     }
 }

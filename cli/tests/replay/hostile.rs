@@ -1,4 +1,4 @@
-//! Lines that are none.
+//! Invalid lines.
 
 use proptest::prelude::*;
 use serde_json::Value;
@@ -19,10 +19,13 @@ fn hostile_lines_are_skipped_and_shown() {
     );
     log.extend(b"{\"ts\":1e400}\n[1,2\n\"\xff\xfe\" - - [");
     let log = file(&directory, "access.log", log);
-    let told = json(&[&log, "--quota", "4/minute"]);
-    assert_eq!((&told["lines"], &told["skipped"]), (&17.into(), &6.into()));
-    assert_eq!(told["quotas"][0]["limited"]["requests"], 6);
-    let reasons = told["skipped_first"].as_array().expect("reasons");
+    let reported = json(&[&log, "--quota", "4/minute"]);
+    assert_eq!(
+        (&reported["lines"], &reported["skipped"]),
+        (&17.into(), &6.into())
+    );
+    assert_eq!(reported["quotas"][0]["limited"]["requests"], 6);
+    let reasons = reported["skipped_first"].as_array().expect("reasons");
     let ends = [
         "12: it has no fields",
         "13: it is longer than 1 MiB",
@@ -36,7 +39,7 @@ fn hostile_lines_are_skipped_and_shown() {
     }
 }
 
-/// A line is one without its end, and with that of another system.
+/// Line endings make no difference.
 #[test]
 fn ends_of_lines_make_no_difference() {
     let directory = directory();
@@ -48,17 +51,17 @@ fn ends_of_lines_make_no_difference() {
         ("both", crlf.trim_end()),
     ] {
         let log = file(&directory, name, text);
-        let told = json(&[&log, "--quota", "4/minute"]);
+        let reported = json(&[&log, "--quota", "4/minute"]);
         assert_eq!(
-            (&told["attempts"], &told["skipped"]),
+            (&reported["attempts"], &reported["skipped"]),
             (&11.into(), &0.into()),
             "{name}"
         );
-        assert_eq!(told["quotas"][0]["limited"]["requests"], 6, "{name}");
+        assert_eq!(reported["quotas"][0]["limited"]["requests"], 6, "{name}");
     }
 }
 
-/// The hour that comes twice in Berlin: the log goes on, though its clock goes back.
+/// The repeated hour of Berlin: the log continues while its clock goes back.
 #[test]
 fn clocks_may_be_turned_back() {
     let directory = directory();
@@ -72,19 +75,19 @@ fn clocks_may_be_turned_back() {
         "03:00:00 +0100",
     ];
     let log = file(&directory, "access.log", times.map(line).concat());
-    let told = json(&[&log, "--quota", "2/minute fixed_window"]);
+    let reported = json(&[&log, "--quota", "2/minute fixed_window"]);
     assert_eq!(
-        (&told["late"], &told["first"], &told["last"]),
+        (&reported["late"], &reported["first"], &reported["last"]),
         (
             &0.into(),
             &"2026-10-25T00:59:58Z".into(),
             &"2026-10-25T02:00:00Z".into()
         )
     );
-    assert_eq!(told["quotas"][0]["limited"]["requests"], 0);
+    assert_eq!(reported["quotas"][0]["limited"]["requests"], 0);
 }
 
-/// Each line tells its own format, unless it is told for all.
+/// Each line has its own format, unless the arguments set one.
 #[test]
 fn a_file_of_two_formats_is_read_as_both() {
     let directory = directory();
@@ -96,17 +99,16 @@ fn a_file_of_two_formats_is_read_as_both() {
         ("common", 11, 3),
         ("json", 3, 11),
     ] {
-        let told = json(&[&log, "--suggest", "--format", format]);
+        let reported = json(&[&log, "--suggest", "--format", format]);
         assert_eq!(
-            (&told["attempts"], &told["skipped"]),
+            (&reported["attempts"], &reported["skipped"]),
             (&attempts.into(), &skipped.into()),
             "{format}"
         );
     }
 }
 
-/// Lines of a log, of which some have changed bytes, and bytes of any kind; whether it is a good line
-/// as it was.
+/// Lines of a log, some with changed bytes, and random bytes; whether it is an unchanged line.
 fn lines() -> impl Strategy<Value = (Vec<u8>, bool)> {
     let json = r#"{"ts":1795132801.5,"request":{"remote_ip":"203.0.113.7","uri":"/","method":"GET","headers":{"X":["a"]}},"status":200}"#;
     let good = prop_oneof![
@@ -136,28 +138,28 @@ fn lines() -> impl Strategy<Value = (Vec<u8>, bool)> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 16, failure_persistence: None, ..Default::default() })]
 
-    /// Each line is an attempt or is skipped, and those beside it change nothing.
+    /// Each line is an attempt or is skipped, and does not affect its neighbours.
     #[test]
     fn no_line_is_lost_or_too_much(lines in proptest::collection::vec(lines(), 1..30)) {
         let directory = directory();
-        // The first bytes of a file could say that it is compressed.
+        // The first bytes of a file could look compressed.
         let first = (line(MIDNIGHT, "203.0.113.7", "GET /", 200).into_bytes(), true);
         let lines = [vec![first], lines].concat();
         let bytes: Vec<u8> = lines.iter().flat_map(|(bytes, _)| bytes.clone()).collect();
         let all = bytes.split(|byte| *byte == b'\n').filter(|line| !line.iter().all(u8::is_ascii_whitespace));
         let good = lines.iter().filter(|(_, is_good)| *is_good).count() as u64;
-        // A line whose bytes were changed may still be one.
+        // A changed line may still be valid.
         let alone = all.clone().filter(|line| tower_ratelimit_cli::fuzzing::read_line(line).is_ok());
         let (all, alone) = (all.count() as u64, alone.count() as u64);
         let log = file(&directory, "access.log", bytes);
         let (exit, out, errors) = run(&[&log, "--quota", "1/minute", "--suggest", "--json"]);
         prop_assert!(exit < 2, "{}", errors);
-        let told: Value = serde_json::from_str(&out).expect("JSON");
-        let count = |name: &str| told[name].as_u64().expect("a number");
+        let reported: Value = serde_json::from_str(&out).expect("JSON");
+        let count = |name: &str| reported[name].as_u64().expect("a number");
         prop_assert_eq!(count("lines"), all);
         prop_assert_eq!(count("attempts") + count("skipped"), all);
-        // A line that can be read is no attempt only if it is from the future.
+        // A readable line is no attempt only if it is from the future.
         let skipped = count("skipped") - (all - alone);
-        prop_assert!(count("attempts") >= good && skipped <= alone - good, "{}", told);
+        prop_assert!(count("attempts") >= good && skipped <= alone - good, "{}", reported);
     }
 }

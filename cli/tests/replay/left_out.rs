@@ -1,4 +1,4 @@
-//! Times, clients and keys that are left out.
+//! Filters by time, client and key.
 
 use serde_json::json as value;
 
@@ -21,7 +21,7 @@ fn attacked() -> String {
     log
 }
 
-/// The first time counts and the last one does not, however they are written.
+/// The start counts and the end does not, in each format.
 #[test]
 fn times_before_and_after_are_left_out() {
     let directory = directory();
@@ -33,12 +33,12 @@ fn times_before_and_after_are_left_out() {
         ("2026-11-20", "2026-11-20T00:00:01.5Z", 2),
         ("2026-11-21", "2026-11-22", 0),
     ] {
-        let asked = [&log, "--quota", "1/day", "--from", from, "--until", until];
-        let told = json(&asked);
-        assert_eq!(told["attempts"], attempts, "{told}");
-        let left_out = told["left_out"].as_array().expect("a list");
+        let arguments = [&log, "--quota", "1/day", "--from", from, "--until", until];
+        let reported = json(&arguments);
+        assert_eq!(reported["attempts"], attempts, "{reported}");
+        let left_out = reported["left_out"].as_array().expect("a list");
         let lines = left_out.iter().filter_map(|one| one["lines"].as_u64());
-        assert_eq!(lines.sum::<u64>(), 11 - attempts, "{told}");
+        assert_eq!(lines.sum::<u64>(), 11 - attempts, "{reported}");
     }
     let (_, text, _) = run(&[&log, "--suggest", "--from", "2026-11-20T00:00:03Z"]);
     assert!(
@@ -47,14 +47,14 @@ fn times_before_and_after_are_left_out() {
     );
 }
 
-/// What an attacker asks for is no measure of what others need.
+/// The requests of an attacker do not measure the needs of others.
 #[test]
 fn an_attack_does_not_shape_the_suggestion() {
     let directory = directory();
     let log = file(&directory, "access.log", attacked());
     let suggested = |more: &[&str]| {
-        let told = json(&[&[log.as_str(), "--suggest"], more].concat());
-        told["suggestion"]["quota"].clone()
+        let reported = json(&[&[log.as_str(), "--suggest"], more].concat());
+        reported["suggestion"]["quota"].clone()
     };
     assert_eq!(suggested(&[]), "120/60s burst 120");
     for more in [
@@ -68,8 +68,8 @@ fn an_attack_does_not_shape_the_suggestion() {
     }
 }
 
-/// A client that is left out is not limited either, by quotas and by rules, and each option says how
-/// many lines it took: one that fits nothing is probably mistyped.
+/// A filtered client is not limited either, by quotas and by rules. The report has the number of
+/// lines for each option: an option without any is probably mistyped.
 #[test]
 fn clients_that_are_left_out_have_sent_nothing() {
     let directory = directory();
@@ -80,12 +80,12 @@ fn clients_that_are_left_out_have_sent_nothing() {
         "rules: [{name: a, quota: 10/minute}]",
     );
     let rest = ["--rules", &rules, "--exclude", "203.0.113.66,192.0.2.1"];
-    let told = json(&[&[log.as_str(), "--quota", "10/minute"], &rest[..]].concat());
-    assert_eq!(told["attempts"], 120);
-    assert_eq!(told["quotas"][0]["limited"]["requests"], 0);
-    assert_eq!(told["rules"]["limited"]["requests"], 0);
+    let reported = json(&[&[log.as_str(), "--quota", "10/minute"], &rest[..]].concat());
+    assert_eq!(reported["attempts"], 120);
+    assert_eq!(reported["quotas"][0]["limited"]["requests"], 0);
+    assert_eq!(reported["rules"]["limited"]["requests"], 0);
     assert_eq!(
-        told["left_out"],
+        reported["left_out"],
         value!([
             {"by": "--exclude 203.0.113.66", "lines": 100},
             {"by": "--exclude 192.0.2.1", "lines": 0},
@@ -93,7 +93,7 @@ fn clients_that_are_left_out_have_sent_nothing() {
     );
 }
 
-/// The client behind a proxy is the one that counts.
+/// The filter applies to the client behind a proxy.
 #[test]
 fn clients_behind_proxies_are_left_out_by_their_own_address() {
     let directory = directory();
@@ -104,14 +104,14 @@ fn clients_behind_proxies_are_left_out_by_their_own_address() {
     };
     let log = of("198.51.100.7") + &of("198.51.100.8");
     let log = file(&directory, "access.log", log);
-    let asked = [&log, "--suggest", "--trust-proxies", "10.0.0.0/8"];
+    let arguments = [&log, "--suggest", "--trust-proxies", "10.0.0.0/8"];
     for (network, attempts) in [("198.51.100.7", 1), ("10.0.0.0/8", 2)] {
-        let told = json(&[&asked[..], &["--exclude", network]].concat());
-        assert_eq!(told["attempts"], attempts, "{network}");
+        let reported = json(&[&arguments[..], &["--exclude", network]].concat());
+        assert_eq!(reported["attempts"], attempts, "{network}");
     }
 }
 
-/// A key is written as it is shown; a shell may take its quotes away.
+/// A key is written as in the report; a shell may remove its quotes.
 #[test]
 fn keys_are_left_out_as_they_are_shown() {
     let directory = directory();
@@ -127,8 +127,8 @@ fn keys_are_left_out_as_they_are_shown() {
         ("user", "203.0.113.7", 7),
         ("ip+user", "(203.0.113.7, \"bob\")", 6),
     ] {
-        let asked = [&log, "--suggest", "--key", key, "--exclude-key", shown];
-        let told = json(&asked);
-        assert_eq!(told["attempts"], attempts, "{shown}: {told}");
+        let arguments = [&log, "--suggest", "--key", key, "--exclude-key", shown];
+        let reported = json(&arguments);
+        assert_eq!(reported["attempts"], attempts, "{shown}: {reported}");
     }
 }

@@ -1,4 +1,4 @@
-//! A replay beside the limiter itself.
+//! A replay compared with the limiter itself.
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -14,7 +14,7 @@ use tower_ratelimit::{Key, LocalLimiter, ManualClock, Quota, Timestamp};
 
 use crate::support::{MIDNIGHT, directory, json};
 
-/// Requests, and the same as lines of a log with milliseconds.
+/// Requests, and the lines of a log for them, with milliseconds.
 fn requests() -> impl Strategy<Value = Vec<(u64, u8)>> {
     proptest::collection::vec((0..900_u64, 0..6_u8), 1..3_000)
 }
@@ -32,7 +32,7 @@ fn write_log(path: &Path, requests: &[(u64, u8)]) {
     fs::write(path, log).expect("a file");
 }
 
-/// Lines of the combined format: whole seconds, in which each request has its place.
+/// Lines of the combined format: whole seconds, with a place for each request in its second.
 fn combined(lines: u64, write: &mut dyn FnMut(String)) -> Vec<(u64, Key)> {
     let mut random = 0x9e37_79b9_7f4a_7c15_u64;
     let mut requests: Vec<(u64, Key)> = Vec::new();
@@ -70,7 +70,7 @@ fn combined(lines: u64, write: &mut dyn FnMut(String)) -> Vec<(u64, Key)> {
 
 /// `REPLAY_LINES=1000000` for a million.
 #[test]
-fn as_many_lines_as_are_asked_for_are_the_limiter_in_a_loop() {
+fn many_lines_are_the_limiter_in_a_loop() {
     let lines = std::env::var("REPLAY_LINES")
         .ok()
         .and_then(|lines| lines.parse().ok());
@@ -83,8 +83,8 @@ fn as_many_lines_as_are_asked_for_are_the_limiter_in_a_loop() {
     drop(log);
     let texts = ["30/minute burst 7", "2/s sliding_log"];
     let path = path.to_str().expect("a path");
-    let told = json(&[path, "--quota", texts[0], "--quota", texts[1]]);
-    assert_eq!(told["attempts"], requests.len());
+    let reported = json(&[path, "--quota", texts[0], "--quota", texts[1]]);
+    assert_eq!(reported["attempts"], requests.len());
     for (place, text) in texts.iter().enumerate() {
         let clock = ManualClock::new();
         let quota: Quota = text.parse().expect("a quota");
@@ -95,7 +95,7 @@ fn as_many_lines_as_are_asked_for_are_the_limiter_in_a_loop() {
             limiter.acquire(key, 1).is_denied()
         };
         let denied: Vec<_> = requests.iter().filter(denied).collect();
-        let expected = &told["quotas"][place];
+        let expected = &reported["quotas"][place];
         assert_eq!(expected["limited"]["requests"], denied.len(), "{text}");
         let keys: HashSet<_> = denied.iter().map(|(_, key)| key).collect();
         assert_eq!(expected["keys_limited"], keys.len(), "{text}");
@@ -114,7 +114,7 @@ fn as_many_lines_as_are_asked_for_are_the_limiter_in_a_loop() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 16, failure_persistence: None, ..Default::default() })]
 
-    /// A replay is nothing but the limiter, asked at the times of the lines.
+    /// A replay has the results of the limiter at the times of the lines.
     #[test]
     fn a_replay_is_the_limiter_in_a_loop(requests in requests()) {
         let directory = directory();
@@ -123,7 +123,7 @@ proptest! {
         let texts = ["20/10s burst 5", "20/10s fixed_window", "20/10s sliding_window", "20/10s sliding_log"];
         let mut arguments = vec![path.to_str().expect("a path")];
         arguments.extend(texts.iter().flat_map(|text| ["--quota", text]));
-        let told = json(&arguments);
+        let reported = json(&arguments);
         for (place, text) in texts.iter().enumerate() {
             let quota: Quota = text.parse().expect("a quota");
             let clock = ManualClock::new();
@@ -136,7 +136,7 @@ proptest! {
                 let client = std::net::IpAddr::from([10, 0, 0, *client]);
                 limited += u64::from(limiter.acquire(&Key::from(client), 1).is_denied());
             }
-            prop_assert_eq!(&told["quotas"][place]["limited"]["requests"], limited, "{}", text);
+            prop_assert_eq!(&reported["quotas"][place]["limited"]["requests"], limited, "{}", text);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! `replay`: logs of every kind, and what quotas and rules would have done to them.
+//! `replay`: logs of all kinds, and the effects of quotas and rules on them.
 
 mod clocks;
 mod counts;

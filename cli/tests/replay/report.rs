@@ -1,4 +1,4 @@
-//! The page with pictures.
+//! The page with charts.
 
 use std::fs;
 
@@ -13,7 +13,7 @@ fn the_report_has_the_numbers_of_the_json() {
     let log = file(&directory, "access.log", small() + &hostile.repeat(5));
     let page = directory.path().join("report.html");
     let report = page.display().to_string();
-    let told = json(&[
+    let reported = json(&[
         &log,
         "--quota",
         "4/minute",
@@ -25,8 +25,8 @@ fn the_report_has_the_numbers_of_the_json() {
     let (_, data) = page.split_once("id=\"replay\">").expect("data");
     let (data, _) = data.split_once("</script>").expect("an end");
     let data: Value = serde_json::from_str(data).expect("JSON");
-    assert_eq!(data, told);
-    let bound = told["upper_bound"].as_str().expect("a reason");
+    assert_eq!(data, reported);
+    let bound = reported["upper_bound"].as_str().expect("a reason");
     assert!(bound.contains("would have behaved differently"), "{bound}");
     assert_eq!(page.matches("<svg").count(), 4);
     for fetched in ["<b>", "://", "src=", "href="] {
@@ -34,7 +34,7 @@ fn the_report_has_the_numbers_of_the_json() {
     }
 }
 
-/// What a page written with these arguments has as its heading, and all of it.
+/// The heading of the page for these arguments, and the whole page.
 fn page_of(arguments: &[&str]) -> (String, String) {
     let directory = directory();
     let path = directory.path().join("report.html");
@@ -47,7 +47,7 @@ fn page_of(arguments: &[&str]) -> (String, String) {
 }
 
 #[test]
-fn the_page_begins_with_what_the_limit_would_have_done_and_to_whom() {
+fn the_page_begins_with_the_effect_of_the_limit() {
     let directory = directory();
     let log = file(&directory, "access.log", small());
     let rules =
@@ -88,7 +88,7 @@ fn the_page_begins_with_what_the_limit_would_have_done_and_to_whom() {
     }
 }
 
-/// Six requests among a hundred thousand are seen, by whom they were sent and when.
+/// Six requests among a hundred thousand are visible, with their clients and times.
 #[test]
 fn limited_requests_and_clients_have_pictures_of_their_own() {
     let directory = directory();
@@ -107,14 +107,14 @@ fn limited_requests_and_clients_have_pictures_of_their_own() {
         rest.split_once(to).expect("an end").0.to_owned()
     };
     let limited = between("Limited requests over time</h2>", "</figure>");
-    // One bar, as high as the picture is, and dates below.
+    // One bar of the chart's full height, and dates below.
     let bars = between("class=\"refused\" d=\"", "\"");
     assert_eq!(bars.matches('M').count(), 1, "{bars}");
     assert!(bars.contains("V16.0h"), "{bars}");
     for date in [">00:00<", ">20 Nov<", ">06:00<"] {
         assert!(limited.contains(date), "{date}: {limited}");
     }
-    // Ten times as many requests are a line more: the crowd's three do not vanish beside ten.
+    // Ten times as many requests are one grid line more: the crowd's three are visible next to ten.
     let (_, all) = page
         .split_once("Requests over time</h2>")
         .expect("a picture");
@@ -129,14 +129,14 @@ fn limited_requests_and_clients_have_pictures_of_their_own() {
     );
 }
 
-/// The limit stands where it is, or nowhere.
+/// The mark of the limit is at its place, or absent.
 #[test]
-fn the_histogram_tells_the_limit_as_it_is() {
+fn the_histogram_marks_the_limit() {
     let directory = directory();
     let log = file(&directory, "access.log", small());
     let path = directory.path().join("report.html");
     let report = path.display().to_string();
-    for (quota, told, dashed) in [
+    for (quota, reported, dashed) in [
         ("4/minute", "Dashed is 4/60s.", true),
         ("5/s burst 9", "5/1s burst 9 is beyond all of them.", false),
         ("3/hour sliding_log", "that many requests.<", false),
@@ -144,14 +144,14 @@ fn the_histogram_tells_the_limit_as_it_is() {
     ] {
         json(&[&log, "--quota", quota, "--report", &report]);
         let page = fs::read_to_string(&path).expect("a page");
-        let (_, picture) = page.split_once("Keys by the most").expect("a picture");
+        let (_, picture) = page.split_once("Keys by their most").expect("a picture");
         let (picture, _) = picture.split_once("</figure>").expect("an end");
-        assert!(picture.contains(told), "{quota}: {picture}");
+        assert!(picture.contains(reported), "{quota}: {picture}");
         assert_eq!(picture.contains("limit dashed"), dashed, "{quota}");
     }
 }
 
-/// A queue without places stays one, and the quota itself is among those that are tried.
+/// A queue without places remains one, and the quota itself is among the candidates.
 #[test]
 fn the_quota_itself_is_tried_among_those_around_it() {
     let directory = directory();
@@ -163,10 +163,10 @@ fn the_quota_itself_is_tried_among_those_around_it() {
         "4/60s",
         "1/1s leaky_bucket queue 1",
     ] {
-        let told = json(&[&log, "--quota", quota, "--what-if", "--report", &report]);
-        let tried = told["what_if"].as_array().expect("a list");
+        let reported = json(&[&log, "--quota", quota, "--what-if", "--report", &report]);
+        let tried = reported["what_if"].as_array().expect("a list");
         let same = tried.iter().filter(|one| one["quota"] == quota).count();
-        assert_eq!(same, 1, "{told}");
+        assert_eq!(same, 1, "{reported}");
         assert!(tried.len() <= 12);
         let page = fs::read_to_string(&path).expect("a page");
         let (_, picture) = page.split_once("Limited requests by").expect("a picture");
@@ -174,7 +174,7 @@ fn the_quota_itself_is_tried_among_those_around_it() {
     }
 }
 
-/// Names are hashes everywhere: in what is printed, in JSON, and on the page.
+/// Names are hashes in the text, in JSON, and on the page.
 #[test]
 fn hashed_keys_are_nowhere_in_clear() {
     let directory = directory();
@@ -192,8 +192,8 @@ fn hashed_keys_are_nowhere_in_clear() {
         for form in [&[][..], &["--json"]] {
             let (_, out, errors) = run(&[&[log.as_str()], tried, &rest, form].concat());
             let page = fs::read_to_string(&path).expect("a page");
-            for told in [&out, &errors, &page] {
-                assert!(!told.contains("203.0.113"), "{told}");
+            for reported in [&out, &errors, &page] {
+                assert!(!reported.contains("203.0.113"), "{reported}");
             }
         }
     }
@@ -208,7 +208,7 @@ mod chromium {
 
     use super::super::support::{MIDNIGHT, directory, file, json, line, run, small};
 
-    /// The page as the browser has it after reading, and what it complained about.
+    /// The page as parsed by the browser, and the browser's complaints.
     fn opened(page: &Path) -> Option<(String, String)> {
         let program = find("chromium", None);
         if missing(program.is_some(), "chromium", "apt-get install chromium") {
@@ -231,7 +231,7 @@ mod chromium {
         Some((text(output.stdout), text(output.stderr)))
     }
 
-    /// The text between the first `from` and what ends it, and what follows.
+    /// The text between two others, and the rest.
     fn between<'t>(text: &'t str, from: &str, to: &str) -> (&'t str, &'t str) {
         let (_, rest) = text
             .split_once(from)
@@ -257,7 +257,7 @@ mod chromium {
         value.to_string()
     }
 
-    /// A page in a frame that is as wide as a phone says how wide its content is.
+    /// In a frame of a phone's width, the page reports the width of its content.
     #[test]
     fn the_page_fits_a_phone() {
         let directory = directory();
@@ -290,10 +290,10 @@ mod chromium {
             // The copy may run a script.
             let (head, body) = text.split_once("<meta http-equiv").expect("a policy");
             let (_, body) = body.split_once('>').expect("an end");
-            let told = "<script>onload = () => { const { scrollWidth, clientWidth } = document.documentElement; parent.postMessage(scrollWidth - clientWidth, '*'); }</script>";
-            file(&directory, "copy.html", format!("{head}{body}{told}"));
-            let frame = "<p id=told>none</p><script>onmessage = (told) => { document.getElementById('told').textContent = \
-                `it is ${told.data} too wide`; }</script><iframe width=375 height=700 style='border:0' src=copy.html></iframe>";
+            let reported = "<script>onload = () => { const { scrollWidth, clientWidth } = document.documentElement; parent.postMessage(scrollWidth - clientWidth, '*'); }</script>";
+            file(&directory, "copy.html", format!("{head}{body}{reported}"));
+            let frame = "<p id=reported>none</p><script>onmessage = (reported) => { document.getElementById('reported').textContent = \
+                `it is ${reported.data} too wide`; }</script><iframe width=375 height=700 style='border:0' src=copy.html></iframe>";
             let frame = file(&directory, "frame.html", frame);
             let Some((dom, _)) = opened(Path::new(&frame)) else {
                 return;
@@ -314,7 +314,7 @@ mod chromium {
         let log = file(&directory, "access.log", small() + &hostile.repeat(5));
         let page = directory.path().join("report.html");
         let report = page.display().to_string();
-        let asked = [
+        let arguments = [
             &*log,
             "--quota",
             "4/minute",
@@ -325,14 +325,14 @@ mod chromium {
             "--report",
             &report,
         ];
-        let told = json(&asked);
-        let (_, text, _) = run(&asked);
+        let reported = json(&arguments);
+        let (_, text, _) = run(&arguments);
         let Some((dom, complaints)) = opened(&page) else {
             return;
         };
         assert!(!complaints.contains("CONSOLE"), "{complaints}");
         let (table, rest) = between(&dom, "<table>", "</table>");
-        let quotas = told["quotas"].as_array().expect("quotas");
+        let quotas = reported["quotas"].as_array().expect("quotas");
         let expected = quotas.iter().map(|quota| {
             vec![
                 quota["quota"].as_str().expect("a quota").to_owned(),
@@ -343,10 +343,10 @@ mod chromium {
             ]
         });
         assert_eq!(rows(table), expected.collect::<Vec<_>>());
-        // The pictures: as high as the numbers, and none left out.
+        // The charts: heights in proportion to the numbers, and none missing.
         let (_, curve) = between(rest, "by the limit</h2>", "<figure>");
         let (points, rest) = between(curve, "points=\"", "\"");
-        let shares: Vec<f64> = told["what_if"]
+        let shares: Vec<f64> = reported["what_if"]
             .as_array()
             .expect("limits")
             .iter()
@@ -367,6 +367,6 @@ mod chromium {
             .replace("&amp;", "&");
         assert_eq!(shown, text);
         let (data, _) = between(rest, "id=\"replay\">", "</script>");
-        assert_eq!(serde_json::from_str::<Value>(data).expect("JSON"), told);
+        assert_eq!(serde_json::from_str::<Value>(data).expect("JSON"), reported);
     }
 }

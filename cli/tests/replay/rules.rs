@@ -1,4 +1,4 @@
-//! Rule files that are tried out.
+//! Rule files under trial.
 
 use serde_json::{Value, json as value};
 
@@ -21,17 +21,17 @@ fn rules_are_tried_by_the_layer_itself() {
     }
     log += "203.0.113.7 - - [20/Nov/2026:00:00:40 +0000] \"\\x16\" 400 0\n";
     let log = file(&directory, "access.log", log);
-    let told = json(&[&log, "--rules", &rules])["rules"].clone();
-    assert_eq!(told["limited"]["requests"], 3 + 4, "{told}");
-    assert_eq!(told["unseen"], 1);
-    let policies = told["policies"].as_array().expect("policies");
+    let reported = json(&[&log, "--rules", &rules])["rules"].clone();
+    assert_eq!(reported["limited"]["requests"], 3 + 4, "{reported}");
+    assert_eq!(reported["unseen"], 1);
+    let policies = reported["policies"].as_array().expect("policies");
     let limited = |name: &str| {
         let policy = policies.iter().find(|policy| policy["name"] == name);
         policy.expect("a policy")["limited"]["requests"].clone()
     };
     assert_eq!(limited("login"), 3);
     assert_eq!(limited("slow"), 4);
-    assert!(limited("all").as_u64() > Some(6), "{told}");
+    assert!(limited("all").as_u64() > Some(6), "{reported}");
 }
 
 /// Lines of JSON, with milliseconds after midnight.
@@ -58,63 +58,69 @@ fn tried(log: &str, rules: &str) -> (Value, String) {
 fn requests_of_a_queue_are_delayed_and_not_limited() {
     let log = at(&[0, 0, 0, 0, 0, 60_000, 60_000]);
     let quota = "1/s leaky_bucket queue 3";
-    let (told, text) = tried(&log, &format!("rules: [{{name: a, quota: {quota}}}]"));
-    assert_eq!(told["limited"]["requests"], 1, "{told}");
+    let (reported, text) = tried(&log, &format!("rules: [{{name: a, quota: {quota}}}]"));
+    assert_eq!(reported["limited"]["requests"], 1, "{reported}");
     let delayed = value!({"requests": 4, "longest_seconds": 3.0});
-    let longest = told["delayed"]["longest_seconds"]
+    let longest = reported["delayed"]["longest_seconds"]
         .as_f64()
         .expect("a number");
-    // Timers know milliseconds.
-    assert!((3.0..3.005).contains(&longest), "{told}");
-    assert_eq!(told["delayed"]["requests"], delayed["requests"]);
-    assert_eq!(told["policies"][0]["limited"]["requests"], 1);
+    // Timers have a resolution of milliseconds.
+    assert!((3.0..3.005).contains(&longest), "{reported}");
+    assert_eq!(reported["delayed"]["requests"], delayed["requests"]);
+    assert_eq!(reported["policies"][0]["limited"]["requests"], 1);
     assert!(
         text.contains("\n  delays 4 requests, 57.14 %, by up to 3.0s\n"),
         "{text}"
     );
-    // The same of a quota.
+    // The effect of a quota is equal.
     let directory = directory();
     let log = file(&directory, "access.log", log);
-    let told = json(&[&log, "--quota", quota])["quotas"][0].clone();
+    let reported = json(&[&log, "--quota", quota])["quotas"][0].clone();
     assert_eq!(
-        (&told["limited"]["requests"], &told["delayed"]),
+        (&reported["limited"]["requests"], &reported["delayed"]),
         (&1.into(), &delayed)
     );
 }
 
-/// The one that waits takes the units that come: another one finds none.
+/// A waiting request takes the next units: another one finds none.
 #[test]
 fn requests_that_wait_are_charged_when_their_turn_comes() {
     let rules = "rules: [{name: a, quota: 1/10s, wait: 10s}]";
-    let (told, _) = tried(&at(&[0, 1_000, 2_000, 10_500, 40_000]), rules);
-    assert_eq!(told["limited"]["requests"], 1, "{told}");
-    assert_eq!(told["delayed"]["requests"], 2, "{told}");
-    let longest = told["delayed"]["longest_seconds"]
+    let (reported, _) = tried(&at(&[0, 1_000, 2_000, 10_500, 40_000]), rules);
+    assert_eq!(reported["limited"]["requests"], 1, "{reported}");
+    assert_eq!(reported["delayed"]["requests"], 2, "{reported}");
+    let longest = reported["delayed"]["longest_seconds"]
         .as_f64()
         .expect("a number");
-    assert!((9.5..9.51).contains(&longest), "{told}");
-    // The last one waits when the log has ended.
-    let (told, _) = tried(&at(&[0, 1_000]), rules);
+    assert!((9.5..9.51).contains(&longest), "{reported}");
+    // The last one still waits at the end of the log.
+    let (reported, _) = tried(&at(&[0, 1_000]), rules);
     assert_eq!(
-        (&told["limited"]["requests"], &told["delayed"]["requests"]),
+        (
+            &reported["limited"]["requests"],
+            &reported["delayed"]["requests"]
+        ),
         (&0.into(), &1.into())
     );
-    assert_eq!(told["policies"][0]["decided"], 2, "{told}");
+    assert_eq!(reported["policies"][0]["decided"], 2, "{reported}");
 }
 
-/// A request that waits, and whose response does not count, leaves its unit to the next one.
+/// A waiting request whose response does not count leaves its unit to the next one.
 #[test]
 fn responses_of_requests_that_waited_count_as_others_do() {
     let rules = "rules: [{name: a, quota: 1/10s fixed_window, wait: 10s, count_if: {status: 401}}]";
-    let (told, _) = tried(&at(&[0, 1_000, 2_000, 10_500]), rules);
+    let (reported, _) = tried(&at(&[0, 1_000, 2_000, 10_500]), rules);
     assert_eq!(
-        (&told["limited"]["requests"], &told["delayed"]["requests"]),
+        (
+            &reported["limited"]["requests"],
+            &reported["delayed"]["requests"]
+        ),
         (&0.into(), &0.into())
     );
 }
 
-fn not_in_log(told: &Value) -> Vec<String> {
-    let needs = told["not_in_log"].as_array().expect("a list").iter();
+fn not_in_log(reported: &Value) -> Vec<String> {
+    let needs = reported["not_in_log"].as_array().expect("a list").iter();
     needs
         .map(|need| {
             format!(
@@ -126,8 +132,8 @@ fn not_in_log(told: &Value) -> Vec<String> {
         .collect()
 }
 
-fn limited(told: &Value, name: &str) -> Value {
-    let mut policies = told["policies"].as_array().expect("policies").iter();
+fn limited(reported: &Value, name: &str) -> Value {
+    let mut policies = reported["policies"].as_array().expect("policies").iter();
     let policy = policies.find(|policy| policy["name"] == name);
     policy.map_or(Value::Null, |policy| policy["limited"]["requests"].clone())
 }
@@ -168,7 +174,7 @@ fn rules_look_at_what_the_combined_format_has() {
         line("203.0.113.1", "-", "-", "curl"),
         line("203.0.113.1", "-", "-", "curl"),
     ];
-    // Only one: a request that is limited by one rule is charged by none.
+    // Only one: a request that one rule limits is charged by none.
     for (name, requests) in [
         ("agents", 1),
         ("links", 1),
@@ -179,11 +185,11 @@ fn rules_look_at_what_the_combined_format_has() {
         ("accounts", 1),
     ] {
         let rule = rule_of(name);
-        let (told, _) = tried(&log.concat(), &format!("rules:\n{rule}\n"));
-        assert_eq!(limited(&told, name), requests, "{name}: {told}");
-        assert_eq!(told["without_key"], 0, "{name}: {told}");
+        let (reported, _) = tried(&log.concat(), &format!("rules:\n{rule}\n"));
+        assert_eq!(limited(&reported, name), requests, "{name}: {reported}");
+        assert_eq!(reported["without_key"], 0, "{name}: {reported}");
     }
-    let (told, text) = tried(&log.concat(), LOOKING);
+    let (reported, text) = tried(&log.concat(), LOOKING);
     let expected = [
         "the header x-plan: [plans] 7 not sent",
         "the host: [hosts] 7 not sent",
@@ -193,18 +199,18 @@ fn rules_look_at_what_the_combined_format_has() {
         "the application's key account: [accounts] 7 ip",
         "who is authenticated: [inside] 7 not sent",
     ];
-    assert_eq!(not_in_log(&told), expected);
+    assert_eq!(not_in_log(&reported), expected);
     for line in [
         "  the log lacks the header x-plan: the rule plans is tried as if it was not sent",
         "  the log lacks the bearer token: the rule tokens counts by ip instead",
     ] {
-        assert!(text.lines().any(|told| told == line), "{text}");
+        assert!(text.lines().any(|reported| reported == line), "{text}");
     }
     // The common format has neither.
     let common = log.concat().replace("\"-\" \"curl\"", "");
-    let (told, text) = tried(&common, LOOKING);
+    let (reported, text) = tried(&common, LOOKING);
     assert_eq!(
-        not_in_log(&told)[..2],
+        not_in_log(&reported)[..2],
         [
             "the header user-agent: [agents] 4 not sent",
             "the header referer: [links] 4 not sent"
@@ -233,42 +239,42 @@ fn rules_look_at_what_lines_of_json_have() {
     ];
     for (name, requests) in [("agents", 1), ("plans", 1), ("hosts", 1)] {
         let rule = rule_of(name);
-        let (told, _) = tried(&log.concat(), &format!("rules:\n{rule}\n"));
-        assert_eq!(limited(&told, name), requests, "{name}: {told}");
-        assert_eq!(not_in_log(&told), [""; 0], "{name}");
+        let (reported, _) = tried(&log.concat(), &format!("rules:\n{rule}\n"));
+        assert_eq!(limited(&reported, name), requests, "{name}: {reported}");
+        assert_eq!(not_in_log(&reported), [""; 0], "{name}");
     }
-    let (told, _) = tried(&log.concat(), LOOKING);
+    let (reported, _) = tried(&log.concat(), LOOKING);
     let expected = [
         "the bearer token: [tokens] 1 ip",
         "the cookie session: [sessions] 1 ip",
         "the application's key account: [accounts] 3 ip",
         "who is authenticated: [inside] 3 not sent",
     ];
-    assert_eq!(not_in_log(&told), expected);
+    assert_eq!(not_in_log(&reported), expected);
 
     let nginx = "{\"msec\":\"1795132801.5\",\"remote_addr\":\"203.0.113.1\",\"request\":\"GET / HTTP/1.1\",\"status\":\"200\",\"http_x_plan\":\"pro\",\"http_authorization\":\"Bearer t\",\"cookie_session\":\"s\",\"http_host\":\"a.example\",\"http_user_agent\":\"\",\"remote_user\":\"\"}\n";
-    let (told, _) = tried(&nginx.repeat(2), LOOKING);
-    assert_eq!(limited(&told, "plans"), 1, "{told}");
-    assert_eq!(limited(&told, "hosts"), 1, "{told}");
+    let (reported, _) = tried(&nginx.repeat(2), LOOKING);
+    assert_eq!(limited(&reported, "plans"), 1, "{reported}");
+    assert_eq!(limited(&reported, "hosts"), 1, "{reported}");
     let expected = [
         "the header referer: [links] 2 not sent",
         "the header x-tenant: [tenants] 2 ip",
         "the application's key account: [accounts] 2 ip",
         "who is authenticated: [inside] 2 not sent",
     ];
-    assert_eq!(not_in_log(&told), expected);
+    assert_eq!(not_in_log(&reported), expected);
 }
 
-/// A rule that denies limits nobody, and neither does a key that is nowhere.
+/// Neither a rule that denies nor a missing key counts as a limit.
 #[test]
-fn answers_that_are_no_limit_are_told_apart() {
+fn rejections_without_a_limit_are_counted_separately() {
     let rules = "rules: [{name: no, match: {path: /login}, action: deny}, {name: a, match: {path: /a}, key: {query: k}, on_missing_key: reject, quota: 1/s}]";
-    let (told, text) = tried(&small(), rules);
+    let (reported, text) = tried(&small(), rules);
     assert_eq!(
         (
-            &told["limited"]["requests"],
-            &told["forbidden"],
-            &told["without_key"]
+            &reported["limited"]["requests"],
+            &reported["forbidden"],
+            &reported["without_key"]
         ),
         (&0.into(), &1.into(), &10.into())
     );
@@ -278,7 +284,7 @@ fn answers_that_are_no_limit_are_told_apart() {
     );
 }
 
-/// Caddy hides credentials by an empty list, older ones; newer ones write a word.
+/// Older versions of Caddy hide credentials by an empty list; newer ones write a word.
 #[test]
 fn credentials_that_are_hidden_are_not_in_the_log() {
     let line = |hidden: &str| {
@@ -289,17 +295,17 @@ fn credentials_that_are_hidden_are_not_in_the_log() {
     for hidden in ["[]", "[\"REDACTED\"]"] {
         for name in ["tokens", "sessions"] {
             let rule = rule_of(name).replace("3/day", "2/day");
-            let (told, text) = tried(&line(hidden).repeat(5), &format!("rules:\n{rule}\n"));
+            let (reported, text) = tried(&line(hidden).repeat(5), &format!("rules:\n{rule}\n"));
             // The client's address stands in for it.
-            assert_eq!(limited(&told, name), 3, "{hidden}: {told}");
-            assert_eq!(told["without_key"], 0, "{hidden}: {told}");
-            assert_eq!(not_in_log(&told).len(), 1, "{hidden}: {told}");
+            assert_eq!(limited(&reported, name), 3, "{hidden}: {reported}");
+            assert_eq!(reported["without_key"], 0, "{hidden}: {reported}");
+            assert_eq!(not_in_log(&reported).len(), 1, "{hidden}: {reported}");
             assert!(text.contains("counts by ip instead"), "{text}");
         }
     }
 }
 
-/// Each rule tells the keys that it limits, one in the shadow too: it may be a hard one tomorrow.
+/// Each rule reports the keys that it limits, also in shadow mode: it may be enforced tomorrow.
 #[test]
 fn each_rule_names_the_keys_that_it_limits() {
     let rules = "rules: [{name: a, quota: [{rate: 4/minute, name: few}, {rate: 100/day, name: many}]}, {name: b, key: {query: k}, on_missing_key: skip, quota: 2/day}, {name: s, mode: shadow, key: global, quota: 1/minute}]";
@@ -317,9 +323,9 @@ fn each_rule_names_the_keys_that_it_limits() {
     let log = file(&directory, "access.log", log);
     let rules = file(&directory, "rules.yaml", rules);
     let page = directory.path().join("report.html").display().to_string();
-    let asked = [log.as_str(), "--rules", &rules, "--report", &page];
-    let told = json(&asked);
-    let policies = told["rules"]["policies"].as_array().expect("policies");
+    let arguments = [log.as_str(), "--rules", &rules, "--report", &page];
+    let reported = json(&arguments);
+    let policies = reported["rules"]["policies"].as_array().expect("policies");
     let limits = |name: &str| {
         let policy = policies.iter().find(|policy| policy["name"] == name);
         let policy = policy.expect("a policy");
@@ -330,7 +336,11 @@ fn each_rule_names_the_keys_that_it_limits() {
             "key": key, "limited": limited, "of_others_at_most": 0, "counted_by": null, "instead_of": null,
         }])
     };
-    assert_eq!(limits("a.few"), (1.into(), key("203.0.113.7", 6)), "{told}");
+    assert_eq!(
+        limits("a.few"),
+        (1.into(), key("203.0.113.7", 6)),
+        "{reported}"
+    );
     assert_eq!(limits("a.many"), (0.into(), value!([])));
     let (keys, top) = limits("b");
     assert_eq!(
@@ -338,8 +348,12 @@ fn each_rule_names_the_keys_that_it_limits() {
         (&2.into(), &1.into(), &1.into())
     );
     let (keys, top) = limits("s");
-    assert_eq!((keys, &top[0]["limited"]), (1.into(), &16.into()), "{told}");
-    let (_, text, _) = run(&asked);
+    assert_eq!(
+        (keys, &top[0]["limited"]),
+        (1.into(), &16.into()),
+        "{reported}"
+    );
+    let (_, text, _) = run(&arguments);
     for lines in [
         "\n  a.few   decides            17, limits             6 of 1 key\n",
         "\n  b       decides             6, limits             2 of 2 keys\n",
@@ -355,9 +369,9 @@ fn each_rule_names_the_keys_that_it_limits() {
     assert!(page.contains(row), "{page}");
 }
 
-/// Rules that forget keys let more requests pass than they would.
+/// Rules that evict keys let more requests pass.
 #[test]
-fn keys_that_rules_forget_are_told() {
+fn evicted_keys_of_rules_are_reported() {
     let directory = directory();
     let log: String = (0..4_000)
         .map(|client| {
@@ -371,13 +385,13 @@ fn keys_that_rules_forget_are_told() {
         .collect();
     let log = file(&directory, "access.log", log);
     let rules = file(&directory, "rules.yaml", "rules: [{name: a, quota: 4/day}]");
-    let asked = [log.as_str(), "--rules", &rules, "--max-keys", "500"];
-    assert!(json(&asked)["evictions"].as_u64() > Some(1_000));
-    let (_, text, _) = run(&asked);
+    let arguments = [log.as_str(), "--rules", &rules, "--max-keys", "500"];
+    assert!(json(&arguments)["evictions"].as_u64() > Some(1_000));
+    let (_, text, _) = run(&arguments);
     assert!(text.contains("keys forgotten for want of room"), "{text}");
 }
 
-/// The header where the request has it, else the address: the key alone does not say which.
+/// The header if the request has it, else the address: the key alone does not reveal the source.
 #[test]
 fn first_of_names_the_key_that_it_counted_by() {
     let directory = directory();
@@ -388,7 +402,7 @@ fn first_of_names_the_key_that_it_counted_by() {
     };
     let log = request("k1", "203.0.113.7").repeat(6) + &request("-", "203.0.113.8").repeat(5);
     let log = file(&directory, "access.log", log);
-    let told = |wait: &str| {
+    let reported = |wait: &str| {
         let rules = format!(
             "rules: [{{name: a, key: {{first_of: [{{secret_header: X-Api-Key}}, client_ip]}}, quota: 2/day{wait}}}]"
         );
@@ -400,7 +414,7 @@ fn first_of_names_the_key_that_it_counted_by() {
             text,
         )
     };
-    let (top, text) = told("");
+    let (top, text) = reported("");
     assert_eq!(top[0]["counted_by"], "header x-api-key", "{top}");
     assert_eq!(top[0]["limited"], 4);
     assert_eq!(
@@ -413,13 +427,13 @@ fn first_of_names_the_key_that_it_counted_by() {
         "{text}"
     );
     assert!(text.contains("  by header x-api-key\n"), "{text}");
-    // Those that wait are decided later, between others.
-    let (top, _) = told(", wait: 25h");
+    // Waiting requests are decided later, between others.
+    let (top, _) = reported(", wait: 25h");
     let by = [0, 1].map(|place| top[place]["counted_by"].clone());
     assert_eq!(by, ["header x-api-key", "client_ip"], "{top}");
 }
 
-/// A log without tokens: those limited are named by the key that stands in, and not by its digest.
+/// A log without tokens: the report shows the key that stands in, and not its digest.
 #[test]
 fn a_key_that_stands_in_is_named_as_itself() {
     let log = line(MIDNIGHT, "203.0.113.7", "GET /a", 200).repeat(5);
@@ -433,8 +447,8 @@ fn a_key_that_stands_in_is_named_as_itself() {
         ),
     ] {
         let rules = format!("rules: [{{name: a, key: {key}, quota: 2/day}}]");
-        let (told, text) = tried(&log, &rules);
-        let top = told["policies"][0]["top"][0].clone();
+        let (reported, text) = tried(&log, &rules);
+        let top = reported["policies"][0]["top"][0].clone();
         assert_eq!(
             top,
             value!({

@@ -1,4 +1,4 @@
-//! Limits that follow from what keys ask for.
+//! Suggested limits.
 
 use serde_json::Value;
 
@@ -8,7 +8,7 @@ fn with_user(user: &str, second: u64) -> String {
     line(MIDNIGHT + second, "203.0.113.7", "GET /a", 200).replacen("- -", &format!("- {user}"), 1)
 }
 
-/// Nine of ten are of nobody, and share a key that no client has.
+/// Nine of ten have no user, and share a key that is no client's.
 #[test]
 fn requests_without_a_key_are_no_client() {
     let directory = directory();
@@ -21,33 +21,33 @@ fn requests_without_a_key_are_no_client() {
         log += &with_user(&user, number / 40);
     }
     let log = file(&directory, "access.log", log);
-    let told = json(&[&log, "--key", "user", "--suggest"]);
+    let reported = json(&[&log, "--key", "user", "--suggest"]);
     assert_eq!(
-        (&told["without_key"], &told["keys"]),
+        (&reported["without_key"], &reported["keys"]),
         (&1_800.into(), &201.into())
     );
     assert_eq!(
-        told["suggestion"]["windows"][2]["peaks"]["max"], 1,
-        "{told}"
+        reported["suggestion"]["windows"][2]["peaks"]["max"], 1,
+        "{reported}"
     );
-    assert_eq!(told["suggestion"]["quota"], "2/60s burst 2");
-    // Nobody has a key at all: there is nothing to suggest, and the page has no picture of it.
+    assert_eq!(reported["suggestion"]["quota"], "2/60s burst 2");
+    // No request has a key: there is no suggestion, and the page has no chart for it.
     let nobody = file(&directory, "nobody.log", with_user("-", 0).repeat(9));
     let page = directory.path().join("report.html").display().to_string();
-    let asked = [&nobody, "--key", "user", "--suggest", "--report", &page];
-    assert!(json(&asked)["suggestion"].is_null());
+    let arguments = [&nobody, "--key", "user", "--suggest", "--report", &page];
+    assert!(json(&arguments)["suggestion"].is_null());
 }
 
-/// The requests that the suggested quota limits, when the same log is replayed by it.
+/// The requests that the suggested quota limits in a replay of the log.
 fn limited_by_suggestion(log: &str, more: &[&str]) -> (Value, Value) {
-    let told = json(&[&[log, "--suggest"], more].concat());
-    let quota = told["suggestion"]["quota"].as_str().expect("a quota");
+    let reported = json(&[&[log, "--suggest"], more].concat());
+    let quota = reported["suggestion"]["quota"].as_str().expect("a quota");
     let replayed = json(&[&[log, "--quota", quota], more].concat());
     let limited = replayed["quotas"][0].clone();
-    (told["suggestion"].clone(), limited)
+    (reported["suggestion"].clone(), limited)
 }
 
-/// Fifty at the end of a minute and fifty at the beginning of the next one are a hundred within it.
+/// Fifty at the end of a minute and fifty at the start of the next one are a hundred within it.
 #[test]
 fn the_edge_of_a_window_hides_nothing() {
     let directory = directory();
@@ -77,7 +77,7 @@ fn the_edge_of_a_window_hides_nothing() {
     }
 }
 
-/// Where requests come within their second changes no window that the suggestion follows from.
+/// The placement of requests within their second does not affect the suggestion.
 #[test]
 fn the_suggestion_is_the_same_for_each_spread() {
     let directory = directory();
@@ -99,9 +99,9 @@ fn the_suggestion_is_the_same_for_each_spread() {
     assert_eq!(even, none);
 }
 
-/// Windows begin at each half: what is told says so.
+/// Windows start at each half, as the text explains.
 #[test]
-fn the_text_says_how_windows_are_counted() {
+fn the_text_explains_how_windows_are_counted() {
     let directory = directory();
     let log = file(&directory, "access.log", with_user("a", 0));
     let (_, text, _) = run(&[&log, "--suggest"]);

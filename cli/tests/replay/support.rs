@@ -8,7 +8,7 @@ use tempfile::TempDir;
 /// 2026-11-20T00:00:00Z.
 pub(crate) const MIDNIGHT: u64 = 1_795_132_800;
 
-/// The exit code, what is printed, and what goes to the standard error stream.
+/// The exit code, the standard output and the standard error.
 pub(crate) fn run(arguments: &[&str]) -> (u8, String, String) {
     let (mut out, mut errors) = (Vec::new(), Vec::new());
     let arguments = ["tower-ratelimit", "replay"].iter().chain(arguments);

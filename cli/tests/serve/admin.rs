@@ -1,4 +1,4 @@
-//! The admin service: its door, and what operators do.
+//! The admin service: its guard and its routes.
 
 use std::{fs, path::Path, process::Command};
 
@@ -13,13 +13,13 @@ use tower_ratelimit_server::messages::Code;
 use crate::{
     auth::{login, service},
     http::{Answer, send},
-    metrics::told,
+    metrics::reported,
     service::{Service, about},
 };
 
 const TOKEN: &str = "0123456789abcdef0123456789abcdef";
 
-/// Asks the admin service as an operator does.
+/// Sends a request to the admin service.
 pub(crate) async fn operate(service: &Service, line: &str, body: &Value) -> (u16, Value) {
     let port = service.admin;
     let head =
@@ -37,16 +37,16 @@ pub(crate) async fn operate(service: &Service, line: &str, body: &Value) -> (u16
 }
 
 async fn look(service: &Service, path: &str) -> Value {
-    let (status, told) = operate(service, &format!("GET {path}"), &Value::Null).await;
-    assert_eq!(status, 200, "{path}: {told}");
-    told
+    let (status, reported) = operate(service, &format!("GET {path}"), &Value::Null).await;
+    assert_eq!(status, 200, "{path}: {reported}");
+    reported
 }
 
 /// Whether each of some calls about `foo` passes.
 async fn calls(service: &Service, count: usize) -> Vec<bool> {
     let mut passed = Vec::new();
     for _ in 0..count {
-        let answer = service.ask(about("foo", "eve")).await.unwrap();
+        let answer = service.call(about("foo", "eve")).await.unwrap();
         passed.push(answer.overall_code() == Code::Ok);
     }
     passed
@@ -59,29 +59,29 @@ async fn auth(service: &Service) -> u16 {
 }
 
 #[tokio::test]
-async fn token_is_asked_for_where_there_is_one() {
+async fn token_is_required_if_configured() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("token");
     fs::write(&file, format!("{TOKEN}\n")).unwrap();
     let service = Service::start(&["--admin-token-file", file.to_str().unwrap()]).await;
-    let ask = async |field: &str| {
+    let call = async |field: &str| {
         let host = format!("host: localhost:{}", service.admin);
         let head = format!("GET /v1/rules HTTP/1.1\r\n{host}{field}");
         send(service.admin, &head, "").await
     };
-    let none = ask("").await;
+    let none = call("").await;
     assert_eq!(none.status, 401);
     assert_eq!(none.header("www-authenticate"), Some("Bearer"));
     assert!(!none.body.contains("foo"), "{}", none.body);
     let wrong = TOKEN.replace('f', "e");
     assert_eq!(
-        ask(&format!("\r\nauthorization: Bearer {wrong}"))
+        call(&format!("\r\nauthorization: Bearer {wrong}"))
             .await
             .status,
         401
     );
     assert_eq!(
-        ask(&format!("\r\nauthorization: Bearer {TOKEN}"))
+        call(&format!("\r\nauthorization: Bearer {TOKEN}"))
             .await
             .status,
         200
@@ -105,11 +105,11 @@ async fn foreign_hosts_and_pages_are_refused() {
         assert_eq!(answer.status, status, "{fields}");
         assert_eq!(answer.header("access-control-allow-origin"), None);
     }
-    // A page could send this form without asking.
+    // A page can send this form without a preflight request.
     let head = "POST /v1/keys/reset HTTP/1.1\r\nhost: admin.example\r\ncontent-type: text/plain";
     let body = json!({"rule": "rl", "key": "foo=eve"}).to_string();
     assert_eq!(send(service.admin, head, &body).await.status, 415);
-    // Nothing of it is where the others ask.
+    // The other listeners have no such route.
     let answer = send(service.http, "GET /v1/rules HTTP/1.1", "").await;
     assert_eq!(answer.status, 404);
 }
@@ -121,7 +121,7 @@ fn without_a_token_it_stays_on_this_machine() {
     fs::write(&rules, crate::service::RULES).unwrap();
     fs::write(&token, "short").unwrap();
     let port = free_port();
-    for (options, told) in [
+    for (options, reported) in [
         (
             vec!["--admin".to_owned(), format!("0.0.0.0:{port}")],
             "--admin-token-file",
@@ -139,7 +139,7 @@ fn without_a_token_it_stays_on_this_machine() {
         let output = command.output().unwrap();
         assert_eq!(output.status.code(), Some(2), "{options:?}");
         let text = String::from_utf8(output.stderr).unwrap();
-        assert!(text.contains(told), "{text}");
+        assert!(text.contains(reported), "{text}");
     }
 }
 
@@ -173,8 +173,8 @@ async fn rules_are_listed_read_again_and_checked() {
     // The command that operators compare with.
     let sum = |file: &Path| {
         let output = Command::new("sha256sum").arg(file).output().unwrap();
-        let told = String::from_utf8(output.stdout).unwrap();
-        told.split_whitespace().next().unwrap().to_owned()
+        let reported = String::from_utf8(output.stdout).unwrap();
+        reported.split_whitespace().next().unwrap().to_owned()
     };
     let limits = sum(&service.folder.path().join("rules.yaml"));
     let requests = sum(&file);
@@ -189,8 +189,8 @@ async fn rules_are_listed_read_again_and_checked() {
 
     let text = fs::read_to_string(&file).unwrap();
     fs::write(&file, "rules: [").unwrap();
-    let (status, told) = operate(&service, "POST /v1/rules/reload", &Value::Null).await;
-    assert_eq!((status, &told["accepted"]), (422, &json!(false)));
+    let (status, reported) = operate(&service, "POST /v1/rules/reload", &Value::Null).await;
+    assert_eq!((status, &reported["accepted"]), (422, &json!(false)));
     assert!(
         look(&service, "/v1/rules").await["fault"]
             .as_str()
@@ -203,8 +203,8 @@ async fn rules_are_listed_read_again_and_checked() {
         "not of the files as they are"
     );
     fs::write(&file, text.replace("2/day", "5/day")).unwrap();
-    let (status, told) = operate(&service, "POST /v1/rules/reload", &Value::Null).await;
-    assert_eq!((status, &told["accepted"]), (200, &json!(true)));
+    let (status, reported) = operate(&service, "POST /v1/rules/reload", &Value::Null).await;
+    assert_eq!((status, &reported["accepted"]), (200, &json!(true)));
     assert_ne!(sum(&file), requests);
     assert_eq!(in_force().await, files(&sum(&file)));
     assert_eq!(look(&service, "/v1/rules").await["fault"], Value::Null);
@@ -229,18 +229,18 @@ async fn rules_are_listed_read_again_and_checked() {
 }
 
 #[tokio::test]
-async fn keys_are_looked_at_and_changed() {
+async fn keys_are_read_and_changed() {
     let (service, _folder) = service(&[]).await;
     assert_eq!(calls(&service, 3).await, [true, true, false]);
     let path = "/v1/keys?rule=rl.foo&key=foo=eve";
-    let told = look(&service, path).await;
-    assert_eq!(told["limits"][0]["used"], 3);
-    assert_eq!(told["limits"][0]["remaining"], 0);
+    let reported = look(&service, path).await;
+    assert_eq!(reported["limits"][0]["used"], 3);
+    assert_eq!(reported["limits"][0]["remaining"], 0);
     let change = async |what: &str, rule: &str, key: &str, cost: u64| {
         let body = json!({"rule": rule, "key": key, "cost": cost});
-        let (status, told) = operate(&service, &format!("POST /v1/keys/{what}"), &body).await;
-        assert_eq!(status, 200, "{told}");
-        told["limits"][0]["remaining"].as_u64().unwrap()
+        let (status, reported) = operate(&service, &format!("POST /v1/keys/{what}"), &body).await;
+        assert_eq!(status, 200, "{reported}");
+        reported["limits"][0]["remaining"].as_u64().unwrap()
     };
     assert_eq!(change("refund", "rl", "foo=eve", 2).await, 1);
     assert_eq!(calls(&service, 2).await, [true, false]);
@@ -251,8 +251,8 @@ async fn keys_are_looked_at_and_changed() {
     for status in [200, 200, 429] {
         assert_eq!(auth(&service).await, status);
     }
-    let told = look(&service, "/v1/keys?rule=login&key=ip:203.0.113.7").await;
-    assert_eq!(told["limits"][0]["remaining"], 0);
+    let reported = look(&service, "/v1/keys?rule=login&key=ip:203.0.113.7").await;
+    assert_eq!(reported["limits"][0]["remaining"], 0);
     assert_eq!(change("reset", "login", "ip:203.0.113.7", 0).await, 2);
     assert_eq!(change("hit", "login", "ip:203.0.113.7", 1).await, 1);
     assert_eq!([auth(&service).await, auth(&service).await], [200, 429]);
@@ -263,10 +263,10 @@ async fn keys_are_looked_at_and_changed() {
         ("login", "203.0.113.7", 400),
     ] {
         let body = json!({"rule": rule, "key": key});
-        let (told, _) = operate(&service, "POST /v1/keys/reset", &body).await;
-        assert_eq!(told, status, "{rule} {key}");
+        let (reported, _) = operate(&service, "POST /v1/keys/reset", &body).await;
+        assert_eq!(reported, status, "{rule} {key}");
     }
-    // Each change is in the log, and no key.
+    // Each change is logged, without a key.
     let log = service.process.log();
     assert_eq!(log.matches("operator ").count(), 5, "{log}");
     assert!(
@@ -279,23 +279,23 @@ async fn keys_are_looked_at_and_changed() {
 async fn quota_is_another_until_it_ends() {
     let (service, _folder) = service(&[]).await;
     let more = json!({"requests_per_unit": 3, "ttl": 3600});
-    let (status, told) = operate(&service, "PUT /v1/rules/rl.foo/quota", &more).await;
-    assert_eq!((status, &told["limits"][0]["limit"]), (200, &json!(3)));
-    let about = told["change"]["about"].as_str().unwrap();
+    let (status, reported) = operate(&service, "PUT /v1/rules/rl.foo/quota", &more).await;
+    assert_eq!((status, &reported["limits"][0]["limit"]), (200, &json!(3)));
+    let about = reported["change"]["about"].as_str().unwrap();
     assert!(about.contains("stay counted"), "{about}");
-    assert!(told["limits"][0]["override"]["until"].is_u64());
+    assert!(reported["limits"][0]["override"]["until"].is_u64());
     assert_eq!(calls(&service, 4).await, [true, true, true, false]);
     let limit = [r#"ratelimit_limit{policy="rl.foo"}"#];
-    assert_eq!(crate::metrics::told(&service, limit).await, [Some(3.0)]);
-    let (_, told) = operate(&service, "DELETE /v1/rules/rl.foo/quota", &Value::Null).await;
-    assert_eq!(told["limits"][0]["limit"], 2);
+    assert_eq!(crate::metrics::reported(&service, limit).await, [Some(3.0)]);
+    let (_, reported) = operate(&service, "DELETE /v1/rules/rl.foo/quota", &Value::Null).await;
+    assert_eq!(reported["limits"][0]["limit"], 2);
 
     let more = json!({"quota": "3/day"});
-    let (status, told) = operate(&service, "PUT /v1/rules/login/quota", &more).await;
-    assert_eq!(status, 200, "{told}");
-    assert_eq!(told["limits"][0]["window"], 86_400);
-    let change = &told["change"];
-    assert_eq!(change["starts_afresh"], false, "{told}");
+    let (status, reported) = operate(&service, "PUT /v1/rules/login/quota", &more).await;
+    assert_eq!(status, 200, "{reported}");
+    assert_eq!(reported["limits"][0]["window"], 86_400);
+    let change = &reported["change"];
+    assert_eq!(change["starts_afresh"], false, "{reported}");
     assert_eq!(
         (&change["available"], &change["next_unit"]),
         (&json!(0), &json!(28_800.0))
@@ -309,23 +309,23 @@ async fn quota_is_another_until_it_ends() {
         assert_eq!(auth(&service).await, status);
     }
     operate(&service, "POST /v1/rules/reload", &Value::Null).await;
-    let told = look(&service, "/v1/rules/login").await;
-    assert_eq!(told["limits"][0]["limit"], 2);
-    assert_eq!(told["limits"][0]["override"], Value::Null);
+    let reported = look(&service, "/v1/rules/login").await;
+    assert_eq!(reported["limits"][0]["limit"], 2);
+    assert_eq!(reported["limits"][0]["override"], Value::Null);
 
     let hourly = json!({"quota": "3/hour"});
-    let (_, told) = operate(&service, "PUT /v1/rules/login/quota", &hourly).await;
-    assert_eq!(told["limits"][0]["window"], 3_600, "{told}");
+    let (_, reported) = operate(&service, "PUT /v1/rules/login/quota", &hourly).await;
+    assert_eq!(reported["limits"][0]["window"], 3_600, "{reported}");
     operate(&service, "DELETE /v1/rules/login/quota", &Value::Null).await;
 
     let short = json!({"requests_per_unit": 9, "ttl": 1});
     operate(&service, "PUT /v1/rules/rl.foo/quota", &short).await;
     eventually("the end of the quota", async || {
-        let told = look(&service, "/v1/rules/rl.foo").await;
-        (told["limits"][0]["limit"] == 2).then_some(())
+        let reported = look(&service, "/v1/rules/rl.foo").await;
+        (reported["limits"][0]["limit"] == 2).then_some(())
     })
     .await;
-    for (rule, said) in [
+    for (rule, body) in [
         ("login", json!({"quota": "3/day sliding_log"})),
         ("login", json!({"quota": "nothing"})),
         ("login", json!({"requests_per_unit": 3})),
@@ -333,21 +333,21 @@ async fn quota_is_another_until_it_ends() {
         ("rl.foo", json!({"requests_per_unit": 3, "ttl": 0})),
         ("rl.foo", json!({"requests_per_unit": -1})),
     ] {
-        let (status, _) = operate(&service, &format!("PUT /v1/rules/{rule}/quota"), &said).await;
-        assert_eq!(status, 400, "{rule} {said}");
+        let (status, _) = operate(&service, &format!("PUT /v1/rules/{rule}/quota"), &body).await;
+        assert_eq!(status, 400, "{rule} {body}");
     }
 }
 
 #[tokio::test]
 async fn limits_are_switched_off_and_on() {
     let (service, _folder) = service(&[]).await;
-    let switch = async |said: Value| operate(&service, "PUT /v1/enabled", &said).await;
+    let switch = async |body: Value| operate(&service, "PUT /v1/enabled", &body).await;
     let enabled = async || {
         let series = [
             r#"ratelimit_enabled{rule="all"}"#,
             r#"ratelimit_enabled{rule="rl.foo"}"#,
         ];
-        told(&service, series).await
+        reported(&service, series).await
     };
     assert_eq!(calls(&service, 3).await, [true, true, false]);
     assert_eq!(enabled().await, [Some(1.0), None]);
@@ -375,7 +375,7 @@ async fn limits_are_switched_off_and_on() {
 }
 
 #[tokio::test]
-async fn keys_that_are_denied_most_are_named_where_that_is_asked_for() {
+async fn most_denied_keys_are_revealed_by_option() {
     for reveals in [false, true] {
         let options: &[&str] = if reveals { &["--reveal-keys"] } else { &[] };
         let (service, _folder) = service(options).await;
@@ -383,19 +383,20 @@ async fn keys_that_are_denied_most_are_named_where_that_is_asked_for() {
         for _ in 0..4 {
             auth(&service).await;
         }
-        let told = look(&service, "/v1/top").await;
-        let rows = told["keys"].as_array().unwrap();
+        let reported = look(&service, "/v1/top").await;
+        let rows = reported["keys"].as_array().unwrap();
         let counts: Vec<_> = rows
             .iter()
             .map(|row| (&row["rule"], &row["count"]))
             .collect();
         let expected = [(&json!("rl.foo"), &json!(3)), (&json!("login"), &json!(2))];
         assert_eq!(counts, expected);
-        assert_eq!(told["denials"], 5);
+        assert_eq!(reported["denials"], 5);
         let keys = [&rows[0]["key"], &rows[1]["key"]];
-        match reveals {
-            true => assert_eq!(keys, ["str:foo=eve", "ip:203.0.113.7"]),
-            false => assert!(!told.to_string().contains("eve"), "{told}"),
+        if reveals {
+            assert_eq!(keys, ["str:foo=eve", "ip:203.0.113.7"]);
+        } else {
+            assert!(!reported.to_string().contains("eve"), "{reported}");
         }
         let of_one = look(&service, "/v1/top?rule=login&n=5").await;
         assert_eq!(of_one["keys"].as_array().unwrap().len(), 1);
@@ -404,7 +405,7 @@ async fn keys_that_are_denied_most_are_named_where_that_is_asked_for() {
     }
 }
 
-/// What `top` prints, and its exit code.
+/// The output of `top`, and its exit code.
 fn top(service: &Service, options: &[&str]) -> (String, Option<i32>) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tower-ratelimit"));
     command.args([
@@ -431,9 +432,9 @@ async fn top_prints_the_keys_that_are_denied_most() {
     for _ in 0..4 {
         auth(&service).await;
     }
-    let (told, code) = top(&service, &token);
-    assert_eq!(code, Some(0), "{told}");
-    let rows: Vec<Vec<&str>> = told
+    let (reported, code) = top(&service, &token);
+    assert_eq!(code, Some(0), "{reported}");
+    let rows: Vec<Vec<&str>> = reported
         .lines()
         .skip(3)
         .map(|row| row.split_whitespace().collect())
@@ -442,15 +443,15 @@ async fn top_prints_the_keys_that_are_denied_most() {
         ["3", "rl.foo", "str:foo=eve"],
         ["2", "login", "ip:203.0.113.7"],
     ];
-    assert_eq!(rows, expected, "{told}");
-    let (told, _) = top(
+    assert_eq!(rows, expected, "{reported}");
+    let (reported, _) = top(
         &service,
         &[&token[..], &["--rule", "login", "-n", "5"]].concat(),
     );
-    assert_eq!(told.lines().count(), 4, "{told}");
-    let (told, code) = top(&service, &[]);
+    assert_eq!(reported.lines().count(), 4, "{reported}");
+    let (reported, code) = top(&service, &[]);
     assert_eq!(code, Some(2));
-    assert!(told.contains("a bearer token is needed"), "{told}");
+    assert!(reported.contains("a bearer token is needed"), "{reported}");
 }
 
 #[tokio::test]
@@ -467,7 +468,7 @@ async fn reset_on_one_node_is_seen_on_the_other() {
     assert_eq!(calls(&two, 1).await, [true]);
     assert_eq!(look(&two, "/v1/stats").await["store"]["backend"], "redis");
 
-    // The other node remembers that it denied, but not for long.
+    // The other node caches its denial, for a short time.
     for status in [200, 200, 429] {
         assert_eq!(auth(&two).await, status);
     }

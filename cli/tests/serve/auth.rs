@@ -1,4 +1,4 @@
-//! `/v1/auth`: proxies that ask about each request, and go by the status.
+//! `/v1/auth` with proxies that act on its status.
 
 use std::{fs, process::Command};
 
@@ -27,7 +27,7 @@ pub(crate) async fn service(options: &[&str]) -> (Service, TempDir) {
     (Service::start(&options).await, folder)
 }
 
-/// A proxy's question about a login from this address.
+/// A proxy's description of a login from this address.
 pub(crate) fn login(query: &str, client: &str) -> String {
     format!(
         "GET /v1/auth{query} HTTP/1.1\r\nx-forwarded-method: POST\r\nx-forwarded-uri: /login?next=1\r\n\
@@ -36,27 +36,27 @@ pub(crate) fn login(query: &str, client: &str) -> String {
 }
 
 #[tokio::test]
-async fn rules_decide_about_the_request_that_the_proxy_tells_of() {
+async fn rules_decide_about_the_request_that_the_proxy_describes() {
     let (service, _folder) = service(&[]).await;
-    let ask = async |lines: String| send(service.http, &lines, "").await;
+    let call = async |lines: String| send(service.http, &lines, "").await;
     let alice = "203.0.113.7";
     for status in [200, 200, 429] {
-        let answer = ask(login("", alice)).await;
+        let answer = call(login("", alice)).await;
         assert_eq!(answer.status, status);
         assert_eq!(answer.header("retry-after").is_some(), status == 429);
     }
-    let forbidden = ask(login("?deny=403", alice)).await;
+    let forbidden = call(login("?deny=403", alice)).await;
     assert_eq!(forbidden.status, 403);
     assert!(forbidden.header("retry-after").is_some());
-    // The last address is the one that the proxy saw: what stands before it, a client may have written.
+    // The proxy added the last address; a client may have written the ones before it.
     assert_eq!(
-        ask(login("", &format!("198.51.100.1, {alice}")))
+        call(login("", &format!("198.51.100.1, {alice}")))
             .await
             .status,
         429
     );
     assert_eq!(
-        ask(login("", &format!("{alice}, 198.51.100.1")))
+        call(login("", &format!("{alice}, 198.51.100.1")))
             .await
             .status,
         200
@@ -64,16 +64,16 @@ async fn rules_decide_about_the_request_that_the_proxy_tells_of() {
     let in_the_other_fields = login("", alice)
         .replace("x-forwarded-method", "x-original-method")
         .replace("x-forwarded-uri", "x-original-uri");
-    assert_eq!(ask(in_the_other_fields).await.status, 429);
+    assert_eq!(call(in_the_other_fields).await.status, 429);
     for (field, other) in [
         ("POST", "GET"),
         ("/login", "/logout"),
         ("shop.example", "other.example"),
     ] {
-        let answer = ask(login("", alice).replace(field, other)).await;
+        let answer = call(login("", alice).replace(field, other)).await;
         assert_eq!(answer.status, 200, "{other}");
     }
-    // One of them a client may have written, which no proxy took away.
+    // A client may have written one of them, if the proxy did not remove it.
     for second in [
         "x-original-method: GET",
         "x-original-uri: /logout",
@@ -81,13 +81,13 @@ async fn rules_decide_about_the_request_that_the_proxy_tells_of() {
         "x-forwarded-host: other.example",
     ] {
         let both = format!("{}\r\n{second}", login("", alice));
-        assert_eq!(ask(both).await.status, 400, "{second}");
+        assert_eq!(call(both).await.status, 400, "{second}");
     }
     let twice = format!("{}\r\nx-original-method: POST", login("", alice));
-    assert_eq!(ask(twice).await.status, 429, "the same twice");
-    assert_eq!(ask(login("", "nobody")).await.status, 400);
+    assert_eq!(call(twice).await.status, 429, "the same twice");
+    assert_eq!(call(login("", "nobody")).await.status, 400);
     assert_eq!(
-        ask(login("", alice).replace("/login?next=1", "ht tp"))
+        call(login("", alice).replace("/login?next=1", "ht tp"))
             .await
             .status,
         400
@@ -115,12 +115,12 @@ async fn there_need_be_no_limits_of_descriptors() {
     fs::write(&file, RULES).unwrap();
     let service = Service::launch_bare(&["--auth-rules", file.to_str().unwrap()], &[]);
     service.ready().await;
-    let ask = async || {
+    let call = async || {
         let question = login("", "203.0.113.7");
         send(service.http, &question, "").await.status
     };
-    assert_eq!([ask().await, ask().await, ask().await], [200, 200, 429]);
-    let refused = service.ask(about("foo", "bar")).await.unwrap_err();
+    assert_eq!([call().await, call().await, call().await], [200, 200, 429]);
+    let refused = service.call(about("foo", "bar")).await.unwrap_err();
     assert_eq!(refused.code(), GrpcCode::Unavailable);
     let mut health = HealthClient::new(service.channel());
     for (name, status) in [("", 1), ("ratelimit", 2)] {
@@ -136,19 +136,19 @@ async fn there_need_be_no_limits_of_descriptors() {
         log.contains("/v1/auth again").then_some(())
     })
     .await;
-    assert!(service.ask(about("foo", "bar")).await.is_err());
+    assert!(service.call(about("foo", "bar")).await.is_err());
     assert_eq!(get(service.http, "/readyz").await.status, 200);
 }
 
 #[tokio::test]
 async fn rules_are_read_again() {
     let (service, folder) = service(&[]).await;
-    let ask = async || {
+    let call = async || {
         send(service.http, &login("", "203.0.113.7"), "")
             .await
             .status
     };
-    assert_eq!([ask().await, ask().await, ask().await], [200, 200, 429]);
+    assert_eq!([call().await, call().await, call().await], [200, 200, 429]);
     let file = folder.path().join("auth.yaml");
     fs::write(&file, RULES.replace("path: /login", "path: /other")).unwrap();
     service.process.hang_up();
@@ -160,7 +160,7 @@ async fn rules_are_read_again() {
             .then_some(())
     })
     .await;
-    assert_eq!(ask().await, 200);
+    assert_eq!(call().await, 200);
 }
 
 /// A proxy with this configuration in front of an upstream.
@@ -239,7 +239,7 @@ async fn nginx_denies_what_the_rules_deny() {
         assert_eq!(answer.header("retry-after").is_some(), status == 429);
     }
     assert_eq!(get(port, "/").await.status, 200);
-    // A client cannot make the question one that has no answer.
+    // A client cannot make the description invalid.
     for field in [
         "x-original-uri: /zzz",
         "x-original-method: GET",

@@ -1,4 +1,4 @@
-//! Calls by gRPC and as JSON.
+//! gRPC calls, and requests as JSON.
 
 use serde_json::{Value, json};
 use testkit::{needs, servers::Server};
@@ -18,22 +18,22 @@ use crate::{
 #[tokio::test]
 async fn client_is_answered_by_grpc() {
     let service = Service::start(&[]).await;
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     for _ in 0..3 {
-        let answer = service.ask(about("foo", "bar")).await.unwrap();
-        told.push((answer.overall_code(), answer.statuses[0].limit_remaining));
+        let answer = service.call(about("foo", "bar")).await.unwrap();
+        reported.push((answer.overall_code(), answer.statuses[0].limit_remaining));
     }
     let expected = [(Code::Ok, 1), (Code::Ok, 0), (Code::OverLimit, 0)];
-    assert_eq!(told, expected);
+    assert_eq!(reported, expected);
     let mut nowhere = about("foo", "bar");
     nowhere.domain.clear();
-    let refused = service.ask(nowhere).await.unwrap_err();
+    let refused = service.call(nowhere).await.unwrap_err();
     assert_eq!(refused.code(), GrpcCode::InvalidArgument);
     assert!(refused.message().contains("domain"), "{refused}");
 }
 
 #[tokio::test]
-async fn health_is_told_under_each_name() {
+async fn health_is_served_under_each_name() {
     let service = Service::start(&[]).await;
     let mut client = HealthClient::new(service.channel());
     for name in [
@@ -51,7 +51,7 @@ async fn health_is_told_under_each_name() {
 }
 
 #[tokio::test]
-async fn tools_are_told_what_can_be_called() {
+async fn reflection_describes_the_service() {
     let service = Service::start(&[]).await;
     let mut client = ServerReflectionClient::new(service.channel());
     let symbol = "envoy.service.ratelimit.v3.RateLimitService".to_owned();
@@ -59,8 +59,8 @@ async fn tools_are_told_what_can_be_called() {
         host: String::new(),
         message_request: Some(MessageRequest::FileContainingSymbol(symbol)),
     };
-    let asked = client.server_reflection_info(tokio_stream::once(question));
-    let mut answers = asked.await.unwrap().into_inner();
+    let response = client.server_reflection_info(tokio_stream::once(question));
+    let mut answers = response.await.unwrap().into_inner();
     let answer = answers.message().await.unwrap().unwrap();
     let Some(MessageResponse::FileDescriptorResponse(file)) = answer.message_response else {
         panic!("{answer:?}");
@@ -72,21 +72,21 @@ async fn tools_are_told_what_can_be_called() {
 #[tokio::test]
 async fn client_is_answered_as_json() {
     let service = Service::start(&["--rls-headers", "envoy"]).await;
-    let ask = async |body: &Value| {
+    let call = async |body: &Value| {
         let lines = "POST /json HTTP/1.1\r\ncontent-type: application/json";
         send(service.http, lines, &body.to_string()).await
     };
     let entries = json!([{"key": "foo", "value": "baz"}]);
     let question =
         json!({"domain": "rl", "descriptors": [{"entries": entries, "hitsAddend": "2"}]});
-    let passed = ask(&question).await;
+    let passed = call(&question).await;
     assert_eq!(
         (passed.status, passed.header("content-type")),
         (200, Some("application/json"))
     );
-    let told: Value = serde_json::from_str(&passed.body).unwrap();
-    assert_eq!(told["overallCode"], "OK");
-    let status = &told["statuses"][0];
+    let reported: Value = serde_json::from_str(&passed.body).unwrap();
+    assert_eq!(reported["overallCode"], "OK");
+    let status = &reported["statuses"][0];
     assert_eq!(
         status["currentLimit"],
         json!({"requestsPerUnit": 2, "unit": "YEAR"})
@@ -99,16 +99,16 @@ async fn client_is_answered_as_json() {
             .ends_with('s')
     );
     assert_eq!(
-        told["responseHeadersToAdd"][0],
+        reported["responseHeadersToAdd"][0],
         json!({"key": "ratelimit-limit", "value": "2"})
     );
-    let denied = ask(&question).await;
+    let denied = call(&question).await;
     assert_eq!(denied.status, 429);
     assert!(denied.body.contains("OVER_LIMIT"), "{}", denied.body);
 
     let limit = json!({"requests_per_unit": 1, "unit": "DAY", "unit_multiplier": 2});
     let own = json!({"domain": "rl", "descriptors": [{"entries": entries, "limit": limit}]});
-    assert_eq!(ask(&own).await.status, 200);
+    assert_eq!(call(&own).await.status, 200);
     for wrong in [
         json!([]),
         json!({"domain": 5}),
@@ -117,7 +117,7 @@ async fn client_is_answered_as_json() {
         json!({"domain": "rl", "other": 1}),
         json!({"domain": "rl", "descriptors": []}),
     ] {
-        assert_eq!(ask(&wrong).await.status, 400, "{wrong}");
+        assert_eq!(call(&wrong).await.status, 400, "{wrong}");
     }
     assert_eq!(get(service.http, "/json").await.status, 405);
 }
@@ -136,7 +136,7 @@ async fn instances_count_together_in_redis() {
     for service in [&one, &two, &one, &two] {
         codes.push(
             service
-                .ask(about("foo", "bar"))
+                .call(about("foo", "bar"))
                 .await
                 .unwrap()
                 .overall_code(),
@@ -152,16 +152,16 @@ async fn instances_count_together_in_redis() {
 async fn store_that_is_down_is_unavailable_where_nothing_else_decides() {
     let nobody = format!("redis://127.0.0.1:{}", testkit::programs::free_port());
     let service = Service::start(&["--redis", &nobody, "--on-failure", "deny"]).await;
-    let refused = service.ask(about("foo", "bar")).await.unwrap_err();
+    let refused = service.call(about("foo", "bar")).await.unwrap_err();
     assert_eq!(refused.code(), GrpcCode::Unavailable);
-    // Without a limit nobody has to be asked.
-    assert!(service.ask(about("unmatched", "")).await.is_ok());
+    // Without a limit no store is needed.
+    assert!(service.call(about("unmatched", "")).await.is_ok());
     for (how, passes) in [("allow", true), ("local", false)] {
         let service = Service::start(&["--redis", &nobody, "--on-failure", how]).await;
         let mut last = Code::Unknown;
         for _ in 0..3 {
             last = service
-                .ask(about("foo", "bar"))
+                .call(about("foo", "bar"))
                 .await
                 .unwrap()
                 .overall_code();

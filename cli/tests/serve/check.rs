@@ -1,4 +1,4 @@
-//! `POST /v1/check`: questions as JSON about requests, and about descriptors.
+//! `POST /v1/check`: requests and descriptors in JSON.
 
 use std::fs;
 
@@ -30,19 +30,19 @@ async fn service(options: &[&str]) -> (Service, TempDir) {
     (Service::start(&options).await, folder)
 }
 
-async fn ask(service: &Service, query: &str, question: &Value) -> Answer {
+async fn call(service: &Service, query: &str, question: &Value) -> Answer {
     let lines = format!("POST /v1/check{query} HTTP/1.1\r\ncontent-type: application/json");
     send(service.http, &lines, &question.to_string()).await
 }
 
-/// Whether it is allowed, and what each policy has left.
-async fn told(service: &Service, question: &Value) -> (bool, Vec<(String, u64)>) {
-    let answer = ask(service, "", question).await;
+/// Whether it is allowed, and the remaining units of each policy.
+async fn reported(service: &Service, question: &Value) -> (bool, Vec<(String, u64)>) {
+    let answer = call(service, "", question).await;
     assert_eq!(answer.status, 200, "{}", answer.body);
-    let told: Value = serde_json::from_str(&answer.body).unwrap();
-    let allowed = told["allowed"].as_bool().unwrap();
-    assert_eq!(told["retry_after"].is_u64(), !allowed, "{told}");
-    let policies = told["policies"].as_array().unwrap().iter();
+    let reported: Value = serde_json::from_str(&answer.body).unwrap();
+    let allowed = reported["allowed"].as_bool().unwrap();
+    assert_eq!(reported["retry_after"].is_u64(), !allowed, "{reported}");
+    let policies = reported["policies"].as_array().unwrap().iter();
     let policies = policies.map(|policy| {
         assert!(policy["reset_after"].as_u64().is_some(), "{policy}");
         let name = policy["name"].as_str().unwrap().to_owned();
@@ -65,30 +65,30 @@ fn with(mut question: Value, name: &str, value: impl Into<Value>) -> Value {
 
 async fn rules_decide(service: &Service) {
     let left = |login: u64, all: u64| vec![("login".to_owned(), login), ("all".to_owned(), all)];
-    assert_eq!(told(service, &login()).await, (true, left(1, 4)));
+    assert_eq!(reported(service, &login()).await, (true, left(1, 4)));
     for _ in 0..2 {
         let dry = with(login(), "dry_run", true);
         assert_eq!(
-            told(service, &dry).await,
+            reported(service, &dry).await,
             (true, left(1, 4)),
             "it counts nothing"
         );
     }
     let twice = with(login(), "cost", 2);
     assert_eq!(
-        told(service, &twice).await,
+        reported(service, &twice).await,
         (false, left(1, 4)),
         "nor does a denial"
     );
-    assert_eq!(told(service, &login()).await, (true, left(0, 3)));
+    assert_eq!(reported(service, &login()).await, (true, left(0, 3)));
     let dry = with(login(), "dry_run", true);
-    assert_eq!(told(service, &dry).await, (false, left(0, 3)));
+    assert_eq!(reported(service, &dry).await, (false, left(0, 3)));
     let other = with(login(), "peer", "203.0.113.8");
-    assert_eq!(told(service, &other).await, (true, left(1, 2)));
-    // A shadow counts, and is not told.
+    assert_eq!(reported(service, &other).await, (true, left(1, 2)));
+    // A shadow rule counts, and is not reported.
     let get = with(login(), "method", "GET");
     assert_eq!(
-        told(service, &get).await,
+        reported(service, &get).await,
         (true, vec![("all".to_owned(), 1)])
     );
 }
@@ -98,13 +98,17 @@ async fn rules_decide_about_a_request_that_is_described() {
     let (service, _folder) = service(&[]).await;
     rules_decide(&service).await;
     for (path, status) in [("?status=1", 429), ("?x&status=1", 429), ("?status=0", 200)] {
-        assert_eq!(ask(&service, path, &login()).await.status, status, "{path}");
+        assert_eq!(
+            call(&service, path, &login()).await.status,
+            status,
+            "{path}"
+        );
     }
     let health = json!({"path": "/healthz"});
-    assert_eq!(told(&service, &health).await, (true, Vec::new()));
+    assert_eq!(reported(&service, &health).await, (true, Vec::new()));
     let scanner = json!({"path": "/", "headers": {"user-agent": ["sqlmap"]}});
-    assert_eq!(ask(&service, "?status=1", &scanner).await.status, 403);
-    let answer = ask(&service, "", &scanner).await;
+    assert_eq!(call(&service, "?status=1", &scanner).await.status, 403);
+    let answer = call(&service, "", &scanner).await;
     assert!(answer.body.contains("\"allowed\":false"), "{}", answer.body);
 
     needs!(redis);
@@ -122,15 +126,15 @@ async fn limits_decide_about_descriptors() {
         {"entries": [{"key": "unmatched"}]},
     ]});
     let left = |left: u64| vec![("rl.foo".to_owned(), left)];
-    assert_eq!(told(&service, &foo).await, (true, left(1)));
+    assert_eq!(reported(&service, &foo).await, (true, left(1)));
     let dry = with(foo.clone(), "dry_run", true);
-    assert_eq!(told(&service, &dry).await, (true, left(1)));
-    assert_eq!(told(&service, &foo).await, (true, left(0)));
-    assert_eq!(told(&service, &dry).await, (false, left(0)));
-    assert_eq!(told(&service, &foo).await, (false, left(0)));
-    assert_eq!(ask(&service, "?status=1", &foo).await.status, 429);
-    // All questions are about the same counts.
-    let answer = service.ask(about("foo", "bar")).await.unwrap();
+    assert_eq!(reported(&service, &dry).await, (true, left(1)));
+    assert_eq!(reported(&service, &foo).await, (true, left(0)));
+    assert_eq!(reported(&service, &dry).await, (false, left(0)));
+    assert_eq!(reported(&service, &foo).await, (false, left(0)));
+    assert_eq!(call(&service, "?status=1", &foo).await.status, 429);
+    // All routes share the counts.
+    let answer = service.call(about("foo", "bar")).await.unwrap();
     assert_eq!(answer.statuses[0].limit_remaining, 0);
 }
 
@@ -155,7 +159,7 @@ async fn questions_that_make_no_sense_are_refused() {
             "peer",
         ),
     ] {
-        let answer = ask(&service, "", &question).await;
+        let answer = call(&service, "", &question).await;
         assert_eq!(answer.status, 400, "{question}: {}", answer.body);
         assert!(answer.body.contains(word), "{word}: {}", answer.body);
     }
@@ -163,16 +167,16 @@ async fn questions_that_make_no_sense_are_refused() {
         let fields = (0..number).map(|at| (format!("x-{at}"), json!("")));
         with(login(), "headers", Value::Object(fields.collect()))
     };
-    assert_eq!(ask(&service, "", &headers(99)).await.status, 200);
-    // With the host they are one more. The last two are more than a map of them can hold.
+    assert_eq!(call(&service, "", &headers(99)).await.status, 200);
+    // With the host it is one too many. The last two exceed the capacity of a `HeaderMap`.
     let several = with(login(), "headers", json!({"x": vec![""; 100]}));
     for question in [headers(100), several, headers(24_576), headers(24_577)] {
-        let answer = ask(&service, "", &question).await;
+        let answer = call(&service, "", &question).await;
         assert_eq!(answer.status, 400, "{}", answer.body);
         assert!(answer.body.contains("100 fields"), "{}", answer.body);
     }
     let none = Service::start(&[]).await;
-    let answer = ask(&none, "", &login()).await;
+    let answer = call(&none, "", &login()).await;
     assert_eq!(answer.status, 400);
     assert!(answer.body.contains("--auth-rules"), "{}", answer.body);
 }
@@ -183,5 +187,5 @@ async fn nothing_is_decided_without_a_store() {
     let service = Service::start(&["--redis", &nobody, "--on-failure", "deny"]).await;
     let foo =
         json!({"domain": "rl", "descriptors": [{"entries": [{"key": "foo", "value": "bar"}]}]});
-    assert_eq!(ask(&service, "", &foo).await.status, 503);
+    assert_eq!(call(&service, "", &foo).await.status, 503);
 }

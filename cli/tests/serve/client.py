@@ -1,8 +1,8 @@
-"""A client as other languages have it: grpcio, and Envoy's protocol as `xds-protos` generates it.
+"""A client in another language: grpcio, with Envoy's protocol from `xds-protos`.
 
-    python3 client.py PORT ask < requests    the answers, a line of JSON each
-    python3 client.py PORT health NAME...    what the health service says of each name
-    python3 client.py PORT describe          what reflection tells of the service, and what `xds-protos` knows
+    python3 client.py PORT call < requests   the responses, a line of JSON each
+    python3 client.py PORT health NAME...    the statuses of the health service by name
+    python3 client.py PORT describe          the service as reflected, and as `xds-protos` describes it
 """
 
 import json
@@ -23,7 +23,7 @@ SERVICE = "envoy.service.ratelimit.v3.RateLimitService"
 IS_NEGATIVE_HITS = bytes([4 << 3, 1])
 
 
-def ask(channel):
+def call(channel):
     stub = rls_pb2_grpc.RateLimitServiceStub(channel)
     for line in sys.stdin:
         request = json.loads(line)
@@ -50,28 +50,28 @@ def refuse_unknown(message):
 
 def health(channel, names):
     stub = health_pb2_grpc.HealthStub(channel)
-    told = {}
+    reported = {}
     for name in names:
         try:
             answer = stub.Check(health_pb2.HealthCheckRequest(service=name), timeout=100)
-            told[name] = health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status)
+            reported[name] = health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status)
         except grpc.RpcError as error:
-            told[name] = error.code().name
-    print(json.dumps(told))
+            reported[name] = error.code().name
+    print(json.dumps(reported))
 
 
 def describe(channel):
     database = ProtoReflectionDescriptorDatabase(channel)
-    told = DescriptorPool(database).FindServiceByName(SERVICE)
+    reported = DescriptorPool(database).FindServiceByName(SERVICE)
     known = rls_pb2.DESCRIPTOR.services_by_name["RateLimitService"]
-    shapes = {"services": sorted(database.get_services()), "told": shape(told), "known": shape(known)}
+    shapes = {"services": sorted(database.get_services()), "reported": shape(reported), "known": shape(known)}
     # Only newer fields have it.
     add(UInt32Value.DESCRIPTOR, shapes["known"])
     print(json.dumps(shapes))
 
 
 def shape(service):
-    """The methods of a service, and all messages and enumerations that they lead to."""
+    """The methods of a service, and all messages and enumerations that they use."""
     shapes = {}
     for method in service.methods:
         kinds = [method.input_type, method.output_type]
@@ -106,9 +106,9 @@ def add(message, shapes):
 
 def main():
     port, command, *arguments = sys.argv[1:]
-    # On this machine, whatever proxy there is for others.
+    # Without the machine's HTTP proxy.
     with grpc.insecure_channel(f"127.0.0.1:{port}", options=[("grpc.enable_http_proxy", 0)]) as channel:
-        {"ask": ask, "health": health, "describe": describe}[command](channel, *([arguments] if arguments else []))
+        {"call": call, "health": health, "describe": describe}[command](channel, *([arguments] if arguments else []))
 
 
 main()

@@ -1,4 +1,4 @@
-//! Connections as they begin: each listener says by HTTP/2 what it allows.
+//! HTTP/2 settings of each listener.
 
 use std::net::Ipv4Addr;
 
@@ -9,13 +9,13 @@ use tokio::{
 
 use crate::service::Service;
 
-/// A client's first words: the preface, and a frame of settings.
+/// The first bytes of a client: the preface, and a frame of settings.
 const FIRST: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 
-/// The setting of RFC 9113 (6.5.2) for the requests that there may be at a time.
+/// The setting of RFC 9113 (6.5.2) for the most concurrent requests.
 const MAX_CONCURRENT_STREAMS: u16 = 3;
 
-/// The requests that there may be at a time on a connection to this port.
+/// The most concurrent requests of a connection to this port.
 async fn allowed(port: u16) -> Option<u32> {
     let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))
         .await

@@ -9,7 +9,7 @@ use tokio::{
 
 use crate::service::Service;
 
-/// A POST with a body of so many bytes.
+/// A POST with a body of this length.
 fn post(path: &str, length: usize) -> String {
     let body = "x".repeat(length);
     format!("POST {path} HTTP/1.1\r\nhost: test\r\ncontent-length: {length}\r\n\r\n{body}")
@@ -20,7 +20,7 @@ async fn connect(port: u16) -> TcpStream {
     stream.unwrap()
 }
 
-/// The head of the next response, if there is one. Its body is empty.
+/// The head of the next response, if any. Its body is empty.
 async fn head(stream: &mut TcpStream) -> String {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
@@ -38,7 +38,7 @@ async fn connection_outlives_a_body_that_no_route_reads() {
     let mut kept = 0;
     for _ in 0..20 {
         let mut stream = connect(service.http).await;
-        // Not all of it may be taken.
+        // The server may not read all of it.
         let _ = stream.write_all(post("/healthz", 100_000).as_bytes()).await;
         assert!(head(&mut stream).await.starts_with("HTTP/1.1 405"));
         let _ = stream.write_all(post("/healthz", 1).as_bytes()).await;
@@ -48,7 +48,7 @@ async fn connection_outlives_a_body_that_no_route_reads() {
 }
 
 #[tokio::test]
-async fn response_to_a_body_that_is_too_long_says_that_the_connection_closes() {
+async fn response_to_a_too_long_body_announces_the_close() {
     let service = Service::start(&[]).await;
     let mut stream = connect(service.http).await;
     let _ = stream.write_all(post("/json", 2 << 20).as_bytes()).await;

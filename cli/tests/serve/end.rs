@@ -1,4 +1,4 @@
-//! Nothing is lost: no call at the end of the service, no count when its files are read again.
+//! Nothing is lost: no call at the shutdown, and no count at a reload.
 
 use std::fs;
 
@@ -9,26 +9,26 @@ use tower_ratelimit_server::messages::Code;
 
 use crate::{
     http::{send, try_send},
-    service::{RULES, Service, about, ask},
+    service::{RULES, Service, about, call},
 };
 
-/// One call after another, each on a connection of its own, until one is not answered; how many were.
+/// Calls one after another, each on its own connection, until one fails; the number of successes.
 async fn calls(grpc: u16) -> u64 {
     let mut answered = 0;
     loop {
         let endpoint = Endpoint::from_shared(format!("http://127.0.0.1:{grpc}")).unwrap();
-        // A connection that is refused, or closed before it was taken.
+        // A connection that is refused, or closed before it is accepted.
         let Ok(channel) = endpoint.connect().await else {
             return answered;
         };
-        match ask(channel, about("busy", "grpc")).await {
+        match call(channel, about("busy", "grpc")).await {
             Ok(_) => answered += 1,
             Err(_) => return answered,
         }
     }
 }
 
-/// The same by HTTP.
+/// Requests over HTTP, likewise.
 async fn questions(http: u16) -> u64 {
     let question =
         r#"{"domain": "rl", "descriptors": [{"entries": [{"key": "busy", "value": "http"}]}]}"#;
@@ -40,7 +40,7 @@ async fn questions(http: u16) -> u64 {
     answered
 }
 
-/// The rules with a limit that nobody meets.
+/// Rules with a limit out of reach.
 fn rules() -> String {
     RULES.to_owned() + "  - {key: busy, rate_limit: {unit: year, requests_per_unit: 4000000}}\n"
 }
@@ -50,8 +50,8 @@ async fn counted(service: &Service, value: &str) -> u64 {
     let path = format!("/v1/keys?rule=rl.busy&key=busy={value}");
     let host = format!("host: 127.0.0.1:{}", service.admin);
     let answer = send(service.admin, &format!("GET {path} HTTP/1.1\r\n{host}"), "").await;
-    let told: Value = serde_json::from_str(&answer.body).unwrap();
-    told["limits"][0]["used"].as_u64().unwrap()
+    let reported: Value = serde_json::from_str(&answer.body).unwrap();
+    reported["limits"][0]["used"].as_u64().unwrap()
 }
 
 #[tokio::test]
@@ -103,7 +103,7 @@ async fn reload_under_load_changes_no_count() {
         let channel = service.channel();
         tokio::spawn(async move {
             for _ in 0..250 {
-                let answer = ask(channel.clone(), about("busy", "grpc")).await.unwrap();
+                let answer = call(channel.clone(), about("busy", "grpc")).await.unwrap();
                 assert_eq!(answer.overall_code(), Code::Ok);
             }
         })
@@ -116,7 +116,7 @@ async fn reload_under_load_changes_no_count() {
             format!("  - {{key: k{reloads}, rate_limit: {{unit: hour, requests_per_unit: 1}}}}\n");
         fs::write(&file, rules() + &other).unwrap();
         service.process.hang_up();
-        // Signals that come together are one.
+        // Concurrent signals may merge into one.
         eventually("a reload", async || {
             let log = service.process.log();
             (log.matches("read the rules again").count() >= reloads).then_some(())

@@ -1,4 +1,4 @@
-//! A real Envoy that asks the service, in front of an upstream.
+//! A real Envoy that calls the service, in front of an upstream.
 
 use testkit::{needs, programs::eventually, servers::Server};
 use tonic::{Code as GrpcCode, transport::Endpoint};
@@ -7,7 +7,7 @@ use tower_ratelimit_server::messages::Code;
 use crate::{
     http::{Answer, get, send},
     proxy::Envoy,
-    service::{Service, about, ask},
+    service::{Service, about, call},
 };
 
 async fn with_foo(port: u16, value: &str) -> Answer {
@@ -19,14 +19,14 @@ async fn requests_pass_up_to_the_limit() {
     needs!(envoy);
     let service = Service::start(&["--rls-headers", "envoy,retry-after"]).await;
     let envoy = Envoy::start(service.grpc).await;
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     for _ in 0..3 {
         let answer = with_foo(envoy.closed, "bar").await;
-        told.push((
+        reported.push((
             answer.status,
             answer.header("ratelimit-remaining").map(str::to_owned),
         ));
-        // Envoy's own, which it makes of the status.
+        // Envoy makes this field of the status.
         let limit = answer.header("x-ratelimit-limit").unwrap();
         assert!(limit.starts_with("2"), "{limit}");
         assert_eq!(
@@ -38,7 +38,10 @@ async fn requests_pass_up_to_the_limit() {
         assert_eq!(answer.body == "up", answer.status == 200);
     }
     let left = |units: &str| Some(units.to_owned());
-    assert_eq!(told, [(200, left("1")), (200, left("0")), (429, left("0"))]);
+    assert_eq!(
+        reported,
+        [(200, left("1")), (200, left("0")), (429, left("0"))]
+    );
     assert_eq!(with_foo(envoy.closed, "other").await.status, 200);
     // Without the header there is no descriptor, and with another one no limit.
     assert_eq!(get(envoy.closed, "/header").await.status, 200);
@@ -51,7 +54,7 @@ async fn requests_pass_up_to_the_limit() {
 }
 
 #[tokio::test]
-async fn units_are_those_that_the_route_says() {
+async fn units_are_those_of_the_route() {
     needs!(envoy);
     let service = Service::start(&[]).await;
     let envoy = Envoy::start(service.grpc).await;
@@ -83,12 +86,12 @@ async fn networks_of_clients_are_counted_as_envoy_masks_them() {
         statuses.push(get(envoy.closed, "/masked").await.status);
     }
     assert_eq!(statuses, [200, 200, 429]);
-    let network = service.ask(about("masked_remote_address", "127.0.0.0/8"));
+    let network = service.call(about("masked_remote_address", "127.0.0.0/8"));
     let status = network.await.unwrap().statuses.remove(0);
     assert_eq!(status.code(), Code::OverLimit);
 }
 
-/// What is charged when the response is done is not waited for.
+/// Envoy does not wait for charges after the response.
 #[tokio::test]
 async fn units_may_be_charged_after_the_response() {
     needs!(envoy);
@@ -114,15 +117,15 @@ async fn modes_of_limits_are_what_envoy_makes_of_them() {
         statuses
     };
     assert_eq!(statuses("/shadow", 3).await, [200; 3]);
-    // One of the quotas is enough, and the metadata says which.
-    let mut told = Vec::new();
+    // One of the quotas is enough, and the metadata has its name.
+    let mut reported = Vec::new();
     for _ in 0..3 {
         let answer = get(envoy.closed, "/quotas").await;
-        told.push((answer.status, answer.header("service").map(str::to_owned)));
+        reported.push((answer.status, answer.header("service").map(str::to_owned)));
     }
     let by = |service: &str| Some(service.to_owned());
-    assert_eq!(told[..2], [(200, by("one")), (200, by("two"))]);
-    assert_eq!(told[2].0, 429);
+    assert_eq!(reported[..2], [(200, by("one")), (200, by("two"))]);
+    assert_eq!(reported[2].0, 429);
     // A limit that another replaces is not counted.
     assert_eq!(statuses("/vip", 2).await, [200; 2]);
     assert_eq!(statuses("/base", 2).await, [200, 429]);
@@ -131,7 +134,8 @@ async fn modes_of_limits_are_what_envoy_makes_of_them() {
     assert_eq!(statuses("/own", 3).await, [200, 200, 429]);
 }
 
-/// A look finds 2 of 2 units not beyond the limit: the third request passes, and its own unit is charged.
+/// A peek finds 2 of 2 units not beyond the limit: the third request passes, and its own unit is
+/// charged.
 #[tokio::test]
 async fn quotas_of_tokens_let_one_more_pass() {
     needs!(envoy);
@@ -142,9 +146,14 @@ async fn quotas_of_tokens_let_one_more_pass() {
         eventually("the charge", async || {
             let question = r#"{"domain": "rl", "dry_run": true, "descriptors": [{
                 "entries": [{"key": "mode", "value": "two"}], "hitsAddend": 0}]}"#;
-            let told = send(service.http, "POST /v1/check HTTP/1.1", question).await;
-            let left = told.body.split("\"remaining\":").nth(1)?.chars().next()?;
-            let allowed = told.body.contains("\"allowed\":true");
+            let reported = send(service.http, "POST /v1/check HTTP/1.1", question).await;
+            let left = reported
+                .body
+                .split("\"remaining\":")
+                .nth(1)?
+                .chars()
+                .next()?;
+            let allowed = reported.body.contains("\"allowed\":true");
             ((left, allowed) == [('1', true), ('0', true), ('0', false)][used - 1]).then_some(())
         })
         .await;
@@ -159,13 +168,13 @@ async fn calls_of_grpc_are_denied_in_its_terms() {
     let envoy = Envoy::start(service.grpc).await;
     let address = format!("http://127.0.0.1:{}", envoy.closed);
     let channel = Endpoint::from_shared(address).unwrap().connect_lazy();
-    assert!(ask(channel.clone(), about("unmatched", "")).await.is_ok());
-    let denied = ask(channel, about("unmatched", "")).await.unwrap_err();
+    assert!(call(channel.clone(), about("unmatched", "")).await.is_ok());
+    let denied = call(channel, about("unmatched", "")).await.unwrap_err();
     assert_eq!(denied.code(), GrpcCode::ResourceExhausted);
     assert!(denied.message().contains("rl.mode_grpc"), "{denied:?}");
 }
 
-/// What becomes of requests that nobody decides about: they pass or not, as Envoy is told.
+/// Requests without a decision pass or fail, as Envoy is configured.
 async fn check_failure(open: u16, closed: u16, how: &str) {
     let passed = with_foo(open, "bar").await;
     assert_eq!((passed.status, passed.body.as_str()), (200, "up"), "{how}");
@@ -193,9 +202,9 @@ async fn service_that_stopped_or_hangs_is_what_envoy_makes_of_it() {
     check_failure(envoy.open, envoy.closed, "stopped").await;
 }
 
-/// Never an answer of which Envoy lets all pass, whatever it is told.
+/// A failed store never makes Envoy let all requests pass against its configuration.
 #[tokio::test]
-async fn store_that_is_gone_is_what_envoy_makes_of_it() {
+async fn envoy_decides_while_the_store_is_down() {
     needs!(envoy);
     needs!(redis);
     let server = Server::start().await;

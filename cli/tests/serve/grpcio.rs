@@ -1,4 +1,4 @@
-//! Another implementation of the protocol: grpcio for Python, with messages as `xds-protos` has them.
+//! Another implementation of the protocol: grpcio for Python, with the messages of `xds-protos`.
 
 use std::{
     fs::{self, File},
@@ -21,7 +21,7 @@ use crate::{
 /// Units whose windows seldom end during a test.
 const UNITS: [Unit; 3] = [Unit::Day, Unit::Month, Unit::Year];
 
-/// How many requests are compared by the rules of a domain.
+/// The number of compared requests for the rules of a domain.
 const REQUESTS: usize = 200;
 
 const SERVICE: &str = "envoy.service.ratelimit.v3.RateLimitService";
@@ -33,7 +33,7 @@ const NEWER: [&str; 3] = [
     "envoy.service.ratelimit.v3.RateLimitResponse.RateLimit.unit_multiplier",
 ];
 
-/// The lines that the client prints, which is given this file.
+/// The lines that the client prints for this input file.
 fn client(port: u16, arguments: &[&str], input: &Path) -> Vec<Value> {
     let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/serve/client.py");
     let mut command = Command::new("python3");
@@ -53,7 +53,7 @@ fn client(port: u16, arguments: &[&str], input: &Path) -> Vec<Value> {
     lines.collect()
 }
 
-fn ask(service: &Service, arguments: &[&str]) -> Value {
+fn call(service: &Service, arguments: &[&str]) -> Value {
     client(service.grpc, arguments, Path::new("/dev/null")).remove(0)
 }
 
@@ -86,7 +86,7 @@ fn request_json(request: &RateLimitRequest) -> Value {
     })
 }
 
-/// The answer with all its fields, those of `xds-protos` that the service does not speak included.
+/// The response with all its fields, also those of `xds-protos` that the service lacks.
 fn response_json(response: &RateLimitResponse) -> Value {
     let statuses = response.statuses.iter().map(|status| {
         let mut json = json!({
@@ -117,31 +117,32 @@ fn response_json(response: &RateLimitResponse) -> Value {
     })
 }
 
-/// Puts the seconds of `expected` in place of those that were told some seconds later.
-fn turn_back(told: &mut Value, expected: &Value, later: &RangeInclusive<i64>) {
+/// Replaces times that were reported later by those of `expected`.
+fn turn_back(reported: &mut Value, expected: &Value, later: &RangeInclusive<i64>) {
     let seconds =
         |value: &Value| -> Option<i64> { value.as_str()?.trim_end_matches('s').parse().ok() };
     for list in ["statuses", "response_headers_to_add"] {
-        let all = told[list].as_array_mut().unwrap();
-        for (told, expected) in all.iter_mut().zip(expected[list].as_array().unwrap()) {
+        let all = reported[list].as_array_mut().unwrap();
+        for (reported, expected) in all.iter_mut().zip(expected[list].as_array().unwrap()) {
             let field = match expected["key"].as_str() {
                 None => "duration_until_reset",
                 Some("ratelimit-reset") => "value",
                 Some(_) => continue,
             };
             let there = expected.get(field).and_then(seconds);
-            let here = told.get(field).and_then(seconds);
+            let here = reported.get(field).and_then(seconds);
             if here
                 .zip(there)
                 .is_some_and(|(here, there)| later.contains(&(there - here)))
             {
-                told[field] = expected[field].clone();
+                reported[field] = expected[field].clone();
             }
         }
     }
 }
 
-/// Files `rules/` and `requests` in a folder, and what the model knows of them: a domain for each, and `REQUESTS` of each.
+/// Files `rules/` and `requests` in a folder, with the model of each: a domain for each, and
+/// `REQUESTS` of each.
 struct Trial {
     folder: TempDir,
     models: Vec<Model>,
@@ -178,31 +179,32 @@ impl Trial {
         }
     }
 
-    /// The answers of the service, and when they were given. `None` if a window ended in between.
+    /// The responses of the service, and their times. `None` if a window ended in between.
     async fn run(&self, option: &str) -> Option<(Vec<Value>, RangeInclusive<u64>)> {
         let [rules, requests] = ["rules", "requests"].map(|name| self.folder.path().join(name));
         let options = [rules.to_str().unwrap(), "--rls-headers", "envoy", option];
         let service = Service::launch_bare(&options, &[]);
         service.ready().await;
         let start = now();
-        let answers = client(service.grpc, &["ask"], &requests);
+        let answers = client(service.grpc, &["call"], &requests);
         let end = now();
-        // Clocks of two processes may be a little apart.
+        // Clocks of two processes may differ slightly.
         let window = |time: u64, unit| time / seconds(unit);
         let same = |unit: &Unit| window(start - 2, *unit) == window(end + 2, *unit);
         UNITS.iter().all(same).then_some((answers, start..=end))
     }
 
-    /// How many descriptors were over a limit in these answers, which have to be those of the model.
+    /// The number of descriptors over a limit in these responses, which must equal those of the
+    /// model.
     fn compare(mut self, answers: Vec<Value>, time: &RangeInclusive<u64>) -> usize {
         assert_eq!(answers.len(), self.requests.len());
         let later = -1..=i64::try_from(time.end() - time.start()).unwrap() + 1;
         let mut over = 0;
-        for (at, (request, mut told)) in self.requests.iter().zip(answers).enumerate() {
+        for (at, (request, mut reported)) in self.requests.iter().zip(answers).enumerate() {
             let response = self.models[at / REQUESTS].decide(*time.start(), request);
             let expected = response_json(&response);
-            turn_back(&mut told, &expected, &later);
-            assert_eq!(told, expected, "request {at}: {request:?}");
+            turn_back(&mut reported, &expected, &later);
+            assert_eq!(reported, expected, "request {at}: {request:?}");
             let statuses = response.statuses.iter();
             over += statuses
                 .filter(|status| status.code() == Code::OverLimit)
@@ -219,8 +221,8 @@ async fn random_requests_are_answered_as_by_the_model() {
     for (option, domains) in [("--charge=always", 30), ("--quota", 10), ("--shadow", 10)] {
         let trial = Trial::new(domains, option);
         let (answers, time) = loop {
-            if let Some(told) = trial.run(option).await {
-                break told;
+            if let Some(reported) = trial.run(option).await {
+                break reported;
             }
         };
         let requests = trial.requests.len();
@@ -233,36 +235,36 @@ async fn random_requests_are_answered_as_by_the_model() {
 }
 
 #[tokio::test]
-async fn health_is_told_by_name() {
+async fn health_is_served_by_name() {
     needs!(grpcio);
     let service = Service::start(&[]).await;
-    let told = ask(&service, &["health", "", "ratelimit", SERVICE, "other"]);
+    let reported = call(&service, &["health", "", "ratelimit", SERVICE, "other"]);
     let mut expected = json!({"": "SERVING", "ratelimit": "SERVING", "other": "NOT_FOUND"});
     expected[SERVICE] = "SERVING".into();
-    assert_eq!(told, expected);
+    assert_eq!(reported, expected);
 }
 
 #[tokio::test]
 async fn reflection_describes_the_protocol() {
     needs!(grpcio);
     let service = Service::start(&[]).await;
-    let shapes = ask(&service, &["describe"]);
+    let shapes = call(&service, &["describe"]);
     let services = shapes["services"].as_array().unwrap();
     for name in [SERVICE, "grpc.health.v1.Health"] {
         assert!(services.contains(&name.into()), "{name} of {services:?}");
     }
-    let [told, known] = ["told", "known"].map(|shape| shapes[shape].as_object().unwrap());
-    let method = &told[&format!("{SERVICE}/ShouldRateLimit")];
+    let [reported, known] = ["reported", "known"].map(|shape| shapes[shape].as_object().unwrap());
+    let method = &reported[&format!("{SERVICE}/ShouldRateLimit")];
     assert_eq!(
         method.as_array().unwrap()[2..],
         [false, false],
         "no streams"
     );
-    let newer = told.keys().filter(|name| !known.contains_key(*name));
+    let newer = reported.keys().filter(|name| !known.contains_key(*name));
     let mut newer: Vec<&str> = newer.map(String::as_str).collect();
     newer.sort_unstable();
     assert_eq!(newer, NEWER);
-    for (name, shape) in told {
+    for (name, shape) in reported {
         assert!(
             NEWER.contains(&name.as_str()) || *shape == known[name],
             "{name}: {shape}"

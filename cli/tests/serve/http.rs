@@ -1,4 +1,4 @@
-//! HTTP as it goes over the wire.
+//! Raw HTTP.
 
 use std::net::Ipv4Addr;
 
@@ -7,7 +7,7 @@ use tokio::{
     net::{TcpListener, TcpStream},
 };
 
-/// An answer.
+/// A response.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
@@ -23,7 +23,7 @@ impl Answer {
     }
 }
 
-/// Sends a request of these lines on a connection of its own; `None` if nobody answers.
+/// Sends a request with these lines on its own connection; `None` without a response.
 pub(crate) async fn try_send(port: u16, lines: &str, body: &str) -> Option<Answer> {
     let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await.ok()?;
     let length = body.len();
@@ -53,20 +53,20 @@ pub(crate) async fn get(port: u16, path: &str) -> Answer {
     send(port, &format!("GET {path} HTTP/1.1"), "").await
 }
 
-/// Serves `up` to whoever asks, and says on which port.
+/// Serves `up` to all requests; returns the port.
 pub(crate) async fn upstream() -> u16 {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let port = listener.local_addr().unwrap().port();
     tokio::spawn(async move {
         while let Ok((mut stream, _)) = listener.accept().await {
             tokio::spawn(async move {
-                let mut asked = Vec::new();
-                while !asked.ends_with(b"\r\n\r\n") {
-                    asked.push(stream.read_u8().await?);
+                let mut head = Vec::new();
+                while !head.ends_with(b"\r\n\r\n") {
+                    head.push(stream.read_u8().await?);
                 }
-                // A body that is not read would end in a reset.
-                let asked = String::from_utf8_lossy(&asked).to_lowercase();
-                let length = asked.split_once("content-length: ");
+                // An unread body would end in a reset.
+                let head = String::from_utf8_lossy(&head).to_lowercase();
+                let length = head.split_once("content-length: ");
                 let length = length.and_then(|(_, rest)| rest.split("\r\n").next()?.parse().ok());
                 let mut body = vec![0; length.unwrap_or(0)];
                 stream.read_exact(&mut body).await?;

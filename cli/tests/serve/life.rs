@@ -1,4 +1,4 @@
-//! Start, reload and end.
+//! Start, reload and shutdown.
 
 use std::{fs, process::Command};
 
@@ -7,10 +7,10 @@ use tower_ratelimit_server::messages::Code;
 
 use crate::{
     http::{get, try_send},
-    service::{RULES, Service, about, ask},
+    service::{RULES, Service, about, call},
 };
 
-/// What the process says before it ends with this code.
+/// The error of the process, which exits with this code.
 fn fails(arguments: &[&str], code: i32) -> String {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tower-ratelimit"));
     let output = command.arg("serve").args(arguments).output().unwrap();
@@ -19,7 +19,7 @@ fn fails(arguments: &[&str], code: i32) -> String {
 }
 
 #[test]
-fn faults_are_told_before_anything_listens() {
+fn faults_are_reported_before_anything_listens() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("rules.yaml");
     let path = file.to_str().unwrap();
@@ -27,12 +27,12 @@ fn faults_are_told_before_anything_listens() {
     let empty = folder.path().to_str().unwrap();
     assert!(fails(&[empty], 2).contains(empty));
     fs::write(&file, "domain: rl\ndescriptors:\n  - kye: a\n").unwrap();
-    let told = fails(&[path], 2);
+    let reported = fails(&[path], 2);
     assert!(
-        told.contains("rules.yaml:3:5: R02 unknown key \"kye\""),
-        "{told}"
+        reported.contains("rules.yaml:3:5: R02 unknown key \"kye\""),
+        "{reported}"
     );
-    assert!(told.contains("    ^^^"), "{told}");
+    assert!(reported.contains("    ^^^"), "{reported}");
     fs::write(&file, RULES).unwrap();
     assert!(fails(&[path, "--rls-headers", "none"], 2).contains("retry-after, draft11"));
     assert!(fails(&[path, "--redis", "ftp://x"], 2).contains("--redis"));
@@ -43,16 +43,16 @@ fn faults_are_told_before_anything_listens() {
 
 #[tokio::test]
 async fn options_are_read_from_the_environment() {
-    let told = fails(&[], 2);
-    assert!(told.contains("RULES"), "{told}");
+    let reported = fails(&[], 2);
+    assert!(reported.contains("RULES"), "{reported}");
     let mut command = Command::new(env!("CARGO_BIN_EXE_tower-ratelimit"));
     command.arg("serve").env(
         "TOWER_RATELIMIT_RULES",
         "/nowhere/one.yaml,/nowhere/two.yaml",
     );
     let output = command.output().unwrap();
-    let told = String::from_utf8(output.stderr).unwrap();
-    assert!(told.contains("/nowhere/one.yaml"), "{told}");
+    let reported = String::from_utf8(output.stderr).unwrap();
+    assert!(reported.contains("/nowhere/one.yaml"), "{reported}");
 }
 
 #[tokio::test]
@@ -61,7 +61,7 @@ async fn hang_up_reads_the_rules_again_and_keeps_the_counts() {
     let request = || about("foo", "bar");
     for _ in 0..2 {
         assert_eq!(
-            service.ask(request()).await.unwrap().overall_code(),
+            service.call(request()).await.unwrap().overall_code(),
             Code::Ok
         );
     }
@@ -78,7 +78,7 @@ async fn hang_up_reads_the_rules_again_and_keeps_the_counts() {
     })
     .await;
     assert_eq!(
-        service.ask(request()).await.unwrap().overall_code(),
+        service.call(request()).await.unwrap().overall_code(),
         Code::OverLimit
     );
     fs::write(&rules, RULES.replace(": 2", ": 5")).unwrap();
@@ -91,7 +91,7 @@ async fn hang_up_reads_the_rules_again_and_keeps_the_counts() {
             .then_some(())
     })
     .await;
-    let answer = service.ask(request()).await.unwrap();
+    let answer = service.call(request()).await.unwrap();
     assert_eq!(answer.statuses[0].limit_remaining, 1, "four of five");
 }
 
@@ -99,7 +99,7 @@ async fn hang_up_reads_the_rules_again_and_keeps_the_counts() {
 async fn end_answers_those_that_are_there() {
     let mut service = Service::start(&["--drain", "300s"]).await;
     let channel = service.channel();
-    ask(channel.clone(), about("unmatched", "")).await.unwrap();
+    call(channel.clone(), about("unmatched", "")).await.unwrap();
     service.process.terminate();
     eventually("a service that is not ready", async || {
         (get(service.http, "/readyz").await.status == 503).then_some(())
@@ -107,16 +107,16 @@ async fn end_answers_those_that_are_there() {
     .await;
     assert_eq!(get(service.http, "/healthcheck").await.status, 500);
     assert_eq!(get(service.http, "/healthz").await.status, 200);
-    // Who has not noticed yet is answered all the same.
-    ask(channel.clone(), about("unmatched", "")).await.unwrap();
-    service.ask(about("unmatched", "")).await.unwrap();
+    // A caller that has not noticed yet gets its response.
+    call(channel.clone(), about("unmatched", "")).await.unwrap();
+    service.call(about("unmatched", "")).await.unwrap();
     service.process.terminate();
     eventually("the end", async || {
         service.process.has_ended().then_some(())
     })
     .await;
     assert!(
-        service.process.log().contains("told twice"),
+        service.process.log().contains("a second signal"),
         "{}",
         service.process.log()
     );
@@ -126,7 +126,7 @@ async fn end_answers_those_that_are_there() {
 async fn service_ends_by_itself_after_the_drain() {
     let mut service = Service::start(&["--drain", "0s"]).await;
     let channel = service.channel();
-    ask(channel, about("unmatched", "")).await.unwrap();
+    call(channel, about("unmatched", "")).await.unwrap();
     service.process.terminate();
     eventually("the end", async || {
         service.process.has_ended().then_some(())

@@ -22,18 +22,18 @@ fn lines(log: &str) -> Vec<Value> {
 }
 
 fn serving(lines: &[Value]) -> Option<&Value> {
-    let told = |line: &&Value| {
+    let reported = |line: &&Value| {
         let message = line["message"].as_str();
         message.is_some_and(|message| message.starts_with("serving "))
     };
-    lines.iter().find(told)
+    lines.iter().find(reported)
 }
 
 #[tokio::test]
-async fn lines_are_json_if_asked() {
+async fn lines_are_json_by_option() {
     let service = Service::start(&["--log-format", "json", "--log-level", "trace"]).await;
     for _ in 0..3 {
-        let answer = service.ask(about("foo", "a-secret-value")).await;
+        let answer = service.call(about("foo", "a-secret-value")).await;
         answer.unwrap();
     }
     service.process.hang_up();
@@ -64,12 +64,13 @@ async fn the_level_is_that_of_the_usual_variable() {
     assert_eq!(service.process.log(), "");
 }
 
-/// Waits for a line with this text after the first ones: its level, and the number of lines up to it.
+/// Waits for a line with this text after the first ones: its level, and the number of lines up to
+/// it.
 async fn level(service: &Service, after: usize, text: &str) -> (String, usize) {
     eventually(text, async || {
         let lines = lines(&service.process.log());
-        let is_said = |line: &Value| line["message"].as_str().unwrap().contains(text);
-        let at = after + lines.iter().skip(after).position(is_said)?;
+        let is_logged = |line: &Value| line["message"].as_str().unwrap().contains(text);
+        let at = after + lines.iter().skip(after).position(is_logged)?;
         Some((lines[at]["level"].as_str().unwrap().to_owned(), at + 1))
     })
     .await
@@ -91,7 +92,7 @@ async fn refused_files_are_errors() {
     service.process.hang_up();
     let (accepted, at) = level(&service, at, "read the rules again: 1 limit").await;
     assert_eq!(accepted, "INFO");
-    // Files that are strange are put into force all the same.
+    // Files with warnings are used.
     fs::write(&rules, "domain: rl\ndescriptors: [{key: a, unit: day}]\n").unwrap();
     service.process.hang_up();
     level(&service, at, "read the rules again: 0 limits").await;
@@ -102,28 +103,28 @@ async fn refused_files_are_errors() {
 async fn limits_that_are_switched_off_are_warned_of() {
     let service = Service::start(&["--log-format", "json"]).await;
     let mut at = 0;
-    for (enabled, told, expected) in [
+    for (enabled, reported, expected) in [
         (false, "switches all limits off", "WARN"),
         (true, "switches all limits on", "INFO"),
     ] {
         let (status, _) = operate(&service, "PUT /v1/enabled", &json!({"enabled": enabled})).await;
         assert_eq!(status, 200);
-        let (found, next) = level(&service, at, told).await;
+        let (found, next) = level(&service, at, reported).await;
         assert_eq!(found, expected);
         at = next;
     }
 }
 
 #[tokio::test]
-async fn redis_that_is_gone_is_warned_of() {
+async fn redis_that_is_down_is_a_warning() {
     needs!(redis);
     let mut server = Server::start().await;
     let service = Service::start(&["--log-format", "json", "--redis", &server.url()]).await;
-    let ask = async || drop(service.ask(about("foo", "eve")).await);
-    ask().await;
+    let call = async || drop(service.call(about("foo", "eve")).await);
+    call().await;
     server.kill9();
     let gone = async || {
-        ask().await;
+        call().await;
         let lines = lines(&service.process.log());
         let line = lines
             .iter()
@@ -133,7 +134,7 @@ async fn redis_that_is_gone_is_warned_of() {
     assert_eq!(eventually("Redis that is gone", gone).await, "WARN");
     server.restart().await;
     let back = async || {
-        ask().await;
+        call().await;
         let lines = lines(&service.process.log());
         let line = lines
             .iter()

@@ -1,4 +1,4 @@
-//! `tower-ratelimit serve` as its users have it: a process, asked by gRPC, by HTTP, and by a real Envoy.
+//! `tower-ratelimit serve` as a process, called over gRPC, HTTP, and by a real Envoy.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
 

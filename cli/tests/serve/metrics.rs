@@ -10,15 +10,18 @@ use crate::{
     service::{RULES, Service, about},
 };
 
-/// The value of the series that begins with this text.
+/// The value of the series with this prefix.
 fn value(text: &str, series: &str) -> Option<f64> {
     let mut lines = text.lines().filter_map(|line| line.rsplit_once(' '));
     let (_, value) = lines.find(|(name, _)| *name == series)?;
     value.parse().ok()
 }
 
-/// What `/metrics` says of these series.
-pub(crate) async fn told<const N: usize>(service: &Service, series: [&str; N]) -> [Option<f64>; N] {
+/// The values of these series in `/metrics`.
+pub(crate) async fn reported<const N: usize>(
+    service: &Service,
+    series: [&str; N],
+) -> [Option<f64>; N] {
     let answer = get(service.http, "/metrics").await;
     assert_eq!(answer.status, 200);
     let content = answer.header("content-type").unwrap();
@@ -30,15 +33,15 @@ pub(crate) async fn told<const N: usize>(service: &Service, series: [&str; N]) -
 async fn calls_are_counted_by_domain_and_code() {
     let service = Service::start(&[]).await;
     for _ in 0..3 {
-        service.ask(about("foo", "secret-value")).await.unwrap();
+        service.call(about("foo", "secret-value")).await.unwrap();
     }
     let mut unknown = about("foo", "bar");
     unknown.domain = "made-up".to_owned();
-    service.ask(unknown).await.unwrap();
+    service.call(unknown).await.unwrap();
     let mut nowhere = about("foo", "bar");
     nowhere.domain.clear();
-    service.ask(nowhere).await.unwrap_err();
-    let counts = told(
+    service.call(nowhere).await.unwrap_err();
+    let counts = reported(
         &service,
         [
             r#"ratelimit_rls_requests_total{domain="rl",code="OK"}"#,
@@ -67,7 +70,7 @@ async fn rules_of_requests_are_counted_by_policy() {
     for _ in 0..3 {
         send(service.http, &login("", "203.0.113.7"), "").await;
     }
-    let counts = told(
+    let counts = reported(
         &service,
         [
             r#"ratelimit_requests_total{policy="login",result="allowed"}"#,
@@ -94,8 +97,11 @@ async fn reloads_are_counted_and_limits_are_those_in_force() {
         "ratelimit_config_last_load_successful",
         r#"ratelimit_limit{policy="rl.foo"}"#,
     ];
-    assert_eq!(told(&service, series).await, [1.0, 0.0, 1.0, 2.0].map(Some));
-    let started = told(&service, ["ratelimit_config_last_load_timestamp_seconds"]).await;
+    assert_eq!(
+        reported(&service, series).await,
+        [1.0, 0.0, 1.0, 2.0].map(Some)
+    );
+    let started = reported(&service, ["ratelimit_config_last_load_timestamp_seconds"]).await;
     assert!(started[0].unwrap() > 1.7e9);
     let rules = service.folder.path().join("rules.yaml");
     for (text, expected) in [
@@ -108,26 +114,26 @@ async fn reloads_are_counted_and_limits_are_those_in_force() {
         fs::write(&rules, text).unwrap();
         service.process.hang_up();
         eventually("the counts of the reload", async || {
-            (told(&service, series).await == expected).then_some(())
+            (reported(&service, series).await == expected).then_some(())
         })
         .await;
     }
 }
 
 #[tokio::test]
-async fn store_that_is_down_is_told() {
+async fn store_that_is_down_is_reported() {
     let nobody = format!("redis://127.0.0.1:{}", free_port());
     let service = Service::start(&["--redis", &nobody]).await;
     eventually("an open breaker", async || {
-        service.ask(about("foo", "bar")).await.unwrap();
+        service.call(about("foo", "bar")).await.unwrap();
         let health = [
             r#"ratelimit_store_up{backend="redis"}"#,
             r#"ratelimit_breaker_open{backend="redis"}"#,
         ];
-        (told(&service, health).await == [Some(0.0), Some(1.0)]).then_some(())
+        (reported(&service, health).await == [Some(0.0), Some(1.0)]).then_some(())
     })
     .await;
-    // The thread that tells of it is not the one that the program began with.
+    // Another thread than the main one logs it.
     eventually("a line about Redis", async || {
         service.process.log().contains("redis-down").then_some(())
     })

@@ -1,4 +1,4 @@
-//! Spans, as a collector gets them.
+//! Spans, as a collector receives them.
 
 use std::{
     convert::Infallible,
@@ -36,7 +36,7 @@ const RULES: &str = "rules:
   - {name: by-user, match: {path: /**}, key: {header: x-user}, quota: 1/day}
 ";
 
-/// The part of OTLP's messages that is looked at.
+/// The fields of OTLP's messages that the test reads.
 mod wire {
     #[derive(Clone, PartialEq, prost::Message)]
     pub(super) struct Export {
@@ -88,7 +88,7 @@ mod wire {
     pub(super) struct Answer {}
 }
 
-/// A collector that keeps what it gets.
+/// A collector that stores its spans.
 #[derive(Clone, Default)]
 struct Collector(Arc<Mutex<Vec<wire::Span>>>);
 
@@ -131,7 +131,7 @@ impl UnaryService<wire::Export> for Collector {
 }
 
 impl Collector {
-    /// A collector, and the variables that tell its address.
+    /// A collector, and the variables with its address.
     async fn start() -> (Self, [(&'static str, String); 2]) {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let address = format!("http://{}", listener.local_addr().unwrap());
@@ -146,7 +146,7 @@ impl Collector {
         (collector, variables)
     }
 
-    /// The attributes of as many spans, each of which has to be in the caller's trace and without a key.
+    /// The attributes of this many spans. Each must be in the caller's trace, without a key.
     async fn attributes(&self, count: usize) -> Vec<String> {
         let spans = eventually("spans", async || {
             let spans = self.0.lock().unwrap().clone();
@@ -175,7 +175,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// In the order of their names.
+/// Sorted by name.
 fn attributes(span: &wire::Span) -> String {
     let attributes = span.attributes.iter().map(|attribute| {
         let value = attribute.value.clone().unwrap_or_default();
@@ -194,7 +194,7 @@ fn borrowed<'v>(variables: &'v [(&'static str, String)]) -> Vec<(&'static str, &
     pairs.map(|(name, value)| (*name, value.as_str())).collect()
 }
 
-async fn ask(service: &Service, request: RateLimitRequest) -> Result<RateLimitResponse, Status> {
+async fn call(service: &Service, request: RateLimitRequest) -> Result<RateLimitResponse, Status> {
     let mut request = Request::new(request);
     let parent = traceparent().parse().unwrap();
     request.metadata_mut().insert("traceparent", parent);
@@ -212,12 +212,12 @@ async fn calls_are_spans_in_the_trace_of_their_caller() {
     let service = Service::launch_with(&[], &borrowed(&variables));
     service.ready().await;
     for _ in 0..3 {
-        ask(&service, about("foo", SECRET)).await.unwrap();
+        call(&service, about("foo", SECRET)).await.unwrap();
     }
-    ask(&service, about("mode", "base")).await.unwrap();
+    call(&service, about("mode", "base")).await.unwrap();
     let mut nowhere = about("foo", SECRET);
     nowhere.domain.clear();
-    ask(&service, nowhere).await.unwrap_err();
+    call(&service, nowhere).await.unwrap_err();
     assert_eq!(
         collector.attributes(5).await,
         [
@@ -279,7 +279,7 @@ async fn limits_of_the_gateway_are_spans() {
         .args(["--upstream", &format!("http://127.0.0.1:{upstream}")])
         .args(["--drain", "0s", "--http", "off", "--admin", "off"])
         .envs(borrowed(&variables))
-        // Spans that wait for their turn are sent at the end.
+        // Queued spans are sent at shutdown.
         .env("OTEL_BSP_SCHEDULE_DELAY", "3600000");
     let mut process = Process::start(&mut command, &folder.path().join("log"));
     let head = format!(

@@ -1,4 +1,4 @@
-//! The page on the service shows what works.
+//! The example of the page on the service works.
 
 use std::{fs, process::Command};
 
@@ -17,7 +17,8 @@ const PAGE: &str = include_str!("../../../docs/service.md");
 #[tokio::test]
 async fn page_leads_from_a_file_to_a_limited_route() {
     needs!(envoy);
-    let mut blocks = PAGE.split("```yaml\n").skip(1);
+    let (_, page) = PAGE.split_once("## Envoy\n").unwrap();
+    let mut blocks = page.split("```yaml\n").skip(1);
     let mut block = || blocks.next().unwrap().split_once("```").unwrap().0;
     let (rules, envoy) = (block(), block());
     let service = Service::start(&["--rls-headers", "retry-after"]).await;
@@ -49,16 +50,16 @@ async fn page_leads_from_a_file_to_a_limited_route() {
     .await;
 
     // The hour may end in between, once.
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     for _ in 0..9 {
         let answer = send(listener, "GET / HTTP/1.1\r\nx-user: eve", "").await;
         assert!(answer.header("x-ratelimit-remaining").is_some());
         assert_eq!(answer.header("retry-after").is_some(), answer.status == 429);
-        told.push(answer.status);
+        reported.push(answer.status);
     }
-    let passed = told.iter().filter(|status| **status == 200).count();
-    assert!((3..=6).contains(&passed), "{told:?}");
-    assert_eq!(told[..3], [200; 3]);
+    let passed = reported.iter().filter(|status| **status == 200).count();
+    assert!((3..=6).contains(&passed), "{reported:?}");
+    assert_eq!(reported[..3], [200; 3]);
     let vip = send(listener, "GET / HTTP/1.1\r\nx-user: vip", "").await;
     assert_eq!(vip.status, 200);
 }

@@ -31,7 +31,7 @@ fn promtool(arguments: &[&str]) -> Output {
 }
 
 #[test]
-fn alerts_fire_as_their_tests_say() {
+fn alerts_pass_their_tests() {
     if is_missing("prometheus") {
         return;
     }
@@ -40,9 +40,9 @@ fn alerts_fire_as_their_tests_say() {
         ["test", "rules", "alerts.test.yml"],
     ] {
         let output = promtool(&arguments);
-        let told =
+        let reported =
             String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{told}");
+        assert!(output.status.success(), "{reported}");
     }
     let tests = include_str!("../../../deploy/alerts.test.yml");
     for alert in ALERTS.lines().filter_map(|line| line.split_once("alert: ")) {
@@ -98,7 +98,7 @@ impl Prometheus {
     async fn query(&self, query: &str) -> Vec<f64> {
         let encode = |byte: u8| format!("%{byte:02X}");
         let body: String = query.bytes().map(encode).collect();
-        // By HTTP/1.0, so that the answer does not come in chunks.
+        // HTTP/1.0, so that the response is not chunked.
         let lines =
             "POST /api/v1/query HTTP/1.0\r\ncontent-type: application/x-www-form-urlencoded";
         let answer = send(self.port, lines, &format!("query={body}")).await;
@@ -135,9 +135,9 @@ fn names(text: &str) -> BTreeSet<&str> {
         .collect()
 }
 
-async fn ask(service: &Service) {
+async fn call(service: &Service) {
     for _ in 0..3 {
-        service.ask(about("foo", "bar")).await.unwrap();
+        service.call(about("foo", "bar")).await.unwrap();
         send(service.http, &login("", "203.0.113.7"), "").await;
     }
 }
@@ -190,12 +190,12 @@ async fn panels_and_alerts_are_about_what_prometheus_reads() {
     let prometheus = Prometheus::start(&[local.http, shared.http, gateway.http]).await;
     for (panel, expression) in expressions() {
         eventually(&format!("numbers of {panel}: {expression}"), async || {
-            ask(&local).await;
-            ask(&shared).await;
+            call(&local).await;
+            call(&shared).await;
             get(gateway.port, "/").await;
             let values = prometheus.query(&expression).await;
-            let told = !values.is_empty() && values.iter().all(|value| value.is_finite());
-            told.then_some(())
+            let reported = !values.is_empty() && values.iter().all(|value| value.is_finite());
+            reported.then_some(())
         })
         .await;
     }

@@ -1,4 +1,4 @@
-//! An Envoy in front of an upstream, and what its routes ask the service.
+//! An Envoy in front of an upstream, with routes that call the service.
 
 use std::{fs, process::Command};
 
@@ -8,15 +8,15 @@ use testkit::programs::{Process, eventually, find, free_port};
 
 use crate::http::{try_send, upstream};
 
-/// An Envoy with a listener for each way in which it may take a service that does not answer.
+/// An Envoy with a listener for each reaction to a service that does not respond.
 pub(crate) struct Envoy {
     _folder: TempDir,
     _process: Process,
-    /// Lets requests pass that nobody decides about.
+    /// Lets requests without a decision pass.
     pub(crate) open: u16,
-    /// Answers them 500.
+    /// Responds 500 to them.
     pub(crate) closed: u16,
-    /// The same, and waits for the service no longer than a moment.
+    /// Responds 500 as well, after a short timeout.
     pub(crate) open_soon: u16,
     pub(crate) closed_soon: u16,
 }

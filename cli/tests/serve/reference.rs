@@ -1,4 +1,4 @@
-//! In place of Envoy's reference service: its variables, its socket, its health.
+//! `envoy` as a drop-in for Envoy's reference service: its variables, its socket, its health.
 
 use std::{fs, path::Path, process::Command};
 
@@ -12,7 +12,7 @@ use tower_ratelimit_server::messages::Code;
 
 use crate::{
     http::send,
-    service::{RULES, Service, about, ask},
+    service::{RULES, Service, about, call},
 };
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_tower-ratelimit");
@@ -49,8 +49,8 @@ fn is_healthy(service: &Service) -> bool {
         .args(["healthcheck", "--http", &address])
         .output()
         .unwrap();
-    let told = String::from_utf8(output.stdout).unwrap();
-    assert_eq!(told == "ready\n", output.status.success(), "{told}");
+    let reported = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(reported == "ready\n", output.status.success(), "{reported}");
     output.status.success()
 }
 
@@ -71,15 +71,15 @@ async fn variables_of_the_reference_are_enough() {
         "{log}"
     );
     assert!(log.contains("no REDIS_URL"), "{log}");
-    let answer = service.ask(about("foo", "bar")).await.unwrap();
+    let answer = service.call(about("foo", "bar")).await.unwrap();
     let names = answer.response_headers_to_add.iter();
     let names: Vec<&str> = names.map(|field| field.key.as_str()).collect();
     assert_eq!(names, ["ratelimit-limit", "ratelimit-remaining", "x-reset"]);
-    // A change of the file is noticed.
+    // A changed file is read again.
     let file = service.folder.path().join("ratelimit/config/rl.yaml");
     fs::write(&file, RULES.replace(": 2", ": 50")).unwrap();
     eventually("rules that were read again", async || {
-        let answer = service.ask(about("foo", "x")).await.unwrap();
+        let answer = service.call(about("foo", "x")).await.unwrap();
         (answer.statuses[0].limit_remaining > 2).then_some(())
     })
     .await;
@@ -97,7 +97,7 @@ async fn counts_are_in_the_redis_that_is_named() {
     two.ready().await;
     let mut codes = Vec::new();
     for service in [&one, &two, &one] {
-        let answer = service.ask(about("foo", "bar")).await.unwrap();
+        let answer = service.call(about("foo", "bar")).await.unwrap();
         codes.push(answer.overall_code());
     }
     assert_eq!(codes, [Code::Ok, Code::Ok, Code::OverLimit]);
@@ -127,7 +127,7 @@ async fn what_there_is_not_is_refused() {
 async fn answers_on(socket: &Path) {
     let uri = format!("unix://{}", socket.display());
     let channel = Endpoint::from_shared(uri).unwrap().connect_lazy();
-    let answer = ask(channel, about("foo", "bar")).await.unwrap();
+    let answer = call(channel, about("foo", "bar")).await.unwrap();
     assert_eq!(answer.overall_code(), Code::Ok);
 }
 
@@ -146,7 +146,7 @@ async fn calls_come_through_a_socket_in_the_file_system() {
     let mut second = launch(&[("GRPC_UDS", socket.to_str().unwrap())]);
     eventually("the end", async || second.process.has_ended().then_some(())).await;
     assert!(second.process.log().contains("GRPC_UDS: "), "it is taken");
-    // A process that was killed leaves its socket behind.
+    // A killed process leaves its socket behind.
     drop(service);
     assert!(socket.exists());
     let _service = start().await;
@@ -157,10 +157,10 @@ async fn calls_come_through_a_socket_in_the_file_system() {
 async fn denied_clients_get_a_problem_document_on_demand() {
     let service = Service::start(&["--rls-body", "problem"]).await;
     for _ in 0..2 {
-        let passed = service.ask(about("foo", "bar")).await.unwrap();
+        let passed = service.call(about("foo", "bar")).await.unwrap();
         assert!(passed.raw_body.is_empty() && passed.response_headers_to_add.is_empty());
     }
-    let denied = service.ask(about("foo", "bar")).await.unwrap();
+    let denied = service.call(about("foo", "bar")).await.unwrap();
     let body = String::from_utf8(denied.raw_body).unwrap();
     assert!(
         body.contains("\"violated-policies\":[\"rl.foo\"]"),
@@ -175,6 +175,6 @@ async fn denied_clients_get_a_problem_document_on_demand() {
     );
     let question =
         r#"{"domain": "rl", "descriptors": [{"entries": [{"key": "foo", "value": "bar"}]}]}"#;
-    let told = send(service.http, "POST /json HTTP/1.1", question).await;
-    assert!(told.body.contains("rawBody"), "{}", told.body);
+    let reported = send(service.http, "POST /json HTTP/1.1", question).await;
+    assert!(reported.body.contains("rawBody"), "{}", reported.body);
 }

@@ -17,7 +17,7 @@ use tower_ratelimit_server::messages::{
 
 use crate::http::try_send;
 
-/// Limits that no test sees begin anew.
+/// Limits with periods longer than any test.
 pub(crate) const RULES: &str = "domain: rl
 descriptors:
   - key: foo
@@ -61,7 +61,7 @@ impl Service {
         Self::launch_bare(&[&["rules.yaml"], options].concat(), variables)
     }
 
-    /// The same without files of limits.
+    /// Starts it without files of limits, and does not wait.
     pub(crate) fn launch_bare(options: &[&str], variables: &[(&str, &str)]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("rules.yaml"), RULES).unwrap();
@@ -96,13 +96,16 @@ impl Service {
             .connect_lazy()
     }
 
-    pub(crate) async fn ask(&self, request: RateLimitRequest) -> Result<RateLimitResponse, Status> {
-        ask(self.channel(), request).await
+    pub(crate) async fn call(
+        &self,
+        request: RateLimitRequest,
+    ) -> Result<RateLimitResponse, Status> {
+        call(self.channel(), request).await
     }
 }
 
-/// Asks as any client of the protocol.
-pub(crate) async fn ask(
+/// Sends a request as a client of the protocol.
+pub(crate) async fn call(
     channel: Channel,
     request: RateLimitRequest,
 ) -> Result<RateLimitResponse, Status> {

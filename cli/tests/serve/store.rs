@@ -1,4 +1,4 @@
-//! Options about where calls come from, and where they are counted.
+//! Options of listeners, and of the store.
 
 use std::fs;
 
@@ -12,10 +12,10 @@ use tower_ratelimit_server::messages::Code;
 
 use crate::{
     http::get,
-    service::{Service, about, ask},
+    service::{Service, about, call},
 };
 
-/// As in the image, whose environment says where gRPC listens.
+/// As in the image, whose environment sets the address of gRPC.
 #[tokio::test]
 async fn socket_of_the_file_system_is_in_place_of_the_address() {
     let folder = tempfile::tempdir().unwrap();
@@ -26,16 +26,16 @@ async fn socket_of_the_file_system_is_in_place_of_the_address() {
     service.ready().await;
     let channel = Endpoint::from_shared(format!("unix://{path}")).unwrap();
     let channel = channel.connect_lazy();
-    let answer = ask(channel, about("foo", "bar")).await.unwrap();
+    let answer = call(channel, about("foo", "bar")).await.unwrap();
     assert_eq!(answer.overall_code(), Code::Ok);
     assert!(
-        service.ask(about("foo", "bar")).await.is_err(),
+        service.call(about("foo", "bar")).await.is_err(),
         "nobody listens"
     );
 }
 
 #[tokio::test]
-async fn readiness_is_that_of_redis_where_that_is_asked_for() {
+async fn readiness_can_depend_on_redis() {
     needs!(redis);
     let mut server = Server::start().await;
     let url = server.url();
@@ -51,7 +51,7 @@ async fn readiness_is_that_of_redis_where_that_is_asked_for() {
     is("/readyz", 503).await;
     is("/healthcheck", 500).await;
     is("/healthz", 200).await;
-    // No call comes to a service that is not ready, which finds out by itself.
+    // A service that is not ready gets no calls, and checks the store itself.
     server.restart().await;
     is("/readyz", 200).await;
 
@@ -78,16 +78,16 @@ async fn password_of_redis_is_in_a_file() {
         "20s",
     ];
     let service = Service::start(&[&options[..], &["--on-failure", "deny"]].concat()).await;
-    let answer = service.ask(about("foo", "bar")).await.unwrap();
+    let answer = service.call(about("foo", "bar")).await.unwrap();
     assert_eq!(answer.overall_code(), Code::Ok);
 }
 
-/// Denied until there is a primary again, never an error for ever.
+/// Denials until there is a primary again, and no permanent errors.
 async fn counts_before_and_after(url: &str, fail_over: impl AsyncFnOnce()) {
     let options = ["--redis", url, "--redis-deadline", "20s", "--on-failure"];
     let service = Service::start(&[&options[..], &["deny"]].concat()).await;
     let code = async |value: &'static str| {
-        let answer = service.ask(about("foo", value)).await.ok()?;
+        let answer = service.call(about("foo", value)).await.ok()?;
         Some(answer.overall_code())
     };
     for expected in [Code::Ok, Code::Ok, Code::OverLimit] {

@@ -1,4 +1,4 @@
-//! The unit for systemd, and what systemd is told.
+//! The unit for systemd, and the notifications to systemd.
 
 use std::{fs, process::Command};
 
@@ -10,7 +10,7 @@ use crate::{auth::is_missing, service::Service};
 const UNIT: &str = include_str!("../../../deploy/tower-ratelimit.service");
 
 /// The next messages to systemd, by name.
-async fn told(socket: &UnixDatagram) -> String {
+async fn reported(socket: &UnixDatagram) -> String {
     let mut buffer = [0; 256];
     let length = socket.recv(&mut buffer).await.unwrap();
     let text = String::from_utf8_lossy(&buffer[..length]).into_owned();
@@ -18,20 +18,20 @@ async fn told(socket: &UnixDatagram) -> String {
 }
 
 #[tokio::test]
-async fn systemd_is_told_of_start_reload_and_end() {
+async fn systemd_is_notified_of_start_reload_and_stop() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("notify");
     let socket = UnixDatagram::bind(&path).unwrap();
     let variables = [("NOTIFY_SOCKET", path.to_str().unwrap())];
     let service = Service::launch_with(&["--drain", "0s"], &variables);
-    assert_eq!(told(&socket).await, "READY=1");
-    // Services that are ready answer.
+    assert_eq!(reported(&socket).await, "READY=1");
+    // Ready services respond.
     assert_eq!(crate::http::get(service.http, "/readyz").await.status, 200);
     service.process.hang_up();
-    assert_eq!(told(&socket).await, "RELOADING=1");
-    assert_eq!(told(&socket).await, "READY=1");
+    assert_eq!(reported(&socket).await, "RELOADING=1");
+    assert_eq!(reported(&socket).await, "READY=1");
     service.process.terminate();
-    assert_eq!(told(&socket).await, "STOPPING=1");
+    assert_eq!(reported(&socket).await, "STOPPING=1");
 }
 
 #[test]

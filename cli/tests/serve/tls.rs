@@ -1,4 +1,4 @@
-//! Connections by TLS.
+//! TLS connections.
 
 use std::{fs, path::PathBuf, process::Command};
 
@@ -16,11 +16,11 @@ use tower::service_fn;
 use tower_ratelimit_server::messages::Code;
 
 use crate::{
-    service::{Service, about, ask},
+    service::{Service, about, call},
     tls_client::connect,
 };
 
-/// A channel of a client that believes and shows the certificates of this folder.
+/// A channel that trusts the authority of this folder, and presents its client certificate.
 fn channel(port: u16, folder: PathBuf, own: Option<PathBuf>) -> Channel {
     let connector = service_fn(move |_: Uri| {
         let (folder, own) = (folder.clone(), own.clone());
@@ -33,7 +33,7 @@ fn channel(port: u16, folder: PathBuf, own: Option<PathBuf>) -> Channel {
 }
 
 #[tokio::test]
-async fn grpc_and_http_speak_tls_if_they_are_told_to() {
+async fn grpc_and_http_use_tls_by_option() {
     needs!(openssl);
     let certificates = tempfile::tempdir().unwrap();
     let folder = certificates.path();
@@ -45,10 +45,10 @@ async fn grpc_and_http_speak_tls_if_they_are_told_to() {
 
     let service = Service::start(&options).await;
     let channel_of = |own: Option<PathBuf>| channel(service.grpc, folder.to_owned(), own);
-    let answer = ask(channel_of(None), about("foo", "bar")).await.unwrap();
+    let answer = call(channel_of(None), about("foo", "bar")).await.unwrap();
     assert_eq!(answer.overall_code(), Code::Ok);
     assert!(
-        service.ask(about("foo", "bar")).await.is_err(),
+        service.call(about("foo", "bar")).await.is_err(),
         "without TLS"
     );
 
@@ -59,9 +59,9 @@ async fn grpc_and_http_speak_tls_if_they_are_told_to() {
     })
     .await;
     let channel_of = |own: Option<PathBuf>| channel(service.grpc, folder.to_owned(), own);
-    assert!(ask(channel_of(None), about("foo", "bar")).await.is_err());
+    assert!(call(channel_of(None), about("foo", "bar")).await.is_err());
     let own = Some(folder.to_owned());
-    ask(channel_of(own), about("foo", "bar")).await.unwrap();
+    call(channel_of(own), about("foo", "bar")).await.unwrap();
     let stream = connect(service.http, folder, Some(folder), "http/1.1").await;
     let mut stream = stream.unwrap();
     let request = b"GET /readyz HTTP/1.1\r\nhost: test\r\nconnection: close\r\n\r\n";
@@ -70,7 +70,7 @@ async fn grpc_and_http_speak_tls_if_they_are_told_to() {
     stream.read_to_string(&mut answer).await.unwrap();
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
 
-    // The same file, with another line at its end, is another.
+    // The file with a further line counts as changed.
     let text = fs::read_to_string(&cert).unwrap();
     fs::write(&cert, text + "\n").unwrap();
     service.process.hang_up();
@@ -81,7 +81,7 @@ async fn grpc_and_http_speak_tls_if_they_are_told_to() {
     .await;
 }
 
-/// Whether `healthcheck` finds the service ready, with these options and variables.
+/// Whether `healthcheck` reports ready, with these options and variables.
 fn is_ready(service: &Service, options: &[&str], variables: &[(&str, &str)]) -> bool {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tower-ratelimit"));
     let address = format!("127.0.0.1:{}", service.http);
@@ -89,14 +89,14 @@ fn is_ready(service: &Service, options: &[&str], variables: &[(&str, &str)]) -> 
         .args(["healthcheck", "--http", &address])
         .args(options);
     let output = command.envs(variables.iter().copied()).output().unwrap();
-    let told = String::from_utf8(output.stdout).unwrap();
-    assert_eq!(told == "ready\n", output.status.success(), "{told}");
-    assert!(told.contains("ready"), "{told}");
+    let reported = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(reported == "ready\n", output.status.success(), "{reported}");
+    assert!(reported.contains("ready"), "{reported}");
     output.status.success()
 }
 
 #[tokio::test]
-async fn healthcheck_asks_by_tls_where_the_service_speaks_it() {
+async fn healthcheck_uses_tls() {
     needs!(openssl);
     let certificates = tempfile::tempdir().unwrap();
     let folder = certificates.path();
@@ -112,7 +112,7 @@ async fn healthcheck_asks_by_tls_where_the_service_speaks_it() {
     .await;
     assert!(!is_ready(&service, &[], &[]), "without TLS");
 
-    // A certificate for no name at all, which is one for clients as well.
+    // A certificate without a name, valid for clients as well.
     let [cert, key] = CLIENT.map(file);
     let variables = [
         ("TOWER_RATELIMIT_TLS_CERT", &*cert),

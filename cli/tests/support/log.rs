@@ -1,5 +1,5 @@
-//! An access log that is the same in every run: clients of which few ask often, over a day, and one
-//! that scrapes in the afternoon.
+//! An access log, equal in all runs: over a day a few clients send most requests, and one scrapes
+//! in the afternoon.
 
 use std::io::{self, Write};
 
@@ -7,7 +7,7 @@ const DAY: u64 = 86_400;
 
 /// A request of the log.
 pub(crate) struct Logged {
-    /// The number of the client, whose address is the same behind `10.`.
+    /// The number of the client: its address after `10.`.
     pub(crate) client: u64,
     /// The second of the day.
     pub(crate) second: u64,
@@ -16,7 +16,7 @@ pub(crate) struct Logged {
     pub(crate) request: &'static str,
 }
 
-/// This many requests.
+/// The requests of a log with this many lines.
 pub(crate) fn requests(lines: u64) -> impl Iterator<Item = Logged> {
     let clients = (lines / 500).max(1);
     let mut random = 0x9e37_79b9_7f4a_7c15_u64;
@@ -30,7 +30,7 @@ pub(crate) fn requests(lines: u64) -> impl Iterator<Item = Logged> {
         let client = match line % 2 {
             // Ten minutes long.
             0 if second / 600 == 90 => 0,
-            // A few clients ask for most.
+            // A few clients send most requests.
             _ => 1 + (share.powi(2) * clients as f64) as u64,
         };
         let (status, request) = match random % 40 {
@@ -47,7 +47,7 @@ pub(crate) fn requests(lines: u64) -> impl Iterator<Item = Logged> {
     })
 }
 
-/// Writes so many lines in the combined format.
+/// Writes this many lines in the combined format.
 pub(crate) fn write_log(lines: u64, out: &mut impl Write) -> io::Result<()> {
     for logged in requests(lines) {
         let Logged {

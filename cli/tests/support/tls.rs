@@ -1,4 +1,4 @@
-//! A client that speaks TLS.
+//! A TLS client.
 
 use std::{io, net::Ipv4Addr, path::Path, sync::Arc};
 
@@ -14,7 +14,7 @@ use tokio_rustls::{
     },
 };
 
-/// A connection by a client that believes the authority of `folder`, and shows the certificate of `own`.
+/// A connection that trusts the authority of `folder`, and presents the certificate of `own`.
 pub(crate) async fn connect(
     port: u16,
     folder: &Path,

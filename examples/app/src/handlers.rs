@@ -1,4 +1,4 @@
-//! Answers.
+//! Handlers.
 
 use axum::{
     Extension, Json,
@@ -19,7 +19,7 @@ pub(crate) async fn metrics(State(state): State<AppState>) -> String {
     state.metrics.render()
 }
 
-/// The decision is the one of the limit by user.
+/// The decision of the limit by user.
 pub(crate) async fn account(Extension(user): Extension<User>, decision: Decision) -> String {
     let left = decision.remaining().unwrap_or_default();
     format!("{}, {left} requests left\n", user.name)
@@ -30,7 +30,8 @@ pub(crate) struct Job {
     pages: u64,
 }
 
-/// Costs as much as only the body tells. The layer has charged one request, this charges the pages.
+/// A cost that only the body reveals: the layer has charged one request, and this handler charges
+/// the pages.
 pub(crate) async fn print(
     State(state): State<AppState>,
     Extension(user): Extension<User>,
@@ -38,10 +39,13 @@ pub(crate) async fn print(
     Json(job): Json<Job>,
 ) -> Result<String> {
     let key = Key::from(user.id);
-    // Charged before the work, so that jobs side by side cannot slip through; a denial is answered
-    // as the layer's are.
-    let charge = state.pages.acquire(&key, job.pages).into_result();
-    let charge = charge.map_err(|denial| denial.for_request(&parts))?;
+    // Charged before the work, so that concurrent jobs cannot slip through. A denial gets the
+    // layer's response.
+    let charge = state
+        .pages
+        .acquire(&key, job.pages)
+        .into_result()
+        .map_err(|denial| denial.for_request(&parts))?;
     to_printer(&job).inspect_err(|_| {
         let receipt = Some(charge.receipt());
         state.pages.refund(&key, charge.charged(), receipt);
@@ -50,7 +54,7 @@ pub(crate) async fn print(
     Ok(format!("printed {} pages, {left} left today\n", job.pages))
 }
 
-/// Stands for the work.
+/// A stand-in for the work.
 fn to_printer(job: &Job) -> Result<(), (StatusCode, &'static str)> {
     match job.pages {
         13 => Err((StatusCode::BAD_GATEWAY, "the printer is superstitious\n")),

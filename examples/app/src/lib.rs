@@ -1,5 +1,5 @@
-//! A service as it runs in production: state, authentication, CORS, limits by address and by user, metrics, a health
-//! check. `main.rs` starts it, `tests` ask it.
+//! A service as in production: state, authentication, CORS, limits by address and by user, metrics,
+//! a health check. `main.rs` starts it, and `tests` send it requests.
 //!
 //! ```sh
 //! cargo run -p example-app
@@ -33,20 +33,20 @@ pub use crate::users::{User, Users};
 
 /// Wide enough for an office behind one address, too narrow for guessing tokens.
 const ADDRESS: Quota = Quota::per_second(20).burst(40).named("address");
-/// The limit of users whose row has none.
+/// The limit of users without one of their own.
 const USER: Quota = Quota::per_minute(60).named("user");
 /// Pages that a user may print.
 const PAGES: Quota = Quota::per_day(100).named("pages");
 
-/// The parts that differ between production and tests.
+/// The parts that differ in tests.
 #[derive(Debug)]
 #[allow(clippy::exhaustive_structs, reason = "nobody depends on an example")]
 pub struct Config<C> {
-    /// Where the pages come from whose scripts may call this service.
+    /// The origin of pages whose scripts may call this service.
     pub origin: HeaderValue,
     /// Users by their tokens.
     pub users: Users,
-    /// The numbers that `/metrics` shows.
+    /// The metrics of `/metrics`.
     pub metrics: PrometheusHandle,
     /// `OsClock`, or a `ManualClock` in tests.
     pub clock: C,
@@ -63,13 +63,13 @@ struct AppState {
 ///
 /// # Errors
 ///
-/// When a quota makes no sense.
+/// When a quota is invalid.
 pub fn app<C: Clock + Clone>(config: Config<C>) -> Result<Router, ConfigError> {
     let limiter = |quota| {
         let limiter = LocalLimiter::builder(quota).clock(config.clock.clone());
         limiter.build()
     };
-    // Behind a proxy `ClientIp::behind([..])` in place of `PeerIp`.
+    // Behind a proxy, use `ClientIp::behind([..])` instead of `PeerIp`.
     let by_address =
         RateLimitLayer::new(limiter(ADDRESS)?, PeerIp).observer(MetricsObserver::new());
     let user = extension_fn(|user: &User| Key::from(user.id));
@@ -78,31 +78,31 @@ pub fn app<C: Clock + Clone>(config: Config<C>) -> Result<Router, ConfigError> {
             let limit = parts.extensions.get::<User>()?.per_minute?;
             Some(RequestQuota::limit(limit))
         })
-        // Handlers find the decision, and their own denials look like the layer's.
+        // Handlers can extract the decision, and their denials get the layer's response.
         .expose_decision(true)
         .observer((MetricsObserver::new(), TracingObserver::new()));
 
-    // From the inside out: the layer that is added last is the first to see a request.
+    // From the inside out: the layer added last sees a request first.
     let api = Router::new()
         .route("/account", get(handlers::account))
         .route("/print", post(handlers::print))
-        // Innermost, because it needs the user that authentication found. Only around routes, so that
-        // a path that does not exist is answered 404 and not 401.
+        // Innermost, since it needs the user from authentication. Around routes only, so that
+        // unknown paths get 404 and not 401.
         .route_layer(by_user)
         .route_layer(from_fn_with_state(config.users, users::authenticate))
-        // Around authentication, where tokens are guessed, and around paths that do not exist.
+        // Around authentication, where tokens are guessed, and around unknown paths.
         .layer(by_address)
-        // Around the limits: a browser shows a script no 429 without these fields. It also answers
-        // preflight requests itself, so they cost nothing.
+        // Around the limits: without these fields, browsers hide a 429 from scripts. It also
+        // answers preflight requests itself, so they cost nothing.
         .layer(cors(config.origin));
 
     Ok(Router::new()
-        // Outside of all limits: a load balancer asks often, and must never be told 429.
+        // Outside of all limits: a load balancer polls often, and must never get 429.
         .route("/health", get(handlers::health))
-        // Not for everybody: let the proxy in front keep it inside, or serve it on another port.
+        // Not public: let the proxy in front keep it inside, or serve it on another port.
         .route("/metrics", get(handlers::metrics))
         .merge(api)
-        // Outermost, so that denials are traced, too.
+        // Outermost, so that denials are traced too.
         .layer(TraceLayer::new_for_http())
         .with_state(AppState {
             pages: limiter(PAGES)?,

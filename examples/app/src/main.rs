@@ -10,7 +10,7 @@ use tower_ratelimit::OsClock;
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
-    // First, so that nothing is said before anybody listens.
+    // First, so that no event is lost.
     tracing_subscriber::fmt().init();
     let metrics = PrometheusBuilder::new().install_recorder()?;
     tokio::spawn(upkeep(metrics.clone()));
@@ -24,7 +24,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let port = env::var("PORT").unwrap_or_else(|_| "3000".into());
     let listener = TcpListener::bind(format!("127.0.0.1:{port}")).await?;
     tracing::info!("listening on http://{}", listener.local_addr()?);
-    // `PeerIp` needs the address of the other end.
+    // `PeerIp` needs the address of the peer.
     let app = app.into_make_service_with_connect_info::<SocketAddr>();
     axum::serve(listener, app)
         .with_graceful_shutdown(told_to_stop())
@@ -33,7 +33,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Stands for the database.
+/// A stand-in for the database.
 fn users() -> Users {
     let row = |id, name: &str, per_minute| {
         let name = name.to_owned();
@@ -49,7 +49,7 @@ fn users() -> Users {
     Arc::new([row(1, "ann", None), row(2, "bob", Some(300))].into())
 }
 
-/// Without it histograms grow while nobody asks for `/metrics`.
+/// Without it histograms grow while `/metrics` is not scraped.
 async fn upkeep(metrics: PrometheusHandle) {
     let mut interval = tokio::time::interval(Duration::from_secs(5));
     loop {
@@ -58,7 +58,7 @@ async fn upkeep(metrics: PrometheusHandle) {
     }
 }
 
-/// Ends with Ctrl-C, or with the signal that an orchestrator sends.
+/// Completes with Ctrl-C, or with the signal of an orchestrator.
 async fn told_to_stop() {
     #[cfg(unix)]
     {

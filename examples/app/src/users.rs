@@ -1,4 +1,4 @@
-//! Users, and the middleware that finds out who asks.
+//! Users, and the middleware that authenticates them.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -16,18 +16,18 @@ use axum::{
 #[derive(Debug, Clone)]
 #[allow(clippy::exhaustive_structs, reason = "nobody depends on an example")]
 pub struct User {
-    /// The key of the limits, because it never changes.
+    /// The key of the limits, since it never changes.
     pub id: u64,
-    /// Shown, and free to change.
+    /// A display name, free to change.
     pub name: String,
     /// A limit of the user's own, in requests per minute.
     pub per_minute: Option<u64>,
 }
 
-/// Users by their tokens. Stands for a database, which would hold digests of tokens.
+/// Users by their tokens. A stand-in for a database, which would store digests of tokens.
 pub type Users = Arc<HashMap<String, User>>;
 
-/// Inserts the user, where the limit and the handlers find them, or answers 401.
+/// Inserts the user as an extension, for the limit and the handlers, or responds 401.
 pub(crate) async fn authenticate(
     State(users): State<Users>,
     mut request: Request,

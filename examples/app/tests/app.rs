@@ -37,7 +37,7 @@ struct Answer {
     body: String,
 }
 
-/// From another address each time, so that only the limit by user counts.
+/// A new address each time, so that only the limit by user counts.
 fn from(host: u32) -> Builder {
     let address = SocketAddr::from((host.to_be_bytes(), 4_000));
     Request::get("/account").extension(ConnectInfo(address))
@@ -90,7 +90,7 @@ impl Service {
         self.send(from(1).uri(path), "").await
     }
 
-    /// How many of so many requests of this user, each from another address, pass.
+    /// The number of requests of this user that pass, each from another address.
     async fn passed(&self, token: &str, count: u32) -> u32 {
         let mut passed = 0;
         for host in 0..count {
@@ -112,7 +112,7 @@ impl Service {
     }
 }
 
-/// The policies that a problem document names.
+/// The policies in a problem document.
 fn violated(answer: &Answer) -> Value {
     assert_eq!(answer.fields["content-type"], "application/problem+json");
     let problem: Value = serde_json::from_str(&answer.body).unwrap();
@@ -120,7 +120,7 @@ fn violated(answer: &Answer) -> Value {
 }
 
 #[tokio::test]
-async fn probes_are_neither_limited_nor_asked_for_a_token() {
+async fn probes_are_neither_limited_nor_authenticated() {
     let service = Service::start();
     for _ in 0..200 {
         let answer = service.get("/health").await;
@@ -148,7 +148,7 @@ async fn guessed_tokens_are_limited_by_address() {
         (429, ["address"].into())
     );
     assert_eq!(denied.fields["retry-after"], "1");
-    // Another address has a limit of its own, and this one gets through when it was told to.
+    // Another address has a limit of its own, and this one passes after `retry-after`.
     assert_eq!(service.send(from(2), "").await.status, 401);
     service.clock.advance(Duration::from_secs(1));
     assert_eq!(service.send(right(), "").await.status, 200);

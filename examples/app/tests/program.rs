@@ -1,4 +1,4 @@
-//! The program, started and asked over HTTP.
+//! The program, started and called over HTTP.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
 
@@ -10,7 +10,7 @@ use tokio::{
     net::TcpStream,
 };
 
-/// The answer to one request, as it came.
+/// The response to one request, as text.
 async fn get(port: u16, path: &str, fields: &str) -> Option<String> {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).await.ok()?;
     let request = format!("GET {path} HTTP/1.1\r\nhost: a\r\nconnection: close\r\n{fields}\r\n");
@@ -32,7 +32,7 @@ async fn it_starts_answers_and_stops() {
     let ann = "authorization: Bearer token-of-ann\r\n";
     let account = get(port, "/account", ann).await.unwrap();
     assert!(account.ends_with("ann, 59 requests left\n"), "{account}");
-    // Both limits tell of themselves.
+    // Both limits add their fields.
     for policy in [r#""address";q=40"#, r#""user";q=60"#] {
         assert!(account.contains(policy), "{account}");
     }

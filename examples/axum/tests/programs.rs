@@ -104,7 +104,7 @@ async fn five_failed_logins_of_a_name_and_no_more() {
 }
 
 #[tokio::test]
-async fn a_cost_that_only_the_body_tells() {
+async fn a_cost_that_only_the_body_has() {
     let app = Running::start(env!("CARGO_BIN_EXE_in_handler")).await;
     let render =
         async |pages: u64| post(app.address, "/render", format!(r#"{{"pages":{pages}}}"#)).await;
@@ -122,6 +122,6 @@ async fn a_cost_that_only_the_body_tells() {
 #[test]
 fn each_and_all_shows_that_a_denial_outside_costs_nobody_else() {
     let run = Command::new(env!("CARGO_BIN_EXE_each_and_all")).output();
-    let said = String::from_utf8(run.unwrap().stdout).unwrap();
-    assert_eq!(said, "alice: 3 of 20 allowed\nbob: 3 of 3 allowed\n");
+    let message = String::from_utf8(run.unwrap().stdout).unwrap();
+    assert_eq!(message, "alice: 3 of 20 allowed\nbob: 3 of 3 allowed\n");
 }

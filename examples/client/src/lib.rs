@@ -16,24 +16,22 @@ use std::{
 use http::{Request, Response, StatusCode, header::RETRY_AFTER};
 use tokio::time::{Instant, sleep, sleep_until};
 use tower::{Layer, Service, ServiceExt, service_fn};
-use tower_ratelimit::{
-    Global, LocalLimiter, Quota, RateLimitLayer, TokioClock,
-    client::{Pacer, PacerLayer},
-};
+use tower_ratelimit::{Global, LocalLimiter, Quota, RateLimitLayer, TokioClock};
+use tower_ratelimit_client::{Pacer, PacerLayer};
 
-/// A request that came to the server.
+/// A request that reached the server.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub struct Arrival {
-    /// When it came, since the beginning.
+    /// When it arrived, since the start.
     pub at: Duration,
     /// The number of its client.
     pub client: usize,
-    /// Whether the server took it.
+    /// Whether the server accepted it.
     pub taken: bool,
 }
 
-/// The server's limiter, and all that came.
+/// The server's limiter, and all requests so far.
 #[derive(Clone)]
 struct Server {
     layer: RateLimitLayer,
@@ -120,15 +118,15 @@ fn in_virtual_time<F: Future>(run: impl FnOnce() -> F) -> F::Output {
 /// Clients in [`convergence`].
 pub const CLIENTS: usize = 8;
 
-/// What the server of [`convergence`] takes in a second.
+/// The requests per second that the server of [`convergence`] accepts.
 pub const LIMIT: u64 = 100;
 
-/// Eight clients that know nothing send as fast as they can for a minute, from sixteen tasks each, to
-/// a server that takes 100 requests a second of all of them together.
+/// Eight clients that learn send as fast as they can for a minute, from sixteen tasks each, to a
+/// server that accepts 100 requests a second in total.
 ///
 /// # Panics
 ///
-/// If a client does.
+/// If a client panics.
 #[must_use]
 pub fn convergence() -> Vec<Arrival> {
     in_virtual_time(async || {
@@ -146,7 +144,7 @@ pub fn convergence() -> Vec<Arrival> {
                 let client = client.clone();
                 tasks.push(tokio::spawn(async move {
                     while Instant::now() < end {
-                        // What was refused in the end was counted by the server.
+                        // The server counted the refusals already.
                         let _ = client.clone().oneshot(request()).await;
                     }
                 }));
@@ -159,24 +157,24 @@ pub fn convergence() -> Vec<Arrival> {
     })
 }
 
-/// How the clients of [`herd`] come again.
+/// The wait of the clients of [`herd`] before a retry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Again {
-    /// After exactly the time that they were told.
+    /// Exactly the requested wait.
     Exactly,
-    /// A tenth of it later, or less.
+    /// Up to a tenth more.
     TenPercent,
-    /// As this crate does it.
+    /// The pacer's own.
     FullJitter,
 }
 
-/// A thousand clients of one request each come at the same moment to a server that takes 100 a
-/// second and 20 at once, and come again until they were taken.
+/// A thousand clients of one request each arrive at the same moment at a server that accepts 100 a
+/// second and 20 at once, and retry until it accepts them.
 ///
 /// # Panics
 ///
-/// If a client does.
+/// If a client panics.
 #[must_use]
 pub fn herd(again: Again) -> Vec<Arrival> {
     in_virtual_time(async || {
@@ -206,7 +204,7 @@ async fn one_of_the_herd(server: Server, number: usize, again: Again) {
             .await;
         return;
     }
-    // As clients do it that have no pacer.
+    // A client without a pacer.
     let drawn = Mutex::new(number as u64 * 104_729);
     loop {
         let response = client.clone().oneshot(request()).await;
@@ -224,7 +222,7 @@ async fn one_of_the_herd(server: Server, number: usize, again: Again) {
     }
 }
 
-/// What the server took of each client after `from`, at most 30 s: as fair as 1 is even (Jain).
+/// Evenness by Jain of the accepted requests of each client after `from`; 1 for equal shares.
 #[must_use]
 pub fn fairness(arrivals: &[Arrival], from: Duration) -> f64 {
     let mut taken = [0_f64; CLIENTS];

@@ -15,8 +15,8 @@ fn printed(command: &mut Command) -> String {
 #[test]
 fn no_caller_of_reqwest_sees_a_refusal() {
     let printed = printed(&mut Command::new(env!("CARGO_BIN_EXE_client_reqwest")));
-    // Of a known limit none is sent that the server refuses; of an unknown one only some of the first
-    // ten, which go at once.
+    // The server refuses none by a known limit; by an unknown one only some of the first ten, which
+    // are sent at once.
     for (limit, most) in [("a known limit", 0), ("an unknown limit", 10)] {
         let seen = format!("{limit}: the callers saw 80 times 200 and 0 times anything else");
         let line = printed.lines().find(|line| line.starts_with(&seen));
@@ -102,8 +102,8 @@ mod fleet {
         let mut seconds = Seconds(BufReader::new(fleet.stdout.take().unwrap()).lines());
         tokio::task::block_in_place(|| seconds.until_even());
         // It was Redis that shared it.
-        let told: String = server.ask(["INFO", "commandstats"]).await.unwrap();
-        assert!(told.contains("cmdstat_evalsha:"), "{told}");
+        let reported: String = server.ask(["INFO", "commandstats"]).await.unwrap();
+        assert!(reported.contains("cmdstat_evalsha:"), "{reported}");
         server.kill9();
         tokio::task::block_in_place(|| {
             // In this second Redis was killed.

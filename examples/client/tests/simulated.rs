@@ -1,4 +1,4 @@
-//! What the page on clients says of many of them.
+//! Many clients: the figures of the page on clients.
 
 use std::{collections::BTreeMap, fs, path::Path, process::Command, time::Duration};
 
@@ -72,11 +72,11 @@ fn the_committed_plots_are_what_the_example_draws() {
         .output()
         .expect("the example");
     assert!(drawing.status.success(), "{drawing:?}");
-    let committed = files(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/client-plots"));
+    let committed = files(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../client/docs/plots"));
     // Not `assert_eq!`: a picture is no help in a terminal.
     assert!(
         files(folder.path()) == committed,
-        "docs/client-plots is not what is drawn: run `cargo run -p example-client --bin client_plots`, and \
+        "client/docs/plots is not what is drawn: run `cargo run -p example-client --bin client_plots`, and \
          look at it"
     );
 }

@@ -64,7 +64,7 @@ impl Running {
     }
 }
 
-fn told(status: u16, limit: &str) -> (u16, Option<String>) {
+fn reported(status: u16, limit: &str) -> (u16, Option<String>) {
     (status, Some(limit.to_owned()))
 }
 
@@ -72,7 +72,7 @@ fn told(status: u16, limit: &str) -> (u16, Option<String>) {
 async fn an_answer_changes_when_the_file_is_edited() {
     let running = Running::start().await;
     for status in [200, 200, 200, 429] {
-        assert_eq!(running.hello().await, told(status, "3"));
+        assert_eq!(running.hello().await, reported(status, "3"));
     }
     assert_eq!(running.get("/healthz").await, (200, None));
 
@@ -82,7 +82,7 @@ async fn an_answer_changes_when_the_file_is_edited() {
     fs::write(&beside, &edited).unwrap();
     fs::rename(&beside, &running.rules).unwrap();
     eventually("the edited limit", async || {
-        (running.hello().await == told(200, "50")).then_some(())
+        (running.hello().await == reported(200, "50")).then_some(())
     })
     .await;
 
@@ -101,7 +101,7 @@ async fn an_answer_changes_when_the_file_is_edited() {
         "{}",
         running.process.log()
     );
-    assert_eq!(running.hello().await, told(200, "50"));
+    assert_eq!(running.hello().await, reported(200, "50"));
 
     fs::write(&running.rules, edited.replace("/hello/", "/other/")).unwrap();
     eventually("a rule about another path", async || {

@@ -138,9 +138,10 @@ impl Scale {
     /// The place of a number, from 0 to 1.
     fn place(&self, number: f64) -> f64 {
         let number = number.clamp(self.from, self.to);
-        match self.is_log {
-            true => (number / self.from).ln() / (self.to / self.from).ln(),
-            false => (number - self.from) / (self.to - self.from),
+        if self.is_log {
+            (number / self.from).ln() / (self.to / self.from).ln()
+        } else {
+            (number - self.from) / (self.to - self.from)
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What the page answers is what the crate answers natively.
+//! Results of the page, compared with those of the native crate.
 
 use serde_json::{Value, json};
 
@@ -8,9 +8,9 @@ use crate::{
 };
 
 fn answers(browser: &Browser, traces: &[Trace]) -> Vec<Vec<String>> {
-    let asked: Vec<_> = traces.iter().map(Trace::json).collect();
+    let inputs: Vec<_> = traces.iter().map(Trace::json).collect();
     let body = format!("{ASK} return arguments[0].map(ask);");
-    let answers = browser.js_with(&body, &json!([asked]));
+    let answers = browser.js_with(&body, &json!([inputs]));
     serde_json::from_value(answers).expect("lists of texts")
 }
 
@@ -43,12 +43,12 @@ fn random_traces_are_answered_to_the_byte() {
     );
     for first in (0..TRACES).step_by(1_000) {
         let traces: Vec<_> = (first..first + 1_000).map(random).collect();
-        let asked: Vec<_> = traces.iter().map(Trace::json).collect();
-        let hashes = browser.js_with(&body, &json!([asked]));
+        let inputs: Vec<_> = traces.iter().map(Trace::json).collect();
+        let hashes = browser.js_with(&body, &json!([inputs]));
         for (trace, hash) in traces.iter().zip(hashes.as_array().expect("a list")) {
             let native = trace.native();
             if *hash != fnv(&native.concat()) {
-                // Not before: all answers together are a hundred megabytes.
+                // One by one: all results together take a hundred megabytes.
                 let of_the_page = answers(&browser, std::slice::from_ref(trace));
                 assert_eq!(of_the_page, [native], "{}", trace.json());
             }
@@ -63,7 +63,7 @@ fn fnv(text: &str) -> u32 {
     })
 }
 
-/// The page keeps the times of what passed, and draws windows, slices and logs by them.
+/// The page keeps the times of passed requests, and draws windows, slices and logs from them.
 #[test]
 fn the_drawings_count_what_the_limiter_counts() {
     let (Some(page), Some(browser)) = (fresh_page(), Browser::start()) else {

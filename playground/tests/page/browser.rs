@@ -1,5 +1,5 @@
-//! A Chromium that is told by WebDriver what to do. The protocol is JSON over HTTP: that much is here, and no client with
-//! a hundred packages is needed.
+//! Chromium, driven by WebDriver. The protocol is JSON over HTTP: this small client avoids one with
+//! a hundred packages.
 
 use std::{
     env, fs,
@@ -16,10 +16,10 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use testkit::programs::{Process, find, free_port, missing};
 
-/// How long a machine under load may take for what usually takes milliseconds.
+/// The timeout under load for steps that usually take milliseconds.
 const PATIENCE: Duration = Duration::from_secs(150);
 
-/// A browser with one window. It ends when this is dropped.
+/// A browser with one window. It closes on drop.
 pub(crate) struct Browser {
     port: u16,
     session: String,
@@ -27,7 +27,8 @@ pub(crate) struct Browser {
     _folder: TempDir,
 }
 
-/// The page as `scripts/build-playground.sh` makes it of this source; `None` where the test has to be left out.
+/// The page as `scripts/build-playground.sh` builds it from this source; `None` if the test is
+/// skipped.
 pub(crate) fn fresh_page() -> Option<PathBuf> {
     let page = env::var_os("PLAYGROUND_PAGE").map(PathBuf::from);
     let there = page.as_deref().is_some_and(Path::is_file);
@@ -38,13 +39,13 @@ pub(crate) fn fresh_page() -> Option<PathBuf> {
     page
 }
 
-/// The page as it is committed.
+/// The committed page.
 pub(crate) fn committed_page() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/playground/index.html")
 }
 
 impl Browser {
-    /// Starts one; `None` where there is none and the test has to be left out.
+    /// Starts a browser; `None` if there is none and the test is skipped.
     pub(crate) fn start() -> Option<Self> {
         let browser = find("chromium", None);
         if missing(browser.is_some(), "chromium", "apt-get install chromium") {
@@ -62,7 +63,7 @@ impl Browser {
         let port = free_port();
         let mut command = Command::new(driver.expect("it is there"));
         command.arg(format!("--port={port}"));
-        // Whatever Chromium leaves behind goes with the folder.
+        // Chromium's files are removed with the folder.
         command
             .env("TMPDIR", folder.path())
             .env("HOME", folder.path());
@@ -89,7 +90,7 @@ impl Browser {
             "--disable-gpu",
             "--disable-dev-shm-usage",
         ];
-        let session = self.ask(
+        let session = self.send(
             "POST",
             "/session",
             &json!({"capabilities": {"alwaysMatch": {
@@ -106,19 +107,19 @@ impl Browser {
     /// Opens a page with this fragment, and waits until it runs.
     pub(crate) fn open(&self, page: &Path, fragment: &str) {
         let page = fs::canonicalize(page).expect("the page is there");
-        // A page that only differs in its fragment would not be loaded anew.
+        // A new fragment alone would not reload the page.
         self.command("POST", "url", &json!({"url": "about:blank"}));
         let url = format!("file://{}{fragment}", page.display());
         self.command("POST", "url", &json!({"url": url}));
         self.eventually("the page runs", "return Boolean(globalThis.playground)");
     }
 
-    /// Runs the body of a function in the page, and tells what it returns.
+    /// Runs the body of a function in the page, and returns its result.
     pub(crate) fn js(&self, body: &str) -> Value {
         self.js_with(body, &json!([]))
     }
 
-    /// The same with `arguments`.
+    /// Runs the body of a function with `arguments`.
     pub(crate) fn js_with(&self, body: &str, arguments: &Value) -> Value {
         self.command(
             "POST",
@@ -127,7 +128,7 @@ impl Browser {
         )
     }
 
-    /// Asks until the answer is true.
+    /// Polls until the result is true.
     pub(crate) fn eventually(&self, what: &str, body: &str) {
         let start = Instant::now();
         while self.js(body) != Value::Bool(true) {
@@ -136,7 +137,7 @@ impl Browser {
         }
     }
 
-    /// Presses keys one after the other, where the focus is.
+    /// Presses keys one after the other, at the focus.
     pub(crate) fn press(&self, keys: &[&str]) {
         let presses = keys.iter().flat_map(|key| {
             [
@@ -179,7 +180,7 @@ impl Browser {
         picture.expect("base64")
     }
 
-    /// What was logged since the last call: `browser` for the console, `performance` for requests.
+    /// The log since the last call: `browser` for the console, `performance` for requests.
     pub(crate) fn log(&self, kind: &str) -> Vec<Value> {
         match self.command("POST", "se/log", &json!({"type": kind})) {
             Value::Array(entries) => entries,
@@ -188,14 +189,14 @@ impl Browser {
     }
 
     fn command(&self, method: &str, command: &str, parameters: &Value) -> Value {
-        self.ask(
+        self.send(
             method,
             &format!("/session/{}/{command}", self.session),
             parameters,
         )
     }
 
-    fn ask(&self, method: &str, path: &str, parameters: &Value) -> Value {
+    fn send(&self, method: &str, path: &str, parameters: &Value) -> Value {
         let answer = self.exchange(method, path, parameters);
         let answer = answer.unwrap_or_else(|error| panic!("{method} {path}: {error}"));
         let mut answer: Value = serde_json::from_slice(&answer).expect("JSON");
@@ -216,7 +217,7 @@ impl Browser {
             "{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n{body}",
             body.len()
         )?;
-        // chromedriver leaves the connection open, whatever it is asked.
+        // chromedriver keeps the connection open, in spite of the request.
         let mut lines = BufReader::new(stream);
         let mut length = 0;
         loop {
@@ -227,7 +228,7 @@ impl Browser {
                 .trim_end()
                 .strip_prefix("content-length:")
             {
-                Some(told) => length = told.trim().parse().map_err(io::Error::other)?,
+                Some(reported) => length = reported.trim().parse().map_err(io::Error::other)?,
                 None if line.trim_end().is_empty() => break,
                 None => {}
             }
@@ -238,7 +239,7 @@ impl Browser {
     }
 }
 
-/// Ends the browser first, which would outlive its driver.
+/// Closes the browser first: it would outlive its driver.
 impl Drop for Browser {
     fn drop(&mut self) {
         let _ = self.exchange(

@@ -5,7 +5,7 @@ use tower_ratelimit::Quota;
 
 use crate::browser::{Browser, fresh_page};
 
-/// The page in a browser, its time standing still; `None` where the test has to be left out.
+/// The page in a browser, with its time stopped; `None` if the test is skipped.
 pub(crate) fn opened(fragment: &str) -> Option<Browser> {
     let (page, browser) = (fresh_page()?, Browser::start()?);
     browser.open(&page, fragment);
@@ -31,7 +31,7 @@ fn nothing_is_fetched_and_nothing_is_complained_about() {
     assert_eq!(addresses.len(), 1, "{addresses:?}");
     assert!(addresses[0].starts_with("file://"), "{addresses:?}");
     assert_eq!(browser.log("browser"), Vec::<Value>::new());
-    // The policy holds: it would have to be broken to fetch anything.
+    // The page's policy forbids all requests: this one tests the policy.
     browser.js("new Image().src = 'http://127.0.0.1:9/picture.png'");
     browser.eventually(
         "the policy refuses",
@@ -50,7 +50,7 @@ fn request(entry: &Value) -> Option<String> {
 }
 
 #[test]
-fn each_control_of_a_lane_says_its_quota() {
+fn each_control_of_a_lane_shows_its_quota() {
     let Some(browser) = opened("") else {
         return;
     };
@@ -86,10 +86,10 @@ fn each_control_of_a_lane_says_its_quota() {
         ("algorithm", "token_bucket", "7/60s", ""),
         ("text", "9/s burst 3", "9/1s burst 3", ""),
     ] {
-        let told = browser.js_with(body, &json!([control, value]));
+        let reported = browser.js_with(body, &json!([control, value]));
         let quota: Quota = text.parse().expect("a quota");
-        assert_eq!(told[0], quota.to_string(), "{control} {value}");
-        assert_eq!(told[2], label, "{control} {value}");
+        assert_eq!(reported[0], quota.to_string(), "{control} {value}");
+        assert_eq!(reported[2], label, "{control} {value}");
         assert_eq!(
             texts(&browser)[1],
             "5/10s fixed_window",
@@ -104,7 +104,7 @@ fn each_control_of_a_lane_says_its_quota() {
 }
 
 #[test]
-fn what_is_no_quota_is_told_at_the_control_and_the_last_one_goes_on() {
+fn an_invalid_quota_is_reported_at_the_control_and_the_last_one_stays() {
     let Some(browser) = opened("") else {
         return;
     };
@@ -124,17 +124,20 @@ fn what_is_no_quota_is_told_at_the_control_and_the_last_one_goes_on() {
         "☃/s",
     ] {
         let fault = text.parse::<Quota>().expect_err("no quota").to_string();
-        let told = browser.js_with(body, &json!(["text", text]));
-        assert_eq!(told, json!([fault, "true", true, "5/10s fixed_window"]));
+        let reported = browser.js_with(body, &json!(["text", text]));
+        assert_eq!(reported, json!([fault, "true", true, "5/10s fixed_window"]));
     }
-    // The same by sliders: ten seconds have no seventh that is a whole number of microseconds.
+    // By sliders as well: a seventh of ten seconds is no whole number of microseconds.
     browser.js_with(body, &json!(["text", "5/10s sliding_window"]));
-    let told = browser.js_with(body, &json!(["slices", "7"]));
+    let reported = browser.js_with(body, &json!(["slices", "7"]));
     let fault = "5/10s sliding_window slices 7"
         .parse::<Quota>()
         .expect_err("no quota")
         .to_string();
-    assert_eq!(told, json!([fault, "true", true, "5/10s sliding_window"]));
+    assert_eq!(
+        reported,
+        json!([fault, "true", true, "5/10s sliding_window"])
+    );
     assert_eq!(browser.js_with(body, &json!(["slices", "5"]))[0], "");
 }
 
@@ -159,7 +162,7 @@ fn requests_are_sent_by_the_buttons_and_by_the_rates() {
         browser.js(counts),
         json!([[[0, 0], [1, 0], [5, 15]], [[0, 0], [1, 0], [5, 15]]])
     );
-    // A rate of one a second for a minute and a half, give or take what is a little off.
+    // A rate of one a second for a minute and a half, with some tolerance.
     browser.js(
         "const rate = document.querySelectorAll('#clients [type=range]')[0];
         rate.value = 7; rate.dispatchEvent(new Event('input')); playground.step(90)",
@@ -216,22 +219,22 @@ fn the_address_keeps_the_settings() {
     };
     let settings = "return [playground.lanes.map((lane) => lane.quota.text), playground.sim.rates,
         playground.sim.watch, playground.sim.speed, location.hash]";
-    let told = browser.js(settings);
-    assert_eq!(told[0], json!(["7/60s burst 3", "2/1s sliding_log"]));
+    let reported = browser.js(settings);
+    assert_eq!(reported[0], json!(["7/60s burst 3", "2/1s sliding_log"]));
     assert_eq!(
-        (&told[1], &told[2], &told[3]),
+        (&reported[1], &reported[2], &reported[3]),
         (&json!([0, 2, 20]), &json!(1), &json!(10))
     );
-    // The address that the page has made of it says the same.
+    // The address that the page makes has the same state.
     let page = fresh_page().expect("it was there");
-    browser.open(&page, told[4].as_str().expect("a fragment"));
-    assert_eq!(browser.js(settings), told);
-    // An address with a fault is told, and the defaults go on.
+    browser.open(&page, reported[4].as_str().expect("a fragment"));
+    assert_eq!(browser.js(settings), reported);
+    // The page reports an address with a fault, and uses the defaults.
     browser.open(&page, "#a=nonsense&r=-1,x,99&w=7&x=3");
-    let told = browser.js(settings);
-    assert_eq!(told[0], json!(["5/10s", "5/10s fixed_window"]));
+    let reported = browser.js(settings);
+    assert_eq!(reported[0], json!(["5/10s", "5/10s fixed_window"]));
     assert_eq!(
-        (&told[1], &told[2], &told[3]),
+        (&reported[1], &reported[2], &reported[3]),
         (&json!([0, 0, 20]), &json!(3), &json!(1))
     );
     let fault = browser.js("return playground.lanes[0].find('.fault').textContent");
@@ -243,7 +246,8 @@ fn the_address_keeps_the_settings() {
     );
 }
 
-/// Algorithms are compared, and not limits: both lanes allow as many in the same time, and grant as many at once.
+/// The page compares algorithms, not limits: both lanes allow as many requests in the same time,
+/// with the same burst.
 #[test]
 fn it_opens_with_equal_limits() {
     let Some(browser) = opened("") else {
@@ -263,8 +267,8 @@ fn it_opens_with_equal_limits() {
     );
 }
 
-/// The requests of the last minute are decided again, in both lanes: what the other algorithm would have done with
-/// them is seen at once, and nobody has to send them anew.
+/// A change decides the requests of the last minute again, in both lanes: the effect of the other
+/// algorithm is visible at once, without new requests.
 #[test]
 fn a_change_replays_the_past_in_both_lanes() {
     let Some(browser) = opened("#r=0,0,0&w=1&a=5/60s&b=5/60s") else {
@@ -274,7 +278,7 @@ fn a_change_replays_the_past_in_both_lanes() {
         "const burst = document.getElementById('burst');
         playground.step(58 - (playground.sim.now / 1e6) % 60 + 60); burst.click(); playground.step(4); burst.click(); playground.step(10)",
     );
-    let told = "const [algorithm] = arguments;
+    let reported = "const [algorithm] = arguments;
         const { now } = playground.sim;
         const { inputs } = playground.lanes[1];
         inputs.algorithm.value = algorithm;
@@ -289,12 +293,12 @@ fn a_change_replays_the_past_in_both_lanes() {
         ("fixed_window", 10),
     ] {
         assert_eq!(
-            browser.js_with(told, &json!([algorithm])),
+            browser.js_with(reported, &json!([algorithm])),
             json!([[[5, 35], [passed, 40 - passed]], true, [40, 40], 20]),
             "{algorithm}"
         );
     }
-    // What comes next goes on from there: the window of A is used up, and a new one of B has begun.
+    // Later requests continue from there: the window of A is used up, and a new one of B has begun.
     browser.js("playground.step(60); document.getElementById('one').click()");
     let counts = browser.js("return playground.lanes.map((lane) => lane.clients[0].counts[0])");
     assert_eq!(counts, json!([6, 11]));
@@ -313,7 +317,7 @@ fn answers_fold() {
     assert_eq!(second, json!([first[0] == false, first[1] == false]));
 }
 
-/// A range of days would be half a million requests before anybody looked.
+/// A range of days would replay half a million requests.
 #[test]
 fn an_address_with_a_long_period_opens_at_once() {
     let (Some(page), Some(browser)) = (fresh_page(), Browser::start()) else {
@@ -327,7 +331,7 @@ fn an_address_with_a_long_period_opens_at_once() {
     ] {
         browser.open(&page, fragment);
         browser.js("playground.sim.paused = true");
-        let told = browser.js(
+        let reported = browser.js(
             "const sent = playground.lanes.map((lane) => lane.clients.flatMap((client) => client.counts).reduce((sum, count) => sum + count));
             const texts = [];
             const { fillText } = CanvasRenderingContext2D.prototype;
@@ -338,7 +342,7 @@ fn an_address_with_a_long_period_opens_at_once() {
             playground.draw();
             return [Math.max(...sent), texts.filter((text) => /^\\d\\d[:-]\\d\\d/.test(text)).length]",
         );
-        let sent = told[0].as_u64().expect("a count");
+        let sent = reported[0].as_u64().expect("a count");
         assert!(sent <= 21_000, "{fragment}: {sent} requests");
         assert_eq!(
             sent == 0,
@@ -346,31 +350,31 @@ fn an_address_with_a_long_period_opens_at_once() {
             "{fragment}: {sent}"
         );
         assert!(
-            told[1].as_u64() >= Some(4),
+            reported[1].as_u64() >= Some(4),
             "{fragment}: {} labels",
-            told[1]
+            reported[1]
         );
     }
 }
 
-/// An `output` is a live region of its own, unless it is told not to be one.
+/// An `output` is a live region by default.
 #[test]
 fn one_region_speaks() {
     let Some(browser) = opened("") else {
         return;
     };
-    let told = browser.js(
+    let reported = browser.js(
         "return [...document.querySelectorAll('output, [role=status], [aria-live]')]
             .filter((each) => each.getAttribute('aria-live') !== 'off').map((each) => each.id)",
     );
-    assert_eq!(told, json!(["live"]));
-    // A slider is named by its words, and its value is read out as such.
-    let told = browser.js(
+    assert_eq!(reported, json!(["live"]));
+    // The label names a slider, and its value is announced with it.
+    let reported = browser.js(
         "const { limit } = playground.lanes[0].inputs;
         const value = limit.parentElement.querySelector('.value');
         return [value.textContent, value.getAttribute('aria-hidden'), limit.getAttribute('aria-valuetext')]",
     );
-    assert_eq!(told, json!(["5", "true", "5"]));
+    assert_eq!(reported, json!(["5", "true", "5"]));
 }
 
 #[test]
@@ -380,7 +384,7 @@ fn everything_is_reached_and_done_by_keyboard() {
     let Some(browser) = opened("#r=0,0,0") else {
         return;
     };
-    // Each control tells a name of its own, and of radio buttons one is a stop.
+    // Each control has a name of its own, and of radio buttons one is a tab stop.
     browser.js("globalThis.seen = new Set(); addEventListener('focusin', (event) => seen.add(event.target))");
     let stops = browser.js(
         "return document.querySelectorAll('button, select, summary, a, [tabindex=\"0\"], \
@@ -390,7 +394,7 @@ fn everything_is_reached_and_done_by_keyboard() {
     let stops = stops.as_u64().expect("a count") - hidden.as_u64().expect("a count");
     browser.press(&vec![TAB; usize::try_from(stops).expect("a count")]);
     assert_eq!(browser.js("return seen.size"), json!(stops));
-    // Keys: one request, then twenty, and time goes on and stops.
+    // Keys: one request, then twenty, and time starts and stops.
     browser.js("document.activeElement.blur()");
     let sent = "return playground.lanes[1].clients[2].counts.reduce((sum, count) => sum + count)";
     browser.press(&["s"]);
@@ -401,7 +405,7 @@ fn everything_is_reached_and_done_by_keyboard() {
     assert_eq!(browser.js("return playground.sim.paused"), json!(false));
     browser.press(&["P"]);
     assert_eq!(browser.js("return playground.sim.paused"), json!(true));
-    // A letter in a text is a letter, and keys can be switched off.
+    // A letter in a text field is text, and the keys can be switched off.
     browser.js("playground.lanes[0].inputs.text.focus()");
     browser.press(&["s", "b"]);
     browser.js("document.getElementById('keys').click(); document.activeElement.blur()");

@@ -1,6 +1,6 @@
-//! How the page looks: every width and colour scheme, nothing that moves where that is asked for, and axe's rules.
+//! Appearance of the page: all widths and colour schemes, reduced motion, and axe's rules.
 //!
-//! Screenshots are for a person: `PLAYGROUND_SCREENSHOTS=folder` keeps them.
+//! `PLAYGROUND_SCREENSHOTS=folder` keeps the screenshots for a person to see.
 
 use std::{env, fs, path::PathBuf};
 
@@ -41,7 +41,7 @@ fn it_fits_and_has_no_serious_fault_in_any_width_and_colour() {
         browser.set_media(&[("prefers-color-scheme", scheme)]);
         for (width, height) in SIZES {
             browser.set_size(width, height);
-            // Two frames: the drawings follow the size with the next one.
+            // Two frames: the drawings resize with the next one.
             browser.js("globalThis.frames = 0; const next = () => { if (++globalThis.frames < 3) requestAnimationFrame(next); };
                 requestAnimationFrame(next)");
             browser.eventually("it is drawn", "return globalThis.frames >= 3");
@@ -69,17 +69,17 @@ fn it_fits_and_has_no_serious_fault_in_any_width_and_colour() {
     }
 }
 
-/// Whether A and B begin at one height and are as wide as each other.
+/// Whether A and B are aligned at the top, and equally wide.
 const BESIDE: &str =
     "const [a, b] = playground.lanes.map((lane) => lane.root.getBoundingClientRect());
     return [a.top === b.top && a.right <= b.left, Math.abs(a.width - b.width) < 1]";
 
-/// Whether each drawing has more than a hundred points that are not empty.
+/// Whether each drawing has more than a hundred painted points.
 const PAINTED: &str = "return [...document.querySelectorAll('canvas')].map((canvas) => {
     const { data } = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
     return data.filter((byte, i) => i % 4 === 3 && byte > 0).length > 100; })";
 
-/// The serious faults that axe finds.
+/// The serious faults found by axe.
 fn faults(browser: &Browser) -> Value {
     browser.js("globalThis.faults = null; axe.run({ resultTypes: ['violations'] }).then((found) => {
         globalThis.faults = found.violations.filter((fault) => ['serious', 'critical'].includes(fault.impact))
@@ -89,11 +89,11 @@ fn faults(browser: &Browser) -> Value {
 }
 
 #[test]
-fn nothing_moves_where_that_is_asked_for() {
+fn nothing_moves_with_reduced_motion() {
     let Some(browser) = opened("") else {
         return;
     };
-    // Of an attack a hundred requests are on their way at any moment.
+    // During an attack a hundred requests are in motion at any moment.
     let dots = "document.getElementById('attack').click();
         playground.step(0.5);
         playground.draw();
@@ -105,7 +105,7 @@ fn nothing_moves_where_that_is_asked_for() {
         browser.js("return playground.lanes.map((lane) => lane.dots.length)"),
         json!([0, 0])
     );
-    // A request is decided at once, and the numbers tell.
+    // A request is decided at once, and the counts show it.
     let count = "return playground.lanes[0].clients[2].counts.reduce((sum, count) => sum + count)";
     let before = browser.js(count).as_u64().expect("a count");
     browser.js("document.getElementById('one').click()");

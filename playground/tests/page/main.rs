@@ -1,4 +1,4 @@
-//! The playground: what a lane answers, and the page in a real browser.
+//! The playground: results of lanes, and the page in a real browser.
 #![allow(missing_docs)]
 
 #[cfg(target_os = "linux")]

@@ -51,14 +51,14 @@ fn an_answer_has_everything_that_the_client_gets() {
 }
 
 #[test]
-fn a_queue_tells_its_wait_and_refuses_as_the_layer_does() {
+fn a_queue_has_the_waits_and_denials_of_the_layer() {
     let mut queue = lane("2/10s leaky_bucket queue 1");
     let answers = [0, 1, 2].map(|_| json(&queue.decide(START, 1, 1)));
-    let told = answers
+    let reported = answers
         .each_ref()
         .map(|answer| (answer["outcome"].as_str(), answer["delay"].as_u64()));
     assert_eq!(
-        told,
+        reported,
         [
             (Some("allowed"), Some(0)),
             (Some("delayed"), Some(5_000_000)),
@@ -114,7 +114,7 @@ fn a_flood_of_keys_fills_the_table_and_no_more() {
 }
 
 #[test]
-fn a_quota_is_told_by_its_text_and_by_its_line_of_rust() {
+fn a_quota_is_shown_as_text_and_as_a_line_of_rust() {
     use std::time::Duration;
     macro_rules! quotas {
         ($($line:expr),* $(,)?) => {
@@ -133,12 +133,12 @@ fn a_quota_is_told_by_its_text_and_by_its_line_of_rust() {
             .soft(10),
     ];
     for (quota, line) in quotas {
-        let told = json(&lane(&quota.to_string()).quota());
-        assert_eq!(told["text"], quota.to_string());
-        let rust = told["rust"].as_str().expect("a line").replace(' ', "");
+        let reported = json(&lane(&quota.to_string()).quota());
+        assert_eq!(reported["text"], quota.to_string());
+        let rust = reported["rust"].as_str().expect("a line").replace(' ', "");
         assert_eq!(rust, format!("RateLimitLayer::new({line},PeerIp)"));
-        assert_eq!(told["limit"], quota.limit());
-        assert_eq!(told["capacity"], quota.capacity());
+        assert_eq!(reported["limit"], quota.limit());
+        assert_eq!(reported["capacity"], quota.capacity());
     }
     assert_eq!(
         json(&lane("6/10s refill_every 5s").quota())["step"],
@@ -147,7 +147,7 @@ fn a_quota_is_told_by_its_text_and_by_its_line_of_rust() {
 }
 
 #[test]
-fn a_text_that_is_no_quota_is_told_in_the_words_of_the_crate() {
+fn an_invalid_quota_has_the_error_of_the_crate() {
     for text in [
         "",
         "5",
@@ -174,14 +174,14 @@ fn the_page_names_the_version_of_the_crate() {
         "playground/Cargo.toml has another version than the crate"
     );
     let page = fs::read_to_string(root.join("docs/playground/index.html")).expect("the page");
-    let told = format!("<span id=\"version\">{}</span>", env!("CARGO_PKG_VERSION"));
+    let reported = format!("<span id=\"version\">{}</span>", env!("CARGO_PKG_VERSION"));
     assert!(
-        page.contains(&told),
+        page.contains(&reported),
         "run `bash scripts/build-playground.sh`: a release has its own page"
     );
 }
 
-/// The committed page is that of these files, around WebAssembly that other tests ask.
+/// The committed page consists of these files, around WebAssembly that other tests call.
 #[test]
 fn the_committed_page_is_that_of_its_sources() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -194,7 +194,7 @@ fn the_committed_page_is_that_of_its_sources() {
     let page = read("../docs/playground/index.html");
     let mut rest = page.as_str();
     for (place, part) in html.split("{{").enumerate() {
-        // Behind a name that is filled when the page is built.
+        // A name that the build fills in.
         let part = if place == 0 {
             part
         } else {

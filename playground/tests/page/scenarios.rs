@@ -1,18 +1,18 @@
-//! What the scenarios show.
+//! Results of the scenarios.
 
 use serde_json::{Value, json};
 
 use crate::{browser::Browser, controls::opened};
 
-/// Starts a scenario and lets it run for this many seconds of its own time; the number and the story then.
+/// Runs a scenario for this many seconds of its own time; returns its number and its story.
 fn run(browser: &Browser, scenario: &str, seconds: u32) -> (String, String) {
     let body = "document.getElementById(arguments[0]).click();
         playground.sim.paused = true;
         for (let i = 0; i < 10 * arguments[1]; i++) playground.step(0.1);
         playground.refresh();
         return ['number', 'story'].map((id) => document.getElementById(id).textContent);";
-    let told = browser.js_with(body, &json!([scenario, seconds]));
-    serde_json::from_value(told).expect("two texts")
+    let reported = browser.js_with(body, &json!([scenario, seconds]));
+    serde_json::from_value(reported).expect("two texts")
 }
 
 #[test]
@@ -28,12 +28,13 @@ fn at_the_edge_of_a_window_twice_the_limit_passes() {
 }
 
 #[test]
-fn a_herd_that_retries_when_it_is_told_to_comes_back_as_one() {
+fn a_herd_that_retries_after_retry_after_returns_as_one() {
     let Some(browser) = opened("") else {
         return;
     };
     let (number, _) = run(&browser, "retry", 60);
-    // A token comes every two seconds, and all who wait come for it: 20 + 15 + 14 + … + 1. Of a window five pass.
+    // A token comes every two seconds, and all waiting clients compete for it: 20 + 15 + 14 + … +
+    // 1. A window lets five pass.
     assert_eq!(number, "140 : 50");
     let passed = browser.js("return playground.lanes.map((lane) => lane.clients[0].counts)");
     assert_eq!(passed, json!([[20, 120], [20, 30]]));
@@ -70,7 +71,7 @@ fn an_attack_costs_the_bystanders_nothing() {
     assert!(!story.contains("0 of 0"), "nobody stood by: {story}");
 }
 
-/// A page that is left open for an hour of its own time keeps little of it.
+/// A page that runs for an hour of its own time keeps little of it in memory.
 #[test]
 fn a_minute_at_sixty_times_the_speed_takes_no_memory() {
     let Some(browser) = opened("#x=60") else {

@@ -1,4 +1,4 @@
-//! The decision vectors, and random traces: what a lane is asked, as both sides take it.
+//! The decision vectors, and random traces, in a form for both sides.
 
 use playground::Lane;
 use serde_json::{Value, json};
@@ -8,20 +8,20 @@ use testkit::{
 };
 use tower_ratelimit::Timestamp;
 
-/// 2026-01-02T00:00Z, where windows of a day begin.
+/// 2026-01-02T00:00Z, the start of a daily window.
 const EPOCH: u64 = 1_767_312_000_000_000;
 
-/// One quota, and the requests that it gets.
+/// One quota, and its requests.
 pub(crate) struct Trace {
     pub(crate) quota: String,
-    /// When, from which client, at which cost.
+    /// Time, client and cost of each request.
     pub(crate) steps: Vec<(u64, u32, u32)>,
     /// The fields that a vector expects of each step.
     pub(crate) expected: Vec<Value>,
 }
 
 impl Trace {
-    /// The answers of the crate as it is compiled for this machine.
+    /// The results of the native crate.
     pub(crate) fn native(&self) -> Vec<String> {
         let mut lane =
             Lane::new(&self.quota).unwrap_or_else(|error| panic!("{}: {error}", self.quota));
@@ -37,11 +37,11 @@ impl Trace {
     }
 }
 
-/// A function for the page that answers a trace as [`Trace::native`] does.
+/// A function for the page that returns a trace's results, as [`Trace::native`] does.
 pub(crate) const ASK: &str = "const ask = ([quota, steps]) => [playground.core.lane(0, quota), \
     ...steps.map(([at, client, cost]) => playground.core.decide(0, at, client, cost))];";
 
-/// The vectors that a lane can answer: of one quota, by requests alone.
+/// The vectors that a lane supports: one quota, and requests only.
 pub(crate) fn of_vectors() -> Vec<Trace> {
     let all = vectors::group("decisions.json", "vectors");
     let traces: Vec<_> = all.iter().filter_map(of_vector).collect();
@@ -89,7 +89,7 @@ fn of_vector(vector: &Value) -> Option<Trace> {
     })
 }
 
-/// Asserts that the answers, the quota's before them, are what the vector expects.
+/// Asserts that the results, the quota's first, match the vector.
 pub(crate) fn holds(trace: &Trace, answers: &[String]) {
     let answers = &answers[1..];
     assert_eq!(answers.len(), trace.steps.len());
@@ -130,8 +130,8 @@ pub(crate) fn random(seed: u64) -> Trace {
         ),
         _ => " sliding_log".to_owned(),
     };
-    // Of several clients one whose time is over may be forgotten, by hashes that differ with each process. A clock that
-    // steps back would tell.
+    // One of several clients may be evicted after its time, chosen by hashes that differ in each process. A
+    // clock that steps back would show the difference.
     let clients = 1 + random.below(3);
     let soft = if random.below(5) == 0 {
         " soft 20%"
@@ -167,7 +167,7 @@ pub(crate) fn random(seed: u64) -> Trace {
     }
 }
 
-/// The same numbers on every machine.
+/// A random sequence, equal on all machines.
 struct Random(u64);
 
 impl Random {

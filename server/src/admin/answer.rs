@@ -1,10 +1,10 @@
-//! Answers in JSON.
+//! JSON responses of the admin service.
 
 use axum::response::{IntoResponse as _, Response};
 use http::{StatusCode, header::CONTENT_TYPE};
 use serde_json::{Value, json};
 
-/// An answer, or why there is none.
+/// A response, or the error response.
 pub(super) type Answer = Result<Response, Response>;
 
 pub(super) fn answer(status: StatusCode, value: &Value) -> Response {

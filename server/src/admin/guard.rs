@@ -1,4 +1,4 @@
-//! The door of the admin service: which host it is asked as, from where, and with which token.
+//! The guard of the admin service: checks the host, the origin and the token of each request.
 
 use std::{fs, net::SocketAddr, path::Path, sync::Arc};
 
@@ -14,12 +14,12 @@ use http::{
 use subtle::ConstantTimeEq as _;
 
 use super::answer::fault;
-use crate::words::counted;
+use crate::text::counted;
 
-/// The shortest token.
+/// The least number of characters of a token.
 const MIN_TOKEN: usize = 32;
 
-/// The hosts and the token by which a request passes.
+/// The hosts and the token that a request must present.
 #[derive(Clone)]
 pub(super) struct Guard(Arc<Inner>);
 
@@ -28,11 +28,11 @@ struct Inner {
     token: Option<String>,
 }
 
-/// The token in a file.
+/// Reads the token from a file.
 ///
 /// # Errors
 ///
-/// When there is no such file, or the token is short.
+/// When the file cannot be read, or the token is short.
 pub(super) fn read_token(file: &Path) -> Result<String, String> {
     let text = fs::read_to_string(file).map_err(|error| format!("{}: {error}", file.display()))?;
     let token = text.trim();
@@ -47,11 +47,11 @@ pub(super) fn read_token(file: &Path) -> Result<String, String> {
 }
 
 impl Guard {
-    /// The guard of a service that listens there, and may be asked as these hosts, too.
+    /// A guard for a service at this address that also accepts these hosts.
     pub(super) fn new(address: SocketAddr, hosts: &[String], token: Option<String>) -> Self {
         let port = address.port();
         let mut known = vec![address.to_string()];
-        // No other site's name leads to these.
+        // The names of other sites never resolve to these addresses.
         for host in ["127.0.0.1", "[::1]", "localhost"] {
             known.push(format!("{host}:{port}"));
         }
@@ -67,37 +67,43 @@ impl Guard {
 
     fn check(&self, headers: &HeaderMap) -> Result<(), (StatusCode, &'static str)> {
         let Inner { hosts, token } = &*self.0;
-        let mut asked = headers.get_all(HOST).into_iter();
-        let host = asked.next().and_then(|host| host.to_str().ok());
-        let host = host.filter(|_| asked.next().is_none());
+        let mut requested = headers.get_all(HOST).into_iter();
+        let host = requested
+            .next()
+            .and_then(|host| host.to_str().ok())
+            .filter(|_| requested.next().is_none());
         let is_known = |host: &str| hosts.iter().any(|known| known.eq_ignore_ascii_case(host));
         if !host.is_some_and(is_known) {
             let text =
                 "the host is neither the address that is listened on nor one of --admin-host";
             return Err((StatusCode::FORBIDDEN, text));
         }
-        // Browsers tell where a request comes from that another site's page makes. No page is ours.
+        // Browsers send these fields with requests that another site's page makes. The admin service serves no pages.
         if headers.contains_key(ORIGIN) {
             return Err((StatusCode::FORBIDDEN, "requests of web pages are refused"));
         }
         let Some(token) = token else { return Ok(()) };
-        let given = headers.get(AUTHORIZATION).map(HeaderValue::as_bytes);
-        let given = given.and_then(bearer).unwrap_or_default();
-        match bool::from(given.ct_eq(token.as_bytes())) {
-            true => Ok(()),
-            false => Err((StatusCode::UNAUTHORIZED, "a bearer token is needed")),
+        let given = headers
+            .get(AUTHORIZATION)
+            .map(HeaderValue::as_bytes)
+            .and_then(bearer)
+            .unwrap_or_default();
+        if bool::from(given.ct_eq(token.as_bytes())) {
+            Ok(())
+        } else {
+            Err((StatusCode::UNAUTHORIZED, "a bearer token is needed"))
         }
     }
 }
 
-/// The token of the field's value.
+/// The token in the value of the `Authorization` field.
 fn bearer(value: &[u8]) -> Option<&[u8]> {
     let (scheme, token) = value.split_at_checked(7)?;
     let is_bearer = scheme.eq_ignore_ascii_case(b"bearer ");
     is_bearer.then(|| token.trim_ascii())
 }
 
-/// Lets requests pass that may.
+/// Rejects requests with a wrong host, another origin or without the token.
 pub(super) async fn guard(State(guard): State<Guard>, request: Request, next: Next) -> Response {
     match guard.check(request.headers()) {
         Ok(()) => next.run(request).await,
@@ -132,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn host_is_ours_and_said_once() {
+    fn host_is_ours_and_unique() {
         for (host, status) in [
             ("127.0.0.1:6070", 200),
             ("localhost:6070", 200),
@@ -204,7 +210,7 @@ mod tests {
         fs::write(&file, format!("{TOKEN}\n")).expect("a file");
         assert_eq!(read_token(&file).as_deref(), Ok(TOKEN));
         fs::write(&file, format!("{}\n", &TOKEN[1..])).expect("a file");
-        let told = read_token(&file).expect_err("short");
-        assert!(told.contains("31 characters"), "{told}");
+        let error = read_token(&file).expect_err("short");
+        assert!(error.contains("31 characters"), "{error}");
     }
 }

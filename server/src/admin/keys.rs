@@ -1,4 +1,4 @@
-//! Keys by hand: looked at, reset, given units back, charged; and those that are denied most often.
+//! Routes for keys: read, reset, refund, charge; and the keys that are denied most often.
 
 use std::net::SocketAddr;
 
@@ -17,13 +17,13 @@ use super::{
     log,
 };
 use crate::{
-    decide::{Count, Hand},
+    decide::{Count, Operation},
     messages::Entry,
     store::Store,
-    words::counted,
+    text::counted,
 };
 
-/// How many keys are listed unless somebody says how many.
+/// The number of keys listed by default.
 const TOP: usize = 20;
 
 /// `GET /v1/keys?rule=&key=`.
@@ -32,7 +32,7 @@ pub(super) async fn look(State(admin): State<Admin>, Query(fields): Query<Fields
     let (Some(rule), Some(key)) = (rule, key) else {
         return Err(bad("rule and key are needed"));
     };
-    admin.operate(rule, key, Hand::Peek).await
+    admin.operate(rule, key, Operation::Peek).await
 }
 
 /// `POST /v1/keys/reset`, `/refund` and `/hit`: `{"rule": …, "key": …, "cost": 1}`.
@@ -40,25 +40,27 @@ pub(super) async fn change(
     State(admin): State<Admin>,
     ConnectInfo(peer): ConnectInfo<SocketAddr>,
     Path(change): Path<String>,
-    Json(said): Json<Map<String, Value>>,
+    Json(body): Json<Map<String, Value>>,
 ) -> Answer {
-    let [rule, key] = ["rule", "key"].map(|name| said.get(name).and_then(Value::as_str));
+    let [rule, key] = ["rule", "key"].map(|name| body.get(name).and_then(Value::as_str));
     let (Some(rule), Some(key)) = (rule, key) else {
         return Err(bad("rule and key are needed, as texts"));
     };
-    let cost = said.get("cost").map_or(Some(1), Value::as_u64);
-    let cost = cost.ok_or_else(|| bad("cost is a number"))?;
-    let hand = match change.as_str() {
-        "reset" => Hand::Reset,
-        "refund" => Hand::Refund(cost),
-        "hit" => Hand::Hit(cost),
+    let cost = body
+        .get("cost")
+        .map_or(Some(1), Value::as_u64)
+        .ok_or_else(|| bad("cost is a number"))?;
+    let operation = match change.as_str() {
+        "reset" => Operation::Reset,
+        "refund" => Operation::Refund(cost),
+        "hit" => Operation::Hit(cost),
         _ => return Err(not_found("there are reset, refund and hit")),
     };
-    let answer = admin.operate(rule, key, hand).await?;
+    let answer = admin.operate(rule, key, operation).await?;
     let parsed = Key::parse(key).unwrap_or_else(|| Key::from(key));
     let named = admin.named(&parsed, key);
-    let what = match hand {
-        Hand::Reset => "reset".to_owned(),
+    let what = match operation {
+        Operation::Reset => "reset".to_owned(),
         _ => format!("{change} of {}", counted(cost, "unit")),
     };
     log(peer, &format!("{what} under {rule}: {named}"));
@@ -80,8 +82,10 @@ pub(super) async fn top(State(admin): State<Admin>, Query(fields): Query<Fields>
             rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
         })
     };
-    let keys = report.keys().iter().filter(|key| is_of(key.policy()));
-    let keys: Vec<Value> = keys
+    let keys: Vec<Value> = report
+        .keys()
+        .iter()
+        .filter(|key| is_of(key.policy()))
         .take(most)
         .map(|top| {
             let text = top.key().to_text();
@@ -111,12 +115,12 @@ pub(super) async fn stats(State(admin): State<Admin>) -> Response {
         }),
         Store::Redis(store) => {
             let stats = store.stats();
-            let failures = stats.failures_by_kind();
-            let failures: Map<String, Value> = failures
+            let failures: Map<String, Value> = stats
+                .failures_by_kind()
                 .map(|(kind, count)| (kind.as_str().to_owned(), count.into()))
                 .collect();
-            let degraded = stats.degraded_by_reason();
-            let degraded: Map<String, Value> = degraded
+            let degraded: Map<String, Value> = stats
+                .degraded_by_reason()
                 .map(|(reason, count)| (reason.as_str().to_owned(), count.into()))
                 .collect();
             json!({
@@ -135,19 +139,21 @@ pub(super) async fn stats(State(admin): State<Admin>) -> Response {
 }
 
 impl Admin {
-    /// Does something to a key under a rule of requests, or to the count of a descriptor such as `user=eve` under
-    /// a limit or a domain.
-    async fn operate(&self, rule: &str, key: &str, hand: Hand) -> Answer {
+    /// Applies an operation to a key of a rule of requests, or to the count of a descriptor such as `user=eve` of a
+    /// limit or a domain.
+    async fn operate(&self, rule: &str, key: &str, operation: Operation) -> Answer {
         let of_requests = self
             .source()
             .auth()
             .and_then(|auth| auth.rules().limiter_of(rule));
         if let Some(limiter) = of_requests {
-            return of_request(&limiter, (rule, key), hand).await;
+            return of_request(&limiter, (rule, key), operation).await;
         }
         let limits = self.source().limits();
-        let count = limits.operate(rule, entries(key), hand).await;
-        let count = count.map_err(|error| unavailable(&error))?;
+        let count = limits
+            .operate(rule, entries(key), operation)
+            .await
+            .map_err(|error| unavailable(&error))?;
         let Some(Count {
             name,
             limit,
@@ -162,8 +168,8 @@ impl Admin {
                 "there is no rule {rule:?}{of_descriptors}"
             )));
         };
-        let mut answer = told(&name, key, &decision);
-        // A window counts beyond its limit, for which its policy stands.
+        let mut answer = key_json(&name, key, &decision);
+        // The policy reports at most its limit; the window counts beyond it.
         let binding = &mut answer["limits"][0];
         binding["policy"] = name.into();
         binding["limit"] = limit.into();
@@ -173,31 +179,36 @@ impl Admin {
         Ok(ok(&answer))
     }
 
-    /// The text of a key, if that may be shown; else its digest.
+    /// The text of a key if keys are revealed, else its digest.
     fn named(&self, key: &Key, text: &str) -> String {
-        match self.reveals_keys() {
-            true => text.to_owned(),
-            false => Key::digest(key.as_bytes()).reveal().to_string(),
+        if self.reveals_keys() {
+            text.to_owned()
+        } else {
+            Key::digest(key.as_bytes()).reveal().to_string()
         }
     }
 }
 
-/// Does something to a key under a rule of requests.
-async fn of_request(limiter: &AnyLimiter, (rule, key): (&str, &str), hand: Hand) -> Answer {
-    let said = Key::parse(key).ok_or_else(|| {
+/// Applies an operation to a key of a rule of requests.
+async fn of_request(
+    limiter: &AnyLimiter,
+    (rule, key): (&str, &str),
+    operation: Operation,
+) -> Answer {
+    let parsed = Key::parse(key).ok_or_else(|| {
         bad("key is such as ip:203.0.113.7, str:alice or digest:…, as /v1/top has it")
     })?;
-    let decision = match hand {
-        Hand::Peek => limiter.peek(&said, 1),
-        Hand::Hit(cost) => limiter.hit(&said, cost),
-        Hand::Refund(cost) => limiter.refund(&said, cost, None),
-        Hand::Reset => limiter.reset(&said),
+    let decision = match operation {
+        Operation::Peek => limiter.peek(&parsed, 1),
+        Operation::Hit(cost) => limiter.hit(&parsed, cost),
+        Operation::Refund(cost) => limiter.refund(&parsed, cost, None),
+        Operation::Reset => limiter.reset(&parsed),
     };
     let decision = decision.await.map_err(|error| unavailable(&error))?;
-    Ok(ok(&told(rule, key, &decision)))
+    Ok(ok(&key_json(rule, key, &decision)))
 }
 
-fn told(rule: &str, key: &str, decision: &Decision) -> Value {
+fn key_json(rule: &str, key: &str, decision: &Decision) -> Value {
     let limits: Vec<Value> = decision
         .quotas()
         .map(|quota| {
@@ -220,7 +231,7 @@ fn told(rule: &str, key: &str, decision: &Decision) -> Value {
     })
 }
 
-/// The entries of `user=eve,path=/`: in a value there is no comma. `/v1/top` has the text as a key, with `str:`.
+/// Parses `user=eve,path=/`. A value has no comma. `/v1/top` lists this text as a key with the prefix `str:`.
 fn entries(text: &str) -> Vec<Entry> {
     let text = text.strip_prefix("str:").unwrap_or(text);
     let entries = text.split(',').map(|entry| {

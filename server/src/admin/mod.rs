@@ -1,24 +1,24 @@
-//! The admin service: rules and keys by hand, over HTTP, for operators.
+//! The admin service: operators read and change rules and keys over HTTP.
 //!
-//! It listens on a loopback address; elsewhere only with a token. It has to be asked as the host that it is, and
-//! never from another site's page.
+//! The service listens on a loopback address, or on any address with a token. It accepts requests for its own host
+//! only, and none from another site's page.
 //!
 //! | route | does |
 //! |---|---|
-//! | `GET /v1/rules`, `/v1/rules/{name}` | what is in force |
+//! | `GET /v1/rules`, `/v1/rules/{name}` | the rules in force |
 //! | `POST /v1/rules/reload` | reads the files again |
 //! | `POST /v1/rules/validate?kind=` | checks the body, a file of `descriptors` or of `requests` |
-//! | `GET /v1/keys?rule=&key=` | looks at a key |
-//! | `POST /v1/keys/reset`, `/refund`, `/hit` | changes what a key has used |
-//! | `PUT`, `DELETE /v1/rules/{name}/quota` | a quota in place of that of the files, and the end of it |
+//! | `GET /v1/keys?rule=&key=` | reads a key |
+//! | `POST /v1/keys/reset`, `/refund`, `/hit` | changes the used units of a key |
+//! | `PUT`, `DELETE /v1/rules/{name}/quota` | overrides a quota of the files, and ends the override |
 //! | `GET /v1/top?rule=&n=` | the keys that are denied most often |
 //! | `GET /v1/stats` | the store |
-//! | `GET`, `PUT /v1/enabled` | whether limits hold at all |
+//! | `GET`, `PUT /v1/enabled` | switches limits off and on |
 
+mod address;
 mod answer;
 mod guard;
 mod keys;
-mod place;
 mod rules;
 #[cfg(test)]
 mod tests;
@@ -33,22 +33,22 @@ use axum::{
 };
 use tracing::info;
 
+pub(crate) use self::address::AdminListener;
 use self::guard::{Guard, guard};
-pub(crate) use self::place::Place;
 use crate::{
-    connections::{self, MAX_CONNECTIONS, Terms, answer_of},
-    life::Stopped,
+    connections::{self, ConnectionLimits, MAX_CONNECTIONS, call_routes},
+    shutdown::Stopped,
     source::Source,
     store::Store,
 };
 
-/// The longest body: a file of rules.
+/// The most bytes of a body, which may be a rule file.
 const MAX_BODY: usize = 16 << 20;
 
 /// The fields of a query.
 type Fields = HashMap<String, String>;
 
-/// All that operators have at hand.
+/// The state that all admin routes share.
 #[derive(Clone)]
 pub(crate) struct Admin(Arc<Inner>);
 
@@ -62,21 +62,21 @@ impl Admin {
         Self(Arc::new(Inner { source, store }))
     }
 
-    /// Serves operators until the word to stop.
-    pub(crate) async fn serve(self, place: Place, stopped: Stopped) {
+    /// Serves operators until the process stops.
+    pub(crate) async fn serve(self, place: AdminListener, stopped: Stopped) {
         let router = self.router(place.address, place.token);
-        let answer = move |request, peer| answer_of(router.clone(), request, peer);
+        let answer = move |request, peer| call_routes(router.clone(), request, peer);
         connections::serve(
             place.listener,
             None,
-            (Terms::http(MAX_CONNECTIONS), None),
+            (ConnectionLimits::http(MAX_CONNECTIONS), None),
             answer,
             stopped,
         )
         .await;
     }
 
-    /// The routes of a service that listens there.
+    /// The routes of a service that listens at this address.
     fn router(&self, address: SocketAddr, token: Option<String>) -> Router {
         let hosts = &self.source().settings().admin_hosts;
         let door = Guard::new(address, hosts, token);

@@ -1,4 +1,4 @@
-//! Rules by hand: what is in force, readings, quotas in place of those of the files, switches.
+//! Routes for rules: list, reload, validate, override quotas, switch limits off.
 
 use std::{
     net::SocketAddr,
@@ -26,10 +26,10 @@ use super::{
 };
 use crate::{
     lyft::Limit,
-    source::{Instead, Overridden},
+    source::{NewQuota, QuotaOverride},
 };
 
-/// The longest time for which a quota can stand in place of another: a year.
+/// The longest override, in seconds: a year.
 const MAX_TTL: u64 = 366 * 24 * 60 * 60;
 
 /// `GET /v1/rules`.
@@ -69,8 +69,8 @@ pub(super) async fn reload(
     )
 }
 
-/// `POST /v1/rules/validate?kind=descriptors|requests&format=yaml|json|toml`: the body is only checked. Where there are
-/// rules of requests only, these are meant.
+/// `POST /v1/rules/validate?kind=descriptors|requests&format=yaml|json|toml` checks the body and changes nothing. A
+/// service without descriptors checks rules of requests by default.
 pub(super) async fn validate(
     State(admin): State<Admin>,
     Query(fields): Query<Fields>,
@@ -95,30 +95,32 @@ pub(super) async fn validate(
     Ok(match checked {
         Ok(warnings) => ok(&json!({"valid": true, "warnings": warnings})),
         Err(fault) => {
-            let told = json!({"valid": false, "fault": fault});
-            answer(StatusCode::UNPROCESSABLE_ENTITY, &told)
+            let result = json!({"valid": false, "fault": fault});
+            answer(StatusCode::UNPROCESSABLE_ENTITY, &result)
         }
     })
 }
 
-/// `PUT /v1/rules/{name}/quota`: `{"quota": "100/minute"}` for a rule of requests, with `policy` if it has several;
-/// `{"requests_per_unit": 100}` for a descriptor; and the seconds until it ends, `ttl`. The answer is the rule, with what
-/// the change means for keys.
+/// `PUT /v1/rules/{name}/quota`: `{"quota": "100/minute"}` for a rule of requests, with `policy` if it has several
+/// quotas; `{"requests_per_unit": 100}` for a descriptor; `ttl` is the number of seconds until the override ends. The
+/// response is the rule, and the effect of the change on keys.
 pub(super) async fn set_quota(
     State(admin): State<Admin>,
     ConnectInfo(peer): ConnectInfo<SocketAddr>,
     Path(name): Path<String>,
-    Json(said): Json<Map<String, Value>>,
+    Json(body): Json<Map<String, Value>>,
 ) -> Answer {
-    let ttl = match said.get("ttl").map(Value::as_u64) {
+    let ttl = match body.get("ttl").map(Value::as_u64) {
         None => None,
         Some(Some(seconds @ 1..=MAX_TTL)) => Some(Duration::from_secs(seconds)),
         Some(_) => return Err(bad("ttl is a number of seconds, 1 to a year's")),
     };
     let rule = admin.rule(&name).ok_or_else(|| unknown(&name))?;
-    let (policy, instead) = instead(&rule, &said).map_err(bad)?;
-    let change = admin.source().set_quota(&policy, instead, ttl);
-    let change = change.map_err(bad)?;
+    let (policy, new_quota) = new_quota(&rule, &body).map_err(bad)?;
+    let change = admin
+        .source()
+        .set_quota(&policy, new_quota, ttl)
+        .map_err(bad)?;
     let mut now = admin.rule(&name).ok_or_else(|| unknown(&name))?;
     let about = about(change.as_ref());
     now["change"] = json!({
@@ -131,18 +133,18 @@ pub(super) async fn set_quota(
         || "until the next reload".into(),
         |ttl| format!("for {ttl:?}"),
     );
-    let told = admin.source().overridden(&policy).map(|quota| quota.told);
+    let text = admin.source().overridden(&policy).map(|quota| quota.text);
     log(
         peer,
         &format!(
             "sets the quota of {policy} to {} {until}; {about}",
-            told.unwrap_or_default()
+            text.unwrap_or_default()
         ),
     );
     Ok(ok(&now))
 }
 
-/// `DELETE /v1/rules/{name}/quota`: all of the rule's quotas are those of the files again.
+/// `DELETE /v1/rules/{name}/quota` restores the rule's quotas from the files.
 pub(super) async fn end_quota(
     State(admin): State<Admin>,
     ConnectInfo(peer): ConnectInfo<SocketAddr>,
@@ -171,17 +173,19 @@ pub(super) async fn enabled(State(admin): State<Admin>) -> Response {
 pub(super) async fn set_enabled(
     State(admin): State<Admin>,
     ConnectInfo(peer): ConnectInfo<SocketAddr>,
-    Json(said): Json<Map<String, Value>>,
+    Json(body): Json<Map<String, Value>>,
 ) -> Answer {
-    let on = said.get("enabled").and_then(Value::as_bool);
-    let on = on.ok_or_else(|| bad(r#"true or false is needed, such as {"enabled": false}"#))?;
-    let rule = match said.get("rule") {
+    let on = body
+        .get("enabled")
+        .and_then(Value::as_bool)
+        .ok_or_else(|| bad(r#"true or false is needed, such as {"enabled": false}"#))?;
+    let rule = match body.get("rule") {
         None | Some(Value::Null) => None,
         Some(Value::String(rule)) => Some(rule.as_str()),
         Some(_) => return Err(bad("rule is the name of one")),
     };
     if let Some(rule) = rule {
-        // One that is off may be gone from the files.
+        // The files may no longer have a rule that is off.
         let is_off = admin.source().switches().1.iter().any(|off| off == rule);
         if !is_off && admin.rule(rule).is_none() {
             return Err(unknown(rule));
@@ -189,15 +193,16 @@ pub(super) async fn set_enabled(
     }
     admin.source().set_enabled(rule, on);
     let what = rule.unwrap_or("all limits");
-    match on {
-        true => log(peer, &format!("switches {what} on")),
-        false => warn!("operator {peer}: switches {what} off"),
+    if on {
+        log(peer, &format!("switches {what} on"));
+    } else {
+        warn!("operator {peer}: switches {what} off");
     }
     Ok(enabled(State(admin)).await)
 }
 
 impl Admin {
-    /// All rules that are in force, of both kinds.
+    /// All rules in force, of both kinds.
     fn rules(&self) -> Vec<Value> {
         let (limits, auth) = (self.source().limits().rules(), self.source().auth());
         let mut rules = Vec::new();
@@ -212,7 +217,7 @@ impl Admin {
         rules
     }
 
-    /// The files that they were read from, each with a hash that can be compared with another copy's.
+    /// The files that were read, each with a hash of its contents, so that operators can compare copies.
     fn files(&self) -> Vec<Value> {
         let (limits, auth) = (self.source().limits().rules(), self.source().auth());
         let requests = auth.map(RulesHandle::rules);
@@ -224,8 +229,9 @@ impl Admin {
 
     fn descriptor(&self, name: &str, limit: &Limit, off: &[String]) -> Value {
         let quota = self.source().overridden(name);
-        let requests = quota.as_ref();
-        let requests = requests.map_or(limit.requests.into(), |quota| quota.limit);
+        let requests = quota
+            .as_ref()
+            .map_or(limit.requests.into(), |quota| quota.limit);
         let times = u64::from(limit.unit_multiplier.unwrap_or(1));
         let window = limit.unit.map(|unit| unit.seconds() * times);
         let policy = window.map(|window| policy_of(name, requests, Some(window), quota));
@@ -245,8 +251,7 @@ impl Admin {
         let policies = limiter.iter().flat_map(|limiter| limiter.policies());
         let limits = policies.map(|policy| {
             let quota = self.source().overridden(policy.name());
-            let limit = quota.as_ref();
-            let limit = limit.map_or(policy.limit(), |quota| quota.limit);
+            let limit = quota.as_ref().map_or(policy.limit(), |quota| quota.limit);
             let overriding = quota.as_ref().and_then(|quota| quota.window);
             let own = || policy.window().map(|window| window.as_secs());
             let window = overriding.or_else(own);
@@ -268,13 +273,13 @@ impl Admin {
     }
 }
 
-fn policy_of(name: &str, limit: u64, window: Option<u64>, quota: Option<Overridden>) -> Value {
-    let instead =
-        quota.map(|quota| json!({"quota": quota.told, "until": quota.until.map(seconds)}));
-    json!({"policy": name, "limit": limit, "window": window, "override": instead})
+fn policy_of(name: &str, limit: u64, window: Option<u64>, quota: Option<QuotaOverride>) -> Value {
+    let override_json =
+        quota.map(|quota| json!({"quota": quota.text, "until": quota.until.map(seconds)}));
+    json!({"policy": name, "limit": limit, "window": window, "override": override_json})
 }
 
-/// The effect of a change on keys: of a rule's quota, or of a descriptor's units.
+/// A sentence about the effect of a change on keys: of a rule's quota, or of a descriptor's units.
 fn about(change: Option<&QuotaChange>) -> String {
     match change {
         None => "units that were counted in this window stay counted, also those beyond the limit; a reset frees a key \
@@ -287,17 +292,17 @@ fn about(change: Option<&QuotaChange>) -> String {
     }
 }
 
-/// The policy that is meant, and the quota in place of its own.
-fn instead(rule: &Value, said: &Map<String, Value>) -> Result<(String, Instead), String> {
+/// The policy that the body names, and its override.
+fn new_quota(rule: &Value, body: &Map<String, Value>) -> Result<(String, NewQuota), String> {
     if rule["kind"] == "request" {
-        let quota = said.get("quota").and_then(Value::as_str);
-        let quota =
-            quota.ok_or(r#"a quota is needed, such as {"quota": "100/minute", "ttl": 600}"#)?;
-        let quota: Result<Quota, _> = quota.parse();
-        let quota = quota.map_err(|error| format!("quota: {error}"))?;
-        return Ok((policy(rule, said)?, Instead::Quota(quota)));
+        let text = body
+            .get("quota")
+            .and_then(Value::as_str)
+            .ok_or(r#"a quota is needed, such as {"quota": "100/minute", "ttl": 600}"#)?;
+        let quota: Quota = text.parse().map_err(|error| format!("quota: {error}"))?;
+        return Ok((policy(rule, body)?, NewQuota::Quota(quota)));
     }
-    let units = said.get("requests_per_unit").and_then(Value::as_u64);
+    let units = body.get("requests_per_unit").and_then(Value::as_u64);
     let units = units.and_then(|units| u32::try_from(units).ok());
     let units =
         units.ok_or(r#"a number is needed, such as {"requests_per_unit": 100, "ttl": 600}"#)?;
@@ -306,7 +311,7 @@ fn instead(rule: &Value, said: &Map<String, Value>) -> Result<(String, Instead),
     }
     let mut limits = policies(rule);
     let name = limits.next().ok_or("the limit is unlimited")?;
-    Ok((name.to_owned(), Instead::Units(units)))
+    Ok((name.to_owned(), NewQuota::Units(units)))
 }
 
 /// The names of a rule's policies.
@@ -315,13 +320,13 @@ fn policies(rule: &Value) -> impl Iterator<Item = &str> {
     limits.filter_map(|limit| limit["policy"].as_str())
 }
 
-/// The policy that was said, or the only one.
-fn policy(rule: &Value, said: &Map<String, Value>) -> Result<String, String> {
+/// The policy that the body names, or the rule's only one.
+fn policy(rule: &Value, body: &Map<String, Value>) -> Result<String, String> {
     let known: Vec<&str> = policies(rule).collect();
-    let said = said.get("policy").and_then(Value::as_str);
-    match (said, known.as_slice()) {
+    let named = body.get("policy").and_then(Value::as_str);
+    match (named, known.as_slice()) {
         (None, [only]) => Ok((*only).to_owned()),
-        (Some(said), _) if known.contains(&said) => Ok(said.to_owned()),
+        (Some(named), _) if known.contains(&named) => Ok(named.to_owned()),
         _ => Err(format!("policy is one of: {}", known.join(", "))),
     }
 }

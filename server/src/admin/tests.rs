@@ -1,4 +1,4 @@
-//! Answers to operators.
+//! Responses of the admin service.
 
 use axum::{
     body::{Body, to_bytes},
@@ -44,32 +44,37 @@ impl Operator {
         Self { limits, router }
     }
 
-    /// The status and the text of the answer.
-    async fn ask(&self, method: &str, path: &str, said: Value) -> (u16, Value) {
+    /// The status and the body of the response.
+    async fn call(&self, method: &str, path: &str, body: Value) -> (u16, Value) {
         let request = Request::builder().method(method).uri(path);
         let request = request
             .header(HOST, "127.0.0.1:1")
             .header(CONTENT_TYPE, "application/json");
         let peer = SocketAddr::from(([127, 0, 0, 1], 2));
-        let request = request.extension(ConnectInfo(peer));
-        let request = request.body(Body::from(said.to_string()));
-        let answer = self.router.clone().call(request.expect("a request")).await;
-        let answer = answer.unwrap_or_else(|never| match never {});
+        let request = request
+            .extension(ConnectInfo(peer))
+            .body(Body::from(body.to_string()));
+        let answer = self
+            .router
+            .clone()
+            .call(request.expect("a request"))
+            .await
+            .unwrap_or_else(|never| match never {});
         let status = answer.status().as_u16();
         let body = to_bytes(answer.into_body(), usize::MAX).await;
         let body = serde_json::from_slice(&body.expect("a body"));
         (status, body.unwrap_or_default())
     }
 
-    /// The status, and the units that are used.
+    /// The status, and the units used.
     async fn hit(&self, rule: &str, key: &str) -> (u16, Option<u64>) {
-        let said = json!({"rule": rule, "key": key});
-        let (status, told) = self.ask("POST", "/v1/keys/hit", said).await;
-        (status, told["limits"][0]["used"].as_u64())
+        let body = json!({"rule": rule, "key": key});
+        let (status, response) = self.call("POST", "/v1/keys/hit", body).await;
+        (status, response["limits"][0]["used"].as_u64())
     }
 }
 
-/// A wrong name resets nobody else's count.
+/// A wrong name must not reset the count of another rule.
 #[tokio::test]
 async fn rule_of_a_key_is_the_one_that_was_named() {
     let operator = Operator::new();
@@ -99,35 +104,38 @@ async fn keys_are_there_while_limits_are_off() {
     let operator = Operator::new();
     let quota = json!({"requests_per_unit": 5});
     operator
-        .ask("PUT", "/v1/rules/svc_a.user/quota", quota)
+        .call("PUT", "/v1/rules/svc_a.user/quota", quota)
         .await;
     for off in [
         json!({"enabled": false}),
         json!({"enabled": false, "rule": "svc_a.user"}),
     ] {
-        assert_eq!(operator.ask("PUT", "/v1/enabled", off).await.0, 200);
+        assert_eq!(operator.call("PUT", "/v1/enabled", off).await.0, 200);
     }
     assert_eq!(operator.hit("svc_a.user", "user=eve").await, (200, Some(1)));
     let path = "/v1/keys?rule=svc_a.user&key=user=eve";
-    let (_, told) = operator.ask("GET", path, Value::Null).await;
-    assert_eq!(told["limits"][0]["remaining"], 4, "of the quota in force");
+    let (_, response) = operator.call("GET", path, Value::Null).await;
+    assert_eq!(
+        response["limits"][0]["remaining"], 4,
+        "of the quota in force"
+    );
 }
 
 #[tokio::test]
-async fn rule_that_is_off_and_gone_is_switched_on() {
+async fn removed_rule_that_is_off_is_switched_on() {
     let operator = Operator::new();
     let switch = |enabled: bool| json!({"enabled": enabled, "rule": "svc_a.user"});
     assert_eq!(
-        operator.ask("PUT", "/v1/enabled", switch(false)).await.0,
+        operator.call("PUT", "/v1/enabled", switch(false)).await.0,
         200
     );
     operator
         .limits
         .set_rules(rules(&RULES.replace("user", "account")));
-    let (status, told) = operator.ask("PUT", "/v1/enabled", switch(true)).await;
-    assert_eq!((status, &told["off"]), (200, &json!([])));
+    let (status, response) = operator.call("PUT", "/v1/enabled", switch(true)).await;
+    assert_eq!((status, &response["off"]), (200, &json!([])));
     for enabled in [true, false] {
-        let (status, _) = operator.ask("PUT", "/v1/enabled", switch(enabled)).await;
+        let (status, _) = operator.call("PUT", "/v1/enabled", switch(enabled)).await;
         assert_eq!(status, 404, "it is neither off nor there");
     }
 }

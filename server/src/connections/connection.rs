@@ -1,4 +1,4 @@
-//! A connection, from its first byte to its end.
+//! One connection, from its first byte to its end.
 
 use std::{convert::Infallible, future::Future, pin::pin, sync::Arc, time::Duration};
 
@@ -20,34 +20,34 @@ use tokio::{
 };
 
 use super::{
-    paced::{HEADER_TIME, Pace, Paced},
+    limits::ConnectionLimits,
     request_body::RequestBody,
-    room::Slot,
-    terms::Terms,
+    slots::Slot,
+    timeouts::{ConnectionTimer, HEADER_TIME, TimedIo},
 };
-use crate::life;
+use crate::shutdown;
 
-/// The most bytes of a request's header; more are answered 431.
+/// The most bytes of a request's header; a longer one gets 431.
 const MAX_HEADER: usize = 64 * 1024;
 
-/// The most bytes of a request's body that wait for the server, and of a response that wait for the peer, on a stream of
-/// HTTP/2. On a connection of HTTP/1, `MAX_HEADER` bounds both.
+/// The most buffered bytes of one HTTP/2 stream: of a request's body before the server reads it, and of a response
+/// before the peer does. On an HTTP/1 connection, `MAX_HEADER` bounds both.
 const BUFFER: usize = 64 * 1024;
 
-/// The most fields of a header, of requests and of an upstream's responses; more are answered 431, or 502. Four times
-/// what browsers and servers use, and more than the 100 that other proxies take.
+/// The most header fields of a request, else 431, and of an upstream's response, else 502. Browsers and servers use a
+/// quarter of it, and other proxies accept 100.
 pub(crate) const MAX_FIELDS: usize = 256;
 
-/// How long a peer has to take the end of a connection by HTTP/2.
+/// How long a peer has to finish an HTTP/2 connection that shuts down.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// How often a peer that speaks HTTP/2 is asked whether it is there, and how long it may take to answer.
+/// The interval of HTTP/2 pings, and how long the peer may take to answer one.
 const PING_TIME: Duration = Duration::from_secs(20);
 
-/// Serves a connection until its end. Its errors are its peer's, which is gone, or makes no sense.
+/// Serves a connection until it closes. Errors are ignored: the peer has gone or is invalid.
 pub(super) async fn connection<I, F, A>(
-    (io, place): (I, Slot),
-    terms: Terms,
+    (io, slot): (I, Slot),
+    limits: ConnectionLimits,
     answer: F,
     stopped: watch::Receiver<bool>,
 ) where
@@ -55,18 +55,18 @@ pub(super) async fn connection<I, F, A>(
     F: Fn(Request<RequestBody>) -> A + Send + 'static,
     A: Future<Output = Response> + Send + 'static,
 {
-    let pace = Arc::new(Pace::new(terms.idle, place.standing()));
-    let mut io = Paced::new(io, Arc::clone(&pace), place);
+    let timer = Arc::new(ConnectionTimer::new(limits.idle, slot.activity()));
+    let mut io = TimedIo::new(io, Arc::clone(&timer), slot);
     match timeout(HEADER_TIME, io.is_http2()).await {
-        Ok(Ok(true)) => speak_http2(io, terms, &pace, answer, stopped).await,
-        Ok(Ok(false)) if terms.http1 => speak_http1(io, &pace, answer, stopped).await,
+        Ok(Ok(true)) => serve_http2(io, limits, &timer, answer, stopped).await,
+        Ok(Ok(false)) if limits.http1 => serve_http1(io, &timer, answer, stopped).await,
         _ => {}
     }
 }
 
-async fn speak_http1<I, F, A>(
-    io: Paced<I>,
-    pace: &Arc<Pace>,
+async fn serve_http1<I, F, A>(
+    io: TimedIo<I>,
+    timer: &Arc<ConnectionTimer>,
     answer: F,
     stopped: watch::Receiver<bool>,
 ) where
@@ -75,10 +75,10 @@ async fn speak_http1<I, F, A>(
     A: Future<Output = Response>,
 {
     let service = service_fn(move |request| {
-        let (request, unread) = RequestBody::of_connection(request, pace);
-        let answer = answer(request);
-        let answer = pace.begin(async {
-            let response = answer.await;
+        let (request, unread) = RequestBody::of_connection(request, timer);
+        let response = answer(request);
+        let answer = timer.begin(async {
+            let response = response.await;
             match unread {
                 Some(unread) => unread.respond(response),
                 None => response,
@@ -90,23 +90,23 @@ async fn speak_http1<I, F, A>(
     builder.max_buf_size(MAX_HEADER).max_headers(MAX_FIELDS);
     let connection = builder.serve_connection(TokioIo::new(io), service);
     let mut connection = pin!(connection.with_upgrades());
-    // First the connection reads what is there: one that has read nothing ends without an answer.
+    // Biased, so that the connection reads pending bytes first: one that has read nothing closes without a response.
     tokio::select! {
         biased;
         _ = connection.as_mut() => return,
-        () = pace.is_over() => return,
-        () = life::wait(stopped) => connection.as_mut().graceful_shutdown(),
+        () = timer.is_over() => return,
+        () = shutdown::wait(stopped) => connection.as_mut().graceful_shutdown(),
     }
     tokio::select! {
         _ = connection => {}
-        () = pace.is_over() => {}
+        () = timer.is_over() => {}
     }
 }
 
-async fn speak_http2<I, F, A>(
-    io: Paced<I>,
-    terms: Terms,
-    pace: &Arc<Pace>,
+async fn serve_http2<I, F, A>(
+    io: TimedIo<I>,
+    limits: ConnectionLimits,
+    timer: &Arc<ConnectionTimer>,
     answer: F,
     stopped: watch::Receiver<bool>,
 ) where
@@ -115,38 +115,38 @@ async fn speak_http2<I, F, A>(
     A: Future<Output = Response> + Send + 'static,
 {
     let service = service_fn(move |request| {
-        let answer = pace.begin(or_too_large(few_fields(request).map(&answer)));
+        let answer = timer.begin(or_too_large(few_fields(request).map(&answer)));
         async { Ok::<_, Infallible>(answer.await) }
     });
-    let builder = http2_builder(terms);
+    let builder = http2_builder(limits);
     let mut connection = pin!(builder.serve_connection(TokioIo::new(io), service));
-    // First the connection reads what is there: one that has read nothing ends without an answer.
+    // Biased, so that the connection reads pending bytes first: one that has read nothing closes without a response.
     tokio::select! {
         biased;
         _ = connection.as_mut() => return,
-        () = pace.is_over() => {
-            // A peer that reads is told, so that it sends no request into the end.
+        () = timer.is_over() => {
+            // GOAWAY, so that a peer that reads sends no further request.
             connection.as_mut().graceful_shutdown();
             drop(timeout(GRACE, connection).await);
             return;
         }
-        () = life::wait(stopped) => connection.as_mut().graceful_shutdown(),
-        () = aged(terms) => connection.as_mut().graceful_shutdown(),
+        () = shutdown::wait(stopped) => connection.as_mut().graceful_shutdown(),
+        () = aged(limits) => connection.as_mut().graceful_shutdown(),
     }
     tokio::select! {
         _ = connection => {}
-        () = pace.is_over() => {}
+        () = timer.is_over() => {}
     }
 }
 
-/// The limits of a connection by HTTP/2.
-fn http2_builder(terms: Terms) -> http2::Builder<TokioExecutor> {
+/// A server with the limits of an HTTP/2 connection.
+fn http2_builder(limits: ConnectionLimits) -> http2::Builder<TokioExecutor> {
     let mut builder = http2::Builder::new(TokioExecutor::new());
     builder
         .timer(TokioTimer::new())
         .keep_alive_interval(PING_TIME)
         .keep_alive_timeout(PING_TIME)
-        .max_concurrent_streams(terms.streams)
+        .max_concurrent_streams(limits.streams)
         .max_header_list_size(MAX_HEADER as u32)
         .initial_stream_window_size(BUFFER as u32)
         .max_send_buf_size(BUFFER);
@@ -159,7 +159,7 @@ fn few_fields(request: Request<Incoming>) -> Option<Request<RequestBody>> {
     is_few.then(|| request.map(RequestBody::of_stream))
 }
 
-/// The answer, or that to a request with too many fields, which by HTTP/1 hyper counts.
+/// The response, or 431 for a request with too many fields. In HTTP/1 hyper counts them.
 async fn or_too_large(answer: Option<impl Future<Output = Response>>) -> Response {
     match answer {
         Some(answer) => answer.await,
@@ -167,9 +167,9 @@ async fn or_too_large(answer: Option<impl Future<Output = Response>>) -> Respons
     }
 }
 
-/// Waits until a connection that begins now is too old.
-async fn aged(terms: Terms) {
-    match terms.next_age() {
+/// Completes when a connection that opens now reaches its maximum age.
+async fn aged(limits: ConnectionLimits) {
+    match limits.next_age() {
         Some(age) => sleep(age).await,
         None => std::future::pending().await,
     }

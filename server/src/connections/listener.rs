@@ -1,4 +1,4 @@
-//! Listeners: sockets of the network, and of the file system.
+//! Listening sockets: TCP and Unix.
 
 use std::{future::Future, io, net::SocketAddr};
 
@@ -9,17 +9,18 @@ use tokio::{
 
 use crate::error::ServeError;
 
-/// A socket that connections come from.
+/// A listening socket.
 pub(crate) trait Listener: Send + Sync + Sized + 'static {
     type Io: AsyncRead + AsyncWrite + Unpin + Send + 'static;
 
     /// The next connection, and the address of its other end.
     fn accept(&self) -> impl Future<Output = io::Result<(Self::Io, SocketAddr)>> + Send;
 
-    /// The connections that are there already. The socket is asked past the runtime, which may not have heard of them.
+    /// The connections in the backlog. They are accepted from the socket itself, since the runtime may not have
+    /// polled it.
     fn waiting(self) -> Vec<(Self::Io, SocketAddr)>;
 
-    /// The address, as a reader of the log knows it.
+    /// The address for the log.
     fn shown(&self) -> String;
 }
 
@@ -36,13 +37,13 @@ impl Listener for TcpListener {
         let Ok(listener) = self.into_std() else {
             return Vec::new();
         };
-        let accepted = std::iter::from_fn(|| listener.accept().ok());
-        let accepted = accepted.filter_map(|(stream, address)| {
-            stream.set_nonblocking(true).ok()?;
-            let stream = TcpStream::from_std(stream).ok()?;
-            at_once(&stream);
-            Some((stream, address))
-        });
+        let accepted =
+            std::iter::from_fn(|| listener.accept().ok()).filter_map(|(stream, address)| {
+                stream.set_nonblocking(true).ok()?;
+                let stream = TcpStream::from_std(stream).ok()?;
+                at_once(&stream);
+                Some((stream, address))
+            });
         accepted.collect()
     }
 
@@ -52,12 +53,12 @@ impl Listener for TcpListener {
     }
 }
 
-/// Has answers written at once, not when more has come together.
+/// Disables Nagle's algorithm.
 fn at_once(stream: &TcpStream) {
     drop(stream.set_nodelay(true));
 }
 
-/// Listens on the address that an option tells; also the address that it has got.
+/// Listens on the address of an option. Returns the address with its real port.
 pub(crate) async fn listen(
     address: SocketAddr,
     option: &str,
@@ -70,13 +71,14 @@ pub(crate) async fn listen(
     listener.map_err(|error| ServeError(format!("{option}: {address}: {error}")))
 }
 
-/// The same for a service that can be had or not.
+/// [`listen`] for an option that can be `off`.
 pub(crate) async fn listen_unless_off(
     address: SocketAddr,
     option: &str,
 ) -> Result<(TcpListener, SocketAddr), ServeError> {
     let listener = listen(address, option).await;
-    listener.map_err(|ServeError(text)| ServeError(format!("{text}; say another address, or off")))
+    listener
+        .map_err(|ServeError(text)| ServeError(format!("{text}; choose another address, or off")))
 }
 
 #[cfg(unix)]
@@ -107,11 +109,11 @@ mod of_files {
             let Ok(listener) = self.into_std() else {
                 return Vec::new();
             };
-            let accepted = std::iter::from_fn(|| listener.accept().ok());
-            let accepted = accepted.filter_map(|(stream, _)| {
-                stream.set_nonblocking(true).ok()?;
-                Some((UnixStream::from_std(stream).ok()?, HERE))
-            });
+            let accepted =
+                std::iter::from_fn(|| listener.accept().ok()).filter_map(|(stream, _)| {
+                    stream.set_nonblocking(true).ok()?;
+                    Some((UnixStream::from_std(stream).ok()?, HERE))
+                });
             accepted.collect()
         }
 
@@ -122,7 +124,7 @@ mod of_files {
         }
     }
 
-    /// Listens on a socket in the file system, in place of one that a process left behind.
+    /// Listens on a Unix socket. Replaces a socket file that no process listens on.
     pub(crate) async fn listen_unix(path: &Path) -> io::Result<UnixListener> {
         let metadata = path.symlink_metadata();
         let is_socket = metadata.is_ok_and(|metadata| metadata.file_type().is_socket());

@@ -1,5 +1,5 @@
-//! Bodies of requests. The rest of one that is dropped early is read: bytes that nobody has read when a connection closes
-//! reset it, and the peer may lose the response.
+//! Request bodies. If a handler drops a body early, its rest is read: closing a connection with unread bytes resets
+//! it, and the peer may lose the response.
 
 use std::{
     future::{pending, poll_fn},
@@ -21,40 +21,41 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use tokio::{runtime::Handle, sync::oneshot, time::timeout};
 
-use super::paced::{AnswerUnderWay, Pace};
+use super::timeouts::{ActiveRequest, ConnectionTimer};
 
-/// The most bytes that are read after the response. A longer body closes the connection, and the response says so.
+/// The most bytes read after the response. For a longer body the response announces that the connection
+/// closes.
 const MAX_REST: u64 = 256 * 1024;
 
 /// How long the peer has after the response to send the rest, or to read the response and close the connection.
 const REST_TIME: Duration = Duration::from_secs(2);
 
-/// The length of a rest that is not known.
+/// The length of a rest without a known length.
 const UNKNOWN: u64 = u64::MAX;
 
 /// The body of a request.
 pub(crate) struct RequestBody {
-    /// `None` only while it is dropped.
+    /// `None` only during drop.
     incoming: Option<Incoming>,
-    /// `None` in HTTP/2, where a stream ends without the others, and for a request without a body.
+    /// `None` in HTTP/2, where a stream closes alone, and for a request without a body.
     rest: Option<Rest>,
 }
 
-/// The part of a body that has not come yet.
+/// The part of a body that has not arrived.
 struct Rest {
     left: Arc<AtomicU64>,
     responded: oneshot::Receiver<()>,
-    _under_way: AnswerUnderWay,
+    _active: ActiveRequest,
 }
 
-/// The connection's end of a [`RequestBody`].
+/// The connection's half of a [`RequestBody`].
 pub(super) struct Unread {
     left: Arc<AtomicU64>,
     responded: oneshot::Sender<()>,
 }
 
 impl RequestBody {
-    /// The body of a request that does not have the connection to itself.
+    /// The body of an HTTP/2 stream, or an empty one.
     pub(super) const fn of_stream(incoming: Incoming) -> Self {
         Self {
             incoming: Some(incoming),
@@ -62,25 +63,26 @@ impl RequestBody {
         }
     }
 
-    /// The request of a connection by HTTP/1. Its response has to pass through [`Unread::respond`].
+    /// The request of an HTTP/1 connection. Its response has to pass through [`Unread::respond`].
     pub(super) fn of_connection(
         request: Request<Incoming>,
-        pace: &Arc<Pace>,
+        timer: &Arc<ConnectionTimer>,
     ) -> (Request<Self>, Option<Unread>) {
         if request.body().is_end_stream() {
             return (request.map(Self::of_stream), None);
         }
-        // A client that waits for 100 may send no body at all.
-        let left = match request.headers().contains_key(EXPECT) {
-            true => UNKNOWN,
-            false => left(request.body()),
+        // A client that waits for `100 Continue` may send no body.
+        let length = if request.headers().contains_key(EXPECT) {
+            UNKNOWN
+        } else {
+            left(request.body())
         };
-        let left = Arc::new(AtomicU64::new(left));
+        let left = Arc::new(AtomicU64::new(length));
         let (responded, response) = oneshot::channel();
         let rest = Rest {
             left: Arc::clone(&left),
             responded: response,
-            _under_way: pace.hold(),
+            _active: timer.hold(),
         };
         let request = request.map(|incoming| Self {
             incoming: Some(incoming),
@@ -111,7 +113,7 @@ impl Body for RequestBody {
             let left = match &frame {
                 Some(Ok(frame)) if frame.is_data() => left(incoming),
                 Some(Err(_)) => UNKNOWN,
-                // Trailers are the end.
+                // Trailers end the body.
                 _ => 0,
             };
             rest.left.store(left, Ordering::Relaxed);
@@ -143,17 +145,17 @@ impl Drop for RequestBody {
 }
 
 impl Rest {
-    /// Reads until the end, for some time and up to some length. The connection stays open meanwhile, since the body is
-    /// not dropped.
+    /// Reads to the end, up to a time and a length. The connection stays open meanwhile, since the body is not
+    /// dropped.
     async fn read(self, mut body: Incoming) {
-        // Whoever asks for a body before the response begins makes the server send 100.
+        // Polling the body before the response begins would make the server send `100 Continue`.
         drop(self.responded.await);
         let end = async {
             let mut read = 0;
             while let Some(Ok(frame)) = poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await {
                 read += frame.data_ref().map_or(0, Bytes::len) as u64;
                 if read > MAX_REST {
-                    // A peer that cannot send any more looks for the response.
+                    // A peer whose sending blocks will read the response.
                     pending::<()>().await;
                 }
             }
@@ -163,7 +165,7 @@ impl Rest {
 }
 
 impl Unread {
-    /// Has a response say that the connection closes, if too much of the request is to come.
+    /// Adds `Connection: close` to a response if too much of the request is still to arrive.
     pub(super) fn respond<B>(self, mut response: Response<B>) -> Response<B> {
         let status = response.status();
         let is_over = self.left.load(Ordering::Relaxed) > MAX_REST

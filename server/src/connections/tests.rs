@@ -1,10 +1,10 @@
-//! What a connection's peer may take its time for; the clock is tokio's, which stands until nothing else can happen.
+//! Timeouts of connections, in tokio's paused time.
 
 mod accepting;
 mod grpc;
 mod http2;
 mod rest;
-mod room;
+mod slots;
 mod waiting;
 
 use std::{net::Ipv4Addr, sync::Arc};
@@ -21,16 +21,16 @@ use super::*;
 
 struct Served {
     client: DuplexStream,
-    /// A permit is an answer.
+    /// Each permit releases one response.
     answers: Arc<Semaphore>,
     stop: watch::Sender<bool>,
 }
 
 fn served() -> Served {
-    served_by(Terms::http(1))
+    served_by(ConnectionLimits::http(1))
 }
 
-fn served_by(terms: Terms) -> Served {
+fn served_by(limits: ConnectionLimits) -> Served {
     let (client, server) = duplex(1 << 20);
     let (stop, stopped) = watch::channel(false);
     let answers = Arc::new(Semaphore::new(0));
@@ -42,7 +42,7 @@ fn served_by(terms: Terms) -> Served {
             Response::new(Body::from("ok"))
         }
     };
-    tokio::spawn(connection((server, place()), terms, answer, stopped));
+    tokio::spawn(connection((server, slot()), limits, answer, stopped));
     Served {
         client,
         answers,
@@ -50,13 +50,13 @@ fn served_by(terms: Terms) -> Served {
     }
 }
 
-/// A place in a room for all.
-fn place() -> Slot {
-    let room = Room::new(usize::MAX, None);
-    room.enter(Ipv4Addr::LOCALHOST.into()).unwrap()
+/// A slot of a listener without a limit.
+fn slot() -> Slot {
+    let slots = Slots::new(usize::MAX, None);
+    slots.enter(Ipv4Addr::LOCALHOST.into()).unwrap()
 }
 
-/// The seconds until the connection is closed, and what came before.
+/// The seconds until the connection closes, and the bytes received before.
 async fn end(client: &mut DuplexStream) -> (u64, String) {
     let start = Instant::now();
     let mut rest = String::new();
@@ -75,7 +75,7 @@ async fn header_that_comes_slowly_ends_the_connection() {
         assert!((10..13).contains(&seconds), "{seconds}: {first:?}");
         assert_eq!(answer, "");
     }
-    // One byte after another is no more time.
+    // Single bytes do not extend the time.
     let mut served = served();
     let start = Instant::now();
     while served.client.write_all(b"a").await.is_ok() {
@@ -155,8 +155,8 @@ async fn tunnel_may_be_silent_for_as_long_as_it_likes() {
         response
     };
     tokio::spawn(connection(
-        (server, place()),
-        Terms::http(1),
+        (server, slot()),
+        ConnectionLimits::http(1),
         answer,
         stopped,
     ));
@@ -170,10 +170,10 @@ async fn tunnel_may_be_silent_for_as_long_as_it_likes() {
 
 #[tokio::test(start_paused = true)]
 async fn request_that_is_just_there_at_the_end_is_answered() {
-    // GET by HTTP of `/`, after a frame of settings.
+    // `GET /` in HTTP/2, after a frame of settings.
     const FRAMES: &[u8] = b"\0\0\0\x04\0\0\0\0\0\0\0\x09\x01\x05\0\0\0\x01\x82\x84\x86\x01\x04test";
     let http2 = [&b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..], FRAMES].concat();
-    // The order in which the parts of a server look was once left to chance.
+    // The select was once unbiased, and failed at random.
     for _ in 0..50 {
         for request in [REQUEST.as_bytes(), &http2] {
             let mut served = served();

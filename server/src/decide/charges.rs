@@ -1,4 +1,4 @@
-//! Charges: what is asked of the counters, and in which order.
+//! Charges: the operations on the counters, and their order.
 
 use std::collections::HashSet;
 
@@ -7,7 +7,7 @@ use tower_ratelimit::{Decision, LimiterError, Op};
 
 use super::{
     Inner, RateLimits,
-    ask::{Asked, Limited},
+    lookup::{Limited, Lookup},
     statuses,
     verdict::Verdict,
 };
@@ -17,90 +17,87 @@ use crate::{
     statistics::Hits,
 };
 
-/// The decisions about descriptors, those that were made.
+/// The decision about each descriptor, if it has one.
 pub(super) type Decisions = Vec<Option<Decision>>;
 
-/// A descriptor that a counter is asked about, its place, and the answer to come.
-type UnderWay<'a, F> = (usize, &'a Limited<'a>, Op, F);
+/// A descriptor, its place, its operation, and the pending decision.
+type PendingCharge<'a, F> = (usize, &'a Limited<'a>, Op, F);
 
-/// A request's descriptors on their way to the counters.
+/// The operations of one request.
 #[derive(Clone, Copy)]
 struct Round<'a> {
     limits: &'a RateLimits,
-    asked: &'a [Asked<'a>],
-    /// When the caller gives up.
+    lookups: &'a [Lookup<'a>],
+    /// The caller's deadline.
     until: Option<Instant>,
 }
 
 impl RateLimits {
-    /// The decisions about all descriptors, and the charges, for a caller that waits until then.
+    /// Decides about all descriptors and charges them, until the caller's deadline.
     pub(super) async fn charge(
         &self,
-        asked: &[Asked<'_>],
+        lookups: &[Lookup<'_>],
         until: Option<Instant>,
     ) -> Result<Decisions, DecideError> {
         let round = Round {
             limits: self,
-            asked,
+            lookups,
             until,
         };
         round.charge().await
     }
 
-    /// The decisions about all descriptors, without a charge.
-    pub(super) async fn look(&self, asked: &[Asked<'_>]) -> Result<Decisions, DecideError> {
-        let mut decisions = vec![None; asked.len()];
+    /// Decides about all descriptors without a charge.
+    pub(super) async fn look(&self, lookups: &[Lookup<'_>]) -> Result<Decisions, DecideError> {
+        let mut decisions = vec![None; lookups.len()];
         let look = |_: usize, limited: &Limited<'_>| Some(limited.charge.look());
         let round = Round {
             limits: self,
-            asked,
+            lookups,
             until: None,
         };
-        round.apply(look, Tells::No, &mut decisions).await?;
+        round.apply(look, Recorded::No, &mut decisions).await?;
         Ok(decisions)
     }
 }
 
 impl Round<'_> {
     async fn charge(self) -> Result<Decisions, DecideError> {
-        let mut decisions = vec![None; self.asked.len()];
-        match self.limits.0.modes.charge_admitted {
-            true => {
-                let charged = self.charge_admitted(&mut decisions).await;
-                if charged.is_err() {
-                    // The fault is told already.
-                    drop(self.give_back(&mut decisions).await);
-                }
-                charged?;
+        let mut decisions = vec![None; self.lookups.len()];
+        if self.limits.0.modes.charge_admitted {
+            let charged = self.charge_admitted(&mut decisions).await;
+            if charged.is_err() {
+                // The first error is returned, not this one.
+                drop(self.refund(&mut decisions).await);
             }
-            // Each on its own, whatever becomes of the others.
-            false => {
-                let count = |_: usize, limited: &Limited<'_>| Some(limited.charge.count());
-                self.apply(count, Tells::Yes, &mut decisions).await?;
-            }
+            charged?;
+        } else {
+            // Each descriptor is charged independently of the others.
+            let count = |_: usize, limited: &Limited<'_>| Some(limited.charge.count());
+            self.apply(count, Recorded::Yes, &mut decisions).await?;
         }
         Ok(decisions)
     }
 
-    /// Takes units only of a request that passes. One that does not gives back at once what it had taken.
+    /// Charges only a request that passes. If a descriptor denies, refunds the others at once.
     async fn charge_admitted(self, decisions: &mut Decisions) -> Result<(), DecideError> {
-        let asked = self.asked;
+        let lookups = self.lookups;
         let decides = |limited: &Limited<'_>| !limited.shadow && !limited.charge.is_refund;
         let take = |limited: &Limited<'_>| limited.charge.take();
         let first = |_: usize, limited: &Limited<'_>| decides(limited).then(|| take(limited));
-        self.apply(first, Tells::Yes, decisions).await?;
-        let verdict = Verdict::of(&self.limits.0.modes, asked, &statuses(asked, decisions));
+        self.apply(first, Recorded::Yes, decisions).await?;
+        let verdict = Verdict::of(&self.limits.0.modes, lookups, &statuses(lookups, decisions));
         let others = |limited: &Limited<'_>, op: Op| (!decides(limited)).then_some(op);
         if verdict.passes {
             let take = |_: usize, limited: &Limited<'_>| others(limited, take(limited));
-            return self.apply(take, Tells::Yes, decisions).await;
+            return self.apply(take, Recorded::Yes, decisions).await;
         }
-        self.give_back(decisions).await?;
+        self.refund(decisions).await?;
         let look = |_: usize, limited: &Limited<'_>| others(limited, limited.charge.look());
-        self.apply(look, Tells::Yes, decisions).await
+        self.apply(look, Recorded::Yes, decisions).await
     }
 
-    async fn give_back(self, decisions: &mut Decisions) -> Result<(), DecideError> {
+    async fn refund(self, decisions: &mut Decisions) -> Result<(), DecideError> {
         let taken: Vec<_> = decisions
             .iter()
             .map(|decision| {
@@ -110,65 +107,62 @@ impl Round<'_> {
             })
             .collect();
         let refund = |at: usize, _: &Limited<'_>| taken[at].clone();
-        // The request came once, and is told.
-        self.apply(refund, Tells::No, decisions).await
+        // The charge is in the statistics already.
+        self.apply(refund, Recorded::No, decisions).await
     }
 
-    /// Asks the counters about each descriptor for which there is an operation. Equal ones are asked about one
-    /// after another, all others at once.
+    /// Applies the operation of each descriptor that has one: operations on one key in order, all others
+    /// concurrently.
     ///
     /// # Errors
     ///
-    /// The first fault. The others have been asked about all the same.
+    /// The first error. The other operations are applied nevertheless.
     async fn apply(
         self,
         op: impl Fn(usize, &Limited<'_>) -> Option<Op>,
-        tells: Tells,
+        recorded: Recorded,
         decisions: &mut Decisions,
     ) -> Result<(), DecideError> {
-        let (mut under_way, mut outcome): (Vec<UnderWay<'_, _>>, _) = (Vec::new(), Ok(()));
-        let mut counters = HashSet::new();
-        let asked = self.asked.iter().enumerate();
-        let asked = asked.filter_map(|(at, asked)| match asked {
-            Asked::Limited(limited) => Some((at, limited, op(at, limited)?)),
-            _ => None,
-        });
-        for (at, limited, op) in asked {
+        let (mut pending, mut outcome): (Vec<PendingCharge<'_, _>>, _) = (Vec::new(), Ok(()));
+        let mut busy = HashSet::new();
+        for (at, lookup) in self.lookups.iter().enumerate() {
+            let Lookup::Limited(limited) = lookup else {
+                continue;
+            };
+            let Some(op) = op(at, limited) else {
+                continue;
+            };
             let Limited { key, charge, .. } = limited;
-            if !counters.insert((key, charge.measure)) {
-                for question in under_way.drain(..) {
-                    self.keep(question, tells, decisions, &mut outcome).await;
+            if !busy.insert((key, charge.measure)) {
+                for charge in pending.drain(..) {
+                    self.finish(charge, recorded, decisions, &mut outcome).await;
                 }
-                counters.clear();
-                counters.insert((key, charge.measure));
+                busy.clear();
+                busy.insert((key, charge.measure));
             }
-            let asked = self
-                .limits
-                .0
-                .counters
-                .ask(key, *charge, op.clone(), self.until);
-            match asked {
-                Ok(answer) => under_way.push((at, limited, op, answer)),
+            let counters = &self.limits.0.counters;
+            match counters.start(key, *charge, op.clone(), self.until) {
+                Ok(decision) => pending.push((at, limited, op, decision)),
                 Err(error) => outcome = outcome.and(Err(invalid(error.to_string()))),
             }
         }
-        for question in under_way {
-            self.keep(question, tells, decisions, &mut outcome).await;
+        for charge in pending {
+            self.finish(charge, recorded, decisions, &mut outcome).await;
         }
         outcome
     }
 
-    async fn keep<F: Future<Output = Result<Decision, LimiterError>>>(
+    async fn finish<F: Future<Output = Result<Decision, LimiterError>>>(
         self,
-        question: UnderWay<'_, F>,
-        tells: Tells,
+        pending: PendingCharge<'_, F>,
+        recorded: Recorded,
         decisions: &mut Decisions,
         outcome: &mut Result<(), DecideError>,
     ) {
-        let (at, limited, op, answer) = question;
-        match answer.await {
+        let (at, limited, op, decision) = pending;
+        match decision.await {
             Ok(decision) => {
-                if let Tells::Yes = tells {
+                if let Recorded::Yes = recorded {
                     self.limits.record(limited, &op, &decision);
                 }
                 decisions[at] = Some(decision);
@@ -180,7 +174,7 @@ impl Round<'_> {
 }
 
 impl RateLimits {
-    /// Adds to the statistics what came of an operation.
+    /// Adds an operation to the statistics.
     fn record(&self, limited: &Limited<'_>, op: &Op, decision: &Decision) {
         let Inner {
             statistics, modes, ..
@@ -189,8 +183,8 @@ impl RateLimits {
             requests, units, ..
         } = limited.charge;
         let taken = match op {
-            Op::Refund(units, _) => return statistics.give_back(&limited.stats, *units),
-            // Units that stay where they are: another descriptor denies.
+            Op::Refund(units, _) => return statistics.refund(&limited.stats, *units),
+            // Another descriptor denies, so these units stay.
             _ if limited.charge.is_refund => return,
             Op::Count(units) => *units,
             _ => decision.charged(),
@@ -212,9 +206,9 @@ impl RateLimits {
     }
 }
 
-/// Whether statistics tell of an operation.
+/// Whether an operation is added to the statistics.
 #[derive(Clone, Copy)]
-enum Tells {
+enum Recorded {
     Yes,
     No,
 }

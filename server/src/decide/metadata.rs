@@ -1,8 +1,8 @@
-//! Dynamic metadata of answers.
+//! Dynamic metadata of responses.
 
 use crate::messages::{RateLimitDescriptor, RateLimitRequest, Struct, Value, ValueKind};
 
-/// The request, and what those of its descriptors say that passed.
+/// The request, and the metadata of the descriptors that passed.
 pub(super) fn metadata(request: &RateLimitRequest, passed: Struct) -> Struct {
     let mut metadata = Struct::default();
     let mut put = |name: &str, value: Value| drop(metadata.fields.insert(name.to_owned(), value));
@@ -20,10 +20,13 @@ pub(super) fn metadata(request: &RateLimitRequest, passed: Struct) -> Struct {
 }
 
 fn descriptor_metadata(descriptor: &RateLimitDescriptor) -> Value {
-    let mut told = Struct::default();
-    let entries = descriptor.entries.iter();
-    let entries = entries.map(|entry| Value::text(format!("{}={}", entry.key, entry.value)));
-    told.fields
+    let mut fields = Struct::default();
+    let entries = descriptor
+        .entries
+        .iter()
+        .map(|entry| Value::text(format!("{}={}", entry.key, entry.value)));
+    fields
+        .fields
         .insert("entries".to_owned(), Value::list(entries));
     if let Some(limit) = &descriptor.limit {
         let text = format!(
@@ -31,11 +34,11 @@ fn descriptor_metadata(descriptor: &RateLimitDescriptor) -> Value {
             limit.requests_per_unit,
             limit.unit().name()
         );
-        told.fields.insert("limit".to_owned(), Value::text(text));
+        fields.fields.insert("limit".to_owned(), Value::text(text));
     }
     if let Some(hits) = descriptor.hits_addend {
         let hits = ValueKind::Number(hits as f64);
-        told.fields.insert("hitsAddend".to_owned(), hits.into());
+        fields.fields.insert("hitsAddend".to_owned(), hits.into());
     }
-    ValueKind::Struct(told).into()
+    ValueKind::Struct(fields).into()
 }

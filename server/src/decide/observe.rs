@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tower_ratelimit::{Decision, Key, observe::TopKeys};
 
-use super::{RateLimits, ask::Asked};
+use super::{RateLimits, lookup::Lookup};
 use crate::{
     events,
     lyft::Rules,
@@ -12,8 +12,8 @@ use crate::{
 };
 
 impl RateLimits {
-    /// The descriptors that are denied most often, as texts such as `user=eve,path=/`, by the names of their
-    /// limits. Other limits may be observed by it, too.
+    /// The descriptors that are denied most often, as texts such as `user=eve,path=/`, by the names of their limits.
+    /// Other limits may use the same observer.
     #[must_use]
     pub fn top(&self) -> &Arc<TopKeys> {
         &self.0.top
@@ -23,7 +23,7 @@ impl RateLimits {
         &self,
         rules: &Rules,
         request: &RateLimitRequest,
-        asked: &[Asked<'_>],
+        lookups: &[Lookup<'_>],
         decisions: &[Option<Decision>],
     ) {
         let RateLimitRequest {
@@ -31,8 +31,8 @@ impl RateLimits {
             descriptors,
             ..
         } = request;
-        for ((descriptor, asked), decision) in descriptors.iter().zip(asked).zip(decisions) {
-            let (Asked::Limited(limited), Some(decision)) = (asked, decision) else {
+        for ((descriptor, lookup), decision) in descriptors.iter().zip(lookups).zip(decisions) {
+            let (Lookup::Limited(limited), Some(decision)) = (lookup, decision) else {
                 continue;
             };
             if let Some(reason) = decision.degraded_by() {
@@ -49,12 +49,15 @@ impl RateLimits {
     }
 }
 
-/// Entries as an operator types them.
+/// The entries in the format of the admin service.
 fn text(entries: &[Entry]) -> String {
     let entries = entries.iter();
-    let texts = entries.map(|Entry { key, value }| match value.is_empty() {
-        true => key.clone(),
-        false => format!("{key}={value}"),
+    let texts = entries.map(|Entry { key, value }| {
+        if value.is_empty() {
+            key.clone()
+        } else {
+            format!("{key}={value}")
+        }
     });
     texts.collect::<Vec<_>>().join(",")
 }

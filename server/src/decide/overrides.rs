@@ -1,4 +1,4 @@
-//! Overrides: what operators say of limits beside the files.
+//! Overrides of limits by operators.
 
 use std::collections::{HashMap, HashSet};
 
@@ -7,16 +7,16 @@ use crate::lyft::Limit;
 /// The overrides in force, by the names of limits.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Overrides {
-    /// Nothing is limited.
+    /// Whether all limits are off.
     pub(crate) all_off: bool,
-    /// Limits that are as if they were not in the files.
+    /// Limits that are ignored.
     pub(crate) off: HashSet<String>,
-    /// Units in place of those of the files.
+    /// Units that replace those of the files.
     pub(crate) requests: HashMap<String, u32>,
 }
 
 impl Overrides {
-    /// The same, with no limit switched off.
+    /// These overrides with no limit switched off.
     pub(super) fn switched_on(&self) -> Self {
         Self {
             requests: self.requests.clone(),

@@ -1,23 +1,23 @@
-//! Verdicts: what the statuses of the descriptors mean for the request.
+//! The verdict on a request, from the statuses of its descriptors.
 
-use super::{ask::Asked, modes::Modes};
+use super::{lookup::Lookup, modes::Modes};
 use crate::messages::{Code, DescriptorStatus};
 
 /// Whether a request passes, and the reason.
 pub(super) struct Verdict {
     pub(super) passes: bool,
-    /// The last of the descriptors that are over their limit and no quotas.
+    /// The last descriptor that is over its limit and is no quota.
     pub(super) over: Option<usize>,
 }
 
 impl Verdict {
-    pub(super) fn of(modes: &Modes, asked: &[Asked<'_>], statuses: &[DescriptorStatus]) -> Self {
+    pub(super) fn of(modes: &Modes, lookups: &[Lookup<'_>], statuses: &[DescriptorStatus]) -> Self {
         let (mut quotas, mut quotas_over, mut over) = (0, 0, None);
-        for (at, (asked, status)) in asked.iter().zip(statuses).enumerate() {
-            let is_quota = match asked {
-                Asked::Unlimited => continue,
-                Asked::Nothing => modes.quota,
-                Asked::Limited(limited) => modes.quota || limited.quota,
+        for (at, (lookup, status)) in lookups.iter().zip(statuses).enumerate() {
+            let is_quota = match lookup {
+                Lookup::Unlimited => continue,
+                Lookup::Nothing => modes.quota,
+                Lookup::Limited(limited) => modes.quota || limited.quota,
             };
             quotas += u32::from(is_quota);
             match status.code() {

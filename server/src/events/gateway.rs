@@ -1,4 +1,4 @@
-//! Requests of the gateway, by the class of their answer.
+//! Requests of the gateway, by the class of their status.
 
 use std::time::Instant;
 
@@ -10,26 +10,26 @@ pub(crate) const GATEWAY_DURATION: &str = "ratelimit_gateway_duration_seconds";
 
 pub(crate) const UPSTREAM_ERRORS: &str = "ratelimit_gateway_upstream_errors_total";
 
-/// Upper bounds of the histogram, in seconds: from a denial to an upstream that takes its time.
+/// Upper bounds of the histogram, in seconds: from a denial to a slow upstream.
 pub(crate) const GATEWAY_SECONDS: [f64; 14] = [
     0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 15.0, 60.0,
 ];
 
-/// The classes of statuses, and what becomes of a request whose client does not wait for its answer.
+/// The classes of statuses, and the label of a request whose client left before the response.
 const CODES: [&str; 6] = ["1xx", "2xx", "3xx", "4xx", "5xx", "cancelled"];
 
-/// Counts answers. Each series is there from the start, so that the first event is seen as a change.
+/// Counts responses. Each series exists from the start, so that Prometheus sees the first event as an increase.
 pub(crate) struct Answers([(Counter, Histogram); CODES.len()]);
 
-/// A request that is not answered yet.
-pub(crate) struct Unanswered<'a> {
+/// A request without a response.
+pub(crate) struct PendingRequest<'a> {
     answers: &'a Answers,
     since: Instant,
     code: usize,
 }
 
 impl Answers {
-    /// Counts for the recorder of the moment.
+    /// Counts in the recorder installed at this time.
     pub(crate) fn new() -> Self {
         let series = |code| {
             let requests = counter!(GATEWAY_REQUESTS, "code" => code);
@@ -39,9 +39,9 @@ impl Answers {
         Self(CODES.map(series))
     }
 
-    /// A request, which is cancelled unless it is answered.
-    pub(crate) fn asked(&self) -> Unanswered<'_> {
-        Unanswered {
+    /// Starts a request, which counts as cancelled until it gets a response.
+    pub(crate) fn begin(&self) -> PendingRequest<'_> {
+        PendingRequest {
             answers: self,
             since: Instant::now(),
             code: CODES.len() - 1,
@@ -49,11 +49,11 @@ impl Answers {
     }
 }
 
-/// Counts requests that got no response of the upstream, by their cause.
+/// Counts requests without a response of the upstream, by cause.
 pub(crate) struct UpstreamErrors<const N: usize>([Counter; N]);
 
 impl<const N: usize> UpstreamErrors<N> {
-    /// Counts for the recorder of the moment.
+    /// Counts in the recorder installed at this time.
     pub(crate) fn new(causes: [&'static str; N]) -> Self {
         Self(causes.map(|cause| {
             let errors = counter!(UPSTREAM_ERRORS, "cause" => cause);
@@ -67,15 +67,15 @@ impl<const N: usize> UpstreamErrors<N> {
     }
 }
 
-impl Unanswered<'_> {
-    /// Counts the request as answered, which it is when the answer begins.
-    pub(crate) fn answered(mut self, status: StatusCode) {
+impl PendingRequest<'_> {
+    /// Counts the request by the status of its response, which has begun.
+    pub(crate) fn respond(mut self, status: StatusCode) {
         let class = usize::from(status.as_u16() / 100);
         self.code = class.clamp(1, 5) - 1;
     }
 }
 
-impl Drop for Unanswered<'_> {
+impl Drop for PendingRequest<'_> {
     fn drop(&mut self) {
         let (requests, seconds) = &self.answers.0[self.code];
         requests.increment(1);

@@ -1,4 +1,4 @@
-//! The body of a response on its way to the client.
+//! The response body on its way to the client.
 
 use std::{
     error::Error,
@@ -12,27 +12,27 @@ use axum::{BoxError, body::Bytes};
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 
-use super::{progress::Progress, ticket::Ticket};
+use super::{permit::RequestPermit, progress::Progress};
 
-/// A body that ends where nothing comes in either direction for too long.
-pub(super) struct Download<B = Incoming, T = Ticket> {
+/// A body that ends if no part arrives in either direction for too long.
+pub(super) struct Download<B = Incoming, T = RequestPermit> {
     body: B,
     progress: Progress,
     limit: Duration,
-    /// Begins when something is first waited for.
+    /// Started when the body is first pending.
     silence: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
     _ticket: T,
 }
 
 impl<B, T> Download<B, T> {
-    pub(super) fn new(body: B, progress: Progress, limit: Duration, ticket: T) -> Self {
+    pub(super) fn new(body: B, progress: Progress, limit: Duration, permit: T) -> Self {
         progress.note();
         Self {
             body,
             progress,
             limit,
             silence: None,
-            _ticket: ticket,
+            _ticket: permit,
         }
     }
 }
@@ -71,7 +71,7 @@ where
     }
 }
 
-/// Nothing came in either direction.
+/// No part arrived in either direction.
 #[derive(Debug)]
 struct Silent;
 

@@ -1,4 +1,4 @@
-//! Failures of the upstream: one line of the log a minute for each cause, and a counter.
+//! Upstream failures: one log line a minute for each cause, and a counter.
 
 use std::{
     error::Error,
@@ -15,19 +15,19 @@ use tracing::warn;
 use super::upload::UploadError;
 use crate::events::UpstreamErrors;
 
-/// How long further failures of the same cause are only counted.
+/// How long further failures of a cause are counted without a log line.
 const PAUSE: Duration = Duration::from_secs(60);
 
-/// Why a request got no response of the upstream.
+/// The reason for a request without a response of the upstream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Cause {
-    /// Nobody accepts connections there.
+    /// The upstream accepts no connections.
     Connect,
     /// The connection closed before the response.
     Closed,
-    /// The response has too many fields, or too long ones.
+    /// The response has too many or too long fields.
     TooLarge,
-    /// The response makes no sense, or changes to a protocol that nobody requested.
+    /// The response is invalid, or switches to a protocol that nobody requested.
     Invalid,
     /// The response did not begin in time.
     Timeout,
@@ -56,7 +56,7 @@ impl Cause {
         }
     }
 
-    /// The cause that an error has among its own.
+    /// The cause of an error.
     fn of(error: &hyper_util::client::legacy::Error) -> Self {
         if error.is_connect() {
             return Self::Connect;
@@ -83,7 +83,7 @@ impl Cause {
     }
 }
 
-/// The errors that this one is about.
+/// The error and its sources.
 fn sources<'e>(
     error: &'e (dyn Error + 'static),
 ) -> impl Iterator<Item = &'e (dyn Error + 'static)> {
@@ -96,7 +96,7 @@ fn sources<'e>(
 pub(super) struct Failures {
     upstream: Authority,
     counters: UpstreamErrors<6>,
-    /// When a cause was last logged, and how often it has been met since.
+    /// For each cause, when it was last logged, and the number of failures since.
     logged: Mutex<[(Option<Instant>, u64); 6]>,
 }
 
@@ -109,7 +109,7 @@ impl Failures {
         }
     }
 
-    /// The status for a request that failed so. A body that is at fault is the client's failure, not the upstream's.
+    /// The status for a failed request. An error of the request's body is the client's failure, not the upstream's.
     pub(super) fn status(&self, error: &hyper_util::client::legacy::Error) -> StatusCode {
         for cause in sources(error) {
             match cause.downcast_ref() {
@@ -127,7 +127,7 @@ impl Failures {
         StatusCode::BAD_GATEWAY
     }
 
-    /// Counts a failure, and logs it unless that was done lately.
+    /// Counts a failure, and logs it unless its cause was logged within the last minute.
     pub(super) fn note(&self, cause: Cause, details: &str) {
         let at = cause as usize;
         self.counters.count(at);

@@ -1,4 +1,4 @@
-//! Header fields of a request that is handed on, and of its response.
+//! Header fields of forwarded requests and responses.
 
 use http::{
     HeaderMap, HeaderName, HeaderValue, Uri, Version,
@@ -7,14 +7,14 @@ use http::{
     },
 };
 
-use super::ticket::Ticket;
+use super::permit::RequestPermit;
 use crate::connections::Peer;
 
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 
-/// The fields that are about one connection, beside those that `Connection` names (RFC 9110, 7.6.1).
+/// The fields about one connection, in addition to those that `Connection` names (RFC 9110, 7.6.1).
 const OF_CONNECTION: [HeaderName; 6] = [
     CONNECTION,
     HeaderName::from_static("keep-alive"),
@@ -24,8 +24,8 @@ const OF_CONNECTION: [HeaderName; 6] = [
     UPGRADE,
 ];
 
-/// The fields by which proxies tell of the client and of the path. The upstream believes the gateway, so it has to be the
-/// gateway that says them. Some frameworks route by the path in the last two, which no rule has seen.
+/// The fields in which proxies report the client and the path. The upstream trusts the gateway, so only the gateway
+/// may write them. Some frameworks route by the path in the last two, which no rule has matched.
 const OF_PROXIES: [HeaderName; 9] = [
     FORWARDED_FOR,
     FORWARDED_HOST,
@@ -44,12 +44,12 @@ pub(super) struct Hop {
     pub(super) peer: Peer,
     /// Whether the peer is a proxy that the rules trust.
     pub(super) is_trusted: bool,
-    /// The field in which trusted proxies tell of the client.
+    /// The field in which trusted proxies report the client.
     pub(super) client_field: HeaderName,
-    pub(super) ticket: Ticket,
+    pub(super) permit: RequestPermit,
 }
 
-/// Whether a field that is a list of words has this one.
+/// Whether a list field contains this word.
 pub(super) fn lists(headers: &HeaderMap, name: HeaderName, word: &str) -> bool {
     words(headers, name).any(|listed| listed.eq_ignore_ascii_case(word.as_bytes()))
 }
@@ -61,24 +61,23 @@ fn words(headers: &HeaderMap, name: HeaderName) -> impl Iterator<Item = &[u8]> {
         .map(<[u8]>::trim_ascii)
 }
 
-/// The fields that `Connection` names and that go with the connection.
+/// The fields named by `Connection` that are removed with it.
 #[derive(Clone, Copy)]
 pub(super) enum Nominated<'f> {
-    /// All of them: the other end wrote them itself.
+    /// All: the peer wrote them itself.
     All,
-    /// All but the field in which proxies tell of the client.
+    /// All except the field in which proxies report the client.
     AllBut(&'f HeaderName),
-    /// None. A trusted proxy may hand on the `Connection` of its client beside fields that the proxy itself has written,
-    /// such as the name of a user, which the client must not be able to remove.
+    /// None. A trusted proxy may forward its client's `Connection` together with fields that the proxy wrote, such as
+    /// a user's name, and the client must not be able to remove those.
     None,
 }
 
-/// Takes off all that is about the connection that it came by.
+/// Removes the fields about the incoming connection.
 pub(super) fn end_connection(headers: &mut HeaderMap, nominated: Nominated<'_>) {
-    let named = words(headers, CONNECTION);
-    let named = named.filter_map(|name| HeaderName::from_bytes(name).ok());
-    // Without a length or a host it would be another message. And a proxy may hand on the names that its client sent,
-    // beside fields that the proxy itself has written.
+    let named = words(headers, CONNECTION).filter_map(|name| HeaderName::from_bytes(name).ok());
+    // Without a length or a host it would be another message. A proxy may forward names that its client sent,
+    // together with fields that the proxy itself wrote.
     let stays = |name: &HeaderName| {
         let is_kept = match nominated {
             Nominated::All => false,
@@ -93,14 +92,15 @@ pub(super) fn end_connection(headers: &mut HeaderMap, nominated: Nominated<'_>) 
     }
 }
 
-/// Makes the fields of a request those of the request that goes to the upstream.
+/// Rewrites the fields of a request for the upstream.
 pub(super) fn hand_on(headers: &mut HeaderMap, uri: &Uri, version: Version, hop: &Hop) {
     let takes_trailers = lists(headers, TE, "trailers");
     end_connection(
         headers,
-        match hop.is_trusted {
-            true => Nominated::None,
-            false => Nominated::AllBut(&hop.client_field),
+        if hop.is_trusted {
+            Nominated::None
+        } else {
+            Nominated::AllBut(&hop.client_field)
         },
     );
     if takes_trailers {
@@ -109,7 +109,7 @@ pub(super) fn hand_on(headers: &mut HeaderMap, uri: &Uri, version: Version, hop:
     if !hop.is_trusted {
         forget_proxies(headers, &hop.client_field);
     }
-    // An authority in the target counts, whatever `Host` says (RFC 9112, 3.2.2).
+    // An authority in the target replaces `Host` (RFC 9112, 3.2.2).
     if let Some(authority) = uri.authority()
         && let Ok(host) = HeaderValue::from_str(authority.as_str())
     {
@@ -121,15 +121,16 @@ pub(super) fn hand_on(headers: &mut HeaderMap, uri: &Uri, version: Version, hop:
         &hop.peer.address.ip().to_canonical().to_string(),
     );
     let scheme = if hop.peer.is_tls { "https" } else { "http" };
-    let scheme = HeaderValue::from_static(scheme);
-    headers.entry(FORWARDED_PROTO).or_insert(scheme);
+    headers
+        .entry(FORWARDED_PROTO)
+        .or_insert(HeaderValue::from_static(scheme));
     if let Some(host) = headers.get(HOST).cloned() {
         headers.entry(FORWARDED_HOST).or_insert(host);
     }
     headers.append(VIA, via(version));
 }
 
-/// Takes off what a client said in place of proxies, also with underscores: many servers take them for hyphens.
+/// Removes the fields of proxies that a client sent, also with underscores: many servers read them as hyphens.
 fn forget_proxies(headers: &mut HeaderMap, client_field: &HeaderName) {
     for name in OF_PROXIES.iter().chain([client_field]) {
         headers.remove(name);
@@ -147,7 +148,7 @@ fn forget_proxies(headers: &mut HeaderMap, client_field: &HeaderName) {
     }
 }
 
-/// Makes one line of the cookies, of which clients of HTTP/2 may send a line for each (RFC 9113, 8.2.3).
+/// Joins the cookies into one line: HTTP/2 clients may send one line each (RFC 9113, 8.2.3).
 pub(super) fn join_cookies(headers: &mut HeaderMap) {
     let mut lines = headers.get_all(COOKIE).into_iter();
     if lines.next().is_some() && lines.next().is_some() {
@@ -155,12 +156,12 @@ pub(super) fn join_cookies(headers: &mut HeaderMap) {
     }
 }
 
-/// Adds an entry to a list of one line.
+/// Appends an entry to a list field of one line.
 fn append(headers: &mut HeaderMap, name: HeaderName, entry: &str) {
     join(headers, name, b", ", Some(entry.as_bytes()));
 }
 
-/// Makes one line of all lines and another.
+/// Joins all lines of a field and another one.
 fn join(headers: &mut HeaderMap, name: HeaderName, between: &[u8], another: Option<&[u8]>) {
     let lines = headers.get_all(&name).into_iter();
     let mut list: Vec<u8> = Vec::new();

@@ -1,25 +1,25 @@
-//! Frames of a WebSocket: where one ends and another begins (RFC 6455, 5.2).
+//! WebSocket frames: finds their boundaries (RFC 6455, 5.2).
 
-/// The opcode of a frame that closes the WebSocket.
+/// The opcode of a close frame.
 const CLOSE: u8 = 8;
 
-/// The frames of one direction. Their payload does not matter here.
+/// The frames of one direction. Payloads are skipped.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Frames {
     next: Next,
-    /// The bytes of the mask and the payload that are still to come, once the header has come.
+    /// The remaining bytes of the mask and the payload, after the header.
     left: u64,
     is_close: bool,
     has_closed: bool,
 }
 
-/// What the next byte belongs to.
+/// The part of a frame that the next byte belongs to.
 #[derive(Debug, Clone, Copy, Default)]
 enum Next {
     #[default]
     Opcode,
     Length,
-    /// The bytes of a longer length, and whether a mask follows.
+    /// The remaining bytes of a longer length, and whether a mask follows.
     LongLength {
         bytes: u8,
         is_masked: bool,
@@ -27,7 +27,7 @@ enum Next {
     Payload,
 }
 
-/// The bytes of a mask.
+/// The length of a mask.
 const MASK: u64 = 4;
 
 impl Frames {
@@ -36,19 +36,19 @@ impl Frames {
         matches!(self.next, Next::Opcode)
     }
 
-    /// Whether a whole frame has closed the WebSocket; no other may follow.
+    /// Whether a whole close frame has passed; no other frame may follow.
     pub(super) const fn has_closed(&self) -> bool {
         self.has_closed
     }
 
-    /// Reads on, to the end of all bytes.
+    /// Reads all bytes.
     pub(super) fn read_all(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() {
             bytes = &bytes[self.read_frame(bytes)..];
         }
     }
 
-    /// Reads on, at most to the end of the frame. The number of bytes that belong to it.
+    /// Reads at most to the end of the frame. Returns the number of its bytes.
     pub(super) fn read_frame(&mut self, bytes: &[u8]) -> usize {
         let mut read = 0;
         while read < bytes.len() {
@@ -111,7 +111,7 @@ impl Frames {
 mod tests {
     use super::*;
 
-    /// A frame with so long a payload of zeros, whose length takes so many bytes beside the first.
+    /// A frame with a payload of zeros. Its length is encoded in this many bytes after the first.
     fn frame(opcode: u8, length: usize, bytes: usize, is_masked: bool) -> Vec<u8> {
         let mask = u8::from(is_masked) << 7;
         let mut frame = vec![0x80 | opcode];
@@ -125,7 +125,7 @@ mod tests {
         frame
     }
 
-    /// Frames of all kinds of headers.
+    /// Frames with all kinds of headers.
     fn kinds() -> impl Iterator<Item = Vec<u8>> {
         let lengths = [
             (0, 0),

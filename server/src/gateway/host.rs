@@ -1,19 +1,19 @@
-//! The host of a request, which rules and the upstream have to read alike.
+//! The host of a request, which rules and the upstream must interpret alike.
 
 use http::{HeaderValue, Version, header::HOST, request::Parts, uri::Authority};
-use tower_ratelimit::rules::Host;
+use tower_ratelimit_rulefile::pattern::Host;
 
-/// Whether a request names one host, in all the places where it names any: RFC 9112 (3.2) wants 400 for
-/// others, RFC 9113 (8.3.1) for those that disagree. HTTP/1.0 knew requests without a host.
+/// Whether a request names exactly one host, wherever it names any. RFC 9112 (3.2) requires 400 otherwise; RFC 9113
+/// (8.3.1) for hosts that differ. HTTP/1.0 allows requests without a host.
 pub(super) fn is_valid(parts: &Parts) -> bool {
     let mut lines = parts.headers.get_all(HOST).iter();
     let (line, another) = (lines.next(), lines.next());
     let authority = parts.uri.authority().map(Authority::as_str);
-    let authority = authority.map(|authority| Host::parse(authority.as_bytes()));
-    let line = line.map(HeaderValue::as_bytes).map(Host::parse);
-    match (authority, line) {
+    let of_target = authority.map(|authority| Host::parse(authority.as_bytes()));
+    let of_field = line.map(HeaderValue::as_bytes).map(Host::parse);
+    match (of_target, of_field) {
         _ if another.is_some() => false,
-        (Some(authority), Some(line)) => authority.is_some() && authority == line,
+        (Some(of_target), Some(of_field)) => of_target.is_some() && of_target == of_field,
         (Some(only), None) | (None, Some(only)) => only.is_some(),
         (None, None) => parts.version < Version::HTTP_11,
     }
@@ -46,8 +46,8 @@ mod tests {
             ("http://a.example/", &["a.example/"], false),
             ("http://a.example/", &["a.example", "a.example"], false),
         ] {
-            let told = is_valid_in(Version::HTTP_2, uri, hosts);
-            assert_eq!(told, is_valid, "{uri} {hosts:?}");
+            let result = is_valid_in(Version::HTTP_2, uri, hosts);
+            assert_eq!(result, is_valid, "{uri} {hosts:?}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The progress of an exchange, and the silence that ends it.
+//! Progress of an exchange, and its silence timeout.
 
 use std::{
     sync::{
@@ -10,13 +10,13 @@ use std::{
 
 use tokio::time::{Instant, sleep_until};
 
-/// The parts of an exchange that came in either direction. A clone is a handle to the same.
+/// The parts that arrived in either direction. Clones share the count.
 #[derive(Clone)]
 pub(super) struct Progress(Arc<Inner>);
 
 struct Inner {
     begun: Instant,
-    /// The microseconds from then to the last part.
+    /// The microseconds from the start to the last part.
     last: AtomicU64,
     parts: AtomicU64,
     is_awaited: AtomicBool,
@@ -32,20 +32,19 @@ impl Progress {
         }))
     }
 
-    /// Notes that a part has come.
+    /// Records a part.
     pub(super) fn note(&self) {
-        let micros = self.0.begun.elapsed().as_micros();
-        let micros = u64::try_from(micros).unwrap_or(u64::MAX);
+        let micros = u64::try_from(self.0.begun.elapsed().as_micros()).unwrap_or(u64::MAX);
         self.0.last.store(micros, Ordering::Relaxed);
         self.0.parts.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// How many parts have come.
+    /// The number of parts so far.
     pub(super) fn parts(&self) -> u64 {
         self.0.parts.load(Ordering::Relaxed)
     }
 
-    /// Notes whether the client has to send a part before anything else can happen.
+    /// Sets whether the exchange waits for a part of the client.
     pub(super) fn set_awaited(&self, is_awaited: bool) {
         self.0.is_awaited.store(is_awaited, Ordering::Relaxed);
     }
@@ -54,7 +53,7 @@ impl Progress {
         self.0.is_awaited.load(Ordering::Relaxed)
     }
 
-    /// Waits until no part has come for so long.
+    /// Completes when no part has arrived for this long.
     pub(super) async fn silence(self, limit: Duration) {
         loop {
             let last = Duration::from_micros(self.0.last.load(Ordering::Relaxed));
@@ -67,7 +66,7 @@ impl Progress {
     }
 }
 
-/// The instant so much later, or one that nobody lives to see.
+/// The instant after this time, or one in the far future.
 pub(super) fn later(instant: Instant, time: Duration) -> Instant {
     const AGES: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
     instant.checked_add(time).unwrap_or(instant + AGES)

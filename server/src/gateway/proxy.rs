@@ -30,37 +30,37 @@ use tokio::{sync::watch, time::timeout};
 use tower_service::Service;
 
 use super::{
-    answer::problem,
     download::Download,
     failures::{Cause, Failures},
     fields::{self, Hop},
+    permit::RequestPermit,
+    problem::problem,
     progress::Progress,
     settings::Settings,
-    ticket::Ticket,
     upgrade,
     upload::Upload,
 };
 use crate::connections::MAX_FIELDS;
 
-/// How long a connection to the upstream is kept without a request: less than the 5 seconds of servers that close
-/// theirs soon, so that none is sent into one that is just closed.
+/// How long an idle connection to the upstream is kept. Some servers close theirs after 5 seconds, and a request must
+/// not be sent into a closing connection.
 const IDLE_TIME: Duration = Duration::from_secs(4);
 
-/// The most bytes of a response by HTTP/1.1 that are read ahead of the client, its header among them, and of a request that
-/// wait for the upstream.
+/// The most buffered bytes on an HTTP/1.1 connection: of a response, its header included, before the client reads it,
+/// and of a request before the upstream does.
 const BUFFER: usize = 32 * 1024;
 
-/// How many bytes of an answer by HTTP/2 may be on their way to a client that does not read. The window of a connection
-/// has room for as many of all requests that there may be, so that none is stopped by those of others.
+/// The most bytes of an HTTP/2 response in flight to a client that does not read. The window of a connection is the
+/// sum of those of all its requests, so that one cannot block the others.
 const WINDOW: u32 = 64 * 1024;
 
-/// The largest window that HTTP/2 has.
+/// The largest window of HTTP/2.
 const MAX_WINDOW: u32 = (1 << 31) - 1;
 
-/// The connections to an upstream by HTTP/2: many servers take no more than 100 streams on one.
+/// The number of HTTP/2 connections to an upstream: many servers accept no more than 100 streams on one.
 const CONNECTIONS: usize = 8;
 
-/// A service that hands requests on. A clone is a handle to the same connections.
+/// A service that forwards requests. Clones share the connections.
 #[derive(Clone)]
 pub(super) struct Proxy(Arc<Inner>);
 
@@ -72,7 +72,7 @@ struct Inner {
     http1: Client<HttpConnector, Upload>,
     http2: [Client<HttpConnector, Upload>; CONNECTIONS],
     next: AtomicUsize,
-    /// Whether the gateway takes no more requests, and closes WebSockets.
+    /// Whether the gateway is stopping, and closes WebSockets.
     stopped: watch::Receiver<bool>,
 }
 
@@ -98,8 +98,8 @@ impl Proxy {
     }
 }
 
-/// The client of the upstream, for so many requests at a time. What waits on either side is bounded: bytes that the
-/// gateway has read would otherwise grow with the number of clients that do not read.
+/// The client of the upstream, for this many concurrent requests. Buffers on both sides are bounded: otherwise memory
+/// would grow with the number of clients that do not read.
 pub(super) fn client(max_in_flight: u32) -> Builder {
     let mut builder = Client::builder(TokioExecutor::new());
     builder
@@ -114,7 +114,7 @@ pub(super) fn client(max_in_flight: u32) -> Builder {
     builder
 }
 
-/// The window of a connection on which there may be so many streams.
+/// The window of a connection with this many streams.
 fn all_windows(streams: u32) -> u32 {
     let all = WINDOW.saturating_mul(streams.saturating_add(1));
     all.min(MAX_WINDOW)
@@ -137,28 +137,33 @@ impl Service<Request<Upload>> for Proxy {
 
 impl Inner {
     async fn hand_on(&self, mut request: Request<Upload>) -> Result<Response, StatusCode> {
-        let hop = request.extensions_mut().remove::<Hop>();
-        let hop = hop.ok_or(StatusCode::INTERNAL_SERVER_ERROR)?;
+        let hop = request
+            .extensions_mut()
+            .remove::<Hop>()
+            .ok_or(StatusCode::INTERNAL_SERVER_ERROR)?;
         let (mut parts, body) = request.into_parts();
-        let client = upgrade::asked(&mut parts);
+        let client = upgrade::take_upgrade(&mut parts);
         let is_grpc = is_grpc(&parts);
-        let body = match is_grpc {
-            true => body.of_messages(self.silence),
-            false => body.paced(self.timeout),
+        let body = if is_grpc {
+            body.of_messages(self.silence)
+        } else {
+            body.paced(self.timeout)
         };
         let progress = body.progress().clone();
         let mut request = self.outgoing(parts, body, &hop)?;
-        match is_grpc {
+        if is_grpc {
             // In HTTP/2 the target has the host.
-            true => drop(request.headers_mut().remove(HOST)),
-            false => say_connection(&mut request, client.is_some()),
+            drop(request.headers_mut().remove(HOST));
+        } else {
+            add_connection_fields(&mut request, client.is_some());
         }
-        let response = match is_grpc {
-            true => self.http2().request(request),
-            false => self.http1.request(request),
+        let response = if is_grpc {
+            self.http2().request(request)
+        } else {
+            self.http1.request(request)
         };
         let response = self.in_time(response, &progress, is_grpc).await?;
-        self.answer(response, client, progress, hop.ticket)
+        self.answer(response, client, progress, hop.permit)
     }
 
     fn http2(&self) -> &Client<HttpConnector, Upload> {
@@ -177,8 +182,9 @@ impl Inner {
         let uri = Uri::builder()
             .scheme(Scheme::HTTP)
             .authority(self.upstream.clone())
-            .path_and_query(path.unwrap_or_else(|| PathAndQuery::from_static("/")));
-        let uri = uri.build().map_err(|_| StatusCode::BAD_REQUEST)?;
+            .path_and_query(path.unwrap_or_else(|| PathAndQuery::from_static("/")))
+            .build()
+            .map_err(|_| StatusCode::BAD_REQUEST)?;
         let mut request = Request::new(body);
         *request.method_mut() = parts.method;
         *request.uri_mut() = uri;
@@ -186,7 +192,7 @@ impl Inner {
         Ok(request)
     }
 
-    /// Waits for the head of the response, as long as the request goes on. Clients of gRPC know no 408.
+    /// Waits for the head of the response while the request progresses. gRPC clients do not know 408.
     async fn in_time(
         &self,
         response: impl Future<Output = Result<Response<Incoming>, Refusal>>,
@@ -199,16 +205,14 @@ impl Inner {
             if let Ok(answered) = timeout(self.timeout, response.as_mut()).await {
                 return answered.map_err(|error| self.failures.status(&error));
             }
-            match progress.parts() == parts {
-                true if progress.is_awaited() && !is_grpc => {
-                    return Err(StatusCode::REQUEST_TIMEOUT);
-                }
-                true => {
-                    self.failures.note(Cause::Timeout, "");
-                    return Err(StatusCode::GATEWAY_TIMEOUT);
-                }
-                false => {}
+            if progress.parts() != parts {
+                continue;
             }
+            if progress.is_awaited() && !is_grpc {
+                return Err(StatusCode::REQUEST_TIMEOUT);
+            }
+            self.failures.note(Cause::Timeout, "");
+            return Err(StatusCode::GATEWAY_TIMEOUT);
         }
     }
 
@@ -217,7 +221,7 @@ impl Inner {
         mut response: Response<Incoming>,
         client: Option<hyper::upgrade::OnUpgrade>,
         progress: Progress,
-        ticket: Ticket,
+        permit: RequestPermit,
     ) -> Result<Response, StatusCode> {
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
             let agreed = client.filter(|_| upgrade::is_websocket(response.headers()));
@@ -229,42 +233,42 @@ impl Inner {
                 StatusCode::BAD_GATEWAY
             })?;
             let upstream = hyper::upgrade::on(&mut response);
-            let until = (self.stopped.clone(), ticket);
+            let until = (self.stopped.clone(), permit);
             upgrade::tunnel(client, upstream, self.silence, until);
             fields::end_connection(response.headers_mut(), fields::Nominated::All);
-            upgrade::say(response.headers_mut());
+            upgrade::add_fields(response.headers_mut());
             return Ok(response.map(|_| Body::empty()));
         }
         fields::end_connection(response.headers_mut(), fields::Nominated::All);
         *response.version_mut() = Version::HTTP_11;
         let silence = self.silence;
-        let download = |body| Body::new(Download::new(body, progress, silence, ticket));
+        let download = |body| Body::new(Download::new(body, progress, silence, permit));
         Ok(response.map(download))
     }
 }
 
 /// Adds the fields about the connection to the upstream, which speaks HTTP/1.1.
-fn say_connection(request: &mut Request<Upload>, is_upgrade: bool) {
+fn add_connection_fields(request: &mut Request<Upload>, is_upgrade: bool) {
     let has_body = !request.body().is_end_stream();
     let headers = request.headers_mut();
     if headers.contains_key(TE) {
         headers.insert(CONNECTION, HeaderValue::from_static("te"));
     }
-    // Without it the body of a GET would be left out.
+    // Without it hyper would drop the body of a GET.
     if has_body && !headers.contains_key(CONTENT_LENGTH) {
         headers.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
     }
     if is_upgrade {
-        upgrade::say(headers);
+        upgrade::add_fields(headers);
     }
 }
 
 type Refusal = hyper_util::client::legacy::Error;
 
-/// Whether a request needs HTTP/2 all the way.
+/// Whether a request needs HTTP/2 end to end.
 fn is_grpc(parts: &Parts) -> bool {
     let kind = parts.headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes);
     let rest = kind.and_then(|kind| kind.strip_prefix(b"application/grpc"));
-    // `application/grpc-web` goes by HTTP/1.1, too.
+    // `application/grpc-web` also works over HTTP/1.1.
     parts.version == Version::HTTP_2 && rest.is_some_and(|rest| !rest.starts_with(b"-"))
 }

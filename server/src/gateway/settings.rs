@@ -16,7 +16,7 @@ use crate::{
     tls::TlsFiles,
 };
 
-/// How long Redis may take by default: as long as in the library.
+/// The default deadline of Redis, the library's.
 const DEFAULT_DEADLINE: Duration = Duration::from_millis(50);
 
 /// The settings of [`serve`](super::serve).
@@ -25,53 +25,52 @@ const DEFAULT_DEADLINE: Duration = Duration::from_millis(50);
 pub struct Settings {
     /// Rule files of this crate, and directories of them.
     pub rules: Vec<PathBuf>,
-    /// Whether the files are read again when they change. Defaults to false: only when the process gets SIGHUP.
+    /// Whether changed files are read again. Defaults to false: SIGHUP reads them.
     pub watch: bool,
-    /// The server that requests are handed on to.
+    /// The server that receives the requests.
     pub upstream: Upstream,
     /// Where the gateway listens. Defaults to 0.0.0.0:8000.
     pub listen: SocketAddr,
-    /// The certificate and the key by which the gateway speaks TLS. Defaults to none: no TLS.
+    /// The certificate and the key for TLS. Defaults to none: no TLS.
     pub tls: Option<TlsFiles>,
-    /// The address of Redis. Defaults to none: this process counts by itself.
+    /// The address of Redis. Defaults to none: this process counts alone.
     pub redis: Option<String>,
-    /// The file with the password of Redis, for an address that has none. Defaults to none.
+    /// A file with the password of Redis, if the address has none. Defaults to none.
     pub redis_password_file: Option<PathBuf>,
-    /// Whether the gateway is only ready while Redis answers. Defaults to false: rules decide by their `on_failure`.
+    /// Whether the gateway is ready only while Redis responds. Defaults to false: rules decide by their `on_failure`.
     pub ready_needs_store: bool,
     /// The prefix of all keys in Redis. Defaults to that of [`RedisStore`].
     pub redis_prefix: Option<String>,
-    /// How long Redis may take for a decision. Defaults to 50 milliseconds.
+    /// The deadline of Redis for a decision. Defaults to 50 milliseconds.
     pub redis_deadline: Duration,
-    /// The most bytes that the body of a request may have. Defaults to no limit: bodies are handed on as they come.
+    /// The most bytes of a request's body. Defaults to no limit.
     pub max_body: Option<u64>,
-    /// How many requests may be under way, and how many WebSockets beside them. Defaults to 1,024.
+    /// The most concurrent requests, and the most concurrent WebSockets. Defaults to 1,024.
     pub max_in_flight: usize,
-    /// How many connections there may be from clients, WebSockets among them. For one more, the connection closes that
-    /// has been without a request for longest; if all have requests, it waits until one has none. Defaults to 4,096.
+    /// The most connections of clients, WebSockets included. If all are in use, a new one evicts the connection that
+    /// has been idle longest; if none is idle, it waits. Defaults to 4,096.
     pub max_connections: usize,
-    /// How many connections one client may have; one more is closed at once. A client is the address at the other end,
-    /// of IPv6 the network of `client_ip.ipv6_prefix`. Loopback addresses and those of `client_ip.trust` have no such
+    /// The most connections of one client; a further one closes at once. A client is the address of the peer, or in
+    /// IPv6 its network of `client_ip.ipv6_prefix`. Loopback addresses and those of `client_ip.trust` have no such
     /// limit. Defaults to `None`: a 32nd of `max_connections`, at least 8. [`usize::MAX`] is no limit; 0 counts as 1.
     pub max_connections_per_client: Option<usize>,
-    /// How long the upstream may take until its response begins, from the last part of the request. Defaults to 60
-    /// seconds.
+    /// The longest time from the last part of the request to the begin of the response. Defaults to 60 seconds.
     pub timeout: Duration,
-    /// How long nothing may come in either direction of a WebSocket, or of an exchange whose response has begun.
-    /// [`Duration::MAX`] is for ever. Defaults to an hour.
+    /// The longest silence in both directions of a WebSocket, or of an exchange whose response has begun.
+    /// [`Duration::MAX`] is no limit. Defaults to an hour.
     pub idle_timeout: Duration,
-    /// How long new requests are taken after SIGTERM, so that callers can notice. Defaults to 5 seconds.
+    /// How long the gateway accepts new requests after SIGTERM, so that callers can notice. Defaults to 5 seconds.
     pub drain: Duration,
-    /// Where metrics and probes are served. Defaults to none: nowhere.
+    /// The address of metrics and probes. Defaults to none: no listener.
     pub http: Option<SocketAddr>,
-    /// Where the admin service listens: on a loopback address, unless there is a token. Defaults to none: there is
-    /// no such service.
+    /// The address of the admin service: a loopback address, unless there is a token. Defaults to none: no such
+    /// service.
     pub admin: Option<SocketAddr>,
-    /// The file with the token that the admin service asks for, of at least 32 characters. Defaults to none.
+    /// The file with the token of the admin service, of at least 32 characters. Defaults to none.
     pub admin_token_file: Option<PathBuf>,
-    /// The hosts by which the admin service may be asked, beside its address. Defaults to none.
+    /// Further hosts that the admin service accepts. Defaults to none.
     pub admin_hosts: Vec<String>,
-    /// Whether the admin service shows keys, which are addresses and the like. Defaults to false: it shows digests.
+    /// Whether the admin service reveals keys, such as addresses. Defaults to false: it shows digests.
     pub reveal_keys: bool,
 }
 
@@ -105,7 +104,7 @@ impl Settings {
         }
     }
 
-    /// The rules, and the store that they count in.
+    /// Reads the rules, and makes the store for their counts.
     pub(super) fn rules(&self) -> Result<(Rules, Store), ServeError> {
         let prefix = self.redis_prefix.as_deref();
         let password = self.redis_password_file.as_ref();
@@ -116,8 +115,9 @@ impl Settings {
             .iter()
             .cloned()
             .fold(Rules::builder(), RulesBuilder::store);
-        let rules = builder.read_all(&self.rules);
-        let rules = rules.map_err(|error| fault("the rules cannot be used", &error))?;
+        let rules = builder
+            .read_all(&self.rules)
+            .map_err(|error| fault("the rules cannot be used", &error))?;
         let store = match (redis, rules.local_store()) {
             (Some(redis), _) => Store::Redis(redis),
             (None, Some(local)) => Store::Local(local.clone()),
@@ -133,7 +133,7 @@ impl Settings {
         (most < usize::MAX).then(|| NonZeroUsize::new(most).unwrap_or(NonZeroUsize::MIN))
     }
 
-    /// The gateway as operators see it: a service by rules of requests alone.
+    /// The settings of a service with rules of requests only, for the admin service.
     pub(super) fn service(&self) -> settings::Settings {
         let mut service = settings::Settings::new(Vec::new());
         service.auth_rules.clone_from(&self.rules);
@@ -147,7 +147,7 @@ impl Settings {
     }
 }
 
-/// A server that requests are handed on to, such as `http://127.0.0.1:8080`.
+/// The server that receives the requests, such as `http://127.0.0.1:8080`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Upstream(pub(super) Authority);
 

@@ -1,4 +1,4 @@
-//! The reasons for which an exchange may take its time; the clock is tokio's, which stands until nothing else can happen.
+//! Timeouts of exchanges, in tokio's paused time.
 
 mod unread;
 
@@ -25,7 +25,7 @@ use super::{
     *,
 };
 
-/// A body whose parts come from a test.
+/// A body whose parts the test sends.
 struct Parts(mpsc::UnboundedReceiver<Bytes>);
 
 impl Body for Parts {
@@ -57,7 +57,7 @@ async fn next<B: Body + Unpin>(body: &mut B) -> Option<Result<Frame<B::Data>, B:
 const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(60 * 60);
 
-/// The seconds until a body that comes in such parts, one a second, is given up.
+/// The seconds until a body with one part of this length a second times out.
 async fn patience(length: usize) -> u64 {
     let (sender, body) = parts();
     let mut upload = Upload::new(body, u64::MAX).paced(MINUTE);
@@ -84,7 +84,7 @@ async fn patience(length: usize) -> u64 {
 async fn body_comes_with_the_least_rate() {
     assert_eq!(patience(500).await, 1000);
     assert_eq!(patience(0).await, 60);
-    // Each 500 bytes are worth a second: of 250 a second, the half.
+    // 500 bytes are worth a second: at 250 a second the time grows by half.
     assert!((118..=122).contains(&patience(250).await));
 }
 
@@ -99,8 +99,8 @@ async fn upstream_that_does_not_read_is_no_fault_of_the_client() {
         sleep(HOUR).await;
     }
     let start = Instant::now();
-    let told = next(&mut upload).await;
-    assert!(matches!(told, Some(Err(UploadError::Slow))));
+    let frame = next(&mut upload).await;
+    assert!(matches!(frame, Some(Err(UploadError::Slow))));
     assert_eq!(start.elapsed().as_secs(), 60);
     assert!(upload.progress().is_awaited());
 }
@@ -113,7 +113,7 @@ async fn exchange_ends_when_both_directions_are_silent() {
     let progress = upload.progress().clone();
     let mut download = Download::new(response, progress, HOUR, ());
     let start = Instant::now();
-    // Each direction alone is silent for longer.
+    // Each direction alone exceeds the silence limit.
     let talk = async {
         for sender in [&to_upstream, &to_client, &to_upstream] {
             sleep(HOUR * 3 / 4).await;
@@ -141,8 +141,8 @@ async fn silence_can_be_as_long_as_anybody_likes() {
         sleep(HOUR * 24 * 365).await;
         sender.send(part(1)).unwrap();
     };
-    let (told, ()) = tokio::join!(next(&mut download), late);
-    assert!(matches!(told, Some(Ok(_))));
+    let (frame, ()) = tokio::join!(next(&mut download), late);
+    assert!(matches!(frame, Some(Ok(_))));
 }
 
 #[tokio::test(start_paused = true)]
@@ -193,13 +193,13 @@ async fn end_that_does_not_read_is_silence() {
     let (_upstream, other) = duplex(64);
     let start = Instant::now();
     let tunnel = tokio::spawn(hand_on(one, other, HOUR, stopped));
-    // More than there is room for on the way.
+    // More than all buffers hold.
     while client.write_all(&[b'a'; 64]).await.is_ok() {}
     tunnel.await.unwrap();
     assert_eq!(start.elapsed().as_secs(), HOUR.as_secs());
 }
 
-/// The close frame that clients get, and the one with a mask.
+/// The close frame for clients, and the masked one.
 const CLOSE: &[u8] = b"\x88\x02\x03\xe9";
 const MASKED: &[u8] = b"\x88\x82\0\0\0\0\x03\xe9";
 
@@ -209,7 +209,7 @@ fn frames() -> Vec<u8> {
     [&b"\x81\x02hi\x89\0"[..], &long].concat()
 }
 
-/// What a client gets, and what its upstream gets, if the gateway stops after so many bytes of the upstream's.
+/// The bytes that a client and its upstream receive if the gateway stops after this many bytes of the upstream.
 async fn stopped_after(bytes: usize, replies: bool) -> [Vec<u8>; 2] {
     let (client, one) = duplex(1024);
     let (upstream, other) = duplex(1024);
@@ -219,7 +219,7 @@ async fn stopped_after(bytes: usize, replies: bool) -> [Vec<u8>; 2] {
     let (mut from_upstream, mut to_upstream) = tokio::io::split(upstream);
     let all = frames();
     to_upstream.write_all(&all[..bytes]).await.unwrap();
-    // Time goes on when nothing else can happen.
+    // Paused time advances when nothing else can run.
     sleep(HOUR / 4).await;
     stop.send_replace(true);
     sleep(HOUR / 4).await;
@@ -232,7 +232,7 @@ async fn stopped_after(bytes: usize, replies: bool) -> [Vec<u8>; 2] {
     to_client.shutdown().await.unwrap();
     let mut got = [Vec::new(), Vec::new()];
     from_upstream.read_to_end(&mut got[1]).await.unwrap();
-    // Its own close is one too many for the client.
+    // The client got a close frame already, so it gets no second one.
     to_upstream.write_all(CLOSE).await.unwrap();
     to_upstream.shutdown().await.unwrap();
     from_client.read_to_end(&mut got[0]).await.unwrap();

@@ -14,27 +14,27 @@ use tokio::{
     sync::watch,
 };
 
-use super::{fields::lists, frames::Frames, progress::Progress, ticket::Ticket};
-use crate::life;
+use super::{fields::lists, frames::Frames, permit::RequestPermit, progress::Progress};
+use crate::shutdown;
 
-/// The most bytes that a tunnel takes from one end before it hands them to the other.
+/// The most bytes that a tunnel reads from one end before it writes them to the other.
 const PART: usize = 8 * 1024;
 
-/// The only protocol that a connection may change to. In any other, such as HTTP/2, requests would follow that no rule
-/// has seen.
+/// The only protocol that a connection may switch to. In others, such as HTTP/2, requests would follow that no rule
+/// matches.
 const WEBSOCKET: &str = "websocket";
 
-/// Whether a request wants its connection to become a WebSocket.
-pub(super) fn is_asked(parts: &Parts) -> bool {
+/// Whether a request is for a WebSocket.
+pub(super) fn is_requested(parts: &Parts) -> bool {
     parts.version == Version::HTTP_11
         && parts.method == Method::GET
         && lists(&parts.headers, CONNECTION, "upgrade")
         && is_websocket(&parts.headers)
 }
 
-/// The client's connection, if the request wants it to become a WebSocket.
-pub(super) fn asked(parts: &mut Parts) -> Option<OnUpgrade> {
-    if !is_asked(parts) {
+/// The upgrade of the client's connection, if the request is for a WebSocket.
+pub(super) fn take_upgrade(parts: &mut Parts) -> Option<OnUpgrade> {
+    if !is_requested(parts) {
         return None;
     }
     parts.extensions.remove()
@@ -47,39 +47,39 @@ pub(super) fn is_websocket(headers: &HeaderMap) -> bool {
         && first.is_some_and(|first| first.eq_ignore_ascii_case(WEBSOCKET.as_bytes()))
 }
 
-/// Adds the fields that ask for a WebSocket, or agree to it.
-pub(super) fn say(headers: &mut HeaderMap) {
+/// Adds the fields of a WebSocket's request or response.
+pub(super) fn add_fields(headers: &mut HeaderMap) {
     headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
     headers.insert(UPGRADE, HeaderValue::from_static(WEBSOCKET));
 }
 
-/// A frame that closes a WebSocket with code 1001: the server goes away.
+/// A close frame with the code 1001, "going away".
 const CLOSE: [u8; 4] = [0x88, 2, 0x03, 0xe9];
 
-/// The same as a client sends it, with a mask. A mask protects from scripts that choose the payload; nobody chooses this
-/// one, so its mask is zero.
+/// The masked close frame, as clients send it. The mask protects against scripts that choose the payload. The gateway
+/// chooses this payload, so the mask is zero.
 const MASKED_CLOSE: [u8; 8] = [0x88, 0x82, 0, 0, 0, 0, 0x03, 0xe9];
 
-/// Hands bytes on in both directions until both ends are closed, or silent for too long.
+/// Forwards bytes in both directions until both ends close, or are silent for too long.
 pub(super) fn tunnel(
     client: OnUpgrade,
     upstream: OnUpgrade,
     silence: Duration,
-    (stopped, ticket): (watch::Receiver<bool>, Ticket),
+    (stopped, permit): (watch::Receiver<bool>, RequestPermit),
 ) {
     tokio::spawn(async move {
         let io = TokioIo::<Upgraded>::new;
         if let (Ok(client), Ok(upstream)) = tokio::join!(client, upstream) {
             hand_on(io(client), io(upstream), silence, stopped).await;
         }
-        drop(ticket);
+        drop(permit);
     });
 }
 
-/// Ends when nothing has come from either end for too long, or no end takes what came.
+/// Completes when both ends are silent for too long, or do not read.
 ///
-/// Once the gateway stops, the client gets a close frame. The client's answer goes to the upstream and closes that end,
-/// after all that the client sent before.
+/// When the gateway stops, the client gets a close frame. Its answer, after all that it sent before, goes to the
+/// upstream and closes that end.
 pub(super) async fn hand_on<A, B>(
     client: A,
     upstream: B,
@@ -95,10 +95,10 @@ pub(super) async fn hand_on<A, B>(
     let mut up = Direction::new(to_upstream, &progress);
     let mut down = Direction::new(to_client, &progress);
     let both = async {
-        // An end that breaks off ends the other.
+        // If one end breaks off, the other closes.
         tokio::try_join!(
             up.hand_over_all(&mut from_client, &stopped),
-            down.hand_over_until(&mut from_upstream, life::wait(stopped.clone())),
+            down.hand_over_until(&mut from_upstream, shutdown::wait(stopped.clone())),
         )
     };
     tokio::select! {
@@ -123,7 +123,7 @@ impl<'p, W: AsyncWrite + Unpin> Direction<'p, W> {
         }
     }
 
-    /// Hands bytes on until their end. If a client that got the gateway's close frame ends without one of its own, the
+    /// Forwards bytes until the end. If a client got the gateway's close frame and ends without one of its own, the
     /// upstream gets one nevertheless.
     async fn hand_over_all(
         &mut self,
@@ -145,8 +145,8 @@ impl<'p, W: AsyncWrite + Unpin> Direction<'p, W> {
         }
     }
 
-    /// Hands bytes on until their end or the stop. Then follow the rest of the frame and a close frame, and no more: no
-    /// frame may follow that one (RFC 6455, 5.5.1).
+    /// Forwards bytes until the end or the stop. At the stop, completes the current frame and sends a close frame,
+    /// and nothing more: no frame may follow it (RFC 6455, 5.5.1).
     async fn hand_over_until(
         &mut self,
         from: &mut (impl AsyncRead + Unpin),

@@ -1,4 +1,4 @@
-//! The body of a request on its way to the upstream.
+//! The request body on its way to the upstream.
 
 use std::{
     error::Error,
@@ -15,10 +15,10 @@ use tokio::time::{Instant, Sleep, sleep_until};
 use super::progress::{Progress, later};
 use crate::connections::RequestBody;
 
-/// The bytes of a body that have to come each second, on average after the first `timeout`.
+/// The least bytes a second of a body, on average after the first `timeout`.
 const LEAST_RATE: u64 = 500;
 
-/// A body that may not be longer than it was said, and has to come.
+/// A body with a maximum length and a minimum rate.
 pub(super) struct Upload<B = RequestBody> {
     body: B,
     left: u64,
@@ -28,10 +28,10 @@ pub(super) struct Upload<B = RequestBody> {
 
 /// The time that a client has for its body.
 enum Patience {
-    /// As much as it likes.
+    /// No limit.
     None,
     Rate(Rate),
-    /// For messages that come when they come: until none has come in either direction for too long.
+    /// For streams of messages: ends after silence in both directions.
     Silence(Pin<Box<dyn Future<Output = ()> + Send>>),
 }
 
@@ -45,13 +45,13 @@ impl<B> Upload<B> {
         }
     }
 
-    /// The same body, which has to come with the least rate after as much time.
+    /// Requires the least rate after this much time.
     pub(super) fn paced(mut self, timeout: Duration) -> Self {
         self.limit = Patience::Rate(Rate::new(timeout));
         self
     }
 
-    /// The same body of messages, between which there may be as much silence.
+    /// Treats the body as a stream of messages with at most this much silence.
     pub(super) fn of_messages(mut self, silence: Duration) -> Self {
         let silence = self.progress.clone().silence(silence);
         self.limit = Patience::Silence(Box::pin(silence));
@@ -105,7 +105,7 @@ impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin> Body for Upload<B> {
 }
 
 impl Patience {
-    /// Ready when the client that is waited for has taken too long.
+    /// Ready when the awaited client has exceeded its time.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         match self {
             Self::None => Poll::Pending,
@@ -114,7 +114,7 @@ impl Patience {
         }
     }
 
-    /// Notes that a part has come.
+    /// Records a part.
     fn note(&mut self, bytes: u64) {
         if let Self::Rate(rate) = self {
             rate.note(bytes);
@@ -122,12 +122,13 @@ impl Patience {
     }
 }
 
-/// A rate of bytes in the time that the client was waited for: an upstream that does not read is not its fault.
+/// A rate of bytes over the time in which the gateway awaited the client. Time in which the upstream does not read is
+/// excluded.
 struct Rate {
     timeout: Duration,
     bytes: u64,
     waited: Duration,
-    /// Since when it is waited for.
+    /// Since when the client is awaited.
     since: Option<Instant>,
     timer: Option<Pin<Box<Sleep>>>,
 }
@@ -159,7 +160,7 @@ impl Rate {
         let timer = self
             .timer
             .get_or_insert_with(|| Box::pin(sleep_until(until)));
-        // Each part makes it later. That is seen when the timer has run out, which most never do.
+        // Each part moves the deadline. The timer is only reset when it fires, which is rare.
         if timer.deadline() <= now && now < until {
             timer.as_mut().reset(until);
         }
@@ -167,7 +168,7 @@ impl Rate {
     }
 }
 
-/// Why a body ended early.
+/// The reason why a body ended early.
 #[derive(Debug)]
 pub(super) enum UploadError {
     TooLong,

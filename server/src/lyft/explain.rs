@@ -1,4 +1,4 @@
-//! Explanations: which limit a descriptor has, and why.
+//! Explanations of the limit of a descriptor.
 
 use std::fmt;
 
@@ -7,13 +7,13 @@ use tower_ratelimit::Quota;
 use super::rules::{Limit, Matched, Rules};
 use crate::messages::{Entry, RateLimitDescriptor, Unit};
 
-/// The way of a descriptor through the rules. Made by [`Rules::explain`].
+/// The path of a descriptor through the rules. Made by [`Rules::explain`].
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct DescriptorExplanation {
-    /// How each entry was looked up, up to the first that nothing matches.
+    /// The matches of the entries, up to the first without one.
     pub steps: Vec<EntryMatch>,
-    /// The end of that way.
+    /// The result.
     pub outcome: DescriptorOutcome,
 }
 
@@ -29,15 +29,15 @@ pub enum EntryMatch {
     KeyAlone,
 }
 
-/// The end of a descriptor's way.
+/// The result of a descriptor's look-up.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum DescriptorOutcome {
     /// No file has the domain.
     UnknownDomain,
-    /// Nothing matches the entry after those that matched.
+    /// No descriptor matches the next entry.
     NoMatch,
-    /// The descriptor of the file has no limit; one may stand deeper.
+    /// The matched descriptor has no limit; a deeper one may have one.
     NoLimit,
     /// Another limit of the request replaces its limit.
     Replaced(String),
@@ -55,17 +55,17 @@ pub struct ExplainedLimit {
     pub requests: u32,
     /// The unit of the period.
     pub unit: Unit,
-    /// How many units the period has.
+    /// The number of units in the period.
     pub unit_multiplier: u32,
-    /// The quota, if it is another than a fixed window.
+    /// The quota, if the limit is no fixed window.
     pub quota: Option<Quota>,
-    /// Whether it only counts, and denies nothing.
+    /// Whether it counts and never denies.
     pub shadow: bool,
     /// Whether a request passes as long as one of its quotas has room.
     pub is_quota: bool,
     /// The name in statistics.
     pub stats_name: String,
-    /// The keys and values by which it is counted.
+    /// The keys and values of its counter.
     pub counted: Vec<(String, String)>,
 }
 
@@ -103,9 +103,10 @@ impl Rules {
             return DescriptorOutcome::UnknownDomain;
         }
         let Some(found) = self.find(domain, entries) else {
-            return match self.way(domain, entries).len() == entries.len() {
-                true => DescriptorOutcome::NoLimit,
-                false => DescriptorOutcome::NoMatch,
+            return if self.way(domain, entries).len() == entries.len() {
+                DescriptorOutcome::NoLimit
+            } else {
+                DescriptorOutcome::NoMatch
             };
         };
         let limit = found.limit;
@@ -137,7 +138,7 @@ impl Rules {
     }
 }
 
-/// `5 per minute`, `100 per 2 weeks`, or the quota in its own words.
+/// `5 per minute`, `100 per 2 weeks`, or the text of the quota.
 impl fmt::Display for ExplainedLimit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let unit = self.unit.name().to_ascii_lowercase();

@@ -1,4 +1,4 @@
-//! The files of directories.
+//! The rule files of a directory.
 
 use std::{
     ffi::OsStr,
@@ -6,17 +6,17 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// The files of a directory that are read.
+/// The files of a directory to read.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FilesOf {
-    /// `*.yaml`, `*.yml` and `*.json`, none of them in a directory below.
+    /// `*.yaml`, `*.yml` and `*.json`, not in subdirectories.
     #[default]
     Rules,
-    /// All, also those of directories below, as Envoy's reference service reads them; not what links to a directory.
+    /// All files, also in subdirectories, as Envoy's reference service reads them; not in links to directories.
     All {
-        /// Whether files and directories are read whose names begin with a dot. Those that begin with two are never:
-        /// in volumes of Kubernetes they are the same files once more.
+        /// Whether to read names that begin with a dot. Names with two dots are never read: in volumes of Kubernetes
+        /// they are second copies of the files.
         dot_files: bool,
     },
 }
@@ -26,7 +26,7 @@ pub enum FilesOf {
 pub(crate) struct Listed {
     /// The path itself, or the files of the directory, in the order of their names.
     pub(crate) files: Vec<PathBuf>,
-    /// The files and directories in it that are not read.
+    /// The files and directories that are not read.
     pub(crate) others: Vec<PathBuf>,
 }
 
@@ -36,9 +36,10 @@ impl FilesOf {
     /// When a directory cannot be read.
     pub(crate) fn list(self, path: &Path) -> io::Result<Listed> {
         let mut listed = Listed::default();
-        match path.is_dir() {
-            true => self.add(path, &mut listed)?,
-            false => listed.files.push(path.to_owned()),
+        if path.is_dir() {
+            self.add(path, &mut listed)?
+        } else {
+            listed.files.push(path.to_owned())
         }
         listed.files.sort();
         listed.others.sort();

@@ -1,4 +1,4 @@
-//! All limits of a set of rules, and their names: the way of keys to each, without values of requests.
+//! A list of all limits and their names: the keys of the path to each, without values of requests.
 
 use super::{
     rules::{Found, Level, Limit, Matched, Rules},
@@ -17,7 +17,7 @@ impl Rules {
         limits.into_iter()
     }
 
-    /// The limit of these entries that a name means, and its domain: its own name, or that of its domain.
+    /// The limit with this name for these entries, and its domain. The name is the limit's own or its domain's.
     pub(crate) fn named(&self, name: &str, entries: &[Entry]) -> Option<(&str, Found<'_>)> {
         self.domains().find_map(|domain| {
             let found = self.find(domain, entries)?;
@@ -39,7 +39,7 @@ fn below<'r>(path: &str, level: &'r Level, limits: &mut Vec<(String, &'r Limit)>
 }
 
 impl Limit {
-    /// The units that pass at once; `None` if any number does.
+    /// The most units that pass at once; `None` if unlimited.
     pub(crate) fn capacity(&self) -> Option<u64> {
         self.unit?;
         let of_window = u64::from(self.requests);
@@ -47,14 +47,14 @@ impl Limit {
         Some(quota.map_or(of_window, |quota| quota.capacity()))
     }
 
-    /// Where it stands, such as `rules.yaml:9`.
+    /// Its position, such as `rules.yaml:9`.
     pub(crate) fn place(&self) -> String {
-        self.spot.short()
+        self.span.short()
     }
 }
 
 impl Found<'_> {
-    /// The limit's name among [all](Rules::limits).
+    /// The name of this limit in [`Rules::limits`].
     pub(crate) fn name(&self, domain: &str, entries: &[Entry]) -> String {
         let mut path = domain.to_owned();
         for (step, Entry { key, value }) in self.steps.iter().zip(entries) {

@@ -1,7 +1,7 @@
-//! Rule files of Envoy's reference service, as they are.
+//! Rule files of Envoy's reference service.
 //!
-//! A file has a domain and a tree of descriptors. A descriptor of a request goes down that tree, an entry for
-//! each level, and is limited by what stands where it ends:
+//! A file has a domain and a tree of descriptors. A descriptor of a request descends that tree, one level for each
+//! entry, and gets the limit of the node where it ends:
 //!
 //! - The text that is looked up is `key_value`, or `key` alone. So `key: a_b` and `key: a` with `value: b` are
 //!   one rule.
@@ -9,9 +9,9 @@
 //!   fits, then `key`. Nothing is tried again: where that branch ends too early, there is no limit.
 //! - Only a limit at the last entry counts.
 //!
-//! Three things are otherwise than there: counts of different entries are never taken for one another,
-//! `metadata` stays with limits that have a `detailed_metric`, and a key that stands twice in one table is a
-//! fault, unless it begins the next domain of a file with several.
+//! Three things differ from the reference: counts of different entries are never mixed up, `metadata` stays with
+//! limits that have a `detailed_metric`, and a key that stands twice in one table is a fault, unless it begins the
+//! next domain of a file with several.
 
 mod explain;
 mod files;
@@ -21,8 +21,8 @@ mod parse;
 mod read;
 mod rules;
 mod stats;
-mod typed;
 mod wildcard;
+mod yaml11_types;
 
 pub use self::{
     explain::{DescriptorExplanation, DescriptorOutcome, EntryMatch, ExplainedLimit},

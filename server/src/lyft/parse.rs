@@ -1,4 +1,4 @@
-//! Files as rules: what is refused, and what is only strange.
+//! The parser of rule files: faults and warnings.
 
 mod extensions;
 mod fields;
@@ -7,28 +7,25 @@ mod parts;
 
 use std::{collections::HashMap, sync::Arc};
 
-use tower_ratelimit::rules::{
-    RulesError,
-    source::{
-        Node, NodeEntry, NodeValue, ProblemCode, Report, SourceText, Spot, TreeBounds, read_yaml,
-        taken,
-    },
+use tower_ratelimit_rulefile::{
+    ProblemCode, Report, RulesError, SourceText, Span,
+    document::{DocumentLimits, Node, NodeEntry, NodeValue, read_yaml, report_duplicates},
 };
 
 use self::{extensions::EXTENSIONS, fields::tables, parser::RulesParser, parts::parts};
 use super::{
     metadata::metadata,
     rules::{Builder, Descriptor, Level, Limit, Rules},
-    typed::{Typed, text_or_empty, typed, typed_key},
     wildcard::Wildcard,
+    yaml11_types::{YamlType, text_or_empty, type_of, type_of_key},
 };
 use crate::messages::Unit;
 
-/// The longest file that is read.
+/// The most bytes of a file.
 const MAX_FILE_BYTES: usize = 32 << 20;
 
-/// Files of the reference grow large, and a descriptor in another takes two levels.
-const BOUNDS: TreeBounds = TreeBounds {
+/// Files of the reference grow large, and a nested descriptor takes two levels of YAML.
+const BOUNDS: DocumentLimits = DocumentLimits {
     nodes: 4_000_000,
     depth: 64,
 };
@@ -82,22 +79,22 @@ pub(super) fn parse(
 
 impl RulesParser<'_> {
     fn file(&mut self, source: &Arc<SourceText>) {
-        let spot = |start, end| Spot::new(source, start, end);
+        let span = |start, end| Span::new(source, start, end);
         if source.text.len() > MAX_FILE_BYTES {
             let message = format!("the file has more than {MAX_FILE_BYTES} bytes; split it");
-            return self.tell(ProblemCode::R01, &spot(0, 0), message);
+            return self.fault(ProblemCode::R01, &span(0, 0), message);
         }
         let parts = parts(&source.text);
         for (at, (start, end)) in parts.iter().copied().enumerate() {
             if at == 1 {
                 let message = "a further domain in the file: Envoy's reference service reads one of \
                                a file, so give each its own";
-                self.tell(ProblemCode::W33, &spot(start, start), message);
+                self.fault(ProblemCode::W33, &span(start, start), message);
             }
             match read_yaml(source, start..end, BOUNDS, &mut self.report) {
                 Ok(Some(root)) => self.root(&root),
                 Ok(None) if parts.len() > 1 => {}
-                Ok(None) => self.tell(ProblemCode::R02, &spot(0, 0), "the file has no domain"),
+                Ok(None) => self.fault(ProblemCode::R02, &span(0, 0), "the file has no domain"),
                 Err(problem) => self.report.add(problem),
             }
         }
@@ -106,51 +103,51 @@ impl RulesParser<'_> {
     fn root(&mut self, root: &Node) {
         if !matches!(root.value, NodeValue::Table(_)) {
             let message = "a file is a table with a domain and descriptors";
-            return self.tell(ProblemCode::R01, &root.spot, message);
+            return self.fault(ProblemCode::R01, &root.span, message);
         }
         if let Some(rules) = root.get("rules")
             && root.get("domain").is_none()
         {
             let message = "these are rules of requests, not of descriptors: `tower-ratelimit gateway` \
                            takes them, and `serve` with --auth-rules";
-            return self.tell(ProblemCode::R02, &rules.spot, message);
+            return self.fault(ProblemCode::R02, &rules.span, message);
         }
         self.check_keys(root, false);
         self.warn_of_misplaced(root, &ROOT, "a file");
         let domain = self.text(root, "domain");
         if domain.is_empty() {
             let message = "the domain of the file is empty";
-            return self.tell(ProblemCode::R02, &root.spot, message);
+            return self.fault(ProblemCode::R02, &root.span, message);
         }
-        let spot = root.get("domain").map_or(&root.spot, |domain| &domain.spot);
-        if let Some(other) = self.places.get(&domain).map(Spot::short)
+        let span = root.get("domain").map_or(&root.span, |domain| &domain.span);
+        if let Some(other) = self.places.get(&domain).map(Span::short)
             && !self.settings.merge_domains
         {
             let message = format!("duplicate domain {domain:?}, which is that of {other}");
-            return self.tell(ProblemCode::R03, spot, message);
+            return self.fault(ProblemCode::R03, span, message);
         }
         self.places
             .entry(domain.clone())
-            .or_insert_with(|| spot.clone());
+            .or_insert_with(|| span.clone());
         let mut level = self.rules.domains.remove(&domain).unwrap_or_default();
         self.domain.clone_from(&domain);
         self.level(&mut level, &domain, root);
         self.rules.domains.insert(domain, level);
     }
 
-    /// Checks that hold for all keys and values, wherever they stand.
+    /// Checks of all keys and values, at any level.
     fn check_keys(&mut self, table: &Node, is_limit: bool) {
-        taken(table.entries(), &mut self.report);
+        report_duplicates(table.entries(), &mut self.report);
         for entry in table.entries() {
             let NodeEntry {
                 key,
-                key_spot,
+                key_span,
                 value,
                 ..
             } = entry;
-            if typed_key(entry) != Typed::Text {
+            if type_of_key(entry) != YamlType::Text {
                 let message = format!("the key {key} is not a text");
-                self.tell(ProblemCode::R02, key_spot, message);
+                self.fault(ProblemCode::R02, key_span, message);
                 continue;
             }
             let groups = [&ROOT[..], &DESCRIPTOR, &RATE_LIMIT, &REPLACES];
@@ -158,10 +155,10 @@ impl RulesParser<'_> {
             let mut groups = groups.iter();
             if is_extension && self.settings.strict {
                 let message = format!("{key:?}, which Envoy's reference service does not know");
-                self.tell(ProblemCode::R02, key_spot, message);
+                self.fault(ProblemCode::R02, key_span, message);
             } else if !is_extension && !groups.any(|group| group.contains(&key.as_str())) {
                 let message = format!("unknown key {key:?}");
-                self.tell(ProblemCode::R02, key_spot, message);
+                self.fault(ProblemCode::R02, key_span, message);
             }
             if key != "metadata" {
                 self.check_value(value, key == "rate_limit");
@@ -178,18 +175,18 @@ impl RulesParser<'_> {
                         NodeValue::Table(_) => self.check_keys(item, false),
                         _ => {
                             let message = "a list of something other than tables";
-                            self.tell(ProblemCode::R01, &item.spot, message);
+                            self.fault(ProblemCode::R01, &item.span, message);
                         }
                     }
                 }
             }
             NodeValue::Scalar(scalar) => {
-                if let Typed::Number(_) = typed(scalar) {
+                if let YamlType::Number(_) = type_of(scalar) {
                     let message = format!(
                         "{} is not a whole number; quotes make a text of it",
                         scalar.text
                     );
-                    self.tell(ProblemCode::R01, &value.spot, message);
+                    self.fault(ProblemCode::R01, &value.span, message);
                 }
             }
         }
@@ -197,11 +194,11 @@ impl RulesParser<'_> {
 
     fn warn_of_misplaced(&mut self, table: &Node, known: &[&str], place: &str) {
         let groups = [&ROOT[..], &DESCRIPTOR, &RATE_LIMIT, &REPLACES];
-        for NodeEntry { key, key_spot, .. } in table.entries() {
+        for NodeEntry { key, key_span, .. } in table.entries() {
             let key = key.as_str();
             if !known.contains(&key) && groups.iter().any(|group| group.contains(&key)) {
                 let message = format!("{key:?} means nothing in {place}, and is ignored");
-                self.tell(ProblemCode::W32, key_spot, message);
+                self.fault(ProblemCode::W32, key_span, message);
             }
         }
     }
@@ -211,14 +208,14 @@ impl RulesParser<'_> {
         let descriptors = self.list(table, "descriptors");
         let first = |node: &Node| {
             node.get("key")
-                .map_or_else(|| node.spot.clone(), |key| key.spot.clone())
+                .map_or_else(|| node.span.clone(), |key| key.span.clone())
         };
         for node in tables(descriptors) {
             let key = self.text(node, "key");
             if key.is_empty() {
-                self.tell(
+                self.fault(
                     ProblemCode::R02,
-                    &node.spot,
+                    &node.span,
                     "the key of the descriptor is empty",
                 );
                 continue;
@@ -237,7 +234,7 @@ impl RulesParser<'_> {
                     "duplicate descriptor composite key {path:?}: a key and a value are looked up \
                      with an underscore between them"
                 );
-                self.tell(ProblemCode::R03, &first(node), message);
+                self.fault(ProblemCode::R03, &first(node), message);
                 continue;
             }
             let descriptor = self.descriptor(node, &text, &path);
@@ -246,8 +243,8 @@ impl RulesParser<'_> {
         }
     }
 
-    /// Warns of a key alone that entries of another key match, too.
-    fn warn_of_prefix(&mut self, siblings: &[Node], key: &str, spot: &Spot) {
+    /// Warns about a key that entries of another key match as well.
+    fn warn_of_prefix(&mut self, siblings: &[Node], key: &str, span: &Span) {
         for (at, _) in key.match_indices('_') {
             let (other, value) = (&key[..at], &key[at + 1..]);
             let mut keys = siblings
@@ -261,7 +258,7 @@ impl RulesParser<'_> {
                     "{key:?} is also what {other:?} with the value {value:?} is looked up as, and \
                      limits that"
                 );
-                self.tell(ProblemCode::W31, spot, message);
+                self.fault(ProblemCode::W31, span, message);
             }
         }
     }
@@ -271,11 +268,11 @@ impl RulesParser<'_> {
         let share = self.truth(node, "share_threshold");
         if share && !text.contains('*') {
             let message = format!("share_threshold needs a pattern with \"*\"; {text:?} has none");
-            self.tell(ProblemCode::R04, &node.spot, message);
+            self.fault(ProblemCode::R04, &node.span, message);
         }
         let table = node.get("metadata");
         let metadata = table.and_then(|table| metadata(table, &mut self.report));
-        // Also where there is no limit that they would be about.
+        // These keys are checked even without a limit.
         let modes = ["shadow_mode", "quota_mode", "detailed_metric"];
         let [shadow, quota, detailed_metric] = modes.map(|key| self.truth(node, key));
         let limit = self.limit(node).map(|limit| Limit {
@@ -316,25 +313,25 @@ impl RulesParser<'_> {
             shadow: false,
             quota: false,
             detailed_metric: false,
-            spot: limit.spot.clone(),
+            span: limit.span.clone(),
         })
     }
 
     fn unit(&mut self, limit: &Node, unlimited: bool) -> Option<Unit> {
         let text = self.text(limit, "unit");
         let unit = Unit::named(&text);
-        let spot = limit.get("unit").map_or(&limit.spot, |unit| &unit.spot);
+        let span = limit.get("unit").map_or(&limit.span, |unit| &unit.span);
         match unit {
             Some(_) if unlimited => {
                 let message = "should not specify rate limit unit when unlimited";
-                self.tell(ProblemCode::R04, spot, message);
+                self.fault(ProblemCode::R04, span, message);
             }
             None if !unlimited => {
                 let message = format!(
                     "invalid rate limit unit {text:?}; there are second, minute, hour, day, week, \
                      month and year"
                 );
-                self.tell(ProblemCode::R04, spot, message);
+                self.fault(ProblemCode::R04, span, message);
             }
             _ => {}
         }
@@ -354,7 +351,7 @@ impl RulesParser<'_> {
                     continue;
                 }
             };
-            self.tell(ProblemCode::R04, &replaced.spot, message);
+            self.fault(ProblemCode::R04, &replaced.span, message);
         }
         names
     }

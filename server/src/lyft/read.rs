@@ -1,11 +1,11 @@
-//! Texts and files as rules.
+//! Reads texts and files as rules.
 
 use std::{
     fs, io,
     path::{Path, PathBuf},
 };
 
-use tower_ratelimit::rules::RulesError;
+use tower_ratelimit_rulefile::RulesError;
 
 use super::{
     files::FilesOf,
@@ -14,14 +14,14 @@ use super::{
 };
 
 impl Rules {
-    /// Starts to configure how rules are read.
+    /// A builder with the settings for reading rules.
     pub fn builder() -> Builder {
         Builder::default()
     }
 }
 
 impl Rules {
-    /// The files and directories in the directories of rules that were not read.
+    /// The files and directories in the rule directories that were not read.
     #[must_use]
     pub fn others(&self) -> &[PathBuf] {
         &self.others
@@ -29,37 +29,37 @@ impl Rules {
 }
 
 impl Builder {
-    /// Whether a domain may stand in several files, which are then one. Defaults to false: a domain that comes
-    /// again is a fault.
+    /// Whether several files may have parts of one domain. Defaults to false: a repeated domain is a fault.
     pub const fn merge_domains(mut self, merge: bool) -> Self {
         self.merge_domains = merge;
         self
     }
 
-    /// Whether what Envoy's reference service does not know is a fault: `unit_multiplier`, `algorithm`, `burst`,
-    /// `slices` and `soft` of a limit. Defaults to false.
+    /// Whether extensions of Envoy's reference service are faults: `unit_multiplier`, `algorithm`, `burst`, `slices`
+    /// and `soft` of a limit. Defaults to false.
     pub const fn strict(mut self, strict: bool) -> Self {
         self.strict = strict;
         self
     }
 
-    /// Which files of directories are read. Defaults to [`FilesOf::Rules`].
+    /// The files of directories to read. Defaults to [`FilesOf::Rules`].
     pub const fn files(mut self, files: FilesOf) -> Self {
         self.files = files;
         self
     }
 
-    /// Reads texts, each with the name of its file. One fault refuses all of them.
+    /// Parses texts, each with the name of its file. One fault rejects all of them.
     ///
     /// # Errors
     ///
-    /// All that is wrong with the texts, and when there is no domain in them.
+    /// All faults of the texts, or that they have no domain.
     pub fn parse<N: Into<String>, T: Into<String>>(
         &self,
         texts: impl IntoIterator<Item = (N, T)>,
     ) -> Result<Rules, RulesError> {
-        let texts = texts.into_iter();
-        let texts = texts.map(|(name, text)| (name.into(), text.into()));
+        let texts = texts
+            .into_iter()
+            .map(|(name, text)| (name.into(), text.into()));
         parse::parse(texts, self)
     }
 
@@ -67,8 +67,8 @@ impl Builder {
     ///
     /// # Errors
     ///
-    /// When a file cannot be read, all that is wrong with the files, and when there is no file at all: a directory that
-    /// is not filled yet does not mean that nothing is limited.
+    /// When a file cannot be read, all faults of the files, and when there is no file at all: a directory that is
+    /// still empty does not mean that nothing is limited.
     pub fn read<P: AsRef<Path>>(&self, paths: &[P]) -> Result<Rules, RulesError> {
         let (mut texts, mut others) = (Vec::new(), Vec::new());
         for path in paths {
@@ -84,8 +84,10 @@ impl Builder {
             }
         }
         if texts.is_empty() {
-            let paths = paths.iter().map(|path| path.as_ref().display().to_string());
-            let paths: Vec<String> = paths.collect();
+            let paths: Vec<String> = paths
+                .iter()
+                .map(|path| path.as_ref().display().to_string())
+                .collect();
             let kind = match self.files {
                 FilesOf::Rules => " (*.yaml, *.yml, *.json)",
                 FilesOf::All { .. } => "",

@@ -2,10 +2,8 @@
 
 use std::{collections::HashMap, path::PathBuf};
 
-use tower_ratelimit::{
-    Quota,
-    rules::{Problem, source::Spot},
-};
+use tower_ratelimit::Quota;
+use tower_ratelimit_rulefile::{Problem, Span};
 
 use super::{files::FilesOf, wildcard::Wildcard};
 use crate::messages::{Entry, Struct, Unit};
@@ -18,11 +16,11 @@ pub struct Rules {
     pub(super) warnings: Vec<Problem>,
     /// The name of each file, and its SHA-256.
     pub(super) files: Vec<(String, String)>,
-    /// The files and directories in those of rules that were not read.
+    /// The files and directories in the rule directories that were not read.
     pub(super) others: Vec<PathBuf>,
 }
 
-/// Reads rules, by settings of its own. Made by [`Rules::builder`].
+/// Settings for reading rules. Made by [`Rules::builder`].
 #[derive(Debug, Clone, Default)]
 #[must_use]
 pub struct Builder {
@@ -45,7 +43,7 @@ pub(super) struct Descriptor {
     pub(super) limit: Option<Limit>,
     pub(super) below: Level,
     pub(super) value_to_metric: bool,
-    /// The text with `*` that stands for all values in counts.
+    /// The text with `*` that replaces all values in counts.
     pub(super) shared: Option<String>,
     pub(super) metadata: Option<Struct>,
 }
@@ -54,21 +52,21 @@ pub(super) struct Descriptor {
 #[derive(Debug)]
 pub(crate) struct Limit {
     pub(crate) requests: u32,
-    /// The unit; `None` of an unlimited one.
+    /// The unit; `None` if unlimited.
     pub(crate) unit: Option<Unit>,
-    /// How many units a period has, where the file says.
+    /// The number of units in a period, if the file has one.
     pub(crate) unit_multiplier: Option<u32>,
-    /// The quota, where it is another than a fixed window.
+    /// The quota, if the limit is no fixed window.
     pub(crate) quota_of_its_own: Option<Quota>,
     pub(crate) name: String,
     pub(crate) replaces: Vec<String>,
     pub(crate) shadow: bool,
     pub(crate) quota: bool,
     pub(super) detailed_metric: bool,
-    pub(super) spot: Spot,
+    pub(super) span: Span,
 }
 
-/// A limit that a descriptor ended at, and the way to it.
+/// The limit of a descriptor, and the path to it.
 #[derive(Debug)]
 pub(crate) struct Found<'r> {
     pub(crate) limit: &'r Limit,
@@ -91,7 +89,7 @@ pub(super) enum Matched<'r> {
 }
 
 impl Rules {
-    /// How many limits there are, unlimited ones included.
+    /// The number of limits, unlimited ones included.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.limits
@@ -103,13 +101,13 @@ impl Rules {
         self.limits == 0
     }
 
-    /// The problems that do not keep the files from being used.
+    /// The problems that do not reject the files.
     #[must_use]
     pub fn warnings(&self) -> &[Problem] {
         &self.warnings
     }
 
-    /// The files that the rules were read from, each with the SHA-256 of what was in it then, in hexadecimal digits.
+    /// The files that were read, each with the SHA-256 of its contents in hexadecimal digits.
     pub(crate) fn files(&self) -> impl Iterator<Item = (&str, &str)> {
         let files = self.files.iter();
         files.map(|(name, sha256)| (name.as_str(), sha256.as_str()))
@@ -132,7 +130,7 @@ impl Rules {
         Some(Found { limit, steps })
     }
 
-    /// The way that the entries go, up to the first that nothing matches.
+    /// The matches of the entries, up to the first without one.
     pub(super) fn way(&self, domain: &str, entries: &[Entry]) -> Vec<Step<'_>> {
         let mut steps: Vec<Step<'_>> = Vec::with_capacity(entries.len());
         let mut level = self.domains.get(domain);
@@ -148,7 +146,7 @@ impl Rules {
 }
 
 impl Level {
-    /// The descriptor that an entry goes on with.
+    /// The descriptor of this level that an entry matches.
     fn step(&self, entry: &Entry) -> Option<Step<'_>> {
         let text = format!("{}_{}", entry.key, entry.value);
         if let Some(descriptor) = self.descriptors.get(&text) {
@@ -177,7 +175,7 @@ impl Level {
 }
 
 impl<'r> Step<'r> {
-    /// The pattern in place of the value, where all that it covers share a count.
+    /// The pattern that replaces the value, if all values share a count.
     pub(super) fn shared(&self, entry: &Entry) -> Option<&'r str> {
         let Matched::Pattern(_) = self.matched else {
             return None;
@@ -187,7 +185,7 @@ impl<'r> Step<'r> {
     }
 }
 
-/// The pattern without the key of the entry, if it begins with that.
+/// The pattern without the key of the entry, if it begins with the key.
 pub(super) fn value_of<'p>(pattern: &'p str, entry: &Entry) -> &'p str {
     let value = pattern.strip_prefix(&entry.key);
     value
@@ -196,7 +194,7 @@ pub(super) fn value_of<'p>(pattern: &'p str, entry: &Entry) -> &'p str {
 }
 
 impl<'r> Found<'r> {
-    /// The values by which the entries are counted.
+    /// The values of the counter.
     pub(crate) fn counted<'s>(
         &'s self,
         entries: &'s [Entry],

@@ -1,4 +1,4 @@
-//! Names of limits in statistics, as the reference has them.
+//! Names of limits in statistics, as in the reference.
 
 use std::{
     cmp::Ordering,
@@ -15,41 +15,43 @@ pub struct StatsName {
     domain: String,
     /// One for each entry.
     keys: Vec<String>,
-    /// Whether it tells what requests say, so that there may be any number of names. It is no part of the name: a
-    /// limit that comes with its descriptor may have that of one in the files.
-    tells_values: bool,
+    /// Whether the name contains values of requests, so that the number of names is unbounded. Excluded from
+    /// comparison: a limit that comes with its descriptor may share the name of one in the files.
+    has_values: bool,
 }
 
 impl StatsName {
-    fn new(domain: &str, keys: impl Iterator<Item = String>, tells_values: bool) -> Self {
+    fn new(domain: &str, keys: impl Iterator<Item = String>, has_values: bool) -> Self {
         Self {
             domain: stats_name(domain),
             keys: keys.map(|key| stats_name(&key)).collect(),
-            tells_values,
+            has_values,
         }
     }
 
     /// The name of a limit that came with its descriptor.
     pub(crate) fn of_override(domain: &str, descriptor: &RateLimitDescriptor) -> Self {
-        let keys = descriptor.entries.iter();
-        let keys = keys.map(|Entry { key, value }| match value.as_str() {
-            "" => key.clone(),
-            value => format!("{key}_{value}"),
-        });
+        let keys = descriptor
+            .entries
+            .iter()
+            .map(|Entry { key, value }| match value.as_str() {
+                "" => key.clone(),
+                value => format!("{key}_{value}"),
+            });
         Self::new(domain, keys, true)
     }
 
-    /// The name of all in the domain that have no room for one of their own.
+    /// The common name for all others of the domain.
     pub(crate) fn other(&self) -> Self {
         Self {
             domain: self.domain.clone(),
             keys: vec!["other".to_owned()],
-            tells_values: false,
+            has_values: false,
         }
     }
 
-    pub(crate) const fn tells_values(&self) -> bool {
-        self.tells_values
+    pub(crate) const fn has_values(&self) -> bool {
+        self.has_values
     }
 
     pub(crate) fn domain(&self) -> &str {
@@ -62,8 +64,8 @@ impl StatsName {
         self.domain.len() + keys.sum::<usize>()
     }
 
-    /// The labels of metrics: the domain, the first and the second key, and deeper ones with dots between them. Names
-    /// that differ can have the same labels.
+    /// The labels of metrics: the domain, the first and the second key, and deeper ones joined by dots. Different
+    /// names can have the same labels.
     #[must_use]
     pub fn labels(&self) -> [(&'static str, String); 4] {
         let key = |at| self.keys.get(at).cloned().unwrap_or_default();
@@ -115,7 +117,7 @@ impl fmt::Display for StatsName {
 }
 
 impl Rules {
-    /// The name in statistics of the limit that a descriptor has; `None` for one that is not limited.
+    /// The name in statistics of the limit of a descriptor; `None` if it has no limit.
     #[must_use]
     pub fn stats_name(&self, domain: &str, descriptor: &RateLimitDescriptor) -> Option<String> {
         if !self.knows(domain) {
@@ -130,8 +132,8 @@ impl Rules {
 }
 
 impl Found<'_> {
-    /// The name of the limit in statistics: the path of the file's keys, with the values of the request where the
-    /// file asks for them.
+    /// The name of the limit in statistics: the path of the file's keys, with the values of the request that
+    /// the file enables.
     pub(crate) fn stats_name(&self, domain: &str, entries: &[Entry]) -> StatsName {
         let steps = || self.steps.iter().zip(entries);
         let detailed = self.limit.detailed_metric;
@@ -140,22 +142,22 @@ impl Found<'_> {
             let Entry { key, value } = entry;
             let value = match step.shared(entry) {
                 Some(pattern) => Some(pattern),
-                // Only where nothing is shared an empty value leaves its mark.
+                // An empty value is visible unless values share a count.
                 None if detailed => {
                     Some(value.as_str()).filter(|value| !shares || !value.is_empty())
                 }
-                None => step.told(entry).filter(|value| !value.is_empty()),
+                None => step.shown_value(entry).filter(|value| !value.is_empty()),
             };
             value.map_or_else(|| key.clone(), |value| format!("{key}_{value}"))
         });
-        let tells_values = detailed || steps().any(|(step, entry)| step.tells_values(entry));
-        StatsName::new(domain, keys, tells_values)
+        let has_values = detailed || steps().any(|(step, entry)| step.has_values(entry));
+        StatsName::new(domain, keys, has_values)
     }
 }
 
 impl Step<'_> {
     /// The value in the name of a limit without a detailed metric.
-    fn told<'e>(&'e self, entry: &'e Entry) -> Option<&'e str> {
+    fn shown_value<'e>(&'e self, entry: &'e Entry) -> Option<&'e str> {
         match self.matched {
             Matched::Exact => Some(&entry.value),
             _ if self.descriptor.value_to_metric => Some(&entry.value),
@@ -164,10 +166,10 @@ impl Step<'_> {
         }
     }
 
-    fn tells_values(&self, entry: &Entry) -> bool {
+    fn has_values(&self, entry: &Entry) -> bool {
         match self.matched {
             Matched::Exact => false,
-            // A key that the pattern covers is the caller's.
+            // A key that matches a pattern is chosen by the caller.
             Matched::Pattern(pattern) => {
                 self.descriptor.value_to_metric || value_of(pattern, entry) == pattern
             }
@@ -176,7 +178,8 @@ impl Step<'_> {
     }
 }
 
-/// A name, such as that of a domain, as statistics can carry it: without `:` and `|`, and without the dots of IPv4 addresses.
+/// A name, such as a domain's, in the characters of statistics: without `:` and `|`, and without the dots of IPv4
+/// addresses.
 pub(crate) fn stats_name(path: &str) -> String {
     let text = path.replace([':', '|'], "_");
     let bytes = text.as_bytes();
@@ -195,7 +198,7 @@ pub(crate) fn stats_name(path: &str) -> String {
     name
 }
 
-/// The length of four numbers of one to three digits, with dots between them, if the text begins with such.
+/// The length of an IPv4 address at the start of the text, if there is one.
 fn address(text: &[u8]) -> Option<usize> {
     let mut at = 0;
     for part in 0..4 {

@@ -1,13 +1,13 @@
 //! Patterns with `*`.
 
-/// A text in which each `*` stands for any characters, or none. Nothing stands for a `*` itself.
+/// A text in which each `*` matches any characters, or none. A `*` cannot be escaped.
 #[derive(Debug, Clone)]
 pub(super) struct Wildcard {
     pattern: String,
 }
 
 impl Wildcard {
-    /// The pattern, if the text is one.
+    /// The pattern, if the text has a `*`.
     pub(super) fn new(text: &str) -> Option<Self> {
         let pattern = text.to_owned();
         text.contains('*').then_some(Self { pattern })
@@ -17,8 +17,8 @@ impl Wildcard {
         &self.pattern
     }
 
-    /// Whether it covers the text: the pieces come in order, the first at the beginning, the last at the end,
-    /// and each of the others as early as it can.
+    /// Whether it matches the text: the pieces occur in order, the first at the beginning, the last at the end, each
+    /// of the others as early as possible.
     pub(super) fn covers(&self, text: &str) -> bool {
         let Some((first, rest)) = self.pattern.split_once('*') else {
             return false;
@@ -63,7 +63,7 @@ mod tests {
             ("a*b*b", "ab", false),
             ("a*b*b", "abb", true),
             ("a*b*c*d", "a-b-b-c-d", true),
-            // As early as it can, so that the next finds its place.
+            // As early as possible, so that the next piece can match.
             ("*b*c*", "bcb", true),
             ("ä*ö", "äüö", true),
         ];

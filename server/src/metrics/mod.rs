@@ -1,7 +1,7 @@
 //! Metrics, for Prometheus.
 //!
-//! Events are counted through the `metrics` facade, by the library's observer and by [`events`](crate::events). The state
-//! of the service (limits, health, reloads) is read when somebody asks, so that no series outlives its rule.
+//! The library's observer and [`events`](crate::events) count events through the `metrics` facade. The state of the
+//! service (limits, health, reloads) is read at each scrape, so that no series outlives its rule.
 
 #[cfg(test)]
 mod tests;
@@ -36,14 +36,14 @@ const SECONDS: [f64; 13] = [
     1.0,
 ];
 
-/// How often the samples of histograms are put into their buckets: until then each takes memory.
+/// How often the samples of histograms are moved into their buckets: until then each takes memory.
 const UPKEEP: Duration = Duration::from_secs(1);
 
 /// The counters that events increment, with their help texts.
 const COUNTERS: [(&str, &str); 10] = [
     (
         "ratelimit_requests_total",
-        "Requests that rules were asked about, by what became of them.",
+        "Requests that rules decided, by result.",
     ),
     ("ratelimit_denials_total", "Requests that a policy denied."),
     (
@@ -51,30 +51,27 @@ const COUNTERS: [(&str, &str); 10] = [
         "Decisions that left a fifth of the limit or less.",
     ),
     ("ratelimit_cost_total", "Units that were charged."),
-    (
-        "ratelimit_degraded_total",
-        "Decisions that the store had no part in.",
-    ),
+    ("ratelimit_degraded_total", "Decisions without the store."),
     (
         "ratelimit_backend_errors_total",
         "Requests that could not be decided.",
     ),
     (
         "ratelimit_evictions_total",
-        "Counts that were given up for want of room.",
+        "Counts that a full table evicted.",
     ),
-    (RLS_REQUESTS, "Calls of ShouldRateLimit, by their answer."),
+    (RLS_REQUESTS, "Calls of ShouldRateLimit, by result."),
     (
         GATEWAY_REQUESTS,
-        "Requests to the gateway, by the class of their answer.",
+        "Requests to the gateway, by the class of their status.",
     ),
     (
         UPSTREAM_ERRORS,
-        "Requests to the gateway that got no response of the upstream, by the cause.",
+        "Requests to the gateway without a response of the upstream, by cause.",
     ),
 ];
 
-/// The same for histograms of seconds.
+/// The histograms of seconds, with their help texts.
 const HISTOGRAMS: [(&str, &str); 4] = [
     (
         "ratelimit_check_duration_seconds",
@@ -82,20 +79,20 @@ const HISTOGRAMS: [(&str, &str); 4] = [
     ),
     (
         "ratelimit_wait_seconds",
-        "The time that requests waited, of those that did.",
+        "The waiting time of requests that waited.",
     ),
     (
         RLS_DURATION,
-        "The time from a call of ShouldRateLimit to its answer.",
+        "The time from a call of ShouldRateLimit to its response.",
     ),
     (
         GATEWAY_DURATION,
-        "The time from the header of a request to that of its answer.",
+        "The time from the header of a request to the header of its response.",
     ),
 ];
 
-/// The recorder of this process. If the program has installed another one, that one hears of the events, and this
-/// one of none.
+/// The recorder of this process. If the program has installed another one, that one receives all events, and this one
+/// none.
 fn recorder() -> &'static PrometheusHandle {
     static RECORDER: OnceLock<PrometheusHandle> = OnceLock::new();
     RECORDER.get_or_init(|| {
@@ -119,7 +116,7 @@ fn recorder() -> &'static PrometheusHandle {
     })
 }
 
-/// All that `/metrics` tells of.
+/// The sources of `/metrics`.
 #[derive(Clone)]
 pub(crate) struct Metrics(Arc<Inner>);
 
@@ -130,7 +127,7 @@ struct Inner {
 }
 
 impl Metrics {
-    /// The metrics of this process, whose recorder is installed if it is not yet.
+    /// The metrics of this process. Installs the recorder if there is none.
     pub(crate) fn new(source: Source, store: Store) -> Self {
         let recorder = recorder();
         Self(Arc::new(Inner {
@@ -149,8 +146,8 @@ impl Metrics {
             .with_state(self.clone())
     }
 
-    /// Never ends: keeps the memory of histograms bounded where nobody asks for `/metrics`, and has the store tried
-    /// while it is not known to answer, or where the service is only ready while it does: requests may not come then.
+    /// Runs periodic tasks; never completes. Bounds the memory of histograms without scrapes, and checks Redis while
+    /// it is not known to respond, or if readiness depends on it, since there may be no requests.
     pub(crate) async fn upkeep(self) {
         let Inner {
             recorder,
@@ -164,7 +161,7 @@ impl Metrics {
             if let Store::Redis(redis) = store
                 && (!store.is_up() || source.settings().ready_needs_store)
             {
-                // Its health tells what came of it.
+                // The store's health has the result.
                 drop(redis.check().await);
             }
         }
@@ -225,7 +222,7 @@ fn limits(text: &mut Text, source: &Source) {
     let help = "0 while limits are switched off: all of them, or those of one rule.";
     let mut enabled = text.gauge("ratelimit_enabled", help);
     let (all_on, off) = source.switches();
-    // A rule may have that name.
+    // A rule may have the name `all`.
     let (all, off): (Vec<_>, Vec<_>) = off.into_iter().partition(|rule| rule == "all");
     enabled.sample(&[("rule", "all")], u8::from(all_on && all.is_empty()));
     for rule in off {
@@ -244,13 +241,17 @@ fn statistics(text: &mut Text, source: &Source) {
         let counts = sums.iter_mut().zip(counts);
         counts.for_each(|(sum, count)| *sum += count);
     }
-    // The labels are the same in all families.
-    let limits = sums.into_iter().map(|(labels, counts)| {
-        let labels = labels.iter().filter(|(_, value)| !value.is_empty());
-        let labels = labels.map(|(name, value)| (*name, value.as_str()));
-        (text::labels(labels), counts)
-    });
-    let limits: Vec<_> = limits.collect();
+    // All families have the same labels.
+    let limits: Vec<_> = sums
+        .into_iter()
+        .map(|(labels, counts)| {
+            let labels = labels
+                .iter()
+                .filter(|(_, value)| !value.is_empty())
+                .map(|(name, value)| (*name, value.as_str()));
+            (text::labels(labels), counts)
+        })
+        .collect();
     for (at, (name, help)) in COUNTS.iter().enumerate() {
         let name = format!("ratelimit_service_rate_limit_{name}");
         let mut family = text.counter(&name, help);
@@ -270,7 +271,7 @@ fn health(text: &mut Text, store: &Store) {
         .sample(&labels, u8::from(store.is_up()));
     text.gauge(
         "ratelimit_breaker_open",
-        "Whether requests do not ask the store, since it failed several times.",
+        "Whether the circuit to the store is open, after several failures.",
     )
     .sample(&labels, u8::from(open));
 }

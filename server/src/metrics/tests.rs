@@ -32,7 +32,7 @@ descriptors:
             descriptors: [{key: e, rate_limit: {unit: year, requests_per_unit: 10}}]
 ";
 
-async fn ask(limits: &RateLimits, entries: &[(&str, &str)], limit: Option<u32>) {
+async fn call(limits: &RateLimits, entries: &[(&str, &str)], limit: Option<u32>) {
     let entries = entries.iter().map(|(key, value)| Entry {
         key: (*key).to_owned(),
         value: (*value).to_owned(),
@@ -54,7 +54,7 @@ async fn ask(limits: &RateLimits, entries: &[(&str, &str)], limit: Option<u32>) 
     limits.decide(&request).await.expect("a decision");
 }
 
-/// The series and their values, no series twice.
+/// The series and their values; fails if a series occurs twice.
 async fn series() -> Vec<(String, String)> {
     let limits = RateLimits::new(Counters::local(&LocalStore::new()), Modes::default());
     let rules = Rules::builder().parse([("rules.yaml", RULES)]);
@@ -66,7 +66,7 @@ async fn series() -> Vec<(String, String)> {
         (&[("one", ""), ("b", ""), ("c", "")], None),
         (&[("one", ""), ("b", ""), ("c", "d"), ("e", "")], None),
     ] {
-        ask(&limits, entries, limit).await;
+        call(&limits, entries, limit).await;
     }
     let source = Source::new(
         Settings::new(Vec::new()),
@@ -96,7 +96,7 @@ fn value<'s>(series: &'s [(String, String)], name: &str) -> Option<&'s str> {
     found.map(|(_, value)| value.as_str())
 }
 
-/// Prometheus refuses a text that has one twice.
+/// Prometheus rejects a text with a duplicate.
 #[tokio::test]
 async fn no_series_stands_twice() {
     let series = series().await;

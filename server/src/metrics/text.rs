@@ -1,12 +1,12 @@
-//! The text format of Prometheus, for numbers that are read when somebody asks for them.
+//! The text format of Prometheus, for numbers that are read at each scrape.
 
 use std::fmt::{Display, Write as _};
 
-/// A text that families of metrics are appended to.
+/// A text of metric families.
 #[derive(Debug, Default)]
 pub(crate) struct Text(String);
 
-/// A family whose samples come next.
+/// A family that takes samples.
 #[derive(Debug)]
 pub(crate) struct Family<'t> {
     text: &'t mut String,
@@ -43,13 +43,13 @@ impl Family<'_> {
         self.labelled(&self::labels(labels.iter().copied()), value);
     }
 
-    /// The same with [`labels`] as they are written.
+    /// A sample with prepared [`labels`].
     pub(crate) fn labelled(&mut self, labels: &str, value: impl Display) {
         let _ = writeln!(self.text, "{}{labels} {value}", self.name);
     }
 }
 
-/// Labels as they are written behind a name: `{backend="local"}`.
+/// Labels as they are written after a name: `{backend="local"}`.
 pub(crate) fn labels<'l>(labels: impl Iterator<Item = (&'l str, &'l str)>) -> String {
     let mut text = String::new();
     for (name, value) in labels {

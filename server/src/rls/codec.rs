@@ -1,4 +1,4 @@
-//! The codec of requests: one that has more than any may have is refused before it takes memory.
+//! The codec of requests: rejects a request with too many descriptors before it takes memory.
 
 use hyper::body::Buf as _;
 use tonic::{
@@ -11,11 +11,11 @@ use crate::messages::{MAX_DESCRIPTORS, MAX_ENTRIES, RateLimitRequest, RateLimitR
 
 type Inner = ProstCodec<RateLimitResponse, RateLimitRequest>;
 
-/// Reads requests, and writes answers.
+/// Decodes requests, and encodes responses.
 #[derive(Debug, Default)]
 pub(super) struct RequestCodec(Inner);
 
-/// Reads requests.
+/// Decodes requests.
 #[derive(Debug)]
 pub(super) struct RequestDecoder(<Inner as Codec>::Decoder);
 
@@ -50,11 +50,12 @@ impl Decoder for RequestDecoder {
     }
 }
 
-/// Whether there are no more descriptors and entries than a request may have. Two bytes are enough for one, which takes
-/// many times as much memory.
+/// Whether the numbers of descriptors and entries are within their limits. Two bytes encode one, which takes many
+/// times as much memory.
 fn fits(message: &[u8]) -> bool {
-    let descriptors = fields(message).filter(|(tag, _)| *tag == 2);
-    let mut descriptors = descriptors.map(|(_, descriptor)| descriptor);
+    let mut descriptors = fields(message)
+        .filter(|(tag, _)| *tag == 2)
+        .map(|(_, descriptor)| descriptor);
     let has_few = |descriptor| {
         let entries = fields(descriptor).filter(|(tag, _)| *tag == 1);
         entries.take(MAX_ENTRIES + 1).count() <= MAX_ENTRIES
@@ -62,7 +63,7 @@ fn fits(message: &[u8]) -> bool {
     descriptors.by_ref().take(MAX_DESCRIPTORS).all(has_few) && descriptors.next().is_none()
 }
 
-/// The fields of a message that have a length, and their numbers, up to the first that makes no sense.
+/// The fields of a message that have a length, and their numbers, up to the first invalid one.
 fn fields(mut message: &[u8]) -> impl Iterator<Item = (u64, &[u8])> {
     std::iter::from_fn(move || {
         loop {
@@ -74,7 +75,7 @@ fn fields(mut message: &[u8]) -> impl Iterator<Item = (u64, &[u8])> {
                 }
                 1 => 8,
                 2 => usize::try_from(varint(&mut message)?).ok()?,
-                // The ends of a group, whose fields come as if there was none.
+                // The ends of a group: its fields are read as if there was no group.
                 3 | 4 => 0,
                 5 => 4,
                 _ => return None,
@@ -140,7 +141,7 @@ mod tests {
         assert!(!fits(&request(1, MAX_ENTRIES + 1)));
     }
 
-    /// Fields that nobody knows do not hide those after them.
+    /// Unknown fields do not hide those after them.
     #[test]
     fn unknown_fields_are_passed_over() {
         let many = [0x12, 0].repeat(MAX_DESCRIPTORS + 1);
@@ -158,7 +159,7 @@ mod tests {
         for nonsense in [&[0x12][..], &[0x12, 9], &[0x7e], &[0xff; 20]] {
             assert!(
                 fits(nonsense),
-                "the decoder tells what is wrong: {nonsense:?}"
+                "the decoder reports the fault: {nonsense:?}"
             );
         }
     }

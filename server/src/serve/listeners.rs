@@ -1,4 +1,4 @@
-//! The sockets that the service listens on.
+//! The listeners of the service.
 
 use std::{io, net::SocketAddr};
 
@@ -7,7 +7,7 @@ use tokio::net::TcpListener;
 #[cfg(unix)]
 use crate::connections::listen_unix;
 use crate::{
-    admin::Place,
+    admin::AdminListener,
     connections::{Listener as _, listen},
     error::ServeError,
     settings::Settings,
@@ -16,26 +16,26 @@ use crate::{
 /// All of the service's listeners.
 pub(super) struct Listeners {
     pub(super) grpc: GrpcListener,
-    /// With the address that it has got.
+    /// With the bound address.
     pub(super) http: (TcpListener, SocketAddr),
-    /// That of operators, if there is one.
-    pub(super) admin: Option<Place>,
+    /// The admin service's, unless it is off.
+    pub(super) admin: Option<AdminListener>,
 }
 
 impl Listeners {
     /// # Errors
     ///
-    /// When an address is taken, or none of this machine's.
+    /// When an address is in use, or is none of this machine's.
     pub(super) async fn bind(settings: &Settings) -> Result<Self, ServeError> {
         Ok(Self {
             grpc: GrpcListener::listen(settings).await?,
             http: listen(settings.http, "--http").await?,
-            admin: Place::listen(settings).await?,
+            admin: AdminListener::listen(settings).await?,
         })
     }
 }
 
-/// The listener of gRPC: an address, or a socket in the file system.
+/// The listener of gRPC: TCP, or a Unix socket.
 pub(super) enum GrpcListener {
     Tcp(TcpListener),
     #[cfg(unix)]
@@ -58,7 +58,7 @@ impl GrpcListener {
         Err(fault(io::ErrorKind::Unsupported.into()))
     }
 
-    /// The address, as a reader of the log knows it.
+    /// The address for the log.
     pub(super) fn shown(&self) -> String {
         match self {
             Self::Tcp(listener) => listener.shown(),

@@ -1,4 +1,4 @@
-//! The parts of the service, made of its settings before anything listens.
+//! The parts of the service, made from its settings before it listens.
 
 use std::sync::Arc;
 
@@ -24,13 +24,13 @@ use crate::{
     watch::Watch,
 };
 
-/// All that answers requests.
+/// The parts that handle requests.
 pub(super) struct Parts {
     pub(super) settings: Settings,
     pub(super) limits: RateLimits,
     pub(super) metrics: Metrics,
     pub(super) tls: Option<Tls>,
-    /// The files as they were before they were read, so that no change is missed.
+    /// Started before the files are read, so that no change is missed.
     pub(super) watch: Option<Watch>,
     /// The rules of `/v1/auth`.
     auth: Option<RulesLayer>,
@@ -89,13 +89,13 @@ impl Parts {
         }
     }
 
-    /// The routes by HTTP.
+    /// The HTTP routes.
     pub(super) fn router(&self, draining: Draining) -> Router {
         let limits = self.limits.clone();
         let handle = self.auth.as_ref().map(RulesLayer::handle);
         let store = self.settings.ready_needs_store.then(|| self.store.clone());
         let is_ready = move || !draining.has_begun() && store.as_ref().is_none_or(Store::is_up);
-        // Where there are limits, they were read before anything listens.
+        // The limits, if any, were read before the service listens.
         let router = http::router_ready(limits.clone(), is_ready)
             .merge(check::router(limits, handle))
             .merge(self.metrics.router());
@@ -105,13 +105,13 @@ impl Parts {
         }
     }
 
-    /// Never ends.
+    /// Runs periodic tasks; never completes.
     pub(super) async fn upkeep(&self) {
         self.store.check_at_start("--on-failure").await;
         self.metrics.clone().upkeep().await;
     }
 
-    /// The service for operators.
+    /// The admin service.
     pub(super) fn admin(&self) -> Admin {
         Admin::new(self.source.clone(), self.store.clone())
     }
@@ -138,11 +138,13 @@ fn auth(
     if settings.auth_rules.is_empty() {
         return Ok(None);
     }
-    let rules = store.request_rules().read_all(&settings.auth_rules);
-    let rules = rules.map_err(|error| fault("the rules of --auth-rules cannot be used", &error))?;
+    let rules = store
+        .request_rules()
+        .read_all(&settings.auth_rules)
+        .map_err(|error| fault("the rules of --auth-rules cannot be used", &error))?;
     let observer = MetricsObserver::new().backend(store.backend());
     let observer = observed(observer, store.backend());
-    // Proxies go by the status, which is 200 in gRPC.
+    // Proxies act on the status, which is 200 in a gRPC denial.
     let layer = RulesLayer::new(rules).grpc(false);
     Ok(Some(layer.observer((observer, Arc::clone(top)))))
 }

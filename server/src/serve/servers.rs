@@ -1,4 +1,4 @@
-//! The servers of the service, and their end.
+//! The running servers, and their shutdown.
 
 use std::time::Duration;
 
@@ -16,17 +16,17 @@ use super::{
     parts::Parts,
 };
 use crate::{
-    connections::{self, MAX_CONNECTIONS, RequestBody, Terms, answer_of},
+    connections::{self, ConnectionLimits, MAX_CONNECTIONS, RequestBody, call_routes},
     http::Draining,
-    life::{self, Stop},
     reflection, rls,
+    shutdown::{self, Stop},
     telemetry::Caller,
 };
 
-/// The names under which the health of the gRPC service can be asked.
+/// The names of the gRPC service in the health service.
 const HEALTH_NAMES: [&str; 3] = ["", "ratelimit", rls::NAME];
 
-/// The servers, which are running.
+/// The running servers.
 pub(super) struct Servers {
     running: JoinSet<()>,
     health: HealthReporter,
@@ -37,7 +37,7 @@ pub(super) struct Servers {
 impl Servers {
     /// Serves on all listeners.
     pub(super) async fn start(parts: &Parts, listeners: Listeners) -> Self {
-        let (stop, stopped) = life::stop();
+        let (stop, stopped) = shutdown::stop();
         let (health, health_service) = health_reporter();
         let has_limits = parts.limits.rules().is_some();
         set_health(&health, has_limits, ServingStatus::Serving).await;
@@ -46,32 +46,33 @@ impl Servers {
 
         let routes = parts.router(draining.clone());
         let answer = move |request: Request<RequestBody>, peer| {
-            // The routes that decide have no parameters: their paths are themselves.
+            // The routes that decide have no parameters, so the path is the route.
             let caller = Caller::of(request.headers(), Some(request.uri().path()));
-            caller.within(answer_of(routes.clone(), request, peer))
+            caller.within(call_routes(routes.clone(), request, peer))
         };
         let tls = parts.tls.clone().filter(|_| parts.settings.http_tls);
         let (listener, _) = listeners.http;
-        let (terms, until) = ((Terms::http(MAX_CONNECTIONS), None), stopped.clone());
-        running.spawn(connections::serve(listener, tls, terms, answer, until));
+        let limits = (ConnectionLimits::http(MAX_CONNECTIONS), None);
+        let until = stopped.clone();
+        running.spawn(connections::serve(listener, tls, limits, answer, until));
 
         let routes = services(parts, health_service);
-        let answer = move |request, peer| answer_of(routes.clone(), request, peer);
+        let answer = move |request, peer| call_routes(routes.clone(), request, peer);
         let (tls, until) = (parts.tls.clone(), stopped.clone());
-        let terms = (Terms::grpc(parts.settings.grpc_max_age), None);
+        let limits = (ConnectionLimits::grpc(parts.settings.grpc_max_age), None);
         match listeners.grpc {
             GrpcListener::Tcp(listener) => {
-                running.spawn(connections::serve(listener, tls, terms, answer, until))
+                running.spawn(connections::serve(listener, tls, limits, answer, until))
             }
-            // A socket of the file system is guarded by that.
+            // The file system's permissions guard a Unix socket.
             #[cfg(unix)]
             GrpcListener::Unix(listener) => {
-                running.spawn(connections::serve(listener, None, terms, answer, until))
+                running.spawn(connections::serve(listener, None, limits, answer, until))
             }
         };
 
-        if let Some(place) = listeners.admin {
-            running.spawn(parts.admin().serve(place, stopped));
+        if let Some(listener) = listeners.admin {
+            running.spawn(parts.admin().serve(listener, stopped));
         }
         Self {
             running,
@@ -81,17 +82,16 @@ impl Servers {
         }
     }
 
-    /// Says that the service is not ready, and goes on for as long as callers may need to notice; then takes no
-    /// more requests, and waits for those under way. False if these took too long.
+    /// Reports not ready, and drains for this time; then stops, and completes active requests. False on timeout.
     pub(super) async fn end(mut self, drain: Duration) -> bool {
         self.draining.begin();
         set_health(&self.health, true, ServingStatus::NotServing).await;
         let all = async { while self.running.join_next().await.is_some() {} };
-        life::drain(drain, &self.stop, all).await
+        shutdown::drain(drain, &self.stop, all).await
     }
 }
 
-/// The services by gRPC.
+/// The gRPC services.
 fn services(parts: &Parts, health: HealthServer<impl Health>) -> Router {
     let services = Routes::new(health)
         .add_service(reflection::service())
@@ -100,12 +100,13 @@ fn services(parts: &Parts, health: HealthServer<impl Health>) -> Router {
     services.prepare().into_axum_router()
 }
 
-/// Tells the health of the process, and of the service of limits, which never serves where there are none.
+/// Sets the health of the process and of the gRPC service, which serves only if there are limits.
 async fn set_health(health: &HealthReporter, has_limits: bool, status: ServingStatus) {
     for name in HEALTH_NAMES {
-        let status = match has_limits || name.is_empty() {
-            true => status,
-            false => ServingStatus::NotServing,
+        let status = if has_limits || name.is_empty() {
+            status
+        } else {
+            ServingStatus::NotServing
         };
         health.set_service_status(name, status).await;
     }

@@ -12,7 +12,7 @@ const RULES: &str = "domain: rl
 descriptors:
   - {key: ten, rate_limit: {unit: year, requests_per_unit: 10}}
   - {key: shadow, shadow_mode: true, rate_limit: {unit: year, requests_per_unit: 2}}
-  - {key: told, detailed_metric: true, rate_limit: {unit: year, requests_per_unit: 10}}
+  - {key: user, detailed_metric: true, rate_limit: {unit: year, requests_per_unit: 10}}
   - {key: free, rate_limit: {unlimited: true}}
   - {key: log, rate_limit: {unit: year, requests_per_unit: 10, algorithm: sliding_log}}
   - {key: 'q*', rate_limit: {unit: year, requests_per_unit: 10}}
@@ -33,7 +33,7 @@ fn rules(text: &str) -> Rules {
     rules.expect("rules")
 }
 
-async fn ask(limits: &RateLimits, entries: &[(&str, &str)], units: i64) {
+async fn call(limits: &RateLimits, entries: &[(&str, &str)], units: i64) {
     let request = request([(entries, units)]);
     limits.decide(&request).await.expect("a decision");
 }
@@ -90,36 +90,36 @@ async fn units_that_cross_a_bound_are_split() {
             if key == "log" && units == 3 {
                 break;
             }
-            ask(&limits, &[(key, "x")], units).await;
+            call(&limits, &[(key, "x")], units).await;
             for (count, more) in expected.iter_mut().zip([units as u64, over, near, within]) {
                 *count += more;
             }
             assert_eq!(of(&limits, &name), expected, "{key} {units}");
         }
     }
-    ask(&limits, &[("ten", "y")], 12).await;
+    call(&limits, &[("ten", "y")], 12).await;
     assert_eq!(
         of(&limits, "rl.ten"),
         [28, 8, 4, 9, 0, 0],
         "from below both"
     );
-    ask(&limits, &[("ten", "x")], -3).await;
+    call(&limits, &[("ten", "x")], -3).await;
     assert_eq!(of(&limits, "rl.ten"), [28, 8, 4, 9, 0, 3]);
 }
 
 #[tokio::test]
 async fn shadows_and_names() {
     let limits = limits(Modes::default().near_limit(0.5));
-    ask(&limits, &[("shadow", "x")], 2).await;
-    ask(&limits, &[("shadow", "x")], 1).await;
+    call(&limits, &[("shadow", "x")], 2).await;
+    call(&limits, &[("shadow", "x")], 1).await;
     assert_eq!(of(&limits, "rl.shadow"), [3, 1, 1, 2, 1, 0]);
     // Units that cross the limit are in shadow beyond it.
-    ask(&limits, &[("shadow", "y")], 1).await;
-    ask(&limits, &[("shadow", "y")], 5).await;
+    call(&limits, &[("shadow", "y")], 1).await;
+    call(&limits, &[("shadow", "y")], 5).await;
     assert_eq!(of(&limits, "rl.shadow"), [9, 5, 2, 3, 5, 0]);
-    ask(&limits, &[("a", "1"), ("b", "c")], 1).await;
-    ask(&limits, &[("free", "x")], 1).await;
-    ask(&limits, &[("unmatched", "x")], 1).await;
+    call(&limits, &[("a", "1"), ("b", "c")], 1).await;
+    call(&limits, &[("free", "x")], 1).await;
+    call(&limits, &[("unmatched", "x")], 1).await;
     let all = limits.statistics().all();
     let names = all.iter().map(|(name, _)| name);
     let labels: Vec<_> = names
@@ -128,40 +128,40 @@ async fn shadows_and_names() {
     assert_eq!(labels, [["rl", "a", "b_c", ""], ["rl", "shadow", "", ""]]);
 }
 
-/// So that callers cannot make up series without end.
+/// Callers must not be able to create series without bound.
 #[tokio::test]
 async fn names_of_values_are_bounded() {
     let limits = limits(Modes::default());
     for value in 0..MOST_VALUES + 5 {
-        ask(&limits, &[("told", &value.to_string())], 1).await;
+        call(&limits, &[("user", &value.to_string())], 1).await;
     }
-    ask(&limits, &[("told", "0")], 1).await;
+    call(&limits, &[("user", "0")], 1).await;
     assert_eq!(limits.statistics().all().len(), MOST_VALUES + 1);
     assert_eq!(of(&limits, "rl.other")[0], 5);
-    assert_eq!(of(&limits, "rl.told_0")[0], 2);
+    assert_eq!(of(&limits, "rl.user_0")[0], 2);
 }
 
 /// The values are the clients', of any length.
 #[tokio::test]
 async fn names_of_long_values_share_one() {
     let limits = limits(Modes::default());
-    let fits = "x".repeat(LONGEST_VALUES - "rl.told_".len());
-    ask(&limits, &[("told", &fits)], 1).await;
-    assert_eq!(of(&limits, &format!("rl.told_{fits}"))[0], 1);
+    let fits = "x".repeat(LONGEST_VALUES - "rl.user_".len());
+    call(&limits, &[("user", &fits)], 1).await;
+    assert_eq!(of(&limits, &format!("rl.user_{fits}"))[0], 1);
     for longer in ["y", "z"] {
-        ask(&limits, &[("told", &format!("{fits}{longer}"))], 1).await;
+        call(&limits, &[("user", &format!("{fits}{longer}"))], 1).await;
     }
     assert_eq!(limits.statistics().all().len(), 2);
     assert_eq!(of(&limits, "rl.other")[0], 2);
     // The file's own names are no longer than the file.
     let key = "k".repeat(LONGEST_VALUES);
     limits.set_rules(rules(&RULES.replace("key: ten", &format!("key: {key}"))));
-    ask(&limits, &[(&key, "x")], 1).await;
+    call(&limits, &[(&key, "x")], 1).await;
     assert_eq!(of(&limits, &format!("rl.{key}"))[0], 1);
 }
 
 #[tokio::test]
-async fn names_that_nobody_asks_for_are_forgotten() {
+async fn unused_names_are_dropped() {
     let limits = limits(Modes::default());
     let names = |limits: &RateLimits| {
         let all = limits.statistics().all();
@@ -169,15 +169,15 @@ async fn names_that_nobody_asks_for_are_forgotten() {
         names.collect::<Vec<_>>()
     };
     for value in ["1", "2"] {
-        ask(&limits, &[("told", value)], 1).await;
+        call(&limits, &[("user", value)], 1).await;
     }
-    ask(&limits, &[("ten", "x")], 1).await;
+    call(&limits, &[("ten", "x")], 1).await;
     limits.set_rules(rules(RULES));
-    assert_eq!(names(&limits), ["rl.ten", "rl.told_1", "rl.told_2"]);
-    ask(&limits, &[("told", "2")], 1).await;
+    assert_eq!(names(&limits), ["rl.ten", "rl.user_1", "rl.user_2"]);
+    call(&limits, &[("user", "2")], 1).await;
     limits.set_rules(rules(RULES));
-    assert_eq!(names(&limits), ["rl.ten", "rl.told_2"]);
-    assert_eq!(of(&limits, "rl.told_2")[0], 2, "it goes on");
+    assert_eq!(names(&limits), ["rl.ten", "rl.user_2"]);
+    assert_eq!(of(&limits, "rl.user_2")[0], 2, "it continues");
     limits.set_rules(rules(&RULES.replace("domain: rl", "domain: other")));
     assert_eq!(names(&limits), [""; 0]);
 }
@@ -185,9 +185,9 @@ async fn names_that_nobody_asks_for_are_forgotten() {
 #[tokio::test]
 async fn denied_requests_that_are_not_charged_count_once() {
     let limits = limits(Modes::default().charge_admitted(true));
-    ask(&limits, &[("ten", "x")], 9).await;
-    ask(&limits, &[("ten", "x")], 3).await;
-    ask(&limits, &[("ten", "x")], 1).await;
+    call(&limits, &[("ten", "x")], 9).await;
+    call(&limits, &[("ten", "x")], 3).await;
+    call(&limits, &[("ten", "x")], 1).await;
     assert_eq!(of(&limits, "rl.ten"), [13, 2, 3, 10, 0, 0]);
 }
 
@@ -216,13 +216,13 @@ async fn units_that_a_denied_request_would_give_back_are_none() {
 async fn names_of_keys_that_a_pattern_covers_are_bounded() {
     let limits = limits(Modes::default());
     for key in 0..MOST_VALUES + 5 {
-        ask(&limits, &[(&format!("q{key}"), "")], 1).await;
+        call(&limits, &[(&format!("q{key}"), "")], 1).await;
     }
     assert_eq!(limits.statistics().all().len(), MOST_VALUES + 1);
     assert_eq!(of(&limits, "rl.other")[0], 5);
     // Values alone make no names.
     for value in ["x1", "x2"] {
-        ask(&limits, &[("w", value)], 1).await;
+        call(&limits, &[("w", value)], 1).await;
     }
     assert_eq!(of(&limits, "rl.w_x*")[0], 2);
 }

@@ -1,4 +1,4 @@
-//! Where spans go: by OTLP over gRPC to the address that the usual variables tell.
+//! Export of spans by OTLP over gRPC, to the address in OpenTelemetry's variables.
 
 use std::{env, error::Error};
 
@@ -6,25 +6,25 @@ use opentelemetry::global;
 use opentelemetry_otlp::SpanExporter;
 use opentelemetry_sdk::{Resource, trace::SdkTracerProvider};
 
-/// The variables that tell the address. Without both of them nothing is sent.
+/// The variables with the address. Without both of them nothing is sent.
 const ENDPOINTS: [&str; 2] = [
     "OTEL_EXPORTER_OTLP_ENDPOINT",
     "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
 ];
 
-/// The spans that are under way to the collector.
+/// The exporter, if there is an address.
 #[derive(Debug)]
 #[must_use]
 pub struct Export(Option<SdkTracerProvider>);
 
-/// Sends spans from now on to `OTEL_EXPORTER_OTLP_ENDPOINT`, by OTLP over gRPC; the other variables of OpenTelemetry
-/// tell the service's name, the sampler and the rest. Without an address nothing is sent.
+/// Sends spans from now on to `OTEL_EXPORTER_OTLP_ENDPOINT`, by OTLP over gRPC. The other variables of OpenTelemetry
+/// set the service's name, the sampler and the rest. Without an address nothing is sent.
 ///
-/// Has to be called in a runtime of tokio.
+/// Call it within a tokio runtime.
 ///
 /// # Errors
 ///
-/// When the address or another variable makes no sense.
+/// When the address or another variable is invalid.
 pub fn export() -> Result<Export, Box<dyn Error + Send + Sync>> {
     let is_told = |name: &str| env::var_os(name).is_some_and(|value| !value.is_empty());
     if !ENDPOINTS.into_iter().any(is_told) {
@@ -39,27 +39,28 @@ pub fn export() -> Result<Export, Box<dyn Error + Send + Sync>> {
     Ok(Export(Some(provider)))
 }
 
-/// The service as the variables describe it; it has a name in any case.
+/// The service as the variables describe it, with a default name.
 fn resource() -> Resource {
     let resource = Resource::builder();
     let names = ["OTEL_SERVICE_NAME", "OTEL_RESOURCE_ATTRIBUTES"];
-    let mut told = names.into_iter().filter_map(|name| env::var(name).ok());
+    let mut values = names.into_iter().filter_map(|name| env::var(name).ok());
     let is_named = env::var_os(names[0]).is_some_and(|name| !name.is_empty())
-        || told.any(|text| text.contains("service.name="));
-    let resource = match is_named {
-        true => resource,
-        false => resource.with_service_name("tower-ratelimit"),
+        || values.any(|text| text.contains("service.name="));
+    let resource = if is_named {
+        resource
+    } else {
+        resource.with_service_name("tower-ratelimit")
     };
     resource.build()
 }
 
 impl Export {
-    /// Sends what is left, for a few seconds at most.
+    /// Sends the remaining spans, for a few seconds at most.
     pub async fn end(self) {
         let Some(provider) = self.0 else {
             return;
         };
-        // It blocks until all is sent.
+        // It blocks until all are sent.
         let ended = tokio::task::spawn_blocking(move || provider.shutdown());
         drop(ended.await);
     }

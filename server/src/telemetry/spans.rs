@@ -1,4 +1,4 @@
-//! The span `ratelimit.check`. It tells limits and results, never a key.
+//! The span `ratelimit.check`. It has limits and results, never a key.
 
 use std::time::{Duration, SystemTime};
 
@@ -27,10 +27,10 @@ const BACKEND: &str = "rate_limit.backend";
 const ERROR: &str = "error.type";
 const ROUTE: &str = "http.route";
 
-/// The route of the question in the context of its task.
+/// The route of the request, in the context of its task.
 struct Route(String);
 
-/// HeaderFields of a request, by which its trace is known.
+/// Header fields, from which the trace context is read.
 struct HeaderFields<'h>(&'h HeaderMap);
 
 impl Extractor for HeaderFields<'_> {
@@ -43,11 +43,11 @@ impl Extractor for HeaderFields<'_> {
     }
 }
 
-/// The trace of a caller, and the route of its question.
+/// The caller's trace, and the route of its request.
 pub(crate) struct Caller(Context);
 
 impl Caller {
-    /// As these fields tell it.
+    /// Reads the trace context from these fields.
     pub(crate) fn of(fields: &HeaderMap, route: Option<&str>) -> Self {
         let caller = TraceContextPropagator::new();
         let context = caller.extract_with_context(&Context::new(), &HeaderFields(fields));
@@ -57,13 +57,13 @@ impl Caller {
         })
     }
 
-    /// Makes the spans of a future those of the caller's trace.
+    /// Runs a future within the caller's trace.
     pub(crate) fn within<F: Future>(self, future: F) -> impl Future<Output = F::Output> {
         future.with_context(self.0)
     }
 }
 
-/// The span of a decision that is under way.
+/// The span of a decision in progress.
 pub(crate) struct Span(SystemTime);
 
 impl Span {
@@ -71,7 +71,7 @@ impl Span {
         Self(SystemTime::now())
     }
 
-    /// Ends the span of an answer to descriptors in this domain.
+    /// Ends the span with the response to descriptors of this domain.
     pub(crate) fn end(
         self,
         backend: &'static str,
@@ -83,7 +83,7 @@ impl Span {
             Ok(answer) => {
                 let denied = answer.overall_code() == Code::OverLimit;
                 attributes.push(KeyValue::new(RESULT, result(denied)));
-                attributes.extend(of_status(telling(&answer.statuses), domain));
+                attributes.extend(of_status(deciding(&answer.statuses), domain));
                 None
             }
             Err(DecideError::Invalid(_)) => Some("invalid"),
@@ -93,8 +93,8 @@ impl Span {
     }
 }
 
-/// The status that the span tells of: the last one over its limit, else the one with the least remaining.
-fn telling(statuses: &[DescriptorStatus]) -> Option<&DescriptorStatus> {
+/// The status that the span reports: the last one over its limit, else the one with the least remaining.
+fn deciding(statuses: &[DescriptorStatus]) -> Option<&DescriptorStatus> {
     let mut limited = statuses
         .iter()
         .filter(|status| status.current_limit.is_some());
@@ -113,30 +113,30 @@ fn telling(statuses: &[DescriptorStatus]) -> Option<&DescriptorStatus> {
     })
 }
 
-/// The limit's name, or the domain where it has none. Names in statistics may have a request's values in them.
+/// The limit's name, or its domain. Names in statistics are not used, since they may contain values of requests.
 fn of_status(
     status: Option<&DescriptorStatus>,
     domain: &str,
 ) -> impl Iterator<Item = KeyValue> + use<> {
     let limit = status.and_then(|status| status.current_limit.as_ref());
-    let policy = limit.map(|limit| match limit.name.is_empty() {
-        true => domain.to_owned(),
-        false => limit.name.clone(),
+    let policy = limit.map(|limit| {
+        let name = if limit.name.is_empty() {
+            domain.to_owned()
+        } else {
+            limit.name.clone()
+        };
+        KeyValue::new(POLICY, name)
     });
-    let policy = policy.map(|policy| KeyValue::new(POLICY, policy));
-    let remaining = status.map(|status| i64::from(status.limit_remaining));
-    let remaining = remaining.map(|remaining| KeyValue::new(REMAINING, remaining));
+    let remaining =
+        status.map(|status| KeyValue::new(REMAINING, i64::from(status.limit_remaining)));
     policy.into_iter().chain(remaining)
 }
 
 const fn result(denied: bool) -> &'static str {
-    match denied {
-        true => "limited",
-        false => "allowed",
-    }
+    if denied { "limited" } else { "allowed" }
 }
 
-/// Ends a span that began then.
+/// Records a span that began at this time.
 fn record(begun: SystemTime, mut attributes: Vec<KeyValue>, fault: Option<&'static str>) {
     let context = Context::current();
     if let Some(Route(route)) = context.get() {
@@ -162,7 +162,7 @@ pub(crate) fn observed(observer: impl Observer, backend: &'static str) -> impl O
     (observer, Spans { backend })
 }
 
-/// Makes a span of each decision when it is made.
+/// Records a span for each decision.
 struct Spans {
     backend: &'static str,
 }
@@ -170,28 +170,29 @@ struct Spans {
 impl Spans {
     fn decided(&self, decided: &Decided<'_>) {
         let decision = decided.decision();
-        let told = match (decision.is_denied(), decided.is_shadow()) {
+        let result = match (decision.is_denied(), decided.is_shadow()) {
             (true, true) => "shadow_limited",
             (denied, _) => result(denied),
         };
         let mut attributes = vec![
             KeyValue::new(BACKEND, self.backend),
-            KeyValue::new(RESULT, told),
+            KeyValue::new(RESULT, result),
         ];
         attributes.push(KeyValue::new(POLICY, decision.binding().name().to_owned()));
-        let remaining = decision.remaining();
-        let remaining = remaining.map(|left| i64::try_from(left).unwrap_or(i64::MAX));
+        let remaining = decision
+            .remaining()
+            .map(|left| i64::try_from(left).unwrap_or(i64::MAX));
         attributes.extend(remaining.map(|left| KeyValue::new(REMAINING, left)));
         let degraded = decision.degraded_by();
         attributes.extend(degraded.map(|reason| KeyValue::new(ERROR, reason.as_str())));
         record(ago(decided.latency()), attributes, None);
     }
 
-    fn failed(&self, policies: &[Policy], told: &'static str) {
+    fn failed(&self, policies: &[Policy], error: &'static str) {
         let mut attributes = vec![KeyValue::new(BACKEND, self.backend)];
         let policy = policies.first().map(|policy| policy.name().to_owned());
         attributes.extend(policy.map(|policy| KeyValue::new(POLICY, policy)));
-        record(SystemTime::now(), attributes, Some(told));
+        record(SystemTime::now(), attributes, Some(error));
     }
 }
 

@@ -1,4 +1,4 @@
-//! Certificates that change while the service runs; the clock is tokio's.
+//! Certificates that change while the service runs, in tokio's paused time.
 
 use testkit::{
     logged, needs,
@@ -21,7 +21,7 @@ fn files_are_read_again_when_they_change() {
     let copy = |file| fs::copy(next.path().join(file), now.path().join(file)).unwrap();
     let steps = async {
         sleep(3 * CHECK_TIME).await;
-        // In the middle of an exchange there is a fault, which is told once.
+        // Between the two copies there is a fault, which is logged once.
         copy(KEY);
         sleep(3 * CHECK_TIME).await;
         assert_eq!(config(), first);
@@ -32,8 +32,11 @@ fn files_are_read_again_when_they_change() {
         sleep(3 * CHECK_TIME).await;
         assert_ne!(config(), first);
     };
-    let mut runtime = Builder::new_current_thread();
-    let runtime = runtime.enable_all().start_paused(true).build().unwrap();
+    let runtime = Builder::new_current_thread()
+        .enable_all()
+        .start_paused(true)
+        .build()
+        .unwrap();
     let mut lines = logged(|| runtime.block_on(watch_during(steps, Some(&tls))));
     lines.retain(|line| line.contains("tower_ratelimit_server"));
     let [mismatch, missing, accepted] = lines.as_slice() else {
@@ -62,7 +65,7 @@ fn fault_names_the_file_and_what_is_accepted() {
         Ok(_) => panic!("{} is accepted", cert.display()),
         Err(error) => error.to_string(),
     };
-    for (said, words) in [
+    for (error, words) in [
         (
             fault(&key, &key),
             &["--tls-cert", KEY, "no certificate in PEM", "there is"][..],
@@ -77,7 +80,7 @@ fn fault_names_the_file_and_what_is_accepted() {
             ],
         ),
     ] {
-        assert!(words.iter().all(|word| said.contains(word)), "{said}");
+        assert!(words.iter().all(|word| error.contains(word)), "{error}");
     }
     for (text, word) in [
         (
@@ -93,7 +96,7 @@ fn fault_names_the_file_and_what_is_accepted() {
         (b"", "no private key"),
     ] {
         fs::write(&other, text).unwrap();
-        let said = fault(&cert, &other);
-        assert!(said.contains("other.pem") && said.contains(word), "{said}");
+        let error = fault(&cert, &other);
+        assert!(error.contains("other.pem") && error.contains(word), "{error}");
     }
 }

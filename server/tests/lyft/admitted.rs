@@ -1,6 +1,6 @@
 //! Charges of requests that pass only, with random rules and requests.
 //!
-//! In CI some thousand requests. `LYFT_REQUESTS` says how many instead.
+//! CI runs a few thousand requests. `LYFT_REQUESTS` sets their number.
 
 use std::env;
 
@@ -16,7 +16,7 @@ use crate::{
     model::{Dice, nodes, request},
 };
 
-/// How each descriptor stands.
+/// The status of each descriptor.
 async fn looks(limits: &RateLimits, request: &RateLimitRequest) -> Vec<DescriptorStatus> {
     let mut looks = request.clone();
     for descriptor in &mut looks.descriptors {
@@ -44,11 +44,11 @@ async fn denied_requests_leave_everything_as_it_was() {
             let request = request(&mut dice);
             let before = looks(&bench.limits, &request).await;
             let dry = bench.limits.dry_run(&request).await.unwrap();
-            let told = bench.decide(&request).await.unwrap();
+            let reported = bench.decide(&request).await.unwrap();
             let after = looks(&bench.limits, &request).await;
             let place = format!("seed {seed}, request {at}: {request:?}\n{text}");
-            // Equal ones of a request may together be too many.
-            let is_over = told.overall_code() == Code::OverLimit;
+            // Equal descriptors of a request may together exceed the limit.
+            let is_over = reported.overall_code() == Code::OverLimit;
             assert!(is_over || dry.overall_code() == Code::Ok, "{place}");
             if is_over {
                 assert_eq!(after, before, "{place}");

@@ -1,6 +1,6 @@
 //! The service against a small model of it: random rules, random requests.
 //!
-//! In CI some thousand requests. `LYFT_REQUESTS` says how many each test makes instead.
+//! CI runs a few thousand requests. `LYFT_REQUESTS` sets the number for each test.
 
 use std::{env, time::Duration};
 
@@ -19,7 +19,7 @@ use crate::{
     model::{Dice, Model, nodes, request},
 };
 
-/// Makes rules and asks them until as many requests were compared.
+/// Generates rules and requests until this many requests were compared.
 async fn agreement(requests: u64, limits: impl Fn(u64, Modes) -> (RateLimits, ManualClock)) {
     let wanted = env::var("LYFT_REQUESTS");
     let wanted = wanted.map_or(requests, |number| number.parse().expect("a number"));
@@ -42,13 +42,13 @@ async fn agreement(requests: u64, limits: impl Fn(u64, Modes) -> (RateLimits, Ma
             now += dice.of(&[0, 0, 0, 100_000, 1_000_000, 30_000_000]);
             clock.set(Timestamp::from_micros(now));
             let request = request(&mut dice);
-            let told = limits.decide(&request).await.unwrap();
+            let reported = limits.decide(&request).await.unwrap();
             let expected = model.decide(now / 1_000_000, &request);
             assert_eq!(
-                told, expected,
+                reported, expected,
                 "seed {seed}, request {at}: {request:?}\n{text}"
             );
-            over += u64::from(told.overall_code() == Code::OverLimit);
+            over += u64::from(reported.overall_code() == Code::OverLimit);
             done += 1;
         }
         if done >= wanted {
@@ -79,7 +79,10 @@ async fn redis_agrees_with_the_model() {
             .prefix(seed.to_string())
             .connect(&server.url())
             .unwrap();
-        let counters = Counters::redis_with_clock(&store, OnFailure::deny(), clock.clone());
+        let for_limiters = clock.clone();
+        let counters = Counters::redis_with(&store, OnFailure::deny(), move |builder| {
+            builder.test_clock(for_limiters.clone())
+        });
         (RateLimits::new(counters, modes), clock)
     })
     .await;

@@ -1,4 +1,4 @@
-//! Rules in this process, and short ways to ask them.
+//! Rules in this process, with short helpers for requests.
 
 use tower_ratelimit::{LocalStore, ManualClock, Timestamp};
 use tower_ratelimit_server::{
@@ -11,7 +11,7 @@ use tower_ratelimit_server::{
     },
 };
 
-/// Twelve seconds after a minute, an hour, a day and a week began.
+/// Twelve seconds after the start of a minute, an hour, a day and a week.
 pub(crate) const START: u64 = 1_767_225_600 + 12;
 
 /// Units whose windows end while a test moves its clock.
@@ -37,7 +37,7 @@ impl Bench {
         Self { limits, clock }
     }
 
-    pub(crate) async fn ask(&self, descriptors: &[&str]) -> RateLimitResponse {
+    pub(crate) async fn call(&self, descriptors: &[&str]) -> RateLimitResponse {
         self.decide(&request(descriptors)).await.unwrap()
     }
 
@@ -50,12 +50,12 @@ impl Bench {
 
     /// The one status of a descriptor.
     pub(crate) async fn status(&self, descriptor: &str) -> DescriptorStatus {
-        let mut statuses = self.ask(&[descriptor]).await.statuses;
+        let mut statuses = self.call(&[descriptor]).await.statuses;
         assert_eq!(statuses.len(), 1);
         statuses.remove(0)
     }
 
-    /// The limit that a descriptor has, as the number of its requests.
+    /// The limit of a descriptor: its number of requests.
     pub(crate) async fn limit(&self, descriptor: &str) -> Option<u32> {
         let status = self.status(descriptor).await;
         status.current_limit.map(|limit| limit.requests_per_unit)
@@ -94,11 +94,11 @@ pub(crate) fn descriptor(text: &str) -> RateLimitDescriptor {
     }
 }
 
-/// Whether each descriptor passes, and what it leaves.
-pub(crate) fn told(response: &RateLimitResponse) -> Vec<(bool, u32)> {
+/// For each descriptor, whether it passes, and the remaining units.
+pub(crate) fn reported(response: &RateLimitResponse) -> Vec<(bool, u32)> {
     let statuses = response.statuses.iter();
-    let told = statuses.map(|status| (status.code() == Code::Ok, status.limit_remaining));
-    told.collect()
+    let reported = statuses.map(|status| (status.code() == Code::Ok, status.limit_remaining));
+    reported.collect()
 }
 
 pub(crate) fn passes(response: &RateLimitResponse) -> bool {

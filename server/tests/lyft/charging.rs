@@ -1,4 +1,4 @@
-//! Rows 6 to 8 and 12: what is counted, and how the statuses tell it.
+//! Rows 6 to 8 and 12: counts and their statuses.
 
 use std::{
     pin::Pin,
@@ -17,7 +17,7 @@ use tower_ratelimit_server::{
     messages::{Code, RateLimitOverride, RateLimitRequest, Unit},
 };
 
-use crate::bench::{Bench, descriptor, passes, request, told};
+use crate::bench::{Bench, descriptor, passes, reported, request};
 
 const TEN: &str = "domain: rl
 descriptors:
@@ -28,25 +28,25 @@ descriptors:
   - {key: most, rate_limit: {unit: second, requests_per_unit: 4294967295}}
 ";
 
-/// Row 6: all are charged, also where another denies, and beyond the limit.
+/// Row 6: all descriptors are charged, also if another denies, and beyond the limit.
 #[tokio::test]
 async fn each_descriptor_is_charged_whatever_becomes_of_the_others() {
     let bench = Bench::new(TEN);
-    assert!(passes(&bench.ask(&["a=1 +8", "b=1"]).await));
-    let denied = bench.ask(&["a=1 +1", "b=1"]).await;
+    assert!(passes(&bench.call(&["a=1 +8", "b=1"]).await));
+    let denied = bench.call(&["a=1 +1", "b=1"]).await;
     assert!(!passes(&denied));
-    assert_eq!(told(&denied), [(true, 1), (false, 0)]);
-    let over = bench.ask(&["a=1 +4"]).await;
-    assert_eq!(told(&over), [(false, 0)], "9 and 4 are beyond 10");
-    // Fourteen by now, of which the next limit would leave one.
-    assert_eq!(told(&bench.ask(&["a=1"]).await), [(false, 0)]);
+    assert_eq!(reported(&denied), [(true, 1), (false, 0)]);
+    let over = bench.call(&["a=1 +4"]).await;
+    assert_eq!(reported(&over), [(false, 0)], "9 and 4 are beyond 10");
+    // Fourteen so far; the next limit would leave one.
+    assert_eq!(reported(&bench.call(&["a=1"]).await), [(false, 0)]);
     bench
         .limits
         .set_rules(crate::bench::rules(&TEN.replace(": 10", ": 16")));
-    assert_eq!(told(&bench.ask(&["a=1"]).await), [(true, 1)]);
+    assert_eq!(reported(&bench.call(&["a=1"]).await), [(true, 1)]);
 }
 
-/// Row 7: the descriptor's units, if it has any; 0 looks, and is over only beyond the limit.
+/// Row 7: the descriptor's units, if it has any. 0 is a peek, and over only beyond the limit.
 #[tokio::test]
 async fn units_of_the_descriptor_come_before_those_of_the_request() {
     let bench = Bench::new(TEN);
@@ -54,25 +54,25 @@ async fn units_of_the_descriptor_come_before_those_of_the_request() {
         hits_addend,
         ..request(descriptors)
     };
-    let ask = async |hits, descriptors: &[&str]| {
-        told(&bench.decide(&with(hits, descriptors)).await.unwrap())
+    let call = async |hits, descriptors: &[&str]| {
+        reported(&bench.decide(&with(hits, descriptors)).await.unwrap())
     };
-    assert_eq!(ask(0, &["a=1"]).await, [(true, 9)]);
-    assert_eq!(ask(3, &["a=1", "a=2 +1"]).await, [(true, 6), (true, 9)]);
-    assert_eq!(ask(3, &["a=1 +0"]).await, [(true, 6)]);
-    assert_eq!(ask(0, &["a=1 +6"]).await, [(true, 0)]);
+    assert_eq!(call(0, &["a=1"]).await, [(true, 9)]);
+    assert_eq!(call(3, &["a=1", "a=2 +1"]).await, [(true, 6), (true, 9)]);
+    assert_eq!(call(3, &["a=1 +0"]).await, [(true, 6)]);
+    assert_eq!(call(0, &["a=1 +6"]).await, [(true, 0)]);
     assert_eq!(
-        ask(0, &["a=1 +0"]).await,
+        call(0, &["a=1 +0"]).await,
         [(true, 0)],
         "10 is not beyond 10"
     );
-    assert_eq!(ask(0, &["a=1 +1"]).await, [(false, 0)]);
-    assert_eq!(ask(0, &["a=1 +0"]).await, [(false, 0)]);
-    assert_eq!(ask(0, &["none=1 +0"]).await, [(true, 0)]);
-    assert_eq!(ask(0, &["none=1"]).await, [(false, 0)]);
-    assert_eq!(ask(0, &["most=1 +4294967295"]).await, [(true, 0)]);
+    assert_eq!(call(0, &["a=1 +1"]).await, [(false, 0)]);
+    assert_eq!(call(0, &["a=1 +0"]).await, [(false, 0)]);
+    assert_eq!(call(0, &["none=1 +0"]).await, [(true, 0)]);
+    assert_eq!(call(0, &["none=1"]).await, [(false, 0)]);
+    assert_eq!(call(0, &["most=1 +4294967295"]).await, [(true, 0)]);
     assert_eq!(
-        ask(0, &["most=1 +18446744073709551615"]).await,
+        call(0, &["most=1 +18446744073709551615"]).await,
         [(false, 0)]
     );
 }
@@ -81,14 +81,14 @@ async fn units_of_the_descriptor_come_before_those_of_the_request() {
 #[tokio::test]
 async fn equal_descriptors_count_one_after_another() {
     let bench = Bench::new(TEN);
-    let response = bench.ask(&["a=1 +6", "a=1 +4", "a=1 +1", "a=2"]).await;
+    let response = bench.call(&["a=1 +6", "a=1 +4", "a=1 +1", "a=2"]).await;
     assert_eq!(
-        told(&response),
+        reported(&response),
         [(true, 4), (true, 0), (false, 0), (true, 9)]
     );
 }
 
-/// A limiter that does the newest of what waits first.
+/// A limiter that executes the newest waiting operation first.
 #[derive(Clone)]
 struct Overtaking {
     limiter: LocalLimiter,
@@ -139,7 +139,7 @@ impl Limiter for Overtaking {
     }
 }
 
-/// Also where the store would do them in another order.
+/// Also if the store would execute them in another order.
 #[tokio::test]
 async fn equal_descriptors_do_not_overtake_each_other() {
     let counters = Counters::new(|quota, _| {
@@ -152,10 +152,10 @@ async fn equal_descriptors_do_not_overtake_each_other() {
     let request = request(&["a=1 +6", "a=2", "a=1 +4", "b=1", "a=1 +1"]);
     let response = limits.decide(&request).await.unwrap();
     let expected = [(true, 4), (true, 9), (true, 0), (true, 0), (false, 0)];
-    assert_eq!(told(&response), expected);
+    assert_eq!(reported(&response), expected);
 }
 
-/// Row 7: negative units are given back, down to nothing, and always pass.
+/// Row 7: negative units are refunded, down to zero, and always pass.
 #[tokio::test]
 async fn negative_units_are_given_back() {
     let bench = Bench::new(TEN);
@@ -163,18 +163,18 @@ async fn negative_units_are_given_back() {
         let mut request = request(&["a=1"]);
         request.descriptors[0].hits_addend = Some(units);
         request.descriptors[0].is_negative_hits = true;
-        told(&bench.decide(&request).await.unwrap())
+        reported(&bench.decide(&request).await.unwrap())
     };
-    bench.ask(&["a=1 +14"]).await;
+    bench.call(&["a=1 +14"]).await;
     assert_eq!(back(1).await, [(true, 0)], "13 stay");
     assert_eq!(back(6).await, [(true, 3)]);
-    assert_eq!(told(&bench.ask(&["a=1"]).await), [(true, 2)]);
+    assert_eq!(reported(&bench.call(&["a=1"]).await), [(true, 2)]);
     assert_eq!(back(100).await, [(true, 10)]);
 }
 
-/// Row 8: what a status tells of its limit.
+/// Row 8: the fields of a status.
 #[tokio::test]
-async fn statuses_tell_limit_rest_and_reset() {
+async fn statuses_have_limit_remaining_and_reset() {
     let bench = Bench::new(TEN);
     bench.clock.advance(Duration::from_millis(500));
     let status = bench.status("a=1").await;
@@ -238,7 +238,7 @@ descriptors: [{{key: a, rate_limit: {{unit: {unit}, requests_per_unit: 1}}}}]
     }
 }
 
-/// Row 12: a limit that comes with the descriptor, in a domain that is known.
+/// Row 12: a limit that comes with the descriptor, in a known domain.
 #[tokio::test]
 async fn limit_of_the_descriptor_comes_before_the_rules() {
     let bench = Bench::new(TEN);
@@ -251,16 +251,16 @@ async fn limit_of_the_descriptor_comes_before_the_rules() {
         });
         request
     };
-    let ask = async |request: &RateLimitRequest| told(&bench.decide(request).await.unwrap());
-    // The rules are not asked, and the counter is that of the entries.
-    assert_eq!(ask(&with("a=1", 3, Unit::Minute, None)).await, [(true, 2)]);
-    assert_eq!(ask(&request(&["a=1"])).await, [(true, 8)]);
+    let call = async |request: &RateLimitRequest| reported(&bench.decide(request).await.unwrap());
+    // The rules do not apply, and the counter is that of the entries.
+    assert_eq!(call(&with("a=1", 3, Unit::Minute, None)).await, [(true, 2)]);
+    assert_eq!(call(&request(&["a=1"])).await, [(true, 8)]);
     assert_eq!(
-        ask(&with("unmatched=1", 3, Unit::Minute, None)).await,
+        call(&with("unmatched=1", 3, Unit::Minute, None)).await,
         [(true, 2)]
     );
     assert_eq!(
-        ask(&with("free=1", 0, Unit::Minute, None)).await,
+        call(&with("free=1", 0, Unit::Minute, None)).await,
         [(false, 0)]
     );
     let five = with("a=1", 3, Unit::Minute, Some(5));
@@ -268,16 +268,16 @@ async fn limit_of_the_descriptor_comes_before_the_rules() {
     assert_eq!(status.limit_remaining, 2);
     assert_eq!(status.duration_until_reset.unwrap().seconds, 288);
     assert_eq!(status.current_limit.unwrap().unit_multiplier, Some(5));
-    // Both of one request count at one counter.
+    // Both descriptors of one request use one counter.
     let mut both = with("a=2", 3, Unit::Minute, None);
     both.descriptors.push(descriptor("a=2"));
-    assert_eq!(ask(&both).await, [(true, 2), (true, 8)]);
+    assert_eq!(call(&both).await, [(true, 2), (true, 8)]);
 
     let elsewhere = RateLimitRequest {
         domain: "elsewhere".to_owned(),
         ..with("a=1", 0, Unit::Minute, None)
     };
-    assert_eq!(ask(&elsewhere).await, [(true, 0)]);
+    assert_eq!(call(&elsewhere).await, [(true, 0)]);
     for (unit, times) in [
         (Unit::Unknown, None),
         (Unit::Year, Some(0)),
@@ -291,7 +291,7 @@ async fn limit_of_the_descriptor_comes_before_the_rules() {
     }
 }
 
-/// Each of them takes time and memory, and a client may be able to make them up.
+/// Each costs time and memory, and clients may be able to invent them.
 #[tokio::test]
 async fn requests_of_too_many_parts_are_refused() {
     let most = vec!["a=1 +0"; 256];

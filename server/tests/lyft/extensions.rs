@@ -1,4 +1,4 @@
-//! Limits that the reference does not have: other algorithms, and charges of requests that pass only.
+//! Limits that the reference lacks: other algorithms, and charges of passing requests only.
 
 use std::{pin::Pin, sync::Arc, time::Duration};
 
@@ -19,7 +19,7 @@ use tower_ratelimit_server::{
     messages::{Code, Unit},
 };
 
-use crate::bench::{Bench, passes, request, rules, told};
+use crate::bench::{Bench, passes, reported, request, rules};
 
 const OWN: &str = "domain: rl
 descriptors:
@@ -38,45 +38,45 @@ descriptors:
 #[tokio::test]
 async fn limits_count_by_the_algorithm_that_they_name() {
     let bench = Bench::new(OWN);
-    let three = bench.ask(&["bucket=1 +3"]).await;
-    assert_eq!(told(&three), [(true, 0)]);
+    let three = bench.call(&["bucket=1 +3"]).await;
+    assert_eq!(reported(&three), [(true, 0)]);
     let over = bench.status("bucket=1").await;
     assert_eq!((over.code(), over.limit_remaining), (Code::OverLimit, 0));
     assert_eq!(over.duration_until_reset.unwrap().seconds, 1);
     bench.clock.advance(Duration::from_secs(1));
-    assert_eq!(told(&bench.ask(&["bucket=1"]).await), [(true, 0)]);
+    assert_eq!(reported(&bench.call(&["bucket=1"]).await), [(true, 0)]);
     let limit = bench.status("bucket=2").await.current_limit.unwrap();
     assert_eq!((limit.requests_per_unit, limit.unit()), (60, Unit::Minute));
 
-    // The times of both are over a minute after each, not with the minute.
-    assert_eq!(told(&bench.ask(&["log=1"]).await), [(true, 1)]);
+    // Both entries expire a minute after each, not with the minute.
+    assert_eq!(reported(&bench.call(&["log=1"]).await), [(true, 1)]);
     bench.clock.advance(Duration::from_secs(46));
-    assert_eq!(told(&bench.ask(&["log=1"]).await), [(true, 0)]);
+    assert_eq!(reported(&bench.call(&["log=1"]).await), [(true, 0)]);
     bench.clock.advance(Duration::from_secs(2));
     let over = bench.status("log=1").await;
     assert_eq!(over.code(), Code::OverLimit, "of the next minute");
     assert_eq!(over.duration_until_reset.unwrap().seconds, 12);
 
-    let told_of_soft = told(&bench.ask(&["soft=1 +4", "soft=1 +2", "soft=1"]).await);
-    assert_eq!(told_of_soft, [(true, 0), (true, 0), (false, 0)]);
-    assert_eq!(told(&bench.ask(&["sliding=1 +6"]).await), [(true, 0)]);
-    assert_eq!(told(&bench.ask(&["sliding=1"]).await), [(false, 0)]);
+    let reported_soft = reported(&bench.call(&["soft=1 +4", "soft=1 +2", "soft=1"]).await);
+    assert_eq!(reported_soft, [(true, 0), (true, 0), (false, 0)]);
+    assert_eq!(reported(&bench.call(&["sliding=1 +6"]).await), [(true, 0)]);
+    assert_eq!(reported(&bench.call(&["sliding=1"]).await), [(false, 0)]);
 }
 
-/// Units of 0 look, and say whether one more would pass; negative ones are given back.
+/// Units of 0 report whether one more would pass; negative ones are refunded.
 #[tokio::test]
 async fn looks_and_refunds_are_of_any_algorithm() {
     let bench = Bench::new(OWN);
-    assert_eq!(told(&bench.ask(&["bucket=1 +0"]).await), [(true, 3)]);
-    assert_eq!(told(&bench.ask(&["bucket=1 +5"]).await), [(false, 0)]);
+    assert_eq!(reported(&bench.call(&["bucket=1 +0"]).await), [(true, 3)]);
+    assert_eq!(reported(&bench.call(&["bucket=1 +5"]).await), [(false, 0)]);
     assert_eq!(
-        told(&bench.ask(&["bucket=1 +0"]).await),
+        reported(&bench.call(&["bucket=1 +0"]).await),
         [(false, 0)],
         "what does not fit is charged all the same"
     );
     let mut back = request(&["bucket=1 +2"]);
     back.descriptors[0].is_negative_hits = true;
-    assert_eq!(told(&bench.decide(&back).await.unwrap()), [(true, 2)]);
+    assert_eq!(reported(&bench.decide(&back).await.unwrap()), [(true, 2)]);
 }
 
 #[tokio::test]
@@ -105,7 +105,7 @@ fn strict_files_have_what_the_reference_knows() {
     assert!(strict(plain).is_ok());
 }
 
-/// What `charge_admitted` leaves, as the units that each descriptor has left afterwards.
+/// The remaining units of each descriptor after `charge_admitted`.
 async fn left(limits: &RateLimits, descriptors: &[&str]) -> Vec<u32> {
     let looks: Vec<String> = descriptors
         .iter()
@@ -129,35 +129,38 @@ descriptors:
 
 async fn charges_what_passes(limits: &RateLimits) {
     limits.set_rules(rules(LIMITS));
-    let ask = async |descriptors: &[&str]| limits.decide(&request(descriptors)).await.unwrap();
-    assert!(passes(&ask(&["a=1 +8", "b=1", "shadow=1"]).await));
-    let denied = ask(&["a=1 +1", "b=1", "shadow=1", "log=1", "quota=1"]).await;
+    let call = async |descriptors: &[&str]| limits.decide(&request(descriptors)).await.unwrap();
+    assert!(passes(&call(&["a=1 +8", "b=1", "shadow=1"]).await));
+    let denied = call(&["a=1 +1", "b=1", "shadow=1", "log=1", "quota=1"]).await;
     assert!(!passes(&denied));
     let expected = [(true, 2), (false, 0), (true, 1), (true, 3), (true, 1)];
-    assert_eq!(told(&denied), expected, "as it is afterwards");
+    assert_eq!(reported(&denied), expected, "as it is afterwards");
     assert_eq!(
         left(limits, &["a=1", "b=1", "shadow=1", "log=1", "quota=1"]).await,
         [2, 0, 1, 3, 1]
     );
-    assert!(!passes(&ask(&["a=1 +3"]).await));
-    assert!(passes(&ask(&["a=1 +2"]).await), "a larger one took nothing");
-    // Equal ones find what the first took, and none of them is charged.
-    assert!(!passes(&ask(&["log=1 +2", "log=1 +2"]).await));
+    assert!(!passes(&call(&["a=1 +3"]).await));
+    assert!(
+        passes(&call(&["a=1 +2"]).await),
+        "a larger one took nothing"
+    );
+    // Equal descriptors find what the first took, and none of them is charged.
+    assert!(!passes(&call(&["log=1 +2", "log=1 +2"]).await));
     assert_eq!(left(limits, &["log=1"]).await, [3]);
-    // Of quotas one is enough.
+    // One quota with room is enough.
     for (passed, rest) in [(true, [0, 1]), (true, [0, 0]), (false, [0, 0])] {
-        let response = ask(&["quota=1", "other=1", "b=2 +0"]).await;
+        let response = call(&["quota=1", "other=1", "b=2 +0"]).await;
         assert_eq!(passes(&response), passed);
         assert_eq!(left(limits, &["quota=1", "other=1"]).await, rest);
     }
-    // What only watches counts no more than its limit, and denies nothing.
+    // A shadow counts at most its limit, and denies nothing.
     for rest in [0, 0] {
-        assert!(passes(&ask(&["shadow=1"]).await));
+        assert!(passes(&call(&["shadow=1"]).await));
         assert_eq!(left(limits, &["shadow=1"]).await, [rest]);
     }
 }
 
-/// A limiter that charges at once, and answers when it is told to.
+/// A limiter that charges at once, and responds when the test releases it.
 #[derive(Clone)]
 struct Late {
     limiter: LocalLimiter,
@@ -185,9 +188,9 @@ impl Limiter for Late {
     }
 }
 
-/// A caller that has a deadline may be gone before the counters have answered.
+/// A caller with a deadline may leave before the counters respond.
 #[tokio::test(start_paused = true)]
-async fn requests_that_nobody_waits_for_give_back_what_they_took() {
+async fn cancelled_requests_refund_their_charges() {
     let may_answer = Arc::new(Semaphore::new(0));
     let answers = Arc::clone(&may_answer);
     let counters = Counters::new(move |quota, _| {
@@ -204,7 +207,7 @@ async fn requests_that_nobody_waits_for_give_back_what_they_took() {
     let late = timeout(Duration::from_secs(1), limits.decide(&request)).await;
     assert!(late.is_err(), "nobody has answered");
     may_answer.add_permits(1);
-    // The time goes on when nothing else is left to do.
+    // Paused time advances when nothing else can run.
     sleep(Duration::from_secs(1)).await;
     assert_eq!(left(&limits, &["a=1", "b=1"]).await, [10, 1]);
 }

@@ -1,4 +1,4 @@
-//! Row 16: what is refused, where it stands, and what is only strange.
+//! Row 16: faults and warnings, with their positions.
 
 use tower_ratelimit::rules::{Problem, RulesError};
 use tower_ratelimit_server::lyft::Rules;
@@ -12,7 +12,7 @@ fn refused(text: &str) -> RulesError {
 fn check(text: &str, expected: &[(&str, usize, usize, &str)]) {
     let error = refused(text);
     let problems = error.problems();
-    let told: Vec<_> = problems
+    let reported: Vec<_> = problems
         .iter()
         .map(|problem| (problem.code(), problem.line(), problem.column()))
         .collect();
@@ -20,7 +20,7 @@ fn check(text: &str, expected: &[(&str, usize, usize, &str)]) {
         .iter()
         .map(|(code, line, column, _)| (*code, Some(*line), Some(*column)))
         .collect();
-    assert_eq!(told, places, "{text}\n{error}");
+    assert_eq!(reported, places, "{text}\n{error}");
     for (problem, (_, _, _, word)) in problems.iter().zip(expected) {
         assert!(problem.message().contains(word), "{word}: {problem}");
     }
@@ -51,7 +51,7 @@ descriptors:
             ("R02", 10, 7, "\"requests\""),
         ],
     );
-    // Whatever stands in metadata is the user's.
+    // Metadata may contain anything.
     let text = "domain: rl\ndescriptors: [{key: a, metadata: {any: {thing: 1.5}, 5: [1, [2]]}}]\n";
     assert!(Rules::builder().parse([("rules.yaml", text)]).is_ok());
 }
@@ -119,7 +119,7 @@ fn domains_and_keys_are_not_empty() {
     );
 }
 
-/// A directory that is not filled yet does not mean that nothing is limited.
+/// A directory that is still empty does not mean that nothing is limited.
 #[test]
 fn sets_without_a_domain_are_refused() {
     let nothing: [(&str, &str); 0] = [];
@@ -240,7 +240,7 @@ fn one_bad_file_refuses_all() {
     assert_eq!(files, [Some("bad.yaml"), Some("worse.yaml")]);
 }
 
-/// The reference takes the last of them; but see below for domains.
+/// The reference uses the last of them; for domains see below.
 #[test]
 fn keys_that_stand_twice_are_refused() {
     check(
@@ -263,7 +263,7 @@ fn warnings(text: &str) -> Vec<(&'static str, Option<usize>)> {
 }
 
 #[test]
-fn known_keys_in_the_wrong_place_are_told() {
+fn known_keys_in_the_wrong_place_are_warnings() {
     let text = "domain: rl
 shadow_mode: true
 descriptors:
@@ -279,7 +279,7 @@ descriptors:
 }
 
 #[test]
-fn several_domains_of_a_file_are_read_and_told() {
+fn several_domains_of_a_file_are_read_with_a_warning() {
     let limit = "descriptors: [{key: a, rate_limit: {unit: day, requests_per_unit: 1}}]\n";
     let apart = format!("domain: one\n{limit}---\ndomain: two\n{limit}--- # end\n");
     let joined = format!("# both\ndomain: one\n{limit}\ndomain: two\n{limit}");
@@ -344,11 +344,11 @@ fn directories_are_read_in_the_order_of_names() {
     assert!(missing.unwrap_err().to_string().contains("none.yaml"));
 }
 
-/// Extensions that make no sense.
+/// Invalid extensions.
 #[test]
-fn quotas_are_held_to_what_can_be_counted() {
+fn quotas_that_cannot_be_counted_are_refused() {
     let own = |words: &str| limit(&format!("{{unit: day, requests_per_unit: 5, {words}}}"));
-    for (words, code, column, told) in [
+    for (words, code, column, reported) in [
         ("algorithm: gcra", "R04", 52, "\"gcra\""),
         ("burst: 5", "R04", 7, "burst"),
         ("slices: 5", "R04", 7, "slices"),
@@ -357,9 +357,9 @@ fn quotas_are_held_to_what_can_be_counted() {
         ("unit_multiplier: 0", "R04", 58, "at least 1"),
         ("unit_multiplier: 999999", "R04", 58, "18 years"),
     ] {
-        check(&own(words), &[(code, 5, column, told)]);
+        check(&own(words), &[(code, 5, column, reported)]);
     }
-    // Elsewhere they are as unknown as in the reference.
+    // At other places they are as unknown as in the reference.
     check(
         "domain: rl\ndescriptors:\n  - {key: a, burst: 5}\n",
         &[("R02", 3, 14, "unknown key")],

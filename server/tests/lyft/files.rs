@@ -1,4 +1,4 @@
-//! The files of a directory: by their names here, all of them in place of the reference.
+//! The files of a directory: by extension in `serve`, all of them in `envoy`.
 
 use std::{fs, path::Path};
 
@@ -34,7 +34,7 @@ fn folder() -> TempDir {
     folder
 }
 
-/// The domains that are read, and what is not.
+/// The domains that are read, and the files that are not.
 fn read(folder: &Path, files: FilesOf) -> (Vec<String>, Vec<String>) {
     let builder = Rules::builder().merge_domains(true).files(files);
     let rules = builder.read(&[folder]).expect("rules");
@@ -74,7 +74,7 @@ fn all_files_are_read_as_the_reference_does() {
         "team/deep/d",
     ];
     let (domains, others) = read(folder.path(), FilesOf::All { dot_files: false });
-    // That of the link, which is not read a second time.
+    // The domain behind the link, which is not read twice.
     assert_eq!(domains[0], "..2026/a.yaml");
     assert_eq!(domains[1..], all);
     assert_eq!(others, [".e", ".f", "linked"]);

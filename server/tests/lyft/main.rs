@@ -1,4 +1,4 @@
-//! Files of Envoy's reference service mean what they mean there: each row of that behaviour is a test.
+//! Files of Envoy's reference service have the same meaning: each row of that behaviour is a test.
 
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
 

@@ -1,4 +1,4 @@
-//! Rows 1 to 5: which limit a descriptor has, and what it is counted by.
+//! Rows 1 to 5: the limit of a descriptor, and its counter.
 
 use crate::bench::{Bench, rules};
 
@@ -28,7 +28,7 @@ descriptors:
 }
 
 #[test]
-fn one_rule_that_reads_like_two_is_told() {
+fn ambiguous_rule_is_a_warning() {
     let text = "domain: rl
 descriptors:
   - key: a
@@ -76,7 +76,7 @@ async fn exact_then_first_pattern_then_key() {
     }
 }
 
-/// Row 2: a branch that fails deeper is not left again.
+/// Row 2: a branch that fails deeper has no alternative.
 #[tokio::test]
 async fn nothing_is_tried_again() {
     let bench = Bench::new(
@@ -146,7 +146,7 @@ descriptors:
     assert_eq!(response.statuses[0].current_limit, None);
 }
 
-/// Row 4: `*` anywhere, also in keys, for any characters or none.
+/// Row 4: `*` anywhere, also in keys, matches any characters or none.
 #[tokio::test]
 async fn stars_stand_for_any_characters() {
     let bench = Bench::new(
@@ -200,7 +200,7 @@ descriptors:
     assert_eq!(bench.status("a=1").await.limit_remaining, 2);
 }
 
-/// Not as in the reference, where both would be `a_b_c_`.
+/// Unlike the reference, where both would be `a_b_c_`.
 #[tokio::test]
 async fn entries_that_read_alike_are_counted_apart() {
     let bench = Bench::new(
@@ -214,7 +214,7 @@ descriptors:
     assert_eq!(bench.status("a_b=c").await.limit_remaining, 4);
 }
 
-/// Row 5: a shared threshold counts by the pattern, also where the limit hangs deeper.
+/// Row 5: a shared threshold counts by the pattern, also with a deeper limit.
 #[tokio::test]
 async fn shared_patterns_are_counted_together() {
     let bench = Bench::new(
@@ -239,7 +239,7 @@ descriptors:
         left.push(bench.status(descriptor).await.limit_remaining);
     }
     assert_eq!(left, [4, 3, 4, 4]);
-    // A key that is the pattern itself has not been matched as one.
+    // A key equal to the pattern has not matched it as a pattern.
     left.clear();
     for descriptor in ["*z=1", "*z=2", "y=1z", "y=2z"] {
         left.push(bench.status(descriptor).await.limit_remaining);

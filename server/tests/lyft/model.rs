@@ -8,12 +8,12 @@ use tower_ratelimit_server::messages::{
     RateLimitOverride, RateLimitRequest, RateLimitResponse, Unit,
 };
 
-/// Texts that are each other's parts, so that they meet often.
+/// Texts that contain each other, so that they often collide.
 const KEYS: [&str; 5] = ["a", "b", "a_x", "a*", "c"];
 const VALUES: [&str; 8] = ["", "x", "y", "xy", "x*", "*y", "x*y", "x_y"];
 const NAMES: [&str; 4] = ["", "one", "two", "three"];
 
-/// Numbers that come in the same order for the same seed, and the units of the rules that are made of them.
+/// A random sequence by seed, and the units of its rules.
 pub(crate) struct Dice {
     state: u64,
     units: [Unit; 3],
@@ -58,7 +58,7 @@ pub(crate) struct Node {
 #[derive(Clone)]
 struct Limit {
     requests: u32,
-    /// `None` of an unlimited one.
+    /// `None` if unlimited.
     unit: Option<Unit>,
     name: String,
     replaces: Vec<String>,
@@ -66,7 +66,7 @@ struct Limit {
     quota: bool,
 }
 
-/// Random rules, for the model and as a file says them.
+/// Random rules, for the model and as a file.
 pub(crate) fn nodes(dice: &mut Dice, depth: u32) -> (Vec<Node>, Value) {
     let (mut nodes, mut texts): (Vec<Node>, Vec<Value>) = (Vec::new(), Vec::new());
     for _ in 0..=dice.below(5) {
@@ -125,7 +125,7 @@ fn limit(dice: &mut Dice, json: &mut Value) -> Limit {
     limit
 }
 
-/// Whether the pattern covers the text, tried out in every way.
+/// Whether the pattern matches the text, by trying all ways.
 fn covers(pattern: &[u8], text: &[u8]) -> bool {
     match (pattern.split_first(), text.split_first()) {
         (None, None) => true,
@@ -135,7 +135,7 @@ fn covers(pattern: &[u8], text: &[u8]) -> bool {
     }
 }
 
-/// The limit of these entries, and the entries by which it counts.
+/// The limit of these entries, and the entries of its counter.
 fn find(mut nodes: &[Node], entries: &[Entry]) -> Option<(Limit, Vec<Entry>)> {
     let (mut counted, mut found) = (Vec::new(), None);
     for entry in entries {
@@ -177,12 +177,12 @@ pub(crate) fn seconds(unit: Unit) -> u64 {
     }
 }
 
-/// The behaviour that the service is to have.
+/// The expected behaviour of the service.
 pub(crate) struct Model {
     nodes: Vec<Node>,
     shadow: bool,
     quota: bool,
-    /// By entries and seconds: the window, and what was counted in it.
+    /// By entries and seconds: the window, and its count.
     counts: HashMap<(Vec<Entry>, u64), (u64, u64)>,
 }
 
@@ -196,7 +196,7 @@ impl Model {
         }
     }
 
-    /// The answer to a request that comes in this second.
+    /// The response to a request in this second.
     pub(crate) fn decide(&mut self, now: u64, request: &RateLimitRequest) -> RateLimitResponse {
         let found: Vec<_> = request
             .descriptors
@@ -277,20 +277,22 @@ impl Model {
         if *window != now / seconds {
             (*window, *count) = (now / seconds, 0);
         }
-        *count = match is_back {
-            true => count.saturating_sub(units),
-            false => *count + units,
+        *count = if is_back {
+            count.saturating_sub(units)
+        } else {
+            *count + units
         };
         let is_over = *count > u64::from(limit.requests) && !is_back;
         if is_over && !limit.shadow {
             status.set_code(Code::OverLimit);
         }
-        status.limit_remaining = match is_over {
-            true => 0,
-            false => u64::from(limit.requests)
+        status.limit_remaining = if is_over {
+            0
+        } else {
+            u64::from(limit.requests)
                 .saturating_sub(*count)
                 .try_into()
-                .unwrap(),
+                .unwrap()
         };
         status.current_limit = Some(RateLimit {
             requests_per_unit: limit.requests,
@@ -305,19 +307,19 @@ impl Model {
     }
 
     fn add_headers(&self, response: &mut RateLimitResponse, last_over: Option<usize>) {
-        let mut told: Option<usize> = None;
+        let mut reported: Option<usize> = None;
         for (at, status) in response.statuses.iter().enumerate() {
-            let least = told.map_or(u32::MAX, |told: usize| {
-                response.statuses[told].limit_remaining
+            let least = reported.map_or(u32::MAX, |reported: usize| {
+                response.statuses[reported].limit_remaining
             });
             if status.current_limit.is_some() && status.limit_remaining < least {
-                told = Some(at);
+                reported = Some(at);
             }
         }
-        let Some(told) = last_over.or(told) else {
+        let Some(reported) = last_over.or(reported) else {
             return;
         };
-        let status = &response.statuses[told];
+        let status = &response.statuses[reported];
         let values = [
             (
                 "limit",

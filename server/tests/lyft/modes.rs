@@ -6,7 +6,7 @@ use tower_ratelimit_server::{
     messages::{Code, RateLimitOverride, RateLimitResponse, Struct, Unit, Value, ValueKind},
 };
 
-use crate::bench::{Bench, passes, request, told};
+use crate::bench::{Bench, passes, reported, request};
 
 const MODES: &str = "domain: rl
 descriptors:
@@ -29,63 +29,63 @@ descriptors:
 #[tokio::test]
 async fn shadowed_limit_is_counted_and_passes() {
     let bench = Bench::new(MODES);
-    assert_eq!(told(&bench.ask(&["shadow=1"]).await), [(true, 0)]);
+    assert_eq!(reported(&bench.call(&["shadow=1"]).await), [(true, 0)]);
     for _ in 0..3 {
-        let response = bench.ask(&["shadow=1"]).await;
+        let response = bench.call(&["shadow=1"]).await;
         assert!(passes(&response));
-        assert_eq!(told(&response), [(true, 0)]);
+        assert_eq!(reported(&response), [(true, 0)]);
     }
     let unshadowed = MODES.replace("shadow_mode: true", "shadow_mode: false");
     bench
         .limits
         .set_rules(crate::bench::rules(&unshadowed.replace(": 1}", ": 5}")));
     assert_eq!(
-        told(&bench.ask(&["shadow=1"]).await),
+        reported(&bench.call(&["shadow=1"]).await),
         [(true, 0)],
         "all five count"
     );
-    assert!(!passes(&bench.ask(&["shadow=1"]).await));
+    assert!(!passes(&bench.call(&["shadow=1"]).await));
 }
 
 #[tokio::test]
 async fn global_shadow_mode_leaves_the_statuses() {
     let bench = Bench::with(MODES, Modes::default().shadow(true));
-    bench.ask(&["plain=1"]).await;
-    let response = bench.ask(&["plain=1"]).await;
+    bench.call(&["plain=1"]).await;
+    let response = bench.call(&["plain=1"]).await;
     assert!(passes(&response));
-    assert_eq!(told(&response), [(false, 0)]);
+    assert_eq!(reported(&response), [(false, 0)]);
 }
 
 /// Row 10: quotas are over when all of them are.
 #[tokio::test]
 async fn quotas_are_over_together() {
     let bench = Bench::new(MODES);
-    assert!(passes(&bench.ask(&["quota=1 +2", "other=1"]).await));
-    assert!(!passes(&bench.ask(&["quota=1"]).await), "the only one");
+    assert!(passes(&bench.call(&["quota=1 +2", "other=1"]).await));
+    assert!(!passes(&bench.call(&["quota=1"]).await), "the only one");
     assert!(
-        !passes(&bench.ask(&["quota=1", "other=2 +6"]).await),
+        !passes(&bench.call(&["quota=1", "other=2 +6"]).await),
         "both"
     );
-    let beside = bench.ask(&["quota=1", "plain=1"]).await;
+    let beside = bench.call(&["quota=1", "plain=1"]).await;
     assert!(!passes(&beside), "all quotas, of which there is one");
     assert!(
-        !passes(&bench.ask(&["quota=2", "plain=1"]).await),
+        !passes(&bench.call(&["quota=2", "plain=1"]).await),
         "no quota"
     );
 }
 
-/// Row 10: all but unlimited ones, also those that match nothing.
+/// Row 10: all except unlimited ones, also those that match nothing.
 #[tokio::test]
 async fn global_quota_mode_takes_in_what_matches_nothing() {
     let bench = Bench::with(MODES, Modes::default().quota(true));
-    assert!(passes(&bench.ask(&["plain=1 +2", "unmatched"]).await));
-    assert!(!passes(&bench.ask(&["plain=1"]).await));
+    assert!(passes(&bench.call(&["plain=1 +2", "unmatched"]).await));
+    assert!(!passes(&bench.call(&["plain=1"]).await));
     assert!(
-        !passes(&bench.ask(&["plain=1", "free=1"]).await),
+        !passes(&bench.call(&["plain=1", "free=1"]).await),
         "that is no quota"
     );
-    assert!(passes(&bench.ask(&["free=1"]).await));
-    assert!(passes(&bench.ask(&["plain=1", "shadow=1 +9"]).await));
+    assert!(passes(&bench.call(&["free=1"]).await));
+    assert!(passes(&bench.call(&["plain=1", "shadow=1 +9"]).await));
 }
 
 const REPLACES: &str = "domain: rl
@@ -104,27 +104,27 @@ descriptors:
     rate_limit: {name: two, unit: minute, requests_per_unit: 0, replaces: [{name: one}]}
 ";
 
-/// Row 11: whatever is replaced is not counted.
+/// Row 11: replaced limits are not counted.
 #[tokio::test]
 async fn replaced_limits_do_not_count() {
     let bench = Bench::new(REPLACES);
     for _ in 0..3 {
         for descriptors in [["base=1", "vip=1"], ["free=1", "base=1"]] {
-            let response = bench.ask(&descriptors).await;
+            let response = bench.call(&descriptors).await;
             let at = usize::from(descriptors[0] != "base=1");
             assert_eq!(response.statuses[at].current_limit, None);
-            assert_eq!(told(&response)[at], (true, 0));
+            assert_eq!(reported(&response)[at], (true, 0));
         }
     }
     assert_eq!(
-        told(&bench.ask(&["base=1"]).await),
+        reported(&bench.call(&["base=1"]).await),
         [(true, 0)],
         "the first that counts"
     );
-    let both = bench.ask(&["one=1", "two=1"]).await;
+    let both = bench.call(&["one=1", "two=1"]).await;
     assert!(passes(&both), "each drops the other");
-    assert!(!passes(&bench.ask(&["one=1"]).await));
-    let unlimited = bench.ask(&["free=1", "never=1"]).await;
+    assert!(!passes(&bench.call(&["one=1"]).await));
+    let unlimited = bench.call(&["free=1", "never=1"]).await;
     assert_eq!(unlimited.statuses[0].limit_remaining, u32::MAX);
 }
 
@@ -135,9 +135,10 @@ fn headers(response: &RateLimitResponse) -> Vec<(&str, &str)> {
         .collect()
 }
 
-/// Row 14: of the least that is left, and of limits that are over the last that is no quota.
+/// Row 14: the descriptor with the least remaining; if limits are over, the last one that is no
+/// quota.
 #[tokio::test]
-async fn headers_tell_the_descriptor_that_matters() {
+async fn headers_are_of_the_deciding_descriptor() {
     let rules = MODES.replace(
         "key: plain\n    rate_limit: {unit: minute",
         "key: plain\n    rate_limit: {unit: hour",
@@ -150,15 +151,15 @@ async fn headers_tell_the_descriptor_that_matters() {
             ("ratelimit-reset", reset),
         ]
     };
-    let response = bench.ask(&["other=1", "unmatched", "free=1"]).await;
+    let response = bench.call(&["other=1", "unmatched", "free=1"]).await;
     assert_eq!(headers(&response), fields("5", "4", "48"));
-    let response = bench.ask(&["other=1", "plain=1", "quota=1"]).await;
+    let response = bench.call(&["other=1", "plain=1", "quota=1"]).await;
     assert_eq!(
         headers(&response),
         fields("1", "0", "3588"),
         "the first of the least"
     );
-    let response = bench.ask(&["plain=1", "quota=1", "other=1"]).await;
+    let response = bench.call(&["plain=1", "quota=1", "other=1"]).await;
     assert_eq!(headers(&response), fields("1", "0", "3588"));
     let mut last = request(&["plain=1", "shadow=1 +5", "x=1", "quota=1"]);
     last.descriptors[2].limit = Some(RateLimitOverride {
@@ -172,14 +173,14 @@ async fn headers_tell_the_descriptor_that_matters() {
         fields("0", "0", "86388"),
         "the last that is no quota"
     );
-    assert_eq!(headers(&bench.ask(&["unmatched"]).await), []);
-    assert_eq!(headers(&bench.ask(&["free=1"]).await), []);
+    assert_eq!(headers(&bench.call(&["unmatched"]).await), []);
+    assert_eq!(headers(&bench.call(&["free=1"]).await), []);
 }
 
 #[tokio::test]
-async fn headers_are_those_that_were_asked_for() {
+async fn headers_are_those_of_the_settings() {
     let none = Bench::new(MODES);
-    assert_eq!(headers(&none.ask(&["plain=1"]).await), []);
+    assert_eq!(headers(&none.call(&["plain=1"]).await), []);
     let sets = ["retry-after", "draft11", "legacy"].map(|word| word.parse().unwrap());
     let bench = Bench::with(MODES, Modes::default().headers(sets));
     let about = |remaining| {
@@ -200,9 +201,9 @@ async fn headers_are_those_that_were_asked_for() {
     };
     let as_owned =
         |fields: [(&str, String); 5]| fields.map(|(key, value)| (key.to_owned(), value)).to_vec();
-    let passed = bench.ask(&["plain=1"]).await;
+    let passed = bench.call(&["plain=1"]).await;
     assert_eq!(owned(&passed), as_owned(about("0")));
-    let denied = bench.ask(&["plain=1"]).await;
+    let denied = bench.call(&["plain=1"]).await;
     let mut expected = vec![("retry-after".to_owned(), "48".to_owned())];
     expected.extend(as_owned(about("0")));
     assert_eq!(owned(&denied), expected, "only over the limit");
@@ -232,12 +233,12 @@ fn field<'m>(metadata: &'m Struct, path: &str) -> Option<&'m ValueKind> {
     }
 }
 
-/// Row 15: the request, and what the descriptors say that passed: the first word counts.
+/// Row 15: the request, and the metadata of the descriptors that passed: the first value counts.
 #[tokio::test]
 async fn metadata_is_that_of_the_descriptors_that_passed() {
     let text = |text: &str| ValueKind::Text(text.to_owned());
     let bench = Bench::with(METADATA, Modes::default().metadata(true));
-    let response = bench.ask(&["one=1", "two=1 +2"]).await;
+    let response = bench.call(&["one=1", "two=1 +2"]).await;
     let metadata = response.dynamic_metadata.unwrap();
     assert_eq!(field(&metadata, "domain"), Some(&text("rl")));
     assert_eq!(field(&metadata, "hitsAddend"), None);
@@ -276,7 +277,7 @@ async fn metadata_is_that_of_the_descriptors_that_passed() {
     };
     assert_eq!(entries.values[0].kind, Some(text("two=1")));
 
-    let response = bench.ask(&["one=1", "two=1"]).await;
+    let response = bench.call(&["one=1", "two=1"]).await;
     assert_eq!(response.statuses[0].code(), Code::OverLimit);
     let metadata = response.dynamic_metadata.unwrap();
     assert_eq!(
@@ -284,6 +285,6 @@ async fn metadata_is_that_of_the_descriptors_that_passed() {
         Some(&text("second"))
     );
     assert_eq!(field(&metadata, "metadata.extra"), None);
-    let quiet = Bench::new(METADATA).ask(&["one=1"]).await;
+    let quiet = Bench::new(METADATA).call(&["one=1"]).await;
     assert_eq!(quiet.dynamic_metadata, None);
 }

@@ -11,7 +11,7 @@ descriptors:
     descriptors:
       - {key: inner, value: x, rate_limit: *limit}
   - {key: detailed, detailed_metric: true, value_to_metric: true, rate_limit: *limit}
-  - {key: told, value_to_metric: true, rate_limit: *limit}
+  - {key: reported, value_to_metric: true, rate_limit: *limit}
   - {key: star, value: a*, rate_limit: *limit}
   - {key: star, value: b*, value_to_metric: true, rate_limit: *limit}
   - key: star
@@ -33,21 +33,21 @@ fn names_are_the_paths_of_keys() {
         ("plain,inner=y", None),
         ("detailed=7", Some("rl.detailed_7")),
         ("detailed", Some("rl.detailed_")),
-        ("told=7", Some("rl.told_7")),
-        ("told", Some("rl.told")),
+        ("reported=7", Some("rl.reported_7")),
+        ("reported", Some("rl.reported")),
         ("star=a1", Some("rl.star_a*")),
         ("star=b1", Some("rl.star_b1")),
         ("star=c1", Some("rl.star_c*")),
         ("star=c1,user=eve", Some("rl.star_c*.user_eve")),
         ("star=c1,user", Some("rl.star_c*.user")),
         ("unmatched", None),
-        ("told=10.0.0.1:80|x", Some("rl.told_10_0_0_1_80_x")),
-        ("told=v1.2.3", Some("rl.told_v1.2.3")),
-        ("told=1.2.3.4567.8", Some("rl.told_1_2_3_4567.8")),
-        ("told=ä", Some("rl.told_ä")),
+        ("reported=10.0.0.1:80|x", Some("rl.reported_10_0_0_1_80_x")),
+        ("reported=v1.2.3", Some("rl.reported_v1.2.3")),
+        ("reported=1.2.3.4567.8", Some("rl.reported_1_2_3_4567.8")),
+        ("reported=ä", Some("rl.reported_ä")),
     ] {
-        let told = rules.stats_name("rl", &descriptor(text));
-        assert_eq!(told.as_deref(), name, "{text}");
+        let reported = rules.stats_name("rl", &descriptor(text));
+        assert_eq!(reported.as_deref(), name, "{text}");
     }
     assert_eq!(rules.stats_name("other", &descriptor("plain")), None);
     let mut with_limit = descriptor("a=b,c");

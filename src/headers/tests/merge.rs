@@ -1,4 +1,4 @@
-//! Fields that are there already.
+//! Tests of responses that have fields already.
 
 use std::time::Duration;
 
@@ -37,7 +37,7 @@ fn the_set_with_less_remaining_stays() {
 }
 
 #[test]
-fn a_remaining_that_cannot_be_read_is_left_alone() {
+fn a_set_with_an_unreadable_remaining_stays() {
     for remaining in ["", "many", "+99", "9.5", "99999999999999999999999"] {
         let theirs = [("x-ratelimit-remaining", remaining)];
         assert_eq!(set_after(&theirs, 50), pairs(&theirs), "{remaining}");
@@ -52,7 +52,7 @@ fn a_remaining_that_cannot_be_read_is_left_alone() {
 }
 
 #[test]
-fn a_part_of_a_set_gives_way_to_a_whole_one() {
+fn a_whole_set_replaces_a_part_of_one() {
     assert_eq!(set_after(&[("x-ratelimit-limit", "5")], 50), pairs(&OURS));
     assert_eq!(set_after(&[("x-ratelimit-reset", "1")], 50), pairs(&OURS));
     assert_eq!(
@@ -83,7 +83,7 @@ fn sets_are_never_mixed() {
 }
 
 #[test]
-fn other_fields_are_left_alone() {
+fn other_fields_stay() {
     let theirs = [
         ("x-ratelimit-resource", "core"),
         ("set-cookie", "a"),

@@ -1,4 +1,4 @@
-//! Which fields there are, and what they say.
+//! Tests of the fields that a response gets, and of their numbers.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::{
 const SECOND: Duration = Duration::from_secs(1);
 
 #[test]
-fn all_of_them_by_default() {
+fn a_response_has_all_fields_by_default() {
     assert_eq!(
         fields(
             &Headers::default(),
@@ -35,7 +35,7 @@ fn all_of_them_by_default() {
 }
 
 #[test]
-fn none_without_headers_and_on_redirects() {
+fn redirects_and_layers_without_headers_have_no_fields() {
     let denial = denied(denied_for(Some(SECOND)));
     assert_eq!(fields(&Headers::none(), &[PER_MINUTE], &denial), []);
 
@@ -49,7 +49,7 @@ fn none_without_headers_and_on_redirects() {
 }
 
 #[test]
-fn no_more_than_the_limiter_tells() {
+fn fields_report_no_more_than_the_limiter() {
     assert_eq!(
         fields(
             &Headers::new(),
@@ -79,7 +79,7 @@ fn no_more_than_the_limiter_tells() {
 }
 
 #[test]
-fn the_binding_quota_speaks_for_all() {
+fn single_fields_report_the_binding_quota() {
     let day = Policy::new("day", 5_000).with_window(SECOND * 86_400);
     let wait = Duration::from_micros(3_599_000_001);
     let status = QuotaStatus::new(&day)
@@ -104,7 +104,7 @@ fn the_binding_quota_speaks_for_all() {
 }
 
 #[test]
-fn no_wait_when_one_quota_never_passes() {
+fn a_denial_that_never_passes_has_no_wait() {
     let never = denied(vec![denied_for(Some(SECOND)), denied_for(None)]);
     let headers = Headers::none()
         .retry_after(true)
@@ -113,7 +113,7 @@ fn no_wait_when_one_quota_never_passes() {
 }
 
 #[test]
-fn a_limit_that_changed_is_told_as_decided() {
+fn a_changed_limit_is_reported_as_decided() {
     for limit in [7, 7_000] {
         let policy = Policy::new("default", limit);
         let changed = QuotaStatus::new(&policy).with_remaining(7);
@@ -136,7 +136,7 @@ fn an_epoch_reset_is_rounded_up_once() {
 }
 
 #[test]
-fn a_denial_never_says_to_wait_nothing() {
+fn the_wait_of_a_denial_is_never_zero() {
     let at_once = denied(denied_for(Some(Duration::ZERO)));
     let waits = |reset| {
         let headers = Headers::new()
@@ -155,7 +155,7 @@ fn a_denial_never_says_to_wait_nothing() {
 }
 
 #[test]
-fn names_of_any_kind() {
+fn names_of_any_characters_are_valid_fields() {
     let long = "n".repeat(300);
     let odd = Policy::new("d\u{e9}j\u{e0}\n\"vu\"", 1);
     let policies = [Policy::owned(&long, 1), odd];
@@ -173,7 +173,7 @@ fn names_of_any_kind() {
 }
 
 #[test]
-fn numbers_as_text() {
+fn numbers_are_written_as_text() {
     for number in [0, 9, 10, 99, 100, 999, 1_000, 12_034, 1_000_000, LARGEST] {
         let text = number.to_string();
         assert_eq!(digits(number, <[u8]>::to_vec), text.as_bytes());

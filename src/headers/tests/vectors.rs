@@ -93,7 +93,7 @@ fn decision(policies: &[Policy], case: &Value) -> Decision {
 }
 
 #[test]
-fn emit() {
+fn single_responses_match_the_vectors() {
     for vector in group("emit") {
         let case = &vector["input"];
         let inputs = case["policies"].as_array().unwrap().iter();
@@ -115,7 +115,7 @@ fn emit() {
 }
 
 #[test]
-fn nested() {
+fn nested_responses_match_the_vectors() {
     let outer = Policy::new("outer", 100).with_window(Duration::from_secs(60));
     let status = QuotaStatus::new(&outer)
         .with_remaining(50)
@@ -147,7 +147,7 @@ fn nested() {
 }
 
 #[test]
-fn token_bucket() {
+fn token_buckets_match_the_vectors() {
     for vector in group("gcra_mapping") {
         let number = |name: &str| vector[name].as_u64().unwrap();
         let interval = Duration::from_nanos(number("emission_interval_ns"));

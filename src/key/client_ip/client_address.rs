@@ -21,7 +21,7 @@ pub struct ClientAddress {
 #[non_exhaustive]
 pub enum AddressOrigin {
     /// The connection does not come from a trusted proxy, so its other end is the client. No
-    /// header was looked at.
+    /// header was read.
     Peer,
     /// A trusted proxy wrote it into the header, and it is no trusted proxy itself.
     Client,

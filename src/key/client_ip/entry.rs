@@ -5,12 +5,12 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 /// How many entries of a header are read at most.
 pub(super) const MAX_ENTRIES: usize = 32;
 
-/// An entry of the header: what a proxy says about the one before it.
+/// An entry of the header: a proxy's report about the host before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum HeaderEntry {
     /// The address of the one before, with IPv4-mapped IPv6 unwrapped.
     Address(IpAddr),
-    /// An address that is not told: `unknown`, or an obfuscated name.
+    /// A hidden address: `unknown`, or an obfuscated name.
     Hidden,
     /// Nothing that can be read.
     Malformed,
@@ -40,7 +40,7 @@ pub(super) fn host(bytes: &[u8]) -> Option<IpAddr> {
     is_port(port).then_some(v4.into())
 }
 
-/// `[v6]` or `[v6]:port`; the port is not looked at.
+/// `[v6]` or `[v6]:port`; the port is not parsed.
 pub(super) fn bracketed(text: &str) -> Option<(Ipv6Addr, Option<&str>)> {
     let (v6, port) = text.strip_prefix('[')?.split_once(']')?;
     let port = match port {
@@ -76,7 +76,7 @@ fn cut_port(value: &[u8]) -> Option<IpAddr> {
 
 /// The entries of one line, from the right.
 ///
-/// They are cut off one by one, so what stands to the left of the last one asked for is not read.
+/// They are split off one by one: entries to the left of the last one requested are not read.
 pub(super) fn entries(line: &[u8]) -> impl Iterator<Item = HeaderEntry> {
     line.rsplit(|byte| *byte == b',')
         .map(|entry| host(entry).into())

@@ -36,31 +36,31 @@ use crate::{
 /// header with anything in it. So only what a trusted proxy wrote is believed:
 ///
 /// 1. The peer of the connection, see [`PeerIp`](crate::PeerIp), is the client if it is no trusted
-///    proxy. No header is looked at.
+///    proxy. No header is read.
 /// 2. Else the entries of the one chosen header are read from the right, the last line first. One
 ///    that is a trusted proxy leads on to the left; the first that is none is the client. If all
 ///    are, it is the leftmost.
-/// 3. Reading stops at a fault: what is no address, `unknown`, an obfuscated name, an empty entry.
+/// 3. Reading stops at a fault: an entry without an address, `unknown`, an obfuscated name, an empty entry.
 ///    The client is then the trusted proxy that wrote it, never something further left, and no
 ///    other header is tried.
 /// 4. The address is grouped by [`IpPrefix`].
 ///
-/// So whatever a client puts to the left, its key is the one of its own address or of a trusted
-/// proxy. The latter is a bucket shared by all clients whose address that proxy does not tell, and
+/// Whatever a client writes to the left, its key is that of its own address or of a trusted proxy. The
+/// latter is a bucket shared by all clients whose address that proxy does not forward, and
 /// by those that spoiled the line that it was appended to. The proxy's own requests, such as health
 /// checks, are in it too: [skip](crate::RateLimitLayer::skip) those by their path, never by the
 /// proxy's address or key, since clients can get into that bucket.
 ///
-/// [`resolve`](Self::resolve) tells how an address was found, and
-/// [`ClientAddressLayer`](crate::ClientAddressLayer) hands it to handlers.
+/// [`resolve`](Self::resolve) returns how an address was found, and
+/// [`ClientAddressLayer`](crate::ClientAddressLayer) passes it to handlers.
 ///
 /// # What has to hold
 ///
-/// - Each trusted proxy appends to the header, or replaces it. One that hands on what a client
+/// - Each trusted proxy appends to the header, or replaces it. One that forwards what a client
 ///   sent lets it choose its address.
 /// - Nobody else has an address in the trusted networks. A host that does can name any address.
-/// - The header is the one that the proxies write. Where none of the first 16 requests from trusted
-///   proxies has it, the log says so: the clients then share the proxy's limit.
+/// - The header is the one that the proxies write. If none of the first 16 requests from trusted
+///   proxies has it, a line is logged: the clients then share the proxy's limit.
 ///
 /// # Without an address
 ///
@@ -117,8 +117,8 @@ impl ClientIp {
     /// Behind proxies with these addresses, which write `X-Forwarded-For` unless another
     /// [`header`](Self::header) is chosen.
     ///
-    /// Takes texts, addresses and [`ipnet::IpNet`], see [`IntoNetwork`]. With none no header is
-    /// ever looked at, as for [`PeerIp`](crate::PeerIp).
+    /// Takes texts, addresses and [`ipnet::IpNet`], see [`IntoNetwork`]. Without any, no header is
+    /// ever read, as for [`PeerIp`](crate::PeerIp).
     ///
     /// # Panics
     ///
@@ -149,7 +149,7 @@ impl ClientIp {
     }
 
     /// Behind proxies anywhere in [`PRIVATE_NETWORKS`](Self::PRIVATE_NETWORKS): a start for a
-    /// container network or a single machine, with the danger that is told there.
+    /// container network or a single machine, with the danger that is described there.
     pub fn private_networks() -> Self {
         Self::behind(Self::PRIVATE_NETWORKS)
     }

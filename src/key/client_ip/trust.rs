@@ -28,7 +28,7 @@ impl Trust {
             }
         }
         let (v4, v6) = (Ipv4Net::aggregate(&v4), Ipv6Net::aggregate(&v6));
-        // Looked at together: two halves are everybody, too.
+        // Checked together: two halves are all addresses, too.
         let all = v4.iter().copied().map(IpNet::V4);
         all.chain(v6.iter().copied().map(IpNet::V6))
             .try_for_each(somebody_else)?;

@@ -1,22 +1,23 @@
-//! The limiter of several limits that are charged together: [`JointLimiter`].
+//! `JointLimiter`: several limits that are charged together.
 
 use std::{fmt, sync::Arc};
 
-use super::member::{JointCall, Member};
+use super::member::Member;
 use crate::{
     decision::{ChargeEnd, Op, Policy, Receipt},
     error::{ConfigError, ConfigErrorKind, LimiterError},
     key::Key,
     limiter::{
-        Limiter, LocalLimiter, Pending, Tier, limits::cannot_count, request_quota::several_quotas,
+        Limiter, LocalLimiter, Pending, Tier, erased_member::MemberCall,
+        request_quota::several_quotas, tier_set::cannot_count,
     },
 };
 
 /// Several limits, each with a key of its own, that are charged together or not at all.
 ///
-/// [`RateLimitLayer::all`](crate::RateLimitLayer::all) makes one. It is asked about a
-/// [`Key::joint`], which has a key for each limit; a decision has the quotas of all. A tier is that
-/// of the limits that know it, and the others judge by their default quotas.
+/// [`RateLimitLayer::all`](crate::RateLimitLayer::all) makes one. Call it with a [`Key::joint`], which
+/// has a key for each limit; a single limit also takes its own key. A decision has the quotas of all
+/// limits. A tier applies to the limits that have it; the others use their default quotas.
 ///
 /// ```
 /// use tower_ratelimit::{Key, LocalLimiter, LocalStore, Quota, limiter::{JointLimiter, Limiter}};
@@ -48,14 +49,13 @@ struct Inner<L> {
 }
 
 impl<L: Member> JointLimiter<L> {
-    /// The limit of all these limits together.
+    /// A limiter of all these limits together.
     ///
     /// # Errors
     ///
-    /// When there is none, two of their quotas have one name, a
-    /// [`LocalLimiter`] has a table of its own or is in another
-    /// [`LocalStore`](crate::LocalStore) than the first, or a `RedisLimiter` has a leaky bucket or
-    /// a block, which it could not take back.
+    /// If there is no limit, two of their quotas have one name, a [`LocalLimiter`] has a table of its
+    /// own or is in another [`LocalStore`](crate::LocalStore) than the first, or a `RedisLimiter` has a
+    /// leaky bucket or a block, which it could not undo.
     pub fn new(limiters: impl IntoIterator<Item = L>) -> Result<Self, ConfigError> {
         let limiters: Box<[L]> = limiters.into_iter().collect();
         if limiters.is_empty() {
@@ -76,13 +76,29 @@ impl<L: Member> JointLimiter<L> {
                 ));
             }
         }
-        L::check(&limiters)?;
+        L::check(&limiters.iter().collect::<Vec<_>>())?;
         Ok(Self(Arc::new(Inner { limiters, policies })))
     }
 
-    /// The limits, in their order: handles to look at one, to refund, block or reset a key of it, or
-    /// to change its quota. Each takes its own share of a receipt of all. The receipt of one is for
-    /// that one: all together refuse it.
+    /// The limits that one request meets, whose decisions are about `policies`: those of the tiers
+    /// that the request's [terms](crate::limiter::tier::MemberTerms) name. A single limit takes its own key instead
+    /// of a joint one. Limits that cannot be charged together decide nothing, as an empty list does:
+    /// every operation is an error.
+    #[cfg(feature = "rules")]
+    pub(crate) fn of_request(
+        limiters: impl IntoIterator<Item = L>,
+        policies: Box<[Policy]>,
+    ) -> Self {
+        let mut limiters: Box<[L]> = limiters.into_iter().collect();
+        if limiters.len() > 1 && L::check(&limiters.iter().collect::<Vec<_>>()).is_err() {
+            limiters = Box::default();
+        }
+        Self(Arc::new(Inner { limiters, policies }))
+    }
+
+    /// The limits, in their order: handles to peek, refund, block or reset a key of one limit, or to
+    /// change its quota. Each takes its own share of a joint receipt. A receipt of one limit is for that
+    /// limit only: the joint limiter refuses it.
     #[must_use]
     pub fn limiters(&self) -> &[L] {
         &self.0.limiters
@@ -92,47 +108,83 @@ impl<L: Member> JointLimiter<L> {
         let limiters = &*self.0.limiters;
         let parts = key
             .joint_parts()
-            .filter(|parts| parts.clone().count() == limiters.len());
-        let parts = parts.ok_or_else(|| {
-            LimiterError::unsupported(format!(
-                "a joint limiter of {} limits is asked about a Key::joint of as many keys",
-                limiters.len()
-            ))
-        })?;
-        if tier.request().is_some() {
-            return Err(several_quotas());
+            .filter(|parts| parts.clone().count() == limiters.len())
+            .ok_or_else(|| self.wrong_key())?;
+        let terms = tier.terms();
+        self.check(tier, op)?;
+        let pairs = limiters.iter().zip(parts).enumerate();
+        let present = pairs.filter_map(|(place, (limiter, part))| Some((place, limiter, part?)));
+        let mut ops = ops_of_each(op, || present.clone().count())?;
+        if let (None, Some(terms)) = (&ops, terms) {
+            let places = present.clone().map(|(place, ..)| place);
+            let own = places.map(|place| terms.op(place, op, tier.costs()));
+            ops = Some(own.collect());
         }
-        // What one of them counted nobody would take back when another one cannot count.
+        let ops = ops.as_deref();
+        let calls = present.enumerate().map(|(at, (place, limiter, key))| {
+            let tier = match terms {
+                Some(terms) => &terms.tiers[place],
+                None if tier.is_default() || limiter.knows(tier) => tier,
+                None => &DEFAULT_TIER,
+            };
+            let op = ops.map_or(op, |ops| &ops[at]);
+            MemberCall {
+                limiter,
+                key,
+                tier,
+                op,
+            }
+        });
+        Ok(L::apply_together(calls))
+    }
+
+    /// Checks that all members can do the operation by their tiers.
+    fn check(&self, tier: &Tier, op: &Op) -> Result<(), LimiterError> {
+        // If one member counted and another cannot, the count of the first could not be undone.
         if matches!(op, Op::Count(_)) && !self.supports(op) {
             return Err(cannot_count());
         }
-        if !tier.is_default() && !limiters.iter().any(|limiter| limiter.knows(tier)) {
+        if tier.terms().is_some() {
+            return Ok(());
+        }
+        if tier.request().is_some() {
+            return Err(several_quotas());
+        }
+        let mut limiters = self.0.limiters.iter();
+        if !tier.is_default() && !limiters.any(|limiter| limiter.knows(tier)) {
             return Err(tier.unknown());
         }
-        let ops = ops_of_each(op, parts.clone().flatten().count())?;
-        Ok(L::apply_together(JointCall {
-            limiters,
-            parts,
-            tier,
-            tiers: None,
-            op,
-            ops: ops.as_deref(),
-        }))
+        Ok(())
+    }
+
+    #[cold]
+    fn wrong_key(&self) -> LimiterError {
+        let count = self.0.limiters.len();
+        LimiterError::unsupported(match count {
+            0 => "these limits cannot be charged together".to_owned(),
+            1 => "this limiter has 1 limit: call it with that limit's key".to_owned(),
+            _ => format!(
+                "this limiter has {count} limits: call it with `Key::joint` of {count} keys"
+            ),
+        })
     }
 }
 
-/// The operation on each limit that has a key, where it is not the same on all.
-pub(super) fn ops_of_each(op: &Op, count: usize) -> Result<Option<Vec<Op>>, LimiterError> {
+static DEFAULT_TIER: Tier = Tier::DEFAULT;
+
+/// The operation on each limit that has a key, if it has a receipt; `None` if one operation is for all.
+fn ops_of_each(op: &Op, count: impl FnOnce() -> usize) -> Result<Option<Vec<Op>>, LimiterError> {
     let Some(receipt) = op.receipt() else {
         return Ok(None);
     };
+    let count = count();
     let receipts = match receipt.of_each() {
         None if count == 1 => return Ok(None),
         Some(receipts) if receipts.len() == count => receipts,
         _ => {
             return Err(LimiterError::unsupported(
-                "the receipt is of a decision about other limits than the key: that of one limit is \
-                 for that one of limiters(), with its own key",
+                "the receipt is of other limits than the key: refund the receipt of one limit by that \
+                 one of limiters(), with its own key",
             ));
         }
     };
@@ -146,12 +198,12 @@ pub(super) fn ops_of_each(op: &Op, count: usize) -> Result<Option<Vec<Op>>, Limi
 
 fn settlement(cost: u64, receipt: Receipt) -> Op {
     match receipt.settled() {
-        ChargeEnd::AsAsked => Op::Settle(cost, receipt),
+        ChargeEnd::Settled => Op::Settle(cost, receipt),
         #[cfg(feature = "rules")]
-        ChargeEnd::GivenBack => Op::Settle(0, receipt),
+        ChargeEnd::Refunded => Op::Settle(0, receipt),
         #[cfg(feature = "rules")]
         ChargeEnd::Kept => Op::Settle(receipt.charged(), receipt),
-        // It gives nothing back, and counts towards no block.
+        // A refund of 0 returns nothing and counts towards no block.
         #[cfg(feature = "rules")]
         ChargeEnd::Untouched => Op::Refund(0, Some(receipt)),
     }
@@ -168,7 +220,14 @@ impl<L: Member> Limiter for JointLimiter<L> {
         self.apply_in(&Tier::DEFAULT, key, op)
     }
 
+    #[inline]
     fn apply_in(&self, tier: &Tier, key: &Key, op: Op) -> Pending<Self::Future> {
+        if let [limiter] = &*self.0.limiters
+            && !key.is_joint()
+        {
+            let tier = tier.terms().map_or(tier, |terms| &terms.tiers[0]);
+            return limiter.apply_in(tier, key, op);
+        }
         self.submit(tier, key, &op)
             .unwrap_or_else(|error| Pending::Ready(Err(error)))
     }

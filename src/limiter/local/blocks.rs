@@ -1,4 +1,4 @@
-//! Blocks by hand, of a limiter whose table has no room for them.
+//! Blocks by hand of a limiter whose table has no room for them.
 
 use std::{
     collections::HashMap,
@@ -13,35 +13,35 @@ use std::{
 use super::hash::KeyHash;
 use crate::{limiter::block::Block, lock::unpoisoned};
 
-/// How many blocks are looked at for one that gives way.
-const LOOKED_AT: usize = 16;
+/// The number of blocks among which one is evicted.
+const BLOCKS_SEARCHED: usize = 16;
 
 /// Keys that were blocked by hand, of a limiter whose table has no room for blocks.
 #[derive(Debug, Default)]
 pub(super) struct Blocks {
-    /// The instant at which the last of them ends: most limiters never have one, and after it their
-    /// requests take no lock.
+    /// The instant at which the last block ends. After it requests take no lock; most limiters never have
+    /// a block.
     last_end: AtomicU64,
-    /// The hashes are keyed already; so the order depends on them alone, which a seed repeats.
+    /// A `BTreeMap`, because hashes are keyed already, and its order repeats with a seed.
     blocks: RwLock<HashMap<KeyHash, Block, BuildHasherDefault<DefaultHasher>>>,
 }
 
 impl Blocks {
-    /// Whether any key may be blocked.
+    /// Whether any key may be blocked at `now`.
     #[inline]
     pub(super) fn are_any(&self, now: u64) -> bool {
         self.last_end.load(Ordering::Acquire) > now
     }
 
-    /// How much longer this key stays out.
+    /// Nanoseconds until the block of this key ends.
     pub(super) fn left(&self, key: KeyHash, now: u64) -> u64 {
         let blocks = unpoisoned(self.blocks.read());
         let block = blocks.get(&key).copied();
         block.map_or(0, |mut block| block.left(now, None))
     }
 
-    /// Blocks a key, or ends its block. Where as many are blocked as `most`, one of a few gives
-    /// way: the one that ends first.
+    /// Blocks a key, or ends its block. If `most` keys are blocked, evicts the block that ends first of a
+    /// few.
     pub(super) fn set(&self, key: KeyHash, now: u64, length: Duration, most: usize) {
         let mut block = Block::by_hand(now, length);
         let mut blocks = unpoisoned(self.blocks.write());
@@ -50,7 +50,7 @@ impl Blocks {
             return;
         }
         if blocks.len() >= most {
-            let few = blocks.iter().take(LOOKED_AT);
+            let few = blocks.iter().take(BLOCKS_SEARCHED);
             let first = few
                 .min_by_key(|(_, block)| block.to_state().1)
                 .map(|(key, _)| *key);
@@ -66,7 +66,7 @@ impl Blocks {
         unpoisoned(self.blocks.write()).clear();
     }
 
-    /// Takes all blocks out, with the time that is left of each.
+    /// Removes all blocks, and returns them with the time left of each.
     pub(super) fn take(&self, now: u64) -> Vec<(KeyHash, Duration)> {
         let mut blocks = unpoisoned(self.blocks.write());
         let left = |(key, mut block): (KeyHash, Block)| {

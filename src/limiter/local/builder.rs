@@ -12,8 +12,8 @@ use crate::{
     error::{ConfigError, ConfigErrorKind},
     limiter::{
         Tier,
-        limits::Limits,
         on_change::{Epoch, OnChange},
+        tier_set::TierSet,
     },
     quota::{IntoQuotas, OwnedQuota},
 };
@@ -22,7 +22,7 @@ use crate::{
 #[derive(Debug)]
 #[must_use]
 pub struct LocalLimiterBuilder {
-    /// The first one is the default.
+    /// The tiers' quotas; the default tier is the first.
     tiers: Vec<(Tier, Vec<OwnedQuota>)>,
     block_for: Option<Duration>,
     on_change: OnChange,
@@ -35,7 +35,7 @@ pub struct LocalLimiterBuilder {
 }
 
 impl LocalLimiter {
-    /// Starts to configure a limiter for `quota`.
+    /// A builder of a limiter for `quota`, with the default settings.
     pub fn builder(quotas: impl IntoQuotas) -> LocalLimiterBuilder {
         LocalLimiterBuilder::new(quotas)
     }
@@ -56,17 +56,16 @@ impl LocalLimiterBuilder {
         }
     }
 
-    /// Quotas for the requests that [`RateLimitLayer::tier`](crate::RateLimitLayer::tier) puts
-    /// into the tier of this name, which must not be empty. Defaults to no tier but the default
-    /// one.
+    /// Adds a tier: quotas for the requests that
+    /// [`RateLimitLayer::tier`](crate::RateLimitLayer::tier) puts into the tier of this name, which must
+    /// not be empty. By default there is the default tier only.
     ///
-    /// Counters belong to the key, not to the tier. Quotas that stand at the same place of their
-    /// tiers and count alike (the same algorithm, period, slices and refill step) share one: a key
-    /// that changes its tier keeps what it has used. Token buckets and leaky buckets share the time
-    /// until they are full again, windows and logs share units; what a larger quota let pass is
-    /// judged by a smaller one as it is, and can keep the key out for longer than the smaller one's
-    /// own window. Quotas that do not count alike have a counter each, so alternating between tiers
-    /// gives nothing back.
+    /// Counters belong to the key, not to the tier. Quotas at the same place of their tiers that count
+    /// alike (the same algorithm, period, slices and refill step) share a counter: a key that changes
+    /// its tier keeps its usage. Token buckets and leaky buckets share the time until they are full
+    /// again, windows and logs share units. Units that a larger quota allowed count fully for a smaller
+    /// one, and can keep the key out for longer than the smaller one's own window. Quotas that do not
+    /// count alike have separate counters, so a key gains nothing by alternating between tiers.
     pub fn tier(self, name: impl Into<Cow<'static, str>>, quotas: impl IntoQuotas) -> Self {
         self.with_tier(Tier::of_name(name.into()), quotas)
     }
@@ -76,82 +75,79 @@ impl LocalLimiterBuilder {
         self
     }
 
-    /// Keeps a key that was denied out for this long. Defaults to not at all.
+    /// Blocks a key for this time after a denial. By default, denials do not block.
     ///
-    /// The block starts with the first denial of a cost that could fit; further requests do not
-    /// extend it. While it lasts every request is denied, whatever its cost and tier, and nothing
-    /// is counted. A reset ends it, a refund does not.
+    /// The block starts with the first denial of a cost that could fit; further requests do not extend
+    /// it. During the block every request is denied, whatever its cost and tier, and nothing is counted.
+    /// A reset ends the block, a refund does not.
     ///
-    /// With [`count_if`](crate::RateLimitLayer::count_if) a denial starts no block, but a response
-    /// that counts and leaves nothing of the same quota, of which only such responses take: six
-    /// parallel logins that all succeed block nobody. With
-    /// [`elastic`](crate::RateLimitLayer::elastic) or [`wait`](crate::RateLimitLayer::wait) the
-    /// block starts only if neither helps.
+    /// With [`count_if`](crate::RateLimitLayer::count_if), responses that count start the block instead
+    /// of denials, once they have exhausted the quota in a count of their own: six parallel logins that
+    /// all succeed block nobody. With [`elastic`](crate::RateLimitLayer::elastic) or
+    /// [`wait`](crate::RateLimitLayer::wait) the block starts only if neither helps.
     pub const fn block_for(mut self, block: Duration) -> Self {
         self.block_for = Some(block);
         self
     }
 
-    /// What becomes of the counts when [`set_quota`](LocalLimiter::set_quota) changes the limit, the
+    /// Sets the effect on the counts when [`set_quota`](LocalLimiter::set_quota) changes the limit, the
     /// burst, the queue or the soft share. Defaults to [`OnChange::Keep`].
     pub const fn on_change(mut self, on_change: OnChange) -> Self {
         self.on_change = on_change;
         self
     }
 
-    /// How many keys have room at the same time, whatever their hashes: for that the table has nearly
-    /// twice as many places, and lucky keys use those, too. Defaults to 262,144, about 8 MB for one
-    /// token bucket.
+    /// Sets the number of keys that are tracked at the same time, whatever their hashes. The table has
+    /// nearly twice as many entries, so it often holds more. Defaults to 262,144, about 8 MB for one token
+    /// bucket.
     ///
     /// A key takes 30 bytes, whatever its length, for one token bucket or leaky bucket; 75 bytes
     /// and 45 more for each further counter otherwise, and with [`block_for`](Self::block_for) 45
     /// more for each counter. On top come 40 bytes and 8 for each slice of a sliding window, and 80
     /// and 16 to 64 for each time in a log. The table never grows beyond that, and takes memory as
-    /// keys come. A key counts only while it has used something that has not come back; beyond
-    /// `max_keys` the key with the least to forget is given up first: that of which the least time
-    /// flows back.
+    /// keys come. A key takes room only while it is not fresh. Beyond `max_keys` the key with the least
+    /// usage is evicted first, measured by the time in which the usage returns.
     pub const fn max_keys(mut self, max_keys: usize) -> Self {
         self.max_keys = Some(max_keys);
         self
     }
 
-    /// For how many times the [logs](crate::Algorithm::SlidingLog) of all keys may hold memory
-    /// together, at 16 bytes each. Defaults to 4,194,304, 64 MB. One log alone may hold what its
-    /// limit needs.
+    /// Sets how many times the [logs](crate::Algorithm::SlidingLog) of all keys together have memory
+    /// for, at 16 bytes each. Defaults to 4,194,304, 64 MB. A single log may hold the times that
+    /// its limit needs.
     ///
-    /// Beyond it each request whose log grows gives up a few others: of those that it looks at, the
-    /// ones with the least to forget. So the bound is approached, not kept to the byte.
+    /// Beyond it each request whose log grows evicts a few others, those with the least usage of a sample.
+    /// Memory stays near this bound, not exactly below it.
     pub const fn max_log_times(mut self, max_log_times: usize) -> Self {
         self.max_log_times = Some(max_log_times);
         self
     }
 
-    /// Where the time comes from. Defaults to [`OsClock`].
+    /// Sets the clock. Defaults to [`OsClock`].
     pub fn clock(mut self, clock: impl Clock) -> Self {
         self.clock = Some(SharedClock::new(clock));
         self
     }
 
-    /// Where the keys of its hashes come from, for simulations; at random without one.
-    #[cfg(feature = "redis")]
+    /// Sets the seed of the keyed hash, for simulations. Random by default.
+    #[cfg(feature = "shared")]
     pub(crate) const fn seed(mut self, seed: Option<u64>) -> Self {
         self.seed = seed;
         self
     }
 
-    /// The limiter's name in a [store](Self::build_in). Limiters of one name in one store share
-    /// their counts, quota by quota: those of one name (of one place, for quotas without a name) that
-    /// count alike. So a limiter that is made anew from changed settings goes on where the last one
-    /// was. As with [tiers](Self::tier), as much may count as the largest of those quotas allows while
-    /// its limiter lives, and a smaller one judges by the shared count as it is. Defaults to none: the
-    /// limiter counts for itself.
+    /// Sets the limiter's name in a [store](Self::build_in). Limiters of one name in one store share the
+    /// counts of quotas that have one name (or one place, for quotas without a name) and count alike. So
+    /// a limiter that is rebuilt from changed settings continues with the counts of the last one. As with
+    /// [tiers](Self::tier), the counts may reach the largest of those quotas while its limiter lives, and
+    /// count fully for a smaller one. Defaults to none: the limiter shares nothing.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = Some(name.into());
         self
     }
 
-    /// The names of the quotas of each tier by which they count in a store, in place of their own
-    /// names and places.
+    /// Sets the names of the counters of each tier's quotas in a store, instead of the quotas' names and
+    /// places.
     #[cfg(feature = "rules")]
     pub(crate) fn counter_names(mut self, names: Vec<Vec<String>>) -> Self {
         self.counter_names = Some(names);
@@ -162,7 +158,7 @@ impl LocalLimiterBuilder {
     ///
     /// # Errors
     ///
-    /// When a quota makes no sense, see [`Quota::check`](crate::Quota::check), two quotas or two
+    /// If a quota is invalid, see [`Quota::check`](crate::Quota::check), two quotas or two
     /// tiers have one name, there is no quota at all, the block lasts longer than 18 years,
     /// `max_keys` is 0, above 2^32 or more than there is memory for, or the limiter has a
     /// [`name`](Self::name), which is for limiters in a store.
@@ -174,7 +170,7 @@ impl LocalLimiterBuilder {
                  end with build_in(&store)",
             ));
         }
-        let limits = Limits::new(self.tiers, self.block_for)?;
+        let limits = TierSet::new(self.tiers, self.block_for)?;
         let limits = limits.in_epoch(Epoch::of_table(self.on_change));
         let capacity = Capacity::checked(
             self.max_keys.unwrap_or(DEFAULT_MAX_KEYS),
@@ -185,11 +181,11 @@ impl LocalLimiterBuilder {
         LocalLimiter::from_parts(limits, capacity, clock, self.seed)
     }
 
-    /// Makes the limiter in a store, whose table, bounds and clock are those of many limiters.
+    /// Makes the limiter in a store, with the store's table, bounds and clock.
     ///
     /// # Errors
     ///
-    /// When a quota makes no sense, see [`Quota::check`](crate::Quota::check), two quotas or two
+    /// If a quota is invalid, see [`Quota::check`](crate::Quota::check), two quotas or two
     /// tiers have one name, there is no quota at all, the block lasts longer than 18 years, or
     /// `max_keys`, `max_log_times` or `clock` was set, which are the store's.
     pub fn build_in(self, store: &LocalStore) -> Result<LocalLimiter, ConfigError> {
@@ -205,8 +201,8 @@ impl LocalLimiterBuilder {
             ));
         }
         let limits = match &self.counter_names {
-            Some(names) => Limits::with_counter_names(self.tiers, self.block_for, names)?,
-            None => Limits::new(self.tiers, self.block_for)?,
+            Some(names) => TierSet::with_counter_names(self.tiers, self.block_for, names)?,
+            None => TierSet::new(self.tiers, self.block_for)?,
         };
         let limits = limits.in_epoch(Epoch::of_store(self.on_change));
         Ok(LocalLimiter::in_store(limits, self.name.as_deref(), store))

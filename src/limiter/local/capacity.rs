@@ -1,28 +1,28 @@
-//! The capacity: how much a limiter may remember.
+//! The capacity of a limiter's table: keys, and times of logs.
 
-use super::victim::WAYS;
+use super::eviction::WAYS;
 use crate::error::{ConfigError, ConfigErrorKind};
 
-/// 2^18 keys: about 8 MB of instants.
+/// The default of `max_keys`: 2^18, about 8 MB of instants.
 pub(super) const DEFAULT_MAX_KEYS: usize = 1 << 18;
 
-/// 2^22 times.
+/// The default of `max_log_times`: 2^22.
 pub(super) const DEFAULT_MAX_LOG_TIMES: usize = 1 << 22;
 
-/// How much a limiter may remember.
+/// The bounds of a limiter's table.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Capacity {
     pub(super) keys: usize,
-    /// The times for which all logs hold memory together.
+    /// The most times that all logs together have memory for.
     pub(super) log_times: usize,
 }
 
-/// A bucket's number is made of 32 bits.
+/// The most keys: a bucket's number has 32 bits.
 const MAX_KEYS: u64 = 1 << 32;
 
-/// Entries of a shard, from this many to twice as many. Keys spread unevenly over the shards: of
-/// one with fewer entries too many would be given up while there is room elsewhere. In one with
-/// more, a change of quota would hold the lock for longer.
+/// The least entries of a shard; it has at most twice as many. Keys spread unevenly over the shards: a
+/// smaller shard would evict keys while others have room. In a larger one, a change of quota would hold
+/// the lock for longer.
 const MIN_ENTRIES_PER_SHARD: usize = 4_096;
 
 /// The entries of a table for `keys` live keys: 15 for 8. At this load two choices of a bucket of
@@ -32,7 +32,7 @@ pub(super) const fn entries_for(keys: usize) -> usize {
 }
 
 impl Capacity {
-    /// That of a limiter which remembers nothing itself.
+    /// The capacity of a limiter without a table of its own.
     pub(super) const NONE: Self = Self {
         keys: 0,
         log_times: 0,
@@ -40,7 +40,7 @@ impl Capacity {
 
     /// # Errors
     ///
-    /// When it is no keys, or more than can be numbered.
+    /// If `max_keys` is 0 or more than can be numbered.
     pub(super) fn checked(keys: usize, log_times: usize) -> Result<Self, ConfigError> {
         if keys == 0 || keys as u64 > MAX_KEYS {
             return Err(ConfigError::new(
@@ -51,7 +51,7 @@ impl Capacity {
         Ok(Self { keys, log_times })
     }
 
-    /// How many shards a table of locks has, and how many entries each of them.
+    /// The number of shards of a table with locks, and the entries of each.
     pub(super) const fn shards(self) -> (usize, usize) {
         let entries = entries_for(self.keys);
         let count = match entries / MIN_ENTRIES_PER_SHARD {
@@ -62,7 +62,7 @@ impl Capacity {
         (count, if buckets < 2 { 2 } else { buckets } * WAYS)
     }
 
-    /// The error of a capacity that there is no memory for.
+    /// The error of a capacity that exceeds the memory.
     pub(super) fn refused(self) -> ConfigError {
         ConfigError::new(
             ConfigErrorKind::MaxKeys,

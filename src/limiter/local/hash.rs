@@ -1,28 +1,28 @@
-//! Hashes of keys, which clients cannot predict.
+//! Keyed hashes of keys, which clients cannot predict.
 
 use siphasher::sip::SipHasher13;
 
 use crate::{key::Key, seed::keyed_hash};
 
-/// Where a key lives in a table, and by which tag it is known there.
+/// The hash of a key: its tag in a table, and the bits that choose its buckets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct KeyHash {
-    /// Never 0, the tag of an entry that was never used.
+    /// The tag; never 0, the tag of an unused entry.
     pub(super) tag: u64,
-    /// Random bits that choose the two buckets in which the key can live; they may be the tag's.
+    /// The bits that choose the two buckets of the key; may equal those of the tag.
     pub(super) bucket_bits: [u32; 2],
 }
 
 impl KeyHash {
-    /// The two of `count` buckets in which the key can live.
+    /// The key's two buckets among `count`.
     #[inline]
     pub(super) fn buckets(self, count: usize) -> [usize; 2] {
         self.bucket_bits
             .map(|bits| ((u64::from(bits) * count as u64) >> 32) as usize)
     }
 
-    /// The hash of the pair of this and another one. Both are made with a key that no client knows,
-    /// so two pairs are taken for one another no more often than two keys are.
+    /// The hash of the pair of this hash and another one. Both are keyed with a secret, so two pairs
+    /// collide no more often than two keys.
     #[inline]
     pub(super) const fn mixed_with(self, other: Self) -> Self {
         let tag = self.tag ^ other.tag;
@@ -41,8 +41,8 @@ impl KeyHash {
 
 /// A 64-bit hash under a key that is drawn at random for each limiter.
 ///
-/// SipHash, because the bytes come from clients: with a hash that can be predicted they could send
-/// keys that meet in one bucket, or that pass for another client's.
+/// SipHash, because clients send the bytes: with a predictable hash they could send keys that collide
+/// in one bucket, or with another client's key.
 #[derive(Debug, Clone)]
 pub(super) struct KeyHasher(SipHasher13);
 
@@ -56,8 +56,8 @@ impl KeyHasher {
         self.hash_here(key.as_bytes())
     }
 
-    /// The hash of the key with these [bytes](Key::as_bytes). Apart, so that the way of a lone
-    /// bucket is the only one that has the hash within it.
+    /// The hash of the key with these [bytes](Key::as_bytes). Not inlined, so that only the hot path of a
+    /// lone bucket has the hash inlined.
     #[inline(never)]
     pub(super) fn hash_bytes(&self, key: &[u8]) -> KeyHash {
         self.hash_here(key)

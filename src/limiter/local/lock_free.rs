@@ -1,32 +1,32 @@
-//! The limiter of one bucket: an instant for each key, updated without locks.
+//! The lock-free table of lone buckets: an instant for each key.
 
 use std::{slice, sync::Arc};
 
 use super::{
     capacity::Capacity,
+    changing_limits::ChangingLimits,
     hash::KeyHash,
-    live::LiveLimits,
     table::{MAX_STATE, Table},
 };
 use crate::{
-    algorithm::{self, Answer, Bucket, Counts, Verdict, step},
+    algorithm::{self, Answer, Bucket, Counts, Verdict, decide},
     clock::Timestamp,
     decision::Op,
     decision::{Decision, Policy, QuotaStatuses},
     error::ConfigError,
-    limiter::{limits::LoneBucket, on_change::Replaced},
+    limiter::{on_change::Replaced, tier_set::LoneBucket},
     quota::MAX_REFILL_NANOS,
 };
 
-/// Keys of which all there is to remember is one instant, updated without locks.
+/// A table of keys whose whole state is one instant, updated without locks.
 #[derive(Debug)]
 pub(super) struct LockFree {
     table: Table,
-    /// The nanosecond that the table's instant 0 stands for.
+    /// The time of the table's instant 0, in nanoseconds since the epoch.
     origin: u64,
 }
 
-/// A bucket, and the table that it counts in.
+/// A bucket and its table.
 #[derive(Debug, Clone)]
 pub(super) struct LoneLimit {
     pub(super) bucket: LoneBucket,
@@ -42,9 +42,9 @@ impl LoneLimit {
     }
 }
 
-impl LiveLimits<LoneLimit> {
-    /// Puts another bucket in force. Keys that start afresh get a table of their own with it, in one
-    /// step: entries to forget could not be told from those that requests write meanwhile.
+impl ChangingLimits<LoneLimit> {
+    /// Puts another bucket in force. If keys start afresh, the table is replaced in the same step: in one
+    /// table, old entries could not be distinguished from those that requests write during the change.
     pub(super) fn change(
         &self,
         bucket: LoneBucket,
@@ -62,9 +62,10 @@ impl LiveLimits<LoneLimit> {
         let (measured, _) = bucket.measured;
         let table = Arc::clone(&old);
         self.replace(LoneLimit { bucket, table });
-        match replaced.kept == [true] {
-            true => old.fit_to(&measured, now),
-            false => old.clear(),
+        if replaced.kept == [true] {
+            old.fit_to(&measured, now);
+        } else {
+            old.clear();
         }
         Ok(())
     }
@@ -75,12 +76,12 @@ impl LockFree {
         let table = Table::try_new(capacity.keys);
         Ok(Self {
             table: table.ok_or_else(|| capacity.refused())?,
-            // Room for a clock that steps back behind its start.
+            // Leaves room for a clock that steps back before its start.
             origin: now.as_nanos().saturating_sub(MAX_REFILL_NANOS),
         })
     }
 
-    /// Nearly all that is asked of nearly all limiters: compiled for itself, it takes a tenth less.
+    /// The hot path of most limiters: compiled separately, it takes a tenth less.
     #[inline]
     pub(super) fn acquire(
         &self,
@@ -99,7 +100,7 @@ impl LockFree {
         })
     }
 
-    /// Any operation of any bucket.
+    /// Decides any operation of any bucket.
     #[inline(never)]
     pub(super) fn decide(
         &self,
@@ -127,7 +128,7 @@ impl LockFree {
     ) -> Decision {
         self.decide_by(bucket, policy, fresh_until, key, time, |state, verdict| {
             let (bucket, state) = (slice::from_ref(bucket), slice::from_mut(state));
-            step(bucket, state, time.as_nanos(), op, slice::from_mut(verdict))
+            decide(bucket, state, time.as_nanos(), op, slice::from_mut(verdict))
         })
     }
 
@@ -148,7 +149,7 @@ impl LockFree {
             let mut new = old;
             let mut verdict = Verdict::FITS;
             let answer = operate(&mut new, &mut verdict);
-            // A key that is not in the table need not get there with nothing to remember.
+            // A fresh key needs no entry.
             let stays = new == old || (state == 0 && new <= fresh_until);
             let next = (!stays).then(|| self.state_of(new));
             (next, (answer, verdict, new))
@@ -162,14 +163,13 @@ impl LockFree {
         self.table.limit_states(0);
     }
 
-    /// Lets no key be further from fresh than `bucket`'s quota allows: a larger one may have been
-    /// in force before.
+    /// Clamps all keys to the most that `bucket` allows, since a larger quota may have been in force.
     pub(super) fn fit_to(&self, bucket: &Bucket, now: Timestamp) {
         let latest = bucket.latest(now.as_nanos());
         self.table.limit_states(self.state_of(latest));
     }
 
-    /// Keys with something to remember at `now`. Walks the whole table.
+    /// The number of keys that are not fresh at `now`. Walks the whole table.
     pub(super) fn live_keys(&self, bucket: &Bucket, now: Timestamp) -> usize {
         let fresh_until = bucket.fresh_until(now.as_nanos());
         self.table.live_keys(self.state_of(fresh_until))
@@ -183,7 +183,8 @@ impl LockFree {
         nanos.saturating_sub(self.origin).min(MAX_STATE)
     }
 
-    /// 0 for a key that was never seen, however far the clock stepped back.
+    /// Converts a table's instant to nanoseconds. 0, the fresh state, stays 0 however far the clock
+    /// stepped back.
     fn nanos_of(&self, state: u64) -> u64 {
         if state == 0 {
             return 0;

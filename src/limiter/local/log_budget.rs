@@ -1,22 +1,22 @@
-//! The budget of a table's logs, which all of them share.
+//! The memory budget that all logs of a table share.
 
 use std::sync::atomic::{AtomicIsize, AtomicUsize, Ordering};
 
-/// How many shards a request looks at to make room for its log.
-const SHARDS_LOOKED_AT: usize = 4;
+/// The number of shards that a request searches to make room for its log.
+const SHARDS_SEARCHED: usize = 4;
 
-/// How many entries, and how many logs among them, a request looks at in a shard to make room for
-/// its own log: enough to find one with little to forget, few enough not to be felt.
-pub(super) const ENTRIES_LOOKED_AT: usize = 512;
-pub(super) const LOGS_LOOKED_AT: usize = 16;
+/// The most entries, and the most logs among them, that a request searches in a shard to make room for
+/// its own log: enough to find one with little usage, and few enough to be fast.
+pub(super) const ENTRIES_SEARCHED: usize = 512;
+pub(super) const LOGS_SEARCHED: usize = 16;
 
-/// For how many times all logs of a table hold memory together, and for how many they may.
+/// The number of times that all logs of a table have memory for, and its bound.
 #[derive(Debug)]
 pub(super) struct LogBudget {
-    /// Below nothing for a moment, when of two changes of one log the second is noted first.
+    /// The number of times. Briefly negative if, of two changes of one log, the second is added first.
     held: AtomicIsize,
     most: usize,
-    /// The shard in which the search for logs to give up goes on.
+    /// The shard at which the next search for logs begins.
     hand: AtomicUsize,
 }
 
@@ -29,9 +29,9 @@ impl LogBudget {
         }
     }
 
-    /// Notes what logs hold after a change, and says whether that is more than before.
+    /// Adds the difference after a change of logs, and returns whether they hold more than before.
     pub(super) fn count(&self, before: usize, after: usize) -> bool {
-        // Most states are no logs, and most requests of a log that is full change nothing.
+        // Most states are not logs, and most requests on a full log change nothing.
         if after > before {
             let more = (after - before).cast_signed();
             self.held.fetch_add(more, Ordering::Relaxed);
@@ -42,7 +42,7 @@ impl LogBudget {
         after > before
     }
 
-    /// Whether a request whose log grew has to look for others with nothing to forget.
+    /// Whether a request whose log grew has to search for fresh logs.
     pub(super) fn is_tight(&self) -> bool {
         self.held() > self.most / 8 * 7
     }
@@ -55,19 +55,18 @@ impl LogBudget {
         self.held() > self.most
     }
 
-    /// Makes room when all logs together hold too much: those with nothing left to remember go
-    /// first, and beyond the bound those with little. `give_up` gives up a log of one of `shards`,
-    /// a live one only if it must, and says how many times that frees. A request looks at a few
-    /// shards, and at a part of each.
+    /// Makes room when all logs together hold too much: evicts fresh logs first, and beyond the bound
+    /// those with little usage. `evict` evicts a log in one of `shards`, a live one only if it must,
+    /// and returns the number of times that this frees. A request searches a part of a few shards.
     #[cold]
     pub(super) fn relieve(
         &self,
         shards: usize,
-        mut give_up: impl FnMut(usize, bool) -> Option<usize>,
+        mut evict: impl FnMut(usize, bool) -> Option<usize>,
     ) {
-        for _ in 0..SHARDS_LOOKED_AT.min(shards) {
+        for _ in 0..SHARDS_SEARCHED.min(shards) {
             let place = self.hand.fetch_add(1, Ordering::Relaxed) % shards;
-            if let Some(times) = give_up(place, self.is_overdrawn()) {
+            if let Some(times) = evict(place, self.is_overdrawn()) {
                 self.count(times, 0);
             }
             if !self.is_overdrawn() {
@@ -81,7 +80,8 @@ impl LogBudget {
 mod tests {
     use super::*;
 
-    /// Otherwise every log would be given up until the other change is noted, live ones too.
+    /// A negative sum must not count as a huge one: otherwise all logs, also live ones, would be evicted
+    /// until the other change is added.
     #[test]
     fn a_change_that_is_noted_before_an_earlier_one_makes_nothing_tight() {
         let budget = LogBudget::new(100);

@@ -1,38 +1,38 @@
-//! A part of the sharded table, under a lock of its own: entries, and which of them gives way.
+//! A shard of the sharded table: entries under one lock, and their eviction.
 
 use std::{collections::TryReserveError, mem, ops::Range, sync::Arc};
 
 use super::{
+    eviction::{self, candidates},
     hash::KeyHash,
-    log_budget::{ENTRIES_LOOKED_AT, LOGS_LOOKED_AT},
-    victim::{self, candidates},
+    log_budget::{ENTRIES_SEARCHED, LOGS_SEARCHED},
 };
 use crate::{
     algorithm::{State, Weight},
-    limiter::{apply::Subject, block::Block, limits::Limits, on_change::Replaced},
+    limiter::{block::Block, locked_apply::Subject, on_change::Replaced, tier_set::TierSet},
 };
 
-/// One lock's part of the table.
+/// A shard: the part of the table under one lock.
 #[derive(Debug)]
 pub(super) struct TableShard {
-    /// Here, so that the holder of the lock sees one consistent set of quotas.
-    pub(super) limits: Arc<Limits>,
+    /// The limits in force, under the lock, so that its holder sees one consistent set of quotas.
+    pub(super) limits: Arc<TierSet>,
     pub(super) entries: Entries,
 }
 
-/// Keys, and what is remembered of each. There are none before the first key comes.
+/// The keys of a shard and their states; empty until the first key comes.
 #[derive(Debug, Default)]
 pub(super) struct Entries {
-    /// 0 for an entry that was never used.
+    /// The tag of each entry; 0 for an unused one.
     tags: Box<[u64]>,
     blocks: Box<[Block]>,
-    /// As many for each entry as the limits say.
+    /// The states of all entries; each has as many as the limits have states.
     states: Box<[State]>,
-    /// Where the search for logs to give up goes on.
+    /// The entry at which the next search for logs begins.
     hand: usize,
 }
 
-/// For how many times the logs among `states` have memory.
+/// The number of times that the logs among `states` have memory for.
 pub(super) fn times_held(states: &[State]) -> usize {
     states.iter().map(State::times_held).sum()
 }
@@ -45,18 +45,18 @@ pub(super) fn filled<T: Clone>(len: usize, value: T) -> Result<Box<[T]>, TryRese
 }
 
 impl TableShard {
-    pub(super) fn new(limits: Arc<Limits>) -> Self {
+    pub(super) fn new(limits: Arc<TierSet>) -> Self {
         Self {
             limits,
             entries: Entries::default(),
         }
     }
 
-    /// Puts other limits in force. Fails where a key has more counters than before and there is no
-    /// memory for them: then all keys are forgotten.
+    /// Puts other limits in force. If a key has more counters than before and there is no memory for them,
+    /// all keys are dropped.
     pub(super) fn install(
         &mut self,
-        limits: &Arc<Limits>,
+        limits: &Arc<TierSet>,
         replaced: &Replaced,
     ) -> Result<(), TryReserveError> {
         let (before, after) = (self.limits.width(), limits.width());
@@ -86,15 +86,15 @@ impl TableShard {
     }
 }
 
-/// Room for the states of `entries` keys under `limits`.
-pub(super) fn room(entries: usize, limits: &Limits) -> Result<Box<[State]>, TryReserveError> {
+/// Allocates the states of `entries` keys under `limits`.
+pub(super) fn room(entries: usize, limits: &TierSet) -> Result<Box<[State]>, TryReserveError> {
     filled(entries.saturating_mul(limits.states()), State::FRESH)
 }
 
 impl Entries {
-    /// Makes room for this many keys, if there is none yet.
+    /// Allocates this many entries, if there are none yet.
     #[inline]
-    pub(super) fn make(&mut self, entries: usize, limits: &Limits) -> Result<(), TryReserveError> {
+    pub(super) fn make(&mut self, entries: usize, limits: &TierSet) -> Result<(), TryReserveError> {
         if self.tags.is_empty() {
             *self = Self {
                 tags: filled(entries, 0)?,
@@ -106,7 +106,7 @@ impl Entries {
         Ok(())
     }
 
-    /// The entries without the states of the counters, `width` for each key, that are not kept.
+    /// Resets the states of counters that are not kept; a key has `width` counters.
     fn states_forgotten(mut self, width: usize, kept: &[bool]) -> Self {
         for (state, kept) in self.states.iter_mut().zip(kept[..width].iter().cycle()) {
             if !kept {
@@ -116,7 +116,7 @@ impl Entries {
         self
     }
 
-    /// How many keys there is room for.
+    /// The number of entries.
     pub(super) fn len(&self) -> usize {
         self.tags.len()
     }
@@ -151,14 +151,19 @@ impl Entries {
         entries.find(|entry| self.tags[*entry] == key.tag)
     }
 
-    /// The entry to replace, and what is forgotten with it: a free one of the emptier bucket, else
-    /// the one with the least to forget.
-    pub(super) fn victim(&self, limits: &Limits, key: KeyHash, now: u64) -> (usize, Weight) {
+    /// The entry to replace, and its weight: a free one of the emptier bucket, otherwise the one with the
+    /// least weight.
+    pub(super) fn least_weighty(
+        &self,
+        limits: &TierSet,
+        key: KeyHash,
+        now: u64,
+    ) -> (usize, Weight) {
         let weigh = |entry| Some(self.weight(limits, entry, now));
-        victim::victim(candidates(key, self.len()), weigh).expect("no entry has to stay")
+        eviction::least_weighty(candidates(key, self.len()), weigh).expect("no entry has to stay")
     }
 
-    fn weight(&self, limits: &Limits, entry: usize, now: u64) -> Weight {
+    fn weight(&self, limits: &TierSet, entry: usize, now: u64) -> Weight {
         let mut block = self.blocks[entry];
         Weight {
             blocked: block.left(now, limits.block_for),
@@ -174,12 +179,11 @@ impl Entries {
         times_held(&self.states[self.states_of(entry)])
     }
 
-    /// Gives up the log with the least to forget among the next few, but not that of `current`;
-    /// unless `must`, only one with nothing to forget. Says for how many times there was memory,
-    /// and whether anything is forgotten.
-    pub(super) fn give_up_a_log(
+    /// Evicts the log with the least weight among the next few, except that of `current`; unless `must`,
+    /// only a fresh one. Returns the number of times that it had memory for, and whether it was live.
+    pub(super) fn evict_log(
         &mut self,
-        limits: &Limits,
+        limits: &TierSet,
         current: u64,
         must: bool,
         now: u64,
@@ -188,13 +192,13 @@ impl Entries {
             return None;
         }
         let from = self.hand;
-        let looked_at = ENTRIES_LOOKED_AT.min(self.len());
-        self.hand = (from + looked_at) % self.len();
-        let entries = (from..from + looked_at).map(|entry| entry % self.len());
+        let searched = ENTRIES_SEARCHED.min(self.len());
+        self.hand = (from + searched) % self.len();
+        let entries = (from..from + searched).map(|entry| entry % self.len());
         let others = entries.filter(|entry| self.tags[*entry] != 0 && self.tags[*entry] != current);
         let logs = others.filter(|entry| self.times_held(*entry) > 0);
         let weighed = logs.map(|entry| (self.weight(limits, entry, now), entry));
-        let (weight, entry) = weighed.take(LOGS_LOOKED_AT).min()?;
+        let (weight, entry) = weighed.take(LOGS_SEARCHED).min()?;
         let is_live = weight != Weight::default();
         if is_live && !must {
             return None;

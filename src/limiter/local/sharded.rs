@@ -1,4 +1,4 @@
-//! The sharded table: keys with more to remember than one instant.
+//! The sharded table: keys with more state than one instant.
 
 use std::sync::{
     Arc, Mutex, MutexGuard,
@@ -19,30 +19,30 @@ use crate::{
     error::{ConfigError, LimiterError},
     limiter::{
         Tier,
-        apply::{Apply, Subject},
         block::Block,
-        limits::Limits,
+        locked_apply::{Apply, Subject},
         on_change::Replaced,
+        tier_set::TierSet,
     },
     lock::unpoisoned,
 };
 
-/// Keys of which more is to be remembered than one instant: several quotas, windows, a log, a
-/// block. Each is updated under the lock of its shard.
+/// A table of keys with more state than one instant: several quotas, windows, a log, a block. Each is
+/// updated under the lock of its shard.
 ///
-/// As in the lock-free table, an entry with nothing left to remember is free, and where all are
-/// taken the one with the least to forget gives way.
+/// As in the lock-free table, the entry of a fresh key is free, and if none is free the one with the
+/// least usage is evicted.
 #[derive(Debug)]
 pub(super) struct Sharded {
     shards: Box<[Mutex<TableShard>]>,
-    /// How many keys each of them has room for, once the first has come.
+    /// The entries of each shard, once its first key has come.
     entries: usize,
     evictions: AtomicU64,
     logs: LogBudget,
 }
 
 impl Sharded {
-    pub(super) fn try_new(capacity: Capacity, limits: &Arc<Limits>) -> Result<Self, ConfigError> {
+    pub(super) fn try_new(capacity: Capacity, limits: &Arc<TierSet>) -> Result<Self, ConfigError> {
         let (count, entries) = capacity.shards();
         let mut shards = Vec::new();
         let room = shards.try_reserve_exact(count);
@@ -64,7 +64,7 @@ impl Sharded {
         op: &Op,
     ) -> Result<Decision, LimiterError> {
         let mut shard = lock(&self.shards[key.tag as usize % self.shards.len()]);
-        // Read under the lock, so that no state is later than now unless the clock stepped back.
+        // Read under the lock, so that a state later than now means that the clock stepped back.
         let time = clock.now();
         let TableShard { limits, entries } = &mut *shard;
         let chosen = limits.choose(tier, op)?;
@@ -103,8 +103,8 @@ impl Sharded {
         decision
     }
 
-    /// Decides about a key that is not there, makes room for it if it leaves anything to
-    /// remember, and notes whether logs hold more memory now.
+    /// Decides about a key without an entry, and makes room for it unless it stays fresh. Returns whether
+    /// logs hold more memory now.
     fn decide_new(
         &self,
         entries: &mut Entries,
@@ -123,11 +123,11 @@ impl Sharded {
             return decision;
         }
         if entries.make(self.entries, request.limits).is_err() {
-            // No memory for any key of this shard: as if all its entries had more to forget.
+            // Without memory for entries, the key is dropped as if all others weighed more.
             self.evictions.fetch_add(1, Ordering::Relaxed);
             return decision;
         }
-        let (entry, forgotten) = entries.victim(request.limits, key, now);
+        let (entry, forgotten) = entries.least_weighty(request.limits, key, now);
         *grew = self
             .logs
             .count(entries.times_held(entry), times_held(&states));
@@ -138,23 +138,23 @@ impl Sharded {
         decision
     }
 
-    /// Makes room for a log, but not with that of the key that was just decided about.
+    /// Makes room for a log, without evicting that of the current key.
     #[cold]
     fn relieve(&self, current: KeyHash, time: Timestamp) {
         self.logs.relieve(self.shards.len(), |place, must| {
             let mut shard = lock(&self.shards[place]);
             let TableShard { limits, entries } = &mut *shard;
-            let given_up = entries.give_up_a_log(limits, current.tag, must, time.as_nanos());
-            let (times, is_live) = given_up?;
+            let evicted = entries.evict_log(limits, current.tag, must, time.as_nanos());
+            let (times, is_live) = evicted?;
             self.evictions
                 .fetch_add(u64::from(is_live), Ordering::Relaxed);
             Some(times)
         });
     }
 
-    /// Puts other limits in force, shard by shard. Where keys have more counters than before and
-    /// there is no memory for them, a shard forgets its keys.
-    pub(super) fn install(&self, limits: &Arc<Limits>, replaced: &Replaced) {
+    /// Puts other limits in force, shard by shard. If keys have more counters than before and there is no
+    /// memory for them, a shard drops its keys.
+    pub(super) fn install(&self, limits: &Arc<TierSet>, replaced: &Replaced) {
         for shard in &self.shards {
             let mut shard = lock(shard);
             let before = shard.entries.all_times_held();
@@ -165,7 +165,7 @@ impl Sharded {
         }
     }
 
-    /// Keys with something to remember at `now`. Walks the whole table.
+    /// The number of keys that are not fresh at `now`. Walks the whole table.
     pub(super) fn live_keys(&self, now: u64) -> usize {
         let shards = self.shards.iter().map(lock);
         shards.map(|shard| shard.live_keys(now)).sum()

@@ -12,13 +12,13 @@ use self::{
 use super::{capacity::entries_for, hash::KeyHash};
 use crate::lock::unpoisoned;
 
-/// Inserts that may go on at the same time.
+/// The number of locks: inserts that may run at the same time.
 const STRIPES: usize = 256;
 
-/// Low bits of an entry's state that count how often it changed hands.
+/// The low bits of an entry's state: the generation, which counts changes of the key.
 const GENERATION_BITS: u32 = 3;
 
-/// The state of an entry that is changing hands. No state of 61 bits packs into it, see `pack`.
+/// The state of an entry that is changing its key. No state of 61 bits packs into it, see `pack`.
 const CLAIMED: u64 = u64::MAX;
 
 /// The largest state that an entry can hold.
@@ -26,10 +26,9 @@ pub(super) const MAX_STATE: u64 = (u64::MAX >> GENERATION_BITS) - 1;
 
 /// A hash table of fixed size from keys to one number each, updated without locks.
 ///
-/// The number is an instant: an entry whose instant has passed has nothing left to remember, so it
-/// is free, whatever key it belonged to. Nothing has to be swept. A key can live in two buckets;
-/// a new one goes to the emptier, and where both are full it takes the place of the entry whose
-/// instant comes first, the one with the least to forget.
+/// The number is an instant: an entry whose instant has passed is fresh and therefore free, whatever
+/// its key. Nothing has to be swept. A key has two buckets; a new one is inserted into the emptier, and
+/// if both are full it evicts the entry with the earliest instant, the one with the least usage.
 ///
 /// # Memory ordering
 ///
@@ -41,11 +40,11 @@ pub(super) const MAX_STATE: u64 = (u64::MAX >> GENERATION_BITS) - 1;
 ///    new state sees the new tag. An entry that is claimed is nobody's.
 /// 2. A reader loads the state, then the tag, and then finds the state unchanged: by the swap, or,
 ///    when it writes nothing, by loading it once more. So the state belongs to that tag.
-/// 3. Each claim counts up a generation in the state's low bits, so a swap by a reader that slept
-///    through a change of hands fails even if the new owner's instant is the same.
-/// 4. A key is inserted under a lock, after looking once more. The lock is chosen by the key, not
-///    by the bucket, so no key is ever inserted twice.
-/// 5. Nothing live is given up next to an entry that is claimed, which may have less to forget.
+/// 3. Each claim increments a generation in the state's low bits, so a swap by a reader that slept
+///    through a change of the key fails even if the new key has the same instant.
+/// 4. A key is inserted under a lock, after another search. The lock is chosen by the key, not by the
+///    bucket, so no key is ever inserted twice.
+/// 5. No live entry is evicted next to a claimed one, which may have less usage.
 ///
 /// The model in `table/model.rs` fails without any one of them.
 #[derive(Debug)]
@@ -56,10 +55,10 @@ pub(super) struct Table {
 }
 
 impl Table {
-    /// A table that keeps `max_keys` live keys and loses fewer than 1 in 10,000 of them.
+    /// A table that tracks `max_keys` live keys and loses fewer than 1 in 10,000 of them.
     ///
-    /// `None` where there is no room for that many: the number comes from somebody's settings, and
-    /// an allocation that fails otherwise takes the process with it.
+    /// `None` if there is no memory: the number comes from settings, and a failed allocation would abort
+    /// the process.
     pub(super) fn try_new(max_keys: usize) -> Option<Self> {
         Self::with_buckets(entries_for(max_keys).div_ceil(WAYS).max(2))
     }
@@ -94,7 +93,7 @@ impl Table {
         step: &mut impl FnMut(u64) -> (Option<u64>, R),
     ) -> Option<R> {
         let [first, second] = self.candidates(key);
-        // Both are read before either is judged, so that the memory is waited for once.
+        // Both buckets are read before either is searched, so that the CPU waits for memory once.
         let mut owned = first.owned_by(key.tag) | second.owned_by(key.tag) << WAYS;
         while owned > 0 {
             let at = owned.trailing_zeros() as usize;
@@ -129,10 +128,10 @@ impl Table {
         }
     }
 
-    /// Fails when another thread was faster at the entry that was to be replaced, or is at it.
+    /// Fails if another thread has replaced the entry, or is replacing it.
     fn insert(&self, key: KeyHash, now: u64, state: u64) -> bool {
-        let Some((victim, old)) = self.victim(key, now) else {
-            // A claim is two stores long: its holder is nearly done, or was put to sleep.
+        let Some((victim, old)) = self.least_weighty(key, now) else {
+            // A claim lasts two stores: its holder is nearly done, or sleeps.
             thread::yield_now();
             return false;
         };
@@ -145,9 +144,9 @@ impl Table {
         true
     }
 
-    /// The entry to replace, and the state in which it was seen: a free one of the emptier bucket,
-    /// else the one with the least to forget. `None` while an entry that changes hands hides that.
-    fn victim(&self, key: KeyHash, now: u64) -> Option<(Entry<'_>, u64)> {
+    /// The entry to replace, and its state: a free one of the emptier bucket, otherwise the one with the
+    /// least usage. `None` while a claimed entry may be that one.
+    fn least_weighty(&self, key: KeyHash, now: u64) -> Option<(Entry<'_>, u64)> {
         let [first, second] = self.candidates(key).map(|bucket| bucket.survey(now));
         if second.free > first.free {
             return second.least;
@@ -155,8 +154,8 @@ impl Table {
         if first.free > 0 {
             return first.least;
         }
-        // With the claimed entry passed over, a few inserts at the same time would give up all of
-        // the rest, the exhausted ones last but also.
+        // If claimed entries were skipped, a few inserts at the same time would evict all others,
+        // finally also the exhausted ones.
         if first.claimed || second.claimed {
             return None;
         }
@@ -171,20 +170,20 @@ impl Table {
 
     fn lock_inserts_of(&self, key: KeyHash) -> MutexGuard<'_, ()> {
         let stripe = key.tag as usize % STRIPES;
-        // The lock guards no data of its own, so a panic elsewhere leaves nothing half done.
+        // The lock guards no data, so a poisoned lock is valid.
         unpoisoned(self.inserting[stripe].lock())
     }
 
-    /// Brings every state down to `most`; 0 forgets all keys.
+    /// Lowers every state to at most `most`; 0 resets all keys.
     pub(super) fn limit_states(&self, most: u64) {
         for entry in self.buckets.iter().flat_map(CacheLine::entries) {
-            // An entry that changes hands meanwhile belongs to a key that comes after this.
+            // An entry that changes its key meanwhile belongs to a later key.
             let tag = entry.tag.load(Ordering::Acquire);
             entry.update(tag, &mut |state| ((state > most).then_some(most), ()));
         }
     }
 
-    /// Keys with something to remember at `now`. Walks the whole table.
+    /// The number of keys that are not fresh at `now`. Walks the whole table.
     pub(super) fn live_keys(&self, now: u64) -> usize {
         let entries = self.buckets.iter().flat_map(CacheLine::entries);
         entries
@@ -195,7 +194,7 @@ impl Table {
             .count()
     }
 
-    /// How many keys were given up while they still had something to remember.
+    /// The number of keys that were evicted before they were fresh.
     pub(super) fn add_evictions(&self, evictions: u64) {
         self.evictions.fetch_add(evictions, Ordering::Relaxed);
     }
@@ -212,8 +211,7 @@ struct CacheLineSurvey<'a> {
 }
 
 impl<'a> CacheLine<'a> {
-    /// A bit for each entry that has this tag. That says no more than where to look, see
-    /// [`Entry::update`].
+    /// A bit for each entry with this tag: candidates, which [`Entry::update`] verifies.
     #[inline]
     fn owned_by(self, tag: u64) -> u32 {
         let entries = self.entries().enumerate();
@@ -257,8 +255,8 @@ impl Entry<'_> {
             }
             let (next, result) = step(unpack(state));
             let Some(next) = next else {
-                // No swap will find out that the state is another key's: the entry may have changed
-                // hands before the state was loaded, and back before the tag was.
+                // Without a swap, a second load detects that the state is another key's: the entry may
+                // have changed its key before the state was loaded, and back before the tag was.
                 let again = self.state.load(Ordering::Acquire);
                 if again == state {
                     return Some(result);
@@ -278,7 +276,7 @@ impl Entry<'_> {
         }
     }
 
-    /// Takes the entry over if it is still in state `old`.
+    /// Claims the entry and replaces its key, if it is still in state `old`.
     fn claim(self, old: u64, tag: u64, state: u64) -> bool {
         let claimed =
             self.state

@@ -1,14 +1,14 @@
-//! Counters of the keys that come most often, by the space-saving algorithm.
+//! Counters of the most frequent keys, by the space-saving algorithm.
 
 use crate::{decision::Label, key::Key};
 
-/// Keys that are counted at the same time.
+/// The most keys that have a counter.
 const MOST: usize = 256;
 
-/// Tags that are compared at once.
+/// The number of tags that are compared at once.
 const PART: usize = 32;
 
-/// A key, a policy, and how often the one was denied by the other.
+/// A key, a policy, and the number of denials of the key by the policy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TopKey {
     pub(super) key: Key,
@@ -17,7 +17,7 @@ pub struct TopKey {
     pub(super) error: u64,
 }
 
-/// A part of a key's hash, to find its counter by.
+/// A part of a key's hash, which finds its counter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Tag(u32);
 
@@ -27,16 +27,16 @@ impl Tag {
     }
 }
 
-/// At most [`MOST`] counters. A key that has none takes the smallest one over, with its count: so no
-/// count is too small, and what was there before is known as the error.
+/// At most [`MOST`] counters. A key without a counter takes over the smallest one, with its count: no
+/// count is too small, and the count taken over is the error.
 #[derive(Debug, Clone, Default)]
 pub(super) struct KeyCounters {
-    /// Apart, since a search goes through them all.
+    /// The tag of each counter; in a vector of their own because a search scans all of them.
     tags: Vec<Tag>,
     counters: Vec<TopKey>,
-    /// Where the search for the smallest counter goes on. None before it is smaller than `least`.
+    /// The index at which the search for the smallest counter continues.
     next: usize,
-    /// The smallest count, or less.
+    /// A lower bound of all counts.
     least: u64,
     total: u64,
 }
@@ -69,7 +69,7 @@ impl KeyCounters {
         };
     }
 
-    /// All that was counted.
+    /// The sum of all denials counted.
     pub(super) const fn total(&self) -> u64 {
         self.total
     }
@@ -78,7 +78,8 @@ impl KeyCounters {
         &self.counters
     }
 
-    /// The count of a key and its error; of one that has no counter, the most that it may have been.
+    /// The count of a key and its error. Without a counter, both are the most that the key may have
+    /// been denied.
     pub(super) fn most_of(&self, key: &TopKey) -> (u64, u64) {
         let mut counters = self.counters.iter();
         match counters.find(|counter| counter.is_same(key)) {
@@ -94,7 +95,7 @@ impl KeyCounters {
 
     fn place(&self, tag: Tag, key: &Key, policy: &Label) -> Option<usize> {
         for (part, tags) in self.tags.chunks(PART).enumerate() {
-            // Without a way out of the loop the compiler compares several tags at once.
+            // Without an early exit the compiler compares several tags at once.
             if !tags.iter().fold(false, |found, own| found | (*own == tag)) {
                 continue;
             }
@@ -111,8 +112,8 @@ impl KeyCounters {
         None
     }
 
-    /// The place of a smallest counter. Counters only grow, so those that were passed need not be
-    /// looked at again until none of this size is left.
+    /// The index of a smallest counter. Counters only grow, so a search need not return to counters
+    /// that it passed until none of this size is left.
     fn smallest(&mut self) -> usize {
         loop {
             while self.next < self.counters.len() {
@@ -134,7 +135,7 @@ impl KeyCounters {
 }
 
 impl TopKey {
-    /// The key, whose `Debug` hides its content.
+    /// The key. Its `Debug` hides the content.
     #[must_use]
     pub const fn key(&self) -> &Key {
         &self.key
@@ -146,15 +147,15 @@ impl TopKey {
         self.policy.as_str()
     }
 
-    /// How often it was denied, not counting denials that were skipped; or less often by at most the
+    /// The number of denials, without skipped ones. The true number may be less, by at most the
     /// [error](Self::error).
     #[must_use]
     pub const fn count(&self) -> u64 {
         self.count
     }
 
-    /// By how much the [count](Self::count) may be too large: the denials of keys that had its
-    /// counter before.
+    /// The largest possible error of the [count](Self::count), which is never too small: the denials of
+    /// keys that had the counter before.
     #[must_use]
     pub const fn error(&self) -> u64 {
         self.error

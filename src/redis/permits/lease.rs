@@ -1,4 +1,4 @@
-//! Leases: taken in Redis, renewed while they are held, given back when dropped.
+//! Leases: acquired in Redis, renewed while in use, released when dropped.
 
 use std::{
     fmt,
@@ -15,17 +15,16 @@ use tokio::time::Instant;
 use super::{registry::LeaseName, renewer::Renewer};
 use crate::{
     key::Key,
-    redis::{
-        key_name,
-        store::{
-            error::{StoreError, StoreErrorKind},
-            handle::RedisStore,
-        },
-    },
+    redis::store::handle::RedisStore,
     seed::keyed_hash,
+    store::{
+        error::{StoreError, StoreErrorKind},
+        key_name,
+    },
 };
 
-/// Stands where a rate's key names its plan: it has four letters.
+/// The part of the key at the position of a rate limit's plan. It has six letters, a plan's has
+/// four.
 const PLAN_ID: &str = "leases";
 
 /// The leases of all subjects of one limit.
@@ -34,14 +33,14 @@ pub(crate) struct Leases(Arc<Inner>);
 
 struct Inner {
     keeper: Arc<Renewer>,
-    /// The beginning of all subjects' keys.
+    /// The common beginning of all subjects' keys.
     keyspace: String,
-    /// Makes the names.
+    /// Generates the names of leases.
     names: SipHasher13,
     count: AtomicU64,
 }
 
-/// A lease, wanted or held, until it is dropped. Then it is given back, wherever that happens.
+/// A lease of one request, acquired or not. Dropping it releases it, on any thread.
 pub(crate) struct Lease {
     keeper: Arc<Renewer>,
     subject: Arc<str>,
@@ -49,8 +48,9 @@ pub(crate) struct Lease {
 }
 
 impl Leases {
-    /// At most `limit` for each subject, which end after `lease` if they are not renewed. Those of
-    /// one `name` on one server are counted together. Nodes of one simulation have a `seed` each.
+    /// Creates a limit of `limit` leases for each subject. A lease expires after `lease` unless it
+    /// is renewed. Limits of one `name` on one server are counted together. Nodes of one simulation
+    /// need a `seed` each.
     pub(crate) fn new(
         store: &RedisStore,
         name: &str,
@@ -66,18 +66,18 @@ impl Leases {
         }))
     }
 
-    /// Why the server would not be asked about this key.
+    /// Returns the error with which a call about this key would fail at once, if any.
     pub(crate) fn refusal(&self, key: &Key) -> Option<StoreError> {
         let subject = key_name::of_subject(&self.0.keyspace, key);
         self.0.keeper.store().refusal(subject.as_bytes())
     }
 
-    /// Something is decided without the server, because of this error.
+    /// Records that a decision was made without the server, because of this error.
     pub(crate) fn go_without(&self, error: &StoreError) {
         self.0.keeper.store().go_without(error);
     }
 
-    /// A lease that is not asked for yet.
+    /// Creates a lease that has not been acquired yet.
     pub(crate) fn lease(&self, key: &Key) -> Lease {
         let Inner {
             keeper,
@@ -85,7 +85,7 @@ impl Leases {
             names,
             count,
         } = &*self.0;
-        // 64 random bits: among millions of leases of one subject no two are likely to meet.
+        // 64 random bits: two equal names among millions of leases of one subject are unlikely.
         let name = names.hash(&count.fetch_add(1, Ordering::Relaxed).to_ne_bytes());
         let lease = Lease {
             keeper: Arc::clone(keeper),
@@ -98,9 +98,10 @@ impl Leases {
 }
 
 impl Lease {
-    /// Asks the server for it: how many more there may be, or `None` when it would be too many.
+    /// Acquires the lease. Returns how many more the limit allows, or `None` if the limit is
+    /// reached.
     ///
-    /// After an error, and when the future is dropped, the server may have given it all the same.
+    /// After an error, and when the future is dropped, the server may have granted it all the same.
     pub(crate) async fn ask(&self) -> Result<Option<u64>, StoreError> {
         self.keeper.book().set_asked(self.name, true);
         let asked_at = Instant::now();
@@ -114,7 +115,7 @@ impl Lease {
         answer
     }
 
-    /// Keeps it although the server has not given it: as soon as it can, it is told.
+    /// Keeps the lease although the server has not granted it. The next renewal reports it.
     pub(crate) fn hold(&self) {
         self.renew_at(Instant::now().into_std());
     }
@@ -125,8 +126,8 @@ impl Lease {
     }
 }
 
-/// Whether a call that failed may have been done all the same. All other kinds are what the server
-/// says when it does nothing.
+/// Whether the server may have run a call that failed with this error. Errors of all other kinds
+/// mean that it has not.
 const fn may_have_run(kind: StoreErrorKind) -> bool {
     matches!(
         kind,

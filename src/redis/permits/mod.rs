@@ -1,8 +1,8 @@
-//! Leases: permits that come back by themselves if the process that holds them dies.
+//! Leases: permits that expire if the process that holds them dies.
 //!
-//! The server keeps a list of leases for each subject. This process keeps a registry of its own,
-//! renews the leases that last, and gives back those that were dropped. One task does that, and
-//! runs while there are any.
+//! The server keeps a list of leases for each subject. This process keeps a registry of its own
+//! leases, renews those in use, and releases those that were dropped. One task does that; it runs
+//! while the registry has leases.
 
 pub(crate) mod lease;
 mod registry;

@@ -1,4 +1,4 @@
-//! The registry: what this process knows of its leases, and what is due.
+//! The registry of this process's leases, and the steps that are due for them.
 
 use std::{
     collections::BTreeMap,
@@ -7,39 +7,37 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The most steps of one batch: few enough for the server not to be held up.
+/// The most steps of one call, so that it does not block the server for long.
 const MAX_STEPS_PER_CALL: usize = 256;
 
-/// Names a lease among all of one subject, on whatever node.
+/// Identifies a lease among all leases of one subject, on all nodes.
 pub(super) type LeaseName = [u8; 8];
 
-/// All that this process knows about its leases.
+/// All leases of this process.
 #[derive(Debug, Default)]
 pub(super) struct Registry {
-    /// In an order of their own, in which they are renewed.
+    /// All leases, renewed in the order of their names.
     leases: BTreeMap<LeaseName, LeaseRecord>,
-    /// To be given back at once.
+    /// Leases to release at once.
     dropped: Vec<Dropped>,
-    /// To be given back when the server works again.
+    /// Leases whose release failed; released again when the server works.
     unreleased: Vec<Dropped>,
-    /// The releases that the task has taken out, which may not have been sent yet.
+    /// Releases that the task has taken out. They may not have been sent yet.
     releasing: Vec<(Arc<str>, LeaseName)>,
-    /// Whether a task renews the leases.
-    is_kept: bool,
 }
 
 #[derive(Debug)]
 struct LeaseRecord {
     subject: Arc<str>,
-    /// Whether the server may know it.
+    /// Whether the server may have the lease.
     is_asked: bool,
-    /// The time of the next renewal; `None` while the lease's request does not run.
+    /// The time of the next renewal; `None` until the lease's request runs.
     renew_at: Option<Instant>,
-    /// Whether a renewal is under way already.
+    /// Whether a renewal is in flight.
     is_renewing: bool,
 }
 
-/// A lease whose request is over.
+/// A lease whose request has ended.
 #[derive(Debug)]
 pub(super) struct Dropped {
     subject: Arc<str>,
@@ -54,7 +52,7 @@ pub(super) struct LeaseBatch {
     pub(super) steps: Vec<Step>,
 }
 
-/// All that is due.
+/// All steps that are due.
 #[derive(Debug, Default)]
 pub(super) struct Due {
     pub(super) renewals: Vec<LeaseBatch>,
@@ -78,14 +76,15 @@ impl Registry {
         self.leases.insert(name, entry);
     }
 
-    /// From now on the server may know it, or surely does not.
+    /// Records whether the server may have the lease: from the call on it may, after a refusal it
+    /// does not.
     pub(super) fn set_asked(&mut self, name: LeaseName, is_asked: bool) {
         if let Some(entry) = self.leases.get_mut(&name) {
             entry.is_asked = is_asked;
         }
     }
 
-    /// The lease's request runs.
+    /// Starts renewals: the lease's request runs.
     pub(super) fn hold(&mut self, name: LeaseName, renew_at: Instant) {
         if let Some(entry) = self.leases.get_mut(&name) {
             entry.renew_at = Some(renew_at);
@@ -93,13 +92,13 @@ impl Registry {
         }
     }
 
-    /// The server did not give it.
+    /// Removes a lease that the server did not grant.
     pub(super) fn forget(&mut self, name: LeaseName) {
         self.leases.remove(&name);
     }
 
-    /// The lease's request is over; says whether there is something to release. The server need not
-    /// be told of what it never heard of.
+    /// Ends a lease whose request is over. Returns whether there is a release to send: the server
+    /// cannot have a lease that no call was sent for.
     pub(super) fn drop_lease(&mut self, name: LeaseName, dropped_at: Instant) -> bool {
         let entry = self.leases.remove(&name);
         let Some(entry) = entry.filter(|entry| entry.is_asked) else {
@@ -113,25 +112,12 @@ impl Registry {
         true
     }
 
-    /// Whether a task has to be started. From then on there is one.
-    pub(super) fn needs_keeper(&mut self) -> bool {
-        !mem::replace(&mut self.is_kept, true)
+    /// Whether nothing is left to renew or to release.
+    pub(super) fn is_empty(&self) -> bool {
+        self.leases.is_empty() && self.dropped.is_empty() && self.unreleased.is_empty()
     }
 
-    /// Whether nothing is left to do for the task. From then on there is none.
-    pub(super) fn dismisses_keeper(&mut self) -> bool {
-        let is_empty =
-            self.leases.is_empty() && self.dropped.is_empty() && self.unreleased.is_empty();
-        self.is_kept = !is_empty;
-        is_empty
-    }
-
-    /// The task's runtime has ended.
-    pub(super) fn lose_keeper(&mut self) {
-        self.is_kept = false;
-    }
-
-    /// Takes what is to be given back at once.
+    /// Takes the leases to release at once.
     pub(super) fn releases(&mut self) -> Vec<LeaseBatch> {
         let dropped = mem::take(&mut self.dropped);
         self.release(dropped)
@@ -145,8 +131,8 @@ impl Registry {
         batches(dropped.into_iter().map(Step::release))
     }
 
-    /// Takes what is to be given back of one subject, for a call that asks for another lease of it:
-    /// so a request finds the places free that those before it have left.
+    /// Takes the releases of one subject, for a call that acquires another lease of it. So a
+    /// request can use the permits that earlier ones have released.
     pub(super) fn releases_of(&mut self, subject: &Arc<str>) -> LeaseBatch {
         let own = |dropped: &mut Dropped| dropped.subject == *subject;
         let released = self.dropped.extract_if(.., own).take(MAX_STEPS_PER_CALL);
@@ -156,8 +142,8 @@ impl Registry {
         }
     }
 
-    /// The releases of one subject that the task has in hand. The call that asks for another lease
-    /// repeats them: it may overtake the task's, and a lease is given back but once.
+    /// Returns the releases of one subject that the task is sending. A call that acquires another
+    /// lease repeats them, since it may overtake the task's call. A repeated release has no effect.
     pub(super) fn releasing(&self, subject: &Arc<str>) -> Vec<LeaseName> {
         let own = self.releasing.iter().filter(|(of, _)| of == subject);
         own.map(|(_, name)| *name)
@@ -165,14 +151,13 @@ impl Registry {
             .collect()
     }
 
-    /// Strikes out releases that failed until `lease` was over: those leases have ended.
+    /// Drops releases that kept failing for the length of a `lease`: those leases have expired.
     pub(super) fn strike(&mut self, now: Instant, lease: Duration) {
         self.unreleased
             .retain(|dropped| now.duration_since(dropped.dropped_at) <= lease);
     }
 
-    /// Takes all that is due at `now`: the renewals, the releases that failed, and what was
-    /// dropped.
+    /// Takes all steps that are due at `now`: renewals, failed releases, and new releases.
     pub(super) fn due(&mut self, now: Instant) -> Due {
         let mut dropped = mem::take(&mut self.dropped);
         dropped.append(&mut self.unreleased);
@@ -192,7 +177,7 @@ impl Registry {
         }
     }
 
-    /// The server has done what it was told.
+    /// Records that the server has done the batch.
     pub(super) fn done(&mut self, batch: &LeaseBatch, renew_at: Instant) {
         for step in &batch.steps {
             if let Step::Renew(name) = step {
@@ -201,7 +186,7 @@ impl Registry {
         }
     }
 
-    /// A batch is over, whether or not the server has done it.
+    /// Records that a batch has ended, whether or not the server has done it.
     pub(super) fn ended(&mut self, batch: &LeaseBatch) {
         for step in &batch.steps {
             if let Step::Release(dropped) = step {
@@ -210,7 +195,7 @@ impl Registry {
         }
     }
 
-    /// The server has not done it, as far as is known.
+    /// Records that a batch failed: the server may not have done it.
     pub(super) fn failed(&mut self, batch: LeaseBatch) {
         self.ended(&batch);
         for step in batch.steps {
@@ -292,7 +277,7 @@ mod tests {
         assert!(!book.drop_lease([1; 8], Instant::now()));
         assert!(!book.drop_lease([2; 8], Instant::now()));
         assert!(book.releases().is_empty());
-        assert!(book.dismisses_keeper());
+        assert!(book.is_empty());
     }
 
     #[test]
@@ -340,11 +325,11 @@ mod tests {
             assert_eq!(due.len(), 1);
             due.into_iter().for_each(|batch| book.failed(batch));
             assert!(book.releases().is_empty(), "not at once");
-            assert!(!book.dismisses_keeper());
+            assert!(!book.is_empty());
         }
         book.strike(start + LEASE * 2, LEASE);
         assert!(book.due(start + LEASE * 2).releases.is_empty());
-        assert!(book.dismisses_keeper());
+        assert!(book.is_empty());
     }
 
     #[test]
@@ -369,7 +354,7 @@ mod tests {
         );
     }
 
-    /// The task's call is on its way, or not even that.
+    /// The task's call is in flight, or has not been sent yet.
     #[test]
     fn a_release_in_hand_is_repeated_by_a_call_that_may_overtake_it() {
         let (mut book, now) = (Registry::default(), Instant::now());

@@ -1,4 +1,4 @@
-//! The renewer: the task that renews leases and gives them back.
+//! The task that renews and releases leases.
 
 use std::{
     collections::VecDeque,
@@ -20,34 +20,33 @@ use tokio::{
 use super::registry::{Due, LeaseBatch, LeaseName, Registry, Step};
 use crate::{
     lock::unpoisoned,
-    redis::{
-        script::LUA_MAX_INT,
-        store::{
-            error::{StoreError, StoreErrorKind},
-            handle::RedisStore,
-            pace::CallSize,
-            script::Script,
-        },
+    redis::store::{handle::RedisStore, script::Script},
+    store::{
+        call_size::CallSize,
+        error::{StoreError, StoreErrorKind},
+        lua::LUA_MAX_INT,
     },
+    task::{Run, Solo},
 };
 
-/// The longest time between two looks for what is due: what failed is soon repeated.
+/// The longest time between two scans for due steps: failed steps are soon repeated.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// The most subjects that are dealt with at the same time.
+/// The most calls in flight at the same time, one for each subject.
 const MAX_CALLS_AT_ONCE: usize = 64;
 
 static LEASES: LazyLock<Script> =
     LazyLock::new(|| Script::new(include_str!("../script/leases.lua")));
 
-/// Tells the server what becomes of leases.
+/// Renews and releases leases on the server.
 pub(super) struct Renewer {
     store: RedisStore,
     limit: u64,
     lease: Duration,
     book: Mutex<Registry>,
-    /// Something has been dropped.
+    /// Wakes the task when leases were dropped.
     dropped: Notify,
+    task: Solo,
 }
 
 impl Renewer {
@@ -59,6 +58,7 @@ impl Renewer {
             lease,
             book: Mutex::default(),
             dropped: Notify::new(),
+            task: Solo::every(pause(lease)),
         }
     }
 
@@ -66,12 +66,12 @@ impl Renewer {
         &self.store
     }
 
-    /// The book is changed in single steps, so it is right even where a thread panicked.
+    /// Locks the registry. Each change is one step, so the registry is valid even after a panic.
     pub(super) fn book(&self) -> MutexGuard<'_, Registry> {
         unpoisoned(self.book.lock())
     }
 
-    /// Asks for a lease: how many more there may be, or `None` when it would be too many.
+    /// Acquires a lease. Returns how many more the limit allows, or `None` if the limit is reached.
     pub(super) async fn acquire(
         &self,
         subject: &Arc<str>,
@@ -97,7 +97,7 @@ impl Renewer {
         }
     }
 
-    /// Asks in a request that waits, so not when no answer can be expected in time.
+    /// Sends steps of a request that waits. Fails at once if a response is not expected in time.
     async fn ask(
         &self,
         subject: &str,
@@ -114,7 +114,7 @@ impl Renewer {
         )
     }
 
-    /// Tells what nobody waits for.
+    /// Sends steps that no request waits for, however many calls are in flight.
     async fn tell(
         &self,
         subject: &str,
@@ -139,32 +139,69 @@ impl Renewer {
         arguments
     }
 
-    /// The next time at which a lease that was given or renewed at `now` is renewed: so early that
-    /// two renewals may fail.
+    /// The time of the next renewal for a lease granted or renewed at `now`. It is a third of the
+    /// lease: two renewals may fail before the lease expires.
     pub(super) fn renewal(&self, now: Instant) -> std::time::Instant {
         (now + self.lease / 3).into_std()
     }
 
     fn pause(&self) -> Duration {
-        LONGEST_PAUSE.min(self.lease / 3)
+        pause(self.lease)
     }
 
-    /// Has the task woken that gives back what was dropped.
+    /// Wakes the task that releases dropped leases.
     pub(super) fn wake(&self) {
         self.dropped.notify_one();
     }
 
-    /// Has a task look after the book. Without a runtime that is left to the next request.
+    /// Starts the task, unless it runs. Without a runtime the next request starts it.
     pub(super) fn keep(self: &Arc<Self>) {
-        let Some(runtime) = self.store.home().runtime() else {
-            return;
-        };
-        if self.book().needs_keeper() {
-            let task = Task {
-                keeper: Arc::clone(self),
-                is_over: false,
-            };
-            runtime.spawn(task.run());
+        let runtime = || self.store.home().runtime();
+        let task = |run| Arc::clone(self).run(run);
+        self.task.keep(Instant::now().into_std(), runtime, task);
+    }
+
+    /// Renews and releases until the registry is empty.
+    async fn run(self: Arc<Self>, run: Run) {
+        let mut backlog = Backlog::default();
+        let mut under_way = FuturesUnordered::new();
+        let mut pause = pin!(sleep_until(Instant::now() + self.pause()));
+        let mut dropped = pin!(self.dropped.notified());
+        loop {
+            while under_way.len() < MAX_CALLS_AT_ONCE
+                && let Some(batch) = backlog.next()
+            {
+                under_way.push(InHand::run(batch));
+            }
+            if under_way.is_empty() {
+                let book = self.book();
+                if book.is_empty() {
+                    // Ends while the registry is locked: whatever is inserted later is for the next
+                    // task.
+                    run.end();
+                    return;
+                }
+            }
+            let is_free = backlog.is_empty();
+            match next(&mut under_way, pause.as_mut(), dropped.as_mut(), is_free).await {
+                Wake::Done => {}
+                Wake::Due => {
+                    let now = Instant::now();
+                    if !run.renew(now.into_std()) {
+                        return;
+                    }
+                    pause.as_mut().reset(now + self.pause());
+                    backlog.add(&self, self.due(now));
+                }
+                Wake::Dropped => {
+                    dropped.set(self.dropped.notified());
+                    let due = Due {
+                        releases: self.book().releases(),
+                        ..Due::default()
+                    };
+                    backlog.add(&self, due);
+                }
+            }
         }
     }
 
@@ -175,8 +212,8 @@ impl Renewer {
         }
     }
 
-    /// The batches that are due by now, unless the server is not asked: otherwise each subject
-    /// would find that out by itself.
+    /// Takes the batches that are due. Takes none while the breaker is open: each subject would
+    /// find that out with a call of its own.
     fn due(&self, now: Instant) -> Due {
         let mut book = self.book();
         book.strike(now.into_std(), self.lease);
@@ -187,6 +224,10 @@ impl Renewer {
     }
 }
 
+fn pause(lease: Duration) -> Duration {
+    LONGEST_PAUSE.min(lease / 3)
+}
+
 fn values(reply: Value) -> Result<Vec<Value>, StoreError> {
     match reply {
         Value::Array(values) => Ok(values),
@@ -194,7 +235,8 @@ fn values(reply: Value) -> Result<Vec<Value>, StoreError> {
     }
 }
 
-/// A batch counts as failed until it is done, also when the runtime ends midway.
+/// A batch that is being sent. It counts as failed until it is done, also when the runtime shuts
+/// down midway.
 struct InHand<'a> {
     keeper: &'a Renewer,
     batch: Option<LeaseBatch>,
@@ -212,8 +254,8 @@ impl InHand<'_> {
         self.end(outcome.err().as_ref());
     }
 
-    /// The batch is over unless it failed. Where somebody has written over the leases, there is
-    /// nothing to release.
+    /// Ends the batch unless it failed. If something else has overwritten the leases, there is
+    /// nothing left to release.
     fn end(&mut self, error: Option<&StoreError>) {
         if error.is_none_or(|error| error.kind() == StoreErrorKind::ForeignData)
             && let Some(batch) = self.batch.take()
@@ -224,7 +266,7 @@ impl InHand<'_> {
 }
 
 impl Step {
-    /// The script's letter for it, and the lease's name.
+    /// The script's letter for this step, and the lease's name.
     const fn told(&self) -> (&'static [u8; 1], LeaseName) {
         match self {
             Self::Renew(name) => (b"k", *name),
@@ -241,8 +283,8 @@ impl Drop for InHand<'_> {
     }
 }
 
-/// The batches that wait for others to be over. Renewals go first: a release that is late keeps a
-/// place free, a late renewal gives a place away that is taken.
+/// Batches that wait for a free call. Renewals go first: a late release keeps a permit unused, a
+/// late renewal lets another request take a permit in use.
 #[derive(Default)]
 struct Backlog<'a> {
     renewals: VecDeque<InHand<'a>>,
@@ -266,63 +308,18 @@ impl<'a> Backlog<'a> {
     }
 }
 
-/// The task that looks after the book as long as there is something in it.
-struct Task {
-    keeper: Arc<Renewer>,
-    /// Whether another one may have taken its place.
-    is_over: bool,
-}
-
-impl Task {
-    async fn run(mut self) {
-        let keeper = Arc::clone(&self.keeper);
-        let mut backlog = Backlog::default();
-        let mut under_way = FuturesUnordered::new();
-        let mut pause = pin!(sleep_until(Instant::now() + keeper.pause()));
-        let mut dropped = pin!(keeper.dropped.notified());
-        loop {
-            while under_way.len() < MAX_CALLS_AT_ONCE
-                && let Some(batch) = backlog.next()
-            {
-                under_way.push(InHand::run(batch));
-            }
-            if under_way.is_empty() && keeper.book().dismisses_keeper() {
-                break;
-            }
-            let is_free = backlog.is_empty();
-            match next(&mut under_way, pause.as_mut(), dropped.as_mut(), is_free).await {
-                Wake::Done => {}
-                Wake::Due => {
-                    let now = Instant::now();
-                    pause.as_mut().reset(now + keeper.pause());
-                    backlog.add(&keeper, keeper.due(now));
-                }
-                Wake::Dropped => {
-                    dropped.set(keeper.dropped.notified());
-                    let due = Due {
-                        releases: keeper.book().releases(),
-                        ..Due::default()
-                    };
-                    backlog.add(&keeper, due);
-                }
-            }
-        }
-        drop(under_way);
-        self.is_over = true;
-    }
-}
-
-/// The reason for which the task wakes.
+/// Why the task woke.
 enum Wake {
-    /// The time has come to look for what is due.
+    /// Scan for due steps.
     Due,
-    /// A batch is over.
+    /// A batch has ended.
     Done,
-    /// Leases have been dropped.
+    /// Leases were dropped.
     Dropped,
 }
 
-/// The next event. The time comes first, so that nothing keeps it from being seen.
+/// Waits for the next event. The timer has priority, so that a stream of other events cannot delay
+/// renewals.
 async fn next(
     under_way: &mut FuturesUnordered<impl Future<Output = ()>>,
     mut pause: Pin<&mut Sleep>,
@@ -342,15 +339,6 @@ async fn next(
         Poll::Pending
     })
     .await
-}
-
-impl Drop for Task {
-    fn drop(&mut self) {
-        // The runtime was shut down.
-        if !self.is_over {
-            self.keeper.book().lose_keeper();
-        }
-    }
 }
 
 impl fmt::Debug for Renewer {

@@ -1,6 +1,7 @@
-// An expression, for `include!`: the script's text. What is made in every call is made again every
-// time, so of the algorithms only those that are asked for are.
+// An expression, for `include!`: the script's text. A script creates its functions anew in every
+// call, so this one creates those of the algorithms in use only.
 concat!(
+    include_str!("constants.lua"),
     include_str!("time.lua"),
     include_str!("instant.lua"),
     "local function make(letter)\nif letter == 't' then\n",

@@ -1,25 +1,26 @@
--- Decides about subjects, each as if alone: a key holds all that is remembered of one.
+-- Decides about subjects, each as if alone: one key has the whole value of one subject.
 --
 -- ARGV: the time in microseconds (empty for the server's), the time of a block in two parts (empty
--- for none), the number of slots, and what describes each of them. Then for each key the number of arguments
--- of its operations and the operations, or `=` for those of the key before. Operations are done one after
--- another: letter, cost, how many times it is done, and what `corrections` reads.
--- Before a key's operations may stand what a node says about its lease: `c`, its name as two whole numbers,
--- the number of the message, units spent, given back, wanted, the demand, the length in microseconds, and a flag.
--- The key's reply then ends with the answer: six numbers more.
+-- for none), the number of slots, and the fields of each of them. Then for each key the number of arguments
+-- of its operations and the operations, or `=` for those of the previous key. Operations are done one after
+-- another: letter, cost, how many times, and for some a receipt or a time, see `make_rare`.
+-- A node's message may precede a key's operations: `c`, its name as two whole numbers, the number of the
+-- message, units spent, returned, wanted, the demand, the length in microseconds, and a flag. With the flag `f`, of
+-- eventual mode, spent and returned are the total and the counted units. The key's reply then ends with the reply to
+-- the message: six more numbers.
 --
--- A slot is what quotas of all tiers count that stand at one place and count alike. Those that no quota
--- of the tier in force counts in are kept, and not asked. The value has the slots' texts; what responses
--- counted in them, if they counted anything; the end of a block if there is one, marked if it is by hand;
--- and the bytes of logs: `slot;slot|counted;counted!blocked\nbytes`. A lone token bucket is one whole
--- number. What nodes have leased is described in `holders.lua`.
+-- A slot is a counter, shared by the quotas of all tiers that have the same place and count alike. Slots without
+-- a quota in the current tier are kept and not read. The value has the slots' texts; the counts of responses, if
+-- there are any; the end of a block if there is one, marked if it is by hand; and the bytes of logs:
+-- `slot;slot|counted;counted!blocked\nbytes`. A lone token bucket is one whole number. `holders.lua` describes
+-- the rows of nodes.
 --
--- The reply is one text for each key, without an array for one key: whole numbers of eight bytes each, the
--- highest first, which are the time, and then what each operation came to. The error of one of many
--- keys is a text that begins with `-`.
+-- The reply is one text for each key, without an array for one key: whole numbers of eight bytes each, highest
+-- byte first. They are the time, and then the outcome of each operation. The error of one of many keys is a text
+-- that begins with `-`.
 
--- What takes a call's time is what is made in it, above all functions, so little is: the usual way through an
--- operation stands in one piece, what is rare is made when it comes, and a subject's state is in few tables.
+-- A call spends most of its time on making objects, above all functions. So the usual path of an operation is one
+-- piece of code, rare code is made when it is needed, and a subject's state is in few tables.
 
 local SLOT_FIELDS = 10
 local FOREIGN = 'RATELIMIT the value of this key is not one of ours'
@@ -37,14 +38,14 @@ for at = 5, first_op - 1, SLOT_FIELDS do
         made[letter] = algorithm
     end
     local one, two = tonumber(ARGV[at + 6]), tonumber(ARGV[at + 7])
-    -- Only the level of a bucket is told: the limiter works out the rest.
+    -- The reply has only the level of a bucket: the limiter computes the rest.
     local level = algorithm.level
     local capacity, tu, tn, full_u, full_n = ARGV[at + 2] + 0, ARGV[at + 4] + 0, ARGV[at + 5] + 0, nil, nil
     if level then full_u, full_n = mul(capacity, tu, tn) else has_counts = true end
-    -- The most that can count is told where it is more than the quota's own capacity.
+    -- An argument has the most that can count if that is more than the quota's own capacity.
     local most_u, most_n = full_u or capacity, full_n
     if ARGV[at + 8] ~= '' then most_u, most_n = ARGV[at + 8] + 0, tonumber(ARGV[at + 9]) end
-    -- With all fields that it will have, since to add one later can take as long as to make the table.
+    -- All fields from the start: adding one later can take as long as making the table.
     local q = {
         algorithm = algorithm, capacity = capacity, extra = ARGV[at + 3] + 0, tu = tu, tn = tn,
         step = one, slice = one, slices = two, period_u = one, period_n = two,
@@ -56,15 +57,15 @@ for at = 5, first_op - 1, SLOT_FIELDS do
     if ARGV[at + 1] == '1' then active[#active + 1] = q end
 end
 
--- The subject: the end of a block in two parts, and whether it is by hand; and the outcome of the operation
--- that was done last; and where there are leases the part of the value about them, and then what does them, and
--- their rows, which begin at that byte of a text.
+-- The subject: the end of a block in two parts, and whether it is by hand; the outcome of the last operation;
+-- for a value with rows the part of the head about them, later the object that handles them, and the text with the
+-- rows, which begin at the byte `rows_at`.
 local it = {
     end_u = 0, end_n = 0, by_hand = '', denied = 0, breached = false, wait = 0, charged = 0, leases = false,
     rows = false, rows_at = 1,
 }
 
--- Whether the cost fits all quotas. Each remembers what it said.
+-- Checks the cost against all quotas, and keeps each verdict.
 local function judge(cost)
     local denied, can_fit, wait_u, wait_n = 0, true, 0, 0
     for i = 1, #active do
@@ -83,7 +84,7 @@ local function judge(cost)
     it.wait = denied == 1 and 0 or micros_up(wait_u, wait_n)
 end
 
--- Reads a state of each slot, and says which bytes are left; nothing if one could not be read.
+-- Reads a state of each slot. Returns the remaining bytes, nil for a foreign value.
 local function read_states(heads, field, bytes)
     local count = 0
     for text in string.gmatch(heads, '[^;]+') do
@@ -97,13 +98,13 @@ local function read_states(heads, field, bytes)
     return count == #slots and bytes or nil
 end
 
--- How a quota that is no bucket stands.
+-- The numbers of a quota that is no bucket.
 local measure = has_counts and function(q)
     local algorithm, state = q.algorithm, q.state
     local left = algorithm.available(q, state)
     local remaining, window = max(left - q.extra, 0), 0
     if algorithm.window_end then
-        -- A window tells what it counted in place of what is left.
+        -- A window reports its count: the limiter computes what is left.
         local u, n, count = algorithm.window_end(q, state)
         window, remaining = micros_up(u, n), count
     elseif remaining > 0 then
@@ -117,16 +118,16 @@ local measure = has_counts and function(q)
     return pack('>i8i8i8i8i8', flags, q.retry_after, remaining, micros_up(algorithm.reset_after(q, state)), window)
 end
 
--- Made only when one of them comes. An operation says for how long the subject is blocked, as far as the answer
--- heeds that, and where the next operation's arguments begin.
+-- The rare operations, made when the first of them comes. Each returns the time for which the subject is blocked, as
+-- far as the reply has it, and the place of the next operation's arguments.
 local function make_rare()
     local rare = {}
 
-    -- Reads a value that has more than states, and says which bytes are left; nothing if it is foreign.
+    -- Reads a value that has more than states. Returns the remaining bytes, nil for a foreign value.
     function rare.read(head, bytes)
         local leased = string.find(head, '&', 1, true)
         if leased then
-            -- Without a log the bytes are not cut off.
+            -- Without a log the bytes are still part of the head.
             local line = not has_log and string.find(head, '\n', leased, true)
             if not has_log then it.rows, it.rows_at = head, line and line + 1 or #head + 1 end
             it.leases = string.sub(head, leased + 1, (line or 0) - 1)
@@ -146,7 +147,7 @@ local function make_rare()
         return bytes and read_states(string.sub(head, bar + 1), 'counted', bytes)
     end
 
-    -- The text of what responses counted, and the bytes of its logs.
+    -- The text of the counts of responses, and the bytes of their logs.
     function rare.counted()
         local heads, tails = '', ''
         for at, q in ipairs(slots) do
@@ -156,7 +157,7 @@ local function make_rare()
         return heads, tails
     end
 
-    -- The most that every quota can give.
+    -- The most units that fit all quotas.
     local function available()
         local least
         for _, q in ipairs(active) do
@@ -166,7 +167,7 @@ local function make_rare()
         return least
     end
 
-    -- The cost of an operation that takes what there is, up to this.
+    -- The cost of an operation that takes the units that are left, at most `most`.
     function rare.up_to(most, blocked)
         return min(most, blocked > 0 and 1 or max(available(), 1))
     end
@@ -185,7 +186,7 @@ local function make_rare()
         it.wait = 0
     end
 
-    -- Counts whatever the limits, and says whether more is counted then than they are.
+    -- Counts regardless of the limits, and denies if the count is above one of them.
     local function count_on(cost)
         it.denied, it.breached, it.wait, it.charged = 0, false, 0, cost
         for _, q in ipairs(active) do
@@ -197,8 +198,8 @@ local function make_rare()
         end
     end
 
-    -- When it was charged, empty for the newest charge, and of each quota the end of the charge and the
-    -- time of a unit, in two parts each, empty for one that was not charged.
+    -- Reads a receipt: the time of the charge, empty for the newest charge; then for each quota the end of the charge
+    -- and the time of a unit, in two parts each, empty for a quota that was not charged.
     local function read_receipt(at)
         local charged_at = tonumber(ARGV[at])
         if not charged_at then return nil, at + 1 end
@@ -220,8 +221,8 @@ local function make_rare()
         end
     end
 
-    -- Counts what a response said that its request cost, and blocks a subject that leaves no unit of
-    -- that, unless it is blocked already.
+    -- Counts the cost that a response reports, and blocks a subject that has no unit left then, unless it is blocked
+    -- already.
     local function count(cost)
         local is_used_up = false
         for _, q in ipairs(active) do
@@ -252,7 +253,7 @@ local function make_rare()
         return 0, after
     end
 
-    -- `cost` is what is missing. The excess and the units that count stand after the receipt.
+    -- `cost` is the missing part. The excess and the units that count follow the receipt.
     function rare.s(cost, at)
         local charges, after = read_receipt(at)
         local taken, counts = 0, tonumber(ARGV[after + 1])
@@ -267,7 +268,7 @@ local function make_rare()
         return 0, after + 2
     end
 
-    -- How long stands in place of a receipt; no time at all ends a block.
+    -- The length of a block follows, in two parts; zero ends a block.
     function rare.b(_, at)
         local u, n = tonumber(ARGV[at]), tonumber(ARGV[at + 1])
         it.end_u, it.end_n, it.by_hand = 0, 0, ''
@@ -291,8 +292,8 @@ local replies, rare, holders = KEYS[2] and {}, nil, nil
 local packed_now = pack('>i8', now)
 local at, first, last = first_op, nil, nil
 for i = 1, #KEYS do
-    local clause
-    if ARGV[at] == 'c' then clause, at = at + 1, at + 10 end
+    local message
+    if ARGV[at] == 'c' then message, at = at + 1, at + 10 end
     if ARGV[at] ~= '=' then
         first, last = at + 1, at + ARGV[at]
         at = last
@@ -312,7 +313,7 @@ for i = 1, #KEYS do
         local head, bytes = value, ''
         local line = has_log and string.find(value, '\n', 1, true)
         if line then head, bytes = string.sub(value, 1, line - 1), string.sub(value, line + 1) end
-        -- One with many leases is long, and would be copied.
+        -- A head with many rows is long: reading it here would copy it.
         local is_long = #head > 400 and string.find(head, '&', 1, true)
         left = not is_long and read_states(head, 'state', bytes)
         if not left then
@@ -323,10 +324,10 @@ for i = 1, #KEYS do
         if left ~= '' then failure = FOREIGN end
     end
 
-    -- A clock that stepped back must not make the block of a denial longer than it lasts, and nobody can start one
-    -- of more than 2^59 ns: one of twice as much is somebody else's value.
+    -- A clock that stepped back must not lengthen the block of a denial. No limiter starts a block of more than 2^59 ns,
+    -- so a longer one than twice that was not written by a limiter.
     if it.end_u > now then
-        local longest_u, longest_n = 1152921504606846, 976
+        local longest_u, longest_n = LONGEST_BLOCK_U, LONGEST_BLOCK_N
         if block_u and it.by_hand == '' then longest_u, longest_n = block_u, block_n end
         if less(now + longest_u, longest_n, it.end_u, it.end_n) then
             it.end_u, it.end_n = now + longest_u, longest_n
@@ -334,16 +335,16 @@ for i = 1, #KEYS do
     end
     if not failure then
         for k = 1, #active do active[k].algorithm.clamp(active[k], active[k].state) end
-        if clause or it.leases then
+        if message or it.leases then
             holders = holders or make('h')(slots, active, it)
-            if not holders.begin(it.leases, it.rows, it.rows_at, clause) then failure = FOREIGN end
+            if not holders.begin(it.leases, it.rows, it.rows_at, message) then failure = FOREIGN end
             it.leases, it.rows = holders, false
         end
     end
 
-    -- The operations. For those of one outcome the reply says: how many there are, whether they were denied,
-    -- the wait in a queue, the units that each of them took, the time of a block, and how each quota stands after
-    -- the first of them.
+    -- The operations. Those in a row with one outcome share one entry of the reply: how many there are, whether they
+    -- were denied, the wait in a queue, the units that each of them took, the time of a block, and the numbers of each
+    -- quota after the first of them.
     local reply, more
     local row = failure and last + 1 or first
     while row <= last do
@@ -364,7 +365,8 @@ for i = 1, #KEYS do
                     for k = 1, #active do active[k].algorithm.charge(active[k], active[k].state, units) end
                     it.charged = units
                 end
-                -- The first denial of a cost that could fit starts a block, unless another question follows.
+                -- The first denial of a cost that could fit starts a block. Not for a peek, nor for a reservation: the
+                -- limiter sends another operation then.
                 if block_u and it.breached and blocked == 0 and op ~= 'v' and op ~= 'p' then
                     it.end_u, it.end_n, it.by_hand = now + block_u, block_n, ''
                     blocked = micros_up(block_u, block_n)
@@ -374,9 +376,8 @@ for i = 1, #KEYS do
                 blocked, after = rare[op](cost, row)
             end
 
-            -- How often that comes to the same in a row, as far as it can be told without doing it. A look or a
-            -- denial changes nothing but that it starts a block; where one level that falls evenly is all there
-            -- is, only that moves on.
+            -- How many operations in a row have the same outcome, as far as that is known without doing them. A peek or
+            -- a denial changes nothing except that it starts a block. With a single even bucket only its level changes.
             local here = 1
             if times > 1 then
                 local q = active[1]
@@ -390,7 +391,7 @@ for i = 1, #KEYS do
             for k = 1, #active do
                 local q = active[k]
                 if q.level then
-                    -- Whether it denied, with a part of the level, when to retry, and the rest of the level.
+                    -- The flags with the nanoseconds of the level, when to retry, and the microseconds of the level.
                     local u, n = q.level(q.state)
                     text = text .. pack('>i8i8i8', q.denied + 4 * n, q.retry_after, u)
                 else
@@ -442,8 +443,8 @@ for i = 1, #KEYS do
             after = after .. '\n' .. bytes
         end
 
-        -- A value that has not changed, as after a denial, is not written. It lives until there is nothing left to
-        -- remember, in whole milliseconds, at least 1.
+        -- Writes only a value that has changed: a denial changes nothing. It expires when all of it is as good as new, in
+        -- whole milliseconds, at least 1.
         if after ~= before then
             local u, n = sub(it.end_u, it.end_n, now, 0)
             if u < last_end then u, n = last_end, 0 end
@@ -457,7 +458,7 @@ for i = 1, #KEYS do
                 end
             end
             local milliseconds = max(math.ceil(micros_up(u, n) / 1000), 1)
-            -- The time of a test may stand still while the server's goes on.
+            -- The clock of a test may stand still while the server's runs.
             if ARGV[1] ~= '' then milliseconds = milliseconds + 3600000 end
             failure = call('SET', KEYS[i], after, 'PX', format('%d', milliseconds)).err
         end

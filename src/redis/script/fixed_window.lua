@@ -1,11 +1,11 @@
--- A counter that starts over with each window. The state is the window's number and the count.
+-- A counter that starts again with each window. The state is the window's number and the count.
 
 local FixedWindow = {
     new = '0:0',
     verdict = 0, available = 0, reset_after = 0, window_end = 0, charge = 0, count = 0, over = 0, refund = 0, clamp = 0, fresh = 0, parse = 0, text = 0,
 }
 
--- The window in force: now's, or one ahead of it that a clock that stepped back left.
+-- The current window: now's, or the next one, if the clock stepped back since it was written.
 local function current(q, window)
     local index = div(now, 0, q.period_u, q.period_n)
     if window.index < index or window.count == 0 then return index, 0 end
@@ -35,7 +35,7 @@ function FixedWindow.reset_after(q, window)
     return until_end(q, index)
 end
 
--- When the window ends, and what was counted in it, also beyond the limit.
+-- The time until the window ends, and its count, which may be above the limit.
 function FixedWindow.window_end(q, window)
     local index, count = current(q, window)
     local u, n = until_end(q, index)
@@ -70,7 +70,7 @@ function FixedWindow.refund(q, window, cost, charge)
     window.index, window.count = index, count
 end
 
--- More than one ahead comes from a clock that stepped back, more than the most from a larger quota.
+-- Corrects a window more than one ahead, after the clock stepped back, and a count above the most, of a larger quota.
 function FixedWindow.clamp(q, window)
     local index = div(now, 0, q.period_u, q.period_n)
     if window.index > index + 1 then window.index = index end

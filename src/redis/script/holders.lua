@@ -1,30 +1,30 @@
--- The leases of a subject: units that nodes hold, each to spend them by itself, and that are charged when it says
--- so or when the lease ends. Made only for a subject that has some, or whose caller asks for one.
+-- Rows of a subject: units that nodes have leased and spend by themselves, and counts of eventual mode. Leased units
+-- are charged when the node reports them or when the lease ends. Made only for a value with rows, or for a call with a
+-- message.
 --
 -- The value's head ends with `&demand;mask:held:interval,...`: the sum of all demands, and for the slots of each
--- mask the units that are held there, with the time of a unit in nanoseconds of each slot that is a bucket.
--- Its bytes end with the rows, those that end soonest first: eight bytes for the name, four for the number of the
--- last message, whose lowest bit says whether that made the row, one for the mask, four each for the units and the
--- demand, seven for the microsecond of the end. They stay bytes, since a call looks at one or two of many.
+-- mask the units reserved there, with the time of a unit in nanoseconds for each slot that is a bucket.
+-- Its bytes end with the rows, sorted by their end: eight bytes for the name, four for the number of the last
+-- message (its lowest bit is 1 if that message made the row), one for the mask, four each for the units and the
+-- demand, seven for the microsecond of the end. They stay bytes because a call reads one or two of many.
 --
--- Read beside `leasing.rs` and `holders.rs`, which do the same.
+-- `src/shared/settlement.rs` and `src/shared/wire/rows.rs` do the same; docs/architecture.md has the table of twins.
 --
--- To make a function takes longer than what most of them do, so there are few, and those that are seldom needed are
--- made by another one. Many rows are long to copy, and copies to be cleared away: they stay in the value that was
--- read, and are cut and put together once.
+-- Lua takes longer to make a function than most of them take to run. So there are few, and rare ones are made by
+-- another function. Rows are expensive to copy and to collect: they stay in the value that was read, and are cut and
+-- joined once.
 local function Holders(slots, active, it)
-    local ROW, MOST_ROWS, MOST_SLOTS, LONGEST = 28, 1024, 8, 60000000
     local NEW, KNOWN, STALE = 0, 1, 2
     local cut, unpack_text = string.sub, struct.unpack
 
-    -- The subject's: the sum of demands, the units held on each mask, and the rows, which are the rest of a text from
-    -- their first byte on.
+    -- The subject: the sum of demands, the units reserved on each mask, and the rows, which are the rest of a text from
+    -- the byte `first` on.
     local demand, groups, rows, first
-    -- The place of the clause in the arguments, and what it is about: its row, and where that is among the rows, of
-    -- which it counts as taken out until the value is written.
-    local clause, mine, mine_at, status, is_repeat, length, wanted, is_ahead
+    -- The message: its place in the arguments, its row, and the place of the row. The row counts as taken out until
+    -- the value is written.
+    local message, mine, mine_at, status, is_repeat, length, wanted, is_eventual
     local plain, levels, letters, made, by = {}, {}, {}, {}, {}
-    -- The slots that a lease of this tier is of; nothing where there is none.
+    -- A bit for each slot of a lease of this tier; nil where the tier cannot be leased.
     local own_mask, bit = 0, 1
     for k = 1, #slots do
         plain[k], levels[k], letters[k] = slots[k].algorithm, slots[k].level, ARGV[5 + (k - 1) * 10]
@@ -36,8 +36,7 @@ local function Holders(slots, active, it)
     end
     if #slots > MOST_SLOTS then own_mask = nil end
 
-    -- What is held on the slots of a mask: whether it has each of them, and the time of a unit of those that are
-    -- buckets.
+    -- The units reserved on the slots of a mask: which slots it has, and the time of a unit of each bucket.
     local function new_group(mask)
         local group = { mask = mask, held = 0, has = {}, u = {}, n = {} }
         for k = 1, MOST_SLOTS do
@@ -54,7 +53,7 @@ local function Holders(slots, active, it)
     end
 
     -- Charges units whether or not there is room, at `at` microseconds, which is not later than now. Units of a window
-    -- count in the one that was in force at `within`.
+    -- count in the window that was in force at `within`.
     local function settler(letter)
         if made[letter] then return made[letter] end
         local settle = {}
@@ -97,7 +96,7 @@ local function Holders(slots, active, it)
             end
         else
             function settle.g(q, log, at, _, units, _, _, algorithm)
-                -- Forgets what is gone, and moves entries of now to those that are noted now.
+                -- Drops entries that have left the window, and moves entries of now to those noted now.
                 algorithm.charge(q, log, 0)
                 local bytes, newest, count = log.bytes, nil, 0
                 if bytes ~= '' then newest, count = unpack_text('>I7I3', bytes, #bytes - 9) end
@@ -120,12 +119,12 @@ local function Holders(slots, active, it)
         return made[letter]
     end
 
-    -- The algorithm of a slot on which units are held: what is held stands beside its state, and all is as if it had
-    -- been charged. How long a denial lasts is measured on a state in which it is charged when the last lease ends.
+    -- The algorithm of a slot with reserved units: it decides as if they were charged. The wait of a denial is measured
+    -- on a state that charges them when the last lease ends.
     local function beside(k)
         local q, algorithm, letter = slots[k], plain[k], letters[k]
 
-        -- The state as it is now, or as it will be: good until the next one is asked for.
+        -- The state now, or when the last lease ends. Valid until the next call of `with`.
         local bucket = { u = 0, n = 0 }
         local function with(state, is_later)
             if letter == 't' then
@@ -155,7 +154,7 @@ local function Holders(slots, active, it)
             return algorithm.available(q, with(state))
         end
 
-        -- Units of a log that are spent later stay for its period from then on.
+        -- Units of a log that are spent later stay for the period from then on.
         local function delayed(u)
             return letter == 'g' and u + max(q.held_until - now, 0) or u
         end
@@ -206,10 +205,10 @@ local function Holders(slots, active, it)
         local at = #rows - ROW + 1
         if at == mine_at then at = at - ROW end
         if at < first then return now end
-        return min(max(now, (unpack_text('>I7', rows, at + 21))), now + LONGEST)
+        return min(max(now, (unpack_text('>I7', rows, at + 21))), now + LONGEST_LEASE)
     end
 
-    -- Sets the slots' algorithms by what is held, until then at most, or while operations are done.
+    -- Sets the slots' algorithms by the reserved units, which end at `till`; without it when the last row does.
     local function hold(till)
         if not till then
             till = last_end()
@@ -236,7 +235,7 @@ local function Holders(slots, active, it)
         end
     end
 
-    -- The units that are held on a mask, and their place among the others.
+    -- The units reserved on a mask, and their place among the groups.
     local function group_of(mask)
         for g = 1, #groups do
             if groups[g].mask == mask then return groups[g], g end
@@ -265,7 +264,7 @@ local function Holders(slots, active, it)
         free(mask, units)
     end
 
-    -- Whether the part of the head, and the rows from a byte of the text on, could be read.
+    -- Reads the part of the head, and the rows from a byte of the text on. Returns whether they are valid.
     local function read(head, text, from)
         local sum, texts = match(head, '^(%d+);(.*)$')
         if not sum or #sum > 15 then return false end
@@ -281,7 +280,7 @@ local function Holders(slots, active, it)
                     if k > #slots or letters[k] == 'l' then return false end
                     if letters[k] == 't' then
                         local u, n, after = match(rest, '^:(%d+)(%d%d%d)(.*)$')
-                        if not u or #u > 15 or held * (u + 1) > 1125899906842624 then return false end
+                        if not u or #u > 15 or held * (u + 1) > MOST_RESERVED then return false end
                         group.u[k], group.n[k], rest = u + 0, n + 0, after
                     end
                 end
@@ -295,10 +294,10 @@ local function Holders(slots, active, it)
         return true
     end
 
-    -- After a step of the clock backwards no row lasts longer than the longest lease. What has ended is charged: the
-    -- holder may have spent all of it.
+    -- Charges rows that have ended: the node may have spent all of their units. After a step of the clock backwards no
+    -- row lasts longer than the longest lease.
     local function settle_ended()
-        local latest, last, healed = now + LONGEST, #rows - ROW + 1, nil
+        local latest, last, healed = now + LONGEST_LEASE, #rows - ROW + 1, nil
         while last >= first and unpack_text('>I7', rows, last + 21) > latest do
             healed = healed or {}
             healed[#healed + 1] = cut(rows, last, last + 20) .. pack('>I7', latest)
@@ -317,9 +316,9 @@ local function Holders(slots, active, it)
         end
     end
 
-    -- Charges what was spent without a lease beyond what is counted, whether or not there is room.
-    local function charge_ahead(counted)
-        local units = max(ARGV[clause + 3] - counted, 0)
+    -- Eventual mode: charges the units that are not counted yet, whether or not there is room.
+    local function charge_unreported(counted)
+        local units = max(ARGV[message + 3] - counted, 0)
         for k = 1, units > 0 and #slots or 0 do
             local q = slots[k]
             if ARGV[6 + (k - 1) * 10] == '1' and letters[k] ~= 'l' then
@@ -328,24 +327,24 @@ local function Holders(slots, active, it)
         end
     end
 
-    -- Finds the clause's row, and settles what the clause says was spent.
+    -- Finds the message's row, and charges the units that the message reports.
     local function settle_mine()
-        local from, name = first, pack('>I4I4', ARGV[clause] + 0, ARGV[clause + 1] + 0)
+        local from, name = first, pack('>I4I4', ARGV[message] + 0, ARGV[message + 1] + 0)
         repeat
             mine_at = string.find(rows, name, from, true)
             from = mine_at and mine_at + 1
         until not mine_at or fmod(mine_at - first, ROW) == 0
-        if not mine_at then return is_ahead and charge_ahead(ARGV[clause + 4]) end
+        if not mine_at then return is_eventual and charge_unreported(ARGV[message + 4]) end
         local word, mask, units, wants, ends = unpack_text('>I4BI4I4I7', rows, mine_at + 8)
         local born = fmod(word, 2)
         mine = { seq = (word - born) / 2, born = born, mask = mask, units = units, demand = wants, ends = ends }
         demand = max(demand - mine.demand, 0)
-        mine.ends = min(mine.ends, now + LONGEST)
-        if is_ahead then
+        mine.ends = min(mine.ends, now + LONGEST_LEASE)
+        if is_eventual then
             status = mine.mask == 0 and KNOWN or STALE
-            return status == KNOWN and charge_ahead(mine.units)
+            return status == KNOWN and charge_unreported(mine.units)
         end
-        local seq = ARGV[clause + 2] + 0
+        local seq = ARGV[message + 2] + 0
         is_repeat = mine.seq == seq
         if is_repeat then
             status = mine.born == 1 and NEW or KNOWN
@@ -353,19 +352,18 @@ local function Holders(slots, active, it)
             status = mine.seq + 1 == seq and KNOWN or STALE
         end
         if status == KNOWN and not is_repeat then
-            local spent = min(ARGV[clause + 3] + 0, mine.units)
+            local spent = min(ARGV[message + 3] + 0, mine.units)
             mine.units = mine.units - spent
-            -- It ends later than now, so all of it counts now.
+            -- The lease ends later than now, so all of it counts now.
             if spent > 0 then release(mine.mask, spent, now + 1) end
-            local back = min(ARGV[clause + 4] + 0, mine.units)
+            local back = min(ARGV[message + 4] + 0, mine.units)
             mine.units = mine.units - back
             if back > 0 then free(mine.mask, back) end
         end
     end
 
-    -- Reserves the caller's share, and moves the row's end on. A row whose units are of other slots or another
-    -- rate runs to its end. Says what is granted, and whether there is less than all want. `mask` is what a lease of
-    -- this tier belongs to.
+    -- Extends the row and reserves the node's share. Returns the granted units, and whether units are scarce. A row
+    -- whose units are of other slots or of another rate runs to its end. `mask` has the slots of a lease of this tier.
     local function grant(row, mask)
         local known, alike = group_of(mask), true
         local group = known or new_group(mask)
@@ -377,7 +375,7 @@ local function Holders(slots, active, it)
             end
         end
         if row.units > 0 and not (alike and row.mask == mask) then return 0, false end
-        -- A holder that has not heard of a shorter length spends on until the end that it knows.
+        -- A node that does not know of a shorter length yet spends until the end that it knows.
         row.mask, row.ends = mask, max(row.units > 0 and row.ends or now, now + length)
         for k = 1, #slots do
             local q = slots[k]
@@ -389,16 +387,16 @@ local function Holders(slots, active, it)
                 row.ends = min(row.ends, (index + 1) * q.slice)
             end
         end
-        local want = ARGV[clause + 5] + 0
+        local want = ARGV[message + 5] + 0
         if want == 0 or less(now, 0, it.end_u, it.end_n) then return 0, false end
-        -- The units of a row that ends soon, with a window or slice, would count as spent then.
+        -- Unused units of a row that ends soon, with a window or slice, would count as spent then.
         local soon = 4 * (row.ends - now)
         if soon < length then want = min(want, max((mul_div(max(soon, 0), wanted, length)) - row.units, 0)) end
         local left = 4294967295 - row.units
         for k = 1, #active do left = min(left, active[k].algorithm.available(active[k], active[k].state)) end
         local all, share = demand + wanted, 0
         if alike and row.ends > now and all > 0 then
-            -- As if one more like the caller were coming: alone it gets half.
+            -- As if one more node with the same demand were coming: a node that is alone gets half.
             share = min((mul_div(wanted, left, all + wanted)), want)
             if share < 2 then share = 0 end
         end
@@ -411,17 +409,17 @@ local function Holders(slots, active, it)
 
     local api = {}
 
-    -- Settles what has ended and what the clause says was spent; false if the part is foreign.
+    -- Charges the units of rows that have ended, and those that the message reports. Returns false for a foreign value.
     function api.begin(head, text, from, at)
-        clause, mine, mine_at, status, is_repeat, length, is_ahead = at, nil, nil, NEW, false, nil, false
+        message, mine, mine_at, status, is_repeat, length, is_eventual = at, nil, nil, NEW, false, nil, false
         demand, groups, rows, first = 0, {}, '', 1
         if head and not read(head, text, from) then return false end
         for k = 1, #slots do plain[k].clamp(slots[k], slots[k].state) end
         settle_ended()
-        if clause then
-            length, is_ahead = min(ARGV[clause + 7] + 0, LONGEST), ARGV[clause + 8] == 'f'
+        if message then
+            length, is_eventual = min(ARGV[message + 7] + 0, LONGEST_LEASE), ARGV[message + 8] == 'f'
             -- More than there ever is at once would only take from the shares of others.
-            wanted = ARGV[clause + 6] + 0
+            wanted = ARGV[message + 6] + 0
             for k = 1, #active do wanted = min(wanted, active[k].capacity) end
             settle_mine()
         end
@@ -429,19 +427,19 @@ local function Holders(slots, active, it)
         return true
     end
 
-    -- After a reset nothing is left of what the caller had.
+    -- Drops the units of the caller's lease: the operation is a reset.
     function api.reset()
-        if mine and status ~= STALE and not is_repeat and not is_ahead then
+        if mine and status ~= STALE and not is_repeat and not is_eventual then
             free(mine.mask, mine.units)
             mine.units = 0
         end
         hold()
     end
 
-    -- Grants, and adds the answer to the clause to the reply. Where there is none, and units are held that may come
-    -- back before a denial tells, it says for how long to hold to that at most.
+    -- Grants units, and adds the reply to the message. Without a message, while nodes hold units, adds how long a node
+    -- caches a denial at most: they may return units before its time is over.
     function api.finish(reply)
-        if not clause then
+        if not message then
             if #groups == 0 then return reply end
             local span = last_end() - now
             return reply .. pack('>i8', max(min((#rows - first + 1) / ROW * 1000, floor(span / 4)), floor(span / 50), 1))
@@ -449,11 +447,11 @@ local function Holders(slots, active, it)
         local count = (#rows - first + 1) / ROW - (mine_at and 1 or 0)
         local pause, longest = 0, min((count + 1) * 1000, floor(length / 4))
         longest = max(longest, floor(length / 50))
-        if is_ahead and status ~= STALE then
-            -- The row remembers what was counted of the name.
+        if is_eventual and status ~= STALE then
+            -- The row keeps how much of the name's units is counted.
             if not mine and count < MOST_ROWS then mine = { mask = 0, units = 0 } end
             if mine then
-                mine.units, mine.seq, mine.demand = max(mine.units, ARGV[clause + 3] + 0), ARGV[clause + 2] + 0, 0
+                mine.units, mine.seq, mine.demand = max(mine.units, ARGV[message + 3] + 0), ARGV[message + 2] + 0, 0
                 mine.born, mine.ends = status == NEW and 1 or 0, now + length
             end
         elseif status ~= STALE and not is_repeat then
@@ -462,21 +460,21 @@ local function Holders(slots, active, it)
                 local units, is_scarce = 0, false
                 if own_mask then units, is_scarce = grant(mine, own_mask) end
                 if is_scarce then pause = longest end
-                mine.units, mine.seq, mine.demand = mine.units + units, ARGV[clause + 2] + 0, wanted
+                mine.units, mine.seq, mine.demand = mine.units + units, ARGV[message + 2] + 0, wanted
                 mine.born = status == NEW and 1 or 0
             end
         end
         local units, ttl, others = 0, 0, 0
         for g = 1, #groups do others = others + groups[g].held end
         if mine then
-            if not is_ahead then others = max(others - mine.units, 0) end
+            if not is_eventual then others = max(others - mine.units, 0) end
             if status ~= STALE then units, ttl = mine.units, max(mine.ends - now, 0) end
         end
-        if is_ahead and status ~= STALE then units = max(units, ARGV[clause + 3] + 0) end
+        if is_eventual and status ~= STALE then units = max(units, ARGV[message + 3] + 0) end
         return reply .. pack('>i8i8i8i8i8i8', status, units, ttl, pause, others, longest)
     end
 
-    -- The value that begins so and has these bytes before the rows, and for how long there are some.
+    -- The value with this head and these bytes before the rows, and the time until the last row ends.
     function api.text(after, bytes)
         local ends = last_end()
         if mine then ends = max(ends, mine.ends) end
@@ -499,7 +497,7 @@ local function Holders(slots, active, it)
 
         local last = #rows - ROW + 1
         while last >= first and (last == mine_at or unpack_text('>I7', rows, last + 21) > mine.ends) do last = last - ROW end
-        local name = pack('>I4I4', ARGV[clause] + 0, ARGV[clause + 1] + 0)
+        local name = pack('>I4I4', ARGV[message] + 0, ARGV[message + 1] + 0)
         local row = name .. pack('>I4BI4I4I7', mine.seq * 2 + mine.born, mine.mask, mine.units, mine.demand, mine.ends)
         local place = last + ROW - 1
         if not mine_at then return after .. cut(rows, first, place) .. row .. cut(rows, place + 1), ends - now end

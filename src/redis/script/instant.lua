@@ -1,4 +1,4 @@
--- An instant. Its text is its nanoseconds, one whole number, which Redis keeps in the least memory.
+-- An instant. Its text is its nanoseconds, one whole number: Redis keeps that in the least memory.
 
 local Instant = {}
 
@@ -18,9 +18,9 @@ function Instant.text(tat)
     return format('%d%03d', tat.u, tat.n)
 end
 
--- The part of `cost` units that a bucket gets back at `at`, now or the last step: all of them unless it is told
--- when they were charged. Then each unit fades over the time of a full bucket, by 1 / capacity of the
--- time since; why is said at `Refund::nanos` in Rust.
+-- The part of `cost` units that a bucket gets back at `at`, now or the last step: all of them for a refund without a
+-- charge. Otherwise each unit fades over the time of a full bucket, by 1 / capacity of the time since the charge;
+-- `Refund::nanos` in Rust gives the reason.
 local function given_back(q, cost, charge, charged_at, at)
     if not charge then return mul(cost, q.tu, q.tn) end
     -- The clock has stepped back since, and may have moved the bucket.

@@ -19,7 +19,7 @@ function LeakyBucket.verdict(q, next, cost)
     return AFTER, sub(u, n, longest_u, longest_n)
 end
 
--- How far the queue is from empty.
+-- The time until the queue is empty.
 function LeakyBucket.level(next)
     return ahead(next)
 end
@@ -42,7 +42,7 @@ function LeakyBucket.charge(q, next, cost)
     if less(next.u, next.n, now + u, n) then next.u, next.n = now + u, n end
 end
 
--- Slots stay where they are if others after them were promised.
+-- Returns slots, unless later ones have been promised.
 function LeakyBucket.refund(q, next, cost, charge)
     if not less(now, 0, next.u, next.n) then return end
     if charge and (charge.end_u ~= next.u or charge.end_n ~= next.n) then return end
@@ -51,7 +51,7 @@ function LeakyBucket.refund(q, next, cost, charge)
     next.u, next.n = u, n
 end
 
--- A slot beyond the end of the longest queue comes from a clock that stepped back or from a longer one.
+-- Corrects a slot beyond the end of the longest queue: the clock stepped back, or another queue was longer.
 function LeakyBucket.clamp(q, next)
     local u, n = ahead(next)
     if less(q.most_u, q.most_n, u, n) then next.u, next.n = now + q.most_u, q.most_n end

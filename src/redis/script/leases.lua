@@ -1,11 +1,11 @@
--- Keeps the leases of one subject, one for each of its requests in flight: KEYS[1] holds them.
+-- Permits of one subject: KEYS[1] has a lease for each of its requests in flight.
 --
--- ARGV: how many there may be, the time of a lease in microseconds, and then the operations, which
--- are done one after another: letter, and the lease's name of eight bytes.
+-- ARGV: the most leases, the time of a lease in microseconds, and then the operations, done one
+-- after another: letter, and the lease's name of eight bytes.
 --
--- The value has a mark, the longest time of a lease among them, and the leases, which end soonest
--- first, as bytes: eight for the name, seven for the microsecond at which it ends. They stay bytes
--- because most operations look at one or two of them.
+-- The value has a mark, the longest time of a lease among them, and the leases, sorted by their
+-- end, as bytes: eight for the name, seven for the microsecond at which it ends. They stay bytes
+-- because most operations read one or two of them.
 --
 -- The reply is one whole number for each operation.
 
@@ -32,12 +32,12 @@ local function time_at(text, at)
     return (((((a * 256 + b) * 256 + c) * 256 + d) * 256 + e) * 256 + f) * 256 + g
 end
 
--- When the lease ends whose entry begins here.
+-- The end of the lease whose entry begins here.
 local function end_at(at)
     return time_at(entries, at + NAME)
 end
 
--- Whether the value could be read.
+-- Reads the value. Returns whether it is valid.
 local function read(value)
     if #value < HEAD or value:sub(1, #MARK) ~= MARK or (#value - HEAD) % ENTRY ~= 0 then
         return false
@@ -47,7 +47,7 @@ local function read(value)
     return true
 end
 
--- Forgets leases that have ended. After a step of the clock backwards none lasts longer than the
+-- Drops leases that have ended. After a step of the clock backwards none lasts longer than the
 -- longest lease.
 local function heal()
     local first = 1
@@ -64,7 +64,7 @@ local function heal()
     if #moved > 0 then entries = entries:sub(1, last) .. table.concat(moved) end
 end
 
--- Where the entry of this name begins.
+-- The first byte of the entry of this name.
 local function find(name)
     local from = 1
     while true do
@@ -78,7 +78,7 @@ local function remove(at)
     entries = entries:sub(1, at - 1) .. entries:sub(at + ENTRY)
 end
 
--- Among longer leases it is not the last one to end.
+-- Inserts a lease by its end: a longer one may end after it.
 local function add(name)
     local ends = now + lease
     local last = #entries
@@ -97,15 +97,16 @@ local function release(name)
     return at and 1 or 0
 end
 
--- From now on; one that was lost comes back, since its request is in flight whatever the limit says.
+-- Renews a lease from now on. One that was lost is added again: its request is in flight whatever
+-- the limit.
 local function renew(name)
     release(name)
     add(name)
     return 1
 end
 
--- How many more there may be, or -1 if this one would be too many. A cluster's client may send a
--- call twice when its connection breaks: then it is the same lease.
+-- Adds a lease. Returns how many more fit, or -1 if this one does not. A cluster's client may send
+-- a call twice when its connection breaks: then it is the same lease.
 local function acquire(name)
     release(name)
     local left = limit - #entries / ENTRY
@@ -126,14 +127,15 @@ heal()
 local reply = {}
 for at = 3, #ARGV, 2 do reply[#reply + 1] = DO[ARGV[at]](ARGV[at + 1]) end
 
--- Without any lease it is gone in a moment: a script that may not delete needs fewer permissions.
+-- A value without leases expires in a millisecond: a script that may not delete needs fewer
+-- permissions.
 local function time_to_live()
     if entries == '' then return '1' end
     local milliseconds = math.ceil((end_at(#entries - ENTRY + 1) - now) / 1000)
     return string.format('%.0f', math.max(milliseconds, 1))
 end
 
--- A value that has not changed, as after a denial, is not written.
+-- Writes only a value that has changed: a denial changes nothing.
 if entries ~= before then
     redis.call('SET', KEYS[1], MARK .. time_bytes(longest) .. entries, 'PX', time_to_live())
 end

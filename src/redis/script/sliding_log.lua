@@ -1,7 +1,7 @@
--- The times of what was admitted in the trailing period. The state is the sum of all counts, and
--- the entries, oldest first, as bytes: seven for the microsecond, three for the count. They stay
--- bytes because most decisions look at one or two of them, and a log can be long. Entries that are noted now
--- are added to them at the end of the call, so that many operations copy them once.
+-- The times of the units admitted in the trailing period. The state is the sum of all counts, and the
+-- entries, oldest first, as bytes: seven for the microsecond, three for the count. They stay bytes because
+-- most decisions read one or two of them, and a log can be long. Entries noted now are added at the end of
+-- the call, so that many operations copy the bytes once.
 
 local SlidingLog = {
     new = '0:0',
@@ -10,7 +10,7 @@ local SlidingLog = {
 
 local ENTRY = 10
 
--- The most entries that may stay after they have left the window: a denial need not write.
+-- The most entries that may stay after they have left the window: a denial does not have to write.
 local MOST_KEPT = 256
 
 local function entry_at(log, index)
@@ -20,7 +20,7 @@ local function entry_at(log, index)
     return at, (x * 256 + y) * 256 + z
 end
 
--- The count of an entry that is there.
+-- The count of an existing entry.
 local function count_at(log, index)
     local x, y, z = log.bytes:byte(index * ENTRY + 8, index * ENTRY + ENTRY)
     return (x * 256 + y) * 256 + z
@@ -30,7 +30,7 @@ local function entry_bytes(at, count)
     return pack('>I7I3', at, count)
 end
 
--- From now until what was noted then leaves; a time later than now counts as now.
+-- The time from now until an entry of `at` leaves the window; a time later than now counts as now.
 local function leaves_after(q, at)
     local u, n = add(min(at, now), 0, q.period_u, q.period_n)
     return sub(u, n, now, 0)
@@ -41,7 +41,7 @@ local function is_gone(q, at)
     return not less(now, 0, u, n)
 end
 
--- How many entries there are before the first one of a time that is not early.
+-- The number of entries before the first one whose time is not early.
 local function entries_before(log, is_early)
     local from, to = 0, #log.bytes / ENTRY
     while from < to do
@@ -51,8 +51,8 @@ local function entries_before(log, is_early)
     return from
 end
 
--- How many entries have left the window, and how much they counted: the same all through the call,
--- until they are forgotten.
+-- The number of entries that have left the window, and their sum: constant during a call until `tidy` drops
+-- them.
 local function gone(q, log)
     if not log.gone then
         local oldest, entries, sum = entry_at(log, 0), 0, 0
@@ -61,7 +61,7 @@ local function gone(q, log)
         end
         for index = 0, entries - 1 do sum = sum + count_at(log, index) end
         log.gone, log.gone_sum = entries, sum
-        -- Less is said to be there than is: it would let too much pass.
+        -- The head has less than the entries: too much would pass.
         log.is_foreign = sum > log.total
     end
     return log.gone, log.gone_sum
@@ -72,13 +72,13 @@ local function log_used(q, log)
     return log.total - sum
 end
 
--- When the newest was noted.
+-- The time of the newest entry.
 local function newest_of(log)
     if log.noted > 0 then return now end
     return (entry_at(log, #log.bytes / ENTRY - 1))
 end
 
--- Forgets what has left the window, and moves times later than now to now.
+-- Drops entries that have left the window, and moves times later than now to now.
 local function tidy(q, log)
     local entries, sum = gone(q, log)
     if entries > 0 then
@@ -106,7 +106,7 @@ function SlidingLog.verdict(q, log, cost)
         left = left - count_at(log, index)
         if left <= room then return AFTER, leaves_after(q, (entry_at(log, index))) end
     end
-    -- More is said to be there than is: it would deny for good.
+    -- The head has more than the entries: it would deny forever.
     log.is_foreign = log.is_foreign or left ~= log.noted
     return AFTER, leaves_after(q, now)
 end
@@ -127,10 +127,10 @@ function SlidingLog.charge(q, log, cost)
     log.total, log.noted = log.total + count, log.noted + count
 end
 
--- Takes back the entry of a charge, or the newest. An entry that has left the window by itself is
--- not given back a second time.
+-- Removes the entry of a charge, or the newest. An entry that has left the window by itself is not returned a
+-- second time.
 function SlidingLog.refund(q, log, cost, charge)
-    -- Takes up to `most` from what was noted at `time`, and says how much is left to take.
+    -- Removes up to `most` units noted at `time`. Returns how many are left to remove.
     local function take_at(log, time, most)
         if time == now then
             local noted = min(most, log.noted)
@@ -146,7 +146,7 @@ function SlidingLog.refund(q, log, cost, charge)
         return most - taken
     end
 
-    -- Takes up to `most` from the newest, and says how much is left to take.
+    -- Removes up to `most` units from the newest entries. Returns how many are left to remove.
     local function take_newest(log, most)
         local noted = min(most, log.noted)
         log.noted, most = log.noted - noted, most - noted
@@ -165,8 +165,8 @@ function SlidingLog.refund(q, log, cost, charge)
     log.total = log.total - (cost - left)
 end
 
--- Times ahead of now come from a clock that stepped back. Much that has left is forgotten by whatever
--- comes first, also by a look: to count it would hold the server up every time.
+-- Times later than now were written before the clock stepped back. Many entries that have left the window are dropped
+-- by the next operation, even by a peek: counting them every time would delay the server.
 function SlidingLog.clamp(q, log)
     local at = newest_of(log)
     if at and (at > now or gone(q, log) > MOST_KEPT) then tidy(q, log) end
@@ -176,7 +176,7 @@ function SlidingLog.fresh()
     return { total = 0, bytes = '', noted = 0 }
 end
 
--- The text has the length of the bytes, which stand at the end of the value.
+-- The text has the length of the bytes, which are at the end of the value.
 function SlidingLog.parse(text, _, bytes)
     local total, length = match(text, '^(%d+):(%d+)$')
     if not total or #total > 15 or #length > 9 then return nil end

@@ -1,5 +1,5 @@
--- Counters of slices of the period, of which the oldest counts in proportion. The state is the
--- number of the newest slice, and its count and those before it, newest first; none if never used.
+-- Counters of slices of the period; the oldest counts in proportion. The state is the number of the
+-- newest slice, and its count and those before it, newest first; none if never used.
 
 local SlidingWindow = {
     new = '0',
@@ -14,7 +14,7 @@ local function position(q, slices)
     return index, passed
 end
 
--- The units that were counted this many slices before `newest`.
+-- The count of the slice `age` slices before `newest`.
 local function count_of(slices, newest, age)
     local at = age - max(newest - slices.newest, 0)
     if at < 0 then return 0 end
@@ -37,7 +37,7 @@ local function slices_used(q, slices)
     return whole(q, slices, newest) + weighted(q, oldest, passed)
 end
 
--- How much of its slice has to pass until `count` weighs no more than `room`:
+-- The part of its slice that has to pass until `count` weighs no more than `room`:
 -- floor(count · left / slice) <= room exactly if count · left < (room + 1) · slice.
 local function weighs_at_most(q, count, room)
     if room >= count then return 0 end
@@ -51,7 +51,7 @@ local function first_fit(q, slices, room)
     local newest, passed = position(q, slices)
     local counted = whole(q, slices, newest)
     for ahead = 0, q.slices do
-        -- In each slice ahead the oldest that counted whole begins to leave.
+        -- In each later slice the oldest whole one begins to leave.
         local oldest = count_of(slices, newest, q.slices - ahead)
         local from = passed
         if ahead > 0 then counted, from = counted - oldest, 0 end

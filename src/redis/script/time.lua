@@ -1,6 +1,6 @@
--- Times and intervals are nanoseconds, far beyond the 2^53 up to which a Lua number counts exactly.
--- They are kept as two numbers: whole microseconds, and a rest of 0 to 999 nanoseconds. All that is
--- divided here was checked to be within 2^59 ns, so every product and quotient below is exact.
+-- Times and intervals are nanoseconds, far beyond 2^53, the largest number that Lua counts exactly.
+-- They are kept as two numbers: whole microseconds, and a rest of 0 to 999 nanoseconds. The limiter
+-- keeps all of them within 2^59 ns, so every product and quotient below is exact.
 
 local ARGV, call, pack, match, format = ARGV, redis.pcall, struct.pack, string.match, string.format
 local floor, fmod, max, min = math.floor, math.fmod, math.max, math.min
@@ -87,6 +87,6 @@ local function mul_div(a, b, c)
     return result, rest
 end
 
--- The verdict of an algorithm on a cost: it fits after this wait in the queue, it will after this time
--- if nothing else comes, or it never will.
+-- The verdict of an algorithm on a cost: it fits after this wait in the queue, it fits after this time
+-- if nothing else is charged, or it never fits.
 local FITS, AFTER, NEVER = 0, 1, 2

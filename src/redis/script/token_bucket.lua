@@ -1,6 +1,5 @@
--- The token bucket as GCRA. The state is how far the bucket is from full, and the TAT, the instant at
--- which it is full again. All of a call happens at one time, so the former is enough to count with;
--- the latter is what is kept.
+-- The token bucket as GCRA. The state is the time until the bucket is full, and the TAT, the instant of that. A
+-- call happens at one time, so it counts with the former; the value keeps the latter.
 
 local TokenBucket = {
     new = '0', is_even = true,
@@ -12,7 +11,7 @@ local function last_step(q, at)
     return at - fmod(at, q.step)
 end
 
--- From now to the first instant at which tokens come, (u, n) or more after the last one.
+-- The time from now to the first step that is (u, n) or more after the last one.
 local function until_step(q, u, n)
     if q.step == 0 or (u == 0 and n == 0) then return u, n end
     local ready = last_step(q, now) + micros_up(u, n)
@@ -30,7 +29,7 @@ function TokenBucket.verdict(q, bucket, cost)
     return AFTER, until_step(q, sub(u, n, q.full_u, q.full_n))
 end
 
--- How far the bucket is from full.
+-- The time until the bucket is full.
 function TokenBucket.level(bucket)
     return bucket.u, bucket.n
 end
@@ -48,7 +47,7 @@ local function change(bucket, u, n)
     bucket.u, bucket.n, bucket.tat = u, n, nil
 end
 
--- A larger bucket that shares the TAT may have moved it further: there it stays.
+-- Keeps a TAT that is already later: a larger bucket that shares it may have moved it.
 function TokenBucket.charge(q, bucket, cost)
     local cu, cn = mul(min(cost, q.capacity), q.tu, q.tn)
     local u, n = add(cu, cn, bucket.u, bucket.n)
@@ -64,7 +63,7 @@ function TokenBucket.refund(q, bucket, cost, charge)
     if bucket.u == 0 and bucket.n == 0 and last_step(q, now) == 0 then bucket.tat = '0' end
 end
 
--- A TAT beyond the most comes from a clock that stepped back or from a larger quota.
+-- Corrects a TAT beyond the most: the clock stepped back, or the quota was larger.
 function TokenBucket.clamp(q, bucket)
     if less(q.most_u, q.most_n, bucket.u, bucket.n) then change(bucket, q.most_u, q.most_n) end
 end
@@ -82,7 +81,7 @@ function TokenBucket.parse(text, q)
     return { u = u, n = tn + 0, tat = text }
 end
 
--- A state that has not changed stays as it was written.
+-- A state that has not changed keeps its text.
 function TokenBucket.text(bucket, q)
     return bucket.tat or format('%d%03d', last_step(q, now) + bucket.u, bucket.n)
 end

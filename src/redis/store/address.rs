@@ -6,7 +6,7 @@ use redis::{
 
 use crate::error::{ConfigError, ConfigErrorKind};
 
-/// Where Redis is.
+/// The address of a Redis deployment.
 #[derive(Clone)]
 pub(super) enum Address {
     Node(ConnectionInfo),
@@ -14,8 +14,8 @@ pub(super) enum Address {
     Sentinel(Sentinels),
 }
 
-/// Sentinels, and the name of the master that they watch. User, password, database and protocol of
-/// their addresses are those of the servers.
+/// Addresses of sentinels, and the name of the master that they watch. User, password, database and
+/// protocol of these addresses are for the servers.
 #[derive(Clone)]
 pub(super) struct Sentinels {
     pub(super) nodes: Vec<ConnectionInfo>,
@@ -25,7 +25,7 @@ pub(super) struct Sentinels {
 }
 
 impl Address {
-    /// Reads one text, whose scheme tells the kind of set-up.
+    /// Parses one text. Its scheme selects the kind of deployment.
     pub(super) fn parse(text: &str) -> Result<Self, ConfigError> {
         let (scheme, rest) = text.split_once("://").ok_or_else(unreadable)?;
         match scheme {
@@ -70,7 +70,7 @@ impl Address {
         }))
     }
 
-    /// `hosts/master` or `hosts/master/database`.
+    /// Parses `hosts/master` or `hosts/master/database`.
     fn named_sentinels(scheme: &'static str, rest: &str) -> Result<Self, ConfigError> {
         let mut hosts = Hosts::new(scheme, rest);
         let path = hosts.path.trim_matches('/');
@@ -79,7 +79,7 @@ impl Address {
         Self::sentinel(hosts.each(), master)
     }
 
-    /// The address without user and password.
+    /// The address without user and password, for texts.
     pub(super) fn shown(&self) -> String {
         let join = |nodes: &[ConnectionInfo]| {
             let nodes: Vec<_> = nodes.iter().map(|node| node.addr().to_string()).collect();
@@ -96,13 +96,13 @@ impl Address {
 }
 
 impl Sentinels {
-    /// How to log in to the servers.
+    /// User, password, database and protocol for the servers.
     pub(super) fn servers(&self) -> &RedisConnectionInfo {
         self.nodes[0].redis_settings()
     }
 }
 
-/// An address with several hosts, in parts.
+/// The parts of an address with several hosts.
 struct Hosts<'a> {
     scheme: &'static str,
     login: &'a str,
@@ -125,7 +125,7 @@ impl<'a> Hosts<'a> {
         }
     }
 
-    /// One address per host.
+    /// Returns one address for each host.
     fn each(&self) -> impl Iterator<Item = String> {
         let Self {
             scheme,
@@ -173,14 +173,14 @@ fn node(text: &str) -> Result<ConnectionInfo, ConfigError> {
         ));
     }
     text.into_connection_info().map_err(|error| {
-        // Its first part is fixed, what follows can be part of the address.
+        // The first part is a fixed text, the rest may contain part of the address.
         let error = error.to_string();
         let reason = error.split(" - ").next().unwrap_or_default();
         bad(format!("the address of Redis is not usable: {reason}"))
     })
 }
 
-/// A parameter of the query.
+/// Returns a parameter of the query.
 fn parameter(text: &str, name: &str) -> Option<String> {
     let url = parse_redis_url(text)?;
     url.query_pairs()
@@ -188,7 +188,7 @@ fn parameter(text: &str, name: &str) -> Option<String> {
         .map(|(_, value)| value.into_owned())
 }
 
-/// Does not repeat the text: it can hold a password, in whatever place.
+/// Creates an error without the text, which may contain a password anywhere.
 fn unreadable() -> ConfigError {
     bad(
         "the address of Redis is not a URL like redis://user:password@host:6379/0; special \

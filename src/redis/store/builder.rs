@@ -15,23 +15,28 @@ use super::{
     common::StoreCommon,
     connector::{self, Connector, Timeouts},
     core::Core,
-    guard::StoreWatch,
-    health::{Listener, Owner, StoreHealth},
-    home::Home,
     servers::{Servers, StoreState},
     transport::Transport,
 };
-use crate::error::{ConfigError, ConfigErrorKind};
+use crate::{
+    error::{ConfigError, ConfigErrorKind},
+    store::{
+        guard::StoreWatch,
+        health::StoreHealth,
+        home::Home,
+        notifier::{Listener, Owner},
+    },
+};
 
 const DEFAULT_PREFIX: &str = "rl";
 const MAX_PREFIX_LEN: usize = 64;
 const DEFAULT_DEADLINE: Duration = Duration::from_millis(50);
 const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// The longest deadline and timeout for connecting: sums of several of them are still instants.
+/// The longest deadline and connect timeout. Sums of several of them do not overflow an instant.
 const MAX_TIMEOUT: Duration = Duration::from_secs(60 * 60);
 
-/// Configures a [`RedisStore`]. Made by [`RedisStore::builder`].
+/// Configures a [`RedisStore`]. Created by [`RedisStore::builder`].
 #[must_use]
 pub struct RedisStoreBuilder {
     prefix: String,
@@ -42,7 +47,7 @@ pub struct RedisStoreBuilder {
 }
 
 impl RedisStore {
-    /// Settings other than the defaults.
+    /// Creates a builder, for settings other than the defaults.
     pub fn builder() -> RedisStoreBuilder {
         RedisStoreBuilder::new()
     }
@@ -59,58 +64,59 @@ impl RedisStoreBuilder {
         }
     }
 
-    /// The beginning of all keys' names in Redis. Defaults to `rl`, which is
-    /// short because it is part of every key.
+    /// Sets the beginning of all key names in Redis. Defaults to `rl`, which is short because it is
+    /// part of every key.
     ///
     /// Limiters with different prefixes share nothing. Accepted are 1 to 64 printable ASCII
-    /// characters other than the space and `{ } * ? [ ] \`, which mean something to Redis.
+    /// characters other than the space and `{ } * ? [ ] \`, which have a meaning to Redis.
     pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
         self.prefix = prefix.into();
         self
     }
 
-    /// How long a request waits for Redis at most, more than 0 and up to an hour. Defaults to 50
-    /// ms.
+    /// Sets how long a request waits for Redis at most, more than 0 and up to an hour. Defaults to
+    /// 50 ms.
     ///
-    /// It covers everything: connecting, waiting behind other requests, the answer. A request that
-    /// is not answered by then may have been counted, so it is never sent again.
+    /// The deadline covers connecting, waiting behind other requests, and the response. Redis may
+    /// have counted a request without a response in time, so it is never sent again.
     pub const fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = deadline;
         self
     }
 
-    /// How long making one connection may take, with encryption and login: more than 0 and up to an
-    /// hour. Defaults to 500 ms.
+    /// Sets how long opening one connection may take, with encryption and login: more than 0 and up
+    /// to an hour. Defaults to 500 ms.
     ///
-    /// Requests don't wait that long, but for their [`deadline`](Self::deadline), and use the
-    /// connection when it is there.
+    /// A request does not wait that long, only for its [`deadline`](Self::deadline). Later requests
+    /// use the connection once it is open.
     pub const fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;
         self
     }
 
-    /// Behind the address stands a proxy that spreads keys over several servers and takes each
-    /// command to the server of its first key, as Envoy and twemproxy do. Defaults to none.
+    /// Declares that the address is a proxy that spreads keys over several servers and sends each
+    /// command to the server of its first key, as Envoy and twemproxy do. Without this call no such
+    /// proxy is assumed.
     ///
-    /// Then each call carries one subject. Otherwise one call carries many subjects that wait at
-    /// the same moment, except to a cluster; such a proxy would count some of them on the wrong
+    /// Each call then carries one subject. Otherwise one call carries many subjects that wait at
+    /// the same moment, except to a cluster. Such a proxy would count some of them on the wrong
     /// server. A server that refuses such calls by itself (`CROSSSLOT`) needs no setting.
     pub const fn sharding_proxy(mut self) -> Self {
         self.sharding_proxy = true;
         self
     }
 
-    /// A listener that is told whenever Redis is given up and whenever it works again, once each
-    /// and one after the other. Defaults to nobody; with the feature `tracing` both are logged in
-    /// any case.
+    /// Sets a listener that is called when Redis goes down and when it works again, once for each
+    /// change and one after the other. Defaults to none. With the feature `tracing` both are logged
+    /// in any case.
     ///
-    /// The first answer of all is no change. In a cluster each server is given up by itself, and the
+    /// The very first response is no change. In a cluster each server goes down by itself, and the
     /// listener is called each time with the health of the cluster as a whole:
     /// [`Strained`](StoreHealth::Strained) while others work.
     ///
-    /// The listener runs in a thread of its own, of no runtime: it may block, and holds up nothing but
-    /// the next change, of which 64 wait. A panic is logged, the first time, and the listener called
-    /// again at the next change.
+    /// The listener runs in a thread of its own that belongs to no runtime. It may block, and
+    /// delays only the next change; up to 64 changes wait. A panic is logged the first time, and
+    /// the listener is called again at the next change.
     pub fn on_health_change(
         mut self,
         listener: impl Fn(StoreHealth) + Send + Sync + 'static,
@@ -119,20 +125,20 @@ impl RedisStoreBuilder {
         self
     }
 
-    /// The store at this address, see [`RedisStore::connect`].
+    /// Creates the store at this address, see [`RedisStore::connect`].
     ///
     /// # Errors
     ///
-    /// When the address or a setting makes no sense.
+    /// If the address or a setting is not valid.
     pub fn connect(self, address: &str) -> Result<RedisStore, ConfigError> {
         self.at(Address::parse(address)?)
     }
 
-    /// The cluster that these servers belong to, see [`RedisStore::cluster`].
+    /// Creates the store for the cluster with these servers, see [`RedisStore::cluster`].
     ///
     /// # Errors
     ///
-    /// When an address or a setting makes no sense.
+    /// If an address or a setting is not valid.
     pub fn cluster<T: AsRef<str>>(
         self,
         addresses: impl IntoIterator<Item = T>,
@@ -140,11 +146,11 @@ impl RedisStoreBuilder {
         self.at(Address::cluster(addresses)?)
     }
 
-    /// The master that these sentinels watch, see [`RedisStore::sentinel`].
+    /// Creates the store for the master that these sentinels watch, see [`RedisStore::sentinel`].
     ///
     /// # Errors
     ///
-    /// When an address or a setting makes no sense.
+    /// If an address or a setting is not valid.
     pub fn sentinel<T: AsRef<str>>(
         self,
         addresses: impl IntoIterator<Item = T>,
@@ -153,11 +159,12 @@ impl RedisStoreBuilder {
         self.at(Address::sentinel(addresses, master)?)
     }
 
-    /// A connection that you already have, see [`RedisStore::from_connection`].
+    /// Creates the store on a connection that you already have, see
+    /// [`RedisStore::from_connection`].
     ///
     /// # Errors
     ///
-    /// When a setting makes no sense.
+    /// If a setting is not valid.
     pub fn connection<C>(self, connection: C) -> Result<RedisStore, ConfigError>
     where
         C: ConnectionLike + Clone + Send + Sync + 'static,
@@ -234,7 +241,8 @@ fn check_time(name: &str, time: Duration) -> Result<(), ConfigError> {
     Ok(())
 }
 
-/// Braces would choose the slot in a cluster; the others are patterns in the permissions of a user.
+/// Rejects braces, which would select the slot in a cluster, and characters that form patterns in a
+/// user's permissions.
 fn check_prefix(prefix: &str) -> Result<(), ConfigError> {
     let is_accepted = |byte: u8| byte.is_ascii_graphic() && !b"{}*?[]\\".contains(&byte);
     if prefix.is_empty() || prefix.len() > MAX_PREFIX_LEN || !prefix.bytes().all(is_accepted) {

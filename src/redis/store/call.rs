@@ -1,4 +1,4 @@
-//! A call: its progress, and how its command is sent.
+//! The progress of a call, and the sending of its command.
 
 use std::time::Duration;
 
@@ -7,24 +7,25 @@ use tokio::time::Instant;
 
 use super::{
     connection::Live,
-    error::StoreError,
     pace::{CallPlace, Full},
     script::{Script, is_unknown},
 };
+use crate::store::error::StoreError;
 
-/// How far a call has come.
+/// The progress of a call.
 #[derive(Debug)]
 pub(super) struct CallProgress {
     pub(super) connection: u64,
     pub(super) place: CallPlace,
-    /// The time in which the answer has to come, for a call that is not sent otherwise.
+    /// The longest acceptable time to the response. A call that would exceed it is not sent. `None`
+    /// sends in any case.
     within: Option<Duration>,
     pub(super) sent_at: Option<Instant>,
     /// When the caller began to wait.
     pub(super) began_at: Instant,
-    /// When the answer is no longer waited for.
+    /// When the caller stops waiting for the response.
     pub(super) until: Instant,
-    /// Whether the key's slot is on the move to the server.
+    /// Whether the key's slot is moving to the server, so that `ASKING` is needed.
     pub(super) is_asking: bool,
 }
 
@@ -51,7 +52,7 @@ impl CallProgress {
     }
 }
 
-/// Sends a command, and sends it again where the server did not know the script.
+/// Sends a command, and sends it again after loading the script if the server does not know it.
 pub(super) async fn ask(
     live: &Live,
     script: &Script,
@@ -67,7 +68,7 @@ pub(super) async fn ask(
     match send().await {
         Err(error) if is_unknown(&error) => {
             live.loads.load(script, &live.wire, loads).await?;
-            // The call has its place already.
+            // The call has a place already, so the result is not needed.
             let _ = progress.send(live);
             send().await
         }

@@ -18,35 +18,42 @@ use self::{
     seeds::{Seeds, ask_for_slots},
 };
 use super::{
-    breaker::BreakerState,
     call::CallProgress,
     common::StoreCommon,
     connector::{ClusterEntry, Connector, Timeouts},
     core::Core,
-    error::StoreError,
-    guard::Guarded as _,
-    health::StoreHealth,
     membership::{Membership, Siblings},
-    pace::{CallPlace, CallSize},
+    pace::CallPlace,
     script::Script,
-    slots::{NodeAddress, Redirect, SlotRange, slot_of},
+    slots::{SlotRange, slot_of},
     transport::Transport,
 };
-use crate::{decision::Degradation, lock::unpoisoned};
+use crate::{
+    decision::Degradation,
+    lock::unpoisoned,
+    store::{
+        breaker::BreakerState,
+        call_size::CallSize,
+        error::StoreError,
+        guard::Guarded as _,
+        health::StoreHealth,
+        redirect::{NodeAddress, Redirect},
+    },
+};
 
-/// The map of the slots is fetched at most this often. Redirections correct it meanwhile.
+/// The shortest time between two fetches of the slot map. Redirections correct the map meanwhile.
 const BETWEEN_FETCHES: Duration = Duration::from_secs(1);
 
-/// How often one call is redirected at most.
+/// The most redirections of one call.
 const MAX_REDIRECTS: u32 = 8;
 
-/// The pause before a call is repeated that the cluster could not place yet.
+/// The pause before a call is repeated while the cluster has no server for its slot.
 const UNSETTLED_PAUSE: Duration = Duration::from_millis(10);
 
-/// The servers of a cluster, and which of them has which slots.
+/// The servers of a cluster, and the map of their slots.
 ///
-/// Until a server has told that, all slots belong to an entry whose connection leads to whichever
-/// of the given addresses answers first.
+/// Until a server has reported the map, all slots belong to the entry. The entry's connection leads
+/// to whichever configured address responds first.
 #[derive(Debug)]
 pub(super) struct Cluster {
     this: Weak<Self>,
@@ -59,9 +66,9 @@ pub(super) struct Cluster {
 
 #[derive(Debug, Default)]
 struct Fetches {
-    /// The number of the latest.
+    /// The number of the latest fetch.
     begun: u64,
-    /// The number of the one by whose answer the map was made.
+    /// The number of the fetch that the map is from.
     applied: u64,
     last_at: Option<Instant>,
 }
@@ -90,17 +97,17 @@ impl Cluster {
         })
     }
 
-    /// The server that has the key.
+    /// Returns the server that owns the key's slot.
     pub(super) fn server_of(&self, key: &[u8]) -> Arc<Core> {
         self.read().server_of(slot_of(key))
     }
 
-    /// All servers that have slots.
+    /// Returns all servers that have slots.
     pub(super) fn servers(&self) -> Vec<Arc<Core>> {
         self.read().servers().to_vec()
     }
 
-    /// Runs a call on the server of its key, and follows it to others, all within the deadline.
+    /// Sends a call to the server of its key and follows redirections, all within the deadline.
     pub(super) async fn call(
         &self,
         script: &Script,
@@ -138,8 +145,8 @@ impl Cluster {
         }
     }
 
-    /// The server that is to be asked after such an error, when it is time to; none if the error is
-    /// the call's own.
+    /// Waits if necessary, then returns the server for the next attempt after such an error. `None`
+    /// if a further attempt is of no use.
     async fn next(&self, server: &Core, key: &[u8], error: &StoreError) -> Option<Arc<Core>> {
         if let Some(redirect) = error.redirect() {
             return self.follow(server.host(), key, redirect);
@@ -152,12 +159,12 @@ impl Cluster {
         Some(self.server_of(key))
     }
 
-    /// The server that the one at this host names for a key.
+    /// Returns the server that the one at this host names for a key.
     fn follow(&self, host: Option<&str>, key: &[u8], redirect: &Redirect) -> Option<Arc<Core>> {
         let (Redirect::Ask { to } | Redirect::Moved { to, .. }) = redirect;
         let to = to.clone().seen_from(host.unwrap_or_default());
         if to.host.is_empty() {
-            // The map is newer than the entry, and may tell more.
+            // The map is newer than the entry, and may be more exact.
             return Some(self.server_of(key));
         }
         let Redirect::Moved { slot, .. } = redirect else {
@@ -168,7 +175,7 @@ impl Cluster {
         Some(server)
     }
 
-    /// The server at an address, which has this slot from now on, if one is named.
+    /// Returns the server at an address. If a slot is given, it belongs to that server from now on.
     fn server_at(&self, address: NodeAddress, slot: Option<u16>) -> Option<Arc<Core>> {
         let mut map = self.write();
         let server = match map.find(&address) {
@@ -191,7 +198,8 @@ impl Cluster {
         Some(Arc::new(Core::new(common, opener, Some(membership))))
     }
 
-    /// Has a task fetch the map, unless that was done just now. It asks this server first.
+    /// Starts a task that fetches the map, unless the last fetch was just now. It tries the server
+    /// `first` at first.
     fn fetch_from(&self, first: Option<&Arc<Core>>) {
         let Some(this) = self.this.upgrade() else {
             return;
@@ -215,7 +223,8 @@ impl Cluster {
         fetches.begun
     }
 
-    /// Asks servers that answer for the map, one after another, and at last the given addresses.
+    /// Requests the map from the servers that work, one after another, and at last from the
+    /// configured addresses.
     async fn fetch(&self, first: Option<Arc<Core>>) -> Option<Vec<SlotRange>> {
         let works = |server: &Arc<Core>| server.link.is_live() && !server.guard().is_open();
         let others = self.servers().into_iter().filter(works);
@@ -234,7 +243,7 @@ impl Cluster {
         Some(ranges)
     }
 
-    /// Makes the map from what a server has told. Servers that have no slots any more go.
+    /// Replaces the map by the ranges that a server reported. Servers without slots are retired.
     fn apply(&self, number: u64, ranges: &[SlotRange]) {
         {
             let mut fetches = unpoisoned(self.fetches.lock());
@@ -264,17 +273,17 @@ impl Cluster {
         }
     }
 
-    /// How long an answer takes of the farthest server that works.
+    /// The expected response time of the slowest server that works.
     pub(super) fn expected(&self) -> Option<Duration> {
         let servers = self.servers();
         let works = servers.iter().filter(|server| !server.guard().is_open());
         works.filter_map(|server| server.expected()).max()
     }
 
-    /// Tries all servers at the same time. One that works is enough.
+    /// Tries all servers at the same time. Succeeds if one works.
     pub(super) async fn check(&self) -> Result<(), StoreError> {
         if !self.read().is_known() {
-            // Its connection tells who has which slots.
+            // Opening the entry's connection fetches the slot map.
             let entry = self.server_of(b"");
             let outcome = entry.check().await;
             if outcome.is_err() || !self.read().is_known() {
@@ -321,7 +330,7 @@ impl Siblings for Cluster {
 }
 
 impl ClusterEntry for Cluster {
-    /// What the server says of the slots is known before the connection is used.
+    /// Applies the slot map that the server reports before the connection is used.
     fn open(&self) -> BoxFuture<'_, RedisResult<Transport>> {
         Box::pin(async {
             let number = self.begin_fetch();
@@ -339,8 +348,8 @@ impl Fetches {
     }
 }
 
-/// The health of all servers together. The cluster is down when none of those works that were
-/// asked; while some do, others that do not are a strain.
+/// The health of all servers together, over those that have received calls. The cluster is down if
+/// none of them works, and strained if some do not.
 fn whole(states: impl Iterator<Item = BreakerState>, is_found: bool) -> StoreHealth {
     let mut works = false;
     let mut down = None;

@@ -1,4 +1,4 @@
-//! The parts that all servers of a store share.
+//! The state that all servers of a store share.
 
 use std::{
     sync::{
@@ -8,26 +8,29 @@ use std::{
     time::Duration,
 };
 
-use super::{guard::StoreWatch, health::StoreStats, home::Home, script::Script};
-use crate::lock::unpoisoned;
+use super::script::Script;
+use crate::{
+    lock::unpoisoned,
+    store::{guard::StoreWatch, home::Home, stats::StoreStats},
+};
 
-/// The settings of a store, and what is counted and observed for all its servers together.
+/// The settings of a store, and the counters and listeners for all of its servers.
 #[derive(Debug)]
 pub(super) struct StoreCommon {
     pub(super) prefix: String,
     pub(super) deadline: Duration,
-    /// The runtime that connections are made on, and live on.
+    /// The runtime on which connections are opened and live.
     pub(super) home: Home,
-    /// The scripts that the store's limiters use.
+    /// The scripts used by the store's limiters.
     scripts: Mutex<Vec<Script>>,
     pub(super) watch: Arc<StoreWatch>,
     pub(super) totals: Arc<Totals>,
 }
 
-/// Counts over all connections of a store.
+/// Counters over all connections of a store.
 #[derive(Debug, Default)]
 pub(super) struct Totals {
-    /// Connections that were made.
+    /// Connections that were opened.
     pub(super) connections: AtomicU64,
     /// Scripts that were loaded.
     pub(super) loads: Arc<AtomicU64>,
@@ -45,7 +48,7 @@ impl StoreCommon {
         }
     }
 
-    /// A limiter of this store uses the script.
+    /// Registers a script that a limiter of this store uses.
     pub(super) fn use_script(&self, script: &Script) {
         let mut scripts = unpoisoned(self.scripts.lock());
         if !scripts.iter().any(|known| known.is_same(script)) {
@@ -53,7 +56,7 @@ impl StoreCommon {
         }
     }
 
-    /// The scripts of this store's limiters.
+    /// The scripts used by this store's limiters.
     pub(super) fn scripts(&self) -> Vec<Script> {
         unpoisoned(self.scripts.lock()).clone()
     }

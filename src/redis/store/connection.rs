@@ -1,4 +1,4 @@
-//! The connection's slot: made when it is first needed, and again after it broke.
+//! The connection of a server: opened with the first call, and again after it failed.
 
 use std::{
     fmt,
@@ -6,7 +6,6 @@ use std::{
     time::Duration,
 };
 
-use crate::lock::unpoisoned;
 use futures_util::future::{FutureExt, Shared};
 use tokio::{
     sync::oneshot,
@@ -14,45 +13,52 @@ use tokio::{
 };
 
 use super::{
-    common::StoreCommon, common::Totals, connector::Connector, error::StoreError, home::Home,
-    script::Loads, transport::Transport,
+    common::{StoreCommon, Totals},
+    connector::Connector,
+    script::Loads,
+    transport::Transport,
+};
+use crate::{
+    lock::unpoisoned,
+    store::{error::StoreError, home::Home},
+    task::{Run, Solo},
 };
 
-/// The one connection of a store, made when it is first needed and again after it broke.
+/// The single connection of a server, opened with the first call and again after it failed.
 pub(super) struct Connection {
     opener: Connector,
-    /// The runtime that a connection is made on, and lives on.
+    /// The runtime on which a connection is opened and lives.
     home: Home,
     state: Mutex<State>,
+    attempts: Solo,
     totals: Arc<Totals>,
 }
 
 #[derive(Default)]
 struct State {
     live: Option<Live>,
+    /// The latest attempt to connect; it has ended unless its task still runs.
     attempt: Option<Attempt>,
-    /// Attempts so far: the number of the latest.
-    attempts: u64,
 }
 
-/// A connection that works, as far as is known, and its number.
+/// An open connection that has shown no failure, and its number.
 #[derive(Debug, Clone)]
 pub(super) struct Live {
     pub(super) number: u64,
     pub(super) wire: Arc<Transport>,
-    /// How long it took to make.
+    /// How long opening it took.
     pub(super) opening: Duration,
     pub(super) loads: Arc<Loads>,
 }
 
-/// A connection in the making, which any number of calls wait for.
+/// An attempt to connect; any number of calls wait for it.
 type LiveFuture = Shared<oneshot::Receiver<Result<Live, StoreError>>>;
 
 #[derive(Clone)]
 struct Attempt {
     number: u64,
     started_at: time::Instant,
-    /// By then it has ended, unless nobody drives the runtime that it runs on.
+    /// The attempt has ended by then, unless nobody drives its runtime.
     expires_at: time::Instant,
     outcome: LiveFuture,
 }
@@ -60,6 +66,7 @@ struct Attempt {
 impl Connection {
     pub(super) fn new(opener: Connector, common: &StoreCommon) -> Self {
         Self {
+            attempts: Solo::new(opener.attempt_limit()),
             opener,
             home: common.home.clone(),
             state: Mutex::default(),
@@ -67,55 +74,45 @@ impl Connection {
         }
     }
 
-    /// The connection, once there is one. `number` tells which one was waited for, even if the
-    /// caller gives up waiting. Connecting goes on without the caller.
+    /// Returns the connection, and opens it if necessary. Writes its number to `number` first, so
+    /// that a caller knows which connection it waited for even if its own time limit ends the wait.
+    /// The attempt continues without the caller.
     pub(super) async fn live(self: &Arc<Self>, number: &mut u64) -> Result<Live, StoreError> {
         loop {
-            let attempt = {
-                let state = self.lock();
-                if let Some(live) = &state.live {
-                    *number = live.number;
-                    return Ok(live.clone());
-                }
-                state.attempt.clone()
-            };
-            let attempt = attempt.unwrap_or_else(|| self.attempt());
+            if let Some(live) = &self.lock().live {
+                *number = live.number;
+                return Ok(live.clone());
+            }
+            let attempt = self.attempt();
             *number = attempt.number;
-            match timeout_at(attempt.expires_at, attempt.outcome).await {
-                Ok(outcome) => return outcome.unwrap_or_else(|_| Err(StoreError::abandoned())),
-                Err(_) => self.expire(attempt.number),
+            // A later outcome is that of a stalled runtime: the next attempt replaces this one.
+            if let Ok(outcome) = timeout_at(attempt.expires_at, attempt.outcome).await {
+                return outcome.unwrap_or_else(|_| Err(StoreError::abandoned()));
             }
         }
     }
 
-    /// Whether there is a connection.
+    /// Whether the connection is open.
     pub(super) fn is_live(&self) -> bool {
         self.lock().live.is_some()
     }
 
-    /// How long a connection has been in the making.
+    /// How long the current attempt has been running.
     pub(super) fn attempting_for(&self) -> Option<Duration> {
+        let now = time::Instant::now();
         let state = self.lock();
-        state
-            .attempt
-            .as_ref()
-            .map(|attempt| attempt.started_at.elapsed())
+        let attempt = state.attempt.as_ref();
+        let attempt = attempt.filter(|_| self.attempts.is_running(now.into_std()));
+        attempt.map(|attempt| now - attempt.started_at)
     }
 
-    /// How long a connection may be in the making at most.
+    /// The longest duration of an attempt.
     pub(super) const fn attempt_limit(&self) -> Duration {
-        self.opener.limit().saturating_mul(2)
+        self.opener.attempt_limit()
     }
 
-    /// Lets others connect in place of an attempt that never ended.
-    fn expire(&self, number: u64) {
-        self.lock()
-            .attempt
-            .take_if(|attempt| attempt.number == number);
-    }
-
-    /// Gives the connection up, if it is still this one. One that was handed in goes on under
-    /// another number, so that its next end is told from this one.
+    /// Closes the connection if it still has this number. A connection that was handed in stays,
+    /// under another number, so that its next failure counts anew.
     pub(super) fn discard(&self, number: u64) {
         let mut state = self.lock();
         if state
@@ -131,86 +128,64 @@ impl Connection {
         matches!(self.opener, Connector::Given(_))
     }
 
-    /// Starts to connect, or joins an attempt that has just started.
+    /// Starts an attempt to connect, or joins the running one.
     fn attempt(self: &Arc<Self>) -> Attempt {
-        let (tell, outcome) = oneshot::channel();
-        let attempt = {
+        let (sender, outcome) = oneshot::channel();
+        let started_at = time::Instant::now();
+        let (attempt, run) = {
             let mut state = self.lock();
-            if let Some(attempt) = &state.attempt {
+            if let Some(attempt) = &state.attempt
+                && self.attempts.is_running(started_at.into_std())
+            {
                 return attempt.clone();
             }
-            state.attempts += 1;
-            let started_at = time::Instant::now();
+            let run = self.attempts.replace(started_at.into_std());
             let attempt = Attempt {
-                number: state.attempts,
+                number: run.number(),
                 started_at,
                 expires_at: started_at + self.attempt_limit(),
                 outcome: outcome.shared(),
             };
             state.attempt = Some(attempt.clone());
-            attempt
+            (attempt, run)
         };
-        let opening = Connecting {
-            link: Arc::clone(self),
-            number: attempt.number,
-            started_at: attempt.started_at,
-            tell: Some(tell),
-        };
-        // Not while the state is locked: a runtime that is shutting down drops the task at once.
-        self.home.spawn(opening.run());
+        // Outside the lock: a runtime that is shutting down drops the task at once.
+        let link = Arc::clone(self);
+        self.home.spawn(link.connect(run, started_at, sender));
         attempt
+    }
+
+    /// Opens the connection in a task.
+    async fn connect(
+        self: Arc<Self>,
+        run: Run,
+        started_at: time::Instant,
+        sender: oneshot::Sender<Result<Live, StoreError>>,
+    ) {
+        let outcome = self.opener.open().await.map(|wire| Live {
+            number: run.number(),
+            wire: Arc::new(wire),
+            opening: started_at.elapsed(),
+            loads: Loads::new(Arc::clone(&self.totals.loads)),
+        });
+        if outcome.is_ok() && !self.is_given() {
+            self.totals.connections.fetch_add(1, Ordering::Relaxed);
+        }
+        {
+            let mut state = self.lock();
+            // A replacement attempt's connection is preferred: its runtime is driven.
+            if run.end()
+                && let Ok(live) = &outcome
+            {
+                state.live = Some(live.clone());
+            }
+        }
+        // Fails if nobody waits any more.
+        let _ = sender.send(outcome);
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
         unpoisoned(self.state.lock())
-    }
-}
-
-/// The task that connects. When it is dropped, the next call starts another.
-struct Connecting {
-    link: Arc<Connection>,
-    number: u64,
-    started_at: time::Instant,
-    tell: Option<oneshot::Sender<Result<Live, StoreError>>>,
-}
-
-impl Connecting {
-    async fn run(mut self) {
-        let outcome = self.link.opener.open().await;
-        let outcome = outcome.map(|wire| Live {
-            number: self.number,
-            wire: Arc::new(wire),
-            opening: self.started_at.elapsed(),
-            loads: Loads::new(Arc::clone(&self.link.totals.loads)),
-        });
-        {
-            let mut state = self.link.lock();
-            let own = state
-                .attempt
-                .take_if(|attempt| attempt.number == self.number);
-            if let Ok(live) = &outcome {
-                if !self.link.is_given() {
-                    self.link.totals.connections.fetch_add(1, Ordering::Relaxed);
-                }
-                // An attempt that took this one's place has a connection of a runtime that is
-                // driven.
-                if own.is_some() {
-                    state.live = Some(live.clone());
-                }
-            }
-        }
-        if let Some(tell) = self.tell.take() {
-            // Nobody may be waiting any more.
-            let _ = tell.send(outcome);
-        }
-    }
-}
-
-impl Drop for Connecting {
-    fn drop(&mut self) {
-        if self.tell.is_some() {
-            self.link.expire(self.number);
-        }
     }
 }
 

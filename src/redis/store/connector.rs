@@ -1,4 +1,4 @@
-//! The connector: makes connections to a server, a cluster or through sentinels.
+//! The connector: opens connections to a server, a cluster or through sentinels.
 
 use std::{sync::Weak, time::Duration};
 
@@ -13,48 +13,47 @@ use tokio::time::timeout;
 
 use super::{
     address::{Sentinels, bad},
-    error::StoreError,
     transport::Transport,
 };
-use crate::error::ConfigError;
+use crate::{error::ConfigError, store::error::StoreError};
 
-/// The most calls that wait to be written.
+/// The most calls that wait to be written to the socket.
 const MAX_QUEUED_CALLS: usize = 8192;
 
-/// An idle connection is kept from being forgotten by what lies between.
+/// The interval of TCP keepalives: firewalls and load balancers drop idle connections.
 const KEEPALIVE: Duration = Duration::from_secs(30);
 
-/// Sent data that is not acknowledged for so long ends the connection.
+/// The connection fails when sent data is not acknowledged for so long.
 const USER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A connection to a cluster or through sentinels takes up to this many, one after another.
+/// The most connections that are opened one after another to reach a cluster or a master.
 const CONNECTIONS_IN_A_ROW: u32 = 3;
 
-/// A cluster, which some of its servers are known of.
+/// A cluster that is known by some of its servers.
 pub(super) trait ClusterEntry: Send + Sync {
-    /// A connection to whichever of them answers first.
+    /// Opens a connection to the server that responds first.
     fn open(&self) -> BoxFuture<'_, RedisResult<Transport>>;
 }
 
-/// Makes connections.
+/// Opens connections.
 #[derive(Clone)]
 pub(super) enum Connector {
     Node(Box<Client>, Timeouts),
-    /// Whichever of a cluster's given addresses answers first.
+    /// Connects to the configured address of a cluster that responds first.
     Entry(Weak<dyn ClusterEntry>, Timeouts),
     Sentinel(Box<Sentinels>, Timeouts),
-    /// A connection that was handed in, and reconnects by itself.
+    /// A connection that was handed in. It reconnects by itself.
     Given(Transport),
 }
 
-/// How long things may take.
+/// Limits of durations.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Timeouts {
     pub(super) connect: Duration,
 }
 
 impl Connector {
-    /// A connection to one server.
+    /// Creates a connector for one server.
     pub(super) fn node(node: ConnectionInfo, timeouts: Timeouts) -> RedisResult<Self> {
         let client = Client::open(with_tcp_settings(node))?;
         Ok(Self::Node(Box::new(client), timeouts))
@@ -65,16 +64,21 @@ impl Connector {
         Ok(Self::Sentinel(Box::new(sentinels), timeouts))
     }
 
-    /// How long making a connection may take.
+    /// The longest time for opening a connection.
     pub(super) const fn limit(&self) -> Duration {
         match self {
             Self::Node(_, timeouts) => timeouts.connect,
             Self::Entry(_, timeouts) | Self::Sentinel(_, timeouts) => {
                 timeouts.connect.saturating_mul(CONNECTIONS_IN_A_ROW)
             }
-            // The connection is there already.
+            // The connection is open already.
             Self::Given(_) => Duration::from_millis(100),
         }
+    }
+
+    /// Time from the start of an attempt until it is given a replacement.
+    pub(super) const fn attempt_limit(&self) -> Duration {
+        self.limit().saturating_mul(2)
     }
 
     pub(super) async fn open(&self) -> Result<Transport, StoreError> {
@@ -106,7 +110,7 @@ pub(super) async fn node(client: &Client) -> RedisResult<Transport> {
     connection.await.map(Transport::Node)
 }
 
-/// Asks the sentinels anew each time: the master may be another one now.
+/// Requests the master from the sentinels before each connection, since it may have changed.
 async fn master(sentinels: &Sentinels) -> RedisResult<Transport> {
     let mut client = sentinel_client(sentinels)?;
     let config = config();
@@ -114,7 +118,7 @@ async fn master(sentinels: &Sentinels) -> RedisResult<Transport> {
     connection.await.map(Transport::Node)
 }
 
-/// Without redis-rs's own timeouts: there is one around everything.
+/// Disables redis-rs's own timeouts: one timeout covers all steps.
 fn config() -> AsyncConnectionConfig {
     AsyncConnectionConfig::new()
         .set_connection_timeout(None)
@@ -122,8 +126,8 @@ fn config() -> AsyncConnectionConfig {
         .set_pipeline_buffer_size(MAX_QUEUED_CALLS)
 }
 
-/// Checks that the given addresses of a cluster have one user, one encryption and one protocol,
-/// with which all its servers are asked.
+/// Checks that the configured addresses of a cluster have one user, one encryption and one
+/// protocol: they apply to all servers.
 pub(super) fn check_seeds(seeds: &[ConnectionInfo]) -> Result<(), ConfigError> {
     let [first, others @ ..] = seeds else {
         return Ok(());
@@ -153,7 +157,7 @@ pub(super) fn check_seeds(seeds: &[ConnectionInfo]) -> Result<(), ConfigError> {
     Ok(())
 }
 
-/// The text of an address that cannot be used, without what the address says.
+/// Creates the error of an unusable address. Its text does not repeat the address.
 pub(super) fn unusable(error: &RedisError) -> ConfigError {
     let error = error.to_string();
     let reason = error.split(" - ").next().unwrap_or_default();
@@ -207,13 +211,13 @@ fn with_user_timeout(settings: TcpSettings) -> TcpSettings {
     settings
 }
 
-/// rustls panics on the first connection when the process has not chosen a provider.
+/// Selects a provider: rustls panics on the first connection if the process has none.
 #[cfg(feature = "redis-tls")]
 pub(super) fn provide_crypto() {
     use rustls::crypto::{CryptoProvider, ring};
 
     if CryptoProvider::get_default().is_none() {
-        // Fails when another thread has just installed one, which is as good.
+        // Fails if another thread has just installed one, which serves as well.
         let _ = ring::default_provider().install_default();
     }
 }

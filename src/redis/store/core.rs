@@ -1,5 +1,4 @@
-//! The way of a call to one server: breaker, connection, deadline, and what its end tells the
-//! breaker.
+//! One server: its breaker, connection, deadline and window, and how a call's outcome changes them.
 
 use std::{
     future::poll_fn,
@@ -13,36 +12,41 @@ use redis::{Cmd, Value};
 use tokio::time::{Instant, timeout};
 
 use super::{
-    breaker::Breaker,
     call::{CallProgress, ask},
     common::StoreCommon,
     connection::Connection,
     connector::Connector,
+    membership::{Membership, Siblings},
+    pace::{CallPlace, Full, Pace},
+    script::{Script, failure_within},
+};
+use crate::store::{
+    breaker::Breaker,
+    call_size::CallSize,
     error::{StoreError, StoreErrorKind},
     guard::{Guard, Guarded as _},
-    membership::{Membership, Siblings},
-    pace::{CallPlace, CallSize, Full, Pace},
-    script::{Script, failure_within},
-    slots::NodeAddress,
+    redirect::NodeAddress,
 };
 
-/// A connection may take this long to make before calls that wait for it count as failures.
+/// While a connection has been opening for less than this, calls that time out waiting for it do
+/// not count as failures.
 const CONNECTING_GRACE: Duration = Duration::from_millis(200);
 
-/// A step of a trial may take longer than a call: nobody waits for it.
+/// The longest duration of one step of a trial. Longer than that of a call is harmless, since no
+/// request waits.
 pub(super) const STEP_LIMIT: Duration = Duration::from_millis(200);
 
-/// The steps of a trial that wait for the server, not counting the connection.
+/// Steps of a trial that wait for the server, without the connection.
 const STEPS: u32 = 5;
 
-/// How long a trial can take on a runtime that is driven.
+/// The longest duration of a trial on a runtime that is driven.
 fn trial_limit(deadline: Duration, link: &Connection) -> Duration {
     let step = deadline.max(STEP_LIMIT);
     link.attempt_limit()
         .saturating_add(step.saturating_mul(STEPS))
 }
 
-/// A server, or what looks like one: its connection, window and breaker.
+/// A server, or a proxy before several: its connection, window and breaker.
 #[derive(Debug)]
 pub(super) struct Core {
     pub(super) common: Arc<StoreCommon>,
@@ -50,7 +54,7 @@ pub(super) struct Core {
     pace: Arc<Pace>,
     pub(super) guard: Guard,
     pub(super) trials: AtomicU64,
-    /// The cluster that the server belongs to.
+    /// The membership in a cluster, if any.
     pub(super) membership: Option<Membership>,
 }
 
@@ -78,7 +82,7 @@ impl Core {
         }
     }
 
-    /// The address of a server of a cluster.
+    /// The address of a server in a cluster.
     pub(super) fn address(&self) -> Option<&NodeAddress> {
         self.membership.as_ref()?.address.as_ref()
     }
@@ -92,19 +96,19 @@ impl Core {
         self.membership.as_ref()?.cluster()
     }
 
-    /// Whether the place is one on this server.
+    /// Whether the place is in this server's window.
     pub(super) fn is_place_here(&self, place: &CallPlace) -> bool {
         place.is_in(&self.pace)
     }
 
-    /// A place for a call of this size, if its answer can be expected `within` this time.
+    /// Reserves a place for a call of this size, if its response is expected `within` this time.
     pub(super) fn enter(&self, size: CallSize, within: Duration) -> Result<CallPlace, StoreError> {
         let now = Instant::now().into_std();
         let place = self.pace.enter(size, now, self.without_margin(within));
         place.map_err(|Full| self.crowded())
     }
 
-    /// An error if a call of this size would get no place.
+    /// Fails if a call of this size would get no place.
     pub(super) fn expect(&self, size: CallSize) -> Result<(), StoreError> {
         let now = Instant::now().into_std();
         let within = self.without_margin(self.common.deadline);
@@ -114,7 +118,7 @@ impl Core {
         }
     }
 
-    /// A margin for delays that nobody foresees.
+    /// The time less a margin for unforeseen delays.
     fn without_margin(&self, within: Duration) -> Duration {
         within.saturating_sub(self.common.deadline / 20)
     }
@@ -125,12 +129,12 @@ impl Core {
         error
     }
 
-    /// A place whether or not an answer can be expected in time.
+    /// Reserves a place even if no response is expected in time.
     pub(super) fn insist(&self, size: CallSize) -> CallPlace {
         self.pace.insist(size, Instant::now().into_std())
     }
 
-    /// Runs a command of `script`, all within the deadline, and learns from the outcome.
+    /// Runs a command of `script` within the deadline, and learns from the outcome.
     pub(super) async fn attempt(
         self: &Arc<Self>,
         script: &Script,
@@ -177,8 +181,8 @@ impl Core {
         }
     }
 
-    /// Runs a call behind others, for a caller that waits for the time that is `left`. The fate of
-    /// the others tells more than the deadline, so a late answer is still heard.
+    /// Runs a call behind others, for a caller that waits for the time `left`. A response after the
+    /// deadline is still received: it shows that the server works.
     async fn call_behind_others(
         self: &Arc<Self>,
         epoch: u64,
@@ -205,7 +209,7 @@ impl Core {
         }
     }
 
-    /// Runs a command, which is a call of `script` or no call of a script at all.
+    /// Runs a command. `script` is the script that it calls, if any.
     pub(super) async fn run(
         &self,
         script: &Script,
@@ -217,8 +221,9 @@ impl Core {
         let answer = {
             let mut answer = pin!(ask(&live, script, command, progress));
             match poll_fn(|cx| Poll::Ready(answer.as_mut().poll(cx))).await {
-                // The connection had ended before, as idle ones do, so nothing was sent: no reason
-                // to let the request fail. An answer to what was sent cannot be there yet.
+                // The connection had ended before, as idle ones do, so nothing was sent and the
+                // call can be repeated. A response to a sent command cannot have arrived at the
+                // first poll.
                 Poll::Ready(Err(error)) if error.is_io_error() && live.wire.is_node() => None,
                 Poll::Ready(answer) => Some(answer),
                 Poll::Pending => Some(answer.await),
@@ -263,15 +268,15 @@ impl Core {
         let now = Instant::now().into_std();
         match error.kind() {
             StoreErrorKind::ForeignData => self.guard.praise(epoch),
-            // The next calls carry one subject each.
+            // Later calls carry one subject each.
             StoreErrorKind::Cluster if error.names_many_servers() => self.guard.praise(epoch),
             // The server works, and names another one.
             StoreErrorKind::Cluster if self.is_member() && error.redirect().is_some() => {
                 self.guard.praise(epoch);
             }
-            // The call is repeated, and may yet succeed.
+            // The call is repeated, and may still succeed.
             StoreErrorKind::Cluster if self.is_member() && error.is_of_unsettled_cluster() => {}
-            // Nothing was sent.
+            // The call was not sent.
             StoreErrorKind::Crowded => {}
             StoreErrorKind::Other => self.doubt(epoch),
             kind => {
@@ -292,13 +297,13 @@ impl Core {
         self.membership.is_some()
     }
 
-    /// A call failed for good by an error for which the cluster was asked again and again.
+    /// Records a call that failed for good, after repeated attempts in the cluster.
     pub(super) fn blame(self: &Arc<Self>, error: &StoreError) {
         let (epoch, now) = (self.guard.epoch(), Instant::now().into_std());
         self.change(|breaker| breaker.failed(epoch, 0, error, now), 0);
     }
 
-    /// The server has no keys of the cluster any more.
+    /// Closes the breaker: the server has no slots any more.
     pub(super) fn retire(&self) {
         let now = Instant::now().into_std();
         let is_entry = self.address().is_none();
@@ -309,13 +314,13 @@ impl Core {
         self.change(end, 0);
     }
 
-    /// Whether a call that was not answered in time says nothing against the server: because that
-    /// has answered others since, or because the connection is still being made.
+    /// Whether a timeout does not count against the server: the server has responded to other calls
+    /// since, or the connection is still opening.
     fn is_excused(&self, progress: &CallProgress) -> bool {
         match progress.sent_at {
             Some(at) if self.has_answered_since(at, Duration::ZERO) => true,
-            // This process has so much to do that answers may be there and nobody has seen them.
-            // But not for long.
+            // This process is so busy that responses may have arrived unread. That excuse holds for
+            // a limited time only.
             Some(at) => {
                 let is_late = progress.until.elapsed() > self.common.deadline / 10;
                 is_late && self.has_answered_since(at, 4 * self.common.deadline)
@@ -332,7 +337,7 @@ impl Core {
         self.pace.answered_since(time.into_std(), before)
     }
 
-    /// Decides what becomes of a connection on which a call failed.
+    /// Closes the connection of a failed call, if the error calls for it.
     pub(super) fn mistrust(&self, kind: StoreErrorKind, connection: u64) {
         use StoreErrorKind::{Disconnected, ReadOnly, Timeout};
         if matches!(kind, Disconnected | ReadOnly) {
@@ -341,7 +346,7 @@ impl Core {
         if matches!(kind, Disconnected | ReadOnly | Timeout)
             && let Some(cluster) = self.cluster()
         {
-            // A replica may have taken its place.
+            // A replica may have replaced the server.
             cluster.fetch_soon();
         }
     }

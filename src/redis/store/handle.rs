@@ -8,25 +8,21 @@ use std::{
 
 use redis::{Cmd, ToRedisArgs, Value, aio::ConnectionLike};
 
-use super::{
-    error::StoreError,
-    health::{StoreHealth, StoreStats},
-    home::Home,
-    pace::{CallPlace, CallSize},
-    script::Script,
-    servers::StoreState,
-};
+use super::{pace::CallPlace, script::Script, servers::StoreState};
 use crate::{
     error::ConfigError,
     log::{self, Code},
+    store::{
+        call_size::CallSize, error::StoreError, health::StoreHealth, home::Home, stats::StoreStats,
+    },
 };
 
 /// A Redis server, cluster or sentinel group, shared by any number of limiters.
 ///
-/// A clone is a handle to the same connection. It is made when the first request needs it, and
-/// again after it broke. It lives on a thread of the store's own, which begins with the first call
-/// and ends with the last handle: so a limiter can be awaited in any runtime, and without one.
-/// Each store is such a thread, so have limiters share one.
+/// A clone is a handle to the same connection. The first request opens the connection, and a later
+/// one opens it again after it failed. It lives on a thread of the store's own, which starts with
+/// the first call and ends with the last handle. A limiter can therefore be awaited in any runtime,
+/// and without one. Each store has such a thread, so let limiters share one store.
 #[derive(Clone)]
 pub struct RedisStore {
     shared: Arc<StoreState>,
@@ -39,9 +35,9 @@ impl RedisStore {
         }
     }
 
-    /// The store at this address, with the defaults of the [builder](Self::builder).
+    /// Creates the store at this address, with the defaults of the [builder](Self::builder).
     ///
-    /// Checks the address and returns; the connection is made later, so a server can start while
+    /// Checks the address and returns. The first request connects, so a server can start while
     /// Redis is down. Needs no runtime yet.
     ///
     /// | address | leads to |
@@ -68,30 +64,31 @@ impl RedisStore {
     ///
     /// # Errors
     ///
-    /// When the address makes no sense. The text does not repeat it, since it can hold a password.
+    /// If the address is not valid. The text does not repeat the address, which can contain a
+    /// password.
     pub fn connect(address: &str) -> Result<Self, ConfigError> {
         Self::builder().connect(address)
     }
 
-    /// The cluster that these servers belong to, with addresses like `redis://host:7000`. They
-    /// have the same user, password and encryption.
+    /// Creates the store for the cluster with these servers, with addresses like
+    /// `redis://host:7000`. All have one user, password and encryption.
     ///
     /// # Errors
     ///
-    /// When an address makes no sense.
+    /// If an address is not valid.
     pub fn cluster<T: AsRef<str>>(
         addresses: impl IntoIterator<Item = T>,
     ) -> Result<Self, ConfigError> {
         Self::builder().cluster(addresses)
     }
 
-    /// The master of this name that these sentinels watch, with addresses like
-    /// `redis://host:26379/0`. User, password and database are those of the servers, not of the
-    /// sentinels.
+    /// Creates the store for the master of this name that these sentinels watch, with addresses
+    /// like `redis://host:26379/0`. User, password and database are those of the servers, not of
+    /// the sentinels.
     ///
     /// # Errors
     ///
-    /// When an address makes no sense, or the name is empty.
+    /// If an address is not valid, or the name is empty.
     pub fn sentinel<T: AsRef<str>>(
         addresses: impl IntoIterator<Item = T>,
         master: &str,
@@ -99,9 +96,10 @@ impl RedisStore {
         Self::builder().sentinel(addresses, master)
     }
 
-    /// A connection that you already have. It must be one that reconnects by itself, such as
-    /// redis-rs's `ConnectionManager`; deadline and breaker are the store's. It lives on the runtime
-    /// that it was made on, and calls run on those of their callers, so both have to be driven.
+    /// Creates the store on a connection that you already have. It must reconnect by itself, as
+    /// redis-rs's `ConnectionManager` does; the store adds its deadline and breaker. The connection
+    /// lives on the runtime that opened it, and calls run on their callers' runtimes: both must be
+    /// driven.
     #[must_use]
     pub fn from_connection<C>(connection: C) -> Self
     where
@@ -113,7 +111,7 @@ impl RedisStore {
         }
     }
 
-    /// Whether Redis works, as far as the calls so far have shown. Asks nothing.
+    /// Whether Redis works, as shown by the calls so far. Sends nothing.
     #[must_use]
     pub fn health(&self) -> StoreHealth {
         let StoreState {
@@ -122,22 +120,22 @@ impl RedisStore {
         common.watch.with_strain(servers.health())
     }
 
-    /// Counts of the calls so far, for metrics.
+    /// Counters of the calls so far, for metrics.
     #[must_use]
     pub fn stats(&self) -> StoreStats {
         self.shared.common.stats()
     }
 
-    /// Connects if need be, and tries whether Redis lets a limiter do all it has to. For a
-    /// readiness probe, or to connect before the first request. It may take longer than the
-    /// [deadline](super::RedisStoreBuilder::deadline), since it waits for the connection.
+    /// Connects if necessary, and tests whether Redis lets a limiter do all that it needs. For a
+    /// readiness probe, or to connect before the first request. Waits for the connection, so it may
+    /// take longer than the [deadline](super::RedisStoreBuilder::deadline).
     ///
-    /// In a cluster all servers are tried at the same time, and one that works is enough: those that
-    /// do not cost only their own keys.
+    /// In a cluster it tests all servers at the same time, and one that works is enough: each of
+    /// the others affects its own keys only.
     ///
     /// # Errors
     ///
-    /// The failure, as a call would meet it.
+    /// The failure that a call would have.
     pub async fn check(&self) -> Result<(), StoreError> {
         let StoreState {
             common, servers, ..
@@ -145,38 +143,39 @@ impl RedisStore {
         common.home.within(servers.check()).await
     }
 
-    /// The beginning of all keys' names.
+    /// The beginning of all key names.
     pub(crate) fn prefix(&self) -> &str {
         &self.shared.common.prefix
     }
 
-    /// How long a call takes at most.
+    /// The longest duration of a call.
     pub(crate) fn deadline(&self) -> Duration {
         self.shared.common.deadline
     }
 
-    /// Why a call about this key would fail at once, without asking Redis.
+    /// Returns the error with which a call about this key would fail at once, if any. Sends
+    /// nothing.
     pub(crate) fn refusal(&self, key: &[u8]) -> Option<StoreError> {
         self.shared.servers.refusal(key)
     }
 
-    /// Why every call would fail at once.
+    /// Returns the error with which every call would fail at once, if any.
     pub(crate) fn refusal_of_all(&self) -> Option<StoreError> {
         self.shared.servers.refusal_of_all()
     }
 
-    /// The runtime for tasks that call it.
+    /// The runtime for tasks that call the store.
     pub(crate) fn home(&self) -> &Home {
         &self.shared.common.home
     }
 
-    /// A limiter of this store uses the script: trials load it.
+    /// Registers a script that a limiter of this store uses: trials load it.
     pub(crate) fn use_script(&self, script: &Script) {
         self.shared.common.use_script(script);
     }
 
-    /// A place for a call of this size, the first of whose keys is this one; an error at once when
-    /// an answer `within` this time is not to be expected.
+    /// Reserves a place for a call of this size whose first key is `key`. Fails at once if the
+    /// response is not expected `within` this time.
     pub(crate) fn enter(
         &self,
         key: &[u8],
@@ -186,33 +185,33 @@ impl RedisStore {
         self.shared.servers.enter(key, size, within)
     }
 
-    /// An error when this key would get no place in a call after so many that wait.
+    /// Fails if a call about this key behind `waiting` others would get no place.
     pub(crate) fn expect(&self, key: &[u8], waiting: usize) -> Result<(), StoreError> {
         self.shared.servers.expect(key, waiting)
     }
 
-    /// Whether one call can carry many subjects: not to a cluster, which has them on many servers.
+    /// Whether one call can carry many subjects. A cluster has them on different servers.
     pub(crate) fn may_travel_together(&self) -> bool {
         !self.shared.servers.is_cluster() && !self.shared.is_split.load(Ordering::Relaxed)
     }
 
-    /// Behind the store's address there are many servers: from now on each subject has its call.
+    /// Records that several servers are behind the store's address: from now on each call carries
+    /// one subject.
     pub(crate) fn travel_alone(&self) {
         if !self.shared.is_split.swap(true, Ordering::Relaxed) {
             let text = "behind the address of Redis there are many servers, as it answered CROSSSLOT: \
                 from now on each subject is asked about in a call of its own; say so at once with \
                 RedisStoreBuilder::sharding_proxy";
-            log::say(Code::RedisSplit, text);
+            log::report(Code::RedisSplit, text);
         }
     }
 
-    /// How long an answer takes at present, with what the server has to do before; `None` without a
-    /// connection.
+    /// The expected response time now, including the server's queue; `None` without a connection.
     pub(crate) fn expected(&self) -> Option<Duration> {
         self.shared.servers.expected()
     }
 
-    /// Something is decided without Redis, or not at all, because of this error.
+    /// Records that a decision was made without Redis, or not at all, because of this error.
     pub(crate) fn go_without(&self, error: &StoreError) {
         let StoreState {
             common, servers, ..
@@ -220,8 +219,8 @@ impl RedisStore {
         common.watch.go_without(error, servers.has_reported(error));
     }
 
-    /// Runs `script` on the values of `keys`: one round trip, and never more than the deadline. After
-    /// an error of kind [`Timeout`](super::StoreErrorKind::Timeout) it may have run.
+    /// Runs `script` on the values of `keys`: one round trip, at most the deadline. After an error
+    /// of kind [`Timeout`](crate::store::error::StoreErrorKind::Timeout) it may have run.
     pub(crate) async fn call_in<A: ToRedisArgs>(
         &self,
         place: CallPlace,
@@ -235,7 +234,8 @@ impl RedisStore {
         self.count(script, call, key, (place, within)).await
     }
 
-    /// The same on one value without waiting for a place: the call is sent, however many are under way.
+    /// Runs `script` on one value without waiting for a place: the call is sent however many are in
+    /// flight.
     pub(crate) async fn call<A: ToRedisArgs>(
         &self,
         script: &Script,
@@ -247,7 +247,7 @@ impl RedisStore {
         self.count(script, call, key, (place, None)).await
     }
 
-    /// Runs a call and counts what it comes to.
+    /// Runs a call and counts its outcome.
     async fn count(
         &self,
         script: &Script,

@@ -1,35 +1,35 @@
-//! A server's part in a cluster.
+//! The membership of a server in a cluster.
 
 use std::{
     fmt,
     sync::{Arc, Weak},
 };
 
-use super::{
+use crate::store::{
     health::StoreHealth,
-    slots::{NodeAddress, Redirect},
+    redirect::{NodeAddress, Redirect},
 };
 
-/// The cluster, as its servers see it.
+/// The cluster, as seen by its servers.
 pub(super) trait Siblings: fmt::Debug + Send + Sync {
-    /// Has the map of the slots fetched: a replica may have taken a server's place.
+    /// Starts a fetch of the slot map: a replica may have replaced a server.
     fn fetch_soon(&self);
 
-    /// Whether the server at this address has the key.
+    /// Whether the server at this address owns the key's slot.
     fn has(&self, address: &NodeAddress, key: &[u8]) -> bool;
 
-    /// The server at this host has named another one for a key.
+    /// Records that the server at this host names another one for a key.
     fn note(&self, host: Option<&str>, key: &[u8], redirect: &Redirect);
 
     /// The health of all servers together.
     fn health(&self) -> StoreHealth;
 }
 
-/// A server's part in a cluster.
+/// The membership of a server in a cluster.
 #[derive(Debug)]
 pub(super) struct Membership {
     pub(super) cluster: Weak<dyn Siblings>,
-    /// None for the entry, which leads to any of them.
+    /// `None` for the entry, which leads to any of the servers.
     pub(super) address: Option<NodeAddress>,
 }
 

@@ -1,74 +1,72 @@
-//! The window on what is under way: when an answer can be expected in time.
+//! The window of calls in flight: predicts whether a response arrives in time.
 
 mod distance;
 #[cfg(test)]
 mod tests;
 
 use self::distance::Distance;
-use crate::lock::unpoisoned;
+use crate::{
+    lock::unpoisoned,
+    store::call_size::{CALL, CallSize},
+};
 use std::{
     collections::VecDeque,
     sync::{Arc, Mutex, MutexGuard},
     time::{Duration, Instant},
 };
 
-/// The weight of a call that carries one row.
-const CALL: u32 = 8;
-
-/// The weight of each further subject of a call, with one row.
-const SUBJECT: u32 = 4;
-
-/// The assumed cost of a call for the server until answers have told, in nanoseconds.
+/// The assumed cost of a call for the server before any response, in nanoseconds.
 const USUAL_COST: f64 = 20_000.0;
 
-/// The bounds of what a call is taken to cost, in nanoseconds.
+/// The bounds of the estimated cost of a call, in nanoseconds.
 const COSTS: (f64, f64) = (2_000.0, 20_000_000.0);
 
-/// Roughly the number of answers that make the estimate of the cost.
+/// Roughly the number of responses that the estimate of the cost averages.
 const MEMORY: f64 = 256.0;
 
-/// How many times its estimated cost an answer can add to what the server was busy, and how much of
-/// it waits for the answers that follow, in nanoseconds.
+/// `MOST_AT_ONCE`: how many times its estimated cost one response adds to the busy time at most.
+/// `MOST_UNBOOKED`: nanoseconds of the rest that wait for later responses at most.
 const MOST_AT_ONCE: f64 = 4.0;
 const MOST_UNBOOKED: f64 = 100_000_000.0;
 
-/// A shorter queue is not told from noise.
+/// A shorter queue cannot be distinguished from noise.
 const NOISE: Duration = Duration::from_micros(500);
 
-/// The calls under way on a store's connection, and the times of the last answers: so that a call
-/// which cannot be answered in time is known before it is sent.
+/// The calls in flight on a connection, and the times of recent responses. Rejects a call before it
+/// is sent if its response is expected too late.
 ///
-/// The model is a server at some distance that does one call after another. Its distance is what an
-/// answer takes that finds no queue; the cost of a call is what passes between two answers while
-/// there is one. Both are learnt from every answer. Holds no clock: the caller says what time it
-/// is.
+/// The model is a server at some distance that runs one call after another. The distance is the
+/// response time without a queue. The cost of a call is the time between two responses while a
+/// queue exists. Every response updates both. Has no clock: each method gets the time as an
+/// argument.
 #[derive(Debug)]
 pub(super) struct Pace {
     state: Mutex<State>,
-    /// How long a call is waited for at most; twice that where others were to be done before it.
+    /// The longest wait for a call's response; twice that for a call behind others.
     deadline: Duration,
 }
 
 #[derive(Debug)]
 struct State {
-    /// The connection that all this is about.
+    /// The number of the connection that the state describes.
     connection: u64,
     calls: VecDeque<Flight>,
-    /// The number of the first of them.
+    /// The number of the first call in `calls`.
     first: u64,
-    /// Calls that somebody waits for.
+    /// Number of calls that a caller waits for.
     awaited: usize,
-    /// The weight of all calls whose answer is still to come.
+    /// Weight of all calls without a response yet.
     weight: u64,
     distance: Distance,
-    /// How long answers take at present, queue included: rises at once and falls soon.
+    /// Recent response time including the queue: rises at once and falls soon.
     lately: Duration,
-    /// Nanoseconds in which the server was busy, and the weight of what it did in them.
+    /// Nanoseconds in which the server was busy, and the weight that it completed in them.
     busy: f64,
     done: f64,
-    /// Nanoseconds of that which are still to be booked.
+    /// Nanoseconds of busy time that later responses will add.
     unbooked: f64,
-    /// When the server will have done what is under way, by the time at which it was sent.
+    /// When the server will have completed the calls in flight, by the times at which they were
+    /// sent.
     busy_until: Option<Instant>,
     last_answer: Option<Instant>,
 }
@@ -78,29 +76,21 @@ struct Flight {
     fate: Fate,
     weight: u32,
     sent_at: Option<Instant>,
-    /// From then on it is taken for given up. Whoever waits for it is not driven any more.
+    /// From then on the call counts as abandoned: nobody drives its caller's task any more.
     expires_at: Option<Instant>,
-    /// The queue that it was expected to find.
+    /// The queue expected when the call was sent.
     queue: Duration,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fate {
     Awaited,
-    /// Nobody waits for the answer any more, which is still to come.
+    /// The caller does not wait any more; the response is still to come.
     GivenUp,
     Over,
 }
 
-/// What a call carries.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct CallSize {
-    pub(crate) subjects: usize,
-    /// Of all subjects.
-    pub(crate) rows: usize,
-}
-
-/// A call's place among those that are under way, until it is dropped.
+/// A call's place in the window, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct CallPlace {
     pace: Arc<Pace>,
@@ -110,7 +100,7 @@ pub(crate) struct CallPlace {
     is_queued: bool,
 }
 
-/// No answer can be expected in time.
+/// The response would be too late.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Full;
 
@@ -142,9 +132,9 @@ impl Pace {
         }
     }
 
-    /// A place for a call of this size, unless its answer would come later than
-    /// `within`. A call is sent in any case when nothing is under way: otherwise nobody would find
-    /// out that the server has become faster.
+    /// Reserves a place for a call of this size, unless its response is expected later than
+    /// `within`. With no call in flight the place is always granted: otherwise the window would
+    /// never learn that the server has become faster.
     pub(super) fn enter(
         self: &Arc<Self>,
         size: CallSize,
@@ -159,7 +149,7 @@ impl Pace {
         Ok(self.place(&mut state, weight, now))
     }
 
-    /// A place whether or not an answer can be expected in time.
+    /// Reserves a place even if no response is expected in time.
     pub(super) fn insist(self: &Arc<Self>, size: CallSize, now: Instant) -> CallPlace {
         let mut state = self.lock();
         self.place(&mut state, size.weight(), now)
@@ -183,14 +173,14 @@ impl Pace {
         }
     }
 
-    /// Whether any answer has come in time since then, or so long before.
+    /// Whether any response has arrived since `time`, or at most `before` earlier.
     pub(super) fn answered_since(&self, time: Instant, before: Duration) -> bool {
         let counts = |at: Instant| at.checked_add(before).is_none_or(|at| at > time);
         self.lock().last_answer.is_some_and(counts)
     }
 
-    /// How long the answer to a call would take that is sent now: the distance and the queue that
-    /// the server has before it, but no less than answers take at present.
+    /// The expected response time of a call that is sent now: the distance and the server's queue,
+    /// but no less than recent response times.
     pub(super) fn expected(&self, now: Instant) -> Duration {
         let mut state = self.lock();
         state.expire(now);
@@ -203,8 +193,9 @@ impl Pace {
 }
 
 impl CallPlace {
-    /// The call is sent now over this connection, which took `opening` to make. A call that waited
-    /// for the connection must have room on it, if the answer is to come `within` a time.
+    /// Records that the call is sent now over this connection, which took `opening` to open. Fails
+    /// if the response is expected later than `within`: the call may have waited long for the
+    /// connection.
     pub(super) fn send(
         &mut self,
         connection: u64,
@@ -235,17 +226,17 @@ impl CallPlace {
         Ok(())
     }
 
-    /// Whether it is one among the calls of this window.
+    /// Whether the place is in this window.
     pub(super) fn is_in(&self, pace: &Arc<Pace>) -> bool {
         Arc::ptr_eq(&self.pace, pace)
     }
 
-    /// Whether others were to be done before it, as it was entered.
+    /// Whether other calls were in flight when the place was reserved.
     pub(super) const fn is_queued(&self) -> bool {
         self.is_queued
     }
 
-    /// The answer has come.
+    /// Records the response.
     pub(super) fn answered(&self, now: Instant) {
         let mut state = self.pace.lock();
         if state.connection == self.connection {
@@ -260,25 +251,6 @@ impl Drop for CallPlace {
         if state.connection == self.connection {
             state.give_up(self.number);
         }
-    }
-}
-
-impl CallSize {
-    /// One subject, with one row.
-    pub(crate) const ONE: Self = Self {
-        subjects: 1,
-        rows: 1,
-    };
-
-    fn weight(self) -> u32 {
-        let Self { subjects, rows } = self;
-        let more = |count: usize, less: usize| {
-            u32::try_from(count.saturating_sub(less)).unwrap_or(u32::MAX)
-        };
-        let further = more(subjects, 1).saturating_mul(SUBJECT);
-        more(rows, subjects)
-            .saturating_add(further)
-            .saturating_add(CALL)
     }
 }
 
@@ -307,7 +279,8 @@ impl State {
         self.expire(now);
         let queue = self.backlog(now) + self.late_by(now);
         let is_idle = self.awaited == 0 && queue.is_zero();
-        // Without a queue the distance alone says no more than that it may be close.
+        // Without a queue the distance alone shows no more than that the response may just be in
+        // time.
         let may_be_close = queue < NOISE && self.distance.get() <= within + within / 8;
         is_idle || may_be_close || self.expected(weight, now) <= within
     }
@@ -324,13 +297,13 @@ impl State {
         Duration::from_nanos((weight as f64 * cost / unit) as u64)
     }
 
-    /// The work that the server still has before a call that is sent now.
+    /// The work queued before a call that is sent now.
     fn backlog(&self, now: Instant) -> Duration {
         self.busy_until
             .map_or(Duration::ZERO, |until| until.saturating_duration_since(now))
     }
 
-    /// How long the server has not been seen to do anything, although it has something to do.
+    /// How long the response to the oldest call is overdue.
     fn late_by(&self, now: Instant) -> Duration {
         let oldest = self.calls.front();
         let oldest = oldest.filter(|call| call.fate == Fate::Awaited);
@@ -349,7 +322,7 @@ impl State {
             return;
         };
         if call.fate != Fate::Awaited {
-            // The answer may have been there for long, and nobody looked.
+            // The response may have arrived long ago, unread.
             return self.end(number);
         }
         let (weight, expected_queue) = (call.weight, call.queue);
@@ -367,7 +340,7 @@ impl State {
         } else {
             self.unbooked = 0.0;
             if expected_queue >= 2 * noise {
-                // The call was done sooner than it was thought to be.
+                // The call ended sooner than estimated.
                 self.busy *= 0.98;
             }
             let left = now.checked_add(self.time_of(self.weight));
@@ -376,13 +349,13 @@ impl State {
         self.last_answer = Some(now);
     }
 
-    /// The call has found a queue, so the server was busy since the answer before.
+    /// Learns from a call that was queued: the server was busy since the response before.
     fn learn_cost(&mut self, weight: u32, queue: Duration, now: Instant) {
         let gap = self
             .last_answer
             .map_or(queue, |last| now.saturating_duration_since(last).min(queue));
-        // Answers that this process reads late come in one go, after one long gap: it is theirs
-        // together, so it is booked little by little.
+        // This process may read responses late and many at once, after a gap. The gap belongs to
+        // all of them, so each adds only a part of it.
         let most = MOST_AT_ONCE * self.time_of(u64::from(weight)).as_nanos() as f64;
         let waiting = (self.unbooked + gap.as_nanos() as f64).min(MOST_UNBOOKED);
         let booked = waiting.min(most);
@@ -394,7 +367,7 @@ impl State {
         self.busy_until = now.checked_add(left.saturating_sub(self.distance.get()));
     }
 
-    /// Gives up those whose time is over: nobody does it whose runtime is not driven.
+    /// Abandons calls whose time is over: a caller whose runtime is not driven does not do so.
     fn expire(&mut self, now: Instant) {
         let is_over = |call: &&Flight| call.expires_at.is_some_and(|at| at <= now);
         let over = self.calls.iter().take_while(is_over).count() as u64;
@@ -439,8 +412,8 @@ impl State {
         }
     }
 
-    /// The server answers in order, so what was sent before and is not waited for any more has been
-    /// answered, too.
+    /// Ends abandoned calls before this one. The server responds in order, so their responses have
+    /// arrived.
     fn end_given_up_before(&mut self, number: u64) {
         while self.first < number
             && let Some(Flight {

@@ -1,4 +1,4 @@
-//! Probes: calls beside those of limiters, which find out whether Redis works again.
+//! Probes: calls, apart from those of limiters, that find out whether Redis works again.
 
 use std::{
     sync::{LazyLock, atomic::Ordering},
@@ -11,22 +11,25 @@ use tokio::time::{Instant, timeout};
 use super::{
     call::CallProgress,
     core::{Core, STEP_LIMIT},
+    script::Script,
+};
+use crate::store::{
+    call_size::CallSize,
     error::StoreError,
     guard::{Guard, Guarded},
     health::StoreHealth,
     home::Home,
-    pace::CallSize,
-    script::Script,
 };
 
-/// Probes go through this many keys, which behind a proxy belong to different servers: one that is
-/// down must not keep all of it from being used. A server of a cluster has a key of its own.
+/// The number of probe keys. Behind a proxy they belong to different servers, so that one failed
+/// server does not keep the store down. A server of a cluster has a probe key of its own.
 const PROBE_KEYS: u64 = 16;
 
-/// A key of a server with a single slot is found among so many, all but certainly.
+/// The most keys tried to find one of a given server. Even a server with a single slot has one
+/// among them, almost certainly.
 const MOST_PROBE_KEYS: u64 = 500_000;
 
-/// A script with the commands that limiters' scripts use, except for writing.
+/// A script with the commands of limiters' scripts, except those that write.
 static READ: LazyLock<Script> =
     LazyLock::new(|| Script::new("redis.call('TIME') return redis.call('GET', KEYS[1])"));
 
@@ -55,7 +58,7 @@ impl Guarded for Core {
         let outcome = self.try_out_on(&key, connection).await;
         let redirect = outcome.as_ref().err().and_then(StoreError::redirect);
         if let (Some(cluster), Some(redirect)) = (self.cluster(), redirect) {
-            // The server works; the key's slot is another one's now.
+            // The server works; the key's slot belongs to another server now.
             cluster.note(self.host(), key.as_bytes(), redirect);
             return Ok(());
         }
@@ -71,7 +74,7 @@ impl Guarded for Core {
 }
 
 impl Core {
-    /// A key that the server has.
+    /// A key whose slot this server has.
     fn probe_key(&self) -> String {
         let key = |number: u64| format!("{}:trial:{number}", self.common.prefix);
         let member = self.cluster().zip(self.address());
@@ -82,26 +85,26 @@ impl Core {
         own.unwrap_or_else(|| key(self.trials.fetch_add(1, Ordering::Relaxed) % PROBE_KEYS))
     }
 
-    /// Does what calls do, and leaves the scripts loaded that they run. The write goes first and by
-    /// itself: not all servers say with which error a script's command met.
+    /// Runs the commands that calls run, and loads the limiters' scripts. The write comes first and
+    /// alone: not all servers report the error that a script's command met.
     async fn try_out_on(&self, key: &str, connection: &mut u64) -> Result<(), StoreError> {
         let read = READ.call::<&str>(&[key.as_bytes()], &[]);
         let mut write = redis::cmd("SET");
         write.arg(key).arg(1).arg("PX").arg(1000);
 
-        // This has a limit of its own.
+        // This step has a time limit of its own.
         self.link.live(connection).await?;
         let limit = self.common.deadline.max(STEP_LIMIT);
         self.step(&write, limit, connection).await?;
         self.step(&read, limit, connection).await?;
         within(limit, self.load_scripts(connection)).await?;
-        // The deadline of calls. Otherwise a slow server would be tried with success and given
-        // up again by the next calls, over and over.
+        // Uses the deadline of calls. With a longer one a slow server would pass its trials, and
+        // the next calls would open the breaker again, over and over.
         self.step(&read, self.common.deadline, connection).await?;
         Ok(())
     }
 
-    /// Runs a trial for a caller that waits. Its failure counts like a call's.
+    /// Runs a trial for a caller that waits. Its failure counts like that of a call.
     pub(super) async fn check(&self) -> Result<(), StoreError> {
         if !self.common.home.has_runtime() {
             return Err(StoreError::no_runtime());
@@ -132,7 +135,7 @@ impl Core {
         outcome
     }
 
-    /// Loads the scripts of the store's limiters that have not been loaded over this connection.
+    /// Loads the limiters' scripts that have not been loaded over this connection.
     async fn load_scripts(&self, connection: &mut u64) -> Result<(), StoreError> {
         let live = self.link.live(connection).await?;
         for script in self.common.scripts() {

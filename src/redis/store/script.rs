@@ -1,4 +1,4 @@
-//! Scripts: sent by their digest, loaded where the server does not know them.
+//! Scripts: called by their digest, loaded if the server does not know them.
 
 use std::{
     collections::HashMap,
@@ -12,13 +12,13 @@ use std::{
 use futures_util::future::{BoxFuture, FutureExt, Shared};
 use redis::{Cmd, ErrorKind, RedisError, RedisResult, ServerErrorKind, ToRedisArgs, Value};
 
-use super::{
-    error::{StoreError, StoreErrorKind},
-    transport::Transport,
+use super::transport::Transport;
+use crate::{
+    lock::unpoisoned,
+    store::error::{StoreError, StoreErrorKind},
 };
-use crate::lock::unpoisoned;
 
-/// A Lua script, known to the server by its digest.
+/// A Lua script and its digest, which identifies it on the server.
 #[derive(Clone)]
 pub(crate) struct Script {
     code: Arc<str>,
@@ -33,7 +33,7 @@ impl Script {
         }
     }
 
-    /// The command that runs it on the values of `keys`.
+    /// Creates the command that runs the script on the values of `keys`.
     pub(super) fn call<A: ToRedisArgs>(&self, keys: &[&[u8]], args: &[A]) -> Cmd {
         let mut command = redis::cmd("EVALSHA");
         command.arg(&*self.digest).arg(keys.len());
@@ -51,14 +51,14 @@ impl Script {
     }
 }
 
-/// Whether the server does not know the script, because it was restarted or its scripts were
-/// flushed. Then the call has done nothing.
+/// Whether the server does not know the script, after a restart or a flush of scripts. Then the
+/// call has not run.
 pub(super) fn is_unknown(error: &RedisError) -> bool {
     error.kind() == ErrorKind::Server(ServerErrorKind::NoScript)
 }
 
-/// The first error of a reply about many subjects that concerns the server, such as that it takes no
-/// writes. That of a subject's value is the subject's own.
+/// The first error in a reply about many subjects that concerns the server, such as one of a
+/// replica. Errors of a subject's value concern that subject only.
 pub(super) fn failure_within(reply: &Value) -> Option<StoreError> {
     let Value::Array(texts) = reply else {
         return None;
@@ -71,19 +71,19 @@ pub(super) fn failure_within(reply: &Value) -> Option<StoreError> {
     errors.find(|error| error.kind() != StoreErrorKind::ForeignData)
 }
 
-/// The scripts that were loaded over one connection. Each is loaded by one call at a time, and all
-/// others wait for that.
+/// The scripts that were loaded over one connection. One call loads a script, and all others wait
+/// for it.
 pub(super) struct Loads {
     scripts: Mutex<HashMap<Arc<str>, Loaded>>,
-    /// Loads that have been done.
+    /// Loads over this connection that have ended.
     done: AtomicU64,
-    /// All loads of the store, over whatever connection.
+    /// Loads of the store, over all connections.
     count: Arc<AtomicU64>,
 }
 
 #[derive(Default)]
 struct Loaded {
-    /// Which of all loads that have been done was the last of this script.
+    /// The number of the last load of this script, among all loads that have ended.
     last: u64,
     under_way: Option<Shared<BoxFuture<'static, RedisResult<()>>>>,
 }
@@ -97,12 +97,12 @@ impl Loads {
         })
     }
 
-    /// How many loads have been done.
+    /// How many loads have ended.
     pub(super) fn done(&self) -> u64 {
         self.done.load(Ordering::Acquire)
     }
 
-    /// Has the script loaded, unless that has been done since this many loads were `done`.
+    /// Loads the script, unless a load of it has ended since `done` loads had.
     pub(super) async fn load(
         self: &Arc<Self>,
         script: &Script,
@@ -116,7 +116,7 @@ impl Loads {
                 return Ok(());
             }
             let begin = || {
-                // The future is kept here, so it must not keep this.
+                // The future is stored here, so it must not keep `self` alive.
                 let load = give(Arc::downgrade(self), script.clone(), Arc::clone(wire));
                 load.boxed().shared()
             };

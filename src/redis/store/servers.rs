@@ -8,29 +8,28 @@ use std::{
 use redis::{Cmd, Value};
 
 use super::{
-    call::CallProgress,
-    cluster::Cluster,
-    common::StoreCommon,
-    core::Core,
+    call::CallProgress, cluster::Cluster, common::StoreCommon, core::Core,
+    membership::Siblings as _, pace::CallPlace, script::Script,
+};
+use crate::store::{
+    call_size::CallSize,
     error::{StoreError, StoreErrorKind},
     guard::Guarded as _,
     health::StoreHealth,
-    membership::Siblings as _,
-    pace::{CallPlace, CallSize},
-    script::Script,
 };
 
-/// The state that all handles to one store share.
+/// The state shared by all handles to one store.
 #[derive(Debug)]
 pub(super) struct StoreState {
     pub(super) address: String,
     pub(super) common: Arc<StoreCommon>,
     pub(super) servers: Servers,
-    /// Whether the server takes no calls that carry many subjects.
+    /// Whether keys are spread over servers behind the address, so that each call carries one
+    /// subject.
     pub(super) is_split: AtomicBool,
 }
 
-/// The servers that calls go to.
+/// The servers of a store.
 #[derive(Debug)]
 pub(super) enum Servers {
     One(Arc<Core>),
@@ -38,7 +37,7 @@ pub(super) enum Servers {
 }
 
 impl Servers {
-    /// The server that has the key.
+    /// Returns the server that owns the key's slot.
     fn of(&self, key: &[u8]) -> Arc<Core> {
         match self {
             Self::One(server) => Arc::clone(server),
@@ -50,12 +49,12 @@ impl Servers {
         matches!(self, Self::Cluster(_))
     }
 
-    /// Why a call about this key would fail at once.
+    /// Returns the error with which a call about this key would fail at once, if any.
     pub(super) fn refusal(&self, key: &[u8]) -> Option<StoreError> {
         self.of(key).refusal()
     }
 
-    /// Why every call would fail at once.
+    /// Returns the error with which every call would fail at once, if any.
     pub(super) fn refusal_of_all(&self) -> Option<StoreError> {
         match self {
             Self::One(server) => server.refusal(),
@@ -68,7 +67,7 @@ impl Servers {
         }
     }
 
-    /// A place for a call of this size, the first of whose keys is this one.
+    /// Reserves a place for a call of this size whose first key is `key`.
     pub(super) fn enter(
         &self,
         key: &[u8],
@@ -78,13 +77,13 @@ impl Servers {
         self.of(key).enter(size, within)
     }
 
-    /// A place whether or not an answer can be expected in time.
+    /// Reserves a place even if no response is expected in time.
     pub(super) fn insist(&self, key: &[u8], size: CallSize) -> CallPlace {
         self.of(key).insist(size)
     }
 
-    /// An error if this key got no place in a call after all that wait. In a cluster those are
-    /// spread over its servers.
+    /// Fails if a call about this key behind `waiting` others would get no place. In a cluster the
+    /// others are assumed to be spread evenly over the servers.
     pub(super) fn expect(&self, key: &[u8], waiting: usize) -> Result<(), StoreError> {
         let waiting = match self {
             Self::One(_) => waiting,
@@ -96,7 +95,7 @@ impl Servers {
         })
     }
 
-    /// Runs a command of `script`, the first of whose keys is this one, within the deadline.
+    /// Runs a command of `script` whose first key is `key`, within the deadline.
     pub(super) async fn call(
         &self,
         script: &Script,
@@ -121,7 +120,7 @@ impl Servers {
         }
     }
 
-    /// Whether the breaker has reported that calls fail as this one did.
+    /// Whether the breaker has reported the failure of calls with this error.
     pub(super) fn has_reported(&self, error: &StoreError) -> bool {
         match self {
             Self::One(server) => server.guard().is_open(),

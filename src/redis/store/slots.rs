@@ -1,34 +1,20 @@
-//! The slots of a cluster: how keys are spread over them, and which server has which.
+//! The slots of a cluster: a key's slot, and the slot ranges of servers.
 
 use std::fmt;
 
 use redis::{RedisError, Value};
 
+use crate::store::redirect::{NodeAddress, Redirect};
+
 /// The number of slots of every cluster.
 pub(super) const SLOTS: usize = 16_384;
 
-/// The address of a server, as the cluster announces it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct NodeAddress {
-    pub(super) host: String,
-    pub(super) port: u16,
-}
-
-/// Slots in a row that one server has.
+/// Consecutive slots of one server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct SlotRange {
     pub(super) first: u16,
     pub(super) last: u16,
     pub(super) owner: NodeAddress,
-}
-
-/// The server to which a command goes that another one did not do.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Redirect {
-    /// For this slot from now on.
-    Moved { slot: u16, to: NodeAddress },
-    /// For this command alone, after `ASKING`: the slot is on the move.
-    Ask { to: NodeAddress },
 }
 
 impl Redirect {
@@ -43,7 +29,7 @@ impl Redirect {
 }
 
 impl NodeAddress {
-    /// Reads `host:port`. The host is empty where it is that of the server that answered.
+    /// Parses `host:port`. The host is empty if it is that of the responding server.
     fn parse(text: &str) -> Option<Self> {
         let (host, port) = text.rsplit_once(':')?;
         let host = host.trim_start_matches('[').trim_end_matches(']');
@@ -53,7 +39,7 @@ impl NodeAddress {
         })
     }
 
-    /// The address with the host of the server that announced it, if it announced none.
+    /// Fills an empty host with the host of the server that announced the address.
     pub(super) fn seen_from(mut self, host: &str) -> Self {
         if matches!(&*self.host, "" | "0.0.0.0" | "::") {
             host.clone_into(&mut self.host);
@@ -68,7 +54,7 @@ impl fmt::Display for NodeAddress {
     }
 }
 
-/// The slot of a key: of the part in its first pair of braces, unless that is empty.
+/// The slot of a key, computed from the text in its first pair of braces, unless that is empty.
 pub(super) fn slot_of(key: &[u8]) -> u16 {
     let tag = key.iter().position(|byte| *byte == b'{').and_then(|open| {
         let rest = &key[open + 1..];
@@ -93,8 +79,8 @@ fn crc16(bytes: &[u8]) -> u16 {
     })
 }
 
-/// Reads the answer to `CLUSTER SLOTS` of the server at `host`; none if it is another answer, or
-/// no server has a slot.
+/// Parses the response of the server at `host` to `CLUSTER SLOTS`. `None` if it is not such a
+/// response, or if no server has a slot.
 pub(super) fn parse(answer: &Value, host: &str) -> Option<Vec<SlotRange>> {
     let Value::Array(ranges) = answer else {
         return None;
@@ -106,7 +92,7 @@ pub(super) fn parse(answer: &Value, host: &str) -> Option<Vec<SlotRange>> {
     (!ranges.is_empty()).then_some(ranges)
 }
 
-/// `first, last, primary, replica…`
+/// Parses `first, last, primary, replica…`.
 fn parse_range(range: &Value, host: &str) -> Option<SlotRange> {
     let Value::Array(parts) = range else {
         return None;
@@ -128,7 +114,7 @@ fn parse_range(range: &Value, host: &str) -> Option<SlotRange> {
         Value::Nil => "",
         _ => return None,
     };
-    // The server itself does not know the address.
+    // The server itself does not know its address.
     if name == "?" {
         return None;
     }

@@ -39,7 +39,7 @@ impl Transport {
         matches!(self, Self::Node(_))
     }
 
-    /// Sends a command for a key of a slot that is on the move to the server that takes it in.
+    /// Sends a command for a key whose slot is moving to this server.
     pub(super) async fn send_asking(&self, command: &Cmd) -> RedisResult<Value> {
         let Self::Node(connection) = self else {
             return self.send(command).await;

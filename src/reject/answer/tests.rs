@@ -1,4 +1,4 @@
-//! Answers and other responses say the same whichever way their fields get there.
+//! Tests that fields from a template are the fields that are appended.
 
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
 
@@ -109,7 +109,7 @@ fn present() -> impl Strategy<Value = HeaderMap> {
     })
 }
 
-/// What the limiter is asked, by which tier, and how long after the question before.
+/// An operation, its units, its tier, and the time since the operation before.
 type Question = (u8, u64, u8, u64);
 
 fn decisions(quotas: &[Quota], questions: &[Question]) -> (LocalLimiter, Vec<Decision>) {
@@ -121,7 +121,7 @@ fn decisions(quotas: &[Quota], questions: &[Question]) -> (LocalLimiter, Vec<Dec
     let small = quotas.iter().map(|quota| quota.named("small"));
     let builder = builder.tier("other", small.take(1).collect::<Vec<_>>());
     let limiter = builder.build().unwrap();
-    let ask = |(tier, cost, key, millis): &Question| {
+    let decide = |(tier, cost, key, millis): &Question| {
         clock.advance(Duration::from_millis(*millis));
         let own = Tier::from(RequestQuota::limit(3));
         let tier = match tier {
@@ -134,7 +134,7 @@ fn decisions(quotas: &[Quota], questions: &[Question]) -> (LocalLimiter, Vec<Dec
         // A stack knows no quotas of requests.
         answer.ok()
     };
-    let decisions = questions.iter().filter_map(ask).collect();
+    let decisions = questions.iter().filter_map(decide).collect();
     (limiter, decisions)
 }
 

@@ -1,57 +1,54 @@
-//! What all parts of a compilation share.
+//! The state of a compilation: the report, and the values that hold for all rules.
 
 use std::sync::Arc;
 
 use http::HeaderName;
+use tower_ratelimit_rulefile::{
+    Problem, ProblemCode, Report, Span, document::Node, listed, nearest,
+};
 
 use crate::{
     key::{IpPrefix, KeyExtractor},
-    rules::{
-        key::RuleKey,
-        matcher::Authenticator,
-        problem::{Problem, ProblemCode, Spot},
-        report::{Report, listed, nearest},
-        tree::Node,
-    },
+    rules::{fields::values, key::RuleKey, matcher::Authenticator},
 };
 
-/// What the application registered in code.
+/// The keys and settings that the application registers in code.
 #[derive(Clone, Default)]
 pub(in crate::rules) struct Setup {
     pub(in crate::rules) keys: Vec<(String, Arc<dyn KeyExtractor>)>,
     pub(in crate::rules) authenticated: Option<Authenticator>,
-    /// Whether names that were not registered are accepted.
+    /// Whether files may use names that the application does not register.
     pub(in crate::rules) outside: bool,
     /// Whether files may have no rule.
     pub(in crate::rules) empty: bool,
 }
 
-/// The compilation's report, and what was said for all rules.
+/// The report, and the values that hold for all rules.
 pub(super) struct Context<'c> {
     pub(super) setup: &'c Setup,
     pub(super) report: Report,
-    /// The templates of `quotas`; none where one is a fault.
+    /// The templates of `quotas`; `None` for a template with a fault.
     pub(super) templates: Vec<(&'c str, Option<&'c Node>)>,
     pub(super) client_ip: crate::key::ClientIp,
     pub(super) prefix: IpPrefix,
     pub(super) defaults: Option<&'c Node>,
-    /// The key of rules without one; none where that is a fault.
+    /// The key of rules without one; `None` if it has a fault.
     pub(super) default_key: Option<RuleKey>,
-    /// How many quotas were made so far.
-    pub(super) quotas_made: usize,
+    /// The number of quotas so far, each use of a template counted.
+    pub(super) quotas: usize,
 }
 
 impl<'c> Context<'c> {
-    pub(super) fn fault(&mut self, code: ProblemCode, spot: &Spot, message: impl Into<String>) {
-        self.report.fault(code, spot, message);
+    pub(super) fn report(&mut self, code: ProblemCode, span: &Span, message: impl Into<String>) {
+        self.report.push(code, span, message);
     }
 
-    /// A name of something that there is not, and those that there are.
+    /// Reports a name that does not exist, with those that do.
     pub(super) fn unknown<'k>(
         &mut self,
         what: &str,
         name: &str,
-        spot: &Spot,
+        span: &Span,
         known: impl Iterator<Item = &'k str> + Clone,
     ) {
         if self.report.is_full() {
@@ -60,47 +57,21 @@ impl<'c> Context<'c> {
         let suggestion = nearest(name, known.clone());
         let message = format!("unknown {what} {name:?}; there is {}", listed(known));
         self.report
-            .add(Problem::new(ProblemCode::R05, spot, message).suggest(suggestion));
+            .add(Problem::new(ProblemCode::R05, span, message).suggest(suggestion));
     }
 
-    /// A value that `read` makes of a text, unless it is a fault.
+    /// The value, or `None` after reporting the message.
     pub(super) fn value<T>(
         &mut self,
         code: ProblemCode,
-        node: &Node,
-        read: impl FnOnce(&str) -> Result<T, String>,
+        span: &Span,
+        read: Result<T, String>,
     ) -> Option<T> {
-        match read(node.text()?) {
-            Ok(value) => Some(value),
-            Err(message) => {
-                self.fault(code, &node.spot, message);
-                None
-            }
-        }
+        read.map_err(|message| self.report(code, span, message))
+            .ok()
     }
 
-    /// The values of a list, or of one item; faults are left out.
-    pub(super) fn values<T>(
-        &mut self,
-        code: ProblemCode,
-        node: &'c Node,
-        read: impl Fn(&str) -> Result<T, String>,
-    ) -> Vec<T> {
-        let items = node.items().iter();
-        items
-            .filter_map(|item| self.value(code, item, &read))
-            .collect()
-    }
-
-    pub(super) fn header_name(&mut self, name: &str, spot: &Spot) -> Option<HeaderName> {
-        let found = name.parse();
-        if found.is_err() {
-            self.fault(
-                ProblemCode::R01,
-                spot,
-                format!("{name:?} is no header's name"),
-            );
-        }
-        found.ok()
+    pub(super) fn header_name(&mut self, name: &str, span: &Span) -> Option<HeaderName> {
+        self.value(ProblemCode::R01, span, values::header_name(name))
     }
 }

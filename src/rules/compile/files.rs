@@ -5,32 +5,35 @@ use std::{
     sync::Arc,
 };
 
+use tower_ratelimit_rulefile::{
+    Format, Problem, ProblemCode, Report, RulesError, SourceText, Span,
+    document::{self, Node},
+    fields::{Field, Tree},
+    listed,
+};
+
 use super::{
     context::{Context, Setup},
-    cross,
+    references,
     settings::StoreSettings,
     warnings,
 };
 use crate::{
     key::{ClientIp, IpPrefix},
     rules::{
-        format::Format,
-        problem::{Problem, ProblemCode, RulesError, SourceText, Spot},
-        report::{Report, listed},
+        fields::file::{self, FILE},
         rule::Rule,
-        shape::validate,
-        tree::{Node, read},
     },
 };
 
-/// A file that was read.
+/// The text of a file, and its format.
 #[derive(Debug, Clone)]
 pub(in crate::rules) struct SourceFile {
     pub(in crate::rules) source: Arc<SourceText>,
     pub(in crate::rules) format: Format,
 }
 
-/// Rules ready to be asked.
+/// The result of a compilation.
 #[derive(Debug)]
 pub(in crate::rules) struct Compiled {
     pub(in crate::rules) rules: Vec<Rule>,
@@ -39,10 +42,10 @@ pub(in crate::rules) struct Compiled {
     pub(in crate::rules) warnings: Vec<Problem>,
 }
 
-/// More could not be numbered.
+/// The most rules: their positions are numbers of 16 bits.
 const MAX_RULES: usize = 10_000;
 
-/// The rules of all files, one after the other.
+/// Compiles all files, one after the other, to one list of rules.
 ///
 /// # Errors
 ///
@@ -51,7 +54,7 @@ pub(in crate::rules) fn compile(
     files: &[SourceFile],
     setup: &Setup,
 ) -> Result<Compiled, RulesError> {
-    let (trees, report) = read_all(files);
+    let (roots, report) = read_all(files);
     let mut context = Context {
         setup,
         report,
@@ -60,15 +63,15 @@ pub(in crate::rules) fn compile(
         prefix: IpPrefix::new(),
         defaults: None,
         default_key: None,
-        quotas_made: 0,
+        quotas: 0,
     };
-    let store = context.settings(&trees);
-    let (rules, all_rules) = context.rules(&trees);
+    let store = context.settings(&roots);
+    let (rules, all_rules) = context.rules(&roots);
     context.check_count();
     if context.report.faults() == 0 && rules.is_empty() && !setup.empty {
         context.report.add(no_rules(files));
     }
-    let rules = cross::link(rules, &all_rules, &mut context);
+    let rules = references::link(rules, &all_rules, &mut context);
     warnings::warn(&rules, &all_rules, &mut context);
     let client_ip = context.client_ip;
     Ok(Compiled {
@@ -83,7 +86,7 @@ fn no_rules(files: &[SourceFile]) -> Problem {
     let message = "there is not a single rule";
     match files {
         [] => Problem::without_place(ProblemCode::R02, message),
-        [file] => Problem::new(ProblemCode::R02, &Spot::new(&file.source, 0, 0), message),
+        [file] => Problem::new(ProblemCode::R02, &Span::new(&file.source, 0, 0), message),
         _ => {
             let names = listed(files.iter().map(|file| &*file.source.name));
             Problem::without_place(ProblemCode::R02, format!("{message} in {names}"))
@@ -91,17 +94,17 @@ fn no_rules(files: &[SourceFile]) -> Problem {
     }
 }
 
-/// The trees of all files that have one, and what is wrong with their form.
+/// The roots of all files that have one, and the problems of their form.
 fn read_all(files: &[SourceFile]) -> (Vec<Node>, Report) {
     let mut report = Report::default();
-    let mut trees: Vec<Node> = Vec::new();
+    let mut roots: Vec<Node> = Vec::new();
     for file in files {
-        if let Some(tree) = read(&file.source, file.format, &mut report) {
-            validate(&tree, &mut report);
-            trees.push(tree);
+        if let Some(root) = document::read(&file.source, file.format, &mut report) {
+            FILE.check(&root, &mut report);
+            roots.push(root);
         }
     }
-    (trees, report)
+    (roots, report)
 }
 
 fn no_proxies() -> ClientIp {
@@ -109,66 +112,64 @@ fn no_proxies() -> ClientIp {
 }
 
 impl<'c> Context<'c> {
-    /// What files say for all rules; each at most once.
-    fn settings(&mut self, trees: &'c [Node]) -> StoreSettings {
-        for tree in trees {
-            if let Some(version) = tree.get("version") {
-                self.version(version);
-            }
+    /// Reads the settings for all rules. Each may stand in one file only.
+    fn settings(&mut self, roots: &'c [Node]) -> StoreSettings {
+        for version in roots.iter().filter_map(|root| file::VERSION.node(root)) {
+            self.check_version(version);
         }
-        let store = self.only(trees, "store").map(StoreSettings::of);
-        if let Some(client_ip) = self.only(trees, "client_ip") {
+        let store = self.only(roots, &file::STORE).map(StoreSettings::of);
+        if let Some(client_ip) = self.only(roots, &file::CLIENT_IP) {
             self.read_client_ip(client_ip);
         }
-        self.defaults = self.only(trees, "defaults");
-        for tree in trees {
-            if let Some(templates) = tree.get("quotas") {
-                self.taken_templates(templates);
-                self.read_templates(templates);
-            }
+        self.defaults = self.only(roots, &file::DEFAULTS);
+        for templates in roots.iter().filter_map(|root| file::QUOTAS.of(root)) {
+            self.report_known_templates(templates);
+            self.read_templates(templates);
         }
         self.check_templates();
         self.read_default_key();
         store.unwrap_or_default()
     }
 
-    /// Templates that an earlier file has.
-    fn taken_templates(&mut self, templates: &'c Node) {
+    /// Reports templates that an earlier file has.
+    fn report_known_templates(&mut self, templates: &'c Node) {
         for entry in templates.entries() {
             let known = self.templates.iter().find(|(name, _)| *name == entry.key);
             if let Some((_, Some(known))) = known {
-                let message = format!("{:?} is taken: {}", entry.key, known.spot.short());
-                self.fault(ProblemCode::R03, &entry.key_spot, message);
+                let message = format!("{:?} is taken: {}", entry.key, known.span.short());
+                self.report(ProblemCode::R03, &entry.key_span, message);
             }
         }
     }
 
-    fn only(&mut self, trees: &'c [Node], field: &str) -> Option<&'c Node> {
-        let mut said = trees.iter().filter_map(|tree| tree.entry(field));
-        let first = said.next()?;
-        for other in said {
-            let message = format!("{field:?} is taken: {}", first.key_spot.short());
-            self.fault(ProblemCode::R03, &other.key_spot, message);
+    /// The value of a field that only one file may have.
+    fn only(&mut self, roots: &'c [Node], field: &Field<Tree>) -> Option<&'c Node> {
+        let mut entries = roots.iter().filter_map(|root| field.entry(root));
+        let first = entries.next()?;
+        for other in entries {
+            let message = format!("{:?} is taken: {}", field.name(), first.key_span.short());
+            self.report(ProblemCode::R03, &other.key_span, message);
         }
         Some(&first.value)
     }
 
-    /// The rules without faults, and the trees of all.
-    fn rules(&mut self, trees: &'c [Node]) -> (Vec<Rule>, Vec<&'c Node>) {
-        let lists = trees.iter().filter_map(|tree| tree.get("rules"));
+    /// The rules without faults, and the nodes of all rules.
+    fn rules(&mut self, roots: &'c [Node]) -> (Vec<Rule>, Vec<&'c Node>) {
+        let lists = roots.iter().filter_map(|root| file::RULES.of(root));
         let mut nodes: Vec<&Node> = lists.flat_map(Node::items).collect();
         if nodes.len() > MAX_RULES {
             let message = format!("{} rules; accepted are {MAX_RULES}", nodes.len());
-            self.fault(ProblemCode::R01, &nodes[MAX_RULES].spot, message);
+            self.report(ProblemCode::R01, &nodes[MAX_RULES].span, message);
             nodes.truncate(MAX_RULES);
         }
-        let of_all = ["defaults", "client_ip"].iter();
-        let of_all = of_all.flat_map(|field| trees.iter().filter_map(|tree| tree.get(field)));
-        let mut said = DefaultHasher::new();
-        of_all.for_each(|node| node.canonical().hash(&mut said));
+        let mut settings = DefaultHasher::new();
+        for field in [&file::DEFAULTS, &file::CLIENT_IP] {
+            let values = roots.iter().filter_map(|root| field.of(root));
+            values.for_each(|value| value.canonical().hash(&mut settings));
+        }
         let rules = nodes
             .iter()
-            .filter_map(|node| self.rule(node, &said))
+            .filter_map(|node| self.rule(node, &settings))
             .collect();
         (rules, nodes)
     }

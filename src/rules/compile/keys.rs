@@ -1,29 +1,27 @@
 //! Keys of files.
 
+use http::HeaderName;
+use tower_ratelimit_rulefile::{
+    Problem, ProblemCode,
+    document::{Node, NodeEntry, NodeValue},
+    listed, nearest,
+};
+
 use super::context::Context;
 use crate::{
     key::{BasicUser, BearerToken, Cookie, Global, Header, PeerIp, QueryParameter, RequestMethod},
     rules::{
+        fields::{
+            defaults,
+            key::{
+                COOKIE, CUSTOM, FIRST_OF, HEADER, KeyWord, PATH_PARAM, QUERY, SECRET_HEADER, WORDS,
+            },
+        },
         key::{HostKey, MAX_PARTS, RuleKey, Unregistered},
-        problem::{Problem, ProblemCode},
-        report::{listed, nearest},
-        tree::{Node, NodeEntry, NodeValue},
     },
 };
 
-/// The keys that are a word.
-const WORDS: [&str; 8] = [
-    "client_ip",
-    "peer_ip",
-    "global",
-    "bearer_token",
-    "basic_user",
-    "method",
-    "host",
-    "route",
-];
-
-/// Words that other limiters have for the client's address.
+/// Words of other limiters for the client's address.
 const ADDRESSES: [&str; 6] = [
     "ip",
     "address",
@@ -36,7 +34,7 @@ const ADDRESSES: [&str; 6] = [
 impl<'c> Context<'c> {
     /// Reads the key of rules without one: that of `defaults`, else the client's address.
     pub(super) fn read_default_key(&mut self) {
-        self.default_key = match self.defaults.and_then(|defaults| defaults.get("key")) {
+        self.default_key = match self.defaults.and_then(|all| defaults::KEY.of(all)) {
             Some(node) => self.key(node),
             None => Some(RuleKey::extractor(self.client_ip.clone())),
         };
@@ -47,53 +45,46 @@ impl<'c> Context<'c> {
             NodeValue::Scalar(scalar) => self.key_word(&scalar.text, node),
             NodeValue::List(_) => self.key_parts(node).map(RuleKey::Tuple),
             NodeValue::Table(entries) => match entries.as_slice() {
-                [entry] => self.key_table(entry),
+                [entry] => self.key_table(node, entry),
                 _ => None,
             },
         }
     }
 
     fn key_word(&mut self, word: &str, node: &Node) -> Option<RuleKey> {
+        let Some(word) = KeyWord::of(word) else {
+            self.unknown_key(word, node);
+            return None;
+        };
         Some(match word {
-            "client_ip" => RuleKey::extractor(self.client_ip.clone()),
-            "peer_ip" => RuleKey::extractor(PeerIp.grouped_by(self.prefix)),
-            "global" => RuleKey::extractor(Global),
-            "bearer_token" => RuleKey::extractor(BearerToken),
-            "basic_user" => RuleKey::extractor(BasicUser),
-            "method" => RuleKey::extractor(RequestMethod),
-            "host" => RuleKey::extractor(HostKey),
+            KeyWord::ClientIp => RuleKey::extractor(self.client_ip.clone()),
+            KeyWord::PeerIp => RuleKey::extractor(PeerIp.grouped_by(self.prefix)),
+            KeyWord::Global => RuleKey::extractor(Global),
+            KeyWord::BearerToken => RuleKey::extractor(BearerToken),
+            KeyWord::BasicUser => RuleKey::extractor(BasicUser),
+            KeyWord::Method => RuleKey::extractor(RequestMethod),
+            KeyWord::Host => RuleKey::extractor(HostKey),
             #[cfg(feature = "axum")]
-            "route" => RuleKey::extractor(crate::key::MatchedRoute),
+            KeyWord::Route => RuleKey::extractor(crate::key::MatchedRoute),
             #[cfg(not(feature = "axum"))]
-            "route" => {
-                self.fault(
-                    ProblemCode::R05,
-                    &node.spot,
-                    "the key `route` needs the feature `axum`",
-                );
-                return None;
-            }
-            _ => {
-                self.unknown_key(word, node);
+            KeyWord::Route => {
+                let message = "the key `route` needs the feature `axum`";
+                self.report(ProblemCode::R05, &node.span, message);
                 return None;
             }
         })
     }
 
     fn unknown_key(&mut self, word: &str, node: &Node) {
-        let message = || {
-            format!(
-                "unknown key {word:?}; there is {}",
-                listed(WORDS.into_iter())
-            )
-        };
-        let problem = |message: String| Problem::new(ProblemCode::R05, &node.spot, message);
+        let words = || WORDS.iter().map(|(word, _)| *word);
+        let message = || format!("unknown key {word:?}; there is {}", listed(words()));
+        let problem = |message: String| Problem::new(ProblemCode::R05, &node.span, message);
         let is_address = ADDRESSES.contains(&word.to_ascii_lowercase().as_str());
         let is_header = word.contains('-') || word.eq_ignore_ascii_case("authorization");
-        let nearest = nearest(word, WORDS.into_iter());
+        let nearest = nearest(word, words());
         let problem = match nearest {
             None if is_address => problem(message()).suggest(Some("client_ip")),
-            None if is_header && word.parse::<http::HeaderName>().is_ok() => problem(format!(
+            None if is_header && word.parse::<HeaderName>().is_ok() => problem(format!(
                 "unknown key {word:?}; a header is a key as a table: `header` with its name, or \
                  `secret_header` where its value is a secret"
             )),
@@ -109,47 +100,50 @@ impl<'c> Context<'c> {
                 "a list of {} keys; accepted are 1 to {MAX_PARTS}",
                 items.len()
             );
-            self.fault(ProblemCode::R01, &node.spot, message);
+            self.report(ProblemCode::R01, &node.span, message);
             return None;
         }
         let parts: Vec<Option<RuleKey>> = items.iter().map(|item| self.key(item)).collect();
         parts.into_iter().collect()
     }
 
-    fn key_table(&mut self, entry: &'c NodeEntry) -> Option<RuleKey> {
+    /// The key of a table, which has this entry only.
+    fn key_table(&mut self, table: &'c Node, entry: &'c NodeEntry) -> Option<RuleKey> {
         let node = &entry.value;
-        if entry.key == "first_of" {
-            return match node.value {
+        if let Some(choices) = FIRST_OF.of(table) {
+            return match choices.value {
                 NodeValue::List(_) => self.key_parts(node).map(|choices| named(node, choices)),
                 _ => None,
             };
         }
         let text = node.text().filter(|text| !text.is_empty())?;
-        match entry.key.as_str() {
-            "header" => Some(RuleKey::extractor(Header::new(
-                self.header_name(text, &node.spot)?,
-            ))),
-            "secret_header" => {
-                let name = self.header_name(text, &node.spot)?;
-                Some(RuleKey::extractor(Header::new(name).secret()))
-            }
-            "cookie" => {
-                let in_names = |byte: u8| byte.is_ascii_graphic() && !b"=;".contains(&byte);
-                if !text.bytes().all(in_names) {
-                    self.fault(
-                        ProblemCode::R01,
-                        &node.spot,
-                        format!("{text:?} is no cookie's name"),
-                    );
-                    return None;
-                }
-                Some(RuleKey::extractor(Cookie::new(text)))
-            }
-            "query" => Some(RuleKey::extractor(QueryParameter::new(text))),
-            "path_param" => Some(RuleKey::PathParameter(text.into())),
-            "custom" => self.custom(text, node),
-            _ => None,
+        if HEADER.is(entry) {
+            let name = self.header_name(text, &node.span)?;
+            Some(RuleKey::extractor(Header::new(name)))
+        } else if SECRET_HEADER.is(entry) {
+            let name = self.header_name(text, &node.span)?;
+            Some(RuleKey::extractor(Header::new(name).secret()))
+        } else if COOKIE.is(entry) {
+            self.cookie(text, node)
+        } else if QUERY.is(entry) {
+            Some(RuleKey::extractor(QueryParameter::new(text)))
+        } else if PATH_PARAM.is(entry) {
+            Some(RuleKey::PathParameter(text.into()))
+        } else if CUSTOM.is(entry) {
+            self.custom(text, node)
+        } else {
+            None
         }
+    }
+
+    fn cookie(&mut self, name: &str, node: &Node) -> Option<RuleKey> {
+        let in_names = |byte: u8| byte.is_ascii_graphic() && !b"=;".contains(&byte);
+        if !name.bytes().all(in_names) {
+            let message = format!("{name:?} is no cookie's name");
+            self.report(ProblemCode::R01, &node.span, message);
+            return None;
+        }
+        Some(RuleKey::extractor(Cookie::new(name)))
     }
 
     fn custom(&mut self, name: &str, node: &Node) -> Option<RuleKey> {
@@ -161,18 +155,18 @@ impl<'c> Context<'c> {
             return Some(RuleKey::extractor(Unregistered));
         }
         let known = setup.keys.iter().map(|(name, _)| name.as_str());
-        self.unknown("custom key", name, &node.spot, known);
+        self.unknown("custom key", name, &node.span, known);
         None
     }
 }
 
-/// The alternatives of a `first_of`, each named as the file has it.
+/// The alternatives of a `first_of`, each under its name in the file.
 fn named(node: &Node, choices: Box<[RuleKey]>) -> RuleKey {
     let names = node.items().iter().map(|item| name(item).into());
     RuleKey::FirstOf(names.zip(choices).collect())
 }
 
-/// `client_ip`, `header x-api-key`, `client_ip + method`.
+/// The name of a key, such as `client_ip`, `header x-api-key` or `client_ip + method`.
 fn name(node: &Node) -> String {
     match &node.value {
         NodeValue::Scalar(word) => word.text.clone(),
@@ -180,9 +174,10 @@ fn name(node: &Node) -> String {
         NodeValue::Table(entries) => {
             let named = entries.iter().map(|entry| {
                 let value = name(&entry.value);
-                match entry.key.as_str() {
-                    "header" | "secret_header" => format!("header {}", value.to_ascii_lowercase()),
-                    kind => format!("{kind} {value}"),
+                if HEADER.is(entry) || SECRET_HEADER.is(entry) {
+                    format!("{} {}", HEADER.name(), value.to_ascii_lowercase())
+                } else {
+                    format!("{} {value}", entry.key)
                 }
             });
             named.collect()

@@ -1,127 +1,116 @@
 //! Matches of files.
 
-use std::net::IpAddr;
+use std::sync::Arc;
 
-use http::Method;
-use ipnet::IpNet;
+use http::{HeaderName, Method};
+use tower_ratelimit_rulefile::{
+    ProblemCode,
+    document::Node,
+    pattern::{Glob, PathPattern},
+    time::{Days, TimeWindow},
+};
 
 use super::context::Context;
-use crate::key::unmapped;
 use crate::rules::{
+    fields::{
+        matching::{
+            AUTHENTICATED, CLIENT, HEADER, HOST, IGNORE_CASE, METHOD, NOT, PATH, QUERY, ROUTE, TIME,
+        },
+        time::{DAYS, FROM, TO, ZONE},
+        values,
+    },
     matcher::{Authenticator, Matcher, Pattern},
-    pattern::{Glob, HostPattern, PathPattern},
-    problem::ProblemCode,
-    time::{Days, TimeWindow, minute_of_day, zone},
-    tree::Node,
 };
 
 impl<'c> Context<'c> {
-    pub(super) fn matcher(&mut self, node: &'c Node) -> Matcher {
-        let ignore_case = node
-            .get("ignore_case")
-            .and_then(Node::truth)
-            .unwrap_or(false);
-        let path = |text: &str| PathPattern::new(text, ignore_case);
-        for field in ["path", "route"] {
-            if let Some(patterns) = node.get(field) {
-                self.check_colons(patterns);
-            }
+    pub(super) fn matcher(&mut self, node: &Node) -> Matcher {
+        let ignore_case = IGNORE_CASE.of(node).unwrap_or(false);
+        for patterns in [PATH.of(node), ROUTE.node(node)].into_iter().flatten() {
+            self.check_colons(patterns);
         }
+        let report = &mut self.report;
+        let hosts = HOST.all(node, report).map(Into::into);
+        let clients = CLIENT.all(node, report).map(Into::into);
         Matcher::new(Matcher {
             methods: self.methods(node),
-            paths: self.list(node, "path", ProblemCode::R06, path),
+            paths: self.paths(node, ignore_case),
             routes: self.routes(node),
-            hosts: self.list(node, "host", ProblemCode::R01, HostPattern::new),
-            clients: self.list(node, "client", ProblemCode::R10, network),
+            hosts,
+            clients,
             headers: self.headers(node, ignore_case),
             query: self.query(node, ignore_case),
             authenticated: self.authenticated(node),
-            times: node.get("time").map(|time| self.times(time)),
-            not: node.get("not").map(|not| Box::new(self.matcher(not))),
-            says_more: false,
-            asks_the_client: false,
+            times: TIME.of(node).map(|time| self.times(time)),
+            not: NOT.of(node).map(|not| Box::new(self.matcher(not))),
+            has_more_fields: false,
+            needs_client: false,
         })
     }
 
-    fn list<T>(
-        &mut self,
-        node: &'c Node,
-        field: &str,
-        code: ProblemCode,
-        read: impl Fn(&str) -> Result<T, String>,
-    ) -> Option<Box<[T]>> {
-        let values = node.get(field)?;
-        Some(self.values(code, values, read).into())
-    }
-
-    fn methods(&mut self, node: &'c Node) -> Option<Box<[Method]>> {
-        let said = node.get("method")?;
-        for item in said.items() {
-            if let Some(Ok(method)) = item.text().map(method) {
-                self.check_method(&method, &item.spot);
+    fn methods(&mut self, node: &Node) -> Option<Box<[Method]>> {
+        for item in METHOD.node(node)?.items() {
+            if let Some(Ok(method)) = item.text().map(values::method) {
+                self.check_method(&method, &item.span);
             }
         }
-        self.list(node, "method", ProblemCode::R01, method)
+        METHOD.all(node, &mut self.report).map(Into::into)
     }
 
-    fn routes(&mut self, node: &'c Node) -> Option<Box<[Box<str>]>> {
-        let routes = node.get("route")?;
+    fn paths(&mut self, node: &Node, ignore_case: bool) -> Option<Box<[PathPattern]>> {
+        let items = PATH.of(node)?.items().iter();
+        let patterns = items.filter_map(|item| {
+            let pattern = PathPattern::new(item.text()?, ignore_case);
+            self.value(ProblemCode::R06, &item.span, pattern)
+        });
+        Some(patterns.collect())
+    }
+
+    fn routes(&mut self, node: &Node) -> Option<Box<[Box<str>]>> {
+        let routes = ROUTE.node(node)?;
         if !cfg!(feature = "axum") {
-            self.fault(
-                ProblemCode::R05,
-                &routes.spot,
-                "`route` needs the feature `axum`",
-            );
+            let message = "`route` needs the feature `axum`";
+            self.report(ProblemCode::R05, &routes.span, message);
         }
-        self.list(node, "route", ProblemCode::R06, |route| {
-            match route.starts_with('/') {
-                true => Ok(route.into()),
-                false => Err(format!("the route {route:?} does not begin with a slash")),
-            }
-        })
+        ROUTE.all(node, &mut self.report).map(Into::into)
     }
 
-    fn headers(&mut self, node: &'c Node, ignore_case: bool) -> Box<[(http::HeaderName, Pattern)]> {
-        let entries = node.get("header").map_or(&[][..], Node::entries);
-        let headers = entries.iter().filter_map(|entry| {
-            let name = self.header_name(&entry.key, &entry.key_spot)?;
+    fn headers(&mut self, node: &Node, ignore_case: bool) -> Box<[(HeaderName, Pattern)]> {
+        let headers = HEADER.entries(node).iter().filter_map(|entry| {
+            let name = self.header_name(&entry.key, &entry.key_span)?;
             Some((name, self.pattern(&entry.value, ignore_case)))
         });
         headers.collect()
     }
 
-    fn query(&mut self, node: &'c Node, ignore_case: bool) -> Box<[(Box<str>, Pattern)]> {
-        let entries = node.get("query").map_or(&[][..], Node::entries);
-        let mut named = |entry: &crate::rules::tree::NodeEntry| {
-            (
-                entry.key.as_str().into(),
-                self.pattern(&entry.value, ignore_case),
-            )
-        };
-        entries.iter().map(&mut named).collect()
+    fn query(&mut self, node: &Node, ignore_case: bool) -> Box<[(Box<str>, Pattern)]> {
+        let parameters = QUERY.entries(node).iter().map(|entry| {
+            let pattern = self.pattern(&entry.value, ignore_case);
+            (entry.key.as_str().into(), pattern)
+        });
+        parameters.collect()
     }
 
-    fn authenticated(&mut self, node: &'c Node) -> Option<(bool, Authenticator)> {
-        let entry = node.entry("authenticated")?;
-        let wanted = entry.value.truth()?;
-        let nobody = || Authenticator(std::sync::Arc::new(|_| false));
+    fn authenticated(&mut self, node: &Node) -> Option<(bool, Authenticator)> {
+        let entry = AUTHENTICATED.entry(node)?;
+        let wanted = AUTHENTICATED.of(node)?;
+        let nobody = || Authenticator(Arc::new(|_| false));
         match &self.setup.authenticated {
-            Some(told) => Some((wanted, told.clone())),
+            Some(authenticator) => Some((wanted, authenticator.clone())),
             None if self.setup.outside => Some((wanted, nobody())),
             None => {
                 let message = "nothing says who is authenticated: register it in code, with \
                                `RulesBuilder::authenticated`";
-                self.fault(ProblemCode::R05, &entry.key_spot, message);
+                self.report(ProblemCode::R05, &entry.key_span, message);
                 None
             }
         }
     }
 
-    /// The pattern of a header or a query parameter: `true` and `false` without quotes say whether it
-    /// is there, and are no patterns.
+    /// The pattern of a header or a query parameter. Without quotes `true` means that it is present, `false` that it is
+    /// absent.
     fn pattern(&mut self, node: &Node, ignore_case: bool) -> Pattern {
-        if let Some(there) = node.truth() {
-            return if there {
+        if let Some(present) = node.boolean() {
+            return if present {
                 Pattern::Present
             } else {
                 Pattern::Absent
@@ -129,12 +118,12 @@ impl<'c> Context<'c> {
         }
         let mut globs = Vec::new();
         for item in node.items() {
-            if let Some(text) = item.bare_text().filter(|text| is_like_a_truth(text)) {
+            if let Some(text) = item.unquoted_text().filter(|text| resembles_boolean(text)) {
                 let message = format!(
                     "{text:?} without quotes can be meant as a text or as a truth value: put it in \
                      quotes, or say `true` or `false`"
                 );
-                self.fault(ProblemCode::R01, &item.spot, message);
+                self.report(ProblemCode::R01, &item.span, message);
             }
             if let Some(text) = item.text() {
                 globs.push(Glob::new(text, ignore_case));
@@ -143,65 +132,31 @@ impl<'c> Context<'c> {
         Pattern::OneOf(globs.into())
     }
 
-    pub(super) fn times(&mut self, node: &'c Node) -> Box<[TimeWindow]> {
+    pub(super) fn times(&mut self, node: &Node) -> Box<[TimeWindow]> {
         let items = node.items().iter();
         items.filter_map(|item| self.time(item)).collect()
     }
 
-    fn time(&mut self, node: &'c Node) -> Option<TimeWindow> {
-        let from = node
-            .get("from")
-            .map(|from| self.value(ProblemCode::R08, from, minute_of_day));
-        let to = node
-            .get("to")
-            .map(|to| self.value(ProblemCode::R08, to, minute_of_day));
-        let zone = node
-            .get("zone")
-            .map(|text| self.value(ProblemCode::R08, text, zone));
-        let days = match node.get("days") {
-            Some(days) => {
-                let days = self.values(ProblemCode::R08, days, Days::parse);
-                days.into_iter().fold(Days::NONE, Days::and)
-            }
-            None => Days::ALL,
-        };
-        let (from, to) = (from.unwrap_or(Some(0))?, to.unwrap_or(Some(24 * 60))?);
-        let window = TimeWindow::new(from, to, days, zone.unwrap_or(Some(0))?);
+    fn time(&mut self, node: &Node) -> Option<TimeWindow> {
+        let report = &mut self.report;
+        let from = FROM.or_default(node, 0, report);
+        let to = TO.or_default(node, 24 * 60, report);
+        let zone = ZONE.or_default(node, 0, report);
+        let days = DAYS.all(node, report).map_or(Days::ALL, |days| {
+            days.into_iter().fold(Days::NONE, Days::and)
+        });
+        let window = TimeWindow::new(from?, to?, days, zone?);
         if window.is_none() {
             let message =
                 "there is no time between `from` and `to`; for the whole day leave both out";
-            self.fault(ProblemCode::R08, &node.spot, message);
+            self.report(ProblemCode::R08, &node.span, message);
         }
         window
     }
 }
 
-fn method(text: &str) -> Result<Method, String> {
-    let upper = text.to_ascii_uppercase();
-    match Method::from_bytes(upper.as_bytes()) {
-        Ok(Method::HEAD) => Err("HEAD counts as GET: say GET".to_owned()),
-        Ok(method) => Ok(method),
-        Err(_) => Err(format!("{text:?} is no method")),
-    }
-}
-
-fn network(text: &str) -> Result<IpNet, String> {
-    let text = text.trim();
-    let address = text
-        .parse::<IpAddr>()
-        .map(|ip| IpNet::from(ip.to_canonical()));
-    address
-        .or_else(|_| text.parse().map(unmapped))
-        .map_err(|_| {
-            format!(
-                "{text:?} is neither an address such as \"203.0.113.7\" nor a network such as \
-             \"203.0.113.0/24\""
-            )
-        })
-}
-
-/// The words that YAML 1.1 and people take for a truth value, and nothing at all.
-fn is_like_a_truth(text: &str) -> bool {
+/// Whether YAML 1.1, or a reader, would take the text for a boolean or for no value.
+fn resembles_boolean(text: &str) -> bool {
     let words = ["true", "false", "yes", "no", "on", "off", "null", "~", ""];
     words.iter().any(|word| text.eq_ignore_ascii_case(word))
 }

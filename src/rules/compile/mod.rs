@@ -1,19 +1,17 @@
-//! From trees to rules: every name is looked up, every pattern, quota and time is read.
+//! Compiles documents to rules: resolves names, and reads patterns, quotas and times.
 
 mod context;
-mod cross;
 mod files;
 mod keys;
+mod likely_mistakes;
 mod matches;
-mod needs;
-mod oddities;
 mod quotas;
+mod references;
+mod request_parts;
 mod rules;
 mod settings;
 mod warnings;
 
-#[cfg(feature = "redis")]
-pub(super) use self::settings::OnStoreFailure;
 pub(super) use self::{
     context::Setup,
     files::{Compiled, SourceFile, compile},

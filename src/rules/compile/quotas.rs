@@ -2,54 +2,58 @@
 
 use std::borrow::Cow;
 
+use tower_ratelimit_rulefile::{Problem, ProblemCode, Span, document::Node};
+
 use super::context::Context;
 use crate::{
     error::{ConfigError, ConfigErrorKind},
     quota::{OwnedQuota, Quota},
     rules::{
         allowance::{Allowance, CounterId, QuotaSet, RuleQuota, Scheduled},
-        problem::{Problem, ProblemCode, Spot},
-        tree::Node,
+        fields::{
+            quota::{ALGORITHM, BURST, NAME, QUEUE, RATE, REFILL_EVERY, SLICES, SOFT},
+            rule::{QUOTA, SCHEDULE, TIER},
+            schedule, tier,
+        },
     },
 };
 
 /// The most quotas of one rule.
 const MAX_QUOTAS: usize = 16;
 
-/// The most quotas of all rules, each use of a template counted.
+/// The most quotas of all rules, with each use of a template.
 const MAX_ALL_QUOTAS: usize = 100_000;
 
-/// Not a quota.
+/// The word in place of a quota for a rule without a limit.
 const UNLIMITED: &str = "unlimited";
 
 impl<'c> Context<'c> {
-    /// What a rule allows; `None` if that is a fault.
+    /// The quotas of a rule; `None` after reporting a fault.
     pub(super) fn allowance(&mut self, rule: &'c Node, name: &str) -> Option<Allowance> {
-        if let Some(tier) = rule.get("tier") {
-            for field in ["quota", "schedule"] {
-                if let Some(entry) = rule.entry(field) {
-                    let message = format!("`{field}` is of no use beside `tier`");
-                    self.fault(ProblemCode::R02, &entry.key_spot, message);
+        if let Some(tier) = TIER.of(rule) {
+            for field in [&QUOTA, &SCHEDULE] {
+                if let Some(entry) = field.entry(rule) {
+                    let message = format!("`{}` is of no use beside `tier`", field.name());
+                    self.report(ProblemCode::R02, &entry.key_span, message);
                 }
             }
             return self.tiers(tier, name);
         }
-        let Some(quota) = rule.get("quota") else {
+        let Some(quota) = QUOTA.of(rule) else {
             let message =
                 format!("the rule {name:?} limits nothing: it has no `quota` and no `tier`");
-            self.fault(ProblemCode::R02, &rule.spot, message);
+            self.report(ProblemCode::R02, &rule.span, message);
             return None;
         };
         let otherwise = self.quota_set(quota, name);
-        let Some(schedule) = rule.get("schedule") else {
+        let Some(schedule) = SCHEDULE.of(rule) else {
             return Some(Allowance::Always(otherwise?));
         };
         let mut times = Vec::new();
         for item in schedule.items() {
-            let windows = item.get("time").map(|time| self.times(time));
-            let quotas = item
-                .get("quota")
-                .and_then(|quota| self.quota_set(quota, name));
+            let windows = schedule::TIME.of(item).map(|time| self.times(time));
+            let quota = schedule::QUOTA.of(item);
+            let quotas = quota.and_then(|quota| self.quota_set(quota, name));
             if let (Some(windows), Some(quotas)) = (windows, quotas) {
                 times.push(Scheduled { windows, quotas });
             }
@@ -60,9 +64,9 @@ impl<'c> Context<'c> {
         })
     }
 
-    /// Whether templates make more of a file than a process should hold.
+    /// Reports more quotas than a process should hold: templates make many of a small file.
     pub(super) fn check_count(&mut self) {
-        if self.quotas_made > MAX_ALL_QUOTAS {
+        if self.quotas > MAX_ALL_QUOTAS {
             let message =
                 format!("more than {MAX_ALL_QUOTAS} quotas, each use of a template counted");
             self.report
@@ -72,32 +76,27 @@ impl<'c> Context<'c> {
 
     fn tiers(&mut self, node: &'c Node, name: &str) -> Option<Allowance> {
         let mut tiers = Vec::new();
-        let quotas = node.get("quotas")?;
-        self.check_null_keys(quotas.entries());
-        for entry in quotas.entries() {
+        let entries = tier::QUOTAS.of(node)?.entries();
+        self.check_null_keys(entries);
+        for entry in entries {
             let set = self.quota_set(&entry.value, name);
             tiers.push((Box::from(entry.key.as_str()), set.unwrap_or(None)));
         }
-        let header = node.get("header")?;
-        let header = self.header_name(header.text()?, &header.spot);
-        let default = node.get("default")?;
-        let wanted = default.text()?;
-        let at = quotas
-            .entries()
-            .iter()
-            .position(|entry| entry.key == wanted);
-        if at.is_none() {
-            let known = quotas.entries().iter().map(|entry| entry.key.as_str());
-            self.unknown("tier", wanted, &default.spot, known);
+        let header = tier::HEADER.of(node, &mut self.report);
+        let default = tier::DEFAULT.of(node)?;
+        let position = entries.iter().position(|entry| entry.key == default);
+        if let (None, Some(default_node)) = (position, tier::DEFAULT.node(node)) {
+            let known = entries.iter().map(|entry| entry.key.as_str());
+            self.unknown("tier", default, &default_node.span, known);
         }
         Some(Allowance::Tiers {
             header: header?,
-            default: at?,
+            default: position?,
             tiers: tiers.into(),
         })
     }
 
-    /// The quotas that a value stands for: `Some(None)` is unlimited, `None` a fault.
+    /// The quotas of a value: `Some(None)` is unlimited, `None` a fault, which is reported.
     pub(super) fn quota_set(&mut self, node: &'c Node, rule: &str) -> Option<Option<QuotaSet>> {
         let Some(text) = node.text() else {
             return self.quotas_of(node, rule).map(Some);
@@ -107,7 +106,7 @@ impl<'c> Context<'c> {
         }
         let template = self.templates.iter().find(|(name, _)| *name == text);
         if let Some((_, template)) = template {
-            // The faults of a template are told once, where it stands.
+            // The faults of a template are reported once, at its own place.
             let template = (*template)?;
             return match template.text() {
                 Some(UNLIMITED) => Some(None),
@@ -117,7 +116,7 @@ impl<'c> Context<'c> {
         if !text.contains('/') && !text.starts_with(|c: char| c.is_ascii_digit()) {
             let templates = self.templates.clone();
             let known = templates.iter().map(|(name, _)| *name).chain([UNLIMITED]);
-            self.unknown("quota", text, &node.spot, known);
+            self.unknown("quota", text, &node.span, known);
             return None;
         }
         self.quotas_of(node, rule).map(Some)
@@ -127,18 +126,17 @@ impl<'c> Context<'c> {
         let items = split(node);
         if items.is_empty() || items.len() > MAX_QUOTAS {
             let message = format!("{} quotas; accepted are 1 to {MAX_QUOTAS}", items.len());
-            self.fault(ProblemCode::R04, &node.spot, message);
+            self.report(ProblemCode::R04, &node.span, message);
             return None;
         }
-        self.quotas_made += items.len();
-        if self.quotas_made > MAX_ALL_QUOTAS {
+        self.quotas += items.len();
+        if self.quotas > MAX_ALL_QUOTAS {
             return None;
         }
         let quotas: Vec<Option<OwnedQuota>> = items
             .iter()
             .map(|(item, text)| self.quota(item, *text))
             .collect();
-        // With a fault among them the others are not looked at further.
         let quotas: Vec<OwnedQuota> = quotas.into_iter().collect::<Option<_>>()?;
         let mut names: Vec<Cow<'static, str>> = Vec::new();
         let mut set = Vec::new();
@@ -146,7 +144,7 @@ impl<'c> Context<'c> {
             let name = quota.name_in(quotas.len());
             if names.contains(&name) {
                 let message = format!("two quotas are named {name:?}; names have to be unique");
-                self.fault(ProblemCode::R04, &item.spot, message);
+                self.report(ProblemCode::R04, &item.span, message);
             }
             let policy = match quotas.len() {
                 1 => rule.to_owned(),
@@ -156,7 +154,7 @@ impl<'c> Context<'c> {
             let counter = CounterId::new(rule, at, quota);
             let quota = quota.quota().named_owned(policy);
             if let Err(error) = quota.check() {
-                self.fault(ProblemCode::R04, &item.spot, error.to_string());
+                self.report(ProblemCode::R04, &item.span, error.to_string());
             }
             set.push(RuleQuota { quota, counter });
         }
@@ -165,28 +163,28 @@ impl<'c> Context<'c> {
 
     /// The quota of a table, or of a part of a text.
     fn quota(&mut self, node: &Node, text: Option<&str>) -> Option<OwnedQuota> {
-        if let Some(name) = node.get("name")
-            && let Some(text) = name.bare_text()
+        if let Some(name) = NAME.node(node)
+            && let Some(text) = name.unquoted_text()
         {
-            self.check_null(text, false, &name.spot);
+            self.check_null(text, false, &name.span);
         }
         let read = match text {
             Some(text) => text.trim().parse::<Quota>().map(OwnedQuota::from),
-            // The words of the fields after the rate: so a table means what the text means.
-            None => of_words(node, &words_of(node)?),
+            // A table is read through its text, so that both have one meaning.
+            None => table_quota(node, &text_of(node)?),
         };
         match read {
             Ok(quota) => Some(quota),
             Err(error) => {
-                let spot = place_of(node, &error);
-                self.fault(ProblemCode::R04, spot, error.to_string());
+                let span = span_of(node, &error);
+                self.report(ProblemCode::R04, span, error.to_string());
                 None
             }
         }
     }
 }
 
-/// The quotas of a list, tables as a whole; a text may have several, with semicolons between them.
+/// The quotas of a value: each table as a whole, and each part of a text between semicolons.
 fn split(node: &Node) -> Vec<(&Node, Option<&str>)> {
     let split = |item| {
         let parts: Vec<Option<&str>> = match Node::text(item) {
@@ -198,9 +196,9 @@ fn split(node: &Node) -> Vec<(&Node, Option<&str>)> {
     node.items().iter().flat_map(split).collect()
 }
 
-fn of_words(node: &Node, words: &str) -> Result<OwnedQuota, ConfigError> {
-    let quota: Quota = words.parse()?;
-    let owned = match node.get("name").and_then(Node::text) {
+fn table_quota(node: &Node, text: &str) -> Result<OwnedQuota, ConfigError> {
+    let quota: Quota = text.parse()?;
+    let owned = match NAME.of(node) {
         Some(name) => quota.named_owned(name),
         None => quota.into(),
     };
@@ -208,34 +206,34 @@ fn of_words(node: &Node, words: &str) -> Result<OwnedQuota, ConfigError> {
     Ok(owned)
 }
 
-/// The quota as a text. `None` if it has no rate, which is a fault that was told.
-fn words_of(node: &Node) -> Option<String> {
-    let mut words = node.get("rate")?.text()?.to_owned();
-    if let Some(algorithm) = node.get("algorithm").and_then(Node::text) {
-        words += &format!(" {algorithm}");
+/// The text of a table. `None` if it has no rate, which the check of its fields reports.
+fn text_of(node: &Node) -> Option<String> {
+    let mut text = RATE.of(node)?.to_owned();
+    if let Some(algorithm) = ALGORITHM.of(node) {
+        text += &format!(" {algorithm}");
     }
-    for field in ["burst", "queue", "slices", "soft"] {
-        if let Some(number) = node.get(field).and_then(Node::number) {
-            words += &format!(" {field} {number}");
+    for field in [&BURST, &QUEUE, &SLICES, &SOFT] {
+        if let Some(number) = field.of(node) {
+            text += &format!(" {} {number}", field.name());
         }
     }
-    if let Some(step) = node.get("refill_every").and_then(Node::text) {
-        words += &format!(" refill_every {step}");
+    if let Some(step) = REFILL_EVERY.of(node) {
+        text += &format!(" {} {step}", REFILL_EVERY.name());
     }
-    Some(words)
+    Some(text)
 }
 
-/// The field that a fault is about.
-fn place_of<'n>(node: &'n Node, error: &ConfigError) -> &'n Spot {
-    let field = match error.kind() {
-        ConfigErrorKind::Burst => "burst",
-        ConfigErrorKind::Queue => "queue",
-        ConfigErrorKind::RefillStep => "refill_every",
-        ConfigErrorKind::Slices => "slices",
-        ConfigErrorKind::Soft => "soft",
-        ConfigErrorKind::Name => "name",
-        _ => "rate",
+/// The place of the value with the fault.
+fn span_of<'n>(node: &'n Node, error: &ConfigError) -> &'n Span {
+    let value = match error.kind() {
+        ConfigErrorKind::Burst => BURST.node(node),
+        ConfigErrorKind::Queue => QUEUE.node(node),
+        ConfigErrorKind::RefillStep => REFILL_EVERY.node(node),
+        ConfigErrorKind::Slices => SLICES.node(node),
+        ConfigErrorKind::Soft => SOFT.node(node),
+        ConfigErrorKind::Name => NAME.node(node),
+        _ => None,
     };
-    let value = node.get(field).or_else(|| node.get("rate"));
-    &value.unwrap_or(node).spot
+    let value = value.or_else(|| RATE.node(node));
+    &value.unwrap_or(node).span
 }

@@ -1,94 +1,81 @@
 //! One rule of a file.
 
-use std::{
-    hash::{DefaultHasher, Hash, Hasher},
-    ops::RangeInclusive,
-    time::Duration,
-};
+use std::hash::{DefaultHasher, Hash, Hasher};
 
 use http::Method;
+use tower_ratelimit_rulefile::{ProblemCode, document::Node, pattern::PathPattern};
 
-use super::{context::Context, needs::needs};
+use super::{context::Context, request_parts::request_parts};
 use crate::{
     headers::{Headers, IetfDraft, ResetFormat},
     limiter::OnChange,
     middleware::key_rules::MissingKey,
-    quota::{check_name, period},
+    quota::check_name,
     rules::{
         allowance::Allowance,
         cost::CostRule,
+        fields::{
+            cost, count_if, defaults,
+            rule::{
+                ACTION, BLOCK_FOR, COST, COUNT_IF, KEY, MATCH, MODE, NAME, OF_LIMITS, STOP, WAIT,
+            },
+            shared::{HEADERS, HeaderGroup, ON_CHANGE, ON_MISSING_KEY, has_headers},
+            values,
+        },
         key::{RuleKey, names},
         matcher::Matcher,
-        pattern::PathPattern,
-        problem::ProblemCode,
         rule::{CountIf, Rule, RuleAction},
-        tree::Node,
     },
 };
 
-/// The fields that only a limit has.
-const OF_LIMITS: [&str; 12] = [
-    "key",
-    "quota",
-    "tier",
-    "schedule",
-    "cost",
-    "count_if",
-    "block_for",
-    "wait",
-    "mode",
-    "headers",
-    "on_missing_key",
-    "on_change",
-];
-
 impl<'c> Context<'c> {
-    /// The rule, unless it has a fault; then all its faults are told.
-    pub(super) fn rule(&mut self, node: &'c Node, said_for_all: &DefaultHasher) -> Option<Rule> {
-        let name_node = node.get("name")?;
+    /// Reads a rule; `None` after reporting all its faults. `settings` is a digest of the settings for all rules.
+    pub(super) fn rule(&mut self, node: &'c Node, settings: &DefaultHasher) -> Option<Rule> {
+        let name_node = NAME.node(node)?;
         let name = name_node.text()?;
         self.check_name(name, name_node);
-        let action = action(node);
-        let matcher = node.get("match").map(|found| self.matcher(found));
+        let action = ACTION.of(node).unwrap_or(RuleAction::Limit);
+        let matcher = MATCH.of(node).map(|found| self.matcher(found));
         let matcher = matcher.unwrap_or_default();
         let limit = match action {
             RuleAction::Limit => self.limit(node, name, &matcher),
             _ => Some(self.no_limit(node)),
         };
-        // Before the fault is looked at: all faults of a rule are told.
-        let [wait, block_for] = ["wait", "block_for"].map(|field| self.duration(node, field));
+        // Read before `limit?` returns, so that all faults of a rule are reported.
+        let wait = WAIT.of(node, &mut self.report);
+        let block_for = BLOCK_FOR.of(node, &mut self.report);
         let (cost, count_if) = (self.cost(node), self.count_if(node));
         let (key, allowance) = limit?;
         Some(Rule {
             name: name.into(),
-            place: 0,
+            position: 0,
             action,
             matcher,
             key,
             on_missing_key: self.on_missing_key(node),
             on_change: self.on_change(node),
-            said: self.said(node, &allowance, said_for_all),
-            key_said: self.key_said(node),
+            digest: digest(node, &allowance, settings),
+            key_digest: self.key_digest(node),
             allowance,
             cost,
-            shadow: node.get("mode").and_then(Node::text) == Some("shadow"),
+            shadow: MODE.of(node).unwrap_or(false),
             off: false,
             wait,
             block_for,
             count_if,
             headers: self.response_headers(node),
-            stop: node.get("stop").and_then(Node::truth).unwrap_or(false),
+            stop: STOP.of(node).unwrap_or(false),
             replaces: Box::default(),
-            needs: needs(node, self.defaults.and_then(|all| all.get("key"))).into(),
-            spot: name_node.spot.clone(),
+            request_parts: request_parts(node, self.key_of(node)).into(),
+            span: name_node.span.clone(),
         })
     }
 
     fn check_name(&mut self, name: &str, node: &Node) {
         if let Err(error) = check_name(name) {
-            self.fault(ProblemCode::R04, &node.spot, error.to_string());
+            self.report(ProblemCode::R04, &node.span, error.to_string());
         }
-        self.check_null(name, node.bare_text().is_none(), &node.spot);
+        self.check_null(name, node.unquoted_text().is_none(), &node.span);
     }
 
     fn limit(
@@ -98,31 +85,32 @@ impl<'c> Context<'c> {
         matcher: &Matcher,
     ) -> Option<(RuleKey, Allowance)> {
         let allowance = self.allowance(node, name);
-        let key_node = node.get("key");
+        let key_node = KEY.of(node);
         let key = match key_node {
             Some(key) => self.key(key),
             None => self.default_key.clone(),
         };
-        // The parameters are looked at even if the quota is a fault.
+        // Checked even if the quota has a fault, so that both are reported.
         if let Some(key) = &key {
-            let spot = &key_node.or_else(|| node.get("name")).unwrap_or(node).spot;
+            let span = &key_node.or_else(|| NAME.node(node)).unwrap_or(node).span;
             let mut names = Vec::new();
             key.path_parameters(&mut names);
             for parameter in &names {
-                if let Some(message) = lacking(parameter, matcher) {
-                    self.fault(ProblemCode::R07, spot, message);
+                if let Some(message) = missing_parameter(parameter, matcher) {
+                    self.report(ProblemCode::R07, span, message);
                 }
             }
         }
         Some((key?, allowance?))
     }
 
-    /// What an `allow` or `deny` has in place of key and quota.
+    /// The unused key and quota of an `allow` or `deny`. Reports the fields that only limits have.
     fn no_limit(&mut self, node: &'c Node) -> (RuleKey, Allowance) {
         for field in OF_LIMITS {
-            if let Some(entry) = node.entry(field) {
-                let message = format!("`{field}` is of no use in a rule that limits nothing");
-                self.fault(ProblemCode::R02, &entry.key_spot, message);
+            let name = field.name();
+            if let Some(entry) = node.entry(name) {
+                let message = format!("`{name}` is of no use in a rule that limits nothing");
+                self.report(ProblemCode::R02, &entry.key_span, message);
             }
         }
         (
@@ -131,136 +119,101 @@ impl<'c> Context<'c> {
         )
     }
 
-    /// A digest of all that decides what the rule does.
-    fn said(&self, node: &Node, allowance: &Allowance, said_for_all: &DefaultHasher) -> u64 {
-        let mut said = said_for_all.clone();
-        node.canonical().hash(&mut said);
-        format!("{:?}", allowance.sets()).hash(&mut said);
-        said.finish()
+    /// The rule's own key, or that of `defaults`.
+    pub(super) fn key_of<'n>(&self, node: &'n Node) -> Option<&'n Node>
+    where
+        'c: 'n,
+    {
+        let default = || defaults::KEY.of(self.defaults?);
+        KEY.of(node).or_else(default)
     }
 
-    fn key_said(&self, node: &Node) -> u64 {
-        let key = node
-            .get("key")
-            .or_else(|| self.defaults.and_then(|all| all.get("key")));
-        let mut said = DefaultHasher::new();
-        key.map(Node::canonical).hash(&mut said);
-        said.finish()
+    fn key_digest(&self, node: &Node) -> u64 {
+        let mut digest = DefaultHasher::new();
+        let key = self.key_of(node);
+        key.map(Node::canonical).hash(&mut digest);
+        digest.finish()
     }
 
     fn on_missing_key(&self, node: &Node) -> MissingKey {
-        let said = node.get("on_missing_key");
-        let said = said.or_else(|| self.defaults.and_then(|all| all.get("on_missing_key")));
-        match said.and_then(Node::text) {
-            Some("reject") => MissingKey::Reject,
-            Some("skip") => MissingKey::Skip,
-            _ => MissingKey::Share,
-        }
+        let default = || ON_MISSING_KEY.of(self.defaults?);
+        let treatment = ON_MISSING_KEY.of(node).or_else(default);
+        treatment.unwrap_or(MissingKey::Share)
     }
 
     fn on_change(&self, node: &Node) -> OnChange {
-        let said = node.get("on_change");
-        let said = said.or_else(|| self.defaults.and_then(|all| all.get("on_change")));
-        match said.and_then(Node::text) {
-            Some("fresh") => OnChange::Fresh,
-            _ => OnChange::Keep,
-        }
+        let default = || ON_CHANGE.of(self.defaults?);
+        ON_CHANGE.of(node).or_else(default).unwrap_or_default()
     }
 
     fn response_headers(&self, node: &Node) -> Headers {
-        let said = node.get("headers");
-        let Some(said) = said.or_else(|| self.defaults.and_then(|all| all.get("headers"))) else {
+        let default = || HEADERS.of(self.defaults?);
+        let Some(groups) = HEADERS.of(node).or_else(default) else {
             return Headers::default();
         };
-        let has = |word| said.items().iter().any(|item| item.text() == Some(word));
+        let has = |group| has_headers(groups, group);
         Headers::none()
-            .ietf(has("ietf_draft11").then_some(IetfDraft::Draft11))
-            .x_ratelimit(has("x_ratelimit").then_some(ResetFormat::DeltaSeconds))
-            .x_ratelimit_retry_after(has("x_ratelimit_retry_after"))
+            .ietf(has(HeaderGroup::IetfDraft11).then_some(IetfDraft::Draft11))
+            .x_ratelimit(has(HeaderGroup::XRateLimit).then_some(ResetFormat::DeltaSeconds))
+            .x_ratelimit_retry_after(has(HeaderGroup::XRateLimitRetryAfter))
             .retry_after(true)
     }
 
-    fn duration(&mut self, node: &'c Node, field: &str) -> Option<Duration> {
-        let text = node.get(field)?;
-        let read = |text: &str| {
-            let read = period(text).map_err(|error| error.to_string())?;
-            match read {
-                Duration::ZERO => Err(format!("`{field}` of no time at all; leave it out")),
-                read => Ok(read),
-            }
-        };
-        self.value(ProblemCode::R08, text, read)
-    }
-
-    fn count_if(&mut self, node: &'c Node) -> Option<CountIf> {
-        let status = node.get("count_if")?.get("status")?;
-        let ranges = self.values(ProblemCode::R01, status, status_codes);
+    fn count_if(&mut self, node: &Node) -> Option<CountIf> {
+        let ranges = count_if::STATUS.all(COUNT_IF.of(node)?, &mut self.report)?;
         Some(CountIf(ranges.into()))
     }
 
     fn cost_of_methods(&mut self, node: &Node) -> Vec<(Method, u32)> {
         let mut methods = Vec::new();
-        for entry in node.get("method").map_or(&[][..], Node::entries) {
-            let name = entry.key.to_ascii_uppercase();
-            match Method::from_bytes(name.as_bytes()) {
-                Ok(Method::HEAD) => {
-                    self.fault(
-                        ProblemCode::R01,
-                        &entry.key_spot,
-                        "HEAD counts as GET: say GET",
-                    );
-                }
-                Ok(method) => {
-                    self.check_method(&method, &entry.key_spot);
-                    methods.extend(units(&entry.value).map(|units| (method, units)));
-                }
-                Err(_) => {
-                    let message = format!("{:?} is no method", entry.key);
-                    self.fault(ProblemCode::R01, &entry.key_spot, message);
-                }
+        for entry in cost::METHOD.entries(node) {
+            let method = values::method(&entry.key);
+            if let Some(method) = self.value(ProblemCode::R01, &entry.key_span, method) {
+                self.check_method(&method, &entry.key_span);
+                let cost = entry.value.number().and_then(units);
+                methods.extend(cost.map(|cost| (method, cost)));
             }
         }
         methods
     }
 
-    fn cost(&mut self, node: &'c Node) -> CostRule {
-        let Some(node) = node.get("cost") else {
+    fn cost(&mut self, node: &Node) -> CostRule {
+        let Some(node) = COST.of(node) else {
             return CostRule::one();
         };
-        if let Some(default) = units(node) {
+        if let Some(default) = node.number().and_then(units) {
             return CostRule {
                 default,
                 ..CostRule::one()
             };
         }
         let methods = self.cost_of_methods(node);
-        let header = node.get("header").and_then(|header| {
-            let name = header.get("name")?;
-            let name = self.header_name(name.text()?, &name.spot)?;
-            Some((name, header.get("max").and_then(units)?))
+        let header = cost::HEADER.of(node).and_then(|header| {
+            let name = cost::HEADER_NAME.of(header, &mut self.report)?;
+            Some((name, units(cost::HEADER_MAX.of(header)?)?))
         });
         CostRule {
-            default: node.get("default").and_then(units).unwrap_or(1),
+            default: cost::DEFAULT.of(node).and_then(units).unwrap_or(1),
             methods: methods.into(),
             header,
         }
     }
 }
 
-fn units(node: &Node) -> Option<u32> {
-    node.number().and_then(|units| u32::try_from(units).ok())
+/// A digest of everything that decides what the rule does.
+fn digest(node: &Node, allowance: &Allowance, settings: &DefaultHasher) -> u64 {
+    let mut digest = settings.clone();
+    node.canonical().hash(&mut digest);
+    format!("{:?}", allowance.sets()).hash(&mut digest);
+    digest.finish()
 }
 
-fn action(node: &Node) -> RuleAction {
-    match node.get("action").and_then(Node::text) {
-        Some("allow") => RuleAction::Allow,
-        Some("deny") => RuleAction::Deny,
-        _ => RuleAction::Limit,
-    }
+fn units(number: u64) -> Option<u32> {
+    u32::try_from(number).ok()
 }
 
-/// What the match lacks for a parameter: each of its paths has to have it, or each of its routes.
-fn lacking(parameter: &str, matcher: &Matcher) -> Option<String> {
+/// A message if a path or route of the rule does not have the parameter.
+fn missing_parameter(parameter: &str, matcher: &Matcher) -> Option<String> {
     let in_path = |path: &PathPattern| path.parameters().any(|name| name == parameter);
     let in_route = |route: &str| route.split('/').any(|segment| names(segment, parameter));
     let (paths, routes) = (&matcher.paths, &matcher.routes);
@@ -281,27 +234,4 @@ fn lacking(parameter: &str, matcher: &Matcher) -> Option<String> {
              segment \"{{{parameter}}}\""
         )),
     }
-}
-
-/// A status code, or all of a class.
-fn status_codes(text: &str) -> Result<RangeInclusive<u16>, String> {
-    let wrong = || match text.strip_suffix("XX") {
-        Some(class) => format!("{text:?} is no status; did you mean \"{class}xx\"?"),
-        None => {
-            format!("{text:?} is no status; accepted are 100 to 599, and classes such as 4xx")
-        }
-    };
-    if let Some(class) = text.strip_suffix("xx") {
-        let class = class
-            .parse::<u16>()
-            .ok()
-            .filter(|class| (1..=5).contains(class));
-        let class = class.ok_or_else(wrong)?;
-        return Ok(class * 100..=class * 100 + 99);
-    }
-    let code = text
-        .parse::<u16>()
-        .ok()
-        .filter(|code| (100..600).contains(code));
-    code.map(|code| code..=code).ok_or_else(wrong)
 }

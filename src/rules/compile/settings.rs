@@ -1,107 +1,93 @@
-//! What a file says for all rules: version, store, client address, templates.
+//! The settings of a file that hold for all rules: version, store, client address, templates.
 
-use crate::{
-    error::ConfigError,
-    key::{ClientIp, ClientIpHeader, IntoNetwork, IpPrefix},
-    rules::{problem::ProblemCode, tree::Node},
-};
+use tower_ratelimit_rulefile::{ProblemCode, document::Node};
 
 use super::context::Context;
+use crate::{
+    key::{ClientIp, ClientIpHeader, IpPrefix},
+    rules::fields::{
+        client_ip::{HEADER, IPV6_PREFIX, TRUST},
+        store::{MAX_KEYS, ON_FAILURE, OnStoreFailure},
+    },
+};
 
-/// The version of the format that this crate reads.
+/// The only version of the format.
 const VERSION: u64 = 1;
 
-/// The file's wishes for the place where counts are kept.
+/// The file's settings for the store of counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct StoreSettings {
     pub(crate) max_keys: Option<usize>,
     pub(crate) on_failure: Option<OnStoreFailure>,
 }
 
-/// What happens while Redis does not answer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum OnStoreFailure {
-    Local,
-    Allow,
-    Deny,
-}
-
 impl StoreSettings {
     pub(super) fn of(node: &Node) -> Self {
-        let max_keys = node.get("max_keys").and_then(Node::number);
+        let max_keys = MAX_KEYS.of(node);
         Self {
             max_keys: max_keys.and_then(|keys| usize::try_from(keys).ok()),
-            on_failure: match node.get("on_failure").and_then(Node::text) {
-                Some("local") => Some(OnStoreFailure::Local),
-                Some("allow") => Some(OnStoreFailure::Allow),
-                Some("deny") => Some(OnStoreFailure::Deny),
-                _ => None,
-            },
+            on_failure: ON_FAILURE.of(node),
         }
     }
 }
 
 impl<'c> Context<'c> {
-    pub(super) fn version(&mut self, node: &Node) {
+    pub(super) fn check_version(&mut self, node: &Node) {
         if let Some(version) = node.number().filter(|version| *version != VERSION) {
             let message = format!(
                 "version {version} of the format is not known; this program reads {VERSION}"
             );
-            self.fault(ProblemCode::R11, &node.spot, message);
+            self.report(ProblemCode::R11, &node.span, message);
         }
     }
 
     pub(super) fn read_client_ip(&mut self, node: &'c Node) {
-        if let Some(bits) = node.get("ipv6_prefix").and_then(Node::number) {
+        if let Some(bits) = IPV6_PREFIX.of(node) {
             self.prefix = IpPrefix::new().v6(u8::try_from(bits).unwrap_or(128));
         }
-        let mut networks = Vec::new();
-        if let Some(trust) = node.get("trust") {
-            let text = |error: ConfigError| error.to_string();
-            networks = self.values(ProblemCode::R10, trust, |proxy| {
-                proxy.into_network().map_err(text)
-            });
+        let networks = TRUST.all(node, &mut self.report).unwrap_or_default();
+        if let Some(trust) = TRUST.node(node) {
             match ClientIp::try_behind(networks.iter()) {
                 Ok(client_ip) => self.client_ip = client_ip,
                 Err(_) => {
                     let message = "trust in everybody would let every client choose its address; \
                                    list the networks of your proxies";
-                    self.fault(ProblemCode::R10, &trust.spot, message);
+                    self.report(ProblemCode::R10, &trust.span, message);
                 }
             }
         }
-        if let Some(header) = node.get("header")
-            && let Some(name) = header.text()
-            && let Some(header_name) = self.header_name(name, &header.spot)
+        if let Some(header) = HEADER.node(node)
+            && let Some(name) = HEADER.of(node, &mut self.report)
         {
-            if networks.is_empty() && node.get("trust").is_none() {
+            if TRUST.node(node).is_none() {
                 let message =
                     "`header` is read only from proxies that are trusted: list them in `trust`";
-                self.fault(ProblemCode::R02, &header.spot, message);
+                self.report(ProblemCode::R02, &header.span, message);
             }
-            self.client_ip = self.client_ip.clone().header(header_named(header_name));
+            self.client_ip = self.client_ip.clone().header(header_named(name));
         }
         self.client_ip = self.client_ip.clone().grouped_by(self.prefix);
     }
 
-    /// Takes the templates of a file, and checks each where it stands.
+    /// Adds the templates of a file.
     pub(super) fn read_templates(&mut self, node: &'c Node) {
         self.check_null_keys(node.entries());
         for entry in node.entries() {
             let name = entry.key.as_str();
             if name == "unlimited" || name.contains('/') {
                 let message = format!("{name:?} already means something where a quota is said");
-                self.fault(ProblemCode::R03, &entry.key_spot, message);
+                self.report(ProblemCode::R03, &entry.key_span, message);
             }
-            // Twice in one file is a fault of the file's form.
+            // A name that one file has twice is reported with the file's form.
             if !self.templates.iter().any(|(known, _)| *known == name) {
                 self.templates.push((name, Some(&entry.value)));
             }
         }
     }
 
+    /// Reads each template once, to report its faults at its own place.
     pub(super) fn check_templates(&mut self) {
-        // Without templates: a template does not stand for another one.
+        // No templates while they are read: a template cannot name another one.
         let mut templates = std::mem::take(&mut self.templates);
         for (_, template) in &mut templates {
             let faults = self.report.faults();
@@ -114,7 +100,7 @@ impl<'c> Context<'c> {
     }
 }
 
-/// How a header is read: a list for those that are lists, else one address.
+/// The kind of a header: a list where the header is one by its specification, else a single address.
 fn header_named(name: http::HeaderName) -> ClientIpHeader {
     match name.as_str() {
         "x-forwarded-for" => ClientIpHeader::XForwardedFor,

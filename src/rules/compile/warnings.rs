@@ -1,13 +1,23 @@
-//! Warnings: files that can be used and are probably not meant.
+//! Warnings about rules without faults: unreachable ones, and those that clients can evade or use up for others.
 
 use std::collections::HashSet;
 
-use super::{context::Context, oddities};
+use tower_ratelimit_rulefile::{
+    ProblemCode,
+    document::{Node, NodeValue},
+    fields::{Field, Text, Tree},
+};
+
+use super::{context::Context, likely_mistakes};
 use crate::rules::{
+    fields::{
+        key::{self, FIRST_OF, KeyWord},
+        matching::{AUTHENTICATED, CLIENT, HEADER, HOST, NOT, QUERY},
+        rule::{MATCH, TIER},
+        tier,
+    },
     matcher::Matcher,
-    problem::{Problem, ProblemCode},
     rule::{Rule, RuleAction},
-    tree::{Node, NodeValue},
 };
 
 /// The most rules that each later one is compared with.
@@ -18,37 +28,36 @@ pub(super) fn warn(rules: &[Rule], nodes: &[&Node], context: &mut Context<'_>) {
     if context.report.faults() > 0 {
         return;
     }
-    let left_out: HashSet<u16> = rules
+    let replaced: HashSet<u16> = rules
         .iter()
         .flat_map(|rule| rule.replaces.iter().copied())
         .collect();
     let mut ends: Vec<&Rule> = Vec::new();
-    // Without faults the lists go side by side.
+    // Without faults both lists have the same rules.
     for (at, (rule, node)) in rules.iter().zip(nodes).enumerate() {
         if let Some(end) = ends.iter().find(|end| covers(&end.matcher, &rule.matcher)) {
             let message = format!(
                 "no request reaches the rule {:?}: {:?} ({}) ends the list for all that it matches",
                 rule.name,
                 end.name,
-                end.spot.short()
+                end.span.short()
             );
-            let problem = Problem::new(ProblemCode::W21, &rule.spot, message);
-            context.report.add(problem);
+            context.report(ProblemCode::W21, &rule.span, message);
         }
-        // A rule that another one may leave out does not always end the list.
-        if rule.always_ends_the_list() && !left_out.contains(&(at as u16)) && ends.len() < MAX_ENDS
+        // A rule that another one may replace does not always end the list.
+        if rule.always_ends_the_list() && !replaced.contains(&(at as u16)) && ends.len() < MAX_ENDS
         {
             ends.push(rule);
         }
         chosen_by_clients(rule, node, context);
-        oddities::warn(rule, node, context);
+        likely_mistakes::warn(rule, node, context);
         if rule.action == RuleAction::Limit {
-            for_everybody(rule, node, context);
+            shared_by_all(rule, node, context);
         }
     }
 }
 
-/// Whether every request that `other` fits also fits `own`, as far as can be told from the fields.
+/// Whether every request that fits `other` also fits `own`. `false` may be wrong, `true` is not.
 fn covers(own: &Matcher, other: &Matcher) -> bool {
     fn among<T: PartialEq>(own: Option<&[T]>, other: Option<&[T]>) -> bool {
         own.is_none_or(|own| other.is_some_and(|other| other.iter().all(|item| own.contains(item))))
@@ -75,110 +84,94 @@ fn covers(own: &Matcher, other: &Matcher) -> bool {
         && others
 }
 
-/// Keys and tiers that are a header's or a query parameter's value, and rules that spare requests,
-/// or do not apply, for the sake of what a client writes.
+/// Warns of keys and tiers that a client chooses by a header or a query parameter, and of rules that a client evades.
 fn chosen_by_clients(rule: &Rule, node: &Node, context: &mut Context<'_>) {
-    let defaults = context.defaults;
-    let key = node
-        .get("key")
-        .or_else(|| defaults.and_then(|all| all.get("key")));
+    let key = context.key_of(node);
     let key = key.filter(|_| rule.action == RuleAction::Limit);
-    let tier = node.get("tier").and_then(|tier| tier.get("header"));
+    let key_part = |field| key.and_then(|key| key_part(key, field));
+    let tier = TIER.of(node).and_then(|tier| tier::HEADER.node(tier));
+    let name = |node: &Node| node.text().unwrap_or_default().to_owned();
     let found = [
-        key.and_then(|key| key_part(key, "header")).map(|header| {
-            let name = header.text().unwrap_or_default();
-            let said = format!("the key is the header {name:?}");
-            (header, said, "it has as many limits as it likes")
+        key_part(&key::HEADER).map(|header| {
+            let cause = format!("the key is the header {:?}", name(header));
+            (header, cause, "it has as many limits as it likes")
         }),
-        key.and_then(|key| key_part(key, "query")).map(|query| {
-            let name = query.text().unwrap_or_default();
-            let said = format!("the key is the query parameter {name:?}");
-            (query, said, "it has as many limits as it likes")
+        key_part(&key::QUERY).map(|query| {
+            let cause = format!("the key is the query parameter {:?}", name(query));
+            (query, cause, "it has as many limits as it likes")
         }),
         tier.map(|header| {
-            let name = header.text().unwrap_or_default();
-            let said = format!("the tier is the header {name:?}");
-            (header, said, "it chooses the best one")
+            let cause = format!("the tier is the header {:?}", name(header));
+            (header, cause, "it chooses the best one")
         }),
-        spared_by(rule, node).map(|(node, name)| {
-            let said = format!("{:?} spares requests for the sake of {name}", rule.name);
-            (node, said, "it is spared when it likes")
+        exempted_by(rule, node).map(|(node, name)| {
+            let cause = format!("{:?} exempts requests by {name}", rule.name);
+            (node, cause, "it is exempt when it likes")
         }),
         evaded_by(rule, node).map(|(node, name)| {
-            let said = format!("{:?} does not apply where `not` fits {name}", rule.name);
-            (node, said, "it evades the rule when it likes")
+            let cause = format!("{:?} does not apply where `not` fits {name}", rule.name);
+            (node, cause, "it evades the rule when it likes")
         }),
     ];
-    for (node, said, effect) in found.into_iter().flatten() {
+    for (node, cause, effect) in found.into_iter().flatten() {
         let message = format!(
-            "{said}, which any client can write: {effect}, unless a proxy or an outer layer \
+            "{cause}, which any client can write: {effect}, unless a proxy or an outer layer \
              writes it"
         );
-        let problem = Problem::new(ProblemCode::W22, &node.spot, message);
-        context.report.add(problem);
+        context.report(ProblemCode::W22, &node.span, message);
     }
 }
 
-/// The header, query parameter or host for whose sake other rules do not apply.
-fn spared_by<'n>(rule: &Rule, node: &'n Node) -> Option<(&'n Node, String)> {
-    let spares = rule.action != RuleAction::Deny && !rule.shadow && rule.spares_others();
-    chosen_field(node.get("match").filter(|_| spares)?)
+/// The header, query parameter or host of a match that exempts requests from other rules.
+fn exempted_by<'n>(rule: &Rule, node: &'n Node) -> Option<(&'n Node, String)> {
+    let exempts = rule.action != RuleAction::Deny && !rule.shadow && rule.exempts_from_others();
+    chosen_field(MATCH.of(node).filter(|_| exempts)?)
 }
 
-/// The header, query parameter or host for whose sake the rule itself does not apply.
+/// The header, query parameter or host of a `not` that lets requests evade the rule itself.
 fn evaded_by<'n>(rule: &Rule, node: &'n Node) -> Option<(&'n Node, String)> {
     let limits = rule.action != RuleAction::Allow && !rule.shadow;
-    let matcher = node.get("match").filter(|_| limits)?;
-    chosen_field(matcher.get("not")?)
+    chosen_field(NOT.of(MATCH.of(node).filter(|_| limits)?)?)
 }
 
-/// A field by which a client brings it about that a match fits, unless the match says more that
-/// clients cannot choose.
+/// A field of the match whose value the client chooses. `None` if the match also has a field that clients cannot choose.
 fn chosen_field(matcher: &Node) -> Option<(&Node, String)> {
-    if matcher.get("client").is_some() || matcher.get("authenticated").is_some() {
+    if CLIENT.node(matcher).is_some() || AUTHENTICATED.node(matcher).is_some() {
         return None;
     }
-    let named = |field: &'static str| {
-        let mut entries = matcher.get(field)?.entries().iter();
-        let entry = entries.find(|entry| entry.value.truth() != Some(false))?;
-        let what = if field == "query" {
-            "query parameter"
-        } else {
-            field
-        };
-        Some((&entry.value, format!("the {what} {:?}", entry.key)))
+    let named = |field: &Field<Tree>, kind: &str| {
+        let mut entries = field.entries(matcher).iter();
+        let entry = entries.find(|entry| entry.value.boolean() != Some(false))?;
+        Some((&entry.value, format!("the {kind} {:?}", entry.key)))
     };
-    let host = || Some((matcher.get("host")?, "the host".to_owned()));
-    named("header").or_else(|| named("query")).or_else(host)
+    let host = || Some((HOST.node(matcher)?, "the host".to_owned()));
+    named(&HEADER, "header")
+        .or_else(|| named(&QUERY, "query parameter"))
+        .or_else(host)
 }
 
-/// The header or query parameter of a key.
-fn key_part<'n>(key: &'n Node, field: &str) -> Option<&'n Node> {
+/// The value of this field in a key, or in one of its parts.
+fn key_part<'n>(key: &'n Node, field: &Field<Text>) -> Option<&'n Node> {
     match &key.value {
         NodeValue::Scalar(_) => None,
         NodeValue::List(parts) => parts.iter().find_map(|part| key_part(part, field)),
         NodeValue::Table(_) => {
-            let choices = key
-                .get("first_of")
-                .and_then(|choices| key_part(choices, field));
-            key.get(field).or(choices)
+            let choices = FIRST_OF.of(key);
+            let choice = || key_part(choices?, field);
+            field.node(key).or_else(choice)
         }
     }
 }
 
-fn for_everybody(rule: &Rule, node: &Node, context: &mut Context<'_>) {
-    let defaults = context.defaults;
-    let key = node
-        .get("key")
-        .or_else(|| defaults.and_then(|all| all.get("key")));
-    let Some(key) = key.filter(|key| key.text() == Some("global")) else {
+/// Warns of a limit that one client can use up for all.
+fn shared_by_all(rule: &Rule, node: &Node, context: &mut Context<'_>) {
+    let is_global = |key: &&Node| key.text().and_then(KeyWord::of) == Some(KeyWord::Global);
+    let Some(key) = context.key_of(node).filter(is_global) else {
         return;
     };
     if !rule.shadow && !rule.allowance.sets().is_empty() {
         let message = "all clients share this limit, so that one of them can use it up for all; \
                        put a limit for each client beside it";
-        context
-            .report
-            .add(Problem::new(ProblemCode::W23, &key.spot, message));
+        context.report(ProblemCode::W23, &key.span, message);
     }
 }

@@ -1,19 +1,18 @@
-//! Questions about requests that are somewhere else, and have no response here.
+//! Decisions for requests that another process handles.
 
 use std::time::Instant;
 
 use http::request::Parts;
 
 use super::{
-    desks::{policies, tier},
-    group::{GroupFuture, RuleGroup},
+    admissions::{RuleLimits, policies, tiers},
     handle::RulesHandle,
 };
 use crate::{
     decision::{Decision, Op, Policy},
     error::LimiterError,
     key::Key,
-    limiter::{Limiter as _, Pending, Tier, joint::ChosenTerms},
+    limiter::{Limiter, Pending, Tier, tier::MemberTerms},
     observe::{Decided, Event, Observer},
     rules::{
         explain::RulesOutcome,
@@ -23,11 +22,15 @@ use crate::{
 };
 
 impl RulesHandle {
-    /// What becomes of a request, and the decision of the limits that apply to it. They are charged, unless it is a
-    /// `dry_run`, of which the layer's observer does not hear; `cost` takes the place of the rules' own.
+    /// Decides a request that another process handles, such as one of a proxy: returns the outcome of the rules, and the
+    /// decision of the limits that apply.
     ///
-    /// Nobody waits, and limits that count by responses count the request at once.
-    #[doc(hidden)]
+    /// The limits are charged and the layer's observer is notified, unless it is a `dry_run`. `cost` replaces the cost of
+    /// each rule. The request never waits. Limits with `count_if` count it at once.
+    ///
+    /// # Errors
+    ///
+    /// When a limiter cannot decide.
     pub fn check(
         &self,
         parts: &Parts,
@@ -42,22 +45,24 @@ impl RulesHandle {
         if let RulesVerdict::Limited(charges) = &verdict {
             (shadows, hard) = charges.iter().partition(|charge| charge.rule.shadow);
         }
-        let terms = AskTerms {
+        let terms = CheckTerms {
             rules: &rules,
             cost,
             dry_run,
         };
-        let shadows = shadows.drain(..).filter_map(|charge| terms.ask(&[charge]));
-        let shadows: Vec<AskedGroup> = shadows.collect();
-        let asked = terms.ask(&hard);
+        let shadows = shadows
+            .drain(..)
+            .filter_map(|charge| terms.request(&[charge]));
+        let shadows: Vec<PendingCheck> = shadows.collect();
+        let pending = terms.request(&hard);
         let observer = self.observer().filter(|_| !dry_run);
         async move {
             for shadow in shadows {
-                // It denies nobody, not even by a fault.
+                // A shadow denies no request, even if it fails.
                 drop(shadow.answer(observer.as_deref(), true).await);
             }
-            let decision = match asked {
-                Some(asked) => Some(asked.answer(observer.as_deref(), false).await?),
+            let decision = match pending {
+                Some(pending) => Some(pending.answer(observer.as_deref(), false).await?),
                 None => None,
             };
             Ok((outcome, decision))
@@ -65,16 +70,16 @@ impl RulesHandle {
     }
 }
 
-/// Limits that were asked as one.
-struct AskedGroup {
+/// A pending decision of limits that are charged together.
+struct PendingCheck {
     key: Key,
     cost: u64,
     policies: Box<[Policy]>,
-    asked_at: Instant,
-    answer: Pending<GroupFuture>,
+    requested_at: Instant,
+    answer: Pending<<RuleLimits as Limiter>::Future>,
 }
 
-impl AskedGroup {
+impl PendingCheck {
     async fn answer(
         self,
         observer: Option<&(dyn Observer + 'static)>,
@@ -88,7 +93,7 @@ impl AskedGroup {
         observer.observe(&match &answer {
             Ok(decision) => Event::Decided(Decided {
                 shadow,
-                ..Decided::now(decision, &self.key, self.cost, Some(self.asked_at))
+                ..Decided::now(decision, &self.key, self.cost, Some(self.requested_at))
             }),
             Err(error) => Event::Failed { policies, error },
         });
@@ -96,58 +101,47 @@ impl AskedGroup {
     }
 }
 
-/// The terms of a question.
-struct AskTerms<'r> {
+/// The terms of a decision.
+struct CheckTerms<'r> {
     rules: &'r Rules,
     cost: Option<u32>,
     dry_run: bool,
 }
 
-impl AskTerms<'_> {
-    /// Asks limits that are charged together; `None` if there is none.
-    fn ask(&self, charges: &[&ChargeOfRule<'_>]) -> Option<AskedGroup> {
-        let asked_at = Instant::now();
+impl CheckTerms<'_> {
+    /// Requests a decision of limits that are charged together; `None` for no limits.
+    fn request(&self, charges: &[&ChargeOfRule<'_>]) -> Option<PendingCheck> {
+        let requested_at = Instant::now();
         let cost_of = |charge: &ChargeOfRule<'_>| u64::from(self.cost.unwrap_or(charge.cost));
         let cost = charges.iter().map(|charge| cost_of(charge)).max()?;
-        let op = match self.dry_run {
-            true => Op::Peek(cost),
-            false => Op::Acquire(cost),
+        let op = if self.dry_run {
+            Op::Peek(cost)
+        } else {
+            Op::Acquire(cost)
         };
         let policies: Box<[Policy]> = charges
             .iter()
             .flat_map(|charge| policies(charge.quotas))
             .collect();
-        let costs = charges.iter().map(|charge| cost_of(charge));
-        let with = Tier::DEFAULT.with_costs(costs.collect());
-        let (group, key) = match charges {
-            [charge] => {
-                let limiter = self.rules.limiter(charge.rule)?.clone();
-                let tier = tier(charge.rule, charge.place);
-                let group = RuleGroup::one(limiter, tier, policies.clone(), false);
-                (group, charge.key.clone())
-            }
-            several => self.together(several, &policies),
+        let limiters = charges.iter().map(|charge| self.rules.limiter(charge.rule));
+        let limiters: Option<Vec<_>> = limiters.map(|limiter| limiter.cloned()).collect();
+        let limits = RuleLimits::of_request(limiters?, policies.clone());
+        let terms = MemberTerms {
+            tiers: tiers(charges),
+            blocks_at_once: charges.iter().map(|_| true).collect(),
         };
-        Some(AskedGroup {
-            answer: group.apply_in(&with, &key, op),
+        let costs = charges.iter().map(|charge| cost_of(charge));
+        let tier = Tier::DEFAULT.with_terms(terms).with_costs(costs.collect());
+        let key = match charges {
+            [charge] => charge.key.clone(),
+            several => Key::joint(several.iter().map(|charge| charge.key.clone())),
+        };
+        Some(PendingCheck {
+            answer: limits.apply_in(&tier, &key, op),
             key,
             cost,
             policies,
-            asked_at,
+            requested_at,
         })
-    }
-
-    fn together(&self, charges: &[&ChargeOfRule<'_>], policies: &[Policy]) -> (RuleGroup, Key) {
-        let limiters = charges.iter().map(|charge| self.rules.limiter(charge.rule));
-        let tiers = charges.iter().map(|charge| tier(charge.rule, charge.place));
-        let terms = ChosenTerms {
-            tiers: tiers.collect(),
-            blocks_at_once: charges.iter().map(|_| true).collect(),
-        };
-        let limiters = limiters.flatten().cloned().collect();
-        let group = RuleGroup::together(limiters, terms, policies.into(), false);
-        let group = group.unwrap_or_else(|_| RuleGroup::none(policies.into()));
-        let key = Key::joint(charges.iter().map(|charge| charge.key.clone()));
-        (group, key)
     }
 }

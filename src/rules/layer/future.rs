@@ -10,24 +10,24 @@ use std::{
 use http::{Request, Response, request::Parts};
 use tower_service::Service;
 
-use super::group::RuleGroup;
+use super::admissions::RuleLimits;
 use crate::{
-    rate_limit::{DeskAnswer, ResponseFuture, Watched},
+    rate_limit::{RateOutcome, ResponseFuture, ShadowRequest},
     reject::Reject,
 };
 
 pin_project_lite::pin_project! {
     /// The response of a [`RulesLimit`](super::RulesLimit) service.
     ///
-    /// It can be dropped at any time: units that were taken stay taken.
+    /// Dropping it is safe at any time. Charged units stay charged.
     pub struct RulesFuture<S, B, R>
     where
         S: Service<Request<B>>,
     {
         #[pin]
-        response: ResponseFuture<S, B, RuleGroup, R>,
-        // The charges of rules in the shadow that the response may change.
-        watched: Vec<Watched<RuleGroup, R>>,
+        response: ResponseFuture<S, B, RuleLimits, R>,
+        // The charges of shadow rules, which `count_if` settles by the response.
+        watched: Vec<ShadowRequest<RuleLimits, R>>,
     }
 }
 
@@ -39,13 +39,13 @@ where
 {
     #[inline(always)]
     pub(super) fn new(
-        answer: DeskAnswer<RuleGroup, R, ResBody>,
+        outcome: RateOutcome<RuleLimits, R, ResBody>,
         inner: &mut S,
         (parts, body): (Parts, B),
-        watched: Vec<Watched<RuleGroup, R>>,
+        watched: Vec<ShadowRequest<RuleLimits, R>>,
     ) -> Self {
         Self {
-            response: ResponseFuture::answered(answer, inner, parts, body),
+            response: ResponseFuture::of(outcome, inner, parts, body),
             watched,
         }
     }

@@ -1,4 +1,4 @@
-//! The handle to a layer's rules, by which they are read again.
+//! The handle to a layer's rules: reload, switches, changed quotas.
 
 use std::{
     collections::HashSet,
@@ -8,7 +8,7 @@ use std::{
 
 use arc_swap::ArcSwap;
 
-use super::desks::Desks;
+use super::admissions::Admissions;
 use crate::{
     error::ConfigError,
     limiter::QuotaChange,
@@ -16,22 +16,22 @@ use crate::{
     log::{self, Code},
     observe::{Event, Observer},
     quota::Quota,
-    rules::{changes::RuleChanges, problem::RulesError, set::Rules},
+    rules::{RulesError, changes::RuleChanges, set::Rules},
 };
 
 /// The rules in force, for all services of a layer.
 pub(super) struct Shared<R> {
-    pub(super) desks: ArcSwap<Desks<R>>,
-    /// Changes come one after another.
+    pub(super) admissions: ArcSwap<Admissions<R>>,
+    /// Held during a change, so that changes are serial.
     changes: Mutex<Changes>,
 }
 
-/// What outlasts a change of the rules.
+/// The state that survives reloads.
 #[derive(Default)]
 struct Changes {
-    /// The last fault, which was told.
+    /// The last fault, which is logged once.
     refused: Option<String>,
-    /// The rules that are left out.
+    /// The rules that are switched off.
     off: HashSet<String>,
     all_off: bool,
 }
@@ -42,7 +42,7 @@ impl Changes {
     }
 }
 
-/// A handle to the rules of a [`RulesLayer`](super::RulesLayer), and of all services that it made.
+/// A handle to the rules of a [`RulesLayer`](super::RulesLayer) and of all its services.
 #[derive(Clone)]
 pub struct RulesHandle(Arc<dyn Reload>);
 
@@ -72,44 +72,40 @@ impl RulesHandle {
         self.0.observer()
     }
 
-    /// Reads the files again, and says what is different now.
+    /// Reads the files again, and returns the changes.
     ///
-    /// Counters stay where a limit, burst, queue or soft share changes, unless the rule says
-    /// `on_change: fresh`: a bucket that was used up gets its next unit by the new rate, a window or
-    /// log has the new limit less what was counted. [`RuleChanges::quotas`] says for each changed
-    /// quota when a key that is out gets its next unit. Another algorithm, period, number of slices
-    /// or refill step starts afresh. The same store is used, also if `store` in the file says
-    /// something else. Requests that are under way end by the rules that they began with.
+    /// A rule keeps its counters when a limit, burst, queue or soft share changes, unless it has `on_change: fresh`: a
+    /// bucket that was used up gets its next unit by the new rate, a window or log has the new limit less its count.
+    /// [`RuleChanges::quotas`] has for each changed quota the time at which such a key gets its next unit. A changed
+    /// algorithm, period, number of slices or refill step starts afresh. The store stays the same, even if `store` in the
+    /// file changes. Open requests end by the rules with which they began.
     ///
-    /// The files are read on the calling thread, which takes some milliseconds; in a task use
-    /// `spawn_blocking` if that is too long.
+    /// Reads on the calling thread, which takes some milliseconds; in a task use `spawn_blocking` if that is too long.
     ///
     /// # Errors
     ///
-    /// All faults of the files, up to twenty; and when the rules did not come from files. The rules
-    /// in force stay, and the first such reload is logged.
+    /// All faults of the files, up to twenty; and rules that were not read from files. The rules in force stay, and the
+    /// first such reload is logged.
     pub fn reload(&self) -> Result<RuleChanges, RulesError> {
         self.0.reload()
     }
 
-    /// Switches a rule, or all of them, off or on again: a rule that is off is as if it were not in
-    /// the files, and what it counted stays. Lasts across reloads. A rule that there is not is
-    /// switched all the same, in case it comes.
+    /// Switches a rule off or on again; `None` switches all rules. A rule that is off applies to no request and keeps its
+    /// counts. The switch survives reloads. The name of a rule that does not exist yet is accepted.
     ///
-    /// A rule is on when neither it nor all of them are off.
+    /// A rule is on if neither it nor all rules are off.
     pub fn set_enabled(&self, rule: Option<&str>, enabled: bool) {
         self.0.set_enabled(rule, enabled);
     }
 
-    /// Changes the quota of the policy of this name (`rule`, or `rule.quota` where a rule has several)
-    /// until the rules are read again; `None` is the quota of the files. It is changed in this
-    /// process only. See [`LocalLimiter::set_quota`](crate::LocalLimiter::set_quota); of several
-    /// tiers or times the default one is changed. The answer says what a key gets that had used up
-    /// the quota of before.
+    /// Changes the quota of the policy of this name (`rule`, or `rule.quota` if a rule has several) in this process, until
+    /// the rules are read again. `None` restores the quota of the files. A rule with tiers or times changes its default
+    /// set. Returns what a key gets that had used up the quota before. See
+    /// [`LocalLimiter::set_quota`](crate::LocalLimiter::set_quota).
     ///
     /// # Errors
     ///
-    /// When there is no such policy, the quota makes no sense, or it counts by another algorithm.
+    /// When the policy does not exist, the quota is invalid, or its algorithm is another one.
     pub fn set_quota(
         &self,
         policy: &str,
@@ -120,35 +116,36 @@ impl RulesHandle {
 }
 
 impl<R> Shared<R> {
-    /// Puts the rules in force that the files have now, or says what is wrong with them.
+    /// Replaces the rules in force by those of the files, and logs a fault once.
     fn read_again(&self) -> Result<RuleChanges, RulesError> {
-        let mut told = unpoisoned(self.changes.lock());
-        let current = self.desks.load_full();
+        let mut state = unpoisoned(self.changes.lock());
+        let current = self.admissions.load_full();
         let rules = current.rules.read_again().inspect_err(|error| {
             let line = error.to_line();
             let error = error.to_string();
-            if told.refused.as_ref() != Some(&error) {
+            if state.refused.as_ref() != Some(&error) {
                 let fault =
                     format!("the rules stay as they were, since the new ones are refused: {line}");
-                log::say(Code::RulesRefused, &fault);
-                told.refused = Some(error);
+                log::report(Code::RulesRefused, &fault);
+                state.refused = Some(error);
             }
         })?;
         let changes = rules.changes_since(&current.rules);
         #[cfg(feature = "redis")]
         rules.replace(&current.rules);
-        let rules = rules.without(|rule| told.is_off(rule));
+        let rules = rules.without(|rule| state.is_off(rule));
         let settings = Arc::clone(current.settings());
-        self.desks.store(Arc::new(Desks::new(rules, settings)));
-        if told.refused.take().is_some() {
-            log::say(Code::RulesAccepted, "the rules are accepted again");
+        self.admissions
+            .store(Arc::new(Admissions::new(rules, settings)));
+        if state.refused.take().is_some() {
+            log::report(Code::RulesAccepted, "the rules are accepted again");
         }
         Ok(changes)
     }
 
-    pub(super) fn new(desks: Desks<R>) -> Self {
+    pub(super) fn new(admissions: Admissions<R>) -> Self {
         Self {
-            desks: ArcSwap::from_pointee(desks),
+            admissions: ArcSwap::from_pointee(admissions),
             changes: Mutex::default(),
         }
     }
@@ -156,15 +153,15 @@ impl<R> Shared<R> {
 
 impl<R: Send + Sync + 'static> Reload for Shared<R> {
     fn rules(&self) -> Rules {
-        self.desks.load().rules.clone()
+        self.admissions.load().rules.clone()
     }
 
     fn observer(&self) -> Option<Arc<dyn Observer>> {
-        self.desks.load().settings().observer.clone()
+        self.admissions.load().settings().observer.clone()
     }
 
     fn reload(&self) -> Result<RuleChanges, RulesError> {
-        let settings = Arc::clone(self.desks.load().settings());
+        let settings = Arc::clone(self.admissions.load().settings());
         let read = self.read_again();
         if let Some(observer) = &settings.observer {
             let rules = self.rules().len();
@@ -181,10 +178,10 @@ impl<R: Send + Sync + 'static> Reload for Shared<R> {
             Some(rule) if enabled => drop(changes.off.remove(rule)),
             Some(rule) => drop(changes.off.insert(rule.to_owned())),
         }
-        let current = self.desks.load_full();
+        let current = self.admissions.load_full();
         let rules = current.rules.without(|rule| changes.is_off(rule));
-        let desks = Desks::new(rules, Arc::clone(current.settings()));
-        self.desks.store(Arc::new(desks));
+        let admissions = Admissions::new(rules, Arc::clone(current.settings()));
+        self.admissions.store(Arc::new(admissions));
     }
 }
 

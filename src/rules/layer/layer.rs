@@ -1,4 +1,4 @@
-//! The layer of rules, and its setters.
+//! The layer of rules, and its settings.
 
 use std::{
     fmt,
@@ -9,21 +9,21 @@ use std::{
 use tower_layer::Layer;
 
 use super::{
-    desks::{Desks, LayerSettings},
+    admissions::{Admissions, LayerSettings},
     handle::{RulesHandle, Shared},
     service::RulesLimit,
 };
 use crate::{
     observe::Observer,
-    rate_limit::DeskRoom,
+    rate_limit::SharedQueues,
     reject::{IsResponse, ProblemJson, RejectFn, Rejection},
-    rules::{problem::RulesError, set::Rules},
+    rules::{RulesError, set::Rules},
 };
 
-/// Limits requests by [`Rules`], and goes on with what was counted when they are read again.
+/// Limits requests by [`Rules`], and keeps the counts when the files are read again.
 ///
-/// Every limit that matches a request is charged, or none: in this process in one step, in Redis by
-/// refunds. The page of the [guide](crate::guide::rules) says how rules apply.
+/// Every limit that matches a request is charged, or none: in this process in one step, in Redis by refunds. See the page
+/// of the [guide](crate::guide::rules).
 ///
 /// ```
 /// use tower_ratelimit::rules::{Format, Rules, RulesLayer};
@@ -39,12 +39,12 @@ use crate::{
 /// # Ok::<(), tower_ratelimit::rules::RulesError>(())
 /// ```
 ///
-/// Clones share what is counted, and the rules.
+/// Clones share the rules and the counts.
 #[must_use]
 pub struct RulesLayer<R = ProblemJson> {
     rules: Rules,
     settings: Arc<LayerSettings<R>>,
-    /// Made once, since axum calls `layer` for every route.
+    /// Created once, since axum calls `layer` for every route.
     shared: Arc<OnceLock<Arc<Shared<R>>>>,
 }
 
@@ -58,14 +58,13 @@ impl RulesLayer {
                 observer: None,
                 expose_decision: false,
                 grpc: true,
-                room: DeskRoom::new(),
+                queues: SharedQueues::new(),
             }),
             shared: Arc::default(),
         }
     }
 
-    /// A layer of the rules in a file, or in all rule files of a directory, which count in this
-    /// process. See [`RulesBuilder::read`](crate::rules::RulesBuilder::read).
+    /// A layer of the rules in a file, or in all rule files of a directory. They count in this process. See [`RulesBuilder::read`](crate::rules::RulesBuilder::read).
     ///
     /// # Errors
     ///
@@ -87,13 +86,13 @@ impl<R> RulesLayer<R> {
         }
     }
 
-    /// The answer to a request that does not pass. Defaults to
+    /// Sets the response to a request that does not pass. Defaults to
     /// [`ProblemJson`](crate::reject::ProblemJson).
     pub fn rejection<R2>(self, rejection: R2) -> RulesLayer<R2> {
         self.with(|settings| settings.with_rejection(Arc::new(rejection)))
     }
 
-    /// The answer to a request that does not pass, made by a closure. See
+    /// Sets a closure that makes the response to a request that does not pass. See
     /// [`RateLimitLayer::rejection_fn`](crate::RateLimitLayer::rejection_fn).
     pub fn rejection_fn<F, T>(self, rejection: F) -> RulesLayer<RejectFn<F>>
     where
@@ -103,8 +102,7 @@ impl<R> RulesLayer<R> {
         self.rejection(RejectFn::new(rejection))
     }
 
-    /// The observer that is told of every decision, and of each reload. Policies are named after
-    /// their rules. Defaults to none.
+    /// Sets the observer of all decisions and reloads. Policies have the names of their rules. Defaults to none.
     pub fn observer(self, observer: impl Observer) -> Self {
         self.with(|settings| LayerSettings {
             observer: Some(Arc::new(observer)),
@@ -121,7 +119,7 @@ impl<R> RulesLayer<R> {
         })
     }
 
-    /// Whether calls that look like gRPC are answered in gRPC. Defaults to true. See
+    /// Whether calls that look like gRPC get a gRPC response. Defaults to true. See
     /// [`RateLimitLayer::grpc`](crate::RateLimitLayer::grpc).
     pub fn grpc(self, grpc: bool) -> Self {
         self.with(|settings| LayerSettings {
@@ -134,12 +132,12 @@ impl<R> RulesLayer<R> {
 impl<R: Send + Sync + 'static> RulesLayer<R> {
     fn shared(&self) -> &Arc<Shared<R>> {
         self.shared.get_or_init(|| {
-            let desks = Desks::new(self.rules.clone(), Arc::clone(&self.settings));
-            Arc::new(Shared::new(desks))
+            let admissions = Admissions::new(self.rules.clone(), Arc::clone(&self.settings));
+            Arc::new(Shared::new(admissions))
         })
     }
 
-    /// A handle to the rules of this layer as it is set up now: take it after the last setter.
+    /// A handle to the rules of this layer with its current settings: call it after the last setter.
     #[must_use]
     pub fn handle(&self) -> RulesHandle {
         RulesHandle::new(Arc::clone(self.shared()))

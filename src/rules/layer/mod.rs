@@ -1,10 +1,9 @@
-//! The layer that charges what rules say.
+//! The layer that limits requests by rules.
 
+mod admission_cache;
+mod admissions;
 mod check;
-mod desk_cache;
-mod desks;
 mod future;
-mod group;
 mod handle;
 #[allow(clippy::module_inception, reason = "files are named by their role")]
 mod layer;

@@ -9,23 +9,22 @@ use std::{
 use http::{Request, Response, request::Parts};
 use tower_service::Service;
 
-use super::group::RuleGroup;
 use super::{
-    desks::{Desks, RuleDesk},
+    admissions::{Admissions, RuleAdmission, RuleLimits},
     future::RulesFuture,
     handle::Shared,
 };
 use crate::{
     key::Key,
-    middleware::{key_rules::NotCounted, service::inner_service},
-    rate_limit::{DeskAnswer, Watched},
+    middleware::{key_rules::Uncounted, service::inner_service},
+    rate_limit::{RateOutcome, ShadowRequest},
     reject::{ProblemJson, Reject},
     rules::select::{ChargeOfRule, RuleCharges, RulesVerdict},
 };
 
-/// A service whose requests are limited by rules. Made by [`RulesLayer`](super::RulesLayer).
+/// A service whose requests are limited by rules. Created by [`RulesLayer`](super::RulesLayer).
 ///
-/// Clones share the counts, and a reload is one for all of them.
+/// Clones share the counts and the reloads.
 pub struct RulesLimit<S, R = ProblemJson> {
     inner: S,
     shared: Arc<Shared<R>>,
@@ -53,67 +52,77 @@ where
         self.inner.poll_ready(cx)
     }
 
-    // Within its caller the future would be built apart and then moved to its place.
+    // Not inlined: the caller would build the future on its stack and then move it.
     #[inline(never)]
     fn call(&mut self, request: Request<ReqBody>) -> Self::Future {
         let (mut parts, body) = request.into_parts();
         let mut watched = Vec::new();
-        // The block drops everything else before the inner service is called.
-        let answer = {
-            // One set decides all of a request. What follows its response is kept by its desk.
-            let desks = self.shared.desks.load();
-            let verdict = desks.rules.select(&parts, desks.rules.now());
+        // The block drops the set of rules before it calls the inner service.
+        let outcome = {
+            // One set of rules decides a request. Its admission also settles the response.
+            let admissions = self.shared.admissions.load();
+            let verdict = admissions.rules.select(&parts, admissions.rules.now());
             match &verdict {
                 RulesVerdict::Limited(charges) => match charges.alone() {
                     Some(charge) if !charge.rule.shadow => {
-                        ask(desks.of(charge), charge, &mut parts)
+                        decide(admissions.of(charge), charge, &mut parts)
                     }
-                    _ => ask_several(&desks, charges, &mut watched, &mut parts),
+                    _ => decide_together(&admissions, charges, &mut watched, &mut parts),
                 },
-                RulesVerdict::Bypassed => desks.uncounted(None).exempt(NotCounted::Skip),
-                RulesVerdict::Allowed(rule) => desks.uncounted(Some(rule)).exempt(NotCounted::Skip),
-                RulesVerdict::Denied(rule) => desks.uncounted(Some(rule)).exempt(NotCounted::Deny),
-                RulesVerdict::Rejected(rule, error) => desks
-                    .uncounted(Some(rule))
-                    .exempt(NotCounted::NoKey(*error)),
+                RulesVerdict::Bypassed => {
+                    let admission = admissions.uncounted(None);
+                    admission.uncounted(Uncounted::Skip, &mut parts)
+                }
+                RulesVerdict::Allowed(rule) => {
+                    let admission = admissions.uncounted(Some(rule));
+                    admission.uncounted(Uncounted::Skip, &mut parts)
+                }
+                RulesVerdict::Denied(rule) => {
+                    let admission = admissions.uncounted(Some(rule));
+                    admission.uncounted(Uncounted::Deny, &mut parts)
+                }
+                RulesVerdict::Rejected(rule, error) => {
+                    let admission = admissions.uncounted(Some(rule));
+                    admission.uncounted(Uncounted::NoKey(*error), &mut parts)
+                }
             }
         };
-        RulesFuture::new(answer, &mut self.inner, (parts, body), watched)
+        RulesFuture::new(outcome, &mut self.inner, (parts, body), watched)
     }
 }
 
 #[inline]
-fn ask<R: Reject<B>, B: 'static>(
-    desk: &RuleDesk<R>,
+fn decide<R: Reject<B>, B: 'static>(
+    admission: &RuleAdmission<R>,
     charge: &ChargeOfRule<'_>,
     parts: &mut Parts,
-) -> DeskAnswer<RuleGroup, R, B> {
-    desk.ask(&charge.key, u64::from(charge.cost), parts)
+) -> RateOutcome<RuleLimits, R, B> {
+    admission.decide(&charge.key, u64::from(charge.cost), parts)
 }
 
-/// The shadows first, each by itself; then all others as one.
+/// Charges the shadows first, each by itself, then all other limits together.
 #[inline(never)]
-fn ask_several<R: Reject<B>, B: 'static>(
-    desks: &Desks<R>,
+fn decide_together<R: Reject<B>, B: 'static>(
+    admissions: &Admissions<R>,
     charges: &RuleCharges<'_>,
-    watched: &mut Vec<Watched<RuleGroup, R>>,
+    watched: &mut Vec<ShadowRequest<RuleLimits, R>>,
     parts: &mut Parts,
-) -> DeskAnswer<RuleGroup, R, B> {
+) -> RateOutcome<RuleLimits, R, B> {
     let (shadows, hard): (Vec<_>, Vec<_>) = charges.iter().partition(|charge| charge.rule.shadow);
-    watched.extend(
-        shadows
-            .into_iter()
-            .filter_map(|charge| desks.of(charge).watch(&charge.key, u64::from(charge.cost))),
-    );
+    watched.extend(shadows.into_iter().filter_map(|charge| {
+        admissions
+            .of(charge)
+            .watch(&charge.key, u64::from(charge.cost))
+    }));
     match hard.as_slice() {
-        [] => desks.uncounted(None).exempt(NotCounted::Skip),
-        [charge] => ask(desks.of(charge), charge, parts),
+        [] => admissions.uncounted(None).uncounted(Uncounted::Skip, parts),
+        [charge] => decide(admissions.of(charge), charge, parts),
         several => {
             let key = Key::joint(several.iter().map(|charge| charge.key.clone()));
             let costs = several.iter().map(|charge| u64::from(charge.cost));
-            desks
+            admissions
                 .together(several)
-                .ask_at_each(&key, costs.collect(), parts)
+                .decide_by_costs(&key, costs.collect(), parts)
         }
     }
 }

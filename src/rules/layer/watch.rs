@@ -1,4 +1,4 @@
-//! The watch: reads rule files again when they change.
+//! The watch of rule files: a reload for each change.
 
 use std::{
     fmt,
@@ -13,44 +13,42 @@ use notify::{RecommendedWatcher, RecursiveMode, Watcher};
 use super::handle::RulesHandle;
 use crate::rules::{Format, builder::digest_of, set::RulesOrigin};
 
-/// A file is written in several steps, and a directory changed in several files.
+/// The time without a change before a reload: a file is written in several steps, and a directory in several files.
 const QUIET: Duration = Duration::from_millis(250);
 
-/// Where the system tells nothing: a file that is mounted by itself, a network's file system.
+/// The time between comparisons without a notification, for file systems that send none.
 const POLL: Duration = Duration::from_secs(10);
 
-/// Watches the files of a [`RulesLayer`](crate::rules::RulesLayer) until it is dropped. Made by
+/// Watches the files of a [`RulesLayer`](crate::rules::RulesLayer) until it is dropped. Returned by
 /// [`RulesHandle::watch`].
 #[must_use = "the files are watched until this is dropped"]
 pub struct RulesWatch {
-    /// Nothing is sent on it: the thread ends when all its senders are gone.
+    /// Keeps the thread running, which ends when all senders are dropped.
     _running: Sender<()>,
     _watcher: Option<RecommendedWatcher>,
 }
 
 impl RulesHandle {
-    /// Reads the files again whenever they change, on a thread of its own, until what is returned
-    /// is dropped.
+    /// Reads the files again when they change, on a thread of its own, until the watch is dropped.
     ///
-    /// The system tells of changes in the directories of the files, so one that is written, renamed
-    /// over, or swapped as Kubernetes swaps a `ConfigMap` is noticed, and read after a quarter of a
-    /// second without a further change. Every ten seconds the files are looked at anyway, for where
-    /// the system tells nothing. Only another content is read as rules, see
-    /// [`reload`](Self::reload) for what stays then; a fault changes nothing.
+    /// It subscribes to the directories of the files, which covers files that are written, renamed over, or swapped as
+    /// Kubernetes swaps a `ConfigMap`. A file is read after a quarter of a second without a further change. Every ten
+    /// seconds the contents are also compared, for file systems without notifications. Unchanged contents are not read as
+    /// rules. See [`reload`](Self::reload); a fault changes nothing.
     ///
-    /// Rules that did not come from files are not watched.
+    /// Rules that were not read from files are not watched.
     pub fn watch(&self) -> RulesWatch {
         self.watch_by(true, POLL)
     }
 
-    fn watch_by(&self, told: bool, poll: Duration) -> RulesWatch {
+    fn watch_by(&self, notified: bool, poll: Duration) -> RulesWatch {
         let (sender, receiver) = mpsc::channel();
         let rules = self.rules();
         let paths = rules.origin().map_or(&[][..], |origin| &origin.paths);
-        let watcher = told.then(|| watcher(paths, sender.clone())).flatten();
+        let watcher = notified.then(|| watcher(paths, sender.clone())).flatten();
         if let Some(origin) = rules.origin() {
-            let seen = Seen::new(self.clone(), origin);
-            thread::spawn(move || seen.follow(&receiver, poll));
+            let files = WatchedFiles::new(self.clone(), origin);
+            thread::spawn(move || files.follow(&receiver, poll));
         }
         RulesWatch {
             _running: sender,
@@ -59,16 +57,16 @@ impl RulesHandle {
     }
 }
 
-/// Listens to the directories of the files, since a file that is renamed over is another one. Where
-/// that does not work, looking from time to time has to do.
+/// Subscribes to the directories of the files, since a file that is renamed over is another one. A failure is ignored: the
+/// comparison every ten seconds remains.
 fn watcher(paths: &[PathBuf], sender: Sender<()>) -> Option<RecommendedWatcher> {
-    let heard = move |event: notify::Result<notify::Event>| {
-        // Reading the files is no news.
+    let notify = move |event: notify::Result<notify::Event>| {
+        // Reading the files is no change.
         if event.is_ok_and(|event| !event.kind.is_access()) {
             let _ = sender.send(());
         }
     };
-    let mut watcher = notify::recommended_watcher(heard).ok()?;
+    let mut watcher = notify::recommended_watcher(notify).ok()?;
     for path in paths {
         let parent = path.parent().filter(|path| !path.as_os_str().is_empty());
         let parent = parent.unwrap_or(Path::new("."));
@@ -80,15 +78,15 @@ fn watcher(paths: &[PathBuf], sender: Sender<()>) -> Option<RecommendedWatcher> 
     Some(watcher)
 }
 
-/// The files as they were when they were last read.
-struct Seen {
+/// The files, and their digest when they were last read.
+struct WatchedFiles {
     handle: RulesHandle,
     paths: Vec<PathBuf>,
     format: Option<Format>,
     digest: u64,
 }
 
-impl Seen {
+impl WatchedFiles {
     fn new(handle: RulesHandle, origin: &RulesOrigin) -> Self {
         Self {
             handle,
@@ -98,31 +96,31 @@ impl Seen {
         }
     }
 
-    /// Reads the files again if they say something else.
-    fn look(&mut self) {
+    /// Reads the files again if their contents changed.
+    fn compare(&mut self) {
         let digest = digest_of(&self.paths, self.format);
         if digest != self.digest {
             self.digest = digest;
-            // The log and the observer have been told of a fault.
+            // The reload reports a fault to the log and the observer.
             drop(self.handle.reload());
         }
     }
 
     fn follow(mut self, changes: &Receiver<()>, poll: Duration) {
-        // They may have changed since they were read for the first time.
-        self.look();
+        // The files may have changed since they were first read.
+        self.compare();
         loop {
             match changes.recv_timeout(poll) {
                 Ok(()) => settle(changes),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
             }
-            self.look();
+            self.compare();
         }
     }
 }
 
-/// Waits until nothing changes any more, but not for ever.
+/// Waits until the files have not changed for a while, at most as long as a comparison takes to come.
 fn settle(changes: &Receiver<()>) {
     let until = Instant::now() + POLL;
     while changes.recv_timeout(QUIET).is_ok() && Instant::now() < until {}

@@ -1,4 +1,4 @@
-//! The index finds what asking each rule finds, and asking takes no memory.
+//! The index finds the same rules as a comparison with each, without allocations.
 
 use std::net::SocketAddr;
 
@@ -78,7 +78,7 @@ fn charged(verdict: &RulesVerdict<'_>) -> Vec<String> {
 
 proptest! {
     #[test]
-    fn the_index_finds_what_asking_each_rule_finds(
+    fn the_index_finds_what_a_scan_of_all_rules_finds(
         rules in vec(rule(), 1..20),
         method in choose(&METHODS_OF_REQUESTS[..]),
         path in choose(&PATHS[..]),
@@ -97,8 +97,8 @@ proptest! {
         let rules = read(&text).expect("rules without a fault");
         let parts = request(method, path);
         let explained = rules.explain(&parts, Timestamp::from_secs(0));
-        let asked: Vec<&str> = explained.applied().collect();
-        prop_assert_eq!(charged(&rules.select(&parts, Timestamp::from_secs(0))), asked, "{}", text);
+        let expected: Vec<&str> = explained.applied().collect();
+        prop_assert_eq!(charged(&rules.select(&parts, Timestamp::from_secs(0))), expected, "{}", text);
     }
 }
 

@@ -1,4 +1,4 @@
-//! How the server is asked.
+//! The call to the server that carries the operations of one or more subjects.
 
 use std::{future::Future, sync::Arc, time::Duration};
 
@@ -7,9 +7,9 @@ use tokio::time::Instant;
 use super::convoy::{SubjectAnswer, SubjectOps};
 use crate::{
     decision::Op,
-    limiter::limits::Chosen,
-    redis::store::{error::StoreError, pace::CallSize},
+    limiter::tier_set::Chosen,
     shared::subject::SubjectName,
+    store::{call_size::CallSize, error::StoreError},
 };
 
 /// Asks the server about subjects.

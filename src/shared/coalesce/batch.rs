@@ -6,7 +6,9 @@ use smallvec::SmallVec;
 use tokio::{sync::oneshot, time::Instant};
 
 use crate::{
-    decision::Decision, decision::Op, limiter::limits::Chosen, redis::store::error::StoreError,
+    decision::{Decision, Op},
+    limiter::tier_set::Chosen,
+    store::error::StoreError,
 };
 
 /// The server's answer to operations that are alike and follow each other.

@@ -9,12 +9,12 @@ use smallvec::SmallVec;
 use super::batch::{Batch, OpReply, Row, Rows, Waiters, WaitingOp};
 use crate::{
     decision::Op,
-    limiter::limits::Chosen,
-    redis::store::{error::StoreError, pace::CallSize},
+    limiter::tier_set::Chosen,
     shared::{
-        lease::{LeaseReply, Takes},
         subject::SubjectName,
+        wire::message::{NodeReply, Takes},
     },
+    store::{call_size::CallSize, error::StoreError},
 };
 
 /// The server's answer to a question.
@@ -24,7 +24,7 @@ pub(in crate::shared) type SubjectAnswer = Result<AnsweredOps, StoreError>;
 #[derive(Debug)]
 pub(in crate::shared) struct AnsweredOps {
     pub(in crate::shared) rows: SmallVec<[Row; 1]>,
-    pub(in crate::shared) lease: Option<Box<LeaseReply>>,
+    pub(in crate::shared) lease: Option<Box<NodeReply>>,
     /// How long denials are to be held to at most, where that is less than they tell.
     pub(in crate::shared) hold: Option<Duration>,
 }
@@ -193,7 +193,7 @@ impl<P> Convoy<P> {
         self.size
     }
 
-    /// The time by which all who wait have given up.
+    /// The latest deadline of all operations that wait.
     pub(super) fn last_deadline(&self) -> Option<Instant> {
         let last = |waiters: &Waiters| waiters.last().map(|waiter| waiter.deadline);
         self.waiters.iter().filter_map(last).max()

@@ -55,7 +55,7 @@ struct Lane<P> {
     flights: usize,
 }
 
-/// The list by which a lane leaves.
+/// The list that contains a lane, if any.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Listed {
     Nowhere,

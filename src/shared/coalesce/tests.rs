@@ -13,8 +13,8 @@ use super::*;
 use crate::{
     clock::Timestamp,
     decision::{Decision, Policy, QuotaStatus},
-    redis::store::{StoreErrorKind, pace::CallSize},
     shared::subject::SubjectNames,
+    store::{call_size::CallSize, error::StoreErrorKind},
 };
 
 const DEADLINE: Duration = Duration::from_millis(50);
@@ -344,9 +344,9 @@ async fn where_there_is_no_room_nobody_waits_to_hear_of_it() {
     assert_eq!(slow.calls().len(), 1);
 }
 
-fn runtime(paused: bool) -> tokio::runtime::Runtime {
+fn runtime() -> tokio::runtime::Runtime {
     let mut builder = tokio::runtime::Builder::new_current_thread();
-    builder.enable_all().start_paused(paused);
+    builder.enable_all().start_paused(true);
     builder.build().expect("a runtime")
 }
 
@@ -355,12 +355,12 @@ fn runtime(paused: bool) -> tokio::runtime::Runtime {
 fn a_runtime_that_nobody_drives_keeps_no_other_one_waiting() {
     let slow = Slow::taking(Duration::ZERO);
     let bench = Bench::new(&slow);
-    let still = runtime(false);
+    let still = runtime();
     let lost = {
         let _here = still.enter();
         [1, 2].map(|cost| bench.submit(Chosen::Tier(0), cost))
     };
-    runtime(true).block_on(async {
+    runtime().block_on(async {
         let start = Instant::now();
         for cost in 3..10 {
             assert_eq!(charged(bench.submit(Chosen::Tier(0), cost)).await, cost);
@@ -387,7 +387,7 @@ fn threads_with_a_runtime_each_are_all_answered() {
             scope.spawn(|| {
                 for cost in 1..100 {
                     let answer = async { charged(bench.submit(Chosen::Tier(0), cost)).await };
-                    assert_eq!(runtime(true).block_on(answer), cost);
+                    assert_eq!(runtime().block_on(answer), cost);
                 }
             });
         }

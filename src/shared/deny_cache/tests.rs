@@ -1,8 +1,8 @@
-//! Denials, and what ends them.
+//! Cached denials, and the operations that end them.
 
-use std::{sync::LazyLock, time::Duration};
+use std::time::Duration;
 
-use super::{super::subject::SubjectNames, *};
+use super::*;
 use crate::{
     clock::Timestamp,
     decision::{Policy, QuotaStatus},
@@ -10,10 +10,20 @@ use crate::{
 
 const WAIT: Duration = Duration::from_secs(3);
 
-/// The same at any time.
-fn subject(name: &str) -> SubjectName {
-    static SUBJECTS: LazyLock<SubjectNames> = LazyLock::new(|| SubjectNames::new(None));
-    SUBJECTS.named(name)
+const MS: Duration = Duration::from_millis(1);
+
+const ALICE: u64 = 7;
+
+/// A subject of the same bucket.
+const BOB: u64 = ALICE + BUCKETS as u64;
+
+const fn call(subject: u64, at: Instant) -> AnsweredCall {
+    AnsweredCall {
+        subject,
+        tier: Chosen::Tier(0),
+        at,
+        generation: 0,
+    }
 }
 
 fn denied(wait: Option<Duration>) -> Decision {
@@ -22,27 +32,26 @@ fn denied(wait: Option<Duration>) -> Decision {
     Decision::denied(Timestamp::from_secs(1), status.with_denial(wait))
 }
 
-/// Has `cache` learn that alice asked this and heard that.
+/// A call of alice left at this time, and its reply arrives right after.
 fn learn(cache: &DenyCache, op: &Op, at: Instant, decision: &Decision) {
-    let asked = AnsweredCall {
-        subject: &subject("alice"),
-        tier: Chosen::Tier(0),
-        at,
-        generation: 0,
-        hold: None,
-    };
-    cache.learn(&asked, op, decision);
+    learn_all(cache, at, &[(op, decision)], at);
+}
+
+fn learn_all(cache: &DenyCache, at: Instant, decisions: &[(&Op, &Decision)], now: Instant) {
+    let decisions = decisions.iter();
+    let decisions = decisions.map(|(op, decision)| (*op, *decision, Duration::MAX));
+    cache.learn(&call(ALICE, at), decisions, now);
 }
 
 fn ask(cache: &DenyCache, op: &Op, at: Instant) -> Option<Duration> {
-    let answer = cache.answer(&subject("alice"), Chosen::Tier(0), op, at)?;
-    assert!(answer.is_denied());
-    answer.retry_after()
+    let denied = cache.answer(ALICE, Chosen::Tier(0), op, at)?;
+    assert!(denied.is_denied());
+    denied.retry_after()
 }
 
 #[test]
 fn a_denial_holds_until_its_time_and_no_longer() {
-    let cache = DenyCache::new(Duration::MAX);
+    let cache = DenyCache::new();
     let start = Instant::now();
     learn(&cache, &Op::Acquire(3), start, &denied(Some(WAIT)));
 
@@ -60,7 +69,7 @@ fn a_denial_holds_until_its_time_and_no_longer() {
 
 #[test]
 fn it_answers_nothing_but_the_same_cost() {
-    let cache = DenyCache::new(Duration::MAX);
+    let cache = DenyCache::new();
     let now = Instant::now();
     learn(&cache, &Op::Acquire(3), now, &denied(Some(WAIT)));
 
@@ -78,14 +87,15 @@ fn it_answers_nothing_but_the_same_cost() {
     ] {
         assert_eq!(ask(&cache, &op, now), None, "{op:?}");
     }
-    let of = |name, tier| cache.answer(&subject(name), tier, &Op::Acquire(3), now);
-    assert!(of("bob", Chosen::Tier(0)).is_none());
-    assert!(of("alice", Chosen::Tier(1)).is_none());
+    let of = |subject, tier| cache.answer(subject, tier, &Op::Acquire(3), now);
+    assert!(of(ALICE, Chosen::Tier(0)).is_some());
+    assert!(of(BOB, Chosen::Tier(0)).is_none());
+    assert!(of(ALICE, Chosen::Tier(1)).is_none());
 }
 
 #[test]
 fn refused_reservation_answers_reservations_alone() {
-    let cache = DenyCache::new(Duration::MAX);
+    let cache = DenyCache::new();
     let now = Instant::now();
     learn(&cache, &Op::Reserve(3), now, &denied(Some(WAIT)));
 
@@ -97,7 +107,7 @@ fn refused_reservation_answers_reservations_alone() {
 
 #[test]
 fn block_that_starts_ends_what_knows_of_none() {
-    let cache = DenyCache::new(Duration::MAX);
+    let cache = DenyCache::new();
     let now = Instant::now();
     let blocked = denied(Some(WAIT)).into_blocked(5 * WAIT);
     for starts in [Op::Deny(3), Op::Acquire(3), Op::Peek(1)] {
@@ -113,7 +123,7 @@ fn block_that_starts_ends_what_knows_of_none() {
 
 #[test]
 fn only_denials_with_a_known_end_are_kept() {
-    let cache = DenyCache::new(Duration::MAX);
+    let cache = DenyCache::new();
     let now = Instant::now();
     learn(&cache, &Op::Acquire(3), now, &denied(None));
     learn(&cache, &Op::Peek(3), now, &denied(Some(WAIT)));
@@ -126,63 +136,84 @@ fn only_denials_with_a_known_end_are_kept() {
 
 #[test]
 fn a_newer_denial_replaces_the_older_and_forgetting_removes_it() {
-    let cache = DenyCache::new(Duration::MAX);
+    let cache = DenyCache::new();
     let now = Instant::now();
     learn(&cache, &Op::Acquire(3), now, &denied(Some(WAIT)));
     learn(&cache, &Op::Acquire(3), now, &denied(Some(2 * WAIT)));
     assert_eq!(ask(&cache, &Op::Acquire(3), now), Some(2 * WAIT));
-    cache.forget(&subject("alice"), now);
+    cache.forget(ALICE, now);
     assert_eq!(ask(&cache, &Op::Acquire(3), now), None);
 }
 
 #[test]
-fn what_is_given_back_and_new_quotas_end_it() {
-    let cache = DenyCache::new(Duration::MAX);
-    let now = Instant::now();
+fn returned_units_and_new_quotas_end_a_denial() {
+    let cache = DenyCache::new();
+    let mut now = Instant::now();
     for op in [
         Op::Refund(1, None),
         Op::Settle(0, denied(None).receipt()),
         Op::Block(Duration::ZERO),
         Op::Reset,
     ] {
+        now += MS;
         learn(&cache, &Op::Acquire(3), now, &denied(Some(WAIT)));
+        assert!(ask(&cache, &Op::Acquire(3), now).is_some());
         learn(&cache, &op, now, &denied(None));
         assert_eq!(ask(&cache, &Op::Acquire(3), now), None, "{op:?}");
     }
+    now += MS;
     learn(&cache, &Op::Acquire(3), now, &denied(Some(WAIT)));
     cache.begin(1);
     assert_eq!(ask(&cache, &Op::Acquire(3), now), None);
-    // The answer to a question from before.
+    // The reply to a call from before.
     learn(&cache, &Op::Acquire(3), now, &denied(Some(WAIT)));
     assert_eq!(ask(&cache, &Op::Acquire(3), now), None);
 }
 
-/// The answers of a driver that was replaced come when they come.
+/// Replies arrive in any order, and calls of one subject may be done in any.
 #[test]
-fn denial_from_before_what_was_given_back_is_not_remembered() {
-    let cache = DenyCache::new(Duration::MAX);
-    let before = Instant::now();
-    let then = before + Duration::from_millis(1);
-    let denied = denied(Some(WAIT));
-    learn(&cache, &Op::Refund(1, None), then, &denied);
-    learn(&cache, &Op::Acquire(3), before, &denied);
-    assert_eq!(ask(&cache, &Op::Acquire(3), then), None);
-    // One call carries both, in this order.
-    learn(&cache, &Op::Acquire(3), then, &denied);
-    assert_eq!(ask(&cache, &Op::Acquire(3), then), Some(WAIT));
+fn a_denial_from_before_a_return_is_not_cached() {
+    let (start, denied) = (Instant::now(), denied(Some(WAIT)));
+    let refund = Op::Refund(1, None);
+    for (left, replied) in [(0, 1), (1, 2), (2, 3), (3, 4)] {
+        let cache = DenyCache::new();
+        // The refund leaves after 1 ms, and its reply arrives after 3.
+        learn_all(&cache, start + MS, &[(&refund, &denied)], start + 3 * MS);
+        let at = start + left * MS;
+        learn_all(
+            &cache,
+            at,
+            &[(&Op::Acquire(3), &denied)],
+            start + replied * MS,
+        );
+        assert_eq!(ask(&cache, &Op::Acquire(3), start + 4 * MS), None, "{left}");
+    }
+    let cache = DenyCache::new();
+    cache.forget(ALICE, start + 3 * MS);
+    cache.forget(ALICE, start);
+    learn(&cache, &Op::Acquire(3), start + 2 * MS, &denied);
+    assert_eq!(ask(&cache, &Op::Acquire(3), start + 3 * MS), None);
+    learn(&cache, &Op::Acquire(3), start + 4 * MS, &denied);
+    assert!(ask(&cache, &Op::Acquire(3), start + 4 * MS).is_some());
+}
 
-    let later = then + Duration::from_millis(1);
-    cache.forget(&subject("alice"), later);
-    learn(&cache, &Op::Acquire(3), then, &denied);
-    assert_eq!(ask(&cache, &Op::Acquire(3), later), None);
-    cache.forget(&subject("alice"), before);
-    learn(&cache, &Op::Acquire(3), then, &denied);
-    assert_eq!(ask(&cache, &Op::Acquire(3), later), None);
+#[test]
+fn a_denial_after_a_return_of_its_own_call_is_cached() {
+    let cache = DenyCache::new();
+    let now = Instant::now();
+    let denied = denied(Some(WAIT));
+    let (refund, acquire) = (Op::Refund(1, None), Op::Acquire(3));
+    let rows = [(&acquire, &denied), (&refund, &denied)];
+    learn_all(&cache, now, &rows, now + MS);
+    assert_eq!(ask(&cache, &acquire, now + MS), None, "returned afterwards");
+    let rows = [(&refund, &denied), (&acquire, &denied)];
+    learn_all(&cache, now + 2 * MS, &rows, now + 3 * MS);
+    assert_eq!(ask(&cache, &acquire, now + 3 * MS), Some(WAIT - MS));
 }
 
 #[test]
 fn an_older_denial_does_not_replace_a_newer() {
-    let cache = DenyCache::new(Duration::MAX);
+    let cache = DenyCache::new();
     let before = Instant::now();
     let then = before + Duration::from_millis(1);
     let blocked = denied(Some(WAIT)).into_blocked(5 * WAIT);
@@ -191,45 +222,58 @@ fn an_older_denial_does_not_replace_a_newer() {
     assert_eq!(ask(&cache, &Op::Acquire(3), then), Some(5 * WAIT));
 }
 
-/// While nodes hold units, some may come back before a denial tells. A block lasts all the same.
 #[test]
-fn denial_beside_leases_holds_for_as_long_as_the_server_says() {
+fn a_block_is_cached_while_other_nodes_hold_units() {
+    let hold = Some(20 * MS);
+    let plain = denied(Some(WAIT));
+    assert_eq!(hold_without_lease(&plain, hold), 20 * MS);
+    assert_eq!(hold_without_lease(&plain, None), Duration::MAX);
+    let blocked = plain.into_blocked(WAIT);
+    assert_eq!(hold_without_lease(&blocked, hold), Duration::MAX);
+}
+
+/// The whole wait is reported, however short the time for which the denial is cached.
+#[test]
+fn a_denial_is_cached_no_longer_than_its_hold() {
     let start = Instant::now();
-    let hold = Duration::from_millis(20);
-    for (decision, held) in [
+    let hold = 20 * MS;
+    for (decision, cached) in [
         (denied(Some(WAIT)), hold),
         (denied(Some(hold / 2)), hold / 2),
-        (denied(Some(hold)).into_blocked(WAIT), WAIT),
     ] {
-        let cache = DenyCache::new(Duration::MAX);
-        let asked = AnsweredCall {
-            subject: &subject("alice"),
-            tier: Chosen::Tier(0),
-            at: start,
-            generation: 0,
-            hold: Some(hold),
-        };
-        cache.learn(&asked, &Op::Acquire(1), &decision);
-        let told = decision.retry_after();
-        assert_eq!(ask(&cache, &Op::Acquire(1), start), told);
-        assert_eq!(ask(&cache, &Op::Acquire(1), start + held), None);
+        let cache = DenyCache::new();
+        let rows = [(&Op::Acquire(1), &decision, hold)];
+        cache.learn(&call(ALICE, start), rows.into_iter(), start);
+        assert_eq!(ask(&cache, &Op::Acquire(1), start), decision.retry_after());
+        assert_eq!(ask(&cache, &Op::Acquire(1), start + cached), None);
     }
 }
 
 #[test]
-fn it_is_bounded() {
-    let cache = DenyCache::new(Duration::MAX);
+fn denials_of_one_tier_are_dropped() {
+    let cache = DenyCache::new();
     let now = Instant::now();
-    for n in 0..200_000 {
-        let subject = subject(&n.to_string());
-        let asked = AnsweredCall {
-            subject: &subject,
-            tier: Chosen::Tier(0),
-            at: now,
-            generation: 0,
-            hold: None,
-        };
-        cache.learn(&asked, &Op::Acquire(1), &denied(Some(WAIT)));
+    learn(&cache, &Op::Acquire(3), now, &denied(Some(WAIT)));
+    cache.drop_denials(ALICE, Chosen::Tier(1));
+    cache.drop_denials(BOB, Chosen::Tier(0));
+    assert!(ask(&cache, &Op::Acquire(3), now).is_some());
+    cache.drop_denials(ALICE, Chosen::Tier(0));
+    assert_eq!(ask(&cache, &Op::Acquire(3), now), None);
+    learn(&cache, &Op::Acquire(3), now, &denied(Some(WAIT)));
+    assert!(
+        ask(&cache, &Op::Acquire(3), now).is_some(),
+        "nothing was returned"
+    );
+}
+
+#[test]
+fn it_is_bounded() {
+    let cache = DenyCache::new();
+    let now = Instant::now();
+    let denied = denied(Some(WAIT));
+    for subject in 0..200_000 {
+        let rows = [(&Op::Acquire(1), &denied, Duration::MAX)];
+        cache.learn(&call(subject, now), rows.into_iter(), now);
     }
     let buckets = cache.buckets.iter();
     let kept: usize = buckets
@@ -244,20 +288,4 @@ fn it_is_bounded() {
         })
         .sum();
     assert_eq!(kept, BUCKETS * WAYS);
-}
-
-#[test]
-fn denial_is_held_no_longer_than_the_cache_may() {
-    let cache = DenyCache::new(Duration::from_secs(1));
-    let start = Instant::now();
-    learn(&cache, &Op::Acquire(1), start, &denied(Some(WAIT)));
-    let soon = start + Duration::from_millis(999);
-    let left = ask(&cache, &Op::Acquire(1), soon);
-    assert_eq!(
-        left,
-        Some(WAIT - Duration::from_millis(999)),
-        "the whole wait is told"
-    );
-    let then = start + Duration::from_secs(1);
-    assert_eq!(ask(&cache, &Op::Acquire(1), then), None);
 }

@@ -1,14 +1,14 @@
-//! Local answers: what comes of an operation without the store.
+//! Local answers: the outcome of an operation on this node.
 
 use crate::decision::Decision;
 
-/// What comes of an operation on this node.
+/// The outcome of an operation on this node.
 #[derive(Debug)]
 pub(in crate::shared) enum LocalAnswer {
-    /// It is decided.
+    /// The node has decided.
     Decided(Decision),
-    /// It is decided, and the store is to be asked for more.
+    /// The node has decided, and sends a message to the store.
     Low(Decision),
-    /// The store has to decide.
+    /// The store decides.
     Ask,
 }

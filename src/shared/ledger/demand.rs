@@ -1,19 +1,19 @@
-//! The recent demand for a subject on this node: a sum that forgets.
+//! The recent demand for a subject on this node: a sum that decays.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// The units that were asked for lately: in the last quarter of a lease's length, about, of which
-/// older ones count less and less.
+/// The units that operations have requested lately, about in the last quarter of a lease's length. Older
+/// ones decay exponentially.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct RecentDemand {
+pub(in crate::shared) struct RecentDemand {
     units: f64,
     at: Instant,
 }
 
 impl RecentDemand {
-    pub(super) const fn new(now: Instant) -> Self {
+    pub(in crate::shared) const fn new(now: Instant) -> Self {
         Self {
             units: 0.0,
             at: now,
@@ -21,9 +21,9 @@ impl RecentDemand {
     }
 
     #[inline]
-    pub(super) fn add(&mut self, cost: u64, now: Instant, length: Duration) {
-        // Anything that comes within this time counts as if it had come at its beginning, so that
-        // most requests of a busy subject need no exponential.
+    pub(in crate::shared) fn add(&mut self, cost: u64, now: Instant, length: Duration) {
+        // Operations within this time count as if they had come at its beginning: most requests of a
+        // busy subject need no exponential.
         if now.saturating_duration_since(self.at) * 256 > length {
             self.units = self.at(now, length);
             self.at = now;
@@ -31,21 +31,21 @@ impl RecentDemand {
         self.units += cost as f64;
     }
 
-    /// Forgets what nobody could ever give.
-    pub(super) fn keep_below(&mut self, most: u64, now: Instant, length: Duration) {
+    /// Caps the demand at `most`, the capacity of the smallest quota.
+    pub(in crate::shared) fn keep_below(&mut self, most: u64, now: Instant, length: Duration) {
         let units = self.at(now, length);
         if units > most as f64 {
             (self.units, self.at) = (most as f64, now);
         }
     }
 
-    pub(super) fn at(&self, now: Instant, length: Duration) -> f64 {
+    pub(in crate::shared) fn at(&self, now: Instant, length: Duration) -> f64 {
         let passed = now.saturating_duration_since(self.at).as_secs_f64();
         self.units * (-4.0 * passed / length.as_secs_f64()).exp()
     }
 
-    /// The same in whole units.
-    pub(super) fn units(&self, now: Instant, length: Duration) -> u32 {
+    /// The demand in whole units.
+    pub(in crate::shared) fn units(&self, now: Instant, length: Duration) -> u32 {
         self.at(now, length) as u32
     }
 }

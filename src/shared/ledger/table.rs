@@ -1,4 +1,4 @@
-//! The table of leases: buckets of entries, each under a lock.
+//! The table of a ledger: buckets of entries, each under a lock.
 
 use std::{
     sync::{
@@ -10,52 +10,47 @@ use std::{
 
 use tokio::time::Instant;
 
-use super::{
-    super::mode::LeaseTerms,
-    entry::{LeaseEntry, LeaseHolder},
-};
-use crate::{decision::Op, lock::unpoisoned};
+use super::entry::{EntryState, LeaseHolder, LedgerEntry};
+use crate::lock::unpoisoned;
 
 /// Entries in a bucket.
 pub(super) const WAYS: usize = 4;
 
-pub(super) struct LeaseBucket<P> {
-    /// Whether any entry has a lease, so that looking for some is quick.
-    pub(super) has_leases: AtomicBool,
+pub(in crate::shared) struct LeaseBucket<P> {
+    /// Whether any entry may have units: the maintenance task skips other buckets.
+    pub(in crate::shared) has_units: AtomicBool,
     entries: Mutex<LeaseEntries<P>>,
 }
 
-pub(super) struct LeaseEntries<P> {
-    pub(super) list: Vec<LeaseEntry<P>>,
-    /// Operations that were answered here.
-    pub(super) local: u64,
-    /// How often anything was forgotten: the time by which answers are too old.
-    pub(super) forgets: u64,
-    /// Of eventual mode.
-    pub(super) doubt: Doubt,
+pub(in crate::shared) struct LeaseEntries<P> {
+    pub(in crate::shared) list: Vec<LedgerEntry<P>>,
+    /// How many operations this node decided without the store.
+    pub(in crate::shared) local: u64,
+    /// Eventual mode: whether a key without an entry may be in use.
+    pub(in crate::shared) doubt: Doubt,
 }
 
-/// Until when a key that has no entry may all the same be one that this node has used or blocked.
+/// The instant until which a key without an entry may be one that this node has used or blocked.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Doubt(Option<Instant>);
+pub(in crate::shared) struct Doubt(Option<Instant>);
 
 impl Doubt {
-    pub(super) fn last(&mut self, length: Duration, now: Instant) {
+    pub(in crate::shared) fn last(&mut self, length: Duration, now: Instant) {
         let until = now.checked_add(length.min(LONGEST_DOUBT)).unwrap_or(now);
         self.0 = self.0.max(Some(until));
     }
 
-    pub(super) fn is_over(&self, now: Instant) -> bool {
+    pub(in crate::shared) fn is_over(&self, now: Instant) -> bool {
         self.0.is_none_or(|until| until <= now)
     }
 }
 
-/// As good as forever.
+/// Longer than any process runs.
 const LONGEST_DOUBT: Duration = Duration::from_secs(20 * 366 * 86_400);
 
 impl<P> LeaseBucket<P> {
     #[inline]
-    pub(super) fn lock(&self) -> MutexGuard<'_, LeaseEntries<P>> {
+    pub(in crate::shared) fn lock(&self) -> MutexGuard<'_, LeaseEntries<P>> {
         unpoisoned(self.entries.lock())
     }
 }
@@ -63,11 +58,10 @@ impl<P> LeaseBucket<P> {
 impl<P> Default for LeaseBucket<P> {
     fn default() -> Self {
         Self {
-            has_leases: AtomicBool::new(false),
+            has_units: AtomicBool::new(false),
             entries: Mutex::new(LeaseEntries {
                 list: Vec::new(),
                 local: 0,
-                forgets: 0,
                 doubt: Doubt::default(),
             }),
         }
@@ -76,113 +70,91 @@ impl<P> Default for LeaseBucket<P> {
 
 impl<P> LeaseEntries<P> {
     #[inline]
-    pub(super) fn find(&mut self, holder: LeaseHolder) -> Option<&mut LeaseEntry<P>> {
+    pub(in crate::shared) fn find(&mut self, holder: LeaseHolder) -> Option<&mut LedgerEntry<P>> {
         self.list.iter_mut().find(|entry| entry.holder == holder)
     }
 
-    /// Forgets the denials of all tiers of a key, and those that are under way.
-    pub(super) fn forget(&mut self, tag: u64) {
-        self.forgets += 1;
+    /// Ends the pauses of all tiers of a key: units were returned.
+    pub(super) fn end_pauses(&mut self, tag: u64) {
         let own = self.list.iter_mut().filter(|entry| entry.holder.tag == tag);
-        own.for_each(|entry| entry.forget(self.forgets));
-    }
-
-    /// Has nothing of a key spent any more.
-    pub(super) fn close(&mut self, tag: u64) {
-        let own = self.list.iter_mut().filter(|entry| entry.holder.tag == tag);
-        own.for_each(LeaseEntry::close);
-    }
-
-    /// Whether the subject was never seen, as far as this node can tell; in eventual mode. Operations
-    /// that take or block without an entry are noted.
-    pub(super) fn is_new(
-        &mut self,
-        holder: LeaseHolder,
-        op: &Op,
-        (memory, now): (Duration, Instant),
-    ) -> bool {
-        let mut own = self.list.iter();
-        let is_counted = own.any(|own| own.holder == holder && own.ahead.is_some());
-        match op {
-            Op::Block(length) => self.doubt.last(memory.max(*length), now),
-            Op::Hit(_) | Op::Settle(..) if !is_counted => self.doubt.last(memory, now),
-            _ => {}
+        for entry in own {
+            if let EntryState::Lease(lease) = &mut entry.state {
+                lease.end_pause();
+            }
         }
-        // In another tier, or by older quotas, units of it were spent already.
-        let is_known = is_counted || {
-            let mut others = self.list.iter().filter(|own| own.holder != holder);
-            others.any(|own| own.holder.tag == holder.tag)
-        };
-        !is_known && self.doubt.is_over(now)
     }
 
-    /// The entry of this holder; a new one if there is none, units are asked for, and there is room.
-    /// An entry that holds units never gives way, of the others the one that was asked for least.
+    /// Closes the entries of all tiers of a key.
+    pub(in crate::shared) fn close(&mut self, tag: u64) {
+        let own = self.list.iter_mut().filter(|entry| entry.holder.tag == tag);
+        own.for_each(|entry| entry.state.close());
+    }
+
+    /// The entry of this holder. With `begins` a holder without one gets a new one, if there is
+    /// room. Evicts the least requested entry; entries that hold units are never evicted.
     #[inline]
-    pub(super) fn entry(
+    pub(in crate::shared) fn entry(
         &mut self,
         holder: LeaseHolder,
         begins: bool,
         now: Instant,
-        (terms, memory): (&LeaseTerms, Duration),
-    ) -> Option<&mut LeaseEntry<P>> {
+        length: Duration,
+    ) -> Option<&mut LedgerEntry<P>> {
         let known = self.list.iter().position(|entry| entry.holder == holder);
         let place = match known {
             Some(place) => place,
-            None if begins => self.begin(holder, now, (terms, memory))?,
+            None if begins => {
+                let place = self.room(now, length)?;
+                self.put(place, holder, now);
+                place
+            }
             None => return None,
         };
         self.list.get_mut(place)
     }
 
+    /// The place for a new entry: an empty one, or that of the entry to evict.
     #[cold]
-    fn begin(
-        &mut self,
-        holder: LeaseHolder,
-        now: Instant,
-        (terms, memory): (&LeaseTerms, Duration),
-    ) -> Option<usize> {
-        let entry = LeaseEntry::new(holder, self.forgets, now);
+    pub(in crate::shared) fn room(&self, now: Instant, length: Duration) -> Option<usize> {
         if self.list.len() < WAYS {
-            if self.list.is_empty() {
-                self.list.reserve_exact(WAYS);
-            }
-            self.list.push(entry);
-            return Some(self.list.len() - 1);
+            return Some(self.list.len());
         }
-        let demand = |entry: &LeaseEntry<P>| entry.demand.at(now, terms.length);
-        let others = self
-            .list
-            .iter()
-            .enumerate()
-            .filter(|(_, known)| !known.holds(now));
+        let demand = |entry: &LedgerEntry<P>| entry.demand.at(now, length);
+        let entries = self.list.iter().enumerate();
+        let others = entries.filter(|(_, known)| !known.state.holds(now));
         let least = others.min_by(|(_, a), (_, b)| demand(a).total_cmp(&demand(b)));
-        let place = least.map(|(place, _)| place);
-        // The one that is turned away goes on without an entry, or another one does.
-        let is_unknown = |place: usize| self.list[place].is_unknown();
-        if terms.ahead.is_some() && place.is_none_or(is_unknown) {
-            self.doubt.last(memory, now);
+        least.map(|(place, _)| place)
+    }
+
+    #[cold]
+    pub(in crate::shared) fn put(&mut self, place: usize, holder: LeaseHolder, now: Instant) {
+        let entry = LedgerEntry::new(holder, now);
+        if place < self.list.len() {
+            self.list[place] = entry;
+            return;
         }
-        self.list[place?] = entry;
-        place
+        if self.list.is_empty() {
+            self.list.reserve_exact(WAYS);
+        }
+        self.list.push(entry);
     }
 }
 
-/// Shows all entries of buckets in which there are leases.
-pub(super) fn each_lease<P>(
+/// Calls `visit` with all entries of buckets in which there may be units.
+pub(in crate::shared) fn each_entry<P>(
     buckets: &[LeaseBucket<P>],
-    mut see: impl FnMut(&mut LeaseEntry<P>, &mut Doubt) -> Option<()>,
+    mut visit: impl FnMut(&mut LedgerEntry<P>, &mut Doubt),
 ) {
     for bucket in buckets {
-        if !bucket.has_leases.load(Ordering::Relaxed) {
+        if !bucket.has_units.load(Ordering::Relaxed) {
             continue;
         }
         let LeaseEntries { list, doubt, .. } = &mut *bucket.lock();
-        let mut has_leases = false;
+        let mut has_units = false;
         for entry in list {
-            see(entry, doubt);
-            has_leases |= entry.lease.is_some() || entry.ahead.is_some();
+            visit(entry, doubt);
+            has_units |= !matches!(entry.state, EntryState::Idle);
         }
-        bucket.has_leases.store(has_leases, Ordering::Relaxed);
+        bucket.has_units.store(has_units, Ordering::Relaxed);
     }
 }

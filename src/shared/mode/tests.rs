@@ -6,12 +6,12 @@ use crate::{
     quota::{IntoQuotas, Quota},
 };
 
-fn limits(quotas: &[Quota], block_for: Option<Duration>) -> Limits {
+fn limits(quotas: &[Quota], block_for: Option<Duration>) -> TierSet {
     let tiers = vec![(Tier::DEFAULT, quotas.into_quotas())];
-    Limits::new(tiers, block_for).expect("good quotas")
+    TierSet::new(tiers, block_for).expect("good quotas")
 }
 
-fn terms(mode: Mode) -> Result<Option<LeaseTerms>, ConfigError> {
+fn terms(mode: Mode) -> Result<Option<LedgerTerms>, ConfigError> {
     let limits = limits(&[Quota::per_second(100), Quota::per_day(50)], None);
     mode.lease_terms(DEFAULT_MAX_LEASES, &limits)
 }
@@ -22,7 +22,11 @@ fn settings_out_of_bounds_are_refused() {
     let leased = Mode::leased();
     let known = terms(leased).expect("the defaults are good");
     let known = known.expect("leases");
-    assert_eq!((known.length, known.max_units), (DEFAULT_LENGTH, u32::MAX));
+    let expected = ModeTerms::Leased {
+        length: DEFAULT_LENGTH,
+        max_units: u32::MAX,
+    };
+    assert_eq!(known.mode, expected);
     for bad in [
         leased.length(Duration::from_millis(99)),
         leased.length(Duration::from_millis(60_001)),
@@ -49,12 +53,11 @@ fn eventual_mode_says_what_it_needs() {
     let ms = Duration::from_millis;
     let eventual = Mode::eventual(ms(50)).ahead(20);
     let known = terms(eventual).expect("good settings");
-    let ahead = known.and_then(|terms| terms.ahead);
-    let expected = AheadTerms {
+    let expected = ModeTerms::Eventual {
         interval: ms(50),
-        units: 20,
+        ahead: 20,
     };
-    assert_eq!(ahead, Some(expected));
+    assert_eq!(known.map(|terms| terms.mode), Some(expected));
     for (bad, said) in [
         (Mode::eventual(ms(9)).ahead(20), "interval"),
         (Mode::eventual(ms(60_001)).ahead(20), "interval"),

@@ -35,9 +35,10 @@ pub fn check(data: &[u8]) {
 
     let at = Timestamp::from_micros(data.number());
     let denied = statuses.iter().any(QuotaStatus::is_denied);
-    let decision = match denied {
-        true => Decision::denied(at, statuses.clone()),
-        false => Decision::allowed(1, at, statuses.clone()),
+    let decision = if denied {
+        Decision::denied(at, statuses.clone())
+    } else {
+        Decision::allowed(1, at, statuses.clone())
     };
     let reset = match choice & 0x40 {
         0 => ResetFormat::DeltaSeconds,
@@ -49,9 +50,9 @@ pub fn check(data: &[u8]) {
     let response = answer(policies.clone(), decision, headers, Request::default());
 
     assert_eq!(response.status(), if denied { 429 } else { 200 });
-    policies_are_told(&response, &statuses);
-    what_remains_is_told(&response, &statuses);
-    the_wait_is_told(&response, &statuses, choice & 0x80 != 0);
+    policies_are_reported(&response, &statuses);
+    what_remains_is_reported(&response, &statuses);
+    the_wait_is_reported(&response, &statuses, choice & 0x80 != 0);
     for name in [
         "x-ratelimit-limit",
         "x-ratelimit-remaining",
@@ -68,7 +69,7 @@ pub fn check(data: &[u8]) {
     }
 }
 
-fn policies_are_told(response: &Response<String>, statuses: &[QuotaStatus<'_>]) {
+fn policies_are_reported(response: &Response<String>, statuses: &[QuotaStatus<'_>]) {
     let items = list(field(response, "ratelimit-policy").unwrap()).unwrap();
     let expected = statuses.iter().map(|status| {
         let mut parameters = vec![integer("q", status.limit())];
@@ -85,7 +86,7 @@ fn policies_are_told(response: &Response<String>, statuses: &[QuotaStatus<'_>]) 
     assert_eq!(items, expected.collect::<Vec<_>>());
 }
 
-fn what_remains_is_told(response: &Response<String>, statuses: &[QuotaStatus<'_>]) {
+fn what_remains_is_reported(response: &Response<String>, statuses: &[QuotaStatus<'_>]) {
     let mut expected = Vec::new();
     for status in statuses {
         let Some(remaining) = status.remaining() else {
@@ -105,7 +106,7 @@ fn what_remains_is_told(response: &Response<String>, statuses: &[QuotaStatus<'_>
 }
 
 /// The longest wait of those that denied, unless one can never fit.
-fn the_wait_is_told(response: &Response<String>, statuses: &[QuotaStatus<'_>], twice: bool) {
+fn the_wait_is_reported(response: &Response<String>, statuses: &[QuotaStatus<'_>], twice: bool) {
     let denied = statuses.iter().filter(|status| status.is_denied());
     let waits: Option<Vec<_>> = denied
         .map(|status| status.retry_after().map(seconds))
@@ -152,7 +153,7 @@ impl Source<'_> {
         *first
     }
 
-    /// Of any size, extremes among them.
+    /// A number of any size, extremes among them.
     fn number(&mut self) -> u64 {
         let len = usize::from(self.byte() % 10);
         if len == 9 {
@@ -161,7 +162,7 @@ impl Source<'_> {
         (0..len).fold(0, |number, _| number << 8 | u64::from(self.byte()))
     }
 
-    /// At most as many microseconds as fit, which is as long as statuses can tell.
+    /// At most as many microseconds as fit, which is as long as statuses can be.
     fn duration(&mut self) -> Duration {
         match self.byte() % 4 {
             0 => Duration::from_nanos(self.number()),

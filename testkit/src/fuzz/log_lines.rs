@@ -39,7 +39,7 @@ pub fn check(data: &[u8], read: impl Fn(&[u8]) -> Result<LogLine, &'static str>)
     }
 }
 
-/// What a client sends.
+/// A request of a client.
 struct Sent<'d> {
     user: &'d [u8],
     path: &'d [u8],

@@ -1,4 +1,4 @@
-//! Requests through proxies, and what their headers say, worked out the slow and obvious way.
+//! Requests through proxies, and the meaning of their headers, worked out the slow and obvious way.
 
 use std::{
     net::{IpAddr, SocketAddr},
@@ -70,7 +70,7 @@ pub fn resolve(client_ip: &ClientIp, parts: &Parts) -> ClientAddress {
 }
 
 /// Where going from proxy to proxy ends. `entries` are from the right, `None` for what is no
-/// address; `proxy` says who is trusted, by address and by the number of proxies before it.
+/// address; `proxy` selects who is trusted, by address and by the number of proxies before it.
 pub fn walk(entries: &[Option<IpAddr>], proxy: impl Fn(IpAddr, usize) -> bool) -> IpAddr {
     let mut at = ip(PEER);
     for (number, entry) in entries.iter().enumerate().take(ClientIp::MAX_ENTRIES) {

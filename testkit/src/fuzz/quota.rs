@@ -44,7 +44,7 @@ fn accepted(text: &str, quota: Quota) {
     let limit = limit.trim();
     assert!(limit.bytes().all(|byte| byte.is_ascii_digit()), "{limit:?}");
     assert_eq!(limit.parse(), Ok(quota.limit()));
-    capacity_is_what_was_said(rest, quota);
+    capacity_is_that_of_the_text(rest, quota);
 
     let printed = quota.to_string();
     assert_eq!(printed.parse(), Ok(quota), "{printed}");
@@ -56,7 +56,7 @@ fn accepted(text: &str, quota: Quota) {
     );
 }
 
-fn capacity_is_what_was_said(words: &str, quota: Quota) {
+fn capacity_is_that_of_the_text(words: &str, quota: Quota) {
     let mut tokens = words.split_whitespace();
     let capacity = match tokens.find(|token| matches!(*token, "burst" | "queue")) {
         None => quota.limit(),

@@ -1,4 +1,4 @@
-//! Responses, as a client hears them.
+//! Responses, as a client reads them.
 
 use std::time::Duration;
 
@@ -6,9 +6,9 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
 use super::structured::{Item, Value, list};
 
-/// What a client does after a response.
+/// The next step of a client after a response.
 #[derive(Debug, Clone, Copy)]
-pub struct Heard {
+pub struct NextStep {
     pub retry_after: Option<Duration>,
     pub paused_for: Option<Duration>,
     /// Units, and how long they have to last.
@@ -46,9 +46,9 @@ const STATUSES: [u16; 8] = [200, 200, 429, 503, 403, 404, 302, 500];
 const LONGEST: (Duration, Duration) = (Duration::from_secs(3_600), Duration::from_secs(600));
 
 /// The first byte chooses the status, the rest are lines, each a byte that chooses the field and its
-/// value. `hear` has a client hear the response to its only request; the crate that the fuzz targets
+/// value. `respond` has a client read the response to its only request; the crate that the fuzz targets
 /// see has the client, this one does not.
-pub fn check(data: &[u8], hear: impl Fn(StatusCode, &HeaderMap) -> Heard) {
+pub fn check(data: &[u8], respond: impl Fn(StatusCode, &HeaderMap) -> NextStep) {
     let (choice, lines) = data.split_first().unwrap_or((&0, &[]));
     let status = StatusCode::from_u16(STATUSES[usize::from(choice % 8)]).unwrap();
     let mut headers = HeaderMap::new();
@@ -59,18 +59,18 @@ pub fn check(data: &[u8], hear: impl Fn(StatusCode, &HeaderMap) -> Heard) {
             headers.append(name, value);
         }
     }
-    let heard = hear(status, &headers);
+    let next = respond(status, &headers);
     let (longest_pause, longest_window) = LONGEST;
-    assert!(heard.retry_after <= Some(longest_pause), "{heard:?}");
-    assert!(heard.paused_for <= Some(longest_pause), "{heard:?}");
-    let window = heard.left.map(|(_, window)| window);
-    assert!(window <= Some(longest_window), "{heard:?}");
+    assert!(next.retry_after <= Some(longest_pause), "{next:?}");
+    assert!(next.paused_for <= Some(longest_pause), "{next:?}");
+    let window = next.left.map(|(_, window)| window);
+    assert!(window <= Some(longest_window), "{next:?}");
     if headers.keys_len() == headers.len() && headers.len() == 1 && status == 200 {
-        a_strict_parser_reads_the_same(&headers, heard);
+        a_strict_parser_reads_the_same(&headers, next);
     }
 }
 
-fn a_strict_parser_reads_the_same(headers: &HeaderMap, heard: Heard) {
+fn a_strict_parser_reads_the_same(headers: &HeaderMap, next: NextStep) {
     let field = headers.get("ratelimit");
     let Some(text) = field.and_then(|field| field.to_str().ok()) else {
         return;
@@ -87,7 +87,7 @@ fn a_strict_parser_reads_the_same(headers: &HeaderMap, heard: Heard) {
     if !items.iter().all(is_plain) {
         return;
     }
-    let told = items.iter().filter_map(|item| {
+    let declared = items.iter().filter_map(|item| {
         let number = |wanted: &str| match item.parameters.iter().find(|(name, _)| name == wanted) {
             Some((_, Value::Integer(number))) => Some(*number),
             _ => None,
@@ -95,12 +95,12 @@ fn a_strict_parser_reads_the_same(headers: &HeaderMap, heard: Heard) {
         let seconds = number("t").filter(|seconds| *seconds > 0)?;
         Some((number("r")?, Duration::from_secs(seconds).min(LONGEST.1)))
     });
-    // Of those with the least left; where several have as much, only four are kept.
-    let expected = told.clone().min();
+    // Only quotas with the least left count; of several equal ones only four are kept.
+    let expected = declared.clone().min();
     let least = expected.map(|(units, _)| units);
-    let as_little = told.filter(|(units, _)| Some(*units) == least).count();
+    let as_little = declared.filter(|(units, _)| Some(*units) == least).count();
     match as_little {
-        0..=4 => assert_eq!(heard.left, expected, "{text:?}"),
-        _ => assert_eq!(heard.left.map(|(units, _)| units), least, "{text:?}"),
+        0..=4 => assert_eq!(next.left, expected, "{text:?}"),
+        _ => assert_eq!(next.left.map(|(units, _)| units), least, "{text:?}"),
     }
 }

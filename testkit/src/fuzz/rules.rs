@@ -1,7 +1,7 @@
 //! Rule files, and the paths that they are about. The functions of the crate come as arguments, so
-//! that this package asks for none of its features.
+//! that this package needs none of its features.
 
-/// What is told of a file that was refused: code, line, column, and the whole text.
+/// Report on an invalid file: code, line, column, and the whole text.
 pub struct Refused {
     pub problems: Vec<(String, Option<usize>, Option<usize>)>,
     pub text: String,
@@ -51,7 +51,7 @@ pub fn check_file(data: &[u8], read: impl Fn(&str, u8) -> Result<(), Refused>) {
 }
 
 /// A path matches the pattern of its normal form, as a slow definition has it, and no other. An
-/// `allow` lets it pass only where all servers read the same. `fits` is asked about a rule with this
+/// `allow` exempts it only where all servers read the same. `fits` checks a rule with this
 /// pattern, and whether it is an `allow`.
 pub fn check_path(data: &[u8], fits: impl Fn(&str, &str, bool) -> Option<bool>) {
     let matches = |pattern: &str, path: &str| fits(pattern, path, false);
@@ -65,7 +65,7 @@ pub fn check_path(data: &[u8], fits: impl Fn(&str, &str, bool) -> Option<bool>) 
         assert!(matched, "{path:?} does not match {normal:?}");
     }
     let other = format!("{}/x", normal.trim_end_matches('/'));
-    // What servers cut off or decode themselves has more readings.
+    // Parts that servers cut off or decode themselves have more readings.
     let has_one_reading = !path.contains(['%', ';', '\\']);
     if let Some(matched) = matches(&other, &path).filter(|_| has_one_reading) {
         assert!(!matched, "{path:?} matches {other:?}");
@@ -93,7 +93,7 @@ pub fn check_path(data: &[u8], fits: impl Fn(&str, &str, bool) -> Option<bool>) 
         format!("{path}/"),
         format!("/zz/..{path}"),
     ];
-    // What follows a percent sign would be read with it.
+    // Characters after a percent sign would be parsed with it.
     if !path.contains('%') {
         for spelling in spelled {
             if let Some(matched) = matches(&normal, &spelling) {

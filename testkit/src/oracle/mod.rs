@@ -1,4 +1,4 @@
-//! The algorithms as their definitions say, in the plainest way: a bucket owes time, a log has one
+//! The algorithms by their definition, in the plainest way: a bucket owes time, a log has one
 //! entry for each unit, counters of all windows stay in a map. What takes arithmetic in the crate
 //! (how long until a cost fits, until a key is as good as new) is searched for here.
 
@@ -47,7 +47,7 @@ pub struct Rule {
     /// of a window.
     pub most_time: Nanos,
     pub most_units: i128,
-    /// By how much a bucket may be overdrawn before that is taken for a clock that stepped back.
+    /// By how much a bucket may be overdrawn before it is treated as a clock that stepped back.
     pub tolerance: Nanos,
 }
 

@@ -7,7 +7,7 @@ use tower_ratelimit::{Algorithm, LocalLimiter, ManualClock, Quota, Timestamp};
 
 use super::{Extras, Rule};
 
-/// A quota, with what it does not tell of itself.
+/// A quota, with the parts that it does not show.
 #[derive(Debug, Clone, Copy)]
 pub struct Spec {
     pub quota: Quota,
@@ -37,7 +37,7 @@ impl Spec {
         nanos(self.quota.period()) / self.quota.limit().max(1)
     }
 
-    /// The same limit, algorithm and capacity in another quota's period and slices.
+    /// This limit, algorithm and capacity in another quota's period and slices.
     #[must_use]
     pub fn with_period_of(&self, other: &Self) -> Self {
         let period = other.quota.period();
@@ -302,7 +302,7 @@ impl Move {
         self.next_to(now, start, &marks)
     }
 
-    /// The same, next to one of `marks`.
+    /// An instant next to one of `marks`.
     pub fn next_to(&self, now: u64, start: u64, marks: &[u64]) -> u64 {
         let span = self.span_of(marks);
         let moved = if self.back {
@@ -317,10 +317,10 @@ impl Move {
 /// 18 years in microseconds, which a clock may step back behind the limiter's start.
 const BACK: u64 = (1 << 59) / 1_000;
 
-/// 36 years, for which a limiter is valid.
+/// 36 years: the time in which a limiter is valid.
 pub const UPTIME: u64 = (1 << 60) / 1_000;
 
-/// The first and the last start of which nothing saturates, an edge of a day, and today.
+/// The first and the last start that does not saturate anything, an edge of a day, and today.
 pub fn start() -> impl Strategy<Value = u64> {
     let last = u64::MAX / 1_000 - UPTIME - 4 * BACK;
     prop_oneof![

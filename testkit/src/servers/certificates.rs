@@ -12,7 +12,7 @@ pub const KEY: &str = "server.key";
 /// A client's certificate, signed by the authority, and its key.
 pub const CLIENT: [&str; 2] = ["client.pem", "client.key"];
 
-/// Makes all but the client's in the folder, unless they are there.
+/// Makes all but the client's in the folder, unless they exist.
 ///
 /// # Panics
 ///
@@ -38,7 +38,7 @@ pub fn make_certificates(folder: &Path) {
     );
 }
 
-/// Makes a client's certificate, by the authority that is there.
+/// Makes a client's certificate, by the existing authority.
 ///
 /// # Panics
 ///
@@ -57,7 +57,7 @@ pub fn make_client_certificate(folder: &Path) {
     );
 }
 
-/// Makes a client's certificate that has expired, in place of the one that is there.
+/// Makes a client's certificate that has expired, and replaces the existing one.
 ///
 /// # Panics
 ///

@@ -79,7 +79,7 @@ impl Cluster {
         eventually("a primary", async || self.owner(slot).await).await
     }
 
-    /// Kills the slot's primary and says which it was.
+    /// Kills the slot's primary and returns its index.
     pub async fn kill_primary_of(&mut self, slot: u16) -> usize {
         let index = self.primary_of(slot).await;
         self.nodes[index].kill9();
@@ -91,9 +91,9 @@ impl Cluster {
         let from = self.primary_of(slot).await;
         let (source, target) = (self.id(from).await, self.id(to).await);
         let slot = slot.to_string();
-        self.tell(to, &["CLUSTER", "SETSLOT", &slot, "IMPORTING", &source])
+        self.send_command(to, &["CLUSTER", "SETSLOT", &slot, "IMPORTING", &source])
             .await;
-        self.tell(from, &["CLUSTER", "SETSLOT", &slot, "MIGRATING", &target])
+        self.send_command(from, &["CLUSTER", "SETSLOT", &slot, "MIGRATING", &target])
             .await;
     }
 
@@ -109,7 +109,7 @@ impl Cluster {
         let keys: Vec<String> = self.nodes[from].ask(list).await.expect("a list of keys");
         for key in keys {
             let port = self.nodes[to].port().to_string();
-            self.tell(from, &["MIGRATE", "127.0.0.1", &port, &key, "0", "5000"])
+            self.send_command(from, &["MIGRATE", "127.0.0.1", &port, &key, "0", "5000"])
                 .await;
         }
     }
@@ -121,7 +121,7 @@ impl Cluster {
         let target = self.id(to).await;
         for index in [to, from] {
             let command = ["CLUSTER", "SETSLOT", &slot.to_string(), "NODE", &target];
-            self.tell(index, &command).await;
+            self.send_command(index, &command).await;
         }
         eventually("the slot's new owner", async || {
             (self.owner(slot).await == Some(to)).then_some(())
@@ -137,27 +137,27 @@ impl Cluster {
         for slot in slots {
             let slot = slot.to_string();
             let importing = ["CLUSTER", "SETSLOT", &slot, "IMPORTING", &source];
-            self.tell(to, &importing).await;
+            self.send_command(to, &importing).await;
             let migrating = ["CLUSTER", "SETSLOT", &slot, "MIGRATING", &target];
-            self.tell(from, &migrating).await;
+            self.send_command(from, &migrating).await;
             let list = ["CLUSTER", "GETKEYSINSLOT", &slot, "1000"];
             let keys: Vec<String> = self.nodes[from].ask(list).await.expect("a list of keys");
             for key in keys {
                 let migrate = ["MIGRATE", "127.0.0.1", &port, &key, "0", "5000"];
-                self.tell(from, &migrate).await;
+                self.send_command(from, &migrate).await;
             }
             for index in [to, from] {
                 let command = ["CLUSTER", "SETSLOT", &slot, "NODE", &target];
-                self.tell(index, &command).await;
+                self.send_command(index, &command).await;
             }
         }
     }
 
-    /// Has no server be taken for lost, however long it stands still.
+    /// Stops the cluster from treating a server as lost, however long it stands still.
     pub async fn never_fail_over(&self) {
         for index in 0..self.nodes.len() {
             let command = ["CONFIG", "SET", "cluster-node-timeout", "3600000"];
-            self.tell(index, &command).await;
+            self.send_command(index, &command).await;
         }
     }
 
@@ -176,12 +176,12 @@ impl Cluster {
                 &first.to_string(),
                 &last.to_string(),
             ];
-            self.tell(index, &range).await;
+            self.send_command(index, &range).await;
         }
         // Nodes that all start with epoch 0 would first have to sort that out among themselves.
         for index in 0..self.nodes.len() {
             let epoch = (index + 1).to_string();
-            self.tell(index, &["CLUSTER", "SET-CONFIG-EPOCH", &epoch])
+            self.send_command(index, &["CLUSTER", "SET-CONFIG-EPOCH", &epoch])
                 .await;
         }
     }
@@ -193,7 +193,7 @@ impl Cluster {
                 .await
                 .expect("a port");
             let (port, bus) = (node.port().to_string(), bus.1.to_string());
-            self.tell(0, &["CLUSTER", "MEET", "127.0.0.1", &port, &bus])
+            self.send_command(0, &["CLUSTER", "MEET", "127.0.0.1", &port, &bus])
                 .await;
         }
         eventually("nodes that know each other", async || {
@@ -255,7 +255,7 @@ impl Cluster {
         true
     }
 
-    /// The running node that all running nodes take for the slot's primary, if they all serve.
+    /// The running node that is the slot's primary in the view of all running nodes, if they all serve.
     async fn owner(&self, slot: u16) -> Option<usize> {
         let mut owners = Vec::new();
         for (index, node) in self.running() {
@@ -294,7 +294,7 @@ impl Cluster {
         Ok(parse(&text))
     }
 
-    async fn tell(&self, index: usize, command: &[&str]) {
+    async fn send_command(&self, index: usize, command: &[&str]) {
         let answer: RedisResult<Value> = self.nodes[index].ask(command).await;
         answer.unwrap_or_else(|error| panic!("{command:?}: {error}"));
     }

@@ -26,7 +26,7 @@ pub use self::{
     setup::{PRIMARY_NAME, Setup, faketime_library},
 };
 
-/// Ends a test for which one of these programs is not installed: `needs!(redis, openssl)`. Where all
+/// Ends a test if one of these programs is not installed: `needs!(redis, openssl)`. Where all
 /// of them are required, the test fails; see [`missing`](crate::programs::missing).
 #[macro_export]
 macro_rules! needs {

@@ -28,9 +28,9 @@ pub enum Flow {
     /// as long, however much is under way.
     Delay(Duration),
     /// Connections open and stay open, and nothing comes through. What was sent meanwhile comes
-    /// through when the flow goes on, as TCP would send it again.
+    /// through when the flow resumes, as TCP would send it again.
     BlackHole,
-    /// Requests come through and are served, their responses don't until the flow goes on.
+    /// Requests come through and are served, their responses don't until the flow resumes.
     BlackHoleResponses,
 }
 

@@ -8,7 +8,7 @@ use crate::programs::eventually;
 
 const SENTINELS: usize = 3;
 
-/// One primary, its replicas, and three sentinels, two of which decide that a primary is gone.
+/// One primary, its replicas, and three sentinels; two decide together that a primary is gone.
 #[derive(Debug)]
 pub struct Sentinels {
     // Before the others: they would mourn them in their logs.
@@ -66,7 +66,7 @@ impl Sentinels {
         eventually("a primary", async || self.agreed().await).await
     }
 
-    /// Kills the primary and says which it was.
+    /// Kills the primary and returns its index.
     pub async fn kill_primary(&mut self) -> usize {
         let index = self.primary().await;
         self.servers[index].kill9();

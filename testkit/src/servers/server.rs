@@ -70,7 +70,7 @@ impl Server {
         self.url_through(self.port)
     }
 
-    /// The same through another port, that of a proxy before this server.
+    /// The URL through the port of a proxy before this server.
     pub fn url_through(&self, port: u16) -> String {
         let scheme = if self.setup.has_tls() {
             "rediss"
@@ -120,7 +120,7 @@ impl Server {
         self.answered().await;
     }
 
-    /// The same without waiting until it has loaded its data: until then it answers `LOADING`.
+    /// Restarts it without waiting until it has loaded its data: until then it replies `LOADING`.
     pub async fn restart_loading(&mut self) {
         self.kill9();
         let command = self.setup.command(self.folder.path(), self.port);
@@ -136,7 +136,7 @@ impl Server {
         self.process.as_ref().expect("a running server").pause();
     }
 
-    /// Lets it go on. What came meanwhile is served.
+    /// Resumes it. What came meanwhile is served.
     pub fn resume(&self) {
         self.process.as_ref().expect("a running server").resume();
     }
@@ -189,7 +189,7 @@ impl Server {
             .collect()
     }
 
-    /// How often a command such as `evalsha` was called since the start, whatever came of it.
+    /// How often a command such as `evalsha` was called since the start, whatever its result was.
     pub async fn command_count(&self, command: &str) -> u64 {
         let stats = self.info("commandstats").await;
         let Some(line) = stats.get(&format!("cmdstat_{command}")) else {

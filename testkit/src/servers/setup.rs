@@ -36,7 +36,7 @@ pub struct Setup {
 enum Role {
     Single,
     ClusterNode,
-    /// Of the primary with this port.
+    /// Watches the primary with this port.
     Sentinel(u16),
 }
 
@@ -150,7 +150,7 @@ impl Setup {
     fn directives(&self, folder: &Path, port: u16) -> Vec<(String, String)> {
         let mut list: Vec<(String, String)> = Vec::new();
         let mut set = |directive: &str, value: &str| list.push((directive.into(), value.into()));
-        // Files by their names alone: a path with a space would be taken for two values.
+        // Files by their names alone: a path with a space would be parsed as two values.
         set("bind", "127.0.0.1");
         set("unixsocket", ADMIN_SOCKET);
         set("port", &if self.tls { 0 } else { port }.to_string());

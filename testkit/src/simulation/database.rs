@@ -1,4 +1,4 @@
-//! The store, as a node reaches it over the network.
+//! The store, seen by a node through the network.
 
 use std::{collections::HashMap, future::pending, sync::Arc, time::Duration};
 
@@ -8,12 +8,12 @@ use tokio::{
 };
 use tower_ratelimit::{
     Clock, StoreError, Timestamp,
-    shared::{Call, CompareAndSwap, LeaseReply, Reply, Store, Versioned, Write},
+    shared::{Call, CompareAndSwap, NodeReply, Reply, Store, Versioned, Write},
 };
 
 use super::world::{DEADLINE, Life, Passage, World, lease, subject};
 
-/// The values of a database that swaps, with their versions and when they are over.
+/// The values of a database with compare-and-swap, their versions and when they expire.
 #[derive(Debug, Default)]
 pub(super) struct Rows {
     rows: HashMap<String, (Vec<u8>, u64, Timestamp)>,
@@ -40,7 +40,7 @@ impl Rows {
     }
 }
 
-/// A node's way to the store.
+/// A node's connection to the store.
 #[derive(Clone)]
 pub(super) struct SimStore {
     pub(super) world: Arc<World>,
@@ -48,7 +48,7 @@ pub(super) struct SimStore {
 }
 
 impl SimStore {
-    /// Brings a call to the store, unless it is lost.
+    /// Delivers a call to the store, unless it is lost.
     async fn go(&self) -> Passage {
         self.world.awake(self.life.node).await;
         let passage = self.world.passage();
@@ -59,7 +59,7 @@ impl SimStore {
         passage
     }
 
-    /// Brings the answer back, unless it is lost.
+    /// Delivers the reply, unless it is lost.
     async fn come_back(&self, passage: &Passage) {
         pass(passage.back).await;
         if passage.reply_is_lost || !self.world.is_reachable(&self.life) {
@@ -68,7 +68,7 @@ impl SimStore {
         self.world.awake(self.life.node).await;
     }
 
-    /// Has the call done after this time, whatever its node does meanwhile.
+    /// Runs the call after this time, whatever its node does meanwhile.
     fn execute_late(&self, key: &str, call: &Call<'_>, after: Duration) {
         let (store, key, call) = (self.clone(), key.to_owned(), call.to_late());
         tokio::spawn(async move {
@@ -78,7 +78,7 @@ impl SimStore {
     }
 }
 
-/// A message that is under way, until its node waits no longer.
+/// A message under way, until its node stops waiting.
 struct UnderWay<'a>(&'a World, (u64, u64));
 
 impl Drop for UnderWay<'_> {
@@ -87,11 +87,12 @@ impl Drop for UnderWay<'_> {
     }
 }
 
-/// Never ends before others have had their turn: a call takes some time, be it little.
+/// Waits this long, and at least until other tasks have run: no call takes zero time.
 async fn pass(time: Duration) {
-    match time.is_zero() {
-        true => yield_now().await,
-        false => sleep(time).await,
+    if time.is_zero() {
+        yield_now().await
+    } else {
+        sleep(time).await
     }
 }
 
@@ -118,7 +119,7 @@ impl Store for SimStore {
         }
         self.come_back(&passage).await;
         if let (Some((who, clause)), Ok(reply)) = (told, &reply)
-            && let Some((_, answer)) = LeaseReply::split(reply.as_bytes())
+            && let Some((_, answer)) = NodeReply::split(reply.as_bytes())
         {
             world
                 .holdings()

@@ -1,4 +1,4 @@
-//! Faults: the network's and those that come at a time.
+//! Faults: of the network, and those at a given time.
 
 use super::{Setup, random::Random};
 
@@ -18,28 +18,28 @@ pub struct Faults {
     pub outages: usize,
     pub restarts: usize,
     pub clock_steps: usize,
-    /// Nodes that end and settle, that end without a word, and that do nothing for a while.
+    /// Nodes that stop and settle, that die, and that are suspended for a while.
     pub churn: usize,
     pub deaths: usize,
     pub suspensions: usize,
-    /// The store forgets its values, and the judge does not: for tests of the judge.
+    /// The store loses its values, and the judge does not know: for tests of the judge.
     pub forgets: bool,
 }
 
-/// Something that happens at a time.
+/// A fault at a given time.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Event {
     /// The node does not reach the store until then.
     Partition { node: usize, until: u64 },
-    /// No node does.
+    /// No node reaches the store until then.
     Outage { until: u64 },
     /// The store loses all values.
     Restart,
     /// The store's clock is so many milliseconds fast from now on, or slow.
     Clock(i64),
-    /// The node ends, and another one takes its place. One that dies has no time to settle.
+    /// The node stops, and another one takes its place. A node that dies does not settle.
     Replace { node: usize, dies: bool },
-    /// The node neither sends nor hears anything until then, and answers nobody; its clock goes on.
+    /// The node is suspended until then: it neither sends, receives nor responds. Its clock runs.
     Suspend { node: usize, until: u64 },
 }
 
@@ -59,13 +59,13 @@ impl Faults {
         forgets: false,
     };
 
-    /// Whether each call is done at most once, by a store that goes on.
+    /// Whether the store runs each call at most once, and loses nothing.
     pub(super) fn are_once(&self) -> bool {
         let is_done_again = self.duplicates > 0.0 || self.late > 0.0;
         !is_done_again && self.restarts == 0 && self.clock_steps == 0
     }
 
-    /// A third of all runs has none.
+    /// The faults of a random run: a third of all runs has none.
     pub(super) fn of_seed(random: &mut Random) -> Self {
         if random.chance(0.33) {
             return Self::NONE;
@@ -102,7 +102,7 @@ impl Faults {
         }
     }
 
-    /// What happens when, in milliseconds after the start, in its order.
+    /// Faults and their times, in milliseconds after the start, sorted by time.
     pub(super) fn events(&self, setup: &Setup, random: &mut Random) -> Vec<(u64, Event)> {
         let length = setup.length.as_millis() as usize;
         let mut events = Vec::new();

@@ -1,4 +1,4 @@
-//! The fleet: nodes with a limiter each, and the requests that come to them.
+//! The fleet: nodes with a limiter each, and their requests.
 
 use std::{
     iter,
@@ -60,7 +60,7 @@ impl Fleet {
         fleet
     }
 
-    /// A node that knows nothing. Its hashes are others than those of the one before it.
+    /// A new node without units. Its hashes differ from those of its predecessor.
     fn begin(&mut self, node: usize) -> Node {
         self.lives += 1;
         let life = Arc::new(Life {
@@ -127,7 +127,7 @@ impl Fleet {
         limiters.collect()
     }
 
-    /// Asks the node, when it is awake.
+    /// Sends a request to the node once it is awake.
     fn ask(&self, arrival: Arrival) {
         let (node, world) = (self.nodes[arrival.node].clone(), &self.world);
         world.state().requests += 1;
@@ -175,7 +175,7 @@ impl Node {
     }
 }
 
-/// A request that gives units back.
+/// A request that returns units.
 struct GivesBack {
     limiter: AnyLimiter,
     world: Arc<World>,
@@ -184,7 +184,7 @@ struct GivesBack {
 }
 
 impl GivesBack {
-    /// Does so, some time after it has passed.
+    /// Returns the units some time after the request was admitted.
     fn later(
         passed: Option<Passed>,
         (limiter, world, life): (&AnyLimiter, &Arc<World>, &Arc<Life>),
@@ -211,12 +211,12 @@ impl GivesBack {
     }
 
     async fn give(self, op: Op, units: u64, place: usize) {
-        // Whether or not the answer comes, it may be so from now on.
+        // The units may be returned from now on, whether or not the reply arrives.
         self.world.takes_back(place, units);
         match self.limiter.apply(&Key::from(self.key), op) {
             Pending::Ready(Ok(decision)) if decision.is_leased() => {
                 let who = (self.life.number, self.key);
-                // In eventual mode nothing is held.
+                // In eventual mode nodes hold no units.
                 if self.world.setup.mode != Mode::Eventual {
                     self.world.holdings().unspend(who, units);
                 }
@@ -263,13 +263,13 @@ pub(super) async fn run(setup: &Setup) -> Report {
     sleep(2 * DEADLINE).await;
     (sums.stats, sums.lives) = (fleet.stats(), fleet.lives);
     sums.calls = world.state().calls;
-    // Leases that nobody wants end, or are given back, once all nodes are awake.
+    // Unused leases end, or their nodes return them, once all nodes are awake.
     for node in 0..setup.nodes {
         world.awake(node).await;
     }
     sleep(2 * DEADLINE + 3 * setup.lease).await;
     if setup.faults.clock_steps == 0 {
-        // A clock that was set back makes leases as much longer.
+        // A clock that was set back lengthens leases by the same time.
         world.holdings().idle(tokio::time::Instant::now());
     }
     Report::new(&world, &sums)

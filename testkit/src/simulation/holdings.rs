@@ -1,61 +1,61 @@
-//! Holdings: the units that nodes may spend by themselves, as the network could tell, and what must
-//! hold of them.
+//! Holdings: the units that nodes may spend by themselves, by the messages on the network, and their
+//! invariants.
 
 use std::{cmp::Ordering, collections::BTreeMap, time::Duration};
 
 use tokio::time::Instant;
-use tower_ratelimit::shared::{LeaseClause, LeaseReply, LeaseStatus};
+use tower_ratelimit::shared::{NodeMessage, NodeReply, NodeReport, RowStatus};
 
-/// A time of the store's in which it neither forgot nor set its clock.
+/// A span of time in which the store neither lost values nor set its clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Span {
-    /// How often the store has forgotten what the judge knows, or gave out a time again.
+    /// How often the store has lost values, or repeated a time.
     pub(super) epoch: u64,
-    /// By how many milliseconds its clock is fast.
+    /// How far its clock is fast, in milliseconds.
     pub(super) fast: i64,
 }
 
-/// When and where the store did a call.
+/// When the store ran a call, and in which span.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Done {
     pub(super) at: Instant,
     pub(super) span: Span,
 }
 
-/// A lease, as its node was told.
+/// A lease by the reply that its node received.
 #[derive(Debug)]
 struct Told {
     span: Span,
     units: u64,
-    /// What the node had spent in all when the units began to count.
+    /// All units that the node had spent when the lease began.
     base: u64,
     row_ends: Instant,
     node_ends: Instant,
 }
 
-/// One node's dealings with one key.
+/// The units of one node and one key.
 #[derive(Debug, Default)]
 struct Holding {
     spent: u64,
     name: [u8; 8],
     seq: u32,
-    /// What is told to be spent with the message of this number, in all, and what it gives back.
+    /// All units that the node has reported as spent up to this message, and those that it returns.
     settled: u64,
     back: u64,
     told: Option<Told>,
     /// How many messages are under way.
     under_way: u32,
-    /// The newest message that the store knows, until its row ends.
-    done: Option<(LeaseClause, LeaseReply, Done)>,
+    /// The newest message that the store has applied, until its row ends.
+    done: Option<(NodeMessage, NodeReply, Done)>,
 }
 
-/// What all nodes hold, by their life and the key.
+/// The units of all nodes, by the life of the node and the key.
 #[derive(Debug)]
 pub(super) struct Holdings {
     all: BTreeMap<(u64, u64), Holding>,
     /// The most units that may be reserved at once.
     capacity: u64,
-    /// The most keys of which a node may hold any.
+    /// The most keys with units on one node.
     most: usize,
     pub(super) faults: Vec<String>,
 }
@@ -77,7 +77,7 @@ impl Holdings {
     }
 
     /// A node sends a message about its lease.
-    pub(super) fn sent(&mut self, who: (u64, u64), clause: &LeaseClause) {
+    pub(super) fn sent(&mut self, who: (u64, u64), clause: &NodeMessage) {
         let holding = self.all.entry(who).or_default();
         holding.under_way += 1;
         if holding.under_way > 1 {
@@ -90,17 +90,19 @@ impl Holdings {
                 .told
                 .as_ref()
                 .map_or(holding.spent, |told| told.base);
-            holding.settled = base + u64::from(clause.spent);
-            holding.back = u64::from(clause.back);
+            if let NodeReport::Lease { spent, back, .. } = clause.report {
+                holding.settled = base + u64::from(spent);
+                holding.back = u64::from(back);
+            }
         }
     }
 
-    /// A node waits for the answer to a message no longer, or has it.
+    /// A node has the reply to a message, or stops waiting for it.
     pub(super) fn is_over(&mut self, who: (u64, u64)) {
         self.all.entry(who).or_default().under_way -= 1;
     }
 
-    /// Nothing was asked for lately, and all answers came.
+    /// Checks that no node holds units: no requests came lately, and all replies arrived.
     pub(super) fn idle(&mut self, now: Instant) {
         let held: Vec<_> = self
             .all
@@ -112,12 +114,12 @@ impl Holdings {
         }
     }
 
-    /// The store has done a message, maybe not for the first time.
+    /// The store has applied a message, possibly not for the first time.
     pub(super) fn done(
         &mut self,
         who: (u64, u64),
-        clause: &LeaseClause,
-        reply: &LeaseReply,
+        clause: &NodeMessage,
+        reply: &NodeReply,
         done: Done,
     ) {
         let holding = self.all.entry(who).or_default();
@@ -126,7 +128,7 @@ impl Holdings {
             && first.span == done.span
             && done.at < first.at + answer.ttl
         {
-            let is_stale = reply.status == LeaseStatus::Stale;
+            let is_stale = reply.status == RowStatus::Stale;
             let (known, units) = ((answer.status, answer.units), (reply.status, reply.units));
             let took_effect = match clause.seq.cmp(&newest.seq) {
                 Ordering::Less => !is_stale,
@@ -141,7 +143,7 @@ impl Holdings {
                 return;
             }
         }
-        // I1, as far as the answer tells.
+        // I1, as far as the reply shows it.
         let reserved = u64::from(reply.units) + reply.others;
         holding.done = Some((*clause, *reply, done));
         if reserved > self.capacity {
@@ -150,12 +152,12 @@ impl Holdings {
         }
     }
 
-    /// A node hears the answer to a message.
+    /// A node receives the reply to a message.
     pub(super) fn heard(
         &mut self,
         who: (u64, u64),
-        clause: &LeaseClause,
-        reply: &LeaseReply,
+        clause: &NodeMessage,
+        reply: &NodeReply,
         (sent_at, done): (Instant, Done),
     ) {
         let most = self.most;
@@ -165,15 +167,15 @@ impl Holdings {
         }
         holding.back = 0;
         let base = match reply.status {
-            LeaseStatus::New => holding.spent,
-            // A copy of a message made the row anew: what was spent meanwhile is of the one before.
-            LeaseStatus::Known
+            RowStatus::New => holding.spent,
+            // A copy of a message made another row: units spent meanwhile are of the earlier one.
+            RowStatus::Known
                 if holding.spent.saturating_sub(holding.settled) > u64::from(reply.units) =>
             {
                 holding.spent
             }
-            LeaseStatus::Known => holding.settled,
-            LeaseStatus::Stale => {
+            RowStatus::Known => holding.settled,
+            RowStatus::Stale => {
                 holding.told = None;
                 return;
             }
@@ -202,7 +204,7 @@ impl Holdings {
         let holding = self.all.entry(who).or_default();
         holding.spent += units;
         let Some(told) = &holding.told else {
-            // On a database that swaps nobody sees the messages.
+            // With compare-and-swap the network carries no messages.
             return Span::default();
         };
         let (span, spent) = (told.span, holding.spent - told.base);
@@ -219,7 +221,7 @@ impl Holdings {
         span
     }
 
-    /// A node has given units back to its own lease.
+    /// A node has returned units to its own lease.
     pub(super) fn unspend(&mut self, who: (u64, u64), units: u64) {
         let holding = self.all.entry(who).or_default();
         if holding.spent < units {
@@ -244,7 +246,7 @@ impl Holdings {
 impl Holding {
     /// The units that the node may still spend.
     fn left(&self, now: Instant) -> u64 {
-        // The node's end is exact where nothing delayed the message.
+        // The node's end is exact unless the message was delayed.
         let told = self.told.as_ref();
         let told = told.filter(|told| now + Duration::from_millis(1) < told.node_ends);
         told.map_or(0, |told| {

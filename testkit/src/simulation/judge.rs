@@ -1,4 +1,4 @@
-//! The judge: knows when units were admitted and nothing else, and the bound of each algorithm.
+//! The judge: checks the times of admitted units against the bound of each algorithm.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -10,7 +10,7 @@ use super::limit::{Counts, Limit, Rule};
 #[derive(Debug)]
 pub struct Judge(Vec<Admitted>);
 
-/// The admissions as far as they can still count, by one rule.
+/// The admissions that can still count by one rule.
 #[derive(Debug)]
 struct Admitted {
     rule: Rule,
@@ -18,7 +18,7 @@ struct Admitted {
     recent: VecDeque<(u64, u64)>,
     /// The units of all those.
     units: u64,
-    /// When the bucket is full again.
+    /// The instant at which the bucket is full.
     full_at: u64,
 }
 
@@ -33,15 +33,15 @@ impl Judge {
         Self(limit.rules().map(admitted).collect())
     }
 
-    /// Notes units that were admitted, no earlier than those before; by how many units they are
-    /// more than may be admitted until then.
+    /// Adds admitted units, no earlier than the previous ones. Returns how many units they are above the
+    /// bound.
     pub fn admit(&mut self, at: Timestamp, units: u64) -> u64 {
         let now = at.as_micros() * 1_000;
         let excess = self.0.iter_mut().map(|by| by.admit(now, units));
         excess.max().unwrap_or(0)
     }
 
-    /// Notes units if they are not too many, and says whether they are not.
+    /// Adds units if they are within the bound. Returns whether they are.
     pub(super) fn try_admit(&mut self, at: Timestamp, units: u64) -> bool {
         let fits = self.admit(at, units) == 0;
         if !fits {
@@ -75,7 +75,7 @@ impl Admitted {
         counted.saturating_sub(limit)
     }
 
-    /// Forgets the units that were noted last.
+    /// Removes the units that were added last.
     fn take_back(&mut self, units: u64) {
         let Rule {
             counts,
@@ -91,7 +91,7 @@ impl Admitted {
         }
     }
 
-    /// Adds units to a place, and says how many there are from another one on.
+    /// Adds units to a place. Returns the sum from the place `from` on.
     fn count(&mut self, place: u64, from: u64, units: u64) -> u64 {
         match self.recent.back_mut() {
             Some((last, counted)) if *last == place => *counted += units,
@@ -107,7 +107,7 @@ impl Admitted {
         self.units
     }
 
-    /// The units of the slices in force, and of the one before as much as is still in the window.
+    /// The units of the current slices, and the part of the one before that is still in the window.
     fn slide(&mut self, now: u64, period: u64, slices: u64, units: u64) -> u64 {
         let slice = period / slices;
         let newest = now / slice;

@@ -1,4 +1,4 @@
-//! Limits of the simulation, as the crate is told and as the judge knows them.
+//! Limits of the simulation, as quotas of the crate and as bounds of the judge.
 
 use std::time::Duration;
 
@@ -9,11 +9,11 @@ use tower_ratelimit::Quota;
 pub struct Limit {
     pub name: &'static str,
     rules: &'static [Rule],
-    /// By how much the numbers of units are larger than those below.
+    /// The factor by which units are multiplied.
     scale: u64,
 }
 
-/// A quota, in numbers that its public face does not show.
+/// The numbers of a quota that its public type does not show.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Rule {
     pub(super) counts: Counts,
@@ -89,7 +89,7 @@ pub const WINDOW: Limit = limit(
 const QUARTERS: Counts = Counts::Bucket(Some(Duration::from_millis(250)));
 
 impl Limit {
-    /// The same for so many times as many units.
+    /// Multiplies the units by a factor.
     #[must_use]
     pub const fn times(mut self, scale: u64) -> Self {
         self.scale *= scale;
@@ -116,7 +116,7 @@ impl Limit {
         capacities.min().expect("a rule")
     }
 
-    /// The units that it allows in a second, in the long run.
+    /// The units that the limit allows in a second, in the long run.
     pub fn rate(&self) -> f64 {
         let rates = self
             .rules()

@@ -38,17 +38,17 @@ pub enum Mode {
     Strict,
     /// Nodes reserve units of busy keys.
     Leased,
-    /// Every other node does.
+    /// Every other node reserves units.
     Mixed,
-    /// Nodes decide by themselves and tell the store afterwards, so far ahead of it and no further.
+    /// Nodes decide by themselves and report to the store afterwards, at most `ahead` units ahead of it.
     Eventual,
-    /// No limiter of this crate: each node counts by itself, and every 50 milliseconds tells the
-    /// store what it has counted and hears what the others have. Nothing bounds how far it is ahead.
+    /// No limiter of this crate: each node counts by itself, and every 50 milliseconds reports its counts
+    /// to the store and receives those of the others. Nothing bounds how far it is ahead.
     Timer,
 }
 
 impl Mode {
-    /// Those of this crate.
+    /// The modes of this crate.
     pub const ALL: [Self; 4] = [Self::Strict, Self::Leased, Self::Mixed, Self::Eventual];
 
     pub const fn name(self) -> &'static str {
@@ -79,10 +79,10 @@ impl Mode {
     }
 }
 
-/// The time between two times that a node tells what it has counted, in the modes that do.
+/// The time between two reports of a node, in modes with reports.
 const INTERVAL: Duration = Duration::from_millis(50);
 
-/// Has nothing logged: what goes wrong here is meant to.
+/// Switches the log off: faults are intended here.
 pub fn be_quiet() {
     let _ = tracing::subscriber::set_global_default(tracing::subscriber::NoSubscriber::new());
 }
@@ -90,22 +90,22 @@ pub fn be_quiet() {
 /// How the store changes a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Database {
-    /// In one step.
+    /// In one atomic step.
     Transacts,
-    /// If the version is still the same, through a [`Cas`](tower_ratelimit::shared::Cas).
+    /// By compare-and-swap, through a [`Cas`](tower_ratelimit::shared::Cas).
     Swaps,
 }
 
-/// How long a call is on its way.
+/// How long a call takes on the network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Distance {
     /// A round trip of a millisecond, on average.
     Near,
-    /// Of four, and sometimes of twenty.
+    /// A round trip of four milliseconds, sometimes of twenty.
     Usual,
 }
 
-/// A run of a seed is no shorter for it than three seconds.
+/// The shortest run of a seed.
 const MANY_REQUESTS: f64 = 5_000.0;
 
 /// All that a run depends on.
@@ -119,7 +119,7 @@ pub struct Setup {
     pub nodes: usize,
     pub keys: usize,
     pub workload: Workload,
-    /// Units that are asked for, as a multiple of what the limit allows.
+    /// The demand, as a multiple of the limit.
     pub load: f64,
     /// Whether each request is for one unit, not for up to four.
     pub ones: bool,
@@ -130,13 +130,13 @@ pub struct Setup {
     /// The units of a key that a node may be ahead of the store, in eventual mode.
     pub ahead: u32,
     pub faults: Faults,
-    /// From when to when nobody reaches the store, in milliseconds, besides the faults.
+    /// The beginning and the end of an outage of the store, in milliseconds, besides the faults.
     pub outage: Option<(u64, u64)>,
-    /// Whether all events go into the report, not the last ones only.
+    /// Whether the report has all events, not only the last ones.
     pub logs_all: bool,
 }
 
-/// How many nodes there are, and what goes wrong with them.
+/// The number of nodes, and the faults.
 fn fleet_of_seed(seed: u64, mode: Mode, few: usize, random: &mut Random) -> (usize, Faults) {
     let nodes = match seed {
         _ if seed % 256 == 255 => 1_000,
@@ -147,7 +147,7 @@ fn fleet_of_seed(seed: u64, mode: Mode, few: usize, random: &mut Random) -> (usi
     if mode != Mode::Eventual {
         return (nodes, faults);
     }
-    // All that nodes may be ahead is to fit into what a bucket can owe.
+    // A bucket can owe at most its capacity: all nodes together may not be further ahead.
     let (churn, deaths) = (faults.churn.min(2), faults.deaths.min(5));
     let faults = Faults {
         churn,
@@ -217,14 +217,14 @@ impl Setup {
         }
     }
 
-    /// The same without any fault but distance.
+    /// Removes all faults. The network keeps its distance.
     pub const fn without_faults(mut self) -> Self {
         self.faults = Faults::NONE;
         self
     }
 
-    /// The same on a database that swaps. It loses no values and its clock is right, else nobody
-    /// could tell in which order it was.
+    /// Uses a database with compare-and-swap. It loses no values and its clock is right, so that the
+    /// judge knows the order of its swaps.
     pub const fn with_swaps(mut self) -> Self {
         self.database = Database::Swaps;
         self.faults.restarts = 0;
@@ -232,8 +232,8 @@ impl Setup {
         self
     }
 
-    /// The units by which nodes may together exceed what one limiter would admit, if there are so many
-    /// of them, one after another.
+    /// The units by which so many nodes, one after another, may together exceed what one limiter would
+    /// admit.
     pub const fn bound(&self, lives: u64) -> u64 {
         match self.mode {
             Mode::Strict | Mode::Leased | Mode::Mixed => 0,
@@ -242,16 +242,16 @@ impl Setup {
         }
     }
 
-    /// Whether every call is answered in time.
+    /// Whether every call gets its reply in time.
     fn is_calm(&self) -> bool {
         self.faults == Faults::NONE && self.outage.is_none()
     }
 
-    /// Runs it, in a runtime of its own.
+    /// Runs the simulation in a runtime of its own.
     ///
     /// # Panics
     ///
-    /// When there is no runtime to be had.
+    /// When no runtime can be built.
     pub fn run(&self) -> Report {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_time()

@@ -10,8 +10,8 @@ use super::{judge::Judge, world::World};
 /// The outcome of a run.
 #[derive(Debug, Clone)]
 pub struct Report {
-    /// The units that were asked for, those that were admitted, and those that one limiter would
-    /// have admitted that hears of each request at once.
+    /// The demand in units, the admitted units, and those that a single limiter that sees each request at
+    /// once would have admitted.
     pub asked: u64,
     pub admitted: u64,
     pub central: u64,
@@ -19,28 +19,28 @@ pub struct Report {
     pub requests: u64,
     pub failed: u64,
     pub calls: u64,
-    /// The requests that were answered without a call of their own.
+    /// The requests decided without a call of their own.
     pub at_once: u64,
-    /// By how many units more than the bound were admitted at most.
+    /// The most units that were admitted above the bound.
     pub excess: u64,
-    /// The most that it may be.
+    /// The largest allowed excess.
     pub bound: u64,
     /// The invariants that did not hold.
     pub broken: Vec<String>,
     /// When the last request failed, and the last outage ended, in milliseconds.
     pub last_failure: u64,
     pub last_outage: u64,
-    /// How long those requests waited that did, in milliseconds, in order.
+    /// The waits of requests that waited, in milliseconds, sorted.
     pub waits: Vec<u64>,
     /// The units that were admitted in each ten milliseconds.
     pub flow: Vec<u64>,
-    /// Of all events: the same for the same setup.
+    /// A digest of all events: equal setups have equal digests.
     pub digest: String,
     /// The last events, or all.
     pub log: Vec<String>,
 }
 
-/// What the nodes count while a run goes on.
+/// Counters of the nodes during a run.
 #[derive(Debug, Default)]
 pub(super) struct Sums {
     pub(super) asked: u64,
@@ -54,7 +54,7 @@ impl Report {
     pub(super) fn new(world: &World, sums: &Sums) -> Self {
         let excess = judge(world);
         let mut broken = std::mem::take(&mut world.holdings().faults);
-        // In eventual mode nothing is granted.
+        // In eventual mode the store grants no units.
         let leasing = sums.stats.iter().filter(|stats| stats.granted > 0);
         for stats in leasing {
             let known = stats.settled + stats.returned + stats.ended;
@@ -89,7 +89,7 @@ impl Report {
         }
     }
 
-    /// Whether it was as it has to be.
+    /// Whether all invariants held.
     #[must_use]
     pub const fn is_right(&self) -> bool {
         self.excess <= self.bound && self.broken.is_empty()
@@ -105,7 +105,7 @@ impl Report {
     }
 }
 
-/// By how many units too many were admitted at most, in any interval, of any key.
+/// The most units that were admitted above the bound, in any interval and for any key.
 fn judge(world: &World) -> u64 {
     let mut state = world.state();
     let place = |admitted: &super::world::Admitted| (admitted.epoch, admitted.at, admitted.order);

@@ -1,4 +1,4 @@
-//! Nodes that count by themselves and compare from time to time, as other limiters do.
+//! Nodes that count by themselves and exchange counts periodically, as other limiters do.
 
 use std::{
     collections::BTreeMap,
@@ -15,11 +15,11 @@ use super::{
     world::{Life, World},
 };
 
-/// The units that all nodes have told of, by key.
+/// The units that all nodes have reported, by key.
 #[derive(Debug, Default)]
 pub(super) struct Totals(Mutex<BTreeMap<u64, u64>>);
 
-/// A node that decides by what it knows.
+/// A node that decides by its own counts.
 pub(super) struct TimerNode {
     life: Arc<Life>,
     counts: Mutex<BTreeMap<u64, Counts>>,
@@ -28,17 +28,17 @@ pub(super) struct TimerNode {
 /// The counts of one key.
 #[derive(Debug)]
 struct Counts {
-    /// All that the node knows of.
+    /// All units that the node has counted or received.
     known: Judge,
-    /// Units that passed here since the last comparison.
+    /// Units admitted here since the last exchange.
     own: u64,
-    /// The total then.
+    /// The total at the last exchange.
     seen: u64,
 }
 
 impl TimerNode {
     pub(super) fn start(world: &Arc<World>, life: Arc<Life>, totals: &Arc<Totals>) -> Arc<Self> {
-        // Nodes do not compare all at the same time.
+        // Nodes exchange their counts at different times.
         let millis = 1 + life.node as u64 * 7 % 50;
         let mut wait = Duration::from_millis(millis);
         let node = Arc::new(Self {
@@ -61,7 +61,7 @@ impl TimerNode {
         self.counts.lock().expect("no panic")
     }
 
-    /// The units that pass: all or none.
+    /// Admits all units or none.
     pub(super) fn acquire(&self, world: &World, key: u64, cost: u64) -> u64 {
         let mut counts = self.counts();
         let counts = counts.entry(key).or_insert_with(|| Counts {
@@ -75,8 +75,8 @@ impl TimerNode {
         units
     }
 
-    /// Tells of each key what was counted here, and counts what the others have. What does not
-    /// arrive is lost.
+    /// Reports the counts of each key, and adds those of the others. Reports that do not arrive are
+    /// lost.
     async fn compare(&self, world: &World, totals: &Totals) {
         let keys: Vec<u64> = self.counts().keys().copied().collect();
         for key in keys {

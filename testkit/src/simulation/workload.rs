@@ -1,4 +1,4 @@
-//! Workloads: when requests come, on which node, of which key.
+//! Workloads: the times, nodes and keys of requests.
 
 use tower_ratelimit::{Decision, Op};
 
@@ -7,21 +7,21 @@ use super::{Setup, random::Random};
 /// The shape of the load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Workload {
-    /// Every node gets as much.
+    /// Every node gets the same load.
     Uniform,
     /// The second node gets half as much as the first, the third a third, and so on.
     Zipf,
-    /// One node gets nearly all.
+    /// One node gets nearly all requests.
     HotNode,
-    /// The same, and every 700 milliseconds it is another one.
+    /// One node gets nearly all requests, another one every 700 milliseconds.
     MovingNode,
-    /// A tenth of each second has all.
+    /// All requests of a second come within a tenth of it.
     Bursts,
-    /// A second, the second one, in which five times as much comes.
+    /// Five times the load in the second second.
     FlashCrowd,
 }
 
-/// A request that comes.
+/// A request of a client.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Arrival {
     /// Milliseconds after the start.
@@ -32,22 +32,22 @@ pub(super) struct Arrival {
     pub(super) course: Course,
 }
 
-/// What becomes of a request.
+/// The kind of a request.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Course {
     /// It takes its cost or nothing.
     Takes,
-    /// It takes what there is, up to its cost.
+    /// It takes the units that are left, up to its cost.
     TakesUpTo,
-    /// It gives so many units of its cost back, this many milliseconds later, by a refund.
+    /// It returns so many units of its cost, this many milliseconds later, by a refund.
     Refunds(u64, u64),
-    /// The same, by a settlement.
+    /// It returns units as `Refund` does, by a settlement.
     Settles(u64, u64),
 }
 
 impl Course {
-    /// Few requests are no plain ones. Units that are given back twice, or to a store that has
-    /// forgotten who took them, are others': no such faults with those.
+    /// The kind of a random request, mostly a plain one. No request returns units in runs where a store
+    /// may run calls twice or lose values: the units would be those of other requests.
     fn of(cost: u64, setup: &Setup, random: &mut Random) -> Self {
         let (kind, back) = (random.below(20), 1 + random.below(cost as usize) as u64);
         let later = random.exponential(60.0) as u64;
@@ -68,7 +68,7 @@ impl Course {
         }
     }
 
-    /// The operation that gives units of an admitted request back, how many, and how much later.
+    /// The operation that returns units of an admitted request, how many, and how much later.
     pub(super) fn gives_back(self, decision: &Decision) -> Option<(Op, u64, u64)> {
         let receipt = decision.receipt();
         match self {
@@ -92,7 +92,7 @@ impl Workload {
         Self::FlashCrowd,
     ];
 
-    /// All requests of a run, in their order.
+    /// All requests of a run, sorted by time.
     pub(super) fn arrivals(self, setup: &Setup, random: &mut Random) -> Vec<Arrival> {
         let end = setup.length.as_secs_f64();
         let mean = 1.0 / (setup.limit.rate() * setup.load * setup.keys as f64);
@@ -111,9 +111,10 @@ impl Workload {
             }
             let node = self.node(setup.nodes, at, random);
             let key = random.below(setup.keys) as u64;
-            let course = match setup.ones {
-                true => Course::Takes,
-                false => Course::of(cost, setup, random),
+            let course = if setup.ones {
+                Course::Takes
+            } else {
+                Course::of(cost, setup, random)
             };
             arrivals.push(Arrival {
                 at: (at * 1e3) as u64,

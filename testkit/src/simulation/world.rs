@@ -1,4 +1,4 @@
-//! The world: time, a store in memory behind a network, and what has come to pass.
+//! The world: time, a store in memory behind a network, and the record of events.
 
 use std::{
     collections::BTreeMap,
@@ -14,7 +14,7 @@ use sha2::{Digest as _, Sha256};
 use tokio::time::{Instant, sleep_until};
 use tower_ratelimit::{
     Clock, Decision, LimiterError, StoreError, Timestamp,
-    shared::{Call, LeaseClause, LeaseReply, MemoryStore, Reply, Store as _},
+    shared::{Call, MemoryStore, NodeMessage, NodeReply, NodeReport, Reply, Store as _},
 };
 
 use super::{
@@ -33,7 +33,7 @@ pub(super) const DEADLINE: Duration = Duration::from_millis(50);
 /// The events of a run that a failure prints.
 pub(super) const KEPT: usize = 200;
 
-/// The store's clock: tokio's time, and by how much it is fast.
+/// The store's clock: tokio's time, and how far it is fast.
 #[derive(Clone)]
 pub(super) struct StoreClock(PausedClock, Arc<AtomicI64>);
 
@@ -42,12 +42,13 @@ impl StoreClock {
         Self(PausedClock::new(), Arc::default())
     }
 
-    /// The time when it was so many milliseconds fast.
+    /// The time of a clock that is so many milliseconds fast.
     fn at(&self, fast: i64) -> Timestamp {
         let by = Duration::from_millis(fast.unsigned_abs());
-        match fast < 0 {
-            true => self.0.now().saturating_sub(by),
-            false => self.0.now().saturating_add(by),
+        if fast < 0 {
+            self.0.now().saturating_sub(by)
+        } else {
+            self.0.now().saturating_add(by)
         }
     }
 
@@ -62,16 +63,16 @@ impl Clock for StoreClock {
     }
 }
 
-/// One of those that are a node one after another.
+/// One life of a node: a restarted node has another.
 #[derive(Debug)]
 pub(super) struct Life {
     pub(super) node: usize,
-    /// No other has it.
+    /// The number of the life, unique in a run.
     pub(super) number: u64,
     pub(super) is_dead: AtomicBool,
 }
 
-/// Time, the store's values, and what has come to pass.
+/// Time, the store's values, and the record of events.
 pub(super) struct World {
     memory: MemoryStore,
     rows: Mutex<Rows>,
@@ -84,38 +85,38 @@ pub(super) struct World {
 
 pub(super) struct State {
     random: Random,
-    /// The calls so far, as the store did them.
+    /// The number of calls that the store has run.
     order: u64,
-    /// How often the store has forgotten what the judge knows.
+    /// How often the store has lost values.
     epoch: u64,
     pub(super) calls: u64,
-    /// Until when nobody reaches the store, each node does not, and each node does nothing.
+    /// The ends of the outage of the store, of each node's outage, and of each node's suspension.
     pub(super) outage_until: u64,
     partition_until: Vec<u64>,
     suspended_until: Vec<u64>,
-    /// The place in order of what a node was told, by node, key and time.
+    /// The place in order of a decision, by node, key and time.
     done: BTreeMap<(usize, u64, u64), (u64, u64)>,
     pub(super) admitted: Vec<Admitted>,
-    /// Units that passed, of which some were given back.
+    /// Admitted units, less those that were returned.
     pub(super) passed: u64,
     pub(super) requests: u64,
     pub(super) failed: u64,
     pub(super) last_failure: u64,
-    /// How long those requests waited that did.
+    /// The waits of requests that waited.
     pub(super) waits: Vec<u64>,
-    /// The units that passed in each ten milliseconds.
+    /// The units admitted in each ten milliseconds.
     pub(super) flow: Vec<u64>,
     pub(super) digest: Sha256,
     pub(super) log: Vec<String>,
 }
 
-/// A request that passed, and its place among all of them.
+/// An admitted request, and its place among all of them.
 pub(super) struct Passed {
     pub(super) place: usize,
     pub(super) decision: Decision,
 }
 
-/// Units that passed, where the store has them in its order.
+/// Admitted units, at their place in the order of the store.
 pub(super) struct Admitted {
     pub(super) epoch: u64,
     pub(super) at: Timestamp,
@@ -124,26 +125,27 @@ pub(super) struct Admitted {
     pub(super) units: u64,
 }
 
-/// What the network does with a call.
+/// The fate of a call on the network.
 pub(super) struct Passage {
     pub(super) there: Duration,
     pub(super) back: Duration,
     pub(super) request_is_lost: bool,
     pub(super) reply_is_lost: bool,
-    /// It is done once more, and the second answer may be the one that comes back.
+    /// The store runs it once more, and the second reply may be the one that arrives.
     pub(super) again_after: Option<Duration>,
     pub(super) tells_again: bool,
 }
 
-/// The subject of a key in the store, unless it is that of the limiter's trials.
+/// The subject of a key in the store; `None` for the key of the limiter's probes.
 pub(super) fn subject(key: &str) -> Option<u64> {
     key.rsplit(':').next()?.parse().ok()
 }
 
-/// What a node says about its lease, if it says anything.
-pub(super) fn lease<'a>(call: &Call<'a>) -> Option<&'a LeaseClause> {
-    // In eventual mode nothing was leased.
-    call.lease().filter(|clause| !clause.force)
+/// The message about a lease that a call carries, if any.
+pub(super) fn lease<'a>(call: &Call<'a>) -> Option<&'a NodeMessage> {
+    // In eventual mode nothing is leased.
+    call.message()
+        .filter(|message| matches!(message.report, NodeReport::Lease { .. }))
 }
 
 impl World {
@@ -181,7 +183,7 @@ impl World {
         sleep_until(self.start + Duration::from_millis(millis)).await;
     }
 
-    /// Until when the node does nothing, if it does nothing now.
+    /// The end of the suspension of a node, if it is suspended.
     pub(super) fn suspended_until(&self, node: usize) -> Option<u64> {
         let until = self.state().suspended_until[node];
         (self.millis() < until).then_some(until)
@@ -203,7 +205,7 @@ impl World {
     pub(super) fn passage(&self) -> Passage {
         let faults = self.setup.faults;
         let (least, mean) = match self.setup.distance {
-            // In whole milliseconds that is half of one on average.
+            // Rounding to whole milliseconds adds half of one on average.
             Distance::Near => (0, 0.91),
             Distance::Usual => (1, 1.5),
         };
@@ -223,7 +225,7 @@ impl World {
         }
     }
 
-    /// When a copy of a call comes that was held up.
+    /// The delay after which a late copy of a call arrives.
     pub(super) fn late(&self) -> Option<Duration> {
         let (late, random) = (self.setup.faults.late, &mut self.state().random);
         let is_late = late > 0.0 && random.chance(late);
@@ -256,7 +258,7 @@ impl World {
             span: Span { epoch, fast },
         };
         if let (Some(subject), Some(clause), Ok(reply)) = (subject(key), lease(call), &reply)
-            && let Some((_, answer)) = LeaseReply::split(reply.as_bytes())
+            && let Some((_, answer)) = NodeReply::split(reply.as_bytes())
         {
             let who = (life.number, subject);
             self.holdings().done(who, clause, &answer, done);
@@ -264,7 +266,7 @@ impl World {
         (reply, done)
     }
 
-    /// A request of a node was answered.
+    /// Records the answer to a request of a node.
     pub(super) fn answered(
         &self,
         life: &Life,
@@ -300,7 +302,7 @@ impl World {
         (units > 0).then_some(Passed { place, decision })
     }
 
-    /// Units of a request that passed are given back: as if they had never been taken.
+    /// Records returned units of an admitted request: they count as never taken.
     pub(super) fn takes_back(&self, place: usize, units: u64) {
         let now = self.millis();
         let mut state = self.state();
@@ -310,15 +312,16 @@ impl World {
         state.note(now, format_args!("{key} gets {units} back"));
     }
 
-    /// A node with a timer has let units pass, or none.
+    /// Records units that a node with a timer has admitted, or none.
     pub(super) fn passed(&self, arrival: &Arrival, units: u64) {
         let (now, mut state) = (self.millis(), self.state());
         let place = (0, self.clock.now(), state.next());
         state.pass(now, arrival, units, place);
     }
 
-    /// When units passed: those that the store gave when it did; those that a node gave by itself
-    /// then, but those that it had leased by the store's clock as it was when it leased them.
+    /// The time of admitted units. Units admitted by the store have the time of its call. Leased units
+    /// have the time of the node, by the store's clock at the time of the lease; other units the time of
+    /// the node.
     fn place(
         &self,
         state: &mut State,
@@ -337,7 +340,7 @@ impl World {
         let told = state.done.get(&(node, key, at.as_micros()));
         match (self.setup.database, told) {
             (Database::Transacts, Some((epoch, order))) => (*epoch, at, *order),
-            // Each swap is later than those before it, also by the time of its call.
+            // Each swap is later than the previous ones, also by the time of its call.
             _ => (0, at, state.next()),
         }
     }
@@ -355,7 +358,7 @@ impl World {
             }
             Event::Clock(fast) => {
                 let before = self.clock.1.swap(fast, Ordering::Relaxed);
-                // Time that comes again is given out again, at most once.
+                // A repeated time is used at most once more.
                 state.epoch += u64::from(fast < before);
             }
             Event::Replace { .. } => {}
@@ -423,7 +426,7 @@ impl State {
         self.log.push(line);
     }
 
-    /// Forgets what nobody would read.
+    /// Drops events that no failure would print.
     pub(super) fn trim(&mut self) {
         let old = self.log.len().saturating_sub(KEPT);
         self.log.drain(..old);

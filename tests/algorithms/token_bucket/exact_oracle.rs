@@ -1,4 +1,4 @@
-//! The token bucket as its definition says, in exact numbers.
+//! The token bucket by its definition, in exact numbers.
 
 use std::time::Duration;
 
@@ -65,14 +65,14 @@ impl Bucket {
     fn ask(&mut self, now: i128, ask: Ask) -> Answer {
         self.heal(now);
         let before = (self.level + (now - self.at)).min(self.capacity);
-        let (asked, fits_to, else_to) = self.plan(before, ask);
-        let missing = self.worth(asked) - before;
-        let allowed = asked == 0 || missing <= 0;
+        let (requested, fits_to, else_to) = self.plan(before, ask);
+        let missing = self.worth(requested) - before;
+        let allowed = requested == 0 || missing <= 0;
         let after = if allowed { fits_to } else { else_to };
-        let fits_empty = self.worth(asked) <= self.capacity;
+        let fits_empty = self.worth(requested) <= self.capacity;
 
         let charged = match ask {
-            Ask::Acquire(_) | Ask::AcquireUpTo(_) if allowed => asked,
+            Ask::Acquire(_) | Ask::AcquireUpTo(_) if allowed => requested,
             Ask::Hit(cost) => cost.min(self.tokens(before)),
             _ => 0,
         };
@@ -107,7 +107,7 @@ impl Bucket {
         }
     }
 
-    /// The units asked for, and the level afterwards if they fit and if not.
+    /// The wanted units, and the level afterwards if they fit and if not.
     fn plan(&self, before: i128, ask: Ask) -> (u64, i128, i128) {
         match ask {
             Ask::Acquire(cost) => (cost, before - self.worth(cost), before),
@@ -182,10 +182,10 @@ fn any_rate() -> impl Strategy<Value = Rate> {
 /// 18 years, which a clock may step back behind the limiter's start.
 const BACK: u64 = (1 << 59) / 1_000;
 
-/// 36 years, for which a limiter is valid.
+/// 36 years: the time in which a limiter is valid.
 const UPTIME: u64 = (1 << 60) / 1_000;
 
-/// The first and the last start of which nothing saturates, and today.
+/// The first and the last start that does not saturate anything, and today.
 fn start() -> impl Strategy<Value = u64> {
     let last = u64::MAX / 1_000 - UPTIME - BACK;
     prop_oneof![Just(0), Just(1_767_225_600_000_000), Just(last), 0..=last,]

@@ -12,14 +12,14 @@ use tower_ratelimit::{
 
 use super::{FORWARDED_FOR, PROXIES, forwarded, forwarded_for, ip, request, resolve};
 
-/// What many write first: the leftmost entry of the first line.
+/// The likeliest first attempt: the leftmost entry of the first line.
 fn leftmost(parts: &Parts) -> Option<Key> {
     let line = parts.headers.get(FORWARDED_FOR)?.to_str().ok()?;
     let address: IpAddr = line.split(',').next()?.trim().parse().ok()?;
     Some(Key::from(address))
 }
 
-/// What many write second: the last entry that is an address, whoever sent it.
+/// The likeliest second attempt: the last entry that is an address, whoever sent it.
 fn rightmost_that_parses(parts: &Parts) -> Option<Key> {
     let line = parts.headers.get_all(FORWARDED_FOR).iter().next_back()?;
     let mut entries = line.to_str().ok()?.rsplit(',');
@@ -27,7 +27,7 @@ fn rightmost_that_parses(parts: &Parts) -> Option<Key> {
     Some(Key::from(address))
 }
 
-/// How many of these requests a layer of one request a day lets through.
+/// How many of these requests a layer of one request a day allows.
 fn admitted(extractor: impl KeyExtractor, requests: impl IntoIterator<Item = Parts>) -> usize {
     let (limiter, _clock) = limiter(Quota::per_day(1));
     let service = RateLimitLayer::new(limiter, extractor).layer(testkit::Probe::default());
@@ -196,7 +196,7 @@ fn a_fault_is_limited_and_leads_no_further_left() {
     assert_eq!(admitted(rightmost_that_parses, requests), 100);
 }
 
-/// What is reached is the trusted hop next to the fault, not always the peer.
+/// The key is the trusted hop next to the fault, not always the peer.
 #[test]
 fn the_hop_right_of_a_fault_is_the_client() {
     let client_ip = ClientIp::behind(PROXIES);
@@ -324,7 +324,7 @@ fn exactly_32_trusted_hops_are_not_too_many() {
     );
 }
 
-/// A server that was set up wrong must not fall back to what the client says.
+/// A server that was set up wrong must not fall back to the client's own claim.
 #[test]
 fn without_a_peer_address_nothing_is_believed() {
     let mut parts = request("10.0.0.1", FORWARDED_FOR, &["203.0.113.7"]);

@@ -1,4 +1,4 @@
-//! Whom to trust, and how to say it.
+//! Whom to trust, and how to configure it.
 
 use std::{net::IpAddr, panic::catch_unwind};
 

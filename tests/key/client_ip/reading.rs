@@ -1,4 +1,4 @@
-//! What each header's syntax accepts.
+//! Values that each header's syntax accepts.
 
 use std::iter::repeat_n;
 

@@ -109,7 +109,7 @@ fn path_tricks_reach_no_route_and_are_one_key() {
     for trick in tricks {
         assert_eq!(status(&by_route, trick), 429, "{trick}");
     }
-    // By the path they have a key each, which is what `MatchedRoute` is there to avoid.
+    // By the path they have a key each, which `MatchedRoute` avoids.
     let by_path = app(|| Box::new(key_fn(|parts| Key::from(parts.uri.path()))));
     for trick in tricks {
         assert_eq!(status(&by_path, trick), 404, "{trick}");
@@ -168,7 +168,7 @@ fn no_response_and_no_debug_text_tells_a_key() {
     }
 }
 
-/// A secret that is compared byte by byte tells by the time how much of it was right.
+/// A secret that is compared byte by byte reveals by the time how much of it was right.
 #[test]
 fn a_secret_is_looked_up_by_its_digest() {
     let parts = request(

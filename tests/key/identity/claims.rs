@@ -19,7 +19,7 @@ use tower_ratelimit::{
     key::extension_fn, observe::Event,
 };
 
-/// What the application knows of a caller once a token is verified.
+/// Claims of a caller after the application has verified the token.
 #[derive(Clone)]
 enum Caller {
     User(String),
@@ -54,7 +54,7 @@ fn verify(request: &Request) -> Option<String> {
     claims["sub"].as_str().map(str::to_owned)
 }
 
-/// The application's own layer: who has no valid token goes on as nobody.
+/// The application's own layer: who has no valid token continues as nobody.
 async fn identify(mut request: Request, next: Next) -> Response<Body> {
     let caller = verify(&request).map_or(Caller::Nobody, Caller::User);
     request.extensions_mut().insert(caller);
@@ -132,12 +132,12 @@ fn a_forged_claim_is_never_a_key() {
 #[test]
 fn outside_authentication_every_request_is_500_and_the_error_names_the_fix() {
     let errors = Lines::default();
-    let heard = errors.clone();
+    let received = errors.clone();
     let (limiter, limit) = twice_an_hour();
     let limit = limit.observer(move |event: &Event<'_>| {
         if let Event::KeyMissing { error, .. } = event {
             assert_eq!(error.kind(), KeyErrorKind::Unavailable);
-            heard.push(error.to_string());
+            received.push(error.to_string());
         }
     });
     let app = hello().layer(middleware::from_fn(identify)).layer(limit);

@@ -348,7 +348,7 @@ fn a_secret_that_is_too_short_panics_and_none_is_shown() {
 }
 
 proptest! {
-    /// Whatever arrives, an extractor answers with a digest or says that there is none.
+    /// Whatever arrives, an extractor answers with a digest or returns that there is none.
     #[test]
     fn nothing_that_a_client_sends_breaks_an_extractor_or_stays_readable(
         scheme in prop_oneof![Just(""), Just("Bearer "), Just("Basic "), Just("a=")],

@@ -1,4 +1,4 @@
-//! Keys are hidden unless somebody asks for them.
+//! Keys are hidden unless the application shows them.
 
 use std::net::IpAddr;
 
@@ -74,13 +74,13 @@ proptest! {
     }
 }
 
-/// What an observer writes who prints the whole event.
+/// Lines of an observer that prints the whole event.
 fn events(key: impl KeyExtractor, show: fn(&Event<'_>) -> String) -> Vec<String> {
     let lines = Lines::default();
-    let heard = lines.clone();
+    let received = lines.clone();
     let (limiter, _) = limiter(Quota::per_hour(1));
     let layer = RateLimitLayer::new(limiter, key)
-        .observer(move |event: &Event<'_>| heard.push(show(event)));
+        .observer(move |event: &Event<'_>| received.push(show(event)));
     let service = layer.layer(Probe::default());
     for _ in 0..2 {
         send(&service, get("/").header("x-api-key", "hunter2"));
@@ -96,11 +96,11 @@ fn an_observer_sees_a_key_only_if_it_asks() {
         assert!(event.contains("Key(str, 7 bytes)"), "{event}");
         assert!(!event.contains("hunter2"), "{event}");
     }
-    let asked = events(Header::new("x-api-key"), |event| match event {
+    let requested = events(Header::new("x-api-key"), |event| match event {
         Event::Decided(decided) => decided.key().reveal().to_string(),
         _ => String::new(),
     });
-    assert_eq!(asked, [r#""hunter2""#; 2]);
+    assert_eq!(requested, [r#""hunter2""#; 2]);
 }
 
 #[cfg(feature = "tracing")]

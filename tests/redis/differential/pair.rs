@@ -141,7 +141,7 @@ impl<L: Changing> Pair<L> {
                 Action::SetQuota(place, change) => {
                     self.set_quota(*place, change);
                     // Without locks the keys are cut to a new quota when it is set, in Redis when they
-                    // are looked at.
+                    // are compared.
                     if self.tiers.len() == 1 {
                         self.ask(vec![(Tier::DEFAULT, Op::Peek(0))]).await?;
                     }
@@ -177,7 +177,7 @@ impl<L: Changing> Pair<L> {
         }
     }
 
-    /// Asks, and keeps what was charged open.
+    /// Sends it, and keeps the charge open.
     async fn begin(&mut self, ops: Vec<(Tier, Op)>) -> Result<(), TestCaseError> {
         let before = self.receipts.len();
         self.ask(ops).await?;
@@ -187,7 +187,7 @@ impl<L: Changing> Pair<L> {
         Ok(())
     }
 
-    /// Asks without waiting for each other's answers, as far as the order is told: operations of
+    /// Sends without waiting for each other's answers, as far as the order is defined: operations of
     /// different tiers that wait at the same time overtake each other, and one with a receipt is of
     /// the receipt's tier.
     async fn ask(&mut self, ops: Vec<(Tier, Op)>) -> Result<(), TestCaseError> {
@@ -202,13 +202,13 @@ impl<L: Changing> Pair<L> {
         Ok(())
     }
 
-    async fn ask_at_once(&mut self, asked: &[(Tier, Op)]) -> Result<(), TestCaseError> {
-        let answers: Vec<_> = asked
+    async fn ask_at_once(&mut self, requested: &[(Tier, Op)]) -> Result<(), TestCaseError> {
+        let answers: Vec<_> = requested
             .iter()
             .map(|(tier, op)| self.redis.apply_in(tier, &self.key, op.clone()))
             .collect();
         let local = self.local();
-        for ((tier, op), answer) in asked.iter().zip(answers) {
+        for ((tier, op), answer) in requested.iter().zip(answers) {
             self.operations += 1;
             let expected = local.apply_in(tier, &self.key, op.clone());
             let Ok(expected) = expected.await else {

@@ -1,4 +1,4 @@
-//! Random tiers, and random traces of what is asked of them.
+//! Random tiers, and random traces of the operations on them.
 
 use std::time::Duration;
 
@@ -12,14 +12,14 @@ pub(crate) const LATEST: u64 = 6_000_000_000_000_000;
 /// The quotas of each tier. The first one is the default.
 pub(crate) type Tiers = Vec<Vec<Spec>>;
 
-/// What happens after a move of the clock.
+/// A move of the clock, and the operation after it.
 pub(crate) type Step = (Move, Action);
 
 #[derive(Debug, Clone)]
 pub(crate) enum Action {
-    /// Operations that are asked at one time, without waiting for each other's answers.
+    /// Operations sent at one time, without waiting for each other's answers.
     Burst(Vec<Ask>),
-    /// Units taken one by one, until as many were asked for: all but the last one that was charged are
+    /// Units taken one by one, until the wanted number is reached: all but the last one that was charged are
     /// finished.
     FillAndFinish(usize, u8, Finish),
     /// The oldest request that is open is finished and another one begun, again and again.
@@ -36,7 +36,7 @@ pub(crate) enum Finish {
     Settle(u64),
 }
 
-/// Something to ask in a tier.
+/// An operation in a tier.
 #[derive(Debug, Clone)]
 pub(crate) struct Ask {
     pub(crate) tier: usize,
@@ -73,7 +73,7 @@ pub(crate) enum Held {
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Change {
-    /// Of the numbers alone.
+    /// Only the numbers change.
     Numbers(Numbers),
     /// Into one that counts like that of this tier, if it has one at the place.
     LikeTier(usize, Numbers),
@@ -81,7 +81,7 @@ pub(crate) enum Change {
     To(Spec),
 }
 
-/// What may differ between quotas that share a counter.
+/// Numbers that may differ between quotas of one counter.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Numbers {
     limit: u64,
@@ -214,7 +214,7 @@ pub(crate) fn trace(
     let action = prop_oneof![
         9 => prop::collection::vec(ask(), 1..2).prop_map(Action::Burst),
         3 => prop::collection::vec(ask(), 2..6).prop_map(Action::Burst),
-        // Alike in a row, of which the script is told once.
+        // Alike in a row, which the script gets once.
         3 => (ask(), 2_usize..20).prop_map(|(ask, times)| Action::Burst(vec![ask; times])),
         2 => (any::<usize>(), 1_u8..30, finish())
             .prop_map(|(tier, times, finish)| Action::FillAndFinish(tier, times, finish)),

@@ -31,7 +31,7 @@ fn limiters(server: &Server) -> Vec<(&'static str, RedisLimiter)> {
     let store = patient_store(&server.url());
     let limiter = |(name, quota): (&'static str, Quota)| {
         let builder = RedisLimiter::builder(quota).name(name);
-        // What a node remembers is measured by its own monotonic clock; here the server's counts.
+        // Denials cached on a node expire by its own monotonic clock; here only the server's clock counts.
         let builder = builder
             .remember_denials(false)
             .on_failure(OnFailure::deny());
@@ -53,9 +53,9 @@ async fn exhaust(limiter: &RedisLimiter) -> (u64, Duration) {
     }
 }
 
-/// What a full quota takes to be there again, at most.
+/// The longest time until an exhausted quota is full again.
 fn longest(name: &str) -> Duration {
-    // What is counted in one window weighs until the end of the next.
+    // Units counted in one window weigh until the end of the next.
     if name == "sliding" {
         2 * PERIOD
     } else {
@@ -63,7 +63,7 @@ fn longest(name: &str) -> Duration {
     }
 }
 
-/// What is refilled or crosses an edge while the test runs.
+/// Units that are refilled or cross an edge while the test runs.
 const MEANWHILE: u64 = LIMIT;
 
 /// A server on which alice has used up every quota.
@@ -123,7 +123,7 @@ async fn monitored(server: &Server, limiter: &RedisLimiter) -> String {
     limiter.acquire(&Key::from("alice"), 1).await.unwrap();
     loop {
         let line = lines.next_line().await.unwrap().unwrap();
-        // What the script does is printed, too, with `lua` for the address.
+        // Redis prints the script's own commands, too, with `lua` for the address.
         if line.contains("EVALSHA") {
             return line;
         }
@@ -141,7 +141,7 @@ fn is_about_now(number: f64) -> bool {
 }
 
 #[tokio::test]
-async fn no_nodes_clock_is_told_to_the_server() {
+async fn no_node_sends_its_clock_to_the_server() {
     needs!(redis);
     let server = Server::start().await;
     for (name, limiter) in limiters(&server) {

@@ -92,15 +92,15 @@ async fn the_server_hangs_for_two_seconds() {
 async fn connections_break_again_and_again() {
     needs!(redis);
     let server = Server::start().await;
-    let trial = Trial::start_well("killed connections", &server.url()).await;
+    let trial = Trial::start_patient("killed connections", &server.url()).await;
     for _ in 0..5 {
         server
             .ask::<Value>(["CLIENT", "KILL", "TYPE", "normal"])
             .await
             .unwrap();
-        tokio::time::sleep(Duration::from_millis(100)).await;
+        trial.works().await;
     }
-    trial.goes_on().await;
+    trial.continues().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -113,7 +113,7 @@ async fn something_else_answers() {
         loop {
             let (mut stream, _) = listener.accept().await.unwrap();
             let answer = b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\n\r\n";
-            // Whoever hung up does not hear it.
+            // A client that hung up does not get it.
             let _ = stream.write_all(answer).await;
         }
     });

@@ -1,4 +1,4 @@
-//! How many are let through, whatever happens.
+//! The number of allowed requests, whatever happens.
 
 use std::time::Duration;
 
@@ -47,7 +47,7 @@ impl Burst {
         .await;
     }
 
-    /// Waits until all is used up: how many were let through, and how many Redis did not decide
+    /// Waits until all is used up: how many were allowed, and how many Redis did not decide
     /// about, or not in time.
     async fn end(self, what: &str) -> (u64, u64) {
         self.used(LIMIT).await;
@@ -60,11 +60,11 @@ impl Burst {
         (allowed, lost)
     }
 
-    /// The same, for a fault in which Redis forgets nothing.
+    /// Checks the exact limit, for a fault in which Redis keeps all values.
     async fn end_exactly(self, what: &str) {
         let (allowed, lost) = self.end(what).await;
         assert!(allowed <= LIMIT, "{what}: {allowed}");
-        // Who did not get an answer may have been counted.
+        // A request without an answer may have been counted.
         assert!(allowed + lost >= LIMIT, "{what}: {allowed} and {lost}");
     }
 }

@@ -7,7 +7,9 @@ use std::{
 
 use futures_util::{FutureExt as _, future::join_all};
 use tokio::time::{MissedTickBehavior, interval, sleep};
-use tower_ratelimit::{Decision, Key, OnFailure, Quota, RedisLimiter, RedisStore};
+use tower_ratelimit::{
+    Decision, Key, Limiter as _, OnFailure, Op, Quota, RedisLimiter, RedisStore, limiter::Tier,
+};
 
 use crate::harness::fake::{self, FakeServer};
 
@@ -27,7 +29,8 @@ async fn limiter(round_trip: Duration) -> (RedisLimiter, Distance) {
         .boxed()
     });
     let store = RedisStore::builder().connection(server).unwrap();
-    let builder = RedisLimiter::builder(Quota::per_second(1_000_000));
+    let quota = Quota::per_second(1_000_000);
+    let builder = RedisLimiter::builder(quota).tier("b", quota);
     let limiter = builder.on_failure(OnFailure::allow()).build(&store);
     let limiter = limiter.unwrap();
     let first = limiter.acquire(&Key::from("hot"), 1).await.unwrap();
@@ -35,9 +38,18 @@ async fn limiter(round_trip: Duration) -> (RedisLimiter, Distance) {
     (limiter, distance)
 }
 
-/// Takes from one key so many times in each millisecond for two seconds: how many were not decided by
-/// Redis, and how many calls there were.
+/// Takes from one key so many times in each millisecond for two seconds. Returns how many requests Redis did not decide,
+/// and the number of calls.
 async fn hot(limiter: &RedisLimiter, per_millisecond: usize) -> (usize, u64) {
+    hot_in_tiers(limiter, &[Tier::DEFAULT], per_millisecond).await
+}
+
+/// The tiers take turns.
+async fn hot_in_tiers(
+    limiter: &RedisLimiter,
+    tiers: &[Tier],
+    per_millisecond: usize,
+) -> (usize, u64) {
     let calls = limiter.store().stats().answered();
     let mut tick = interval(Duration::from_millis(1));
     tick.set_missed_tick_behavior(MissedTickBehavior::Burst);
@@ -45,8 +57,11 @@ async fn hot(limiter: &RedisLimiter, per_millisecond: usize) -> (usize, u64) {
     for _ in 0..2_000 {
         tick.tick().await;
         for _ in 0..per_millisecond {
-            let limiter = limiter.clone();
-            let take = async move { limiter.acquire(&Key::from("hot"), 1).await.unwrap() };
+            let (limiter, tier) = (limiter.clone(), tiers[answers.len() % tiers.len()].clone());
+            let take = async move {
+                let answer = limiter.apply_in(&tier, &Key::from("hot"), Op::Acquire(1));
+                answer.await.unwrap()
+            };
             answers.push(tokio::spawn(take));
         }
     }
@@ -62,6 +77,18 @@ async fn a_hot_key_far_away_is_decided_by_redis() {
         let (limiter, _) = limiter(Duration::from_millis(round_trip)).await;
         let (lost, calls) = hot(&limiter, per_millisecond).await;
         assert_eq!(lost, 0, "{round_trip} ms away, {calls} calls");
+        assert_eq!(limiter.store().stats().breaker_openings(), 0);
+    }
+}
+
+/// A call carries all waiting requests of one tier, not only those before the next one of another tier.
+#[tokio::test(start_paused = true)]
+async fn a_hot_key_in_alternating_tiers_is_decided_by_redis() {
+    let (limiter, _) = limiter(Duration::from_millis(5)).await;
+    let tiers = [Tier::DEFAULT, Tier::named("b")];
+    for per_millisecond in [1, 16] {
+        let (lost, calls) = hot_in_tiers(&limiter, &tiers, per_millisecond).await;
+        assert_eq!(lost, 0, "{calls} calls");
     }
 }
 

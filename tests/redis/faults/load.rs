@@ -18,7 +18,7 @@ use tower_ratelimit::{
 /// Between two requests of one task: the machine has others to run, too.
 const PAUSE: Duration = Duration::from_millis(4);
 
-/// What became of a request.
+/// The outcome of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Answer {
     /// Redis let it pass.
@@ -61,23 +61,23 @@ pub(super) fn cause(error: &LimiterError) -> StoreErrorKind {
 
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Sample {
-    pub(super) asked_at: Instant,
+    pub(super) requested_at: Instant,
     pub(super) latency: Duration,
     pub(super) answer: Answer,
 }
 
-/// Asks a limiter for one unit and says what became of it.
+/// Takes one unit from a limiter and returns the outcome.
 pub(super) async fn sample(limiter: &RedisLimiter, key: &Key) -> Sample {
-    let asked_at = Instant::now();
+    let requested_at = Instant::now();
     let outcome = limiter.acquire(key, 1).await;
     Sample {
-        asked_at,
-        latency: asked_at.elapsed(),
+        requested_at,
+        latency: requested_at.elapsed(),
         answer: Answer::of(&outcome),
     }
 }
 
-/// Tasks that ask for one unit after another, until [`stop`](Self::stop).
+/// Tasks that take one unit after another, until [`stop`](Self::stop).
 #[derive(Debug)]
 pub(super) struct Load {
     stop: Arc<AtomicBool>,
@@ -111,7 +111,7 @@ impl Load {
         load
     }
 
-    /// All that was asked, in order of time.
+    /// All samples, in order of time.
     ///
     /// # Panics
     ///
@@ -119,7 +119,7 @@ impl Load {
     pub(super) async fn stop(self) -> Vec<Sample> {
         self.stop.store(true, Ordering::Relaxed);
         let mut samples = self.tasks.join_all().await.concat();
-        samples.sort_by_key(|sample| sample.asked_at);
+        samples.sort_by_key(|sample| sample.requested_at);
         samples
     }
 }

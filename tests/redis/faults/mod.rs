@@ -1,8 +1,8 @@
-//! What goes wrong with Redis, and what becomes of requests meanwhile.
+//! Faults of Redis, and the outcome of requests meanwhile.
 //!
 //! Most tests put a load on three limiters of one store, one for each thing to do on failure, let
-//! something go wrong and be well again, and look at every answer that anybody got: see
-//! [`Trial`](trial::Trial). Those in `counts` look at how many were let through.
+//! something fail and recover, and check every answer: see
+//! [`Trial`](trial::Trial). Those in `counts` check how many were allowed.
 
 mod cancelled;
 mod clocks;

@@ -1,4 +1,4 @@
-//! What stands in for Redis is what was configured, and everybody can see it.
+//! The configured fallback decides without Redis, and each decision shows it.
 
 use std::{future::pending, time::Duration};
 
@@ -36,7 +36,7 @@ fn lonely(on_failure: OnFailure) -> RedisLimiter {
     builder.on_failure(on_failure).build(&store).unwrap()
 }
 
-/// What becomes of 30 requests of one key.
+/// Outcomes of 30 requests of one key.
 async fn thirty(on_failure: OnFailure) -> Vec<Answer> {
     let limiter = lonely(on_failure);
     let mut answers = Vec::new();
@@ -46,7 +46,7 @@ async fn thirty(on_failure: OnFailure) -> Vec<Answer> {
     answers
 }
 
-/// So many pass and no more.
+/// The number of allowed requests; all later ones are denied.
 fn passed(answers: &[Answer]) -> usize {
     let allowed = |answer: &&Answer| **answer == Answer::DegradedAllowed;
     let count = answers.iter().take_while(allowed).count();
@@ -56,7 +56,7 @@ fn passed(answers: &[Answer]) -> usize {
 }
 
 #[tokio::test(start_paused = true)]
-async fn caller_that_gives_up_early_is_answered_by_then() {
+async fn a_caller_with_a_short_timeout_gets_an_answer_in_time() {
     let [early, deadline] = [10, 100].map(Duration::from_millis);
     for (within, took) in [(early, early), (Duration::MAX, deadline)] {
         for (on_failure, passes) in [
@@ -70,11 +70,11 @@ async fn caller_that_gives_up_early_is_answered_by_then() {
             let store = store.connection(silent).unwrap();
             let builder = RedisLimiter::builder(Quota::per(10, AGE)).on_failure(on_failure);
             let limiter = builder.build(&store).unwrap();
-            let asked = tokio::time::Instant::now();
+            let started = tokio::time::Instant::now();
             let answer =
                 limiter.apply_within(within, &Tier::DEFAULT, &Key::global(), Op::Acquire(1));
             let answer = answer.await;
-            assert_eq!(asked.elapsed(), took, "{on_failure:?}");
+            assert_eq!(started.elapsed(), took, "{on_failure:?}");
             assert_eq!(answer.is_ok(), passes);
             let reason = answer.ok().map(|decision| decision.degraded_by());
             assert_eq!(reason, passes.then_some(Some(Degradation::TimedOut)));
@@ -83,7 +83,7 @@ async fn caller_that_gives_up_early_is_answered_by_then() {
 }
 
 #[tokio::test]
-async fn each_node_goes_on_with_the_whole_quota_or_its_share() {
+async fn each_node_continues_with_the_whole_quota_or_its_share() {
     assert_eq!(passed(&thirty(OnFailure::local()).await), 10);
     assert_eq!(passed(&thirty(OnFailure::nodes(2)).await), 5);
     assert_eq!(passed(&thirty(OnFailure::nodes(4)).await), 3, "rounded up");
@@ -102,13 +102,13 @@ async fn everybody_passes_or_nobody_does() {
     );
 }
 
-/// The answers to 12 requests, and what an observer heard of them.
+/// The answers to 12 requests, and an observer's events about them.
 async fn served(on_failure: OnFailure) -> (Vec<Response<Body>>, Vec<String>) {
     let lines = Lines::default();
-    let heard = lines.clone();
+    let received = lines.clone();
     let layer =
         RateLimitLayer::new(lonely(on_failure), Global).observer(move |event: &Event<'_>| {
-            heard.push(match event {
+            received.push(match event {
                 Event::Decided(decided) if decided.decision().is_degraded() => {
                     "degraded".to_owned()
                 }
@@ -135,10 +135,10 @@ fn statuses(responses: &[Response<Body>]) -> Vec<u16> {
 }
 
 #[tokio::test]
-async fn nobody_is_told_that_it_was_too_many_when_redis_failed() {
-    let (responses, heard) = served(OnFailure::deny()).await;
+async fn a_failure_of_redis_is_never_reported_as_too_many_requests() {
+    let (responses, received) = served(OnFailure::deny()).await;
     assert_eq!(statuses(&responses), [503; 12]);
-    assert_eq!(heard, ["failed"; 12]);
+    assert_eq!(received, ["failed"; 12]);
     for response in &responses {
         assert_eq!(field(response, "retry-after"), Some("1"));
         assert_eq!(field(response, "ratelimit"), None, "nothing is known");
@@ -147,19 +147,19 @@ async fn nobody_is_told_that_it_was_too_many_when_redis_failed() {
 
 #[tokio::test]
 async fn without_redis_everybody_is_served() {
-    let (responses, heard) = served(OnFailure::allow()).await;
+    let (responses, received) = served(OnFailure::allow()).await;
     assert_eq!(statuses(&responses), [200; 12]);
-    assert_eq!(heard, ["degraded"; 12]);
+    assert_eq!(received, ["degraded"; 12]);
 }
 
 #[tokio::test]
 async fn without_redis_a_node_still_limits() {
-    let (responses, heard) = served(OnFailure::local()).await;
+    let (responses, received) = served(OnFailure::local()).await;
     assert_eq!(
         statuses(&responses),
         [[200; 10].as_slice(), &[429; 2]].concat()
     );
-    assert_eq!(heard, ["degraded"; 12]);
+    assert_eq!(received, ["degraded"; 12]);
     assert!(field(&responses[11], "retry-after").is_some());
 }
 
@@ -184,7 +184,7 @@ impl AsyncLimiter for Interrupted {
 
 /// The stand-in answers, but it is not the one that charged.
 #[tokio::test]
-async fn correction_that_redis_did_not_do_is_told_as_one_that_failed() {
+async fn a_correction_that_redis_did_not_apply_is_reported_as_failed() {
     for on_failure in [
         OnFailure::local(),
         OnFailure::nodes(2),
@@ -193,7 +193,7 @@ async fn correction_that_redis_did_not_do_is_told_as_one_that_failed() {
     ] {
         let text = format!("{on_failure:?}");
         let lines = Lines::default();
-        let heard = lines.clone();
+        let received = lines.clone();
         let limiter = Interrupted {
             before: LocalLimiter::new(Quota::per(10, AGE).fixed_window()),
             after: lonely(on_failure),
@@ -204,7 +204,7 @@ async fn correction_that_redis_did_not_do_is_told_as_one_that_failed() {
                 if let Event::Corrected(corrected) = event {
                     let (before, after) = (corrected.before(), corrected.after());
                     let error = corrected.error().map(LimiterError::kind);
-                    heard.push(format!("{before} to {after}, {error:?}"));
+                    received.push(format!("{before} to {after}, {error:?}"));
                 }
             });
         let app = Router::new().route("/", get(async || "hello")).layer(layer);
@@ -216,7 +216,7 @@ async fn correction_that_redis_did_not_do_is_told_as_one_that_failed() {
     }
 }
 
-/// A limiter that goes on by itself, and its server.
+/// A limiter that decides by itself, and its server.
 async fn with_server() -> (RedisLimiter, Server) {
     let server = Server::start().await;
     let (store, _) = store(&server.url());
@@ -324,9 +324,9 @@ async fn blocks_by_hand_outlast_the_server() {
     assert!(decided(&limiter, Op::Acquire(1), false).await.is_allowed());
 }
 
-/// Point 10: as the page says.
+/// Point 10: as on the page.
 #[tokio::test]
-async fn a_reset_without_redis_is_done_by_the_node_alone_and_says_so() {
+async fn a_reset_without_redis_resets_this_node_and_is_degraded() {
     needs!(redis);
     // It keeps what it knows when it is gone for a while.
     let server = Server::start().await;

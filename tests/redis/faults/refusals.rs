@@ -11,7 +11,7 @@ use tower_ratelimit::redis::StoreErrorKind::{
 use super::trial::Trial;
 use crate::servers::{Server, Setup};
 
-async fn tell(server: &Server, words: &[&str]) {
+async fn send_command(server: &Server, words: &[&str]) {
     let answer = server.ask::<Value>(words).await;
     answer.unwrap_or_else(|error| panic!("{words:?}: {error}"));
 }
@@ -22,10 +22,10 @@ async fn a_primary_is_demoted() {
     let (server, other) = tokio::join!(Server::start(), Server::start());
     let mut trial = Trial::start_well("demoted", &server.url()).await;
     let port = other.port().to_string();
-    tell(&server, &["REPLICAOF", "127.0.0.1", &port]).await;
+    send_command(&server, &["REPLICAOF", "127.0.0.1", &port]).await;
     // It loads what the other one has.
     trial.fails(&[ReadOnly, Loading]).await;
-    tell(&server, &["REPLICAOF", "NO", "ONE"]).await;
+    send_command(&server, &["REPLICAOF", "NO", "ONE"]).await;
     trial.recovers().await;
 }
 
@@ -36,9 +36,9 @@ async fn a_replica_has_lost_its_primary_and_serves_nothing_old() {
     let server = setup.start().await;
     let mut trial = Trial::start_well("primary lost", &server.url()).await;
     let nobody = free_port().to_string();
-    tell(&server, &["REPLICAOF", "127.0.0.1", &nobody]).await;
+    send_command(&server, &["REPLICAOF", "127.0.0.1", &nobody]).await;
     trial.fails(&[ReadOnly]).await;
-    tell(&server, &["REPLICAOF", "NO", "ONE"]).await;
+    send_command(&server, &["REPLICAOF", "NO", "ONE"]).await;
     trial.recovers().await;
 }
 
@@ -47,9 +47,9 @@ async fn a_primary_lacks_the_replicas_that_it_must_have() {
     needs!(redis);
     let server = Server::start().await;
     let mut trial = Trial::start_well("no replicas", &server.url()).await;
-    tell(&server, &["CONFIG", "SET", "min-replicas-to-write", "1"]).await;
+    send_command(&server, &["CONFIG", "SET", "min-replicas-to-write", "1"]).await;
     trial.fails(&[Other]).await;
-    tell(&server, &["CONFIG", "SET", "min-replicas-to-write", "0"]).await;
+    send_command(&server, &["CONFIG", "SET", "min-replicas-to-write", "0"]).await;
     trial.recovers().await;
 }
 
@@ -58,24 +58,24 @@ async fn memory_is_full_and_nothing_is_evicted() {
     needs!(redis);
     let server = Server::start().await;
     let mut trial = Trial::start_well("out of memory", &server.url()).await;
-    tell(&server, &["CONFIG", "SET", "maxmemory", "1"]).await;
+    send_command(&server, &["CONFIG", "SET", "maxmemory", "1"]).await;
     trial.fails(&[OutOfMemory]).await;
-    tell(&server, &["CONFIG", "SET", "maxmemory", "0"]).await;
+    send_command(&server, &["CONFIG", "SET", "maxmemory", "0"]).await;
     trial.recovers().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_server_loads_its_data() {
     needs!(redis);
-    // A twentieth of a second for every key, and a look at the clients after each.
+    // A twentieth of a second for every key, and a check of the clients after each.
     let setup = Setup::redis()
         .config("key-load-delay", "50000")
         .config("loading-process-events-interval-bytes", "1024");
     let mut server = setup.start().await;
     for key in 0..60 {
-        tell(&server, &["SET", &key.to_string(), &unlike(2_000)]).await;
+        send_command(&server, &["SET", &key.to_string(), &unlike(2_000)]).await;
     }
-    tell(&server, &["SAVE"]).await;
+    send_command(&server, &["SAVE"]).await;
     let mut trial = Trial::start_well("loading", &server.url()).await;
     server.restart_loading().await;
     trial.fails(&[Loading]).await;
@@ -100,7 +100,7 @@ async fn the_server_is_busy_with_somebody_elses_script() {
     let endless = server.ask::<Value>(["EVAL", "while true do end", "0"]);
     let end = async {
         trial.fails(&[Busy, Timeout]).await;
-        tell(&server, &["SCRIPT", "KILL"]).await;
+        send_command(&server, &["SCRIPT", "KILL"]).await;
         trial.recovers().await;
     };
     let (killed, ()) = tokio::join!(endless, end);
@@ -121,14 +121,14 @@ async fn the_password_is_changed() {
     needs!(redis);
     let (server, url) = with_user().await;
     let mut trial = Trial::start_well("password", &url).await;
-    tell(
+    send_command(
         &server,
         &["ACL", "SETUSER", "limiter", "resetpass", ">other"],
     )
     .await;
-    tell(&server, &["CLIENT", "KILL", "USER", "limiter"]).await;
+    send_command(&server, &["CLIENT", "KILL", "USER", "limiter"]).await;
     trial.fails(&[Refused]).await;
-    tell(&server, &["ACL", "SETUSER", "limiter", ">sesame"]).await;
+    send_command(&server, &["ACL", "SETUSER", "limiter", ">sesame"]).await;
     trial.recovers().await;
 }
 
@@ -138,7 +138,7 @@ async fn the_password_is_wrong_from_the_start() {
     let (server, url) = with_user().await;
     let mut trial = Trial::start("wrong password", &url.replace("sesame", "guess"));
     trial.fails(&[Refused, Disconnected]).await;
-    tell(&server, &["ACL", "SETUSER", "limiter", ">guess"]).await;
+    send_command(&server, &["ACL", "SETUSER", "limiter", ">guess"]).await;
     trial.recovers().await;
 }
 
@@ -146,10 +146,10 @@ async fn without(permission: &str, what: &'static str) {
     let (server, url) = with_user().await;
     let mut trial = Trial::start_well(what, &url).await;
     let taken = format!("-{permission}");
-    tell(&server, &["ACL", "SETUSER", "limiter", &taken]).await;
+    send_command(&server, &["ACL", "SETUSER", "limiter", &taken]).await;
     trial.fails(&[Refused]).await;
     let given = format!("+{permission}");
-    tell(&server, &["ACL", "SETUSER", "limiter", &given]).await;
+    send_command(&server, &["ACL", "SETUSER", "limiter", &given]).await;
     trial.recovers().await;
 }
 

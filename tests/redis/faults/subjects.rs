@@ -92,7 +92,7 @@ async fn each_has_its_own_limit(limiter: &RedisLimiter) {
     }
 }
 
-/// What the subjects are called in Redis.
+/// Names of the subjects in Redis.
 async fn names(server: &Server) -> Vec<Vec<u8>> {
     server.ask(["KEYS", "*"]).await.unwrap()
 }
@@ -164,12 +164,12 @@ async fn flooded(policy: &str) -> (usize, usize) {
     }
     let mut refused = 0;
     for chunk in (FIRST..FIRST + OTHERS).collect::<Vec<_>>().chunks(500) {
-        let asked = chunk.iter().map(|key| minute.acquire(&Key::from(*key), 1));
-        for pending in asked.collect::<Vec<_>>() {
+        let requested = chunk.iter().map(|key| minute.acquire(&Key::from(*key), 1));
+        for pending in requested.collect::<Vec<_>>() {
             refused += usize::from(pending.await.is_err());
         }
     }
-    // Room again, so that they can be asked about.
+    // Room again, so that they can be used.
     server
         .ask::<Value>(["CONFIG", "SET", "maxmemory", "0"])
         .await

@@ -27,7 +27,7 @@ fn handed_in<C: ConnectionLike + Clone + Send + Sync + 'static>(connection: C) -
     builder.connection(connection).unwrap()
 }
 
-/// Asks for one unit of each subject at one moment, and says what was left of each.
+/// Takes one unit of each subject at one moment, and returns what is left of each.
 async fn all_at_once(limiter: &RedisLimiter) -> Vec<Result<Decision, LimiterError>> {
     let mut running = JoinSet::new();
     for subject in 0..SUBJECTS {
@@ -51,7 +51,7 @@ async fn many_subjects_are_decided_by_few_calls_each_as_if_alone() {
     needs!(redis);
     let server = Server::start().await;
     let limiter = limiter(&patient_store(&server.url()));
-    // The connection is there, and the script.
+    // The connection is open, and the script loaded.
     limiter.acquire(&Key::from("first"), 1).await.unwrap();
     for round in 1..=10 {
         let before = server.command_count("evalsha").await;
@@ -97,9 +97,9 @@ async fn the_error_of_a_subject_reaches_no_other() {
     assert!(!limiter.health().is_down());
 }
 
-/// What concerns the server is heard by the breaker, although each subject has an answer of its own.
+/// A failure of the server counts for the breaker, although each subject has an answer of its own.
 #[tokio::test]
-async fn a_server_that_takes_no_writes_is_given_up() {
+async fn a_server_out_of_memory_opens_the_circuit() {
     needs!(redis);
     let server = Server::start().await;
     let limiter = limiter(&patient_store(&server.url()));
@@ -118,7 +118,7 @@ async fn a_server_that_takes_no_writes_is_given_up() {
 
 /// Operations of all kinds, tiers and costs leave at one moment.
 #[tokio::test]
-async fn different_operations_travel_and_are_told_apart() {
+async fn different_operations_of_one_batch_get_their_own_answers() {
     needs!(redis);
     let server = Server::start().await;
     let builder = RedisLimiter::builder(Quota::per_day(100)).tier("paid", Quota::per_day(1_000));

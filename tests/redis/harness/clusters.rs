@@ -40,8 +40,8 @@ async fn a_slot_on_the_move_answers_ask_and_then_moved() {
     let value: String = cluster.node(from).ask(["GET", "key"]).await.unwrap();
     assert_eq!(value, "value");
     cluster.move_keys(slot, to).await;
-    let asked = cluster.node(from).ask::<Value>(["GET", "key"]).await;
-    assert_eq!(asked.unwrap_err().code(), Some("ASK"));
+    let requested = cluster.node(from).ask::<Value>(["GET", "key"]).await;
+    assert_eq!(requested.unwrap_err().code(), Some("ASK"));
 
     cluster.finish_move(slot, to).await;
     let moved = cluster.node(from).ask::<Value>(["GET", "key"]).await;

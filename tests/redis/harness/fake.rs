@@ -12,7 +12,7 @@ pub(crate) struct FakeServer(Arc<Decide>);
 type Decide = dyn Fn(&[String]) -> BoxFuture<'static, RedisResult<Value>> + Send + Sync;
 
 impl FakeServer {
-    /// `decide` is asked about the words of each `EVALSHA`.
+    /// `decide` gets the words of each `EVALSHA`.
     pub(crate) fn new(
         decide: impl Fn(&[String]) -> BoxFuture<'static, RedisResult<Value>> + Send + Sync + 'static,
     ) -> Self {
@@ -25,7 +25,7 @@ pub(crate) fn keys(words: &[String]) -> usize {
     words[2].parse().unwrap()
 }
 
-/// What a script says of one acquire of each key.
+/// The reply of a script to one acquire of each key.
 pub(crate) fn of_buckets(keys: usize) -> Value {
     match keys {
         1 => of_bucket(false, 7),
@@ -39,7 +39,7 @@ pub(crate) fn of_alike(words: &[String]) -> Value {
     answer(count, false, 7)
 }
 
-/// What a script says of one acquire on a token bucket that this many microseconds refill.
+/// The reply of a script to one acquire on a token bucket that is `used` microseconds from full.
 pub(crate) fn of_bucket(is_denied: bool, used: i64) -> Value {
     answer(1, is_denied, used)
 }

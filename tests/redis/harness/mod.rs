@@ -1,4 +1,4 @@
-//! The servers that these tests start do what they say.
+//! The servers that these tests start work as documented.
 
 mod clusters;
 pub(crate) mod fake;

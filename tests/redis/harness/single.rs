@@ -10,7 +10,7 @@ use testkit::{
 };
 use tokio::time::{Duration, timeout};
 
-/// What a command answers to a client of the URL.
+/// The reply to a command of a client of the URL.
 async fn at(url: &str, words: &[&str]) -> RedisResult<String> {
     through(Client::open(url).unwrap(), words).await
 }
@@ -46,7 +46,7 @@ async fn a_killed_server_comes_back_on_its_port_and_has_lost_everything() {
 #[tokio::test]
 async fn a_server_that_keeps_its_data_loads_it_before_it_serves() {
     needs!(redis);
-    // A twentieth of a second for every key, and a look at the clients after each.
+    // A twentieth of a second for every key, and a check of the clients after each.
     let setup = Setup::redis()
         .config("key-load-delay", "50000")
         .config("loading-process-events-interval-bytes", "1024");

@@ -1,4 +1,4 @@
-//! What happens when Redis does not decide.
+//! Permits when Redis does not decide.
 
 use testkit::{
     needs,
@@ -8,7 +8,7 @@ use tower_ratelimit::{OnFailure, redis::StoreErrorKind};
 
 use super::*;
 
-/// A node, and what its observer hears.
+/// A node, and its observer's events.
 fn observed(shared: SharedConcurrency) -> (Layered, Node, Lines) {
     let lines = Lines::default();
     let seen = lines.clone();
@@ -27,7 +27,7 @@ fn observed(shared: SharedConcurrency) -> (Layered, Node, Lines) {
 }
 
 #[tokio::test]
-async fn without_redis_each_node_goes_on_with_its_share_and_tells_redis_afterwards() {
+async fn without_redis_each_node_continues_with_its_share_and_reports_afterwards() {
     needs!(redis);
     let server = Server::start().await;
     let mut proxy = Proxy::before(server.address()).await;
@@ -130,11 +130,11 @@ async fn without_redis_all_are_answered_503_if_they_must_not_pass() {
         let kind = field(&response, "content-type");
         assert_eq!(kind, Some("application/problem+json"));
     }
-    let said = lines.take();
-    assert_eq!(said.len(), 10);
+    let message = lines.take();
+    assert_eq!(message.len(), 10);
     assert!(
-        said.iter().all(|line| line.contains("did not answer")),
-        "{said:?}"
+        message.iter().all(|line| line.contains("did not answer")),
+        "{message:?}"
     );
     assert_eq!(layer.tracked_keys(), 0);
 }
@@ -155,14 +155,14 @@ async fn a_lease_that_came_too_late_is_given_back() {
     drop(first.await);
     has_leases(&server, 0).await;
 
-    // Neither the request nor the release that follows it reaches the server before the flow goes on.
-    let asked = server.command_count("evalsha").await;
+    // Neither the request nor the release that follows it reaches the server before the flow resumes.
+    let requested = server.command_count("evalsha").await;
     proxy.set(Flow::BlackHole);
     assert_eq!(send(&node).await.status(), 503);
-    assert_eq!(server.command_count("evalsha").await, asked);
+    assert_eq!(server.command_count("evalsha").await, requested);
     proxy.set(Flow::Forward);
     eventually("a request and a release", async || {
-        (server.command_count("evalsha").await >= asked + 2).then_some(())
+        (server.command_count("evalsha").await >= requested + 2).then_some(())
     })
     .await;
     has_leases(&server, 0).await;

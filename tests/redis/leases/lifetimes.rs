@@ -59,7 +59,7 @@ async fn the_permits_of_a_node_that_crashed_come_back_after_the_lease() {
     needs!(redis);
     let server = Server::start().await;
     crashed(2, 2, &server, SHORT).await;
-    let node = node(2, &server, SHORT);
+    let node = node(2, &server, LONG);
     let _both = [passed(&node).await, passed(&node).await];
     assert_eq!(send(&node).await.status(), 429);
 }
@@ -76,25 +76,13 @@ async fn a_lease_ends_at_its_own_time_among_longer_ones() {
     assert_eq!(send(&node(2, &server, SHORT)).await.status(), 429);
 }
 
-/// Waits until all of these leases end later than any of them could without having been renewed.
-async fn are_renewed(server: &Server, count: usize, lease: Duration) {
-    let before = leases(server).await;
-    let latest = before.values().max().copied().unwrap_or_default();
-    let goal = latest + u64::try_from(lease.as_micros()).unwrap();
-    eventually("leases that are renewed", async || {
-        let now = leases(server).await;
-        (now.len() == count && now.values().all(|end| *end > goal)).then_some(())
-    })
-    .await;
-}
-
 #[tokio::test]
 async fn a_long_response_keeps_its_permit_beyond_its_lease() {
     needs!(redis);
     let server = Server::start().await;
     let [one, other] = [node(1, &server, MODERATE), node(1, &server, LONG)];
     let response = held(&one).await;
-    are_renewed(&server, 1, MODERATE).await;
+    all_renewed(&server, 1, MODERATE).await;
     assert_eq!(send(&other).await.status(), 429);
     drop(response);
     drop(passed(&other).await);
@@ -102,7 +90,7 @@ async fn a_long_response_keeps_its_permit_beyond_its_lease() {
 }
 
 #[tokio::test]
-async fn leases_that_the_server_has_lost_come_back_whatever_the_limit_says() {
+async fn lost_leases_are_restored_even_above_the_limit() {
     needs!(redis);
     let server = Server::start().await;
     let [one, other] = [node(2, &server, MODERATE), node(9, &server, LONG)];
@@ -122,7 +110,7 @@ async fn leases_that_the_server_has_lost_come_back_whatever_the_limit_says() {
 }
 
 #[tokio::test]
-async fn a_request_that_is_dropped_while_redis_is_asked_leaves_no_lease() {
+async fn a_request_that_is_dropped_during_the_call_leaves_no_lease() {
     needs!(redis);
     let server = Server::start().await;
     let proxy = Proxy::before(server.address()).await;
@@ -151,7 +139,7 @@ fn leases_outlive_the_runtime_in_which_they_were_taken() {
     needs!(redis);
     let tests = runtime();
     let server = tests.block_on(Server::start());
-    let node = node(3, &server, SHORT);
+    let node = node(3, &server, MODERATE);
     let first = runtime();
     let one = first.block_on(held(&node));
     drop(first);
@@ -159,7 +147,7 @@ fn leases_outlive_the_runtime_in_which_they_were_taken() {
     let second = runtime();
     let two = second.block_on(held(&node));
     tests.block_on(has_leases(&server, 2));
-    tests.block_on(are_renewed(&server, 2, SHORT));
+    tests.block_on(all_renewed(&server, 2, MODERATE));
     drop((one, two));
     tests.block_on(is_empty(&server));
 }

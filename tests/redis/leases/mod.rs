@@ -4,7 +4,7 @@ mod failures;
 mod lifetimes;
 mod steady;
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use http::{Request, Response};
 use testkit::{Lines, Probe, field, get, needs, programs::eventually};
@@ -28,10 +28,10 @@ type Answer = Response<ConcurrencyBody<String>>;
 /// Longer than any test takes.
 const LONG: Duration = Duration::from_secs(3_600);
 
-/// So long that a busy machine renews it in time.
+/// Long enough for a busy machine to renew it in time.
 const MODERATE: Duration = Duration::from_secs(3);
 
-/// So short that its end can be waited for.
+/// Short enough for a test to wait for its end.
 const SHORT: Duration = Duration::from_millis(300);
 
 /// A connection of its own to the server. A busy machine must not look like a failing server.
@@ -92,6 +92,26 @@ async fn leases(server: &Server) -> BTreeMap<Vec<u8>, u64> {
         }
     }
     ends
+}
+
+/// Waits until these leases end later than any of them could without a renewal.
+async fn renewed(server: &Server, names: &[Vec<u8>], lease: Duration) {
+    let before = leases(server).await;
+    let latest = names.iter().filter_map(|name| before.get(name)).max();
+    let goal = latest.unwrap() + u64::try_from(lease.as_micros()).unwrap();
+    eventually("renewed leases", async || {
+        let now = leases(server).await;
+        let is_renewed = |name| now.get(name).is_some_and(|end| *end > goal);
+        names.iter().all(is_renewed).then_some(())
+    })
+    .await;
+}
+
+/// Waits until all leases are renewed, `count` of them.
+async fn all_renewed(server: &Server, count: usize, lease: Duration) {
+    let names: Vec<_> = leases(server).await.into_keys().collect();
+    assert_eq!(names.len(), count);
+    renewed(server, &names, lease).await;
 }
 
 async fn has_leases(server: &Server, count: usize) {
@@ -157,7 +177,7 @@ async fn a_user_needs_no_more_permissions_than_for_rates() {
 }
 
 #[tokio::test]
-async fn responses_tell_what_is_left_for_all_nodes() {
+async fn responses_report_what_remains_for_all_nodes() {
     needs!(redis);
     let server = Server::start().await;
     let [one, other] = [node(3, &server, LONG), node(3, &server, LONG)];
@@ -217,13 +237,13 @@ async fn who_holds_all_there_are_denies_without_asking() {
     let server = Server::start().await;
     let [one, other] = [node(2, &server, LONG), node(2, &server, LONG)];
     let _held = [held(&one).await, held(&one).await];
-    let asked = server.command_count("evalsha").await;
+    let requested = server.command_count("evalsha").await;
     for _ in 0..5 {
         assert_eq!(send(&one).await.status(), 429);
     }
-    assert_eq!(server.command_count("evalsha").await, asked);
+    assert_eq!(server.command_count("evalsha").await, requested);
     assert_eq!(send(&other).await.status(), 429);
-    assert_eq!(server.command_count("evalsha").await, asked + 1);
+    assert_eq!(server.command_count("evalsha").await, requested + 1);
 }
 
 #[tokio::test]
@@ -265,7 +285,7 @@ async fn requests_without_a_key_and_skipped_ones_do_not_reach_redis() {
 }
 
 #[test]
-fn a_limit_that_makes_no_sense_is_refused_before_anything_is_asked() {
+fn an_invalid_limit_is_refused_before_any_call() {
     let store = RedisStore::connect("redis://127.0.0.1:1").unwrap();
     let shared = SharedConcurrency::new(&store, Concurrency::max(1));
     let refused = |shared: SharedConcurrency| {
@@ -305,7 +325,7 @@ fn public_types_have_the_auto_traits_that_servers_need() {
     send::<ResponseFuture<Probe, String, ProblemJson>>();
 }
 
-/// A place that a request has left is free for the next one of the same node, though Redis hears of
+/// A place that a request has left is free for the next one of the same node, though Redis learns of
 /// both at once.
 #[tokio::test]
 async fn requests_one_after_another_never_meet() {
@@ -319,7 +339,7 @@ async fn requests_one_after_another_never_meet() {
 
 /// As a cluster's client sends it when its connection breaks.
 #[tokio::test]
-async fn a_lease_that_is_asked_for_twice_is_one() {
+async fn a_lease_that_is_requested_twice_is_one() {
     needs!(redis);
     let server = Server::start().await;
     let script = include_str!("../../../src/redis/script/leases.lua");

@@ -1,11 +1,6 @@
-//! Long responses beside a steady stream of short ones.
+//! Long responses next to a steady stream of short ones.
 
-use std::time::Instant;
-
-use testkit::{
-    needs,
-    servers::{Flow, Proxy},
-};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use super::*;
 
@@ -14,44 +9,52 @@ async fn to(node: &Node, path: &str) -> Answer {
     node.clone().oneshot(request).await.unwrap()
 }
 
-/// A short request every other millisecond, of a hundred keys, until the time is over: how many
-/// passed.
-async fn short_ones(node: &Node, until: Instant) -> usize {
+/// Sends a short request every other millisecond, of a hundred keys, until `stop`, and counts those that pass.
+async fn short_ones(node: &Node, stop: &AtomicBool, passed: &Arc<AtomicUsize>) {
     let mut running = JoinSet::new();
     let mut tick = tokio::time::interval(Duration::from_millis(2));
     for number in 0.. {
         tick.tick().await;
-        if Instant::now() >= until {
+        if stop.load(Ordering::Relaxed) {
             break;
         }
         let (node, path) = (node.clone(), format!("/short/{}", number % 100));
-        running.spawn(async move { to(&node, &path).await.status() == 200 });
+        let passed = Arc::clone(passed);
+        running.spawn(async move {
+            let is_ok = to(&node, &path).await.status() == 200;
+            passed.fetch_add(usize::from(is_ok), Ordering::Relaxed);
+        });
     }
-    let passed = running.join_all().await;
-    passed.into_iter().filter(|passed| *passed).count()
+    running.join_all().await;
 }
 
-/// Point 1: renewals have their turn however many requests end meanwhile.
+/// Renewals have their turn however many requests end meanwhile.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn leases_of_long_responses_are_renewed_under_steady_short_ones() {
-    const LEASE: Duration = Duration::from_millis(900);
     needs!(redis);
     let server = Server::start().await;
-    let proxy = Proxy::before(server.address()).await;
-    proxy.set(Flow::Delay(Duration::from_millis(5)));
     let by_path = || key_fn(|parts| Key::from(parts.uri.path()));
-    let shared = at_most(3, &server.url_through(proxy.port()), LEASE);
-    let node = ConcurrencyLayer::new(shared, by_path()).layer(Probe::default());
+    let layer = |lease| ConcurrencyLayer::new(at_most(3, &server.url(), lease), by_path());
+    let node = layer(MODERATE).layer(Probe::default());
     let _long = [
         to(&node, "/long").await,
         to(&node, "/long").await,
         to(&node, "/long").await,
     ];
+    let names: Vec<_> = leases(&server).await.into_keys().collect();
+    assert_eq!(names.len(), 3);
 
-    let passed = short_ones(&node, Instant::now() + 3 * LEASE).await;
-    assert!(passed > 100, "{passed} passed");
-    let stranger = at_most(3, &server.url(), LEASE);
-    let stranger = ConcurrencyLayer::new(stranger, by_path()).layer(Probe::default());
+    let (stop, passed) = (AtomicBool::new(false), Arc::<AtomicUsize>::default());
+    let renewed = async {
+        for _ in 0..3 {
+            let before = passed.load(Ordering::Relaxed);
+            renewed(&server, &names, MODERATE).await;
+            assert!(passed.load(Ordering::Relaxed) > before, "none passed");
+        }
+        stop.store(true, Ordering::Relaxed);
+    };
+    tokio::join!(renewed, short_ones(&node, &stop, &passed));
+    let stranger = layer(LONG).layer(Probe::default());
     let response = to(&stranger, "/long").await;
     assert_eq!(response.status(), 429, "all three are taken");
 }

@@ -21,7 +21,7 @@ const HOLDER: &str = "nodename\0\0\0\x04\x01\0\0\0\x03\0\0\0\x08\0\x06\x47\x52\x
 #[derive(Debug, Clone, Copy)]
 enum Kind {
     Bucket,
-    /// Two, of which the second has twice the capacity and a third of the time of a unit.
+    /// Two; the second has twice the capacity and a third of the time of a unit.
     Buckets,
     FixedWindow,
     SlidingWindow,
@@ -180,7 +180,7 @@ fn value(kind: Kind) -> BoxedStrategy<Vec<u8>> {
     }
 }
 
-/// A log, with entries that are in order or not, and a head that tells of as much as there is or not.
+/// A log, with entries that are in order or not, and a head whose count is right or not.
 fn log_value() -> impl Strategy<Value = Vec<u8>> {
     let entry = (EPOCH - 9_000_000..EPOCH + 9_000_000, 0..4_u32);
     let entries = prop_oneof![

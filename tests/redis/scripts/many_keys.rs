@@ -21,9 +21,9 @@ enum Before {
 }
 
 /// The operations of each key, as arguments of one call.
-type Asked = Vec<Vec<String>>;
+type Requests = Vec<Vec<String>>;
 
-/// What a call is told before the operations.
+/// Arguments of a call before the operations.
 type Plan = Vec<String>;
 
 /// Plans of the general script: one slot or some, with and without a block.
@@ -74,7 +74,7 @@ fn before() -> impl Strategy<Value = Before> {
     ]
 }
 
-/// Times, and what each key is asked then.
+/// Times, and the operations on each key then.
 /// A lease clause, or none.
 fn clause() -> BoxedStrategy<Vec<String>> {
     let clause = (0..3_u64, 1..4_u64, 0..3_u64, 0..3_u64, 0..9_u64);
@@ -90,15 +90,15 @@ fn trace(
     keys: usize,
     operation: BoxedStrategy<Vec<String>>,
     clause: BoxedStrategy<Vec<String>>,
-) -> impl Strategy<Value = Vec<(u64, Asked)>> {
+) -> impl Strategy<Value = Vec<(u64, Requests)>> {
     let rows = prop::collection::vec(operation, 1..4).prop_map(|rows| rows.concat());
     // Mostly alike, so that `=` stands for them.
     let own = (clause.clone(), rows.clone()).prop_map(|(clause, rows)| [clause, rows].concat());
-    let asked = (
+    let requests = (
         rows.clone(),
         prop::collection::vec((0..3_u8, clause, own), keys),
     );
-    let asked = asked.prop_map(|(usual, all)| {
+    let requests = requests.prop_map(|(usual, all)| {
         let each = all.into_iter();
         each.map(|(which, clause, own)| match which {
             0 => own,
@@ -108,14 +108,14 @@ fn trace(
         .collect()
     });
     let time = 1_767_225_612_000_000..1_767_225_618_000_000_u64;
-    prop::collection::vec((time, asked), 1..5)
+    prop::collection::vec((time, requests), 1..5)
 }
 
 fn scene(
     plan: impl Strategy<Value = Plan>,
     operation: BoxedStrategy<Vec<String>>,
     clause: BoxedStrategy<Vec<String>>,
-) -> impl Strategy<Value = (Plan, Vec<Before>, Vec<(u64, Asked)>)> {
+) -> impl Strategy<Value = (Plan, Vec<Before>, Vec<(u64, Requests)>)> {
     let keys = prop::collection::vec(before(), 1..7);
     (plan, keys).prop_flat_map(move |(plan, keys)| {
         let trace = trace(keys.len(), operation.clone(), clause.clone());
@@ -140,12 +140,12 @@ fn clause_of(rows: &[String]) -> (&[String], &[String]) {
     rows.split_at(if is_leased { 10 } else { 0 })
 }
 
-/// The arguments of a call that asks this of its keys.
-fn arguments(time: u64, plan: &Plan, asked: &[Vec<String>]) -> Vec<String> {
+/// The arguments of a call with these operations on its keys.
+fn arguments(time: u64, plan: &Plan, requests: &[Vec<String>]) -> Vec<String> {
     let mut arguments = vec![time.to_string()];
     arguments.extend_from_slice(plan);
     let mut before = None;
-    for rows in asked {
+    for rows in requests {
         let (clause, rows) = clause_of(rows);
         arguments.extend_from_slice(clause);
         if before == Some(rows) {
@@ -159,7 +159,7 @@ fn arguments(time: u64, plan: &Plan, asked: &[Vec<String>]) -> Vec<String> {
     arguments
 }
 
-fn agree(script: &str, scenes: impl Strategy<Value = (Plan, Vec<Before>, Vec<(u64, Asked)>)>) {
+fn agree(script: &str, scenes: impl Strategy<Value = (Plan, Vec<Before>, Vec<(u64, Requests)>)>) {
     let server = runtime().block_on(Server::start());
     let (script, mut calls) = (Recorded::new(script), Calls::new(&server));
     let calls = std::cell::RefCell::new(&mut calls);
@@ -174,20 +174,20 @@ fn agree(script: &str, scenes: impl Strategy<Value = (Plan, Vec<Before>, Vec<(u6
             before.set(calls, &together[at]);
             before.set(calls, &alone[at]);
         }
-        for (time, asked) in trace {
-            let one = calls.call(&script, &together, &arguments(time, &plan, &asked));
+        for (time, requests) in trace {
+            let one = calls.call(&script, &together, &arguments(time, &plan, &requests));
             let mut each = Outcome {
                 replies: vec![],
                 writes: vec![],
             };
-            for (key, rows) in alone.iter().zip(&asked) {
+            for (key, rows) in alone.iter().zip(&requests) {
                 let rows = std::slice::from_ref(rows);
                 let arguments = arguments(time, &plan, rows);
                 let own = calls.call(&script, std::slice::from_ref(key), &arguments);
                 each.replies.extend(own.replies);
                 each.writes.extend(own.writes);
             }
-            prop_assert_eq!(one, each, "{:?} at {}", asked, time);
+            prop_assert_eq!(one, each, "{:?} at {}", requests, time);
         }
         Ok(())
     });
@@ -226,7 +226,7 @@ fn an_error_is_the_subject_s_own() {
     calls.run(&["SET", "foreign", "12x"]);
     calls.run(&["RPUSH", "list", "1"]);
     let keys = ["one", "foreign", "list", "two"].map(str::to_owned);
-    let asked = vec![words("a 1 1"); 4];
+    let requests = vec![words("a 1 1"); 4];
     let general = words("_ _ 1 t 1 5 0 1000000 7 0 _ _ _");
     let lone = words("1000000007 5000000035 5000000035");
     for (code, plan, foreign) in [
@@ -236,7 +236,7 @@ fn an_error_is_the_subject_s_own() {
         let outcome = calls.call(
             &Recorded::new(code),
             &keys,
-            &arguments(7_000_000, &plan, &asked),
+            &arguments(7_000_000, &plan, &requests),
         );
         let [one, not_ours, list, two] = outcome.replies.try_into().unwrap();
         assert_eq!(one, two);

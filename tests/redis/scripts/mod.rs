@@ -19,7 +19,7 @@ pub(crate) fn runtime() -> tokio::runtime::Runtime {
     builder.enable_all().build().unwrap()
 }
 
-/// The words of a text, of which `_` stands for an empty one.
+/// The words of a text; `_` stands for an empty one.
 fn words(text: &str) -> Vec<String> {
     text.split(' ').map(|word| word.replace('_', "")).collect()
 }

@@ -1,4 +1,4 @@
-//! Scripts that say what they wrote, and for how long.
+//! Scripts that record what they wrote, and for how long.
 
 use redis::{Cmd, Connection, Script, Value};
 use testkit::servers::Server;
@@ -12,9 +12,9 @@ pub(crate) struct Recorded(Script);
 /// The outcome of a call.
 #[derive(Debug, PartialEq, Clone)]
 pub(crate) struct Outcome {
-    /// Of each key; an error begins with `-`.
+    /// The reply of each key; an error begins with `-`.
     pub(crate) replies: Vec<Vec<u8>>,
-    /// Of each key the value that was written, and the lifetime that it was given.
+    /// The value written for each key, and its lifetime.
     pub(crate) writes: Vec<Option<Vec<u8>>>,
 }
 

@@ -4,7 +4,7 @@ use tower_ratelimit::StoreErrorKind;
 use super::patient;
 use crate::servers::{Cluster, Server};
 
-/// As many checks as it takes to have asked all servers: each asks for another key.
+/// As many checks as it takes to reach all servers: each uses another key.
 const ROUND: usize = 16;
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! What is logged of a store, for which a server has to be there.
+//! Log lines of a store with a server.
 #![cfg(feature = "tracing")]
 
 use std::time::Duration;
@@ -70,9 +70,9 @@ fn a_foreign_value_is_a_line() {
     assert!(!lines[0].contains("alice"), "{lines:?}");
 }
 
-/// A proxy over many servers that nobody has named works, but the calls until it said so were lost time.
+/// A proxy over many servers that nobody has named works, but the calls before its reply were lost time.
 #[test]
-fn a_proxy_that_says_so_itself_is_a_line() {
+fn a_proxy_that_splits_keys_is_logged() {
     let lines = lines(async {
         let server = FakeServer::new(|words| {
             let keys = fake::keys(words);
@@ -87,8 +87,8 @@ fn a_proxy_that_says_so_itself_is_a_line() {
         let limiter = limiter.build(&store).unwrap();
         for _ in 0..3 {
             let keys: Vec<_> = (0..100_u64).map(Key::from).collect();
-            let asked = keys.iter().map(|key| limiter.acquire(key, 1).into_future());
-            let answers = futures_util::future::join_all(asked).await;
+            let requested = keys.iter().map(|key| limiter.acquire(key, 1).into_future());
+            let answers = futures_util::future::join_all(requested).await;
             assert!(answers.iter().flatten().all(|one| !one.is_degraded()));
         }
     });
@@ -102,10 +102,10 @@ fn crossed() -> RedisResult<Value> {
     redis::parse_redis_value(text)?.extract_error()
 }
 
-/// More is asked at once than can be answered in time, again and again: what is decided without Redis
+/// More requests come at once than can be answered in time, again and again: what is decided without Redis
 /// is one line, whatever the breaker makes of it.
 #[test]
-fn a_server_that_is_asked_too_much_is_a_line() {
+fn an_overload_of_the_server_is_logged() {
     needs!(redis);
     let lines = lines(async {
         let server = Server::start().await;
@@ -116,8 +116,8 @@ fn a_server_that_is_asked_too_much_is_a_line() {
         eventually("a connection", async || store.check().await.ok()).await;
         eventually("a crowd", async || {
             let keys: Vec<_> = (0..20_000_u64).map(Key::from).collect();
-            let asked = keys.iter().map(|key| limiter.acquire(key, 1).into_future());
-            let answers = futures_util::future::join_all(asked).await;
+            let requested = keys.iter().map(|key| limiter.acquire(key, 1).into_future());
+            let answers = futures_util::future::join_all(requested).await;
             assert!(answers.iter().all(Result::is_ok));
             (store.stats().degraded(Degradation::Crowded) > 100).then_some(())
         })

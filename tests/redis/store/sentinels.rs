@@ -5,7 +5,7 @@ use super::{fault, patient};
 use crate::servers::{PRIMARY_NAME, Sentinels, Server};
 
 #[tokio::test]
-async fn sentinels_are_asked_again_after_a_failover() {
+async fn sentinels_are_queried_again_after_a_failover() {
     needs!(redis);
     let mut all = Sentinels::start(1).await;
     let hosts: Vec<_> = all

@@ -19,7 +19,7 @@ async fn it_starts_without_a_server() {
 }
 
 #[tokio::test]
-async fn it_connects_once_however_many_ask() {
+async fn it_connects_once_for_all_concurrent_requests() {
     needs!(redis);
     let server = Server::start().await;
     let store = patient().connect(&server.url()).unwrap();
@@ -35,7 +35,7 @@ async fn it_connects_once_however_many_ask() {
 async fn it_survives_a_restart_of_the_server() {
     needs!(redis);
     let mut server = Server::start().await;
-    let (listener, told) = mpsc::channel();
+    let (listener, reported) = mpsc::channel();
     let store = patient()
         .on_health_change(move |health| listener.send(health.is_down()).unwrap())
         .connect(&server.url())
@@ -53,8 +53,8 @@ async fn it_survives_a_restart_of_the_server() {
     }
     store.check().await.unwrap();
     let [down, up] = [true, false];
-    let told: Vec<bool> = told.iter().take(6).collect();
-    assert_eq!(told, [down, up, down, up, down, up]);
+    let reported: Vec<bool> = reported.iter().take(6).collect();
+    assert_eq!(reported, [down, up, down, up, down, up]);
 }
 
 /// Servers and what lies between close connections on which nothing happens.
@@ -68,7 +68,7 @@ async fn a_connection_that_ended_while_idle_is_replaced_unnoticed() {
         assert_eq!(store.stats().connections(), connections);
         let kill = ["CLIENT", "KILL", "TYPE", "normal"];
         assert_eq!(server.ask::<u64>(kill).await.unwrap(), 1);
-        // Until its end has been heard of.
+        // Until its end is known.
         tokio::time::sleep(Duration::from_millis(100)).await;
         store.check().await.unwrap();
     }
@@ -133,7 +133,7 @@ async fn a_server_that_became_a_replica_is_left_and_comes_back() {
 }
 
 #[tokio::test]
-async fn it_tells_why_a_server_does_not_serve() {
+async fn it_reports_why_a_server_does_not_serve() {
     needs!(redis);
     let server = Setup::redis().config("lua-time-limit", "10").start().await;
     let store = patient().connect(&server.url()).unwrap();

@@ -1,8 +1,8 @@
-//! Nodes that say all that nodes can say, and some that they cannot, about their leases.
+//! Nodes that send all messages that nodes can send about their leases, and some that they cannot.
 
 use std::{collections::HashMap, time::Duration};
 
-use tower_ratelimit::shared::{LeaseClause, LeaseReply, LeaseStatus};
+use tower_ratelimit::shared::{NodeMessage, NodeReply, NodeReport, RowStatus};
 
 /// The nodes of one subject.
 const NODES: usize = 5;
@@ -10,7 +10,7 @@ const NODES: usize = 5;
 /// Random numbers: SplitMix64.
 pub(super) struct Dice(pub(super) u64);
 
-/// What the nodes of each subject have been told.
+/// Grants to the nodes of each subject.
 pub(super) struct Nodes {
     dice: Dice,
     subjects: HashMap<String, Vec<Node>>,
@@ -25,10 +25,10 @@ struct Node {
     name: [u8; 8],
     seq: u32,
     units: u32,
-    /// Whether it spends before it asks; then the units are all that it has spent.
+    /// Whether it spends before it calls; then the units are all that it has spent.
     is_ahead: bool,
     /// Messages that may come again.
-    sent: Vec<LeaseClause>,
+    sent: Vec<NodeMessage>,
 }
 
 impl Dice {
@@ -68,18 +68,18 @@ impl Nodes {
         }
     }
 
-    /// Whether a node says something before somebody asks.
+    /// Whether a node sends a message before a call.
     pub(super) fn speak_alone(&mut self) -> bool {
         self.dice.below(5) < 3
     }
 
-    /// Whether a node says something with what is asked.
+    /// Whether a node sends a message with a call.
     pub(super) fn speak(&mut self) -> bool {
         self.dice.below(3) > 0
     }
 
-    /// What one of the nodes says, and which.
-    pub(super) fn clause(&mut self, key: &str) -> (usize, LeaseClause) {
+    /// The message of one of the nodes, and its number.
+    pub(super) fn clause(&mut self, key: &str) -> (usize, NodeMessage) {
         let dice = &mut self.dice;
         let nodes = self.subjects.entry(key.to_owned());
         let nodes = nodes.or_insert_with(|| vec![Node::default(); NODES]);
@@ -99,56 +99,62 @@ impl Nodes {
             return (at, node.sent[dice.below(node.sent.len())]);
         }
         if node.is_ahead && dice.below(30) > 0 {
-            let clause = LeaseClause {
+            let clause = NodeMessage {
                 name: node.name,
                 seq: node.seq + 1,
-                spent: node.units.saturating_add(dice.units()),
-                back: node.units,
-                want: 0,
-                demand: 0,
+                report: NodeReport::Eventual {
+                    total: node.units.saturating_add(dice.units()),
+                    counted: node.units,
+                },
                 length: dice.length(),
-                force: true,
             };
             return (at, clause);
         }
         let spent = dice.below(node.units as usize + 1) as u32;
-        let clause = LeaseClause {
+        let clause = NodeMessage {
             name: node.name,
             seq: match dice.below(30) {
                 0 => dice.below(1 << 31) as u32,
                 1 => node.seq + 2,
                 _ => node.seq + 1,
             },
-            spent: if dice.below(30) == 0 {
-                dice.units()
-            } else {
-                spent
+            report: NodeReport::Lease {
+                spent: if dice.below(30) == 0 {
+                    dice.units()
+                } else {
+                    spent
+                },
+                back: match dice.below(4) {
+                    0 => node.units - spent,
+                    1 => dice.below(3) as u32,
+                    _ => 0,
+                },
+                want: dice.units(),
+                demand: dice.units(),
             },
-            back: match dice.below(4) {
-                0 => node.units - spent,
-                1 => dice.below(3) as u32,
-                _ => 0,
-            },
-            want: dice.units(),
-            demand: dice.units(),
             length: dice.length(),
-            force: false,
         };
         (at, clause)
     }
 
-    pub(super) fn learn(&mut self, key: &str, at: usize, clause: &LeaseClause, told: &LeaseReply) {
-        let status = [LeaseStatus::New, LeaseStatus::Known, LeaseStatus::Stale];
-        let place = status.iter().position(|status| *status == told.status);
+    pub(super) fn learn(
+        &mut self,
+        key: &str,
+        at: usize,
+        clause: &NodeMessage,
+        reported: &NodeReply,
+    ) {
+        let status = [RowStatus::New, RowStatus::Known, RowStatus::Stale];
+        let place = status.iter().position(|status| *status == reported.status);
         self.statuses[place.unwrap()] += 1;
-        self.granted += u64::from(told.units > 1);
-        self.paused += u64::from(!told.pause.is_zero());
+        self.granted += u64::from(reported.units > 1);
+        self.paused += u64::from(!reported.pause.is_zero());
         let node = &mut self.subjects.get_mut(key).unwrap()[at];
-        if told.status == LeaseStatus::Stale {
+        if reported.status == RowStatus::Stale {
             node.seq = 0;
             return;
         }
-        node.units = told.units;
+        node.units = reported.units;
         node.seq = node.seq.max(clause.seq.min((1 << 31) - 3));
         node.sent.push(*clause);
     }

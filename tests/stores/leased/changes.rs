@@ -9,7 +9,7 @@ fn quota() -> Quota {
     Quota::per_hour(1).burst(BURST)
 }
 
-/// Two nodes, of which the first holds units, and what has passed on it.
+/// Two nodes; the first holds units, and what has passed on it.
 async fn holding(wire: &Wire) -> (Node, Node, u64) {
     let mut nodes = nodes(2, quota(), wire);
     let passed = Passed::default();
@@ -44,7 +44,7 @@ async fn reset_on_another_node_leaves_what_is_reserved() {
     sleep(2 * LENGTH).await;
     let rest = two.acquire_up_to(&key(), 2 * BURST).await.unwrap();
     let count = all.charged() + spent + rest.charged();
-    // Units that the store had not been told of before count after it.
+    // Units without an earlier report count after it.
     assert!((BURST - passed..=BURST).contains(&count), "{count}");
 }
 
@@ -218,8 +218,8 @@ async fn tiers_lease_apart_and_count_together() {
     assert_eq!(passed + rest.charged(), BURST);
 }
 
-/// A denial that another node's lease caused is over when that node gives back: a node that asks for
-/// too little to lease does not hold to it for as long as it told, nor does a strict one.
+/// A denial that another node's lease caused is over when that node gives back: a node that wants
+/// too little to lease does not cache it for the reported time, nor does a strict one.
 #[tokio::test(start_paused = true)]
 async fn denial_for_units_that_another_node_held_is_over_when_they_come_back() {
     let quota = Quota::per_hour(1).burst(BURST);
@@ -237,7 +237,7 @@ async fn denial_for_units_that_another_node_held_is_over_when_they_come_back() {
         sleep(30 * MS).await;
         let now = other.acquire(&key(), 2).await.unwrap();
         assert!(now.is_allowed(), "{mode:?}: {now:?}");
-        // Where nobody holds any, it is held to until its time.
+        // Where nobody holds any, it stays cached until its time.
         let _ = two.acquire_up_to(&key(), 2 * BURST).await.unwrap();
         let last = other.acquire(&key(), 1).await.unwrap();
         sleep(100 * LENGTH).await;

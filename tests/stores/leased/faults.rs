@@ -29,7 +29,7 @@ async fn nothing_is_counted_twice_or_lost_whatever_happens_to_calls() {
             passed.load(&nodes, 2, 3 * SECOND).await;
             let charged = passed.count();
             assert!(charged <= 10_000, "{charged} with {fault:?}");
-            // A lost answer may have charged for requests that nobody let pass, and no more.
+            // A lost answer may have charged for requests that were not allowed, and no more.
             let lost = sum(&nodes, |stats| stats.asked).min(10_000);
             assert!(charged + lost >= 10_000, "{charged} with {fault:?}");
             assert!(charged > 9_000, "{charged} with {fault:?}");
@@ -49,7 +49,7 @@ async fn store_that_hangs_holds_up_nobody_whose_node_holds_enough() {
     let taken = at_once(&nodes[0], 100_000);
     let held = before.1.granted - before.1.settled - before.1.returned;
     assert!(taken > 1_000 && taken <= held, "{taken} of {held}");
-    // And the store knows of all of them in the end.
+    // And the store has counted all of them in the end.
     wire.all(None);
     sleep(3 * LENGTH).await;
     let left = 100_000 - before.0 - taken;
@@ -125,7 +125,7 @@ fn runtime_that_ends_takes_no_lease_along_for_good() {
     });
 }
 
-/// The runtime in which leases were kept is there, but nobody drives it any more.
+/// The runtime in which leases were kept exists, but nobody drives it any more.
 #[test]
 fn leases_are_kept_in_the_runtime_that_is_driven() {
     let runtime = || {

@@ -1,4 +1,4 @@
-//! How much passes, and how much the store is asked.
+//! How much passes, and how many calls the store gets.
 
 use super::*;
 
@@ -51,7 +51,7 @@ async fn node_that_is_gone_takes_at_most_its_lease_along() {
     passed.load(&nodes, 4, SECOND).await;
     let gone = nodes.remove(0);
     let held = gone.mode_stats();
-    // It has no time to say good-bye: nobody answers.
+    // It has no time to return its units: nobody answers.
     wire.all(Some(Fault::LostRequest));
     drop(gone);
     sleep(100 * MS).await;
@@ -87,7 +87,7 @@ async fn idle_nodes_give_back_within_a_tick_of_the_keeper() {
     let nodes = nodes(2, Quota::per_hour(1).burst(1_000), &wire);
     let passed = Passed::default();
     passed.load(&nodes[..1], 2, 200 * MS).await;
-    // Until it has been forgotten how much was asked for.
+    // Until it has been forgotten how much was wanted.
     sleep(2 * LENGTH).await;
     let stats = nodes[0].mode_stats();
     assert_eq!(stats.settled + stats.returned, stats.granted, "{stats:?}");
@@ -96,7 +96,7 @@ async fn idle_nodes_give_back_within_a_tick_of_the_keeper() {
     assert_eq!(all.charged(), left);
 }
 
-/// What a node holds when a slice ends counts as spent, so it takes no more than it will spend until then.
+/// Held units count as spent when a slice ends. A node takes only as many as it will spend until then.
 #[tokio::test(start_paused = true)]
 async fn little_is_lost_with_each_slice() {
     let wire = Wire::new();
@@ -109,7 +109,7 @@ async fn little_is_lost_with_each_slice() {
     assert!((3_960..=4_000).contains(&count), "{count}");
     let stats = nodes[0].mode_stats();
     assert!(stats.local > 3_000, "{stats:?}");
-    // Half of the limit is asked for, so half is there for others.
+    // Half of the limit is wanted, so half is left for others.
     let free = nodes[1].peek(&key(), 1).await.unwrap().remaining().unwrap();
     assert!(free > 750, "{free}: {stats:?}");
 }

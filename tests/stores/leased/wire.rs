@@ -16,7 +16,7 @@ use tower_ratelimit::{
     shared::{Call, MemoryStore, Reply, Store},
 };
 
-/// What goes wrong with a call.
+/// A fault of a call.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Fault {
     /// It never arrives.
@@ -29,7 +29,7 @@ pub(crate) enum Fault {
     Fails,
 }
 
-/// A store of which clones are handles.
+/// A store whose clones are handles.
 #[derive(Clone)]
 pub(crate) struct Wire(Arc<Inner>);
 
@@ -62,12 +62,12 @@ impl Wire {
         self.0.calls.load(Ordering::Relaxed)
     }
 
-    /// What becomes of the next calls, one after another.
+    /// Sets the faults of the next calls, one after another.
     pub(crate) fn next(&self, faults: impl IntoIterator<Item = Option<Fault>>) {
         self.0.next.lock().unwrap().extend(faults);
     }
 
-    /// What becomes of all calls after those.
+    /// Sets the fault of all calls after those.
     pub(crate) fn all(&self, fault: Option<Fault>) {
         *self.0.all.lock().unwrap() = fault;
     }

@@ -1,10 +1,8 @@
 //~ `BufferedBodies` cannot copy `reqwest::Request`
 //~ requests of reqwest copy themselves, without it
 use tower::{Layer, Service};
-use tower_ratelimit::{
-    Quota,
-    client::{Pacer, PacerLayer},
-};
+use tower_ratelimit::Quota;
+use tower_ratelimit_client::{Pacer, PacerLayer};
 
 fn call(_: impl Service<reqwest::Request>) {}
 

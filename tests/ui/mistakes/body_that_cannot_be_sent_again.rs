@@ -3,10 +3,8 @@
 //~ `.replay_fn(|body| ..)` copies a body by a closure
 use http::{Request, Response};
 use tower::{Layer, Service, service_fn};
-use tower_ratelimit::{
-    Quota,
-    client::{Pacer, PacerLayer},
-};
+use tower_ratelimit::Quota;
+use tower_ratelimit_client::{Pacer, PacerLayer};
 
 struct OddBody;
 

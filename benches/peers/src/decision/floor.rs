@@ -8,7 +8,7 @@ use siphasher::sip::SipHasher13;
 
 use crate::rate::Rate;
 
-/// What no limiter with a keyed hash in one process can do without: the clock, the hash, one cache
+/// The floor of any limiter with a keyed hash in one process: the clock, the hash, one cache
 /// line, one compare-and-swap. It tells keys apart by nothing but their place.
 pub struct Floor<C> {
     lines: Box<[Line]>,

@@ -16,7 +16,7 @@ impl BenchKey for IpAddr {
     }
 }
 
-/// The same for requests.
+/// The address of the client with this number.
 pub fn address(number: u32) -> IpAddr {
     Ipv4Addr::from(0x0A00_0000 + number).into()
 }

@@ -128,7 +128,7 @@ pub fn time(
     longest as f64 / count as f64
 }
 
-/// What requests of one run look like.
+/// Requests of one run.
 struct Load {
     title: &'static str,
     text_keys: bool,

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::rate::Rate;
 
-/// What happens to the requests.
+/// The outcome of the requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Case {
     Allowed,
@@ -63,11 +63,11 @@ impl Case {
 /// A router with one layer.
 pub struct Contender {
     pub name: &'static str,
-    /// The same router with a layer that does nothing.
+    /// The router with a layer that does nothing.
     pub baseline: &'static str,
     /// Whether it denies anything.
     pub limits: bool,
-    /// What it takes part in.
+    /// The measurements that it takes part in.
     cases: &'static [Case],
     pub make: Make,
 }
@@ -108,7 +108,7 @@ impl Contender {
         case == Case::Denied && (self.limits || self.name == EIGHT_FIELDS)
     }
 
-    /// What sends requests to it, not over a network. `with_state` is what a server does before it
+    /// A client that calls the service directly, without a network. `with_state` is what a server does before it
     /// starts; without it axum calls `Layer::layer` for every request.
     pub fn client(&self, rate: Rate) -> Box<dyn Client> {
         match self.make {
@@ -128,7 +128,7 @@ impl Contender {
     }
 }
 
-/// What sends requests to a router.
+/// Sends requests to a router.
 pub fn direct(router: axum::Router) -> Direct<axum::Router, axum::body::Body> {
     Direct {
         service: router.with_state(()),

@@ -89,7 +89,7 @@ fn time(client: &mut dyn Client) -> f64 {
     begin.nanos_since() as f64 / f64::from(COUNT)
 }
 
-/// What a contender needs more than its baseline, in numbers that are the same in every round.
+/// The cost of a contender above its baseline, in numbers that are equal in every round.
 pub fn over_baseline(case: Case, count: impl Fn(&Contender) -> f64) -> Vec<Row> {
     let contenders = contenders();
     let counted: Vec<_> = contenders.iter().filter(|c| c.takes_part(case)).collect();

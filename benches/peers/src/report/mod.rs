@@ -1,4 +1,4 @@
-//! What a run found out, as text, JSON and pictures.
+//! Results of a run, as text, JSON and pictures.
 
 mod plot;
 mod summary;

@@ -133,7 +133,7 @@ pub(super) fn tables(report: &Report) -> Vec<Table> {
     tables.filter(|table| !table.rows.is_empty()).collect()
 }
 
-/// The same in Markdown.
+/// The summary in Markdown.
 pub(super) fn markdown(report: &Report) -> String {
     let mut text = format!(
         "| | unit | {} |\n|---|---|---:|---:|---:|---:|---:|\n",

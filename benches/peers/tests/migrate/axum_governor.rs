@@ -148,9 +148,10 @@ impl KeyExtractor for ByPlan {
 
     fn extract(&self, parts: &Parts) -> Result<KeyOutcome<()>, ExtractionError> {
         let outcome = KeyOutcome::new(());
-        Ok(match parts.headers.contains_key("x-pro") {
-            true => outcome.with_quota_override(Theirs::requests_per_hour(nz!(7u32))),
-            false => outcome,
+        Ok(if parts.headers.contains_key("x-pro") {
+            outcome.with_quota_override(Theirs::requests_per_hour(nz!(7u32)))
+        } else {
+            outcome
         })
     }
 }
@@ -165,9 +166,10 @@ fn a_key_that_changes_its_tier_starts_afresh_there() {
         .tier("pro", Quota::per_hour(7))
         .clock(ManualClock::new());
     let ours = RateLimitLayer::new(limiter.build().unwrap(), Global).tier(|parts| {
-        match parts.headers.contains_key("x-pro") {
-            true => Tier::named("pro"),
-            false => Tier::DEFAULT,
+        if parts.headers.contains_key("x-pro") {
+            Tier::named("pro")
+        } else {
+            Tier::DEFAULT
         }
     });
     let ours = app().layer(ours);
@@ -229,7 +231,7 @@ fn addresses() {
     let ours_64 = app().layer(by_peer(Quota::per_hour(1)));
     let ours_56 = PeerIp.grouped_by(IpPrefix::new().v6(56));
     let ours_56 = app().layer(RateLimitLayer::new(still(Quota::per_hour(1)), ours_56));
-    // The same /64, then only the same /56, then neither.
+    // One /64, then only one /56, then neither.
     let peers = [
         "2001:db8::1",
         "2001:db8::2",

@@ -38,7 +38,7 @@ fn the_usual_set_up() {
     assert_eq!((page::before(), page::after()), (true, true));
 }
 
-/// The same quota on both sides, and one clock for both.
+/// One quota on both sides, and one clock for both.
 struct Pair {
     theirs: RateLimiter<
         u64,

@@ -142,7 +142,7 @@ fn their_per_second_is_one_per_so_many_seconds() {
         (ms(4_000), 2)
     );
 
-    // So the wait is the whole period.
+    // The wait is the whole period.
     let theirs = denial(&theirs(&mut hourly()), || from(ALICE));
     assert!(
         (3_000..3_600).contains(&theirs.seconds("retry-after")),

@@ -1,21 +1,21 @@
-//! The common and the combined format, as Apache and nginx write them.
+//! The common and the combined log format of Apache and nginx.
 
 use std::borrow::Cow;
 
 use super::{
-    super::entry::{Entry, Told},
+    super::entry::{Entry, LoggedPart},
     date::Dates,
 };
 
-/// `203.0.113.7 - alice [21/Nov/2026:03:00:01 +0000] "GET / HTTP/1.1" 200 5 "-" "curl" "-"`: the
-/// referer and the client's name can be missing, and nginx adds `X-Forwarded-For`.
+/// `203.0.113.7 - alice [21/Nov/2026:03:00:01 +0000] "GET / HTTP/1.1" 200 5 "-" "curl" "-"`. The
+/// referer and the user agent are optional, and nginx may add `X-Forwarded-For`.
 pub(super) fn entry<'a>(line: &'a str, dates: &mut Dates) -> Result<Entry<'a>, &'static str> {
     let (client, rest) = line.split_once(' ').ok_or("it has no fields")?;
-    // A client can send any user, with brackets too: the time is the last thing before the request.
+    // A client can send any user, with brackets too: the time is directly before the request.
     let (head, _) = rest.split_once("] \"").ok_or("it has no time")?;
     let (names, time) = head.rsplit_once('[').ok_or("it has no time")?;
     let rest = &rest[head.len()..];
-    let (at, is_whole) = dates.date(time).ok_or("its time is none")?;
+    let (at, is_whole) = dates.date(time).ok_or("its time is invalid")?;
     let user = names.trim().split_once(' ').map_or("-", |(_, user)| user);
     let (request, rest) = quoted(rest).ok_or("it has no request")?;
     let mut words = rest.trim_start().split(' ');
@@ -25,31 +25,33 @@ pub(super) fn entry<'a>(line: &'a str, dates: &mut Dates) -> Result<Entry<'a>, &
         is_whole,
         client: known(client),
         user: known(user),
-        tells_user: true,
+        has_user: true,
         status: status.ok_or("it has no status")?,
         ..Entry::default()
     };
-    // Bytes that are no request have neither method nor path.
+    // Invalid requests have neither method nor path.
     if let Some((method, uri)) = request.split_once(' ') {
         entry.method = known(method);
         entry.uri = known(uri.split(' ').next().unwrap_or(uri));
     }
     if let Some((referer, rest)) = quoted(rest) {
-        entry.referer = Told::field(unescaped(referer));
+        entry.referer = LoggedPart::field(unescaped(referer));
         let agent = quoted(rest);
-        entry.user_agent = agent.map_or(Told::Unknown, |(agent, _)| Told::field(unescaped(agent)));
+        entry.user_agent = agent.map_or(LoggedPart::Unknown, |(agent, _)| {
+            LoggedPart::field(unescaped(agent))
+        });
         let forwarded = agent.and_then(|(_, rest)| quoted(rest));
         entry.forwarded_for = forwarded.and_then(|(value, _)| known(value));
     }
     Ok(entry)
 }
 
-/// `-` stands for what there is not.
+/// The value, unless it is `-` for an absent one.
 fn known(text: &str) -> Option<Cow<'_, str>> {
     (text != "-" && !text.is_empty()).then(|| unescaped(text))
 }
 
-/// The text without the backslashes that servers put before some signs and in place of others.
+/// The text without the escapes that servers write.
 fn unescaped(text: &str) -> Cow<'_, str> {
     if memchr::memchr(b'\\', text.as_bytes()).is_none() {
         return text.into();
@@ -85,7 +87,7 @@ fn hex(high: u8, low: u8) -> Option<u8> {
     Some((digit(high)? * 16 + digit(low)?) as u8)
 }
 
-/// The text in the next quotes, and the text behind them.
+/// The text in the next quotes, and the text after them.
 fn quoted(text: &str) -> Option<(&str, &str)> {
     let begin = text.find('"')? + 1;
     let bytes = text.as_bytes();
@@ -113,8 +115,8 @@ mod tests {
         assert_eq!(entry.uri.as_deref(), Some("/a?b=\"c"));
         assert_eq!(entry.path(), Some("/a"));
         assert_eq!((entry.status, entry.is_whole), (401, true));
-        assert!(matches!(&entry.user_agent, Told::Value(agent) if agent == "cu\\rl"));
-        assert!(matches!(entry.referer, Told::Absent));
+        assert!(matches!(&entry.user_agent, LoggedPart::Value(agent) if agent == "cu\\rl"));
+        assert!(matches!(entry.referer, LoggedPart::Absent));
         assert_eq!(
             entry.forwarded_for.as_deref(),
             Some("203.0.113.7, 10.0.0.1")
@@ -146,11 +148,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_line_says_why() {
+    fn invalid_lines_have_a_reason() {
         for (line, why) in [
             ("x", "it has no fields"),
             ("a - - 200", "it has no time"),
-            ("a - - [x] \"GET / HTTP/1.1\" 200 1", "its time is none"),
+            ("a - - [x] \"GET / HTTP/1.1\" 200 1", "its time is invalid"),
             (
                 "a - - [21/Nov/2026:03:00:01 +0000] \"GET / HTTP/1.1 200 1",
                 "it has no request",
@@ -162,8 +164,8 @@ mod tests {
         ] {
             assert_eq!(entry(line, &mut Dates::new()).err(), Some(why), "{line}");
         }
-        let odd = r#"a - - [21/Nov/2026:03:00:01 +0000] "\x16\x03" 400 1"#;
-        let odd = entry(odd, &mut Dates::new()).expect("an attempt all the same");
+        let line = r#"a - - [21/Nov/2026:03:00:01 +0000] "\x16\x03" 400 1"#;
+        let odd = entry(line, &mut Dates::new()).expect("an attempt all the same");
         assert!(odd.method.is_none() && odd.status == 400);
     }
 }

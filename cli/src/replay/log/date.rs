@@ -1,17 +1,15 @@
 //! Times of log lines.
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
 use crate::time;
 
 const SECOND: u64 = 1_000_000;
 const DAY: u64 = 86_400 * SECOND;
 
-/// Reads times; the second of the line before is the likeliest one.
+/// Parser of times. Caches the last second, since most lines share it.
 #[derive(Debug)]
 pub(super) struct Dates {
     last: Option<(String, u64)>,
-    /// Tomorrow, in microseconds: clocks of servers may be fast, but not by more.
+    /// Tomorrow, in microseconds: clocks of servers may be fast by at most a day.
     tomorrow: u64,
 }
 
@@ -20,11 +18,9 @@ pub(super) type Instant = (u64, bool);
 
 impl Dates {
     pub(super) fn new() -> Self {
-        let since = SystemTime::now().duration_since(UNIX_EPOCH);
-        let now = since.map_or(0, |since| since.as_secs() * SECOND);
         Self {
             last: None,
-            tomorrow: now + DAY,
+            tomorrow: time::now().as_micros() + DAY,
         }
     }
 
@@ -32,8 +28,8 @@ impl Dates {
         at > self.tomorrow
     }
 
-    /// `21/Nov/2026:03:00:01 +0000`, a time of RFC 3339, or a number of seconds, milliseconds,
-    /// microseconds or nanoseconds since 1970, told by its size.
+    /// Reads `21/Nov/2026:03:00:01 +0000`, a time of RFC 3339, or a number of seconds,
+    /// milliseconds, microseconds or nanoseconds since 1970, distinguished by its size.
     pub(super) fn read(&mut self, text: &str) -> Option<Instant> {
         if let Ok(number) = text.parse() {
             return from_integer(number);
@@ -44,14 +40,14 @@ impl Dates {
         }
     }
 
-    /// The same without numbers.
+    /// Reads a time that is no number.
     pub(super) fn date(&mut self, text: &str) -> Option<Instant> {
         let (text, fraction) = split_fraction(text);
         let known = self.last.as_ref().filter(|(last, _)| *last == text);
         let second = match known {
             Some((_, second)) => *second,
             None => {
-                let second = clf(&text).or_else(|| rfc3339(&text))?;
+                let second = time::common_log(&text).or_else(|| time::rfc3339(&text))?;
                 self.last = Some((text.into_owned(), second));
                 second
             }
@@ -60,12 +56,12 @@ impl Dates {
     }
 }
 
-/// The time of a text that a person wrote, in microseconds since 1970.
+/// The time of an argument, in microseconds since 1970.
 pub(in crate::replay) fn instant(text: &str) -> Option<u64> {
     Dates::new().date(text).map(|(at, _)| at)
 }
 
-/// The time without the fraction of its second, and that in microseconds.
+/// The time without its fraction of a second, and the fraction in microseconds.
 fn split_fraction(text: &str) -> (std::borrow::Cow<'_, str>, Option<u64>) {
     let Some(dot) = text.find(['.', ',']) else {
         return (text.into(), None);
@@ -85,18 +81,18 @@ fn split_fraction(text: &str) -> (std::borrow::Cow<'_, str>, Option<u64>) {
     )
 }
 
-/// A number with a fraction, even one of nothing: the server knows parts of seconds.
+/// A number with a fraction, also `.0`: the server logs parts of seconds.
 pub(super) fn from_number(number: f64) -> Option<Instant> {
     Some(((number * unit(number)?).round() as u64, false))
 }
 
-/// An integer, of which only one of seconds is of a whole second.
+/// An integer. Only a number of seconds is a whole second.
 pub(super) fn from_integer(number: i128) -> Option<Instant> {
     let unit = unit(number as f64)?;
     Some(((number as f64 * unit).round() as u64, unit == 1e6))
 }
 
-/// The microseconds that a time is a number of, told by its size.
+/// The microseconds in one unit of the number, distinguished by its size.
 fn unit(number: f64) -> Option<f64> {
     match number {
         _ if !(0.0..1e19).contains(&number) => None,
@@ -105,25 +101,6 @@ fn unit(number: f64) -> Option<f64> {
         _ if number < 1e17 => Some(1.0),
         _ => Some(1e-3),
     }
-}
-
-/// `21/Nov/2026:03:00:01 +0000` as seconds since 1970.
-fn clf(text: &str) -> Option<u64> {
-    const MONTHS: [&str; 12] = [
-        "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
-    ];
-    let (date, rest) = text.split_once(':')?;
-    let mut parts = date.split('/');
-    let (day, month, year) = (parts.next()?, parts.next()?, parts.next()?);
-    let month = MONTHS.iter().position(|name| *name == month)? + 1;
-    let (clock, zone) = rest.split_once(' ')?;
-    let (sign, zone) = (zone.get(..1)?, zone.get(1..)?);
-    let zone = format!("{sign}{}:{}", zone.get(..2)?, zone.get(2..)?);
-    rfc3339(&format!("{year}-{month:02}-{day}T{clock}{zone}"))
-}
-
-fn rfc3339(text: &str) -> Option<u64> {
-    Some(time::parse(text).ok()?.as_micros() / SECOND)
 }
 
 #[cfg(test)]

@@ -1,15 +1,15 @@
-//! Fields of lines of JSON: which of them are looked at, by their names.
+//! Fields of JSON lines: the tree of names to read.
 
 use std::collections::BTreeMap;
 
-/// Names of fields that the arguments tell.
+/// Names of fields from the arguments.
 #[derive(Debug, Clone, Default)]
 pub(super) struct FieldNames {
     pub(super) time: Option<String>,
     pub(super) ip: Option<String>,
-    /// Those that keys are made of.
+    /// The fields for keys.
     pub(super) keys: Vec<String>,
-    /// Those of what rules look at, by the place of the need.
+    /// The fields that rules read, by the index of the need.
     pub(super) looked_at: BTreeMap<usize, Vec<String>>,
 }
 
@@ -26,11 +26,11 @@ pub(super) enum Meaning {
     User,
     ForwardedFor,
     Status,
-    /// A part of the key.
+    /// The part of the key at this index.
     Key(usize),
-    /// The need of rules at this place.
+    /// The need of rules at this index.
     LookedAt(usize),
-    /// A cookie that rules need, whose value stands alone.
+    /// A cookie that rules need, logged as a field of its own.
     Cookie(usize),
 }
 
@@ -73,20 +73,19 @@ const OTHERS: [(Meaning, &[&str]); 7] = [
     (Meaning::Status, &["status"]),
 ];
 
-/// The object that has all headers of a request, where Caddy writes it.
+/// The object with all headers of a request in Caddy's logs.
 const HEADERS: &str = "request.headers";
 
-/// Before the name of a cookie, where nginx writes it.
+/// The prefix of a cookie's name in nginx's logs.
 pub(super) const COOKIE: &str = "cookie_";
 
-/// All names, as a tree: what stands under none of them is never looked at.
+/// All names, as a tree; everything else in a line is skipped.
 #[derive(Debug, Default)]
 pub(super) struct FieldTree {
     name: String,
     /// The shorter names first.
     children: Vec<Self>,
-    /// The meanings of a field of this name, each with the place of the name among those that are
-    /// known for it.
+    /// The meanings of a field of this name, each with the rank of the name.
     pub(super) meanings: Vec<(Meaning, usize)>,
     /// Whether it is the object of all headers.
     pub(super) has_headers: bool,
@@ -147,7 +146,7 @@ impl FieldTree {
         node
     }
 
-    /// Case makes no difference, as in names of headers.
+    /// Ignores case, as in names of headers.
     fn place(&self, name: &str) -> Option<usize> {
         let first = self.first_of(name.len());
         let children = self.children[first..].iter();
@@ -156,19 +155,19 @@ impl FieldTree {
         Some(first + place)
     }
 
-    /// The place of the first child whose name is so long, or longer.
+    /// The index of the first child whose name is at least this long.
     fn first_of(&self, length: usize) -> usize {
         self.children
             .partition_point(|child| child.name.len() < length)
     }
 
-    /// Whether all lines of the header count: each proxy adds to the list, or a line of its own.
+    /// Whether all lines of the header count: each proxy appends to the list, or adds a line.
     pub(super) fn is_list(&self) -> bool {
         let mut meanings = self.meanings.iter();
         meanings.any(|(meaning, _)| *meaning == Meaning::ForwardedFor)
     }
 
-    /// The value under a name; some servers write dots in place of objects.
+    /// The child with this name; some servers write dots for nested objects.
     pub(super) fn child(&self, name: &str) -> Option<&Self> {
         match self.place(name) {
             Some(place) => Some(&self.children[place]),
@@ -182,7 +181,7 @@ impl FieldTree {
 }
 
 impl FieldNames {
-    /// How many needs have a place.
+    /// The number of needs.
     pub(super) fn needs(&self) -> usize {
         let last = self.looked_at.last_key_value();
         last.map_or(0, |(last, _)| last + 1)

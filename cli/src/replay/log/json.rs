@@ -1,4 +1,4 @@
-//! Lines of JSON, as nginx is told to write them and Caddy does.
+//! JSON lines of nginx and Caddy.
 
 use std::{borrow::Cow, fmt, mem};
 
@@ -6,13 +6,13 @@ use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, Seq
 use serde_json::Value;
 
 use super::{
-    super::entry::{Entry, Told},
+    super::entry::{Entry, LoggedPart},
     date::Dates,
     fields::{COOKIE, FieldNames, FieldTree, Meaning},
-    scalar::{Best, Scalar, told},
+    scalar::{Best, Scalar, logged_part},
 };
 
-/// Reads lines, of which it looks at some fields.
+/// Reads the known fields of lines.
 #[derive(Debug)]
 pub(super) struct JsonLines {
     names: FieldNames,
@@ -62,8 +62,8 @@ struct Found<'a, 'n> {
     line: Option<Cow<'a, str>>,
     status: Option<u16>,
     keys: Vec<Option<Cow<'a, str>>>,
-    /// `None` is what the line does not have.
-    looked_at: Vec<Option<Told<'a>>>,
+    /// `None` if the line lacks it.
+    looked_at: Vec<Option<LoggedPart<'a>>>,
     /// Whether the line has all headers of the request.
     has_headers: bool,
 }
@@ -87,63 +87,65 @@ impl<'a> Found<'a, '_> {
             Meaning::Key(key) => {
                 self.keys
                     .resize(self.names.map_or(0, |names| names.keys.len()), None);
-                self.keys[key] = match told(value.clone().text()) {
-                    Told::Value(text) => Some(text),
-                    Told::Unknown | Told::Absent => None,
+                self.keys[key] = match logged_part(value.clone().text()) {
+                    LoggedPart::Value(text) => Some(text),
+                    LoggedPart::Unknown | LoggedPart::Absent => None,
                 };
             }
-            Meaning::LookedAt(need) => self.tell(need, told(value.clone().text())),
-            Meaning::Cookie(need) => self.tell_cookie(need, told(value.clone().text())),
+            Meaning::LookedAt(need) => self.store_part(need, logged_part(value.clone().text())),
+            Meaning::Cookie(need) => self.store_cookie(need, logged_part(value.clone().text())),
         }
     }
 
-    fn tell_cookie(&mut self, need: usize, told: Told<'a>) {
+    fn store_cookie(&mut self, need: usize, part: LoggedPart<'a>) {
         let known = self.names.and_then(|names| names.looked_at.get(&need));
         let mut names = known.into_iter().flatten();
         let name = names.find_map(|name| name.strip_prefix(COOKIE));
-        let told = match (name, told) {
-            (Some(name), Told::Value(text)) => Told::Value(format!("{name}={text}").into()),
-            (_, told) => told,
+        let part = match (name, part) {
+            (Some(name), LoggedPart::Value(text)) => {
+                LoggedPart::Value(format!("{name}={text}").into())
+            }
+            (_, part) => part,
         };
-        self.tell(need, told);
+        self.store_part(need, part);
     }
 
-    fn tell(&mut self, need: usize, told: Told<'a>) {
+    fn store_part(&mut self, need: usize, part: LoggedPart<'a>) {
         let needs = self.names.map_or(0, FieldNames::needs);
         self.looked_at.resize(needs, None);
-        self.looked_at[need] = Some(told);
+        self.looked_at[need] = Some(part);
     }
 
-    /// The request has a header whose lines the server keeps to itself.
+    /// The request has a header whose value the server hides.
     fn hide(&mut self, header: &FieldTree) {
         for (meaning, _) in &header.meanings {
             if let Meaning::LookedAt(need) = meaning {
-                self.tell(*need, Told::Unknown);
+                self.store_part(*need, LoggedPart::Unknown);
             }
         }
     }
 
-    /// Headers that the line would have if the request had them are absent.
-    fn looked_at(&mut self) -> Vec<Told<'a>> {
+    /// If the line has all headers of the request, the missing ones are absent.
+    fn looked_at(&mut self) -> Vec<LoggedPart<'a>> {
         let mut found = mem::take(&mut self.looked_at);
         if let Some(names) = self.names.filter(|_| self.has_headers) {
             found.resize(names.needs(), None);
             for need in names.looked_at.keys() {
-                found[*need].get_or_insert(Told::Absent);
+                found[*need].get_or_insert(LoggedPart::Absent);
             }
         }
-        let told = found.into_iter().map(Option::unwrap_or_default);
-        told.collect()
+        let part = found.into_iter().map(Option::unwrap_or_default);
+        part.collect()
     }
 
     fn entry(mut self, dates: &mut Dates) -> Result<Entry<'a>, &'static str> {
         let looked_at = self.looked_at();
         let time = self.time.value().ok_or("it has no time")?;
-        let (at, is_whole) = time.time(dates).ok_or("its time is none")?;
+        let (at, is_whole) = time.time(dates).ok_or("its time is invalid")?;
         let mut entry = Entry {
             at,
             is_whole,
-            tells_user: self.user.is_some(),
+            has_user: self.user.is_some(),
             looked_at,
             client: self.client.text(),
             method: self.method.text(),
@@ -164,7 +166,7 @@ impl<'a> Found<'a, '_> {
     }
 }
 
-/// Walks a value, and puts down what has a meaning.
+/// Visits a value, and stores the fields with a meaning.
 struct Walk<'w, 'a, 'n> {
     node: &'n FieldTree,
     found: &'w mut Found<'a, 'n>,
@@ -215,8 +217,8 @@ impl<'a> Visitor<'a> for Walk<'_, 'a, '_> {
         self.put(&Scalar::Integer(number.into()))
     }
 
-    fn visit_bool<E>(self, told: bool) -> Result<(), E> {
-        self.put(&Scalar::Text(told.to_string().into()))
+    fn visit_bool<E>(self, value: bool) -> Result<(), E> {
+        self.put(&Scalar::Text(value.to_string().into()))
     }
 
     fn visit_unit<E>(self) -> Result<(), E> {
@@ -238,7 +240,7 @@ impl<'a> Visitor<'a> for Walk<'_, 'a, '_> {
         Ok(())
     }
 
-    /// The first of several values counts, but for a list that goes on from line to line of a header.
+    /// The first of several values counts, except for a list header, which has all.
     fn visit_seq<S: SeqAccess<'a>>(self, mut values: S) -> Result<(), S::Error> {
         let Self { node, found } = self;
         if node.is_list() {
@@ -260,7 +262,7 @@ impl<'a> Visitor<'a> for Walk<'_, 'a, '_> {
     }
 }
 
-/// Finds what stands under a name.
+/// Looks up a name.
 struct Name<'n>(&'n FieldTree);
 
 impl<'a, 'n> DeserializeSeed<'a> for Name<'n> {
@@ -329,14 +331,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_line_says_why() {
+    fn invalid_lines_have_a_reason() {
         let deep = "[".repeat(1_000);
         for (line, why) in [
             ("{", "it is no JSON"),
             (deep.as_str(), "it is no JSON"),
             ("{} x", "it is no JSON"),
             (r#"{"status":200}"#, "it has no time"),
-            (r#"{"ts":"x","status":200}"#, "its time is none"),
+            (r#"{"ts":"x","status":200}"#, "its time is invalid"),
             (r#"{"ts":1795230001}"#, "it has no status"),
         ] {
             assert_eq!(

@@ -1,4 +1,4 @@
-//! Access logs: lines of servers, and what is kept of them.
+//! Access logs: the lines of servers as attempts.
 
 mod combined;
 mod date;
@@ -19,15 +19,15 @@ pub(super) use self::{
 };
 use super::{
     arguments::LogFormat,
-    entry::{Attempt, Entry, Told},
+    entry::{Attempt, Entry, LoggedPart},
     matching::RequestPattern,
     settings::Settings,
 };
 
-/// The memory of a request's head, beside that of its line.
+/// The memory of a request's head, in addition to its line.
 const HEAD: usize = 1_024;
 
-/// Reads lines of one format, or of whichever each of them has.
+/// Reads lines of one format, or detects the format of each.
 struct Parser<'s> {
     settings: &'s Settings,
     format: LogFormat,
@@ -35,22 +35,22 @@ struct Parser<'s> {
     dates: Dates,
 }
 
-/// The outcome of reading a line.
+/// The result of reading a line.
 enum Parsed {
     Attempt(Attempt),
-    /// It is about a request that does not count.
+    /// The request does not count.
     Other,
-    /// The option at this place leaves it out.
+    /// The option at this index filters it.
     LeftOut(usize),
 }
 
 impl<'s> Parser<'s> {
-    /// Counts in `untold` what the line does not tell of a request that rules look at.
+    /// Reads a line. Counts in `untold` the needs of rules that it lacks.
     ///
     /// # Errors
     ///
-    /// Why the line is none of a log.
-    fn parse(&mut self, line: &[u8], untold: &mut Vec<u64>) -> Result<Parsed, &'static str> {
+    /// The reason why the line is invalid.
+    fn parse(&mut self, line: &[u8], missing: &mut Vec<u64>) -> Result<Parsed, &'static str> {
         let text = text(line);
         let mut entry = entry(&text, self.format, &self.json, &mut self.dates)?;
         if self.dates.is_to_come(entry.at) {
@@ -73,7 +73,7 @@ impl<'s> Parser<'s> {
             return Ok(Parsed::LeftOut(option));
         }
         if let Some(parts) = &mut request {
-            self.settings.needs.fill(&entry, &key, parts, untold);
+            self.settings.needs.fill(&entry, &key, parts, missing);
         }
         let head = request.as_ref().map_or(0, |_| HEAD + line.len());
         let bytes = size_of::<Attempt>() + key.as_bytes().len() + head;
@@ -89,12 +89,12 @@ impl<'s> Parser<'s> {
     }
 }
 
-/// The line as a text; nearly all are one.
+/// The line as a text; nearly all are valid UTF-8.
 fn text(line: &[u8]) -> Cow<'_, str> {
     str::from_utf8(line).map_or_else(|_| String::from_utf8_lossy(line), Cow::Borrowed)
 }
 
-/// Reads a line of the format, or of that which it seems to have.
+/// Reads a line of the format, or of the format that it seems to have.
 fn entry<'a>(
     text: &'a str,
     format: LogFormat,
@@ -106,13 +106,14 @@ fn entry<'a>(
         LogFormat::Combined | LogFormat::Common => false,
         LogFormat::NginxJson | LogFormat::Caddy | LogFormat::Json => true,
     };
-    match is_json {
-        true => json.entry(text, dates),
-        false => combined::entry(text, dates),
+    if is_json {
+        json.entry(text, dates)
+    } else {
+        combined::entry(text, dates)
     }
 }
 
-/// A line as it was read, for fuzz targets.
+/// A parsed line, for fuzz targets.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct LogLine {
@@ -136,7 +137,7 @@ pub struct LogLine {
 ///
 /// # Errors
 ///
-/// Why it is none.
+/// The reason why the line is invalid.
 pub fn read_line(line: &[u8]) -> Result<LogLine, &'static str> {
     let text = text(line);
     let agent = RequestPart::Header(header::USER_AGENT);
@@ -152,9 +153,9 @@ pub fn read_line(line: &[u8]) -> Result<LogLine, &'static str> {
         ..FieldNames::default()
     });
     let entry = entry(&text, LogFormat::Auto, &json, &mut Dates::new())?;
-    let user_agent = match entry.told(0, &agent) {
-        Told::Value(agent) => Some(agent.into_owned()),
-        Told::Absent | Told::Unknown => None,
+    let user_agent = match entry.part(0, &agent) {
+        LoggedPart::Value(agent) => Some(agent.into_owned()),
+        LoggedPart::Absent | LoggedPart::Unknown => None,
     };
     let owned = |text: Option<Cow<'_, str>>| text.map(Cow::into_owned);
     Ok(LogLine {

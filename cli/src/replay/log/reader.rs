@@ -17,7 +17,7 @@ use super::{
         arguments::Replay,
         entry::Attempt,
         needs::field_names,
-        order::{AHEAD, seconds_of},
+        reordering::{AHEAD, seconds_of},
         settings::Settings,
     },
     Parsed, Parser,
@@ -26,19 +26,19 @@ use super::{
     json::JsonLines,
 };
 
-/// A line that is longer is none of a log.
+/// The longest line, in bytes; longer ones are invalid.
 const LONGEST: usize = 1 << 20;
 
-/// Bytes that are read at once, of all files together and of each.
+/// The read buffers, of all files together and of each.
 const BUFFERS: usize = 32 << 20;
 const BUFFER: usize = 1 << 20;
 const LEAST_BUFFER: usize = 1 << 16;
 
-/// Attempts that go from one thread to the other at once, and their bytes.
+/// The size of a block that passes from one thread to the other: attempts, and their bytes.
 const BLOCK: usize = 4_096;
 const BLOCK_BYTES: usize = 8 << 20;
 
-/// Counts of the lines that were read.
+/// Counts of the lines read.
 #[derive(Debug, Clone, Default)]
 pub(in crate::replay) struct Seen {
     pub(in crate::replay) files: usize,
@@ -46,24 +46,23 @@ pub(in crate::replay) struct Seen {
     pub(in crate::replay) attempts: u64,
     /// Lines about requests that do not count.
     pub(in crate::replay) others: u64,
-    /// For each option that leaves lines out, how many.
+    /// For each option that filters lines, their number.
     pub(in crate::replay) left_out: Vec<u64>,
     pub(in crate::replay) skipped: u64,
-    /// The first of them, and why.
+    /// The first of them, with the reasons.
     pub(in crate::replay) reasons: Vec<String>,
-    /// For each need of the rules, how many attempts' lines do not tell it.
-    pub(in crate::replay) untold: Vec<u64>,
+    /// For each need of the rules, the number of attempts whose lines lack it.
+    pub(in crate::replay) missing: Vec<u64>,
 }
 
 impl Seen {
-    /// Lines that could be read.
+    /// The number of readable lines.
     pub(in crate::replay) fn readable(&self) -> u64 {
         self.attempts + self.others + self.left_out.iter().sum::<u64>()
     }
 }
 
-/// Reads all files side by side, by the times of their lines: files may cover the same time, and
-/// may be given in any order.
+/// Merges all files by the times of their lines: files may cover the same time, in any order.
 pub(in crate::replay) struct Reader<'s> {
     sources: Vec<Source>,
     parser: Parser<'s>,
@@ -76,16 +75,16 @@ struct Source {
     name: String,
     bytes: Box<dyn BufRead + Send>,
     line: Vec<u8>,
-    /// The number of the line.
+    /// The line's number.
     number: u64,
     /// The next attempts.
     next: VecDeque<Attempt>,
     has_ended: bool,
-    /// The time to which it was read, in microseconds.
+    /// The time read so far, in microseconds.
     reached: u64,
 }
 
-/// The turn of a source. The greatest is the earliest: it is the first of a heap.
+/// A source in the heap. The greatest is the earliest, so that it is at the top.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Turn {
     at: Reverse<u64>,
@@ -138,8 +137,8 @@ impl<'s> Reader<'s> {
         })
     }
 
-    /// Reads all, and hands on attempts in blocks until nobody takes them. They are in order as far as
-    /// those of each source are.
+    /// Reads all files, and passes attempts on in blocks until the receiver closes. They are as
+    /// ordered as those of each source.
     ///
     /// # Errors
     ///
@@ -183,7 +182,7 @@ impl<'s> Reader<'s> {
         self.seen.clone()
     }
 
-    /// Reads the source until it has so many attempts that one with a wrong time is known.
+    /// Reads the source until it has enough attempts to detect a wrong time.
     fn fill(&mut self, source: &mut Source) -> Result<(), String> {
         while source.next.len() < AHEAD && !source.has_ended {
             match source.read_line()? {
@@ -204,7 +203,7 @@ impl<'s> Reader<'s> {
         }
         self.seen.lines += 1;
         let parsed = match line {
-            Some(line) => self.parser.parse(line, &mut self.seen.untold),
+            Some(line) => self.parser.parse(line, &mut self.seen.missing),
             None => Err("it is longer than 1 MiB"),
         };
         match parsed {
@@ -231,8 +230,7 @@ fn is_stdin(path: &Path) -> bool {
 }
 
 impl Source {
-    /// Opens a file, a compressed one, or `-` for the standard input; with its size where that is
-    /// known.
+    /// Opens a file, a compressed one, or `-` for the standard input; returns its size if known.
     fn open(path: &Path, buffer: usize, progress: &ProgressBar) -> Result<(Self, u64), String> {
         let name = path.display().to_string();
         let opened = bytes(path, buffer, progress);
@@ -249,7 +247,7 @@ impl Source {
         Ok((source, size))
     }
 
-    /// The time at which it is its turn: that of its next attempt, unless others of it are much earlier.
+    /// The time of its next attempt, unless others of it are much earlier.
     fn turn(&self, window: u64) -> Option<u64> {
         let at = self.next.front()?.at;
         if at <= self.reached + window {
@@ -261,7 +259,7 @@ impl Source {
             .map(|least| if at > least + window { least } else { at })
     }
 
-    /// Reads the next line; says whether all of it is there, and `None` behind the last one.
+    /// Reads the next line. Returns whether it is complete, and `None` after the last one.
     fn read_line(&mut self) -> Result<Option<bool>, String> {
         self.number += 1;
         let read = next_line(&mut self.bytes, &mut self.line);
@@ -283,15 +281,16 @@ fn bytes(
     };
     let mut raw = BufReader::with_capacity(buffer, progress.wrap_read(raw));
     let is_compressed = raw.fill_buf()?.starts_with(&[0x1f, 0x8b]);
-    let bytes: Box<dyn BufRead + Send> = match is_compressed {
-        true => Box::new(BufReader::with_capacity(buffer, MultiGzDecoder::new(raw))),
-        false => Box::new(raw),
+    let bytes: Box<dyn BufRead + Send> = if is_compressed {
+        Box::new(BufReader::with_capacity(buffer, MultiGzDecoder::new(raw)))
+    } else {
+        Box::new(raw)
     };
     Ok((bytes, size))
 }
 
-/// Reads the next line, without its end; says whether all of it is there, and `None` behind the
-/// last one.
+/// Reads the next line, without its end. Returns whether it is complete, and `None` after the last
+/// one.
 fn next_line(source: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<Option<bool>> {
     line.clear();
     let mut fits = true;
@@ -316,7 +315,7 @@ fn next_line(source: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<Option
     }
 }
 
-/// Opens the files. The progress is that of all whose size is known.
+/// Opens the files. The progress covers all with a known size.
 fn sources(files: &[PathBuf], progress: &ProgressBar) -> Result<Vec<Source>, String> {
     let buffer = (BUFFERS / files.len().max(1)).clamp(LEAST_BUFFER, BUFFER);
     let mut sizes = 0;
@@ -345,11 +344,11 @@ mod tests {
         text.extend(&long);
         text.extend(b"\nlast");
         let mut source = BufReader::with_capacity(7, text.as_slice());
-        let (mut line, mut told) = (Vec::new(), Vec::new());
+        let (mut line, mut lines) = (Vec::new(), Vec::new());
         while let Some(fits) = next_line(&mut source, &mut line).expect("bytes") {
-            told.push(fits.then(|| String::from_utf8_lossy(&line).into_owned()));
+            lines.push(fits.then(|| String::from_utf8_lossy(&line).into_owned()));
         }
         let expected = [Some("a\r"), Some(""), Some("b\0c"), None, Some("last")];
-        assert_eq!(told, expected.map(|line| line.map(str::to_owned)));
+        assert_eq!(lines, expected.map(|line| line.map(str::to_owned)));
     }
 }

@@ -3,27 +3,27 @@
 use std::borrow::Cow;
 
 use super::{
-    super::entry::Told,
+    super::entry::LoggedPart,
     date::{Dates, Instant, from_integer, from_number},
 };
 
-/// What Caddy writes in place of credentials; before 2.7 it leaves their list empty.
+/// Caddy's replacement for credentials; before 2.7 it logged an empty list.
 const REDACTED: &str = "REDACTED";
 
-/// The value of a field that goes by several names.
+/// The value of a field with several names.
 #[derive(Default)]
 pub(super) struct Best<'a>(Option<(usize, Scalar<'a>)>);
 
 #[derive(Clone)]
 pub(super) enum Scalar<'a> {
     Text(Cow<'a, str>),
-    /// Exact: clients may have numbers of 64 bits as names.
+    /// Exact: clients may have 64-bit numbers as names.
     Integer(i128),
     Number(f64),
 }
 
 impl<'a> Best<'a> {
-    /// Keeps the value if its name is a better one than that of the value found so far.
+    /// Keeps the value if its name ranks above that of the current one.
     pub(super) fn offer(&mut self, place: usize, value: &Scalar<'a>) {
         if self.0.as_ref().is_none_or(|(best, _)| place < *best) {
             self.0 = Some((place, value.clone()));
@@ -76,10 +76,10 @@ impl<'a> Scalar<'a> {
     }
 }
 
-/// A part of a request as the field tells it, which Caddy may hide.
-pub(super) fn told(text: Cow<'_, str>) -> Told<'_> {
+/// A part of a request, which Caddy may hide.
+pub(super) fn logged_part(text: Cow<'_, str>) -> LoggedPart<'_> {
     match &*text {
-        REDACTED => Told::Unknown,
-        _ => Told::field(text),
+        REDACTED => LoggedPart::Unknown,
+        _ => LoggedPart::field(text),
     }
 }

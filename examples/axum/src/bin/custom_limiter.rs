@@ -22,10 +22,10 @@ struct Turnstile {
 
 impl Turnstile {
     fn new(limit: u64) -> Self {
-        let (turns, mut asked) = mpsc::channel::<oneshot::Sender<Option<u64>>>(16);
+        let (turns, mut requests) = mpsc::channel::<oneshot::Sender<Option<u64>>>(16);
         tokio::spawn(async move {
             let mut left = limit;
-            while let Some(reply) = asked.recv().await {
+            while let Some(reply) = requests.recv().await {
                 let turn = left.checked_sub(1);
                 left = turn.unwrap_or(0);
                 // A request that was dropped meanwhile has lost its turn.

@@ -38,9 +38,9 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         let (parts, body) = response?.into_parts();
         let at = start.elapsed().as_millis();
         if parts.status.is_success() {
-            let said = axum::body::to_bytes(body, 1_000).await?;
-            let said = String::from_utf8_lossy(&said);
-            println!("{at:5} ms: request {number:2} {said}");
+            let message = axum::body::to_bytes(body, 1_000).await?;
+            let message = String::from_utf8_lossy(&message);
+            println!("{at:5} ms: request {number:2} {message}");
         } else {
             let wait = &parts.headers["retry-after"];
             println!("{at:5} ms: request {number:2} denied, retry after {wait:?} s");

@@ -26,10 +26,8 @@ use tokio::{
     time::{Instant, sleep},
 };
 use tower::{Layer, ServiceExt};
-use tower_ratelimit::{
-    Global, OnFailure, Quota, RateLimitLayer, RedisLimiter, RedisStore,
-    client::{Pacer, PacerLayer},
-};
+use tower_ratelimit::{Global, OnFailure, Quota, RateLimitLayer, RedisLimiter, RedisStore};
+use tower_ratelimit_client::{Pacer, PacerLayer};
 
 const WORKERS: u32 = 8;
 

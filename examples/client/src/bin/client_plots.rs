@@ -1,4 +1,4 @@
-//! Draws the herd and the convergence of the page on clients, as the pictures in `docs/client-plots`.
+//! Draws the herd and the convergence of the page on clients, as the pictures in `client/docs/plots`.
 //!
 //! ```sh
 //! cargo run -p example-client --bin client_plots
@@ -20,7 +20,7 @@ const LEFT: f64 = 64.0;
 const WIDTH: f64 = 600.0;
 
 fn main() -> io::Result<()> {
-    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/client-plots");
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../client/docs/plots");
     let folder = env::args_os().nth(1).map_or(docs, PathBuf::from);
     fs::create_dir_all(&folder)?;
     let mut links = String::new();
@@ -31,7 +31,7 @@ fn main() -> io::Result<()> {
     fs::write(folder.join("links.md"), links)
 }
 
-/// A panel for each way to come again: requests in each half second.
+/// A panel for each kind of retry: requests in each half second.
 fn draw_herd() -> String {
     let mut svg = head(
         400,
@@ -70,7 +70,7 @@ fn draw_herd() -> String {
     svg + "</svg>\n"
 }
 
-/// What comes in each second, and how much of it each client was given.
+/// Requests in each second, and each client's share of the limit.
 fn draw_convergence() -> String {
     let arrivals = convergence();
     let title =
@@ -227,7 +227,7 @@ fn text(x: f64, y: f64, class: &str, text: &str) -> String {
     format!("<text class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\">{text}</text>\n")
 }
 
-/// The picture as an address, for pages that cannot refer to a file: rustdoc copies none.
+/// The picture as a data URL: rustdoc copies no files.
 fn data_uri(svg: &str) -> String {
     let mut uri = String::from("data:image/svg+xml,");
     for char in svg.chars() {

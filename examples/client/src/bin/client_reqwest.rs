@@ -1,4 +1,4 @@
-//! reqwest as a client that stays under a limit: one it knows, and one it is only told.
+//! reqwest as a client that stays under a limit: a declared one, and one that it learns.
 //!
 //! ```sh
 //! cargo run -p example-client --bin client_reqwest
@@ -19,14 +19,12 @@ use std::{
 use axum::{Router, extract::Request, middleware, routing::get};
 use reqwest::{Client, Method, StatusCode};
 use tower::{Layer, ServiceExt};
-use tower_ratelimit::{
-    PeerIp, Quota, RateLimitLayer,
-    client::{Pacer, PacerLayer},
-};
+use tower_ratelimit::{PeerIp, Quota, RateLimitLayer};
+use tower_ratelimit_client::{Pacer, PacerLayer};
 
 const QUOTA: Quota = Quota::per_second(20);
 
-/// A server, and how often it has answered 429.
+/// A server, and the number of its 429 responses.
 async fn serve() -> Result<(SocketAddr, Arc<AtomicUsize>), Box<dyn Error>> {
     let refused = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&refused);
@@ -50,7 +48,7 @@ async fn serve() -> Result<(SocketAddr, Arc<AtomicUsize>), Box<dyn Error>> {
     Ok((address, refused))
 }
 
-/// Sends eighty requests from sixteen tasks, and prints what became of them.
+/// Sends eighty requests from sixteen tasks, and prints the results.
 async fn load(limit: &str, pacer: Pacer) -> Result<(), Box<dyn Error>> {
     let (address, refused) = serve().await?;
     let client = PacerLayer::new(pacer).layer(Client::new());

@@ -4,8 +4,8 @@
 //! cargo run -p example-client --bin client_tonic
 //! ```
 //!
-//! The server is one of our own, in this process, and takes three calls a second. Requests of a
-//! generated client have no host in their URI, so the layer is told the destination.
+//! The server is part of this process, and accepts three calls a second. Requests of a generated
+//! client have no host in their URI, so the layer sets the destination.
 
 use std::{error::Error, time::Instant};
 
@@ -13,10 +13,8 @@ use tokio_stream::wrappers::TcpListenerStream;
 use tonic::transport::{Channel, Server};
 use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
 use tower::Layer;
-use tower_ratelimit::{
-    PeerIp, Quota, RateLimitLayer,
-    client::{Pacer, PacerLayer},
-};
+use tower_ratelimit::{PeerIp, Quota, RateLimitLayer};
+use tower_ratelimit_client::{Pacer, PacerLayer};
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {

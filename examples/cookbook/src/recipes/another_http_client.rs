@@ -2,7 +2,7 @@
 
 use reqwest::{Client, Response};
 use tower::BoxError;
-use tower_ratelimit::client::{Advice, Pacer};
+use tower_ratelimit_client::{Advice, Pacer};
 
 async fn get(pacer: &Pacer, client: &Client, url: &str) -> Result<Response, BoxError> {
     loop {

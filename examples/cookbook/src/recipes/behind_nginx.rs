@@ -18,7 +18,7 @@ fn app() -> Router {
 use crate::ask::{Ask, remaining, text};
 
 #[tokio::test]
-async fn a_client_is_who_nginx_says_it_is() {
+async fn a_client_is_identified_by_the_header_of_nginx() {
     let app = app();
     let through_nginx = |forwarded: &str| {
         let ask = Ask::get("/").from([10, 0, 0, 7]);

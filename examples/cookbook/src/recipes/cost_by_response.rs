@@ -1,4 +1,4 @@
-//! A query costs as much as it returns rows, which only its response tells.
+//! A query costs as much as it returns rows, which only its response shows.
 
 use axum::{Extension, Router, routing::get};
 use tower_ratelimit::{PeerIp, Quota, RateLimitLayer};

@@ -1,4 +1,4 @@
-//! A configuration file says what each route allows.
+//! A configuration file sets the limit of each route.
 
 use axum::{Router, routing::get};
 use std::{collections::HashMap, error::Error};
@@ -40,7 +40,7 @@ async fn the_file_in_the_comment_is_read() {
 }
 
 #[test]
-fn a_mistake_in_the_file_is_told() {
+fn a_mistake_in_the_file_is_reported() {
     let fault = app("\"/\" = \"10/fortnight\"").unwrap_err().to_string();
     assert!(fault.contains("fortnight"), "{fault}");
     let fault = app("\"/\" = \"0/minute\"").unwrap_err().to_string();

@@ -1,4 +1,4 @@
-//! Failed logins of one user name from one address are limited, and only the JSON body tells the name.
+//! Failed logins of one user name from one address are limited, and only the JSON body has the name.
 
 use axum::{Json, extract::State, response::Result};
 use tower_ratelimit::{ClientAddress, Key, LocalLimiter};

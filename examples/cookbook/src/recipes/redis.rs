@@ -1,4 +1,4 @@
-//! All nodes of a service share one limit, and four nodes go on with a quarter each while Redis is gone.
+//! All nodes of a service share one limit, and four nodes have a quarter each while Redis is down.
 
 use tower_ratelimit::{ConfigError, OnFailure, PeerIp, Quota};
 use tower_ratelimit::{RateLimitLayer, RedisLimiter, RedisStore};

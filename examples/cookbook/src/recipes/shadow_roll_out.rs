@@ -23,7 +23,7 @@ use axum::{Router, routing::get};
 use crate::ask::Ask;
 
 #[tokio::test]
-async fn all_pass_untouched_and_the_denials_are_told() {
+async fn all_pass_unchanged_and_the_denials_are_reported() {
     let (sender, denied) = mpsc::channel();
     let limit = limit(move |key| sender.send(key.reveal().to_string()).unwrap());
     let app = Router::new()

@@ -33,14 +33,14 @@ async fn a_customer_who_pays_has_more() {
     let app = Router::new()
         .route("/", get(|| async { "hello" }))
         .layer(limit().unwrap());
-    let asked = async |id, pays| {
+    let request = async |id, pays| {
         let app = app.clone().layer(Extension(Customer { id, pays }));
         Ask::get("/").of(&app).await
     };
-    let free = asked(1, false).await;
+    let free = request(1, false).await;
     assert_eq!(field(&free, "ratelimit-policy"), "\"free\";q=60;w=60");
     assert_eq!(remaining(&free), 59);
-    let pro = asked(2, true).await;
+    let pro = request(2, true).await;
     assert_eq!(field(&pro, "ratelimit-policy"), "\"pro\";q=600;w=60");
     assert_eq!(remaining(&pro), 599);
     assert_eq!(Ask::get("/").of(&app).await.status(), 500);

@@ -1,4 +1,4 @@
-//! Every address may make three gRPC calls a minute, and its client is told how long to wait.
+//! Every address may make three gRPC calls a minute, and its client gets the time to wait.
 
 use tokio_stream::wrappers::TcpListenerStream;
 use tonic::transport::{Error, Server};

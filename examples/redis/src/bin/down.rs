@@ -27,9 +27,10 @@ struct Seen {
 
 impl Seen {
     fn note(&mut self, decision: &Decision, took: Duration) {
-        match decision.is_degraded() {
-            true => self.by_this_process += 1,
-            false => self.by_redis += 1,
+        if decision.is_degraded() {
+            self.by_this_process += 1
+        } else {
+            self.by_redis += 1
         }
         self.denied += u32::from(decision.is_denied());
         self.slowest = self.slowest.max(took);
@@ -45,9 +46,9 @@ fn start_redis(port: u16) -> Result<Child, Box<dyn Error>> {
 }
 
 async fn ask(limiter: RedisLimiter, key: Key) -> Result<(Decision, Duration), LimiterError> {
-    let asked = Instant::now();
+    let started = Instant::now();
     let decision = limiter.acquire(&key, 1).await?;
-    Ok((decision, asked.elapsed()))
+    Ok((decision, started.elapsed()))
 }
 
 /// Half a second of requests of fifty clients, one every two milliseconds.

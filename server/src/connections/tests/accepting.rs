@@ -1,4 +1,4 @@
-//! Listeners that cannot take connections.
+//! Listeners that fail to accept.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -7,7 +7,7 @@ use tokio::{io::DuplexStream, runtime::Builder};
 
 use super::*;
 
-/// Fails a few times, then has a connection, and then none.
+/// Fails a few times, then has one connection, and then none.
 struct Exhausted(AtomicU32);
 
 impl Listener for Exhausted {
@@ -33,15 +33,24 @@ impl Listener for Exhausted {
 }
 
 #[test]
-fn listener_that_fails_is_told_once_and_goes_on() {
-    let mut runtime = Builder::new_current_thread();
-    let runtime = runtime.enable_all().start_paused(true).build().unwrap();
+fn failing_listener_is_logged_once_and_continues() {
+    let runtime = Builder::new_current_thread()
+        .enable_all()
+        .start_paused(true)
+        .build()
+        .unwrap();
     let mut lines = logged(|| {
         runtime.block_on(async {
-            let (stop, stopped) = life::stop();
+            let (stop, stopped) = shutdown::stop();
             let answer = async |_, _| Response::new(Body::empty());
             let listener = Exhausted(AtomicU32::new(0));
-            let server = serve(listener, None, (Terms::http(1), None), answer, stopped);
+            let server = serve(
+                listener,
+                None,
+                (ConnectionLimits::http(1), None),
+                answer,
+                stopped,
+            );
             let start = Instant::now();
             let end = async {
                 sleep(Duration::from_secs(1)).await;
@@ -56,7 +65,7 @@ fn listener_that_fails_is_told_once_and_goes_on() {
         panic!("{lines:?}");
     };
     assert!(failing.starts_with("ERROR"), "{failing}");
-    assert!(failing.contains("the socket takes no connections: too many open files"));
+    assert!(failing.contains("the socket accepts no connections: too many open files"));
     assert!(
         again.starts_with(" INFO") && again.contains("again"),
         "{again}"

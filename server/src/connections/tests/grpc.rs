@@ -1,4 +1,4 @@
-//! Connections of gRPC, and what HTTP/2 asks of all peers: pings, and a bound on requests at a time.
+//! Connections of gRPC and the requirements of HTTP/2: pings, and a bound on concurrent requests.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -10,13 +10,13 @@ use super::*;
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// More than a peer may take for anything.
+/// Longer than all timeouts of a peer.
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// A client's first words: the preface, and a frame of settings.
+/// The first bytes of a client: the preface, and a frame of settings.
 const FIRST: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 
-/// A client that answers what has to be answered.
+/// A client that answers settings and pings.
 async fn client(io: DuplexStream) -> (SendRequest<Body>, JoinHandle<()>) {
     let (sender, connection) = handshake(TokioExecutor::new(), TokioIo::new(io))
         .await
@@ -28,7 +28,7 @@ fn get() -> Request {
     Request::get("http://test/").body(Body::empty()).unwrap()
 }
 
-/// The time until the connection is closed, and what came before.
+/// The time until the connection closes, and the bytes received before.
 async fn end(client: &mut DuplexStream) -> (Duration, Vec<u8>) {
     let start = Instant::now();
     let mut rest = Vec::new();
@@ -38,9 +38,9 @@ async fn end(client: &mut DuplexStream) -> (Duration, Vec<u8>) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn peer_that_does_not_begin_is_given_up() {
+async fn peer_that_sends_nothing_is_disconnected() {
     for first in [&b""[..], b"PRI * HTTP/2.0\r\n"] {
-        let mut served = served_by(Terms::grpc(DAY));
+        let mut served = served_by(ConnectionLimits::grpc(DAY));
         served.client.write_all(first).await.unwrap();
         let (time, rest) = end(&mut served.client).await;
         assert!((10..13).contains(&time.as_secs()), "{time:?}: {first:?}");
@@ -50,7 +50,7 @@ async fn peer_that_does_not_begin_is_given_up() {
 
 #[tokio::test(start_paused = true)]
 async fn grpc_does_not_speak_http1() {
-    let mut served = served_by(Terms::grpc(DAY));
+    let mut served = served_by(ConnectionLimits::grpc(DAY));
     served.answers.add_permits(1);
     served.client.write_all(REQUEST.as_bytes()).await.unwrap();
     let (time, rest) = end(&mut served.client).await;
@@ -58,13 +58,13 @@ async fn grpc_does_not_speak_http1() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn peer_that_answers_no_ping_is_given_up() {
-    for terms in [Terms::grpc(DAY), Terms::http(1)] {
-        let mut served = served_by(terms);
+async fn peer_that_answers_no_ping_is_disconnected() {
+    for limits in [ConnectionLimits::grpc(DAY), ConnectionLimits::http(1)] {
+        let mut served = served_by(limits);
         served.client.write_all(FIRST).await.unwrap();
         let (time, rest) = end(&mut served.client).await;
         assert!((40..43).contains(&time.as_secs()), "{time:?}");
-        // Eight bytes of it, on no stream.
+        // A ping of eight bytes, on no stream.
         let ping = b"\0\0\x08\x06\0\0\0\0\0";
         assert!(
             rest.windows(ping.len()).any(|frame| frame == ping),
@@ -76,11 +76,11 @@ async fn peer_that_answers_no_ping_is_given_up() {
 #[tokio::test(start_paused = true)]
 async fn proxy_that_answers_pings_is_kept_until_it_is_old() {
     for _ in 0..3 {
-        let served = served_by(Terms::grpc(10 * MINUTE));
+        let served = served_by(ConnectionLimits::grpc(10 * MINUTE));
         let (mut sender, mut connection) = client(served.client).await;
         let kept = timeout(8 * MINUTE, &mut connection).await;
         assert!(kept.is_err(), "eight minutes without a request");
-        // One that is under way at the end is answered.
+        // A request active at the end gets its response.
         let answer = tokio::spawn(sender.send_request(get()));
         let late = timeout(5 * MINUTE, &mut connection).await;
         assert!(late.is_err(), "the answer is waited for");
@@ -98,7 +98,7 @@ async fn connections_of_one_age_end_at_times_of_their_own() {
     let start = Instant::now();
     let mut ends = Vec::new();
     for _ in 0..50 {
-        let served = served_by(Terms::grpc(10 * MINUTE));
+        let served = served_by(ConnectionLimits::grpc(10 * MINUTE));
         let (sender, connection) = client(served.client).await;
         ends.push(tokio::spawn(async move {
             timeout(20 * MINUTE, connection)
@@ -125,7 +125,10 @@ async fn connections_of_one_age_end_at_times_of_their_own() {
 
 #[tokio::test(start_paused = true)]
 async fn requests_at_a_time_are_bounded() {
-    for (terms, most) in [(Terms::grpc(DAY), 200), (Terms::http(1), 100)] {
+    for (limits, most) in [
+        (ConnectionLimits::grpc(DAY), 200),
+        (ConnectionLimits::http(1), 100),
+    ] {
         let (io, server) = duplex(1 << 20);
         let (_stop, stopped) = watch::channel(false);
         let begun = Arc::new(AtomicUsize::new(0));
@@ -134,9 +137,9 @@ async fn requests_at_a_time_are_bounded() {
             count.fetch_add(1, Ordering::Relaxed);
             std::future::pending()
         };
-        tokio::spawn(connection((server, place()), terms, answer, stopped));
+        tokio::spawn(connection((server, slot()), limits, answer, stopped));
         let (sender, _connection) = client(io).await;
-        // The settings of the other end are known with the first answer to a ping.
+        // The peer's settings have arrived by then.
         sleep(Duration::from_secs(1)).await;
         for _ in 0..2 * most {
             tokio::spawn(sender.clone().send_request(get()));

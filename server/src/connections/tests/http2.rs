@@ -1,4 +1,4 @@
-//! Peers that do not read, and connections by HTTP/2 without a request.
+//! Peers that do not read, and HTTP/2 connections without a request.
 
 use std::{
     pin::Pin,
@@ -16,9 +16,9 @@ use tokio::{
     time::{Instant, timeout},
 };
 
-use super::{super::*, REQUEST, place};
+use super::{super::*, REQUEST, slot};
 
-/// A body without end, whose parts are all there.
+/// A body without end that is always ready.
 #[derive(Default)]
 struct Endless(Arc<AtomicUsize>);
 
@@ -46,15 +46,15 @@ fn served() -> (DuplexStream, watch::Sender<bool>) {
         }
     };
     tokio::spawn(connection(
-        (server, place()),
-        Terms::http(1),
+        (server, slot()),
+        ConnectionLimits::http(1),
         answer,
         stopped,
     ));
     (client, stop)
 }
 
-/// A client that answers what has to be answered.
+/// A client that answers settings and pings.
 async fn client() -> (SendRequest<Body>, JoinHandle<()>, watch::Sender<bool>) {
     let (client, stop) = served();
     let io = TokioIo::new(client);
@@ -68,7 +68,7 @@ fn get(path: &str) -> Request {
     Request::get(uri).body(Body::empty()).unwrap()
 }
 
-/// The seconds until the connection is closed.
+/// The seconds until the connection closes.
 async fn end(connection: JoinHandle<()>) -> u64 {
     let start = Instant::now();
     let hour = Duration::from_secs(3600);
@@ -89,27 +89,27 @@ async fn answer_that_is_not_read_ends_the_connection() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn answer_that_is_not_read_is_not_asked_for() {
+async fn unread_response_is_not_polled() {
     const BETWEEN: usize = 1 << 16;
     let (mut client, server) = duplex(BETWEEN);
     let (_stop, stopped) = watch::channel(false);
-    let asked = Arc::new(AtomicUsize::new(0));
-    let count = Arc::clone(&asked);
+    let polled = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&polled);
     let answer = move |_| {
         let count = Arc::clone(&count);
         let body = Endless(Arc::clone(&count));
         async { Response::new(Body::new(body)) }
     };
-    let terms = Terms::http(1);
-    tokio::spawn(connection((server, place()), terms, answer, stopped));
+    let limits = ConnectionLimits::http(1);
+    tokio::spawn(connection((server, slot()), limits, answer, stopped));
     client.write_all(REQUEST.as_bytes()).await.unwrap();
     sleep(Duration::from_secs(30)).await;
-    let asked = asked.load(Ordering::Relaxed);
-    assert!(asked > BETWEEN && asked <= 3 * BETWEEN, "{asked}");
+    let polled = polled.load(Ordering::Relaxed);
+    assert!(polled > BETWEEN && polled <= 3 * BETWEEN, "{polled}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn answer_that_is_read_slowly_goes_on() {
+async fn slowly_read_response_continues() {
     let (mut client, _stop) = served();
     let request = REQUEST.replace("/ ", "/endless ");
     client.write_all(request.as_bytes()).await.unwrap();

@@ -9,7 +9,7 @@ fn post(length: usize, sent: usize) -> String {
     format!("POST / HTTP/1.1\r\nhost: test\r\ncontent-length: {length}\r\n\r\n{body}")
 }
 
-/// The seconds until the connection closes after these requests, and what came before.
+/// The seconds until the connection closes after these requests, and the bytes received before.
 async fn end_after(requests: &str) -> (u64, String) {
     let mut served = served();
     served.answers.add_permits(10);
@@ -22,7 +22,7 @@ async fn connection_whose_body_is_read_to_its_end_is_kept_like_any() {
     let two = post(200_000, 200_000) + REQUEST;
     for requests in [&post(200_000, 200_000), &two] {
         let (seconds, answers) = end_after(requests).await;
-        // No header is awaited: that would be 10 seconds.
+        // The header timeout, 10 seconds, does not apply.
         assert!((75..78).contains(&seconds), "{seconds}");
         assert_eq!(answers.matches("POST").count(), 0);
         assert!(!answers.contains("connection: close"), "{answers}");
@@ -41,7 +41,7 @@ async fn peer_has_two_seconds_to_read_a_response_before_the_reset() {
         assert!(answers.starts_with("HTTP/1.1 200 OK"), "{answers}");
         assert!(answers.contains("connection: close"), "{answers}");
     }
-    // A short body that does not come after all.
+    // A short body that never arrives.
     let (seconds, answers) = end_after(&post(200_000, 10)).await;
     assert_eq!(seconds, 2);
     assert!(!answers.contains("connection: close"), "{answers}");

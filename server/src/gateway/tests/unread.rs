@@ -1,4 +1,4 @@
-//! Responses that a client does not read: the bytes that the gateway reads from the upstream nevertheless.
+//! Responses that a client does not read: the bytes that the gateway still reads from the upstream.
 
 use std::{
     future::{Ready, ready},
@@ -24,18 +24,18 @@ use tokio::{
 use tower_service::Service;
 
 use super::*;
-use crate::{connections::Listener, life};
+use crate::{connections::Listener, shutdown};
 
-/// The bytes that a pipe has room for; the rest is in the gateway.
+/// The capacity of a pipe; the remaining bytes are in the gateway.
 const PIPE: usize = 1024;
 
-/// The page on the service has it.
+/// The bound in docs/service.md.
 const MOST: usize = 200 * 1024;
 
-/// The window of a client that speaks HTTP/2: bytes that have left the gateway.
+/// The window of an HTTP/2 client: bytes that have left the gateway.
 const CLIENT_WINDOW: u32 = 65_535;
 
-/// A listener for one connection.
+/// A listener with one connection.
 struct One(Mutex<Option<DuplexStream>>);
 
 impl Listener for One {
@@ -94,7 +94,7 @@ impl Connection for Pipe {
     }
 }
 
-/// Connects to an upstream whose response has no end, and counts the bytes that it could write.
+/// Connects to an upstream with an endless response, and counts the bytes that it could write.
 #[derive(Clone, Default)]
 struct Endless(Arc<AtomicUsize>);
 
@@ -123,7 +123,7 @@ impl Service<Uri> for Endless {
     }
 }
 
-/// A gateway with one client. Its end, and the bytes that the upstream could write.
+/// A gateway with one client: its end, and the bytes that the upstream could write.
 fn gateway() -> (DuplexStream, Arc<AtomicUsize>) {
     let (client, gateway) = duplex(PIPE);
     let endless = Endless::default();
@@ -137,10 +137,17 @@ fn gateway() -> (DuplexStream, Arc<AtomicUsize>) {
             Response::new(Body::new(body))
         }
     };
-    let (stop, stopped) = life::stop();
+    let (stop, stopped) = shutdown::stop();
     tokio::spawn(async move {
         let listener = One(Mutex::new(Some(gateway)));
-        connections::serve(listener, None, (Terms::http(1), None), answer, stopped).await;
+        connections::serve(
+            listener,
+            None,
+            (ConnectionLimits::http(1), None),
+            answer,
+            stopped,
+        )
+        .await;
         drop(stop);
     });
     (client, written)
@@ -153,11 +160,11 @@ async fn client_by_http1_that_does_not_read_bounds_what_is_read_for_it() {
         .write_all(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n")
         .await
         .unwrap();
-    // Time goes on when nothing else can happen; less than the minute after which the connection ends.
+    // Paused time advances when nothing else can run: by less than the minute after which the connection closes.
     sleep(MINUTE / 2).await;
     let bytes = written.load(Ordering::Relaxed);
     assert!((1..MOST).contains(&bytes), "{bytes}");
-    // All that it takes is read after it.
+    // Afterwards the client can read all of it.
     let mut taken = vec![0; 4 * MOST];
     client.read_exact(&mut taken).await.unwrap();
     sleep(MINUTE / 2).await;

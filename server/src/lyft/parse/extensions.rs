@@ -1,11 +1,9 @@
-//! Limits of other kinds than the reference has: the extensions of `rate_limit`.
+//! Extensions of `rate_limit`: algorithms that the reference lacks.
 
 use std::time::Duration;
 
-use tower_ratelimit::{
-    Quota,
-    rules::source::{Node, ProblemCode},
-};
+use tower_ratelimit::Quota;
+use tower_ratelimit_rulefile::{ProblemCode, document::Node};
 
 use super::parser::RulesParser;
 use crate::messages::Unit;
@@ -15,7 +13,7 @@ pub(super) const EXTENSIONS: [&str; 5] =
     ["unit_multiplier", "algorithm", "burst", "slices", "soft"];
 
 impl RulesParser<'_> {
-    /// How many units a period has, if the limit says so.
+    /// The number of units in a period, if the limit has one.
     pub(super) fn unit_multiplier(&mut self, limit: &Node, unit: Option<Unit>) -> Option<u32> {
         let times = self.number(limit, "unit_multiplier")?;
         let period = Duration::from_secs(unit.map_or(1, Unit::seconds) * u64::from(times));
@@ -25,12 +23,12 @@ impl RulesParser<'_> {
             (_, Err(fault)) => fault.to_string(),
             (_, Ok(())) => return Some(times),
         };
-        let spot = &limit.get("unit_multiplier").unwrap_or(limit).spot;
-        self.tell(ProblemCode::R04, spot, fault);
+        let span = &limit.get("unit_multiplier").unwrap_or(limit).span;
+        self.fault(ProblemCode::R04, span, fault);
         None
     }
 
-    /// The quota of a limit that is another than a fixed window; `None` also of one that is a fault.
+    /// The quota of a limit that is no fixed window; also `None` after a fault.
     pub(super) fn quota(&mut self, limit: &Node, requests: u32, seconds: u64) -> Option<Quota> {
         let [burst, slices, soft] = ["burst", "slices", "soft"].map(|key| self.number(limit, key));
         let quota = Quota::per(u64::from(requests), Duration::from_secs(seconds));
@@ -46,8 +44,8 @@ impl RulesParser<'_> {
                     "unknown algorithm {algorithm:?}; there are fixed_window, token_bucket, \
                      sliding_window and sliding_log"
                 );
-                let spot = &limit.get("algorithm").unwrap_or(limit).spot;
-                self.tell(ProblemCode::R04, spot, message);
+                let span = &limit.get("algorithm").unwrap_or(limit).span;
+                self.fault(ProblemCode::R04, span, message);
                 return None;
             }
         };
@@ -63,7 +61,7 @@ impl RulesParser<'_> {
         // Without a unit there is another fault, or no limit.
         let fault = quota.check().err().filter(|_| seconds > 0);
         if let Some(fault) = fault {
-            self.tell(ProblemCode::R04, &limit.spot, fault.to_string());
+            self.fault(ProblemCode::R04, &limit.span, fault.to_string());
             return None;
         }
         Some(quota).filter(|_| seconds > 0)

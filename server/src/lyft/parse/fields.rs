@@ -1,9 +1,12 @@
-//! Fields of tables: values of the kind that belongs there, or a fault.
+//! Fields of tables: reads values of the expected type, or reports a fault.
 
-use tower_ratelimit::rules::source::{Node, NodeValue, ProblemCode};
+use tower_ratelimit_rulefile::{
+    ProblemCode,
+    document::{Node, NodeValue},
+};
 
 use super::parser::RulesParser;
-use crate::lyft::typed::{Typed, text_or_empty, typed};
+use crate::lyft::yaml11_types::{YamlType, text_or_empty, type_of};
 
 impl RulesParser<'_> {
     pub(super) fn text(&mut self, table: &Node, key: &str) -> String {
@@ -11,7 +14,7 @@ impl RulesParser<'_> {
             None => String::new(),
             Some((_, NodeValue::Scalar(scalar))) => text_or_empty(scalar).to_owned(),
             Some((node, _)) => {
-                self.tell(ProblemCode::R01, &node.spot, format!("{key} is a text"));
+                self.fault(ProblemCode::R01, &node.span, format!("{key} is a text"));
                 String::new()
             }
         }
@@ -22,29 +25,29 @@ impl RulesParser<'_> {
             return false;
         };
         match of_node(node) {
-            Some(Typed::Truth(truth)) => return truth,
-            Some(Typed::Null) => {}
-            _ => self.tell(
+            Some(YamlType::Truth(truth)) => return truth,
+            Some(YamlType::Null) => {}
+            _ => self.fault(
                 ProblemCode::R01,
-                &node.spot,
+                &node.span,
                 format!("{key} is true or false"),
             ),
         }
         false
     }
 
-    /// The number; none if nothing is said.
+    /// The number; `None` if it is absent.
     pub(super) fn number(&mut self, table: &Node, key: &str) -> Option<u32> {
         let node = table.get(key)?;
         let number = match of_node(node) {
-            Some(Typed::Whole(number)) => u32::try_from(number).ok(),
-            // Said already.
-            Some(Typed::Null | Typed::Number(_)) => return None,
+            Some(YamlType::Whole(number)) => u32::try_from(number).ok(),
+            // Reported already.
+            Some(YamlType::Null | YamlType::Number(_)) => return None,
             _ => None,
         };
         if number.is_none() {
             let message = format!("{key} is a whole number from 0 to {}", u32::MAX);
-            self.tell(ProblemCode::R04, &node.spot, message);
+            self.fault(ProblemCode::R04, &node.span, message);
         }
         number
     }
@@ -53,9 +56,9 @@ impl RulesParser<'_> {
         match table.get(key).map(|node| (node, &node.value)) {
             Some((_, NodeValue::List(items))) => items,
             None => &[],
-            Some((node, _)) if of_node(node) == Some(Typed::Null) => &[],
+            Some((node, _)) if of_node(node) == Some(YamlType::Null) => &[],
             Some((node, _)) => {
-                self.tell(ProblemCode::R01, &node.spot, format!("{key} is a list"));
+                self.fault(ProblemCode::R01, &node.span, format!("{key} is a list"));
                 &[]
             }
         }
@@ -65,23 +68,23 @@ impl RulesParser<'_> {
         let node = table.get(key)?;
         match &node.value {
             NodeValue::Table(_) => return Some(node),
-            _ if of_node(node) == Some(Typed::Null) => {}
-            _ => self.tell(ProblemCode::R01, &node.spot, format!("{key} is a table")),
+            _ if of_node(node) == Some(YamlType::Null) => {}
+            _ => self.fault(ProblemCode::R01, &node.span, format!("{key} is a table")),
         }
         None
     }
 }
 
-/// The items that are tables; what is said of the others is said already.
+/// The items that are tables. Faults of the others are reported already.
 pub(super) fn tables(items: &[Node]) -> impl Iterator<Item = &Node> {
     let is_table = |item: &&Node| matches!(item.value, NodeValue::Table(_));
     items.iter().filter(is_table)
 }
 
-/// The type of a value without parts.
-fn of_node(node: &Node) -> Option<Typed> {
+/// The type of a scalar.
+fn of_node(node: &Node) -> Option<YamlType> {
     match &node.value {
-        NodeValue::Scalar(scalar) => Some(typed(scalar)),
+        NodeValue::Scalar(scalar) => Some(type_of(scalar)),
         _ => None,
     }
 }

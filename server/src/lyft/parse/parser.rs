@@ -1,24 +1,24 @@
-//! The parser: what is known of the files that were read.
+//! The state of the parser across files.
 
 use std::collections::HashMap;
 
-use tower_ratelimit::rules::source::{ProblemCode, Report, Spot};
+use tower_ratelimit_rulefile::{ProblemCode, Report, Span};
 
 use crate::lyft::rules::{Builder, Rules};
 
-/// Reads files, one after the other.
+/// Parses files, one after the other.
 pub(super) struct RulesParser<'s> {
     pub(super) settings: &'s Builder,
-    /// The domain that is being read.
+    /// The current domain.
     pub(super) domain: String,
     pub(super) rules: Rules,
-    /// Where each domain was said.
-    pub(super) places: HashMap<String, Spot>,
+    /// The position of each domain.
+    pub(super) places: HashMap<String, Span>,
     pub(super) report: Report,
 }
 
 impl RulesParser<'_> {
-    pub(super) fn tell(&mut self, code: ProblemCode, spot: &Spot, message: impl Into<String>) {
-        self.report.fault(code, spot, message);
+    pub(super) fn fault(&mut self, code: ProblemCode, span: &Span, message: impl Into<String>) {
+        self.report.push(code, span, message);
     }
 }

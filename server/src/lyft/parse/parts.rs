@@ -1,7 +1,6 @@
-//! Documents: the parts of a text that are read apart.
+//! Splits a text into documents.
 
-/// Where the documents of a text begin and end: a line of dashes, or a second `domain:` without anything before it
-/// in its line, begins the next.
+/// The ranges of the documents of a text. A line of dashes, or a further unindented `domain:`, begins the next.
 pub(super) fn parts(text: &str) -> Vec<(usize, usize)> {
     let (mut parts, mut start, mut at, mut has_domain) = (Vec::new(), 0, 0, false);
     for line in text.split_inclusive('\n') {
@@ -22,8 +21,9 @@ pub(super) fn parts(text: &str) -> Vec<(usize, usize)> {
         line.is_empty() || line.starts_with('#')
     };
     parts.retain(|(start, end)| !text[*start..*end].lines().all(is_empty));
-    match parts.is_empty() {
-        true => vec![(0, text.len())],
-        false => parts,
+    if parts.is_empty() {
+        vec![(0, text.len())]
+    } else {
+        parts
     }
 }

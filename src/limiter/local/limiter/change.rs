@@ -6,7 +6,7 @@ use super::LocalLimiter;
 use crate::{
     decision::Op,
     error::ConfigError,
-    limiter::{Tier, limits::Limits, local::sharded::Sharded},
+    limiter::{Tier, local::sharded::Sharded, tier_set::TierSet},
     lock::unpoisoned,
     quota::OwnedQuota,
 };
@@ -15,28 +15,30 @@ impl LocalLimiter {
     /// Changes the quota of this name (`default` for one that stands alone and was given none) in
     /// the default tier, for this limiter and all its clones.
     ///
-    /// A changed limit, burst, queue or soft share leaves the state of each key, at most as much as
-    /// the new quota holds, or the largest of another tier that shares the counter. So a raised limit
-    /// frees nobody: a bucket that was used up gets its next unit by the new rate, windows and logs
-    /// have the new limit less what was counted. With
-    /// [`OnChange::Fresh`](crate::OnChange::Fresh) all keys start afresh, and [`reset`](Self::reset) frees one key; [`QuotaChange`](crate::limiter::QuotaChange) says what a
-    /// change gives. Requests that [wait](crate::RateLimitLayer::wait) ask again when their wait is
-    /// over, not before, and later ones of their key stand behind them, unless keys start afresh.
+    /// If the limit, burst, queue or soft share changes, each key keeps its state, at most as much as the
+    /// new quota holds, or the largest quota of another tier that shares the counter. So a raised limit
+    /// does not free exhausted keys: a bucket gets its next unit at the new rate, windows and logs have
+    /// the new limit less their count. With [`OnChange::Fresh`](crate::OnChange::Fresh) all keys start
+    /// afresh; [`reset`](Self::reset) frees one key.
+    /// [`QuotaChange`](crate::limiter::QuotaChange) computes the effect of a change. Requests that
+    /// [wait](crate::RateLimitLayer::wait) retry at the end of their wait, not earlier, and later
+    /// requests of their key queue behind them, unless keys start afresh.
     ///
-    /// A quota whose algorithm, period, slices or refill step changes leaves its counter: it goes on with that of another
-    /// tier that counts like the new one, or starts afresh. What it leaves is forgotten; a
-    /// [store](crate::LocalStore) keeps it until it has flown back, and a quota that is changed back
-    /// goes on with it. Headers show the new quota from the next decision on. Requests that are open
-    /// meanwhile give back to a bucket only what its new numbers could have charged, see [`Receipt`](crate::Receipt).
+    /// If the algorithm, period, slices or refill step changes, the quota gets another counter: that of
+    /// another tier that counts alike, or a fresh one. The old counts are dropped; a
+    /// [store](crate::LocalStore) keeps them until they have returned, and a quota that is changed back
+    /// continues with them. Headers show the new quota from the next decision on. Requests that are open
+    /// during the change refund to a bucket only units that its new numbers could have charged, see
+    /// [`Receipt`](crate::Receipt).
     ///
     /// # Errors
     ///
-    /// When the quota makes no sense, see [`Quota::check`](crate::Quota::check), when it has
-    /// another name, when there is none of this name, or no memory for what is to be counted now.
+    /// If the quota is invalid, see [`Quota::check`](crate::Quota::check), has another name, there is no
+    /// quota of this name, or there is no memory for the new counters.
     pub fn set_quota(&self, name: &str, quota: impl Into<OwnedQuota>) -> Result<(), ConfigError> {
         let inner = &*self.0;
         let mut current = unpoisoned(inner.limits.lock());
-        let mut limits = Limits::clone(&current);
+        let mut limits = TierSet::clone(&current);
         let replaced = limits.replace(name, &quota.into())?;
         if let Some((store, limit)) = &inner.stored {
             let limits = Arc::new(limits);
@@ -70,7 +72,7 @@ impl LocalLimiter {
     }
 
     /// Reads the limits in force.
-    pub(crate) fn with_limits<T>(&self, read: impl FnOnce(&Limits) -> T) -> T {
+    pub(crate) fn with_limits<T>(&self, read: impl FnOnce(&TierSet) -> T) -> T {
         let limits = unpoisoned(self.0.limits.lock());
         read(&limits)
     }

@@ -1,49 +1,49 @@
-//! A shard of the store's table: one state for each entry, whoever's it is.
+//! A shard of a store's table: entries of one state each, of all limits.
 
 use std::{collections::TryReserveError, mem};
 
 use crate::{
-    algorithm::{State, Weight, Worth},
+    algorithm::{EvictionWeight, State, Weight},
     limiter::local::{
+        eviction::{candidates, least_weighty},
         hash::KeyHash,
-        log_budget::{ENTRIES_LOOKED_AT, LOGS_LOOKED_AT},
+        log_budget::{ENTRIES_SEARCHED, LOGS_SEARCHED},
         shard::filled,
-        victim::{candidates, victim},
     },
 };
 
-/// One lock's part of the table. It has no entries before the first key comes.
+/// A shard: the part of the table under one lock. It has no entries until the first key comes.
 #[derive(Debug, Default)]
 pub(super) struct StoreShard {
-    /// 0 for an entry that was never used.
+    /// The tag of each entry; 0 for an unused one.
     tags: Box<[u64]>,
     records: Box<[Record]>,
-    /// The limit that each entry is or was last used for, by its number; 0 if that left the store.
+    /// The number of the limit that each entry is or was last used for; 0 if that limit left the store.
     owners: Box<[u32]>,
-    /// The entries of each limit, by its number; a shard has fewer than 2^16. Those that became fresh
-    /// are counted until another limit takes them: nobody has to look for them, and a key finds
+    /// The number of entries of each limit, by its number; a shard has fewer than 2^16. Fresh entries are
+    /// counted until another limit takes them, so that no search for them is needed; a new key takes
     /// them first.
     held: Vec<u16>,
-    /// Where the search for logs to give up goes on.
+    /// The entry at which the next search for logs begins.
     hand: usize,
 }
 
-/// A key that is not in the shard: whose it is, and how many entries are that limit's own here.
+/// The limit of a key without an entry, and the limit's share of this shard.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Newcomer {
     pub(super) limit: u32,
     pub(super) share: usize,
 }
 
-/// A state, and all that is to be known of it by others than its limit.
+/// A state with its weight, for evictions by other limits.
 #[derive(Debug, Clone, Default)]
 struct Record {
     state: State,
-    worth: Worth,
+    weight: EvictionWeight,
 }
 
 impl StoreShard {
-    /// Makes room for this many entries, if there is none yet.
+    /// Allocates this many entries, if there are none yet.
     pub(super) fn make(&mut self, entries: usize) -> Result<(), TryReserveError> {
         if self.tags.is_empty() {
             *self = Self {
@@ -69,36 +69,36 @@ impl StoreShard {
         })
     }
 
-    /// Takes a state into a call's hands, and keeps its entry from giving way until it is
-    /// [put](Self::put) back.
+    /// Takes a state out for a call. The entry is pinned until the state is [put](Self::put) back.
     #[inline]
     pub(super) fn take(&mut self, entry: usize) -> State {
         let record = &mut self.records[entry];
-        record.worth.pin();
+        record.weight.pin();
         mem::take(&mut record.state)
     }
 
     #[inline]
-    pub(super) fn put(&mut self, entry: usize, limit: u32, state: State, worth: Worth) {
-        self.records[entry] = Record { state, worth };
-        // A limiter of the same name may have been made after the last one was dropped.
+    pub(super) fn put(&mut self, entry: usize, limit: u32, state: State, weight: EvictionWeight) {
+        self.records[entry] = Record { state, weight };
+        // The entry may be of a dropped limiter with the same name.
         if self.owners[entry] != limit {
             self.own(entry, limit);
         }
     }
 
-    /// An entry for a key that is not there, to be [put](Self::put) into: a free one of the
-    /// emptier bucket, else one that [gives way](Self::displaced), but none that a call has in its
-    /// hands. Says how much is forgotten, and for how many times its log had memory.
+    /// An entry for a new key, to be [put](Self::put) into: a free one of the emptier bucket, otherwise
+    /// an [evicted](Self::displaced) one, never a pinned one. Also returns the weight of the evicted
+    /// state, and the number of times that its log had memory for.
     pub(super) fn insert(
         &mut self,
         key: KeyHash,
         of: Newcomer,
         now: u64,
     ) -> Option<(usize, Weight, usize)> {
-        let (mut entry, mut forgotten) = victim(candidates(key, self.tags.len()), |entry| {
-            self.weight(entry, now)
-        })?;
+        let (mut entry, mut forgotten) =
+            least_weighty(candidates(key, self.tags.len()), |entry| {
+                self.weight(entry, now)
+            })?;
         if forgotten != Weight::default() {
             (forgotten, entry) = self.displaced(key, of, now)?;
         }
@@ -108,10 +108,10 @@ impl StoreShard {
         Some((entry, forgotten, times))
     }
 
-    /// The entry that gives way where none is free. A limit with more than its share here gives up
-    /// an own one, or else that of another limit with more than its share; if there is none, its key
-    /// is not kept. A limit within its share takes that of one above, or else whichever has the
-    /// least to forget. So a flood of one limit's keys does not reset another limit's.
+    /// The entry to evict if none is free. For a limit above its share it is an own one, otherwise one
+    /// of another limit above its share; without either, the key is dropped. For a limit within its
+    /// share it is one of a limit above its share, otherwise the one with the least weight. So a flood
+    /// of one limit's keys does not reset another limit's.
     fn displaced(&self, key: KeyHash, of: Newcomer, now: u64) -> Option<(Weight, usize)> {
         let all = candidates(key, self.tags.len()).into_iter().flatten();
         let all = all.filter_map(|entry| Some((self.weight(entry, now)?, entry)));
@@ -128,7 +128,7 @@ impl StoreShard {
         }
     }
 
-    /// Whether a limit has more entries than this; one that left the store has no share at all.
+    /// Whether a limit has more entries than `share`. A limit that left the store has no share.
     fn is_above(&self, limit: u32, share: usize) -> bool {
         limit == 0 || self.held_by(limit) > share
     }
@@ -140,13 +140,13 @@ impl StoreShard {
             .map_or(0, usize::from)
     }
 
-    /// How much would be forgotten with the entry, unless a call has it in its hands.
+    /// The weight of the entry; `None` if it is pinned.
     fn weight(&self, entry: usize, now: u64) -> Option<Weight> {
-        let worth = self.records[entry].worth;
-        (!worth.is_pinned()).then(|| worth.at(now))
+        let weight = self.records[entry].weight;
+        (!weight.is_pinned()).then(|| weight.at(now))
     }
 
-    /// Counts an entry for a limit in place of the one that it was used for.
+    /// Moves an entry from the limit that it was used for to another.
     fn own(&mut self, entry: usize, limit: u32) {
         let before = mem::replace(&mut self.owners[entry], limit);
         if before > 0 {
@@ -160,7 +160,8 @@ impl StoreShard {
         self.held[limit as usize] += 1;
     }
 
-    /// Takes its share from a limit that left the store, whose number another one may get.
+    /// Clears the entries' numbers of a limit that left the store, since another limit may get the
+    /// number.
     pub(super) fn disown(&mut self, limit: u32) {
         if self.held_by(limit) > 0 {
             self.held[limit as usize] = 0;
@@ -172,33 +173,33 @@ impl StoreShard {
     pub(super) fn live_states(&self, now: u64) -> usize {
         let records = self.records.iter();
         records
-            .filter(|record| !record.worth.is_nothing(now))
+            .filter(|record| !record.weight.is_nothing(now))
             .count()
     }
 
-    /// Gives up the log with the least to forget among the next few, but none that `is_current`;
-    /// unless `must`, only one with nothing to forget. Says for how many times there was memory,
-    /// and whether anything is forgotten.
-    pub(super) fn give_up_a_log(
+    /// Evicts the log with the least weight among the next few, except those that are `is_current`;
+    /// unless `must`, only a fresh one. Returns the number of times that it had memory for, and
+    /// whether it was live.
+    pub(super) fn evict_log(
         &mut self,
         is_current: impl Fn(u64) -> bool,
         must: bool,
         now: u64,
     ) -> Option<(usize, bool)> {
         let all = self.tags.len();
-        let looked_at = ENTRIES_LOOKED_AT.min(all);
+        let searched = ENTRIES_SEARCHED.min(all);
         let from = self.hand;
-        self.hand = (from + looked_at) % all.max(1);
-        let entries = (from..from + looked_at).map(|entry| entry % all);
+        self.hand = (from + searched) % all.max(1);
+        let entries = (from..from + searched).map(|entry| entry % all);
         let logs = entries.filter(|entry| self.records[*entry].state.times_held() > 0);
         let others = logs.filter(|entry| !is_current(self.tags[*entry]));
-        let weighed = others.map(|entry| (self.records[entry].worth.at(now), entry));
-        let (weight, entry) = weighed.take(LOGS_LOOKED_AT).min()?;
+        let weighed = others.map(|entry| (self.records[entry].weight.at(now), entry));
+        let (weight, entry) = weighed.take(LOGS_SEARCHED).min()?;
         let is_live = weight != Weight::default();
         if is_live && !must {
             return None;
         }
-        let given_up = mem::take(&mut self.records[entry]);
-        Some((given_up.state.times_held(), is_live))
+        let evicted = mem::take(&mut self.records[entry]);
+        Some((evicted.state.times_held(), is_live))
     }
 }

@@ -1,22 +1,21 @@
-//! The store in this process.
+//! `LocalStore`: the handle to a table of many limits.
 
 use std::{fmt, sync::Arc};
 
 use super::table::StoreTable;
 use crate::{clock::SharedClock, error::ConfigError, limiter::local::capacity::Capacity};
 
-/// One table for many limits: thirty routes or two hundred rules in the memory of one.
+/// One table for many limits: thirty routes or two hundred rules in the memory of one limit.
 ///
 /// A [`LocalLimiter`](crate::LocalLimiter) has a table of its own unless it is built
 /// [in a store](crate::limiter::LocalLimiterBuilder::build_in). Limiters of one store share its room
-/// and its clock, not their counts; each still decides exactly, and as it would with a table of its
-/// own, but for a lone bucket in two cases. After [`set_quota`](crate::LocalLimiter::set_quota) to a
-/// smaller burst, queue or limit a table of its own brings all keys down to what the new quota holds
-/// at once; in a store, as in Redis, a key is brought down when the next request comes, and has as
-/// long to wait from then on at most. After a clock that stepped back a store does so at once, and a
-/// table of its own, which takes no lock, only where more than one more full bucket, and more than a
-/// second, is owed. Limits with different keys can be charged together there, or not at all, see
-/// [`RateLimitLayer::all`](crate::RateLimitLayer::all).
+/// and its clock, not their counts. Each decides exactly as with a table of its own, with two exceptions
+/// for a lone bucket. After [`set_quota`](crate::LocalLimiter::set_quota) to a smaller burst, queue or
+/// limit, a table of its own clamps all keys to the new quota at once; in a store, as in Redis, a key is
+/// clamped by its next request, and its wait counts from then on. After the clock stepped back, a store
+/// clamps at once; a table of its own, which takes no lock, clamps only states more than one full
+/// bucket, and more than a second, ahead. Limits with different keys can be charged together in a store,
+/// see [`RateLimitLayer::all`](crate::RateLimitLayer::all).
 ///
 /// ```
 /// use tower_ratelimit::{Key, LocalLimiter, LocalStore, Quota};
@@ -33,19 +32,20 @@ use crate::{clock::SharedClock, error::ConfigError, limiter::local::capacity::Ca
 ///
 /// # What sharing costs
 ///
-/// A decision takes the lock of a part of the table, of which there is one for about 2,000 counts:
-/// about 2,000 instructions, where a lone bucket with a table of its own takes 660 and no lock. That
-/// is about three times as long, with one thread as with two, at one hot key or at many. A count takes 98 bytes instead of 30. All else than a lone bucket takes a lock anyway. Three
-/// limits together take about 10,000 instructions, and six allocations.
+/// A decision takes the lock of a part of the table with about 2,000 counts. It costs about 2,000
+/// instructions; a lone bucket with a table of its own costs 660 and no lock. That is about three times
+/// as long, with one thread or two, at one hot key or many. A count takes 98 bytes instead of 30. All
+/// other quotas take a lock in any case. Three limits together cost about 10,000 instructions and six
+/// allocations.
 ///
-/// Each limit has an equal share of the room, `max_keys` divided by the limits that there are;
-/// limiters of one [name](crate::limiter::LocalLimiterBuilder::name) are one limit, and those that
-/// were dropped are none. A limit may take more than its share while there is room. Where the table is
-/// full, a key of a limit with more than its share takes the place of a count of the same limit, a key
-/// of a limit within its share that of a limit with more: in each case of the count with the least
-/// to forget. So a flood of one limit's keys does not reset another limit's offenders. Shares are kept
-/// in each part of the table, where chance gives a limit a few keys more or fewer; with fewer than
-/// eight keys for a limit there is little to share, and a line in the log says so.
+/// Each limit has an equal share of the room: `max_keys` divided by the number of limits. Limiters of
+/// one [name](crate::limiter::LocalLimiterBuilder::name) are one limit; dropped limiters do not count. A
+/// limit may take more than its share while there is room. In a full table, a key of a limit above its
+/// share evicts a count of the same limit, and a key of a limit within its share evicts a count of a
+/// limit above its own: in each case the count with the least usage. So a flood of one limit's keys does
+/// not reset another limit's offenders. Shares hold in each part of the table, where chance gives a limit
+/// a few keys more or fewer. Fewer than eight keys for a limit are too few to share, and the store logs
+/// it.
 ///
 /// A clone is a handle to the same table.
 #[derive(Clone)]
@@ -56,7 +56,7 @@ impl LocalStore {
     ///
     /// # Panics
     ///
-    /// When there is no memory for the table's locks, a few kilobytes.
+    /// If there is no memory for the table's locks, a few kilobytes.
     #[must_use]
     pub fn new() -> Self {
         let built = Self::builder().build();
@@ -67,17 +67,17 @@ impl LocalStore {
         Ok(Self(Arc::new(StoreTable::try_new(capacity, clock)?)))
     }
 
-    /// Counts and blocks, of all limits, that have not flown back or ended yet.
+    /// The number of counts and blocks, of all limits, that are not fresh or over.
     ///
-    /// This walks the whole table, about a millisecond for 262,144 of them: something for a metrics
+    /// This walks the whole table, in about a millisecond for 262,144 counts: use it for a metrics
     /// scrape, not for every request.
     #[must_use]
     pub fn tracked_keys(&self) -> usize {
         self.0.live_states()
     }
 
-    /// Counts that were given up while they still had something to remember, since the start. More
-    /// than a few mean that `max_keys` is too small for the traffic, or that somebody floods it.
+    /// The number of counts that were evicted before they were fresh, since the start. More than a few
+    /// mean that `max_keys` is too small for the traffic, or that somebody floods it.
     #[must_use]
     pub fn evictions(&self) -> u64 {
         self.0.evictions()

@@ -1,34 +1,34 @@
-//! A limit on a store: its quotas, and the names of its counters there.
+//! A limit in a store: its quotas, and the names of its counters.
 
 use std::{ops::Deref, sync::Arc};
 
 use super::super::{
+    changing_limits::{ChangingLimits, InForce},
     hash::{KeyHash, KeyHasher},
-    live::{InForce, LiveLimits},
 };
-use crate::limiter::limits::Limits;
+use crate::limiter::tier_set::TierSet;
 
-/// A limit whose counts are kept in a store.
+/// A limit that counts in a store.
 #[derive(Debug)]
 pub(in super::super) struct StoredLimit {
-    /// Told apart from all other limits of the store.
+    /// The identity; unique among all limits of the store.
     pub(super) id: KeyHash,
-    /// The same for the entries that it has, while it is in the store.
+    /// The number of the limit's entries; unique among the limits that are in the store now.
     pub(super) number: u32,
-    pub(super) live: Arc<LiveLimits<Arc<StoredCounters>>>,
+    pub(super) live: Arc<ChangingLimits<Arc<StoredCounters>>>,
 }
 
-/// The quotas in force, and the names of the states that they count with.
+/// The quotas in force, and the names of their states.
 #[derive(Debug, Clone)]
 pub(in super::super) struct StoredCounters {
-    pub(in super::super) limits: Arc<Limits>,
-    /// One for each state.
+    pub(in super::super) limits: Arc<TierSet>,
+    /// The name of each state.
     pub(super) states: Box<[KeyHash]>,
-    /// The name of a block's entry.
+    /// The name of the block's entry.
     block: KeyHash,
 }
 
-/// Quotas in force, or those that were when a call began.
+/// The quotas in force at the beginning of a call.
 pub(in super::super) enum CountersInForce<'a> {
     First(&'a StoredCounters),
     Current(Arc<StoredCounters>),
@@ -46,8 +46,7 @@ impl Deref for CountersInForce<'_> {
     }
 }
 
-/// The hash by which limits of one store are told apart: of all that counters have in common whose
-/// states mean the same.
+/// The hash that identifies counters in a store: equal for counters whose states have one meaning.
 fn name_of(hasher: &KeyHasher, parts: &[&[u8]]) -> KeyHash {
     let mut name = Vec::new();
     for part in parts {
@@ -58,8 +57,8 @@ fn name_of(hasher: &KeyHasher, parts: &[&[u8]]) -> KeyHash {
 }
 
 impl StoredLimit {
-    /// The id of the limit of this name, which others of the same name share their counts with;
-    /// without a name that of this limiter alone.
+    /// The identity of the limits of this name, which share their counts; without a name, an identity of
+    /// this limiter alone.
     pub(super) fn id_of(hasher: &KeyHasher, name: Option<&str>, limiter: u64) -> KeyHash {
         match name {
             Some(name) => name_of(hasher, &[b"named", name.as_bytes()]),
@@ -70,13 +69,13 @@ impl StoredLimit {
     pub(super) const fn new(
         id: KeyHash,
         number: u32,
-        live: Arc<LiveLimits<Arc<StoredCounters>>>,
+        live: Arc<ChangingLimits<Arc<StoredCounters>>>,
     ) -> Self {
         Self { id, number, live }
     }
 
-    /// The quotas in force. They are kept without their lock: calls about several limits would wait
-    /// for each other, if quotas are replaced meanwhile.
+    /// The quotas in force, cloned out of their lock: calls on several limits that held such locks could
+    /// wait for each other while quotas are replaced.
     #[inline]
     pub(in super::super) fn read(&self) -> CountersInForce<'_> {
         match self.live.read() {
@@ -85,17 +84,17 @@ impl StoredLimit {
         }
     }
 
-    /// Whether both count in the same entries.
+    /// Whether both count with the same counters.
     pub(in super::super) fn counts_with(&self, other: &Self) -> bool {
         self.id == other.id
     }
 
-    /// The identity of the entries that it counts in.
+    /// The identity of the limit's counters.
     pub(in super::super) const fn tag(&self) -> u64 {
         self.id.tag
     }
 
-    /// Chooses the shard for a key: the same for all its states and its block.
+    /// The hash that chooses a key's shard: one for all its states and its block.
     #[inline]
     pub(super) const fn shard_bits(&self, key: KeyHash) -> u64 {
         key.tag ^ self.id.tag
@@ -103,7 +102,7 @@ impl StoredLimit {
 }
 
 impl StoredCounters {
-    pub(super) fn new(hasher: &KeyHasher, id: KeyHash, limits: Arc<Limits>) -> Self {
+    pub(super) fn new(hasher: &KeyHasher, id: KeyHash, limits: Arc<TierSet>) -> Self {
         let width = limits.width();
         let states = limits.counted().enumerate().map(|(place, counter)| {
             let half = [u8::from(place >= width)];

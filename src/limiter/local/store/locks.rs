@@ -1,4 +1,4 @@
-//! Locks of several shards at once, taken in one order: so no two calls wait for each other.
+//! Locks of several shards at once, taken in ascending order to avoid deadlocks.
 
 #[cfg(all(test, check_model))]
 mod model;
@@ -30,7 +30,7 @@ impl<'a, T> Locked<'a, T> {
         Self { guards }
     }
 
-    /// The shard at `place`, which is one of those that were asked for.
+    /// The shard with this index, which must be locked.
     pub(super) fn get(&mut self, place: usize) -> &mut T {
         let at = self.guards.iter().position(|(known, _)| *known == place);
         &mut self.guards[at.expect("it was locked")].1

@@ -1,4 +1,4 @@
-//! The limits of a store: how many there are, and what may count where several have one name.
+//! The limits of a store: their number, and the largest values of counters that several limiters share.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -6,25 +6,25 @@ use super::limit::{StoredCounters, StoredLimit};
 use crate::{
     algorithm::Most,
     limiter::{
-        limits::{Limits, NamedQuota},
         local::{
+            changing_limits::ChangingLimits,
             hash::{KeyHash, KeyHasher},
-            live::LiveLimits,
         },
+        tier_set::{NamedQuota, TierSet},
     },
 };
 
-/// The limits that count in a store. Limiters of one name are one limit.
+/// The limits of a store. Limiters of one name are one limit.
 #[derive(Debug, Default)]
 pub(super) struct Members {
     limits: HashMap<KeyHash, MemberLimit>,
-    /// The numbers of limits that left; those above them are free from the count of all.
+    /// The numbers of limits that left, to be used again.
     free: Vec<u32>,
-    /// The limiters that there ever were.
+    /// The number of limiters ever added.
     limiters: u64,
 }
 
-/// A limit, and the limiters that count by it.
+/// A limit and its limiters.
 #[derive(Debug)]
 struct MemberLimit {
     number: u32,
@@ -34,12 +34,12 @@ struct MemberLimit {
 /// A limiter of a limit.
 #[derive(Debug)]
 struct LimiterInStore {
-    live: Arc<LiveLimits<Arc<StoredCounters>>>,
-    /// Its quotas, as if it were alone.
-    own: Arc<Limits>,
-    /// The most that may count at its counters, as is in force.
+    live: Arc<ChangingLimits<Arc<StoredCounters>>>,
+    /// The limiter's quotas without regard to others of its name.
+    own: Arc<TierSet>,
+    /// The largest values of the limiter's counters in force.
     most: Vec<Most>,
-    /// The same as it was at first, unless its quotas were changed since.
+    /// These values when the limiter was added, unless its quotas have changed since.
     first: Option<Vec<Most>>,
 }
 
@@ -54,18 +54,18 @@ impl Members {
         &mut self,
         hasher: &KeyHasher,
         name: Option<&str>,
-        limits: Arc<Limits>,
+        limits: Arc<TierSet>,
     ) -> StoredLimit {
         let id = StoredLimit::id_of(hasher, name, self.limiters);
         self.limiters += 1;
-        // Those in use and those that are free are all there ever were at a time; 0 is nobody's.
+        // Numbers in use and free ones are contiguous from 1; 0 belongs to no limit.
         let next = self.limits.len() + self.free.len() + 1;
         let limit = self.limits.entry(id).or_insert_with(|| MemberLimit {
             number: self.free.pop().unwrap_or(next as u32),
             limiters: Vec::new(),
         });
         let counters = StoredCounters::new(hasher, id, Arc::clone(&limits));
-        let live = Arc::new(LiveLimits::new(Arc::new(counters)));
+        let live = Arc::new(ChangingLimits::new(Arc::new(counters)));
         let most = limits.mosts();
         limit.limiters.push(LimiterInStore {
             live: Arc::clone(&live),
@@ -77,9 +77,9 @@ impl Members {
         StoredLimit::new(id, limit.number, live)
     }
 
-    /// Puts other quotas of a limiter in force. A counter that counts like before keeps its name, and
-    /// the states of one that does not are free as soon as they are fresh.
-    pub(super) fn replace(&mut self, hasher: &KeyHasher, of: &StoredLimit, limits: Arc<Limits>) {
+    /// Puts other quotas of a limiter in force. A counter that counts as before keeps its name; the states
+    /// of other counters stay until they are fresh.
+    pub(super) fn replace(&mut self, hasher: &KeyHasher, of: &StoredLimit, limits: Arc<TierSet>) {
         let Some(limit) = self.limits.get_mut(&of.id) else {
             return;
         };
@@ -90,8 +90,8 @@ impl Members {
         limit.measure(hasher, of.id);
     }
 
-    /// Removes a limiter, and says whether its limit has gone with it. The limit's number is then
-    /// another's, unless these stay locked until its entries are nobody's.
+    /// Removes a limiter, and returns whether its limit is gone. The caller must hold the lock of the
+    /// members until the limit's entries are cleared, since the number is free from now on.
     pub(super) fn leave(&mut self, hasher: &KeyHasher, of: &StoredLimit) -> bool {
         let Some(limit) = self.limits.get_mut(&of.id) else {
             return false;
@@ -108,7 +108,7 @@ impl Members {
 }
 
 impl MemberLimit {
-    /// Lets all limiters clamp to the largest maximum among them.
+    /// Sets the largest values of all limiters to the maximum among them.
     fn measure(&mut self, hasher: &KeyHasher, id: KeyHash) {
         let mut all: Vec<NamedQuota> = Vec::new();
         for quota in self.limiters.iter().flat_map(|one| one.own.named_quotas()) {
@@ -117,7 +117,7 @@ impl MemberLimit {
             }
         }
         for member in &mut self.limiters {
-            member.measure_beside(&all, hasher, id);
+            member.measure_with(&all, hasher, id);
         }
     }
 }
@@ -127,16 +127,16 @@ impl LimiterInStore {
         Arc::ptr_eq(&self.live, &limit.live)
     }
 
-    fn measure_beside(&mut self, all: &[NamedQuota], hasher: &KeyHasher, id: KeyHash) {
-        let mut limits = Limits::clone(&self.own);
-        limits.count_beside(all);
+    fn measure_with(&mut self, all: &[NamedQuota], hasher: &KeyHasher, id: KeyHash) {
+        let mut limits = TierSet::clone(&self.own);
+        limits.include_others(all);
         let most = limits.mosts();
         if most == self.most {
             return;
         }
         self.most = most;
         if self.first.as_ref() == Some(&self.most) {
-            // Those are read without a lock.
+            // Readers take no lock.
             self.live.return_to_first();
         } else {
             let counters = StoredCounters::new(hasher, id, Arc::new(limits));

@@ -1,14 +1,14 @@
-//! One table for many limits: [`LocalStore`].
+//! `LocalStore`: one table for many limits.
 
 mod builder;
 mod entries;
-mod few;
 mod handle;
 mod limit;
 mod locks;
+mod member_op;
 mod members;
-mod part;
+mod small_list;
 mod table;
 
 pub use self::{builder::LocalStoreBuilder, handle::LocalStore};
-pub(super) use self::{limit::StoredLimit, part::StoreCall};
+pub(super) use self::{limit::StoredLimit, member_op::StoreCall};

@@ -12,46 +12,46 @@ use super::{
     entries::StoreShard,
     limit::StoredLimit,
     locks::{Locked, Mutex, lock},
+    member_op::{Displaced, MemberOp, ShardRoom, StoreCall},
     members::Members,
-    part::{CallPart, Displaced, ShardRoom, StoreCall},
 };
 use crate::{
     clock::{SharedClock, Timestamp},
     decision::{Decision, Op},
     error::{ConfigError, LimiterError},
     limiter::{
-        limits::Limits,
         local::{capacity::Capacity, hash::KeyHasher, log_budget::LogBudget},
+        tier_set::TierSet,
     },
     lock::unpoisoned,
     log::{self, Code},
 };
 
-/// A store with fewer keys for each limit is too small for floods.
+/// The fewest keys for each limit: a store with fewer is too small to withstand floods.
 const KEYS_PER_LIMIT: usize = 8;
 
-/// Room for the limits of most calls.
+/// The number of limits in most calls.
 const FEW_LIMITS: usize = 4;
 
 /// The states of many limits.
 ///
-/// Each state, and each block, is an entry of its own. All of one limit and key live in one shard,
-/// so that a call about one limit takes one lock.
+/// Each state and each block is an entry of its own. All entries of one limit and key are in one shard,
+/// so that a call on one limit takes one lock.
 pub(in super::super) struct StoreTable {
     shards: Box<[Mutex<StoreShard>]>,
-    /// How many entries each of them has, once the first key has come.
+    /// The entries of each shard, once its first key has come.
     entries: usize,
     pub(in super::super) hasher: KeyHasher,
     pub(in super::super) clock: SharedClock,
     members: sync::Mutex<Members>,
     max_keys: usize,
-    /// The counts of each limit, in a shard, that those of others do not push out.
+    /// Each limit's share of a shard: the entries that other limits do not evict.
     share: AtomicUsize,
     has_warned: AtomicBool,
     evictions: AtomicU64,
     logs: LogBudget,
-    /// The instant at which the last block ends: most stores never have one, and after it no
-    /// request looks for its own.
+    /// The instant at which the last block ends. After it requests do not search for blocks; most stores
+    /// never have one.
     blocked_until: AtomicU64,
 }
 
@@ -77,9 +77,8 @@ impl StoreTable {
         })
     }
 
-    /// A limit that counts here, with all others of its name or for itself, until it
-    /// [leaves](Self::leave).
-    pub(in super::super) fn limit(&self, name: Option<&str>, limits: Arc<Limits>) -> StoredLimit {
+    /// Adds a limiter, which shares the counts of its name, until it [leaves](Self::leave).
+    pub(in super::super) fn limit(&self, name: Option<&str>, limits: Arc<TierSet>) -> StoredLimit {
         let mut members = unpoisoned(self.members.lock());
         let limit = members.join(&self.hasher, name, limits);
         self.share_out(members.count());
@@ -87,12 +86,12 @@ impl StoreTable {
     }
 
     /// Puts other quotas of a limit in force.
-    pub(in super::super) fn replace(&self, limit: &StoredLimit, limits: Arc<Limits>) {
+    pub(in super::super) fn replace(&self, limit: &StoredLimit, limits: Arc<TierSet>) {
         let mut members = unpoisoned(self.members.lock());
         members.replace(&self.hasher, limit, limits);
     }
 
-    /// Ends a limiter. Its counts stay for another one of its name, as long as nobody needs the room.
+    /// Removes a limiter. Its counts stay for another limiter of its name until they are evicted.
     pub(in super::super) fn leave(&self, limit: &StoredLimit) {
         let mut members = unpoisoned(self.members.lock());
         let is_last = members.leave(&self.hasher, limit);
@@ -102,7 +101,7 @@ impl StoreTable {
         }
     }
 
-    /// Gives each of so many limits its share.
+    /// Sets the share of each of `limits` limits.
     fn share_out(&self, limits: usize) {
         let share = (self.max_keys / limits.max(1)).max(1);
         let in_shard = share.div_ceil(self.shards.len());
@@ -115,18 +114,18 @@ impl StoreTable {
                  at least",
                 self.max_keys
             );
-            log::say(Code::StoreCrowded, &fault);
+            log::report(Code::StoreCrowded, &fault);
         }
     }
 
-    /// Does an operation of one limit.
+    /// Applies an operation of one limit.
     pub(in super::super) fn decide(&self, call: StoreCall<'_>) -> Result<Decision, LimiterError> {
-        let mut part = CallPart::new(call)?;
+        let mut part = MemberOp::new(call, call.choose()?);
         let mut shard = lock(&self.shards[self.place(&part)]);
-        // Read under the lock, so that no state is later than now unless the clock stepped back.
+        // Read under the lock, so that a state later than now means that the clock stepped back.
         let time = self.clock.now();
         let now = time.as_nanos();
-        part.take(&mut shard, self.looks_for_block(call.op, now));
+        part.take(&mut shard, self.checks_block(call.op, now));
         let decision = part.decide(time);
         let mut displaced = Displaced::default();
         part.make_room(&mut shard, self.room(), now, &mut displaced);
@@ -137,23 +136,23 @@ impl StoreTable {
         Ok(decision)
     }
 
-    /// Does operations of several limits in one step, each limit with one key: those that take
-    /// units all together or not at all. No two of them may be about one limit and key.
+    /// Applies operations of several limits in one step, each limit with one key. Operations that take
+    /// units take them from all limits, or from none. No two may have one limit and key.
     pub(in super::super) fn decide_many<'a>(
         &self,
         calls: impl Iterator<Item = StoreCall<'a>>,
     ) -> Result<Decision, LimiterError> {
         let mut parts = Vec::with_capacity(FEW_LIMITS);
         for call in calls {
-            parts.push(CallPart::new(call)?);
+            parts.push(MemberOp::new(call, call.choose()?));
         }
         let places = parts.iter().map(|part| self.place(part));
         let mut shards = Locked::all(&self.shards, &places);
         let time = self.clock.now();
         let now = time.as_nanos();
         for part in &mut parts {
-            let looks = self.looks_for_block(part.call.op, now);
-            part.take(shards.get(self.place(part)), looks);
+            let checks_block = self.checks_block(part.call.op, now);
+            part.take(shards.get(self.place(part)), checks_block);
         }
         let decision = decide_together(&mut parts, time);
         let mut displaced = Displaced::default();
@@ -171,7 +170,13 @@ impl StoreTable {
         self.settle_up(&displaced, times, time, |tag| {
             parts.iter().any(|part| part.owns(tag))
         });
-        Ok(decision)
+        let limits = parts.iter().map(|part| self.identity_of(part.call.limit));
+        Ok(decision.by_limits(limits))
+    }
+
+    /// The identity of a limit of this store in joint receipts.
+    pub(in super::super) fn identity_of(&self, limit: &StoredLimit) -> u64 {
+        limit.tag() ^ std::ptr::from_ref(self).addr() as u64
     }
 
     fn room(&self) -> ShardRoom {
@@ -181,25 +186,25 @@ impl StoreTable {
         }
     }
 
-    fn place(&self, part: &CallPart<'_>) -> usize {
+    fn place(&self, part: &MemberOp<'_>) -> usize {
         let StoreCall { limit, key, .. } = part.call;
         limit.shard_bits(key) as usize % self.shards.len()
     }
 
-    fn looks_for_block(&self, op: &Op, now: u64) -> bool {
+    fn checks_block(&self, op: &Op, now: u64) -> bool {
         matches!(op, Op::Block(_) | Op::Reset) || self.blocked_until.load(Ordering::Relaxed) > now
     }
 
-    /// Notes how long there are blocks. Under the lock of the key's shard, so that the next call
-    /// about the key knows.
-    fn note_block(&self, part: &CallPart<'_>) {
+    /// Raises the instant at which the last block ends. Called under the lock of the key's shard, so that
+    /// the next call on the key sees it.
+    fn note_block(&self, part: &MemberOp<'_>) {
         let until = part.blocked_until();
         if until > 0 {
             self.blocked_until.fetch_max(until, Ordering::Relaxed);
         }
     }
 
-    /// Counts what a call displaced, and makes room for its logs.
+    /// Counts the evictions of a call, and makes room for its logs.
     #[inline]
     fn settle_up(
         &self,
@@ -215,8 +220,8 @@ impl StoreTable {
         if grew && self.logs.is_tight() {
             self.logs.relieve(self.shards.len(), |place, must| {
                 let mut shard = lock(&self.shards[place]);
-                let given_up = shard.give_up_a_log(&is_current, must, time.as_nanos());
-                let (times, is_live) = given_up?;
+                let evicted = shard.evict_log(&is_current, must, time.as_nanos());
+                let (times, is_live) = evicted?;
                 self.evictions
                     .fetch_add(u64::from(is_live), Ordering::Relaxed);
                 Some(times)
@@ -224,7 +229,7 @@ impl StoreTable {
         }
     }
 
-    /// States and blocks with something to remember. Walks the whole table.
+    /// The number of states and blocks that are not fresh. Walks the whole table.
     pub(super) fn live_states(&self) -> usize {
         let now = self.clock.now().as_nanos();
         let shards = self.shards.iter();
@@ -236,8 +241,8 @@ impl StoreTable {
     }
 }
 
-/// Does the operations of all parts, whose shards are locked.
-fn decide_together(parts: &mut [CallPart<'_>], time: Timestamp) -> Decision {
+/// Applies the operations of all members. Their shards are locked.
+fn decide_together(parts: &mut [MemberOp<'_>], time: Timestamp) -> Decision {
     let room = parts.iter_mut().filter_map(|part| match part.call.op {
         Op::AcquireUpTo(most) => Some((*most).min(part.available(time).max(1))),
         _ => None,
@@ -248,20 +253,20 @@ fn decide_together(parts: &mut [CallPart<'_>], time: Timestamp) -> Decision {
         Op::AcquireUpTo(_) => Some(room),
         _ => None,
     };
-    let fit = |part: &mut CallPart<'_>| {
+    let fit = |part: &mut MemberOp<'_>| {
         let cost = taken(part.call.op);
         cost.is_none_or(|cost| part.fits(cost, time))
     };
     let all_fit = parts.iter_mut().all(fit);
-    let decide = |part: &mut CallPart<'_>| match (part.call.op, taken(part.call.op)) {
+    let decide = |part: &mut MemberOp<'_>| match (part.call.op, taken(part.call.op)) {
         (Op::AcquireUpTo(_), Some(cost)) if all_fit => part.decide_as(&Op::Acquire(cost), time),
-        // It would have fitted, but for the others.
+        // This limit would have allowed the request; another one denies.
         (_, Some(cost)) if !all_fit && part.fits(cost, time) => {
             part.decide_as(&Op::Peek(cost), time)
         }
         _ => part.decide(time),
     };
-    Decision::join(parts.iter_mut().map(decide).collect())
+    Decision::merge(parts.iter_mut().map(decide).collect())
 }
 
 impl fmt::Debug for StoreTable {

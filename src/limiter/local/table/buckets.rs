@@ -2,20 +2,19 @@
 
 use super::sync::{AtomicU64, zeroed};
 
-/// Entries in a bucket: four of 16 bytes are one cache line. In the model it is two, because the
-/// schedules grow with the square of what a call reads.
+/// The entries of a bucket: four of 16 bytes are one cache line. Two in the model, because its
+/// schedules grow with the square of the reads of a call.
 pub(super) const WAYS: usize = if cfg!(all(test, check_model)) { 2 } else { 4 };
 
-/// Numbers in a bucket: a tag and a state for each entry.
+/// The numbers of a bucket: a tag and a state for each entry.
 const NUMBERS: usize = 2 * WAYS;
 
-/// All buckets, as one row of numbers that are zero at first: an entry that was never used. Zeroed
-/// memory is given by the operating system page by page as it is touched, so a table takes room
-/// where it has keys.
+/// All buckets, in one slice of numbers. Zeros are unused entries. The operating system provides zeroed
+/// memory page by page when it is touched, so a table takes memory only where it has keys.
 #[derive(Debug)]
 pub(super) struct Buckets {
     numbers: Box<[AtomicU64]>,
-    /// Where the first cache line begins.
+    /// The index of the first number that begins a cache line.
     first: usize,
     count: usize,
 }
@@ -24,7 +23,7 @@ pub(super) struct Buckets {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct CacheLine<'a>(&'a [AtomicU64; NUMBERS]);
 
-/// One entry: whose it is, and what is remembered of that key.
+/// One entry: the tag of its key, and the key's state.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Entry<'a> {
     pub(super) tag: &'a AtomicU64,
@@ -32,7 +31,7 @@ pub(super) struct Entry<'a> {
 }
 
 impl Buckets {
-    /// `None` where there is no room for them.
+    /// `None` if there is no memory.
     pub(super) fn try_new(count: usize) -> Option<Self> {
         let numbers = count.checked_mul(NUMBERS)?.checked_add(NUMBERS)?;
         let numbers = zeroed(numbers)?;
@@ -51,7 +50,7 @@ impl Buckets {
 
     /// # Panics
     ///
-    /// When there are fewer buckets.
+    /// If there are fewer buckets.
     #[inline]
     pub(super) fn get(&self, bucket: usize) -> CacheLine<'_> {
         let (buckets, _) = self.numbers[self.first..].as_chunks();

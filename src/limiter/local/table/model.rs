@@ -1,10 +1,8 @@
-//! The protocol of the table, tried in every schedule that loom can think of: run by
-//! `scripts/check-model.sh`.
+//! The protocol of the table under loom, in all schedules. Run by `scripts/check-model.sh`.
 //!
-//! Each test lets a few threads make a few calls, and then asks for an order of these calls, one
-//! after the other, in which a plain map would have told every caller the same, given up as many
-//! keys and ended with the same content. So nothing that anybody was told may be lost, counted
-//! twice or land on another key.
+//! In each test a few threads make a few calls. Then there must be a sequential order of these calls
+//! in which a plain map returns equal results to every caller, evicts as many keys and ends with equal
+//! content. So no result may be lost, counted twice or belong to another key.
 
 mod atomic;
 mod replay;
@@ -19,18 +17,18 @@ use super::{KeyHash, WAYS};
 
 const NOW: u64 = 1_000;
 
-/// Can live in the first and in the last bucket.
+/// A key with the first and the last bucket.
 const A: KeyHash = in_buckets(1, [0, u32::MAX]);
 const B: KeyHash = in_buckets(2, [0, u32::MAX]);
-/// Can live in the first bucket only.
+/// A key with the first bucket only.
 const C: KeyHash = in_buckets(3, [0, 0]);
 
 const fn in_buckets(tag: u64, bucket_bits: [u32; 2]) -> KeyHash {
     KeyHash { tag, bucket_bits }
 }
 
-/// Costs of one test are different powers of two where that can be had, so that a state says which
-/// calls it is made of.
+/// The calls of a test. Costs are different powers of two where possible, so that a state shows the
+/// calls that made it.
 const fn acquire(key: KeyHash, cost: u64) -> Call {
     acquire_of(key, cost, 1 << 20)
 }
@@ -51,7 +49,7 @@ const fn call(key: KeyHash, op: Op) -> Call {
     }
 }
 
-/// Keys that fill the first bucket up to `free` entries and have more to forget than anybody else.
+/// Keys that fill the first bucket up to `free` entries and have the most usage.
 fn walls(free: u64) -> Vec<Call> {
     let wall = |n| acquire(in_buckets(100 + n, [0, 0]), 1 << 16);
     (0..WAYS as u64 - free).map(wall).collect()
@@ -148,7 +146,7 @@ fn known_key_of_three_threads_counts_every_charge() {
 }
 
 #[test]
-fn key_is_given_up_while_it_is_charged() {
+fn key_is_evicted_while_it_is_charged() {
     let model = Model {
         buckets: 1,
         before: with(walls(1), &[acquire(A, 8)]),
@@ -162,7 +160,7 @@ fn key_is_given_up_while_it_is_charged() {
 }
 
 #[test]
-fn key_is_given_up_while_two_threads_charge_it() {
+fn key_is_evicted_while_two_threads_charge_it() {
     let model = Model {
         buckets: 1,
         before: with(walls(1), &[acquire(A, 8)]),
@@ -176,9 +174,9 @@ fn key_is_given_up_while_two_threads_charge_it() {
     model.check(6);
 }
 
-/// The state that the first thread read is there again, but it is B's.
+/// The state that the first thread read returns, for key B.
 #[test]
-fn key_is_given_up_for_one_in_the_same_state() {
+fn key_is_evicted_for_one_in_the_same_state() {
     let model = Model {
         buckets: 1,
         before: with(walls(1), &[acquire(A, 8)]),
@@ -312,7 +310,7 @@ fn two_keys_want_the_same_free_entry_and_find_one_each() {
         ],
         preemptions: 2,
     };
-    // Neither sees the other: the point is that nothing is given up.
+    // Neither sees the other; nothing may be evicted.
     model.check(1);
 }
 

@@ -19,14 +19,13 @@ pub(super) use {
     },
 };
 
-/// Numbers that are all 0, in memory that is not touched before they are; `None` where there is no
-/// room for them.
+/// Zeros in memory that is not touched before they are; `None` if there is no memory.
 #[cfg(not(all(test, check_model)))]
 pub(super) fn zeroed(count: usize) -> Option<Box<[AtomicU64]>> {
     bytemuck::allocation::try_zeroed_slice_box(count).ok()
 }
 
-/// The same with the model's numbers, which are none of the machine's.
+/// Zeros of the model checker's type.
 #[cfg(all(test, check_model))]
 pub(super) fn zeroed(count: usize) -> Option<Box<[AtomicU64]>> {
     Some((0..count).map(|_| AtomicU64::new(0)).collect())

@@ -1,13 +1,13 @@
--- The scripts of a lone quota decide about subjects that have one quota of one algorithm and no `block_for`, each
--- as if alone: what `decide.lua` does with them, in a fraction of the time. Each makes no table and hardly a
--- function for one key, and turns no argument into a number that it does not need.
+-- The lone scripts decide about subjects with one quota of one algorithm and no `block_for`, each as if alone. They
+-- do the same as `decide.lua` in a fraction of the time: for one key they make no table and hardly a function, and
+-- convert only the arguments that they need.
 --
--- ARGV: the time in microseconds (empty for the server's), and of the quota what the script reads. Then for
--- each key the number of arguments of its operations and the operations, or `=` for those of the key
--- before: letter (`a`, `v`, `p` or `d`, of a window also `n`), cost, and how many times it is done.
+-- ARGV: the time in microseconds (empty for the server's), and the numbers of the quota. Then for each key the
+-- number of arguments of its operations and the operations, or `=` for those of the previous key: letter (`a`, `v`,
+-- `p` or `d`, for a window also `n`), cost, and how many times.
 --
--- The reply is that of `decide.lua`; an empty text says that there is more to the value than the script knows,
--- and that nothing was done.
+-- The reply is that of `decide.lua`. An empty text means that the value has more than the script knows, and that
+-- nothing was done.
 
 local ARGV, call, match, pack, format = ARGV, redis.pcall, string.match, struct.pack, string.format
 local now = ARGV[1]

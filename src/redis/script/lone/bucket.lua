@@ -1,12 +1,12 @@
 
-    -- How far the bucket is from full, also in whole microseconds and a rest.
+    -- The time until the bucket is full, also in whole microseconds and a rest.
     local level, u, n, is_changed = 0, 0, 0, false
     if one and not reply then
         level = (one - now) * 1000 + two
         if level < 0 then
             level = 0
         elseif level > full and level > ARGV[4] + 0 then
-            -- A TAT beyond the most comes from a clock that stepped back or from a larger quota.
+            -- A TAT beyond the most: the clock stepped back, or the quota was larger.
             level, is_changed = ARGV[4] + 0, true
         end
     end

@@ -13,9 +13,9 @@ for i = 1, #KEYS do
     end
     at = at + 1
 
-    -- The reply up to the first outcome, the others if there are any, and the error of a command.
+    -- The reply up to the first outcome, the other outcomes if there are any, and the error of a command.
     local reply, more, failure
-    -- For how long the subject is blocked, by hand say, and the text that tells until when.
+    -- The time for which the subject is blocked, by hand for example, and the text of the block's end.
     local blocked, block = 0, ''
     local value = call('GET', KEYS[i])
     local texts
@@ -26,7 +26,7 @@ for i = 1, #KEYS do
         else
             texts = { match(value, pattern) }
             if not texts[1] then
-                -- Values that have seldom more than states, and states that are as good as new.
+                -- Rare values: more than states, or states that are as good as new.
                 local states, text, end_u, end_n = match(value, '^([%d;]+)(!(%d+)(%d%d%d)h?)$')
                 if states and #end_u <= 16 and end_u - now <= 1152921504606846 then
                     block, blocked = text, end_u - now
@@ -43,7 +43,7 @@ for i = 1, #KEYS do
         end
     end
 
-    -- How far the buckets are from full. A clamped one is written, and if it is charged all of them are.
+    -- The times until the buckets are full. A corrected one is written; a charge writes all of them.
     local level, is_charged, clamped = {}, false, nil
     for k = 1, reply and 0 or count do
         local here = 0
@@ -53,7 +53,7 @@ for i = 1, #KEYS do
             if here < 0 then
                 here = 0
             elseif here > most[k] then
-                -- A TAT beyond the most comes from a clock that stepped back or from a larger quota.
+                -- A TAT beyond the most: the clock stepped back, or the quota was larger.
                 here, clamped = most[k], clamped or {}
                 clamped[k] = true
             end

@@ -1,11 +1,11 @@
-    -- A value that has not changed, as after a denial, is not written. It lives until there is nothing left to
-    -- remember, in whole milliseconds, at least 1.
+    -- Writes only a value that has changed: a denial changes nothing. It expires when all of it is as good as new, in
+    -- whole milliseconds, at least 1.
     if text then
         if micros < blocked then micros = blocked end
         local over = micros % 1000
         local milliseconds = (micros - over) / 1000
         if over > 0 or milliseconds == 0 then milliseconds = milliseconds + 1 end
-        -- The time of a test may stand still while the server's goes on.
+        -- The clock of a test may stand still while the server's runs.
         if ARGV[1] ~= '' then milliseconds = milliseconds + 3600000 end
         failure = call('SET', KEYS[i], text .. block, 'PX', format('%d', milliseconds)).err
     end

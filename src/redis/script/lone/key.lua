@@ -6,9 +6,9 @@ for i = 1, #KEYS do
     end
     at = at + 1
 
-    -- The reply up to the first outcome, the others if there are any, and the error of a command.
+    -- The reply up to the first outcome, the other outcomes if there are any, and the error of a command.
     local reply, more, failure
-    -- For how long the subject is blocked, by hand say, and the text that tells until when.
+    -- The time for which the subject is blocked, by hand for example, and the text of the block's end.
     local blocked, block = 0, ''
     -- The numbers of a state that is not as good as new.
     local one, two, three
@@ -20,7 +20,7 @@ for i = 1, #KEYS do
         else
             one, two, three = match(value, pattern)
             if not one then
-                -- Values that have seldom more than a state.
+                -- Rare values: more than a state.
                 local state, text, end_u, end_n = match(value, '^([%d:]+)(!(%d+)(%d%d%d)h?)$')
                 if state and #end_u <= 16 and end_u - now <= 1152921504606846 then
                     block, blocked = text, end_u - now

@@ -1,4 +1,4 @@
--- How much of its slice has to pass until `count` weighs no more than `room`:
+-- The part of its slice that has to pass until `count` weighs no more than `room`:
 -- floor(count · left / slice) <= room exactly if count · left < (room + 1) · slice.
 local function weighs_at_most(count, room)
     if count <= room then return 0 end

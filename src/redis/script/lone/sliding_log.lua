@@ -1,5 +1,5 @@
--- The time until no more than `room` of the units that are `left` count: the entries of the value from one byte on
--- tell when theirs leave. Nothing where they are fewer than was said.
+-- The time until no more than `room` of the `left` units count, by the entries of the value from the byte `from` on. Nil
+-- if the entries have fewer units than the head.
 local function until_fits(value, from, to, left, room, noted)
     for place = from, to, 10 do
         local time, count = unpack('>I7I3', value, place)
@@ -20,9 +20,9 @@ for i = 1, #KEYS do
     end
     at = at + 1
 
-    -- The reply up to the first outcome, the others if there are any, and the error of a command.
+    -- The reply up to the first outcome, the other outcomes if there are any, and the error of a command.
     local reply, more, failure
-    -- For how long the subject is blocked, by hand say, and the text that tells until when.
+    -- The time for which the subject is blocked, by hand for example, and the text of the block's end.
     local blocked, block = 0, ''
     -- The units that count, those of them that are noted now, and the first and the last byte of the entries.
     local total, noted, from, to = 0, 0, 1, 0
@@ -33,7 +33,7 @@ for i = 1, #KEYS do
         if not failure then
             units, length, start = match(value, '^([1-9]%d*):([1-9]%d*)\n()')
             if not units then
-                -- Values that have seldom more than a log.
+                -- Rare values: more than a log.
                 local head, text, end_u, end_n, after = match(value, '^([%d:]+)(!(%d+)(%d%d%d)h?)()')
                 if head and #end_u <= 16 and end_u - now <= 1152921504606846 then
                     block, blocked = text, end_u - now
@@ -49,8 +49,8 @@ for i = 1, #KEYS do
         if not units or #units > 15 or bytes ~= length + 0 or bytes % 10 > 0 then reply = '' end
     end
 
-    -- What has left the window is not looked at; what is later than now comes from a clock that stepped back, and
-    -- counts as noted now.
+    -- Skips entries that have left the window. Entries later than now were written before the clock stepped back, and
+    -- count as noted now.
     local newest, is_changed
     if to > from and not reply then
         if unpack('>I7', value, from) + period <= now then
@@ -65,10 +65,10 @@ for i = 1, #KEYS do
             end
             local live = from + 10 * below
             for place = from + 7, live, 10 do total = total - unpack('>I3', value, place) end
-            -- A denial need not write, unless there is so much that to count it holds the server up.
+            -- A denial does not have to write, unless counting the entries that have left would delay the server.
             from, is_changed = live, below > 256
         end
-        -- Less is said to be there than is: it would let too much pass.
+        -- The head has less than the entries: too much would pass.
         if total < 0 then reply = '' end
         newest = unpack('>I7', value, to - 9)
         is_changed = is_changed or newest > now
@@ -77,7 +77,7 @@ for i = 1, #KEYS do
             noted, to = noted + unpack('>I3', value, to - 2), to - 10
             newest = to > from and unpack('>I7', value, to - 9)
         end
-        -- Nobody writes entries of nothing: the general script knows what to make of them.
+        -- No script writes entries of zero units: the general script handles them.
         if to < all and noted == 0 then reply = '' end
     end
 
@@ -95,7 +95,7 @@ for i = 1, #KEYS do
             end
             local left = total < capacity and capacity - total or 0
             local flags = left < extra and denied + 2 or denied
-            -- The time in which what is left would come, or the time until there is something.
+            -- The time in which the units that are left would refill, or the time until the next unit.
             local remaining, window = 0, 0
             if left > extra then
                 remaining, window = left - extra, (left - extra) * interval
@@ -106,7 +106,7 @@ for i = 1, #KEYS do
             else
                 window = until_fits(value, from, to, total, capacity - extra - 1, noted)
             end
-            -- More is said to be there than is: it would deny for good.
+            -- The head has more than the entries: it would deny forever.
             is_foreign = not (retry_after and window)
             local reset_after = noted > 0 and period or newest and newest + period - now or 0
             if reset_after < 0 then reset_after = 0 end

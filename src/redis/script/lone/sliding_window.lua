@@ -1,12 +1,12 @@
 
     -- The number of the newest slice, none for a state as good as new, its count and that of the one before.
     local newest, latest, earlier = nil, 0, 0
-    -- The slice in force, which is now's or the next one: when it begins, seen from now, how much of it has
-    -- passed, and the counts of it and the one before.
+    -- The current slice, which is now's or the next one: its beginning relative to now, how much of it has passed, and
+    -- the counts of it and of the one before.
     local index, start, over, newer, older = current, -passed, passed, 0, 0
     if one and not reply then
         newest, latest, earlier = one + 0, two + 0, three + 0
-        -- A count above the most comes from a larger quota, a slice too far ahead from a clock that stepped back.
+        -- A count above the most: the quota was larger. A slice too far ahead: the clock stepped back.
         if latest > capacity and latest > ARGV[5] + 0 then latest = ARGV[5] + 0 end
         if earlier > capacity and earlier > ARGV[5] + 0 then earlier = ARGV[5] + 0 end
         if newest == current + 1 then
@@ -38,7 +38,7 @@
             end
             local left = used < capacity and capacity - used or 0
             local flags = left < extra and denied + 2 or denied
-            -- The time in which what is left would come, or the time until there is something.
+            -- The time in which the units that are left would refill, or the time until the next unit.
             local remaining, window = 0, 0
             if left > extra then
                 remaining, window = left - extra, (left - extra) * interval

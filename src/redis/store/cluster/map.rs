@@ -1,25 +1,25 @@
-//! The map of a cluster: which server has which slots.
+//! The slot map of a cluster: the server of each slot.
 
 use std::{ops::RangeInclusive, sync::Arc};
 
-use crate::redis::store::{
-    core::Core,
-    slots::{NodeAddress, SLOTS},
+use crate::{
+    redis::store::{core::Core, slots::SLOTS},
+    store::redirect::NodeAddress,
 };
 
-/// Which server has which slots. Each has at least one, except the first.
+/// The server of each slot. Each server has at least one slot, except the first.
 #[derive(Debug)]
 pub(super) struct SlotMap {
-    /// For each slot the place of its server. Those that nobody has belong to the first, which
-    /// answers that.
+    /// For each slot the index of its server. Slots without a server belong to the first one, which
+    /// returns the error for them.
     owners: Vec<u16>,
     servers: Vec<Arc<Core>>,
-    /// Whether a server has told who has which slots.
+    /// Whether the map is from a server's report.
     is_known: bool,
 }
 
 impl Default for SlotMap {
-    /// A map that is to be filled by what a server has told.
+    /// Creates an empty map, to be filled from a server's report.
     fn default() -> Self {
         Self {
             owners: vec![0; SLOTS],
@@ -30,7 +30,7 @@ impl Default for SlotMap {
 }
 
 impl SlotMap {
-    /// All slots are taken to the entry, which knows better.
+    /// Creates a map that sends all slots to the entry.
     pub(super) fn unknown(entry: Arc<Core>) -> Self {
         Self {
             servers: vec![entry],
@@ -62,7 +62,7 @@ impl SlotMap {
         self.servers.iter().any(|own| Arc::ptr_eq(own, server))
     }
 
-    /// The server has these slots from now on.
+    /// Assigns these slots to the server.
     pub(super) fn give(&mut self, slots: RangeInclusive<u16>, server: &Arc<Core>) {
         let known = self.servers.iter().position(|own| Arc::ptr_eq(own, server));
         let at = known.unwrap_or(self.servers.len());

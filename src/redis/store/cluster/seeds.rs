@@ -1,21 +1,23 @@
-//! The addresses by which a cluster is known at first.
+//! The configured addresses of a cluster.
 
 use futures_util::future::select_ok;
 use redis::{Client, ConnectionAddr, ConnectionInfo, ErrorKind, RedisResult};
 
-use crate::redis::store::{
-    connector,
-    slots::{self, NodeAddress, SlotRange},
-    transport::Transport,
+use crate::{
+    redis::store::{
+        connector,
+        slots::{self, SlotRange},
+        transport::Transport,
+    },
+    store::redirect::NodeAddress,
 };
 
-/// The addresses by which a cluster is known at first, with the user and the encryption for all its
-/// servers.
+/// The configured addresses of a cluster, with the user and the encryption for all of its servers.
 #[derive(Debug)]
 pub(super) struct Seeds(pub(super) Vec<ConnectionInfo>);
 
 impl Seeds {
-    /// A connection to whichever answers first, and what it says of the slots.
+    /// Opens a connection to the server that responds first, and fetches the slot ranges from it.
     pub(super) async fn ask(&self) -> RedisResult<(Transport, Vec<SlotRange>)> {
         let each = self.0.iter().map(|seed| {
             let ask = async {
@@ -29,7 +31,7 @@ impl Seeds {
         select_ok(each).await.map(|(first, _)| first)
     }
 
-    /// The same user, encryption and protocol at another address.
+    /// Returns another address with this user, encryption and protocol.
     pub(super) fn at(&self, address: &NodeAddress) -> Option<ConnectionInfo> {
         let seed = self.0.first()?;
         let mut place = seed.addr().clone();
@@ -44,7 +46,7 @@ impl Seeds {
     }
 }
 
-/// Asks the server at `host` who has which slots.
+/// Fetches the slot ranges from the server at `host`.
 pub(super) async fn ask_for_slots(wire: &Transport, host: &str) -> RedisResult<Vec<SlotRange>> {
     let mut command = redis::cmd("CLUSTER");
     command.arg("SLOTS");

@@ -1,8 +1,8 @@
-//! The distance of a server.
+//! The distance of a server: its response time without a queue.
 
 use std::time::Duration;
 
-/// How long an answer takes that finds no queue.
+/// The response time of a call that finds no queue.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Distance {
     Guessed(Duration),
@@ -16,7 +16,7 @@ impl Distance {
         }
     }
 
-    /// Falls soon and rises slowly, and not at all from a call that was to find a queue.
+    /// Falls soon and rises slowly. A call that was expected to find a queue does not raise it.
     pub(super) fn learn(self, took: Duration, queue: Duration, found_none: bool) -> Self {
         Self::Measured(match self {
             Self::Guessed(_) => took.saturating_sub(queue).max(took / 2),

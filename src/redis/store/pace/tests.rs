@@ -1,11 +1,11 @@
-//! A simulated server that does one call after another, at some distance.
+//! Tests with a simulated server that runs one call after another, at some distance.
 
 use super::*;
 
 const MS: Duration = Duration::from_millis(1);
 const DEADLINE: Duration = Duration::from_millis(50);
 
-/// A server that does one call after another, each in `cost`, at some distance.
+/// A server that runs one call after another, each in `cost`, at some distance.
 struct Server {
     pace: Arc<Pace>,
     cost: Duration,
@@ -34,7 +34,7 @@ impl Server {
         Ok(answer - now)
     }
 
-    /// Hands in all answers until then; those that are late are not waited for.
+    /// Delivers all responses until then; late ones count as abandoned.
     fn run(&mut self, until: Instant) {
         while self.under_way.front().is_some_and(|(at, _)| *at <= until) {
             let (at, place) = self.under_way.pop_front().expect("the first");
@@ -42,7 +42,8 @@ impl Server {
         }
     }
 
-    /// A steady stream: how many were sent in a second, and the longest time among them.
+    /// Sends a steady stream. Returns how many calls were sent in a second, and the longest
+    /// response time.
     fn steady(&mut self, every: Duration, start: Instant) -> (u32, Duration) {
         let (mut sent, mut longest) = (0, Duration::ZERO);
         let mut now = start;
@@ -64,7 +65,7 @@ fn of_a_herd_what_can_be_answered_in_time_is_sent_and_no_more() {
         let (cost, distance) = (Duration::from_micros(cost), distance * MS);
         let start = Instant::now();
         let mut server = Server::new(cost, distance, start);
-        // The window has learnt what a call costs in two herds.
+        // The window learns the cost of a call in two herds.
         for round in 0..2 {
             let now = start + round * 1_000 * MS;
             server.run(now);
@@ -120,8 +121,8 @@ fn a_server_that_has_become_faster_is_found_out() {
     assert_eq!(sent, 10_000);
 }
 
-/// A herd keeps this process from reading: the answers come in one go, after a long gap that is
-/// not the first one's alone.
+/// A herd keeps this process from reading: responses arrive together after a long gap. The gap does
+/// not count for the first of them alone.
 #[test]
 fn answers_that_are_read_late_are_not_those_of_a_slow_server() {
     let now = Instant::now();
@@ -157,7 +158,7 @@ fn what_nobody_waits_for_any_more_is_forgotten_with_the_next_answer() {
     assert_eq!((state.calls.len(), state.weight), (0, 0));
 }
 
-/// The runtime of whoever waits for the answers is not driven any more.
+/// The runtime of the waiting callers is not driven any more.
 #[test]
 fn a_call_that_nobody_looks_after_is_given_up_soon_after_its_deadline() {
     let now = Instant::now();
@@ -173,7 +174,7 @@ fn a_call_that_nobody_looks_after_is_given_up_soon_after_its_deadline() {
     let soon_after = later + DEADLINE / 4;
     let next = enter(soon_after).expect("room");
     next.answered(soon_after + MS);
-    // The answers were there for long.
+    // The responses had arrived long before.
     for place in lost {
         place.answered(soon_after + 1_000 * MS);
     }

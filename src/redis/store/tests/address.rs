@@ -1,4 +1,4 @@
-//! Addresses and what is read from them.
+//! Tests of addresses and their parts.
 
 use redis::{ConnectionAddr, ConnectionInfo, ProtocolVersion};
 

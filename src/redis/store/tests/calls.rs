@@ -1,4 +1,4 @@
-//! Calls: deadlines, retries, and what an open breaker spares.
+//! Tests of calls: deadlines, retries, and the calls that an open breaker prevents.
 
 use std::{
     sync::{Arc, Mutex, mpsc},
@@ -10,7 +10,13 @@ use redis::Value;
 use tokio::time::{Instant, advance, sleep};
 
 use super::fake::{Fake, Mood};
-use crate::redis::store::{RedisStore, StoreError, StoreErrorKind, StoreHealth, script::Script};
+use crate::{
+    redis::store::{RedisStore, script::Script},
+    store::{
+        error::{StoreError, StoreErrorKind},
+        health::StoreHealth,
+    },
+};
 
 const DEADLINE: Duration = Duration::from_millis(50);
 
@@ -30,7 +36,7 @@ async fn fail_until_open(store: &RedisStore) {
     assert!(store.health().is_down());
 }
 
-/// Lets a trial that was started end.
+/// Runs a started trial to its end.
 async fn settle() {
     for _ in 0..20 {
         tokio::task::yield_now().await;
@@ -108,7 +114,7 @@ async fn a_trial_runs_beside_the_calls_and_closes_the_breaker() {
     settle().await;
     assert_eq!(fake.sent(), ["SET"]);
 
-    // That one hangs. The next one succeeds.
+    // The first trial hangs. The next one succeeds.
     sleep(Duration::from_millis(250)).await;
     fake.set(Mood::Answer);
     assert_eq!(kind(&store).await, StoreErrorKind::BreakerOpen);
@@ -138,7 +144,7 @@ async fn a_server_that_answers_too_late_for_calls_fails_the_trial_too() {
     fake.set(Mood::Slow(2 * DEADLINE));
     let store = fake.store();
     fail_until_open(&store).await;
-    // Once to have the script loaded, which takes three answers.
+    // The first round loads the script, which takes three responses.
     for _ in 0..2 {
         let error = store.check().await.unwrap_err();
         assert_eq!(error.kind(), StoreErrorKind::Timeout);
@@ -216,7 +222,7 @@ async fn foreign_data_concerns_one_subject() {
 #[tokio::test(start_paused = true)]
 async fn an_answer_that_says_nothing_of_its_health_has_it_tried() {
     let fake = Fake::default();
-    // Redis 6.2 answers this in place of what the script's command met.
+    // Redis 6.2 returns this instead of the error that the script's command met.
     fake.set(Mood::SayToScripts("ERR Error running script"));
     let store = fake.store();
     assert_eq!(kind(&store).await, StoreErrorKind::Other);
@@ -258,7 +264,7 @@ fn without_a_runtime_it_says_so() {
     assert_eq!(error.kind(), StoreErrorKind::NoRuntime);
 }
 
-/// The trial's task goes with the runtime, and another runtime starts the next.
+/// The trial's task ends with its runtime, and another runtime starts the next.
 #[test]
 fn a_store_outlives_a_runtime() {
     let runtime = || {
@@ -287,7 +293,7 @@ fn a_store_outlives_a_runtime() {
     });
 }
 
-/// The connection that was handed in breaks again and again.
+/// The connection that was handed in fails again and again.
 #[tokio::test(start_paused = true)]
 async fn every_end_of_a_connection_that_was_handed_in_counts() {
     let fake = Fake::default();
@@ -313,7 +319,7 @@ async fn every_end_of_a_connection_that_was_handed_in_counts() {
     }
 }
 
-/// But however many were waiting on it, it is one end.
+/// One end of a connection counts once, however many calls were waiting on it.
 #[tokio::test(start_paused = true)]
 async fn the_end_of_a_connection_that_was_handed_in_counts_once_for_all_who_wait() {
     let fake = Fake::default();
@@ -325,7 +331,7 @@ async fn the_end_of_a_connection_that_was_handed_in_counts_once_for_all_who_wait
     assert!(!store.health().is_down());
 }
 
-/// Others have been answered since.
+/// Other calls have succeeded since.
 #[tokio::test(start_paused = true)]
 async fn late_answers_of_a_server_that_goes_on_answering_do_not_open_the_breaker() {
     let fake = Fake::default();
@@ -344,7 +350,7 @@ async fn late_answers_of_a_server_that_goes_on_answering_do_not_open_the_breaker
     assert_eq!(store.stats().failures(StoreErrorKind::Timeout), 40);
 }
 
-/// The next herd finds it there.
+/// The next herd finds the connection open.
 #[tokio::test(start_paused = true)]
 async fn a_trial_loads_the_scripts_of_the_limiters() {
     let fake = Fake::default();
@@ -374,7 +380,7 @@ fn a_program_that_blocks_on_each_call_comes_back_after_an_outage() {
     let fake = Fake::default();
     let store = fake.store();
     fake.set(Mood::Hang);
-    // As a limiter asks: what is refused at once gives the runtime no time.
+    // Calls as a limiter does: a refused call gives the runtime no time.
     let ask = || {
         runtime.block_on(async {
             match store.refusal(b"rl:a") {
@@ -415,7 +421,7 @@ fn an_attempt_to_connect_that_stands_still_keeps_nobody_out() {
             sleep(Duration::from_millis(10)).await;
         }
     });
-    // Its late outcome changes nothing.
+    // The attempt's late outcome changes nothing.
     still.block_on(settle());
     assert!(!store.health().is_down());
 }

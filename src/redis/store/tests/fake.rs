@@ -1,4 +1,4 @@
-//! A connection that does as a test says.
+//! A connection whose behaviour a test selects.
 
 use std::{
     future::pending,
@@ -13,7 +13,7 @@ use redis::{
 
 use crate::redis::store::{RedisStore, RedisStoreBuilder};
 
-/// A connection that does what a test says, and keeps what was sent.
+/// A connection that behaves as a test selects, and records the commands sent.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Fake {
     state: Arc<Mutex<State>>,
@@ -31,13 +31,13 @@ pub(super) enum Mood {
     #[default]
     Answer,
     Hang,
-    /// The connection has ended.
+    /// Every command fails: the connection has ended.
     Broken,
-    /// Answers after so long.
+    /// Responds after this time.
     Slow(Duration),
-    /// An answer such as `OOM no memory`.
+    /// Responds with this error, such as `OOM no memory`.
     Say(&'static str),
-    /// The same, but to scripts alone.
+    /// Responds to scripts with this error, and to other commands normally.
     SayToScripts(&'static str),
 }
 
@@ -58,7 +58,7 @@ impl Fake {
         self.state.lock().unwrap().scripts = 0;
     }
 
-    /// The names of the commands since it was last asked.
+    /// Takes the names of the commands that were sent since the last call.
     pub(super) fn sent(&self) -> Vec<String> {
         std::mem::take(&mut self.state.lock().unwrap().sent)
     }

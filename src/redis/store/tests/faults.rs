@@ -1,10 +1,10 @@
-//! Kinds of errors, from what the client and servers say.
+//! Tests of the kinds of errors: from the client and from servers.
 
 use std::io;
 
 use redis::{ErrorKind, RedisError, parse_redis_value};
 
-use crate::redis::store::{StoreError, StoreErrorKind};
+use crate::store::error::{StoreError, StoreErrorKind};
 
 fn reply(text: &str) -> RedisError {
     let value = parse_redis_value(format!("-{text}\r\n").as_bytes()).unwrap();

@@ -3,7 +3,6 @@
 #![allow(clippy::unwrap_used)]
 
 mod address;
-mod breaker;
 mod calls;
 mod fake;
 mod faults;

@@ -1,11 +1,12 @@
-//! Settings that cannot work, and what `Debug` shows of them.
+//! Tests of settings that cannot work, and of the output of `Debug`.
 
 use std::time::Duration;
 
 use super::fake::Fake;
 use crate::{
     error::ConfigErrorKind,
-    redis::store::{RedisStore, RedisStoreBuilder, StoreError, StoreHealth, StoreStats},
+    redis::store::{RedisStore, RedisStoreBuilder},
+    store::{error::StoreError, health::StoreHealth, stats::StoreStats},
 };
 
 #[test]
@@ -55,7 +56,7 @@ fn a_deadline_of_zero_is_refused() {
     }
 }
 
-/// Instants are made of sums of them, which nothing may overflow.
+/// Instants are sums of these durations, and must not overflow.
 #[tokio::test]
 async fn a_deadline_is_an_hour_at_most() {
     let longest = Duration::from_secs(3_600);

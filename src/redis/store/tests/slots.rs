@@ -1,10 +1,13 @@
-//! Slots of a cluster, and what its servers say about them.
+//! Tests of slots of a cluster, and of responses of its servers about them.
 
 use redis::{Value, parse_redis_value};
 
-use crate::redis::store::{
-    StoreError,
-    slots::{NodeAddress, Redirect, SlotRange, parse, slot_of},
+use crate::{
+    redis::store::slots::{SlotRange, parse, slot_of},
+    store::{
+        error::StoreError,
+        redirect::{NodeAddress, Redirect},
+    },
 };
 
 fn address(host: &str, port: u16) -> NodeAddress {
@@ -12,7 +15,7 @@ fn address(host: &str, port: u16) -> NodeAddress {
     NodeAddress { host, port }
 }
 
-/// As `CLUSTER KEYSLOT` of Redis 7.0 has them.
+/// Compares with results of `CLUSTER KEYSLOT` in Redis 7.0.
 #[test]
 fn keys_have_the_slots_that_servers_give_them() {
     for (key, slot) in [

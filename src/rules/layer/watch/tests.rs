@@ -1,4 +1,4 @@
-//! The watch: every way in which files change is noticed, told by the system and without it.
+//! The watch: all ways in which files change, with notifications of the system and without.
 
 use std::{
     fs,
@@ -15,8 +15,8 @@ use crate::{
     rules::{RulesHandle, RulesLayer},
 };
 
-/// A file that is watched, and what the observer hears of it. What should come is waited for without
-/// an end: a test fails by its runner's timeout, not because the machine is busy.
+/// A watched file, and the reloads that the observer receives. Waits have no end: a test fails by its
+/// runner's timeout and not on a busy machine.
 struct Watched {
     directory: TempDir,
     path: PathBuf,
@@ -30,11 +30,11 @@ fn rules(name: &str) -> String {
     format!("rules: [{{name: {name}, quota: 3/hour}}]")
 }
 
-/// As long as no test runs: what comes was told by the system.
+/// A poll interval that no test reaches: every reload comes from a notification.
 const NEVER: Duration = Duration::from_secs(86_400);
 
 impl Watched {
-    fn told() -> Self {
+    fn notified() -> Self {
         Self::new(true, NEVER, |_| {})
     }
 
@@ -42,7 +42,7 @@ impl Watched {
         Self::new(false, Duration::from_millis(1), |_| {})
     }
 
-    fn new(told: bool, poll: Duration, prepare: impl FnOnce(&TempDir)) -> Self {
+    fn new(notified: bool, poll: Duration, prepare: impl FnOnce(&TempDir)) -> Self {
         let directory = TempDir::new().expect("a directory");
         let path = directory.path().join("rules.yaml");
         prepare(&directory);
@@ -60,7 +60,7 @@ impl Watched {
         Self {
             directory,
             path,
-            _watch: handle.watch_by(told, poll),
+            _watch: handle.watch_by(notified, poll),
             handle,
             reloads,
         }
@@ -85,7 +85,7 @@ impl Watched {
 
 #[test]
 fn a_file_that_is_renamed_over_is_read() {
-    for watched in [Watched::told(), Watched::polled()] {
+    for watched in [Watched::notified(), Watched::polled()] {
         let other = watched.directory.path().join("new.tmp");
         fs::write(&other, rules("second")).expect("a file");
         fs::rename(&other, &watched.path).expect("a file");
@@ -98,7 +98,7 @@ fn a_file_that_is_renamed_over_is_read() {
 
 #[test]
 fn a_file_that_is_truncated_and_written_is_read() {
-    for watched in [Watched::told(), Watched::polled()] {
+    for watched in [Watched::notified(), Watched::polled()] {
         fs::write(&watched.path, "").expect("a file");
         fs::write(&watched.path, rules("second")).expect("a file");
         watched.expect("second");
@@ -107,7 +107,7 @@ fn a_file_that_is_truncated_and_written_is_read() {
 
 #[test]
 fn a_file_that_is_removed_or_unreadable_keeps_the_rules() {
-    for watched in [Watched::told(), Watched::polled()] {
+    for watched in [Watched::notified(), Watched::polled()] {
         fs::remove_file(&watched.path).expect("a file");
         watched.expect_fault("first");
         fs::write(&watched.path, [0xff, 0xfe]).expect("a file");
@@ -133,8 +133,8 @@ fn a_config_map_that_is_swapped_is_read() {
         symlink("..first", at.join("..data")).expect("a link");
         symlink("..data/rules.yaml", at.join("rules.yaml")).expect("a link");
     };
-    for (told, poll) in [(true, NEVER), (false, Duration::from_millis(1))] {
-        let watched = Watched::new(told, poll, mount);
+    for (notified, poll) in [(true, NEVER), (false, Duration::from_millis(1))] {
+        let watched = Watched::new(notified, poll, mount);
         version(&watched.directory, "second");
         let at = watched.directory.path();
         symlink("..second", at.join("..data_tmp")).expect("a link");

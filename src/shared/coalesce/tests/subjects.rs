@@ -182,13 +182,13 @@ async fn more_than_one_call_can_carry_leaves_in_order() {
 fn a_runtime_that_ends_takes_nothing_with_it_of_another_one() {
     let slow = Slow::held();
     let bench = Bench::new(&slow);
-    let first = runtime(false);
+    let first = runtime();
     let (lost,) = first.block_on(async {
         let lost = bench.submit(TIER, 1);
         settle().await;
         (lost,)
     });
-    runtime(false).block_on(async {
+    runtime().block_on(async {
         let waits = bench.submit(TIER, 2);
         first.shutdown_background();
         assert!(lost.await.is_err(), "its call is gone");

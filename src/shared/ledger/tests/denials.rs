@@ -1,4 +1,4 @@
-//! Denials that a ledger holds to, and pauses.
+//! Cached denials of a ledger, and pauses.
 
 use super::*;
 use crate::{
@@ -11,11 +11,11 @@ const MS: Duration = Duration::from_millis(1);
 #[test]
 fn denial_holds_for_its_time() {
     let now = Instant::now();
-    let others = LeaseReply {
+    let others = NodeReply {
         others: 9,
-        ..granted(LeaseStatus::New, 0)
+        ..granted(RowStatus::New, 0)
     };
-    let alone = granted(LeaseStatus::New, 0);
+    let alone = granted(RowStatus::New, 0);
     let minute = Duration::from_secs(60);
     for (kind, reply, wait, held) in [
         (DenialKind::Bucket, alone, 5 * MS, 20 * MS),
@@ -28,9 +28,14 @@ fn denial_holds_for_its_time() {
         let ledger = ledger(1);
         assert!(acquire(&ledger, 20, now).is_none());
         let sent = message(&ledger, now).expect("a demand");
-        ledger.hear(&sent, &reply, None, now);
+        ledger.receive(&sent, &reply, None, now);
         let mut decision = denied(wait);
-        ledger.hold(&sent, &reply, (&Op::Acquire(20), &mut decision), kind);
+        hold(
+            &ledger,
+            (&sent, &reply),
+            (&Op::Acquire(20), &mut decision),
+            kind,
+        );
         assert_eq!(decision.retry_after(), Some(wait.max(held)), "{kind:?}");
         let last = now + held - MS;
         let answer = acquire(&ledger, 20, last).expect("it holds");
@@ -45,11 +50,11 @@ fn denial_holds_for_its_time() {
 #[test]
 fn denial_is_held_no_longer_than_nothing_comes() {
     let now = Instant::now();
-    let reply = LeaseReply {
+    let reply = NodeReply {
         others: 9,
-        ..granted(LeaseStatus::New, 0)
+        ..granted(RowStatus::New, 0)
     };
-    let ends = LeaseReply {
+    let ends = NodeReply {
         ttl: 7 * MS,
         ..reply
     };
@@ -80,8 +85,13 @@ fn denial_is_held_no_longer_than_nothing_comes() {
         let ledger = ledger(1);
         assert!(acquire(&ledger, 20, now).is_none());
         let sent = message(&ledger, now).expect("a demand");
-        ledger.hear(&sent, &reply, None, now);
-        ledger.hold(&sent, &reply, (&Op::Acquire(20), &mut decision), kind);
+        ledger.receive(&sent, &reply, None, now);
+        hold(
+            &ledger,
+            (&sent, &reply),
+            (&Op::Acquire(20), &mut decision),
+            kind,
+        );
         let last = acquire(&ledger, 20, now + held - MS).expect("it holds");
         assert!(last.is_denied());
         assert!(acquire(&ledger, 20, now + held).is_none(), "{held:?}");
@@ -94,22 +104,22 @@ fn pause_ends_with_the_row() {
     let ledger = ledger(1);
     assert!(acquire(&ledger, 20, now).is_none());
     let sent = message(&ledger, now).expect("a demand");
-    let reply = LeaseReply {
+    let reply = NodeReply {
         pause: 50 * MS,
         ttl: 8 * MS,
-        ..granted(LeaseStatus::New, 3)
+        ..granted(RowStatus::New, 3)
     };
-    ledger.hear(&sent, &reply, Some(&told(3)), now);
+    ledger.receive(&sent, &reply, Some(&status(3)), now);
     let denied = acquire(&ledger, 4, now + 7 * MS).expect("it is scarce");
     assert_eq!(denied.retry_after(), Some(MS));
     assert!(acquire(&ledger, 4, now + 8 * MS).is_none());
 }
 
-/// An answer to what was asked before a reset, a block or a refund says nothing of what is now.
+/// A reply to a call that left before a reset, a block or a refund is out of date.
 #[test]
 fn denial_that_was_under_way_is_not_remembered_after_a_reset() {
     let now = Instant::now();
-    let receipt = told(5).receipt();
+    let receipt = status(5).receipt();
     let other_tier = LeaseHolder {
         chosen: Chosen::Tier(1),
         ..HOLDER
@@ -125,34 +135,35 @@ fn denial_that_was_under_way_is_not_remembered_after_a_reset() {
             let ledger = ledger(1);
             assert!(acquire(&ledger, 20, now).is_none());
             let sent = message(&ledger, now).expect("a demand");
-            drop(ledger.decide(holder, &op, now));
-            let reply = LeaseReply {
+            drop(ledger.decide_now(holder, &op, now));
+            let reply = NodeReply {
                 pause: 50 * MS,
-                ..granted(LeaseStatus::New, 0)
+                ..granted(RowStatus::New, 0)
             };
-            ledger.hear(&sent, &reply, Some(&told(3)), now);
+            ledger.receive(&sent, &reply, Some(&status(3)), now);
             let mut decision = denied(300 * MS);
             let denied = (&Op::Acquire(20), &mut decision);
-            ledger.hold(&sent, &reply, denied, DenialKind::Window);
+            hold(&ledger, (&sent, &reply), denied, DenialKind::Window);
             assert!(acquire(&ledger, 20, now + MS).is_none(), "{op:?}");
         }
     }
 }
 
-/// The answer to a reset may come before that to what was asked meanwhile, and done before it.
+/// The reply to a reset may arrive before that to an earlier call.
 #[test]
 fn answer_to_a_reset_ends_what_was_asked_since() {
     let now = Instant::now();
     let ledger = ledger(1);
     assert!(acquire(&ledger, 20, now).is_none());
-    drop(ledger.decide(HOLDER, &Op::Reset, now));
+    drop(ledger.decide_now(HOLDER, &Op::Reset, now));
     let sent = message(&ledger, now).expect("a demand");
-    ledger.forget(HOLDER.tag);
-    let reply = granted(LeaseStatus::New, 0);
-    ledger.hear(&sent, &reply, Some(&told(3)), now);
+    ledger.denials.forget(HOLDER.tag, now);
+    ledger.end_pauses(HOLDER.tag);
+    let reply = granted(RowStatus::New, 0);
+    ledger.receive(&sent, &reply, Some(&status(3)), now);
     let mut decision = denied(300 * MS);
     let denied = (&Op::Acquire(20), &mut decision);
-    ledger.hold(&sent, &reply, denied, DenialKind::Window);
+    hold(&ledger, (&sent, &reply), denied, DenialKind::Window);
     assert!(acquire(&ledger, 20, now + MS).is_none());
 }
 
@@ -162,11 +173,11 @@ fn pause_denies_only_costs_that_are_not_held() {
     let ledger = ledger(1);
     assert!(acquire(&ledger, 20, now).is_none());
     let sent = message(&ledger, now).expect("a demand");
-    let reply = LeaseReply {
+    let reply = NodeReply {
         pause: 50 * MS,
-        ..granted(LeaseStatus::New, 3)
+        ..granted(RowStatus::New, 3)
     };
-    ledger.hear(&sent, &reply, Some(&told(3)), now);
+    ledger.receive(&sent, &reply, Some(&status(3)), now);
     assert!(is_allowed(&ledger, 2, now + MS));
     let denied = acquire(&ledger, 2, now + 10 * MS).expect("it is scarce");
     assert!(denied.is_denied() && !denied.is_leased());
@@ -188,7 +199,7 @@ fn only_buckets_tell_when_they_are_full() {
     }
 }
 
-/// What the node holds itself was taken for used when the store denied, and it may give it back.
+/// The store counts the node's own units as used, and the node may return them.
 #[test]
 fn denial_beside_units_of_its_own_is_not_held_to_the_end_of_the_window() {
     let now = Instant::now();
@@ -197,11 +208,11 @@ fn denial_beside_units_of_its_own_is_not_held_to_the_end_of_the_window() {
         let ledger = ledger(1);
         assert!(acquire(&ledger, 50, now).is_none());
         let sent = message(&ledger, now).expect("a demand");
-        let reply = granted(LeaseStatus::New, units);
-        ledger.hear(&sent, &reply, None, now);
+        let reply = granted(RowStatus::New, units);
+        ledger.receive(&sent, &reply, None, now);
         let mut decision = denied(hours);
         let rows = (&Op::Acquire(50), &mut decision);
-        ledger.hold(&sent, &reply, rows, DenialKind::Window);
+        hold(&ledger, (&sent, &reply), rows, DenialKind::Window);
         assert!(acquire(&ledger, 50, now + held - MS).is_some());
         let later = acquire(&ledger, 50, now + held);
         assert_eq!(later.is_some(), units == 0, "{units}");
@@ -215,11 +226,11 @@ fn without_memory_a_denial_is_held_for_a_pause() {
     ledger.terms.remembers_denials = false;
     assert!(acquire(&ledger, 50, now).is_none());
     let sent = message(&ledger, now).expect("a demand");
-    let reply = granted(LeaseStatus::New, 0);
-    ledger.hear(&sent, &reply, None, now);
+    let reply = granted(RowStatus::New, 0);
+    ledger.receive(&sent, &reply, None, now);
     let mut decision = denied(Duration::from_secs(7_200));
     let rows = (&Op::Acquire(50), &mut decision);
-    ledger.hold(&sent, &reply, rows, DenialKind::Window);
+    hold(&ledger, (&sent, &reply), rows, DenialKind::Window);
     assert!(acquire(&ledger, 50, now + 19 * MS).is_some());
     assert!(acquire(&ledger, 50, now + 20 * MS).is_none());
 }

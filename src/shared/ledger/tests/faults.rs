@@ -1,4 +1,4 @@
-//! Many ledgers on one model, over calls that are lost, late, executed twice and answered to nobody.
+//! Many ledgers on one model, with calls lost, late, executed twice and without a reply.
 
 use siphasher::sip::SipHasher13;
 
@@ -10,7 +10,7 @@ use crate::seed::keyed_hash;
 
 const NODES: usize = 5;
 
-/// Requests that come while so many calls are under way are decided by somebody else.
+/// The most calls under way. Further requests are not sent.
 const MOST_FLIGHTS: usize = 12;
 
 /// Numbers that are the same for the same seed.
@@ -23,16 +23,16 @@ impl Dice {
     }
 }
 
-/// A call, from when it leaves until nothing more happens to it.
+/// A call, from when it leaves until it has no more effect.
 struct Flight {
     node: usize,
     /// The ledger at that time: a node that was killed has another.
     life: u64,
     sent: Option<SentMessage>,
     cost: u64,
-    /// The answer, once it was executed.
-    answer: Option<(bool, Option<LeaseReply>)>,
-    /// Whether the node has given up.
+    /// The reply, once the call was executed.
+    answer: Option<(bool, Option<NodeReply>)>,
+    /// Whether the node has stopped waiting.
     is_late: bool,
 }
 
@@ -41,7 +41,7 @@ struct World {
     start: Instant,
     now: u64,
     model: Model,
-    /// What has passed, by the limit alone.
+    /// The admitted units, counted by the limit alone.
     passed: Meter,
     nodes: Vec<(Ledger<()>, u64)>,
     lives: u64,
@@ -80,7 +80,7 @@ impl World {
         self.start + Duration::from_micros(self.now - 1_000_000_000)
     }
 
-    /// Units pass: never more than the limit allows at any time.
+    /// Admits units: never more than the limit allows at any time.
     fn admit(&mut self, units: u64) {
         let left = self.passed.available(self.now);
         assert!(units <= left, "{} too many pass", units - left);
@@ -154,8 +154,8 @@ impl World {
     fn execute(&mut self) {
         let Some(at) = self.any_flight() else { return };
         let Flight { sent, cost, .. } = self.flights[at];
-        let clause = sent.as_ref().map(|sent| &sent.clause);
-        let answer = self.model.call(clause, cost, self.now);
+        let message = sent.as_ref().map(|sent| &sent.message);
+        let answer = self.model.call(message, cost, self.now);
         let flight = &mut self.flights[at];
         if flight.answer.is_some() {
             return;
@@ -185,16 +185,16 @@ impl World {
         }
         if let (Some(sent), Some(reply)) = (&flight.sent, &reply) {
             let now = self.instant();
-            ledger.hear(sent, reply, Some(&told(500)), now);
+            ledger.receive(sent, reply, Some(&status(500)), now);
             if !fits {
                 let mut decision = denied(Duration::from_millis(5));
                 let op = (&Op::Acquire(flight.cost), &mut decision);
-                ledger.hold(sent, reply, op, DenialKind::Bucket);
+                hold(ledger, (sent, reply), op, DenialKind::Bucket);
             }
         }
     }
 
-    /// A node waits no longer; the call may be executed all the same, however late.
+    /// A node stops waiting; the call may still be executed, however late.
     fn give_up(&mut self) {
         let Some(at) = self.any_flight() else { return };
         let now = self.instant();

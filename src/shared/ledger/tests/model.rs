@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::shared::lease::LeaseClause;
+use crate::shared::wire::message::NodeMessage;
 
-/// The limit, and what is counted.
+/// The limit and its counter.
 #[derive(Debug, Clone)]
 pub(super) enum Meter {
     /// The time until which the bucket is charged; the time of a unit; the capacity.
@@ -100,26 +100,26 @@ impl Model {
         }
     }
 
-    /// What the store does at `now` with a message and perhaps an acquisition.
+    /// Runs a call at `now`, with a message and perhaps an acquisition.
     pub(super) fn call(
         &mut self,
-        clause: Option<&LeaseClause>,
+        message: Option<&NodeMessage>,
         cost: u64,
         now: u64,
-    ) -> (bool, Option<LeaseReply>) {
+    ) -> (bool, Option<NodeReply>) {
         self.end_rows(now);
-        let status = clause.map(|clause| self.begin(clause, now));
+        let status = message.map(|message| self.begin(message, now));
         let fits = cost + self.held() <= self.meter.available(now);
         if fits && cost > 0 {
             self.meter.charge(cost, now);
         }
-        let reply = clause.zip(status).map(|(clause, (status, repeats))| {
-            let asked = (status != LeaseStatus::Stale && !repeats).then_some(clause);
-            let pause = asked.map(|clause| self.grant(clause, status, now));
-            let row = self.rows.get(&clause.name);
-            let row = row.filter(|_| status != LeaseStatus::Stale);
+        let reply = message.zip(status).map(|(message, (status, repeats))| {
+            let asked = (status != RowStatus::Stale && !repeats).then_some(message);
+            let pause = asked.map(|message| self.grant(message, status, now));
+            let row = self.rows.get(&message.name);
+            let row = row.filter(|_| status != RowStatus::Stale);
             let others = self.held() - row.map_or(0, |row| row.units);
-            LeaseReply {
+            NodeReply {
                 status,
                 units: row.map_or(0, |row| row.units) as u32,
                 ttl: Duration::from_micros(row.map_or(0, |row| row.end - now)),
@@ -133,52 +133,53 @@ impl Model {
     }
 
     /// The status of a message, and whether it repeats the last one.
-    fn begin(&mut self, clause: &LeaseClause, now: u64) -> (LeaseStatus, bool) {
-        let Some(row) = self.rows.get_mut(&clause.name) else {
-            return (LeaseStatus::New, false);
+    fn begin(&mut self, message: &NodeMessage, now: u64) -> (RowStatus, bool) {
+        let Some(row) = self.rows.get_mut(&message.name) else {
+            return (RowStatus::New, false);
         };
-        if row.seq == clause.seq {
+        if row.seq == message.seq {
             let status = if row.born {
-                LeaseStatus::New
+                RowStatus::New
             } else {
-                LeaseStatus::Known
+                RowStatus::Known
             };
             return (status, true);
         }
-        if row.seq + 1 != clause.seq {
-            return (LeaseStatus::Stale, false);
+        if row.seq + 1 != message.seq {
+            return (RowStatus::Stale, false);
         }
         // A message that is executed once more when its row has ended makes another row, which may
-        // reserve less than the next message tells of.
-        let spent = row.units.min(u64::from(clause.spent));
-        row.units = (row.units - spent).saturating_sub(u64::from(clause.back));
-        (row.seq, row.born) = (clause.seq, false);
+        // reserve less than the next message reports.
+        let [spent, back, ..] = message.report.numbers().map(u64::from);
+        let spent = row.units.min(spent);
+        row.units = (row.units - spent).saturating_sub(back);
+        (row.seq, row.born) = (message.seq, false);
         self.meter.charge(spent, now);
-        (LeaseStatus::Known, false)
+        (RowStatus::Known, false)
     }
 
-    fn grant(&mut self, clause: &LeaseClause, status: LeaseStatus, now: u64) -> Duration {
+    fn grant(&mut self, message: &NodeMessage, status: RowStatus, now: u64) -> Duration {
         let free = self.meter.available(now) - self.held();
-        let others = self.rows.iter().filter(|(name, _)| **name != clause.name);
+        let others = self.rows.iter().filter(|(name, _)| **name != message.name);
         let others: u64 = others.map(|(_, row)| row.demand).sum();
-        let demand = u64::from(clause.demand);
+        let [_, _, want, demand] = message.report.numbers().map(u64::from);
         let share = free * demand / (others + demand).max(1);
-        let grant = Some(share.min(u64::from(clause.want))).filter(|grant| *grant >= 2);
+        let grant = Some(share.min(want)).filter(|grant| *grant >= 2);
         let grant = grant.unwrap_or(0);
-        let length = clause.length.as_micros() as u64;
+        let length = message.length.as_micros() as u64;
         let end = self.meter.end(now, length);
-        let row = self.rows.entry(clause.name).or_insert(Row {
-            seq: clause.seq,
-            born: status == LeaseStatus::New,
+        let row = self.rows.entry(message.name).or_insert(Row {
+            seq: message.seq,
+            born: status == RowStatus::New,
             units: 0,
             demand,
             end,
         });
         row.units += grant;
-        (row.seq, row.demand, row.end) = (clause.seq, demand, end);
-        let is_scarce = others + demand > free && grant < u64::from(clause.want);
+        (row.seq, row.demand, row.end) = (message.seq, demand, end);
+        let is_scarce = others + demand > free && grant < want;
         if is_scarce {
-            clause.length / 50
+            message.length / 50
         } else {
             Duration::ZERO
         }

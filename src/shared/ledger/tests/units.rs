@@ -1,8 +1,18 @@
 //! One ledger, step by step.
 
 use super::*;
+use crate::shared::wire::message::NodeReport;
 
 const MS: Duration = Duration::from_millis(1);
+
+const fn report([spent, back, want, demand]: [u32; 4]) -> NodeReport {
+    NodeReport::Lease {
+        spent,
+        back,
+        want,
+        demand,
+    }
+}
 
 #[test]
 fn thin_subjects_have_no_lease() {
@@ -15,9 +25,8 @@ fn thin_subjects_have_no_lease() {
         ));
     }
     assert!(acquire(&ledger, 1, now).is_none());
-    let clause = message(&ledger, now).expect("the eighth").clause;
-    assert_eq!((clause.seq, clause.spent, clause.back), (1, 0, 0));
-    assert_eq!((clause.want, clause.demand), (8, 8));
+    let clause = message(&ledger, now).expect("the eighth").message;
+    assert_eq!((clause.seq, clause.report), (1, report([0, 0, 8, 8])));
     assert_eq!(ledger.stats().asked, 8);
 }
 
@@ -38,21 +47,24 @@ fn units_are_spent_until_the_lease_ends_and_no_longer() {
     assert_eq!(ledger.stats().local, 2);
 }
 
-/// The first of the wrong designs: the lease ends here before it ends in the store, and what was
-/// spent of it has to be told all the same, else it would come back.
+/// A lease ends on the node before it ends in the store. A first design dropped the spent units then, and the
+/// store returned them.
 #[test]
-fn units_that_were_spent_are_told_though_the_lease_has_ended_here() {
+fn spent_units_are_reported_though_the_lease_has_ended_on_the_node() {
     let now = Instant::now();
     let ledger = leased(10, 5, now);
     assert!(is_allowed(&ledger, 3, now));
     let ended = now + LENGTH - LENGTH / 2_048;
     assert!(acquire(&ledger, 9, ended).is_none());
-    let clause = message(&ledger, ended).expect("something to tell").clause;
-    assert_eq!((clause.seq, clause.spent, clause.back), (2, 3, 2));
+    let clause = message(&ledger, ended)
+        .expect("something to report")
+        .message;
+    let [spent, back, ..] = clause.report.numbers();
+    assert_eq!((clause.seq, spent, back), (2, 3, 2));
 }
 
 #[test]
-fn message_that_was_not_answered_is_repeated_with_all_its_numbers() {
+fn a_message_without_a_reply_is_repeated_with_all_its_numbers() {
     let now = Instant::now();
     let ledger = leased(20, 10, now);
     assert!(is_allowed(&ledger, 4, now));
@@ -64,26 +76,26 @@ fn message_that_was_not_answered_is_repeated_with_all_its_numbers() {
     assert!(is_allowed(&ledger, 1, now), "units are spent meanwhile");
     ledger.lose(&sent, now);
     let again = message(&ledger, now + MS).expect("the same again");
-    assert_eq!(again.clause, sent.clause);
+    assert_eq!(again.message, sent.message);
     assert_eq!(ledger.stats().repeated, 1);
-    // The answer to the first comes too late: nobody waits for it.
-    let reply = granted(LeaseStatus::Known, 30);
-    ledger.hear(&sent, &reply, None, now + MS);
+    // The reply to the first comes too late: the node does not wait for it.
+    let reply = granted(RowStatus::Known, 30);
+    ledger.receive(&sent, &reply, None, now + MS);
     assert!(acquire(&ledger, 10, now + MS).is_none());
     // All units of the row, less those that were spent since.
-    ledger.hear(&again, &reply, None, now + MS);
+    ledger.receive(&again, &reply, None, now + MS);
     assert!(is_allowed(&ledger, 29, now + MS));
     assert!(acquire(&ledger, 1, now + MS).is_none());
 }
 
-/// What was spent while the message was under way belongs to a row that ended.
+/// Units spent while the message was under way are of a row that has ended.
 #[test]
 fn new_row_has_all_its_units() {
     let now = Instant::now();
     let ledger = leased(20, 10, now);
     let sent = message(&ledger, now).expect("a demand");
     assert!(is_allowed(&ledger, 10, now));
-    ledger.hear(&sent, &granted(LeaseStatus::New, 6), None, now);
+    ledger.receive(&sent, &granted(RowStatus::New, 6), None, now);
     assert!(is_allowed(&ledger, 6, now));
     assert!(acquire(&ledger, 1, now).is_none());
     assert_eq!(ledger.stats().ended, 10);
@@ -94,19 +106,17 @@ fn stale_message_drops_the_lease_and_its_name() {
     let now = Instant::now();
     let ledger = leased(20, 10, now);
     let sent = message(&ledger, now).expect("a demand");
-    ledger.hear(&sent, &granted(LeaseStatus::Stale, 0), None, now);
+    ledger.receive(&sent, &granted(RowStatus::Stale, 0), None, now);
     assert!(acquire(&ledger, 1, now).is_none());
     let next = message(&ledger, now).expect("a demand");
-    assert_ne!(next.clause.name, sent.clause.name);
-    assert_eq!(
-        (next.clause.seq, next.clause.spent, next.clause.back),
-        (1, 0, 0)
-    );
+    assert_ne!(next.message.name, sent.message.name);
+    let [spent, back, ..] = next.message.report.numbers();
+    assert_eq!((next.message.seq, spent, back), (1, 0, 0));
     assert_eq!(ledger.stats().stale, 1);
 }
 
 #[test]
-fn lost_for_two_lengths_is_lost() {
+fn a_lease_without_a_reply_for_two_lengths_is_dropped() {
     let now = Instant::now();
     let ledger = leased(20, 10, now);
     assert!(is_allowed(&ledger, 4, now));
@@ -117,17 +127,17 @@ fn lost_for_two_lengths_is_lost() {
     let later = later + MS;
     assert!(acquire(&ledger, 50, later).is_none());
     let next = message(&ledger, later).expect("a demand");
-    assert_ne!(next.clause.name, sent.clause.name);
-    assert_eq!((next.clause.seq, ledger.stats().ended), (1, 10));
+    assert_ne!(next.message.name, sent.message.name);
+    assert_eq!((next.message.seq, ledger.stats().ended), (1, 10));
 }
 
 #[test]
-fn more_is_asked_for_before_there_is_none() {
+fn more_units_are_requested_before_none_is_left() {
     let now = Instant::now();
     let ledger = leased(20, 10, now);
     let mut low = 0;
     for _ in 0..10 {
-        match ledger.decide(HOLDER, &Op::Acquire(1), now) {
+        match ledger.decide_now(HOLDER, &Op::Acquire(1), now) {
             LocalAnswer::Low(decision) => {
                 assert!(decision.is_allowed());
                 low += 1;
@@ -140,22 +150,23 @@ fn more_is_asked_for_before_there_is_none() {
 }
 
 #[test]
-fn surplus_is_given_back_by_the_keeper() {
+fn the_maintenance_task_returns_surplus() {
     let now = Instant::now();
     let ledger = leased(100, 60, now);
     assert!(ledger.due(now).is_empty(), "all of it may be needed");
     let later = now + LENGTH / 2;
     let due = ledger.due(later);
     assert_eq!(due.len(), 1);
-    let clause = message(&ledger, later).expect("a surplus").clause;
-    assert!(clause.demand < 20 && clause.back == 60 - clause.demand);
-    assert_eq!(clause.want, 0);
+    let clause = message(&ledger, later).expect("a surplus").message;
+    let [_, back, want, demand] = clause.report.numbers();
+    assert!(demand < 20 && back == 60 - demand);
+    assert_eq!(want, 0);
     assert!(ledger.due(later).is_empty(), "it is under way");
     let sent = message(&ledger, later + 3 * DEADLINE).expect("the call was dropped");
-    assert_eq!(sent.clause, clause);
+    assert_eq!(sent.message, clause);
 }
 
-/// A store may be given so long for an answer that a lease ends before.
+/// The deadline may be longer than a lease.
 #[test]
 fn lease_is_settled_before_it_ends_however_long_the_deadline_is() {
     for deadline in [DEADLINE, LENGTH / 2, LENGTH, 2 * LENGTH, 3_600 * LENGTH] {
@@ -170,7 +181,7 @@ fn lease_is_settled_before_it_ends_however_long_the_deadline_is() {
 }
 
 #[test]
-fn lease_that_ends_soon_is_settled_by_the_keeper() {
+fn the_maintenance_task_settles_a_lease_that_ends_soon() {
     let now = Instant::now();
     let ledger = leased(20, 10, now);
     assert!(is_allowed(&ledger, 8, now));
@@ -178,54 +189,52 @@ fn lease_that_ends_soon_is_settled_by_the_keeper() {
     let late = now + LENGTH - LENGTH / 5;
     assert_eq!(ledger.due(late).len(), 1);
     let sent = message(&ledger, late).expect("something was spent");
-    assert_eq!((sent.clause.spent, sent.clause.want), (8, 0));
-    let reply = LeaseReply {
+    let [spent, _, want, _] = sent.message.report.numbers();
+    assert_eq!((spent, want), (8, 0));
+    let reply = NodeReply {
         ttl: LENGTH / 5,
-        ..granted(LeaseStatus::Known, 2)
+        ..granted(RowStatus::Known, 2)
     };
-    ledger.hear(&sent, &reply, None, late);
-    assert!(ledger.due(late).is_empty(), "it is told");
-    // Nothing is left to be told of when it has ended.
+    ledger.receive(&sent, &reply, None, late);
+    assert!(ledger.due(late).is_empty(), "it is reported");
+    // Nothing is left to report when it has ended.
     assert!(is_allowed(&ledger, 2, late));
     let sent = message(&ledger, late + MS).expect("something was spent");
-    let reply = LeaseReply {
+    let reply = NodeReply {
         ttl: Duration::ZERO,
-        ..granted(LeaseStatus::Known, 0)
+        ..granted(RowStatus::Known, 0)
     };
-    ledger.hear(&sent, &reply, None, late + MS);
+    ledger.receive(&sent, &reply, None, late + MS);
     assert!(ledger.due(late + LENGTH).is_empty());
     assert!(message(&ledger, late + LENGTH).is_none());
     assert_eq!(ledger.stats().settled, 10);
 }
 
 #[test]
-fn refund_to_a_live_lease_needs_no_call_and_works_once_told_no_more() {
+fn a_refund_needs_no_call_until_its_units_are_reported() {
     let now = Instant::now();
     let ledger = leased(20, 10, now);
     let spent = acquire(&ledger, 10, now).expect("enough is held");
     let refund = Op::Refund(4, Some(spent.receipt()));
-    let back = ledger.decide(HOLDER, &refund, now);
+    let back = ledger.decide_now(HOLDER, &refund, now);
     let LocalAnswer::Decided(back) = back else {
         panic!("the lease is live: {back:?}");
     };
     assert_eq!((back.charged(), back.remaining()), (0, Some(494)));
     assert!(is_allowed(&ledger, 4, now));
-    // More than is spent and untold is not there to be given back.
+    // No more than the spent and unreported units can be returned.
     for is_there in [true, false] {
         let six = Op::Refund(6, Some(spent.receipt()));
-        let answer = ledger.decide(HOLDER, &six, now);
+        let answer = ledger.decide_now(HOLDER, &six, now);
         let is_local = matches!(answer, LocalAnswer::Decided(_));
         assert_eq!(is_local, is_there, "{answer:?}");
     }
     let sent = message(&ledger, now).expect("a demand");
-    assert_eq!(sent.clause.spent, 4);
-    ledger.hear(&sent, &granted(LeaseStatus::Known, 26), None, now);
+    assert_eq!(sent.message.report.numbers()[0], 4);
+    ledger.receive(&sent, &granted(RowStatus::Known, 26), None, now);
     assert!(is_allowed(&ledger, 10, now));
-    let late = ledger.decide(HOLDER, &refund, now);
-    assert!(
-        matches!(late, LocalAnswer::Ask),
-        "the store was told: {late:?}"
-    );
+    let late = ledger.decide_now(HOLDER, &refund, now);
+    assert!(matches!(late, LocalAnswer::Ask), "it is reported: {late:?}");
 }
 
 #[test]
@@ -234,7 +243,7 @@ fn settlements_are_made_from_the_lease() {
     let ledger = leased(20, 10, now);
     let receipt = acquire(&ledger, 3, now).expect("enough is held").receipt();
     for (cost, charged, left) in [(3, 0, 497), (5, 2, 495), (1, 0, 497)] {
-        let answer = ledger.decide(HOLDER, &Op::Settle(cost, receipt.clone()), now);
+        let answer = ledger.decide_now(HOLDER, &Op::Settle(cost, receipt.clone()), now);
         let LocalAnswer::Decided(decision) = answer else {
             panic!("the lease is live: {answer:?}");
         };
@@ -244,30 +253,30 @@ fn settlements_are_made_from_the_lease() {
             (charged, Some(left))
         );
     }
-    let much = ledger.decide(HOLDER, &Op::Settle(99, receipt), now);
+    let much = ledger.decide_now(HOLDER, &Op::Settle(99, receipt), now);
     assert!(matches!(much, LocalAnswer::Ask));
 }
 
-/// More than there ever is at once would take from the shares of others, and for long.
+/// A demand above the capacity would take from the shares of others for long.
 #[test]
-fn no_more_is_asked_for_than_there_ever_is() {
+fn the_demand_is_at_most_the_capacity() {
     let now = Instant::now();
     let ledger = ledger(1);
     assert!(acquire(&ledger, 1_000_000, now).is_none());
-    let clause = message(&ledger, now).expect("a demand").clause;
-    assert_eq!((clause.want, clause.demand), (1_000, 1_000));
+    let clause = message(&ledger, now).expect("a demand").message;
+    assert_eq!(clause.report, report([0, 0, 1_000, 1_000]));
     let later = now + LENGTH;
     let Letter::Sent(sent) = ledger.message((HOLDER, Some(ONE)), (place, 1_000), later) else {
         panic!("it is sent again");
     };
-    ledger.hear(
+    ledger.receive(
         &sent,
-        &granted(LeaseStatus::New, 500),
-        Some(&told(9)),
+        &granted(RowStatus::New, 500),
+        Some(&status(9)),
         later,
     );
-    let clause = message(&ledger, later).expect("a demand").clause;
-    assert!(clause.demand < 20, "{clause:?}");
+    let clause = message(&ledger, later).expect("a demand").message;
+    assert!(clause.report.numbers()[3] < 20, "{clause:?}");
 }
 
 #[test]
@@ -279,10 +288,13 @@ fn reset_and_block_end_the_lease_of_each_tier() {
             chosen: Chosen::Tier(1),
             ..HOLDER
         };
-        assert!(matches!(ledger.decide(other, &op, now), LocalAnswer::Ask));
+        assert!(matches!(
+            ledger.decide_now(other, &op, now),
+            LocalAnswer::Ask
+        ));
         assert!(acquire(&ledger, 1, now).is_none());
-        let clause = message(&ledger, now).expect("units to give back").clause;
-        assert_eq!((clause.back, clause.want), (10, 0));
+        let clause = message(&ledger, now).expect("units to give back").message;
+        assert_eq!(clause.report.numbers()[1..3], [10, 0]);
     }
 }
 
@@ -296,107 +308,60 @@ fn lease_of_older_quotas_is_given_back() {
         ..HOLDER
     };
     assert!(matches!(
-        ledger.decide(new, &Op::Acquire(1), now),
+        ledger.decide_now(new, &Op::Acquire(1), now),
         LocalAnswer::Ask
     ));
     assert_eq!(ledger.due(now).len(), 1);
     let sent = message(&ledger, now).expect("units to give back");
-    assert_eq!((sent.clause.back, sent.clause.want), (10, 0));
-    ledger.hear(&sent, &granted(LeaseStatus::Known, 0), None, now);
+    assert_eq!(sent.message.report.numbers()[1..3], [10, 0]);
+    ledger.receive(&sent, &granted(RowStatus::Known, 0), None, now);
     assert!(message(&ledger, now).is_none(), "it is over");
 }
 
 #[test]
-fn costs_above_what_is_held_have_it_given_back_first() {
+fn a_cost_above_the_held_units_returns_them_first() {
     let now = Instant::now();
     let ledger = leased(20, 10, now);
     assert!(acquire(&ledger, 11, now).is_none());
-    let clause = message(&ledger, now).expect("a demand").clause;
-    assert_eq!((clause.back, clause.want), (10, 31));
+    let clause = message(&ledger, now).expect("a demand").message;
+    assert_eq!(clause.report.numbers()[1..3], [10, 31]);
 }
 
-#[test]
-fn full_bucket_keeps_those_that_hold_and_the_rest_is_strict() {
-    let now = Instant::now();
-    let terms = LeaseTerms {
-        length: LENGTH,
-        max_units: 6,
-        max_leases: 1,
-        remembers_denials: true,
-        ahead: None,
-    };
-    let ledger: Ledger<()> = Ledger::new(terms, false, DEADLINE, Some(1));
-    let holder = |tag| LeaseHolder { tag, ..HOLDER };
-    let ask = |tag, cost, now| ledger.decide(holder(tag), &Op::Acquire(cost), now);
-    for tag in 1..=4 {
-        assert!(matches!(ask(tag, 9 + tag, now), LocalAnswer::Ask));
-    }
-    for tag in [2, 3, 4] {
-        let Letter::Sent(sent) = ledger.message((holder(tag), Some(ONE)), (place, 1_000), now)
-        else {
-            panic!("a demand");
-        };
-        assert_eq!(sent.clause.want, 6, "the most of one lease");
-        ledger.hear(&sent, &granted(LeaseStatus::New, 5), Some(&told(9)), now);
-    }
-    // The fifth takes the place of the one that holds nothing.
-    assert!(matches!(ask(5, 20, now), LocalAnswer::Ask));
-    assert!(matches!(
-        ledger.message((holder(1), Some(ONE)), (place, 1_000), now),
-        Letter::None
-    ));
-    let Letter::Sent(sent) = ledger.message((holder(5), Some(ONE)), (place, 1_000), now) else {
-        panic!("a demand");
-    };
-    ledger.hear(&sent, &granted(LeaseStatus::New, 5), Some(&told(9)), now);
-    assert!(matches!(ask(6, 20, now), LocalAnswer::Ask));
-    assert!(matches!(
-        ledger.message((holder(6), Some(ONE)), (place, 1_000), now),
-        Letter::None
-    ));
-    for tag in 2..=5 {
-        assert!(matches!(
-            ask(tag, 1, now),
-            LocalAnswer::Decided(_) | LocalAnswer::Low(_)
-        ));
-    }
-}
-
-/// A late copy of an earlier message made the row anew, smaller than what was spent meanwhile: that was
-/// of the row that has ended, so it can't be given back.
+/// A late copy of an earlier message has made another row, with fewer units than were spent meanwhile: those
+/// are of the row that has ended, and cannot be returned.
 #[test]
 fn row_with_fewer_units_than_were_spent_is_a_new_one() {
     let now = Instant::now();
     let ledger = leased(20, 20, now);
     let sent = message(&ledger, now).expect("a demand");
     let spent = acquire(&ledger, 12, now).expect("enough is held");
-    ledger.hear(&sent, &granted(LeaseStatus::Known, 5), Some(&told(5)), now);
+    ledger.receive(&sent, &granted(RowStatus::Known, 5), Some(&status(5)), now);
     let refund = Op::Refund(12, Some(spent.receipt()));
     assert!(matches!(
-        ledger.decide(HOLDER, &refund, now),
+        ledger.decide_now(HOLDER, &refund, now),
         LocalAnswer::Ask
     ));
     assert!(!is_allowed(&ledger, 6, now));
     assert!(is_allowed(&ledger, 5, now), "the row's");
 }
 
-/// The quiet after a low mark ends with the answer.
+/// The quiet after a low mark ends with the reply.
 #[test]
-fn units_are_fetched_ahead_as_soon_as_the_last_are_there() {
+fn units_are_requested_again_as_soon_as_a_reply_arrives() {
     let now = Instant::now();
     let ledger = leased(200, 20, now);
     let low = |at: Instant| {
-        let ask = |_| ledger.decide(HOLDER, &Op::Acquire(1), at);
+        let ask = |_| ledger.decide_now(HOLDER, &Op::Acquire(1), at);
         (0..20)
             .map(ask)
             .any(|answer| matches!(answer, LocalAnswer::Low(_)))
     };
     assert!(low(now));
     let sent = message(&ledger, now).expect("a demand");
-    ledger.hear(
+    ledger.receive(
         &sent,
-        &granted(LeaseStatus::Known, 20),
-        Some(&told(500)),
+        &granted(RowStatus::Known, 20),
+        Some(&status(500)),
         now + MS,
     );
     assert!(

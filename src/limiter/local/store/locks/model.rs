@@ -1,5 +1,4 @@
-//! The order of locks, tried in every schedule that loom can think of: run by
-//! `scripts/check-model.sh`.
+//! The order of locks under loom, in all schedules. Run by `scripts/check-model.sh`.
 
 use loom::{sync::Arc, thread};
 
@@ -33,7 +32,7 @@ fn model(calls: [[usize; 2]; 2], admitted: impl Fn([bool; 2]) -> bool + Send + S
     });
 }
 
-/// Locks that were taken in the order of the keys would wait for each other for ever.
+/// Locks taken in the order of the keys could deadlock.
 #[test]
 fn two_calls_want_the_same_two_shards_in_opposite_orders() {
     model([[0, 1], [1, 0]], |[one, two]| one != two);

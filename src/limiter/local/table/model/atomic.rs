@@ -1,13 +1,12 @@
-//! An atomic whose every access loom tries in every order.
+//! An atomic for loom that tries all orders of accesses.
 
 use loom::sync::atomic::{AtomicU64 as Value, Ordering};
 
-/// Loom 0.7 remembers one access of each atomic, the last one, and looks for races with that only
-/// (tokio-rs/loom#166). So where a thread loads and then swaps, as all of ours do, its own load
-/// hides those of the other threads, and schedules in which these come later are never tried.
-/// Therefore each access first takes its turn: a change of a second atomic, which conflicts with
-/// every other change of it. It is relaxed, so it orders nothing, and a load still finds old
-/// values.
+/// Loom 0.7 records only the last access of each atomic, and searches races with that one
+/// (tokio-rs/loom#166). If a thread loads and then swaps, as all threads here do, its own load hides
+/// those of other threads, and schedules in which these come later are never tried. Therefore each
+/// access first changes a second atomic, which conflicts with every other change of it. This change is
+/// relaxed, so it orders nothing, and a load still finds old values.
 #[derive(Debug, Default)]
 pub(in super::super) struct AtomicU64 {
     value: Value,

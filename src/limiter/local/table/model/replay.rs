@@ -1,4 +1,4 @@
-//! The sequential table: what the calls would do one after the other.
+//! The sequential table: results of the calls in a sequential order.
 
 use std::collections::BTreeMap;
 
@@ -17,12 +17,12 @@ pub(super) enum Op {
     Peek,
     Refund(u64),
     Reset,
-    /// Brings every key down to this, whichever the call is for.
+    /// Lowers every key to at most this, whatever the call's key.
     LimitAll(u64),
 }
 
 impl Call {
-    /// How much is used after the call, if that changes.
+    /// The usage after the call; `None` if it stays.
     pub(super) fn next(&self, used: u64) -> Option<u64> {
         let used = used.min(self.limit);
         let next = match self.op {
@@ -39,7 +39,7 @@ impl Call {
 #[derive(Debug, Clone)]
 pub(super) struct Spec {
     entries: usize,
-    /// By tag.
+    /// The usage of each key, by tag.
     used: BTreeMap<u64, u64>,
     evictions: u64,
 }
@@ -83,14 +83,14 @@ impl Spec {
         self.evictions += 1;
     }
 
-    /// Whether some order of the threads' calls tells every caller the same and ends the same.
+    /// Whether a sequential order of the threads' calls has equal results and an equal end.
     pub(super) fn explains(&self, calls: &[Vec<Call>], outcome: &Outcome) -> bool {
         let calls: Vec<_> = calls.iter().map(Vec::as_slice).collect();
-        let told: Vec<_> = outcome.told.iter().map(Vec::as_slice).collect();
-        self.explains_rest(&calls, &told, outcome)
+        let results: Vec<_> = outcome.results.iter().map(Vec::as_slice).collect();
+        self.explains_rest(&calls, &results, outcome)
     }
 
-    fn explains_rest(&self, calls: &[&[Call]], told: &[&[u64]], outcome: &Outcome) -> bool {
+    fn explains_rest(&self, calls: &[&[Call]], results: &[&[u64]], outcome: &Outcome) -> bool {
         if calls.iter().all(|calls| calls.is_empty()) {
             let content = self.used.iter().map(|(tag, used)| (*tag, *used));
             return self.evictions == outcome.evictions && content.eq(outcome.content.clone());
@@ -100,13 +100,13 @@ impl Spec {
                 return false;
             };
             let mut then = self.clone();
-            if then.make(*call) != told[thread][0] {
+            if then.make(*call) != results[thread][0] {
                 return false;
             }
-            let (mut calls, mut told) = (calls.to_vec(), told.to_vec());
+            let (mut calls, mut results) = (calls.to_vec(), results.to_vec());
             calls[thread] = rest;
-            told[thread] = &told[thread][1..];
-            then.explains_rest(&calls, &told, outcome)
+            results[thread] = &results[thread][1..];
+            then.explains_rest(&calls, &results, outcome)
         })
     }
 }

@@ -1,4 +1,4 @@
-//! Runs of a test, in one schedule after the other.
+//! Runs of a test in all schedules.
 
 use std::{
     collections::BTreeSet,
@@ -15,7 +15,7 @@ use super::{
 };
 
 impl Table {
-    /// Tells the caller how much of the key's limit was used before the call.
+    /// Makes the call, and returns the usage of the key before it.
     fn make(&self, call: Call) -> u64 {
         if let Op::LimitAll(most) = call.op {
             self.limit_states(NOW + most);
@@ -27,7 +27,7 @@ impl Table {
         })
     }
 
-    /// Tag and use of the entries that have something to remember.
+    /// The tag and usage of each entry that is not fresh.
     fn content(&self) -> Vec<(u64, u64)> {
         let entries = self.buckets.iter().flat_map(CacheLine::entries);
         let mut tags = BTreeSet::new();
@@ -51,14 +51,14 @@ pub(super) struct Model {
     pub(super) buckets: usize,
     pub(super) before: Vec<Call>,
     pub(super) threads: Vec<Vec<Call>>,
-    /// How often a schedule may take the turn from a thread that could go on: as often as takes a
-    /// few seconds. `LOOM_MAX_PREEMPTIONS` is for more patience.
+    /// The most preemptions of a schedule, so that the test takes a few seconds.
+    /// `LOOM_MAX_PREEMPTIONS` sets more.
     pub(super) preemptions: usize,
 }
 
 impl Model {
-    /// Fails in the first schedule whose outcome cannot be explained. `outcomes` different ones
-    /// must show up: a search that misses them proves nothing.
+    /// Fails in the first schedule without an equal sequential order. `outcomes` different outcomes must
+    /// occur: a search that misses them proves nothing.
     pub(super) fn check(self, outcomes: usize) {
         let started = Instant::now();
         let mut model = loom::model::Builder::new();
@@ -67,10 +67,10 @@ impl Model {
         let bound = model.preemption_bound;
 
         let seen = Arc::new(Mutex::new((0_u64, BTreeSet::new())));
-        let (this, tell) = (Arc::new(self), Arc::clone(&seen));
+        let (this, outcomes_seen) = (Arc::new(self), Arc::clone(&seen));
         model.check(move || {
             let outcome = this.run();
-            let mut seen = tell.lock().expect("no panic so far");
+            let mut seen = outcomes_seen.lock().expect("no panic so far");
             seen.0 += 1;
             seen.1.insert(outcome);
         });
@@ -99,19 +99,19 @@ impl Model {
                 calls.map(|call| table.make(*call)).collect()
             }
         };
-        // The first one's work is done here: loom's time grows with the number of threads.
+        // The first thread's calls run here: loom's time grows with the number of threads.
         let others: Vec<_> = (1..self.threads.len())
             .map(|n| thread::spawn(run(n)))
             .collect();
-        let mut told = vec![run(0)()];
-        told.extend(
+        let mut results = vec![run(0)()];
+        results.extend(
             others
                 .into_iter()
                 .map(|thread| thread.join().expect("no panic")),
         );
 
         let outcome = Outcome {
-            told,
+            results,
             content: table.content(),
             evictions: table.evictions(),
         };
@@ -125,8 +125,8 @@ impl Model {
 
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Outcome {
-    /// By thread.
-    pub(super) told: Vec<Vec<u64>>,
+    /// The results of each thread.
+    pub(super) results: Vec<Vec<u64>>,
     pub(super) content: Vec<(u64, u64)>,
     pub(super) evictions: u64,
 }

@@ -1,0 +1,206 @@
+//! Calls: one request of the caller, with its wait and its retries.
+
+use std::{error::Error, fmt, future::Future, pin::pin, sync::Arc, time::Duration};
+
+use http::{HeaderMap, StatusCode, request::Parts};
+use tokio::time::{sleep, timeout};
+use tower_ratelimit::Key;
+
+use crate::{
+    destination::Destination,
+    error::PacerError,
+    event::PacerEvent,
+    pacer::Pacer,
+    retry::{Attempts, Failure, Retry, RetryContext},
+    sent_request::SentRequest,
+};
+
+/// The longest time that a response is held during a retry: it may hold the only connection.
+const MAX_RESPONSE_HOLD: Duration = Duration::from_secs(1);
+
+/// Any error, as in tower's own layers.
+pub(crate) type BoxError = Box<dyn Error + Send + Sync>;
+
+/// Settings of a layer, shared by all its calls.
+#[derive(Clone)]
+pub(crate) struct CallSettings {
+    pub(crate) pacer: Pacer,
+    pub(crate) retry: Retry,
+    pub(crate) destination: Option<Destination>,
+    pub(crate) key: Option<Arc<KeyFn>>,
+    pub(crate) cost: Option<Arc<CostFn>>,
+}
+
+pub(crate) type KeyFn = dyn Fn(&Parts) -> Key + Send + Sync;
+pub(crate) type CostFn = dyn Fn(&Parts) -> u64 + Send + Sync;
+
+/// A request of any client, which can be sent at least once.
+pub(crate) trait OutgoingRequest: Send {
+    type Response: Send;
+    type Error: Send;
+
+    /// The request without its body; `None` once it can no longer be sent.
+    fn parts(&self) -> Option<&Parts>;
+
+    /// Sends the request.
+    fn send(&mut self) -> impl Future<Output = Result<Self::Response, Self::Error>> + Send;
+
+    /// The response's status and header fields, empty if another server sent them.
+    fn head<'r>(&self, response: &'r Self::Response) -> (StatusCode, &'r HeaderMap);
+
+    /// Whether the error is a failed connection.
+    fn is_connection_error(error: &Self::Error) -> bool;
+}
+
+/// The failure of a call that has no response.
+#[derive(Debug)]
+pub(crate) enum Failed<E> {
+    /// The pacer did not send the request.
+    Refused(PacerError),
+    /// The client failed.
+    Client(E),
+}
+
+/// A call in progress.
+struct Call<'c, O: OutgoingRequest> {
+    settings: &'c CallSettings,
+    outgoing: &'c mut O,
+    attempts: Attempts,
+    left: Duration,
+    /// The result of the newest attempt, which the caller gets when no later attempt succeeds.
+    last: Option<Result<O::Response, Failed<O::Error>>>,
+}
+
+impl CallSettings {
+    /// Waits for a turn, sends the request, and retries while that may help.
+    pub(crate) async fn call<O: OutgoingRequest>(
+        &self,
+        outgoing: &mut O,
+    ) -> Result<O::Response, Failed<O::Error>> {
+        let (destination, cost) = match outgoing.parts() {
+            Some(parts) => (self.destination_of(parts), self.cost_of(parts)),
+            None => (Err(PacerError::no_host()), 1),
+        };
+        let destination = destination.map_err(Failed::Refused)?;
+        let mut call = Call {
+            settings: self,
+            outgoing,
+            attempts: Attempts::default(),
+            left: self.pacer.state().max_wait,
+            last: None,
+        };
+        loop {
+            let turn = self.pacer.turn_within(&destination, cost, call.left);
+            let (sent, waited) = match turn.await {
+                Ok(sent) => sent,
+                Err(error) => return call.last.unwrap_or(Err(Failed::Refused(error))),
+            };
+            call.left = call.left.saturating_sub(waited);
+            let wait = match call.attempt(sent).await {
+                Ok(wait) => wait,
+                Err(ended) => return *ended,
+            };
+            self.pacer.state().report(PacerEvent::Retried { wait });
+            sleep(wait).await;
+            call.left = call.left.saturating_sub(wait);
+        }
+    }
+
+    fn destination_of(&self, parts: &Parts) -> Result<Destination, PacerError> {
+        let destination = match &self.destination {
+            Some(destination) => destination.clone(),
+            None => Destination::of(&parts.uri)?,
+        };
+        Ok(match &self.key {
+            Some(key) => destination.with_key(key(parts)),
+            None => destination,
+        })
+    }
+
+    fn cost_of(&self, parts: &Parts) -> u64 {
+        self.cost.as_ref().map_or(1, |cost| cost(parts))
+    }
+}
+
+/// Boxed, since it is as large as a response.
+type Ended<O> =
+    Box<Result<<O as OutgoingRequest>::Response, Failed<<O as OutgoingRequest>::Error>>>;
+
+impl<O: OutgoingRequest> Call<'_, O> {
+    /// Sends the request once.
+    ///
+    /// # Errors
+    ///
+    /// The final result of the call, if no retry follows. Otherwise the time until the retry.
+    async fn attempt(&mut self, mut sent: SentRequest) -> Result<Duration, Ended<O>> {
+        let result = match self.last {
+            // Boxed, since it is rare.
+            Some(Ok(_)) => Box::pin(self.send_again()).await,
+            _ => self.outgoing.send().await,
+        };
+        let wait = match &result {
+            Ok(response) => {
+                let (status, headers) = self.outgoing.head(response);
+                let verdict = sent.on_response(self.settings.pacer.state(), status, headers);
+                self.retry_wait(|context, attempts| {
+                    context.after_response(attempts, &sent, status, verdict)
+                })
+            }
+            Err(error) if O::is_connection_error(error) => self.retry_wait(|context, attempts| {
+                context.after_failure(attempts, &sent, Failure::Connection)
+            }),
+            Err(_) => None,
+        };
+        let has_response = matches!(self.last, Some(Ok(_)));
+        let result = result.map_err(Failed::Client);
+        // Any response is worth more than an error.
+        if result.is_ok() || !has_response {
+            self.last = Some(result);
+        }
+        match (wait, self.last.take()) {
+            (None, Some(ended)) => Err(Box::new(ended)),
+            (wait, last) => {
+                self.last = last;
+                Ok(wait.unwrap_or_default())
+            }
+        }
+    }
+
+    /// Sends the request while the previous response is held. Drops that response after a second:
+    /// its connection may be the one that the request waits for.
+    async fn send_again(&mut self) -> Result<O::Response, O::Error> {
+        let mut sending = pin!(self.outgoing.send());
+        if let Ok(result) = timeout(MAX_RESPONSE_HOLD, sending.as_mut()).await {
+            return result;
+        }
+        self.last = None;
+        sending.await
+    }
+
+    fn retry_wait(
+        &mut self,
+        wait: impl FnOnce(RetryContext<'_>, &mut Attempts) -> Option<Duration>,
+    ) -> Option<Duration> {
+        let retry = &self.settings.retry;
+        let parts = self.outgoing.parts().filter(|_| !retry.is_none())?;
+        let context = RetryContext {
+            retry,
+            parts,
+            left: self.left,
+            pacer: self.settings.pacer.state(),
+        };
+        wait(context, &mut self.attempts)
+    }
+}
+
+/// The request was requested more often than its body can be copied; no call does that.
+#[derive(Debug)]
+pub(crate) struct BodyConsumed;
+
+impl fmt::Display for BodyConsumed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the request's body cannot be copied any more")
+    }
+}
+
+impl Error for BodyConsumed {}

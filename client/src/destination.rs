@@ -1,0 +1,141 @@
+//! Destinations: the origin, and optionally a key, that a limit applies to.
+
+use std::{cell::RefCell, fmt, str::FromStr, sync::Arc};
+
+use http::{
+    Uri,
+    uri::{Authority, Scheme},
+};
+use tower_ratelimit::Key;
+
+use crate::error::PacerError;
+
+/// The origin of a request: scheme, host in lower case, and port, such as
+/// `https://api.example.com:443`.
+///
+/// Each destination has its own limits. Where a server counts by token or resource as well,
+/// [`with_key`](Self::with_key) splits a destination further.
+///
+/// ```
+/// use tower_ratelimit_client::Destination;
+///
+/// let destination: Destination = "https://API.example.com/users?page=2".parse()?;
+/// assert_eq!(destination.as_str(), "https://api.example.com:443");
+/// # Ok::<(), tower_ratelimit_client::PacerError>(())
+/// ```
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct Destination {
+    origin: Arc<str>,
+    key: Option<Key>,
+}
+
+impl Destination {
+    /// The destination of an absolute URI, without user name, path and query.
+    ///
+    /// # Errors
+    ///
+    /// `NoHost` for a URI without scheme or host.
+    pub fn of(uri: &Uri) -> Result<Self, PacerError> {
+        let (Some(scheme), Some(authority)) = (uri.scheme(), uri.authority()) else {
+            return Err(PacerError::no_host());
+        };
+        let newest = NEWEST.try_with(|newest| newest.borrow_mut().of(scheme, authority));
+        // A thread that exits has no cache any more.
+        Ok(newest.unwrap_or_else(|_| Self::new(scheme, authority)))
+    }
+
+    fn new(scheme: &Scheme, authority: &Authority) -> Self {
+        let port = authority.port_u16().or_else(|| default_port(scheme));
+        let mut text = format!("{scheme}://{}", authority.host());
+        text.make_ascii_lowercase();
+        if let Some(port) = port {
+            text.push_str(&format!(":{port}"));
+        }
+        Self {
+            origin: text.into(),
+            key: None,
+        }
+    }
+
+    /// The part of this destination that `key` names, with its own limits.
+    #[must_use]
+    pub fn with_key(self, key: impl Into<Key>) -> Self {
+        let key = Some(key.into());
+        Self { key, ..self }
+    }
+
+    /// Scheme, host and port, without the key.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.origin
+    }
+
+    /// The destination without its key.
+    pub(crate) const fn origin(&self) -> &Arc<str> {
+        &self.origin
+    }
+
+    /// The key that the limiter counts against.
+    pub(crate) fn limiter_key(&self) -> Key {
+        let place = Key::from(&*self.origin);
+        match &self.key {
+            None => place,
+            Some(part) => Key::tuple([place, part.clone()]),
+        }
+    }
+}
+
+thread_local! {
+    static NEWEST: RefCell<NewestDestination> = const { RefCell::new(NewestDestination(None)) };
+}
+
+/// The destination of this thread's newest request. Most clients have only one; the cache saves
+/// formatting its text for each request.
+struct NewestDestination(Option<(Scheme, Authority, Destination)>);
+
+impl NewestDestination {
+    fn of(&mut self, scheme: &Scheme, authority: &Authority) -> Destination {
+        match &self.0 {
+            Some((same, place, newest)) if same == scheme && place == authority => newest.clone(),
+            _ => {
+                let newest = Destination::new(scheme, authority);
+                self.0 = Some((scheme.clone(), authority.clone(), newest.clone()));
+                newest
+            }
+        }
+    }
+}
+
+fn default_port(scheme: &Scheme) -> Option<u16> {
+    match scheme.as_str() {
+        "http" | "ws" => Some(80),
+        "https" | "wss" => Some(443),
+        _ => None,
+    }
+}
+
+impl FromStr for Destination {
+    type Err = PacerError;
+
+    fn from_str(text: &str) -> Result<Self, PacerError> {
+        let uri = text.parse().map_err(|_| PacerError::no_host())?;
+        Self::of(&uri)
+    }
+}
+
+impl fmt::Display for Destination {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.origin)
+    }
+}
+
+impl fmt::Debug for Destination {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut tuple = f.debug_tuple("Destination");
+        tuple.field(&self.origin);
+        if let Some(part) = &self.key {
+            tuple.field(part);
+        }
+        tuple.finish()
+    }
+}

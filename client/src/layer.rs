@@ -1,0 +1,143 @@
+//! The layer around a client.
+
+use std::{fmt, sync::Arc};
+
+use http::request::Parts;
+use tower_layer::Layer;
+use tower_ratelimit::Key;
+
+use crate::{
+    call::CallSettings,
+    destination::Destination,
+    pacer::Pacer,
+    replayable_body::{BufferedBodies, ByReplay, ReplayFn, WithoutReplay},
+    retry::Retry,
+    service::Paced,
+};
+
+/// Puts a [`Pacer`] around a client: a service that takes `http::Request`s, or with the feature
+/// `reqwest` a `reqwest::Client`.
+///
+/// See the [guide](crate::guide) for what happens to a request.
+#[must_use]
+pub struct PacerLayer<P = ByReplay> {
+    calls: Arc<CallSettings>,
+    bodies: P,
+}
+
+impl PacerLayer {
+    /// A layer whose requests wait for this pacer.
+    pub fn new(pacer: Pacer) -> Self {
+        Self {
+            calls: Arc::new(CallSettings {
+                pacer,
+                retry: Retry::new(),
+                destination: None,
+                key: None,
+                cost: None,
+            }),
+            bodies: ByReplay,
+        }
+    }
+}
+
+impl<P> PacerLayer<P> {
+    /// The pacer that requests wait for.
+    #[must_use]
+    pub fn pacer(&self) -> &Pacer {
+        &self.calls.pacer
+    }
+
+    /// The settings of calls, and the way to copy bodies.
+    #[cfg(feature = "reqwest-middleware")]
+    pub(crate) fn into_parts(self) -> (Arc<CallSettings>, P) {
+        (self.calls, self.bodies)
+    }
+
+    fn with(self, set: impl FnOnce(&mut CallSettings)) -> Self {
+        let mut calls = CallSettings::clone(&self.calls);
+        set(&mut calls);
+        Self {
+            calls: Arc::new(calls),
+            ..self
+        }
+    }
+
+    /// Which requests are sent again. Defaults to [`Retry::new`].
+    pub fn retry(self, retry: Retry) -> Self {
+        self.with(|calls| calls.retry = retry)
+    }
+
+    /// Sends all requests to this destination, for a client whose requests have no host in their
+    /// URI, such as a channel of tonic. Defaults to the host of each request.
+    pub fn destination(self, destination: Destination) -> Self {
+        self.with(|calls| calls.destination = Some(destination))
+    }
+
+    /// Splits a destination into parts with their own limits: by the token of a request, or by
+    /// resource where the server counts each apart. Defaults to no key.
+    pub fn key(self, key: impl Fn(&Parts) -> Key + Send + Sync + 'static) -> Self {
+        self.with(|calls| calls.key = Some(Arc::new(key)))
+    }
+
+    /// The units that a request costs. Defaults to 1.
+    pub fn cost(self, cost: impl Fn(&Parts) -> u64 + Send + Sync + 'static) -> Self {
+        self.with(|calls| calls.cost = Some(Arc::new(cost)))
+    }
+
+    /// Accepts any body, and sends no request twice.
+    pub fn without_replay(self) -> PacerLayer<WithoutReplay> {
+        self.with_bodies(WithoutReplay)
+    }
+
+    /// Copies bodies, or whole requests of reqwest, by this closure. Requests for which it returns
+    /// `None` are sent once.
+    pub fn replay_fn<F, B>(self, replay: F) -> PacerLayer<ReplayFn<F>>
+    where
+        F: Fn(&B) -> Option<B> + Clone + Send + Sync + 'static,
+    {
+        self.with_bodies(ReplayFn(replay))
+    }
+
+    /// Collects the bodies of requests that may be sent again, up to this many bytes. A longer one
+    /// fails with the kind `Body`, and so does one with trailers, which would be lost.
+    ///
+    /// Intended for calls that send one message: a stream that continues while the server responds
+    /// would stall. Not for reqwest, whose requests copy themselves unless their body is a stream.
+    pub fn buffer_bodies(self, bytes: usize) -> PacerLayer<BufferedBodies> {
+        self.with_bodies(BufferedBodies(bytes))
+    }
+
+    fn with_bodies<Q>(self, bodies: Q) -> PacerLayer<Q> {
+        PacerLayer {
+            calls: self.calls,
+            bodies,
+        }
+    }
+}
+
+impl<S, P: Clone> Layer<S> for PacerLayer<P> {
+    type Service = Paced<S, P>;
+
+    fn layer(&self, inner: S) -> Paced<S, P> {
+        Paced::new(inner, Arc::clone(&self.calls), self.bodies.clone())
+    }
+}
+
+impl<P: Clone> Clone for PacerLayer<P> {
+    fn clone(&self) -> Self {
+        Self {
+            calls: Arc::clone(&self.calls),
+            bodies: self.bodies.clone(),
+        }
+    }
+}
+
+impl<P> fmt::Debug for PacerLayer<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PacerLayer")
+            .field("pacer", &self.calls.pacer)
+            .field("retry", &self.calls.retry)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,437 @@
+//! Limits learned from the responses of one destination: a function of state, time and event. It reads
+//! no clock, takes no lock and draws no random number; callers hand in time and fraction.
+
+use std::time::Duration;
+
+use tower_ratelimit::Timestamp;
+
+use crate::{
+    deadline::Deadline, in_flight::RequestsInFlight, jitter::jittered_backoff,
+    response_headers::ReportedQuota, server_hint::ServerHint, slow_start::SlowStart,
+};
+
+/// The longest pause, and the longest time that requests are sent one by one after a window.
+const LONGEST_PAUSE: Duration = Duration::from_secs(3_600);
+
+/// The longest window that a success may report: draft 11 of the fields, section 8.5.1.
+const LONGEST_WINDOW: Duration = Duration::from_secs(600);
+
+/// How long after a refusal reported units are spread over their window.
+const SPREAD: Duration = Duration::from_secs(60);
+
+/// The longest random wait after the first refusal; it doubles with each further one in a row.
+const AFTER_REFUSAL: Duration = Duration::from_millis(500);
+
+/// The spacing after successes, from the second refusal in a row on. Each further refusal doubles
+/// it.
+const FIRST_SPACING: Duration = Duration::from_millis(500);
+
+/// The longest spacing: a client that is alone again has to detect it.
+const LONGEST_SPACING: Duration = Duration::from_secs(5);
+
+/// The part of the spacing that remains after a success.
+const AFTER_SUCCESS: f64 = 0.84;
+
+/// The size of the first round to an unknown destination.
+const FIRST_ROUND: u64 = 10;
+
+/// The learned limits of a destination.
+#[derive(Debug, Default)]
+pub(crate) struct LearnedLimits {
+    /// The number of the newest request, and the sum of all costs.
+    newest: Sent,
+    in_flight: RequestsInFlight,
+    /// The number of the newest request whose response changed this state.
+    newest_response: u64,
+    paused: Option<Deadline>,
+    windows: Vec<ReportedWindow>,
+    slow_start: Option<SlowStart>,
+    streak: RefusalStreak,
+    sent_at: Timestamp,
+    /// The newest time that was passed in.
+    seen: Timestamp,
+    /// When the newest refusal arrived. Other clients use the same limit for a while after it.
+    refused_at: Option<Timestamp>,
+}
+
+/// A request that was sent.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Sent {
+    /// Its number, in the order of sending.
+    number: u64,
+    /// The sum of the costs of all requests up to this one.
+    units: u64,
+}
+
+/// A quota that a response reported.
+#[derive(Debug, Clone)]
+struct ReportedWindow {
+    /// The most units, by the count of `Sent::units`, until the window ends.
+    most_units: u64,
+    end: Deadline,
+    /// The time per unit after the end, if the policy is known.
+    interval: Option<Duration>,
+    /// When the next request may be sent after the end.
+    next: Deadline,
+    /// When all units are back by the policy; without one the end of the window.
+    full: Deadline,
+    /// The time between two requests before the end; zero unless they are spread.
+    gap: Duration,
+}
+
+/// Consecutive refusals. Requests that were in flight together count as one.
+#[derive(Debug, Default)]
+struct RefusalStreak {
+    refusals: u32,
+    /// The number of the first request after the newest refusal.
+    since: u64,
+    /// Half the longest time between a success and the next request. Without it a client that just
+    /// succeeded would continue at once, while refused ones wait ever longer.
+    spacing: Duration,
+}
+
+/// The reason why a request may not be sent yet, and until when.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Hold {
+    /// The destination is paused.
+    Paused(Timestamp),
+    /// The reported units are used up; a response may end the wait earlier.
+    Spent(Timestamp),
+}
+
+impl Hold {
+    pub(crate) const fn until(self) -> Timestamp {
+        match self {
+            Self::Paused(until) | Self::Spent(until) => until,
+        }
+    }
+}
+
+/// The pause after a refusal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Pause {
+    pub(crate) wait: Duration,
+    /// A random time on top of a wait that the server requested: it requested the same of all
+    /// clients.
+    pub(crate) spread: Duration,
+}
+
+impl LearnedLimits {
+    /// A destination without a declared limit: requests start in rounds.
+    pub(crate) fn unknown() -> Self {
+        Self {
+            slow_start: Some(SlowStart::new(FIRST_ROUND, 1)),
+            ..Self::default()
+        }
+    }
+
+    /// The reason to hold back a request of this cost now, if any.
+    pub(crate) fn hold(&mut self, now: Timestamp, cost: u64) -> Option<Hold> {
+        self.forget_past(now);
+        if let Some(until) = self.resumes_at(now) {
+            return Some(Hold::Paused(until));
+        }
+        let units = self.newest.units.saturating_add(cost);
+        let sent_at = self.sent_at;
+        let windows = self.windows.iter();
+        let windows = windows.map(|window| window.hold(now, units, sent_at));
+        let slow_start = self
+            .slow_start
+            .iter()
+            .map(|slow_start| slow_start.hold(now));
+        windows.chain(slow_start).flatten().max().map(Hold::Spent)
+    }
+
+    /// Counts a request of this cost, sent now. Call it only if `hold` returned `None`.
+    pub(crate) fn send(&mut self, now: Timestamp, cost: u64) -> Sent {
+        self.sent_at = now;
+        self.newest.number += 1;
+        self.newest.units = self.newest.units.saturating_add(cost);
+        self.in_flight.start(self.newest.number, cost);
+        if let Some(slow_start) = &mut self.slow_start {
+            slow_start.send(now);
+        }
+        for window in &mut self.windows {
+            window.send(now, cost);
+        }
+        self.newest
+    }
+
+    /// Learns from the response to `sent`. `fraction` is a random number in [0, 1).
+    pub(crate) fn on_response(
+        &mut self,
+        now: Timestamp,
+        sent: Sent,
+        hint: &ServerHint,
+        fraction: f64,
+    ) -> Option<Pause> {
+        // A late response must not undo what a newer one reported.
+        let is_news = sent.number > self.newest_response;
+        match hint {
+            ServerHint::Throttled { requested_wait, .. } => {
+                return Some(self.refuse(now, sent, *requested_wait, fraction));
+            }
+            ServerHint::Quotas(quotas) if is_news => {
+                self.learn_quotas(now, sent, quotas, fraction);
+            }
+            ServerHint::Accepted if is_news => {
+                self.streak.end(sent);
+                let next = self.next();
+                self.slow_start
+                    .take_if(|slow_start| slow_start.pass(sent.number, next));
+                self.space(now, fraction);
+            }
+            ServerHint::Quotas(_)
+            | ServerHint::Accepted
+            | ServerHint::DoNotRetry
+            | ServerHint::Nothing => {}
+        }
+        None
+    }
+
+    fn learn_quotas(
+        &mut self,
+        now: Timestamp,
+        sent: Sent,
+        quotas: &[ReportedQuota],
+        fraction: f64,
+    ) {
+        self.newest_response = sent.number;
+        self.streak.end(sent);
+        self.slow_start
+            .take_if(|slow_start| slow_start.is_replaced_by(sent.number));
+        let used = self.may_be_used(sent);
+        let spread = self.spreads(now);
+        self.windows.clear();
+        self.windows.extend(
+            quotas
+                .iter()
+                .map(|quota| ReportedWindow::new(quota, used, now, spread)),
+        );
+        // Where units are left, the windows space the requests.
+        if quotas.iter().any(|quota| quota.remaining == 0) {
+            self.space(now, fraction);
+        }
+    }
+
+    /// Whether a random time separates a success from the next request.
+    pub(crate) const fn is_spaced(&self) -> bool {
+        !self.streak.spacing.is_zero()
+    }
+
+    /// Delays the next request by a random share of the spacing, if other clients seem to share the
+    /// limit.
+    fn space(&mut self, now: Timestamp, fraction: f64) {
+        // A pause already ends with a random time of its own.
+        if self.is_spaced() && self.paused.is_none() {
+            let wait = self.streak.spacing.mul_f64(2.0 * fraction);
+            let slow_start = SlowStart::new(1, self.next());
+            self.slow_start = Some(slow_start.begins(Deadline::after(now, wait)));
+        }
+    }
+
+    /// The pause after a refusal.
+    fn refuse(
+        &mut self,
+        now: Timestamp,
+        sent: Sent,
+        requested_wait: Option<Duration>,
+        fraction: f64,
+    ) -> Pause {
+        let refusals = self.streak.refuse(sent, self.next());
+        let drawn = jittered_backoff(AFTER_REFUSAL, refusals, fraction);
+        let (wait, spread) = match requested_wait {
+            Some(requested_wait) => (requested_wait.min(LONGEST_PAUSE), drawn),
+            None => (drawn, Duration::ZERO),
+        };
+        if sent.number > self.newest_response {
+            self.newest_response = sent.number;
+            self.refused_at = Some(now);
+            self.start_over(now, wait, spread);
+        }
+        Pause { wait, spread }
+    }
+
+    /// A request got its response, or was cancelled.
+    pub(crate) fn end(&mut self, sent: Sent) {
+        self.in_flight.end(sent.number);
+    }
+
+    /// Pauses the destination. A longer pause stays.
+    pub(crate) fn pause(&mut self, now: Timestamp, pause: Duration) {
+        self.start_over(now, pause, Duration::ZERO);
+    }
+
+    /// Ends a pause, and resets everything that holds requests back.
+    pub(crate) fn resume(&mut self) {
+        self.paused = None;
+        self.windows.clear();
+        self.slow_start = None;
+        self.streak = RefusalStreak::default();
+        self.refused_at = None;
+    }
+
+    /// The number of requests without a response.
+    pub(crate) fn in_flight(&self) -> usize {
+        self.in_flight.len()
+    }
+
+    /// When the pause ends, if the destination is paused.
+    pub(crate) fn paused_until(&self, now: Timestamp) -> Option<Timestamp> {
+        let until = self.paused?.clamped_at(now).at();
+        (until > now).then_some(until)
+    }
+
+    /// When the first request after the pause may be sent: its end plus a random time.
+    pub(crate) fn resumes_at(&self, now: Timestamp) -> Option<Timestamp> {
+        let until = self.paused_until(now)?;
+        let begins = self.slow_start.as_ref().and_then(SlowStart::begins_at);
+        Some(begins.map_or(until, |begins| begins.clamped_at(now).at().max(until)))
+    }
+
+    /// The units that the windows leave, and the end of the window that leaves the least.
+    pub(crate) fn left(&self, now: Timestamp) -> Option<(u64, Timestamp)> {
+        let windows = self.windows.iter().map(|window| {
+            let left = window.most_units.saturating_sub(self.newest.units);
+            (left, window.end.clamped_at(now).at())
+        });
+        windows.filter(|(_, end)| *end > now).min()
+    }
+
+    /// The units that the server may have counted when it responded to `sent`: all up to it, less
+    /// those of earlier requests still in flight.
+    fn may_be_used(&self, sent: Sent) -> u64 {
+        let unanswered = self.in_flight.units_before(sent.number);
+        sent.units.saturating_sub(unanswered)
+    }
+
+    /// Whether reported units are spread over their window. Clients that share a limit would each
+    /// use all of them at once, and be refused. Spread, each client takes less the less is left.
+    fn spreads(&self, now: Timestamp) -> bool {
+        let ends = self.refused_at.map(|at| at.saturating_add(SPREAD));
+        ends.is_some_and(|end| now < end)
+    }
+
+    fn next(&self) -> u64 {
+        self.newest.number + 1
+    }
+
+    /// Starts anew: one request after the pause and the random time, the others by its response.
+    fn start_over(&mut self, now: Timestamp, length: Duration, spread: Duration) {
+        self.clamp_at(now);
+        let until = Deadline::after(now, length);
+        let longer = self.paused.filter(|paused| *paused > until);
+        // A shorter pause must not shorten the random time after a longer one.
+        let begins = longer
+            .and(self.slow_start.as_ref())
+            .and_then(SlowStart::begins_at);
+        self.paused = longer.or(Some(until));
+        self.windows.clear();
+        let slow_start = SlowStart::new(1, self.next());
+        self.slow_start = Some(slow_start.begins(begins.unwrap_or_else(|| until.later(spread))));
+    }
+
+    /// Limits all deadlines to their initial distance, if the clock stepped back.
+    fn clamp_at(&mut self, now: Timestamp) {
+        if now < self.seen {
+            self.paused = self.paused.map(|paused| paused.clamped_at(now));
+            self.sent_at = self.sent_at.min(now);
+            self.refused_at = self.refused_at.map(|at| at.min(now));
+            self.windows
+                .iter_mut()
+                .for_each(|window| window.clamp_at(now));
+            self.slow_start
+                .iter_mut()
+                .for_each(|slow_start| slow_start.clamp_at(now));
+        }
+        self.seen = now;
+    }
+
+    fn forget_past(&mut self, now: Timestamp) {
+        self.clamp_at(now);
+        self.paused.take_if(|paused| paused.at() <= now);
+        let before = self.windows.len();
+        let units = self.newest.units;
+        self.windows.retain(|window| {
+            // The policy defines the refill after a window that was used up.
+            let goes_on = units >= window.most_units && window.full.at() > now;
+            window.end.at() > now || goes_on
+        });
+        // Nothing defines the refill after the others.
+        if self.windows.len() < before && self.slow_start.is_none() {
+            self.slow_start = Some(SlowStart::new(1, self.next()));
+        }
+    }
+}
+
+impl ReportedWindow {
+    fn new(quota: &ReportedQuota, used: u64, now: Timestamp, spread: bool) -> Self {
+        let window = quota.window.unwrap_or_default().min(LONGEST_WINDOW);
+        let (end, refill) = (Deadline::after(now, window), quota.refill);
+        let policy = refill.map_or(Duration::ZERO, |refill| refill.window);
+        Self {
+            most_units: used.saturating_add(quota.remaining),
+            end,
+            interval: refill.map(|refill| refill.interval().min(LONGEST_WINDOW)),
+            next: end,
+            full: end.later(policy.min(LONGEST_PAUSE)),
+            gap: match u32::try_from(quota.remaining) {
+                Ok(remaining) if spread => window.checked_div(remaining).unwrap_or_default(),
+                _ => Duration::ZERO,
+            },
+        }
+    }
+
+    fn clamp_at(&mut self, now: Timestamp) {
+        self.end = self.end.clamped_at(now);
+        self.next = self.next.clamped_at(now);
+        self.full = self.full.clamped_at(now);
+    }
+
+    /// When a request with which `units` were sent in total may be sent; `None` for now.
+    fn hold(&self, now: Timestamp, units: u64, sent_at: Timestamp) -> Option<Timestamp> {
+        let until = if now >= self.end.at() {
+            self.next.at()
+        } else if units > self.most_units {
+            self.end.at()
+        } else {
+            sent_at.saturating_add(self.gap)
+        };
+        (now < until).then_some(until)
+    }
+
+    fn send(&mut self, now: Timestamp, cost: u64) {
+        if let Some(interval) = self.interval.filter(|_| now >= self.end.at()) {
+            let cost = u32::try_from(cost).unwrap_or(u32::MAX);
+            let wait = interval.saturating_mul(cost).min(LONGEST_WINDOW);
+            self.next = Deadline::after(now, wait);
+        }
+    }
+}
+
+impl RefusalStreak {
+    /// Counts a refusal. Returns the number of refusals before it.
+    fn refuse(&mut self, sent: Sent, next: u64) -> u32 {
+        if sent.number >= self.since {
+            self.since = next;
+            self.refusals += 1;
+            // A client that is alone is refused once and accepted after the wait.
+            if self.refusals > 1 || !self.spacing.is_zero() {
+                self.spacing = (self.spacing * 2).clamp(FIRST_SPACING, LONGEST_SPACING);
+            }
+        }
+        self.refusals.saturating_sub(1)
+    }
+
+    fn end(&mut self, sent: Sent) {
+        if sent.number >= self.since {
+            self.refusals = 0;
+            let spacing = self.spacing.mul_f64(AFTER_SUCCESS);
+            self.spacing = if spacing < FIRST_SPACING / 2 {
+                Duration::ZERO
+            } else {
+                spacing
+            };
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! Clients that stay under rate limits: each request waits for its turn, the pacer learns from
+//! responses, and sends again what may be sent again.
+//!
+//! ```
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+//! use http::{Request, Response};
+//! use tower::{Layer, Service, ServiceExt, service_fn};
+//! use tower_ratelimit::Quota;
+//! use tower_ratelimit_client::{Pacer, PacerLayer};
+//!
+//! # let http_client = service_fn(async |_: Request<String>| {
+//! #     Ok::<_, std::convert::Infallible>(Response::new(()))
+//! # });
+//! let pacer = Pacer::new(Quota::per_second(10).burst(5));
+//! let mut client = PacerLayer::new(pacer).layer(http_client);
+//!
+//! let request = Request::get("https://api.example.com/things").body(String::new())?;
+//! let response = client.ready().await?.call(request).await?;
+//! # assert_eq!(response.status(), 200);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! | item | purpose |
+//! |---|---|
+//! | [`Pacer`] | the limits: a declared one, in this process or through Redis, and those that each destination reports |
+//! | [`PacerLayer`] | wraps a tower service of `http::Request`: hyper-util, a channel of tonic; with the feature `reqwest` a `reqwest::Client` |
+//! | `PacerMiddleware` | wraps reqwest-middleware, with the feature of that name |
+//! | [`Pacer::turn`] | serves any other client |
+//! | [`Retry`], [`Replay`] | select the requests that are sent again |
+//! | [`PacerError`] | the reason why a request was not sent |
+//!
+//! | feature | gives | costs |
+//! |---|---|---|
+//! | `reqwest` | the layer around a `reqwest::Client`, 0.13 | reqwest without its default features |
+//! | `reqwest-middleware` | a middleware of reqwest-middleware, 0.5 | that crate without its default features |
+//! | `axum`, `tonic` | requests with the `Body` of each | that crate without its default features |
+//!
+//! Nothing here is a type of tonic or hyper, so any version works; [`Retry`] recognizes errors of
+//! hyper 1. The [guide] covers which limit to declare, what a pacer learns, and what
+//! surprises.
+
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
+mod response_headers;
+
+mod error;
+mod server_hint;
+
+mod destination;
+mod event;
+
+mod deadline;
+mod in_flight;
+mod jitter;
+mod slow_start;
+
+mod learned_limits;
+mod retry_budget;
+
+mod destination_state;
+mod pacer_state;
+
+mod sent_request;
+mod turn;
+mod turn_request;
+
+mod pacer;
+
+mod declared_limit;
+mod margin;
+
+mod builder;
+
+mod retry;
+
+mod call;
+mod connection_error;
+mod replayable_body;
+
+mod service;
+
+mod layer;
+
+#[cfg(feature = "reqwest")]
+mod reqwest_service;
+
+#[cfg(feature = "reqwest-middleware")]
+mod pacer_middleware;
+
+#[cfg(any(doc, doctest))]
+pub mod guide;
+
+#[cfg(feature = "reqwest-middleware")]
+pub use self::pacer_middleware::PacerMiddleware;
+pub use self::{
+    builder::PacerBuilder,
+    declared_limit::{DeclaredLimit, IntoDeclaredLimit},
+    destination::Destination,
+    error::{PacerError, PacerErrorKind},
+    event::PacerEvent,
+    layer::PacerLayer,
+    pacer::{Pacer, PacerStats},
+    replayable_body::{BufferedBodies, ByReplay, CopyBody, Replay, ReplayFn, WithoutReplay},
+    retry::{Failure, Retry},
+    server_hint::{Learn, SignalSource},
+    service::{Paced, PacedFuture},
+    turn::{Advice, Turn},
+};

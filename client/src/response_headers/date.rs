@@ -1,0 +1,81 @@
+//! Dates of HTTP, and those of RFC 3339 that some servers send.
+
+use std::time::{Duration, UNIX_EPOCH};
+
+use http::{HeaderMap, header::DATE};
+
+use super::only_line;
+use tower_ratelimit::Timestamp;
+
+const DAY: u64 = 86_400;
+
+/// When the response was sent by its server's clock: its `Date`, or `now` without one.
+///
+/// A server whose clock is wrong computes its dates by the same clock, so differences are right.
+pub(crate) fn sent_at(headers: &HeaderMap, now: Timestamp) -> Timestamp {
+    let date = only_line(headers, &DATE).and_then(http);
+    date.map_or(now, Timestamp::from_secs)
+}
+
+/// The time from `sent` until a second since the epoch; zero if that is past.
+pub(super) fn until(second: u64, sent: Timestamp) -> Duration {
+    let micros = Timestamp::from_secs(second).as_micros();
+    Duration::from_micros(micros.saturating_sub(sent.as_micros()))
+}
+
+/// A date in any of the three forms of RFC 9110, as seconds since the epoch.
+pub(super) fn http(text: &str) -> Option<u64> {
+    let date = httpdate::parse_http_date(text).ok()?;
+    let since_epoch = date.duration_since(UNIX_EPOCH).unwrap_or_default();
+    Some(since_epoch.as_secs())
+}
+
+/// `2023-11-14T22:13:50Z`, as seconds since the epoch.
+pub(super) fn rfc3339(text: &str) -> Option<u64> {
+    let (date, time) = text.split_once(['T', 't', ' '])?;
+    let [year, month, day] = numbers(date.split('-'))?;
+    let (time, offset) = time.split_at(time.find(['Z', 'z', '+', '-'])?);
+    let time = time.split_once('.').map_or(time, |(whole, _)| whole);
+    let [hour, minute, second] = numbers(time.split(':'))?;
+    let in_range = (1970..=9999).contains(&year)
+        && (1..=12).contains(&month)
+        && (1..=31).contains(&day)
+        && hour < 24
+        && minute < 60
+        && second < 61;
+    in_range.then_some(())?;
+    let local = days(year, month, day) * DAY + hour * 3_600 + minute * 60 + second;
+    match offset.split_at(1) {
+        ("Z" | "z", "") => Some(local),
+        ("+", offset) => local.checked_sub(of_offset(offset)?),
+        ("-", offset) => Some(local + of_offset(offset)?),
+        _ => None,
+    }
+}
+
+fn of_offset(text: &str) -> Option<u64> {
+    let [hours, minutes] = numbers(text.split(':'))?;
+    (hours < 24 && minutes < 60).then_some(hours * 3_600 + minutes * 60)
+}
+
+/// Exactly `N` numbers of at most four digits.
+fn numbers<'a, const N: usize>(mut parts: impl Iterator<Item = &'a str>) -> Option<[u64; N]> {
+    let mut numbers = [0; N];
+    for number in &mut numbers {
+        *number = super::parse_digits(parts.next()?).filter(|number| *number <= 9_999)?;
+    }
+    parts.next().is_none().then_some(numbers)
+}
+
+/// Days since the epoch, in the Gregorian calendar.
+fn days(year: u64, month: u64, day: u64) -> u64 {
+    // The year starts in March here: the leap day is its last day.
+    let (year, month) = if month > 2 {
+        (year, month - 3)
+    } else {
+        (year - 1, month + 9)
+    };
+    let leap_days = year / 4 - year / 100 + year / 400;
+    let since_year_0 = year * 365 + leap_days + (153 * month + 2) / 5 + day - 1;
+    since_year_0 - 719_468
+}

@@ -1,0 +1,72 @@
+//! Header fields of responses: those that tower-ratelimit writes, and those of other servers.
+//!
+//! All work is bounded: a field of more than [`LONGEST_FIELD`] bytes is ignored, only the most
+//! restrictive quotas count, and no function fails.
+
+mod date;
+mod duration;
+mod grpc;
+mod legacy;
+mod quota;
+mod rate_limit;
+mod retry_after;
+mod structured_list;
+#[cfg(test)]
+mod tests;
+
+use std::borrow::Cow;
+
+use http::{HeaderMap, HeaderName};
+
+pub(crate) use self::{
+    grpc::{Grpc, grpc},
+    quota::{Refill, ReportedQuota, ReportedQuotas},
+    retry_after::retry_after,
+};
+use tower_ratelimit::Timestamp;
+
+/// The most bytes of one field, all its lines together.
+const LONGEST_FIELD: usize = 8_192;
+
+/// The quotas in a response that arrived at `now`: from `RateLimit`, otherwise from the older
+/// fields.
+pub(crate) fn quotas(headers: &HeaderMap, now: Timestamp) -> ReportedQuotas {
+    let mut quotas = rate_limit::quotas(headers);
+    if quotas.is_empty() {
+        quotas.extend(legacy::quota(headers, now));
+    }
+    quotas
+}
+
+/// The remaining units in an older field, with or without a reset.
+pub(crate) fn legacy_remaining(headers: &HeaderMap) -> Option<u64> {
+    legacy::remaining(headers)
+}
+
+/// The lines of a field joined; `None` if it is missing, too long or not text.
+fn joined<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<Cow<'h, str>> {
+    let mut lines = headers.get_all(name).iter();
+    let mut text = Cow::Borrowed(lines.next()?.to_str().ok()?);
+    for line in lines {
+        if text.len() + line.len() > LONGEST_FIELD {
+            return None;
+        }
+        let text = text.to_mut();
+        text.push_str(", ");
+        text.push_str(line.to_str().ok()?);
+    }
+    (text.len() <= LONGEST_FIELD).then_some(text)
+}
+
+/// The only line of a field; `None` for several.
+fn only_line<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<&'h str> {
+    let mut lines = headers.get_all(name).iter();
+    let line = lines.next()?.to_str().ok()?.trim_ascii();
+    (lines.next().is_none() && line.len() <= LONGEST_FIELD).then_some(line)
+}
+
+/// A number of digits only; saturating.
+fn parse_digits(text: &str) -> Option<u64> {
+    let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    digits.then(|| text.parse().unwrap_or(u64::MAX))
+}

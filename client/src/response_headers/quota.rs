@@ -1,0 +1,86 @@
+//! Quotas as a response reports them.
+
+use std::{cmp::Reverse, num::NonZeroU32, ops::Deref, time::Duration};
+
+/// The most quotas of one response that count.
+pub(super) const MAX_QUOTAS: usize = 4;
+
+/// A quota as a response reports it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct ReportedQuota {
+    /// The remaining units.
+    pub(crate) remaining: u64,
+    /// The time that the remaining units have to last.
+    pub(crate) window: Option<Duration>,
+    /// The refill, if the policy contains it.
+    pub(crate) refill: Option<Refill>,
+}
+
+/// The refill of a policy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Refill {
+    /// The time in which all units come back.
+    pub(crate) window: Duration,
+    /// All units.
+    pub(crate) units: NonZeroU32,
+}
+
+impl Refill {
+    /// The time in which one unit comes back, if they come one by one.
+    pub(crate) fn interval(self) -> Duration {
+        self.window / self.units.get()
+    }
+}
+
+impl ReportedQuota {
+    /// Orders the most restrictive quota first: the fewest units, for the longest time. Quotas
+    /// without a time are last, since they restrict nothing.
+    fn rank(&self) -> impl Ord + use<> {
+        (self.window.is_none(), self.remaining, Reverse(self.window))
+    }
+}
+
+/// The most restrictive quotas of a response, in this order.
+#[derive(Debug, Default)]
+pub(crate) struct ReportedQuotas {
+    quotas: [ReportedQuota; MAX_QUOTAS],
+    length: usize,
+}
+
+impl ReportedQuotas {
+    fn insert(&mut self, quota: ReportedQuota) {
+        let at = self.partition_point(|other| other.rank() <= quota.rank());
+        if at < MAX_QUOTAS {
+            self.length = MAX_QUOTAS.min(self.length + 1);
+            self.quotas[at..self.length].rotate_right(1);
+            self.quotas[at] = quota;
+        }
+    }
+
+    pub(crate) fn retain(&mut self, wanted: impl Fn(&ReportedQuota) -> bool) {
+        let mut kept = 0;
+        for at in 0..self.length {
+            if wanted(&self.quotas[at]) {
+                self.quotas[kept] = self.quotas[at];
+                kept += 1;
+            }
+        }
+        self.length = kept;
+    }
+}
+
+impl Deref for ReportedQuotas {
+    type Target = [ReportedQuota];
+
+    fn deref(&self) -> &[ReportedQuota] {
+        &self.quotas[..self.length]
+    }
+}
+
+impl Extend<ReportedQuota> for ReportedQuotas {
+    fn extend<I: IntoIterator<Item = ReportedQuota>>(&mut self, quotas: I) {
+        for quota in quotas {
+            self.insert(quota);
+        }
+    }
+}

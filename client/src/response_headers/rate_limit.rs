@@ -1,0 +1,164 @@
+//! `RateLimit` and `RateLimit-Policy`, of the drafts 07 to 11 and of the text for the next one.
+
+use std::{borrow::Cow, num::NonZeroU32, time::Duration};
+
+use http::{HeaderMap, HeaderName};
+
+use super::{
+    Refill, ReportedQuota, ReportedQuotas, joined, parse_digits,
+    structured_list::{BareItem, FieldItems, ListMember, NoNumber, Parameter},
+};
+
+const RATE_LIMIT: HeaderName = HeaderName::from_static("ratelimit");
+const POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
+
+/// An item of `RateLimit`.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct LimitItem<'a> {
+    pub(super) name: Cow<'a, str>,
+    pub(super) remaining: u64,
+    pub(super) window: Option<u64>,
+}
+
+/// An item of `RateLimit-Policy`.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct PolicyItem<'a> {
+    /// `None` in the drafts 04 to 07.
+    pub(super) name: Option<Cow<'a, str>>,
+    pub(super) quota: u64,
+    pub(super) window: Option<u64>,
+    pub(super) unit: Cow<'a, str>,
+}
+
+/// The quotas of both fields.
+pub(super) fn quotas(headers: &HeaderMap) -> ReportedQuotas {
+    let Some(text) = joined(headers, &RATE_LIMIT) else {
+        return ReportedQuotas::default();
+    };
+    let policies = joined(headers, &POLICY);
+    let policies = policy_items(policies.as_deref().unwrap_or_default());
+    let items = limit_items(&text);
+    let mut quotas = ReportedQuotas::default();
+    for item in items.iter() {
+        quotas.extend(reported_quota(item, &policies));
+    }
+    if quotas.is_empty() {
+        quotas.extend(dictionary(&text, lone_refill(&policies)));
+    }
+    quotas
+}
+
+/// The refill of the only policy, for fields that name none.
+pub(super) fn refill(headers: &HeaderMap) -> Option<Refill> {
+    lone_refill(&policy_items(&joined(headers, &POLICY)?))
+}
+
+fn lone_refill(policies: &FieldItems<PolicyItem<'_>>) -> Option<Refill> {
+    policies.lone().and_then(PolicyItem::refill)
+}
+
+fn reported_quota(
+    item: &LimitItem<'_>,
+    policies: &FieldItems<PolicyItem<'_>>,
+) -> Option<ReportedQuota> {
+    let policy = policies
+        .iter()
+        .find(|policy| policy.name.as_ref() == Some(&item.name));
+    // A rate counts neither bytes nor concurrent requests.
+    if policy.is_some_and(|policy| !policy.counts_requests()) {
+        return None;
+    }
+    Some(ReportedQuota {
+        remaining: item.remaining,
+        window: item.window.map(Duration::from_secs),
+        refill: policy.and_then(PolicyItem::refill),
+    })
+}
+
+impl PolicyItem<'_> {
+    /// The draft's text has `requests`, its registry `request`.
+    fn counts_requests(&self) -> bool {
+        matches!(&*self.unit, "requests" | "request")
+    }
+
+    fn refill(&self) -> Option<Refill> {
+        let window = Duration::from_secs(self.window?);
+        let units = NonZeroU32::new(u32::try_from(self.quota).unwrap_or(u32::MAX))?;
+        Some(Refill { window, units })
+    }
+}
+
+/// The valid items of a `RateLimit` field.
+pub(super) fn limit_items(text: &str) -> FieldItems<LimitItem<'_>> {
+    FieldItems::of(text, |member| item(member).unwrap_or(None))
+}
+
+fn item<'a>(member: &ListMember<'a>) -> Result<Option<LimitItem<'a>>, NoNumber> {
+    let (r, t) = (member.number(Parameter::R)?, member.number(Parameter::T)?);
+    // The text for the next draft has new names. They count only where the old ones are missing.
+    let (remaining, window) = match r {
+        Some(_) => (r, t),
+        None => (member.number(Parameter::A)?, member.number(Parameter::W)?),
+    };
+    if !matches!(
+        member.parameter(Parameter::Pk),
+        None | Some(BareItem::Bytes(_))
+    ) {
+        return Ok(None);
+    }
+    Ok(name(&member.value)
+        .zip(remaining)
+        .map(|(name, remaining)| LimitItem {
+            name,
+            remaining,
+            window,
+        }))
+}
+
+/// The valid items of a `RateLimit-Policy` field.
+pub(super) fn policy_items(text: &str) -> FieldItems<PolicyItem<'_>> {
+    FieldItems::of(text, |member| policy(member).unwrap_or(None))
+}
+
+fn policy<'a>(member: &ListMember<'a>) -> Result<Option<PolicyItem<'a>>, NoNumber> {
+    let (quota, window) = (member.number(Parameter::Q)?, member.number(Parameter::W)?);
+    let unit = match member.parameter(Parameter::Qu) {
+        None => Cow::Borrowed("requests"),
+        Some(BareItem::String(unit)) => unit.clone(),
+        Some(_) => return Ok(None),
+    };
+    let (name, quota) = match &member.value {
+        BareItem::Integer(quota) => (None, u64::try_from(*quota).ok()),
+        value => (name(value), quota.filter(|_| window != Some(0))),
+    };
+    Ok(quota.map(|quota| PolicyItem {
+        name,
+        quota,
+        window: window.filter(|window| *window > 0),
+        unit,
+    }))
+}
+
+/// The examples of the drafts 08 to 10 have Tokens.
+fn name<'a>(value: &BareItem<'a>) -> Option<Cow<'a, str>> {
+    match value {
+        BareItem::String(name) => Some(name.clone()),
+        BareItem::Token(name) => Some(Cow::Borrowed(name)),
+        _ => None,
+    }
+}
+
+/// `limit=100, remaining=50, reset=5`, of draft 07.
+fn dictionary(text: &str, refill: Option<Refill>) -> Option<ReportedQuota> {
+    let value = |name: &str| {
+        let mut pairs = text
+            .split(',')
+            .filter_map(|pair| pair.trim().split_once('='));
+        pairs.find(|(key, _)| *key == name).map(|(_, value)| value)
+    };
+    Some(ReportedQuota {
+        remaining: parse_digits(value("remaining")?)?,
+        window: Some(Duration::from_secs(parse_digits(value("reset")?)?)),
+        refill,
+    })
+}

@@ -1,0 +1,209 @@
+//! Server hints: the meaning of a response for its server's limits.
+
+use std::time::Duration;
+
+use http::{HeaderMap, StatusCode, header::AGE};
+use tower_ratelimit::Timestamp;
+
+use crate::response_headers::{self, Grpc, ReportedQuotas};
+
+/// Selects the signals of responses that a pacer learns from. Defaults to all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub struct Learn {
+    throttles: bool,
+    fields: bool,
+    grpc: bool,
+}
+
+impl Learn {
+    /// Learns from every signal.
+    pub const fn all() -> Self {
+        Self {
+            throttles: true,
+            fields: true,
+            grpc: true,
+        }
+    }
+
+    /// Learns from no signal: only the declared limit applies.
+    pub const fn nothing() -> Self {
+        Self {
+            throttles: false,
+            fields: false,
+            grpc: false,
+        }
+    }
+
+    /// Whether a refusal pauses the destination: 429, 503 with `Retry-After`, 403 of a limit.
+    pub const fn throttles(self, believed: bool) -> Self {
+        Self {
+            throttles: believed,
+            ..self
+        }
+    }
+
+    /// Whether `RateLimit` and `X-RateLimit-*` of other responses apply.
+    pub const fn fields(self, believed: bool) -> Self {
+        Self {
+            fields: believed,
+            ..self
+        }
+    }
+
+    /// Whether the wait of a gRPC status pauses the destination.
+    pub const fn grpc(self, believed: bool) -> Self {
+        Self {
+            grpc: believed,
+            ..self
+        }
+    }
+}
+
+impl Default for Learn {
+    fn default() -> Self {
+        Self::all()
+    }
+}
+
+/// The source of a wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum SignalSource {
+    /// `Retry-After`.
+    RetryAfter,
+    /// `RateLimit`, or `X-RateLimit-*`.
+    RateLimit,
+    /// `grpc-retry-pushback-ms`, or a `RetryInfo`.
+    Grpc,
+    /// No field: the server refused without a wait.
+    Unknown,
+}
+
+/// The meaning of a response for limits.
+#[derive(Debug)]
+pub(crate) enum ServerHint {
+    /// The server refused the request because of its limit.
+    Throttled {
+        /// The wait that it requested.
+        requested_wait: Option<Duration>,
+        source: SignalSource,
+    },
+    /// The server forbids a retry.
+    DoNotRetry,
+    /// The server accepted the request, and reported its quotas.
+    Quotas(ReportedQuotas),
+    /// The server accepted the request.
+    Accepted,
+    /// The response has no meaning for limits.
+    Nothing,
+}
+
+impl ServerHint {
+    pub(crate) fn of(
+        learn: Learn,
+        status: StatusCode,
+        headers: &HeaderMap,
+        now: Timestamp,
+    ) -> Self {
+        let grpc = response_headers::grpc(headers);
+        // The hint if only the status counts.
+        let bare = if is_failure(status) || grpc.is_some() {
+            Self::Nothing
+        } else {
+            Self::Accepted
+        };
+        // A redirect has no fields of a limit, and those of a cache are stale.
+        if status.is_redirection() || is_cached(headers) {
+            return bare;
+        }
+        if learn.grpc
+            && let Some(grpc) = grpc
+            && let Some(hint) = Self::of_grpc(grpc, headers, now)
+        {
+            return hint;
+        }
+        if learn.throttles
+            && let Some(throttled) = throttled(status, headers, now)
+        {
+            return throttled;
+        }
+        if learn.fields {
+            let mut quotas = response_headers::quotas(headers, now);
+            // Units without a window, or with an empty one, restrict nothing.
+            quotas.retain(|quota| quota.window.is_some_and(|window| !window.is_zero()));
+            if !quotas.is_empty() {
+                return Self::Quotas(quotas);
+            }
+        }
+        bare
+    }
+
+    fn of_grpc(grpc: Grpc, headers: &HeaderMap, now: Timestamp) -> Option<Self> {
+        Some(match grpc {
+            Grpc::DoNotRetry => Self::DoNotRetry,
+            Grpc::RetryAfter(wait) => Self::Throttled {
+                requested_wait: Some(wait),
+                source: SignalSource::Grpc,
+            },
+            // The gRPC form of a 429.
+            Grpc::Exhausted => refusal(headers, now),
+            Grpc::Failed => return None,
+        })
+    }
+}
+
+fn is_failure(status: StatusCode) -> bool {
+    status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS
+}
+
+fn is_cached(headers: &HeaderMap) -> bool {
+    let age = headers.get(AGE).and_then(|age| age.to_str().ok());
+    age.and_then(|age| age.trim_ascii().parse::<u64>().ok())
+        .is_some_and(|age| age > 0)
+}
+
+/// The refusal, if the response is one.
+fn throttled(status: StatusCode, headers: &HeaderMap, now: Timestamp) -> Option<ServerHint> {
+    let spent = || response_headers::legacy_remaining(headers) == Some(0);
+    let refuses = match status {
+        StatusCode::TOO_MANY_REQUESTS => true,
+        StatusCode::SERVICE_UNAVAILABLE => requested_wait(headers, now).is_some(),
+        // GitHub refuses with 403; without its fields a 403 is no refusal for a limit.
+        StatusCode::FORBIDDEN => response_headers::retry_after(headers, now).is_some() || spent(),
+        _ => false,
+    };
+    refuses.then(|| refusal(headers, now))
+}
+
+/// A refusal with the wait of its fields.
+fn refusal(headers: &HeaderMap, now: Timestamp) -> ServerHint {
+    match requested_wait(headers, now) {
+        Some((wait, source)) => ServerHint::Throttled {
+            requested_wait: Some(wait),
+            source,
+        },
+        None => ServerHint::Throttled {
+            requested_wait: None,
+            source: SignalSource::Unknown,
+        },
+    }
+}
+
+/// The wait that the fields of a refusal request.
+fn requested_wait(headers: &HeaderMap, now: Timestamp) -> Option<(Duration, SignalSource)> {
+    match response_headers::retry_after(headers, now) {
+        Some(wait) => Some((wait, SignalSource::RetryAfter)),
+        None => exhausted(headers, now).map(|wait| (wait, SignalSource::RateLimit)),
+    }
+}
+
+/// The longest window of the quotas that have no units left.
+fn exhausted(headers: &HeaderMap, now: Timestamp) -> Option<Duration> {
+    let quotas = response_headers::quotas(headers, now);
+    quotas
+        .iter()
+        .filter(|quota| quota.remaining == 0)
+        .filter_map(|quota| quota.window)
+        .max()
+}

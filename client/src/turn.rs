@@ -1,0 +1,66 @@
+//! Turns: permissions to send one request, whose response is learned from.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use http::{HeaderMap, StatusCode};
+
+use crate::{
+    destination::Destination,
+    pacer_state::PacerState,
+    sent_request::{SentRequest, Verdict},
+};
+
+/// The turn of one request, which should be sent now.
+///
+/// A dropped turn, as when the connection fails, ends the request's flight. Its units stay charged.
+#[must_use = "the request should be sent, and its response handed to `learn`"]
+pub struct Turn {
+    pacer: Arc<PacerState>,
+    sent: SentRequest,
+}
+
+/// The use that a caller should make of a response.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Advice {
+    /// The response has no consequence.
+    Done,
+    /// The server refused the request because of its limit, and may accept it after this time.
+    /// Turns for the destination wait for it.
+    RetryAfter(Duration),
+    /// The server forbids to send the request again.
+    DoNotRetry,
+}
+
+impl Turn {
+    pub(crate) const fn new(pacer: Arc<PacerState>, sent: SentRequest) -> Self {
+        Self { pacer, sent }
+    }
+
+    /// The destination of the request.
+    #[must_use]
+    pub fn destination(&self) -> &Destination {
+        self.sent.destination()
+    }
+
+    /// Learns from the head of the response, and returns what it means for the request.
+    #[allow(
+        clippy::must_use_candidate,
+        reason = "the response may be used as it is"
+    )]
+    pub fn learn(mut self, status: StatusCode, headers: &HeaderMap) -> Advice {
+        match self.sent.on_response(&self.pacer, status, headers) {
+            Verdict::Refused(refusal) => Advice::RetryAfter(refusal.pause.wait),
+            Verdict::Forbidden => Advice::DoNotRetry,
+            Verdict::Nothing => Advice::Done,
+        }
+    }
+}
+
+impl fmt::Debug for Turn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Turn")
+            .field("destination", self.destination())
+            .finish_non_exhaustive()
+    }
+}

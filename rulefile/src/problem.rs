@@ -1,0 +1,273 @@
+//! Problems of rule files: their codes, places and texts.
+
+use std::fmt;
+
+use crate::source::Span;
+
+/// The longest part of a source line that a message repeats, in characters.
+const MAX_LINE_CHARS: usize = 160;
+
+/// The kind of a problem: R for a fault, W for a warning.
+///
+/// Codes from W31 on concern files of Envoy's reference service, which the package `tower-ratelimit-server` reads. A
+/// problem that both kinds of files can have has one code.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum ProblemCode {
+    /// The file's form: its syntax, its size, or a value of the wrong kind.
+    R01,
+    /// A field that is unknown, missing, or useless at its place.
+    R02,
+    /// A name that is already in use.
+    R03,
+    /// A quota.
+    R04,
+    /// A reference to a name that does not exist.
+    R05,
+    /// A pattern of a path.
+    R06,
+    /// A parameter that a path does not have.
+    R07,
+    /// A time, a zone or a duration.
+    R08,
+    /// A circle of rules that replace each other.
+    R09,
+    /// A network, or trust in everybody.
+    R10,
+    /// The version of the format.
+    R11,
+    /// A rule that no request reaches.
+    W21,
+    /// A key or tier that any client can choose.
+    W22,
+    /// A limit that one client can use up for all.
+    W23,
+    /// A segment of a path that begins with a colon.
+    W26,
+    /// A method that is not registered.
+    W27,
+    /// A cost that no quota of the rule ever admits.
+    W28,
+    /// A value that has no effect, or another meaning than it seems to have.
+    W29,
+    /// Two descriptors that are one rule.
+    W31,
+    /// A field that has no effect at its place.
+    W32,
+    /// Several domains in one file.
+    W33,
+}
+
+impl ProblemCode {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::R01 => "R01",
+            Self::R02 => "R02",
+            Self::R03 => "R03",
+            Self::R04 => "R04",
+            Self::R05 => "R05",
+            Self::R06 => "R06",
+            Self::R07 => "R07",
+            Self::R08 => "R08",
+            Self::R09 => "R09",
+            Self::R10 => "R10",
+            Self::R11 => "R11",
+            Self::W21 => "W21",
+            Self::W22 => "W22",
+            Self::W23 => "W23",
+            Self::W26 => "W26",
+            Self::W27 => "W27",
+            Self::W28 => "W28",
+            Self::W29 => "W29",
+            Self::W31 => "W31",
+            Self::W32 => "W32",
+            Self::W33 => "W33",
+        }
+    }
+}
+
+/// One fault of a rule file, or one warning.
+///
+/// `Display` writes the place, the code, the message, and the line with a caret below it:
+///
+/// ```text
+/// rules.yaml:9:5: R02 unknown field "metod" in match; did you mean "method"?
+///    9 |     metod: POST
+///      |     ^^^^^
+/// ```
+#[derive(Debug, Clone)]
+pub struct Problem {
+    code: ProblemCode,
+    span: Option<Span>,
+    message: String,
+    suggestion: Option<String>,
+}
+
+impl Problem {
+    /// A problem at a place of a file.
+    #[must_use]
+    pub fn new(code: ProblemCode, span: &Span, message: impl Into<String>) -> Self {
+        Self {
+            span: Some(span.clone()),
+            ..Self::without_place(code, message)
+        }
+    }
+
+    /// A problem of all files together.
+    #[must_use]
+    pub fn without_place(code: ProblemCode, message: impl Into<String>) -> Self {
+        Self {
+            code,
+            span: None,
+            message: message.into(),
+            suggestion: None,
+        }
+    }
+
+    /// The problem with a remedy at the end of its message, after a semicolon.
+    #[must_use]
+    pub fn remedy(mut self, remedy: &str) -> Self {
+        self.message += "; ";
+        self.message += remedy;
+        self
+    }
+
+    /// The problem with the word that was probably meant, if there is one.
+    #[must_use]
+    pub fn suggest(mut self, suggestion: Option<&str>) -> Self {
+        self.suggestion = suggestion.map(str::to_owned);
+        self
+    }
+
+    /// The code, such as `R02`. Codes of warnings begin with `W`.
+    #[must_use]
+    pub fn code(&self) -> &'static str {
+        self.code.name()
+    }
+
+    /// Whether the file can be used in spite of it.
+    #[must_use]
+    pub fn is_warning(&self) -> bool {
+        self.code >= ProblemCode::W21
+    }
+
+    /// The name of the file, as the caller gave it.
+    #[must_use]
+    pub fn file(&self) -> Option<&str> {
+        self.span.as_ref().map(|span| span.source().name.as_str())
+    }
+
+    /// The line, counted from 1.
+    #[must_use]
+    pub fn line(&self) -> Option<usize> {
+        self.span.as_ref().map(|span| span.line_and_column().0)
+    }
+
+    /// The column, counted from 1 in characters.
+    #[must_use]
+    pub fn column(&self) -> Option<usize> {
+        self.span.as_ref().map(|span| span.line_and_column().1)
+    }
+
+    /// The message without place and code.
+    #[must_use]
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+
+    /// The word that was probably meant.
+    #[must_use]
+    pub fn suggestion(&self) -> Option<&str> {
+        self.suggestion.as_deref()
+    }
+
+    /// Whether the span contains a variable such as `${LIMIT}`.
+    pub(crate) fn has_variable(&self) -> bool {
+        let text = self.span.as_ref().and_then(Span::text);
+        text.is_some_and(|text| variable_in(text).is_some())
+    }
+
+    /// The sort key of problems: file, place, code.
+    pub(crate) fn order(&self) -> (Option<&str>, usize, ProblemCode) {
+        let start = self.span.as_ref().map_or(0, Span::start);
+        (self.file(), start, self.code)
+    }
+
+    /// The problem on one line, without its line of the file.
+    pub(crate) const fn headline(&self) -> Headline<'_> {
+        Headline(self)
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.headline())?;
+        match &self.span {
+            Some(span) => write_excerpt(span, f),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The first line of a problem's `Display`.
+pub(crate) struct Headline<'p>(&'p Problem);
+
+impl fmt::Display for Headline<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(problem) = self;
+        if let Some(span) = &problem.span {
+            let (line, column) = span.line_and_column();
+            write!(f, "{}:{line}:{column}: ", span.source().name)?;
+        }
+        write!(f, "{} {}", problem.code(), problem.message)?;
+        match &problem.suggestion {
+            Some(suggestion) => write!(f, "; did you mean {suggestion:?}?"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Writes the span's line, and carets below the span.
+fn write_excerpt(span: &Span, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let (number, column) = span.line_and_column();
+    let (line, width) = span.line_and_width();
+    // JSON may be one long line: the excerpt is the part around the span.
+    let skipped = if line.chars().count() > MAX_LINE_CHARS {
+        column.saturating_sub(MAX_LINE_CHARS / 2)
+    } else {
+        0
+    };
+    let excerpt = line.chars().skip(skipped).take(MAX_LINE_CHARS);
+    let excerpt: String = excerpt.map(printable).collect();
+    // A tab stays a tab, so that the caret stands below the span whatever the terminal's width of a tab is.
+    let blank = |c: char| if c == '\t' { '\t' } else { ' ' };
+    let before = column - 1 - skipped;
+    let indent: String = excerpt.chars().take(before).map(blank).collect();
+    let room = excerpt.chars().count().saturating_sub(before).max(1);
+    let carets = "^".repeat(width.min(room));
+    write!(f, "\n{number:4} | {excerpt}\n     | {indent}{carets}")
+}
+
+/// Replaces control characters, which a terminal would execute.
+fn printable(c: char) -> char {
+    if c.is_control() && c != '\t' {
+        char::REPLACEMENT_CHARACTER
+    } else {
+        c
+    }
+}
+
+/// The first variable of a shell or a template, such as `${LIMIT}`, in a text.
+pub(crate) fn variable_in(text: &str) -> Option<&str> {
+    let mut rest = text;
+    while let Some(start) = rest.find("${") {
+        let name = &rest[start + 2..];
+        let in_name = |c: char| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_';
+        let end = name.find(|c| !in_name(c)).unwrap_or(name.len());
+        if end > 0 && name[end..].starts_with('}') {
+            return Some(&rest[start..start + end + 3]);
+        }
+        rest = name;
+    }
+    None
+}

@@ -1,0 +1,182 @@
+//! Checks of a request before the proxy: limits of size and number, the client, the rules.
+
+use std::sync::Arc;
+
+use axum::{
+    extract::{ConnectInfo, Request},
+    response::Response,
+};
+use http::{
+    HeaderMap, HeaderValue, Method, StatusCode, Version,
+    header::{CONNECTION, TRANSFER_ENCODING},
+    request::Parts,
+};
+use http_body::Body as _;
+use tokio::sync::{Semaphore, watch};
+use tower_layer::Layer as _;
+use tower_ratelimit::rules::{RulesHandle, RulesLayer, RulesLimit};
+use tower_service::Service as _;
+
+use super::{
+    fields::{self, Hop},
+    host,
+    malformed_clients::MalformedClients,
+    problem::problem,
+    proxy::Proxy,
+    settings::Settings,
+    upgrade,
+    upload::Upload,
+};
+use crate::{
+    connections::{Peer, PerClient, RequestBody},
+    events::Answers,
+    http::Draining,
+};
+
+/// The proxy behind its checks and rules.
+pub(super) struct CheckedProxy {
+    limit: RulesLimit<Proxy>,
+    rules: RulesHandle,
+    in_flight: Arc<Semaphore>,
+    /// A limit of its own: WebSockets last, and would leave no room for requests.
+    web_sockets: Arc<Semaphore>,
+    max_in_flight: u32,
+    max_body: u64,
+    draining: Draining,
+    answers: Answers,
+    malformed: MalformedClients,
+}
+
+impl CheckedProxy {
+    pub(super) fn new(
+        settings: &Settings,
+        layer: &RulesLayer,
+        draining: Draining,
+        stopped: watch::Receiver<bool>,
+    ) -> Self {
+        let most = settings.max_in_flight.min(Semaphore::MAX_PERMITS);
+        let max_in_flight = u32::try_from(most).unwrap_or(u32::MAX);
+        Self {
+            limit: layer.layer(Proxy::new(settings, max_in_flight, stopped)),
+            rules: layer.handle(),
+            in_flight: Arc::new(Semaphore::new(max_in_flight as usize)),
+            web_sockets: Arc::new(Semaphore::new(max_in_flight as usize)),
+            max_in_flight,
+            max_body: settings.max_body.unwrap_or(u64::MAX),
+            draining,
+            answers: Answers::new(),
+            malformed: MalformedClients::default(),
+        }
+    }
+
+    pub(super) async fn answer(&self, request: Request<RequestBody>, peer: Peer) -> Response {
+        let keeps_connection = request.version() == Version::HTTP_2;
+        let pending = self.answers.begin();
+        let answer = self.limited(request, peer).await;
+        let mut response = answer.unwrap_or_else(problem);
+        pending.respond(response.status());
+        // A request sent into a closing connection would be lost.
+        if self.draining.has_begun() && !keeps_connection && !is_tunnel(&response) {
+            let close = HeaderValue::from_static("close");
+            response.headers_mut().insert(CONNECTION, close);
+        }
+        response
+    }
+
+    async fn limited(
+        &self,
+        request: Request<RequestBody>,
+        peer: Peer,
+    ) -> Result<Response, StatusCode> {
+        let (mut parts, body) = request.into_parts();
+        check(&parts, &body, self.max_body)?;
+        let semaphore = if upgrade::is_requested(&parts) {
+            &self.web_sockets
+        } else {
+            &self.in_flight
+        };
+        let permit = Arc::clone(semaphore)
+            .try_acquire_owned()
+            .map_err(|_| StatusCode::SERVICE_UNAVAILABLE)?;
+        let rules = self.rules.rules();
+        let client_ip = rules.client_ip();
+        let hop = Hop {
+            peer,
+            is_trusted: client_ip.trusts(peer.address.ip()),
+            client_field: client_ip.header_name().clone(),
+            permit: Arc::new(permit),
+        };
+        fields::join_cookies(&mut parts.headers);
+        parts.extensions.insert(ConnectInfo(peer.address));
+        if hop.is_trusted {
+            self.malformed.check(client_ip, &parts);
+        }
+        parts.extensions.insert(hop);
+        let request = Request::from_parts(parts, Upload::new(body, self.max_body));
+        match self.limit.clone().call(request).await {
+            Ok(response) => Ok(response),
+            Err(never) => match never {},
+        }
+    }
+
+    /// The connection limit of each client, by the rules in force.
+    pub(super) fn per_client(&self, settings: &Settings) -> Option<PerClient> {
+        let most = settings.connections_per_client()?;
+        let rules = self.rules.clone();
+        let key = move |address| {
+            let rules = rules.rules();
+            let client_ip = rules.client_ip();
+            // The connections of a trusted proxy carry many clients.
+            (!client_ip.trusts(address)).then(|| client_ip.prefix().key(address))
+        };
+        let key = Arc::new(key);
+        Some(PerClient { most, key })
+    }
+
+    /// Waits for active requests and upgraded connections.
+    pub(super) async fn all_answered(&self) {
+        for semaphore in [&self.in_flight, &self.web_sockets] {
+            drop(semaphore.acquire_many(self.max_in_flight).await);
+        }
+    }
+}
+
+fn is_tunnel(response: &Response) -> bool {
+    response.status() == StatusCode::SWITCHING_PROTOCOLS
+}
+
+/// Whether the body has no coding except chunked: the upstream would not learn about another one (RFC 9112, 6.1).
+fn is_only_chunked(headers: &HeaderMap) -> bool {
+    let mut codings = headers.get_all(TRANSFER_ENCODING).iter();
+    match (codings.next(), codings.next()) {
+        (None, _) => true,
+        (Some(only), None) => only
+            .as_bytes()
+            .trim_ascii()
+            .eq_ignore_ascii_case(b"chunked"),
+        _ => false,
+    }
+}
+
+/// Rejects requests that cannot be forwarded.
+fn check(parts: &Parts, body: &RequestBody, max_body: u64) -> Result<(), StatusCode> {
+    if parts.method == Method::CONNECT {
+        return Err(StatusCode::NOT_IMPLEMENTED);
+    }
+    // The rules match paths only, and the upstream might interpret another target as one.
+    let path = parts.uri.path();
+    let is_of_server = path == "*" && parts.method == Method::OPTIONS;
+    if !path.starts_with('/') && !is_of_server {
+        return Err(StatusCode::BAD_REQUEST);
+    }
+    if !host::is_valid(parts) {
+        return Err(StatusCode::BAD_REQUEST);
+    }
+    if !is_only_chunked(&parts.headers) {
+        return Err(StatusCode::NOT_IMPLEMENTED);
+    }
+    if body.size_hint().lower() > max_body {
+        return Err(StatusCode::PAYLOAD_TOO_LARGE);
+    }
+    Ok(())
+}

@@ -1,0 +1,18 @@
+//! Problem documents of the gateway.
+
+use axum::{body::Body, response::Response};
+use http::{HeaderValue, StatusCode, header::CONTENT_TYPE};
+
+/// A problem document with the status only.
+pub(super) fn problem(status: StatusCode) -> Response {
+    let title = status.canonical_reason().unwrap_or_default();
+    let body = format!(
+        r#"{{"type":"about:blank","title":"{title}","status":{}}}"#,
+        status.as_u16()
+    );
+    let mut response = Response::new(Body::from(body));
+    *response.status_mut() = status;
+    let kind = HeaderValue::from_static("application/problem+json");
+    response.headers_mut().insert(CONTENT_TYPE, kind);
+    response
+}

@@ -1,0 +1,225 @@
+//! Shutdown of the process: signals, and a drain that loses no request.
+
+use std::{future::Future, io, time::Duration};
+
+use tokio::{sync::watch, time::timeout};
+use tracing::{info, warn};
+
+use crate::systemd;
+
+/// How long active requests may take after the drain.
+const LAST_REQUESTS: Duration = Duration::from_secs(20);
+
+/// Runs until SIGTERM or SIGINT, and then until `end` completes. `end` returns whether all requests got their responses.
+/// A second signal stops at once. SIGHUP calls `reload`.
+pub(crate) async fn run(
+    mut signals: Signals,
+    mut reload: impl FnMut(),
+    end: impl Future<Output = bool>,
+) {
+    systemd::ready();
+    while let Signal::Reload = signals.next().await {
+        systemd::reloading();
+        reload();
+        systemd::ready();
+    }
+    systemd::stopping();
+    info!("not ready any more");
+    tokio::select! {
+        all = end => if all {
+            info!("all requests are answered");
+        } else {
+            warn!("requests that took more than {LAST_REQUESTS:?} are cut off");
+        },
+        () = signals.end() => warn!("a second signal stops the process at once"),
+    }
+}
+
+/// How long a drain waits without connections before it ends early: callers that do not keep connections may return.
+const NO_CONNECTIONS: Duration = Duration::from_secs(1);
+
+/// Stops servers. Made by [`stop`].
+pub(crate) struct Stop {
+    stop: watch::Sender<bool>,
+    open: watch::Receiver<usize>,
+}
+
+/// The servers' half of a [`Stop`]. Servers count their open connections in it.
+#[derive(Clone)]
+pub(crate) struct Stopped {
+    pub(crate) stopped: watch::Receiver<bool>,
+    open: watch::Sender<usize>,
+}
+
+/// Counts a connection as open until it drops.
+pub(crate) struct OpenConnection(watch::Sender<usize>);
+
+/// Both halves of a stop.
+pub(crate) fn stop() -> (Stop, Stopped) {
+    let (stop, stopped) = watch::channel(false);
+    let (count, open) = watch::channel(0);
+    let stopped = Stopped {
+        stopped,
+        open: count,
+    };
+    (Stop { stop, open }, stopped)
+}
+
+impl Stop {
+    /// Stops servers: they accept no more requests.
+    pub(crate) fn now(&self) {
+        self.stop.send_replace(true);
+    }
+
+    /// Waits until no connection has been open for [`NO_CONNECTIONS`].
+    async fn no_connections(&self) {
+        let mut open = self.open.clone();
+        loop {
+            // All servers have ended.
+            if open.wait_for(|open| *open == 0).await.is_err() {
+                return;
+            }
+            let next = timeout(NO_CONNECTIONS, open.wait_for(|open| *open > 0));
+            if !matches!(next.await, Ok(Ok(_))) {
+                return;
+            }
+        }
+    }
+}
+
+impl Stopped {
+    pub(crate) fn opened(&self) -> OpenConnection {
+        self.open.send_modify(|open| *open += 1);
+        OpenConnection(self.open.clone())
+    }
+}
+
+impl Drop for OpenConnection {
+    fn drop(&mut self) {
+        self.0.send_modify(|open| *open -= 1);
+    }
+}
+
+/// Waits for `drain`, or until there are no connections. Then stops the servers, and waits for `all`, which completes
+/// with the last request. False if that takes longer than [`LAST_REQUESTS`].
+pub(crate) async fn drain(drain: Duration, stop: &Stop, all: impl Future<Output = ()>) -> bool {
+    drop(timeout(drain, stop.no_connections()).await);
+    stop.now();
+    timeout(LAST_REQUESTS, all).await.is_ok()
+}
+
+/// Waits for the stop.
+pub(crate) async fn wait(mut stopped: watch::Receiver<bool>) {
+    // A dropped sender stops as well.
+    drop(stopped.wait_for(|stopped| *stopped).await);
+}
+
+/// A signal of the operating system.
+enum Signal {
+    End,
+    Reload,
+}
+
+#[cfg(unix)]
+pub(crate) struct Signals {
+    terminate: tokio::signal::unix::Signal,
+    interrupt: tokio::signal::unix::Signal,
+    hang_up: tokio::signal::unix::Signal,
+}
+
+#[cfg(unix)]
+impl Signals {
+    pub(crate) fn new() -> io::Result<Self> {
+        use tokio::signal::unix::{SignalKind, signal};
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            hang_up: signal(SignalKind::hangup())?,
+        })
+    }
+
+    async fn next(&mut self) -> Signal {
+        tokio::select! {
+            _ = self.terminate.recv() => Signal::End,
+            _ = self.interrupt.recv() => Signal::End,
+            _ = self.hang_up.recv() => Signal::Reload,
+        }
+    }
+
+    async fn end(&mut self) {
+        while let Signal::Reload = self.next().await {}
+    }
+}
+
+#[cfg(not(unix))]
+pub(crate) struct Signals;
+
+#[cfg(not(unix))]
+impl Signals {
+    pub(crate) fn new() -> io::Result<Self> {
+        Ok(Self)
+    }
+
+    async fn next(&mut self) -> Signal {
+        if tokio::signal::ctrl_c().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+        Signal::End
+    }
+
+    async fn end(&mut self) {
+        self.next().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+
+    use tokio::time::{Instant, sleep};
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn drain_returns_whether_all_requests_completed() {
+        let (stop, Stopped { stopped, .. }) = stop();
+        assert!(drain(Duration::from_secs(5), &stop, wait(stopped)).await);
+        assert!(!drain(Duration::ZERO, &stop, pending()).await);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn drain_ends_early_without_connections() {
+        let (stop, stopped) = stop();
+        let took = async |ends: &[u64]| {
+            for end in ends.iter().copied() {
+                let connection = stopped.opened();
+                tokio::spawn(async move {
+                    sleep(Duration::from_secs(end)).await;
+                    drop(connection);
+                });
+            }
+            let begun = Instant::now();
+            assert!(drain(Duration::from_secs(30), &stop, async {}).await);
+            begun.elapsed().as_secs()
+        };
+        assert_eq!(took(&[]).await, 1);
+        assert_eq!(took(&[3, 7]).await, 8);
+        assert_eq!(took(&[60]).await, 30);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn drain_waits_for_callers_that_return() {
+        let (stop, stopped) = stop();
+        let calls = tokio::spawn(async move {
+            for _ in 0..10 {
+                let connection = stopped.opened();
+                sleep(Duration::from_millis(100)).await;
+                drop(connection);
+                sleep(Duration::from_millis(900)).await;
+            }
+        });
+        let begun = Instant::now();
+        assert!(drain(Duration::from_secs(30), &stop, async {}).await);
+        assert!(calls.is_finished() && begun.elapsed() < Duration::from_secs(11));
+    }
+}

@@ -1,0 +1,317 @@
+//! `CompiledQuota`: a quota compiled to numbers ready to count, and the state of a key.
+
+#[cfg(feature = "shared")]
+pub(super) mod reserved_units;
+#[cfg(feature = "shared")]
+pub(super) mod text;
+
+use super::{
+    Bucket, ClockSkew, Counts, Most, Refund, Verdict,
+    eviction_weight::{EvictionWeight, Fading, Weight},
+    fixed_window::{FixedWindow, Window},
+    log_entries::Log,
+    sliding_log::SlidingLog,
+    sliding_window::{Slices, SlidingWindow},
+};
+use crate::{
+    decision::{Charge, Usage},
+    quota::{Algorithm, Kind, Quota},
+};
+
+/// A valid quota with all numbers that its algorithm needs. Compiled once for each quota, not for each
+/// decision.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct CompiledQuota {
+    rate: Rate,
+    kind: Kind,
+    /// T: nanoseconds for one unit.
+    interval: u64,
+    /// The soft share in units.
+    extra: u64,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Rate {
+    Bucket(Bucket),
+    FixedWindow(FixedWindow),
+    SlidingWindow(SlidingWindow),
+    SlidingLog(SlidingLog),
+}
+
+/// The state of a key for one quota.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum State {
+    /// The instant of a token bucket or a leaky bucket.
+    Instant(u64),
+    Window(Window),
+    Slices(Box<Slices>),
+    Log(Box<Log>),
+}
+
+/// A state of another algorithm, which a change of quota left, is read as fresh.
+impl State {
+    /// The state of a new key.
+    pub(crate) const FRESH: Self = Self::Instant(0);
+
+    fn instant(&self) -> &u64 {
+        match self {
+            Self::Instant(instant) => instant,
+            _ => &0,
+        }
+    }
+
+    fn instant_mut(&mut self) -> &mut u64 {
+        if !matches!(self, Self::Instant(_)) {
+            *self = Self::FRESH;
+        }
+        match self {
+            Self::Instant(instant) => instant,
+            _ => unreachable!("it was just made one"),
+        }
+    }
+
+    fn window(&self) -> Window {
+        match self {
+            Self::Window(window) => *window,
+            _ => Window::default(),
+        }
+    }
+
+    fn slices(&self) -> &Slices {
+        static FRESH: Slices = Slices::FRESH;
+        match self {
+            Self::Slices(slices) => slices,
+            _ => &FRESH,
+        }
+    }
+
+    fn slices_mut(&mut self) -> &mut Slices {
+        if !matches!(self, Self::Slices(_)) {
+            *self = Self::Slices(Box::new(Slices::FRESH));
+        }
+        match self {
+            Self::Slices(slices) => slices,
+            _ => unreachable!("it was just made one"),
+        }
+    }
+
+    /// The number of entries that a log's memory holds; 0 for all other states, whose size is fixed.
+    pub(crate) fn times_held(&self) -> usize {
+        self.log().capacity()
+    }
+
+    fn log(&self) -> &Log {
+        static FRESH: Log = Log::FRESH;
+        match self {
+            Self::Log(log) => log,
+            _ => &FRESH,
+        }
+    }
+
+    fn log_mut(&mut self) -> &mut Log {
+        if !matches!(self, Self::Log(_)) {
+            *self = Self::Log(Box::new(Log::FRESH));
+        }
+        match self {
+            Self::Log(log) => log,
+            _ => unreachable!("it was just made one"),
+        }
+    }
+}
+
+impl Default for State {
+    fn default() -> Self {
+        Self::FRESH
+    }
+}
+
+impl Rate {
+    fn new(quota: &Quota, most: Most) -> Self {
+        let skew = ClockSkew::None;
+        match quota.algorithm() {
+            Algorithm::TokenBucket => Self::Bucket(Bucket::token(quota, most, skew)),
+            Algorithm::LeakyBucket { .. } => Self::Bucket(Bucket::leaky(quota, most, skew)),
+            Algorithm::FixedWindow => Self::FixedWindow(FixedWindow::new(quota, most)),
+            Algorithm::SlidingWindow => Self::SlidingWindow(SlidingWindow::new(quota, most)),
+            Algorithm::SlidingLog => Self::SlidingLog(SlidingLog::new(quota)),
+        }
+    }
+}
+
+impl CompiledQuota {
+    /// The meter of a valid quota, for a key that is locked. `most` is the largest value of the
+    /// counter, which other quotas may share.
+    pub(crate) fn new(quota: &Quota, most: Most) -> Self {
+        Self {
+            rate: Rate::new(quota, most),
+            kind: quota.kind(),
+            // An uncapped window may have a limit with an interval of 0.
+            interval: quota.interval_nanos().max(1),
+            extra: quota.extra(),
+        }
+    }
+
+    /// Nanoseconds until the state is fresh.
+    pub(crate) fn reset_after(&self, state: &State, now: u64) -> u64 {
+        match &self.rate {
+            Rate::Bucket(bucket) => bucket.reset_after(*state.instant(), now),
+            Rate::FixedWindow(window) => window.reset_after(state.window(), now),
+            Rate::SlidingWindow(window) => window.reset_after(state.slices(), now),
+            Rate::SlidingLog(log) => log.reset_after(state.log(), now),
+        }
+    }
+
+    /// Nanoseconds within which a client gets at most `remaining` units; not for fixed windows.
+    fn effective_window(&self, state: &State, now: u64, remaining: u64) -> u64 {
+        if remaining > 0 {
+            return remaining.saturating_mul(self.interval);
+        }
+        match self.verdict(state, now, self.extra + 1) {
+            Verdict::After(wait) => wait,
+            Verdict::Fits { .. } => 0,
+            // The limit is 0.
+            Verdict::Never => self.interval,
+        }
+    }
+
+    /// The usage that is lost with the state; zero exactly if the state is fresh.
+    pub(crate) fn weight(&self, state: &State, now: u64) -> Weight {
+        let reset_after = self.reset_after(state, now);
+        if reset_after == 0 {
+            return Weight::default();
+        }
+        let used = self.used_nanos(state, now);
+        let is_exhausted = self.available(state, now) == 0;
+        Weight {
+            blocked: 0,
+            time: if is_exhausted {
+                used
+            } else {
+                used.min(reset_after)
+            },
+            used,
+        }
+    }
+
+    /// The weight of the state, for an eviction without this quota.
+    pub(crate) fn eviction_weight(&self, state: &State, now: u64) -> EvictionWeight {
+        let fresh_at = now.saturating_add(self.reset_after(state, now));
+        let hold = match &self.rate {
+            Rate::Bucket(_) => Fading::Flows,
+            _ if self.available(state, now) == 0 => Fading::Exhausted,
+            _ => Fading::Counts,
+        };
+        EvictionWeight::new(fresh_at, self.used_nanos(state, now), hold)
+    }
+
+    /// Nanoseconds in which the used units return at the quota's mean rate.
+    fn used_nanos(&self, state: &State, now: u64) -> u64 {
+        let units = match &self.rate {
+            Rate::Bucket(bucket) => return bucket.used(*state.instant(), now),
+            Rate::FixedWindow(window) => window.used(state.window(), now),
+            Rate::SlidingWindow(window) => window.used(state.slices(), now),
+            Rate::SlidingLog(log) => log.used(state.log(), now),
+        };
+        units.saturating_mul(self.interval)
+    }
+}
+
+impl Counts for CompiledQuota {
+    type State = State;
+
+    fn verdict(&self, state: &State, now: u64, cost: u64) -> Verdict {
+        match &self.rate {
+            Rate::Bucket(bucket) => bucket.as_counts().verdict(state.instant(), now, cost),
+            Rate::FixedWindow(window) => window.verdict(state.window(), now, cost),
+            Rate::SlidingWindow(window) => window.verdict(state.slices(), now, cost),
+            Rate::SlidingLog(log) => log.verdict(state.log(), now, cost),
+        }
+    }
+
+    fn available(&self, state: &State, now: u64) -> u64 {
+        match &self.rate {
+            Rate::Bucket(bucket) => bucket.as_counts().available(state.instant(), now),
+            Rate::FixedWindow(window) => window.available(state.window(), now),
+            Rate::SlidingWindow(window) => window.available(state.slices(), now),
+            Rate::SlidingLog(log) => log.available(state.log(), now),
+        }
+    }
+
+    fn charge(&self, state: &mut State, now: u64, cost: u64) {
+        match &self.rate {
+            Rate::Bucket(bucket) => bucket.as_counts().charge(state.instant_mut(), now, cost),
+            Rate::FixedWindow(window) => {
+                *state = State::Window(window.charge(state.window(), now, cost));
+            }
+            Rate::SlidingWindow(window) => window.charge(state.slices_mut(), now, cost),
+            Rate::SlidingLog(log) => log.charge(state.log_mut(), now, cost),
+        }
+    }
+
+    fn count(&self, state: &mut State, now: u64, cost: u64) {
+        if let Rate::FixedWindow(window) = &self.rate {
+            *state = State::Window(window.count(state.window(), now, cost));
+        }
+    }
+
+    fn over(&self, state: &State, now: u64, cost: u64) -> Verdict {
+        match &self.rate {
+            Rate::FixedWindow(window) => window.over(state.window(), now, cost),
+            _ => Verdict::Never,
+        }
+    }
+
+    fn made(&self, charged_at: u64, charge: &Charge) -> bool {
+        match &self.rate {
+            Rate::Bucket(bucket) => bucket.as_counts().made(charged_at, charge),
+            _ => charge.kind == self.kind,
+        }
+    }
+
+    fn refund(&self, state: &mut State, now: u64, refund: Refund) {
+        match &self.rate {
+            Rate::Bucket(bucket) => {
+                bucket.as_counts().refund(state.instant_mut(), now, refund);
+            }
+            Rate::FixedWindow(window) => {
+                *state = State::Window(window.refund(state.window(), now, refund));
+            }
+            Rate::SlidingWindow(window) => window.refund(state.slices_mut(), now, refund),
+            Rate::SlidingLog(log) => log.refund(state.log_mut(), now, refund),
+        }
+    }
+
+    fn clamp(&self, state: &mut State, now: u64) {
+        match (&self.rate, state) {
+            (Rate::Bucket(bucket), State::Instant(instant)) => {
+                bucket.as_counts().clamp(instant, now);
+            }
+            (Rate::FixedWindow(fixed), State::Window(window)) => {
+                *window = fixed.clamped(*window, now);
+            }
+            (Rate::SlidingWindow(window), State::Slices(slices)) => window.clamp(slices, now),
+            (Rate::SlidingLog(sliding), State::Log(log)) => sliding.clamp(log, now),
+            // A state of another algorithm or a fresh one needs no clamp.
+            _ => {}
+        }
+    }
+
+    fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    fn standing(&self, state: &State, now: u64) -> (Usage, bool) {
+        match &self.rate {
+            Rate::Bucket(bucket) => bucket.as_counts().standing(state.instant(), now),
+            Rate::FixedWindow(window) => window.standing(state.window(), now, self.extra),
+            _ => {
+                let available = self.available(state, now);
+                let remaining = available.saturating_sub(self.extra);
+                let reset_after = self.reset_after(state, now);
+                let window = self.effective_window(state, now, remaining);
+                let standing = Usage::counted(remaining, reset_after, window);
+                (standing, available < self.extra)
+            }
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! Weights for eviction: the usage that is lost with a state, with and without its quota.
+
+/// The usage that is lost with a state. A full table evicts the key with the least weight. The default
+/// is no usage.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Weight {
+    /// Nanoseconds until the key's block ends: a blocked key outweighs all others.
+    pub(crate) blocked: u64,
+    /// Nanoseconds in which the used units return, or fewer if the key is fresh earlier; an exhausted
+    /// key has all of them. So an exhausted quota of a day outweighs one of a second.
+    pub(crate) time: u64,
+    /// Nanoseconds in which the used units return.
+    pub(crate) used: u64,
+}
+
+/// The low bits that encode how the weight of a state changes.
+const HOLD_BITS: u32 = 3;
+/// Set while a call works on the state: then it must not be evicted.
+const PINNED: u64 = 1 << 2;
+
+/// The change of a state's weight while no request comes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fading {
+    /// All used units return evenly until the instant: a bucket.
+    Flows = 0,
+    /// Units count fully until they leave: a window or log with units left.
+    Counts = 1,
+    /// Units count fully until they leave, and no unit is left.
+    Exhausted = 2,
+    /// The key is blocked until the instant.
+    Blocks = 3,
+}
+
+/// The instant from which a state is fresh, and its weight until then. Each write of a state also
+/// writes this beside it, so that the state can be evicted without its quota.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct EvictionWeight {
+    fresh_at: u64,
+    /// Nanoseconds in which the units used at the last write return; the low bits are the pin and the
+    /// way in which the weight changes.
+    used: u64,
+}
+
+impl EvictionWeight {
+    pub(crate) const fn new(fresh_at: u64, used: u64, hold: Fading) -> Self {
+        const MOST: u64 = u64::MAX >> HOLD_BITS;
+        let used = if used > MOST { MOST } else { used };
+        Self {
+            fresh_at,
+            used: used << HOLD_BITS | hold as u64,
+        }
+    }
+
+    /// The weight of a key that is blocked until this instant.
+    pub(crate) const fn of_block(until: u64) -> Self {
+        Self::new(until, 0, Fading::Blocks)
+    }
+
+    /// Whether the state is fresh from `now` on.
+    pub(crate) const fn is_nothing(self, now: u64) -> bool {
+        self.fresh_at <= now
+    }
+
+    pub(crate) const fn pin(&mut self) {
+        self.used |= PINNED;
+    }
+
+    pub(crate) const fn is_pinned(self) -> bool {
+        self.used & PINNED != 0
+    }
+
+    /// The weight at `now`.
+    pub(crate) fn at(self, now: u64) -> Weight {
+        let left = self.fresh_at.saturating_sub(now);
+        if left == 0 {
+            return Weight::default();
+        }
+        let used = self.used >> HOLD_BITS;
+        let (blocked, time, used) = match self.used & 3 {
+            hold if hold == Fading::Blocks as u64 => (left, 0, 0),
+            hold if hold == Fading::Flows as u64 => (0, used.min(left), used.min(left)),
+            hold if hold == Fading::Exhausted as u64 => (0, used, used),
+            _ => (0, used.min(left), used),
+        };
+        Weight {
+            blocked,
+            time,
+            used,
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! Changes of a decision after the limiter made it: by time, leases, waits, blocks and excess.
+
+#[cfg(feature = "shared")]
+use std::num::NonZeroU8;
+use std::time::Duration;
+
+use super::Decision;
+#[cfg(feature = "shared")]
+use crate::decision::Degradation;
+use crate::decision::rounding::Micros;
+
+impl Decision {
+    /// Sets the index of the deciding tier.
+    #[inline]
+    pub(crate) const fn in_tier(mut self, tier: u16) -> Self {
+        self.tier = tier;
+        self
+    }
+
+    /// Marks the decision as made without the limiter's store.
+    #[cfg(feature = "shared")]
+    pub(crate) fn into_degraded(mut self, reason: Degradation) -> Self {
+        self.degraded = Some(reason);
+        self
+    }
+
+    /// A decision that takes `charged` units of a lease, `elapsed` after the store's decision `self`.
+    /// Since then, `more` units have come back; a negative number has been spent.
+    #[cfg(feature = "shared")]
+    pub(crate) fn of_lease(
+        self,
+        (charged, lease): (u64, NonZeroU8),
+        elapsed: Duration,
+        more: i64,
+    ) -> Self {
+        let mut decision = self.aged(elapsed);
+        for quota in decision.quotas.as_mut_slice() {
+            quota.pardon();
+            match more {
+                0.. => quota.raise(more.unsigned_abs()),
+                _ => quota.lower(more.unsigned_abs()),
+            }
+        }
+        decision.charged_at = decision.charged_at.saturating_add(elapsed);
+        (decision.charged, decision.lease) = (charged, Some(lease));
+        (decision.denied, decision.delay, decision.blocked) = (false, None, false);
+        decision
+    }
+
+    /// The decision after `elapsed`, with all units left of quotas that are fresh by then.
+    #[cfg(feature = "shared")]
+    pub(crate) fn renewed(mut self, elapsed: Duration) -> Self {
+        for quota in self.quotas.as_mut_slice() {
+            quota.renew(elapsed);
+        }
+        self
+    }
+
+    /// Adds `units` to the units left.
+    #[cfg(feature = "shared")]
+    pub(crate) fn raise(&mut self, units: u64) {
+        for quota in self.quotas.as_mut_slice() {
+            quota.raise(units);
+        }
+    }
+
+    /// The decision about the next of several equal requests that pass: one charge less is left.
+    #[cfg(feature = "shared")]
+    pub(crate) fn next_alike(&self) -> Self {
+        self.nth_alike(1)
+    }
+
+    /// The decision about a request after `before` equal ones, this decision's included.
+    #[cfg(feature = "shared")]
+    pub(crate) fn nth_alike(&self, before: u64) -> Self {
+        let mut next = self.clone();
+        for quota in next.quotas.as_mut_slice() {
+            quota.lower(self.charged.saturating_mul(before));
+        }
+        next
+    }
+
+    /// The decision after `elapsed` without another request: all waits are shorter.
+    pub(crate) fn aged(mut self, elapsed: Duration) -> Self {
+        for quota in self.quotas.as_mut_slice() {
+            quota.age(elapsed);
+        }
+        self
+    }
+
+    /// Adds the time that the request waited to the delay of an allowed decision.
+    pub(crate) fn delayed_by(mut self, waited: Duration) -> Self {
+        if self.is_allowed() && !waited.is_zero() {
+            let waited = Micros::from_duration(waited);
+            let delay = self
+                .delay
+                .map_or(waited, |delay| delay.saturating_add(waited));
+            self.delay = Some(delay);
+        }
+        self
+    }
+
+    /// Turns a denial into an allowed decision in excess.
+    pub(crate) fn into_excess(mut self) -> Self {
+        self.denied = false;
+        self.delay = None;
+        self.excess = true;
+        for quota in self.quotas.as_mut_slice() {
+            quota.pardon();
+        }
+        self
+    }
+
+    /// Denies for at least `block`.
+    pub(crate) fn into_blocked(mut self, block: Duration) -> Self {
+        self.denied = true;
+        self.delay = None;
+        self.blocked = true;
+        for quota in self.quotas.as_mut_slice() {
+            quota.block(block);
+        }
+        self
+    }
+
+    /// Denies for at least `wait`, by the quota at `place`.
+    pub(crate) fn denied_for(mut self, place: usize, wait: Duration) -> Self {
+        self.denied = true;
+        self.delay = None;
+        self.charged = 0;
+        self.uncounted = false;
+        self.lease = None;
+        if let Some(quota) = self.quotas.as_mut_slice().get_mut(place) {
+            quota.deny_for(wait);
+        }
+        self
+    }
+
+    /// Adds `jitter` to the wait of each quota that denied.
+    pub(crate) fn lengthen(&mut self, jitter: Duration) {
+        if jitter.is_zero() {
+            return;
+        }
+        for quota in self.quotas.as_mut_slice() {
+            quota.lengthen(jitter);
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! Limits that may change while requests read them.
+
+use std::{
+    ops::Deref,
+    sync::{
+        RwLock, RwLockReadGuard,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use crate::lock::unpoisoned;
+
+/// Limits that every request reads and that rarely change. Until the first change, a read takes no
+/// lock.
+#[derive(Debug)]
+pub(super) struct ChangingLimits<T> {
+    first: T,
+    changed: AtomicBool,
+    current: RwLock<T>,
+}
+
+/// The limits in force.
+pub(super) enum InForce<'a, T> {
+    First(&'a T),
+    Current(RwLockReadGuard<'a, T>),
+}
+
+impl<T> Deref for InForce<'_, T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        match self {
+            Self::First(first) => first,
+            Self::Current(current) => current,
+        }
+    }
+}
+
+impl<T: Clone> ChangingLimits<T> {
+    pub(super) fn new(first: T) -> Self {
+        Self {
+            current: RwLock::new(first.clone()),
+            changed: AtomicBool::new(false),
+            first,
+        }
+    }
+
+    #[inline]
+    pub(super) fn read(&self) -> InForce<'_, T> {
+        if !self.changed.load(Ordering::Acquire) {
+            return InForce::First(&self.first);
+        }
+        InForce::Current(unpoisoned(self.current.read()))
+    }
+
+    /// Restores the first limits.
+    pub(super) fn return_to_first(&self) {
+        self.changed.store(false, Ordering::Release);
+    }
+
+    pub(super) fn replace(&self, new: T) {
+        *unpoisoned(self.current.write()) = new;
+        self.changed.store(true, Ordering::Release);
+    }
+}

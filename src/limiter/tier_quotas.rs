@@ -1,0 +1,192 @@
+//! The quotas of one tier, and their counters.
+
+use std::borrow::Cow;
+
+use crate::{
+    algorithm::{CompiledQuota, Most},
+    decision::Policy,
+    error::{ConfigError, ConfigErrorKind},
+    quota::{OwnedQuota, Quota},
+};
+
+/// The index of a tier; the default tier has 0.
+pub(crate) type TierIndex = u16;
+
+/// The place of a quota in its tier: quotas of several tiers share a counter only at one place. With
+/// named counters, the index of the counter's name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct TierPlace(pub(crate) usize);
+
+/// The quotas of one tier, which are charged together.
+#[derive(Debug, Clone)]
+pub(crate) struct TierQuotas {
+    pub(crate) policies: Vec<Policy>,
+    pub(crate) meters: Vec<CompiledQuota>,
+    /// The index of each quota's counter.
+    pub(crate) counters: Vec<usize>,
+    /// The place of each quota: quotas at one place of their tiers share a counter if they count alike.
+    pub(super) places: Vec<TierPlace>,
+    pub(crate) quotas: Vec<Quota>,
+    /// Whether each quota has a name of its own.
+    pub(crate) named: Vec<bool>,
+}
+
+/// A counter, shared by the quotas at one place of their tiers that count alike.
+#[derive(Debug, Clone)]
+pub(super) struct Counter {
+    pub(super) at: TierPlace,
+    /// The meter of the smallest of these quotas.
+    pub(super) meter: CompiledQuota,
+    pub(super) quota: Quota,
+}
+
+/// The quotas of all tiers, with their places.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct AllQuotas {
+    pub(crate) list: Vec<(TierPlace, Quota)>,
+    /// The quotas of other limiters that share the counters.
+    pub(super) others: Vec<(TierPlace, Quota)>,
+    /// Whether counters may hold twice the capacity.
+    #[cfg(feature = "shared")]
+    pub(crate) has_debt: bool,
+}
+
+impl TierQuotas {
+    pub(super) fn new(quotas: &[OwnedQuota]) -> Result<Self, ConfigError> {
+        if quotas.is_empty() {
+            return Err(ConfigError::new(
+                ConfigErrorKind::QuotaList,
+                "no quota at all; at least one is needed",
+            ));
+        }
+        let mut named: Vec<(Cow<'static, str>, Quota)> = Vec::with_capacity(quotas.len());
+        for quota in quotas {
+            quota.check()?;
+            let name = quota.name_in(quotas.len());
+            if named.iter().any(|(known, _)| *known == name) {
+                return Err(ConfigError::new(
+                    ConfigErrorKind::QuotaList,
+                    format!("two quotas are named {name:?}; names have to be unique"),
+                ));
+            }
+            named.push((name, quota.quota()));
+        }
+        Ok(Self {
+            meters: Vec::new(),
+            counters: Vec::new(),
+            places: (0..quotas.len()).map(TierPlace).collect(),
+            policies: Policy::of_set(named),
+            quotas: quotas.iter().map(OwnedQuota::quota).collect(),
+            named: quotas.iter().map(|quota| quota.name().is_some()).collect(),
+        })
+    }
+
+    /// The index of a quota that counts like one at another place of `other`, so that they share no
+    /// counter: a sign that two lists are in different orders.
+    pub(super) fn crossed_with(&self, other: &Self) -> Option<usize> {
+        let (own, other) = (&self.quotas, &other.quotas);
+        let alike = |at: usize, there: usize| {
+            let pair = (own.get(at), other.get(there));
+            matches!(pair, (Some(one), Some(two)) if one.counts_like(two))
+        };
+        let mut places = 0..own.len().max(other.len());
+        let all = places.clone();
+        places.find(|at| {
+            let mut others = all.clone().filter(|there| there != at);
+            !alike(*at, *at) && others.any(|there| alike(*at, there) && !alike(there, there))
+        })
+    }
+
+    /// The units that are available when none is used: those of the smallest quota.
+    #[cfg(feature = "shared")]
+    pub(crate) fn most_units(&self) -> u64 {
+        let quotas = self.quotas.iter();
+        let most = quotas.map(|quota| quota.capacity() + quota.extra());
+        most.min().unwrap_or(0)
+    }
+
+    pub(super) fn count_by(&mut self, counters: &[Option<Counter>], all: &AllQuotas) {
+        let counter_of = |(at, quota): (TierPlace, &Quota)| {
+            let counts = |counter: &Option<Counter>| {
+                let counter = counter.as_ref();
+                counter.is_some_and(|counter| counter.counts(at, quota))
+            };
+            let counter = counters.iter().position(counts);
+            counter.expect("every quota has one")
+        };
+        let quotas = self.places.iter().copied().zip(&self.quotas);
+        self.counters = quotas.clone().map(counter_of).collect();
+        self.meters = quotas
+            .map(|(at, quota)| CompiledQuota::new(quota, all.most(at, quota)))
+            .collect();
+    }
+
+    pub(super) fn replace(&mut self, name: &str, quota: &OwnedQuota) -> Result<(), ConfigError> {
+        quota.check()?;
+        let at = self
+            .policies
+            .iter()
+            .position(|policy| policy.name() == name);
+        let at = at.ok_or_else(|| {
+            let known: Vec<_> = self.policies.iter().map(Policy::name).collect();
+            ConfigError::new(
+                ConfigErrorKind::QuotaList,
+                format!("no quota is named {name:?}; there are {known:?}"),
+            )
+        })?;
+        if let Some(other) = quota.name().filter(|other| *other != name) {
+            return Err(ConfigError::new(
+                ConfigErrorKind::QuotaList,
+                format!(
+                    "the quota named {name:?} cannot become {other:?}: headers and metrics go on \
+                     under one name; leave the new quota's name out"
+                ),
+            ));
+        }
+        self.policies[at] = self.policies[at].with_quota(&quota.quota());
+        self.quotas[at] = quota.quota();
+        Ok(())
+    }
+}
+
+impl Counter {
+    pub(super) fn new(at: TierPlace, quota: &Quota) -> Self {
+        Self {
+            at,
+            meter: CompiledQuota::new(quota, Most::of(quota)),
+            quota: *quota,
+        }
+    }
+
+    pub(super) fn counts(&self, at: TierPlace, quota: &Quota) -> bool {
+        self.at == at && self.quota.counts_like(quota)
+    }
+
+    /// Sets the meter to that of the smallest quota that shares the counter.
+    pub(super) fn measure_by(&mut self, all: &AllQuotas) {
+        let sharing = all
+            .list
+            .iter()
+            .filter(|(at, quota)| self.counts(*at, quota));
+        let smallest = sharing.max_by_key(|(_, quota)| quota.interval_nanos());
+        if let Some((at, quota)) = smallest {
+            self.meter = CompiledQuota::new(quota, all.most(*at, quota));
+        }
+    }
+}
+
+impl AllQuotas {
+    /// The largest value of the counter of `quota` at `at`.
+    pub(crate) fn most(&self, at: TierPlace, quota: &Quota) -> Most {
+        let sharing = self.list.iter().chain(&self.others);
+        let sharing = sharing.filter(|(place, other)| *place == at && other.counts_like(quota));
+        let most = sharing.fold(Most::default(), |most, (_, other)| {
+            most.max(Most::of(other))
+        });
+        #[cfg(feature = "shared")]
+        if self.has_debt {
+            return most.with_debt();
+        }
+        most
+    }
+}

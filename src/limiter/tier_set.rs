@@ -1,0 +1,315 @@
+//! The limits in force: the quotas of all tiers, and the choice of the tier for an operation.
+
+mod choice;
+mod epoch;
+mod lone_bucket;
+mod shared_counters;
+
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+
+pub(crate) use self::{
+    choice::{Chosen, cannot_count},
+    lone_bucket::LoneBucket,
+    shared_counters::NamedQuota,
+};
+pub(crate) use super::tier_quotas::TierIndex;
+use super::{
+    Tier,
+    on_change::{Epoch, Replaced},
+    request_quota::{LoggedQuotas, OwnQuota},
+    tier_quotas::{AllQuotas, Counter, TierPlace, TierQuotas},
+};
+#[cfg(feature = "shared")]
+use crate::algorithm::CompiledQuota;
+use crate::{
+    algorithm::{EvictionWeight, State, Weight},
+    error::{ConfigError, ConfigErrorKind},
+    log::{self, Code},
+    quota::{Kind, MAX_REFILL_NANOS, OwnedQuota, Quota},
+};
+
+/// The quotas of all tiers, in force.
+#[derive(Debug, Clone)]
+pub(crate) struct TierSet {
+    /// The first one is the default.
+    pub(super) tiers: Vec<(Tier, TierQuotas)>,
+    /// The counters of each key. The index of a counter that no tier needs any more stays free until
+    /// another counter takes it.
+    counters: Vec<Option<Counter>>,
+    /// The quota that requests' own quotas replace; `None` if the default tier has several.
+    own: Option<OwnQuota>,
+    /// Length of the block after a denial, in nanoseconds.
+    pub(crate) block_for: Option<u64>,
+    /// The epoch of the counters, if keys start afresh when numbers change.
+    pub(super) epoch: Epoch,
+    /// The name of each counter, by place, instead of the names of the default tier's quotas.
+    counter_names: Option<Arc<[String]>>,
+    /// The quotas of other limiters that share these counters, with their places.
+    others: Vec<(TierPlace, Quota)>,
+    /// Whether counters may hold twice the capacity.
+    #[cfg(feature = "shared")]
+    has_debt: bool,
+}
+
+impl TierSet {
+    /// # Errors
+    ///
+    /// If a tier has no quota, a quota is invalid, two quotas of a tier or two tiers have one name, or the
+    /// block is too long.
+    pub(crate) fn new(
+        tiers: Vec<(Tier, Vec<OwnedQuota>)>,
+        block_for: Option<Duration>,
+    ) -> Result<Self, ConfigError> {
+        let mut limits = Self::of_tiers(tiers, block_for)?;
+        limits.share_counters();
+        limits.warn_of_crosswise();
+        Ok(limits)
+    }
+
+    /// Limits with named counters: quotas of one name share a counter if they count alike, at any place
+    /// of their tiers. `names` has the names of each tier's quotas.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`new`](Self::new).
+    pub(crate) fn with_counter_names(
+        tiers: Vec<(Tier, Vec<OwnedQuota>)>,
+        block_for: Option<Duration>,
+        names: &[Vec<String>],
+    ) -> Result<Self, ConfigError> {
+        let mut limits = Self::of_tiers(tiers, block_for)?;
+        let all: BTreeSet<&String> = names.iter().flatten().collect();
+        let all: Vec<&String> = all.into_iter().collect();
+        for ((_, quotas), own) in limits.tiers.iter_mut().zip(names) {
+            let places = own
+                .iter()
+                .map(|name| all.partition_point(|known| *known < name))
+                .map(TierPlace);
+            quotas.places = places.collect();
+        }
+        limits.counter_names = Some(all.into_iter().cloned().collect());
+        limits.share_counters();
+        Ok(limits)
+    }
+
+    fn of_tiers(
+        tiers: Vec<(Tier, Vec<OwnedQuota>)>,
+        block_for: Option<Duration>,
+    ) -> Result<Self, ConfigError> {
+        let mut limits = Self {
+            tiers: Vec::with_capacity(tiers.len()),
+            counters: Vec::new(),
+            own: None,
+            block_for: block_for.map(checked_block).transpose()?,
+            epoch: Epoch::default(),
+            counter_names: None,
+            others: Vec::new(),
+            #[cfg(feature = "shared")]
+            has_debt: false,
+        };
+        if tiers.len() > usize::from(TierIndex::MAX) {
+            return Err(ConfigError::new(
+                ConfigErrorKind::QuotaList,
+                format!(
+                    "{} tiers; at most {} are accepted",
+                    tiers.len(),
+                    TierIndex::MAX
+                ),
+            ));
+        }
+        for (tier, quotas) in tiers {
+            if limits.tiers.iter().any(|(known, _)| *known == tier) {
+                return Err(ConfigError::new(
+                    ConfigErrorKind::QuotaList,
+                    format!("two tiers are {tier:?}"),
+                ));
+            }
+            limits.tiers.push((tier, TierQuotas::new(&quotas)?));
+        }
+        Ok(limits)
+    }
+
+    pub(crate) fn default_tier(&self) -> &TierQuotas {
+        &self.tiers[0].1
+    }
+
+    pub(crate) fn quotas(&self, tier: TierIndex) -> &TierQuotas {
+        &self.tiers[usize::from(tier)].1
+    }
+
+    #[cfg(feature = "shared")]
+    pub(crate) fn tiers(&self) -> impl ExactSizeIterator<Item = &(Tier, TierQuotas)> {
+        self.tiers.iter()
+    }
+
+    /// The index of the counter of `quota` at `at`, and its meter.
+    #[cfg(feature = "shared")]
+    pub(crate) fn meter_of(&self, at: TierPlace, quota: &Quota) -> Option<(usize, CompiledQuota)> {
+        let mut places = self.counters.iter().enumerate();
+        places.find_map(|(place, counter)| {
+            let counter = counter.as_ref()?;
+            counter.counts(at, quota).then_some((place, counter.meter))
+        })
+    }
+
+    /// The number of a key's counters.
+    pub(crate) fn width(&self) -> usize {
+        self.counters.len()
+    }
+
+    /// The number of a key's states. If denials block keys, each counter has a second state, for
+    /// responses.
+    pub(crate) fn states(&self) -> usize {
+        self.width() * if self.block_for.is_some() { 2 } else { 1 }
+    }
+
+    /// The weight of these states of a key, for eviction.
+    pub(crate) fn weight(&self, states: &[State], now: u64) -> Weight {
+        let mut weight = Weight::default();
+        for states in states.chunks(self.width()) {
+            for (counter, state) in self.counters.iter().zip(states) {
+                let Some(counter) = counter else { continue };
+                let here = counter.meter.weight(state, now);
+                weight.time = weight.time.max(here.time);
+                weight.used = weight.used.max(here.used);
+            }
+        }
+        weight
+    }
+
+    /// The weight of the state with this index, for an eviction without the quotas.
+    pub(crate) fn eviction_weight(&self, place: usize, state: &State, now: u64) -> EvictionWeight {
+        let counter = self.counters[place % self.width()].as_ref();
+        counter.map_or_else(EvictionWeight::default, |counter| {
+            counter.meter.eviction_weight(state, now)
+        })
+    }
+
+    /// The place and kind of each state's counter; `None` for free counters.
+    pub(crate) fn counted(&self) -> impl Iterator<Item = Option<(TierPlace, Kind)>> {
+        let counters = self.counters.iter().map(|counter| {
+            let counter = counter.as_ref()?;
+            Some((counter.at, counter.quota.kind()))
+        });
+        counters.cycle().take(self.states())
+    }
+
+    /// Replaces the default tier's quota of this name.
+    ///
+    /// # Errors
+    ///
+    /// If the quota is invalid, has another name, or no quota has this name.
+    pub(crate) fn replace(
+        &mut self,
+        name: &str,
+        quota: &OwnedQuota,
+    ) -> Result<Replaced, ConfigError> {
+        let (before, epoch) = (self.counters.clone(), self.epoch);
+        self.tiers[0].1.replace(name, quota)?;
+        self.epoch = epoch.next(&mut self.tiers, false);
+        self.share_counters();
+        let kept = before.iter().zip(&self.counters);
+        let kept = kept.map(|(before, after)| match (before, after) {
+            (Some(before), Some(after)) => before.counts(after.at, &after.quota),
+            _ => false,
+        });
+        Ok(Replaced {
+            kept: kept.collect(),
+            starts_afresh: self.epoch != epoch,
+        })
+    }
+
+    /// The quotas of all tiers.
+    pub(crate) fn all(&self) -> AllQuotas {
+        let positions = |(_, quotas): &(Tier, TierQuotas)| {
+            let places = quotas.places.iter().copied();
+            places
+                .zip(quotas.quotas.iter().copied())
+                .collect::<Vec<_>>()
+        };
+        AllQuotas {
+            list: self.tiers.iter().flat_map(positions).collect(),
+            others: self.others.clone(),
+            #[cfg(feature = "shared")]
+            has_debt: self.has_debt,
+        }
+    }
+
+    /// Lets counters hold twice the capacity, for stores that count units after they were spent.
+    #[cfg(feature = "shared")]
+    pub(crate) fn allow_debt(&mut self) {
+        self.has_debt = true;
+        self.share_counters();
+    }
+
+    /// Assigns a counter to every quota: one to all quotas at one place that count alike. Counters that
+    /// are still needed keep their index.
+    pub(super) fn share_counters(&mut self) {
+        let all = self.all();
+        for counter in &mut self.counters {
+            counter.take_if(|counter| {
+                let mut all = all.list.iter();
+                !all.any(|(at, quota)| counter.counts(*at, quota))
+            });
+        }
+        for (at, quota) in &all.list {
+            let known = self.counters.iter().flatten();
+            if known.into_iter().any(|counter| counter.counts(*at, quota)) {
+                continue;
+            }
+            let counter = Some(Counter::new(*at, quota));
+            match self.counters.iter_mut().find(|place| place.is_none()) {
+                Some(free) => *free = counter,
+                None => self.counters.push(counter),
+            }
+        }
+        for counter in self.counters.iter_mut().flatten() {
+            counter.measure_by(&all);
+        }
+        for (_, quotas) in &mut self.tiers {
+            quotas.count_by(&self.counters, &all);
+        }
+        let logged = self.own.take().map(|own| own.logged);
+        self.own = self.own_quota(&all, logged.unwrap_or_default());
+    }
+
+    fn own_quota(&self, all: &AllQuotas, logged: Arc<LoggedQuotas>) -> Option<OwnQuota> {
+        let tier = self.default_tier();
+        let ([quota], [policy]) = (tier.quotas.as_slice(), tier.policies.as_slice()) else {
+            return None;
+        };
+        Some(OwnQuota {
+            quota: *quota,
+            most: all.most(tier.places[0], quota),
+            policy: policy.clone(),
+            logged,
+        })
+    }
+
+    /// Logs a warning if the lists of two tiers are in different orders.
+    fn warn_of_crosswise(&self) {
+        let default = self.default_tier();
+        for (tier, quotas) in &self.tiers[1..] {
+            if let Some(at) = default.crossed_with(quotas) {
+                let fault = format!(
+                    "quota {:?} counts like one of {tier:?} that stands at another place, so they \
+                     share no count: list the quotas of all tiers in one order",
+                    default.policies[at].name()
+                );
+                log::report(Code::TiersCrossed, &fault);
+            }
+        }
+    }
+}
+
+/// The length of a block in nanoseconds.
+fn checked_block(block: Duration) -> Result<u64, ConfigError> {
+    let nanos = u64::try_from(block.as_nanos()).unwrap_or(u64::MAX);
+    if nanos > MAX_REFILL_NANOS {
+        return Err(ConfigError::new(
+            ConfigErrorKind::Overflow,
+            format!("a block of {block:?} is longer than 18 years, the most that is accepted"),
+        ));
+    }
+    Ok(nanos)
+}

@@ -1,0 +1,134 @@
+//! The choice of the quotas that measure an operation: those of a tier, or a request's own.
+
+use super::TierSet;
+use crate::{
+    algorithm::CompiledQuota,
+    decision::{Op, REQUEST_TIER},
+    error::LimiterError,
+    limiter::{
+        Tier,
+        request_quota::{OwnQuota, several_quotas},
+        tier_quotas::{TierIndex, TierQuotas},
+    },
+    quota::{Fitted, Quota},
+};
+
+/// The choice of the quotas that measure an operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Chosen {
+    Tier(TierIndex),
+    /// A request's own quota.
+    Request(Fitted),
+}
+
+impl Chosen {
+    /// The tier index in decisions.
+    pub(crate) const fn index(self) -> TierIndex {
+        match self {
+            Self::Tier(tier) => tier,
+            Self::Request(_) => REQUEST_TIER,
+        }
+    }
+
+    /// The choice for `op`. If the operation has a receipt, its tier replaces `self`, unless a limiter of
+    /// `tiers` tiers does not have it.
+    pub(crate) fn by_receipt(self, op: &Op, tiers: usize, own: Option<&OwnQuota>) -> Self {
+        let Some(receipt) = op.receipt() else {
+            return self;
+        };
+        match (receipt.request(), own) {
+            (Some(fitted), Some(own)) => Self::Request(own.refit(fitted)),
+            (None, _) if usize::from(receipt.tier()) < tiers => Self::Tier(receipt.tier()),
+            _ => self,
+        }
+    }
+}
+
+impl TierSet {
+    /// Chooses the quotas that measure `op` in `tier`.
+    ///
+    /// # Errors
+    ///
+    /// If there is no such tier, or a request brings a quota and the limiter has several.
+    #[inline]
+    pub(crate) fn choose(&self, tier: &Tier, op: &Op) -> Result<Chosen, LimiterError> {
+        match op {
+            // The usual case.
+            Op::Acquire(_) if tier.is_default() => Ok(Chosen::Tier(0)),
+            _ => self.choose_any(tier, op),
+        }
+    }
+
+    fn choose_any(&self, tier: &Tier, op: &Op) -> Result<Chosen, LimiterError> {
+        let own = self.own.as_ref();
+        if matches!(op, Op::Count(_)) && !self.count_on() {
+            return Err(cannot_count());
+        }
+        let chosen = match tier.request() {
+            Some(quota) => Chosen::Request(own.ok_or_else(several_quotas)?.fit(quota)),
+            None => Chosen::Tier(self.find(tier)?),
+        };
+        Ok(chosen.by_receipt(op, self.tiers.len(), own))
+    }
+
+    /// Whether the quotas of all tiers are uncapped.
+    pub(crate) fn count_on(&self) -> bool {
+        let mut quotas = self.tiers.iter().flat_map(|(_, tier)| &tier.quotas);
+        quotas.all(Quota::is_uncapped)
+    }
+
+    pub(crate) fn knows(&self, tier: &Tier) -> bool {
+        self.tiers.iter().any(|(known, _)| known == tier)
+    }
+
+    /// The index of `tier`.
+    fn find(&self, tier: &Tier) -> Result<TierIndex, LimiterError> {
+        if tier.is_default() {
+            return Ok(0);
+        }
+        let found = self.tiers.iter().position(|(known, _)| known == tier);
+        found
+            .map(|at| at as TierIndex)
+            .ok_or_else(|| tier.unknown_among(self.tiers.iter().map(|(known, _)| known)))
+    }
+
+    /// The chosen quotas. A request's own quota is stored in `own`.
+    ///
+    /// # Errors
+    ///
+    /// If a request brings a quota and the limiter has several.
+    pub(crate) fn measured_by<'a>(
+        &'a self,
+        chosen: Chosen,
+        own: &'a mut Option<TierQuotas>,
+    ) -> Result<&'a TierQuotas, LimiterError> {
+        match chosen {
+            Chosen::Tier(tier) => Ok(self.quotas(tier)),
+            Chosen::Request(fitted) => {
+                *own = self.of_request(fitted);
+                own.as_ref().ok_or_else(several_quotas)
+            }
+        }
+    }
+
+    /// A request's own quota, as a tier.
+    pub(crate) fn of_request(&self, fitted: Fitted) -> Option<TierQuotas> {
+        let own = self.own.as_ref()?;
+        let quota = own.with(fitted);
+        Some(TierQuotas {
+            policies: vec![own.policy.with_quota(&quota)],
+            meters: vec![CompiledQuota::new(&quota, own.most)],
+            counters: self.default_tier().counters.clone(),
+            places: self.default_tier().places.clone(),
+            quotas: vec![quota],
+            named: Vec::new(),
+        })
+    }
+}
+
+/// The error of a [`Count`](Op::Count) on a limiter whose quotas are not all uncapped.
+pub(crate) fn cannot_count() -> LimiterError {
+    LimiterError::unsupported(
+        "`count` needs quotas that count beyond their limits: `Quota::fixed_window().uncapped()`",
+    )
+}

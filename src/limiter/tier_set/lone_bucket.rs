@@ -1,0 +1,43 @@
+//! `LoneBucket`: limits whose whole state of a key is one instant.
+
+use super::TierSet;
+use crate::{
+    algorithm::{Bucket, ClockSkew},
+    decision::Policy,
+    limiter::request_quota::OwnQuota,
+    quota::Fitted,
+};
+
+/// The limits of a limiter whose whole state of a key is one instant.
+#[derive(Debug, Clone)]
+pub(crate) struct LoneBucket {
+    pub(crate) measured: (Bucket, Policy),
+    pub(crate) own: OwnQuota,
+}
+
+impl TierSet {
+    /// The single quota, if the whole state of a key is one instant.
+    pub(crate) fn lone_bucket(&self) -> Option<LoneBucket> {
+        if self.block_for.is_some() {
+            return None;
+        }
+        let [(_, quotas)] = self.tiers.as_slice() else {
+            return None;
+        };
+        let (policy, own) = (quotas.policies.first()?, self.own.clone()?);
+        let bucket = Bucket::new(&own.quota, own.most, ClockSkew::Threads)?;
+        Some(LoneBucket {
+            measured: (bucket, policy.clone()),
+            own,
+        })
+    }
+}
+
+impl LoneBucket {
+    /// The bucket of a request's own quota, which shares the counter.
+    pub(crate) fn of_request(&self, fitted: Fitted) -> Option<(Bucket, Policy)> {
+        let quota = self.own.with(fitted);
+        let bucket = Bucket::new(&quota, self.own.most, ClockSkew::Threads)?;
+        Some((bucket, self.own.policy.with_quota(&quota)))
+    }
+}

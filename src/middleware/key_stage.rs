@@ -1,0 +1,121 @@
+//! The first stage of every layer: finds the key of a request, or exempts it.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+
+use http::request::Parts;
+
+use super::{
+    diagnostics::Diagnostics,
+    key_rules::{KeyRules, Uncounted},
+    responder::Responder,
+    settings::CommonSettings,
+};
+use crate::{
+    decision::Policy,
+    error::{KeyError, LimiterError},
+    key::Key,
+    observe::Event,
+    reject::RejectionKind,
+};
+
+/// The stage that all layers share, whatever they limit.
+pub(crate) struct KeyStage<R> {
+    key_rules: KeyRules,
+    enabled: Option<Arc<AtomicBool>>,
+    has_rules: bool,
+    responder: Responder<R>,
+    diagnostics: Diagnostics,
+}
+
+impl<R> KeyStage<R> {
+    pub(crate) fn new(settings: &CommonSettings, rejection: Arc<R>, policies: &[Policy]) -> Self {
+        Self {
+            key_rules: settings.key_rules.clone(),
+            enabled: settings.enabled.clone(),
+            has_rules: settings.enabled.is_some() || settings.key_rules.has_lists(),
+            responder: Responder::new(rejection, settings, policies),
+            diagnostics: Diagnostics::new(),
+        }
+    }
+
+    #[inline]
+    pub(crate) const fn responder(&self) -> &Responder<R> {
+        &self.responder
+    }
+
+    #[inline]
+    pub(crate) const fn diagnostics(&self) -> &Diagnostics {
+        &self.diagnostics
+    }
+
+    /// Whether lists or a switch decide whether a request is counted.
+    #[inline]
+    pub(crate) const fn has_rules(&self) -> bool {
+        self.has_rules
+    }
+
+    /// The key that a request is counted against, or the reason why it is not counted.
+    pub(crate) fn key_of(&self, parts: &Parts) -> Result<Key, Uncounted> {
+        let switch = self.enabled.as_ref();
+        if switch.is_some_and(|enabled| !enabled.load(Ordering::Relaxed)) {
+            return Err(Uncounted::Skip);
+        }
+        self.key_rules.key_of(parts)
+    }
+
+    /// The key of a request by its extractor alone, for a layer [without rules](Self::has_rules).
+    #[inline]
+    pub(crate) fn extract(&self, parts: &Parts) -> Result<Key, KeyError> {
+        self.key_rules.extract(parts)
+    }
+
+    /// The key of a request whose extractor fails.
+    #[cold]
+    pub(crate) fn missing_key(&self, error: KeyError, parts: &Parts) -> Result<Key, Uncounted> {
+        self.key_rules.missing_key(error, parts)
+    }
+
+    /// Reports a request that is not counted. Returns its rejection; `None` if it passes.
+    #[cold]
+    pub(crate) fn exempt(&self, why: Uncounted, policies: &[Policy]) -> Option<RejectionKind> {
+        let rejection = match why {
+            Uncounted::Skip => {
+                self.responder.observe(|| Event::Bypassed { policies });
+                return None;
+            }
+            Uncounted::Deny => {
+                self.responder.observe(|| Event::Banned { policies });
+                RejectionKind::Banned
+            }
+            Uncounted::NoKey(error) => self.responder.keyless(policies, error),
+        };
+        self.unless_shadow(rejection)
+    }
+
+    /// Reports a request that the limiter failed to decide. Returns its rejection; `None` if it
+    /// passes.
+    #[cold]
+    pub(crate) fn undecided(
+        &self,
+        error: &LimiterError,
+        policies: &[Policy],
+    ) -> Option<RejectionKind> {
+        (self.responder).observe(|| Event::Failed { policies, error });
+        self.unless_shadow(RejectionKind::LimiterFailed)
+    }
+
+    /// A layer in shadow mode rejects nothing.
+    fn unless_shadow(&self, kind: RejectionKind) -> Option<RejectionKind> {
+        (!self.responder.is_shadow()).then_some(kind)
+    }
+
+    /// Checks one of a layer's first requests for a proxy whose address is the key.
+    pub(crate) fn check_for_proxy(&self, parts: &Parts) {
+        if let Some(peer) = self.key_rules.believed_peer(parts) {
+            self.diagnostics.check_for_proxy(peer, &parts.headers);
+        }
+    }
+}

@@ -1,0 +1,247 @@
+//! Quotas as text: a rate, and words for the other settings. Tables use the same words.
+
+use std::{fmt, str::FromStr, time::Duration};
+
+use super::{
+    Algorithm, Quota,
+    parse::{Fault, PeriodText, Reader, Word},
+};
+use crate::error::{ConfigError, ConfigErrorKind};
+
+/// The text that [`FromStr`] parses: the rate, then the words for all settings that differ from a
+/// plain token bucket, such as `100/60s burst 200`. Without the name, since a name may contain spaces
+/// and any signs.
+impl fmt::Display for Quota {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}", self.rate_text(), Words::of(self))
+    }
+}
+
+/// Reads a rate, such as `100/minute`, `5/10s` or `1 / 2 hours`, and words after it:
+/// `100/minute burst 200 soft 10%`.
+///
+/// A rate is a limit, a slash, and a period, which is a unit with an optional whole number before
+/// it. Units are `ns`, `us`, `ms`, `s`/`sec`/`second`, `m`/`min`/`minute`, `h`/`hour` and `d`/`day`,
+/// the words also in the plural.
+///
+/// | words | mean | stand with |
+/// |---|---|---|
+/// | none, or `token_bucket` | [`token_bucket`](Quota::token_bucket) | |
+/// | `burst 20` | [`burst`](Quota::burst) | a token bucket |
+/// | `refill_every 30s` | [`refill_every`](Quota::refill_every); a period as above | a token bucket |
+/// | `leaky_bucket queue 20` | [`leaky_bucket`](Quota::leaky_bucket) | |
+/// | `fixed_window` | [`fixed_window`](Quota::fixed_window) | |
+/// | `sliding_window` | [`sliding_window`](Quota::sliding_window) | |
+/// | `slices 6` | [`slices`](Quota::slices) | a sliding window |
+/// | `sliding_log` | [`sliding_log`](Quota::sliding_log) | |
+/// | `soft 10%` | [`soft`](Quota::soft); the sign may be left out | all |
+///
+/// Words come in any order, each at most once, in lower case; `fixed-window` is `fixed_window`.
+///
+/// ```
+/// use tower_ratelimit::Quota;
+///
+/// # fn main() -> Result<(), tower_ratelimit::ConfigError> {
+/// let quota: Quota = "100/minute burst 200 soft 10%".parse()?;
+/// assert_eq!(quota, Quota::per_minute(100).burst(200).soft(10));
+/// assert_eq!(quota.to_string(), "100/60s burst 200 soft 10%");
+///
+/// let error = "100/minute brust 200".parse::<Quota>().unwrap_err();
+/// assert!(error.to_string().starts_with("unknown word \"brust\" at character 12"));
+/// # Ok(()) }
+/// ```
+///
+/// # Errors
+///
+/// A malformed text, or one with an unknown unit, an unknown word or a repeated word
+/// ([`ConfigErrorKind::Syntax`]); a number that is too large ([`ConfigErrorKind::Overflow`]); a queue
+/// without a leaky bucket, or the reverse ([`ConfigErrorKind::Queue`]); and every quota that
+/// [`Quota::check`] refuses. Errors in the text have their position, counted in characters from 1.
+impl FromStr for Quota {
+    type Err = ConfigError;
+
+    fn from_str(text: &str) -> Result<Self, ConfigError> {
+        let (rate, words) = Words::with_rate(text)?;
+        let quota = words.applied_to(rate)?;
+        quota.check()?;
+        Ok(quota)
+    }
+}
+
+/// The settings of a text or a table. Both fill in the same fields, so that both mean the same.
+#[derive(Default)]
+pub(super) struct Words {
+    pub(super) algorithm: Option<&'static str>,
+    pub(super) burst: Option<u64>,
+    pub(super) refill_every: Option<Duration>,
+    pub(super) queue: Option<u64>,
+    pub(super) slices: Option<u32>,
+    pub(super) soft: Option<u32>,
+}
+
+/// The algorithms' names in texts and tables.
+const ALGORITHMS: [&str; 5] = [
+    "token_bucket",
+    "leaky_bucket",
+    "fixed_window",
+    "sliding_window",
+    "sliding_log",
+];
+
+/// All words, in the order of error messages.
+const ACCEPTED: &str = "burst, refill_every, leaky_bucket, queue, fixed_window, \
+                                   sliding_window, slices, sliding_log, token_bucket, soft";
+
+/// The accepted bursts and queues in words, because the largest depends on the rate.
+const LARGEST: &str = "as many as come back within 18 years";
+
+impl Words {
+    /// Parses the rate and the words of a text.
+    pub(super) fn with_rate(text: &str) -> Result<(Quota, Self), ConfigError> {
+        let mut reader = Reader::new(text);
+        let read = reader
+            .rate()
+            .and_then(|rate| Ok((rate, Self::read(&mut reader)?)));
+        read.map_err(|fault| fault.in_text(text))
+    }
+
+    fn read<'a>(reader: &mut Reader<'a>) -> Result<Self, Fault<'a>> {
+        let mut words = Self::default();
+        while let Some(token) = reader.token() {
+            let twice = || Fault::Twice(token);
+            let word = |example, largest| Word {
+                token,
+                example,
+                largest,
+            };
+            match token.text.replace('-', "_").as_str() {
+                "burst" => {
+                    let burst = reader.number(word("burst 20", LARGEST))?;
+                    put(&mut words.burst, burst, twice)?;
+                }
+                "queue" => {
+                    let queue = reader.number(word("queue 20", LARGEST))?;
+                    put(&mut words.queue, queue, twice)?;
+                }
+                "slices" => {
+                    let slices = reader.small_number(word("slices 6", "1 to 1000"))?;
+                    put(&mut words.slices, slices, twice)?;
+                }
+                "soft" => {
+                    let percent = reader.percent(word("soft 10%", "0% to 1000%"))?;
+                    put(&mut words.soft, percent, twice)?;
+                }
+                "refill_every" => {
+                    let step = reader.step(word("refill_every 30s", "steps of up to 18 years"))?;
+                    put(&mut words.refill_every, step, twice)?;
+                }
+                name => {
+                    let name = algorithm(name).ok_or(Fault::Unknown(token, ACCEPTED))?;
+                    put(&mut words.algorithm, name, || Fault::Second(token))?;
+                }
+            }
+        }
+        Ok(words)
+    }
+
+    /// The words of all settings of a quota except its rate and name.
+    pub(super) fn of(quota: &Quota) -> Self {
+        let (algorithm, queue) = match quota.algorithm() {
+            Algorithm::TokenBucket => (None, None),
+            Algorithm::LeakyBucket { queue } => (Some("leaky_bucket"), Some(queue)),
+            Algorithm::FixedWindow => (Some("fixed_window"), None),
+            Algorithm::SlidingWindow => (Some("sliding_window"), None),
+            Algorithm::SlidingLog => (Some("sliding_log"), None),
+        };
+        Self {
+            algorithm,
+            burst: quota.burst_set(),
+            refill_every: quota.refill_step(),
+            queue,
+            slices: quota.slices_set(),
+            soft: Some(quota.soft_percent()).filter(|percent| *percent > 0),
+        }
+    }
+
+    /// The quota of this rate and these words, before [`Quota::check`].
+    pub(super) fn applied_to(self, rate: Quota) -> Result<Quota, ConfigError> {
+        let mut quota = match (self.algorithm, self.queue) {
+            (Some("leaky_bucket"), Some(queue)) => rate.leaky_bucket(queue),
+            (Some("leaky_bucket"), None) => {
+                return Err(queue("a leaky bucket needs one, such as \"queue 20\""));
+            }
+            (_, Some(_)) => return Err(queue("only a leaky bucket has one")),
+            (Some("fixed_window"), None) => rate.fixed_window(),
+            (Some("sliding_window"), None) => rate.sliding_window(),
+            (Some("sliding_log"), None) => rate.sliding_log(),
+            (_, None) => rate.token_bucket(),
+        };
+        if let Some(burst) = self.burst {
+            quota = quota.burst(burst);
+        }
+        if let Some(step) = self.refill_every {
+            quota = quota.refill_every(step);
+        }
+        if let Some(slices) = self.slices {
+            quota = quota.slices(slices);
+        }
+        Ok(quota.soft(self.soft.unwrap_or(0)))
+    }
+}
+
+/// All words, each after a space.
+impl fmt::Display for Words {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(algorithm) = self.algorithm {
+            write!(f, " {algorithm}")?;
+        }
+        let numbers = [
+            ("burst", self.burst),
+            ("queue", self.queue),
+            ("slices", self.slices.map(u64::from)),
+        ];
+        for (word, number) in numbers {
+            if let Some(number) = number {
+                write!(f, " {word} {number}")?;
+            }
+        }
+        if let Some(step) = self.refill_every {
+            write!(f, " refill_every {}", PeriodText(step))?;
+        }
+        match self.soft {
+            Some(percent) => write!(f, " soft {percent}%"),
+            None => Ok(()),
+        }
+    }
+}
+
+fn algorithm(name: &str) -> Option<&'static str> {
+    let name = name.replace('-', "_");
+    ALGORITHMS.into_iter().find(|known| *known == name)
+}
+
+/// The algorithm of a table's name.
+#[cfg(feature = "serde")]
+pub(super) fn algorithm_named(name: &str) -> Result<&'static str, ConfigError> {
+    algorithm(name).ok_or_else(|| {
+        ConfigError::new(
+            ConfigErrorKind::Syntax,
+            format!(
+                "unknown algorithm {}; accepted are {}",
+                super::parse::Shortened(name),
+                ALGORITHMS.join(", ")
+            ),
+        )
+    })
+}
+
+fn put<T, E>(place: &mut Option<T>, value: T, twice: impl FnOnce() -> E) -> Result<(), E> {
+    match place.replace(value) {
+        None => Ok(()),
+        Some(_) => Err(twice()),
+    }
+}
+
+fn queue(problem: &str) -> ConfigError {
+    ConfigError::new(ConfigErrorKind::Queue, format!("queue: {problem}"))
+}

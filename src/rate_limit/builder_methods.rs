@@ -1,0 +1,197 @@
+//! The builder methods of [`RateLimitLayer`].
+
+use std::sync::Arc;
+#[cfg(feature = "tokio")]
+use std::time::Duration;
+
+use http::{request::Parts, response};
+
+use super::{RateLimitLayer, settings::FinalCost};
+use crate::{
+    limiter::{RequestQuota, Tier},
+    reject::{IsResponse, RejectFn, Rejection},
+};
+
+impl<L, R> RateLimitLayer<L, R> {
+    /// How many units a request costs. Defaults to 1.
+    ///
+    /// A request of cost 0 is always allowed and charged nothing. One that costs more than the quota
+    /// holds is always denied, without `Retry-After`.
+    pub fn cost(self, cost: impl Fn(&Parts) -> u64 + Send + Sync + 'static) -> Self {
+        self.with(|settings| settings.cost = Some(Arc::new(cost)))
+    }
+
+    /// The quotas that a request is charged by, for example from the plan that an outer layer found.
+    /// Defaults to [`Tier::DEFAULT`] for all requests.
+    ///
+    /// The limiter must have a named tier, see
+    /// [`LocalLimiterBuilder::tier`](crate::limiter::LocalLimiterBuilder::tier). Requests of a tier that
+    /// it does not have are answered 503, and the first is logged with all tiers of the limiter.
+    /// [`Tier::UNLIMITED`] passes uncounted.
+    pub fn tier(self, tier: impl Fn(&Parts) -> Tier + Send + Sync + 'static) -> Self {
+        self.with(|settings| settings.tier = Some(Arc::new(tier)))
+    }
+
+    /// The limit of a request from data, such as a customer's row. It replaces the limiter's own.
+    /// Defaults to none. Without a quota a request is charged by its [`tier`](Self::tier), or else by the
+    /// limiter's own quota.
+    ///
+    /// Headers report the request's numbers. Algorithm, period and name are those of the limiter's quota.
+    /// The limiter must have exactly one, and support quotas of requests: otherwise requests with a quota
+    /// are answered 503, and the first is logged. A request's quota cannot exceed the room of the
+    /// limiter's own: a window or log holds no more units, and a bucket no more than arrive at its rate
+    /// while the limiter's own bucket fills. See [`RequestQuota`] for the parts that are cut.
+    ///
+    /// ```
+    /// use tower_ratelimit::{Key, Quota, RateLimitLayer, key::extension_fn, limiter::RequestQuota};
+    ///
+    /// // The row that authentication read from the database.
+    /// #[derive(Clone)]
+    /// struct Customer {
+    ///     id: u64,
+    ///     limit: Option<u64>,
+    /// }
+    ///
+    /// // Customers without a limit of their own may send 60 a minute.
+    /// let customer = extension_fn(|customer: &Customer| Key::from(customer.id));
+    /// let layer = RateLimitLayer::new(Quota::per_minute(60), customer).quota(|parts| {
+    ///     let limit = parts.extensions.get::<Customer>()?.limit?;
+    ///     Some(RequestQuota::limit(limit))
+    /// });
+    /// # let _ = layer;
+    /// ```
+    pub fn quota(
+        self,
+        quota: impl Fn(&Parts) -> Option<RequestQuota> + Send + Sync + 'static,
+    ) -> Self {
+        self.with(|settings| settings.quota = Some(Arc::new(quota)))
+    }
+
+    /// Which responses count. Defaults to all.
+    ///
+    /// A request is charged when it arrives and refunded when its response does not count, so that
+    /// concurrent requests cannot exceed the limit. A request that is dropped, or fails with the
+    /// service's error, stays counted. One that passes by an [`elastic`](Self::elastic) layer is charged
+    /// only if its response counts.
+    ///
+    /// A limiter that [blocks](crate::limiter::LocalLimiterBuilder::block_for) keys blocks them for
+    /// responses that count, not for requests that were denied while others were in flight.
+    ///
+    /// A correction that fails leaves the request charged. It is an
+    /// [`Event::Corrected`](crate::observe::Event::Corrected) with an error, and the first is logged.
+    ///
+    /// ```
+    /// use http::StatusCode;
+    /// use tower_ratelimit::{PeerIp, Quota, RateLimitLayer};
+    ///
+    /// // Five failed logins a minute; those that succeed cost nothing.
+    /// let layer = RateLimitLayer::new(Quota::per_minute(5), PeerIp)
+    ///     .count_if(|response| response.status == StatusCode::UNAUTHORIZED);
+    /// # let _ = layer;
+    /// ```
+    pub fn count_if(
+        self,
+        counts: impl Fn(&response::Parts) -> bool + Send + Sync + 'static,
+    ) -> Self {
+        self.final_cost(move |response, charged| if counts(response) { charged } else { 0 })
+    }
+
+    /// The cost of a request by its response and its charge in units. A request that passes by an
+    /// [`elastic`](Self::elastic) layer has the charge that it was spared. Defaults to the charge. It
+    /// replaces [`count_if`](Self::count_if), and the other way round.
+    ///
+    /// Units beyond the charge are charged whether or not they are available, and units below it are
+    /// refunded.
+    pub fn final_cost(
+        self,
+        cost: impl Fn(&response::Parts, u64) -> u64 + Send + Sync + 'static,
+    ) -> Self {
+        self.with(|settings| settings.final_cost = Some(FinalCost::OfAll(Arc::new(cost))))
+    }
+
+    /// Allows denied requests while `passes` returns true, because the service has capacity to spare.
+    /// Defaults to never.
+    ///
+    /// It is called once for each request that would be denied, before the request [waits](Self::wait)
+    /// or a block starts. Requests that pass are charged what is left, and their decision is marked as
+    /// [excess](crate::Decision::is_excess). A key that is
+    /// [blocked](crate::limiter::LocalLimiterBuilder::block_for) already stays blocked.
+    ///
+    /// With a limiter that cannot charge more than is left, such as a `GovernorLimiter`, they pass
+    /// uncharged, which is logged.
+    pub fn elastic(self, passes: impl Fn() -> bool + Send + Sync + 'static) -> Self {
+        self.with(|settings| settings.elastic = Some(Arc::new(passes)))
+    }
+
+    /// Queues denied requests until they pass, for at most `longest`. Defaults to not waiting.
+    ///
+    /// The requests of one key and tier form a queue, in this process. Only its head is charged, when
+    /// its wait is over, and no later request overtakes it. A request whose turn cannot come in time is
+    /// denied at once, and its `Retry-After` covers at least the queue. A request without a free slot is
+    /// denied as well, see [`max_waiting`](Self::max_waiting). A request of cost 0 is never queued. The
+    /// delay of a leaky bucket adds to `longest`.
+    ///
+    /// A request that waits holds the service instance that was ready for it, so limits on
+    /// concurrency belong outside. The decision has the [delay](crate::Decision::delay). A request that
+    /// is dropped leaves the queue. Neither a refund nor `set_quota` wakes a request: it is charged when
+    /// the wait of its denial is over. After a change that [resets](crate::OnChange::Fresh) all keys,
+    /// later requests form queues of their own.
+    #[cfg(feature = "tokio")]
+    pub fn wait(self, longest: Duration) -> Self {
+        self.with(|settings| settings.waiting.longest = Some(longest))
+    }
+
+    /// How many requests may [wait](Self::wait) at the same time, of all keys together; more are denied
+    /// at once. One key holds at most an eighth of the slots, but at least one. With [`all`](Self::all)
+    /// this applies to each key of a request, except the key of [`Global`](crate::Global). Defaults to
+    /// 1,024. Without `wait` no request waits.
+    #[cfg(feature = "tokio")]
+    pub fn max_waiting(self, most: usize) -> Self {
+        self.with(|settings| settings.waiting.most = most)
+    }
+
+    /// Puts the [`Decision`](crate::Decision) into the extensions of requests that pass, where
+    /// handlers find it; with axum it is an extractor. Defaults to false, because it allocates.
+    ///
+    /// A request that passes without a charge, for example because the layer is switched off or skips it,
+    /// has a decision that is not [counted](crate::Decision::is_counted). With several such layers
+    /// handlers find the decision of the innermost one, and all of them, with their keys, in
+    /// [`Decisions`](crate::rate_limit::Decisions). The decision of a layer in
+    /// [shadow mode](Self::shadow) may be a denial.
+    ///
+    /// Handlers that deny requests themselves respond by this layer's settings, see
+    /// [`Denial::for_request`](crate::reject::Denial::for_request).
+    pub fn expose_decision(self, expose: bool) -> Self {
+        self.with(|settings| settings.expose_decision = expose)
+    }
+
+    /// The response to a request that does not pass. Defaults to
+    /// [`ProblemJson`](crate::reject::ProblemJson).
+    pub fn rejection<R2>(self, rejection: R2) -> RateLimitLayer<L, R2> {
+        self.with_rejection(Arc::new(rejection))
+    }
+
+    /// The response to a request that does not pass, made by a closure.
+    ///
+    /// It returns a [`Response`](http::Response), which gets the headers of [`headers`](Self::headers).
+    /// A type that axum turns into a response, such as a tuple, becomes one by `.into_response()`.
+    ///
+    /// ```
+    /// use http::Response;
+    /// use tower_ratelimit::{Global, Quota, RateLimitLayer};
+    ///
+    /// let layer = RateLimitLayer::new(Quota::per_second(10), Global).rejection_fn(|rejection| {
+    ///     let mut response = Response::new(format!("slow down on {}", rejection.parts().uri));
+    ///     *response.status_mut() = rejection.status();
+    ///     response
+    /// });
+    /// # let _ = layer;
+    /// ```
+    pub fn rejection_fn<F, T>(self, rejection: F) -> RateLimitLayer<L, RejectFn<F>>
+    where
+        F: Fn(&Rejection<'_>) -> T + Send + Sync + 'static,
+        T: IsResponse,
+    {
+        self.rejection(RejectFn::new(rejection))
+    }
+}

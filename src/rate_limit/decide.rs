@@ -1,0 +1,217 @@
+//! The decision of an admission about a request, to the outcome that every service uses.
+
+use std::{
+    future::Future,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready},
+};
+
+use http::{Response, request::Parts};
+
+use super::{
+    admission::Admission,
+    charge_request::{ChargeRequest, ChargeRequestRef, DecisionTrace},
+    deferred::{DeferredDecision, NextStep},
+    response::ResponseWork,
+};
+use crate::{
+    decision::Decision,
+    error::LimiterError,
+    key::Key,
+    limiter::{Limiter, Pending},
+    middleware::{key_rules::Uncounted, outcome::RequestOutcome},
+    reject::{Reject, RejectionKind},
+};
+
+/// The outcome of a request at a limit of a rate.
+pub(crate) type RateOutcome<L, R, B> = RequestOutcome<ResponseWork<L, R>, B, PendingOutcome<L, R>>;
+
+/// The work of the response to a request that passes, or the response to a request that does not.
+pub(super) type Admitted<L, R, B> = Result<ResponseWork<L, R>, Response<B>>;
+
+/// A decision that takes time: the limiter answers later, or the request waits.
+pub(crate) struct PendingOutcome<L, R> {
+    decision: Pin<Box<dyn Future<Output = LateDecision> + Send>>,
+    admission: Arc<Admission<L, R>>,
+}
+
+/// The limiter's last answer, the charge that it is about, and its history.
+type LateDecision = (Result<Decision, LimiterError>, ChargeRequest, DecisionTrace);
+
+impl<L: Limiter, R> Admission<L, R> {
+    /// Decides about a request whose key the layer finds.
+    #[inline(always)]
+    pub(super) fn decide<B: 'static>(self: &Arc<Self>, parts: &mut Parts) -> RateOutcome<L, R, B>
+    where
+        R: Reject<B>,
+    {
+        let key_stage = self.key_stage();
+        if !self.extracts_alone() {
+            return self.decide_by_settings(key_stage.key_of(parts), parts);
+        }
+        // By reference: a key is long, and stays where the extractor put it.
+        match &key_stage.extract(parts) {
+            Ok(key) => self.decide_now(ChargeRequest::usual(key), true, parts),
+            Err(error) => self.decide_by_settings(key_stage.missing_key(*error, parts), parts),
+        }
+    }
+
+    /// Decides about a request whose tier and cost the settings choose.
+    #[inline(never)]
+    fn decide_by_settings<B: 'static>(
+        self: &Arc<Self>,
+        key: Result<Key, Uncounted>,
+        parts: &mut Parts,
+    ) -> RateOutcome<L, R, B>
+    where
+        R: Reject<B>,
+    {
+        let key = match key {
+            Ok(key) => key,
+            Err(why) => return self.uncounted(why, parts),
+        };
+        let tier = self.settings().tier_of(parts);
+        if tier.is_unlimited() {
+            return self.uncounted(Uncounted::Skip, parts);
+        }
+        let charge = ChargeRequest {
+            key: &key,
+            tier: &tier,
+            cost: self.settings().cost_of(parts),
+            started: self.responder().start(),
+        };
+        self.decide_in_turn(charge, parts)
+    }
+
+    /// Decides about a request, which waits behind earlier ones of its key.
+    #[inline]
+    pub(super) fn decide_in_turn<B: 'static>(
+        self: &Arc<Self>,
+        charge: ChargeRequestRef<'_>,
+        parts: &mut Parts,
+    ) -> RateOutcome<L, R, B>
+    where
+        R: Reject<B>,
+    {
+        if self.may_queue(charge) {
+            return self.defer(charge, None, parts);
+        }
+        self.decide_now(charge, self.is_plain(), parts)
+    }
+
+    /// Requests the charge, and decides by the answer if it settles the request.
+    #[inline(always)]
+    fn decide_now<B: 'static>(
+        self: &Arc<Self>,
+        charge: ChargeRequestRef<'_>,
+        plain: bool,
+        parts: &mut Parts,
+    ) -> RateOutcome<L, R, B>
+    where
+        R: Reject<B>,
+    {
+        let mut answer = self.request(charge);
+        match &mut answer {
+            Pending::Ready(Ok(decision)) if self.passes_plainly(plain, decision) => {
+                RequestOutcome::Pass(ResponseWork::showing(decision, self))
+            }
+            Pending::Ready(Ok(decision)) if self.is_settled(decision) => {
+                ResponseWork::admit(decision, charge, &DecisionTrace::DIRECT, self, parts).into()
+            }
+            _ => self.defer(charge, Some(answer), parts),
+        }
+    }
+
+    /// Decides about a request that the first answer does not settle, or that waits before its first
+    /// charge.
+    #[cold]
+    #[inline(never)]
+    fn defer<B: 'static>(
+        self: &Arc<Self>,
+        charge: ChargeRequestRef<'_>,
+        answer: Option<Pending<L::Future>>,
+        parts: &mut Parts,
+    ) -> RateOutcome<L, R, B>
+    where
+        R: Reject<B>,
+    {
+        let mut deferred = DeferredDecision::new(charge);
+        let next = match deferred.try_now(answer, self, charge) {
+            NextStep::Done(answer) => {
+                return self.admit(answer, charge, deferred.trace(), parts).into();
+            }
+            next => next,
+        };
+        let (admission, charge) = (Arc::clone(self), charge.keep());
+        RequestOutcome::Defer(PendingOutcome {
+            decision: Box::pin(async move {
+                let answer = deferred.finish(next, &admission, charge.as_ref()).await;
+                (answer, charge, *deferred.trace())
+            }),
+            admission: Arc::clone(self),
+        })
+    }
+
+    /// Admits or rejects a request by the limiter's last answer.
+    fn admit<B: 'static>(
+        self: &Arc<Self>,
+        answer: Result<Decision, LimiterError>,
+        charge: ChargeRequestRef<'_>,
+        trace: &DecisionTrace,
+        parts: &mut Parts,
+    ) -> Admitted<L, R, B>
+    where
+        R: Reject<B>,
+    {
+        match answer {
+            Ok(mut decision) => ResponseWork::admit(&mut decision, charge, trace, self, parts),
+            Err(error) => self.undecided(self.fail(&error), parts),
+        }
+    }
+
+    /// Passes or rejects a request that is not counted.
+    #[cold]
+    pub(super) fn uncounted<B: 'static>(
+        &self,
+        why: Uncounted,
+        parts: &mut Parts,
+    ) -> RateOutcome<L, R, B>
+    where
+        R: Reject<B>,
+    {
+        self.undecided(self.exempt(why), parts).into()
+    }
+
+    /// Rejects a request without a decision, or passes it if there is no rejection.
+    fn undecided<B: 'static>(
+        &self,
+        rejection: Option<RejectionKind>,
+        parts: &mut Parts,
+    ) -> Admitted<L, R, B>
+    where
+        R: Reject<B>,
+    {
+        if let Some(kind) = rejection {
+            return Err(self.responder().refuse(parts, kind));
+        }
+        self.expose_exemption::<B>(&mut parts.extensions);
+        Ok(ResponseWork::Nothing)
+    }
+}
+
+impl<L: Limiter, R> PendingOutcome<L, R> {
+    /// Completes the decision about the request with these parts.
+    pub(super) fn poll<B: 'static>(
+        &mut self,
+        parts: &mut Parts,
+        cx: &mut Context<'_>,
+    ) -> Poll<Admitted<L, R, B>>
+    where
+        R: Reject<B>,
+    {
+        let (answer, charge, trace) = ready!(self.decision.as_mut().poll(cx));
+        let admitted = self.admission.admit(answer, charge.as_ref(), &trace, parts);
+        Poll::Ready(admitted)
+    }
+}

@@ -1,0 +1,276 @@
+//! Prepared admissions: for callers that find the key and the cost of a request themselves.
+
+use std::{sync::Arc, time::Duration};
+
+use http::{StatusCode, request::Parts, response};
+
+#[cfg(feature = "redis")]
+use super::reservation::spawn;
+use super::{
+    admission::Admission,
+    charge_request::{ChargeRequest, ChargeRequestRef, DecisionTrace},
+    decide::RateOutcome,
+    reservation::Reservation,
+    settings::{FinalCost, Settings},
+    waiting::{LongestWaitOf, NamedQueues, Waiting},
+};
+use crate::{
+    decision::{ChargeEnd, Decision},
+    error::LimiterError,
+    headers::Headers,
+    key::{Global, Key},
+    limiter::{Limiter, Pending, Tier, tier::MemberTerms},
+    middleware::key_rules::Uncounted,
+    observe::Observer,
+    reject::Reject,
+};
+
+/// An admission of limits that its caller selects for each request.
+pub(crate) struct PreparedAdmission<L, R> {
+    admission: Arc<Admission<L, R>>,
+    /// The names of its queues, which separate its waiting requests from others.
+    queue: Tier,
+}
+
+/// The settings of a prepared admission.
+pub(crate) struct PreparedSettings {
+    pub(crate) headers: Headers,
+    pub(crate) observer: Option<Arc<dyn Observer>>,
+    pub(crate) expose_decision: bool,
+    pub(crate) grpc: bool,
+    pub(crate) shadow: bool,
+    pub(crate) counts: Option<CountedResponses>,
+    pub(crate) queues: SharedQueues,
+    /// The denied requests that wait; `None` if no request waits.
+    pub(crate) wait: Option<WaitSettings>,
+    /// The terms of each limit; `None` for those of the default tier.
+    pub(crate) of_members: Option<MemberTerms>,
+}
+
+/// The responses that count.
+pub(crate) enum CountedResponses {
+    /// For one limit, by the status.
+    OfOne(Arc<dyn Fn(StatusCode) -> bool + Send + Sync>),
+    /// For each of several limits, by the status and the place of the limit.
+    OfEach(Arc<dyn Fn(StatusCode, usize) -> ChargeEnd + Send + Sync>),
+}
+
+/// The queues of denied requests, which several admissions share.
+#[derive(Clone)]
+pub(crate) struct SharedQueues(Waiting);
+
+/// How long denied requests wait.
+pub(crate) struct WaitSettings {
+    pub(crate) longest: Duration,
+    /// The longest wait by the denial, if it depends on that.
+    pub(crate) of_denial: Option<LongestWaitOf>,
+    /// For each limit the name of its queues, and the longest wait in them.
+    pub(crate) queues: Vec<(String, Option<Duration>)>,
+}
+
+/// A request at a limit in shadow mode, until its response.
+pub(crate) struct ShadowRequest<L: Limiter, R>(ShadowCharge<L, R>);
+
+enum ShadowCharge<L: Limiter, R> {
+    Decided(Box<Reservation<L, R>>),
+    /// The task that decides takes the status.
+    #[cfg(feature = "redis")]
+    Pending(tokio::sync::oneshot::Sender<StatusCode>),
+}
+
+impl SharedQueues {
+    pub(crate) fn new() -> Self {
+        Self(Waiting::new())
+    }
+}
+
+impl<L: Limiter, R> PreparedAdmission<L, R> {
+    pub(crate) fn new(limiter: L, rejection: Arc<R>, prepared: PreparedSettings) -> Self {
+        // The extractor is never called.
+        let mut settings = Settings::new(Global);
+        settings.common.headers = prepared.headers;
+        settings.common.observer = prepared.observer;
+        settings.common.shadow = prepared.shadow;
+        settings.common.grpc = prepared.grpc;
+        settings.expose_decision = prepared.expose_decision;
+        settings.final_cost = prepared.counts.map(FinalCost::from);
+        settings.waiting = prepared.queues.0;
+        let mut queue = prepared.wait.map_or(Tier::DEFAULT, |wait| {
+            let names: Vec<&str> = wait.queues.iter().map(|(name, _)| &**name).collect();
+            let queue = Tier::named_owned(names.join(" "));
+            let named = wait.queues.into_iter().map(|(name, longest)| NamedQueues {
+                name: Tier::named_owned(name),
+                longest,
+            });
+            settings.waiting.longest = Some(wait.longest);
+            settings.waiting.longest_of = wait.of_denial;
+            settings.waiting.named = named.collect();
+            queue
+        });
+        if let Some(of_members) = prepared.of_members {
+            queue = queue.with_terms(of_members);
+        }
+        Self {
+            admission: Arc::new(Admission::new(Arc::new(limiter), rejection, settings)),
+            queue,
+        }
+    }
+
+    fn charge<'a>(&'a self, key: &'a Key, cost: u64) -> ChargeRequestRef<'a> {
+        ChargeRequest {
+            key,
+            tier: &self.queue,
+            cost,
+            started: self.admission.responder().start(),
+        }
+    }
+
+    /// Decides about a request.
+    #[inline]
+    pub(crate) fn decide<B: 'static>(
+        &self,
+        key: &Key,
+        cost: u64,
+        parts: &mut Parts,
+    ) -> RateOutcome<L, R, B>
+    where
+        R: Reject<B>,
+    {
+        self.admission.decide_in_turn(self.charge(key, cost), parts)
+    }
+
+    /// Decides about a request by the cost at each of several limits.
+    pub(crate) fn decide_by_costs<B: 'static>(
+        &self,
+        key: &Key,
+        costs: Box<[u64]>,
+        parts: &mut Parts,
+    ) -> RateOutcome<L, R, B>
+    where
+        R: Reject<B>,
+    {
+        let most = costs.iter().copied().max().unwrap_or(0);
+        if costs.iter().all(|cost| *cost == most) {
+            return self.decide(key, most, parts);
+        }
+        let tier = self.queue.with_costs(costs);
+        let charge = ChargeRequest {
+            tier: &tier,
+            ..self.charge(key, most)
+        };
+        self.admission.decide_in_turn(charge, parts)
+    }
+
+    /// Passes or rejects a request that is not counted.
+    #[cold]
+    pub(crate) fn uncounted<B: 'static>(
+        &self,
+        why: Uncounted,
+        parts: &mut Parts,
+    ) -> RateOutcome<L, R, B>
+    where
+        R: Reject<B>,
+    {
+        self.admission.uncounted(why, parts)
+    }
+
+    /// Charges a request in shadow mode, which neither delays nor rejects it. Returns the charge that its
+    /// response may correct.
+    pub(crate) fn watch(&self, key: &Key, cost: u64) -> Option<ShadowRequest<L, R>>
+    where
+        R: Send + Sync + 'static,
+    {
+        let charge = self.charge(key, cost);
+        match self.admission.request(charge) {
+            Pending::Ready(answer) => {
+                let reservation = report(&self.admission, answer, charge)?;
+                Some(ShadowRequest(ShadowCharge::Decided(reservation)))
+            }
+            Pending::Later(answer) => Self::watch_later(&self.admission, answer, charge.keep()),
+        }
+    }
+
+    #[cfg(feature = "redis")]
+    fn watch_later(
+        admission: &Arc<Admission<L, R>>,
+        answer: L::Future,
+        charge: ChargeRequest,
+    ) -> Option<ShadowRequest<L, R>>
+    where
+        R: Send + Sync + 'static,
+    {
+        let admission = Arc::clone(admission);
+        let (sender, status) = tokio::sync::oneshot::channel();
+        spawn(async move {
+            let reservation = report(&admission, answer.await, charge.as_ref());
+            if let (Some(reservation), Ok(status)) = (reservation, status.await) {
+                reservation.settle_in_background(&parts_of(status));
+            }
+        });
+        Some(ShadowRequest(ShadowCharge::Pending(sender)))
+    }
+
+    /// Without Redis every limiter answers at once.
+    #[cfg(not(feature = "redis"))]
+    #[allow(clippy::needless_pass_by_value, reason = "as its twin")]
+    fn watch_later(
+        _: &Arc<Admission<L, R>>,
+        _: L::Future,
+        _: ChargeRequest,
+    ) -> Option<ShadowRequest<L, R>> {
+        None
+    }
+}
+
+/// Reports a decision in shadow mode. Returns the charge that the response may correct.
+fn report<L: Limiter, R>(
+    admission: &Arc<Admission<L, R>>,
+    answer: Result<Decision, LimiterError>,
+    charge: ChargeRequestRef<'_>,
+) -> Option<Box<Reservation<L, R>>> {
+    let mut decision = match answer {
+        Ok(decision) => decision,
+        Err(error) => {
+            admission.fail(&error);
+            return None;
+        }
+    };
+    admission.passes(&mut decision, charge, &DecisionTrace::DIRECT);
+    let corrects = admission.corrects() && decision.is_allowed();
+    corrects.then(|| Box::new(Reservation::new(admission, decision, charge, false)))
+}
+
+impl<L: Limiter, R: Send + Sync + 'static> ShadowRequest<L, R> {
+    /// Corrects the charge by the response.
+    pub(crate) fn settle(self, status: StatusCode) {
+        match self.0 {
+            ShadowCharge::Decided(reservation) => {
+                reservation.settle_in_background(&parts_of(status));
+            }
+            #[cfg(feature = "redis")]
+            ShadowCharge::Pending(sender) => drop(sender.send(status)),
+        }
+    }
+}
+
+/// The head of a response with this status.
+fn parts_of(status: StatusCode) -> response::Parts {
+    let (mut parts, ()) = http::Response::new(()).into_parts();
+    parts.status = status;
+    parts
+}
+
+impl From<CountedResponses> for FinalCost {
+    fn from(counts: CountedResponses) -> Self {
+        match counts {
+            CountedResponses::OfOne(counts) => {
+                Self::OfAll(Arc::new(
+                    move |response, units| if counts(response.status) { units } else { 0 },
+                ))
+            }
+            CountedResponses::OfEach(settled) => {
+                Self::OfEach(Arc::new(move |response, at| settled(response.status, at)))
+            }
+        }
+    }
+}

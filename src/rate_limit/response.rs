@@ -1,0 +1,66 @@
+//! The work that a request's response leaves to its layer.
+
+use std::sync::Arc;
+
+use http::{Response, request::Parts};
+
+use super::{
+    admission::Admission,
+    charge_request::{ChargeRequestRef, DecisionTrace},
+    reservation::Reservation,
+};
+use crate::{decision::Decision, headers::QuotaNumbers, limiter::Limiter, reject::Reject};
+
+/// The work that the response of a request leaves.
+pub(crate) enum ResponseWork<L, R> {
+    Nothing,
+    /// Adds the fields of one quota with these numbers: the usual work.
+    ShowNumbers(Arc<Admission<L, R>>, QuotaNumbers),
+    /// Adds the fields of a decision. Boxed, because each move of a request would move it.
+    Show(Arc<Admission<L, R>>, Box<Decision>),
+    /// Charges what the response costs, and adds the fields.
+    Settle(Box<Reservation<L, R>>),
+}
+
+impl<L: Limiter, R> ResponseWork<L, R> {
+    /// Admits a request by its decision. Returns the work of its response, or the response of a request
+    /// that does not pass. Takes the decision out if the response needs it.
+    #[inline(never)]
+    pub(super) fn admit<B: 'static>(
+        decision: &mut Decision,
+        charge: ChargeRequestRef<'_>,
+        trace: &DecisionTrace,
+        admission: &Arc<Admission<L, R>>,
+        parts: &mut Parts,
+    ) -> Result<Self, Response<B>>
+    where
+        R: Reject<B>,
+    {
+        admission.diagnose(charge, parts);
+        if !admission.passes(decision, charge, trace) {
+            return Err(admission.responder().deny(parts, decision));
+        }
+        admission.expose::<B>(charge.key, decision, &mut parts.extensions);
+        // A denied request that passes a layer in shadow mode was not charged.
+        if admission.corrects() && decision.is_allowed() {
+            let (decision, exceeds) = (decision.take(), trace.exceeds);
+            let reservation = Reservation::new(admission, decision, charge, exceeds);
+            return Ok(Self::Settle(Box::new(reservation)));
+        }
+        Ok(Self::showing(decision, admission))
+    }
+
+    /// Adds the fields of a decision to the response, if the layer adds any.
+    #[inline(always)]
+    pub(super) fn showing(decision: &mut Decision, admission: &Arc<Admission<L, R>>) -> Self {
+        let responder = admission.responder();
+        if !responder.decorates() {
+            return Self::Nothing;
+        }
+        let admission = Arc::clone(admission);
+        match responder.numbers(decision) {
+            Some(numbers) => Self::ShowNumbers(admission, numbers),
+            None => Self::Show(admission, Box::new(decision.take())),
+        }
+    }
+}

@@ -1,0 +1,385 @@
+//! The waiting of denied requests: in queues, until their turn comes.
+
+mod limit_queues;
+mod slots;
+
+use std::{
+    future::poll_fn,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use self::slots::{HeldSlot, SlotOwner, WaitingSlots};
+use super::{
+    charge_request::ChargeRequestRef,
+    queue::{HeadDenial, LockedQueues, QueueId, QueueWait, Queues},
+};
+use crate::{decision::Decision, key::Key, limiter::Tier};
+
+#[cfg(not(feature = "tokio"))]
+use std::time::Instant;
+#[cfg(feature = "tokio")]
+use tokio::time::Instant;
+
+/// The longest wait of a request with this denial; `None` if it does not wait.
+pub(super) type LongestWaitOf = Arc<dyn Fn(&Decision) -> Option<Duration> + Send + Sync>;
+
+/// The epoch of the limit at a place.
+type EpochOf = Arc<dyn Fn(usize) -> u32 + Send + Sync>;
+
+/// The requests that wait for a denial to end, and how long they may wait.
+///
+/// Several limits with a key each may charge a request together. It then waits in the queue of one of
+/// them: the limit that binds in the last denial.
+#[derive(Clone)]
+pub(super) struct Waiting {
+    /// The longest wait; `None` if no request waits.
+    pub(super) longest: Option<Duration>,
+    /// The longest wait by the denial, if it depends on that; at most `longest`.
+    pub(super) longest_of: Option<LongestWaitOf>,
+    /// The queues of limits with names, which several layers may share.
+    pub(super) named: Arc<[NamedQueues]>,
+    epoch_of: Option<EpochOf>,
+    /// The most requests that wait at the same time.
+    pub(super) most: usize,
+    queues: Arc<Queues>,
+    slots: Arc<WaitingSlots>,
+}
+
+/// The queues of a limit that has a name.
+#[derive(Debug)]
+pub(super) struct NamedQueues {
+    pub(super) name: Tier,
+    /// The longest wait in them.
+    pub(super) longest: Option<Duration>,
+}
+
+/// A queue that a request may join.
+#[derive(Debug)]
+struct QueueOfLimit {
+    id: QueueId,
+    /// The place of its limit among those that decide about the request.
+    limit: usize,
+    longest: Duration,
+}
+
+/// The result of joining a queue.
+pub(super) enum Enqueued {
+    /// The request is the head of its queue, and the limiter has just denied it.
+    Head(QueuePosition),
+    /// Other requests are before it.
+    Behind(QueuePosition),
+    /// The request does not wait: the wait is too long, or no slot is free. The queue, if one exists,
+    /// must not be overtaken.
+    Refused(Option<QueueAhead>),
+}
+
+/// A queue before a request, by the place of its limit among those that decide about the request.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct QueueAhead {
+    pub(super) limit: usize,
+    pub(super) wait: QueueWait,
+}
+
+/// The state of a queued request after another denial.
+pub(super) enum Requeued {
+    /// It is the head of its queue.
+    Head,
+    /// Earlier requests are before it in the queue of the limit that denied it.
+    Behind,
+    /// The wait is too long.
+    Refused(QueueAhead),
+}
+
+impl Waiting {
+    pub(super) fn new() -> Self {
+        Self {
+            longest: None,
+            longest_of: None,
+            named: Arc::default(),
+            epoch_of: None,
+            most: 1_024,
+            queues: Arc::default(),
+            slots: Arc::default(),
+        }
+    }
+
+    pub(super) const fn is_enabled(&self) -> bool {
+        self.longest.is_some()
+    }
+
+    /// The longest wait of a request with this denial.
+    pub(super) fn longest(&self, denial: &Decision) -> Option<Duration> {
+        match &self.longest_of {
+            Some(longest) => longest(denial),
+            None => self.longest,
+        }
+    }
+
+    /// Whether this key may have a queue to join.
+    #[inline]
+    pub(super) fn may_have_queue(&self, key: &Key) -> bool {
+        self.is_enabled() && self.slots.are_used() && self.may_have_queue_of(key)
+    }
+
+    fn may_have_queue_of(&self, key: &Key) -> bool {
+        let mut parts = key.joint_parts().into_iter().flatten().flatten();
+        self.queues.may_have(key) || parts.any(|part| self.queues.may_have(&Key::from_bytes(part)))
+    }
+
+    /// Queues a request that the limiter has just denied.
+    pub(super) fn enqueue(&self, charge: ChargeRequestRef<'_>, denial: &Decision) -> Enqueued {
+        let longest = self.longest(denial).unwrap_or_default();
+        if denial.retry_after().is_none_or(|wait| wait > longest) || !self.is_enabled() {
+            return Enqueued::Refused(None);
+        }
+        let queue = QueueOfLimit {
+            longest,
+            ..self.queue_for(charge, denial)
+        };
+        let mut queues = self.queues.lock(&queue.id.key);
+        if queues.find(&queue.id).is_some() {
+            return self.join_queue(&mut queues, queue, charge);
+        }
+        let Some(slot) = self.take_slot(charge) else {
+            return Enqueued::Refused(None);
+        };
+        let quotas = denial.places_of(queue.limit);
+        let position = self.insert(&mut queues, queue.id, charge, slot);
+        if let Some(queue) = queues.find(&position.queue) {
+            queue.denied(position.arrival, charge, (denial, quotas), position.joined);
+        }
+        Enqueued::Head(position)
+    }
+
+    /// Queues a request before its first charge, if a queue exists: of several the one with the longest
+    /// wait.
+    pub(super) fn join(&self, charge: ChargeRequestRef<'_>) -> Option<Enqueued> {
+        let mut longest: Option<(Duration, QueueOfLimit)> = None;
+        for queue in self.queues_of(charge) {
+            let mut queues = self.queues.lock(&queue.id.key);
+            let Some(found) = queues.find(&queue.id) else {
+                continue;
+            };
+            let wait = found.wait(charge.cost, Instant::now());
+            let wait = wait.unwrap_or(QueueWait::UNKNOWN);
+            if wait.wait > queue.longest {
+                return Some(Enqueued::Refused(Some(queue.ahead(wait))));
+            }
+            if longest.as_ref().is_none_or(|(than, _)| wait.wait > *than) {
+                longest = Some((wait.wait, queue));
+            }
+        }
+        let (_, queue) = longest?;
+        let mut queues = self.queues.lock(&queue.id.key);
+        queues.find(&queue.id)?;
+        Some(self.join_queue(&mut queues, queue, charge))
+    }
+
+    /// Joins the end of a queue that exists.
+    fn join_queue(
+        &self,
+        queues: &mut LockedQueues<'_>,
+        queue: QueueOfLimit,
+        charge: ChargeRequestRef<'_>,
+    ) -> Enqueued {
+        let found = queues.find(&queue.id);
+        let wait = found.and_then(|found| found.wait(charge.cost, Instant::now()));
+        let is_short = wait.is_none_or(|ahead| ahead.wait <= queue.longest);
+        if is_short && let Some(slot) = self.take_slot(charge) {
+            return Enqueued::Behind(self.insert(queues, queue.id, charge, slot));
+        }
+        Enqueued::Refused(Some(queue.ahead(wait.unwrap_or(QueueWait::UNKNOWN))))
+    }
+
+    /// Takes a slot, which counts for each key of the request that is not everybody's.
+    fn take_slot(&self, charge: ChargeRequestRef<'_>) -> Option<HeldSlot> {
+        let mut owners: Vec<SlotOwner> = Vec::new();
+        for queue in self.queues_of_limits(charge) {
+            // One owner for each limit of a layer; limits with names share the owner of a key.
+            let owner = (queue.id.limit, queue.id.key);
+            if owner.1 != Key::global() && !owners.contains(&owner) {
+                owners.push(owner);
+            }
+        }
+        if owners.is_empty() {
+            owners.push((0, charge.key.clone()));
+        }
+        self.slots.take(owners.into_iter(), self.most)
+    }
+
+    /// Inserts a request into a queue, which is locked.
+    fn insert(
+        &self,
+        queues: &mut LockedQueues<'_>,
+        queue: QueueId,
+        charge: ChargeRequestRef<'_>,
+        slot: HeldSlot,
+    ) -> QueuePosition {
+        let arrival = self.queues.arrival(queues);
+        queues.push(&queue, arrival, charge.cost);
+        QueuePosition {
+            queues: Arc::clone(&self.queues),
+            queue,
+            arrival,
+            cost: charge.cost,
+            joined: Instant::now(),
+            passed: false,
+            _slot: slot,
+        }
+    }
+
+    /// Notes another denial of a queued request, which may wait for `left` more. It moves to the queue
+    /// of the limit that denied it, to the position of its arrival.
+    pub(super) fn denied(
+        &self,
+        position: &mut QueuePosition,
+        charge: ChargeRequestRef<'_>,
+        denial: &Decision,
+        left: Duration,
+    ) -> Requeued {
+        let queue = self.queue_for(charge, denial);
+        if queue.id != position.queue {
+            position.move_to(queue.id.clone());
+        }
+        let mut queues = self.queues.lock(&position.queue.key);
+        let Some(found) = queues.find(&position.queue) else {
+            return Requeued::Head;
+        };
+        let now = Instant::now();
+        if found.head() == Some(position.arrival) {
+            let quotas = denial.places_of(queue.limit);
+            found.denied(position.arrival, charge, (denial, quotas), now);
+            return Requeued::Head;
+        }
+        match found.wait_of(position.arrival, now) {
+            Some(wait) if wait.wait > left => Requeued::Refused(queue.ahead(wait)),
+            _ => Requeued::Behind,
+        }
+    }
+
+    /// Whether the last denial of a queue's head was a block; `None` without a queue.
+    pub(super) fn blocked_queue(&self, charge: ChargeRequestRef<'_>) -> Option<bool> {
+        let blocked = self.queues_of(charge).filter_map(|queue| {
+            let mut queues = self.queues.lock(&queue.id.key);
+            let denial = queues.find(&queue.id)?.denial.as_ref();
+            Some(denial.is_some_and(HeadDenial::is_blocked))
+        });
+        blocked.reduce(|one, other| one || other)
+    }
+
+    /// The denial of a queue's head as it is now, if it was about the same key.
+    pub(super) fn denial_of_head(&self, charge: ChargeRequestRef<'_>) -> Option<Decision> {
+        self.queues_of(charge).find_map(|queue| {
+            let mut queues = self.queues.lock(&queue.id.key);
+            let denial = queues.find(&queue.id)?.denial.as_ref()?;
+            let decision = denial.is_about(charge).then(|| denial.decision.clone())?;
+            Some(decision.aged(denial.at.elapsed()))
+        })
+    }
+}
+
+impl QueueOfLimit {
+    const fn ahead(&self, wait: QueueWait) -> QueueAhead {
+        QueueAhead {
+            limit: self.limit,
+            wait,
+        }
+    }
+}
+
+/// A position in a queue; dropped, it leaves the queue.
+#[derive(Debug)]
+pub(super) struct QueuePosition {
+    queues: Arc<Queues>,
+    queue: QueueId,
+    arrival: u64,
+    cost: u64,
+    joined: Instant,
+    passed: bool,
+    _slot: HeldSlot,
+}
+
+impl QueuePosition {
+    /// Waits until the request is the head.
+    pub(super) async fn until_head(&self) {
+        poll_fn(|cx| self.poll_head(cx)).await;
+    }
+
+    fn poll_head(&self, cx: &Context<'_>) -> Poll<()> {
+        let mut queues = self.queues.lock(&self.queue.key);
+        let queue = queues.find(&self.queue);
+        if queue.is_none_or(|queue| queue.is_head(self.arrival, cx.waker())) {
+            Poll::Ready(())
+        } else {
+            Poll::Pending
+        }
+    }
+
+    /// Moves to another queue, to the position of its arrival.
+    fn move_to(&mut self, queue: QueueId) {
+        self.leave();
+        let mut queues = self.queues.lock(&queue.key);
+        queues.push(&queue, self.arrival, self.cost);
+        drop(queues);
+        self.queue = queue;
+    }
+
+    /// Leaves the queue and wakes its next head.
+    fn leave(&self) {
+        let mut queues = self.queues.lock(&self.queue.key);
+        let next = queues.leave(&self.queue, self.arrival, self.passed);
+        // Outside the lock: a waker may run any code.
+        drop(queues);
+        if let Some(next) = next {
+            next.wake();
+        }
+    }
+
+    /// The time since the request joined its first queue.
+    pub(super) fn waited(&self) -> Duration {
+        self.joined.elapsed()
+    }
+
+    /// Leaves the queue after the request was charged.
+    pub(super) fn pass(mut self) {
+        self.passed = true;
+    }
+}
+
+impl Drop for QueuePosition {
+    fn drop(&mut self) {
+        self.leave();
+    }
+}
+
+/// Waits, if the crate has a timer.
+///
+/// # Errors
+///
+/// Without the feature `tokio` there is no timer.
+#[cfg(feature = "tokio")]
+pub(super) async fn sleep(duration: Duration) -> Result<(), NoTimer> {
+    tokio::time::sleep(duration).await;
+    Ok(())
+}
+
+#[cfg(not(feature = "tokio"))]
+#[allow(clippy::unused_async, reason = "its twin waits")]
+pub(super) async fn sleep(_: Duration) -> Result<(), NoTimer> {
+    Err(NoTimer)
+}
+
+/// A request should wait, and there is no timer.
+#[derive(Debug)]
+#[cfg_attr(feature = "tokio", allow(dead_code))]
+pub(super) struct NoTimer;
+
+impl std::fmt::Display for NoTimer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("to delay requests, tower-ratelimit needs its feature `tokio`")
+    }
+}
+
+impl std::error::Error for NoTimer {}

@@ -1,0 +1,84 @@
+//! The fields of a quota, and the shapes of quotas.
+
+use tower_ratelimit_rulefile::fields::{
+    Field, Number,
+    Shape::{self, Either, List, Named, Table as InTable, Text as AsText},
+    Table, Text,
+};
+
+use super::values::MAX_NUMBER;
+
+/// One quota or several: a text, a list or a table.
+pub(super) static QUOTAS: Shape = Named("quotas", &QUOTAS_CHOICES);
+
+static QUOTAS_CHOICES: Shape = Either(&[AsText("100/minute"), List(&ONE_QUOTA), InTable(&QUOTA)]);
+
+static ONE_QUOTA: Shape = Either(&[AsText("100/minute"), InTable(&QUOTA)]);
+
+static QUOTA: Table = Table::new(
+    "the quota",
+    "A quota in fields; the text says the same in words.",
+    &[
+        &RATE,
+        &NAME,
+        &ALGORITHM,
+        &BURST,
+        &REFILL_EVERY,
+        &QUEUE,
+        &SLICES,
+        &SOFT,
+    ],
+);
+
+pub(in crate::rules) static RATE: Field<Text> =
+    Field::text("rate", "100/minute", "The limit and its period.").required();
+
+pub(in crate::rules) static NAME: Field<Text> = Field::text(
+    "name",
+    "day",
+    "Its name among several. Default: made of its rate.",
+);
+
+static ALGORITHMS: [&str; 5] = [
+    "token_bucket",
+    "leaky_bucket",
+    "fixed_window",
+    "sliding_window",
+    "sliding_log",
+];
+
+pub(in crate::rules) static ALGORITHM: Field<Text> = Field::word(
+    "algorithm",
+    &ALGORITHMS,
+    "How it counts. Default: token_bucket.",
+);
+
+pub(in crate::rules) static BURST: Field<Number> = Field::number(
+    "burst",
+    1..=MAX_NUMBER,
+    "How much an idle key can take at once. Default: the limit.",
+);
+
+pub(in crate::rules) static REFILL_EVERY: Field<Text> = Field::text(
+    "refill_every",
+    "30s",
+    "The step in which tokens come. Default: evenly.",
+);
+
+pub(in crate::rules) static QUEUE: Field<Number> = Field::number(
+    "queue",
+    0..=MAX_NUMBER,
+    "How many may wait in a leaky bucket.",
+);
+
+pub(in crate::rules) static SLICES: Field<Number> = Field::number(
+    "slices",
+    1..=1_000,
+    "Into how many slices a sliding window is cut. Default: 1.",
+);
+
+pub(in crate::rules) static SOFT: Field<Number> = Field::number(
+    "soft",
+    0..=1_000,
+    "How many percent more pass than the limit says. Default: 0.",
+);

@@ -1,0 +1,159 @@
+//! The fields of a rule.
+
+use std::time::Duration;
+
+use tower_ratelimit_rulefile::{
+    ProblemCode,
+    fields::{
+        AnyField, Boolean, Field, OneOf, Parsed,
+        Shape::{Either, List, Many, Number as AsNumber, Table as InTable, Text as AsText},
+        Table, Text, Tree,
+    },
+};
+
+use super::{
+    cost::{self, MAX_COST},
+    count_if::COUNT_IF as COUNT_IF_TABLE,
+    key::KEY_SHAPE,
+    matching, quota, schedule,
+    shared::{HEADERS, ON_CHANGE, ON_MISSING_KEY},
+    tier, values,
+};
+use crate::rules::rule::RuleAction;
+
+pub(super) static RULE: Table = Table::new(
+    "the rule",
+    "A rule.",
+    &[
+        &NAME,
+        &MATCH,
+        &ACTION,
+        &KEY,
+        &QUOTA,
+        &TIER,
+        &SCHEDULE,
+        &COST,
+        &COUNT_IF,
+        &BLOCK_FOR,
+        &WAIT,
+        &MODE,
+        &REPLACES,
+        &STOP,
+        &HEADERS,
+        &ON_MISSING_KEY,
+        &ON_CHANGE,
+    ],
+);
+
+/// The fields that a rule of the action `limit` may have, and no other rule.
+pub(in crate::rules) static OF_LIMITS: [&dyn AnyField; 12] = [
+    &KEY,
+    &QUOTA,
+    &TIER,
+    &SCHEDULE,
+    &COST,
+    &COUNT_IF,
+    &BLOCK_FOR,
+    &WAIT,
+    &MODE,
+    &HEADERS,
+    &ON_MISSING_KEY,
+    &ON_CHANGE,
+];
+
+static ACTIONS: [(&str, RuleAction); 3] = [
+    ("limit", RuleAction::Limit),
+    ("allow", RuleAction::Allow),
+    ("deny", RuleAction::Deny),
+];
+
+/// Whether a rule only watches, by its mode.
+static MODES: [(&str, bool); 2] = [("hard", false), ("shadow", true)];
+
+pub(in crate::rules) static NAME: Field<Text> = Field::text(
+    "name",
+    "login",
+    "Its name, and that of its policy in headers and metrics. 1 to 64 printable ASCII characters.",
+)
+.required();
+
+pub(in crate::rules) static MATCH: Field<Tree> = Field::table(
+    "match",
+    &matching::MATCH,
+    "The requests that it is about; all fields have to fit. Default: every request.",
+);
+
+pub(in crate::rules) static ACTION: Field<OneOf<RuleAction>> = Field::one_of(
+    "action",
+    &ACTIONS,
+    "`limit` counts; `allow` lets pass uncounted and `deny` answers 403, and both end the list. Default: limit.",
+);
+
+pub(in crate::rules) static KEY: Field<Tree> = Field::tree(
+    "key",
+    KEY_SHAPE,
+    "Who is counted: client_ip, peer_ip, global, bearer_token, basic_user, method, host, route, or a table; a list counts by all of its parts together. Default: that of `defaults`.",
+);
+
+pub(in crate::rules) static QUOTA: Field<Tree> = Field::tree(
+    "quota",
+    quota::QUOTAS,
+    "What is allowed: a quota, several as a list or with semicolons between them, a name of `quotas`, or `unlimited`.",
+);
+
+pub(in crate::rules) static TIER: Field<Tree> = Field::table(
+    "tier",
+    &tier::TIER,
+    "Quotas by the value of a header, instead of `quota`.",
+);
+
+pub(in crate::rules) static SCHEDULE: Field<Tree> = Field::tree(
+    "schedule",
+    List(&InTable(&schedule::SCHEDULE)),
+    "Quotas by the time of day; the first that fits is used instead of `quota`, and counts go on.",
+);
+
+pub(in crate::rules) static COST: Field<Tree> = Field::tree(
+    "cost",
+    Either(&[AsNumber(0, MAX_COST), InTable(&cost::COST)]),
+    "How many units a request takes. Default: 1.",
+);
+
+pub(in crate::rules) static COUNT_IF: Field<Tree> = Field::table(
+    "count_if",
+    &COUNT_IF_TABLE,
+    "Which responses count; the others are refunded. Default: all.",
+);
+
+pub(in crate::rules) static BLOCK_FOR: Field<Parsed<Duration>> = Field::parsed(
+    "block_for",
+    AsText("15m"),
+    ProblemCode::R08,
+    values::duration,
+    "How long a key that used up its quota is denied everything. Default: not at all.",
+);
+
+pub(in crate::rules) static WAIT: Field<Parsed<Duration>> = Field::parsed(
+    "wait",
+    AsText("500ms"),
+    ProblemCode::R08,
+    values::duration,
+    "How long a denied request may wait for its turn. Default: not at all.",
+);
+
+pub(in crate::rules) static MODE: Field<OneOf<bool>> = Field::one_of(
+    "mode",
+    &MODES,
+    "`shadow` counts and denies nothing. Default: hard.",
+);
+
+pub(in crate::rules) static REPLACES: Field<Tree> = Field::tree(
+    "replaces",
+    Many(&AsText("export")),
+    "Rules that are left out where this one matches too.",
+);
+
+pub(in crate::rules) static STOP: Field<Boolean> = Field::boolean(
+    "stop",
+    "Whether no further rule is looked at where this one matches. Default: false.",
+);

@@ -1,0 +1,306 @@
+//! The admissions of a set of rules: one for each set of quotas, and one for each list of rules that apply together.
+
+use std::{
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
+
+use http::StatusCode;
+
+use super::admission_cache::{AdmissionCache, AppliedSet};
+use crate::{
+    decision::{ChargeEnd, Decision, Policy},
+    headers::Headers,
+    limiter::{AnyLimiter, JointLimiter, Tier, tier::MemberTerms, tier_set::TierSet},
+    observe::Observer,
+    rate_limit::{
+        CountedResponses, PreparedAdmission, PreparedSettings, SharedQueues, WaitSettings,
+    },
+    rules::{allowance::QuotaSet, rule::Rule, select::ChargeOfRule, set::Rules, store::tier_of},
+};
+
+/// The limits of the rules that apply to a request.
+pub(super) type RuleLimits = JointLimiter<AnyLimiter>;
+
+pub(super) type RuleAdmission<R> = PreparedAdmission<RuleLimits, R>;
+
+/// The settings of the layer.
+pub(super) struct LayerSettings<R> {
+    pub(super) rejection: Arc<R>,
+    pub(super) observer: Option<Arc<dyn Observer>>,
+    pub(super) expose_decision: bool,
+    pub(super) grpc: bool,
+    /// The queues of denied requests that wait. They survive a reload.
+    pub(super) queues: SharedQueues,
+}
+
+impl<R> LayerSettings<R> {
+    /// A copy of the settings with another rejection.
+    pub(super) fn with_rejection<R2>(&self, rejection: Arc<R2>) -> LayerSettings<R2> {
+        LayerSettings {
+            rejection,
+            observer: self.observer.clone(),
+            expose_decision: self.expose_decision,
+            grpc: self.grpc,
+            queues: self.queues.clone(),
+        }
+    }
+}
+
+impl<R> Clone for LayerSettings<R> {
+    fn clone(&self) -> Self {
+        self.with_rejection(Arc::clone(&self.rejection))
+    }
+}
+
+/// A set of rules, with an admission for each limit.
+pub(super) struct Admissions<R> {
+    pub(super) rules: Rules,
+    settings: Arc<LayerSettings<R>>,
+    by_rule: Box<[AdmissionsOfRule<R>]>,
+    /// Handles requests without a rule.
+    unlimited: RuleAdmission<R>,
+    together: AdmissionCache<RuleAdmission<R>>,
+}
+
+/// The admissions of a rule, by the index of the set of quotas.
+struct AdmissionsOfRule<R> {
+    by_set: Box<[Option<RuleAdmission<R>>]>,
+    /// Handles requests that pass or are rejected uncounted. Created when one comes, since most rules have none.
+    uncounted: OnceLock<RuleAdmission<R>>,
+    policies: Box<[Policy]>,
+}
+
+impl<R> Admissions<R> {
+    pub(super) fn new(rules: Rules, settings: Arc<LayerSettings<R>>) -> Self {
+        let of_rule = |rule: &Rule| AdmissionsOfRule::new(rule, rules.limiter(rule), &settings);
+        Self {
+            by_rule: rules.rules().iter().map(of_rule).collect(),
+            unlimited: settings.admission(
+                RuleLimits::of_request([], Box::default()),
+                OwnTerms::default(),
+            ),
+            together: AdmissionCache::new(),
+            settings,
+            rules,
+        }
+    }
+
+    pub(super) const fn settings(&self) -> &Arc<LayerSettings<R>> {
+        &self.settings
+    }
+
+    /// The admission of requests without a rule, or of those that this rule allows or rejects uncounted.
+    pub(super) fn uncounted(&self, rule: Option<&Rule>) -> &RuleAdmission<R> {
+        rule.map_or(&self.unlimited, |rule| {
+            self.by_rule[usize::from(rule.position)].uncounted(&self.settings)
+        })
+    }
+
+    /// The admission of a limit.
+    #[inline]
+    pub(super) fn of(&self, charge: &ChargeOfRule<'_>) -> &RuleAdmission<R> {
+        let admissions = &self.by_rule[usize::from(charge.rule.position)];
+        let admission = admissions.by_set[charge.set_index].as_ref();
+        admission.unwrap_or_else(|| admissions.uncounted(&self.settings))
+    }
+
+    /// The admission of limits that are charged together.
+    pub(super) fn together(&self, charges: &[&ChargeOfRule<'_>]) -> Arc<RuleAdmission<R>> {
+        let applied = |charge: &&ChargeOfRule<'_>| (charge.rule.position, charge.set_index);
+        let sets: Box<[AppliedSet]> = charges.iter().map(applied).collect();
+        if let Some(admission) = self.together.get(&sets) {
+            return admission;
+        }
+        let admission = Arc::new(self.make_together(charges));
+        self.together.insert(sets, &admission);
+        admission
+    }
+
+    /// The number of cached admissions of several limits.
+    #[cfg(test)]
+    fn cached(&self) -> usize {
+        self.together.len()
+    }
+
+    fn make_together(&self, charges: &[&ChargeOfRule<'_>]) -> RuleAdmission<R> {
+        let rules = || charges.iter().map(|charge| charge.rule);
+        let limiters = rules().filter_map(|rule| self.rules.limiter(rule).cloned());
+        let waits = rules().any(|rule| rule.wait.is_some());
+        let of_members = MemberTerms {
+            tiers: tiers(charges),
+            blocks_at_once: rules()
+                .map(|rule| rule.count_if.is_none() && !waits)
+                .collect(),
+        };
+        let policies = charges.iter().flat_map(|charge| policies(charge.quotas));
+        self.settings.admission(
+            RuleLimits::of_request(limiters, policies.collect()),
+            OwnTerms {
+                of_members: Some(of_members),
+                // A response has one set of fields: that of the first rule.
+                headers: rules().next().map(|rule| rule.headers.clone()),
+                shadow: false,
+                counts: counts_of_each(rules()),
+                wait: wait_of_all(charges),
+            },
+        )
+    }
+}
+
+/// The name of the queue of requests that wait for these quotas.
+fn queue_name(rule: &Rule, set: usize) -> String {
+    format!("{}/{set}", rule.name)
+}
+
+impl<R> AdmissionsOfRule<R> {
+    fn new(rule: &Rule, limiter: Option<&AnyLimiter>, settings: &LayerSettings<R>) -> Self {
+        let sets = rule.allowance.indexed_sets();
+        let named = |(_, set): &(usize, &QuotaSet)| policies(set).collect();
+        let policies = sets
+            .first()
+            .map_or_else(|| Box::from([Policy::owned(&*rule.name, 0)]), named);
+        let most = sets.iter().map(|(index, _)| *index).max();
+        let of_set = |index: usize| {
+            let (_, set) = sets.iter().find(|(at, _)| *at == index)?;
+            Some(settings.of_one(rule, limiter?, set, index))
+        };
+        Self {
+            by_set: most.map_or_else(Box::default, |most| (0..=most).map(of_set).collect()),
+            uncounted: OnceLock::new(),
+            policies,
+        }
+    }
+
+    #[cold]
+    fn uncounted(&self, settings: &LayerSettings<R>) -> &RuleAdmission<R> {
+        self.uncounted.get_or_init(|| {
+            let limits = RuleLimits::of_request([], self.policies.clone());
+            settings.admission(limits, OwnTerms::default())
+        })
+    }
+}
+
+/// The terms of an admission that are not the layer's.
+#[derive(Default)]
+struct OwnTerms {
+    headers: Option<Headers>,
+    shadow: bool,
+    counts: Option<CountedResponses>,
+    wait: Option<WaitSettings>,
+    of_members: Option<MemberTerms>,
+}
+
+impl<R> LayerSettings<R> {
+    fn admission(&self, limits: RuleLimits, terms: OwnTerms) -> RuleAdmission<R> {
+        let terms = PreparedSettings {
+            headers: terms.headers.unwrap_or_default(),
+            observer: self.observer.clone(),
+            expose_decision: self.expose_decision && !terms.shadow,
+            grpc: self.grpc,
+            shadow: terms.shadow,
+            counts: terms.counts,
+            queues: self.queues.clone(),
+            wait: terms.wait,
+            of_members: terms.of_members,
+        };
+        PreparedAdmission::new(limits, Arc::clone(&self.rejection), terms)
+    }
+
+    fn of_one(
+        &self,
+        rule: &Rule,
+        limiter: &AnyLimiter,
+        set: &QuotaSet,
+        index: usize,
+    ) -> RuleAdmission<R> {
+        let counts = rule.count_if.clone().map(|count_if| {
+            CountedResponses::OfOne(Arc::new(move |status| count_if.counts(status)))
+        });
+        let wait = rule.wait.filter(|_| !rule.shadow);
+        let wait = wait.map(|longest| WaitSettings {
+            longest,
+            of_denial: None,
+            queues: vec![(queue_name(rule, index), Some(longest))],
+        });
+        let tier = tier(rule, index);
+        // Without terms the limiter would read the name of the queue as a tier.
+        let of_members = (tier != Tier::DEFAULT || wait.is_some()).then(|| MemberTerms {
+            tiers: [tier].into(),
+            blocks_at_once: [false].into(),
+        });
+        self.admission(
+            RuleLimits::of_request([limiter.clone()], policies(set).collect()),
+            OwnTerms {
+                headers: Some(rule.headers.clone()),
+                shadow: rule.shadow,
+                counts,
+                wait,
+                of_members,
+            },
+        )
+    }
+}
+
+/// The tier of a set of quotas in the rule's limiter.
+fn tier(rule: &Rule, index: usize) -> Tier {
+    tier_of(index, rule.allowance.first_index())
+}
+
+/// The tiers of the limits of charges.
+pub(super) fn tiers(charges: &[&ChargeOfRule<'_>]) -> Box<[Tier]> {
+    let tiers = charges
+        .iter()
+        .map(|charge| tier(charge.rule, charge.set_index));
+    tiers.collect()
+}
+
+/// The policies of quotas. The compilation has checked them.
+pub(super) fn policies(set: &QuotaSet) -> impl Iterator<Item = Policy> + use<> {
+    let quotas = set.quotas().cloned().collect();
+    let limits = TierSet::new(vec![(Tier::DEFAULT, quotas)], None);
+    let policies = limits.map(|limits| limits.default_tier().policies.clone());
+    policies.unwrap_or_default().into_iter()
+}
+
+/// The effect of a response on each of several limits.
+fn counts_of_each<'r>(rules: impl Iterator<Item = &'r Rule>) -> Option<CountedResponses> {
+    let each: Vec<_> = rules.map(|rule| rule.count_if.clone()).collect();
+    each.iter().any(Option::is_some).then(|| {
+        CountedResponses::OfEach(Arc::new(move |status: StatusCode, at| {
+            match each.get(at).and_then(Option::as_ref) {
+                Some(count_if) if count_if.counts(status) => ChargeEnd::Kept,
+                Some(_) => ChargeEnd::Refunded,
+                None => ChargeEnd::Untouched,
+            }
+        }))
+    })
+}
+
+/// The longest wait of a request: it waits only if all rules that deny it have `wait`, and for the shortest of them.
+fn wait_of_all(charges: &[&ChargeOfRule<'_>]) -> Option<WaitSettings> {
+    let longest = charges.iter().filter_map(|charge| charge.rule.wait).max()?;
+    // One element for each quota, in the order of decisions.
+    let of_quotas = charges.iter().flat_map(|charge| {
+        let quotas = charge.quotas.quotas().count();
+        std::iter::repeat_n(charge.rule.wait, quotas)
+    });
+    let of_quotas: Vec<Option<Duration>> = of_quotas.collect();
+    let queues = charges.iter().map(|charge| {
+        let name = queue_name(charge.rule, charge.set_index);
+        (name, charge.rule.wait)
+    });
+    Some(WaitSettings {
+        longest,
+        queues: queues.collect(),
+        of_denial: Some(Arc::new(move |denial: &Decision| {
+            let quotas = denial.quotas().zip(&of_quotas);
+            let denying = quotas.filter(|(quota, _)| quota.is_denied());
+            let waits: Option<Vec<Duration>> = denying.map(|(_, wait)| *wait).collect();
+            waits?.into_iter().min()
+        })),
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,248 @@
+//! The script's arithmetic, for stores that only keep bytes.
+//!
+//! `redis/script/decide.lua` does the same.
+
+use smallvec::SmallVec;
+
+use super::{
+    settlement::Settlement,
+    wire::{
+        call::{Applied, Call, Reply, Write},
+        value::SubjectValue,
+    },
+};
+use crate::{
+    algorithm::{Counts as _, Verdict, WithReserved},
+    clock::Timestamp,
+    decision::{Measure, Op, Policy, Usage, WindowUsage},
+    limiter::{
+        locked_apply::{Apply, Findings, OpOutcome, Subject},
+        tier_quotas::TierQuotas,
+        tier_set::{Chosen, TierSet},
+    },
+    store::error::{StoreError, StoreErrorKind},
+};
+
+impl Call<'_> {
+    /// Does the operations at `now` to the value of a key, `None` for one that has none.
+    ///
+    /// The result depends on the arguments only: a store may call it again with another value. The
+    /// bytes are those that Redis would keep.
+    ///
+    /// # Errors
+    ///
+    /// [`ForeignData`](super::super::StoreErrorKind::ForeignData) when the value is not one that
+    /// limiters of these quotas write.
+    pub fn apply(&self, value: Option<&[u8]>, now: Timestamp) -> Result<Applied, StoreError> {
+        let limits = self.plan.limits();
+        let mut own = None;
+        let quotas = limits.measured_by(self.tier, &mut own);
+        let quotas = quotas.map_err(|_| foreign("there is no such tier"))?;
+        let read = SubjectValue::read(self.plan, value);
+        let mut subject =
+            read.ok_or_else(|| foreign("the value of this key is not one of ours"))?;
+        subject.begin(now.as_nanos(), limits, quotas);
+        let has_rows = self.message.is_some() || !subject.holders.rows.is_empty();
+        let begin = |subject: &mut _| {
+            Settlement::begin(self.plan, quotas, now.as_micros(), self.message, subject)
+        };
+        let settlement = has_rows.then(|| begin(&mut subject));
+        let mut step = Stepper {
+            now,
+            limits,
+            quotas,
+            tier: self.tier,
+            meters: settlement
+                .as_ref()
+                .map(|settlement| settlement.meters(&subject.holders)),
+            settlement,
+            subject: &mut subject,
+            numbers: now.as_micros().to_be_bytes().to_vec(),
+        };
+        for (op, times) in self.rows {
+            step.row(op, *times);
+        }
+        step.finish();
+        let reply = Reply::from_bytes(step.numbers);
+        let written = subject.write(self.plan, value, now);
+        let write = written.map(|(value, expires_in)| Write { value, expires_in });
+        Ok(Applied { reply, write })
+    }
+}
+
+fn foreign(detail: &'static str) -> StoreError {
+    StoreError::new(StoreErrorKind::ForeignData, detail)
+}
+
+/// Does the rows of a call, one after another.
+struct Stepper<'a> {
+    now: Timestamp,
+    limits: &'a TierSet,
+    quotas: &'a TierQuotas,
+    tier: Chosen,
+    subject: &'a mut SubjectValue,
+    settlement: Option<Settlement<'a>>,
+    /// The quotas' meters, which count reserved units as charged.
+    meters: Option<Vec<WithReserved<'a>>>,
+    /// The reply so far.
+    numbers: Vec<u8>,
+}
+
+impl Stepper<'_> {
+    /// Does an operation this many times. Operations in a row with one outcome share one entry of the
+    /// reply.
+    fn row(&mut self, op: &Op, times: usize) {
+        let mut left = times;
+        while left > 0 {
+            let outcome = self.run(op);
+            let (alike, more) = self.alike(op, &outcome, left);
+            self.push_outcome(alike, &outcome);
+            if let Some(more) = more {
+                self.run(&more);
+            }
+            left -= alike;
+        }
+    }
+
+    fn run(&mut self, op: &Op) -> OpOutcome<Measures> {
+        let apply = Apply {
+            time: self.now,
+            limits: self.limits,
+            quotas: self.quotas,
+            tier: self.tier.index(),
+            op,
+        };
+        if let (Op::Reset, Some(settlement)) = (op, &mut self.settlement) {
+            settlement.reset(&mut self.subject.holders);
+            self.meters = Some(settlement.meters(&self.subject.holders));
+        }
+        let before = self.subject.block();
+        let mut block = before;
+        let mut subject = Subject {
+            states: &mut self.subject.states,
+            block: &mut block,
+        };
+        let outcome = match &self.meters {
+            Some(meters) => apply.run_by(meters, &mut subject),
+            None => apply.run(&mut subject),
+        };
+        self.subject
+            .note(op, before != block, self.now.as_nanos(), self.limits);
+        outcome
+    }
+
+    /// How many equal operations in a row have one outcome, as the script counts them, and the
+    /// operation that does all of them except the first.
+    fn alike(&self, op: &Op, outcome: &OpOutcome<Measures>, left: usize) -> (usize, Option<Op>) {
+        let charged = outcome.answer.charged;
+        let cost = match op {
+            Op::Peek(_) | Op::Deny(_) => return (left, None),
+            Op::Acquire(_) | Op::Reserve(_) if charged == 0 => return (left, None),
+            Op::Acquire(cost) | Op::Reserve(cost) => *cost,
+            _ => return (1, None),
+        };
+        let [meter] = self.quotas.meters.as_slice() else {
+            return (1, None);
+        };
+        if left == 1 || !meter.is_even() {
+            return (1, None);
+        }
+        let state = &self.subject.states[self.quotas.counters[0]];
+        let beside = self.meters.as_ref().map(|meters| &meters[0]);
+        let now = self.now.as_nanos();
+        let available = beside.map_or_else(
+            || meter.available(state, now),
+            |beside| beside.available(state, now),
+        );
+        let further = available / cost;
+        let further = usize::try_from(further).map_or(left - 1, |more| more.min(left - 1));
+        let more = (further > 0).then(|| Op::Hit(further as u64 * cost));
+        (1 + further, more)
+    }
+
+    /// Grants units, and adds the reply to the message, or how long a denial stays cached.
+    fn finish(&mut self) {
+        let is_blocked = self.subject.block().left(self.now.as_nanos(), None) > 0;
+        let settlement = self.settlement.as_mut();
+        let reply = settlement.and_then(|settlement| settlement.finish(self.subject, is_blocked));
+        if let Some(reply) = reply {
+            for number in reply.numbers() {
+                self.push(number);
+            }
+        }
+        let settlement = self.settlement.as_ref();
+        let hold = settlement.and_then(|settlement| settlement.hold_beside(&self.subject.holders));
+        if let Some(hold) = hold {
+            self.push(hold);
+        }
+    }
+
+    fn push_outcome(&mut self, alike: usize, outcome: &OpOutcome<Measures>) {
+        let OpOutcome {
+            answer,
+            quotas,
+            blocked,
+        } = outcome;
+        let wait = match answer.verdict {
+            Verdict::Fits { wait } => wait,
+            Verdict::After(_) | Verdict::Never => 0,
+        };
+        self.push(alike as u64);
+        self.push(u64::from(!answer.verdict.fits()));
+        self.push(wait.div_ceil(1_000));
+        self.push(answer.charged);
+        self.push(blocked.div_ceil(1_000));
+        for measure in &quotas.0 {
+            self.measure(measure);
+        }
+    }
+
+    fn measure(&mut self, measure: &Measure) {
+        let denied = u64::from(measure.denied);
+        let retry_after = measure
+            .retry_after
+            .map_or(u64::MAX, |wait| wait.div_ceil(1_000));
+        let used = match measure.standing {
+            Usage::Level(level) => level.used,
+            Usage::Stepped(stepped) => stepped.used,
+            Usage::Window(WindowUsage { used, until_end }) => {
+                let end = until_end.div_ceil(1_000);
+                let reset_after = if used == 0 { 0 } else { end };
+                return self.counted(measure, retry_after, [used, reset_after, end]);
+            }
+            Usage::Counted(counted) => {
+                return self.counted(measure, retry_after, counted.reported());
+            }
+        };
+        // The flags include the part of the level below a microsecond.
+        self.push(denied + 4 * (used % 1_000));
+        self.push(retry_after);
+        self.push(used / 1_000);
+    }
+
+    fn counted(&mut self, measure: &Measure, retry_after: u64, numbers: [u64; 3]) {
+        self.push(u64::from(measure.denied) + 2 * u64::from(measure.excess));
+        self.push(retry_after);
+        for number in numbers {
+            self.push(number);
+        }
+    }
+
+    /// Adds a number as the script writes it: `u64::MAX` has the bytes of -1.
+    fn push(&mut self, number: u64) {
+        self.numbers.extend_from_slice(&number.to_be_bytes());
+    }
+}
+
+/// The findings about each quota.
+struct Measures(SmallVec<[Measure; 2]>);
+
+impl Findings for Measures {
+    fn of_one(_: &Policy, measure: &Measure) -> Self {
+        Self(SmallVec::from_iter([*measure]))
+    }
+
+    fn of_set(_: &[Policy], measures: impl Iterator<Item = Measure>) -> Self {
+        Self(measures.collect())
+    }
+}

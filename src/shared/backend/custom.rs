@@ -1,0 +1,265 @@
+//! The backend of a user's store, behind a guard.
+
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio::{
+    runtime::Handle,
+    time::{Instant, timeout},
+};
+
+use super::{Client, DecideCall, StoreBackend};
+use crate::{
+    clock::ManualClock,
+    decision::Op,
+    limiter::{
+        Tier,
+        tier_set::{Chosen, TierSet},
+    },
+    quota::{IntoQuotas, Quota},
+    shared::{
+        coalesce::{SubjectAnswer, SubjectOps},
+        ledger::Letter,
+        store::Store,
+        subject::SubjectName,
+        wire::{
+            arguments::Plan,
+            call::{Call, Reply},
+            reply,
+        },
+    },
+    store::{
+        call_size::CallSize,
+        error::{StoreError, StoreErrorKind},
+        guard::{Guard, Guarded},
+        health::StoreHealth,
+        home::Home,
+        notifier::Owner,
+        stats::StoreStats,
+    },
+};
+
+/// The beginning of all names in a store that is not Redis.
+const PREFIX: &str = "rl";
+
+/// The longest deadline: sums of several of them are still instants.
+const MAX_DEADLINE: Duration = Duration::from_secs(60 * 60);
+
+/// A trial may take this long before it counts as lost, or twice the deadline.
+const TRIAL_LIMIT: Duration = Duration::from_secs(2);
+
+/// The key of trials.
+const TRIAL_KEY: &str = "rl:trial";
+
+/// The client of a user's store, which decides about one subject in a call.
+pub struct CustomClient<S>(Arc<GuardedStore<S>>);
+
+/// A user's store and its guard.
+struct GuardedStore<S> {
+    store: S,
+    deadline: Duration,
+    guard: Guard,
+    home: Home,
+    /// The breaker counts the end of a connection once. Here each call is one of its own.
+    calls: AtomicU64,
+    /// The quotas of trials.
+    trial: Plan,
+}
+
+impl<S: Store> StoreBackend for S {
+    type Client = CustomClient<S>;
+}
+
+impl<S: Store> Client for CustomClient<S> {
+    type Store = S;
+
+    /// Calls are not counted: each subject has at most one under way.
+    type Place = ();
+
+    fn new(store: S, _: Option<ManualClock>) -> Self {
+        Self(Arc::new(GuardedStore::new(store)))
+    }
+
+    fn store(&self) -> &S {
+        &self.0.store
+    }
+
+    fn prefix(&self) -> &str {
+        PREFIX
+    }
+
+    fn prepare(&self, _: &Plan) {}
+
+    fn runtime(&self) -> Option<Handle> {
+        self.0.home.runtime()
+    }
+
+    fn deadline(&self) -> Duration {
+        self.0.deadline
+    }
+
+    fn refusal(&self, _: &SubjectName) -> Option<StoreError> {
+        self.0.refusal()
+    }
+
+    fn go_without(&self, error: StoreError) -> StoreError {
+        let error = error.of_a_store();
+        self.0.guard.go_without(&error);
+        error
+    }
+
+    fn health(&self) -> StoreHealth {
+        self.0.guard.health()
+    }
+
+    fn stats(&self) -> StoreStats {
+        self.0.guard.stats(0, 0)
+    }
+
+    fn most_subjects(&self) -> usize {
+        1
+    }
+
+    fn expect(&self, _: &SubjectName, _: usize) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    fn enter(&self, _: &SubjectName, _: CallSize, _: Duration) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    fn is_simple(&self, _: &Plan, _: Chosen, _: &SubjectName, _: &Op, _: Instant) -> bool {
+        false
+    }
+
+    fn expected(&self) -> Option<Duration> {
+        None
+    }
+
+    async fn decide(&self, (): (), call: DecideCall<'_>) -> Vec<SubjectAnswer> {
+        let mut answers = Vec::with_capacity(call.questions.len());
+        // One: see `most_subjects`.
+        for (at, question) in call.questions.iter().enumerate() {
+            answers.push(self.0.decide(&call, question, call.letter(at)).await);
+        }
+        answers
+    }
+}
+
+impl<S: Store> GuardedStore<S> {
+    fn new(store: S) -> Self {
+        let deadline = store.deadline().min(MAX_DEADLINE);
+        // A value that is soon over, and never so full that nothing would be written.
+        let quota = Quota::per_second(1_000_000).into_quotas();
+        let limits = TierSet::new(vec![(Tier::DEFAULT, quota)], None);
+        Self {
+            store,
+            deadline,
+            guard: Guard::new(Owner::User, TRIAL_LIMIT.max(2 * deadline), None),
+            home: Home::of_callers(),
+            calls: AtomicU64::new(0),
+            trial: Plan::new(&limits.expect("a quota that makes sense")),
+        }
+    }
+
+    async fn decide(
+        self: &Arc<Self>,
+        call: &DecideCall<'_>,
+        question: &SubjectOps,
+        letter: &Letter,
+    ) -> SubjectAnswer {
+        let mut own = Call::new(call.plan, call.chosen, &question.rows);
+        let message = letter.message();
+        if let Some(message) = message {
+            own = own.with_message(&message.message);
+        }
+        let reply = self.call(&question.subject, &own).await?;
+        reply::of_store(&reply, call.tier, (question.ops(), message.is_some()))
+    }
+
+    /// Has the store do the call, all within the deadline, and learns from the outcome.
+    async fn call(self: &Arc<Self>, key: &str, call: &Call<'_>) -> Result<Reply, StoreError> {
+        let outcome = match self.admit_after_trial().await {
+            Ok(epoch) => {
+                let outcome = self.transact(key, call).await;
+                self.learn(epoch, outcome.as_ref().err());
+                outcome
+            }
+            Err(error) => Err(error),
+        };
+        self.guard.count(&outcome);
+        outcome
+    }
+
+    async fn transact(&self, key: &str, call: &Call<'_>) -> Result<Reply, StoreError> {
+        match timeout(self.deadline, self.store.transact(key, call)).await {
+            Ok(outcome) => outcome,
+            Err(_) => Err(StoreError::timeout(self.deadline).of_a_store()),
+        }
+    }
+
+    fn learn(self: &Arc<Self>, epoch: u64, error: Option<&StoreError>) {
+        use StoreErrorKind::{BreakerOpen, Crowded, NoRuntime, Other};
+        let Some(error) = error.filter(|error| !is_about_one_key(error)) else {
+            return self.guard.praise(epoch);
+        };
+        match error.kind() {
+            // No call was sent.
+            Crowded | BreakerOpen | NoRuntime => {}
+            Other => self.doubt(epoch),
+            _ => {
+                let call = self.calls.fetch_add(1, Ordering::Relaxed) + 1;
+                let now = Instant::now().into_std();
+                self.change(|breaker| breaker.failed(epoch, call, error, now), call);
+            }
+        }
+    }
+}
+
+/// Whether a store that answers so works.
+fn is_about_one_key(error: &StoreError) -> bool {
+    matches!(
+        error.kind(),
+        StoreErrorKind::Contended | StoreErrorKind::ForeignData
+    )
+}
+
+impl<S: Store> Guarded for GuardedStore<S> {
+    fn guard(&self) -> &Guard {
+        &self.guard
+    }
+
+    fn home(&self) -> &Home {
+        &self.home
+    }
+
+    fn deadline(&self) -> Duration {
+        self.deadline
+    }
+
+    /// Reads and writes a value as a call does.
+    async fn try_out(&self, _: &mut u64) -> Result<(), StoreError> {
+        let rows = [(Op::Hit(1), 1)];
+        let call = Call::new(&self.trial, Chosen::Tier(0), &rows);
+        match self.transact(TRIAL_KEY, &call).await {
+            Err(error) if !is_about_one_key(&error) => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    fn give_up(&self, _: u64) {}
+}
+
+impl<S> fmt::Debug for CustomClient<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CustomClient")
+            .field("deadline", &self.0.deadline)
+            .finish_non_exhaustive()
+    }
+}

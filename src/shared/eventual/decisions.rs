@@ -1,0 +1,203 @@
+//! Eventual mode on the node: decisions by the last reply and the units spent since, and reports.
+
+use std::{sync::atomic::Ordering, time::Duration};
+
+use tokio::time::Instant;
+
+use super::unreported::{EventualStart, Unreported};
+use crate::{
+    clock::Timestamp,
+    decision::{Decision, Op},
+    lock::unpoisoned,
+    shared::{
+        ledger::{
+            EntryState, LeaseBucket, LeaseEntries, LeaseHolder, Ledger, LedgerEntry, LocalAnswer,
+            SentMessage, each_entry,
+        },
+        mode::ModeTerms,
+        subject::SubjectPlace,
+        wire::message::NodeReply,
+    },
+};
+
+/// The time over which the demand for a subject is counted: entries with the least are evicted.
+const DEMAND_SPAN: Duration = Duration::from_secs(1);
+
+impl<P> Ledger<P> {
+    /// The store's time; `None` before its first reply.
+    pub(in crate::shared) fn store_time(&self, now: Instant) -> Option<Timestamp> {
+        let (time, at) = (*unpoisoned(self.store_clock.lock()))?;
+        Some(time.saturating_add(now.saturating_duration_since(at)))
+    }
+
+    /// Decides by the last reply and the units spent since. `start` is called for a subject without
+    /// an entry.
+    pub(in crate::shared) fn decide_eventual(
+        &self,
+        (bucket, entries): (&LeaseBucket<P>, &mut LeaseEntries<P>),
+        (holder, op): (LeaseHolder, &Op),
+        now: Instant,
+        start: impl FnOnce() -> EventualStart<P>,
+    ) -> LocalAnswer {
+        let ModeTerms::Eventual { interval, ahead } = self.terms.mode else {
+            return LocalAnswer::Ask;
+        };
+        let cost = match op {
+            Op::Acquire(cost) | Op::Reserve(cost) | Op::AcquireUpTo(cost) => *cost,
+            _ => 0,
+        };
+        let memory = self.memory();
+        let is_new = is_new(entries, (holder, op), memory, now);
+        let Some(entry) = entry(entries, holder, cost > 0, (memory, now)) else {
+            return LocalAnswer::Ask;
+        };
+        entry.demand.add(cost, now, DEMAND_SPAN);
+        if cost > 0 && matches!(entry.state, EntryState::Idle) {
+            bucket.has_units.store(true, Ordering::Relaxed);
+            let EventualStart { place, fresh } = start();
+            let fresh = fresh.filter(|_| is_new);
+            let unreported = Unreported::new((place, self.name()), (interval, ahead), fresh, now);
+            entry.state = EntryState::Eventual(Box::new(unreported));
+        }
+        let LeaseHolder { tag, chosen, .. } = holder;
+        let cached = || self.denials.answer(tag, chosen, op, now);
+        entry.decide_eventual(op, cached, now)
+    }
+
+    /// Applies the reply to a report.
+    pub(in crate::shared) fn receive_count(
+        &self,
+        sent: &SentMessage,
+        reply: &NodeReply,
+        last: Option<&Decision>,
+        now: Instant,
+    ) {
+        if let Some(last) = last {
+            *unpoisoned(self.store_clock.lock()) = Some((last.decided_at(), now));
+        }
+        let LeaseHolder { tag, chosen, .. } = sent.holder;
+        let has_units = last.is_some_and(|last| last.remaining() > Some(0));
+        if has_units && !self.denials.has_returned_since(tag, sent.at) {
+            self.denials.drop_denials(tag, chosen);
+        }
+        let mut entries = self.bucket(tag).lock();
+        let Some(entry) = entries.find(sent.holder) else {
+            return;
+        };
+        let EntryState::Eventual(unreported) = &mut entry.state else {
+            return;
+        };
+        // Only the store decides about a blocked subject.
+        if last.is_some_and(Decision::is_blocked) {
+            unreported.forget();
+        }
+        let last = last.filter(|last| !last.is_blocked());
+        let reply = (&sent.message, reply);
+        unreported.receive(reply, last.cloned(), now, (&self.stats, || self.name()));
+    }
+
+    /// The subjects with units to report. Drops those of older quotas, and fresh ones, once all of
+    /// their units are counted.
+    pub(in crate::shared) fn due_reports(
+        &self,
+        now: Instant,
+    ) -> Vec<(LeaseHolder, SubjectPlace<P>)> {
+        let mut due = Vec::new();
+        let memory = self.memory();
+        each_entry(&self.buckets, |entry, doubt| {
+            let is_unknown = entry.state.is_unknown();
+            let is_old = entry.holder.generation != self.generation();
+            let EntryState::Eventual(unreported) = &mut entry.state else {
+                return;
+            };
+            if unreported.is_due(now) {
+                due.push((entry.holder, unreported.place.clone()));
+            } else if !unreported.has_news() && (is_old || !unreported.matters(now)) {
+                entry.state = EntryState::Idle;
+                if is_old || is_unknown {
+                    doubt.last(memory, now);
+                }
+            }
+        });
+        due
+    }
+}
+
+/// Whether the subject is new, as far as this node knows. Notes operations that take or block
+/// without an entry.
+fn is_new<P>(
+    entries: &mut LeaseEntries<P>,
+    (holder, op): (LeaseHolder, &Op),
+    memory: Duration,
+    now: Instant,
+) -> bool {
+    let mut own = entries.list.iter().filter(|own| own.holder == holder);
+    let is_counted = own.any(|own| matches!(own.state, EntryState::Eventual(_)));
+    match op {
+        Op::Block(length) => entries.doubt.last(memory.max(*length), now),
+        Op::Hit(_) | Op::Settle(..) if !is_counted => entries.doubt.last(memory, now),
+        _ => {}
+    }
+    // In another tier, or by older quotas, units of it were spent already.
+    let is_other = |own: &LedgerEntry<P>| own.holder != holder && own.holder.tag == holder.tag;
+    let is_known = is_counted || entries.list.iter().any(is_other);
+    !is_known && entries.doubt.is_over(now)
+}
+
+/// The entry of this holder; a new one if it `begins` and there is room. Without room, or when an
+/// entry whose units the store alone knows is evicted, the bucket is in doubt.
+fn entry<P>(
+    entries: &mut LeaseEntries<P>,
+    holder: LeaseHolder,
+    begins: bool,
+    (memory, now): (Duration, Instant),
+) -> Option<&mut LedgerEntry<P>> {
+    if begins && entries.find(holder).is_none() {
+        let place = entries.room(now, DEMAND_SPAN);
+        let evicted = place.and_then(|place| entries.list.get(place));
+        if place.is_none() || evicted.is_some_and(|evicted| evicted.state.is_unknown()) {
+            entries.doubt.last(memory, now);
+        }
+    }
+    entries.entry(holder, begins, now, DEMAND_SPAN)
+}
+
+impl<P> LedgerEntry<P> {
+    fn decide_eventual(
+        &mut self,
+        op: &Op,
+        cached: impl FnOnce() -> Option<Decision>,
+        now: Instant,
+    ) -> LocalAnswer {
+        let EntryState::Eventual(unreported) = &mut self.state else {
+            return cached().map_or(LocalAnswer::Ask, LocalAnswer::Decided);
+        };
+        // Only the store grants a part of the cost.
+        let all_or_ask = |answer: LocalAnswer| match answer {
+            LocalAnswer::Decided(decision) | LocalAnswer::Low(decision) if decision.is_denied() => {
+                LocalAnswer::Ask
+            }
+            taken => taken,
+        };
+        let decided =
+            |decision: Option<Decision>| decision.map_or(LocalAnswer::Ask, LocalAnswer::Decided);
+        match op {
+            Op::Acquire(cost) | Op::Reserve(cost) if *cost > 0 => {
+                unreported.acquire(*cost, cached, now)
+            }
+            Op::AcquireUpTo(most) if *most > 0 => {
+                all_or_ask(unreported.acquire(*most, || None, now))
+            }
+            Op::Refund(cost, Some(receipt)) => {
+                let cost = (*cost).min(receipt.charged());
+                decided(unreported.unspend(cost, receipt, now))
+            }
+            Op::Settle(cost, receipt) => match cost.checked_sub(receipt.charged()) {
+                Some(0) => decided(unreported.look(now)),
+                Some(more) => all_or_ask(unreported.acquire(more, || None, now)),
+                None => decided(unreported.unspend(receipt.charged() - cost, receipt, now)),
+            },
+            _ => LocalAnswer::Ask,
+        }
+    }
+}

@@ -1,0 +1,401 @@
+//! The units of one subject that a node has spent and not reported, and its view of the others'.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::{
+    clock::Timestamp,
+    decision::{Decision, Receipt},
+    shared::{
+        ledger::{LeaseStats, LocalAnswer},
+        mode::LeaseNumber,
+        subject::SubjectPlace,
+        wire::message::{LAST_MESSAGE, NodeMessage, NodeReply, NodeReport, RowStatus, Takes},
+    },
+};
+
+/// How long the store keeps a node's row: longer than any copy of a message is under way.
+const ROW_LENGTH: Duration = Duration::from_secs(10);
+
+/// How much earlier than the previous reply the next one may be by the store's clock.
+const CLOCK_SLACK: Duration = Duration::from_millis(10);
+
+/// A subject without an entry in eventual mode.
+pub(in crate::shared) struct EventualStart<P> {
+    pub(in crate::shared) place: SubjectPlace<P>,
+    /// The status of a subject without a value.
+    pub(in crate::shared) fresh: Option<Decision>,
+}
+
+/// The units of one subject that this node has spent, and reports afterwards.
+#[derive(Debug)]
+pub(in crate::shared) struct Unreported<P> {
+    pub(in crate::shared) place: SubjectPlace<P>,
+    /// The time between two messages.
+    interval: Duration,
+    /// The most units that the store has not counted.
+    most: u32,
+    name: [u8; 8],
+    /// The number of the last message.
+    seq: u32,
+    /// The number in receipts of the units that are spent before the next message, and the instant at
+    /// which receipts began to have it.
+    number: (LeaseNumber, Timestamp),
+    /// All units spent under this name; those that the last message has reported, and those that the
+    /// store has confirmed.
+    spent: u32,
+    reported: u32,
+    counted: u32,
+    view: Option<StoreView>,
+    /// Calls that may be under way. Their replies do not count units that are spent meanwhile.
+    open: Vec<OpenCall>,
+    /// Replies to messages up to this one are out of date.
+    outdated: u32,
+    /// No message is sent without a request before that.
+    quiet_until: Instant,
+    /// Whether the last message was lost.
+    is_lost: bool,
+}
+
+/// A call without a reply yet.
+#[derive(Debug)]
+struct OpenCall {
+    /// The name and the number of its message.
+    message: ([u8; 8], u32),
+    /// The most units that the call takes; `None` if that is not known.
+    takes: Option<Takes>,
+    /// The latest time for the reply: later than that none arrives.
+    until: Instant,
+}
+
+/// The status of the quotas in the last reply.
+#[derive(Debug)]
+struct StoreView {
+    decision: Decision,
+    /// The number of the message, and when its reply arrived.
+    seq: u32,
+    received_at: Instant,
+    /// The node's units that the status includes.
+    counted: u32,
+}
+
+impl<P> Unreported<P> {
+    /// A subject with no store reply yet. `fresh` is the assumed status, or `None` if it must be
+    /// fetched first. `most` units may be ahead of the store, with a report each `interval`.
+    pub(super) fn new(
+        (place, name): (SubjectPlace<P>, [u8; 8]),
+        (interval, most): (Duration, u32),
+        fresh: Option<Decision>,
+        now: Instant,
+    ) -> Self {
+        let number = LeaseNumber::new(name[0]).unwrap_or(LeaseNumber::MIN);
+        let numbered_at = fresh.as_ref().map(Decision::decided_at);
+        Self {
+            place,
+            interval,
+            most,
+            name,
+            seq: 0,
+            number: (number, numbered_at.unwrap_or_default()),
+            spent: 0,
+            reported: 0,
+            counted: 0,
+            view: fresh.map(|decision| StoreView {
+                decision,
+                seq: 0,
+                received_at: now,
+                counted: 0,
+            }),
+            open: Vec::new(),
+            outdated: 0,
+            quiet_until: now,
+            is_lost: false,
+        }
+    }
+
+    /// The units that the store has not confirmed.
+    const fn ahead(&self) -> u32 {
+        self.spent - self.counted
+    }
+
+    /// Whether there are units to report.
+    pub(in crate::shared) const fn has_news(&self) -> bool {
+        self.ahead() > 0
+    }
+
+    /// Whether a new state for the subject would decide otherwise.
+    pub(in crate::shared) fn matters(&self, now: Instant) -> bool {
+        let is_used = |view: &StoreView| {
+            let since = view.since(now);
+            let mut statuses = view.decision.statuses().iter();
+            statuses.any(|status| !status.is_fresh_after(since))
+        };
+        let is_open = self.open.iter().any(|open| now < open.until);
+        self.has_news() || is_open || self.view.as_ref().is_some_and(is_used)
+    }
+
+    pub(in crate::shared) const fn has_no_view(&self) -> bool {
+        self.view.is_none()
+    }
+
+    /// Spends `cost` units if the last reply leaves room for them; otherwise denies, by the `cached`
+    /// denial if there is one.
+    pub(super) fn acquire(
+        &mut self,
+        cost: u64,
+        cached: impl FnOnce() -> Option<Decision>,
+        now: Instant,
+    ) -> LocalAnswer {
+        if let Some(decision) = self.spend(cost, now) {
+            // Half of the units are left for operations that come until the reply.
+            if self.ahead() >= self.most.div_ceil(2) && self.is_quiet_over(now) {
+                return LocalAnswer::Low(decision);
+            }
+            return LocalAnswer::Decided(decision);
+        }
+        let denied = cached().or_else(|| self.denial(cost, now));
+        denied.map_or(LocalAnswer::Ask, |denied| self.refresh(denied, now))
+    }
+
+    fn spend(&mut self, cost: u64, now: Instant) -> Option<Decision> {
+        let (view, open) = (self.view.as_ref()?, self.set_aside(now)?);
+        let (since, own) = (view.since(now), self.spent - view.counted);
+        // Units that operations under way may take are set aside.
+        let taken = cost.saturating_add(open.units);
+        let ahead = taken.saturating_add(u64::from(self.ahead()));
+        if taken > view.left(since, own)? || ahead > u64::from(self.most) {
+            return None;
+        }
+        let spent = self.spent.checked_add(u32::try_from(cost).ok()?)?;
+        let decision = view.status(cost, self.number.0, (since, spent - view.counted));
+        self.spent = spent;
+        Some(decision)
+    }
+
+    /// The denial of a cost above what is left.
+    fn denial(&self, cost: u64, now: Instant) -> Option<Decision> {
+        let (view, open) = (self.view.as_ref()?, self.set_aside(now)?);
+        let (since, own) = (view.since(now), self.spent - view.counted);
+        let left = view.left(since, own)?;
+        if cost > left {
+            return view.denial(cost, self.number.0, (since, own));
+        }
+        let taken = cost.saturating_add(open.units);
+        if taken <= left || cost < open.largest {
+            return None;
+        }
+        // Operations under way leave less than the smallest of them costs.
+        let taken = u32::try_from(open.units.min(left)).unwrap_or(u32::MAX);
+        let own = taken.saturating_add(own);
+        view.denial(cost, self.number.0, (since, own))
+    }
+
+    /// The most units that the calls under way take, if that is known.
+    fn set_aside(&self, now: Instant) -> Option<Takes> {
+        let mut under_way = self.open.iter().filter(|open| now < open.until);
+        under_way.try_fold(Takes::NONE, |sum, open| Some(sum.and(open.takes?)))
+    }
+
+    /// Denies, and requests the current status if the last reply is older than an interval.
+    fn refresh(&mut self, denied: Decision, now: Instant) -> LocalAnswer {
+        let received_at = self.view.as_ref().map(|view| view.received_at);
+        let is_old = received_at.is_none_or(|received| received + self.interval <= now);
+        if is_old && self.is_quiet_over(now) {
+            return LocalAnswer::Low(denied);
+        }
+        LocalAnswer::Decided(denied)
+    }
+
+    /// Whether a message may be sent without a request. If so, none is for the next interval.
+    fn is_quiet_over(&mut self, now: Instant) -> bool {
+        let is_over = now >= self.quiet_until;
+        if is_over {
+            self.quiet_until = now + self.interval;
+        }
+        is_over
+    }
+
+    /// Returns units that were spent since the last message was made.
+    pub(super) fn unspend(
+        &mut self,
+        cost: u64,
+        receipt: &Receipt,
+        now: Instant,
+    ) -> Option<Decision> {
+        let view = self.view.as_ref()?;
+        let (number, since) = self.number;
+        let units = u32::try_from(cost).ok()?;
+        let is_own = receipt.lease() == Some(number) && receipt.charged_at() >= since;
+        if !is_own || units > self.spent - self.reported.max(view.counted) {
+            return None;
+        }
+        self.spent -= units;
+        let own = self.spent - view.counted;
+        Some(view.status(0, number, (view.since(now), own)))
+    }
+
+    /// The status of the quotas.
+    pub(super) fn look(&self, now: Instant) -> Option<Decision> {
+        let view = self.view.as_ref()?;
+        let own = self.spent - view.counted;
+        Some(view.status(0, self.number.0, (view.since(now), own)))
+    }
+
+    /// Drops the status: the store decides until the reply to a later message.
+    pub(in crate::shared) fn forget(&mut self) {
+        self.view = None;
+        self.outdated = self.seq;
+    }
+
+    /// Whether to send a message though no request causes one.
+    pub(super) fn is_due(&mut self, now: Instant) -> bool {
+        self.has_news() && self.is_quiet_over(now)
+    }
+
+    /// The next message, to be sent now with operations that take at most `takes`.
+    pub(in crate::shared) fn message(
+        &mut self,
+        (takes, patience): (Option<Takes>, Duration),
+        stats: &LeaseStats,
+        now: Instant,
+    ) -> NodeMessage {
+        if std::mem::take(&mut self.is_lost) && self.reported > self.counted {
+            stats.repeat();
+        }
+        self.seq = (self.seq + 1).min(LAST_MESSAGE);
+        self.reported = self.spent;
+        let (number, since) = &mut self.number;
+        *number = number.checked_add(1).unwrap_or(LeaseNumber::MIN);
+        if let Some(view) = &self.view {
+            let time = view.decision.decided_at().saturating_add(view.since(now));
+            // The clock of the next reply may be a little behind.
+            *since = time.saturating_sub(CLOCK_SLACK);
+        }
+        self.open.retain(|open| now < open.until);
+        if takes.is_none_or(|takes| takes.units > 0) {
+            self.open.push(OpenCall {
+                message: (self.name, self.seq),
+                takes,
+                until: now + patience,
+            });
+        }
+        NodeMessage {
+            name: self.name,
+            seq: self.seq,
+            length: ROW_LENGTH,
+            report: NodeReport::Eventual {
+                total: self.spent,
+                counted: self.counted,
+            },
+        }
+    }
+
+    /// Notes that a message got no reply: its requests are decided in another way.
+    pub(in crate::shared) fn lose(&mut self, message: &NodeMessage) {
+        self.is_lost = true;
+        let _ = self.end_call(message);
+    }
+
+    /// Ends the call of a message. Returns whether its operations may have taken units.
+    fn end_call(&mut self, message: &NodeMessage) -> bool {
+        let message = (message.name, message.seq);
+        let before = self.open.len();
+        self.open.retain(|open| open.message != message);
+        self.open.len() < before
+    }
+
+    /// Applies a reply: how many units are counted, and the status of the quotas after that, unless it
+    /// is out of date. Takes a new name if the store knows the name as that of a lease.
+    pub(super) fn receive(
+        &mut self,
+        (message, reply): (&NodeMessage, &NodeReply),
+        last: Option<Decision>,
+        now: Instant,
+        (stats, new_name): (&LeaseStats, impl FnOnce() -> [u8; 8]),
+    ) {
+        let has_taken = self.end_call(message);
+        if message.name != self.name {
+            self.view.take_if(|_| has_taken);
+            return;
+        }
+        self.quiet_until = now;
+        if reply.status == RowStatus::Stale {
+            stats.stale();
+            return self.begin_anew(new_name());
+        }
+        let counted = reply.units.min(self.spent);
+        stats.settle(counted.saturating_sub(self.counted), 0);
+        self.counted = self.counted.max(counted);
+        let last = last.filter(|_| message.seq > self.outdated);
+        let view = self.view.as_ref();
+        match last.filter(|_| view.is_none_or(|view| view.seq < message.seq)) {
+            // The store has done the calls in another order, or its clock has stepped back.
+            Some(decision) if view.is_some_and(|view| view.is_after(&decision)) => self.view = None,
+            Some(decision) => {
+                self.view = Some(StoreView {
+                    decision,
+                    seq: message.seq,
+                    received_at: now,
+                    counted,
+                });
+            }
+            // The status may not include the units that this call has taken.
+            None => drop(self.view.take_if(|_| has_taken)),
+        }
+        let is_worn = self.spent > u32::MAX / 2 || self.seq == LAST_MESSAGE;
+        if is_worn && !self.has_news() {
+            self.begin_anew(new_name());
+        }
+    }
+
+    /// Takes another name, with the units that the store has not counted.
+    fn begin_anew(&mut self, name: [u8; 8]) {
+        let counted = std::mem::take(&mut self.counted);
+        self.name = name;
+        (self.seq, self.spent, self.reported) = (0, self.spent - counted, 0);
+        self.outdated = 0;
+        // The number of own units in the status is of the earlier name.
+        self.view = None;
+    }
+}
+
+impl StoreView {
+    fn is_after(&self, answer: &Decision) -> bool {
+        self.decision.decided_at() > answer.decided_at()
+    }
+
+    /// The least time that has passed for the store.
+    fn since(&self, now: Instant) -> Duration {
+        let since = now.saturating_duration_since(self.received_at);
+        since - since / 1_024
+    }
+
+    /// The units that all quotas have left, less the node's `own` that the status does not include.
+    fn left(&self, since: Duration, own: u32) -> Option<u64> {
+        let statuses = self.decision.statuses().iter();
+        let mut left = u64::MAX;
+        for status in statuses {
+            left = left.min(status.remaining_after(since)?);
+        }
+        Some(left.saturating_sub(u64::from(own)))
+    }
+
+    fn status(&self, charged: u64, number: LeaseNumber, (since, own): (Duration, u32)) -> Decision {
+        let decision = self.decision.clone().renewed(since);
+        decision.of_lease((charged, number), since, -i64::from(own))
+    }
+
+    /// The denial of a cost above what is left, if the time until it fits is known.
+    fn denial(&self, cost: u64, number: LeaseNumber, passed: (Duration, u32)) -> Option<Decision> {
+        let mut denied = self.status(0, number, passed);
+        for (place, status) in self.decision.statuses().iter().enumerate() {
+            let is_used_up = status.remaining_after(passed.0) == Some(0);
+            let wait = denied.statuses()[place].wait_for(cost, is_used_up)?;
+            if !wait.is_zero() {
+                denied = denied.denied_for(place, wait);
+            }
+        }
+        denied.is_denied().then_some(denied)
+    }
+}

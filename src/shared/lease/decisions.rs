@@ -1,0 +1,212 @@
+//! Leased mode on the node: decisions from held units, messages, and the store's replies.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::{
+    backoff::{until_end, until_full},
+    state::{LEAST_DEMAND, LeaseState},
+};
+use crate::{
+    decision::{Decision, Op},
+    shared::{
+        ledger::{
+            EntryState, LeaseEntries, LeaseHolder, Ledger, LedgerEntry, Letter, LocalAnswer,
+            SentMessage, each_entry,
+        },
+        subject::SubjectPlace,
+        wire::message::{NodeMessage, NodeReply},
+    },
+};
+
+impl<P> Ledger<P> {
+    /// Decides from the units of the lease, a cached denial, or a pause.
+    #[inline]
+    pub(in crate::shared) fn decide_leased(
+        &self,
+        entries: &mut LeaseEntries<P>,
+        (holder, op): (LeaseHolder, &Op),
+        length: Duration,
+        now: Instant,
+    ) -> LocalAnswer {
+        let begins = matches!(op, Op::Acquire(_) | Op::Reserve(_) | Op::AcquireUpTo(_));
+        let Some(entry) = entries.entry(holder, begins, now, length) else {
+            return LocalAnswer::Ask;
+        };
+        match op {
+            Op::Acquire(cost) | Op::Reserve(cost) | Op::AcquireUpTo(cost) if *cost > 0 => {
+                entry.demand.add(*cost, now, length);
+                self.acquire(entry, (op, *cost), length, now)
+            }
+            Op::Peek(cost) => entry.decide_from_lease(|lease| lease.look(*cost, now)),
+            Op::Refund(cost, Some(receipt)) => {
+                let cost = (*cost).min(receipt.charged());
+                entry.decide_from_lease(|lease| lease.unspend(cost, receipt, now))
+            }
+            Op::Settle(cost, receipt) if !self.has_blocks => {
+                let charged = receipt.charged();
+                entry.decide_from_lease(|lease| match cost.checked_sub(charged) {
+                    Some(0) => lease.look(0, now),
+                    Some(more) => lease.spend(more, now),
+                    None => lease.unspend(charged - cost, receipt, now),
+                })
+            }
+            _ => LocalAnswer::Ask,
+        }
+    }
+
+    #[inline]
+    fn acquire(
+        &self,
+        entry: &mut LedgerEntry<P>,
+        (op, cost): (&Op, u64),
+        length: Duration,
+        now: Instant,
+    ) -> LocalAnswer {
+        if let EntryState::Lease(lease) = &mut entry.state
+            && let Some(decision) = lease.spend(cost, now)
+        {
+            if !lease.is_low(now) || entry.demand.units(now, length) < LEAST_DEMAND {
+                return LocalAnswer::Decided(decision);
+            }
+            lease.be_quiet(now + length / 8);
+            return LocalAnswer::Low(decision);
+        }
+        let LeaseHolder { tag, chosen, .. } = entry.holder;
+        if let Some(denied) = self.denials.answer(tag, chosen, op, now) {
+            return LocalAnswer::Decided(denied);
+        }
+        // Only the store can start a block, and grant a part of the cost.
+        if self.has_blocks || matches!(op, Op::AcquireUpTo(_)) {
+            return LocalAnswer::Ask;
+        }
+        entry.decide_from_lease(|lease| lease.pause(now))
+    }
+
+    /// The next message about a lease; without one, why. `start` is called for a subject that begins
+    /// to have one.
+    pub(in crate::shared) fn lease_message(
+        &self,
+        entry: &mut LedgerEntry<P>,
+        (length, max_units, most): (Duration, u32, u64),
+        start: impl FnOnce() -> (SubjectPlace<P>, [u8; 8]),
+        now: Instant,
+    ) -> Result<NodeMessage, Letter> {
+        entry.demand.keep_below(most, now, length);
+        let demand = entry.demand.units(now, length);
+        if let EntryState::Lease(lease) = &entry.state
+            && self.is_over(lease, length, now)
+        {
+            self.stats.end(lease.unsettled());
+            entry.state = EntryState::Idle;
+        }
+        if let EntryState::Idle = entry.state {
+            if demand < LEAST_DEMAND || entry.holder.generation != self.generation() {
+                return Err(Letter::None);
+            }
+            let (place, name) = start();
+            entry.state = EntryState::Lease(Box::new(LeaseState::new(place, name, now)));
+        }
+        let EntryState::Lease(lease) = &mut entry.state else {
+            return Err(Letter::None);
+        };
+        let is_idle = !lease.holds() && demand < LEAST_DEMAND;
+        if is_idle || lease.is_under_way(now, self.patience()) {
+            return Err(Letter::UnderWay);
+        }
+        Ok(lease.message(demand, (length, max_units), &self.stats, now))
+    }
+
+    /// Applies the reply to the message under way. Returns the units held that the decision about
+    /// the `last` operation counts as used.
+    pub(in crate::shared) fn receive_lease(
+        &self,
+        sent: &SentMessage,
+        reply: &NodeReply,
+        last: Option<&Decision>,
+        now: Instant,
+    ) -> u64 {
+        let mut entries = self.bucket(sent.holder.tag).lock();
+        let Some(entry) = entries.find(sent.holder) else {
+            return 0;
+        };
+        let has_returned = self.denials.has_returned_since(sent.holder.tag, sent.at);
+        let EntryState::Lease(lease) = &mut entry.state else {
+            return 0;
+        };
+        if !lease.awaits(sent.message.seq, sent.at) {
+            return 0;
+        }
+        let granted = lease.receive(reply, (sent.at, now), &self.stats);
+        if let Some(last) = last {
+            lease.note(last, sent.at, granted.unwrap_or(0));
+            // The store grants nothing while it blocks.
+            lease.is_closing |= last.is_blocked();
+        }
+        let full = |last| until_full(last, reply, granted.unwrap_or(0));
+        let pause = last.map_or(reply.pause, |last| reply.pause.min(full(last)));
+        let pause = pause.min(until_end(reply));
+        lease.pause_until(sent.at + pause, has_returned);
+        let own = granted.map_or(0, |granted| lease.left.saturating_sub(granted));
+        if granted.is_none() || (lease.is_closing && !lease.holds()) {
+            entry.state = EntryState::Idle;
+        }
+        u64::from(own)
+    }
+
+    /// The leases with units to return or to settle. Drops those that are over.
+    pub(in crate::shared) fn due_leases(
+        &self,
+        length: Duration,
+        now: Instant,
+    ) -> Vec<(LeaseHolder, SubjectPlace<P>)> {
+        let mut due = Vec::new();
+        each_entry(&self.buckets, |entry, _| {
+            let demand = entry.demand.units(now, length);
+            let EntryState::Lease(lease) = &mut entry.state else {
+                return;
+            };
+            lease.is_closing |= entry.holder.generation != self.generation();
+            if self.is_over(lease, length, now) {
+                self.stats.end(lease.unsettled());
+                entry.state = EntryState::Idle;
+            } else if self.is_due(lease, demand, length, now) {
+                due.push((entry.holder, lease.place.clone()));
+            }
+        });
+        due
+    }
+
+    /// Whether the lease has no units, or none that the store still reserves.
+    fn is_over(&self, lease: &LeaseState<P>, length: Duration, now: Instant) -> bool {
+        let has_no_more = lease.is_closing || lease.has_ended(now);
+        (has_no_more && !lease.holds()) || lease.is_lost(now, length)
+    }
+
+    fn is_due(&self, lease: &LeaseState<P>, demand: u32, length: Duration, now: Instant) -> bool {
+        if lease.is_under_way(now, self.patience()) {
+            return false;
+        }
+        if lease.unanswered.is_some() {
+            return true;
+        }
+        // The reply has to come before the end, and a deadline may be longer than the lease.
+        let near = (2 * self.deadline).clamp(2 * self.tick(), length / 2);
+        let since = now.saturating_duration_since(lease.made_at);
+        let ends = lease.ends_within(near, now) && since >= near / 2;
+        lease.has_surplus(demand) || (lease.holds() && (ends || lease.is_closing))
+    }
+}
+
+impl<P> LedgerEntry<P> {
+    fn decide_from_lease(
+        &mut self,
+        decide: impl FnOnce(&mut LeaseState<P>) -> Option<Decision>,
+    ) -> LocalAnswer {
+        let EntryState::Lease(lease) = &mut self.state else {
+            return LocalAnswer::Ask;
+        };
+        decide(lease).map_or(LocalAnswer::Ask, LocalAnswer::Decided)
+    }
+}

@@ -1,0 +1,382 @@
+//! The lease of one subject on this node: units to spend, and the message about them.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::{
+    clock::Timestamp,
+    decision::{Decision, Receipt},
+    shared::{
+        ledger::LeaseStats,
+        mode::LeaseNumber,
+        subject::SubjectPlace,
+        wire::message::{LAST_MESSAGE, NodeMessage, NodeReply, NodeReport, RowStatus},
+    },
+};
+
+/// The least demand of a subject with a lease, in units: below it a row costs the store more than it
+/// saves.
+pub(super) const LEAST_DEMAND: u32 = 8;
+
+/// A lease of one subject, or the attempt to get one. The spendable units, the spent ones that are not
+/// reported, and those of the message under way are together never more than the store reserves.
+#[derive(Debug)]
+pub(in crate::shared) struct LeaseState<P> {
+    pub(in crate::shared) place: SubjectPlace<P>,
+    name: [u8; 8],
+    /// The number of the last message.
+    seq: u32,
+    /// The number in receipts of the units that are spent before the next message.
+    number: LeaseNumber,
+    /// The instant at which receipts began to have this number.
+    numbered_at: Timestamp,
+    /// Units that can be spent.
+    pub(in crate::shared) left: u32,
+    /// Units spent since the last message was made.
+    pub(super) spent: u32,
+    /// The node spends nothing from then on: the store's row ends no earlier.
+    end: Instant,
+    /// Whether the node returns the units and requests no more.
+    pub(in crate::shared) is_closing: bool,
+    /// Whether an operation has cost more than is left.
+    is_short: bool,
+    /// The message that has no reply yet.
+    pub(super) unanswered: Option<OpenMessage>,
+    /// When the last message was made.
+    pub(super) made_at: Instant,
+    /// With so few units left the node requests more.
+    low: u32,
+    /// No message is sent without a request before that.
+    quiet_until: Instant,
+    /// Until then the node denies what costs more than is left.
+    paused_until: Option<Instant>,
+    last: Option<LastStatus>,
+}
+
+/// A message that is under way or lost.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct OpenMessage {
+    message: NodeMessage,
+    /// Units that the node kept when it made the message.
+    kept: u32,
+    made_at: Instant,
+    /// When the node last sent it; `None` if that failed.
+    sent_at: Option<Instant>,
+}
+
+/// The status of the quotas in the last reply.
+#[derive(Debug)]
+struct LastStatus {
+    decision: Decision,
+    /// An instant before the call left.
+    at: Instant,
+    /// The node's units that the decision does not count as used.
+    free: u32,
+}
+
+impl<P> LeaseState<P> {
+    pub(super) fn new(place: SubjectPlace<P>, name: [u8; 8], now: Instant) -> Self {
+        Self {
+            place,
+            name,
+            seq: 0,
+            // Receipts of an earlier lease mostly have another number, and are older in any case.
+            number: LeaseNumber::new(name[0]).unwrap_or(LeaseNumber::MIN),
+            numbered_at: Timestamp::default(),
+            left: 0,
+            spent: 0,
+            end: now,
+            is_closing: false,
+            is_short: false,
+            unanswered: None,
+            made_at: now,
+            low: 0,
+            quiet_until: now,
+            paused_until: None,
+            last: None,
+        }
+    }
+
+    #[inline]
+    fn is_live(&self, now: Instant) -> bool {
+        now < self.end && !self.is_closing
+    }
+
+    /// Spends units of the lease, if there are enough.
+    #[inline]
+    pub(super) fn spend(&mut self, cost: u64, now: Instant) -> Option<Decision> {
+        let units = u32::try_from(cost).ok().filter(|cost| *cost <= self.left);
+        let Some(units) = units.filter(|_| self.is_live(now)) else {
+            self.is_short |= self.left > 0;
+            return None;
+        };
+        let last = self.last.as_ref()?;
+        self.left -= units;
+        self.spent += units;
+        Some(last.status(self, cost, now))
+    }
+
+    /// The status of the quotas, if the lease has so many units.
+    pub(super) fn look(&self, cost: u64, now: Instant) -> Option<Decision> {
+        let last = self.last.as_ref()?;
+        let fits = cost <= u64::from(self.left) && self.is_live(now);
+        fits.then(|| last.status(self, 0, now))
+    }
+
+    /// Returns spent units to the lease, if they are not reported yet.
+    pub(super) fn unspend(
+        &mut self,
+        cost: u64,
+        receipt: &Receipt,
+        now: Instant,
+    ) -> Option<Decision> {
+        let units = u32::try_from(cost).ok().filter(|cost| *cost <= self.spent);
+        let units = units.filter(|_| self.is_live(now) && self.has_spent(receipt))?;
+        let last = self.last.as_ref()?;
+        self.spent -= units;
+        self.left += units;
+        Some(last.status(self, 0, now))
+    }
+
+    /// Whether the units of this receipt were spent since the last message was made.
+    fn has_spent(&self, receipt: &Receipt) -> bool {
+        receipt.lease() == Some(self.number) && receipt.charged_at() >= self.numbered_at
+    }
+
+    fn renumber(&mut self, now: Instant) {
+        self.number = self.number.checked_add(1).unwrap_or(LeaseNumber::MIN);
+        self.numbered_at = self
+            .last
+            .as_ref()
+            .map_or(self.numbered_at, |last| last.time(now));
+    }
+
+    /// The denial of a cost until the pause is over: too little is left, and the node requests no
+    /// more.
+    pub(super) fn pause(&self, now: Instant) -> Option<Decision> {
+        let until = self.paused_until?;
+        let wait = until.checked_duration_since(now)?;
+        if wait.is_zero() {
+            return None;
+        }
+        let status = self.last.as_ref()?.status(self, 0, now);
+        let (place, _) = status.binding_place();
+        Some(status.denied_for(place, wait))
+    }
+
+    /// Whether the node requests more units before it has none.
+    #[inline]
+    pub(super) fn is_low(&self, now: Instant) -> bool {
+        let is_paused = self.paused_until.is_some_and(|until| now < until);
+        self.left <= self.low
+            && now >= self.quiet_until
+            && !is_paused
+            && !self.is_under_way(now, Duration::MAX)
+    }
+
+    /// Sends no message without a request before that.
+    pub(in crate::shared) fn be_quiet(&mut self, until: Instant) {
+        self.quiet_until = self.quiet_until.max(until);
+    }
+
+    /// Requests no more units until then, and sends no message without a request. Denies meanwhile,
+    /// unless units were returned since the message left.
+    pub(super) fn pause_until(&mut self, until: Instant, has_returned: bool) {
+        self.quiet_until = until;
+        if !has_returned {
+            self.paused_until = Some(until);
+        }
+    }
+
+    /// Denies no more for lack of units.
+    pub(in crate::shared) const fn end_pause(&mut self) {
+        self.paused_until = None;
+    }
+
+    /// Whether a message is under way whose reply may still arrive within this time.
+    pub(super) fn is_under_way(&self, now: Instant, patience: Duration) -> bool {
+        let sent_at = self.unanswered.and_then(|message| message.sent_at);
+        sent_at.is_some_and(|at| now.saturating_duration_since(at) < patience)
+    }
+
+    /// The units that the node does not need: all of them below the least demand of a lease.
+    fn surplus(&self, demand: u32, now: Instant) -> u32 {
+        let is_thin = demand < LEAST_DEMAND;
+        if is_thin || self.is_closing || self.is_short || self.has_ended(now) {
+            return self.left;
+        }
+        if self.has_surplus(demand) {
+            return self.left - demand;
+        }
+        0
+    }
+
+    pub(super) const fn has_surplus(&self, demand: u32) -> bool {
+        self.left > demand.saturating_mul(2).saturating_add(4)
+    }
+
+    /// Whether the lease has units to spend or to report.
+    pub(in crate::shared) const fn holds(&self) -> bool {
+        self.left > 0 || self.spent > 0 || self.unanswered.is_some()
+    }
+
+    pub(super) fn ends_within(&self, time: Duration, now: Instant) -> bool {
+        self.end.saturating_duration_since(now) < time
+    }
+
+    /// The next message, to be sent now, or the last one again if it has no reply. It reports spent
+    /// units whether or not the lease has ended.
+    pub(in crate::shared) fn message(
+        &mut self,
+        demand: u32,
+        (length, max_units): (Duration, u32),
+        stats: &LeaseStats,
+        now: Instant,
+    ) -> NodeMessage {
+        if let Some(message) = &mut self.unanswered {
+            stats.repeat();
+            message.sent_at = Some(now);
+            return message.message;
+        }
+        let back = self.surplus(demand, now);
+        self.left -= back;
+        self.seq += 1;
+        self.renumber(now);
+        let requests = demand >= LEAST_DEMAND && !self.is_closing;
+        let most = if requests { demand.min(max_units) } else { 0 };
+        let message = NodeMessage {
+            name: self.name,
+            seq: self.seq,
+            length,
+            report: NodeReport::Lease {
+                spent: std::mem::take(&mut self.spent),
+                back,
+                want: most.saturating_sub(self.left),
+                demand,
+            },
+        };
+        self.is_short = false;
+        self.made_at = now;
+        self.unanswered = Some(OpenMessage {
+            message,
+            kept: self.left,
+            made_at: now,
+            sent_at: Some(now),
+        });
+        message
+    }
+
+    /// Notes that the message got no reply: it is sent again.
+    pub(in crate::shared) fn lose(&mut self, seq: u32, sent_at: Instant) {
+        if let Some(message) = &mut self.unanswered
+            && (message.message.seq, message.sent_at) == (seq, Some(sent_at))
+        {
+            message.sent_at = None;
+        }
+    }
+
+    /// Whether a message has no effect any more: the row has ended, and the store has charged it.
+    pub(super) fn is_lost(&self, now: Instant, length: Duration) -> bool {
+        let made_at = self
+            .unanswered
+            .map_or(self.made_at, |message| message.made_at);
+        self.has_ended(now) && now.saturating_duration_since(made_at) > 2 * length
+    }
+
+    pub(super) fn has_ended(&self, now: Instant) -> bool {
+        now >= self.end
+    }
+
+    /// Whether the node waits for the reply to the message that was sent then.
+    pub(super) fn awaits(&self, seq: u32, sent_at: Instant) -> bool {
+        self.unanswered
+            .is_some_and(|message| (message.message.seq, message.sent_at) == (seq, Some(sent_at)))
+    }
+
+    /// Applies the reply to the message under way. Returns the granted units, `None` if the lease is
+    /// to be dropped.
+    pub(super) fn receive(
+        &mut self,
+        reply: &NodeReply,
+        (sent_at, now): (Instant, Instant),
+        stats: &LeaseStats,
+    ) -> Option<u32> {
+        let OpenMessage { message, kept, .. } = self.unanswered.take()?;
+        let [spent, back, _, demand] = message.report.numbers();
+        let granted = match reply.status {
+            RowStatus::New => {
+                // Units spent meanwhile are of a row that has ended, and the store has charged all of it.
+                stats.end(spent + back + kept);
+                self.begin(reply.units, now);
+                reply.units
+            }
+            RowStatus::Known => {
+                stats.settle(spent, back);
+                // With fewer units than were spent, a late copy of an earlier message has made another
+                // row: the spent units are of the one that has ended.
+                match reply.units.checked_sub(self.spent) {
+                    Some(left) => self.left = left,
+                    None => self.begin(reply.units, now),
+                }
+                reply.units.saturating_sub(kept)
+            }
+            RowStatus::Stale => {
+                stats.stale();
+                stats.end(spent + back + kept);
+                return None;
+            }
+        };
+        stats.grant(granted);
+        self.end = sent_at + (reply.ttl - reply.ttl / 1_024);
+        let per_call = now.saturating_duration_since(sent_at) * 4;
+        let share = per_call.as_secs_f64() / (message.length / 4).as_secs_f64();
+        let soon = (f64::from(demand) * share) as u32;
+        self.low = (reply.units / 2).min(soon.saturating_add(1));
+        (self.seq < LAST_MESSAGE).then_some(granted)
+    }
+
+    /// Begins with the units of a new row.
+    fn begin(&mut self, units: u32, now: Instant) {
+        self.left = units;
+        self.spent = 0;
+        self.renumber(now);
+    }
+
+    /// Keeps the status of the quotas in a reply, before it granted `free` units: the decision counts
+    /// the other units of the node as used.
+    pub(super) fn note(&mut self, decision: &Decision, at: Instant, free: u32) {
+        if self.last.is_none() {
+            self.numbered_at = decision.decided_at();
+        }
+        self.last = Some(LastStatus {
+            decision: decision.clone(),
+            at,
+            free,
+        });
+    }
+
+    /// The units that the node will not report any more.
+    pub(super) fn unsettled(&self) -> u32 {
+        let message = self.unanswered.map_or(0, |message| {
+            let [spent, back, ..] = message.message.report.numbers();
+            spent.saturating_add(back)
+        });
+        message.saturating_add(self.left).saturating_add(self.spent)
+    }
+}
+
+impl LastStatus {
+    /// The store's time, for leased decisions.
+    fn time(&self, now: Instant) -> Timestamp {
+        let elapsed = now.saturating_duration_since(self.at);
+        self.decision.decided_at().saturating_add(elapsed)
+    }
+
+    fn status<P>(&self, lease: &LeaseState<P>, charged: u64, now: Instant) -> Decision {
+        let elapsed = now.saturating_duration_since(self.at);
+        let freed = i64::from(lease.left) - i64::from(self.free);
+        let decision = self.decision.clone();
+        decision.of_lease((charged, lease.number), elapsed, freed)
+    }
+}

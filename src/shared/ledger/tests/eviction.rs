@@ -1,0 +1,47 @@
+//! Eviction of entries from a full bucket.
+
+use super::*;
+
+#[test]
+fn entries_with_units_are_never_evicted_and_other_subjects_stay_strict() {
+    let now = Instant::now();
+    let ledger: Ledger<()> = {
+        let denials = Arc::new(DenyCache::new());
+        Ledger::new(terms(6, 1), false, DEADLINE, (denials, Some(1)))
+    };
+    let holder = |tag| LeaseHolder { tag, ..HOLDER };
+    let ask = |tag, cost, now| ledger.decide_now(holder(tag), &Op::Acquire(cost), now);
+    for tag in 1..=4 {
+        assert!(matches!(ask(tag, 9 + tag, now), LocalAnswer::Ask));
+    }
+    for tag in [2, 3, 4] {
+        let Letter::Sent(sent) = ledger.message((holder(tag), Some(ONE)), (place, 1_000), now)
+        else {
+            panic!("a demand");
+        };
+        let [.., want, _] = sent.message.report.numbers();
+        assert_eq!(want, 6, "the most of one lease");
+        ledger.receive(&sent, &granted(RowStatus::New, 5), Some(&status(9)), now);
+    }
+    // The fifth takes the place of the one that holds nothing.
+    assert!(matches!(ask(5, 20, now), LocalAnswer::Ask));
+    assert!(matches!(
+        ledger.message((holder(1), Some(ONE)), (place, 1_000), now),
+        Letter::None
+    ));
+    let Letter::Sent(sent) = ledger.message((holder(5), Some(ONE)), (place, 1_000), now) else {
+        panic!("a demand");
+    };
+    ledger.receive(&sent, &granted(RowStatus::New, 5), Some(&status(9)), now);
+    assert!(matches!(ask(6, 20, now), LocalAnswer::Ask));
+    assert!(matches!(
+        ledger.message((holder(6), Some(ONE)), (place, 1_000), now),
+        Letter::None
+    ));
+    for tag in 2..=5 {
+        assert!(matches!(
+            ask(tag, 1, now),
+            LocalAnswer::Decided(_) | LocalAnswer::Low(_)
+        ));
+    }
+}

@@ -1,0 +1,43 @@
+//! A limiter as a member of several that are charged together.
+
+use std::sync::Arc;
+
+use tokio::time::Instant;
+
+use super::SharedLimiter;
+use crate::{
+    decision::{Decision, Op},
+    key::Key,
+    limiter::Tier,
+    shared::{backend::StoreBackend, ledger::LeaseHolder},
+};
+
+impl<S: StoreBackend> SharedLimiter<S> {
+    pub(in crate::shared) fn client(&self) -> &S::Client {
+        &self.0.client
+    }
+
+    /// The cached denial of an operation, unless this node holds units for it.
+    pub(in crate::shared) fn denial(&self, tier: &Tier, key: &Key, op: &Op) -> Option<Decision> {
+        let current = Arc::clone(&self.0.current());
+        let chosen = current.plan.choose(tier, op).ok()?;
+        let tag = self.0.ledger.as_ref().map(|ledger| ledger.tag(key));
+        if let Some((ledger, tag)) = self.0.ledger.as_ref().zip(tag) {
+            let holder = LeaseHolder {
+                tag,
+                chosen,
+                generation: current.generation,
+            };
+            if ledger.holds(holder, Instant::now()) {
+                return None;
+            }
+        }
+        let subject = self.0.subjects.of_key(&current.keyspace, key).tagged(tag);
+        self.0.remembered(&subject, chosen, op)
+    }
+
+    /// Whether this node holds units that it spends by itself.
+    pub(in crate::shared) fn has_leases(&self) -> bool {
+        self.0.ledger.is_some()
+    }
+}

@@ -1,0 +1,43 @@
+//! The parts of a limiter.
+
+use std::{sync::Arc, time::Duration};
+
+use crate::{
+    limiter::tier_set::TierSet,
+    shared::{
+        asker::Current, deny_cache::DenyCache, fallback::Fallback, ledger::Ledger,
+        mode::LedgerTerms,
+    },
+};
+
+/// The parts that a limiter is made of.
+pub(in super::super) struct Parts {
+    pub(in super::super) name: String,
+    pub(in super::super) limits: TierSet,
+    pub(in super::super) fallback: Fallback,
+    /// How long a denial stays cached at most; zero if none is cached.
+    pub(in super::super) longest_denial: Duration,
+    pub(in super::super) seed: Option<u64>,
+    pub(in super::super) leases: Option<LedgerTerms>,
+}
+
+impl Parts {
+    /// The cache of denials and the ledger, as far as the limiter has them.
+    pub(super) fn memory(
+        &self,
+        deadline: Duration,
+    ) -> (Option<Arc<DenyCache>>, Option<Arc<Ledger<Current>>>) {
+        let caches = self.leases.is_some() || !self.longest_denial.is_zero();
+        let denials = caches.then(|| Arc::new(DenyCache::new()));
+        let ledger = self.leases.zip(denials.clone()).map(|(terms, denials)| {
+            let has_blocks = self.limits.block_for.is_some();
+            Arc::new(Ledger::new(
+                terms,
+                has_blocks,
+                deadline,
+                (denials, self.seed),
+            ))
+        });
+        (denials, ledger)
+    }
+}

@@ -1,0 +1,97 @@
+//! Values that this process wrote last, and the time of the database: with both, a decision needs no
+//! read.
+
+use std::{fmt, sync::Mutex, time::Duration};
+
+use siphasher::sip::SipHasher13;
+use tokio::time::Instant;
+
+use crate::{clock::Timestamp, lock::unpoisoned};
+
+/// The most cached keys; two keys of one place replace each other.
+const PLACES: usize = 8_192;
+
+/// The longest cached value, in bytes: long logs would fill the memory.
+const LONGEST_VALUE: usize = 1_024;
+
+/// The longest time for which two clocks drift apart by less than a reply takes.
+const FRESH: Duration = Duration::from_secs(1);
+
+/// A value as this process wrote or read it last.
+pub(super) struct CachedVersion<V> {
+    key: Box<str>,
+    pub(super) value: Vec<u8>,
+    pub(super) version: V,
+    /// Whether other processes have written it: it is read before each write.
+    pub(super) is_shared: bool,
+}
+
+/// The last values of some keys.
+pub(super) struct VersionCache<V>(Box<[Mutex<Option<CachedVersion<V>>>]>);
+
+impl<V> VersionCache<V> {
+    pub(super) fn new() -> Self {
+        Self((0..PLACES).map(|_| Mutex::default()).collect())
+    }
+
+    /// Removes the value of a key. The caller puts the next one in; meanwhile nobody else uses it.
+    pub(super) fn take(&self, hash: &SipHasher13, key: &str) -> Option<CachedVersion<V>> {
+        let mut place = unpoisoned(self.place(hash, key).lock());
+        place.take_if(|cached| *cached.key == *key)
+    }
+
+    pub(super) fn put(
+        &self,
+        hash: &SipHasher13,
+        key: &str,
+        value: Vec<u8>,
+        version: V,
+        is_shared: bool,
+    ) {
+        if value.len() > LONGEST_VALUE {
+            return;
+        }
+        let cached = CachedVersion {
+            key: key.into(),
+            value,
+            version,
+            is_shared,
+        };
+        *unpoisoned(self.place(hash, key).lock()) = Some(cached);
+    }
+
+    fn place(&self, hash: &SipHasher13, key: &str) -> &Mutex<Option<CachedVersion<V>>> {
+        let hash = hash.hash(key.as_bytes());
+        &self.0[hash as usize % PLACES]
+    }
+}
+
+/// The time of a database: never later than its clock, and earlier by less than a reply takes.
+#[derive(Debug, Default)]
+pub(super) struct StoreClock(Mutex<Option<(Instant, Timestamp)>>);
+
+impl StoreClock {
+    /// The database's time, unless its last reply is too old.
+    pub(super) fn now(&self) -> Option<Timestamp> {
+        let (at, time) = (*unpoisoned(self.0.lock()))?;
+        let elapsed = at.elapsed();
+        (elapsed < FRESH).then(|| time.saturating_add(elapsed))
+    }
+
+    /// Learns the time in the reply to a call that left at `sent_at`.
+    pub(super) fn learn(&self, sent_at: Instant, reported: Timestamp) {
+        let now = Instant::now();
+        let latest = reported.saturating_add(now - sent_at);
+        let mut known = unpoisoned(self.0.lock());
+        let expected = known.map(|(at, time)| time.saturating_add(now - at));
+        // A slow reply is less exact than an earlier one, if they agree.
+        let agreed = expected.filter(|time| (reported..=latest).contains(time));
+        *known = Some((now, agreed.unwrap_or(reported)));
+    }
+}
+
+impl<V> fmt::Debug for VersionCache<V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("VersionCache").finish_non_exhaustive()
+    }
+}

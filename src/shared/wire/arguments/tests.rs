@@ -1,0 +1,135 @@
+//! Arguments, and the script that they are for.
+
+use std::time::Duration;
+
+use super::*;
+use crate::quota::IntoQuotas;
+
+const DAY: Duration = Duration::from_secs(86_400);
+
+fn limits_plan(quota: Quota) -> Plan {
+    let tiers = vec![(Tier::DEFAULT, quota.into_quotas())];
+    Plan::new(&TierSet::new(tiers, None).expect("a good quota"))
+}
+
+fn plan(quota: Quota) -> TierPlan {
+    let plan = limits_plan(quota);
+    let plan = plan.of(Chosen::Tier(0)).expect("the default tier");
+    plan.into_owned()
+}
+
+fn asking<'a>(subjects: &[&'a [(Op, usize)]]) -> Vec<Asking<'a>> {
+    let subjects = subjects.iter();
+    subjects
+        .map(|rows| Asking {
+            rows,
+            message: None,
+        })
+        .collect()
+}
+
+#[test]
+fn operations_equal_to_those_of_the_previous_subject_are_sent_once() {
+    let plan = plan(Quota::per_second(10));
+    let one = [(Op::Acquire(1), 1)];
+    let two = [(Op::Acquire(2), 3), (Op::Peek(0), 1)];
+    let script = plan.lone_script();
+    assert_eq!(script, Some(LoneScript::Bucket));
+    let subjects = asking(&[&one, &one, &two, &two, &one]);
+    let arguments = plan.arguments_of(script, Some(5), &subjects);
+    assert_eq!(
+        arguments.join(" "),
+        "5 100000000 1000000000 1000000000 3 a 1 1 = 6 a 2 3 p 0 1 = 3 a 1 1"
+    );
+}
+
+#[test]
+fn a_lone_quota_of_small_numbers_has_a_script_of_its_own() {
+    let lone = |quota: Quota| plan(quota).lone_script();
+    let is = |quota, expected| lone(quota) == Some(expected);
+    assert!(is(Quota::per(1, 52 * DAY), LoneScript::Bucket));
+    assert!(lone(Quota::per(1, 53 * DAY)).is_none());
+    assert!(lone(Quota::per(9, DAY).refill_every(DAY)).is_none());
+
+    let third = Duration::from_nanos(1_000_333);
+    assert!(is(
+        Quota::per(1, 53 * DAY).fixed_window(),
+        LoneScript::FixedWindow
+    ));
+    assert!(lone(Quota::per(1, third).fixed_window()).is_none());
+
+    let sliding = |units| Quota::per(units, DAY).sliding_window();
+    assert!(is(sliding(100_000), LoneScript::SlidingWindow));
+    assert!(lone(sliding(1_000_000)).is_none());
+    assert!(lone(sliding(9).slices(2)).is_none());
+
+    let log = |period| Quota::per(9, period).sliding_log();
+    assert!(is(log(104 * DAY), LoneScript::SlidingLog));
+    assert!(lone(log(105 * DAY)).is_none());
+    assert!(lone(log(third)).is_none());
+}
+
+#[test]
+fn several_short_buckets_have_a_script_of_their_own() {
+    let lone = |quotas: [Quota; 2]| {
+        let tiers = vec![(Tier::DEFAULT, quotas.into_quotas())];
+        let plan = Plan::new(&TierSet::new(tiers, None).expect("good quotas"));
+        let plan = plan.of(Chosen::Tier(0)).expect("the default tier");
+        plan.lone_script()
+    };
+    let [second, day] = [Quota::per_second(2), Quota::per(9, DAY)];
+    let script = lone([second.named("second"), day.named("day")]);
+    assert_eq!(script, Some(LoneScript::Buckets));
+    assert!(lone([second.named("second"), day.fixed_window().named("day")]).is_none());
+    let long = Quota::per(1, 53 * DAY);
+    assert!(lone([second.named("second"), long.named("long")]).is_none());
+}
+
+#[test]
+fn only_the_general_script_does_rare_operations() {
+    let is_simple = |quota, op: Op| limits_plan(quota).is_simple(Chosen::Tier(0), &op);
+    let bucket = Quota::per_second(10);
+    for op in [Op::Acquire(1), Op::Reserve(1), Op::Peek(1), Op::Deny(1)] {
+        assert!(is_simple(bucket, op.clone()));
+        assert!(!is_simple(bucket.leaky_bucket(3), op));
+    }
+    for op in [
+        Op::Reset,
+        Op::Hit(1),
+        Op::Refund(1, None),
+        Op::AcquireUpTo(1),
+    ] {
+        assert!(!is_simple(bucket, op));
+    }
+}
+
+#[test]
+fn a_message_stands_before_its_subject_s_operations() {
+    let plan = plan(Quota::per_second(10));
+    let rows = [(Op::Acquire(1), 1)];
+    let message = |report| NodeMessage {
+        name: *b"\0\0\0\x01\0\0\x01\0",
+        seq: 2,
+        length: DAY,
+        report,
+    };
+    let lease = message(NodeReport::Lease {
+        spent: 3,
+        back: 4,
+        want: 5,
+        demand: 6,
+    });
+    let eventual = message(NodeReport::Eventual {
+        total: 3,
+        counted: 4,
+    });
+    let asking = [None, Some(&lease), Some(&eventual)].map(|message| Asking {
+        rows: &rows,
+        message,
+    });
+    let plain = plan.arguments_of(None, Some(5), &asking[..1]).join(" ");
+    let arguments = plan.arguments_of(None, Some(5), &asking).join(" ");
+    // No lease is longer than a minute.
+    let messages = " c 1 256 2 3 4 5 6 60000000  = c 1 256 2 3 4 0 0 60000000 f =";
+    assert_eq!(arguments, plain + messages);
+}

@@ -1,0 +1,151 @@
+//! Calls: the operations on one subject that a store does in one step.
+
+use std::time::Duration;
+
+use super::{
+    arguments::{Asking, Plan},
+    message::NodeMessage,
+};
+use crate::{clock::Timestamp, decision::Op, limiter::tier_set::Chosen};
+
+/// Operations on the value of one key, to be done in one step.
+///
+/// A [store](crate::shared::Store) that keeps bytes writes the value that [`apply`](Self::apply) returns.
+#[derive(Debug, Clone, Copy)]
+pub struct Call<'a> {
+    pub(in crate::shared) plan: &'a Plan,
+    pub(in crate::shared) tier: Chosen,
+    pub(in crate::shared) rows: &'a [(Op, usize)],
+    pub(in crate::shared) message: Option<&'a NodeMessage>,
+}
+
+/// A call that outlives the request of its node.
+#[doc(hidden)]
+#[derive(Debug)]
+pub struct LateCall {
+    plan: Plan,
+    tier: Chosen,
+    rows: Vec<(Op, usize)>,
+    message: Option<NodeMessage>,
+}
+
+/// The reply to a [`Call`]: each operation's outcome, for the limiter.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reply(Vec<u8>);
+
+/// The outcome of [`Call::apply`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Applied {
+    /// The reply, to be sent once the value is written.
+    pub reply: Reply,
+    /// The new value; `None` if it does not change, as after a denial.
+    pub write: Option<Write>,
+}
+
+/// A value for a store to keep.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Write {
+    /// The bytes.
+    pub value: Vec<u8>,
+    /// The time until the value is as good as none: in whole milliseconds, at least one. A store may
+    /// keep the value for longer.
+    pub expires_in: Duration,
+}
+
+impl<'a> Call<'a> {
+    pub(in crate::shared) const fn new(
+        plan: &'a Plan,
+        tier: Chosen,
+        rows: &'a [(Op, usize)],
+    ) -> Self {
+        Self {
+            plan,
+            tier,
+            rows,
+            message: None,
+        }
+    }
+
+    /// The node's message about its units, if the call carries one.
+    #[doc(hidden)]
+    #[must_use]
+    pub const fn message(&self) -> Option<&'a NodeMessage> {
+        self.message
+    }
+
+    /// An owned copy, for simulations of calls that outlive their request.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn to_late(&self) -> LateCall {
+        LateCall {
+            plan: Plan::new(self.plan.limits()),
+            tier: self.tier,
+            rows: self.rows.to_vec(),
+            message: self.message.copied(),
+        }
+    }
+
+    /// Adds a node's message: the reply to the call ends with the reply to the message, see
+    /// [`NodeReply::split`](super::message::NodeReply::split).
+    #[doc(hidden)]
+    #[must_use]
+    pub const fn with_message(self, message: &'a NodeMessage) -> Self {
+        Self {
+            message: Some(message),
+            ..self
+        }
+    }
+
+    /// Drops the operations and keeps the message.
+    #[doc(hidden)]
+    #[must_use]
+    pub const fn without_ops(self) -> Self {
+        Self { rows: &[], ..self }
+    }
+
+    /// The arguments of the general script, for tests of this crate that compare the two.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn script_arguments(&self, now: Option<Timestamp>) -> Vec<String> {
+        let plan = self.plan.of(self.tier);
+        let arguments = plan.map(|plan| {
+            let asking = Asking {
+                rows: self.rows,
+                message: self.message,
+            };
+            let arguments = plan.arguments(now.map(Timestamp::as_micros), &[asking]);
+            arguments.into_iter().map(String::from).collect()
+        });
+        arguments.unwrap_or_default()
+    }
+}
+
+impl LateCall {
+    /// The call.
+    #[must_use]
+    pub fn call(&self) -> Call<'_> {
+        Call {
+            plan: &self.plan,
+            tier: self.tier,
+            rows: &self.rows,
+            message: self.message.as_ref(),
+        }
+    }
+}
+
+impl Reply {
+    /// The reply of the script.
+    #[doc(hidden)]
+    #[must_use]
+    pub const fn from_bytes(bytes: Vec<u8>) -> Self {
+        Self(bytes)
+    }
+
+    #[doc(hidden)]
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+}

@@ -1,0 +1,34 @@
+//! Constants of values in the scripts: made from those in Rust, and compared.
+
+use super::{
+    message::{LONGEST_LEASE, MOST_HOLDERS, MOST_LEASED_SLOTS},
+    rows::{MOST_RESERVED, ROW},
+    value::LONGEST_KEPT_BLOCK,
+};
+
+/// The file for the general script.
+fn constants() -> String {
+    let lease = LONGEST_LEASE.as_micros();
+    let (block_u, block_n) = (LONGEST_KEPT_BLOCK / 1_000, LONGEST_KEPT_BLOCK % 1_000);
+    format!(
+        "\
+-- Constants of values, made from those in Rust: the test of `src/shared/wire/constants.rs` compares this file.
+local ROW, MOST_ROWS, MOST_SLOTS, LONGEST_LEASE = {ROW}, {MOST_HOLDERS}, {MOST_LEASED_SLOTS}, {lease}
+local MOST_RESERVED, LONGEST_BLOCK_U, LONGEST_BLOCK_N = {MOST_RESERVED}, {block_u}, {block_n}
+"
+    )
+}
+
+#[test]
+fn the_scripts_have_the_constants_of_the_code() {
+    let committed = include_str!("../../redis/script/constants.lua");
+    assert_eq!(committed, constants(), "write the right side to the file");
+    let longest_block = (LONGEST_KEPT_BLOCK / 1_000).to_string();
+    for lone in [
+        include_str!("../../redis/script/lone/key.lua"),
+        include_str!("../../redis/script/lone/buckets.lua"),
+        include_str!("../../redis/script/lone/sliding_log.lua"),
+    ] {
+        assert!(lone.contains(&longest_block), "{lone}");
+    }
+}

@@ -1,0 +1,113 @@
+//! The runtime of a store: its connection and its tasks run there.
+
+use std::{
+    convert::Infallible,
+    fmt,
+    future::{Future, poll_fn},
+    io,
+    pin::pin,
+    sync::{Arc, OnceLock, mpsc},
+    thread,
+};
+
+use tokio::{
+    runtime::{Builder, Handle},
+    sync::oneshot,
+};
+
+/// The runtime of a store's tasks.
+///
+/// A caller may be on a runtime that is driven only while it waits, or never again. A store that
+/// opens its own connection therefore has a runtime on a thread of its own, from its first use
+/// until its last handle is dropped. A connection that was handed in, and a store of a user's own,
+/// live on a runtime of the user: their tasks run on the caller's runtime.
+#[derive(Clone)]
+pub(crate) struct Home(Option<Arc<OnceLock<Option<HomeThread>>>>);
+
+/// A thread that drives a runtime until this is dropped.
+struct HomeThread {
+    runtime: Handle,
+    _lives: oneshot::Sender<Infallible>,
+}
+
+impl Home {
+    /// Selects a thread of the store's own, started by the first use.
+    pub(crate) fn own() -> Self {
+        Self(Some(Arc::default()))
+    }
+
+    /// Selects the runtimes of callers.
+    pub(crate) const fn of_callers() -> Self {
+        Self(None)
+    }
+
+    /// Returns the runtime for tasks and timers. `None` if only the caller's counts and there is
+    /// none.
+    pub(crate) fn runtime(&self) -> Option<Handle> {
+        let own = self.0.as_ref().and_then(|own| {
+            // If the process cannot start a thread, calls use the caller's runtime.
+            let thread = own.get_or_init(|| HomeThread::start().ok());
+            thread.as_ref()
+        });
+        match own {
+            Some(thread) => Some(thread.runtime.clone()),
+            None => Handle::try_current().ok(),
+        }
+    }
+
+    /// Whether a call can be made here.
+    pub(crate) fn has_runtime(&self) -> bool {
+        match &self.0 {
+            Some(own) if matches!(own.get(), Some(Some(_))) => true,
+            _ => self.runtime().is_some(),
+        }
+    }
+
+    /// Spawns a task; without a runtime the task is dropped.
+    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        if let Some(runtime) = self.runtime() {
+            runtime.spawn(task);
+        }
+    }
+
+    /// Polls a future within the runtime's context, so that its timers and tasks belong to that
+    /// runtime whoever awaits it.
+    pub(crate) async fn within<F: Future>(&self, future: F) -> F::Output {
+        let runtime = self.runtime();
+        let mut future = pin!(future);
+        poll_fn(move |cx| {
+            let _entered = runtime.as_ref().map(Handle::enter);
+            future.as_mut().poll(cx)
+        })
+        .await
+    }
+}
+
+impl HomeThread {
+    fn start() -> io::Result<Self> {
+        let (lives, ended) = oneshot::channel::<Infallible>();
+        let (tell, started) = mpsc::sync_channel(1);
+        let run = move || {
+            let runtime = Builder::new_current_thread().enable_all().build();
+            let handle = runtime.as_ref().map(|runtime| runtime.handle().clone());
+            let told = tell.send(handle.map_err(|error| io::Error::from(error.kind())));
+            if let (Ok(runtime), Ok(())) = (runtime, told) {
+                runtime.block_on(ended).ok();
+                runtime.shutdown_background();
+            }
+        };
+        let builder = thread::Builder::new().name("tower-ratelimit".to_owned());
+        builder.spawn(run)?;
+        let runtime = started.recv().map_err(io::Error::other)??;
+        Ok(Self {
+            runtime,
+            _lives: lives,
+        })
+    }
+}
+
+impl fmt::Debug for Home {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Home").field(&self.0.is_some()).finish()
+    }
+}
