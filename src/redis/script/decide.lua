@@ -118,8 +118,8 @@ local measure = has_counts and function(q)
     return pack('>i8i8i8i8i8', flags, q.retry_after, remaining, micros_up(algorithm.reset_after(q, state)), window)
 end
 
--- The rare operations, made when the first of them comes. Each returns the time for which the subject is blocked, as
--- far as the reply has it, and the place of the next operation's arguments.
+-- The rare operations, made when the first of them comes. Each returns how long the subject stays blocked, as far as
+-- the reply has it, and the place of the next operation's arguments.
 local function make_rare()
     local rare = {}
 

@@ -375,7 +375,7 @@ local function Holders(slots, active, it)
             end
         end
         if row.units > 0 and not (alike and row.mask == mask) then return 0, false end
-        -- A node that does not know of a shorter length yet spends until the end that it knows.
+        -- A node that has not learned a shorter length yet spends until the end that it knows.
         row.mask, row.ends = mask, max(row.units > 0 and row.ends or now, now + length)
         for k = 1, #slots do
             local q = slots[k]
