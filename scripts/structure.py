@@ -13,8 +13,8 @@ COMMENT_OR_LITERAL = re.compile(
     r"""(//[/!][^\n]*)|//[^\n]*|/\*.*?\*/|\bb?r(\#*)".*?"\2|"(?:\\.|[^"\\])*"|'(?:\\[^\n]{1,9}?|[^'\\\n])'""", re.DOTALL
 )
 # The most places in each folder with a `match` on a `bool`, which is an `if`. Lower the number after a gain.
-BOOL_MATCHES = {"src": 11} | dict.fromkeys(
-    ["rulefile", "client", "server", "cli", "tests", "testkit", "examples", "benches", "fuzz", "playground"], 0
+BOOL_MATCHES = dict.fromkeys(
+    ["src", "rulefile", "client", "server", "cli", "tests", "testkit", "examples", "benches", "fuzz", "playground"], 0
 )
 BOOL_MATCH = re.compile(r"\{\s*(?:true|false) =>")
 

@@ -117,9 +117,10 @@ impl RedisLimiter {
     /// Whether the quota may become one of this limiter's, which others may be charged with.
     pub(super) fn accepts(&self, quota: &OwnedQuota) -> Result<(), ConfigError> {
         let quota = quota.quota();
-        match self.0.client().is_joint() && is_leaky(&quota) {
-            true => Err(refused(self.policies()[0].name(), LEAKY_BUCKET)),
-            false => Ok(()),
+        if self.0.client().is_joint() && is_leaky(&quota) {
+            Err(refused(self.policies()[0].name(), LEAKY_BUCKET))
+        } else {
+            Ok(())
         }
     }
 
@@ -254,9 +255,10 @@ async fn answers_of(
     let mut now = first.map_or_else(Timestamp::default, Decision::decided_at);
     for (answer, asked) in answers.iter_mut().zip(asked) {
         if answer.is_none() {
-            let own = match go_on {
-                true => asked.ask_until(until).await,
-                false => Ok(asked.unasked(now)),
+            let own = if go_on {
+                asked.ask_until(until).await
+            } else {
+                Ok(asked.unasked(now))
             };
             go_on = go_on && passes(&own);
             now = own.as_ref().map_or(now, Decision::decided_at);

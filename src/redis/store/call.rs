@@ -61,9 +61,12 @@ pub(super) async fn ask(
 ) -> RedisResult<Value> {
     let loads = live.loads.done();
     let is_asking = progress.is_asking;
-    let send = async || match is_asking {
-        true => live.wire.send_asking(command).await,
-        false => live.wire.send(command).await,
+    let send = async || {
+        if is_asking {
+            live.wire.send_asking(command).await
+        } else {
+            live.wire.send(command).await
+        }
     };
     match send().await {
         Err(error) if is_unknown(&error) => {

@@ -116,9 +116,10 @@ impl Cluster {
         (place, within): (CallPlace, Option<Duration>),
     ) -> Result<Value, StoreError> {
         let mut server = self.server_of(key);
-        let mut progress = match server.is_place_here(&place) {
-            true => CallProgress::new(place, within),
-            false => CallProgress::new(server.insist(CallSize::ONE), None),
+        let mut progress = if server.is_place_here(&place) {
+            CallProgress::new(place, within)
+        } else {
+            CallProgress::new(server.insist(CallSize::ONE), None)
         };
         let mut redirects = 0;
         let began_at = progress.began_at;
@@ -128,9 +129,10 @@ impl Cluster {
             let Err(error) = &outcome else { return outcome };
             let is_asking = matches!(error.redirect(), Some(Redirect::Ask { .. }));
             let is_over = redirects == MAX_REDIRECTS || began_at.elapsed() >= self.common.deadline;
-            let next = match is_over {
-                true => None,
-                false => self.next(&server, key, error).await,
+            let next = if is_over {
+                None
+            } else {
+                self.next(&server, key, error).await
             };
             let Some(next) = next else {
                 if redirects == MAX_REDIRECTS || error.is_of_unsettled_cluster() {
@@ -292,9 +294,10 @@ impl Cluster {
         }
         let servers = self.servers();
         let each = join_all(servers.iter().map(|server| server.check())).await;
-        match each.iter().any(Result::is_ok) {
-            true => Ok(()),
-            false => each.into_iter().collect(),
+        if each.iter().any(Result::is_ok) {
+            Ok(())
+        } else {
+            each.into_iter().collect()
         }
     }
 

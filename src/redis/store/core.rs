@@ -112,9 +112,10 @@ impl Core {
     pub(super) fn expect(&self, size: CallSize) -> Result<(), StoreError> {
         let now = Instant::now().into_std();
         let within = self.without_margin(self.common.deadline);
-        match self.pace.has_room(size, now, within) {
-            true => Ok(()),
-            false => Err(self.crowded()),
+        if self.pace.has_room(size, now, within) {
+            Ok(())
+        } else {
+            Err(self.crowded())
         }
     }
 
@@ -307,9 +308,12 @@ impl Core {
     pub(super) fn retire(&self) {
         let now = Instant::now().into_std();
         let is_entry = self.address().is_none();
-        let end = |breaker: &mut Breaker| match is_entry {
-            true => breaker.closed(now),
-            false => breaker.replaced(now),
+        let end = |breaker: &mut Breaker| {
+            if is_entry {
+                breaker.closed(now)
+            } else {
+                breaker.replaced(now)
+            }
         };
         self.change(end, 0);
     }

@@ -87,9 +87,10 @@ impl Ask<()> for Arc<Slow> {
     }
 
     fn expect(&self, _: &SubjectName, _: usize) -> Result<(), StoreError> {
-        match *self.is_full.lock().expect("no panic") {
-            true => Err(StoreError::unsent()),
-            false => Ok(()),
+        if *self.is_full.lock().expect("no panic") {
+            Err(StoreError::unsent())
+        } else {
+            Ok(())
         }
     }
 
