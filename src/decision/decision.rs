@@ -11,15 +11,18 @@ use super::{
 };
 use crate::clock::Timestamp;
 
-/// Whether a request may pass.
+/// Whether a request may pass, and after which wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Outcome {
-    /// The request passes now.
+    /// The request passes now; its units are charged.
     Allowed,
-    /// The request passes after this wait.
+    /// The request passes after this wait, and its units are charged already. A caller of a limiter with a
+    /// [leaky bucket](crate::Algorithm::LeakyBucket) waits that long before it does the work; a layer has
+    /// waited when a handler reads the decision.
     Delayed(Duration),
-    /// The request does not pass.
+    /// The request does not pass, and nothing was charged, except by a [hit](crate::Op::Hit) or a
+    /// [count](crate::Op::Count). [`Decision::retry_after`] is the wait after which it would pass.
     Denied,
 }
 
@@ -45,12 +48,26 @@ pub struct Decision {
 
 impl Decision {
     /// The request passes, and `charged` units were taken at `at`.
+    ///
+    /// For a limiter of your own: `quotas` is one [`QuotaStatus`] or a vector of them, in the order of
+    /// [`Limiter::policies`](crate::Limiter::policies).
+    ///
+    /// # Panics
+    ///
+    /// If the vector is empty: a decision needs at least one quota.
     #[must_use]
     pub fn allowed(charged: u64, at: Timestamp, quotas: impl Into<QuotaStatuses>) -> Self {
         Self::new(Outcome::Allowed, charged, at, quotas.into())
     }
 
     /// The request does not pass, as was decided at `at`, and nothing was taken.
+    ///
+    /// The quotas that deny are those with a [denial](QuotaStatus::with_denial); without one the response
+    /// has no `Retry-After`.
+    ///
+    /// # Panics
+    ///
+    /// If the vector is empty: a decision needs at least one quota.
     #[must_use]
     pub fn denied(at: Timestamp, quotas: impl Into<QuotaStatuses>) -> Self {
         Self::new(Outcome::Denied, 0, at, quotas.into())
@@ -143,7 +160,8 @@ impl Decision {
         self.charged
     }
 
-    /// The time of the decision.
+    /// The time of the decision, by the limiter's clock: in Redis that of the server. All durations of the
+    /// decision count from then on.
     #[must_use]
     pub const fn decided_at(&self) -> Timestamp {
         self.charged_at

@@ -11,7 +11,7 @@ pub enum Degradation {
     Crowded,
     /// The store did not respond within the deadline. It may have counted the request as well.
     TimedOut,
-    /// The store had failed before, so the limiter did not call it.
+    /// The store had failed before, so its circuit is open: the limiter did not call it.
     GivenUp,
     /// The store could not be reached, or responded with an error.
     Failed,
@@ -22,7 +22,8 @@ impl Degradation {
     #[cfg(feature = "shared")]
     pub(crate) const ALL: [Self; 4] = [Self::Crowded, Self::TimedOut, Self::GivenUp, Self::Failed];
 
-    /// A short name in snake case, for metrics.
+    /// A short name for metrics: `crowded`, `timed_out`, `given_up` or `failed`. It stays the same from
+    /// version to version.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {

@@ -30,15 +30,20 @@ pub(crate) struct Terms {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum Unit {
-    /// Requests, or the units of the layer's cost.
+    /// Requests, or the units of the layer's [cost](crate::RateLimitLayer::cost). The field has no `qu`,
+    /// since this is the draft's default.
     #[default]
     Requests,
-    /// Requests in flight at the same time.
+    /// Requests in flight at the same time: `qu="concurrent-requests"`.
     ConcurrentRequests,
 }
 
 impl Policy {
-    /// A policy of `limit` units.
+    /// A policy of `limit` units, without a window.
+    ///
+    /// For a limiter of your own. The name should be 1 to 64 printable ASCII characters, which
+    /// [`Quota::check`] demands and this constructor does not check, and differ from the names of other
+    /// policies in the same response.
     pub const fn new(name: &'static str, limit: u64) -> Self {
         Self {
             name: Name::fixed(name),
@@ -71,13 +76,16 @@ impl Policy {
         self.name.as_str()
     }
 
-    /// The most units that can be available at once.
+    /// The most units that can be available at once, a quota's [capacity](Quota::capacity): the `q`
+    /// parameter of the field.
     #[must_use]
     pub const fn limit(&self) -> u64 {
         self.terms.limit
     }
 
-    /// The time in which [`limit`](Self::limit) units become available again.
+    /// The time in which [`limit`](Self::limit) units become available again, the `w` parameter of the
+    /// field: for a token bucket the time in which it fills, for a window or log the period. `None` for a
+    /// limit without time, such as one on concurrency.
     #[must_use]
     pub const fn window(&self) -> Option<Duration> {
         self.terms.window()

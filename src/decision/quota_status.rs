@@ -23,6 +23,9 @@ pub struct QuotaStatus<'a> {
 
 impl<'a> QuotaStatus<'a> {
     /// A status of the quota that `policy` describes: not denied, remaining units and times unknown.
+    ///
+    /// For a limiter of your own, which adds the numbers that it knows: responses contain only the fields
+    /// that follow from these.
     #[must_use]
     pub const fn new(policy: &'a Policy) -> Self {
         Self {
@@ -40,7 +43,7 @@ impl<'a> QuotaStatus<'a> {
         })
     }
 
-    /// Sets the time until the key is as good as new. Defaults to unknown.
+    /// Sets the time until the key is as good as new, rounded up to microseconds. Defaults to unknown.
     #[must_use]
     pub fn with_reset_after(self, reset_after: Duration) -> Self {
         self.with_numbers(Counted {
@@ -130,7 +133,8 @@ impl<'a> QuotaStatus<'a> {
         self.status.used()
     }
 
-    /// Time until the key is as good as new; `None` if the limiter does not report it.
+    /// Time from the decision until the key is as good as new if nothing else comes on it: the bucket is
+    /// full, or all counted units have left the window or log. `None` if the limiter does not report it.
     #[must_use]
     pub fn reset_after(&self) -> Option<Duration> {
         duration(self.status.numbers().reset_after)
@@ -150,7 +154,8 @@ impl<'a> QuotaStatus<'a> {
         self.status.effective_window()
     }
 
-    /// Whether this quota denied.
+    /// Whether this quota denied. Of several quotas that are charged together one is enough to deny the
+    /// request.
     #[must_use]
     pub const fn is_denied(&self) -> bool {
         self.status.is_denied()
@@ -162,7 +167,8 @@ impl<'a> QuotaStatus<'a> {
         self.status.is_excess()
     }
 
-    /// Whether at least 80 % of the limit is used.
+    /// Whether at least 80 % of the limit is used, for warnings before the first denial. If the limiter does
+    /// not report the units left: whether it denied.
     #[must_use]
     pub fn is_near_limit(&self) -> bool {
         match self.remaining() {

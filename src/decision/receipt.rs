@@ -156,7 +156,7 @@ impl Receipt {
         self.settled
     }
 
-    /// The instant of the charge.
+    /// The instant of the charge, by the limiter's clock. A refund to a bucket shrinks with the time since.
     #[must_use]
     pub const fn charged_at(&self) -> Timestamp {
         self.charged_at

@@ -48,7 +48,7 @@ impl OwnedQuota {
         self.quota
     }
 
-    /// The name that was set.
+    /// The name that was set; `None` for a quota that was made from one without a name.
     #[must_use]
     pub fn name(&self) -> Option<&str> {
         self.name.as_deref()

@@ -35,12 +35,21 @@ impl Quota {
     ///
     /// # Errors
     ///
-    /// A limit, period, burst, refill step or number of slices of 0; more than a million units a
-    /// second (an [uncapped](Self::uncapped) window may have a limit of 0, and up to 4,294,967,295
-    /// units a second); an uncapped quota that is no fixed window; a capacity that takes more than 18 years to come back; a burst or a refill step
-    /// without a token bucket; slices without a sliding window, more than 1,000 of them, or ones
-    /// that are not whole microseconds; a log for more than 65,536 units; soft above 1000 %; a name
-    /// that is empty, longer than 64 bytes or not printable ASCII.
+    /// Each fault has a [kind](ConfigError::kind), and a message with the value and the accepted ones:
+    ///
+    /// | kind | fault |
+    /// |---|---|
+    /// | [`Limit`](Kind::Limit) | a limit of 0, unless the quota is [uncapped](Self::uncapped) |
+    /// | [`Period`](Kind::Period) | a period of 0; an uncapped window of less than a microsecond |
+    /// | [`Rate`](Kind::Rate) | more than a million units a second; for an uncapped window more than 4,294,967,295 |
+    /// | [`Burst`](Kind::Burst) | a burst of 0, or one without a token bucket |
+    /// | [`RefillStep`](Kind::RefillStep) | a refill step of 0, of a fraction of a microsecond, or without a token bucket |
+    /// | [`Slices`](Kind::Slices) | slices without a sliding window, 0 or more than 1,000 of them, or of a fraction of a microsecond |
+    /// | [`LogLimit`](Kind::LogLimit) | a log of more than 65,536 units, soft share included |
+    /// | [`Soft`](Kind::Soft) | a soft share above 1000 % |
+    /// | [`Uncapped`](Kind::Uncapped) | an uncapped quota that is no fixed window |
+    /// | [`Overflow`](Kind::Overflow) | a capacity, period or step of more than 18 years; an uncapped limit of 2^53 − 1 or more |
+    /// | [`Name`](Kind::Name) | a name that is empty, longer than 64 bytes or not printable ASCII |
     pub fn check(&self) -> Result<(), ConfigError> {
         self.check_rate()?;
         self.check_token_bucket()?;

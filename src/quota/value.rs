@@ -119,7 +119,11 @@ impl Quota {
         Self::per(limit, Duration::from_secs(86_400))
     }
 
-    /// `limit` units per `period`.
+    /// `limit` units per `period`, counted by a [token bucket](Algorithm::TokenBucket) that holds `limit`
+    /// units until another algorithm or [`burst`](Self::burst) is set.
+    ///
+    /// Limiters accept a million units a second at most, and a capacity that is available again within
+    /// 18 years: see [`check`](Self::check).
     pub const fn per(limit: u64, period: Duration) -> Self {
         Self {
             limit,
@@ -136,32 +140,51 @@ impl Quota {
         }
     }
 
-    /// Counts with a [token bucket](Algorithm::TokenBucket). This is the default.
+    /// Counts with a [token bucket](Algorithm::TokenBucket). This is the default; the method replaces an
+    /// algorithm that was set before. [`burst`](Self::burst) and [`refill_every`](Self::refill_every)
+    /// apply to this algorithm only.
     pub const fn token_bucket(mut self) -> Self {
         self.algorithm = Algorithm::TokenBucket;
         self
     }
 
     /// Delays requests in a [queue](Algorithm::LeakyBucket) of `queue` units, one every
-    /// `period / limit`.
+    /// `period / limit`. With a queue of 0 no request waits: one passes in each interval, and the others
+    /// are denied.
+    ///
+    /// The layer delays by tokio's timer. Without the feature `tokio` a request that would wait is
+    /// answered 503, and the fault is logged.
     pub const fn leaky_bucket(mut self, queue: u64) -> Self {
         self.algorithm = Algorithm::LeakyBucket { queue };
         self
     }
 
-    /// Counts in [fixed windows](Algorithm::FixedWindow).
+    /// Counts in [fixed windows](Algorithm::FixedWindow), which begin at multiples of the period since
+    /// 1970-01-01T00:00Z.
+    ///
+    /// The limit of a calendar day or minute. A client that waits for the edge of two windows gets twice
+    /// the limit within a short time; [`sliding_window`](Self::sliding_window) and
+    /// [`sliding_log`](Self::sliding_log) have no such edge.
     pub const fn fixed_window(mut self) -> Self {
         self.algorithm = Algorithm::FixedWindow;
         self
     }
 
-    /// Counts in a [sliding window](Algorithm::SlidingWindow).
+    /// Counts in a [sliding window](Algorithm::SlidingWindow) of one slice, or of as many as
+    /// [`slices`](Self::slices) sets.
+    ///
+    /// An estimate: the units of the oldest slice count in proportion to the part of it that is still in
+    /// the window, as if they had come evenly.
     pub const fn sliding_window(mut self) -> Self {
         self.algorithm = Algorithm::SlidingWindow;
         self
     }
 
-    /// Counts with a [log](Algorithm::SlidingLog) of admitted requests.
+    /// Counts with a [log](Algorithm::SlidingLog) of admitted requests, the only algorithm that is exact
+    /// for every period. The limit is at most 65,536, with the [soft](Self::soft) share included.
+    ///
+    /// In this process the logs of all keys share
+    /// [`max_log_times`](crate::limiter::LocalLimiterBuilder::max_log_times).
     pub const fn sliding_log(mut self) -> Self {
         self.algorithm = Algorithm::SlidingLog;
         self
@@ -179,7 +202,9 @@ impl Quota {
     /// Refills a token bucket in steps, at multiples of `step` since 1970-01-01T00:00Z. Defaults to an
     /// even refill.
     ///
-    /// `per_minute(3).refill_every(Duration::from_secs(60))` gives three tokens on the minute.
+    /// A step adds the tokens of its length, so that the rate stays:
+    /// `per_minute(3).refill_every(Duration::from_secs(60))` adds three tokens on the minute. The step is
+    /// a whole number of microseconds.
     pub const fn refill_every(mut self, step: Duration) -> Self {
         self.refill_every = Some(step);
         self
@@ -229,7 +254,8 @@ impl Quota {
         self
     }
 
-    /// Units per period.
+    /// Units per [`period`](Self::period). A token bucket with a [`burst`](Self::burst) holds another number at
+    /// once, see [`capacity`](Self::capacity).
     #[must_use]
     pub const fn limit(&self) -> u64 {
         self.limit
@@ -241,7 +267,7 @@ impl Quota {
         self.period
     }
 
-    /// How the units are counted.
+    /// The algorithm that counts the units. Defaults to [`Algorithm::TokenBucket`].
     #[must_use]
     pub const fn algorithm(&self) -> Algorithm {
         self.algorithm
@@ -288,7 +314,7 @@ impl Quota {
         Some(u64::try_from(step.as_nanos()).unwrap_or(u64::MAX))
     }
 
-    /// The step that [`refill_every`](Self::refill_every) set.
+    /// The step that [`refill_every`](Self::refill_every) set; `None` for an even refill.
     #[must_use]
     pub const fn refill_step(&self) -> Option<Duration> {
         self.refill_every
@@ -319,7 +345,8 @@ impl Quota {
         self.burst
     }
 
-    /// The name that [`named`](Self::named) set.
+    /// The name that [`named`](Self::named) set; `None` for the default, which depends on the number of
+    /// quotas, see [`IntoQuotas`](super::IntoQuotas).
     #[must_use]
     pub const fn name(&self) -> Option<&'static str> {
         self.name
