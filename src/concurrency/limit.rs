@@ -30,7 +30,8 @@ pub struct Concurrency {
 }
 
 impl Concurrency {
-    /// At most `limit` requests of one key at the same time.
+    /// At most `limit` requests of one key at the same time, at least 1. A request above it is denied at
+    /// once, without a `Retry-After`: nobody knows when another one ends.
     pub const fn max(limit: u64) -> Self {
         Self {
             limit,
@@ -40,7 +41,8 @@ impl Concurrency {
 
     /// The policy's name in headers, problem documents and metrics. Defaults to `concurrency`.
     ///
-    /// 1 to 64 printable ASCII characters. [`named_owned`](Self::named_owned) takes a name that is known at run time.
+    /// 1 to 64 printable ASCII characters. [`named_owned`](Self::named_owned) takes a name that is known at
+    /// run time.
     pub const fn named(mut self, name: &'static str) -> Self {
         self.name = name;
         self

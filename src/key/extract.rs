@@ -201,7 +201,8 @@ where
 
 /// The first extractor's key, or the second's where the first is absent.
 ///
-/// Made by [`KeyExtractor::or`].
+/// Made by [`KeyExtractor::or`]. An error of the first extractor other than an absent key is the error of
+/// both.
 #[derive(Debug, Clone, Copy)]
 pub struct Or<A, B> {
     first: A,

@@ -37,7 +37,7 @@ pub struct IpPrefix {
 const NAT64: u128 = 0x0064_ff9b << 96;
 
 impl IpPrefix {
-    /// /32 for IPv4 and /64 for IPv6.
+    /// The default: /32 for IPv4, /64 for IPv6, and no NAT64.
     pub const fn new() -> Self {
         Self {
             v4: 32,
@@ -46,13 +46,16 @@ impl IpPrefix {
         }
     }
 
-    /// Groups IPv4 addresses by their first `bits` bits; more than 32 count as 32.
+    /// Groups IPv4 addresses by their first `bits` bits; more than 32 count as 32. With 0 all IPv4 clients
+    /// share one key.
     pub const fn v4(mut self, bits: u8) -> Self {
         self.v4 = if bits > 32 { 32 } else { bits };
         self
     }
 
-    /// Groups IPv6 addresses by their first `bits` bits; more than 128 count as 128.
+    /// Groups IPv6 addresses by their first `bits` bits; more than 128 count as 128. Providers usually
+    /// give a customer a /64 to a /48: with more bits than 64 each customer has many keys, with fewer than
+    /// 48 several customers share one.
     pub const fn v6(mut self, bits: u8) -> Self {
         self.v6 = if bits > 128 { 128 } else { bits };
         self
@@ -66,7 +69,8 @@ impl IpPrefix {
         self
     }
 
-    /// The key of the group that `address` belongs to.
+    /// The key of the group that `address` belongs to, as the extractors with this prefix make it: for
+    /// handlers that peek at a client's limit or reset it.
     #[must_use]
     #[inline]
     pub fn key(&self, address: IpAddr) -> Key {

@@ -29,7 +29,7 @@ use crate::error::KeyError;
 pub struct QueryParameter(String);
 
 impl QueryParameter {
-    /// The parameter of this name; case matters.
+    /// The parameter of this name after decoding; case matters.
     #[must_use]
     pub fn new(name: impl Into<String>) -> Self {
         Self(name.into())

@@ -5,6 +5,9 @@ use std::{fmt, net::IpAddr};
 use super::{Key, value::KeyKind};
 
 /// A key's content, readable, as `Display` and `Debug`. Made by [`Key::reveal`].
+///
+/// The text is for people: no code parses it, and its format may change. [`Key::to_text`] has a text
+/// that can be parsed.
 #[derive(Clone, Copy)]
 pub struct Revealed<'k>(&'k [u8]);
 

@@ -7,7 +7,11 @@ use crate::error::KeyError;
 #[cfg(feature = "axum")]
 use crate::log::{Code, Watch};
 
-/// One key for all requests.
+/// One key for all requests: [`Key::global`].
+///
+/// The limit protects the service and no client from another: one that sends enough exhausts it for
+/// everybody. Put a limit for each client around it, or charge both together, as
+/// [`RateLimitLayer::all`](crate::RateLimitLayer::all) does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[allow(clippy::exhaustive_structs, reason = "a unit struct is its own value")]
 pub struct Global;

@@ -77,25 +77,29 @@ impl KeyKind {
 }
 
 impl Key {
-    /// The one key that all requests share.
+    /// The one key that all requests share, the key of [`Global`](super::Global).
     #[must_use]
     pub fn global() -> Self {
         Self::encode(KeyKind::Global, &[])
     }
 
-    /// The one key that all requests without a key of their own share by default.
+    /// The one key that all requests without a key of their own share by default, see
+    /// [`MissingKey`](crate::MissingKey). Handlers peek at it and reset it like any other key.
     #[must_use]
     pub fn anonymous() -> Self {
         Self::encode(KeyKind::Anonymous, &[])
     }
 
-    /// Arbitrary bytes.
+    /// Arbitrary bytes, such as a UUID. Different from a text of equal bytes.
+    ///
+    /// Up to 255 bytes are kept as they are; more become their [`digest`](Self::digest).
     #[must_use]
     pub fn bytes(bytes: &[u8]) -> Self {
         Self::encode(KeyKind::Bytes, bytes)
     }
 
-    /// The SHA-256 digest of `bytes`, for values that must not be kept as they are.
+    /// The SHA-256 digest of `bytes`, for values that must not be kept as they are. It is the same on every
+    /// node and in every version.
     ///
     /// A value that can be guessed can be found out from its digest, see
     /// [`digested_with`](super::KeyExtractor::digested_with).
@@ -113,7 +117,11 @@ impl Key {
         Self::encode(KeyKind::Digest, digest)
     }
 
-    /// Several keys as one, each with its length, so that no two lists give the same key.
+    /// Several keys as one, each with its length, so that no two lists give the same key. The key of a
+    /// tuple of extractors, such as `(PeerIp, RequestMethod)`: each combination has a limit of its own.
+    ///
+    /// A tuple of one key differs from that key. [`joint`](Self::joint) is for several limits with a key
+    /// each.
     #[must_use]
     pub fn tuple(parts: impl IntoIterator<Item = Self>) -> Self {
         let mut joined = SmallBytes::<MAX_LEN>::new();

@@ -102,7 +102,7 @@ impl<L: Limiter> Erased for L {
 }
 
 impl AnyLimiter {
-    /// The limiter without its type.
+    /// The limiter without its type. An `AnyLimiter` in another one costs a second indirect call.
     #[must_use]
     pub fn new(limiter: impl Limiter) -> Self {
         match (&limiter as &dyn Any).downcast_ref::<Self>() {

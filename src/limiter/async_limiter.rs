@@ -107,7 +107,8 @@ pub trait AsyncLimiter: Send + Sync + 'static {
 pub struct BoxedLimiter<A>(Arc<A>);
 
 impl<A> BoxedLimiter<A> {
-    /// A limiter that calls `limiter`.
+    /// A limiter that calls `limiter`. Layers make it themselves; your own code needs it where a
+    /// [`Limiter`] is expected, such as for an [`AnyLimiter`](super::AnyLimiter).
     #[must_use]
     pub fn new(limiter: A) -> Self {
         Self(Arc::new(limiter))

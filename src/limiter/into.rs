@@ -27,17 +27,18 @@ pub trait IntoLimiter<Via> {
     fn into_limiter(self) -> Result<Self::Limiter, ConfigError>;
 }
 
-/// For a type that is a [`Limiter`] already.
+/// Marks the conversion of a type that is a [`Limiter`] already. Inferred as `Via` of [`IntoLimiter`]; it
+/// has no values outside of this crate.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct FromLimiter;
 
-/// For an [`AsyncLimiter`].
+/// Marks the conversion of an [`AsyncLimiter`] to a [`BoxedLimiter`].
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct FromAsync;
 
-/// For a [`Quota`] or several, which become a [`LocalLimiter`].
+/// Marks the conversion of a [`Quota`], or of several that are charged together, to a [`LocalLimiter`].
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct FromQuota;

@@ -46,7 +46,10 @@ pub trait Limiter: Send + Sync + 'static {
         Pending::Ready(Err(tier.unknown()))
     }
 
-    /// The policies of the quotas in decisions, in the same order.
+    /// The policies of the quotas in decisions, in the same order: those of the default tier.
+    ///
+    /// Layers read them when they are built, for the constant parts of headers. A decision about other
+    /// quotas is rendered from its own.
     fn policies(&self) -> &[Policy];
 
     /// Whether the limiter supports operations like `op`. Defaults to true for all.
@@ -97,7 +100,9 @@ pub trait Limiter: Send + Sync + 'static {
         None
     }
 
-    /// Takes `cost` units if they are available.
+    /// Takes `cost` units if they are available, all or nothing. A cost of 0 takes nothing; a cost above
+    /// the capacity, soft share included, is always denied, without a
+    /// [`retry_after`](Decision::retry_after).
     ///
     /// ```
     /// # async fn f(limiter: impl tower_ratelimit::Limiter) -> Result<(), tower_ratelimit::LimiterError> {
@@ -109,22 +114,26 @@ pub trait Limiter: Send + Sync + 'static {
         self.apply(key, Op::Acquire(cost))
     }
 
-    /// Takes what is available, at most `most` units.
+    /// Takes what is available, at most `most` units; [`Decision::charged`] is their number. Denied if there
+    /// are none.
     fn acquire_up_to(&self, key: &Key, most: u64) -> Pending<Self::Future> {
         self.apply(key, Op::AcquireUpTo(most))
     }
 
-    /// Decides like [`acquire`](Self::acquire) and takes nothing.
+    /// Decides like [`acquire`](Self::acquire) and takes nothing. Another request may take the units before
+    /// a later `acquire` does.
     fn peek(&self, key: &Key, cost: u64) -> Pending<Self::Future> {
         self.apply(key, Op::Peek(cost))
     }
 
-    /// Takes `cost` units whether or not they are available.
+    /// Takes `cost` units whether or not they are available, down to exhaustion: for work that was done
+    /// already. The outcome is that of [`acquire`](Self::acquire).
     fn hit(&self, key: &Key, cost: u64) -> Pending<Self::Future> {
         self.apply(key, Op::Hit(cost))
     }
 
-    /// Adds `units` whatever the outcome: a denial if the count then exceeds the limit.
+    /// Adds `units` whatever the outcome: a denial if the count then exceeds the limit. The limiter's quotas
+    /// must be [uncapped](crate::Quota::uncapped), see [`Op::Count`].
     fn count(&self, key: &Key, units: u64) -> Pending<Self::Future> {
         self.apply(key, Op::Count(units))
     }
@@ -135,12 +144,13 @@ pub trait Limiter: Send + Sync + 'static {
         self.apply(key, Op::Refund(cost, receipt))
     }
 
-    /// Denies the key everything for this time; zero ends a block.
+    /// Denies the key everything for this time from now on, at most 18 years, in all tiers and whatever its
+    /// quotas hold; zero ends a block.
     fn block(&self, key: &Key, block: Duration) -> Pending<Self::Future> {
         self.apply(key, Op::Block(block))
     }
 
-    /// Resets the key to its initial state and ends its block.
+    /// Resets the key to its initial state, in all tiers, and ends its block.
     fn reset(&self, key: &Key) -> Pending<Self::Future> {
         self.apply(key, Op::Reset)
     }

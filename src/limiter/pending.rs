@@ -9,14 +9,17 @@ use std::{
 
 use crate::{decision::Decision, error::LimiterError};
 
-/// A limiter's answer, or its future.
+/// A limiter's answer, or its future. `.await` works for both.
+///
+/// A caller that need not wait matches on it: a decision of this process is always ready.
 #[derive(Debug)]
 #[allow(clippy::exhaustive_enums, reason = "there is no third state")]
 #[must_use = "the limiter's answer may be that the request is denied"]
 pub enum Pending<F> {
     /// The answer.
     Ready(Result<Decision, LimiterError>),
-    /// The future of the answer. The operation may be in flight already.
+    /// The future of the answer. The operation may be in flight already, so dropping it does not mean that
+    /// nothing is charged.
     Later(F),
 }
 

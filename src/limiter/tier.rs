@@ -48,13 +48,16 @@ enum Identity<'a> {
 }
 
 impl Tier {
-    /// The default tier: the quotas that the limiter was made with.
+    /// The default tier: the quotas that the limiter was made with. Requests are in it unless the layer has
+    /// a [`tier`](crate::RateLimitLayer::tier).
     pub const DEFAULT: Self = Self::named("");
 
-    /// The tier without a quota: requests pass uncounted.
+    /// The tier without a quota: requests pass uncounted, and the limiter is not called. Their decisions are
+    /// not [counted](crate::Decision::is_counted).
     pub const UNLIMITED: Self = Self(Which::Unlimited);
 
-    /// The tier of this name in the limiter. The empty name is the [default](Self::DEFAULT) tier's.
+    /// The tier of this name in the limiter. The empty name is the [default](Self::DEFAULT) tier's. A name
+    /// that the limiter does not have is an error of the decision, which a layer answers with 503.
     #[must_use]
     pub const fn named(name: &'static str) -> Self {
         Self(Which::Named(name))

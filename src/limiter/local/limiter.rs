@@ -108,13 +108,16 @@ impl LocalLimiter {
         Self::builder(quotas).build()
     }
 
-    /// Takes `cost` units if they are available.
+    /// Takes `cost` units if they are available, all or nothing. A cost of 0 takes nothing; a cost above
+    /// the capacity, soft share included, is always denied, without a
+    /// [`retry_after`](Decision::retry_after).
     #[must_use = "the decision may be a denial"]
     pub fn acquire(&self, key: &Key, cost: u64) -> Decision {
         self.decide(key, &Op::Acquire(cost))
     }
 
-    /// Takes what is available, at most `most` units; [`Decision::charged`] is their number.
+    /// Takes what is available, at most `most` units; [`Decision::charged`] is their number. Denied if there
+    /// are none.
     #[must_use = "the decision may be a denial"]
     pub fn acquire_up_to(&self, key: &Key, most: u64) -> Decision {
         self.decide(key, &Op::AcquireUpTo(most))
@@ -153,7 +156,8 @@ impl LocalLimiter {
         self.decide(key, &Op::Block(block))
     }
 
-    /// Resets the key to its initial state and ends its block.
+    /// Resets the key to its initial state, in all tiers, and ends its block. The decision has the quotas of
+    /// a fresh key.
     #[allow(clippy::must_use_candidate, reason = "called for what it does")]
     pub fn reset(&self, key: &Key) -> Decision {
         self.decide(key, &Op::Reset)
