@@ -5,13 +5,14 @@ use tower_ratelimit::{
     limiter::{BoxedLimiter, FromAsync, FromLimiter, FromQuota},
 };
 
-/// A limit that the program knows.
+/// A limit that the program knows, made from a [`Quota`](tower_ratelimit::Quota), several quotas or a
+/// limiter by [`IntoDeclaredLimit`].
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum DeclaredLimit {
     /// Quotas, counted in this process, less the [margin](crate::PacerBuilder::margin).
     Quotas(Vec<OwnedQuota>),
-    /// A limiter, used as it is.
+    /// A limiter, used as it is: no margin is subtracted.
     Limiter(AnyLimiter),
 }
 

@@ -57,7 +57,8 @@ impl Destination {
         }
     }
 
-    /// The part of this destination that `key` names, with its own limits.
+    /// The part of this destination that `key` names, with its own limits. It replaces an earlier key.
+    /// Connections fail by origin, so the budget of retries is that of all parts.
     #[must_use]
     pub fn with_key(self, key: impl Into<Key>) -> Self {
         let key = Some(key.into());

@@ -19,22 +19,29 @@ pub struct PacerError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum PacerErrorKind {
-    /// The queue of the destination is full.
+    /// The queue of the destination has [`max_queue`](crate::PacerBuilder::max_queue) requests.
     QueueFull,
-    /// The request's turn would come after `max_wait`.
+    /// The request's turn did not come within [`max_wait`](crate::PacerBuilder::max_wait), or would come
+    /// later; in the second case the call fails at once, with a
+    /// [`retry_after`](PacerError::retry_after).
     WaitTooLong,
-    /// The destination is paused for longer than `max_wait`.
+    /// The destination is paused, by a refusal or by [`Pacer::pause`](crate::Pacer::pause), for longer than
+    /// the call may still wait. The rest of the pause is the [`retry_after`](PacerError::retry_after).
     Paused,
     /// The cost is above the limit: for a declared quota above its burst less the
     /// [margin](crate::PacerBuilder::margin). Nothing was charged, and waiting does not help.
     CannotFit,
-    /// The limiter failed.
+    /// The limiter failed, such as one in Redis without a fallback; its error is the
+    /// [source](Error::source).
     Limiter,
-    /// All destinations that may have a state are in use.
+    /// All [`max_destinations`](crate::PacerBuilder::max_destinations) have requests that wait or are in
+    /// flight, so that none can be evicted.
     TooManyDestinations,
-    /// The request's URI has no host.
+    /// The request's URI has no scheme or no host, and the layer has no
+    /// [`destination`](crate::PacerLayer::destination).
     NoHost,
-    /// The body is longer than the buffer, or reading it failed.
+    /// The body is longer than [`buffer_bodies`](crate::PacerLayer::buffer_bodies) accepts, has trailers,
+    /// or could not be read.
     Body,
 }
 
@@ -132,7 +139,9 @@ impl PacerError {
         self.kind
     }
 
-    /// The time after which the request may be sent, if known.
+    /// The time after which the request may be sent, if known: for
+    /// [`WaitTooLong`](PacerErrorKind::WaitTooLong) and [`Paused`](PacerErrorKind::Paused), from the moment
+    /// of the error. Other requests of the queue may come first.
     #[must_use]
     pub const fn retry_after(&self) -> Option<Duration> {
         self.retry_after

@@ -80,7 +80,8 @@ impl<P> PacerLayer<P> {
         self.with(|calls| calls.key = Some(Arc::new(key)))
     }
 
-    /// The units that a request costs. Defaults to 1.
+    /// The units that a request costs, of the declared limit and of those that the server reports. Defaults
+    /// to 1.
     pub fn cost(self, cost: impl Fn(&Parts) -> u64 + Send + Sync + 'static) -> Self {
         self.with(|calls| calls.cost = Some(Arc::new(cost)))
     }

@@ -64,7 +64,8 @@ impl Pacer {
         &self.state
     }
 
-    /// The limiter of the declared limit, if any.
+    /// The limiter of the declared limit, to peek at it or to charge units that other code has sent; `None`
+    /// for a pacer that [learns](Self::learning). Its keys are made from destinations.
     #[must_use]
     pub const fn limiter(&self) -> Option<&AnyLimiter> {
         self.limiter.as_ref()
@@ -84,7 +85,8 @@ impl Pacer {
         }
     }
 
-    /// Ends a pause, and discards the learned limits of the destination. The declared limit stays.
+    /// Ends a pause, and discards the learned limits of the destination. The declared limit stays. Does
+    /// nothing for a destination without a state.
     pub fn resume(&self, destination: &Destination) {
         if let Some(destination) = self.state.destinations.get(destination) {
             destination.memory().learned.resume();
@@ -157,19 +159,22 @@ impl fmt::Debug for Pacer {
     }
 }
 
-/// The numbers of a destination at one moment.
+/// The numbers of a destination at one moment, for metrics and admin routes. Each may have changed when
+/// the caller reads it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PacerStats {
-    /// Requests that wait for their turn.
+    /// Requests that wait for their turn, the head of the queue included.
     pub queued: usize,
-    /// Requests without a response.
+    /// Requests that were sent, until the head of their response arrives or their
+    /// [`Turn`](crate::Turn) is dropped.
     pub in_flight: usize,
-    /// The remaining time of a pause.
+    /// The remaining time of a pause; `None` without one.
     pub paused_for: Option<Duration>,
     /// The units that the destination reported, less those sent since, and how long they have to
-    /// last.
+    /// last; `None` if it reported none that still count.
     pub left: Option<(u64, Duration)>,
-    /// The number of destinations that have a state.
+    /// The number of destinations that have a state, of the whole pacer; at most
+    /// [`max_destinations`](crate::PacerBuilder::max_destinations).
     pub destinations: usize,
 }

@@ -90,7 +90,7 @@ pub trait CopyBody<B>: Clone + Send + Sync + 'static {
     fn again(&self, kept: &Self::Kept) -> Option<B>;
 }
 
-/// Copies bodies by their own [`Replay`].
+/// Copies bodies by their own [`Replay`]. The default of a [`PacerLayer`](crate::PacerLayer).
 #[derive(Debug, Clone, Copy, Default)]
 #[non_exhaustive]
 pub struct ByReplay;
@@ -108,7 +108,8 @@ impl<B: Replay + Send> CopyBody<B> for ByReplay {
     }
 }
 
-/// Copies no body: each request is sent once.
+/// Copies no body: each request is sent once. Selected by
+/// [`without_replay`](crate::PacerLayer::without_replay).
 #[derive(Debug, Clone, Copy, Default)]
 #[non_exhaustive]
 pub struct WithoutReplay;
@@ -128,7 +129,7 @@ impl<B: Send> CopyBody<B> for WithoutReplay {
     }
 }
 
-/// Copies bodies by a closure.
+/// Copies bodies by a closure. Selected by [`replay_fn`](crate::PacerLayer::replay_fn).
 #[derive(Debug, Clone, Copy)]
 pub struct ReplayFn<F>(pub(crate) F);
 
@@ -149,7 +150,8 @@ where
     }
 }
 
-/// Collects bodies before they are sent.
+/// Collects bodies before they are sent, up to a number of bytes. Selected by
+/// [`buffer_bodies`](crate::PacerLayer::buffer_bodies).
 #[derive(Debug, Clone, Copy)]
 pub struct BufferedBodies(pub(crate) usize);
 

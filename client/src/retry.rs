@@ -51,12 +51,12 @@ pub enum Failure {
     Throttled,
     /// The response has this status: 408, 502, 503 or 504.
     Status(StatusCode),
-    /// The connection failed before a response.
+    /// The connection failed before a response. The server may have received the request.
     Connection,
 }
 
 impl Retry {
-    /// The rules above, with three attempts.
+    /// The rules above: refused requests up to ten times, others with three attempts in total.
     pub const fn new() -> Self {
         Self {
             attempts: 3,

@@ -8,6 +8,9 @@ use tower_ratelimit::Timestamp;
 use crate::response_headers::{self, Grpc, ReportedQuotas};
 
 /// Selects the signals of responses that a pacer learns from. Defaults to all.
+///
+/// Switch off a signal that the server sends wrongly, such as a `RateLimit` field of a proxy that does not
+/// count this client. Redirects and responses from a cache (`Age` above 0) are never learned from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub struct Learn {
@@ -35,7 +38,10 @@ impl Learn {
         }
     }
 
-    /// Whether a refusal pauses the destination: 429, 503 with `Retry-After`, 403 of a limit.
+    /// Whether a refusal pauses the destination. Defaults to true.
+    ///
+    /// Refusals are 429; 503 with a wait in `Retry-After` or in quotas with nothing left; and 403 with
+    /// `Retry-After` or `X-RateLimit-Remaining: 0`.
     pub const fn throttles(self, believed: bool) -> Self {
         Self {
             throttles: believed,
@@ -43,7 +49,8 @@ impl Learn {
         }
     }
 
-    /// Whether `RateLimit` and `X-RateLimit-*` of other responses apply.
+    /// Whether `RateLimit` and `X-RateLimit-*` of other responses apply: the reported units then have to
+    /// last for the reported time. Defaults to true.
     pub const fn fields(self, believed: bool) -> Self {
         Self {
             fields: believed,
@@ -51,7 +58,8 @@ impl Learn {
         }
     }
 
-    /// Whether the wait of a gRPC status pauses the destination.
+    /// Whether the wait of a gRPC status pauses the destination, and its prohibition prevents a retry.
+    /// Defaults to true.
     pub const fn grpc(self, believed: bool) -> Self {
         Self {
             grpc: believed,
@@ -66,17 +74,17 @@ impl Default for Learn {
     }
 }
 
-/// The source of a wait.
+/// The field of a response that requested a pause, for metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum SignalSource {
     /// `Retry-After`.
     RetryAfter,
-    /// `RateLimit`, or `X-RateLimit-*`.
+    /// `RateLimit`, or `X-RateLimit-*`: the longest window of the quotas with nothing left.
     RateLimit,
-    /// `grpc-retry-pushback-ms`, or a `RetryInfo`.
+    /// `grpc-retry-pushback-ms`, or a `RetryInfo` in the details of a gRPC status.
     Grpc,
-    /// No field: the server refused without a wait.
+    /// No field: the server refused without a wait, and the pause is a random one.
     Unknown,
 }
 

@@ -23,7 +23,8 @@ pub struct Turn {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Advice {
-    /// The response has no consequence.
+    /// The response has no consequence for the request, which may be used as it is. The pacer may have
+    /// learned units from it.
     Done,
     /// The server refused the request because of its limit, and may accept it after this time.
     /// Turns for the destination wait for it.
@@ -37,13 +38,17 @@ impl Turn {
         Self { pacer, sent }
     }
 
-    /// The destination of the request.
+    /// The destination that the turn was granted for, with its key.
     #[must_use]
     pub fn destination(&self) -> &Destination {
         self.sent.destination()
     }
 
-    /// Learns from the head of the response, and returns what it means for the request.
+    /// Learns from the head of the response, and returns what it means for the request. The request is no
+    /// longer in flight afterwards.
+    ///
+    /// For gRPC `headers` are those of the response's head, which has the status if there is no message
+    /// (trailers only).
     #[allow(
         clippy::must_use_candidate,
         reason = "the response may be used as it is"
