@@ -23,7 +23,7 @@ pub struct Explanation {
     outcome: RulesOutcome,
 }
 
-/// One rule's reason to apply to a request or not.
+/// One rule's reason to apply to a request or not, with its limit if it applies.
 #[derive(Debug, Clone)]
 pub struct RuleExplanation {
     name: String,
@@ -38,15 +38,15 @@ pub struct RuleExplanation {
 pub struct ExplainedLimit {
     /// The key, or the reason why the request has none. With the default `on_missing_key` that is the shared key.
     pub key: Result<Key, KeyError>,
-    /// The tier, if the rule has several.
+    /// The tier of the request, if the rule has several.
     pub tier: Option<String>,
-    /// The units that the request takes.
+    /// The units that the request takes: 1, or the `cost` of the rule.
     pub cost: u32,
     /// The quotas under the names of their policies. Empty: unlimited.
     pub quotas: Vec<OwnedQuota>,
-    /// The longest time that a denied request may wait.
+    /// The longest time that a denied request may wait; `None` if it is denied at once.
     pub wait: Option<Duration>,
-    /// How long a key that used up its quota is denied everything.
+    /// How long a key that used up its quota is denied everything; `None` if only the quota denies.
     pub block_for: Option<Duration>,
 }
 
@@ -56,7 +56,11 @@ pub struct ExplainedLimit {
 pub enum RuleReason {
     /// The rule applies.
     Applies,
-    /// This field of its match does not fit. The fields before it fit.
+    /// This field of its match does not fit, such as `method`, `path` or `header`. The fields before it fit,
+    /// in the order in which rules are compared: method and path first, time and `not` last.
+    ///
+    /// `path's spelling` means that servers read this path in several ways, and that only some of them fit:
+    /// enough for a limit, not for an exemption.
     Differs(&'static str),
     /// The rule fits, and this other rule replaces it.
     ReplacedBy(String),
@@ -112,19 +116,20 @@ impl Explanation {
         }
     }
 
-    /// The rules, in their order.
+    /// All rules, in their order, also those that do not apply.
     #[must_use]
     pub fn rules(&self) -> &[RuleExplanation] {
         &self.rules
     }
 
-    /// The names of the rules that apply.
+    /// The names of the rules that apply, in their order.
     pub fn applied(&self) -> impl Iterator<Item = &str> {
         let applied = self.rules.iter().filter(|rule| rule.applies());
         applied.map(|rule| rule.name.as_str())
     }
 
-    /// The result for the request.
+    /// The result for the request by all rules together. [`Limited`](RulesOutcome::Limited) whether or not
+    /// the limits have units left: [`RulesHandle::check`](super::RulesHandle::check) decides that.
     #[must_use]
     pub const fn outcome(&self) -> &RulesOutcome {
         &self.outcome
@@ -160,7 +165,7 @@ impl RuleExplanation {
         &self.reason
     }
 
-    /// Whether the rule counts and never denies.
+    /// Whether the rule is in the shadow: it counts and never denies.
     #[must_use]
     pub const fn is_shadow(&self) -> bool {
         self.shadow

@@ -10,17 +10,19 @@ pub enum RequestPart {
     Header(HeaderName),
     /// The cookie of this name.
     Cookie(String),
-    /// The token in `Authorization: Bearer`.
+    /// The token in `Authorization: Bearer`, see [`BearerToken`](crate::key::BearerToken).
     BearerToken,
-    /// The user in `Authorization: Basic`.
+    /// The user in `Authorization: Basic`, see [`BasicUser`](crate::key::BasicUser).
     BasicUser,
     /// The host in `:authority` or `Host`.
     Host,
-    /// The route that axum matched.
+    /// The route that axum matched; no other server has one.
     Route,
-    /// Whether the application considers the request authenticated.
+    /// Whether the application considers the request authenticated, by the function of
+    /// [`RulesBuilder::authenticated`](super::RulesBuilder::authenticated).
     Authenticated,
-    /// The key that the application registers under this name.
+    /// The key that the application registers under this name by
+    /// [`RulesBuilder::key`](super::RulesBuilder::key).
     CustomKey(String),
 }
 
@@ -30,7 +32,7 @@ pub enum RequestPart {
 pub struct RuleNeed<'r> {
     /// The rule's name.
     pub rule: &'r str,
-    /// The part.
+    /// The part of the request.
     pub part: &'r RequestPart,
     /// Whether the rule's key is made of the part. Otherwise its match, its tier or its cost reads it.
     pub is_key: bool,

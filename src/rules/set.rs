@@ -189,7 +189,9 @@ impl Rules {
         &self.0.client_ip
     }
 
-    /// Explains for each rule why it applies to the request at that time, or does not. Counts nothing.
+    /// Explains for each rule why it applies to the request at that time, or does not. Counts nothing and
+    /// reads no counter. Compares every rule, so it is for tests, tools and admin routes, not for each
+    /// request.
     #[must_use]
     pub fn explain(&self, parts: &Parts, now: Timestamp) -> Explanation {
         let set = &*self.0;
