@@ -15,7 +15,7 @@ mod http;
 mod life;
 mod log;
 mod metrics;
-#[path = "../../../server/tests/lyft/model.rs"]
+#[path = "../../../server/tests/service/lyft/model.rs"]
 mod model;
 #[cfg(feature = "otel")]
 mod otel;

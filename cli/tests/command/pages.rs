@@ -2,17 +2,16 @@
 
 use std::{fs::File, io::BufWriter};
 
-#[path = "support/log.rs"]
-mod log;
+use crate::log;
 
 const PLOT: &str = concat!(
     env!("CARGO_MANIFEST_DIR"),
     "/../docs/tuning-plots/what_if.svg"
 );
 
-const PAGE: &str = include_str!("../../docs/tuning.md");
+const PAGE: &str = include_str!("../../../docs/tuning.md");
 
-const RULES_PAGE: &str = include_str!("../../docs/rules.md");
+const RULES_PAGE: &str = include_str!("../../../docs/rules.md");
 
 /// The output of a command.
 fn printed(arguments: &[String]) -> String {
@@ -149,6 +148,6 @@ fn the_picture_is_drawn_by_the_program() {
     let committed = std::fs::read_to_string(PLOT).expect("a picture");
     assert_eq!(
         drawn, committed,
-        "`PRINT=1 cargo test --test pages` draws it anew"
+        "`PRINT=1 cargo test --test command pages` draws it anew"
     );
 }

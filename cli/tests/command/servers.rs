@@ -1,5 +1,4 @@
 //! Logs of real servers with known requests have the right counts.
-#![cfg(target_os = "linux")]
 
 use std::{
     fs,

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json as value};
 
-use crate::support::{MIDNIGHT, directory, file, json, line, run, small};
+use super::support::{MIDNIGHT, directory, file, json, line, run, small};
 
 #[test]
 fn rules_are_tried_by_the_layer_itself() {

@@ -2,7 +2,7 @@
 
 use serde_json::json as value;
 
-use crate::support::{MIDNIGHT, directory, file, json, line, run, small};
+use super::support::{MIDNIGHT, directory, file, json, line, run, small};
 
 /// Forty clients of three requests each, a second apart, and one that sends a hundred at once.
 fn attacked() -> String {

@@ -12,7 +12,7 @@ use std::{
 use proptest::prelude::*;
 use tower_ratelimit::{Key, LocalLimiter, ManualClock, Quota, Timestamp};
 
-use crate::support::{MIDNIGHT, directory, json};
+use super::support::{MIDNIGHT, directory, json};
 
 /// Requests, and the lines of a log for them, with milliseconds.
 fn requests() -> impl Strategy<Value = Vec<(u64, u8)>> {

@@ -9,7 +9,7 @@ use flate2::{Compression, write::GzEncoder};
 use proptest::prelude::*;
 use serde_json::Value;
 
-use crate::support::{MIDNIGHT, directory, file, json, line, run, small};
+use super::support::{MIDNIGHT, directory, file, json, line, run, small};
 
 /// Runs the program with this standard input.
 fn piped(arguments: &[&str], input: &str) -> Output {

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::support::{MIDNIGHT, directory, file, json, line, run};
+use super::support::{MIDNIGHT, directory, file, json, line, run};
 
 fn with_user(user: &str, second: u64) -> String {
     line(MIDNIGHT + second, "203.0.113.7", "GET /a", 200).replacen("- -", &format!("- {user}"), 1)

@@ -1,6 +1,6 @@
 //! Exit codes, and errors of wrong arguments.
 
-use crate::support::{directory, file, run, small};
+use super::support::{directory, file, run, small};
 
 #[test]
 fn exit_codes_and_messages() {

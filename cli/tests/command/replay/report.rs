@@ -4,7 +4,7 @@ use std::fs;
 
 use serde_json::Value;
 
-use crate::support::{MIDNIGHT, directory, file, json, line, run, small};
+use super::support::{MIDNIGHT, directory, file, json, line, run, small};
 
 #[test]
 fn the_report_has_the_numbers_of_the_json() {

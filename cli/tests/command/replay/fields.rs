@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json as value};
 
-use crate::support::{MIDNIGHT, directory, file, json, run};
+use super::support::{MIDNIGHT, directory, file, json, run};
 
 /// A line of a request half a second after midnight, with these fields.
 fn with(fields: &str) -> String {

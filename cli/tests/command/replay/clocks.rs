@@ -1,6 +1,6 @@
 //! Clocks of servers that jump.
 
-use crate::support::{MIDNIGHT, directory, file, json, line};
+use super::support::{MIDNIGHT, directory, file, json, line};
 
 /// Ten requests a second of one client.
 fn requests(seconds: std::ops::Range<u64>) -> Vec<String> {

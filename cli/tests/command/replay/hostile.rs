@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use serde_json::Value;
 
-use crate::support::{MIDNIGHT, directory, file, json, line, run, small};
+use super::support::{MIDNIGHT, directory, file, json, line, run, small};
 
 #[test]
 fn hostile_lines_are_skipped_and_shown() {

@@ -1,6 +1,6 @@
 //! Counts of all formats and keys.
 
-use crate::support::{MIDNIGHT, clock, directory, file, json, line, run, small};
+use super::support::{MIDNIGHT, clock, directory, file, json, line, run, small};
 
 #[test]
 fn a_log_is_reported_as_text() {

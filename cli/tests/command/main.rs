@@ -1,0 +1,13 @@
+//! The command in this process: arguments, output and exit codes, logs and files of other servers, and the pages that show
+//! its output. One program, since each links the whole command.
+
+mod arguments;
+#[cfg(feature = "serve")]
+mod envoy_files;
+mod fuzz_twins;
+#[path = "../support/log.rs"]
+mod log;
+mod pages;
+mod replay;
+#[cfg(target_os = "linux")]
+mod servers;
