@@ -11,7 +11,7 @@ use tower_ratelimit_server::{
     messages::{Code, DescriptorStatus, RateLimitRequest},
 };
 
-use crate::{
+use super::{
     bench::{Bench, SHORT_UNITS, START},
     model::{Dice, nodes, request},
 };

@@ -14,7 +14,7 @@ use tower_ratelimit_server::{
     messages::Code,
 };
 
-use crate::{
+use super::{
     bench::{Bench, SHORT_UNITS, START, rules},
     model::{Dice, Model, nodes, request},
 };

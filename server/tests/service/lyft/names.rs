@@ -2,7 +2,7 @@
 
 use tower_ratelimit_server::messages::{RateLimitOverride, Unit};
 
-use crate::bench::{descriptor, rules};
+use super::bench::{descriptor, rules};
 
 const RULES: &str = "domain: rl
 descriptors:

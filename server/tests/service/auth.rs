@@ -1,7 +1,5 @@
 //! `/v1/auth`, embedded in a server: proxies act on the status only.
 
-#![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
-
 use std::{net::SocketAddr, time::Duration};
 
 use axum::{Router, body::Body, extract::ConnectInfo};

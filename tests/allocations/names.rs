@@ -1,5 +1,4 @@
 //! Names of quotas that are read at run time: equal to static ones, and freed with their limiter.
-#![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
 
 use std::time::Duration;
 

@@ -1,6 +1,5 @@
 //! A million descriptors leave no more memory than a few thousand: those that clients invent are
 //! counted, named and listed.
-#![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
 
 use std::{fmt::Write as _, ops::Range};
 

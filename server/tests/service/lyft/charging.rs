@@ -17,7 +17,7 @@ use tower_ratelimit_server::{
     messages::{Code, RateLimitOverride, RateLimitRequest, Unit},
 };
 
-use crate::bench::{Bench, descriptor, passes, reported, request};
+use super::bench::{Bench, descriptor, passes, reported, request};
 
 const TEN: &str = "domain: rl
 descriptors:
@@ -42,7 +42,7 @@ async fn each_descriptor_is_charged_whatever_becomes_of_the_others() {
     assert_eq!(reported(&bench.call(&["a=1"]).await), [(false, 0)]);
     bench
         .limits
-        .set_rules(crate::bench::rules(&TEN.replace(": 10", ": 16")));
+        .set_rules(super::bench::rules(&TEN.replace(": 10", ": 16")));
     assert_eq!(reported(&bench.call(&["a=1"]).await), [(true, 1)]);
 }
 
@@ -148,7 +148,7 @@ async fn equal_descriptors_do_not_overtake_each_other() {
         Ok(AnyLimiter::new(Overtaking { limiter, waiting }))
     });
     let limits = RateLimits::new(counters, Modes::default());
-    limits.set_rules(crate::bench::rules(&TEN.replace("minute", "year")));
+    limits.set_rules(super::bench::rules(&TEN.replace("minute", "year")));
     let request = request(&["a=1 +6", "a=2", "a=1 +4", "b=1", "a=1 +1"]);
     let response = limits.decide(&request).await.unwrap();
     let expected = [(true, 4), (true, 9), (true, 0), (true, 0), (false, 0)];
@@ -233,7 +233,7 @@ descriptors: [{{key: a, rate_limit: {{unit: {unit}, requests_per_unit: 1}}}}]
 "
         );
         let reset = Bench::new(&rules).status("a").await.duration_until_reset;
-        let start = crate::bench::START.cast_signed();
+        let start = super::bench::START.cast_signed();
         assert_eq!(reset.unwrap().seconds, seconds - start % seconds, "{unit}");
     }
 }

@@ -1,7 +1,5 @@
 //! Files of Envoy's reference service have the same meaning: each row of that behaviour is a test.
 
-#![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
-
 mod admitted;
 mod agreement;
 mod bench;

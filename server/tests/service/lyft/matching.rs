@@ -1,6 +1,6 @@
 //! Rows 1 to 5: the limit of a descriptor, and its counter.
 
-use crate::bench::{Bench, rules};
+use super::bench::{Bench, rules};
 
 /// Row 1: key and value are looked up with an underscore between them.
 #[tokio::test]
@@ -140,7 +140,7 @@ descriptors:
     );
     let elsewhere = tower_ratelimit_server::messages::RateLimitRequest {
         domain: "elsewhere".to_owned(),
-        ..crate::bench::request(&["a=1"])
+        ..super::bench::request(&["a=1"])
     };
     let response = bench.decide(&elsewhere).await.unwrap();
     assert_eq!(response.statuses[0].current_limit, None);

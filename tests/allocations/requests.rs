@@ -1,5 +1,4 @@
 //! Allocations of a request, counted by the allocator.
-#![allow(clippy::unwrap_used)]
 
 use std::{
     convert::Infallible,

@@ -6,7 +6,7 @@ use tower_ratelimit_server::{
     messages::{Code, RateLimitOverride, RateLimitResponse, Struct, Unit, Value, ValueKind},
 };
 
-use crate::bench::{Bench, passes, reported, request};
+use super::bench::{Bench, passes, reported, request};
 
 const MODES: &str = "domain: rl
 descriptors:
@@ -38,7 +38,7 @@ async fn shadowed_limit_is_counted_and_passes() {
     let unshadowed = MODES.replace("shadow_mode: true", "shadow_mode: false");
     bench
         .limits
-        .set_rules(crate::bench::rules(&unshadowed.replace(": 1}", ": 5}")));
+        .set_rules(super::bench::rules(&unshadowed.replace(": 1}", ": 5}")));
     assert_eq!(
         reported(&bench.call(&["shadow=1"]).await),
         [(true, 0)],

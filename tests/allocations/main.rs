@@ -1,0 +1,6 @@
+//! Allocations, counted by the allocator for each thread: those of a request, those of names, and the memory of logs.
+#![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
+
+mod logs;
+mod names;
+mod requests;
