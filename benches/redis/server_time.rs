@@ -26,6 +26,10 @@ const LONE_BUCKET: &str = include!("../../src/redis/script/lone/bucket.rs");
 const BUCKETS: &str = include!("../../src/redis/script/lone/buckets.rs");
 const LONE_FIXED_WINDOW: &str = include!("../../src/redis/script/lone/fixed_window.rs");
 const LONE_SLIDING_WINDOW: &str = include!("../../src/redis/script/lone/sliding_window.rs");
+const LONE_SEVERAL_SLICES: &str = include!("../../src/redis/script/lone/several_slices.rs");
+const BUCKET_FIXED_WINDOW: &str = include!("../../src/redis/script/lone/bucket_fixed_window.rs");
+const BUCKET_SLIDING_WINDOW: &str =
+    include!("../../src/redis/script/lone/bucket_sliding_window.rs");
 const LONE_SLIDING_LOG: &str = include!("../../src/redis/script/lone/sliding_log.rs");
 
 const ROUNDS: usize = 7;
@@ -43,7 +47,7 @@ struct Kind {
     target: f64,
 }
 
-const KINDS: [Kind; 6] = [
+const KINDS: [Kind; 9] = [
     Kind {
         name: "lone token bucket",
         script: LONE_BUCKET,
@@ -61,6 +65,24 @@ const KINDS: [Kind; 6] = [
         script: LONE_SLIDING_WINDOW,
         plan: "60000000 1000000 0 1000000 60000",
         target: 1.8,
+    },
+    Kind {
+        name: "lone sliding window, 6 slices",
+        script: LONE_SEVERAL_SLICES,
+        plan: "10000000 1000000 0 1000000 60000 6",
+        target: 1.8,
+    },
+    Kind {
+        name: "token bucket, fixed window",
+        script: BUCKET_FIXED_WINDOW,
+        plan: "b 60000 60000000000 60000000000 3600000000 60000000 0 60000000",
+        target: 1.6,
+    },
+    Kind {
+        name: "token bucket, sliding window",
+        script: BUCKET_SLIDING_WINDOW,
+        plan: "b 60000 60000000000 60000000000 3600000000 60000000 0 60000000 60000",
+        target: 1.6,
     },
     Kind {
         name: "two token buckets",

@@ -11,9 +11,9 @@ use super::store::script::Script;
 pub(crate) static DECIDE: LazyLock<Script> =
     LazyLock::new(|| Script::new(include!("script/code.rs")));
 
-/// The script for subjects with a single quota of this algorithm, or several buckets, and no block
-/// other than by hand. A script creates all its functions in every call, which is most of the time
-/// of [`DECIDE`]; these scripts create two at most.
+/// The script for subjects with a single quota of this algorithm, several buckets, or a bucket and a
+/// window, and no block other than by hand. A script creates all its functions in every call, which
+/// is most of the time of [`DECIDE`]; these scripts create two at most.
 ///
 /// They know the operations acquire, reserve, peek and deny, those of a window also count. They
 /// return an empty text for a value that they cannot read, such as one that another configuration
@@ -27,8 +27,17 @@ pub(crate) static DECIDE_LONE_FIXED_WINDOW: LazyLock<Script> =
 pub(crate) static DECIDE_LONE_SLIDING_WINDOW: LazyLock<Script> =
     LazyLock::new(|| Script::new(include!("script/lone/sliding_window.rs")));
 
+pub(crate) static DECIDE_LONE_SEVERAL_SLICES: LazyLock<Script> =
+    LazyLock::new(|| Script::new(include!("script/lone/several_slices.rs")));
+
 pub(crate) static DECIDE_LONE_SLIDING_LOG: LazyLock<Script> =
     LazyLock::new(|| Script::new(include!("script/lone/sliding_log.rs")));
 
 pub(crate) static DECIDE_BUCKETS: LazyLock<Script> =
     LazyLock::new(|| Script::new(include!("script/lone/buckets.rs")));
+
+pub(crate) static DECIDE_BUCKET_FIXED_WINDOW: LazyLock<Script> =
+    LazyLock::new(|| Script::new(include!("script/lone/bucket_fixed_window.rs")));
+
+pub(crate) static DECIDE_BUCKET_SLIDING_WINDOW: LazyLock<Script> =
+    LazyLock::new(|| Script::new(include!("script/lone/bucket_sliding_window.rs")));

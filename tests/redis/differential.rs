@@ -9,14 +9,16 @@ use std::{cell::Cell, time::Duration};
 
 use proptest::{prelude::*, strategy::Union, test_runner::TestRunner};
 use testkit::needs;
-use tower_ratelimit::{Key, ManualClock, RedisStore, shared::RedisLimiterBuilder};
+use tower_ratelimit::{
+    Algorithm, Key, ManualClock, Quota, RedisStore, shared::RedisLimiterBuilder,
+};
 
 use crate::{
     quotas::{self, ALGORITHMS, Move, Spec, any_move, forward},
     servers::{Server, Setup},
 };
 use pair::Pair;
-use traces::{Tiers, block, start, tiers, trace};
+use traces::{Tiers, alike_tiers, block, start, tiers, trace};
 
 /// How many cases are made before the operations are counted.
 const CASES: u32 = 32;
@@ -144,4 +146,48 @@ fn lone_window() {
     let specs = (2..4_u8).prop_flat_map(quotas::spec_of);
     let tiers = specs.prop_map(|spec| vec![vec![spec]]);
     agreement(&server, 4_000, tiers, forward());
+}
+
+/// With the scripts for a bucket and a window, until a quota changes into another kind or a denial blocks.
+#[test]
+fn a_bucket_and_a_window() {
+    needs!(redis);
+    let server = runtime().block_on(Server::start());
+    let bucket = quotas::spec_of(0).prop_map(|spec| {
+        let quota = Quota::per(spec.quota.limit(), spec.quota.period());
+        Spec::hard(quota.burst(spec.quota.capacity()))
+    });
+    let window = (2..4_u8)
+        .prop_flat_map(quotas::spec_of)
+        .prop_map(|spec| with_slices(spec, 1));
+    let pair = (bucket, window, any::<bool>()).prop_map(|(bucket, window, is_first)| {
+        if is_first {
+            vec![bucket, window]
+        } else {
+            vec![window, bucket]
+        }
+    });
+    agreement(&server, 6_000, alike_tiers(pair), any_move());
+}
+
+#[test]
+fn several_slices() {
+    needs!(redis);
+    let server = runtime().block_on(Server::start());
+    let window =
+        (quotas::spec_of(3), 2_u32..9).prop_map(|(spec, slices)| vec![with_slices(spec, slices)]);
+    agreement(&server, 4_000, alike_tiers(window), any_move());
+}
+
+/// A sliding window in as many slices. Other quotas stay.
+fn with_slices(spec: Spec, slices: u32) -> Spec {
+    if spec.quota.algorithm() != Algorithm::SlidingWindow {
+        return spec;
+    }
+    let micros = u64::try_from(spec.quota.period().as_micros()).expect("short");
+    let period = micros.next_multiple_of(slices.into());
+    let quota = Quota::per(spec.quota.limit(), Duration::from_micros(period));
+    let mut sliced = Spec::hard(quota.sliding_window().slices(slices));
+    sliced.extras.slices = slices;
+    sliced
 }

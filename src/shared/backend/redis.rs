@@ -165,8 +165,11 @@ fn script_of(lone: LoneScript) -> &'static Script {
     match lone {
         LoneScript::Bucket => &script::DECIDE_LONE_BUCKET,
         LoneScript::Buckets => &script::DECIDE_BUCKETS,
+        LoneScript::BucketFixedWindow => &script::DECIDE_BUCKET_FIXED_WINDOW,
+        LoneScript::BucketSlidingWindow => &script::DECIDE_BUCKET_SLIDING_WINDOW,
         LoneScript::FixedWindow => &script::DECIDE_LONE_FIXED_WINDOW,
         LoneScript::SlidingWindow => &script::DECIDE_LONE_SLIDING_WINDOW,
+        LoneScript::SeveralSlices => &script::DECIDE_LONE_SEVERAL_SLICES,
         LoneScript::SlidingLog => &script::DECIDE_LONE_SLIDING_LOG,
     }
 }

@@ -151,6 +151,21 @@ pub(crate) fn tiers(
     })
 }
 
+/// The default tier, and up to two others whose quotas count like its own.
+pub(crate) fn alike_tiers(
+    default: impl Strategy<Value = Vec<Spec>>,
+) -> impl Strategy<Value = Tiers> {
+    let others = prop::collection::vec(prop::array::uniform2(numbers()), 0..3);
+    (default, others).prop_map(|(default, others)| {
+        let tier = |numbers: [Numbers; 2]| {
+            let quotas = default.iter().zip(numbers);
+            quotas.map(|(like, numbers)| numbers.of(like)).collect()
+        };
+        let others: Vec<Vec<Spec>> = others.into_iter().map(tier).collect();
+        std::iter::once(default).chain(others).collect()
+    })
+}
+
 fn ask() -> impl Strategy<Value = Ask> {
     let units = prop_oneof![
         4 => 0_u64..4, 3 => 0_u64..40, 1 => any::<u64>(), 1 => Just(u64::MAX)

@@ -4,7 +4,8 @@ use proptest::prelude::*;
 use testkit::needs;
 
 use super::{
-    BUCKETS, GENERAL, LONE_BUCKET, LONE_FIXED_WINDOW, LONE_SLIDING_LOG, LONE_SLIDING_WINDOW,
+    BUCKET_FIXED_WINDOW, BUCKET_SLIDING_WINDOW, BUCKETS, GENERAL, LONE_BUCKET, LONE_FIXED_WINDOW,
+    LONE_SEVERAL_SLICES, LONE_SLIDING_LOG, LONE_SLIDING_WINDOW,
     recorded::{Calls, Outcome, Recorded},
     runner, runtime, words,
 };
@@ -211,7 +212,16 @@ fn lone() {
         ),
         (LONE_FIXED_WINDOW, "1000000 5 1 6"),
         (LONE_SLIDING_WINDOW, "1000000 5 1 6 200000"),
+        (LONE_SEVERAL_SLICES, "300000 5 1 6 180000 3"),
         (LONE_SLIDING_LOG, "1000000 5 1 200000"),
+        (
+            BUCKET_FIXED_WINDOW,
+            "b 300000007 1500000035 1500000035 1000000 5 1 6",
+        ),
+        (
+            BUCKET_SLIDING_WINDOW,
+            "w 300000007 1500000035 1500000035 1000000 5 1 6 200000",
+        ),
     ] {
         let none = Just(Vec::new()).boxed();
         agree(script, scene(Just(words(plan)), known_operation(), none));

@@ -1,5 +1,5 @@
-//! The scripts by themselves: many keys of one call are decided as in a call each, and the scripts for one
-//! quota decide as the general one does, to the byte.
+//! The scripts by themselves: many keys of one call are decided as in a call each, and the lone scripts
+//! decide as the general one does, to the byte.
 
 mod lone;
 mod many_keys;
@@ -12,6 +12,10 @@ const LONE_BUCKET: &str = include!("../../../src/redis/script/lone/bucket.rs");
 const BUCKETS: &str = include!("../../../src/redis/script/lone/buckets.rs");
 const LONE_FIXED_WINDOW: &str = include!("../../../src/redis/script/lone/fixed_window.rs");
 const LONE_SLIDING_WINDOW: &str = include!("../../../src/redis/script/lone/sliding_window.rs");
+const LONE_SEVERAL_SLICES: &str = include!("../../../src/redis/script/lone/several_slices.rs");
+const BUCKET_FIXED_WINDOW: &str = include!("../../../src/redis/script/lone/bucket_fixed_window.rs");
+const BUCKET_SLIDING_WINDOW: &str =
+    include!("../../../src/redis/script/lone/bucket_sliding_window.rs");
 const LONE_SLIDING_LOG: &str = include!("../../../src/redis/script/lone/sliding_log.rs");
 
 pub(crate) fn runtime() -> tokio::runtime::Runtime {

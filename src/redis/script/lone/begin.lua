@@ -1,8 +1,8 @@
--- The lone scripts decide about subjects with one quota of one algorithm and no `block_for`, each as if alone. They
--- do the same as `decide.lua` in a fraction of the time: for one key they make no table and hardly a function, and
--- convert only the arguments that they need.
+-- The lone scripts decide about subjects with few quotas and no `block_for`, each as if alone. They do the same as
+-- `decide.lua` in a fraction of the time: for one key they make hardly a table or a function, and convert only the
+-- arguments that they need.
 --
--- ARGV: the time in microseconds (empty for the server's), and the numbers of the quota. Then for each key the
+-- ARGV: the time in microseconds (empty for the server's), and the numbers of the quotas. Then for each key the
 -- number of arguments of its operations and the operations, or `=` for those of the previous key: letter (`a`, `v`,
 -- `p` or `d`, for a window also `n`), cost, and how many times.
 --

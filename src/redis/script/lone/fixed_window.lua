@@ -1,17 +1,3 @@
-
-    -- The window of the state, and its count.
-    local index, count = 0, 0
-    if one and not reply then
-        index, count = one + 0, two + 0
-        -- A window more than one ahead: the clock stepped back. A count above the most: the quota was larger.
-        if index > current + 1 then index = current end
-        if count > capacity and count > ARGV[5] + 0 then count = ARGV[5] + 0 end
-    end
-
-    -- The current window, which is now's or the next one, its count, and the time until it ends.
-    local window, used = index, count
-    if index < current or count == 0 then window, used = current, 0 end
-    local until_end = (window + 1) * period - now
     for row = reply and last + 1 or first, last, 3 do
         local op, cost, times = ARGV[row], ARGV[row + 1] + 0, ARGV[row + 2] + 0
         while times > 0 do
@@ -20,7 +6,7 @@
                 here, charged = 1, cost
                 if cost > 0 then
                     used = used + cost
-                    if used > ARGV[5] + 0 then used = ARGV[5] + 0 end
+                    if used > most + 0 then used = most + 0 end
                     index, count = window, used
                 end
                 if used > capacity then

@@ -4,9 +4,10 @@
 concat!(
     include_str!("begin.lua"),
     "local at, pattern = 6, '^(%d+):(%d+)$'\n",
-    "local period, capacity, extra = ARGV[2] + 0, ARGV[3] + 0, ARGV[4] + 0\n",
+    "local period, capacity, extra, most = ARGV[2] + 0, ARGV[3] + 0, ARGV[4] + 0, ARGV[5]\n",
     "local current = (now - now % period) / period\n",
     include_str!("key.lua"),
+    include_str!("fixed_window_state.lua"),
     include_str!("fixed_window.lua"),
     include_str!("end.lua"),
 )

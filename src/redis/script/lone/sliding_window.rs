@@ -6,11 +6,13 @@
 concat!(
     include_str!("begin.lua"),
     "local at, pattern = 7, '^(%d+):(%d+):(%d+)$'\n",
-    "local slice, capacity, extra = ARGV[2] + 0, ARGV[3] + 0, ARGV[4] + 0\n",
+    "local slice, capacity, extra, most = ARGV[2] + 0, ARGV[3] + 0, ARGV[4] + 0, ARGV[5]\n",
     "local interval, passed = ARGV[6] + 0, now % slice\n",
     "local current = (now - passed) / slice\n",
-    include_str!("slices.lua"),
+    include_str!("weighs_at_most.lua"),
+    include_str!("first_fit.lua"),
     include_str!("key.lua"),
+    include_str!("sliding_window_state.lua"),
     include_str!("sliding_window.lua"),
     include_str!("end.lua"),
 )

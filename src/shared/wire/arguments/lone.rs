@@ -1,4 +1,4 @@
-//! Arguments of the lone scripts: for one quota of one algorithm, or several buckets.
+//! Arguments of the lone scripts: for one quota of one algorithm, several buckets, or a bucket and a window.
 
 use super::slots::Slot;
 use crate::{
@@ -14,8 +14,14 @@ pub(in crate::shared) enum LoneScript {
     Bucket,
     /// Several buckets.
     Buckets,
+    BucketFixedWindow,
+    /// A bucket, and a window of one slice.
+    BucketSlidingWindow,
     FixedWindow,
+    /// A window of one slice.
     SlidingWindow,
+    /// A window of more slices.
+    SeveralSlices,
     SlidingLog,
 }
 
@@ -33,9 +39,12 @@ const MAX_NANOS: u64 = 1 << 52;
 /// A pattern in Lua has 32 captures, and a bucket takes two.
 const MAX_BUCKETS: usize = 16;
 
+/// A window has one capture for each slice, and two more.
+const MAX_SLICES: u32 = 30;
+
 impl LonePlan {
-    /// The plan for one quota, or several buckets: `None` if the subject has other counters, if denials
-    /// block, or if the numbers are too large for the script.
+    /// The plan for these quotas: `None` if no lone script is for them, if the subject has other
+    /// counters, if denials block, or if the numbers are too large for the script.
     pub(super) fn new(
         block_for: Option<u64>,
         slots: &[Slot],
@@ -45,41 +54,75 @@ impl LonePlan {
         if block_for.is_some() || slots.len() != quotas.len() {
             return None;
         }
-        let ([slot], [quota]) = (slots, quotas) else {
-            return Self::of_buckets(slots, quotas, all);
-        };
-        let most = all.most(slot.at, quota).max(Most::of(quota));
+        let most = |(slot, quota): (&Slot, &Quota)| all.most(slot.at, quota).max(Most::of(quota));
+        let counters: Vec<_> = slots.iter().zip(quotas).map(most).zip(quotas).collect();
+        let is_bucket = |quota: &Quota| quota.algorithm() == Algorithm::TokenBucket;
+        match counters.as_slice() {
+            [(most, quota)] => Self::of_one(quota, *most),
+            all if quotas.iter().all(is_bucket) => Self::of_buckets(all),
+            [bucket, window] if is_bucket(bucket.1) => Self::of_pair("b", *bucket, *window),
+            [window, bucket] if is_bucket(bucket.1) => Self::of_pair("w", *bucket, *window),
+            _ => None,
+        }
+    }
+
+    fn of_one(quota: &Quota, most: Most) -> Option<Self> {
+        let has_one_slice = quota.slice_count() == 1;
         let (script, numbers) = match quota.algorithm() {
             Algorithm::TokenBucket => (LoneScript::Bucket, bucket(quota, most)),
             Algorithm::FixedWindow => (LoneScript::FixedWindow, fixed_window(quota, most)),
-            Algorithm::SlidingWindow => (LoneScript::SlidingWindow, sliding_window(quota, most)),
+            Algorithm::SlidingWindow if has_one_slice => {
+                (LoneScript::SlidingWindow, sliding_window(quota, most))
+            }
+            Algorithm::SlidingWindow => (LoneScript::SeveralSlices, several_slices(quota, most)),
             Algorithm::SlidingLog => (LoneScript::SlidingLog, sliding_log(quota)),
             Algorithm::LeakyBucket { .. } => return None,
         };
-        let numbers = numbers?.into_iter();
-        Some(Self {
-            script,
-            arguments: numbers.map(|number| number.to_string()).collect(),
-        })
+        let arguments = texts(numbers?).collect();
+        Some(Self { script, arguments })
     }
 
-    fn of_buckets(slots: &[Slot], quotas: &[Quota], all: &AllQuotas) -> Option<Self> {
-        let mut numbers = vec![slots.len() as u64];
-        for (slot, quota) in slots.iter().zip(quotas) {
-            let is_bucket = quota.algorithm() == Algorithm::TokenBucket;
-            if slots.len() > MAX_BUCKETS || !is_bucket {
-                return None;
-            }
-            numbers.extend(bucket(
-                quota,
-                all.most(slot.at, quota).max(Most::of(quota)),
-            )?);
+    fn of_buckets(buckets: &[(Most, &Quota)]) -> Option<Self> {
+        if buckets.len() > MAX_BUCKETS {
+            return None;
+        }
+        let mut numbers = vec![buckets.len() as u64];
+        for (most, quota) in buckets {
+            numbers.extend(bucket(quota, *most)?);
         }
         Some(Self {
             script: LoneScript::Buckets,
-            arguments: numbers.iter().map(u64::to_string).collect(),
+            arguments: texts(numbers).collect(),
         })
     }
+
+    /// The plan for a bucket and a window. `first` is the letter of the one that comes first.
+    fn of_pair(
+        first: &str,
+        (bucket_most, bucket_quota): (Most, &Quota),
+        (window_most, window): (Most, &Quota),
+    ) -> Option<Self> {
+        let (script, numbers) = match window.algorithm() {
+            Algorithm::FixedWindow => (
+                LoneScript::BucketFixedWindow,
+                fixed_window(window, window_most),
+            ),
+            Algorithm::SlidingWindow if window.slice_count() == 1 => (
+                LoneScript::BucketSlidingWindow,
+                sliding_window(window, window_most),
+            ),
+            _ => return None,
+        };
+        let numbers = texts(bucket(bucket_quota, bucket_most)?).chain(texts(numbers?));
+        Some(Self {
+            script,
+            arguments: std::iter::once(first.to_owned()).chain(numbers).collect(),
+        })
+    }
+}
+
+fn texts(numbers: Vec<u64>) -> impl Iterator<Item = String> {
+    numbers.into_iter().map(|number| number.to_string())
 }
 
 fn bucket(quota: &Quota, most: Most) -> Option<Vec<u64>> {
@@ -95,11 +138,20 @@ fn fixed_window(quota: &Quota, most: Most) -> Option<Vec<u64>> {
 }
 
 fn sliding_window(quota: &Quota, most: Most) -> Option<Vec<u64>> {
-    let slice = micros(quota.period_nanos()).filter(|_| quota.slice_count() == 1)?;
+    let slice = micros(quota.period_nanos())? / u64::from(quota.slice_count());
     let capacity = quota.capacity() + quota.extra();
     let (extra, interval) = (quota.extra(), quota.interval_nanos());
     let are_exact = is_exact(most.units, slice) && is_exact(capacity, interval);
     are_exact.then(|| vec![slice, capacity, extra, most.units, interval])
+}
+
+fn several_slices(quota: &Quota, most: Most) -> Option<Vec<u64>> {
+    let slices = quota.slice_count();
+    // The script adds all counts.
+    let is_small = slices <= MAX_SLICES && is_exact(most.units, u64::from(slices + 1));
+    let mut numbers = sliding_window(quota, most).filter(|_| is_small)?;
+    numbers.push(u64::from(slices));
+    Some(numbers)
 }
 
 fn sliding_log(quota: &Quota) -> Option<Vec<u64>> {

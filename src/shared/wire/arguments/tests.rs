@@ -61,7 +61,10 @@ fn a_lone_quota_of_small_numbers_has_a_script_of_its_own() {
     let sliding = |units| Quota::per(units, DAY).sliding_window();
     assert!(is(sliding(100_000), LoneScript::SlidingWindow));
     assert!(lone(sliding(1_000_000)).is_none());
-    assert!(lone(sliding(9).slices(2)).is_none());
+    assert!(is(sliding(9).slices(2), LoneScript::SeveralSlices));
+    assert!(is(sliding(9).slices(30), LoneScript::SeveralSlices));
+    assert!(lone(sliding(9).slices(32)).is_none());
+    assert!(lone(sliding(100_000_000).slices(2)).is_none());
 
     let log = |period| Quota::per(9, period).sliding_log();
     assert!(is(log(104 * DAY), LoneScript::SlidingLog));
@@ -69,20 +72,53 @@ fn a_lone_quota_of_small_numbers_has_a_script_of_its_own() {
     assert!(lone(log(third)).is_none());
 }
 
+fn plan_of_two(first: Quota, second: Quota) -> TierPlan {
+    let quotas = [first.named("first"), second.named("second")];
+    let tiers = vec![(Tier::DEFAULT, quotas.into_quotas())];
+    let plan = Plan::new(&TierSet::new(tiers, None).expect("good quotas"));
+    let plan = plan.of(Chosen::Tier(0)).expect("the default tier");
+    plan.into_owned()
+}
+
 #[test]
 fn several_short_buckets_have_a_script_of_their_own() {
-    let lone = |quotas: [Quota; 2]| {
-        let tiers = vec![(Tier::DEFAULT, quotas.into_quotas())];
-        let plan = Plan::new(&TierSet::new(tiers, None).expect("good quotas"));
-        let plan = plan.of(Chosen::Tier(0)).expect("the default tier");
-        plan.lone_script()
-    };
     let [second, day] = [Quota::per_second(2), Quota::per(9, DAY)];
-    let script = lone([second.named("second"), day.named("day")]);
-    assert_eq!(script, Some(LoneScript::Buckets));
-    assert!(lone([second.named("second"), day.fixed_window().named("day")]).is_none());
-    let long = Quota::per(1, 53 * DAY);
-    assert!(lone([second.named("second"), long.named("long")]).is_none());
+    let lone = |first, second| plan_of_two(first, second).lone_script();
+    assert_eq!(lone(second, day), Some(LoneScript::Buckets));
+    assert!(lone(second, Quota::per(1, 53 * DAY)).is_none());
+}
+
+#[test]
+fn a_bucket_and_a_window_have_a_script_of_their_own() {
+    let [bucket, day] = [Quota::per_second(2), Quota::per(9, DAY)];
+    let [fixed, sliding] = [day.fixed_window(), day.sliding_window()];
+    let lone = |first, second| plan_of_two(first, second).lone_script();
+    let is = |first, second, expected| lone(first, second) == Some(expected);
+    assert!(is(bucket, fixed, LoneScript::BucketFixedWindow));
+    assert!(is(fixed, bucket, LoneScript::BucketFixedWindow));
+    assert!(is(bucket, sliding, LoneScript::BucketSlidingWindow));
+    assert!(is(sliding, bucket, LoneScript::BucketSlidingWindow));
+    for other in [sliding.slices(2), day.sliding_log(), day.leaky_bucket(3)] {
+        assert!(lone(bucket, other).is_none());
+    }
+    assert!(lone(fixed, sliding).is_none());
+    assert!(lone(Quota::per(1, 53 * DAY), fixed).is_none());
+}
+
+#[test]
+fn the_arguments_of_a_bucket_and_a_window_have_the_bucket_s_first() {
+    let rows = [(Op::Acquire(1), 1)];
+    let [bucket, window] = [Quota::per_second(2), Quota::per(9, DAY).fixed_window()];
+    for (plan, letter) in [
+        (plan_of_two(bucket, window), "b"),
+        (plan_of_two(window, bucket), "w"),
+    ] {
+        let arguments = plan.arguments_of(plan.lone_script(), Some(5), &asking(&[&rows]));
+        assert_eq!(
+            arguments.join(" "),
+            format!("5 {letter} 500000000 1000000000 1000000000 86400000000 9 0 9 3 a 1 1")
+        );
+    }
 }
 
 #[test]
