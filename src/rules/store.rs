@@ -6,7 +6,7 @@ use std::time::Duration;
 use tower_ratelimit_rulefile::{Problem, ProblemCode, RulesError};
 
 #[cfg(feature = "redis")]
-use super::fields::store::OnStoreFailure;
+use super::fields::small_tables::OnStoreFailure;
 use super::{allowance::QuotaSet, changes::CounterIdentity, compile::StoreSettings, rule::Rule};
 use crate::{
     clock::SharedClock,

@@ -12,10 +12,10 @@ use crate::{
     key::{BasicUser, BearerToken, Cookie, Global, Header, PeerIp, QueryParameter, RequestMethod},
     rules::{
         fields::{
-            defaults,
             key::{
                 COOKIE, CUSTOM, FIRST_OF, HEADER, KeyWord, PATH_PARAM, QUERY, SECRET_HEADER, WORDS,
             },
+            small_tables::DEFAULT_KEY,
         },
         key::{HostKey, MAX_PARTS, RuleKey, Unregistered},
     },
@@ -34,7 +34,7 @@ const ADDRESSES: [&str; 6] = [
 impl<'c> Context<'c> {
     /// Reads the key of rules without one: that of `defaults`, else the client's address.
     pub(super) fn read_default_key(&mut self) {
-        self.default_key = match self.defaults.and_then(|all| defaults::KEY.of(all)) {
+        self.default_key = match self.defaults.and_then(|all| DEFAULT_KEY.of(all)) {
             Some(node) => self.key(node),
             None => Some(RuleKey::extractor(self.client_ip.clone())),
         };

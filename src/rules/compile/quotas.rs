@@ -13,7 +13,9 @@ use crate::{
         fields::{
             quota::{ALGORITHM, BURST, NAME, QUEUE, RATE, REFILL_EVERY, SLICES, SOFT},
             rule::{QUOTA, SCHEDULE, TIER},
-            schedule, tier,
+            small_tables::{
+                DEFAULT_TIER, SCHEDULED_QUOTA, SCHEDULED_TIME, TIER_HEADER, TIER_QUOTAS,
+            },
         },
     },
 };
@@ -51,8 +53,8 @@ impl<'c> Context<'c> {
         };
         let mut times = Vec::new();
         for item in schedule.items() {
-            let windows = schedule::TIME.of(item).map(|time| self.times(time));
-            let quota = schedule::QUOTA.of(item);
+            let windows = SCHEDULED_TIME.of(item).map(|time| self.times(time));
+            let quota = SCHEDULED_QUOTA.of(item);
             let quotas = quota.and_then(|quota| self.quota_set(quota, name));
             if let (Some(windows), Some(quotas)) = (windows, quotas) {
                 times.push(Scheduled { windows, quotas });
@@ -76,16 +78,16 @@ impl<'c> Context<'c> {
 
     fn tiers(&mut self, node: &'c Node, name: &str) -> Option<Allowance> {
         let mut tiers = Vec::new();
-        let entries = tier::QUOTAS.of(node)?.entries();
+        let entries = TIER_QUOTAS.of(node)?.entries();
         self.check_null_keys(entries);
         for entry in entries {
             let set = self.quota_set(&entry.value, name);
             tiers.push((Box::from(entry.key.as_str()), set.unwrap_or(None)));
         }
-        let header = tier::HEADER.of(node, &mut self.report);
-        let default = tier::DEFAULT.of(node)?;
+        let header = TIER_HEADER.of(node, &mut self.report);
+        let default = DEFAULT_TIER.of(node)?;
         let position = entries.iter().position(|entry| entry.key == default);
-        if let (None, Some(default_node)) = (position, tier::DEFAULT.node(node)) {
+        if let (None, Some(default_node)) = (position, DEFAULT_TIER.node(node)) {
             let known = entries.iter().map(|entry| entry.key.as_str());
             self.unknown("tier", default, &default_node.span, known);
         }

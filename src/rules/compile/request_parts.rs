@@ -9,7 +9,7 @@ use crate::rules::{
         key::{COOKIE, CUSTOM, FIRST_OF, HEADER, KeyWord, SECRET_HEADER},
         matching,
         rule::{ACTION, COST, MATCH, TIER},
-        tier,
+        small_tables::TIER_HEADER,
     },
     request_parts::RequestPart,
     rule::RuleAction,
@@ -21,7 +21,7 @@ pub(super) fn request_parts(rule: &Node, key: Option<&Node>) -> Vec<(RequestPart
     if let Some(found) = MATCH.of(rule) {
         of_match(found, &mut parts);
     }
-    let tier = TIER.of(rule).and_then(|tier| tier::HEADER.node(tier));
+    let tier = TIER.of(rule).and_then(|tier| TIER_HEADER.node(tier));
     let cost = COST.of(rule).and_then(|cost| cost::HEADER.of(cost));
     let cost = cost.and_then(|header| cost::HEADER_NAME.node(header));
     let names = [tier, cost].into_iter().flatten().filter_map(Node::text);

@@ -15,11 +15,12 @@ use crate::{
         allowance::Allowance,
         cost::CostRule,
         fields::{
-            cost, count_if, defaults,
+            cost,
             rule::{
                 ACTION, BLOCK_FOR, COST, COUNT_IF, KEY, MATCH, MODE, NAME, OF_LIMITS, STOP, WAIT,
             },
             shared::{HEADERS, HeaderGroup, ON_CHANGE, ON_MISSING_KEY, has_headers},
+            small_tables::{COUNTED_STATUSES, DEFAULT_KEY},
             values,
         },
         key::{RuleKey, names},
@@ -124,7 +125,7 @@ impl<'c> Context<'c> {
     where
         'c: 'n,
     {
-        let default = || defaults::KEY.of(self.defaults?);
+        let default = || DEFAULT_KEY.of(self.defaults?);
         KEY.of(node).or_else(default)
     }
 
@@ -160,7 +161,7 @@ impl<'c> Context<'c> {
     }
 
     fn count_if(&mut self, node: &Node) -> Option<CountIf> {
-        let ranges = count_if::STATUS.all(COUNT_IF.of(node)?, &mut self.report)?;
+        let ranges = COUNTED_STATUSES.all(COUNT_IF.of(node)?, &mut self.report)?;
         Some(CountIf(ranges.into()))
     }
 

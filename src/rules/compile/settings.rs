@@ -7,7 +7,7 @@ use crate::{
     key::{ClientIp, ClientIpHeader, IpPrefix},
     rules::fields::{
         client_ip::{HEADER, IPV6_PREFIX, TRUST},
-        store::{MAX_KEYS, ON_FAILURE, OnStoreFailure},
+        small_tables::{MAX_KEYS, ON_FAILURE, OnStoreFailure},
     },
 };
 

@@ -14,7 +14,7 @@ use crate::rules::{
         key::{self, FIRST_OF, KeyWord},
         matching::{AUTHENTICATED, CLIENT, HEADER, HOST, NOT, QUERY},
         rule::{MATCH, TIER},
-        tier,
+        small_tables::TIER_HEADER,
     },
     matcher::Matcher,
     rule::{Rule, RuleAction},
@@ -89,7 +89,7 @@ fn chosen_by_clients(rule: &Rule, node: &Node, context: &mut Context<'_>) {
     let key = context.key_of(node);
     let key = key.filter(|_| rule.action == RuleAction::Limit);
     let key_part = |field| key.and_then(|key| key_part(key, field));
-    let tier = TIER.of(node).and_then(|tier| tier::HEADER.node(tier));
+    let tier = TIER.of(node).and_then(|tier| TIER_HEADER.node(tier));
     let name = |node: &Node| node.text().unwrap_or_default().to_owned();
     let found = [
         key_part(&key::HEADER).map(|header| {

@@ -13,11 +13,10 @@ use tower_ratelimit_rulefile::{
 
 use super::{
     cost::{self, MAX_COST},
-    count_if::COUNT_IF as COUNT_IF_TABLE,
     key::KEY_SHAPE,
-    matching, quota, schedule,
+    matching, quota,
     shared::{HEADERS, ON_CHANGE, ON_MISSING_KEY},
-    tier, values,
+    small_tables, values,
 };
 use crate::rules::rule::RuleAction;
 
@@ -103,13 +102,13 @@ pub(in crate::rules) static QUOTA: Field<Tree> = Field::tree(
 
 pub(in crate::rules) static TIER: Field<Tree> = Field::table(
     "tier",
-    &tier::TIER,
+    &small_tables::TIER,
     "Quotas by the value of a header, instead of `quota`.",
 );
 
 pub(in crate::rules) static SCHEDULE: Field<Tree> = Field::tree(
     "schedule",
-    List(&InTable(&schedule::SCHEDULE)),
+    List(&InTable(&small_tables::SCHEDULED)),
     "Quotas by the time of day; the first that fits is used instead of `quota`, and counts go on.",
 );
 
@@ -121,7 +120,7 @@ pub(in crate::rules) static COST: Field<Tree> = Field::tree(
 
 pub(in crate::rules) static COUNT_IF: Field<Tree> = Field::table(
     "count_if",
-    &COUNT_IF_TABLE,
+    &small_tables::COUNT_IF,
     "Which responses count; the others are refunded. Default: all.",
 );
 
