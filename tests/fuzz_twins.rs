@@ -1,17 +1,18 @@
 //! Property tests of what the fuzz targets check, for machines where no fuzzer runs. `fuzz/README.md`
 //! has the commands that run the targets.
 
-use proptest::{collection::vec, prelude::*, sample::select};
+#[cfg(feature = "rules")]
+#[path = "../fuzz/adapters/hosts.rs"]
+mod hosts;
+#[cfg(feature = "rules")]
+#[path = "../fuzz/adapters/rule_files.rs"]
+mod rule_files;
+#[cfg(feature = "rules")]
+#[path = "../fuzz/adapters/rule_paths.rs"]
+mod rule_paths;
 
-/// Half of it bytes, half of it what the syntax is made of.
-fn data(fragments: &'static [&'static str]) -> impl Strategy<Value = Vec<u8>> {
-    let pieces = vec(select(fragments), 0..24).prop_map(|pieces| pieces.concat().into_bytes());
-    let mixed = (any::<u8>(), pieces).prop_map(|(choice, mut pieces)| {
-        pieces.insert(0, choice);
-        pieces
-    });
-    prop_oneof![1 => vec(any::<u8>(), 0..200), 3 => mixed]
-}
+use proptest::{collection::vec, prelude::*};
+use testkit::fuzz::random::{config, data};
 
 const ADDRESSES: &[&str] = &[
     "203.0.113.7",
@@ -242,93 +243,26 @@ const HOSTS: &[&str] = &[
     "\u{e9}",
 ];
 
-#[cfg(feature = "rules")]
-fn host(text: &[u8]) -> Option<String> {
-    use tower_ratelimit_rulefile::pattern::Host;
-
-    Some(match Host::parse(text)? {
-        Host::Name(name) => name.to_ascii_lowercase(),
-        Host::Ipv6(address) => format!("[{address}]"),
-    })
-}
-
-/// The format that a byte chooses, and the functions that the checks call.
-#[cfg(feature = "rules")]
-mod rule_files {
-    use testkit::fuzz::rules::Refused;
-    use tower_ratelimit::{
-        Timestamp,
-        rules::{Format, Rules},
-    };
-
-    pub(crate) fn read(text: &str, format: u8) -> Result<(), Refused> {
-        let format = [Format::Yaml, Format::Json, Format::Toml][usize::from(format)];
-        match Rules::builder().parse(text, format) {
-            Ok(rules) => {
-                let (parts, ()) = http::Request::new(()).into_parts();
-                let _ = rules.explain(&parts, Timestamp::from_secs(0));
-                Ok(())
-            }
-            Err(error) => Err(Refused {
-                problems: error
-                    .problems()
-                    .iter()
-                    .map(|problem| (problem.code().to_owned(), problem.line(), problem.column()))
-                    .collect(),
-                text: error.to_string(),
-            }),
-        }
-    }
-
-    pub(crate) fn fits(pattern: &str, path: &str, allow: bool) -> Option<bool> {
-        let quoted = serde_json::to_string(pattern).ok()?;
-        let action = if allow { "action: allow" } else { "quota: 1/s" };
-        let text = format!("rules: [{{name: a, match: {{path: {quoted}}}, {action}}}]");
-        let rules = Rules::builder().parse(text, Format::Yaml).ok()?;
-        let (parts, ()) = http::Request::get(path).body(()).ok()?.into_parts();
-        // A fragment is no part of what is sent.
-        let whole = parts.uri.path() == path;
-        let fits = rules
-            .explain(&parts, Timestamp::from_secs(0))
-            .applied()
-            .count()
-            == 1;
-        whole.then_some(fits)
-    }
-}
-
-/// 4,000 cases, unless `PROPTEST_CASES` is set.
-fn config() -> ProptestConfig {
-    let mut config = ProptestConfig {
-        failure_persistence: None,
-        ..ProptestConfig::default()
-    };
-    if std::env::var_os("PROPTEST_CASES").is_none() {
-        config.cases = 4_000;
-    }
-    config
-}
-
 proptest! {
     #![proptest_config(config())]
 
     #[test]
-    fn x_forwarded_for(data in data(ADDRESSES)) {
+    fn x_forwarded_for(data in data(1, ADDRESSES)) {
         testkit::fuzz::x_forwarded_for::check(&data);
     }
 
     #[test]
-    fn forwarded(data in data(ELEMENTS)) {
+    fn forwarded(data in data(1, ELEMENTS)) {
         testkit::fuzz::forwarded::check(&data);
     }
 
     #[test]
-    fn provider_headers(data in data(ADDRESSES)) {
+    fn provider_headers(data in data(1, ADDRESSES)) {
         testkit::fuzz::provider_headers::check(&data);
     }
 
     #[test]
-    fn quota(data in data(RATES)) {
+    fn quota(data in data(1, RATES)) {
         // Without the byte that chooses.
         testkit::fuzz::quota::check(data.get(1..).unwrap_or_default());
     }
@@ -339,7 +273,7 @@ proptest! {
     }
 
     #[test]
-    fn grpc(data in data(CONTENT_TYPES)) {
+    fn grpc(data in data(1, CONTENT_TYPES)) {
         testkit::fuzz::grpc::check(data.get(1..).unwrap_or_default());
     }
 }
@@ -349,18 +283,18 @@ proptest! {
     #![proptest_config(config())]
 
     #[test]
-    fn hosts(pieces in vec(select(HOSTS), 0..6), bytes in vec(any::<u8>(), 0..20)) {
-        testkit::fuzz::hosts::check(pieces.concat().as_bytes(), host);
-        testkit::fuzz::hosts::check(&bytes, host);
+    fn hosts(pieces in vec(proptest::sample::select(HOSTS), 0..6), bytes in vec(any::<u8>(), 0..20)) {
+        testkit::fuzz::hosts::check(pieces.concat().as_bytes(), hosts::parse);
+        testkit::fuzz::hosts::check(&bytes, hosts::parse);
     }
 
     #[test]
-    fn rule_files(data in data(FILES)) {
+    fn rule_files(data in data(1, FILES)) {
         testkit::fuzz::rules::check_file(&data, rule_files::read);
     }
 
     #[test]
     fn rule_paths(data in vec(any::<u8>(), 0..60)) {
-        testkit::fuzz::rules::check_path(&data, rule_files::fits);
+        testkit::fuzz::rules::check_path(&data, rule_paths::fits);
     }
 }

@@ -1,26 +1,6 @@
 #![no_main]
 
-use http::{HeaderMap, StatusCode};
-use testkit::fuzz::responses::{NextStep, check};
-use tower_ratelimit::{ManualClock, Timestamp};
-use tower_ratelimit_client::{Advice, Pacer};
+#[path = "../adapters/responses.rs"]
+mod adapter;
 
-/// Passes a response to a client that has sent its first request.
-fn respond(status: StatusCode, headers: &HeaderMap) -> NextStep {
-    let clock = ManualClock::at(Timestamp::from_secs(1_700_000_000));
-    let pacer = Pacer::learning_builder().clock(clock).seed(1).build();
-    let (pacer, api) = (pacer.unwrap(), "https://a.example".parse().unwrap());
-    let turn = testkit::now(pacer.turn(&api, 1)).unwrap();
-    let advice = turn.learn(status, headers);
-    let stats = pacer.stats(&api);
-    NextStep {
-        retry_after: match advice {
-            Advice::RetryAfter(wait) => Some(wait),
-            _ => None,
-        },
-        paused_for: stats.paused_for,
-        left: stats.left,
-    }
-}
-
-libfuzzer_sys::fuzz_target!(|data: &[u8]| check(data, respond));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| testkit::fuzz::responses::check(data, adapter::respond));

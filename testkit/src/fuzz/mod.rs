@@ -16,6 +16,8 @@ pub mod hosts;
 pub mod log_lines;
 pub mod provider_headers;
 pub mod quota;
+#[cfg(feature = "properties")]
+pub mod random;
 pub mod responses;
 pub mod rules;
 pub mod x_forwarded_for;

@@ -1,0 +1,17 @@
+//! Lines of access logs, as the command reads them.
+
+use testkit::fuzz::log_lines::LogLine;
+
+/// The fields of a line, or the reason that it has none.
+pub(crate) fn read(line: &[u8]) -> Result<LogLine, &'static str> {
+    let line = tower_ratelimit_cli::fuzzing::read_line(line)?;
+    Ok(LogLine {
+        at: line.at,
+        client: line.client,
+        user: line.user,
+        method: line.method,
+        uri: line.uri,
+        status: line.status,
+        user_agent: line.user_agent,
+    })
+}
