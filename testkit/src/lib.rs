@@ -23,6 +23,8 @@ pub mod fuzz;
 pub mod keys;
 #[cfg(feature = "oracle")]
 pub mod oracle;
+#[cfg(feature = "pipe")]
+pub mod pipe;
 #[cfg(all(target_os = "linux", feature = "servers"))]
 pub mod programs;
 #[cfg(all(target_os = "linux", feature = "servers"))]

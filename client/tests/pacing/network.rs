@@ -4,9 +4,7 @@
 use std::{
     convert::Infallible,
     io,
-    pin::Pin,
     sync::atomic::{AtomicUsize, Ordering},
-    task::{Context, Poll},
     time::Duration,
 };
 
@@ -14,17 +12,12 @@ use axum::body::Body;
 use http::{Request, Response, Uri};
 use hyper::{body::Incoming, server::conn};
 use hyper_util::{
-    client::legacy::{
-        Client,
-        connect::{Connected, Connection},
-    },
+    client::legacy::Client,
     rt::{TokioExecutor, TokioIo},
     service::TowerToHyperService,
 };
-use tokio::{
-    io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf},
-    time::sleep,
-};
+use testkit::pipe::Pipe;
+use tokio::time::sleep;
 use tower::{Service, service_fn};
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -32,9 +25,6 @@ pub(crate) enum Http {
     One,
     Two,
 }
-
-/// A connection's end.
-pub(crate) struct Pipe(DuplexStream);
 
 /// Connects to a server, which begins to serve.
 pub(crate) fn connect<S>(service: S, http: Http) -> TokioIo<Pipe>
@@ -123,38 +113,4 @@ impl<C> HyperClient for C where
         + Send
         + 'static
 {
-}
-
-impl Connection for Pipe {
-    fn connected(&self) -> Connected {
-        Connected::new()
-    }
-}
-
-impl AsyncRead for Pipe {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_read(cx, buffer)
-    }
-}
-
-impl AsyncWrite for Pipe {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.0).poll_write(cx, bytes)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_shutdown(cx)
-    }
 }

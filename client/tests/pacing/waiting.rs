@@ -210,21 +210,21 @@ async fn a_pause_holds_all_and_ends_by_resume() {
     );
 }
 
-#[tokio::test(start_paused = true)]
-async fn reported_units_are_not_exceeded() {
+/// A pacer that has learned these fields of its first response.
+async fn informed(limit: &str, policy: &str) -> Pacer {
     let pacer = Pacer::learning_builder()
         .clock(TokioClock::new())
         .build()
         .unwrap();
     let turn = pacer.turn(&api(), 1).await.unwrap();
-    let (status, headers) = head(
-        200,
-        &[
-            ("ratelimit", "\"a\";r=3;t=10"),
-            ("ratelimit-policy", "\"a\";q=5;w=10"),
-        ],
-    );
+    let (status, headers) = head(200, &[("ratelimit", limit), ("ratelimit-policy", policy)]);
     turn.learn(status, &headers);
+    pacer
+}
+
+#[tokio::test(start_paused = true)]
+async fn reported_units_are_not_exceeded() {
+    let pacer = informed("\"a\";r=3;t=10", "\"a\";q=5;w=10").await;
     let began = Instant::now();
     let mut times = Vec::new();
     for _ in 0..6 {
@@ -237,19 +237,7 @@ async fn reported_units_are_not_exceeded() {
 
 #[tokio::test(start_paused = true)]
 async fn a_window_that_was_not_used_up_ends_with_a_probe() {
-    let pacer = Pacer::learning_builder()
-        .clock(TokioClock::new())
-        .build()
-        .unwrap();
-    let turn = pacer.turn(&api(), 1).await.unwrap();
-    let (status, headers) = head(
-        200,
-        &[
-            ("ratelimit", "\"a\";r=900;t=7776"),
-            ("ratelimit-policy", "\"a\";q=1000;w=86400"),
-        ],
-    );
-    turn.learn(status, &headers);
+    let pacer = informed("\"a\";r=900;t=7776", "\"a\";q=1000;w=86400").await;
     sleep(seconds(3_600)).await;
     // The response to the first is lost. A day divided by a thousand would be 86 s.
     let began = Instant::now();

@@ -13,14 +13,9 @@ use std::{
 use axum::{body::Body, response::Response};
 use http::{Request, Uri};
 use hyper::client::conn::http2::Builder as Http2Client;
-use hyper_util::{
-    client::legacy::connect::{Connected, Connection},
-    rt::{TokioExecutor, TokioIo},
-};
-use tokio::{
-    io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf},
-    sync::Mutex,
-};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use testkit::pipe::Pipe;
+use tokio::{io::DuplexStream, sync::Mutex};
 use tower_service::Service;
 
 use super::*;
@@ -54,43 +49,6 @@ impl Listener for One {
 
     fn shown(&self) -> String {
         String::new()
-    }
-}
-
-/// The gateway's end of a connection to an upstream.
-struct Pipe(DuplexStream);
-
-impl AsyncRead for Pipe {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_read(cx, buffer)
-    }
-}
-
-impl AsyncWrite for Pipe {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.0).poll_write(cx, bytes)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_shutdown(cx)
-    }
-}
-
-impl Connection for Pipe {
-    fn connected(&self) -> Connected {
-        Connected::new()
     }
 }
 
