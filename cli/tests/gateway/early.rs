@@ -1,13 +1,11 @@
 //! Responses that begin before the request's body has ended. The connection either takes another
 //! request or announces that it closes, and no response is lost to a reset.
 
-use std::{fs, process::Command};
-
-use tempfile::TempDir;
-use testkit::programs::{Process, eventually, find, free_port, missing};
+use testkit::programs::free_port;
 
 use crate::{
     gateway::{Gateway, bounded},
+    program::{Program, is_missing},
     upstream::Upstream,
     wire::{Head, Wire},
 };
@@ -110,32 +108,18 @@ async fn response_before_a_long_body_announces_the_close() {
 struct Proxied {
     _gateway: Gateway,
     _upstream: Upstream,
-    _proxy: Process,
-    _folder: TempDir,
-    port: u16,
+    proxy: Program,
 }
 
 impl Proxied {
     async fn start(program: &str, arguments: &[&str], config: impl Fn(u16, u16) -> String) -> Self {
         let upstream = Upstream::start().await;
         let gateway = exhausted(&upstream, &[]).await;
-        let (folder, port) = (tempfile::tempdir().unwrap(), free_port());
-        let config = config(port, gateway.port);
-        fs::write(folder.path().join("config"), config).unwrap();
-        let mut command = Command::new(find(program, None).unwrap());
-        command.current_dir(folder.path()).args(arguments);
-        let mut proxy = Process::start(&mut command, &folder.path().join("log"));
-        eventually("a proxy that listens", async || {
-            assert!(!proxy.has_ended(), "{}", proxy.log());
-            Wire::try_connect(port).await.map(drop)
-        })
-        .await;
+        let proxy = Program::start(program, arguments, |port| config(port, gateway.port)).await;
         Self {
             _gateway: gateway,
             _upstream: upstream,
-            _proxy: proxy,
-            _folder: folder,
-            port,
+            proxy,
         }
     }
 
@@ -154,10 +138,10 @@ impl Proxied {
     /// Denied uploads of one client, and concurrent allowed ones of others.
     async fn loses_nothing(&self) {
         let lengths = (0..40).map(|n| 60_000 + n % 8 * 120_000);
-        let denied = tokio::spawn(Self::statuses(self.port, "/limited", lengths));
+        let denied = tokio::spawn(Self::statuses(self.proxy.port, "/limited", lengths));
         let others = [(); 4].map(|()| {
             let lengths = (0..50).map(|_| 2_000);
-            tokio::spawn(Self::statuses(self.port, "/next", lengths))
+            tokio::spawn(Self::statuses(self.proxy.port, "/next", lengths))
         });
         let denied = denied.await.unwrap();
         let lost = denied.iter().filter(|status| **status != 429).count();
@@ -172,8 +156,7 @@ impl Proxied {
 
 #[tokio::test]
 async fn nginx_hands_on_each_denial_of_an_upload() {
-    let there = find("nginx", None).is_some();
-    if missing(there, "nginx", "apt-get install nginx") {
+    if is_missing("nginx", "nginx") {
         return;
     }
     bounded(async {
@@ -204,8 +187,7 @@ async fn nginx_hands_on_each_denial_of_an_upload() {
 
 #[tokio::test]
 async fn haproxy_hands_on_each_denial_of_an_upload() {
-    let there = find("haproxy", None).is_some();
-    if missing(there, "haproxy", "apt-get install haproxy") {
+    if is_missing("haproxy", "haproxy") {
         return;
     }
     bounded(async {

@@ -1,12 +1,10 @@
 //! Invalid hosts: two upstreams that route by the host, each in its way, behind rules of a host.
 
-use std::{fs, process::Command};
-
-use tempfile::TempDir;
-use testkit::programs::{Process, eventually, find, free_port, missing};
+use std::fs;
 
 use crate::{
     gateway::{Gateway, bounded},
+    program::{Program, is_missing},
     upstream::Upstream,
     wire::Wire,
 };
@@ -56,7 +54,7 @@ http {
 
 /// A server that makes a URL of the field, as many frameworks do.
 const PYTHON: &str = "
-import http.server, sys, urllib.parse
+import http.server, urllib.parse
 
 class Server(http.server.BaseHTTPRequestHandler):
     protocol_version = 'HTTP/1.1'
@@ -75,37 +73,8 @@ class Server(http.server.BaseHTTPRequestHandler):
     def log_message(self, *_):
         pass
 
-http.server.ThreadingHTTPServer(('127.0.0.1', int(sys.argv[1])), Server).serve_forever()
+http.server.ThreadingHTTPServer(('127.0.0.1', PORT), Server).serve_forever()
 ";
-
-struct Server {
-    port: u16,
-    _process: Process,
-    _folder: TempDir,
-}
-
-impl Server {
-    async fn start(program: &str, config: &str, arguments: &[&str]) -> Self {
-        let (folder, port) = (tempfile::tempdir().unwrap(), free_port());
-        let text = config.replace("PORT", &port.to_string());
-        fs::write(folder.path().join("config"), text).unwrap();
-        let (path, port_text) = (folder.path().to_str().unwrap(), port.to_string());
-        let fill = |argument: &&str| argument.replace("PATH", path).replace("PORT", &port_text);
-        let mut command = Command::new(find(program, None).unwrap());
-        command.args(arguments.iter().map(fill));
-        let mut process = Process::start(&mut command, &folder.path().join("output"));
-        eventually("a server that listens", async || {
-            assert!(!process.has_ended(), "{}", process.log());
-            Wire::try_connect(port).await.map(drop)
-        })
-        .await;
-        Self {
-            port,
-            _process: process,
-            _folder: folder,
-        }
-    }
-}
 
 async fn gateway(upstream: u16) -> Gateway {
     let gateway = Gateway::start(upstream, &[]).await;
@@ -124,7 +93,9 @@ async fn request(port: u16, host: &str) -> (u16, String) {
 }
 
 /// No spelling of the host reaches the site, whose limit is exhausted.
-async fn holds(server: Server) {
+async fn holds(program: &str, arguments: &[&str], config: &str) {
+    let config = |port: u16| config.replace("PORT", &port.to_string());
+    let server = Program::start(program, arguments, config).await;
     let gateway = gateway(server.port).await;
     let spelled = ["shop.example", "SHOP.example.:80"];
     for host in spelled {
@@ -147,26 +118,23 @@ async fn holds(server: Server) {
 
 #[tokio::test]
 async fn spellings_of_a_host_do_not_pass_to_nginx() {
-    let there = find("nginx", None).is_some();
-    if missing(there, "nginx", "apt-get install nginx-light") {
+    if is_missing("nginx", "nginx-light") {
         return;
     }
     bounded(async {
-        let arguments = ["-p", "PATH", "-c", "config", "-e", "log"];
-        holds(Server::start("nginx", NGINX, &arguments).await).await;
+        let arguments = ["-p", ".", "-c", "config", "-e", "log"];
+        holds("nginx", &arguments, NGINX).await;
     })
     .await;
 }
 
 #[tokio::test]
 async fn spellings_of_a_host_do_not_pass_to_a_server_that_parses_urls() {
-    let there = find("python3", None).is_some();
-    if missing(there, "python3", "apt-get install python3") {
+    if is_missing("python3", "python3") {
         return;
     }
     bounded(async {
-        let arguments = ["PATH/config", "PORT"];
-        holds(Server::start("python3", PYTHON, &arguments).await).await;
+        holds("python3", &["config"], PYTHON).await;
     })
     .await;
 }

@@ -15,6 +15,7 @@ mod limits;
 mod metrics;
 mod page;
 mod probes;
+mod program;
 mod proxies;
 mod store;
 mod streams;

@@ -1,13 +1,11 @@
 //! HAProxy, Caddy and Apache in front of the gateway: clients behind trusted ones have their own
 //! limits, and no client chooses its address.
 
-use std::{fs, net::Ipv4Addr, process::Command};
-
-use tempfile::TempDir;
-use testkit::programs::{Process, eventually, find, free_port, missing};
+use std::{fs, net::Ipv4Addr};
 
 use crate::{
     gateway::{Gateway, bounded},
+    program::{Program, is_missing},
     upstream::Upstream,
     wire::Wire,
 };
@@ -17,18 +15,11 @@ const PROXY: Ipv4Addr = Ipv4Addr::LOCALHOST;
 const ALICE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 const BOB: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 3);
 
-fn is_missing(program: &str, package: &str) -> bool {
-    let there = find(program, None).is_some();
-    missing(there, program, &format!("apt-get install {package}"))
-}
-
 /// A gateway that trusts these networks, with a proxy in front of it.
 struct Chain {
     upstream: Upstream,
     _gateway: Gateway,
-    _proxy: Process,
-    _folder: TempDir,
-    port: u16,
+    proxy: Program,
 }
 
 impl Chain {
@@ -69,33 +60,17 @@ impl Chain {
         fs::write(gateway.folder.path().join("rules.yaml"), rules).unwrap();
         gateway.process.hang_up();
         gateway.logs("read the rules again").await;
-        let (folder, port) = (tempfile::tempdir().unwrap(), free_port());
-        let config = config(port, gateway.port);
-        fs::write(folder.path().join("config"), config).unwrap();
-        let mut command = Command::new(find(program, None).unwrap());
-        command
-            .current_dir(folder.path())
-            // Caddy's files are below these.
-            .envs(["XDG_DATA_HOME", "XDG_CONFIG_HOME"].map(|name| (name, folder.path())))
-            .args(arguments);
-        let mut proxy = Process::start(&mut command, &folder.path().join("log"));
-        eventually("a proxy that listens", async || {
-            assert!(!proxy.has_ended(), "{}", proxy.log());
-            Wire::try_connect(port).await.map(drop)
-        })
-        .await;
+        let proxy = Program::start(program, arguments, |port| config(port, gateway.port)).await;
         Self {
             upstream,
             _gateway: gateway,
-            _proxy: proxy,
-            _folder: folder,
-            port,
+            proxy,
         }
     }
 
     /// The status for a client at this address, which sends this `X-Forwarded-For`.
     async fn status(&self, from: Ipv4Addr, forwarded: &str) -> u16 {
-        let mut wire = Wire::connect_from(from, self.port).await;
+        let mut wire = Wire::connect_from(from, self.proxy.port).await;
         let forwarded = match forwarded {
             "" => String::new(),
             addresses => format!("\nx-forwarded-for: {addresses}"),
@@ -117,7 +92,7 @@ impl Chain {
                     "{client} {forwarded}"
                 );
             }
-            let mut wire = Wire::connect_from(client, self.port).await;
+            let mut wire = Wire::connect_from(client, self.proxy.port).await;
             let body = "x".repeat(UPLOAD);
             for _ in 0..3 {
                 wire.send(format!(
