@@ -80,7 +80,7 @@ impl Ruled {
     }
 
     /// How many of `count` requests pass.
-    async fn passed(&self, count: usize, path: &str) -> usize {
+    pub(crate) async fn passed(&self, count: usize, path: &str) -> usize {
         let mut passed = 0;
         for _ in 0..count {
             passed += usize::from(self.get(path).await == 200);

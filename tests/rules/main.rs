@@ -14,5 +14,6 @@ mod page;
 mod paths;
 mod reading;
 mod reload;
+mod rules_file;
 mod waiting;
 mod warnings;

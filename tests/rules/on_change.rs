@@ -1,7 +1,7 @@
 //! `on_change`: rules whose keys start afresh when their numbers change, and what the report contains about
 //! those that do not.
 
-use std::{fs, path::PathBuf, time::Duration};
+use std::{fs, time::Duration};
 
 use http::{Request, Response};
 use tempfile::TempDir;
@@ -9,48 +9,10 @@ use tokio::time::{Instant, sleep};
 use tower::{Layer, ServiceExt, service_fn};
 use tower_ratelimit::{
     Global, LocalLimiter, LocalStore, ManualClock, OnChange, Quota, RateLimitLayer, TokioClock,
-    rules::{Format, Rules, RulesHandle, RulesLayer},
+    rules::{Format, Rules, RulesLayer},
 };
 
-use super::layer::{Ruled, store};
-
-struct File {
-    _directory: TempDir,
-    path: PathBuf,
-    ruled: Ruled,
-    handle: RulesHandle,
-}
-
-impl File {
-    fn new(text: &str) -> Self {
-        let directory = TempDir::new().expect("a directory");
-        let path = directory.path().join("rules.yaml");
-        fs::write(&path, text).expect("a file");
-        let clock = ManualClock::new();
-        let rules = Rules::builder().store(store(&clock)).read(&path);
-        let layer = RulesLayer::new(rules.expect("rules"));
-        let handle = layer.handle();
-        Self {
-            _directory: directory,
-            path,
-            ruled: Ruled::new(layer, clock),
-            handle,
-        }
-    }
-
-    fn reload(&self, text: &str) -> String {
-        fs::write(&self.path, text).expect("a file");
-        self.handle.reload().expect("rules").to_string()
-    }
-
-    async fn passed(&self, path: &str) -> usize {
-        let mut passed = 0;
-        while passed < 50 && self.ruled.get(path).await == 200 {
-            passed += 1;
-        }
-        passed
-    }
-}
+use super::{layer::Ruled, rules_file::RulesFile};
 
 fn rule(quota: &str, more: &str) -> String {
     format!("rules: [{{name: login, key: global, quota: {quota}{more}}}]")
@@ -72,14 +34,14 @@ async fn raised_limit_that_is_kept_frees_nobody_and_the_report_has_the_time() {
             "  login: 2/60s fixed_window is now 5/60s fixed_window; counts are kept, and a key that was used up has 3 at once",
         ),
     ] {
-        let file = File::new(&rule(&format!("2/minute{kind}"), ""));
-        assert_eq!(file.passed("/").await, 2);
+        let file = RulesFile::new(&rule(&format!("2/minute{kind}"), ""));
+        assert_eq!(file.drain("/").await, 2);
         let report = file.reload(&rule(&format!("5/minute{kind}"), ""));
         let expected = format!(
             "changed: login\n{line}\n  `on_change: fresh` in a rule frees its keys when numbers change, a reset frees one key"
         );
         assert_eq!(report, expected);
-        assert_eq!(file.passed("/").await, left, "{kind}");
+        assert_eq!(file.drain("/").await, left, "{kind}");
     }
 }
 
@@ -87,30 +49,30 @@ async fn raised_limit_that_is_kept_frees_nobody_and_the_report_has_the_time() {
 async fn raised_limit_that_starts_afresh_frees_everybody_at_once() {
     for kind in ["", " fixed_window", " sliding_window", " sliding_log"] {
         let quota = |limit: u32| format!("{limit}/minute{kind}");
-        let file = File::new(&rule(&quota(2), FRESH));
-        assert_eq!(file.passed("/").await, 2);
+        let file = RulesFile::new(&rule(&quota(2), FRESH));
+        assert_eq!(file.drain("/").await, 2);
         let report = file.reload(&rule(&quota(5), FRESH));
         assert!(report.starts_with("restarted: login\n"), "{report}");
         assert!(report.ends_with("; all keys start afresh"), "{report}");
-        assert_eq!(file.passed("/").await, 5, "{kind}");
+        assert_eq!(file.drain("/").await, 5, "{kind}");
         // Another edit of the rule is no change of numbers.
         let other = format!("{FRESH}, headers: []");
         assert_eq!(file.reload(&rule(&quota(5), &other)), "changed: login");
-        assert_eq!(file.passed("/").await, 0, "{kind}");
+        assert_eq!(file.drain("/").await, 0, "{kind}");
         // Back to what the old numbers hold.
         file.reload(&rule(&quota(2), FRESH));
-        assert_eq!(file.passed("/").await, 0, "{kind}");
+        assert_eq!(file.drain("/").await, 0, "{kind}");
     }
 }
 
 /// One edit is enough: it raises the limit and makes keys start afresh.
 #[tokio::test]
 async fn edit_that_sets_it_frees_everybody_too() {
-    let file = File::new(&rule("2/minute", ""));
-    assert_eq!(file.passed("/").await, 2);
+    let file = RulesFile::new(&rule("2/minute", ""));
+    assert_eq!(file.drain("/").await, 2);
     let report = file.reload(&rule("5/minute", FRESH));
     assert!(report.starts_with("restarted: login\n"), "{report}");
-    assert_eq!(file.passed("/").await, 5);
+    assert_eq!(file.drain("/").await, 5);
 }
 
 #[tokio::test]
@@ -124,11 +86,11 @@ rules:
 "
         )
     };
-    let file = File::new(&text("2/minute"));
-    assert_eq!([file.passed("/a").await, file.passed("/b").await], [2, 2]);
+    let file = RulesFile::new(&text("2/minute"));
+    assert_eq!([file.drain("/a").await, file.drain("/b").await], [2, 2]);
     let report = file.reload(&text("5/minute"));
     assert!(report.starts_with("changed: b\nrestarted: a\n"), "{report}");
-    assert_eq!([file.passed("/a").await, file.passed("/b").await], [5, 0]);
+    assert_eq!([file.drain("/a").await, file.drain("/b").await], [5, 0]);
 }
 
 /// A key that changes its tier keeps what it has used, before a change and after it. The numbers of
@@ -140,7 +102,7 @@ async fn tiers_keep_sharing() {
             "rules: [{{name: api, key: global, on_change: fresh, tier: {{header: x-plan, default: free, quotas: {{free: {free}/minute, pro: 5/minute}}}}}}]"
         )
     };
-    let file = File::new(&text(2));
+    let file = RulesFile::new(&text(2));
     let pro = async || {
         let mut passed = 0;
         for _ in 0..9 {
@@ -149,37 +111,37 @@ async fn tiers_keep_sharing() {
         }
         passed
     };
-    assert_eq!(pro().await + file.passed("/").await, 5);
+    assert_eq!(pro().await + file.drain("/").await, 5);
     let report = file.reload(&text(3));
     assert!(
         report.contains("  api, free: 2/60s is now 3/60s; all keys"),
         "{report}"
     );
-    assert_eq!(pro().await + file.passed("/").await + pro().await, 5);
+    assert_eq!(pro().await + file.drain("/").await + pro().await, 5);
 }
 
 #[tokio::test]
 async fn set_quota_of_the_handle_reports_its_effect() {
-    let file = File::new(&rule("2/minute", ""));
-    assert_eq!(file.passed("/").await, 2);
+    let file = RulesFile::new(&rule("2/minute", ""));
+    assert_eq!(file.drain("/").await, 2);
     let change = file.handle.set_quota("login", Some(Quota::per_minute(5)));
     let change = change.expect("a quota");
     assert!(!change.starts_afresh);
     assert_eq!(change.next_unit, Some(Duration::from_secs(12)));
-    assert_eq!(file.passed("/").await, 0);
+    assert_eq!(file.drain("/").await, 0);
     // From there, not from the file.
     let change = file.handle.set_quota("login", Some(Quota::per_minute(6)));
     assert_eq!(change.expect("a quota").before, Quota::per_minute(5));
 
-    let file = File::new(&rule("2/minute", FRESH));
-    assert_eq!(file.passed("/").await, 2);
+    let file = RulesFile::new(&rule("2/minute", FRESH));
+    assert_eq!(file.drain("/").await, 2);
     let change = file.handle.set_quota("login", Some(Quota::per_minute(5)));
     assert!(change.expect("a quota").starts_afresh);
-    assert_eq!(file.passed("/").await, 5);
+    assert_eq!(file.drain("/").await, 5);
     // The file's quota continues with what it counted.
     let change = file.handle.set_quota("login", None);
     assert!(change.expect("a quota").starts_afresh);
-    assert_eq!(file.passed("/").await, 0);
+    assert_eq!(file.drain("/").await, 0);
     let same = file.handle.set_quota("login", None).expect("a quota");
     assert!(!same.starts_afresh, "{same}");
 }
@@ -256,23 +218,25 @@ async fn nobody_stands_behind_those_who_wait_in_a_layer() {
     let limiter = builder.on_change(OnChange::Fresh).build().expect("a quota");
     let layer = RateLimitLayer::new(limiter.clone(), Global).wait(Duration::from_secs(60));
     let start = Instant::now();
-    let ask = async || {
+    let request = async || {
         let inner = service_fn(async |_: Request<String>| {
             Ok::<_, std::convert::Infallible>(Response::new(String::new()))
         });
-        let request = Request::new(String::new());
-        let Ok(response) = layer.layer(inner).oneshot(request).await;
+        let Ok(response) = layer
+            .layer(inner)
+            .oneshot(Request::new(String::new()))
+            .await;
         assert_eq!(response.status(), 200);
         start.elapsed().as_secs()
     };
-    assert_eq!([ask().await, ask().await], [0, 0]);
+    assert_eq!([request().await, request().await], [0, 0]);
     let change = async {
         sleep(Duration::from_secs(1)).await;
         limiter
             .set_quota("default", Quota::per_minute(5))
             .expect("a quota");
-        ask().await
+        request().await
     };
-    let (head, others) = tokio::join!(ask(), change);
+    let (head, others) = tokio::join!(request(), change);
     assert_eq!((head, others), (30, 1));
 }

@@ -2,7 +2,6 @@
 
 use std::{
     fs,
-    path::PathBuf,
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, AtomicUsize, Ordering},
@@ -11,7 +10,6 @@ use std::{
 };
 
 use http::{Request, Response, StatusCode};
-use tempfile::TempDir;
 use tower::{Layer, Service, ServiceExt, service_fn};
 use tower_ratelimit::{
     ManualClock, Timestamp,
@@ -19,60 +17,10 @@ use tower_ratelimit::{
     rules::{RuleReason, Rules, RulesHandle, RulesLayer},
 };
 
-use super::layer::{Ruled, store};
+use super::{layer::Ruled, rules_file::RulesFile};
 
-/// A file of rules, and a service under them.
-struct File {
-    _directory: TempDir,
-    path: PathBuf,
-    ruled: Ruled,
-    handle: RulesHandle,
-}
-
-impl File {
-    fn new(text: &str) -> Self {
-        Self::observed(text, |_: &Event<'_>| {})
-    }
-
-    fn observed(text: &str, observer: impl Fn(&Event<'_>) + Send + Sync + 'static) -> Self {
-        let directory = TempDir::new().expect("a directory");
-        let path = directory.path().join("rules.yaml");
-        fs::write(&path, text).expect("a file");
-        let clock = ManualClock::new();
-        let rules = Rules::builder().store(store(&clock)).read(&path);
-        let layer = RulesLayer::new(rules.expect("rules")).observer(observer);
-        let handle = layer.handle();
-        Self {
-            _directory: directory,
-            path,
-            ruled: Ruled::new(layer, clock),
-            handle,
-        }
-    }
-
-    fn write(&self, text: &str) {
-        fs::write(&self.path, text).expect("a file");
-    }
-
-    /// The lines that name rules.
-    fn reload(&self, text: &str) -> String {
-        self.write(text);
-        let changes = self.handle.reload().expect("rules").to_string();
-        let lines = changes.lines().filter(|line| !line.starts_with(' '));
-        lines.collect::<Vec<_>>().join("\n")
-    }
-
-    async fn status(&self, headers: &[(&str, &str)]) -> u16 {
-        self.ruled.send("GET /", headers).await.status().as_u16()
-    }
-
-    async fn passed(&self, count: usize) -> usize {
-        let mut passed = 0;
-        for _ in 0..count {
-            passed += usize::from(self.ruled.get("/").await == 200);
-        }
-        passed
-    }
+async fn status(file: &RulesFile, headers: &[(&str, &str)]) -> u16 {
+    file.ruled.send("GET /", headers).await.status().as_u16()
 }
 
 /// Sends this many requests from four threads, while `work` runs; how many passed.
@@ -115,12 +63,12 @@ fn an_unchanged_quota_admits_exactly_its_limit_across_a_hundred_reloads() {
             5_000 + at
         )
     };
-    let file = File::new(&text(0));
+    let file = RulesFile::new(&text(0));
     let mut reloads = 0;
     let passed = under_load(&file.ruled.layer, 1_000, || {
         if reloads < 100 {
             reloads += 1;
-            let reported = file.reload(&text(reloads));
+            let reported = file.changes(&text(reloads));
             assert_eq!(
                 reported,
                 format!(
@@ -145,7 +93,7 @@ fn no_request_is_decided_by_half_of_each_set() {
     let seen = Arc::clone(&mixed);
     let sets = Arc::new([AtomicBool::new(false), AtomicBool::new(false)]);
     let met = Arc::clone(&sets);
-    let file = File::observed(&text("a"), move |event| {
+    let file = RulesFile::observed(&text("a"), move |event| {
         if let Event::Decided(decided) = event {
             let quotas = decided
                 .decision()
@@ -163,7 +111,7 @@ fn no_request_is_decided_by_half_of_each_set() {
     under_load(&file.ruled.layer, 500, || {
         reloads += 1;
         if reloads < 100 {
-            file.reload(&text(if reloads % 2 == 0 { "a" } else { "b" }));
+            file.changes(&text(if reloads % 2 == 0 { "a" } else { "b" }));
         }
         reloads < 100
     });
@@ -174,11 +122,11 @@ fn no_request_is_decided_by_half_of_each_set() {
 #[tokio::test]
 async fn a_limit_goes_up_and_down_within_its_window() {
     let text = |limit: u32| format!("rules: [{{name: all, quota: {limit}/hour fixed_window}}]");
-    let file = File::new(&text(3));
+    let file = RulesFile::new(&text(3));
     assert_eq!(file.passed(5).await, 3);
-    assert_eq!(file.reload(&text(10)), "changed: all");
+    assert_eq!(file.changes(&text(10)), "changed: all");
     assert_eq!(file.passed(9).await, 7);
-    file.reload(&text(2));
+    file.changes(&text(2));
     assert_eq!(file.passed(3).await, 0);
     // Nobody is locked out: the next window is a new one.
     file.ruled.clock.advance(Duration::from_secs(3_600));
@@ -188,9 +136,9 @@ async fn a_limit_goes_up_and_down_within_its_window() {
 #[tokio::test]
 async fn a_bucket_that_shrinks_locks_nobody_out() {
     let text = |limit: u32| format!("rules: [{{name: all, quota: {limit}/minute}}]");
-    let file = File::new(&text(600));
+    let file = RulesFile::new(&text(600));
     assert_eq!(file.passed(600).await, 600);
-    file.reload(&text(6));
+    file.changes(&text(6));
     assert_eq!(file.passed(1).await, 0);
     file.ruled.clock.advance(Duration::from_secs(10));
     assert_eq!(file.passed(3).await, 1);
@@ -198,13 +146,13 @@ async fn a_bucket_that_shrinks_locks_nobody_out() {
 
 #[tokio::test]
 async fn a_quota_keeps_its_count_when_another_joins_it_or_the_rule_moves() {
-    let file = File::new("rules: [{name: all, quota: 3/hour}]");
+    let file = RulesFile::new("rules: [{name: all, quota: 3/hour}]");
     assert_eq!(file.passed(2).await, 2);
     let reported = file
-        .reload("rules: [{name: x, match: {path: /x}, action: deny}, {name: all, quota: 4/hour}]");
+        .changes("rules: [{name: x, match: {path: /x}, action: deny}, {name: all, quota: 4/hour}]");
     assert_eq!(reported, "added: x\nchanged: all");
     assert_eq!(file.passed(1).await, 1);
-    file.reload("rules: [{name: all, quota: [4/hour, {name: day, rate: 100/day}]}]");
+    file.changes("rules: [{name: all, quota: [4/hour, {name: day, rate: 100/day}]}]");
     assert_eq!(file.passed(3).await, 0);
 }
 
@@ -215,22 +163,22 @@ rules:
 #[tokio::test]
 async fn another_default_tier_changes_no_count() {
     let text = |default: &str| TIERS.replace("DEFAULT", default);
-    let file = File::new(&text("free"));
+    let file = RulesFile::new(&text("free"));
     let free = [("x-plan", "free")];
     for expected in [200, 200] {
-        assert_eq!(file.status(&free).await, expected);
+        assert_eq!(status(&file, &free).await, expected);
     }
-    assert_eq!(file.reload(&text("pro")), "changed: all");
+    assert_eq!(file.changes(&text("pro")), "changed: all");
     for expected in [200, 429] {
-        assert_eq!(file.status(&free).await, expected);
+        assert_eq!(status(&file, &free).await, expected);
     }
-    assert_eq!(file.reload(&text("free")), "changed: all");
-    assert_eq!(file.status(&free).await, 429);
+    assert_eq!(file.changes(&text("free")), "changed: all");
+    assert_eq!(status(&file, &free).await, 429);
 }
 
 #[tokio::test]
 async fn quotas_of_one_name_share_their_count_wherever_they_stand() {
-    let file = File::new(
+    let file = RulesFile::new(
         "rules: [{name: all, tier: {header: x-plan, default: free, quotas: {
             free: [{name: hour, rate: 9/hour, algorithm: fixed_window}, {name: day, rate: 2/day, algorithm: fixed_window}],
             pro: [{name: day, rate: 3/day, algorithm: fixed_window}]}}}]",
@@ -238,7 +186,7 @@ async fn quotas_of_one_name_share_their_count_wherever_they_stand() {
     let pro = [("x-plan", "pro")];
     assert_eq!(file.passed(3).await, 2);
     for expected in [200, 429] {
-        assert_eq!(file.status(&pro).await, expected);
+        assert_eq!(status(&file, &pro).await, expected);
     }
 }
 
@@ -247,45 +195,46 @@ async fn quotas_of_one_place_and_two_names_share_nothing() {
     let text = |name: &str| {
         format!("rules: [{{name: all, quota: [1000/second, {{name: {name}, rate: 3/day}}]}}]")
     };
-    let file = File::new(&text("day"));
+    let file = RulesFile::new(&text("day"));
     assert_eq!(file.passed(4).await, 3);
-    assert_eq!(file.reload(&text("daily")), "restarted: all");
+    assert_eq!(file.changes(&text("daily")), "restarted: all");
     assert_eq!(file.passed(4).await, 3);
     // A name is nobody's place.
-    let file = File::new("rules: [{name: all, quota: [5/minute, {name: '#0', rate: 9/minute}]}]");
+    let file =
+        RulesFile::new("rules: [{name: all, quota: [5/minute, {name: '#0', rate: 9/minute}]}]");
     assert_eq!(file.passed(9).await, 5);
 }
 
 #[tokio::test]
 async fn another_key_starts_afresh() {
-    let file = File::new("rules: [{name: all, key: peer_ip, quota: 3/hour}]");
+    let file = RulesFile::new("rules: [{name: all, key: peer_ip, quota: 3/hour}]");
     assert_eq!(file.passed(4).await, 3);
-    let reported = file.reload("rules: [{name: all, key: global, quota: 3/hour}]");
+    let reported = file.changes("rules: [{name: all, key: global, quota: 3/hour}]");
     assert_eq!(reported, "restarted: all");
     assert_eq!(file.passed(4).await, 3);
-    let reported = file.reload("rules: [{name: all, key: global, quota: unlimited}]");
+    let reported = file.changes("rules: [{name: all, key: global, quota: unlimited}]");
     assert_eq!(reported, "changed: all");
 }
 
 #[tokio::test]
 async fn another_algorithm_or_period_starts_afresh() {
-    let file = File::new("rules: [{name: all, quota: 3/hour}]");
+    let file = RulesFile::new("rules: [{name: all, quota: 3/hour}]");
     assert_eq!(file.passed(5).await, 3);
     assert_eq!(
-        file.reload("rules: [{name: all, quota: 3/hour sliding_log}]"),
+        file.changes("rules: [{name: all, quota: 3/hour sliding_log}]"),
         "restarted: all"
     );
     assert_eq!(file.passed(5).await, 3);
-    file.reload("rules: [{name: all, quota: 3/minute sliding_log}]");
+    file.changes("rules: [{name: all, quota: 3/minute sliding_log}]");
     assert_eq!(file.passed(5).await, 3);
 }
 
 #[tokio::test]
 async fn a_block_outlasts_a_reload() {
     let text = |limit: u32| format!("rules: [{{name: all, quota: {limit}/minute, block_for: 1h}}]");
-    let file = File::new(&text(1));
+    let file = RulesFile::new(&text(1));
     assert_eq!(file.passed(2).await, 1);
-    file.reload(&text(100));
+    file.changes(&text(100));
     file.ruled.clock.advance(Duration::from_secs(3_000));
     assert_eq!(file.passed(2).await, 0);
 }
@@ -294,7 +243,7 @@ async fn a_block_outlasts_a_reload() {
 async fn a_fault_changes_nothing_and_is_reported() {
     let reported = Arc::new(Mutex::new(Vec::new()));
     let recorder = Arc::clone(&reported);
-    let file = File::observed(
+    let file = RulesFile::observed(
         "rules: [{name: all, quota: 3/hour fixed_window}]",
         move |event| {
             if let Event::RulesReloaded { rules, error, .. } = event {
@@ -324,7 +273,7 @@ async fn a_fault_changes_nothing_and_is_reported() {
     assert!(file.handle.reload().expect_err("no file").is_unreadable());
     assert_eq!(file.passed(5).await, 2);
     assert_eq!(
-        file.reload("rules: [{name: all, quota: 4/hour fixed_window}]"),
+        file.changes("rules: [{name: all, quota: 4/hour fixed_window}]"),
         "changed: all"
     );
     assert_eq!(file.passed(5).await, 1);
@@ -351,7 +300,7 @@ async fn rules_from_a_text_have_nothing_to_read_again() {
 /// The store of the first reading is kept, with all that was counted in it.
 #[tokio::test]
 async fn a_layer_made_from_a_path_keeps_its_own_store() {
-    let file = File::new("rules: [{name: all, quota: 3/hour}]");
+    let file = RulesFile::new("rules: [{name: all, quota: 3/hour}]");
     let layer = RulesLayer::from_path(&file.path).expect("rules");
     let handle = layer.handle();
     let ruled = Ruled::new(layer, ManualClock::new());
@@ -364,7 +313,7 @@ async fn a_layer_made_from_a_path_keeps_its_own_store() {
 #[tokio::test]
 async fn a_request_is_refunded_by_the_rules_that_charged_it() {
     let file =
-        File::new("rules: [{name: all, key: global, quota: 1/hour, count_if: {status: 500}}]");
+        RulesFile::new("rules: [{name: all, key: global, quota: 1/hour, count_if: {status: 500}}]");
     let (release, wait) = tokio::sync::oneshot::channel::<()>();
     let wait = Arc::new(Mutex::new(Some(wait)));
     let inner = service_fn(move |_: Request<String>| {
@@ -380,7 +329,7 @@ async fn a_request_is_refunded_by_the_rules_that_charged_it() {
     let first = tokio::spawn(service.clone().oneshot(Request::new(String::new())));
     tokio::task::yield_now().await;
     assert_eq!(
-        file.reload("rules: [{name: all, key: global, quota: 1/hour}]"),
+        file.changes("rules: [{name: all, key: global, quota: 1/hour}]"),
         "changed: all"
     );
     let second = service.clone().oneshot(Request::new(String::new())).await;
@@ -397,14 +346,14 @@ async fn a_request_is_refunded_by_the_rules_that_charged_it() {
 #[test]
 fn a_fault_is_logged_once_and_so_is_its_end() {
     let good = "rules: [{name: all, quota: 3/hour}]";
-    let file = File::new(good);
+    let file = RulesFile::new(good);
     let lines = testkit::logged(|| {
         file.write("rules: []");
         for _ in 0..3 {
             file.handle.reload().expect_err("a fault");
         }
         for _ in 0..3 {
-            file.reload(good);
+            file.changes(good);
         }
     });
     let count = |code: &str| lines.iter().filter(|line| line.contains(code)).count();
@@ -419,7 +368,7 @@ fn a_fault_is_logged_once_and_so_is_its_end() {
 async fn an_observer_may_read_and_change_the_rules() {
     let handle: Arc<Mutex<Option<RulesHandle>>> = Arc::default();
     let own = Arc::clone(&handle);
-    let file = File::observed("rules: [{name: all, quota: 1/hour}]", move |event| {
+    let file = RulesFile::observed("rules: [{name: all, quota: 1/hour}]", move |event| {
         if let Event::RulesReloaded { .. } = event
             && let Some(handle) = own.lock().expect("a handle").as_ref()
         {
@@ -427,13 +376,13 @@ async fn an_observer_may_read_and_change_the_rules() {
         }
     });
     *handle.lock().expect("a handle") = Some(file.handle.clone());
-    file.reload("rules: [{name: all, quota: 2/hour}]");
+    file.changes("rules: [{name: all, quota: 2/hour}]");
     assert_eq!(file.passed(5).await, 5);
 }
 
 #[test]
 fn rules_that_are_switched_off_explain_nothing() {
-    let file = File::new("rules: [{name: a, action: deny}, {name: b, quota: 1/s}]");
+    let file = RulesFile::new("rules: [{name: a, action: deny}, {name: b, quota: 1/s}]");
     file.handle.set_enabled(Some("a"), false);
     let (parts, ()) = Request::get("/").body(()).expect("a request").into_parts();
     let explanation = file.handle.rules().explain(&parts, Timestamp::from_secs(0));
@@ -444,7 +393,7 @@ fn rules_that_are_switched_off_explain_nothing() {
 #[cfg(unix)]
 #[test]
 fn a_pipe_in_the_directory_is_a_fault() {
-    let folder = TempDir::new().expect("a directory");
+    let folder = tempfile::TempDir::new().expect("a directory");
     let pipe = folder.path().join("x.yaml");
     let made = std::process::Command::new("mkfifo").arg(&pipe).status();
     assert!(made.expect("mkfifo").success());
