@@ -111,7 +111,7 @@ fn limiter(row: Row, quotas: impl IntoQuotas, max_keys: usize, keys: u32) -> Loc
     limiter
 }
 
-fn ask(limiter: &LocalLimiter, spread: &Spread, seed: u64, count: u64) {
+fn request(limiter: &LocalLimiter, spread: &Spread, seed: u64, count: u64) {
     for number in spread.numbers(seed).take(count as usize) {
         black_box(limiter.acquire(&key(number), 1).is_allowed());
     }
@@ -126,7 +126,7 @@ fn in_threads(limiter: &LocalLimiter, spread: &Spread, threads: u64, count: u64)
             scope.spawn(move || {
                 start.wait();
                 let begin = Instant::now();
-                ask(limiter, spread, thread, count / threads + 1);
+                request(limiter, spread, thread, count / threads + 1);
                 begin.elapsed()
             })
         };
@@ -199,7 +199,7 @@ fn stores(c: &mut Criterion) {
         let stored = LocalLimiter::builder(LASTING).build_in(&store);
         let stored = stored.expect("a good quota");
         for (table, limiter) in [("own table", LocalLimiter::new(LASTING)), ("store", stored)] {
-            ask(&limiter, &spread, 0, 4 * keys);
+            request(&limiter, &spread, 0, 4 * keys);
             by_threads(&mut group, &format!("{table}, {name}"), &limiter, &spread);
         }
     }

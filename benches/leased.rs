@@ -47,28 +47,28 @@ fn main() {
     let local = LocalLimiter::new(LASTING);
     let builder = SharedLimiter::builder(LASTING).mode(Mode::leased());
     let leased = builder.build_on(MemoryStore::new()).expect("a good quota");
-    let ask_local = || {
+    let request_local = || {
         black_box(local.acquire(&key, 1));
     };
-    let ask_leased = || match black_box(leased.acquire(&key, 1)) {
+    let request_leased = || match black_box(leased.acquire(&key, 1)) {
         Pending::Ready(answer) => assert!(answer.as_ref().is_ok_and(Decision::is_allowed)),
         Pending::Later(answer) => drop(runtime.block_on(answer)),
     };
     // The demand has to be known first.
-    time_of(&runtime, 1, ask_leased);
+    time_of(&runtime, 1, request_leased);
     for threads in [1, 2] {
         let before = leased.mode_stats();
         let [local, leased_time] = [
-            time_of(&runtime, threads, ask_local),
-            time_of(&runtime, threads, ask_leased),
+            time_of(&runtime, threads, request_local),
+            time_of(&runtime, threads, request_leased),
         ];
         let stats = leased.mode_stats();
-        let asked = stats.asked - before.asked;
+        let requested = stats.asked - before.asked;
         println!(
             "{threads} threads: local {local:?}, leased {leased_time:?} ({:.2} times), of a million \
              decisions the store was asked for {:.1}",
             leased_time.as_secs_f64() / local.as_secs_f64(),
-            asked as f64 * 1e6 / f64::from(threads * DECISIONS),
+            requested as f64 * 1e6 / f64::from(threads * DECISIONS),
         );
     }
     let layer = RateLimitLayer::new(leased, Global).headers(Headers::none());
@@ -89,7 +89,7 @@ fn time_through(
 ) -> Duration {
     let answer = async |_: Request<()>| Ok::<_, Infallible>(Response::new(String::new()));
     let service = layer.layer(service_fn(answer));
-    let ask = || {
+    let request = || {
         let mut future = pin!(service.clone().call(Request::new(())));
         let response = match future
             .as_mut()
@@ -100,5 +100,5 @@ fn time_through(
         };
         assert!(response.is_ok_and(|response| response.status().is_success()));
     };
-    time_of(runtime, threads, ask)
+    time_of(runtime, threads, request)
 }

@@ -33,7 +33,7 @@ type Sample = (Result<Decision, LimiterError>, Duration);
 /// The outcome of a scenario.
 #[derive(Default)]
 struct Seen {
-    asked: usize,
+    requests: usize,
     by_reason: BTreeMap<&'static str, usize>,
     longest: Duration,
     over: u64,
@@ -42,7 +42,7 @@ struct Seen {
 impl Seen {
     fn of(samples: Vec<Sample>, limit: u64) -> Result<Self> {
         let mut seen = Self {
-            asked: samples.len(),
+            requests: samples.len(),
             ..Self::default()
         };
         let mut allowed = 0;
@@ -94,14 +94,18 @@ impl Bed {
     /// Prints a line of the table, and whether the store's statistics tell the same.
     async fn report(self, what: &str, round_trip: Duration, seen: &Seen) -> Result<()> {
         let stats = self.store.stats();
-        let told: BTreeMap<_, _> = stats
+        let reported: BTreeMap<_, _> = stats
             .degraded_by_reason()
             .map(|(reason, count)| (reason.as_str(), count as usize))
             .collect();
-        let same = if told == seen.by_reason { "yes" } else { "no" };
+        let same = if reported == seen.by_reason {
+            "yes"
+        } else {
+            "no"
+        };
         let share = |reason: Degradation| {
             let count = seen.by_reason.get(reason.as_str()).copied();
-            let share = count.unwrap_or_default() as f64 * 100.0 / seen.asked as f64;
+            let share = count.unwrap_or_default() as f64 * 100.0 / seen.requests as f64;
             format!("{share:.1}")
         };
         println!(
@@ -120,10 +124,10 @@ impl Bed {
     }
 }
 
-async fn ask(limiter: RedisLimiter, tier: Tier, key: Key) -> Sample {
-    let asked = Instant::now();
+async fn decide(limiter: RedisLimiter, tier: Tier, key: Key) -> Sample {
+    let began = Instant::now();
     let decision = limiter.apply_in(&tier, &key, Op::Acquire(1)).await;
-    (decision, asked.elapsed())
+    (decision, began.elapsed())
 }
 
 /// A number of requests of one key each second, in the tiers by turns.
@@ -138,7 +142,7 @@ async fn becoming_far(bed: &Bed, per_second: usize, round_trip: Duration) -> Res
     let limit = (per_second * SECONDS) as u64;
     let limiter = bed.limiter(Quota::per_day(limit).fixed_window()).await?;
     for _ in 0..1_000 {
-        ask(limiter.clone(), Tier::DEFAULT, Key::from("near"))
+        decide(limiter.clone(), Tier::DEFAULT, Key::from("near"))
             .await
             .0?;
     }
@@ -159,7 +163,7 @@ async fn hot(
         tick.tick().await;
         for one in 0..per_second / 1_000 {
             let tier = tiers[(at + one) % tiers.len()].clone();
-            running.spawn(ask(limiter.clone(), tier, Key::from("hot")));
+            running.spawn(decide(limiter.clone(), tier, Key::from("hot")));
         }
     }
     Seen::of(running.join_all().await, limit)
@@ -170,7 +174,7 @@ async fn herd(bed: &Bed, subjects: u64) -> Result<Seen> {
     let limiter = bed.limiter(Quota::per_minute(1)).await?;
     let mut running = JoinSet::new();
     for key in 0..subjects {
-        running.spawn(ask(limiter.clone(), Tier::DEFAULT, Key::from(key)));
+        running.spawn(decide(limiter.clone(), Tier::DEFAULT, Key::from(key)));
     }
     Seen::of(running.join_all().await, subjects)
 }
@@ -213,7 +217,7 @@ async fn leases(bed: &Bed) -> Result<Seen> {
     let stats = bed.store.stats();
     let by_reason = stats.degraded_by_reason();
     Ok(Seen {
-        asked: 500 * 3,
+        requests: 500 * 3,
         by_reason: by_reason
             .map(|(reason, count)| (reason.as_str(), count as usize))
             .collect(),
@@ -226,11 +230,11 @@ async fn send<S, B>(service: S, path: String) -> (Response<B>, Duration)
 where
     S: Service<Request<String>, Response = Response<B>, Error = Infallible>,
 {
-    let asked = Instant::now();
+    let began = Instant::now();
     let request = Request::get(path).body(String::new());
     let request = request.expect("a path that is one");
     match service.oneshot(request).await {
-        Ok(response) => (response, asked.elapsed()),
+        Ok(response) => (response, began.elapsed()),
         Err(never) => match never {},
     }
 }

@@ -229,8 +229,8 @@ mod tests {
             let passed: Vec<u64> = (0..1_500)
                 .map(|step| {
                     clock.advance(Duration::from_millis(10));
-                    let asks = (step / 97) % 3 != 1;
-                    if asks {
+                    let is_requesting = (step / 97) % 3 != 1;
+                    if is_requesting {
                         limiter.acquire_up_to(&Key::global(), 1_000).charged()
                     } else {
                         0

@@ -222,7 +222,7 @@ impl Charge {
     }
 
     /// The check for room, without a charge.
-    pub(crate) const fn look(&self) -> Op {
+    pub(crate) const fn peek(&self) -> Op {
         match self.units {
             units if units > 0 && !self.is_refund => Op::Peek(units),
             _ if self.is_refund => Op::Peek(0),

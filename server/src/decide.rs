@@ -180,7 +180,7 @@ impl RateLimits {
                 self.observe(&rules, request, &lookups, &decisions);
                 decisions
             }
-            Charges::No => self.look(&lookups).await?,
+            Charges::No => self.peek(&lookups).await?,
         };
         let statuses = statuses(&lookups, &decisions);
         Ok(self.answer(request, &lookups, statuses))

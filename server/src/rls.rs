@@ -83,9 +83,9 @@ impl UnaryService<RateLimitRequest> for ShouldRateLimit {
     fn call(&mut self, request: Request<RateLimitRequest>) -> Self::Future {
         let limits = self.0.clone();
         Box::pin(async move {
-            let asked_at = Instant::now();
+            let began_at = Instant::now();
             let timeout = grpc_timeout(request.metadata());
-            let latest = timeout.and_then(|timeout| asked_at.checked_add(timeout));
+            let latest = timeout.and_then(|timeout| began_at.checked_add(timeout));
             let until = latest.and_then(|latest| latest.checked_sub(MARGIN));
             let answer = limits.decide_until(until, request.get_ref());
             let answer = match latest {
@@ -107,7 +107,7 @@ impl UnaryService<RateLimitRequest> for ShouldRateLimit {
             let rules = limits.rules();
             let domain =
                 Some(domain).filter(|domain| rules.is_some_and(|rules| rules.knows(domain)));
-            events::rls_answered(domain, code, asked_at.elapsed());
+            events::rls_answered(domain, code, began_at.elapsed());
             answer.map(Response::new).map_err(|error| match error {
                 DecideError::Invalid(text) => Status::invalid_argument(text),
                 DecideError::Unavailable(text) => Status::unavailable(text),
@@ -200,12 +200,12 @@ descriptors: [{key: foo, rate_limit: {unit: year, requests_per_unit: 2}}]
         request.set_timeout(wait);
         let mut client = tonic::client::Grpc::new(service(limits));
         let path = PathAndQuery::from_static(SHOULD_RATE_LIMIT);
-        let asked_at = Instant::now();
+        let began_at = Instant::now();
         let answer = client.unary(request, path, ProstCodec::default()).await;
         let answer = answer
             .map(|answer: Response<RateLimitResponse>| answer.get_ref().overall_code())
             .map_err(|status| status.code());
-        (answer, asked_at.elapsed())
+        (answer, began_at.elapsed())
     }
 
     #[tokio::test]

@@ -77,15 +77,15 @@ pub fn free_port() -> u16 {
         .expect("a free port")
 }
 
-/// Calls `ask` every 10 milliseconds until it returns something.
+/// Calls `check` every 10 milliseconds until it returns something.
 ///
 /// # Panics
 ///
 /// With `what` was waited for, after 150 seconds: a sentinel whose machine was too busy does nothing for 30.
-pub async fn eventually<T>(what: &str, mut ask: impl AsyncFnMut() -> Option<T>) -> T {
+pub async fn eventually<T>(what: &str, mut check: impl AsyncFnMut() -> Option<T>) -> T {
     let start = Instant::now();
     loop {
-        if let Some(answer) = ask().await {
+        if let Some(answer) = check().await {
             return answer;
         }
         assert!(start.elapsed() < PATIENCE, "in vain waited for: {what}");

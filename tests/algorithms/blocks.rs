@@ -33,7 +33,7 @@ fn blocked(quota: Quota) -> (LocalLimiter, ManualClock) {
     (limiter, clock)
 }
 
-pub(super) fn ask(limiter: &LocalLimiter, op: Op) -> Decision {
+pub(super) fn request(limiter: &LocalLimiter, op: Op) -> Decision {
     let Pending::Ready(decision) = limiter.apply(&alice(), op);
     decision.expect("it is local")
 }
@@ -167,8 +167,8 @@ fn cost_0_does_not_pass() {
             limiter.acquire_up_to(&alice(), 0),
             limiter.peek(&alice(), 0),
             limiter.hit(&alice(), 0),
-            ask(&limiter, Op::Reserve(0)),
-            ask(&limiter, Op::Deny(0)),
+            request(&limiter, Op::Reserve(0)),
+            request(&limiter, Op::Deny(0)),
         ] {
             assert_eq!(
                 facts(&free),
@@ -187,19 +187,19 @@ fn cost_0_does_not_pass() {
 fn only_a_denial_without_hope_blocks() {
     for quota in every_algorithm(Quota::per_minute(5)) {
         let (limiter, _) = blocking(quota, 8);
-        let fits = ask(&limiter, Op::Deny(5));
+        let fits = request(&limiter, Op::Deny(5));
         assert_eq!((fits.is_denied(), fits.charged()), (false, 0), "{quota:?}");
         let _ = limiter.acquire_up_to(&alice(), 5);
         for _ in 0..3 {
-            let denied = ask(&limiter, Op::Reserve(1));
+            let denied = request(&limiter, Op::Reserve(1));
             assert!(denied.is_denied() && !denied.is_blocked(), "{quota:?}");
         }
-        let never = ask(&limiter, Op::Deny(6));
+        let never = request(&limiter, Op::Deny(6));
         assert!(never.is_denied() && !never.is_blocked(), "{quota:?}");
-        let denied = ask(&limiter, Op::Deny(1));
+        let denied = request(&limiter, Op::Deny(1));
         assert_eq!(facts(&denied), (true, true, Some(0), Some(BLOCK)));
         assert_eq!(denied.charged(), 0);
-        assert!(ask(&limiter, Op::Reserve(1)).is_blocked(), "{quota:?}");
+        assert!(request(&limiter, Op::Reserve(1)).is_blocked(), "{quota:?}");
     }
 }
 

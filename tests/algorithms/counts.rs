@@ -14,17 +14,17 @@ use super::{alice, cases, every_algorithm};
 /// The most that is counted.
 const MOST: u64 = (1 << 53) - 1;
 
-fn ask(limiter: &LocalLimiter, op: Op) -> Decision {
-    ask_in(limiter, &Tier::DEFAULT, op)
+fn request(limiter: &LocalLimiter, op: Op) -> Decision {
+    request_in(limiter, &Tier::DEFAULT, op)
 }
 
-fn ask_in(limiter: &LocalLimiter, tier: &Tier, op: Op) -> Decision {
+fn request_in(limiter: &LocalLimiter, tier: &Tier, op: Op) -> Decision {
     let Pending::Ready(decision) = limiter.apply_in(tier, &alice(), op);
     decision.expect("a window that counts on")
 }
 
 fn count(limiter: &LocalLimiter, units: u64) -> (bool, Option<u64>) {
-    let decision = ask(limiter, Op::Count(units));
+    let decision = request(limiter, Op::Count(units));
     (decision.is_allowed(), decision.binding().used())
 }
 
@@ -47,12 +47,16 @@ fn counts_whatever_the_outcome() {
     assert_eq!(count(&limiter, 0), (true, Some(10)), "not beyond the limit");
     assert_eq!(count(&limiter, 3), (false, Some(13)));
     assert_eq!(count(&limiter, 0), (false, Some(13)), "not even nothing");
-    let denied = ask(&limiter, Op::Count(1));
+    let denied = request(&limiter, Op::Count(1));
     assert_eq!(denied.binding().used(), Some(14));
     assert_eq!(denied.remaining(), Some(0));
     assert_eq!(denied.charged(), 1);
     assert_eq!(denied.retry_after(), Some(Duration::from_secs(48)));
-    assert_eq!(ask(&limiter, Op::Count(11)).retry_after(), None, "never");
+    assert_eq!(
+        request(&limiter, Op::Count(11)).retry_after(),
+        None,
+        "never"
+    );
     clock.advance(Duration::from_secs(48));
     assert_eq!(count(&limiter, 0), (true, Some(0)));
     assert_eq!(count(&limiter, 10), (true, Some(10)));
@@ -86,7 +90,7 @@ fn other_operations_take_no_more_than_the_limit() {
     let left = limiter.refund(&alice(), 4, None);
     assert_eq!(left.binding().used(), Some(9));
     assert!(limiter.acquire(&alice(), 1).is_allowed());
-    let counted = ask(&limiter, Op::Count(7));
+    let counted = request(&limiter, Op::Count(7));
     let back = limiter.refund(&alice(), 100, Some(counted.receipt()));
     assert_eq!(back.binding().used(), Some(10));
     let floor = limiter.refund(&alice(), 100, None);
@@ -97,7 +101,7 @@ fn other_operations_take_no_more_than_the_limit() {
 fn blocked_key_is_denied_and_counted() {
     let (limiter, _) = limiter(ten());
     drop(limiter.block(&alice(), Duration::from_secs(5)));
-    let blocked = ask(&limiter, Op::Count(3));
+    let blocked = request(&limiter, Op::Count(3));
     assert!(blocked.is_blocked());
     assert_eq!(blocked.binding().used(), Some(3));
     assert_eq!(blocked.remaining(), Some(0));
@@ -108,7 +112,7 @@ fn denial_starts_no_block() {
     let limiter = LocalLimiter::builder(ten()).block_for(Duration::from_secs(300));
     let limiter = limiter.build().expect("a good quota");
     assert_eq!(count(&limiter, 11), (false, Some(11)));
-    assert!(!ask(&limiter, Op::Peek(0)).is_blocked());
+    assert!(!request(&limiter, Op::Peek(0)).is_blocked());
 }
 
 #[test]
@@ -116,7 +120,7 @@ fn each_of_several_windows_counts() {
     let hour = Quota::per_hour(100).fixed_window().uncapped();
     let quotas = [ten().named("minute"), hour.named("hour")];
     let limiter = LocalLimiter::new(quotas);
-    let decision = ask(&limiter, Op::Count(11));
+    let decision = request(&limiter, Op::Count(11));
     let used: Vec<_> = decision.quotas().map(|quota| quota.used()).collect();
     assert_eq!(used, [Some(11); 2]);
     assert!(decision.is_denied());
@@ -132,7 +136,7 @@ fn request_brings_its_own_limit() {
     let mut reported = Vec::new();
     for limit in [3, 0, u64::from(u32::MAX), 1] {
         let tier = Tier::from(RequestQuota::limit(limit));
-        let decision = ask_in(&limiter, &tier, Op::Count(1));
+        let decision = request_in(&limiter, &tier, Op::Count(1));
         let quota = decision.binding();
         assert_eq!(quota.limit(), limit);
         reported.push((decision.is_allowed(), quota.used(), quota.remaining()));
@@ -236,7 +240,7 @@ proptest! {
         let (mut window, mut counted) = (0, 0_u64);
         for (seconds, units) in steps {
             clock.advance(Duration::from_secs(seconds));
-            let decision = ask(&limiter, Op::Count(units));
+            let decision = request(&limiter, Op::Count(units));
             let current = decision.decided_at().as_micros() / 60_000_000;
             if current > window {
                 (window, counted) = (current, 0);

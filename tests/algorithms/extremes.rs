@@ -6,11 +6,10 @@ use proptest::prelude::*;
 use tower_ratelimit::{Limiter as _, LocalLimiter, ManualClock, limiter::Pending};
 
 use super::{
-    alice,
-    ask::Ask,
-    cases,
+    alice, cases,
     quotas::{Spec, at, spec},
-    traces::{ask, with_receipt},
+    request::Request,
+    traces::{request, with_receipt},
 };
 
 /// Any time, and those next to the year 2554, the last one in nanoseconds.
@@ -32,7 +31,7 @@ proptest! {
         specs in prop::collection::vec(spec(), 1..4),
         block in prop::option::of(1_u64..1 << 59),
         start in time(),
-        trace in prop::collection::vec((time(), ask()), 1..20),
+        trace in prop::collection::vec((time(), request()), 1..20),
     ) {
         let clock = ManualClock::at(at(start));
         let names = ["first", "second", "third"];
@@ -47,10 +46,10 @@ proptest! {
         let limiter = limiter.build().expect("good quotas");
         let least = specs.iter().map(Spec::capacity).min().expect("one");
         let mut receipts = Vec::new();
-        for (time, ask) in trace {
+        for (time, request) in trace {
             clock.set(at(time));
-            let ask: Ask = with_receipt(ask, receipts.len());
-            let Pending::Ready(decision) = limiter.apply(&alice(), ask.op(&receipts));
+            let request: Request = with_receipt(request, receipts.len());
+            let Pending::Ready(decision) = limiter.apply(&alice(), request.op(&receipts));
             let decision = decision.expect("it is local");
             receipts.push(decision.receipt());
             prop_assert!(decision.charged() <= least);

@@ -27,7 +27,7 @@ struct Client {
     open: Vec<(Receipt, usize)>,
     /// When what was begun, in nanoseconds of its tier's rate; 0 once it turned out not to count.
     begun: Vec<(u64, u64)>,
-    asked: u64,
+    requested: u64,
     denied: u64,
 }
 
@@ -49,20 +49,20 @@ impl Client {
             intervals: quotas.iter().map(interval).collect(),
             open: Vec::new(),
             begun: Vec::new(),
-            asked: 0,
+            requested: 0,
             denied: 0,
         }
     }
 
-    fn ask(&self, tier: usize, op: Op) -> Decision {
+    fn request(&self, tier: usize, op: Op) -> Decision {
         let Pending::Ready(decision) = self.limiter.apply_in(&TIERS[tier], &alice(), op);
         decision.expect("there is such a tier")
     }
 
     /// Begins a request, if it passes.
     fn begin(&mut self, tier: usize, cost: u64) -> bool {
-        let decision = self.ask(tier, Op::Reserve(cost));
-        self.asked += 1;
+        let decision = self.request(tier, Op::Reserve(cost));
+        self.requested += 1;
         self.denied += u64::from(decision.is_denied());
         if decision.charged() > 0 {
             self.open.push((decision.receipt(), self.begun.len()));
@@ -86,7 +86,7 @@ impl Client {
     fn finish(&mut self, place: usize) {
         if place < self.open.len() {
             let (receipt, number) = self.open.remove(place);
-            let _ = self.ask(0, Op::Settle(0, receipt));
+            let _ = self.request(0, Op::Settle(0, receipt));
             self.begun[number].1 = 0;
         }
     }
@@ -233,7 +233,7 @@ fn denied_share(at_a_time: usize, longest: u64) -> f64 {
             now += 1_000_000;
         }
     }
-    client.denied as f64 / client.asked as f64
+    client.denied as f64 / client.requested as f64
 }
 
 /// Without fading none would be denied while there is room for all that are open.

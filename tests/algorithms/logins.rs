@@ -4,14 +4,14 @@ use tower_ratelimit::{Decision, LocalLimiter, Op, Quota, Receipt};
 
 use super::{
     alice,
-    blocks::{BLOCK, ask, blocking, facts, seconds},
+    blocks::{BLOCK, blocking, facts, request, seconds},
     every_algorithm,
 };
 
 /// Five attempts pass at once, the sixth is denied; then the responses come.
 fn six_logins(quota: Quota) -> (LocalLimiter, Vec<Receipt>) {
     let (limiter, _) = blocking(quota, 8);
-    let attempts: Vec<_> = (0..6).map(|_| ask(&limiter, Op::Reserve(1))).collect();
+    let attempts: Vec<_> = (0..6).map(|_| request(&limiter, Op::Reserve(1))).collect();
     assert!(attempts[..5].iter().all(Decision::is_allowed), "{quota:?}");
     assert!(attempts[5].is_denied() && !attempts[5].is_blocked());
     let receipts = attempts[..5].iter().map(Decision::receipt);
@@ -23,7 +23,7 @@ fn parallel_logins_that_all_succeed_block_nobody() {
     for quota in every_algorithm(Quota::per_minute(5)) {
         let (limiter, receipts) = six_logins(quota);
         for receipt in receipts.into_iter().rev() {
-            let settled = ask(&limiter, Op::Settle(0, receipt));
+            let settled = request(&limiter, Op::Settle(0, receipt));
             assert!(settled.is_allowed() && !settled.is_blocked(), "{quota:?}");
         }
         let next = limiter.acquire(&alice(), 5);
@@ -37,7 +37,7 @@ fn parallel_logins_of_which_one_fails_block_nobody() {
         let (limiter, receipts) = six_logins(quota);
         for (failures, receipt) in receipts.into_iter().enumerate().rev() {
             let counts = u64::from(failures == 0);
-            let _ = ask(&limiter, Op::Settle(counts, receipt));
+            let _ = request(&limiter, Op::Settle(counts, receipt));
         }
         let next = limiter.acquire(&alice(), 4);
         assert!(next.is_allowed() && !next.is_blocked(), "{quota:?}");
@@ -49,7 +49,7 @@ fn parallel_logins_that_all_fail_block() {
     for quota in every_algorithm(Quota::per_minute(5)) {
         let (limiter, receipts) = six_logins(quota);
         for (earlier, receipt) in receipts.into_iter().enumerate() {
-            let settled = ask(&limiter, Op::Settle(1, receipt));
+            let settled = request(&limiter, Op::Settle(1, receipt));
             assert!(settled.is_allowed() && !settled.is_blocked(), "{quota:?}");
             let looked = limiter.peek(&alice(), 1);
             assert_eq!(looked.is_blocked(), earlier == 4, "{quota:?}");
@@ -69,8 +69,8 @@ fn failures_that_come_slowly_block_nobody() {
     for quota in every_algorithm(Quota::per_minute(5)) {
         let (limiter, clock) = blocking(quota, 8);
         let fails = || {
-            let receipt = ask(&limiter, Op::Reserve(1)).receipt();
-            ask(&limiter, Op::Settle(1, receipt))
+            let receipt = request(&limiter, Op::Reserve(1)).receipt();
+            request(&limiter, Op::Settle(1, receipt))
         };
         for _ in 0..50 {
             clock.advance(seconds(16));
@@ -93,8 +93,8 @@ fn failures_that_come_slowly_block_nobody() {
 fn failures_are_kept_as_the_quota_is() {
     let fails = |limiter: &LocalLimiter, times| {
         for _ in 0..times {
-            let receipt = ask(limiter, Op::Reserve(1)).receipt();
-            let _ = ask(limiter, Op::Settle(1, receipt));
+            let receipt = request(limiter, Op::Reserve(1)).receipt();
+            let _ = request(limiter, Op::Settle(1, receipt));
         }
         limiter.peek(&alice(), 1).is_blocked()
     };

@@ -3,7 +3,6 @@
 
 mod agreement;
 mod answer;
-mod ask;
 mod blocks;
 mod bounds;
 mod changed_receipts;
@@ -18,6 +17,7 @@ mod memory;
 mod quota;
 mod quota_text;
 mod refunds;
+mod request;
 mod retries;
 mod row;
 mod soft;

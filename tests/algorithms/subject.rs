@@ -7,9 +7,9 @@ use tower_ratelimit::{OnChange, Outcome};
 
 use super::{
     answer::{Answer, Line, count, micros_up},
-    ask::Ask,
     oracle::{Charge, Counter, Kind, NEVER, Nanos, Rule},
     quotas::Spec,
+    request::Request,
     row::{Fitted, Row},
 };
 
@@ -154,21 +154,26 @@ impl Subject {
         &self.specs
     }
 
-    pub(crate) fn ask(&mut self, now: Nanos, tier: usize, ask: Ask) -> Answer {
-        self.ask_by(now, Quotas::Tier(tier), ask)
+    pub(crate) fn request(&mut self, now: Nanos, tier: usize, request: Request) -> Answer {
+        self.request_by(now, Quotas::Tier(tier), request)
     }
 
     /// The question with the quota of a row; none where the limiter has several.
-    pub(crate) fn ask_with(&mut self, now: Nanos, row: Row, ask: Ask) -> Option<Answer> {
+    pub(crate) fn request_with(
+        &mut self,
+        now: Nanos,
+        row: Row,
+        request: Request,
+    ) -> Option<Answer> {
         let [own] = self.rules[0].as_slice() else {
             return None;
         };
         let quotas = Quotas::Own(row.fitted(own));
-        Some(self.ask_by(now, quotas, ask))
+        Some(self.request_by(now, quotas, request))
     }
 
-    fn ask_by(&mut self, now: Nanos, requested: Quotas, ask: Ask) -> Answer {
-        let paid = self.paid_by(ask);
+    fn request_by(&mut self, now: Nanos, requested: Quotas, request: Request) -> Answer {
+        let paid = self.paid_by(request);
         let quotas = paid.as_ref().map_or(requested, |paid| paid.quotas);
         let own = self.rules[0][0];
         let (quotas, rules) = match quotas {
@@ -183,12 +188,12 @@ impl Subject {
 
         let before = counters.clone();
         let available = available(&rules, &counters, now);
-        let judged = ask.judged(available);
+        let judged = request.judged(available);
         let pairs = || rules.iter().zip(&before);
         let denied = !pairs().all(|(rule, counter)| rule.admits(counter, now, judged));
-        let charged = match ask {
-            Ask::Hit(cost) => hit(&rules, &mut counters, now, cost),
-            Ask::Settle(cost, _) => {
+        let charged = match request {
+            Request::Hit(cost) => hit(&rules, &mut counters, now, cost),
+            Request::Settle(cost, _) => {
                 let paid = paid.as_ref().expect("the operation has a receipt");
                 if let Some(more) = cost.checked_sub(paid.units) {
                     hit(&rules, &mut counters, now, more)
@@ -197,8 +202,10 @@ impl Subject {
                     refund(&rules, &mut counters, now, less, Some(paid))
                 }
             }
-            Ask::Refund(cost, _) => refund(&rules, &mut counters, now, cost, paid.as_ref()),
-            _ if ask.takes() && !denied && blocked == 0 => hit(&rules, &mut counters, now, judged),
+            Request::Refund(cost, _) => refund(&rules, &mut counters, now, cost, paid.as_ref()),
+            _ if request.takes() && !denied && blocked == 0 => {
+                hit(&rules, &mut counters, now, judged)
+            }
             _ => 0,
         };
         let lines = pairs().zip(&counters);
@@ -213,16 +220,16 @@ impl Subject {
         }
 
         let could_fit = !lines.iter().any(Line::is_never);
-        if denied && could_fit && ask.starts_block() && blocked == 0 {
+        if denied && could_fit && request.starts_block() && blocked == 0 {
             self.start_block(now);
         }
-        match ask {
-            Ask::Settle(cost, _) if cost > 0 => self.count(now, &rules, cost, blocked),
-            Ask::Block(length) => self.block_by_hand(now, length),
-            Ask::Reset => return self.reset(now, &rules),
+        match request {
+            Request::Settle(cost, _) if cost > 0 => self.count(now, &rules, cost, blocked),
+            Request::Block(length) => self.block_by_hand(now, length),
+            Request::Reset => return self.reset(now, &rules),
             _ => {}
         }
-        let block = Some(self.blocked(now)).filter(|left| *left > 0 && ask.heeds_block());
+        let block = Some(self.blocked(now)).filter(|left| *left > 0 && request.heeds_block());
         for line in &mut lines {
             if let Some(block) = block {
                 line.block(micros_up(block));
@@ -231,15 +238,15 @@ impl Subject {
         let outcome = match wait {
             _ if denied || block.is_some() => Outcome::Denied,
             // A hit passes whatever the limit is, so it waits in no queue.
-            Some(wait) if !matches!(ask, Ask::Hit(_)) => Outcome::Delayed(micros_up(wait)),
+            Some(wait) if !matches!(request, Request::Hit(_)) => Outcome::Delayed(micros_up(wait)),
             _ => Outcome::Allowed,
         };
         Answer::new(outcome, charged, block.is_some(), lines)
     }
 
-    fn paid_by(&self, ask: Ask) -> Option<Paid> {
-        match ask {
-            Ask::Settle(_, number) | Ask::Refund(_, Some(number)) => {
+    fn paid_by(&self, request: Request) -> Option<Paid> {
+        match request {
+            Request::Settle(_, number) | Request::Refund(_, Some(number)) => {
                 Some(self.paid[number].clone())
             }
             _ => None,

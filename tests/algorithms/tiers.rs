@@ -26,17 +26,17 @@ fn tiered<const N: usize, const M: usize>(
     (limiter, clock)
 }
 
-fn ask(limiter: &LocalLimiter, tier: &Tier, op: Op) -> Result<Decision, LimiterError> {
+fn request(limiter: &LocalLimiter, tier: &Tier, op: Op) -> Result<Decision, LimiterError> {
     let Pending::Ready(decision) = limiter.apply_in(tier, &alice(), op);
     decision
 }
 
 fn pro(limiter: &LocalLimiter, op: Op) -> Decision {
-    ask(limiter, &PRO, op).expect("there is such a tier")
+    request(limiter, &PRO, op).expect("there is such a tier")
 }
 
 fn free(limiter: &LocalLimiter, op: Op) -> Decision {
-    ask(limiter, &Tier::DEFAULT, op).expect("there is always one")
+    request(limiter, &Tier::DEFAULT, op).expect("there is always one")
 }
 
 #[test]
@@ -252,7 +252,7 @@ fn unknown_tier_is_an_error() {
     let plain = LocalLimiter::new(Quota::per_hour(10));
     for limiter in [limiter, plain] {
         for tier in [Tier::named("gold"), Tier::UNLIMITED] {
-            let error = ask(&limiter, &tier, Op::Acquire(1)).expect_err("no such tier");
+            let error = request(&limiter, &tier, Op::Acquire(1)).expect_err("no such tier");
             assert_eq!(error.kind(), LimiterErrorKind::Unsupported);
             assert!(error.to_string().contains(&format!("{tier:?}")), "{error}");
         }
@@ -265,7 +265,7 @@ fn default_tier_is_the_one_without_a_name() {
     assert_eq!(Tier::named(""), Tier::DEFAULT);
     assert_ne!(Tier::named(""), Tier::UNLIMITED);
     let (limiter, _) = tiered([Quota::per_hour(10)], [Quota::per_hour(20)]);
-    let decision = ask(&limiter, &Tier::named(""), Op::Peek(1)).expect("there is always one");
+    let decision = request(&limiter, &Tier::named(""), Op::Peek(1)).expect("there is always one");
     assert_eq!(decision.remaining(), Some(10));
 }
 

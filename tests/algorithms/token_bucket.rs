@@ -5,7 +5,7 @@ mod governor_oracle;
 
 use std::{env, time::Duration};
 
-use exact_oracle::{Ask, ask_limiter};
+use exact_oracle::{Request, decide};
 use proptest::prelude::*;
 use tower_ratelimit::{Key, LocalLimiter, ManualClock, Quota, Timestamp};
 
@@ -247,24 +247,24 @@ fn no_nanosecond_too_early() {
 fn what_takes_nothing_stores_nothing() {
     let limiter = limiter(Quota::per_second(10), &ManualClock::new());
     let idle = [
-        Ask::Acquire(0),
-        Ask::AcquireUpTo(0),
-        Ask::Hit(0),
-        Ask::Peek(1),
-        Ask::Peek(11),
-        Ask::Acquire(11),
-        Ask::Acquire(u64::MAX),
-        Ask::Refund(0),
-        Ask::Refund(5),
-        Ask::Reset,
+        Request::Acquire(0),
+        Request::AcquireUpTo(0),
+        Request::Hit(0),
+        Request::Peek(1),
+        Request::Peek(11),
+        Request::Acquire(11),
+        Request::Acquire(u64::MAX),
+        Request::Refund(0),
+        Request::Refund(5),
+        Request::Reset,
     ];
-    for ask in idle {
-        let answer = ask_limiter(&limiter, ask);
-        assert_eq!(answer.charged, 0, "{ask:?}");
-        assert_eq!(answer.remaining, Some(10), "{ask:?}");
-        assert_eq!(limiter.tracked_keys(), 0, "{ask:?}");
+    for request in idle {
+        let answer = decide(&limiter, request);
+        assert_eq!(answer.charged, 0, "{request:?}");
+        assert_eq!(answer.remaining, Some(10), "{request:?}");
+        assert_eq!(limiter.tracked_keys(), 0, "{request:?}");
     }
-    assert_eq!(ask_limiter(&limiter, Ask::Acquire(1)).charged, 1);
+    assert_eq!(decide(&limiter, Request::Acquire(1)).charged, 1);
     assert_eq!(limiter.tracked_keys(), 1);
 }
 

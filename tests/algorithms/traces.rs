@@ -12,8 +12,8 @@ use tower_ratelimit::{
 use super::{
     alice,
     answer::Answer,
-    ask::Ask,
     quotas::{self, Move, Size, Spec, any_move, at, size},
+    request::Request,
     row::{Row, row},
     subject::{Subject, nanos},
 };
@@ -37,9 +37,9 @@ pub(crate) type Step = (Move, Act);
 pub(crate) enum Act {
     /// An operation in one of the tiers. The receipt's number is one of those there are, counted
     /// back from the last.
-    Ask(usize, Ask),
+    Request(usize, Request),
     /// One by the quota of a row.
-    AskWith(Row, Ask),
+    RequestWith(Row, Request),
     /// A change of one of the default tier's quotas.
     Change(usize, Change),
 }
@@ -73,19 +73,19 @@ fn block() -> impl Strategy<Value = Duration> {
     nanos.prop_map(Duration::from_nanos)
 }
 
-pub(crate) fn ask() -> impl Strategy<Value = Ask> {
+pub(crate) fn request() -> impl Strategy<Value = Request> {
     prop_oneof![
-        10 => units().prop_map(Ask::Acquire),
-        5 => units().prop_map(Ask::Reserve),
-        2 => units().prop_map(Ask::Deny),
-        3 => units().prop_map(Ask::AcquireUpTo),
-        2 => units().prop_map(Ask::Peek),
-        4 => units().prop_map(Ask::Hit),
-        5 => (units(), receipt()).prop_map(|(units, number)| Ask::Settle(units, number)),
-        5 => (units(), receipt()).prop_map(|(units, number)| Ask::Refund(units, Some(number))),
-        2 => units().prop_map(|units| Ask::Refund(units, None)),
-        1 => block().prop_map(Ask::Block),
-        1 => Just(Ask::Reset),
+        10 => units().prop_map(Request::Acquire),
+        5 => units().prop_map(Request::Reserve),
+        2 => units().prop_map(Request::Deny),
+        3 => units().prop_map(Request::AcquireUpTo),
+        2 => units().prop_map(Request::Peek),
+        4 => units().prop_map(Request::Hit),
+        5 => (units(), receipt()).prop_map(|(units, number)| Request::Settle(units, number)),
+        5 => (units(), receipt()).prop_map(|(units, number)| Request::Refund(units, Some(number))),
+        2 => units().prop_map(|units| Request::Refund(units, None)),
+        1 => block().prop_map(Request::Block),
+        1 => Just(Request::Reset),
     ]
 }
 
@@ -100,8 +100,8 @@ fn change() -> impl Strategy<Value = Change> {
 /// Up to `longest` steps.
 pub(crate) fn trace(longest: usize) -> impl Strategy<Value = Vec<Step>> {
     let act = prop_oneof![
-        10 => (any::<usize>(), ask()).prop_map(|(tier, ask)| Act::Ask(tier, ask)),
-        4 => (row(), ask()).prop_map(|(row, ask)| Act::AskWith(row, ask)),
+        10 => (any::<usize>(), request()).prop_map(|(tier, request)| Act::Request(tier, request)),
+        4 => (row(), request()).prop_map(|(row, request)| Act::RequestWith(row, request)),
         2 => (any::<usize>(), change()).prop_map(|(place, change)| Act::Change(place, change)),
     ];
     prop::collection::vec((any_move(), act), 1..longest)
@@ -166,14 +166,14 @@ fn limiter(setup: &Setup, clock: &ManualClock) -> LocalLimiter {
 }
 
 /// The receipt that is meant, of as many.
-pub(crate) fn with_receipt(ask: Ask, receipts: usize) -> Ask {
+pub(crate) fn with_receipt(request: Request, receipts: usize) -> Request {
     let number = |back: usize| receipts - 1 - back % receipts;
-    match ask {
-        Ask::Settle(units, _) if receipts == 0 => Ask::Acquire(units),
-        Ask::Settle(units, back) => Ask::Settle(units, number(back)),
-        Ask::Refund(units, Some(_)) if receipts == 0 => Ask::Refund(units, None),
-        Ask::Refund(units, Some(back)) => Ask::Refund(units, Some(number(back))),
-        ask => ask,
+    match request {
+        Request::Settle(units, _) if receipts == 0 => Request::Acquire(units),
+        Request::Settle(units, back) => Request::Settle(units, number(back)),
+        Request::Refund(units, Some(_)) if receipts == 0 => Request::Refund(units, None),
+        Request::Refund(units, Some(back)) => Request::Refund(units, Some(number(back))),
+        request => request,
     }
 }
 
@@ -202,11 +202,11 @@ pub(crate) fn agrees(setup: &Setup, start: u64, trace: Vec<Step>) -> Result<(), 
                 let set = limiter.set_quota(NAMES[place], spec.quota);
                 prop_assert!(set.is_ok(), "{set:?}");
             }
-            Act::AskWith(row, ask) => {
-                let ask = with_receipt(ask, receipts.len());
-                let expected = oracle.ask_with(nanos(now), row, ask);
+            Act::RequestWith(row, request) => {
+                let request = with_receipt(request, receipts.len());
+                let expected = oracle.request_with(nanos(now), row, request);
                 let Pending::Ready(decision) =
-                    limiter.apply_in(&row.tier(), &alice(), ask.op(&receipts));
+                    limiter.apply_in(&row.tier(), &alice(), request.op(&receipts));
                 let Some(expected) = expected else {
                     prop_assert!(decision.is_err(), "{:?} in place of several", row);
                     continue;
@@ -215,17 +215,17 @@ pub(crate) fn agrees(setup: &Setup, start: u64, trace: Vec<Step>) -> Result<(), 
                 receipts.push(decision.receipt());
                 prop_assert_eq!(decision.decided_at(), at(now));
                 let found = Answer::from(&decision);
-                prop_assert_eq!(found, expected, "{:?} by {:?} at {}", ask, row, now);
+                prop_assert_eq!(found, expected, "{:?} by {:?} at {}", request, row, now);
             }
-            Act::Ask(tier, ask) => {
+            Act::Request(tier, request) => {
                 let tier = tier % setup.tiers.len();
-                let ask = with_receipt(ask, receipts.len());
-                let expected = oracle.ask(nanos(now), tier, ask);
-                let decision = decide(&limiter, &TIERS[tier], ask, &receipts);
+                let request = with_receipt(request, receipts.len());
+                let expected = oracle.request(nanos(now), tier, request);
+                let decision = decide(&limiter, &TIERS[tier], request, &receipts);
                 receipts.push(decision.receipt());
                 prop_assert_eq!(decision.decided_at(), at(now));
                 let found = Answer::from(&decision);
-                prop_assert_eq!(found, expected, "{:?} in tier {} at {}", ask, tier, now);
+                prop_assert_eq!(found, expected, "{:?} in tier {} at {}", request, tier, now);
             }
         }
     }
@@ -237,7 +237,7 @@ fn alike(tiers: &[Vec<Spec>], tier: usize, place: usize, size: Size) -> Spec {
     like.unwrap_or(&tiers[0][place]).resized(size)
 }
 
-fn decide(limiter: &LocalLimiter, tier: &Tier, ask: Ask, receipts: &[Receipt]) -> Decision {
-    let Pending::Ready(decision) = limiter.apply_in(tier, &alice(), ask.op(receipts));
+fn decide(limiter: &LocalLimiter, tier: &Tier, request: Request, receipts: &[Receipt]) -> Decision {
+    let Pending::Ready(decision) = limiter.apply_in(tier, &alice(), request.op(receipts));
     decision.expect("there is such a tier")
 }

@@ -160,13 +160,13 @@ fn a_leased_decision_allocates_nothing() {
     ] {
         let builder = SharedLimiter::builder(quota).mode(Mode::leased());
         let limiter = builder.build_on(MemoryStore::new()).unwrap();
-        let ask = || limiter.acquire(&key, 1);
+        let acquire = || limiter.acquire(&key, 1);
         runtime.block_on(async {
             for _ in 0..1_000 {
-                assert!(ask().await.unwrap().is_allowed());
+                assert!(acquire().await.unwrap().is_allowed());
             }
             for _ in 0..10 {
-                let (allocations, taken) = counted(|| now(ask().into_future()).unwrap());
+                let (allocations, taken) = counted(|| now(acquire().into_future()).unwrap());
                 assert!(taken.is_leased());
                 assert_eq!(allocations, 0);
                 let receipt = Some(taken.receipt());
@@ -190,10 +190,10 @@ fn a_decision_of_several_limits_allocates_six_times() {
         });
         let limiter = JointLimiter::new(limiters).unwrap();
         let key = Key::joint((0..limits).map(Key::from));
-        let ask = || now(limiter.acquire(&key, 1).into_future()).unwrap();
-        assert!(ask().is_allowed());
+        let acquire = || now(limiter.acquire(&key, 1).into_future()).unwrap();
+        assert!(acquire().is_allowed());
         for allowed in [true, false] {
-            let (allocations, decision) = counted(ask);
+            let (allocations, decision) = counted(acquire);
             assert_eq!((allocations, decision.is_allowed()), (6, allowed));
         }
     }

@@ -226,14 +226,14 @@ fn lists_and_the_switch_work_as_around_a_rate() {
         .deny_key(|key| *key == Key::from("mallory"))
         .enabled(Arc::clone(&switch));
     let service = layer.layer(Probe::default());
-    let ask = |path, name| send(&service, get(path).header("x-name", name));
-    let _held = ask("/", "alice");
-    let statuses = |path, name| ask(path, name).status().as_u16();
+    let get_as = |path, name| send(&service, get(path).header("x-name", name));
+    let _held = get_as("/", "alice");
+    let statuses = |path, name| get_as(path, name).status().as_u16();
     assert_eq!(statuses("/", "alice"), 429);
     assert_eq!(statuses("/health", "alice"), 200);
     assert_eq!(statuses("/admin", "alice"), 403);
     assert_eq!(statuses("/", "mallory"), 403);
-    let _monitors = [ask("/", "monitor"), ask("/", "monitor")];
+    let _monitors = [get_as("/", "monitor"), get_as("/", "monitor")];
     assert_eq!(layer.tracked_keys(), 1);
 
     switch.store(false, Ordering::Relaxed);

@@ -69,7 +69,7 @@ async fn a_method_s_own_error_carries_the_fields_too() {
 }
 
 #[tokio::test]
-async fn a_method_s_own_denial_is_told_like_a_layer_s() {
+async fn a_method_s_own_denial_is_reported_like_a_layer_s() {
     let (limiter, _) = limiter(Quota::per_minute(2).named("grpc"));
     let server = Running::new(RateLimitLayer::new(limiter, PeerIp)).await;
     let status = server.client().await.unary("limited").await.unwrap_err();
@@ -89,7 +89,7 @@ async fn a_method_s_own_denial_is_told_like_a_layer_s() {
 }
 
 #[tokio::test]
-async fn a_call_that_can_never_fit_is_told_not_to_retry() {
+async fn a_call_that_can_never_fit_must_not_be_retried() {
     let (limiter, _) = limiter(Quota::per_minute(2));
     let server = Running::new(RateLimitLayer::new(limiter, PeerIp).cost(|_| 3)).await;
     let status = server.client().await.call(Kind::Unary).await.unwrap_err();

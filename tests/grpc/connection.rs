@@ -43,7 +43,7 @@ async fn rejected_calls_of_every_kind_keep_the_connection() {
 }
 
 #[tokio::test]
-async fn a_client_that_is_still_sending_is_told_to_stop() {
+async fn a_client_that_is_still_sending_is_stopped() {
     let (limiter, clock) = limiter(Quota::per_minute(1));
     let server = Running::new(RateLimitLayer::new(limiter, PeerIp)).await;
     let mut client = server.client().await;

@@ -174,7 +174,7 @@ fn long_key_is_its_sha_256() {
 }
 
 #[test]
-fn debug_tells_kind_and_length_only() {
+fn debug_has_kind_and_length_only() {
     let secret = "s3cr3t";
     let long = secret.repeat(100);
     let cases = [

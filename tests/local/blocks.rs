@@ -108,7 +108,7 @@ fn blocking() -> [LocalLimiterBuilder; 3] {
 #[derive(Debug, Clone)]
 enum Step {
     /// A number of requests of one key.
-    Ask(usize, u64, u64),
+    Request(usize, u64, u64),
     /// A block by hand, or its end.
     Block(usize, u64, u64),
     Reset(usize, u64),
@@ -121,7 +121,7 @@ fn step() -> impl Strategy<Value = Step> {
     let limit = || 0..blocking().len();
     let wait = prop_oneof![6 => 0_u64..8, 2 => 5_u64..100, 1 => Just(3_600), 1 => Just(7_200)];
     prop_oneof![
-        24 => (limit(), 0..100_u64, 1..6_u64).prop_map(|(at, key, times)| Step::Ask(at, key, times)),
+        24 => (limit(), 0..100_u64, 1..6_u64).prop_map(|(at, key, times)| Step::Request(at, key, times)),
         1 => (limit(), 0..100_u64, 0..6_u64).prop_map(|(at, key, time)| Step::Block(at, key, time)),
         1 => (limit(), 0..100_u64).prop_map(|(at, key)| Step::Reset(at, key)),
         4 => (0..2_usize, 1..60_u64).prop_map(|(kind, keys)| Step::Crowd(kind, keys)),
@@ -144,17 +144,17 @@ proptest! {
             .map(|quota| LocalLimiter::builder(quota).build_in(&store).unwrap());
         let mut fresh = 1_000_000;
         for step in steps {
-            let both = |ask: &dyn Fn(&LocalLimiter) -> Decision, at: usize| {
-                [&own[at], &stored[at]].map(ask)
+            let both = |request: &dyn Fn(&LocalLimiter) -> Decision, at: usize| {
+                [&own[at], &stored[at]].map(request)
             };
             let answers = match step {
-                Step::Ask(at, number, times) => {
-                    let ask = |one: &LocalLimiter| one.acquire(&key(number), 1);
+                Step::Request(at, number, times) => {
+                    let request = |one: &LocalLimiter| one.acquire(&key(number), 1);
                     for _ in 1..times {
-                        let [own, stored] = both(&ask, at);
+                        let [own, stored] = both(&request, at);
                         prop_assert_eq!(stored, own);
                     }
-                    both(&ask, at)
+                    both(&request, at)
                 }
                 Step::Block(at, number, time) => both(&|one| one.block(&key(number), seconds(time)), at),
                 Step::Reset(at, number) => both(&|one| one.reset(&key(number)), at),

@@ -50,7 +50,7 @@ fn shapes() -> Vec<fn() -> LocalLimiterBuilder> {
 #[derive(Debug, Clone)]
 enum Step {
     Wait(u64),
-    Ask {
+    Request {
         limit: usize,
         key: u64,
         tier: u8,
@@ -71,8 +71,8 @@ enum Step {
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let limits = shapes().len();
-    let ask = (0..limits, 0..3_u64, 0..4_u8, 0..9_u8, 0..4_u64).prop_map(
-        |(limit, key, tier, op, cost)| Step::Ask {
+    let request = (0..limits, 0..3_u64, 0..4_u8, 0..9_u8, 0..4_u64).prop_map(
+        |(limit, key, tier, op, cost)| Step::Request {
             limit,
             key,
             tier,
@@ -89,7 +89,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     let set = (0..limits, 1..9_u64).prop_map(|(limit, to)| Step::SetQuota { limit, to });
     let step = prop_oneof![
         3 => (0..40_000_000_u64).prop_map(Step::Wait),
-        12 => ask,
+        12 => request,
         3 => correct,
         1 => set,
     ];
@@ -130,7 +130,7 @@ proptest! {
         for step in steps {
             match step {
                 Step::Wait(micros) => clock.advance(Duration::from_micros(micros)),
-                Step::Ask { limit, key: number, tier, op, cost } => {
+                Step::Request { limit, key: number, tier, op, cost } => {
                     let tier = match tier {
                         2 => Tier::named("pro"),
                         3 => RequestQuota::limit(1 + number * 5).into(),

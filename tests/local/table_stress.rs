@@ -60,8 +60,8 @@ fn every_key_that_many_insert_at_once_has_one_limit() {
     let quota = Quota::per_hour(5);
     let tables: Vec<_> = (0..500).map(|_| limiter(quota, 64, &clock)).collect();
     let admitted = in_parallel(|_| {
-        let ask = |limiter: &LocalLimiter, n| limiter.acquire(&key(n), 1).charged();
-        let of_table = |limiter| (0..KEYS).map(move |n| ask(limiter, n));
+        let request = |limiter: &LocalLimiter, n| limiter.acquire(&key(n), 1).charged();
+        let of_table = |limiter| (0..KEYS).map(move |n| request(limiter, n));
         tables.iter().flat_map(of_table).collect()
     });
     let wrong = summed(&admitted).into_iter().find(|of_key| *of_key != 5);
@@ -81,8 +81,9 @@ fn flood_from_all_sides_gives_the_exhausted_nothing() {
     let limiter = limiter(Quota::per_second(1).burst(3), 64, &clock);
     for round in 0..20 {
         let admitted = in_parallel(|_| {
-            let ask = |n| limiter.acquire(&key(n), 1).charged() + limiter.hit(&key(n), 3).charged();
-            (0..OFFENDERS).map(ask).collect()
+            let request =
+                |n| limiter.acquire(&key(n), 1).charged() + limiter.hit(&key(n), 3).charged();
+            (0..OFFENDERS).map(request).collect()
         });
         let quota = if round == 0 { 3 } else { 1 };
         assert_eq!(summed(&admitted), [quota; OFFENDERS as usize], "{round}");

@@ -27,7 +27,7 @@ fn all<const N: usize>(limiters: [&LocalLimiter; N]) -> JointLimiter {
     joint.expect("limiters of one store with names of their own")
 }
 
-fn ask(limiter: &impl Limiter, key: &Key, op: Op) -> Result<Decision, LimiterError> {
+fn request(limiter: &impl Limiter, key: &Key, op: Op) -> Result<Decision, LimiterError> {
     now(limiter.apply(key, op).into_future())
 }
 
@@ -57,7 +57,7 @@ fn of_1000_requests_at_once_exactly_the_lesser_limit_passes() {
         ];
         let admitted = in_parallel(|thread| {
             let (limiter, key) = &orders[thread as usize % 2];
-            let requests = (0..125).map(|_| ask(limiter, key, Op::Acquire(1)).unwrap());
+            let requests = (0..125).map(|_| request(limiter, key, Op::Acquire(1)).unwrap());
             requests.filter(Decision::is_allowed).count() as u64
         });
         assert_eq!(admitted.iter().sum::<u64>(), less);
@@ -84,7 +84,7 @@ fn quotas_change_while_limits_are_charged_together() {
             1 => other.set_quota("other", day(300)).is_err(),
             _ => {
                 let (limiter, key) = &orders[thread as usize % 2];
-                ask(limiter, key, Op::Acquire(1)).unwrap().is_allowed()
+                request(limiter, key, Op::Acquire(1)).unwrap().is_allowed()
             }
         });
         passed.count() as u64
@@ -102,7 +102,7 @@ fn what_all_keys_were_charged_is_what_everybody_was() {
     let limiter = all([&each, &everybody]);
     let admitted = in_parallel(|thread| {
         let key = joint([thread, 99]);
-        let requests = (0..125).map(|_| ask(&limiter, &key, Op::Acquire(1)).unwrap());
+        let requests = (0..125).map(|_| request(&limiter, &key, Op::Acquire(1)).unwrap());
         requests.filter(Decision::is_allowed).count() as u64
     });
     assert_eq!(admitted.iter().sum::<u64>(), 200);
@@ -128,13 +128,21 @@ fn no_entry_of_a_call_gives_way_to_another_of_it() {
         let limiter = all(limits.each_ref());
         let key_of = |at: u64| key(1_000 + at + round);
         let keys = Key::joint((0..4).map(key_of));
-        assert!(ask(&limiter, &keys, Op::Acquire(2)).unwrap().is_allowed());
+        assert!(
+            request(&limiter, &keys, Op::Acquire(2))
+                .unwrap()
+                .is_allowed()
+        );
         for (at, limit) in limits.iter().enumerate() {
             assert_eq!(left(limit, &key_of(at as u64)), 7);
         }
         assert_eq!(store.evictions() - evictions, 4);
         // In a call of more entries than there are, those beyond find none to take.
-        assert!(ask(&limiter, &keys, Op::Acquire(2)).unwrap().is_allowed());
+        assert!(
+            request(&limiter, &keys, Op::Acquire(2))
+                .unwrap()
+                .is_allowed()
+        );
         assert_eq!(store.evictions() - evictions, 4);
     }
 }
@@ -145,7 +153,7 @@ fn entries_beyond_a_full_bucket_of_the_same_call_are_given_up() {
     let names = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l"];
     let limits = names.map(|name| stored(Quota::per_day(9).named(name), &store));
     let limiter = all(limits.each_ref());
-    let decision = ask(&limiter, &joint(0..12), Op::Acquire(2)).unwrap();
+    let decision = request(&limiter, &joint(0..12), Op::Acquire(2)).unwrap();
     assert!(decision.is_allowed());
     assert_eq!(decision.quotas().len(), 12);
     let kept = store.tracked_keys() as u64;
@@ -168,7 +176,7 @@ fn quotas() -> [Quota; 4] {
 #[derive(Debug, Clone)]
 enum Step {
     Wait(u64),
-    Ask {
+    Request {
         key: u64,
         op: u8,
         cost: u64,
@@ -181,8 +189,8 @@ enum Step {
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
-    let ask =
-        (0..2_u64, 0..10_u8, 0..4_u64).prop_map(|(key, op, cost)| Step::Ask { key, op, cost });
+    let request =
+        (0..2_u64, 0..10_u8, 0..4_u64).prop_map(|(key, op, cost)| Step::Request { key, op, cost });
     let correct =
         (0..4_usize, 0..4_u64, any::<bool>()).prop_map(|(charge, cost, settles)| Step::Correct {
             charge,
@@ -191,7 +199,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         });
     let step = prop_oneof![
         3 => (0..30_000_000_u64).prop_map(Step::Wait),
-        9 => ask,
+        9 => request,
         3 => correct,
     ];
     vec(step, 1..100)
@@ -229,7 +237,7 @@ proptest! {
                     clock.advance(Duration::from_micros(micros));
                     continue;
                 }
-                Step::Ask { key, op, cost } => (key, [op_of(op, cost), op_of(op, cost)]),
+                Step::Request { key, op, cost } => (key, [op_of(op, cost), op_of(op, cost)]),
                 Step::Correct { charge, cost, settles } => {
                     let Some((key, receipts)) = charges.get(charge).cloned() else { continue };
                     let correct = |receipt| {
@@ -246,8 +254,8 @@ proptest! {
             // A hit takes from each limit what that has left, and its receipt gives back as much to
             // each; several quotas of one limit are given back the least of it.
             let is_even = !matches!(own, Op::Hit(_) | Op::Settle(..));
-            let expected = ask(&single, &key(number), own).unwrap();
-            let decision = ask(&together, &joint([number; 4]), joined).unwrap();
+            let expected = request(&single, &key(number), own).unwrap();
+            let decision = request(&together, &joint([number; 4]), joined).unwrap();
             prop_assert!(expected.quotas().eq(decision.quotas()), "{expected:?} {decision:?}");
             prop_assert_eq!(expected.outcome(), decision.outcome());
             prop_assert_eq!(expected.charged(), decision.charged());
@@ -271,7 +279,7 @@ fn limits_judge_by_their_own_keys_and_blocks() {
         &store,
     );
     let limiter = all([&login, &everybody]);
-    let outcome = |op| ask(&limiter, &joint([1, 2]), op).unwrap().outcome();
+    let outcome = |op| request(&limiter, &joint([1, 2]), op).unwrap().outcome();
     assert_eq!(outcome(Op::Acquire(1)), Outcome::Allowed);
     assert_eq!(
         outcome(Op::Acquire(1)),
@@ -285,7 +293,7 @@ fn limits_judge_by_their_own_keys_and_blocks() {
     assert!(!everybody.peek(&key(2), 0).is_blocked());
     // Nor is a key blocked that would have fitted, nor the denied request queued.
     assert_eq!(everybody.peek(&key(2), 1).remaining(), Some(8));
-    let other = ask(&limiter, &joint([3, 2]), Op::Acquire(1)).unwrap();
+    let other = request(&limiter, &joint([3, 2]), Op::Acquire(1)).unwrap();
     assert_eq!(
         other.outcome(),
         Outcome::Delayed(Duration::from_millis(2_400))
@@ -327,7 +335,7 @@ fn names_stay_with_their_limits() {
     let (first, last) = (owned(["/a", "/b"]), owned(["/c", "/d"]));
     let fixed = stored(Quota::per_day(3).named("fixed"), &store);
     let limiter = all([&first, &fixed, &last]);
-    let decision = ask(&limiter, &joint([1, 2, 3]), Op::Acquire(4)).unwrap();
+    let decision = request(&limiter, &joint([1, 2, 3]), Op::Acquire(4)).unwrap();
     let names = decision
         .quotas()
         .map(|quota| (quota.name(), quota.is_denied()));
@@ -361,14 +369,14 @@ fn limits_that_cannot_be_charged_together_are_refused() {
     assert_eq!(kind(one_limit.to_vec()), ConfigErrorKind::Joint);
 
     let limiter = all([&a, &b]);
-    let lone = ask(&a, &key(1), Op::Acquire(1)).unwrap().receipt();
+    let lone = request(&a, &key(1), Op::Acquire(1)).unwrap().receipt();
     for (key, op) in [
         (key(1), Op::Acquire(1)),
         (joint([1]), Op::Acquire(1)),
         (joint([1, 2, 3]), Op::Acquire(1)),
         (joint([1, 2]), Op::Refund(1, Some(lone))),
     ] {
-        let error = ask(&limiter, &key, op).unwrap_err();
+        let error = request(&limiter, &key, op).unwrap_err();
         assert_eq!(error.kind(), LimiterErrorKind::Unsupported);
     }
     assert_eq!(left(&a, &key(1)), 4);

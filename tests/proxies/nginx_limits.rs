@@ -38,7 +38,7 @@ async fn nginx(lines: &str) -> Proxy {
 }
 
 /// The status of nginx's answer.
-async fn ask(port: u16) -> u16 {
+async fn get_status(port: u16) -> u16 {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
     let request = b"GET / HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n";
     stream.write_all(request).await.unwrap();
@@ -51,7 +51,7 @@ fn ours(layer: RateLimitLayer) -> Router {
     Router::new().route("/", get(async || "")).layer(layer)
 }
 
-async fn ask_ours(app: Router) -> u16 {
+async fn our_status(app: Router) -> u16 {
     let peer = SocketAddr::from(([127, 0, 0, 1], 4_000));
     let request = Request::get("/").extension(ConnectInfo(peer));
     let answer = app.oneshot(request.body(Body::empty()).unwrap()).await;
@@ -59,23 +59,23 @@ async fn ask_ours(app: Router) -> u16 {
 }
 
 /// The statuses of requests one after another.
-async fn in_turn(ask: impl AsyncFn() -> u16) -> Vec<u16> {
+async fn in_turn(get_status: impl AsyncFn() -> u16) -> Vec<u16> {
     let mut statuses = Vec::new();
     for _ in 0..REQUESTS {
-        statuses.push(ask().await);
+        statuses.push(get_status().await);
     }
     statuses
 }
 
 /// The statuses of the requests that are answered at once, out of many that come together. The other
 /// `waiting` are queued.
-async fn together<F>(ask: impl Fn() -> F, waiting: usize) -> Vec<u16>
+async fn together<F>(get_status: impl Fn() -> F, waiting: usize) -> Vec<u16>
 where
     F: Future<Output = u16> + Send + 'static,
 {
     let mut requests = JoinSet::new();
     for _ in 0..REQUESTS {
-        requests.spawn(ask());
+        requests.spawn(get_status());
     }
     let mut statuses = Vec::new();
     while requests.len() > waiting {
@@ -99,8 +99,11 @@ async fn a_burst_without_delay_is_one_less_than_ours() {
     let nginx = nginx(lines).await;
     let app = ours(RateLimitLayer::new(Quota::per_minute(1).burst(21), PeerIp));
     let expected = [many(200, 21), many(429, 9)].concat();
-    assert_eq!(in_turn(async || ask(nginx.port()).await).await, expected);
-    let ours = in_turn(async || ask_ours(app.clone()).await).await;
+    assert_eq!(
+        in_turn(async || get_status(nginx.port()).await).await,
+        expected
+    );
+    let ours = in_turn(async || our_status(app.clone()).await).await;
     assert_eq!(ours, expected);
 }
 
@@ -113,8 +116,8 @@ async fn a_burst_with_delay_is_the_queue_of_a_leaky_bucket() {
     let quota = Quota::per_minute(1).leaky_bucket(20);
     let app = ours(RateLimitLayer::new(quota, PeerIp));
     let expected = [many(200, 1), many(429, 9)].concat();
-    assert_eq!(together(|| ask(nginx.port()), 20).await, expected);
-    assert_eq!(together(|| ask_ours(app.clone()), 20).await, expected);
+    assert_eq!(together(|| get_status(nginx.port()), 20).await, expected);
+    assert_eq!(together(|| our_status(app.clone()), 20).await, expected);
 }
 
 #[tokio::test]
@@ -124,9 +127,9 @@ async fn without_a_status_nginx_answers_503() {
     }
     let nginx = nginx("limit_req zone=api;").await;
     let app = ours(RateLimitLayer::new(Quota::per_minute(1).burst(1), PeerIp));
-    let answers = in_turn(async || ask(nginx.port()).await).await;
+    let answers = in_turn(async || get_status(nginx.port()).await).await;
     assert_eq!(answers, [many(200, 1), many(503, 29)].concat());
-    let ours = in_turn(async || ask_ours(app.clone()).await).await;
+    let ours = in_turn(async || our_status(app.clone()).await).await;
     assert_eq!(ours, [many(200, 1), many(429, 29)].concat());
 }
 
@@ -138,9 +141,9 @@ async fn a_dry_run_is_a_shadow() {
     let nginx = nginx("limit_req zone=api; limit_req_dry_run on;").await;
     let app = ours(RateLimitLayer::new(Quota::per_minute(1), PeerIp).shadow(true));
     assert_eq!(
-        in_turn(async || ask(nginx.port()).await).await,
+        in_turn(async || get_status(nginx.port()).await).await,
         many(200, REQUESTS)
     );
-    let ours = in_turn(async || ask_ours(app.clone()).await).await;
+    let ours = in_turn(async || our_status(app.clone()).await).await;
     assert_eq!(ours, many(200, REQUESTS));
 }

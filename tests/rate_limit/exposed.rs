@@ -17,7 +17,7 @@ use tower_ratelimit::{
 };
 
 /// Answers with the decision's content; without one it fails, as axum's extractor does.
-fn telling()
+fn reporting()
 -> impl Service<Request<String>, Response = Response<String>, Error = Infallible, Future: Send> + Clone
 {
     service_fn(async |request: Request<String>| {
@@ -57,7 +57,7 @@ fn layer() -> RateLimitLayer {
 }
 
 fn assert_uncounted<L: tower_ratelimit::Limiter>(layer: &RateLimitLayer<L>, name: &str) {
-    let response = send(&layer.layer(telling()), get("/"));
+    let response = send(&layer.layer(reporting()), get("/"));
     assert_eq!(response.status(), 200);
     assert_eq!(response.body(), &format!("false 0 None {name}"));
     assert!(response.headers().is_empty(), "{:?}", response.headers());
@@ -65,7 +65,7 @@ fn assert_uncounted<L: tower_ratelimit::Limiter>(layer: &RateLimitLayer<L>, name
 
 #[test]
 fn what_is_switched_off_still_gives_handlers_a_decision() {
-    let counted = send(&layer().layer(telling()), get("/"));
+    let counted = send(&layer().layer(reporting()), get("/"));
     assert_eq!(counted.body(), "true 1 Some(4) api");
 
     assert_uncounted(&layer().enabled(Arc::new(AtomicBool::new(false))), "api");
@@ -90,13 +90,13 @@ fn what_is_switched_off_still_gives_handlers_a_decision() {
 #[test]
 fn nothing_is_exposed_by_default() {
     let layer = layer().expose_decision(false).skip(|_| true);
-    assert_eq!(send(&layer.layer(telling()), get("/")).status(), 500);
+    assert_eq!(send(&layer.layer(reporting()), get("/")).status(), 500);
 }
 
 #[test]
 fn the_switch_does_not_change_what_a_handler_can_read() {
     let switch = Arc::new(AtomicBool::new(true));
-    let service = layer().enabled(Arc::clone(&switch)).layer(telling());
+    let service = layer().enabled(Arc::clone(&switch)).layer(reporting());
     for on in [true, false, true] {
         switch.store(on, Ordering::Relaxed);
         let response = send(&service, get("/"));

@@ -47,10 +47,10 @@ fn quiet_and_reporting() -> [(GovernorLimiter, FakeRelativeClock, bool); 2] {
         GovernorLimiter::keyed(reporting, three_a_minute()),
     ];
     let [quiet, reporting] = limiters;
-    let [quiet_clock, telling_clock] = clocks;
+    let [quiet_clock, reporting_clock] = clocks;
     [
         (quiet, quiet_clock, false),
-        (reporting, telling_clock, true),
+        (reporting, reporting_clock, true),
     ]
 }
 

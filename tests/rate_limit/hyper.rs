@@ -38,7 +38,7 @@ async fn serve(layer: RateLimitLayer) -> SocketAddr {
 }
 
 /// The head and the body of the answer to one request.
-fn ask(server: SocketAddr, method: &str) -> (String, String) {
+fn exchange(server: SocketAddr, method: &str) -> (String, String) {
     let mut stream = TcpStream::connect(server).unwrap();
     let request = format!("{method} / HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).unwrap();
@@ -58,17 +58,17 @@ fn content_length(head: &str) -> Vec<&str> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_denied_head_request_gets_the_length_of_the_body_of_get() {
     let server = serve(RateLimitLayer::new(Quota::per_day(1), Global)).await;
-    let (head, body) = ask(server, "GET");
+    let (head, body) = exchange(server, "GET");
     assert!(head.starts_with("HTTP/1.1 200"), "{head}");
     assert_eq!(body, "hello");
 
-    let (head, body) = ask(server, "GET");
+    let (head, body) = exchange(server, "GET");
     assert!(head.starts_with("HTTP/1.1 429"), "{head}");
     assert!(!body.is_empty());
     let length = body.len().to_string();
     assert_eq!(content_length(&head), [&length]);
 
-    let (head, body) = ask(server, "HEAD");
+    let (head, body) = exchange(server, "HEAD");
     assert!(head.starts_with("HTTP/1.1 429"), "{head}");
     assert_eq!(content_length(&head), [&length]);
     assert_eq!(body, "");
@@ -83,7 +83,7 @@ async fn requests_queue_in_a_leaky_bucket() {
         .build()
         .unwrap();
     let server = serve(RateLimitLayer::new(limiter, Global)).await;
-    let heads = tokio::task::spawn_blocking(move || [(); 4].map(|()| ask(server, "GET").0));
+    let heads = tokio::task::spawn_blocking(move || [(); 4].map(|()| exchange(server, "GET").0));
     let heads = heads.await.unwrap();
     let lines = heads.each_ref().map(|head| head.lines().next().unwrap());
     assert_eq!(lines[..3], ["HTTP/1.1 200 OK"; 3]);
@@ -100,7 +100,7 @@ async fn without_a_timer_nothing_waits() {
         .build()
         .unwrap();
     let server = serve(RateLimitLayer::new(limiter, Global)).await;
-    let heads = tokio::task::spawn_blocking(move || [(); 2].map(|()| ask(server, "GET").0));
+    let heads = tokio::task::spawn_blocking(move || [(); 2].map(|()| exchange(server, "GET").0));
     let heads = heads.await.unwrap();
     assert!(heads[0].starts_with("HTTP/1.1 200"), "{}", heads[0]);
     assert!(heads[1].starts_with("HTTP/1.1 503"), "{}", heads[1]);

@@ -240,20 +240,20 @@ fn without_store(kind: tower_ratelimit::StoreErrorKind) {
 /// Decides a number of times, and fails from then on until it has had 20 calls.
 struct Failing {
     from: u32,
-    asked: AtomicU32,
+    calls: AtomicU32,
 }
 
 impl From<u32> for Failing {
     fn from(from: u32) -> Self {
-        let asked = AtomicU32::new(0);
-        Self { from, asked }
+        let calls = AtomicU32::new(0);
+        Self { from, calls }
     }
 }
 
 impl AsyncLimiter for Failing {
     async fn apply(&self, _: &Key, _: Op) -> Result<Decision, LimiterError> {
-        let asked = self.asked.fetch_add(1, Ordering::Relaxed);
-        if (self.from..20).contains(&asked) {
+        let calls = self.calls.fetch_add(1, Ordering::Relaxed);
+        if (self.from..20).contains(&calls) {
             return Err(LimiterError::unavailable("connection refused"));
         }
         let status = QuotaStatus::new(&self.policies()[0]);
@@ -319,7 +319,7 @@ fn every_code_is_provoked() {
 }
 
 #[cfg(feature = "tracing")]
-mod heard {
+mod events {
     use super::*;
     use testkit::logged;
     use tower_ratelimit::{Header, key::RequestMethod};

@@ -38,7 +38,7 @@ impl Denying {
     }
 
     /// Sends this many requests, and returns how many were denied.
-    fn ask(&self, user: &str, times: usize) -> u64 {
+    fn denials_of(&self, user: &str, times: usize) -> u64 {
         let mut denials = 0;
         for _ in 0..times {
             let request = Request::builder().header("user", user);
@@ -68,9 +68,9 @@ fn row(user: &str, count: u64) -> (String, u64, u64) {
 #[test]
 fn only_denials_count() {
     let denying = Denying::new(Quota::per_day(1).named("daily"));
-    denying.ask("ann", 1);
-    denying.ask("bob", 3);
-    denying.ask("eve", 5);
+    denying.denials_of("ann", 1);
+    denying.denials_of("bob", 3);
+    denying.denials_of("eve", 5);
     let report = denying.top.report(10);
     assert_eq!(rows(&report), [row("eve", 4), row("bob", 2)]);
     assert_eq!(report.keys()[0].policy(), "daily");
@@ -84,20 +84,20 @@ fn only_denials_count() {
 #[test]
 fn what_is_past_is_forgotten() {
     let denying = Denying::new(Quota::per_day(1));
-    denying.ask("ann", 3);
+    denying.denials_of("ann", 3);
     denying.clock.advance(Duration::from_secs(299));
-    denying.ask("bob", 2);
+    denying.denials_of("bob", 2);
     assert_eq!(rows(&denying.top.report(9)), [row("ann", 2), row("bob", 1)]);
     // The second half: what the first had still counts, with what comes now.
     denying.clock.advance(Duration::from_secs(2));
-    denying.ask("bob", 2);
+    denying.denials_of("bob", 2);
     assert_eq!(rows(&denying.top.report(9)), [row("bob", 3), row("ann", 2)]);
     assert_eq!(denying.top.report(9).denials(), 5);
     denying.clock.advance(Duration::from_secs(300));
     assert_eq!(rows(&denying.top.report(9)), [row("bob", 2)]);
     denying.clock.set(BEGIN);
     assert_eq!(rows(&denying.top.report(9)), []);
-    denying.ask("bob", 1);
+    denying.denials_of("bob", 1);
     denying.clock.advance(Duration::from_secs(600));
     assert_eq!(rows(&denying.top.report(9)), []);
     assert_eq!(denying.top.report(9).denials(), 0);
@@ -157,7 +157,7 @@ fn of_many_keys_the_first_are_found_and_the_bounds_hold() {
         // The inverse of the distribution of 1/rank.
         let rank = keys.powf(fraction) as u64;
         let user = format!("user-{rank}");
-        let denials = denying.ask(&user, 1);
+        let denials = denying.denials_of(&user, 1);
         *truth.entry(user).or_default() += denials;
     }
     let denied = |user: &str| truth[user];
@@ -197,7 +197,7 @@ fn threads_do_not_wait_for_one_another() {
     std::thread::scope(|scope| {
         for thread in 0..4 {
             let denying = &denying;
-            scope.spawn(move || denying.ask(&format!("user-{thread}"), 1_001));
+            scope.spawn(move || denying.denials_of(&format!("user-{thread}"), 1_001));
         }
     });
     let report = denying.top.report(9);

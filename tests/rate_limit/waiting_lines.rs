@@ -59,7 +59,7 @@ fn cost(parts: &http::request::Parts) -> u64 {
 /// When a request was answered, in milliseconds, its status, and its `Retry-After`.
 pub(crate) type Answer = (u128, u16, Option<String>);
 
-pub(crate) fn ask<S>(
+pub(crate) fn send<S>(
     service: &S,
     request: Request<()>,
 ) -> impl Future<Output = Answer> + Send + 'static
@@ -101,12 +101,12 @@ async fn a_flood_of_one_key_waits_in_line_and_leaves_room_for_others() {
     let service = layer(limiter(Quota::per_second(10)), 5).layer(Probe::default());
     let mut flood = JoinSet::new();
     for _ in 0..1_034 {
-        flood.spawn(ask(&service, by("mallory", 1)));
+        flood.spawn(send(&service, by("mallory", 1)));
     }
     let mut others = JoinSet::new();
     for user in 0..20 {
         for _ in 0..11 {
-            others.spawn(ask(&service, by(&format!("user {user}"), 1)));
+            others.spawn(send(&service, by(&format!("user {user}"), 1)));
         }
     }
     let others = joined(others).await;
@@ -137,17 +137,17 @@ async fn a_flood_of_one_key_waits_in_line_and_leaves_room_for_others() {
 async fn nobody_overtakes_a_line() {
     let service = layer(limiter(Quota::per_second(1).burst(10)), 60).cost(cost);
     let service = service.layer(Probe::default());
-    assert_eq!(ask(&service, by("ann", 10)).await.1, 200);
-    let first = tokio::spawn(ask(&service, by("ann", 8)));
+    assert_eq!(send(&service, by("ann", 10)).await.1, 200);
+    let first = tokio::spawn(send(&service, by("ann", 8)));
     // One unit is refilled every second, but the first in line needs eight.
     let mut late = JoinSet::new();
     for _ in 0..5 {
         tokio::time::sleep(Duration::from_secs(1)).await;
-        late.spawn(ask(&service, by("ann", 1)));
+        late.spawn(send(&service, by("ann", 1)));
     }
     // Neither what costs nothing nor another key stands in that line.
-    assert_eq!(ask(&service, by("ann", 0)).await, (0, 200, None));
-    assert_eq!(ask(&service, by("bob", 1)).await, (0, 200, None));
+    assert_eq!(send(&service, by("ann", 0)).await, (0, 200, None));
+    assert_eq!(send(&service, by("bob", 1)).await, (0, 200, None));
     assert_eq!(first.await.unwrap().0 / 10 * 10, 8_000);
     let late = joined(late).await;
     // The k-th came after k seconds and passes after 8 + k.
@@ -159,13 +159,13 @@ async fn nobody_overtakes_a_line() {
 async fn a_hopeless_request_gets_the_wait_of_the_whole_queue() {
     let service = layer(limiter(Quota::per_second(1).burst(10)), 9).cost(cost);
     let service = service.layer(Probe::default());
-    assert_eq!(ask(&service, by("ann", 10)).await.1, 200);
+    assert_eq!(send(&service, by("ann", 10)).await.1, 200);
     let mut line = JoinSet::new();
-    line.spawn(ask(&service, by("ann", 4)));
-    line.spawn(ask(&service, by("ann", 3)));
-    let late = ask(&service, by("ann", 3)).await;
+    line.spawn(send(&service, by("ann", 4)));
+    line.spawn(send(&service, by("ann", 3)));
+    let late = send(&service, by("ann", 3)).await;
     assert_eq!(late, (0, 429, Some("10".into())));
-    line.spawn(ask(&service, by("ann", 2)));
+    line.spawn(send(&service, by("ann", 2)));
     assert_eq!(passed(&joined(line).await), [4_000, 7_000, 9_000]);
 }
 
@@ -178,7 +178,7 @@ async fn what_counts_in_periods_is_waited_for_in_periods() {
         let service = layer(limiter(quota), 119).layer(Probe::default());
         let mut answers = JoinSet::new();
         for _ in 0..12 {
-            answers.spawn(ask(&service, by("ann", 1)));
+            answers.spawn(send(&service, by("ann", 1)));
         }
         let answers = joined(answers).await;
         let denied = answers
@@ -197,7 +197,7 @@ async fn the_slowest_of_several_quotas_sets_the_wait_of_a_queue() {
     let service = layer(limiter(quotas), 20).layer(Probe::default());
     let mut answers = JoinSet::new();
     for _ in 0..10 {
-        answers.spawn(ask(&service, by("ann", 1)));
+        answers.spawn(send(&service, by("ann", 1)));
     }
     let answers = joined(answers).await;
     assert_eq!(passed(&answers), [0, 1_000, 2_000, 3_000, 4_000]);
@@ -213,10 +213,10 @@ async fn the_slowest_of_several_quotas_sets_the_wait_of_a_queue() {
 async fn a_dropped_head_wakes_the_next_in_line() {
     let service = layer(limiter(Quota::per_second(1).burst(4)), 60).cost(cost);
     let service = service.layer(Probe::default());
-    assert_eq!(ask(&service, by("ann", 4)).await.1, 200);
-    let head = tokio::spawn(ask(&service, by("ann", 4)));
-    let middle = tokio::spawn(ask(&service, by("ann", 3)));
-    let last = tokio::spawn(ask(&service, by("ann", 1)));
+    assert_eq!(send(&service, by("ann", 4)).await.1, 200);
+    let head = tokio::spawn(send(&service, by("ann", 4)));
+    let middle = tokio::spawn(send(&service, by("ann", 3)));
+    let last = tokio::spawn(send(&service, by("ann", 1)));
     tokio::time::sleep(Duration::from_millis(500)).await;
     middle.abort();
     tokio::time::sleep(Duration::from_millis(500)).await;
@@ -224,7 +224,7 @@ async fn a_dropped_head_wakes_the_next_in_line() {
     let (at, status, _) = last.await.unwrap();
     assert_eq!((at / 10 * 10, status), (1_000, 200));
     // Nothing is left of the line.
-    assert_eq!(ask(&service, by("ann", 1)).await.0 / 10 * 10, 1_000);
+    assert_eq!(send(&service, by("ann", 1)).await.0 / 10 * 10, 1_000);
 }
 
 /// The head leaves when the unit of the one behind it is refilled, and that one has not noticed yet.
@@ -235,17 +235,17 @@ async fn a_place_is_refused_behind_a_head_that_left<L: Limiter>(layer: RateLimit
         .cost(cost)
         .max_waiting(17);
     let service = layer.layer(Probe::default());
-    assert_eq!(ask(&service, by("ann", 4)).await.1, 200);
-    let mut head = Box::pin(ask(&service, by("ann", 4)));
+    assert_eq!(send(&service, by("ann", 4)).await.1, 200);
+    let mut head = Box::pin(send(&service, by("ann", 4)));
     let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
     assert!(head.as_mut().poll(&mut cx).is_pending());
     let requested_at = Instant::now();
-    let second = tokio::spawn(ask(&service, by("ann", 1)));
+    let second = tokio::spawn(send(&service, by("ann", 1)));
     tokio::time::sleep(Duration::from_secs(1)).await;
     let mut third = JoinSet::new();
     drop(head);
-    third.spawn(ask(&service, by("ann", 1)));
-    let newcomer = ask(&service, by("ann", 1)).await;
+    third.spawn(send(&service, by("ann", 1)));
+    let newcomer = send(&service, by("ann", 1)).await;
     assert_eq!(newcomer, (0, 429, Some("1".into())));
     assert_eq!(second.await.unwrap().1, 200);
     assert_eq!(requested_at.elapsed().as_millis() / 10 * 10, 1_000);
@@ -275,7 +275,7 @@ async fn tiers_and_keys_have_lines_of_their_own() {
     let service = layer.layer(Probe::default());
     let mut answers = JoinSet::new();
     for (user, kind) in [("ann", 1), ("ann", 1), ("ann", 2), ("bob", 1), ("bob", 1)] {
-        answers.spawn(ask(&service, by(user, kind)));
+        answers.spawn(send(&service, by(user, kind)));
     }
     let answers = joined(answers).await;
     assert_eq!(passed(&answers), [0, 0, 0, 1_000, 1_000]);
@@ -291,7 +291,7 @@ async fn each_row_of_a_key_has_a_line_of_its_own() {
     let mut answers = JoinSet::new();
     // The last stands in no line behind the one before it, which needs the log they share empty.
     for limit in [2, 2, 1, 2] {
-        answers.spawn(ask(&service, by("ann", limit)));
+        answers.spawn(send(&service, by("ann", limit)));
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
     let answers = joined(answers).await;
@@ -301,7 +301,7 @@ async fn each_row_of_a_key_has_a_line_of_its_own() {
 /// A limiter that records its calls.
 struct Noting {
     limiter: LocalLimiter,
-    asked: Lines,
+    calls: Lines,
 }
 
 impl Limiter for Noting {
@@ -309,7 +309,7 @@ impl Limiter for Noting {
 
     fn apply(&self, key: &Key, op: Op) -> Pending<Never> {
         let text = format!("{op:?}");
-        self.asked.push(text.split('(').next().unwrap().to_owned());
+        self.calls.push(text.split('(').next().unwrap().to_owned());
         self.limiter.apply(key, op)
     }
 
@@ -323,39 +323,39 @@ impl Limiter for Noting {
 }
 
 fn noting(limiter: LocalLimiter) -> (Noting, Lines) {
-    let asked = Lines::default();
+    let calls = Lines::default();
     let noting = Noting {
         limiter,
-        asked: asked.clone(),
+        calls: calls.clone(),
     };
-    (noting, asked)
+    (noting, calls)
 }
 
 #[tokio::test(start_paused = true)]
 async fn only_the_head_of_a_queue_requests_a_decision() {
-    let (noting, asked) = noting(limiter(Quota::per_second(1)));
+    let (noting, calls) = noting(limiter(Quota::per_second(1)));
     let service = layer(noting, 3).layer(Probe::default());
     let mut answers = JoinSet::new();
     for _ in 0..4 {
-        answers.spawn(ask(&service, by("ann", 1)));
+        answers.spawn(send(&service, by("ann", 1)));
     }
     // The first passes, the second is denied, the others join unasked.
-    assert_eq!(asked.take(), ["Reserve"; 2]);
+    assert_eq!(calls.take(), ["Reserve"; 2]);
     assert_eq!(passed(&joined(answers).await), [0, 1_000, 2_000, 3_000]);
     // The second calls again; the two behind it call when they are the head, and at their time.
-    assert_eq!(asked.take(), ["Reserve"; 5]);
+    assert_eq!(calls.take(), ["Reserve"; 5]);
     // Nobody blocks, so a denial is no news.
-    let service = RateLimitLayer::new(noting_of_none(&asked), Global).wait(Duration::ZERO);
+    let service = RateLimitLayer::new(noting_of_none(&calls), Global).wait(Duration::ZERO);
     let service = service.layer(Probe::default());
-    assert_eq!(ask(&service, by("ann", 1)).await.1, 200);
-    assert_eq!(ask(&service, by("ann", 1)).await.1, 429);
-    assert_eq!(asked.take(), ["Reserve", "Reserve"]);
+    assert_eq!(send(&service, by("ann", 1)).await.1, 200);
+    assert_eq!(send(&service, by("ann", 1)).await.1, 429);
+    assert_eq!(calls.take(), ["Reserve", "Reserve"]);
 }
 
-fn noting_of_none(asked: &Lines) -> Noting {
+fn noting_of_none(calls: &Lines) -> Noting {
     Noting {
         limiter: limiter(Quota::per_second(1)),
-        asked: asked.clone(),
+        calls: calls.clone(),
     }
 }
 
@@ -369,32 +369,32 @@ async fn the_probe_and_the_line_come_before_a_block() {
     let counter = Arc::clone(&probed);
     // It allows once.
     let probe = move || counter.fetch_add(1, Ordering::Relaxed) == 0;
-    let (noting, asked) = noting(limiter.clone());
+    let (noting, calls) = noting(limiter.clone());
     let service = layer(noting, 2).elastic(probe).layer(Probe::default());
     let mut answers = JoinSet::new();
     for _ in 0..4 {
-        answers.spawn(ask(&service, by("ann", 1)));
+        answers.spawn(send(&service, by("ann", 1)));
     }
     // Allowed; in excess; and two wait, each with one call.
     assert_eq!(passed(&joined(answers).await), [0, 0, 1_000, 2_000]);
     assert_eq!(probed.load(Ordering::Relaxed), 3);
     assert!(!limiter.peek(&Key::from("ann"), 1).is_blocked());
-    assert!(!asked.take().contains(&"Deny".to_owned()));
+    assert!(!calls.take().contains(&"Deny".to_owned()));
     // The third of three waits for longer than it may, which starts the block.
     let mut answers = JoinSet::new();
     for _ in 0..3 {
-        answers.spawn(ask(&service, by("ann", 1)));
+        answers.spawn(send(&service, by("ann", 1)));
     }
-    assert_eq!(asked.take().last().map(String::as_str), Some("Deny"));
+    assert_eq!(calls.take().last().map(String::as_str), Some("Deny"));
     assert!(limiter.peek(&Key::from("ann"), 1).is_blocked());
     // Those in line find out at their time, and no probe is sent for a blocked key.
     let answers = joined(answers).await;
     assert_eq!(passed(&answers), [0; 0]);
     let before = probed.load(Ordering::Relaxed);
-    let blocked = ask(&service, by("ann", 1)).await;
+    let blocked = send(&service, by("ann", 1)).await;
     assert_eq!((blocked.0, blocked.1), (0, 429));
     assert_eq!(probed.load(Ordering::Relaxed), before);
-    assert_eq!(ask(&service, by("ann", 0)).await.1, 429);
+    assert_eq!(send(&service, by("ann", 0)).await.1, 429);
 }
 
 #[tokio::test(start_paused = true)]
@@ -403,7 +403,7 @@ async fn the_leaky_buckets_own_delay_comes_on_top() {
     let service = layer(limiter(quota), 2).layer(Probe::default());
     let mut answers = JoinSet::new();
     for _ in 0..7 {
-        answers.spawn(ask(&service, by("ann", 1)));
+        answers.spawn(send(&service, by("ann", 1)));
     }
     let answers = joined(answers).await;
     // Three are in the bucket; two wait for at most two seconds for a place in it, and then for their
@@ -427,7 +427,7 @@ async fn the_wait_is_reported_apart_from_the_limiters_time() {
     let service = layer.layer(Probe::default());
     let mut answers = JoinSet::new();
     for _ in 0..3 {
-        answers.spawn(ask(&service, by("ann", 1)));
+        answers.spawn(send(&service, by("ann", 1)));
     }
     joined(answers).await;
     assert_eq!(lines.take(), ["0 true", "1000 true", "2000 true"]);
@@ -455,7 +455,7 @@ async fn a_limiter_that_only_acquires_can_be_waited_for() {
     let service = layer.wait(Duration::from_secs(2)).layer(Probe::default());
     let mut answers = JoinSet::new();
     for _ in 0..5 {
-        answers.spawn(ask(&service, by("ann", 1)));
+        answers.spawn(send(&service, by("ann", 1)));
     }
     let answers = joined(answers).await;
     assert_eq!(passed(&answers), [0, 1_000, 2_000], "{answers:?}");
@@ -487,8 +487,8 @@ async fn the_answer_to_the_head_is_as_old_as_it_is() {
         .wait(Duration::from_secs(60))
         .elastic(move || probe.load(Ordering::Relaxed));
     let mut service = layer.layer(Probe::default());
-    assert_eq!(ask(&service, by("ann", 6)).await.1, 200);
-    let head = tokio::spawn(ask(&service, by("ann", 1)));
+    assert_eq!(send(&service, by("ann", 6)).await.1, 200);
+    let head = tokio::spawn(send(&service, by("ann", 1)));
     tokio::time::sleep(Duration::from_secs(4)).await;
     idle.store(true, Ordering::Relaxed);
     // It is not charged, since that fails, and shows the head's decision.
@@ -507,7 +507,7 @@ async fn a_denial_that_cannot_wait_allocates_no_more_than_any() {
     let allocations = |service: &_, request: Request<()>| {
         let mut answer = None;
         let counted = allocation_counter::measure(|| {
-            answer = Some(Box::pin(ask(service, request)));
+            answer = Some(Box::pin(send(service, request)));
         });
         let answer = testkit::now(answer.unwrap());
         (counted.count_total, answer.1)
@@ -531,7 +531,7 @@ async fn a_denial_that_cannot_wait_allocates_no_more_than_any() {
     let service = layer(limiter(Quota::per_second(1)), 1).layer(Probe::default());
     let mut line = JoinSet::new();
     for _ in 0..2 {
-        line.spawn(ask(&service, by("ann", 1)));
+        line.spawn(send(&service, by("ann", 1)));
     }
     // The first fills what is filled once.
     allocations(&service, by("ann", 1));
@@ -547,7 +547,7 @@ async fn no_more_wait_than_there_is_room_for() {
     for _ in 0..3 {
         let mut answers = JoinSet::new();
         for user in 0..200 {
-            answers.spawn(ask(&service, by(&format!("user {}", user / 2), 1)));
+            answers.spawn(send(&service, by(&format!("user {}", user / 2), 1)));
         }
         let answers = joined(answers).await;
         let waited = passed(&answers).into_iter().filter(|at| *at == 1_000);

@@ -10,7 +10,7 @@ use tower_ratelimit::{
     Global, Header, LocalLimiter, LocalStore, Quota, RateLimitLayer, limiter::JointLimiter,
 };
 
-use crate::waiting_lines::{Answer, TokioClock, ask, joined, passed};
+use crate::waiting_lines::{Answer, TokioClock, joined, passed, send};
 
 /// A limit that nobody reaches.
 const MANY: u64 = 1_000_000;
@@ -49,12 +49,12 @@ async fn a_denied_address_that_varies_its_tenant_leaves_room_for_others() {
     let service = service.layer(Probe::default());
     let mut flood = JoinSet::new();
     for tenant in 0..1_100 {
-        flood.spawn(ask(&service, from("mallory", &format!("tenant {tenant}"))));
+        flood.spawn(send(&service, from("mallory", &format!("tenant {tenant}"))));
         tokio::task::yield_now().await;
     }
     let mut others = JoinSet::new();
     for address in ["ann", "bob"] {
-        others.spawn(ask(&service, from(address, "acme")));
+        others.spawn(send(&service, from(address, "acme")));
         tokio::task::yield_now().await;
     }
     let others = joined(others).await;
@@ -72,7 +72,7 @@ async fn a_place_counts_at_every_key_but_that_of_everybody() {
     let service = layer.max_waiting(80).layer(Probe::default());
     let mut first = JoinSet::new();
     for tenant in 0..40 {
-        first.spawn(ask(
+        first.spawn(send(
             &service,
             from(&format!("{tenant}"), &format!("{tenant}")),
         ));
@@ -80,12 +80,12 @@ async fn a_place_counts_at_every_key_but_that_of_everybody() {
     assert_eq!(passed(&joined(first).await), [0; 40]);
     let mut flood = JoinSet::new();
     for tenant in 0..20 {
-        flood.spawn(ask(&service, from("mallory", &format!("{tenant}"))));
+        flood.spawn(send(&service, from("mallory", &format!("{tenant}"))));
         tokio::task::yield_now().await;
     }
     let mut others = JoinSet::new();
     for tenant in 20..40 {
-        others.spawn(ask(
+        others.spawn(send(
             &service,
             from(&format!("{tenant}"), &format!("{tenant}")),
         ));
@@ -103,7 +103,7 @@ async fn the_line_of_everybody_is_as_long_as_the_room() {
     let service = layer.max_waiting(80).layer(Probe::default());
     let mut answers = JoinSet::new();
     for client in 0..100 {
-        answers.spawn(ask(
+        answers.spawn(send(
             &service,
             from(&format!("{client}"), &format!("{client}")),
         ));
@@ -134,7 +134,7 @@ async fn a_head_moves_to_the_line_of_the_limit_that_denies_it_by_its_arrival() {
         let service = service.clone();
         cast.spawn(async move {
             tokio::time::sleep(Duration::from_millis(start)).await;
-            let (at, status, _) = ask(&service, from(address, tenant)).await;
+            let (at, status, _) = send(&service, from(address, tenant)).await;
             (u64::try_from(at).unwrap() + start, status, address, tenant)
         });
         tokio::task::yield_now().await;

@@ -65,22 +65,25 @@ async fn a_denial_of_one_row_does_not_apply_to_another() {
     let limiter = node(&server, Quota::per_hour(60).sliding_log(), None);
     let rows = [2, 3, 60].map(|limit| Tier::from(RequestQuota::limit(limit)));
     let key = Key::from("alice");
-    let ask = |row: usize, op: Op| limiter.apply_in(&rows[row], &key, op);
-    assert!(ask(0, Op::Acquire(2)).await.unwrap().is_allowed());
-    let denied = ask(0, Op::Acquire(1)).await.unwrap();
+    let request = |row: usize, op: Op| limiter.apply_in(&rows[row], &key, op);
+    assert!(request(0, Op::Acquire(2)).await.unwrap().is_allowed());
+    let denied = request(0, Op::Acquire(1)).await.unwrap();
     assert!(denied.is_denied());
     // That one is remembered, and no other row's.
-    let again = ask(0, Op::Acquire(1));
+    let again = request(0, Op::Acquire(1));
     assert!(matches!(again, Pending::Ready(Ok(denied)) if denied.is_denied()));
-    let other = ask(1, Op::Acquire(1));
+    let other = request(1, Op::Acquire(1));
     assert!(matches!(other, Pending::Later(_)));
     assert!(other.await.unwrap().is_allowed());
-    assert!(ask(1, Op::Acquire(1)).await.unwrap().is_denied());
-    assert_eq!(ask(2, Op::Acquire(1)).await.unwrap().remaining(), Some(56));
+    assert!(request(1, Op::Acquire(1)).await.unwrap().is_denied());
+    assert_eq!(
+        request(2, Op::Acquire(1)).await.unwrap().remaining(),
+        Some(56)
+    );
     // A refund by the receipt of one ends what is remembered of all.
-    let last = ask(2, Op::Acquire(1)).await.unwrap();
+    let last = request(2, Op::Acquire(1)).await.unwrap();
     limiter.refund(&key, 1, Some(last.receipt())).await.unwrap();
-    assert!(matches!(ask(1, Op::Acquire(1)), Pending::Later(_)));
+    assert!(matches!(request(1, Op::Acquire(1)), Pending::Later(_)));
 }
 
 #[tokio::test]
@@ -126,19 +129,22 @@ async fn remembered_reservation_keeps_no_block_from_starting() {
         Some(Duration::from_secs(7_200)),
     );
     let alice = Key::from("alice");
-    let ask = async |op: Op| limiter.apply(&alice, op).await.unwrap();
-    assert!(ask(Op::Reserve(1)).await.is_allowed());
-    assert!(!ask(Op::Reserve(1)).await.is_blocked());
+    let request = async |op: Op| limiter.apply(&alice, op).await.unwrap();
+    assert!(request(Op::Reserve(1)).await.is_allowed());
+    assert!(!request(Op::Reserve(1)).await.is_blocked());
     let before = server.command_count("evalsha").await;
-    assert!(ask(Op::Reserve(1)).await.is_denied());
+    assert!(request(Op::Reserve(1)).await.is_denied());
     assert_eq!(server.command_count("evalsha").await, before, "remembered");
 
-    assert!(ask(Op::Deny(1)).await.is_blocked());
-    let reserved = ask(Op::Reserve(1)).await;
+    assert!(request(Op::Deny(1)).await.is_blocked());
+    let reserved = request(Op::Reserve(1)).await;
     assert!(reserved.is_blocked(), "what knew of no block is forgotten");
-    assert!(ask(Op::Acquire(1)).await.is_blocked());
-    ask(Op::Block(Duration::ZERO)).await;
-    assert!(!ask(Op::Reserve(1)).await.is_blocked(), "the block is over");
+    assert!(request(Op::Acquire(1)).await.is_blocked());
+    request(Op::Block(Duration::ZERO)).await;
+    assert!(
+        !request(Op::Reserve(1)).await.is_blocked(),
+        "the block is over"
+    );
 }
 
 #[tokio::test]
@@ -147,9 +153,9 @@ async fn settled_reservation_makes_room_at_once() {
     let server = Server::start().await;
     let limiter = node(&server, Quota::per_hour(1), None);
     let alice = Key::from("alice");
-    let ask = async |op: Op| limiter.apply(&alice, op).await.unwrap();
-    let open = ask(Op::Reserve(1)).await.receipt();
-    assert!(ask(Op::Reserve(1)).await.is_denied());
-    ask(Op::Settle(0, open)).await;
-    assert!(ask(Op::Reserve(1)).await.is_allowed());
+    let request = async |op: Op| limiter.apply(&alice, op).await.unwrap();
+    let open = request(Op::Reserve(1)).await.receipt();
+    assert!(request(Op::Reserve(1)).await.is_denied());
+    request(Op::Settle(0, open)).await;
+    assert!(request(Op::Reserve(1)).await.is_allowed());
 }

@@ -130,7 +130,7 @@ async fn numbers_are_a_part_of_the_name() {
         .name("login")
         .build(&store(&server));
     let _ = take(&plain.unwrap(), "alice", 1).await;
-    let mut keys: Vec<String> = server.ask(["KEYS", "*"]).await.unwrap();
+    let mut keys: Vec<String> = server.send(["KEYS", "*"]).await.unwrap();
     keys.sort_by_key(String::len);
     let ids: Vec<&str> = keys
         .iter()

@@ -17,14 +17,14 @@ fn limiter(server: &Server, quota: Quota) -> RedisLimiter {
 }
 
 async fn only_key(server: &Server) -> String {
-    let keys: Vec<String> = server.ask(["KEYS", "*"]).await.unwrap();
+    let keys: Vec<String> = server.send(["KEYS", "*"]).await.unwrap();
     assert_eq!(keys.len(), 1, "{keys:?}");
     keys[0].clone()
 }
 
 /// Milliseconds; negative for none.
 async fn time_to_live(server: &Server, key: &str) -> i64 {
-    server.ask(["PTTL", key]).await.unwrap()
+    server.send(["PTTL", key]).await.unwrap()
 }
 
 #[tokio::test]
@@ -41,7 +41,7 @@ async fn a_key_lives_until_nothing_is_left_to_remember() {
         hour.sliding_window().slices(6),
         hour.sliding_log(),
     ] {
-        server.ask::<Value>(["FLUSHALL"]).await.unwrap();
+        server.send::<Value>(["FLUSHALL"]).await.unwrap();
         let decision = limiter(&server, quota)
             .acquire(&Key::from("alice"), 1)
             .await;
@@ -65,7 +65,7 @@ async fn a_lost_time_to_live_is_healed_by_the_next_write() {
     let alice = Key::from("alice");
     limiter.hit(&alice, 1).await.unwrap();
     let key = only_key(&server).await;
-    server.ask::<Value>(["PERSIST", &key]).await.unwrap();
+    server.send::<Value>(["PERSIST", &key]).await.unwrap();
     assert_eq!(time_to_live(&server, &key).await, -1);
 
     limiter.acquire(&alice, 1).await.unwrap();
@@ -82,7 +82,7 @@ async fn what_is_given_back_leaves_nothing() {
     limiter.reset(&alice).await.unwrap();
     let mut keys = vec![String::new()];
     while !keys.is_empty() {
-        keys = server.ask(["KEYS", "rl:v1:*"]).await.unwrap();
+        keys = server.send(["KEYS", "rl:v1:*"]).await.unwrap();
     }
     assert_eq!(limiter.peek(&alice, 1).await.unwrap().remaining(), Some(4));
 }
@@ -99,7 +99,7 @@ async fn a_token_bucket_of_an_address_costs_at_most_150_bytes() {
         .acquire(&Key::from("before"), 1)
         .await
         .unwrap();
-    server.ask::<Value>(["FLUSHALL"]).await.unwrap();
+    server.send::<Value>(["FLUSHALL"]).await.unwrap();
     let before = memory_alone(&server).await;
     let limiter = limiter(&server, quota);
     for from in (0..SUBJECTS).step_by(250) {

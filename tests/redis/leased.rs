@@ -98,7 +98,7 @@ async fn node_whose_server_restarts_begins_anew() {
     let quota = Quota::per_hour(1).burst(100_000);
     let limiter = RedisLimiter::builder(quota).mode(Mode::leased().length(LENGTH));
     let limiter = node(&server, limiter);
-    let ask = async |times: u32| {
+    let request = async |times: u32| {
         let mut passed = 0;
         for _ in 0..times {
             let answer = limiter.acquire(&Key::from("all"), 1).await;
@@ -106,11 +106,11 @@ async fn node_whose_server_restarts_begins_anew() {
         }
         passed
     };
-    assert_eq!(ask(200).await, 200);
+    assert_eq!(request(200).await, 200);
     assert!(limiter.mode_stats().local > 100);
-    let _: () = server.ask(["FLUSHALL"]).await.unwrap();
-    let _: () = server.ask(["SCRIPT", "FLUSH"]).await.unwrap();
-    assert_eq!(ask(2_000).await, 2_000);
+    let _: () = server.send(["FLUSHALL"]).await.unwrap();
+    let _: () = server.send(["SCRIPT", "FLUSH"]).await.unwrap();
+    assert_eq!(request(2_000).await, 2_000);
     let stats = limiter.mode_stats();
     assert!(stats.local > 1_500 && stats.granted > 1_000, "{stats:?}");
 }
@@ -131,7 +131,7 @@ async fn strict_node_calls_once_for_a_leased_subject() {
     let held = leased.mode_stats();
     assert!(held.granted > held.settled, "{held:?}");
     let calls = async || {
-        let stats: String = server.ask(["INFO", "commandstats"]).await.unwrap();
+        let stats: String = server.send(["INFO", "commandstats"]).await.unwrap();
         let line = stats.lines().find(|line| line.contains("evalsha:"));
         let calls = line.and_then(|line| line.split_once("calls=")).unwrap().1;
         calls.split(',').next().unwrap().parse::<u64>().unwrap()
@@ -141,9 +141,9 @@ async fn strict_node_calls_once_for_a_leased_subject() {
         let decision = strict.acquire(&Key::from("all"), 1).await.unwrap();
         assert!(decision.is_allowed());
     }
-    let asked = calls().await - before;
+    let requested = calls().await - before;
     // It is tried again after a second, and this takes few.
-    assert!(asked < 180, "{asked} calls for a hundred requests");
+    assert!(requested < 180, "{requested} calls for a hundred requests");
 }
 
 /// Nodes that call afterwards go beyond the limit by the units that each other one may be ahead. The
@@ -166,9 +166,9 @@ async fn eventual_nodes_are_ahead_by_no_more_than_they_may() {
         assert!((limit..=most).contains(&passed), "{passed} with {quota:?}");
         let reported = async || {
             let stats = nodes.each_ref().map(|node| node.mode_stats());
-            let asked: u64 = stats.iter().map(|stats| stats.asked).sum();
+            let requested: u64 = stats.iter().map(|stats| stats.asked).sum();
             let settled: u64 = stats.iter().map(|stats| stats.settled).sum();
-            (settled + asked >= passed).then_some(settled)
+            (settled + requested >= passed).then_some(settled)
         };
         let settled = eventually("the messages", reported).await;
         // All but the first of each task, and those whose report was too small.

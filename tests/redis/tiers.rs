@@ -38,7 +38,7 @@ impl Bench {
         }
     }
 
-    async fn ask(&self, tier: Tier, op: Op) -> Decision {
+    async fn request(&self, tier: Tier, op: Op) -> Decision {
         let key = Key::from("alice");
         self.limiter.apply_in(&tier, &key, op).await.unwrap()
     }
@@ -46,7 +46,12 @@ impl Bench {
     /// How many requests pass at once, at most 2,000.
     async fn passes(&self, tier: Tier) -> usize {
         let mut passed = 0;
-        while passed < 2_000 && self.ask(tier.clone(), Op::Acquire(1)).await.is_allowed() {
+        while passed < 2_000
+            && self
+                .request(tier.clone(), Op::Acquire(1))
+                .await
+                .is_allowed()
+        {
             passed += 1;
         }
         passed
@@ -56,16 +61,16 @@ impl Bench {
     async fn reserve(&self, times: usize) -> Vec<Receipt> {
         let mut receipts = Vec::new();
         for _ in 0..times {
-            let decision = self.ask(Tier::DEFAULT, Op::Reserve(1)).await;
+            let decision = self.request(Tier::DEFAULT, Op::Reserve(1)).await;
             receipts.extend(decision.is_allowed().then(|| decision.receipt()));
         }
         receipts
     }
 
     async fn value(&self) -> String {
-        let keys: Vec<String> = self.server.ask(["KEYS", "*"]).await.unwrap();
+        let keys: Vec<String> = self.server.send(["KEYS", "*"]).await.unwrap();
         assert_eq!(keys.len(), 1, "{keys:?}");
-        self.server.ask(["GET", &keys[0]]).await.unwrap()
+        self.server.send(["GET", &keys[0]]).await.unwrap()
     }
 }
 
@@ -90,7 +95,7 @@ async fn smaller_tier_gives_nothing_of_the_others_back() {
             Op::Hit(5),
             Op::Refund(0, None),
         ] {
-            let decision = bench.ask(SMALL, op.clone()).await;
+            let decision = bench.request(SMALL, op.clone()).await;
             assert_eq!(decision.remaining(), Some(0), "{op:?} of {small:?}");
             let passed = bench.passes(Tier::DEFAULT).await;
             assert_eq!(passed, 0, "after {op:?} of {small:?}");
@@ -106,7 +111,7 @@ async fn tiers_that_count_unlike_have_a_limit_each_when_alternated() {
     let mut passed = 0;
     for _ in 0..200 {
         for tier in [Tier::DEFAULT, SMALL] {
-            let decision = bench.ask(tier, Op::Acquire(1)).await;
+            let decision = bench.request(tier, Op::Acquire(1)).await;
             passed += usize::from(decision.is_allowed());
         }
     }
@@ -134,7 +139,7 @@ async fn late_refunds_stay_within_twice_the_burst() {
     }
     let mut passed = 0;
     for receipt in open {
-        bench.ask(Tier::DEFAULT, Op::Settle(0, receipt)).await;
+        bench.request(Tier::DEFAULT, Op::Settle(0, receipt)).await;
         passed += bench.passes(Tier::DEFAULT).await;
     }
     assert!((5..=10).contains(&passed), "{passed} at one instant");
@@ -149,13 +154,17 @@ async fn what_is_filled_and_finished_again_and_again_stays_bounded() {
         let mut filled = bench.reserve(6).await;
         open.extend(filled.pop());
         for receipt in filled {
-            bench.ask(Tier::DEFAULT, Op::Refund(1, Some(receipt))).await;
+            bench
+                .request(Tier::DEFAULT, Op::Refund(1, Some(receipt)))
+                .await;
         }
         bench.clock.advance(MINUTE / 5);
     }
     let mut passed = 0;
     for receipt in open {
-        bench.ask(Tier::DEFAULT, Op::Refund(1, Some(receipt))).await;
+        bench
+            .request(Tier::DEFAULT, Op::Refund(1, Some(receipt)))
+            .await;
         passed += bench.passes(Tier::DEFAULT).await;
     }
     assert!(passed <= 10, "{passed} at one instant");
@@ -165,23 +174,35 @@ async fn what_is_filled_and_finished_again_and_again_stays_bounded() {
 async fn key_blocked_by_hand_stays_out_of_a_limiter_without_blocks() {
     needs!(redis);
     let bench = Bench::new(RedisLimiter::builder(Quota::per_minute(5))).await;
-    let blocked = bench.ask(Tier::DEFAULT, Op::Block(MINUTE)).await;
+    let blocked = bench.request(Tier::DEFAULT, Op::Block(MINUTE)).await;
     assert_eq!(blocked.retry_after(), Some(MINUTE));
     for op in [Op::Acquire(0), Op::Acquire(1), Op::Peek(0), Op::Hit(1)] {
-        let decision = bench.ask(Tier::DEFAULT, op).await;
+        let decision = bench.request(Tier::DEFAULT, op).await;
         assert!(decision.is_blocked(), "{decision:?}");
     }
     assert!(bench.value().await.ends_with('h'), "a mark");
     // A block by hand does not get longer, and not shorter, when the clock steps back.
     bench.clock.step_back(MINUTE);
-    let longer = bench.ask(Tier::DEFAULT, Op::Peek(1)).await;
+    let longer = bench.request(Tier::DEFAULT, Op::Peek(1)).await;
     assert_eq!(longer.retry_after(), Some(2 * MINUTE));
     bench.clock.advance(2 * MINUTE);
-    assert!(bench.ask(Tier::DEFAULT, Op::Acquire(1)).await.is_allowed());
+    assert!(
+        bench
+            .request(Tier::DEFAULT, Op::Acquire(1))
+            .await
+            .is_allowed()
+    );
 
-    bench.ask(Tier::DEFAULT, Op::Block(MINUTE)).await;
-    bench.ask(Tier::DEFAULT, Op::Block(Duration::ZERO)).await;
-    assert!(bench.ask(Tier::DEFAULT, Op::Acquire(1)).await.is_allowed());
+    bench.request(Tier::DEFAULT, Op::Block(MINUTE)).await;
+    bench
+        .request(Tier::DEFAULT, Op::Block(Duration::ZERO))
+        .await;
+    assert!(
+        bench
+            .request(Tier::DEFAULT, Op::Acquire(1))
+            .await
+            .is_allowed()
+    );
 }
 
 #[tokio::test]
@@ -192,24 +213,26 @@ async fn logins_that_succeed_block_nobody_and_those_that_fail_do() {
     for fail in [0, 1] {
         let open = bench.reserve(6).await;
         assert_eq!(open.len(), 5);
-        let denied = bench.ask(Tier::DEFAULT, Op::Reserve(1)).await;
+        let denied = bench.request(Tier::DEFAULT, Op::Reserve(1)).await;
         assert!(denied.is_denied() && !denied.is_blocked());
         for (receipt, n) in open.into_iter().zip(0..) {
             let cost = u64::from(n < fail);
-            bench.ask(Tier::DEFAULT, Op::Settle(cost, receipt)).await;
+            bench
+                .request(Tier::DEFAULT, Op::Settle(cost, receipt))
+                .await;
         }
-        let next = bench.ask(Tier::DEFAULT, Op::Peek(1)).await;
+        let next = bench.request(Tier::DEFAULT, Op::Peek(1)).await;
         assert!(next.is_allowed(), "{fail} of six failed");
     }
     for failed in 2..=5 {
         bench.clock.advance(MINUTE / 50);
         let one = bench.reserve(1).await.remove(0);
-        let settled = bench.ask(Tier::DEFAULT, Op::Settle(1, one)).await;
+        let settled = bench.request(Tier::DEFAULT, Op::Settle(1, one)).await;
         assert!(settled.is_allowed(), "never a denial");
-        let blocked = bench.ask(Tier::DEFAULT, Op::Peek(0)).await.is_blocked();
+        let blocked = bench.request(Tier::DEFAULT, Op::Peek(0)).await.is_blocked();
         assert_eq!(blocked, failed == 5, "{failed} failed");
     }
-    bench.ask(Tier::DEFAULT, Op::Reset).await;
+    bench.request(Tier::DEFAULT, Op::Reset).await;
     assert_eq!(bench.value().await, "0", "nothing is left of it");
 }
 
@@ -220,16 +243,16 @@ async fn clock_that_steps_back_keeps_no_failures_beyond_a_bucket() {
     let bench = Bench::new(builder.block_for(Duration::from_millis(1))).await;
     let fail = async || {
         let one = bench.reserve(1).await.remove(0);
-        bench.ask(Tier::DEFAULT, Op::Settle(1, one)).await;
-        let blocked = bench.ask(Tier::DEFAULT, Op::Peek(0)).await.is_blocked();
+        bench.request(Tier::DEFAULT, Op::Settle(1, one)).await;
+        let blocked = bench.request(Tier::DEFAULT, Op::Peek(0)).await.is_blocked();
         bench.clock.advance(MINUTE / 5);
         blocked
     };
     for receipt in bench.reserve(5).await {
-        bench.ask(Tier::DEFAULT, Op::Settle(1, receipt)).await;
+        bench.request(Tier::DEFAULT, Op::Settle(1, receipt)).await;
     }
     bench.clock.step_back(60 * MINUTE);
-    bench.ask(Tier::DEFAULT, Op::Refund(5, None)).await;
+    bench.request(Tier::DEFAULT, Op::Refund(5, None)).await;
     bench.clock.advance(MINUTE / 5);
     assert!(fail().await, "it counts as full since now");
     bench.clock.advance(2 * MINUTE);
@@ -242,11 +265,11 @@ async fn question_that_follows_a_reservation_starts_the_block() {
     let builder = RedisLimiter::builder(Quota::per_minute(1));
     let bench = Bench::new(builder.block_for(60 * MINUTE)).await;
     assert_eq!(bench.reserve(1).await.len(), 1);
-    let reserved = bench.ask(Tier::DEFAULT, Op::Reserve(1)).await;
+    let reserved = bench.request(Tier::DEFAULT, Op::Reserve(1)).await;
     assert_eq!(reserved.retry_after(), Some(MINUTE));
-    let never = bench.ask(Tier::DEFAULT, Op::Deny(2)).await;
+    let never = bench.request(Tier::DEFAULT, Op::Deny(2)).await;
     assert!(!never.is_blocked(), "it could never fit");
-    let denied = bench.ask(Tier::DEFAULT, Op::Deny(1)).await;
+    let denied = bench.request(Tier::DEFAULT, Op::Deny(1)).await;
     assert_eq!(denied.retry_after(), Some(60 * MINUTE));
 }
 
@@ -262,9 +285,9 @@ async fn values_without_news_are_written_as_before() {
         (minute.refill_every(MINUTE / 4), "1767225615000000000"),
     ] {
         let bench = Bench::new(RedisLimiter::builder(quota).block_for(MINUTE)).await;
-        bench.ask(Tier::DEFAULT, Op::Reserve(1)).await;
+        bench.request(Tier::DEFAULT, Op::Reserve(1)).await;
         assert_eq!(bench.value().await, value, "{quota:?}");
-        bench.server.ask::<Value>(["FLUSHALL"]).await.unwrap();
+        bench.server.send::<Value>(["FLUSHALL"]).await.unwrap();
     }
 }
 
@@ -290,12 +313,12 @@ async fn receipt_of_a_huge_window_is_settled_by_a_bucket_that_takes_its_place() 
     let window = Quota::per_second(u64::from(u32::MAX)).fixed_window();
     let bench = Bench::new(RedisLimiter::builder(window.uncapped().named("one"))).await;
     let row = Tier::from(RequestQuota::limit(u64::MAX));
-    let receipt = bench.ask(row, Op::Reserve(5)).await.receipt();
+    let receipt = bench.request(row, Op::Reserve(5)).await.receipt();
     let years = Quota::per(1, Duration::from_nanos(1 << 54));
     for place in [years.burst(3), years.leaky_bucket(2)].map(|quota| quota.soft(900)) {
         bench.limiter.set_quota("one", place).unwrap();
         // More units than Lua counts one by one: the script divided by their time without end.
         let settle = Op::Settle(8, receipt.clone());
-        assert!(bench.ask(Tier::DEFAULT, settle).await.is_allowed());
+        assert!(bench.request(Tier::DEFAULT, settle).await.is_allowed());
     }
 }

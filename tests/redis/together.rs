@@ -37,7 +37,7 @@ fn lasting(limit: u64, name: &'static str) -> Quota {
     Quota::per(limit, AGE).fixed_window().named(name)
 }
 
-async fn ask(limiter: &JointLimiter<RedisLimiter>, key: &Key, op: Op) -> Decision {
+async fn request(limiter: &JointLimiter<RedisLimiter>, key: &Key, op: Op) -> Decision {
     limiter.apply(key, op).await.unwrap()
 }
 
@@ -57,15 +57,15 @@ async fn denied_requests_spend_nothing_of_a_lease() {
     let both = JointLimiter::new([leased.clone(), each]).unwrap();
     for _ in 0..20 {
         assert!(
-            ask(&both, &joint([99, 1]), Op::Acquire(1))
+            request(&both, &joint([99, 1]), Op::Acquire(1))
                 .await
                 .is_denied()
         );
     }
-    let values: u64 = server.ask(["DBSIZE"]).await.unwrap();
+    let values: u64 = server.send(["DBSIZE"]).await.unwrap();
     assert_eq!(values, 1, "the store was asked for a lease");
     for passes in [true, false, false] {
-        let decision = ask(&both, &joint([99, 2]), Op::Acquire(1)).await;
+        let decision = request(&both, &joint([99, 2]), Op::Acquire(1)).await;
         assert_eq!(decision.is_allowed(), passes);
     }
     assert_eq!(left(&leased, 99).await, 999);
@@ -91,7 +91,7 @@ async fn requests_of_three_nodes_at_once_never_pass_either_limit() {
         let node = nodes[number as usize % 3].clone();
         tasks.spawn(async move {
             let client = number % 8;
-            let decision = ask(&node, &joint([client, 99]), Op::Acquire(1)).await;
+            let decision = request(&node, &joint([client, 99]), Op::Acquire(1)).await;
             decision.is_allowed().then_some(client)
         });
     }
@@ -113,7 +113,7 @@ async fn requests_of_three_nodes_at_once_never_pass_either_limit() {
     }
     // Nothing is lost: what is left passes now.
     for client in 0..8 {
-        while ask(&nodes[1], &joint([client, 99]), Op::Acquire(1))
+        while request(&nodes[1], &joint([client, 99]), Op::Acquire(1))
             .await
             .is_allowed()
         {}
@@ -135,13 +135,13 @@ async fn what_one_limit_denies_is_given_back_to_the_others_by_receipt() {
     let limits = quotas.map(|quota| limiter(quota, &store));
     let together = JointLimiter::new(limits.clone()).unwrap();
     let key = joint([1, 2, 3, 4]);
-    let allowed = ask(&together, &key, Op::Acquire(2)).await;
+    let allowed = request(&together, &key, Op::Acquire(2)).await;
     assert_eq!(
         (allowed.outcome(), allowed.charged()),
         (Outcome::Allowed, 2)
     );
     for cost in [1, 2, 3] {
-        let denied = ask(&together, &key, Op::Acquire(cost)).await;
+        let denied = request(&together, &key, Op::Acquire(cost)).await;
         assert_eq!(denied.binding().name(), "strict");
         assert_eq!((denied.is_denied(), denied.charged()), (true, 0));
         for (place, limit) in limits.iter().enumerate().skip(1) {
@@ -149,16 +149,16 @@ async fn what_one_limit_denies_is_given_back_to_the_others_by_receipt() {
         }
     }
     // The receipt of all gives back to each, once, in one call or in part.
-    let settled = ask(&together, &key, Op::Settle(1, allowed.receipt())).await;
+    let settled = request(&together, &key, Op::Settle(1, allowed.receipt())).await;
     let remaining = settled.quotas().map(|quota| quota.remaining());
     assert!(remaining.eq([Some(1), Some(99), Some(99), Some(99)]));
     // As many units as fit all limits are taken of each.
-    let taken = ask(&together, &key, Op::AcquireUpTo(9)).await;
+    let taken = request(&together, &key, Op::AcquireUpTo(9)).await;
     assert_eq!((taken.outcome(), taken.charged()), (Outcome::Allowed, 1));
     for (place, limit) in limits.iter().enumerate().skip(1) {
         assert_eq!(left(limit, place as u64 + 1).await, 98);
     }
-    let refunded = ask(&together, &key, Op::Refund(9, Some(taken.receipt()))).await;
+    let refunded = request(&together, &key, Op::Refund(9, Some(taken.receipt()))).await;
     let remaining = refunded.quotas().map(|quota| quota.remaining());
     assert!(remaining.eq([Some(1), Some(99), Some(99), Some(99)]));
 }
@@ -172,18 +172,18 @@ async fn a_cached_denial_of_one_limit_calls_none() {
         [lasting(100, "everybody"), lasting(1, "each")].map(|quota| limiter(quota, &store));
     let together = JointLimiter::new(limits.clone()).unwrap();
     assert!(
-        ask(&together, &joint([1, 2]), Op::Acquire(1))
+        request(&together, &joint([1, 2]), Op::Acquire(1))
             .await
             .is_allowed()
     );
     assert!(
-        ask(&together, &joint([1, 2]), Op::Acquire(1))
+        request(&together, &joint([1, 2]), Op::Acquire(1))
             .await
             .is_denied()
     );
     let calls = store.stats().answered();
     for _ in 0..50 {
-        let denied = ask(&together, &joint([1, 2]), Op::Acquire(1)).await;
+        let denied = request(&together, &joint([1, 2]), Op::Acquire(1)).await;
         assert!(denied.is_denied());
         assert_eq!(denied.binding().name(), "each");
         assert_eq!(denied.quotas().len(), 2);
@@ -204,7 +204,7 @@ async fn call_that_nobody_waits_for_is_finished() {
     });
     let together = JointLimiter::new(limits.clone()).unwrap();
     assert!(
-        ask(&together, &joint([1, 2]), Op::Acquire(1))
+        request(&together, &joint([1, 2]), Op::Acquire(1))
             .await
             .is_allowed()
     );
@@ -285,7 +285,7 @@ async fn a_denial_takes_no_longer_than_one_deadline() {
     let together = JointLimiter::new(limits).unwrap();
     for _ in 0..3 {
         let started = tokio::time::Instant::now();
-        let denied = ask(&together, &joint([1, 2]), Op::Acquire(1)).await;
+        let denied = request(&together, &joint([1, 2]), Op::Acquire(1)).await;
         let took = started.elapsed();
         assert!(denied.is_denied() && !denied.is_degraded());
         assert!((takes..=deadline).contains(&took), "{took:?}");
@@ -336,14 +336,18 @@ async fn fallback_charges_all_or_none_too() {
     let together = JointLimiter::new(limits.clone()).unwrap();
     let mut passed = Vec::new();
     for _ in 0..10 {
-        let decision = ask(&together, &joint([1, 2]), Op::Acquire(1)).await;
+        let decision = request(&together, &joint([1, 2]), Op::Acquire(1)).await;
         assert!(decision.is_degraded());
         passed.extend(decision.is_allowed().then(|| decision.receipt()));
     }
     assert_eq!(passed.len(), 2);
     assert_eq!(left(&limits[0], 1).await, 98);
     let refund = Op::Refund(1, passed.pop());
-    assert!(ask(&together, &joint([1, 2]), refund).await.is_degraded());
+    assert!(
+        request(&together, &joint([1, 2]), refund)
+            .await
+            .is_degraded()
+    );
     assert_eq!(left(&limits[0], 1).await, 99);
     assert_eq!(left(&limits[1], 2).await, 1);
 }

@@ -163,7 +163,7 @@ fn written(write: &Write) -> Vec<u8> {
 
 impl Both {
     /// Calls both, and returns the reply.
-    fn ask(&self, key: &str, call: &Call<'_>) -> Result<Vec<u8>, StoreError> {
+    fn request(&self, key: &str, call: &Call<'_>) -> Result<Vec<u8>, StoreError> {
         self.calls.fetch_add(1, Ordering::Relaxed);
         let now = self.clock.now();
         let before = self.before(key);
@@ -218,14 +218,14 @@ impl Both {
 
     /// Calls both with a clause of one of the nodes. The part of the reply that is about the
     /// operations.
-    fn ask_leased(
+    fn request_leased(
         &self,
         key: &str,
         call: &Call<'_>,
         nodes: &mut Nodes,
     ) -> Result<Vec<u8>, StoreError> {
         let (node, clause) = nodes.clause(key);
-        let mut reply = self.ask(key, &call.with_message(&clause))?;
+        let mut reply = self.request(key, &call.with_message(&clause))?;
         let answer = NodeReply::split(&reply);
         let Some((ops, lease)) = answer else {
             self.check(false, || format!("no answer to {clause:?}"));
@@ -273,17 +273,18 @@ fn is_same(own: Option<&Write>, write: Option<&[u8]>) -> bool {
 impl Store for Both {
     async fn transact(&self, key: &str, call: &Call<'_>) -> Result<Reply, StoreError> {
         let Some(nodes) = &self.leases else {
-            return self.ask(key, call).map(Reply::from_bytes);
+            return self.request(key, call).map(Reply::from_bytes);
         };
         let mut nodes = nodes.lock().unwrap();
         while nodes.speak_alone() {
             // The call itself fails on a foreign value.
-            self.ask_leased(key, &call.without_ops(), &mut nodes).ok();
+            self.request_leased(key, &call.without_ops(), &mut nodes)
+                .ok();
         }
         let reply = if nodes.speak() {
-            self.ask_leased(key, call, &mut nodes)?
+            self.request_leased(key, call, &mut nodes)?
         } else {
-            self.ask(key, call)?
+            self.request(key, call)?
         };
         Ok(Reply::from_bytes(reply))
     }

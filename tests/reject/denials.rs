@@ -409,12 +409,12 @@ fn a_limiter_that_fails_is_answered_as_a_layer_answers_it() {
 /// Both ways in which a shared limiter does not let a request pass are one error.
 #[test]
 fn a_fallible_limiter_is_called_in_one_line() {
-    async fn ask(limiter: &AnyLimiter, cost: u64) -> Result<u64, Denial> {
+    async fn acquire(limiter: &AnyLimiter, cost: u64) -> Result<u64, Denial> {
         let decision = limiter.acquire(&Key::global(), cost).await?.into_result()?;
         Ok(decision.charged())
     }
     let status = |limiter: &AnyLimiter, cost| {
-        let answer = testkit::now(ask(limiter, cost));
+        let answer = testkit::now(acquire(limiter, cost));
         answer.map_err(|denial| denial.response::<String>().status().as_u16())
     };
     let (local, _) = limiter(Quota::per_hour(5));
@@ -627,7 +627,7 @@ mod axum_handlers {
             .with_state(limiter)
     }
 
-    fn ask(path: &str) -> (u16, Vec<String>, String) {
+    fn exchange(path: &str) -> (u16, Vec<String>, String) {
         let request = testkit::get(path).body(Body::empty()).unwrap();
         let response = testkit::now(app().oneshot(request)).unwrap();
         let (parts, body) = response.into_parts();
@@ -648,7 +648,7 @@ mod axum_handlers {
             ("/layer", "busy"),
             ("/own", ""),
         ] {
-            let (status, reported, body) = ask(path);
+            let (status, reported, body) = exchange(path);
             assert_eq!(status, 429, "{path}");
             // First the handler's, then the layer's.
             assert_eq!(reported, policies, "{path}");

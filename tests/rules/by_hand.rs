@@ -38,7 +38,7 @@ impl Bench {
         }
     }
 
-    async fn ask(&self) -> u16 {
+    async fn get(&self) -> u16 {
         self.ruled.get("/").await
     }
 }
@@ -47,33 +47,33 @@ impl Bench {
 async fn rule_that_is_off_is_as_if_it_were_not_there() {
     let bench = Bench::new();
     for status in [200, 200, 429] {
-        assert_eq!(bench.ask().await, status);
+        assert_eq!(bench.get().await, status);
     }
     bench.handle.set_enabled(Some("first"), false);
     assert!(!bench.handle.rules().is_enabled("first"));
     assert!(bench.handle.rules().is_enabled("second"));
     // The other rule was not charged for the denied request.
     for status in [200, 200, 429] {
-        assert_eq!(bench.ask().await, status);
+        assert_eq!(bench.get().await, status);
     }
     bench.handle.reload().expect("rules");
     assert!(!bench.handle.rules().is_enabled("first"), "after a reload");
     bench.handle.set_enabled(None, false);
-    assert_eq!(bench.ask().await, 200);
+    assert_eq!(bench.get().await, 200);
     // All are on again, but for the one that was switched off by itself.
     bench.handle.set_enabled(None, true);
-    assert_eq!(bench.ask().await, 429);
+    assert_eq!(bench.get().await, 429);
     bench.handle.set_enabled(Some("second"), false);
-    assert_eq!(bench.ask().await, 200);
+    assert_eq!(bench.get().await, 200);
     bench.handle.set_enabled(Some("first"), true);
-    assert_eq!(bench.ask().await, 429, "its counts stayed");
+    assert_eq!(bench.get().await, 429, "its counts stayed");
 }
 
 #[tokio::test]
 async fn changed_quota_lasts_until_the_rules_are_read_again() {
     let bench = Bench::new();
     for status in [200, 200, 429] {
-        assert_eq!(bench.ask().await, status);
+        assert_eq!(bench.get().await, status);
     }
     let more = Quota::per_hour(3);
     bench
@@ -81,17 +81,17 @@ async fn changed_quota_lasts_until_the_rules_are_read_again() {
         .set_quota("first", Some(more))
         .expect("a quota");
     bench.handle.set_quota("first", None).expect("the file's");
-    assert_eq!(bench.ask().await, 429);
+    assert_eq!(bench.get().await, 429);
     bench
         .handle
         .set_quota("second", Some(Quota::per_hour(1)))
         .expect("a quota");
-    assert_eq!(bench.ask().await, 429);
+    assert_eq!(bench.get().await, 429);
     let first = bench.handle.rules().limiter_of("first").expect("a limiter");
     first.reset(&Key::global()).await.expect("a decision");
-    assert_eq!(bench.ask().await, 429, "by the second");
+    assert_eq!(bench.get().await, 429, "by the second");
     bench.handle.reload().expect("rules");
-    assert_eq!(bench.ask().await, 200);
+    assert_eq!(bench.get().await, 200);
     for (policy, quota) in [
         ("third", Quota::per_hour(3)),
         ("first", Quota::per_hour(3).fixed_window()),
@@ -153,7 +153,7 @@ async fn the_table_of_the_rules_is_available_also_after_a_reload() {
         rules.local_store().expect("a table").tracked_keys()
     };
     assert_eq!(keys(), 0);
-    bench.ask().await;
+    bench.get().await;
     // One for each rule.
     assert_eq!(keys(), 2);
     bench.handle.reload().expect("rules");

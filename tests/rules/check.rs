@@ -52,7 +52,7 @@ async fn limits_are_charged_together_and_the_observer_is_notified() {
         .parse(RULES, Format::Yaml);
     let received = Arc::default();
     let handle = handle(&received, rules.expect("rules"));
-    let ask = async |path: &str, cost, dry_run| {
+    let check = async |path: &str, cost, dry_run| {
         let (outcome, decision) = handle
             .check(&parts(path), cost, dry_run)
             .await
@@ -60,9 +60,9 @@ async fn limits_are_charged_together_and_the_observer_is_notified() {
         let decision = decision.map(|decision| (decision.is_allowed(), decision.remaining()));
         (outcome == RulesOutcome::Limited, decision)
     };
-    assert_eq!(ask("/free", None, false).await, (false, None));
+    assert_eq!(check("/free", None, false).await, (false, None));
     assert_eq!(
-        ask("/both", None, true).await,
+        check("/both", None, true).await,
         (true, Some((true, Some(2))))
     );
     assert!(
@@ -70,22 +70,25 @@ async fn limits_are_charged_together_and_the_observer_is_notified() {
         "nothing was counted"
     );
     assert_eq!(
-        ask("/both", None, false).await,
+        check("/both", None, false).await,
         (true, Some((true, Some(1))))
     );
     // Neither takes anything.
     assert_eq!(
-        ask("/both", Some(2), false).await,
+        check("/both", Some(2), false).await,
         (true, Some((false, Some(1))))
     );
     assert_eq!(
-        ask("/", Some(2), false).await,
+        check("/", Some(2), false).await,
         (true, Some((true, Some(0))))
     );
-    assert_eq!(ask("/", None, false).await, (true, Some((false, Some(0)))));
+    assert_eq!(
+        check("/", None, false).await,
+        (true, Some((false, Some(0))))
+    );
     handle.set_enabled(Some("all"), false);
     handle.set_enabled(Some("watched"), false);
-    assert_eq!(ask("/", None, false).await, (false, None), "switched off");
+    assert_eq!(check("/", None, false).await, (false, None), "switched off");
     let expected = [
         "watched true shadow=true",
         "one true shadow=false",

@@ -7,7 +7,7 @@ use tower_ratelimit::{
     rules::{RuleReason, Rules, RulesOutcome},
 };
 
-use crate::ask::{NOON, applied, ask, at, from, read, reason};
+use crate::requests::{NOON, applied, at, explain, from, read, reason};
 
 fn example() -> Rules {
     read("example.yaml").unwrap_or_else(|error| panic!("{error}"))
@@ -42,17 +42,20 @@ fn it_loads_with_the_warnings_it_deserves() {
 #[test]
 fn allow_and_deny_end_the_list() {
     let rules = example();
-    let health = ask(&rules, "GET /healthz", &[("user-agent", "sqlmap/1.8")]);
+    let health = explain(&rules, "GET /healthz", &[("user-agent", "sqlmap/1.8")]);
     assert_eq!(*health.outcome(), RulesOutcome::Allowed("health".into()));
     assert_eq!(
         *reason(&health, "scanners"),
         RuleReason::AfterEnd("health".into())
     );
 
-    let scan = ask(&rules, "GET /api/login", &[("user-agent", "x sqlmap/1.8")]);
+    let scan = explain(&rules, "GET /api/login", &[("user-agent", "x sqlmap/1.8")]);
     assert_eq!(*scan.outcome(), RulesOutcome::Denied("scanners".into()));
     assert_eq!(*reason(&scan, "health"), RuleReason::Differs("path"));
-    assert_eq!(*ask(&rules, "GET /", &[]).outcome(), RulesOutcome::Bypassed);
+    assert_eq!(
+        *explain(&rules, "GET /", &[]).outcome(),
+        RulesOutcome::Bypassed
+    );
 }
 
 #[test]
@@ -60,7 +63,7 @@ fn login_is_counted_by_address() {
     let rules = example();
     assert_eq!(applied(&rules, "POST /api/login", &[]), "login");
     assert_eq!(applied(&rules, "GET /api/login", &[]), "");
-    let explanation = ask(&rules, "POST /api/login", &[API]);
+    let explanation = explain(&rules, "POST /api/login", &[API]);
     assert_eq!(explanation.applied().collect::<Vec<_>>(), ["login", "api"]);
     let limit = explanation.rules()[2].limit().expect("a limit");
     assert_eq!(limit.quotas[0].quota().to_string(), "5/60s sliding_log");
@@ -88,7 +91,7 @@ fn api_has_tiers_costs_and_a_second_choice_of_key() {
     assert_eq!(applied(&rules, "GET /api/public/x", &[API]), "");
     let api = |headers: &[(&str, &str)]| {
         let headers = [&[API], headers].concat();
-        let explanation = ask(&rules, "POST /api/things", &headers);
+        let explanation = explain(&rules, "POST /api/things", &headers);
         explanation.rules()[3].limit().expect("a limit").clone()
     };
     let free = api(&[]);
@@ -121,7 +124,7 @@ fn api_has_tiers_costs_and_a_second_choice_of_key() {
 fn export_is_replaced_for_one_tenant() {
     let rules = example();
     let token = ("authorization", "Bearer t");
-    let explanation = ask(&rules, "GET /api/export/7", &[token]);
+    let explanation = explain(&rules, "GET /api/export/7", &[token]);
     let limit = explanation.rules()[4].limit().expect("a limit").clone();
     assert_eq!(
         limit.key,
@@ -133,14 +136,14 @@ fn export_is_replaced_for_one_tenant() {
         "20/3600s burst 5 soft 10%"
     );
 
-    let acme = ask(&rules, "GET /api/export/7", &[token, ("x-tenant", "acme")]);
+    let acme = explain(&rules, "GET /api/export/7", &[token, ("x-tenant", "acme")]);
     assert_eq!(acme.applied().collect::<Vec<_>>(), ["export-acme"]);
     assert_eq!(
         *reason(&acme, "export"),
         RuleReason::ReplacedBy("export-acme".into())
     );
     // Without a token all such requests share a key.
-    let nobody = ask(&rules, "HEAD /api/export/7", &[]);
+    let nobody = explain(&rules, "HEAD /api/export/7", &[]);
     assert_eq!(
         nobody.rules()[4].limit().expect("a limit").key,
         Ok(Key::anonymous())

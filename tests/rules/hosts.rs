@@ -5,7 +5,7 @@ use tower_ratelimit::{
     rules::{Rules, RulesOutcome},
 };
 
-use crate::ask::{applied, ask, yaml};
+use crate::requests::{applied, explain, yaml};
 
 /// Texts that some server reads as `shop.example`.
 const UNREADABLE: [&str; 14] = [
@@ -59,10 +59,10 @@ fn hosts_that_are_none_are_spared_nothing() {
   - {name: outside, match: {not: {host: other.example}}, action: allow}
   - {name: each, match: {host: other.example}, action: deny}",
     );
-    let inside = ask(&rules, "GET /x", &[("host", "shop.example")]);
+    let inside = explain(&rules, "GET /x", &[("host", "shop.example")]);
     assert_eq!(*inside.outcome(), RulesOutcome::Allowed("inside".into()));
     for host in UNREADABLE {
-        let reported = ask(&rules, "GET /x", &[("host", host)]);
+        let reported = explain(&rules, "GET /x", &[("host", host)]);
         assert_eq!(
             *reported.outcome(),
             RulesOutcome::Denied("each".into()),
@@ -80,7 +80,7 @@ fn host_that_is_none_is_no_key() {
   - {name: first, key: {first_of: [host, global]}, quota: 1/s}",
     );
     let keys = |host: &str| -> Vec<Option<Key>> {
-        let reported = ask(&rules, "GET /x", &[("host", host)]);
+        let reported = explain(&rules, "GET /x", &[("host", host)]);
         let rules = reported.rules().iter();
         rules.map(|rule| rule.limit()?.key.clone().ok()).collect()
     };

@@ -1,6 +1,5 @@
 //! Rule files: their content, their faults, and the requests that they match.
 
-mod ask;
 mod by_hand;
 mod check;
 mod example;
@@ -14,6 +13,7 @@ mod page;
 mod paths;
 mod reading;
 mod reload;
+mod requests;
 mod rules_file;
 mod waiting;
 mod warnings;

@@ -10,7 +10,7 @@ use tower_ratelimit::{
     rules::{Format, RuleReason, Rules, RulesOutcome},
 };
 
-use crate::ask::{NOON, applied, ask, at, from, reason, request, yaml};
+use crate::requests::{NOON, applied, at, explain, from, reason, request, yaml};
 
 fn rules(text: &str) -> Rules {
     yaml(text).unwrap_or_else(|error| panic!("{error}"))
@@ -310,7 +310,7 @@ fn stop_ends_the_list_and_replaced_rules_do_not() {
     assert_eq!(applied(&rules, "GET /a", &[]), "normal");
     assert_eq!(applied(&rules, "GET /a", &[("x-s", "1")]), "special last");
     assert_eq!(applied(&rules, "GET /b", &[]), "last");
-    let explanation = ask(&rules, "GET /a", &[]);
+    let explanation = explain(&rules, "GET /a", &[]);
     assert_eq!(
         *reason(&explanation, "last"),
         RuleReason::AfterEnd("normal".into())
@@ -374,7 +374,7 @@ fn keys() {
         let rules = rules(&format!(
             "rules: [{{name: a, match: {{path: \"/k/{{id}}\"}}, key: {key}, quota: 1/s}}]"
         ));
-        let explanation = ask(&rules, "GET /k/x?q=7", headers);
+        let explanation = explain(&rules, "GET /k/x?q=7", headers);
         assert_eq!(
             explanation.rules()[0].limit().expect(key).key.as_ref(),
             Ok(expected),
@@ -389,7 +389,7 @@ fn a_missing_key_is_shared_rejected_or_skipped() {
         let rules = rules(&format!(
             "defaults: {{on_missing_key: {policy}}}\nrules: [{{name: a, key: {{header: x-t}}, quota: 1/s, mode: {mode}}}]"
         ));
-        ask(&rules, "GET /x", headers).outcome().clone()
+        explain(&rules, "GET /x", headers).outcome().clone()
     };
     let rejected = || RulesOutcome::Rejected("a".into(), 400);
     assert_eq!(outcome("share", "hard", &[]), RulesOutcome::Limited);
@@ -467,7 +467,8 @@ fn a_host_field_that_differs_from_the_authority_bypasses_no_rule() {
   - {name: inside, match: {host: internal.example}, action: allow}
   - {name: api, match: {host: api.example}, quota: 20/h}",
     );
-    let outcome = |line: &str, host: &str| ask(&rules, line, &[("host", host)]).outcome().clone();
+    let outcome =
+        |line: &str, host: &str| explain(&rules, line, &[("host", host)]).outcome().clone();
     let allowed = RulesOutcome::Allowed("inside".into());
     assert_eq!(
         outcome("GET http://internal.example/x", "internal.example:80"),
@@ -487,7 +488,7 @@ fn a_host_field_that_differs_from_the_authority_bypasses_no_rule() {
 fn costs_are_the_largest_part_that_applies() {
     let cost = |cost: &str, method: &str, headers: &[(&str, &str)]| {
         let rules = rules(&format!("rules: [{{name: a, quota: 100/s, cost: {cost}}}]"));
-        let explanation = ask(&rules, &format!("{method} /x"), headers);
+        let explanation = explain(&rules, &format!("{method} /x"), headers);
         explanation.rules()[0].limit().expect("a limit").cost
     };
     let table = "{default: 2, method: {POST: 5, get: 1}, header: {name: x-cost, max: 9}}";

@@ -7,7 +7,7 @@ use tower_ratelimit::{
     rules::{Format, RuleReason, Rules, RulesOutcome, schema},
 };
 
-use crate::ask::{NOON, ask, at, from, reason};
+use crate::requests::{NOON, at, explain, from, reason};
 
 const PAGE: &str = include_str!("../../docs/rules.md");
 
@@ -33,7 +33,7 @@ fn its_five_files_do_what_the_page_states() {
         panic!("{} files", files.len());
     };
 
-    let explanation = ask(login, "POST /login/", &[]);
+    let explanation = explain(login, "POST /login/", &[]);
     let limit = explanation.rules()[0].limit().expect("a limit");
     assert_eq!(limit.quotas[0].quota().to_string(), "5/60s sliding_log");
 
@@ -50,7 +50,7 @@ fn its_five_files_do_what_the_page_states() {
     assert_eq!(limit.key, Ok(tower_ratelimit::Key::digest(b"k")));
 
     let acme = [("authorization", "Bearer t"), ("x-tenant", "acme")];
-    let acme = ask(tenant, "GET /export/7", &acme);
+    let acme = explain(tenant, "GET /export/7", &acme);
     assert_eq!(
         *reason(&acme, "export"),
         RuleReason::ReplacedBy("export-acme".into())
@@ -74,9 +74,9 @@ fn its_five_files_do_what_the_page_states() {
         [quotas(12), quotas(21), quotas(36)],
         ["10/60s", "100/60s", ""]
     );
-    assert_eq!(ask(night, "GET /reports/x", &[]).applied().count(), 0);
+    assert_eq!(explain(night, "GET /reports/x", &[]).applied().count(), 0);
 
-    let explanation = ask(shadow, "GET /search?q=x", &[]);
+    let explanation = explain(shadow, "GET /search?q=x", &[]);
     assert_eq!(explanation.applied().collect::<Vec<_>>(), ["all", "search"]);
     assert!(explanation.rules()[1].is_shadow() && !explanation.rules()[0].is_shadow());
 }

@@ -6,7 +6,7 @@ use tower_ratelimit::{
     rules::{RuleReason, Rules, RulesOutcome},
 };
 
-use crate::ask::{NOON, applied, ask, reason, request, yaml};
+use crate::requests::{NOON, applied, explain, reason, request, yaml};
 
 #[test]
 fn no_spelling_of_a_path_leads_around_its_rule() {
@@ -198,7 +198,7 @@ fn case_counts_unless_it_is_ignored() {
     );
     let rules = rules.unwrap_or_else(|error| panic!("{error}"));
     for path in ["/Admin/X", "/admin/x", "/ADMIN/x"] {
-        let explanation = crate::ask::ask(&rules, &format!("GET {path}"), &[]);
+        let explanation = crate::requests::explain(&rules, &format!("GET {path}"), &[]);
         let key = explanation.rules()[0].limit().expect(path).key.clone();
         // One key for what is equal for the rule.
         assert_eq!(key, Ok(tower_ratelimit::Key::from("x")));
@@ -234,7 +234,7 @@ fn odd_spellings_of_a_path_do_not_reach_an_allow() {
         "rules:\n  - {name: free, match: {path: [/healthz, \"/public/**\"]}, action: allow}\n  - {name: all, quota: 1/s}\n",
     );
     for path in ODD {
-        let explanation = ask(&rules, &format!("GET {path}"), &[]);
+        let explanation = explain(&rules, &format!("GET {path}"), &[]);
         assert_eq!(*explanation.outcome(), RulesOutcome::Limited, "{path}");
         let why = reason(&explanation, "free");
         assert_eq!(*why, RuleReason::Differs("path's spelling"), "{path}");
@@ -246,7 +246,7 @@ fn odd_spellings_of_a_path_do_not_reach_an_allow() {
         "/public/a.b/...",
         "/public/caf%C3%A9/my%20file",
     ] {
-        let explanation = ask(&rules, &format!("GET {path}"), &[]);
+        let explanation = explain(&rules, &format!("GET {path}"), &[]);
         let allowed = RulesOutcome::Allowed("free".to_owned());
         assert_eq!(*explanation.outcome(), allowed, "{path}");
     }
@@ -261,7 +261,7 @@ fn odd_spellings_do_not_reach_an_exception() {
 ",
     );
     for path in ODD {
-        let explanation = ask(&rules, &format!("GET {path}"), &[]);
+        let explanation = explain(&rules, &format!("GET {path}"), &[]);
         assert_eq!(
             *reason(&explanation, "spared"),
             RuleReason::Applies,
@@ -277,7 +277,7 @@ fn odd_spellings_do_not_reach_an_exception() {
         "/public/x/../private/y",
         "/public/private/../x",
     ] {
-        let explanation = ask(&allow, &format!("GET {path}"), &[]);
+        let explanation = explain(&allow, &format!("GET {path}"), &[]);
         assert_eq!(*explanation.outcome(), RulesOutcome::Limited, "{path}");
     }
     assert_eq!(applied(&allow, "GET /public/x", &[]), "free");
@@ -332,7 +332,7 @@ fn a_path_is_under_the_rules_of_what_was_sent_too() {
             "{path}"
         );
     }
-    let explanation = ask(&rules, "GET /one/..", &[]);
+    let explanation = explain(&rules, "GET /one/..", &[]);
     let limit = explanation.rules()[1].limit().expect("a limit");
     assert_eq!(limit.key, Ok(Key::from("..")));
 }
@@ -343,7 +343,7 @@ fn a_parameter_is_one_key_in_every_spelling() {
         let rules = rules(&format!(
             "rules: [{{name: a, match: {{path: \"/a/{{id}}\", ignore_case: {ignore_case}}}, key: {{path_param: id}}, quota: 1/s}}]"
         ));
-        let explanation = ask(&rules, &format!("GET {path}"), &[]);
+        let explanation = explain(&rules, &format!("GET {path}"), &[]);
         explanation.rules()[0].limit().expect(path).key.clone()
     };
     for path in ["/a/x:y@z", "/a/x%3Ay%40z", "/a/x%3ay@%7A", "/a//x:y%40z/"] {

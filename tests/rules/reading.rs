@@ -8,7 +8,7 @@ use tower_ratelimit::{
     rules::{Format, Rules, RulesError, schema},
 };
 
-use crate::ask::{applied, ask, read, yaml};
+use crate::requests::{applied, explain, read, yaml};
 
 #[test]
 fn the_three_formats_are_equivalent() {
@@ -139,7 +139,7 @@ fn a_quota_as_a_table_is_the_quota_as_a_text() {
     let quotas = |quota: &str| {
         let rules = yaml(&format!("rules: [{{name: a, quota: {quota}}}]"))
             .unwrap_or_else(|error| panic!("{error}"));
-        ask(&rules, "GET /x", &[]).rules()[0]
+        explain(&rules, "GET /x", &[]).rules()[0]
             .limit()
             .expect("a limit")
             .quotas
@@ -245,7 +245,7 @@ fn several_quotas_stand_in_one_text() {
     let quotas = |text: &str| {
         let rules = yaml(&format!("rules: [{{name: a, quota: {text}}}]"));
         let rules = rules.unwrap_or_else(|error| panic!("{error}"));
-        let explanation = ask(&rules, "GET /", &[]);
+        let explanation = explain(&rules, "GET /", &[]);
         let limit = explanation.rules()[0].limit().expect("a limit");
         let named =
             |quota: &OwnedQuota| format!("{} {}", quota.name().expect("a name"), quota.quota());

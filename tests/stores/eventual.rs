@@ -73,7 +73,7 @@ impl Passed {
         units.push((at.as_micros(), decision.charged()));
     }
 
-    fn ask(&self, node: &Node) {
+    fn request(&self, node: &Node) {
         match node.acquire(&key(), 1) {
             Pending::Ready(answer) => {
                 if let Ok(decision) = answer {
@@ -96,7 +96,7 @@ impl Passed {
         for _ in 0..time.as_millis() / step.as_millis() {
             for node in nodes {
                 for _ in 0..each {
-                    self.ask(node);
+                    self.request(node);
                 }
             }
             sleep(step).await;
@@ -358,13 +358,13 @@ async fn units_on_order_go_to_no_other_request() {
         let _ = node.acquire(&Key::from("bob"), 1).await.unwrap();
         assert_eq!(at_once(node, 80), 80);
         // It leaves with the answer to the first forty.
-        let Pending::Later(asked) = node.acquire(&key(), 10) else {
+        let Pending::Later(requested) = node.acquire(&key(), 10) else {
             panic!("it is more than may be ahead");
         };
-        let asked = tokio::spawn(asked);
+        let requested = tokio::spawn(requested);
         sleep(MS * 5 / 2).await;
         assert_eq!(at_once(node, limit), free, "{limit}");
-        let given = asked.await.unwrap().unwrap().charged();
+        let given = requested.await.unwrap().unwrap().charged();
         assert_eq!(given, 10, "{limit}");
     }
 }
@@ -442,7 +442,7 @@ async fn without_the_store_as_much_passes_as_may_be_ahead_and_the_fallback_decid
 }
 
 #[tokio::test(start_paused = true)]
-async fn reset_on_any_node_is_seen_within_an_interval_of_asking() {
+async fn reset_on_any_node_is_seen_within_an_interval() {
     for quota in [Quota::per_day(100).fixed_window(), Quota::per_day(100)] {
         let wire = Wire::new();
         let nodes = nodes(2, quota, 20, &wire);
@@ -599,8 +599,8 @@ async fn scarce_units_are_denied_here() {
     let part = node[0].apply(&key(), Op::AcquireUpTo(5));
     tokio::spawn(part.into_future());
     passed.load(&node, (40, MS), SECOND).await;
-    let asked = node[0].mode_stats().asked - before;
-    assert!(asked < 100, "{asked} of 40,000 waited");
+    let requested = node[0].mode_stats().asked - before;
+    assert!(requested < 100, "{requested} of 40,000 waited");
     assert!(passed.count() > 19_000, "{}", passed.count());
 }
 
@@ -617,8 +617,8 @@ async fn costs_beyond_the_limit_have_nobody_wait() {
         tokio::spawn(huge.into_future());
         passed.load(&node, (1, 2 * MS), 2 * MS).await;
     }
-    let asked = node[0].mode_stats().asked - before;
-    assert_eq!(asked, 100, "only those costs");
+    let requested = node[0].mode_stats().asked - before;
+    assert_eq!(requested, 100, "only those costs");
 }
 
 /// Settings that are invalid at first are invalid later.

@@ -32,7 +32,7 @@ enum Mood {
 struct Moody {
     values: MemoryStore,
     mood: Mutex<Mood>,
-    asked: Mutex<BTreeSet<String>>,
+    requested: Mutex<BTreeSet<String>>,
     deadline: Duration,
 }
 
@@ -45,7 +45,7 @@ impl Moody {
         Arc::new(Self {
             values: MemoryStore::new(),
             mood: Mutex::new(mood),
-            asked: Mutex::default(),
+            requested: Mutex::default(),
             deadline,
         })
     }
@@ -55,7 +55,7 @@ impl Moody {
     }
 
     fn calls(&self) -> Vec<String> {
-        mem::take(&mut *self.asked.lock().unwrap())
+        mem::take(&mut *self.requested.lock().unwrap())
             .into_iter()
             .collect()
     }
@@ -63,12 +63,12 @@ impl Moody {
 
 impl Store for Moody {
     async fn transact(&self, key: &str, call: &Call<'_>) -> Result<Reply, StoreError> {
-        self.asked.lock().unwrap().insert(key.to_owned());
+        self.requested.lock().unwrap().insert(key.to_owned());
         let mood = *self.mood.lock().unwrap();
         match mood {
             Mood::Works => self.values.transact(key, call).await,
             Mood::Hangs => pending().await,
-            Mood::Fails(kind) => Err(StoreError::new(kind, "as it was told to")),
+            Mood::Fails(kind) => Err(StoreError::new(kind, "as configured")),
         }
     }
 
@@ -84,7 +84,7 @@ fn limiter(store: &Arc<Moody>) -> SharedLimiter<Arc<Moody>> {
 }
 
 /// The decision about a key, and how long it took.
-async fn ask(limiter: &SharedLimiter<Arc<Moody>>, key: u64) -> (Decision, Duration) {
+async fn request(limiter: &SharedLimiter<Arc<Moody>>, key: u64) -> (Decision, Duration) {
     let began = Instant::now();
     let decision = limiter.acquire(&Key::from(key), 1).await.unwrap();
     (decision, began.elapsed())
@@ -102,12 +102,12 @@ async fn nobody_waits_for_a_store_that_hangs() {
     let store = Moody::new(Mood::Works);
     let limiter = limiter(&store);
     assert_eq!(limiter.health(), StoreHealth::Untried);
-    assert!(!ask(&limiter, 0).await.0.is_degraded());
+    assert!(!request(&limiter, 0).await.0.is_degraded());
     assert_eq!(limiter.health(), StoreHealth::Up);
 
     store.becomes(Mood::Hangs);
     for key in 1..=3 {
-        let (decision, took) = ask(&limiter, key).await;
+        let (decision, took) = request(&limiter, key).await;
         assert_eq!(decision.degraded_by(), Some(Degradation::TimedOut));
         assert_eq!(took, DEADLINE);
     }
@@ -120,7 +120,7 @@ async fn nobody_waits_for_a_store_that_hangs() {
 
     // Trials are made meanwhile, and nobody waits for them, either.
     for key in 0..100 {
-        let (decision, took) = ask(&limiter, key).await;
+        let (decision, took) = request(&limiter, key).await;
         assert_eq!(decision.degraded_by(), Some(Degradation::GivenUp));
         assert_eq!(took, Duration::ZERO);
         sleep(Duration::from_millis(50)).await;
@@ -147,28 +147,28 @@ async fn store_that_works_again_is_used() {
         let store = Moody::new(mood);
         let limiter = limiter(&store);
         for key in 0..3 {
-            ask(&limiter, key).await;
+            request(&limiter, key).await;
             settle().await;
         }
         assert!(limiter.health().is_down(), "{mood:?}");
         // The first trial fails.
         sleep(Duration::from_millis(100)).await;
-        ask(&limiter, 0).await;
+        request(&limiter, 0).await;
         sleep(DEADLINE).await;
         store.becomes(Mood::Works);
-        ask(&limiter, 0).await;
+        request(&limiter, 0).await;
         settle().await;
         assert!(
             limiter.health().is_down(),
             "the next one is not due: {mood:?}"
         );
         sleep(Duration::from_millis(250)).await;
-        let (decision, took) = ask(&limiter, 0).await;
+        let (decision, took) = request(&limiter, 0).await;
         assert!(decision.is_degraded(), "a trial is made for it: {mood:?}");
         assert_eq!(took, Duration::ZERO);
         settle().await;
         assert_eq!(limiter.health(), StoreHealth::Up, "{mood:?}");
-        assert!(!ask(&limiter, 0).await.0.is_degraded(), "{mood:?}");
+        assert!(!request(&limiter, 0).await.0.is_degraded(), "{mood:?}");
     }
 }
 
@@ -176,7 +176,7 @@ async fn store_that_works_again_is_used() {
 async fn errors_of_unknown_meaning_end_with_a_trial() {
     let store = Moody::new(Mood::Fails(StoreErrorKind::Other));
     let limiter = limiter(&store);
-    ask(&limiter, 1).await;
+    request(&limiter, 1).await;
     settle().await;
     assert!(limiter.health().is_down(), "the trial failed, too");
     assert!(store.calls().contains(&"rl:trial".to_owned()));
@@ -188,7 +188,7 @@ async fn errors_of_one_key_are_no_failures_of_the_store() {
         let store = Moody::new(Mood::Fails(kind));
         let limiter = limiter(&store);
         for key in 0..20 {
-            let (decision, _) = ask(&limiter, key).await;
+            let (decision, _) = request(&limiter, key).await;
             assert_eq!(decision.degraded_by(), Some(Degradation::Failed));
         }
         assert!(!limiter.health().is_down(), "{kind}");
@@ -199,7 +199,7 @@ async fn errors_of_one_key_are_no_failures_of_the_store() {
 #[tokio::test(start_paused = true)]
 async fn deadline_without_end_is_an_hour() {
     let store = Moody::with_deadline(Mood::Hangs, Duration::MAX);
-    let (_, took) = ask(&limiter(&store), 0).await;
+    let (_, took) = request(&limiter(&store), 0).await;
     assert_eq!(took, Duration::from_secs(3_600));
 }
 
@@ -216,12 +216,12 @@ fn outages_are_logged_once_and_so_is_their_end() {
             let store = Moody::new(Mood::Fails(StoreErrorKind::Disconnected));
             let limiter = limiter(&store);
             for key in 0..50 {
-                ask(&limiter, key).await;
+                request(&limiter, key).await;
                 settle().await;
             }
             store.becomes(Mood::Works);
             sleep(Duration::from_millis(300)).await;
-            ask(&limiter, 0).await;
+            request(&limiter, 0).await;
             settle().await;
         });
     });

@@ -63,7 +63,7 @@ impl Passed {
     }
 
     /// Takes a unit from a node; one that has to be waited for is waited for elsewhere.
-    fn ask(&self, node: &Node) {
+    fn request(&self, node: &Node) {
         match node.acquire(&key(), 1) {
             // Refused while the breaker is open: nothing has passed.
             Pending::Ready(answer) => {
@@ -87,7 +87,7 @@ impl Passed {
         for _ in 0..time.as_millis() {
             for node in nodes {
                 for _ in 0..each {
-                    self.ask(node);
+                    self.request(node);
                 }
             }
             sleep(MS).await;

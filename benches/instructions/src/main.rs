@@ -128,12 +128,12 @@ fn together() {
             Key::joint([address, Key::from(u64::from(number / 256)), Key::global()])
         })
         .collect();
-    let ask = |key: &Key| {
+    let decide = |key: &Key| {
         let Pending::Ready(answer) = limiter.apply(black_box(key), Op::Acquire(1));
         black_box(answer.is_ok_and(|decision| decision.is_allowed()));
     };
-    keys.iter().for_each(ask);
-    counted(|| keys.iter().for_each(ask));
+    keys.iter().for_each(decide);
+    counted(|| keys.iter().for_each(decide));
 }
 
 fn decisions_of(limiter: &LocalLimiter) {

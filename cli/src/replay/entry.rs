@@ -31,7 +31,7 @@ pub(super) struct Entry<'a> {
     /// Whether the line reports the user, or that there is none.
     pub(super) has_user: bool,
     /// Fields that rules read, by the index of their needs.
-    pub(super) looked_at: Vec<LoggedPart<'a>>,
+    pub(super) needed: Vec<LoggedPart<'a>>,
 }
 
 /// A part of a request in a log line.
@@ -106,7 +106,7 @@ impl Entry<'_> {
             RequestPart::Host if self.has_host() => return LoggedPart::Absent,
             _ => {}
         }
-        self.looked_at.get(place).cloned().unwrap_or_default()
+        self.needed.get(place).cloned().unwrap_or_default()
     }
 
     fn has_host(&self) -> bool {

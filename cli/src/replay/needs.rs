@@ -46,13 +46,16 @@ impl Needs {
                 needs[place].rules.push(need.rule.to_owned());
             }
         }
-        let looked_at = |name| {
+        let is_read_whole = |name| {
             let whole = RequestPart::Header(name);
             needs
                 .iter()
                 .any(|need| need.part == whole && !need.has_stand_in)
         };
-        let (credentials, cookies) = (looked_at(header::AUTHORIZATION), looked_at(header::COOKIE));
+        let (credentials, cookies) = (
+            is_read_whole(header::AUTHORIZATION),
+            is_read_whole(header::COOKIE),
+        );
         for need in &mut needs {
             need.has_stand_in &= match need.part {
                 RequestPart::BearerToken | RequestPart::BasicUser => !credentials,

@@ -62,7 +62,7 @@ counted by login, api
 
 #[test]
 fn keys_are_shown_on_demand_only() {
-    let ask = |more: &[&str]| {
+    let check = |more: &[&str]| {
         let request = [
             "check",
             EXAMPLE,
@@ -73,14 +73,14 @@ fn keys_are_shown_on_demand_only() {
         ];
         run(&[&request, more].concat()).1
     };
-    assert!(ask(&["--reveal-keys"]).contains("key 203.0.113.7, cost"));
-    assert!(!ask(&[]).contains("key 203.0.113.7"));
-    assert!(!ask(&["--output", "json"]).contains("\"key\": \"203.0.113.7\""));
+    assert!(check(&["--reveal-keys"]).contains("key 203.0.113.7, cost"));
+    assert!(!check(&[]).contains("key 203.0.113.7"));
+    assert!(!check(&["--output", "json"]).contains("\"key\": \"203.0.113.7\""));
 }
 
 #[test]
 fn times_and_outcomes() {
-    let ask = |line: &str, at: &str, header: &str| {
+    let check = |line: &str, at: &str, header: &str| {
         let (exit, out, errors) = run(&[
             "check",
             EXAMPLE,
@@ -96,23 +96,23 @@ fn times_and_outcomes() {
     };
     let country = "cf-ipcountry: IN";
     assert_eq!(
-        ask("GET /x", "2026-11-20T02:00+05:30", country),
+        check("GET /x", "2026-11-20T02:00+05:30", country),
         "counted by night-india"
     );
     assert_eq!(
-        ask("GET /x", "2026-11-19T20:30Z", country),
+        check("GET /x", "2026-11-19T20:30Z", country),
         "counted by night-india"
     );
     assert_eq!(
-        ask("GET /x", "2026-11-21T02:00:00+05:30", country),
+        check("GET /x", "2026-11-21T02:00:00+05:30", country),
         "passes uncounted: no limit applies"
     );
     assert_eq!(
-        ask("GET /healthz", "2026-11-21T02:00Z", "x: y"),
+        check("GET /healthz", "2026-11-21T02:00Z", "x: y"),
         "passes uncounted: health allows it"
     );
     assert_eq!(
-        ask("GET /", "2026-11-21T02:00Z", "user-agent: sqlmap"),
+        check("GET /", "2026-11-21T02:00Z", "user-agent: sqlmap"),
         "answered 403: scanners denies it"
     );
 }

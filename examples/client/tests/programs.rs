@@ -102,7 +102,7 @@ mod fleet {
         let mut seconds = Seconds(BufReader::new(fleet.stdout.take().unwrap()).lines());
         tokio::task::block_in_place(|| seconds.until_even());
         // It was Redis that shared it.
-        let reported: String = server.ask(["INFO", "commandstats"]).await.unwrap();
+        let reported: String = server.send(["INFO", "commandstats"]).await.unwrap();
         assert!(reported.contains("cmdstat_evalsha:"), "{reported}");
         server.kill9();
         tokio::task::block_in_place(|| {

@@ -119,14 +119,14 @@ async fn connect(nodes: &[Node], servers: &[&Server]) {
             ask(node.address, Arc::new(Barrier::new(1))).await;
             let mut subjects = 0;
             for server in servers {
-                let keys: Vec<String> = server.ask(["KEYS", "rl:v1:*"]).await.ok()?;
+                let keys: Vec<String> = server.send(["KEYS", "rl:v1:*"]).await.ok()?;
                 subjects += keys.len();
             }
             (subjects == 1).then_some(())
         })
         .await;
         for server in servers {
-            server.ask::<()>(["FLUSHALL"]).await.unwrap();
+            server.send::<()>(["FLUSHALL"]).await.unwrap();
         }
     }
 }
@@ -155,7 +155,7 @@ async fn two_processes_share_one_limit() {
     needs!(redis);
     let server = Server::start().await;
     share(&server.url(), &[&server], [None, None]).await;
-    let keys: Vec<String> = server.ask(["KEYS", "*"]).await.unwrap();
+    let keys: Vec<String> = server.send(["KEYS", "*"]).await.unwrap();
     assert_eq!(keys.len(), 1, "{keys:?}");
 }
 

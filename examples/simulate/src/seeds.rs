@@ -100,7 +100,7 @@ pub(crate) fn one(seed: u64, mode: &str) -> Result<(), Box<dyn Error>> {
     print!("{}", report.log.concat());
     println!(
         "{} of {} asked for, {} centrally",
-        report.admitted, report.asked, report.central
+        report.admitted, report.requested, report.central
     );
     println!(
         "{} units too many of {} that may be; {:?}",

@@ -27,7 +27,7 @@ use crate::{
 const TOP: usize = 20;
 
 /// `GET /v1/keys?rule=&key=`.
-pub(super) async fn look(State(admin): State<Admin>, Query(fields): Query<Fields>) -> Answer {
+pub(super) async fn show(State(admin): State<Admin>, Query(fields): Query<Fields>) -> Answer {
     let [rule, key] = ["rule", "key"].map(|name| fields.get(name).map(String::as_str));
     let (Some(rule), Some(key)) = (rule, key) else {
         return Err(bad("rule and key are needed"));

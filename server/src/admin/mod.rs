@@ -89,7 +89,7 @@ impl Admin {
                 "/v1/rules/{name}/quota",
                 put(rules::set_quota).delete(rules::end_quota),
             )
-            .route("/v1/keys", get(keys::look))
+            .route("/v1/keys", get(keys::show))
             .route("/v1/keys/{change}", post(keys::change))
             .route("/v1/top", get(keys::top))
             .route("/v1/stats", get(keys::stats))

@@ -48,15 +48,15 @@ impl RateLimits {
     }
 
     /// Decides about all descriptors without a charge.
-    pub(super) async fn look(&self, lookups: &[Lookup<'_>]) -> Result<Decisions, DecideError> {
+    pub(super) async fn peek(&self, lookups: &[Lookup<'_>]) -> Result<Decisions, DecideError> {
         let mut decisions = vec![None; lookups.len()];
-        let look = |_: usize, limited: &Limited<'_>| Some(limited.charge.look());
+        let peek = |_: usize, limited: &Limited<'_>| Some(limited.charge.peek());
         let round = Round {
             limits: self,
             lookups,
             until: None,
         };
-        round.apply(look, Recorded::No, &mut decisions).await?;
+        round.apply(peek, Recorded::No, &mut decisions).await?;
         Ok(decisions)
     }
 }
@@ -93,8 +93,8 @@ impl Round<'_> {
             return self.apply(take, Recorded::Yes, decisions).await;
         }
         self.refund(decisions).await?;
-        let look = |_: usize, limited: &Limited<'_>| others(limited, limited.charge.look());
-        self.apply(look, Recorded::Yes, decisions).await
+        let peek = |_: usize, limited: &Limited<'_>| others(limited, limited.charge.peek());
+        self.apply(peek, Recorded::Yes, decisions).await
     }
 
     async fn refund(self, decisions: &mut Decisions) -> Result<(), DecideError> {

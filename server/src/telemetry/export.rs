@@ -26,8 +26,8 @@ pub struct Export(Option<SdkTracerProvider>);
 ///
 /// When the address or another variable is invalid.
 pub fn export() -> Result<Export, Box<dyn Error + Send + Sync>> {
-    let is_told = |name: &str| env::var_os(name).is_some_and(|value| !value.is_empty());
-    if !ENDPOINTS.into_iter().any(is_told) {
+    let is_set = |name: &str| env::var_os(name).is_some_and(|value| !value.is_empty());
+    if !ENDPOINTS.into_iter().any(is_set) {
         return Ok(Export(None));
     }
     let exporter = SpanExporter::builder().with_tonic().build()?;

@@ -69,7 +69,7 @@ impl Cluster {
             .next()
             .expect("a node")
             .1
-            .ask(["CLUSTER", "KEYSLOT", key]);
+            .send(["CLUSTER", "KEYSLOT", key]);
         answer.await.expect("a slot")
     }
 
@@ -106,7 +106,7 @@ impl Cluster {
             slot.to_string(),
             "1000".into(),
         ];
-        let keys: Vec<String> = self.nodes[from].ask(list).await.expect("a list of keys");
+        let keys: Vec<String> = self.nodes[from].send(list).await.expect("a list of keys");
         for key in keys {
             let port = self.nodes[to].port().to_string();
             self.send_command(from, &["MIGRATE", "127.0.0.1", &port, &key, "0", "5000"])
@@ -141,7 +141,7 @@ impl Cluster {
             let migrating = ["CLUSTER", "SETSLOT", &slot, "MIGRATING", &target];
             self.send_command(from, &migrating).await;
             let list = ["CLUSTER", "GETKEYSINSLOT", &slot, "1000"];
-            let keys: Vec<String> = self.nodes[from].ask(list).await.expect("a list of keys");
+            let keys: Vec<String> = self.nodes[from].send(list).await.expect("a list of keys");
             for key in keys {
                 let migrate = ["MIGRATE", "127.0.0.1", &port, &key, "0", "5000"];
                 self.send_command(from, &migrate).await;
@@ -189,7 +189,7 @@ impl Cluster {
     async fn introduce(&self) {
         for node in &self.nodes[1..] {
             let bus: (String, u16) = node
-                .ask(["CONFIG", "GET", "cluster-port"])
+                .send(["CONFIG", "GET", "cluster-port"])
                 .await
                 .expect("a port");
             let (port, bus) = (node.port().to_string(), bus.1.to_string());
@@ -201,7 +201,7 @@ impl Cluster {
                 // A node that is being introduced stands there under a random name.
                 let known = self.view(index).await.ok()?;
                 let info = self.nodes[index]
-                    .ask::<String>(["CLUSTER", "INFO"])
+                    .send::<String>(["CLUSTER", "INFO"])
                     .await
                     .ok()?;
                 (known.len() == self.nodes.len() && info.contains("cluster_state:ok"))
@@ -218,7 +218,7 @@ impl Cluster {
             let replica = &self.nodes[index + PRIMARIES];
             eventually("a node that becomes a replica", async || {
                 replica
-                    .ask::<Value>(["CLUSTER", "REPLICATE", &primary])
+                    .send::<Value>(["CLUSTER", "REPLICATE", &primary])
                     .await
                     .ok()
             })
@@ -259,7 +259,7 @@ impl Cluster {
     async fn owner(&self, slot: u16) -> Option<usize> {
         let mut owners = Vec::new();
         for (index, node) in self.running() {
-            let info = node.ask::<String>(["CLUSTER", "INFO"]).await.ok()?;
+            let info = node.send::<String>(["CLUSTER", "INFO"]).await.ok()?;
             info.contains("cluster_state:ok").then_some(())?;
             let view = self.view(index).await.ok()?;
             owners.push(
@@ -284,18 +284,18 @@ impl Cluster {
 
     async fn id(&self, index: usize) -> String {
         self.nodes[index]
-            .ask(["CLUSTER", "MYID"])
+            .send(["CLUSTER", "MYID"])
             .await
             .expect("an id")
     }
 
     async fn view(&self, index: usize) -> RedisResult<Vec<Node>> {
-        let text: String = self.nodes[index].ask(["CLUSTER", "NODES"]).await?;
+        let text: String = self.nodes[index].send(["CLUSTER", "NODES"]).await?;
         Ok(parse(&text))
     }
 
     async fn send_command(&self, index: usize, command: &[&str]) {
-        let answer: RedisResult<Value> = self.nodes[index].ask(command).await;
+        let answer: RedisResult<Value> = self.nodes[index].send(command).await;
         answer.unwrap_or_else(|error| panic!("{command:?}: {error}"));
     }
 }

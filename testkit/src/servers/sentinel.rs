@@ -81,7 +81,7 @@ impl Sentinels {
             .filter(|sentinel| sentinel.is_running())
         {
             let question = ["SENTINEL", "GET-MASTER-ADDR-BY-NAME", PRIMARY_NAME];
-            let (_, port): (String, u16) = sentinel.ask(question).await.ok()?;
+            let (_, port): (String, u16) = sentinel.send(question).await.ok()?;
             ports.push(port);
         }
         let port = *ports

@@ -161,13 +161,13 @@ impl Server {
 
     /// By how many seconds its clock is ahead of ours.
     pub async fn ahead(&self) -> i64 {
-        let (theirs, _): (i64, u32) = self.ask(["TIME"]).await.expect("a time");
+        let (theirs, _): (i64, u32) = self.send(["TIME"]).await.expect("a time");
         let ours = SystemTime::UNIX_EPOCH.elapsed().expect("a time after 1970");
         theirs - i64::try_from(ours.as_secs()).expect("a time before the end")
     }
 
     /// Sends a command: `server.ask(["GET", "key"])`.
-    pub async fn ask<T: FromRedisValue>(
+    pub async fn send<T: FromRedisValue>(
         &self,
         words: impl IntoIterator<Item = impl ToRedisArgs>,
     ) -> RedisResult<T> {
@@ -182,7 +182,7 @@ impl Server {
 
     /// A section of `INFO`.
     pub async fn info(&self, section: &str) -> HashMap<String, String> {
-        let text: String = self.ask(["INFO", section]).await.expect("INFO");
+        let text: String = self.send(["INFO", section]).await.expect("INFO");
         let pairs = text.lines().filter_map(|line| line.split_once(':'));
         pairs
             .map(|(name, value)| (name.to_owned(), value.to_owned()))
@@ -238,7 +238,7 @@ impl Server {
             if process.has_ended() {
                 return Some(false);
             }
-            match self.ask::<Value>(["PING"]).await {
+            match self.send::<Value>(["PING"]).await {
                 Err(error) if error.is_io_error() => None,
                 _ => Some(true),
             }
@@ -250,7 +250,7 @@ impl Server {
 
     /// Waits until it has loaded its data.
     pub async fn answered(&self) {
-        eventually("PONG", async || self.ask::<String>(["PING"]).await.ok()).await;
+        eventually("PONG", async || self.send::<String>(["PING"]).await.ok()).await;
     }
 }
 

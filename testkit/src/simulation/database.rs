@@ -100,8 +100,8 @@ impl Store for SimStore {
     async fn transact(&self, key: &str, call: &Call<'_>) -> Result<Reply, StoreError> {
         let (world, sent_at) = (&self.world, Instant::now());
         let who = subject(key).map(|subject| (self.life.number, subject));
-        let told = who.zip(lease(call));
-        let _under_way = told.map(|(who, clause)| {
+        let lease_call = who.zip(lease(call));
+        let _under_way = lease_call.map(|(who, clause)| {
             world.holdings().sent(who, clause);
             UnderWay(world, who)
         });
@@ -113,17 +113,17 @@ impl Store for SimStore {
         if let Some(after) = passage.again_after {
             pass(after).await;
             let again = world.execute(&self.life, key, call).await;
-            if passage.tells_again {
+            if passage.replies_again {
                 (reply, done) = again;
             }
         }
         self.come_back(&passage).await;
-        if let (Some((who, clause)), Ok(reply)) = (told, &reply)
+        if let (Some((who, clause)), Ok(reply)) = (lease_call, &reply)
             && let Some((_, answer)) = NodeReply::split(reply.as_bytes())
         {
             world
                 .holdings()
-                .heard(who, clause, &answer, (sent_at, done));
+                .received(who, clause, &answer, (sent_at, done));
         }
         reply
     }

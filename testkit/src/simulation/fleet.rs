@@ -128,16 +128,16 @@ impl Fleet {
     }
 
     /// Sends a request to the node once it is awake.
-    fn ask(&self, arrival: Arrival) {
+    fn request(&self, arrival: Arrival) {
         let (node, world) = (self.nodes[arrival.node].clone(), &self.world);
         world.state().requests += 1;
         match world.suspended_until(arrival.node) {
-            None => node.ask(world, arrival),
+            None => node.request(world, arrival),
             Some(_) => {
                 let world = Arc::clone(world);
                 tokio::spawn(async move {
                     world.awake(arrival.node).await;
-                    node.ask(&world, arrival);
+                    node.request(&world, arrival);
                 });
             }
         }
@@ -145,7 +145,7 @@ impl Fleet {
 }
 
 impl Node {
-    fn ask(self, world: &Arc<World>, arrival: Arrival) {
+    fn request(self, world: &Arc<World>, arrival: Arrival) {
         let limiter = match self.decides {
             Decides::Timer(timer) => {
                 let units = timer.acquire(world, arrival.key, arrival.cost);
@@ -249,12 +249,12 @@ pub(super) async fn run(setup: &Setup) -> Report {
         }
         world.until(at).await;
         for arrival in iter::from_fn(|| arrivals.next_if(|next| next.at == at)) {
-            sums.asked += arrival.cost;
+            sums.requested += arrival.cost;
             let op = arrival.course.op(arrival.cost);
             if let Pending::Ready(Ok(decision)) = central.apply(&Key::from(arrival.key), op) {
                 sums.central += decision.charged();
             }
-            fleet.ask(arrival);
+            fleet.request(arrival);
         }
         if !setup.logs_all {
             world.state().trim();

@@ -24,7 +24,7 @@ pub(super) struct Done {
 
 /// A lease by the reply that its node received.
 #[derive(Debug)]
-struct Told {
+struct Granted {
     span: Span,
     units: u64,
     /// All units that the node had spent when the lease began.
@@ -42,7 +42,7 @@ struct Holding {
     /// All units that the node has reported as spent up to this message, and those that it returns.
     settled: u64,
     back: u64,
-    told: Option<Told>,
+    granted: Option<Granted>,
     /// How many messages are under way.
     under_way: u32,
     /// The newest message that the store has applied, until its row ends.
@@ -87,9 +87,9 @@ impl Holdings {
         if (holding.name, holding.seq) != (clause.name, clause.seq) {
             (holding.name, holding.seq) = (clause.name, clause.seq);
             let base = holding
-                .told
+                .granted
                 .as_ref()
-                .map_or(holding.spent, |told| told.base);
+                .map_or(holding.spent, |granted| granted.base);
             if let NodeReport::Lease { spent, back, .. } = clause.report {
                 holding.settled = base + u64::from(spent);
                 holding.back = u64::from(back);
@@ -153,7 +153,7 @@ impl Holdings {
     }
 
     /// A node receives the reply to a message.
-    pub(super) fn heard(
+    pub(super) fn received(
         &mut self,
         who: (u64, u64),
         clause: &NodeMessage,
@@ -176,11 +176,11 @@ impl Holdings {
             }
             RowStatus::Known => holding.settled,
             RowStatus::Stale => {
-                holding.told = None;
+                holding.granted = None;
                 return;
             }
         };
-        holding.told = Some(Told {
+        holding.granted = Some(Granted {
             span: done.span,
             units: u64::from(reply.units),
             base,
@@ -203,15 +203,15 @@ impl Holdings {
     pub(super) fn spend(&mut self, who: (u64, u64), units: u64, now: Instant) -> Span {
         let holding = self.all.entry(who).or_default();
         holding.spent += units;
-        let Some(told) = &holding.told else {
+        let Some(granted) = &holding.granted else {
             // With compare-and-swap the network carries no messages.
             return Span::default();
         };
-        let (span, spent) = (told.span, holding.spent - told.base);
-        let fault = if spent > told.units {
-            Some(format!("I2: {spent} of {} spent", told.units))
-        } else if now >= told.row_ends {
-            Some(format!("I3: spent {:?} late", now - told.row_ends))
+        let (span, spent) = (granted.span, holding.spent - granted.base);
+        let fault = if spent > granted.units {
+            Some(format!("I2: {spent} of {} spent", granted.units))
+        } else if now >= granted.row_ends {
+            Some(format!("I3: spent {:?} late", now - granted.row_ends))
         } else {
             None
         };
@@ -247,10 +247,10 @@ impl Holding {
     /// The units that the node may still spend.
     fn left(&self, now: Instant) -> u64 {
         // The node's end is exact unless the message was delayed.
-        let told = self.told.as_ref();
-        let told = told.filter(|told| now + Duration::from_millis(1) < told.node_ends);
-        told.map_or(0, |told| {
-            (told.units + told.base).saturating_sub(self.spent + self.back)
+        let granted = self.granted.as_ref();
+        let granted = granted.filter(|granted| now + Duration::from_millis(1) < granted.node_ends);
+        granted.map_or(0, |granted| {
+            (granted.units + granted.base).saturating_sub(self.spent + self.back)
         })
     }
 }

@@ -12,7 +12,7 @@ use super::{judge::Judge, world::World};
 pub struct Report {
     /// The demand in units, the admitted units, and those that a single limiter that sees each request at
     /// once would have admitted.
-    pub asked: u64,
+    pub requested: u64,
     pub admitted: u64,
     pub central: u64,
     /// The requests, those that the store did not decide, and the store's calls.
@@ -43,7 +43,7 @@ pub struct Report {
 /// Counters of the nodes during a run.
 #[derive(Debug, Default)]
 pub(super) struct Sums {
-    pub(super) asked: u64,
+    pub(super) requested: u64,
     pub(super) central: u64,
     pub(super) lives: u64,
     pub(super) calls: u64,
@@ -70,7 +70,7 @@ impl Report {
         waits.sort_unstable();
         let digest = state.digest.clone().finalize();
         Self {
-            asked: sums.asked,
+            requested: sums.requested,
             admitted: state.passed,
             central: sums.central,
             requests: state.requests,

@@ -133,7 +133,7 @@ pub(super) struct Passage {
     pub(super) reply_is_lost: bool,
     /// The store runs it once more, and the second reply may be the one that arrives.
     pub(super) again_after: Option<Duration>,
-    pub(super) tells_again: bool,
+    pub(super) replies_again: bool,
 }
 
 /// The subject of a key in the store; `None` for the key of the limiter's probes.
@@ -221,7 +221,7 @@ impl World {
             request_is_lost: random.chance(faults.lost_requests),
             reply_is_lost: random.chance(faults.lost_replies),
             again_after: is_double.then(|| Duration::from_millis(random.below(30) as u64)),
-            tells_again: random.chance(0.5),
+            replies_again: random.chance(0.5),
         }
     }
 
@@ -244,8 +244,8 @@ impl World {
         state.order += 1;
         let (epoch, order) = (state.epoch, state.order);
         if let Some(subject) = subject(key) {
-            let asked = (node, subject, now.as_micros());
-            state.done.insert(asked, (epoch, order));
+            let call_id = (node, subject, now.as_micros());
+            state.done.insert(call_id, (epoch, order));
         }
         if let Ok(reply) = &reply {
             state.digest.update(reply.as_bytes());
@@ -337,8 +337,8 @@ impl World {
             });
             return (epoch, self.clock.at(fast), state.next());
         }
-        let told = state.done.get(&(node, key, at.as_micros()));
-        match (self.setup.database, told) {
+        let done = state.done.get(&(node, key, at.as_micros()));
+        match (self.setup.database, done) {
             (Database::Transacts, Some((epoch, order))) => (*epoch, at, *order),
             // Each swap is later than the previous ones, also by the time of its call.
             _ => (0, at, state.next()),

@@ -19,7 +19,7 @@ struct Bucket {
 }
 
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Ask {
+pub(crate) enum Request {
     Acquire(u64),
     AcquireUpTo(u64),
     Peek(u64),
@@ -62,21 +62,21 @@ impl Bucket {
         }
     }
 
-    fn ask(&mut self, now: i128, ask: Ask) -> Answer {
+    fn request(&mut self, now: i128, request: Request) -> Answer {
         self.heal(now);
         let before = (self.level + (now - self.at)).min(self.capacity);
-        let (requested, fits_to, else_to) = self.plan(before, ask);
+        let (requested, fits_to, else_to) = self.plan(before, request);
         let missing = self.worth(requested) - before;
         let allowed = requested == 0 || missing <= 0;
         let after = if allowed { fits_to } else { else_to };
         let fits_empty = self.worth(requested) <= self.capacity;
 
-        let charged = match ask {
-            Ask::Acquire(_) | Ask::AcquireUpTo(_) if allowed => requested,
-            Ask::Hit(cost) => cost.min(self.tokens(before)),
+        let charged = match request {
+            Request::Acquire(_) | Request::AcquireUpTo(_) if allowed => requested,
+            Request::Hit(cost) => cost.min(self.tokens(before)),
             _ => 0,
         };
-        if matches!(ask, Ask::Reset) {
+        if matches!(request, Request::Reset) {
             *self = Self {
                 at: i128::MIN / 2,
                 level: self.capacity,
@@ -108,17 +108,17 @@ impl Bucket {
     }
 
     /// The wanted units, and the level afterwards if they fit and if not.
-    fn plan(&self, before: i128, ask: Ask) -> (u64, i128, i128) {
-        match ask {
-            Ask::Acquire(cost) => (cost, before - self.worth(cost), before),
-            Ask::AcquireUpTo(most) => {
+    fn plan(&self, before: i128, request: Request) -> (u64, i128, i128) {
+        match request {
+            Request::Acquire(cost) => (cost, before - self.worth(cost), before),
+            Request::AcquireUpTo(most) => {
                 let cost = most.min(self.tokens(before).max(1));
                 (cost, before - self.worth(cost), before)
             }
-            Ask::Peek(cost) => (cost, before, before),
-            Ask::Hit(cost) => (cost, before - self.worth(cost), before.min(0)),
-            Ask::Refund(units) => (0, (before + self.worth(units)).min(self.capacity), before),
-            Ask::Reset => (0, self.capacity, before),
+            Request::Peek(cost) => (cost, before, before),
+            Request::Hit(cost) => (cost, before - self.worth(cost), before.min(0)),
+            Request::Refund(units) => (0, (before + self.worth(units)).min(self.capacity), before),
+            Request::Reset => (0, self.capacity, before),
         }
     }
 
@@ -141,29 +141,29 @@ impl Bucket {
     }
 }
 
-pub(crate) fn ask_limiter(limiter: &LocalLimiter, ask: Ask) -> Answer {
+pub(crate) fn decide(limiter: &LocalLimiter, request: Request) -> Answer {
     let key = alice();
-    let decision = match ask {
-        Ask::Acquire(cost) => limiter.acquire(&key, cost),
-        Ask::AcquireUpTo(most) => limiter.acquire_up_to(&key, most),
-        Ask::Peek(cost) => limiter.peek(&key, cost),
-        Ask::Hit(cost) => limiter.hit(&key, cost),
-        Ask::Refund(units) => limiter.refund(&key, units, None),
-        Ask::Reset => limiter.reset(&key),
+    let decision = match request {
+        Request::Acquire(cost) => limiter.acquire(&key, cost),
+        Request::AcquireUpTo(most) => limiter.acquire_up_to(&key, most),
+        Request::Peek(cost) => limiter.peek(&key, cost),
+        Request::Hit(cost) => limiter.hit(&key, cost),
+        Request::Refund(units) => limiter.refund(&key, units, None),
+        Request::Reset => limiter.reset(&key),
     };
     decision.into()
 }
 
-fn ask() -> impl Strategy<Value = Ask> {
+fn request() -> impl Strategy<Value = Request> {
     let units =
         || prop_oneof![3 => 0_u64..5, 3 => 0_u64..120, 1 => any::<u64>(), 1 => Just(u64::MAX)];
     prop_oneof![
-        6 => units().prop_map(Ask::Acquire),
-        2 => units().prop_map(Ask::AcquireUpTo),
-        2 => units().prop_map(Ask::Peek),
-        3 => units().prop_map(Ask::Hit),
-        2 => units().prop_map(Ask::Refund),
-        1 => Just(Ask::Reset),
+        6 => units().prop_map(Request::Acquire),
+        2 => units().prop_map(Request::AcquireUpTo),
+        2 => units().prop_map(Request::Peek),
+        3 => units().prop_map(Request::Hit),
+        2 => units().prop_map(Request::Refund),
+        1 => Just(Request::Reset),
     ]
 }
 
@@ -198,19 +198,19 @@ proptest! {
     fn agrees_on_random_traces(
         rate in any_rate(),
         start in start(),
-        trace in prop::collection::vec((any::<u8>(), any::<u64>(), 0_u8..8, ask()), 1..40),
+        trace in prop::collection::vec((any::<u8>(), any::<u64>(), 0_u8..8, request()), 1..40),
     ) {
         let clock = ManualClock::at(Timestamp::from_micros(start));
         let limiter = limiter(rate.quota, &clock);
         let mut bucket = Bucket::new(&rate);
         let mut now = start;
-        for (choice, fraction, direction, ask) in trace {
+        for (choice, fraction, direction, request) in trace {
             let step = span(choice, fraction, &rate);
             now = if direction == 0 { now.saturating_sub(step) } else { now + step };
             now = now.clamp(start.saturating_sub(BACK), start + UPTIME - 1);
             clock.set(Timestamp::from_micros(now));
-            let expected = bucket.ask(i128::from(now) * 1_000, ask);
-            prop_assert_eq!(ask_limiter(&limiter, ask), expected, "{:?} at {}", ask, now);
+            let expected = bucket.request(i128::from(now) * 1_000, request);
+            prop_assert_eq!(decide(&limiter, request), expected, "{:?} at {}", request, now);
         }
     }
 }

@@ -94,7 +94,7 @@ fn nobody_is_trusted_by_an_empty_list() {
 }
 
 #[test]
-fn nonsense_is_a_named_error_that_tells_the_text() {
+fn nonsense_is_a_named_error_that_quotes_the_text() {
     for text in [
         "",
         "10.0.0.0/33",

@@ -138,7 +138,7 @@ fn a_batch_costs_as_much_as_what_is_in_it() {
 }
 
 #[test]
-fn no_response_and_no_debug_text_tells_a_key() {
+fn no_response_and_no_debug_text_contains_a_key() {
     fn responses<R>(layer: &RateLimitLayer<LocalLimiter, R>) -> String
     where
         R: Reject<String>,

@@ -89,7 +89,7 @@ fn events(key: impl KeyExtractor, show: fn(&Event<'_>) -> String) -> Vec<String>
 }
 
 #[test]
-fn an_observer_sees_a_key_only_if_it_asks() {
+fn an_observer_sees_a_key_only_if_it_reveals_it() {
     let printed = events(Header::new("x-api-key"), |event| format!("{event:#?}"));
     assert_eq!(printed.len(), 2);
     for event in printed {
@@ -160,7 +160,7 @@ mod logs {
     }
 
     #[test]
-    fn reveal_keys_to_who_asks_and_credentials_to_nobody() {
+    fn keys_are_revealed_on_request_and_credentials_never() {
         let lines = logged(
             (PeerIp, BearerToken),
             TracingObserver::new().reveal_keys(true),

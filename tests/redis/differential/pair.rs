@@ -11,7 +11,7 @@ use tower_ratelimit::{
     shared::{RedisLimiterBuilder, SharedLimiter, Store},
 };
 
-use super::traces::{Action, Ask, Change, Finish, Kind, LATEST, Step, Tiers};
+use super::traces::{Action, Change, Finish, Kind, LATEST, Request, Step, Tiers};
 
 const NAMES: [&str; 3] = ["first", "second", "third"];
 const TIERS: [Tier; 4] = [
@@ -112,10 +112,12 @@ impl<L: Changing> Pair<L> {
             self.now = step.from(self.now, self.start, &specs).min(LATEST);
             self.clock.set(at(self.now));
             match action {
-                Action::Burst(asks) => {
-                    let ops = asks.iter().map(|ask| (self.tier_of(ask), self.op(ask)));
+                Action::Burst(requests) => {
+                    let ops = requests
+                        .iter()
+                        .map(|request| (self.tier_of(request), self.op(request)));
                     let ops = ops.collect();
-                    self.ask(ops).await?;
+                    self.request(ops).await?;
                 }
                 Action::FillAndFinish(tier, times, finish) => {
                     let tier = self.tier(*tier);
@@ -126,14 +128,15 @@ impl<L: Changing> Pair<L> {
                     self.open.extend(last);
                     let ops = others.into_iter();
                     let ops = ops.map(|open| (tier.clone(), finish.op(open)));
-                    self.ask(ops.collect()).await?;
+                    self.request(ops.collect()).await?;
                 }
                 Action::FinishAndBegin(tier, times, finish) => {
                     let tier = self.tier(*tier);
                     for _ in 0..*times {
                         if !self.open.is_empty() {
                             let oldest = self.open.remove(0);
-                            self.ask(vec![(tier.clone(), finish.op(oldest))]).await?;
+                            self.request(vec![(tier.clone(), finish.op(oldest))])
+                                .await?;
                         }
                         self.begin(vec![(tier.clone(), Op::Reserve(1))]).await?;
                     }
@@ -143,7 +146,7 @@ impl<L: Changing> Pair<L> {
                     // Without locks the keys are cut to a new quota when it is set, in Redis when they
                     // are compared.
                     if self.tiers.len() == 1 {
-                        self.ask(vec![(Tier::DEFAULT, Op::Peek(0))]).await?;
+                        self.request(vec![(Tier::DEFAULT, Op::Peek(0))]).await?;
                     }
                 }
             }
@@ -155,14 +158,16 @@ impl<L: Changing> Pair<L> {
         TIERS[number % self.tiers.len()].clone()
     }
 
-    fn tier_of(&self, ask: &Ask) -> Tier {
-        ask.row.map_or_else(|| self.tier(ask.tier), Tier::from)
+    fn tier_of(&self, request: &Request) -> Tier {
+        request
+            .row
+            .map_or_else(|| self.tier(request.tier), Tier::from)
     }
 
-    fn op(&self, ask: &Ask) -> Op {
-        let units = ask.units;
-        let receipt = ask.held.receipt(&self.receipts, of_a_stranger);
-        match (ask.kind, receipt) {
+    fn op(&self, request: &Request) -> Op {
+        let units = request.units;
+        let receipt = request.held.receipt(&self.receipts, of_a_stranger);
+        match (request.kind, receipt) {
             (Kind::Acquire, _) => Op::Acquire(units),
             (Kind::Reserve, _) => Op::Reserve(units),
             (Kind::Deny, _) => Op::Deny(units),
@@ -180,7 +185,7 @@ impl<L: Changing> Pair<L> {
     /// Sends it, and keeps the charge open.
     async fn begin(&mut self, ops: Vec<(Tier, Op)>) -> Result<(), TestCaseError> {
         let before = self.receipts.len();
-        self.ask(ops).await?;
+        self.request(ops).await?;
         let begun = self.receipts[before..].iter();
         let begun = begun.filter(|receipt| receipt.charged() > 0);
         self.open.extend(begun.cloned());
@@ -190,19 +195,19 @@ impl<L: Changing> Pair<L> {
     /// Sends without waiting for each other's answers, as far as the order is defined: operations of
     /// different tiers that wait at the same time overtake each other, and one with a receipt is of
     /// the receipt's tier.
-    async fn ask(&mut self, ops: Vec<(Tier, Op)>) -> Result<(), TestCaseError> {
+    async fn request(&mut self, ops: Vec<(Tier, Op)>) -> Result<(), TestCaseError> {
         let has_receipt = |op: &Op| matches!(op, Op::Refund(_, Some(_)) | Op::Settle(..));
         let together = |(one, first): &(Tier, Op), (two, next): &(Tier, Op)| {
             let alike = first == next;
             one == two && (alike || !has_receipt(first) && !has_receipt(next))
         };
         for burst in ops.chunk_by(together) {
-            self.ask_at_once(burst).await?;
+            self.request_at_once(burst).await?;
         }
         Ok(())
     }
 
-    async fn ask_at_once(&mut self, requested: &[(Tier, Op)]) -> Result<(), TestCaseError> {
+    async fn request_at_once(&mut self, requested: &[(Tier, Op)]) -> Result<(), TestCaseError> {
         let answers: Vec<_> = requested
             .iter()
             .map(|(tier, op)| self.redis.apply_in(tier, &self.key, op.clone()))

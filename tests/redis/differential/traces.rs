@@ -18,7 +18,7 @@ pub(crate) type Step = (Move, Action);
 #[derive(Debug, Clone)]
 pub(crate) enum Action {
     /// Operations sent at one time, without waiting for each other's answers.
-    Burst(Vec<Ask>),
+    Burst(Vec<Request>),
     /// Units taken one by one, until the wanted number is reached: all but the last one that was charged are
     /// finished.
     FillAndFinish(usize, u8, Finish),
@@ -38,7 +38,7 @@ pub(crate) enum Finish {
 
 /// An operation in a tier.
 #[derive(Debug, Clone)]
-pub(crate) struct Ask {
+pub(crate) struct Request {
     pub(crate) tier: usize,
     /// The quota that the request brings, in place of a tier.
     pub(crate) row: Option<RequestQuota>,
@@ -166,7 +166,7 @@ pub(crate) fn alike_tiers(
     })
 }
 
-fn ask() -> impl Strategy<Value = Ask> {
+fn request() -> impl Strategy<Value = Request> {
     let units = prop_oneof![
         4 => 0_u64..4, 3 => 0_u64..40, 1 => any::<u64>(), 1 => Just(u64::MAX)
     ];
@@ -189,7 +189,7 @@ fn ask() -> impl Strategy<Value = Ask> {
         1 => (0..LATEST).prop_map(Held::Of),
     ];
     let row = prop::option::weighted(0.3, row());
-    (any::<usize>(), row, kind, units, held).prop_map(|(tier, row, kind, units, held)| Ask {
+    (any::<usize>(), row, kind, units, held).prop_map(|(tier, row, kind, units, held)| Request {
         tier,
         row,
         kind,
@@ -227,10 +227,10 @@ pub(crate) fn trace(
         1 => testkit::oracle::quotas::spec().prop_map(Change::To),
     ];
     let action = prop_oneof![
-        9 => prop::collection::vec(ask(), 1..2).prop_map(Action::Burst),
-        3 => prop::collection::vec(ask(), 2..6).prop_map(Action::Burst),
+        9 => prop::collection::vec(request(), 1..2).prop_map(Action::Burst),
+        3 => prop::collection::vec(request(), 2..6).prop_map(Action::Burst),
         // Alike in a row, which the script gets once.
-        3 => (ask(), 2_usize..20).prop_map(|(ask, times)| Action::Burst(vec![ask; times])),
+        3 => (request(), 2_usize..20).prop_map(|(request, times)| Action::Burst(vec![request; times])),
         2 => (any::<usize>(), 1_u8..30, finish())
             .prop_map(|(tier, times, finish)| Action::FillAndFinish(tier, times, finish)),
         2 => (any::<usize>(), 1_u8..8, finish())

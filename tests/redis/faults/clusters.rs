@@ -43,7 +43,7 @@ async fn slot(cluster: &Cluster) -> u16 {
     for node in 0..3 {
         let keys: Vec<String> = cluster
             .node(node)
-            .ask(["KEYS", "*str:alice"])
+            .send(["KEYS", "*str:alice"])
             .await
             .unwrap();
         if let Some(key) = keys.first() {
@@ -136,6 +136,6 @@ async fn the_address_of_one_server_leads_to_a_cluster() {
         degraded += u64::from(decision.is_degraded());
     }
     assert!(degraded > 0, "two of three keys belong to other servers");
-    let keys: Value = cluster.node(1).ask(["KEYS", "*"]).await.unwrap();
+    let keys: Value = cluster.node(1).send(["KEYS", "*"]).await.unwrap();
     assert_eq!(keys, Value::Array(Vec::new()));
 }

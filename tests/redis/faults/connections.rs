@@ -95,7 +95,7 @@ async fn connections_break_again_and_again() {
     let trial = Trial::start_patient("killed connections", &server.url()).await;
     for _ in 0..5 {
         server
-            .ask::<Value>(["CLIENT", "KILL", "TYPE", "normal"])
+            .send::<Value>(["CLIENT", "KILL", "TYPE", "normal"])
             .await
             .unwrap();
         trial.works().await;

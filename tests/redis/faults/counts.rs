@@ -104,7 +104,7 @@ async fn scripts_are_flushed_again_and_again() {
     let server = Server::start().await;
     let burst = Burst::start(&server.url()).await;
     for _ in 0..10 {
-        server.ask::<Value>(["SCRIPT", "FLUSH"]).await.unwrap();
+        server.send::<Value>(["SCRIPT", "FLUSH"]).await.unwrap();
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     burst.end_exactly("scripts flushed").await;
@@ -118,7 +118,7 @@ async fn everything_is_flushed() {
     let server = Server::start().await;
     let burst = Burst::start(&server.url()).await;
     burst.used(LIMIT).await;
-    server.ask::<Value>(["FLUSHALL"]).await.unwrap();
+    server.send::<Value>(["FLUSHALL"]).await.unwrap();
     let (allowed, lost) = burst.end("flushed").await;
     assert!(allowed <= 2 * LIMIT, "one more quota, not more: {allowed}");
     assert!(allowed + lost >= 2 * LIMIT, "{allowed} and {lost}");

@@ -12,7 +12,7 @@ use super::trial::Trial;
 use crate::servers::{Server, Setup};
 
 async fn send_command(server: &Server, words: &[&str]) {
-    let answer = server.ask::<Value>(words).await;
+    let answer = server.send::<Value>(words).await;
     answer.unwrap_or_else(|error| panic!("{words:?}: {error}"));
 }
 
@@ -97,7 +97,7 @@ async fn the_server_is_busy_with_somebody_elses_script() {
     let setup = Setup::redis().config("lua-time-limit", "50");
     let server = setup.start().await;
     let mut trial = Trial::start_well("busy", &server.url()).await;
-    let endless = server.ask::<Value>(["EVAL", "while true do end", "0"]);
+    let endless = server.send::<Value>(["EVAL", "while true do end", "0"]);
     let end = async {
         trial.fails(&[Busy, Timeout]).await;
         send_command(&server, &["SCRIPT", "KILL"]).await;

@@ -57,7 +57,7 @@ async fn warm_up(limiter: &RedisLimiter) {
 
 /// The keys of the server, and the others.
 async fn split(cluster: &Cluster, server: usize) -> (Vec<Key>, Vec<Key>) {
-    let names: Vec<String> = cluster.node(server).ask(["KEYS", "*"]).await.unwrap();
+    let names: Vec<String> = cluster.node(server).send(["KEYS", "*"]).await.unwrap();
     let is_there = |number: &u64| {
         let end = format!(":k{number}");
         names.iter().any(|name| name.ends_with(&end))

@@ -94,7 +94,7 @@ async fn each_has_its_own_limit(limiter: &RedisLimiter) {
 
 /// Names of the subjects in Redis.
 async fn names(server: &Server) -> Vec<Vec<u8>> {
-    server.ask(["KEYS", "*"]).await.unwrap()
+    server.send(["KEYS", "*"]).await.unwrap()
 }
 
 fn assert_harmless(names: &[Vec<u8>]) {
@@ -158,7 +158,7 @@ async fn flooded(policy: &str) -> (usize, usize) {
     let limit = (memory + 1_000_000).to_string();
     for (directive, value) in [("maxmemory-policy", policy), ("maxmemory", &limit)] {
         let answer = server
-            .ask::<Value>(["CONFIG", "SET", directive, value])
+            .send::<Value>(["CONFIG", "SET", directive, value])
             .await;
         answer.unwrap();
     }
@@ -171,7 +171,7 @@ async fn flooded(policy: &str) -> (usize, usize) {
     }
     // Room again, so that they can be used.
     server
-        .ask::<Value>(["CONFIG", "SET", "maxmemory", "0"])
+        .send::<Value>(["CONFIG", "SET", "maxmemory", "0"])
         .await
         .unwrap();
     testkit::programs::eventually("decisions by Redis", async || {

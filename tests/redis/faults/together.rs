@@ -73,7 +73,7 @@ async fn the_error_of_a_subject_reaches_no_other() {
     let server = Server::start().await;
     let limiter = limiter(&patient_store(&server.url()));
     limiter.acquire(&Key::from(0), 1).await.unwrap();
-    let keys: Vec<String> = server.ask(["KEYS", "*u64:0"]).await.unwrap();
+    let keys: Vec<String> = server.send(["KEYS", "*u64:0"]).await.unwrap();
     let prefix = keys[0].strip_suffix("u64:0").unwrap();
     for (subject, words) in [
         (7, ["SET", "no number of ours"]),
@@ -82,7 +82,7 @@ async fn the_error_of_a_subject_reaches_no_other() {
     ] {
         let [command, value] = words;
         let key = format!("{prefix}u64:{subject}");
-        server.ask::<Value>([command, &key, value]).await.unwrap();
+        server.send::<Value>([command, &key, value]).await.unwrap();
     }
     for (subject, answer) in (0..).zip(all_at_once(&limiter).await) {
         match subject {
@@ -105,7 +105,7 @@ async fn a_server_out_of_memory_opens_the_circuit() {
     let limiter = limiter(&patient_store(&server.url()));
     limiter.acquire(&Key::from(0), 1).await.unwrap();
     let full = ["CONFIG", "SET", "maxmemory", "1"];
-    server.ask::<Value>(full).await.unwrap();
+    server.send::<Value>(full).await.unwrap();
     for _ in 0..4 {
         for answer in all_at_once(&limiter).await {
             let error = cause(&answer.unwrap_err());

@@ -16,7 +16,7 @@ use super::{
 
 /// The one key in Redis.
 async fn only_key(server: &Server) -> String {
-    let keys: Vec<String> = server.ask(["KEYS", "*"]).await.unwrap();
+    let keys: Vec<String> = server.send(["KEYS", "*"]).await.unwrap();
     let [key] = keys.as_slice() else {
         panic!("{keys:?}");
     };
@@ -40,7 +40,7 @@ async fn spoiled(quota: Quota, words: &[&[u8]]) {
     assert_eq!(sample(&local, &alice).await.answer, Answer::Allowed);
 
     let key = only_key(&server).await;
-    server.ask::<Value>(["DEL", &key]).await.unwrap();
+    server.send::<Value>(["DEL", &key]).await.unwrap();
     let name = |word: &&[u8]| {
         if *word == b"KEY" {
             key.as_bytes().to_vec()
@@ -49,7 +49,7 @@ async fn spoiled(quota: Quota, words: &[&[u8]]) {
         }
     };
     let words: Vec<_> = words.iter().map(name).collect();
-    server.ask::<Value>(words).await.unwrap();
+    server.send::<Value>(words).await.unwrap();
 
     for _ in 0..10 {
         let failed = Answer::Failed(StoreErrorKind::ForeignData);
@@ -61,7 +61,7 @@ async fn spoiled(quota: Quota, words: &[&[u8]]) {
     assert_eq!(*changes.lock().unwrap(), []);
     assert_eq!(store.stats().failures(StoreErrorKind::ForeignData), 20);
 
-    server.ask::<Value>(["DEL", &key]).await.unwrap();
+    server.send::<Value>(["DEL", &key]).await.unwrap();
     let decision = deny.acquire(&alice, 1).await.unwrap();
     assert_eq!(decision.remaining(), Some(99), "she starts afresh");
 }
@@ -141,22 +141,22 @@ async fn a_block_that_nobody_could_have_started_is_bounded() {
         let limiter = builder.remember_denials(false).build(&store).unwrap();
         limiter.acquire(&alice, 1).await.unwrap();
         let key = only_key(&server).await;
-        let value: Vec<u8> = server.ask(["GET", &key]).await.unwrap();
+        let value: Vec<u8> = server.send(["GET", &key]).await.unwrap();
         let line = value.iter().position(|byte| *byte == b'\n');
         let (head, bytes) = value.split_at(line.unwrap_or(value.len()));
         let block = format!("!9007199254740000000{by_hand}");
         let planted = [head, block.as_bytes(), bytes].concat();
         let set = [b"SET", key.as_bytes(), &planted];
-        server.ask::<Value>(set).await.unwrap();
+        server.send::<Value>(set).await.unwrap();
 
         let decision = limiter.acquire(&alice, 1).await.unwrap();
         assert!(decision.is_blocked(), "{quota:?}: {decision:?}");
         let wait = decision.retry_after().unwrap();
         assert!(wait <= LONGEST_BLOCK, "{quota:?}: {wait:?}");
-        let left: u64 = server.ask(["PTTL", &key]).await.unwrap();
+        let left: u64 = server.send(["PTTL", &key]).await.unwrap();
         let left = Duration::from_millis(left);
         assert!(left <= LONGEST_BLOCK + Duration::from_secs(1), "{left:?}");
-        server.ask::<Value>(["DEL", &key]).await.unwrap();
+        server.send::<Value>(["DEL", &key]).await.unwrap();
     }
 }
 
@@ -178,7 +178,10 @@ async fn values_with_more_in_them_cost_one_round_trip_each() {
     let charged = blocking.acquire(&alice, 1).await.unwrap();
     let settled = blocking.apply(&alice, Op::Settle(2, charged.receipt()));
     settled.await.unwrap();
-    let value: String = server.ask(["GET", &only_key(&server).await]).await.unwrap();
+    let value: String = server
+        .send(["GET", &only_key(&server).await])
+        .await
+        .unwrap();
     assert!(value.contains('|'), "{value}");
 
     let mut calls = Vec::new();

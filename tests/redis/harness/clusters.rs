@@ -10,7 +10,7 @@ async fn a_replica_takes_over_from_a_killed_primary() {
     let primary = cluster.primary_of(slot).await;
     cluster
         .node(primary)
-        .ask::<()>(["SET", "key", "value"])
+        .send::<()>(["SET", "key", "value"])
         .await
         .unwrap();
     cluster.node(primary).replicated(1).await;
@@ -18,7 +18,7 @@ async fn a_replica_takes_over_from_a_killed_primary() {
     assert_eq!(cluster.kill_primary_of(slot).await, primary);
     let successor = cluster.primary_of(slot).await;
     assert_ne!(successor, primary);
-    let value: String = cluster.node(successor).ask(["GET", "key"]).await.unwrap();
+    let value: String = cluster.node(successor).send(["GET", "key"]).await.unwrap();
     assert_eq!(value, "value");
 }
 
@@ -32,20 +32,20 @@ async fn a_slot_on_the_move_answers_ask_and_then_moved() {
     assert_ne!(from, to);
     cluster
         .node(from)
-        .ask::<()>(["SET", "key", "value"])
+        .send::<()>(["SET", "key", "value"])
         .await
         .unwrap();
 
     cluster.begin_move(slot, to).await;
-    let value: String = cluster.node(from).ask(["GET", "key"]).await.unwrap();
+    let value: String = cluster.node(from).send(["GET", "key"]).await.unwrap();
     assert_eq!(value, "value");
     cluster.move_keys(slot, to).await;
-    let requested = cluster.node(from).ask::<Value>(["GET", "key"]).await;
+    let requested = cluster.node(from).send::<Value>(["GET", "key"]).await;
     assert_eq!(requested.unwrap_err().code(), Some("ASK"));
 
     cluster.finish_move(slot, to).await;
-    let moved = cluster.node(from).ask::<Value>(["GET", "key"]).await;
+    let moved = cluster.node(from).send::<Value>(["GET", "key"]).await;
     assert_eq!(moved.unwrap_err().code(), Some("MOVED"));
-    let value: String = cluster.node(to).ask(["GET", "key"]).await.unwrap();
+    let value: String = cluster.node(to).send(["GET", "key"]).await.unwrap();
     assert_eq!(value, "value");
 }

@@ -39,7 +39,7 @@ async fn a_proxy_forwards_delays_and_swallows() {
     proxy.set(Flow::BlackHole);
     in_vain(increment(&mut connection)).await;
     in_vain(through(&url)).await;
-    let count = server.ask::<u64>(["GET", "key"]).await.unwrap();
+    let count = server.send::<u64>(["GET", "key"]).await.unwrap();
     assert_eq!(count, 2, "the server heard nothing");
 
     proxy.set(Flow::Forward);
@@ -52,7 +52,7 @@ async fn a_proxy_forwards_delays_and_swallows() {
     proxy.set(Flow::BlackHoleResponses);
     in_vain(increment(&mut connection)).await;
     assert_eq!(
-        server.ask::<u64>(["GET", "key"]).await.unwrap(),
+        server.send::<u64>(["GET", "key"]).await.unwrap(),
         5,
         "the server did hear"
     );

@@ -9,7 +9,7 @@ async fn sentinels_make_a_replica_the_primary_when_it_was_killed() {
     let mut all = Sentinels::start(2).await;
     assert_eq!(all.primary().await, 0);
     all.server(0)
-        .ask::<()>(["SET", "key", "value"])
+        .send::<()>(["SET", "key", "value"])
         .await
         .unwrap();
     all.server(0).replicated(2).await;
@@ -17,7 +17,7 @@ async fn sentinels_make_a_replica_the_primary_when_it_was_killed() {
     assert_eq!(all.kill_primary().await, 0);
     let successor = all.primary().await;
     assert_ne!(successor, 0);
-    let value: String = all.server(successor).ask(["GET", "key"]).await.unwrap();
+    let value: String = all.server(successor).send(["GET", "key"]).await.unwrap();
     assert_eq!(value, "value");
 
     let client = redis::Client::open(all.urls()[0].as_str()).unwrap();

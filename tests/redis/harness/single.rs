@@ -38,7 +38,7 @@ async fn a_killed_server_comes_back_on_its_port_and_has_lost_everything() {
     server.restart().await;
     assert_eq!(at(&url, &["PING"]).await.unwrap(), "PONG");
     assert_eq!(
-        server.ask::<Option<String>>(["GET", "key"]).await.unwrap(),
+        server.send::<Option<String>>(["GET", "key"]).await.unwrap(),
         None
     );
 }
@@ -53,17 +53,17 @@ async fn a_server_that_keeps_its_data_loads_it_before_it_serves() {
     let mut server = setup.start().await;
     for key in 0..40 {
         server
-            .ask::<()>(["SET", &key.to_string(), &unlike(2_000)])
+            .send::<()>(["SET", &key.to_string(), &unlike(2_000)])
             .await
             .unwrap();
     }
-    server.ask::<()>(["SAVE"]).await.unwrap();
+    server.send::<()>(["SAVE"]).await.unwrap();
 
     server.restart_loading().await;
-    let error = server.ask::<Value>(["GET", "0"]).await.unwrap_err();
+    let error = server.send::<Value>(["GET", "0"]).await.unwrap_err();
     assert_eq!(error.code(), Some("LOADING"));
     server.answered().await;
-    assert_eq!(server.ask::<u64>(["DBSIZE"]).await.unwrap(), 40);
+    assert_eq!(server.send::<u64>(["DBSIZE"]).await.unwrap(), 40);
 }
 
 /// Text that does not get shorter when it is compressed.
@@ -83,7 +83,7 @@ async fn a_paused_server_is_silent_and_serves_later_what_came_meanwhile() {
     let lost = timeout(Duration::from_millis(500), at(&url, &["INCR", "key"])).await;
     assert!(lost.is_err(), "{lost:?}");
     server.resume();
-    assert_eq!(server.ask::<String>(["PING"]).await.unwrap(), "PONG");
+    assert_eq!(server.send::<String>(["PING"]).await.unwrap(), "PONG");
 }
 
 #[tokio::test]
@@ -161,9 +161,9 @@ async fn valkey_serves_too() {
 async fn a_fake_clock_is_stepped_and_the_server_follows() {
     needs!(fake_clock);
     let server = Setup::valkey().fake_clock().start().await;
-    let key = async |word: &str| -> i64 { server.ask([word, "key"]).await.unwrap() };
+    let key = async |word: &str| -> i64 { server.send([word, "key"]).await.unwrap() };
     server
-        .ask::<()>(["SET", "key", "1", "EX", "60"])
+        .send::<()>(["SET", "key", "1", "EX", "60"])
         .await
         .unwrap();
     assert!(key("TTL").await <= 60);

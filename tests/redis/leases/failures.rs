@@ -38,8 +38,8 @@ async fn without_redis_each_node_continues_with_its_share_and_reports_afterwards
     let mut responses = Vec::new();
     for left in [2, 1, 0] {
         let response = held(&node).await;
-        let tells = format!(r#""concurrency";r={left}"#);
-        assert_eq!(field(&response, "ratelimit"), Some(&*tells));
+        let expected = format!(r#""concurrency";r={left}"#);
+        assert_eq!(field(&response, "ratelimit"), Some(&*expected));
         responses.push(response);
     }
     assert_eq!(send(&node).await.status(), 429);
@@ -182,19 +182,19 @@ async fn a_value_of_somebody_else_is_a_failure_of_its_subject_and_stays() {
         node.clone().oneshot(request).await.unwrap()
     };
     let held = to("/mine").await;
-    let keys: Vec<String> = server.ask(["KEYS", "*"]).await.unwrap();
+    let keys: Vec<String> = server.send(["KEYS", "*"]).await.unwrap();
     assert_eq!(keys.len(), 1);
     let theirs = |path: &str| keys[0].replace("/mine", path);
-    let mut cut: Vec<u8> = server.ask(["GET", &keys[0]]).await.unwrap();
+    let mut cut: Vec<u8> = server.send(["GET", &keys[0]]).await.unwrap();
     cut.pop();
     let set = [b"SET".to_vec(), theirs("/cut").into_bytes(), cut];
-    server.ask::<()>(set).await.unwrap();
+    server.send::<()>(set).await.unwrap();
     for words in [
         ["SET", &theirs("/text"), "their own words"],
         ["SET", &theirs("/empty"), ""],
         ["LPUSH", &theirs("/list"), "item"],
     ] {
-        server.ask::<()>(words).await.unwrap();
+        server.send::<()>(words).await.unwrap();
     }
     for _ in 0..5 {
         for path in ["/cut", "/text", "/empty", "/list"] {
@@ -204,7 +204,7 @@ async fn a_value_of_somebody_else_is_a_failure_of_its_subject_and_stays() {
     }
     let foreign = store.stats().failures(StoreErrorKind::ForeignData);
     assert_eq!(foreign, 20);
-    let text: String = server.ask(["GET", &theirs("/text")]).await.unwrap();
+    let text: String = server.send(["GET", &theirs("/text")]).await.unwrap();
     assert_eq!(text, "their own words");
     drop(held);
 }

@@ -49,8 +49,8 @@ async fn a_node_that_crashed_still_counts_until_its_leases_end() {
     crashed(2, 2, &server, LONG).await;
     assert_eq!(send(&node(2, &server, LONG)).await.status(), 429);
     assert_eq!(leases(&server).await.len(), 2);
-    let keys: Vec<String> = server.ask(["KEYS", "*"]).await.unwrap();
-    let left: u64 = server.ask(["PTTL", &keys[0]]).await.unwrap();
+    let keys: Vec<String> = server.send(["KEYS", "*"]).await.unwrap();
+    let left: u64 = server.send(["PTTL", &keys[0]]).await.unwrap();
     assert!(u128::from(left) <= LONG.as_millis());
 }
 
@@ -96,7 +96,7 @@ async fn lost_leases_are_restored_even_above_the_limit() {
     let [one, other] = [node(2, &server, MODERATE), node(9, &server, LONG)];
     let mine = [held(&one).await, held(&one).await];
     let before = leases(&server).await;
-    server.ask::<()>(["FLUSHALL"]).await.unwrap();
+    server.send::<()>(["FLUSHALL"]).await.unwrap();
     let theirs = [held(&other).await, held(&other).await];
     has_leases(&server, 4).await;
     let now = leases(&server).await;
@@ -154,7 +154,7 @@ fn leases_outlive_the_runtime_in_which_they_were_taken() {
 
 /// The server's time in microseconds.
 async fn time(server: &Server) -> u64 {
-    let (seconds, micros): (u64, u64) = server.ask(["TIME"]).await.unwrap();
+    let (seconds, micros): (u64, u64) = server.send(["TIME"]).await.unwrap();
     seconds * 1_000_000 + micros
 }
 

@@ -80,10 +80,10 @@ async fn passed(node: &Node) -> Answer {
 
 /// When each lease of all subjects ends, by its name: what the server has, in microseconds.
 async fn leases(server: &Server) -> BTreeMap<Vec<u8>, u64> {
-    let keys: Vec<String> = server.ask(["KEYS", "*.leases:*"]).await.unwrap();
+    let keys: Vec<String> = server.send(["KEYS", "*.leases:*"]).await.unwrap();
     let mut ends = BTreeMap::new();
     for key in keys {
-        let value: Option<Vec<u8>> = server.ask(["GET", &key]).await.unwrap();
+        let value: Option<Vec<u8>> = server.send(["GET", &key]).await.unwrap();
         let entries = value.map_or(Vec::new(), |value| value[13..].to_vec());
         for entry in entries.chunks(15) {
             let (name, end) = entry.split_at(8);
@@ -124,7 +124,7 @@ async fn has_leases(server: &Server, count: usize) {
 /// Waits until there is nothing left in the server.
 async fn is_empty(server: &Server) {
     eventually("an empty server", async || {
-        (server.ask::<u64>(["DBSIZE"]).await.unwrap() == 0).then_some(())
+        (server.send::<u64>(["DBSIZE"]).await.unwrap() == 0).then_some(())
     })
     .await;
 }
@@ -232,7 +232,7 @@ async fn keys_limits_and_prefixes_of_different_names_share_nothing() {
 }
 
 #[tokio::test]
-async fn who_holds_all_there_are_denies_without_asking() {
+async fn node_that_holds_all_permits_denies_without_a_call() {
     needs!(redis);
     let server = Server::start().await;
     let [one, other] = [node(2, &server, LONG), node(2, &server, LONG)];
@@ -343,14 +343,14 @@ async fn a_lease_that_is_requested_twice_is_one() {
     needs!(redis);
     let server = Server::start().await;
     let script = include_str!("../../../src/redis/script/leases.lua");
-    let ask = async || -> Vec<i64> {
+    let request = async || -> Vec<i64> {
         let words = ["EVAL", script, "1", "rl:v1:test.leases:a", "1", "60000000"];
         let words = words
             .into_iter()
             .chain(["a", "8 bytes.", "a", "8 bytes.", "a", "another."]);
-        server.ask(words).await.unwrap()
+        server.send(words).await.unwrap()
     };
-    assert_eq!(ask().await, [0, 0, -1]);
-    assert_eq!(ask().await, [0, 0, -1]);
+    assert_eq!(request().await, [0, 0, -1]);
+    assert_eq!(request().await, [0, 0, -1]);
     assert_eq!(leases(&server).await.len(), 1);
 }

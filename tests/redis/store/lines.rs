@@ -57,9 +57,9 @@ fn a_foreign_value_is_a_line() {
         let limiter = limiter.build(&store).unwrap();
         let alice = Key::from("alice");
         limiter.acquire(&alice, 1).await.unwrap();
-        let keys: Vec<String> = server.ask(["KEYS", "*"]).await.unwrap();
+        let keys: Vec<String> = server.send(["KEYS", "*"]).await.unwrap();
         let spoil = ["SET", &keys[0], "somebody else's"];
-        server.ask::<Value>(spoil).await.unwrap();
+        server.send::<Value>(spoil).await.unwrap();
         for _ in 0..5 {
             assert!(limiter.acquire(&alice, 1).await.unwrap().is_degraded());
         }

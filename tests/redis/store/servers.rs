@@ -67,7 +67,7 @@ async fn a_connection_that_ended_while_idle_is_replaced_unnoticed() {
     for connections in 1..4 {
         assert_eq!(store.stats().connections(), connections);
         let kill = ["CLIENT", "KILL", "TYPE", "normal"];
-        assert_eq!(server.ask::<u64>(kill).await.unwrap(), 1);
+        assert_eq!(server.send::<u64>(kill).await.unwrap(), 1);
         // Until its end is known.
         tokio::time::sleep(Duration::from_millis(100)).await;
         store.check().await.unwrap();
@@ -121,14 +121,14 @@ async fn a_server_that_became_a_replica_is_left_and_comes_back() {
 
     let port = free_port().to_string();
     server
-        .ask::<()>(["REPLICAOF", "127.0.0.1", &port])
+        .send::<()>(["REPLICAOF", "127.0.0.1", &port])
         .await
         .unwrap();
     for connections in 1..4 {
         assert_eq!(fault(&store).await, StoreErrorKind::ReadOnly);
         assert_eq!(store.stats().connections(), connections);
     }
-    server.ask::<()>(["REPLICAOF", "NO", "ONE"]).await.unwrap();
+    server.send::<()>(["REPLICAOF", "NO", "ONE"]).await.unwrap();
     store.check().await.unwrap();
 }
 
@@ -139,7 +139,7 @@ async fn it_reports_why_a_server_does_not_serve() {
     let store = patient().connect(&server.url()).unwrap();
     let set = async |name: &str, value: &str| {
         server
-            .ask::<()>(["CONFIG", "SET", name, value])
+            .send::<()>(["CONFIG", "SET", name, value])
             .await
             .unwrap();
     };
@@ -148,17 +148,17 @@ async fn it_reports_why_a_server_does_not_serve() {
     set("maxmemory", "0").await;
     store.check().await.unwrap();
 
-    server.ask::<()>(["SCRIPT", "FLUSH"]).await.unwrap();
+    server.send::<()>(["SCRIPT", "FLUSH"]).await.unwrap();
     store.check().await.unwrap();
 
-    let endless = server.ask::<()>(["EVAL", "while true do end", "0"]);
+    let endless = server.send::<()>(["EVAL", "while true do end", "0"]);
     let watch = async {
         eventually("a busy server", async || {
             let kind = store.check().await.err()?.kind();
             (kind == StoreErrorKind::Busy).then_some(())
         })
         .await;
-        server.ask::<()>(["SCRIPT", "KILL"]).await.unwrap();
+        server.send::<()>(["SCRIPT", "KILL"]).await.unwrap();
     };
     let (killed, ()) = tokio::join!(endless, watch);
     assert!(killed.is_err());

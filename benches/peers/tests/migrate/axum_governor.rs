@@ -17,7 +17,7 @@ use tower_ratelimit::{
     reject::PlainText,
 };
 
-use crate::ask::{ALICE, Answer, ask, denial, from, passed, statuses, still};
+use crate::requests::{ALICE, Answer, send, denial, from, passed, statuses, still};
 
 static API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 
@@ -71,7 +71,7 @@ mod page {
 fn the_usual_set_up() {
     let (before, after) = (page::before(), page::after());
     for _ in 0..130 {
-        let (before, after) = (ask(&before, from(ALICE)), ask(&after, from(ALICE)));
+        let (before, after) = (send(&before, from(ALICE)), send(&after, from(ALICE)));
         assert_eq!(before.status, after.status);
         for field in [
             "x-ratelimit-limit",
@@ -135,7 +135,7 @@ fn a_stack_charges_the_first_for_what_the_second_denies() {
     ];
     let ours = app().layer(RateLimitLayer::new(quotas, Global));
 
-    let nine = |app| [(); 9].map(|()| denied_by(&ask(app, from(ALICE))).to_owned());
+    let nine = |app| [(); 9].map(|()| denied_by(&send(app, from(ALICE))).to_owned());
     let [passed, short, long] = ["", "short", "long"].map(|name| [name; 3]);
     assert_eq!(nine(&theirs).as_slice(), [passed, short, long].concat());
     assert_eq!(nine(&ours).as_slice(), [passed, short, short].concat());
@@ -238,7 +238,7 @@ fn addresses() {
         "2001:db8:0:1::1",
         "2001:db8:0:100::1",
     ];
-    let statuses = |app| peers.map(|peer| ask(app, from(&format!("[{peer}]:4000"))).status);
+    let statuses = |app| peers.map(|peer| send(app, from(&format!("[{peer}]:4000"))).status);
     assert_eq!(statuses(&theirs_56), [200, 429, 429, 200]);
     assert_eq!(statuses(&ours_56), [200, 429, 429, 200]);
     assert_eq!(statuses(&ours_64), [200, 429, 200, 200]);
@@ -259,7 +259,7 @@ fn clients_behind_proxies() {
     let ours = app().layer(ours);
     let forwarded = |peer, line: &'static str| from(peer).header("x-forwarded-for", line);
     for app in [&theirs, &ours] {
-        let through = |line| ask(app, forwarded(ALICE, line)).status;
+        let through = |line| send(app, forwarded(ALICE, line)).status;
         assert_eq!(through("203.0.113.1, 198.51.100.7"), 200);
         assert_eq!(through("203.0.113.2, 198.51.100.7"), 429);
         assert_eq!(through("198.51.100.8, 192.0.2.9"), 200);

@@ -25,7 +25,7 @@ use tower_ratelimit::{
     key::{IpPrefix, key_fn},
 };
 
-use crate::ask::{ALICE, BOB, ask, denial, from, passed, statuses, still};
+use crate::requests::{ALICE, BOB, send, denial, from, passed, statuses, still};
 
 const HOUR: Duration = Duration::from_secs(3_600);
 
@@ -103,7 +103,7 @@ fn the_usual_set_up() {
     // Two clients in turn, and back to the first.
     for peer in [ALICE, BOB, ALICE, ALICE, BOB, BOB, ALICE] {
         for _ in 0..4 {
-            let (before, after) = (ask(&before, from(peer)), ask(&after, from(peer)));
+            let (before, after) = (send(&before, from(peer)), send(&after, from(peer)));
             assert_eq!(before.status, after.status);
             for field in ["x-ratelimit-limit", "x-ratelimit-remaining"] {
                 assert_eq!(before.field(field), after.field(field), "{field}");
@@ -225,8 +225,8 @@ fn peer_ip_groups_ipv6_here() {
 #[test]
 fn without_connect_info_both_answer_500() {
     let request = || http::Request::get("/");
-    let theirs = ask(&theirs(&mut hourly()), request());
-    let ours = ask(
+    let theirs = send(&theirs(&mut hourly()), request());
+    let ours = send(
         &ours(RateLimitLayer::new(Quota::per_hour(8), PeerIp)),
         request(),
     );
@@ -249,15 +249,15 @@ fn their_smart_ip_lets_anyone_choose_a_bucket() {
     };
     let passed = |app: &Router| {
         (0..20)
-            .filter(|n| ask(app, forged(*n)).status == 200)
+            .filter(|n| send(app, forged(*n)).status == 200)
             .count()
     };
     assert_eq!((passed(&smart), passed(&behind)), (20, 8));
 
     // An address that nobody forged is the same for both.
     let honest = || from(ALICE).header("x-forwarded-for", "198.51.100.8");
-    assert_eq!(crate::ask::passed(&smart, 20, honest), 8);
-    assert_eq!(crate::ask::passed(&behind, 20, honest), 8);
+    assert_eq!(crate::requests::passed(&smart, 20, honest), 8);
+    assert_eq!(crate::requests::passed(&behind, 20, honest), 8);
 }
 
 #[test]
@@ -328,7 +328,7 @@ fn fields_of_responses() {
     ));
 
     let names = |app: &Router| {
-        let (allowed, denied) = (ask(app, from(BOB)), denial(app, || from(BOB)));
+        let (allowed, denied) = (send(app, from(BOB)), denial(app, || from(BOB)));
         [allowed, denied].map(|answer| {
             let names = answer.fields.keys().map(ToString::to_string);
             let about_limits = |name: &String| name.contains("ratelimit") || name == "retry-after";
@@ -421,7 +421,7 @@ fn only_some_methods() {
         assert_eq!(passed(app, 20, || from(ALICE)), 20);
     }
     let mark = |app| {
-        ask(app, from(ALICE))
+        send(app, from(ALICE))
             .field("x-ratelimit-whitelisted")
             .map(str::to_owned)
     };

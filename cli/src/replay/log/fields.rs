@@ -10,7 +10,7 @@ pub(super) struct FieldNames {
     /// The fields for keys.
     pub(super) keys: Vec<String>,
     /// The fields that rules read, by the index of the need.
-    pub(super) looked_at: BTreeMap<usize, Vec<String>>,
+    pub(super) needed: BTreeMap<usize, Vec<String>>,
 }
 
 /// The meaning of a field.
@@ -106,7 +106,7 @@ impl FieldTree {
         for (place, name) in names.keys.iter().enumerate() {
             tree.add_all(Meaning::Key(place), [name.clone()]);
         }
-        for (place, names) in &names.looked_at {
+        for (place, names) in &names.needed {
             let (cookies, headers): (Vec<_>, Vec<_>) = names
                 .iter()
                 .cloned()
@@ -114,7 +114,7 @@ impl FieldTree {
             tree.add_all(Meaning::LookedAt(*place), headers);
             tree.add_all(Meaning::Cookie(*place), cookies);
         }
-        if !names.looked_at.is_empty() {
+        if !names.needed.is_empty() {
             tree.node(HEADERS).has_headers = true;
         }
         tree
@@ -183,7 +183,7 @@ impl FieldTree {
 impl FieldNames {
     /// The number of needs.
     pub(super) fn needs(&self) -> usize {
-        let last = self.looked_at.last_key_value();
+        let last = self.needed.last_key_value();
         last.map_or(0, |(last, _)| last + 1)
     }
 }

@@ -63,7 +63,7 @@ struct Found<'a, 'n> {
     status: Option<u16>,
     keys: Vec<Option<Cow<'a, str>>>,
     /// `None` if the line lacks it.
-    looked_at: Vec<Option<LoggedPart<'a>>>,
+    needed: Vec<Option<LoggedPart<'a>>>,
     /// Whether the line has all headers of the request.
     has_headers: bool,
 }
@@ -98,7 +98,7 @@ impl<'a> Found<'a, '_> {
     }
 
     fn store_cookie(&mut self, need: usize, part: LoggedPart<'a>) {
-        let known = self.names.and_then(|names| names.looked_at.get(&need));
+        let known = self.names.and_then(|names| names.needed.get(&need));
         let mut names = known.into_iter().flatten();
         let name = names.find_map(|name| name.strip_prefix(COOKIE));
         let part = match (name, part) {
@@ -112,8 +112,8 @@ impl<'a> Found<'a, '_> {
 
     fn store_part(&mut self, need: usize, part: LoggedPart<'a>) {
         let needs = self.names.map_or(0, FieldNames::needs);
-        self.looked_at.resize(needs, None);
-        self.looked_at[need] = Some(part);
+        self.needed.resize(needs, None);
+        self.needed[need] = Some(part);
     }
 
     /// The request has a header whose value the server hides.
@@ -126,11 +126,11 @@ impl<'a> Found<'a, '_> {
     }
 
     /// If the line has all headers of the request, the missing ones are absent.
-    fn looked_at(&mut self) -> Vec<LoggedPart<'a>> {
-        let mut found = mem::take(&mut self.looked_at);
+    fn needed(&mut self) -> Vec<LoggedPart<'a>> {
+        let mut found = mem::take(&mut self.needed);
         if let Some(names) = self.names.filter(|_| self.has_headers) {
             found.resize(names.needs(), None);
-            for need in names.looked_at.keys() {
+            for need in names.needed.keys() {
                 found[*need].get_or_insert(LoggedPart::Absent);
             }
         }
@@ -139,14 +139,14 @@ impl<'a> Found<'a, '_> {
     }
 
     fn entry(mut self, dates: &mut Dates) -> Result<Entry<'a>, &'static str> {
-        let looked_at = self.looked_at();
+        let needed = self.needed();
         let time = self.time.value().ok_or("it has no time")?;
         let (at, is_whole) = time.time(dates).ok_or("its time is invalid")?;
         let mut entry = Entry {
             at,
             is_whole,
             has_user: self.user.is_some(),
-            looked_at,
+            needed,
             client: self.client.text(),
             method: self.method.text(),
             uri: self.uri.text(),

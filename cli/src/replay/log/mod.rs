@@ -142,7 +142,7 @@ pub fn read_line(line: &[u8]) -> Result<LogLine, &'static str> {
     let text = text(line);
     let agent = RequestPart::Header(header::USER_AGENT);
     let json = JsonLines::new(FieldNames {
-        looked_at: [(
+        needed: [(
             0,
             vec![
                 "http_user_agent".into(),

@@ -118,7 +118,7 @@ impl<'s> Reader<'s> {
             time: arguments.time_field.clone(),
             ip: arguments.ip_field.clone(),
             keys: settings.key.fields().to_vec(),
-            looked_at: field_names(&settings.needs),
+            needed: field_names(&settings.needs),
         };
         Ok(Self {
             seen: Seen {

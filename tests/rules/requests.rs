@@ -46,13 +46,13 @@ pub(crate) fn at(
     rules.explain(&request(line, headers), now)
 }
 
-pub(crate) fn ask(rules: &Rules, line: &str, headers: &[(&str, &str)]) -> Explanation {
+pub(crate) fn explain(rules: &Rules, line: &str, headers: &[(&str, &str)]) -> Explanation {
     at(rules, NOON, line, headers)
 }
 
 /// The names of the rules that apply, with spaces between.
 pub(crate) fn applied(rules: &Rules, line: &str, headers: &[(&str, &str)]) -> String {
-    ask(rules, line, headers)
+    explain(rules, line, headers)
         .applied()
         .collect::<Vec<_>>()
         .join(" ")

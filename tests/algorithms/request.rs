@@ -6,7 +6,7 @@ use tower_ratelimit::{Op, Receipt};
 
 /// An operation; a receipt is that of an earlier decision, by its number.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Ask {
+pub(crate) enum Request {
     Acquire(u64),
     Reserve(u64),
     Deny(u64),
@@ -19,7 +19,7 @@ pub(crate) enum Ask {
     Reset,
 }
 
-impl Ask {
+impl Request {
     /// The operation for a limiter, whose decisions gave these receipts.
     pub(crate) fn op(self, receipts: &[Receipt]) -> Op {
         let receipt = |number: usize| receipts[number].clone();

@@ -42,7 +42,7 @@ pub(crate) fn from(peer: &str) -> Builder {
     Request::get("/").extension(ConnectInfo(peer))
 }
 
-pub(crate) fn ask(app: &Router, request: Builder) -> Answer {
+pub(crate) fn send(app: &Router, request: Builder) -> Answer {
     let request = request.body(Body::empty()).unwrap();
     let Ok(response) = at_once(app.clone().oneshot(request));
     let (parts, body) = response.into_parts();
@@ -56,7 +56,7 @@ pub(crate) fn ask(app: &Router, request: Builder) -> Answer {
 
 /// The statuses of the answers to `count` requests like this.
 pub(crate) fn statuses(app: &Router, count: usize, request: impl Fn() -> Builder) -> Vec<u16> {
-    (0..count).map(|_| ask(app, request()).status).collect()
+    (0..count).map(|_| send(app, request()).status).collect()
 }
 
 /// How many of `count` requests like this passed; the others were denied.
@@ -68,7 +68,7 @@ pub(crate) fn passed(app: &Router, count: usize, request: impl Fn() -> Builder) 
 
 /// The first denial, after however many requests passed.
 pub(crate) fn denial(app: &Router, request: impl Fn() -> Builder) -> Answer {
-    let mut answers = (0..10_000).map(|_| ask(app, request()));
+    let mut answers = (0..10_000).map(|_| send(app, request()));
     answers.find(|answer| answer.status == 429).unwrap()
 }
 
