@@ -21,7 +21,7 @@ use tower_ratelimit::{
 
 const MILLION: u32 = 1_000_000;
 
-/// The most keys of a limiter that is told nothing else.
+/// The most keys of a limiter without a setting.
 const USUAL: usize = 1 << 18;
 
 /// Nearly 18 years, which is about the longest period there can be. Windows of this length have
@@ -154,8 +154,8 @@ fn by_threads(
     }
 }
 
-/// All have the room for a million keys, so that rows differ by which keys are asked for, and by
-/// nothing else.
+/// All have the room for a million keys, so that rows differ only by the keys of their
+/// requests.
 fn keys_and_threads(c: &mut Criterion) {
     for (row, quota) in [(Row::Allowed, LASTING), (Row::Denied, SPENT)] {
         let mut group = c.benchmark_group(row.name());

@@ -22,7 +22,7 @@ use tower_ratelimit::{
 
 const DECISIONS: u32 = 2_000_000;
 
-/// A unit a microsecond, of which nearly 18 years are there at first.
+/// A unit a microsecond. A new bucket has the units of nearly 18 years.
 const LASTING: Quota = Quota::per(1 << 49, Duration::from_micros(1 << 49));
 
 /// The time of one decision, of as many on each of some threads of the runtime.

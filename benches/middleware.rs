@@ -36,7 +36,7 @@ fn plain(extractor: impl KeyExtractor) -> RateLimitLayer {
     layer(extractor).headers(Headers::none())
 }
 
-/// The status of the answer, which is there at once.
+/// The status of a response that is ready at once.
 fn status<S, R, B>(service: &mut S, request: R) -> StatusCode
 where
     S: Service<R, Response = Response<B>, Error = Infallible>,
@@ -59,7 +59,7 @@ fn send(app: &mut Router) -> StatusCode {
     status(app, request)
 }
 
-/// A row whose requests get this status, which is looked at before and after the measurement.
+/// A row whose requests get this status, which is checked before and after the measurement.
 fn measure(
     group: &mut BenchmarkGroup<'_, WallTime>,
     name: &str,
@@ -129,13 +129,13 @@ fn headers(c: &mut Criterion) {
     group.finish();
 }
 
-/// Around a service that is next to nothing: so many rules of which the request meets the last one.
+/// Many rules around a service that does next to nothing. The request meets the last one.
 #[cfg(feature = "rules")]
 fn rules(c: &mut Criterion) {
     use tower_ratelimit::rules::{Format, Rules, RulesLayer};
 
     let paths = |at: usize| format!("path: \"/r{at}/**\"");
-    // Each of them is asked: nothing of them is in the index.
+    // Each of them is checked: nothing of them is in the index.
     let headers = |at: usize| format!("header: {{x-tenant: t{at}}}");
     let mut group = c.benchmark_group("rules");
     for (name, count) in [

@@ -1,4 +1,4 @@
-//! The fate of requests when Redis is far, busy, or asked by many at once:
+//! The fate of requests when Redis is far, busy, or called by many at once:
 //! `cargo bench --bench redis_under_load --features redis`.
 //!
 //! Starts `redis-server`s of its own, and puts them at a distance by a proxy that delays. Prints the
@@ -91,7 +91,7 @@ impl Bed {
         while self.store.check().await.is_err() {}
     }
 
-    /// Prints a line of the table, and whether the store's statistics tell the same.
+    /// Prints a line of the table, and whether the store's statistics agree.
     async fn report(self, what: &str, round_trip: Duration, seen: &Seen) -> Result<()> {
         let stats = self.store.stats();
         let reported: BTreeMap<_, _> = stats

@@ -6,7 +6,7 @@ use testkit::bench_server::Server;
 use crate::{Result, median};
 
 /// GCRA in microseconds, as short as it gets: nothing is remembered of it but when the bucket is full again.
-/// It takes the time of a unit, that of a full bucket, and a cost, and says how far the bucket is from full,
+/// It takes the time of a unit, that of a full bucket, and a cost, and returns how far the bucket is from full,
 /// or how long to wait, as a number below 0.
 pub(crate) const PLAIN: &str = "
     local clock = redis.call('TIME')
@@ -38,7 +38,7 @@ const KEYS: usize = 5_000;
 const IN_A_PIPE: usize = 64;
 const LEASED_CALLS: usize = 2_048;
 
-/// A kind of limit, and what the limiter tells its script of it. `_` stands for an empty argument.
+/// A kind of limit, and the arguments that the limiter gives its script. `_` stands for an empty argument.
 struct Kind {
     name: &'static str,
     script: &'static str,
@@ -115,7 +115,7 @@ impl Kind {
     }
 }
 
-/// Calls of one script, and the microseconds that the server took for a decision in each round.
+/// Calls of one script, and the microseconds of a decision in the server, round by round.
 struct Timed {
     script: redis::Script,
     arguments: Vec<String>,

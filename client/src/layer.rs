@@ -91,8 +91,8 @@ impl<P> PacerLayer<P> {
         self.with_bodies(WithoutReplay)
     }
 
-    /// Copies bodies, or whole requests of reqwest, by this closure. Requests for which it returns
-    /// `None` are sent once.
+    /// Copies bodies, or whole requests of reqwest, by this closure. If it returns `None`, the request is
+    /// sent once.
     pub fn replay_fn<F, B>(self, replay: F) -> PacerLayer<ReplayFn<F>>
     where
         F: Fn(&B) -> Option<B> + Clone + Send + Sync + 'static,

@@ -13,7 +13,7 @@ use std::{
 
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 
-/// How long a machine under load may take for what usually takes milliseconds.
+/// How long a machine under load may need, where milliseconds are usual.
 const PATIENCE: Duration = Duration::from_secs(150);
 
 /// Where a program is: the environment's `variable` if it is set, else found on the search path and

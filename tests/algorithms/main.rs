@@ -48,7 +48,7 @@ fn alice() -> Key {
     Key::from("alice")
 }
 
-/// The quota in every algorithm, each of which allows as much at once.
+/// The quota in every algorithm. Each allows as much at once.
 fn every_algorithm(quota: Quota) -> [Quota; 7] {
     let second = std::time::Duration::from_secs(1);
     [

@@ -185,7 +185,7 @@ fn a_header_that_no_proxy_sends_is_one_line() {
     assert_eq!(lines.len(), 1, "{lines:?}");
     assert!(lines[0].contains("cf-connecting-ip"), "{lines:?}");
     assert!(lines[0].contains("ClientIp::header"), "{lines:?}");
-    // Nothing to be said of a header that comes, nor of clients that are no proxies.
+    // No line about a header that is sent, nor about clients that are no proxies.
     assert!(sent(behind(), forwarded).is_empty());
     assert!(sent(behind(), || from("203.0.113.7")).is_empty());
 }

@@ -126,7 +126,7 @@ async fn a_head_moves_to_the_line_of_the_limit_that_denies_it_by_its_arrival() {
     for (start, address, tenant) in [
         (0, "ann", "acme"),  // Passes: Ann has her next unit at 1 s.
         (0, "ann", "big"),   // The head of Ann's line.
-        (0, "ann", "small"), // Behind it, and asks as soon as that has moved.
+        (0, "ann", "small"), // Behind it, and calls as soon as that has moved.
         (100, "x", "big"),   // Passes: the tenant has its next unit at 1.1 s.
         (100, "y", "big"),   // The head of the tenant's line.
         (100, "z", "big"),   // Behind it.

@@ -249,7 +249,7 @@ fn seeds() -> u64 {
     seeds.and_then(|seeds| seeds.parse().ok()).unwrap_or(40)
 }
 
-/// Loads that come and go on any node, and calls that are lost, late, or done twice.
+/// Loads that begin and end on any node, and calls that are lost, late, or done twice.
 #[tokio::test(start_paused = true)]
 async fn bound_holds_whatever_becomes_of_messages() {
     let mut touched = 0;

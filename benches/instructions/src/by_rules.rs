@@ -2,12 +2,12 @@
 
 use tower_ratelimit::rules::{Format, Rules, RulesLayer};
 
-/// Rules about a path each, of which the requests meet the last.
+/// Rules about a path each. The requests meet the last one.
 pub(crate) fn paths(count: u16) {
     rules(count, |at| format!("path: \"/r{at}/**\""));
 }
 
-/// Rules about a header, all of which are asked.
+/// Rules about a header. Each of them is checked.
 pub(crate) fn headers(count: u16) {
     rules(count, |at| format!("header: {{x-tenant: t{at}}}"));
 }

@@ -1,5 +1,5 @@
 //! Programs that `scripts/check-instructions.sh` runs under callgrind: a thousand requests, or decisions, of
-//! the kind that its argument names. Without one it runs all kinds, and tells nothing.
+//! the kind that its argument names. Without one it runs all kinds, and reports nothing.
 
 #[cfg(feature = "rules")]
 mod by_rules;
@@ -153,8 +153,8 @@ fn decisions_of(limiter: &LocalLimiter) {
 
 const MICROSECOND: Duration = Duration::from_micros(1);
 
-/// The longest log that there can be, of which all but one unit have left the window, and a cost
-/// that does not fit: what has left must not be walked through each time.
+/// The longest possible log, whose units have left the window except one, and a cost that does not
+/// fit: units that have left must not be walked through each time.
 fn denied_by_a_long_log() {
     let (clock, longest) = (ManualClock::new(), 65_536);
     let limiter = LocalLimiter::builder(Quota::per_day(longest).sliding_log());

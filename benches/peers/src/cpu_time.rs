@@ -3,7 +3,7 @@
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// A start, to be asked in the thread that made it.
+/// A start, to be read in the thread that made it.
 #[derive(Debug, Clone, Copy)]
 pub struct CpuTime(u64);
 

@@ -1,4 +1,4 @@
-//! Instructions per request, counted by callgrind: the same in every run, whatever else goes on.
+//! Instructions per request, counted by callgrind: the same in every run, whatever else runs.
 
 use std::{fs, process::Command};
 

@@ -1,4 +1,4 @@
-//! This crate beside its peers, measured on the machine that runs it. `run.sh` says how.
+//! This crate beside its peers, measured on the machine that runs it. `run.sh` is the procedure.
 
 pub mod child;
 pub mod count;

@@ -15,7 +15,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// This one, as far as Linux tells.
+    /// This one, as far as Linux reports it.
     pub fn this() -> Self {
         let cpu = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let memory = fs::read_to_string("/proc/meminfo").unwrap_or_default();

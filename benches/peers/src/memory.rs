@@ -45,7 +45,7 @@ pub fn measure(report: &mut Report) {
     let kinds = [&[OURS, GOVERNOR, AXUM_GCRA], layers::KINDS.as_slice()];
     per_key(report, PER_KEY_1M, MILLION, &names(&kinds.concat()));
     // At 10 M, each of four runs would take a minute with axum_gcra, which walks its whole map after
-    // every 8,192 new keys, and from half a minute on with those that are asked through layers.
+    // every 8,192 new keys, and from half a minute on with those that are called through layers.
     let names = names(&[OURS, GOVERNOR]);
     per_key(report, PER_KEY_10M, 10 * MILLION, &names);
     flood(report, &names);
@@ -112,7 +112,7 @@ pub fn run(allocator: &StatsAlloc<System>, name: &str, capacity: u32, keys: u32)
     serde_json::to_string(&found).expect("numbers")
 }
 
-/// Asks a limiter, which it holds, once for each of so many keys.
+/// Requests one unit for each of so many keys, of a limiter that it holds.
 type Fill = Box<dyn FnMut(u32)>;
 
 fn make(name: &str, capacity: u32) -> Fill {

@@ -1,11 +1,11 @@
-//! One rate, said to every crate in its own words. None of them is asked for more than it can say.
+//! One rate, in the words of every crate. No crate has to express more than it can.
 
 use std::{
     num::{NonZeroU32, NonZeroU64},
     time::Duration,
 };
 
-/// One unit comes back in every `interval`, and at most `burst` are there at once.
+/// One unit comes back in every `interval`, up to `burst` units.
 #[derive(Debug, Clone, Copy)]
 pub struct Rate {
     pub interval: Duration,
@@ -13,7 +13,7 @@ pub struct Rate {
 }
 
 impl Rate {
-    /// One key may ask as often as it likes.
+    /// One key may send as often as it likes.
     pub const UNBOUNDED: Self = Self::new(Duration::from_micros(1), 4_000_000_000);
 
     /// The limit of a service: never used up here, since a thousand clients share the requests.

@@ -101,7 +101,7 @@ async fn routers(server: &Server, rate: Rate) -> Outcome<[(&'static str, axum::R
 
 /// # Panics
 ///
-/// When a layer with [`Rate::FIVE`] lets pass something else.
+/// When a layer with [`Rate::FIVE`] allows something else.
 async fn check(name: &str, router: axum::Router) {
     let mut passed = 0;
     for _ in 0..10 {

@@ -25,14 +25,14 @@ const COUNT: usize = 200_000;
 struct Contender {
     name: String,
     limiter: Box<dyn Batches>,
-    /// Keys that it was asked about before.
+    /// Keys that have a state before the measurement.
     before: u32,
     cleans_up: bool,
 }
 
 /// A table for a million keys has room for nearly two. One with a bound has to be full in the first
-/// round already; one without is as full as it can be said to be with a million, and a flood of
-/// three would only make it slower.
+/// round already; one without counts as full with a million, and a flood of three would
+/// only make it slower.
 const UNTIL_FULL: u32 = 3 * MANY;
 
 pub fn measure(report: &mut Report) {

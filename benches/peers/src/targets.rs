@@ -68,7 +68,7 @@ impl Target {
         }
     }
 
-    /// Says beside it what is possible.
+    /// Adds the floor that is possible.
     pub fn floor(self, possible: Option<&Samples>) -> Self {
         Self {
             floor: possible.map(Samples::median),

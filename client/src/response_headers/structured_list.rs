@@ -158,7 +158,7 @@ impl<'a> Rest<'a> {
         Some(())
     }
 
-    /// Takes the bytes for which `wanted` is true; they must be ASCII.
+    /// Takes bytes as long as `wanted` is true; they must be ASCII.
     fn take(&mut self, wanted: impl Fn(u8) -> bool) -> &'a str {
         let end = self.0.bytes().position(|byte| !wanted(byte));
         let (taken, rest) = self.0.split_at(end.unwrap_or(self.0.len()));

@@ -1,4 +1,4 @@
-//! Examples, started as programs and asked over HTTP.
+//! Examples, started as programs and called over HTTP.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
 

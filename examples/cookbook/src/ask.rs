@@ -1,4 +1,4 @@
-//! Requests that the recipes' tests send, and what their answers say.
+//! Requests that the recipes' tests send, and the fields of their responses.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -15,7 +15,7 @@ use tokio::{
 };
 use tower::ServiceExt;
 
-/// A request of 192.0.2.1, unless said otherwise.
+/// A request of 192.0.2.1, unless a test sets another address.
 #[derive(Clone)]
 pub(crate) struct Ask {
     method: Method,
@@ -80,7 +80,7 @@ pub(crate) fn field(response: &Response, name: &str) -> String {
     lines.join(", ")
 }
 
-/// The units that are left, as the binding quota says.
+/// The units that are left of the binding quota.
 pub(crate) fn remaining(response: &Response) -> u64 {
     field(response, "x-ratelimit-remaining").parse().unwrap()
 }

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fs, path::Path};
 
-/// The line after which a file goes on with what is not on the page.
+/// The line that ends the part of a file on the page.
 const END: &str = "// The test, which is not on the page.";
 
 const PAGE: &str = include_str!("../../../docs/cookbook.md");

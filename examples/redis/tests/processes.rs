@@ -1,4 +1,4 @@
-//! Processes that share one limit: the example `shared`, asked over HTTP.
+//! Processes that share one limit: the example `shared`, called over HTTP.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
 
@@ -180,7 +180,7 @@ async fn two_processes_share_one_limit_in_a_cluster() {
     .await;
 }
 
-/// The seconds since midnight at which an answer says that it was given.
+/// The time of a response, in seconds since midnight.
 fn time_of_day(head: &str) -> i64 {
     let lines = || head.lines();
     let date = lines()
@@ -229,7 +229,7 @@ const MOST_HELD: u32 = 4_000;
 /// Longer than a busy machine holds a process up.
 const LEASE: Duration = Duration::from_secs(5);
 
-/// Takes all that it can of a limit, and tells each unit and those that ended unspent, until there have
+/// Takes all that it can of a limit, and prints each unit and those that ended unspent, until there have
 /// been none for longer than a lease.
 #[tokio::test]
 #[ignore = "a process of the test below"]

@@ -1,5 +1,5 @@
-//! The example, asked while its file is edited. Its answers change without a restart, and nothing is slept for: what
-//! should come is asked for until it is there.
+//! The example, called while its file is edited. Its responses change without a restart. No test sleeps: each
+//! repeats its request until the response has changed.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
 
@@ -46,7 +46,7 @@ impl Running {
         running
     }
 
-    /// As `curl` asks: the status, and the limit that it is told.
+    /// A request as of `curl`: the status of the response, and its limit.
     async fn get(&self, path: &str) -> (u16, Option<String>) {
         let mut stream = TcpStream::connect(self.address).await.unwrap();
         let request = format!("GET {path} HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n");
@@ -86,7 +86,7 @@ async fn an_answer_changes_when_the_file_is_edited() {
     })
     .await;
 
-    // A fault changes nothing, and is told.
+    // A fault changes nothing, and is reported.
     fs::write(&running.rules, edited.replace("quota", "qouta")).unwrap();
     eventually("the fault in the log", async || {
         running

@@ -19,7 +19,7 @@ pub const THROUGH_OUTAGE: [Mode; 4] = [Mode::Strict, Mode::Leased, Mode::Eventua
 pub const NODES: [usize; 7] = [1, 3, 10, 30, 100, 300, 1_000];
 pub const LOADS: [f64; 9] = [0.2, 0.4, 0.6, 0.8, 1.0, 1.5, 2.0, 3.0, 5.0];
 
-/// The run of which too much is admitted without a bound, and that of which too little might be.
+/// The load that is admitted in excess without a bound, and the one that might be admitted too little.
 pub const OVER: (Limit, f64) = (WINDOW, 5.0);
 pub const UNDER: (Limit, f64) = (BUCKET, 1.5);
 
@@ -79,7 +79,7 @@ impl Spec {
         }
     }
 
-    /// The run of which too little might be admitted.
+    /// The run that might admit too little.
     pub const fn under(mode: Mode, nodes: usize) -> Self {
         Self {
             seconds: LONGER,
@@ -150,7 +150,7 @@ pub fn specs() -> Vec<Spec> {
     specs
 }
 
-/// What passes in each ten milliseconds around an outage, ten nodes at four fifths of the limit.
+/// Units that pass in each ten milliseconds around an outage, ten nodes at four fifths of the limit.
 pub fn flow(mode: Mode) -> (String, String) {
     let setup = Setup {
         outage: Some(OUTAGE),
@@ -250,7 +250,7 @@ impl Numbers {
         self.admitted as f64 / self.central as f64
     }
 
-    /// The percentage by which it is less.
+    /// How much less it is, in percent.
     pub fn lost(&self) -> f64 {
         (100.0 * (1.0 - self.share())).max(0.0)
     }

@@ -32,7 +32,7 @@ fn page(measured: &Measured) -> String {
         .replace("{waits}", &waits(measured))
 }
 
-/// What leased mode is to reach, and does.
+/// The targets of leased mode, which it reaches.
 fn targets(measured: &Measured) -> String {
     let mut rows = vec![SEEDS.to_owned(), over(measured), ahead(measured)];
     for limit in [BUCKET, WINDOW] {
@@ -149,7 +149,7 @@ fn loads(measured: &Measured) -> String {
         });
         format!("| {load} × | {} |", cells.join(" | "))
     });
-    table(&modes("asked for"), &rows)
+    table(&modes("requested"), &rows)
 }
 
 fn waits(measured: &Measured) -> String {

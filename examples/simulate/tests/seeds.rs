@@ -28,7 +28,7 @@ fn run(setup: &Setup) -> Report {
     report
 }
 
-/// And what must hold of leases does, as far as the network tells. A store that loses its values
+/// The invariants of leases hold as well, as far as the network reports. A store that loses its values
 /// makes nodes begin anew: what had been spent then is lost, and what had been leased is spent.
 #[test]
 fn no_more_than_one_limiter_would_admit() {

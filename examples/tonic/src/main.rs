@@ -1,6 +1,6 @@
 //! gRPC: a server with a limit, and a client that runs into it.
 //!
-//! The client is told `RESOURCE_EXHAUSTED` and how long to wait, in the fields that gRPC clients
+//! The client gets `RESOURCE_EXHAUSTED` and the time to wait, in the fields that gRPC clients
 //! read; a bare 429 would reach it as `UNAVAILABLE`.
 //!
 //! ```sh

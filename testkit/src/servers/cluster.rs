@@ -129,8 +129,8 @@ impl Cluster {
         .await;
     }
 
-    /// Moves all of these slots with their keys, one after another, from one primary to another. Asks
-    /// nothing of the other servers.
+    /// Moves all of these slots with their keys, one after another, from one primary to another. Sends
+    /// nothing to the other servers.
     pub async fn move_slots(&self, slots: Range<u16>, (from, to): (usize, usize)) {
         let (source, target) = (self.id(from).await, self.id(to).await);
         let port = self.nodes[to].port().to_string();

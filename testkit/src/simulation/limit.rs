@@ -9,7 +9,7 @@ use tower_ratelimit::Quota;
 pub struct Limit {
     pub name: &'static str,
     rules: &'static [Rule],
-    /// The factor by which units are multiplied.
+    /// The factor of all units.
     scale: u64,
 }
 

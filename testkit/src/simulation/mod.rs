@@ -232,7 +232,7 @@ impl Setup {
         self
     }
 
-    /// The units by which so many nodes, one after another, may together exceed what one limiter would
+    /// The units that so many nodes, one after another, may together allow beyond what one limiter would
     /// admit.
     pub const fn bound(&self, lives: u64) -> u64 {
         match self.mode {

@@ -9,7 +9,7 @@ use siphasher::sip::SipHasher13;
 use crate::rate::Rate;
 
 /// The floor of any limiter with a keyed hash in one process: the clock, the hash, one cache
-/// line, one compare-and-swap. It tells keys apart by nothing but their place.
+/// line, one compare-and-swap. It distinguishes keys only by their place.
 pub struct Floor<C> {
     lines: Box<[Line]>,
     hasher: SipHasher13,

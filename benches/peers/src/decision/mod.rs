@@ -41,12 +41,12 @@ pub trait Decide<K>: Sync {
     fn clean_up(&self) {}
 }
 
-/// A limiter of whatever keys, asked in batches, so that a call through a pointer does not count.
+/// A limiter of any keys, called in batches, so that a call through a pointer does not count.
 pub trait Batches: Sync {
     /// How many of `count` decisions were granted.
     fn run(&self, spread: &Spread, seed: u64, count: usize) -> usize;
 
-    /// Asks once for each of so many keys.
+    /// Requests one unit for each of so many keys.
     fn fill(&self, keys: u32);
 
     /// The longest of `count` single decisions.
@@ -191,7 +191,7 @@ fn table(load: &Load) -> Table {
         })
         .collect();
     let samples = interleaved(ROUNDS, &mut limiters, |(_, limiter), round| {
-        // A list of drawn keys is gone on with: it is read from where the seed says.
+        // A list of drawn keys is continued: the seed selects where to read on.
         let seed = (round * load.count) as u64 / SEEDS_APART;
         time(&**limiter, &load.spread, load.threads, load.count, seed)
     });

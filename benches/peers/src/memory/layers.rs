@@ -1,4 +1,4 @@
-//! Limiters that are asked through their layers, with addresses or strings of 100 bytes as keys.
+//! Limiters that are called through their layers, with addresses or strings of 100 bytes as keys.
 
 use axum::{Router, body::Body};
 use axum_governor::{GovernorConfigBuilder, GovernorLayer, extractor::Extension};

@@ -1,4 +1,4 @@
-//! Contenders do what the tables say that they do.
+//! Contenders do what the tables claim.
 
 use http::{Response, header::CONTENT_LENGTH};
 
@@ -12,7 +12,7 @@ use crate::rate::Rate;
 
 /// # Panics
 ///
-/// When a layer lets pass something other than its burst, or the floor of a denial is not one.
+/// When a layer allows something other than its burst, or the floor of a denial is not one.
 pub fn check() {
     for contender in contenders().iter().filter(|contender| contender.limits) {
         check_burst(contender.name, &mut *contender.client(Rate::FIVE));
@@ -24,7 +24,7 @@ pub fn check() {
 
 /// # Panics
 ///
-/// When a layer with [`Rate::FIVE`] lets pass something else. tower's `RateLimit` answers nobody
+/// When a layer with [`Rate::FIVE`] allows something else. tower's `RateLimit` answers nobody
 /// whom it denies: it is not ready.
 pub fn check_burst(name: &str, client: &mut dyn Client) {
     let passed = (0..10).filter(|_| client.is_ready() && client.send(7) == 200);

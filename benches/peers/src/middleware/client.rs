@@ -23,7 +23,7 @@ pub trait Client {
 pub struct Direct<S, B> {
     pub service: S,
     pub body: fn() -> B,
-    /// Says in a request which client it comes from.
+    /// Marks a request as a client's.
     pub mark: fn(&mut Extensions, u32),
 }
 

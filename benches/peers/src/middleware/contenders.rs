@@ -292,7 +292,7 @@ fn tower_rate_limiter_window(rate: Rate) -> axum::Router {
     app().layer(builder.build().expect("a good configuration"))
 }
 
-/// All clients share what it grants, so that it takes part with more than a run asks for.
+/// All clients share what it grants, so that it takes part with more than a run requests.
 pub fn tower_rate_limit(limit: u64) -> Box<dyn Client> {
     let layer = tower::limit::RateLimitLayer::new(limit, Duration::from_secs(3_600));
     Box::new(Direct {

@@ -18,8 +18,8 @@ pub(super) fn report(report: &Report) -> String {
 /// The whole run on one page.
 pub(super) fn page<'a>(run: &Report, pictures: impl Iterator<Item = &'a str>) -> String {
     let mut text = format!(
-        "# A run of `benches/peers/run.sh`\n\n[COMPARE](../../../COMPARE.md) says how it is \
-         measured, and what it means.\n\n```text\n{}```\n",
+        "# A run of `benches/peers/run.sh`\n\n[COMPARE](../../../COMPARE.md) has the method \
+         and the meaning.\n\n```text\n{}```\n",
         report(run)
     );
     for name in pictures {
@@ -74,7 +74,7 @@ pub(super) fn plot(plot: &Plot) -> String {
 }
 
 /// Round by round, because a round's noise is common to all who took part in it. Nothing where the
-/// reference is not well above zero: a ratio to that says nothing.
+/// reference is not well above zero: a ratio to that means nothing.
 fn ratio(row: &Row, reference: &Row) -> String {
     if reference.quartiles.0 <= 0.0 {
         return String::new();

@@ -17,7 +17,7 @@ use tower_ratelimit::{
     reject::PlainText,
 };
 
-use crate::requests::{ALICE, Answer, send, denial, from, passed, statuses, still};
+use crate::requests::{ALICE, Answer, denial, from, passed, send, statuses, still};
 
 static API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 
@@ -174,7 +174,7 @@ fn a_key_that_changes_its_tier_starts_afresh_there() {
     });
     let ours = app().layer(ours);
     let pro = || from(ALICE).header("x-pro", "");
-    // Here an empty bucket stays empty, whichever tier looks at it.
+    // Here an empty bucket stays empty, whichever tier reads it.
     let counts = |app| (passed(app, 9, || from(ALICE)), passed(app, 9, pro));
     assert_eq!((counts(&theirs), counts(&ours)), ((5, 7), (5, 0)));
 }
@@ -264,7 +264,7 @@ fn clients_behind_proxies() {
         assert_eq!(through("203.0.113.2, 198.51.100.7"), 429);
         assert_eq!(through("198.51.100.8, 192.0.2.9"), 200);
     }
-    // Past the proxies, with the field of one: 400 there; here the field is not looked at.
+    // Past the proxies, with the field of one: 400 there; here the field is not read.
     let past = |app| statuses(app, 2, || forwarded("198.51.100.9:4000", "203.0.113.3"));
     assert_eq!(
         (past(&theirs), past(&ours)),

@@ -2,8 +2,8 @@
 //! to. The peers read the machine's clock, so the quotas are slow: nothing comes back while a test runs.
 #![allow(clippy::unwrap_used)]
 
-mod requests;
 mod axum_governor;
 mod governor;
 mod page;
+mod requests;
 mod tower_governor;

@@ -25,7 +25,7 @@ use tower_ratelimit::{
     key::{IpPrefix, key_fn},
 };
 
-use crate::requests::{ALICE, BOB, send, denial, from, passed, statuses, still};
+use crate::requests::{ALICE, BOB, denial, from, passed, send, statuses, still};
 
 const HOUR: Duration = Duration::from_secs(3_600);
 
@@ -155,7 +155,7 @@ fn their_per_second_is_one_per_so_many_seconds() {
     assert_eq!(denial(&ours, || from(ALICE)).seconds("retry-after"), 3_600);
 }
 
-/// Their layer reads the machine's clock only. So this takes the quota that it tells governor, and
+/// Their layer reads the machine's clock only. So this takes the quota that it gives governor, and
 /// gives governor a clock that can be moved.
 #[test]
 fn one_timeline() {

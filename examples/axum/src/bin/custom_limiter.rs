@@ -1,4 +1,4 @@
-//! A limiter of your own, written as an ordinary `async fn`: here one that asks an actor for turns.
+//! A limiter of your own, written as an ordinary `async fn`: here one that requests turns of an actor.
 //!
 //! ```sh
 //! cargo run -p example-axum --bin custom_limiter

@@ -16,7 +16,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let everybody = Quota::per_minute(8).named("everybody");
     let app = Router::new()
         .route("/", get(|| async { "hello" }))
-        // Added first, so inside: it is asked about what the other one allowed.
+        // Added first, so inside: it gets what the other one allowed.
         .layer(RateLimitLayer::new(everybody, Global))
         // Added last, so outside. In `ServiceBuilder` it would come first.
         .layer(RateLimitLayer::new(each, Header::new("x-user")));

@@ -1,7 +1,7 @@
 //! A limit per country, and another one while it is night there.
 //!
-//! All addresses of a country share a limit: the key is made by a closure. By which quota they are
-//! measured is asked for every request, so it can follow the clock: three a minute, and six at
+//! All addresses of a country share a limit: the key is made by a closure. Their quota is
+//! selected for every request, so it can follow the clock: three a minute, and six at
 //! night. What a country has used up counts on when its night begins.
 //!
 //! The table stands for a database of addresses. Its networks are parts of the loopback network, so

@@ -16,7 +16,7 @@ use tower_ratelimit::{GovernorLimiter, PeerIp, RateLimitLayer};
 #[tokio::main]
 async fn main() -> std::io::Result<()> {
     let quota = governor::Quota::per_minute(NonZeroU32::new(5).expect("5 is not 0"));
-    // With this middleware governor tells what remains; without it, it only tells who must wait.
+    // With this middleware governor reports what remains; without it, only the wait.
     let governor =
         Arc::new(RateLimiter::hashmap(quota).with_middleware::<StateInformationMiddleware>());
 

@@ -1,4 +1,4 @@
-//! A cost that only the body tells: charged through the limiter's handle, refunded on failure. The
+//! A cost that only the body contains: charged through the limiter's handle, refunded on failure. The
 //! handler's denial has the same fields and problem document as the layer's.
 //!
 //! Every address may render 100 pages a minute. A cheap layer in front keeps the number of

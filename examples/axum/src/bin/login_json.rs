@@ -1,4 +1,4 @@
-//! Five failed logins of a user name, which only the JSON body tells, in any fifteen minutes.
+//! Five failed logins of a user name, which only the JSON body contains, in any fifteen minutes.
 //! ```sh
 //! cargo run -p example-axum --bin login_json
 //! curl -i --json '{"user":"ann","password":"guess"}' http://127.0.0.1:3000/login

@@ -108,7 +108,7 @@ fn offered() -> Vec<u64> {
 
 /// When those requests get through that do.
 fn passed(quota: Quota, offered: &[u64]) -> Vec<u64> {
-    // On the minute, so that windows start where the picture says.
+    // On the minute, so that windows start where the picture shows.
     let start = Timestamp::from_secs(1_767_225_600);
     let clock = ManualClock::at(start);
     let limiter = LocalLimiter::builder(quota)

@@ -1,5 +1,5 @@
 //! Plans with limits of their own, free, pro and unlimited, and a customer whose limit stands in the
-//! database. An outer layer finds the plan, here by API key; the limiter only asks for it.
+//! database. An outer layer finds the plan, here by API key; the limiter only reads it.
 //!
 //! ```sh
 //! cargo run -p example-axum --bin tiers

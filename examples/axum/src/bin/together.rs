@@ -17,7 +17,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let store = LocalStore::new();
     let limiter = |quota: Quota| LocalLimiter::builder(quota).build_in(&store);
     let everybody = limiter(Quota::per_hour(100).named("everybody"))?;
-    // What every address and tenant may do is `RateLimitLayer::all([quota.by(key), …])`; with
+    // Limits that apply to every address and tenant are `RateLimitLayer::all([quota.by(key), …])`; with
     // limiters a limit can be in several lists.
     let searches = RateLimitLayer::all([
         limiter(Quota::per_hour(3).named("address"))?.by(PeerIp),

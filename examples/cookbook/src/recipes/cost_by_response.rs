@@ -29,7 +29,7 @@ async fn rows_are_charged_when_they_are_known() {
         assert_eq!(remaining(&answer), left);
     }
     assert_eq!(Ask::get("/query").of(&app).await.status(), 429);
-    // An answer that says nothing costs the unit that was charged.
+    // A response without a cost leaves the unit that was charged.
     let other = Ask::get("/nowhere").from([192, 0, 2, 2]);
     assert_eq!(remaining(&other.of(&app).await), 999);
 }

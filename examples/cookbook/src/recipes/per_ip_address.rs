@@ -8,7 +8,7 @@ async fn serve(listener: tokio::net::TcpListener) -> std::io::Result<()> {
     let app = Router::new()
         .route("/", get(|| async { "hello" }))
         .layer(RateLimitLayer::new(Quota::per_second(10).burst(20), PeerIp));
-    // Tells `PeerIp` the address.
+    // Gives `PeerIp` the address.
     let app = app.into_make_service_with_connect_info::<SocketAddr>();
     axum::serve(listener, app).await
 }

@@ -7,7 +7,7 @@ fn app() -> Router {
     let all = RateLimitLayer::new(Quota::per_minute(1_000).named("all"), Global);
     let rest = RateLimitLayer::new(Quota::per_minute(800).named("rest"), Global);
     Router::new()
-        // What may be denied first is counted twice.
+        // Requests that may be denied first are counted twice.
         .route("/search", get(search).layer((rest, all.clone())))
         .route("/purchase", post(purchase).layer(all))
 }

@@ -8,7 +8,7 @@ fn app() -> Router {
     let exports = RateLimitLayer::new(Quota::per_minute(2).named("export"), PeerIp);
     let everybody = RateLimitLayer::new(Quota::per_minute(1_000).named("everybody"), Global);
     Router::new()
-        // The first of two layers is asked first. Clones of one share its budget.
+        // The first of two layers decides first. Clones of one share its budget.
         .route("/search", get(search).layer((searches, everybody.clone())))
         .route("/export", get(export).layer((exports, everybody)))
 }

@@ -4,7 +4,7 @@ use axum::{Router, routing::get};
 use tower_ratelimit::{Concurrency, ConcurrencyLayer, PeerIp, Quota, RateLimitLayer};
 
 fn app() -> Router {
-    // Counts requests. That of a socket is the one that asks for the upgrade.
+    // Counts requests. A socket's is the one with the upgrade.
     let opened = RateLimitLayer::new(Quota::per_minute(10).named("opened"), PeerIp);
     // Holds a permit until the response's stream ends.
     let open = ConcurrencyLayer::new(Concurrency::max(2).named("open"), PeerIp);
@@ -78,7 +78,7 @@ async fn a_stream_is_open_until_it_was_read_or_dropped() {
     assert_eq!(remaining(&open().await), 0);
 }
 
-/// Opens a socket, and says how it was answered.
+/// Opens a socket, and returns the head of the response.
 async fn connect(address: SocketAddr) -> (TcpStream, String) {
     let mut stream = TcpStream::connect(address).await.unwrap();
     let request = "GET /socket HTTP/1.1\r\nhost: a\r\nconnection: upgrade\r\nupgrade: websocket\r\n\

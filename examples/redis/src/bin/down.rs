@@ -4,7 +4,7 @@
 //! cargo run --release -p example-redis --bin down
 //! ```
 //!
-//! Starts a `redis-server` of its own, asks the limiter 500 times a second, kills the server after
+//! Starts a `redis-server` of its own, calls the limiter 500 times a second, kills the server after
 //! two seconds, starts it again two seconds later, and prints a line for each half second.
 
 use std::{

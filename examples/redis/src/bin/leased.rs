@@ -1,5 +1,5 @@
 //! A limit that processes share, at the speed of this process: each leases units of it in Redis, and
-//! spends them without asking.
+//! spends them without a call.
 //!
 //! ```sh
 //! redis-server --port 6379 &
@@ -9,7 +9,7 @@
 //! starts two processes that take all they can of 100,000 a day, and prints how many each of them
 //! got, how fast, and for how many calls. Together it is exactly 100,000, unless units ended unspent
 //! because a process was held up for longer than a lease; these are printed, too. `REDIS_URL` leads
-//! to another server, `PROCESSES` says how many there are.
+//! to another server, `PROCESSES` sets how many there are.
 
 use std::{
     env,

@@ -10,8 +10,8 @@
 //! prints 100 times 200 and 20 times 429, whichever process a request met. `REDIS_URL` leads to
 //! another server, a cluster (`redis-cluster://10.0.0.1:7000,10.0.0.2:7000`) or sentinels
 //! (`redis-sentinel://10.0.0.1:26379,10.0.0.2:26379/mymaster`). Without Redis each process counts
-//! for itself until it is back; `REDIS_DEADLINE` says after how many milliseconds a request gives it
-//! up, 50 by default.
+//! for itself until it is back; `REDIS_DEADLINE` sets how many milliseconds a request waits for it,
+//! 50 by default.
 
 use std::{env, error::Error, net::SocketAddr, time::Duration};
 
