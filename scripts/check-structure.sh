@@ -7,6 +7,7 @@
 # - nor are there circles of files: of two files at most one imports from the other, through whichever `mod.rs`;
 # - no two types of a crate have one name, but private ones named `State` and `Inner`, and the `Settings` of the server's
 #   two services;
+# - no package uses an item of another one that is `doc(hidden)`, so that a patch release of one cannot break the other;
 # - comments and pages keep to the rules of docs/language.md that can be counted.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."

@@ -28,6 +28,14 @@ STAND_IN = re.compile(r'\bpath = "([^"]+)"')
 PATH = re.compile(r"(?<![\w$:])(?:crate|self|super)(?:::\w+)+(?:::\*)?(?=\W)")
 TYPE = re.compile(r"^(pub)?(?:\([^)]*\))? ?(?:struct|enum|trait|type|union) (\w+)", re.MULTILINE)
 FUNCTION = re.compile(r"^[ ]*" + VISIBLE + r"(?:default |const |async |extern )*fn (\w+)", re.MULTILINE)
+# An item that the documentation leaves out, so that a patch release may change it: its name, or a re-export.
+HIDDEN = re.compile(
+    r"#\[doc\(hidden\)\]\s*(?:#\[[^]]*\]\s*)*"
+    + VISIBLE
+    + r"(?:use ([^;]+);|(?:default |const |async )*fn (\w+)|(?:mod|struct|enum|trait|type|const|static|union) (\w+))"
+)
+# Methods of other libraries with the name of a hidden one.
+FOREIGN_METHODS = {"as_bytes", "from_bytes", "boxed"}
 MARK = "\0"  # stands for text that does not count as code
 
 
@@ -205,7 +213,7 @@ def faults_of_order(files, root, order):
                 yield f"{where} from {name}, which stands after it in {root.path}"
 
 
-def told(file):
+def is_described(file):
     """Whether the file says what it is. A page of the guide does by its text; in an included file `//!` is an error."""
     return re.match(r"//! [^[]|// An expression, for `include!`", file.text) or "#![doc = include_str!(" in file.text
 
@@ -247,12 +255,54 @@ def faults_of_matches(folder, most):
     return faults if len(faults) > most else []
 
 
+def hidden_names(code):
+    """The hidden items of a file: the name of each, and whether it is a function."""
+    for reexport, function, item in HIDDEN.findall(code):
+        for _, name in expanded(reexport) if reexport else []:
+            yield name, False
+        if function or item:
+            yield function or item, bool(function)
+
+
+def faults_of_hidden():
+    """Uses of an item that another package hides: a path that contains it, or a call of it. Of methods only those count
+    whose name no visible function and none of the caller's has, since this script knows no types."""
+    read = lambda path: code_of(path.read_text(encoding="utf-8"))[0]
+    crates = {src: {path: read(path) for path in sorted(pathlib.Path(src).rglob("*.rs"))} for src in CRATES}
+    functions = {
+        src: [found for code in files.values() for found in FUNCTION.finditer(HIDDEN.sub("", code))]
+        for src, files in crates.items()
+    }
+    public = {found[1] for all in functions.values() for found in all if "pub " in found[0]} | FOREIGN_METHODS
+    for src, files in crates.items():
+        crate = "_".join(["tower_ratelimit", *src.split("/")[:-1]])
+        hidden = [found for code in files.values() for found in hidden_names(code)]
+        names = {name for name, _ in hidden}
+        methods = {name for name, is_function in hidden if is_function} - public
+        for other, path in ((other, path) for other in CRATES if other != src for path in crates[other]):
+            code = crates[other][path]
+            calls = "|".join(methods - {found[1] for found in functions[other]}) or "(?!)"
+            paths = [(use.start(), path) for use in USE.finditer(code) for path, _ in expanded(use[2])]
+            inline = re.finditer(rf"\b{crate}(?:::\w+)+", USE.sub(blanked, code))
+            paths += [(found.start(), found[0].split("::")) for found in inline]
+            uses = [(at, name) for at, path in paths if path[0] == crate for name in path if name in names]
+            uses += [(at.start(), at[1]) for at in re.finditer(rf"(?:\.|::)\s*({calls})\s*(?:::<|\()", code)]
+            for at, name in uses:
+                line = code.count("\n", 0, at) + 1
+                yield f"{path}:{line}: uses `{name}`, which the documentation of {crate} leaves out"
+
+
+def blanked(found):
+    """The text that was found, without anything but its lines."""
+    return re.sub(r"[^\n]", " ", found[0])
+
+
 def faults_of_crate(src, common):
     """The faults of a crate, whose files are printed in their order if there are none."""
     everything = [File(path, src) for path in sorted(pathlib.Path(src).rglob("*.rs"))]
     test_modules = {file.module + (name,) for file in everything for name in file.test_modules}
     files = [file for file in everything if not file.is_test(test_modules)]
-    faults = [f"{file.path}: does not begin with a `//!` line that says what it is" for file in everything if not told(file)]
+    faults = [f"{file.path}: does not begin with a `//!` line that says what it is" for file in everything if not is_described(file)]
     for file in files:
         faults += faults_of_size(file)
     # A program is a crate of its own, which imports the library.
@@ -270,6 +320,7 @@ def faults_of_crate(src, common):
 def main():
     faults = [fault for src, common in CRATES.items() for fault in faults_of_crate(src, common)]
     faults += [fault for folder, most in BOOL_MATCHES.items() for fault in faults_of_matches(folder, most)]
+    faults += faults_of_hidden()
     if faults:
         sys.exit("\n".join(faults))
 
