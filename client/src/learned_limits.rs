@@ -6,31 +6,21 @@ use std::time::Duration;
 use tower_ratelimit::Timestamp;
 
 use crate::{
-    deadline::Deadline, in_flight::RequestsInFlight, jitter::jittered_backoff,
-    response_headers::ReportedQuota, server_hint::ServerHint, slow_start::SlowStart,
+    deadline::Deadline,
+    in_flight::RequestsInFlight,
+    jitter::jittered_backoff,
+    refusal_streak::RefusalStreak,
+    reported_window::{LONGEST_PAUSE, ReportedWindow},
+    response_headers::ReportedQuota,
+    server_hint::ServerHint,
+    slow_start::SlowStart,
 };
-
-/// The longest pause, and the longest time that requests are sent one by one after a window.
-const LONGEST_PAUSE: Duration = Duration::from_secs(3_600);
-
-/// The longest window that a success may report: draft 11 of the fields, section 8.5.1.
-const LONGEST_WINDOW: Duration = Duration::from_secs(600);
 
 /// How long after a refusal reported units are spread over their window.
 const SPREAD: Duration = Duration::from_secs(60);
 
 /// The longest random wait after the first refusal; it doubles with each further one in a row.
 const AFTER_REFUSAL: Duration = Duration::from_millis(500);
-
-/// The spacing after successes, from the second refusal in a row on. Each further refusal doubles
-/// it.
-const FIRST_SPACING: Duration = Duration::from_millis(500);
-
-/// The longest spacing: a client that is alone again has to detect it.
-const LONGEST_SPACING: Duration = Duration::from_secs(5);
-
-/// The part of the spacing that remains after a success.
-const AFTER_SUCCESS: f64 = 0.84;
 
 /// The size of the first round to an unknown destination.
 const FIRST_ROUND: u64 = 10;
@@ -61,33 +51,6 @@ pub(crate) struct Sent {
     number: u64,
     /// The sum of the costs of all requests up to this one.
     units: u64,
-}
-
-/// A quota that a response reported.
-#[derive(Debug, Clone)]
-struct ReportedWindow {
-    /// The most units, by the count of `Sent::units`, until the window ends.
-    most_units: u64,
-    end: Deadline,
-    /// The time per unit after the end, if the policy is known.
-    interval: Option<Duration>,
-    /// When the next request may be sent after the end.
-    next: Deadline,
-    /// When all units are back by the policy; without one the end of the window.
-    full: Deadline,
-    /// The time between two requests before the end; zero unless they are spread.
-    gap: Duration,
-}
-
-/// Consecutive refusals. Requests that were in flight together count as one.
-#[derive(Debug, Default)]
-struct RefusalStreak {
-    refusals: u32,
-    /// The number of the first request after the newest refusal.
-    since: u64,
-    /// Half the longest time between a success and the next request. Without it a client that just
-    /// succeeded would continue at once, while refused ones wait ever longer.
-    spacing: Duration,
 }
 
 /// The reason why a request may not be sent yet, and until when.
@@ -175,7 +138,7 @@ impl LearnedLimits {
                 self.learn_quotas(now, sent, quotas, fraction);
             }
             ServerHint::Accepted if is_news => {
-                self.streak.end(sent);
+                self.streak.end(sent.number);
                 let next = self.next();
                 self.slow_start
                     .take_if(|slow_start| slow_start.pass(sent.number, next));
@@ -197,7 +160,7 @@ impl LearnedLimits {
         fraction: f64,
     ) {
         self.newest_response = sent.number;
-        self.streak.end(sent);
+        self.streak.end(sent.number);
         self.slow_start
             .take_if(|slow_start| slow_start.is_replaced_by(sent.number));
         let used = self.may_be_used(sent);
@@ -216,7 +179,7 @@ impl LearnedLimits {
 
     /// Whether a random time separates a success from the next request.
     pub(crate) const fn is_spaced(&self) -> bool {
-        !self.streak.spacing.is_zero()
+        !self.streak.spacing().is_zero()
     }
 
     /// Delays the next request by a random share of the spacing, if other clients seem to share the
@@ -224,7 +187,7 @@ impl LearnedLimits {
     fn space(&mut self, now: Timestamp, fraction: f64) {
         // A pause already ends with a random time of its own.
         if self.is_spaced() && self.paused.is_none() {
-            let wait = self.streak.spacing.mul_f64(2.0 * fraction);
+            let wait = self.streak.spacing().mul_f64(2.0 * fraction);
             let slow_start = SlowStart::new(1, self.next());
             self.slow_start = Some(slow_start.begins(Deadline::after(now, wait)));
         }
@@ -238,7 +201,7 @@ impl LearnedLimits {
         requested_wait: Option<Duration>,
         fraction: f64,
     ) -> Pause {
-        let refusals = self.streak.refuse(sent, self.next());
+        let refusals = self.streak.refuse(sent.number, self.next());
         let drawn = jittered_backoff(AFTER_REFUSAL, refusals, fraction);
         let (wait, spread) = match requested_wait {
             Some(requested_wait) => (requested_wait.min(LONGEST_PAUSE), drawn),
@@ -291,10 +254,8 @@ impl LearnedLimits {
 
     /// The units that the windows leave, and the end of the window that leaves the least.
     pub(crate) fn left(&self, now: Timestamp) -> Option<(u64, Timestamp)> {
-        let windows = self.windows.iter().map(|window| {
-            let left = window.most_units.saturating_sub(self.newest.units);
-            (left, window.end.clamped_at(now).at())
-        });
+        let windows = self.windows.iter();
+        let windows = windows.map(|window| window.left(now, self.newest.units));
         windows.filter(|(_, end)| *end > now).min()
     }
 
@@ -352,86 +313,10 @@ impl LearnedLimits {
         self.paused.take_if(|paused| paused.at() <= now);
         let before = self.windows.len();
         let units = self.newest.units;
-        self.windows.retain(|window| {
-            // The policy defines the refill after a window that was used up.
-            let goes_on = units >= window.most_units && window.full.at() > now;
-            window.end.at() > now || goes_on
-        });
+        self.windows.retain(|window| window.is_in_force(now, units));
         // Nothing defines the refill after the others.
         if self.windows.len() < before && self.slow_start.is_none() {
             self.slow_start = Some(SlowStart::new(1, self.next()));
-        }
-    }
-}
-
-impl ReportedWindow {
-    fn new(quota: &ReportedQuota, used: u64, now: Timestamp, spread: bool) -> Self {
-        let window = quota.window.unwrap_or_default().min(LONGEST_WINDOW);
-        let (end, refill) = (Deadline::after(now, window), quota.refill);
-        let policy = refill.map_or(Duration::ZERO, |refill| refill.window);
-        Self {
-            most_units: used.saturating_add(quota.remaining),
-            end,
-            interval: refill.map(|refill| refill.interval().min(LONGEST_WINDOW)),
-            next: end,
-            full: end.later(policy.min(LONGEST_PAUSE)),
-            gap: match u32::try_from(quota.remaining) {
-                Ok(remaining) if spread => window.checked_div(remaining).unwrap_or_default(),
-                _ => Duration::ZERO,
-            },
-        }
-    }
-
-    fn clamp_at(&mut self, now: Timestamp) {
-        self.end = self.end.clamped_at(now);
-        self.next = self.next.clamped_at(now);
-        self.full = self.full.clamped_at(now);
-    }
-
-    /// When a request with which `units` were sent in total may be sent; `None` for now.
-    fn hold(&self, now: Timestamp, units: u64, sent_at: Timestamp) -> Option<Timestamp> {
-        let until = if now >= self.end.at() {
-            self.next.at()
-        } else if units > self.most_units {
-            self.end.at()
-        } else {
-            sent_at.saturating_add(self.gap)
-        };
-        (now < until).then_some(until)
-    }
-
-    fn send(&mut self, now: Timestamp, cost: u64) {
-        if let Some(interval) = self.interval.filter(|_| now >= self.end.at()) {
-            let cost = u32::try_from(cost).unwrap_or(u32::MAX);
-            let wait = interval.saturating_mul(cost).min(LONGEST_WINDOW);
-            self.next = Deadline::after(now, wait);
-        }
-    }
-}
-
-impl RefusalStreak {
-    /// Counts a refusal. Returns the number of refusals before it.
-    fn refuse(&mut self, sent: Sent, next: u64) -> u32 {
-        if sent.number >= self.since {
-            self.since = next;
-            self.refusals += 1;
-            // A client that is alone is refused once and accepted after the wait.
-            if self.refusals > 1 || !self.spacing.is_zero() {
-                self.spacing = (self.spacing * 2).clamp(FIRST_SPACING, LONGEST_SPACING);
-            }
-        }
-        self.refusals.saturating_sub(1)
-    }
-
-    fn end(&mut self, sent: Sent) {
-        if sent.number >= self.since {
-            self.refusals = 0;
-            let spacing = self.spacing.mul_f64(AFTER_SUCCESS);
-            self.spacing = if spacing < FIRST_SPACING / 2 {
-                Duration::ZERO
-            } else {
-                spacing
-            };
         }
     }
 }

@@ -56,12 +56,16 @@ mod in_flight;
 mod jitter;
 mod slow_start;
 
+mod refusal_streak;
+mod reported_window;
+
 mod learned_limits;
 mod retry_budget;
 
 mod destination_state;
 mod pacer_state;
 
+mod queue_entry;
 mod sent_request;
 mod turn;
 mod turn_request;

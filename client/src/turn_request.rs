@@ -2,10 +2,7 @@
 //! else.
 
 use std::{
-    sync::{
-        Arc, OnceLock,
-        atomic::{AtomicUsize, Ordering},
-    },
+    sync::{Arc, OnceLock},
     time::Duration,
 };
 
@@ -22,6 +19,7 @@ use crate::{
     event::PacerEvent,
     learned_limits::{Hold, Sent},
     pacer_state::PacerState,
+    queue_entry::QueueEntry,
     sent_request::SentRequest,
 };
 
@@ -390,23 +388,4 @@ impl<'p> TurnRequest<'p> {
 /// The time between two instants; zero if `then` is past.
 pub(crate) fn between(now: Timestamp, then: Timestamp) -> Duration {
     Duration::from_micros(then.as_micros().saturating_sub(now.as_micros()))
-}
-
-/// An entry of the queue, removed when dropped.
-struct QueueEntry<'s>(&'s AtomicUsize);
-
-impl<'s> QueueEntry<'s> {
-    fn enter(queued: &'s AtomicUsize, most: usize) -> Option<Self> {
-        let increment = |waiting| (waiting < most).then_some(waiting + 1);
-        let (success, failure) = (Ordering::AcqRel, Ordering::Acquire);
-        let entered = queued.fetch_update(success, failure, increment);
-        // `then_some` would drop an entry that was never made, and decrement the count.
-        entered.is_ok().then(|| Self(queued))
-    }
-}
-
-impl Drop for QueueEntry<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::AcqRel);
-    }
 }

@@ -1,0 +1,165 @@
+//! Settings by the environment of the reference, and their faults.
+
+use super::*;
+
+fn read(pairs: &[(&str, &str)]) -> Result<Settings, String> {
+    settings(&Variables::from(pairs))
+}
+
+#[test]
+fn defaults_are_those_of_the_reference() {
+    let settings = read(&[]).expect("settings");
+    let rules = PathBuf::from("/srv/runtime_data/current/config");
+    assert_eq!(settings.rules, [rules]);
+    assert_eq!(settings.grpc.to_string(), "0.0.0.0:8081");
+    assert_eq!(settings.http.to_string(), "0.0.0.0:8080");
+    assert!(settings.watch && !settings.merge_domains);
+    assert_eq!(settings.files, FilesOf::All { dot_files: true });
+    assert_eq!(settings.redis, None);
+    assert_eq!(settings.grpc_max_age, Duration::from_secs(86_400));
+    assert_eq!(settings.admin, Some(([127, 0, 0, 1], 6070).into()));
+}
+
+/// The reference's compose file sets variables of all sources and stores.
+#[test]
+fn environment_of_the_compose_file_is_accepted() {
+    let settings = read(&[
+        ("USE_STATSD", "false"),
+        ("LOG_LEVEL", "debug"),
+        ("REDIS_SOCKET_TYPE", "tcp"),
+        ("REDIS_URL", "redis:6379"),
+        ("RUNTIME_ROOT", "/data"),
+        ("RUNTIME_SUBDIRECTORY", "ratelimit"),
+        ("RUNTIME_WATCH_ROOT", "false"),
+        ("CONFIG_TYPE", "FILE"),
+        ("CONFIG_GRPC_XDS_NODE_ID", "test-node-id"),
+        (
+            "CONFIG_GRPC_XDS_SERVER_URL",
+            "ratelimit-xds-config-server:18000",
+        ),
+        ("MEMCACHE_HOST_PORT", "memcached:11211"),
+        ("DEBUG_PORT", "6071"),
+    ])
+    .expect("settings");
+    assert_eq!(settings.admin, Some(([127, 0, 0, 1], 6071).into()));
+    let off = read(&[("DEBUG_PORT", "off")]).expect("settings");
+    assert_eq!(off.admin, None);
+}
+
+#[test]
+fn faults_name_the_variable_of_an_option() {
+    let fault = in_variables("--admin: 127.0.0.1:6070: in use".to_owned());
+    assert_eq!(fault, "DEBUG_PORT: 127.0.0.1:6070: in use");
+    assert_eq!(in_variables("no rules".to_owned()), "no rules");
+}
+
+#[test]
+fn variables_without_a_meaning_are_named() {
+    let names = [
+        "CONFIG_GRPC_XDS_NODE_ID",
+        "DEBUG_HOST",
+        "MEMCACHE_HOST_PORT",
+        "REDIS_PERSECOND",
+        "REDIS_PERSECOND_URL",
+        "REDIS_PIPELINE_LIMIT",
+        "REDIS_PIPELINE_WINDOW",
+        "REDIS_POOL_SIZE",
+        "RUNTIME_WATCH_ROOT",
+        "STATSD_PORT",
+        "TRACING_SAMPLING_RATE",
+        "USE_PROMETHEUS",
+    ];
+    let known = [
+        "DEBUG_PORT",
+        "REDIS_URL",
+        "RUNTIME_ROOT",
+        "REDIS_TLS",
+        "USE_TLS",
+    ];
+    let pairs = names.iter().chain(&known).map(|name| (*name, "1"));
+    let variables = Variables::from(&*pairs.collect::<Vec<_>>());
+    assert_eq!(without_meaning(&variables), names);
+}
+
+#[test]
+fn variables_are_read() {
+    let settings = read(&[
+        ("RUNTIME_ROOT", "/data"),
+        ("RUNTIME_SUBDIRECTORY", "ratelimit"),
+        ("RUNTIME_APPDIRECTORY", "rules"),
+        ("RUNTIME_IGNOREDOTFILES", "true"),
+        ("GRPC_HOST", "localhost"),
+        ("GRPC_PORT", "1"),
+        ("HOST", "::1"),
+        ("PORT", "2"),
+        ("GRPC_UDS", "/run/rl.sock"),
+        ("GRPC_MAX_CONNECTION_AGE", "30m"),
+        ("MERGE_DOMAIN_CONFIG", "T"),
+        ("CACHE_KEY_PREFIX", "rl"),
+        ("REDIS_TIMEOUT", "150ms"),
+        ("NEAR_LIMIT_RATIO", "0.5"),
+        ("SHADOW_MODE", "1"),
+        ("LIMIT_RESPONSE_HEADERS_ENABLED", "true"),
+        ("LIMIT_LIMIT_HEADER", "X-Limit"),
+        ("USE_STATSD", "false"),
+        ("BACKEND_TYPE", "redis"),
+        ("CONFIG_TYPE", ""),
+        ("GRPC_SERVER_USE_TLS", "true"),
+        ("GRPC_SERVER_TLS_CERT", "/tls/cert.pem"),
+        ("GRPC_SERVER_TLS_KEY", "/tls/key.pem"),
+        ("GRPC_CLIENT_TLS_CACERT", "/tls/ca.pem"),
+    ])
+    .expect("settings");
+    assert_eq!(settings.rules, [PathBuf::from("/data/ratelimit/rules")]);
+    assert_eq!(settings.files, FilesOf::All { dot_files: false });
+    assert_eq!(settings.grpc.to_string(), "127.0.0.1:1");
+    assert_eq!(settings.http.to_string(), "[::1]:2");
+    assert_eq!(settings.grpc_uds, Some("/run/rl.sock".into()));
+    assert_eq!(settings.grpc_max_age, Duration::from_secs(1_800));
+    assert_eq!(settings.redis_deadline, Duration::from_millis(150));
+    assert_eq!(settings.redis_prefix.as_deref(), Some("rl"));
+    assert!(settings.merge_domains);
+    let tls = settings.tls.expect("TLS");
+    assert_eq!(tls.cert, PathBuf::from("/tls/cert.pem"));
+    assert_eq!(tls.client_ca, Some("/tls/ca.pem".into()));
+    let modes = format!("{:?}", settings.modes);
+    for expected in ["shadow: true", "NearLimit(0.5)", "\"x-limit\"", "Envoy"] {
+        assert!(modes.contains(expected), "{expected}: {modes}");
+    }
+}
+
+#[test]
+fn the_log_is_that_of_the_reference() {
+    let read = |pairs: &[(&str, &str)]| log(&Variables::from(pairs));
+    let info = Level::from(LevelFilter::INFO);
+    assert_eq!(read(&[]), Ok((Format::Text, info)));
+    let log = read(&[("LOG_FORMAT", "json"), ("LOG_LEVEL", "WARN")]);
+    assert_eq!(log, Ok((Format::Json, LevelFilter::WARN.into())));
+    let log = read(&[("LOG_LEVEL", "fatal")]);
+    assert_eq!(log, Ok((Format::Text, LevelFilter::ERROR.into())));
+    for pair in [("LOG_FORMAT", "xml"), ("LOG_LEVEL", "loud")] {
+        let error = read(&[pair]).expect_err(pair.0);
+        assert!(error.contains(pair.0), "{error}");
+    }
+}
+
+#[test]
+fn other_stores_and_sources_are_refused() {
+    for (pair, word) in [
+        (("BACKEND_TYPE", "memcache"), "only redis"),
+        (("CONFIG_TYPE", "GRPC_XDS_SOTW"), "only FILE"),
+        (("DEBUG_PORT", "x"), "a port or off"),
+        (("GRPC_SERVER_USE_TLS", "true"), "GRPC_SERVER_TLS_CERT"),
+        (("GRPC_CLIENT_TLS_SAN", "x"), "authority"),
+        (("REDIS_TLS_CLIENT_CERT", "x"), "certificates"),
+        (("REDIS_TLS_CACERT", "x"), "REDIS_TLS_CACERT"),
+        (("SHADOW_MODE", "yes"), "SHADOW_MODE"),
+        (("PORT", "99999"), "PORT"),
+        (("HOST", "example.org"), "HOST"),
+        (("NEAR_LIMIT_RATIO", "most"), "NEAR_LIMIT_RATIO"),
+        (("REDIS_TIMEOUT", "soon"), "REDIS_TIMEOUT"),
+    ] {
+        let error = read(&[pair]).expect_err(pair.0);
+        assert!(error.contains(word), "{error}");
+    }
+}
