@@ -137,7 +137,7 @@ fn grpc_timeout(metadata: &MetadataMap) -> Option<Duration> {
 mod tests {
     use std::future::pending;
 
-    use redis::{Cmd, Pipeline, RedisFuture, Value, aio::ConnectionLike};
+    use testkit::fake_redis::FakeServer;
     use tonic::codegen::http::uri::PathAndQuery;
     use tonic_prost::ProstCodec;
     use tower_ratelimit::{OnFailure, RedisStore};
@@ -154,29 +154,6 @@ mod tests {
 descriptors: [{key: foo, rate_limit: {unit: year, requests_per_unit: 2}}]
 ";
 
-    /// A connection of this runtime, in its paused time, that never responds.
-    #[derive(Clone)]
-    struct Silent;
-
-    impl ConnectionLike for Silent {
-        fn req_packed_command<'a>(&'a mut self, _: &'a Cmd) -> RedisFuture<'a, Value> {
-            Box::pin(pending())
-        }
-
-        fn req_packed_commands<'a>(
-            &'a mut self,
-            _: &'a Pipeline,
-            _: usize,
-            _: usize,
-        ) -> RedisFuture<'a, Vec<Value>> {
-            Box::pin(pending())
-        }
-
-        fn get_db(&self) -> i64 {
-            0
-        }
-    }
-
     /// The response to a caller with this timeout while Redis takes far longer, and its time.
     async fn answered(
         on_failure: OnFailure,
@@ -184,7 +161,9 @@ descriptors: [{key: foo, rate_limit: {unit: year, requests_per_unit: 2}}]
         wait: Duration,
     ) -> (Result<Code, tonic::Code>, Duration) {
         let store = RedisStore::builder().deadline(Duration::from_secs(20));
-        let store = store.connection(Silent).expect("a store");
+        // In the paused time of this runtime.
+        let silent = FakeServer::replying(|_| Box::pin(pending()));
+        let store = store.connection(silent).expect("a store");
         let limits = RateLimits::new(Counters::redis(&store, on_failure), modes);
         let rules = Rules::builder().parse([("rules.yaml", RULES)]);
         limits.set_rules(rules.expect("rules"));

@@ -19,6 +19,8 @@ pub mod clock;
 pub mod contract;
 pub mod decisions;
 pub mod distance;
+#[cfg(feature = "servers")]
+pub mod fake_redis;
 pub mod fuzz;
 pub mod keys;
 #[cfg(feature = "oracle")]

@@ -167,33 +167,14 @@ fn governor() -> tower_ratelimit::GovernorLimiter {
 /// and so to the log of this thread.
 #[cfg(feature = "redis")]
 fn refused() -> tower_ratelimit::RedisLimiter {
-    use redis::{Cmd, Pipeline, RedisFuture, Value, aio::ConnectionLike};
+    use testkit::fake_redis::FakeServer;
     use tower_ratelimit::{RedisLimiter, RedisStore};
 
-    #[derive(Clone)]
-    struct Refused;
-
-    impl ConnectionLike for Refused {
-        fn req_packed_command<'a>(&'a mut self, _: &'a Cmd) -> RedisFuture<'a, Value> {
-            let error = std::io::Error::from(std::io::ErrorKind::ConnectionRefused);
-            Box::pin(async { Err(error.into()) })
-        }
-
-        fn req_packed_commands<'a>(
-            &'a mut self,
-            _: &'a Pipeline,
-            _: usize,
-            _: usize,
-        ) -> RedisFuture<'a, Vec<Value>> {
-            unreachable!("there is one command a call")
-        }
-
-        fn get_db(&self) -> i64 {
-            0
-        }
-    }
-
-    let store = RedisStore::from_connection(Refused);
+    let server = FakeServer::replying(|_| {
+        let error = std::io::Error::from(std::io::ErrorKind::ConnectionRefused);
+        Box::pin(async { Err(error.into()) })
+    });
+    let store = RedisStore::from_connection(server);
     let builder = RedisLimiter::builder(Quota::per_hour(10));
     builder.build(&store).unwrap()
 }
@@ -222,7 +203,7 @@ fn without_store(kind: tower_ratelimit::StoreErrorKind) {
 
     impl Store for Broken {
         async fn transact(&self, _: &str, _: &Call<'_>) -> Result<Reply, StoreError> {
-            Err(StoreError::new(self.0, "as it was told to"))
+            Err(StoreError::new(self.0, "as configured"))
         }
     }
 

@@ -1,24 +1,7 @@
-//! A server that is none: what it answers, and when, is a function of the command.
+//! Replies of scripts, for the stand-in for Redis.
 
-use std::{fmt, sync::Arc};
-
-use futures_util::{FutureExt as _, future::BoxFuture};
-use redis::{Arg, Cmd, Pipeline, RedisFuture, RedisResult, Value, aio::ConnectionLike};
-
-/// A connection to it, for [`RedisStoreBuilder::connection`](tower_ratelimit::redis::RedisStoreBuilder::connection).
-#[derive(Clone)]
-pub(crate) struct FakeServer(Arc<Decide>);
-
-type Decide = dyn Fn(&[String]) -> BoxFuture<'static, RedisResult<Value>> + Send + Sync;
-
-impl FakeServer {
-    /// `decide` gets the words of each `EVALSHA`.
-    pub(crate) fn new(
-        decide: impl Fn(&[String]) -> BoxFuture<'static, RedisResult<Value>> + Send + Sync + 'static,
-    ) -> Self {
-        Self(Arc::new(decide))
-    }
-}
+use redis::Value;
+pub(crate) use testkit::fake_redis::FakeServer;
 
 /// How many keys there are in a call.
 pub(crate) fn keys(words: &[String]) -> usize {
@@ -51,40 +34,4 @@ fn answer(count: i64, is_denied: bool, used: i64) -> Value {
     let numbers = [9, count, denied, 0, charged, 0, denied, -1, used];
     let reply = numbers.iter().flat_map(|number| number.to_be_bytes());
     Value::BulkString(reply.collect())
-}
-
-fn text(word: &Arg<&[u8]>) -> String {
-    match word {
-        Arg::Simple(word) => String::from_utf8_lossy(word).into_owned(),
-        _ => String::new(),
-    }
-}
-
-impl ConnectionLike for FakeServer {
-    fn req_packed_command<'a>(&'a mut self, command: &'a Cmd) -> RedisFuture<'a, Value> {
-        let words: Vec<_> = command.args_iter().map(|word| text(&word)).collect();
-        match words[0].as_str() {
-            "EVALSHA" => (self.0)(&words),
-            _ => async { Ok(Value::Okay) }.boxed(),
-        }
-    }
-
-    fn req_packed_commands<'a>(
-        &'a mut self,
-        _: &'a Pipeline,
-        _: usize,
-        _: usize,
-    ) -> RedisFuture<'a, Vec<Value>> {
-        unreachable!("there is one command a call")
-    }
-
-    fn get_db(&self) -> i64 {
-        0
-    }
-}
-
-impl fmt::Debug for FakeServer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("FakeServer").finish_non_exhaustive()
-    }
 }
