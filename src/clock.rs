@@ -129,19 +129,21 @@ fn wall_clock() -> Timestamp {
 pub struct ManualClock(Arc<AtomicU64>);
 
 impl ManualClock {
-    /// A clock at 2026-01-01T00:00Z.
+    /// A clock at 2026-01-01T00:00Z, a Thursday: the start of a fixed window of a minute, an hour, a day or a
+    /// week.
     #[must_use]
     pub fn new() -> Self {
         Self::at(Timestamp::from_secs(1_767_225_600))
     }
 
-    /// A clock at `now`.
+    /// A clock at `now`, for tests that depend on the date, such as the edge of a fixed window.
     #[must_use]
     pub fn at(now: Timestamp) -> Self {
         Self(Arc::new(AtomicU64::new(now.0)))
     }
 
-    /// Moves the clock forward.
+    /// Moves the clock forward, in whole microseconds, for all clones at once. It ends no wait: timers are
+    /// tokio's, see `TokioClock`.
     pub fn advance(&self, duration: Duration) {
         self.move_by(|now| now.saturating_add(duration));
     }
@@ -151,7 +153,7 @@ impl ManualClock {
         self.move_by(|now| now.saturating_sub(duration));
     }
 
-    /// Sets the clock.
+    /// Sets the clock, forward or back.
     pub fn set(&self, now: Timestamp) {
         self.0.store(now.0, Ordering::SeqCst);
     }

@@ -155,7 +155,8 @@ impl PacerBuilder {
         self
     }
 
-    /// Receives each event. Defaults to no observer.
+    /// Receives each event, on the task of its request: a slow observer delays the request. Defaults to no
+    /// observer.
     pub fn observer(mut self, observer: impl Fn(&PacerEvent) + Send + Sync + 'static) -> Self {
         self.observer = Some(Arc::new(observer));
         self

@@ -178,7 +178,8 @@ impl GovernorLimiter {
         self
     }
 
-    /// Takes `cost` units if they are available.
+    /// Takes `cost` units if they are available, all or nothing. A cost above governor's burst, or above
+    /// `u32::MAX`, is always denied.
     #[must_use = "the decision may be a denial"]
     pub fn acquire(&self, key: &Key, cost: u64) -> Decision {
         let GovernorAnswer { verdict, at } = self.decide(key, cost);

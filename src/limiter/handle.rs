@@ -5,13 +5,15 @@
 macro_rules! handle_methods {
     ($limiter:ty $(where $store:ident: $bound:path)?) => {
         impl$(<$store: $bound>)? $limiter {
-            /// Takes `cost` units if they are available.
+            /// Takes `cost` units if they are available, all or nothing. A cost above the capacity, soft
+            /// share included, is always denied, without a
+            /// [`retry_after`](crate::Decision::retry_after).
             pub fn acquire(&self, key: &Key, cost: u64) -> Pending<<Self as Limiter>::Future> {
                 Limiter::acquire(self, key, cost)
             }
 
             /// Takes what is available, at most `most` units;
-            /// [`Decision::charged`](crate::Decision::charged) returns how many.
+            /// [`Decision::charged`](crate::Decision::charged) returns how many. Denied if there are none.
             pub fn acquire_up_to(
                 &self,
                 key: &Key,
@@ -20,12 +22,14 @@ macro_rules! handle_methods {
                 Limiter::acquire_up_to(self, key, most)
             }
 
-            /// Decides like [`acquire`](Self::acquire) and takes nothing.
+            /// Decides like [`acquire`](Self::acquire) and takes nothing. Another request, also of another
+            /// node, may take the units before a later `acquire` does.
             pub fn peek(&self, key: &Key, cost: u64) -> Pending<<Self as Limiter>::Future> {
                 Limiter::peek(self, key, cost)
             }
 
-            /// Takes `cost` units whether or not they are available, down to exhaustion.
+            /// Takes `cost` units whether or not they are available, down to exhaustion: for work that was
+            /// done already. The outcome is that of [`acquire`](Self::acquire).
             pub fn hit(&self, key: &Key, cost: u64) -> Pending<<Self as Limiter>::Future> {
                 Limiter::hit(self, key, cost)
             }
@@ -52,7 +56,7 @@ macro_rules! handle_methods {
                 Limiter::block(self, key, block)
             }
 
-            /// Resets the key to its initial state and ends its block.
+            /// Resets the key to its initial state, in all tiers, and ends its block.
             pub fn reset(&self, key: &Key) -> Pending<<Self as Limiter>::Future> {
                 Limiter::reset(self, key)
             }
