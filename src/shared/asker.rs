@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 use super::{
     backend::{Client, DecideCall},
-    coalesce::{Ask, Row, SubjectAnswer, SubjectOps},
+    batching::{CallSender, Row, SubjectAnswer, SubjectOps},
     deny_cache::{self, AnsweredCall, DenyCache},
     lease::DenialKind,
     ledger::{LeaseHolder, Ledger, Letter, SentMessage},
@@ -244,7 +244,7 @@ fn decisions<'a>(
     })
 }
 
-impl<C: Client> Ask<Current> for Asker<C> {
+impl<C: Client> CallSender<Current> for Asker<C> {
     type Place = C::Place;
 
     fn most_subjects(&self) -> usize {
@@ -264,7 +264,7 @@ impl<C: Client> Ask<Current> for Asker<C> {
         self.client.enter(first, size, within)
     }
 
-    async fn ask(
+    async fn send(
         &self,
         place: C::Place,
         current: &Arc<Current>,

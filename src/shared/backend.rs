@@ -9,7 +9,7 @@ use std::{fmt, future::Future, time::Duration};
 use tokio::{runtime::Handle, time::Instant};
 
 use super::{
-    coalesce::{SubjectAnswer, SubjectOps},
+    batching::{SubjectAnswer, SubjectOps},
     ledger::Letter,
     subject::SubjectName,
     wire::arguments::{Plan, TierPlan},

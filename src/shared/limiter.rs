@@ -18,7 +18,7 @@ use super::{
     answer::RedisFuture,
     asker::{Asker, Current},
     backend::{Client, StoreBackend},
-    coalesce::Coalescer,
+    batching::Batcher,
     deny_cache::{self, DenyCache},
     fallback::Fallback,
     ledger::{LeaseHolder, Ledger, LocalAnswer},
@@ -66,7 +66,7 @@ struct Inner<C: Client> {
     limits: Mutex<TierSet>,
     current: RwLock<Arc<Current>>,
     subjects: SubjectNames,
-    coalescer: Coalescer<Asker<C>, Current>,
+    batcher: Batcher<Asker<C>, Current>,
     /// The cached denials, unless the limiter is strict and caches none.
     denials: Option<Arc<DenyCache>>,
     /// The leases, unless the limiter is strict.
@@ -106,7 +106,7 @@ impl<S: StoreBackend> SharedLimiter<S> {
             limits: Mutex::new(limits),
             current: RwLock::new(Arc::new(current)),
             subjects: SubjectNames::new(seed),
-            coalescer: Coalescer::new(asker),
+            batcher: Batcher::new(asker),
             name,
             denials,
             keeper: maintenance::task_of(ledger.as_deref()),
@@ -268,7 +268,7 @@ impl<S: StoreBackend> Question<S> {
     /// all when none is to be expected by the deadline.
     fn ask(self, subject: SubjectName, within: Duration) -> Pending<RedisFuture> {
         let Inner {
-            coalescer, client, ..
+            batcher, client, ..
         } = &*self.limiter.0;
         let Some(runtime) = client.runtime() else {
             return Pending::Ready(self.fall_back(StoreError::no_runtime()));
@@ -279,7 +279,7 @@ impl<S: StoreBackend> Question<S> {
         let (now, within) = (Instant::now(), within.min(deadline));
         // Operations wait in the order of their deadlines, so one whose caller gives up early keeps its own.
         let until = now + deadline;
-        let answer = match coalescer.submit(subject, current, self.chosen, op, until) {
+        let answer = match batcher.submit(subject, current, self.chosen, op, until) {
             Ok(answer) => timeout_at(now + within, answer),
             Err(error) => return Pending::Ready(self.fall_back(error)),
         };

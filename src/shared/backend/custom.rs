@@ -24,7 +24,7 @@ use crate::{
     },
     quota::{IntoQuotas, Quota},
     shared::{
-        coalesce::{SubjectAnswer, SubjectOps},
+        batching::{SubjectAnswer, SubjectOps},
         ledger::Letter,
         store::Store,
         subject::SubjectName,

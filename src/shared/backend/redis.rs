@@ -19,7 +19,7 @@ use crate::{
         store::{handle::RedisStore, pace::CallPlace, script::Script},
     },
     shared::{
-        coalesce::{SubjectAnswer, SubjectOps},
+        batching::{SubjectAnswer, SubjectOps},
         ledger::Letter,
         script_choice::RareValues,
         subject::SubjectName,

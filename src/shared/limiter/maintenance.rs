@@ -70,7 +70,7 @@ impl<C: Client> Inner<C> {
         let _entered = runtime.enter();
         let until = Instant::now() + self.client.deadline();
         let look = Op::Peek(1);
-        drop(self.coalescer.submit(subject, plan, chosen, look, until));
+        drop(self.batcher.submit(subject, plan, chosen, look, until));
     }
 
     /// Has a task look at the leases every `tick`, until the limiter is dropped.

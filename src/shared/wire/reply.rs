@@ -15,7 +15,7 @@ use crate::{
         Decision, Level, Measure, Outcome, Policy, QuotaStatuses, Stepped, Usage, WindowUsage,
     },
     quota::MAX_REFILL_NANOS,
-    shared::coalesce::{AnsweredOps, Row, SubjectAnswer},
+    shared::batching::{AnsweredOps, Row, SubjectAnswer},
     store::error::{StoreError, StoreErrorKind},
 };
 

@@ -1,6 +1,6 @@
-//! Coalescing, against a server that answers late.
+//! Batching, against a server that answers late.
 
-mod subjects;
+mod many_subjects;
 
 use std::{
     sync::{Mutex, Weak},
@@ -19,67 +19,57 @@ use crate::{
 
 const DEADLINE: Duration = Duration::from_millis(50);
 
-/// Answers after some time, or when it is told to, and notes what each call carries.
+/// A server that answers after `delay`, or once for each permit of `gate`. Records all calls.
 #[derive(Default)]
-struct Slow {
-    takes: Mutex<Duration>,
-    /// What an answer is thought to take, if not what it takes.
-    expects: Mutex<Option<Duration>>,
-    hold: Option<Semaphore>,
+struct SlowServer {
+    delay: Mutex<Duration>,
+    /// The expected response time, if not `delay`.
+    expected: Mutex<Option<Duration>>,
+    gate: Option<Semaphore>,
     calls: Mutex<Vec<(Chosen, Vec<SubjectOps>)>>,
     is_full: Mutex<bool>,
-    /// The subjects for which each call took room.
-    rooms: Mutex<Vec<usize>>,
+    /// Number of subjects of each call that requested a place.
+    places: Mutex<Vec<usize>>,
 }
 
-type Carried = (Chosen, Vec<(Op, usize)>);
+type SentRows = (Chosen, Vec<(Op, usize)>);
 
-impl Slow {
-    fn taking(takes: Duration) -> Arc<Self> {
+impl SlowServer {
+    fn with_delay(delay: Duration) -> Arc<Self> {
         Arc::new(Self {
-            takes: Mutex::new(takes),
+            delay: Mutex::new(delay),
             ..Self::default()
         })
     }
 
-    fn held() -> Arc<Self> {
+    fn gated() -> Arc<Self> {
         Arc::new(Self {
-            hold: Some(Semaphore::new(0)),
+            gate: Some(Semaphore::new(0)),
             ..Self::default()
         })
     }
 
     /// The rows of each call so far.
-    fn calls(&self) -> Vec<Carried> {
-        let rows = |questions: Vec<SubjectOps>| {
-            let rows = questions.into_iter().flat_map(|question| question.rows);
-            rows.collect()
-        };
-        let calls = self.questions().into_iter();
-        calls
-            .map(|(tier, questions)| (tier, rows(questions)))
-            .collect()
+    fn calls(&self) -> Vec<SentRows> {
+        let rows = |ops: Vec<SubjectOps>| ops.into_iter().flat_map(|ops| ops.rows).collect();
+        let calls = self.subject_ops().into_iter();
+        calls.map(|(tier, ops)| (tier, rows(ops))).collect()
     }
 
-    /// The questions of each call so far.
-    fn questions(&self) -> Vec<(Chosen, Vec<SubjectOps>)> {
+    /// Takes the operations of each call so far.
+    fn subject_ops(&self) -> Vec<(Chosen, Vec<SubjectOps>)> {
         std::mem::take(&mut self.calls.lock().expect("no panic"))
     }
 
     /// The subjects of each call so far.
     fn subjects(&self) -> Vec<Vec<String>> {
-        let calls = self.questions().into_iter();
-        let names = |questions: Vec<SubjectOps>| {
-            let names = questions
-                .iter()
-                .map(|question| question.subject.to_string());
-            names.collect()
-        };
-        calls.map(|(_, questions)| names(questions)).collect()
+        let calls = self.subject_ops().into_iter();
+        let names = |ops: Vec<SubjectOps>| ops.iter().map(|ops| ops.subject.to_string()).collect();
+        calls.map(|(_, ops)| names(ops)).collect()
     }
 }
 
-impl Ask<()> for Arc<Slow> {
+impl CallSender<()> for Arc<SlowServer> {
     type Place = ();
 
     fn most_subjects(&self) -> usize {
@@ -88,31 +78,30 @@ impl Ask<()> for Arc<Slow> {
 
     fn expect(&self, _: &SubjectName, _: usize) -> Result<(), StoreError> {
         if *self.is_full.lock().expect("no panic") {
-            Err(StoreError::unsent())
-        } else {
-            Ok(())
+            return Err(StoreError::unsent());
         }
+        Ok(())
     }
 
     fn enter(&self, first: &SubjectName, size: CallSize, _: Duration) -> Result<(), StoreError> {
-        self.rooms.lock().expect("no panic").push(size.subjects);
-        <Self as Ask<()>>::expect(self, first, 0)
+        self.places.lock().expect("no panic").push(size.subjects);
+        <Self as CallSender<()>>::expect(self, first, 0)
     }
 
-    async fn ask(
+    async fn send(
         &self,
         (): (),
         _: &Arc<()>,
         tier: Chosen,
-        questions: &[SubjectOps],
+        subjects: &[SubjectOps],
     ) -> Vec<SubjectAnswer> {
-        let carried = (tier, questions.to_vec());
-        self.calls.lock().expect("no panic").push(carried);
-        if let Some(hold) = &self.hold {
-            hold.acquire().await.expect("it is open").forget();
+        let call = (tier, subjects.to_vec());
+        self.calls.lock().expect("no panic").push(call);
+        if let Some(gate) = &self.gate {
+            gate.acquire().await.expect("it is open").forget();
         }
-        let takes = *self.takes.lock().expect("no panic");
-        sleep(takes).await;
+        let delay = *self.delay.lock().expect("no panic");
+        sleep(delay).await;
         let policy = Policy::new("test", 1);
         let status = QuotaStatus::new(&policy);
         let row = |(op, count): &(Op, usize)| match op {
@@ -120,31 +109,31 @@ impl Ask<()> for Arc<Slow> {
                 count: *count,
                 first: Decision::allowed(*cost, Timestamp::default(), status),
             },
-            other => panic!("{other:?} was not asked"),
+            other => panic!("{other:?} is not used here"),
         };
-        let answer = |question: &SubjectOps| match &*question.subject {
+        let answer = |ops: &SubjectOps| match &*ops.subject {
             "foreign" => Err(StoreError::foreign("not one of ours")),
             _ => Ok(AnsweredOps {
-                rows: question.rows.iter().map(row).collect(),
+                rows: ops.rows.iter().map(row).collect(),
                 lease: None,
                 hold: None,
             }),
         };
-        questions.iter().map(answer).collect()
+        subjects.iter().map(answer).collect()
     }
 
-    /// Small costs are.
+    /// Small costs are simple.
     fn is_simple(&self, (): &(), _: Chosen, _: &SubjectName, op: &Op, _: Instant) -> bool {
         matches!(op, Op::Acquire(..100))
     }
 
-    /// Where a test holds the answers, nobody knows.
+    /// Unknown with a gate.
     fn expected(&self) -> Option<Duration> {
-        if self.hold.is_some() {
+        if self.gate.is_some() {
             return None;
         }
-        let expects = *self.expects.lock().expect("no panic");
-        Some(expects.unwrap_or(*self.takes.lock().expect("no panic")))
+        let expected = *self.expected.lock().expect("no panic");
+        Some(expected.unwrap_or(*self.delay.lock().expect("no panic")))
     }
 
     fn deadline(&self) -> Duration {
@@ -153,15 +142,15 @@ impl Ask<()> for Arc<Slow> {
 }
 
 struct Bench {
-    coalescer: Coalescer<Arc<Slow>, ()>,
+    batcher: Batcher<Arc<SlowServer>, ()>,
     plan: Arc<()>,
     subjects: SubjectNames,
 }
 
 impl Bench {
-    fn new(slow: &Arc<Slow>) -> Self {
+    fn new(server: &Arc<SlowServer>) -> Self {
         Self {
-            coalescer: Coalescer::new(Arc::clone(slow)),
+            batcher: Batcher::new(Arc::clone(server)),
             plan: Arc::new(()),
             subjects: SubjectNames::new(None),
         }
@@ -183,7 +172,7 @@ impl Bench {
     ) -> Result<oneshot::Receiver<OpReply>, StoreError> {
         let (subject, plan) = (self.subjects.named(subject), Arc::clone(&self.plan));
         let until = Instant::now() + DEADLINE;
-        self.coalescer
+        self.batcher
             .submit(subject, plan, tier, Op::Acquire(cost), until)
     }
 }
@@ -193,7 +182,7 @@ async fn charged(answer: oneshot::Receiver<OpReply>) -> u64 {
     answer.expect("it works").charged()
 }
 
-/// Lets everything run that can.
+/// Runs all tasks that are ready.
 async fn settle() {
     for _ in 0..20 {
         tokio::task::yield_now().await;
@@ -201,9 +190,9 @@ async fn settle() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_comes_meanwhile_travels_together_in_order_and_alike_ones_are_counted() {
-    let slow = Slow::taking(Duration::from_millis(10));
-    let bench = Bench::new(&slow);
+async fn operations_that_arrive_during_a_call_share_the_next_in_order_and_equal_ones_share_a_row() {
+    let server = SlowServer::with_delay(Duration::from_millis(10));
+    let bench = Bench::new(&server);
     let first = bench.submit(Chosen::Tier(0), 9);
     settle().await;
     let costs = [1, 1, 2, 1, 1, 1];
@@ -212,18 +201,18 @@ async fn what_comes_meanwhile_travels_together_in_order_and_alike_ones_are_count
     for (answer, cost) in waiting.into_iter().zip(costs) {
         assert_eq!(charged(answer).await, cost);
     }
-    let rows: Vec<_> = slow.calls().into_iter().map(|(_, rows)| rows).collect();
+    let rows: Vec<_> = server.calls().into_iter().map(|(_, rows)| rows).collect();
     let counted = [(1, 2), (2, 1), (1, 3)].map(|(cost, count)| (Op::Acquire(cost), count));
     assert_eq!(rows, [vec![(Op::Acquire(9), 1)], counted.to_vec()]);
     settle().await;
-    assert!(bench.coalescer.0.lock().is_empty());
+    assert!(bench.batcher.0.lock().is_empty());
 }
 
-/// Any number waits.
+/// Any number can wait.
 #[tokio::test(start_paused = true)]
-async fn a_hundred_thousand_wait_and_none_is_turned_away() {
-    let slow = Slow::taking(Duration::from_millis(5));
-    let bench = Bench::new(&slow);
+async fn a_hundred_thousand_operations_wait_and_none_fails() {
+    let server = SlowServer::with_delay(Duration::from_millis(5));
+    let bench = Bench::new(&server);
     let answers: Vec<_> = (0..100_000)
         .map(|_| bench.submit(Chosen::Tier(0), 1))
         .collect();
@@ -232,7 +221,7 @@ async fn a_hundred_thousand_wait_and_none_is_turned_away() {
         total += charged(answer).await;
     }
     assert_eq!(total, 100_000);
-    let calls = slow.calls();
+    let calls = server.calls();
     let counts = calls
         .iter()
         .flat_map(|(_, rows)| rows)
@@ -243,9 +232,9 @@ async fn a_hundred_thousand_wait_and_none_is_turned_away() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn alternating_tiers_leave_together_in_order_within_each() {
-    let slow = Slow::taking(Duration::from_millis(5));
-    let bench = Bench::new(&slow);
+async fn operations_of_alternating_tiers_are_sent_together_in_order_within_each_tier() {
+    let server = SlowServer::with_delay(Duration::from_millis(5));
+    let bench = Bench::new(&server);
     let tiers = [Chosen::Tier(1), Chosen::Tier(2)];
     let first = bench.submit(Chosen::Tier(0), 99);
     settle().await;
@@ -256,7 +245,7 @@ async fn alternating_tiers_leave_together_in_order_within_each() {
     for (answer, cost) in answers.into_iter().zip(1..) {
         assert_eq!(charged(answer).await, cost);
     }
-    let calls = slow.calls();
+    let calls = server.calls();
     assert_eq!(calls.len(), 3);
     for (call, offset) in calls[1..].iter().zip(1..) {
         let costs: Vec<_> = call.1.iter().map(|(op, _)| Op::clone(op)).collect();
@@ -265,12 +254,12 @@ async fn alternating_tiers_leave_together_in_order_within_each() {
     }
 }
 
-/// Two answers one after another would take longer than the deadline.
+/// Two answers in a row would take longer than the deadline.
 #[tokio::test(start_paused = true)]
-async fn further_calls_leave_meanwhile_when_waiting_would_miss_the_deadline() {
-    for takes in [20, 30, 40, 45] {
-        let slow = Slow::taking(Duration::from_millis(takes));
-        let bench = Bench::new(&slow);
+async fn further_calls_are_sent_if_waiting_for_the_answer_would_miss_the_deadline() {
+    for millis in [20, 30, 40, 45] {
+        let server = SlowServer::with_delay(Duration::from_millis(millis));
+        let bench = Bench::new(&server);
         let mut answers = Vec::new();
         for _ in 0..200 {
             let (submitted, answer) = (Instant::now(), bench.submit(Chosen::Tier(0), 1));
@@ -282,36 +271,36 @@ async fn further_calls_leave_meanwhile_when_waiting_would_miss_the_deadline() {
         }
         for answer in answers {
             let took = answer.await.expect("no panic");
-            assert!(took <= DEADLINE, "{takes} ms away: {took:?}");
+            assert!(took <= DEADLINE, "{millis} ms away: {took:?}");
         }
-        let calls = slow.calls().len();
-        assert!(calls < 200, "{takes} ms away: {calls} calls");
+        let calls = server.calls().len();
+        assert!(calls < 200, "{millis} ms away: {calls} calls");
     }
 }
 
-/// The way to the server was short until then, or nobody knew it.
+/// Earlier answers were fast, or there was none.
 #[tokio::test(start_paused = true)]
-async fn an_answer_that_is_late_all_at_once_does_not_keep_what_follows_waiting() {
-    let slow = Slow::taking(Duration::from_micros(300));
-    let bench = Bench::new(&slow);
+async fn a_sudden_delay_of_one_answer_does_not_delay_the_operations_behind_it() {
+    let server = SlowServer::with_delay(Duration::from_micros(300));
+    let bench = Bench::new(&server);
     assert_eq!(charged(bench.submit(Chosen::Tier(0), 1)).await, 1);
     let far = Duration::from_millis(30);
-    *slow.takes.lock().expect("no panic") = far;
-    *slow.expects.lock().expect("no panic") = Some(Duration::from_micros(300));
+    *server.delay.lock().expect("no panic") = far;
+    *server.expected.lock().expect("no panic") = Some(Duration::from_micros(300));
     let first = bench.submit(Chosen::Tier(0), 1);
     settle().await;
     let start = Instant::now();
     assert_eq!(charged(bench.submit(Chosen::Tier(0), 2)).await, 2);
     assert!(start.elapsed() < DEADLINE, "{:?}", start.elapsed());
     charged(first).await;
-    assert_eq!(slow.calls().len(), 3);
+    assert_eq!(server.calls().len(), 3);
 }
 
-/// Somebody else has decided about it by then.
+/// The fallback has decided about the operation by then.
 #[tokio::test(start_paused = true)]
-async fn what_timed_out_unsent_is_not_sent_and_what_was_dropped_is() {
-    let slow = Slow::held();
-    let bench = Bench::new(&slow);
+async fn an_operation_that_timed_out_unsent_is_not_sent_and_one_with_a_dropped_future_is() {
+    let server = SlowServer::gated();
+    let bench = Bench::new(&server);
     let first = bench.submit(Chosen::Tier(0), 9);
     settle().await;
     let late = bench.submit(Chosen::Tier(0), 1);
@@ -319,30 +308,30 @@ async fn what_timed_out_unsent_is_not_sent_and_what_was_dropped_is() {
     drop(bench.submit(Chosen::Tier(0), 2));
     let waits = bench.submit(Chosen::Tier(0), 3);
     sleep(DEADLINE / 2).await;
-    slow.hold.as_ref().expect("it holds").add_permits(2);
+    server.gate.as_ref().expect("a gate").add_permits(2);
     charged(first).await;
     assert_eq!(charged(waits).await, 3);
     let error = late.await.expect("an answer").expect_err("too late");
     assert_eq!(error.kind(), StoreErrorKind::Timeout);
-    let rows: Vec<_> = slow.calls().into_iter().map(|(_, rows)| rows).collect();
+    let rows: Vec<_> = server.calls().into_iter().map(|(_, rows)| rows).collect();
     let after = [(Op::Acquire(2), 1), (Op::Acquire(3), 1)];
     assert_eq!(rows, [vec![(Op::Acquire(9), 1)], after.to_vec()]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn where_there_is_no_room_nobody_waits_to_hear_of_it() {
-    let slow = Slow::taking(Duration::from_millis(10));
-    let bench = Bench::new(&slow);
+async fn operations_fail_at_once_if_there_is_no_place_for_their_call() {
+    let server = SlowServer::with_delay(Duration::from_millis(10));
+    let bench = Bench::new(&server);
     let first = bench.submit(Chosen::Tier(0), 1);
     settle().await;
     let second = bench.submit(Chosen::Tier(0), 1);
-    *slow.is_full.lock().expect("no panic") = true;
+    *server.is_full.lock().expect("no panic") = true;
     let start = Instant::now();
     assert!(bench.try_submit("bob", Chosen::Tier(0), 1).is_err());
     charged(first).await;
     assert!(second.await.expect("an answer").is_err());
     assert_eq!(start.elapsed(), Duration::from_millis(10));
-    assert_eq!(slow.calls().len(), 1);
+    assert_eq!(server.calls().len(), 1);
 }
 
 fn runtime() -> tokio::runtime::Runtime {
@@ -353,9 +342,9 @@ fn runtime() -> tokio::runtime::Runtime {
 
 /// Its call has been sent, and another operation of the same subject waits for the answer.
 #[test]
-fn a_runtime_that_nobody_drives_keeps_no_other_one_waiting() {
-    let slow = Slow::taking(Duration::ZERO);
-    let bench = Bench::new(&slow);
+fn a_runtime_that_nobody_drives_delays_no_other_runtime() {
+    let server = SlowServer::with_delay(Duration::ZERO);
+    let bench = Bench::new(&server);
     let still = runtime();
     let lost = {
         let _here = still.enter();
@@ -368,21 +357,21 @@ fn a_runtime_that_nobody_drives_keeps_no_other_one_waiting() {
         }
         assert_eq!(start.elapsed(), Duration::ZERO);
     });
-    // What was left goes on when somebody drives its runtime again.
+    // The rest is answered once the runtime is driven again.
     still.block_on(async {
         for (lost, cost) in lost.into_iter().zip(1..) {
             assert_eq!(charged(lost).await, cost);
         }
         settle().await;
     });
-    assert!(bench.coalescer.0.lock().is_empty());
+    assert!(bench.batcher.0.lock().is_empty());
 }
 
-/// Each thread drives its runtime only while it waits itself.
+/// Each thread drives its runtime only while it waits.
 #[test]
-fn threads_with_a_runtime_each_are_all_answered() {
-    let slow = Slow::taking(Duration::ZERO);
-    let bench = Bench::new(&slow);
+fn threads_that_each_drive_their_own_runtime_are_all_answered() {
+    let server = SlowServer::with_delay(Duration::ZERO);
+    let bench = Bench::new(&server);
     std::thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| {
@@ -393,13 +382,13 @@ fn threads_with_a_runtime_each_are_all_answered() {
             });
         }
     });
-    assert!(bench.coalescer.0.lock().is_empty());
+    assert!(bench.batcher.0.lock().is_empty());
 }
 
 #[tokio::test]
-async fn nothing_is_left_of_a_runtime_that_has_ended() {
-    let slow = Slow::held();
-    let bench = Bench::new(&slow);
+async fn a_runtime_that_has_ended_leaves_no_queue() {
+    let server = SlowServer::gated();
+    let bench = Bench::new(&server);
     let weak: Weak<()> = Arc::downgrade(&bench.plan);
     let answer = std::thread::scope(|scope| {
         let ended = scope.spawn(|| {
@@ -416,5 +405,5 @@ async fn nothing_is_left_of_a_runtime_that_has_ended() {
     });
     assert!(answer.await.is_err(), "the sender is gone");
     assert_eq!(weak.strong_count(), 1);
-    assert!(bench.coalescer.0.lock().is_empty());
+    assert!(bench.batcher.0.lock().is_empty());
 }

@@ -1,6 +1,6 @@
-//! Many subjects at once.
+//! Many subjects at the same time.
 
-use super::{super::lanes::FEW, *};
+use super::{super::queues::BUSY_SUBJECTS, *};
 
 const TIER: Chosen = Chosen::Tier(0);
 
@@ -12,10 +12,10 @@ async fn charged_all(answers: impl IntoIterator<Item = oneshot::Receiver<OpReply
     sum
 }
 
-/// Has so many subjects under way that the server has enough to do, each in a call of its own.
+/// Sends enough subjects, each in its own call, that the server is busy.
 async fn busy(bench: &Bench) -> Vec<oneshot::Receiver<OpReply>> {
     let mut answers = Vec::new();
-    for at in 0..FEW {
+    for at in 0..BUSY_SUBJECTS {
         answers.push(bench.submit_of(&format!("early {at}"), TIER, 1));
         settle().await;
     }
@@ -23,99 +23,99 @@ async fn busy(bench: &Bench) -> Vec<oneshot::Receiver<OpReply>> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_few_subjects_leave_at_once_each_in_a_call_of_its_own() {
-    let slow = Slow::taking(Duration::from_millis(10));
-    let bench = Bench::new(&slow);
+async fn a_few_subjects_are_sent_at_once_each_in_its_own_call() {
+    let server = SlowServer::with_delay(Duration::from_millis(10));
+    let bench = Bench::new(&server);
     let start = Instant::now();
-    assert_eq!(charged_all(busy(&bench).await).await, FEW as u64);
+    assert_eq!(charged_all(busy(&bench).await).await, BUSY_SUBJECTS as u64);
     assert_eq!(start.elapsed(), Duration::from_millis(10));
-    let subjects = slow.subjects();
-    assert_eq!(subjects.len(), FEW);
+    let subjects = server.subjects();
+    assert_eq!(subjects.len(), BUSY_SUBJECTS);
     assert!(subjects.iter().all(|call| call.len() == 1));
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_comes_at_the_same_moment_travels_together() {
-    let slow = Slow::taking(Duration::from_millis(10));
-    let bench = Bench::new(&slow);
+async fn subjects_that_arrive_at_the_same_moment_share_calls() {
+    let server = SlowServer::with_delay(Duration::from_millis(10));
+    let bench = Bench::new(&server);
     let names = ["a", "b", "c", "d", "e", "f"];
     let answers = names.map(|name| bench.submit_of(name, TIER, 1));
     assert_eq!(charged_all(answers).await, 6);
-    let calls = slow.subjects();
+    let calls = server.subjects();
     let calls: Vec<Vec<&str>> = calls
         .iter()
         .map(|call| call.iter().map(String::as_str).collect())
         .collect();
-    // The first leaves before anybody else has come; a call takes four.
+    // The first is sent before the others arrive; a call has room for four.
     assert_eq!(calls, [vec!["a"], vec!["b", "c", "d", "e"], vec!["f"]]);
     settle().await;
-    assert!(bench.coalescer.0.lock().is_empty());
+    assert!(bench.batcher.0.lock().is_empty());
 }
 
 #[tokio::test(start_paused = true)]
-async fn while_the_server_has_enough_to_do_others_leave_with_the_next_answer_or_a_full_call() {
-    let slow = Slow::held();
-    let bench = Bench::new(&slow);
+async fn while_the_server_is_busy_subjects_are_sent_after_the_next_answer_or_in_a_full_call() {
+    let server = SlowServer::gated();
+    let bench = Bench::new(&server);
     let early = busy(&bench).await;
-    slow.questions();
+    server.subject_ops();
     let waiting = ["a", "b", "c"].map(|name| bench.submit_of(name, TIER, 1));
     settle().await;
-    assert_eq!(slow.subjects(), Vec::<Vec<String>>::new());
+    assert_eq!(server.subjects(), Vec::<Vec<String>>::new());
 
     let fourth = bench.submit_of("d", TIER, 1);
     settle().await;
-    assert_eq!(slow.subjects(), [["a", "b", "c", "d"]]);
+    assert_eq!(server.subjects(), [["a", "b", "c", "d"]]);
 
     let last = bench.submit_of("e", TIER, 1);
     settle().await;
-    assert_eq!(slow.subjects(), Vec::<Vec<String>>::new());
-    slow.hold.as_ref().expect("it holds").add_permits(1);
+    assert_eq!(server.subjects(), Vec::<Vec<String>>::new());
+    server.gate.as_ref().expect("a gate").add_permits(1);
     settle().await;
-    assert_eq!(slow.subjects(), [["e"]]);
+    assert_eq!(server.subjects(), [["e"]]);
 
-    slow.hold.as_ref().expect("it holds").add_permits(100);
+    server.gate.as_ref().expect("a gate").add_permits(100);
     charged_all(early.into_iter().chain(waiting)).await;
     charged_all([fourth, last]).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_waits_long_for_others() {
-    let slow = Slow::held();
-    *slow.takes.lock().expect("no panic") = Duration::from_millis(40);
-    let bench = Bench::new(&slow);
+async fn an_operation_waits_only_briefly_for_answers_about_other_subjects() {
+    let server = SlowServer::gated();
+    *server.delay.lock().expect("no panic") = Duration::from_millis(40);
+    let bench = Bench::new(&server);
     let early = busy(&bench).await;
-    slow.questions();
+    server.subject_ops();
     let start = Instant::now();
     let late = bench.submit_of("late", TIER, 1);
     settle().await;
-    assert_eq!(slow.subjects().len(), 0);
-    // An eighth of what an answer takes.
-    while slow.calls.lock().expect("no panic").is_empty() {
+    assert_eq!(server.subjects().len(), 0);
+    // At most an eighth of the response time.
+    while server.calls.lock().expect("no panic").is_empty() {
         sleep(Duration::from_millis(1)).await;
     }
     let waited = start.elapsed();
     assert!(waited <= Duration::from_millis(6), "{waited:?}");
-    slow.hold.as_ref().expect("it holds").add_permits(100);
+    server.gate.as_ref().expect("a gate").add_permits(100);
     charged_all(early.into_iter().chain([late])).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_error_of_a_subject_is_its_own() {
-    let slow = Slow::taking(Duration::from_millis(10));
-    let bench = Bench::new(&slow);
+async fn an_error_of_one_subject_concerns_no_other_in_its_call() {
+    let server = SlowServer::with_delay(Duration::from_millis(10));
+    let bench = Bench::new(&server);
     let names = ["first", "a", "foreign", "b"];
     let [first, a, foreign, b] = names.map(|name| bench.submit_of(name, TIER, 1));
     assert_eq!(charged_all([first, a, b]).await, 3);
     let error = foreign.await.expect("an answer").expect_err("foreign");
     assert_eq!(error.kind(), StoreErrorKind::ForeignData);
-    assert_eq!(slow.subjects()[1], ["a", "foreign", "b"]);
+    assert_eq!(server.subjects()[1], ["a", "foreign", "b"]);
 }
 
-/// Tiers have arguments of their own.
+/// The script's arguments are those of one tier.
 #[tokio::test(start_paused = true)]
-async fn subjects_of_one_tier_travel_together() {
-    let slow = Slow::taking(Duration::from_millis(10));
-    let bench = Bench::new(&slow);
+async fn only_subjects_of_one_tier_share_a_call() {
+    let server = SlowServer::with_delay(Duration::from_millis(10));
+    let bench = Bench::new(&server);
     let first = bench.submit_of("first", TIER, 1);
     let answers: Vec<_> = ["a", "b", "c", "d"]
         .into_iter()
@@ -124,40 +124,40 @@ async fn subjects_of_one_tier_travel_together() {
         .collect();
     charged_all([first]).await;
     charged_all(answers).await;
-    assert_eq!(slow.subjects()[1..], [["a", "c"], ["b", "d"]]);
+    assert_eq!(server.subjects()[1..], [["a", "c"], ["b", "d"]]);
 }
 
-/// One script knows few operations: others would have it asked twice, and take room twice.
+/// The script for few operations would reject the others, which would be sent twice.
 #[tokio::test(start_paused = true)]
-async fn subjects_of_one_script_travel_together() {
-    let slow = Slow::taking(Duration::from_millis(10));
-    let bench = Bench::new(&slow);
+async fn only_subjects_of_one_script_share_a_call() {
+    let server = SlowServer::with_delay(Duration::from_millis(10));
+    let bench = Bench::new(&server);
     let first = bench.submit_of("first", TIER, 1);
-    let asked = [("a", 1), ("b", 100), ("c", 1), ("d", 100)];
-    let answers = asked.map(|(name, cost)| bench.submit_of(name, TIER, cost));
+    let ops = [("a", 1), ("b", 100), ("c", 1), ("d", 100)];
+    let answers = ops.map(|(name, cost)| bench.submit_of(name, TIER, cost));
     charged_all([first]).await;
     assert_eq!(charged_all(answers).await, 202);
-    assert_eq!(*slow.rooms.lock().expect("no panic"), [1, 2, 2]);
-    assert_eq!(slow.subjects()[1..], [["a", "c"], ["b", "d"]]);
-    // One operation that is not simple makes its subject's question such a one.
+    assert_eq!(*server.places.lock().expect("no panic"), [1, 2, 2]);
+    assert_eq!(server.subjects()[1..], [["a", "c"], ["b", "d"]]);
+    // One operation that is not simple makes its whole subject so.
     let first = bench.submit_of("a", TIER, 1);
     settle().await;
-    let asked = [("a", 1), ("a", 100), ("b", 1)];
-    let answers = asked.map(|(name, cost)| bench.submit_of(name, TIER, cost));
+    let ops = [("a", 1), ("a", 100), ("b", 1)];
+    let answers = ops.map(|(name, cost)| bench.submit_of(name, TIER, cost));
     charged_all([first]).await;
     assert_eq!(charged_all(answers).await, 102);
-    let questions = slow.questions().into_iter().flat_map(|(_, calls)| calls);
-    let simple = questions.map(|question| (question.rows.len(), question.are_simple));
+    let subjects = server.subject_ops().into_iter().flat_map(|(_, ops)| ops);
+    let simple = subjects.map(|ops| (ops.rows.len(), ops.are_simple));
     let mut simple: Vec<_> = simple.collect();
     simple.sort_unstable();
     assert_eq!(simple, [(1, true), (1, true), (2, false)]);
 }
 
-/// Each of a subject's calls is answered after the one before.
+/// The server answers the calls of a subject in order.
 #[tokio::test(start_paused = true)]
-async fn more_than_one_call_can_carry_leaves_in_order() {
-    let slow = Slow::taking(Duration::from_millis(10));
-    let bench = Bench::new(&slow);
+async fn operations_of_one_subject_that_need_several_calls_are_sent_in_order() {
+    let server = SlowServer::with_delay(Duration::from_millis(10));
+    let bench = Bench::new(&server);
     let first = bench.submit_of("alice", TIER, 1);
     settle().await;
     let bob = bench.submit_of("bob", TIER, 7);
@@ -169,19 +169,19 @@ async fn more_than_one_call_can_carry_leaves_in_order() {
     for (answer, cost) in answers.into_iter().zip(1..) {
         assert_eq!(charged(answer).await, cost);
     }
-    let calls = slow.questions().into_iter();
-    let questions = calls.flat_map(|(_, questions)| questions);
-    let of_alice = questions.filter(|question| &*question.subject == "alice");
-    let rows: Vec<_> = of_alice.flat_map(|question| question.rows).collect();
+    let calls = server.subject_ops().into_iter();
+    let subjects = calls.flat_map(|(_, ops)| ops);
+    let of_alice = subjects.filter(|ops| &*ops.subject == "alice");
+    let rows: Vec<_> = of_alice.flat_map(|ops| ops.rows).collect();
     let costs = [1].into_iter().chain(1..=1_000);
     let expected: Vec<_> = costs.map(|cost| (Op::Acquire(cost), 1)).collect();
     assert_eq!(rows, expected);
 }
 
 #[test]
-fn a_runtime_that_ends_takes_nothing_with_it_of_another_one() {
-    let slow = Slow::held();
-    let bench = Bench::new(&slow);
+fn the_end_of_one_runtime_fails_no_operation_of_another() {
+    let server = SlowServer::gated();
+    let bench = Bench::new(&server);
     let first = runtime();
     let (lost,) = first.block_on(async {
         let lost = bench.submit(TIER, 1);
@@ -192,27 +192,27 @@ fn a_runtime_that_ends_takes_nothing_with_it_of_another_one() {
         let waits = bench.submit(TIER, 2);
         first.shutdown_background();
         assert!(lost.await.is_err(), "its call is gone");
-        slow.hold.as_ref().expect("it holds").add_permits(2);
+        server.gate.as_ref().expect("a gate").add_permits(2);
         assert_eq!(charged(bench.submit_of("bob", TIER, 3)).await, 3);
         assert_eq!(charged(waits).await, 2);
     });
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hot_subject_near_the_server_makes_one_call_in_a_round_trip() {
-    for takes in [1, 5, 10] {
-        let slow = Slow::taking(Duration::from_millis(takes));
-        let bench = Bench::new(&slow);
+async fn a_hot_subject_has_one_call_for_each_round_trip_if_answers_are_fast() {
+    for millis in [1, 5, 10] {
+        let server = SlowServer::with_delay(Duration::from_millis(millis));
+        let bench = Bench::new(&server);
         let mut answers = Vec::new();
         for _ in 0..1_000 {
             answers.push(bench.submit(TIER, 1));
             sleep(Duration::from_millis(1)).await;
         }
         assert_eq!(charged_all(answers).await, 1_000);
-        let (calls, round_trips) = (slow.calls().len() as u64, 1_000 / takes);
+        let (calls, round_trips) = (server.calls().len() as u64, 1_000 / millis);
         assert!(
             calls <= round_trips + round_trips / 20,
-            "{takes} ms: {calls}"
+            "{millis} ms: {calls}"
         );
     }
 }

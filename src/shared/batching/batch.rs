@@ -1,56 +1,52 @@
-//! Batches: operations of one subject that wait.
+//! Batches: operations of one subject that wait to be sent.
 
 use std::{mem, sync::Arc};
 
-use smallvec::SmallVec;
 use tokio::{sync::oneshot, time::Instant};
 
+use smallvec::SmallVec;
+
+use super::subject_ops::Rows;
 use crate::{
     decision::{Decision, Op},
     limiter::tier_set::Chosen,
     store::error::StoreError,
 };
 
-/// The server's answer to operations that are alike and follow each other.
-#[derive(Debug)]
-pub(in crate::shared) struct Row {
-    pub(in crate::shared) count: usize,
-    /// The first one's. Each of the others' is the [next](Decision::next_alike).
-    pub(in crate::shared) first: Decision,
-}
+/// The waiters of a subject's operations, in order.
+pub(super) type Waiters = SmallVec<[Waiter; 1]>;
 
-/// Alike operations that follow each other, and how many there are. Most subjects have one.
-pub(in crate::shared) type Rows = SmallVec<[(Op, usize); 1]>;
-
-/// Those who wait for a subject's operations, in order.
-pub(super) type Waiters = SmallVec<[WaitingOp; 1]>;
-
-/// The server's decision, or why there is none.
+/// The server's decision, or the error of the call.
 pub(super) type OpReply = Result<Decision, StoreError>;
 
-/// An operation that waits.
+/// The caller of one operation.
 #[derive(Debug)]
-pub(super) struct WaitingOp {
+pub(super) struct Waiter {
     pub(super) deadline: Instant,
-    pub(super) answer: oneshot::Sender<OpReply>,
+    reply: oneshot::Sender<OpReply>,
 }
 
-impl WaitingOp {
-    pub(super) const fn new(deadline: Instant, answer: oneshot::Sender<OpReply>) -> Self {
-        Self { deadline, answer }
+impl Waiter {
+    pub(super) const fn new(deadline: Instant, reply: oneshot::Sender<OpReply>) -> Self {
+        Self { deadline, reply }
+    }
+
+    /// Sends the reply, unless the caller has stopped waiting.
+    pub(super) fn reply(self, reply: OpReply) {
+        self.reply.send(reply).ok();
     }
 }
 
-/// An operation, and how it is to be done.
-pub(super) struct Asked<P> {
+/// An operation, and the quotas that decide it.
+pub(super) struct NewOp<P> {
     pub(super) plan: Arc<P>,
     pub(super) tier: Chosen,
     pub(super) op: Op,
-    /// Whether it is one for the script that knows few operations.
+    /// Whether the script for few operations can decide it.
     pub(super) is_simple: bool,
 }
 
-/// Operations of one subject that are measured by the same quotas, in order of arrival.
+/// Operations of one subject that the same quotas decide, in order of arrival.
 pub(super) struct Batch<P> {
     pub(super) plan: Arc<P>,
     pub(super) tier: Chosen,
@@ -76,27 +72,28 @@ impl<P> Batch<P> {
         self.tier == tier && Arc::ptr_eq(&self.plan, plan)
     }
 
-    pub(super) fn add(&mut self, op: Op, is_simple: bool, waiter: WaitingOp) {
+    pub(super) fn add(&mut self, op: Op, is_simple: bool, waiter: Waiter) {
         self.are_simple &= is_simple;
         match self.rows.last_mut() {
-            Some((alike, count)) if *alike == op => *count += 1,
+            Some((last, count)) if *last == op => *count += 1,
             _ => self.rows.push((op, 1)),
         }
         self.waiters.push(waiter);
     }
 
-    /// Takes out the operations whose deadline has passed: somebody else has decided about them.
-    pub(super) fn give_up_late(&mut self, now: Instant, late: &mut Vec<WaitingOp>) {
+    /// Moves the waiters whose deadline has passed to `expired`, and drops their operations: their
+    /// callers have used the fallback.
+    pub(super) fn drain_expired(&mut self, now: Instant, expired: &mut Vec<Waiter>) {
         let waiters = self.waiters.iter();
         let count = waiters.take_while(|waiter| waiter.deadline <= now).count();
         if count > 0 {
-            late.extend(self.waiters.drain(..count));
+            expired.extend(self.waiters.drain(..count));
             take_rows(&mut self.rows, usize::MAX, count);
         }
     }
 
-    /// Takes up to so many rows of so many operations in all, and those who wait for them; `None`
-    /// when nothing is left.
+    /// Takes up to `most_rows` rows with at most `most_ops` operations in all, and their waiters;
+    /// `None` if nothing is left.
     pub(super) fn take(&mut self, most_rows: usize, most_ops: usize) -> Option<(Rows, Waiters)> {
         if self.waiters.is_empty() {
             return None;

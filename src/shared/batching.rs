@@ -1,0 +1,111 @@
+//! Batching: operations that arrive while calls are in flight share the next call.
+
+mod batch;
+mod call;
+mod dispatcher;
+mod queues;
+mod sender;
+mod state;
+mod subject_ops;
+#[cfg(test)]
+mod tests;
+
+use std::{
+    fmt,
+    future::Future,
+    sync::Arc,
+    task::{Context, Waker},
+};
+
+use tokio::{runtime::Handle, sync::oneshot, time::Instant};
+
+use self::{
+    batch::{NewOp, OpReply, Waiter},
+    dispatcher::Dispatcher,
+    queues::SubjectQueues,
+    state::BatcherState,
+};
+pub(super) use self::{
+    sender::CallSender,
+    subject_ops::{AnsweredOps, Row, SubjectAnswer, SubjectOps},
+};
+use super::subject::SubjectName;
+use crate::{decision::Op, limiter::tier_set::Chosen, store::error::StoreError};
+
+/// Queues operations by subject, and sends them in batches.
+///
+/// The first operation of a subject is sent at once while few subjects are in flight. Otherwise it
+/// waits for the next answer, and shares one call with the other subjects that wait. Operations on
+/// a subject with a call in flight wait for its answer and then leave together, in order of arrival
+/// within each tier; equal consecutive operations are one row. If two answers in a row would take
+/// nearly the deadline, further calls are sent meanwhile. The server runs the calls of a subject in
+/// the order in which they are sent, so no answer is guessed. A waiting operation costs the memory
+/// of its waker only, and any number can wait.
+///
+/// Each runtime has queues of its own and a dispatcher that is a task of it. Whoever waits for an
+/// answer drives that dispatcher, and a runtime that nobody drives delays no other runtime.
+pub(super) struct Batcher<S, P>(Arc<BatcherState<S, P>>);
+
+impl<S: CallSender<P>, P: Send + Sync + 'static> Batcher<S, P> {
+    pub(super) fn new(sender: S) -> Self {
+        Self(Arc::new(BatcherState::new(sender)))
+    }
+
+    /// Queues `op` within a tokio runtime, or fails at once if no answer is expected in time. The
+    /// operation is done even if nobody waits for the answer, unless its deadline passes before it
+    /// is sent. `until` is a deadline from now.
+    pub(super) fn submit(
+        &self,
+        subject: SubjectName,
+        plan: Arc<P>,
+        tier: Chosen,
+        op: Op,
+        until: Instant,
+    ) -> Result<oneshot::Receiver<OpReply>, StoreError> {
+        let state = &self.0;
+        let (reply, receiver) = oneshot::channel();
+        let now = until - state.sender.deadline();
+        let waiter = Waiter::new(until, reply);
+        let op = NewOp {
+            is_simple: state.sender.is_simple(&plan, tier, &subject, &op, now),
+            plan,
+            tier,
+            op,
+        };
+        let runtime = Handle::current().id();
+        let mut all = state.lock();
+        let own = all.get(&runtime);
+        if own.is_none_or(|queues| !queues.contains(&subject)) {
+            let waiting = own.map_or(0, SubjectQueues::ready_count);
+            state.sender.expect(&subject, waiting)?;
+        }
+        let has_dispatcher = own.is_some();
+        let queues = all.entry(runtime).or_insert_with(SubjectQueues::new);
+        let is_first = queues.add(subject, op, waiter, now);
+        let arrival = Arc::clone(&queues.arrival);
+        drop(all);
+        if !has_dispatcher {
+            start(Dispatcher::new(Arc::clone(state), runtime, arrival).run());
+        } else if is_first {
+            arrival.notify_one();
+        }
+        Ok(receiver)
+    }
+}
+
+/// Polls a dispatcher once, so that it sends its call before the runtime runs other tasks, and then
+/// spawns it.
+fn start(dispatcher: impl Future<Output = ()> + Send + 'static) {
+    let mut dispatcher = Box::pin(dispatcher);
+    let mut no_waker = Context::from_waker(Waker::noop());
+    if dispatcher.as_mut().poll(&mut no_waker).is_pending() {
+        // Its first poll as a task registers the waker that counts.
+        tokio::spawn(dispatcher);
+    }
+}
+
+impl<S, P> fmt::Debug for Batcher<S, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Batcher").finish_non_exhaustive()
+    }
+}

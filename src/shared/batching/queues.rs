@@ -1,0 +1,291 @@
+//! Queues of one runtime: the operations of each subject that wait, and its calls in flight.
+
+use std::{
+    collections::{VecDeque, hash_map::Entry},
+    mem,
+    sync::Arc,
+    time::Duration,
+};
+
+use smallvec::SmallVec;
+use tokio::{sync::Notify, time::Instant};
+
+use super::{
+    batch::{Batch, NewOp, Waiter},
+    call::{BatchCall, CallBuilder},
+    subject_ops::SubjectOps,
+};
+use crate::shared::subject::{SubjectMap, SubjectName};
+
+/// The most calls of one subject in flight. Beyond it the subject waits for an answer.
+const MAX_CALLS_OF_SUBJECT: usize = 32;
+
+/// While fewer subjects are in flight the server is idle, so each subject is sent at once.
+pub(super) const BUSY_SUBJECTS: usize = 8;
+
+/// The most subjects sent in one round, since the lock is held meanwhile.
+const MAX_SUBJECTS_PER_ROUND: usize = 1_024;
+
+/// The queues that one dispatcher drains.
+pub(super) struct SubjectQueues<P> {
+    queues: SubjectMap<SubjectQueue<P>>,
+    /// Subjects that wait and have no call in flight.
+    ready: VecDeque<QueuedSubject>,
+    /// Subjects that wait for an answer about themselves, in the order in which they began to wait.
+    /// Contains stale entries of subjects that were sent since.
+    blocked: VecDeque<QueuedSubject>,
+    /// Number of subjects in flight, counted once for each call.
+    in_flight: usize,
+    /// Wakes the dispatcher when a subject begins to wait.
+    pub(super) arrival: Arc<Notify>,
+}
+
+struct QueuedSubject {
+    subject: SubjectName,
+    since: Instant,
+}
+
+/// The operations of one subject that wait.
+struct SubjectQueue<P> {
+    /// One batch for each tier and plan, in the order in which they began.
+    waiting: SmallVec<[Batch<P>; 1]>,
+    /// When the first operation began to wait.
+    since: Instant,
+    listed: Listed,
+    /// Calls about the subject in flight.
+    calls: usize,
+}
+
+/// The list that contains a subject, if any.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Listed {
+    Nowhere,
+    Ready,
+    Blocked,
+}
+
+/// The conditions of one round of dispatching.
+pub(super) struct Round {
+    pub(super) now: Instant,
+    /// Whether a call has just ended.
+    pub(super) has_finished: bool,
+    /// The most subjects of one call.
+    pub(super) most_subjects: usize,
+    pub(super) max_waits: MaxWaits,
+}
+
+/// The longest time that operations wait for an answer before they are sent without it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct MaxWaits {
+    /// For an answer about other subjects.
+    pub(super) for_others: Duration,
+    /// For an answer about the same subject; `None` if a subject has one call in flight at most.
+    pub(super) for_own: Option<Duration>,
+}
+
+impl<P> SubjectQueues<P> {
+    pub(super) fn new() -> Self {
+        Self {
+            queues: SubjectMap::default(),
+            ready: VecDeque::new(),
+            blocked: VecDeque::new(),
+            in_flight: 0,
+            arrival: Arc::default(),
+        }
+    }
+
+    /// Number of subjects that wait and have no call in flight.
+    pub(super) fn ready_count(&self) -> usize {
+        self.ready.len()
+    }
+
+    /// Whether the subject waits or has a call in flight.
+    pub(super) fn contains(&self, subject: &SubjectName) -> bool {
+        self.queues.contains_key(subject)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.queues.is_empty()
+    }
+
+    /// Queues an operation. Returns whether it is the first one of its subject that waits.
+    pub(super) fn add(
+        &mut self,
+        subject: SubjectName,
+        op: NewOp<P>,
+        waiter: Waiter,
+        now: Instant,
+    ) -> bool {
+        let (subject, queue) = match self.queues.entry(subject) {
+            Entry::Occupied(entry) => (entry.key().clone(), entry.into_mut()),
+            Entry::Vacant(entry) => (entry.key().clone(), entry.insert(SubjectQueue::new(now))),
+        };
+        queue.add(op, waiter);
+        if queue.listed != Listed::Nowhere {
+            return false;
+        }
+        queue.since = now;
+        let (listed, list) = match queue.calls {
+            0 => (Listed::Ready, &mut self.ready),
+            _ => (Listed::Blocked, &mut self.blocked),
+        };
+        queue.listed = listed;
+        list.push_back(QueuedSubject {
+            subject,
+            since: now,
+        });
+        true
+    }
+
+    /// Records that a call has ended: its subjects are ready again.
+    pub(super) fn finish(&mut self, call: &BatchCall<P>) {
+        for SubjectOps { subject, .. } in &call.subjects {
+            self.in_flight -= 1;
+            let Some(queue) = self.queues.get_mut(subject) else {
+                continue;
+            };
+            queue.calls -= 1;
+            if queue.listed == Listed::Blocked {
+                queue.listed = Listed::Ready;
+                self.ready.push_back(QueuedSubject {
+                    subject: subject.clone(),
+                    since: queue.since,
+                });
+            } else if queue.is_idle() {
+                self.queues.remove(subject);
+            }
+        }
+    }
+
+    /// Moves the subjects that can be sent now into calls. Returns the time of the next round,
+    /// unless something happens before.
+    pub(super) fn dispatch(
+        &mut self,
+        round: &Round,
+        calls: &mut CallBuilder<P>,
+    ) -> Option<Instant> {
+        for _ in 0..self.dispatchable_count(round) {
+            if let Some(queued) = self.ready.pop_front() {
+                self.dispatch_subject(&queued.subject, round.now, calls);
+            }
+        }
+        self.drop_stale();
+        let first_ready = self.ready.front();
+        let ready_at = first_ready.map(|queued| queued.since + round.max_waits.for_others);
+        let blocked_at = round
+            .max_waits
+            .for_own
+            .and_then(|max_wait| self.dispatch_blocked(max_wait, round.now, calls));
+        [ready_at, blocked_at].into_iter().flatten().min()
+    }
+
+    /// Number of ready subjects to send. Full calls are sent in any case. While the server is busy
+    /// the rest waits for an answer, so that more subjects share a call.
+    fn dispatchable_count(&self, round: &Round) -> usize {
+        let Some(first) = self.ready.front() else {
+            return 0;
+        };
+        let sends_all = round.has_finished
+            || round.most_subjects == 1
+            || self.in_flight < BUSY_SUBJECTS
+            || first.since + round.max_waits.for_others <= round.now;
+        let full = self.ready.len() / round.most_subjects * round.most_subjects;
+        let count = if sends_all { self.ready.len() } else { full };
+        count.min(MAX_SUBJECTS_PER_ROUND)
+    }
+
+    /// Drops entries of subjects that were sent since from the front of the blocked list.
+    fn drop_stale(&mut self) {
+        while let Some(first) = self.blocked.front() {
+            let queue = self.queues.get(&first.subject);
+            let is_current = |queue: &SubjectQueue<P>| {
+                queue.listed == Listed::Blocked && queue.since == first.since
+            };
+            if queue.is_some_and(is_current) {
+                return;
+            }
+            self.blocked.pop_front();
+        }
+    }
+
+    /// Sends the blocked subjects that have waited for `max_wait`. Returns the time at which the
+    /// next one will have.
+    fn dispatch_blocked(
+        &mut self,
+        max_wait: Duration,
+        now: Instant,
+        calls: &mut CallBuilder<P>,
+    ) -> Option<Instant> {
+        while let Some(first) = self.blocked.front() {
+            let send_at = first.since + max_wait;
+            if now < send_at {
+                return Some(send_at);
+            }
+            let queue = self.queues.get(&first.subject);
+            let has_room = queue.is_some_and(|queue| queue.calls < MAX_CALLS_OF_SUBJECT);
+            if let Some(queued) = self.blocked.pop_front()
+                && has_room
+            {
+                self.dispatch_subject(&queued.subject, now, calls);
+            }
+            self.drop_stale();
+        }
+        None
+    }
+
+    fn dispatch_subject(
+        &mut self,
+        subject: &SubjectName,
+        now: Instant,
+        calls: &mut CallBuilder<P>,
+    ) {
+        let Some(queue) = self.queues.get_mut(subject) else {
+            return;
+        };
+        queue.listed = Listed::Nowhere;
+        for batch in mem::take(&mut queue.waiting) {
+            let parts = calls.add(subject, batch, now);
+            queue.calls += parts;
+            self.in_flight += parts;
+        }
+        if queue.is_idle() {
+            self.queues.remove(subject);
+        }
+    }
+}
+
+impl<P> SubjectQueue<P> {
+    const fn new(now: Instant) -> Self {
+        Self {
+            waiting: SmallVec::new_const(),
+            since: now,
+            listed: Listed::Nowhere,
+            calls: 0,
+        }
+    }
+
+    fn is_idle(&self) -> bool {
+        self.calls == 0 && self.waiting.is_empty()
+    }
+
+    fn add(&mut self, op: NewOp<P>, waiter: Waiter) {
+        let NewOp {
+            plan,
+            tier,
+            op,
+            is_simple,
+        } = op;
+        let batch = self
+            .waiting
+            .iter_mut()
+            .find(|batch| batch.is_of(&plan, tier));
+        match batch {
+            Some(batch) => batch.add(op, is_simple, waiter),
+            None => {
+                let mut batch = Batch::new(plan, tier);
+                batch.add(op, is_simple, waiter);
+                self.waiting.push(batch);
+            }
+        }
+    }
+}
