@@ -4,12 +4,12 @@ mod custom;
 #[cfg(feature = "redis")]
 mod redis;
 
-use std::{fmt, future::Future, time::Duration};
+use std::{fmt, future::Future};
 
 use tokio::{runtime::Handle, time::Instant};
 
 use super::{
-    batching::{SubjectAnswer, SubjectOps},
+    batching::{CallWindow, SubjectAnswer, SubjectOps},
     ledger::Letter,
     subject::SubjectName,
     wire::arguments::{Plan, TierPlan},
@@ -18,11 +18,11 @@ use crate::{
     clock::ManualClock,
     decision::Op,
     limiter::tier_set::Chosen,
-    store::{call_size::CallSize, error::StoreError, health::StoreHealth, stats::StoreStats},
+    store::{error::StoreError, health::StoreHealth, stats::StoreStats},
 };
 
-/// A store that a [`SharedLimiter`](super::SharedLimiter) can be on: every [`Store`](super::Store),
-/// and Redis, for which there is [`RedisLimiter`](crate::RedisLimiter). Nothing else implements it.
+/// A store of a [`SharedLimiter`](super::SharedLimiter): every [`Store`](super::Store), and Redis,
+/// which has the [`RedisLimiter`](crate::RedisLimiter). Nothing else implements it.
 pub trait StoreBackend: Sized + Send + Sync + 'static {
     /// The client through which a limiter calls the store.
     #[doc(hidden)]
@@ -31,11 +31,8 @@ pub trait StoreBackend: Sized + Send + Sync + 'static {
 }
 
 /// The client through which one limiter calls its store.
-pub(super) trait Client: fmt::Debug + Send + Sync + 'static {
+pub(super) trait Client: CallWindow + fmt::Debug {
     type Store;
-
-    /// A call's place among those under way.
-    type Place: Send + 'static;
 
     /// The client of one limiter. `clock` replaces that of a server, for tests.
     fn new(store: Self::Store, clock: Option<ManualClock>) -> Self;
@@ -51,9 +48,6 @@ pub(super) trait Client: fmt::Debug + Send + Sync + 'static {
     /// The runtime that calls are driven on, if there is one.
     fn runtime(&self) -> Option<Handle>;
 
-    /// How long an operation waits at most.
-    fn deadline(&self) -> Duration;
-
     /// The error with which a call about this subject would fail at once.
     fn refusal(&self, subject: &SubjectName) -> Option<StoreError>;
 
@@ -64,24 +58,7 @@ pub(super) trait Client: fmt::Debug + Send + Sync + 'static {
 
     fn stats(&self) -> StoreStats;
 
-    /// The most subjects of one call, at least one.
-    fn most_subjects(&self) -> usize;
-
-    /// An error if no answer about this subject can be expected in time, after this many others
-    /// that wait.
-    fn expect(&self, subject: &SubjectName, waiting: usize) -> Result<(), StoreError>;
-
-    /// A place for a call of this size, whose first subject is this; an error at once if no answer
-    /// can be expected `within` this time.
-    fn enter(
-        &self,
-        first: &SubjectName,
-        size: CallSize,
-        within: Duration,
-    ) -> Result<Self::Place, StoreError>;
-
-    /// Whether an operation can be decided by a script for few operations, which takes calls of its
-    /// own.
+    /// Whether the script for few operations can decide an operation on the subject.
     fn is_simple(
         &self,
         plan: &Plan,
@@ -90,9 +67,6 @@ pub(super) trait Client: fmt::Debug + Send + Sync + 'static {
         op: &Op,
         now: Instant,
     ) -> bool;
-
-    /// How long an answer takes at present; `None` if that is not known.
-    fn expected(&self) -> Option<Duration>;
 
     /// Decides all operations of a call: one answer for each subject.
     fn decide(
@@ -108,13 +82,14 @@ pub(super) struct DecideCall<'a> {
     pub(super) plan: &'a Plan,
     pub(super) chosen: Chosen,
     pub(super) tier: &'a TierPlan,
-    pub(super) questions: &'a [SubjectOps],
-    /// For each question; none at all in strict mode.
-    pub(super) letters: &'a [Letter],
+    pub(super) subjects: &'a [SubjectOps],
+    /// One for each subject; empty in strict mode.
+    pub(super) messages: &'a [Letter],
 }
 
 impl DecideCall<'_> {
-    fn letter(&self, at: usize) -> &Letter {
-        self.letters.get(at).unwrap_or(&Letter::None)
+    /// The message about the subject at this index.
+    pub(super) fn message(&self, at: usize) -> &Letter {
+        self.messages.get(at).unwrap_or(&Letter::None)
     }
 }

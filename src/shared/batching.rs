@@ -19,18 +19,14 @@ use std::{
 
 use tokio::{runtime::Handle, sync::oneshot, time::Instant};
 
-use self::{
-    batch::{NewOp, OpReply, Waiter},
-    dispatcher::Dispatcher,
-    queues::SubjectQueues,
-    state::BatcherState,
-};
+use self::{batch::Waiter, dispatcher::Dispatcher, queues::SubjectQueues, state::BatcherState};
 pub(super) use self::{
-    sender::CallSender,
+    batch::{NewOp, OpReply},
+    sender::{CallSender, CallWindow},
     subject_ops::{AnsweredOps, Row, SubjectAnswer, SubjectOps},
 };
 use super::subject::SubjectName;
-use crate::{decision::Op, limiter::tier_set::Chosen, store::error::StoreError};
+use crate::store::error::StoreError;
 
 /// Queues operations by subject, and sends them in batches.
 ///
@@ -57,27 +53,19 @@ impl<S: CallSender<P>, P: Send + Sync + 'static> Batcher<S, P> {
     pub(super) fn submit(
         &self,
         subject: SubjectName,
-        plan: Arc<P>,
-        tier: Chosen,
-        op: Op,
+        op: NewOp<P>,
         until: Instant,
     ) -> Result<oneshot::Receiver<OpReply>, StoreError> {
         let state = &self.0;
         let (reply, receiver) = oneshot::channel();
-        let now = until - state.sender.deadline();
+        let now = until - state.window().deadline();
         let waiter = Waiter::new(until, reply);
-        let op = NewOp {
-            is_simple: state.sender.is_simple(&plan, tier, &subject, &op, now),
-            plan,
-            tier,
-            op,
-        };
         let runtime = Handle::current().id();
         let mut all = state.lock();
         let own = all.get(&runtime);
         if own.is_none_or(|queues| !queues.contains(&subject)) {
             let waiting = own.map_or(0, SubjectQueues::ready_count);
-            state.sender.expect(&subject, waiting)?;
+            state.window().expect(&subject, waiting)?;
         }
         let has_dispatcher = own.is_some();
         let queues = all.entry(runtime).or_insert_with(SubjectQueues::new);

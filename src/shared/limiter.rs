@@ -1,10 +1,12 @@
 //! The limiter that all nodes share: [`SharedLimiter`].
 
+mod current_plan;
 mod maintenance;
 #[cfg(feature = "redis")]
 mod member;
 mod parts;
 mod receipts;
+mod store_calls;
 
 use std::{
     fmt,
@@ -12,13 +14,15 @@ use std::{
     time::Duration,
 };
 
-use tokio::time::{Instant, timeout_at};
+use tokio::{
+    sync::oneshot,
+    time::{Instant, timeout_at},
+};
 
 use super::{
     answer::RedisFuture,
-    asker::{Asker, Current},
     backend::{Client, StoreBackend},
-    batching::Batcher,
+    batching::{Batcher, CallWindow as _, NewOp, OpReply},
     deny_cache::{self, DenyCache},
     fallback::Fallback,
     ledger::{LeaseHolder, Ledger, LocalAnswer},
@@ -45,6 +49,7 @@ use crate::{
 };
 
 pub(super) use self::parts::Parts;
+use self::{current_plan::CurrentPlan, store_calls::StoreCalls};
 
 /// A limit that all nodes share, through a [`Store`](crate::shared::Store) of your own.
 ///
@@ -64,13 +69,13 @@ struct Inner<C: Client> {
     /// The default tier's policies, as they were at first.
     policies: Vec<Policy>,
     limits: Mutex<TierSet>,
-    current: RwLock<Arc<Current>>,
+    current: RwLock<Arc<CurrentPlan>>,
     subjects: SubjectNames,
-    batcher: Batcher<Asker<C>, Current>,
+    batcher: Batcher<StoreCalls<C>, CurrentPlan>,
     /// The cached denials, unless the limiter is strict and caches none.
     denials: Option<Arc<DenyCache>>,
     /// The leases, unless the limiter is strict.
-    ledger: Option<Arc<Ledger<Current>>>,
+    ledger: Option<Arc<Ledger<CurrentPlan>>>,
     keeper: Solo,
     fallback: Fallback,
     /// Whether another limiter counts in its place, by numbers that could not have charged what its
@@ -90,13 +95,13 @@ impl<S: StoreBackend> SharedLimiter<S> {
             ..
         } = parts;
         let client = Arc::new(client);
-        let asker = Asker {
+        let calls = StoreCalls {
             client: Arc::clone(&client),
             denials: denials.clone(),
             longest_denial,
             ledger: ledger.clone(),
         };
-        let current = Current::new(&*client, &name, &limits, 0);
+        let current = CurrentPlan::new(&*client, &name, &limits, 0);
         if let Some(ledger) = &ledger {
             ledger.begin(0, current.longest_memory());
         }
@@ -106,7 +111,7 @@ impl<S: StoreBackend> SharedLimiter<S> {
             limits: Mutex::new(limits),
             current: RwLock::new(Arc::new(current)),
             subjects: SubjectNames::new(seed),
-            batcher: Batcher::new(asker),
+            batcher: Batcher::new(calls),
             name,
             denials,
             keeper: maintenance::task_of(ledger.as_deref()),
@@ -133,7 +138,7 @@ impl<S: StoreBackend> SharedLimiter<S> {
         }
         inner.fallback.set_quota(name, &quota)?;
         let generation = inner.current().generation + 1;
-        let current = Current::new(&*inner.client, &inner.name, &changed, generation);
+        let current = CurrentPlan::new(&*inner.client, &inner.name, &changed, generation);
         let memory = current.longest_memory();
         *unpoisoned(inner.current.write()) = Arc::new(current);
         if let Some(denials) = &inner.denials {
@@ -226,7 +231,7 @@ impl<S: StoreBackend> SharedLimiter<S> {
     fn decide_here(
         &self,
         tag: Option<u64>,
-        (current, chosen): (&Arc<Current>, Chosen),
+        (current, chosen): (&Arc<CurrentPlan>, Chosen),
         key: &Key,
         op: &Op,
     ) -> Option<Decision> {
@@ -256,7 +261,7 @@ impl<S: StoreBackend> SharedLimiter<S> {
 /// An operation, kept for the fallback in case that nobody answers.
 struct Question<S: StoreBackend> {
     limiter: SharedLimiter<S>,
-    current: Arc<Current>,
+    current: Arc<CurrentPlan>,
     tier: Tier,
     chosen: Chosen,
     key: Key,
@@ -267,19 +272,15 @@ impl<S: StoreBackend> Question<S> {
     /// Has the operation done, and waits for the answer no longer than the deadline, nor than the caller does; not at
     /// all when none is to be expected by the deadline.
     fn ask(self, subject: SubjectName, within: Duration) -> Pending<RedisFuture> {
-        let Inner {
-            batcher, client, ..
-        } = &*self.limiter.0;
-        let Some(runtime) = client.runtime() else {
+        let inner = &*self.limiter.0;
+        let Some(runtime) = inner.client.runtime() else {
             return Pending::Ready(self.fall_back(StoreError::no_runtime()));
         };
         let entered = runtime.enter();
         let (current, op) = (Arc::clone(&self.current), Op::clone(&self.op));
-        let deadline = client.deadline();
+        let deadline = inner.client.deadline();
         let (now, within) = (Instant::now(), within.min(deadline));
-        // Operations wait in the order of their deadlines, so one whose caller gives up early keeps its own.
-        let until = now + deadline;
-        let answer = match batcher.submit(subject, current, self.chosen, op, until) {
+        let answer = match inner.send(subject, current, (self.chosen, op), now) {
             Ok(answer) => timeout_at(now + within, answer),
             Err(error) => return Pending::Ready(self.fall_back(error)),
         };
@@ -313,6 +314,25 @@ impl<S: StoreBackend> Question<S> {
 }
 
 impl<C: Client> Inner<C> {
+    /// Queues an operation for the store. Its deadline is the store's, even if the caller waits for a
+    /// shorter time: queued operations are in the order of their deadlines.
+    fn send(
+        &self,
+        subject: SubjectName,
+        plan: Arc<CurrentPlan>,
+        (tier, op): (Chosen, Op),
+        now: Instant,
+    ) -> Result<oneshot::Receiver<OpReply>, StoreError> {
+        let op = NewOp {
+            is_simple: self.client.is_simple(&plan.plan, tier, &subject, &op, now),
+            plan,
+            tier,
+            op,
+        };
+        let until = now + self.client.deadline();
+        self.batcher.submit(subject, op, until)
+    }
+
     /// Gives back what was charged in the server's place.
     fn give_back(
         &self,
@@ -337,7 +357,7 @@ impl<C: Client> Inner<C> {
         denials.answer(subject.tag(), tier, op, now)
     }
 
-    fn current(&self) -> RwLockReadGuard<'_, Arc<Current>> {
+    fn current(&self) -> RwLockReadGuard<'_, Arc<CurrentPlan>> {
         unpoisoned(self.current.read())
     }
 }

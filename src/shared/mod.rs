@@ -6,7 +6,6 @@
 
 mod answer;
 mod apply;
-mod asker;
 mod backend;
 mod batching;
 mod builder;

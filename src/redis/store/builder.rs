@@ -14,7 +14,7 @@ use super::{
     cluster::Cluster,
     common::StoreCommon,
     connector::{self, Connector, Timeouts},
-    core::Core,
+    pipeline::Pipeline,
     servers::{Servers, StoreState},
     transport::Transport,
 };
@@ -228,7 +228,7 @@ impl RedisStoreBuilder {
 }
 
 fn one(common: Arc<StoreCommon>, opener: Connector) -> Servers {
-    Servers::One(Arc::new(Core::new(common, opener, None)))
+    Servers::One(Arc::new(Pipeline::new(common, opener, None)))
 }
 
 fn check_time(name: &str, time: Duration) -> Result<(), ConfigError> {

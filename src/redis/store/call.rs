@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use super::{
     connection::Live,
-    pace::{CallPlace, Full},
+    in_flight_window::{CallPlace, Full},
     script::{Script, is_unknown},
 };
 use crate::store::error::StoreError;

@@ -21,9 +21,9 @@ use super::{
     call::CallProgress,
     common::StoreCommon,
     connector::{ClusterEntry, Connector, Timeouts},
-    core::Core,
+    in_flight_window::CallPlace,
     membership::{Membership, Siblings},
-    pace::CallPlace,
+    pipeline::Pipeline,
     script::Script,
     slots::{SlotRange, slot_of},
     transport::Transport,
@@ -85,7 +85,7 @@ impl Cluster {
                 cluster: this.clone(),
                 address: None,
             };
-            let entry = Core::new(Arc::clone(&common), opener, Some(membership));
+            let entry = Pipeline::new(Arc::clone(&common), opener, Some(membership));
             Self {
                 this: Weak::clone(this),
                 seeds: Seeds(seeds),
@@ -98,12 +98,12 @@ impl Cluster {
     }
 
     /// Returns the server that owns the key's slot.
-    pub(super) fn server_of(&self, key: &[u8]) -> Arc<Core> {
+    pub(super) fn server_of(&self, key: &[u8]) -> Arc<Pipeline> {
         self.read().server_of(slot_of(key))
     }
 
     /// Returns all servers that have slots.
-    pub(super) fn servers(&self) -> Vec<Arc<Core>> {
+    pub(super) fn servers(&self) -> Vec<Arc<Pipeline>> {
         self.read().servers().to_vec()
     }
 
@@ -149,7 +149,12 @@ impl Cluster {
 
     /// Waits if necessary, then returns the server for the next attempt after such an error. `None`
     /// if a further attempt is of no use.
-    async fn next(&self, server: &Core, key: &[u8], error: &StoreError) -> Option<Arc<Core>> {
+    async fn next(
+        &self,
+        server: &Pipeline,
+        key: &[u8],
+        error: &StoreError,
+    ) -> Option<Arc<Pipeline>> {
         if let Some(redirect) = error.redirect() {
             return self.follow(server.host(), key, redirect);
         }
@@ -162,7 +167,7 @@ impl Cluster {
     }
 
     /// Returns the server that the one at this host names for a key.
-    fn follow(&self, host: Option<&str>, key: &[u8], redirect: &Redirect) -> Option<Arc<Core>> {
+    fn follow(&self, host: Option<&str>, key: &[u8], redirect: &Redirect) -> Option<Arc<Pipeline>> {
         let (Redirect::Ask { to } | Redirect::Moved { to, .. }) = redirect;
         let to = to.clone().seen_from(host.unwrap_or_default());
         if to.host.is_empty() {
@@ -178,7 +183,7 @@ impl Cluster {
     }
 
     /// Returns the server at an address. If a slot is given, it belongs to that server from now on.
-    fn server_at(&self, address: NodeAddress, slot: Option<u16>) -> Option<Arc<Core>> {
+    fn server_at(&self, address: NodeAddress, slot: Option<u16>) -> Option<Arc<Pipeline>> {
         let mut map = self.write();
         let server = match map.find(&address) {
             Some(known) => known,
@@ -190,19 +195,19 @@ impl Cluster {
         Some(server)
     }
 
-    fn member(&self, address: NodeAddress) -> Option<Arc<Core>> {
+    fn member(&self, address: NodeAddress) -> Option<Arc<Pipeline>> {
         let opener = Connector::node(self.seeds.at(&address)?, self.timeouts).ok()?;
         let membership = Membership {
             cluster: self.this.clone(),
             address: Some(address),
         };
         let common = Arc::clone(&self.common);
-        Some(Arc::new(Core::new(common, opener, Some(membership))))
+        Some(Arc::new(Pipeline::new(common, opener, Some(membership))))
     }
 
     /// Starts a task that fetches the map, unless the last fetch was just now. It tries the server
     /// `first` at first.
-    fn fetch_from(&self, first: Option<&Arc<Core>>) {
+    fn fetch_from(&self, first: Option<&Arc<Pipeline>>) {
         let Some(this) = self.this.upgrade() else {
             return;
         };
@@ -227,8 +232,8 @@ impl Cluster {
 
     /// Requests the map from the servers that work, one after another, and at last from the
     /// configured addresses.
-    async fn fetch(&self, first: Option<Arc<Core>>) -> Option<Vec<SlotRange>> {
-        let works = |server: &Arc<Core>| server.link.is_live() && !server.guard().is_open();
+    async fn fetch(&self, first: Option<Arc<Pipeline>>) -> Option<Vec<SlotRange>> {
+        let works = |server: &Arc<Pipeline>| server.link.is_live() && !server.guard().is_open();
         let others = self.servers().into_iter().filter(works);
         for server in first.into_iter().chain(others) {
             let Some(host) = server.host() else { continue };

@@ -8,7 +8,7 @@ use std::{
 
 use redis::{Cmd, ToRedisArgs, Value, aio::ConnectionLike};
 
-use super::{pace::CallPlace, script::Script, servers::StoreState};
+use super::{in_flight_window::CallPlace, script::Script, servers::StoreState};
 use crate::{
     error::ConfigError,
     log::{self, Code},

@@ -10,7 +10,7 @@ use tokio::time::{Instant, timeout};
 
 use super::{
     call::CallProgress,
-    core::{Core, STEP_LIMIT},
+    pipeline::{Pipeline, STEP_LIMIT},
     script::Script,
 };
 use crate::store::{
@@ -33,7 +33,7 @@ const MOST_PROBE_KEYS: u64 = 500_000;
 static READ: LazyLock<Script> =
     LazyLock::new(|| Script::new("redis.call('TIME') return redis.call('GET', KEYS[1])"));
 
-impl Guarded for Core {
+impl Guarded for Pipeline {
     fn guard(&self) -> &Guard {
         &self.guard
     }
@@ -73,7 +73,7 @@ impl Guarded for Core {
     }
 }
 
-impl Core {
+impl Pipeline {
     /// A key whose slot this server has.
     fn probe_key(&self) -> String {
         let key = |number: u64| format!("{}:trial:{number}", self.common.prefix);

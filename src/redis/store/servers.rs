@@ -8,8 +8,8 @@ use std::{
 use redis::{Cmd, Value};
 
 use super::{
-    call::CallProgress, cluster::Cluster, common::StoreCommon, core::Core,
-    membership::Siblings as _, pace::CallPlace, script::Script,
+    call::CallProgress, cluster::Cluster, common::StoreCommon, in_flight_window::CallPlace,
+    membership::Siblings as _, pipeline::Pipeline, script::Script,
 };
 use crate::store::{
     call_size::CallSize,
@@ -32,13 +32,13 @@ pub(super) struct StoreState {
 /// The servers of a store.
 #[derive(Debug)]
 pub(super) enum Servers {
-    One(Arc<Core>),
+    One(Arc<Pipeline>),
     Cluster(Arc<Cluster>),
 }
 
 impl Servers {
     /// Returns the server that owns the key's slot.
-    fn of(&self, key: &[u8]) -> Arc<Core> {
+    fn of(&self, key: &[u8]) -> Arc<Pipeline> {
         match self {
             Self::One(server) => Arc::clone(server),
             Self::Cluster(cluster) => cluster.server_of(key),

@@ -24,7 +24,7 @@ use crate::{
     },
     quota::{IntoQuotas, Quota},
     shared::{
-        batching::{SubjectAnswer, SubjectOps},
+        batching::{CallWindow, SubjectAnswer, SubjectOps},
         ledger::Letter,
         store::Store,
         subject::SubjectName,
@@ -76,11 +76,33 @@ impl<S: Store> StoreBackend for S {
     type Client = CustomClient<S>;
 }
 
+impl<S: Store> CallWindow for CustomClient<S> {
+    /// Calls are not counted: each subject has at most one in flight.
+    type Place = ();
+
+    fn deadline(&self) -> Duration {
+        self.0.deadline
+    }
+
+    fn most_subjects(&self) -> usize {
+        1
+    }
+
+    fn expect(&self, _: &SubjectName, _: usize) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    fn enter(&self, _: &SubjectName, _: CallSize, _: Duration) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    fn expected(&self) -> Option<Duration> {
+        None
+    }
+}
+
 impl<S: Store> Client for CustomClient<S> {
     type Store = S;
-
-    /// Calls are not counted: each subject has at most one under way.
-    type Place = ();
 
     fn new(store: S, _: Option<ManualClock>) -> Self {
         Self(Arc::new(GuardedStore::new(store)))
@@ -98,10 +120,6 @@ impl<S: Store> Client for CustomClient<S> {
 
     fn runtime(&self) -> Option<Handle> {
         self.0.home.runtime()
-    }
-
-    fn deadline(&self) -> Duration {
-        self.0.deadline
     }
 
     fn refusal(&self, _: &SubjectName) -> Option<StoreError> {
@@ -122,31 +140,15 @@ impl<S: Store> Client for CustomClient<S> {
         self.0.guard.stats(0, 0)
     }
 
-    fn most_subjects(&self) -> usize {
-        1
-    }
-
-    fn expect(&self, _: &SubjectName, _: usize) -> Result<(), StoreError> {
-        Ok(())
-    }
-
-    fn enter(&self, _: &SubjectName, _: CallSize, _: Duration) -> Result<(), StoreError> {
-        Ok(())
-    }
-
     fn is_simple(&self, _: &Plan, _: Chosen, _: &SubjectName, _: &Op, _: Instant) -> bool {
         false
     }
 
-    fn expected(&self) -> Option<Duration> {
-        None
-    }
-
     async fn decide(&self, (): (), call: DecideCall<'_>) -> Vec<SubjectAnswer> {
-        let mut answers = Vec::with_capacity(call.questions.len());
-        // One: see `most_subjects`.
-        for (at, question) in call.questions.iter().enumerate() {
-            answers.push(self.0.decide(&call, question, call.letter(at)).await);
+        let mut answers = Vec::with_capacity(call.subjects.len());
+        // A single one, see `most_subjects`.
+        for (at, ops) in call.subjects.iter().enumerate() {
+            answers.push(self.0.decide(&call, ops, call.message(at)).await);
         }
         answers
     }
@@ -155,7 +157,7 @@ impl<S: Store> Client for CustomClient<S> {
 impl<S: Store> GuardedStore<S> {
     fn new(store: S) -> Self {
         let deadline = store.deadline().min(MAX_DEADLINE);
-        // A value that is soon over, and never so full that nothing would be written.
+        // The value expires soon, and the limit is never reached, so that each trial writes.
         let quota = Quota::per_second(1_000_000).into_quotas();
         let limits = TierSet::new(vec![(Tier::DEFAULT, quota)], None);
         Self {
@@ -171,16 +173,16 @@ impl<S: Store> GuardedStore<S> {
     async fn decide(
         self: &Arc<Self>,
         call: &DecideCall<'_>,
-        question: &SubjectOps,
+        ops: &SubjectOps,
         letter: &Letter,
     ) -> SubjectAnswer {
-        let mut own = Call::new(call.plan, call.chosen, &question.rows);
+        let mut own = Call::new(call.plan, call.chosen, &ops.rows);
         let message = letter.message();
         if let Some(message) = message {
             own = own.with_message(&message.message);
         }
-        let reply = self.call(&question.subject, &own).await?;
-        reply::of_store(&reply, call.tier, (question.ops(), message.is_some()))
+        let reply = self.call(&ops.subject, &own).await?;
+        reply::of_store(&reply, call.tier, (ops.ops(), message.is_some()))
     }
 
     /// Has the store do the call, all within the deadline, and learns from the outcome.

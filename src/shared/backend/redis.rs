@@ -16,10 +16,10 @@ use crate::{
     limiter::tier_set::Chosen,
     redis::{
         script::{self, DECIDE},
-        store::{handle::RedisStore, pace::CallPlace, script::Script},
+        store::{handle::RedisStore, in_flight_window::CallPlace, script::Script},
     },
     shared::{
-        batching::{SubjectAnswer, SubjectOps},
+        batching::{CallWindow, SubjectAnswer, SubjectOps},
         ledger::Letter,
         script_choice::RareValues,
         subject::SubjectName,
@@ -31,8 +31,8 @@ use crate::{
     store::{call_size::CallSize, error::StoreError, health::StoreHealth, stats::StoreStats},
 };
 
-/// The most subjects of one call: more make a decision hardly cheaper, and hold the server up for
-/// longer.
+/// The most subjects of one call. With more a decision is hardly cheaper, and the server is blocked
+/// for longer.
 const MAX_SUBJECTS: usize = 32;
 
 /// The client of Redis.
@@ -50,7 +50,7 @@ impl StoreBackend for RedisStore {
 }
 
 impl RedisClient {
-    /// The limiter is charged together with others from now on.
+    /// Marks the limiter as charged together with others.
     pub(in crate::shared) fn join(&self) {
         self.is_joint.store(true, Ordering::Relaxed);
     }
@@ -60,10 +60,41 @@ impl RedisClient {
     }
 }
 
-impl Client for RedisClient {
-    type Store = RedisStore;
+impl CallWindow for RedisClient {
     type Place = CallPlace;
 
+    fn deadline(&self) -> Duration {
+        self.store.deadline()
+    }
+
+    fn most_subjects(&self) -> usize {
+        if self.store.may_travel_together() {
+            MAX_SUBJECTS
+        } else {
+            1
+        }
+    }
+
+    fn expect(&self, subject: &SubjectName, waiting: usize) -> Result<(), StoreError> {
+        self.store.expect(subject.as_bytes(), waiting)
+    }
+
+    fn enter(
+        &self,
+        first: &SubjectName,
+        size: CallSize,
+        within: Duration,
+    ) -> Result<CallPlace, StoreError> {
+        self.store.enter(first.as_bytes(), size, within)
+    }
+
+    fn expected(&self) -> Option<Duration> {
+        self.store.expected()
+    }
+}
+
+impl Client for RedisClient {
+    type Store = RedisStore;
     fn new(store: RedisStore, clock: Option<ManualClock>) -> Self {
         Self {
             store,
@@ -93,10 +124,6 @@ impl Client for RedisClient {
         self.store.home().runtime()
     }
 
-    fn deadline(&self) -> Duration {
-        self.store.deadline()
-    }
-
     fn refusal(&self, subject: &SubjectName) -> Option<StoreError> {
         self.store.refusal(subject.as_bytes())
     }
@@ -114,27 +141,6 @@ impl Client for RedisClient {
         self.store.stats()
     }
 
-    fn most_subjects(&self) -> usize {
-        if self.store.may_travel_together() {
-            MAX_SUBJECTS
-        } else {
-            1
-        }
-    }
-
-    fn expect(&self, subject: &SubjectName, waiting: usize) -> Result<(), StoreError> {
-        self.store.expect(subject.as_bytes(), waiting)
-    }
-
-    fn enter(
-        &self,
-        first: &SubjectName,
-        size: CallSize,
-        within: Duration,
-    ) -> Result<CallPlace, StoreError> {
-        self.store.enter(first.as_bytes(), size, within)
-    }
-
     fn is_simple(
         &self,
         plan: &Plan,
@@ -146,18 +152,14 @@ impl Client for RedisClient {
         plan.is_simple(chosen, op) && !self.rare_values.have(subject, now.into_std())
     }
 
-    fn expected(&self) -> Option<Duration> {
-        self.store.expected()
-    }
-
     async fn decide(&self, place: CallPlace, call: DecideCall<'_>) -> Vec<SubjectAnswer> {
-        let inquiry = Inquiry {
+        let scripts = ScriptCalls {
             store: &self.store,
             plan: call.tier,
             now: self.clock.as_ref().map(|clock| clock.now().as_micros()),
             rare_values: &self.rare_values,
         };
-        inquiry.answers(place, &call).await
+        scripts.decide(place, &call).await
     }
 }
 
@@ -174,8 +176,8 @@ fn script_of(lone: LoneScript) -> &'static Script {
     }
 }
 
-/// How questions are answered by the quotas of one tier.
-struct Inquiry<'a> {
+/// Calls of scripts that decide by the quotas of one tier.
+struct ScriptCalls<'a> {
     store: &'a RedisStore,
     plan: &'a TierPlan,
     /// The time in microseconds, if it is not the server's.
@@ -183,71 +185,76 @@ struct Inquiry<'a> {
     rare_values: &'a RareValues,
 }
 
-/// A question, and what goes with it about a lease.
+/// A subject's operations, and the message attached to them.
 #[derive(Clone, Copy)]
-struct Lettered<'a> {
-    question: &'a SubjectOps,
+struct SubjectCall<'a> {
+    ops: &'a SubjectOps,
     letter: &'a Letter,
 }
 
-impl Inquiry<'_> {
-    /// The answer to each question. Those that are simple are asked of the script that knows few
-    /// operations, and of the general one if it cannot tell.
-    async fn answers(&self, place: CallPlace, call: &DecideCall<'_>) -> Vec<SubjectAnswer> {
-        let asked_at = Instant::now();
-        let lettered = |(at, question)| Lettered {
-            question,
-            letter: call.letter(at),
+impl ScriptCalls<'_> {
+    /// Returns the answer about each subject. Simple subjects go to the script for few operations,
+    /// and if that cannot decide, to the general one.
+    async fn decide(&self, place: CallPlace, call: &DecideCall<'_>) -> Vec<SubjectAnswer> {
+        let sent_at = Instant::now();
+        let subject = |(at, ops)| SubjectCall {
+            ops,
+            letter: call.message(at),
         };
-        let questions: Vec<_> = call.questions.iter().enumerate().map(lettered).collect();
-        // The scripts for few operations do not know values with leases.
-        let is_simple = |asked: &Lettered<'_>| {
-            asked.question.are_simple && matches!(asked.letter, Letter::None)
+        let subjects: Vec<_> = call.subjects.iter().enumerate().map(subject).collect();
+        // The scripts for few operations cannot read values with leases.
+        let is_simple = |subject: &SubjectCall<'_>| {
+            subject.ops.are_simple && matches!(subject.letter, Letter::None)
         };
-        let are_simple = questions.iter().all(is_simple);
+        let are_simple = subjects.iter().all(is_simple);
         let script = self.plan.lone_script().filter(|_| are_simple);
-        let replies = self.run(place, script, &questions).await;
-        let replies = replies.into_iter().map(Result::transpose);
-        let mut replies: Vec<Option<SubjectAnswer>> = replies.collect();
-        let told = replies.iter().zip(&questions);
-        let unknown = told.filter(|(reply, _)| reply.is_none());
-        let unknown: Vec<_> = unknown.map(|(_, asked)| *asked).collect();
-        if !unknown.is_empty() {
-            let places = replies.iter_mut().filter(|reply| reply.is_none());
-            for (place, reply) in places.zip(self.again(asked_at, &unknown).await) {
-                *place = reply.transpose();
+        let replies = self.run(place, script, &subjects).await;
+        let mut answers: Vec<Option<SubjectAnswer>> =
+            replies.into_iter().map(Result::transpose).collect();
+        let undecided = answers.iter().zip(&subjects);
+        let undecided = undecided.filter(|(answer, _)| answer.is_none());
+        let undecided: Vec<_> = undecided.map(|(_, subject)| *subject).collect();
+        if !undecided.is_empty() {
+            let missing = answers.iter_mut().filter(|answer| answer.is_none());
+            for (answer, reply) in missing.zip(self.run_general(sent_at, &undecided).await) {
+                *answer = reply.transpose();
             }
         }
-        let answers = replies.into_iter();
+        let answers = answers.into_iter();
         answers
-            .map(|reply| reply.unwrap_or_else(|| Err(reply::strange())))
+            .map(|answer| answer.unwrap_or_else(|| Err(reply::strange())))
             .collect()
     }
 
-    /// Asks the general script what another did not know, and has it asked at once from now on.
-    async fn again(&self, asked_at: Instant, questions: &[Lettered<'_>]) -> Vec<SubjectReply> {
+    /// Calls the general script about subjects that another could not decide. From now on their
+    /// calls go to the general script at once.
+    async fn run_general(
+        &self,
+        sent_at: Instant,
+        subjects: &[SubjectCall<'_>],
+    ) -> Vec<SubjectReply> {
         let now = Instant::now().into_std();
-        for asked in questions {
-            self.rare_values.note(&asked.question.subject, now);
+        for subject in subjects {
+            self.rare_values.note(&subject.ops.subject, now);
         }
         let deadline = self.store.deadline();
-        // Somebody else may have decided before the next answer.
-        if asked_at.elapsed() > deadline / 2 {
-            return fail(questions, &StoreError::timeout(deadline));
+        // The fallback may decide before the second answer.
+        if sent_at.elapsed() > deadline / 2 {
+            return fail(subjects, &StoreError::timeout(deadline));
         }
-        match self.place_for(questions) {
-            Ok(place) => self.run(place, None, questions).await,
-            Err(error) => fail(questions, &error),
+        match self.place_for(subjects) {
+            Ok(place) => self.run(place, None, subjects).await,
+            Err(error) => fail(subjects, &error),
         }
     }
 
-    fn place_for(&self, questions: &[Lettered<'_>]) -> Result<CallPlace, StoreError> {
-        let rows = questions.iter().map(|asked| asked.question.rows.len());
+    fn place_for(&self, subjects: &[SubjectCall<'_>]) -> Result<CallPlace, StoreError> {
+        let rows = subjects.iter().map(|subject| subject.ops.rows.len());
         let size = CallSize {
-            subjects: questions.len(),
+            subjects: subjects.len(),
             rows: rows.sum(),
         };
-        let first = questions.first().map(|asked| &*asked.question.subject);
+        let first = subjects.first().map(|subject| &*subject.ops.subject);
         let first = first.unwrap_or_default().as_bytes();
         self.store.enter(first, size, self.store.deadline())
     }
@@ -256,20 +263,20 @@ impl Inquiry<'_> {
         &self,
         place: CallPlace,
         script: Option<LoneScript>,
-        questions: &[Lettered<'_>],
+        subjects: &[SubjectCall<'_>],
     ) -> Vec<SubjectReply> {
-        match self.call(place, script, questions).await {
+        match self.call(place, script, subjects).await {
             Ok(replies) => replies,
-            // Behind this address there is more than one server, and nothing was done.
-            Err(error) if error.names_many_servers() && questions.len() > 1 => {
+            // Several servers are behind this address, and none has run the call.
+            Err(error) if error.names_many_servers() && subjects.len() > 1 => {
                 self.store.travel_alone();
-                let each = questions.chunks(1).map(async |one| {
+                let each = subjects.chunks(1).map(async |one| {
                     let replies = self.call(self.place_for(one)?, script, one).await;
                     replies?.pop().unwrap_or_else(|| Err(reply::strange()))
                 });
                 join_all(each).await
             }
-            Err(error) => fail(questions, &error),
+            Err(error) => fail(subjects, &error),
         }
     }
 
@@ -277,45 +284,47 @@ impl Inquiry<'_> {
         &self,
         place: CallPlace,
         script: Option<LoneScript>,
-        questions: &[Lettered<'_>],
+        subjects: &[SubjectCall<'_>],
     ) -> Result<Vec<SubjectReply>, StoreError> {
-        let keys = questions
+        let keys = subjects
             .iter()
-            .map(|asked| asked.question.subject.as_bytes());
+            .map(|subject| subject.ops.subject.as_bytes());
         let keys: Vec<_> = keys.collect();
-        let asking = questions.iter().map(|asked| Asking {
-            rows: asked.question.rows.as_slice(),
-            message: asked.letter.message().map(|message| &message.message),
+        let rows = subjects.iter().map(|subject| Asking {
+            rows: subject.ops.rows.as_slice(),
+            message: subject.letter.message().map(|message| &message.message),
         });
-        let asking: Vec<_> = asking.collect();
-        let arguments = self.plan.arguments_of(script, self.now, &asking);
+        let rows: Vec<_> = rows.collect();
+        let arguments = self.plan.arguments_of(script, self.now, &rows);
         let script = script.map_or(&*DECIDE, script_of);
         let call = self.store.call_in(place, script, &keys, &arguments);
         let reply = call.await?;
-        let ops = questions.iter();
-        let ops = ops.map(|asked| (asked.question.ops(), asked.letter.message().is_some()));
-        let ops: Vec<_> = ops.collect();
-        Ok(subjects(&reply, self.plan, &ops))
+        let expected = subjects
+            .iter()
+            .map(|subject| (subject.ops.ops(), subject.letter.message().is_some()));
+        let expected: Vec<_> = expected.collect();
+        Ok(read_subjects(&reply, self.plan, &expected))
     }
 }
 
-fn fail(questions: &[Lettered<'_>], error: &StoreError) -> Vec<SubjectReply> {
-    questions.iter().map(|_| Err(error.clone())).collect()
+fn fail(subjects: &[SubjectCall<'_>], error: &StoreError) -> Vec<SubjectReply> {
+    subjects.iter().map(|_| Err(error.clone())).collect()
 }
 
-/// Reads what a script says of subjects, of which each asked for this many operations, and may have
-/// said something about a lease.
-fn subjects(reply: &Value, plan: &TierPlan, ops: &[(usize, bool)]) -> Vec<SubjectReply> {
+/// Reads a script's reply about several subjects. `ops` contains the number of operations of each,
+/// and whether its call carried a message.
+fn read_subjects(reply: &Value, plan: &TierPlan, ops: &[(usize, bool)]) -> Vec<SubjectReply> {
     let texts = match reply {
         Value::Array(texts) if ops.len() > 1 && texts.len() == ops.len() => texts,
         text if ops.len() == 1 => std::slice::from_ref(text),
         _ => return ops.iter().map(|_| Err(reply::strange())).collect(),
     };
     let each = texts.iter().zip(ops);
-    each.map(|(text, ops)| subject(text, plan, *ops)).collect()
+    each.map(|(text, ops)| read_subject(text, plan, *ops))
+        .collect()
 }
 
-fn subject(text: &Value, plan: &TierPlan, ops: (usize, bool)) -> SubjectReply {
+fn read_subject(text: &Value, plan: &TierPlan, ops: (usize, bool)) -> SubjectReply {
     let Value::BulkString(text) = text else {
         return Err(reply::strange());
     };
@@ -366,7 +375,7 @@ mod tests {
             one(&[7, 1]),
             Value::Int(1),
         ]);
-        let answers = subjects(&reply, &plan, &[(1, false); 6]);
+        let answers = read_subjects(&reply, &plan, &[(1, false); 6]);
         let kinds = answers.iter().map(|answer| match answer {
             Ok(answer) => Ok(answer.as_ref().map(|answer| answer.rows.len())),
             Err(error) => Err(error.kind()),
@@ -382,7 +391,7 @@ mod tests {
         ];
         assert!(kinds.eq(expected), "{answers:?}");
         assert!(matches!(
-            subjects(&decided(), &plan, &[(1, false)])[..],
+            read_subjects(&decided(), &plan, &[(1, false)])[..],
             [Ok(Some(_))]
         ));
     }
@@ -397,7 +406,7 @@ mod tests {
             (empty(), 2),
         ];
         for (reply, count) in replies {
-            let answers = subjects(&reply, &plan, &vec![(1, false); count]);
+            let answers = read_subjects(&reply, &plan, &vec![(1, false); count]);
             assert_eq!(answers.len(), count);
             assert!(answers.iter().all(Result::is_err), "{reply:?}");
         }

@@ -17,7 +17,7 @@ use crate::{
 pub(super) type Waiters = SmallVec<[Waiter; 1]>;
 
 /// The server's decision, or the error of the call.
-pub(super) type OpReply = Result<Decision, StoreError>;
+pub(in crate::shared) type OpReply = Result<Decision, StoreError>;
 
 /// The caller of one operation.
 #[derive(Debug)]
@@ -38,12 +38,13 @@ impl Waiter {
 }
 
 /// An operation, and the quotas that decide it.
-pub(super) struct NewOp<P> {
-    pub(super) plan: Arc<P>,
-    pub(super) tier: Chosen,
-    pub(super) op: Op,
-    /// Whether the script for few operations can decide it.
-    pub(super) is_simple: bool,
+pub(in crate::shared) struct NewOp<P> {
+    pub(in crate::shared) plan: Arc<P>,
+    pub(in crate::shared) tier: Chosen,
+    pub(in crate::shared) op: Op,
+    /// Whether the script for few operations can decide it. Such operations have calls of their
+    /// own.
+    pub(in crate::shared) is_simple: bool,
 }
 
 /// Operations of one subject that the same quotas decide, in order of arrival.

@@ -20,7 +20,7 @@ use tokio::{
 use super::{
     call::{BatchCall, CallBuilder},
     queues::{MaxWaits, Round},
-    sender::CallSender,
+    sender::{CallSender, CallWindow as _, PlaceOf},
     state::BatcherState,
     subject_ops::SubjectAnswer,
 };
@@ -91,7 +91,7 @@ impl<S: CallSender<P>, P: Send + Sync + 'static> Dispatcher<S, P> {
     }
 
     fn next(&mut self, finished: &[FinishedCall<P>]) -> DispatcherStep<P> {
-        let most_subjects = self.state.sender.most_subjects();
+        let most_subjects = self.state.window().most_subjects();
         let mut calls = CallBuilder::new(most_subjects);
         let round = Round {
             now: Instant::now(),
@@ -116,13 +116,13 @@ impl<S: CallSender<P>, P: Send + Sync + 'static> Dispatcher<S, P> {
     }
 
     /// Reserves a place for each call. Calls that get none fail at once.
-    fn places(&self, calls: &mut CallBuilder<P>) -> Vec<(BatchCall<P>, S::Place)> {
+    fn places(&self, calls: &mut CallBuilder<P>) -> Vec<(BatchCall<P>, PlaceOf<S, P>)> {
         let now = Instant::now();
         let mut placed = Vec::with_capacity(calls.calls.len());
         for call in calls.calls.drain(..) {
             let last = call.last_deadline();
             let within = last.map_or(Duration::ZERO, |deadline| deadline - now);
-            match self.state.sender.enter(call.first(), call.size(), within) {
+            match self.state.window().enter(call.first(), call.size(), within) {
                 Ok(place) => placed.push((call, place)),
                 Err(error) => {
                     self.state.finish(self.runtime, &call);
@@ -137,7 +137,7 @@ impl<S: CallSender<P>, P: Send + Sync + 'static> Dispatcher<S, P> {
     fn send(
         &self,
         call: BatchCall<P>,
-        place: S::Place,
+        place: PlaceOf<S, P>,
     ) -> impl Future<Output = FinishedCall<P>> + Send + use<S, P> {
         let state = Arc::clone(&self.state);
         async move {
@@ -153,8 +153,8 @@ impl<S: CallSender<P>, P: Send + Sync + 'static> Dispatcher<S, P> {
     }
 
     fn max_waits(&self) -> MaxWaits {
-        let sender = &self.state.sender;
-        let Some(expected) = sender.expected() else {
+        let window = self.state.window();
+        let Some(expected) = window.expected() else {
             return MaxWaits {
                 for_others: SHORTEST_WAIT,
                 for_own: None,
@@ -163,7 +163,7 @@ impl<S: CallSender<P>, P: Send + Sync + 'static> Dispatcher<S, P> {
         // After a quarter of the deadline that an answer leaves over, most of the rest remains for
         // delays. A sudden delay shows only when an answer is late, so the wait is bounded even if
         // answers have been immediate so far.
-        let spare = sender.deadline().saturating_sub(expected) / 4;
+        let spare = window.deadline().saturating_sub(expected) / 4;
         MaxWaits {
             for_others: (expected / 8).max(SHORTEST_WAIT),
             for_own: Some(spare.max(SHORTEST_WAIT)),

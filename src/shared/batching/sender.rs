@@ -2,18 +2,15 @@
 
 use std::{future::Future, sync::Arc, time::Duration};
 
-use tokio::time::Instant;
-
 use super::subject_ops::{SubjectAnswer, SubjectOps};
 use crate::{
-    decision::Op,
     limiter::tier_set::Chosen,
     shared::subject::SubjectName,
     store::{call_size::CallSize, error::StoreError},
 };
 
-/// Sends calls to the server.
-pub(in crate::shared) trait CallSender<P>: Send + Sync + 'static {
+/// The calls that a store accepts now.
+pub(in crate::shared) trait CallWindow: Send + Sync + 'static {
     /// A call's place among those in flight.
     type Place: Send + 'static;
 
@@ -32,31 +29,30 @@ pub(in crate::shared) trait CallSender<P>: Send + Sync + 'static {
         within: Duration,
     ) -> Result<Self::Place, StoreError>;
 
-    /// Sends the operations of these subjects, to be decided by the quotas of one tier. Either all
-    /// subjects are simple or none is. Returns one answer for each subject. An answer may split a
-    /// row into several.
-    fn send(
-        &self,
-        place: Self::Place,
-        plan: &Arc<P>,
-        tier: Chosen,
-        subjects: &[SubjectOps],
-    ) -> impl Future<Output = Vec<SubjectAnswer>> + Send;
-
-    /// Whether the script for few operations can decide an operation on the subject. Such
-    /// operations have calls of their own.
-    fn is_simple(
-        &self,
-        plan: &P,
-        tier: Chosen,
-        subject: &SubjectName,
-        op: &Op,
-        now: Instant,
-    ) -> bool;
-
     /// The expected response time now; `None` if it is not known.
     fn expected(&self) -> Option<Duration>;
 
     /// The longest wait of an operation.
     fn deadline(&self) -> Duration;
 }
+
+/// Sends calls to the store.
+pub(in crate::shared) trait CallSender<P>: Send + Sync + 'static {
+    type Window: CallWindow;
+
+    fn window(&self) -> &Self::Window;
+
+    /// Sends the operations of these subjects, to be decided by the quotas of one tier. Either all
+    /// subjects are simple or none is. Returns one answer for each subject. An answer may split a
+    /// row into several.
+    fn send(
+        &self,
+        place: PlaceOf<Self, P>,
+        plan: &Arc<P>,
+        tier: Chosen,
+        subjects: &[SubjectOps],
+    ) -> impl Future<Output = Vec<SubjectAnswer>> + Send;
+}
+
+/// The place of a sender's call.
+pub(super) type PlaceOf<S, P> = <<S as CallSender<P>>::Window as CallWindow>::Place;

@@ -7,7 +7,7 @@ use std::{
 
 use tokio::runtime::Id;
 
-use super::{call::BatchCall, queues::SubjectQueues};
+use super::{call::BatchCall, queues::SubjectQueues, sender::CallSender};
 use crate::lock::unpoisoned;
 
 /// The queues of each runtime that has a dispatcher.
@@ -36,5 +36,11 @@ impl<S, P> BatcherState<S, P> {
         if let Some(queues) = self.lock().get_mut(&runtime) {
             queues.finish(call);
         }
+    }
+}
+
+impl<S: CallSender<P>, P> BatcherState<S, P> {
+    pub(super) fn window(&self) -> &S::Window {
+        self.sender.window()
     }
 }

@@ -12,7 +12,8 @@ use tokio::{sync::Semaphore, time::sleep};
 use super::*;
 use crate::{
     clock::Timestamp,
-    decision::{Decision, Policy, QuotaStatus},
+    decision::{Decision, Op, Policy, QuotaStatus},
+    limiter::tier_set::Chosen,
     shared::subject::SubjectNames,
     store::{call_size::CallSize, error::StoreErrorKind},
 };
@@ -69,7 +70,7 @@ impl SlowServer {
     }
 }
 
-impl CallSender<()> for Arc<SlowServer> {
+impl CallWindow for Arc<SlowServer> {
     type Place = ();
 
     fn most_subjects(&self) -> usize {
@@ -85,7 +86,28 @@ impl CallSender<()> for Arc<SlowServer> {
 
     fn enter(&self, first: &SubjectName, size: CallSize, _: Duration) -> Result<(), StoreError> {
         self.places.lock().expect("no panic").push(size.subjects);
-        <Self as CallSender<()>>::expect(self, first, 0)
+        self.expect(first, 0)
+    }
+
+    /// Unknown with a gate.
+    fn expected(&self) -> Option<Duration> {
+        if self.gate.is_some() {
+            return None;
+        }
+        let expected = *self.expected.lock().expect("no panic");
+        Some(expected.unwrap_or(*self.delay.lock().expect("no panic")))
+    }
+
+    fn deadline(&self) -> Duration {
+        DEADLINE
+    }
+}
+
+impl CallSender<()> for Arc<SlowServer> {
+    type Window = Self;
+
+    fn window(&self) -> &Self {
+        self
     }
 
     async fn send(
@@ -121,24 +143,6 @@ impl CallSender<()> for Arc<SlowServer> {
         };
         subjects.iter().map(answer).collect()
     }
-
-    /// Small costs are simple.
-    fn is_simple(&self, (): &(), _: Chosen, _: &SubjectName, op: &Op, _: Instant) -> bool {
-        matches!(op, Op::Acquire(..100))
-    }
-
-    /// Unknown with a gate.
-    fn expected(&self) -> Option<Duration> {
-        if self.gate.is_some() {
-            return None;
-        }
-        let expected = *self.expected.lock().expect("no panic");
-        Some(expected.unwrap_or(*self.delay.lock().expect("no panic")))
-    }
-
-    fn deadline(&self) -> Duration {
-        DEADLINE
-    }
 }
 
 struct Bench {
@@ -170,10 +174,15 @@ impl Bench {
         tier: Chosen,
         cost: u64,
     ) -> Result<oneshot::Receiver<OpReply>, StoreError> {
-        let (subject, plan) = (self.subjects.named(subject), Arc::clone(&self.plan));
-        let until = Instant::now() + DEADLINE;
-        self.batcher
-            .submit(subject, plan, tier, Op::Acquire(cost), until)
+        let subject = self.subjects.named(subject);
+        let op = NewOp {
+            plan: Arc::clone(&self.plan),
+            tier,
+            op: Op::Acquire(cost),
+            // Large costs stand for operations that need the general script.
+            is_simple: cost < 100,
+        };
+        self.batcher.submit(subject, op, Instant::now() + DEADLINE)
     }
 }
 

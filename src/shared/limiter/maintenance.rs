@@ -4,13 +4,12 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::time::{Instant, sleep};
 
-use super::Inner;
+use super::{Inner, current_plan::CurrentPlan};
 use crate::{
     decision::Op,
     key::Key,
     limiter::tier_set::Chosen,
     shared::{
-        asker::Current,
         backend::Client,
         eventual::EventualStart,
         ledger::{LeaseHolder, Ledger},
@@ -20,7 +19,7 @@ use crate::{
 };
 
 /// The slot of the task that looks at the leases.
-pub(super) fn task_of(ledger: Option<&Ledger<Current>>) -> Solo {
+pub(super) fn task_of(ledger: Option<&Ledger<CurrentPlan>>) -> Solo {
     Solo::every(ledger.map_or(Duration::MAX, Ledger::tick))
 }
 
@@ -29,11 +28,11 @@ impl<C: Client> Inner<C> {
     #[cold]
     pub(super) fn start(
         &self,
-        ledger: &Ledger<Current>,
-        (plan, holder): (&Arc<Current>, LeaseHolder),
+        ledger: &Ledger<CurrentPlan>,
+        (plan, holder): (&Arc<CurrentPlan>, LeaseHolder),
         key: &Key,
         now: Instant,
-    ) -> EventualStart<Current> {
+    ) -> EventualStart<CurrentPlan> {
         let subject = self
             .subjects
             .of_key(&plan.keyspace, key)
@@ -50,7 +49,7 @@ impl<C: Client> Inner<C> {
 
     /// Asks for more units, before a request has to wait for some.
     #[cold]
-    pub(super) fn ask_for_more(&self, plan: Arc<Current>, key: &Key, holder: LeaseHolder) {
+    pub(super) fn ask_for_more(&self, plan: Arc<CurrentPlan>, key: &Key, holder: LeaseHolder) {
         let subject = self
             .subjects
             .of_key(&plan.keyspace, key)
@@ -59,7 +58,7 @@ impl<C: Client> Inner<C> {
     }
 
     /// Has a message about a lease sent, for whose answer nobody waits: it goes with a look.
-    pub(super) fn tell(&self, chosen: Chosen, place: SubjectPlace<Current>) {
+    pub(super) fn tell(&self, chosen: Chosen, place: SubjectPlace<CurrentPlan>) {
         let Some(runtime) = self.client.runtime() else {
             return;
         };
@@ -68,9 +67,8 @@ impl<C: Client> Inner<C> {
             return;
         }
         let _entered = runtime.enter();
-        let until = Instant::now() + self.client.deadline();
-        let look = Op::Peek(1);
-        drop(self.batcher.submit(subject, plan, chosen, look, until));
+        let op = (chosen, Op::Peek(1));
+        drop(self.send(subject, plan, op, Instant::now()));
     }
 
     /// Has a task look at the leases every `tick`, until the limiter is dropped.

@@ -2,12 +2,10 @@
 
 use std::{sync::Arc, time::Duration};
 
+use super::current_plan::CurrentPlan;
 use crate::{
     limiter::tier_set::TierSet,
-    shared::{
-        asker::Current, deny_cache::DenyCache, fallback::Fallback, ledger::Ledger,
-        mode::LedgerTerms,
-    },
+    shared::{deny_cache::DenyCache, fallback::Fallback, ledger::Ledger, mode::LedgerTerms},
 };
 
 /// The parts that a limiter is made of.
@@ -26,7 +24,7 @@ impl Parts {
     pub(super) fn memory(
         &self,
         deadline: Duration,
-    ) -> (Option<Arc<DenyCache>>, Option<Arc<Ledger<Current>>>) {
+    ) -> (Option<Arc<DenyCache>>, Option<Arc<Ledger<CurrentPlan>>>) {
         let caches = self.leases.is_some() || !self.longest_denial.is_zero();
         let denials = caches.then(|| Arc::new(DenyCache::new()));
         let ledger = self.leases.zip(denials.clone()).map(|(terms, denials)| {

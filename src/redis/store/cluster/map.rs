@@ -3,7 +3,7 @@
 use std::{ops::RangeInclusive, sync::Arc};
 
 use crate::{
-    redis::store::{core::Core, slots::SLOTS},
+    redis::store::{pipeline::Pipeline, slots::SLOTS},
     store::redirect::NodeAddress,
 };
 
@@ -13,7 +13,7 @@ pub(super) struct SlotMap {
     /// For each slot the index of its server. Slots without a server belong to the first one, which
     /// returns the error for them.
     owners: Vec<u16>,
-    servers: Vec<Arc<Core>>,
+    servers: Vec<Arc<Pipeline>>,
     /// Whether the map is from a server's report.
     is_known: bool,
 }
@@ -31,7 +31,7 @@ impl Default for SlotMap {
 
 impl SlotMap {
     /// Creates a map that sends all slots to the entry.
-    pub(super) fn unknown(entry: Arc<Core>) -> Self {
+    pub(super) fn unknown(entry: Arc<Pipeline>) -> Self {
         Self {
             servers: vec![entry],
             is_known: false,
@@ -43,27 +43,27 @@ impl SlotMap {
         self.is_known
     }
 
-    pub(super) fn servers(&self) -> &[Arc<Core>] {
+    pub(super) fn servers(&self) -> &[Arc<Pipeline>] {
         &self.servers
     }
 
-    pub(super) fn server_of(&self, slot: u16) -> Arc<Core> {
+    pub(super) fn server_of(&self, slot: u16) -> Arc<Pipeline> {
         let at = self.owners.get(usize::from(slot)).copied().unwrap_or(0);
         Arc::clone(&self.servers[usize::from(at)])
     }
 
-    pub(super) fn find(&self, address: &NodeAddress) -> Option<Arc<Core>> {
+    pub(super) fn find(&self, address: &NodeAddress) -> Option<Arc<Pipeline>> {
         let known = self.servers.iter();
         let mut known = known.filter(|server| server.address() == Some(address));
         known.next().cloned()
     }
 
-    pub(super) fn has(&self, server: &Arc<Core>) -> bool {
+    pub(super) fn has(&self, server: &Arc<Pipeline>) -> bool {
         self.servers.iter().any(|own| Arc::ptr_eq(own, server))
     }
 
     /// Assigns these slots to the server.
-    pub(super) fn give(&mut self, slots: RangeInclusive<u16>, server: &Arc<Core>) {
+    pub(super) fn give(&mut self, slots: RangeInclusive<u16>, server: &Arc<Pipeline>) {
         let known = self.servers.iter().position(|own| Arc::ptr_eq(own, server));
         let at = known.unwrap_or(self.servers.len());
         let (Ok(place), Some(owners)) = (

@@ -1,4 +1,4 @@
-//! One server: its breaker, connection, deadline and window, and how a call's outcome changes them.
+//! The pipeline to one server: breaker, connection, deadline and window, and how outcomes change them.
 
 use std::{
     future::poll_fn,
@@ -16,8 +16,8 @@ use super::{
     common::StoreCommon,
     connection::Connection,
     connector::Connector,
+    in_flight_window::{CallPlace, Full, InFlightWindow},
     membership::{Membership, Siblings},
-    pace::{CallPlace, Full, Pace},
     script::{Script, failure_within},
 };
 use crate::store::{
@@ -46,26 +46,26 @@ fn trial_limit(deadline: Duration, link: &Connection) -> Duration {
         .saturating_add(step.saturating_mul(STEPS))
 }
 
-/// A server, or a proxy before several: its connection, window and breaker.
+/// The pipeline to a server, or to a proxy before several: its connection, window and breaker.
 #[derive(Debug)]
-pub(super) struct Core {
+pub(super) struct Pipeline {
     pub(super) common: Arc<StoreCommon>,
     pub(super) link: Arc<Connection>,
-    pace: Arc<Pace>,
+    window: Arc<InFlightWindow>,
     pub(super) guard: Guard,
     pub(super) trials: AtomicU64,
     /// The membership in a cluster, if any.
     pub(super) membership: Option<Membership>,
 }
 
-impl Core {
+impl Pipeline {
     pub(super) fn new(
         common: Arc<StoreCommon>,
         opener: Connector,
         membership: Option<Membership>,
     ) -> Self {
         let link = Arc::new(Connection::new(opener, &common));
-        let pace = Arc::new(Pace::new(common.deadline));
+        let window = Arc::new(InFlightWindow::new(common.deadline));
         let address = membership.as_ref().and_then(|own| own.address.as_ref());
         let guard = Guard::of_server(
             Arc::clone(&common.watch),
@@ -75,7 +75,7 @@ impl Core {
         Self {
             common,
             link,
-            pace,
+            window,
             guard,
             trials: AtomicU64::new(0),
             membership,
@@ -98,13 +98,13 @@ impl Core {
 
     /// Whether the place is in this server's window.
     pub(super) fn is_place_here(&self, place: &CallPlace) -> bool {
-        place.is_in(&self.pace)
+        place.is_in(&self.window)
     }
 
     /// Reserves a place for a call of this size, if its response is expected `within` this time.
     pub(super) fn enter(&self, size: CallSize, within: Duration) -> Result<CallPlace, StoreError> {
         let now = Instant::now().into_std();
-        let place = self.pace.enter(size, now, self.without_margin(within));
+        let place = self.window.enter(size, now, self.without_margin(within));
         place.map_err(|Full| self.crowded())
     }
 
@@ -112,10 +112,9 @@ impl Core {
     pub(super) fn expect(&self, size: CallSize) -> Result<(), StoreError> {
         let now = Instant::now().into_std();
         let within = self.without_margin(self.common.deadline);
-        if self.pace.has_room(size, now, within) {
-            Ok(())
-        } else {
-            Err(self.crowded())
+        match self.window.has_room(size, now, within) {
+            true => Ok(()),
+            false => Err(self.crowded()),
         }
     }
 
@@ -132,7 +131,7 @@ impl Core {
 
     /// Reserves a place even if no response is expected in time.
     pub(super) fn insist(&self, size: CallSize) -> CallPlace {
-        self.pace.insist(size, Instant::now().into_std())
+        self.window.insist(size, Instant::now().into_std())
     }
 
     /// Runs a command of `script` within the deadline, and learns from the outcome.
@@ -338,7 +337,7 @@ impl Core {
     }
 
     fn has_answered_since(&self, time: Instant, before: Duration) -> bool {
-        self.pace.answered_since(time.into_std(), before)
+        self.window.answered_since(time.into_std(), before)
     }
 
     /// Closes the connection of a failed call, if the error calls for it.
@@ -357,6 +356,6 @@ impl Core {
 
     pub(super) fn expected(&self) -> Option<Duration> {
         let now = Instant::now().into_std();
-        self.link.is_live().then(|| self.pace.expected(now))
+        self.link.is_live().then(|| self.window.expected(now))
     }
 }

@@ -1,126 +1,66 @@
-//! The asker: sends calls by the quotas in force, and caches denials.
+//! Calls to the store: attaches the ledger's messages, and applies the answers on this node.
 
 use std::{sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 
-use super::{
-    backend::{Client, DecideCall},
-    batching::{CallSender, Row, SubjectAnswer, SubjectOps},
-    deny_cache::{self, AnsweredCall, DenyCache},
-    lease::DenialKind,
-    ledger::{LeaseHolder, Ledger, Letter, SentMessage},
-    subject::{SubjectName, SubjectPlace},
-    wire::{
-        arguments::{Plan, ReplyForm, TierPlan},
-        call::Call,
-        reply,
-    },
-};
+use super::current_plan::CurrentPlan;
 use crate::{
-    clock::Timestamp,
-    decision::{Decision, Op, Policy},
-    limiter::tier_set::{Chosen, TierSet},
-    store::{call_size::CallSize, error::StoreError, key_name},
+    decision::{Decision, Op},
+    limiter::tier_set::Chosen,
+    shared::{
+        backend::{Client, DecideCall},
+        batching::{CallSender, Row, SubjectAnswer, SubjectOps},
+        deny_cache::{self, AnsweredCall, DenyCache},
+        lease::DenialKind,
+        ledger::{LeaseHolder, Ledger, Letter, SentMessage},
+        subject::SubjectPlace,
+        wire::arguments::{ReplyForm, TierPlan},
+    },
+    store::error::StoreError,
 };
 
-/// The quotas in force, and where they are counted.
-#[derive(Debug)]
-pub(super) struct Current {
-    pub(super) plan: Plan,
-    /// The beginning of all subjects' keys.
-    pub(super) keyspace: String,
-    /// How many times the quotas have been changed.
-    pub(super) generation: u64,
-}
-
-/// Asks the server, and remembers its denials.
-pub(super) struct Asker<C> {
+/// Sends calls by the quotas in force, and updates denials and ledger by their answers.
+pub(super) struct StoreCalls<C> {
     pub(super) client: Arc<C>,
     pub(super) denials: Option<Arc<DenyCache>>,
     /// How long a denial without a lease stays cached at most.
     pub(super) longest_denial: Duration,
-    pub(super) ledger: Option<Arc<Ledger<Current>>>,
+    pub(super) ledger: Option<Arc<Ledger<CurrentPlan>>>,
 }
 
-impl Current {
-    pub(super) fn new<C: Client>(
-        client: &C,
-        name: &str,
-        limits: &TierSet,
-        generation: u64,
-    ) -> Self {
-        let plan = Plan::new(limits);
-        client.prepare(&plan);
-        Self {
-            keyspace: key_name::keyspace(client.prefix(), name, plan.id()),
-            plan,
-            generation,
-        }
-    }
-
-    /// How the quotas stand of a subject that was never seen.
-    pub(super) fn fresh(&self, chosen: Chosen, time: Timestamp) -> Option<Decision> {
-        self.answer(chosen, &[(Op::Peek(1), 1)], time)
-    }
-
-    /// What such a subject is told.
-    fn answer(&self, chosen: Chosen, rows: &[(Op, usize)], time: Timestamp) -> Option<Decision> {
-        let applied = Call::new(&self.plan, chosen, rows).apply(None, time).ok()?;
-        let plan = self.plan.of(chosen)?;
-        let answered = reply::of_store(&applied.reply, &plan, (1, false)).ok()?;
-        answered.rows.into_iter().next().map(|row| row.first)
-    }
-
-    /// How long it takes at most until a subject that was used is as if it had never been.
-    pub(super) fn longest_memory(&self) -> Duration {
-        let of_tier = |tier| {
-            let rows = [(Op::Hit(u64::MAX), 1)];
-            let used = self.answer(Chosen::Tier(tier), &rows, Timestamp::default())?;
-            used.quotas().filter_map(|quota| quota.reset_after()).max()
-        };
-        let longest = (0..self.plan.tier_count()).filter_map(of_tier).max();
-        // A bucket can owe as much again.
-        longest.unwrap_or(Duration::MAX).saturating_mul(2)
-    }
-
-    pub(super) fn policies(&self, chosen: Chosen) -> Vec<Policy> {
-        let plan = self.plan.of(chosen);
-        plan.map(|plan| plan.policies.clone()).unwrap_or_default()
-    }
-}
-
-impl<C: Client> Asker<C> {
-    /// The message about its lease that goes with each question; none at all in strict mode.
-    fn letters(
+impl<C: Client> StoreCalls<C> {
+    /// The ledger's message for each subject; an empty list in strict mode.
+    fn messages(
         &self,
-        current: &Arc<Current>,
+        current: &Arc<CurrentPlan>,
         chosen: Chosen,
-        questions: &[SubjectOps],
+        subjects: &[SubjectOps],
         now: Instant,
     ) -> Vec<Letter> {
         let Some(ledger) = &self.ledger else {
             return Vec::new();
         };
         let most = current.plan.most_units(chosen);
-        let letter = |question: &SubjectOps| {
+        let message = |ops: &SubjectOps| {
             let holder = LeaseHolder {
-                tag: question.subject.tag(),
+                tag: ops.subject.tag(),
                 chosen,
                 generation: current.generation,
             };
             let place = || SubjectPlace {
-                subject: question.subject.clone(),
+                subject: ops.subject.clone(),
                 plan: Arc::clone(current),
             };
-            let takes = question.most_taken(most);
+            let takes = ops.most_taken(most);
             ledger.message((holder, takes), (place, most), now)
         };
-        questions.iter().map(letter).collect()
+        subjects.iter().map(message).collect()
     }
 
-    /// Applies the answer to a question, which this letter was attached to.
-    fn note(
+    /// Applies the answer about one subject to denials and ledger. `letter` is the message that the
+    /// call carried.
+    fn apply(
         &self,
         call: &AnsweredCall,
         letter: &Letter,
@@ -134,7 +74,7 @@ impl<C: Client> Asker<C> {
         let mut own = 0;
         match (letter, ledger) {
             (Letter::Sent(message), Some(ledger)) => {
-                own = self.receive((ledger, message), call, (plan, rows), answer, now);
+                own = self.apply_reply((ledger, message), call, (plan, rows), answer, now);
             }
             (Letter::UnderWay, Some(ledger)) => {
                 own = ledger.held(LeaseHolder {
@@ -142,7 +82,7 @@ impl<C: Client> Asker<C> {
                     chosen: call.tier,
                     generation: call.generation,
                 });
-                self.learn(call, (rows, answer), |_| Duration::ZERO, now);
+                self.cache_denials(call, (rows, answer), |_| Duration::ZERO, now);
             }
             _ => {
                 let hold = answer.as_ref().ok().and_then(|answer| answer.hold);
@@ -150,7 +90,7 @@ impl<C: Client> Asker<C> {
                 let hold = |decision: &mut Decision| {
                     deny_cache::hold_without_lease(decision, hold).min(longest)
                 };
-                self.learn(call, (rows, answer), hold, now);
+                self.cache_denials(call, (rows, answer), hold, now);
             }
         }
         if let Some(ledger) = ledger.filter(|_| returns) {
@@ -160,9 +100,9 @@ impl<C: Client> Asker<C> {
     }
 
     /// Applies the reply to a message. Returns the units held that its decisions count as used.
-    fn receive(
+    fn apply_reply(
         &self,
-        (ledger, message): (&Ledger<Current>, &SentMessage),
+        (ledger, message): (&Ledger<CurrentPlan>, &SentMessage),
         call: &AnsweredCall,
         (plan, rows): (&TierPlan, &[(Op, usize)]),
         answer: &mut SubjectAnswer,
@@ -173,7 +113,7 @@ impl<C: Client> Asker<C> {
             answered.and_then(|answered| Some((answered, *answered.lease.as_deref()?)))
         else {
             ledger.lose(message, now);
-            self.learn(call, (rows, answer), |_| Duration::ZERO, now);
+            self.cache_denials(call, (rows, answer), |_| Duration::ZERO, now);
             return 0;
         };
         let last = answered.rows.last();
@@ -187,13 +127,13 @@ impl<C: Client> Asker<C> {
             };
             ledger.hold(&reply, decision, kind)
         };
-        self.learn(call, (rows, answer), hold, now);
+        self.cache_denials(call, (rows, answer), hold, now);
         own
     }
 
     /// Caches the denials of an answer, each for the time that `hold` returns. Without an answer drops
     /// those that the call may have ended.
-    fn learn(
+    fn cache_denials(
         &self,
         call: &AnsweredCall,
         (rows, answer): (&[(Op, usize)], &mut SubjectAnswer),
@@ -227,7 +167,7 @@ fn raise(answer: &mut SubjectAnswer, units: u64) {
 }
 
 /// The decisions of an answer, one for each row, with their operations. A row of the answer lies within
-/// one row of the question.
+/// one row of the call.
 fn decisions<'a>(
     rows: &'a [(Op, usize)],
     answers: &'a mut [Row],
@@ -244,76 +184,43 @@ fn decisions<'a>(
     })
 }
 
-impl<C: Client> CallSender<Current> for Asker<C> {
-    type Place = C::Place;
+impl<C: Client> CallSender<CurrentPlan> for StoreCalls<C> {
+    type Window = C;
 
-    fn most_subjects(&self) -> usize {
-        self.client.most_subjects()
-    }
-
-    fn expect(&self, subject: &SubjectName, waiting: usize) -> Result<(), StoreError> {
-        self.client.expect(subject, waiting)
-    }
-
-    fn enter(
-        &self,
-        first: &SubjectName,
-        size: CallSize,
-        within: Duration,
-    ) -> Result<Self::Place, StoreError> {
-        self.client.enter(first, size, within)
+    fn window(&self) -> &C {
+        &self.client
     }
 
     async fn send(
         &self,
         place: C::Place,
-        current: &Arc<Current>,
+        current: &Arc<CurrentPlan>,
         tier: Chosen,
-        questions: &[SubjectOps],
+        subjects: &[SubjectOps],
     ) -> Vec<SubjectAnswer> {
         let Some(plan) = current.plan.of(tier) else {
             let error = StoreError::foreign("there is no such tier");
-            return questions.iter().map(|_| Err(error.clone())).collect();
+            return subjects.iter().map(|_| Err(error.clone())).collect();
         };
-        let asked_at = Instant::now();
-        let letters = self.letters(current, tier, questions, asked_at);
+        let sent_at = Instant::now();
+        let messages = self.messages(current, tier, subjects, sent_at);
         let call = DecideCall {
             plan: &current.plan,
             chosen: tier,
             tier: &plan,
-            questions,
-            letters: &letters,
+            subjects,
+            messages: &messages,
         };
         let mut answers = self.client.decide(place, call).await;
-        for (at, (question, answer)) in questions.iter().zip(&mut answers).enumerate() {
-            let call = AnsweredCall {
-                subject: question.subject.tag(),
+        for (at, (ops, answer)) in subjects.iter().zip(&mut answers).enumerate() {
+            let answered = AnsweredCall {
+                subject: ops.subject.tag(),
                 tier,
-                at: asked_at,
+                at: sent_at,
                 generation: current.generation,
             };
-            let letter = letters.get(at).unwrap_or(&Letter::None);
-            self.note(&call, letter, &plan, &question.rows, answer);
+            self.apply(&answered, call.message(at), &plan, &ops.rows, answer);
         }
         answers
-    }
-
-    fn is_simple(
-        &self,
-        current: &Current,
-        tier: Chosen,
-        subject: &SubjectName,
-        op: &Op,
-        now: Instant,
-    ) -> bool {
-        self.client.is_simple(&current.plan, tier, subject, op, now)
-    }
-
-    fn expected(&self) -> Option<Duration> {
-        self.client.expected()
-    }
-
-    fn deadline(&self) -> Duration {
-        self.client.deadline()
     }
 }

@@ -40,7 +40,7 @@ const NOISE: Duration = Duration::from_micros(500);
 /// queue exists. Every response updates both. Has no clock: each method gets the time as an
 /// argument.
 #[derive(Debug)]
-pub(super) struct Pace {
+pub(super) struct InFlightWindow {
     state: Mutex<State>,
     /// The longest wait for a call's response; twice that for a call behind others.
     deadline: Duration,
@@ -50,7 +50,7 @@ pub(super) struct Pace {
 struct State {
     /// The number of the connection that the state describes.
     connection: u64,
-    calls: VecDeque<Flight>,
+    calls: VecDeque<InFlightCall>,
     /// The number of the first call in `calls`.
     first: u64,
     /// Number of calls that a caller waits for.
@@ -59,7 +59,7 @@ struct State {
     weight: u64,
     distance: Distance,
     /// Recent response time including the queue: rises at once and falls soon.
-    lately: Duration,
+    recent: Duration,
     /// Nanoseconds in which the server was busy, and the weight that it completed in them.
     busy: f64,
     done: f64,
@@ -72,8 +72,8 @@ struct State {
 }
 
 #[derive(Debug)]
-struct Flight {
-    fate: Fate,
+struct InFlightCall {
+    state: CallState,
     weight: u32,
     sent_at: Option<Instant>,
     /// From then on the call counts as abandoned: nobody drives its caller's task any more.
@@ -83,17 +83,17 @@ struct Flight {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Fate {
+enum CallState {
     Awaited,
     /// The caller does not wait any more; the response is still to come.
-    GivenUp,
-    Over,
+    Abandoned,
+    Done,
 }
 
 /// A call's place in the window, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct CallPlace {
-    pace: Arc<Pace>,
+    window: Arc<InFlightWindow>,
     connection: u64,
     number: u64,
     weight: u32,
@@ -114,7 +114,7 @@ impl Default for State {
             awaited: 0,
             weight: 0,
             distance: Distance::Guessed(Duration::ZERO),
-            lately: Duration::ZERO,
+            recent: Duration::ZERO,
             busy: PRIOR * USUAL_COST,
             done: PRIOR * f64::from(CALL),
             unbooked: 0.0,
@@ -124,7 +124,7 @@ impl Default for State {
     }
 }
 
-impl Pace {
+impl InFlightWindow {
     pub(super) fn new(deadline: Duration) -> Self {
         Self {
             state: Mutex::default(),
@@ -168,7 +168,7 @@ impl Pace {
             is_queued,
             number: state.begin(weight, now, expires_at),
             connection: state.connection,
-            pace: Arc::clone(self),
+            window: Arc::clone(self),
             weight,
         }
     }
@@ -184,7 +184,7 @@ impl Pace {
     pub(super) fn expected(&self, now: Instant) -> Duration {
         let mut state = self.lock();
         state.expire(now);
-        state.expected(CALL, now).max(state.lately)
+        state.expected(CALL, now).max(state.recent)
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -203,8 +203,8 @@ impl CallPlace {
         now: Instant,
         within: Option<Duration>,
     ) -> Result<(), Full> {
-        let pace = Arc::clone(&self.pace);
-        let mut state = pace.lock();
+        let window = Arc::clone(&self.window);
+        let mut state = window.lock();
         if connection > state.connection {
             *state = State {
                 connection,
@@ -217,7 +217,7 @@ impl CallPlace {
                 return Err(Full);
             }
             self.connection = state.connection;
-            let expires_at = now.checked_add(pace.deadline + pace.deadline / 4);
+            let expires_at = now.checked_add(window.deadline + window.deadline / 4);
             self.number = state.begin(self.weight, now, expires_at);
         }
         if let Some(call) = state.call(self.number) {
@@ -227,8 +227,8 @@ impl CallPlace {
     }
 
     /// Whether the place is in this window.
-    pub(super) fn is_in(&self, pace: &Arc<Pace>) -> bool {
-        Arc::ptr_eq(&self.pace, pace)
+    pub(super) fn is_in(&self, window: &Arc<InFlightWindow>) -> bool {
+        Arc::ptr_eq(&self.window, window)
     }
 
     /// Whether other calls were in flight when the place was reserved.
@@ -238,7 +238,7 @@ impl CallPlace {
 
     /// Records the response.
     pub(super) fn answered(&self, now: Instant) {
-        let mut state = self.pace.lock();
+        let mut state = self.window.lock();
         if state.connection == self.connection {
             state.answered(self.number, now);
         }
@@ -247,15 +247,15 @@ impl CallPlace {
 
 impl Drop for CallPlace {
     fn drop(&mut self) {
-        let mut state = self.pace.lock();
+        let mut state = self.window.lock();
         if state.connection == self.connection {
-            state.give_up(self.number);
+            state.abandon(self.number);
         }
     }
 }
 
 impl State {
-    fn call(&mut self, number: u64) -> Option<&mut Flight> {
+    fn call(&mut self, number: u64) -> Option<&mut InFlightCall> {
         let at = number.checked_sub(self.first)?;
         self.calls.get_mut(usize::try_from(at).ok()?)
     }
@@ -265,8 +265,8 @@ impl State {
         self.busy_until = now.checked_add(queue);
         self.weight += u64::from(weight);
         self.awaited += 1;
-        self.calls.push_back(Flight {
-            fate: Fate::Awaited,
+        self.calls.push_back(InFlightCall {
+            state: CallState::Awaited,
             weight,
             sent_at: None,
             expires_at,
@@ -306,7 +306,7 @@ impl State {
     /// How long the response to the oldest call is overdue.
     fn late_by(&self, now: Instant) -> Duration {
         let oldest = self.calls.front();
-        let oldest = oldest.filter(|call| call.fate == Fate::Awaited);
+        let oldest = oldest.filter(|call| call.state == CallState::Awaited);
         let Some(sent_at) = oldest.and_then(|call| call.sent_at) else {
             return Duration::ZERO;
         };
@@ -321,16 +321,16 @@ impl State {
         let Some(call) = self.call(number) else {
             return;
         };
-        if call.fate != Fate::Awaited {
+        if call.state != CallState::Awaited {
             // The response may have arrived long ago, unread.
             return self.end(number);
         }
         let (weight, expected_queue) = (call.weight, call.queue);
         let took = call.sent_at.map(|at| now.saturating_duration_since(at));
         self.end(number);
-        self.end_given_up_before(number);
+        self.end_abandoned_before(number);
         let Some(took) = took else { return };
-        self.lately = took.max(self.lately - self.lately.saturating_sub(took) / 8);
+        self.recent = took.max(self.recent - self.recent.saturating_sub(took) / 8);
         let noise = (self.distance.get() / 16).clamp(NOISE, NOISE * 4);
         let found_none = expected_queue <= 2 * self.time_of(u64::from(weight));
         self.distance = self.distance.learn(took, expected_queue, found_none);
@@ -369,24 +369,24 @@ impl State {
 
     /// Abandons calls whose time is over: a caller whose runtime is not driven does not do so.
     fn expire(&mut self, now: Instant) {
-        let is_over = |call: &&Flight| call.expires_at.is_some_and(|at| at <= now);
+        let is_over = |call: &&InFlightCall| call.expires_at.is_some_and(|at| at <= now);
         let over = self.calls.iter().take_while(is_over).count() as u64;
         for number in self.first..self.first + over {
-            self.give_up(number);
+            self.abandon(number);
         }
     }
 
-    fn give_up(&mut self, number: u64) {
+    fn abandon(&mut self, number: u64) {
         let Some(call) = self.call(number) else {
             return;
         };
-        if call.fate != Fate::Awaited {
+        if call.state != CallState::Awaited {
             return;
         }
         if call.sent_at.is_none() {
             return self.end(number);
         }
-        call.fate = Fate::GivenUp;
+        call.state = CallState::Abandoned;
         self.awaited -= 1;
     }
 
@@ -394,18 +394,18 @@ impl State {
         let Some(call) = self.call(number) else {
             return;
         };
-        let (weight, fate) = (call.weight, call.fate);
-        call.fate = Fate::Over;
-        if fate != Fate::Over {
+        let (weight, state) = (call.weight, call.state);
+        call.state = CallState::Done;
+        if state != CallState::Done {
             self.weight -= u64::from(weight);
         }
-        if fate == Fate::Awaited {
+        if state == CallState::Awaited {
             self.awaited -= 1;
         }
         while self
             .calls
             .front()
-            .is_some_and(|call| call.fate == Fate::Over)
+            .is_some_and(|call| call.state == CallState::Done)
         {
             self.calls.pop_front();
             self.first += 1;
@@ -414,10 +414,10 @@ impl State {
 
     /// Ends abandoned calls before this one. The server responds in order, so their responses have
     /// arrived.
-    fn end_given_up_before(&mut self, number: u64) {
+    fn end_abandoned_before(&mut self, number: u64) {
         while self.first < number
-            && let Some(Flight {
-                fate: Fate::GivenUp,
+            && let Some(InFlightCall {
+                state: CallState::Abandoned,
                 ..
             }) = self.calls.front()
         {

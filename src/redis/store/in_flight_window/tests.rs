@@ -7,7 +7,7 @@ const DEADLINE: Duration = Duration::from_millis(50);
 
 /// A server that runs one call after another, each in `cost`, at some distance.
 struct Server {
-    pace: Arc<Pace>,
+    window: Arc<InFlightWindow>,
     cost: Duration,
     distance: Duration,
     free_at: Instant,
@@ -17,7 +17,7 @@ struct Server {
 impl Server {
     fn new(cost: Duration, distance: Duration, now: Instant) -> Self {
         Self {
-            pace: Arc::new(Pace::new(DEADLINE)),
+            window: Arc::new(InFlightWindow::new(DEADLINE)),
             cost,
             distance,
             free_at: now,
@@ -26,7 +26,7 @@ impl Server {
     }
 
     fn send(&mut self, now: Instant) -> Result<Duration, Full> {
-        let mut place = self.pace.enter(CallSize::ONE, now, DEADLINE)?;
+        let mut place = self.window.enter(CallSize::ONE, now, DEADLINE)?;
         place.send(1, 2 * self.distance, now, Some(DEADLINE))?;
         self.free_at = self.free_at.max(now) + self.cost;
         let answer = self.free_at + self.distance;
@@ -126,15 +126,15 @@ fn a_server_that_has_become_faster_is_found_out() {
 #[test]
 fn answers_that_are_read_late_are_not_those_of_a_slow_server() {
     let now = Instant::now();
-    let pace = Arc::new(Pace::new(DEADLINE));
+    let window = Arc::new(InFlightWindow::new(DEADLINE));
     let sent = (0..400).map(|_| {
-        let mut place = pace.enter(CallSize::ONE, now, DEADLINE).expect("room");
+        let mut place = window.enter(CallSize::ONE, now, DEADLINE).expect("room");
         place.send(1, MS / 10, now, None).expect("room");
         place
     });
     for place in sent.collect::<Vec<_>>() {
         place.answered(now + 20 * MS);
-        let cost = pace.lock().time_of(u64::from(CALL));
+        let cost = window.lock().time_of(u64::from(CALL));
         assert!(cost <= MS / 5, "a call is taken for {cost:?}");
     }
 }
@@ -142,19 +142,19 @@ fn answers_that_are_read_late_are_not_those_of_a_slow_server() {
 #[test]
 fn what_nobody_waits_for_any_more_is_forgotten_with_the_next_answer() {
     let now = Instant::now();
-    let pace = Arc::new(Pace::new(DEADLINE));
+    let window = Arc::new(InFlightWindow::new(DEADLINE));
     let enter = |at| {
-        let mut place = pace.enter(CallSize::ONE, at, DEADLINE).expect("room");
+        let mut place = window.enter(CallSize::ONE, at, DEADLINE).expect("room");
         place.send(1, MS, at, None).expect("room");
         place
     };
     for _ in 0..100 {
         drop(enter(now));
     }
-    assert_eq!(pace.lock().calls.len(), 100);
+    assert_eq!(window.lock().calls.len(), 100);
     let last = enter(now + 2 * DEADLINE);
     last.answered(now + 2 * DEADLINE + MS);
-    let state = pace.lock();
+    let state = window.lock();
     assert_eq!((state.calls.len(), state.weight), (0, 0));
 }
 
@@ -162,9 +162,9 @@ fn what_nobody_waits_for_any_more_is_forgotten_with_the_next_answer() {
 #[test]
 fn a_call_that_nobody_looks_after_is_given_up_soon_after_its_deadline() {
     let now = Instant::now();
-    let pace = Arc::new(Pace::new(DEADLINE));
+    let window = Arc::new(InFlightWindow::new(DEADLINE));
     let enter = |at| {
-        let mut place = pace.enter(CallSize::ONE, at, DEADLINE)?;
+        let mut place = window.enter(CallSize::ONE, at, DEADLINE)?;
         place.send(1, MS, at, None).map(|()| place)
     };
     enter(now).expect("room").answered(now + MS);
@@ -178,7 +178,7 @@ fn a_call_that_nobody_looks_after_is_given_up_soon_after_its_deadline() {
     for place in lost {
         place.answered(soon_after + 1_000 * MS);
     }
-    assert!(pace.expected(soon_after + 1_001 * MS) <= 2 * MS);
-    let state = pace.lock();
+    assert!(window.expected(soon_after + 1_001 * MS) <= 2 * MS);
+    let state = window.lock();
     assert_eq!((state.calls.len(), state.awaited, state.weight), (0, 0, 0));
 }

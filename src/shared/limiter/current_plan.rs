@@ -1,0 +1,71 @@
+//! The quotas in force, compiled for the store.
+
+use std::time::Duration;
+
+use crate::{
+    clock::Timestamp,
+    decision::{Decision, Op, Policy},
+    limiter::tier_set::{Chosen, TierSet},
+    shared::{
+        backend::Client,
+        wire::{arguments::Plan, call::Call, reply},
+    },
+    store::key_name,
+};
+
+/// The quotas in force, and the place of their counters in the store.
+#[derive(Debug)]
+pub(super) struct CurrentPlan {
+    pub(super) plan: Plan,
+    /// The common beginning of all subjects' keys.
+    pub(super) keyspace: String,
+    /// Number of changes of the quotas so far.
+    pub(super) generation: u64,
+}
+
+impl CurrentPlan {
+    pub(super) fn new<C: Client>(
+        client: &C,
+        name: &str,
+        limits: &TierSet,
+        generation: u64,
+    ) -> Self {
+        let plan = Plan::new(limits);
+        client.prepare(&plan);
+        Self {
+            keyspace: key_name::keyspace(client.prefix(), name, plan.id()),
+            plan,
+            generation,
+        }
+    }
+
+    /// The state of the quotas for a subject without a value in the store.
+    pub(super) fn fresh(&self, chosen: Chosen, time: Timestamp) -> Option<Decision> {
+        self.decide(chosen, &[(Op::Peek(1), 1)], time)
+    }
+
+    /// The decision about these operations on such a subject.
+    fn decide(&self, chosen: Chosen, rows: &[(Op, usize)], time: Timestamp) -> Option<Decision> {
+        let applied = Call::new(&self.plan, chosen, rows).apply(None, time).ok()?;
+        let plan = self.plan.of(chosen)?;
+        let answered = reply::of_store(&applied.reply, &plan, (1, false)).ok()?;
+        answered.rows.into_iter().next().map(|row| row.first)
+    }
+
+    /// The longest time until a subject that was used is fresh again.
+    pub(super) fn longest_memory(&self) -> Duration {
+        let of_tier = |tier| {
+            let rows = [(Op::Hit(u64::MAX), 1)];
+            let used = self.decide(Chosen::Tier(tier), &rows, Timestamp::default())?;
+            used.quotas().filter_map(|quota| quota.reset_after()).max()
+        };
+        let longest = (0..self.plan.tier_count()).filter_map(of_tier).max();
+        // A bucket can be in debt by as much again.
+        longest.unwrap_or(Duration::MAX).saturating_mul(2)
+    }
+
+    pub(super) fn policies(&self, chosen: Chosen) -> Vec<Policy> {
+        let plan = self.plan.of(chosen);
+        plan.map(|plan| plan.policies.clone()).unwrap_or_default()
+    }
+}
