@@ -10,7 +10,7 @@ use std::{
 use crate::{decision::Decision, error::LimiterError, limiter::erased_member::BoxedFuture};
 
 /// The decision of a [`RedisLimiter`](super::RedisLimiter) or a
-/// [`SharedLimiter`](super::SharedLimiter), ready no later than its deadline.
+/// [`SharedLimiter`](super::SharedLimiter), ready at its deadline at the latest.
 ///
 /// The operation has already been sent: the store does it even if this future is dropped.
 pub struct RedisFuture(BoxedFuture);

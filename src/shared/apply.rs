@@ -24,15 +24,15 @@ use crate::{
 };
 
 impl Call<'_> {
-    /// Does the operations at `now` to the value of a key, `None` for one that has none.
+    /// Applies the operations at `now` to the value of a key; `None` if the key has no value.
     ///
-    /// The result depends on the arguments only: a store may call it again with another value. The
+    /// The result depends on the arguments only: a store may call this again with another value. The
     /// bytes are those that Redis would keep.
     ///
     /// # Errors
     ///
-    /// [`ForeignData`](super::super::StoreErrorKind::ForeignData) when the value is not one that
-    /// limiters of these quotas write.
+    /// [`ForeignData`](super::super::StoreErrorKind::ForeignData) if the value was not written by
+    /// limiters of these quotas.
     pub fn apply(&self, value: Option<&[u8]>, now: Timestamp) -> Result<Applied, StoreError> {
         let limits = self.plan.limits();
         let mut own = None;
@@ -74,7 +74,7 @@ fn foreign(detail: &'static str) -> StoreError {
     StoreError::new(StoreErrorKind::ForeignData, detail)
 }
 
-/// Does the rows of a call, one after another.
+/// Applies the rows of a call, one after another.
 struct Stepper<'a> {
     now: Timestamp,
     limits: &'a TierSet,
@@ -89,8 +89,8 @@ struct Stepper<'a> {
 }
 
 impl Stepper<'_> {
-    /// Does an operation this many times. Operations in a row with one outcome share one entry of the
-    /// reply.
+    /// Applies an operation this many times. Consecutive operations with the same outcome share one
+    /// entry of the reply.
     fn row(&mut self, op: &Op, times: usize) {
         let mut left = times;
         while left > 0 {
@@ -131,8 +131,8 @@ impl Stepper<'_> {
         outcome
     }
 
-    /// How many equal operations in a row have one outcome, as the script counts them, and the
-    /// operation that does all of them except the first.
+    /// The number of equal consecutive operations with the same outcome, as the script counts them,
+    /// and the operation that does all of them except the first.
     fn alike(&self, op: &Op, outcome: &OpOutcome<Measures>, left: usize) -> (usize, Option<Op>) {
         let charged = outcome.answer.charged;
         let cost = match op {
@@ -148,11 +148,11 @@ impl Stepper<'_> {
             return (1, None);
         }
         let state = &self.subject.states[self.quotas.counters[0]];
-        let beside = self.meters.as_ref().map(|meters| &meters[0]);
+        let reserved = self.meters.as_ref().map(|meters| &meters[0]);
         let now = self.now.as_nanos();
-        let available = beside.map_or_else(
+        let available = reserved.map_or_else(
             || meter.available(state, now),
-            |beside| beside.available(state, now),
+            |meter| meter.available(state, now),
         );
         let further = available / cost;
         let further = usize::try_from(further).map_or(left - 1, |more| more.min(left - 1));

@@ -1,4 +1,4 @@
-//! The builder of a limiter that all nodes share.
+//! The builder of a limiter of all nodes.
 
 use std::{borrow::Cow, time::Duration};
 
@@ -47,8 +47,8 @@ pub struct RedisLimiterBuilder {
 }
 
 impl SharedLimiter<MemoryStore> {
-    /// Starts to configure a limiter for `quotas`, on any store: end with
-    /// [`build_on`](RedisLimiterBuilder::build_on).
+    /// Starts to configure a limiter for `quotas` on any store. Call
+    /// [`build_on`](RedisLimiterBuilder::build_on) at the end.
     pub fn builder(quotas: impl IntoQuotas) -> RedisLimiterBuilder {
         RedisLimiterBuilder::new(quotas)
     }
@@ -73,13 +73,12 @@ impl RedisLimiterBuilder {
         }
     }
 
-    /// The limiter's name in Redis. Limiters of one name on one server share their counts,
-    /// on whatever node they are; others do not.
+    /// The limiter's name in Redis. Limiters of one name on one server share their counts, also across
+    /// nodes; others do not.
     ///
-    /// Defaults to the names of the quotas, and for one without a name to its numbers, such as
-    /// `10-per-1s-of-20` for a burst of 20: so two limits that have nothing to do with each other
-    /// are kept apart unless they are the same, but one whose numbers change starts afresh. Give it
-    /// a name to keep its counts.
+    /// Defaults to the names of the quotas. A quota without a name contributes its numbers, such as
+    /// `10-per-1s-of-20` for a burst of 20. Unrelated limits are therefore separate unless they are
+    /// equal, and a limit starts again when its numbers change. Set a name to keep its counts.
     ///
     /// 1 to 64 letters, digits, `-`, `_` and `.`.
     pub fn name(mut self, name: impl Into<String>) -> Self {
@@ -87,32 +86,30 @@ impl RedisLimiterBuilder {
         self
     }
 
-    /// Quotas for the requests that [`RateLimitLayer::tier`](crate::RateLimitLayer::tier) puts
-    /// into the tier of this name, which must not be empty. Defaults to no tier but the default
-    /// one.
+    /// Adds a tier: quotas for the requests that [`RateLimitLayer::tier`](crate::RateLimitLayer::tier)
+    /// assigns to this name, which must not be empty. By default the default tier is the only one.
     ///
-    /// Counters belong to the key and are matched by position: at each place of the lists the tiers
-    /// that count alike, by the same algorithm, period, slices and refill step, share one counter,
-    /// and those that do not have one each. So a key that alternates between tiers is given nothing
-    /// back.
+    /// Counters belong to the key and are matched by position in the lists. Tiers whose quotas at one
+    /// position count alike, by the same algorithm, period, slices and refill step, share a counter;
+    /// other tiers have one each. A key that alternates between tiers therefore regains nothing.
     pub fn tier(mut self, name: impl Into<Cow<'static, str>>, quotas: impl IntoQuotas) -> Self {
         let tier = Tier::of_name(name.into());
         self.tiers.push((tier, quotas.into_quotas()));
         self
     }
 
-    /// Keeps a key that was denied out for this long, on all nodes. Defaults to not at all; a key
-    /// can be [blocked by hand](crate::Op::Block) all the same. See
+    /// Blocks a key for this long after a denial, on all nodes. By default a denial does not block; a
+    /// key can still be [blocked by hand](crate::Op::Block). See
     /// [`LocalLimiterBuilder::block_for`](crate::limiter::LocalLimiterBuilder::block_for).
     pub const fn block_for(mut self, block: Duration) -> Self {
         self.block_for = Some(block);
         self
     }
 
-    /// What becomes of the counts when the limit, the burst, the queue or the soft share of a quota
-    /// changes, by [`set_quota`](crate::RedisLimiter::set_quota) or since the limiter is built with other
-    /// numbers under the same [name](Self::name). Defaults to [`OnChange::Keep`]. All nodes of the
-    /// limiter have to say the same: those that say otherwise count apart.
+    /// Whether counts are kept when the limit, the burst, the queue or the soft share of a quota
+    /// changes: by [`set_quota`](crate::RedisLimiter::set_quota), or because the limiter is built with
+    /// other numbers under the same [name](Self::name). Defaults to [`OnChange::Keep`]. All nodes of
+    /// the limiter need the same setting: nodes with another one count separately.
     pub const fn on_change(mut self, on_change: OnChange) -> Self {
         self.on_change = on_change;
         self
@@ -125,22 +122,22 @@ impl RedisLimiterBuilder {
         self
     }
 
-    /// How many keys this process tracks at the same time when it decides by itself, with
-    /// [`OnFailure::local`] or [`OnFailure::nodes`]. Defaults to 65,536, about 2 MB for one token
-    /// bucket; the memory is taken as keys come.
+    /// The number of keys that this process tracks at the same time when it decides without Redis,
+    /// with [`OnFailure::local`] or [`OnFailure::nodes`]. Defaults to 65,536, about 2 MB for one token
+    /// bucket; memory is allocated as keys arrive.
     ///
     /// See [`LocalLimiterBuilder::max_keys`](crate::limiter::LocalLimiterBuilder::max_keys) for
-    /// other quotas, and for what happens beyond.
+    /// other quotas, and for the eviction of keys beyond this number.
     pub const fn max_local_keys(mut self, max_keys: usize) -> Self {
         self.max_local_keys = max_keys;
         self
     }
 
-    /// Whether a denial is remembered in this process until its wait is over, so that a client
-    /// that keeps trying costs Redis nothing. Defaults to true.
+    /// Whether this process caches a denial until its wait is over, so that a client that keeps
+    /// trying costs Redis nothing. Defaults to true.
     ///
-    /// A refund or a reset by another node is then seen at the time that the denial told, not at
-    /// once; one by this limiter or its clones is seen at once.
+    /// A refund or a reset by another node then takes effect here when the denial's wait is over. One
+    /// by this limiter or its clones takes effect at once.
     pub const fn remember_denials(mut self, remember: bool) -> Self {
         self.remembers_denials = remember;
         self
@@ -153,51 +150,51 @@ impl RedisLimiterBuilder {
         self
     }
 
-    /// How this node shares the limit with the others. Defaults to [`Mode::strict`].
+    /// How this node shares the limit with other nodes. Defaults to [`Mode::strict`].
     pub const fn mode(mut self, mode: Mode) -> Self {
         self.mode = mode;
         self
     }
 
-    /// How many keys may have a lease on this node in [`Mode::leased`], or be ahead of the store in
-    /// [`Mode::eventual`]; all others are decided as in strict mode. Defaults to 16,384, about 9 MB, taken as keys
-    /// come, and is rounded up to a multiple of four. 1 to 16,777,216.
+    /// The number of keys that can have a lease on this node in [`Mode::leased`], or be ahead of the
+    /// store in [`Mode::eventual`]; all others are decided as in strict mode. Defaults to 16,384,
+    /// about 9 MB, allocated as keys arrive. Rounded up to a multiple of four; 1 to 16,777,216.
     pub const fn max_leases(mut self, max_leases: usize) -> Self {
         self.max_leases = max_leases;
         self
     }
 
-    /// Takes the time from this clock instead of the server's, for tests of this crate: keys stay
-    /// an hour longer than they should.
+    /// Uses this clock instead of the server's, for tests of this crate: keys expire an hour later
+    /// than usual.
     #[doc(hidden)]
     pub fn test_clock(mut self, clock: ManualClock) -> Self {
         self.test_clock = Some(clock);
         self
     }
 
-    /// Where hashes come from in a simulation, so that it can be repeated; at random without one.
+    /// The seed of all hashes, so that a simulation can be repeated. Random by default.
     #[doc(hidden)]
     pub const fn seed(mut self, seed: u64) -> Self {
         self.seed = Some(seed);
         self
     }
 
-    /// Lets a store count beyond the limit what nodes let pass before they asked, as in eventual mode,
-    /// for tests of this crate.
+    /// Lets the store count units beyond the limit that nodes have allowed and report later, as in
+    /// eventual mode, for tests of this crate.
     #[doc(hidden)]
     pub const fn debt(mut self) -> Self {
         self.has_debt = true;
         self
     }
 
-    /// Makes the limiter on a store of your own.
+    /// Builds the limiter on a store of your own.
     ///
     /// # Errors
     ///
-    /// When a quota makes no sense, see [`Quota::check`](crate::Quota::check), two quotas or two
-    /// tiers have one name, there is no quota at all, the block lasts longer than 18 years, the
-    /// limiter's name has other characters than are accepted, `max_local_keys` is 0, above 2^32 or
-    /// more than there is memory for, or the mode's or the leases' numbers are out of bounds.
+    /// If a quota is not valid, see [`Quota::check`](crate::Quota::check), two quotas or two tiers
+    /// have the same name, there is no quota, the block lasts longer than 18 years, the limiter's name
+    /// contains other characters than are accepted, `max_local_keys` is 0, above 2^32 or more than
+    /// the memory allows, or a number of the mode or of the leases is out of bounds.
     pub fn build_on<S: Store>(self, store: S) -> Result<SharedLimiter<S>, ConfigError> {
         self.on(store)
     }
@@ -264,7 +261,7 @@ mod tests {
     use crate::quota::Quota;
 
     #[test]
-    fn limits_that_differ_have_names_that_differ() {
+    fn different_limits_have_different_names() {
         let name = |quotas: &[Quota]| default_name(&quotas.into_quotas());
         let ten = Quota::per_second(10);
         assert_eq!(name(&[ten]), "10-per-1s");

@@ -1,4 +1,4 @@
-//! Stores that compare and swap: [`CompareAndSwap`], and the store that is made of one.
+//! Compare and swap: the trait [`CompareAndSwap`], and the store [`Cas`] on top of it.
 
 use std::{
     future::Future,
@@ -29,23 +29,24 @@ const FIRST_PAUSE: Duration = Duration::from_millis(1);
 /// A value of a [`CompareAndSwap`], with its version.
 pub type Versioned<V> = Option<(Vec<u8>, V)>;
 
-/// A database that writes a value only if nobody else has meanwhile. A [`Cas`] makes a
-/// [`Store`] of it.
+/// A database that writes a value only if its version has not changed. A [`Cas`] makes it a
+/// [`Store`].
 pub trait CompareAndSwap: Send + Sync + 'static {
-    /// The version of a value: another one with each write, and none that its key has had before,
-    /// though the value may have been over and removed meanwhile. A sequence or a random number,
-    /// rather than a count of writes that begins anew.
+    /// The version of a value. Each write sets a version that the key never had before, even if the
+    /// value has expired and been removed in between: a sequence or a random number, not a count of
+    /// writes that can start again.
     type Version: Send;
 
-    /// The value under `key` with its version, `None` if there is none or it is over; and the time,
-    /// best the database's own.
+    /// Returns the value under `key` with its version, `None` if it does not exist or has expired;
+    /// and the time, preferably the database's own.
     fn load(
         &self,
         key: &str,
     ) -> impl Future<Output = Result<(Versioned<Self::Version>, Timestamp), StoreError>> + Send;
 
-    /// Writes the value if the one under `key` still has the version `old`, or if there still is none;
-    /// gives the version of the written one, or `None` if others were first.
+    /// Writes the value if the one under `key` still has the version `old`, or still does not exist if
+    /// `old` is `None`. Returns the version of the written value, or `None` if another node was
+    /// first.
     fn swap(
         &self,
         key: &str,
@@ -53,7 +54,7 @@ pub trait CompareAndSwap: Send + Sync + 'static {
         new: &Write,
     ) -> impl Future<Output = Result<Option<Self::Version>, StoreError>> + Send;
 
-    /// How long a call takes at most, all tries included. Defaults to 250 milliseconds.
+    /// The longest duration of a call, including all tries. Defaults to 250 milliseconds.
     fn deadline(&self) -> Duration {
         Duration::from_millis(250)
     }
@@ -61,29 +62,30 @@ pub trait CompareAndSwap: Send + Sync + 'static {
 
 /// A [`Store`] made of a [`CompareAndSwap`].
 ///
-/// A decision costs one statement as long as no other node writes the key: the value that this
-/// process wrote last is remembered, of up to 8,192 keys and up to 1 KiB each, so an admission is a
-/// swap and a denial, which is never told from memory, a load. Where others write it too, a decision
-/// is a load and a swap.
+/// A decision costs one statement as long as no other node writes the key. This process caches the
+/// values that it wrote last, for up to 8,192 keys and up to 1 KiB each. An allowed request is then a
+/// swap. A denial is a load, since it writes nothing that would detect a stale cache. If other nodes
+/// write the key, too, a decision is a load and a swap.
 ///
-/// A value that somebody else writes meanwhile is read again: eight times at most, after pauses of a
-/// random length. Then the call fails with [`Contended`](StoreErrorKind::Contended).
+/// If another node writes the value between load and swap, the call starts again: eight tries at
+/// most, with pauses of random length. Then it fails with
+/// [`Contended`](StoreErrorKind::Contended).
 ///
-/// Time is that of the last load, at most a second ago, and what has passed since: no later than the
-/// database's, and earlier by less than that load took.
+/// The time is that of the last load, at most a second ago, plus the time since then: no later than
+/// the database's, and earlier by less than that load took.
 #[derive(Debug)]
 pub struct Cas<S: CompareAndSwap> {
     values: S,
     last: VersionCache<S::Version>,
     time: StoreClock,
-    /// Finds the places of keys, and makes the lengths of pauses.
+    /// Hashes keys for the cache, and generates the lengths of pauses.
     hash: SipHasher13,
     pauses: AtomicU64,
     loads_always: bool,
 }
 
 impl<S: CompareAndSwap> Cas<S> {
-    /// The store that keeps its values there.
+    /// Creates the store on this database.
     pub fn new(values: S) -> Self {
         Self {
             values,
@@ -95,7 +97,7 @@ impl<S: CompareAndSwap> Cas<S> {
         }
     }
 
-    /// Where the lengths of pauses come from in a simulation; at random without one.
+    /// The seed of the lengths of pauses, for simulations. Random by default.
     #[doc(hidden)]
     #[must_use]
     pub fn seed(mut self, seed: u64) -> Self {
@@ -103,7 +105,7 @@ impl<S: CompareAndSwap> Cas<S> {
         self
     }
 
-    /// Remembers no value, for tests of a database whose time stands still.
+    /// Caches no value, for tests of a database whose time stands still.
     #[doc(hidden)]
     #[must_use]
     pub const fn load_always(mut self) -> Self {
@@ -116,10 +118,10 @@ impl<S: CompareAndSwap> Cas<S> {
         &self.values
     }
 
-    /// The call's outcome on the value that was written last, if it can be told without reading.
-    /// An outcome that writes nothing cannot: nobody would notice that the value is another one.
+    /// The outcome of the call on the cached value, if the swap detects that the value is stale. An
+    /// outcome that writes nothing has no swap, so the value must be loaded.
     fn expect(&self, call: &Call<'_>, last: &CachedVersion<S::Version>) -> Option<(Reply, Write)> {
-        // A node counts the time of its lease from the question on, so the time must be read after it.
+        // A node measures its lease from the time of the call, so the store's time must be later.
         let may_expect = !last.is_shared && !self.loads_always && call.message().is_none();
         let now = self.time.now().filter(|_| may_expect)?;
         let applied = call.apply(Some(&last.value), now).ok()?;
@@ -127,14 +129,14 @@ impl<S: CompareAndSwap> Cas<S> {
     }
 
     async fn load(&self, key: &str) -> Result<(Versioned<S::Version>, Timestamp), StoreError> {
-        let asked_at = Instant::now();
+        let sent_at = Instant::now();
         let (found, now) = self.values.load(key).await?;
-        self.time.learn(asked_at, now);
+        self.time.learn(sent_at, now);
         Ok((found, now))
     }
 
-    /// Reads the value and writes the new one, until nobody else comes in between. `is_shared` says
-    /// of a value that was read whether others write it, too.
+    /// Loads the value and swaps in the new one, until no other node writes in between. `is_shared`
+    /// returns whether other nodes write a loaded value, too.
     async fn load_and_swap(
         &self,
         key: &str,
@@ -148,12 +150,12 @@ impl<S: CompareAndSwap> Cas<S> {
             let applied = call.apply(value.as_deref(), now)?;
             let Some(write) = applied.write else {
                 if let Some((value, version)) = value.zip(version) {
-                    self.remember(key, value, version, is_shared);
+                    self.cache_value(key, value, version, is_shared);
                 }
                 return Ok(applied.reply);
             };
             if let Some(version) = self.values.swap(key, version, &write).await? {
-                self.remember(key, write.value, version, is_shared);
+                self.cache_value(key, write.value, version, is_shared);
                 return Ok(applied.reply);
             }
             if tries + 1 < MOST_TRIES {
@@ -166,7 +168,7 @@ impl<S: CompareAndSwap> Cas<S> {
         ))
     }
 
-    fn remember(&self, key: &str, value: Vec<u8>, version: S::Version, is_shared: bool) {
+    fn cache_value(&self, key: &str, value: Vec<u8>, version: S::Version, is_shared: bool) {
         self.last.put(&self.hash, key, value, version, is_shared);
     }
 
@@ -190,7 +192,7 @@ impl<S: CompareAndSwap> Store for Cas<S> {
         };
         match self.values.swap(key, Some(last.version), &write).await? {
             Some(version) => {
-                self.remember(key, write.value, version, false);
+                self.cache_value(key, write.value, version, false);
                 Ok(reply)
             }
             None => self.load_and_swap(key, call, |_| true).await,

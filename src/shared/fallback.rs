@@ -1,4 +1,4 @@
-//! The fallback: what decides while Redis does not answer.
+//! The fallback: decides while the store does not respond.
 
 use std::{num::NonZeroU32, time::Duration};
 
@@ -12,16 +12,15 @@ use crate::{
     quota::OwnedQuota,
 };
 
-/// The choice for requests that Redis does not decide, because it is gone, too slow, or refuses.
+/// The decision about requests while Redis is down, too slow, or refuses.
 ///
-/// It is never a 429 because of the failure.
-/// [`Decision::is_degraded`](crate::Decision::is_degraded) tells such decisions apart, so an
-/// observer can count them.
+/// A failure never causes a 429. [`Decision::is_degraded`](crate::Decision::is_degraded) marks such
+/// decisions, so that an observer can count them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub struct OnFailure(Action);
 
-/// The stand-in for Redis.
+/// How requests are decided without Redis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Action {
     /// This node, with its share of a limit for this many nodes.
@@ -31,18 +30,17 @@ pub(crate) enum Action {
 }
 
 impl OnFailure {
-    /// Each node goes on by itself with the same quotas. The default.
+    /// Each node decides on its own by the same quotas. The default.
     ///
-    /// Together `n` nodes then let through up to `n` times as much; see
-    /// [`nodes`](Self::nodes). Redis is not told afterwards what they counted meanwhile, and
-    /// they do not know what Redis counted before. A receipt corrects only the side that charged
-    /// it: once Redis is back, what a node had counted by itself goes back to the node, and while
-    /// it is gone, what Redis had counted is not given back. The side that decides counts what a
-    /// response costs beyond its reservation. A block of a denial is known to the side that denied.
-    /// A reset and a block by hand are for both sides; those that are decided by the node, and a
-    /// refund without a receipt, are done by the node alone:
-    /// [`is_degraded`](crate::Decision::is_degraded) tells, and they have to be repeated when Redis
-    /// is back.
+    /// `n` nodes together then allow up to `n` times the limit; see [`nodes`](Self::nodes). The nodes
+    /// do not report their counts to Redis afterwards, and do not know what Redis counted before. A
+    /// receipt corrects only the side that charged it: a charge of the node is refunded on the node
+    /// even when Redis works again, and a charge of Redis is not refunded while Redis is down. The
+    /// side that decides charges the cost of a response beyond its reservation. A block after a
+    /// denial applies on the side that denied. A reset and a block by hand apply on both sides. If
+    /// the node decides one of them, or a refund without a receipt, it applies on the node only:
+    /// check [`is_degraded`](crate::Decision::is_degraded), and repeat the operation when Redis works
+    /// again.
     ///
     /// A node tracks a [bounded](crate::shared::RedisLimiterBuilder::max_local_keys) number of
     /// keys.
@@ -50,8 +48,8 @@ impl OnFailure {
         Self(Action::Local(NonZeroU32::MIN))
     }
 
-    /// Like [`local`](Self::local), with each quota divided by the number of nodes that are
-    /// expected to share the load, rounded up. 0 counts as 1.
+    /// Like [`local`](Self::local), with each quota divided by the number of nodes that share the
+    /// load, rounded up. 0 counts as 1.
     pub const fn nodes(nodes: u32) -> Self {
         match NonZeroU32::new(nodes) {
             Some(nodes) => Self(Action::Local(nodes)),
@@ -59,12 +57,12 @@ impl OnFailure {
         }
     }
 
-    /// Every request passes, uncounted.
+    /// Every request is allowed, uncounted.
     pub const fn allow() -> Self {
         Self(Action::Allow)
     }
 
-    /// No request passes: 503 with `Retry-After`.
+    /// Every request fails: 503 with `Retry-After`.
     pub const fn deny() -> Self {
         Self(Action::Deny)
     }
@@ -81,7 +79,7 @@ impl Default for OnFailure {
     }
 }
 
-/// The limiter, if any, that decides while Redis does not.
+/// The limiter, if any, that decides without the store.
 #[derive(Debug)]
 pub(super) enum Fallback {
     Local {
@@ -109,7 +107,7 @@ impl Fallback {
         })
     }
 
-    /// Decides in place of the server, if it is to, for this reason.
+    /// Decides without the store for this reason; `None` if the request is to fail.
     pub(super) fn decide(
         &self,
         tier: &Tier,
@@ -119,8 +117,8 @@ impl Fallback {
         reason: Degradation,
     ) -> Option<Result<Decision, LimiterError>> {
         let op = match op {
-            // The server's charge is not here to be given back. The units that a response adds are
-            // counted here.
+            // The store made the charge, so this node does not refund it. The units that a response
+            // adds are counted here.
             Op::Refund(_, Some(receipt)) if !receipt.is_degraded() => {
                 Op::Refund(0, Some(receipt.of_nothing_here()))
             }
@@ -142,8 +140,8 @@ impl Fallback {
         Some(decision.map(|decision| decision.into_degraded(reason)))
     }
 
-    /// Blocks and forgets keys with the server: what was counted for the key during an earlier
-    /// failure, and what it is kept out of during the next one.
+    /// Applies a reset or a block to this node's counts, too: they are left from an earlier failure,
+    /// and used in the next one.
     pub(super) fn follow(&self, key: &Key, op: &Op) {
         let Self::Local { limiter, .. } = self else {
             return;
@@ -173,7 +171,7 @@ fn local_limiter(
 ) -> Result<LocalLimiter, ConfigError> {
     let mut builder: Option<LocalLimiterBuilder> = None;
     for (tier, quotas) in limits.tiers() {
-        // Under their names: one that is made of the numbers would change with them.
+        // Names made of the numbers would change with the share.
         let named = quotas.quotas.iter().zip(&quotas.policies);
         let shares = named.map(|(quota, policy)| quota.shared_by(nodes).named_as(policy.to_name()));
         let shares = shares.collect::<Vec<_>>();
@@ -183,7 +181,7 @@ fn local_limiter(
         });
     }
     let builder = builder.expect("there is always a default tier");
-    // The clock by which deadlines pass, so that a test which pauses it pauses all.
+    // The clock of deadlines, so that a test that pauses it pauses both.
     let clock = TokioClock::new();
     let builder = builder.max_keys(max_keys).seed(seed).clock(clock);
     let builder = builder.on_change(limits.epoch().on_change());

@@ -1,5 +1,5 @@
-//! Limits of all nodes that are charged together: each is asked at once, those with leases after the
-//! others, and what was taken of the others is given back where one denies.
+//! Limits in Redis that are charged together: calls all at the same time, those with leases after the
+//! others, and refunds the charges of the others if one denies.
 
 use std::{
     future::{Future, IntoFuture as _},
@@ -68,23 +68,24 @@ impl Member for RedisLimiter {
     fn apply_together<'a>(
         calls: impl Iterator<Item = MemberCall<'a, Self>> + Clone,
     ) -> Pending<RedisFuture> {
-        let asked: Vec<_> = calls.map(|call| AskedMember::new(&call)).collect();
-        if let Some(denied) = remembered(&asked) {
+        let members: Vec<_> = calls.map(|call| RedisMember::new(&call)).collect();
+        if let Some(denied) = cached_denial(&members) {
             return Pending::Ready(Ok(denied));
         }
-        let home = asked.first().map(AskedMember::home).cloned();
+        let home = members.first().map(RedisMember::home).cloned();
         let home = home.unwrap_or(Home::of_callers());
-        let deadlines = asked.iter().map(|asked| asked.limiter.store().deadline());
+        let deadlines = members.iter();
+        let deadlines = deadlines.map(|member| member.limiter.store().deadline());
         let until = {
-            // By the clock of its timers.
+            // The clock of the home's timers.
             let runtime = home.runtime();
             let _entered = runtime.as_ref().map(Handle::enter);
             Instant::now() + deadlines.max().unwrap_or_default()
         };
-        let ask_now = |asked: &AskedMember| (!asked.spends_leases()).then(|| asked.ask());
-        let answers: Vec<_> = asked.iter().map(ask_now).collect();
-        let decision = decide(asked, answers, until);
-        Pending::Later(RedisFuture::new(Unabandoned::new(&home, decision)))
+        let first = |member: &RedisMember| (!member.spends_leases()).then(|| member.apply());
+        let pending: Vec<_> = members.iter().map(first).collect();
+        let decision = decide(members, pending, until);
+        Pending::Later(RedisFuture::new(DetachOnDrop::new(&home, decision)))
     }
 }
 
@@ -104,7 +105,7 @@ const fn is_leaky(quota: &Quota) -> bool {
     matches!(quota.algorithm(), Algorithm::LeakyBucket { .. })
 }
 
-/// A part of a limit that leaves more behind than a refund takes back.
+/// Returns the part of a limit that a refund cannot undo, if any.
 fn irrevocable(limits: &TierSet) -> Option<&'static str> {
     let mut quotas = limits.tiers().flat_map(|(_, quotas)| &quotas.quotas);
     if quotas.any(is_leaky) {
@@ -114,32 +115,31 @@ fn irrevocable(limits: &TierSet) -> Option<&'static str> {
 }
 
 impl RedisLimiter {
-    /// Whether the quota may become one of this limiter's, which others may be charged with.
+    /// Checks whether this limiter, perhaps charged together with others, can have the quota.
     pub(super) fn accepts(&self, quota: &OwnedQuota) -> Result<(), ConfigError> {
         let quota = quota.quota();
         if self.0.client().is_joint() && is_leaky(&quota) {
-            Err(refused(self.policies()[0].name(), LEAKY_BUCKET))
-        } else {
-            Ok(())
+            return Err(refused(self.policies()[0].name(), LEAKY_BUCKET));
         }
+        Ok(())
     }
 
-    /// This limiter, by the key that `extractor` finds, for a list of limits that are [charged
-    /// together](crate::RateLimitLayer::all).
+    /// Combines this limiter with the key that `extractor` finds, for a list of limits that are
+    /// [charged together](crate::RateLimitLayer::all).
     pub fn by(self, extractor: impl KeyExtractor) -> KeyedLimit<Self> {
         KeyedLimit::new(self, extractor)
     }
 }
 
-/// A limit that was charged, kept for a refund.
-struct AskedMember {
+/// The operation on one of the limits, kept for a refund.
+struct RedisMember {
     limiter: RedisLimiter,
     key: Key,
     tier: Tier,
     op: Op,
 }
 
-impl AskedMember {
+impl RedisMember {
     fn new(call: &MemberCall<'_, RedisLimiter>) -> Self {
         Self {
             limiter: call.limiter.clone(),
@@ -149,7 +149,7 @@ impl AskedMember {
         }
     }
 
-    fn ask(&self) -> Pending<RedisFuture> {
+    fn apply(&self) -> Pending<RedisFuture> {
         self.limiter
             .apply_in(&self.tier, &self.key, self.op.clone())
     }
@@ -158,34 +158,34 @@ impl AskedMember {
         self.limiter.store().home()
     }
 
-    /// Whether it takes units that this node holds already. What was spent of a lease cannot always be
-    /// given back: the lease may have ended.
+    /// Whether it may spend units of this node's leases. They cannot always be refunded: the lease may
+    /// have ended.
     fn spends_leases(&self) -> bool {
-        self.takes() && self.limiter.has_leases()
+        self.charges() && self.limiter.has_leases()
     }
 
-    /// Asks within what is left of the time for all answers.
-    fn ask_until(&self, until: Instant) -> Pending<RedisFuture> {
+    /// Applies the operation within the rest of the time for all answers.
+    fn apply_until(&self, until: Instant) -> Pending<RedisFuture> {
         let left = until.saturating_duration_since(Instant::now());
         self.limiter
             .apply_within(left, &self.tier, &self.key, self.op.clone())
     }
 
-    /// The decision of a limit that was not asked, because another one denies.
-    fn unasked(&self, now: Timestamp) -> Decision {
+    /// The decision of a limit that was not called because another one denies.
+    fn not_called(&self, now: Timestamp) -> Decision {
         Decision::unmeasured(now, self.limiter.policies())
     }
 
-    /// Whether it takes units, all or none.
-    const fn takes(&self) -> bool {
+    /// Whether it charges units.
+    const fn charges(&self) -> bool {
         matches!(
             self.op,
             Op::Acquire(_) | Op::Reserve(_) | Op::AcquireUpTo(_)
         )
     }
 
-    /// Gives back all but `kept` of the units that were charged.
-    fn give_back(&self, charged: &Decision, kept: u64) -> Option<Pending<RedisFuture>> {
+    /// Refunds the charged units except `kept`.
+    fn refund(&self, charged: &Decision, kept: u64) -> Option<Pending<RedisFuture>> {
         let units = charged
             .charged()
             .checked_sub(kept)
@@ -195,54 +195,60 @@ impl AskedMember {
     }
 }
 
-/// The denial that is remembered of any of the limits: then none of them is asked.
-fn remembered(asked: &[AskedMember]) -> Option<Decision> {
-    let denial = |asked: &AskedMember| {
-        let takes = asked.takes();
-        takes.then(|| asked.limiter.denial(&asked.tier, &asked.key, &asked.op))?
+/// The joint denial if any of the limits has a cached one. Then none of them is called.
+fn cached_denial(members: &[RedisMember]) -> Option<Decision> {
+    let denial = |member: &RedisMember| {
+        let RedisMember {
+            limiter,
+            tier,
+            key,
+            op,
+        } = member;
+        member.charges().then(|| limiter.denial(tier, key, op))?
     };
-    let denials: Vec<_> = asked.iter().map(denial).collect();
+    let denials: Vec<_> = members.iter().map(denial).collect();
     let now = denials.iter().flatten().next()?.decided_at();
     let all = denials
         .into_iter()
-        .zip(asked)
-        .map(|(denial, asked)| denial.unwrap_or_else(|| asked.unasked(now)));
+        .zip(members)
+        .map(|(denial, member)| denial.unwrap_or_else(|| member.not_called(now)));
     Some(Decision::merge(all.collect()))
 }
 
-/// The decision of all limits together. What is given back is waited for until the time by which all
-/// answers had to come, and given back all the same.
+/// Decides for all limits together. Waits for refunds no longer than for the answers; refunds that
+/// take longer continue without the caller.
 async fn decide(
-    asked: Vec<AskedMember>,
+    members: Vec<RedisMember>,
     pending: Vec<Option<Pending<RedisFuture>>>,
     until: Instant,
 ) -> Result<Decision, LimiterError> {
-    let mut answers = answers_of(&asked, pending, until).await;
-    let takes = asked.iter().all(AskedMember::takes);
-    if takes && !answers.iter().all(passes) {
-        give_back(&asked, &mut answers, 0, until).await;
-    } else if takes {
+    let mut answers = answers_of(&members, pending, until).await;
+    let charges = members.iter().all(RedisMember::charges);
+    if charges && !answers.iter().all(is_allowed) {
+        refund(&members, &mut answers, 0, until).await;
+    } else if charges {
         let charged = answers.iter().flatten().map(Decision::charged);
         let kept = charged.filter(|charged| *charged > 0).min().unwrap_or(0);
-        give_back(&asked, &mut answers, kept, until).await;
+        refund(&members, &mut answers, kept, until).await;
     }
     let decisions: Result<Vec<_>, _> = answers.into_iter().collect();
-    let limits = asked.iter().map(|asked| asked.limiter.0.limit_identity());
+    let limits = members.iter();
+    let limits = limits.map(|member| member.limiter.0.limit_identity());
     Ok(Decision::merge(decisions?).by_limits(limits))
 }
 
-fn passes(answer: &Result<Decision, LimiterError>) -> bool {
+fn is_allowed(answer: &Result<Decision, LimiterError>) -> bool {
     answer.as_ref().is_ok_and(Decision::is_allowed)
 }
 
-/// The answers of all limits: of those that are under way, and then of each that is not, as long as
-/// none denies.
+/// Returns the answers of all limits. Waits for the calls in flight, and then calls the other limits
+/// one after another as long as none denies.
 async fn answers_of(
-    asked: &[AskedMember],
+    members: &[RedisMember],
     pending: Vec<Option<Pending<RedisFuture>>>,
     until: Instant,
 ) -> Vec<Result<Decision, LimiterError>> {
-    // To wait for one that is under way does not hold up another.
+    // All calls run while the first is awaited.
     let mut answers = Vec::with_capacity(pending.len());
     for answer in pending {
         answers.push(match answer {
@@ -250,17 +256,17 @@ async fn answers_of(
             None => None,
         });
     }
-    let mut go_on = answers.iter().flatten().all(passes);
+    let mut all_allow = answers.iter().flatten().all(is_allowed);
     let first = answers.iter().flatten().flatten().next();
     let mut now = first.map_or_else(Timestamp::default, Decision::decided_at);
-    for (answer, asked) in answers.iter_mut().zip(asked) {
+    for (answer, member) in answers.iter_mut().zip(members) {
         if answer.is_none() {
-            let own = if go_on {
-                asked.ask_until(until).await
+            let own = if all_allow {
+                member.apply_until(until).await
             } else {
-                Ok(asked.unasked(now))
+                Ok(member.not_called(now))
             };
-            go_on = go_on && passes(&own);
+            all_allow = all_allow && is_allowed(&own);
             now = own.as_ref().map_or(now, Decision::decided_at);
             *answer = Some(own);
         }
@@ -268,45 +274,43 @@ async fn answers_of(
     answers.into_iter().flatten().collect()
 }
 
-/// Leaves no limit charged more than `kept`, and takes its word for how it stands then.
-async fn give_back(
-    asked: &[AskedMember],
+/// Refunds the charge of each limit beyond `kept`, and replaces its answer by that of the refund.
+async fn refund(
+    members: &[RedisMember],
     answers: &mut [Result<Decision, LimiterError>],
     kept: u64,
     until: Instant,
 ) {
-    let refund = |(asked, answer): (&AskedMember, &Result<Decision, _>)| {
-        let refund = asked.give_back(answer.as_ref().ok()?, kept)?;
-        Some(timeout_at(
-            until,
-            Unabandoned::new(asked.home(), refund.into_future()),
-        ))
+    let refund = |(member, answer): (&RedisMember, &Result<Decision, _>)| {
+        let refund = member.refund(answer.as_ref().ok()?, kept)?;
+        let refund = DetachOnDrop::new(member.home(), refund.into_future());
+        Some(timeout_at(until, refund))
     };
-    let refunds: Vec<_> = asked.iter().zip(&*answers).map(refund).collect();
+    let refunds: Vec<_> = members.iter().zip(&*answers).map(refund).collect();
     for (answer, refund) in answers.iter_mut().zip(refunds) {
         let Some(refund) = refund else { continue };
         match (refund.await, &mut *answer) {
-            // What is kept has the receipt of its charge.
+            // The kept units have the receipt of their charge.
             (Ok(Ok(_)), Ok(decision)) if kept > 0 => decision.keep_charged(kept),
             (Ok(Ok(refunded)), answer) => *answer = Ok(refunded),
-            // It is on its way, and must not be given back a second time.
+            // The refund is in flight, and must not be repeated by a receipt.
             (Err(_), Ok(decision)) => decision.keep_charged(kept),
-            // It stays charged: that is no reason to let the request pass.
+            // A failed refund leaves the units charged and does not change the decision.
             (_, _) => {}
         }
     }
 }
 
-/// A future with the timers of a store's home, which finishes it when nobody waits for it any more:
-/// a client that hangs up must not leave limits charged for a request that another one denies.
-struct Unabandoned {
+/// A future on the runtime of a store's home. If it is dropped, a task of that runtime completes it: a
+/// client that disconnects must not leave limits charged for a request that another limit denies.
+struct DetachOnDrop {
     work: Option<Work>,
     home: Home,
 }
 
 type Work = Pin<Box<dyn Future<Output = Result<Decision, LimiterError>> + Send>>;
 
-impl Unabandoned {
+impl DetachOnDrop {
     fn new(
         home: &Home,
         work: impl Future<Output = Result<Decision, LimiterError>> + Send + 'static,
@@ -319,7 +323,7 @@ impl Unabandoned {
     }
 }
 
-impl Future for Unabandoned {
+impl Future for DetachOnDrop {
     type Output = Result<Decision, LimiterError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
@@ -332,7 +336,7 @@ impl Future for Unabandoned {
     }
 }
 
-impl Drop for Unabandoned {
+impl Drop for DetachOnDrop {
     fn drop(&mut self) {
         if let Some(work) = self.work.take() {
             self.home.spawn(async move { drop(work.await) });

@@ -14,9 +14,9 @@ use crate::{
 
 /// A [`Store`] in memory: for tests and simulations, in which limiters are nodes that share it.
 ///
-/// A clone is a handle to the same values. Values that are over are forgotten when there are twice
-/// as many as when that was last done; there is no other bound. A service that has one process uses
-/// a [`LocalLimiter`](crate::LocalLimiter).
+/// A clone is a handle to the same values. Expired values are removed when the number of values has
+/// doubled since the last removal; there is no other bound. A service with one process uses a
+/// [`LocalLimiter`](crate::LocalLimiter).
 ///
 /// ```
 /// # tokio_test();
@@ -42,22 +42,22 @@ struct Inner {
     values: Mutex<Values>,
 }
 
-/// Values, and when each is over.
+/// Values, each with the time at which it expires.
 #[derive(Default)]
 struct Values {
     all: HashMap<String, (Vec<u8>, Timestamp)>,
-    /// How many there were after those that were over had been forgotten.
+    /// Number of values after the last removal of expired ones.
     kept: usize,
 }
 
 impl MemoryStore {
-    /// An empty store on the system's clock.
+    /// Creates an empty store on the system's clock.
     #[must_use]
     pub fn new() -> Self {
         Self::with_clock(OsClock::new())
     }
 
-    /// An empty store that takes its time from this clock.
+    /// Creates an empty store on this clock.
     #[must_use]
     pub fn with_clock(clock: impl Clock) -> Self {
         Self(Arc::new(Inner {
@@ -66,19 +66,19 @@ impl MemoryStore {
         }))
     }
 
-    /// How many values there are, those included that are over and not forgotten yet.
+    /// Number of values, including expired ones that have not been removed yet.
     #[must_use]
     pub fn len(&self) -> usize {
         unpoisoned(self.0.values.lock()).all.len()
     }
 
-    /// Whether there is no value.
+    /// Whether the store has no value.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Forgets all values.
+    /// Removes all values.
     pub fn clear(&self) {
         *unpoisoned(self.0.values.lock()) = Values::default();
     }
@@ -105,15 +105,15 @@ impl Store for MemoryStore {
 
 impl Values {
     fn get(&self, key: &str, now: Timestamp) -> Option<&[u8]> {
-        let (value, over_at) = self.all.get(key)?;
-        (*over_at > now).then_some(value)
+        let (value, expires_at) = self.all.get(key)?;
+        (*expires_at > now).then_some(value)
     }
 
     fn put(&mut self, key: &str, write: Write, now: Timestamp) {
-        let over_at = now.saturating_add(write.expires_in);
-        self.all.insert(key.to_owned(), (write.value, over_at));
+        let expires_at = now.saturating_add(write.expires_in);
+        self.all.insert(key.to_owned(), (write.value, expires_at));
         if self.all.len() > 2 * self.kept.max(64) {
-            self.all.retain(|_, (_, over_at)| *over_at > now);
+            self.all.retain(|_, (_, expires_at)| *expires_at > now);
             self.kept = self.all.len();
         }
     }

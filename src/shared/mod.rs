@@ -1,8 +1,8 @@
-//! The limiter that all nodes share: arguments of the script, calls that carry many operations,
-//! remembered denials, and the fallback; and the stores that it can be on instead of Redis.
+//! The limiter of all nodes: batches of operations, cached denials, leases, the fallback, and the
+//! stores that can replace Redis.
 //!
-//! A [`RedisLimiter`] keeps its values in Redis, a [`SharedLimiter`] in a
-//! [`Store`] of your own: one that does [`Call::apply`] under a lock, or a [`CompareAndSwap`].
+//! A [`RedisLimiter`] keeps its values in Redis. A [`SharedLimiter`] keeps them in a [`Store`] of
+//! your own, which calls [`Call::apply`] under a lock, or in a [`CompareAndSwap`].
 
 mod answer;
 mod apply;

@@ -1,4 +1,4 @@
-//! Modes: how a limiter that all nodes share asks its store.
+//! Modes: when a limiter of all nodes calls its store, and what it decides on the node.
 
 #[cfg(test)]
 mod tests;
@@ -21,7 +21,7 @@ const DEFAULT_LENGTH: Duration = Duration::from_secs(1);
 /// 2^14 subjects.
 pub(super) const DEFAULT_MAX_LEASES: usize = 1 << 14;
 
-/// A number of leases that fits into memory.
+/// The largest accepted `max_leases`: more do not fit into memory.
 const MOST_LEASES: usize = 1 << 24;
 
 /// How the nodes of a limiter share their limit: set by
@@ -60,11 +60,11 @@ pub(super) struct LedgerTerms {
     pub(super) mode: ModeTerms,
     /// The most subjects whose units a node holds.
     pub(super) max_leases: usize,
-    /// Whether denials are cached for longer than a pause.
+    /// Whether a denial is cached until its wait is over, rather than for one pause.
     pub(super) remembers_denials: bool,
 }
 
-/// The settings of a mode in which nodes decide by themselves.
+/// The settings of a mode in which nodes decide without a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ModeTerms {
     Leased {
@@ -76,7 +76,7 @@ pub(super) enum ModeTerms {
     Eventual {
         /// The time between two messages.
         interval: Duration,
-        /// The most units of a subject that a node has spent and the store has not counted.
+        /// The most units of a subject that a node has spent and not yet reported.
         ahead: u32,
     },
 }
@@ -92,20 +92,21 @@ impl Mode {
         }
     }
 
-    /// A node reserves units of a busy key in the store, and spends them without asking: a lease.
+    /// A node reserves units of a busy key in the store, a lease, and spends them without further
+    /// calls.
     ///
-    /// No more passes than with [`strict`](Self::strict), on whatever nodes. While some nodes hold
-    /// units that they do not use, others may be denied that much, for one
-    /// [length](Self::length) at most; idle nodes give most back within half of it. A request waits
-    /// for the store only where its node holds too little: when a key becomes busy, when a window
-    /// begins, and while all want more than there is, for which a node asks from time to time and
-    /// denies in between. A key that is asked for less than 8 units in a quarter of the length on a
-    /// node is decided as with `strict`.
+    /// All nodes together allow no more than with [`strict`](Self::strict). While a node holds units
+    /// that it does not use, other nodes may be denied that much, for one [length](Self::length) at
+    /// most; an idle node returns most of its units within half of that. A request waits for the
+    /// store only if its node holds too few units: when a key becomes busy, when a window begins, and
+    /// while the nodes want more units than the limit has. In that case a node requests units at
+    /// intervals and denies in between. A key with fewer than 8 units of requests in a quarter of
+    /// the length on a node is decided as with `strict`.
     ///
-    /// Nodes in strict mode may share a limiter with those that lease. When the store does not
-    /// answer, a node spends the units that it has until their lease ends. A limiter that has a
-    /// leaky bucket as a queue or an [uncapped](crate::Quota::uncapped) window among its quotas, or
-    /// `block_for`, stays strict.
+    /// Nodes in strict mode can share a limiter with nodes in leased mode. While the store does not
+    /// respond, a node spends the units that it has until their lease ends. A limiter stays strict if
+    /// it has `block_for`, or a leaky bucket as a queue or an [uncapped](crate::Quota::uncapped)
+    /// window among its quotas.
     pub const fn leased() -> Self {
         Self {
             kind: ModeKind::Leased,
@@ -115,15 +116,16 @@ impl Mode {
         }
     }
 
-    /// A node decides by itself, and tells the store afterwards: each `interval`, which is at least 10
-    /// milliseconds, and when it has let half as much pass as it may be [`ahead`](Self::ahead).
+    /// A node decides without a call, and reports to the store afterwards: after each `interval`, at
+    /// least 10 milliseconds, and whenever it has allowed half of [`ahead`](Self::ahead).
     ///
-    /// No request waits for the store, but one that comes when its node is that far ahead: it is
-    /// decided as with [`strict`](Self::strict). In return more may pass than the limit: on N nodes
-    /// at most (N − 1) · `ahead` units, in any window or beside any burst, whatever becomes of
-    /// messages. A bucket gets that back: it owes up to its capacity and gives nothing until that is
-    /// paid, so over time exactly the limit passes as long as (N − 1) · `ahead` is no more than its
-    /// capacity. A node that was started anew, and a key that changes its tier, count as one more.
+    /// A request waits for the store only if its node has already allowed `ahead` units: it is then
+    /// decided as with [`strict`](Self::strict). In return the nodes may allow more than the limit:
+    /// N nodes at most (N − 1) · `ahead` units, in any window or in addition to any burst, whichever
+    /// messages are lost. A bucket recovers the excess: it goes into debt, up to its capacity, and
+    /// allows nothing until the debt is paid. Over time exactly the limit is allowed, as long as
+    /// (N − 1) · `ahead` is no more than the capacity. A restarted node, and a key that changes its
+    /// tier, count as one node more.
     ///
     /// ```
     /// use std::time::Duration;
@@ -136,11 +138,11 @@ impl Mode {
     /// # Ok::<_, tower_ratelimit::ConfigError>(())
     /// ```
     ///
-    /// All nodes of a limiter have to be in this mode: the others forget what a bucket owes. When the
-    /// store does not answer, a node lets `ahead` units of each key pass, and then `on_failure`
-    /// decides. What was done meanwhile is counted when the store is back. An answer that is missing
-    /// for ten seconds may have units counted twice, never too few. A leaky bucket as a queue, an
-    /// uncapped window and `block_for` are refused: their answers are the store's alone.
+    /// All nodes of a limiter have to be in this mode: other nodes forget a bucket's debt. While the
+    /// store does not respond, a node allows `ahead` units of each key, and then `on_failure`
+    /// decides. The node reports these units when the store responds again. If a response is missing
+    /// for ten seconds, the store may count units twice, never too few. A leaky bucket as a queue, an
+    /// uncapped window and `block_for` are refused: only the store can decide about them.
     pub const fn eventual(interval: Duration) -> Self {
         Self {
             kind: ModeKind::Eventual(interval),
@@ -150,8 +152,8 @@ impl Mode {
         }
     }
 
-    /// The most units of one key that a node lets pass before the store has counted them: from 1 to
-    /// the smallest capacity among the quotas. [`eventual`](Self::eventual) mode needs it.
+    /// The most units of one key that a node allows before it reports them: from 1 to the smallest
+    /// capacity among the quotas. Required in [`eventual`](Self::eventual) mode.
     pub const fn ahead(mut self, units: u32) -> Self {
         self.ahead = Some(units);
         self
@@ -159,25 +161,25 @@ impl Mode {
 
     /// How long a lease lasts, from 100 milliseconds to a minute. Defaults to a second.
     ///
-    /// The units of a node that is gone come back after this time, counted as spent. With a longer
-    /// one there are fewer calls.
+    /// The units of a node that disappears stay reserved until its lease ends, and then count as
+    /// spent. A longer lease needs fewer calls.
     pub const fn length(mut self, length: Duration) -> Self {
         self.length = Some(length);
         self
     }
 
-    /// The most units of one key that a node holds, at least 2. Defaults to no bound but its share
-    /// by what the nodes were asked for.
+    /// The most units of one key that a node holds, at least 2. By default only the node's share of
+    /// the demand on all nodes bounds them.
     pub const fn max_units(mut self, units: u32) -> Self {
         self.max_units = Some(units);
         self
     }
 
-    /// The terms of leases, if there are to be any.
+    /// Checks the settings. Returns those of the ledger, or `None` in strict mode.
     ///
     /// # Errors
     ///
-    /// When a setting is out of its bounds, or is one of another mode.
+    /// If a setting is out of its bounds, or belongs to another mode.
     pub(super) fn lease_terms(
         self,
         max_leases: usize,
@@ -223,9 +225,9 @@ impl Mode {
     }
 }
 
-/// Whether nodes can hold units of these quotas. Not of a queue, whose places only the store can
-/// give; nor of a window that counts on, since units that are held are not counted; nor where a
-/// denial blocks, since units that others hold would block a key that has not used up its quota.
+/// Whether nodes can hold units of these quotas. They cannot with a queue, whose places only the
+/// store can assign, nor with an uncapped window, which does not count reserved units. They cannot
+/// if a denial blocks: units that other nodes hold would block a key that has not used up its quota.
 fn can_lease(limits: &TierSet) -> bool {
     limits.block_for.is_none() && !has_queue(limits) && !counts_on(limits)
 }
@@ -250,11 +252,11 @@ impl ModeTerms {
         matches!(self, Self::Eventual { .. })
     }
 
-    /// Whether limits that were changed can go on in this mode.
+    /// Checks whether changed limits can stay in this mode.
     ///
     /// # Errors
     ///
-    /// When they can not.
+    /// If they cannot.
     pub(super) fn check(&self, limits: &TierSet) -> Result<(), ConfigError> {
         match self {
             Self::Eventual { ahead, .. } => check_ahead(*ahead, limits),
@@ -289,7 +291,7 @@ fn eventual_terms(
     Ok(ModeTerms::Eventual { interval, ahead })
 }
 
-/// Whether nodes can let so many units of these quotas pass ahead of the store.
+/// Checks whether nodes can allow so many units of these quotas before they report them.
 fn check_ahead(units: u32, limits: &TierSet) -> Result<(), ConfigError> {
     if has_queue(limits) {
         return refuse(
@@ -329,32 +331,32 @@ fn refuse<T>(message: String) -> Result<T, ConfigError> {
     Err(ConfigError::new(ConfigErrorKind::Lease, message))
 }
 
-/// Between which messages about its lease a unit was spent, as a receipt tells it. After 255 of them
-/// the numbers begin anew; the time tells such apart.
+/// The number of the lease message before a charge, as its receipt contains it. It starts again
+/// after 255; the time distinguishes equal numbers.
 pub(super) type LeaseNumber = NonZeroU8;
 
-/// The work of a limiter's leases since it was made, in this process.
+/// Counts of a limiter's leases and messages in this process, since it was built.
 ///
 /// All numbers are 0 in [strict](Mode::strict) mode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct ModeStats {
-    /// Operations that were answered without the store: from a lease, because a denial still holds, or
-    /// ahead of the store.
+    /// Operations that the node decided: from a lease, by a cached denial, or ahead of the store.
     pub local: u64,
     /// Operations that the node sent to the store.
     pub asked: u64,
-    /// Units that were granted.
+    /// Units that the store has granted.
     pub granted: u64,
-    /// Units that were spent and that the store has confirmed.
+    /// Spent units that the store has confirmed.
     pub settled: u64,
-    /// Units that were given back.
+    /// Units that the node has returned.
     pub returned: u64,
-    /// Units, spent or not, of leases that ended before the store was told: it counts them as spent.
+    /// Units, spent or not, of leases that ended before the node had reported: the store counts them
+    /// as spent.
     pub ended: u64,
-    /// Messages that were sent once more, since no answer came.
+    /// Messages that the node repeated because no response arrived.
     pub repeated: u64,
-    /// Messages that came too late to take effect: the node began anew.
+    /// Messages that arrived too late to take effect: the node started again without a lease.
     pub stale: u64,
 }
 

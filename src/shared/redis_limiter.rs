@@ -1,4 +1,4 @@
-//! The limiter that all nodes share through Redis: [`RedisLimiter`].
+//! The limiter of all nodes in Redis: [`RedisLimiter`].
 
 use std::{fmt, time::Duration};
 
@@ -33,11 +33,11 @@ use crate::{
 /// # }
 /// ```
 ///
-/// The server's clock counts, so nodes need not agree about the time, and decisions are those of
-/// the [`LocalLimiter`](crate::LocalLimiter) to the microsecond. Each costs one round trip, however
-/// many quotas there are, and less where it can be avoided: a client that retries after a denial
-/// costs none until its wait is over, requests of one subject that arrive while another one is
-/// under way travel together, and so do subjects that wait at the same moment.
+/// The server's clock counts, so nodes need not agree about the time, and decisions equal those of
+/// the [`LocalLimiter`](crate::LocalLimiter) to the microsecond. A decision costs one round trip,
+/// whatever the number of quotas, and often less. A client that retries after a denial costs none
+/// until its wait is over, requests of one subject that arrive while a call about it is in flight share the
+/// next call, and so do subjects that wait at the same moment.
 ///
 /// A clone is a handle to the same limiter. See the [guide](crate::guide::redis) for running
 /// Redis for rate limits.
@@ -50,57 +50,54 @@ impl RedisLimiter {
         RedisLimiterBuilder::new(quotas)
     }
 
-    /// A limiter for `quotas` with the default settings, on the server at `url`.
+    /// Creates a limiter for `quotas` with the default settings, on the server at `url`.
     ///
-    /// Nothing is connected yet: that happens with the first request, so the service starts
-    /// whether or not Redis is there. Limiters that should share one connection are made with
-    /// [`RedisLimiter::builder`] on one [`RedisStore`].
+    /// The first request opens the connection, so a service starts even while Redis is down. To share
+    /// one connection between limiters, build them with [`RedisLimiter::builder`] on one
+    /// [`RedisStore`].
     ///
     /// # Errors
     ///
-    /// When the address is none, see [`RedisStore::connect`], or a quota makes no sense, see
+    /// If the address is not valid, see [`RedisStore::connect`], or a quota is not valid, see
     /// [`Quota::check`](crate::Quota::check).
     pub fn connect(url: &str, quotas: impl IntoQuotas) -> Result<Self, ConfigError> {
         Self::builder(quotas).build(&RedisStore::connect(url)?)
     }
 
-    /// Changes the quota of this name (`default` for one that stands alone and was given none) in
-    /// the default tier, for this limiter and all its clones, on this node; other nodes have to be
-    /// told, too.
+    /// Changes the quota of this name (`default` for a single quota without a name) in the default
+    /// tier, for this limiter and all its clones, on this node. Call it on the other nodes, too.
     ///
-    /// A changed limit, burst, queue or soft share leaves the state of each key, at most as much as
-    /// the new quota holds, or the largest of another tier that shares the counter. So a raised limit
-    /// frees nobody: a bucket that was used up gets its next unit by the new rate, windows and logs
-    /// have the new limit less what was counted. With
-    /// [`OnChange::Fresh`](crate::OnChange::Fresh) all keys start afresh under other keys in the
+    /// If the limit, burst, queue or soft share changes, the state of each key stays, up to the
+    /// capacity of the new quota or the largest one of another tier that shares the counter. A raised
+    /// limit therefore frees no key at once: an empty bucket gets its next unit at the new rate, and
+    /// windows and logs have the new limit less the counted units. With
+    /// [`OnChange::Fresh`](crate::OnChange::Fresh) all keys start fresh, under other keys in the
     /// store, and [`reset`](Self::reset) frees one key.
     ///
-    /// A changed algorithm, period,
-    /// number of slices or refill step starts all quotas of this limiter afresh, and ends blocks,
-    /// unless its tiers count in the same ways as before: they are counted under other keys, so
-    /// nodes that have the new configuration already and nodes that have the old one do not disturb
-    /// each other. Requests that are open meanwhile give back to a bucket only what its new numbers
-    /// could have charged, see [`Receipt`](crate::Receipt).
+    /// If the algorithm, period, number of slices or refill step changes, all quotas of this limiter
+    /// start fresh and blocks end, unless the tiers count in the same ways as before. They count
+    /// under other keys, so nodes with the new configuration and nodes with the old one do not disturb
+    /// each other. A request in flight returns to a bucket no more than its new numbers could have
+    /// charged, see [`Receipt`](crate::Receipt).
     ///
     /// # Errors
     ///
-    /// When the quota makes no sense, see [`Quota::check`](crate::Quota::check), or has another
-    /// name, or there is none of this name; when it is a leaky bucket and the limiter is charged
-    /// together with others, see [`RateLimitLayer::all`](crate::RateLimitLayer::all).
+    /// If the quota is not valid, see [`Quota::check`](crate::Quota::check), has another name, or no
+    /// quota has this name; or if it is a leaky bucket and the limiter is charged together with others,
+    /// see [`RateLimitLayer::all`](crate::RateLimitLayer::all).
     pub fn set_quota(&self, name: &str, quota: impl Into<OwnedQuota>) -> Result<(), ConfigError> {
         let quota = quota.into();
         self.accepts(&quota)?;
         self.0.set_quota(name, quota)
     }
 
-    /// How many decisions were made without the store, and what became of the units that were leased,
-    /// see [`Mode`](crate::shared::Mode).
+    /// Counts of decisions on this node and of leased units, see [`Mode`](crate::shared::Mode).
     #[must_use]
     pub fn mode_stats(&self) -> ModeStats {
         self.0.mode_stats()
     }
 
-    /// How the server is doing, as far as requests have found out.
+    /// Whether Redis works, as shown by the requests so far.
     #[must_use]
     pub fn health(&self) -> StoreHealth {
         self.store().health()
@@ -112,11 +109,11 @@ impl RedisLimiter {
         self.0.store()
     }
 
-    /// Does what [`apply_in`](Limiter::apply_in) does, for a caller that waits for the answer no longer than `within`.
-    /// Then the [`OnFailure`](crate::OnFailure) decides, as it does after the store's
-    /// [deadline](crate::redis::RedisStoreBuilder::deadline), which stays the longest time.
+    /// As [`apply_in`](Limiter::apply_in), for a caller that waits no longer than `within`. After that
+    /// time [`OnFailure`](crate::OnFailure) decides, as it does after the store's
+    /// [deadline](crate::redis::RedisStoreBuilder::deadline), which stays the longest wait.
     ///
-    /// The operation is on its way to the server meanwhile, and is done there all the same.
+    /// The operation has been sent to the server, which still does it.
     pub fn apply_within(
         &self,
         within: Duration,
@@ -129,8 +126,8 @@ impl RedisLimiter {
             .unwrap_or_else(|error| Pending::Ready(Err(error)))
     }
 
-    /// Another limiter takes its place: what was charged by other numbers than that one's is not
-    /// given back.
+    /// Records that `next` replaces this limiter: charges by other numbers than its own are not
+    /// refunded.
     #[cfg(feature = "rules")]
     pub(crate) fn make_way_for(&self, next: &Self) {
         self.0.make_way_for(&next.0);
@@ -140,26 +137,26 @@ impl RedisLimiter {
         self.0.with_limits(read)
     }
 
-    /// Whether this node holds units that it spends by itself.
+    /// Whether this node leases units.
     pub(super) fn has_leases(&self) -> bool {
         self.0.has_leases()
     }
 
-    /// The denial that is remembered of an operation like this.
+    /// The cached denial of this operation.
     pub(super) fn denial(&self, tier: &Tier, key: &Key, op: &Op) -> Option<Decision> {
         self.0.denial(tier, key, op)
     }
 }
 
 impl RedisLimiterBuilder {
-    /// Makes the limiter.
+    /// Builds the limiter.
     ///
     /// # Errors
     ///
-    /// When a quota makes no sense, see [`Quota::check`](crate::Quota::check), two quotas or two
-    /// tiers have one name, there is no quota at all, the block lasts longer than 18 years, the
-    /// limiter's name has other characters than are accepted, `max_local_keys` is 0, above 2^32 or
-    /// more than there is memory for, or the mode's or the leases' numbers are out of bounds.
+    /// If a quota is not valid, see [`Quota::check`](crate::Quota::check), two quotas or two tiers
+    /// have the same name, there is no quota, the block lasts longer than 18 years, the limiter's name
+    /// contains other characters than are accepted, `max_local_keys` is 0, above 2^32 or more than
+    /// the memory allows, or a number of the mode or of the leases is out of bounds.
     pub fn build(self, store: &RedisStore) -> Result<RedisLimiter, ConfigError> {
         self.on(store.clone()).map(RedisLimiter)
     }

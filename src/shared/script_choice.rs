@@ -7,26 +7,27 @@ use std::{
 
 use super::subject::SubjectName;
 
-/// The places for subjects, by their hash: each has the last one.
+/// The number of places for subjects, chosen by hash: each contains the last subject.
 const PLACES: usize = 512;
 
 /// The unit of time: a subject stays for one or two of them.
 const SPAN: Duration = Duration::from_secs(60);
 
-/// The bits of a place that have the time.
+/// The bits of a place that contain the time.
 const SPAN_BITS: u64 = 0xffff;
 
 /// Subjects whose values have more than the lone scripts can read, such as those that nodes of another
 /// configuration have written. Calls about them go to the general script at once: otherwise each
 /// decision would take two round trips, and the deadline may not allow that.
 #[derive(Debug)]
-pub(super) struct RareValues {
-    /// The upper bits of a subject's hash, and when it was noted, in spans since the beginning.
+pub(super) struct ComplexValues {
+    /// For each place the upper bits of a subject's hash, and the time at which it was recorded, in
+    /// spans since the start.
     places: Box<[AtomicU64]>,
     began_at: Instant,
 }
 
-impl RareValues {
+impl ComplexValues {
     pub(super) fn new(now: Instant) -> Self {
         Self {
             places: (0..PLACES).map(|_| AtomicU64::new(0)).collect(),
@@ -34,14 +35,14 @@ impl RareValues {
         }
     }
 
-    /// Notes that a lone script could not read the subject's value.
-    pub(super) fn note(&self, subject: &SubjectName, now: Instant) {
+    /// Records that a lone script could not read the subject's value.
+    pub(super) fn record(&self, subject: &SubjectName, now: Instant) {
         let entry = subject.hash() & !SPAN_BITS | self.span(now);
         self.place(subject).store(entry, Ordering::Relaxed);
     }
 
-    /// Whether the subject was noted lately.
-    pub(super) fn have(&self, subject: &SubjectName, now: Instant) -> bool {
+    /// Whether the subject was recorded recently.
+    pub(super) fn contains(&self, subject: &SubjectName, now: Instant) -> bool {
         let entry = self.place(subject).load(Ordering::Relaxed);
         if entry & !SPAN_BITS != subject.hash() & !SPAN_BITS {
             return false;
@@ -68,14 +69,14 @@ mod tests {
     fn a_subject_stays_for_one_span_or_two() {
         let names = SubjectNames::new(Some(1));
         let now = Instant::now();
-        let rare = RareValues::new(now);
+        let complex = ComplexValues::new(now);
         let (alice, bob) = (names.named("alice"), names.named("bob"));
-        assert!(!rare.have(&alice, now));
+        assert!(!complex.contains(&alice, now));
         for begin in [now, now + SPAN * 7, now + SPAN * 0xffff] {
-            rare.note(&alice, begin);
-            assert!(rare.have(&alice, begin) && rare.have(&alice, begin + SPAN));
-            assert!(!rare.have(&alice, begin + SPAN * 2));
-            assert!(!rare.have(&bob, begin));
+            complex.record(&alice, begin);
+            assert!(complex.contains(&alice, begin) && complex.contains(&alice, begin + SPAN));
+            assert!(!complex.contains(&alice, begin + SPAN * 2));
+            assert!(!complex.contains(&bob, begin));
         }
     }
 
@@ -83,16 +84,21 @@ mod tests {
     fn only_the_last_subject_of_a_place_stays() {
         let names = SubjectNames::new(Some(1));
         let now = Instant::now();
-        let rare = RareValues::new(now);
+        let complex = ComplexValues::new(now);
         let subjects: Vec<_> = (0..10_000)
             .map(|at| names.named(&format!("{at}")))
             .collect();
-        let known = |rare: &RareValues| subjects.iter().filter(|one| rare.have(one, now)).count();
-        assert_eq!(known(&rare), 0);
+        let known = |complex: &ComplexValues| {
+            subjects
+                .iter()
+                .filter(|one| complex.contains(one, now))
+                .count()
+        };
+        assert_eq!(known(&complex), 0);
         for subject in &subjects {
-            rare.note(subject, now);
-            assert!(rare.have(subject, now));
+            complex.record(subject, now);
+            assert!(complex.contains(subject, now));
         }
-        assert_eq!(known(&rare), PLACES);
+        assert_eq!(known(&complex), PLACES);
     }
 }

@@ -1,14 +1,14 @@
-//! Stores: where the values of subjects are kept.
+//! The trait of a user's store, which keeps the values of subjects.
 
 use std::{future::Future, sync::Arc, time::Duration};
 
 use super::wire::call::{Call, Reply};
 use crate::store::error::StoreError;
 
-/// Keeps a value of bytes for each subject, for a [`SharedLimiter`](super::SharedLimiter).
+/// Keeps the bytes of a value for each subject, for a [`SharedLimiter`](super::SharedLimiter).
 ///
-/// A store that can change a value under a lock, or in a transaction, calls [`Call::apply`] in
-/// between. One that can compare and swap is a [`CompareAndSwap`](super::CompareAndSwap).
+/// A store with locks or transactions calls [`Call::apply`] between reading and writing. A store
+/// that compares and swaps implements [`CompareAndSwap`](super::CompareAndSwap) instead.
 ///
 /// ```
 /// use std::{collections::HashMap, sync::Mutex};
@@ -29,21 +29,21 @@ use crate::store::error::StoreError;
 /// }
 /// ```
 pub trait Store: Send + Sync + 'static {
-    /// Applies `call` to the value under `key` in one step: nobody else changes the value between
-    /// the reading and the writing, and the answer is given when the value is written.
+    /// Applies `call` to the value under `key` in one step: no other call changes the value between
+    /// the read and the write, and the future completes after the write.
     ///
-    /// The time is best the store's own, so that nodes need not agree about it. A limiter has mostly
-    /// one call of a key under way; more for several tiers, or a thousand operations at once. While
-    /// the store fails it is called about the key `rl:trial` alone.
+    /// Use the store's own time if possible, so that nodes need not agree about it. A limiter usually
+    /// has one call of a key in flight; more for several tiers, or for a thousand operations at once.
+    /// While the store fails, limiters call it about the key `rl:trial` only.
     fn transact(
         &self,
         key: &str,
         call: &Call<'_>,
     ) -> impl Future<Output = Result<Reply, StoreError>> + Send;
 
-    /// How long a call takes at most, after which the limiter's
-    /// [`on_failure`](super::RedisLimiterBuilder::on_failure) decides: at most an hour. A limiter
-    /// reads it when it is made. Defaults to 250 milliseconds.
+    /// The longest duration of a call, at most an hour. After that the limiter's
+    /// [`on_failure`](super::RedisLimiterBuilder::on_failure) decides. A limiter reads it when it is
+    /// built. Defaults to 250 milliseconds.
     fn deadline(&self) -> Duration {
         Duration::from_millis(250)
     }

@@ -18,8 +18,8 @@ use crate::{key::Key, seed::keyed_hash, store::key_name};
 pub(super) struct SubjectName {
     name: Arc<str>,
     hash: u64,
-    /// The hash by which the tables of this node know the subject: that of its key where there is
-    /// a ledger, otherwise that of its name.
+    /// The subject's hash in the tables of this node: the hash of its key if the limiter has a ledger,
+    /// otherwise that of its name.
     tag: u64,
 }
 
@@ -30,7 +30,7 @@ pub(super) struct SubjectPlace<P> {
     pub(super) plan: Arc<P>,
 }
 
-/// Makes subjects, whose hashes nobody outside can predict.
+/// Creates subjects, whose hashes nobody outside can predict.
 #[derive(Debug)]
 pub(super) struct SubjectNames(SipHasher13);
 

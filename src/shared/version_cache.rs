@@ -1,5 +1,5 @@
-//! Values that this process wrote last, and the time of the database: with both, a decision needs no
-//! read.
+//! The cache of values that this process wrote last, and of the database's time. With both a decision
+//! needs no read.
 
 use std::{fmt, sync::Mutex, time::Duration};
 
@@ -8,21 +8,22 @@ use tokio::time::Instant;
 
 use crate::{clock::Timestamp, lock::unpoisoned};
 
-/// The most cached keys; two keys of one place replace each other.
+/// The most cached keys. Two keys with the same place replace each other.
 const PLACES: usize = 8_192;
 
 /// The longest cached value, in bytes: long logs would fill the memory.
 const LONGEST_VALUE: usize = 1_024;
 
-/// The longest time for which two clocks drift apart by less than a reply takes.
+/// How long a reply's time is used: two clocks drift apart by less than the duration of a reply
+/// meanwhile.
 const FRESH: Duration = Duration::from_secs(1);
 
-/// A value as this process wrote or read it last.
+/// The value that this process wrote or read last.
 pub(super) struct CachedVersion<V> {
     key: Box<str>,
     pub(super) value: Vec<u8>,
     pub(super) version: V,
-    /// Whether other processes have written it: it is read before each write.
+    /// Whether other processes write it. Then it is read before each write.
     pub(super) is_shared: bool,
 }
 
@@ -34,7 +35,7 @@ impl<V> VersionCache<V> {
         Self((0..PLACES).map(|_| Mutex::default()).collect())
     }
 
-    /// Removes the value of a key. The caller puts the next one in; meanwhile nobody else uses it.
+    /// Takes the value of a key out, so that no other call uses it. The caller inserts the next one.
     pub(super) fn take(&self, hash: &SipHasher13, key: &str) -> Option<CachedVersion<V>> {
         let mut place = unpoisoned(self.place(hash, key).lock());
         place.take_if(|cached| *cached.key == *key)
@@ -66,7 +67,8 @@ impl<V> VersionCache<V> {
     }
 }
 
-/// The time of a database: never later than its clock, and earlier by less than a reply takes.
+/// The time of a database: never later than its clock, and earlier by less than the duration of a
+/// reply.
 #[derive(Debug, Default)]
 pub(super) struct StoreClock(Mutex<Option<(Instant, Timestamp)>>);
 
@@ -78,7 +80,7 @@ impl StoreClock {
         (elapsed < FRESH).then(|| time.saturating_add(elapsed))
     }
 
-    /// Learns the time in the reply to a call that left at `sent_at`.
+    /// Learns the time in the reply to a call sent at `sent_at`.
     pub(super) fn learn(&self, sent_at: Instant, reported: Timestamp) {
         let now = Instant::now();
         let latest = reported.saturating_add(now - sent_at);

@@ -21,7 +21,7 @@ use crate::{
     shared::{
         batching::{CallWindow, SubjectAnswer, SubjectOps},
         ledger::Letter,
-        script_choice::RareValues,
+        script_choice::ComplexValues,
         subject::SubjectName,
         wire::{
             arguments::{Asking, LoneScript, Plan, TierPlan},
@@ -40,7 +40,7 @@ const MAX_SUBJECTS: usize = 32;
 pub struct RedisClient {
     store: RedisStore,
     clock: Option<ManualClock>,
-    rare_values: RareValues,
+    complex_values: ComplexValues,
     /// Whether the limiter is charged together with others.
     is_joint: AtomicBool,
 }
@@ -99,7 +99,7 @@ impl Client for RedisClient {
         Self {
             store,
             clock,
-            rare_values: RareValues::new(Instant::now().into_std()),
+            complex_values: ComplexValues::new(Instant::now().into_std()),
             is_joint: AtomicBool::new(false),
         }
     }
@@ -149,7 +149,7 @@ impl Client for RedisClient {
         op: &Op,
         now: Instant,
     ) -> bool {
-        plan.is_simple(chosen, op) && !self.rare_values.have(subject, now.into_std())
+        plan.is_simple(chosen, op) && !self.complex_values.contains(subject, now.into_std())
     }
 
     async fn decide(&self, place: CallPlace, call: DecideCall<'_>) -> Vec<SubjectAnswer> {
@@ -157,7 +157,7 @@ impl Client for RedisClient {
             store: &self.store,
             plan: call.tier,
             now: self.clock.as_ref().map(|clock| clock.now().as_micros()),
-            rare_values: &self.rare_values,
+            complex_values: &self.complex_values,
         };
         scripts.decide(place, &call).await
     }
@@ -182,7 +182,7 @@ struct ScriptCalls<'a> {
     plan: &'a TierPlan,
     /// The time in microseconds, if it is not the server's.
     now: Option<u64>,
-    rare_values: &'a RareValues,
+    complex_values: &'a ComplexValues,
 }
 
 /// A subject's operations, and the message attached to them.
@@ -235,7 +235,7 @@ impl ScriptCalls<'_> {
     ) -> Vec<SubjectReply> {
         let now = Instant::now().into_std();
         for subject in subjects {
-            self.rare_values.note(&subject.ops.subject, now);
+            self.complex_values.record(&subject.ops.subject, now);
         }
         let deadline = self.store.deadline();
         // The fallback may decide before the second answer.
