@@ -45,7 +45,7 @@ impl SharedPermits {
             return Grant::denied(policy, key);
         }
         let lease = self.leases.lease(&key);
-        match lease.ask().await {
+        match lease.acquire().await {
             Ok(Some(left)) => {
                 let permit = in_flight.add(key).with(lease);
                 Grant::allowed(policy, permit, left)
@@ -64,7 +64,7 @@ impl SharedPermits {
         lease: Lease,
         error: StoreError,
     ) -> Grant {
-        self.leases.go_without(&error);
+        self.leases.record_degraded(&error);
         let reason = error.degradation();
         let answer = match self.on_failure {
             Action::Local(nodes) => {

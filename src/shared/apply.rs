@@ -26,8 +26,8 @@ use crate::{
 impl Call<'_> {
     /// Applies the operations at `now` to the value of a key; `None` if the key has no value.
     ///
-    /// The result depends on the arguments only: a store may call this again with another value. The
-    /// bytes are those that Redis would keep.
+    /// The result depends on the arguments only: a store may call this again with another value.
+    /// The bytes are those that Redis would keep.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! Backends: what a limiter of all nodes needs from its store.
+//! The interface between a limiter of all nodes and its store.
 
 mod custom;
 #[cfg(feature = "redis")]
@@ -34,7 +34,7 @@ pub trait StoreBackend: Sized + Send + Sync + 'static {
 pub(super) trait Client: CallWindow + fmt::Debug {
     type Store;
 
-    /// The client of one limiter. `clock` replaces that of a server, for tests.
+    /// Creates the client of one limiter. `clock` replaces the server's, for tests.
     fn new(store: Self::Store, clock: Option<ManualClock>) -> Self;
 
     fn store(&self) -> &Self::Store;
@@ -45,14 +45,14 @@ pub(super) trait Client: CallWindow + fmt::Debug {
     /// Prepares the store for decisions by these quotas.
     fn prepare(&self, plan: &Plan);
 
-    /// The runtime that calls are driven on, if there is one.
+    /// The runtime that drives calls, if any.
     fn runtime(&self) -> Option<Handle>;
 
-    /// The error with which a call about this subject would fail at once.
+    /// The error with which a call about this subject would fail at once, if any.
     fn refusal(&self, subject: &SubjectName) -> Option<StoreError>;
 
     /// Counts a decision made without the store because of this error, which then names the store.
-    fn go_without(&self, error: StoreError) -> StoreError;
+    fn record_degraded(&self, error: StoreError) -> StoreError;
 
     fn health(&self) -> StoreHealth;
 
@@ -68,7 +68,7 @@ pub(super) trait Client: CallWindow + fmt::Debug {
         now: Instant,
     ) -> bool;
 
-    /// Decides all operations of a call: one answer for each subject.
+    /// Decides all operations of a call. Returns one answer for each subject.
     fn decide(
         &self,
         place: Self::Place,

@@ -25,8 +25,8 @@ use crate::{
 /// 2^16 keys: about 2 MB.
 const DEFAULT_MAX_LOCAL_KEYS: usize = 1 << 16;
 
-/// Configures a [`RedisLimiter`](crate::RedisLimiter), or a [`SharedLimiter`] on another store. Made by
-/// [`RedisLimiter::builder`](crate::RedisLimiter::builder) or [`SharedLimiter::builder`].
+/// Configures a [`RedisLimiter`](crate::RedisLimiter), or a [`SharedLimiter`] on another store.
+/// Made by [`RedisLimiter::builder`](crate::RedisLimiter::builder) or [`SharedLimiter::builder`].
 #[derive(Debug)]
 #[must_use]
 pub struct RedisLimiterBuilder {
@@ -73,8 +73,8 @@ impl RedisLimiterBuilder {
         }
     }
 
-    /// The limiter's name in Redis. Limiters of one name on one server share their counts, also across
-    /// nodes; others do not.
+    /// The limiter's name in Redis. Limiters of one name on one server share their counts, also
+    /// across nodes; others do not.
     ///
     /// Defaults to the names of the quotas. A quota without a name contributes its numbers, such as
     /// `10-per-1s-of-20` for a burst of 20. Unrelated limits are therefore separate unless they are
@@ -86,20 +86,22 @@ impl RedisLimiterBuilder {
         self
     }
 
-    /// Adds a tier: quotas for the requests that [`RateLimitLayer::tier`](crate::RateLimitLayer::tier)
-    /// assigns to this name, which must not be empty. By default the default tier is the only one.
+    /// Adds a tier: quotas for the requests that
+    /// [`RateLimitLayer::tier`](crate::RateLimitLayer::tier) assigns to this name, which must not
+    /// be empty. By default the default tier is the only one.
     ///
-    /// Counters belong to the key and are matched by position in the lists. Tiers whose quotas at one
-    /// position count alike, by the same algorithm, period, slices and refill step, share a counter;
-    /// other tiers have one each. A key that alternates between tiers therefore regains nothing.
+    /// Counters belong to the key and are matched by position in the lists. Tiers whose quotas at
+    /// one position count alike, by the same algorithm, period, slices and refill step, share a
+    /// counter; other tiers have one each. A key that alternates between tiers therefore regains
+    /// nothing.
     pub fn tier(mut self, name: impl Into<Cow<'static, str>>, quotas: impl IntoQuotas) -> Self {
         let tier = Tier::of_name(name.into());
         self.tiers.push((tier, quotas.into_quotas()));
         self
     }
 
-    /// Blocks a key for this long after a denial, on all nodes. By default a denial does not block; a
-    /// key can still be [blocked by hand](crate::Op::Block). See
+    /// Blocks a key for this long after a denial, on all nodes. By default a denial does not block;
+    /// a key can still be [blocked by hand](crate::Op::Block). See
     /// [`LocalLimiterBuilder::block_for`](crate::limiter::LocalLimiterBuilder::block_for).
     pub const fn block_for(mut self, block: Duration) -> Self {
         self.block_for = Some(block);
@@ -107,9 +109,9 @@ impl RedisLimiterBuilder {
     }
 
     /// Whether counts are kept when the limit, the burst, the queue or the soft share of a quota
-    /// changes: by [`set_quota`](crate::RedisLimiter::set_quota), or because the limiter is built with
-    /// other numbers under the same [name](Self::name). Defaults to [`OnChange::Keep`]. All nodes of
-    /// the limiter need the same setting: nodes with another one count separately.
+    /// changes: by [`set_quota`](crate::RedisLimiter::set_quota), or because the limiter is built
+    /// with other numbers under the same [name](Self::name). Defaults to [`OnChange::Keep`]. All
+    /// nodes of the limiter need the same setting: nodes with another one count separately.
     pub const fn on_change(mut self, on_change: OnChange) -> Self {
         self.on_change = on_change;
         self
@@ -123,8 +125,8 @@ impl RedisLimiterBuilder {
     }
 
     /// The number of keys that this process tracks at the same time when it decides without Redis,
-    /// with [`OnFailure::local`] or [`OnFailure::nodes`]. Defaults to 65,536, about 2 MB for one token
-    /// bucket; memory is allocated as keys arrive.
+    /// with [`OnFailure::local`] or [`OnFailure::nodes`]. Defaults to 65,536, about 2 MB for one
+    /// token bucket; memory is allocated as keys arrive.
     ///
     /// See [`LocalLimiterBuilder::max_keys`](crate::limiter::LocalLimiterBuilder::max_keys) for
     /// other quotas, and for the eviction of keys beyond this number.
@@ -136,8 +138,8 @@ impl RedisLimiterBuilder {
     /// Whether this process caches a denial until its wait is over, so that a client that keeps
     /// trying costs Redis nothing. Defaults to true.
     ///
-    /// A refund or a reset by another node then takes effect here when the denial's wait is over. One
-    /// by this limiter or its clones takes effect at once.
+    /// A refund or a reset by another node then takes effect here when the denial's wait is over.
+    /// One by this limiter or its clones takes effect at once.
     pub const fn remember_denials(mut self, remember: bool) -> Self {
         self.remembers_denials = remember;
         self
@@ -156,9 +158,10 @@ impl RedisLimiterBuilder {
         self
     }
 
-    /// The number of keys that can have a lease on this node in [`Mode::leased`], or be ahead of the
-    /// store in [`Mode::eventual`]; all others are decided as in strict mode. Defaults to 16,384,
-    /// about 9 MB, allocated as keys arrive. Rounded up to a multiple of four; 1 to 16,777,216.
+    /// The number of keys that can have a lease on this node in [`Mode::leased`], or be ahead of
+    /// the store in [`Mode::eventual`]; all others are decided as in strict mode. Defaults to
+    /// 16,384, about 9 MB, allocated as keys arrive. Rounded up to a multiple of four; 1 to
+    /// 16,777,216.
     pub const fn max_leases(mut self, max_leases: usize) -> Self {
         self.max_leases = max_leases;
         self
@@ -192,9 +195,9 @@ impl RedisLimiterBuilder {
     /// # Errors
     ///
     /// If a quota is not valid, see [`Quota::check`](crate::Quota::check), two quotas or two tiers
-    /// have the same name, there is no quota, the block lasts longer than 18 years, the limiter's name
-    /// contains other characters than are accepted, `max_local_keys` is 0, above 2^32 or more than
-    /// the memory allows, or a number of the mode or of the leases is out of bounds.
+    /// have the same name, there is no quota, the block lasts longer than 18 years, the limiter's
+    /// name contains other characters than are accepted, `max_local_keys` is 0, above 2^32 or more
+    /// than the memory allows, or a number of the mode or of the leases is out of bounds.
     pub fn build_on<S: Store>(self, store: S) -> Result<SharedLimiter<S>, ConfigError> {
         self.on(store)
     }

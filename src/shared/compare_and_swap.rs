@@ -44,8 +44,8 @@ pub trait CompareAndSwap: Send + Sync + 'static {
         key: &str,
     ) -> impl Future<Output = Result<(Versioned<Self::Version>, Timestamp), StoreError>> + Send;
 
-    /// Writes the value if the one under `key` still has the version `old`, or still does not exist if
-    /// `old` is `None`. Returns the version of the written value, or `None` if another node was
+    /// Writes the value if the one under `key` still has the version `old`, or still does not exist
+    /// if `old` is `None`. Returns the version of the written value, or `None` if another node was
     /// first.
     fn swap(
         &self,
@@ -63,9 +63,9 @@ pub trait CompareAndSwap: Send + Sync + 'static {
 /// A [`Store`] made of a [`CompareAndSwap`].
 ///
 /// A decision costs one statement as long as no other node writes the key. This process caches the
-/// values that it wrote last, for up to 8,192 keys and up to 1 KiB each. An allowed request is then a
-/// swap. A denial is a load, since it writes nothing that would detect a stale cache. If other nodes
-/// write the key, too, a decision is a load and a swap.
+/// values that it wrote last, for up to 8,192 keys and up to 1 KiB each. An allowed request is then
+/// a swap. A denial is a load, since it writes nothing that would detect a stale cache. If other
+/// nodes write the key, too, a decision is a load and a swap.
 ///
 /// If another node writes the value between load and swap, the call starts again: eight tries at
 /// most, with pauses of random length. Then it fails with

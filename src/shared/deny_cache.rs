@@ -27,11 +27,11 @@ const BUCKETS: usize = 4_096;
 
 /// Denials until a known instant, so that a denied key costs no round trip.
 ///
-/// A denial states when its cost fits if nothing else is charged. Until then the same cost is denied
-/// whatever other nodes charge, unless one of them returns units. Each entry decides operations of
-/// its own kind and cost: a reservation's denial starts no block, so an operation that would start
-/// one has to reach the store, and the wait of a larger cost is not known. Waits count from before
-/// the call left, so an entry never outlives the store's answer.
+/// A denial states when its cost fits if nothing else is charged. Until then the same cost is
+/// denied whatever other nodes charge, unless one of them returns units. Each entry decides
+/// operations of its own kind and cost: a reservation's denial starts no block, so an operation
+/// that would start one has to reach the store, and the wait of a larger cost is not known. Waits
+/// count from before the call left, so an entry never outlives the store's answer.
 ///
 /// A denial is cached only if this node has returned nothing to its key, nor moved a block of it,
 /// since the call left: replies may arrive in any order. Subjects are known by a keyed hash of 64
@@ -94,8 +94,8 @@ pub(super) const fn may_end_denials(op: &Op) -> bool {
     }
 }
 
-/// How long a denial stays cached on a node without a lease: no longer than the store's `hold`, after
-/// which other nodes may have returned units. A block lasts whatever they return.
+/// How long a denial stays cached on a node without a lease: no longer than the store's `hold`,
+/// since other nodes may return units later. A block does not depend on them.
 pub(super) fn hold_without_lease(decision: &Decision, hold: Option<Duration>) -> Duration {
     let hold = hold.filter(|_| !decision.is_blocked());
     hold.unwrap_or(Duration::MAX)
@@ -128,8 +128,8 @@ impl DenyCache {
         Some(denial.decision.clone().aged(elapsed))
     }
 
-    /// Caches the denials among a call's decisions, each for `hold` at most, and drops those that its
-    /// operations may have ended. The decisions come in the order in which the store made them.
+    /// Caches the denials among a call's decisions, each for `hold` at most, and drops those that
+    /// its operations may have ended. The decisions come in the order in which the store made them.
     pub(super) fn learn<'a>(
         &self,
         call: &AnsweredCall,

@@ -32,15 +32,15 @@ pub(crate) enum Action {
 impl OnFailure {
     /// Each node decides on its own by the same quotas. The default.
     ///
-    /// `n` nodes together then allow up to `n` times the limit; see [`nodes`](Self::nodes). The nodes
-    /// do not report their counts to Redis afterwards, and do not know what Redis counted before. A
-    /// receipt corrects only the side that charged it: a charge of the node is refunded on the node
-    /// even when Redis works again, and a charge of Redis is not refunded while Redis is down. The
-    /// side that decides charges the cost of a response beyond its reservation. A block after a
-    /// denial applies on the side that denied. A reset and a block by hand apply on both sides. If
-    /// the node decides one of them, or a refund without a receipt, it applies on the node only:
-    /// check [`is_degraded`](crate::Decision::is_degraded), and repeat the operation when Redis works
-    /// again.
+    /// `n` nodes together then allow up to `n` times the limit; see [`nodes`](Self::nodes). The
+    /// nodes do not report their counts to Redis afterwards, and do not know what Redis counted
+    /// before. A receipt corrects only the side that charged it: a charge of the node is refunded
+    /// on the node even when Redis works again, and a charge of Redis is not refunded while Redis
+    /// is down. The side that decides charges the cost of a response beyond its reservation. A
+    /// block after a denial applies on the side that denied. A reset and a block by hand apply on
+    /// both sides. If the node decides one of them, or a refund without a receipt, it applies on
+    /// the node only: check [`is_degraded`](crate::Decision::is_degraded), and repeat the operation
+    /// when Redis works again.
     ///
     /// A node tracks a [bounded](crate::shared::RedisLimiterBuilder::max_local_keys) number of
     /// keys.
@@ -140,8 +140,8 @@ impl Fallback {
         Some(decision.map(|decision| decision.into_degraded(reason)))
     }
 
-    /// Applies a reset or a block to this node's counts, too: they are left from an earlier failure,
-    /// and used in the next one.
+    /// Applies a reset or a block to this node's counts, too: they are left from an earlier
+    /// failure, and used in the next one.
     pub(super) fn follow(&self, key: &Key, op: &Op) {
         let Self::Local { limiter, .. } = self else {
             return;

@@ -1,5 +1,5 @@
-//! Limits in Redis that are charged together: calls all at the same time, those with leases after the
-//! others, and refunds the charges of the others if one denies.
+//! Limits in Redis that are charged together: calls all at the same time, those with leases after
+//! the others, and refunds the charges of the others if one denies.
 
 use std::{
     future::{Future, IntoFuture as _},
@@ -62,7 +62,7 @@ impl Member for RedisLimiter {
 
     #[cfg(feature = "rules")]
     fn hand_over_to(&self, next: &Self) {
-        self.make_way_for(next);
+        self.set_replacement(next);
     }
 
     fn apply_together<'a>(
@@ -158,8 +158,8 @@ impl RedisMember {
         self.limiter.store().home()
     }
 
-    /// Whether it may spend units of this node's leases. They cannot always be refunded: the lease may
-    /// have ended.
+    /// Whether it may spend units of this node's leases. They cannot always be refunded: the lease
+    /// may have ended.
     fn spends_leases(&self) -> bool {
         self.charges() && self.limiter.has_leases()
     }
@@ -241,8 +241,8 @@ fn is_allowed(answer: &Result<Decision, LimiterError>) -> bool {
     answer.as_ref().is_ok_and(Decision::is_allowed)
 }
 
-/// Returns the answers of all limits. Waits for the calls in flight, and then calls the other limits
-/// one after another as long as none denies.
+/// Returns the answers of all limits. Waits for the calls in flight, and then calls the other
+/// limits one after another as long as none denies.
 async fn answers_of(
     members: &[RedisMember],
     pending: Vec<Option<Pending<RedisFuture>>>,
@@ -301,8 +301,9 @@ async fn refund(
     }
 }
 
-/// A future on the runtime of a store's home. If it is dropped, a task of that runtime completes it: a
-/// client that disconnects must not leave limits charged for a request that another limit denies.
+/// A future on the runtime of a store's home. If it is dropped, a task of that runtime completes
+/// it: a client that disconnects must not leave limits charged for a request that another limit
+/// denies.
 struct DetachOnDrop {
     work: Option<Work>,
     home: Home,

@@ -1,4 +1,4 @@
-//! The limiter that all nodes share: [`SharedLimiter`].
+//! The limiter of all nodes: [`SharedLimiter`].
 
 mod current_plan;
 mod maintenance;
@@ -53,12 +53,12 @@ use self::{current_plan::CurrentPlan, store_calls::StoreCalls};
 
 /// A limit that all nodes share, through a [`Store`](crate::shared::Store) of your own.
 ///
-/// It decides as a [`RedisLimiter`](crate::RedisLimiter) does and keeps the same values. Operations on one
-/// subject that arrive while a call about it is under way travel together in the next one, and
-/// denials are remembered, so a store is asked at most once at a time about a subject. When
-/// the store does not answer within its [deadline](crate::shared::Store::deadline), or fails, the
+/// It decides as a [`RedisLimiter`](crate::RedisLimiter) does and keeps the same values. Operations
+/// on one subject that arrive while a call about it is in flight share the next call, and denials
+/// are cached, so a store usually has one call about a subject at a time. If the store does not
+/// respond within its [deadline](crate::shared::Store::deadline), or fails,
 /// [`OnFailure`](crate::OnFailure) decides. After several failures in a row requests no longer wait
-/// for the store, until a trial every 250 milliseconds finds that it works again; both are logged.
+/// for the store, until one of the trials every 250 milliseconds succeeds; both are logged.
 ///
 /// A clone is a handle to the same limiter.
 pub struct SharedLimiter<S: StoreBackend>(Arc<Inner<S::Client>>);
@@ -66,7 +66,7 @@ pub struct SharedLimiter<S: StoreBackend>(Arc<Inner<S::Client>>);
 struct Inner<C: Client> {
     client: Arc<C>,
     name: String,
-    /// The default tier's policies, as they were at first.
+    /// The default tier's policies when the limiter was built.
     policies: Vec<Policy>,
     limits: Mutex<TierSet>,
     current: RwLock<Arc<CurrentPlan>>,
@@ -76,10 +76,10 @@ struct Inner<C: Client> {
     denials: Option<Arc<DenyCache>>,
     /// The leases, unless the limiter is strict.
     ledger: Option<Arc<Ledger<CurrentPlan>>>,
-    keeper: Solo,
+    maintenance: Solo,
     fallback: Fallback,
-    /// Whether another limiter counts in its place, by numbers that could not have charged what its
-    /// receipts say.
+    /// Whether another limiter has replaced this one, with other numbers: then receipts do not
+    /// refund.
     is_replaced: AtomicBool,
 }
 
@@ -114,7 +114,7 @@ impl<S: StoreBackend> SharedLimiter<S> {
             batcher: Batcher::new(calls),
             name,
             denials,
-            keeper: maintenance::task_of(ledger.as_deref()),
+            maintenance: maintenance::task_of(ledger.as_deref()),
             ledger,
             fallback,
             is_replaced: AtomicBool::new(false),
@@ -126,8 +126,8 @@ impl<S: StoreBackend> SharedLimiter<S> {
     ///
     /// # Errors
     ///
-    /// When the quota makes no sense, see [`Quota::check`](crate::Quota::check), or has another
-    /// name, or there is none of this name.
+    /// If the quota is not valid, see [`Quota::check`](crate::Quota::check), has another name, or
+    /// no quota has this name.
     pub fn set_quota(&self, name: &str, quota: impl Into<OwnedQuota>) -> Result<(), ConfigError> {
         let (inner, quota) = (&*self.0, quota.into());
         let mut limits = unpoisoned(inner.limits.lock());
@@ -151,7 +151,7 @@ impl<S: StoreBackend> SharedLimiter<S> {
         Ok(())
     }
 
-    /// How the store is doing, as far as this limiter's requests have found out.
+    /// Whether the store works, as shown by this limiter's requests so far.
     #[must_use]
     pub fn health(&self) -> StoreHealth {
         self.0.client.health()
@@ -174,8 +174,7 @@ impl<S: StoreBackend> SharedLimiter<S> {
         read(&limits)
     }
 
-    /// How many decisions were made without the store, and what became of the units that were leased,
-    /// see [`Mode`](crate::shared::Mode).
+    /// Counts of decisions on this node and of leased units, see [`Mode`](crate::shared::Mode).
     #[must_use]
     pub fn mode_stats(&self) -> ModeStats {
         let ledger = self.0.ledger.as_ref();
@@ -191,13 +190,13 @@ impl<S: StoreBackend> SharedLimiter<S> {
     ) -> Result<Pending<RedisFuture>, LimiterError> {
         let op = self.by_own_receipt(op)?;
         let inner = &*self.0;
-        // Not under its lock: a store may change the quota within the call.
+        // Without the lock: a store may change the quota during its call.
         let current = Arc::clone(&inner.current());
-        // A tier that is not known is a mistake, not a failure of the store.
+        // An unknown tier is a mistake of the caller, not a failure of the store.
         let chosen = current.plan.choose(tier, &op)?;
         if let Op::Refund(_, Some(receipt)) | Op::Settle(_, receipt) = &op
             && receipt.is_degraded()
-            && let Some(decision) = inner.give_back(tier, key, &op, &current.policies(chosen))
+            && let Some(decision) = inner.refund_degraded(tier, key, &op, &current.policies(chosen))
         {
             return decision.map(|decision| Pending::Ready(Ok(decision)));
         }
@@ -206,11 +205,11 @@ impl<S: StoreBackend> SharedLimiter<S> {
             return Ok(Pending::Ready(Ok(decision)));
         }
         let subject = inner.subjects.of_key(&current.keyspace, key).tagged(tag);
-        if let Some(denied) = inner.remembered(&subject, chosen, &op) {
+        if let Some(denied) = inner.cached_denial(&subject, chosen, &op) {
             return Ok(Pending::Ready(Ok(denied)));
         }
         inner.fallback.follow(key, &op);
-        let question = Question {
+        let request = StoreRequest {
             limiter: self.clone(),
             current,
             tier: tier.clone(),
@@ -219,14 +218,14 @@ impl<S: StoreBackend> SharedLimiter<S> {
             op,
         };
         Ok(match inner.client.refusal(&subject) {
-            Some(error) => Pending::Ready(question.fall_back(error)),
-            None => question.ask(subject, within),
+            Some(error) => Pending::Ready(request.fall_back(error)),
+            None => request.send(subject, within),
         })
     }
 }
 
 impl<S: StoreBackend> SharedLimiter<S> {
-    /// Decides from what this node has leased, if that is enough.
+    /// Decides without a call, if the ledger can.
     #[inline]
     fn decide_here(
         &self,
@@ -248,18 +247,18 @@ impl<S: StoreBackend> SharedLimiter<S> {
             LocalAnswer::Decided(decision) if !ledger.is_eventual() => return Some(decision),
             LocalAnswer::Decided(decision) => Some(decision),
             LocalAnswer::Low(decision) => {
-                self.0.ask_for_more(Arc::clone(current), key, holder);
+                self.0.request_more(Arc::clone(current), key, holder);
                 Some(decision)
             }
             LocalAnswer::Ask => None,
         };
-        self.0.look_after_leases(ledger.tick(), now);
+        self.0.keep_maintenance(ledger.tick(), now);
         decision
     }
 }
 
-/// An operation, kept for the fallback in case that nobody answers.
-struct Question<S: StoreBackend> {
+/// An operation for the store, kept for the fallback.
+struct StoreRequest<S: StoreBackend> {
     limiter: SharedLimiter<S>,
     current: Arc<CurrentPlan>,
     tier: Tier,
@@ -268,10 +267,10 @@ struct Question<S: StoreBackend> {
     op: Op,
 }
 
-impl<S: StoreBackend> Question<S> {
-    /// Has the operation done, and waits for the answer no longer than the deadline, nor than the caller does; not at
-    /// all when none is to be expected by the deadline.
-    fn ask(self, subject: SubjectName, within: Duration) -> Pending<RedisFuture> {
+impl<S: StoreBackend> StoreRequest<S> {
+    /// Sends the operation, and waits for the answer until the deadline, but no longer than
+    /// `within`. Decides at once if no answer is expected by the deadline.
+    fn send(self, subject: SubjectName, within: Duration) -> Pending<RedisFuture> {
         let inner = &*self.limiter.0;
         let Some(runtime) = inner.client.runtime() else {
             return Pending::Ready(self.fall_back(StoreError::no_runtime()));
@@ -297,14 +296,14 @@ impl<S: StoreBackend> Question<S> {
     }
 
     fn fall_back(&self, error: StoreError) -> Result<Decision, LimiterError> {
-        // A call from outside of a runtime is a mistake, not a failure of the store.
+        // A call outside a runtime is a mistake of the caller, not a failure of the store.
         if error.kind() == StoreErrorKind::NoRuntime {
             return Err(LimiterError::unavailable(error));
         }
         let Inner {
             client, fallback, ..
         } = &*self.limiter.0;
-        let error = client.go_without(error);
+        let error = client.record_degraded(error);
         let policies = self.current.policies(self.chosen);
         let op = Op::clone(&self.op);
         let reason = error.degradation();
@@ -314,8 +313,8 @@ impl<S: StoreBackend> Question<S> {
 }
 
 impl<C: Client> Inner<C> {
-    /// Queues an operation for the store. Its deadline is the store's, even if the caller waits for a
-    /// shorter time: queued operations are in the order of their deadlines.
+    /// Queues an operation for the store. Its deadline is the store's, even if the caller waits for
+    /// a shorter time: queued operations are in the order of their deadlines.
     fn send(
         &self,
         subject: SubjectName,
@@ -333,8 +332,8 @@ impl<C: Client> Inner<C> {
         self.batcher.submit(subject, op, until)
     }
 
-    /// Gives back what was charged in the server's place.
-    fn give_back(
+    /// Refunds a charge that the fallback made.
+    fn refund_degraded(
         &self,
         tier: &Tier,
         key: &Key,
@@ -342,13 +341,13 @@ impl<C: Client> Inner<C> {
         policies: &[Policy],
     ) -> Option<Result<Decision, LimiterError>> {
         let op = Op::clone(op);
-        // The server has not counted the charge, for whichever reason.
+        // The store has not counted the charge, whatever the reason was.
         let reason = Degradation::GivenUp;
         self.fallback.decide(tier, key, op, policies, reason)
     }
 
     /// The cached denial. An operation that returns units drops it.
-    fn remembered(&self, subject: &SubjectName, tier: Chosen, op: &Op) -> Option<Decision> {
+    fn cached_denial(&self, subject: &SubjectName, tier: Chosen, op: &Op) -> Option<Decision> {
         let denials = self.denials.as_ref()?;
         let now = Instant::now();
         if deny_cache::may_end_denials(op) {
@@ -363,12 +362,12 @@ impl<C: Client> Inner<C> {
 }
 
 impl<C: Client> Drop for Inner<C> {
-    /// Gives back all units that are held, if the runtime goes on; others get them when the leases
-    /// end.
+    /// Returns all held units if the runtime still runs. Otherwise other nodes get them when the
+    /// leases end.
     fn drop(&mut self) {
         let held = self.ledger.as_ref().map(|ledger| ledger.close());
         for (holder, place) in held.into_iter().flatten() {
-            self.tell(holder.chosen, place);
+            self.send_message(holder.chosen, place);
         }
     }
 }

@@ -95,17 +95,17 @@ impl Mode {
     /// A node reserves units of a busy key in the store, a lease, and spends them without further
     /// calls.
     ///
-    /// All nodes together allow no more than with [`strict`](Self::strict). While a node holds units
-    /// that it does not use, other nodes may be denied that much, for one [length](Self::length) at
-    /// most; an idle node returns most of its units within half of that. A request waits for the
-    /// store only if its node holds too few units: when a key becomes busy, when a window begins, and
-    /// while the nodes want more units than the limit has. In that case a node requests units at
-    /// intervals and denies in between. A key with fewer than 8 units of requests in a quarter of
-    /// the length on a node is decided as with `strict`.
+    /// All nodes together allow no more than with [`strict`](Self::strict). While a node holds
+    /// units that it does not use, other nodes may be denied that much, for one
+    /// [length](Self::length) at most; an idle node returns most of its units within half of that.
+    /// A request waits for the store only if its node holds too few units: when a key becomes busy,
+    /// when a window begins, and while the nodes want more units than the limit has. In that case a
+    /// node requests units at intervals and denies in between. A key with fewer than 8 units of
+    /// requests in a quarter of the length on a node is decided as with `strict`.
     ///
     /// Nodes in strict mode can share a limiter with nodes in leased mode. While the store does not
-    /// respond, a node spends the units that it has until their lease ends. A limiter stays strict if
-    /// it has `block_for`, or a leaky bucket as a queue or an [uncapped](crate::Quota::uncapped)
+    /// respond, a node spends the units that it has until their lease ends. A limiter stays strict
+    /// if it has `block_for`, or a leaky bucket as a queue or an [uncapped](crate::Quota::uncapped)
     /// window among its quotas.
     pub const fn leased() -> Self {
         Self {
@@ -116,16 +116,16 @@ impl Mode {
         }
     }
 
-    /// A node decides without a call, and reports to the store afterwards: after each `interval`, at
-    /// least 10 milliseconds, and whenever it has allowed half of [`ahead`](Self::ahead).
+    /// A node decides without a call, and reports to the store afterwards: after each `interval`,
+    /// at least 10 milliseconds, and whenever it has allowed half of [`ahead`](Self::ahead).
     ///
     /// A request waits for the store only if its node has already allowed `ahead` units: it is then
     /// decided as with [`strict`](Self::strict). In return the nodes may allow more than the limit:
-    /// N nodes at most (N − 1) · `ahead` units, in any window or in addition to any burst, whichever
-    /// messages are lost. A bucket recovers the excess: it goes into debt, up to its capacity, and
-    /// allows nothing until the debt is paid. Over time exactly the limit is allowed, as long as
-    /// (N − 1) · `ahead` is no more than the capacity. A restarted node, and a key that changes its
-    /// tier, count as one node more.
+    /// N nodes at most (N − 1) · `ahead` units, in any window or in addition to any burst,
+    /// whichever messages are lost. A bucket recovers the excess: it goes into debt, up to its
+    /// capacity, and allows nothing until the debt is paid. Over time exactly the limit is allowed,
+    /// as long as (N − 1) · `ahead` is no more than the capacity. A restarted node, and a key that
+    /// changes its tier, count as one node more.
     ///
     /// ```
     /// use std::time::Duration;
@@ -138,11 +138,11 @@ impl Mode {
     /// # Ok::<_, tower_ratelimit::ConfigError>(())
     /// ```
     ///
-    /// All nodes of a limiter have to be in this mode: other nodes forget a bucket's debt. While the
-    /// store does not respond, a node allows `ahead` units of each key, and then `on_failure`
-    /// decides. The node reports these units when the store responds again. If a response is missing
-    /// for ten seconds, the store may count units twice, never too few. A leaky bucket as a queue, an
-    /// uncapped window and `block_for` are refused: only the store can decide about them.
+    /// All nodes of a limiter have to be in this mode: other nodes forget a bucket's debt. While
+    /// the store does not respond, a node allows `ahead` units of each key, and then `on_failure`
+    /// decides. The node reports these units when the store responds again. If a response is
+    /// missing for ten seconds, the store may count units twice, never too few. A leaky bucket as a
+    /// queue, an uncapped window and `block_for` are refused: only the store can decide about them.
     pub const fn eventual(interval: Duration) -> Self {
         Self {
             kind: ModeKind::Eventual(interval),
@@ -227,7 +227,8 @@ impl Mode {
 
 /// Whether nodes can hold units of these quotas. They cannot with a queue, whose places only the
 /// store can assign, nor with an uncapped window, which does not count reserved units. They cannot
-/// if a denial blocks: units that other nodes hold would block a key that has not used up its quota.
+/// if a denial blocks: units that other nodes hold would block a key that has not used up its
+/// quota.
 fn can_lease(limits: &TierSet) -> bool {
     limits.block_for.is_none() && !has_queue(limits) && !counts_on(limits)
 }
@@ -351,8 +352,8 @@ pub struct ModeStats {
     pub settled: u64,
     /// Units that the node has returned.
     pub returned: u64,
-    /// Units, spent or not, of leases that ended before the node had reported: the store counts them
-    /// as spent.
+    /// Units, spent or not, of leases that ended before the node had reported: the store counts
+    /// them as spent.
     pub ended: u64,
     /// Messages that the node repeated because no response arrived.
     pub repeated: u64,

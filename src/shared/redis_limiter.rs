@@ -36,8 +36,8 @@ use crate::{
 /// The server's clock counts, so nodes need not agree about the time, and decisions equal those of
 /// the [`LocalLimiter`](crate::LocalLimiter) to the microsecond. A decision costs one round trip,
 /// whatever the number of quotas, and often less. A client that retries after a denial costs none
-/// until its wait is over, requests of one subject that arrive while a call about it is in flight share the
-/// next call, and so do subjects that wait at the same moment.
+/// until its wait is over, requests of one subject that arrive while a call about it is in flight
+/// share the next call, and so do subjects that wait at the same moment.
 ///
 /// A clone is a handle to the same limiter. See the [guide](crate::guide::redis) for running
 /// Redis for rate limits.
@@ -52,8 +52,8 @@ impl RedisLimiter {
 
     /// Creates a limiter for `quotas` with the default settings, on the server at `url`.
     ///
-    /// The first request opens the connection, so a service starts even while Redis is down. To share
-    /// one connection between limiters, build them with [`RedisLimiter::builder`] on one
+    /// The first request opens the connection, so a service starts even while Redis is down. To
+    /// share one connection between limiters, build them with [`RedisLimiter::builder`] on one
     /// [`RedisStore`].
     ///
     /// # Errors
@@ -68,23 +68,23 @@ impl RedisLimiter {
     /// tier, for this limiter and all its clones, on this node. Call it on the other nodes, too.
     ///
     /// If the limit, burst, queue or soft share changes, the state of each key stays, up to the
-    /// capacity of the new quota or the largest one of another tier that shares the counter. A raised
-    /// limit therefore frees no key at once: an empty bucket gets its next unit at the new rate, and
-    /// windows and logs have the new limit less the counted units. With
+    /// capacity of the new quota or the largest one of another tier that shares the counter. A
+    /// raised limit therefore frees no key at once: an empty bucket gets its next unit at the new
+    /// rate, and windows and logs have the new limit less the counted units. With
     /// [`OnChange::Fresh`](crate::OnChange::Fresh) all keys start fresh, under other keys in the
     /// store, and [`reset`](Self::reset) frees one key.
     ///
-    /// If the algorithm, period, number of slices or refill step changes, all quotas of this limiter
-    /// start fresh and blocks end, unless the tiers count in the same ways as before. They count
-    /// under other keys, so nodes with the new configuration and nodes with the old one do not disturb
-    /// each other. A request in flight returns to a bucket no more than its new numbers could have
-    /// charged, see [`Receipt`](crate::Receipt).
+    /// If the algorithm, period, number of slices or refill step changes, all quotas of this
+    /// limiter start fresh and blocks end, unless the tiers count in the same ways as before. They
+    /// count under other keys, so nodes with the new configuration and nodes with the old one do
+    /// not disturb each other. A request in flight returns to a bucket no more than its new numbers
+    /// could have charged, see [`Receipt`](crate::Receipt).
     ///
     /// # Errors
     ///
-    /// If the quota is not valid, see [`Quota::check`](crate::Quota::check), has another name, or no
-    /// quota has this name; or if it is a leaky bucket and the limiter is charged together with others,
-    /// see [`RateLimitLayer::all`](crate::RateLimitLayer::all).
+    /// If the quota is not valid, see [`Quota::check`](crate::Quota::check), has another name, or
+    /// no quota has this name; or if it is a leaky bucket and the limiter is charged together with
+    /// others, see [`RateLimitLayer::all`](crate::RateLimitLayer::all).
     pub fn set_quota(&self, name: &str, quota: impl Into<OwnedQuota>) -> Result<(), ConfigError> {
         let quota = quota.into();
         self.accepts(&quota)?;
@@ -109,8 +109,8 @@ impl RedisLimiter {
         self.0.store()
     }
 
-    /// As [`apply_in`](Limiter::apply_in), for a caller that waits no longer than `within`. After that
-    /// time [`OnFailure`](crate::OnFailure) decides, as it does after the store's
+    /// As [`apply_in`](Limiter::apply_in), for a caller that waits no longer than `within`. After
+    /// that time [`OnFailure`](crate::OnFailure) decides, as it does after the store's
     /// [deadline](crate::redis::RedisStoreBuilder::deadline), which stays the longest wait.
     ///
     /// The operation has been sent to the server, which still does it.
@@ -129,8 +129,8 @@ impl RedisLimiter {
     /// Records that `next` replaces this limiter: charges by other numbers than its own are not
     /// refunded.
     #[cfg(feature = "rules")]
-    pub(crate) fn make_way_for(&self, next: &Self) {
-        self.0.make_way_for(&next.0);
+    pub(crate) fn set_replacement(&self, next: &Self) {
+        self.0.set_replacement(&next.0);
     }
 
     pub(crate) fn with_limits<T>(&self, read: impl FnOnce(&TierSet) -> T) -> T {
@@ -154,9 +154,9 @@ impl RedisLimiterBuilder {
     /// # Errors
     ///
     /// If a quota is not valid, see [`Quota::check`](crate::Quota::check), two quotas or two tiers
-    /// have the same name, there is no quota, the block lasts longer than 18 years, the limiter's name
-    /// contains other characters than are accepted, `max_local_keys` is 0, above 2^32 or more than
-    /// the memory allows, or a number of the mode or of the leases is out of bounds.
+    /// have the same name, there is no quota, the block lasts longer than 18 years, the limiter's
+    /// name contains other characters than are accepted, `max_local_keys` is 0, above 2^32 or more
+    /// than the memory allows, or a number of the mode or of the leases is out of bounds.
     pub fn build(self, store: &RedisStore) -> Result<RedisLimiter, ConfigError> {
         self.on(store.clone()).map(RedisLimiter)
     }

@@ -16,9 +16,9 @@ const SPAN: Duration = Duration::from_secs(60);
 /// The bits of a place that contain the time.
 const SPAN_BITS: u64 = 0xffff;
 
-/// Subjects whose values have more than the lone scripts can read, such as those that nodes of another
-/// configuration have written. Calls about them go to the general script at once: otherwise each
-/// decision would take two round trips, and the deadline may not allow that.
+/// Subjects whose values have more than the lone scripts can read, such as those that nodes of
+/// another configuration have written. Calls about them go to the general script at once: otherwise
+/// each decision would take two round trips, and the deadline may not allow that.
 #[derive(Debug)]
 pub(super) struct ComplexValues {
     /// For each place the upper bits of a subject's hash, and the time at which it was recorded, in

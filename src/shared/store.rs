@@ -32,9 +32,9 @@ pub trait Store: Send + Sync + 'static {
     /// Applies `call` to the value under `key` in one step: no other call changes the value between
     /// the read and the write, and the future completes after the write.
     ///
-    /// Use the store's own time if possible, so that nodes need not agree about it. A limiter usually
-    /// has one call of a key in flight; more for several tiers, or for a thousand operations at once.
-    /// While the store fails, limiters call it about the key `rl:trial` only.
+    /// Use the store's own time if possible, so that nodes need not agree about it. A limiter
+    /// usually has one call of a key in flight; more for several tiers, or for a thousand
+    /// operations at once. While the store fails, limiters call it about the key `rl:trial` only.
     fn transact(
         &self,
         key: &str,
@@ -42,8 +42,8 @@ pub trait Store: Send + Sync + 'static {
     ) -> impl Future<Output = Result<Reply, StoreError>> + Send;
 
     /// The longest duration of a call, at most an hour. After that the limiter's
-    /// [`on_failure`](super::RedisLimiterBuilder::on_failure) decides. A limiter reads it when it is
-    /// built. Defaults to 250 milliseconds.
+    /// [`on_failure`](super::RedisLimiterBuilder::on_failure) decides. A limiter reads it when it
+    /// is built. Defaults to 250 milliseconds.
     fn deadline(&self) -> Duration {
         Duration::from_millis(250)
     }

@@ -18,8 +18,8 @@ use crate::{key::Key, seed::keyed_hash, store::key_name};
 pub(super) struct SubjectName {
     name: Arc<str>,
     hash: u64,
-    /// The subject's hash in the tables of this node: the hash of its key if the limiter has a ledger,
-    /// otherwise that of its name.
+    /// The subject's hash in the tables of this node: the hash of its key if the limiter has a
+    /// ledger, otherwise that of its name.
     tag: u64,
 }
 

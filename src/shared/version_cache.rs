@@ -1,5 +1,5 @@
-//! The cache of values that this process wrote last, and of the database's time. With both a decision
-//! needs no read.
+//! The cache of values that this process wrote last, and of the database's time. With both a
+//! decision needs no read.
 
 use std::{fmt, sync::Mutex, time::Duration};
 
@@ -35,7 +35,8 @@ impl<V> VersionCache<V> {
         Self((0..PLACES).map(|_| Mutex::default()).collect())
     }
 
-    /// Takes the value of a key out, so that no other call uses it. The caller inserts the next one.
+    /// Takes the value of a key out, so that no other call uses it. The caller inserts the next
+    /// one.
     pub(super) fn take(&self, hash: &SipHasher13, key: &str) -> Option<CachedVersion<V>> {
         let mut place = unpoisoned(self.place(hash, key).lock());
         place.take_if(|cached| *cached.key == *key)

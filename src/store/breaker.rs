@@ -119,7 +119,7 @@ impl Breaker {
             return Permission::Pass { epoch: self.epoch };
         };
         Permission::Stop {
-            error: open.cause.not_asked(),
+            error: open.cause.not_called(),
             trial: self.begin_trial(now),
         }
     }
@@ -163,7 +163,7 @@ impl Breaker {
 
     /// Records an error that does not show whether the store works. Returns the trial to start, if
     /// one is due.
-    pub(crate) fn doubted(&mut self, epoch: u64, now: Instant) -> Option<Run> {
+    pub(crate) fn inconclusive(&mut self, epoch: u64, now: Instant) -> Option<Run> {
         let is_news = epoch == self.epoch && self.open.is_none();
         is_news.then(|| self.begin_trial(now)).flatten()
     }

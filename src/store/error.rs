@@ -162,7 +162,7 @@ impl StoreError {
 
     /// Creates the error of a call that the open breaker rejects. `self` is the failure that opened
     /// it.
-    pub(crate) fn not_asked(&self) -> Self {
+    pub(crate) fn not_called(&self) -> Self {
         Self {
             of: self.of,
             ..Self::new(StoreErrorKind::BreakerOpen, Arc::clone(&self.detail))

@@ -57,7 +57,7 @@ impl StoreWatch {
 
     /// Records that a decision was made without the store, or not at all, because of this error.
     /// `is_open` means that a breaker has reported the failure already.
-    pub(crate) fn go_without(&self, error: &StoreError, is_open: bool) {
+    pub(crate) fn record_degraded(&self, error: &StoreError, is_open: bool) {
         let reason = error.degradation();
         self.counters.count_degraded(reason);
         if error.kind() == StoreErrorKind::ForeignData {
@@ -116,15 +116,15 @@ impl Guard {
     }
 
     /// Records a successful call of this epoch.
-    pub(crate) fn praise(&self, epoch: u64) {
+    pub(crate) fn record_success(&self, epoch: u64) {
         if !self.breaker.summary().is_settled {
             self.breaker.with(|breaker| breaker.succeeded(epoch));
         }
     }
 
     /// Records that a decision was made without the store, or not at all, because of this error.
-    pub(crate) fn go_without(&self, error: &StoreError) {
-        self.watch.go_without(error, self.is_open());
+    pub(crate) fn record_degraded(&self, error: &StoreError) {
+        self.watch.record_degraded(error, self.is_open());
     }
 
     pub(crate) fn health(&self) -> StoreHealth {
@@ -187,7 +187,7 @@ pub(crate) trait Guarded: Send + Sync + Sized + 'static {
     fn try_out(&self, connection: &mut u64) -> impl Future<Output = Result<(), StoreError>> + Send;
 
     /// Closes this connection: it is of no use any more.
-    fn give_up(&self, connection: u64);
+    fn close_connection(&self, connection: u64);
 
     /// The health of the whole store, which may have further servers.
     fn whole_health(&self) -> StoreHealth {
@@ -204,7 +204,9 @@ pub(crate) trait Guarded: Send + Sync + Sized + 'static {
             let changed = guard.breaker.with(change);
             if let Some(change) = &changed {
                 let health = self.whole_health();
-                watch.notifier.note(health, change, guard.server.as_deref());
+                watch
+                    .notifier
+                    .enqueue(health, change, guard.server.as_deref());
             }
             changed
         };
@@ -212,9 +214,9 @@ pub(crate) trait Guarded: Send + Sync + Sized + 'static {
         *unpoisoned(watch.strain.lock()) = None;
         if matches!(change, Change::Opened { .. }) {
             watch.counters.count_opening();
-            self.give_up(connection);
+            self.close_connection(connection);
         }
-        watch.notifier.tell();
+        watch.notifier.report();
     }
 
     /// The error with which a call would fail at once, if any.
@@ -264,10 +266,10 @@ pub(crate) trait Guarded: Send + Sync + Sized + 'static {
     }
 
     /// Records an error response that does not show whether the store works.
-    fn doubt(self: &Arc<Self>, epoch: u64) {
+    fn record_inconclusive(self: &Arc<Self>, epoch: u64) {
         let now = Instant::now().into_std();
         let breaker = &self.guard().breaker;
-        if let Some(trial) = breaker.with(|breaker| breaker.doubted(epoch, now)) {
+        if let Some(trial) = breaker.with(|breaker| breaker.inconclusive(epoch, now)) {
             self.start_trial(trial);
         }
     }
@@ -285,7 +287,7 @@ pub(crate) trait Guarded: Send + Sync + Sized + 'static {
             let outcome = store.try_out(&mut connection).await;
             let error = outcome.as_ref().err();
             if error.is_some() {
-                store.give_up(connection);
+                store.close_connection(connection);
             }
             let (now, outcome) = (Instant::now().into_std(), error.map_or(Ok(()), Err));
             store.change(

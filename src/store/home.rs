@@ -86,12 +86,12 @@ impl Home {
 impl HomeThread {
     fn start() -> io::Result<Self> {
         let (lives, ended) = oneshot::channel::<Infallible>();
-        let (tell, started) = mpsc::sync_channel(1);
+        let (sender, started) = mpsc::sync_channel(1);
         let run = move || {
             let runtime = Builder::new_current_thread().enable_all().build();
             let handle = runtime.as_ref().map(|runtime| runtime.handle().clone());
-            let told = tell.send(handle.map_err(|error| io::Error::from(error.kind())));
-            if let (Ok(runtime), Ok(())) = (runtime, told) {
+            let sent = sender.send(handle.map_err(|error| io::Error::from(error.kind())));
+            if let (Ok(runtime), Ok(())) = (runtime, sent) {
                 runtime.block_on(ended).ok();
                 runtime.shutdown_background();
             }

@@ -110,7 +110,7 @@ impl Alarms {
 pub(crate) type Listener = ChangeListener<StoreHealth>;
 
 /// A change, the health after it, and its log line.
-struct Note {
+struct QueuedChange {
     health: StoreHealth,
     code: Code,
     text: String,
@@ -121,12 +121,12 @@ pub(crate) struct Notifier {
     owner: Owner,
     listener: Option<Arc<ListenerThread<StoreHealth>>>,
     /// Changes are inserted under the breaker's lock and reported after it is released.
-    changes: Mutex<NotedChanges>,
+    changes: Mutex<ChangeQueue>,
 }
 
 #[derive(Default)]
-struct NotedChanges {
-    waiting: VecDeque<Note>,
+struct ChangeQueue {
+    waiting: VecDeque<QueuedChange>,
     /// Whether a thread is reporting them.
     are_reported: bool,
 }
@@ -143,8 +143,9 @@ impl Notifier {
         }
     }
 
-    /// Queues a change for [`tell`](Self::tell). `server` is its address, if the store has several.
-    pub(crate) fn note(&self, health: StoreHealth, change: &Change, server: Option<&str>) {
+    /// Queues a change for [`report`](Self::report). `server` is its address, if the store has
+    /// several.
+    pub(crate) fn enqueue(&self, health: StoreHealth, change: &Change, server: Option<&str>) {
         let owner = self.owner;
         let code = match change {
             Change::Opened { .. } => owner.code(Code::RedisDown, Code::StoreDown),
@@ -154,17 +155,17 @@ impl Notifier {
             Some(server) => text_of_server(change, server),
             None => text(change, owner),
         };
-        let noted = Note { health, code, text };
-        unpoisoned(self.changes.lock()).waiting.push_back(noted);
+        let queued = QueuedChange { health, code, text };
+        unpoisoned(self.changes.lock()).waiting.push_back(queued);
     }
 
     /// Reports the queued changes, unless another thread is doing so. Holds no lock meanwhile: a
     /// subscriber to the log may take long, and may call this store.
-    pub(crate) fn tell(&self) {
+    pub(crate) fn report(&self) {
         let Some(turn) = self.turn() else {
             return;
         };
-        while let Some(Note { health, code, text }) = turn.next() {
+        while let Some(QueuedChange { health, code, text }) = turn.next() {
             log::report(code, &text);
             if let Some(listener) = &self.listener {
                 listener.call(health);
@@ -181,7 +182,7 @@ impl Notifier {
 
 impl ReportTurn<'_> {
     /// Takes the next change. If there is none, ends the turn.
-    fn next(&self) -> Option<Note> {
+    fn next(&self) -> Option<QueuedChange> {
         let mut changes = unpoisoned(self.0.changes.lock());
         let next = changes.waiting.pop_front();
         changes.are_reported = next.is_some();
@@ -252,58 +253,58 @@ mod tests {
         }
     }
 
-    /// The driver calls `tell`, and must not block.
+    /// The driver calls `report`, and must not block.
     #[test]
-    fn slow_listener_holds_nobody_up() {
+    fn a_slow_listener_delays_no_caller() {
         let (go, gate) = mpsc::channel::<()>();
-        let (heard, told) = mpsc::channel();
+        let (sender, reported) = mpsc::channel();
         let gate = Mutex::new(gate);
         let notifier = Arc::new(Notifier::new(
             Owner::Redis,
             Some(Box::new(move |health| {
                 let _ = gate.lock().unwrap().recv();
-                let _ = heard.send(health);
+                let _ = sender.send(health);
             })),
         ));
         let (done, is_done) = mpsc::channel();
         let driver = Arc::clone(&notifier);
         std::thread::spawn(move || {
             for health in [StoreHealth::Up, StoreHealth::Untried, StoreHealth::Up] {
-                driver.note(health, &change(), None);
-                driver.tell();
+                driver.enqueue(health, &change(), None);
+                driver.report();
             }
             let _ = done.send(());
         });
-        let held_up = is_done.recv_timeout(Duration::from_secs(20)).is_err();
+        let is_delayed = is_done.recv_timeout(Duration::from_secs(20)).is_err();
         drop(go);
-        assert!(!held_up, "the listener held the driver up");
-        let told: Vec<_> = told.iter().take(3).collect();
+        assert!(!is_delayed, "the listener delayed the driver");
+        let reported: Vec<_> = reported.iter().take(3).collect();
         let in_order = [StoreHealth::Up, StoreHealth::Untried, StoreHealth::Up];
-        assert_eq!(told, in_order);
+        assert_eq!(reported, in_order);
     }
 
     /// A subscriber to the log that calls the store and notices the next change.
     #[cfg(feature = "tracing")]
     #[test]
-    fn subscriber_may_come_back_to_the_store() {
+    fn a_subscriber_may_call_the_store() {
         use tracing_subscriber::{Layer, layer::Context, prelude::*, registry};
 
         struct Back(Arc<Notifier>, mpsc::Sender<()>);
 
         impl<S: tracing::Subscriber> Layer<S> for Back {
             fn on_event(&self, _: &tracing::Event<'_>, _: Context<'_, S>) {
-                self.0.tell();
+                self.0.report();
                 let _ = self.1.send(());
             }
         }
 
         let notifier = Arc::new(Notifier::new(Owner::Redis, None));
-        let (said, lines) = mpsc::channel();
+        let (sender, lines) = mpsc::channel();
         std::thread::spawn(move || {
-            notifier.note(StoreHealth::Up, &change(), None);
-            notifier.note(StoreHealth::Untried, &change(), None);
-            let subscriber = registry().with(Back(Arc::clone(&notifier), said));
-            tracing::subscriber::with_default(subscriber, || notifier.tell());
+            notifier.enqueue(StoreHealth::Up, &change(), None);
+            notifier.enqueue(StoreHealth::Untried, &change(), None);
+            let subscriber = registry().with(Back(Arc::clone(&notifier), sender));
+            tracing::subscriber::with_default(subscriber, || notifier.report());
         });
         for _ in 0..2 {
             let line = lines.recv_timeout(Duration::from_secs(20));
@@ -312,32 +313,32 @@ mod tests {
     }
 
     #[test]
-    fn listener_that_panics_is_called_again() {
-        let (heard, told) = mpsc::channel();
+    fn a_listener_that_panics_is_called_again() {
+        let (sender, reported) = mpsc::channel();
         let notifier = Notifier::new(
             Owner::Redis,
             Some(Box::new(move |health| {
-                let _ = heard.send(health);
+                let _ = sender.send(health);
                 panic!("the listener");
             })),
         );
         for health in [StoreHealth::Up, StoreHealth::Untried] {
-            notifier.note(health, &change(), None);
-            notifier.tell();
+            notifier.enqueue(health, &change(), None);
+            notifier.report();
         }
-        let told: Vec<_> = told.iter().take(2).collect();
-        assert_eq!(told, [StoreHealth::Up, StoreHealth::Untried]);
+        let reported: Vec<_> = reported.iter().take(2).collect();
+        assert_eq!(reported, [StoreHealth::Up, StoreHealth::Untried]);
     }
 
     #[test]
-    fn a_strain_is_news_once_until_it_was_calm() {
+    fn a_strain_is_reported_once_until_it_was_calm() {
         let alarms = Alarms::new(Owner::Redis);
         let soon = Some(CALM - Duration::from_millis(1));
         for first in [None, Some(CALM)] {
             let mut news = vec![alarms.is_news(first)];
             news.extend((1..100).map(|_| alarms.is_news(soon)));
-            let said: Vec<_> = (0..100).filter(|at| news[*at]).collect();
-            assert_eq!(said, [ENOUGH as usize - 1]);
+            let reported: Vec<_> = (0..100).filter(|at| news[*at]).collect();
+            assert_eq!(reported, [ENOUGH as usize - 1]);
         }
         // Rare decisions without the store are no strain.
         assert!(!(0..100).any(|_| alarms.is_news(Some(CALM))));

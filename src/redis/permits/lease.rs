@@ -32,7 +32,7 @@ const PLAN_ID: &str = "leases";
 pub(crate) struct Leases(Arc<Inner>);
 
 struct Inner {
-    keeper: Arc<Renewer>,
+    renewer: Arc<Renewer>,
     /// The common beginning of all subjects' keys.
     keyspace: String,
     /// Generates the names of leases.
@@ -42,7 +42,7 @@ struct Inner {
 
 /// A lease of one request, acquired or not. Dropping it releases it, on any thread.
 pub(crate) struct Lease {
-    keeper: Arc<Renewer>,
+    renewer: Arc<Renewer>,
     subject: Arc<str>,
     name: LeaseName,
 }
@@ -60,7 +60,7 @@ impl Leases {
     ) -> Self {
         Self(Arc::new(Inner {
             keyspace: key_name::keyspace(store.prefix(), name, PLAN_ID),
-            keeper: Arc::new(Renewer::new(store.clone(), limit, lease)),
+            renewer: Arc::new(Renewer::new(store.clone(), limit, lease)),
             names: keyed_hash(seed),
             count: AtomicU64::new(0),
         }))
@@ -69,18 +69,18 @@ impl Leases {
     /// Returns the error with which a call about this key would fail at once, if any.
     pub(crate) fn refusal(&self, key: &Key) -> Option<StoreError> {
         let subject = key_name::of_subject(&self.0.keyspace, key);
-        self.0.keeper.store().refusal(subject.as_bytes())
+        self.0.renewer.store().refusal(subject.as_bytes())
     }
 
     /// Records that a decision was made without the server, because of this error.
-    pub(crate) fn go_without(&self, error: &StoreError) {
-        self.0.keeper.store().go_without(error);
+    pub(crate) fn record_degraded(&self, error: &StoreError) {
+        self.0.renewer.store().record_degraded(error);
     }
 
     /// Creates a lease that has not been acquired yet.
     pub(crate) fn lease(&self, key: &Key) -> Lease {
         let Inner {
-            keeper,
+            renewer,
             keyspace,
             names,
             count,
@@ -88,11 +88,11 @@ impl Leases {
         // 64 random bits: two equal names among millions of leases of one subject are unlikely.
         let name = names.hash(&count.fetch_add(1, Ordering::Relaxed).to_ne_bytes());
         let lease = Lease {
-            keeper: Arc::clone(keeper),
+            renewer: Arc::clone(renewer),
             subject: key_name::of_subject(keyspace, key).into(),
             name: name.to_be_bytes(),
         };
-        keeper.book().begin(lease.name, &lease.subject);
+        renewer.registry().begin(lease.name, &lease.subject);
         lease
     }
 }
@@ -102,15 +102,15 @@ impl Lease {
     /// reached.
     ///
     /// After an error, and when the future is dropped, the server may have granted it all the same.
-    pub(crate) async fn ask(&self) -> Result<Option<u64>, StoreError> {
-        self.keeper.book().set_asked(self.name, true);
-        let asked_at = Instant::now();
-        let answer = self.keeper.acquire(&self.subject, self.name).await;
+    pub(crate) async fn acquire(&self) -> Result<Option<u64>, StoreError> {
+        self.renewer.registry().set_requested(self.name, true);
+        let requested_at = Instant::now();
+        let answer = self.renewer.acquire(&self.subject, self.name).await;
         match &answer {
-            Ok(Some(_)) => self.renew_at(self.keeper.renewal(asked_at)),
-            Ok(None) => self.keeper.book().forget(self.name),
+            Ok(Some(_)) => self.renew_at(self.renewer.renewal(requested_at)),
+            Ok(None) => self.renewer.registry().remove(self.name),
             Err(error) if may_have_run(error.kind()) => {}
-            Err(_) => self.keeper.book().set_asked(self.name, false),
+            Err(_) => self.renewer.registry().set_requested(self.name, false),
         }
         answer
     }
@@ -121,8 +121,8 @@ impl Lease {
     }
 
     fn renew_at(&self, at: std::time::Instant) {
-        self.keeper.book().hold(self.name, at);
-        self.keeper.keep();
+        self.renewer.registry().hold(self.name, at);
+        self.renewer.keep();
     }
 }
 
@@ -138,10 +138,10 @@ const fn may_have_run(kind: StoreErrorKind) -> bool {
 impl Drop for Lease {
     fn drop(&mut self) {
         let now = Instant::now().into_std();
-        let is_dropped = self.keeper.book().drop_lease(self.name, now);
+        let is_dropped = self.renewer.registry().drop_lease(self.name, now);
         if is_dropped {
-            self.keeper.wake();
-            self.keeper.keep();
+            self.renewer.wake();
+            self.renewer.keep();
         }
     }
 }

@@ -30,7 +30,7 @@ pub(super) struct Registry {
 struct LeaseRecord {
     subject: Arc<str>,
     /// Whether the server may have the lease.
-    is_asked: bool,
+    is_requested: bool,
     /// The time of the next renewal; `None` until the lease's request runs.
     renew_at: Option<Instant>,
     /// Whether a renewal is in flight.
@@ -69,7 +69,7 @@ impl Registry {
     pub(super) fn begin(&mut self, name: LeaseName, subject: &Arc<str>) {
         let entry = LeaseRecord {
             subject: Arc::clone(subject),
-            is_asked: false,
+            is_requested: false,
             renew_at: None,
             is_renewing: false,
         };
@@ -78,9 +78,9 @@ impl Registry {
 
     /// Records whether the server may have the lease: from the call on it may, after a refusal it
     /// does not.
-    pub(super) fn set_asked(&mut self, name: LeaseName, is_asked: bool) {
+    pub(super) fn set_requested(&mut self, name: LeaseName, is_requested: bool) {
         if let Some(entry) = self.leases.get_mut(&name) {
-            entry.is_asked = is_asked;
+            entry.is_requested = is_requested;
         }
     }
 
@@ -93,7 +93,7 @@ impl Registry {
     }
 
     /// Removes a lease that the server did not grant.
-    pub(super) fn forget(&mut self, name: LeaseName) {
+    pub(super) fn remove(&mut self, name: LeaseName) {
         self.leases.remove(&name);
     }
 
@@ -101,7 +101,7 @@ impl Registry {
     /// cannot have a lease that no call was sent for.
     pub(super) fn drop_lease(&mut self, name: LeaseName, dropped_at: Instant) -> bool {
         let entry = self.leases.remove(&name);
-        let Some(entry) = entry.filter(|entry| entry.is_asked) else {
+        let Some(entry) = entry.filter(|entry| entry.is_requested) else {
             return false;
         };
         self.dropped.push(Dropped {
@@ -152,7 +152,7 @@ impl Registry {
     }
 
     /// Drops releases that kept failing for the length of a `lease`: those leases have expired.
-    pub(super) fn strike(&mut self, now: Instant, lease: Duration) {
+    pub(super) fn drop_expired(&mut self, now: Instant, lease: Duration) {
         self.unreleased
             .retain(|dropped| now.duration_since(dropped.dropped_at) <= lease);
     }
@@ -167,7 +167,7 @@ impl Registry {
             if entry.is_renewing {
                 return None;
             }
-            entry.is_asked = true;
+            entry.is_requested = true;
             entry.is_renewing = true;
             Some((Arc::clone(&entry.subject), Step::Renew(*name)))
         });
@@ -239,22 +239,22 @@ mod tests {
 
     const LEASE: Duration = Duration::from_secs(3);
 
-    fn held(book: &mut Registry, name: u8, subject: &str, renew_at: Instant) -> LeaseName {
+    fn held(registry: &mut Registry, name: u8, subject: &str, renew_at: Instant) -> LeaseName {
         let name = [name; 8];
-        book.begin(name, &Arc::from(subject));
-        book.set_asked(name, true);
-        book.hold(name, renew_at);
+        registry.begin(name, &Arc::from(subject));
+        registry.set_requested(name, true);
+        registry.hold(name, renew_at);
         name
     }
 
     #[test]
-    fn renewals_come_in_the_order_of_names() {
-        let (mut book, now) = (Registry::default(), Instant::now());
+    fn renewals_are_in_the_order_of_names() {
+        let (mut registry, now) = (Registry::default(), Instant::now());
         for name in [7, 1, 200, 3, 40] {
             let subject = if name % 2 == 0 { "even" } else { "odd" };
-            held(&mut book, name, subject, now);
+            held(&mut registry, name, subject, now);
         }
-        let due = book.due(now);
+        let due = registry.due(now);
         let names = |batch: &LeaseBatch| -> Vec<u8> {
             let name = |step: &Step| match step {
                 Step::Renew(name) => name[0],
@@ -267,82 +267,85 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_that_the_server_never_heard_of_is_not_released() {
-        let mut book = Registry::default();
+    fn a_lease_that_was_never_requested_is_not_released() {
+        let mut registry = Registry::default();
         for name in [[1; 8], [2; 8]] {
-            book.begin(name, &Arc::from("a"));
+            registry.begin(name, &Arc::from("a"));
         }
-        book.set_asked([2; 8], true);
-        book.set_asked([2; 8], false);
-        assert!(!book.drop_lease([1; 8], Instant::now()));
-        assert!(!book.drop_lease([2; 8], Instant::now()));
-        assert!(book.releases().is_empty());
-        assert!(book.is_empty());
+        registry.set_requested([2; 8], true);
+        registry.set_requested([2; 8], false);
+        assert!(!registry.drop_lease([1; 8], Instant::now()));
+        assert!(!registry.drop_lease([2; 8], Instant::now()));
+        assert!(registry.releases().is_empty());
+        assert!(registry.is_empty());
     }
 
     #[test]
-    fn a_lease_is_renewed_while_its_request_runs_and_no_earlier_than_it_has_to() {
-        let mut book = Registry::default();
+    fn a_lease_is_renewed_when_due_while_its_request_runs() {
+        let mut registry = Registry::default();
         let start = Instant::now();
-        book.begin([1; 8], &Arc::from("a"));
-        let name = held(&mut book, 2, "a", start + LEASE / 3);
-        assert!(book.due(start).renewals.is_empty());
-        let due = book.due(start + LEASE / 3).renewals;
+        registry.begin([1; 8], &Arc::from("a"));
+        let name = held(&mut registry, 2, "a", start + LEASE / 3);
+        assert!(registry.due(start).renewals.is_empty());
+        let due = registry.due(start + LEASE / 3).renewals;
         assert!(
             matches!(&due[..], [batch] if matches!(batch.steps[..], [Step::Renew(it)] if it == name))
         );
 
-        book.done(&due[0], start + LEASE);
-        assert!(book.due(start + LEASE / 2).renewals.is_empty());
-        assert!(book.drop_lease(name, start));
-        assert!(matches!(book.releases()[0].steps[..], [Step::Release(_)]));
-        let due = book.due(start + LEASE);
+        registry.done(&due[0], start + LEASE);
+        assert!(registry.due(start + LEASE / 2).renewals.is_empty());
+        assert!(registry.drop_lease(name, start));
+        assert!(matches!(
+            registry.releases()[0].steps[..],
+            [Step::Release(_)]
+        ));
+        let due = registry.due(start + LEASE);
         assert!(due.renewals.is_empty() && due.releases.is_empty());
     }
 
     #[test]
-    fn a_renewal_is_not_repeated_until_it_is_known_to_have_failed() {
-        let mut book = Registry::default();
+    fn a_renewal_is_repeated_only_after_it_has_failed() {
+        let mut registry = Registry::default();
         let start = Instant::now();
-        held(&mut book, 1, "a", start);
-        let due = book.due(start).renewals;
+        held(&mut registry, 1, "a", start);
+        let due = registry.due(start).renewals;
         assert_eq!(due.len(), 1);
-        let again = book.due(start + LEASE);
+        let again = registry.due(start + LEASE);
         assert!(again.renewals.is_empty(), "it is under way");
-        due.into_iter().for_each(|batch| book.failed(batch));
-        assert_eq!(book.due(start).renewals.len(), 1);
+        due.into_iter().for_each(|batch| registry.failed(batch));
+        assert_eq!(registry.due(start).renewals.len(), 1);
     }
 
     #[test]
-    fn a_failed_release_is_repeated_until_the_lease_has_ended_by_itself() {
-        let mut book = Registry::default();
+    fn a_failed_release_is_repeated_until_the_lease_has_expired() {
+        let mut registry = Registry::default();
         let start = Instant::now();
-        let name = held(&mut book, 1, "a", start);
-        assert!(book.drop_lease(name, start));
+        let name = held(&mut registry, 1, "a", start);
+        assert!(registry.drop_lease(name, start));
         for _ in 0..3 {
-            book.strike(start + LEASE, LEASE);
-            let due = book.due(start + LEASE).releases;
+            registry.drop_expired(start + LEASE, LEASE);
+            let due = registry.due(start + LEASE).releases;
             assert_eq!(due.len(), 1);
-            due.into_iter().for_each(|batch| book.failed(batch));
-            assert!(book.releases().is_empty(), "not at once");
-            assert!(!book.is_empty());
+            due.into_iter().for_each(|batch| registry.failed(batch));
+            assert!(registry.releases().is_empty(), "not at once");
+            assert!(!registry.is_empty());
         }
-        book.strike(start + LEASE * 2, LEASE);
-        assert!(book.due(start + LEASE * 2).releases.is_empty());
-        assert!(book.is_empty());
+        registry.drop_expired(start + LEASE * 2, LEASE);
+        assert!(registry.due(start + LEASE * 2).releases.is_empty());
+        assert!(registry.is_empty());
     }
 
     #[test]
-    fn errands_are_by_subject_and_of_bounded_length() {
-        let mut book = Registry::default();
+    fn batches_have_one_subject_and_a_bounded_length() {
+        let mut registry = Registry::default();
         let now = Instant::now();
         for number in 0..600_u64 {
             let subject = if number < 590 { "hot" } else { "cold" };
-            book.begin(number.to_be_bytes(), &Arc::from(subject));
-            book.set_asked(number.to_be_bytes(), true);
-            book.drop_lease(number.to_be_bytes(), now);
+            registry.begin(number.to_be_bytes(), &Arc::from(subject));
+            registry.set_requested(number.to_be_bytes(), true);
+            registry.drop_lease(number.to_be_bytes(), now);
         }
-        let batches = book.releases();
+        let batches = registry.releases();
         let mut lengths: Vec<_> = batches
             .iter()
             .map(|batch| (&*batch.subject, batch.steps.len()))
@@ -356,21 +359,23 @@ mod tests {
 
     /// The task's call is in flight, or has not been sent yet.
     #[test]
-    fn a_release_in_hand_is_repeated_by_a_call_that_may_overtake_it() {
-        let (mut book, now) = (Registry::default(), Instant::now());
+    fn a_release_in_flight_is_repeated_by_a_call_that_may_overtake_it() {
+        let (mut registry, now) = (Registry::default(), Instant::now());
         let subject: Arc<str> = Arc::from("a");
-        let [one, other] = [1, 2].map(|name| held(&mut book, name, "a", now + LEASE));
-        book.drop_lease(one, now);
-        let in_hand = book.releases();
-        book.drop_lease(other, now);
-        assert_eq!(book.releases_of(&subject).steps.len(), 1);
-        assert_eq!(book.releasing(&subject), [one]);
-        assert!(book.releasing(&Arc::from("b")).is_empty());
-        in_hand.into_iter().for_each(|batch| book.failed(batch));
-        assert!(book.releasing(&subject).is_empty());
-        let due = book.due(now).releases;
-        assert_eq!(book.releasing(&subject), [one]);
-        due.iter().for_each(|batch| book.ended(batch));
-        assert!(book.releasing(&subject).is_empty());
+        let [one, other] = [1, 2].map(|name| held(&mut registry, name, "a", now + LEASE));
+        registry.drop_lease(one, now);
+        let in_flight = registry.releases();
+        registry.drop_lease(other, now);
+        assert_eq!(registry.releases_of(&subject).steps.len(), 1);
+        assert_eq!(registry.releasing(&subject), [one]);
+        assert!(registry.releasing(&Arc::from("b")).is_empty());
+        in_flight
+            .into_iter()
+            .for_each(|batch| registry.failed(batch));
+        assert!(registry.releasing(&subject).is_empty());
+        let due = registry.due(now).releases;
+        assert_eq!(registry.releasing(&subject), [one]);
+        due.iter().for_each(|batch| registry.ended(batch));
+        assert!(registry.releasing(&subject).is_empty());
     }
 }

@@ -43,7 +43,7 @@ pub(super) struct Renewer {
     store: RedisStore,
     limit: u64,
     lease: Duration,
-    book: Mutex<Registry>,
+    registry: Mutex<Registry>,
     /// Wakes the task when leases were dropped.
     dropped: Notify,
     task: Solo,
@@ -56,7 +56,7 @@ impl Renewer {
             store,
             limit,
             lease,
-            book: Mutex::default(),
+            registry: Mutex::default(),
             dropped: Notify::new(),
             task: Solo::every(pause(lease)),
         }
@@ -67,8 +67,8 @@ impl Renewer {
     }
 
     /// Locks the registry. Each change is one step, so the registry is valid even after a panic.
-    pub(super) fn book(&self) -> MutexGuard<'_, Registry> {
-        unpoisoned(self.book.lock())
+    pub(super) fn registry(&self) -> MutexGuard<'_, Registry> {
+        unpoisoned(self.registry.lock())
     }
 
     /// Acquires a lease. Returns how many more the limit allows, or `None` if the limit is reached.
@@ -78,17 +78,22 @@ impl Renewer {
         name: LeaseName,
     ) -> Result<Option<u64>, StoreError> {
         let (batch, repeated) = {
-            let mut book = self.book();
-            (book.releases_of(subject), book.releasing(subject))
+            let mut registry = self.registry();
+            (registry.releases_of(subject), registry.releasing(subject))
         };
         let repeated = repeated.into_iter().map(|name| (b"r", name));
-        let steps: Vec<_> = batch.steps.iter().map(Step::told).chain(repeated).collect();
-        let mut releases = InHand {
-            keeper: self,
+        let steps: Vec<_> = batch
+            .steps
+            .iter()
+            .map(Step::argument)
+            .chain(repeated)
+            .collect();
+        let mut releases = BatchInFlight {
+            renewer: self,
             batch: Some(batch),
         };
         let reply = self
-            .ask(subject, steps.into_iter().chain([(b"a", name)]))
+            .request(subject, steps.into_iter().chain([(b"a", name)]))
             .await;
         releases.end(reply.as_ref().err());
         match reply?.last() {
@@ -98,7 +103,7 @@ impl Renewer {
     }
 
     /// Sends steps of a request that waits. Fails at once if a response is not expected in time.
-    async fn ask(
+    async fn request(
         &self,
         subject: &str,
         steps: impl IntoIterator<Item = (&'static [u8; 1], LeaseName)>,
@@ -115,7 +120,7 @@ impl Renewer {
     }
 
     /// Sends steps that no request waits for, however many calls are in flight.
-    async fn tell(
+    async fn send(
         &self,
         subject: &str,
         steps: impl IntoIterator<Item = (&'static [u8; 1], LeaseName)>,
@@ -164,18 +169,18 @@ impl Renewer {
     /// Renews and releases until the registry is empty.
     async fn run(self: Arc<Self>, run: Run) {
         let mut backlog = Backlog::default();
-        let mut under_way = FuturesUnordered::new();
+        let mut calls = FuturesUnordered::new();
         let mut pause = pin!(sleep_until(Instant::now() + self.pause()));
         let mut dropped = pin!(self.dropped.notified());
         loop {
-            while under_way.len() < MAX_CALLS_AT_ONCE
+            while calls.len() < MAX_CALLS_AT_ONCE
                 && let Some(batch) = backlog.next()
             {
-                under_way.push(InHand::run(batch));
+                calls.push(BatchInFlight::run(batch));
             }
-            if under_way.is_empty() {
-                let book = self.book();
-                if book.is_empty() {
+            if calls.is_empty() {
+                let registry = self.registry();
+                if registry.is_empty() {
                     // Ends while the registry is locked: whatever is inserted later is for the next
                     // task.
                     run.end();
@@ -183,7 +188,7 @@ impl Renewer {
                 }
             }
             let is_free = backlog.is_empty();
-            match next(&mut under_way, pause.as_mut(), dropped.as_mut(), is_free).await {
+            match next(&mut calls, pause.as_mut(), dropped.as_mut(), is_free).await {
                 Wake::Done => {}
                 Wake::Due => {
                     let now = Instant::now();
@@ -196,7 +201,7 @@ impl Renewer {
                 Wake::Dropped => {
                     dropped.set(self.dropped.notified());
                     let due = Due {
-                        releases: self.book().releases(),
+                        releases: self.registry().releases(),
                         ..Due::default()
                     };
                     backlog.add(&self, due);
@@ -205,9 +210,9 @@ impl Renewer {
         }
     }
 
-    fn in_hand(&self, batch: LeaseBatch) -> InHand<'_> {
-        InHand {
-            keeper: self,
+    fn in_flight(&self, batch: LeaseBatch) -> BatchInFlight<'_> {
+        BatchInFlight {
+            renewer: self,
             batch: Some(batch),
         }
     }
@@ -215,10 +220,10 @@ impl Renewer {
     /// Takes the batches that are due. Takes none while the breaker is open: each subject would
     /// find that out with a call of its own.
     fn due(&self, now: Instant) -> Due {
-        let mut book = self.book();
-        book.strike(now.into_std(), self.lease);
+        let mut registry = self.registry();
+        registry.drop_expired(now.into_std(), self.lease);
         match self.store.refusal_of_all() {
-            None => book.due(now.into_std()),
+            None => registry.due(now.into_std()),
             Some(_) => Due::default(),
         }
     }
@@ -237,19 +242,21 @@ fn values(reply: Value) -> Result<Vec<Value>, StoreError> {
 
 /// A batch that is being sent. It counts as failed until it is done, also when the runtime shuts
 /// down midway.
-struct InHand<'a> {
-    keeper: &'a Renewer,
+struct BatchInFlight<'a> {
+    renewer: &'a Renewer,
     batch: Option<LeaseBatch>,
 }
 
-impl InHand<'_> {
+impl BatchInFlight<'_> {
     async fn run(mut self) {
         let Some(batch) = &self.batch else { return };
         let now = Instant::now();
-        let steps = batch.steps.iter().map(Step::told);
-        let outcome = self.keeper.tell(&batch.subject, steps).await;
+        let steps = batch.steps.iter().map(Step::argument);
+        let outcome = self.renewer.send(&batch.subject, steps).await;
         if outcome.is_ok() {
-            self.keeper.book().done(batch, self.keeper.renewal(now));
+            self.renewer
+                .registry()
+                .done(batch, self.renewer.renewal(now));
         }
         self.end(outcome.err().as_ref());
     }
@@ -260,14 +267,14 @@ impl InHand<'_> {
         if error.is_none_or(|error| error.kind() == StoreErrorKind::ForeignData)
             && let Some(batch) = self.batch.take()
         {
-            self.keeper.book().ended(&batch);
+            self.renewer.registry().ended(&batch);
         }
     }
 }
 
 impl Step {
     /// The script's letter for this step, and the lease's name.
-    const fn told(&self) -> (&'static [u8; 1], LeaseName) {
+    const fn argument(&self) -> (&'static [u8; 1], LeaseName) {
         match self {
             Self::Renew(name) => (b"k", *name),
             Self::Release(dropped) => (b"r", dropped.name),
@@ -275,10 +282,10 @@ impl Step {
     }
 }
 
-impl Drop for InHand<'_> {
+impl Drop for BatchInFlight<'_> {
     fn drop(&mut self) {
         if let Some(batch) = self.batch.take() {
-            self.keeper.book().failed(batch);
+            self.renewer.registry().failed(batch);
         }
     }
 }
@@ -287,18 +294,20 @@ impl Drop for InHand<'_> {
 /// late renewal lets another request take a permit in use.
 #[derive(Default)]
 struct Backlog<'a> {
-    renewals: VecDeque<InHand<'a>>,
-    releases: VecDeque<InHand<'a>>,
+    renewals: VecDeque<BatchInFlight<'a>>,
+    releases: VecDeque<BatchInFlight<'a>>,
 }
 
 impl<'a> Backlog<'a> {
-    fn add(&mut self, keeper: &'a Renewer, due: Due) {
-        let in_hand = |batch| keeper.in_hand(batch);
-        self.renewals.extend(due.renewals.into_iter().map(in_hand));
-        self.releases.extend(due.releases.into_iter().map(in_hand));
+    fn add(&mut self, renewer: &'a Renewer, due: Due) {
+        let in_flight = |batch| renewer.in_flight(batch);
+        self.renewals
+            .extend(due.renewals.into_iter().map(in_flight));
+        self.releases
+            .extend(due.releases.into_iter().map(in_flight));
     }
 
-    fn next(&mut self) -> Option<InHand<'a>> {
+    fn next(&mut self) -> Option<BatchInFlight<'a>> {
         let renewal = self.renewals.pop_front();
         renewal.or_else(|| self.releases.pop_front())
     }
@@ -321,7 +330,7 @@ enum Wake {
 /// Waits for the next event. The timer has priority, so that a stream of other events cannot delay
 /// renewals.
 async fn next(
-    under_way: &mut FuturesUnordered<impl Future<Output = ()>>,
+    calls: &mut FuturesUnordered<impl Future<Output = ()>>,
     mut pause: Pin<&mut Sleep>,
     mut dropped: Pin<&mut Notified<'_>>,
     is_free: bool,
@@ -330,7 +339,7 @@ async fn next(
         if pause.as_mut().poll(cx).is_ready() {
             return Poll::Ready(Wake::Due);
         }
-        if let Poll::Ready(Some(())) = under_way.poll_next_unpin(cx) {
+        if let Poll::Ready(Some(())) = calls.poll_next_unpin(cx) {
             return Poll::Ready(Wake::Done);
         }
         if is_free && dropped.as_mut().poll(cx).is_ready() {
@@ -356,22 +365,22 @@ mod tests {
     #[tokio::test]
     async fn all_renewals_go_before_all_releases() {
         let store = RedisStore::connect("redis://127.0.0.1:1").expect("an address");
-        let keeper = Renewer::new(store, 1, Duration::from_secs(3));
+        let renewer = Renewer::new(store, 1, Duration::from_secs(3));
         let now = Instant::now();
         for number in 0..200_u64 {
             let (name, subject) = (number.to_be_bytes(), number.to_string().into());
-            let mut book = keeper.book();
-            book.begin(name, &subject);
-            book.set_asked(name, true);
-            book.hold(name, now.into_std());
+            let mut registry = renewer.registry();
+            registry.begin(name, &subject);
+            registry.set_requested(name, true);
+            registry.hold(name, now.into_std());
             if number % 2 == 0 {
-                book.drop_lease(name, now.into_std());
+                registry.drop_lease(name, now.into_std());
             }
         }
         let mut backlog = Backlog::default();
-        backlog.add(&keeper, keeper.due(now));
+        backlog.add(&renewer, renewer.due(now));
         let mut renewals = Vec::new();
-        while let Some(InHand { batch, .. }) = &mut backlog.next() {
+        while let Some(BatchInFlight { batch, .. }) = &mut backlog.next() {
             let batch = batch.take().expect("it has not ended");
             renewals.push(matches!(batch.steps[..], [Step::Renew(_)]));
         }

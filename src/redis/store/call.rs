@@ -53,7 +53,7 @@ impl CallProgress {
 }
 
 /// Sends a command, and sends it again after loading the script if the server does not know it.
-pub(super) async fn ask(
+pub(super) async fn send_command(
     live: &Live,
     script: &Script,
     command: &Cmd,

@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use self::{
     map::SlotMap,
-    seeds::{Seeds, ask_for_slots},
+    seeds::{Seeds, fetch_slots},
 };
 use super::{
     call::CallProgress,
@@ -119,7 +119,7 @@ impl Cluster {
         let mut progress = if server.is_place_here(&place) {
             CallProgress::new(place, within)
         } else {
-            CallProgress::new(server.insist(CallSize::ONE), None)
+            CallProgress::new(server.enter_unchecked(CallSize::ONE), None)
         };
         let mut redirects = 0;
         let began_at = progress.began_at;
@@ -136,13 +136,13 @@ impl Cluster {
             };
             let Some(next) = next else {
                 if redirects == MAX_REDIRECTS || error.is_of_unsettled_cluster() {
-                    server.blame(error);
+                    server.record_final_failure(error);
                 }
                 return outcome;
             };
             redirects += u32::from(error.redirect().is_some());
             server = next;
-            progress = CallProgress::new(server.insist(CallSize::ONE), None);
+            progress = CallProgress::new(server.enter_unchecked(CallSize::ONE), None);
             (progress.began_at, progress.is_asking) = (began_at, is_asking);
         }
     }
@@ -238,15 +238,15 @@ impl Cluster {
         for server in first.into_iter().chain(others) {
             let Some(host) = server.host() else { continue };
             let mut number = 0;
-            let ask = async {
+            let fetch = async {
                 let live = server.link.live(&mut number).await.ok()?;
-                ask_for_slots(&live.wire, host).await.ok()
+                fetch_slots(&live.wire, host).await.ok()
             };
-            if let Ok(Some(ranges)) = timeout(self.timeouts.connect, ask).await {
+            if let Ok(Some(ranges)) = timeout(self.timeouts.connect, fetch).await {
                 return Some(ranges);
             }
         }
-        let (_, ranges) = self.seeds.ask().await.ok()?;
+        let (_, ranges) = self.seeds.connect().await.ok()?;
         Some(ranges)
     }
 
@@ -300,10 +300,9 @@ impl Cluster {
         let servers = self.servers();
         let each = join_all(servers.iter().map(|server| server.check())).await;
         if each.iter().any(Result::is_ok) {
-            Ok(())
-        } else {
-            each.into_iter().collect()
+            return Ok(());
         }
+        each.into_iter().collect()
     }
 
     fn read(&self) -> RwLockReadGuard<'_, SlotMap> {
@@ -324,7 +323,7 @@ impl Siblings for Cluster {
         self.server_of(key).address() == Some(address)
     }
 
-    fn note(&self, host: Option<&str>, key: &[u8], redirect: &Redirect) {
+    fn record_redirect(&self, host: Option<&str>, key: &[u8], redirect: &Redirect) {
         if matches!(redirect, Redirect::Moved { .. }) {
             self.follow(host, key, redirect);
         }
@@ -342,7 +341,7 @@ impl ClusterEntry for Cluster {
     fn open(&self) -> BoxFuture<'_, RedisResult<Transport>> {
         Box::pin(async {
             let number = self.begin_fetch();
-            let (wire, ranges) = self.seeds.ask().await?;
+            let (wire, ranges) = self.seeds.connect().await?;
             self.apply(number, &ranges);
             Ok(wire)
         })

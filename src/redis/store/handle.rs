@@ -191,13 +191,13 @@ impl RedisStore {
     }
 
     /// Whether one call can carry many subjects. A cluster has them on different servers.
-    pub(crate) fn may_travel_together(&self) -> bool {
+    pub(crate) fn can_batch_subjects(&self) -> bool {
         !self.shared.servers.is_cluster() && !self.shared.is_split.load(Ordering::Relaxed)
     }
 
     /// Records that several servers are behind the store's address: from now on each call carries
     /// one subject.
-    pub(crate) fn travel_alone(&self) {
+    pub(crate) fn stop_batching_subjects(&self) {
         if !self.shared.is_split.swap(true, Ordering::Relaxed) {
             let text = "behind the address of Redis there are many servers, as it answered CROSSSLOT: \
                 from now on each subject is asked about in a call of its own; say so at once with \
@@ -212,11 +212,13 @@ impl RedisStore {
     }
 
     /// Records that a decision was made without Redis, or not at all, because of this error.
-    pub(crate) fn go_without(&self, error: &StoreError) {
+    pub(crate) fn record_degraded(&self, error: &StoreError) {
         let StoreState {
             common, servers, ..
         } = &*self.shared;
-        common.watch.go_without(error, servers.has_reported(error));
+        common
+            .watch
+            .record_degraded(error, servers.has_reported(error));
     }
 
     /// Runs `script` on the values of `keys`: one round trip, at most the deadline. After an error
@@ -242,7 +244,7 @@ impl RedisStore {
         key: &[u8],
         args: &[A],
     ) -> Result<Value, StoreError> {
-        let place = self.shared.servers.insist(key, CallSize::ONE);
+        let place = self.shared.servers.enter_unchecked(key, CallSize::ONE);
         let call = script.call(&[key], args);
         self.count(script, call, key, (place, None)).await
     }

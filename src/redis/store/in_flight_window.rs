@@ -150,7 +150,7 @@ impl InFlightWindow {
     }
 
     /// Reserves a place even if no response is expected in time.
-    pub(super) fn insist(self: &Arc<Self>, size: CallSize, now: Instant) -> CallPlace {
+    pub(super) fn enter_unchecked(self: &Arc<Self>, size: CallSize, now: Instant) -> CallPlace {
         let mut state = self.lock();
         self.place(&mut state, size.weight(), now)
     }

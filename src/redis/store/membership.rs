@@ -19,7 +19,7 @@ pub(super) trait Siblings: fmt::Debug + Send + Sync {
     fn has(&self, address: &NodeAddress, key: &[u8]) -> bool;
 
     /// Records that the server at this host names another one for a key.
-    fn note(&self, host: Option<&str>, key: &[u8], redirect: &Redirect);
+    fn record_redirect(&self, host: Option<&str>, key: &[u8], redirect: &Redirect);
 
     /// The health of all servers together.
     fn health(&self) -> StoreHealth;

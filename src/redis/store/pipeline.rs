@@ -1,4 +1,5 @@
-//! The pipeline to one server: breaker, connection, deadline and window, and how outcomes change them.
+//! The pipeline to one server: breaker, connection, deadline and window, and how outcomes change
+//! them.
 
 use std::{
     future::poll_fn,
@@ -12,7 +13,7 @@ use redis::{Cmd, Value};
 use tokio::time::{Instant, timeout};
 
 use super::{
-    call::{CallProgress, ask},
+    call::{CallProgress, send_command},
     common::StoreCommon,
     connection::Connection,
     connector::Connector,
@@ -112,9 +113,10 @@ impl Pipeline {
     pub(super) fn expect(&self, size: CallSize) -> Result<(), StoreError> {
         let now = Instant::now().into_std();
         let within = self.without_margin(self.common.deadline);
-        match self.window.has_room(size, now, within) {
-            true => Ok(()),
-            false => Err(self.crowded()),
+        if self.window.has_room(size, now, within) {
+            Ok(())
+        } else {
+            Err(self.crowded())
         }
     }
 
@@ -130,8 +132,8 @@ impl Pipeline {
     }
 
     /// Reserves a place even if no response is expected in time.
-    pub(super) fn insist(&self, size: CallSize) -> CallPlace {
-        self.window.insist(size, Instant::now().into_std())
+    pub(super) fn enter_unchecked(&self, size: CallSize) -> CallPlace {
+        self.window.enter_unchecked(size, Instant::now().into_std())
     }
 
     /// Runs a command of `script` within the deadline, and learns from the outcome.
@@ -219,7 +221,7 @@ impl Pipeline {
         let live = self.link.live(&mut progress.connection).await?;
         progress.send(&live)?;
         let answer = {
-            let mut answer = pin!(ask(&live, script, command, progress));
+            let mut answer = pin!(send_command(&live, script, command, progress));
             match poll_fn(|cx| Poll::Ready(answer.as_mut().poll(cx))).await {
                 // The connection had ended before, as idle ones do, so nothing was sent and the
                 // call can be repeated. A response to a sent command cannot have arrived at the
@@ -235,7 +237,7 @@ impl Pipeline {
                 self.link.discard(live.number);
                 let live = self.link.live(&mut progress.connection).await?;
                 progress.send(&live)?;
-                ask(&live, script, command, progress).await
+                send_command(&live, script, command, progress).await
             }
         };
         let outcome = answer.map_err(|error| StoreError::replied(&error));
@@ -263,25 +265,27 @@ impl Pipeline {
 
     fn learn(self: &Arc<Self>, epoch: u64, progress: &CallProgress, error: Option<&StoreError>) {
         let Some(error) = error else {
-            return self.guard.praise(epoch);
+            return self.guard.record_success(epoch);
         };
         let now = Instant::now().into_std();
         match error.kind() {
-            StoreErrorKind::ForeignData => self.guard.praise(epoch),
+            StoreErrorKind::ForeignData => self.guard.record_success(epoch),
             // Later calls carry one subject each.
-            StoreErrorKind::Cluster if error.names_many_servers() => self.guard.praise(epoch),
+            StoreErrorKind::Cluster if error.names_many_servers() => {
+                self.guard.record_success(epoch)
+            }
             // The server works, and names another one.
             StoreErrorKind::Cluster if self.is_member() && error.redirect().is_some() => {
-                self.guard.praise(epoch);
+                self.guard.record_success(epoch);
             }
             // The call is repeated, and may still succeed.
             StoreErrorKind::Cluster if self.is_member() && error.is_of_unsettled_cluster() => {}
             // The call was not sent.
             StoreErrorKind::Crowded => {}
-            StoreErrorKind::Other => self.doubt(epoch),
+            StoreErrorKind::Other => self.record_inconclusive(epoch),
             kind => {
                 let connection = progress.connection;
-                self.mistrust(kind, connection);
+                self.close_failed(kind, connection);
                 if kind == StoreErrorKind::Timeout && self.is_excused(progress) {
                     return;
                 }
@@ -298,7 +302,7 @@ impl Pipeline {
     }
 
     /// Records a call that failed for good, after repeated attempts in the cluster.
-    pub(super) fn blame(self: &Arc<Self>, error: &StoreError) {
+    pub(super) fn record_final_failure(self: &Arc<Self>, error: &StoreError) {
         let (epoch, now) = (self.guard.epoch(), Instant::now().into_std());
         self.change(|breaker| breaker.failed(epoch, 0, error, now), 0);
     }
@@ -341,7 +345,7 @@ impl Pipeline {
     }
 
     /// Closes the connection of a failed call, if the error calls for it.
-    pub(super) fn mistrust(&self, kind: StoreErrorKind, connection: u64) {
+    pub(super) fn close_failed(&self, kind: StoreErrorKind, connection: u64) {
         use StoreErrorKind::{Disconnected, ReadOnly, Timeout};
         if matches!(kind, Disconnected | ReadOnly) {
             self.link.discard(connection);

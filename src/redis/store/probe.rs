@@ -59,13 +59,13 @@ impl Guarded for Pipeline {
         let redirect = outcome.as_ref().err().and_then(StoreError::redirect);
         if let (Some(cluster), Some(redirect)) = (self.cluster(), redirect) {
             // The server works; the key's slot belongs to another server now.
-            cluster.note(self.host(), key.as_bytes(), redirect);
+            cluster.record_redirect(self.host(), key.as_bytes(), redirect);
             return Ok(());
         }
         outcome
     }
 
-    fn give_up(&self, connection: u64) {
+    fn close_connection(&self, connection: u64) {
         self.link.discard(connection);
         if let Some(cluster) = self.cluster() {
             cluster.fetch_soon();
@@ -113,7 +113,7 @@ impl Pipeline {
         let outcome = self.try_out(&mut connection).await;
         let (error, now) = (outcome.as_ref().err(), Instant::now().into_std());
         if let Some(error) = error {
-            self.mistrust(error.kind(), connection);
+            self.close_failed(error.kind(), connection);
         }
         let checked = error.map_or(Ok(()), Err);
         self.change(
@@ -129,7 +129,7 @@ impl Pipeline {
         limit: Duration,
         connection: &mut u64,
     ) -> Result<Value, StoreError> {
-        let mut progress = CallProgress::new(self.insist(CallSize::ONE), None);
+        let mut progress = CallProgress::new(self.enter_unchecked(CallSize::ONE), None);
         let outcome = within(limit, self.run(&READ, command, &mut progress)).await;
         *connection = progress.connection;
         outcome

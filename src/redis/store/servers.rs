@@ -78,8 +78,8 @@ impl Servers {
     }
 
     /// Reserves a place even if no response is expected in time.
-    pub(super) fn insist(&self, key: &[u8], size: CallSize) -> CallPlace {
-        self.of(key).insist(size)
+    pub(super) fn enter_unchecked(&self, key: &[u8], size: CallSize) -> CallPlace {
+        self.of(key).enter_unchecked(size)
     }
 
     /// Fails if a call about this key behind `waiting` others would get no place. In a cluster the

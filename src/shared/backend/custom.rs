@@ -51,7 +51,8 @@ const PREFIX: &str = "rl";
 /// The longest deadline: sums of several of them are still instants.
 const MAX_DEADLINE: Duration = Duration::from_secs(60 * 60);
 
-/// A trial may take this long before it counts as lost, or twice the deadline.
+/// The longest duration of a trial, or twice the deadline if that is longer. Then it counts as
+/// lost.
 const TRIAL_LIMIT: Duration = Duration::from_secs(2);
 
 /// The key of trials.
@@ -66,7 +67,7 @@ struct GuardedStore<S> {
     deadline: Duration,
     guard: Guard,
     home: Home,
-    /// The breaker counts the end of a connection once. Here each call is one of its own.
+    /// Numbers of calls, as connections for the breaker: it counts the end of a connection once.
     calls: AtomicU64,
     /// The quotas of trials.
     trial: Plan,
@@ -126,9 +127,9 @@ impl<S: Store> Client for CustomClient<S> {
         self.0.refusal()
     }
 
-    fn go_without(&self, error: StoreError) -> StoreError {
+    fn record_degraded(&self, error: StoreError) -> StoreError {
         let error = error.of_a_store();
-        self.0.guard.go_without(&error);
+        self.0.guard.record_degraded(&error);
         error
     }
 
@@ -185,7 +186,7 @@ impl<S: Store> GuardedStore<S> {
         reply::of_store(&reply, call.tier, (ops.ops(), message.is_some()))
     }
 
-    /// Has the store do the call, all within the deadline, and learns from the outcome.
+    /// Runs the call within the deadline, and reports the outcome to the breaker.
     async fn call(self: &Arc<Self>, key: &str, call: &Call<'_>) -> Result<Reply, StoreError> {
         let outcome = match self.admit_after_trial().await {
             Ok(epoch) => {
@@ -209,12 +210,12 @@ impl<S: Store> GuardedStore<S> {
     fn learn(self: &Arc<Self>, epoch: u64, error: Option<&StoreError>) {
         use StoreErrorKind::{BreakerOpen, Crowded, NoRuntime, Other};
         let Some(error) = error.filter(|error| !is_about_one_key(error)) else {
-            return self.guard.praise(epoch);
+            return self.guard.record_success(epoch);
         };
         match error.kind() {
             // No call was sent.
             Crowded | BreakerOpen | NoRuntime => {}
-            Other => self.doubt(epoch),
+            Other => self.record_inconclusive(epoch),
             _ => {
                 let call = self.calls.fetch_add(1, Ordering::Relaxed) + 1;
                 let now = Instant::now().into_std();
@@ -224,7 +225,7 @@ impl<S: Store> GuardedStore<S> {
     }
 }
 
-/// Whether a store that answers so works.
+/// Whether the error concerns one key only, so that the store works.
 fn is_about_one_key(error: &StoreError) -> bool {
     matches!(
         error.kind(),
@@ -255,7 +256,7 @@ impl<S: Store> Guarded for GuardedStore<S> {
         }
     }
 
-    fn give_up(&self, _: u64) {}
+    fn close_connection(&self, _: u64) {}
 }
 
 impl<S> fmt::Debug for CustomClient<S> {

@@ -68,7 +68,7 @@ impl CallWindow for RedisClient {
     }
 
     fn most_subjects(&self) -> usize {
-        if self.store.may_travel_together() {
+        if self.store.can_batch_subjects() {
             MAX_SUBJECTS
         } else {
             1
@@ -128,8 +128,8 @@ impl Client for RedisClient {
         self.store.refusal(subject.as_bytes())
     }
 
-    fn go_without(&self, error: StoreError) -> StoreError {
-        self.store.go_without(&error);
+    fn record_degraded(&self, error: StoreError) -> StoreError {
+        self.store.record_degraded(&error);
         error
     }
 
@@ -269,7 +269,7 @@ impl ScriptCalls<'_> {
             Ok(replies) => replies,
             // Several servers are behind this address, and none has run the call.
             Err(error) if error.names_many_servers() && subjects.len() > 1 => {
-                self.store.travel_alone();
+                self.store.stop_batching_subjects();
                 let each = subjects.chunks(1).map(async |one| {
                     let replies = self.call(self.place_for(one)?, script, one).await;
                     replies?.pop().unwrap_or_else(|| Err(reply::strange()))
@@ -397,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reply_of_another_number_of_subjects_answers_none_of_them() {
+    fn a_reply_with_another_number_of_subjects_fails_all_of_them() {
         let plan = plan();
         let empty = || Value::BulkString(Vec::new());
         let replies = [

@@ -41,7 +41,8 @@ pub(in crate::shared) struct AnsweredOps {
 #[derive(Debug)]
 pub(in crate::shared) struct Row {
     pub(in crate::shared) count: usize,
-    /// The first decision. Each following one is the [next](Decision::next_alike) of the one before.
+    /// The first decision. Each following one is the [next](Decision::next_alike) of the one
+    /// before.
     pub(in crate::shared) first: Decision,
 }
 

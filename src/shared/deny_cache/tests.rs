@@ -43,32 +43,35 @@ fn learn_all(cache: &DenyCache, at: Instant, decisions: &[(&Op, &Decision)], now
     cache.learn(&call(ALICE, at), decisions, now);
 }
 
-fn ask(cache: &DenyCache, op: &Op, at: Instant) -> Option<Duration> {
+fn cached_wait(cache: &DenyCache, op: &Op, at: Instant) -> Option<Duration> {
     let denied = cache.answer(ALICE, Chosen::Tier(0), op, at)?;
     assert!(denied.is_denied());
     denied.retry_after()
 }
 
 #[test]
-fn a_denial_holds_until_its_time_and_no_longer() {
+fn a_denial_is_cached_until_its_wait_is_over() {
     let cache = DenyCache::new();
     let start = Instant::now();
     learn(&cache, &Op::Acquire(3), start, &denied(Some(WAIT)));
 
-    assert_eq!(ask(&cache, &Op::Acquire(3), start), Some(WAIT));
+    assert_eq!(cached_wait(&cache, &Op::Acquire(3), start), Some(WAIT));
     let second = Duration::from_secs(1);
     assert_eq!(
-        ask(&cache, &Op::Acquire(3), start + second),
+        cached_wait(&cache, &Op::Acquire(3), start + second),
         Some(WAIT - second)
     );
     let last = WAIT - Duration::from_nanos(1);
     let shortest = Duration::from_micros(1);
-    assert_eq!(ask(&cache, &Op::Acquire(3), start + last), Some(shortest));
-    assert_eq!(ask(&cache, &Op::Acquire(3), start + WAIT), None);
+    assert_eq!(
+        cached_wait(&cache, &Op::Acquire(3), start + last),
+        Some(shortest)
+    );
+    assert_eq!(cached_wait(&cache, &Op::Acquire(3), start + WAIT), None);
 }
 
 #[test]
-fn it_answers_nothing_but_the_same_cost() {
+fn a_denial_decides_only_operations_of_the_same_cost() {
     let cache = DenyCache::new();
     let now = Instant::now();
     learn(&cache, &Op::Acquire(3), now, &denied(Some(WAIT)));
@@ -85,7 +88,7 @@ fn it_answers_nothing_but_the_same_cost() {
         Op::Refund(3, None),
         Op::Reset,
     ] {
-        assert_eq!(ask(&cache, &op, now), None, "{op:?}");
+        assert_eq!(cached_wait(&cache, &op, now), None, "{op:?}");
     }
     let of = |subject, tier| cache.answer(subject, tier, &Op::Acquire(3), now);
     assert!(of(ALICE, Chosen::Tier(0)).is_some());
@@ -94,35 +97,35 @@ fn it_answers_nothing_but_the_same_cost() {
 }
 
 #[test]
-fn refused_reservation_answers_reservations_alone() {
+fn a_denied_reservation_decides_only_reservations() {
     let cache = DenyCache::new();
     let now = Instant::now();
     learn(&cache, &Op::Reserve(3), now, &denied(Some(WAIT)));
 
-    assert_eq!(ask(&cache, &Op::Reserve(3), now), Some(WAIT));
+    assert_eq!(cached_wait(&cache, &Op::Reserve(3), now), Some(WAIT));
     for op in [Op::Acquire(3), Op::Deny(3), Op::Peek(3), Op::Reserve(2)] {
-        assert_eq!(ask(&cache, &op, now), None, "{op:?}");
+        assert_eq!(cached_wait(&cache, &op, now), None, "{op:?}");
     }
 }
 
 #[test]
-fn block_that_starts_ends_what_knows_of_none() {
+fn a_new_block_drops_denials_without_one() {
     let cache = DenyCache::new();
     let now = Instant::now();
     let blocked = denied(Some(WAIT)).into_blocked(5 * WAIT);
     for starts in [Op::Deny(3), Op::Acquire(3), Op::Peek(1)] {
         learn(&cache, &Op::Reserve(3), now, &denied(Some(WAIT)));
         learn(&cache, &starts, now, &blocked);
-        assert_eq!(ask(&cache, &Op::Reserve(3), now), None);
+        assert_eq!(cached_wait(&cache, &Op::Reserve(3), now), None);
     }
-    assert_eq!(ask(&cache, &Op::Acquire(3), now), Some(5 * WAIT));
+    assert_eq!(cached_wait(&cache, &Op::Acquire(3), now), Some(5 * WAIT));
     learn(&cache, &Op::Reserve(3), now, &blocked);
-    assert_eq!(ask(&cache, &Op::Acquire(3), now), Some(5 * WAIT));
-    assert_eq!(ask(&cache, &Op::Reserve(3), now), Some(5 * WAIT));
+    assert_eq!(cached_wait(&cache, &Op::Acquire(3), now), Some(5 * WAIT));
+    assert_eq!(cached_wait(&cache, &Op::Reserve(3), now), Some(5 * WAIT));
 }
 
 #[test]
-fn only_denials_with_a_known_end_are_kept() {
+fn only_denials_with_a_known_wait_are_cached() {
     let cache = DenyCache::new();
     let now = Instant::now();
     learn(&cache, &Op::Acquire(3), now, &denied(None));
@@ -131,22 +134,22 @@ fn only_denials_with_a_known_end_are_kept() {
     let status = QuotaStatus::new(&policy);
     let allowed = Decision::allowed(1, Timestamp::from_secs(1), status);
     learn(&cache, &Op::Acquire(1), now, &allowed);
-    assert_eq!(ask(&cache, &Op::Acquire(99), now), None);
+    assert_eq!(cached_wait(&cache, &Op::Acquire(99), now), None);
 }
 
 #[test]
-fn a_newer_denial_replaces_the_older_and_forgetting_removes_it() {
+fn a_newer_denial_replaces_the_older_and_forget_removes_it() {
     let cache = DenyCache::new();
     let now = Instant::now();
     learn(&cache, &Op::Acquire(3), now, &denied(Some(WAIT)));
     learn(&cache, &Op::Acquire(3), now, &denied(Some(2 * WAIT)));
-    assert_eq!(ask(&cache, &Op::Acquire(3), now), Some(2 * WAIT));
+    assert_eq!(cached_wait(&cache, &Op::Acquire(3), now), Some(2 * WAIT));
     cache.forget(ALICE, now);
-    assert_eq!(ask(&cache, &Op::Acquire(3), now), None);
+    assert_eq!(cached_wait(&cache, &Op::Acquire(3), now), None);
 }
 
 #[test]
-fn returned_units_and_new_quotas_end_a_denial() {
+fn returned_units_and_new_quotas_drop_a_denial() {
     let cache = DenyCache::new();
     let mut now = Instant::now();
     for op in [
@@ -157,17 +160,17 @@ fn returned_units_and_new_quotas_end_a_denial() {
     ] {
         now += MS;
         learn(&cache, &Op::Acquire(3), now, &denied(Some(WAIT)));
-        assert!(ask(&cache, &Op::Acquire(3), now).is_some());
+        assert!(cached_wait(&cache, &Op::Acquire(3), now).is_some());
         learn(&cache, &op, now, &denied(None));
-        assert_eq!(ask(&cache, &Op::Acquire(3), now), None, "{op:?}");
+        assert_eq!(cached_wait(&cache, &Op::Acquire(3), now), None, "{op:?}");
     }
     now += MS;
     learn(&cache, &Op::Acquire(3), now, &denied(Some(WAIT)));
     cache.begin(1);
-    assert_eq!(ask(&cache, &Op::Acquire(3), now), None);
+    assert_eq!(cached_wait(&cache, &Op::Acquire(3), now), None);
     // The reply to a call from before.
     learn(&cache, &Op::Acquire(3), now, &denied(Some(WAIT)));
-    assert_eq!(ask(&cache, &Op::Acquire(3), now), None);
+    assert_eq!(cached_wait(&cache, &Op::Acquire(3), now), None);
 }
 
 /// Replies arrive in any order, and calls of one subject may be done in any.
@@ -186,15 +189,19 @@ fn a_denial_from_before_a_return_is_not_cached() {
             &[(&Op::Acquire(3), &denied)],
             start + replied * MS,
         );
-        assert_eq!(ask(&cache, &Op::Acquire(3), start + 4 * MS), None, "{left}");
+        assert_eq!(
+            cached_wait(&cache, &Op::Acquire(3), start + 4 * MS),
+            None,
+            "{left}"
+        );
     }
     let cache = DenyCache::new();
     cache.forget(ALICE, start + 3 * MS);
     cache.forget(ALICE, start);
     learn(&cache, &Op::Acquire(3), start + 2 * MS, &denied);
-    assert_eq!(ask(&cache, &Op::Acquire(3), start + 3 * MS), None);
+    assert_eq!(cached_wait(&cache, &Op::Acquire(3), start + 3 * MS), None);
     learn(&cache, &Op::Acquire(3), start + 4 * MS, &denied);
-    assert!(ask(&cache, &Op::Acquire(3), start + 4 * MS).is_some());
+    assert!(cached_wait(&cache, &Op::Acquire(3), start + 4 * MS).is_some());
 }
 
 #[test]
@@ -205,10 +212,14 @@ fn a_denial_after_a_return_of_its_own_call_is_cached() {
     let (refund, acquire) = (Op::Refund(1, None), Op::Acquire(3));
     let rows = [(&acquire, &denied), (&refund, &denied)];
     learn_all(&cache, now, &rows, now + MS);
-    assert_eq!(ask(&cache, &acquire, now + MS), None, "returned afterwards");
+    assert_eq!(
+        cached_wait(&cache, &acquire, now + MS),
+        None,
+        "returned afterwards"
+    );
     let rows = [(&refund, &denied), (&acquire, &denied)];
     learn_all(&cache, now + 2 * MS, &rows, now + 3 * MS);
-    assert_eq!(ask(&cache, &acquire, now + 3 * MS), Some(WAIT - MS));
+    assert_eq!(cached_wait(&cache, &acquire, now + 3 * MS), Some(WAIT - MS));
 }
 
 #[test]
@@ -219,7 +230,7 @@ fn an_older_denial_does_not_replace_a_newer() {
     let blocked = denied(Some(WAIT)).into_blocked(5 * WAIT);
     learn(&cache, &Op::Acquire(3), then, &blocked);
     learn(&cache, &Op::Acquire(3), before, &denied(Some(WAIT)));
-    assert_eq!(ask(&cache, &Op::Acquire(3), then), Some(5 * WAIT));
+    assert_eq!(cached_wait(&cache, &Op::Acquire(3), then), Some(5 * WAIT));
 }
 
 #[test]
@@ -232,7 +243,7 @@ fn a_block_is_cached_while_other_nodes_hold_units() {
     assert_eq!(hold_without_lease(&blocked, hold), Duration::MAX);
 }
 
-/// The whole wait is reported, however short the time for which the denial is cached.
+/// The whole wait is reported even if the denial is cached for a shorter time.
 #[test]
 fn a_denial_is_cached_no_longer_than_its_hold() {
     let start = Instant::now();
@@ -244,8 +255,11 @@ fn a_denial_is_cached_no_longer_than_its_hold() {
         let cache = DenyCache::new();
         let rows = [(&Op::Acquire(1), &decision, hold)];
         cache.learn(&call(ALICE, start), rows.into_iter(), start);
-        assert_eq!(ask(&cache, &Op::Acquire(1), start), decision.retry_after());
-        assert_eq!(ask(&cache, &Op::Acquire(1), start + cached), None);
+        assert_eq!(
+            cached_wait(&cache, &Op::Acquire(1), start),
+            decision.retry_after()
+        );
+        assert_eq!(cached_wait(&cache, &Op::Acquire(1), start + cached), None);
     }
 }
 
@@ -256,18 +270,18 @@ fn denials_of_one_tier_are_dropped() {
     learn(&cache, &Op::Acquire(3), now, &denied(Some(WAIT)));
     cache.drop_denials(ALICE, Chosen::Tier(1));
     cache.drop_denials(BOB, Chosen::Tier(0));
-    assert!(ask(&cache, &Op::Acquire(3), now).is_some());
+    assert!(cached_wait(&cache, &Op::Acquire(3), now).is_some());
     cache.drop_denials(ALICE, Chosen::Tier(0));
-    assert_eq!(ask(&cache, &Op::Acquire(3), now), None);
+    assert_eq!(cached_wait(&cache, &Op::Acquire(3), now), None);
     learn(&cache, &Op::Acquire(3), now, &denied(Some(WAIT)));
     assert!(
-        ask(&cache, &Op::Acquire(3), now).is_some(),
+        cached_wait(&cache, &Op::Acquire(3), now).is_some(),
         "nothing was returned"
     );
 }
 
 #[test]
-fn it_is_bounded() {
+fn the_cache_is_bounded() {
     let cache = DenyCache::new();
     let now = Instant::now();
     let denied = denied(Some(WAIT));

@@ -1,4 +1,4 @@
-//! Maintenance of leases: messages to the store for which no request waits.
+//! Maintenance of leases: messages to the store that no request waits for.
 
 use std::{sync::Arc, time::Duration};
 
@@ -18,13 +18,13 @@ use crate::{
     task::{Run, Solo},
 };
 
-/// The slot of the task that looks at the leases.
+/// The slot of the maintenance task.
 pub(super) fn task_of(ledger: Option<&Ledger<CurrentPlan>>) -> Solo {
     Solo::every(ledger.map_or(Duration::MAX, Ledger::tick))
 }
 
 impl<C: Client> Inner<C> {
-    /// All that is to be known of a subject that was never seen.
+    /// Creates the initial state of a subject in eventual mode.
     #[cold]
     pub(super) fn start(
         &self,
@@ -47,18 +47,18 @@ impl<C: Client> Inner<C> {
         }
     }
 
-    /// Asks for more units, before a request has to wait for some.
+    /// Requests more units before a request has to wait for them.
     #[cold]
-    pub(super) fn ask_for_more(&self, plan: Arc<CurrentPlan>, key: &Key, holder: LeaseHolder) {
+    pub(super) fn request_more(&self, plan: Arc<CurrentPlan>, key: &Key, holder: LeaseHolder) {
         let subject = self
             .subjects
             .of_key(&plan.keyspace, key)
             .tagged(Some(holder.tag));
-        self.tell(holder.chosen, SubjectPlace { subject, plan });
+        self.send_message(holder.chosen, SubjectPlace { subject, plan });
     }
 
-    /// Has a message about a lease sent, for whose answer nobody waits: it goes with a look.
-    pub(super) fn tell(&self, chosen: Chosen, place: SubjectPlace<CurrentPlan>) {
+    /// Sends the ledger's message about a subject, attached to a peek. Nobody waits for the answer.
+    pub(super) fn send_message(&self, chosen: Chosen, place: SubjectPlace<CurrentPlan>) {
         let Some(runtime) = self.client.runtime() else {
             return;
         };
@@ -71,9 +71,10 @@ impl<C: Client> Inner<C> {
         drop(self.send(subject, plan, op, Instant::now()));
     }
 
-    /// Has a task look at the leases every `tick`, until the limiter is dropped.
+    /// Starts the task that maintains the leases every `tick`, unless it runs. It ends when the
+    /// limiter is dropped.
     #[inline]
-    pub(super) fn look_after_leases(self: &Arc<Self>, tick: Duration, now: Instant) {
+    pub(super) fn keep_maintenance(self: &Arc<Self>, tick: Duration, now: Instant) {
         let task = |run: Run| {
             let this = Arc::downgrade(self);
             async move {
@@ -81,21 +82,21 @@ impl<C: Client> Inner<C> {
                     sleep(tick).await;
                     let this = this.upgrade();
                     match this.filter(|_| run.renew(Instant::now().into_std())) {
-                        Some(this) => this.look(),
+                        Some(this) => this.maintain(),
                         None => return,
                     }
                 }
             }
         };
         let runtime = || self.client.runtime();
-        self.keeper.keep(now.into_std(), runtime, task);
+        self.maintenance.keep(now.into_std(), runtime, task);
     }
 
-    /// Gives back what is not needed, and settles what ends soon.
-    fn look(&self) {
+    /// Returns units that are not needed, and settles leases that end soon.
+    fn maintain(&self) {
         let Some(ledger) = &self.ledger else { return };
         for (holder, place) in ledger.due(Instant::now()) {
-            self.tell(holder.chosen, place);
+            self.send_message(holder.chosen, place);
         }
     }
 }

@@ -33,10 +33,10 @@ impl<S: StoreBackend> SharedLimiter<S> {
             }
         }
         let subject = self.0.subjects.of_key(&current.keyspace, key).tagged(tag);
-        self.0.remembered(&subject, chosen, op)
+        self.0.cached_denial(&subject, chosen, op)
     }
 
-    /// Whether this node holds units that it spends by itself.
+    /// Whether this node leases units.
     pub(in crate::shared) fn has_leases(&self) -> bool {
         self.0.ledger.is_some()
     }

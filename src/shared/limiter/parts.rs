@@ -1,4 +1,4 @@
-//! The parts of a limiter.
+//! The parts that a builder makes a limiter of.
 
 use std::{sync::Arc, time::Duration};
 
@@ -8,7 +8,7 @@ use crate::{
     shared::{deny_cache::DenyCache, fallback::Fallback, ledger::Ledger, mode::LedgerTerms},
 };
 
-/// The parts that a limiter is made of.
+/// The parts of a limiter.
 pub(in super::super) struct Parts {
     pub(in super::super) name: String,
     pub(in super::super) limits: TierSet,
@@ -20,7 +20,7 @@ pub(in super::super) struct Parts {
 }
 
 impl Parts {
-    /// The cache of denials and the ledger, as far as the limiter has them.
+    /// Creates the cache of denials and the ledger, if the limiter needs them.
     pub(super) fn memory(
         &self,
         deadline: Duration,

@@ -24,7 +24,7 @@ use crate::{
 pub(super) struct StoreCalls<C> {
     pub(super) client: Arc<C>,
     pub(super) denials: Option<Arc<DenyCache>>,
-    /// How long a denial without a lease stays cached at most.
+    /// The longest time that a denial without a lease stays cached.
     pub(super) longest_denial: Duration,
     pub(super) ledger: Option<Arc<Ledger<CurrentPlan>>>,
 }
@@ -99,7 +99,8 @@ impl<C: Client> StoreCalls<C> {
         raise(answer, own);
     }
 
-    /// Applies the reply to a message. Returns the units held that its decisions count as used.
+    /// Applies the reply to a message. Returns the node's own units that the store's decisions
+    /// count as used.
     fn apply_reply(
         &self,
         (ledger, message): (&Ledger<CurrentPlan>, &SentMessage),
@@ -131,8 +132,8 @@ impl<C: Client> StoreCalls<C> {
         own
     }
 
-    /// Caches the denials of an answer, each for the time that `hold` returns. Without an answer drops
-    /// those that the call may have ended.
+    /// Caches the denials of an answer, each for the time that `hold` returns. After an error drops
+    /// the cached denials that the call may have ended.
     fn cache_denials(
         &self,
         call: &AnsweredCall,
@@ -158,7 +159,7 @@ impl<C: Client> StoreCalls<C> {
     }
 }
 
-/// Reports units that this node holds as left.
+/// Adds the units on this node to those that decisions report as remaining.
 fn raise(answer: &mut SubjectAnswer, units: u64) {
     let rows = answer.as_mut().map(|answer| &mut answer.rows);
     for row in rows.into_iter().flatten() {
@@ -166,8 +167,8 @@ fn raise(answer: &mut SubjectAnswer, units: u64) {
     }
 }
 
-/// The decisions of an answer, one for each row, with their operations. A row of the answer lies within
-/// one row of the call.
+/// The decisions of an answer, one for each row, with their operations. A row of the answer lies
+/// within one row of the call.
 fn decisions<'a>(
     rows: &'a [(Op, usize)],
     answers: &'a mut [Row],

@@ -49,7 +49,7 @@ fn settings_out_of_bounds_are_refused() {
 }
 
 #[test]
-fn eventual_mode_says_what_it_needs() {
+fn eventual_mode_names_the_settings_it_needs() {
     let ms = Duration::from_millis;
     let eventual = Mode::eventual(ms(50)).ahead(20);
     let known = terms(eventual).expect("good settings");
@@ -58,7 +58,7 @@ fn eventual_mode_says_what_it_needs() {
         ahead: 20,
     };
     assert_eq!(known.map(|terms| terms.mode), Some(expected));
-    for (bad, said) in [
+    for (bad, text) in [
         (Mode::eventual(ms(9)).ahead(20), "interval"),
         (Mode::eventual(ms(60_001)).ahead(20), "interval"),
         (Mode::eventual(ms(50)), "without ahead"),
@@ -69,25 +69,25 @@ fn eventual_mode_says_what_it_needs() {
     ] {
         let error = terms(bad).expect_err("out of bounds");
         assert_eq!(error.kind(), ConfigErrorKind::Lease, "{bad:?}");
-        assert!(error.to_string().contains(said), "{error}");
+        assert!(error.to_string().contains(text), "{error}");
     }
     assert!(terms(eventual.ahead(50)).is_ok());
     let queue = limits(&[Quota::per_second(100).leaky_bucket(20)], None);
     let blocks = limits(&[Quota::per_second(100)], Some(ms(50)));
     let counts = limits(&[Quota::per_second(100).fixed_window().uncapped()], None);
-    for (limits, said) in [
+    for (limits, text) in [
         (queue, "leaky bucket"),
         (blocks, "block_for"),
         (counts, "uncapped"),
     ] {
         let terms = eventual.lease_terms(DEFAULT_MAX_LEASES, &limits);
         let error = terms.expect_err("the store alone decides");
-        assert!(error.to_string().contains(said), "{error}");
+        assert!(error.to_string().contains(text), "{error}");
     }
 }
 
 #[test]
-fn limits_of_which_nothing_can_be_leased_stay_strict() {
+fn limits_without_leasable_units_stay_strict() {
     let queue = limits(&[Quota::per_second(100).leaky_bucket(20)], None);
     let blocks = limits(&[Quota::per_second(100)], Some(DEFAULT_LENGTH));
     for limits in [queue, blocks] {

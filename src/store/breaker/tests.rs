@@ -87,7 +87,7 @@ fn the_end_of_a_connection_counts_once() {
 }
 
 #[test]
-fn tries_first_after_100_ms_and_then_every_250_ms_one_at_a_time() {
+fn the_first_trial_runs_after_100_ms_and_then_one_every_250_ms() {
     let start = Instant::now();
     let mut breaker = open(start);
     assert!(trial(&mut breaker, start + 99 * MS).is_none());
@@ -110,7 +110,7 @@ fn tries_first_after_100_ms_and_then_every_250_ms_one_at_a_time() {
 }
 
 #[test]
-fn a_trial_that_took_long_is_followed_at_once() {
+fn a_long_trial_is_followed_by_the_next_at_once() {
     let start = Instant::now();
     let mut breaker = open(start);
     let slow = trial(&mut breaker, start + 100 * MS).expect("it is due");
@@ -133,7 +133,7 @@ fn closes_with_the_first_trial_that_succeeds() {
 }
 
 #[test]
-fn what_calls_from_before_saw_is_not_heard_after_it_closed() {
+fn outcomes_of_calls_from_before_the_closing_are_ignored() {
     let start = Instant::now();
     let mut breaker = Breaker::default();
     let before = epoch(&mut breaker, start);
@@ -146,7 +146,7 @@ fn what_calls_from_before_saw_is_not_heard_after_it_closed() {
     for connection in 1..10 {
         let change = breaker.failed(before, connection, &timeout(), start + 102 * MS);
         assert!(change.is_none());
-        assert!(breaker.doubted(before, start + 10_000 * MS).is_none());
+        assert!(breaker.inconclusive(before, start + 10_000 * MS).is_none());
     }
     // Nor does a success from before forgive failures since.
     fail(&mut breaker, start);
@@ -156,7 +156,7 @@ fn what_calls_from_before_saw_is_not_heard_after_it_closed() {
 }
 
 #[test]
-fn failures_while_it_is_open_open_nothing() {
+fn failures_while_the_breaker_is_open_have_no_effect() {
     let start = Instant::now();
     let mut breaker = Breaker::default();
     let before = epoch(&mut breaker, start);
@@ -169,7 +169,7 @@ fn failures_while_it_is_open_open_nothing() {
 }
 
 #[test]
-fn a_trial_whose_runtime_ended_is_followed_by_another() {
+fn a_trial_whose_runtime_ended_is_replaced() {
     let start = Instant::now();
     let mut breaker = open(start);
     drop(trial(&mut breaker, start + 100 * MS).expect("it is due"));
@@ -178,17 +178,19 @@ fn a_trial_whose_runtime_ended_is_followed_by_another() {
 }
 
 #[test]
-fn a_doubt_is_settled_by_a_trial() {
+fn an_inconclusive_outcome_is_settled_by_a_trial() {
     let start = Instant::now();
     let mut breaker = Breaker::default();
-    let first = breaker.doubted(0, start).expect("it is due");
-    assert!(breaker.doubted(0, start + 300 * MS).is_none());
+    let first = breaker.inconclusive(0, start).expect("it is due");
+    assert!(breaker.inconclusive(0, start + 300 * MS).is_none());
     assert!(
         breaker
             .trial_ended(first, Ok(()), start + 300 * MS)
             .is_none()
     );
-    let second = breaker.doubted(0, start + 300 * MS).expect("it is due");
+    let second = breaker
+        .inconclusive(0, start + 300 * MS)
+        .expect("it is due");
     let full = error(StoreErrorKind::OutOfMemory);
     let change = breaker.trial_ended(second, Err(&full), start + 310 * MS);
     let Some(Change::Opened { cause }) = change else {
@@ -199,7 +201,7 @@ fn a_doubt_is_settled_by_a_trial() {
 
 /// The lost trial's runtime may not be driven any more.
 #[test]
-fn a_trial_that_never_ends_expires_and_is_not_heard_any_more() {
+fn a_trial_that_never_ends_expires_and_its_outcome_is_ignored() {
     let start = Instant::now();
     let mut breaker = open(start);
     let lost = trial(&mut breaker, start + 100 * MS).expect("it is due");

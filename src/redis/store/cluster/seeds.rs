@@ -18,15 +18,15 @@ pub(super) struct Seeds(pub(super) Vec<ConnectionInfo>);
 
 impl Seeds {
     /// Opens a connection to the server that responds first, and fetches the slot ranges from it.
-    pub(super) async fn ask(&self) -> RedisResult<(Transport, Vec<SlotRange>)> {
+    pub(super) async fn connect(&self) -> RedisResult<(Transport, Vec<SlotRange>)> {
         let each = self.0.iter().map(|seed| {
-            let ask = async {
+            let attempt = async {
                 let client = Client::open(connector::with_tcp_settings(seed.clone()))?;
                 let wire = connector::node(&client).await?;
-                let ranges = ask_for_slots(&wire, host_of(seed)).await?;
+                let ranges = fetch_slots(&wire, host_of(seed)).await?;
                 Ok((wire, ranges))
             };
-            Box::pin(ask)
+            Box::pin(attempt)
         });
         select_ok(each).await.map(|(first, _)| first)
     }
@@ -47,7 +47,7 @@ impl Seeds {
 }
 
 /// Fetches the slot ranges from the server at `host`.
-pub(super) async fn ask_for_slots(wire: &Transport, host: &str) -> RedisResult<Vec<SlotRange>> {
+pub(super) async fn fetch_slots(wire: &Transport, host: &str) -> RedisResult<Vec<SlotRange>> {
     let mut command = redis::cmd("CLUSTER");
     command.arg("SLOTS");
     let answer = wire.send(&command).await?.extract_error()?;

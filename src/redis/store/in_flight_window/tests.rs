@@ -60,7 +60,7 @@ impl Server {
 }
 
 #[test]
-fn of_a_herd_what_can_be_answered_in_time_is_sent_and_no_more() {
+fn of_a_burst_the_calls_with_an_answer_in_time_are_sent_and_no_more() {
     for (cost, distance) in [(50, 0), (50, 20), (120, 20), (50, 40), (20, 5)] {
         let (cost, distance) = (Duration::from_micros(cost), distance * MS);
         let start = Instant::now();
@@ -87,7 +87,7 @@ fn of_a_herd_what_can_be_answered_in_time_is_sent_and_no_more() {
 }
 
 #[test]
-fn a_steady_stream_that_the_server_can_do_is_all_sent() {
+fn a_steady_stream_within_the_servers_capacity_is_sent_completely() {
     for distance in [0, 1, 20, 40] {
         let start = Instant::now();
         let cost = Duration::from_micros(50);
@@ -99,7 +99,7 @@ fn a_steady_stream_that_the_server_can_do_is_all_sent() {
 }
 
 #[test]
-fn a_stream_that_is_too_much_is_sent_as_far_as_the_server_can_do_it() {
+fn a_stream_beyond_the_servers_capacity_is_sent_up_to_that_capacity() {
     let start = Instant::now();
     let mut server = Server::new(MS, 10 * MS, start);
     server.steady(MS / 4, start);
@@ -109,7 +109,7 @@ fn a_stream_that_is_too_much_is_sent_as_far_as_the_server_can_do_it() {
 }
 
 #[test]
-fn a_server_that_has_become_faster_is_found_out() {
+fn a_server_that_became_faster_is_detected() {
     let start = Instant::now();
     let mut server = Server::new(5 * MS, 40 * MS, start);
     server.steady(MS, start);
@@ -124,7 +124,7 @@ fn a_server_that_has_become_faster_is_found_out() {
 /// A herd keeps this process from reading: responses arrive together after a long gap. The gap does
 /// not count for the first of them alone.
 #[test]
-fn answers_that_are_read_late_are_not_those_of_a_slow_server() {
+fn answers_read_late_do_not_raise_the_estimated_cost() {
     let now = Instant::now();
     let window = Arc::new(InFlightWindow::new(DEADLINE));
     let sent = (0..400).map(|_| {
@@ -140,7 +140,7 @@ fn answers_that_are_read_late_are_not_those_of_a_slow_server() {
 }
 
 #[test]
-fn what_nobody_waits_for_any_more_is_forgotten_with_the_next_answer() {
+fn abandoned_calls_end_with_the_next_answer() {
     let now = Instant::now();
     let window = Arc::new(InFlightWindow::new(DEADLINE));
     let enter = |at| {
@@ -160,7 +160,7 @@ fn what_nobody_waits_for_any_more_is_forgotten_with_the_next_answer() {
 
 /// The runtime of the waiting callers is not driven any more.
 #[test]
-fn a_call_that_nobody_looks_after_is_given_up_soon_after_its_deadline() {
+fn a_call_whose_task_is_not_driven_is_abandoned_soon_after_its_deadline() {
     let now = Instant::now();
     let window = Arc::new(InFlightWindow::new(DEADLINE));
     let enter = |at| {

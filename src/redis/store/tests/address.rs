@@ -39,7 +39,7 @@ fn sentinels(text: &str) -> Sentinels {
 }
 
 #[test]
-fn addresses_of_all_kinds() {
+fn addresses_of_all_kinds_are_parsed() {
     let addresses = [
         ("redis://localhost", "localhost:6379"),
         ("redis://localhost:7000/3", "localhost:7000"),
@@ -67,7 +67,7 @@ fn addresses_of_all_kinds() {
 }
 
 #[test]
-fn login_database_and_protocol_are_taken_from_it() {
+fn the_address_sets_login_database_and_protocol() {
     let node = node("redis://us%40er:p%2Fw%23@localhost:7000/3?protocol=resp3");
     let settings = node.redis_settings();
     assert_eq!(settings.username(), Some("us@er"));
@@ -103,7 +103,7 @@ fn sentinels_and_servers_have_logins_of_their_own() {
 }
 
 #[test]
-fn lists_are_read_like_one_address() {
+fn each_address_of_a_list_is_parsed_like_a_single_one() {
     let texts = ["redis://u:p@a:7000", "redis://u:p@b:7001"];
     let cluster = Address::cluster(texts).map(|address| address.shown());
     assert_eq!(cluster.unwrap(), "cluster a:7000,b:7001");
@@ -116,7 +116,7 @@ fn lists_are_read_like_one_address() {
 }
 
 #[test]
-fn what_is_wrong_is_said() {
+fn invalid_addresses_are_named_in_the_error() {
     let texts = [
         ("", "not a URL"),
         ("localhost:6379", "not a URL"),

@@ -98,7 +98,7 @@ async fn after_three_failures_nothing_is_sent_and_nobody_waits() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_trial_runs_beside_the_calls_and_closes_the_breaker() {
+async fn a_trial_runs_in_parallel_to_calls_and_closes_the_breaker() {
     let fake = Fake::default();
     fake.set(Mood::Hang);
     let store = fake.store();
@@ -128,9 +128,9 @@ async fn a_trial_runs_beside_the_calls_and_closes_the_breaker() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_trial_does_what_calls_do() {
+async fn a_trial_runs_the_commands_of_calls() {
     let fake = Fake::default();
-    fake.set(Mood::SayToScripts("NOPERM no permission for evalsha"));
+    fake.set(Mood::ScriptError("NOPERM no permission for evalsha"));
     let store = fake.store();
     fail_until_open(&store).await;
     let error = store.check().await.unwrap_err();
@@ -157,9 +157,9 @@ async fn a_server_that_answers_too_late_for_calls_fails_the_trial_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_change_is_told_once() {
+async fn every_change_is_reported_once() {
     let fake = Fake::default();
-    let (listener, told) = mpsc::channel();
+    let (listener, reported) = mpsc::channel();
     let builder =
         RedisStore::builder().on_health_change(move |health| listener.send(health).unwrap());
     let store = fake.with(builder);
@@ -174,41 +174,41 @@ async fn every_change_is_told_once() {
             cause: StoreErrorKind::Timeout,
         };
         // In a thread of its own.
-        assert_eq!(told.recv(), Ok(down));
+        assert_eq!(reported.recv(), Ok(down));
 
         fake.set(Mood::Answer);
         sleep(Duration::from_millis(100)).await;
         join_all((0..100).map(|_| call(&store))).await;
         settle().await;
-        assert_eq!(told.recv(), Ok(StoreHealth::Up));
+        assert_eq!(reported.recv(), Ok(StoreHealth::Up));
     }
     assert_eq!(store.stats().breaker_openings(), 2);
-    assert!(told.try_recv().is_err());
+    assert!(reported.try_recv().is_err());
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_listener_may_ask_the_store() {
+async fn a_listener_may_read_the_health_of_the_store() {
     let fake = Fake::default();
     fake.set(Mood::Hang);
     let (result, seen) = mpsc::channel();
-    let asked: Arc<Mutex<Option<RedisStore>>> = Arc::default();
-    let subject = Arc::clone(&asked);
+    let shared: Arc<Mutex<Option<RedisStore>>> = Arc::default();
+    let handle = Arc::clone(&shared);
     let builder = RedisStore::builder().on_health_change(move |_| {
-        let store = subject.lock().unwrap().clone().unwrap();
+        let store = handle.lock().unwrap().clone().unwrap();
         result.send(store.health()).unwrap();
     });
     let store = fake.with(builder);
-    *asked.lock().unwrap() = Some(store.clone());
+    *shared.lock().unwrap() = Some(store.clone());
     fail_until_open(&store).await;
     assert_eq!(seen.recv(), Ok(store.health()));
-    asked.lock().unwrap().take();
+    shared.lock().unwrap().take();
 }
 
 #[tokio::test(start_paused = true)]
 async fn foreign_data_concerns_one_subject() {
     for answer in ["WRONGTYPE not a string", "RATELIMIT not a state"] {
         let fake = Fake::default();
-        fake.set(Mood::SayToScripts(answer));
+        fake.set(Mood::ScriptError(answer));
         let store = fake.store();
         for _ in 0..10 {
             assert_eq!(kind(&store).await, StoreErrorKind::ForeignData);
@@ -220,10 +220,10 @@ async fn foreign_data_concerns_one_subject() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_that_says_nothing_of_its_health_has_it_tried() {
+async fn an_inconclusive_error_starts_a_trial() {
     let fake = Fake::default();
     // Redis 6.2 returns this instead of the error that the script's command met.
-    fake.set(Mood::SayToScripts("ERR Error running script"));
+    fake.set(Mood::ScriptError("ERR Error running script"));
     let store = fake.store();
     assert_eq!(kind(&store).await, StoreErrorKind::Other);
     fake.set(Mood::Answer);
@@ -231,10 +231,10 @@ async fn an_answer_that_says_nothing_of_its_health_has_it_tried() {
     assert!(fake.sent().contains(&"SET".to_owned()), "it was not tried");
     assert_eq!(store.health(), StoreHealth::Up);
 
-    fake.set(Mood::SayToScripts("ERR Error running script"));
+    fake.set(Mood::ScriptError("ERR Error running script"));
     sleep(Duration::from_millis(250)).await;
     assert_eq!(kind(&store).await, StoreErrorKind::Other);
-    fake.set(Mood::Say("OOM command not allowed"));
+    fake.set(Mood::Error("OOM command not allowed"));
     settle().await;
     let StoreHealth::Down { cause, .. } = store.health() else {
         panic!("still up");
@@ -243,7 +243,7 @@ async fn an_answer_that_says_nothing_of_its_health_has_it_tried() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn calls_that_are_dropped_leave_nothing_behind() {
+async fn dropped_calls_leave_no_place_occupied() {
     let fake = Fake::default();
     let store = fake.store();
     fake.set(Mood::Hang);
@@ -256,7 +256,7 @@ async fn calls_that_are_dropped_leave_nothing_behind() {
 }
 
 #[test]
-fn without_a_runtime_it_says_so() {
+fn a_call_without_a_runtime_fails_with_that_error() {
     let store = Fake::default().store();
     let error = call(&store).now_or_never().unwrap().unwrap_err();
     assert_eq!(error.kind(), StoreErrorKind::NoRuntime);
@@ -321,7 +321,7 @@ async fn every_end_of_a_connection_that_was_handed_in_counts() {
 
 /// One end of a connection counts once, however many calls were waiting on it.
 #[tokio::test(start_paused = true)]
-async fn the_end_of_a_connection_that_was_handed_in_counts_once_for_all_who_wait() {
+async fn the_end_of_a_connection_that_was_handed_in_counts_once_for_all_its_calls() {
     let fake = Fake::default();
     let store = fake.store();
     call(&store).await.unwrap();
@@ -333,14 +333,14 @@ async fn the_end_of_a_connection_that_was_handed_in_counts_once_for_all_who_wait
 
 /// Other calls have succeeded since.
 #[tokio::test(start_paused = true)]
-async fn late_answers_of_a_server_that_goes_on_answering_do_not_open_the_breaker() {
+async fn late_answers_do_not_open_the_breaker_while_the_server_answers_others() {
     let fake = Fake::default();
     let store = fake.store();
     call(&store).await.unwrap();
     for _ in 0..10 {
         fake.set(Mood::Hang);
-        let asking = store.clone();
-        let late = tokio::spawn(async move { join_all((0..4).map(|_| call(&asking))).await });
+        let caller = store.clone();
+        let late = tokio::spawn(async move { join_all((0..4).map(|_| call(&caller))).await });
         sleep(DEADLINE / 2).await;
         fake.set(Mood::Answer);
         call(&store).await.unwrap();
@@ -350,7 +350,7 @@ async fn late_answers_of_a_server_that_goes_on_answering_do_not_open_the_breaker
     assert_eq!(store.stats().failures(StoreErrorKind::Timeout), 40);
 }
 
-/// The next herd finds the connection open.
+/// Later calls find the connection open and the script loaded.
 #[tokio::test(start_paused = true)]
 async fn a_trial_loads_the_scripts_of_the_limiters() {
     let fake = Fake::default();
@@ -363,16 +363,12 @@ async fn a_trial_loads_the_scripts_of_the_limiters() {
     assert_eq!(fake.sent(), ["EVALSHA"]);
     let loads = store.stats().script_loads();
     store.check().await.unwrap();
-    assert_eq!(
-        store.stats().script_loads(),
-        loads,
-        "it is known to be there"
-    );
+    assert_eq!(store.stats().script_loads(), loads, "it was loaded again");
 }
 
 /// A program that drives its runtime only while it waits.
 #[test]
-fn a_program_that_blocks_on_each_call_comes_back_after_an_outage() {
+fn a_program_that_blocks_on_each_call_recovers_after_an_outage() {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -381,7 +377,7 @@ fn a_program_that_blocks_on_each_call_comes_back_after_an_outage() {
     let store = fake.store();
     fake.set(Mood::Hang);
     // Calls as a limiter does: a refused call gives the runtime no time.
-    let ask = || {
+    let call_once = || {
         runtime.block_on(async {
             match store.refusal(b"rl:a") {
                 Some(error) => Err(error),
@@ -390,14 +386,14 @@ fn a_program_that_blocks_on_each_call_comes_back_after_an_outage() {
         })
     };
     while !store.health().is_down() {
-        assert!(ask().is_err());
+        assert!(call_once().is_err());
     }
     fake.set(Mood::Answer);
     let start = std::time::Instant::now();
-    while ask().is_err() {
+    while call_once().is_err() {
         assert!(
             start.elapsed() < Duration::from_secs(20),
-            "it never came back"
+            "it never recovered"
         );
         std::thread::sleep(Duration::from_millis(50));
     }
@@ -405,7 +401,7 @@ fn a_program_that_blocks_on_each_call_comes_back_after_an_outage() {
 
 /// An attempt to connect on a runtime that is not driven any more.
 #[test]
-fn an_attempt_to_connect_that_stands_still_keeps_nobody_out() {
+fn a_stalled_attempt_to_connect_is_replaced() {
     let runtime = || {
         let mut builder = tokio::runtime::Builder::new_current_thread();
         builder.enable_all().build().unwrap()
@@ -417,7 +413,10 @@ fn an_attempt_to_connect_that_stands_still_keeps_nobody_out() {
     runtime().block_on(async {
         let start = std::time::Instant::now();
         while call(&store).await.is_err() {
-            assert!(start.elapsed() < Duration::from_secs(20), "it never came");
+            assert!(
+                start.elapsed() < Duration::from_secs(20),
+                "it never connected"
+            );
             sleep(Duration::from_millis(10)).await;
         }
     });

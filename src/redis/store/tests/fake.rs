@@ -36,9 +36,9 @@ pub(super) enum Mood {
     /// Responds after this time.
     Slow(Duration),
     /// Responds with this error, such as `OOM no memory`.
-    Say(&'static str),
+    Error(&'static str),
     /// Responds to scripts with this error, and to other commands normally.
-    SayToScripts(&'static str),
+    ScriptError(&'static str),
 }
 
 impl Fake {
@@ -75,8 +75,8 @@ impl Fake {
         match state.mood {
             Mood::Hang => None,
             Mood::Broken => Some(Err(io::Error::from(io::ErrorKind::BrokenPipe).into())),
-            Mood::Say(text) => Some(error(text)),
-            Mood::SayToScripts(text) if is_script => Some(error(text)),
+            Mood::Error(text) => Some(error(text)),
+            Mood::ScriptError(text) if is_script => Some(error(text)),
             _ if name == "SCRIPT" => {
                 state.scripts += 1;
                 Some(Ok(Value::Okay))

@@ -12,7 +12,7 @@ fn reply(text: &str) -> RedisError {
 }
 
 #[test]
-fn answers_are_told_apart_by_their_code() {
+fn error_replies_are_classified_by_their_code() {
     use StoreErrorKind::{
         Busy, Cluster, ForeignData, Loading, Other, OutOfMemory, ReadOnly, Refused,
     };
@@ -99,13 +99,13 @@ fn arguments_are_not_repeated() {
 }
 
 #[test]
-fn who_reaches_a_cluster_by_a_servers_address_is_told() {
+fn a_server_address_that_leads_to_a_cluster_is_named_in_the_error() {
     let error = StoreError::replied(&reply("MOVED 3999 10.0.0.1:6381"));
     assert!(error.to_string().contains("redis-cluster://"), "{error}");
 }
 
 #[test]
-fn every_kind_has_a_name_of_its_own_and_its_place() {
+fn every_kind_has_its_own_name_and_index() {
     let names: std::collections::HashSet<_> = StoreErrorKind::ALL
         .iter()
         .map(|kind| kind.as_str())

@@ -17,7 +17,7 @@ fn address(host: &str, port: u16) -> NodeAddress {
 
 /// Compares with results of `CLUSTER KEYSLOT` in Redis 7.0.
 #[test]
-fn keys_have_the_slots_that_servers_give_them() {
+fn keys_have_the_slots_that_servers_compute() {
     for (key, slot) in [
         ("", 0),
         ("123456789", 12_739),
@@ -70,7 +70,7 @@ fn redirections_name_a_server() {
 }
 
 #[test]
-fn a_map_is_read_as_far_as_it_makes_sense() {
+fn invalid_entries_of_a_slot_map_are_skipped() {
     let text = |text: &str| Value::BulkString(text.as_bytes().to_vec());
     let range = |first, last, host, port| {
         Value::Array(vec![
