@@ -4,13 +4,13 @@
 //! [`block_for`]: crate::limiter::LocalLimiterBuilder::block_for
 //! [`quota`]: crate::RateLimitLayer::quota
 //! [`tier`]: crate::limiter::LocalLimiterBuilder::tier
-// The page is also read on GitHub, and says at its end where its links lead there. Of two
-// definitions the first one counts, so here they lead to items, and the pictures are in the page.
+// The page is also read on GitHub, and defines the targets of its links there at its end. The first
+// of two definitions counts, so here the links lead to items, and the pictures are in the page.
 #![doc = include_str!("../docs/plots/links.md")]
 #![doc = include_str!("../docs/algorithms.md")]
 
-// No doctest: the package `examples/cookbook`, with the dependencies that recipes need, compiles its
-// code and holds the page equal to it.
+// No doctest: the package `examples/cookbook`, with the dependencies that recipes need, compiles
+// its code and holds the page equal to it.
 #[cfg(not(doctest))]
 pub mod cookbook;
 pub mod migrate;

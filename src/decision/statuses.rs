@@ -16,8 +16,8 @@ use super::{
 #[derive(Debug, Clone)]
 pub struct QuotaStatuses {
     list: List,
-    /// The names of all quotas, in their order, or the shares of several limits; `None` if all names
-    /// are static. Both are in one word, so that decisions with neither are dropped in fewer
+    /// The names of all quotas, in their order, or the shares of several limits; `None` if all
+    /// names are static. Both are in one word, so that decisions with neither are dropped in fewer
     /// instructions.
     names: Option<Names>,
 }
@@ -153,7 +153,7 @@ impl QuotaStatuses {
         before..before + share.quotas
     }
 
-    /// The index of the limit to which the quota at `place` belongs; 0 if one limit decided alone.
+    /// The index of the limit that has the quota at `place`; 0 if one limit decided alone.
     pub(super) fn limit_of(&self, place: usize) -> usize {
         let mut ends = self.shares().iter().scan(0, |end, share| {
             *end += share.quotas;
