@@ -1,6 +1,6 @@
 //! The progress of a call, and the sending of its command.
 
-use std::time::Duration;
+use std::{io, time::Duration};
 
 use redis::{Cmd, RedisResult, Value};
 use tokio::time::Instant;
@@ -25,6 +25,9 @@ pub(super) struct CallProgress {
     pub(super) began_at: Instant,
     /// When the caller stops waiting for the response.
     pub(super) until: Instant,
+    /// When a call behind others has lost its caller. It is not sent from then on: its units were
+    /// decided about without the server.
+    pub(super) abandoned_at: Option<Instant>,
     /// Whether the key's slot is moving to the server, so that `ASKING` is needed.
     pub(super) is_asking: bool,
 }
@@ -38,12 +41,16 @@ impl CallProgress {
             sent_at: None,
             began_at: Instant::now(),
             until: Instant::now(),
+            abandoned_at: None,
             is_asking: false,
         }
     }
 
     pub(super) fn send(&mut self, live: &Live) -> Result<(), StoreError> {
         let now = Instant::now();
+        if self.abandoned_at.is_some_and(|at| at <= now) {
+            return Err(StoreError::crowded());
+        }
         let place = &mut self.place;
         let sent = place.send(live.number, live.opening, now.into_std(), self.within);
         sent.map_err(|Full| StoreError::crowded())?;
@@ -71,8 +78,10 @@ pub(super) async fn send_command(
     match send().await {
         Err(error) if is_unknown(&error) => {
             live.loads.load(script, &live.wire, loads).await?;
-            // The call has a place already, so the result is not needed.
-            let _ = progress.send(live);
+            // The call has a place already, so it fails only without its caller.
+            if progress.send(live).is_err() {
+                return Err(io::Error::from(io::ErrorKind::TimedOut).into());
+            }
             send().await
         }
         answer => answer,

@@ -183,8 +183,8 @@ impl Pipeline {
         }
     }
 
-    /// Runs a call behind others, for a caller that waits for the time `left`. A response after the
-    /// deadline is still received: it shows that the server works.
+    /// Runs a call behind others, for a caller that waits for the time `left`. If it was sent by then,
+    /// a response after the deadline is still received: it shows that the server works.
     async fn call_behind_others(
         self: &Arc<Self>,
         epoch: u64,
@@ -194,6 +194,7 @@ impl Pipeline {
         left: Duration,
     ) -> Result<Value, StoreError> {
         let shared = Arc::clone(self);
+        progress.abandoned_at = Some(Instant::now() + left);
         let mut work = Box::pin(async move {
             let patience = left + shared.common.deadline;
             let outcome = shared

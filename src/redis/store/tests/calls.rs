@@ -76,6 +76,21 @@ async fn a_call_takes_no_longer_than_the_deadline_and_is_not_sent_again() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_call_behind_others_is_not_sent_after_its_caller_has_left() {
+    let fake = Fake::default();
+    fake.set(Mood::Slow(DEADLINE * 3 / 4));
+    let store = fake.store();
+    // Both are sent, learn that the script has to be loaded, and are late when it is.
+    let (first, second) = tokio::join!(call(&store), call(&store));
+    for outcome in [first, second] {
+        assert_eq!(outcome.unwrap_err().kind(), StoreErrorKind::Timeout);
+    }
+    let sent = fake.sent();
+    sleep(DEADLINE * 4).await;
+    assert_eq!(fake.sent(), [""; 0], "after {sent:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn after_three_failures_nothing_is_sent_and_nobody_waits() {
     let fake = Fake::default();
     fake.set(Mood::Hang);
