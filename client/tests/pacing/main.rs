@@ -3,6 +3,7 @@
 
 mod crowd;
 mod dropped;
+mod fuzz_twins;
 #[cfg(feature = "tonic")]
 mod grpc;
 mod lies;

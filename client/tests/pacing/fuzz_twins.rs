@@ -1,7 +1,6 @@
 //! A property test of what the fuzz target of responses checks, for machines where no fuzzer runs.
-#![allow(clippy::unwrap_used, reason = "a check that panics has failed")]
 
-#[path = "../../fuzz/adapters/responses.rs"]
+#[path = "../../../fuzz/adapters/responses.rs"]
 mod adapter;
 
 use proptest::prelude::*;

@@ -1,0 +1,4 @@
+//! Simulated nodes: what they admit, and the page on their runs.
+
+mod pictures;
+mod seeds;
