@@ -137,7 +137,7 @@ impl AnyLimiter {
     }
 
     /// Hands the limit over to `next`, see [`Member::hand_over_to`](super::Member).
-    #[cfg(all(feature = "rules", feature = "redis"))]
+    #[cfg(feature = "rules")]
     pub(crate) fn hand_over_to(&self, next: &Self) {
         if let (Some(member), Some(next)) = (self.0.member(), next.0.member()) {
             member.hand_over_to(next);

@@ -36,7 +36,7 @@ impl<'a, L: ?Sized> MemberCall<'a, L> {
 /// A [`Member`](super::Member) without its type: an [`AnyLimiter`](super::AnyLimiter) calls it.
 /// Where others are passed, all are expected to be of one type.
 #[cfg_attr(
-    not(all(feature = "rules", feature = "redis")),
+    not(feature = "rules"),
     allow(dead_code, reason = "rules replace quotas and limits")
 )]
 pub(crate) trait ErasedMember {

@@ -37,7 +37,6 @@ pub(crate) struct CounterId {
 }
 
 /// Algorithm, period, slices and refill step.
-#[cfg(feature = "redis")]
 pub(super) type CounterShape = (u8, Duration, u32, Option<Duration>);
 
 impl CounterId {
@@ -71,7 +70,6 @@ impl CounterId {
     }
 
     /// The quota's way of counting.
-    #[cfg(feature = "redis")]
     pub(super) const fn shape(&self) -> CounterShape {
         (self.algorithm, self.period, self.slices, self.refill_every)
     }
@@ -81,6 +79,10 @@ impl QuotaSet {
     /// The quotas, each with the name of its policy.
     pub(crate) fn quotas(&self) -> impl Iterator<Item = &OwnedQuota> {
         self.0.iter().map(|quota| &quota.quota)
+    }
+
+    pub(super) fn to_owned_quotas(&self) -> Vec<OwnedQuota> {
+        self.quotas().cloned().collect()
     }
 
     pub(crate) fn counters(&self) -> impl Iterator<Item = &CounterId> {

@@ -5,10 +5,8 @@ use std::{
     fmt,
 };
 
-#[cfg(feature = "redis")]
-use super::allowance::CounterShape;
 use super::{
-    allowance::{Allowance, CounterId, QuotaSet, RuleQuota},
+    allowance::{Allowance, CounterId, CounterShape, QuotaSet, RuleQuota},
     rule::Rule,
 };
 use crate::limiter::{OnChange, QuotaChange, on_change};
@@ -75,7 +73,6 @@ pub(super) enum CounterIdentity {
     /// The store has a counter for each quota, under its name.
     Names,
     /// The store has one value for all quotas of a rule, in their order.
-    #[cfg(feature = "redis")]
     Positions,
 }
 
@@ -90,7 +87,6 @@ impl CounterIdentity {
         self.keeps_rule(before, rule)
             && match self {
                 Self::Names => new.is_subset(&old),
-                #[cfg(feature = "redis")]
                 Self::Positions => counter_positions(before) == counter_positions(rule),
             }
     }
@@ -113,7 +109,6 @@ impl CounterIdentity {
                         |quota: &RuleQuota| (quota.counter.quota().to_owned(), numbers(quota));
                     set.0.iter().map(named).collect()
                 }
-                #[cfg(feature = "redis")]
                 Self::Positions => {
                     let quotas = set.0.iter().enumerate();
                     let placed = quotas.map(|(at, quota)| (at.to_string(), numbers(quota)));
@@ -134,7 +129,6 @@ impl CounterIdentity {
         let keeps = self.keeps_rule(before, rule)
             && match self {
                 Self::Names => true,
-                #[cfg(feature = "redis")]
                 Self::Positions => counter_positions(before) == counter_positions(rule),
             };
         let known = counters(before);
@@ -205,7 +199,6 @@ fn counters(rule: &Rule) -> HashSet<&CounterId> {
     sets.into_iter().flat_map(|set| set.counters()).collect()
 }
 
-#[cfg(feature = "redis")]
 fn counter_positions(rule: &Rule) -> HashSet<(usize, CounterShape)> {
     let sets = rule.allowance.sets();
     let of_set = |set: &QuotaSet| {

@@ -306,7 +306,6 @@ impl Rules {
     }
 
     /// Replaces the rules `before`. Refunds of open requests are bounded by what these rules could have charged.
-    #[cfg(feature = "redis")]
     pub(super) fn replace(&self, before: &Self) {
         for old in before.rules() {
             let rule = self.rules().iter().find(|rule| rule.name == old.name);

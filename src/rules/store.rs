@@ -1,30 +1,20 @@
 //! The store of the rules' counts, and the limiter of each rule.
 
+#[cfg(not(feature = "redis"))]
+#[path = "store/no_redis.rs"]
+mod redis;
 #[cfg(feature = "redis")]
-use std::time::Duration;
+mod redis;
 
 use tower_ratelimit_rulefile::{Problem, ProblemCode, RulesError};
 
-#[cfg(feature = "redis")]
-use super::fields::small_tables::OnStoreFailure;
+use self::redis::RedisRules;
 use super::{allowance::QuotaSet, changes::CounterIdentity, compile::StoreSettings, rule::Rule};
 use crate::{
     clock::SharedClock,
     error::ConfigError,
     limiter::{AnyLimiter, LocalLimiter, LocalStore, Tier},
-    quota::OwnedQuota,
 };
-#[cfg(feature = "redis")]
-use crate::{
-    quota::Algorithm,
-    redis::RedisStore,
-    shared::{OnFailure, RedisLimiter},
-    store::key_name::accepted_name,
-};
-
-/// The longest time that a denial by Redis stays cached on a node: a reset by an operator takes effect after it.
-#[cfg(feature = "redis")]
-const LONGEST_DENIAL: Duration = Duration::from_secs(1);
 
 /// The store of the rules' counts: a [`LocalStore`], or a `RedisStore` that all nodes share.
 #[derive(Debug, Clone)]
@@ -33,8 +23,8 @@ pub struct RulesStore(Place);
 #[derive(Debug, Clone)]
 enum Place {
     Local(LocalStore),
-    #[cfg(feature = "redis")]
-    Redis(RedisStore),
+    #[allow(dead_code, reason = "without the feature `redis` there is none")]
+    Redis(RedisRules),
 }
 
 impl From<LocalStore> for RulesStore {
@@ -44,9 +34,9 @@ impl From<LocalStore> for RulesStore {
 }
 
 #[cfg(feature = "redis")]
-impl From<RedisStore> for RulesStore {
-    fn from(store: RedisStore) -> Self {
-        Self(Place::Redis(store))
+impl From<crate::redis::RedisStore> for RulesStore {
+    fn from(store: crate::redis::RedisStore) -> Self {
+        Self(Place::Redis(RedisRules::new(store)))
     }
 }
 
@@ -77,7 +67,6 @@ impl RulesStore {
     pub(super) const fn local(&self) -> Option<&LocalStore> {
         match &self.0 {
             Place::Local(store) => Some(store),
-            #[cfg(feature = "redis")]
             Place::Redis(_) => None,
         }
     }
@@ -86,7 +75,6 @@ impl RulesStore {
     pub(super) const fn counter_identity(&self) -> CounterIdentity {
         match self.0 {
             Place::Local(_) => CounterIdentity::Names,
-            #[cfg(feature = "redis")]
             Place::Redis(_) => CounterIdentity::Positions,
         }
     }
@@ -95,7 +83,6 @@ impl RulesStore {
     pub(super) fn clock(&self) -> Option<&SharedClock> {
         match &self.0 {
             Place::Local(store) => Some(store.clock()),
-            #[cfg(feature = "redis")]
             Place::Redis(_) => None,
         }
     }
@@ -110,8 +97,9 @@ impl RulesStore {
         rules: &[Rule],
         settings: &StoreSettings,
     ) -> Result<Box<[Option<AnyLimiter>]>, RulesError> {
-        #[cfg(feature = "redis")]
-        self.check(rules)?;
+        if let Place::Redis(store) = &self.0 {
+            store.check(rules)?;
+        }
         let limiter = |rule: &Rule| {
             let refused = |error: ConfigError| {
                 let problem = Problem::new(ProblemCode::R04, &rule.span, error.to_string());
@@ -122,7 +110,6 @@ impl RulesStore {
         rules.iter().map(limiter).collect()
     }
 
-    #[cfg_attr(not(feature = "redis"), allow(unused_variables))]
     fn limiter(
         &self,
         rule: &Rule,
@@ -134,51 +121,9 @@ impl RulesStore {
         };
         Ok(Some(match &self.0 {
             Place::Local(store) => AnyLimiter::new(local(rule, first, others, store)?),
-            #[cfg(feature = "redis")]
-            Place::Redis(store) => {
-                let mut builder = RedisLimiter::builder(owned(first))
-                    .name(accepted_name(format!("rule.{}", rule.name)))
-                    .on_failure(on_failure(settings))
-                    .on_change(rule.on_change)
-                    .remember_denials_for(LONGEST_DENIAL);
-                for (place, quotas) in others {
-                    builder = builder.tier(place.to_string(), owned(quotas));
-                }
-                if let Some(block) = rule.block_for {
-                    builder = builder.block_for(block);
-                }
-                AnyLimiter::new(builder.build(store)?)
-            }
+            Place::Redis(store) => store.limiter(rule, (first, others), settings)?,
         }))
     }
-
-    /// Refuses rules that a refund does not take back, if there are other limits.
-    #[cfg(feature = "redis")]
-    fn check(&self, rules: &[Rule]) -> Result<(), RulesError> {
-        let Place::Redis(_) = self.0 else {
-            return Ok(());
-        };
-        let hard = |rule: &&Rule| !rule.shadow && !rule.allowance.indexed_sets().is_empty();
-        if rules.iter().filter(hard).count() < 2 {
-            return Ok(());
-        }
-        let faults = rules.iter().filter(hard).filter_map(|rule| {
-            let fault = irrevocable(rule)?;
-            let message = format!(
-                "in Redis {fault} cannot be taken back when another rule denies; limit this in a \
-                 layer of its own, or in this process"
-            );
-            Some(Problem::new(ProblemCode::R04, &rule.span, message))
-        });
-        match faults.collect::<Vec<_>>() {
-            faults if faults.is_empty() => Ok(()),
-            faults => Err(RulesError::new(faults)),
-        }
-    }
-}
-
-fn owned(quotas: &QuotaSet) -> Vec<OwnedQuota> {
-    quotas.quotas().cloned().collect()
 }
 
 /// A rule's limiter in this process. The names of its counters stay the same across reloads.
@@ -193,36 +138,15 @@ fn local(
         counters.map(|counter| counter.quota().to_owned()).collect()
     };
     let others_names = others.iter().map(|(_, quotas)| names(quotas));
-    let mut builder = LocalLimiter::builder(owned(first))
+    let mut builder = LocalLimiter::builder(first.to_owned_quotas())
         .name(format!("rule:{}", rule.name))
         .on_change(rule.on_change)
         .counter_names([names(first)].into_iter().chain(others_names).collect());
     for (place, quotas) in others {
-        builder = builder.tier(place.to_string(), owned(quotas));
+        builder = builder.tier(place.to_string(), quotas.to_owned_quotas());
     }
     if let Some(block) = rule.block_for {
         builder = builder.block_for(block);
     }
     builder.build_in(store)
-}
-
-#[cfg(feature = "redis")]
-fn irrevocable(rule: &Rule) -> Option<&'static str> {
-    let sets = rule.allowance.sets();
-    let mut quotas = sets.iter().flat_map(|set| set.quotas());
-    let is_leaky =
-        |quota: &OwnedQuota| matches!(quota.quota().algorithm(), Algorithm::LeakyBucket { .. });
-    if quotas.any(is_leaky) {
-        return Some("a leaky bucket");
-    }
-    rule.block_for.map(|_| "`block_for`")
-}
-
-#[cfg(feature = "redis")]
-const fn on_failure(settings: &StoreSettings) -> OnFailure {
-    match settings.on_failure {
-        Some(OnStoreFailure::Allow) => OnFailure::allow(),
-        Some(OnStoreFailure::Deny) => OnFailure::deny(),
-        Some(OnStoreFailure::Local) | None => OnFailure::local(),
-    }
 }

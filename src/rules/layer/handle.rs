@@ -131,7 +131,6 @@ impl<R> Shared<R> {
             }
         })?;
         let changes = rules.changes_since(&current.rules);
-        #[cfg(feature = "redis")]
         rules.replace(&current.rules);
         let rules = rules.without(|rule| state.is_off(rule));
         let settings = Arc::clone(current.settings());

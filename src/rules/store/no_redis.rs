@@ -1,0 +1,28 @@
+//! Stands in for `store/redis.rs` without the feature `redis`: no rules count in Redis.
+
+use tower_ratelimit_rulefile::RulesError;
+
+use crate::{
+    error::ConfigError,
+    limiter::AnyLimiter,
+    rules::{allowance::QuotaSet, compile::StoreSettings, rule::Rule},
+};
+
+/// A store in Redis: there is none.
+#[derive(Debug, Clone)]
+pub(super) enum RedisRules {}
+
+impl RedisRules {
+    pub(super) const fn limiter(
+        &self,
+        _: &Rule,
+        _: (&QuotaSet, &[(usize, &QuotaSet)]),
+        _: &StoreSettings,
+    ) -> Result<AnyLimiter, ConfigError> {
+        match *self {}
+    }
+
+    pub(super) const fn check(&self, _: &[Rule]) -> Result<(), RulesError> {
+        match *self {}
+    }
+}

@@ -1,0 +1,92 @@
+//! Rules that count in Redis: their limiters, and the rules that it cannot refund.
+
+use std::time::Duration;
+
+use tower_ratelimit_rulefile::{Problem, ProblemCode, RulesError};
+
+use crate::{
+    error::ConfigError,
+    limiter::AnyLimiter,
+    quota::{Algorithm, OwnedQuota},
+    redis::RedisStore,
+    rules::{
+        allowance::QuotaSet, compile::StoreSettings, fields::small_tables::OnStoreFailure,
+        rule::Rule,
+    },
+    shared::{OnFailure, RedisLimiter},
+    store::key_name::accepted_name,
+};
+
+/// The longest time that a denial by Redis stays cached on a node: a reset by an operator takes effect after it.
+const LONGEST_DENIAL: Duration = Duration::from_secs(1);
+
+/// A store in Redis, for rules.
+#[derive(Debug, Clone)]
+pub(super) struct RedisRules(RedisStore);
+
+impl RedisRules {
+    pub(super) const fn new(store: RedisStore) -> Self {
+        Self(store)
+    }
+
+    /// The limiter of a rule with these sets of quotas, the default tier's first.
+    pub(super) fn limiter(
+        &self,
+        rule: &Rule,
+        (first, others): (&QuotaSet, &[(usize, &QuotaSet)]),
+        settings: &StoreSettings,
+    ) -> Result<AnyLimiter, ConfigError> {
+        let mut builder = RedisLimiter::builder(first.to_owned_quotas())
+            .name(accepted_name(format!("rule.{}", rule.name)))
+            .on_failure(on_failure(settings))
+            .on_change(rule.on_change)
+            .remember_denials_for(LONGEST_DENIAL);
+        for (place, quotas) in others {
+            builder = builder.tier(place.to_string(), quotas.to_owned_quotas());
+        }
+        if let Some(block) = rule.block_for {
+            builder = builder.block_for(block);
+        }
+        Ok(AnyLimiter::new(builder.build(&self.0)?))
+    }
+
+    /// Refuses rules that a refund does not take back, if there are other limits.
+    #[allow(clippy::unused_self, reason = "as its twin")]
+    pub(super) fn check(&self, rules: &[Rule]) -> Result<(), RulesError> {
+        let hard = |rule: &&Rule| !rule.shadow && !rule.allowance.indexed_sets().is_empty();
+        if rules.iter().filter(hard).count() < 2 {
+            return Ok(());
+        }
+        let faults = rules.iter().filter(hard).filter_map(|rule| {
+            let fault = irrevocable(rule)?;
+            let message = format!(
+                "in Redis {fault} cannot be taken back when another rule denies; limit this in a \
+                 layer of its own, or in this process"
+            );
+            Some(Problem::new(ProblemCode::R04, &rule.span, message))
+        });
+        match faults.collect::<Vec<_>>() {
+            faults if faults.is_empty() => Ok(()),
+            faults => Err(RulesError::new(faults)),
+        }
+    }
+}
+
+fn irrevocable(rule: &Rule) -> Option<&'static str> {
+    let sets = rule.allowance.sets();
+    let mut quotas = sets.iter().flat_map(|set| set.quotas());
+    let is_leaky =
+        |quota: &OwnedQuota| matches!(quota.quota().algorithm(), Algorithm::LeakyBucket { .. });
+    if quotas.any(is_leaky) {
+        return Some("a leaky bucket");
+    }
+    rule.block_for.map(|_| "`block_for`")
+}
+
+const fn on_failure(settings: &StoreSettings) -> OnFailure {
+    match settings.on_failure {
+        Some(OnStoreFailure::Allow) => OnFailure::allow(),
+        Some(OnStoreFailure::Deny) => OnFailure::deny(),
+        Some(OnStoreFailure::Local) | None => OnFailure::local(),
+    }
+}
