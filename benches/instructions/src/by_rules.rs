@@ -12,15 +12,34 @@ pub(crate) fn headers(count: u16) {
     rules(count, |at| format!("header: {{x-tenant: t{at}}}"));
 }
 
+/// Three rules that a request meets, each with a key of its own.
+pub(crate) fn together() {
+    let limits = [
+        ("address", "peer_ip"),
+        ("method", "method"),
+        ("all", "global"),
+    ];
+    let rules = limits.map(|(name, key)| {
+        format!("  - {{name: {name}, key: {key}, quota: 100000/second burst 1000}}\n")
+    });
+    limited_by(&format!(
+        "defaults: {{headers: []}}\nrules:\n{}",
+        rules.concat()
+    ));
+}
+
 fn rules(count: u16, found: impl Fn(u16) -> String) {
     let others = (1..count).map(|at| {
         let found = found(at);
         format!("  - {{name: r{at}, match: {{{found}}}, quota: 100/second}}\n")
     });
     let others: String = others.collect();
-    let text = format!(
+    limited_by(&format!(
         "defaults: {{key: peer_ip, headers: []}}\nrules:\n{others}  - {{name: api, match: {{path: /}}, quota: 100000/second burst 1000}}\n"
-    );
+    ));
+}
+
+fn limited_by(text: &str) {
     let rules = Rules::builder().parse(text, Format::Yaml);
     crate::requests(crate::app().layer(RulesLayer::new(rules.expect("rules"))));
 }

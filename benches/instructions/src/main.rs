@@ -5,6 +5,7 @@
 mod by_rules;
 #[cfg(feature = "client")]
 mod outgoing;
+mod several;
 
 use std::{
     convert::Infallible,
@@ -20,9 +21,7 @@ use axum::{Router, body::Body, extract::ConnectInfo, routing::get};
 use http::{Request, Response};
 use tower::{Service, layer::layer_fn};
 use tower_ratelimit::{
-    Headers, Key, Limiter, LocalLimiter, LocalStore, ManualClock, Op, PeerIp, Quota,
-    RateLimitLayer,
-    limiter::{JointLimiter, Pending},
+    Headers, Key, LocalLimiter, LocalStore, ManualClock, PeerIp, Quota, RateLimitLayer,
     observe::{Event, Observer, TopKeys},
 };
 
@@ -43,12 +42,14 @@ const KINDS: &[Kind] = &[
     ("decision", || decisions(USUAL)),
     ("decision-denied", || decisions(USED_UP)),
     ("decision-stored", || decisions_of(&stored(USUAL))),
-    ("decision-together", together),
+    ("decision-two", || decisions_of(&several::two_quotas())),
+    ("decision-together", several::together),
     ("log-denied", denied_by_a_long_log),
     ("log-crowded", admitted_to_crowded_logs),
     ("no-op", || requests(app().layer(layer_fn(NoOp)))),
     ("plain", || requests(app().layer(plain()))),
     ("plain-stored", || requests(app().layer(plain_stored()))),
+    ("plain-two", || requests(app().layer(several::plain_two()))),
     ("default", || limited(USUAL)),
     ("default-window", || limited(WINDOW)),
     ("default-large", || limited(LARGE)),
@@ -61,12 +62,18 @@ const KINDS: &[Kind] = &[
     ("client", outgoing::paced),
     #[cfg(feature = "client")]
     ("client-reporting", outgoing::reporting),
+    #[cfg(feature = "several")]
+    ("plain-all", || requests(app().layer(several::plain_all()))),
+    #[cfg(feature = "several")]
+    ("default-all", || requests(app().layer(several::all()))),
     #[cfg(feature = "rules")]
     ("rules", || by_rules::paths(20)),
     #[cfg(feature = "rules")]
     ("rules-thousand", || by_rules::paths(1_000)),
     #[cfg(feature = "rules")]
     ("rules-matched", || by_rules::headers(1_000)),
+    #[cfg(feature = "rules")]
+    ("rules-together", by_rules::together),
 ];
 
 fn main() {
@@ -112,28 +119,6 @@ fn decisions(quota: Quota) {
 fn stored(quota: Quota) -> LocalLimiter {
     let limiter = LocalLimiter::builder(quota).build_in(&LocalStore::new());
     limiter.expect("a good quota")
-}
-
-/// An address, the network that it is in, and everybody.
-fn together() {
-    let store = LocalStore::new();
-    let limits = ["address", "network", "everybody"].map(|name| {
-        let limiter = LocalLimiter::builder(USUAL.named(name)).build_in(&store);
-        limiter.expect("a good quota")
-    });
-    let limiter = JointLimiter::new(limits).expect("limiters of one store");
-    let keys: Vec<_> = (0..COUNT)
-        .map(|number| {
-            let address = Key::from(IpAddr::from(address(number)));
-            Key::joint([address, Key::from(u64::from(number / 256)), Key::global()])
-        })
-        .collect();
-    let decide = |key: &Key| {
-        let Pending::Ready(answer) = limiter.apply(black_box(key), Op::Acquire(1));
-        black_box(answer.is_ok_and(|decision| decision.is_allowed()));
-    };
-    keys.iter().for_each(decide);
-    counted(|| keys.iter().for_each(decide));
 }
 
 fn decisions_of(limiter: &LocalLimiter) {

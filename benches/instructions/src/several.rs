@@ -1,0 +1,64 @@
+//! Requests and decisions that several quotas or limits measure together.
+
+use std::{hint::black_box, net::IpAddr};
+
+#[cfg(feature = "several")]
+use tower_ratelimit::{Global, key::IpPrefix};
+use tower_ratelimit::{
+    Headers, Key, Limiter, LocalLimiter, LocalStore, Op, PeerIp, Quota, RateLimitLayer,
+    limiter::{JointLimiter, Pending},
+};
+
+use crate::{COUNT, USUAL, address, counted};
+
+/// Two quotas of one key.
+const BY_SECOND: Quota = USUAL.named("second");
+const BY_DAY: Quota = Quota::per_day(1_000_000).named("day");
+
+pub(crate) fn two_quotas() -> LocalLimiter {
+    LocalLimiter::new([BY_SECOND, BY_DAY])
+}
+
+pub(crate) fn plain_two() -> RateLimitLayer {
+    RateLimitLayer::new(two_quotas(), PeerIp).headers(Headers::none())
+}
+
+/// Limits of an address, of its network, and of all clients. Built apart, since another type of limiter
+/// changes what the compiler inlines into the requests by one limit.
+#[cfg(feature = "several")]
+pub(crate) fn all() -> RateLimitLayer<JointLimiter> {
+    RateLimitLayer::all([
+        USUAL.named("address").by(PeerIp),
+        USUAL
+            .named("network")
+            .by(PeerIp.grouped_by(IpPrefix::new().v4(24))),
+        USUAL.named("everybody").by(Global),
+    ])
+}
+
+#[cfg(feature = "several")]
+pub(crate) fn plain_all() -> RateLimitLayer<JointLimiter> {
+    all().headers(Headers::none())
+}
+
+/// Decisions by the limits of an address, of its network, and of all clients.
+pub(crate) fn together() {
+    let store = LocalStore::new();
+    let limits = ["address", "network", "everybody"].map(|name| {
+        let limiter = LocalLimiter::builder(USUAL.named(name)).build_in(&store);
+        limiter.expect("a good quota")
+    });
+    let limiter = JointLimiter::new(limits).expect("limiters of one store");
+    let keys: Vec<_> = (0..COUNT)
+        .map(|number| {
+            let address = Key::from(IpAddr::from(address(number)));
+            Key::joint([address, Key::from(u64::from(number / 256)), Key::global()])
+        })
+        .collect();
+    let decide = |key: &Key| {
+        let Pending::Ready(answer) = limiter.apply(black_box(key), Op::Acquire(1));
+        black_box(answer.is_ok_and(|decision| decision.is_allowed()));
+    };
+    keys.iter().for_each(decide);
+    counted(|| keys.iter().for_each(decide));
+}
