@@ -131,6 +131,7 @@ mod lock;
 mod log;
 mod seed;
 mod small_bytes;
+mod small_list;
 #[cfg(feature = "shared")]
 #[cfg_attr(not(feature = "redis"), allow(dead_code, reason = "parts for Redis"))]
 mod task;

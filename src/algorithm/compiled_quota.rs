@@ -12,6 +12,7 @@ use super::{
     log_entries::Log,
     sliding_log::SlidingLog,
     sliding_window::{Slices, SlidingWindow},
+    token_bucket::TokenBucket,
 };
 use crate::{
     decision::{Charge, Usage},
@@ -53,6 +54,7 @@ impl State {
     /// The state of a new key.
     pub(crate) const FRESH: Self = Self::Instant(0);
 
+    #[inline]
     fn instant(&self) -> &u64 {
         match self {
             Self::Instant(instant) => instant,
@@ -194,7 +196,17 @@ impl CompiledQuota {
     }
 
     /// The weight of the state, for an eviction without this quota.
+    #[inline]
     pub(crate) fn eviction_weight(&self, state: &State, now: u64) -> EvictionWeight {
+        if self.token().is_some() {
+            let used = state.instant().saturating_sub(now);
+            return EvictionWeight::new(now.saturating_add(used), used, Fading::Flows);
+        }
+        self.eviction_weight_of_any(state, now)
+    }
+
+    #[inline(never)]
+    fn eviction_weight_of_any(&self, state: &State, now: u64) -> EvictionWeight {
         let fresh_at = now.saturating_add(self.reset_after(state, now));
         let hold = match &self.rate {
             Rate::Bucket(_) => Fading::Flows,
@@ -216,15 +228,103 @@ impl CompiledQuota {
     }
 }
 
-impl Counts for CompiledQuota {
-    type State = State;
+/// The hot functions for quotas of any kind. Those of the usual token bucket are inlined.
+impl CompiledQuota {
+    #[inline]
+    const fn token(&self) -> Option<&TokenBucket> {
+        match &self.rate {
+            Rate::Bucket(Bucket::Token(bucket)) => Some(bucket),
+            _ => None,
+        }
+    }
 
-    fn verdict(&self, state: &State, now: u64, cost: u64) -> Verdict {
+    #[inline(never)]
+    fn verdict_of_any(&self, state: &State, now: u64, cost: u64) -> Verdict {
         match &self.rate {
             Rate::Bucket(bucket) => bucket.as_counts().verdict(state.instant(), now, cost),
             Rate::FixedWindow(window) => window.verdict(state.window(), now, cost),
             Rate::SlidingWindow(window) => window.verdict(state.slices(), now, cost),
             Rate::SlidingLog(log) => log.verdict(state.log(), now, cost),
+        }
+    }
+
+    #[inline(never)]
+    fn charge_of_any(&self, state: &mut State, now: u64, cost: u64) {
+        match &self.rate {
+            Rate::Bucket(bucket) => bucket.as_counts().charge(state.instant_mut(), now, cost),
+            Rate::FixedWindow(window) => {
+                *state = State::Window(window.charge(state.window(), now, cost));
+            }
+            Rate::SlidingWindow(window) => window.charge(state.slices_mut(), now, cost),
+            Rate::SlidingLog(log) => log.charge(state.log_mut(), now, cost),
+        }
+    }
+
+    #[inline(never)]
+    fn clamp_of_any(&self, state: &mut State, now: u64) {
+        match (&self.rate, state) {
+            (Rate::Bucket(bucket), State::Instant(instant)) => {
+                bucket.as_counts().clamp(instant, now);
+            }
+            (Rate::FixedWindow(fixed), State::Window(window)) => {
+                *window = fixed.clamped(*window, now);
+            }
+            (Rate::SlidingWindow(window), State::Slices(slices)) => window.clamp(slices, now),
+            (Rate::SlidingLog(sliding), State::Log(log)) => sliding.clamp(log, now),
+            // A state of another algorithm or a fresh one needs no clamp.
+            _ => {}
+        }
+    }
+
+    #[inline(never)]
+    fn standing_of_any(&self, state: &State, now: u64) -> (Usage, bool) {
+        match &self.rate {
+            Rate::Bucket(bucket) => bucket.as_counts().standing(state.instant(), now),
+            Rate::FixedWindow(window) => window.standing(state.window(), now, self.extra),
+            _ => {
+                let available = self.available(state, now);
+                let remaining = available.saturating_sub(self.extra);
+                let reset_after = self.reset_after(state, now);
+                let window = self.effective_window(state, now, remaining);
+                let standing = Usage::counted(remaining, reset_after, window);
+                (standing, available < self.extra)
+            }
+        }
+    }
+}
+
+impl Counts for CompiledQuota {
+    type State = State;
+
+    #[inline]
+    fn verdict(&self, state: &State, now: u64, cost: u64) -> Verdict {
+        match self.token() {
+            Some(bucket) => bucket.verdict(state.instant(), now, cost),
+            None => self.verdict_of_any(state, now, cost),
+        }
+    }
+
+    #[inline]
+    fn charge(&self, state: &mut State, now: u64, cost: u64) {
+        match (self.token(), state) {
+            (Some(bucket), State::Instant(tat)) => bucket.charge(tat, now, cost),
+            (_, state) => self.charge_of_any(state, now, cost),
+        }
+    }
+
+    #[inline]
+    fn clamp(&self, state: &mut State, now: u64) {
+        match (self.token(), state) {
+            (Some(bucket), State::Instant(tat)) => bucket.clamp(tat, now),
+            (_, state) => self.clamp_of_any(state, now),
+        }
+    }
+
+    #[inline]
+    fn standing(&self, state: &State, now: u64) -> (Usage, bool) {
+        match self.token() {
+            Some(bucket) => bucket.standing(state.instant(), now),
+            None => self.standing_of_any(state, now),
         }
     }
 
@@ -234,17 +334,6 @@ impl Counts for CompiledQuota {
             Rate::FixedWindow(window) => window.available(state.window(), now),
             Rate::SlidingWindow(window) => window.available(state.slices(), now),
             Rate::SlidingLog(log) => log.available(state.log(), now),
-        }
-    }
-
-    fn charge(&self, state: &mut State, now: u64, cost: u64) {
-        match &self.rate {
-            Rate::Bucket(bucket) => bucket.as_counts().charge(state.instant_mut(), now, cost),
-            Rate::FixedWindow(window) => {
-                *state = State::Window(window.charge(state.window(), now, cost));
-            }
-            Rate::SlidingWindow(window) => window.charge(state.slices_mut(), now, cost),
-            Rate::SlidingLog(log) => log.charge(state.log_mut(), now, cost),
         }
     }
 
@@ -281,37 +370,7 @@ impl Counts for CompiledQuota {
         }
     }
 
-    fn clamp(&self, state: &mut State, now: u64) {
-        match (&self.rate, state) {
-            (Rate::Bucket(bucket), State::Instant(instant)) => {
-                bucket.as_counts().clamp(instant, now);
-            }
-            (Rate::FixedWindow(fixed), State::Window(window)) => {
-                *window = fixed.clamped(*window, now);
-            }
-            (Rate::SlidingWindow(window), State::Slices(slices)) => window.clamp(slices, now),
-            (Rate::SlidingLog(sliding), State::Log(log)) => sliding.clamp(log, now),
-            // A state of another algorithm or a fresh one needs no clamp.
-            _ => {}
-        }
-    }
-
     fn kind(&self) -> Kind {
         self.kind
-    }
-
-    fn standing(&self, state: &State, now: u64) -> (Usage, bool) {
-        match &self.rate {
-            Rate::Bucket(bucket) => bucket.as_counts().standing(state.instant(), now),
-            Rate::FixedWindow(window) => window.standing(state.window(), now, self.extra),
-            _ => {
-                let available = self.available(state, now);
-                let remaining = available.saturating_sub(self.extra);
-                let reset_after = self.reset_after(state, now);
-                let window = self.effective_window(state, now, remaining);
-                let standing = Usage::counted(remaining, reset_after, window);
-                (standing, available < self.extra)
-            }
-        }
     }
 }

@@ -1,6 +1,6 @@
 //! Decides operations on one quota or on several, from the functions of each algorithm.
 
-use std::{cmp::Ordering, time::Duration};
+use std::{cmp::Ordering, slice, time::Duration};
 
 use super::{Charged, Refund, Verdict};
 use crate::{
@@ -89,97 +89,115 @@ pub(crate) trait Counts {
     }
 }
 
-/// Applies `op` at `now` to the states of one key, one for each meter, and writes each quota's verdict
-/// to `verdicts`.
-///
-/// Several quotas are charged together or not at all: if one denies, none is charged. Blocks are the
-/// caller's.
-#[inline]
-pub(crate) fn decide<M: Counts>(
-    meters: &[M],
-    states: &mut [M::State],
-    now: u64,
-    op: &Op,
-    verdicts: &mut [Verdict],
-) -> Answer {
-    let mut tally = Tally::new(meters, states, now, verdicts);
-    match op {
-        Op::Acquire(cost) | Op::Reserve(cost) => tally.acquire(*cost),
-        Op::AcquireUpTo(most) => tally.acquire((*most).min(tally.available().max(1))),
-        Op::Peek(cost) | Op::Deny(cost) => tally.judge(*cost),
-        Op::Hit(cost) => tally.hit(*cost),
-        Op::Count(cost) => tally.count((*cost).min(MAX_COUNT)),
-        Op::Refund(cost, receipt) => {
-            tally.refund(*cost, receipt.as_ref());
-            tally.judge(0)
-        }
-        Op::Settle(cost, receipt) => tally.settle(*cost, receipt),
-        Op::Block(_) => tally.judge(0),
-        Op::Reset => {
-            tally.each(|_, state| *state = M::State::default());
-            tally.judge(0)
-        }
-    }
-}
+/// The index of a counter among the states of a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct CounterIndex(pub(crate) usize);
 
-/// [`decide`] for [`Op::Acquire`].
-#[inline]
-pub(crate) fn acquire<M: Counts>(
-    meters: &[M],
-    states: &mut [M::State],
-    now: u64,
-    cost: u64,
-    verdicts: &mut [Verdict],
-) -> Answer {
-    Tally::new(meters, states, now, verdicts).acquire(cost)
-}
-
-/// The quotas of one key, with their states.
-struct Tally<'a, M: Counts> {
-    meters: &'a [M],
-    states: &'a mut [M::State],
-    now: u64,
-    verdicts: &'a mut [Verdict],
+/// The quotas of one key, with the states that they count on. Operations write the verdict of each
+/// quota to `verdicts`.
+pub(crate) struct Tally<'a, M: Counts> {
+    pub(crate) meters: &'a [M],
+    /// The counter of each quota.
+    pub(crate) counters: &'a [CounterIndex],
+    pub(crate) states: &'a mut [M::State],
+    /// The instant in nanoseconds.
+    pub(crate) now: u64,
 }
 
 impl<'a, M: Counts> Tally<'a, M> {
-    /// The quotas of a key whose states are clamped.
+    /// One quota with a state of its own.
     #[inline]
-    fn new(
-        meters: &'a [M],
-        states: &'a mut [M::State],
-        now: u64,
-        verdicts: &'a mut [Verdict],
-    ) -> Self {
-        let mut tally = Self {
-            meters,
-            states,
+    pub(crate) const fn of_one(meter: &'a M, state: &'a mut M::State, now: u64) -> Self {
+        Self {
+            meters: slice::from_ref(meter),
+            counters: &[CounterIndex(0)],
+            states: slice::from_mut(state),
             now,
-            verdicts,
-        };
-        tally.each(|meter, state| meter.clamp(state, now));
-        tally
+        }
+    }
+
+    /// Applies `op`.
+    ///
+    /// Several quotas are charged together or not at all: if one denies, none is charged. Blocks are the
+    /// caller's.
+    #[inline]
+    pub(crate) fn decide(&mut self, op: &Op, verdicts: &mut [Verdict]) -> Answer {
+        self.clamp();
+        match op {
+            Op::Acquire(cost) | Op::Reserve(cost) => self.take(*cost, verdicts),
+            Op::AcquireUpTo(most) => {
+                self.take((*most).min(self.available_clamped().max(1)), verdicts)
+            }
+            Op::Peek(cost) | Op::Deny(cost) => self.judge_clamped(*cost, verdicts),
+            Op::Hit(cost) => self.hit(*cost, verdicts),
+            Op::Count(cost) => self.count((*cost).min(MAX_COUNT), verdicts),
+            Op::Refund(cost, receipt) => {
+                self.refund(*cost, receipt.as_ref());
+                self.judge_clamped(0, verdicts)
+            }
+            Op::Settle(cost, receipt) => self.settle(*cost, receipt, verdicts),
+            Op::Block(_) => self.judge_clamped(0, verdicts),
+            Op::Reset => {
+                self.each(|_, state| *state = M::State::default());
+                self.judge_clamped(0, verdicts)
+            }
+        }
+    }
+
+    /// [`decide`](Self::decide) for [`Op::Acquire`].
+    #[inline]
+    pub(crate) fn acquire(&mut self, cost: u64, verdicts: &mut [Verdict]) -> Answer {
+        self.clamp();
+        self.take(cost, verdicts)
+    }
+
+    /// The joint verdict on `cost`; nothing is taken. `verdicts` may be empty if the verdict of each quota
+    /// is not read, or the only quota's is the joint one.
+    #[inline]
+    pub(crate) fn judge(&mut self, cost: u64, verdicts: &mut [Verdict]) -> Verdict {
+        let (now, mut all) = (self.now, Verdict::FITS);
+        let mut verdicts = verdicts.iter_mut();
+        self.each(|meter, state| {
+            meter.clamp(state, now);
+            let verdict = meter.verdict(state, now, cost);
+            if let Some(own) = verdicts.next() {
+                *own = verdict;
+            }
+            all = all.and(verdict);
+        });
+        all
+    }
+
+    /// Takes `cost`, whether or not it fits, down to exhaustion and no further.
+    #[inline]
+    pub(crate) fn charge(&mut self, cost: u64) {
+        let now = self.now;
+        if cost > 0 {
+            self.each(|meter, state| meter.charge(state, now, cost));
+        }
     }
 
     #[inline]
-    fn acquire(&mut self, cost: u64) -> Answer {
+    fn clamp(&mut self) {
         let now = self.now;
-        let mut answer = self.judge(cost);
-        if answer.verdict.fits() && cost > 0 {
-            self.each(|meter, state| meter.charge(state, now, cost));
+        self.each(|meter, state| meter.clamp(state, now));
+    }
+
+    #[inline]
+    fn take(&mut self, cost: u64, verdicts: &mut [Verdict]) -> Answer {
+        let mut answer = self.judge_clamped(cost, verdicts);
+        if answer.verdict.fits() {
+            self.charge(cost);
             answer.charged = cost;
         }
         answer
     }
 
     #[inline]
-    fn hit(&mut self, cost: u64) -> Answer {
-        let now = self.now;
-        let mut answer = self.judge(cost);
-        answer.charged = cost.min(self.available());
-        if cost > 0 {
-            self.each(|meter, state| meter.charge(state, now, cost));
-        }
+    fn hit(&mut self, cost: u64, verdicts: &mut [Verdict]) -> Answer {
+        let mut answer = self.judge_clamped(cost, verdicts);
+        answer.charged = cost.min(self.available_clamped());
+        self.charge(cost);
         // A request that passes regardless of the limit does not wait in a queue.
         if answer.verdict.fits() {
             answer.verdict = Verdict::FITS;
@@ -188,18 +206,18 @@ impl<'a, M: Counts> Tally<'a, M> {
     }
 
     /// Adds `cost`; the verdict is a denial if a count then exceeds its limit.
-    fn count(&mut self, cost: u64) -> Answer {
+    fn count(&mut self, cost: u64, verdicts: &mut [Verdict]) -> Answer {
         let now = self.now;
         if cost > 0 {
             self.each(|meter, state| meter.count(state, now, cost));
         }
-        let mut answer = self.judge_by(|meter, state| meter.over(state, now, cost));
+        let mut answer = self.judge_by(|meter, state| meter.over(state, now, cost), verdicts);
         answer.charged = cost;
         answer
     }
 
     /// Corrects the charge to `cost`. The answer's charge is the units taken beyond the receipt's.
-    fn settle(&mut self, cost: u64, receipt: &Receipt) -> Answer {
+    fn settle(&mut self, cost: u64, receipt: &Receipt, verdicts: &mut [Verdict]) -> Answer {
         let charged = receipt.charged();
         let taken = match cost.cmp(&charged) {
             Ordering::Less => {
@@ -207,9 +225,9 @@ impl<'a, M: Counts> Tally<'a, M> {
                 0
             }
             Ordering::Equal => 0,
-            Ordering::Greater => self.hit(cost - charged).charged,
+            Ordering::Greater => self.hit(cost - charged, verdicts).charged,
         };
-        let mut answer = self.judge(0);
+        let mut answer = self.judge_clamped(0, verdicts);
         answer.charged = taken;
         answer
     }
@@ -226,29 +244,34 @@ impl<'a, M: Counts> Tally<'a, M> {
             return self.each(|meter, state| meter.refund(state, now, Refund { cost, of }));
         };
         let charged_at = receipt.charged_at().as_nanos();
-        let counters = self.meters.iter().zip(&mut *self.states);
-        for ((meter, state), charge) in counters.zip(receipt.charges()) {
+        let counted = self.meters.iter().zip(self.counters);
+        for ((meter, counter), charge) in counted.zip(receipt.charges()) {
             if meter.made(charged_at, charge) {
                 let of = Charged::At(charged_at, *charge);
-                meter.refund(state, now, Refund { cost, of });
+                meter.refund(&mut self.states[counter.0], now, Refund { cost, of });
             }
         }
     }
 
     /// Whether `cost` fits every quota.
     #[inline]
-    fn judge(&mut self, cost: u64) -> Answer {
+    fn judge_clamped(&mut self, cost: u64, verdicts: &mut [Verdict]) -> Answer {
         let now = self.now;
-        self.judge_by(|meter, state| meter.verdict(state, now, cost))
+        self.judge_by(|meter, state| meter.verdict(state, now, cost), verdicts)
     }
 
     /// The joint answer, from the verdict of each quota.
     #[inline]
-    fn judge_by(&mut self, verdict: impl Fn(&M, &M::State) -> Verdict) -> Answer {
+    fn judge_by(
+        &self,
+        verdict: impl Fn(&M, &M::State) -> Verdict,
+        verdicts: &mut [Verdict],
+    ) -> Answer {
         let mut all = Verdict::FITS;
-        for (i, (meter, state)) in self.meters.iter().zip(&*self.states).enumerate() {
-            let verdict = verdict(meter, state);
-            self.verdicts[i] = verdict;
+        let counted = self.meters.iter().zip(self.counters);
+        for ((meter, counter), place) in counted.zip(verdicts) {
+            let verdict = verdict(meter, &self.states[counter.0]);
+            *place = verdict;
             all = all.and(verdict);
         }
         Answer {
@@ -258,17 +281,23 @@ impl<'a, M: Counts> Tally<'a, M> {
     }
 
     /// The most units that fit every quota.
+    pub(crate) fn available(&mut self) -> u64 {
+        self.clamp();
+        self.available_clamped()
+    }
+
     #[inline]
-    fn available(&self) -> u64 {
-        let pairs = self.meters.iter().zip(&*self.states);
-        let available = pairs.map(|(meter, state)| meter.available(state, self.now));
+    fn available_clamped(&self) -> u64 {
+        let counted = self.meters.iter().zip(self.counters);
+        let available =
+            counted.map(|(meter, counter)| meter.available(&self.states[counter.0], self.now));
         available.min().unwrap_or(0)
     }
 
     #[inline]
     fn each(&mut self, mut change: impl FnMut(&M, &mut M::State)) {
-        for (meter, state) in self.meters.iter().zip(&mut *self.states) {
-            change(meter, state);
+        for (meter, counter) in self.meters.iter().zip(self.counters) {
+            change(meter, &mut self.states[counter.0]);
         }
     }
 }

@@ -4,7 +4,7 @@
 //! since the epoch; the current time is a whole number of microseconds.
 //!
 //! Each algorithm computes from its state whether a cost fits ([`Verdict`]), the units left, and the
-//! time until the state is fresh. [`decide`] builds the operations from these, for one quota or for
+//! time until the state is fresh. [`Tally`] builds the operations from these, for one quota or for
 //! several that are charged together.
 
 mod bucket;
@@ -32,7 +32,7 @@ pub(crate) use self::compiled_quota::{
 pub(crate) use self::{
     bucket::Bucket,
     compiled_quota::{CompiledQuota, State},
-    decide::{Answer, Counts, acquire, decide},
+    decide::{Answer, CounterIndex, Counts, Tally},
     eviction_weight::{EvictionWeight, Weight},
     refund::{Charged, Refund},
 };

@@ -1,6 +1,26 @@
 //! Decisions of several limits as one.
 
-use super::{Decision, QuotaStatuses, name::Share};
+use std::{sync::Arc, time::Duration};
+
+use super::{
+    Decision, Degradation, Measure, Outcome, Policy, QuotaStatuses, name::Share, rounding::Micros,
+    status::Status,
+};
+use crate::clock::Timestamp;
+
+/// Decisions of several limits, merged one after another.
+pub(crate) struct MergedDecisions {
+    statuses: Vec<Status>,
+    shares: Vec<Share>,
+    delay: Option<Micros>,
+    /// The least charge. A degraded limit that charged nothing does not lower the charge of the others.
+    charged: Option<u64>,
+    denied: bool,
+    excess: bool,
+    blocked: bool,
+    degraded: Option<Degradation>,
+    counted: bool,
+}
 
 impl Decision {
     /// Sets the charge to `kept` units, after the others were refunded.
@@ -9,67 +29,137 @@ impl Decision {
         self.charged = kept;
     }
 
-    /// Merges one decision of each limit. The result is denied if one of them denies, otherwise
-    /// delayed by the longest delay. Its receipt contains one receipt of each limit.
-    pub(crate) fn merge(mut decisions: Vec<Self>) -> Self {
-        assert!(
-            !decisions.is_empty(),
-            "a decision is about at least one limit"
-        );
-        if decisions.len() == 1 {
-            return decisions.remove(0);
+    /// Merges one decision of each of `count` limits, with the identity of the limit, or 0. The result is
+    /// denied if one of them denies, otherwise delayed by the longest delay. Its receipt contains one
+    /// receipt of each limit, which finds it by its identity.
+    #[inline]
+    pub(crate) fn merge(count: usize, mut decisions: impl Iterator<Item = (Self, u64)>) -> Self {
+        if count == 1 {
+            let (decision, _) = decisions.next().expect("a decision of the one limit");
+            return decision;
         }
-        let all = || decisions.iter();
-        let denied = all().any(Self::is_denied);
-        // A degraded limit that charged nothing does not lower the charge of the others.
-        let counted = all().filter(|decision| !decision.is_degraded() || decision.charged() > 0);
+        let mut merged = MergedDecisions::with_room(count);
+        for (decision, limit) in decisions {
+            merged.add(&decision, limit);
+        }
+        merged.finish()
+    }
+}
+
+/// The decision of one limit, without its quotas.
+pub(crate) struct DecisionOfLimit {
+    pub(crate) outcome: Outcome,
+    pub(crate) charged: u64,
+    pub(crate) charged_at: Timestamp,
+    pub(crate) tier: u16,
+    /// Nanoseconds until the key's block ends.
+    pub(crate) blocked: u64,
+    /// The identity of the limit.
+    pub(crate) limit: u64,
+}
+
+impl MergedDecisions {
+    /// Room for the decisions of `count` limits of one quota each.
+    pub(crate) fn with_room(count: usize) -> Self {
         Self {
-            delay: all()
-                .map(|decision| decision.delay)
-                .max()
-                .flatten()
-                .filter(|_| !denied),
-            charged: counted.map(Self::charged).min().unwrap_or(0),
-            charged_at: decisions[0].charged_at,
-            tier: decisions[0].tier,
-            denied,
-            excess: all().any(|decision| decision.excess),
-            blocked: all().any(Self::is_blocked),
-            degraded: all().find_map(Self::degraded_by),
-            uncounted: !all().any(Self::is_counted),
-            lease: None,
-            quotas: quotas_of(&decisions),
+            statuses: Vec::with_capacity(count),
+            shares: Vec::with_capacity(count),
+            delay: None,
+            charged: None,
+            denied: false,
+            excess: false,
+            blocked: false,
+            degraded: None,
+            counted: false,
         }
     }
-}
 
-impl Decision {
-    /// Records the identities of the limits, in their order. Each finds its share of the receipt by
-    /// its identity.
-    pub(crate) fn by_limits(mut self, limits: impl Iterator<Item = u64>) -> Self {
-        self.quotas.identify(limits);
-        self
+    /// Adds a decision of this crate's limiters, from the results of its quotas: like
+    /// [`add`](Self::add), without a [`Decision`] that is read once.
+    #[inline]
+    pub(crate) fn add_measured(
+        &mut self,
+        decision: &DecisionOfLimit,
+        policies: &[Policy],
+        measures: impl Iterator<Item = Measure>,
+    ) {
+        let before = self.statuses.len();
+        let measured = policies.iter().zip(measures);
+        self.statuses
+            .extend(measured.map(|(policy, measure)| Status::measured(policy, &measure)));
+        let own = &mut self.statuses[before..];
+        let is_blocked = decision.blocked > 0;
+        if is_blocked {
+            let block = Duration::from_nanos(decision.blocked);
+            own.iter_mut().for_each(|status| status.block(block));
+        }
+        let names = policies.first().and_then(|policy| policy.name.in_set());
+        self.shares.push(Share {
+            limit: decision.limit,
+            quotas: own.len(),
+            names: names.map(|(names, _)| Arc::clone(names)),
+            charged: decision.charged,
+            charged_at: decision.charged_at,
+            tier: decision.tier,
+            degraded: false,
+            lease: None,
+        });
+        match decision.outcome {
+            Outcome::Delayed(wait) => {
+                self.delay = self.delay.max(Some(Micros::from_duration(wait)))
+            }
+            Outcome::Denied => self.denied = true,
+            Outcome::Allowed => {}
+        }
+        self.charge(decision.charged);
+        self.denied |= is_blocked;
+        self.blocked |= is_blocked;
+        self.counted = true;
     }
-}
 
-fn share_of(decision: &Decision) -> Share {
-    Share {
-        limit: 0,
-        quotas: decision.statuses().len(),
-        names: decision.quotas.names().cloned(),
-        charged: decision.charged(),
-        charged_at: decision.decided_at(),
-        tier: decision.tier,
-        degraded: decision.is_degraded(),
-        lease: decision.lease,
+    fn charge(&mut self, charged: u64) {
+        self.charged = Some(self.charged.unwrap_or(charged).min(charged));
     }
-}
 
-fn quotas_of(decisions: &[Decision]) -> QuotaStatuses {
-    let count = decisions.iter().map(|decision| decision.statuses().len());
-    let mut statuses = Vec::with_capacity(count.sum());
-    for decision in decisions {
-        statuses.extend_from_slice(decision.statuses());
+    /// Adds the decision of the limit with this identity.
+    pub(crate) fn add(&mut self, decision: &Decision, limit: u64) {
+        self.statuses.extend_from_slice(decision.statuses());
+        self.shares.push(Share {
+            limit,
+            quotas: decision.statuses().len(),
+            names: decision.quotas.names().cloned(),
+            charged: decision.charged,
+            charged_at: decision.charged_at,
+            tier: decision.tier,
+            degraded: decision.is_degraded(),
+            lease: decision.lease,
+        });
+        self.delay = self.delay.max(decision.delay);
+        if !decision.is_degraded() || decision.charged > 0 {
+            self.charge(decision.charged);
+        }
+        self.denied |= decision.denied;
+        self.excess |= decision.excess;
+        self.blocked |= decision.blocked;
+        self.degraded = self.degraded.or(decision.degraded);
+        self.counted |= decision.is_counted();
     }
-    QuotaStatuses::of_joint(statuses, decisions.iter().map(share_of))
+
+    pub(crate) fn finish(self) -> Decision {
+        let first = self.shares.first();
+        let first = first.expect("a decision is about at least one limit");
+        Decision {
+            charged_at: first.charged_at,
+            tier: first.tier,
+            delay: self.delay.filter(|_| !self.denied),
+            charged: self.charged.unwrap_or(0),
+            denied: self.denied,
+            excess: self.excess,
+            blocked: self.blocked,
+            degraded: self.degraded,
+            uncounted: !self.counted,
+            lease: None,
+            quotas: QuotaStatuses::of_joint(self.statuses, self.shares),
+        }
+    }
 }

@@ -26,6 +26,7 @@ pub use self::{
     statuses::QuotaStatuses,
 };
 pub(crate) use self::{
+    merge::{DecisionOfLimit, MergedDecisions},
     receipt::{Charge, ChargeEnd, LimitReceipt, REQUEST_TIER},
     rounding::whole_seconds,
     status::{Measure, Status},

@@ -32,18 +32,11 @@ impl NameSet {
         })
     }
 
-    pub(super) fn joint(shares: impl IntoIterator<Item = Share>) -> Names {
+    pub(super) fn joint(shares: Vec<Share>) -> Names {
         Arc::new(Self {
             names: Box::default(),
-            shares: shares.into_iter().collect(),
+            shares: shares.into(),
         })
-    }
-
-    /// Sets the identities of the limits, in the order of their shares.
-    pub(super) fn identify(&mut self, limits: impl Iterator<Item = u64>) {
-        for (share, limit) in self.shares.iter_mut().zip(limits) {
-            share.limit = limit;
-        }
     }
 
     /// The shares of several limits; empty if one limit decided.

@@ -125,14 +125,6 @@ impl QuotaStatuses {
         (!shares.is_empty()).then(|| shares::receipts(shares, self.as_slice()))
     }
 
-    /// Sets the identities of the limits that decided together, in their order.
-    pub(super) fn identify(&mut self, limits: impl Iterator<Item = u64>) {
-        // A decision that was joined just now is the only owner of its names.
-        if let Some(names) = self.names.as_mut().and_then(Arc::get_mut) {
-            names.identify(limits);
-        }
-    }
-
     /// The shares of several limits; empty if one limit decided alone.
     fn shares(&self) -> &[Share] {
         self.names.as_ref().map_or(&[], |names| names.shares())
@@ -170,7 +162,7 @@ impl QuotaStatuses {
     }
 
     /// The quotas of several limits.
-    pub(super) fn of_joint(statuses: Vec<Status>, shares: impl Iterator<Item = Share>) -> Self {
+    pub(super) fn of_joint(statuses: Vec<Status>, shares: Vec<Share>) -> Self {
         Self {
             list: List::Many(statuses.into_boxed_slice()),
             names: Some(NameSet::joint(shares)),

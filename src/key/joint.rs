@@ -1,6 +1,6 @@
 //! The keys of several limits as one: what limits that are charged together count a request by.
 
-use std::{convert::Infallible, fmt, net::IpAddr, sync::Arc};
+use std::{borrow::Borrow, convert::Infallible, fmt, net::IpAddr, sync::Arc};
 
 use http::request::Parts;
 
@@ -26,23 +26,25 @@ impl Key {
     }
 
     /// The keys of several limits, with `None` for each limit that does not count the request.
-    pub(crate) fn of_limits(keys: impl IntoIterator<Item = Option<Self>>) -> Self {
+    pub(crate) fn of_limits<K: Borrow<Self>>(keys: impl IntoIterator<Item = Option<K>>) -> Self {
         let keys = keys.into_iter().map(Ok::<_, Infallible>);
         let Ok(key) = Self::try_of_limits(keys);
         key
     }
 
-    fn try_of_limits<E>(keys: impl Iterator<Item = Result<Option<Self>, E>>) -> Result<Self, E> {
+    fn try_of_limits<K: Borrow<Self>, E>(
+        keys: impl Iterator<Item = Result<Option<K>, E>>,
+    ) -> Result<Self, E> {
         let mut joined = SmallBytes::<MAX_LEN>::new();
         for key in keys {
-            let mut key = key?;
-            if let Some(joint) = key.as_ref().filter(|key| key.joint_parts().is_some()) {
-                key = Some(Self::digest(joint.as_bytes()));
+            match &key? {
+                None => push_part(&mut joined, &[]),
+                Some(key) if key.borrow().is_joint() => {
+                    let digest = Self::digest(key.borrow().as_bytes());
+                    push_part(&mut joined, digest.as_bytes());
+                }
+                Some(key) => push_part(&mut joined, key.borrow().as_bytes()),
             }
-            let bytes = key.as_ref().map_or(&[][..], Self::as_bytes);
-            // A key has at least one byte and, unless it is joint, at most MAX_LEN.
-            joined.push(&(bytes.len() as u16).to_be_bytes());
-            joined.push(bytes);
         }
         Ok(Self::encode(KeyKind::Joint, joined.as_bytes()))
     }
@@ -91,6 +93,14 @@ impl Key {
         let (kind, _) = kind.expect("the bytes of a key begin with its kind");
         Self::encode(kind, &bytes[1..])
     }
+}
+
+/// Adds the bytes of a limit's key; none for a limit without one. A key has at least one byte and, unless
+/// it is joint, at most [`MAX_LEN`].
+#[inline]
+fn push_part(joined: &mut SmallBytes<MAX_LEN>, bytes: &[u8]) {
+    joined.push(&(bytes.len() as u16).to_be_bytes());
+    joined.push(bytes);
 }
 
 /// The bytes of each limit's key; `None` for a limit without one.

@@ -138,7 +138,7 @@ mod value;
 
 #[cfg(feature = "rules")]
 pub(crate) use self::client_ip::unmapped;
-pub(crate) use self::joint::JointExtractor;
+pub(crate) use self::joint::{JointExtractor, JointParts};
 #[cfg(feature = "axum")]
 pub use self::route::MatchedRoute;
 #[cfg(all(feature = "axum", feature = "rules"))]

@@ -46,9 +46,9 @@ pub(crate) trait ErasedMember {
 
     fn knows(&self, tier: &Tier) -> bool;
 
-    fn apply_together(
+    fn apply_together<'a>(
         &self,
-        calls: &[MemberCall<'_, dyn ErasedMember + '_>],
+        calls: &mut dyn Iterator<Item = MemberCall<'a, dyn ErasedMember + 'a>>,
     ) -> Pending<BoxedFuture>;
 
     fn replace_quota(&self, name: &str, quota: OwnedQuota) -> Result<(), ConfigError>;

@@ -1,18 +1,22 @@
 //! Applies an operation to one key under its lock: tier, block, and the count of responses.
 
-use std::{mem, slice, time::Duration};
+use std::time::Duration;
 
 use super::block::{self, Block};
 use crate::{
-    algorithm::{Answer, CompiledQuota, Counts, State, Verdict, acquire, decide},
+    algorithm::{Answer, Counts, State, Tally, Verdict},
     clock::Timestamp,
     decision::Op,
-    decision::{Decision, Measure, Policy, QuotaStatuses},
+    decision::{Decision, DecisionOfLimit, Measure, MergedDecisions, Policy, QuotaStatuses},
     limiter::{
         tier_quotas::TierQuotas,
         tier_set::{TierIndex, TierSet},
     },
+    small_list::SmallList,
 };
+
+/// The number of quotas of most tiers. Verdicts of more are on the heap.
+const FEW_QUOTAS: usize = 4;
 
 /// An operation, without the key.
 pub(crate) struct Apply<'a> {
@@ -29,6 +33,26 @@ pub(crate) struct Subject<'a> {
     /// One state for each counter. If denials block keys, one for the responses of each follows.
     pub(crate) states: &'a mut [State],
     pub(crate) block: &'a mut Block,
+}
+
+/// The verdict of each of several quotas.
+pub(crate) type Verdicts = SmallList<Verdict, FEW_QUOTAS>;
+
+/// The judgement on an operation that takes units, before it takes any.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Judgement {
+    cost: u64,
+    /// The joint verdict of all quotas.
+    verdict: Verdict,
+    /// Nanoseconds until the key's block ends.
+    blocked: u64,
+}
+
+impl Judgement {
+    /// Whether the cost can be taken, now or after a wait.
+    pub(crate) const fn fits(&self) -> bool {
+        self.blocked == 0 && self.verdict.fits()
+    }
 }
 
 /// The outcome of an operation.
@@ -62,14 +86,59 @@ impl Apply<'_> {
         self.time.as_nanos()
     }
 
+    #[inline]
     pub(crate) fn decide(&self, key: &mut Subject<'_>) -> Decision {
+        self.decision(self.run(key))
+    }
+
+    /// Judges an operation that takes `cost`, and writes the verdict of each of several quotas to
+    /// `verdicts`; [`conclude`](Self::conclude) ends it.
+    #[inline]
+    pub(crate) fn judge(
+        &self,
+        key: &mut Subject<'_>,
+        cost: u64,
+        verdicts: &mut Verdicts,
+    ) -> Judgement {
+        self.judge_by(&self.quotas.meters, key, cost, verdicts)
+    }
+
+    /// Takes the cost that was judged, or nothing. Adds the decision of the limit with this identity to
+    /// `merged`.
+    #[inline]
+    pub(crate) fn conclude(
+        &self,
+        key: &mut Subject<'_>,
+        (judged, verdicts): (&Judgement, &Verdicts),
+        takes: bool,
+        limit: u64,
+        merged: &mut MergedDecisions,
+    ) {
+        let meters = &self.quotas.meters;
+        let answer = self.take(meters, key.states, judged, takes);
+        let blocked = self.blocked_after(key, &answer, judged.blocked);
+        let decision = DecisionOfLimit {
+            outcome: answer.outcome(),
+            charged: answer.charged,
+            charged_at: self.time,
+            tier: self.tier,
+            blocked,
+            limit,
+        };
+        let measures = self.measures(meters, key.states, judged, verdicts);
+        merged.add_measured(&decision, &self.quotas.policies, measures);
+    }
+
+    #[inline(always)]
+    fn decision(&self, outcome: OpOutcome<QuotaStatuses>) -> Decision {
         let OpOutcome {
             answer,
             quotas,
             blocked,
-        } = self.run::<QuotaStatuses>(key);
-        let decision = Decision::new(answer.outcome(), answer.charged, self.time, quotas);
-        denied_for(decision.in_tier(self.tier), blocked)
+        } = outcome;
+        let mut decision = Decision::new(answer.outcome(), answer.charged, self.time, quotas);
+        decision.set_tier(self.tier);
+        denied_for(decision, blocked)
     }
 
     /// Applies the operation.
@@ -79,24 +148,107 @@ impl Apply<'_> {
     }
 
     /// Applies the operation with `meters` instead of the quotas' own.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn run_by<M: Counts<State = State>, T: Findings>(
         &self,
         meters: &[M],
         key: &mut Subject<'_>,
     ) -> OpOutcome<T> {
-        let now = self.now();
-        let blocked = key.block.left(now, self.limits.block_for);
+        let (Op::Acquire(cost) | Op::Reserve(cost)) = self.op else {
+            return self.run_any(meters, key);
+        };
+        let mut verdicts = Verdicts::EMPTY;
+        let judged = self.judge_by(meters, key, *cost, &mut verdicts);
+        let answer = self.take(meters, key.states, &judged, judged.fits());
+        OpOutcome {
+            quotas: self.findings(self.measures(meters, key.states, &judged, &verdicts)),
+            blocked: self.blocked_after(key, &answer, judged.blocked),
+            answer,
+        }
+    }
+
+    /// Applies an operation that does not just take units.
+    #[inline(never)]
+    fn run_any<M: Counts<State = State>, T: Findings>(
+        &self,
+        meters: &[M],
+        key: &mut Subject<'_>,
+    ) -> OpOutcome<T> {
+        let blocked = key.block.left(self.now(), self.limits.block_for);
         let instead = block::instead_of(self.op).filter(|_| blocked > 0);
         let op = instead.as_ref().unwrap_or(self.op);
-        let (charged, _) = key.states.split_at_mut(self.limits.width());
-        let (answer, quotas) = self.step(meters, charged, op);
+        let mut verdicts = Verdicts::filled(meters.len(), Verdict::FITS);
+        let mut tally = self.tally(meters, key.states);
+        let answer = tally.decide(op, verdicts.as_mut_slice());
+        let counted = meters.iter().zip(&self.quotas.counters);
+        let measures = counted.zip(verdicts.as_slice());
+        let measures = measures.map(|((meter, counter), verdict)| {
+            meter.measure(&key.states[counter.0], self.now(), *verdict)
+        });
+        let quotas = self.findings(measures);
         let blocked = self.blocked_after(key, &answer, blocked);
         OpOutcome {
             answer,
             quotas,
             blocked,
         }
+    }
+
+    #[inline(always)]
+    fn judge_by<M: Counts<State = State>>(
+        &self,
+        meters: &[M],
+        key: &mut Subject<'_>,
+        cost: u64,
+        verdicts: &mut Verdicts,
+    ) -> Judgement {
+        if meters.len() > 1 {
+            *verdicts = Verdicts::filled(meters.len(), Verdict::FITS);
+        }
+        let mut tally = self.tally(meters, key.states);
+        Judgement {
+            cost,
+            verdict: tally.judge(cost, verdicts.as_mut_slice()),
+            blocked: key.block.left(self.now(), self.limits.block_for),
+        }
+    }
+
+    /// Takes the cost that was judged, or nothing.
+    #[inline]
+    fn take<M: Counts<State = State>>(
+        &self,
+        meters: &[M],
+        states: &mut [State],
+        judged: &Judgement,
+        takes: bool,
+    ) -> Answer {
+        let charged = if takes { judged.cost } else { 0 };
+        self.tally(meters, states).charge(charged);
+        Answer {
+            verdict: judged.verdict,
+            charged,
+        }
+    }
+
+    /// The numbers of each quota after an operation that was judged.
+    #[inline]
+    fn measures<M: Counts<State = State>>(
+        &self,
+        meters: &[M],
+        states: &[State],
+        judged: &Judgement,
+        verdicts: &Verdicts,
+    ) -> impl Iterator<Item = Measure> {
+        let (now, joint) = (self.now(), judged.verdict);
+        let counted = meters.iter().zip(&self.quotas.counters).enumerate();
+        counted.map(move |(place, (meter, counter))| {
+            // A denial is read from the list, since the verdict of a long log takes time.
+            let verdict = match verdicts.as_slice().get(place) {
+                Some(own) if !joint.fits() => *own,
+                _ => joint,
+            };
+            meter.measure(&states[counter.0], now, verdict)
+        })
     }
 
     /// Applies the effects of the operation on the block and on the count of responses. Returns the
@@ -132,35 +284,9 @@ impl Apply<'_> {
         }
     }
 
-    /// Whether taking `cost` would be allowed, now or after a wait.
-    pub(crate) fn fits(&self, key: &mut Subject<'_>, cost: u64) -> bool {
-        let now = self.now();
-        let is_free = key.block.left(now, self.limits.block_for) == 0;
-        let mut counters = self.counters(key);
-        is_free && counters.all(|(meter, state)| meter.verdict(state, now, cost).fits())
-    }
-
     /// The most units that could be taken.
     pub(crate) fn available(&self, key: &mut Subject<'_>) -> u64 {
-        let now = self.now();
-        let available = self.counters(key);
-        let available = available.map(|(meter, state)| meter.available(state, now));
-        available.min().unwrap_or(0)
-    }
-
-    /// The quotas with their clamped states.
-    fn counters<'a>(
-        &'a self,
-        key: &'a mut Subject<'_>,
-    ) -> impl Iterator<Item = (&'a CompiledQuota, &'a State)> {
-        let TierQuotas {
-            meters, counters, ..
-        } = self.quotas;
-        for (meter, counter) in meters.iter().zip(counters) {
-            meter.clamp(&mut key.states[*counter], self.now());
-        }
-        let states = counters.iter().map(|counter| &key.states[*counter]);
-        meters.iter().zip(states)
+        self.tally(&self.quotas.meters, key.states).available()
     }
 
     fn start_block(&self, block: &mut Block) {
@@ -173,71 +299,34 @@ impl Apply<'_> {
     /// blocked already.
     fn count(&self, key: &mut Subject<'_>, cost: u64, blocked: u64) {
         let (_, counted) = key.states.split_at_mut(self.limits.width());
-        let mut peeked = None;
-        for op in [Op::Hit(cost), Op::Peek(1)] {
-            peeked = Some(
-                self.step::<_, QuotaStatuses>(&self.quotas.meters, counted, &op)
-                    .0,
-            );
-        }
-        let is_used_up = peeked.is_some_and(|answer| !answer.verdict.fits());
+        let mut verdicts = Verdicts::filled(self.quotas.meters.len(), Verdict::FITS);
+        let mut tally = self.tally(&self.quotas.meters, counted);
+        tally.decide(&Op::Hit(cost), verdicts.as_mut_slice());
+        let is_used_up = !tally.judge(1, &mut []).fits();
         if is_used_up && blocked == 0 {
             self.start_block(key.block);
         }
     }
 
-    fn step<M: Counts<State = State>, T: Findings>(
-        &self,
-        meters: &[M],
-        states: &mut [State],
-        op: &Op,
-    ) -> (Answer, T) {
-        match (meters, self.quotas.counters.as_slice()) {
-            ([meter], [counter]) => self.step_one(meter, &mut states[*counter], op),
-            _ => self.step_several(meters, states, op),
+    #[inline]
+    fn tally<'t, M: Counts>(&'t self, meters: &'t [M], states: &'t mut [M::State]) -> Tally<'t, M> {
+        Tally {
+            meters,
+            counters: &self.quotas.counters,
+            states,
+            now: self.now(),
         }
     }
 
-    fn step_one<M: Counts<State = State>, T: Findings>(
-        &self,
-        meter: &M,
-        state: &mut State,
-        op: &Op,
-    ) -> (Answer, T) {
-        let mut verdict = Verdict::FITS;
-        let (meters, states) = (slice::from_ref(meter), slice::from_mut(state));
-        let verdicts = slice::from_mut(&mut verdict);
-        let answer = match op {
-            Op::Acquire(cost) | Op::Reserve(cost) => {
-                acquire(meters, states, self.now(), *cost, verdicts)
-            }
-            _ => decide(meters, states, self.now(), op, verdicts),
-        };
-        let measure = meter.measure(state, self.now(), verdict);
-        (answer, T::of_one(&self.quotas.policies[0], &measure))
-    }
-
-    fn step_several<M: Counts<State = State>, T: Findings>(
-        &self,
-        meters: &[M],
-        states: &mut [State],
-        op: &Op,
-    ) -> (Answer, T) {
-        let TierQuotas {
-            policies, counters, ..
-        } = self.quotas;
-        let taken = counters.iter().map(|at| mem::take(&mut states[*at]));
-        let mut own: Vec<_> = taken.collect();
-        let mut verdicts = vec![Verdict::FITS; meters.len()];
-        let answer = decide(meters, &mut own, self.now(), op, &mut verdicts);
-        let measured = meters.iter().zip(&own).zip(verdicts);
-        let measures =
-            measured.map(|((meter, state), verdict)| meter.measure(state, self.now(), verdict));
-        let quotas = T::of_set(policies, measures);
-        for (at, state) in counters.iter().zip(own) {
-            states[*at] = state;
+    /// The findings of all quotas.
+    #[inline]
+    fn findings<T: Findings>(&self, mut measures: impl Iterator<Item = Measure>) -> T {
+        let policies = &self.quotas.policies;
+        if let [policy] = policies.as_slice() {
+            let measure = measures.next().expect("every quota has a meter");
+            return T::of_one(policy, &measure);
         }
-        (answer, quotas)
+        T::of_set(policies, measures)
     }
 }
 

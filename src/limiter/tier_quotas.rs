@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use crate::{
-    algorithm::{CompiledQuota, Most},
+    algorithm::{CompiledQuota, CounterIndex, Most},
     decision::Policy,
     error::{ConfigError, ConfigErrorKind},
     quota::{OwnedQuota, Quota},
@@ -22,8 +22,8 @@ pub(crate) struct TierPlace(pub(crate) usize);
 pub(crate) struct TierQuotas {
     pub(crate) policies: Vec<Policy>,
     pub(crate) meters: Vec<CompiledQuota>,
-    /// The index of each quota's counter.
-    pub(crate) counters: Vec<usize>,
+    /// The counter of each quota.
+    pub(crate) counters: Vec<CounterIndex>,
     /// The place of each quota: quotas at one place of their tiers share a counter if they count alike.
     pub(super) places: Vec<TierPlace>,
     pub(crate) quotas: Vec<Quota>,
@@ -112,7 +112,7 @@ impl TierQuotas {
                 counter.is_some_and(|counter| counter.counts(at, quota))
             };
             let counter = counters.iter().position(counts);
-            counter.expect("every quota has one")
+            CounterIndex(counter.expect("every quota has one"))
         };
         let quotas = self.places.iter().copied().zip(&self.quotas);
         self.counters = quotas.clone().map(counter_of).collect();

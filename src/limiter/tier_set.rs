@@ -20,7 +20,7 @@ use super::{
     tier_quotas::{AllQuotas, Counter, TierPlace, TierQuotas},
 };
 #[cfg(feature = "shared")]
-use crate::algorithm::CompiledQuota;
+use crate::algorithm::{CompiledQuota, CounterIndex};
 use crate::{
     algorithm::{EvictionWeight, State, Weight},
     error::{ConfigError, ConfigErrorKind},
@@ -144,11 +144,16 @@ impl TierSet {
 
     /// The index of the counter of `quota` at `at`, and its meter.
     #[cfg(feature = "shared")]
-    pub(crate) fn meter_of(&self, at: TierPlace, quota: &Quota) -> Option<(usize, CompiledQuota)> {
+    pub(crate) fn meter_of(
+        &self,
+        at: TierPlace,
+        quota: &Quota,
+    ) -> Option<(CounterIndex, CompiledQuota)> {
         let mut places = self.counters.iter().enumerate();
         places.find_map(|(place, counter)| {
             let counter = counter.as_ref()?;
-            counter.counts(at, quota).then_some((place, counter.meter))
+            let index = CounterIndex(place);
+            counter.counts(at, quota).then_some((index, counter.meter))
         })
     }
 
@@ -179,7 +184,13 @@ impl TierSet {
 
     /// The weight of the state with this index, for an eviction without the quotas.
     pub(crate) fn eviction_weight(&self, place: usize, state: &State, now: u64) -> EvictionWeight {
-        let counter = self.counters[place % self.width()].as_ref();
+        // The states of responses follow those of requests.
+        let counter = if place < self.width() {
+            &self.counters[place]
+        } else {
+            &self.counters[place - self.width()]
+        };
+        let counter = counter.as_ref();
         counter.map_or_else(EvictionWeight::default, |counter| {
             counter.meter.eviction_weight(state, now)
         })

@@ -143,17 +143,17 @@ impl<L: Limiter, R> PreparedAdmission<L, R> {
     pub(crate) fn decide_by_costs<B: 'static>(
         &self,
         key: &Key,
-        costs: Box<[u64]>,
+        costs: impl Iterator<Item = u64> + Clone,
         parts: &mut Parts,
     ) -> RateOutcome<L, R, B>
     where
         R: Reject<B>,
     {
-        let most = costs.iter().copied().max().unwrap_or(0);
-        if costs.iter().all(|cost| *cost == most) {
+        let most = costs.clone().max().unwrap_or(0);
+        if costs.clone().all(|cost| cost == most) {
             return self.decide(key, most, parts);
         }
-        let tier = self.queue.with_costs(costs);
+        let tier = self.queue.with_costs(costs.collect());
         let charge = ChargeRequest {
             tier: &tier,
             ..self.charge(key, most)

@@ -71,7 +71,7 @@ impl<'r> RuleCharges<'r> {
         self.first.as_ref().filter(|_| self.more.is_empty())
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &ChargeOfRule<'r>> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &ChargeOfRule<'r>> + Clone {
         self.first.iter().chain(&self.more)
     }
 }

@@ -147,7 +147,7 @@ impl Stepper<'_> {
         if left == 1 || !meter.is_even() {
             return (1, None);
         }
-        let state = &self.subject.states[self.quotas.counters[0]];
+        let state = &self.subject.states[self.quotas.counters[0].0];
         let reserved = self.meters.as_ref().map(|meters| &meters[0]);
         let now = self.now.as_nanos();
         let available = reserved.map_or_else(

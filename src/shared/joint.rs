@@ -66,7 +66,7 @@ impl Member for RedisLimiter {
     }
 
     fn apply_together<'a>(
-        calls: impl Iterator<Item = MemberCall<'a, Self>> + Clone,
+        calls: impl Iterator<Item = MemberCall<'a, Self>>,
     ) -> Pending<RedisFuture> {
         let members: Vec<_> = calls.map(|call| RedisMember::new(&call)).collect();
         if let Some(denied) = cached_denial(&members) {
@@ -211,8 +211,8 @@ fn cached_denial(members: &[RedisMember]) -> Option<Decision> {
     let all = denials
         .into_iter()
         .zip(members)
-        .map(|(denial, member)| denial.unwrap_or_else(|| member.not_called(now)));
-    Some(Decision::merge(all.collect()))
+        .map(|(denial, member)| (denial.unwrap_or_else(|| member.not_called(now)), 0));
+    Some(Decision::merge(members.len(), all))
 }
 
 /// Decides for all limits together. Waits for refunds no longer than for the answers; refunds that
@@ -234,7 +234,8 @@ async fn decide(
     let decisions: Result<Vec<_>, _> = answers.into_iter().collect();
     let limits = members.iter();
     let limits = limits.map(|member| member.limiter.0.limit_identity());
-    Ok(Decision::merge(decisions?).by_limits(limits))
+    let decisions = decisions?.into_iter().zip(limits);
+    Ok(Decision::merge(members.len(), decisions))
 }
 
 fn is_allowed(answer: &Result<Decision, LimiterError>) -> bool {

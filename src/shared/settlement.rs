@@ -41,7 +41,7 @@ impl<'a> Settlement<'a> {
         subject: &mut SubjectValue,
     ) -> Self {
         for slot in plan.slots() {
-            let state = &mut subject.states[slot.place];
+            let state = &mut subject.states[slot.counter.0];
             slot.meter.forget_much(state, now * 1_000);
             slot.meter.clamp(state, now * 1_000);
         }
@@ -90,9 +90,9 @@ impl<'a> Settlement<'a> {
         }
         let quotas = self.quotas;
         let counters = quotas.meters.iter().zip(&quotas.counters);
-        let meters = counters.map(|(meter, place)| WithReserved {
+        let meters = counters.map(|(meter, counter)| WithReserved {
             meter,
-            held: holders.held(self.plan, *place, until),
+            held: holders.held(self.plan, *counter, until),
         });
         meters.collect()
     }

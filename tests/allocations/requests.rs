@@ -177,10 +177,26 @@ fn a_leased_decision_allocates_nothing() {
     }
 }
 
-/// The parts of the call, the locks, the decisions, and three of the one that is made of them; however
-/// many limits there are.
+/// The list of statuses. Verdicts of more than four quotas are another one.
 #[test]
-fn a_decision_of_several_limits_allocates_six_times() {
+fn a_decision_of_several_quotas_allocates_once() {
+    for quotas in [2_u64, 4] {
+        let quotas = (1..=quotas).map(|hours| Quota::per_day(2 * hours));
+        let limiter = LocalLimiter::new(quotas.collect::<Vec<_>>());
+        let key = Key::from("alice");
+        // The first key of a shard takes its memory.
+        assert!(limiter.acquire(&key, 1).is_allowed());
+        for allowed in [true, false] {
+            let (allocations, decision) = counted(|| limiter.acquire(&key, 1));
+            assert_eq!((allocations, decision.is_allowed()), (1, allowed));
+        }
+    }
+}
+
+/// The list of statuses, the list of the limits' shares, and the owner of the latter; however many limits
+/// there are.
+#[test]
+fn a_decision_of_several_limits_allocates_three_times() {
     let store = LocalStore::new();
     for limits in [2_u64, 4] {
         let names = ["a", "b", "c", "d"][..limits as usize].iter();
@@ -194,7 +210,7 @@ fn a_decision_of_several_limits_allocates_six_times() {
         assert!(acquire().is_allowed());
         for allowed in [true, false] {
             let (allocations, decision) = counted(acquire);
-            assert_eq!((allocations, decision.is_allowed()), (6, allowed));
+            assert_eq!((allocations, decision.is_allowed()), (3, allowed));
         }
     }
 }

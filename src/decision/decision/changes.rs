@@ -12,8 +12,14 @@ use crate::decision::rounding::Micros;
 impl Decision {
     /// Sets the index of the deciding tier.
     #[inline]
-    pub(crate) const fn in_tier(mut self, tier: u16) -> Self {
+    pub(crate) const fn set_tier(&mut self, tier: u16) {
         self.tier = tier;
+    }
+
+    /// [`set_tier`](Self::set_tier), for a decision that is moved anyway.
+    #[inline]
+    pub(crate) const fn in_tier(mut self, tier: u16) -> Self {
+        self.set_tier(tier);
         self
     }
 

@@ -36,13 +36,11 @@ impl<M: Member> ErasedMember for M {
         Member::knows(self, tier)
     }
 
-    fn apply_together(
+    fn apply_together<'a>(
         &self,
-        calls: &[MemberCall<'_, dyn ErasedMember + '_>],
+        calls: &mut dyn Iterator<Item = MemberCall<'a, dyn ErasedMember + 'a>>,
     ) -> Pending<BoxedFuture> {
-        let calls = calls
-            .iter()
-            .filter_map(|call| Some(call.to(typed::<M>(call.limiter)?)));
+        let calls = calls.filter_map(|call| Some(call.to(typed::<M>(call.limiter)?)));
         match M::apply_together(calls) {
             Pending::Ready(answer) => Pending::Ready(answer),
             Pending::Later(future) => Pending::Later(M::boxed(future)),
@@ -91,13 +89,13 @@ impl Member for AnyLimiter {
     }
 
     fn apply_together<'a>(
-        calls: impl Iterator<Item = MemberCall<'a, Self>> + Clone,
+        calls: impl Iterator<Item = MemberCall<'a, Self>>,
     ) -> Pending<BoxedFuture> {
         let calls = calls.filter_map(|call| Some(call.to(call.limiter.member()?)));
-        let calls: Vec<_> = calls.collect();
-        match calls.as_slice() {
-            [first, ..] => first.limiter.apply_together(&calls),
-            [] => Pending::Ready(Err(LimiterError::unsupported(
+        let mut calls = calls.peekable();
+        match calls.peek().map(|first| first.limiter) {
+            Some(first) => first.apply_together(&mut calls),
+            None => Pending::Ready(Err(LimiterError::unsupported(
                 "the joint key has no key of any limit",
             ))),
         }

@@ -6,7 +6,7 @@ use super::member::Member;
 use crate::{
     decision::{ChargeEnd, Op, Policy, Receipt},
     error::{ConfigError, ConfigErrorKind, LimiterError},
-    key::Key,
+    key::{JointParts, Key},
     limiter::{
         Limiter, LocalLimiter, Pending, Tier, erased_member::MemberCall,
         request_quota::several_quotas, tier_set::cannot_count,
@@ -104,24 +104,14 @@ impl<L: Member> JointLimiter<L> {
         &self.0.limiters
     }
 
-    fn submit(&self, tier: &Tier, key: &Key, op: &Op) -> Result<Pending<L::Future>, LimiterError> {
-        let limiters = &*self.0.limiters;
-        let parts = key
-            .joint_parts()
-            .filter(|parts| parts.clone().count() == limiters.len())
-            .ok_or_else(|| self.wrong_key())?;
-        let terms = tier.terms();
-        self.check(tier, op)?;
-        let pairs = limiters.iter().zip(parts).enumerate();
-        let present = pairs.filter_map(|(place, (limiter, part))| Some((place, limiter, part?)));
-        let mut ops = ops_of_each(op, || present.clone().count())?;
-        if let (None, Some(terms)) = (&ops, terms) {
-            let places = present.clone().map(|(place, ..)| place);
-            let own = places.map(|place| terms.op(place, op, tier.costs()));
-            ops = Some(own.collect());
-        }
-        let ops = ops.as_deref();
-        let calls = present.enumerate().map(|(at, (place, limiter, key))| {
+    fn submit(&self, tier: &Tier, key: &Key, op: &Op) -> Pending<L::Future> {
+        let (parts, ops) = match self.prepare(tier, key, op) {
+            Ok(prepared) => prepared,
+            Err(error) => return Pending::Ready(Err(error)),
+        };
+        let (terms, ops) = (tier.terms(), ops.as_deref());
+        let present = self.present(parts).enumerate();
+        let calls = present.map(|(at, (place, limiter, key))| {
             let tier = match terms {
                 Some(terms) => &terms.tiers[place],
                 None if tier.is_default() || limiter.knows(tier) => tier,
@@ -135,7 +125,39 @@ impl<L: Member> JointLimiter<L> {
                 op,
             }
         });
-        Ok(L::apply_together(calls))
+        L::apply_together(calls)
+    }
+
+    /// The keys of all limits, and the operation on each limit that has a key, if it is not the same for
+    /// all.
+    fn prepare<'k>(
+        &self,
+        tier: &Tier,
+        key: &'k Key,
+        op: &Op,
+    ) -> Result<(JointParts<'k>, Option<Vec<Op>>), LimiterError> {
+        let parts = key
+            .joint_parts()
+            .filter(|parts| parts.clone().count() == self.0.limiters.len())
+            .ok_or_else(|| self.wrong_key())?;
+        self.check(tier, op)?;
+        let mut ops = ops_of_each(op, || self.present(parts.clone()).count())?;
+        let terms = tier.terms().filter(|_| differs_by_terms(tier, op));
+        if let (None, Some(terms)) = (&ops, terms) {
+            let present = self.present(parts.clone());
+            let own = present.map(|(place, ..)| terms.op(place, op, tier.costs()));
+            ops = Some(own.collect());
+        }
+        Ok((parts, ops))
+    }
+
+    /// The limits that have a key, with their places and keys.
+    fn present<'a>(
+        &'a self,
+        parts: JointParts<'a>,
+    ) -> impl Iterator<Item = (usize, &'a L, &'a [u8])> {
+        let pairs = self.0.limiters.iter().zip(parts).enumerate();
+        pairs.filter_map(|(place, (limiter, part))| Some((place, limiter, part?)))
     }
 
     /// Checks that all members can do the operation by their tiers.
@@ -171,6 +193,11 @@ impl<L: Member> JointLimiter<L> {
 }
 
 static DEFAULT_TIER: Tier = Tier::DEFAULT;
+
+/// Whether the operation may be another one for some of the limits, by the terms of the tier.
+fn differs_by_terms(tier: &Tier, op: &Op) -> bool {
+    matches!(op, Op::Reserve(_)) || tier.costs().is_some()
+}
 
 /// The operation on each limit that has a key, if it has a receipt; `None` if one operation is for all.
 fn ops_of_each(op: &Op, count: impl FnOnce() -> usize) -> Result<Option<Vec<Op>>, LimiterError> {
@@ -229,7 +256,6 @@ impl<L: Member> Limiter for JointLimiter<L> {
             return limiter.apply_in(tier, key, op);
         }
         self.submit(tier, key, &op)
-            .unwrap_or_else(|error| Pending::Ready(Err(error)))
     }
 
     fn policies(&self) -> &[Policy] {

@@ -31,7 +31,7 @@ pub trait Member: Limiter + sealed::Sealed + Sized {
     /// or from none.
     #[doc(hidden)]
     fn apply_together<'a>(
-        calls: impl Iterator<Item = MemberCall<'a, Self>> + Clone,
+        calls: impl Iterator<Item = MemberCall<'a, Self>>,
     ) -> Pending<Self::Future>;
 
     /// Replaces the default tier's quota of this name.
@@ -86,9 +86,7 @@ impl Member for LocalLimiter {
         self.has_tier(tier)
     }
 
-    fn apply_together<'a>(
-        calls: impl Iterator<Item = MemberCall<'a, Self>> + Clone,
-    ) -> Pending<Never> {
+    fn apply_together<'a>(calls: impl Iterator<Item = MemberCall<'a, Self>>) -> Pending<Never> {
         Pending::Ready(Self::decide_many(calls))
     }
 

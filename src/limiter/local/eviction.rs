@@ -5,6 +5,10 @@ use std::ops::Range;
 use super::hash::KeyHash;
 use crate::algorithm::Weight;
 
+/// The index of an entry in its shard.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct EntryIndex(pub(super) usize);
+
 /// The entries of a bucket; a key has two buckets of its shard.
 pub(super) const WAYS: usize = 4;
 
@@ -12,7 +16,7 @@ pub(super) const WAYS: usize = 4;
 struct Survey {
     free: usize,
     /// The entry with the least weight, and its weight.
-    least: Option<(Weight, usize)>,
+    least: Option<(Weight, EntryIndex)>,
 }
 
 /// A key's two buckets among this many entries.
@@ -21,12 +25,26 @@ pub(super) fn candidates(key: KeyHash, entries: usize) -> [Range<usize>; 2] {
         .map(|bucket| bucket * WAYS..(bucket + 1) * WAYS)
 }
 
+/// The entry of a key in a shard with these tags, if it has one.
+#[inline]
+pub(super) fn find(tags: &[u64], key: KeyHash) -> Option<EntryIndex> {
+    if tags.is_empty() {
+        return None;
+    }
+    let buckets = candidates(key, tags.len()).into_iter();
+    let mut buckets = buckets.map(|bucket| (bucket.start, &tags[bucket]));
+    buckets.find_map(|(first, tags)| {
+        let way = tags.iter().position(|tag| *tag == key.tag)?;
+        Some(EntryIndex(first + way))
+    })
+}
+
 /// The entry to replace, and its weight: a free one of the emptier bucket, otherwise the one with the
 /// least weight. An entry without a weight is pinned. `None` if all are pinned.
 pub(super) fn least_weighty(
     candidates: [Range<usize>; 2],
-    weigh: impl Fn(usize) -> Option<Weight>,
-) -> Option<(usize, Weight)> {
+    weigh: impl Fn(EntryIndex) -> Option<Weight>,
+) -> Option<(EntryIndex, Weight)> {
     let [first, second] = candidates.map(|bucket| survey(bucket, &weigh));
     let better = match (first.free, second.free) {
         (0, 0) => [first.least, second.least].into_iter().flatten().min(),
@@ -36,8 +54,10 @@ pub(super) fn least_weighty(
     better.map(|(weight, entry)| (entry, weight))
 }
 
-fn survey(bucket: Range<usize>, weigh: impl Fn(usize) -> Option<Weight>) -> Survey {
-    let weighed = bucket.filter_map(|entry| Some((weigh(entry)?, entry)));
+fn survey(bucket: Range<usize>, weigh: impl Fn(EntryIndex) -> Option<Weight>) -> Survey {
+    let weighed = bucket
+        .map(EntryIndex)
+        .filter_map(|entry| Some((weigh(entry)?, entry)));
     let mut survey = Survey {
         free: 0,
         least: None,

@@ -1,6 +1,9 @@
 //! Joint decisions of several limiters in one store.
 
-use super::{limiter::LocalLimiter, store::StoreCall};
+use super::{
+    limiter::LocalLimiter,
+    store::{StoreCall, StoreTable},
+};
 use crate::{
     decision::Decision,
     error::LimiterError,
@@ -10,23 +13,19 @@ use crate::{
 impl LocalLimiter {
     /// Applies operations of several limiters of one store in one step.
     pub(crate) fn decide_many<'a>(
-        calls: impl Iterator<Item = MemberCall<'a, Self>> + Clone,
+        calls: impl Iterator<Item = MemberCall<'a, Self>>,
     ) -> Result<Decision, LimiterError> {
-        let mut stored = calls.clone().filter_map(|call| call.limiter.stored());
-        let Some((store, _)) = stored.next() else {
-            return Err(LimiterError::unsupported("no limiter in a store"));
-        };
-        let table = store.table();
-        let calls = calls.filter_map(|call| {
-            let (_, limit) = call.limiter.stored()?;
-            Some(StoreCall {
+        StoreTable::decide_many(calls.filter_map(|call| {
+            let (store, limit) = call.limiter.stored()?;
+            let table = store.table();
+            let call = StoreCall {
                 limit,
                 key: table.hasher.hash_bytes(call.key),
                 tier: call.tier,
                 op: call.op,
-            })
-        });
-        table.decide_many(calls)
+            };
+            Some((table, call))
+        }))
     }
 
     pub(crate) fn shares_store_with(&self, other: &Self) -> bool {

@@ -9,7 +9,7 @@ use super::{
     table::{MAX_STATE, Table},
 };
 use crate::{
-    algorithm::{self, Answer, Bucket, Counts, Verdict, decide},
+    algorithm::{Answer, Bucket, Counts, Tally, Verdict},
     clock::Timestamp,
     decision::Op,
     decision::{Decision, Policy, QuotaStatuses},
@@ -95,8 +95,8 @@ impl LockFree {
         };
         let fresh_until = time.as_nanos();
         self.decide_by(bucket, policy, fresh_until, key, time, |tat, verdict| {
-            let (bucket, tat) = (slice::from_ref(bucket), slice::from_mut(tat));
-            algorithm::acquire(bucket, tat, time.as_nanos(), cost, slice::from_mut(verdict))
+            let mut tally = Tally::of_one(bucket, tat, time.as_nanos());
+            tally.acquire(cost, slice::from_mut(verdict))
         })
     }
 
@@ -127,8 +127,8 @@ impl LockFree {
         op: &Op,
     ) -> Decision {
         self.decide_by(bucket, policy, fresh_until, key, time, |state, verdict| {
-            let (bucket, state) = (slice::from_ref(bucket), slice::from_mut(state));
-            decide(bucket, state, time.as_nanos(), op, slice::from_mut(verdict))
+            let mut tally = Tally::of_one(bucket, state, time.as_nanos());
+            tally.decide(op, slice::from_mut(verdict))
         })
     }
 

@@ -3,7 +3,7 @@
 use std::{collections::TryReserveError, mem, ops::Range, sync::Arc};
 
 use super::{
-    eviction::{self, candidates},
+    eviction::{self, EntryIndex, candidates},
     hash::KeyHash,
     log_budget::{ENTRIES_SEARCHED, LOGS_SEARCHED},
 };
@@ -78,7 +78,7 @@ impl TableShard {
     }
 
     pub(super) fn live_keys(&self, now: u64) -> usize {
-        let entries = 0..self.entries.tags.len();
+        let entries = (0..self.entries.tags.len()).map(EntryIndex);
         let weights = entries.map(|entry| self.entries.weight(&self.limits, entry, now));
         weights
             .filter(|weight| *weight != Weight::default())
@@ -121,21 +121,21 @@ impl Entries {
         self.tags.len()
     }
 
-    fn states_of(&self, entry: usize) -> Range<usize> {
+    fn states_of(&self, EntryIndex(entry): EntryIndex) -> Range<usize> {
         let width = self.states.len() / self.tags.len();
         entry * width..(entry + 1) * width
     }
 
-    pub(super) fn subject(&mut self, entry: usize) -> Subject<'_> {
+    pub(super) fn subject(&mut self, entry: EntryIndex) -> Subject<'_> {
         let range = self.states_of(entry);
         Subject {
             states: &mut self.states[range],
-            block: &mut self.blocks[entry],
+            block: &mut self.blocks[entry.0],
         }
     }
 
-    pub(super) fn put(&mut self, entry: usize, tag: u64, states: Vec<State>, block: Block) {
-        self.tags[entry] = tag;
+    pub(super) fn put(&mut self, entry: EntryIndex, tag: u64, states: Vec<State>, block: Block) {
+        self.tags[entry.0] = tag;
         let old = self.subject(entry);
         *old.block = block;
         for (old, new) in old.states.iter_mut().zip(states) {
@@ -143,12 +143,9 @@ impl Entries {
         }
     }
 
-    pub(super) fn find(&self, key: KeyHash) -> Option<usize> {
-        if self.tags.is_empty() {
-            return None;
-        }
-        let mut entries = candidates(key, self.len()).into_iter().flatten();
-        entries.find(|entry| self.tags[*entry] == key.tag)
+    #[inline]
+    pub(super) fn find(&self, key: KeyHash) -> Option<EntryIndex> {
+        eviction::find(&self.tags, key)
     }
 
     /// The entry to replace, and its weight: a free one of the emptier bucket, otherwise the one with the
@@ -158,13 +155,13 @@ impl Entries {
         limits: &TierSet,
         key: KeyHash,
         now: u64,
-    ) -> (usize, Weight) {
+    ) -> (EntryIndex, Weight) {
         let weigh = |entry| Some(self.weight(limits, entry, now));
         eviction::least_weighty(candidates(key, self.len()), weigh).expect("no entry has to stay")
     }
 
-    fn weight(&self, limits: &TierSet, entry: usize, now: u64) -> Weight {
-        let mut block = self.blocks[entry];
+    fn weight(&self, limits: &TierSet, entry: EntryIndex, now: u64) -> Weight {
+        let mut block = self.blocks[entry.0];
         Weight {
             blocked: block.left(now, limits.block_for),
             ..limits.weight(&self.states[self.states_of(entry)], now)
@@ -175,7 +172,7 @@ impl Entries {
         times_held(&self.states)
     }
 
-    pub(super) fn times_held(&self, entry: usize) -> usize {
+    pub(super) fn times_held(&self, entry: EntryIndex) -> usize {
         times_held(&self.states[self.states_of(entry)])
     }
 
@@ -194,8 +191,8 @@ impl Entries {
         let from = self.hand;
         let searched = ENTRIES_SEARCHED.min(self.len());
         self.hand = (from + searched) % self.len();
-        let entries = (from..from + searched).map(|entry| entry % self.len());
-        let others = entries.filter(|entry| self.tags[*entry] != 0 && self.tags[*entry] != current);
+        let entries = (from..from + searched).map(|entry| EntryIndex(entry % self.len()));
+        let others = entries.filter(|entry| ![0, current].contains(&self.tags[entry.0]));
         let logs = others.filter(|entry| self.times_held(*entry) > 0);
         let weighed = logs.map(|entry| (self.weight(limits, entry, now), entry));
         let (weight, entry) = weighed.take(LOGS_SEARCHED).min()?;

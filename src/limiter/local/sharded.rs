@@ -7,6 +7,7 @@ use std::sync::{
 
 use super::{
     capacity::Capacity,
+    eviction::EntryIndex,
     hash::KeyHash,
     log_budget::LogBudget,
     shard::{Entries, TableShard, times_held},
@@ -93,7 +94,7 @@ impl Sharded {
     fn decide_known(
         &self,
         entries: &mut Entries,
-        entry: usize,
+        entry: EntryIndex,
         request: &Apply<'_>,
         grew: &mut bool,
     ) -> Decision {

@@ -17,7 +17,11 @@ use crate::{
         CountedResponses, PreparedAdmission, PreparedSettings, SharedQueues, WaitSettings,
     },
     rules::{allowance::QuotaSet, rule::Rule, select::ChargeOfRule, set::Rules, store::tier_of},
+    small_list::SmallList,
 };
+
+/// The number of rules that apply together to most requests.
+const FEW_RULES: usize = 8;
 
 /// The limits of the rules that apply to a request.
 pub(super) type RuleLimits = JointLimiter<AnyLimiter>;
@@ -106,14 +110,20 @@ impl<R> Admissions<R> {
     }
 
     /// The admission of limits that are charged together.
-    pub(super) fn together(&self, charges: &[&ChargeOfRule<'_>]) -> Arc<RuleAdmission<R>> {
-        let applied = |charge: &&ChargeOfRule<'_>| (charge.rule.position, charge.set_index);
-        let sets: Box<[AppliedSet]> = charges.iter().map(applied).collect();
-        if let Some(admission) = self.together.get(&sets) {
+    pub(super) fn together<'c, 'r: 'c>(
+        &self,
+        charges: impl Iterator<Item = &'c ChargeOfRule<'r>> + Clone,
+    ) -> Arc<RuleAdmission<R>> {
+        let mut sets = SmallList::<AppliedSet, FEW_RULES>::new();
+        for charge in charges.clone() {
+            sets.push((charge.rule.position, charge.set_index));
+        }
+        if let Some(admission) = self.together.get(sets.as_slice()) {
             return admission;
         }
-        let admission = Arc::new(self.make_together(charges));
-        self.together.insert(sets, &admission);
+        let charges: Vec<&ChargeOfRule<'_>> = charges.collect();
+        let admission = Arc::new(self.make_together(&charges));
+        self.together.insert(sets.as_slice().into(), &admission);
         admission
     }
 

@@ -108,21 +108,23 @@ fn decide_together<R: Reject<B>, B: 'static>(
     watched: &mut Vec<ShadowRequest<RuleLimits, R>>,
     parts: &mut Parts,
 ) -> RateOutcome<RuleLimits, R, B> {
-    let (shadows, hard): (Vec<_>, Vec<_>) = charges.iter().partition(|charge| charge.rule.shadow);
-    watched.extend(shadows.into_iter().filter_map(|charge| {
+    let shadows = charges.iter().filter(|charge| charge.rule.shadow);
+    watched.extend(shadows.filter_map(|charge| {
         admissions
             .of(charge)
             .watch(&charge.key, u64::from(charge.cost))
     }));
-    match hard.as_slice() {
-        [] => admissions.uncounted(None).uncounted(Uncounted::Skip, parts),
-        [charge] => decide(admissions.of(charge), charge, parts),
-        several => {
-            let key = Key::joint(several.iter().map(|charge| charge.key.clone()));
-            let costs = several.iter().map(|charge| u64::from(charge.cost));
+    let hard = charges.iter().filter(|charge| !charge.rule.shadow);
+    let mut others = hard.clone();
+    match (others.next(), others.next()) {
+        (None, _) => admissions.uncounted(None).uncounted(Uncounted::Skip, parts),
+        (Some(charge), None) => decide(admissions.of(charge), charge, parts),
+        _ => {
+            let key = Key::of_limits(hard.clone().map(|charge| Some(&charge.key)));
+            let costs = hard.clone().map(|charge| u64::from(charge.cost));
             admissions
-                .together(several)
-                .decide_by_costs(&key, costs.collect(), parts)
+                .together(hard)
+                .decide_by_costs(&key, costs, parts)
         }
     }
 }

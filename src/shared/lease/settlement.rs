@@ -133,8 +133,8 @@ impl Settlement<'_> {
     fn free(&self, subject: &SubjectValue) -> u64 {
         let meters = self.meters(&subject.holders);
         let meters = meters.iter().zip(&self.quotas.counters);
-        let free = meters.map(|(meter, place)| {
-            let state = &subject.states[*place];
+        let free = meters.map(|(meter, counter)| {
+            let state = &subject.states[counter.0];
             meter.available(state, self.now * 1_000)
         });
         free.min().unwrap_or(0)
@@ -143,8 +143,8 @@ impl Settlement<'_> {
     /// The end of the node's row: no later than that of a window or slice.
     fn end(&self, latest: u64, subject: &SubjectValue) -> u64 {
         let counters = self.quotas.meters.iter().zip(&self.quotas.counters);
-        let ends = counters.filter_map(|(meter, place)| {
-            let end = meter.lease_end(&subject.states[*place], self.now * 1_000);
+        let ends = counters.filter_map(|(meter, counter)| {
+            let end = meter.lease_end(&subject.states[counter.0], self.now * 1_000);
             Some(end? / 1_000)
         });
         ends.fold(latest, u64::min)

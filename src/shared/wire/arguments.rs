@@ -14,7 +14,7 @@ use self::{
 };
 use super::message::{LONGEST_LEASE, NodeMessage, NodeReport};
 use crate::{
-    algorithm::{CompiledQuota, Counts as _, Most},
+    algorithm::{CompiledQuota, CounterIndex, Counts as _, Most},
     decision::{Charge, Level, Op, Policy, Receipt},
     error::LimiterError,
     limiter::{
@@ -42,8 +42,7 @@ pub(in crate::shared) struct Plan {
 /// The counter of a slot in this process.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::shared) struct SlotCounter {
-    /// Its place among the counters of a key.
-    pub(in crate::shared) place: usize,
+    pub(in crate::shared) counter: CounterIndex,
     /// The meter of one of the quotas of the slot.
     pub(in crate::shared) meter: CompiledQuota,
 }
@@ -95,8 +94,8 @@ impl Plan {
         let all = limits.all();
         let slots = slots(&all.list);
         let counters = slots.iter().filter_map(|slot| {
-            let (place, meter) = limits.meter_of(slot.at, &slot.quota)?;
-            Some(SlotCounter { place, meter })
+            let (counter, meter) = limits.meter_of(slot.at, &slot.quota)?;
+            Some(SlotCounter { counter, meter })
         });
         let mut plan = Self {
             counters: counters.collect(),

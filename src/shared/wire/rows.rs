@@ -5,7 +5,7 @@ use super::{
     message::{LONGEST_LEASE, MOST_HOLDERS, MOST_LEASED_SLOTS},
 };
 use crate::{
-    algorithm::{CompiledQuota, ReservedUnits, State},
+    algorithm::{CompiledQuota, CounterIndex, ReservedUnits, State},
     limiter::tier_quotas::TierQuotas,
 };
 
@@ -212,7 +212,7 @@ impl Holders {
             for (slot, interval) in group.slots(plan) {
                 let slot = plan.slots()[slot];
                 let (now, end) = (now * 1_000, end.saturating_mul(1_000));
-                let state = &mut states[slot.place];
+                let state = &mut states[slot.counter.0];
                 slot.meter.settle(state, now, end, units, interval);
             }
         }
@@ -270,13 +270,13 @@ impl Holders {
     pub(in crate::shared) fn held(
         &self,
         plan: &Plan,
-        place: usize,
+        counter: CounterIndex,
         until: u64,
     ) -> Option<ReservedUnits> {
         let (mut units, mut nanos) = (0_u64, 0_u64);
         for group in &self.groups {
             for (slot, interval) in group.slots(plan) {
-                if plan.slots()[slot].place == place {
+                if plan.slots()[slot].counter == counter {
                     units += group.held;
                     nanos = nanos.saturating_add(group.held.saturating_mul(interval));
                 }
@@ -299,9 +299,9 @@ impl Holders {
             held: 0,
             intervals: Vec::new(),
         };
-        for (slot, counter) in plan.slots().iter().enumerate() {
+        for (slot, counted) in plan.slots().iter().enumerate() {
             let mut own = quotas.counters.iter().zip(&quotas.meters);
-            let own = own.find(|(place, _)| **place == counter.place);
+            let own = own.find(|(counter, _)| **counter == counted.counter);
             let Some((_, meter)) = own else { continue };
             if CompiledQuota::is_queue(meter) {
                 return None;

@@ -126,7 +126,7 @@ impl SubjectValue {
         let longest = longest.unwrap_or(LONGEST_KEPT_BLOCK);
         self.block_end = self.block_end.min(now.saturating_add(longest));
         for (meter, counter) in quotas.meters.iter().zip(&quotas.counters) {
-            meter.forget_much(&mut self.states[*counter], now);
+            meter.forget_much(&mut self.states[counter.0], now);
         }
     }
 
@@ -218,11 +218,11 @@ impl SubjectValue {
         for slot in plan.slots() {
             let beside = WithReserved {
                 meter: &slot.meter,
-                held: self.holders.held(plan, slot.place, last_end),
+                held: self.holders.held(plan, slot.counter, last_end),
             };
-            nanos = nanos.max(beside.reset_after(&states[slot.place], now));
+            nanos = nanos.max(beside.reset_after(&states[slot.counter.0], now));
             if self.has_counted {
-                nanos = nanos.max(slot.meter.reset_after(&counted[slot.place], now));
+                nanos = nanos.max(slot.meter.reset_after(&counted[slot.counter.0], now));
             }
         }
         Duration::from_millis(nanos.div_ceil(1_000_000).max(1))
@@ -233,7 +233,7 @@ impl SubjectValue {
 fn read_states(plan: &Plan, text: &str, bytes: &mut &[u8], states: &mut [State]) -> Option<()> {
     let mut texts = ValueParts::texts(text);
     for slot in plan.slots() {
-        states[slot.place] = slot.meter.read(texts.next()?, bytes)?;
+        states[slot.counter.0] = slot.meter.read(texts.next()?, bytes)?;
     }
     texts.next().is_none().then_some(())
 }
@@ -250,7 +250,7 @@ fn write_states(
         if at > 0 {
             head.push(';');
         }
-        let state = &states[slot.place];
+        let state = &states[slot.counter.0];
         let before = before.and_then(|texts| texts.get(at));
         let before = before.filter(|text| {
             let read = || slot.meter.read(text, &mut &[][..]);

@@ -5,7 +5,7 @@ use std::{collections::TryReserveError, mem};
 use crate::{
     algorithm::{EvictionWeight, State, Weight},
     limiter::local::{
-        eviction::{candidates, least_weighty},
+        eviction::{self, EntryIndex, candidates},
         hash::KeyHash,
         log_budget::{ENTRIES_SEARCHED, LOGS_SEARCHED},
         shard::filled,
@@ -57,31 +57,29 @@ impl StoreShard {
     }
 
     #[inline]
-    pub(super) fn find(&self, key: KeyHash) -> Option<usize> {
-        if self.tags.is_empty() {
-            return None;
-        }
-        let mut buckets = candidates(key, self.tags.len()).into_iter();
-        buckets.find_map(|bucket| {
-            let first = bucket.start;
-            let mut tags = self.tags[bucket].iter();
-            tags.position(|tag| *tag == key.tag).map(|way| first + way)
-        })
+    pub(super) fn find(&self, key: KeyHash) -> Option<EntryIndex> {
+        eviction::find(&self.tags, key)
     }
 
     /// Takes a state out for a call. The entry is pinned until the state is [put](Self::put) back.
     #[inline]
-    pub(super) fn take(&mut self, entry: usize) -> State {
-        let record = &mut self.records[entry];
+    pub(super) fn take(&mut self, entry: EntryIndex) -> State {
+        let record = &mut self.records[entry.0];
         record.weight.pin();
         mem::take(&mut record.state)
     }
 
     #[inline]
-    pub(super) fn put(&mut self, entry: usize, limit: u32, state: State, weight: EvictionWeight) {
-        self.records[entry] = Record { state, weight };
+    pub(super) fn put(
+        &mut self,
+        entry: EntryIndex,
+        limit: u32,
+        state: State,
+        weight: EvictionWeight,
+    ) {
+        self.records[entry.0] = Record { state, weight };
         // The entry may be of a dropped limiter with the same name.
-        if self.owners[entry] != limit {
+        if self.owners[entry.0] != limit {
             self.own(entry, limit);
         }
     }
@@ -94,15 +92,15 @@ impl StoreShard {
         key: KeyHash,
         of: Newcomer,
         now: u64,
-    ) -> Option<(usize, Weight, usize)> {
+    ) -> Option<(EntryIndex, Weight, usize)> {
         let (mut entry, mut forgotten) =
-            least_weighty(candidates(key, self.tags.len()), |entry| {
+            eviction::least_weighty(candidates(key, self.tags.len()), |entry| {
                 self.weight(entry, now)
             })?;
         if forgotten != Weight::default() {
             (forgotten, entry) = self.displaced(key, of, now)?;
         }
-        self.tags[entry] = key.tag;
+        self.tags[entry.0] = key.tag;
         self.own(entry, of.limit);
         let times = self.take(entry).times_held();
         Some((entry, forgotten, times))
@@ -112,10 +110,12 @@ impl StoreShard {
     /// of another limit above its share; without either, the key is dropped. For a limit within its
     /// share it is one of a limit above its share, otherwise the one with the least weight. So a flood
     /// of one limit's keys does not reset another limit's.
-    fn displaced(&self, key: KeyHash, of: Newcomer, now: u64) -> Option<(Weight, usize)> {
+    fn displaced(&self, key: KeyHash, of: Newcomer, now: u64) -> Option<(Weight, EntryIndex)> {
         let all = candidates(key, self.tags.len()).into_iter().flatten();
-        let all = all.filter_map(|entry| Some((self.weight(entry, now)?, entry)));
-        let owner = |(_, entry): &(Weight, usize)| self.owners[*entry];
+        let all = all
+            .map(EntryIndex)
+            .filter_map(|entry| Some((self.weight(entry, now)?, entry)));
+        let owner = |(_, entry): &(Weight, EntryIndex)| self.owners[entry.0];
         let own = || all.clone().filter(|here| owner(here) == of.limit).min();
         let above = || {
             let is_above = |limit| limit != of.limit && self.is_above(limit, of.share);
@@ -141,14 +141,14 @@ impl StoreShard {
     }
 
     /// The weight of the entry; `None` if it is pinned.
-    fn weight(&self, entry: usize, now: u64) -> Option<Weight> {
-        let weight = self.records[entry].weight;
+    fn weight(&self, entry: EntryIndex, now: u64) -> Option<Weight> {
+        let weight = self.records[entry.0].weight;
         (!weight.is_pinned()).then(|| weight.at(now))
     }
 
     /// Moves an entry from the limit that it was used for to another.
-    fn own(&mut self, entry: usize, limit: u32) {
-        let before = mem::replace(&mut self.owners[entry], limit);
+    fn own(&mut self, entry: EntryIndex, limit: u32) {
+        let before = mem::replace(&mut self.owners[entry.0], limit);
         if before > 0 {
             self.held[before as usize] -= 1;
         }

@@ -8,32 +8,40 @@ pub(super) use loom::sync::{Mutex, MutexGuard};
 #[cfg(not(all(test, check_model)))]
 pub(super) use std::sync::{Mutex, MutexGuard};
 
-use crate::lock::unpoisoned;
+use crate::{lock::unpoisoned, small_list::SmallList};
+
+/// The number of shards of most calls.
+const FEW_SHARDS: usize = 4;
+
+/// The index of a shard in its table.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct ShardIndex(pub(super) usize);
 
 /// The shards of a call, locked until this is dropped.
 pub(super) struct Locked<'a, T> {
-    guards: Vec<(usize, MutexGuard<'a, T>)>,
+    guards: SmallList<Option<(ShardIndex, MutexGuard<'a, T>)>, FEW_SHARDS>,
 }
 
 impl<'a, T> Locked<'a, T> {
-    /// Locks each of the shards at `places` once, in ascending order.
-    pub(super) fn all(
-        shards: &'a [Mutex<T>],
-        places: &(impl ExactSizeIterator<Item = usize> + Clone),
-    ) -> Self {
-        let mut guards = Vec::with_capacity(places.len());
-        let mut next = places.clone().min();
-        while let Some(place) = next {
-            guards.push((place, lock(&shards[place])));
-            next = places.clone().filter(|other| *other > place).min();
+    /// Locks each of the shards at `places`, which this sorts, once and in ascending order.
+    pub(super) fn all(shards: &'a [Mutex<T>], places: &mut [ShardIndex]) -> Self {
+        places.sort_unstable();
+        let mut guards = SmallList::new();
+        let mut last = None;
+        for place in places {
+            if last != Some(*place) {
+                guards.push(Some((*place, lock(&shards[place.0]))));
+                last = Some(*place);
+            }
         }
         Self { guards }
     }
 
     /// The shard with this index, which must be locked.
-    pub(super) fn get(&mut self, place: usize) -> &mut T {
-        let at = self.guards.iter().position(|(known, _)| *known == place);
-        &mut self.guards[at.expect("it was locked")].1
+    pub(super) fn get(&mut self, place: ShardIndex) -> &mut T {
+        let mut guards = self.guards.as_mut_slice().iter_mut().flatten();
+        let guard = guards.find(|(known, _)| *known == place);
+        &mut guard.expect("it was locked").1
     }
 }
 

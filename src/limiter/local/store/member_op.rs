@@ -1,23 +1,30 @@
 //! One member's operation in a call to a store, with the key's states taken out of the table.
 
+use std::mem;
+
 use super::{
     entries::{Newcomer, StoreShard},
     limit::{CountersInForce, StoredLimit},
-    small_list::SmallList,
+    locks::ShardIndex,
 };
 use crate::{
     algorithm::{EvictionWeight, State},
     clock::Timestamp,
-    decision::{Decision, Op},
+    decision::{Decision, MergedDecisions, Op},
     error::LimiterError,
     limiter::{
         Tier,
         block::Block,
-        local::hash::KeyHash,
-        locked_apply::{Apply, Subject},
+        local::{eviction::EntryIndex, hash::KeyHash},
+        locked_apply::{Apply, Judgement, Subject, Verdicts},
+        tier_quotas::{TierIndex, TierQuotas},
         tier_set::Chosen,
     },
+    small_list::SmallList,
 };
+
+/// The number of states of most limits. Those of others are on the heap during a call.
+const FEW_STATES: usize = 2;
 
 /// A call to a store: an operation on one key by one limit.
 #[derive(Debug, Clone, Copy)]
@@ -29,37 +36,68 @@ pub(in super::super) struct StoreCall<'a> {
 }
 
 impl<'a> StoreCall<'a> {
-    /// The quotas in force, and the choice of those that measure the operation.
+    /// The quotas that measure the operation.
     ///
     /// # Errors
     ///
     /// If the limit has no such tier.
     #[inline]
-    pub(super) fn choose(&self) -> Result<(CountersInForce<'a>, Chosen), LimiterError> {
+    pub(super) fn choose(&self) -> Result<CallQuotas<'a>, LimiterError> {
         let counted = self.limit.read();
         let chosen = counted.limits.choose(self.tier, self.op)?;
-        Ok((counted, chosen))
+        let own = match chosen {
+            Chosen::Tier(_) => None,
+            Chosen::Request(fitted) => counted.limits.of_request(fitted).map(Box::new),
+        };
+        Ok(CallQuotas {
+            counted,
+            tier: chosen.index(),
+            own,
+        })
+    }
+}
+
+/// The quotas that measure a call.
+pub(super) struct CallQuotas<'a> {
+    counted: CountersInForce<'a>,
+    tier: TierIndex,
+    /// The request's own quota, if it brings one.
+    own: Option<Box<TierQuotas>>,
+}
+
+impl CallQuotas<'_> {
+    #[inline]
+    fn quotas(&self) -> &TierQuotas {
+        match &self.own {
+            None => self.counted.limits.quotas(self.tier),
+            Some(own) => own,
+        }
     }
 }
 
 /// A call with the state of its key.
 pub(super) struct MemberOp<'a> {
     pub(super) call: StoreCall<'a>,
-    counted: CountersInForce<'a>,
-    chosen: Chosen,
-    states: SmallList<State>,
+    pub(super) shard: ShardIndex,
+    quotas: CallQuotas<'a>,
+    states: SmallList<State, FEW_STATES>,
     /// The entry of each state; `None` for a state without one.
-    entries: SmallList<Option<usize>>,
+    entries: SmallList<Option<EntryIndex>, FEW_STATES>,
     block: Block,
-    block_entry: Option<usize>,
+    block_entry: Option<EntryIndex>,
     /// The number of times that the logs had memory for before.
     times: usize,
+    /// Whether all states have entries.
+    has_entries: bool,
+    judged: Option<Judgement>,
+    /// The verdict of each quota, if several were judged.
+    verdicts: Verdicts,
 }
 
 /// The entry of a block that has ended, if there is one. It was not searched, since no block is in
 /// force. A second entry with its tag must not be made: a search would find the older one, and the new
 /// block would be lost.
-fn known(shard: &mut StoreShard, name: KeyHash) -> Option<usize> {
+fn known(shard: &mut StoreShard, name: KeyHash) -> Option<EntryIndex> {
     let entry = shard.find(name)?;
     shard.take(entry);
     Some(entry)
@@ -82,36 +120,37 @@ pub(super) struct Displaced {
 }
 
 impl<'a> MemberOp<'a> {
-    /// The call with the quotas that [`choose`](StoreCall::choose) found.
+    /// The call on a key of this shard, with the quotas that [`choose`](StoreCall::choose) found.
     #[inline]
-    pub(super) fn new(
-        call: StoreCall<'a>,
-        (counted, chosen): (CountersInForce<'a>, Chosen),
-    ) -> Self {
+    pub(super) fn new(call: StoreCall<'a>, shard: ShardIndex, quotas: CallQuotas<'a>) -> Self {
         Self {
-            chosen,
             call,
-            counted,
+            shard,
+            quotas,
             states: SmallList::new(),
             entries: SmallList::new(),
             block: Block::NONE,
             block_entry: None,
             times: 0,
+            has_entries: true,
+            judged: None,
+            verdicts: Verdicts::EMPTY,
         }
     }
 
     /// Takes the states out of their shard, and the block if any key may be blocked.
     pub(super) fn take(&mut self, shard: &mut StoreShard, checks_block: bool) {
         let key = self.call.key;
-        for name in &*self.counted.states {
+        for name in &*self.quotas.counted.states {
             let entry = shard.find(key.mixed_with(*name));
             let state = entry.map_or(State::FRESH, |entry| shard.take(entry));
             self.times += state.times_held();
+            self.has_entries &= entry.is_some();
             self.entries.push(entry);
             self.states.push(state);
         }
         if checks_block {
-            self.block_entry = shard.find(self.counted.block_of(key));
+            self.block_entry = shard.find(self.quotas.counted.block_of(key));
             let block = self.block_entry.map(|entry| shard.take(entry));
             self.block = block.map_or(Block::NONE, |block| Block::from_state(&block));
         }
@@ -119,42 +158,54 @@ impl<'a> MemberOp<'a> {
 
     /// Applies the operation.
     pub(super) fn decide(&mut self, time: Timestamp) -> Decision {
-        let op = self.call.op;
-        self.decide_as(op, time)
+        self.with(time, |apply, key| apply.decide(key))
     }
 
-    /// Applies another operation instead of the call's own.
-    pub(super) fn decide_as(&mut self, op: &Op, time: Timestamp) -> Decision {
-        self.with(time, op, |apply, key| apply.decide(key))
+    /// Judges whether `cost` fits; [`conclude`](Self::conclude) follows.
+    pub(super) fn judge(&mut self, cost: u64, time: Timestamp) -> bool {
+        let mut verdicts = Verdicts::EMPTY;
+        let judged = self.with(time, |apply, key| apply.judge(key, cost, &mut verdicts));
+        self.verdicts = verdicts;
+        self.judged.insert(judged).fits()
     }
 
-    /// Whether taking `cost` would be allowed.
-    pub(super) fn fits(&mut self, cost: u64, time: Timestamp) -> bool {
-        let op = self.call.op;
-        self.with(time, op, |apply, key| apply.fits(key, cost))
+    /// Ends the operation: `takes` the cost that was judged, or nothing. An operation that was not judged
+    /// is applied. Adds the decision of the limit with this identity to `merged`.
+    pub(super) fn conclude(
+        &mut self,
+        takes: bool,
+        time: Timestamp,
+        limit: u64,
+        merged: &mut MergedDecisions,
+    ) {
+        match self.judged {
+            Some(judged) => {
+                let verdicts = mem::replace(&mut self.verdicts, Verdicts::EMPTY);
+                self.with(time, |apply, key| {
+                    apply.conclude(key, (&judged, &verdicts), takes, limit, merged);
+                });
+            }
+            None => merged.add(&self.decide(time), limit),
+        }
     }
 
     /// The most units that could be taken.
     pub(super) fn available(&mut self, time: Timestamp) -> u64 {
-        let op = self.call.op;
-        self.with(time, op, |apply, key| apply.available(key))
+        self.with(time, |apply, key| apply.available(key))
     }
 
+    #[inline]
     fn with<T>(
         &mut self,
         time: Timestamp,
-        op: &Op,
         work: impl FnOnce(&Apply<'_>, &mut Subject<'_>) -> T,
     ) -> T {
-        let limits = &self.counted.limits;
-        let mut own = None;
-        let quotas = limits.measured_by(self.chosen, &mut own);
         let apply = Apply {
             time,
-            limits,
-            quotas: quotas.expect("they were chosen from these limits"),
-            tier: self.chosen.index(),
-            op,
+            limits: &self.quotas.counted.limits,
+            quotas: self.quotas.quotas(),
+            tier: self.quotas.tier,
+            op: self.call.op,
         };
         let mut subject = Subject {
             states: self.states.as_mut_slice(),
@@ -165,7 +216,21 @@ impl<'a> MemberOp<'a> {
 
     /// Finds entries for all states that are not fresh. All are pinned until they are
     /// [put](Self::put) back, so that no entry of a call evicts another of the same call.
+    #[inline]
     pub(super) fn make_room(
+        &mut self,
+        shard: &mut StoreShard,
+        room: ShardRoom,
+        now: u64,
+        displaced: &mut Displaced,
+    ) {
+        if !self.has_entries || self.block != Block::NONE {
+            self.make_entries(shard, room, now, displaced);
+        }
+    }
+
+    #[inline(never)]
+    fn make_entries(
         &mut self,
         shard: &mut StoreShard,
         ShardRoom { entries, share }: ShardRoom,
@@ -189,7 +254,7 @@ impl<'a> MemberOp<'a> {
             displaced.times += times;
             Some(entry)
         };
-        let limits = &self.counted.limits;
+        let limits = &self.quotas.counted.limits;
         let states = self
             .states
             .as_slice()
@@ -197,11 +262,11 @@ impl<'a> MemberOp<'a> {
             .zip(self.entries.as_mut_slice());
         for (place, (state, entry)) in states.enumerate() {
             if entry.is_none() && !limits.eviction_weight(place, state, now).is_nothing(now) {
-                *entry = room(shard, key.mixed_with(self.counted.states[place]));
+                *entry = room(shard, key.mixed_with(self.quotas.counted.states[place]));
             }
         }
         if self.block_entry.is_none() && self.block != Block::NONE {
-            let name = self.counted.block_of(key);
+            let name = self.quotas.counted.block_of(key);
             self.block_entry = known(shard, name).or_else(|| room(shard, name));
         }
     }
@@ -210,11 +275,11 @@ impl<'a> MemberOp<'a> {
     /// many they have memory for now.
     pub(super) fn put(&mut self, shard: &mut StoreShard, now: u64) -> (usize, usize) {
         let mut times = 0;
-        let limits = &self.counted.limits;
+        let limits = &self.quotas.counted.limits;
         let states = self.states.as_mut_slice().iter_mut();
         for (place, (state, entry)) in states.zip(self.entries.as_slice()).enumerate() {
             if let Some(entry) = *entry {
-                let state = std::mem::take(state);
+                let state = mem::take(state);
                 let weight = limits.eviction_weight(place, &state, now);
                 times += state.times_held();
                 shard.put(entry, self.call.limit.number, state, weight);
@@ -235,7 +300,7 @@ impl<'a> MemberOp<'a> {
 
     /// Whether an entry of this tag belongs to this call.
     pub(super) fn owns(&self, tag: u64) -> bool {
-        let mut names = self.counted.states.iter();
+        let mut names = self.quotas.counted.states.iter();
         names.any(|name| self.call.key.mixed_with(*name).tag == tag)
     }
 }

@@ -7,8 +7,7 @@ mod limit;
 mod locks;
 mod member_op;
 mod members;
-mod small_list;
 mod table;
 
 pub use self::{builder::LocalStoreBuilder, handle::LocalStore};
-pub(super) use self::{limit::StoredLimit, member_op::StoreCall};
+pub(super) use self::{limit::StoredLimit, member_op::StoreCall, table::StoreTable};

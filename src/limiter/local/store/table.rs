@@ -11,13 +11,13 @@ use std::{
 use super::{
     entries::StoreShard,
     limit::StoredLimit,
-    locks::{Locked, Mutex, lock},
+    locks::{Locked, Mutex, ShardIndex, lock},
     member_op::{Displaced, MemberOp, ShardRoom, StoreCall},
     members::Members,
 };
 use crate::{
     clock::{SharedClock, Timestamp},
-    decision::{Decision, Op},
+    decision::{Decision, MergedDecisions, Op},
     error::{ConfigError, LimiterError},
     limiter::{
         local::{capacity::Capacity, hash::KeyHasher, log_budget::LogBudget},
@@ -25,6 +25,7 @@ use crate::{
     },
     lock::unpoisoned,
     log::{self, Code},
+    small_list::SmallList,
 };
 
 /// The fewest keys for each limit: a store with fewer is too small to withstand floods.
@@ -120,8 +121,8 @@ impl StoreTable {
 
     /// Applies an operation of one limit.
     pub(in super::super) fn decide(&self, call: StoreCall<'_>) -> Result<Decision, LimiterError> {
-        let mut part = MemberOp::new(call, call.choose()?);
-        let mut shard = lock(&self.shards[self.place(&part)]);
+        let mut part = self.member_op(call)?;
+        let mut shard = lock(&self.shards[part.shard.0]);
         // Read under the lock, so that a state later than now means that the clock stepped back.
         let time = self.clock.now();
         let now = time.as_nanos();
@@ -139,39 +140,86 @@ impl StoreTable {
     /// Applies operations of several limits in one step, each limit with one key. Operations that take
     /// units take them from all limits, or from none. No two may have one limit and key.
     pub(in super::super) fn decide_many<'a>(
-        &self,
-        calls: impl Iterator<Item = StoreCall<'a>>,
+        calls: impl Iterator<Item = (&'a Self, StoreCall<'a>)>,
     ) -> Result<Decision, LimiterError> {
-        let mut parts = Vec::with_capacity(FEW_LIMITS);
-        for call in calls {
-            parts.push(MemberOp::new(call, call.choose()?));
+        let mut table = None;
+        let mut parts = SmallList::<_, FEW_LIMITS>::new();
+        let mut places = SmallList::new();
+        for (own, call) in calls {
+            let part = own.member_op(call)?;
+            places.push(part.shard);
+            parts.push(Some(part));
+            table = Some(own);
         }
-        let places = parts.iter().map(|part| self.place(part));
-        let mut shards = Locked::all(&self.shards, &places);
+        let table = table.ok_or_else(|| LimiterError::unsupported("no limiter in a store"))?;
+        Ok(table.decide_parts(parts.as_mut_slice(), places))
+    }
+
+    /// Applies the operations of members, each on a key of the shard at its place.
+    fn decide_parts(
+        &self,
+        parts: &mut [Option<MemberOp<'_>>],
+        mut places: SmallList<ShardIndex, FEW_LIMITS>,
+    ) -> Decision {
+        let mut shards = Locked::all(&self.shards, places.as_mut_slice());
         let time = self.clock.now();
         let now = time.as_nanos();
-        for part in &mut parts {
+        for part in parts.iter_mut().flatten() {
             let checks_block = self.checks_block(part.call.op, now);
-            part.take(shards.get(self.place(part)), checks_block);
+            part.take(shards.get(part.shard), checks_block);
         }
-        let decision = decide_together(&mut parts, time);
+        let decision = self.decide_together(parts, time);
         let mut displaced = Displaced::default();
-        for part in &mut parts {
-            let shard = shards.get(self.place(part));
+        for part in parts.iter_mut().flatten() {
+            let shard = shards.get(part.shard);
             part.make_room(shard, self.room(), now, &mut displaced);
             self.note_block(part);
         }
         let mut times = (0, 0);
-        for part in &mut parts {
-            let (before, after) = part.put(shards.get(self.place(part)), now);
+        for part in parts.iter_mut().flatten() {
+            let (before, after) = part.put(shards.get(part.shard), now);
             times = (times.0 + before, times.1 + after);
         }
         drop(shards);
         self.settle_up(&displaced, times, time, |tag| {
-            parts.iter().any(|part| part.owns(tag))
+            parts.iter().flatten().any(|part| part.owns(tag))
         });
-        let limits = parts.iter().map(|part| self.identity_of(part.call.limit));
-        Ok(decision.by_limits(limits))
+        decision
+    }
+
+    /// Applies the operations of all members. Their shards are locked.
+    fn decide_together(&self, parts: &mut [Option<MemberOp<'_>>], time: Timestamp) -> Decision {
+        if let [Some(part)] = parts {
+            return part.decide(time);
+        }
+        let room = parts.iter_mut().flatten().filter_map(|part| {
+            let Op::AcquireUpTo(most) = part.call.op else {
+                return None;
+            };
+            Some((*most).min(part.available(time).max(1)))
+        });
+        let room = room.min().unwrap_or(0);
+        let mut takes = true;
+        for part in parts.iter_mut().flatten() {
+            let fits = match part.call.op {
+                Op::Acquire(cost) | Op::Reserve(cost) => part.judge(*cost, time),
+                Op::AcquireUpTo(_) => part.judge(room, time),
+                _ => true,
+            };
+            takes &= fits;
+        }
+        let mut merged = MergedDecisions::with_room(parts.len());
+        for part in parts.iter_mut().flatten() {
+            let limit = self.identity_of(part.call.limit);
+            part.conclude(takes, time, limit, &mut merged);
+        }
+        merged.finish()
+    }
+
+    #[inline]
+    fn member_op<'a>(&self, call: StoreCall<'a>) -> Result<MemberOp<'a>, LimiterError> {
+        let shard = call.limit.shard_bits(call.key) as usize % self.shards.len();
+        Ok(MemberOp::new(call, ShardIndex(shard), call.choose()?))
     }
 
     /// The identity of a limit of this store in joint receipts.
@@ -184,11 +232,6 @@ impl StoreTable {
             entries: self.entries,
             share: self.share.load(Ordering::Relaxed),
         }
-    }
-
-    fn place(&self, part: &MemberOp<'_>) -> usize {
-        let StoreCall { limit, key, .. } = part.call;
-        limit.shard_bits(key) as usize % self.shards.len()
     }
 
     fn checks_block(&self, op: &Op, now: u64) -> bool {
@@ -239,34 +282,6 @@ impl StoreTable {
     pub(super) fn evictions(&self) -> u64 {
         self.evictions.load(Ordering::Relaxed)
     }
-}
-
-/// Applies the operations of all members. Their shards are locked.
-fn decide_together(parts: &mut [MemberOp<'_>], time: Timestamp) -> Decision {
-    let room = parts.iter_mut().filter_map(|part| match part.call.op {
-        Op::AcquireUpTo(most) => Some((*most).min(part.available(time).max(1))),
-        _ => None,
-    });
-    let room = room.min().unwrap_or(0);
-    let taken = |op: &Op| match op {
-        Op::Acquire(cost) | Op::Reserve(cost) => Some(*cost),
-        Op::AcquireUpTo(_) => Some(room),
-        _ => None,
-    };
-    let fit = |part: &mut MemberOp<'_>| {
-        let cost = taken(part.call.op);
-        cost.is_none_or(|cost| part.fits(cost, time))
-    };
-    let all_fit = parts.iter_mut().all(fit);
-    let decide = |part: &mut MemberOp<'_>| match (part.call.op, taken(part.call.op)) {
-        (Op::AcquireUpTo(_), Some(cost)) if all_fit => part.decide_as(&Op::Acquire(cost), time),
-        // This limit would have allowed the request; another one denies.
-        (_, Some(cost)) if !all_fit && part.fits(cost, time) => {
-            part.decide_as(&Op::Peek(cost), time)
-        }
-        _ => part.decide(time),
-    };
-    Decision::merge(parts.iter_mut().map(decide).collect())
 }
 
 impl fmt::Debug for StoreTable {

@@ -37,8 +37,7 @@ fn admission(
     else {
         panic!("limits");
     };
-    let charges: Vec<_> = charges.iter().collect();
-    admissions.together(&charges)
+    admissions.together(charges.iter())
 }
 
 fn field(name: impl Into<String>, value: u32) -> (String, String) {

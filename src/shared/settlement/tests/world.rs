@@ -180,10 +180,10 @@ impl World {
         let subject = self.read();
         let limits = self.plan.limits();
         let quotas = limits.default_tier();
-        for (meter, place) in quotas.meters.iter().zip(&quotas.counters) {
-            let held = subject.holders.held(&self.plan, *place, self.now);
+        for (meter, counter) in quotas.meters.iter().zip(&quotas.counters) {
+            let held = subject.holders.held(&self.plan, *counter, self.now);
             let held = held.map_or(0, |held| held.units);
-            let state = &subject.states[*place];
+            let state = &subject.states[counter.0];
             let available = meter.available(state, self.now * 1_000);
             if held > available {
                 return Err(format!("{held} held of {available}"));

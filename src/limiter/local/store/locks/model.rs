@@ -2,11 +2,12 @@
 
 use loom::{sync::Arc, thread};
 
-use super::{Locked, Mutex, lock};
+use super::{Locked, Mutex, ShardIndex, lock};
 
 /// Charges one unit to each of two counters that hold one, both or none.
 fn charge_both(counters: &[Mutex<u32>], places: [usize; 2]) -> bool {
-    let mut locked = Locked::all(counters, &places.into_iter());
+    let places = places.map(ShardIndex);
+    let mut locked = Locked::all(counters, &mut places.clone());
     let fit = places.iter().all(|place| *locked.get(*place) < 1);
     if fit {
         for place in places {

@@ -1,0 +1,103 @@
+//! A list that stays on the stack while it is short.
+
+use std::mem;
+
+/// A list of values: on the stack, and on the heap if there are more than `N`.
+#[derive(Debug)]
+pub(crate) enum SmallList<T, const N: usize> {
+    /// The first `len` of `values`.
+    Short {
+        values: [T; N],
+        len: usize,
+    },
+    Long(Vec<T>),
+}
+
+impl<T: Default, const N: usize> SmallList<T, N> {
+    #[inline]
+    pub(crate) fn new() -> Self {
+        Self::Short {
+            values: std::array::from_fn(|_| T::default()),
+            len: 0,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn push(&mut self, value: T) {
+        match self {
+            Self::Short { values, len } if *len < N => {
+                values[*len] = value;
+                *len += 1;
+            }
+            _ => self.push_long(value),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn push_long(&mut self, value: T) {
+        match self {
+            Self::Short { values, .. } => {
+                let mut all: Vec<T> = values.iter_mut().map(mem::take).collect();
+                all.push(value);
+                *self = Self::Long(all);
+            }
+            Self::Long(all) => all.push(value),
+        }
+    }
+}
+
+impl<T: Copy, const N: usize> SmallList<T, N> {
+    /// A list of `len` equal values.
+    #[inline]
+    pub(crate) fn filled(len: usize, value: T) -> Self {
+        if len > N {
+            return Self::Long(vec![value; len]);
+        }
+        Self::Short {
+            values: [value; N],
+            len,
+        }
+    }
+}
+
+impl<T, const N: usize> SmallList<T, N> {
+    /// A list of no values, to be replaced.
+    pub(crate) const EMPTY: Self = Self::Long(Vec::new());
+
+    #[inline]
+    pub(crate) fn as_slice(&self) -> &[T] {
+        match self {
+            Self::Short { values, len } => &values[..*len],
+            Self::Long(all) => all,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn as_mut_slice(&mut self) -> &mut [T] {
+        match self {
+            Self::Short { values, len } => &mut values[..*len],
+            Self::Long(all) => all,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::SmallList;
+
+    #[test]
+    fn values_stay_in_order_wherever_they_are() {
+        for many in 0..6_usize {
+            let mut few = SmallList::<_, 2>::new();
+            (0..many).for_each(|value| few.push(value));
+            assert!(few.as_slice().iter().copied().eq(0..many));
+            few.as_mut_slice().iter_mut().for_each(|value| *value += 1);
+            assert!(few.as_slice().iter().copied().eq(1..=many));
+            assert_eq!(matches!(few, SmallList::Long(_)), many > 2);
+            let mut filled = SmallList::<_, 2>::filled(many, 7);
+            assert_eq!(filled.as_slice(), vec![7; many]);
+            assert_eq!(filled.as_mut_slice().len(), many);
+        }
+    }
+}
