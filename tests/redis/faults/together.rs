@@ -1,4 +1,4 @@
-//! Subjects that wait at one moment travel in one call.
+//! Subjects that wait at one moment share a call.
 
 use std::time::Duration;
 

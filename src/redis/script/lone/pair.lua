@@ -13,7 +13,7 @@ for i = 1, #KEYS do
 
     -- The reply up to the first outcome, the other outcomes if there are any, and the error of a command.
     local reply, more, failure
-    -- The time for which the subject is blocked, by hand for example, and the text of the block's end.
+    -- How long the subject stays blocked, by hand for example, and the text of the block's end.
     local blocked, block = 0, ''
     -- The numbers of the bucket and of the window, without those of a state that is as good as new.
     local tat_u, tat_n, one, two, three
