@@ -32,7 +32,7 @@ impl Decision {
     /// Merges one decision of each of `count` limits, with the identity of the limit, or 0. The result is
     /// denied if one of them denies, otherwise delayed by the longest delay. Its receipt contains one
     /// receipt of each limit, which finds it by its identity.
-    #[inline]
+    #[cfg(feature = "redis")]
     pub(crate) fn merge(count: usize, mut decisions: impl Iterator<Item = (Self, u64)>) -> Self {
         if count == 1 {
             let (decision, _) = decisions.next().expect("a decision of the one limit");

@@ -23,8 +23,8 @@ pub(crate) fn plain_two() -> RateLimitLayer {
     RateLimitLayer::new(two_quotas(), PeerIp).headers(Headers::none())
 }
 
-/// Limits of an address, of its network, and of all clients. Built apart, since another type of limiter
-/// changes what the compiler inlines into the requests by one limit.
+/// Limits of an address, of its network, and of all clients. Built apart, so that a layer of another type
+/// does not change what the compiler inlines into the requests by one limit.
 #[cfg(feature = "several")]
 pub(crate) fn all() -> RateLimitLayer<JointLimiter> {
     RateLimitLayer::all([
