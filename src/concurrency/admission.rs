@@ -9,7 +9,7 @@ use std::{
     time::Instant,
 };
 
-use http::{Response, request::Parts};
+use http::request::Parts;
 
 use super::{
     grant::{Grant, PendingGrant},
@@ -18,7 +18,11 @@ use super::{
 };
 use crate::{
     decision::{Decision, Policy},
-    middleware::{key_stage::KeyStage, outcome::RequestOutcome, responder::Responder},
+    middleware::{
+        key_stage::KeyStage,
+        outcome::{FinalOutcome, RequestOutcome},
+        responder::Responder,
+    },
     observe::Decided,
     reject::{Reject, RejectionKind},
 };
@@ -65,7 +69,7 @@ impl<R> PermitAdmission<R> {
             Ok(key) => key,
             Err(why) => {
                 let rejection = self.key_stage.exempt(why, self.policies());
-                return self.undecided(rejection, parts).into();
+                return self.undecided(rejection, parts);
             }
         };
         if self.key_stage.diagnostics().is_active() {
@@ -73,7 +77,7 @@ impl<R> PermitAdmission<R> {
         }
         let started = self.responder().start();
         match self.permits.acquire(key) {
-            PendingGrant::Ready(grant) => self.admit(grant, started, parts).into(),
+            PendingGrant::Ready(grant) => self.admit(grant, started, parts),
             PendingGrant::Later(grant) => RequestOutcome::Defer(PendingPermit {
                 grant,
                 started,
@@ -92,12 +96,12 @@ impl<R> PermitAdmission<R> {
     }
 
     /// Admits or rejects a request by the answer to it.
-    fn admit<B>(
+    fn admit<B, D>(
         self: &Arc<Self>,
         Grant { decision, holder }: Grant,
         started: Option<Instant>,
         parts: &Parts,
-    ) -> Result<Running<R>, Response<B>>
+    ) -> RequestOutcome<Running<R>, B, D>
     where
         R: Reject<B>,
     {
@@ -112,29 +116,29 @@ impl<R> PermitAdmission<R> {
         responder.decided(|| Decided::now(&decision, holder.key(), 1, started));
         if decision.is_allowed() {
             let shown = responder.decorates();
-            Ok(Running {
+            RequestOutcome::Pass(Running {
                 permit: holder.permit(),
                 shown: shown.then(|| (Arc::clone(self), decision)),
             })
         } else if responder.is_shadow() {
-            Ok(Running::UNCOUNTED)
+            RequestOutcome::Pass(Running::UNCOUNTED)
         } else {
-            Err(responder.deny(parts, &decision))
+            RequestOutcome::Reject(responder.deny(parts, &decision))
         }
     }
 
     /// Rejects a request without a decision, or passes it if there is no rejection.
-    fn undecided<B>(
+    fn undecided<B, D>(
         &self,
         rejection: Option<RejectionKind>,
         parts: &Parts,
-    ) -> Result<Running<R>, Response<B>>
+    ) -> RequestOutcome<Running<R>, B, D>
     where
         R: Reject<B>,
     {
         match rejection {
-            Some(kind) => Err(self.responder().refuse(parts, kind)),
-            None => Ok(Running::UNCOUNTED),
+            Some(kind) => RequestOutcome::Reject(self.responder().refuse(parts, kind)),
+            None => RequestOutcome::Pass(Running::UNCOUNTED),
         }
     }
 
@@ -156,7 +160,7 @@ impl<R> PendingPermit<R> {
         &mut self,
         parts: &Parts,
         cx: &mut Context<'_>,
-    ) -> Poll<Result<Running<R>, Response<B>>>
+    ) -> Poll<FinalOutcome<Running<R>, B>>
     where
         R: Reject<B>,
     {

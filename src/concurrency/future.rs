@@ -115,8 +115,9 @@ where
         let admitted = ready!(self.deferred.poll(parts, cx));
         let (parts, body) = self.request.take().expect("it was there");
         Poll::Ready(match admitted {
-            Ok(running) => State::running(running, &mut self.inner, parts, body),
-            Err(response) => State::rejected(response),
+            RequestOutcome::Pass(running) => State::running(running, &mut self.inner, parts, body),
+            RequestOutcome::Reject(response) => State::rejected(response),
+            RequestOutcome::Defer(never) => match never {},
         })
     }
 }

@@ -1,5 +1,7 @@
 //! The outcome of a layer's decision about a request: pass, reject, or later.
 
+use std::convert::Infallible;
+
 use http::Response;
 
 /// The outcome of a layer's decision about a request, for every service and for callers that find
@@ -13,12 +15,6 @@ pub(crate) enum RequestOutcome<P, B, D> {
     Defer(D),
 }
 
-impl<P, B, D> From<Result<P, Response<B>>> for RequestOutcome<P, B, D> {
-    #[inline]
-    fn from(settled: Result<P, Response<B>>) -> Self {
-        match settled {
-            Ok(work) => Self::Pass(work),
-            Err(response) => Self::Reject(response),
-        }
-    }
-}
+/// The outcome of a request once its decision is complete. Each decision writes it in its place: a
+/// response is long, and each conversion would move it.
+pub(crate) type FinalOutcome<P, B> = RequestOutcome<P, B, Infallible>;

@@ -7,7 +7,7 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-use http::{Response, request::Parts};
+use http::request::Parts;
 
 use super::{
     admission::Admission,
@@ -20,15 +20,15 @@ use crate::{
     error::LimiterError,
     key::Key,
     limiter::{Limiter, Pending},
-    middleware::{key_rules::Uncounted, outcome::RequestOutcome},
+    middleware::{
+        key_rules::Uncounted,
+        outcome::{FinalOutcome, RequestOutcome},
+    },
     reject::{Reject, RejectionKind},
 };
 
 /// The outcome of a request at a limit of a rate.
 pub(crate) type RateOutcome<L, R, B> = RequestOutcome<ResponseWork<L, R>, B, PendingOutcome<L, R>>;
-
-/// The work of the response to a request that passes, or the response to a request that does not.
-pub(super) type Admitted<L, R, B> = Result<ResponseWork<L, R>, Response<B>>;
 
 /// A decision that takes time: the limiter answers later, or the request waits.
 pub(crate) struct PendingOutcome<L, R> {
@@ -117,7 +117,7 @@ impl<L: Limiter, R> Admission<L, R> {
                 RequestOutcome::Pass(ResponseWork::showing(decision, self))
             }
             Pending::Ready(Ok(decision)) if self.is_settled(decision) => {
-                ResponseWork::admit(decision, charge, &DecisionTrace::DIRECT, self, parts).into()
+                ResponseWork::admit(decision, charge, &DecisionTrace::DIRECT, self, parts)
             }
             _ => self.defer(charge, Some(answer), parts),
         }
@@ -139,7 +139,7 @@ impl<L: Limiter, R> Admission<L, R> {
         let mut deferred = DeferredDecision::new(charge);
         let next = match deferred.try_now(answer, self, charge) {
             NextStep::Done(answer) => {
-                return self.admit(answer, charge, deferred.trace(), parts).into();
+                return self.admit(answer, charge, deferred.trace(), parts);
             }
             next => next,
         };
@@ -154,13 +154,13 @@ impl<L: Limiter, R> Admission<L, R> {
     }
 
     /// Admits or rejects a request by the limiter's last answer.
-    fn admit<B: 'static>(
+    fn admit<B: 'static, D>(
         self: &Arc<Self>,
         answer: Result<Decision, LimiterError>,
         charge: ChargeRequestRef<'_>,
         trace: &DecisionTrace,
         parts: &mut Parts,
-    ) -> Admitted<L, R, B>
+    ) -> RequestOutcome<ResponseWork<L, R>, B, D>
     where
         R: Reject<B>,
     {
@@ -180,23 +180,23 @@ impl<L: Limiter, R> Admission<L, R> {
     where
         R: Reject<B>,
     {
-        self.undecided(self.exempt(why), parts).into()
+        self.undecided(self.exempt(why), parts)
     }
 
     /// Rejects a request without a decision, or passes it if there is no rejection.
-    fn undecided<B: 'static>(
+    fn undecided<B: 'static, D>(
         &self,
         rejection: Option<RejectionKind>,
         parts: &mut Parts,
-    ) -> Admitted<L, R, B>
+    ) -> RequestOutcome<ResponseWork<L, R>, B, D>
     where
         R: Reject<B>,
     {
         if let Some(kind) = rejection {
-            return Err(self.responder().refuse(parts, kind));
+            return RequestOutcome::Reject(self.responder().refuse(parts, kind));
         }
         self.expose_exemption::<B>(&mut parts.extensions);
-        Ok(ResponseWork::Nothing)
+        RequestOutcome::Pass(ResponseWork::Nothing)
     }
 }
 
@@ -206,7 +206,7 @@ impl<L: Limiter, R> PendingOutcome<L, R> {
         &mut self,
         parts: &mut Parts,
         cx: &mut Context<'_>,
-    ) -> Poll<Admitted<L, R, B>>
+    ) -> Poll<FinalOutcome<ResponseWork<L, R>, B>>
     where
         R: Reject<B>,
     {

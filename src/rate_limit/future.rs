@@ -159,11 +159,12 @@ where
         let admitted = ready!(self.deferred.poll(parts, cx));
         let (parts, body) = self.request.take().expect("it was there");
         Poll::Ready(match admitted {
-            Ok(response_work) => ResponseFuture {
+            RequestOutcome::Pass(response_work) => ResponseFuture {
                 state: State::running(&mut self.inner, parts, body),
                 response_work,
             },
-            Err(response) => ResponseFuture::rejected(response),
+            RequestOutcome::Reject(response) => ResponseFuture::rejected(response),
+            RequestOutcome::Defer(never) => match never {},
         })
     }
 }

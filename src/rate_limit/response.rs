@@ -2,14 +2,17 @@
 
 use std::sync::Arc;
 
-use http::{Response, request::Parts};
+use http::request::Parts;
 
 use super::{
     admission::Admission,
     charge_request::{ChargeRequestRef, DecisionTrace},
     reservation::Reservation,
 };
-use crate::{decision::Decision, headers::QuotaNumbers, limiter::Limiter, reject::Reject};
+use crate::{
+    decision::Decision, headers::QuotaNumbers, limiter::Limiter,
+    middleware::outcome::RequestOutcome, reject::Reject,
+};
 
 /// The work that the response of a request leaves.
 pub(crate) enum ResponseWork<L, R> {
@@ -26,28 +29,28 @@ impl<L: Limiter, R> ResponseWork<L, R> {
     /// Admits a request by its decision. Returns the work of its response, or the response of a request
     /// that does not pass. Takes the decision out if the response needs it.
     #[inline(never)]
-    pub(super) fn admit<B: 'static>(
+    pub(super) fn admit<B: 'static, D>(
         decision: &mut Decision,
         charge: ChargeRequestRef<'_>,
         trace: &DecisionTrace,
         admission: &Arc<Admission<L, R>>,
         parts: &mut Parts,
-    ) -> Result<Self, Response<B>>
+    ) -> RequestOutcome<Self, B, D>
     where
         R: Reject<B>,
     {
         admission.diagnose(charge, parts);
         if !admission.passes(decision, charge, trace) {
-            return Err(admission.responder().deny(parts, decision));
+            return RequestOutcome::Reject(admission.responder().deny(parts, decision));
         }
         admission.expose::<B>(charge.key, decision, &mut parts.extensions);
         // A denied request that passes a layer in shadow mode was not charged.
         if admission.corrects() && decision.is_allowed() {
             let (decision, exceeds) = (decision.take(), trace.exceeds);
             let reservation = Reservation::new(admission, decision, charge, exceeds);
-            return Ok(Self::Settle(Box::new(reservation)));
+            return RequestOutcome::Pass(Self::Settle(Box::new(reservation)));
         }
-        Ok(Self::showing(decision, admission))
+        RequestOutcome::Pass(Self::showing(decision, admission))
     }
 
     /// Adds the fields of a decision to the response, if the layer adds any.
