@@ -30,8 +30,10 @@ pub(super) struct CacheKey {
 
 impl CacheKey {
     fn slot(self) -> usize {
-        // Nested layers often have as much left, and should not evict each other.
-        self.renderer.wrapping_mul(37).wrapping_add(self.remaining) as usize % SLOTS
+        // Nested layers often have as much left, and should not evict each other. Denials have nothing
+        // left, and differ in the seconds.
+        let numbers = self.seconds.wrapping_mul(7).wrapping_add(self.remaining);
+        self.renderer.wrapping_mul(37).wrapping_add(numbers) as usize % SLOTS
     }
 }
 

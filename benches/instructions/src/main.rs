@@ -54,6 +54,12 @@ const KINDS: &[Kind] = &[
     ("default-window", || limited(WINDOW)),
     ("default-large", || limited(LARGE)),
     ("denied", || limited(USED_UP)),
+    ("denied-minute", || {
+        denied_for_seconds(Quota::per_minute(1), Duration::from_millis(59))
+    }),
+    ("denied-day", || {
+        denied_for_seconds(USED_UP, Duration::from_secs(86))
+    }),
     ("denied-heard", || denied_to(|_: &Event<'_>| {})),
     ("denied-top", || denied_to(TopKeys::new())),
     #[cfg(feature = "client")]
@@ -101,6 +107,23 @@ fn plain_stored() -> RateLimitLayer {
 
 fn limited(quota: Quota) {
     requests(app().layer(RateLimitLayer::new(quota, PeerIp)));
+}
+
+/// Denials of clients that used up a quota of one unit some time `apart`: each waits another number of
+/// seconds than the client before.
+fn denied_for_seconds(quota: Quota, apart: Duration) {
+    let clock = ManualClock::new();
+    let limiter = LocalLimiter::builder(quota).clock(clock.clone()).build();
+    let limiter = limiter.expect("a good quota");
+    let layer = RateLimitLayer::new(limiter, PeerIp);
+    let mut app = app().layer(layer).with_state::<()>(());
+    for number in 0..COUNT {
+        send(&mut app, number);
+        clock.advance(apart);
+    }
+    let numbers = || (0..COUNT).map(|number| number * 17 % COUNT);
+    numbers().for_each(|number| send(&mut app, number));
+    counted(|| numbers().for_each(|number| send(&mut app, number)));
 }
 
 fn denied_to(observer: impl Observer) {
