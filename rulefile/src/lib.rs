@@ -62,6 +62,6 @@ pub use self::{
     format::Format,
     problem::{Problem, ProblemCode},
     report::Report,
-    source::{SourceText, Span},
+    source::{MessagePath, SourceText, Span},
     suggestion::{listed, nearest},
 };

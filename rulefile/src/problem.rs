@@ -151,22 +151,24 @@ impl Problem {
         self.code >= ProblemCode::W21
     }
 
-    /// The name of the file, as the caller gave it.
+    /// The name of the file or the message, as the caller gave it.
     #[must_use]
     pub fn file(&self) -> Option<&str> {
         self.span.as_ref().map(|span| span.source().name.as_str())
     }
 
-    /// The line, counted from 1.
+    /// The line, counted from 1; `None` in a message.
     #[must_use]
     pub fn line(&self) -> Option<usize> {
-        self.span.as_ref().map(|span| span.line_and_column().0)
+        let place = self.span.as_ref().and_then(Span::line_and_column);
+        place.map(|(line, _)| line)
     }
 
     /// The column, counted from 1 in characters.
     #[must_use]
     pub fn column(&self) -> Option<usize> {
-        self.span.as_ref().map(|span| span.line_and_column().1)
+        let place = self.span.as_ref().and_then(Span::line_and_column);
+        place.map(|(_, column)| column)
     }
 
     /// The message without place and code.
@@ -216,8 +218,11 @@ impl fmt::Display for Headline<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self(problem) = self;
         if let Some(span) = &problem.span {
-            let (line, column) = span.line_and_column();
-            write!(f, "{}:{line}:{column}: ", span.source().name)?;
+            f.write_str(&span.short())?;
+            if let Some((_, column)) = span.line_and_column() {
+                write!(f, ":{column}")?;
+            }
+            f.write_str(": ")?;
         }
         write!(f, "{} {}", problem.code(), problem.message)?;
         match &problem.suggestion {
@@ -227,10 +232,12 @@ impl fmt::Display for Headline<'_> {
     }
 }
 
-/// Writes the span's line, and carets below the span.
+/// Writes the span's line, and carets below the span. A message has no lines.
 fn write_excerpt(span: &Span, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    let (number, column) = span.line_and_column();
-    let (line, width) = span.line_and_width();
+    let Some(((number, column), (line, width))) = span.line_and_column().zip(span.line_and_width())
+    else {
+        return Ok(());
+    };
     // JSON may be one long line: the excerpt is the part around the span.
     let skipped = if line.chars().count() > MAX_LINE_CHARS {
         column.saturating_sub(MAX_LINE_CHARS / 2)

@@ -1,6 +1,9 @@
-//! The text of a file, and spans within it.
+//! The text of a file, and spans within it; paths within a message, which has no text.
 
-use std::sync::{Arc, OnceLock};
+use std::{
+    fmt,
+    sync::{Arc, OnceLock},
+};
 
 use sha2::{Digest as _, Sha256};
 
@@ -40,17 +43,66 @@ impl SourceText {
     /// The SHA-256 of the text in hexadecimal digits, as `sha256sum` prints it.
     #[must_use]
     pub fn sha256(&self) -> String {
-        let digest = Sha256::digest(&self.text);
+        Self::sha256_of(self.text.as_bytes())
+    }
+
+    /// The SHA-256 of other bytes, in the same form.
+    #[must_use]
+    pub fn sha256_of(bytes: &[u8]) -> String {
+        let digest = Sha256::digest(bytes);
         digest.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 }
 
-/// A range of bytes of a file.
+/// The path of a value in a message, such as `descriptors[3].rate_limit`.
+#[derive(Debug)]
+pub struct MessagePath {
+    parent: Option<Arc<Self>>,
+    field: &'static str,
+    index: Option<usize>,
+}
+
+impl MessagePath {
+    /// A field of the value at `parent`, or of the message itself; with an index for an item of a list.
+    #[must_use]
+    pub fn new(parent: Option<&Arc<Self>>, field: &'static str, index: Option<usize>) -> Arc<Self> {
+        Arc::new(Self {
+            parent: parent.cloned(),
+            field,
+            index,
+        })
+    }
+}
+
+impl fmt::Display for MessagePath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(parent) = &self.parent {
+            write!(f, "{parent}.")?;
+        }
+        f.write_str(self.field)?;
+        self.index.map_or(Ok(()), |index| write!(f, "[{index}]"))
+    }
+}
+
+/// A range of bytes of a file, or a value of a message.
 #[derive(Debug, Clone)]
 pub struct Span {
     source: Arc<SourceText>,
-    start: usize,
-    end: usize,
+    place: Place,
+}
+
+#[derive(Debug, Clone)]
+enum Place {
+    Text {
+        start: usize,
+        end: usize,
+    },
+    Message {
+        /// The position among the values of the message, which sorts problems.
+        order: usize,
+        /// `None` for the message itself.
+        path: Option<Arc<MessagePath>>,
+    },
 }
 
 impl Span {
@@ -59,56 +111,91 @@ impl Span {
     pub fn new(source: &Arc<SourceText>, start: usize, end: usize) -> Self {
         Self {
             source: Arc::clone(source),
-            start,
-            end,
+            place: Place::Text { start, end },
         }
     }
 
-    /// The file.
+    /// A value of a message, whose source has its name and no text. `order` is the position among its values.
+    #[must_use]
+    pub fn in_message(
+        source: &Arc<SourceText>,
+        order: usize,
+        path: Option<Arc<MessagePath>>,
+    ) -> Self {
+        Self {
+            source: Arc::clone(source),
+            place: Place::Message { order, path },
+        }
+    }
+
+    /// The file or the message.
     #[must_use]
     pub fn source(&self) -> &SourceText {
         &self.source
     }
 
-    /// The offset of the first byte.
+    /// The offset of the first byte, or the position in the message.
     #[must_use]
     pub const fn start(&self) -> usize {
-        self.start
+        match self.place {
+            Place::Text { start, .. } => start,
+            Place::Message { order, .. } => order,
+        }
     }
 
-    /// The text of the span; `None` if an offset lies outside of the text or within a character.
+    /// The text of the span; `None` if an offset lies outside of the text or within a character, and in a message.
     #[must_use]
     pub fn text(&self) -> Option<&str> {
-        self.source.text.get(self.start..self.end)
+        match self.place {
+            Place::Text { start, end } => self.source.text.get(start..end),
+            Place::Message { .. } => None,
+        }
     }
 
-    /// The line and the column, both counted from 1, the column in characters.
+    /// The line and the column, both counted from 1, the column in characters; `None` in a message.
     #[must_use]
-    pub fn line_and_column(&self) -> (usize, usize) {
+    pub fn line_and_column(&self) -> Option<(usize, usize)> {
+        let Place::Text { start, .. } = self.place else {
+            return None;
+        };
         let text = &self.source.text;
-        let start = floor_boundary(text, self.start);
+        let start = floor_boundary(text, start);
         let (line, line_start) = self.source.line_at(start);
-        (line, text[line_start..start].chars().count() + 1)
+        Some((line, text[line_start..start].chars().count() + 1))
     }
 
-    /// The file and the line, as `rules.yaml:9`: for a message that refers to another place.
+    /// The file and the line, as `rules.yaml:9`, or the message and the path, as `shop: descriptors[3]`: for a text
+    /// that refers to another place.
     #[must_use]
     pub fn short(&self) -> String {
-        format!("{}:{}", self.source.name, self.line_and_column().0)
+        let name = &self.source.name;
+        match &self.place {
+            Place::Message { path: None, .. } => name.clone(),
+            Place::Message {
+                path: Some(path), ..
+            } => format!("{name}: {path}"),
+            Place::Text { .. } => {
+                let (line, _) = self.line_and_column().unwrap_or_default();
+                format!("{name}:{line}")
+            }
+        }
     }
 
-    /// The text of the line, and how many of its characters the span covers, at least one.
-    pub(crate) fn line_and_width(&self) -> (&str, usize) {
+    /// The text of the line, and how many of its characters the span covers, at least one; `None` in a message.
+    pub(crate) fn line_and_width(&self) -> Option<(&str, usize)> {
+        let Place::Text { start, end } = self.place else {
+            return None;
+        };
         let text = &self.source.text;
-        let start = floor_boundary(text, self.start);
+        let start = floor_boundary(text, start);
         let line_start = text[..start].rfind('\n').map_or(0, |end| end + 1);
         let line_end = text[start..]
             .find('\n')
             .map_or(text.len(), |len| start + len);
         let line = text[line_start..line_end].trim_end_matches('\r');
-        let end = floor_boundary(text, self.end).clamp(start, line_end);
+        let end = floor_boundary(text, end).clamp(start, line_end);
         let covered = text[start..end].trim_end().chars().count();
-        (line, covered.max(1))
+        Some((line, covered.max(1)))
     }
 }
 
@@ -129,7 +216,10 @@ mod tests {
     fn spans_have_lines_and_columns() {
         let text = "a\nbé c\n\n  d";
         let source = Arc::new(SourceText::new("rules".to_owned(), text.to_owned()));
-        let place = |start| Span::new(&source, start, start + 1).line_and_column();
+        let place = |start| {
+            let place = Span::new(&source, start, start + 1).line_and_column();
+            place.expect("a line")
+        };
         assert_eq!(place(0), (1, 1));
         // A line's end belongs to it.
         assert_eq!(place(1), (1, 2));
