@@ -50,6 +50,7 @@
 //! | [`decide`] | decisions by rules and counters; their [`statistics`] |
 //! | [`rls`], [`http`] | the service by gRPC, and as JSON with probes |
 //! | [`check`], [`auth`] | decisions for any program, and for proxies that act on the status |
+//! | [`xds`] | limits from a control plane |
 //! | [`serve`] | the process: all of these on their listeners, with metrics and an admin service |
 //! | [`gateway`] | a proxy that limits requests by itself |
 #![cfg_attr(
@@ -62,6 +63,8 @@
 mod error;
 mod text;
 
+#[cfg(test)]
+mod described;
 pub mod messages;
 
 mod headers;
@@ -89,6 +92,8 @@ mod systemd;
 
 mod shutdown;
 mod tls;
+
+pub mod xds;
 
 mod connections;
 mod store;

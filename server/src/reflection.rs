@@ -35,96 +35,20 @@ fn builder() -> Builder<'static> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::{BTreeSet, HashMap};
-
-    use prost::{
-        Message as _,
-        encoding::{WireType, decode_key, decode_varint},
-    };
-    use prost_types::{
-        DescriptorProto, EnumDescriptorProto, FileDescriptorSet, field_descriptor_proto::Type,
-    };
+    use prost::Message as _;
 
     use super::*;
-    use crate::messages::{
-        Code, DescriptorStatus, Duration, Entry, HeaderValue, RateLimit, RateLimitDescriptor,
-        RateLimitOverride, RateLimitRequest, RateLimitResponse, Struct, Unit, Value, ValueKind,
+    use crate::{
+        described::Described,
+        messages::{
+            Code, DescriptorStatus, Duration, Entry, HeaderValue, RateLimit, RateLimitDescriptor,
+            RateLimitOverride, RateLimitRequest, RateLimitResponse, Struct, Unit, Value, ValueKind,
+        },
     };
-
-    /// The descriptors by their full names.
-    #[derive(Default)]
-    struct Described {
-        messages: HashMap<String, DescriptorProto>,
-        enums: HashMap<String, EnumDescriptorProto>,
-    }
-
-    impl Described {
-        fn read() -> Self {
-            let mut described = Self::default();
-            let set = FileDescriptorSet::decode(DESCRIPTORS).expect("descriptors");
-            for file in set.file {
-                let package = format!(".{}", file.package());
-                described.add_enums(&package, file.enum_type);
-                for message in file.message_type {
-                    described.add_message(&package, message);
-                }
-            }
-            described
-        }
-
-        fn add_message(&mut self, outer: &str, message: DescriptorProto) {
-            let name = format!("{outer}.{}", message.name());
-            self.add_enums(&name, message.enum_type.clone());
-            for nested in message.nested_type.clone() {
-                self.add_message(&name, nested);
-            }
-            self.messages.insert(name, message);
-        }
-
-        fn add_enums(&mut self, outer: &str, enums: Vec<EnumDescriptorProto>) {
-            let named = enums.into_iter().map(|described| {
-                let name = format!("{outer}.{}", described.name());
-                (name, described)
-            });
-            self.enums.extend(named);
-        }
-
-        /// The fields of an encoded message and of the messages in it, as `.package.Message.field`.
-        fn fields(&self, name: &str, mut bytes: &[u8]) -> BTreeSet<String> {
-            let mut fields = BTreeSet::new();
-            while !bytes.is_empty() {
-                let (number, wire) = decode_key(&mut bytes).expect("a key");
-                let mut described = self.messages[name].field.iter();
-                let field = described
-                    .find(|field| field.number() == number.cast_signed())
-                    .unwrap_or_else(|| panic!("{name} has a field {number}"));
-                fields.insert(format!("{name}.{}", field.name()));
-                let expected = match field.r#type() {
-                    Type::Message | Type::String | Type::Bytes => WireType::LengthDelimited,
-                    Type::Double => WireType::SixtyFourBit,
-                    _ => WireType::Varint,
-                };
-                assert_eq!(wire, expected, "{name}.{}", field.name());
-                let length = match wire {
-                    WireType::SixtyFourBit => 8,
-                    _ => decode_varint(&mut bytes).expect("a number") as usize,
-                };
-                if wire == WireType::Varint {
-                    continue;
-                }
-                let (part, rest) = bytes.split_at(length);
-                if field.r#type() == Type::Message {
-                    fields.extend(self.fields(field.type_name(), part));
-                }
-                bytes = rest;
-            }
-            fields
-        }
-    }
 
     #[test]
     fn messages_are_as_described() {
-        let described = Described::read();
+        let described = Described::read(DESCRIPTORS);
         let text = || "x".to_owned();
         let entry = Entry {
             key: text(),
@@ -191,28 +115,14 @@ mod tests {
         let name = ".envoy.service.ratelimit.v3.RateLimitResponse";
         fields.extend(described.fields(name, &response.encode_to_vec()));
 
-        let of_envoy = described
-            .messages
-            .iter()
-            .filter(|(name, _)| name.starts_with(".envoy."));
-        let expected = of_envoy.flat_map(|(name, message)| {
-            let fields = message.field.iter();
-            fields.map(move |field| format!("{name}.{}", field.name()))
-        });
         fields.retain(|field| field.starts_with(".envoy."));
-        assert_eq!(fields, expected.collect());
+        assert_eq!(fields, described.all_fields(".envoy."));
     }
 
     #[test]
     fn enums_are_as_described() {
-        let described = Described::read();
-        let values = |name: &str| {
-            let values = described.enums[name]
-                .value
-                .iter()
-                .map(|value| (value.name().to_owned(), value.number()));
-            values.collect::<BTreeSet<_>>()
-        };
+        let described = Described::read(DESCRIPTORS);
+        let values = |name: &str| described.values(name);
         let codes = [Code::Unknown, Code::Ok, Code::OverLimit];
         let codes = codes.map(|code| (code.name().to_owned(), code.into()));
         let response = ".envoy.service.ratelimit.v3.RateLimitResponse";

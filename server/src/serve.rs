@@ -4,6 +4,7 @@ mod listeners;
 mod parts;
 mod servers;
 
+use tokio::task::JoinSet;
 use tracing::info;
 
 use self::{listeners::Listeners, parts::Parts, servers::Servers};
@@ -30,8 +31,14 @@ use crate::{
 pub async fn serve(settings: Settings) -> Result<(), ServeError> {
     let mut parts = Parts::new(settings)?;
     let watch = parts.watch.take();
+    let mut signals = Signals::new().map_err(|error| fault("signals", &error))?;
+    // Tasks end with this function.
+    let mut tasks = JoinSet::new();
+    tokio::select! {
+        () = parts.follow_control_plane(&mut tasks) => {}
+        () = signals.end() => return Ok(()),
+    }
     let listeners = Listeners::bind(&parts.settings).await?;
-    let signals = Signals::new().map_err(|error| fault("signals", &error))?;
     let rules = parts.limits.rules();
     info!(
         "serving {} by gRPC on {}, by HTTP on {}",

@@ -14,9 +14,10 @@ use tracing::info;
 use crate::{
     decide::Modes,
     error::{ServeError, fault},
-    lyft::{FilesOf, Rules},
+    lyft::{Builder, FilesOf, Rules},
     store::Store,
     tls::TlsFiles,
+    xds::ControlPlane,
 };
 
 /// The default deadline of Redis: less than the 20 milliseconds that Envoy waits by default.
@@ -31,6 +32,8 @@ pub struct Settings {
     pub rules: Vec<PathBuf>,
     /// The files of directories to read. Defaults to [`FilesOf::Rules`].
     pub files: FilesOf,
+    /// The control plane from which limits come, and then from no files. Defaults to none.
+    pub xds: Option<ControlPlane>,
     /// Rule files of this crate, for `/v1/auth`. Defaults to none: there is no such route.
     pub auth_rules: Vec<PathBuf>,
     /// The networks of the proxies that may use `/v1/auth`. Defaults to the loopback networks.
@@ -70,6 +73,8 @@ pub struct Settings {
     pub drain: Duration,
     /// How requests are charged and answered, for all rules.
     pub modes: Modes,
+    /// A further address for metrics, and the path of its route. Defaults to none: the HTTP service has `/metrics`.
+    pub prometheus: Option<(SocketAddr, String)>,
     /// The address of the admin service: a loopback address, unless there is a token. Defaults to none: no such
     /// service.
     pub admin: Option<SocketAddr>,
@@ -89,6 +94,7 @@ impl Settings {
         Self {
             rules,
             files: FilesOf::default(),
+            xds: None,
             auth_rules: Vec::new(),
             trust: ["127.0.0.0/8", "::1/128"]
                 .iter()
@@ -111,6 +117,7 @@ impl Settings {
             max_keys: 262_144,
             drain: Duration::from_secs(5),
             modes: Modes::default(),
+            prometheus: None,
             admin: None,
             admin_token_file: None,
             admin_hosts: Vec::new(),
@@ -129,18 +136,27 @@ impl Settings {
         if self.rules.is_empty() {
             return Ok(None);
         }
-        let builder = Rules::builder().merge_domains(self.merge_domains);
-        let rules = builder.files(self.files).read(&self.rules)?;
+        let rules = self.rules_builder().files(self.files).read(&self.rules)?;
         for other in rules.others() {
             info!("{} is not read", other.display());
         }
         Ok(Some(rules))
     }
 
+    /// A reader of limits of descriptors.
+    pub(crate) fn rules_builder(&self) -> Builder {
+        Rules::builder().merge_domains(self.merge_domains)
+    }
+
+    /// Whether there are limits of descriptors.
+    pub(crate) fn has_limits(&self) -> bool {
+        !self.rules.is_empty() || self.xds.is_some()
+    }
+
     /// Checks a text as one of the files of `rules`: its warnings, or its faults.
     pub(crate) fn check_limits(&self, text: String) -> Result<Vec<String>, String> {
-        let builder = Rules::builder().merge_domains(self.merge_domains);
-        let rules = builder
+        let rules = self
+            .rules_builder()
             .parse([("rules", text)])
             .map_err(|error| error.to_string())?;
         Ok(rules.warnings().iter().map(ToString::to_string).collect())

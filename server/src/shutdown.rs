@@ -146,7 +146,8 @@ impl Signals {
         }
     }
 
-    async fn end(&mut self) {
+    /// Waits for a signal that stops the process.
+    pub(crate) async fn end(&mut self) {
         while let Signal::Reload = self.next().await {}
     }
 }
@@ -167,7 +168,8 @@ impl Signals {
         Signal::End
     }
 
-    async fn end(&mut self) {
+    /// Waits for a signal that stops the process.
+    pub(crate) async fn end(&mut self) {
         self.next().await;
     }
 }

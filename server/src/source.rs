@@ -1,5 +1,6 @@
-//! The source of the rules: reads their files at the start, and at each reload.
+//! The source of the rules: reads their files at the start, and at each reload, or follows a control plane.
 
+mod control_plane;
 mod quota_overrides;
 mod set_quota;
 
@@ -10,12 +11,13 @@ use std::{
     time::SystemTime,
 };
 
+use tokio::sync::watch;
 use tower_ratelimit::rules::{Problem, RulesError, RulesHandle};
 use tracing::{error, info, warn};
 
 use self::quota_overrides::QuotaOverrides;
 pub(crate) use self::quota_overrides::{NewQuota, QuotaOverride};
-use crate::{decide::RateLimits, settings::Settings, text::counted};
+use crate::{decide::RateLimits, lyft::Rules, settings::Settings, text::counted, xds::Connected};
 
 /// The files, and the rules in force. Clones share them.
 #[derive(Clone)]
@@ -31,6 +33,10 @@ struct Inner {
     of_requests: &'static str,
     loads: Mutex<Loads>,
     quotas: Mutex<QuotaOverrides>,
+    /// The connection to the control plane, if the settings have one.
+    connected: Connected,
+    /// The number of accepted sets of the control plane.
+    sets: watch::Sender<u64>,
 }
 
 /// The number of reloads, and the fault of the last one.
@@ -38,8 +44,10 @@ struct Inner {
 pub(crate) struct Loads {
     pub(crate) accepted: u64,
     pub(crate) refused: u64,
-    /// When the rules in force were read.
+    /// When the rules in force were read; the Unix epoch before the first ones.
     pub(crate) loaded_at: SystemTime,
+    /// The version of the control plane's limits in force; empty before the first, and of files.
+    pub(crate) version: String,
     /// The fault of the files when they were last read, if any.
     pub(crate) fault: Option<String>,
 }
@@ -60,10 +68,16 @@ impl Source {
         auth: Option<RulesHandle>,
         of_requests: &'static str,
     ) -> Self {
+        let is_loaded = settings.xds.is_none();
         let loads = Loads {
-            accepted: 1,
+            accepted: is_loaded.into(),
             refused: 0,
-            loaded_at: SystemTime::now(),
+            loaded_at: if is_loaded {
+                SystemTime::now()
+            } else {
+                SystemTime::UNIX_EPOCH
+            },
+            version: String::new(),
             fault: None,
         };
         let files = settings.rules.iter().filter(|path| path.is_file());
@@ -75,6 +89,8 @@ impl Source {
             of_requests,
             loads: Mutex::new(loads),
             quotas: Mutex::default(),
+            connected: Connected::default(),
+            sets: watch::Sender::new(0),
         }))
     }
 
@@ -203,11 +219,16 @@ impl Source {
         };
         warn_of(rules.warnings());
         let line = format!("read the rules again: {}", counted(rules.len(), "limit"));
+        self.replace_limits(rules, quotas);
+        Some(Ok(line))
+    }
+
+    /// Puts limits of descriptors into force. Overrides end.
+    fn replace_limits(&self, rules: Rules, quotas: &mut QuotaOverrides) {
         let limits = &self.0.limits;
         limits.set_rules(rules);
         limits.override_by(|overrides| overrides.requests.clear());
         quotas.forget(false);
-        Some(Ok(line))
     }
 
     /// Reads the rules of requests, if there are any.

@@ -97,7 +97,8 @@ impl Contents {
             None => builder.with_no_client_auth(),
         };
         let chain = certificates(&self.cert, "--tls-cert", &files.cert)?;
-        let config = builder.with_single_cert(chain, private_key(&self.key, &files.key)?);
+        let config =
+            builder.with_single_cert(chain, private_key(&self.key, "--tls-key", &files.key)?);
         let (cert, key) = (files.cert.display(), files.key.display());
         let both = || format!("--tls-cert and --tls-key, {cert} and {key}");
         let mut config = config.map_err(|error| fault(&both(), &error))?;
@@ -106,7 +107,8 @@ impl Contents {
     }
 }
 
-fn certificates(
+/// The certificates of a PEM file; `flag` names it in errors.
+pub(crate) fn certificates(
     pem: &[u8],
     flag: &str,
     path: &Path,
@@ -125,8 +127,13 @@ fn certificates(
     }
 }
 
-fn private_key(pem: &[u8], path: &Path) -> Result<PrivateKeyDer<'static>, ServeError> {
-    let place = format!("--tls-key {}", path.display());
+/// The private key of a PEM file; `flag` names it in errors.
+pub(crate) fn private_key(
+    pem: &[u8],
+    flag: &str,
+    path: &Path,
+) -> Result<PrivateKeyDer<'static>, ServeError> {
+    let place = format!("{flag} {}", path.display());
     PrivateKeyDer::from_pem_slice(pem).map_err(|error| match error {
         // An encrypted key may have header lines that are no base64.
         error if !matches!(error, pem::Error::NoItemsFound) && !is_encrypted(pem) => {

@@ -21,7 +21,7 @@ use tracing::warn;
 
 use super::{
     Admin, Fields,
-    answer::{Answer, answer, bad, not_found, ok},
+    answer::{Answer, answer, bad, fault, not_found, ok},
     log,
 };
 use crate::{
@@ -34,14 +34,23 @@ const MAX_TTL: u64 = 366 * 24 * 60 * 60;
 
 /// `GET /v1/rules`.
 pub(super) async fn list(State(admin): State<Admin>) -> Response {
-    let loads = admin.source().loads();
-    ok(&json!({
+    let source = admin.source();
+    let loads = source.loads();
+    let mut list = json!({
         "rules": admin.rules(),
         "files": admin.files(),
-        "loaded_at": seconds(loads.loaded_at),
+        "loaded_at": Some(seconds(loads.loaded_at)).filter(|seconds| *seconds > 0),
         "fault": loads.fault,
-        "enabled": admin.source().switches().0,
-    }))
+        "enabled": source.switches().0,
+    });
+    if let Some((plane, is_connected)) = source.settings().xds.as_ref().zip(source.is_connected()) {
+        list["control_plane"] = json!({
+            "address": plane.address,
+            "connected": is_connected,
+            "version": loads.version,
+        });
+    }
+    ok(&list)
 }
 
 /// `GET /v1/rules/{name}`.
@@ -56,16 +65,20 @@ pub(super) async fn reload(
     State(admin): State<Admin>,
     ConnectInfo(peer): ConnectInfo<SocketAddr>,
 ) -> Response {
+    if let Some(plane) = &admin.source().settings().xds {
+        let text = format!("the limits come from the control plane {}", plane.address);
+        return fault(StatusCode::CONFLICT, text);
+    }
     log(peer, "reads the rules again");
     let report = admin.source().reload();
-    let fault = admin.source().loads().fault;
-    let status = match fault {
+    let faults = admin.source().loads().fault;
+    let status = match faults {
         None => StatusCode::OK,
         Some(_) => StatusCode::UNPROCESSABLE_ENTITY,
     };
     answer(
         status,
-        &json!({"accepted": fault.is_none(), "report": report}),
+        &json!({"accepted": faults.is_none(), "report": report}),
     )
 }
 
@@ -83,7 +96,7 @@ pub(super) async fn validate(
         Some(_) => return Err(bad("format is yaml, json or toml")),
     };
     let settings = admin.source().settings();
-    let has_descriptors = !settings.rules.is_empty();
+    let has_descriptors = settings.has_limits();
     let checked = match (fields.get("kind").map(String::as_str), has_descriptors) {
         (Some("descriptors"), true) => settings.check_limits(body),
         (Some("requests"), _) | (None, false) => {

@@ -30,4 +30,6 @@ pub use self::{
     rules::{Builder, Rules},
     stats::StatsName,
 };
-pub(crate) use self::{metadata::merge as merge_metadata, rules::Limit, stats::stats_name};
+pub(crate) use self::{
+    metadata::merge as merge_metadata, parse::RulesDocument, rules::Limit, stats::stats_name,
+};

@@ -5,7 +5,7 @@ mod fields;
 mod parser;
 mod parts;
 
-use std::{collections::HashMap, sync::Arc};
+use std::{collections::HashSet, sync::Arc};
 
 use tower_ratelimit_rulefile::{
     ProblemCode, Report, RulesError, SourceText, Span,
@@ -53,13 +53,7 @@ pub(super) fn parse(
     texts: impl Iterator<Item = (String, String)>,
     settings: &Builder,
 ) -> Result<Rules, RulesError> {
-    let mut parser = RulesParser {
-        settings,
-        domain: String::new(),
-        rules: Rules::default(),
-        places: HashMap::new(),
-        report: Report::default(),
-    };
+    let mut parser = RulesParser::new(settings, Report::default());
     for (name, text) in texts {
         let source = Arc::new(SourceText::new(name, text));
         parser.file(&source);
@@ -68,13 +62,34 @@ pub(super) fn parse(
             .files
             .push((source.name.clone(), source.sha256()));
     }
-    let RulesParser { rules, report, .. } = parser;
-    let warnings = report.finish()?;
+    let rules = parser.finish()?;
     if rules.domains.is_empty() {
         let message = "there is not a single domain, so nothing would be limited";
         return Err(RulesError::unreadable(message.to_owned()));
     }
-    Ok(Rules { warnings, ..rules })
+    Ok(rules)
+}
+
+/// The values of rules that are no file.
+pub(crate) struct RulesDocument {
+    pub(crate) name: String,
+    /// The SHA-256 of its bytes, in hexadecimal digits.
+    pub(crate) sha256: String,
+    pub(crate) root: Node,
+}
+
+/// Reads documents, after the faults in `report`.
+pub(super) fn read_documents(
+    documents: Vec<RulesDocument>,
+    report: Report,
+    settings: &Builder,
+) -> Result<Rules, RulesError> {
+    let mut parser = RulesParser::new(settings, report);
+    for document in documents {
+        parser.root(&document.root);
+        parser.rules.files.push((document.name, document.sha256));
+    }
+    parser.finish()
 }
 
 impl RulesParser<'_> {
@@ -206,6 +221,7 @@ impl RulesParser<'_> {
     /// Reads the descriptors of a table.
     fn level(&mut self, level: &mut Level, path: &str, table: &Node) {
         let descriptors = self.list(table, "descriptors");
+        let keys = keys(descriptors);
         let first = |node: &Node| {
             node.get("key")
                 .map_or_else(|| node.span.clone(), |key| key.span.clone())
@@ -222,7 +238,7 @@ impl RulesParser<'_> {
             }
             let value = self.text(node, "value");
             if value.is_empty() {
-                self.warn_of_prefix(descriptors, &key, &first(node));
+                self.warn_of_prefix(&keys, &key, &first(node));
             }
             let text = match value.as_str() {
                 "" => key,
@@ -244,16 +260,10 @@ impl RulesParser<'_> {
     }
 
     /// Warns about a key that entries of another key match as well.
-    fn warn_of_prefix(&mut self, siblings: &[Node], key: &str, span: &Span) {
+    fn warn_of_prefix(&mut self, siblings: &HashSet<&str>, key: &str, span: &Span) {
         for (at, _) in key.match_indices('_') {
             let (other, value) = (&key[..at], &key[at + 1..]);
-            let mut keys = siblings
-                .iter()
-                .filter_map(|node| match &node.get("key")?.value {
-                    NodeValue::Scalar(scalar) => Some(text_or_empty(scalar)),
-                    _ => None,
-                });
-            if keys.any(|sibling| sibling == other) {
+            if siblings.contains(other) {
                 let message = format!(
                     "{key:?} is also what {other:?} with the value {value:?} is looked up as, and \
                      limits that"
@@ -355,4 +365,15 @@ impl RulesParser<'_> {
         }
         names
     }
+}
+
+/// The keys of descriptors. A set, since a level may have thousands of them.
+fn keys(descriptors: &[Node]) -> HashSet<&str> {
+    let keys = descriptors
+        .iter()
+        .filter_map(|node| match &node.get("key")?.value {
+            NodeValue::Scalar(scalar) => Some(text_or_empty(scalar)),
+            _ => None,
+        });
+    keys.collect()
 }

@@ -5,11 +5,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use tower_ratelimit_rulefile::RulesError;
+use tower_ratelimit_rulefile::{Report, RulesError};
 
 use super::{
     files::FilesOf,
-    parse,
+    parse::{self, RulesDocument},
     rules::{Builder, Rules},
 };
 
@@ -61,6 +61,19 @@ impl Builder {
             .into_iter()
             .map(|(name, text)| (name.into(), text.into()));
         parse::parse(texts, self)
+    }
+
+    /// Reads documents that are no files, after the faults in `report`. Without a document there is no limit.
+    ///
+    /// # Errors
+    ///
+    /// All faults of the documents and of `report`.
+    pub(crate) fn read_documents(
+        &self,
+        documents: Vec<RulesDocument>,
+        report: Report,
+    ) -> Result<Rules, RulesError> {
+        parse::read_documents(documents, report, self)
     }
 
     /// Reads files, and [those](Self::files) of directories in the order of their names.

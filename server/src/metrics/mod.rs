@@ -139,10 +139,15 @@ impl Metrics {
 
     /// The route `GET /metrics`.
     pub(crate) fn router(&self) -> Router {
+        self.router_at("/metrics")
+    }
+
+    /// The route at another path.
+    pub(crate) fn router_at(&self, path: &str) -> Router {
         let content = [(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")];
         let text = async move |State(metrics): State<Self>| (content, metrics.text());
         Router::new()
-            .route("/metrics", get(text))
+            .route(path, get(text))
             .with_state(self.clone())
     }
 
@@ -193,6 +198,11 @@ fn loads(text: &mut Text, source: &Source) {
     let mut counts = text.counter("ratelimit_config_loads_total", "How often rules were read.");
     counts.sample(&[("result", "success")], loads.accepted);
     counts.sample(&[("result", "failure")], loads.refused);
+    if let Some(is_connected) = source.is_connected() {
+        let help = "1 while the control plane is connected, else 0; its last limits stay in force.";
+        text.gauge("ratelimit_config_connected", help)
+            .sample(&[], u8::from(is_connected));
+    }
     let successful = u8::from(loads.fault.is_none());
     text.gauge(
         "ratelimit_config_last_load_successful",

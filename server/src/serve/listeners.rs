@@ -18,6 +18,8 @@ pub(super) struct Listeners {
     pub(super) grpc: GrpcListener,
     /// With the bound address.
     pub(super) http: (TcpListener, SocketAddr),
+    /// The further one for metrics, if there is one.
+    pub(super) prometheus: Option<TcpListener>,
     /// The admin service's, unless it is off.
     pub(super) admin: Option<AdminListener>,
 }
@@ -30,6 +32,10 @@ impl Listeners {
         Ok(Self {
             grpc: GrpcListener::listen(settings).await?,
             http: listen(settings.http, "--http").await?,
+            prometheus: match &settings.prometheus {
+                Some((address, _)) => Some(listen(*address, "PROMETHEUS_ADDR").await?.0),
+                None => None,
+            },
             admin: AdminListener::listen(settings).await?,
         })
     }

@@ -3,11 +3,13 @@
 use std::sync::Arc;
 
 use axum::Router;
+use tokio::task::JoinSet;
 use tower_ratelimit::{
     LocalStore, RedisStore,
     observe::{MetricsObserver, TopKeys},
     rules::RulesLayer,
 };
+use tracing::info;
 
 use crate::{
     admin::Admin,
@@ -22,6 +24,7 @@ use crate::{
     telemetry::observed,
     tls::Tls,
     watch::Watch,
+    xds,
 };
 
 /// The parts that handle requests.
@@ -36,6 +39,8 @@ pub(super) struct Parts {
     auth: Option<RulesLayer>,
     source: Source,
     store: Store,
+    /// The client of the control plane, until it runs.
+    client: Option<xds::Client>,
 }
 
 impl Parts {
@@ -45,6 +50,7 @@ impl Parts {
     ///
     /// When a file or a setting is wrong.
     pub(super) fn new(settings: Settings) -> Result<Self, ServeError> {
+        check_source(&settings)?;
         let watch = Watch::new(&settings);
         let rules = settings.rules()?;
         let store = store(&settings)?;
@@ -68,6 +74,7 @@ impl Parts {
             handle,
             "the rules of /v1/auth",
         );
+        let client = source.client()?;
         let metrics = Metrics::new(source.clone(), store.clone());
         Ok(Self {
             settings,
@@ -78,7 +85,46 @@ impl Parts {
             auth,
             source,
             store,
+            client,
         })
+    }
+
+    /// Starts to follow the control plane, if there is one. If the service needs limits to start, waits for the first.
+    pub(super) async fn follow_control_plane(&mut self, tasks: &mut JoinSet<()>) {
+        let Some((client, plane)) = self.client.take().zip(self.settings.xds.as_ref()) else {
+            return;
+        };
+        let source = self.source.clone();
+        tasks.spawn(client.run(move |set| source.accept_set(set)));
+        if plane.starts_without_limits {
+            return;
+        }
+        info!(
+            "waiting for the limits of the control plane {}",
+            plane.address
+        );
+        self.source.more_sets(0).await;
+    }
+
+    /// Whether the gRPC service has the limits that its health requires.
+    pub(super) fn serves_limits(&self) -> bool {
+        serves_limits(&self.settings, &self.limits)
+    }
+
+    /// Calls `changed` with [`serves_limits`](Self::serves_limits) after each set of the control plane; never
+    /// completes.
+    pub(super) fn follow_limits<F: AsyncFn(bool) + Send + 'static>(
+        &self,
+        changed: F,
+    ) -> impl Future<Output = ()> + use<F> {
+        let source = self.source.clone();
+        async move {
+            let mut sets = 0;
+            loop {
+                sets = source.more_sets(sets).await;
+                changed(serves_limits(source.settings(), source.limits())).await;
+            }
+        }
     }
 
     /// Reads the rules and the certificates again.
@@ -94,8 +140,11 @@ impl Parts {
         let limits = self.limits.clone();
         let handle = self.auth.as_ref().map(RulesLayer::handle);
         let store = self.settings.ready_needs_store.then(|| self.store.clone());
-        let is_ready = move || !draining.has_begun() && store.as_ref().is_none_or(Store::is_up);
-        // The limits, if any, were read before the service listens.
+        let (settings, known) = (self.settings.clone(), limits.clone());
+        let is_ready = move || {
+            let has_store = || store.as_ref().is_none_or(Store::is_up);
+            !draining.has_begun() && has_required_limits(&settings, &known) && has_store()
+        };
         let router = http::router_ready(limits.clone(), is_ready)
             .merge(check::router(limits, handle))
             .merge(self.metrics.router());
@@ -115,6 +164,31 @@ impl Parts {
     pub(super) fn admin(&self) -> Admin {
         Admin::new(self.source.clone(), self.store.clone())
     }
+}
+
+/// Checks that limits have one source.
+fn check_source(settings: &Settings) -> Result<(), ServeError> {
+    let has_files = !(settings.rules.is_empty() && settings.auth_rules.is_empty());
+    if settings.xds.is_some() && has_files {
+        let text = "limits come from files or from a control plane, and not from both";
+        return Err(ServeError(text.to_owned()));
+    }
+    Ok(())
+}
+
+fn serves_limits(settings: &Settings, limits: &RateLimits) -> bool {
+    let has_source = settings.has_limits();
+    has_source && has_required_limits(settings, limits)
+}
+
+/// Whether there are the limits that readiness requires. Those of files were read before the service listens.
+fn has_required_limits(settings: &Settings, limits: &RateLimits) -> bool {
+    let needs_domain = settings
+        .xds
+        .as_ref()
+        .is_some_and(|plane| plane.ready_needs_domain);
+    let rules = limits.rules();
+    !needs_domain || rules.is_some_and(|rules| rules.domains().next().is_some())
 }
 
 fn store(settings: &Settings) -> Result<Store, ServeError> {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use axum::{Router, extract::Request};
-use tokio::task::JoinSet;
+use tokio::{net::TcpListener, task::JoinSet};
 use tonic::service::Routes;
 use tonic_health::{
     ServingStatus,
@@ -19,7 +19,7 @@ use crate::{
     connections::{self, ConnectionLimits, MAX_CONNECTIONS, RequestBody, call_routes},
     http::Draining,
     reflection, rls,
-    shutdown::{self, Stop},
+    shutdown::{self, Stop, Stopped},
     telemetry::Caller,
 };
 
@@ -29,6 +29,8 @@ const HEALTH_NAMES: [&str; 3] = ["", "ratelimit", rls::NAME];
 /// The running servers.
 pub(super) struct Servers {
     running: JoinSet<()>,
+    /// Sets the health after each set of the control plane.
+    health_task: JoinSet<()>,
     health: HealthReporter,
     draining: Draining,
     stop: Stop,
@@ -39,8 +41,8 @@ impl Servers {
     pub(super) async fn start(parts: &Parts, listeners: Listeners) -> Self {
         let (stop, stopped) = shutdown::stop();
         let (health, health_service) = health_reporter();
-        let has_limits = parts.limits.rules().is_some();
-        set_health(&health, has_limits, ServingStatus::Serving).await;
+        set_health(&health, parts.serves_limits(), ServingStatus::Serving).await;
+        let health_task = follow_limits(parts, health.clone());
         let draining = Draining::default();
         let mut running = JoinSet::new();
 
@@ -57,25 +59,16 @@ impl Servers {
         running.spawn(connections::serve(listener, tls, limits, answer, until));
 
         let routes = services(parts, health_service);
-        let answer = move |request, peer| call_routes(routes.clone(), request, peer);
-        let (tls, until) = (parts.tls.clone(), stopped.clone());
-        let limits = (ConnectionLimits::grpc(parts.settings.grpc_max_age), None);
-        match listeners.grpc {
-            GrpcListener::Tcp(listener) => {
-                running.spawn(connections::serve(listener, tls, limits, answer, until))
-            }
-            // The file system's permissions guard a Unix socket.
-            #[cfg(unix)]
-            GrpcListener::Unix(listener) => {
-                running.spawn(connections::serve(listener, None, limits, answer, until))
-            }
-        };
-
+        serve_grpc(parts, listeners.grpc, routes, &stopped, &mut running);
+        if let Some(listener) = listeners.prometheus {
+            serve_metrics(parts, listener, &stopped, &mut running);
+        }
         if let Some(listener) = listeners.admin {
             running.spawn(parts.admin().serve(listener, stopped));
         }
         Self {
             running,
+            health_task,
             health,
             draining,
             stop,
@@ -85,10 +78,64 @@ impl Servers {
     /// Reports not ready, and drains for this time; then stops, and completes active requests. False on timeout.
     pub(super) async fn end(mut self, drain: Duration) -> bool {
         self.draining.begin();
+        self.health_task.shutdown().await;
         set_health(&self.health, true, ServingStatus::NotServing).await;
         let all = async { while self.running.join_next().await.is_some() {} };
         shutdown::drain(drain, &self.stop, all).await
     }
+}
+
+/// A task that sets the health after each set of the control plane.
+fn follow_limits(parts: &Parts, health: HealthReporter) -> JoinSet<()> {
+    let mut task = JoinSet::new();
+    task.spawn(parts.follow_limits(async move |serves_limits| {
+        set_health(&health, serves_limits, ServingStatus::Serving).await;
+    }));
+    task
+}
+
+fn serve_grpc(
+    parts: &Parts,
+    listener: GrpcListener,
+    routes: Router,
+    stopped: &Stopped,
+    running: &mut JoinSet<()>,
+) {
+    let answer = move |request, peer| call_routes(routes.clone(), request, peer);
+    let (tls, until) = (parts.tls.clone(), stopped.clone());
+    let limits = (ConnectionLimits::grpc(parts.settings.grpc_max_age), None);
+    match listener {
+        GrpcListener::Tcp(listener) => {
+            running.spawn(connections::serve(listener, tls, limits, answer, until))
+        }
+        // The file system's permissions guard a Unix socket.
+        #[cfg(unix)]
+        GrpcListener::Unix(listener) => {
+            running.spawn(connections::serve(listener, None, limits, answer, until))
+        }
+    };
+}
+
+/// Serves metrics on a listener of their own.
+fn serve_metrics(
+    parts: &Parts,
+    listener: TcpListener,
+    stopped: &Stopped,
+    running: &mut JoinSet<()>,
+) {
+    let Some((_, path)) = &parts.settings.prometheus else {
+        return;
+    };
+    let routes = parts.metrics.router_at(path);
+    let answer = move |request, peer| call_routes(routes.clone(), request, peer);
+    let limits = (ConnectionLimits::http(MAX_CONNECTIONS), None);
+    running.spawn(connections::serve(
+        listener,
+        None,
+        limits,
+        answer,
+        stopped.clone(),
+    ));
 }
 
 /// The gRPC services.

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use tower_ratelimit_rulefile::{ProblemCode, Report, Span};
+use tower_ratelimit_rulefile::{ProblemCode, Report, RulesError, Span};
 
 use crate::lyft::rules::{Builder, Rules};
 
@@ -17,7 +17,26 @@ pub(super) struct RulesParser<'s> {
     pub(super) report: Report,
 }
 
-impl RulesParser<'_> {
+impl<'s> RulesParser<'s> {
+    pub(super) fn new(settings: &'s Builder, report: Report) -> Self {
+        Self {
+            settings,
+            domain: String::new(),
+            rules: Rules::default(),
+            places: HashMap::new(),
+            report,
+        }
+    }
+
+    /// The rules, if there is no fault.
+    pub(super) fn finish(self) -> Result<Rules, RulesError> {
+        let warnings = self.report.finish()?;
+        Ok(Rules {
+            warnings,
+            ..self.rules
+        })
+    }
+
     pub(super) fn fault(&mut self, code: ProblemCode, span: &Span, message: impl Into<String>) {
         self.report.push(code, span, message);
     }

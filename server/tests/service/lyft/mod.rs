@@ -8,6 +8,6 @@ mod extensions;
 mod faults;
 mod files;
 mod matching;
-mod model;
+pub(crate) mod model;
 mod modes;
 mod names;
