@@ -34,7 +34,8 @@ image=$(mktemp -d)
 service=
 trap '[ -z "$service" ] || kill "$service" 2>/dev/null || true; rm -rf "$image" "$image.log"' EXIT
 cp "$program" "$image/tower-ratelimit"
-mkdir "$image/rules"
+mkdir "$image/rules" "$image/bin"
+ln -s /tower-ratelimit "$image/bin/ratelimit"
 cat >"$image/rules/shop.yaml" <<'RULES'
 domain: shop
 descriptors:
@@ -66,6 +67,13 @@ done)
 [ "$told" = "200 200 429 " ] || { echo "error: answered $told" >&2; exit 1; }
 curl --silent --fail "http://$http/metrics" | grep -q '^ratelimit_rules 1$'
 [ "$(stat -c %u "/proc/$service")" = 65532 ] || { echo "error: the service does not run as nobody" >&2; exit 1; }
+
+# The command of Envoy's reference service: it has no files here, and names their directory.
+if reference=$("${inside[@]/%\/tower-ratelimit//bin/ratelimit}" 2>&1); then
+    echo "error: /bin/ratelimit has no files and serves" >&2
+    exit 1
+fi
+[[ $reference == *"/srv/runtime_data/current/config"* ]] || { echo "error: /bin/ratelimit printed $reference" >&2; exit 1; }
 
 kill "$service"
 wait "$service" || { echo "error: it ended with $?" >&2; exit 1; }

@@ -1,5 +1,7 @@
 //! `envoy`: `serve` configured by the environment variables of Envoy's reference service.
 
+mod control_plane;
+mod ignored;
 mod redis;
 mod variables;
 
@@ -17,42 +19,12 @@ use tower_ratelimit_server::{
 };
 use tracing_subscriber::filter::LevelFilter;
 
-use self::variables::Variables;
+use self::{control_plane::control_plane, ignored::without_meaning, variables::Variables};
 use crate::{
     log::{self, Format, Level},
+    options,
     runtime::run,
 };
-
-/// Prefixes of ignored variables: they belong to missing features that change no decision.
-const WITHOUT_MEANING: [&str; 25] = [
-    // Ignored with CONFIG_TYPE=FILE. The reference's compose file sets both.
-    "CONFIG_GRPC_XDS_",
-    "DEBUG_HOST",
-    "DISABLE_STATS",
-    "EXPIRATION_JITTER_MAX_SECONDS",
-    "EXTRA_TAGS",
-    "FORCE_START_WITHOUT_INITIAL_CONFIG",
-    "GRPC_MAX_CONNECTION_AGE_GRACE",
-    "HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED",
-    "LOCAL_CACHE_SIZE_IN_BYTES",
-    // Ignored with BACKEND_TYPE=redis, the default.
-    "MEMCACHE_",
-    "PROMETHEUS_",
-    "REDIS_CLUSTER_PIPELINE_PARALLELISM",
-    "REDIS_HEALTH_CHECK_ACTIVE_CONNECTION",
-    "REDIS_PERSECOND",
-    "REDIS_PIPELINE_",
-    "REDIS_POOL_",
-    "REDIS_STARTUP_",
-    "RUNTIME_WATCH_ROOT",
-    "STATSD_",
-    "STATS_",
-    "TRACING_",
-    "USE_DOG_STATSD",
-    "USE_PROMETHEUS",
-    "USE_STATSD",
-    "XDS_CLIENT_",
-];
 
 /// Prefixes of rejected variables: they belong to missing features that change decisions or access.
 const REFUSED: [(&str, &str); 4] = [
@@ -81,7 +53,7 @@ pub(crate) fn envoy() -> Result<(), String> {
     let settings = settings(&variables)?;
     let (format, level) = log(&variables)?;
     log::begin(format, level);
-    let set = without_meaning(&variables);
+    let set = without_meaning(&variables, settings.xds.is_some());
     if !set.is_empty() {
         tracing::warn!("without a meaning here: {}", set.join(", "));
     }
@@ -120,25 +92,27 @@ fn operators(variables: &Variables) -> Result<Option<SocketAddr>, String> {
     ))))
 }
 
-fn without_meaning(variables: &Variables) -> Vec<&str> {
-    let set = WITHOUT_MEANING.into_iter();
-    set.flat_map(|prefix| variables.beginning_with(prefix))
-        .collect()
-}
-
 fn settings(variables: &Variables) -> Result<Settings, String> {
     refuse(variables)?;
-    let mut settings = Settings::new(vec![rules(variables)]);
+    let xds = control_plane(variables)?;
+    let files = if xds.is_some() {
+        Vec::new()
+    } else {
+        vec![rules(variables)]
+    };
+    let mut settings = Settings::new(files);
+    settings.xds = xds;
     let ignores = variables.truth("RUNTIME_IGNOREDOTFILES")?;
     settings.files = FilesOf::All {
         dot_files: !ignores,
     };
-    settings.watch = true;
+    settings.watch = settings.xds.is_none();
     settings.merge_domains = variables.truth("MERGE_DOMAIN_CONFIG")?;
     settings.grpc = address(variables, "GRPC_HOST", "GRPC_PORT", 8081)?;
     settings.grpc_uds = variables.text("GRPC_UDS").map(PathBuf::from);
     settings.tls = tls(variables)?;
     settings.http = address(variables, "HOST", "PORT", 8080)?;
+    settings.prometheus = prometheus(variables)?;
     settings.admin = operators(variables)?;
     settings.grpc_max_age = variables
         .time("GRPC_MAX_CONNECTION_AGE")?
@@ -180,13 +154,28 @@ fn refuse(variables: &Variables) -> Result<(), String> {
             return Err(format!("{name} is not supported: {reason}"));
         }
     }
-    for (name, only) in [("BACKEND_TYPE", "redis"), ("CONFIG_TYPE", "FILE")] {
-        let other = variables.text(name).filter(|value| *value != only);
-        if let Some(other) = other {
-            return Err(format!("{name}={other} is not supported, only {only}"));
-        }
+    match variables.text("BACKEND_TYPE") {
+        None | Some("redis") => Ok(()),
+        Some(other) => Err(format!("BACKEND_TYPE={other} is not supported, only redis")),
     }
-    Ok(())
+}
+
+/// The listener of metrics, and its path.
+fn prometheus(variables: &Variables) -> Result<Option<(SocketAddr, String)>, String> {
+    if !variables.truth("USE_PROMETHEUS")? {
+        return Ok(None);
+    }
+    let address = variables.text("PROMETHEUS_ADDR").unwrap_or(":9090");
+    let address =
+        options::address(address).map_err(|error| format!("PROMETHEUS_ADDR={address}: {error}"))?;
+    let path = variables.text("PROMETHEUS_PATH").unwrap_or("/metrics");
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/-_.".contains(&byte);
+    if !path.starts_with('/') || !path.bytes().all(is_plain) {
+        return Err(format!(
+            "PROMETHEUS_PATH={path} is no path such as /metrics"
+        ));
+    }
+    Ok(Some((address, path.to_owned())))
 }
 
 /// The TLS files of gRPC, if it uses TLS.

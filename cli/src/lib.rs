@@ -43,6 +43,7 @@ pub mod fuzzing {
 use std::{
     ffi::OsString,
     io::{self, Write},
+    path::Path,
 };
 
 use clap::{Parser, error::ErrorKind};
@@ -59,6 +60,7 @@ where
     I: IntoIterator<Item = T>,
     T: Into<OsString> + Clone,
 {
+    let arguments = as_reference(arguments.into_iter().map(Into::into).collect());
     let arguments = match Arguments::try_parse_from(arguments) {
         Ok(arguments) => arguments,
         Err(error) => {
@@ -88,6 +90,20 @@ where
             USAGE
         }
     }
+}
+
+/// The arguments with the command `envoy`, if the program has the name of Envoy's reference service and no arguments: then
+/// only the image of a container changes.
+fn as_reference(mut arguments: Vec<OsString>) -> Vec<OsString> {
+    let is_reference = |program: &OsString| {
+        cfg!(feature = "serve") && Path::new(program).file_name() == Some("ratelimit".as_ref())
+    };
+    if let [program] = &*arguments
+        && is_reference(program)
+    {
+        arguments.push("envoy".into());
+    }
+    arguments
 }
 
 /// Runs a command. Returns the text to print, and the exit code.

@@ -1,5 +1,7 @@
 //! `serve`: Envoy's rate limit service.
 
+mod control_plane;
+
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use clap::{Args, ValueEnum};
@@ -10,6 +12,7 @@ use tower_ratelimit_server::{
     serve::{self, Settings},
 };
 
+use self::control_plane::Xds;
 use crate::{
     log::Log,
     options::{Drain, Files, Operators, Redis, Tls, address, time},
@@ -20,7 +23,7 @@ use crate::{
 pub(crate) struct Serve {
     /// Rule files of Envoy's rate limit service, or directories of *.yaml, *.yml and *.json.
     #[arg(
-        required_unless_present = "auth_rules",
+        required_unless_present_any = ["auth_rules", "xds"],
         env = "TOWER_RATELIMIT_RULES",
         value_delimiter = ','
     )]
@@ -50,6 +53,8 @@ pub(crate) struct Serve {
     merge_domains: bool,
     #[command(flatten)]
     files: Files,
+    #[command(flatten)]
+    xds: Xds,
     /// The address of the gRPC service.
     #[arg(
         long,
@@ -207,6 +212,7 @@ pub(crate) fn serve(serve: Serve) -> Result<(), String> {
 fn settings(serve: Serve) -> (Log, Settings) {
     let mut settings = Settings::new(serve.rules);
     settings.auth_rules = serve.auth_rules;
+    settings.xds = serve.xds.control_plane();
     settings.trust = serve.trust;
     settings.merge_domains = serve.merge_domains;
     settings.watch = serve.files.watch;

@@ -54,34 +54,6 @@ fn faults_name_the_variable_of_an_option() {
 }
 
 #[test]
-fn variables_without_a_meaning_are_named() {
-    let names = [
-        "CONFIG_GRPC_XDS_NODE_ID",
-        "DEBUG_HOST",
-        "MEMCACHE_HOST_PORT",
-        "REDIS_PERSECOND",
-        "REDIS_PERSECOND_URL",
-        "REDIS_PIPELINE_LIMIT",
-        "REDIS_PIPELINE_WINDOW",
-        "REDIS_POOL_SIZE",
-        "RUNTIME_WATCH_ROOT",
-        "STATSD_PORT",
-        "TRACING_SAMPLING_RATE",
-        "USE_PROMETHEUS",
-    ];
-    let known = [
-        "DEBUG_PORT",
-        "REDIS_URL",
-        "RUNTIME_ROOT",
-        "REDIS_TLS",
-        "USE_TLS",
-    ];
-    let pairs = names.iter().chain(&known).map(|name| (*name, "1"));
-    let variables = Variables::from(&*pairs.collect::<Vec<_>>());
-    assert_eq!(without_meaning(&variables), names);
-}
-
-#[test]
 fn variables_are_read() {
     let settings = read(&[
         ("RUNTIME_ROOT", "/data"),
@@ -104,6 +76,8 @@ fn variables_are_read() {
         ("USE_STATSD", "false"),
         ("BACKEND_TYPE", "redis"),
         ("CONFIG_TYPE", ""),
+        ("USE_PROMETHEUS", "true"),
+        ("PROMETHEUS_ADDR", ":19001"),
         ("GRPC_SERVER_USE_TLS", "true"),
         ("GRPC_SERVER_TLS_CERT", "/tls/cert.pem"),
         ("GRPC_SERVER_TLS_KEY", "/tls/key.pem"),
@@ -119,6 +93,11 @@ fn variables_are_read() {
     assert_eq!(settings.redis_deadline, Duration::from_millis(150));
     assert_eq!(settings.redis_prefix.as_deref(), Some("rl"));
     assert!(settings.merge_domains);
+    let prometheus = settings.prometheus.expect("a listener");
+    assert_eq!(
+        prometheus,
+        (([0, 0, 0, 0], 19_001).into(), "/metrics".to_owned())
+    );
     let tls = settings.tls.expect("TLS");
     assert_eq!(tls.cert, PathBuf::from("/tls/cert.pem"));
     assert_eq!(tls.client_ca, Some("/tls/ca.pem".into()));
@@ -147,7 +126,7 @@ fn the_log_is_that_of_the_reference() {
 fn other_stores_and_sources_are_refused() {
     for (pair, word) in [
         (("BACKEND_TYPE", "memcache"), "only redis"),
-        (("CONFIG_TYPE", "GRPC_XDS_SOTW"), "only FILE"),
+        (("CONFIG_TYPE", "HTTP"), "only FILE"),
         (("DEBUG_PORT", "x"), "a port or off"),
         (("GRPC_SERVER_USE_TLS", "true"), "GRPC_SERVER_TLS_CERT"),
         (("GRPC_CLIENT_TLS_SAN", "x"), "authority"),
@@ -161,5 +140,20 @@ fn other_stores_and_sources_are_refused() {
     ] {
         let error = read(&[pair]).expect_err(pair.0);
         assert!(error.contains(word), "{error}");
+    }
+}
+
+#[test]
+fn listener_of_metrics_is_that_of_the_variables() {
+    let read = |pairs: &[(&str, &str)]| prometheus(&Variables::from(pairs));
+    assert_eq!(read(&[("PROMETHEUS_ADDR", ":1")]), Ok(None));
+    let on = ("USE_PROMETHEUS", "true");
+    let expected = (([0, 0, 0, 0], 9_090).into(), "/metrics".to_owned());
+    assert_eq!(read(&[on]), Ok(Some(expected)));
+    let path = read(&[on, ("PROMETHEUS_PATH", "/stats")]).expect("a listener");
+    assert_eq!(path.expect("a path").1, "/stats");
+    for pair in [("PROMETHEUS_ADDR", "x"), ("PROMETHEUS_PATH", "/{x}")] {
+        let error = read(&[on, pair]).expect_err(pair.0);
+        assert!(error.contains(pair.0), "{error}");
     }
 }

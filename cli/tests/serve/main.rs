@@ -20,6 +20,8 @@ mod model;
 #[cfg(feature = "otel")]
 mod otel;
 mod page;
+#[path = "../../../server/tests/service/xds/plane.rs"]
+mod plane;
 mod prometheus;
 mod proxy;
 mod reference;
@@ -29,3 +31,4 @@ mod systemd;
 mod tls;
 #[path = "../support/tls.rs"]
 mod tls_client;
+mod xds;

@@ -14,6 +14,7 @@ use testkit::programs::{Process, eventually, find, free_port};
 use crate::{
     auth::{is_missing, login, service},
     http::{get, send, try_send, upstream},
+    plane::{Plane, config},
     service::{Service, about},
 };
 
@@ -187,7 +188,13 @@ async fn panels_and_alerts_are_about_what_prometheus_reads() {
     let (local, _rules) = service(&[]).await;
     let (shared, _more_rules) = service(&["--redis", &nobody]).await;
     let gateway = Gateway::start().await;
-    let prometheus = Prometheus::start(&[local.http, shared.http, gateway.http]).await;
+    let plane = Plane::start().await;
+    plane.set("1", &[config("rl", &[("foo", 1)])]);
+    let url = format!("http://127.0.0.1:{}", plane.port);
+    let following = Service::launch_bare(&["--xds", &url], &[]);
+    following.ready().await;
+    let ports = [local.http, shared.http, gateway.http, following.http];
+    let prometheus = Prometheus::start(&ports).await;
     for (panel, expression) in expressions() {
         eventually(&format!("numbers of {panel}: {expression}"), async || {
             call(&local).await;

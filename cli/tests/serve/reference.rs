@@ -107,7 +107,7 @@ async fn counts_are_in_the_redis_that_is_named() {
 async fn what_there_is_not_is_refused() {
     for (variable, word) in [
         (("BACKEND_TYPE", "memcache"), "BACKEND_TYPE"),
-        (("CONFIG_TYPE", "GRPC_XDS_SOTW"), "CONFIG_TYPE"),
+        (("CONFIG_TYPE", "HTTP"), "CONFIG_TYPE"),
         (("DEBUG_PORT", "99999"), "DEBUG_PORT"),
     ] {
         let mut service = launch(&[variable]);
