@@ -27,16 +27,11 @@ use crate::{
 };
 
 /// Prefixes of rejected variables: they belong to missing features that change decisions or access.
-const REFUSED: [(&str, &str); 4] = [
+const REFUSED: [(&str, &str); 2] = [
     (
         "GRPC_CLIENT_TLS_SAN",
         "any certificate of the authority is accepted",
     ),
-    (
-        "REDIS_TLS_CACERT",
-        "authorities are those of the system; SSL_CERT_FILE names other ones",
-    ),
-    ("REDIS_TLS_CLIENT_", "there are no certificates of clients"),
     (
         "REDIS_TLS_SKIP_HOSTNAME_VERIFICATION",
         "names are always verified",
@@ -118,6 +113,7 @@ fn settings(variables: &Variables) -> Result<Settings, String> {
         .time("GRPC_MAX_CONNECTION_AGE")?
         .unwrap_or(settings.grpc_max_age);
     settings.redis = redis::address(variables)?;
+    settings.redis_tls = redis::certificates(variables, settings.redis.as_deref())?;
     settings.redis_prefix = variables.text("CACHE_KEY_PREFIX").map(str::to_owned);
     // Envoy's own deadline comes with each call.
     let timeout = variables.time("REDIS_TIMEOUT")?;

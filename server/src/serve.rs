@@ -11,6 +11,7 @@ use self::{listeners::Listeners, parts::Parts, servers::Servers};
 pub use crate::{
     error::ServeError,
     settings::{DEFAULT_DEADLINE, Settings},
+    store::RedisTlsFiles,
 };
 use crate::{
     error::fault,

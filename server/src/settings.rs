@@ -15,7 +15,7 @@ use crate::{
     decide::Modes,
     error::{ServeError, fault},
     lyft::{Builder, FilesOf, Rules},
-    store::Store,
+    store::{RedisTlsFiles, Store},
     tls::TlsFiles,
     xds::ControlPlane,
 };
@@ -59,6 +59,8 @@ pub struct Settings {
     pub redis: Option<String>,
     /// A file with the password of Redis, if the address has none. Defaults to none.
     pub redis_password_file: Option<PathBuf>,
+    /// Certificates for an encrypted address of Redis. Defaults to none: the system's authorities.
+    pub redis_tls: RedisTlsFiles,
     /// Whether the service is ready only while Redis responds. Defaults to false: `on_failure` decides meanwhile.
     pub ready_needs_store: bool,
     /// The prefix of all keys in Redis. Defaults to that of [`RedisStore`].
@@ -110,6 +112,7 @@ impl Settings {
             http_tls: false,
             redis: None,
             redis_password_file: None,
+            redis_tls: RedisTlsFiles::default(),
             ready_needs_store: false,
             redis_prefix: None,
             redis_deadline: DEFAULT_DEADLINE,

@@ -17,6 +17,16 @@ use crate::{
     error::{ServeError, fault},
 };
 
+/// PEM files for an encrypted address of Redis, read at the start.
+#[derive(Debug, Clone, Default)]
+#[non_exhaustive]
+pub struct RedisTlsFiles {
+    /// Certificates of authorities. Defaults to those of the system.
+    pub authority: Option<PathBuf>,
+    /// The certificate of this service, and its key. Defaults to none.
+    pub certificate: Option<(PathBuf, PathBuf)>,
+}
+
 /// The store of all counts.
 #[derive(Clone)]
 pub(crate) enum Store {
@@ -65,6 +75,28 @@ impl Store {
             Self::Redis(_) => "redis",
         }
     }
+}
+
+/// The builder with the certificates of these files.
+///
+/// # Errors
+///
+/// When a file cannot be read.
+pub(crate) fn with_certificates(
+    mut store: RedisStoreBuilder,
+    files: &RedisTlsFiles,
+) -> Result<RedisStoreBuilder, ServeError> {
+    let read = |file: &Path| {
+        let place = format!("the certificates for Redis: {}", file.display());
+        fs::read(file).map_err(|error| fault(&place, &error))
+    };
+    if let Some(authority) = &files.authority {
+        store = store.tls_authorities(read(authority)?);
+    }
+    if let Some((certificate, key)) = &files.certificate {
+        store = store.tls_client_certificate(read(certificate)?, read(key)?);
+    }
+    Ok(store)
 }
 
 /// Connects to the store at this address, with this prefix for keys. The password is read from the file, if there is

@@ -1,4 +1,8 @@
-//! The address of Redis, composed of several variables.
+//! The address of Redis, composed of several variables, and the certificates for it.
+
+use std::path::PathBuf;
+
+use tower_ratelimit_server::serve::RedisTlsFiles;
 
 use super::variables::Variables;
 
@@ -39,6 +43,32 @@ pub(super) fn address(variables: &Variables) -> Result<Option<String>, String> {
     }
 }
 
+/// The certificates for an encrypted address. As in the reference, they have no meaning for another one.
+pub(super) fn certificates(
+    variables: &Variables,
+    address: Option<&str>,
+) -> Result<RedisTlsFiles, String> {
+    let mut files = RedisTlsFiles::default();
+    let is_encrypted = address
+        .is_some_and(|address| address.starts_with("rediss") || address.starts_with("valkeys"));
+    if !is_encrypted {
+        return Ok(files);
+    }
+    let file = |name: &str| variables.text(name).map(PathBuf::from);
+    files.authority = file("REDIS_TLS_CACERT");
+    files.certificate = match (file("REDIS_TLS_CLIENT_CERT"), file("REDIS_TLS_CLIENT_KEY")) {
+        (None, None) => None,
+        (Some(certificate), Some(key)) => Some((certificate, key)),
+        (Some(_), None) => {
+            return Err("REDIS_TLS_CLIENT_CERT needs REDIS_TLS_CLIENT_KEY".to_owned());
+        }
+        (None, Some(_)) => {
+            return Err("REDIS_TLS_CLIENT_KEY needs REDIS_TLS_CLIENT_CERT".to_owned());
+        }
+    };
+    Ok(files)
+}
+
 /// `user:password@`, or `:password@` without a user.
 fn login(auth: Option<&str>) -> String {
     match auth.map(|auth| auth.split_once(':')) {
@@ -63,6 +93,30 @@ fn percent_encoded(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use tower_ratelimit::RedisStore;
+
+    #[test]
+    fn certificates_are_for_encrypted_addresses() {
+        let variables = [
+            ("REDIS_TLS_CACERT", "ca.pem"),
+            ("REDIS_TLS_CLIENT_CERT", "tls.crt"),
+            ("REDIS_TLS_CLIENT_KEY", "tls.key"),
+        ];
+        let read = |pairs: &[(&str, &str)], address| certificates(&Variables::from(pairs), address);
+        let files = read(&variables, Some("rediss://redis")).expect("files");
+        assert_eq!(files.authority, Some("ca.pem".into()));
+        assert_eq!(
+            files.certificate,
+            Some(("tls.crt".into(), "tls.key".into()))
+        );
+        for address in [Some("redis://redis"), Some("unix:///run/redis"), None] {
+            let files = read(&variables, address).expect("no files");
+            assert!(files.authority.is_none() && files.certificate.is_none());
+        }
+        for lone in [&variables[1..2], &variables[2..]] {
+            let fault = read(lone, Some("rediss-cluster://redis")).expect_err("one of two");
+            assert!(fault.contains("needs"), "{fault}");
+        }
+    }
 
     use super::*;
 

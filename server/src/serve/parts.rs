@@ -20,7 +20,7 @@ use crate::{
     metrics::Metrics,
     settings::Settings,
     source::{Source, warn_of},
-    store::{Store, redis},
+    store::{Store, redis, with_certificates},
     telemetry::observed,
     tls::Tls,
     watch::Watch,
@@ -199,6 +199,7 @@ fn store(settings: &Settings) -> Result<Store, ServeError> {
             .map_err(|error| fault("--max-keys", &error));
     };
     let store = RedisStore::builder().deadline(settings.redis_deadline);
+    let store = with_certificates(store, &settings.redis_tls)?;
     let prefix = settings.redis_prefix.as_deref();
     let password = settings.redis_password_file.as_ref();
     redis(store, prefix, password, address).map(Store::Redis)

@@ -1,5 +1,7 @@
 //! Addresses: one server, the nodes of a cluster, or sentinels.
 
+#[cfg(feature = "redis-tls")]
+use redis::{Client, TlsCertificates};
 use redis::{
     ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisConnectionInfo, parse_redis_url,
 };
@@ -22,6 +24,8 @@ pub(super) struct Sentinels {
     pub(super) master: String,
     pub(super) user: Option<String>,
     pub(super) password: Option<String>,
+    #[cfg(feature = "redis-tls")]
+    pub(super) certificates: Option<TlsCertificates>,
 }
 
 impl Address {
@@ -67,6 +71,8 @@ impl Address {
             password: parameter(first, "sentinel_password"),
             nodes: nodes(texts)?,
             master: master.to_owned(),
+            #[cfg(feature = "redis-tls")]
+            certificates: None,
         }))
     }
 
@@ -77,6 +83,29 @@ impl Address {
         let (master, database) = path.split_once('/').unwrap_or((path, ""));
         hosts.path = database;
         Self::sentinel(hosts.each(), master)
+    }
+
+    /// The address with these certificates, for all of its servers.
+    #[cfg(feature = "redis-tls")]
+    pub(super) fn with_certificates(
+        self,
+        certificates: &TlsCertificates,
+    ) -> Result<Self, ConfigError> {
+        Ok(match self {
+            Self::Node(node) => Self::Node(with_certificates(node, certificates)?),
+            Self::Cluster(nodes) => {
+                let nodes = nodes.into_iter();
+                let nodes = nodes.map(|node| with_certificates(node, certificates));
+                Self::Cluster(nodes.collect::<Result<_, _>>()?)
+            }
+            Self::Sentinel(mut sentinels) => {
+                for node in &sentinels.nodes {
+                    with_certificates(node.clone(), certificates)?;
+                }
+                sentinels.certificates = Some(certificates.clone());
+                Self::Sentinel(sentinels)
+            }
+        })
     }
 
     /// The address without user and password, for texts.
@@ -178,6 +207,25 @@ fn node(text: &str) -> Result<ConnectionInfo, ConfigError> {
         let reason = error.split(" - ").next().unwrap_or_default();
         bad(format!("the address of Redis is not usable: {reason}"))
     })
+}
+
+/// Returns the address of a server with certificates.
+#[cfg(feature = "redis-tls")]
+fn with_certificates(
+    node: ConnectionInfo,
+    certificates: &TlsCertificates,
+) -> Result<ConnectionInfo, ConfigError> {
+    if !matches!(node.addr(), ConnectionAddr::TcpTls { .. }) {
+        return Err(bad(
+            "certificates for Redis need an encrypted address, which begins with rediss",
+        ));
+    }
+    let client = Client::build_with_tls(node, certificates.clone()).map_err(|error| {
+        bad(format!(
+            "the certificates for Redis are not usable: {error}"
+        ))
+    })?;
+    Ok(client.get_connection_info().clone())
 }
 
 /// Returns a parameter of the query.

@@ -7,6 +7,8 @@ use std::{
 };
 
 use redis::aio::ConnectionLike;
+#[cfg(feature = "redis-tls")]
+use redis::{ClientTlsConfig, TlsCertificates};
 
 use super::{
     RedisStore,
@@ -44,6 +46,8 @@ pub struct RedisStoreBuilder {
     connect_timeout: Duration,
     sharding_proxy: bool,
     on_health_change: Option<Listener>,
+    #[cfg(feature = "redis-tls")]
+    certificates: Option<TlsCertificates>,
 }
 
 impl RedisStore {
@@ -61,6 +65,8 @@ impl RedisStoreBuilder {
             connect_timeout: DEFAULT_CONNECT_TIMEOUT,
             sharding_proxy: false,
             on_health_change: None,
+            #[cfg(feature = "redis-tls")]
+            certificates: None,
         }
     }
 
@@ -125,6 +131,41 @@ impl RedisStoreBuilder {
         self
     }
 
+    /// Sets the authorities that sign the certificates of servers and sentinels, in PEM. Defaults to
+    /// those of the system.
+    ///
+    /// The address is then an encrypted one, such as `rediss://10.0.0.7`.
+    #[cfg(feature = "redis-tls")]
+    pub fn tls_authorities(mut self, pem: impl Into<Vec<u8>>) -> Self {
+        self.certificates().root_cert = Some(pem.into());
+        self
+    }
+
+    /// Sets the certificate that this process presents to servers and sentinels, followed by the
+    /// intermediate ones, and its key: both in PEM. Defaults to none.
+    ///
+    /// The address is then an encrypted one, such as `rediss://10.0.0.7`.
+    #[cfg(feature = "redis-tls")]
+    pub fn tls_client_certificate(
+        mut self,
+        certificate: impl Into<Vec<u8>>,
+        key: impl Into<Vec<u8>>,
+    ) -> Self {
+        self.certificates().client_tls = Some(ClientTlsConfig {
+            client_cert: certificate.into(),
+            client_key: key.into(),
+        });
+        self
+    }
+
+    #[cfg(feature = "redis-tls")]
+    fn certificates(&mut self) -> &mut TlsCertificates {
+        self.certificates.get_or_insert(TlsCertificates {
+            client_tls: None,
+            root_cert: None,
+        })
+    }
+
     /// Creates the store at this address, see [`RedisStore::connect`].
     ///
     /// # Errors
@@ -180,6 +221,11 @@ impl RedisStoreBuilder {
     fn at(self, address: Address) -> Result<RedisStore, ConfigError> {
         self.check()?;
         connector::provide_crypto();
+        #[cfg(feature = "redis-tls")]
+        let address = match &self.certificates {
+            Some(certificates) => address.with_certificates(certificates)?,
+            None => address,
+        };
         let timeouts = Timeouts {
             connect: self.connect_timeout,
         };
@@ -215,6 +261,8 @@ impl RedisStoreBuilder {
             connect_timeout: _,
             sharding_proxy,
             on_health_change,
+            #[cfg(feature = "redis-tls")]
+                certificates: _,
         } = self;
         let watch = StoreWatch::new(Owner::Redis, on_health_change);
         let common = Arc::new(StoreCommon::new(prefix, deadline, home, watch));

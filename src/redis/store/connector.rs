@@ -175,6 +175,12 @@ fn sentinel_client(sentinels: &Sentinels) -> RedisResult<SentinelClient> {
     if matches!(sentinels.nodes[0].addr(), ConnectionAddr::TcpTls { .. }) {
         builder = builder.set_client_to_redis_tls_mode(TlsMode::Secure);
     }
+    #[cfg(feature = "redis-tls")]
+    if let Some(certificates) = &sentinels.certificates {
+        builder = builder
+            .set_client_to_redis_certificates(certificates.clone())
+            .set_client_to_sentinel_certificates(certificates.clone());
+    }
     if let Some(user) = servers.username() {
         builder = builder.set_client_to_redis_username(user);
     }

@@ -29,6 +29,8 @@ pub struct Setup {
     users: Vec<String>,
     password: Option<String>,
     tls: bool,
+    /// Whether clients present a certificate.
+    tls_clients: bool,
     fake_clock: bool,
 }
 
@@ -60,6 +62,7 @@ impl Setup {
             users: Vec::new(),
             password: None,
             tls: false,
+            tls_clients: false,
             fake_clock: false,
         }
     }
@@ -87,6 +90,12 @@ impl Setup {
     pub fn tls(mut self) -> Self {
         self.tls = true;
         self
+    }
+
+    /// [`tls`](Self::tls), and each client presents a certificate of the authority.
+    pub fn tls_clients(mut self) -> Self {
+        self.tls_clients = true;
+        self.tls()
     }
 
     /// A clock that [`Server::shift_clock`](super::Server::shift_clock) steps. For a Valkey from
@@ -160,7 +169,10 @@ impl Setup {
             set("tls-cert-file", CERTIFICATE);
             set("tls-key-file", KEY);
             set("tls-ca-cert-file", AUTHORITY);
-            set("tls-auth-clients", "no");
+            set(
+                "tls-auth-clients",
+                if self.tls_clients { "yes" } else { "no" },
+            );
         }
         if !matches!(self.role, Role::Sentinel(_)) {
             set("save", "");

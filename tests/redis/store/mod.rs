@@ -4,6 +4,7 @@ mod clusters;
 mod lines;
 mod sentinels;
 mod servers;
+mod tls;
 
 use std::time::Duration;
 
