@@ -12,7 +12,7 @@ use std::{
 };
 
 use http::{Request, Response};
-use testkit::{bench_server::Server, distance::RoundTrip};
+use testkit::{bench_server::Server, network_delay::RoundTrip};
 use tokio::{task::JoinSet, time::MissedTickBehavior};
 use tower::{Layer, Service, ServiceExt, service_fn};
 use tower_ratelimit::{
@@ -70,7 +70,7 @@ impl Bed {
     async fn new(round_trip: Duration) -> Result<Self> {
         let server = Server::start().await?;
         let round_trip = RoundTrip::new(round_trip);
-        let port = testkit::distance::distant(server.port(), &round_trip)?;
+        let port = testkit::network_delay::distant(server.port(), &round_trip)?;
         let store = RedisStore::connect(&format!("redis://127.0.0.1:{port}"))?;
         Ok(Self {
             server,

@@ -6,7 +6,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 exec </dev/null
-source scripts/need.sh
+source scripts/install_requirements.sh
 
 page=${1:-docs/playground/index.html}
 target=wasm32-unknown-unknown

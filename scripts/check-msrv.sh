@@ -3,7 +3,7 @@
 # newer compiler, on any platform and with any feature. Where that toolchain is installed, it also checks the libraries.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-source scripts/need.sh
+source scripts/install_requirements.sh
 
 need_rust
 need python3 python3

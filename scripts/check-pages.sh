@@ -6,7 +6,7 @@
 # - CONTRIBUTING.md names every script and every step of .ci/run.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-source scripts/need.sh
+source scripts/install_requirements.sh
 
 need python3 python3
 

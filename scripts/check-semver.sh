@@ -4,7 +4,7 @@
 # Not a step of .ci/run, since cargo-semver-checks takes minutes to build; a job of its own in the public workflow.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-source scripts/need.sh
+source scripts/install_requirements.sh
 
 if [ "$(git rev-parse --is-shallow-repository)" = true ]; then
     echo "error: a shallow clone does not know its tags; \`git fetch --unshallow --tags\` first" >&2

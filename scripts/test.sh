@@ -5,7 +5,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 exec </dev/null
-source scripts/need.sh
+source scripts/install_requirements.sh
 
 need_rust
 

@@ -4,7 +4,7 @@
 # installs what it needs.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-source scripts/need.sh
+source scripts/install_requirements.sh
 need curl curl
 
 program=${1:-}

@@ -6,7 +6,7 @@
 # PROGRAM names a program that is built already.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
-source scripts/need.sh
+source scripts/install_requirements.sh
 need_rust
 PATH=$PATH:/usr/sbin
 need wrk wrk

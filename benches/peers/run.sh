@@ -7,7 +7,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 exec </dev/null
-source scripts/need.sh
+source scripts/install_requirements.sh
 
 save=
 if [ "${1:-}" = --save ]; then

@@ -1,6 +1,6 @@
 #![no_main]
 
-#[path = "../adapters/responses.rs"]
+#[path = "../adapters/pacer_responses.rs"]
 mod adapter;
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| testkit::fuzz::responses::check(data, adapter::respond));

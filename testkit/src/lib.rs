@@ -18,11 +18,11 @@ pub mod charges;
 pub mod clock;
 pub mod contract;
 pub mod decisions;
-pub mod distance;
 #[cfg(feature = "servers")]
 pub mod fake_redis;
 pub mod fuzz;
 pub mod keys;
+pub mod network_delay;
 #[cfg(feature = "oracle")]
 pub mod oracle;
 #[cfg(feature = "pipe")]

@@ -2,26 +2,26 @@
 //! soft limits, tiers and changes of quota do to them.
 
 mod agreement;
-mod answer;
 mod blocks;
 mod bounds;
 mod changed_receipts;
-mod changes;
 mod clock_steps;
-mod counts;
+mod count_operation;
+mod decision_fields;
 mod extremes;
-mod fresh;
+mod key_model;
 mod late_refunds;
 mod logins;
 mod memory;
+mod on_change;
 mod quota;
+mod quota_changes;
 mod quota_text;
 mod refunds;
 mod request;
+mod request_quota_model;
 mod retries;
-mod row;
-mod soft;
-mod subject;
+mod soft_limits;
 mod tiers;
 mod together;
 mod token_bucket;

@@ -11,11 +11,11 @@ use tower_ratelimit::{
 
 use super::{
     alice,
-    answer::Answer,
+    decision_fields::Answer,
+    key_model::{Subject, nanos},
     quotas::{self, Move, Size, Spec, any_move, at, size},
     request::Request,
-    row::{Row, row},
-    subject::{Subject, nanos},
+    request_quota_model::{Row, row},
 };
 
 /// In a list each quota needs a name of its own.

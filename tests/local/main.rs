@@ -2,8 +2,8 @@
 
 mod blocks;
 mod names;
-mod shares;
 mod store;
+mod store_shares;
 mod table_stress;
 mod together;
 

@@ -2,7 +2,7 @@
 //! listens: it has to be on the standard error stream, once.
 //!
 //! `LINE=behind-proxy cargo test --all-features --test rate_limit provoke -- --nocapture` shows
-//! one. Those that need a server are in `tests/redis/store/lines.rs`.
+//! one. Those that need a server are in `tests/redis/store/log_lines.rs`.
 
 use std::{
     env,

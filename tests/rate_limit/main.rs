@@ -6,9 +6,9 @@
 mod axum;
 mod contract;
 mod corrections;
+mod decisions_in_handlers;
 #[cfg(feature = "tokio")]
 mod delays;
-mod exposed;
 #[cfg(feature = "tracing")]
 mod footguns;
 #[cfg(feature = "governor")]

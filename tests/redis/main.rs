@@ -6,11 +6,12 @@
 mod denials;
 mod differential;
 mod faults;
-mod fresh;
 mod harness;
 mod keys;
 mod leased;
 mod leases;
+mod lua_matches_rust;
+mod on_change_fresh;
 #[cfg(feature = "rules")]
 mod rules;
 mod runtimes;
@@ -18,7 +19,6 @@ mod scripts;
 mod store;
 mod tiers;
 mod together;
-mod twin;
 mod vectors;
 
 use testkit::{oracle::quotas, servers};

@@ -4,10 +4,10 @@
 mod contract;
 mod eventual;
 mod failing;
-mod fresh;
 mod guarded;
-mod last_values;
+mod last_written_values;
 mod leased;
+mod on_change_fresh;
 mod versions;
 
 use std::time::Duration;

@@ -6,7 +6,7 @@ use std::{env, io, path::PathBuf, process::Command};
 pub const PEERS: &str = "peers";
 
 /// The program whose allocator counts.
-pub const COUNTING: &str = "peers-counting";
+pub const COUNTING: &str = "peers-count-allocations";
 
 /// A program that stands beside the running one.
 ///

@@ -12,7 +12,7 @@ use tokio::{net::TcpListener, runtime};
 use crate::{
     child,
     middleware::{Case, Contender, DEFAULT, FIVE_FIELDS, Make, contenders, find},
-    rate::Rate,
+    rate_conversions::Rate,
     report::{Report, Row, Table},
     rounds::Samples,
 };

@@ -1,20 +1,20 @@
 //! This crate beside its peers, measured on the machine that runs it. `run.sh` is the procedure.
 
+pub mod allocations;
 pub mod child;
-pub mod count;
 pub mod cpu_time;
 pub mod decision;
-pub mod growth;
 pub mod http_load;
 pub mod instructions;
 pub mod machine;
 pub mod memory;
 pub mod middleware;
-pub mod rate;
+pub mod performance_targets;
+pub mod rate_conversions;
+pub mod redis_middleware;
 pub mod report;
 pub mod rounds;
-pub mod shared;
-pub mod stall;
-pub mod targets;
+pub mod scaling;
+pub mod worst_latency;
 
 pub use testkit::keys;

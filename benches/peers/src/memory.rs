@@ -11,7 +11,7 @@ use crate::{
     child,
     decision::{AXUM_GCRA, Batches, GOVERNOR, LongText, OURS, gcra, governor, ours},
     middleware::check_burst,
-    rate::Rate,
+    rate_conversions::Rate,
     report::{Report, Row, Table},
 };
 

@@ -4,10 +4,10 @@
 mod arguments;
 #[cfg(feature = "serve")]
 mod envoy_files;
-mod fuzz_twins;
+mod fuzz_target_properties;
 #[path = "../support/log.rs"]
 mod log;
 mod pages;
-mod replay;
 #[cfg(target_os = "linux")]
-mod servers;
+mod real_server_logs;
+mod replay;

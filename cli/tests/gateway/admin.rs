@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use testkit::programs::eventually;
 
 use crate::{
-    gateway::{Gateway, RULES, bounded},
+    gateway_process::{Gateway, RULES, bounded},
     metrics::reported,
     upstream::Upstream,
     wire::Wire,

@@ -3,7 +3,7 @@
 use std::net::Ipv4Addr;
 
 use crate::{
-    gateway::{Gateway, bounded},
+    gateway_process::{Gateway, bounded},
     upstream::Upstream,
     wire::{Head, Wire},
 };

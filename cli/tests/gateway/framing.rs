@@ -2,7 +2,7 @@
 //! none.
 
 use crate::{
-    gateway::{Gateway, bounded},
+    gateway_process::{Gateway, bounded},
     upstream::Upstream,
     wire::Wire,
 };

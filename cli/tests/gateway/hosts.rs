@@ -3,7 +3,7 @@
 use std::fs;
 
 use crate::{
-    gateway::{Gateway, bounded},
+    gateway_process::{Gateway, bounded},
     program::{Program, is_missing},
     upstream::Upstream,
     wire::Wire,

@@ -23,7 +23,7 @@ use tonic_health::{
 };
 
 use crate::{
-    gateway::{Gateway, bounded},
+    gateway_process::{Gateway, bounded},
     upstream::Upstream,
 };
 

@@ -10,7 +10,7 @@ use testkit::programs::{eventually, free_port};
 use tokio::time::timeout;
 
 use crate::{
-    gateway::{Gateway, RULES, bounded},
+    gateway_process::{Gateway, RULES, bounded},
     upstream::Upstream,
     wire::Wire,
 };

@@ -3,20 +3,19 @@
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
 
 mod admin;
-mod causes;
-mod early;
+mod docs_page;
+mod early_responses;
 mod fields;
 mod framing;
-mod gateway;
+mod gateway_process;
 mod hosts;
 mod http2;
 mod life;
-mod limits;
 mod metrics;
-mod page;
 mod probes;
 mod program;
 mod proxies;
+mod size_and_time_limits;
 mod store;
 mod streams;
 mod tls;
@@ -24,4 +23,5 @@ mod tls;
 mod tls_client;
 mod unread;
 mod upstream;
+mod upstream_failures;
 mod wire;

@@ -3,7 +3,7 @@
 use testkit::programs::{eventually, free_port};
 
 use crate::{
-    gateway::{Gateway, bounded},
+    gateway_process::{Gateway, bounded},
     upstream::Upstream,
     wire::Wire,
 };

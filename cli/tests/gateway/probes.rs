@@ -5,7 +5,7 @@ use std::process::Command;
 use testkit::programs::eventually;
 
 use crate::{
-    gateway::{Gateway, bounded},
+    gateway_process::{Gateway, bounded},
     upstream::Upstream,
     wire::Wire,
 };

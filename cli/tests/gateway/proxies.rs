@@ -4,7 +4,7 @@
 use std::{fs, net::Ipv4Addr};
 
 use crate::{
-    gateway::{Gateway, bounded},
+    gateway_process::{Gateway, bounded},
     program::{Program, is_missing},
     upstream::Upstream,
     wire::Wire,

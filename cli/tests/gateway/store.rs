@@ -10,7 +10,7 @@ use testkit::{
 };
 
 use crate::{
-    gateway::{Gateway, bounded},
+    gateway_process::{Gateway, bounded},
     upstream::Upstream,
     wire::Wire,
 };

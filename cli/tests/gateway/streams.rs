@@ -3,7 +3,7 @@
 use testkit::programs::eventually;
 
 use crate::{
-    gateway::{Gateway, bounded},
+    gateway_process::{Gateway, bounded},
     upstream::{CHUNK, LARGE, Upstream},
     wire::Wire,
 };

@@ -20,7 +20,7 @@ use tokio::{
 use tokio_rustls::client::TlsStream;
 
 use crate::{
-    gateway::{Gateway, bounded},
+    gateway_process::{Gateway, bounded},
     tls_client::connect,
     upstream::Upstream,
 };

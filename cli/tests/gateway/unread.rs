@@ -13,7 +13,7 @@ use hyper::{
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::gateway::{Gateway, bounded};
+use crate::gateway_process::{Gateway, bounded};
 
 /// More than all buffers of a stream.
 const LARGE: usize = 4 << 20;

@@ -14,7 +14,7 @@ use crate::{
     auth::{login, service},
     http::{Answer, send},
     metrics::reported,
-    service::{Service, about},
+    service_process::{Service, about},
 };
 
 const TOKEN: &str = "0123456789abcdef0123456789abcdef";
@@ -118,7 +118,7 @@ async fn foreign_hosts_and_pages_are_refused() {
 fn without_a_token_it_stays_on_this_machine() {
     let folder = tempfile::tempdir().unwrap();
     let [rules, token] = ["rules.yaml", "token"].map(|name| folder.path().join(name));
-    fs::write(&rules, crate::service::RULES).unwrap();
+    fs::write(&rules, crate::service_process::RULES).unwrap();
     fs::write(&token, "short").unwrap();
     let port = free_port();
     for (options, reported) in [

@@ -9,7 +9,7 @@ use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
 
 use crate::{
     http::{Answer, get, send, try_send, upstream},
-    service::{Service, about},
+    service_process::{Service, about},
 };
 
 const RULES: &str = "rules:

@@ -12,7 +12,7 @@ use tower_ratelimit_server::messages::Code;
 
 use crate::{
     http::{get, send},
-    service::{Service, about},
+    service_process::{Service, about},
 };
 
 #[tokio::test]

@@ -7,7 +7,7 @@ use tokio::{
     net::TcpStream,
 };
 
-use crate::service::Service;
+use crate::service_process::Service;
 
 /// The first bytes of a client: the preface, and a frame of settings.
 const FIRST: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";

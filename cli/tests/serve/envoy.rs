@@ -7,7 +7,7 @@ use tower_ratelimit_server::messages::Code;
 use crate::{
     http::{Answer, get, send},
     proxy::Envoy,
-    service::{Service, about, call},
+    service_process::{Service, about, call},
 };
 
 async fn with_foo(port: u16, value: &str) -> Answer {

@@ -15,7 +15,7 @@ use tower_ratelimit_server::messages::{Code, RateLimitRequest, RateLimitResponse
 
 use crate::{
     model::{Dice, Model, nodes, request, seconds},
-    service::Service,
+    service_process::Service,
 };
 
 /// Units whose windows seldom end during a test.

@@ -11,7 +11,7 @@ use testkit::{
 
 use crate::{
     admin::operate,
-    service::{RULES, Service, about},
+    service_process::{RULES, Service, about},
 };
 
 fn lines(log: &str) -> Vec<Value> {

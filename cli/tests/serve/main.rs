@@ -5,27 +5,27 @@
 mod admin;
 mod auth;
 mod calls;
-mod check;
 mod connections;
-mod early;
-mod end;
+mod docs_page;
+mod early_responses;
 mod envoy;
+mod envoy_reference_service;
 mod grpcio;
 mod http;
-mod life;
 mod log;
+mod lossless_shutdown_and_reload;
 mod metrics;
 #[path = "../../../server/tests/service/lyft/model.rs"]
 mod model;
 #[cfg(feature = "otel")]
 mod otel;
-mod page;
 #[path = "../../../server/tests/service/xds/plane.rs"]
 mod plane;
 mod prometheus;
 mod proxy;
-mod reference;
-mod service;
+mod rest_check;
+mod service_process;
+mod start_reload_shutdown;
 mod store;
 mod systemd;
 mod tls;

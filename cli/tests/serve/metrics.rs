@@ -7,7 +7,7 @@ use testkit::programs::{eventually, free_port};
 use crate::{
     auth::{login, service},
     http::{get, send},
-    service::{RULES, Service, about},
+    service_process::{RULES, Service, about},
 };
 
 /// The value of the series with this prefix.

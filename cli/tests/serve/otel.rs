@@ -26,7 +26,7 @@ use tower_ratelimit_server::messages::{RateLimitRequest, RateLimitResponse};
 
 use crate::{
     http::{send, try_send, upstream},
-    service::{Service, about},
+    service_process::{Service, about},
 };
 
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";

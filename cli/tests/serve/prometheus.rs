@@ -15,7 +15,7 @@ use crate::{
     auth::{is_missing, login, service},
     http::{get, send, try_send, upstream},
     plane::{Plane, config},
-    service::{Service, about},
+    service_process::{Service, about},
 };
 
 const DASHBOARD: &str = include_str!("../../../deploy/grafana.json");

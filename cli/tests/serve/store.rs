@@ -12,7 +12,7 @@ use tower_ratelimit_server::messages::Code;
 
 use crate::{
     http::get,
-    service::{Service, about, call},
+    service_process::{Service, about, call},
 };
 
 /// As in the image, whose environment sets the address of gRPC.

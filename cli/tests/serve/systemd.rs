@@ -5,7 +5,7 @@ use std::{fs, process::Command};
 use testkit::programs::find;
 use tokio::net::UnixDatagram;
 
-use crate::{auth::is_missing, service::Service};
+use crate::{auth::is_missing, service_process::Service};
 
 const UNIT: &str = include_str!("../../../deploy/tower-ratelimit.service");
 

@@ -16,7 +16,7 @@ use tower::service_fn;
 use tower_ratelimit_server::messages::Code;
 
 use crate::{
-    service::{Service, about, call},
+    service_process::{Service, about, call},
     tls_client::connect,
 };
 

@@ -14,7 +14,7 @@ use tower_ratelimit_server::messages::Code;
 use crate::{
     http::{get, send, try_send},
     plane::{Plane, config},
-    service::{Service, about},
+    service_process::{Service, about},
 };
 
 #[tokio::test]

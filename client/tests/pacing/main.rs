@@ -3,7 +3,9 @@
 
 mod crowd;
 mod dropped;
-mod fuzz_twins;
+#[cfg(feature = "axum")]
+mod end_to_end;
+mod fuzz_target_properties;
 #[cfg(feature = "tonic")]
 mod grpc;
 mod lies;
@@ -11,10 +13,8 @@ mod margin;
 mod network;
 #[cfg(feature = "reqwest-middleware")]
 mod reqwest;
+mod response_signals;
 mod retries;
-#[cfg(feature = "axum")]
-mod served;
-mod signals;
 mod waiting;
 
 use std::{

@@ -15,7 +15,7 @@ fn files(folder: &Path) -> BTreeMap<String, String> {
 #[test]
 fn the_committed_plots_are_what_the_example_draws() {
     let folder = tempfile::tempdir().expect("a folder");
-    let drawing = Command::new(env!("CARGO_BIN_EXE_plots"))
+    let drawing = Command::new(env!("CARGO_BIN_EXE_algorithm_plots"))
         .arg(folder.path())
         .output()
         .expect("the example");
@@ -29,7 +29,7 @@ fn the_committed_plots_are_what_the_example_draws() {
         // Not `assert_eq!`: a picture is no help in a terminal.
         assert!(
             drawn.get(name) == Some(text),
-            "docs/plots/{name} is not what is drawn: run `cargo run -p example-axum --bin plots`, \
+            "docs/plots/{name} is not what is drawn: run `cargo run -p example-axum --bin algorithm_plots`, \
              and look at it"
         );
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use http::{HeaderValue, Method, Request, Response, header::CONTENT_TYPE};
 use tower_ratelimit::{Decision, Headers, Policy, QuotaStatus, Timestamp};
 
-use super::answers::answer;
+use super::fixed_decisions::answer;
 
 /// The lines of `Content-Type`.
 pub fn check(data: &[u8]) {

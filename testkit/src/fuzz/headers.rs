@@ -8,7 +8,7 @@ use tower_ratelimit::{
 };
 
 use super::{
-    answers::answer,
+    fixed_decisions::answer,
     structured::{Item, Value, list},
 };
 

@@ -1,6 +1,6 @@
 //! Properties that hold for any bytes: functions that panic when it does not.
 //!
-//! The fuzz targets call them, and so do the property tests in `tests/fuzz_twins.rs`, which run
+//! The fuzz targets call them, and so do the property tests in `tests/fuzz_target_properties.rs`, which run
 //! wherever the other tests do.
 #![allow(
     dead_code,
@@ -22,6 +22,6 @@ pub mod responses;
 pub mod rules;
 pub mod x_forwarded_for;
 
-mod answers;
+mod fixed_decisions;
 mod proxies;
 mod structured;

@@ -12,7 +12,7 @@ use tokio::{
 };
 use tower_ratelimit::{Key, OnFailure, Quota, RedisLimiter};
 
-use super::trial::patient_store;
+use super::load_through_fault::patient_store;
 
 const LIMIT: u64 = 10;
 const PERIOD: Duration = Duration::from_secs(60);

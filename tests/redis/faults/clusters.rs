@@ -6,7 +6,7 @@ use tower_ratelimit::{Key, OnFailure, Quota, RedisLimiter};
 
 use super::{
     load::{Answer, Load, count, times, undecided},
-    trial::{Trial, store},
+    load_through_fault::{Trial, store},
 };
 use crate::servers::Cluster;
 

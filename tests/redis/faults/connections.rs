@@ -10,7 +10,7 @@ use testkit::{
 use tokio::{io::AsyncWriteExt as _, net::TcpListener};
 use tower_ratelimit::redis::StoreErrorKind::{Disconnected, Timeout};
 
-use super::trial::{DEADLINE, Trial};
+use super::load_through_fault::{DEADLINE, Trial};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn not_there_at_the_start() {

@@ -17,7 +17,7 @@ use tower_ratelimit::{
     limiter::Pending, redis::StoreHealth,
 };
 
-use super::trial::patient_store;
+use super::load_through_fault::patient_store;
 use crate::{
     harness::fake::{self, FakeServer},
     servers::{Flow, Proxy, Server},

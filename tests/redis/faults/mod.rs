@@ -2,20 +2,20 @@
 //!
 //! Most tests put a load on three limiters of one store, one for each thing to do on failure, let
 //! something fail and recover, and check every answer: see
-//! [`Trial`](trial::Trial). Those in `counts` check how many were allowed.
+//! [`Trial`](load_through_fault::Trial). Those in `counts` check how many were allowed.
 
+mod allowed_totals;
 mod cancelled;
+mod client_chosen_keys;
 mod clocks;
 mod clusters;
 mod connections;
-mod counts;
 mod crowds;
-mod distances;
+mod failure_policies;
+mod foreign_values;
 mod load;
-mod policies;
+mod load_through_fault;
+mod network_delays;
 mod refusals;
 mod shards;
-mod subjects;
 mod together;
-mod trial;
-mod values;

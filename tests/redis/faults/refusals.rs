@@ -8,7 +8,7 @@ use tower_ratelimit::redis::StoreErrorKind::{
     Busy, Disconnected, Loading, Other, OutOfMemory, ReadOnly, Refused, Timeout,
 };
 
-use super::trial::Trial;
+use super::load_through_fault::Trial;
 use crate::servers::{Server, Setup};
 
 async fn send_command(server: &Server, words: &[&str]) {

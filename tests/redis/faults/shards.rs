@@ -13,7 +13,7 @@ use tower_ratelimit::{Key, OnFailure, Quota, RedisLimiter, RedisStore, redis::St
 
 use super::{
     load::{Load, sample, undecided},
-    trial::{patient_store, store_within},
+    load_through_fault::{patient_store, store_within},
 };
 use crate::servers::Cluster;
 

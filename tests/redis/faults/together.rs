@@ -10,7 +10,7 @@ use tower_ratelimit::{
     limiter::Tier, redis::StoreErrorKind,
 };
 
-use super::{load::cause, trial::patient_store};
+use super::{load::cause, load_through_fault::patient_store};
 use crate::servers::{Cluster, Server};
 
 const SUBJECTS: u64 = 300;

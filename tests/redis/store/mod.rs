@@ -1,7 +1,7 @@
 //! A store finds its server, notices what happens to it, and recovers.
 
 mod clusters;
-mod lines;
+mod log_lines;
 mod sentinels;
 mod servers;
 mod tls;

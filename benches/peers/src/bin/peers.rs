@@ -4,8 +4,8 @@
 use std::{env, path::PathBuf, process::ExitCode};
 
 use tower_ratelimit_peers::{
-    count, decision, growth, http_load, instructions, memory, middleware, middleware::Case,
-    report::Report, shared, stall, targets::targets,
+    allocations, decision, http_load, instructions, memory, middleware, middleware::Case,
+    performance_targets::targets, redis_middleware, report::Report, scaling, worst_latency,
 };
 
 type Part = (&'static str, fn(&mut Report));
@@ -14,12 +14,12 @@ const PARTS: [Part; 9] = [
     ("decision", decision::measure),
     ("middleware", middleware::measure),
     ("instructions", instructions::measure),
-    ("allocations", count::measure),
+    ("allocations", allocations::measure),
     ("memory", memory::measure),
-    ("stall", stall::measure),
-    ("growth", growth::measure),
+    ("stall", worst_latency::measure),
+    ("growth", scaling::measure),
     ("http", http_load::measure),
-    ("redis", shared::measure),
+    ("redis", redis_middleware::measure),
 ];
 
 fn main() -> ExitCode {

@@ -7,7 +7,7 @@ use super::{
     Batches, BenchKey, Decide, LongText, Of,
     floor::{Floor, OsNanos, ReadClock, TscNanos},
 };
-use crate::rate::Rate;
+use crate::rate_conversions::Rate;
 
 pub const OURS: &str = "tower-ratelimit";
 pub const GOVERNOR: &str = "governor";

@@ -6,7 +6,7 @@ use std::{
 
 use siphasher::sip::SipHasher13;
 
-use crate::rate::Rate;
+use crate::rate_conversions::Rate;
 
 /// The floor of any limiter with a keyed hash in one process: the clock, the hash, one cache
 /// line, one compare-and-swap. It distinguishes keys only by their place.

@@ -19,7 +19,7 @@ pub use self::{
 use crate::{
     cpu_time::CpuTime,
     keys::Spread,
-    rate::Rate,
+    rate_conversions::Rate,
     report::{Report, Row, Table},
     rounds::{Samples, interleaved},
 };

@@ -13,7 +13,7 @@ use crate::{
         AXUM_GOVERNOR, Client, Direct, TOWER_RATE_LIMITER_GCRA, TOWER_RATE_LIMITER_WINDOW, app,
         find,
     },
-    rate::Rate,
+    rate_conversions::Rate,
 };
 
 pub const KINDS: [&str; 3] = [

@@ -8,7 +8,7 @@ use super::{
         DEFAULT, EIGHT_FIELDS, Make, TOWER_RATE_LIMIT, contenders, direct, find, tower_rate_limit,
     },
 };
-use crate::rate::Rate;
+use crate::rate_conversions::Rate;
 
 /// # Panics
 ///

@@ -11,7 +11,7 @@ use super::{
     denial::ReadyDenialLayer,
     noop::{FiveFieldsLayer, NoOpLayer},
 };
-use crate::rate::Rate;
+use crate::rate_conversions::Rate;
 
 /// The outcome of the requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

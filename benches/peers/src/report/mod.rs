@@ -11,8 +11,8 @@ use serde::Serialize;
 pub use self::plot::{Line, Plot};
 use crate::{
     machine::Machine,
+    performance_targets::{Target, Verdict},
     rounds::Samples,
-    targets::{Target, Verdict},
 };
 
 /// A run.

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use super::{Report, Row, Table, text::number};
 use crate::{
     decision::{self, Clock},
-    http_load, memory, middleware, shared, stall,
+    http_load, memory, middleware, redis_middleware, worst_latency,
 };
 
 /// The crates, in the order of the columns.
@@ -69,7 +69,7 @@ fn questions() -> [Question; 8] {
     let of_governor = middleware::TOWER_GOVERNOR;
     let stalls = [
         decision::OURS,
-        stall::CLEANED_UP,
+        worst_latency::CLEANED_UP,
         "",
         "",
         decision::AXUM_GCRA,
@@ -109,14 +109,20 @@ fn questions() -> [Question; 8] {
         Question::new(
             "the longest decision in a flood of new keys",
             "us",
-            stall::TITLE,
+            worst_latency::TITLE,
             stalls,
         ),
         Question::new(
             "a limit shared through Redis, one thread",
             "requests/s",
-            shared::PER_SECOND,
-            [shared::OURS, "", "", shared::TOWER_RATE_LIMITER, ""],
+            redis_middleware::PER_SECOND,
+            [
+                redis_middleware::OURS,
+                "",
+                "",
+                redis_middleware::TOWER_RATE_LIMITER,
+                "",
+            ],
         ),
     ]
 }

@@ -1,7 +1,7 @@
 use std::fmt::Write;
 
 use super::{Plot, Report, Row, Table};
-use crate::{rounds::Samples, targets::Target};
+use crate::{performance_targets::Target, rounds::Samples};
 
 pub(super) fn report(report: &Report) -> String {
     let mut text = format!("{}\n", report.machine);

@@ -1,6 +1,6 @@
 //! A property test of what the fuzz target of responses checks, for machines where no fuzzer runs.
 
-#[path = "../../../fuzz/adapters/responses.rs"]
+#[path = "../../../fuzz/adapters/pacer_responses.rs"]
 mod adapter;
 
 use proptest::prelude::*;

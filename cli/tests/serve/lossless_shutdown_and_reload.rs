@@ -9,7 +9,7 @@ use tower_ratelimit_server::messages::Code;
 
 use crate::{
     http::{send, try_send},
-    service::{RULES, Service, about, call},
+    service_process::{RULES, Service, about, call},
 };
 
 /// Calls one after another, each on its own connection, until one fails; the number of successes.

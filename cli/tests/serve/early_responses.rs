@@ -7,7 +7,7 @@ use tokio::{
     net::TcpStream,
 };
 
-use crate::service::Service;
+use crate::service_process::Service;
 
 /// A POST with a body of this length.
 fn post(path: &str, length: usize) -> String {

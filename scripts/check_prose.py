@@ -1,6 +1,6 @@
 """Counts the words that docs/language.md rules out, in comments of Rust and of Lua, and in pages.
 
-`python3 scripts/language.py [PATH…]` lists each finding in these files or folders, and then the findings in a thousand
+`python3 scripts/check_prose.py [PATH…]` lists each finding in these files or folders, and then the findings in a thousand
 lines of each folder. Without a path it reads what `scripts/check-structure.sh` limits. With `--check` it prints no findings
 of folders within their limits, and fails if a folder is beyond one."""
 

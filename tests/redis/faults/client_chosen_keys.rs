@@ -9,7 +9,7 @@ use testkit::{
 };
 use tower_ratelimit::{Key, OnFailure, Quota, RedisLimiter};
 
-use super::trial::patient_store;
+use super::load_through_fault::patient_store;
 
 const LIMIT: u64 = 3;
 

@@ -9,7 +9,7 @@ use testkit::{
 
 use crate::{
     http::{send, try_send, upstream},
-    service::Service,
+    service_process::Service,
 };
 
 const PAGE: &str = include_str!("../../../docs/service.md");

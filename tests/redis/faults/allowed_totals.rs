@@ -9,7 +9,7 @@ use tower_ratelimit::{Key, OnFailure, Quota, RedisLimiter};
 
 use super::{
     load::{Answer, Load, count, times, undecided},
-    trial::{patient_store, store},
+    load_through_fault::{patient_store, store},
 };
 use crate::servers::{Flow, Proxy, Server, Setup};
 

@@ -1,7 +1,7 @@
 //! Draws what each algorithm makes of the same requests, as the pictures in `docs/plots`.
 //!
 //! ```sh
-//! cargo run -p example-axum --bin plots
+//! cargo run -p example-axum --bin algorithm_plots
 //! ```
 //!
 //! The real limiter decides, on a clock that the example sets, so every run draws the same. A folder as the argument takes

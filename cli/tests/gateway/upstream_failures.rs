@@ -4,7 +4,7 @@ use testkit::programs::{eventually, free_port};
 use tokio::{io::AsyncWriteExt as _, net::TcpListener};
 
 use crate::{
-    gateway::{Gateway, bounded},
+    gateway_process::{Gateway, bounded},
     wire::Wire,
 };
 

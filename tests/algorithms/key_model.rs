@@ -6,11 +6,11 @@ use std::{collections::BTreeMap, time::Duration};
 use tower_ratelimit::{OnChange, Outcome};
 
 use super::{
-    answer::{Answer, Line, count, micros_up},
+    decision_fields::{Answer, Line, count, micros_up},
     oracle::{Charge, Counter, Kind, NEVER, Nanos, Rule},
     quotas::Spec,
     request::Request,
-    row::{Fitted, Row},
+    request_quota_model::{Fitted, Row},
 };
 
 /// A place in the tiers' lists, and how it is counted there.

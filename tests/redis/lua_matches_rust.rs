@@ -4,7 +4,7 @@
 //!
 //! In CI some ten thousand calls. `DIFFERENTIAL_OPERATIONS` sets another number for each test.
 
-mod nodes;
+mod lease_nodes;
 
 use std::{
     cell::Cell,
@@ -22,7 +22,7 @@ use tower_ratelimit::{
     shared::{Applied, Call, NodeReply, RedisLimiterBuilder, Reply, Store, Write},
 };
 
-use self::nodes::{Dice, Nodes};
+use self::lease_nodes::{Dice, Nodes};
 use crate::{
     differential::{
         any_spec,

@@ -1,6 +1,6 @@
 //! The property of the fuzz target for log lines, as a property test for machines without a fuzzer.
 
-#[path = "../../../fuzz/adapters/log_lines.rs"]
+#[path = "../../../fuzz/adapters/log_line_parser.rs"]
 mod adapter;
 
 use proptest::prelude::*;

@@ -7,7 +7,7 @@ use tower_ratelimit_server::messages::Code;
 
 use crate::{
     http::{get, try_send},
-    service::{RULES, Service, about, call},
+    service_process::{RULES, Service, about, call},
 };
 
 /// The error of the process, which exits with this code.

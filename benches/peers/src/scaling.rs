@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use crate::{
     decision::{Batches, FLOOR, GOVERNOR, MANY, OURS, Of, os_floor, os_governor, ours, time},
     keys::Spread,
-    rate::Rate,
+    rate_conversions::Rate,
     report::{Line, Plot, Report, Row, Table},
     rounds::interleaved,
 };

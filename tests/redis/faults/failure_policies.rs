@@ -22,7 +22,7 @@ use tower_ratelimit::{
 
 use super::{
     load::{Answer, sample},
-    trial::store,
+    load_through_fault::store,
 };
 use crate::{
     harness::fake::FakeServer,

@@ -3,7 +3,7 @@
 use std::{alloc::System, env};
 
 use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
-use tower_ratelimit_peers::{count, memory, middleware::Case};
+use tower_ratelimit_peers::{allocations, memory, middleware::Case};
 
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
@@ -18,7 +18,7 @@ fn main() {
     let arguments: Vec<_> = arguments.iter().map(String::as_str).collect();
     let output = match arguments.as_slice() {
         ["allocations", name, case] => {
-            count::allocations(ALLOCATOR, name, Case::of(case)).to_string()
+            allocations::allocations(ALLOCATOR, name, Case::of(case)).to_string()
         }
         ["memory", name, capacity, keys] => {
             let number = |text: &str| text.parse().expect("a number");

@@ -12,7 +12,7 @@ use tower_ratelimit_server::messages::Code;
 
 use crate::{
     http::send,
-    service::{RULES, Service, about, call},
+    service_process::{RULES, Service, about, call},
 };
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_tower-ratelimit");

@@ -1,14 +1,14 @@
 use super::Target;
 use crate::{
-    count, decision,
+    allocations, decision,
     decision::Clock,
-    growth, http_load, instructions, memory, middleware,
+    http_load, instructions, memory, middleware,
     middleware::{
         DEFAULT, DEFAULT_TSC, EIGHT_FIELDS, FIVE_FIELDS, NOOP, PLAIN, TOWER_GOVERNOR,
         TOWER_GOVERNOR_HEADERS,
     },
     report::Report,
-    stall,
+    scaling, worst_latency,
 };
 
 /// All targets of what was measured.
@@ -57,7 +57,7 @@ fn decisions(report: &Report) -> Vec<Option<Target>> {
 
 fn allowed(report: &Report) -> Vec<Option<Target>> {
     let added = |name| report.samples(middleware::ALLOWED_ADDED, name);
-    let allocations = |name| report.samples(count::ALLOWED, name);
+    let allocations = |name| report.samples(allocations::ALLOWED, name);
     let instructions = |name| report.samples(instructions::ALLOWED, name);
     let beyond_fields = || {
         let growth = allocations(FIVE_FIELDS)?;
@@ -123,8 +123,8 @@ fn memory(report: &Report) -> Vec<Option<Target>> {
 }
 
 fn table_full(report: &Report) -> Vec<Option<Target>> {
-    let longest = |name| report.samples(stall::TITLE, name);
-    let over_floor = || Some(longest(decision::OURS)?.over(longest(stall::FLOOR)?));
+    let longest = |name| report.samples(worst_latency::TITLE, name);
+    let over_floor = || Some(longest(decision::OURS)?.over(longest(worst_latency::FLOOR)?));
     let what = "longest decision, table full, over what the machine does anyway";
     let over_floor = over_floor().map(|n| Target::at_most(what, 2.0, &n));
     // The floor is no bound on a machine that is busy. Cleaning up a million keys takes milliseconds.
@@ -133,10 +133,10 @@ fn table_full(report: &Report) -> Vec<Option<Target>> {
     // Memory alone makes the floor take up to 1.4 times as long from the one number of keys to the
     // other, with a table of its own for each. More than that would be the work of making room.
     let filling = |(_, keys)| {
-        let name = format!("{}, {keys}", growth::OURS_FOR_1M);
-        report.samples(growth::FILLING, &name)
+        let name = format!("{}, {keys}", scaling::OURS_FOR_1M);
+        report.samples(scaling::FILLING, &name)
     };
-    let step = || Some(filling(growth::AFTER)?.over(filling(growth::BEFORE)?));
+    let step = || Some(filling(scaling::AFTER)?.over(filling(scaling::BEFORE)?));
     let what = "a decision after the table fills over one before";
     let step = step().map(|n| Target::at_most(what, 1.5, &n));
     vec![over_floor, alone, step]

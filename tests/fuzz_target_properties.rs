@@ -2,13 +2,13 @@
 //! has the commands that run the targets.
 
 #[cfg(feature = "rules")]
-#[path = "../fuzz/adapters/hosts.rs"]
+#[path = "../fuzz/adapters/host_parser.rs"]
 mod hosts;
 #[cfg(feature = "rules")]
-#[path = "../fuzz/adapters/rule_files.rs"]
+#[path = "../fuzz/adapters/rule_file_parser.rs"]
 mod rule_files;
 #[cfg(feature = "rules")]
-#[path = "../fuzz/adapters/rule_paths.rs"]
+#[path = "../fuzz/adapters/rule_path_matcher.rs"]
 mod rule_paths;
 
 use proptest::{collection::vec, prelude::*};

@@ -15,7 +15,7 @@ use tower_ratelimit::{PeerIp, RateLimitLayer, RedisLimiter, RedisStore};
 use crate::{
     cpu_time::CpuTime,
     middleware::{app, connect_info},
-    rate::Rate,
+    rate_conversions::Rate,
     report::{Report, Row, Table},
     rounds::Samples,
 };

@@ -4,7 +4,7 @@ use testkit::programs::{eventually, free_port};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::{
-    gateway::{Gateway, bounded},
+    gateway_process::{Gateway, bounded},
     upstream::Upstream,
 };
 

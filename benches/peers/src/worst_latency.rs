@@ -10,7 +10,7 @@ use std::{
 use crate::{
     decision::{AXUM_GCRA, Batches, MANY, OURS, Of, gcra, governor, os_floor, ours},
     keys::Spread,
-    rate::Rate,
+    rate_conversions::Rate,
     report::{Report, Row, Table},
     rounds::interleaved,
 };

@@ -8,7 +8,7 @@ use testkit::{needs, servers::Server};
 
 use crate::{
     http::{Answer, send},
-    service::{Service, about},
+    service_process::{Service, about},
 };
 
 const RULES: &str = r#"rules:

@@ -4,7 +4,7 @@
 use testkit::programs::free_port;
 
 use crate::{
-    gateway::{Gateway, bounded},
+    gateway_process::{Gateway, bounded},
     program::{Program, is_missing},
     upstream::Upstream,
     wire::{Head, Wire},

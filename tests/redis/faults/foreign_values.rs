@@ -11,7 +11,7 @@ use tower_ratelimit::{
 
 use super::{
     load::{Answer, sample},
-    trial::store,
+    load_through_fault::store,
 };
 
 /// The one key in Redis.
