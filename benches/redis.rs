@@ -1,7 +1,8 @@
 //! Costs of a limit shared through Redis: `cargo bench --bench redis --features redis`.
 //!
 //! Starts a `redis-server` of its own. Rates are medians of interleaved rounds, so that a busy
-//! machine slows both sides of a ratio.
+//! machine slows both sides of a ratio. Words after `--` select measurements: `server`, `leased`,
+//! `client`, `denied`, `latency`, or a row of the client's, such as `"one at a time"`.
 
 #[path = "redis/client.rs"]
 mod client;
@@ -9,6 +10,7 @@ mod client;
 mod server_time;
 
 use std::{
+    env,
     error::Error,
     time::{Duration, Instant},
 };
@@ -18,6 +20,9 @@ use tokio::task::JoinSet;
 use tower_ratelimit::{Key, OnFailure, Quota, RedisLimiter, RedisStore, redis::StoreHealth};
 
 type Result<T, E = Box<dyn Error + Send + Sync>> = std::result::Result<T, E>;
+
+/// A busy machine must not look like a failing server.
+const DEADLINE: Duration = Duration::from_secs(5);
 
 /// A million a minute, so that nothing is denied.
 const fn quota() -> Quota {
@@ -56,18 +61,35 @@ async fn paced(limiter: &RedisLimiter, seconds: u64) -> Result<Vec<Duration>> {
     Ok(times.collect::<Result<_, _>>()?)
 }
 
+/// Whether the command line names a measurement, or none.
+fn is_selected(measurement: &str) -> bool {
+    let mut words = env::args()
+        .skip(1)
+        .filter(|word| !word.starts_with('-'))
+        .peekable();
+    words.peek().is_none() || words.any(|word| measurement.contains(&word))
+}
+
 #[tokio::main]
 async fn main() -> Result<()> {
     let server = Server::start().await?;
-    // A busy machine must not look like a failing server.
     let store = RedisStore::builder()
-        .deadline(Duration::from_secs(5))
+        .deadline(DEADLINE)
         .connect(&server.url())?;
-    server_time::print(&server).await?;
-    server_time::print_leased(&server).await?;
+    if is_selected("server") {
+        server_time::print(&server).await?;
+    }
+    if is_selected("leased") {
+        server_time::print_leased(&server).await?;
+    }
     client::print(&server, &store).await?;
-    denied(&server, &store).await?;
-    latency(&server).await
+    if is_selected("denied") {
+        denied(&server, &store).await?;
+    }
+    if is_selected("latency") {
+        latency(&server).await?;
+    }
+    Ok(())
 }
 
 async fn denied(server: &Server, store: &RedisStore) -> Result<()> {

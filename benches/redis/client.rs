@@ -13,14 +13,45 @@ use tokio::task::JoinSet;
 use tower_ratelimit::{IntoQuotas, Key, Quota, RedisLimiter, RedisStore};
 
 use crate::{
-    Result, median,
+    DEADLINE, Result, is_selected, median,
     server_time::{PLAIN, PLAIN_ARGUMENTS},
 };
 
-const IN_FLIGHT: u64 = 128;
 const ROUNDS: usize = 7;
-const CALLS: u64 = 40_000;
-const KEYS: u64 = 5_000;
+
+/// The calls of a round.
+#[derive(Clone, Copy)]
+struct Load {
+    calls: u64,
+    /// Calls at any time.
+    in_flight: u64,
+    keys: u64,
+}
+
+const MANY: Load = Load {
+    calls: 40_000,
+    in_flight: 128,
+    keys: 5_000,
+};
+
+const ONE_KEY: Load = Load { keys: 1, ..MANY };
+
+const ONE_AT_A_TIME: Load = Load {
+    calls: 10_000,
+    in_flight: 1,
+    ..MANY
+};
+
+impl Load {
+    /// The least rate and the most processor time, as parts of the plain script's.
+    const fn targets(self) -> [f64; 2] {
+        if self.in_flight == 1 {
+            [0.9, 1.15]
+        } else {
+            [1.5, 1.25]
+        }
+    }
+}
 
 /// Figures of each round.
 #[derive(Default)]
@@ -32,21 +63,20 @@ struct Figures {
 }
 
 impl Figures {
-    /// Makes [`CALLS`] calls, [`IN_FLIGHT`] of them at any time.
-    async fn round<F>(&mut self, call: impl Fn(u64) -> F)
+    async fn round<F>(&mut self, load: Load, call: impl Fn(u64) -> F)
     where
         F: Future<Output = ()> + Send + 'static,
     {
         let (started, before) = (Instant::now(), processor_time());
         let mut running = JoinSet::new();
-        for n in 0..CALLS {
-            if n >= IN_FLIGHT {
+        for n in 0..load.calls {
+            if n >= load.in_flight {
                 running.join_next().await;
             }
-            running.spawn(call(n));
+            running.spawn(call(n % load.keys));
         }
         running.join_all().await;
-        let calls = CALLS as f64;
+        let calls = load.calls as f64;
         self.rates.push(calls / started.elapsed().as_secs_f64());
         let processor = processor_time() - before;
         self.processor.push(processor.as_secs_f64() * 1e6 / calls);
@@ -84,62 +114,78 @@ async fn decided(limiter: RedisLimiter, key: u64) {
 }
 
 pub(crate) async fn print(server: &Server, store: &RedisStore) -> Result<()> {
-    println!("the client, {IN_FLIGHT} under way over one connection, medians of {ROUNDS} rounds:");
-    let many = || Quota::per_minute(1_000_000);
-    row(server, store, "token bucket", many(), KEYS).await?;
-    row(server, store, "fixed window", many().fixed_window(), KEYS).await?;
-    row(
-        server,
-        store,
-        "sliding window",
-        many().sliding_window(),
-        KEYS,
-    )
-    .await?;
-    let two = [
-        many().named("minute"),
-        Quota::per_hour(60_000_000).named("hour"),
-    ];
-    row(server, store, "two token buckets", two, KEYS).await?;
-    row(
-        server,
-        store,
-        "sliding log",
-        Quota::per_second(1_000).sliding_log(),
-        KEYS,
-    )
-    .await?;
-    row(server, store, "one hot key", many(), 1).await
+    println!("the client over one connection, 128 in flight, medians of {ROUNDS} rounds:");
+    let minute = Quota::per_minute(1_000_000);
+    let hour = Quota::per_hour(60_000_000).named("hour");
+    let named = minute.named("minute");
+    let log = Quota::per_second(1_000).sliding_log();
+    let bench = Bench { server, store };
+    bench.row("token bucket", minute, MANY).await?;
+    bench
+        .row("fixed window", minute.fixed_window(), MANY)
+        .await?;
+    bench
+        .row("sliding window", minute.sliding_window(), MANY)
+        .await?;
+    bench
+        .row("6 slices", minute.sliding_window().slices(6), MANY)
+        .await?;
+    bench
+        .row("bucket and window", [named, hour.fixed_window()], MANY)
+        .await?;
+    bench.row("two token buckets", [named, hour], MANY).await?;
+    bench.row("sliding log", log, MANY).await?;
+    bench.row("one hot key", minute, ONE_KEY).await?;
+    bench.row("one at a time", minute, ONE_AT_A_TIME).await?;
+    // Without the store's own thread: the connection is a task of the callers' runtime.
+    let builder = RedisStore::builder().deadline(DEADLINE).prefix("given");
+    let store = builder.connection(server.connection().await?)?;
+    let bench = Bench {
+        store: &store,
+        ..bench
+    };
+    bench
+        .row("token bucket, given connection", minute, MANY)
+        .await?;
+    bench
+        .row("one at a time, given connection", minute, ONE_AT_A_TIME)
+        .await
 }
 
-async fn row(
-    server: &Server,
-    store: &RedisStore,
-    name: &str,
-    quotas: impl IntoQuotas,
-    keys: u64,
-) -> Result<()> {
-    let builder = RedisLimiter::builder(quotas).name(name.replace(' ', "-"));
-    let limiter = builder.build(store)?;
-    let script = Arc::new(redis::Script::new(PLAIN));
-    let connection = server.connection().await?;
-    let (mut bare, mut ours) = (Figures::default(), Figures::default());
-    let mut calls = 0;
-    for _ in 0..ROUNDS {
-        let call = |n| plain(connection.clone(), Arc::clone(&script), n % keys);
-        bare.round(call).await;
-        let before = server.scripts().await?;
-        ours.round(|n| decided(limiter.clone(), n % keys)).await;
-        calls += server.scripts().await? - before;
+struct Bench<'a> {
+    server: &'a Server,
+    store: &'a RedisStore,
+}
+
+impl Bench<'_> {
+    async fn row(&self, name: &str, quotas: impl IntoQuotas, load: Load) -> Result<()> {
+        if !is_selected(&format!("client: {name}")) {
+            return Ok(());
+        }
+        let builder = RedisLimiter::builder(quotas).name(name.replace([' ', ','], "-"));
+        let limiter = builder.build(self.store)?;
+        let script = Arc::new(redis::Script::new(PLAIN));
+        let connection = self.server.connection().await?;
+        let (mut bare, mut ours) = (Figures::default(), Figures::default());
+        let mut calls = 0;
+        for _ in 0..ROUNDS {
+            let call = |key| plain(connection.clone(), Arc::clone(&script), key);
+            bare.round(load, call).await;
+            let before = self.server.scripts().await?;
+            ours.round(load, |key| decided(limiter.clone(), key)).await;
+            calls += self.server.scripts().await? - before;
+        }
+        let [rate, plain_rate] = [ours.rates, bare.rates].map(median);
+        let [processor, plain_processor] = [ours.processor, bare.processor].map(median);
+        let [target, most_processor] = load.targets();
+        println!(
+            "  {name:<32} {rate:>8.0}/s, plain {plain_rate:>7.0}/s: {:.2} (target {target}); \
+             {processor:.1} us of processor time, plain {plain_processor:.1}: {:.2} (target {most_processor}); \
+             {:.1} decisions a call",
+            rate / plain_rate,
+            processor / plain_processor,
+            (ROUNDS as u64 * load.calls) as f64 / calls as f64,
+        );
+        Ok(())
     }
-    let [rate, plain_rate] = [ours.rates, bare.rates].map(median);
-    let [processor, plain_processor] = [ours.processor, bare.processor].map(median);
-    println!(
-        "  {name:<18} {rate:>8.0}/s, plain {plain_rate:>7.0}/s: {:.2} (target 1.5); \
-         {processor:.1} us of processor time, plain {plain_processor:.1}: {:.2} (target 1.25); {:.1} decisions a call",
-        rate / plain_rate,
-        processor / plain_processor,
-        (ROUNDS as u64 * CALLS) as f64 / calls as f64,
-    );
-    Ok(())
 }
