@@ -12,7 +12,7 @@ use self::request::request;
 use crate::{
     exit::{FAULTS, OK},
     output::{ExplainedRequest, Findings},
-    time,
+    timestamps,
 };
 
 /// Returns the text to print, and the exit code.
@@ -29,7 +29,7 @@ pub(crate) fn check(check: &Check, colours: bool) -> Result<(String, u8), String
     let now = check
         .at
         .as_deref()
-        .map_or_else(|| Ok(time::now()), time::parse)?;
+        .map_or_else(|| Ok(timestamps::now()), timestamps::parse)?;
     let builder = builder(check);
     let mut findings = Findings::default();
     let rules = match builder.read_all(&check.files) {

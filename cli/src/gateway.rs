@@ -6,8 +6,8 @@ use clap::Args;
 use tower_ratelimit_server::gateway::{self, Settings, Upstream};
 
 use crate::{
+    common_options::{Drain, Files, Operators, OrOff, Redis, Tls, address, time},
     log::Log,
-    options::{Drain, Files, Operators, OrOff, Redis, Tls, address, time},
     runtime::run,
 };
 

@@ -11,7 +11,7 @@ use std::{
 
 use clap::Args;
 
-use crate::options::address;
+use crate::common_options::address;
 
 /// The timeout of each step of the request.
 const TIMEOUT: Duration = Duration::from_secs(3);

@@ -5,8 +5,8 @@
 //! other programs need no process.
 
 mod exit;
-mod text;
-mod time;
+mod plural;
+mod timestamps;
 
 mod output;
 
@@ -15,14 +15,14 @@ mod explain;
 mod replay;
 
 #[cfg(feature = "serve")]
-mod log;
+mod common_options;
 #[cfg(feature = "serve")]
-mod options;
+mod log;
 #[cfg(feature = "serve")]
 mod runtime;
 
 #[cfg(feature = "serve")]
-mod envoy;
+mod envoy_drop_in;
 #[cfg(feature = "serve")]
 mod gateway;
 #[cfg(feature = "serve")]
@@ -119,7 +119,7 @@ fn run_command(
         #[cfg(feature = "serve")]
         Command::Serve(serve) => serve::serve(*serve).map(|()| (String::new(), OK)),
         #[cfg(feature = "serve")]
-        Command::Envoy => envoy::envoy().map(|()| (String::new(), OK)),
+        Command::Envoy => envoy_drop_in::envoy().map(|()| (String::new(), OK)),
         #[cfg(feature = "serve")]
         Command::Healthcheck(arguments) => {
             let (line, is_ready) = healthcheck::healthcheck(&arguments);

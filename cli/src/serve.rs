@@ -14,8 +14,8 @@ use tower_ratelimit_server::{
 
 use self::control_plane::Xds;
 use crate::{
+    common_options::{Drain, Files, Operators, Redis, Tls, address, time},
     log::Log,
-    options::{Drain, Files, Operators, Redis, Tls, address, time},
     runtime::run,
 };
 

@@ -67,8 +67,9 @@ mod pacer_state;
 
 mod queue_entry;
 mod sent_request;
-mod turn;
-mod turn_request;
+
+mod send_turn;
+mod send_turn_request;
 
 mod pacer;
 
@@ -108,7 +109,7 @@ pub use self::{
     pacer::{Pacer, PacerStats},
     replayable_body::{BufferedBodies, ByReplay, CopyBody, Replay, ReplayFn, WithoutReplay},
     retry::{Failure, Retry},
+    send_turn::{Advice, Turn},
     server_hint::{Learn, SignalSource},
     service::{Paced, PacedFuture},
-    turn::{Advice, Turn},
 };

@@ -10,7 +10,7 @@ use tower_ratelimit::{AnyLimiter, Timestamp};
 
 use crate::{
     destination::Destination, error::PacerError, event::PacerEvent, pacer_state::PacerState,
-    sent_request::SentRequest, turn::Turn, turn_request::TurnRequest,
+    send_turn::Turn, send_turn_request::TurnRequest, sent_request::SentRequest,
 };
 
 /// Sends requests when the limits of their destination allow it.

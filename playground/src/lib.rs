@@ -6,8 +6,8 @@
 
 mod exports;
 mod json;
-mod lane;
-mod rust_line;
+mod quota_as_rust_code;
+mod simulated_limit;
 
 pub use exports::{TEXT_LEN, decide, lane, peek, text_len, text_ptr, version};
-pub use lane::{Lane, MAX_KEYS};
+pub use simulated_limit::{Lane, MAX_KEYS};

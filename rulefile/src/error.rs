@@ -2,7 +2,7 @@
 
 use std::{error::Error, fmt};
 
-use crate::problem::{Problem, ProblemCode};
+use crate::rule_file_problem::{Problem, ProblemCode};
 
 /// The most faults that one error has.
 pub(crate) const MAX_FAULTS: usize = 20;

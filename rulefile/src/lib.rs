@@ -46,7 +46,7 @@ mod format;
 
 mod source;
 
-mod problem;
+mod rule_file_problem;
 mod suggestion;
 
 mod error;
@@ -60,8 +60,8 @@ pub mod time;
 pub use self::{
     error::RulesError,
     format::Format,
-    problem::{Problem, ProblemCode},
     report::Report,
+    rule_file_problem::{Problem, ProblemCode},
     source::{MessagePath, SourceText, Span},
     suggestion::{listed, nearest},
 };

@@ -2,7 +2,7 @@
 
 use crate::{
     error::{MAX_FAULTS, RulesError},
-    problem::{Problem, ProblemCode},
+    rule_file_problem::{Problem, ProblemCode},
     source::Span,
 };
 

@@ -4,19 +4,19 @@
 //! forwards what is allowed. Metrics, probes and operators have listeners of their own: all paths of the main
 //! listener belong to the upstream.
 
-mod checks;
 mod download;
 mod failures;
 mod fields;
 mod frames;
 mod host;
 mod malformed_clients;
+mod metrics_and_admin_listeners;
 mod permit;
 mod problem;
 mod progress;
 mod proxy;
+mod request_checks;
 mod settings;
-mod side_listeners;
 #[cfg(test)]
 mod tests;
 mod upgrade;
@@ -35,8 +35,8 @@ use tracing::info;
 
 pub use self::settings::{Settings, Upstream};
 use self::{
-    checks::CheckedProxy,
-    side_listeners::{SideListeners, SideServers},
+    metrics_and_admin_listeners::{SideListeners, SideServers},
+    request_checks::CheckedProxy,
 };
 use crate::{
     admin::Admin,
@@ -45,11 +45,11 @@ use crate::{
     error::{ServeError, fault},
     http::Draining,
     metrics::Metrics,
+    plural::counted,
+    rules_source::{Source, warn_of},
     shutdown::{self, Signals, Stop},
-    source::{Source, warn_of},
     store::Store,
     telemetry::{Caller, observed},
-    text::counted,
     tls::{self, Tls},
     watch::{Watch, reload_on_change},
 };

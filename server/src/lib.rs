@@ -61,7 +61,7 @@
 //! A module imports only from those above it, so this file can be read from the top.
 
 mod error;
-mod text;
+mod plural;
 
 #[cfg(test)]
 mod described;
@@ -100,7 +100,7 @@ mod store;
 
 mod settings;
 
-mod source;
+mod rules_source;
 
 mod admin;
 mod metrics;

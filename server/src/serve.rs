@@ -1,13 +1,13 @@
 //! The service: listeners, signals, and shutdown.
 
 mod listeners;
-mod parts;
 mod servers;
+mod service_components;
 
 use tokio::task::JoinSet;
 use tracing::info;
 
-use self::{listeners::Listeners, parts::Parts, servers::Servers};
+use self::{listeners::Listeners, servers::Servers, service_components::Parts};
 pub use crate::{
     error::ServeError,
     settings::{DEFAULT_DEADLINE, Settings},
@@ -15,8 +15,8 @@ pub use crate::{
 };
 use crate::{
     error::fault,
+    plural::counted,
     shutdown::{self, Signals},
-    text::counted,
     tls,
     watch::reload_on_change,
 };

@@ -2,7 +2,7 @@
 
 use tower_ratelimit::Key;
 
-use super::sample::Sample;
+use super::key_sample::Sample;
 
 /// The windows, in seconds, and their names.
 pub(super) const WINDOWS: [(u64, &str); 4] =

@@ -6,9 +6,9 @@ use tower_ratelimit::Quota;
 
 use super::{
     calendar::{AxisDate, dates},
-    candidate::{Candidate, Delayed, Limited},
-    sentence::sentence,
+    candidate_quota::{Candidate, Delayed, Limited},
     series::MINUTE,
+    summary_sentence::sentence,
     svg::{Chart, Scale, escaped},
     tally::{LimitedKey, Tally, UPPER_BOUND, time_of},
     text::{compact, counted_by, many, number, percent, shadow, text},

@@ -18,12 +18,12 @@ use tower_ratelimit::{
 };
 
 use super::{
-    candidate::{Delayed, Limited},
+    candidate_quota::{Delayed, Limited},
     entry::Attempt,
-    needs::{KeyOfLog, KeySource, Needs},
-    queue::{Completed, RequestQueue},
-    sample::Sample,
+    key_sample::Sample,
+    required_request_parts::{KeyOfLog, KeySource, Needs},
     settings::Settings,
+    simulated_queue::{Completed, RequestQueue},
     top::{TopKey, TopKeys},
 };
 

@@ -5,8 +5,8 @@ use std::{path::PathBuf, time::Duration};
 use tower_ratelimit::{ClientIp, Quota, rules::Rules};
 
 use super::{
-    arguments::Replay, key::KeySpec, left_out::LeftOut, matching::RequestPattern, needs::Needs,
-    reordering::Spread,
+    arguments::Replay, key::KeySpec, left_out::LeftOut, matching::RequestPattern,
+    reordering::Spread, required_request_parts::Needs,
 };
 
 /// Each quota has a bit, and so have the limits of `--what-if`.

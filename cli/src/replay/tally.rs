@@ -9,19 +9,19 @@ use serde_json::{Value, json};
 use tower_ratelimit::{Key, ManualClock, Quota, Timestamp};
 
 use super::{
-    candidate::{Candidate, Delayed, Limited},
+    candidate_quota::{Candidate, Delayed, Limited},
     entry::Attempt,
     log::Seen,
-    needs::{KeySource, Need},
     peaks::{Peaks, WINDOWS},
     reordering::Spread,
+    required_request_parts::{KeySource, Need},
     rules::{Policy, TriedRules},
     series::Series,
     settings::{Settings, StatusSet},
     suggestion::{PERCENTILES, Suggestion},
     top::{TopKey, TopKeys},
 };
-use crate::time;
+use crate::timestamps;
 
 /// The factors of `--what-if`.
 const FACTORS: [f64; 12] = [0.1, 0.2, 0.35, 0.5, 0.7, 0.85, 1.0, 1.2, 1.5, 2.0, 3.0, 5.0];
@@ -379,7 +379,7 @@ fn suggestion_json(suggestion: &Suggestion) -> Value {
 }
 
 pub(super) fn time_of(micros: u64) -> String {
-    time::display(Timestamp::from_micros(micros))
+    timestamps::display(Timestamp::from_micros(micros))
 }
 
 /// The minute with the most limited requests.

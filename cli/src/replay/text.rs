@@ -3,14 +3,14 @@
 use std::fmt::Write;
 
 use super::{
-    candidate::{Candidate, Delayed, Limited},
+    candidate_quota::{Candidate, Delayed, Limited},
     peaks::WINDOWS,
     reordering::Spread,
     rules::{Policy, TriedRules},
     suggestion::{PERCENTILES, Suggestion},
     tally::{LimitedKey, Tally, UPPER_BOUND, minute_of, time_of},
 };
-use crate::text::plural;
+use crate::plural::plural;
 
 pub(super) fn text(tally: &Tally) -> String {
     let mut text = String::new();

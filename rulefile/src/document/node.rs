@@ -8,8 +8,8 @@
 use std::collections::HashMap;
 
 use crate::{
-    problem::{Problem, ProblemCode},
     report::Report,
+    rule_file_problem::{Problem, ProblemCode},
     source::Span,
 };
 

@@ -8,8 +8,8 @@ use super::{
 };
 use crate::{
     format::Format,
-    problem::ProblemCode,
     report::Report,
+    rule_file_problem::ProblemCode,
     source::{SourceText, Span},
 };
 

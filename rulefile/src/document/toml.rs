@@ -6,7 +6,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::node::{DocumentLimits, Node, NodeCount, NodeEntry, NodeValue, Scalar};
 use crate::{
-    problem::{Problem, ProblemCode},
+    rule_file_problem::{Problem, ProblemCode},
     source::{SourceText, Span},
 };
 

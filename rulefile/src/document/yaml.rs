@@ -10,8 +10,8 @@ use granit_parser::{Event, Parser, ScalarStyle, ScanError};
 
 use super::node::{DocumentLimits, Node, NodeCount, NodeEntry, NodeValue, Scalar};
 use crate::{
-    problem::{Problem, ProblemCode},
     report::Report,
+    rule_file_problem::{Problem, ProblemCode},
     source::{SourceText, Span},
 };
 

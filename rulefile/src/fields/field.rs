@@ -2,11 +2,11 @@
 
 use std::{fmt, ops::RangeInclusive};
 
-use super::shape::{AnyField, FieldInfo, Shape, Table};
+use super::value_kind::{AnyField, FieldInfo, Shape, Table};
 use crate::{
     document::{Node, NodeEntry},
-    problem::ProblemCode,
     report::Report,
+    rule_file_problem::ProblemCode,
 };
 
 /// A field of a table. `K` is the type of its value: [`Text`], [`Number`], [`Boolean`], [`OneOf`], [`Parsed`] or

@@ -21,7 +21,7 @@
 //! ```
 
 mod json;
-mod shape;
+mod value_kind;
 
 mod field;
 mod validate;
@@ -31,5 +31,5 @@ mod schema;
 pub use self::{
     field::{Boolean, Field, Number, OneOf, Parsed, Text, Tree},
     schema::json_schema,
-    shape::{AnyField, FieldInfo, Shape, Table, WordTable},
+    value_kind::{AnyField, FieldInfo, Shape, Table, WordTable},
 };

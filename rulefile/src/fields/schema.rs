@@ -2,7 +2,7 @@
 
 use super::{
     json::Json,
-    shape::{Shape, Table},
+    value_kind::{Shape, Table},
 };
 
 /// The JSON Schema (2020-12) of files whose root is this table, for completion and checks in editors.

@@ -1,10 +1,10 @@
 //! Compares a document with the description of its fields.
 
-use super::shape::{FieldInfo, Shape, Table};
+use super::value_kind::{FieldInfo, Shape, Table};
 use crate::{
     document::{Node, NodeEntry, NodeValue, report_duplicates},
-    problem::{Problem, ProblemCode, variable_in},
     report::{NO_VARIABLES, Report},
+    rule_file_problem::{Problem, ProblemCode, variable_in},
     suggestion::{listed, nearest},
 };
 

@@ -15,10 +15,10 @@
 //! | `GET /v1/stats` | the store |
 //! | `GET`, `PUT /v1/enabled` | switches limits off and on |
 
-mod address;
+mod access_check;
 mod answer;
-mod guard;
-mod keys;
+mod key_routes;
+mod listener;
 mod rules;
 #[cfg(test)]
 mod tests;
@@ -33,12 +33,12 @@ use axum::{
 };
 use tracing::info;
 
-pub(crate) use self::address::AdminListener;
-use self::guard::{Guard, guard};
+use self::access_check::{Guard, guard};
+pub(crate) use self::listener::AdminListener;
 use crate::{
     connections::{self, ConnectionLimits, MAX_CONNECTIONS, call_routes},
+    rules_source::Source,
     shutdown::Stopped,
-    source::Source,
     store::Store,
 };
 
@@ -89,10 +89,10 @@ impl Admin {
                 "/v1/rules/{name}/quota",
                 put(rules::set_quota).delete(rules::end_quota),
             )
-            .route("/v1/keys", get(keys::show))
-            .route("/v1/keys/{change}", post(keys::change))
-            .route("/v1/top", get(keys::top))
-            .route("/v1/stats", get(keys::stats))
+            .route("/v1/keys", get(key_routes::show))
+            .route("/v1/keys/{change}", post(key_routes::change))
+            .route("/v1/top", get(key_routes::top))
+            .route("/v1/stats", get(key_routes::stats))
             .route("/v1/enabled", get(rules::enabled).put(rules::set_enabled))
             .layer(DefaultBodyLimit::max(MAX_BODY))
             .layer(middleware::from_fn_with_state(door, guard))

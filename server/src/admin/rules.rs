@@ -26,7 +26,7 @@ use super::{
 };
 use crate::{
     lyft::Limit,
-    source::{NewQuota, QuotaOverride},
+    rules_source::{NewQuota, QuotaOverride},
 };
 
 /// The longest override, in seconds: a year.

@@ -3,7 +3,7 @@
 mod extensions;
 mod fields;
 mod parser;
-mod parts;
+mod split_documents;
 
 use std::{collections::HashSet, sync::Arc};
 
@@ -12,7 +12,7 @@ use tower_ratelimit_rulefile::{
     document::{DocumentLimits, Node, NodeEntry, NodeValue, read_yaml, report_duplicates},
 };
 
-use self::{extensions::EXTENSIONS, fields::tables, parser::RulesParser, parts::parts};
+use self::{extensions::EXTENSIONS, fields::tables, parser::RulesParser, split_documents::parts};
 use super::{
     metadata::metadata,
     rules::{Builder, Descriptor, Level, Limit, Rules},

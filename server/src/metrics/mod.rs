@@ -25,7 +25,7 @@ use crate::{
         GATEWAY_DURATION, GATEWAY_REQUESTS, GATEWAY_SECONDS, RLS_DURATION, RLS_REQUESTS,
         UPSTREAM_ERRORS,
     },
-    source::Source,
+    rules_source::Source,
     statistics::COUNTS,
     store::Store,
 };

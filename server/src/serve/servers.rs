@@ -13,7 +13,7 @@ use tonic_health::{
 
 use super::{
     listeners::{GrpcListener, Listeners},
-    parts::Parts,
+    service_components::Parts,
 };
 use crate::{
     connections::{self, ConnectionLimits, MAX_CONNECTIONS, RequestBody, call_routes},

@@ -1,6 +1,6 @@
 //! Times of log lines.
 
-use crate::time;
+use crate::timestamps;
 
 const SECOND: u64 = 1_000_000;
 const DAY: u64 = 86_400 * SECOND;
@@ -20,7 +20,7 @@ impl Dates {
     pub(super) fn new() -> Self {
         Self {
             last: None,
-            tomorrow: time::now().as_micros() + DAY,
+            tomorrow: timestamps::now().as_micros() + DAY,
         }
     }
 
@@ -47,7 +47,8 @@ impl Dates {
         let second = match known {
             Some((_, second)) => *second,
             None => {
-                let second = time::common_log(&text).or_else(|| time::rfc3339(&text))?;
+                let second =
+                    timestamps::common_log(&text).or_else(|| timestamps::rfc3339(&text))?;
                 self.last = Some((text.into_owned(), second));
                 second
             }

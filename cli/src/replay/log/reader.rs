@@ -16,8 +16,8 @@ use super::{
     super::{
         arguments::Replay,
         entry::Attempt,
-        needs::field_names,
         reordering::{AHEAD, seconds_of},
+        required_request_parts::field_names,
         settings::Settings,
     },
     Parsed, Parser,

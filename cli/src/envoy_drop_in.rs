@@ -2,7 +2,7 @@
 
 mod control_plane;
 mod ignored;
-mod redis;
+mod redis_address;
 mod variables;
 
 use std::{
@@ -21,8 +21,8 @@ use tracing_subscriber::filter::LevelFilter;
 
 use self::{control_plane::control_plane, ignored::without_meaning, variables::Variables};
 use crate::{
+    common_options,
     log::{self, Format, Level},
-    options,
     runtime::run,
 };
 
@@ -112,8 +112,8 @@ fn settings(variables: &Variables) -> Result<Settings, String> {
     settings.grpc_max_age = variables
         .time("GRPC_MAX_CONNECTION_AGE")?
         .unwrap_or(settings.grpc_max_age);
-    settings.redis = redis::address(variables)?;
-    settings.redis_tls = redis::certificates(variables, settings.redis.as_deref())?;
+    settings.redis = redis_address::address(variables)?;
+    settings.redis_tls = redis_address::certificates(variables, settings.redis.as_deref())?;
     settings.redis_prefix = variables.text("CACHE_KEY_PREFIX").map(str::to_owned);
     // Envoy's own deadline comes with each call.
     let timeout = variables.time("REDIS_TIMEOUT")?;
@@ -162,8 +162,8 @@ fn prometheus(variables: &Variables) -> Result<Option<(SocketAddr, String)>, Str
         return Ok(None);
     }
     let address = variables.text("PROMETHEUS_ADDR").unwrap_or(":9090");
-    let address =
-        options::address(address).map_err(|error| format!("PROMETHEUS_ADDR={address}: {error}"))?;
+    let address = common_options::address(address)
+        .map_err(|error| format!("PROMETHEUS_ADDR={address}: {error}"))?;
     let path = variables.text("PROMETHEUS_PATH").unwrap_or("/metrics");
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/-_.".contains(&byte);
     if !path.starts_with('/') || !path.bytes().all(is_plain) {

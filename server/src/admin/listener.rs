@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use tokio::net::TcpListener;
 
-use super::guard::read_token;
+use super::access_check::read_token;
 use crate::{connections::listen_unless_off, error::ServeError, settings::Settings};
 
 /// A listener for operators.

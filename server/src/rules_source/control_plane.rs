@@ -8,7 +8,7 @@ use super::{Source, warn_of};
 use crate::{
     error::ServeError,
     lyft::Rules,
-    text::counted,
+    plural::counted,
     xds::{self, messages::DiscoveryResponse},
 };
 

@@ -17,7 +17,7 @@ use tracing::{error, info, warn};
 
 use self::quota_overrides::QuotaOverrides;
 pub(crate) use self::quota_overrides::{NewQuota, QuotaOverride};
-use crate::{decide::RateLimits, lyft::Rules, settings::Settings, text::counted, xds::Connected};
+use crate::{decide::RateLimits, lyft::Rules, plural::counted, settings::Settings, xds::Connected};
 
 /// The files, and the rules in force. Clones share them.
 #[derive(Clone)]

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, env, str::FromStr, time::Duration};
 
-use crate::options::time;
+use crate::common_options::time;
 
 /// The variables with a value; empty ones are absent.
 #[derive(Debug)]

@@ -14,7 +14,7 @@ use http::{
 use subtle::ConstantTimeEq as _;
 
 use super::answer::fault;
-use crate::text::counted;
+use crate::plural::counted;
 
 /// The least number of characters of a token.
 const MIN_TOKEN: usize = 32;

@@ -1,7 +1,7 @@
 //! The first sentence of a report: the effect of the limit, and on whom.
 
 use super::{
-    candidate::Candidate,
+    candidate_quota::Candidate,
     rules::{Policy, TriedRules},
     tally::{LimitedKey, Tally},
     text::{many, number, percent},

@@ -11,7 +11,7 @@ use tower_ratelimit::{
 
 use super::{
     entry::{Entry, LoggedPart},
-    sample::hash_of,
+    key_sample::hash_of,
 };
 
 /// The parts of requests that rules read, without duplicates.

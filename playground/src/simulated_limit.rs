@@ -19,7 +19,7 @@ use tower_service::Service;
 
 use crate::{
     json::Object,
-    rust_line::{number_after, rust_line, step},
+    quota_as_rust_code::{number_after, rust_line, step},
 };
 
 /// The least number of clients that a lane can track at a time; its table has some spare room.

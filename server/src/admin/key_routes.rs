@@ -19,8 +19,8 @@ use super::{
 use crate::{
     decide::{Count, Operation},
     messages::Entry,
+    plural::counted,
     store::Store,
-    text::counted,
 };
 
 /// The number of keys listed by default.
