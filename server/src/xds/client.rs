@@ -119,7 +119,12 @@ impl Client {
             }
             let pause = backoff.next();
             let address = &self.plane.address;
-            let then = format!("the limits stay as they are; the next attempt is in {pause:.1?}");
+            let next = if pause.is_zero() {
+                "at once".to_owned()
+            } else {
+                format!("in {pause:.1?}")
+            };
+            let then = format!("the limits stay as they are; the next attempt is {next}");
             match end {
                 End::TooManyPings => {
                     self.ping_interval = self.ping_interval.max(RARE_PINGS);
