@@ -10,7 +10,7 @@ use tokio::{runtime::Handle, time::Instant};
 
 use super::{
     batching::{CallWindow, SubjectAnswer, SubjectOps},
-    ledger::Letter,
+    ledger::AttachedMessage,
     subject::SubjectName,
     wire::arguments::{Plan, TierPlan},
 };
@@ -84,12 +84,12 @@ pub(super) struct DecideCall<'a> {
     pub(super) tier: &'a TierPlan,
     pub(super) subjects: &'a [SubjectOps],
     /// One for each subject; empty in strict mode.
-    pub(super) messages: &'a [Letter],
+    pub(super) messages: &'a [AttachedMessage],
 }
 
 impl DecideCall<'_> {
     /// The message about the subject at this index.
-    pub(super) fn message(&self, at: usize) -> &Letter {
-        self.messages.get(at).unwrap_or(&Letter::None)
+    pub(super) fn message(&self, at: usize) -> &AttachedMessage {
+        self.messages.get(at).unwrap_or(&AttachedMessage::None)
     }
 }

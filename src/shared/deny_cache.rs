@@ -17,6 +17,7 @@ use crate::{
     decision::{Decision, Op},
     limiter::tier_set::Chosen,
     lock::unpoisoned,
+    shared::subject::MeasuredSubject,
 };
 
 /// Entries in a bucket.
@@ -43,16 +44,12 @@ pub(super) struct DenyCache {
     generation: AtomicU64,
 }
 
-/// A call that the store has answered, about one subject.
+/// A call that has left, about one subject.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct AnsweredCall {
-    /// The hash of the subject.
-    pub(super) subject: u64,
-    pub(super) tier: Chosen,
+pub(super) struct SentCall {
+    pub(super) subject: MeasuredSubject,
     /// An instant before the call left.
     pub(super) at: Instant,
-    /// The generation of its quotas.
-    pub(super) generation: u64,
 }
 
 #[derive(Debug, Default)]
@@ -132,22 +129,28 @@ impl DenyCache {
     /// its operations may have ended. The decisions come in the order in which the store made them.
     pub(super) fn learn<'a>(
         &self,
-        call: &AnsweredCall,
+        call: &SentCall,
         decisions: impl Iterator<Item = (&'a Op, &'a Decision, Duration)>,
         now: Instant,
     ) {
-        let mut bucket = self.bucket(call.subject);
+        let SentCall {
+            subject: MeasuredSubject {
+                tag, generation, ..
+            },
+            at,
+        } = *call;
+        let mut bucket = self.bucket(tag);
         // Read under the lock: `begin` empties this bucket after it has changed the number.
-        let is_current = call.generation == self.generation.load(Ordering::Relaxed)
-            && !bucket.has_returned_since(call.at);
+        let is_current =
+            generation == self.generation.load(Ordering::Relaxed) && !bucket.has_returned_since(at);
         for (op, decision, hold) in decisions {
             if may_end_denials(op) {
-                bucket.forget(call.subject, now);
+                bucket.forget(tag, now);
                 continue;
             }
             if decision.is_blocked() {
                 // A denial without the block has a shorter wait.
-                bucket.drop_where(call.subject, |known| !known.decision.is_blocked());
+                bucket.drop_where(tag, |known| !known.decision.is_blocked());
             }
             let denial = CachedDenial::new(call, op, decision, hold);
             if let Some(denial) = denial.filter(|_| is_current) {
@@ -232,7 +235,7 @@ impl Refused {
 }
 
 impl CachedDenial {
-    fn new(call: &AnsweredCall, op: &Op, decision: &Decision, hold: Duration) -> Option<Self> {
+    fn new(call: &SentCall, op: &Op, decision: &Decision, hold: Duration) -> Option<Self> {
         let refused = Refused::by(op)?;
         let wait = decision.retry_after().filter(|_| decision.is_denied())?;
         let wait = wait.min(hold);
@@ -240,8 +243,8 @@ impl CachedDenial {
             return None;
         }
         Some(Self {
-            subject: call.subject,
-            tier: call.tier,
+            subject: call.subject.tag,
+            tier: call.subject.chosen,
             refused,
             at: call.at,
             until: call.at.checked_add(wait)?,

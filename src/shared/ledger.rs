@@ -23,16 +23,16 @@ use tokio::time::Instant;
 use self::table::WAYS;
 pub(super) use self::{
     answer::LocalAnswer,
-    entry::{EntryState, LeaseHolder, LedgerEntry},
+    entry::{EntryState, LedgerEntry},
     stats::LeaseStats,
     table::{LeaseBucket, LeaseEntries, each_entry},
 };
 use super::{
-    deny_cache::{DenyCache, may_end_denials},
+    deny_cache::{DenyCache, SentCall, may_end_denials},
     eventual::EventualStart,
     lease::{DenialKind, hold, until_end},
     mode::{LedgerTerms, ModeStats, ModeTerms},
-    subject::SubjectPlace,
+    subject::{MeasuredSubject, SubjectPlace},
     wire::message::{NodeMessage, NodeReply, Takes},
 };
 use crate::{
@@ -69,27 +69,19 @@ pub(super) struct Ledger<P> {
     pub(super) store_clock: Mutex<Option<(Timestamp, Instant)>>,
 }
 
-/// A message that has been sent.
+/// The node's message attached to one call, if any.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct SentMessage {
-    pub(super) holder: LeaseHolder,
-    pub(super) message: NodeMessage,
-    pub(super) at: Instant,
-}
-
-/// The lease message attached to one call, if any.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Letter {
+pub(super) enum AttachedMessage {
     /// None: the node has no units and requests none.
     None,
     /// None, since another message is under way.
     UnderWay,
     /// This one.
-    Sent(SentMessage),
+    Sent(NodeMessage),
 }
 
-impl Letter {
-    pub(super) const fn message(&self) -> Option<&SentMessage> {
+impl AttachedMessage {
+    pub(super) const fn message(&self) -> Option<&NodeMessage> {
         match self {
             Self::Sent(message) => Some(message),
             Self::None | Self::UnderWay => None,
@@ -167,26 +159,26 @@ impl<P> Ledger<P> {
     #[inline]
     pub(super) fn decide(
         &self,
-        holder: LeaseHolder,
+        subject: MeasuredSubject,
         op: &Op,
         now: Instant,
         start: impl FnOnce() -> EventualStart<P>,
     ) -> LocalAnswer {
-        let bucket = self.bucket(holder.tag);
+        let bucket = self.bucket(subject.tag);
         let mut entries = bucket.lock();
         if may_end_denials(op) {
-            self.denials.forget(holder.tag, now);
-            entries.end_pauses(holder.tag);
+            self.denials.forget(subject.tag, now);
+            entries.end_pauses(subject.tag);
         }
         if matches!(op, Op::Reset | Op::Block(_)) {
-            entries.close(holder.tag);
+            entries.close(subject.tag);
         }
         let answer = match self.terms.mode {
             ModeTerms::Leased { length, .. } => {
-                self.decide_leased(&mut entries, (holder, op), length, now)
+                self.decide_leased(&mut entries, (subject, op), length, now)
             }
             ModeTerms::Eventual { .. } => {
-                self.decide_eventual((bucket, &mut entries), (holder, op), now, start)
+                self.decide_eventual((bucket, &mut entries), (subject, op), now, start)
             }
         };
         match answer {
@@ -203,10 +195,10 @@ impl<P> Ledger<P> {
 
     /// Whether the node holds units of the subject, or has units to report.
     #[cfg(feature = "redis")]
-    pub(super) fn holds(&self, holder: LeaseHolder, now: Instant) -> bool {
-        let mut entries = self.bucket(holder.tag).lock();
+    pub(super) fn holds(&self, subject: MeasuredSubject, now: Instant) -> bool {
+        let mut entries = self.bucket(subject.tag).lock();
         entries
-            .find(holder)
+            .find(subject)
             .is_some_and(|entry| entry.state.holds(now))
     }
 
@@ -214,21 +206,14 @@ impl<P> Ledger<P> {
     /// call takes at most `takes`, if that is known.
     pub(super) fn message(
         &self,
-        (holder, takes): (LeaseHolder, Option<Takes>),
+        (call, takes): (&SentCall, Option<Takes>),
         (place, most): (impl FnOnce() -> SubjectPlace<P>, u64),
-        now: Instant,
-    ) -> Letter {
-        let bucket = self.bucket(holder.tag);
+    ) -> AttachedMessage {
+        let SentCall { subject, at: now } = *call;
+        let bucket = self.bucket(subject.tag);
         let mut entries = bucket.lock();
-        let Some(entry) = entries.find(holder) else {
-            return Letter::None;
-        };
-        let sent = |message| {
-            Letter::Sent(SentMessage {
-                holder,
-                message,
-                at: now,
-            })
+        let Some(entry) = entries.find(subject) else {
+            return AttachedMessage::None;
         };
         match self.terms.mode {
             ModeTerms::Leased { length, max_units } => {
@@ -237,26 +222,27 @@ impl<P> Ledger<P> {
                     (place(), self.name())
                 };
                 let message = self.lease_message(entry, (length, max_units, most), start, now);
-                message.map_or_else(|letter| letter, sent)
+                message.map_or_else(|none| none, AttachedMessage::Sent)
             }
             ModeTerms::Eventual { .. } => match &mut entry.state {
                 EntryState::Eventual(unreported) => {
-                    sent(unreported.message((takes, self.patience()), &self.stats, now))
+                    let own = unreported.message((takes, self.patience()), &self.stats, now);
+                    AttachedMessage::Sent(own)
                 }
-                EntryState::Idle | EntryState::Lease(_) => Letter::None,
+                EntryState::Idle | EntryState::Lease(_) => AttachedMessage::None,
             },
         }
     }
 
     /// Notes that a message got no reply: it is sent again.
-    pub(super) fn lose(&self, sent: &SentMessage, now: Instant) {
-        let mut entries = self.bucket(sent.holder.tag).lock();
-        match entries.find(sent.holder).map(|entry| &mut entry.state) {
+    pub(super) fn lose(&self, call: &SentCall, message: &NodeMessage, now: Instant) {
+        let mut entries = self.bucket(call.subject.tag).lock();
+        match entries.find(call.subject).map(|entry| &mut entry.state) {
             Some(EntryState::Lease(lease)) => {
-                lease.lose(sent.message.seq, sent.at);
+                lease.lose(message.seq, call.at);
                 lease.be_quiet(now + self.tick());
             }
-            Some(EntryState::Eventual(unreported)) => unreported.lose(&sent.message),
+            Some(EntryState::Eventual(unreported)) => unreported.lose(message),
             Some(EntryState::Idle) | None => {}
         }
     }
@@ -265,24 +251,24 @@ impl<P> Ledger<P> {
     /// call. Returns how many units the node holds that this decision counts as used.
     pub(super) fn receive(
         &self,
-        sent: &SentMessage,
-        reply: &NodeReply,
+        call: &SentCall,
+        (message, reply): (&NodeMessage, &NodeReply),
         last: Option<&Decision>,
         now: Instant,
     ) -> u64 {
         match self.terms.mode {
-            ModeTerms::Leased { .. } => self.receive_lease(sent, reply, last, now),
+            ModeTerms::Leased { .. } => self.receive_lease(call, (message, reply), last, now),
             ModeTerms::Eventual { .. } => {
-                self.receive_count(sent, reply, last, now);
+                self.receive_count(call, (message, reply), last, now);
                 0
             }
         }
     }
 
     /// The units that the node holds.
-    pub(super) fn held(&self, holder: LeaseHolder) -> u64 {
-        let mut entries = self.bucket(holder.tag).lock();
-        match entries.find(holder).map(|entry| &entry.state) {
+    pub(super) fn held(&self, subject: MeasuredSubject) -> u64 {
+        let mut entries = self.bucket(subject.tag).lock();
+        match entries.find(subject).map(|entry| &entry.state) {
             Some(EntryState::Lease(lease)) => u64::from(lease.left),
             _ => 0,
         }
@@ -319,7 +305,7 @@ impl<P> Ledger<P> {
 
     /// The subjects that need a message though no request causes one. Drops states that have
     /// nothing left to report.
-    pub(super) fn due(&self, now: Instant) -> Vec<(LeaseHolder, SubjectPlace<P>)> {
+    pub(super) fn due(&self, now: Instant) -> Vec<(MeasuredSubject, SubjectPlace<P>)> {
         match self.terms.mode {
             ModeTerms::Leased { length, .. } => self.due_leases(length, now),
             ModeTerms::Eventual { .. } => self.due_reports(now),
@@ -327,7 +313,7 @@ impl<P> Ledger<P> {
     }
 
     /// Closes all entries. Returns the subjects that have units to return or to report.
-    pub(super) fn close(&self) -> Vec<(LeaseHolder, SubjectPlace<P>)> {
+    pub(super) fn close(&self) -> Vec<(MeasuredSubject, SubjectPlace<P>)> {
         let mut held = Vec::new();
         each_entry(&self.buckets, |entry, _| {
             entry.state.close();
@@ -336,7 +322,7 @@ impl<P> Ledger<P> {
                 EntryState::Eventual(unreported) if unreported.has_news() => &unreported.place,
                 _ => return,
             };
-            held.push((entry.holder, place.clone()));
+            held.push((entry.subject, place.clone()));
         });
         held
     }

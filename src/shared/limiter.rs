@@ -25,9 +25,9 @@ use super::{
     batching::{Batcher, CallWindow as _, NewOp, OpReply},
     deny_cache::{self, DenyCache},
     fallback::Fallback,
-    ledger::{LeaseHolder, Ledger, LocalAnswer},
+    ledger::{Ledger, LocalAnswer},
     mode::ModeStats,
-    subject::{SubjectName, SubjectNames},
+    subject::{MeasuredSubject, SubjectName, SubjectNames},
 };
 use crate::{
     decision::{Decision, Degradation, Op, Policy},
@@ -235,19 +235,19 @@ impl<S: StoreBackend> SharedLimiter<S> {
         op: &Op,
     ) -> Option<Decision> {
         let ledger = self.0.ledger.as_ref()?;
-        let holder = LeaseHolder {
+        let measured = MeasuredSubject {
             tag: tag?,
             chosen,
             generation: current.generation,
         };
         let now = Instant::now();
-        let start = || self.0.start(ledger, (current, holder), key, now);
-        let answer = ledger.decide(holder, op, now, start);
+        let start = || self.0.start(ledger, (current, measured), key, now);
+        let answer = ledger.decide(measured, op, now, start);
         let decision = match answer {
             LocalAnswer::Decided(decision) if !ledger.is_eventual() => return Some(decision),
             LocalAnswer::Decided(decision) => Some(decision),
             LocalAnswer::Low(decision) => {
-                self.0.request_more(Arc::clone(current), key, holder);
+                self.0.request_more(Arc::clone(current), key, measured);
                 Some(decision)
             }
             LocalAnswer::Ask => None,
@@ -366,8 +366,8 @@ impl<C: Client> Drop for Inner<C> {
     /// leases end.
     fn drop(&mut self) {
         let held = self.ledger.as_ref().map(|ledger| ledger.close());
-        for (holder, place) in held.into_iter().flatten() {
-            self.send_message(holder.chosen, place);
+        for (measured, place) in held.into_iter().flatten() {
+            self.send_message(measured.chosen, place);
         }
     }
 }

@@ -11,7 +11,7 @@ use std::{
 
 use siphasher::sip::SipHasher13;
 
-use crate::{key::Key, seed::keyed_hash, store::key_name};
+use crate::{key::Key, limiter::tier_set::Chosen, seed::keyed_hash, store::key_name};
 
 /// The name of a subject's key in the store, with its hash.
 #[derive(Clone)]
@@ -28,6 +28,15 @@ pub(super) struct SubjectName {
 pub(super) struct SubjectPlace<P> {
     pub(super) subject: SubjectName,
     pub(super) plan: Arc<P>,
+}
+
+/// A subject as this node measures it: the hash of its key, the quotas, and the generation of the
+/// quotas.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct MeasuredSubject {
+    pub(super) tag: u64,
+    pub(super) chosen: Chosen,
+    pub(super) generation: u64,
 }
 
 /// Creates subjects, whose hashes nobody outside can predict.

@@ -25,7 +25,7 @@ use crate::{
     quota::{IntoQuotas, Quota},
     shared::{
         batching::{CallWindow, SubjectAnswer, SubjectOps},
-        ledger::Letter,
+        ledger::AttachedMessage,
         store::Store,
         subject::SubjectName,
         wire::{
@@ -175,12 +175,12 @@ impl<S: Store> GuardedStore<S> {
         self: &Arc<Self>,
         call: &DecideCall<'_>,
         ops: &SubjectOps,
-        letter: &Letter,
+        attached: &AttachedMessage,
     ) -> SubjectAnswer {
         let mut own = Call::new(call.plan, call.chosen, &ops.rows);
-        let message = letter.message();
+        let message = attached.message();
         if let Some(message) = message {
-            own = own.with_message(&message.message);
+            own = own.with_message(message);
         }
         let reply = self.call(&ops.subject, &own).await?;
         reply::of_store(&reply, call.tier, (ops.ops(), message.is_some()))

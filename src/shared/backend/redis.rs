@@ -20,7 +20,7 @@ use crate::{
     },
     shared::{
         batching::{CallWindow, SubjectAnswer, SubjectOps},
-        ledger::Letter,
+        ledger::AttachedMessage,
         script_choice::ComplexValues,
         subject::SubjectName,
         wire::{
@@ -189,7 +189,7 @@ struct ScriptCalls<'a> {
 #[derive(Clone, Copy)]
 struct SubjectCall<'a> {
     ops: &'a SubjectOps,
-    letter: &'a Letter,
+    attached: &'a AttachedMessage,
 }
 
 impl ScriptCalls<'_> {
@@ -199,12 +199,12 @@ impl ScriptCalls<'_> {
         let sent_at = Instant::now();
         let subject = |(at, ops)| SubjectCall {
             ops,
-            letter: call.message(at),
+            attached: call.message(at),
         };
         let subjects: Vec<_> = call.subjects.iter().enumerate().map(subject).collect();
         // The scripts for few operations cannot read values with leases.
         let is_simple = |subject: &SubjectCall<'_>| {
-            subject.ops.are_simple && matches!(subject.letter, Letter::None)
+            subject.ops.are_simple && matches!(subject.attached, AttachedMessage::None)
         };
         let are_simple = subjects.iter().all(is_simple);
         let script = self.plan.lone_script().filter(|_| are_simple);
@@ -292,7 +292,7 @@ impl ScriptCalls<'_> {
         let keys: Vec<_> = keys.collect();
         let rows = subjects.iter().map(|subject| Asking {
             rows: subject.ops.rows.as_slice(),
-            message: subject.letter.message().map(|message| &message.message),
+            message: subject.attached.message(),
         });
         let rows: Vec<_> = rows.collect();
         let arguments = self.plan.arguments_of(script, self.now, &rows);
@@ -301,7 +301,7 @@ impl ScriptCalls<'_> {
         let reply = call.await?;
         let expected = subjects
             .iter()
-            .map(|subject| (subject.ops.ops(), subject.letter.message().is_some()));
+            .map(|subject| (subject.ops.ops(), subject.attached.message().is_some()));
         let expected: Vec<_> = expected.collect();
         Ok(read_subjects(&reply, self.plan, &expected))
     }

@@ -17,12 +17,14 @@ const ALICE: u64 = 7;
 /// A subject of the same bucket.
 const BOB: u64 = ALICE + BUCKETS as u64;
 
-const fn call(subject: u64, at: Instant) -> AnsweredCall {
-    AnsweredCall {
-        subject,
-        tier: Chosen::Tier(0),
+const fn call(subject: u64, at: Instant) -> SentCall {
+    SentCall {
+        subject: MeasuredSubject {
+            tag: subject,
+            chosen: Chosen::Tier(0),
+            generation: 0,
+        },
         at,
-        generation: 0,
     }
 }
 

@@ -10,13 +10,13 @@ use crate::{
     decision::{Decision, Op},
     lock::unpoisoned,
     shared::{
+        deny_cache::SentCall,
         ledger::{
-            EntryState, LeaseBucket, LeaseEntries, LeaseHolder, Ledger, LedgerEntry, LocalAnswer,
-            SentMessage, each_entry,
+            EntryState, LeaseBucket, LeaseEntries, Ledger, LedgerEntry, LocalAnswer, each_entry,
         },
         mode::ModeTerms,
-        subject::SubjectPlace,
-        wire::message::NodeReply,
+        subject::{MeasuredSubject, SubjectPlace},
+        wire::message::{NodeMessage, NodeReply},
     },
 };
 
@@ -35,7 +35,7 @@ impl<P> Ledger<P> {
     pub(in crate::shared) fn decide_eventual(
         &self,
         (bucket, entries): (&LeaseBucket<P>, &mut LeaseEntries<P>),
-        (holder, op): (LeaseHolder, &Op),
+        (subject, op): (MeasuredSubject, &Op),
         now: Instant,
         start: impl FnOnce() -> EventualStart<P>,
     ) -> LocalAnswer {
@@ -47,8 +47,8 @@ impl<P> Ledger<P> {
             _ => 0,
         };
         let memory = self.memory();
-        let is_new = is_new(entries, (holder, op), memory, now);
-        let Some(entry) = entry(entries, holder, cost > 0, (memory, now)) else {
+        let is_new = is_new(entries, (subject, op), memory, now);
+        let Some(entry) = entry(entries, subject, cost > 0, (memory, now)) else {
             return LocalAnswer::Ask;
         };
         entry.demand.add(cost, now, DEMAND_SPAN);
@@ -59,7 +59,7 @@ impl<P> Ledger<P> {
             let unreported = Unreported::new((place, self.name()), (interval, ahead), fresh, now);
             entry.state = EntryState::Eventual(Box::new(unreported));
         }
-        let LeaseHolder { tag, chosen, .. } = holder;
+        let MeasuredSubject { tag, chosen, .. } = subject;
         let cached = || self.denials.answer(tag, chosen, op, now);
         entry.decide_eventual(op, cached, now)
     }
@@ -67,21 +67,21 @@ impl<P> Ledger<P> {
     /// Applies the reply to a report.
     pub(in crate::shared) fn receive_count(
         &self,
-        sent: &SentMessage,
-        reply: &NodeReply,
+        call: &SentCall,
+        reply: (&NodeMessage, &NodeReply),
         last: Option<&Decision>,
         now: Instant,
     ) {
         if let Some(last) = last {
             *unpoisoned(self.store_clock.lock()) = Some((last.decided_at(), now));
         }
-        let LeaseHolder { tag, chosen, .. } = sent.holder;
+        let MeasuredSubject { tag, chosen, .. } = call.subject;
         let has_units = last.is_some_and(|last| last.remaining() > Some(0));
-        if has_units && !self.denials.has_returned_since(tag, sent.at) {
+        if has_units && !self.denials.has_returned_since(tag, call.at) {
             self.denials.drop_denials(tag, chosen);
         }
         let mut entries = self.bucket(tag).lock();
-        let Some(entry) = entries.find(sent.holder) else {
+        let Some(entry) = entries.find(call.subject) else {
             return;
         };
         let EntryState::Eventual(unreported) = &mut entry.state else {
@@ -92,7 +92,6 @@ impl<P> Ledger<P> {
             unreported.forget();
         }
         let last = last.filter(|last| !last.is_blocked());
-        let reply = (&sent.message, reply);
         unreported.receive(reply, last.cloned(), now, (&self.stats, || self.name()));
     }
 
@@ -101,17 +100,17 @@ impl<P> Ledger<P> {
     pub(in crate::shared) fn due_reports(
         &self,
         now: Instant,
-    ) -> Vec<(LeaseHolder, SubjectPlace<P>)> {
+    ) -> Vec<(MeasuredSubject, SubjectPlace<P>)> {
         let mut due = Vec::new();
         let memory = self.memory();
         each_entry(&self.buckets, |entry, doubt| {
             let is_unknown = entry.state.is_unknown();
-            let is_old = entry.holder.generation != self.generation();
+            let is_old = entry.subject.generation != self.generation();
             let EntryState::Eventual(unreported) = &mut entry.state else {
                 return;
             };
             if unreported.is_due(now) {
-                due.push((entry.holder, unreported.place.clone()));
+                due.push((entry.subject, unreported.place.clone()));
             } else if !unreported.has_news() && (is_old || !unreported.matters(now)) {
                 entry.state = EntryState::Idle;
                 if is_old || is_unknown {
@@ -127,11 +126,11 @@ impl<P> Ledger<P> {
 /// without an entry.
 fn is_new<P>(
     entries: &mut LeaseEntries<P>,
-    (holder, op): (LeaseHolder, &Op),
+    (subject, op): (MeasuredSubject, &Op),
     memory: Duration,
     now: Instant,
 ) -> bool {
-    let mut own = entries.list.iter().filter(|own| own.holder == holder);
+    let mut own = entries.list.iter().filter(|own| own.subject == subject);
     let is_counted = own.any(|own| matches!(own.state, EntryState::Eventual(_)));
     match op {
         Op::Block(length) => entries.doubt.last(memory.max(*length), now),
@@ -139,27 +138,27 @@ fn is_new<P>(
         _ => {}
     }
     // In another tier, or by older quotas, units of it were spent already.
-    let is_other = |own: &LedgerEntry<P>| own.holder != holder && own.holder.tag == holder.tag;
+    let is_other = |own: &LedgerEntry<P>| own.subject != subject && own.subject.tag == subject.tag;
     let is_known = is_counted || entries.list.iter().any(is_other);
     !is_known && entries.doubt.is_over(now)
 }
 
-/// The entry of this holder; a new one if it `begins` and there is room. Without room, or when an
+/// The entry of this subject; a new one if it `begins` and there is room. Without room, or when an
 /// entry whose units the store alone knows is evicted, the bucket is in doubt.
 fn entry<P>(
     entries: &mut LeaseEntries<P>,
-    holder: LeaseHolder,
+    subject: MeasuredSubject,
     begins: bool,
     (memory, now): (Duration, Instant),
 ) -> Option<&mut LedgerEntry<P>> {
-    if begins && entries.find(holder).is_none() {
+    if begins && entries.find(subject).is_none() {
         let place = entries.room(now, DEMAND_SPAN);
         let evicted = place.and_then(|place| entries.list.get(place));
         if place.is_none() || evicted.is_some_and(|evicted| evicted.state.is_unknown()) {
             entries.doubt.last(memory, now);
         }
     }
-    entries.entry(holder, begins, now, DEMAND_SPAN)
+    entries.entry(subject, begins, now, DEMAND_SPAN)
 }
 
 impl<P> LedgerEntry<P> {

@@ -11,11 +11,11 @@ use super::{
 use crate::{
     decision::{Decision, Op},
     shared::{
+        deny_cache::SentCall,
         ledger::{
-            EntryState, LeaseEntries, LeaseHolder, Ledger, LedgerEntry, Letter, LocalAnswer,
-            SentMessage, each_entry,
+            AttachedMessage, EntryState, LeaseEntries, Ledger, LedgerEntry, LocalAnswer, each_entry,
         },
-        subject::SubjectPlace,
+        subject::{MeasuredSubject, SubjectPlace},
         wire::message::{NodeMessage, NodeReply},
     },
 };
@@ -26,12 +26,12 @@ impl<P> Ledger<P> {
     pub(in crate::shared) fn decide_leased(
         &self,
         entries: &mut LeaseEntries<P>,
-        (holder, op): (LeaseHolder, &Op),
+        (subject, op): (MeasuredSubject, &Op),
         length: Duration,
         now: Instant,
     ) -> LocalAnswer {
         let begins = matches!(op, Op::Acquire(_) | Op::Reserve(_) | Op::AcquireUpTo(_));
-        let Some(entry) = entries.entry(holder, begins, now, length) else {
+        let Some(entry) = entries.entry(subject, begins, now, length) else {
             return LocalAnswer::Ask;
         };
         match op {
@@ -73,7 +73,7 @@ impl<P> Ledger<P> {
             lease.be_quiet(now + length / 8);
             return LocalAnswer::Low(decision);
         }
-        let LeaseHolder { tag, chosen, .. } = entry.holder;
+        let MeasuredSubject { tag, chosen, .. } = entry.subject;
         if let Some(denied) = self.denials.answer(tag, chosen, op, now) {
             return LocalAnswer::Decided(denied);
         }
@@ -92,7 +92,7 @@ impl<P> Ledger<P> {
         (length, max_units, most): (Duration, u32, u64),
         start: impl FnOnce() -> (SubjectPlace<P>, [u8; 8]),
         now: Instant,
-    ) -> Result<NodeMessage, Letter> {
+    ) -> Result<NodeMessage, AttachedMessage> {
         entry.demand.keep_below(most, now, length);
         let demand = entry.demand.units(now, length);
         if let EntryState::Lease(lease) = &entry.state
@@ -102,18 +102,18 @@ impl<P> Ledger<P> {
             entry.state = EntryState::Idle;
         }
         if let EntryState::Idle = entry.state {
-            if demand < LEAST_DEMAND || entry.holder.generation != self.generation() {
-                return Err(Letter::None);
+            if demand < LEAST_DEMAND || entry.subject.generation != self.generation() {
+                return Err(AttachedMessage::None);
             }
             let (place, name) = start();
             entry.state = EntryState::Lease(Box::new(LeaseState::new(place, name, now)));
         }
         let EntryState::Lease(lease) = &mut entry.state else {
-            return Err(Letter::None);
+            return Err(AttachedMessage::None);
         };
         let is_idle = !lease.holds() && demand < LEAST_DEMAND;
         if is_idle || lease.is_under_way(now, self.patience()) {
-            return Err(Letter::UnderWay);
+            return Err(AttachedMessage::UnderWay);
         }
         Ok(lease.message(demand, (length, max_units), &self.stats, now))
     }
@@ -122,32 +122,32 @@ impl<P> Ledger<P> {
     /// the `last` operation counts as used.
     pub(in crate::shared) fn receive_lease(
         &self,
-        sent: &SentMessage,
-        reply: &NodeReply,
+        call: &SentCall,
+        (message, reply): (&NodeMessage, &NodeReply),
         last: Option<&Decision>,
         now: Instant,
     ) -> u64 {
-        let mut entries = self.bucket(sent.holder.tag).lock();
-        let Some(entry) = entries.find(sent.holder) else {
+        let mut entries = self.bucket(call.subject.tag).lock();
+        let Some(entry) = entries.find(call.subject) else {
             return 0;
         };
-        let has_returned = self.denials.has_returned_since(sent.holder.tag, sent.at);
+        let has_returned = self.denials.has_returned_since(call.subject.tag, call.at);
         let EntryState::Lease(lease) = &mut entry.state else {
             return 0;
         };
-        if !lease.awaits(sent.message.seq, sent.at) {
+        if !lease.awaits(message.seq, call.at) {
             return 0;
         }
-        let granted = lease.receive(reply, (sent.at, now), &self.stats);
+        let granted = lease.receive(reply, (call.at, now), &self.stats);
         if let Some(last) = last {
-            lease.note(last, sent.at, granted.unwrap_or(0));
+            lease.note(last, call.at, granted.unwrap_or(0));
             // The store grants nothing while it blocks.
             lease.is_closing |= last.is_blocked();
         }
         let full = |last| until_full(last, reply, granted.unwrap_or(0));
         let pause = last.map_or(reply.pause, |last| reply.pause.min(full(last)));
         let pause = pause.min(until_end(reply));
-        lease.pause_until(sent.at + pause, has_returned);
+        lease.pause_until(call.at + pause, has_returned);
         let own = granted.map_or(0, |granted| lease.left.saturating_sub(granted));
         if granted.is_none() || (lease.is_closing && !lease.holds()) {
             entry.state = EntryState::Idle;
@@ -160,19 +160,19 @@ impl<P> Ledger<P> {
         &self,
         length: Duration,
         now: Instant,
-    ) -> Vec<(LeaseHolder, SubjectPlace<P>)> {
+    ) -> Vec<(MeasuredSubject, SubjectPlace<P>)> {
         let mut due = Vec::new();
         each_entry(&self.buckets, |entry, _| {
             let demand = entry.demand.units(now, length);
             let EntryState::Lease(lease) = &mut entry.state else {
                 return;
             };
-            lease.is_closing |= entry.holder.generation != self.generation();
+            lease.is_closing |= entry.subject.generation != self.generation();
             if self.is_over(lease, length, now) {
                 self.stats.end(lease.unsettled());
                 entry.state = EntryState::Idle;
             } else if self.is_due(lease, demand, length, now) {
-                due.push((entry.holder, lease.place.clone()));
+                due.push((entry.subject, lease.place.clone()));
             }
         });
         due

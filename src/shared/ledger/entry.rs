@@ -3,24 +3,12 @@
 use tokio::time::Instant;
 
 use super::demand::RecentDemand;
-use crate::{
-    limiter::tier_set::Chosen,
-    shared::{eventual::Unreported, lease::LeaseState},
-};
-
-/// A subject on this node: the hash of its key, the quotas that measure it, and the generation of
-/// the quotas.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::shared) struct LeaseHolder {
-    pub(in crate::shared) tag: u64,
-    pub(in crate::shared) chosen: Chosen,
-    pub(in crate::shared) generation: u64,
-}
+use crate::shared::{eventual::Unreported, lease::LeaseState, subject::MeasuredSubject};
 
 /// All that a node keeps about one subject.
 #[derive(Debug)]
 pub(in crate::shared) struct LedgerEntry<P> {
-    pub(in crate::shared) holder: LeaseHolder,
+    pub(in crate::shared) subject: MeasuredSubject,
     pub(in crate::shared) demand: RecentDemand,
     pub(in crate::shared) state: EntryState<P>,
 }
@@ -37,9 +25,9 @@ pub(in crate::shared) enum EntryState<P> {
 }
 
 impl<P> LedgerEntry<P> {
-    pub(super) const fn new(holder: LeaseHolder, now: Instant) -> Self {
+    pub(super) const fn new(subject: MeasuredSubject, now: Instant) -> Self {
         Self {
-            holder,
+            subject,
             demand: RecentDemand::new(now),
             state: EntryState::Idle,
         }

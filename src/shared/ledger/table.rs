@@ -10,8 +10,8 @@ use std::{
 
 use tokio::time::Instant;
 
-use super::entry::{EntryState, LeaseHolder, LedgerEntry};
-use crate::lock::unpoisoned;
+use super::entry::{EntryState, LedgerEntry};
+use crate::{lock::unpoisoned, shared::subject::MeasuredSubject};
 
 /// Entries in a bucket.
 pub(super) const WAYS: usize = 4;
@@ -70,13 +70,19 @@ impl<P> Default for LeaseBucket<P> {
 
 impl<P> LeaseEntries<P> {
     #[inline]
-    pub(in crate::shared) fn find(&mut self, holder: LeaseHolder) -> Option<&mut LedgerEntry<P>> {
-        self.list.iter_mut().find(|entry| entry.holder == holder)
+    pub(in crate::shared) fn find(
+        &mut self,
+        subject: MeasuredSubject,
+    ) -> Option<&mut LedgerEntry<P>> {
+        self.list.iter_mut().find(|entry| entry.subject == subject)
     }
 
     /// Ends the pauses of all tiers of a key: units were returned.
     pub(super) fn end_pauses(&mut self, tag: u64) {
-        let own = self.list.iter_mut().filter(|entry| entry.holder.tag == tag);
+        let own = self
+            .list
+            .iter_mut()
+            .filter(|entry| entry.subject.tag == tag);
         for entry in own {
             if let EntryState::Lease(lease) = &mut entry.state {
                 lease.end_pause();
@@ -86,26 +92,29 @@ impl<P> LeaseEntries<P> {
 
     /// Closes the entries of all tiers of a key.
     pub(in crate::shared) fn close(&mut self, tag: u64) {
-        let own = self.list.iter_mut().filter(|entry| entry.holder.tag == tag);
+        let own = self
+            .list
+            .iter_mut()
+            .filter(|entry| entry.subject.tag == tag);
         own.for_each(|entry| entry.state.close());
     }
 
-    /// The entry of this holder. With `begins` a holder without one gets a new one, if there is
+    /// The entry of this subject. With `begins` a subject without one gets a new one, if there is
     /// room. Evicts the least requested entry; entries that hold units are never evicted.
     #[inline]
     pub(in crate::shared) fn entry(
         &mut self,
-        holder: LeaseHolder,
+        subject: MeasuredSubject,
         begins: bool,
         now: Instant,
         length: Duration,
     ) -> Option<&mut LedgerEntry<P>> {
-        let known = self.list.iter().position(|entry| entry.holder == holder);
+        let known = self.list.iter().position(|entry| entry.subject == subject);
         let place = match known {
             Some(place) => place,
             None if begins => {
                 let place = self.room(now, length)?;
-                self.put(place, holder, now);
+                self.put(place, subject, now);
                 place
             }
             None => return None,
@@ -127,8 +136,8 @@ impl<P> LeaseEntries<P> {
     }
 
     #[cold]
-    pub(in crate::shared) fn put(&mut self, place: usize, holder: LeaseHolder, now: Instant) {
-        let entry = LedgerEntry::new(holder, now);
+    pub(in crate::shared) fn put(&mut self, place: usize, subject: MeasuredSubject, now: Instant) {
+        let entry = LedgerEntry::new(subject, now);
         if place < self.list.len() {
             self.list[place] = entry;
             return;

@@ -12,14 +12,14 @@ use tokio::time::Instant;
 
 use super::{
     super::{
-        deny_cache::{AnsweredCall, DenyCache},
+        deny_cache::{DenyCache, SentCall},
         eventual::EventualStart,
         lease::DenialKind,
         mode::{LedgerTerms, ModeTerms},
-        subject::{SubjectNames, SubjectPlace},
-        wire::message::{NodeReply, RowStatus, Takes},
+        subject::{MeasuredSubject, SubjectNames, SubjectPlace},
+        wire::message::{NodeMessage, NodeReply, RowStatus, Takes},
     },
-    LeaseHolder, Ledger, Letter, LocalAnswer, SentMessage,
+    AttachedMessage, Ledger, LocalAnswer,
 };
 use crate::{
     clock::Timestamp,
@@ -35,7 +35,7 @@ const ONE: Takes = Takes {
 
 const DEADLINE: Duration = Duration::from_millis(50);
 
-const HOLDER: LeaseHolder = LeaseHolder {
+const SUBJECT: MeasuredSubject = MeasuredSubject {
     tag: 42,
     chosen: Chosen::Tier(0),
     generation: 0,
@@ -65,36 +65,55 @@ fn terms(max_units: u32, max_leases: usize) -> LedgerTerms {
 
 impl Ledger<()> {
     /// Decides in leased mode, in which nothing is started.
-    fn decide_now(&self, holder: LeaseHolder, op: &Op, now: Instant) -> LocalAnswer {
+    fn decide_now(&self, subject: MeasuredSubject, op: &Op, now: Instant) -> LocalAnswer {
         let start = || EventualStart {
             place: place(),
             fresh: None,
         };
-        self.decide(holder, op, now, start)
+        self.decide(subject, op, now, start)
+    }
+}
+
+/// A call with its message.
+#[derive(Debug, Clone, Copy)]
+struct Sent {
+    call: SentCall,
+    message: NodeMessage,
+}
+
+impl Ledger<()> {
+    /// The message attached to a call about this subject, which leaves now.
+    fn attach(&self, subject: MeasuredSubject, now: Instant) -> AttachedMessage {
+        let call = SentCall { subject, at: now };
+        self.message((&call, Some(ONE)), (place, 1_000))
+    }
+
+    /// Sends a call with a message about this subject, if there is one.
+    fn send(&self, subject: MeasuredSubject, now: Instant) -> Option<Sent> {
+        let message = *self.attach(subject, now).message()?;
+        let call = SentCall { subject, at: now };
+        Some(Sent { call, message })
+    }
+
+    fn lose_sent(&self, sent: &Sent, now: Instant) {
+        self.lose(&sent.call, &sent.message, now);
+    }
+
+    fn reply(&self, sent: &Sent, reply: &NodeReply, last: Option<&Decision>, now: Instant) -> u64 {
+        self.receive(&sent.call, (&sent.message, reply), last, now)
     }
 }
 
 /// Caches the denial of an operation whose call carried this message, as the limiter does.
 fn hold(
     ledger: &Ledger<()>,
-    (sent, reply): (&SentMessage, &NodeReply),
+    (sent, reply): (&Sent, &NodeReply),
     (op, decision): (&Op, &mut Decision),
     kind: DenialKind,
 ) {
     let hold = ledger.hold(reply, decision, kind);
-    let LeaseHolder {
-        tag,
-        chosen,
-        generation,
-    } = sent.holder;
-    let call = AnsweredCall {
-        subject: tag,
-        tier: chosen,
-        at: sent.at,
-        generation,
-    };
     let decisions = [(op, &*decision, hold)].into_iter();
-    ledger.denials.learn(&call, decisions, sent.at);
+    ledger.denials.learn(&sent.call, decisions, sent.call.at);
 }
 
 fn place() -> SubjectPlace<()> {
@@ -104,11 +123,8 @@ fn place() -> SubjectPlace<()> {
     }
 }
 
-fn message(ledger: &Ledger<()>, now: Instant) -> Option<SentMessage> {
-    ledger
-        .message((HOLDER, Some(ONE)), (place, 1_000), now)
-        .message()
-        .copied()
+fn message(ledger: &Ledger<()>, now: Instant) -> Option<Sent> {
+    ledger.send(SUBJECT, now)
 }
 
 /// A decision with this many units left.
@@ -136,7 +152,7 @@ const fn granted(status: RowStatus, units: u32) -> NodeReply {
 }
 
 fn acquire(ledger: &Ledger<()>, cost: u64, now: Instant) -> Option<Decision> {
-    match ledger.decide_now(HOLDER, &Op::Acquire(cost), now) {
+    match ledger.decide_now(SUBJECT, &Op::Acquire(cost), now) {
         LocalAnswer::Decided(decision) | LocalAnswer::Low(decision) => Some(decision),
         LocalAnswer::Ask => None,
     }
@@ -155,7 +171,7 @@ fn leased(demand: u64, units: u32, now: Instant) -> Ledger<()> {
 fn leased_of(ledger: Ledger<()>, demand: u64, units: u32, now: Instant) -> Ledger<()> {
     assert!(acquire(&ledger, demand, now).is_none());
     let sent = message(&ledger, now).expect("a demand");
-    ledger.receive(
+    ledger.reply(
         &sent,
         &granted(RowStatus::New, units),
         Some(&status(500)),

@@ -12,8 +12,8 @@ use crate::{
     shared::{
         backend::Client,
         eventual::EventualStart,
-        ledger::{LeaseHolder, Ledger},
-        subject::SubjectPlace,
+        ledger::Ledger,
+        subject::{MeasuredSubject, SubjectPlace},
     },
     task::{Run, Solo},
 };
@@ -29,17 +29,17 @@ impl<C: Client> Inner<C> {
     pub(super) fn start(
         &self,
         ledger: &Ledger<CurrentPlan>,
-        (plan, holder): (&Arc<CurrentPlan>, LeaseHolder),
+        (plan, measured): (&Arc<CurrentPlan>, MeasuredSubject),
         key: &Key,
         now: Instant,
     ) -> EventualStart<CurrentPlan> {
         let subject = self
             .subjects
             .of_key(&plan.keyspace, key)
-            .tagged(Some(holder.tag));
+            .tagged(Some(measured.tag));
         let time = ledger.store_time(now);
         EventualStart {
-            fresh: time.and_then(|time| plan.fresh(holder.chosen, time)),
+            fresh: time.and_then(|time| plan.fresh(measured.chosen, time)),
             place: SubjectPlace {
                 subject,
                 plan: Arc::clone(plan),
@@ -49,12 +49,17 @@ impl<C: Client> Inner<C> {
 
     /// Requests more units before a request has to wait for them.
     #[cold]
-    pub(super) fn request_more(&self, plan: Arc<CurrentPlan>, key: &Key, holder: LeaseHolder) {
+    pub(super) fn request_more(
+        &self,
+        plan: Arc<CurrentPlan>,
+        key: &Key,
+        measured: MeasuredSubject,
+    ) {
         let subject = self
             .subjects
             .of_key(&plan.keyspace, key)
-            .tagged(Some(holder.tag));
-        self.send_message(holder.chosen, SubjectPlace { subject, plan });
+            .tagged(Some(measured.tag));
+        self.send_message(measured.chosen, SubjectPlace { subject, plan });
     }
 
     /// Sends the ledger's message about a subject, attached to a peek. Nobody waits for the answer.
@@ -95,8 +100,8 @@ impl<C: Client> Inner<C> {
     /// Returns units that are not needed, and settles leases that end soon.
     fn maintain(&self) {
         let Some(ledger) = &self.ledger else { return };
-        for (holder, place) in ledger.due(Instant::now()) {
-            self.send_message(holder.chosen, place);
+        for (measured, place) in ledger.due(Instant::now()) {
+            self.send_message(measured.chosen, place);
         }
     }
 }

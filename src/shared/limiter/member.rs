@@ -9,7 +9,7 @@ use crate::{
     decision::{Decision, Op},
     key::Key,
     limiter::Tier,
-    shared::{backend::StoreBackend, ledger::LeaseHolder},
+    shared::{backend::StoreBackend, subject::MeasuredSubject},
 };
 
 impl<S: StoreBackend> SharedLimiter<S> {
@@ -23,12 +23,12 @@ impl<S: StoreBackend> SharedLimiter<S> {
         let chosen = current.plan.choose(tier, op).ok()?;
         let tag = self.0.ledger.as_ref().map(|ledger| ledger.tag(key));
         if let Some((ledger, tag)) = self.0.ledger.as_ref().zip(tag) {
-            let holder = LeaseHolder {
+            let measured = MeasuredSubject {
                 tag,
                 chosen,
                 generation: current.generation,
             };
-            if ledger.holds(holder, Instant::now()) {
+            if ledger.holds(measured, Instant::now()) {
                 return None;
             }
         }

@@ -11,11 +11,14 @@ use crate::{
     shared::{
         backend::{Client, DecideCall},
         batching::{CallSender, Row, SubjectAnswer, SubjectOps},
-        deny_cache::{self, AnsweredCall, DenyCache},
+        deny_cache::{self, DenyCache, SentCall},
         lease::DenialKind,
-        ledger::{LeaseHolder, Ledger, Letter, SentMessage},
-        subject::SubjectPlace,
-        wire::arguments::{ReplyForm, TierPlan},
+        ledger::{AttachedMessage, Ledger},
+        subject::{MeasuredSubject, SubjectPlace},
+        wire::{
+            arguments::{ReplyForm, TierPlan},
+            message::NodeMessage,
+        },
     },
     store::error::StoreError,
 };
@@ -34,36 +37,30 @@ impl<C: Client> StoreCalls<C> {
     fn messages(
         &self,
         current: &Arc<CurrentPlan>,
-        chosen: Chosen,
-        subjects: &[SubjectOps],
-        now: Instant,
-    ) -> Vec<Letter> {
+        tier: Chosen,
+        calls: &[(&SubjectOps, SentCall)],
+    ) -> Vec<AttachedMessage> {
         let Some(ledger) = &self.ledger else {
             return Vec::new();
         };
-        let most = current.plan.most_units(chosen);
-        let message = |ops: &SubjectOps| {
-            let holder = LeaseHolder {
-                tag: ops.subject.tag(),
-                chosen,
-                generation: current.generation,
-            };
+        let most = current.plan.most_units(tier);
+        let message = |(ops, call): &(&SubjectOps, SentCall)| {
             let place = || SubjectPlace {
                 subject: ops.subject.clone(),
                 plan: Arc::clone(current),
             };
             let takes = ops.most_taken(most);
-            ledger.message((holder, takes), (place, most), now)
+            ledger.message((call, takes), (place, most))
         };
-        subjects.iter().map(message).collect()
+        calls.iter().map(message).collect()
     }
 
-    /// Applies the answer about one subject to denials and ledger. `letter` is the message that the
-    /// call carried.
+    /// Applies the answer about one subject to denials and ledger. `attached` is the message that
+    /// the call carried.
     fn apply(
         &self,
-        call: &AnsweredCall,
-        letter: &Letter,
+        call: &SentCall,
+        attached: &AttachedMessage,
         plan: &TierPlan,
         rows: &[(Op, usize)],
         answer: &mut SubjectAnswer,
@@ -72,16 +69,12 @@ impl<C: Client> StoreCalls<C> {
         let ledger = self.ledger.as_deref();
         let returns = rows.iter().any(|(op, _)| deny_cache::may_end_denials(op));
         let mut own = 0;
-        match (letter, ledger) {
-            (Letter::Sent(message), Some(ledger)) => {
+        match (attached, ledger) {
+            (AttachedMessage::Sent(message), Some(ledger)) => {
                 own = self.apply_reply((ledger, message), call, (plan, rows), answer, now);
             }
-            (Letter::UnderWay, Some(ledger)) => {
-                own = ledger.held(LeaseHolder {
-                    tag: call.subject,
-                    chosen: call.tier,
-                    generation: call.generation,
-                });
+            (AttachedMessage::UnderWay, Some(ledger)) => {
+                own = ledger.held(call.subject);
                 self.cache_denials(call, (rows, answer), |_| Duration::ZERO, now);
             }
             _ => {
@@ -94,7 +87,7 @@ impl<C: Client> StoreCalls<C> {
             }
         }
         if let Some(ledger) = ledger.filter(|_| returns) {
-            ledger.end_pauses(call.subject);
+            ledger.end_pauses(call.subject.tag);
         }
         raise(answer, own);
     }
@@ -103,8 +96,8 @@ impl<C: Client> StoreCalls<C> {
     /// count as used.
     fn apply_reply(
         &self,
-        (ledger, message): (&Ledger<CurrentPlan>, &SentMessage),
-        call: &AnsweredCall,
+        (ledger, message): (&Ledger<CurrentPlan>, &NodeMessage),
+        call: &SentCall,
         (plan, rows): (&TierPlan, &[(Op, usize)]),
         answer: &mut SubjectAnswer,
         now: Instant,
@@ -113,13 +106,13 @@ impl<C: Client> StoreCalls<C> {
         let Some((answered, reply)) =
             answered.and_then(|answered| Some((answered, *answered.lease.as_deref()?)))
         else {
-            ledger.lose(message, now);
+            ledger.lose(call, message, now);
             self.cache_denials(call, (rows, answer), |_| Duration::ZERO, now);
             return 0;
         };
         let last = answered.rows.last();
         let last = last.map(|row| row.first.nth_alike(row.count as u64 - 1));
-        let own = ledger.receive(message, &reply, last.as_ref(), now);
+        let own = ledger.receive(call, (message, &reply), last.as_ref(), now);
         let hold = |decision: &mut Decision| {
             let (place, _) = decision.binding_place();
             let kind = match plan.measures.get(place).map(|quota| quota.form) {
@@ -136,7 +129,7 @@ impl<C: Client> StoreCalls<C> {
     /// the cached denials that the call may have ended.
     fn cache_denials(
         &self,
-        call: &AnsweredCall,
+        call: &SentCall,
         (rows, answer): (&[(Op, usize)], &mut SubjectAnswer),
         hold: impl Fn(&mut Decision) -> Duration,
         now: Instant,
@@ -152,7 +145,7 @@ impl<C: Client> StoreCalls<C> {
                 denials.learn(call, held, now);
             }
             Err(_) if rows.iter().any(|(op, _)| deny_cache::may_end_denials(op)) => {
-                denials.forget(call.subject, now);
+                denials.forget(call.subject.tag, now);
             }
             Err(_) => {}
         }
@@ -203,8 +196,17 @@ impl<C: Client> CallSender<CurrentPlan> for StoreCalls<C> {
             let error = StoreError::foreign("there is no such tier");
             return subjects.iter().map(|_| Err(error.clone())).collect();
         };
-        let sent_at = Instant::now();
-        let messages = self.messages(current, tier, subjects, sent_at);
+        let at = Instant::now();
+        let sent = subjects.iter().map(|ops| {
+            let subject = MeasuredSubject {
+                tag: ops.subject.tag(),
+                chosen: tier,
+                generation: current.generation,
+            };
+            (ops, SentCall { subject, at })
+        });
+        let sent: Vec<_> = sent.collect();
+        let messages = self.messages(current, tier, &sent);
         let call = DecideCall {
             plan: &current.plan,
             chosen: tier,
@@ -213,14 +215,8 @@ impl<C: Client> CallSender<CurrentPlan> for StoreCalls<C> {
             messages: &messages,
         };
         let mut answers = self.client.decide(place, call).await;
-        for (at, (ops, answer)) in subjects.iter().zip(&mut answers).enumerate() {
-            let answered = AnsweredCall {
-                subject: ops.subject.tag(),
-                tier,
-                at: sent_at,
-                generation: current.generation,
-            };
-            self.apply(&answered, call.message(at), &plan, &ops.rows, answer);
+        for (at, ((ops, sent), answer)) in sent.iter().zip(&mut answers).enumerate() {
+            self.apply(sent, call.message(at), &plan, &ops.rows, answer);
         }
         answers
     }

@@ -28,7 +28,7 @@ fn denial_holds_for_its_time() {
         let ledger = ledger(1);
         assert!(acquire(&ledger, 20, now).is_none());
         let sent = message(&ledger, now).expect("a demand");
-        ledger.receive(&sent, &reply, None, now);
+        ledger.reply(&sent, &reply, None, now);
         let mut decision = denied(wait);
         hold(
             &ledger,
@@ -85,7 +85,7 @@ fn denial_is_held_no_longer_than_nothing_comes() {
         let ledger = ledger(1);
         assert!(acquire(&ledger, 20, now).is_none());
         let sent = message(&ledger, now).expect("a demand");
-        ledger.receive(&sent, &reply, None, now);
+        ledger.reply(&sent, &reply, None, now);
         hold(
             &ledger,
             (&sent, &reply),
@@ -109,7 +109,7 @@ fn pause_ends_with_the_row() {
         ttl: 8 * MS,
         ..granted(RowStatus::New, 3)
     };
-    ledger.receive(&sent, &reply, Some(&status(3)), now);
+    ledger.reply(&sent, &reply, Some(&status(3)), now);
     let denied = acquire(&ledger, 4, now + 7 * MS).expect("it is scarce");
     assert_eq!(denied.retry_after(), Some(MS));
     assert!(acquire(&ledger, 4, now + 8 * MS).is_none());
@@ -120,9 +120,9 @@ fn pause_ends_with_the_row() {
 fn denial_that_was_under_way_is_not_remembered_after_a_reset() {
     let now = Instant::now();
     let receipt = status(5).receipt();
-    let other_tier = LeaseHolder {
+    let other_tier = MeasuredSubject {
         chosen: Chosen::Tier(1),
-        ..HOLDER
+        ..SUBJECT
     };
     for op in [
         Op::Reset,
@@ -131,16 +131,16 @@ fn denial_that_was_under_way_is_not_remembered_after_a_reset() {
         Op::Refund(1, Some(receipt.clone())),
         Op::Settle(0, receipt),
     ] {
-        for holder in [HOLDER, other_tier] {
+        for subject in [SUBJECT, other_tier] {
             let ledger = ledger(1);
             assert!(acquire(&ledger, 20, now).is_none());
             let sent = message(&ledger, now).expect("a demand");
-            drop(ledger.decide_now(holder, &op, now));
+            drop(ledger.decide_now(subject, &op, now));
             let reply = NodeReply {
                 pause: 50 * MS,
                 ..granted(RowStatus::New, 0)
             };
-            ledger.receive(&sent, &reply, Some(&status(3)), now);
+            ledger.reply(&sent, &reply, Some(&status(3)), now);
             let mut decision = denied(300 * MS);
             let denied = (&Op::Acquire(20), &mut decision);
             hold(&ledger, (&sent, &reply), denied, DenialKind::Window);
@@ -155,12 +155,12 @@ fn answer_to_a_reset_ends_what_was_asked_since() {
     let now = Instant::now();
     let ledger = ledger(1);
     assert!(acquire(&ledger, 20, now).is_none());
-    drop(ledger.decide_now(HOLDER, &Op::Reset, now));
+    drop(ledger.decide_now(SUBJECT, &Op::Reset, now));
     let sent = message(&ledger, now).expect("a demand");
-    ledger.denials.forget(HOLDER.tag, now);
-    ledger.end_pauses(HOLDER.tag);
+    ledger.denials.forget(SUBJECT.tag, now);
+    ledger.end_pauses(SUBJECT.tag);
     let reply = granted(RowStatus::New, 0);
-    ledger.receive(&sent, &reply, Some(&status(3)), now);
+    ledger.reply(&sent, &reply, Some(&status(3)), now);
     let mut decision = denied(300 * MS);
     let denied = (&Op::Acquire(20), &mut decision);
     hold(&ledger, (&sent, &reply), denied, DenialKind::Window);
@@ -177,7 +177,7 @@ fn pause_denies_only_costs_that_are_not_held() {
         pause: 50 * MS,
         ..granted(RowStatus::New, 3)
     };
-    ledger.receive(&sent, &reply, Some(&status(3)), now);
+    ledger.reply(&sent, &reply, Some(&status(3)), now);
     assert!(is_allowed(&ledger, 2, now + MS));
     let denied = acquire(&ledger, 2, now + 10 * MS).expect("it is scarce");
     assert!(denied.is_denied() && !denied.is_leased());
@@ -209,7 +209,7 @@ fn denial_beside_units_of_its_own_is_not_held_to_the_end_of_the_window() {
         assert!(acquire(&ledger, 50, now).is_none());
         let sent = message(&ledger, now).expect("a demand");
         let reply = granted(RowStatus::New, units);
-        ledger.receive(&sent, &reply, None, now);
+        ledger.reply(&sent, &reply, None, now);
         let mut decision = denied(hours);
         let rows = (&Op::Acquire(50), &mut decision);
         hold(&ledger, (&sent, &reply), rows, DenialKind::Window);
@@ -227,7 +227,7 @@ fn without_memory_a_denial_is_held_for_a_pause() {
     assert!(acquire(&ledger, 50, now).is_none());
     let sent = message(&ledger, now).expect("a demand");
     let reply = granted(RowStatus::New, 0);
-    ledger.receive(&sent, &reply, None, now);
+    ledger.reply(&sent, &reply, None, now);
     let mut decision = denied(Duration::from_secs(7_200));
     let rows = (&Op::Acquire(50), &mut decision);
     hold(&ledger, (&sent, &reply), rows, DenialKind::Window);

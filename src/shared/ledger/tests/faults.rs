@@ -28,7 +28,7 @@ struct Flight {
     node: usize,
     /// The ledger at that time: a node that was killed has another.
     life: u64,
-    sent: Option<SentMessage>,
+    sent: Option<Sent>,
     cost: u64,
     /// The reply, once the call was executed.
     answer: Option<(bool, Option<NodeReply>)>,
@@ -185,7 +185,7 @@ impl World {
         }
         if let (Some(sent), Some(reply)) = (&flight.sent, &reply) {
             let now = self.instant();
-            ledger.receive(sent, reply, Some(&status(500)), now);
+            ledger.reply(sent, reply, Some(&status(500)), now);
             if !fits {
                 let mut decision = denied(Duration::from_millis(5));
                 let op = (&Op::Acquire(flight.cost), &mut decision);
@@ -204,7 +204,7 @@ impl World {
         let flight = &self.flights[at];
         let (ledger, life) = &self.nodes[flight.node];
         if let Some(sent) = flight.sent.as_ref().filter(|_| *life == flight.life) {
-            ledger.lose(sent, now);
+            ledger.lose_sent(sent, now);
         }
         if !self.flights[at].is_late {
             self.flights.swap_remove(at);

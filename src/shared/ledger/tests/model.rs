@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::shared::wire::message::NodeMessage;
 
 /// The limit and its counter.
 #[derive(Debug, Clone)]

@@ -19,10 +19,7 @@ fn thin_subjects_have_no_lease() {
     let (ledger, now) = (ledger(1), Instant::now());
     for _ in 0..7 {
         assert!(acquire(&ledger, 1, now).is_none());
-        assert!(matches!(
-            ledger.message((HOLDER, Some(ONE)), (place, 1_000), now),
-            Letter::None
-        ));
+        assert!(matches!(ledger.attach(SUBJECT, now), AttachedMessage::None));
     }
     assert!(acquire(&ledger, 1, now).is_none());
     let clause = message(&ledger, now).expect("the eighth").message;
@@ -70,20 +67,20 @@ fn a_message_without_a_reply_is_repeated_with_all_its_numbers() {
     assert!(is_allowed(&ledger, 4, now));
     let sent = message(&ledger, now).expect("a demand");
     assert!(matches!(
-        ledger.message((HOLDER, Some(ONE)), (place, 1_000), now),
-        Letter::UnderWay
+        ledger.attach(SUBJECT, now),
+        AttachedMessage::UnderWay
     ));
     assert!(is_allowed(&ledger, 1, now), "units are spent meanwhile");
-    ledger.lose(&sent, now);
+    ledger.lose_sent(&sent, now);
     let again = message(&ledger, now + MS).expect("the same again");
     assert_eq!(again.message, sent.message);
     assert_eq!(ledger.stats().repeated, 1);
     // The reply to the first comes too late: the node does not wait for it.
     let reply = granted(RowStatus::Known, 30);
-    ledger.receive(&sent, &reply, None, now + MS);
+    ledger.reply(&sent, &reply, None, now + MS);
     assert!(acquire(&ledger, 10, now + MS).is_none());
     // All units of the row, less those that were spent since.
-    ledger.receive(&again, &reply, None, now + MS);
+    ledger.reply(&again, &reply, None, now + MS);
     assert!(is_allowed(&ledger, 29, now + MS));
     assert!(acquire(&ledger, 1, now + MS).is_none());
 }
@@ -95,7 +92,7 @@ fn new_row_has_all_its_units() {
     let ledger = leased(20, 10, now);
     let sent = message(&ledger, now).expect("a demand");
     assert!(is_allowed(&ledger, 10, now));
-    ledger.receive(&sent, &granted(RowStatus::New, 6), None, now);
+    ledger.reply(&sent, &granted(RowStatus::New, 6), None, now);
     assert!(is_allowed(&ledger, 6, now));
     assert!(acquire(&ledger, 1, now).is_none());
     assert_eq!(ledger.stats().ended, 10);
@@ -106,7 +103,7 @@ fn stale_message_drops_the_lease_and_its_name() {
     let now = Instant::now();
     let ledger = leased(20, 10, now);
     let sent = message(&ledger, now).expect("a demand");
-    ledger.receive(&sent, &granted(RowStatus::Stale, 0), None, now);
+    ledger.reply(&sent, &granted(RowStatus::Stale, 0), None, now);
     assert!(acquire(&ledger, 1, now).is_none());
     let next = message(&ledger, now).expect("a demand");
     assert_ne!(next.message.name, sent.message.name);
@@ -121,7 +118,7 @@ fn a_lease_without_a_reply_for_two_lengths_is_dropped() {
     let ledger = leased(20, 10, now);
     assert!(is_allowed(&ledger, 4, now));
     let sent = message(&ledger, now).expect("a demand");
-    ledger.lose(&sent, now);
+    ledger.lose_sent(&sent, now);
     let later = now + 2 * LENGTH;
     assert_eq!(ledger.due(later).len(), 1);
     let later = later + MS;
@@ -137,7 +134,7 @@ fn more_units_are_requested_before_none_is_left() {
     let ledger = leased(20, 10, now);
     let mut low = 0;
     for _ in 0..10 {
-        match ledger.decide_now(HOLDER, &Op::Acquire(1), now) {
+        match ledger.decide_now(SUBJECT, &Op::Acquire(1), now) {
             LocalAnswer::Low(decision) => {
                 assert!(decision.is_allowed());
                 low += 1;
@@ -195,7 +192,7 @@ fn the_maintenance_task_settles_a_lease_that_ends_soon() {
         ttl: LENGTH / 5,
         ..granted(RowStatus::Known, 2)
     };
-    ledger.receive(&sent, &reply, None, late);
+    ledger.reply(&sent, &reply, None, late);
     assert!(ledger.due(late).is_empty(), "it is reported");
     // Nothing is left to report when it has ended.
     assert!(is_allowed(&ledger, 2, late));
@@ -204,7 +201,7 @@ fn the_maintenance_task_settles_a_lease_that_ends_soon() {
         ttl: Duration::ZERO,
         ..granted(RowStatus::Known, 0)
     };
-    ledger.receive(&sent, &reply, None, late + MS);
+    ledger.reply(&sent, &reply, None, late + MS);
     assert!(ledger.due(late + LENGTH).is_empty());
     assert!(message(&ledger, late + LENGTH).is_none());
     assert_eq!(ledger.stats().settled, 10);
@@ -216,7 +213,7 @@ fn a_refund_needs_no_call_until_its_units_are_reported() {
     let ledger = leased(20, 10, now);
     let spent = acquire(&ledger, 10, now).expect("enough is held");
     let refund = Op::Refund(4, Some(spent.receipt()));
-    let back = ledger.decide_now(HOLDER, &refund, now);
+    let back = ledger.decide_now(SUBJECT, &refund, now);
     let LocalAnswer::Decided(back) = back else {
         panic!("the lease is live: {back:?}");
     };
@@ -225,15 +222,15 @@ fn a_refund_needs_no_call_until_its_units_are_reported() {
     // No more than the spent and unreported units can be returned.
     for is_there in [true, false] {
         let six = Op::Refund(6, Some(spent.receipt()));
-        let answer = ledger.decide_now(HOLDER, &six, now);
+        let answer = ledger.decide_now(SUBJECT, &six, now);
         let is_local = matches!(answer, LocalAnswer::Decided(_));
         assert_eq!(is_local, is_there, "{answer:?}");
     }
     let sent = message(&ledger, now).expect("a demand");
     assert_eq!(sent.message.report.numbers()[0], 4);
-    ledger.receive(&sent, &granted(RowStatus::Known, 26), None, now);
+    ledger.reply(&sent, &granted(RowStatus::Known, 26), None, now);
     assert!(is_allowed(&ledger, 10, now));
-    let late = ledger.decide_now(HOLDER, &refund, now);
+    let late = ledger.decide_now(SUBJECT, &refund, now);
     assert!(matches!(late, LocalAnswer::Ask), "it is reported: {late:?}");
 }
 
@@ -243,7 +240,7 @@ fn settlements_are_made_from_the_lease() {
     let ledger = leased(20, 10, now);
     let receipt = acquire(&ledger, 3, now).expect("enough is held").receipt();
     for (cost, charged, left) in [(3, 0, 497), (5, 2, 495), (1, 0, 497)] {
-        let answer = ledger.decide_now(HOLDER, &Op::Settle(cost, receipt.clone()), now);
+        let answer = ledger.decide_now(SUBJECT, &Op::Settle(cost, receipt.clone()), now);
         let LocalAnswer::Decided(decision) = answer else {
             panic!("the lease is live: {answer:?}");
         };
@@ -253,7 +250,7 @@ fn settlements_are_made_from_the_lease() {
             (charged, Some(left))
         );
     }
-    let much = ledger.decide_now(HOLDER, &Op::Settle(99, receipt), now);
+    let much = ledger.decide_now(SUBJECT, &Op::Settle(99, receipt), now);
     assert!(matches!(much, LocalAnswer::Ask));
 }
 
@@ -266,10 +263,10 @@ fn the_demand_is_at_most_the_capacity() {
     let clause = message(&ledger, now).expect("a demand").message;
     assert_eq!(clause.report, report([0, 0, 1_000, 1_000]));
     let later = now + LENGTH;
-    let Letter::Sent(sent) = ledger.message((HOLDER, Some(ONE)), (place, 1_000), later) else {
+    let Some(sent) = ledger.send(SUBJECT, later) else {
         panic!("it is sent again");
     };
-    ledger.receive(
+    ledger.reply(
         &sent,
         &granted(RowStatus::New, 500),
         Some(&status(9)),
@@ -284,9 +281,9 @@ fn reset_and_block_end_the_lease_of_each_tier() {
     let now = Instant::now();
     for op in [Op::Reset, Op::Block(LENGTH)] {
         let ledger = leased(20, 10, now);
-        let other = LeaseHolder {
+        let other = MeasuredSubject {
             chosen: Chosen::Tier(1),
-            ..HOLDER
+            ..SUBJECT
         };
         assert!(matches!(
             ledger.decide_now(other, &op, now),
@@ -303,9 +300,9 @@ fn lease_of_older_quotas_is_given_back() {
     let now = Instant::now();
     let ledger = leased(20, 10, now);
     ledger.begin(1, LENGTH);
-    let new = LeaseHolder {
+    let new = MeasuredSubject {
         generation: 1,
-        ..HOLDER
+        ..SUBJECT
     };
     assert!(matches!(
         ledger.decide_now(new, &Op::Acquire(1), now),
@@ -314,7 +311,7 @@ fn lease_of_older_quotas_is_given_back() {
     assert_eq!(ledger.due(now).len(), 1);
     let sent = message(&ledger, now).expect("units to give back");
     assert_eq!(sent.message.report.numbers()[1..3], [10, 0]);
-    ledger.receive(&sent, &granted(RowStatus::Known, 0), None, now);
+    ledger.reply(&sent, &granted(RowStatus::Known, 0), None, now);
     assert!(message(&ledger, now).is_none(), "it is over");
 }
 
@@ -335,10 +332,10 @@ fn row_with_fewer_units_than_were_spent_is_a_new_one() {
     let ledger = leased(20, 20, now);
     let sent = message(&ledger, now).expect("a demand");
     let spent = acquire(&ledger, 12, now).expect("enough is held");
-    ledger.receive(&sent, &granted(RowStatus::Known, 5), Some(&status(5)), now);
+    ledger.reply(&sent, &granted(RowStatus::Known, 5), Some(&status(5)), now);
     let refund = Op::Refund(12, Some(spent.receipt()));
     assert!(matches!(
-        ledger.decide_now(HOLDER, &refund, now),
+        ledger.decide_now(SUBJECT, &refund, now),
         LocalAnswer::Ask
     ));
     assert!(!is_allowed(&ledger, 6, now));
@@ -351,14 +348,14 @@ fn units_are_requested_again_as_soon_as_a_reply_arrives() {
     let now = Instant::now();
     let ledger = leased(200, 20, now);
     let low = |at: Instant| {
-        let ask = |_| ledger.decide_now(HOLDER, &Op::Acquire(1), at);
+        let ask = |_| ledger.decide_now(SUBJECT, &Op::Acquire(1), at);
         (0..20)
             .map(ask)
             .any(|answer| matches!(answer, LocalAnswer::Low(_)))
     };
     assert!(low(now));
     let sent = message(&ledger, now).expect("a demand");
-    ledger.receive(
+    ledger.reply(
         &sent,
         &granted(RowStatus::Known, 20),
         Some(&status(500)),
