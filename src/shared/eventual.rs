@@ -4,4 +4,4 @@ mod decisions;
 mod settlement;
 mod unreported;
 
-pub(super) use self::unreported::{EventualStart, Unreported};
+pub(super) use self::unreported::Unreported;

@@ -25,11 +25,10 @@ pub(super) use self::{
     answer::LocalAnswer,
     entry::{EntryState, LedgerEntry},
     stats::LeaseStats,
-    table::{LeaseBucket, LeaseEntries, each_entry},
+    table::{LeaseBucket, LeaseEntries, each_bucket},
 };
 use super::{
     deny_cache::{DenyCache, SentCall, may_end_denials},
-    eventual::EventualStart,
     lease::{DenialKind, hold, until_end},
     mode::{LedgerTerms, ModeStats, ModeTerms},
     subject::{MeasuredSubject, SubjectPlace},
@@ -154,15 +153,18 @@ impl<P> Ledger<P> {
         self.hasher.hash(key.as_bytes()).max(1)
     }
 
-    /// Decides without the store, if that is possible. `start` is called for a subject without an
-    /// entry in eventual mode.
+    /// Decides without the store, if that is possible. `place` and `fresh`, the status of an unused
+    /// subject at the store's time, are called for a subject without an entry in eventual mode.
     #[inline]
     pub(super) fn decide(
         &self,
         subject: MeasuredSubject,
         op: &Op,
         now: Instant,
-        start: impl FnOnce() -> EventualStart<P>,
+        start: (
+            impl FnOnce() -> SubjectPlace<P>,
+            impl FnOnce(Timestamp) -> Option<Decision>,
+        ),
     ) -> LocalAnswer {
         let bucket = self.bucket(subject.tag);
         let mut entries = bucket.lock();
@@ -315,14 +317,16 @@ impl<P> Ledger<P> {
     /// Closes all entries. Returns the subjects that have units to return or to report.
     pub(super) fn close(&self) -> Vec<(MeasuredSubject, SubjectPlace<P>)> {
         let mut held = Vec::new();
-        each_entry(&self.buckets, |entry, _| {
-            entry.state.close();
-            let place = match &entry.state {
-                EntryState::Lease(lease) if lease.holds() => &lease.place,
-                EntryState::Eventual(unreported) if unreported.has_news() => &unreported.place,
-                _ => return,
-            };
-            held.push((entry.subject, place.clone()));
+        each_bucket(&self.buckets, |entries| {
+            for entry in &mut entries.list {
+                entry.state.close();
+                let place = match &entry.state {
+                    EntryState::Lease(lease) if lease.holds() => &lease.place,
+                    EntryState::Eventual(unreported) if unreported.has_news() => &unreported.place,
+                    _ => continue,
+                };
+                held.push((entry.subject, place.clone()));
+            }
         });
         held
     }

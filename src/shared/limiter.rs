@@ -241,13 +241,14 @@ impl<S: StoreBackend> SharedLimiter<S> {
             generation: current.generation,
         };
         let now = Instant::now();
-        let start = || self.0.start(ledger, (current, measured), key, now);
-        let answer = ledger.decide(measured, op, now, start);
+        let place = || self.0.place(current, key, measured.tag);
+        let fresh = |time| current.fresh(chosen, time);
+        let answer = ledger.decide(measured, op, now, (place, fresh));
         let decision = match answer {
             LocalAnswer::Decided(decision) if !ledger.is_eventual() => return Some(decision),
             LocalAnswer::Decided(decision) => Some(decision),
             LocalAnswer::Low(decision) => {
-                self.0.request_more(Arc::clone(current), key, measured);
+                self.0.send_message(chosen, place());
                 Some(decision)
             }
             LocalAnswer::Ask => None,

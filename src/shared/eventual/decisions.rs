@@ -4,7 +4,7 @@ use std::{sync::atomic::Ordering, time::Duration};
 
 use tokio::time::Instant;
 
-use super::unreported::{EventualStart, Unreported};
+use super::unreported::Unreported;
 use crate::{
     clock::Timestamp,
     decision::{Decision, Op},
@@ -12,7 +12,7 @@ use crate::{
     shared::{
         deny_cache::SentCall,
         ledger::{
-            EntryState, LeaseBucket, LeaseEntries, Ledger, LedgerEntry, LocalAnswer, each_entry,
+            EntryState, LeaseBucket, LeaseEntries, Ledger, LedgerEntry, LocalAnswer, each_bucket,
         },
         mode::ModeTerms,
         subject::{MeasuredSubject, SubjectPlace},
@@ -30,14 +30,17 @@ impl<P> Ledger<P> {
         Some(time.saturating_add(now.saturating_duration_since(at)))
     }
 
-    /// Decides by the last reply and the units spent since. `start` is called for a subject without
-    /// an entry.
+    /// Decides by the last reply and the units spent since. `place` and `fresh`, the
+    /// status of an unused subject at the store's time, are called for a subject without an entry.
     pub(in crate::shared) fn decide_eventual(
         &self,
         (bucket, entries): (&LeaseBucket<P>, &mut LeaseEntries<P>),
         (subject, op): (MeasuredSubject, &Op),
         now: Instant,
-        start: impl FnOnce() -> EventualStart<P>,
+        (place, fresh): (
+            impl FnOnce() -> SubjectPlace<P>,
+            impl FnOnce(Timestamp) -> Option<Decision>,
+        ),
     ) -> LocalAnswer {
         let ModeTerms::Eventual { interval, ahead } = self.terms.mode else {
             return LocalAnswer::Ask;
@@ -54,9 +57,10 @@ impl<P> Ledger<P> {
         entry.demand.add(cost, now, DEMAND_SPAN);
         if cost > 0 && matches!(entry.state, EntryState::Idle) {
             bucket.has_units.store(true, Ordering::Relaxed);
-            let EventualStart { place, fresh } = start();
-            let fresh = fresh.filter(|_| is_new);
-            let unreported = Unreported::new((place, self.name()), (interval, ahead), fresh, now);
+            let time = self.store_time(now).filter(|_| is_new);
+            let started = (place(), self.name());
+            let fresh = time.and_then(fresh);
+            let unreported = Unreported::new(started, (interval, ahead), fresh, now);
             entry.state = EntryState::Eventual(Box::new(unreported));
         }
         let MeasuredSubject { tag, chosen, .. } = subject;
@@ -103,19 +107,23 @@ impl<P> Ledger<P> {
     ) -> Vec<(MeasuredSubject, SubjectPlace<P>)> {
         let mut due = Vec::new();
         let memory = self.memory();
-        each_entry(&self.buckets, |entry, doubt| {
-            let is_unknown = entry.state.is_unknown();
-            let is_old = entry.subject.generation != self.generation();
-            let EntryState::Eventual(unreported) = &mut entry.state else {
-                return;
-            };
-            if unreported.is_due(now) {
-                due.push((entry.subject, unreported.place.clone()));
-            } else if !unreported.has_news() && (is_old || !unreported.matters(now)) {
-                entry.state = EntryState::Idle;
-                if is_old || is_unknown {
-                    doubt.last(memory, now);
+        each_bucket(&self.buckets, |entries| {
+            let mut is_in_doubt = false;
+            for entry in &mut entries.list {
+                let is_unknown = entry.state.is_unknown();
+                let is_old = entry.subject.generation != self.generation();
+                let EntryState::Eventual(unreported) = &mut entry.state else {
+                    continue;
+                };
+                if unreported.is_due(now) {
+                    due.push((entry.subject, unreported.place.clone()));
+                } else if !unreported.has_news() && (is_old || !unreported.matters(now)) {
+                    entry.state = EntryState::Idle;
+                    is_in_doubt |= is_old || is_unknown;
                 }
+            }
+            if is_in_doubt {
+                entries.doubt(memory, now);
             }
         });
         due
@@ -133,14 +141,14 @@ fn is_new<P>(
     let mut own = entries.list.iter().filter(|own| own.subject == subject);
     let is_counted = own.any(|own| matches!(own.state, EntryState::Eventual(_)));
     match op {
-        Op::Block(length) => entries.doubt.last(memory.max(*length), now),
-        Op::Hit(_) | Op::Settle(..) if !is_counted => entries.doubt.last(memory, now),
+        Op::Block(length) => entries.doubt(memory.max(*length), now),
+        Op::Hit(_) | Op::Settle(..) if !is_counted => entries.doubt(memory, now),
         _ => {}
     }
     // In another tier, or by older quotas, units of it were spent already.
     let is_other = |own: &LedgerEntry<P>| own.subject != subject && own.subject.tag == subject.tag;
     let is_known = is_counted || entries.list.iter().any(is_other);
-    !is_known && entries.doubt.is_over(now)
+    !is_known && !entries.is_in_doubt(now)
 }
 
 /// The entry of this subject; a new one if it `begins` and there is room. Without room, or when an
@@ -155,7 +163,7 @@ fn entry<P>(
         let place = entries.room(now, DEMAND_SPAN);
         let evicted = place.and_then(|place| entries.list.get(place));
         if place.is_none() || evicted.is_some_and(|evicted| evicted.state.is_unknown()) {
-            entries.doubt.last(memory, now);
+            entries.doubt(memory, now);
         }
     }
     entries.entry(subject, begins, now, DEMAND_SPAN)

@@ -21,13 +21,6 @@ const ROW_LENGTH: Duration = Duration::from_secs(10);
 /// How much earlier than the previous reply the next one may be by the store's clock.
 const CLOCK_SLACK: Duration = Duration::from_millis(10);
 
-/// A subject without an entry in eventual mode.
-pub(in crate::shared) struct EventualStart<P> {
-    pub(in crate::shared) place: SubjectPlace<P>,
-    /// The status of a subject without a value.
-    pub(in crate::shared) fresh: Option<Decision>,
-}
-
 /// The units of one subject that this node has spent, and reports afterwards.
 #[derive(Debug)]
 pub(in crate::shared) struct Unreported<P> {

@@ -13,7 +13,8 @@ use crate::{
     shared::{
         deny_cache::SentCall,
         ledger::{
-            AttachedMessage, EntryState, LeaseEntries, Ledger, LedgerEntry, LocalAnswer, each_entry,
+            AttachedMessage, EntryState, LeaseEntries, Ledger, LedgerEntry, LocalAnswer,
+            each_bucket,
         },
         subject::{MeasuredSubject, SubjectPlace},
         wire::message::{NodeMessage, NodeReply},
@@ -162,17 +163,19 @@ impl<P> Ledger<P> {
         now: Instant,
     ) -> Vec<(MeasuredSubject, SubjectPlace<P>)> {
         let mut due = Vec::new();
-        each_entry(&self.buckets, |entry, _| {
-            let demand = entry.demand.units(now, length);
-            let EntryState::Lease(lease) = &mut entry.state else {
-                return;
-            };
-            lease.is_closing |= entry.subject.generation != self.generation();
-            if self.is_over(lease, length, now) {
-                self.stats.end(lease.unsettled());
-                entry.state = EntryState::Idle;
-            } else if self.is_due(lease, demand, length, now) {
-                due.push((entry.subject, lease.place.clone()));
+        each_bucket(&self.buckets, |entries| {
+            for entry in &mut entries.list {
+                let demand = entry.demand.units(now, length);
+                let EntryState::Lease(lease) = &mut entry.state else {
+                    continue;
+                };
+                lease.is_closing |= entry.subject.generation != self.generation();
+                if self.is_over(lease, length, now) {
+                    self.stats.end(lease.unsettled());
+                    entry.state = EntryState::Idle;
+                } else if self.is_due(lease, demand, length, now) {
+                    due.push((entry.subject, lease.place.clone()));
+                }
             }
         });
         due

@@ -26,23 +26,9 @@ pub(in crate::shared) struct LeaseEntries<P> {
     pub(in crate::shared) list: Vec<LedgerEntry<P>>,
     /// How many operations this node decided without the store.
     pub(in crate::shared) local: u64,
-    /// Eventual mode: whether a key without an entry may be in use.
-    pub(in crate::shared) doubt: Doubt,
-}
-
-/// The instant until which a key without an entry may be one that this node has used or blocked.
-#[derive(Debug, Clone, Copy, Default)]
-pub(in crate::shared) struct Doubt(Option<Instant>);
-
-impl Doubt {
-    pub(in crate::shared) fn last(&mut self, length: Duration, now: Instant) {
-        let until = now.checked_add(length.min(LONGEST_DOUBT)).unwrap_or(now);
-        self.0 = self.0.max(Some(until));
-    }
-
-    pub(in crate::shared) fn is_over(&self, now: Instant) -> bool {
-        self.0.is_none_or(|until| until <= now)
-    }
+    /// Eventual mode: until then a key without an entry may be one that this node has used or
+    /// blocked.
+    doubt_until: Option<Instant>,
 }
 
 /// Longer than any process runs.
@@ -62,7 +48,7 @@ impl<P> Default for LeaseBucket<P> {
             entries: Mutex::new(LeaseEntries {
                 list: Vec::new(),
                 local: 0,
-                doubt: Doubt::default(),
+                doubt_until: None,
             }),
         }
     }
@@ -75,6 +61,16 @@ impl<P> LeaseEntries<P> {
         subject: MeasuredSubject,
     ) -> Option<&mut LedgerEntry<P>> {
         self.list.iter_mut().find(|entry| entry.subject == subject)
+    }
+
+    /// For this time a key without an entry may be one that this node has used or blocked.
+    pub(in crate::shared) fn doubt(&mut self, length: Duration, now: Instant) {
+        let until = now.checked_add(length.min(LONGEST_DOUBT)).unwrap_or(now);
+        self.doubt_until = self.doubt_until.max(Some(until));
+    }
+
+    pub(in crate::shared) fn is_in_doubt(&self, now: Instant) -> bool {
+        self.doubt_until.is_some_and(|until| now < until)
     }
 
     /// Ends the pauses of all tiers of a key: units were returned.
@@ -149,21 +145,19 @@ impl<P> LeaseEntries<P> {
     }
 }
 
-/// Calls `visit` with all entries of buckets in which there may be units.
-pub(in crate::shared) fn each_entry<P>(
+/// Calls `visit` with all buckets in which there may be units.
+pub(in crate::shared) fn each_bucket<P>(
     buckets: &[LeaseBucket<P>],
-    mut visit: impl FnMut(&mut LedgerEntry<P>, &mut Doubt),
+    mut visit: impl FnMut(&mut LeaseEntries<P>),
 ) {
     for bucket in buckets {
         if !bucket.has_units.load(Ordering::Relaxed) {
             continue;
         }
-        let LeaseEntries { list, doubt, .. } = &mut *bucket.lock();
-        let mut has_units = false;
-        for entry in list {
-            visit(entry, doubt);
-            has_units |= !matches!(entry.state, EntryState::Idle);
-        }
+        let mut entries = bucket.lock();
+        visit(&mut entries);
+        let is_idle = |entry: &LedgerEntry<P>| matches!(entry.state, EntryState::Idle);
+        let has_units = !entries.list.iter().all(is_idle);
         bucket.has_units.store(has_units, Ordering::Relaxed);
     }
 }

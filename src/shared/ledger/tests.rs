@@ -13,7 +13,6 @@ use tokio::time::Instant;
 use super::{
     super::{
         deny_cache::{DenyCache, SentCall},
-        eventual::EventualStart,
         lease::DenialKind,
         mode::{LedgerTerms, ModeTerms},
         subject::{MeasuredSubject, SubjectNames, SubjectPlace},
@@ -66,11 +65,7 @@ fn terms(max_units: u32, max_leases: usize) -> LedgerTerms {
 impl Ledger<()> {
     /// Decides in leased mode, in which nothing is started.
     fn decide_now(&self, subject: MeasuredSubject, op: &Op, now: Instant) -> LocalAnswer {
-        let start = || EventualStart {
-            place: place(),
-            fresh: None,
-        };
-        self.decide(subject, op, now, start)
+        self.decide(subject, op, now, (place, |_| None))
     }
 }
 

@@ -9,12 +9,7 @@ use crate::{
     decision::Op,
     key::Key,
     limiter::tier_set::Chosen,
-    shared::{
-        backend::Client,
-        eventual::EventualStart,
-        ledger::Ledger,
-        subject::{MeasuredSubject, SubjectPlace},
-    },
+    shared::{backend::Client, ledger::Ledger, subject::SubjectPlace},
     task::{Run, Solo},
 };
 
@@ -24,42 +19,19 @@ pub(super) fn task_of(ledger: Option<&Ledger<CurrentPlan>>) -> Solo {
 }
 
 impl<C: Client> Inner<C> {
-    /// Creates the initial state of a subject in eventual mode.
+    /// The subject of a key, with its hash in the ledger, and its quotas.
     #[cold]
-    pub(super) fn start(
+    pub(super) fn place(
         &self,
-        ledger: &Ledger<CurrentPlan>,
-        (plan, measured): (&Arc<CurrentPlan>, MeasuredSubject),
+        plan: &Arc<CurrentPlan>,
         key: &Key,
-        now: Instant,
-    ) -> EventualStart<CurrentPlan> {
-        let subject = self
-            .subjects
-            .of_key(&plan.keyspace, key)
-            .tagged(Some(measured.tag));
-        let time = ledger.store_time(now);
-        EventualStart {
-            fresh: time.and_then(|time| plan.fresh(measured.chosen, time)),
-            place: SubjectPlace {
-                subject,
-                plan: Arc::clone(plan),
-            },
+        tag: u64,
+    ) -> SubjectPlace<CurrentPlan> {
+        let subject = self.subjects.of_key(&plan.keyspace, key);
+        SubjectPlace {
+            subject: subject.tagged(Some(tag)),
+            plan: Arc::clone(plan),
         }
-    }
-
-    /// Requests more units before a request has to wait for them.
-    #[cold]
-    pub(super) fn request_more(
-        &self,
-        plan: Arc<CurrentPlan>,
-        key: &Key,
-        measured: MeasuredSubject,
-    ) {
-        let subject = self
-            .subjects
-            .of_key(&plan.keyspace, key)
-            .tagged(Some(measured.tag));
-        self.send_message(measured.chosen, SubjectPlace { subject, plan });
     }
 
     /// Sends the ledger's message about a subject, attached to a peek. Nobody waits for the answer.
