@@ -6,6 +6,6 @@ mod settlement;
 mod state;
 
 pub(super) use self::{
-    backoff::{DenialKind, hold, until_end},
+    backoff::{hold, until_end},
     state::LeaseState,
 };

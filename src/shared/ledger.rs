@@ -29,7 +29,7 @@ pub(super) use self::{
 };
 use super::{
     deny_cache::{DenyCache, SentCall, may_end_denials},
-    lease::{DenialKind, hold, until_end},
+    lease::{hold, until_end},
     mode::{LedgerTerms, ModeStats, ModeTerms},
     subject::{MeasuredSubject, SubjectPlace},
     wire::message::{NodeMessage, NodeReply, Takes},
@@ -278,18 +278,13 @@ impl<P> Ledger<P> {
 
     /// How long the denial of a call with a message stays cached. Lengthens its `retry_after` to that
     /// time. Zero for a denial of an operation that never fits.
-    pub(super) fn hold(
-        &self,
-        reply: &NodeReply,
-        decision: &mut Decision,
-        kind: DenialKind,
-    ) -> Duration {
+    pub(super) fn hold(&self, reply: &NodeReply, decision: &mut Decision) -> Duration {
         let Some(wait) = decision.retry_after().filter(|_| decision.is_denied()) else {
             return Duration::ZERO;
         };
         let hold = match self.terms.mode {
             ModeTerms::Leased { length, .. } if !decision.is_blocked() => {
-                hold((decision, wait), reply, kind, length)
+                hold((decision, wait), reply, length)
             }
             _ => wait,
         };

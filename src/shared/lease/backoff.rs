@@ -4,31 +4,19 @@ use std::time::Duration;
 
 use crate::{decision::Decision, shared::wire::message::NodeReply};
 
-/// How a quota gets its units back.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::shared) enum DenialKind {
-    /// One after another.
-    Bucket,
-    /// When their time is over, or when other nodes return some.
-    Window,
-}
-
-/// How long a node with a lease caches a denial whose cost fits after `wait`.
+/// How long a node with a lease caches a denial whose cost fits after `wait`. A bucket gets its units
+/// back one after another; a window when their time is over, or when other nodes return some.
 pub(in crate::shared) fn hold(
     (decision, wait): (&Decision, Duration),
     reply: &NodeReply,
-    kind: DenialKind,
     length: Duration,
 ) -> Duration {
     let pause = reply.hold.min(until_end(reply));
-    match kind {
-        DenialKind::Bucket => {
-            let pause = pause.min(until_full(decision, reply, 0));
-            wait.min(length).max(pause)
-        }
+    match until_full(decision, reply, 0) {
+        Some(full) => wait.min(length).max(pause.min(full)),
         // The decision counts the node's own units as used too, and the node may return them.
-        DenialKind::Window if reply.others > 0 || reply.units > 0 => wait.min(pause),
-        DenialKind::Window => wait,
+        None if reply.others > 0 || reply.units > 0 => wait.min(pause),
+        None => wait,
     }
 }
 
@@ -43,10 +31,10 @@ pub(in crate::shared) const fn until_end(reply: &NodeReply) -> Duration {
 }
 
 /// The time until the binding bucket is full, from the decision on, after which units were granted.
-/// From then on units get lost: held units count only once they are spent.
-pub(super) fn until_full(decision: &Decision, reply: &NodeReply, granted: u32) -> Duration {
+/// From then on units get lost: held units count only once they are spent. `None` unless the binding
+/// quota is a bucket.
+pub(super) fn until_full(decision: &Decision, reply: &NodeReply, granted: u32) -> Option<Duration> {
     let own = u64::from(reply.units.saturating_sub(granted));
     let (_, status) = decision.binding_place();
-    let full = status.full_after(reply.others.saturating_add(own));
-    full.unwrap_or(Duration::MAX)
+    status.full_after(reply.others.saturating_add(own))
 }

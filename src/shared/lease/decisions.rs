@@ -145,9 +145,9 @@ impl<P> Ledger<P> {
             // The store grants nothing while it blocks.
             lease.is_closing |= last.is_blocked();
         }
-        let full = |last| until_full(last, reply, granted.unwrap_or(0));
-        let pause = last.map_or(reply.pause, |last| reply.pause.min(full(last)));
-        let pause = pause.min(until_end(reply));
+        let full = last.and_then(|last| until_full(last, reply, granted.unwrap_or(0)));
+        let longest = full.unwrap_or(Duration::MAX).min(until_end(reply));
+        let pause = reply.pause.min(longest);
         lease.pause_until(call.at + pause, has_returned);
         let own = granted.map_or(0, |granted| lease.left.saturating_sub(granted));
         if granted.is_none() || (lease.is_closing && !lease.holds()) {

@@ -13,7 +13,6 @@ use tokio::time::Instant;
 use super::{
     super::{
         deny_cache::{DenyCache, SentCall},
-        lease::DenialKind,
         mode::{LedgerTerms, ModeTerms},
         subject::{MeasuredSubject, SubjectNames, SubjectPlace},
         wire::message::{NodeMessage, NodeReply, RowStatus, Takes},
@@ -22,8 +21,9 @@ use super::{
 };
 use crate::{
     clock::Timestamp,
-    decision::{Decision, Op, Policy, QuotaStatus},
+    decision::{Decision, Level, Measure, Op, Policy, QuotaStatus, QuotaStatuses, Usage},
     limiter::tier_set::Chosen,
+    quota::{Kind, Quota},
 };
 
 const LENGTH: Duration = Duration::from_secs(1);
@@ -104,9 +104,8 @@ fn hold(
     ledger: &Ledger<()>,
     (sent, reply): (&Sent, &NodeReply),
     (op, decision): (&Op, &mut Decision),
-    kind: DenialKind,
 ) {
-    let hold = ledger.hold(reply, decision, kind);
+    let hold = ledger.hold(reply, decision);
     let decisions = [(op, &*decision, hold)].into_iter();
     ledger.denials.learn(&sent.call, decisions, sent.call.at);
 }
@@ -133,6 +132,25 @@ fn denied(wait: Duration) -> Decision {
     let policy = Policy::new("test", 1_000);
     let status = QuotaStatus::new(&policy).with_remaining(0);
     Decision::denied(Timestamp::from_secs(1), status.with_denial(Some(wait)))
+}
+
+/// The denial of a bucket of a hundred units a second that is full after this time.
+fn denied_bucket(wait: Duration, full_after: Duration) -> Decision {
+    let policies = Policy::of_set(vec![("test".into(), Quota::per_second(100))]);
+    let level = Level {
+        used: full_after.as_nanos() as u64,
+        refill: 1_000_000_000,
+        interval: 10_000_000,
+    };
+    let measure = Measure {
+        kind: Kind::NONE,
+        denied: true,
+        retry_after: Some(wait.as_nanos() as u64),
+        standing: Usage::Level(level),
+        excess: false,
+    };
+    let status = QuotaStatuses::of_one(&policies[0], &measure);
+    Decision::denied(Timestamp::from_secs(1), status)
 }
 
 const fn granted(status: RowStatus, units: u32) -> NodeReply {

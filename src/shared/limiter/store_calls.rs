@@ -12,13 +12,9 @@ use crate::{
         backend::{Client, DecideCall},
         batching::{CallSender, Row, SubjectAnswer, SubjectOps},
         deny_cache::{self, DenyCache, SentCall},
-        lease::DenialKind,
         ledger::{AttachedMessage, Ledger},
         subject::{MeasuredSubject, SubjectPlace},
-        wire::{
-            arguments::{ReplyForm, TierPlan},
-            message::NodeMessage,
-        },
+        wire::message::NodeMessage,
     },
     store::error::StoreError,
 };
@@ -61,7 +57,6 @@ impl<C: Client> StoreCalls<C> {
         &self,
         call: &SentCall,
         attached: &AttachedMessage,
-        plan: &TierPlan,
         rows: &[(Op, usize)],
         answer: &mut SubjectAnswer,
     ) {
@@ -71,7 +66,7 @@ impl<C: Client> StoreCalls<C> {
         let mut own = 0;
         match (attached, ledger) {
             (AttachedMessage::Sent(message), Some(ledger)) => {
-                own = self.apply_reply((ledger, message), call, (plan, rows), answer, now);
+                own = self.apply_reply((ledger, message), call, rows, answer, now);
             }
             (AttachedMessage::UnderWay, Some(ledger)) => {
                 own = ledger.held(call.subject);
@@ -98,7 +93,7 @@ impl<C: Client> StoreCalls<C> {
         &self,
         (ledger, message): (&Ledger<CurrentPlan>, &NodeMessage),
         call: &SentCall,
-        (plan, rows): (&TierPlan, &[(Op, usize)]),
+        rows: &[(Op, usize)],
         answer: &mut SubjectAnswer,
         now: Instant,
     ) -> u64 {
@@ -113,14 +108,7 @@ impl<C: Client> StoreCalls<C> {
         let last = answered.rows.last();
         let last = last.map(|row| row.first.nth_alike(row.count as u64 - 1));
         let own = ledger.receive(call, (message, &reply), last.as_ref(), now);
-        let hold = |decision: &mut Decision| {
-            let (place, _) = decision.binding_place();
-            let kind = match plan.measures.get(place).map(|quota| quota.form) {
-                Some(ReplyForm::Level(_) | ReplyForm::Stepped(_)) => DenialKind::Bucket,
-                Some(ReplyForm::Window | ReplyForm::Numbers) | None => DenialKind::Window,
-            };
-            ledger.hold(&reply, decision, kind)
-        };
+        let hold = |decision: &mut Decision| ledger.hold(&reply, decision);
         self.cache_denials(call, (rows, answer), hold, now);
         own
     }
@@ -216,7 +204,7 @@ impl<C: Client> CallSender<CurrentPlan> for StoreCalls<C> {
         };
         let mut answers = self.client.decide(place, call).await;
         for (at, ((ops, sent), answer)) in sent.iter().zip(&mut answers).enumerate() {
-            self.apply(sent, call.message(at), &plan, &ops.rows, answer);
+            self.apply(sent, call.message(at), &ops.rows, answer);
         }
         answers
     }

@@ -1,11 +1,6 @@
 //! Cached denials of a ledger, and pauses.
 
 use super::*;
-use crate::{
-    decision::{Level, Measure, QuotaStatuses, Usage},
-    quota::{Kind, Quota},
-};
-
 const MS: Duration = Duration::from_millis(1);
 
 #[test]
@@ -17,31 +12,27 @@ fn denial_holds_for_its_time() {
     };
     let alone = granted(RowStatus::New, 0);
     let minute = Duration::from_secs(60);
-    for (kind, reply, wait, held) in [
-        (DenialKind::Bucket, alone, 5 * MS, 20 * MS),
-        (DenialKind::Bucket, alone, 300 * MS, 300 * MS),
-        (DenialKind::Bucket, others, minute, LENGTH),
-        (DenialKind::Window, others, minute, 20 * MS),
-        (DenialKind::Window, others, 5 * MS, 5 * MS),
-        (DenialKind::Window, alone, minute, minute),
+    let bucket: fn(Duration) -> Decision = |wait| denied_bucket(wait, Duration::from_secs(3_600));
+    for (denied, reply, wait, held) in [
+        (bucket, alone, 5 * MS, 20 * MS),
+        (bucket, alone, 300 * MS, 300 * MS),
+        (bucket, others, minute, LENGTH),
+        (denied, others, minute, 20 * MS),
+        (denied, others, 5 * MS, 5 * MS),
+        (denied, alone, minute, minute),
     ] {
         let ledger = ledger(1);
         assert!(acquire(&ledger, 20, now).is_none());
         let sent = message(&ledger, now).expect("a demand");
         ledger.reply(&sent, &reply, None, now);
         let mut decision = denied(wait);
-        hold(
-            &ledger,
-            (&sent, &reply),
-            (&Op::Acquire(20), &mut decision),
-            kind,
-        );
-        assert_eq!(decision.retry_after(), Some(wait.max(held)), "{kind:?}");
+        hold(&ledger, (&sent, &reply), (&Op::Acquire(20), &mut decision));
+        assert_eq!(decision.retry_after(), Some(wait.max(held)), "{held:?}");
         let last = now + held - MS;
         let answer = acquire(&ledger, 20, last).expect("it holds");
-        assert!(answer.is_denied(), "{kind:?}");
+        assert!(answer.is_denied(), "{held:?}");
         assert_eq!(answer.retry_after(), Some(wait.max(held) - held + MS));
-        assert!(acquire(&ledger, 20, now + held).is_none(), "{kind:?}");
+        assert!(acquire(&ledger, 20, now + held).is_none(), "{held:?}");
         assert!(acquire(&ledger, 19, last).is_none(), "another cost");
     }
 }
@@ -59,39 +50,18 @@ fn denial_is_held_no_longer_than_nothing_comes() {
         ..reply
     };
     // A bucket of a hundred units a second, that far from full and with nine more units held.
-    let full_after = |time: Duration| {
-        let policies = Policy::of_set(vec![("test".into(), Quota::per_second(100))]);
-        let level = Level {
-            used: (time + 9 * 10 * MS).as_nanos() as u64,
-            refill: 1_000_000_000,
-            interval: 10_000_000,
-        };
-        let measure = Measure {
-            kind: Kind::NONE,
-            denied: true,
-            retry_after: Some(5_000_000),
-            standing: Usage::Level(level),
-            excess: false,
-        };
-        let status = QuotaStatuses::of_one(&policies[0], &measure);
-        Decision::denied(Timestamp::from_secs(1), status)
-    };
-    for (kind, reply, mut decision, held) in [
-        (DenialKind::Bucket, reply, full_after(9 * MS), 9 * MS),
-        (DenialKind::Bucket, reply, full_after(90 * MS), 20 * MS),
-        (DenialKind::Bucket, ends, full_after(90 * MS), 7 * MS),
-        (DenialKind::Window, ends, denied(50 * MS), 7 * MS),
+    let full_after = |time: Duration| denied_bucket(5 * MS, time + 9 * 10 * MS);
+    for (reply, mut decision, held) in [
+        (reply, full_after(9 * MS), 9 * MS),
+        (reply, full_after(90 * MS), 20 * MS),
+        (ends, full_after(90 * MS), 7 * MS),
+        (ends, denied(50 * MS), 7 * MS),
     ] {
         let ledger = ledger(1);
         assert!(acquire(&ledger, 20, now).is_none());
         let sent = message(&ledger, now).expect("a demand");
         ledger.reply(&sent, &reply, None, now);
-        hold(
-            &ledger,
-            (&sent, &reply),
-            (&Op::Acquire(20), &mut decision),
-            kind,
-        );
+        hold(&ledger, (&sent, &reply), (&Op::Acquire(20), &mut decision));
         let last = acquire(&ledger, 20, now + held - MS).expect("it holds");
         assert!(last.is_denied());
         assert!(acquire(&ledger, 20, now + held).is_none(), "{held:?}");
@@ -143,7 +113,7 @@ fn denial_that_was_under_way_is_not_remembered_after_a_reset() {
             ledger.reply(&sent, &reply, Some(&status(3)), now);
             let mut decision = denied(300 * MS);
             let denied = (&Op::Acquire(20), &mut decision);
-            hold(&ledger, (&sent, &reply), denied, DenialKind::Window);
+            hold(&ledger, (&sent, &reply), denied);
             assert!(acquire(&ledger, 20, now + MS).is_none(), "{op:?}");
         }
     }
@@ -163,7 +133,7 @@ fn answer_to_a_reset_ends_what_was_asked_since() {
     ledger.reply(&sent, &reply, Some(&status(3)), now);
     let mut decision = denied(300 * MS);
     let denied = (&Op::Acquire(20), &mut decision);
-    hold(&ledger, (&sent, &reply), denied, DenialKind::Window);
+    hold(&ledger, (&sent, &reply), denied);
     assert!(acquire(&ledger, 20, now + MS).is_none());
 }
 
@@ -212,7 +182,7 @@ fn denial_beside_units_of_its_own_is_not_held_to_the_end_of_the_window() {
         ledger.reply(&sent, &reply, None, now);
         let mut decision = denied(hours);
         let rows = (&Op::Acquire(50), &mut decision);
-        hold(&ledger, (&sent, &reply), rows, DenialKind::Window);
+        hold(&ledger, (&sent, &reply), rows);
         assert!(acquire(&ledger, 50, now + held - MS).is_some());
         let later = acquire(&ledger, 50, now + held);
         assert_eq!(later.is_some(), units == 0, "{units}");
@@ -230,7 +200,7 @@ fn without_memory_a_denial_is_held_for_a_pause() {
     ledger.reply(&sent, &reply, None, now);
     let mut decision = denied(Duration::from_secs(7_200));
     let rows = (&Op::Acquire(50), &mut decision);
-    hold(&ledger, (&sent, &reply), rows, DenialKind::Window);
+    hold(&ledger, (&sent, &reply), rows);
     assert!(acquire(&ledger, 50, now + 19 * MS).is_some());
     assert!(acquire(&ledger, 50, now + 20 * MS).is_none());
 }

@@ -187,9 +187,10 @@ impl World {
             let now = self.instant();
             ledger.reply(sent, reply, Some(&status(500)), now);
             if !fits {
-                let mut decision = denied(Duration::from_millis(5));
+                let wait = Duration::from_millis(5);
+                let mut decision = denied_bucket(wait, Duration::from_secs(3_600));
                 let op = (&Op::Acquire(flight.cost), &mut decision);
-                hold(ledger, (sent, reply), op, DenialKind::Bucket);
+                hold(ledger, (sent, reply), op);
             }
         }
     }
