@@ -12,7 +12,10 @@ use super::{
     batching::{CallWindow, SubjectAnswer, SubjectOps},
     ledger::AttachedMessage,
     subject::SubjectName,
-    wire::arguments::{Plan, TierPlan},
+    wire::{
+        call::Call,
+        plan::{Plan, TierPlan},
+    },
 };
 use crate::{
     clock::ManualClock,
@@ -87,9 +90,18 @@ pub(super) struct DecideCall<'a> {
     pub(super) messages: &'a [AttachedMessage],
 }
 
-impl DecideCall<'_> {
+impl<'a> DecideCall<'a> {
     /// The message about the subject at this index.
-    pub(super) fn message(&self, at: usize) -> &AttachedMessage {
+    pub(super) fn message(&self, at: usize) -> &'a AttachedMessage {
         self.messages.get(at).unwrap_or(&AttachedMessage::None)
+    }
+
+    /// The operations of the subject at this index, and its message.
+    fn of(&self, at: usize, ops: &'a SubjectOps) -> Call<'a> {
+        let call = Call::new(self.plan, self.chosen, &ops.rows);
+        match self.message(at).message() {
+            Some(message) => call.with_message(message),
+            None => call,
+        }
     }
 }

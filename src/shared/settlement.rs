@@ -6,8 +6,8 @@ mod tests;
 use std::time::Duration;
 
 use super::wire::{
-    arguments::Plan,
     message::{LONGEST_LEASE, NodeMessage, NodeReply, NodeReport, RowStatus},
+    plan::Plan,
     rows::{HolderRow, Holders, latest_end},
     value::SubjectValue,
 };

@@ -25,12 +25,11 @@ use crate::{
     quota::{IntoQuotas, Quota},
     shared::{
         batching::{CallWindow, SubjectAnswer, SubjectOps},
-        ledger::AttachedMessage,
         store::Store,
         subject::SubjectName,
         wire::{
-            arguments::Plan,
             call::{Call, Reply},
+            plan::Plan,
             reply,
         },
     },
@@ -149,7 +148,7 @@ impl<S: Store> Client for CustomClient<S> {
         let mut answers = Vec::with_capacity(call.subjects.len());
         // A single one, see `most_subjects`.
         for (at, ops) in call.subjects.iter().enumerate() {
-            answers.push(self.0.decide(&call, ops, call.message(at)).await);
+            answers.push(self.0.decide(&call, ops, call.of(at, ops)).await);
         }
         answers
     }
@@ -175,15 +174,10 @@ impl<S: Store> GuardedStore<S> {
         self: &Arc<Self>,
         call: &DecideCall<'_>,
         ops: &SubjectOps,
-        attached: &AttachedMessage,
+        own: Call<'_>,
     ) -> SubjectAnswer {
-        let mut own = Call::new(call.plan, call.chosen, &ops.rows);
-        let message = attached.message();
-        if let Some(message) = message {
-            own = own.with_message(message);
-        }
         let reply = self.call(&ops.subject, &own).await?;
-        reply::of_store(&reply, call.tier, (ops.ops(), message.is_some()))
+        reply::of_store(&reply, call.tier, (ops.ops(), own.message().is_some()))
     }
 
     /// Runs the call within the deadline, and reports the outcome to the breaker.

@@ -24,7 +24,8 @@ use crate::{
         script_choice::ComplexValues,
         subject::SubjectName,
         wire::{
-            arguments::{Asking, LoneScript, Plan, TierPlan},
+            call::Call,
+            plan::{LoneScript, Plan, TierPlan},
             reply::{self, SubjectReply},
         },
     },
@@ -185,28 +186,27 @@ struct ScriptCalls<'a> {
     complex_values: &'a ComplexValues,
 }
 
-/// A subject's operations, and the message attached to them.
+/// A subject's operations, and their call.
 #[derive(Clone, Copy)]
 struct SubjectCall<'a> {
     ops: &'a SubjectOps,
-    attached: &'a AttachedMessage,
+    call: Call<'a>,
+    /// Whether the scripts for few operations can decide. They cannot read values with leases.
+    is_simple: bool,
 }
 
 impl ScriptCalls<'_> {
     /// Returns the answer about each subject. Simple subjects go to the script for few operations,
     /// and if that cannot decide, to the general one.
-    async fn decide(&self, place: CallPlace, call: &DecideCall<'_>) -> Vec<SubjectAnswer> {
+    async fn decide<'a>(&self, place: CallPlace, call: &DecideCall<'a>) -> Vec<SubjectAnswer> {
         let sent_at = Instant::now();
-        let subject = |(at, ops)| SubjectCall {
+        let subject = |(at, ops): (usize, &'a SubjectOps)| SubjectCall {
             ops,
-            attached: call.message(at),
+            call: call.of(at, ops),
+            is_simple: ops.are_simple && matches!(call.message(at), AttachedMessage::None),
         };
         let subjects: Vec<_> = call.subjects.iter().enumerate().map(subject).collect();
-        // The scripts for few operations cannot read values with leases.
-        let is_simple = |subject: &SubjectCall<'_>| {
-            subject.ops.are_simple && matches!(subject.attached, AttachedMessage::None)
-        };
-        let are_simple = subjects.iter().all(is_simple);
+        let are_simple = subjects.iter().all(|subject| subject.is_simple);
         let script = self.plan.lone_script().filter(|_| are_simple);
         let replies = self.run(place, script, &subjects).await;
         let mut answers: Vec<Option<SubjectAnswer>> =
@@ -290,18 +290,14 @@ impl ScriptCalls<'_> {
             .iter()
             .map(|subject| subject.ops.subject.as_bytes());
         let keys: Vec<_> = keys.collect();
-        let rows = subjects.iter().map(|subject| Asking {
-            rows: subject.ops.rows.as_slice(),
-            message: subject.attached.message(),
-        });
-        let rows: Vec<_> = rows.collect();
-        let arguments = self.plan.arguments_of(script, self.now, &rows);
+        let calls: Vec<_> = subjects.iter().map(|subject| subject.call).collect();
+        let arguments = self.plan.arguments(script, self.now, &calls);
         let script = script.map_or(&*DECIDE, script_of);
         let call = self.store.call_in(place, script, &keys, &arguments);
         let reply = call.await?;
         let expected = subjects
             .iter()
-            .map(|subject| (subject.ops.ops(), subject.attached.message().is_some()));
+            .map(|subject| (subject.ops.ops(), subject.call.message().is_some()));
         let expected: Vec<_> = expected.collect();
         Ok(read_subjects(&reply, self.plan, &expected))
     }

@@ -8,7 +8,7 @@ use crate::{
     limiter::tier_set::{Chosen, TierSet},
     shared::{
         backend::Client,
-        wire::{arguments::Plan, call::Call, reply},
+        wire::{call::Call, plan::Plan, reply},
     },
     store::key_name,
 };

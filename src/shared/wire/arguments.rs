@@ -1,237 +1,51 @@
-//! Arguments of the scripts: the limits, and the operations.
-
-mod lone;
-mod slots;
-#[cfg(test)]
-mod tests;
+//! Arguments of the scripts: the operations of calls, and messages of nodes.
 
 use std::borrow::Cow;
 
-pub(in crate::shared) use self::lone::LoneScript;
-use self::{
-    lone::LonePlan,
-    slots::{Slot, id, slots},
+use super::{
+    call::Call,
+    message::{LONGEST_LEASE, NodeMessage, NodeReport},
+    plan::{LoneScript, TierPlan, micros_and_rest},
 };
-use super::message::{LONGEST_LEASE, NodeMessage, NodeReport};
 use crate::{
-    algorithm::{CompiledQuota, CounterIndex, Counts as _, Most},
-    decision::{Charge, Level, Op, Policy, Receipt},
-    error::LimiterError,
-    limiter::{
-        Tier,
-        tier_quotas::{AllQuotas, TierQuotas},
-        tier_set::{Chosen, TierIndex, TierSet},
-    },
-    quota::{Algorithm, Kind, MAX_REFILL_NANOS, Quota},
+    algorithm::Counts as _,
+    clock::Timestamp,
+    decision::{Charge, Op, Receipt},
+    quota::MAX_REFILL_NANOS,
     store::lua::LUA_MAX_INT,
 };
 
-/// The limits, as the scripts' arguments have them.
-#[derive(Debug)]
-pub(in crate::shared) struct Plan {
-    id: String,
-    /// In the order of the limits: receipts refer to tiers by it.
-    tiers: Vec<TierPlan>,
-    limits: TierSet,
-    slots: Vec<Slot>,
-    /// Their counters in this process.
-    counters: Vec<SlotCounter>,
-    all: AllQuotas,
-}
-
-/// The counter of a slot in this process.
-#[derive(Debug, Clone, Copy)]
-pub(in crate::shared) struct SlotCounter {
-    pub(in crate::shared) counter: CounterIndex,
-    /// The meter of one of the quotas of the slot.
-    pub(in crate::shared) meter: CompiledQuota,
-}
-
-/// One tier's quotas: their arguments, and how to read their part of a reply.
-#[derive(Debug, Clone)]
-pub(in crate::shared) struct TierPlan {
-    pub(in crate::shared) index: TierIndex,
-    pub(in crate::shared) policies: Vec<Policy>,
-    /// For each quota.
-    pub(in crate::shared) measures: Vec<QuotaPlan>,
-    /// All arguments between the time and the operations.
-    arguments: Vec<String>,
-    /// The lone script for such quotas and its arguments, if there is one.
-    lone: Option<LonePlan>,
-}
-
-/// How to read the numbers of one quota in a reply.
-#[derive(Debug, Clone, Copy)]
-pub(in crate::shared) struct QuotaPlan {
-    pub(in crate::shared) kind: Kind,
-    pub(in crate::shared) form: ReplyForm,
-    pub(in crate::shared) has_soft_share: bool,
-    meter: CompiledQuota,
-}
-
-/// The operations on one subject, and the node's message about it.
-#[derive(Debug, Clone, Copy)]
-pub(in crate::shared) struct Asking<'a> {
-    pub(in crate::shared) rows: &'a [(Op, usize)],
-    pub(in crate::shared) message: Option<&'a NodeMessage>,
-}
-
-/// The form of a quota's numbers in a reply.
-#[derive(Debug, Clone, Copy)]
-pub(in crate::shared) enum ReplyForm {
-    /// The nanoseconds until the bucket is full. The level here is that of a full bucket.
-    Level(Level),
-    /// The nanoseconds until the bucket is full, at the last multiple of this many nanoseconds.
-    Stepped(u64),
-    /// The count, which may be above the limit, and the time until the window ends.
-    Window,
-    /// All numbers of the status, computed by the script.
-    Numbers,
-}
-
-impl Plan {
-    pub(in crate::shared) fn new(limits: &TierSet) -> Self {
-        let all = limits.all();
-        let slots = slots(&all.list);
-        let counters = slots.iter().filter_map(|slot| {
-            let (counter, meter) = limits.meter_of(slot.at, &slot.quota)?;
-            Some(SlotCounter { counter, meter })
+impl Call<'_> {
+    /// The arguments of the general script, for tests of this crate that compare the two.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn script_arguments(&self, now: Option<Timestamp>) -> Vec<String> {
+        let plan = self.plan.of(self.tier);
+        let arguments = plan.map(|plan| {
+            let now = now.map(Timestamp::as_micros);
+            let arguments = plan.arguments(None, now, &[*self]);
+            arguments.into_iter().map(String::from).collect()
         });
-        let mut plan = Self {
-            counters: counters.collect(),
-            id: id(&slots, limits.epoch().mark()),
-            tiers: Vec::new(),
-            limits: limits.clone(),
-            slots,
-            all,
-        };
-        let tiers = limits.tiers().zip(0..);
-        plan.tiers = tiers
-            .map(|((_, quotas), index)| plan.of_tier(index, quotas))
-            .collect();
-        plan
-    }
-
-    fn of_tier(&self, index: TierIndex, quotas: &TierQuotas) -> TierPlan {
-        let Self {
-            limits, slots, all, ..
-        } = self;
-        let measures = quotas.quotas.iter().zip(&quotas.meters);
-        TierPlan {
-            index,
-            policies: quotas.policies.clone(),
-            measures: measures.map(QuotaPlan::new).collect(),
-            arguments: arguments(limits.block_for, slots, &quotas.quotas, all),
-            lone: LonePlan::new(limits.block_for, slots, &quotas.quotas, all),
-        }
-    }
-
-    /// A few letters for the algorithms, periods, slices and steps that are counted. They are part
-    /// of a subject's key, so that two configurations never read each other's counts.
-    pub(in crate::shared) fn id(&self) -> &str {
-        &self.id
-    }
-
-    pub(in crate::shared) fn limits(&self) -> &TierSet {
-        &self.limits
-    }
-
-    /// The slots, in the order of the value.
-    pub(in crate::shared) fn slots(&self) -> &[SlotCounter] {
-        &self.counters
-    }
-
-    /// The scripts for few operations that decide by these limits.
-    pub(in crate::shared) fn lone_scripts(&self) -> impl Iterator<Item = LoneScript> {
-        self.tiers.iter().filter_map(TierPlan::lone_script)
-    }
-
-    /// The quotas that measure `op` in `tier`.
-    pub(in crate::shared) fn choose(&self, tier: &Tier, op: &Op) -> Result<Chosen, LimiterError> {
-        self.limits.choose(tier, op)
-    }
-
-    /// Whether a lone script can do an operation like this, as far as these quotas allow.
-    pub(in crate::shared) fn is_simple(&self, chosen: Chosen, op: &Op) -> bool {
-        let is_known = matches!(
-            op,
-            Op::Acquire(_) | Op::Reserve(_) | Op::Peek(_) | Op::Deny(_) | Op::Count(_)
-        );
-        is_known
-            && match chosen {
-                Chosen::Tier(tier) => {
-                    let plan = self.tiers.get(usize::from(tier));
-                    plan.is_some_and(|plan| plan.lone.is_some())
-                }
-                Chosen::Request(_) => true,
-            }
-    }
-
-    /// The units that the smallest of these quotas has when none is used.
-    pub(in crate::shared) fn most_units(&self, chosen: Chosen) -> u64 {
-        let mut own = None;
-        let quotas = self.limits.measured_by(chosen, &mut own);
-        quotas.map_or(0, TierQuotas::most_units)
-    }
-
-    pub(in crate::shared) fn tier_count(&self) -> TierIndex {
-        self.tiers.len() as TierIndex
-    }
-
-    /// The arguments for these quotas; `None` if they are of another plan.
-    pub(in crate::shared) fn of(&self, chosen: Chosen) -> Option<Cow<'_, TierPlan>> {
-        match chosen {
-            Chosen::Tier(tier) => self.tiers.get(usize::from(tier)).map(Cow::Borrowed),
-            Chosen::Request(fitted) => {
-                let quotas = self.limits.of_request(fitted)?;
-                Some(Cow::Owned(self.of_tier(chosen.index(), &quotas)))
-            }
-        }
+        arguments.unwrap_or_default()
     }
 }
 
 impl TierPlan {
-    /// The general script's arguments for subjects, at `now` or at the time of the server: for each its
-    /// rows of equal operations. Borrows the arguments that are the same in every call.
+    /// The arguments of the lone script, or of the general one, at `now` or at the time of the server:
+    /// for each call its rows of equal operations. Borrows the arguments that are the same in every
+    /// call.
     pub(in crate::shared) fn arguments(
-        &self,
-        now: Option<u64>,
-        subjects: &[Asking<'_>],
-    ) -> Vec<Cow<'_, str>> {
-        self.arguments_after(&self.arguments, now, subjects)
-    }
-
-    /// The lone script for such quotas, if there is one.
-    pub(in crate::shared) fn lone_script(&self) -> Option<LoneScript> {
-        self.lone.as_ref().map(|lone| lone.script)
-    }
-
-    /// The arguments of the lone script, or of the general one.
-    pub(in crate::shared) fn arguments_of(
         &self,
         script: Option<LoneScript>,
         now: Option<u64>,
-        subjects: &[Asking<'_>],
+        calls: &[Call<'_>],
     ) -> Vec<Cow<'_, str>> {
-        let lone = self.lone.as_ref();
-        let plan = match lone.filter(|lone| script == Some(lone.script)) {
-            Some(lone) => &lone.arguments,
-            None => &self.arguments,
-        };
-        self.arguments_after(plan, now, subjects)
-    }
-
-    fn arguments_after<'a>(
-        &'a self,
-        plan: &'a [String],
-        now: Option<u64>,
-        subjects: &[Asking<'_>],
-    ) -> Vec<Cow<'a, str>> {
-        let mut arguments = Vec::with_capacity(1 + plan.len() + 4 * subjects.len());
+        let plan = self.constant_arguments(script);
+        let mut arguments = Vec::with_capacity(1 + plan.len() + 4 * calls.len());
         arguments.push(now.map_or(Cow::Borrowed(""), number));
         arguments.extend(plan.iter().map(|text| Cow::from(text.as_str())));
         let mut before: Option<&[(Op, usize)]> = None;
-        for Asking { rows, message } in subjects {
+        for Call { rows, message, .. } in calls {
             if let Some(message) = message {
                 push_message(&mut arguments, message);
             }
@@ -304,29 +118,6 @@ impl TierPlan {
     }
 }
 
-impl QuotaPlan {
-    fn new((quota, meter): (&Quota, &CompiledQuota)) -> Self {
-        let form = match (quota.algorithm(), quota.refill_every_nanos()) {
-            (Algorithm::TokenBucket, Some(step)) => ReplyForm::Stepped(step),
-            (Algorithm::TokenBucket | Algorithm::LeakyBucket { .. }, _) => {
-                ReplyForm::Level(Level {
-                    used: 0,
-                    refill: quota.capacity() * quota.interval_nanos(),
-                    interval: quota.interval_nanos(),
-                })
-            }
-            (Algorithm::FixedWindow, _) => ReplyForm::Window,
-            _ => ReplyForm::Numbers,
-        };
-        Self {
-            kind: quota.kind(),
-            form,
-            has_soft_share: quota.extra() > 0,
-            meter: *meter,
-        }
-    }
-}
-
 /// A node's message, after the letter that announces one. The name is two whole numbers.
 fn push_message(arguments: &mut Vec<Cow<'_, str>>, message: &NodeMessage) {
     let (name, _) = message.name.as_chunks::<4>();
@@ -348,65 +139,74 @@ fn two_parts(nanos: u64) -> [Cow<'static, str>; 2] {
     micros_and_rest(nanos).map(Cow::from)
 }
 
-fn arguments(
-    block_for: Option<u64>,
-    slots: &[Slot],
-    quotas: &[Quota],
-    all: &AllQuotas,
-) -> Vec<String> {
-    let mut arguments = match block_for {
-        Some(nanos) => micros_and_rest(nanos).to_vec(),
-        None => vec![String::new(), String::new()],
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::{super::plan::Plan, *};
+    use crate::{
+        limiter::{
+            Tier,
+            tier_set::{Chosen, TierSet},
+        },
+        quota::{IntoQuotas, Quota},
     };
-    arguments.push(slots.len().to_string());
-    for slot in slots {
-        let own = quotas
-            .get(slot.at.0)
-            .filter(|own| slot.counts(slot.at, own));
-        let quota = own.unwrap_or(&slot.quota);
-        arguments.push(slot.letter().into());
-        arguments.push(u8::from(own.is_some()).to_string());
-        arguments.push((quota.capacity() + quota.extra()).to_string());
-        arguments.push(quota.extra().to_string());
-        arguments.extend(micros_and_rest(quota.interval_nanos()));
-        arguments.extend(specifics(quota));
-        arguments.extend(more_than_own(quota, all.most(slot.at, quota)));
-    }
-    arguments
-}
 
-/// The two arguments that differ by algorithm.
-fn specifics(quota: &Quota) -> [String; 2] {
-    match quota.algorithm() {
-        Algorithm::TokenBucket => {
-            let step = quota.refill_every_nanos().unwrap_or(0) / 1_000;
-            [step.to_string(), String::new()]
-        }
-        Algorithm::LeakyBucket { .. } => [String::new(), String::new()],
-        Algorithm::FixedWindow | Algorithm::SlidingLog => micros_and_rest(quota.period_nanos()),
-        Algorithm::SlidingWindow => {
-            let slices = quota.slice_count();
-            let slice = quota.period_nanos() / 1_000 / u64::from(slices);
-            [slice.to_string(), slices.to_string()]
-        }
-    }
-}
+    const DAY: Duration = Duration::from_secs(86_400);
 
-/// The most that can count in the slot of `quota`; empty unless that is more than its capacity.
-fn more_than_own(quota: &Quota, most: Most) -> [String; 2] {
-    let own = Most::of(quota);
-    let capacity = quota.capacity() + quota.extra();
-    match quota.algorithm() {
-        Algorithm::TokenBucket | Algorithm::LeakyBucket { .. } if most.nanos > own.nanos => {
-            micros_and_rest(most.nanos)
-        }
-        Algorithm::FixedWindow | Algorithm::SlidingWindow if most.units > capacity => {
-            [most.units.to_string(), String::new()]
-        }
-        _ => [String::new(), String::new()],
+    fn limits_plan(quota: Quota) -> Plan {
+        let tiers = vec![(Tier::DEFAULT, quota.into_quotas())];
+        Plan::new(&TierSet::new(tiers, None).expect("a good quota"))
     }
-}
 
-fn micros_and_rest(nanos: u64) -> [String; 2] {
-    [(nanos / 1_000).to_string(), (nanos % 1_000).to_string()]
+    #[test]
+    fn operations_equal_to_those_of_the_previous_subject_are_sent_once() {
+        let limits = limits_plan(Quota::per_second(10));
+        let plan = limits.of(Chosen::Tier(0)).expect("the default tier");
+        let one = [(Op::Acquire(1), 1)];
+        let two = [(Op::Acquire(2), 3), (Op::Peek(0), 1)];
+        let script = plan.lone_script();
+        assert_eq!(script, Some(LoneScript::Bucket));
+        let subjects: [&[_]; 5] = [&one, &one, &two, &two, &one];
+        let calls = subjects.map(|rows| Call::new(&limits, Chosen::Tier(0), rows));
+        let arguments = plan.arguments(script, Some(5), &calls);
+        assert_eq!(
+            arguments.join(" "),
+            "5 100000000 1000000000 1000000000 3 a 1 1 = 6 a 2 3 p 0 1 = 3 a 1 1"
+        );
+    }
+
+    #[test]
+    fn a_message_stands_before_its_subject_s_operations() {
+        let limits = limits_plan(Quota::per_second(10));
+        let plan = limits.of(Chosen::Tier(0)).expect("the default tier");
+        let rows = [(Op::Acquire(1), 1)];
+        let message = |report| NodeMessage {
+            name: *b"\0\0\0\x01\0\0\x01\0",
+            seq: 2,
+            length: DAY,
+            report,
+        };
+        let lease = message(NodeReport::Lease {
+            spent: 3,
+            back: 4,
+            want: 5,
+            demand: 6,
+        });
+        let eventual = message(NodeReport::Eventual {
+            total: 3,
+            counted: 4,
+        });
+        let call = Call::new(&limits, Chosen::Tier(0), &rows);
+        let calls = [
+            call,
+            call.with_message(&lease),
+            call.with_message(&eventual),
+        ];
+        let plain = plan.arguments(None, Some(5), &calls[..1]).join(" ");
+        let arguments = plan.arguments(None, Some(5), &calls).join(" ");
+        // No lease is longer than a minute.
+        let messages = " c 1 256 2 3 4 5 6 60000000  = c 1 256 2 3 4 0 0 60000000 f =";
+        assert_eq!(arguments, plain + messages);
+    }
 }

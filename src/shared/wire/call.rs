@@ -2,11 +2,8 @@
 
 use std::time::Duration;
 
-use super::{
-    arguments::{Asking, Plan},
-    message::NodeMessage,
-};
-use crate::{clock::Timestamp, decision::Op, limiter::tier_set::Chosen};
+use super::{message::NodeMessage, plan::Plan};
+use crate::{decision::Op, limiter::tier_set::Chosen};
 
 /// Operations on the value of one key, to be done in one step.
 ///
@@ -103,22 +100,6 @@ impl<'a> Call<'a> {
     #[must_use]
     pub const fn without_ops(self) -> Self {
         Self { rows: &[], ..self }
-    }
-
-    /// The arguments of the general script, for tests of this crate that compare the two.
-    #[doc(hidden)]
-    #[must_use]
-    pub fn script_arguments(&self, now: Option<Timestamp>) -> Vec<String> {
-        let plan = self.plan.of(self.tier);
-        let arguments = plan.map(|plan| {
-            let asking = Asking {
-                rows: self.rows,
-                message: self.message,
-            };
-            let arguments = plan.arguments(now.map(Timestamp::as_micros), &[asking]);
-            arguments.into_iter().map(String::from).collect()
-        });
-        arguments.unwrap_or_default()
     }
 }
 

@@ -5,9 +5,9 @@ use std::time::Duration;
 use smallvec::SmallVec;
 
 use super::{
-    arguments::{QuotaPlan, ReplyForm, TierPlan},
     call::Reply,
     message::NodeReply,
+    plan::{QuotaPlan, ReplyForm, TierPlan},
 };
 use crate::{
     clock::Timestamp,
@@ -205,7 +205,7 @@ mod tests {
             tier_set::{Chosen, TierSet},
         },
         quota::{IntoQuotas, Quota},
-        shared::wire::arguments::Plan,
+        shared::wire::plan::Plan,
     };
 
     /// A limit of ten a second.

@@ -1,8 +1,8 @@
 //! Rows: the nodes that hold or report units of a subject, in its value.
 
 use super::{
-    arguments::Plan,
     message::{LONGEST_LEASE, MOST_HOLDERS, MOST_LEASED_SLOTS},
+    plan::Plan,
 };
 use crate::{
     algorithm::{CompiledQuota, CounterIndex, ReservedUnits, State},

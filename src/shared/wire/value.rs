@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{arguments::Plan, rows::Holders};
+use super::{plan::Plan, rows::Holders};
 use crate::{
     algorithm::{State, WithReserved, instant, instant_text},
     clock::Timestamp,

@@ -11,9 +11,9 @@ use crate::{
     },
     quota::{IntoQuotas, Quota},
     shared::wire::{
-        arguments::Plan,
         call::{Applied, Call},
         message::{NodeMessage, NodeReply, RowStatus},
+        plan::Plan,
         reply,
         rows::HolderRow,
         value::SubjectValue,

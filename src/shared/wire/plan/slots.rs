@@ -3,27 +3,37 @@
 use std::fmt::Write as _;
 
 use crate::{
-    limiter::tier_quotas::TierPlace,
+    algorithm::{CompiledQuota, CounterIndex},
+    limiter::{tier_quotas::TierPlace, tier_set::TierSet},
     quota::{Algorithm, Quota},
     store::key_name::letters_of,
 };
 
 /// A counter, shared by the quotas of all tiers that have the same place and count alike.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Slot {
+pub(in crate::shared) struct Slot {
     pub(super) at: TierPlace,
+    /// One of these quotas, and its meter.
     pub(super) quota: Quota,
+    pub(in crate::shared) meter: CompiledQuota,
+    /// The counter of a key in this process.
+    pub(in crate::shared) counter: CounterIndex,
 }
 
 /// The slots of all tiers, in the order of the quotas. Slots of one place are sorted by their shape:
 /// it does not matter which tier has which.
-pub(super) fn slots(all: &[(TierPlace, Quota)]) -> Vec<Slot> {
+pub(super) fn slots(limits: &TierSet, all: &[(TierPlace, Quota)]) -> Vec<Slot> {
     let mut slots: Vec<Slot> = Vec::new();
     for (at, quota) in all {
-        if !slots.iter().any(|slot| slot.counts(*at, quota)) {
-            let quota = *quota;
-            slots.push(Slot { at: *at, quota });
+        if slots.iter().any(|slot| slot.counts(*at, quota)) {
+            continue;
         }
+        slots.extend(limits.meter_of(*at, quota).map(|(counter, meter)| Slot {
+            at: *at,
+            quota: *quota,
+            meter,
+            counter,
+        }));
     }
     slots.sort_by_cached_key(|slot| (slot.at, slot.shape()));
     slots

@@ -1,4 +1,4 @@
-//! Arguments, and the script that they are for.
+//! Plans, and the scripts that are for them.
 
 use std::time::Duration;
 
@@ -16,31 +16,6 @@ fn plan(quota: Quota) -> TierPlan {
     let plan = limits_plan(quota);
     let plan = plan.of(Chosen::Tier(0)).expect("the default tier");
     plan.into_owned()
-}
-
-fn asking<'a>(subjects: &[&'a [(Op, usize)]]) -> Vec<Asking<'a>> {
-    let subjects = subjects.iter();
-    subjects
-        .map(|rows| Asking {
-            rows,
-            message: None,
-        })
-        .collect()
-}
-
-#[test]
-fn operations_equal_to_those_of_the_previous_subject_are_sent_once() {
-    let plan = plan(Quota::per_second(10));
-    let one = [(Op::Acquire(1), 1)];
-    let two = [(Op::Acquire(2), 3), (Op::Peek(0), 1)];
-    let script = plan.lone_script();
-    assert_eq!(script, Some(LoneScript::Bucket));
-    let subjects = asking(&[&one, &one, &two, &two, &one]);
-    let arguments = plan.arguments_of(script, Some(5), &subjects);
-    assert_eq!(
-        arguments.join(" "),
-        "5 100000000 1000000000 1000000000 3 a 1 1 = 6 a 2 3 p 0 1 = 3 a 1 1"
-    );
 }
 
 #[test]
@@ -107,17 +82,14 @@ fn a_bucket_and_a_window_have_a_script_of_their_own() {
 
 #[test]
 fn the_arguments_of_a_bucket_and_a_window_have_the_bucket_s_first() {
-    let rows = [(Op::Acquire(1), 1)];
     let [bucket, window] = [Quota::per_second(2), Quota::per(9, DAY).fixed_window()];
     for (plan, letter) in [
         (plan_of_two(bucket, window), "b"),
         (plan_of_two(window, bucket), "w"),
     ] {
-        let arguments = plan.arguments_of(plan.lone_script(), Some(5), &asking(&[&rows]));
-        assert_eq!(
-            arguments.join(" "),
-            format!("5 {letter} 500000000 1000000000 1000000000 86400000000 9 0 9 3 a 1 1")
-        );
+        let arguments = plan.constant_arguments(plan.lone_script()).join(" ");
+        let numbers = "500000000 1000000000 1000000000 86400000000 9 0 9";
+        assert_eq!(arguments, format!("{letter} {numbers}"));
     }
 }
 
@@ -137,35 +109,4 @@ fn only_the_general_script_does_rare_operations() {
     ] {
         assert!(!is_simple(bucket, op));
     }
-}
-
-#[test]
-fn a_message_stands_before_its_subject_s_operations() {
-    let plan = plan(Quota::per_second(10));
-    let rows = [(Op::Acquire(1), 1)];
-    let message = |report| NodeMessage {
-        name: *b"\0\0\0\x01\0\0\x01\0",
-        seq: 2,
-        length: DAY,
-        report,
-    };
-    let lease = message(NodeReport::Lease {
-        spent: 3,
-        back: 4,
-        want: 5,
-        demand: 6,
-    });
-    let eventual = message(NodeReport::Eventual {
-        total: 3,
-        counted: 4,
-    });
-    let asking = [None, Some(&lease), Some(&eventual)].map(|message| Asking {
-        rows: &rows,
-        message,
-    });
-    let plain = plan.arguments_of(None, Some(5), &asking[..1]).join(" ");
-    let arguments = plan.arguments_of(None, Some(5), &asking).join(" ");
-    // No lease is longer than a minute.
-    let messages = " c 1 256 2 3 4 5 6 60000000  = c 1 256 2 3 4 0 0 60000000 f =";
-    assert_eq!(arguments, plain + messages);
 }
