@@ -42,7 +42,7 @@ impl Call<'_> {
         let mut subject =
             read.ok_or_else(|| foreign("the value of this key is not one of ours"))?;
         subject.begin(now.as_nanos(), limits, quotas);
-        let has_rows = self.message.is_some() || !subject.holders.rows.is_empty();
+        let has_rows = self.message.is_some() || !subject.nodes.rows.is_empty();
         let begin = |subject: &mut _| {
             Settlement::begin(self.plan, quotas, now.as_micros(), self.message, subject)
         };
@@ -54,7 +54,7 @@ impl Call<'_> {
             tier: self.tier,
             meters: settlement
                 .as_ref()
-                .map(|settlement| settlement.meters(&subject.holders)),
+                .map(|settlement| settlement.meters(&subject.nodes)),
             settlement,
             subject: &mut subject,
             numbers: now.as_micros().to_be_bytes().to_vec(),
@@ -113,8 +113,8 @@ impl Stepper<'_> {
             op,
         };
         if let (Op::Reset, Some(settlement)) = (op, &mut self.settlement) {
-            settlement.reset(&mut self.subject.holders);
-            self.meters = Some(settlement.meters(&self.subject.holders));
+            settlement.reset(&mut self.subject.nodes);
+            self.meters = Some(settlement.meters(&self.subject.nodes));
         }
         let before = self.subject.block();
         let mut block = before;
@@ -171,7 +171,7 @@ impl Stepper<'_> {
             }
         }
         let settlement = self.settlement.as_ref();
-        let hold = settlement.and_then(|settlement| settlement.hold_beside(&self.subject.holders));
+        let hold = settlement.and_then(|settlement| settlement.hold_beside(&self.subject.nodes));
         if let Some(hold) = hold {
             self.push(hold);
         }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::wire::{
     message::{LONGEST_LEASE, NodeMessage, NodeReply, NodeReport, RowStatus},
     plan::Plan,
-    rows::{HolderRow, Holders, latest_end},
+    rows::{NodeRow, NodeRows, latest_end},
     value::SubjectValue,
 };
 use crate::{
@@ -26,7 +26,7 @@ pub(super) struct Settlement<'a> {
     pub(super) now: u64,
     message: Option<NodeMessage>,
     /// The row of the message's name, out of the others until the operations are done.
-    pub(super) row: Option<HolderRow>,
+    pub(super) row: Option<NodeRow>,
     pub(super) status: RowStatus,
     pub(super) is_repeat: bool,
 }
@@ -45,17 +45,15 @@ impl<'a> Settlement<'a> {
             slot.meter.forget_much(state, now * 1_000);
             slot.meter.clamp(state, now * 1_000);
         }
-        let SubjectValue {
-            holders, states, ..
-        } = &mut *subject;
-        holders.heal(latest_end(now));
-        holders.end(plan, states, now);
+        let SubjectValue { nodes, states, .. } = &mut *subject;
+        nodes.heal(latest_end(now));
+        nodes.end(plan, states, now);
         let mut settlement = Self {
             plan,
             quotas,
             now,
             message: message.copied(),
-            row: message.and_then(|message| holders.take(message.name)),
+            row: message.and_then(|message| nodes.take(message.name)),
             status: RowStatus::New,
             is_repeat: false,
         };
@@ -80,8 +78,8 @@ impl<'a> Settlement<'a> {
     }
 
     /// The quotas' meters, with all reserved units.
-    pub(super) fn meters(&self, holders: &Holders) -> Vec<WithReserved<'a>> {
-        let mut until = holders.last_end(self.now);
+    pub(super) fn meters(&self, nodes: &NodeRows) -> Vec<WithReserved<'a>> {
+        let mut until = nodes.last_end(self.now);
         if let Some(row) = &self.row {
             until = until.max(row.end);
         }
@@ -92,19 +90,19 @@ impl<'a> Settlement<'a> {
         let counters = quotas.meters.iter().zip(&quotas.counters);
         let meters = counters.map(|(meter, counter)| WithReserved {
             meter,
-            held: holders.held(self.plan, *counter, until),
+            held: nodes.held(self.plan, *counter, until),
         });
         meters.collect()
     }
 
     /// Drops the units of the caller's lease: the operation is a reset.
-    pub(super) fn reset(&mut self, holders: &mut Holders) {
+    pub(super) fn reset(&mut self, nodes: &mut NodeRows) {
         let report = self.message.map(|message| message.report);
         if !self.is_new() || matches!(report, Some(NodeReport::Eventual { .. })) {
             return;
         }
         if let Some(row) = &mut self.row {
-            holders.free(row.mask, u64::from(row.units));
+            nodes.free(row.mask, u64::from(row.units));
             row.units = 0;
         }
     }
@@ -117,12 +115,12 @@ impl<'a> Settlement<'a> {
     ) -> Option<NodeReply> {
         let message = self.message?;
         let length = length(&message);
-        let others = subject.holders.rows.len() as u64;
+        let others = subject.nodes.rows.len() as u64;
         let hold = ((others + 1) * 1_000).clamp(length / 50, length / 4);
         let mut is_scarce = false;
         match message.report {
             NodeReport::Eventual { total, .. } => {
-                self.keep_count(&message, total, &subject.holders);
+                self.keep_count(&message, total, &subject.nodes);
             }
             NodeReport::Lease { want, demand, .. } if self.is_new() => {
                 // More than there ever is at once would only take from the shares of others.
@@ -137,12 +135,12 @@ impl<'a> Settlement<'a> {
 
     /// How long a node that sends no message caches a denial at most, in microseconds; `None` while
     /// nodes hold no units that they could return before the denial's time is over.
-    pub(super) fn hold_beside(&self, holders: &Holders) -> Option<u64> {
-        if self.message.is_some() || holders.units() == 0 {
+    pub(super) fn hold_beside(&self, nodes: &NodeRows) -> Option<u64> {
+        if self.message.is_some() || nodes.units() == 0 {
             return None;
         }
-        let span = holders.last_end(self.now) - self.now;
-        let rows = holders.rows.len() as u64;
+        let span = nodes.last_end(self.now) - self.now;
+        let rows = nodes.rows.len() as u64;
         Some((rows * 1_000).min(span / 4).max(span / 50).max(1))
     }
 
@@ -164,9 +162,9 @@ impl<'a> Settlement<'a> {
             NodeReport::Eventual { .. } if self.status == RowStatus::Stale => (0, row_units),
             NodeReport::Eventual { total, .. } => (0, row_units.max(total)),
         };
-        let others = subject.holders.units().saturating_sub(u64::from(own));
+        let others = subject.nodes.units().saturating_sub(u64::from(own));
         if let Some(row) = row {
-            subject.holders.put(row);
+            subject.nodes.put(row);
         }
         NodeReply {
             status: self.status,

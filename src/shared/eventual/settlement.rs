@@ -3,8 +3,8 @@
 use crate::shared::{
     settlement::{Settlement, length},
     wire::{
-        message::{MOST_HOLDERS, NodeMessage, RowStatus},
-        rows::{HolderRow, Holders},
+        message::{MOST_ROWS, NodeMessage, RowStatus},
+        rows::{NodeRow, NodeRows},
         value::SubjectValue,
     },
 };
@@ -45,14 +45,14 @@ impl Settlement<'_> {
         &mut self,
         message: &NodeMessage,
         total: u32,
-        holders: &Holders,
+        nodes: &NodeRows,
     ) {
-        let has_room = self.row.is_some() || holders.rows.len() < MOST_HOLDERS;
+        let has_room = self.row.is_some() || nodes.rows.len() < MOST_ROWS;
         if self.status == RowStatus::Stale || !has_room {
             return;
         }
         let counted = self.row.as_ref().map_or(0, |row| row.units);
-        self.row = Some(HolderRow {
+        self.row = Some(NodeRow {
             name: message.name,
             seq: message.seq,
             is_born: self.status == RowStatus::New,

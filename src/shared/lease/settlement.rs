@@ -5,8 +5,8 @@ use crate::{
     shared::{
         settlement::{Settlement, length},
         wire::{
-            message::{MOST_HOLDERS, NodeMessage, RowStatus},
-            rows::{HolderRow, Holders},
+            message::{MOST_ROWS, NodeMessage, RowStatus},
+            rows::{NodeRow, NodeRows},
             value::SubjectValue,
         },
     },
@@ -30,17 +30,15 @@ impl Settlement<'_> {
         if self.status != RowStatus::Known || self.is_repeat {
             return;
         }
-        let SubjectValue {
-            holders, states, ..
-        } = subject;
+        let SubjectValue { nodes, states, .. } = subject;
         let spent = spent.min(row.units);
         row.units -= spent;
         // The lease ends later than now, so all of it counts now.
         let (mask, end) = (row.mask, self.now + 1);
-        holders.settle(self.plan, states, self.now, mask, u64::from(spent), end);
+        nodes.settle(self.plan, states, self.now, mask, u64::from(spent), end);
         let back = back.min(row.units);
         row.units -= back;
-        holders.free(mask, u64::from(back));
+        nodes.free(mask, u64::from(back));
     }
 
     /// Grants units to the node's row, a new one if it has none and may have one. Returns whether
@@ -53,7 +51,7 @@ impl Settlement<'_> {
         is_blocked: bool,
     ) -> bool {
         let row = self.row.take();
-        let Some(mut row) = row.or_else(|| self.new_row(message, &subject.holders)) else {
+        let Some(mut row) = row.or_else(|| self.new_row(message, &subject.nodes)) else {
             return false;
         };
         let want = if is_blocked { 0 } else { want };
@@ -66,10 +64,10 @@ impl Settlement<'_> {
         is_scarce
     }
 
-    fn new_row(&self, message: &NodeMessage, holders: &Holders) -> Option<HolderRow> {
-        let group = Holders::group_of(self.plan, self.quotas);
-        group.filter(|_| holders.rows.len() < MOST_HOLDERS)?;
-        Some(HolderRow {
+    fn new_row(&self, message: &NodeMessage, nodes: &NodeRows) -> Option<NodeRow> {
+        let group = NodeRows::group_of(self.plan, self.quotas);
+        group.filter(|_| nodes.rows.len() < MOST_ROWS)?;
+        Some(NodeRow {
             name: message.name,
             seq: message.seq,
             is_born: true,
@@ -86,12 +84,12 @@ impl Settlement<'_> {
         &self,
         (want, demand, length): (u32, u32, u64),
         subject: &mut SubjectValue,
-        row: &mut HolderRow,
+        row: &mut NodeRow,
     ) -> (u32, bool) {
-        let Some(group) = Holders::group_of(self.plan, self.quotas) else {
+        let Some(group) = NodeRows::group_of(self.plan, self.quotas) else {
             return (0, false);
         };
-        let known = &subject.holders.groups;
+        let known = &subject.nodes.groups;
         let known = known.iter().find(|known| known.mask == group.mask);
         let is_alike = known.is_none_or(|known| known.intervals == group.intervals);
         if row.units > 0 && !(is_alike && row.mask == group.mask) {
@@ -105,21 +103,21 @@ impl Settlement<'_> {
             return (0, false);
         }
         let free = self.free(subject).min(u64::from(u32::MAX - row.units));
-        let all = subject.holders.demand + u64::from(demand);
+        let all = subject.nodes.demand + u64::from(demand);
         let want = self.want((want, demand, length), row);
         let units = if is_alike && row.end > self.now {
             share(demand, want, free, all)
         } else {
             0
         };
-        subject.holders.reserve(group, u64::from(units));
+        subject.nodes.reserve(group, u64::from(units));
         (units, all > free && units < want)
     }
 
     /// The units that the node wants: its demand in a quarter of a lease. A row that ends sooner,
     /// with a window or slice, gets no more than the demand until then: the rest would count as
     /// spent.
-    fn want(&self, (want, demand, length): (u32, u32, u64), row: &HolderRow) -> u32 {
+    fn want(&self, (want, demand, length): (u32, u32, u64), row: &NodeRow) -> u32 {
         let left = row.end.saturating_sub(self.now);
         if 4 * left >= length {
             return want;
@@ -131,7 +129,7 @@ impl Settlement<'_> {
 
     /// The units that all quotas have left.
     fn free(&self, subject: &SubjectValue) -> u64 {
-        let meters = self.meters(&subject.holders);
+        let meters = self.meters(&subject.nodes);
         let meters = meters.iter().zip(&self.quotas.counters);
         let free = meters.map(|(meter, counter)| {
             let state = &subject.states[counter.0];

@@ -1,7 +1,7 @@
 //! Constants of values in the scripts: made from those in Rust, and compared.
 
 use super::{
-    message::{LONGEST_LEASE, MOST_HOLDERS, MOST_LEASED_SLOTS},
+    message::{LONGEST_LEASE, MOST_LEASED_SLOTS, MOST_ROWS},
     rows::{MOST_RESERVED, ROW},
     value::LONGEST_KEPT_BLOCK,
 };
@@ -13,7 +13,7 @@ fn constants() -> String {
     format!(
         "\
 -- Constants of values, made from those in Rust: the test of `src/shared/wire/constants.rs` compares this file.
-local ROW, MOST_ROWS, MOST_SLOTS, LONGEST_LEASE = {ROW}, {MOST_HOLDERS}, {MOST_LEASED_SLOTS}, {lease}
+local ROW, MOST_ROWS, MOST_SLOTS, LONGEST_LEASE = {ROW}, {MOST_ROWS}, {MOST_LEASED_SLOTS}, {lease}
 local MOST_RESERVED, LONGEST_BLOCK_U, LONGEST_BLOCK_N = {MOST_RESERVED}, {block_u}, {block_n}
 "
     )

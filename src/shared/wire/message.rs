@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 /// The most rows of a subject, one for each node that holds or requests units.
-pub(in crate::shared) const MOST_HOLDERS: usize = 1_024;
+pub(in crate::shared) const MOST_ROWS: usize = 1_024;
 
 /// The most slots of a subject that has leases: a row has one bit for each.
 pub(in crate::shared) const MOST_LEASED_SLOTS: usize = 8;

@@ -1,8 +1,8 @@
 //! Rows: the nodes that hold or report units of a subject, in its value.
 
 use super::{
-    message::{LONGEST_LEASE, MOST_HOLDERS, MOST_LEASED_SLOTS},
-    plan::Plan,
+    message::{LONGEST_LEASE, MOST_LEASED_SLOTS, MOST_ROWS},
+    plan::{Plan, Slot},
 };
 use crate::{
     algorithm::{CompiledQuota, CounterIndex, ReservedUnits, State},
@@ -18,17 +18,17 @@ pub(super) const MOST_RESERVED: u64 = 1 << 50;
 
 /// All nodes that hold, request or report units of a subject.
 #[derive(Debug, Clone, Default)]
-pub(in crate::shared) struct Holders {
+pub(in crate::shared) struct NodeRows {
     /// The sum of the rows' demands.
     pub(in crate::shared) demand: u64,
-    pub(in crate::shared) groups: Vec<HolderGroup>,
+    pub(in crate::shared) groups: Vec<ReservedGroup>,
     /// Sorted by their end.
-    pub(in crate::shared) rows: Vec<HolderRow>,
+    pub(in crate::shared) rows: Vec<NodeRow>,
 }
 
 /// The units that rows reserve on the same slots, at the same rates.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::shared) struct HolderGroup {
+pub(in crate::shared) struct ReservedGroup {
     /// A bit for each slot.
     pub(in crate::shared) mask: u8,
     pub(in crate::shared) held: u64,
@@ -39,7 +39,7 @@ pub(in crate::shared) struct HolderGroup {
 
 /// The row of one node.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::shared) struct HolderRow {
+pub(in crate::shared) struct NodeRow {
     pub(in crate::shared) name: [u8; 8],
     /// The number of its last message.
     pub(in crate::shared) seq: u32,
@@ -52,7 +52,7 @@ pub(in crate::shared) struct HolderRow {
     pub(in crate::shared) end: u64,
 }
 
-impl HolderRow {
+impl NodeRow {
     fn read(bytes: &[u8; ROW]) -> Self {
         let number = |from: usize, to: usize| {
             let bytes = bytes[from..to].iter();
@@ -81,7 +81,7 @@ impl HolderRow {
     }
 }
 
-impl HolderGroup {
+impl ReservedGroup {
     /// Reads `mask:held` and the intervals; `None` if it is foreign.
     fn read(plan: &Plan, text: &str) -> Option<Self> {
         let mut numbers = text.split(':');
@@ -113,19 +113,15 @@ impl HolderGroup {
         })
     }
 
-    /// The slots, and for each the nanoseconds of a unit, zero unless it is a bucket.
-    pub(in crate::shared) fn slots(&self, plan: &Plan) -> Vec<(usize, u64)> {
-        let mut intervals = self.intervals.iter();
-        let slots = plan.slots().iter().enumerate().take(8);
-        let slots = slots.filter(|(slot, _)| self.mask & 1 << slot > 0);
-        let slots = slots.map(|(slot, counter)| {
-            let interval = counter.meter.leased_interval();
-            (
-                slot,
-                interval.and_then(|_| intervals.next()).map_or(0, |i| *i),
-            )
-        });
-        slots.collect()
+    /// The slots, each with the nanoseconds of a unit: zero unless it is a bucket.
+    fn slots<'a>(&self, plan: &'a Plan) -> impl Iterator<Item = (&'a Slot, u64)> {
+        let mut intervals = self.intervals.iter().copied();
+        let slots = plan.slots().iter().enumerate().take(MOST_LEASED_SLOTS);
+        let own = slots.filter(|(at, _)| self.mask & 1 << at > 0);
+        own.map(move |(_, slot)| {
+            let interval = slot.meter.leased_interval().and_then(|_| intervals.next());
+            (slot, interval.unwrap_or(0))
+        })
     }
 }
 
@@ -149,20 +145,20 @@ fn interval(text: &str, held: u64) -> Option<u64> {
     is_short.then_some(micros * 1_000 + rest)
 }
 
-impl Holders {
+impl NodeRows {
     /// Reads the part of the head, and the rows; `None` if no limiter wrote them.
     pub(in crate::shared) fn read(plan: &Plan, head: &str, rows: &[u8]) -> Option<Self> {
         let (demand, groups) = head.split_once(';')?;
         let groups = groups.split(',').filter(|group| !group.is_empty());
-        let groups = groups.map(|group| HolderGroup::read(plan, group));
+        let groups = groups.map(|group| ReservedGroup::read(plan, group));
         let mut groups: Vec<_> = groups.collect::<Option<_>>()?;
         groups.retain(|group| group.held > 0);
         let (rows, left) = rows.as_chunks::<ROW>();
-        let is_whole = left.is_empty() && (1..=MOST_HOLDERS).contains(&rows.len());
+        let is_whole = left.is_empty() && (1..=MOST_ROWS).contains(&rows.len());
         Some(Self {
             demand: number(demand, 15)?,
             groups,
-            rows: rows.iter().map(HolderRow::read).collect(),
+            rows: rows.iter().map(NodeRow::read).collect(),
         })
         .filter(|_| is_whole)
     }
@@ -173,7 +169,7 @@ impl Holders {
             return String::new();
         }
         self.rows.iter().for_each(|row| row.write(bytes));
-        let groups: Vec<_> = self.groups.iter().map(HolderGroup::write).collect();
+        let groups: Vec<_> = self.groups.iter().map(ReservedGroup::write).collect();
         format!("&{};{}", self.demand, groups.join(","))
     }
 
@@ -210,7 +206,6 @@ impl Holders {
         let units = units.min(group.held);
         if units > 0 {
             for (slot, interval) in group.slots(plan) {
-                let slot = plan.slots()[slot];
                 let (now, end) = (now * 1_000, end.saturating_mul(1_000));
                 let state = &mut states[slot.counter.0];
                 slot.meter.settle(state, now, end, units, interval);
@@ -228,14 +223,14 @@ impl Holders {
     }
 
     /// Removes the row of this name.
-    pub(in crate::shared) fn take(&mut self, name: [u8; 8]) -> Option<HolderRow> {
+    pub(in crate::shared) fn take(&mut self, name: [u8; 8]) -> Option<NodeRow> {
         let at = self.rows.iter().position(|row| row.name == name)?;
         let row = self.rows.remove(at);
         self.demand = self.demand.saturating_sub(u64::from(row.demand));
         Some(row)
     }
 
-    pub(in crate::shared) fn put(&mut self, row: HolderRow) {
+    pub(in crate::shared) fn put(&mut self, row: NodeRow) {
         let later = self.rows.iter().rev();
         let later = later.take_while(|other| other.end > row.end).count();
         self.demand += u64::from(row.demand);
@@ -243,7 +238,7 @@ impl Holders {
     }
 
     /// Reserves units for a lease of this group.
-    pub(in crate::shared) fn reserve(&mut self, mut group: HolderGroup, units: u64) {
+    pub(in crate::shared) fn reserve(&mut self, mut group: ReservedGroup, units: u64) {
         let mut groups = self.groups.iter_mut();
         match groups.find(|known| known.mask == group.mask) {
             Some(known) => known.held += units,
@@ -276,7 +271,7 @@ impl Holders {
         let (mut units, mut nanos) = (0_u64, 0_u64);
         for group in &self.groups {
             for (slot, interval) in group.slots(plan) {
-                if plan.slots()[slot].counter == counter {
+                if slot.counter == counter {
                     units += group.held;
                     nanos = nanos.saturating_add(group.held.saturating_mul(interval));
                 }
@@ -290,11 +285,11 @@ impl Holders {
     }
 
     /// The group of a lease by these quotas; `None` if they cannot be leased.
-    pub(in crate::shared) fn group_of(plan: &Plan, quotas: &TierQuotas) -> Option<HolderGroup> {
+    pub(in crate::shared) fn group_of(plan: &Plan, quotas: &TierQuotas) -> Option<ReservedGroup> {
         if plan.slots().len() > MOST_LEASED_SLOTS {
             return None;
         }
-        let mut group = HolderGroup {
+        let mut group = ReservedGroup {
             mask: 0,
             held: 0,
             intervals: Vec::new(),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{plan::Plan, rows::Holders};
+use super::{plan::Plan, rows::NodeRows};
 use crate::{
     algorithm::{State, WithReserved, instant, instant_text},
     clock::Timestamp,
@@ -20,7 +20,7 @@ pub(in crate::shared) struct SubjectValue {
     /// One for each counter; if responses count, one more for each of their counts.
     pub(in crate::shared) states: Vec<State>,
     /// The rows of nodes.
-    pub(in crate::shared) holders: Holders,
+    pub(in crate::shared) nodes: NodeRows,
     /// Whether responses have counted anything.
     has_counted: bool,
     /// The nanosecond at which the block ends, 0 for none.
@@ -37,7 +37,7 @@ struct ValueParts<'a> {
     /// The end of the block, and whether it is by hand.
     block: (u64, bool),
     /// The part about rows, if there are any.
-    holders: Option<&'a str>,
+    nodes: Option<&'a str>,
     /// The entries of logs, and the rows.
     bytes: &'a [u8],
 }
@@ -49,8 +49,8 @@ impl<'a> ValueParts<'a> {
         let line = mark(b'\n').filter(|line| has_log || mark(b'&').is_some_and(|at| at < *line));
         let (head, bytes) = line.map_or((value, &[][..]), |at| (&value[..at], &value[at + 1..]));
         let head = std::str::from_utf8(head).ok()?;
-        let (head, holders) = match head.split_once('&') {
-            Some((head, holders)) => (head, Some(holders)),
+        let (head, nodes) = match head.split_once('&') {
+            Some((head, nodes)) => (head, Some(nodes)),
             None => (head, None),
         };
         let (head, block) = match head.split_once('!') {
@@ -65,7 +65,7 @@ impl<'a> ValueParts<'a> {
             states,
             counted,
             block,
-            holders,
+            nodes,
             bytes,
         })
     }
@@ -89,7 +89,7 @@ impl SubjectValue {
         let width = plan.limits().width();
         let mut subject = Self {
             states: vec![State::FRESH; plan.limits().states()],
-            holders: Holders::default(),
+            nodes: NodeRows::default(),
             has_counted: false,
             block_end: 0,
             is_by_hand: false,
@@ -102,7 +102,7 @@ impl SubjectValue {
             states,
             counted,
             block: (end, is_by_hand),
-            holders,
+            nodes,
             mut bytes,
         } = ValueParts::of(plan, value)?;
         read_states(plan, states, &mut bytes, &mut subject.states)?;
@@ -112,8 +112,8 @@ impl SubjectValue {
             read_states(plan, counted, &mut bytes, &mut subject.states[width..])?;
         }
         (subject.block_end, subject.is_by_hand) = (end, is_by_hand);
-        if let Some(holders) = holders {
-            subject.holders = Holders::read(plan, holders, bytes)?;
+        if let Some(nodes) = nodes {
+            subject.nodes = NodeRows::read(plan, nodes, bytes)?;
             return Some(subject);
         }
         bytes.is_empty().then_some(subject)
@@ -200,7 +200,7 @@ impl SubjectValue {
             head += &instant_text(self.block_end);
             head += if self.is_by_hand { "h" } else { "" };
         }
-        head += &self.holders.write(&mut bytes);
+        head += &self.nodes.write(&mut bytes);
         let mut value = head.into_bytes();
         if !bytes.is_empty() {
             value.push(b'\n');
@@ -212,13 +212,13 @@ impl SubjectValue {
     /// The time until the value is as good as none.
     fn expires_in(&self, plan: &Plan, now: u64) -> Duration {
         let mut nanos = self.block_end.saturating_sub(now);
-        let last_end = self.holders.last_end(now / 1_000);
+        let last_end = self.nodes.last_end(now / 1_000);
         nanos = nanos.max((last_end * 1_000).saturating_sub(now));
         let (states, counted) = self.states.split_at(plan.limits().width());
         for slot in plan.slots() {
             let beside = WithReserved {
                 meter: &slot.meter,
-                held: self.holders.held(plan, slot.counter, last_end),
+                held: self.nodes.held(plan, slot.counter, last_end),
             };
             nanos = nanos.max(beside.reset_after(&states[slot.counter.0], now));
             if self.has_counted {

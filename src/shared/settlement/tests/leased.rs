@@ -150,7 +150,7 @@ fn no_more_nodes_have_rows_than_allowed() {
     let reply = lease(1_024, START);
     assert_eq!((reply.status, reply.units), (RowStatus::New, 0));
     assert_eq!(lease(1_024, START + SECOND).units, 2);
-    assert_eq!(world.read().holders.rows.len(), 1);
+    assert_eq!(world.read().nodes.rows.len(), 1);
 }
 
 /// A reset drops the units of its node. Those of other nodes stay reserved until they end.

@@ -15,7 +15,7 @@ use crate::{
         message::{NodeMessage, NodeReply, RowStatus},
         plan::Plan,
         reply,
-        rows::HolderRow,
+        rows::NodeRow,
         value::SubjectValue,
     },
 };
@@ -123,8 +123,8 @@ impl World {
         SubjectValue::read(&self.plan, self.value.as_deref()).expect("one of ours")
     }
 
-    pub(super) fn row(&self, node: usize) -> Option<HolderRow> {
-        self.read().holders.take(self.nodes[node].name)
+    pub(super) fn row(&self, node: usize) -> Option<NodeRow> {
+        self.read().nodes.take(self.nodes[node].name)
     }
 
     /// Runs a call in the store.
@@ -181,7 +181,7 @@ impl World {
         let limits = self.plan.limits();
         let quotas = limits.default_tier();
         for (meter, counter) in quotas.meters.iter().zip(&quotas.counters) {
-            let held = subject.holders.held(&self.plan, *counter, self.now);
+            let held = subject.nodes.held(&self.plan, *counter, self.now);
             let held = held.map_or(0, |held| held.units);
             let state = &subject.states[counter.0];
             let available = meter.available(state, self.now * 1_000);
@@ -189,12 +189,12 @@ impl World {
                 return Err(format!("{held} held of {available}"));
             }
         }
-        let rows = subject.holders.rows.iter();
+        let rows = subject.nodes.rows.iter();
         // A row without slots has a count of eventual mode.
         let leased = rows.clone().filter(|row| row.mask > 0);
         let sum: u64 = leased.map(|row| u64::from(row.units)).sum();
         let demand: u64 = rows.map(|row| u64::from(row.demand)).sum();
-        if (sum, demand) != (subject.holders.units(), subject.holders.demand) {
+        if (sum, demand) != (subject.nodes.units(), subject.nodes.demand) {
             return Err("the head is not the sum of the rows".into());
         }
         Ok(())
