@@ -1,4 +1,4 @@
-//! The future of a decision by a store.
+//! Answers to an operation: the node's own, and the future of the store's.
 
 use std::{
     fmt,
@@ -8,6 +8,17 @@ use std::{
 };
 
 use crate::{decision::Decision, error::LimiterError, limiter::erased_member::BoxedFuture};
+
+/// The outcome of an operation on this node.
+#[derive(Debug)]
+pub(super) enum LocalAnswer {
+    /// The node has decided.
+    Decided(Decision),
+    /// The node has decided, and sends a message to the store.
+    Low(Decision),
+    /// The store decides.
+    Ask,
+}
 
 /// The decision of a [`RedisLimiter`](super::RedisLimiter) or a
 /// [`SharedLimiter`](super::SharedLimiter), ready at its deadline at the latest.

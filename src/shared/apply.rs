@@ -6,10 +6,7 @@ use smallvec::SmallVec;
 
 use super::{
     settlement::Settlement,
-    wire::{
-        call::{Applied, Call, Reply, Write},
-        value::SubjectValue,
-    },
+    wire::{Applied, Call, Reply, Write, value::SubjectValue},
 };
 use crate::{
     algorithm::{Counts as _, Verdict, WithReserved},

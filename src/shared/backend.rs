@@ -13,7 +13,7 @@ use super::{
     ledger::AttachedMessage,
     subject::SubjectName,
     wire::{
-        call::Call,
+        Call,
         plan::{Plan, TierPlan},
     },
 };

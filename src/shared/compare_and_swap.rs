@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep};
 use super::{
     store::Store,
     version_cache::{CachedVersion, StoreClock, VersionCache},
-    wire::call::{Call, Reply, Write},
+    wire::{Call, Reply, Write},
 };
 use crate::{
     clock::Timestamp,

@@ -1,11 +1,218 @@
 //! Leased mode: a node reserves units in the store and spends them by itself.
 
 mod backoff;
-mod decisions;
 mod settlement;
 mod state;
 
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use self::{backoff::until_full, state::LEAST_DEMAND};
 pub(super) use self::{
     backoff::{hold, until_end},
     state::LeaseState,
 };
+use crate::{
+    decision::{Decision, Op},
+    shared::{
+        answer::LocalAnswer,
+        deny_cache::SentCall,
+        ledger::{AttachedMessage, EntryState, LeaseEntries, Ledger, LedgerEntry, each_bucket},
+        subject::{MeasuredSubject, SubjectPlace},
+        wire::message::{NodeMessage, NodeReply},
+    },
+};
+
+impl<P> Ledger<P> {
+    /// Decides from the units of the lease, a cached denial, or a pause.
+    #[inline]
+    pub(in crate::shared) fn decide_leased(
+        &self,
+        entries: &mut LeaseEntries<P>,
+        (subject, op): (MeasuredSubject, &Op),
+        length: Duration,
+        now: Instant,
+    ) -> LocalAnswer {
+        let begins = matches!(op, Op::Acquire(_) | Op::Reserve(_) | Op::AcquireUpTo(_));
+        let Some(entry) = entries.entry(subject, begins, now, length) else {
+            return LocalAnswer::Ask;
+        };
+        match op {
+            Op::Acquire(cost) | Op::Reserve(cost) | Op::AcquireUpTo(cost) if *cost > 0 => {
+                entry.demand.add(*cost, now, length);
+                self.acquire(entry, (op, *cost), length, now)
+            }
+            Op::Peek(cost) => entry.decide_from_lease(|lease| lease.look(*cost, now)),
+            Op::Refund(cost, Some(receipt)) => {
+                let cost = (*cost).min(receipt.charged());
+                entry.decide_from_lease(|lease| lease.unspend(cost, receipt, now))
+            }
+            Op::Settle(cost, receipt) if !self.has_blocks => {
+                let charged = receipt.charged();
+                entry.decide_from_lease(|lease| match cost.checked_sub(charged) {
+                    Some(0) => lease.look(0, now),
+                    Some(more) => lease.spend(more, now),
+                    None => lease.unspend(charged - cost, receipt, now),
+                })
+            }
+            _ => LocalAnswer::Ask,
+        }
+    }
+
+    #[inline]
+    fn acquire(
+        &self,
+        entry: &mut LedgerEntry<P>,
+        (op, cost): (&Op, u64),
+        length: Duration,
+        now: Instant,
+    ) -> LocalAnswer {
+        if let EntryState::Lease(lease) = &mut entry.state
+            && let Some(decision) = lease.spend(cost, now)
+        {
+            if !lease.is_low(now) || entry.demand.units(now, length) < LEAST_DEMAND {
+                return LocalAnswer::Decided(decision);
+            }
+            lease.be_quiet(now + length / 8);
+            return LocalAnswer::Low(decision);
+        }
+        let MeasuredSubject { tag, chosen, .. } = entry.subject;
+        if let Some(denied) = self.denials.answer(tag, chosen, op, now) {
+            return LocalAnswer::Decided(denied);
+        }
+        // Only the store can start a block, and grant a part of the cost.
+        if self.has_blocks || matches!(op, Op::AcquireUpTo(_)) {
+            return LocalAnswer::Ask;
+        }
+        entry.decide_from_lease(|lease| lease.pause(now))
+    }
+
+    /// The next message about a lease; without one, why. `start` is called for a subject that begins
+    /// to have one.
+    pub(in crate::shared) fn lease_message(
+        &self,
+        entry: &mut LedgerEntry<P>,
+        (length, max_units, most): (Duration, u32, u64),
+        start: impl FnOnce() -> (SubjectPlace<P>, [u8; 8]),
+        now: Instant,
+    ) -> Result<NodeMessage, AttachedMessage> {
+        entry.demand.keep_below(most, now, length);
+        let demand = entry.demand.units(now, length);
+        if let EntryState::Lease(lease) = &entry.state
+            && self.is_over(lease, length, now)
+        {
+            self.stats.end(lease.unsettled());
+            entry.state = EntryState::Idle;
+        }
+        if let EntryState::Idle = entry.state {
+            if demand < LEAST_DEMAND || entry.subject.generation != self.generation() {
+                return Err(AttachedMessage::None);
+            }
+            let (place, name) = start();
+            entry.state = EntryState::Lease(Box::new(LeaseState::new(place, name, now)));
+        }
+        let EntryState::Lease(lease) = &mut entry.state else {
+            return Err(AttachedMessage::None);
+        };
+        let is_idle = !lease.holds() && demand < LEAST_DEMAND;
+        if is_idle || lease.is_under_way(now, self.patience()) {
+            return Err(AttachedMessage::UnderWay);
+        }
+        Ok(lease.message(demand, (length, max_units), &self.stats, now))
+    }
+
+    /// Applies the reply to the message under way. Returns the units held that the decision about
+    /// the `last` operation counts as used.
+    pub(in crate::shared) fn receive_lease(
+        &self,
+        call: &SentCall,
+        (message, reply): (&NodeMessage, &NodeReply),
+        last: Option<&Decision>,
+        now: Instant,
+    ) -> u64 {
+        let mut entries = self.bucket(call.subject.tag).lock();
+        let Some(entry) = entries.find(call.subject) else {
+            return 0;
+        };
+        let has_returned = self.denials.has_returned_since(call.subject.tag, call.at);
+        let EntryState::Lease(lease) = &mut entry.state else {
+            return 0;
+        };
+        if !lease.awaits(message.seq, call.at) {
+            return 0;
+        }
+        let granted = lease.receive(reply, (call.at, now), &self.stats);
+        if let Some(last) = last {
+            lease.note(last, call.at, granted.unwrap_or(0));
+            // The store grants nothing while it blocks.
+            lease.is_closing |= last.is_blocked();
+        }
+        let full = last.and_then(|last| until_full(last, reply, granted.unwrap_or(0)));
+        let longest = full.unwrap_or(Duration::MAX).min(until_end(reply));
+        let pause = reply.pause.min(longest);
+        lease.pause_until(call.at + pause, has_returned);
+        let own = granted.map_or(0, |granted| lease.left.saturating_sub(granted));
+        if granted.is_none() || (lease.is_closing && !lease.holds()) {
+            entry.state = EntryState::Idle;
+        }
+        u64::from(own)
+    }
+
+    /// The leases with units to return or to settle. Drops those that are over.
+    pub(in crate::shared) fn due_leases(
+        &self,
+        length: Duration,
+        now: Instant,
+    ) -> Vec<(MeasuredSubject, SubjectPlace<P>)> {
+        let mut due = Vec::new();
+        each_bucket(&self.buckets, |entries| {
+            for entry in &mut entries.list {
+                let demand = entry.demand.units(now, length);
+                let EntryState::Lease(lease) = &mut entry.state else {
+                    continue;
+                };
+                lease.is_closing |= entry.subject.generation != self.generation();
+                if self.is_over(lease, length, now) {
+                    self.stats.end(lease.unsettled());
+                    entry.state = EntryState::Idle;
+                } else if self.is_due(lease, demand, length, now) {
+                    due.push((entry.subject, lease.place.clone()));
+                }
+            }
+        });
+        due
+    }
+
+    /// Whether the lease has no units, or none that the store still reserves.
+    fn is_over(&self, lease: &LeaseState<P>, length: Duration, now: Instant) -> bool {
+        let has_no_more = lease.is_closing || lease.has_ended(now);
+        (has_no_more && !lease.holds()) || lease.is_lost(now, length)
+    }
+
+    fn is_due(&self, lease: &LeaseState<P>, demand: u32, length: Duration, now: Instant) -> bool {
+        if lease.is_under_way(now, self.patience()) {
+            return false;
+        }
+        if lease.unanswered.is_some() {
+            return true;
+        }
+        // The reply has to come before the end, and a deadline may be longer than the lease.
+        let near = (2 * self.deadline).clamp(2 * self.tick(), length / 2);
+        let since = now.saturating_duration_since(lease.made_at);
+        let ends = lease.ends_within(near, now) && since >= near / 2;
+        lease.has_surplus(demand) || (lease.holds() && (ends || lease.is_closing))
+    }
+}
+
+impl<P> LedgerEntry<P> {
+    fn decide_from_lease(
+        &mut self,
+        decide: impl FnOnce(&mut LeaseState<P>) -> Option<Decision>,
+    ) -> LocalAnswer {
+        let EntryState::Lease(lease) = &mut self.state else {
+            return LocalAnswer::Ask;
+        };
+        decide(lease).map_or(LocalAnswer::Ask, LocalAnswer::Decided)
+    }
+}

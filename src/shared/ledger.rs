@@ -1,6 +1,5 @@
 //! The ledger: the units that this node holds, or has spent and not reported, of each subject.
 
-mod answer;
 mod demand;
 mod entry;
 mod stats;
@@ -22,12 +21,12 @@ use tokio::time::Instant;
 
 use self::table::WAYS;
 pub(super) use self::{
-    answer::LocalAnswer,
     entry::{EntryState, LedgerEntry},
     stats::LeaseStats,
     table::{LeaseBucket, LeaseEntries, each_bucket},
 };
 use super::{
+    answer::LocalAnswer,
     deny_cache::{DenyCache, SentCall, may_end_denials},
     lease::{hold, until_end},
     mode::{LedgerTerms, ModeStats, ModeTerms},

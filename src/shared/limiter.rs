@@ -20,12 +20,12 @@ use tokio::{
 };
 
 use super::{
-    answer::RedisFuture,
+    answer::{LocalAnswer, RedisFuture},
     backend::{Client, StoreBackend},
     batching::{Batcher, CallWindow as _, NewOp, OpReply},
     deny_cache::{self, DenyCache},
     fallback::Fallback,
-    ledger::{Ledger, LocalAnswer},
+    ledger::Ledger,
     mode::ModeStats,
     subject::{MeasuredSubject, SubjectName, SubjectNames},
 };

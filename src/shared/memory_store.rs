@@ -4,7 +4,7 @@ use std::{collections::HashMap, fmt, sync::Arc, sync::Mutex};
 
 use super::{
     store::Store,
-    wire::call::{Call, Reply, Write},
+    wire::{Call, Reply, Write},
 };
 use crate::{
     clock::{Clock, OsClock, SharedClock, Timestamp},

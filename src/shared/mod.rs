@@ -34,7 +34,7 @@ mod wire;
 pub use self::redis_limiter::RedisLimiter;
 #[doc(hidden)]
 pub use self::wire::{
-    call::LateCall,
+    LateCall,
     message::{NodeMessage, NodeReply, NodeReport, RowStatus},
 };
 pub use self::{
@@ -47,5 +47,5 @@ pub use self::{
     memory_store::MemoryStore,
     mode::{Mode, ModeStats},
     store::Store,
-    wire::call::{Applied, Call, Reply, Write},
+    wire::{Applied, Call, Reply, Write},
 };

@@ -2,7 +2,7 @@
 
 use std::{future::Future, sync::Arc, time::Duration};
 
-use super::wire::call::{Call, Reply};
+use super::wire::{Call, Reply};
 use crate::store::error::StoreError;
 
 /// Keeps the bytes of a value for each subject, for a [`SharedLimiter`](super::SharedLimiter).

@@ -1,14 +1,143 @@
 //! Formats that nodes and stores share: calls, the script's arguments, replies, and values in bytes.
 
-#[cfg_attr(not(feature = "redis"), allow(dead_code, reason = "parts for Redis"))]
+#![cfg_attr(not(feature = "redis"), allow(dead_code, reason = "parts for Redis"))]
+
 mod arguments;
-pub(super) mod call;
 #[cfg(test)]
 mod constants;
 pub(super) mod message;
-#[cfg_attr(not(feature = "redis"), allow(dead_code, reason = "parts for Redis"))]
 pub(super) mod plan;
-#[cfg_attr(not(feature = "redis"), allow(dead_code, reason = "parts for Redis"))]
 pub(super) mod reply;
 pub(super) mod rows;
 pub(super) mod value;
+
+use std::time::Duration;
+
+use self::{message::NodeMessage, plan::Plan};
+use crate::{decision::Op, limiter::tier_set::Chosen};
+
+/// Operations on the value of one key, to be done in one step.
+///
+/// A [store](crate::shared::Store) that keeps bytes writes the value that [`apply`](Self::apply) returns.
+#[derive(Debug, Clone, Copy)]
+pub struct Call<'a> {
+    pub(in crate::shared) plan: &'a Plan,
+    pub(in crate::shared) tier: Chosen,
+    pub(in crate::shared) rows: &'a [(Op, usize)],
+    pub(in crate::shared) message: Option<&'a NodeMessage>,
+}
+
+/// A call that outlives the request of its node.
+#[doc(hidden)]
+#[derive(Debug)]
+pub struct LateCall {
+    plan: Plan,
+    tier: Chosen,
+    rows: Vec<(Op, usize)>,
+    message: Option<NodeMessage>,
+}
+
+/// The reply to a [`Call`]: each operation's outcome, for the limiter.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reply(Vec<u8>);
+
+/// The outcome of [`Call::apply`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Applied {
+    /// The reply, to be sent once the value is written.
+    pub reply: Reply,
+    /// The new value; `None` if it does not change, as after a denial.
+    pub write: Option<Write>,
+}
+
+/// A value for a store to keep.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Write {
+    /// The bytes.
+    pub value: Vec<u8>,
+    /// The time until the value is as good as none: in whole milliseconds, at least one. A store may
+    /// keep the value for longer.
+    pub expires_in: Duration,
+}
+
+impl<'a> Call<'a> {
+    pub(in crate::shared) const fn new(
+        plan: &'a Plan,
+        tier: Chosen,
+        rows: &'a [(Op, usize)],
+    ) -> Self {
+        Self {
+            plan,
+            tier,
+            rows,
+            message: None,
+        }
+    }
+
+    /// The node's message about its units, if the call carries one.
+    #[doc(hidden)]
+    #[must_use]
+    pub const fn message(&self) -> Option<&'a NodeMessage> {
+        self.message
+    }
+
+    /// An owned copy, for simulations of calls that outlive their request.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn to_late(&self) -> LateCall {
+        LateCall {
+            plan: Plan::new(self.plan.limits()),
+            tier: self.tier,
+            rows: self.rows.to_vec(),
+            message: self.message.copied(),
+        }
+    }
+
+    /// Adds a node's message: the reply to the call ends with the reply to the message, see
+    /// [`NodeReply::split`](message::NodeReply::split).
+    #[doc(hidden)]
+    #[must_use]
+    pub const fn with_message(self, message: &'a NodeMessage) -> Self {
+        Self {
+            message: Some(message),
+            ..self
+        }
+    }
+
+    /// Drops the operations and keeps the message.
+    #[doc(hidden)]
+    #[must_use]
+    pub const fn without_ops(self) -> Self {
+        Self { rows: &[], ..self }
+    }
+}
+
+impl LateCall {
+    /// The call.
+    #[must_use]
+    pub fn call(&self) -> Call<'_> {
+        Call {
+            plan: &self.plan,
+            tier: self.tier,
+            rows: &self.rows,
+            message: self.message.as_ref(),
+        }
+    }
+}
+
+impl Reply {
+    /// The reply of the script.
+    #[doc(hidden)]
+    #[must_use]
+    pub const fn from_bytes(bytes: Vec<u8>) -> Self {
+        Self(bytes)
+    }
+
+    #[doc(hidden)]
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+}

@@ -27,11 +27,7 @@ use crate::{
         batching::{CallWindow, SubjectAnswer, SubjectOps},
         store::Store,
         subject::SubjectName,
-        wire::{
-            call::{Call, Reply},
-            plan::Plan,
-            reply,
-        },
+        wire::{Call, Reply, plan::Plan, reply},
     },
     store::{
         call_size::CallSize,

@@ -24,7 +24,7 @@ use crate::{
         script_choice::ComplexValues,
         subject::SubjectName,
         wire::{
-            call::Call,
+            Call,
             plan::{LoneScript, Plan, TierPlan},
             reply::{self, SubjectReply},
         },

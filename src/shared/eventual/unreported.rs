@@ -8,7 +8,8 @@ use crate::{
     clock::Timestamp,
     decision::{Decision, Receipt},
     shared::{
-        ledger::{LeaseStats, LocalAnswer},
+        answer::LocalAnswer,
+        ledger::LeaseStats,
         mode::LeaseNumber,
         subject::SubjectPlace,
         wire::message::{LAST_MESSAGE, NodeMessage, NodeReply, NodeReport, RowStatus, Takes},

@@ -12,12 +12,13 @@ use tokio::time::Instant;
 
 use super::{
     super::{
+        answer::LocalAnswer,
         deny_cache::{DenyCache, SentCall},
         mode::{LedgerTerms, ModeTerms},
         subject::{MeasuredSubject, SubjectNames, SubjectPlace},
         wire::message::{NodeMessage, NodeReply, RowStatus, Takes},
     },
-    AttachedMessage, Ledger, LocalAnswer,
+    AttachedMessage, Ledger,
 };
 use crate::{
     clock::Timestamp,

@@ -8,7 +8,7 @@ use crate::{
     limiter::tier_set::{Chosen, TierSet},
     shared::{
         backend::Client,
-        wire::{call::Call, plan::Plan, reply},
+        wire::{Call, plan::Plan, reply},
     },
     store::key_name,
 };

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use super::{
-    call::Call,
+    Call,
     message::{LONGEST_LEASE, NodeMessage, NodeReport},
     plan::{LoneScript, TierPlan, micros_and_rest},
 };

@@ -5,7 +5,7 @@ use std::time::Duration;
 use smallvec::SmallVec;
 
 use super::{
-    call::Reply,
+    Reply,
     message::NodeReply,
     plan::{QuotaPlan, ReplyForm, TierPlan},
 };

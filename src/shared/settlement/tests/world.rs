@@ -11,7 +11,7 @@ use crate::{
     },
     quota::{IntoQuotas, Quota},
     shared::wire::{
-        call::{Applied, Call},
+        Applied, Call,
         message::{NodeMessage, NodeReply, RowStatus},
         plan::Plan,
         reply,
@@ -159,7 +159,7 @@ impl World {
     ) -> Checked<Done> {
         let tier = self.plan.of(Chosen::Tier(0)).expect("the default tier");
         let count = ops.iter().map(|(_, count)| count).sum();
-        let reply = crate::shared::wire::call::Reply::from_bytes(rows.to_vec());
+        let reply = crate::shared::wire::Reply::from_bytes(rows.to_vec());
         let rows =
             reply::of_store(&reply, &tier, (count, false)).map_err(|error| error.to_string())?;
         let decisions = rows.rows.iter().flat_map(|row| {
