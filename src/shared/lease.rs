@@ -142,7 +142,7 @@ impl<P> Ledger<P> {
         if !lease.awaits(message.seq, call.at) {
             return 0;
         }
-        let granted = lease.receive(reply, (call.at, now), &self.stats);
+        let granted = lease.receive(reply, (call.at, now), message.length, &self.stats);
         if let Some(last) = last {
             lease.note(last, call.at, granted.unwrap_or(0));
             // The store grants nothing while it blocks.

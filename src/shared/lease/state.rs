@@ -54,13 +54,12 @@ pub(in crate::shared) struct LeaseState<P> {
     last: Option<LastStatus>,
 }
 
-/// A message that is under way or lost.
+/// The last message, which is under way or lost.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct OpenMessage {
-    message: NodeMessage,
+    report: NodeReport,
     /// Units that the node kept when it made the message.
     kept: u32,
-    made_at: Instant,
     /// When the node last sent it; `None` if that failed.
     sent_at: Option<Instant>,
 }
@@ -237,7 +236,8 @@ impl<P> LeaseState<P> {
         if let Some(message) = &mut self.unanswered {
             stats.repeat();
             message.sent_at = Some(now);
-            return message.message;
+            let report = message.report;
+            return self.numbered(report, length);
         }
         let back = self.surplus(demand, now);
         self.left -= back;
@@ -245,32 +245,36 @@ impl<P> LeaseState<P> {
         self.renumber(now);
         let requests = demand >= LEAST_DEMAND && !self.is_closing;
         let most = if requests { demand.min(max_units) } else { 0 };
-        let message = NodeMessage {
-            name: self.name,
-            seq: self.seq,
-            length,
-            report: NodeReport::Lease {
-                spent: std::mem::take(&mut self.spent),
-                back,
-                want: most.saturating_sub(self.left),
-                demand,
-            },
+        let report = NodeReport::Lease {
+            spent: std::mem::take(&mut self.spent),
+            back,
+            want: most.saturating_sub(self.left),
+            demand,
         };
         self.is_short = false;
         self.made_at = now;
         self.unanswered = Some(OpenMessage {
-            message,
+            report,
             kept: self.left,
-            made_at: now,
             sent_at: Some(now),
         });
-        message
+        self.numbered(report, length)
+    }
+
+    /// The last message, which has this report.
+    const fn numbered(&self, report: NodeReport, length: Duration) -> NodeMessage {
+        NodeMessage {
+            name: self.name,
+            seq: self.seq,
+            length,
+            report,
+        }
     }
 
     /// Notes that the message got no reply: it is sent again.
     pub(in crate::shared) fn lose(&mut self, seq: u32, sent_at: Instant) {
-        if let Some(message) = &mut self.unanswered
-            && (message.message.seq, message.sent_at) == (seq, Some(sent_at))
+        if self.awaits(seq, sent_at)
+            && let Some(message) = &mut self.unanswered
         {
             message.sent_at = None;
         }
@@ -278,10 +282,7 @@ impl<P> LeaseState<P> {
 
     /// Whether a message has no effect any more: the row has ended, and the store has charged it.
     pub(super) fn is_lost(&self, now: Instant, length: Duration) -> bool {
-        let made_at = self
-            .unanswered
-            .map_or(self.made_at, |message| message.made_at);
-        self.has_ended(now) && now.saturating_duration_since(made_at) > 2 * length
+        self.has_ended(now) && now.saturating_duration_since(self.made_at) > 2 * length
     }
 
     pub(super) fn has_ended(&self, now: Instant) -> bool {
@@ -290,8 +291,8 @@ impl<P> LeaseState<P> {
 
     /// Whether the node waits for the reply to the message that was sent then.
     pub(super) fn awaits(&self, seq: u32, sent_at: Instant) -> bool {
-        self.unanswered
-            .is_some_and(|message| (message.message.seq, message.sent_at) == (seq, Some(sent_at)))
+        let open = self.unanswered.filter(|_| self.seq == seq);
+        open.is_some_and(|message| message.sent_at == Some(sent_at))
     }
 
     /// Applies the reply to the message under way. Returns the granted units, `None` if the lease is
@@ -300,10 +301,11 @@ impl<P> LeaseState<P> {
         &mut self,
         reply: &NodeReply,
         (sent_at, now): (Instant, Instant),
+        length: Duration,
         stats: &LeaseStats,
     ) -> Option<u32> {
-        let OpenMessage { message, kept, .. } = self.unanswered.take()?;
-        let [spent, back, _, demand] = message.report.numbers();
+        let OpenMessage { report, kept, .. } = self.unanswered.take()?;
+        let [spent, back, _, demand] = report.numbers();
         let granted = match reply.status {
             RowStatus::New => {
                 // Units spent meanwhile are of a row that has ended, and the store has charged all of it.
@@ -330,7 +332,7 @@ impl<P> LeaseState<P> {
         stats.grant(granted);
         self.end = sent_at + (reply.ttl - reply.ttl / 1_024);
         let per_call = now.saturating_duration_since(sent_at) * 4;
-        let share = per_call.as_secs_f64() / (message.length / 4).as_secs_f64();
+        let share = per_call.as_secs_f64() / (length / 4).as_secs_f64();
         let soon = (f64::from(demand) * share) as u32;
         self.low = (reply.units / 2).min(soon.saturating_add(1));
         (self.seq < LAST_MESSAGE).then_some(granted)
@@ -359,7 +361,7 @@ impl<P> LeaseState<P> {
     /// The units that the node will not report any more.
     pub(super) fn unsettled(&self) -> u32 {
         let message = self.unanswered.map_or(0, |message| {
-            let [spent, back, ..] = message.message.report.numbers();
+            let [spent, back, ..] = message.report.numbers();
             spent.saturating_add(back)
         });
         message.saturating_add(self.left).saturating_add(self.spent)
