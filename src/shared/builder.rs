@@ -146,7 +146,7 @@ impl RedisLimiterBuilder {
     }
 
     /// The longest time that a denial stays cached on this node.
-    #[cfg(feature = "rules")]
+    #[cfg(all(feature = "redis", feature = "rules"))]
     pub(crate) const fn remember_denials_for(mut self, longest: Duration) -> Self {
         self.longest_denial = longest;
         self

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use super::TierSet;
 use crate::limiter::tier_quotas::TierPlace;
-#[cfg(all(feature = "shared", feature = "rules"))]
+#[cfg(all(feature = "redis", feature = "rules"))]
 use crate::quota::Algorithm;
 use crate::{algorithm::Most, quota::Quota};
 
@@ -59,7 +59,7 @@ impl TierSet {
     }
 
     /// Whether `next` could have made all charges of these limits, at the counters that both share.
-    #[cfg(all(feature = "shared", feature = "rules"))]
+    #[cfg(all(feature = "redis", feature = "rules"))]
     pub(crate) fn charge_like(&self, next: &Self) -> bool {
         let (own, next) = (self.all(), next.all());
         own.list.iter().all(|(at, quota)| {

@@ -3,13 +3,13 @@
 use std::sync::{Arc, atomic::Ordering};
 
 use super::SharedLimiter;
-#[cfg(feature = "rules")]
+#[cfg(all(feature = "redis", feature = "rules"))]
 use crate::limiter::tier_set::TierSet;
 use crate::{decision::Op, error::LimiterError, shared::backend::StoreBackend};
 
 impl<S: StoreBackend> SharedLimiter<S> {
     /// Records that `next` replaces this limiter.
-    #[cfg(feature = "rules")]
+    #[cfg(all(feature = "redis", feature = "rules"))]
     pub(in super::super) fn set_replacement(&self, next: &Self) {
         let own = self.with_limits(TierSet::clone);
         let charges_alike = next.with_limits(|next| own.charge_like(next));
