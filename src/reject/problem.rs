@@ -1,12 +1,11 @@
 //! Rejections as problem documents.
 
-use std::fmt::Write;
+use std::{fmt::Write, iter};
 
 use bytes::Bytes;
 use http::{HeaderValue, Response};
 
 use super::{Reject, Rejection, RejectionBody, RejectionKind, body::Content, response};
-use crate::decision::Decision;
 
 /// A problem document (RFC 9457) as `application/problem+json`. This is the default.
 ///
@@ -54,10 +53,10 @@ fn content<B: RejectionBody>(rejection: &Rejection<'_>) -> Content<B> {
 
 fn document(rejection: &Rejection<'_>) -> Bytes {
     match rejection.kind() {
-        RejectionKind::Denied => {
-            let decision = rejection.decision();
-            quota_exceeded(&decision.into_iter().flat_map(Decision::violated))
-        }
+        RejectionKind::Denied => match rejection.decision() {
+            Some(decision) => quota_exceeded(&decision.violated()),
+            None => quota_exceeded(&iter::empty()),
+        },
         RejectionKind::Banned => {
             Bytes::from_static(br#"{"type":"about:blank","title":"Forbidden","status":403}"#)
         }
@@ -93,7 +92,8 @@ const UNNAMED: &str = concat!(opening!(), r#""default"]}"#);
 #[must_use]
 pub fn quota_exceeded<'n>(names: &(impl Iterator<Item = &'n str> + Clone)) -> Bytes {
     let names = || names.clone();
-    if names().eq(["default"]) {
+    let mut first = names();
+    if first.next() == Some("default") && first.next().is_none() {
         return Bytes::from_static(UNNAMED.as_bytes());
     }
     // Exact unless a name has to be escaped: `Bytes` takes a full buffer over without a second
