@@ -106,7 +106,10 @@ impl Status {
     }
 
     pub(crate) fn remaining(&self) -> Option<u64> {
-        self.numbers().remaining.map(Units::get)
+        if self.blocked {
+            return Some(0);
+        }
+        self.standing.remaining(&self.terms)
     }
 
     /// The units in use, also while a block denies.

@@ -194,12 +194,23 @@ impl Usage {
         }
     }
 
+    /// The remaining units, `None` if unknown, without the divisions for the other numbers.
+    #[inline]
+    pub(super) fn remaining(&self, terms: &Terms) -> Option<u64> {
+        match self {
+            Self::Counted(numbers) => numbers.remaining.map(Units::get),
+            Self::Level(level) => Some(level.remaining()),
+            Self::Stepped(stepped) => Some(stepped.level(terms).remaining()),
+            Self::Window(window) => Some(window.remaining(terms)),
+        }
+    }
+
     /// The units in use, `None` if unknown.
     pub(super) fn used(&self, terms: &Terms) -> Option<u64> {
         if let Self::Window(window) = self {
             return Some(window.used);
         }
-        let remaining = self.numbers(terms).remaining.map(Units::get)?;
+        let remaining = self.remaining(terms)?;
         Some(terms.limit.saturating_sub(remaining))
     }
 
