@@ -59,10 +59,10 @@ check plain-two 'a request by two quotas of a key, likewise' "$noop" 2230
 check default 'a request with the default headers, likewise' "$noop" 3003
 check default-window 'a request with those of a window, likewise' "$noop" 3700
 check default-large 'a request with long numbers, likewise' "$noop" 4144
-check denied 'a denied request, likewise' "$noop" 1557
+check denied 'a denied request, likewise' "$noop" 1430
 # By a clock that is set, which takes some 120 less to read.
-check denied-minute 'the same with another of 60 waits than the last' "$noop" 1430
-check denied-day 'the same with another of 1,000 waits' "$noop" 2720
+check denied-minute 'the same with another of 60 waits than the last' "$noop" 1310
+check denied-day 'the same with another of 1,000 waits' "$noop" 2560
 heard=$(count denied-heard)
 check denied-top 'the same counted by TopKeys, over one observed' "$heard" 806
 # Built apart, since a feature changes what the compiler makes of the rest.
