@@ -167,7 +167,7 @@ pub mod rate_limit;
 
 #[cfg(feature = "axum")]
 mod axum;
-mod client_address;
+mod client_address_layer;
 
 #[cfg(feature = "rules")]
 pub mod rules;
@@ -186,7 +186,7 @@ pub use self::key::MatchedRoute;
 #[cfg(feature = "governor")]
 pub use self::limiter::GovernorLimiter;
 pub use self::{
-    client_address::{ClientAddressLayer, WithClientAddress},
+    client_address_layer::{ClientAddressLayer, WithClientAddress},
     clock::{Clock, ManualClock, OsClock, Timestamp},
     concurrency::{Concurrency, ConcurrencyLayer, ConcurrencyLimit, OwnedConcurrency},
     decision::{
@@ -196,7 +196,7 @@ pub use self::{
     headers::Headers,
     key::{ClientAddress, ClientIp, Global, Header, Key, KeyExtractor, PeerIp},
     limiter::{AnyLimiter, AsyncLimiter, Limiter, LocalLimiter, LocalStore, OnChange},
-    middleware::key_rules::MissingKey,
+    middleware::key_extraction_rules::MissingKey,
     quota::{Algorithm, IntoQuotas, OwnedQuota, Quota, QuotaList},
     rate_limit::{RateLimit, RateLimitLayer},
 };

@@ -1,7 +1,7 @@
 //! `Bucket`: the quotas whose whole state is one instant.
 
 use super::{
-    ClockSkew, Counts, Most, leaky_bucket::LeakyBucket, stepped_bucket::SteppedBucket,
+    ClockSkew, Counts, Most, leaky_bucket::LeakyBucket, stepped_token_bucket::SteppedBucket,
     token_bucket::TokenBucket,
 };
 use crate::quota::{Algorithm, Quota};

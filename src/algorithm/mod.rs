@@ -17,7 +17,7 @@ mod log_entries;
 mod refund;
 mod sliding_log;
 mod sliding_window;
-mod stepped_bucket;
+mod stepped_token_bucket;
 mod token_bucket;
 
 #[cfg(feature = "shared")]

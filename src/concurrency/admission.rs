@@ -19,7 +19,7 @@ use super::{
 use crate::{
     decision::{Decision, Policy},
     middleware::{
-        key_stage::KeyStage,
+        key_extraction::KeyStage,
         outcome::{FinalOutcome, RequestOutcome},
         responder::Responder,
     },

@@ -17,7 +17,7 @@ use super::{
     body::ConcurrencyBody,
 };
 use crate::{
-    middleware::{outcome::RequestOutcome, service::take_ready},
+    middleware::{inner_service::take_ready, outcome::RequestOutcome},
     reject::Reject,
 };
 

@@ -18,8 +18,8 @@ use crate::{
     headers::Headers,
     key::{Key, KeyExtractor},
     middleware::{
-        builder_methods::common_builder_methods, key_rules::MissingKey, key_stage::KeyStage,
-        settings::CommonSettings,
+        builder_methods::common_builder_methods, key_extraction::KeyStage,
+        key_extraction_rules::MissingKey, settings::CommonSettings,
     },
     observe::Observer,
     reject::{IsResponse, ProblemJson, RejectFn, Rejection},

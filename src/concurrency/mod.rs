@@ -122,14 +122,14 @@ mod in_flight;
 mod layer;
 mod limit;
 mod permits;
-mod service;
 #[cfg(feature = "redis")]
-mod shared;
+mod redis_concurrency;
+mod service;
 #[cfg(feature = "redis")]
 mod shared_permits;
 
 #[cfg(feature = "redis")]
-pub use self::shared::SharedConcurrency;
+pub use self::redis_concurrency::SharedConcurrency;
 pub use self::{
     body::ConcurrencyBody,
     future::ResponseFuture,

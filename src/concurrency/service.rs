@@ -12,7 +12,7 @@ use tower_service::Service;
 
 use super::{admission::PermitAdmission, body::ConcurrencyBody, future::ResponseFuture};
 use crate::{
-    middleware::service::inner_service,
+    middleware::inner_service::inner_service,
     reject::{ProblemJson, Reject},
 };
 

@@ -1,6 +1,6 @@
 //! The decision: an outcome, and the status of each quota.
 
-mod changes;
+mod adjustments;
 
 use std::{num::NonZeroU8, ops::Range, time::Duration};
 

@@ -3,6 +3,7 @@
 #[allow(clippy::module_inception, reason = "files are named by their role")]
 mod decision;
 mod degradation;
+mod joint_receipts;
 mod merge;
 mod name;
 mod op;
@@ -10,7 +11,6 @@ mod policy;
 mod quota_status;
 mod receipt;
 mod rounding;
-mod shares;
 mod status;
 mod statuses;
 mod usage;

@@ -3,9 +3,8 @@
 use std::{mem, ops::Range, ptr, slice, sync::Arc};
 
 use super::{
-    LimitReceipt, Policy, QuotaStatus,
+    LimitReceipt, Policy, QuotaStatus, joint_receipts,
     name::{NameSet, Names, Share},
-    shares,
     status::{Measure, Status},
 };
 
@@ -122,7 +121,7 @@ impl QuotaStatuses {
     /// The receipts of several limits; `None` if one limit decided alone.
     pub(super) fn receipts(&self) -> Option<impl Iterator<Item = LimitReceipt>> {
         let shares = self.names.as_ref()?.shares();
-        (!shares.is_empty()).then(|| shares::receipts(shares, self.as_slice()))
+        (!shares.is_empty()).then(|| joint_receipts::receipts(shares, self.as_slice()))
     }
 
     /// The shares of several limits; empty if one limit decided alone.

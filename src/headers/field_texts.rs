@@ -3,7 +3,8 @@
 use http::HeaderValue;
 
 use super::{
-    IetfDraft, constant_parts::PolicyText, ietf, text_buffer::TextBuffer, values::KnownNumbers,
+    IetfDraft, constant_field_texts::PolicyText, ietf, quota_numbers::KnownNumbers,
+    text_buffer::TextBuffer,
 };
 
 /// The values of the fields that report numbers.

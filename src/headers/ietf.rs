@@ -4,9 +4,9 @@ use http::HeaderName;
 
 use super::{
     IetfDraft,
-    constant_parts::{COMMA, PolicyText},
+    constant_field_texts::{COMMA, PolicyText},
+    quota_numbers::KnownNumbers,
     text_buffer::{BufferedText, TextBuffer},
-    values::KnownNumbers,
 };
 
 pub(super) const POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");

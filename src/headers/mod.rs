@@ -44,20 +44,20 @@
 //! Scripts in a browser can read these fields across origins only when
 //! `Access-Control-Expose-Headers` lists them.
 
-mod cache;
 mod config;
-mod constant_parts;
+mod constant_field_texts;
 mod field_texts;
 mod fields;
 mod ietf;
 mod media_type;
 mod number;
+mod quota_numbers;
+mod rendered_text_cache;
 mod renderer;
 mod templates;
 #[cfg(test)]
 mod tests;
 mod text_buffer;
-mod values;
 mod x_ratelimit;
 
 pub use self::{
@@ -65,6 +65,6 @@ pub use self::{
     media_type::is_grpc,
 };
 pub(crate) use self::{
+    quota_numbers::QuotaNumbers,
     renderer::{DenialFields, Renderer},
-    values::QuotaNumbers,
 };

@@ -10,13 +10,13 @@ use http::{HeaderMap, HeaderValue, StatusCode};
 
 use super::{
     Headers, QuotaNumbers, ResetFormat,
-    cache::{self, CacheKey},
-    constant_parts::ConstantParts,
+    constant_field_texts::ConstantParts,
     field_texts::FieldTexts,
     fields::{FieldValues, put_wait},
     ietf, number,
+    quota_numbers::{self, KnownNumbers},
+    rendered_text_cache::{self, CacheKey},
     templates::Templates,
-    values::{self, KnownNumbers},
     x_ratelimit::XRateLimit,
 };
 use crate::{
@@ -135,7 +135,7 @@ impl Renderer {
         Some(QuotaNumbers {
             remaining,
             seconds,
-            reset: values::reset(format, decision, status, seconds),
+            reset: quota_numbers::reset(format, decision, status, seconds),
         })
     }
 
@@ -200,7 +200,7 @@ impl Renderer {
             seconds,
         };
         let write = || self.texts_of_quota(remaining, seconds);
-        cache::with_texts(key, write, |texts| {
+        rendered_text_cache::with_texts(key, write, |texts| {
             then(&FieldValues {
                 policies: self.parts.policy_list(),
                 list: texts.list.as_ref(),
@@ -233,8 +233,8 @@ impl Renderer {
         let set = self.headers.x_ratelimit.map(|format| {
             let (place, binding) = decision.binding_place();
             let known = KnownNumbers::of(binding);
-            let reset =
-                (known.seconds).map(|seconds| values::reset(format, decision, binding, seconds));
+            let reset = (known.seconds)
+                .map(|seconds| quota_numbers::reset(format, decision, binding, seconds));
             (&parts.texts()[place].limit, known.remaining, reset)
         });
         let (remaining, reset) =

@@ -126,11 +126,11 @@ mod credentials;
 mod extension;
 mod extract;
 mod header;
+mod ip_prefix;
 mod joint;
+mod loggable_key;
 mod peer;
-mod prefix;
 mod query;
-mod reveal;
 mod route;
 mod single_value;
 mod text;
@@ -150,10 +150,10 @@ pub use self::{
     extension::extension_fn,
     extract::{Digested, IntoKey, KeyExtractor, Or, key_fn},
     header::Header,
+    ip_prefix::IpPrefix,
+    loggable_key::Revealed,
     peer::{GroupedPeerIp, PeerIp},
-    prefix::IpPrefix,
     query::QueryParameter,
-    reveal::Revealed,
     route::{Global, RequestMethod},
     value::Key,
 };

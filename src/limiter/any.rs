@@ -6,8 +6,8 @@ use std::{any::Any, fmt, sync::Arc};
 
 use super::{
     Limiter, Pending, Tier,
-    erased_member::{BoxedFuture, ErasedMember},
-    handle::handle_methods,
+    inherent_methods_macro::handle_methods,
+    type_erased_member::{BoxedFuture, ErasedMember},
 };
 #[cfg(feature = "rules")]
 use crate::quota::Quota;

@@ -4,7 +4,7 @@ use std::{future::Future, time::Duration};
 
 use super::{
     Pending, Tier,
-    erased_member::{BoxedFuture, ErasedMember},
+    type_erased_member::{BoxedFuture, ErasedMember},
 };
 use crate::{
     decision::Op,

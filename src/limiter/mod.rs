@@ -39,25 +39,25 @@
 //! `RedisLimiter` or an [`AnyLimiter`], need `.await?` after the call.
 
 mod any;
+pub(crate) mod apply_operation;
 mod async_limiter;
 pub(crate) mod block;
-pub(crate) mod erased_member;
 #[cfg(feature = "governor")]
 mod governor;
-pub(crate) mod handle;
+pub(crate) mod inherent_methods_macro;
 mod into;
 pub(crate) mod joint;
 #[allow(clippy::module_inception, reason = "files are named by their role")]
 mod limiter;
 mod local;
-pub(crate) mod locked_apply;
 pub(crate) mod on_change;
-mod pending;
+mod pending_decision;
 mod quota_change;
 pub(crate) mod request_quota;
 pub(crate) mod tier;
 pub(crate) mod tier_quotas;
 pub(crate) mod tier_set;
+pub(crate) mod type_erased_member;
 
 #[cfg(feature = "governor")]
 pub use self::governor::{GovernorLimiter, GovernorMiddleware};
@@ -69,7 +69,7 @@ pub use self::{
     limiter::Limiter,
     local::{LocalLimiter, LocalLimiterBuilder, LocalStore, LocalStoreBuilder},
     on_change::OnChange,
-    pending::{Never, Pending, PendingFuture},
+    pending_decision::{Never, Pending, PendingFuture},
     quota_change::QuotaChange,
     request_quota::RequestQuota,
     tier::Tier,

@@ -1,16 +1,16 @@
 //! The limits in force: the quotas of all tiers, and the choice of the tier for an operation.
 
 mod choice;
-mod epoch;
-mod lone_bucket;
+mod quota_change_epoch;
 mod shared_counters;
+mod single_bucket;
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 pub(crate) use self::{
     choice::{Chosen, cannot_count},
-    lone_bucket::LoneBucket,
     shared_counters::NamedQuota,
+    single_bucket::LoneBucket,
 };
 pub(crate) use super::tier_quotas::TierIndex;
 use super::{

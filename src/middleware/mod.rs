@@ -2,9 +2,9 @@
 
 pub(crate) mod builder_methods;
 pub(crate) mod diagnostics;
-pub(crate) mod key_rules;
-pub(crate) mod key_stage;
+pub(crate) mod inner_service;
+pub(crate) mod key_extraction;
+pub(crate) mod key_extraction_rules;
 pub(crate) mod outcome;
 pub(crate) mod responder;
-pub(crate) mod service;
 pub(crate) mod settings;

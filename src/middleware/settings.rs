@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, atomic::AtomicBool};
 
-use super::key_rules::KeyRules;
+use super::key_extraction_rules::KeyRules;
 use crate::{headers::Headers, key::KeyExtractor, observe::Observer};
 
 /// The settings of every layer.

@@ -2,11 +2,11 @@
 
 mod display;
 mod into_quotas;
-mod owned;
+mod owned_quota;
 mod parse;
+mod quota_split;
 #[cfg(feature = "serde")]
 mod serde;
-mod share;
 mod validate;
 mod value;
 
@@ -16,6 +16,6 @@ pub(crate) use self::validate::{MAX_COUNT, MAX_REFILL_NANOS, MIN_INTERVAL_NANOS,
 pub(crate) use self::value::{Fitted, Kind};
 pub use self::{
     into_quotas::{IntoQuotas, QuotaList},
-    owned::OwnedQuota,
+    owned_quota::OwnedQuota,
     value::{Algorithm, Quota},
 };

@@ -9,7 +9,7 @@ use http::{Extensions, request::Parts, response};
 
 use super::{
     charge_request::{ChargeRequestRef, DecisionTrace},
-    decisions,
+    decisions_for_handlers,
     settings::{FinalCost, Settings},
     waiting::Waiting,
     warnings::LimiterWarnings,
@@ -22,7 +22,7 @@ use crate::{
     error::LimiterError,
     key::Key,
     limiter::{Limiter, Pending},
-    middleware::{key_rules::Uncounted, key_stage::KeyStage, responder::Responder},
+    middleware::{key_extraction::KeyStage, key_extraction_rules::Uncounted, responder::Responder},
     observe::{Corrected, Decided, Event},
     reject::{Reject, RejectionKind},
 };
@@ -228,7 +228,7 @@ impl<L: Limiter, R> Admission<L, R> {
         R: Reject<B>,
     {
         if self.settings.expose_decision {
-            decisions::expose(Some(key), decision, self.responder().style::<B>(), to);
+            decisions_for_handlers::expose(Some(key), decision, self.responder().style::<B>(), to);
         }
     }
 
@@ -238,7 +238,12 @@ impl<L: Limiter, R> Admission<L, R> {
         R: Reject<B>,
     {
         if self.settings.expose_decision {
-            decisions::expose(None, &self.unmeasured(), self.responder().style::<B>(), to);
+            decisions_for_handlers::expose(
+                None,
+                &self.unmeasured(),
+                self.responder().style::<B>(),
+                to,
+            );
         }
     }
 

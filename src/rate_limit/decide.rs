@@ -12,7 +12,7 @@ use http::request::Parts;
 use super::{
     admission::Admission,
     charge_request::{ChargeRequest, ChargeRequestRef, DecisionTrace},
-    deferred::{DeferredDecision, NextStep},
+    deferred_decision::{DeferredDecision, NextStep},
     response::ResponseWork,
 };
 use crate::{
@@ -21,7 +21,7 @@ use crate::{
     key::Key,
     limiter::{Limiter, Pending},
     middleware::{
-        key_rules::Uncounted,
+        key_extraction_rules::Uncounted,
         outcome::{FinalOutcome, RequestOutcome},
     },
     reject::{Reject, RejectionKind},

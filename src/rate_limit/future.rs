@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{
     limiter::Limiter,
-    middleware::{outcome::RequestOutcome, service::take_ready},
+    middleware::{inner_service::take_ready, outcome::RequestOutcome},
     reject::Reject,
 };
 

@@ -15,7 +15,8 @@ use crate::{
     key::{JointExtractor, Key, KeyExtractor},
     limiter::{IntoLimiter, IntoMembers, JointLimiter, KeyedLimit, Limiter, LocalLimiter},
     middleware::{
-        builder_methods::common_builder_methods, key_rules::MissingKey, settings::CommonSettings,
+        builder_methods::common_builder_methods, key_extraction_rules::MissingKey,
+        settings::CommonSettings,
     },
     observe::Observer,
     reject::ProblemJson,

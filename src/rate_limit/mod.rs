@@ -112,13 +112,13 @@ mod admission;
 mod builder_methods;
 mod charge_request;
 mod decide;
-mod decisions;
-mod deferred;
+mod decisions_for_handlers;
+mod deferred_decision;
 mod future;
+mod key_queues;
 mod layer;
 #[cfg(feature = "rules")]
-mod prepared;
-mod queue;
+mod prepared_admission;
 mod reservation;
 mod response;
 mod service;
@@ -129,13 +129,13 @@ mod warnings;
 #[cfg(feature = "rules")]
 pub(crate) use self::{
     decide::RateOutcome,
-    prepared::{
+    prepared_admission::{
         CountedResponses, PreparedAdmission, PreparedSettings, ShadowRequest, SharedQueues,
         WaitSettings,
     },
 };
 pub use self::{
-    decisions::{Decisions, Exposed},
+    decisions_for_handlers::{Decisions, Exposed},
     future::ResponseFuture,
     layer::RateLimitLayer,
     service::RateLimit,

@@ -12,7 +12,7 @@ use tower_service::Service;
 use super::{ResponseFuture, admission::Admission};
 use crate::{
     limiter::{Limiter, LocalLimiter},
-    middleware::service::inner_service,
+    middleware::inner_service::inner_service,
     reject::{ProblemJson, Reject},
 };
 

@@ -10,7 +10,7 @@ use crate::decision::ChargeEnd;
 use crate::{
     key::KeyExtractor,
     limiter::{RequestQuota, Tier},
-    middleware::{key_rules::PerRequest, settings::CommonSettings},
+    middleware::{key_extraction_rules::PerRequest, settings::CommonSettings},
 };
 
 /// The settings of a layer, apart from its limiter and its rejection.

@@ -13,7 +13,7 @@ use std::{
 use self::slots::{HeldSlot, SlotOwner, WaitingSlots};
 use super::{
     charge_request::ChargeRequestRef,
-    queue::{HeadDenial, LockedQueues, QueueId, QueueWait, Queues},
+    key_queues::{HeadDenial, LockedQueues, QueueId, QueueWait, Queues},
 };
 use crate::{decision::Decision, key::Key, limiter::Tier};
 

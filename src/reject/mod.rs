@@ -88,21 +88,21 @@
 //! # Ok::<(), http::Error>(())
 //! ```
 
-mod answer;
 mod body;
-mod denial;
+mod built_in_responses;
 mod grpc;
+mod handler_denial;
 mod problem;
 mod rejection;
-mod response;
+mod rejection_response;
 mod style;
 mod text;
 
-pub(crate) use self::{answer::answer, style::AnswerStyle};
 pub use self::{
     body::RejectionBody,
-    denial::Denial,
+    handler_denial::Denial,
     problem::{ProblemJson, quota_exceeded},
     rejection::{IsResponse, Reject, RejectFn, Rejection, RejectionKind},
     text::{Empty, PlainText},
 };
+pub(crate) use self::{rejection_response::answer, style::AnswerStyle};

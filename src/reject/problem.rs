@@ -5,7 +5,7 @@ use std::{fmt::Write, iter};
 use bytes::Bytes;
 use http::{HeaderValue, Response};
 
-use super::{Reject, Rejection, RejectionBody, RejectionKind, body::Content, response};
+use super::{Reject, Rejection, RejectionBody, RejectionKind, body::Content, built_in_responses};
 
 /// A problem document (RFC 9457) as `application/problem+json`. This is the default.
 ///
@@ -38,7 +38,7 @@ pub struct ProblemJson;
 
 impl<B: RejectionBody> Reject<B> for ProblemJson {
     fn reject(&self, rejection: &Rejection<'_>) -> Response<B> {
-        response::built_in(rejection, || content(rejection).into_response(rejection))
+        built_in_responses::built_in(rejection, || content(rejection).into_response(rejection))
     }
 
     fn content(&self, rejection: &Rejection<'_>) -> Option<Content<B>> {

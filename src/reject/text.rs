@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use http::{HeaderValue, Response};
 
-use super::{Reject, Rejection, RejectionBody, RejectionKind, body::Content, response};
+use super::{Reject, Rejection, RejectionBody, RejectionKind, body::Content, built_in_responses};
 
 /// The status in words, as `text/plain`.
 ///
@@ -42,7 +42,7 @@ pub struct Empty;
 
 impl<B: RejectionBody> Reject<B> for PlainText {
     fn reject(&self, rejection: &Rejection<'_>) -> Response<B> {
-        response::built_in(rejection, || content(rejection).into_response(rejection))
+        built_in_responses::built_in(rejection, || content(rejection).into_response(rejection))
     }
 
     fn content(&self, rejection: &Rejection<'_>) -> Option<Content<B>> {
@@ -52,7 +52,7 @@ impl<B: RejectionBody> Reject<B> for PlainText {
 
 impl<B: RejectionBody> Reject<B> for Empty {
     fn reject(&self, rejection: &Rejection<'_>) -> Response<B> {
-        response::built_in(rejection, || response::without_content(rejection))
+        built_in_responses::built_in(rejection, || built_in_responses::without_content(rejection))
     }
 }
 

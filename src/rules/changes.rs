@@ -6,8 +6,8 @@ use std::{
 };
 
 use super::{
-    allowance::{Allowance, CounterId, CounterShape, QuotaSet, RuleQuota},
     rule::Rule,
+    rule_quotas::{Allowance, CounterId, CounterShape, QuotaSet, RuleQuota},
 };
 use crate::limiter::{OnChange, QuotaChange, on_change};
 

@@ -24,7 +24,6 @@
 //! | read the files again, switch rules off, change a quota | [`RulesHandle`] |
 //! | learn why a rule applies to a request | [`Rules::explain`], as the command `tower-ratelimit check` does |
 
-mod allowance;
 mod builder;
 mod changes;
 mod compile;
@@ -37,6 +36,7 @@ mod matcher;
 mod request;
 mod request_parts;
 mod rule;
+mod rule_quotas;
 mod select;
 mod set;
 mod store;

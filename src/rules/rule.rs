@@ -6,10 +6,10 @@ use http::StatusCode;
 use tower_ratelimit_rulefile::{Span, pattern::InDoubt};
 
 use super::{
-    allowance::Allowance, cost::CostRule, key::RuleKey, matcher::Matcher,
-    request_parts::RequestPart,
+    cost::CostRule, key::RuleKey, matcher::Matcher, request_parts::RequestPart,
+    rule_quotas::Allowance,
 };
-use crate::{headers::Headers, limiter::OnChange, middleware::key_rules::MissingKey};
+use crate::{headers::Headers, limiter::OnChange, middleware::key_extraction_rules::MissingKey};
 
 /// The effect of a rule on requests that match.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -9,15 +9,15 @@ use http::{Method, request::Parts};
 use tower_ratelimit_rulefile::pattern::{InDoubt, first_segment};
 
 use super::{
-    allowance::{ChosenQuotas, QuotaSet},
     request::RequestView,
     rule::{Rule, RuleAction},
+    rule_quotas::{ChosenQuotas, QuotaSet},
 };
 use crate::{
     clock::Timestamp,
     error::{KeyError, KeyErrorKind},
     key::{ClientIp, Key},
-    middleware::key_rules::MissingKey,
+    middleware::key_extraction_rules::MissingKey,
 };
 
 /// The result of all rules for a request.

@@ -9,7 +9,7 @@ mod redis;
 use tower_ratelimit_rulefile::{Problem, ProblemCode, RulesError};
 
 use self::redis::RedisRules;
-use super::{allowance::QuotaSet, changes::CounterIdentity, compile::StoreSettings, rule::Rule};
+use super::{changes::CounterIdentity, compile::StoreSettings, rule::Rule, rule_quotas::QuotaSet};
 use crate::{
     clock::SharedClock,
     error::ConfigError,

@@ -13,7 +13,7 @@ use crate::{
     clock::Timestamp,
     decision::{Measure, Op, Policy, Usage, WindowUsage},
     limiter::{
-        locked_apply::{Apply, Findings, OpOutcome, Subject},
+        apply_operation::{Apply, Findings, OpOutcome, Subject},
         tier_quotas::TierQuotas,
         tier_set::{Chosen, TierSet},
     },

@@ -10,8 +10,8 @@ use tokio::{runtime::Handle, time::Instant};
 
 use super::{
     batching::{CallWindow, SubjectAnswer, SubjectOps},
+    hashed_key_names::SubjectName,
     ledger::AttachedMessage,
-    subject::SubjectName,
     wire::{
         Call,
         plan::{Plan, TierPlan},

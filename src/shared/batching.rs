@@ -25,7 +25,7 @@ pub(super) use self::{
     sender::{CallSender, CallWindow},
     subject_ops::{AnsweredOps, Row, SubjectAnswer, SubjectOps},
 };
-use super::subject::SubjectName;
+use super::hashed_key_names::SubjectName;
 use crate::store::error::StoreError;
 
 /// Queues operations by subject, and sends them in batches.

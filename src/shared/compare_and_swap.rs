@@ -10,8 +10,8 @@ use siphasher::sip::SipHasher13;
 use tokio::time::{Instant, sleep};
 
 use super::{
+    last_written_value_cache::{CachedVersion, StoreClock, VersionCache},
     store::Store,
-    version_cache::{CachedVersion, StoreClock, VersionCache},
     wire::{Call, Reply, Write},
 };
 use crate::{

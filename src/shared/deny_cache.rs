@@ -17,7 +17,7 @@ use crate::{
     decision::{Decision, Op},
     limiter::tier_set::Chosen,
     lock::unpoisoned,
-    shared::subject::MeasuredSubject,
+    shared::hashed_key_names::MeasuredSubject,
 };
 
 /// Entries in a bucket.

@@ -15,9 +15,9 @@ use crate::{
     shared::{
         answer::LocalAnswer,
         deny_cache::SentCall,
+        hashed_key_names::{MeasuredSubject, SubjectPlace},
         ledger::{EntryState, LeaseBucket, LeaseEntries, Ledger, LedgerEntry, each_bucket},
         mode::ModeTerms,
-        subject::{MeasuredSubject, SubjectPlace},
         wire::message::{NodeMessage, NodeReply},
     },
 };

@@ -20,12 +20,12 @@ use crate::{
     key::{Key, KeyExtractor},
     limiter::{
         Limiter, Pending, Tier,
-        erased_member::MemberCall,
         joint::{KeyedLimit, Member, sealed::Sealed},
         tier_set::TierSet,
+        type_erased_member::MemberCall,
     },
     quota::{Algorithm, OwnedQuota, Quota},
-    store::home::Home,
+    store::runtime_thread::Home,
 };
 
 impl Sealed for RedisLimiter {}

@@ -18,8 +18,8 @@ use crate::{
     shared::{
         answer::LocalAnswer,
         deny_cache::SentCall,
+        hashed_key_names::{MeasuredSubject, SubjectPlace},
         ledger::{AttachedMessage, EntryState, LeaseEntries, Ledger, LedgerEntry, each_bucket},
-        subject::{MeasuredSubject, SubjectPlace},
         wire::message::{NodeMessage, NodeReply},
     },
 };

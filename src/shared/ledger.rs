@@ -1,7 +1,7 @@
 //! The ledger: the units that this node holds, or has spent and not reported, of each subject.
 
-mod demand;
 mod entry;
+mod recent_demand;
 mod stats;
 mod table;
 #[cfg(test)]
@@ -28,9 +28,9 @@ pub(super) use self::{
 use super::{
     answer::LocalAnswer,
     deny_cache::{DenyCache, SentCall, may_end_denials},
+    hashed_key_names::{MeasuredSubject, SubjectPlace},
     lease::{hold, until_end},
     mode::{LedgerTerms, ModeStats, ModeTerms},
-    subject::{MeasuredSubject, SubjectPlace},
     wire::message::{NodeMessage, NodeReply, Takes},
 };
 use crate::{

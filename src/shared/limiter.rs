@@ -1,10 +1,10 @@
 //! The limiter of all nodes: [`SharedLimiter`].
 
-mod current_plan;
+mod limiter_components;
 mod maintenance;
 #[cfg(feature = "redis")]
 mod member;
-mod parts;
+mod quotas_in_force;
 mod receipts;
 mod store_calls;
 
@@ -25,9 +25,9 @@ use super::{
     batching::{Batcher, CallWindow as _, NewOp, OpReply},
     deny_cache::{self, DenyCache},
     fallback::Fallback,
+    hashed_key_names::{MeasuredSubject, SubjectName, SubjectNames},
     ledger::Ledger,
     mode::ModeStats,
-    subject::{MeasuredSubject, SubjectName, SubjectNames},
 };
 use crate::{
     decision::{Decision, Degradation, Op, Policy},
@@ -35,7 +35,7 @@ use crate::{
     key::Key,
     limiter::{
         Limiter, Pending, Tier,
-        handle::handle_methods,
+        inherent_methods_macro::handle_methods,
         tier_set::{Chosen, TierSet},
     },
     lock::unpoisoned,
@@ -48,8 +48,8 @@ use crate::{
     task::Solo,
 };
 
-pub(super) use self::parts::Parts;
-use self::{current_plan::CurrentPlan, store_calls::StoreCalls};
+pub(super) use self::limiter_components::Parts;
+use self::{quotas_in_force::CurrentPlan, store_calls::StoreCalls};
 
 /// A limit that all nodes share, through a [`Store`](crate::shared::Store) of your own.
 ///

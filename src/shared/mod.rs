@@ -13,8 +13,10 @@ mod compare_and_swap;
 mod deny_cache;
 mod eventual;
 pub(crate) mod fallback;
+mod hashed_key_names;
 #[cfg(feature = "redis")]
 mod joint;
+mod last_written_value_cache;
 mod lease;
 mod ledger;
 mod limiter;
@@ -26,8 +28,6 @@ mod redis_limiter;
 mod script_choice;
 mod settlement;
 mod store;
-mod subject;
-mod version_cache;
 mod wire;
 
 #[cfg(feature = "redis")]

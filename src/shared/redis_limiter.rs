@@ -11,12 +11,12 @@ use crate::{
     key::Key,
     limiter::{
         Limiter, Pending, Tier,
-        erased_member::{BoxedFuture, ErasedMember},
-        handle::handle_methods,
+        inherent_methods_macro::handle_methods,
         tier_set::TierSet,
+        type_erased_member::{BoxedFuture, ErasedMember},
     },
     quota::{IntoQuotas, OwnedQuota},
-    redis::store::handle::RedisStore,
+    redis::store::redis_store::RedisStore,
     store::health::StoreHealth,
 };
 

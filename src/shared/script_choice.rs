@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::subject::SubjectName;
+use super::hashed_key_names::SubjectName;
 
 /// The number of places for subjects, chosen by hash: each contains the last subject.
 const PLACES: usize = 512;
@@ -63,7 +63,7 @@ impl ComplexValues {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::subject::SubjectNames, *};
+    use super::{super::hashed_key_names::SubjectNames, *};
 
     #[test]
     fn a_subject_stays_for_one_span_or_two() {

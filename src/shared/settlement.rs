@@ -6,9 +6,9 @@ mod tests;
 use std::time::Duration;
 
 use super::wire::{
+    lease_holder_rows::{NodeRow, NodeRows, latest_end},
     message::{LONGEST_LEASE, NodeMessage, NodeReply, NodeReport, RowStatus},
     plan::Plan,
-    rows::{NodeRow, NodeRows, latest_end},
     value::SubjectValue,
 };
 use crate::{

@@ -5,10 +5,10 @@
 mod arguments;
 #[cfg(test)]
 mod constants;
+pub(super) mod lease_holder_rows;
 pub(super) mod message;
 pub(super) mod plan;
 pub(super) mod reply;
-pub(super) mod rows;
 pub(super) mod value;
 
 use std::time::Duration;

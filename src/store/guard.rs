@@ -13,8 +13,8 @@ use super::{
     breaker::{Breaker, BreakerState, Change, Permission, SharedBreaker},
     error::{StoreError, StoreErrorKind},
     health::{STRAIN, StoreHealth},
-    home::Home,
-    notifier::{Alarms, Listener, Notifier, Owner},
+    health_notifier::{Alarms, Listener, Notifier, Owner},
+    runtime_thread::Home,
     stats::{Counters, StoreStats},
 };
 use crate::{decision::Degradation, lock::unpoisoned, task::Run};

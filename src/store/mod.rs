@@ -5,11 +5,11 @@ pub(crate) mod call_size;
 pub(crate) mod error;
 pub(crate) mod guard;
 pub(crate) mod health;
-pub(crate) mod home;
+pub(crate) mod health_notifier;
 pub(crate) mod key_name;
 mod listener_thread;
 pub(crate) mod lua;
-pub(crate) mod notifier;
 #[cfg(feature = "redis")]
 pub(crate) mod redirect;
+pub(crate) mod runtime_thread;
 pub(crate) mod stats;

@@ -8,7 +8,7 @@ use http::{HeaderName, HeaderValue, request::Parts};
 use super::{
     AddressOrigin, ClientAddress, ClientIpHeader, IntoNetwork,
     entry::{self, HeaderEntry},
-    forwarded,
+    forwarded_header,
     header::Syntax,
     trust::Trust,
 };
@@ -244,7 +244,7 @@ impl ClientIp {
         let lines = lines.map(HeaderValue::as_bytes);
         Ok(match self.syntax {
             Syntax::List => self.walk(peer, lines.rev().flat_map(entry::entries)),
-            Syntax::Forwarded => self.walk(peer, lines.rev().flat_map(forwarded::entries)),
+            Syntax::Forwarded => self.walk(peer, lines.rev().flat_map(forwarded_header::entries)),
             Syntax::Single => only(peer, lines.map(entry::address)),
             Syntax::ViewerAddress => only(peer, lines.map(entry::viewer_address)),
         })

@@ -3,17 +3,17 @@
 //! The readers (`entry`, `forwarded`) are pure functions over bytes. Which proxies are believed
 //! (`trust`) and which header is read (`header`) stands apart from them.
 
-mod client_address;
+mod client_address_origin;
 mod entry;
 mod extractor;
-mod forwarded;
+mod forwarded_header;
 mod header;
 mod trust;
 
 #[cfg(feature = "rules")]
 pub(crate) use self::trust::unmapped;
 pub use self::{
-    client_address::{AddressOrigin, ClientAddress},
+    client_address_origin::{AddressOrigin, ClientAddress},
     extractor::ClientIp,
     header::ClientIpHeader,
     trust::IntoNetwork,

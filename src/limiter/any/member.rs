@@ -7,8 +7,8 @@ use crate::{
     error::{ConfigError, ConfigErrorKind, LimiterError},
     limiter::{
         Limiter, Member, Pending, Tier,
-        erased_member::{BoxedFuture, ErasedMember, MemberCall},
         joint::sealed::Sealed,
+        type_erased_member::{BoxedFuture, ErasedMember, MemberCall},
     },
     quota::{OwnedQuota, Quota},
 };

@@ -8,8 +8,8 @@ use crate::{
     error::{ConfigError, ConfigErrorKind, LimiterError},
     key::{JointParts, Key},
     limiter::{
-        Limiter, LocalLimiter, Pending, Tier, erased_member::MemberCall,
-        request_quota::several_quotas, tier_set::cannot_count,
+        Limiter, LocalLimiter, Pending, Tier, request_quota::several_quotas,
+        tier_set::cannot_count, type_erased_member::MemberCall,
     },
 };
 

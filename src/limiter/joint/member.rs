@@ -2,7 +2,7 @@
 
 use crate::{
     error::{ConfigError, ConfigErrorKind},
-    limiter::{Limiter, LocalLimiter, Never, Pending, Tier, erased_member::MemberCall},
+    limiter::{Limiter, LocalLimiter, Never, Pending, Tier, type_erased_member::MemberCall},
     quota::{OwnedQuota, Quota},
 };
 

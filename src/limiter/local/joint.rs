@@ -7,7 +7,7 @@ use super::{
 use crate::{
     decision::Decision,
     error::LimiterError,
-    limiter::{Tier, erased_member::MemberCall},
+    limiter::{Tier, type_erased_member::MemberCall},
 };
 
 impl LocalLimiter {

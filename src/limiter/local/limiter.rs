@@ -12,11 +12,11 @@ use std::{
 use super::{
     blocks::Blocks,
     capacity::Capacity,
-    changing_limits::ChangingLimits,
     hash::{KeyHash, KeyHasher},
     lock_free::LoneLimit,
     sharded::Sharded,
     store::{LocalStore, StoreCall, StoredLimit},
+    swappable_limits::ChangingLimits,
 };
 use crate::{
     clock::{SharedClock, Timestamp},
@@ -24,10 +24,11 @@ use crate::{
     error::{ConfigError, LimiterError},
     key::Key,
     limiter::{
-        Limiter, Never, Pending, Tier, block,
-        erased_member::ErasedMember,
-        locked_apply::denied_for,
+        Limiter, Never, Pending, Tier,
+        apply_operation::denied_for,
+        block,
         tier_set::{Chosen, TierSet, cannot_count},
+        type_erased_member::ErasedMember,
     },
     lock::unpoisoned,
     quota::IntoQuotas,

@@ -4,8 +4,8 @@ use std::{slice, sync::Arc};
 
 use super::{
     capacity::Capacity,
-    changing_limits::ChangingLimits,
     hash::KeyHash,
+    swappable_limits::ChangingLimits,
     table::{MAX_STATE, Table},
 };
 use crate::{

@@ -3,16 +3,16 @@
 mod blocks;
 mod builder;
 mod capacity;
-mod changing_limits;
 mod eviction;
 mod hash;
 mod joint;
 mod limiter;
 mod lock_free;
-mod log_budget;
 mod shard;
 mod sharded;
+mod sliding_log_memory;
 mod store;
+mod swappable_limits;
 mod table;
 
 pub use self::{

@@ -5,11 +5,11 @@ use std::{collections::TryReserveError, mem, ops::Range, sync::Arc};
 use super::{
     eviction::{self, EntryIndex, candidates},
     hash::KeyHash,
-    log_budget::{ENTRIES_SEARCHED, LOGS_SEARCHED},
+    sliding_log_memory::{ENTRIES_SEARCHED, LOGS_SEARCHED},
 };
 use crate::{
     algorithm::{State, Weight},
-    limiter::{block::Block, locked_apply::Subject, on_change::Replaced, tier_set::TierSet},
+    limiter::{apply_operation::Subject, block::Block, on_change::Replaced, tier_set::TierSet},
 };
 
 /// A shard: the part of the table under one lock.

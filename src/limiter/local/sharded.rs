@@ -9,8 +9,8 @@ use super::{
     capacity::Capacity,
     eviction::EntryIndex,
     hash::KeyHash,
-    log_budget::LogBudget,
     shard::{Entries, TableShard, times_held},
+    sliding_log_memory::LogBudget,
 };
 use crate::{
     algorithm::{State, Weight},
@@ -20,8 +20,8 @@ use crate::{
     error::{ConfigError, LimiterError},
     limiter::{
         Tier,
+        apply_operation::{Apply, Subject},
         block::Block,
-        locked_apply::{Apply, Subject},
         on_change::Replaced,
         tier_set::TierSet,
     },

@@ -1,12 +1,12 @@
 //! The lock-free table: one number for each key.
 
-mod buckets;
+mod hash_buckets;
 #[cfg(all(test, check_model))]
 mod model;
 mod sync;
 
 use self::{
-    buckets::{Buckets, CacheLine, Entry, WAYS},
+    hash_buckets::{Buckets, CacheLine, Entry, WAYS},
     sync::{AtomicU64, Mutex, MutexGuard, Ordering, thread},
 };
 use super::{capacity::entries_for, hash::KeyHash};

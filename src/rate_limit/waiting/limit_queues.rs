@@ -7,7 +7,7 @@ use crate::{
     decision::Decision,
     key::Key,
     limiter::Limiter,
-    rate_limit::{charge_request::ChargeRequestRef, queue::QueueId},
+    rate_limit::{charge_request::ChargeRequestRef, key_queues::QueueId},
 };
 
 impl Waiting {

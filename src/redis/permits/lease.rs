@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use super::{registry::LeaseName, renewer::Renewer};
 use crate::{
     key::Key,
-    redis::store::handle::RedisStore,
+    redis::store::redis_store::RedisStore,
     seed::keyed_hash,
     store::{
         error::{StoreError, StoreErrorKind},

@@ -20,7 +20,7 @@ use tokio::{
 use super::registry::{Due, LeaseBatch, LeaseName, Registry, Step};
 use crate::{
     lock::unpoisoned,
-    redis::store::{handle::RedisStore, script::Script},
+    redis::store::{redis_store::RedisStore, script::Script},
     store::{
         call_size::CallSize,
         error::{StoreError, StoreErrorKind},

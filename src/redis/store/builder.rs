@@ -14,10 +14,10 @@ use super::{
     RedisStore,
     address::Address,
     cluster::Cluster,
-    common::StoreCommon,
     connector::{self, Connector, Timeouts},
     pipeline::Pipeline,
     servers::{Servers, StoreState},
+    shared_store_state::StoreCommon,
     transport::Transport,
 };
 use crate::{
@@ -25,8 +25,8 @@ use crate::{
     store::{
         guard::StoreWatch,
         health::StoreHealth,
-        home::Home,
-        notifier::{Listener, Owner},
+        health_notifier::{Listener, Owner},
+        runtime_thread::Home,
     },
 };
 

@@ -19,12 +19,12 @@ use self::{
 };
 use super::{
     call::CallProgress,
-    common::StoreCommon,
+    cluster_membership::{Membership, Siblings},
     connector::{ClusterEntry, Connector, Timeouts},
     in_flight_window::CallPlace,
-    membership::{Membership, Siblings},
     pipeline::Pipeline,
     script::Script,
+    shared_store_state::StoreCommon,
     slots::{SlotRange, slot_of},
     transport::Transport,
 };

@@ -13,14 +13,14 @@ use tokio::{
 };
 
 use super::{
-    common::{StoreCommon, Totals},
     connector::Connector,
     script::Loads,
+    shared_store_state::{StoreCommon, Totals},
     transport::Transport,
 };
 use crate::{
     lock::unpoisoned,
-    store::{error::StoreError, home::Home},
+    store::{error::StoreError, runtime_thread::Home},
     task::{Run, Solo},
 };
 

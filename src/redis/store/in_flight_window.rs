@@ -1,10 +1,10 @@
 //! The window of calls in flight: predicts whether a response arrives in time.
 
-mod distance;
+mod base_response_time;
 #[cfg(test)]
 mod tests;
 
-use self::distance::Distance;
+use self::base_response_time::Distance;
 use crate::{
     lock::unpoisoned,
     store::call_size::{CALL, CallSize},

@@ -10,21 +10,21 @@ mod address;
 mod builder;
 mod call;
 mod cluster;
-mod common;
+mod cluster_membership;
 mod connection;
 mod connector;
 mod error;
-pub(crate) mod handle;
 pub(crate) mod in_flight_window;
-mod membership;
 mod pipeline;
 mod probe;
+pub(crate) mod redis_store;
 pub(crate) mod script;
 mod servers;
+mod shared_store_state;
 mod slots;
 mod transport;
 
 #[cfg(test)]
 mod tests;
 
-pub use self::{builder::RedisStoreBuilder, handle::RedisStore};
+pub use self::{builder::RedisStoreBuilder, redis_store::RedisStore};

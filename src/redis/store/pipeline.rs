@@ -14,12 +14,12 @@ use tokio::time::{Instant, timeout};
 
 use super::{
     call::{CallProgress, send_command},
-    common::StoreCommon,
+    cluster_membership::{Membership, Siblings},
     connection::Connection,
     connector::Connector,
     in_flight_window::{CallPlace, Full, InFlightWindow},
-    membership::{Membership, Siblings},
     script::{Script, failure_within},
+    shared_store_state::StoreCommon,
 };
 use crate::store::{
     breaker::Breaker,

@@ -18,7 +18,7 @@ use crate::store::{
     error::StoreError,
     guard::{Guard, Guarded},
     health::StoreHealth,
-    home::Home,
+    runtime_thread::Home,
 };
 
 /// The number of probe keys. Behind a proxy they belong to different servers, so that one failed

@@ -8,8 +8,9 @@ use std::{
 use redis::{Cmd, Value};
 
 use super::{
-    call::CallProgress, cluster::Cluster, common::StoreCommon, in_flight_window::CallPlace,
-    membership::Siblings as _, pipeline::Pipeline, script::Script,
+    call::CallProgress, cluster::Cluster, cluster_membership::Siblings as _,
+    in_flight_window::CallPlace, pipeline::Pipeline, script::Script,
+    shared_store_state::StoreCommon,
 };
 use crate::store::{
     call_size::CallSize,

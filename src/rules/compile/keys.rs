@@ -15,7 +15,7 @@ use crate::{
             key::{
                 COOKIE, CUSTOM, FIRST_OF, HEADER, KeyWord, PATH_PARAM, QUERY, SECRET_HEADER, WORDS,
             },
-            small_tables::DEFAULT_KEY,
+            store_defaults_tier_schedule::DEFAULT_KEY,
         },
         key::{HostKey, MAX_PARTS, RuleKey, Unregistered},
     },

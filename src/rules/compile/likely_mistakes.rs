@@ -9,13 +9,13 @@ use tower_ratelimit_rulefile::{
 
 use super::context::Context;
 use crate::rules::{
-    allowance::{Allowance, QuotaSet},
     fields::{
         cost,
         matching::NOT,
         rule::{COST, MATCH},
     },
     rule::{Rule, RuleAction},
+    rule_quotas::{Allowance, QuotaSet},
 };
 
 /// The methods of the IANA registry.

@@ -1,10 +1,10 @@
 //! Compiles documents to rules: resolves names, and reads patterns, quotas and times.
 
 mod context;
-mod files;
 mod keys;
 mod likely_mistakes;
 mod matches;
+mod merge_files;
 mod quotas;
 mod references;
 mod request_parts;
@@ -14,6 +14,6 @@ mod warnings;
 
 pub(super) use self::{
     context::Setup,
-    files::{Compiled, SourceFile, compile},
+    merge_files::{Compiled, SourceFile, compile},
     settings::StoreSettings,
 };

@@ -9,14 +9,14 @@ use crate::{
     error::{ConfigError, ConfigErrorKind},
     quota::{OwnedQuota, Quota},
     rules::{
-        allowance::{Allowance, CounterId, QuotaSet, RuleQuota, Scheduled},
         fields::{
             quota::{ALGORITHM, BURST, NAME, QUEUE, RATE, REFILL_EVERY, SLICES, SOFT},
             rule::{QUOTA, SCHEDULE, TIER},
-            small_tables::{
+            store_defaults_tier_schedule::{
                 DEFAULT_TIER, SCHEDULED_QUOTA, SCHEDULED_TIME, TIER_HEADER, TIER_QUOTAS,
             },
         },
+        rule_quotas::{Allowance, CounterId, QuotaSet, RuleQuota, Scheduled},
     },
 };
 

@@ -9,7 +9,7 @@ use crate::rules::{
         key::{COOKIE, CUSTOM, FIRST_OF, HEADER, KeyWord, SECRET_HEADER},
         matching,
         rule::{ACTION, COST, MATCH, TIER},
-        small_tables::TIER_HEADER,
+        store_defaults_tier_schedule::TIER_HEADER,
     },
     request_parts::RequestPart,
     rule::RuleAction,

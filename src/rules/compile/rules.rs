@@ -9,23 +9,25 @@ use super::{context::Context, request_parts::request_parts};
 use crate::{
     headers::{Headers, IetfDraft, ResetFormat},
     limiter::OnChange,
-    middleware::key_rules::MissingKey,
+    middleware::key_extraction_rules::MissingKey,
     quota::check_name,
     rules::{
-        allowance::Allowance,
         cost::CostRule,
         fields::{
             cost,
             rule::{
                 ACTION, BLOCK_FOR, COST, COUNT_IF, KEY, MATCH, MODE, NAME, OF_LIMITS, STOP, WAIT,
             },
-            shared::{HEADERS, HeaderGroup, ON_CHANGE, ON_MISSING_KEY, has_headers},
-            small_tables::{COUNTED_STATUSES, DEFAULT_KEY},
+            rule_and_default_fields::{
+                HEADERS, HeaderGroup, ON_CHANGE, ON_MISSING_KEY, has_headers,
+            },
+            store_defaults_tier_schedule::{COUNTED_STATUSES, DEFAULT_KEY},
             values,
         },
         key::{RuleKey, names},
         matcher::Matcher,
         rule::{CountIf, Rule, RuleAction},
+        rule_quotas::Allowance,
     },
 };
 

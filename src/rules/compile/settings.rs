@@ -7,7 +7,7 @@ use crate::{
     key::{ClientIp, ClientIpHeader, IpPrefix},
     rules::fields::{
         client_ip::{HEADER, IPV6_PREFIX, TRUST},
-        small_tables::{MAX_KEYS, ON_FAILURE, OnStoreFailure},
+        store_defaults_tier_schedule::{MAX_KEYS, ON_FAILURE, OnStoreFailure},
     },
 };
 

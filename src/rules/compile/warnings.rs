@@ -14,7 +14,7 @@ use crate::rules::{
         key::{self, FIRST_OF, KeyWord},
         matching::{AUTHENTICATED, CLIENT, HEADER, HOST, NOT, QUERY},
         rule::{MATCH, TIER},
-        small_tables::TIER_HEADER,
+        store_defaults_tier_schedule::TIER_HEADER,
     },
     matcher::Matcher,
     rule::{Rule, RuleAction},

@@ -6,7 +6,7 @@ use tower_ratelimit_rulefile::fields::{
     Table, Tree, json_schema,
 };
 
-use super::{client_ip, quota, rule, small_tables, values::MAX_NUMBER};
+use super::{client_ip, quota, rule, store_defaults_tier_schedule, values::MAX_NUMBER};
 
 /// A file.
 pub(in crate::rules) static FILE: Table = Table::new(
@@ -27,7 +27,7 @@ pub(in crate::rules) static VERSION: Field<Number> = Field::number(
 
 pub(in crate::rules) static STORE: Field<Tree> = Field::table(
     "store",
-    &small_tables::STORE,
+    &store_defaults_tier_schedule::STORE,
     "Where counts are kept. An address of Redis and its password are never in this file: the application has them.",
 );
 
@@ -39,7 +39,7 @@ pub(in crate::rules) static CLIENT_IP: Field<Tree> = Field::table(
 
 pub(in crate::rules) static DEFAULTS: Field<Tree> = Field::table(
     "defaults",
-    &small_tables::DEFAULTS,
+    &store_defaults_tier_schedule::DEFAULTS,
     "What rules mean that do not say otherwise.",
 );
 

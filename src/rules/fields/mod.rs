@@ -10,8 +10,8 @@ pub(super) mod time;
 
 pub(super) mod cost;
 pub(super) mod matching;
-pub(super) mod shared;
-pub(super) mod small_tables;
+pub(super) mod rule_and_default_fields;
+pub(super) mod store_defaults_tier_schedule;
 
 pub(super) mod rule;
 

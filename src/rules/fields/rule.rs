@@ -15,8 +15,8 @@ use super::{
     cost::{self, MAX_COST},
     key::KEY_SHAPE,
     matching, quota,
-    shared::{HEADERS, ON_CHANGE, ON_MISSING_KEY},
-    small_tables, values,
+    rule_and_default_fields::{HEADERS, ON_CHANGE, ON_MISSING_KEY},
+    store_defaults_tier_schedule, values,
 };
 use crate::rules::rule::RuleAction;
 
@@ -102,13 +102,13 @@ pub(in crate::rules) static QUOTA: Field<Tree> = Field::tree(
 
 pub(in crate::rules) static TIER: Field<Tree> = Field::table(
     "tier",
-    &small_tables::TIER,
+    &store_defaults_tier_schedule::TIER,
     "Quotas by the value of a header, instead of `quota`.",
 );
 
 pub(in crate::rules) static SCHEDULE: Field<Tree> = Field::tree(
     "schedule",
-    List(&InTable(&small_tables::SCHEDULED)),
+    List(&InTable(&store_defaults_tier_schedule::SCHEDULED)),
     "Quotas by the time of day; the first that fits is used instead of `quota`, and counts go on.",
 );
 
@@ -120,7 +120,7 @@ pub(in crate::rules) static COST: Field<Tree> = Field::tree(
 
 pub(in crate::rules) static COUNT_IF: Field<Tree> = Field::table(
     "count_if",
-    &small_tables::COUNT_IF,
+    &store_defaults_tier_schedule::COUNT_IF,
     "Which responses count; the others are refunded. Default: all.",
 );
 

@@ -16,7 +16,7 @@ use crate::{
     rate_limit::{
         CountedResponses, PreparedAdmission, PreparedSettings, SharedQueues, WaitSettings,
     },
-    rules::{allowance::QuotaSet, rule::Rule, select::ChargeOfRule, set::Rules, store::tier_of},
+    rules::{rule::Rule, rule_quotas::QuotaSet, select::ChargeOfRule, set::Rules, store::tier_of},
     small_list::SmallList,
 };
 

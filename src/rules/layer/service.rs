@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     key::Key,
-    middleware::{key_rules::Uncounted, service::inner_service},
+    middleware::{inner_service::inner_service, key_extraction_rules::Uncounted},
     rate_limit::{RateOutcome, ShadowRequest},
     reject::{ProblemJson, Reject},
     rules::select::{ChargeOfRule, RuleCharges, RulesVerdict},

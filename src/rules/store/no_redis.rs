@@ -5,7 +5,7 @@ use tower_ratelimit_rulefile::RulesError;
 use crate::{
     error::ConfigError,
     limiter::AnyLimiter,
-    rules::{allowance::QuotaSet, compile::StoreSettings, rule::Rule},
+    rules::{compile::StoreSettings, rule::Rule, rule_quotas::QuotaSet},
 };
 
 /// A store in Redis: there is none.

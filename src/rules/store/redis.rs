@@ -10,8 +10,8 @@ use crate::{
     quota::{Algorithm, OwnedQuota},
     redis::RedisStore,
     rules::{
-        allowance::QuotaSet, compile::StoreSettings, fields::small_tables::OnStoreFailure,
-        rule::Rule,
+        compile::StoreSettings, fields::store_defaults_tier_schedule::OnStoreFailure, rule::Rule,
+        rule_quotas::QuotaSet,
     },
     shared::{OnFailure, RedisLimiter},
     store::key_name::accepted_name,

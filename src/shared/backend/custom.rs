@@ -25,8 +25,8 @@ use crate::{
     quota::{IntoQuotas, Quota},
     shared::{
         batching::{CallWindow, SubjectAnswer, SubjectOps},
+        hashed_key_names::SubjectName,
         store::Store,
-        subject::SubjectName,
         wire::{Call, Reply, plan::Plan, reply},
     },
     store::{
@@ -34,8 +34,8 @@ use crate::{
         error::{StoreError, StoreErrorKind},
         guard::{Guard, Guarded},
         health::StoreHealth,
-        home::Home,
-        notifier::Owner,
+        health_notifier::Owner,
+        runtime_thread::Home,
         stats::StoreStats,
     },
 };

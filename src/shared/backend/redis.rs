@@ -16,13 +16,13 @@ use crate::{
     limiter::tier_set::Chosen,
     redis::{
         script::{self, DECIDE},
-        store::{handle::RedisStore, in_flight_window::CallPlace, script::Script},
+        store::{in_flight_window::CallPlace, redis_store::RedisStore, script::Script},
     },
     shared::{
         batching::{CallWindow, SubjectAnswer, SubjectOps},
+        hashed_key_names::SubjectName,
         ledger::AttachedMessage,
         script_choice::ComplexValues,
-        subject::SubjectName,
         wire::{
             Call,
             plan::{LoneScript, Plan, TierPlan},

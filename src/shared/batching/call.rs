@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     limiter::tier_set::Chosen,
-    shared::subject::SubjectName,
+    shared::hashed_key_names::SubjectName,
     store::{call_size::CallSize, error::StoreError},
 };
 

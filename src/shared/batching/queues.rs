@@ -15,7 +15,7 @@ use super::{
     call::{BatchCall, CallBuilder},
     subject_ops::SubjectOps,
 };
-use crate::shared::subject::{SubjectMap, SubjectName};
+use crate::shared::hashed_key_names::{SubjectMap, SubjectName};
 
 /// The most calls of one subject in flight. Beyond it the subject waits for an answer.
 const MAX_CALLS_OF_SUBJECT: usize = 32;

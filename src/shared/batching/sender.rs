@@ -5,7 +5,7 @@ use std::{future::Future, sync::Arc, time::Duration};
 use super::subject_ops::{SubjectAnswer, SubjectOps};
 use crate::{
     limiter::tier_set::Chosen,
-    shared::subject::SubjectName,
+    shared::hashed_key_names::SubjectName,
     store::{call_size::CallSize, error::StoreError},
 };
 

@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 use crate::{
     decision::{Decision, Op},
     shared::{
-        subject::SubjectName,
+        hashed_key_names::SubjectName,
         wire::message::{NodeReply, Takes},
     },
     store::error::StoreError,

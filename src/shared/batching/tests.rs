@@ -14,7 +14,7 @@ use crate::{
     clock::Timestamp,
     decision::{Decision, Op, Policy, QuotaStatus},
     limiter::tier_set::Chosen,
-    shared::subject::SubjectNames,
+    shared::hashed_key_names::SubjectNames,
     store::{call_size::CallSize, error::StoreErrorKind},
 };
 

@@ -9,9 +9,9 @@ use crate::{
     decision::{Decision, Receipt},
     shared::{
         answer::LocalAnswer,
+        hashed_key_names::SubjectPlace,
         ledger::LeaseStats,
         mode::LeaseNumber,
-        subject::SubjectPlace,
         wire::message::{LAST_MESSAGE, NodeMessage, NodeReply, NodeReport, RowStatus, Takes},
     },
 };

@@ -8,9 +8,9 @@ use crate::{
     clock::Timestamp,
     decision::{Decision, Receipt},
     shared::{
+        hashed_key_names::SubjectPlace,
         ledger::LeaseStats,
         mode::LeaseNumber,
-        subject::SubjectPlace,
         wire::message::{LAST_MESSAGE, NodeMessage, NodeReply, NodeReport, RowStatus},
     },
 };

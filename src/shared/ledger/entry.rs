@@ -2,8 +2,8 @@
 
 use tokio::time::Instant;
 
-use super::demand::RecentDemand;
-use crate::shared::{eventual::Unreported, lease::LeaseState, subject::MeasuredSubject};
+use super::recent_demand::RecentDemand;
+use crate::shared::{eventual::Unreported, hashed_key_names::MeasuredSubject, lease::LeaseState};
 
 /// All that a node keeps about one subject.
 #[derive(Debug)]

@@ -11,7 +11,7 @@ use std::{
 use tokio::time::Instant;
 
 use super::entry::{EntryState, LedgerEntry};
-use crate::{lock::unpoisoned, shared::subject::MeasuredSubject};
+use crate::{lock::unpoisoned, shared::hashed_key_names::MeasuredSubject};
 
 /// Entries in a bucket.
 pub(super) const WAYS: usize = 4;

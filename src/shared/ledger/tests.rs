@@ -14,8 +14,8 @@ use super::{
     super::{
         answer::LocalAnswer,
         deny_cache::{DenyCache, SentCall},
+        hashed_key_names::{MeasuredSubject, SubjectNames, SubjectPlace},
         mode::{LedgerTerms, ModeTerms},
-        subject::{MeasuredSubject, SubjectNames, SubjectPlace},
         wire::message::{NodeMessage, NodeReply, RowStatus, Takes},
     },
     AttachedMessage, Ledger,

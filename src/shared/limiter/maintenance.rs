@@ -4,12 +4,12 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::time::{Instant, sleep};
 
-use super::{Inner, current_plan::CurrentPlan};
+use super::{Inner, quotas_in_force::CurrentPlan};
 use crate::{
     decision::Op,
     key::Key,
     limiter::tier_set::Chosen,
-    shared::{backend::Client, ledger::Ledger, subject::SubjectPlace},
+    shared::{backend::Client, hashed_key_names::SubjectPlace, ledger::Ledger},
     task::{Run, Solo},
 };
 

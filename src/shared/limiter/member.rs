@@ -9,7 +9,7 @@ use crate::{
     decision::{Decision, Op},
     key::Key,
     limiter::Tier,
-    shared::{backend::StoreBackend, subject::MeasuredSubject},
+    shared::{backend::StoreBackend, hashed_key_names::MeasuredSubject},
 };
 
 impl<S: StoreBackend> SharedLimiter<S> {

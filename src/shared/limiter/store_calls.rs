@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 
-use super::current_plan::CurrentPlan;
+use super::quotas_in_force::CurrentPlan;
 use crate::{
     decision::{Decision, Op},
     limiter::tier_set::Chosen,
@@ -12,8 +12,8 @@ use crate::{
         backend::{Client, DecideCall},
         batching::{CallSender, Row, SubjectAnswer, SubjectOps},
         deny_cache::{self, DenyCache, SentCall},
+        hashed_key_names::{MeasuredSubject, SubjectPlace},
         ledger::{AttachedMessage, Ledger},
-        subject::{MeasuredSubject, SubjectPlace},
         wire::message::NodeMessage,
     },
     store::error::StoreError,

@@ -10,11 +10,11 @@ use crate::{
         local::{
             blocks::Blocks,
             capacity::Capacity,
-            changing_limits::ChangingLimits,
             hash::KeyHasher,
             lock_free::{LockFree, LoneLimit},
             sharded::Sharded,
             store::LocalStore,
+            swappable_limits::ChangingLimits,
         },
         tier_set::TierSet,
     },

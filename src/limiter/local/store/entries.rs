@@ -7,8 +7,8 @@ use crate::{
     limiter::local::{
         eviction::{self, EntryIndex, candidates},
         hash::KeyHash,
-        log_budget::{ENTRIES_SEARCHED, LOGS_SEARCHED},
         shard::filled,
+        sliding_log_memory::{ENTRIES_SEARCHED, LOGS_SEARCHED},
     },
 };
 

@@ -3,8 +3,8 @@
 use std::{ops::Deref, sync::Arc};
 
 use super::super::{
-    changing_limits::{ChangingLimits, InForce},
     hash::{KeyHash, KeyHasher},
+    swappable_limits::{ChangingLimits, InForce},
 };
 use crate::limiter::tier_set::TierSet;
 

@@ -14,9 +14,9 @@ use crate::{
     error::LimiterError,
     limiter::{
         Tier,
+        apply_operation::{Apply, Judgement, Subject, Verdicts},
         block::Block,
         local::{eviction::EntryIndex, hash::KeyHash},
-        locked_apply::{Apply, Judgement, Subject, Verdicts},
         tier_quotas::{TierIndex, TierQuotas},
         tier_set::Chosen,
     },

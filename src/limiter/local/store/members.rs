@@ -7,8 +7,8 @@ use crate::{
     algorithm::Most,
     limiter::{
         local::{
-            changing_limits::ChangingLimits,
             hash::{KeyHash, KeyHasher},
+            swappable_limits::ChangingLimits,
         },
         tier_set::{NamedQuota, TierSet},
     },

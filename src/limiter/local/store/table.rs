@@ -20,7 +20,7 @@ use crate::{
     decision::{Decision, MergedDecisions, Op},
     error::{ConfigError, LimiterError},
     limiter::{
-        local::{capacity::Capacity, hash::KeyHasher, log_budget::LogBudget},
+        local::{capacity::Capacity, hash::KeyHasher, sliding_log_memory::LogBudget},
         tier_set::TierSet,
     },
     lock::unpoisoned,

@@ -12,10 +12,10 @@ use crate::{
     quota::{IntoQuotas, Quota},
     shared::wire::{
         Applied, Call,
+        lease_holder_rows::NodeRow,
         message::{NodeMessage, NodeReply, RowStatus},
         plan::Plan,
         reply,
-        rows::NodeRow,
         value::SubjectValue,
     },
 };

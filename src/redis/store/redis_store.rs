@@ -13,7 +13,8 @@ use crate::{
     error::ConfigError,
     log::{self, Code},
     store::{
-        call_size::CallSize, error::StoreError, health::StoreHealth, home::Home, stats::StoreStats,
+        call_size::CallSize, error::StoreError, health::StoreHealth, runtime_thread::Home,
+        stats::StoreStats,
     },
 };
 

@@ -11,7 +11,7 @@ use std::{
 use super::script::Script;
 use crate::{
     lock::unpoisoned,
-    store::{guard::StoreWatch, home::Home, stats::StoreStats},
+    store::{guard::StoreWatch, runtime_thread::Home, stats::StoreStats},
 };
 
 /// The settings of a store, and the counters and listeners for all of its servers.

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     error::{ConfigError, ConfigErrorKind},
-    redis::{permits::lease::Leases, store::handle::RedisStore},
+    redis::{permits::lease::Leases, store::redis_store::RedisStore},
     shared::fallback::OnFailure,
     store::key_name::{accepted_name, checked_name},
 };

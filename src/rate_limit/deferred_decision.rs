@@ -8,7 +8,7 @@ use std::{
 use super::{
     admission::Admission,
     charge_request::{ChargeRequestRef, DecisionTrace},
-    queue::QueueWait,
+    key_queues::QueueWait,
     waiting::{self, Enqueued, QueueAhead, QueuePosition, Requeued},
 };
 use crate::{

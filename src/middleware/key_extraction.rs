@@ -9,7 +9,7 @@ use http::request::Parts;
 
 use super::{
     diagnostics::Diagnostics,
-    key_rules::{KeyRules, Uncounted},
+    key_extraction_rules::{KeyRules, Uncounted},
     responder::Responder,
     settings::CommonSettings,
 };

@@ -10,7 +10,7 @@ use http::{Request, Response, request::Parts};
 
 use super::{
     ProblemJson, Reject, Rejection, RejectionBody, RejectionKind,
-    answer::answer,
+    rejection_response::answer,
     style::{AnswerStyle, ErasedReject},
 };
 use crate::{

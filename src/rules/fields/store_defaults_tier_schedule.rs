@@ -15,7 +15,7 @@ use tower_ratelimit_rulefile::{
 use super::{
     key::KEY_SHAPE,
     quota,
-    shared::{HEADERS, ON_CHANGE, ON_MISSING_KEY},
+    rule_and_default_fields::{HEADERS, ON_CHANGE, ON_MISSING_KEY},
     time, values,
 };
 

@@ -9,7 +9,7 @@ use tower_ratelimit_rulefile::{
     },
 };
 
-use crate::{limiter::OnChange, middleware::key_rules::MissingKey};
+use crate::{limiter::OnChange, middleware::key_extraction_rules::MissingKey};
 
 static MISSING_KEYS: [(&str, MissingKey); 3] = [
     ("share", MissingKey::Share),

@@ -20,7 +20,7 @@ use crate::{
     headers::Headers,
     key::{Global, Key},
     limiter::{Limiter, Pending, Tier, tier::MemberTerms},
-    middleware::key_rules::Uncounted,
+    middleware::key_extraction_rules::Uncounted,
     observe::Observer,
     reject::Reject,
 };

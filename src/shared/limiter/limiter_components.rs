@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::current_plan::CurrentPlan;
+use super::quotas_in_force::CurrentPlan;
 use crate::{
     limiter::tier_set::TierSet,
     shared::{deny_cache::DenyCache, fallback::Fallback, ledger::Ledger, mode::LedgerTerms},
