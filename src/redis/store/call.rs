@@ -25,9 +25,9 @@ pub(super) struct CallProgress {
     pub(super) began_at: Instant,
     /// When the caller stops waiting for the response.
     pub(super) until: Instant,
-    /// When a call behind others has lost its caller. It is not sent from then on: its units were
-    /// decided about without the server.
-    pub(super) abandoned_at: Option<Instant>,
+    /// When the last caller stops waiting. A call is not sent from then on: its operations were
+    /// decided without the server.
+    pub(super) needed_until: Option<std::time::Instant>,
     /// Whether the key's slot is moving to the server, so that `ASKING` is needed.
     pub(super) is_asking: bool,
 }
@@ -36,19 +36,19 @@ impl CallProgress {
     pub(super) fn new(place: CallPlace, within: Option<Duration>) -> Self {
         Self {
             connection: 0,
+            needed_until: place.needed_until,
             place,
             within,
             sent_at: None,
             began_at: Instant::now(),
             until: Instant::now(),
-            abandoned_at: None,
             is_asking: false,
         }
     }
 
     pub(super) fn send(&mut self, live: &Live) -> Result<(), StoreError> {
         let now = Instant::now();
-        if self.abandoned_at.is_some_and(|at| at <= now) {
+        if self.needed_until.is_some_and(|at| at <= now.into_std()) {
             return Err(StoreError::crowded());
         }
         let place = &mut self.place;
@@ -78,7 +78,7 @@ pub(super) async fn send_command(
     match send().await {
         Err(error) if is_unknown(&error) => {
             live.loads.load(script, &live.wire, loads).await?;
-            // The call has a place already, so it fails only without its caller.
+            // The call has a place already, so it fails only if nobody waits any more.
             if progress.send(live).is_err() {
                 return Err(io::Error::from(io::ErrorKind::TimedOut).into());
             }

@@ -116,10 +116,11 @@ impl Cluster {
         (place, within): (CallPlace, Option<Duration>),
     ) -> Result<Value, StoreError> {
         let mut server = self.server_of(key);
+        let needed_until = place.needed_until;
         let mut progress = if server.is_place_here(&place) {
             CallProgress::new(place, within)
         } else {
-            CallProgress::new(server.enter_unchecked(CallSize::ONE), None)
+            unplaced(&server, needed_until)
         };
         let mut redirects = 0;
         let began_at = progress.began_at;
@@ -142,7 +143,7 @@ impl Cluster {
             };
             redirects += u32::from(error.redirect().is_some());
             server = next;
-            progress = CallProgress::new(server.enter_unchecked(CallSize::ONE), None);
+            progress = unplaced(&server, needed_until);
             (progress.began_at, progress.is_asking) = (began_at, is_asking);
         }
     }
@@ -378,4 +379,11 @@ fn whole(states: impl Iterator<Item = BreakerState>, is_found: bool) -> StoreHea
         None if works || is_found => StoreHealth::Up,
         None => StoreHealth::Untried,
     }
+}
+
+/// The progress of a call that has no place in this server's window yet.
+fn unplaced(server: &Arc<Pipeline>, needed_until: Option<std::time::Instant>) -> CallProgress {
+    let mut progress = CallProgress::new(server.enter_unchecked(CallSize::ONE), None);
+    progress.needed_until = needed_until;
+    progress
 }

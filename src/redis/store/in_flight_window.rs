@@ -98,6 +98,8 @@ pub(crate) struct CallPlace {
     number: u64,
     weight: u32,
     is_queued: bool,
+    /// When the last caller stops waiting for the response, if that is known.
+    pub(super) needed_until: Option<Instant>,
 }
 
 /// The response would be too late.
@@ -166,6 +168,7 @@ impl InFlightWindow {
         let expires_at = now.checked_add(most + self.deadline / 4);
         CallPlace {
             is_queued,
+            needed_until: None,
             number: state.begin(weight, now, expires_at),
             connection: state.connection,
             window: Arc::clone(self),

@@ -106,7 +106,9 @@ impl Pipeline {
     pub(super) fn enter(&self, size: CallSize, within: Duration) -> Result<CallPlace, StoreError> {
         let now = Instant::now().into_std();
         let place = self.window.enter(size, now, self.without_margin(within));
-        place.map_err(|Full| self.crowded())
+        let mut place = place.map_err(|Full| self.crowded())?;
+        place.needed_until = now.checked_add(within);
+        Ok(place)
     }
 
     /// Fails if a call of this size would get no place.
@@ -194,7 +196,8 @@ impl Pipeline {
         left: Duration,
     ) -> Result<Value, StoreError> {
         let shared = Arc::clone(self);
-        progress.abandoned_at = Some(Instant::now() + left);
+        let until = (Instant::now() + left).into_std();
+        progress.needed_until = Some(progress.needed_until.map_or(until, |at| at.min(until)));
         let mut work = Box::pin(async move {
             let patience = left + shared.common.deadline;
             let outcome = shared
