@@ -22,15 +22,17 @@ pub(crate) const PLAIN: &str = "
 pub(crate) const PLAIN_ARGUMENTS: [&str; 3] = ["60", "60000000", "1"];
 
 const GENERAL: &str = include!("../../src/redis/script/code.rs");
-const LONE_BUCKET: &str = include!("../../src/redis/script/lone/bucket.rs");
-const BUCKETS: &str = include!("../../src/redis/script/lone/buckets.rs");
-const LONE_FIXED_WINDOW: &str = include!("../../src/redis/script/lone/fixed_window.rs");
-const LONE_SLIDING_WINDOW: &str = include!("../../src/redis/script/lone/sliding_window.rs");
-const LONE_SEVERAL_SLICES: &str = include!("../../src/redis/script/lone/several_slices.rs");
-const BUCKET_FIXED_WINDOW: &str = include!("../../src/redis/script/lone/bucket_fixed_window.rs");
+const LONE_BUCKET: &str = include!("../../src/redis/script/specialized/bucket.rs");
+const BUCKETS: &str = include!("../../src/redis/script/specialized/several_token_buckets.rs");
+const LONE_FIXED_WINDOW: &str = include!("../../src/redis/script/specialized/fixed_window.rs");
+const LONE_SLIDING_WINDOW: &str = include!("../../src/redis/script/specialized/sliding_window.rs");
+const LONE_SEVERAL_SLICES: &str =
+    include!("../../src/redis/script/specialized/sliding_window_several_slices.rs");
+const BUCKET_FIXED_WINDOW: &str =
+    include!("../../src/redis/script/specialized/bucket_fixed_window.rs");
 const BUCKET_SLIDING_WINDOW: &str =
-    include!("../../src/redis/script/lone/bucket_sliding_window.rs");
-const LONE_SLIDING_LOG: &str = include!("../../src/redis/script/lone/sliding_log.rs");
+    include!("../../src/redis/script/specialized/bucket_sliding_window.rs");
+const LONE_SLIDING_LOG: &str = include!("../../src/redis/script/specialized/sliding_log.rs");
 
 const ROUNDS: usize = 7;
 const CALLS: usize = 20_000;

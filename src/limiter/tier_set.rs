@@ -10,7 +10,7 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 pub(crate) use self::{
     choice::{Chosen, cannot_count},
     shared_counters::NamedQuota,
-    single_bucket::LoneBucket,
+    single_bucket::SingleBucket,
 };
 pub(crate) use super::tier_quotas::TierIndex;
 use super::{

@@ -19,25 +19,28 @@ pub(crate) static DECIDE: LazyLock<Script> =
 /// return an empty text for a value that they cannot read, such as one that another configuration
 /// wrote.
 pub(crate) static DECIDE_LONE_BUCKET: LazyLock<Script> =
-    LazyLock::new(|| Script::new(include!("script/lone/bucket.rs")));
+    LazyLock::new(|| Script::new(include!("script/specialized/bucket.rs")));
 
 pub(crate) static DECIDE_LONE_FIXED_WINDOW: LazyLock<Script> =
-    LazyLock::new(|| Script::new(include!("script/lone/fixed_window.rs")));
+    LazyLock::new(|| Script::new(include!("script/specialized/fixed_window.rs")));
 
 pub(crate) static DECIDE_LONE_SLIDING_WINDOW: LazyLock<Script> =
-    LazyLock::new(|| Script::new(include!("script/lone/sliding_window.rs")));
+    LazyLock::new(|| Script::new(include!("script/specialized/sliding_window.rs")));
 
-pub(crate) static DECIDE_LONE_SEVERAL_SLICES: LazyLock<Script> =
-    LazyLock::new(|| Script::new(include!("script/lone/several_slices.rs")));
+pub(crate) static DECIDE_LONE_SEVERAL_SLICES: LazyLock<Script> = LazyLock::new(|| {
+    Script::new(include!(
+        "script/specialized/sliding_window_several_slices.rs"
+    ))
+});
 
 pub(crate) static DECIDE_LONE_SLIDING_LOG: LazyLock<Script> =
-    LazyLock::new(|| Script::new(include!("script/lone/sliding_log.rs")));
+    LazyLock::new(|| Script::new(include!("script/specialized/sliding_log.rs")));
 
 pub(crate) static DECIDE_BUCKETS: LazyLock<Script> =
-    LazyLock::new(|| Script::new(include!("script/lone/buckets.rs")));
+    LazyLock::new(|| Script::new(include!("script/specialized/several_token_buckets.rs")));
 
 pub(crate) static DECIDE_BUCKET_FIXED_WINDOW: LazyLock<Script> =
-    LazyLock::new(|| Script::new(include!("script/lone/bucket_fixed_window.rs")));
+    LazyLock::new(|| Script::new(include!("script/specialized/bucket_fixed_window.rs")));
 
 pub(crate) static DECIDE_BUCKET_SLIDING_WINDOW: LazyLock<Script> =
-    LazyLock::new(|| Script::new(include!("script/lone/bucket_sliding_window.rs")));
+    LazyLock::new(|| Script::new(include!("script/specialized/bucket_sliding_window.rs")));

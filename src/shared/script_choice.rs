@@ -1,4 +1,4 @@
-//! The choice of a script: subjects whose values the lone scripts cannot read.
+//! The choice of a script: subjects whose values the specialized scripts cannot read.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering},
@@ -16,7 +16,7 @@ const SPAN: Duration = Duration::from_secs(60);
 /// The bits of a place that contain the time.
 const SPAN_BITS: u64 = 0xffff;
 
-/// Subjects whose values have more than the lone scripts can read, such as those that nodes of
+/// Subjects whose values have more than the specialized scripts can read, such as those that nodes of
 /// another configuration have written. Calls about them go to the general script at once: otherwise
 /// each decision would take two round trips, and the deadline may not allow that.
 #[derive(Debug)]
@@ -35,7 +35,7 @@ impl ComplexValues {
         }
     }
 
-    /// Records that a lone script could not read the subject's value.
+    /// Records that a specialized script could not read the subject's value.
     pub(super) fn record(&self, subject: &SubjectName, now: Instant) {
         let entry = subject.hash() & !SPAN_BITS | self.span(now);
         self.place(subject).store(entry, Ordering::Relaxed);

@@ -14,7 +14,7 @@ use crate::{
     decision::Op,
     decision::{Decision, Policy, QuotaStatuses},
     error::ConfigError,
-    limiter::{on_change::Replaced, tier_set::LoneBucket},
+    limiter::{on_change::Replaced, tier_set::SingleBucket},
     quota::MAX_REFILL_NANOS,
 };
 
@@ -29,12 +29,12 @@ pub(super) struct LockFree {
 /// A bucket and its table.
 #[derive(Debug, Clone)]
 pub(super) struct LoneLimit {
-    pub(super) bucket: LoneBucket,
+    pub(super) bucket: SingleBucket,
     pub(super) table: Arc<LockFree>,
 }
 
 impl LoneLimit {
-    pub(super) fn new(bucket: LoneBucket, table: LockFree) -> Self {
+    pub(super) fn new(bucket: SingleBucket, table: LockFree) -> Self {
         Self {
             bucket,
             table: Arc::new(table),
@@ -47,7 +47,7 @@ impl ChangingLimits<LoneLimit> {
     /// table, old entries could not be distinguished from those that requests write during the change.
     pub(super) fn change(
         &self,
-        bucket: LoneBucket,
+        bucket: SingleBucket,
         replaced: &Replaced,
         capacity: Capacity,
         now: Timestamp,

@@ -1,4 +1,4 @@
-//! `LoneBucket`: limits whose whole state of a key is one instant.
+//! `SingleBucket`: limits whose whole state of a key is one instant.
 
 use super::TierSet;
 use crate::{
@@ -10,14 +10,14 @@ use crate::{
 
 /// The limits of a limiter whose whole state of a key is one instant.
 #[derive(Debug, Clone)]
-pub(crate) struct LoneBucket {
+pub(crate) struct SingleBucket {
     pub(crate) measured: (Bucket, Policy),
     pub(crate) own: OwnQuota,
 }
 
 impl TierSet {
     /// The single quota, if the whole state of a key is one instant.
-    pub(crate) fn lone_bucket(&self) -> Option<LoneBucket> {
+    pub(crate) fn single_bucket(&self) -> Option<SingleBucket> {
         if self.block_for.is_some() {
             return None;
         }
@@ -26,14 +26,14 @@ impl TierSet {
         };
         let (policy, own) = (quotas.policies.first()?, self.own.clone()?);
         let bucket = Bucket::new(&own.quota, own.most, ClockSkew::Threads)?;
-        Some(LoneBucket {
+        Some(SingleBucket {
             measured: (bucket, policy.clone()),
             own,
         })
     }
 }
 
-impl LoneBucket {
+impl SingleBucket {
     /// The bucket of a request's own quota, which shares the counter.
     pub(crate) fn of_request(&self, fitted: Fitted) -> Option<(Bucket, Policy)> {
         let quota = self.own.with(fitted);

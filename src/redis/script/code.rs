@@ -3,7 +3,7 @@
 concat!(
     include_str!("constants.lua"),
     include_str!("time.lua"),
-    include_str!("instant.lua"),
+    include_str!("tat_instant.lua"),
     "local function make(letter)\nif letter == 't' then\n",
     include_str!("token_bucket.lua"),
     "return TokenBucket\nelseif letter == 'l' then\n",

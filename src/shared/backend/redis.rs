@@ -25,7 +25,7 @@ use crate::{
         script_choice::ComplexValues,
         wire::{
             Call,
-            plan::{LoneScript, Plan, TierPlan},
+            plan::{Plan, SpecializedScript, TierPlan},
             reply::{self, SubjectReply},
         },
     },
@@ -115,8 +115,8 @@ impl Client for RedisClient {
 
     /// Has trials load the scripts that decide by these quotas.
     fn prepare(&self, plan: &Plan) {
-        for lone in plan.lone_scripts() {
-            self.store.use_script(script_of(lone));
+        for specialized in plan.specialized_scripts() {
+            self.store.use_script(script_of(specialized));
         }
         self.store.use_script(&DECIDE);
     }
@@ -164,16 +164,16 @@ impl Client for RedisClient {
     }
 }
 
-fn script_of(lone: LoneScript) -> &'static Script {
-    match lone {
-        LoneScript::Bucket => &script::DECIDE_LONE_BUCKET,
-        LoneScript::Buckets => &script::DECIDE_BUCKETS,
-        LoneScript::BucketFixedWindow => &script::DECIDE_BUCKET_FIXED_WINDOW,
-        LoneScript::BucketSlidingWindow => &script::DECIDE_BUCKET_SLIDING_WINDOW,
-        LoneScript::FixedWindow => &script::DECIDE_LONE_FIXED_WINDOW,
-        LoneScript::SlidingWindow => &script::DECIDE_LONE_SLIDING_WINDOW,
-        LoneScript::SeveralSlices => &script::DECIDE_LONE_SEVERAL_SLICES,
-        LoneScript::SlidingLog => &script::DECIDE_LONE_SLIDING_LOG,
+fn script_of(specialized: SpecializedScript) -> &'static Script {
+    match specialized {
+        SpecializedScript::Bucket => &script::DECIDE_LONE_BUCKET,
+        SpecializedScript::Buckets => &script::DECIDE_BUCKETS,
+        SpecializedScript::BucketFixedWindow => &script::DECIDE_BUCKET_FIXED_WINDOW,
+        SpecializedScript::BucketSlidingWindow => &script::DECIDE_BUCKET_SLIDING_WINDOW,
+        SpecializedScript::FixedWindow => &script::DECIDE_LONE_FIXED_WINDOW,
+        SpecializedScript::SlidingWindow => &script::DECIDE_LONE_SLIDING_WINDOW,
+        SpecializedScript::SeveralSlices => &script::DECIDE_LONE_SEVERAL_SLICES,
+        SpecializedScript::SlidingLog => &script::DECIDE_LONE_SLIDING_LOG,
     }
 }
 
@@ -207,7 +207,7 @@ impl ScriptCalls<'_> {
         };
         let subjects: Vec<_> = call.subjects.iter().enumerate().map(subject).collect();
         let are_simple = subjects.iter().all(|subject| subject.is_simple);
-        let script = self.plan.lone_script().filter(|_| are_simple);
+        let script = self.plan.specialized_script().filter(|_| are_simple);
         let replies = self.run(place, script, &subjects).await;
         let mut answers: Vec<Option<SubjectAnswer>> =
             replies.into_iter().map(Result::transpose).collect();
@@ -262,7 +262,7 @@ impl ScriptCalls<'_> {
     async fn run(
         &self,
         place: CallPlace,
-        script: Option<LoneScript>,
+        script: Option<SpecializedScript>,
         subjects: &[SubjectCall<'_>],
     ) -> Vec<SubjectReply> {
         match self.call(place, script, subjects).await {
@@ -283,7 +283,7 @@ impl ScriptCalls<'_> {
     async fn call(
         &self,
         place: CallPlace,
-        script: Option<LoneScript>,
+        script: Option<SpecializedScript>,
         subjects: &[SubjectCall<'_>],
     ) -> Result<Vec<SubjectReply>, StoreError> {
         let keys = subjects

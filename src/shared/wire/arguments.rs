@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use super::{
     Call,
     message::{LONGEST_LEASE, NodeMessage, NodeReport},
-    plan::{LoneScript, TierPlan, micros_and_rest},
+    plan::{SpecializedScript, TierPlan, micros_and_rest},
 };
 use crate::{
     algorithm::Counts as _,
@@ -31,12 +31,12 @@ impl Call<'_> {
 }
 
 impl TierPlan {
-    /// The arguments of the lone script, or of the general one, at `now` or at the time of the server:
+    /// The arguments of the specialized script, or of the general one, at `now` or at the time of the server:
     /// for each call its rows of equal operations. Borrows the arguments that are the same in every
     /// call.
     pub(in crate::shared) fn arguments(
         &self,
-        script: Option<LoneScript>,
+        script: Option<SpecializedScript>,
         now: Option<u64>,
         calls: &[Call<'_>],
     ) -> Vec<Cow<'_, str>> {
@@ -165,8 +165,8 @@ mod tests {
         let plan = limits.of(Chosen::Tier(0)).expect("the default tier");
         let one = [(Op::Acquire(1), 1)];
         let two = [(Op::Acquire(2), 3), (Op::Peek(0), 1)];
-        let script = plan.lone_script();
-        assert_eq!(script, Some(LoneScript::Bucket));
+        let script = plan.specialized_script();
+        assert_eq!(script, Some(SpecializedScript::Bucket));
         let subjects: [&[_]; 5] = [&one, &one, &two, &two, &one];
         let calls = subjects.map(|rows| Call::new(&limits, Chosen::Tier(0), rows));
         let arguments = plan.arguments(script, Some(5), &calls);

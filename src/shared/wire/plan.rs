@@ -1,17 +1,17 @@
 //! Plans: limits as the scripts' arguments have them, and how to read their part of replies.
 
-mod lone;
 mod slots;
+mod specialized;
 #[cfg(test)]
 mod tests;
 
 use std::borrow::Cow;
 
+pub(in crate::shared) use self::{slots::Slot, specialized::SpecializedScript};
 use self::{
-    lone::LonePlan,
     slots::{id, slots},
+    specialized::SpecializedPlan,
 };
-pub(in crate::shared) use self::{lone::LoneScript, slots::Slot};
 use crate::{
     algorithm::{CompiledQuota, Most},
     decision::{Level, Op, Policy},
@@ -45,8 +45,8 @@ pub(in crate::shared) struct TierPlan {
     pub(in crate::shared) measures: Vec<QuotaPlan>,
     /// The general script's arguments between the time and the operations.
     arguments: Vec<String>,
-    /// The lone script for such quotas and its arguments, if there is one.
-    lone: Option<LonePlan>,
+    /// The specialized script for such quotas and its arguments, if there is one.
+    specialized: Option<SpecializedPlan>,
 }
 
 /// How to read the numbers of one quota in a reply.
@@ -99,7 +99,7 @@ impl Plan {
             policies: quotas.policies.clone(),
             measures: measures.map(QuotaPlan::new).collect(),
             arguments: general_arguments(limits.block_for, slots, &quotas.quotas, all),
-            lone: LonePlan::new(limits.block_for, slots, &quotas.quotas, all),
+            specialized: SpecializedPlan::new(limits.block_for, slots, &quotas.quotas, all),
         }
     }
 
@@ -119,8 +119,8 @@ impl Plan {
     }
 
     /// The scripts for few operations that decide by these limits.
-    pub(in crate::shared) fn lone_scripts(&self) -> impl Iterator<Item = LoneScript> {
-        self.tiers.iter().filter_map(TierPlan::lone_script)
+    pub(in crate::shared) fn specialized_scripts(&self) -> impl Iterator<Item = SpecializedScript> {
+        self.tiers.iter().filter_map(TierPlan::specialized_script)
     }
 
     /// The quotas that measure `op` in `tier`.
@@ -128,7 +128,7 @@ impl Plan {
         self.limits.choose(tier, op)
     }
 
-    /// Whether a lone script can do an operation like this, as far as these quotas allow.
+    /// Whether a specialized script can do an operation like this, as far as these quotas allow.
     pub(in crate::shared) fn is_simple(&self, chosen: Chosen, op: &Op) -> bool {
         let is_known = matches!(
             op,
@@ -138,7 +138,7 @@ impl Plan {
             && match chosen {
                 Chosen::Tier(tier) => {
                     let plan = self.tiers.get(usize::from(tier));
-                    plan.is_some_and(|plan| plan.lone.is_some())
+                    plan.is_some_and(|plan| plan.specialized.is_some())
                 }
                 Chosen::Request(_) => true,
             }
@@ -168,16 +168,18 @@ impl Plan {
 }
 
 impl TierPlan {
-    /// The lone script for such quotas, if there is one.
-    pub(in crate::shared) fn lone_script(&self) -> Option<LoneScript> {
-        self.lone.as_ref().map(|lone| lone.script)
+    /// The specialized script for such quotas, if there is one.
+    pub(in crate::shared) fn specialized_script(&self) -> Option<SpecializedScript> {
+        self.specialized
+            .as_ref()
+            .map(|specialized| specialized.script)
     }
 
-    /// The arguments between the time and the operations: of the lone script, or of the general one.
-    pub(super) fn constant_arguments(&self, script: Option<LoneScript>) -> &[String] {
-        let lone = self.lone.as_ref();
-        match lone.filter(|lone| script == Some(lone.script)) {
-            Some(lone) => &lone.arguments,
+    /// The arguments between the time and the operations: of the specialized script, or of the general one.
+    pub(super) fn constant_arguments(&self, script: Option<SpecializedScript>) -> &[String] {
+        let specialized = self.specialized.as_ref();
+        match specialized.filter(|specialized| script == Some(specialized.script)) {
+            Some(specialized) => &specialized.arguments,
             None => &self.arguments,
         }
     }

@@ -22,7 +22,7 @@ use crate::{
 /// The whole numbers of the script's reply, in order.
 struct Numbers<'a>(&'a [u8]);
 
-/// A script's reply about one subject; `None` if a lone script did nothing and the general one decides.
+/// A script's reply about one subject; `None` if a specialized script did nothing and the general one decides.
 pub(in crate::shared) type SubjectReply = Result<Option<AnsweredOps>, StoreError>;
 
 /// Reads a script's reply about one subject: `ops` has the number of its operations, and whether a

@@ -1,22 +1,25 @@
-//! The scripts by themselves: many keys of one call are decided as in a call each, and the lone scripts
+//! The scripts by themselves: many keys of one call are decided as in a call each, and the specialized scripts
 //! decide as the general one does, to the byte.
 
-mod lone;
 mod many_keys;
 pub(crate) mod recorded;
+mod specialized;
 
 use proptest::test_runner::{Config, TestRunner};
 
 pub(crate) const GENERAL: &str = include!("../../../src/redis/script/code.rs");
-const LONE_BUCKET: &str = include!("../../../src/redis/script/lone/bucket.rs");
-const BUCKETS: &str = include!("../../../src/redis/script/lone/buckets.rs");
-const LONE_FIXED_WINDOW: &str = include!("../../../src/redis/script/lone/fixed_window.rs");
-const LONE_SLIDING_WINDOW: &str = include!("../../../src/redis/script/lone/sliding_window.rs");
-const LONE_SEVERAL_SLICES: &str = include!("../../../src/redis/script/lone/several_slices.rs");
-const BUCKET_FIXED_WINDOW: &str = include!("../../../src/redis/script/lone/bucket_fixed_window.rs");
+const LONE_BUCKET: &str = include!("../../../src/redis/script/specialized/bucket.rs");
+const BUCKETS: &str = include!("../../../src/redis/script/specialized/several_token_buckets.rs");
+const LONE_FIXED_WINDOW: &str = include!("../../../src/redis/script/specialized/fixed_window.rs");
+const LONE_SLIDING_WINDOW: &str =
+    include!("../../../src/redis/script/specialized/sliding_window.rs");
+const LONE_SEVERAL_SLICES: &str =
+    include!("../../../src/redis/script/specialized/sliding_window_several_slices.rs");
+const BUCKET_FIXED_WINDOW: &str =
+    include!("../../../src/redis/script/specialized/bucket_fixed_window.rs");
 const BUCKET_SLIDING_WINDOW: &str =
-    include!("../../../src/redis/script/lone/bucket_sliding_window.rs");
-const LONE_SLIDING_LOG: &str = include!("../../../src/redis/script/lone/sliding_log.rs");
+    include!("../../../src/redis/script/specialized/bucket_sliding_window.rs");
+const LONE_SLIDING_LOG: &str = include!("../../../src/redis/script/specialized/sliding_log.rs");
 
 pub(crate) fn runtime() -> tokio::runtime::Runtime {
     let mut builder = tokio::runtime::Builder::new_current_thread();

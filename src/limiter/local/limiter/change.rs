@@ -47,7 +47,11 @@ impl LocalLimiter {
             return Ok(());
         }
         let limits = Arc::new(limits);
-        match (inner.subjects.get(), &inner.instants, limits.lone_bucket()) {
+        match (
+            inner.subjects.get(),
+            &inner.instants,
+            limits.single_bucket(),
+        ) {
             (None, Some(live), Some(bucket)) => {
                 live.change(bucket, &replaced, inner.capacity, inner.clock.now())?;
                 if replaced.starts_afresh {

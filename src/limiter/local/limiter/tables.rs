@@ -31,7 +31,7 @@ impl LocalLimiter {
         let limits = Arc::new(limits);
         let subjects = OnceLock::new();
         let stored = None;
-        let instants = match limits.lone_bucket() {
+        let instants = match limits.single_bucket() {
             Some(quota) => {
                 let table = LockFree::try_new(capacity, clock.now())?;
                 Some(ChangingLimits::new(LoneLimit::new(quota, table)))

@@ -20,29 +20,29 @@ fn plan(quota: Quota) -> TierPlan {
 
 #[test]
 fn a_lone_quota_of_small_numbers_has_a_script_of_its_own() {
-    let lone = |quota: Quota| plan(quota).lone_script();
+    let lone = |quota: Quota| plan(quota).specialized_script();
     let is = |quota, expected| lone(quota) == Some(expected);
-    assert!(is(Quota::per(1, 52 * DAY), LoneScript::Bucket));
+    assert!(is(Quota::per(1, 52 * DAY), SpecializedScript::Bucket));
     assert!(lone(Quota::per(1, 53 * DAY)).is_none());
     assert!(lone(Quota::per(9, DAY).refill_every(DAY)).is_none());
 
     let third = Duration::from_nanos(1_000_333);
     assert!(is(
         Quota::per(1, 53 * DAY).fixed_window(),
-        LoneScript::FixedWindow
+        SpecializedScript::FixedWindow
     ));
     assert!(lone(Quota::per(1, third).fixed_window()).is_none());
 
     let sliding = |units| Quota::per(units, DAY).sliding_window();
-    assert!(is(sliding(100_000), LoneScript::SlidingWindow));
+    assert!(is(sliding(100_000), SpecializedScript::SlidingWindow));
     assert!(lone(sliding(1_000_000)).is_none());
-    assert!(is(sliding(9).slices(2), LoneScript::SeveralSlices));
-    assert!(is(sliding(9).slices(30), LoneScript::SeveralSlices));
+    assert!(is(sliding(9).slices(2), SpecializedScript::SeveralSlices));
+    assert!(is(sliding(9).slices(30), SpecializedScript::SeveralSlices));
     assert!(lone(sliding(9).slices(32)).is_none());
     assert!(lone(sliding(100_000_000).slices(2)).is_none());
 
     let log = |period| Quota::per(9, period).sliding_log();
-    assert!(is(log(104 * DAY), LoneScript::SlidingLog));
+    assert!(is(log(104 * DAY), SpecializedScript::SlidingLog));
     assert!(lone(log(105 * DAY)).is_none());
     assert!(lone(log(third)).is_none());
 }
@@ -58,8 +58,8 @@ fn plan_of_two(first: Quota, second: Quota) -> TierPlan {
 #[test]
 fn several_short_buckets_have_a_script_of_their_own() {
     let [second, day] = [Quota::per_second(2), Quota::per(9, DAY)];
-    let lone = |first, second| plan_of_two(first, second).lone_script();
-    assert_eq!(lone(second, day), Some(LoneScript::Buckets));
+    let lone = |first, second| plan_of_two(first, second).specialized_script();
+    assert_eq!(lone(second, day), Some(SpecializedScript::Buckets));
     assert!(lone(second, Quota::per(1, 53 * DAY)).is_none());
 }
 
@@ -67,12 +67,12 @@ fn several_short_buckets_have_a_script_of_their_own() {
 fn a_bucket_and_a_window_have_a_script_of_their_own() {
     let [bucket, day] = [Quota::per_second(2), Quota::per(9, DAY)];
     let [fixed, sliding] = [day.fixed_window(), day.sliding_window()];
-    let lone = |first, second| plan_of_two(first, second).lone_script();
+    let lone = |first, second| plan_of_two(first, second).specialized_script();
     let is = |first, second, expected| lone(first, second) == Some(expected);
-    assert!(is(bucket, fixed, LoneScript::BucketFixedWindow));
-    assert!(is(fixed, bucket, LoneScript::BucketFixedWindow));
-    assert!(is(bucket, sliding, LoneScript::BucketSlidingWindow));
-    assert!(is(sliding, bucket, LoneScript::BucketSlidingWindow));
+    assert!(is(bucket, fixed, SpecializedScript::BucketFixedWindow));
+    assert!(is(fixed, bucket, SpecializedScript::BucketFixedWindow));
+    assert!(is(bucket, sliding, SpecializedScript::BucketSlidingWindow));
+    assert!(is(sliding, bucket, SpecializedScript::BucketSlidingWindow));
     for other in [sliding.slices(2), day.sliding_log(), day.leaky_bucket(3)] {
         assert!(lone(bucket, other).is_none());
     }
@@ -87,7 +87,7 @@ fn the_arguments_of_a_bucket_and_a_window_have_the_bucket_s_first() {
         (plan_of_two(bucket, window), "b"),
         (plan_of_two(window, bucket), "w"),
     ] {
-        let arguments = plan.constant_arguments(plan.lone_script()).join(" ");
+        let arguments = plan.constant_arguments(plan.specialized_script()).join(" ");
         let numbers = "500000000 1000000000 1000000000 86400000000 9 0 9";
         assert_eq!(arguments, format!("{letter} {numbers}"));
     }

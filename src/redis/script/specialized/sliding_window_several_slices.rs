@@ -7,7 +7,7 @@ concat!(
     "local slice, capacity, extra, most = ARGV[2] + 0, ARGV[3] + 0, ARGV[4] + 0, ARGV[5] + 0\n",
     "local interval, slices, passed = ARGV[6] + 0, ARGV[7] + 0, now % slice\n",
     "local current = (now - passed) / slice\n",
-    include_str!("weighs_at_most.lua"),
-    include_str!("several_slices.lua"),
+    include_str!("sliding_window_time_to_weight.lua"),
+    include_str!("sliding_window_several_slices.lua"),
     include_str!("end.lua"),
 )

@@ -1,4 +1,4 @@
-//! The lone scripts decide as the general one does, or leave it to that.
+//! The specialized scripts decide as the general one does, or leave it to that.
 
 mod kind;
 mod traces;

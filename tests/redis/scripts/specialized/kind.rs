@@ -1,4 +1,4 @@
-//! The lone scripts: quotas as their arguments, and as those of the general one.
+//! The specialized scripts: quotas as their arguments, and as those of the general one.
 
 use super::super::{
     BUCKET_FIXED_WINDOW, BUCKET_SLIDING_WINDOW, BUCKETS, LONE_BUCKET, LONE_FIXED_WINDOW,

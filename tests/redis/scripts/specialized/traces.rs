@@ -1,4 +1,4 @@
-//! Random calls of a lone script: quotas, times, values, and operations.
+//! Random calls of a specialized script: quotas, times, values, and operations.
 
 use proptest::prelude::*;
 
@@ -17,7 +17,7 @@ pub(super) struct Step {
     pub(super) numbers: Numbers,
     /// The value that somebody else has written.
     pub(super) value: Option<Vec<u8>>,
-    /// Operations before those of the lone script, which only the general one knows.
+    /// Operations before those of the specialized script, which only the general one knows.
     pub(super) rare: Option<Vec<String>>,
     pub(super) rows: Vec<String>,
 }

@@ -3,6 +3,6 @@
 // of two is exact: the time of a unit, of a full bucket, and of the most that can count.
 concat!(
     include_str!("begin.lua"),
-    include_str!("buckets.lua"),
+    include_str!("several_token_buckets.lua"),
     include_str!("end.lua"),
 )

@@ -1,4 +1,4 @@
-//! Arguments of the lone scripts: for one quota of one algorithm, several buckets, or a bucket and a window.
+//! Arguments of the specialized scripts: for one quota of one algorithm, several buckets, or a bucket and a window.
 
 use super::slots::Slot;
 use crate::{
@@ -10,7 +10,7 @@ use crate::{
 
 /// A script for few operations, by the quotas that it knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::shared) enum LoneScript {
+pub(in crate::shared) enum SpecializedScript {
     Bucket,
     /// Several buckets.
     Buckets,
@@ -27,8 +27,8 @@ pub(in crate::shared) enum LoneScript {
 
 /// The script for a lone quota, and its arguments between the time and the operations.
 #[derive(Debug, Clone)]
-pub(super) struct LonePlan {
-    pub(super) script: LoneScript,
+pub(super) struct SpecializedPlan {
+    pub(super) script: SpecializedScript,
     pub(super) arguments: Vec<String>,
 }
 
@@ -42,8 +42,8 @@ const MAX_BUCKETS: usize = 16;
 /// A window has one capture for each slice, and two more.
 const MAX_SLICES: u32 = 30;
 
-impl LonePlan {
-    /// The plan for these quotas: `None` if no lone script is for them, if the subject has other
+impl SpecializedPlan {
+    /// The plan for these quotas: `None` if no specialized script is for them, if the subject has other
     /// counters, if denials block, or if the numbers are too large for the script.
     pub(super) fn new(
         block_for: Option<u64>,
@@ -69,13 +69,17 @@ impl LonePlan {
     fn of_one(quota: &Quota, most: Most) -> Option<Self> {
         let has_one_slice = quota.slice_count() == 1;
         let (script, numbers) = match quota.algorithm() {
-            Algorithm::TokenBucket => (LoneScript::Bucket, bucket(quota, most)),
-            Algorithm::FixedWindow => (LoneScript::FixedWindow, fixed_window(quota, most)),
-            Algorithm::SlidingWindow if has_one_slice => {
-                (LoneScript::SlidingWindow, sliding_window(quota, most))
-            }
-            Algorithm::SlidingWindow => (LoneScript::SeveralSlices, several_slices(quota, most)),
-            Algorithm::SlidingLog => (LoneScript::SlidingLog, sliding_log(quota)),
+            Algorithm::TokenBucket => (SpecializedScript::Bucket, bucket(quota, most)),
+            Algorithm::FixedWindow => (SpecializedScript::FixedWindow, fixed_window(quota, most)),
+            Algorithm::SlidingWindow if has_one_slice => (
+                SpecializedScript::SlidingWindow,
+                sliding_window(quota, most),
+            ),
+            Algorithm::SlidingWindow => (
+                SpecializedScript::SeveralSlices,
+                several_slices(quota, most),
+            ),
+            Algorithm::SlidingLog => (SpecializedScript::SlidingLog, sliding_log(quota)),
             Algorithm::LeakyBucket { .. } => return None,
         };
         let arguments = texts(numbers?).collect();
@@ -91,7 +95,7 @@ impl LonePlan {
             numbers.extend(bucket(quota, *most)?);
         }
         Some(Self {
-            script: LoneScript::Buckets,
+            script: SpecializedScript::Buckets,
             arguments: texts(numbers).collect(),
         })
     }
@@ -104,11 +108,11 @@ impl LonePlan {
     ) -> Option<Self> {
         let (script, numbers) = match window.algorithm() {
             Algorithm::FixedWindow => (
-                LoneScript::BucketFixedWindow,
+                SpecializedScript::BucketFixedWindow,
                 fixed_window(window, window_most),
             ),
             Algorithm::SlidingWindow if window.slice_count() == 1 => (
-                LoneScript::BucketSlidingWindow,
+                SpecializedScript::BucketSlidingWindow,
                 sliding_window(window, window_most),
             ),
             _ => return None,

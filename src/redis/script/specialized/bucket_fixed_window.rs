@@ -7,7 +7,7 @@ concat!(
     "local bucket_window, window_bucket = '^(%d+)(%d%d%d);(%d+):(%d+)(%d-)$', '^(%d+):(%d+)(%d-);(%d+)(%d%d%d)$'\n",
     "local period, capacity, extra, most = ARGV[6] + 0, ARGV[7] + 0, ARGV[8] + 0, ARGV[9]\n",
     "local current = (now - now % period) / period\n",
-    include_str!("pair.lua"),
+    include_str!("bucket_and_window_state.lua"),
     include_str!("fixed_window_state.lua"),
     include_str!("bucket_fixed_window.lua"),
     include_str!("end.lua"),

@@ -1,4 +1,4 @@
--- The lone scripts decide about subjects with few quotas and no `block_for`, each as if alone. They do the same as
+-- The specialized scripts decide about subjects with few quotas and no `block_for`, each as if alone. They do the same as
 -- `decide.lua` in a fraction of the time: for one key they make hardly a table or a function, and convert only the
 -- arguments that they need.
 --
