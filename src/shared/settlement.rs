@@ -6,8 +6,8 @@ mod tests;
 use std::time::Duration;
 
 use super::wire::{
-    lease_holder_rows::{NodeRow, NodeRows, latest_end},
     message::{LONGEST_LEASE, NodeMessage, NodeReply, NodeReport, RowStatus},
+    node_rows::{NodeRow, NodeRows, latest_end},
     plan::Plan,
     value::SubjectValue,
 };

@@ -5,8 +5,8 @@
 mod arguments;
 #[cfg(test)]
 mod constants;
-pub(super) mod lease_holder_rows;
 pub(super) mod message;
+pub(super) mod node_rows;
 pub(super) mod plan;
 pub(super) mod reply;
 pub(super) mod value;

@@ -3,8 +3,8 @@
 use crate::shared::{
     settlement::{Settlement, length},
     wire::{
-        lease_holder_rows::{NodeRow, NodeRows},
         message::{MOST_ROWS, NodeMessage, RowStatus},
+        node_rows::{NodeRow, NodeRows},
         value::SubjectValue,
     },
 };

@@ -1,8 +1,8 @@
 //! Constants of values in the scripts: made from those in Rust, and compared.
 
 use super::{
-    lease_holder_rows::{MOST_RESERVED, ROW},
     message::{LONGEST_LEASE, MOST_LEASED_SLOTS, MOST_ROWS},
+    node_rows::{MOST_RESERVED, ROW},
     value::LONGEST_KEPT_BLOCK,
 };
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{lease_holder_rows::NodeRows, plan::Plan};
+use super::{node_rows::NodeRows, plan::Plan};
 use crate::{
     algorithm::{State, WithReserved, instant, instant_text},
     clock::Timestamp,

@@ -12,8 +12,8 @@ use crate::{
     quota::{IntoQuotas, Quota},
     shared::wire::{
         Applied, Call,
-        lease_holder_rows::NodeRow,
         message::{NodeMessage, NodeReply, RowStatus},
+        node_rows::NodeRow,
         plan::Plan,
         reply,
         value::SubjectValue,
