@@ -103,7 +103,7 @@ impl PostgresStore {
         Ok(client)
     }
 
-    /// The connection that there is, or a new one in place of one that has ended.
+    /// The connection that there is, or a new one if it has ended.
     async fn session(&self) -> Result<Arc<Session>, StoreError> {
         let mut place = self.session.lock().await;
         if let Some(session) = place.as_ref().filter(|session| !session.client.is_closed()) {

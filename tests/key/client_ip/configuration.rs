@@ -1,4 +1,4 @@
-//! Whom to trust, and how to configure it.
+//! Trust of proxies, and its configuration.
 
 use std::{net::IpAddr, panic::catch_unwind};
 

@@ -1,4 +1,4 @@
-//! The same rules by file and by messages decide alike.
+//! Files and messages with equal rules decide alike.
 
 use serde_json::{Value, json};
 use tower_ratelimit::{LocalStore, ManualClock, Timestamp};

@@ -29,7 +29,7 @@ async fn limits_outlive_their_control_plane() {
     assert_eq!(service.decide("shop", "user").await, (true, Some(98)));
     assert_eq!(service.rules().await["control_plane"]["connected"], false);
 
-    // The same version: nothing is sent again.
+    // The version is in force already, so nothing is sent again.
     plane.listen().await;
     let first = loop {
         let (request, _) = plane.request().await;

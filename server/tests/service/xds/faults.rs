@@ -9,7 +9,7 @@ use super::{
     service::{Service, at},
 };
 
-/// A service with the limit `shop.user` of 3, one of which is used.
+/// A service with the limit `shop.user` of 3 units, one used.
 async fn service() -> (Plane, Service) {
     let mut plane = Plane::start().await;
     plane.set("good", &[config("shop", &[("user", 3)])]);
