@@ -1,6 +1,7 @@
 //! A load that goes through a fault and back.
 
 use std::{
+    ops::Range,
     sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
@@ -86,8 +87,8 @@ pub(super) struct Trial {
     changes: Changes,
     limiters: Vec<(Action, RedisLimiter)>,
     loads: Vec<Load>,
-    /// When somebody first went without Redis.
-    failed_at: Option<Instant>,
+    /// A span of the fault during which the breaker was open.
+    outage: Option<Range<Instant>>,
 }
 
 impl Trial {
@@ -109,7 +110,7 @@ impl Trial {
             limiters: limiters.into(),
             store,
             changes,
-            failed_at: None,
+            outage: None,
         }
     }
 
@@ -142,12 +143,7 @@ impl Trial {
 
     /// Waits until the breaker opens for one of these reasons, and for a while longer.
     pub(super) async fn fails(&mut self, reasons: &[StoreErrorKind]) {
-        eventually("Redis to be given up", async || {
-            self.store.health().is_down().then_some(())
-        })
-        .await;
-        self.failed_at = Some(Instant::now());
-        tokio::time::sleep(HOLD).await;
+        let failed_at = self.stays_down().await;
         let health = self.store.health();
         let StoreHealth::Down { cause: reason, .. } = health else {
             panic!("{}: {health:?}", self.what);
@@ -156,6 +152,23 @@ impl Trial {
         let (_, deny) = &self.limiters[2];
         let error = deny.acquire(&Key::from("probe"), 1).await.unwrap_err();
         assert_eq!(cause(&error), StoreErrorKind::BreakerOpen, "{}", self.what);
+        self.outage = Some(failed_at..Instant::now());
+    }
+
+    /// Waits until the breaker has been open for [`HOLD`], and returns when it was noticed.
+    ///
+    /// A reply from before the fault, read late, may close it once more.
+    async fn stays_down(&self) -> Instant {
+        let openings = || self.store.stats().breaker_openings();
+        eventually("Redis to stay down", async || {
+            let before = openings();
+            self.store.health().is_down().then_some(())?;
+            let failed_at = Instant::now();
+            tokio::time::sleep(HOLD).await;
+            let stayed = self.store.health().is_down() && openings() == before;
+            stayed.then_some(failed_at)
+        })
+        .await
     }
 
     /// The breaker did not open: ends the load and checks that.
@@ -170,13 +183,14 @@ impl Trial {
     /// Redis answers again as of now: waits until it decides, ends the load, and checks all that
     /// was answered.
     pub(super) async fn recovers(self) {
-        let failed_at = self.failed_at.expect("it failed");
+        let outage = self.outage.clone().expect("it failed");
         let (what, changes, store) = (self.what, Arc::clone(&self.changes), self.store.clone());
         for (action, samples) in self.end().await {
-            let span = failed_at..failed_at + HOLD;
-            let during = samples
-                .iter()
-                .filter(|sample| span.contains(&sample.requested_at));
+            // A request that the fault's end overtook may have been decided by Redis.
+            let during = samples.iter().filter(|sample| {
+                let answered_at = sample.requested_at + sample.latency;
+                outage.contains(&sample.requested_at) && outage.contains(&answered_at)
+            });
             let answers: Vec<_> = during.map(|sample| sample.answer).collect();
             assert!(!answers.is_empty(), "{what}: nobody asked meanwhile");
             for answer in answers {
