@@ -129,6 +129,29 @@ impl Process {
         fs::read_to_string(&self.log).unwrap_or_default()
     }
 
+    /// Waits until it has printed this, and returns all that it printed: a service has a thread for its log, whose lines may
+    /// come later than its responses.
+    ///
+    /// # Panics
+    ///
+    /// If it does not print it.
+    pub async fn logs(&self, text: &str) -> String {
+        self.logs_times(text, 1).await
+    }
+
+    /// Waits until it has printed this so many times or more often.
+    ///
+    /// # Panics
+    ///
+    /// If it does not.
+    pub async fn logs_times(&self, text: &str, times: usize) -> String {
+        eventually(text, async || {
+            let log = self.log();
+            (log.matches(text).count() >= times).then_some(log)
+        })
+        .await
+    }
+
     /// Its number.
     pub fn id(&self) -> u32 {
         self.child.id()

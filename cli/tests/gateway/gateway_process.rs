@@ -52,10 +52,7 @@ impl Gateway {
     }
 
     pub(crate) async fn logs(&self, text: &str) {
-        eventually(text, async || {
-            self.process.log().contains(text).then_some(())
-        })
-        .await;
+        self.process.logs(text).await;
     }
 
     pub(crate) async fn connect(&self) -> Wire {

@@ -212,7 +212,7 @@ async fn rules_are_listed_read_again_and_checked() {
         look(&service, "/v1/rules/login").await["limits"][0]["limit"],
         5
     );
-    assert!(service.process.log().contains("reads the rules again"));
+    service.process.logs("reads the rules again").await;
 
     for (kind, text, status) in [
         ("descriptors", "domain: new\ndescriptors: []", 200),
@@ -267,7 +267,7 @@ async fn keys_are_read_and_changed() {
         assert_eq!(reported, status, "{rule} {key}");
     }
     // Each change is logged, without a key.
-    let log = service.process.log();
+    let log = service.process.logs_times("operator ", 5).await;
     assert_eq!(log.matches("operator ").count(), 5, "{log}");
     assert!(
         !log.contains("eve") && !log.contains("203.0.113.7"),

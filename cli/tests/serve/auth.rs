@@ -131,11 +131,7 @@ async fn there_need_be_no_limits_of_descriptors() {
         assert_eq!(answer.into_inner().status, status, "{name:?}");
     }
     service.process.hang_up();
-    eventually("the line of the reload", async || {
-        let log = service.process.log();
-        log.contains("/v1/auth again").then_some(())
-    })
-    .await;
+    service.process.logs("/v1/auth again").await;
     assert!(service.call(about("foo", "bar")).await.is_err());
     assert_eq!(get(service.http, "/readyz").await.status, 200);
 }
@@ -152,14 +148,7 @@ async fn rules_are_read_again() {
     let file = folder.path().join("auth.yaml");
     fs::write(&file, RULES.replace("path: /login", "path: /other")).unwrap();
     service.process.hang_up();
-    eventually("the line of the reload", async || {
-        service
-            .process
-            .log()
-            .contains("/v1/auth again")
-            .then_some(())
-    })
-    .await;
+    service.process.logs("/v1/auth again").await;
     assert_eq!(call().await, 200);
 }
 

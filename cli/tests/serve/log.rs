@@ -37,10 +37,7 @@ async fn lines_are_json_by_option() {
         answer.unwrap();
     }
     service.process.hang_up();
-    eventually("rules that are read again", async || {
-        service.process.log().contains("again").then_some(())
-    })
-    .await;
+    service.process.logs("again").await;
     let log = service.process.log();
     let lines = lines(&log);
     let line = serving(&lines).expect("a line of the start");
@@ -52,7 +49,7 @@ async fn lines_are_json_by_option() {
 #[tokio::test]
 async fn lines_are_text_by_default() {
     let service = Service::start(&[]).await;
-    let log = service.process.log();
+    let log = service.process.logs("serving ").await;
     let line = log.lines().find(|line| line.contains("serving "));
     assert!(line.is_some_and(|line| line.contains(" INFO ")), "{log}");
 }
@@ -159,11 +156,7 @@ async fn variables_of_the_reference_mean_the_same() {
     command.env("DEBUG_PORT", "off");
     command.env("LOG_FORMAT", "json").env("LOG_LEVEL", "info");
     let process = Process::start(&mut command, &folder.path().join("log"));
-    eventually("a line of the start", async || {
-        let log = process.log();
-        log.contains("serving ").then_some(())
-    })
-    .await;
+    process.logs("serving ").await;
     let lines = lines(&process.log());
     assert!(serving(&lines).is_some(), "{lines:?}");
     let all = process.log();

@@ -69,28 +69,14 @@ async fn hang_up_reads_the_rules_again_and_keeps_the_counts() {
     let hang_up = || service.process.hang_up();
     fs::write(&rules, "domain: [").unwrap();
     hang_up();
-    eventually("the line of the fault", async || {
-        service
-            .process
-            .log()
-            .contains("stay as they were")
-            .then_some(())
-    })
-    .await;
+    service.process.logs("stay as they were").await;
     assert_eq!(
         service.call(request()).await.unwrap().overall_code(),
         Code::OverLimit
     );
     fs::write(&rules, RULES.replace(": 2", ": 5")).unwrap();
     hang_up();
-    eventually("the line of the reload", async || {
-        service
-            .process
-            .log()
-            .contains("read the rules again")
-            .then_some(())
-    })
-    .await;
+    service.process.logs("read the rules again").await;
     let answer = service.call(request()).await.unwrap();
     assert_eq!(answer.statuses[0].limit_remaining, 1, "four of five");
 }

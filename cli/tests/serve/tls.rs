@@ -54,10 +54,7 @@ async fn grpc_and_http_use_tls_by_option() {
 
     let all = [&options[..], &["--tls-client-ca", &ca, "--http-tls"]].concat();
     let service = Service::launch(&all);
-    eventually("the service", async || {
-        service.process.log().contains("serving").then_some(())
-    })
-    .await;
+    service.process.logs("serving").await;
     let channel_of = |own: Option<PathBuf>| channel(service.grpc, folder.to_owned(), own);
     assert!(call(channel_of(None), about("foo", "bar")).await.is_err());
     let own = Some(folder.to_owned());
@@ -74,11 +71,7 @@ async fn grpc_and_http_use_tls_by_option() {
     let text = fs::read_to_string(&cert).unwrap();
     fs::write(&cert, text + "\n").unwrap();
     service.process.hang_up();
-    eventually("the reload", async || {
-        let log = service.process.log();
-        log.contains("read the certificates again").then_some(())
-    })
-    .await;
+    service.process.logs("read the certificates again").await;
 }
 
 /// Whether `healthcheck` reports ready, with these options and variables.

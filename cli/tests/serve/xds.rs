@@ -24,7 +24,7 @@ async fn service_follows_a_control_plane_by_option() {
     let service = Service::launch_bare(&["--xds", &url, "--xds-node", "shop"], &[]);
     let (first, _) = plane.request().await;
     assert_eq!(first.node.unwrap().id, "shop");
-    assert!(service.process.log().contains("waiting for the limits"));
+    service.process.logs("waiting for the limits").await;
     plane.set("1", &[config("rl", &[("foo", 1)])]);
     service.ready().await;
     plane.reply().await;
@@ -39,14 +39,7 @@ async fn service_follows_a_control_plane_by_option() {
     // Files are not read, and the limits stay.
     service.process.hang_up();
     plane.stop().await;
-    eventually("a line", async || {
-        service
-            .process
-            .log()
-            .contains("the limits stay")
-            .then_some(())
-    })
-    .await;
+    service.process.logs("the limits stay").await;
     let answer = service.call(about("foo", "eve")).await.unwrap();
     assert_eq!(answer.overall_code(), Code::OverLimit);
 }
@@ -162,10 +155,9 @@ async fn environment_of_envoy_gateway_starts() {
     let text = get(metrics, "/metrics").await.body;
     assert!(text.contains("ratelimit_config_connected 1\n"), "{text}");
     assert!(text.contains("ratelimit_rules 1\n"), "{text}");
-    let log = process.log();
     let ignored = "without a meaning here: GRPC_SERVER_TLS_CA_CERT, PROMETHEUS_MAPPER_YAML, \
                    RUNTIME_IGNOREDOTFILES, RUNTIME_ROOT, RUNTIME_SUBDIRECTORY, RUNTIME_WATCH_ROOT, USE_STATSD";
-    assert!(log.contains(ignored), "{log}");
+    process.logs(ignored).await;
 }
 
 const PAGE: &str = include_str!("../../../docs/service.md");

@@ -88,19 +88,8 @@ async fn an_answer_changes_when_the_file_is_edited() {
 
     // A fault changes nothing, and is reported.
     fs::write(&running.rules, edited.replace("quota", "qouta")).unwrap();
-    eventually("the fault in the log", async || {
-        running
-            .process
-            .log()
-            .contains("did you mean \"quota\"?")
-            .then_some(())
-    })
-    .await;
-    assert!(
-        running.process.log().contains("rules-refused"),
-        "{}",
-        running.process.log()
-    );
+    running.process.logs("did you mean \"quota\"?").await;
+    running.process.logs("rules-refused").await;
     assert_eq!(running.hello().await, reported(200, "50"));
 
     fs::write(&running.rules, edited.replace("/hello/", "/other/")).unwrap();
