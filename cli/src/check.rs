@@ -2,17 +2,17 @@
 
 mod arguments;
 #[cfg(feature = "serve")]
-mod envoy;
-mod request;
+mod envoy_rate_limit_files;
+mod request_from_arguments;
 
 use tower_ratelimit::rules::{Problem, RuleChanges, Rules, RulesBuilder};
 
 pub(crate) use self::arguments::Check;
-use self::request::request;
+use self::request_from_arguments::request;
 use crate::{
     exit::{FAULTS, OK},
     output::{ExplainedRequest, Findings},
-    timestamps,
+    timestamp_formats,
 };
 
 /// Returns the text to print, and the exit code.
@@ -22,14 +22,14 @@ use crate::{
 /// Wrong arguments, or a file that cannot be read.
 pub(crate) fn check(check: &Check, colours: bool) -> Result<(String, u8), String> {
     #[cfg(feature = "serve")]
-    if envoy::is_meant(check) {
-        return envoy::check(check, colours);
+    if envoy_rate_limit_files::is_meant(check) {
+        return envoy_rate_limit_files::check(check, colours);
     }
     let parts = request(check)?;
     let now = check
         .at
         .as_deref()
-        .map_or_else(|| Ok(timestamps::now()), timestamps::parse)?;
+        .map_or_else(|| Ok(timestamp_formats::now()), timestamp_formats::parse)?;
     let builder = builder(check);
     let mut findings = Findings::default();
     let rules = match builder.read_all(&check.files) {

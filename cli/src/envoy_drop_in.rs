@@ -22,8 +22,8 @@ use tracing_subscriber::filter::LevelFilter;
 use self::{control_plane::control_plane, ignored::without_meaning, variables::Variables};
 use crate::{
     common_options,
-    log::{self, Format, Level},
     runtime::run,
+    service_log::{self, Format, Level},
 };
 
 /// Prefixes of rejected variables: they belong to missing features that change decisions or access.
@@ -47,7 +47,7 @@ pub(crate) fn envoy() -> Result<(), String> {
     let variables = Variables::of_process();
     let settings = settings(&variables)?;
     let (format, level) = log(&variables)?;
-    log::begin(format, level);
+    service_log::begin(format, level);
     let set = without_meaning(&variables, settings.xds.is_some());
     if !set.is_empty() {
         tracing::warn!("without a meaning here: {}", set.join(", "));

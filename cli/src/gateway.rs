@@ -7,8 +7,8 @@ use tower_ratelimit_server::gateway::{self, Settings, Upstream};
 
 use crate::{
     common_options::{Drain, Files, Operators, OrOff, Redis, Tls, address, time},
-    log::Log,
     runtime::run,
+    service_log::Log,
 };
 
 #[derive(Debug, Args)]

@@ -6,7 +6,7 @@
 
 mod exit;
 mod plural;
-mod timestamps;
+mod timestamp_formats;
 
 mod output;
 
@@ -15,9 +15,10 @@ mod explain;
 mod replay;
 
 #[cfg(feature = "serve")]
-mod common_options;
+mod service_log;
+
 #[cfg(feature = "serve")]
-mod log;
+mod common_options;
 #[cfg(feature = "serve")]
 mod runtime;
 

@@ -13,7 +13,7 @@ use tower_ratelimit::{
     },
 };
 
-use crate::{plural::counted, timestamps};
+use crate::{plural::counted, timestamp_formats};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum OutputFormat {
@@ -197,7 +197,7 @@ impl ExplainedRequest {
             "\n{} from {} at {}\n",
             self.line,
             self.peer,
-            timestamps::display(self.now)
+            timestamp_formats::display(self.now)
         );
         let rules = self.explanation.rules();
         let width = rules
@@ -296,7 +296,7 @@ impl ExplainedRequest {
         json!({
             "request": self.line,
             "peer": self.peer.to_string(),
-            "at": timestamps::display(self.now),
+            "at": timestamp_formats::display(self.now),
             "rules": rules,
             "outcome": self.outcome(),
         })

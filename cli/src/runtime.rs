@@ -4,7 +4,7 @@ use tower_ratelimit_server::serve::ServeError;
 #[cfg(feature = "otel")]
 use tower_ratelimit_server::telemetry;
 
-use crate::log;
+use crate::service_log;
 
 /// Runs a service until its end.
 pub(crate) fn run(service: impl Future<Output = Result<(), ServeError>>) -> Result<(), String> {
@@ -20,6 +20,6 @@ pub(crate) fn run(service: impl Future<Output = Result<(), ServeError>>) -> Resu
         export.end().await;
         served.map_err(|error| error.to_string())
     });
-    log::flush();
+    service_log::flush();
     served
 }

@@ -15,8 +15,8 @@ use tower_ratelimit_server::{
 use self::control_plane::Xds;
 use crate::{
     common_options::{Drain, Files, Operators, Redis, Tls, address, time},
-    log::Log,
     runtime::run,
+    service_log::Log,
 };
 
 #[derive(Debug, Args)]

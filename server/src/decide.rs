@@ -1,12 +1,12 @@
 //! Decisions about a request by the rules and the counters.
 
 mod charges;
+mod dynamic_metadata;
 mod lookup;
-mod metadata;
-mod modes;
 mod observe;
 mod operation;
 mod overrides;
+mod service_modes;
 mod verdict;
 
 use std::sync::{Arc, PoisonError, RwLock};
@@ -14,23 +14,23 @@ use std::sync::{Arc, PoisonError, RwLock};
 use tokio::{task::JoinError, time::Instant};
 use tower_ratelimit::{Decision, observe::TopKeys, reject::quota_exceeded};
 
-pub use self::modes::Modes;
 pub(crate) use self::operation::{Count, Operation};
+pub use self::service_modes::Modes;
 use self::{
+    dynamic_metadata::metadata,
     lookup::{Lookup, look_up},
-    metadata::metadata,
     overrides::Overrides,
     verdict::Verdict,
 };
-pub use crate::error::DecideError;
+pub use crate::decide_and_serve_errors::DecideError;
 use crate::{
-    counters::{Charge, Counters, Measure},
-    headers::fields,
+    limiters_by_period::{Charge, Counters, Measure},
     lyft::{Rules, merge_metadata},
-    messages::{
+    protobuf_messages::{
         Code, DescriptorStatus, Duration, HeaderValue, RateLimitRequest, RateLimitResponse, Struct,
     },
-    statistics::Statistics,
+    reference_statistics::Statistics,
+    response_headers::fields,
     telemetry::Span,
 };
 

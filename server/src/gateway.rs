@@ -6,13 +6,12 @@
 
 mod download;
 mod failures;
-mod fields;
-mod frames;
+mod hop_by_hop_headers;
 mod host;
 mod malformed_clients;
 mod metrics_and_admin_listeners;
 mod permit;
-mod problem;
+mod problem_response;
 mod progress;
 mod proxy;
 mod request_checks;
@@ -21,6 +20,7 @@ mod settings;
 mod tests;
 mod upgrade;
 mod upload;
+mod websocket_frames;
 
 use std::{future::pending, sync::Arc, time::Duration};
 
@@ -42,8 +42,8 @@ use crate::{
     admin::Admin,
     connections::{self, ConnectionLimits, listen},
     decide::{Modes, RateLimits},
-    error::{ServeError, fault},
-    http::Draining,
+    decide_and_serve_errors::{ServeError, fault},
+    http_routes::Draining,
     metrics::Metrics,
     plural::counted,
     rules_source::{Source, warn_of},

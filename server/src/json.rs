@@ -3,7 +3,7 @@
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::{Map, Value as Json, json};
 
-use crate::messages::{
+use crate::protobuf_messages::{
     Code, DescriptorStatus, Entry, MAX_DESCRIPTORS, MAX_ENTRIES, RateLimit, RateLimitDescriptor,
     RateLimitOverride, RateLimitRequest, RateLimitResponse, Struct, Unit, Value, ValueKind,
 };

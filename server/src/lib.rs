@@ -60,19 +60,19 @@
 //!
 //! A module imports only from those above it, so this file can be read from the top.
 
-mod error;
+mod decide_and_serve_errors;
 mod plural;
 
 #[cfg(test)]
-mod described;
-pub mod messages;
+mod protobuf_descriptors;
+pub mod protobuf_messages;
 
-mod headers;
 mod json;
 pub mod lyft;
+mod response_headers;
 
-pub mod counters;
-pub mod statistics;
+pub mod limiters_by_period;
+pub mod reference_statistics;
 
 mod events;
 #[cfg(feature = "otel")]
@@ -82,9 +82,9 @@ mod telemetry;
 
 pub mod decide;
 
-pub mod auth;
-pub mod check;
-pub mod http;
+pub mod check_route;
+pub mod forward_auth;
+pub mod http_routes;
 mod reflection;
 pub mod rls;
 
@@ -112,4 +112,4 @@ pub mod gateway;
 
 pub use tower_ratelimit::OnFailure;
 
-pub use self::{headers::HeaderSet, tls::TlsFiles};
+pub use self::{response_headers::HeaderSet, tls::TlsFiles};

@@ -1,7 +1,7 @@
 //! The reflection service: the protocol's description, for tools such as grpcurl.
 //!
 //! `proto/descriptors.binpb` holds the files of `proto/` as protoc compiles them, so no build needs protoc. After a change
-//! of these files or of [`messages`](crate::messages), make it again in `server/`:
+//! of these files or of [`protobuf_messages`](crate::protobuf_messages), make it again in `server/`:
 //!
 //! ```sh
 //! protoc -I proto --include_imports --descriptor_set_out=proto/descriptors.binpb envoy/service/ratelimit/v3/rls.proto
@@ -39,8 +39,8 @@ mod tests {
 
     use super::*;
     use crate::{
-        described::Described,
-        messages::{
+        protobuf_descriptors::Described,
+        protobuf_messages::{
             Code, DescriptorStatus, Duration, Entry, HeaderValue, RateLimit, RateLimitDescriptor,
             RateLimitOverride, RateLimitRequest, RateLimitResponse, Struct, Unit, Value, ValueKind,
         },

@@ -23,7 +23,7 @@ use self::codec::RequestCodec;
 use crate::{
     decide::{DecideError, RateLimits},
     events,
-    messages::{Code, RateLimitRequest, RateLimitResponse},
+    protobuf_messages::{Code, RateLimitRequest, RateLimitResponse},
     telemetry::Caller,
 };
 
@@ -144,10 +144,10 @@ mod tests {
 
     use super::*;
     use crate::{
-        counters::Counters,
         decide::Modes,
+        limiters_by_period::Counters,
         lyft::Rules,
-        messages::{Entry, RateLimitDescriptor},
+        protobuf_messages::{Entry, RateLimitDescriptor},
     };
 
     const RULES: &str = "domain: rl

@@ -9,12 +9,12 @@ use tracing::info;
 
 use self::{listeners::Listeners, servers::Servers, service_components::Parts};
 pub use crate::{
-    error::ServeError,
+    decide_and_serve_errors::ServeError,
     settings::{DEFAULT_DEADLINE, Settings},
     store::RedisTlsFiles,
 };
 use crate::{
-    error::fault,
+    decide_and_serve_errors::fault,
     plural::counted,
     shutdown::{self, Signals},
     tls,

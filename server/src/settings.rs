@@ -13,7 +13,7 @@ use tracing::info;
 
 use crate::{
     decide::Modes,
-    error::{ServeError, fault},
+    decide_and_serve_errors::{ServeError, fault},
     lyft::{Builder, FilesOf, Rules},
     store::{RedisTlsFiles, Store},
     tls::TlsFiles,

@@ -13,8 +13,8 @@ use tower_ratelimit::{
 use tracing::error;
 
 use crate::{
-    counters::Counters,
-    error::{ServeError, fault},
+    decide_and_serve_errors::{ServeError, fault},
+    limiters_by_period::Counters,
 };
 
 /// PEM files for an encrypted address of Redis, read at the start.

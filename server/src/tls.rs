@@ -30,7 +30,7 @@ use tokio_rustls::{
 };
 use tracing::{error, info};
 
-use crate::error::{ServeError, fault};
+use crate::decide_and_serve_errors::{ServeError, fault};
 
 /// The interval of checks for changed files.
 const CHECK_TIME: Duration = Duration::from_secs(10);

@@ -3,7 +3,7 @@
 use tower_ratelimit::Timestamp;
 
 use super::series::MINUTE;
-use crate::timestamps;
+use crate::timestamp_formats;
 
 const DAY: u64 = 1_440;
 
@@ -56,8 +56,8 @@ pub(super) fn dates(from: u64, to: u64) -> Vec<AxisDate> {
     let times = (0..=MOST).map(|place| first + place * gap);
     let dates = times.take_while(|at| *at < to).map(|at| {
         let time = Timestamp::from_micros(at);
-        let date = timestamps::format(time, "%-d %b");
-        let clock = timestamps::format(time, "%H:%M");
+        let date = timestamp_formats::format(time, "%-d %b");
+        let clock = timestamp_formats::format(time, "%H:%M");
         let is_new = date != day;
         let lines = match (gap < DAY * MINUTE, is_new) {
             (true, true) => vec![clock, date.clone()],

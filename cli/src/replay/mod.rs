@@ -15,7 +15,6 @@ mod peaks;
 mod reordering;
 mod report;
 mod required_request_parts;
-mod rules;
 mod series;
 mod settings;
 mod simulated_queue;
@@ -23,8 +22,9 @@ mod suggestion;
 mod summary_sentence;
 mod svg;
 mod tally;
-mod text;
+mod text_report;
 mod top;
+mod tried_rules;
 
 use std::{io::Write, sync::mpsc::sync_channel, thread};
 
@@ -84,5 +84,5 @@ fn report(arguments: &Replay, tally: &Tally) -> String {
     if arguments.json {
         return format!("{:#}\n", tally.json());
     }
-    text::text(tally)
+    text_report::text(tally)
 }

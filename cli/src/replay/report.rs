@@ -11,7 +11,7 @@ use super::{
     summary_sentence::sentence,
     svg::{Chart, Scale, escaped},
     tally::{LimitedKey, Tally, UPPER_BOUND, time_of},
-    text::{compact, counted_by, many, number, percent, shadow, text},
+    text_report::{compact, counted_by, many, number, percent, shadow, text},
 };
 
 /// Grey, blue and red as in the guide's plots: visible on light and dark backgrounds.

@@ -2,9 +2,9 @@
 
 use super::{
     candidate_quota::Candidate,
-    rules::{Policy, TriedRules},
     tally::{LimitedKey, Tally},
-    text::{many, number, percent},
+    text_report::{many, number, percent},
+    tried_rules::{Policy, TriedRules},
 };
 
 /// The most rules that the sentence names.

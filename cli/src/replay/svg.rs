@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::text::compact;
+use super::text_report::compact;
 
 /// Narrow enough for letters to be readable on a phone.
 const WIDTH: f64 = 640.0;

@@ -15,13 +15,13 @@ use super::{
     peaks::{Peaks, WINDOWS},
     reordering::Spread,
     required_request_parts::{KeySource, Need},
-    rules::{Policy, TriedRules},
     series::Series,
     settings::{Settings, StatusSet},
     suggestion::{PERCENTILES, Suggestion},
     top::{TopKey, TopKeys},
+    tried_rules::{Policy, TriedRules},
 };
-use crate::timestamps;
+use crate::timestamp_formats;
 
 /// The factors of `--what-if`.
 const FACTORS: [f64; 12] = [0.1, 0.2, 0.35, 0.5, 0.7, 0.85, 1.0, 1.2, 1.5, 2.0, 3.0, 5.0];
@@ -379,7 +379,7 @@ fn suggestion_json(suggestion: &Suggestion) -> Value {
 }
 
 pub(super) fn time_of(micros: u64) -> String {
-    timestamps::display(Timestamp::from_micros(micros))
+    timestamp_formats::display(Timestamp::from_micros(micros))
 }
 
 /// The minute with the most limited requests.

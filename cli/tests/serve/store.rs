@@ -8,7 +8,7 @@ use testkit::{
     servers::{Cluster, Sentinels, Server, Setup},
 };
 use tonic::transport::Endpoint;
-use tower_ratelimit_server::messages::Code;
+use tower_ratelimit_server::protobuf_messages::Code;
 
 use crate::{
     http::get,

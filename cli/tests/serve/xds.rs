@@ -9,7 +9,7 @@ use testkit::{
         AUTHORITY, CERTIFICATE, KEY, make_certificates, make_client_certificate,
     },
 };
-use tower_ratelimit_server::messages::Code;
+use tower_ratelimit_server::protobuf_messages::Code;
 
 use crate::{
     http::{get, send, try_send},

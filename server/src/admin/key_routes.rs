@@ -18,8 +18,8 @@ use super::{
 };
 use crate::{
     decide::{Count, Operation},
-    messages::Entry,
     plural::counted,
+    protobuf_messages::Entry,
     store::Store,
 };
 

@@ -5,7 +5,9 @@ use std::net::SocketAddr;
 use tokio::net::TcpListener;
 
 use super::access_check::read_token;
-use crate::{connections::listen_unless_off, error::ServeError, settings::Settings};
+use crate::{
+    connections::listen_unless_off, decide_and_serve_errors::ServeError, settings::Settings,
+};
 
 /// A listener for operators.
 pub(crate) struct AdminListener {

@@ -11,8 +11,8 @@ use tower_service::Service as _;
 
 use super::*;
 use crate::{
-    counters::Counters,
     decide::{Modes, RateLimits},
+    limiters_by_period::Counters,
     lyft::Rules,
     settings::Settings,
 };

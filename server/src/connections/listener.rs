@@ -7,7 +7,7 @@ use tokio::{
     net::{TcpListener, TcpStream},
 };
 
-use crate::error::ServeError;
+use crate::decide_and_serve_errors::ServeError;
 
 /// A listening socket.
 pub(crate) trait Listener: Send + Sync + Sized + 'static {

@@ -12,9 +12,9 @@ use super::{
     verdict::Verdict,
 };
 use crate::{
-    counters::{Charge, Measure},
-    error::{DecideError, invalid},
-    statistics::Hits,
+    decide_and_serve_errors::{DecideError, invalid},
+    limiters_by_period::{Charge, Measure},
+    reference_statistics::Hits,
 };
 
 /// The decision about each descriptor, if it has one.

@@ -6,10 +6,10 @@ use tower_ratelimit::Key;
 
 use super::overrides::Overrides;
 use crate::{
-    counters::{Charge, Measure},
-    error::{DecideError, invalid},
+    decide_and_serve_errors::{DecideError, invalid},
+    limiters_by_period::{Charge, Measure},
     lyft::{Limit, Rules, StatsName},
-    messages::{
+    protobuf_messages::{
         MAX_DESCRIPTORS, MAX_ENTRIES, RateLimit, RateLimitDescriptor, RateLimitOverride,
         RateLimitRequest, Struct, Unit,
     },

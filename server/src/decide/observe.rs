@@ -8,7 +8,7 @@ use super::{RateLimits, lookup::Lookup};
 use crate::{
     events,
     lyft::Rules,
-    messages::{Entry, RateLimitDescriptor, RateLimitRequest},
+    protobuf_messages::{Entry, RateLimitDescriptor, RateLimitRequest},
 };
 
 impl RateLimits {

@@ -7,9 +7,9 @@ use super::{
     lookup::{Limited, Lookup, look_up},
 };
 use crate::{
-    counters::Charge,
-    error::{DecideError, invalid},
-    messages::{Entry, RateLimitDescriptor, RateLimitRequest},
+    decide_and_serve_errors::{DecideError, invalid},
+    limiters_by_period::Charge,
+    protobuf_messages::{Entry, RateLimitDescriptor, RateLimitRequest},
 };
 
 /// An operation of an operator.

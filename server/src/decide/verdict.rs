@@ -1,7 +1,7 @@
 //! The verdict on a request, from the statuses of its descriptors.
 
-use super::{lookup::Lookup, modes::Modes};
-use crate::messages::{Code, DescriptorStatus};
+use super::{lookup::Lookup, service_modes::Modes};
+use crate::protobuf_messages::{Code, DescriptorStatus};
 
 /// Whether a request passes, and the reason.
 pub(super) struct Verdict {

@@ -8,8 +8,8 @@ use super::settings::Settings;
 use crate::{
     admin::{Admin, AdminListener},
     connections::{self, ConnectionLimits, MAX_CONNECTIONS, call_routes, listen_unless_off},
-    error::ServeError,
-    http::{Draining, probes},
+    decide_and_serve_errors::ServeError,
+    http_routes::{Draining, probes},
     metrics::Metrics,
     shutdown::{self, Stop},
     store::Store,

@@ -32,9 +32,9 @@ use tower_service::Service;
 use super::{
     download::Download,
     failures::{Cause, Failures},
-    fields::{self, Hop},
+    hop_by_hop_headers::{self, Hop},
     permit::RequestPermit,
-    problem::problem,
+    problem_response::problem,
     progress::Progress,
     settings::Settings,
     upgrade,
@@ -177,7 +177,7 @@ impl Inner {
         body: Upload,
         hop: &Hop,
     ) -> Result<Request<Upload>, StatusCode> {
-        fields::hand_on(&mut parts.headers, &parts.uri, parts.version, hop);
+        hop_by_hop_headers::hand_on(&mut parts.headers, &parts.uri, parts.version, hop);
         let path = parts.uri.path_and_query().cloned();
         let uri = Uri::builder()
             .scheme(Scheme::HTTP)
@@ -235,11 +235,17 @@ impl Inner {
             let upstream = hyper::upgrade::on(&mut response);
             let until = (self.stopped.clone(), permit);
             upgrade::tunnel(client, upstream, self.silence, until);
-            fields::end_connection(response.headers_mut(), fields::Nominated::All);
+            hop_by_hop_headers::end_connection(
+                response.headers_mut(),
+                hop_by_hop_headers::Nominated::All,
+            );
             upgrade::add_fields(response.headers_mut());
             return Ok(response.map(|_| Body::empty()));
         }
-        fields::end_connection(response.headers_mut(), fields::Nominated::All);
+        hop_by_hop_headers::end_connection(
+            response.headers_mut(),
+            hop_by_hop_headers::Nominated::All,
+        );
         *response.version_mut() = Version::HTTP_11;
         let silence = self.silence;
         let download = |body| Body::new(Download::new(body, progress, silence, permit));

@@ -18,10 +18,10 @@ use tower_ratelimit::rules::{RulesHandle, RulesLayer, RulesLimit};
 use tower_service::Service as _;
 
 use super::{
-    fields::{self, Hop},
+    hop_by_hop_headers::{self, Hop},
     host,
     malformed_clients::MalformedClients,
-    problem::problem,
+    problem_response::problem,
     proxy::Proxy,
     settings::Settings,
     upgrade,
@@ -30,7 +30,7 @@ use super::{
 use crate::{
     connections::{Peer, PerClient, RequestBody},
     events::Answers,
-    http::Draining,
+    http_routes::Draining,
 };
 
 /// The proxy behind its checks and rules.
@@ -106,7 +106,7 @@ impl CheckedProxy {
             client_field: client_ip.header_name().clone(),
             permit: Arc::new(permit),
         };
-        fields::join_cookies(&mut parts.headers);
+        hop_by_hop_headers::join_cookies(&mut parts.headers);
         parts.extensions.insert(ConnectInfo(peer.address));
         if hop.is_trusted {
             self.malformed.check(client_ip, &parts);

@@ -10,7 +10,7 @@ use tower_ratelimit::{
 
 use crate::{
     connections,
-    error::{ServeError, fault},
+    decide_and_serve_errors::{ServeError, fault},
     settings,
     store::{Store, redis},
     tls::TlsFiles,

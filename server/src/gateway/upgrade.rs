@@ -14,7 +14,9 @@ use tokio::{
     sync::watch,
 };
 
-use super::{fields::lists, frames::Frames, permit::RequestPermit, progress::Progress};
+use super::{
+    hop_by_hop_headers::lists, permit::RequestPermit, progress::Progress, websocket_frames::Frames,
+};
 use crate::shutdown;
 
 /// The most bytes that a tunnel reads from one end before it writes them to the other.

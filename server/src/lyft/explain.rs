@@ -5,7 +5,7 @@ use std::fmt;
 use tower_ratelimit::Quota;
 
 use super::rules::{Limit, Matched, Rules};
-use crate::messages::{Entry, RateLimitDescriptor, Unit};
+use crate::protobuf_messages::{Entry, RateLimitDescriptor, Unit};
 
 /// The path of a descriptor through the rules. Made by [`Rules::explain`].
 #[derive(Debug, Clone)]

@@ -4,7 +4,7 @@ use super::{
     rules::{Found, Level, Limit, Matched, Rules},
     stats::stats_name,
 };
-use crate::messages::Entry;
+use crate::protobuf_messages::Entry;
 
 impl Rules {
     /// The limits in the order of their names.

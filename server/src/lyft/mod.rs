@@ -13,23 +13,24 @@
 //! limits that have a `detailed_metric`, and a key that stands twice in one table is a fault, unless it begins the
 //! next domain of a file with several.
 
+mod descriptor_metadata;
 mod explain;
 mod files;
 mod listing;
-mod metadata;
-mod parse;
-mod read;
+mod read_files;
 mod rules;
+mod rules_parser;
 mod stats;
 mod wildcard;
 mod yaml11_types;
 
+pub(crate) use self::{
+    descriptor_metadata::merge as merge_metadata, rules::Limit, rules_parser::RulesDocument,
+    stats::stats_name,
+};
 pub use self::{
     explain::{DescriptorExplanation, DescriptorOutcome, EntryMatch, ExplainedLimit},
     files::FilesOf,
     rules::{Builder, Rules},
     stats::StatsName,
-};
-pub(crate) use self::{
-    metadata::merge as merge_metadata, parse::RulesDocument, rules::Limit, stats::stats_name,
 };

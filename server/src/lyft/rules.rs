@@ -6,7 +6,7 @@ use tower_ratelimit::Quota;
 use tower_ratelimit_rulefile::{Problem, Span};
 
 use super::{files::FilesOf, wildcard::Wildcard};
-use crate::messages::{Entry, Struct, Unit};
+use crate::protobuf_messages::{Entry, Struct, Unit};
 
 /// The rules of all domains.
 #[derive(Debug, Default)]

@@ -7,7 +7,7 @@ use std::{
 };
 
 use super::rules::{Found, Matched, Rules, Step, value_of};
-use crate::messages::{Entry, RateLimitDescriptor};
+use crate::protobuf_messages::{Entry, RateLimitDescriptor};
 
 /// The name of a limit in statistics: the domain and the path of keys.
 #[derive(Debug, Clone)]

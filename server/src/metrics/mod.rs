@@ -25,8 +25,8 @@ use crate::{
         GATEWAY_DURATION, GATEWAY_REQUESTS, GATEWAY_SECONDS, RLS_DURATION, RLS_REQUESTS,
         UPSTREAM_ERRORS,
     },
+    reference_statistics::COUNTS,
     rules_source::Source,
-    statistics::COUNTS,
     store::Store,
 };
 

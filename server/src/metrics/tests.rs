@@ -6,10 +6,10 @@ use tower_ratelimit::LocalStore;
 
 use super::*;
 use crate::{
-    counters::Counters,
     decide::{Modes, RateLimits},
+    limiters_by_period::Counters,
     lyft::Rules,
-    messages::{Entry, RateLimitDescriptor, RateLimitOverride, RateLimitRequest, Unit},
+    protobuf_messages::{Entry, RateLimitDescriptor, RateLimitOverride, RateLimitRequest, Unit},
     serve::Settings,
 };
 

@@ -7,7 +7,7 @@ use tonic::{
 };
 use tonic_prost::ProstCodec;
 
-use crate::messages::{MAX_DESCRIPTORS, MAX_ENTRIES, RateLimitRequest, RateLimitResponse};
+use crate::protobuf_messages::{MAX_DESCRIPTORS, MAX_ENTRIES, RateLimitRequest, RateLimitResponse};
 
 type Inner = ProstCodec<RateLimitResponse, RateLimitRequest>;
 
@@ -107,7 +107,7 @@ mod tests {
     use prost::Message as _;
 
     use super::*;
-    use crate::messages::{Entry, RateLimitDescriptor, RateLimitOverride};
+    use crate::protobuf_messages::{Entry, RateLimitDescriptor, RateLimitOverride};
 
     fn request(descriptors: usize, entries: usize) -> Vec<u8> {
         let entry = Entry {

@@ -6,7 +6,7 @@ use tracing::{error, info};
 
 use super::{Source, warn_of};
 use crate::{
-    error::ServeError,
+    decide_and_serve_errors::ServeError,
     lyft::Rules,
     plural::counted,
     xds::{self, messages::DiscoveryResponse},

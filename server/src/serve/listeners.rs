@@ -9,7 +9,7 @@ use crate::connections::listen_unix;
 use crate::{
     admin::AdminListener,
     connections::{Listener as _, listen},
-    error::ServeError,
+    decide_and_serve_errors::ServeError,
     settings::Settings,
 };
 

@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     connections::{self, ConnectionLimits, MAX_CONNECTIONS, RequestBody, call_routes},
-    http::Draining,
+    http_routes::Draining,
     reflection, rls,
     shutdown::{self, Stop, Stopped},
     telemetry::Caller,

@@ -13,10 +13,11 @@ use tracing::info;
 
 use crate::{
     admin::Admin,
-    auth, check,
+    check_route,
     decide::RateLimits,
-    error::{ServeError, fault},
-    http::{self, Draining},
+    decide_and_serve_errors::{ServeError, fault},
+    forward_auth,
+    http_routes::{self, Draining},
     metrics::Metrics,
     rules_source::{Source, warn_of},
     settings::Settings,
@@ -145,11 +146,14 @@ impl Parts {
             let has_store = || store.as_ref().is_none_or(Store::is_up);
             !draining.has_begun() && has_required_limits(&settings, &known) && has_store()
         };
-        let router = http::router_ready(limits.clone(), is_ready)
-            .merge(check::router(limits, handle))
+        let router = http_routes::router_ready(limits.clone(), is_ready)
+            .merge(check_route::router(limits, handle))
             .merge(self.metrics.router());
         match &self.auth {
-            Some(rules) => router.merge(auth::router(rules, self.settings.trust.iter().copied())),
+            Some(rules) => router.merge(forward_auth::router(
+                rules,
+                self.settings.trust.iter().copied(),
+            )),
             None => router,
         }
     }

@@ -15,8 +15,8 @@ use tower_ratelimit::{
 };
 
 use crate::{
-    error::DecideError,
-    messages::{Code, DescriptorStatus, RateLimitResponse},
+    decide_and_serve_errors::DecideError,
+    protobuf_messages::{Code, DescriptorStatus, RateLimitResponse},
 };
 
 const NAME: &str = "ratelimit.check";

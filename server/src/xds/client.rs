@@ -25,8 +25,8 @@ use super::{
     settings::ControlPlane,
 };
 use crate::{
-    error::ServeError,
-    messages::{Struct, Value},
+    decide_and_serve_errors::ServeError,
+    protobuf_messages::{Struct, Value},
 };
 
 const METHOD: &str =

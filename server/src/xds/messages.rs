@@ -1,8 +1,8 @@
 //! The messages of discovery, `envoy.service.discovery.v3`, and of limits as resources,
 //! `ratelimit.config.ratelimit.v3`, as far as they are used.
 //!
-//! Written by hand, as [`messages`](crate::messages) are. `proto/` describes the same messages, and a test compares the
-//! two.
+//! Written by hand, as [`protobuf_messages`](crate::protobuf_messages) are. `proto/` describes the same messages, and a
+//! test compares the two.
 #![allow(
     clippy::exhaustive_structs,
     clippy::use_self,
@@ -10,7 +10,7 @@
     reason = "the protocol defines and documents them"
 )]
 
-use crate::messages::{Struct, Unit};
+use crate::protobuf_messages::{Struct, Unit};
 
 /// A client's request for resources, and its reply to a response: accepted, or rejected with the faults.
 #[derive(Clone, PartialEq, prost::Message)]

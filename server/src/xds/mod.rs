@@ -7,7 +7,7 @@
 mod backoff;
 mod client;
 mod connection;
-mod document;
+mod message_as_document;
 pub mod messages;
 mod resources;
 mod settings;

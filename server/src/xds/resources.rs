@@ -6,7 +6,7 @@ use prost::Message as _;
 use tower_ratelimit_rulefile::{ProblemCode, Report, RulesError, SourceText, Span};
 
 use super::{
-    document::document,
+    message_as_document::document,
     messages::{Any, DiscoveryResponse, RateLimitConfig},
 };
 use crate::lyft::{Builder, Rules, RulesDocument};

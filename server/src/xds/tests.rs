@@ -26,10 +26,10 @@ use super::{
     settings::ControlPlane,
 };
 use crate::{
-    described::Described,
-    error::ServeError,
+    decide_and_serve_errors::ServeError,
     lyft::Rules,
-    messages::{Entry, RateLimitDescriptor, Struct, Unit, Value},
+    protobuf_descriptors::Described,
+    protobuf_messages::{Entry, RateLimitDescriptor, Struct, Unit, Value},
 };
 
 /// `proto/` as protoc compiles it:

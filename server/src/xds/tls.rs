@@ -9,7 +9,7 @@ use tokio_rustls::{
 
 use super::settings::{ControlPlane, ControlPlaneTls};
 use crate::{
-    error::{ServeError, fault},
+    decide_and_serve_errors::{ServeError, fault},
     tls::{certificates, private_key},
 };
 

@@ -8,7 +8,7 @@ use tower_ratelimit::{
     RedisStore,
     rules::{Format, Rules, RulesLayer},
 };
-use tower_ratelimit_server::auth;
+use tower_ratelimit_server::forward_auth;
 use tower_service::Service as _;
 
 const RULES: &str = r"rules:
@@ -39,7 +39,7 @@ fn failing() -> Router {
 
 fn router(rules: Rules) -> Router {
     let trusted = ["127.0.0.0/8".parse().unwrap()];
-    auth::router(&RulesLayer::new(rules), trusted)
+    forward_auth::router(&RulesLayer::new(rules), trusted)
 }
 
 /// The status of the response to this request of a proxy.

@@ -6,10 +6,10 @@ use std::{fmt::Write as _, ops::Range};
 use tokio::runtime::{Builder, Runtime};
 use tower_ratelimit::{LocalStore, ManualClock};
 use tower_ratelimit_server::{
-    counters::Counters,
     decide::{Modes, RateLimits},
+    limiters_by_period::Counters,
     lyft::Rules,
-    messages::{Entry, RateLimitDescriptor, RateLimitOverride, RateLimitRequest, Unit},
+    protobuf_messages::{Entry, RateLimitDescriptor, RateLimitOverride, RateLimitRequest, Unit},
 };
 
 const RULES: &str = "domain: rl

@@ -1,6 +1,6 @@
 //! Times of log lines.
 
-use crate::timestamps;
+use crate::timestamp_formats;
 
 const SECOND: u64 = 1_000_000;
 const DAY: u64 = 86_400 * SECOND;
@@ -20,7 +20,7 @@ impl Dates {
     pub(super) fn new() -> Self {
         Self {
             last: None,
-            tomorrow: timestamps::now().as_micros() + DAY,
+            tomorrow: timestamp_formats::now().as_micros() + DAY,
         }
     }
 
@@ -47,8 +47,8 @@ impl Dates {
         let second = match known {
             Some((_, second)) => *second,
             None => {
-                let second =
-                    timestamps::common_log(&text).or_else(|| timestamps::rfc3339(&text))?;
+                let second = timestamp_formats::common_log(&text)
+                    .or_else(|| timestamp_formats::rfc3339(&text))?;
                 self.last = Some((text.into_owned(), second));
                 second
             }

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::{
     super::entry::{Entry, LoggedPart},
     date::Dates,
-    fields::{COOKIE, FieldNames, FieldTree, Meaning},
+    json_field_names::{COOKIE, FieldNames, FieldTree, Meaning},
     scalar::{Best, Scalar, logged_part},
 };
 

@@ -2,8 +2,8 @@
 
 mod combined;
 mod date;
-mod fields;
 mod json;
+mod json_field_names;
 mod reader;
 mod scalar;
 
@@ -12,7 +12,7 @@ use std::borrow::Cow;
 use http::header;
 use tower_ratelimit::{Key, rules::RequestPart};
 
-use self::{date::Dates, fields::FieldNames, json::JsonLines};
+use self::{date::Dates, json::JsonLines, json_field_names::FieldNames};
 pub(super) use self::{
     date::instant,
     reader::{Reader, Seen},

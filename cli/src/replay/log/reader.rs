@@ -22,8 +22,8 @@ use super::{
     },
     Parsed, Parser,
     date::Dates,
-    fields::FieldNames,
     json::JsonLines,
+    json_field_names::FieldNames,
 };
 
 /// The longest line, in bytes; longer ones are invalid.

@@ -8,7 +8,7 @@ use serde_json::json;
 use tower_ratelimit::Timestamp;
 use tower_ratelimit_server::{
     decide::{Modes, RateLimits},
-    messages::{Code, DescriptorStatus, RateLimitRequest},
+    protobuf_messages::{Code, DescriptorStatus, RateLimitRequest},
 };
 
 use super::{

@@ -9,9 +9,9 @@ use testkit::{needs, servers::Server};
 use tower_ratelimit::{ManualClock, OnFailure, RedisStore, Timestamp};
 use tower_ratelimit_server::{
     HeaderSet,
-    counters::Counters,
     decide::{Modes, RateLimits},
-    messages::Code,
+    limiters_by_period::Counters,
+    protobuf_messages::Code,
 };
 
 use super::{

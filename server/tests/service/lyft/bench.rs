@@ -2,10 +2,10 @@
 
 use tower_ratelimit::{LocalStore, ManualClock, Timestamp};
 use tower_ratelimit_server::{
-    counters::Counters,
     decide::{DecideError, Modes, RateLimits},
+    limiters_by_period::Counters,
     lyft::Rules,
-    messages::{
+    protobuf_messages::{
         Code, DescriptorStatus, Entry, RateLimitDescriptor, RateLimitRequest, RateLimitResponse,
         Unit,
     },

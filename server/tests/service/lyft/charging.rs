@@ -12,9 +12,9 @@ use tower_ratelimit::{
     limiter::{Pending, Tier},
 };
 use tower_ratelimit_server::{
-    counters::Counters,
     decide::{DecideError, Modes, RateLimits},
-    messages::{Code, RateLimitOverride, RateLimitRequest, Unit},
+    limiters_by_period::Counters,
+    protobuf_messages::{Code, RateLimitOverride, RateLimitRequest, Unit},
 };
 
 use super::bench::{Bench, descriptor, passes, reported, request};

@@ -13,10 +13,10 @@ use tower_ratelimit::{
     limiter::{Pending, Tier},
 };
 use tower_ratelimit_server::{
-    counters::Counters,
     decide::{Modes, RateLimits},
+    limiters_by_period::Counters,
     lyft::Rules,
-    messages::{Code, Unit},
+    protobuf_messages::{Code, Unit},
 };
 
 use super::bench::{Bench, passes, reported, request, rules};

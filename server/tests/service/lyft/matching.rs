@@ -138,7 +138,7 @@ descriptors:
         (unlimited.limit_remaining, unlimited.duration_until_reset),
         (0, None)
     );
-    let elsewhere = tower_ratelimit_server::messages::RateLimitRequest {
+    let elsewhere = tower_ratelimit_server::protobuf_messages::RateLimitRequest {
         domain: "elsewhere".to_owned(),
         ..super::bench::request(&["a=1"])
     };

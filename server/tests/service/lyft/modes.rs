@@ -3,7 +3,9 @@
 use tower_ratelimit_server::{
     HeaderSet,
     decide::Modes,
-    messages::{Code, RateLimitOverride, RateLimitResponse, Struct, Unit, Value, ValueKind},
+    protobuf_messages::{
+        Code, RateLimitOverride, RateLimitResponse, Struct, Unit, Value, ValueKind,
+    },
 };
 
 use super::bench::{Bench, passes, reported, request};

@@ -1,6 +1,6 @@
 //! Row 13: the names of limits in statistics.
 
-use tower_ratelimit_server::messages::{RateLimitOverride, Unit};
+use tower_ratelimit_server::protobuf_messages::{RateLimitOverride, Unit};
 
 use super::bench::{descriptor, rules};
 

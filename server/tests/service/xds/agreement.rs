@@ -3,10 +3,10 @@
 use serde_json::{Value, json};
 use tower_ratelimit::{LocalStore, ManualClock, Timestamp};
 use tower_ratelimit_server::{
-    counters::Counters,
     decide::{Modes, RateLimits},
+    limiters_by_period::Counters,
     lyft::Rules,
-    messages::{Code, Unit},
+    protobuf_messages::{Code, Unit},
     xds::{
         self,
         messages::{

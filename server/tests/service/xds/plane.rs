@@ -40,7 +40,7 @@ use tonic::{
 };
 use tonic_prost::ProstCodec;
 use tower_ratelimit_server::{
-    messages::Unit,
+    protobuf_messages::Unit,
     xds::messages::{
         Any, DescriptorConfig, DiscoveryRequest, DiscoveryResponse, RateLimitConfig,
         RateLimitPolicy,

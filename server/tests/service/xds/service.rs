@@ -20,7 +20,7 @@ use tonic_health::pb::{
 };
 use tonic_prost::ProstCodec;
 use tower_ratelimit_server::{
-    messages::{Code, Entry, RateLimitDescriptor, RateLimitRequest, RateLimitResponse},
+    protobuf_messages::{Code, Entry, RateLimitDescriptor, RateLimitRequest, RateLimitResponse},
     serve::{Settings, serve},
     xds::ControlPlane,
 };

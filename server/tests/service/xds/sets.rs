@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Instant};
 use testkit::programs::eventually;
 use tokio::sync::watch;
 use tonic_health::pb::health_check_response::ServingStatus;
-use tower_ratelimit_server::messages::ValueKind;
+use tower_ratelimit_server::protobuf_messages::ValueKind;
 
 use super::{
     plane::{Plane, TYPE_URL, config},

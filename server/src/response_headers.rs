@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use crate::messages::{Code, DescriptorStatus, HeaderValue, RateLimit, Unit};
+use crate::protobuf_messages::{Code, DescriptorStatus, HeaderValue, RateLimit, Unit};
 
 /// A set of header fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

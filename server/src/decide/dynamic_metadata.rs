@@ -1,6 +1,6 @@
 //! Dynamic metadata of responses.
 
-use crate::messages::{RateLimitDescriptor, RateLimitRequest, Struct, Value, ValueKind};
+use crate::protobuf_messages::{RateLimitDescriptor, RateLimitRequest, Struct, Value, ValueKind};
 
 /// The request, and the metadata of the descriptors that passed.
 pub(super) fn metadata(request: &RateLimitRequest, passed: Struct) -> Struct {

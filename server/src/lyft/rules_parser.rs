@@ -1,8 +1,8 @@
 //! The parser of rule files: faults and warnings.
 
-mod extensions;
+mod algorithm_extensions;
 mod fields;
-mod parser;
+mod parser_state;
 mod split_documents;
 
 use std::{collections::HashSet, sync::Arc};
@@ -12,14 +12,17 @@ use tower_ratelimit_rulefile::{
     document::{DocumentLimits, Node, NodeEntry, NodeValue, read_yaml, report_duplicates},
 };
 
-use self::{extensions::EXTENSIONS, fields::tables, parser::RulesParser, split_documents::parts};
+use self::{
+    algorithm_extensions::EXTENSIONS, fields::tables, parser_state::RulesParser,
+    split_documents::parts,
+};
 use super::{
-    metadata::metadata,
+    descriptor_metadata::metadata,
     rules::{Builder, Descriptor, Level, Limit, Rules},
     wildcard::Wildcard,
     yaml11_types::{YamlType, text_or_empty, type_of, type_of_key},
 };
-use crate::messages::Unit;
+use crate::protobuf_messages::Unit;
 
 /// The most bytes of a file.
 const MAX_FILE_BYTES: usize = 32 << 20;

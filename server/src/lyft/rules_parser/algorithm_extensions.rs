@@ -5,8 +5,8 @@ use std::time::Duration;
 use tower_ratelimit::Quota;
 use tower_ratelimit_rulefile::{ProblemCode, document::Node};
 
-use super::parser::RulesParser;
-use crate::messages::Unit;
+use super::parser_state::RulesParser;
+use crate::protobuf_messages::Unit;
 
 /// The keys of a limit that the reference does not know.
 pub(super) const EXTENSIONS: [&str; 5] =

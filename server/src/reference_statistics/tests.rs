@@ -2,10 +2,10 @@
 
 use super::*;
 use crate::{
-    counters::Counters,
     decide::{Modes, RateLimits},
+    limiters_by_period::Counters,
     lyft::Rules,
-    messages::{Entry, RateLimitDescriptor, RateLimitRequest},
+    protobuf_messages::{Entry, RateLimitDescriptor, RateLimitRequest},
 };
 
 const RULES: &str = "domain: rl

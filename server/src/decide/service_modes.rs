@@ -1,8 +1,8 @@
 //! Modes of the service: how requests are charged and answered.
 
 use crate::{
-    headers::{HeaderNames, HeaderSet},
-    statistics::NearLimit,
+    reference_statistics::NearLimit,
+    response_headers::{HeaderNames, HeaderSet},
 };
 
 /// How requests are charged and answered, for all rules.

@@ -5,7 +5,7 @@ use tower_ratelimit_rulefile::{
     document::{Node, NodeValue},
 };
 
-use super::parser::RulesParser;
+use super::parser_state::RulesParser;
 use crate::lyft::yaml11_types::{YamlType, text_or_empty, type_of};
 
 impl RulesParser<'_> {

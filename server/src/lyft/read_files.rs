@@ -9,8 +9,8 @@ use tower_ratelimit_rulefile::{Report, RulesError};
 
 use super::{
     files::FilesOf,
-    parse::{self, RulesDocument},
     rules::{Builder, Rules},
+    rules_parser::{self, RulesDocument},
 };
 
 impl Rules {
@@ -60,7 +60,7 @@ impl Builder {
         let texts = texts
             .into_iter()
             .map(|(name, text)| (name.into(), text.into()));
-        parse::parse(texts, self)
+        rules_parser::parse(texts, self)
     }
 
     /// Reads documents that are no files, after the faults in `report`. Without a document there is no limit.
@@ -73,7 +73,7 @@ impl Builder {
         documents: Vec<RulesDocument>,
         report: Report,
     ) -> Result<Rules, RulesError> {
-        parse::read_documents(documents, report, self)
+        rules_parser::read_documents(documents, report, self)
     }
 
     /// Reads files, and [those](Self::files) of directories in the order of their names.

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use tower_ratelimit::rules::Problem;
 use tower_ratelimit_server::{
     lyft::{DescriptorExplanation, DescriptorOutcome, EntryMatch, ExplainedLimit, Rules},
-    messages::{Entry, RateLimitDescriptor},
+    protobuf_messages::{Entry, RateLimitDescriptor},
 };
 
 use super::arguments::Check;

@@ -6,7 +6,7 @@ use tower_ratelimit_rulefile::{
 };
 
 use super::yaml11_types::{YamlType, type_of};
-use crate::messages::{Struct, Value, ValueKind};
+use crate::protobuf_messages::{Struct, Value, ValueKind};
 
 /// The table as a message; `None` if it is null.
 pub(super) fn metadata(node: &Node, report: &mut Report) -> Option<Struct> {

@@ -25,7 +25,7 @@ use http::{HeaderValue, Response, StatusCode, header::CONTENT_TYPE};
 use crate::{
     decide::{DecideError, RateLimits},
     json,
-    messages::Code,
+    protobuf_messages::Code,
 };
 
 /// The most bytes of a body.

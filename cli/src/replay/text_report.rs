@@ -6,9 +6,9 @@ use super::{
     candidate_quota::{Candidate, Delayed, Limited},
     peaks::WINDOWS,
     reordering::Spread,
-    rules::{Policy, TriedRules},
     suggestion::{PERCENTILES, Suggestion},
     tally::{LimitedKey, Tally, UPPER_BOUND, minute_of, time_of},
+    tried_rules::{Policy, TriedRules},
 };
 use crate::plural::plural;
 

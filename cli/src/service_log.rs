@@ -1,6 +1,6 @@
 //! The log of services: lines of text or JSON on the standard error stream.
 
-mod lines;
+mod line_queue;
 
 use std::{io, str::FromStr, sync::OnceLock};
 
@@ -12,7 +12,7 @@ use tracing_subscriber::{
     util::SubscriberInitExt as _,
 };
 
-use self::lines::Lines;
+use self::line_queue::Lines;
 
 /// The prefix of this project's crates.
 const OWN: &str = "tower_ratelimit";

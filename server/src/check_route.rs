@@ -33,7 +33,7 @@ use tower_ratelimit::{
 use crate::{
     decide::{DecideError, RateLimits},
     json::{self, misfit, number, text_of, unknown},
-    messages::{Code, RateLimitRequest, RateLimitResponse},
+    protobuf_messages::{Code, RateLimitRequest, RateLimitResponse},
 };
 
 /// The most bytes of a body.

@@ -8,7 +8,7 @@ use tower_ratelimit_rulefile::{
 };
 
 use super::messages::{DescriptorConfig, RateLimitConfig, RateLimitPolicy};
-use crate::messages::{Struct, Unit, Value, ValueKind};
+use crate::protobuf_messages::{Struct, Unit, Value, ValueKind};
 
 /// The path of a table; `None` for the message itself.
 type Path = Option<Arc<MessagePath>>;
