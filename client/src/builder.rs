@@ -5,14 +5,14 @@ use std::{fmt, sync::Arc, time::Duration};
 use tower_ratelimit::{AnyLimiter, Clock, ConfigError, LocalLimiter, OsClock, OwnedQuota};
 
 use crate::{
-    declared_limit::{DeclaredLimit, IntoDeclaredLimit},
     destination_state::{DestinationSettings, Destinations},
     event::PacerEvent,
     jitter::Jitter,
     margin::with_margin,
     pacer::Pacer,
     pacer_state::{Observer, PacerState},
-    server_hint::Learn,
+    response_signals::Learn,
+    user_declared_limit::{DeclaredLimit, IntoDeclaredLimit},
 };
 
 /// Configures a [`Pacer`]. Made by [`Pacer::builder`].

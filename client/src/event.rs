@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::{error::PacerErrorKind, server_hint::SignalSource};
+use crate::{error::PacerErrorKind, response_signals::SignalSource};
 
 /// Something that happened to a request, for [`observer`](crate::PacerBuilder::observer). No event
 /// contains a host: labels of metrics stay few.

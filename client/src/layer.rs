@@ -7,7 +7,7 @@ use tower_layer::Layer;
 use tower_ratelimit::Key;
 
 use crate::{
-    call::CallSettings,
+    call_with_retries::CallSettings,
     destination::Destination,
     pacer::Pacer,
     replayable_body::{BufferedBodies, ByReplay, ReplayFn, WithoutReplay},

@@ -10,9 +10,9 @@ use crate::{
     in_flight::RequestsInFlight,
     jitter::jittered_backoff,
     refusal_streak::RefusalStreak,
-    reported_window::{LONGEST_PAUSE, ReportedWindow},
     response_headers::ReportedQuota,
-    server_hint::ServerHint,
+    response_signals::ServerHint,
+    server_reported_window::{LONGEST_PAUSE, ReportedWindow},
     slow_start::SlowStart,
 };
 

@@ -46,7 +46,7 @@
 mod response_headers;
 
 mod error;
-mod server_hint;
+mod response_signals;
 
 mod destination;
 mod event;
@@ -57,7 +57,7 @@ mod jitter;
 mod slow_start;
 
 mod refusal_streak;
-mod reported_window;
+mod server_reported_window;
 
 mod learned_limits;
 mod retry_budget;
@@ -73,14 +73,14 @@ mod send_turn_request;
 
 mod pacer;
 
-mod declared_limit;
 mod margin;
+mod user_declared_limit;
 
 mod builder;
 
 mod retry;
 
-mod call;
+mod call_with_retries;
 mod connection_error;
 mod replayable_body;
 
@@ -92,24 +92,24 @@ mod layer;
 mod reqwest_service;
 
 #[cfg(feature = "reqwest-middleware")]
-mod pacer_middleware;
+mod reqwest_pacer_middleware;
 
 #[cfg(any(doc, doctest))]
 pub mod guide;
 
 #[cfg(feature = "reqwest-middleware")]
-pub use self::pacer_middleware::PacerMiddleware;
+pub use self::reqwest_pacer_middleware::PacerMiddleware;
 pub use self::{
     builder::PacerBuilder,
-    declared_limit::{DeclaredLimit, IntoDeclaredLimit},
     destination::Destination,
     error::{PacerError, PacerErrorKind},
     event::PacerEvent,
     layer::PacerLayer,
     pacer::{Pacer, PacerStats},
     replayable_body::{BufferedBodies, ByReplay, CopyBody, Replay, ReplayFn, WithoutReplay},
+    response_signals::{Learn, SignalSource},
     retry::{Failure, Retry},
     send_turn::{Advice, Turn},
-    server_hint::{Learn, SignalSource},
     service::{Paced, PacedFuture},
+    user_declared_limit::{DeclaredLimit, IntoDeclaredLimit},
 };

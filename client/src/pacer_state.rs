@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use tower_ratelimit::Clock;
 
 use crate::{
-    destination_state::Destinations, event::PacerEvent, jitter::Jitter, server_hint::Learn,
+    destination_state::Destinations, event::PacerEvent, jitter::Jitter, response_signals::Learn,
 };
 
 pub(crate) type Observer = dyn Fn(&PacerEvent) + Send + Sync;

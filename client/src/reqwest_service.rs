@@ -11,7 +11,7 @@ use reqwest::{Request, Response};
 use tower_service::Service;
 
 use crate::{
-    call::{BodyConsumed, BoxError, OutgoingRequest},
+    call_with_retries::{BodyConsumed, BoxError, OutgoingRequest},
     connection_error::is_connection_error,
     error::PacerError,
     replayable_body::{Copies, CopyBody},

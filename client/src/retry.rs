@@ -8,8 +8,8 @@ use tower_ratelimit::headers::is_grpc;
 use crate::{
     jitter::jittered_backoff,
     pacer_state::PacerState,
+    response_signals::SignalSource,
     sent_request::{Refusal, SentRequest, Verdict},
-    server_hint::SignalSource,
 };
 
 /// The most refusals of one call before it ends.

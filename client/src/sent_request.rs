@@ -11,7 +11,7 @@ use crate::{
     event::PacerEvent,
     learned_limits::{Pause, Sent},
     pacer_state::PacerState,
-    server_hint::{ServerHint, SignalSource},
+    response_signals::{ServerHint, SignalSource},
 };
 
 /// A request in flight. Dropping it, as when the connection fails, ends that.

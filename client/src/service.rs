@@ -12,7 +12,7 @@ use http::{HeaderMap, Request, Response, StatusCode, request::Parts};
 use tower_service::Service;
 
 use crate::{
-    call::{BodyConsumed, BoxError, CallSettings, Failed, OutgoingRequest},
+    call_with_retries::{BodyConsumed, BoxError, CallSettings, Failed, OutgoingRequest},
     connection_error::is_connection_error,
     pacer::Pacer,
     replayable_body::{ByReplay, Copies, CopyBody},

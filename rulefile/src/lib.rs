@@ -42,26 +42,27 @@
 //!
 //! The fields of tower-ratelimit's own rule files are in that crate, next to their meaning.
 
-mod format;
+mod file_format;
 
 mod source;
 
 mod rule_file_problem;
 mod suggestion;
 
-mod error;
+mod rules_error;
+
 mod report;
 
 pub mod document;
 pub mod fields;
 pub mod pattern;
-pub mod time;
+pub mod weekly_time_window;
 
 pub use self::{
-    error::RulesError,
-    format::Format,
+    file_format::Format,
     report::Report,
     rule_file_problem::{Problem, ProblemCode},
+    rules_error::RulesError,
     source::{MessagePath, SourceText, Span},
     suggestion::{listed, nearest},
 };

@@ -1,8 +1,8 @@
 //! The report: all problems that reading a file finds.
 
 use crate::{
-    error::{MAX_FAULTS, RulesError},
     rule_file_problem::{Problem, ProblemCode},
+    rules_error::{MAX_FAULTS, RulesError},
     source::Span,
 };
 

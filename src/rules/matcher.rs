@@ -6,7 +6,7 @@ use http::{HeaderName, Method, request::Parts};
 use ipnet::IpNet;
 use tower_ratelimit_rulefile::{
     pattern::{Glob, HostPattern, InDoubt, PathPattern},
-    time::TimeWindow,
+    weekly_time_window::TimeWindow,
 };
 
 use super::request::{NamedHost, RequestView, hosts};

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use http::{HeaderName, request::Parts};
-use tower_ratelimit_rulefile::time::TimeWindow;
+use tower_ratelimit_rulefile::weekly_time_window::TimeWindow;
 
 use super::matcher::contains;
 use crate::{

@@ -7,8 +7,8 @@ mod date;
 mod duration;
 mod grpc;
 mod legacy;
-mod quota;
 mod rate_limit;
+mod reported_quota;
 mod retry_after;
 mod structured_list;
 #[cfg(test)]
@@ -20,7 +20,7 @@ use http::{HeaderMap, HeaderName};
 
 pub(crate) use self::{
     grpc::{Grpc, grpc},
-    quota::{Refill, ReportedQuota, ReportedQuotas},
+    reported_quota::{Refill, ReportedQuota, ReportedQuotas},
     retry_after::retry_after,
 };
 use tower_ratelimit::Timestamp;

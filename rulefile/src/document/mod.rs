@@ -1,12 +1,12 @@
 //! Documents: the values of a file as a tree, each with its place.
 
 mod node;
-mod read;
+mod parse_any_format;
 mod toml;
 mod yaml;
 
 pub use self::{
     node::{DocumentLimits, Node, NodeEntry, NodeValue, Scalar, report_duplicates},
-    read::{MAX_FILE_BYTES, read},
+    parse_any_format::{MAX_FILE_BYTES, read},
     yaml::read as read_yaml,
 };

@@ -20,7 +20,7 @@
 //! assert!(json_schema("Actions", &FILE).contains(r#""enum": ["allow", "deny"]"#));
 //! ```
 
-mod json;
+mod json_writer;
 mod value_kind;
 
 mod field;

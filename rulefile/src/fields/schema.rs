@@ -1,7 +1,7 @@
 //! The description of fields as a JSON Schema.
 
 use super::{
-    json::Json,
+    json_writer::Json,
     value_kind::{Shape, Table},
 };
 

@@ -7,7 +7,7 @@ use tower_ratelimit_rulefile::{
     ProblemCode,
     document::Node,
     pattern::{Glob, PathPattern},
-    time::{Days, TimeWindow},
+    weekly_time_window::{Days, TimeWindow},
 };
 
 use super::context::Context;

@@ -7,7 +7,7 @@ use tower_ratelimit_rulefile::{
         Shape::{self, Many, Table as InTable, Text as AsText},
         Table,
     },
-    time::{Days, minute_of_day, zone},
+    weekly_time_window::{Days, minute_of_day, zone},
 };
 
 /// One time or several.

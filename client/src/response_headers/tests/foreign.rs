@@ -6,7 +6,7 @@ use http::{HeaderMap, HeaderValue};
 use tower_ratelimit::Timestamp;
 
 use super::map;
-use crate::response_headers::{self, Grpc, Refill, ReportedQuota, quota::MAX_QUOTAS};
+use crate::response_headers::{self, Grpc, Refill, ReportedQuota, reported_quota::MAX_QUOTAS};
 
 const NOW: Timestamp = Timestamp::from_secs(1_700_000_000);
 

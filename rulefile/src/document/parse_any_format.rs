@@ -7,7 +7,7 @@ use super::{
     toml, yaml,
 };
 use crate::{
-    format::Format,
+    file_format::Format,
     report::Report,
     rule_file_problem::ProblemCode,
     source::{SourceText, Span},

@@ -7,7 +7,7 @@ use reqwest::{Request, Response};
 use reqwest_middleware::{Error, Middleware, Next};
 
 use crate::{
-    call::{BodyConsumed, CallSettings, Failed, OutgoingRequest},
+    call_with_retries::{BodyConsumed, CallSettings, Failed, OutgoingRequest},
     connection_error::is_connection_error,
     layer::PacerLayer,
     pacer::Pacer,
