@@ -127,14 +127,14 @@
 )]
 
 mod error;
+mod hash_seed;
 mod lock;
 mod log;
-mod seed;
-mod small_bytes;
-mod small_list;
 #[cfg(feature = "shared")]
 #[cfg_attr(not(feature = "redis"), allow(dead_code, reason = "parts for Redis"))]
-mod task;
+mod single_background_task;
+mod small_bytes;
+mod small_list;
 
 mod clock;
 mod quota;

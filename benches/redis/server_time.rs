@@ -21,7 +21,7 @@ pub(crate) const PLAIN: &str = "
 /// A million a minute, one unit.
 pub(crate) const PLAIN_ARGUMENTS: [&str; 3] = ["60", "60000000", "1"];
 
-const GENERAL: &str = include!("../../src/redis/script/code.rs");
+const GENERAL: &str = include!("../../src/redis/script/general_script_text.rs");
 const LONE_BUCKET: &str = include!("../../src/redis/script/specialized/bucket.rs");
 const BUCKETS: &str = include!("../../src/redis/script/specialized/several_token_buckets.rs");
 const LONE_FIXED_WINDOW: &str = include!("../../src/redis/script/specialized/fixed_window.rs");

@@ -3,7 +3,7 @@
 #[cfg(feature = "shared")]
 pub(super) mod reserved_units;
 #[cfg(feature = "shared")]
-pub(super) mod text;
+pub(super) mod stored_state_format;
 
 use super::{
     Bucket, ClockSkew, Counts, Most, Refund, Verdict,

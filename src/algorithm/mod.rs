@@ -7,7 +7,6 @@
 //! time until the state is fresh. [`Tally`] builds the operations from these, for one quota or for
 //! several that are charged together.
 
-mod bucket;
 mod compiled_quota;
 mod decide;
 mod eviction_weight;
@@ -15,6 +14,7 @@ mod fixed_window;
 mod leaky_bucket;
 mod log_entries;
 mod refund;
+mod single_instant_bucket;
 mod sliding_log;
 mod sliding_window;
 mod stepped_token_bucket;
@@ -27,14 +27,14 @@ use crate::quota::{MAX_COUNT, Quota};
 #[cfg(feature = "shared")]
 pub(crate) use self::compiled_quota::{
     reserved_units::{ReservedUnits, WithReserved},
-    text::{instant, instant_text},
+    stored_state_format::{instant, instant_text},
 };
 pub(crate) use self::{
-    bucket::Bucket,
     compiled_quota::{CompiledQuota, State},
     decide::{Answer, CounterIndex, Counts, Tally},
     eviction_weight::{EvictionWeight, Weight},
     refund::{Charged, Refund},
+    single_instant_bucket::Bucket,
 };
 
 /// Whether a cost fits.

@@ -12,15 +12,15 @@ use std::{
 use http::request::Parts;
 
 use super::{
-    grant::{Grant, PendingGrant},
     in_flight::Permit,
+    permit_grant::{Grant, PendingGrant},
     permits::Permits,
 };
 use crate::{
     decision::{Decision, Policy},
     middleware::{
         key_extraction::KeyStage,
-        outcome::{FinalOutcome, RequestOutcome},
+        request_outcome::{FinalOutcome, RequestOutcome},
         responder::Responder,
     },
     observe::Decided,

@@ -17,7 +17,7 @@ use super::{
     body::ConcurrencyBody,
 };
 use crate::{
-    middleware::{inner_service::take_ready, outcome::RequestOutcome},
+    middleware::{inner_service::take_ready, request_outcome::RequestOutcome},
     reject::Reject,
 };
 

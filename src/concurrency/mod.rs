@@ -117,10 +117,10 @@
 mod admission;
 mod body;
 mod future;
-mod grant;
 mod in_flight;
 mod layer;
 mod limit;
+mod permit_grant;
 mod permits;
 #[cfg(feature = "redis")]
 mod redis_concurrency;

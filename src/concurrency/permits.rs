@@ -5,9 +5,9 @@ use std::{fmt, sync::Arc};
 #[cfg(feature = "redis")]
 use super::shared_permits::SharedPermits;
 use super::{
-    grant::{Grant, PendingGrant},
     in_flight::InFlight,
     limit::{Concurrency, OwnedConcurrency},
+    permit_grant::{Grant, PendingGrant},
 };
 use crate::{decision::Policy, error::ConfigError, key::Key};
 

@@ -3,8 +3,8 @@
 use std::{num::NonZeroU32, sync::Arc};
 
 use super::{
-    grant::{Grant, Holder},
     in_flight::InFlight,
+    permit_grant::{Grant, Holder},
 };
 use crate::{
     decision::Policy,

@@ -1,13 +1,13 @@
 //! The decision: an outcome, and the status of each quota.
 
-mod adjustments;
+mod adjustments_by_lease_wait_block;
 
 use std::{num::NonZeroU8, ops::Range, time::Duration};
 
 use super::{
     Degradation, Policy, QuotaStatus, QuotaStatuses, Receipt,
+    quota_status_without_name::Status,
     rounding::{Micros, whole_seconds},
-    status::Status,
 };
 use crate::clock::Timestamp;
 

@@ -1,6 +1,8 @@
 //! Receipts of several limits that decided together: one of each.
 
-use super::{LimitReceipt, REQUEST_TIER, Receipt, name::Share, status::Status};
+use super::{
+    LimitReceipt, REQUEST_TIER, Receipt, policy_name::Share, quota_status_without_name::Status,
+};
 
 /// The receipt of each limit for these quotas.
 pub(super) fn receipts<'a>(

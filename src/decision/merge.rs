@@ -3,8 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use super::{
-    Decision, Degradation, Measure, Outcome, Policy, QuotaStatuses, name::Share, rounding::Micros,
-    status::Status,
+    Decision, Degradation, Measure, Outcome, Policy, QuotaStatuses, policy_name::Share,
+    quota_status_without_name::Status, rounding::Micros,
 };
 use crate::clock::Timestamp;
 

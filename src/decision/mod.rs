@@ -5,17 +5,17 @@ mod decision;
 mod degradation;
 mod joint_receipts;
 mod merge;
-mod name;
 mod op;
 mod policy;
+mod policy_name;
 mod quota_status;
+mod quota_status_without_name;
 mod receipt;
 mod rounding;
-mod status;
 mod statuses;
 mod usage;
 
-pub(crate) use self::name::Label;
+pub(crate) use self::policy_name::Label;
 pub use self::{
     decision::{Decision, Outcome},
     degradation::Degradation,
@@ -27,8 +27,8 @@ pub use self::{
 };
 pub(crate) use self::{
     merge::{DecisionOfLimit, MergedDecisions},
+    quota_status_without_name::{Measure, Status},
     receipt::{Charge, ChargeEnd, LimitReceipt, REQUEST_TIER},
     rounding::whole_seconds,
-    status::{Measure, Status},
     usage::{Level, Stepped, Usage, WindowUsage},
 };

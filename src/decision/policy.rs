@@ -3,8 +3,8 @@
 use std::{borrow::Cow, time::Duration};
 
 #[cfg(feature = "metrics")]
-use super::name::Label;
-use super::{name::Name, rounding::Nanos};
+use super::policy_name::Label;
+use super::{policy_name::Name, rounding::Nanos};
 use crate::quota::Quota;
 
 /// A quota as clients see it in the `RateLimit-Policy` field: name, limit, window and unit, without

@@ -4,9 +4,9 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use super::{
     Policy, Unit,
-    name::{Label, Name, Names},
+    policy_name::{Label, Name, Names},
+    quota_status_without_name::{Status, duration},
     rounding::Micros,
-    status::{Status, duration},
     usage::{Counted, Units},
 };
 

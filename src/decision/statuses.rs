@@ -4,8 +4,8 @@ use std::{mem, ops::Range, ptr, slice, sync::Arc};
 
 use super::{
     LimitReceipt, Policy, QuotaStatus, joint_receipts,
-    name::{NameSet, Names, Share},
-    status::{Measure, Status},
+    policy_name::{NameSet, Names, Share},
+    quota_status_without_name::{Measure, Status},
 };
 
 /// The status of each quota of a decision; made from one [`QuotaStatus`] or from several.

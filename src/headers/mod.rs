@@ -46,15 +46,15 @@
 
 mod config;
 mod constant_field_texts;
-mod field_texts;
-mod fields;
+mod grpc_content_type;
+mod header_map_templates;
 mod ietf;
-mod media_type;
 mod number;
+mod number_texts;
 mod quota_numbers;
 mod rendered_text_cache;
 mod renderer;
-mod templates;
+mod response_fields;
 #[cfg(test)]
 mod tests;
 mod text_buffer;
@@ -62,7 +62,7 @@ mod x_ratelimit;
 
 pub use self::{
     config::{Headers, IetfDraft, ResetFormat},
-    media_type::is_grpc,
+    grpc_content_type::is_grpc,
 };
 pub(crate) use self::{
     quota_numbers::QuotaNumbers,

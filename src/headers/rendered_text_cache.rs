@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 
-use super::field_texts::FieldTexts;
+use super::number_texts::FieldTexts;
 
 /// Texts of this many remaining units and more are not cached: hardly two responses report the same.
 const UNCACHED_UNITS: u64 = 1_000;

@@ -11,12 +11,12 @@ use http::{HeaderMap, HeaderValue, StatusCode};
 use super::{
     Headers, QuotaNumbers, ResetFormat,
     constant_field_texts::ConstantParts,
-    field_texts::FieldTexts,
-    fields::{FieldValues, put_wait},
+    header_map_templates::Templates,
     ietf, number,
+    number_texts::FieldTexts,
     quota_numbers::{self, KnownNumbers},
     rendered_text_cache::{self, CacheKey},
-    templates::Templates,
+    response_fields::{FieldValues, put_wait},
     x_ratelimit::XRateLimit,
 };
 use crate::{

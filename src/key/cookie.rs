@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use http::{header, request::Parts};
 use percent_encoding::percent_decode;
 
-use super::{Key, KeyExtractor, single_value::digest_of_only};
+use super::{Key, KeyExtractor, unambiguous_value::digest_of_only};
 use crate::error::KeyError;
 
 /// The digest of a cookie, such as a session's.

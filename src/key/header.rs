@@ -4,7 +4,7 @@ use std::fmt;
 
 use http::{HeaderName, request::Parts};
 
-use super::{Key, KeyExtractor, single_value::only};
+use super::{Key, KeyExtractor, unambiguous_value::only};
 use crate::error::KeyError;
 
 /// The value of a header, such as an API key.

@@ -132,8 +132,8 @@ mod loggable_key;
 mod peer;
 mod query;
 mod route;
-mod single_value;
-mod text;
+mod to_and_from_text;
+mod unambiguous_value;
 mod value;
 
 #[cfg(feature = "rules")]

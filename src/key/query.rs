@@ -2,7 +2,7 @@
 
 use http::request::Parts;
 
-use super::{Key, KeyExtractor, single_value::digest_of_only};
+use super::{Key, KeyExtractor, unambiguous_value::digest_of_only};
 use crate::error::KeyError;
 
 /// The digest of a query parameter, such as an API key in `?api_key=…`.

@@ -45,15 +45,15 @@ pub(crate) mod block;
 #[cfg(feature = "governor")]
 mod governor;
 pub(crate) mod inherent_methods_macro;
-mod into;
+mod into_limiter;
 pub(crate) mod joint;
 #[allow(clippy::module_inception, reason = "files are named by their role")]
 mod limiter;
 mod local;
-pub(crate) mod on_change;
+pub(crate) mod on_quota_change;
 mod pending_decision;
+pub(crate) mod per_request_quota;
 mod quota_change;
-pub(crate) mod request_quota;
 pub(crate) mod tier;
 pub(crate) mod tier_quotas;
 pub(crate) mod tier_set;
@@ -64,13 +64,13 @@ pub use self::governor::{GovernorLimiter, GovernorMiddleware};
 pub use self::{
     any::AnyLimiter,
     async_limiter::{AsyncLimiter, BoxedLimiter},
-    into::{FromAsync, FromLimiter, FromQuota, IntoLimiter},
+    into_limiter::{FromAsync, FromLimiter, FromQuota, IntoLimiter},
     joint::{IntoMembers, JointLimiter, KeyedLimit, Member},
     limiter::Limiter,
     local::{LocalLimiter, LocalLimiterBuilder, LocalStore, LocalStoreBuilder},
-    on_change::OnChange,
+    on_quota_change::OnChange,
     pending_decision::{Never, Pending, PendingFuture},
+    per_request_quota::RequestQuota,
     quota_change::QuotaChange,
-    request_quota::RequestQuota,
     tier::Tier,
 };

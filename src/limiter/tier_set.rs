@@ -15,8 +15,8 @@ pub(crate) use self::{
 pub(crate) use super::tier_quotas::TierIndex;
 use super::{
     Tier,
-    on_change::{Epoch, Replaced},
-    request_quota::{LoggedQuotas, OwnQuota},
+    on_quota_change::{Epoch, Replaced},
+    per_request_quota::{LoggedQuotas, OwnQuota},
     tier_quotas::{AllQuotas, Counter, TierPlace, TierQuotas},
 };
 #[cfg(feature = "shared")]

@@ -8,10 +8,10 @@ use std::sync::{
 use http::request::Parts;
 
 use super::{
-    diagnostics::Diagnostics,
     key_extraction_rules::{KeyRules, Uncounted},
     responder::Responder,
     settings::CommonSettings,
+    setup_diagnostics::Diagnostics,
 };
 use crate::{
     decision::Policy,

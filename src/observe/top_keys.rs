@@ -18,9 +18,9 @@ use super::event::{Event, Observer};
 use crate::{
     clock::{Clock, OsClock, Timestamp},
     decision::Label,
+    hash_seed::keyed_hash,
     key::Key,
     lock::unpoisoned,
-    seed::keyed_hash,
 };
 
 /// The number of locks: threads seldom contend for one.

@@ -22,7 +22,7 @@ use crate::{
     limiter::{Limiter, Pending},
     middleware::{
         key_extraction_rules::Uncounted,
-        outcome::{FinalOutcome, RequestOutcome},
+        request_outcome::{FinalOutcome, RequestOutcome},
     },
     reject::{Reject, RejectionKind},
 };

@@ -8,7 +8,7 @@ use std::{
 use super::{
     admission::Admission,
     charge_request::{ChargeRequestRef, DecisionTrace},
-    key_queues::QueueWait,
+    queues_by_key::QueueWait,
     waiting::{self, Enqueued, QueueAhead, QueuePosition, Requeued},
 };
 use crate::{

@@ -14,13 +14,13 @@ use tower_service::Service;
 
 use super::{
     admission::Admission,
+    charge_reservation::Correcting,
     decide::{PendingOutcome, RateOutcome},
-    reservation::Correcting,
     response::ResponseWork,
 };
 use crate::{
     limiter::Limiter,
-    middleware::{inner_service::take_ready, outcome::RequestOutcome},
+    middleware::{inner_service::take_ready, request_outcome::RequestOutcome},
     reject::Reject,
 };
 

@@ -111,15 +111,15 @@
 mod admission;
 mod builder_methods;
 mod charge_request;
+mod charge_reservation;
 mod decide;
 mod decisions_for_handlers;
 mod deferred_decision;
 mod future;
-mod key_queues;
 mod layer;
 #[cfg(feature = "rules")]
 mod prepared_admission;
-mod reservation;
+mod queues_by_key;
 mod response;
 mod service;
 mod settings;

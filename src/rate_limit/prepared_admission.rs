@@ -5,12 +5,12 @@ use std::{sync::Arc, time::Duration};
 use http::{StatusCode, request::Parts, response};
 
 #[cfg(feature = "redis")]
-use super::reservation::spawn;
+use super::charge_reservation::spawn;
 use super::{
     admission::Admission,
     charge_request::{ChargeRequest, ChargeRequestRef, DecisionTrace},
+    charge_reservation::Reservation,
     decide::RateOutcome,
-    reservation::Reservation,
     settings::{FinalCost, Settings},
     waiting::{LongestWaitOf, NamedQueues, Waiting},
 };

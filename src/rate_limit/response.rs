@@ -7,11 +7,11 @@ use http::request::Parts;
 use super::{
     admission::Admission,
     charge_request::{ChargeRequestRef, DecisionTrace},
-    reservation::Reservation,
+    charge_reservation::Reservation,
 };
 use crate::{
     decision::Decision, headers::QuotaNumbers, limiter::Limiter,
-    middleware::outcome::RequestOutcome, reject::Reject,
+    middleware::request_outcome::RequestOutcome, reject::Reject,
 };
 
 /// The work that the response of a request leaves.

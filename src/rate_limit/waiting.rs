@@ -1,7 +1,7 @@
 //! The waiting of denied requests: in queues, until their turn comes.
 
 mod limit_queues;
-mod slots;
+mod waiting_slots;
 
 use std::{
     future::poll_fn,
@@ -10,10 +10,10 @@ use std::{
     time::Duration,
 };
 
-use self::slots::{HeldSlot, SlotOwner, WaitingSlots};
+use self::waiting_slots::{HeldSlot, SlotOwner, WaitingSlots};
 use super::{
     charge_request::ChargeRequestRef,
-    key_queues::{HeadDenial, LockedQueues, QueueId, QueueWait, Queues},
+    queues_by_key::{HeadDenial, LockedQueues, QueueId, QueueWait, Queues},
 };
 use crate::{decision::Decision, key::Key, limiter::Tier};
 

@@ -10,7 +10,7 @@ use crate::{
     error::{LimiterError, LimiterErrorKind},
     limiter::Limiter,
     log::{self, Code},
-    middleware::diagnostics::Diagnostics,
+    middleware::setup_diagnostics::Diagnostics,
 };
 
 /// The warnings of a layer that were logged. Each is logged once.

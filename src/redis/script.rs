@@ -2,14 +2,14 @@
 
 use std::sync::LazyLock;
 
-use super::store::script::Script;
+use super::store::script_by_digest::Script;
 
 /// The general script: the arithmetic of [`crate::algorithm`] in Lua 5.1, with `struct` as the only
 /// library. Redis has had `struct` as long as scripts, and so have its descendants.
 ///
 /// Its text is constant: a script made from what clients send would fill the server's script cache.
 pub(crate) static DECIDE: LazyLock<Script> =
-    LazyLock::new(|| Script::new(include!("script/code.rs")));
+    LazyLock::new(|| Script::new(include!("script/general_script_text.rs")));
 
 /// The script for subjects with a single quota of this algorithm, several buckets, or a bucket and a
 /// window, and no block other than by hand. A script creates all its functions in every call, which

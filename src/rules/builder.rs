@@ -14,7 +14,7 @@ use tower_ratelimit_rulefile::{Format, RulesError, SourceText, document::MAX_FIL
 use super::{
     compile::{Setup, SourceFile, compile},
     matcher::Authenticator,
-    set::{Rules, RulesOrigin},
+    rule_set::{Rules, RulesOrigin},
     store::RulesStore,
 };
 use crate::{

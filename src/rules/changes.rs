@@ -9,7 +9,7 @@ use super::{
     rule::Rule,
     rule_quotas::{Allowance, CounterId, CounterShape, QuotaSet, RuleQuota},
 };
-use crate::limiter::{OnChange, QuotaChange, on_change};
+use crate::limiter::{OnChange, QuotaChange, on_quota_change};
 
 /// The hint for keys that a changed limit does not free.
 const HOW_TO_FREE: &str =
@@ -102,7 +102,7 @@ impl CounterIdentity {
     /// The numbers of each tier's quotas.
     fn numbers(self, rule: &Rule) -> Vec<TierNumbers> {
         let of_set = |(label, set): (String, &QuotaSet)| {
-            let numbers = |quota: &RuleQuota| on_change::numbers(&quota.quota.quota());
+            let numbers = |quota: &RuleQuota| on_quota_change::numbers(&quota.quota.quota());
             let mut quotas: Vec<_> = match self {
                 Self::Names => {
                     let named =

@@ -37,8 +37,8 @@ mod request;
 mod request_parts;
 mod rule;
 mod rule_quotas;
+mod rule_set;
 mod select;
-mod set;
 mod store;
 
 pub use tower_ratelimit_rulefile::{Format, Problem, RulesError};
@@ -52,6 +52,6 @@ pub use self::{
     fields::schema,
     layer::{RulesFuture, RulesHandle, RulesLayer, RulesLimit},
     request_parts::{RequestPart, RuleNeed},
-    set::Rules,
+    rule_set::Rules,
     store::RulesStore,
 };

@@ -15,7 +15,7 @@ use crate::{
     error::ConfigError,
     limiter::{
         Tier,
-        on_change::{Epoch, OnChange},
+        on_quota_change::{Epoch, OnChange},
         tier_set::TierSet,
     },
     quota::{IntoQuotas, OwnedQuota},

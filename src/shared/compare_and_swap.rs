@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     clock::Timestamp,
-    seed::keyed_hash,
+    hash_seed::keyed_hash,
     store::error::{StoreError, StoreErrorKind},
 };
 

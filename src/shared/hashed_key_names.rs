@@ -11,7 +11,7 @@ use std::{
 
 use siphasher::sip::SipHasher13;
 
-use crate::{key::Key, limiter::tier_set::Chosen, seed::keyed_hash, store::key_name};
+use crate::{hash_seed::keyed_hash, key::Key, limiter::tier_set::Chosen, store::key_name};
 
 /// The name of a subject's key in the store, with its hash.
 #[derive(Clone)]

@@ -37,9 +37,9 @@ use crate::{
     clock::Timestamp,
     decision::{Decision, Op},
     error::ConfigError,
+    hash_seed::keyed_hash,
     key::Key,
     limiter::tier_set::TierSet,
-    seed::keyed_hash,
 };
 
 /// The units of a node: a bounded number of subjects, in buckets of four under a lock.

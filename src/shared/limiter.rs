@@ -40,12 +40,12 @@ use crate::{
     },
     lock::unpoisoned,
     quota::OwnedQuota,
+    single_background_task::Solo,
     store::{
         error::{StoreError, StoreErrorKind},
         health::StoreHealth,
         stats::StoreStats,
     },
-    task::Solo,
 };
 
 pub(super) use self::limiter_components::Parts;

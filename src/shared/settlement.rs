@@ -18,7 +18,7 @@ use crate::{
 
 /// A call about a subject that has rows, or whose node sends a message.
 ///
-/// `redis/script/holders.lua` does the same.
+/// `redis/script/node_rows.lua` does the same.
 pub(super) struct Settlement<'a> {
     pub(super) plan: &'a Plan,
     pub(super) quotas: &'a TierQuotas,

@@ -14,7 +14,7 @@ use std::{
 use super::error::{StoreError, StoreErrorKind};
 use crate::{
     lock::unpoisoned,
-    task::{Run, Solo},
+    single_background_task::{Run, Solo},
 };
 
 /// Failures in a row that open the breaker.

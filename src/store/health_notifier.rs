@@ -14,7 +14,7 @@ use super::{
     breaker::Change,
     error::StoreError,
     health::StoreHealth,
-    listener_thread::{ChangeListener, ListenerThread},
+    health_listener_thread::{ChangeListener, ListenerThread},
 };
 use crate::{
     lock::unpoisoned,

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use super::entry::HeaderEntry;
+use super::header_entry::HeaderEntry;
 
 /// The address of a request's client, found by [`ClientIp::resolve`](super::ClientIp::resolve).
 ///

@@ -7,9 +7,9 @@ use http::{HeaderName, HeaderValue, request::Parts};
 
 use super::{
     AddressOrigin, ClientAddress, ClientIpHeader, IntoNetwork,
-    entry::{self, HeaderEntry},
+    client_ip_header::Syntax,
     forwarded_header,
-    header::Syntax,
+    header_entry::{self, HeaderEntry},
     trust::Trust,
 };
 use crate::{
@@ -81,7 +81,7 @@ pub struct ClientIp {
 impl ClientIp {
     /// How many entries of a header are read at most, from its right end. If all of them are
     /// trusted proxies, the client is the last one read.
-    pub const MAX_ENTRIES: usize = entry::MAX_ENTRIES;
+    pub const MAX_ENTRIES: usize = header_entry::MAX_ENTRIES;
 
     /// Loopback, private (RFC 1918, RFC 4193) and link-local networks, for
     /// [`behind`](Self::behind).
@@ -243,10 +243,10 @@ impl ClientIp {
         let lines = parts.headers.get_all(&self.name).iter();
         let lines = lines.map(HeaderValue::as_bytes);
         Ok(match self.syntax {
-            Syntax::List => self.walk(peer, lines.rev().flat_map(entry::entries)),
+            Syntax::List => self.walk(peer, lines.rev().flat_map(header_entry::entries)),
             Syntax::Forwarded => self.walk(peer, lines.rev().flat_map(forwarded_header::entries)),
-            Syntax::Single => only(peer, lines.map(entry::address)),
-            Syntax::ViewerAddress => only(peer, lines.map(entry::viewer_address)),
+            Syntax::Single => only(peer, lines.map(header_entry::address)),
+            Syntax::ViewerAddress => only(peer, lines.map(header_entry::viewer_address)),
         })
     }
 

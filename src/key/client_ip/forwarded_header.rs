@@ -2,7 +2,7 @@
 
 use std::net::Ipv4Addr;
 
-use super::entry::{HeaderEntry, MAX_ENTRIES, bracketed, is_port};
+use super::header_entry::{HeaderEntry, MAX_ENTRIES, bracketed, is_port};
 
 /// A longer line is a fault. Servers in front of us take no more than this by default: nginx 8 KiB,
 /// Apache 8,190 bytes.

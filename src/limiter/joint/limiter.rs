@@ -8,7 +8,7 @@ use crate::{
     error::{ConfigError, ConfigErrorKind, LimiterError},
     key::{JointParts, Key},
     limiter::{
-        Limiter, LocalLimiter, Pending, Tier, request_quota::several_quotas,
+        Limiter, LocalLimiter, Pending, Tier, per_request_quota::several_quotas,
         tier_set::cannot_count, type_erased_member::MemberCall,
     },
 };

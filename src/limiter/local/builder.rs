@@ -12,7 +12,7 @@ use crate::{
     error::{ConfigError, ConfigErrorKind},
     limiter::{
         Tier,
-        on_change::{Epoch, OnChange},
+        on_quota_change::{Epoch, OnChange},
         tier_set::TierSet,
     },
     quota::{IntoQuotas, OwnedQuota},

@@ -2,7 +2,7 @@
 
 use siphasher::sip::SipHasher13;
 
-use crate::{key::Key, seed::keyed_hash};
+use crate::{hash_seed::keyed_hash, key::Key};
 
 /// The hash of a key: its tag in a table, and the bits that choose its buckets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -14,7 +14,7 @@ use crate::{
     decision::Op,
     decision::{Decision, Policy, QuotaStatuses},
     error::ConfigError,
-    limiter::{on_change::Replaced, tier_set::SingleBucket},
+    limiter::{on_quota_change::Replaced, tier_set::SingleBucket},
     quota::MAX_REFILL_NANOS,
 };
 

@@ -9,7 +9,9 @@ use super::{
 };
 use crate::{
     algorithm::{State, Weight},
-    limiter::{apply_operation::Subject, block::Block, on_change::Replaced, tier_set::TierSet},
+    limiter::{
+        apply_operation::Subject, block::Block, on_quota_change::Replaced, tier_set::TierSet,
+    },
 };
 
 /// A shard: the part of the table under one lock.

@@ -22,7 +22,7 @@ use crate::{
         Tier,
         apply_operation::{Apply, Subject},
         block::Block,
-        on_change::Replaced,
+        on_quota_change::Replaced,
         tier_set::TierSet,
     },
     lock::unpoisoned,

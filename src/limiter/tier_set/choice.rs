@@ -7,7 +7,7 @@ use crate::{
     error::LimiterError,
     limiter::{
         Tier,
-        request_quota::{OwnQuota, several_quotas},
+        per_request_quota::{OwnQuota, several_quotas},
         tier_quotas::{TierIndex, TierQuotas},
     },
     quota::{Fitted, Quota},

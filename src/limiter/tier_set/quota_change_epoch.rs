@@ -1,7 +1,7 @@
 //! Epochs of limits: keys start afresh when the epoch changes.
 
 use super::TierSet;
-use crate::{limiter::on_change::Epoch, quota::Quota};
+use crate::{limiter::on_quota_change::Epoch, quota::Quota};
 
 impl TierSet {
     /// These limits with counters of this epoch.

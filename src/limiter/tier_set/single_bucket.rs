@@ -4,7 +4,7 @@ use super::TierSet;
 use crate::{
     algorithm::{Bucket, ClockSkew},
     decision::Policy,
-    limiter::request_quota::OwnQuota,
+    limiter::per_request_quota::OwnQuota,
     quota::Fitted,
 };
 

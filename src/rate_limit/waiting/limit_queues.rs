@@ -7,7 +7,7 @@ use crate::{
     decision::Decision,
     key::Key,
     limiter::Limiter,
-    rate_limit::{charge_request::ChargeRequestRef, key_queues::QueueId},
+    rate_limit::{charge_request::ChargeRequestRef, queues_by_key::QueueId},
 };
 
 impl Waiting {

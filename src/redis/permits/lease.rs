@@ -14,9 +14,9 @@ use tokio::time::Instant;
 
 use super::{registry::LeaseName, renewer::Renewer};
 use crate::{
+    hash_seed::keyed_hash,
     key::Key,
     redis::store::redis_store::RedisStore,
-    seed::keyed_hash,
     store::{
         error::{StoreError, StoreErrorKind},
         key_name,

@@ -20,13 +20,13 @@ use tokio::{
 use super::registry::{Due, LeaseBatch, LeaseName, Registry, Step};
 use crate::{
     lock::unpoisoned,
-    redis::store::{redis_store::RedisStore, script::Script},
+    redis::store::{redis_store::RedisStore, script_by_digest::Script},
+    single_background_task::{Run, Solo},
     store::{
         call_size::CallSize,
         error::{StoreError, StoreErrorKind},
-        lua::LUA_MAX_INT,
+        lua_number_limits::LUA_MAX_INT,
     },
-    task::{Run, Solo},
 };
 
 /// The longest time between two scans for due steps: failed steps are soon repeated.
@@ -36,7 +36,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 const MAX_CALLS_AT_ONCE: usize = 64;
 
 static LEASES: LazyLock<Script> =
-    LazyLock::new(|| Script::new(include_str!("../script/leases.lua")));
+    LazyLock::new(|| Script::new(include_str!("../script/permit_leases.lua")));
 
 /// Renews and releases leases on the server.
 pub(super) struct Renewer {

@@ -12,7 +12,7 @@
 -- A slot is a counter, shared by the quotas of all tiers that have the same place and count alike. Slots without
 -- a quota in the current tier are kept and not read. The value has the slots' texts; the counts of responses, if
 -- there are any; the end of a block if there is one, marked if it is by hand; and the bytes of logs:
--- `slot;slot|counted;counted!blocked\nbytes`. A lone token bucket is one whole number. `holders.lua` describes
+-- `slot;slot|counted;counted!blocked\nbytes`. A lone token bucket is one whole number. `node_rows.lua` describes
 -- the rows of nodes.
 --
 -- The reply is one text for each key, without an array for one key: whole numbers of eight bytes each, highest

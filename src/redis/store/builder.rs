@@ -16,14 +16,14 @@ use super::{
     cluster::Cluster,
     connector::{self, Connector, Timeouts},
     pipeline::Pipeline,
-    servers::{Servers, StoreState},
     shared_store_state::StoreCommon,
+    single_or_cluster_servers::{Servers, StoreState},
     transport::Transport,
 };
 use crate::{
     error::{ConfigError, ConfigErrorKind},
     store::{
-        guard::StoreWatch,
+        breaker_guard::StoreWatch,
         health::StoreHealth,
         health_notifier::{Listener, Owner},
         runtime_thread::Home,

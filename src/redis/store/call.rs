@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use super::{
     connection::Live,
     in_flight_window::{CallPlace, Full},
-    script::{Script, is_unknown},
+    script_by_digest::{Script, is_unknown},
 };
 use crate::store::error::StoreError;
 

@@ -14,14 +14,14 @@ use tokio::{
 
 use super::{
     connector::Connector,
-    script::Loads,
+    script_by_digest::Loads,
     shared_store_state::{StoreCommon, Totals},
     transport::Transport,
 };
 use crate::{
     lock::unpoisoned,
+    single_background_task::{Run, Solo},
     store::{error::StoreError, runtime_thread::Home},
-    task::{Run, Solo},
 };
 
 /// The single connection of a server, opened with the first call and again after it failed.

@@ -18,9 +18,9 @@ pub(crate) mod in_flight_window;
 mod pipeline;
 mod probe;
 pub(crate) mod redis_store;
-pub(crate) mod script;
-mod servers;
+pub(crate) mod script_by_digest;
 mod shared_store_state;
+mod single_or_cluster_servers;
 mod slots;
 mod transport;
 

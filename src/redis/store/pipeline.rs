@@ -18,14 +18,14 @@ use super::{
     connection::Connection,
     connector::Connector,
     in_flight_window::{CallPlace, Full, InFlightWindow},
-    script::{Script, failure_within},
+    script_by_digest::{Script, failure_within},
     shared_store_state::StoreCommon,
 };
 use crate::store::{
     breaker::Breaker,
+    breaker_guard::{Guard, Guarded as _},
     call_size::CallSize,
     error::{StoreError, StoreErrorKind},
-    guard::{Guard, Guarded as _},
     redirect::NodeAddress,
 };
 

@@ -11,12 +11,12 @@ use tokio::time::{Instant, timeout};
 use super::{
     call::CallProgress,
     pipeline::{Pipeline, STEP_LIMIT},
-    script::Script,
+    script_by_digest::Script,
 };
 use crate::store::{
+    breaker_guard::{Guard, Guarded},
     call_size::CallSize,
     error::StoreError,
-    guard::{Guard, Guarded},
     health::StoreHealth,
     runtime_thread::Home,
 };

@@ -8,7 +8,9 @@ use std::{
 
 use redis::{Cmd, ToRedisArgs, Value, aio::ConnectionLike};
 
-use super::{in_flight_window::CallPlace, script::Script, servers::StoreState};
+use super::{
+    in_flight_window::CallPlace, script_by_digest::Script, single_or_cluster_servers::StoreState,
+};
 use crate::{
     error::ConfigError,
     log::{self, Code},

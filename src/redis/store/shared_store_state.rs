@@ -8,10 +8,10 @@ use std::{
     time::Duration,
 };
 
-use super::script::Script;
+use super::script_by_digest::Script;
 use crate::{
     lock::unpoisoned,
-    store::{guard::StoreWatch, runtime_thread::Home, stats::StoreStats},
+    store::{breaker_guard::StoreWatch, runtime_thread::Home, stats::StoreStats},
 };
 
 /// The settings of a store, and the counters and listeners for all of its servers.

@@ -9,7 +9,7 @@ use tower_ratelimit_rulefile::{
 
 use crate::{
     key::{IpPrefix, KeyExtractor},
-    rules::{fields::values, key::RuleKey, matcher::Authenticator},
+    rules::{fields::text_values, key::RuleKey, matcher::Authenticator},
 };
 
 /// The keys and settings that the application registers in code.
@@ -72,6 +72,6 @@ impl<'c> Context<'c> {
     }
 
     pub(super) fn header_name(&mut self, name: &str, span: &Span) -> Option<HeaderName> {
-        self.value(ProblemCode::R01, span, values::header_name(name))
+        self.value(ProblemCode::R01, span, text_values::header_name(name))
     }
 }

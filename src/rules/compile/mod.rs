@@ -3,11 +3,11 @@
 mod context;
 mod keys;
 mod likely_mistakes;
-mod matches;
+mod match_conditions;
 mod merge_files;
 mod quotas;
 mod references;
-mod request_parts;
+mod request_parts_of_rule;
 mod rules;
 mod settings;
 mod warnings;

@@ -5,7 +5,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use http::Method;
 use tower_ratelimit_rulefile::{ProblemCode, document::Node, pattern::PathPattern};
 
-use super::{context::Context, request_parts::request_parts};
+use super::{context::Context, request_parts_of_rule::request_parts};
 use crate::{
     headers::{Headers, IetfDraft, ResetFormat},
     limiter::OnChange,
@@ -22,7 +22,7 @@ use crate::{
                 HEADERS, HeaderGroup, ON_CHANGE, ON_MISSING_KEY, has_headers,
             },
             store_defaults_tier_schedule::{COUNTED_STATUSES, DEFAULT_KEY},
-            values,
+            text_values,
         },
         key::{RuleKey, names},
         matcher::Matcher,
@@ -170,7 +170,7 @@ impl<'c> Context<'c> {
     fn cost_of_methods(&mut self, node: &Node) -> Vec<(Method, u32)> {
         let mut methods = Vec::new();
         for entry in cost::METHOD.entries(node) {
-            let method = values::method(&entry.key);
+            let method = text_values::method(&entry.key);
             if let Some(method) = self.value(ProblemCode::R01, &entry.key_span, method) {
                 self.check_method(&method, &entry.key_span);
                 let cost = entry.value.number().and_then(units);

@@ -11,7 +11,7 @@ use tower_ratelimit_rulefile::{
     },
 };
 
-use super::values;
+use super::text_values;
 
 pub(super) static CLIENT_IP: Table = Table::new(
     "client_ip",
@@ -23,7 +23,7 @@ pub(in crate::rules) static TRUST: Field<Parsed<IpNet>> = Field::parsed(
     "trust",
     Many(&AsText("10.0.0.0/8")),
     ProblemCode::R10,
-    values::trusted_network,
+    text_values::trusted_network,
     "Addresses and networks of your proxies; only what these write is believed. Default: none, and no header is read.",
 );
 
@@ -31,7 +31,7 @@ pub(in crate::rules) static HEADER: Field<Parsed<HeaderName>> = Field::parsed(
     "header",
     AsText("x-forwarded-for"),
     ProblemCode::R01,
-    values::header_name,
+    text_values::header_name,
     "The one header that your proxies write: `x-forwarded-for`, `forwarded`, or one that holds a single address. Default: x-forwarded-for.",
 );
 

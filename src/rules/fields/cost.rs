@@ -10,7 +10,7 @@ use tower_ratelimit_rulefile::{
     },
 };
 
-use super::values;
+use super::text_values;
 
 /// The largest cost of a request, in units.
 pub(super) const MAX_COST: u64 = 1_000_000;
@@ -46,7 +46,7 @@ pub(in crate::rules) static HEADER_NAME: Field<Parsed<HeaderName>> = Field::pars
     "name",
     AsText("x-cost"),
     ProblemCode::R01,
-    values::header_name,
+    text_values::header_name,
     "The header. One that is no number, or above `max`, counts as `max`.",
 )
 .required();

@@ -6,7 +6,7 @@ use tower_ratelimit_rulefile::fields::{
     Table, Tree, json_schema,
 };
 
-use super::{client_ip, quota, rule, store_defaults_tier_schedule, values::MAX_NUMBER};
+use super::{client_ip, quota, rule, store_defaults_tier_schedule, text_values::MAX_NUMBER};
 
 /// A file.
 pub(in crate::rules) static FILE: Table = Table::new(

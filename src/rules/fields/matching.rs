@@ -12,7 +12,7 @@ use tower_ratelimit_rulefile::{
     pattern::HostPattern,
 };
 
-use super::{time::TIMES, values};
+use super::{text_values, time_of_day::TIMES};
 
 pub(super) static MATCH: Table = Table::new(
     "match",
@@ -36,7 +36,7 @@ pub(in crate::rules) static METHOD: Field<Parsed<Method>> = Field::parsed(
     "method",
     Many(&AsText("POST")),
     ProblemCode::R01,
-    values::method,
+    text_values::method,
     "The method. HEAD counts as GET.",
 );
 
@@ -50,7 +50,7 @@ pub(in crate::rules) static ROUTE: Field<Parsed<Box<str>>> = Field::parsed(
     "route",
     Many(&AsText("/users/{id}")),
     ProblemCode::R06,
-    values::route,
+    text_values::route,
     "The route that axum matched, as it was registered; clients cannot vary it.",
 );
 
@@ -78,7 +78,7 @@ pub(in crate::rules) static CLIENT: Field<Parsed<IpNet>> = Field::parsed(
     "client",
     Many(&AsText("203.0.113.0/24")),
     ProblemCode::R10,
-    values::network,
+    text_values::network,
     "Addresses and networks of clients, found as `client_ip` says.",
 );
 

@@ -2,11 +2,11 @@
 //!
 //! A file of this folder has the fields of one table, or of several small ones.
 
-pub(super) mod values;
+pub(super) mod text_values;
 
 pub(super) mod key;
 pub(super) mod quota;
-pub(super) mod time;
+pub(super) mod time_of_day;
 
 pub(super) mod cost;
 pub(super) mod matching;

@@ -6,7 +6,7 @@ use tower_ratelimit_rulefile::fields::{
     Table, Text,
 };
 
-use super::values::MAX_NUMBER;
+use super::text_values::MAX_NUMBER;
 
 /// One quota or several: a text, a list or a table.
 pub(super) static QUOTAS: Shape = Named("quotas", &QUOTAS_CHOICES);

@@ -16,7 +16,7 @@ use super::{
     key::KEY_SHAPE,
     matching, quota,
     rule_and_default_fields::{HEADERS, ON_CHANGE, ON_MISSING_KEY},
-    store_defaults_tier_schedule, values,
+    store_defaults_tier_schedule, text_values,
 };
 use crate::rules::rule::RuleAction;
 
@@ -128,7 +128,7 @@ pub(in crate::rules) static BLOCK_FOR: Field<Parsed<Duration>> = Field::parsed(
     "block_for",
     AsText("15m"),
     ProblemCode::R08,
-    values::duration,
+    text_values::duration,
     "How long a key that used up its quota is denied everything. Default: not at all.",
 );
 
@@ -136,7 +136,7 @@ pub(in crate::rules) static WAIT: Field<Parsed<Duration>> = Field::parsed(
     "wait",
     AsText("500ms"),
     ProblemCode::R08,
-    values::duration,
+    text_values::duration,
     "How long a denied request may wait for its turn. Default: not at all.",
 );
 

@@ -16,7 +16,7 @@ use super::{
     key::KEY_SHAPE,
     quota,
     rule_and_default_fields::{HEADERS, ON_CHANGE, ON_MISSING_KEY},
-    time, values,
+    text_values, time_of_day,
 };
 
 /// Where counts are kept.
@@ -73,7 +73,7 @@ pub(in crate::rules) static TIER_HEADER: Field<Parsed<HeaderName>> = Field::pars
     "header",
     AsText("x-plan"),
     ProblemCode::R01,
-    values::header_name,
+    text_values::header_name,
     "The header. Let a proxy or an outer layer write it: a client would choose the best plan.",
 )
 .required();
@@ -96,7 +96,7 @@ pub(super) static SCHEDULED: Table = Table::new(
 );
 
 pub(in crate::rules) static SCHEDULED_TIME: Field<Tree> =
-    Field::tree("time", time::TIMES, "When it is used.").required();
+    Field::tree("time", time_of_day::TIMES, "When it is used.").required();
 
 pub(in crate::rules) static SCHEDULED_QUOTA: Field<Tree> =
     Field::tree("quota", quota::QUOTAS, "What is allowed then.").required();
@@ -109,7 +109,7 @@ pub(in crate::rules) static COUNTED_STATUSES: Field<Parsed<RangeInclusive<u16>>>
     "status",
     Many(&AsText("401")),
     ProblemCode::R01,
-    values::status_codes,
+    text_values::status_codes,
     "Status codes, such as 401, or all of a class, such as 4xx.",
 )
 .required();

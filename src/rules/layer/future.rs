@@ -10,7 +10,7 @@ use std::{
 use http::{Request, Response, request::Parts};
 use tower_service::Service;
 
-use super::admissions::RuleLimits;
+use super::rule_admissions::RuleLimits;
 use crate::{
     rate_limit::{RateOutcome, ResponseFuture, ShadowRequest},
     reject::Reject,

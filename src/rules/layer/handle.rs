@@ -8,7 +8,7 @@ use std::{
 
 use arc_swap::ArcSwap;
 
-use super::admissions::Admissions;
+use super::rule_admissions::Admissions;
 use crate::{
     error::ConfigError,
     limiter::QuotaChange,
@@ -16,7 +16,7 @@ use crate::{
     log::{self, Code},
     observe::{Event, Observer},
     quota::Quota,
-    rules::{RulesError, changes::RuleChanges, set::Rules},
+    rules::{RulesError, changes::RuleChanges, rule_set::Rules},
 };
 
 /// The rules in force, for all services of a layer.

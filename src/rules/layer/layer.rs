@@ -9,15 +9,15 @@ use std::{
 use tower_layer::Layer;
 
 use super::{
-    admissions::{Admissions, LayerSettings},
     handle::{RulesHandle, Shared},
+    rule_admissions::{Admissions, LayerSettings},
     service::RulesLimit,
 };
 use crate::{
     observe::Observer,
     rate_limit::SharedQueues,
     reject::{IsResponse, ProblemJson, RejectFn, Rejection},
-    rules::{RulesError, set::Rules},
+    rules::{RulesError, rule_set::Rules},
 };
 
 /// Limits requests by [`Rules`], and keeps the counts when the files are read again.

@@ -1,12 +1,12 @@
 //! The layer that limits requests by rules.
 
 mod admission_cache;
-mod admissions;
-mod check;
+mod decisions_for_other_processes;
 mod future;
 mod handle;
 #[allow(clippy::module_inception, reason = "files are named by their role")]
 mod layer;
+mod rule_admissions;
 mod service;
 #[cfg(feature = "rules-watch")]
 mod watch;

@@ -10,9 +10,9 @@ use http::{Request, Response, request::Parts};
 use tower_service::Service;
 
 use super::{
-    admissions::{Admissions, RuleAdmission, RuleLimits},
     future::RulesFuture,
     handle::Shared,
+    rule_admissions::{Admissions, RuleAdmission, RuleLimits},
 };
 use crate::{
     key::Key,

@@ -11,7 +11,7 @@ use std::{
 use notify::{RecommendedWatcher, RecursiveMode, Watcher};
 
 use super::handle::RulesHandle;
-use crate::rules::{Format, builder::digest_of, set::RulesOrigin};
+use crate::rules::{Format, builder::digest_of, rule_set::RulesOrigin};
 
 /// The time without a change before a reload: a file is written in several steps, and a directory in several files.
 const QUIET: Duration = Duration::from_millis(250);

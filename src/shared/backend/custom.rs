@@ -30,9 +30,9 @@ use crate::{
         wire::{Call, Reply, plan::Plan, reply},
     },
     store::{
+        breaker_guard::{Guard, Guarded},
         call_size::CallSize,
         error::{StoreError, StoreErrorKind},
-        guard::{Guard, Guarded},
         health::StoreHealth,
         health_notifier::Owner,
         runtime_thread::Home,

@@ -16,7 +16,7 @@ use crate::{
     limiter::tier_set::Chosen,
     redis::{
         script::{self, DECIDE},
-        store::{in_flight_window::CallPlace, redis_store::RedisStore, script::Script},
+        store::{in_flight_window::CallPlace, redis_store::RedisStore, script_by_digest::Script},
     },
     shared::{
         batching::{CallWindow, SubjectAnswer, SubjectOps},

@@ -10,7 +10,7 @@ use crate::{
     key::Key,
     limiter::tier_set::Chosen,
     shared::{backend::Client, hashed_key_names::SubjectPlace, ledger::Ledger},
-    task::{Run, Solo},
+    single_background_task::{Run, Solo},
 };
 
 /// The slot of the maintenance task.

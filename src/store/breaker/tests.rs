@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use super::{Breaker, BreakerState, Change, Permission};
 use crate::{
+    single_background_task::Run,
     store::error::{StoreError, StoreErrorKind},
-    task::Run,
 };
 
 const MS: Duration = Duration::from_millis(1);

@@ -7,7 +7,7 @@ mod specialized;
 
 use proptest::test_runner::{Config, TestRunner};
 
-pub(crate) const GENERAL: &str = include!("../../../src/redis/script/code.rs");
+pub(crate) const GENERAL: &str = include!("../../../src/redis/script/general_script_text.rs");
 const LONE_BUCKET: &str = include!("../../../src/redis/script/specialized/bucket.rs");
 const BUCKETS: &str = include!("../../../src/redis/script/specialized/several_token_buckets.rs");
 const LONE_FIXED_WINDOW: &str = include!("../../../src/redis/script/specialized/fixed_window.rs");

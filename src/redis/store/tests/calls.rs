@@ -11,7 +11,7 @@ use tokio::time::{Instant, advance, sleep};
 
 use super::fake::{Fake, Mood};
 use crate::{
-    redis::store::{RedisStore, script::Script},
+    redis::store::{RedisStore, script_by_digest::Script},
     store::{
         call_size::CallSize,
         error::{StoreError, StoreErrorKind},

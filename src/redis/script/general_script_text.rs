@@ -13,7 +13,7 @@ concat!(
     "return FixedWindow\nelseif letter == 's' then\n",
     include_str!("sliding_window.lua"),
     "return SlidingWindow\nelseif letter == 'h' then\n",
-    include_str!("holders.lua"),
+    include_str!("node_rows.lua"),
     "return Holders\nend\n",
     include_str!("sliding_log.lua"),
     "return SlidingLog\nend\n",

@@ -5,8 +5,8 @@ use std::time::Instant;
 use http::request::Parts;
 
 use super::{
-    admissions::{RuleLimits, policies, tiers},
     handle::RulesHandle,
+    rule_admissions::{RuleLimits, policies, tiers},
 };
 use crate::{
     decision::{Decision, Op, Policy},
@@ -16,8 +16,8 @@ use crate::{
     observe::{Decided, Event, Observer},
     rules::{
         explain::RulesOutcome,
+        rule_set::Rules,
         select::{ChargeOfRule, RulesVerdict},
-        set::Rules,
     },
 };
 

@@ -16,8 +16,8 @@ use crate::rules::{
         matching::{
             AUTHENTICATED, CLIENT, HEADER, HOST, IGNORE_CASE, METHOD, NOT, PATH, QUERY, ROUTE, TIME,
         },
-        time::{DAYS, FROM, TO, ZONE},
-        values,
+        text_values,
+        time_of_day::{DAYS, FROM, TO, ZONE},
     },
     matcher::{Authenticator, Matcher, Pattern},
 };
@@ -49,7 +49,7 @@ impl<'c> Context<'c> {
 
     fn methods(&mut self, node: &Node) -> Option<Box<[Method]>> {
         for item in METHOD.node(node)?.items() {
-            if let Some(Ok(method)) = item.text().map(values::method) {
+            if let Some(Ok(method)) = item.text().map(text_values::method) {
                 self.check_method(&method, &item.span);
             }
         }

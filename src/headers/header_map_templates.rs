@@ -4,7 +4,7 @@ use std::mem;
 
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 
-use super::{fields::FieldValues, ietf, number, x_ratelimit};
+use super::{ietf, number, response_fields::FieldValues, x_ratelimit};
 
 /// The maps that responses of a layer begin with. A clone hashes no names.
 #[derive(Debug)]

@@ -17,7 +17,7 @@ use super::{
     runtime_thread::Home,
     stats::{Counters, StoreStats},
 };
-use crate::{decision::Degradation, lock::unpoisoned, task::Run};
+use crate::{decision::Degradation, lock::unpoisoned, single_background_task::Run};
 
 /// The guard of one server, or of a store that has only one.
 #[derive(Debug)]

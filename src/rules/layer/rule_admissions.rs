@@ -16,7 +16,9 @@ use crate::{
     rate_limit::{
         CountedResponses, PreparedAdmission, PreparedSettings, SharedQueues, WaitSettings,
     },
-    rules::{rule::Rule, rule_quotas::QuotaSet, select::ChargeOfRule, set::Rules, store::tier_of},
+    rules::{
+        rule::Rule, rule_quotas::QuotaSet, rule_set::Rules, select::ChargeOfRule, store::tier_of,
+    },
     small_list::SmallList,
 };
 

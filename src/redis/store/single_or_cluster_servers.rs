@@ -9,13 +9,13 @@ use redis::{Cmd, Value};
 
 use super::{
     call::CallProgress, cluster::Cluster, cluster_membership::Siblings as _,
-    in_flight_window::CallPlace, pipeline::Pipeline, script::Script,
+    in_flight_window::CallPlace, pipeline::Pipeline, script_by_digest::Script,
     shared_store_state::StoreCommon,
 };
 use crate::store::{
+    breaker_guard::Guarded as _,
     call_size::CallSize,
     error::{StoreError, StoreErrorKind},
-    guard::Guarded as _,
     health::StoreHealth,
 };
 
