@@ -1,11 +1,11 @@
 //! Batching: operations that arrive while calls are in flight share the next call.
 
 mod batch;
-mod call;
+mod batch_call;
+mod batcher_state;
 mod dispatcher;
 mod queues;
 mod sender;
-mod state;
 mod subject_ops;
 #[cfg(test)]
 mod tests;
@@ -19,7 +19,9 @@ use std::{
 
 use tokio::{runtime::Handle, sync::oneshot, time::Instant};
 
-use self::{batch::Waiter, dispatcher::Dispatcher, queues::SubjectQueues, state::BatcherState};
+use self::{
+    batch::Waiter, batcher_state::BatcherState, dispatcher::Dispatcher, queues::SubjectQueues,
+};
 pub(super) use self::{
     batch::{NewOp, OpReply},
     sender::{CallSender, CallWindow},

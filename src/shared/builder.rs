@@ -3,12 +3,12 @@
 use std::{borrow::Cow, time::Duration};
 
 use super::{
-    backend::{Client as _, StoreBackend},
     fallback::{Fallback, OnFailure},
     limiter::{Parts, SharedLimiter},
     memory_store::MemoryStore,
     mode::{DEFAULT_MAX_LEASES, Mode},
-    store::Store,
+    store_backend::{Client as _, StoreBackend},
+    user_store::Store,
 };
 use crate::{
     clock::ManualClock,

@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep};
 
 use super::{
     last_written_value_cache::{CachedVersion, StoreClock, VersionCache},
-    store::Store,
+    user_store::Store,
     wire::{Call, Reply, Write},
 };
 use crate::{

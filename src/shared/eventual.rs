@@ -1,6 +1,6 @@
 //! Eventual mode: a node spends units by itself and reports them to the store afterwards.
 
-mod settlement;
+mod eventual_settlement;
 mod unreported;
 
 use std::{sync::atomic::Ordering, time::Duration};
@@ -13,12 +13,12 @@ use crate::{
     decision::{Decision, Op},
     lock::unpoisoned,
     shared::{
-        answer::LocalAnswer,
         deny_cache::SentCall,
         hashed_key_names::{MeasuredSubject, SubjectPlace},
         ledger::{EntryState, LeaseBucket, LeaseEntries, Ledger, LedgerEntry, each_bucket},
         mode::ModeTerms,
-        wire::message::{NodeMessage, NodeReply},
+        operation_answer::LocalAnswer,
+        wire::node_message::{NodeMessage, NodeReply},
     },
 };
 

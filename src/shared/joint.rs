@@ -12,7 +12,7 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 
-use super::{answer::RedisFuture, redis_limiter::RedisLimiter};
+use super::{operation_answer::RedisFuture, redis_limiter::RedisLimiter};
 use crate::{
     clock::Timestamp,
     decision::{Decision, Op},

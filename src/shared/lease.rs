@@ -1,7 +1,7 @@
 //! Leased mode: a node reserves units in the store and spends them by itself.
 
 mod backoff;
-mod settlement;
+mod lease_settlement;
 mod state;
 
 use std::time::Duration;
@@ -16,11 +16,11 @@ pub(super) use self::{
 use crate::{
     decision::{Decision, Op},
     shared::{
-        answer::LocalAnswer,
         deny_cache::SentCall,
         hashed_key_names::{MeasuredSubject, SubjectPlace},
         ledger::{AttachedMessage, EntryState, LeaseEntries, Ledger, LedgerEntry, each_bucket},
-        wire::message::{NodeMessage, NodeReply},
+        operation_answer::LocalAnswer,
+        wire::node_message::{NodeMessage, NodeReply},
     },
 };
 

@@ -26,12 +26,12 @@ pub(super) use self::{
     table::{LeaseBucket, LeaseEntries, each_bucket},
 };
 use super::{
-    answer::LocalAnswer,
     deny_cache::{DenyCache, SentCall, may_end_denials},
     hashed_key_names::{MeasuredSubject, SubjectPlace},
     lease::{hold, until_end},
     mode::{LedgerTerms, ModeStats, ModeTerms},
-    wire::message::{NodeMessage, NodeReply, Takes},
+    operation_answer::LocalAnswer,
+    wire::node_message::{NodeMessage, NodeReply, Takes},
 };
 use crate::{
     clock::Timestamp,

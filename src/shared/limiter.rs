@@ -20,14 +20,14 @@ use tokio::{
 };
 
 use super::{
-    answer::{LocalAnswer, RedisFuture},
-    backend::{Client, StoreBackend},
     batching::{Batcher, CallWindow as _, NewOp, OpReply},
     deny_cache::{self, DenyCache},
     fallback::Fallback,
     hashed_key_names::{MeasuredSubject, SubjectName, SubjectNames},
     ledger::Ledger,
     mode::ModeStats,
+    operation_answer::{LocalAnswer, RedisFuture},
+    store_backend::{Client, StoreBackend},
 };
 use crate::{
     decision::{Decision, Degradation, Op, Policy},

@@ -3,7 +3,7 @@
 use std::{collections::HashMap, fmt, sync::Arc, sync::Mutex};
 
 use super::{
-    store::Store,
+    user_store::Store,
     wire::{Call, Reply, Write},
 };
 use crate::{

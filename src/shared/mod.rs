@@ -4,9 +4,6 @@
 //! A [`RedisLimiter`] keeps its values in Redis. A [`SharedLimiter`] keeps them in a [`Store`] of
 //! your own, which calls [`Call::apply`] under a lock, or in a [`CompareAndSwap`].
 
-mod answer;
-mod apply;
-mod backend;
 mod batching;
 mod builder;
 mod compare_and_swap;
@@ -22,12 +19,15 @@ mod ledger;
 mod limiter;
 mod memory_store;
 mod mode;
+mod operation_answer;
 #[cfg(feature = "redis")]
 mod redis_limiter;
 #[cfg(feature = "redis")]
 mod script_choice;
-mod settlement;
-mod store;
+mod script_in_rust;
+mod store_backend;
+mod subject_settlement;
+mod user_store;
 mod wire;
 
 #[cfg(feature = "redis")]
@@ -35,17 +35,17 @@ pub use self::redis_limiter::RedisLimiter;
 #[doc(hidden)]
 pub use self::wire::{
     LateCall,
-    message::{NodeMessage, NodeReply, NodeReport, RowStatus},
+    node_message::{NodeMessage, NodeReply, NodeReport, RowStatus},
 };
 pub use self::{
-    answer::RedisFuture,
-    backend::StoreBackend,
     builder::RedisLimiterBuilder,
     compare_and_swap::{Cas, CompareAndSwap, Versioned},
     fallback::OnFailure,
     limiter::SharedLimiter,
     memory_store::MemoryStore,
     mode::{Mode, ModeStats},
-    store::Store,
+    operation_answer::RedisFuture,
+    store_backend::StoreBackend,
+    user_store::Store,
     wire::{Applied, Call, Reply, Write},
 };

@@ -5,7 +5,7 @@ mod tests;
 
 use std::{num::NonZeroU8, time::Duration};
 
-use super::wire::message::LONGEST_LEASE;
+use super::wire::node_message::LONGEST_LEASE;
 use crate::{
     error::{ConfigError, ConfigErrorKind},
     limiter::tier_set::TierSet,

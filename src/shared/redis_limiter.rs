@@ -3,7 +3,8 @@
 use std::{fmt, time::Duration};
 
 use super::{
-    answer::RedisFuture, builder::RedisLimiterBuilder, limiter::SharedLimiter, mode::ModeStats,
+    builder::RedisLimiterBuilder, limiter::SharedLimiter, mode::ModeStats,
+    operation_answer::RedisFuture,
 };
 use crate::{
     decision::{Decision, Op, Policy},

@@ -5,15 +5,15 @@
 mod arguments;
 #[cfg(test)]
 mod constants;
-pub(super) mod message;
+pub(super) mod node_message;
 pub(super) mod node_rows;
 pub(super) mod plan;
 pub(super) mod reply;
-pub(super) mod value;
+pub(super) mod subject_value;
 
 use std::time::Duration;
 
-use self::{message::NodeMessage, plan::Plan};
+use self::{node_message::NodeMessage, plan::Plan};
 use crate::{decision::Op, limiter::tier_set::Chosen};
 
 /// Operations on the value of one key, to be done in one step.

@@ -1,7 +1,7 @@
 //! `LocalLimiter`: the limiter in this process.
 
-mod change;
-mod tables;
+mod construction_and_key_counts;
+mod set_quota;
 
 use std::{
     fmt,
@@ -13,7 +13,7 @@ use super::{
     blocks::Blocks,
     capacity::Capacity,
     hash::{KeyHash, KeyHasher},
-    lock_free::LoneLimit,
+    lock_free_bucket_table::LoneLimit,
     sharded::Sharded,
     store::{LocalStore, StoreCall, StoredLimit},
     swappable_limits::ChangingLimits,

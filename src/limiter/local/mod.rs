@@ -7,7 +7,7 @@ mod eviction;
 mod hash;
 mod joint;
 mod limiter;
-mod lock_free;
+mod lock_free_bucket_table;
 mod shard;
 mod sharded;
 mod sliding_log_memory;

@@ -18,10 +18,10 @@ use tokio::{
 };
 
 use super::{
-    call::{BatchCall, CallBuilder},
+    batch_call::{BatchCall, CallBuilder},
+    batcher_state::BatcherState,
     queues::{MaxWaits, Round},
     sender::{CallSender, CallWindow as _, PlaceOf},
-    state::BatcherState,
     subject_ops::SubjectAnswer,
 };
 

@@ -12,7 +12,7 @@ use tokio::{sync::Notify, time::Instant};
 
 use super::{
     batch::{Batch, NewOp, Waiter},
-    call::{BatchCall, CallBuilder},
+    batch_call::{BatchCall, CallBuilder},
     subject_ops::SubjectOps,
 };
 use crate::shared::hashed_key_names::{SubjectMap, SubjectName};

@@ -8,7 +8,7 @@ use crate::{
     decision::{Decision, Op},
     shared::{
         hashed_key_names::SubjectName,
-        wire::message::{NodeReply, Takes},
+        wire::node_message::{NodeReply, Takes},
     },
     store::error::StoreError,
 };

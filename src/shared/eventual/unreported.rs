@@ -8,11 +8,11 @@ use crate::{
     clock::Timestamp,
     decision::{Decision, Receipt},
     shared::{
-        answer::LocalAnswer,
         hashed_key_names::SubjectPlace,
         ledger::LeaseStats,
         mode::LeaseNumber,
-        wire::message::{LAST_MESSAGE, NodeMessage, NodeReply, NodeReport, RowStatus, Takes},
+        operation_answer::LocalAnswer,
+        wire::node_message::{LAST_MESSAGE, NodeMessage, NodeReply, NodeReport, RowStatus, Takes},
     },
 };
 

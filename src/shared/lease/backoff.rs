@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::{decision::Decision, shared::wire::message::NodeReply};
+use crate::{decision::Decision, shared::wire::node_message::NodeReply};
 
 /// How long a node with a lease caches a denial whose cost fits after `wait`. A bucket gets its units
 /// back one after another; a window when their time is over, or when other nodes return some.

@@ -11,7 +11,7 @@ use crate::{
         hashed_key_names::SubjectPlace,
         ledger::LeaseStats,
         mode::LeaseNumber,
-        wire::message::{LAST_MESSAGE, NodeMessage, NodeReply, NodeReport, RowStatus},
+        wire::node_message::{LAST_MESSAGE, NodeMessage, NodeReply, NodeReport, RowStatus},
     },
 };
 

@@ -12,11 +12,11 @@ use tokio::time::Instant;
 
 use super::{
     super::{
-        answer::LocalAnswer,
         deny_cache::{DenyCache, SentCall},
         hashed_key_names::{MeasuredSubject, SubjectNames, SubjectPlace},
         mode::{LedgerTerms, ModeTerms},
-        wire::message::{NodeMessage, NodeReply, RowStatus, Takes},
+        operation_answer::LocalAnswer,
+        wire::node_message::{NodeMessage, NodeReply, RowStatus, Takes},
     },
     AttachedMessage, Ledger,
 };

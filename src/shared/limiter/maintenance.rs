@@ -9,7 +9,7 @@ use crate::{
     decision::Op,
     key::Key,
     limiter::tier_set::Chosen,
-    shared::{backend::Client, hashed_key_names::SubjectPlace, ledger::Ledger},
+    shared::{hashed_key_names::SubjectPlace, ledger::Ledger, store_backend::Client},
     single_background_task::{Run, Solo},
 };
 

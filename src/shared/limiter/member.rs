@@ -9,7 +9,7 @@ use crate::{
     decision::{Decision, Op},
     key::Key,
     limiter::Tier,
-    shared::{backend::StoreBackend, hashed_key_names::MeasuredSubject},
+    shared::{hashed_key_names::MeasuredSubject, store_backend::StoreBackend},
 };
 
 impl<S: StoreBackend> SharedLimiter<S> {

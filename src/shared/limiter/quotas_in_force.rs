@@ -7,7 +7,7 @@ use crate::{
     decision::{Decision, Op, Policy},
     limiter::tier_set::{Chosen, TierSet},
     shared::{
-        backend::Client,
+        store_backend::Client,
         wire::{Call, plan::Plan, reply},
     },
     store::key_name,

@@ -5,7 +5,7 @@ use std::sync::{Arc, atomic::Ordering};
 use super::SharedLimiter;
 #[cfg(all(feature = "redis", feature = "rules"))]
 use crate::limiter::tier_set::TierSet;
-use crate::{decision::Op, error::LimiterError, shared::backend::StoreBackend};
+use crate::{decision::Op, error::LimiterError, shared::store_backend::StoreBackend};
 
 impl<S: StoreBackend> SharedLimiter<S> {
     /// Records that `next` replaces this limiter.

@@ -9,12 +9,12 @@ use crate::{
     decision::{Decision, Op},
     limiter::tier_set::Chosen,
     shared::{
-        backend::{Client, DecideCall},
         batching::{CallSender, Row, SubjectAnswer, SubjectOps},
         deny_cache::{self, DenyCache, SentCall},
         hashed_key_names::{MeasuredSubject, SubjectPlace},
         ledger::{AttachedMessage, Ledger},
-        wire::message::NodeMessage,
+        store_backend::{Client, DecideCall},
+        wire::node_message::NodeMessage,
     },
     store::error::StoreError,
 };

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use super::{
     Call,
-    message::{LONGEST_LEASE, NodeMessage, NodeReport},
+    node_message::{LONGEST_LEASE, NodeMessage, NodeReport},
     plan::{SpecializedScript, TierPlan, micros_and_rest},
 };
 use crate::{

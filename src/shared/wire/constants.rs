@@ -1,9 +1,9 @@
 //! Constants of values in the scripts: made from those in Rust, and compared.
 
 use super::{
-    message::{LONGEST_LEASE, MOST_LEASED_SLOTS, MOST_ROWS},
+    node_message::{LONGEST_LEASE, MOST_LEASED_SLOTS, MOST_ROWS},
     node_rows::{MOST_RESERVED, ROW},
-    value::LONGEST_KEPT_BLOCK,
+    subject_value::LONGEST_KEPT_BLOCK,
 };
 
 /// The file for the general script.

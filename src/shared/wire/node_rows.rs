@@ -1,7 +1,7 @@
 //! Rows: the nodes that hold or report units of a subject, in its value.
 
 use super::{
-    message::{LONGEST_LEASE, MOST_LEASED_SLOTS, MOST_ROWS},
+    node_message::{LONGEST_LEASE, MOST_LEASED_SLOTS, MOST_ROWS},
     plan::{Plan, Slot},
 };
 use crate::{

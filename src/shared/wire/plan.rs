@@ -1,15 +1,15 @@
 //! Plans: limits as the scripts' arguments have them, and how to read their part of replies.
 
-mod slots;
+mod counter_slots;
 mod specialized;
 #[cfg(test)]
 mod tests;
 
 use std::borrow::Cow;
 
-pub(in crate::shared) use self::{slots::Slot, specialized::SpecializedScript};
+pub(in crate::shared) use self::{counter_slots::Slot, specialized::SpecializedScript};
 use self::{
-    slots::{id, slots},
+    counter_slots::{id, slots},
     specialized::SpecializedPlan,
 };
 use crate::{

@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 
 use super::{
     Reply,
-    message::NodeReply,
+    node_message::NodeReply,
     plan::{QuotaPlan, ReplyForm, TierPlan},
 };
 use crate::{

@@ -1,6 +1,6 @@
 //! The builder of a store in this process.
 
-use super::handle::LocalStore;
+use super::local_store::LocalStore;
 use crate::{
     clock::{Clock, OsClock, SharedClock},
     error::ConfigError,

@@ -4,8 +4,8 @@ use std::mem;
 
 use super::{
     entries::{Newcomer, StoreShard},
-    limit::{CountersInForce, StoredLimit},
     locks::ShardIndex,
+    stored_limit::{CountersInForce, StoredLimit},
 };
 use crate::{
     algorithm::{EvictionWeight, State},

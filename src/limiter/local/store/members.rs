@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use super::limit::{StoredCounters, StoredLimit};
+use super::stored_limit::{StoredCounters, StoredLimit};
 use crate::{
     algorithm::Most,
     limiter::{

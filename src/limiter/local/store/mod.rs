@@ -2,12 +2,12 @@
 
 mod builder;
 mod entries;
-mod handle;
-mod limit;
+mod local_store;
 mod locks;
 mod member_op;
 mod members;
-mod table;
+mod store_table;
+mod stored_limit;
 
-pub use self::{builder::LocalStoreBuilder, handle::LocalStore};
-pub(super) use self::{limit::StoredLimit, member_op::StoreCall, table::StoreTable};
+pub use self::{builder::LocalStoreBuilder, local_store::LocalStore};
+pub(super) use self::{member_op::StoreCall, store_table::StoreTable, stored_limit::StoredLimit};

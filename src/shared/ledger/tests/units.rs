@@ -1,7 +1,7 @@
 //! One ledger, step by step.
 
 use super::*;
-use crate::shared::wire::message::NodeReport;
+use crate::shared::wire::node_message::NodeReport;
 
 const MS: Duration = Duration::from_millis(1);
 

@@ -1,6 +1,6 @@
 //! Arguments of the specialized scripts: for one quota of one algorithm, several buckets, or a bucket and a window.
 
-use super::slots::Slot;
+use super::counter_slots::Slot;
 use crate::{
     algorithm::Most,
     limiter::tier_quotas::AllQuotas,

@@ -10,10 +10,10 @@ use std::{
 
 use super::{
     entries::StoreShard,
-    limit::StoredLimit,
     locks::{Locked, Mutex, ShardIndex, lock},
     member_op::{Displaced, MemberOp, ShardRoom, StoreCall},
     members::Members,
+    stored_limit::StoredLimit,
 };
 use crate::{
     clock::{SharedClock, Timestamp},

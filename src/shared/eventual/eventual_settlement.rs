@@ -1,11 +1,11 @@
 //! Eventual mode in the store: charges units that nodes have spent and the store has not counted.
 
 use crate::shared::{
-    settlement::{Settlement, length},
+    subject_settlement::{Settlement, length},
     wire::{
-        message::{MOST_ROWS, NodeMessage, RowStatus},
+        node_message::{MOST_ROWS, NodeMessage, RowStatus},
         node_rows::{NodeRow, NodeRows},
-        value::SubjectValue,
+        subject_value::SubjectValue,
     },
 };
 

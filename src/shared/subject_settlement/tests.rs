@@ -13,7 +13,7 @@ use self::world::{Checked, World};
 use crate::{
     decision::Op,
     quota::Quota,
-    shared::wire::message::{NodeMessage, NodeReply, NodeReport},
+    shared::wire::node_message::{NodeMessage, NodeReply, NodeReport},
 };
 
 /// Noon of some day.

@@ -12,11 +12,11 @@ use crate::{
     quota::{IntoQuotas, Quota},
     shared::wire::{
         Applied, Call,
-        message::{NodeMessage, NodeReply, RowStatus},
+        node_message::{NodeMessage, NodeReply, RowStatus},
         node_rows::NodeRow,
         plan::Plan,
         reply,
-        value::SubjectValue,
+        subject_value::SubjectValue,
     },
 };
 

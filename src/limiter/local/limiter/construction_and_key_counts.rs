@@ -11,7 +11,7 @@ use crate::{
             blocks::Blocks,
             capacity::Capacity,
             hash::KeyHasher,
-            lock_free::{LockFree, LoneLimit},
+            lock_free_bucket_table::{LockFree, LoneLimit},
             sharded::Sharded,
             store::LocalStore,
             swappable_limits::ChangingLimits,

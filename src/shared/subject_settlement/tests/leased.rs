@@ -4,7 +4,7 @@ use super::*;
 use crate::{
     clock::Timestamp,
     limiter::tier_set::Chosen,
-    shared::wire::{Call, message::RowStatus, reply},
+    shared::wire::{Call, node_message::RowStatus, reply},
 };
 
 /// Ten nodes hold units while the bucket refills, and spend all of them at once: no more than the burst.

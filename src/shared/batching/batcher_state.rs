@@ -7,7 +7,7 @@ use std::{
 
 use tokio::runtime::Id;
 
-use super::{call::BatchCall, queues::SubjectQueues, sender::CallSender};
+use super::{batch_call::BatchCall, queues::SubjectQueues, sender::CallSender};
 use crate::lock::unpoisoned;
 
 /// The queues of each runtime that has a dispatcher.

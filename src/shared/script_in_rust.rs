@@ -5,8 +5,8 @@
 use smallvec::SmallVec;
 
 use super::{
-    settlement::Settlement,
-    wire::{Applied, Call, Reply, Write, value::SubjectValue},
+    subject_settlement::Settlement,
+    wire::{Applied, Call, Reply, Write, subject_value::SubjectValue},
 };
 use crate::{
     algorithm::{Counts as _, Verdict, WithReserved},

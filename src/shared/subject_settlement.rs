@@ -6,10 +6,10 @@ mod tests;
 use std::time::Duration;
 
 use super::wire::{
-    message::{LONGEST_LEASE, NodeMessage, NodeReply, NodeReport, RowStatus},
+    node_message::{LONGEST_LEASE, NodeMessage, NodeReply, NodeReport, RowStatus},
     node_rows::{NodeRow, NodeRows, latest_end},
     plan::Plan,
-    value::SubjectValue,
+    subject_value::SubjectValue,
 };
 use crate::{
     algorithm::{Counts as _, WithReserved},

@@ -2,7 +2,7 @@
 
 use std::{fmt, sync::Arc};
 
-use super::table::StoreTable;
+use super::store_table::StoreTable;
 use crate::{clock::SharedClock, error::ConfigError, limiter::local::capacity::Capacity};
 
 /// One table for many limits: thirty routes or two hundred rules in the memory of one limit.

@@ -26,7 +26,7 @@ use crate::{
     shared::{
         batching::{CallWindow, SubjectAnswer, SubjectOps},
         hashed_key_names::SubjectName,
-        store::Store,
+        user_store::Store,
         wire::{Call, Reply, plan::Plan, reply},
     },
     store::{

@@ -3,11 +3,11 @@
 use crate::{
     algorithm::Counts as _,
     shared::{
-        settlement::{Settlement, length},
+        subject_settlement::{Settlement, length},
         wire::{
-            message::{MOST_ROWS, NodeMessage, RowStatus},
+            node_message::{MOST_ROWS, NodeMessage, RowStatus},
             node_rows::{NodeRow, NodeRows},
-            value::SubjectValue,
+            subject_value::SubjectValue,
         },
     },
 };
