@@ -38,7 +38,7 @@
 //! | read its values | [`fields::Field`] | typed values; each field's name is written once |
 //! | collect problems | [`Report`] | warnings, or a [`RulesError`] with up to twenty [`Problem`]s |
 //! | describe the format | [`fields::json_schema`] | a JSON Schema for editors |
-//! | match requests | [`pattern`], [`time`] | patterns of paths, hosts and texts; times of the week |
+//! | match requests | [`pattern`], [`weekly_time_window`] | patterns of paths, hosts and texts; times of the week |
 //!
 //! The fields of tower-ratelimit's own rule files are in that crate, next to their meaning.
 

@@ -7,10 +7,10 @@
 //! ```
 //! use tower_ratelimit::LocalStore;
 //! use tower_ratelimit_server::{
-//!     counters::Counters,
 //!     decide::{Modes, RateLimits},
+//!     limiters_by_period::Counters,
 //!     lyft::Rules,
-//!     messages::{Code, Entry, RateLimitDescriptor, RateLimitRequest},
+//!     protobuf_messages::{Code, Entry, RateLimitDescriptor, RateLimitRequest},
 //!     rls,
 //! };
 //!
@@ -44,12 +44,12 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`messages`] | the protocol's messages |
+//! | [`protobuf_messages`] | the protocol's messages |
 //! | [`lyft`] | the rule files of Envoy's reference service, and the look-up of limits |
-//! | [`counters`] | counts, in this process or in Redis |
-//! | [`decide`] | decisions by rules and counters; their [`statistics`] |
-//! | [`rls`], [`http`] | the service by gRPC, and as JSON with probes |
-//! | [`check`], [`auth`] | decisions for any program, and for proxies that act on the status |
+//! | [`limiters_by_period`] | counts, in this process or in Redis |
+//! | [`decide`] | decisions by rules and counters; their [`reference_statistics`] |
+//! | [`rls`], [`http_routes`] | the service by gRPC, and as JSON with probes |
+//! | [`check_route`], [`forward_auth`] | decisions for any program, and for proxies that act on the status |
 //! | [`xds`] | limits from a control plane |
 //! | [`serve`] | the process: all of these on their listeners, with metrics and an admin service |
 //! | [`gateway`] | a proxy that limits requests by itself |
