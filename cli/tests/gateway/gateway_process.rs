@@ -3,7 +3,7 @@
 use std::{fs, process::Command, time::Duration};
 
 use tempfile::TempDir;
-use testkit::programs::{Process, eventually, free_port};
+use testkit::programs::{Process, free_port};
 
 use crate::wire::Wire;
 
