@@ -167,16 +167,28 @@ fn a_bucket_and_a_window() {
             vec![window, bucket]
         }
     });
-    agreement(&server, 6_000, alike_tiers(pair), any_move());
+    agreement(&server, 6_000, alike_tiers(pair, 0..=2), any_move());
 }
 
 #[test]
 fn several_slices() {
     needs!(redis);
     let server = runtime().block_on(Server::start());
-    let window =
-        (quotas::spec_of(3), 2_u32..9).prop_map(|(spec, slices)| vec![with_slices(spec, slices)]);
-    agreement(&server, 4_000, alike_tiers(window), any_move());
+    let tiers = alike_tiers(window_in_slices(), 1..=2);
+    agreement(&server, 3_000, tiers, any_move());
+}
+
+/// It may become a lone bucket, as in [`lone_bucket`].
+#[test]
+fn lone_window_in_several_slices() {
+    needs!(redis);
+    let server = runtime().block_on(Server::start());
+    let tiers = alike_tiers(window_in_slices(), 0..=0);
+    agreement(&server, 2_000, tiers, forward());
+}
+
+fn window_in_slices() -> impl Strategy<Value = Vec<Spec>> {
+    (quotas::spec_of(3), 2_u32..9).prop_map(|(spec, slices)| vec![with_slices(spec, slices)])
 }
 
 /// A sliding window in as many slices. Other quotas stay.

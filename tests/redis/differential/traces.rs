@@ -1,6 +1,6 @@
 //! Random tiers, and random traces of the operations on them.
 
-use std::time::Duration;
+use std::{ops::RangeInclusive, time::Duration};
 
 use proptest::prelude::*;
 use testkit::oracle::quotas::{Move, Spec};
@@ -151,11 +151,12 @@ pub(crate) fn tiers(
     })
 }
 
-/// The default tier, and up to two others whose quotas count like its own.
+/// The default tier, and so many others whose quotas count like its own.
 pub(crate) fn alike_tiers(
     default: impl Strategy<Value = Vec<Spec>>,
+    others: RangeInclusive<usize>,
 ) -> impl Strategy<Value = Tiers> {
-    let others = prop::collection::vec(prop::array::uniform2(numbers()), 0..3);
+    let others = prop::collection::vec(prop::array::uniform2(numbers()), others);
     (default, others).prop_map(|(default, others)| {
         let tier = |numbers: [Numbers; 2]| {
             let quotas = default.iter().zip(numbers);
