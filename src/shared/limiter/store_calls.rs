@@ -29,26 +29,28 @@ pub(super) struct StoreCalls<C> {
 }
 
 impl<C: Client> StoreCalls<C> {
-    /// The ledger's message for each subject; an empty list in strict mode.
+    /// The ledger's message for each subject of a call that leaves after `at`; an empty list in strict
+    /// mode.
     fn messages(
         &self,
         current: &Arc<CurrentPlan>,
         tier: Chosen,
-        calls: &[(&SubjectOps, SentCall)],
+        (subjects, at): (&[SubjectOps], Instant),
     ) -> Vec<AttachedMessage> {
         let Some(ledger) = &self.ledger else {
             return Vec::new();
         };
         let most = current.plan.most_units(tier);
-        let message = |(ops, call): &(&SubjectOps, SentCall)| {
+        let message = |ops: &SubjectOps| {
             let place = || SubjectPlace {
                 subject: ops.subject.clone(),
                 plan: Arc::clone(current),
             };
             let takes = ops.most_taken(most);
-            ledger.message((call, takes), (place, most))
+            let call = sent_call(ops, current, tier, at);
+            ledger.message((&call, takes), (place, most))
         };
-        calls.iter().map(message).collect()
+        subjects.iter().map(message).collect()
     }
 
     /// Applies the answer about one subject to denials and ledger. `attached` is the message that
@@ -140,6 +142,16 @@ impl<C: Client> StoreCalls<C> {
     }
 }
 
+/// A call about one subject, by these quotas, that leaves after `at`.
+fn sent_call(ops: &SubjectOps, current: &CurrentPlan, tier: Chosen, at: Instant) -> SentCall {
+    let subject = MeasuredSubject {
+        tag: ops.subject.tag(),
+        chosen: tier,
+        generation: current.generation,
+    };
+    SentCall { subject, at }
+}
+
 /// Adds the units on this node to those that decisions report as remaining.
 fn raise(answer: &mut SubjectAnswer, units: u64) {
     let rows = answer.as_mut().map(|answer| &mut answer.rows);
@@ -185,16 +197,7 @@ impl<C: Client> CallSender<CurrentPlan> for StoreCalls<C> {
             return subjects.iter().map(|_| Err(error.clone())).collect();
         };
         let at = Instant::now();
-        let sent = subjects.iter().map(|ops| {
-            let subject = MeasuredSubject {
-                tag: ops.subject.tag(),
-                chosen: tier,
-                generation: current.generation,
-            };
-            (ops, SentCall { subject, at })
-        });
-        let sent: Vec<_> = sent.collect();
-        let messages = self.messages(current, tier, &sent);
+        let messages = self.messages(current, tier, (subjects, at));
         let call = DecideCall {
             plan: &current.plan,
             chosen: tier,
@@ -203,8 +206,12 @@ impl<C: Client> CallSender<CurrentPlan> for StoreCalls<C> {
             messages: &messages,
         };
         let mut answers = self.client.decide(place, call).await;
-        for (at, ((ops, sent), answer)) in sent.iter().zip(&mut answers).enumerate() {
-            self.apply(sent, call.message(at), &ops.rows, answer);
+        // Without cached denials there is no ledger either, and nothing to learn from answers.
+        if self.denials.is_some() {
+            for (place, (ops, answer)) in subjects.iter().zip(&mut answers).enumerate() {
+                let sent = sent_call(ops, current, tier, at);
+                self.apply(&sent, call.message(place), &ops.rows, answer);
+            }
         }
         answers
     }
