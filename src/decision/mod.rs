@@ -2,6 +2,8 @@
 
 #[allow(clippy::module_inception, reason = "files are named by their role")]
 mod decision;
+#[cfg(feature = "shared")]
+mod decision_numbers;
 mod degradation;
 mod joint_receipts;
 mod merge;
@@ -15,6 +17,8 @@ mod rounding;
 mod statuses;
 mod usage;
 
+#[cfg(feature = "shared")]
+pub(crate) use self::decision_numbers::DecisionNumbers;
 pub(crate) use self::policy_name::Label;
 pub use self::{
     decision::{Decision, Outcome},

@@ -27,6 +27,16 @@ pub(crate) struct Status {
     blocked: bool,
 }
 
+/// Properties of a quota's usage.
+#[cfg(feature = "shared")]
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Marks {
+    /// Whether the usage exceeds the nominal limit.
+    excess: bool,
+    /// Whether a block denies.
+    blocked: bool,
+}
+
 /// An algorithm's result for one quota.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Measure {
@@ -69,6 +79,29 @@ impl Status {
             excess: measure.excess,
             blocked: false,
         }
+    }
+
+    /// The numbers in which two statuses of one quota differ, without the wait of a denial.
+    #[cfg(feature = "shared")]
+    pub(super) const fn measured_numbers(&self) -> (Usage, Marks) {
+        let Self {
+            excess, blocked, ..
+        } = *self;
+        (self.standing, Marks { excess, blocked })
+    }
+
+    /// Replaces the numbers by those of another decision about the same quota.
+    #[cfg(feature = "shared")]
+    #[inline]
+    pub(super) const fn set_measured(&mut self, usage: Usage, marks: Marks) {
+        self.standing = usage;
+        (self.excess, self.blocked) = (marks.excess, marks.blocked);
+    }
+
+    /// Whether both are of one quota.
+    #[cfg(feature = "shared")]
+    pub(super) fn is_of_quota_of(&self, other: &Self) -> bool {
+        (self.name, self.terms, self.kind) == (other.name, other.terms, other.kind)
     }
 
     pub(super) fn numbers(&self) -> Counted {

@@ -5,8 +5,6 @@ mod unreported;
 
 use std::{sync::atomic::Ordering, time::Duration};
 
-use tokio::time::Instant;
-
 pub(super) use self::unreported::Unreported;
 use crate::{
     clock::Timestamp,
@@ -14,8 +12,10 @@ use crate::{
     lock::unpoisoned,
     shared::{
         deny_cache::SentCall,
-        hashed_key_names::{MeasuredSubject, SubjectPlace},
-        ledger::{EntryState, LeaseBucket, LeaseEntries, Ledger, LedgerEntry, each_bucket},
+        hashed_key_names::{KeyPlace, MeasuredSubject},
+        ledger::{
+            EntryState, LeaseBucket, LeaseEntries, Ledger, LedgerEntry, NodeTime, each_bucket,
+        },
         mode::ModeTerms,
         operation_answer::LocalAnswer,
         wire::node_message::{NodeMessage, NodeReply},
@@ -27,9 +27,9 @@ const DEMAND_SPAN: Duration = Duration::from_secs(1);
 
 impl<P> Ledger<P> {
     /// The store's time; `None` before its first reply.
-    pub(in crate::shared) fn store_time(&self, now: Instant) -> Option<Timestamp> {
+    pub(in crate::shared) fn store_time(&self, now: NodeTime) -> Option<Timestamp> {
         let (time, at) = (*unpoisoned(self.store_clock.lock()))?;
-        Some(time.saturating_add(now.saturating_duration_since(at)))
+        Some(time.saturating_add(now.since(at)))
     }
 
     /// Decides by the last reply and the units spent since. `place` and `fresh`, the
@@ -38,9 +38,9 @@ impl<P> Ledger<P> {
         &self,
         (bucket, entries): (&LeaseBucket<P>, &mut LeaseEntries<P>),
         (subject, op): (MeasuredSubject, &Op),
-        now: Instant,
+        now: NodeTime,
         (place, fresh): (
-            impl FnOnce() -> SubjectPlace<P>,
+            impl FnOnce() -> KeyPlace<P>,
             impl FnOnce(Timestamp) -> Option<Decision>,
         ),
     ) -> LocalAnswer {
@@ -66,7 +66,10 @@ impl<P> Ledger<P> {
             entry.state = EntryState::Eventual(Box::new(unreported));
         }
         let MeasuredSubject { tag, chosen, .. } = subject;
-        let cached = || self.denials.answer(tag, chosen, op, now);
+        let cached = || {
+            self.denials
+                .answer(tag, chosen, op, self.clock.instant(now))
+        };
         entry.decide_eventual(op, cached, now)
     }
 
@@ -76,7 +79,7 @@ impl<P> Ledger<P> {
         call: &SentCall,
         reply: (&NodeMessage, &NodeReply),
         last: Option<&Decision>,
-        now: Instant,
+        now: NodeTime,
     ) {
         if let Some(last) = last {
             *unpoisoned(self.store_clock.lock()) = Some((last.decided_at(), now));
@@ -105,8 +108,8 @@ impl<P> Ledger<P> {
     /// their units are counted.
     pub(in crate::shared) fn due_reports(
         &self,
-        now: Instant,
-    ) -> Vec<(MeasuredSubject, SubjectPlace<P>)> {
+        now: NodeTime,
+    ) -> Vec<(MeasuredSubject, KeyPlace<P>)> {
         let mut due = Vec::new();
         let memory = self.memory();
         each_bucket(&self.buckets, |entries| {
@@ -138,7 +141,7 @@ fn is_new<P>(
     entries: &mut LeaseEntries<P>,
     (subject, op): (MeasuredSubject, &Op),
     memory: Duration,
-    now: Instant,
+    now: NodeTime,
 ) -> bool {
     let mut own = entries.list.iter().filter(|own| own.subject == subject);
     let is_counted = own.any(|own| matches!(own.state, EntryState::Eventual(_)));
@@ -159,7 +162,7 @@ fn entry<P>(
     entries: &mut LeaseEntries<P>,
     subject: MeasuredSubject,
     begins: bool,
-    (memory, now): (Duration, Instant),
+    (memory, now): (Duration, NodeTime),
 ) -> Option<&mut LedgerEntry<P>> {
     if begins && entries.find(subject).is_none() {
         let place = entries.room(now, DEMAND_SPAN);
@@ -176,7 +179,7 @@ impl<P> LedgerEntry<P> {
         &mut self,
         op: &Op,
         cached: impl FnOnce() -> Option<Decision>,
-        now: Instant,
+        now: NodeTime,
     ) -> LocalAnswer {
         let EntryState::Eventual(unreported) = &mut self.state else {
             return cached().map_or(LocalAnswer::Ask, LocalAnswer::Decided);

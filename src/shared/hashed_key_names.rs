@@ -25,8 +25,9 @@ pub(super) struct SubjectName {
 
 /// The key of a subject and its quotas: enough to send a message that no request causes.
 #[derive(Debug)]
-pub(super) struct SubjectPlace<P> {
-    pub(super) subject: SubjectName,
+pub(super) struct KeyPlace<P> {
+    /// The name in the store without the keyspace, which the plan contains.
+    pub(super) key: Box<str>,
     pub(super) plan: Arc<P>,
 }
 
@@ -96,10 +97,10 @@ impl SubjectName {
     }
 }
 
-impl<P> Clone for SubjectPlace<P> {
+impl<P> Clone for KeyPlace<P> {
     fn clone(&self) -> Self {
         Self {
-            subject: self.subject.clone(),
+            key: self.key.clone(),
             plan: Arc::clone(&self.plan),
         }
     }

@@ -1,24 +1,26 @@
 //! Leased mode: a node reserves units in the store and spends them by itself.
 
 mod backoff;
+mod decision_models;
 mod lease_settlement;
 mod state;
 
 use std::time::Duration;
 
-use tokio::time::Instant;
-
 use self::{backoff::until_full, state::LEAST_DEMAND};
 pub(super) use self::{
     backoff::{hold, until_end},
+    decision_models::DecisionModels,
     state::LeaseState,
 };
 use crate::{
     decision::{Decision, Op},
     shared::{
         deny_cache::SentCall,
-        hashed_key_names::{MeasuredSubject, SubjectPlace},
-        ledger::{AttachedMessage, EntryState, LeaseEntries, Ledger, LedgerEntry, each_bucket},
+        hashed_key_names::{KeyPlace, MeasuredSubject},
+        ledger::{
+            AttachedMessage, EntryState, LeaseEntries, Ledger, LedgerEntry, NodeTime, each_bucket,
+        },
         operation_answer::LocalAnswer,
         wire::node_message::{NodeMessage, NodeReply},
     },
@@ -32,7 +34,7 @@ impl<P> Ledger<P> {
         entries: &mut LeaseEntries<P>,
         (subject, op): (MeasuredSubject, &Op),
         length: Duration,
-        now: Instant,
+        now: NodeTime,
     ) -> LocalAnswer {
         let begins = matches!(op, Op::Acquire(_) | Op::Reserve(_) | Op::AcquireUpTo(_));
         let Some(entry) = entries.entry(subject, begins, now, length) else {
@@ -66,7 +68,7 @@ impl<P> Ledger<P> {
         entry: &mut LedgerEntry<P>,
         (op, cost): (&Op, u64),
         length: Duration,
-        now: Instant,
+        now: NodeTime,
     ) -> LocalAnswer {
         if let EntryState::Lease(lease) = &mut entry.state
             && let Some(decision) = lease.spend(cost, now)
@@ -74,11 +76,14 @@ impl<P> Ledger<P> {
             if !lease.is_low(now) || entry.demand.units(now, length) < LEAST_DEMAND {
                 return LocalAnswer::Decided(decision);
             }
-            lease.be_quiet(now + length / 8);
+            lease.be_quiet(now + length / 8, now);
             return LocalAnswer::Low(decision);
         }
         let MeasuredSubject { tag, chosen, .. } = entry.subject;
-        if let Some(denied) = self.denials.answer(tag, chosen, op, now) {
+        if let Some(denied) = self
+            .denials
+            .answer(tag, chosen, op, self.clock.instant(now))
+        {
             return LocalAnswer::Decided(denied);
         }
         // Only the store can start a block, and grant a part of the cost.
@@ -94,8 +99,8 @@ impl<P> Ledger<P> {
         &self,
         entry: &mut LedgerEntry<P>,
         (length, max_units, most): (Duration, u32, u64),
-        start: impl FnOnce() -> (SubjectPlace<P>, [u8; 8]),
-        now: Instant,
+        start: impl FnOnce() -> (KeyPlace<P>, [u8; 8]),
+        now: NodeTime,
     ) -> Result<NodeMessage, AttachedMessage> {
         entry.demand.keep_below(most, now, length);
         let demand = entry.demand.units(now, length);
@@ -129,7 +134,7 @@ impl<P> Ledger<P> {
         call: &SentCall,
         (message, reply): (&NodeMessage, &NodeReply),
         last: Option<&Decision>,
-        now: Instant,
+        now: NodeTime,
     ) -> u64 {
         let mut entries = self.bucket(call.subject.tag).lock();
         let Some(entry) = entries.find(call.subject) else {
@@ -139,19 +144,20 @@ impl<P> Ledger<P> {
         let EntryState::Lease(lease) = &mut entry.state else {
             return 0;
         };
-        if !lease.awaits(message.seq, call.at) {
+        let sent_at = self.clock.time(call.at);
+        if !lease.awaits(message.seq, sent_at) {
             return 0;
         }
-        let granted = lease.receive(reply, (call.at, now), message.length, &self.stats);
+        let granted = lease.receive(reply, (sent_at, now), message.length, &self.stats);
         if let Some(last) = last {
-            lease.note(last, call.at, granted.unwrap_or(0));
+            lease.note(last, sent_at, granted.unwrap_or(0), || self.models.of(last));
             // The store grants nothing while it blocks.
             lease.is_closing |= last.is_blocked();
         }
         let full = last.and_then(|last| until_full(last, reply, granted.unwrap_or(0)));
         let longest = full.unwrap_or(Duration::MAX).min(until_end(reply));
         let pause = reply.pause.min(longest);
-        lease.pause_until(call.at + pause, has_returned);
+        lease.pause_until(sent_at + pause, has_returned);
         let own = granted.map_or(0, |granted| lease.left.saturating_sub(granted));
         if granted.is_none() || (lease.is_closing && !lease.holds()) {
             entry.state = EntryState::Idle;
@@ -163,8 +169,8 @@ impl<P> Ledger<P> {
     pub(in crate::shared) fn due_leases(
         &self,
         length: Duration,
-        now: Instant,
-    ) -> Vec<(MeasuredSubject, SubjectPlace<P>)> {
+        now: NodeTime,
+    ) -> Vec<(MeasuredSubject, KeyPlace<P>)> {
         let mut due = Vec::new();
         each_bucket(&self.buckets, |entries| {
             for entry in &mut entries.list {
@@ -185,12 +191,12 @@ impl<P> Ledger<P> {
     }
 
     /// Whether the lease has no units, or none that the store still reserves.
-    fn is_over(&self, lease: &LeaseState<P>, length: Duration, now: Instant) -> bool {
+    fn is_over(&self, lease: &LeaseState<P>, length: Duration, now: NodeTime) -> bool {
         let has_no_more = lease.is_closing || lease.has_ended(now);
         (has_no_more && !lease.holds()) || lease.is_lost(now, length)
     }
 
-    fn is_due(&self, lease: &LeaseState<P>, demand: u32, length: Duration, now: Instant) -> bool {
+    fn is_due(&self, lease: &LeaseState<P>, demand: u32, length: Duration, now: NodeTime) -> bool {
         if lease.is_under_way(now, self.patience()) {
             return false;
         }
@@ -199,7 +205,7 @@ impl<P> Ledger<P> {
         }
         // The reply has to come before the end, and a deadline may be longer than the lease.
         let near = (2 * self.deadline).clamp(2 * self.tick(), length / 2);
-        let since = now.saturating_duration_since(lease.made_at);
+        let since = now.since(lease.made_at);
         let ends = lease.ends_within(near, now) && since >= near / 2;
         lease.has_surplus(demand) || (lease.holds() && (ends || lease.is_closing))
     }

@@ -1,6 +1,7 @@
 //! The ledger: the units that this node holds, or has spent and not reported, of each subject.
 
 mod entry;
+mod node_time;
 mod recent_demand;
 mod stats;
 mod table;
@@ -19,16 +20,17 @@ use std::{
 use siphasher::sip::SipHasher13;
 use tokio::time::Instant;
 
-use self::table::WAYS;
 pub(super) use self::{
     entry::{EntryState, LedgerEntry},
+    node_time::NodeTime,
     stats::LeaseStats,
     table::{LeaseBucket, LeaseEntries, each_bucket},
 };
+use self::{node_time::NodeClock, table::WAYS};
 use super::{
     deny_cache::{DenyCache, SentCall, may_end_denials},
-    hashed_key_names::{MeasuredSubject, SubjectPlace},
-    lease::{hold, until_end},
+    hashed_key_names::{KeyPlace, MeasuredSubject},
+    lease::{DecisionModels, hold, until_end},
     mode::{LedgerTerms, ModeStats, ModeTerms},
     operation_answer::LocalAnswer,
     wire::node_message::{NodeMessage, NodeReply, Takes},
@@ -64,7 +66,9 @@ pub(super) struct Ledger<P> {
     /// The longest time in microseconds until a used subject is as if it had never been.
     memory: AtomicU64,
     /// Eventual mode: the store's time in its last reply, and when that arrived.
-    pub(super) store_clock: Mutex<Option<(Timestamp, Instant)>>,
+    pub(super) store_clock: Mutex<Option<(Timestamp, NodeTime)>>,
+    pub(super) clock: NodeClock,
+    pub(super) models: DecisionModels,
 }
 
 /// The node's message attached to one call, if any.
@@ -107,6 +111,8 @@ impl<P> Ledger<P> {
             names: AtomicU64::new(0),
             memory: AtomicU64::new(u64::MAX),
             store_clock: Mutex::new(None),
+            clock: NodeClock::new(),
+            models: DecisionModels::default(),
         }
     }
 
@@ -161,11 +167,12 @@ impl<P> Ledger<P> {
         op: &Op,
         now: Instant,
         start: (
-            impl FnOnce() -> SubjectPlace<P>,
+            impl FnOnce() -> KeyPlace<P>,
             impl FnOnce(Timestamp) -> Option<Decision>,
         ),
     ) -> LocalAnswer {
         let bucket = self.bucket(subject.tag);
+        let time = self.clock.time(now);
         let mut entries = bucket.lock();
         if may_end_denials(op) {
             self.denials.forget(subject.tag, now);
@@ -176,10 +183,10 @@ impl<P> Ledger<P> {
         }
         let answer = match self.terms.mode {
             ModeTerms::Leased { length, .. } => {
-                self.decide_leased(&mut entries, (subject, op), length, now)
+                self.decide_leased(&mut entries, (subject, op), length, time)
             }
             ModeTerms::Eventual { .. } => {
-                self.decide_eventual((bucket, &mut entries), (subject, op), now, start)
+                self.decide_eventual((bucket, &mut entries), (subject, op), time, start)
             }
         };
         match answer {
@@ -200,7 +207,7 @@ impl<P> Ledger<P> {
         let mut entries = self.bucket(subject.tag).lock();
         entries
             .find(subject)
-            .is_some_and(|entry| entry.state.holds(now))
+            .is_some_and(|entry| entry.state.holds(self.clock.time(now)))
     }
 
     /// The message to attach to a call about the subject, whose smallest quota has `most` units. The
@@ -208,9 +215,10 @@ impl<P> Ledger<P> {
     pub(super) fn message(
         &self,
         (call, takes): (&SentCall, Option<Takes>),
-        (place, most): (impl FnOnce() -> SubjectPlace<P>, u64),
+        (place, most): (impl FnOnce() -> KeyPlace<P>, u64),
     ) -> AttachedMessage {
-        let SentCall { subject, at: now } = *call;
+        let SentCall { subject, at } = *call;
+        let now = self.clock.time(at);
         let bucket = self.bucket(subject.tag);
         let mut entries = bucket.lock();
         let Some(entry) = entries.find(subject) else {
@@ -237,11 +245,12 @@ impl<P> Ledger<P> {
 
     /// Notes that a message got no reply: it is sent again.
     pub(super) fn lose(&self, call: &SentCall, message: &NodeMessage, now: Instant) {
+        let [sent_at, now] = [call.at, now].map(|at| self.clock.time(at));
         let mut entries = self.bucket(call.subject.tag).lock();
         match entries.find(call.subject).map(|entry| &mut entry.state) {
             Some(EntryState::Lease(lease)) => {
-                lease.lose(message.seq, call.at);
-                lease.be_quiet(now + self.tick());
+                lease.lose(message.seq, sent_at);
+                lease.be_quiet(now + self.tick(), now);
             }
             Some(EntryState::Eventual(unreported)) => unreported.lose(message),
             Some(EntryState::Idle) | None => {}
@@ -257,6 +266,7 @@ impl<P> Ledger<P> {
         last: Option<&Decision>,
         now: Instant,
     ) -> u64 {
+        let now = self.clock.time(now);
         match self.terms.mode {
             ModeTerms::Leased { .. } => self.receive_lease(call, (message, reply), last, now),
             ModeTerms::Eventual { .. } => {
@@ -301,7 +311,8 @@ impl<P> Ledger<P> {
 
     /// The subjects that need a message though no request causes one. Drops states that have
     /// nothing left to report.
-    pub(super) fn due(&self, now: Instant) -> Vec<(MeasuredSubject, SubjectPlace<P>)> {
+    pub(super) fn due(&self, now: Instant) -> Vec<(MeasuredSubject, KeyPlace<P>)> {
+        let now = self.clock.time(now);
         match self.terms.mode {
             ModeTerms::Leased { length, .. } => self.due_leases(length, now),
             ModeTerms::Eventual { .. } => self.due_reports(now),
@@ -309,7 +320,7 @@ impl<P> Ledger<P> {
     }
 
     /// Closes all entries. Returns the subjects that have units to return or to report.
-    pub(super) fn close(&self) -> Vec<(MeasuredSubject, SubjectPlace<P>)> {
+    pub(super) fn close(&self) -> Vec<(MeasuredSubject, KeyPlace<P>)> {
         let mut held = Vec::new();
         each_bucket(&self.buckets, |entries| {
             for entry in &mut entries.list {

@@ -241,14 +241,14 @@ impl<S: StoreBackend> SharedLimiter<S> {
             generation: current.generation,
         };
         let now = Instant::now();
-        let place = || self.0.place(current, key, measured.tag);
+        let place = || Inner::<S::Client>::place(current, key);
         let fresh = |time| current.fresh(chosen, time);
         let answer = ledger.decide(measured, op, now, (place, fresh));
         let decision = match answer {
             LocalAnswer::Decided(decision) if !ledger.is_eventual() => return Some(decision),
             LocalAnswer::Decided(decision) => Some(decision),
             LocalAnswer::Low(decision) => {
-                self.0.send_message(chosen, place());
+                self.0.send_message(measured, place());
                 Some(decision)
             }
             LocalAnswer::Ask => None,
@@ -368,7 +368,7 @@ impl<C: Client> Drop for Inner<C> {
     fn drop(&mut self) {
         let held = self.ledger.as_ref().map(|ledger| ledger.close());
         for (measured, place) in held.into_iter().flatten() {
-            self.send_message(measured.chosen, place);
+            self.send_message(measured, place);
         }
     }
 }

@@ -30,27 +30,27 @@ impl Decision {
         self
     }
 
-    /// A decision that takes `charged` units of a lease, `elapsed` after the store's decision `self`.
-    /// Since then, `more` units have come back; a negative number has been spent.
+    /// Makes the store's decision one that takes `charged` units of a lease, `elapsed` later. Since
+    /// then, `more` units have come back; a negative number has been spent.
     #[cfg(feature = "shared")]
-    pub(crate) fn of_lease(
-        self,
+    #[inline]
+    pub(crate) fn take_from_lease(
+        &mut self,
         (charged, lease): (u64, NonZeroU8),
         elapsed: Duration,
         more: i64,
-    ) -> Self {
-        let mut decision = self.aged(elapsed);
-        for quota in decision.quotas.as_mut_slice() {
+    ) {
+        for quota in self.quotas.as_mut_slice() {
             quota.pardon();
+            quota.age(elapsed);
             match more {
                 0.. => quota.raise(more.unsigned_abs()),
                 _ => quota.lower(more.unsigned_abs()),
             }
         }
-        decision.charged_at = decision.charged_at.saturating_add(elapsed);
-        (decision.charged, decision.lease) = (charged, Some(lease));
-        (decision.denied, decision.delay, decision.blocked) = (false, None, false);
-        decision
+        self.charged_at = self.charged_at.saturating_add(elapsed);
+        (self.charged, self.lease) = (charged, Some(lease));
+        (self.denied, self.delay, self.blocked) = (false, None, false);
     }
 
     /// The decision after `elapsed`, with all units left of quotas that are fresh by then.

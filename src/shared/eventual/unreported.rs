@@ -2,14 +2,12 @@
 
 use std::time::Duration;
 
-use tokio::time::Instant;
-
 use crate::{
     clock::Timestamp,
     decision::{Decision, Receipt},
     shared::{
-        hashed_key_names::SubjectPlace,
-        ledger::LeaseStats,
+        hashed_key_names::KeyPlace,
+        ledger::{LeaseStats, NodeTime},
         mode::LeaseNumber,
         operation_answer::LocalAnswer,
         wire::node_message::{LAST_MESSAGE, NodeMessage, NodeReply, NodeReport, RowStatus, Takes},
@@ -25,7 +23,7 @@ const CLOCK_SLACK: Duration = Duration::from_millis(10);
 /// The units of one subject that this node has spent, and reports afterwards.
 #[derive(Debug)]
 pub(in crate::shared) struct Unreported<P> {
-    pub(in crate::shared) place: SubjectPlace<P>,
+    pub(in crate::shared) place: KeyPlace<P>,
     /// The time between two messages.
     interval: Duration,
     /// The most units that the store has not counted.
@@ -47,7 +45,7 @@ pub(in crate::shared) struct Unreported<P> {
     /// Replies to messages up to this one are out of date.
     outdated: u32,
     /// No message is sent without a request before that.
-    quiet_until: Instant,
+    quiet_until: NodeTime,
     /// Whether the last message was lost.
     is_lost: bool,
 }
@@ -60,7 +58,7 @@ struct OpenCall {
     /// The most units that the call takes; `None` if that is not known.
     takes: Option<Takes>,
     /// The latest time for the reply: later than that none arrives.
-    until: Instant,
+    until: NodeTime,
 }
 
 /// The status of the quotas in the last reply.
@@ -69,7 +67,7 @@ struct StoreView {
     decision: Decision,
     /// The number of the message, and when its reply arrived.
     seq: u32,
-    received_at: Instant,
+    received_at: NodeTime,
     /// The node's units that the status includes.
     counted: u32,
 }
@@ -78,10 +76,10 @@ impl<P> Unreported<P> {
     /// A subject with no store reply yet. `fresh` is the assumed status, or `None` if it must be
     /// fetched first. `most` units may be ahead of the store, with a report each `interval`.
     pub(super) fn new(
-        (place, name): (SubjectPlace<P>, [u8; 8]),
+        (place, name): (KeyPlace<P>, [u8; 8]),
         (interval, most): (Duration, u32),
         fresh: Option<Decision>,
-        now: Instant,
+        now: NodeTime,
     ) -> Self {
         let number = LeaseNumber::new(name[0]).unwrap_or(LeaseNumber::MIN);
         let numbered_at = fresh.as_ref().map(Decision::decided_at);
@@ -119,7 +117,7 @@ impl<P> Unreported<P> {
     }
 
     /// Whether a new state for the subject would decide otherwise.
-    pub(in crate::shared) fn matters(&self, now: Instant) -> bool {
+    pub(in crate::shared) fn matters(&self, now: NodeTime) -> bool {
         let is_used = |view: &StoreView| {
             let since = view.since(now);
             let mut statuses = view.decision.statuses().iter();
@@ -139,7 +137,7 @@ impl<P> Unreported<P> {
         &mut self,
         cost: u64,
         cached: impl FnOnce() -> Option<Decision>,
-        now: Instant,
+        now: NodeTime,
     ) -> LocalAnswer {
         if let Some(decision) = self.spend(cost, now) {
             // Half of the units are left for operations that come until the reply.
@@ -152,7 +150,7 @@ impl<P> Unreported<P> {
         denied.map_or(LocalAnswer::Ask, |denied| self.refresh(denied, now))
     }
 
-    fn spend(&mut self, cost: u64, now: Instant) -> Option<Decision> {
+    fn spend(&mut self, cost: u64, now: NodeTime) -> Option<Decision> {
         let (view, open) = (self.view.as_ref()?, self.set_aside(now)?);
         let (since, own) = (view.since(now), self.spent - view.counted);
         // Units that operations under way may take are set aside.
@@ -168,7 +166,7 @@ impl<P> Unreported<P> {
     }
 
     /// The denial of a cost above what is left.
-    fn denial(&self, cost: u64, now: Instant) -> Option<Decision> {
+    fn denial(&self, cost: u64, now: NodeTime) -> Option<Decision> {
         let (view, open) = (self.view.as_ref()?, self.set_aside(now)?);
         let (since, own) = (view.since(now), self.spent - view.counted);
         let left = view.left(since, own)?;
@@ -186,13 +184,13 @@ impl<P> Unreported<P> {
     }
 
     /// The most units that the calls under way take, if that is known.
-    fn set_aside(&self, now: Instant) -> Option<Takes> {
+    fn set_aside(&self, now: NodeTime) -> Option<Takes> {
         let mut under_way = self.open.iter().filter(|open| now < open.until);
         under_way.try_fold(Takes::NONE, |sum, open| Some(sum.and(open.takes?)))
     }
 
     /// Denies, and requests the current status if the last reply is older than an interval.
-    fn refresh(&mut self, denied: Decision, now: Instant) -> LocalAnswer {
+    fn refresh(&mut self, denied: Decision, now: NodeTime) -> LocalAnswer {
         let received_at = self.view.as_ref().map(|view| view.received_at);
         let is_old = received_at.is_none_or(|received| received + self.interval <= now);
         if is_old && self.is_quiet_over(now) {
@@ -202,7 +200,7 @@ impl<P> Unreported<P> {
     }
 
     /// Whether a message may be sent without a request. If so, none is for the next interval.
-    fn is_quiet_over(&mut self, now: Instant) -> bool {
+    fn is_quiet_over(&mut self, now: NodeTime) -> bool {
         let is_over = now >= self.quiet_until;
         if is_over {
             self.quiet_until = now + self.interval;
@@ -215,7 +213,7 @@ impl<P> Unreported<P> {
         &mut self,
         cost: u64,
         receipt: &Receipt,
-        now: Instant,
+        now: NodeTime,
     ) -> Option<Decision> {
         let view = self.view.as_ref()?;
         let (number, since) = self.number;
@@ -230,7 +228,7 @@ impl<P> Unreported<P> {
     }
 
     /// The status of the quotas.
-    pub(super) fn look(&self, now: Instant) -> Option<Decision> {
+    pub(super) fn look(&self, now: NodeTime) -> Option<Decision> {
         let view = self.view.as_ref()?;
         let own = self.spent - view.counted;
         Some(view.status(0, self.number.0, (view.since(now), own)))
@@ -243,7 +241,7 @@ impl<P> Unreported<P> {
     }
 
     /// Whether to send a message though no request causes one.
-    pub(super) fn is_due(&mut self, now: Instant) -> bool {
+    pub(super) fn is_due(&mut self, now: NodeTime) -> bool {
         self.has_news() && self.is_quiet_over(now)
     }
 
@@ -252,7 +250,7 @@ impl<P> Unreported<P> {
         &mut self,
         (takes, patience): (Option<Takes>, Duration),
         stats: &LeaseStats,
-        now: Instant,
+        now: NodeTime,
     ) -> NodeMessage {
         if std::mem::take(&mut self.is_lost) && self.reported > self.counted {
             stats.repeat();
@@ -305,7 +303,7 @@ impl<P> Unreported<P> {
         &mut self,
         (message, reply): (&NodeMessage, &NodeReply),
         last: Option<Decision>,
-        now: Instant,
+        now: NodeTime,
         (stats, new_name): (&LeaseStats, impl FnOnce() -> [u8; 8]),
     ) {
         let has_taken = self.end_call(message);
@@ -360,8 +358,8 @@ impl StoreView {
     }
 
     /// The least time that has passed for the store.
-    fn since(&self, now: Instant) -> Duration {
-        let since = now.saturating_duration_since(self.received_at);
+    fn since(&self, now: NodeTime) -> Duration {
+        let since = now.since(self.received_at);
         since - since / 1_024
     }
 
@@ -376,8 +374,9 @@ impl StoreView {
     }
 
     fn status(&self, charged: u64, number: LeaseNumber, (since, own): (Duration, u32)) -> Decision {
-        let decision = self.decision.clone().renewed(since);
-        decision.of_lease((charged, number), since, -i64::from(own))
+        let mut decision = self.decision.clone().renewed(since);
+        decision.take_from_lease((charged, number), since, -i64::from(own));
+        decision
     }
 
     /// The denial of a cost above what is left, if the time until it fits is known.

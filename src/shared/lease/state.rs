@@ -1,15 +1,13 @@
 //! The lease of one subject on this node: units to spend, and the message about them.
 
-use std::time::Duration;
-
-use tokio::time::Instant;
+use std::{sync::Arc, time::Duration};
 
 use crate::{
     clock::Timestamp,
-    decision::{Decision, Receipt},
+    decision::{Decision, DecisionNumbers, Receipt},
     shared::{
-        hashed_key_names::SubjectPlace,
-        ledger::LeaseStats,
+        hashed_key_names::KeyPlace,
+        ledger::{LeaseStats, NodeTime},
         mode::LeaseNumber,
         wire::node_message::{LAST_MESSAGE, NodeMessage, NodeReply, NodeReport, RowStatus},
     },
@@ -23,7 +21,7 @@ pub(super) const LEAST_DEMAND: u32 = 8;
 /// reported, and those of the message under way are together never more than the store reserves.
 #[derive(Debug)]
 pub(in crate::shared) struct LeaseState<P> {
-    pub(in crate::shared) place: SubjectPlace<P>,
+    pub(in crate::shared) place: KeyPlace<P>,
     name: [u8; 8],
     /// The number of the last message.
     seq: u32,
@@ -36,21 +34,23 @@ pub(in crate::shared) struct LeaseState<P> {
     /// Units spent since the last message was made.
     pub(super) spent: u32,
     /// The node spends nothing from then on: the store's row ends no earlier.
-    end: Instant,
+    end: NodeTime,
     /// Whether the node returns the units and requests no more.
     pub(in crate::shared) is_closing: bool,
     /// Whether an operation has cost more than is left.
     is_short: bool,
     /// The message that has no reply yet.
-    pub(super) unanswered: Option<OpenMessage>,
+    pub(super) unanswered: Option<Box<OpenMessage>>,
     /// When the last message was made.
-    pub(super) made_at: Instant,
+    pub(super) made_at: NodeTime,
     /// With so few units left the node requests more.
     low: u32,
     /// No message is sent without a request before that.
-    quiet_until: Instant,
-    /// Until then the node denies what costs more than is left.
-    paused_until: Option<Instant>,
+    quiet_until: NodeTime,
+    /// Whether the node denies, until then, what costs more than is left.
+    is_paused: bool,
+    /// The node's units that the last status does not count as used.
+    free: u32,
     last: Option<LastStatus>,
 }
 
@@ -61,21 +61,21 @@ pub(super) struct OpenMessage {
     /// Units that the node kept when it made the message.
     kept: u32,
     /// When the node last sent it; `None` if that failed.
-    sent_at: Option<Instant>,
+    sent_at: Option<NodeTime>,
 }
 
 /// The status of the quotas in the last reply.
 #[derive(Debug)]
 struct LastStatus {
-    decision: Decision,
+    /// A decision by the same quotas, which many leases share.
+    model: Arc<Decision>,
+    numbers: DecisionNumbers,
     /// An instant before the call left.
-    at: Instant,
-    /// The node's units that the decision does not count as used.
-    free: u32,
+    at: NodeTime,
 }
 
 impl<P> LeaseState<P> {
-    pub(super) fn new(place: SubjectPlace<P>, name: [u8; 8], now: Instant) -> Self {
+    pub(super) fn new(place: KeyPlace<P>, name: [u8; 8], now: NodeTime) -> Self {
         Self {
             place,
             name,
@@ -92,19 +92,20 @@ impl<P> LeaseState<P> {
             made_at: now,
             low: 0,
             quiet_until: now,
-            paused_until: None,
+            is_paused: false,
+            free: 0,
             last: None,
         }
     }
 
     #[inline]
-    fn is_live(&self, now: Instant) -> bool {
+    fn is_live(&self, now: NodeTime) -> bool {
         now < self.end && !self.is_closing
     }
 
     /// Spends units of the lease, if there are enough.
     #[inline]
-    pub(super) fn spend(&mut self, cost: u64, now: Instant) -> Option<Decision> {
+    pub(super) fn spend(&mut self, cost: u64, now: NodeTime) -> Option<Decision> {
         let units = u32::try_from(cost).ok().filter(|cost| *cost <= self.left);
         let Some(units) = units.filter(|_| self.is_live(now)) else {
             self.is_short |= self.left > 0;
@@ -117,7 +118,7 @@ impl<P> LeaseState<P> {
     }
 
     /// The status of the quotas, if the lease has so many units.
-    pub(super) fn look(&self, cost: u64, now: Instant) -> Option<Decision> {
+    pub(super) fn look(&self, cost: u64, now: NodeTime) -> Option<Decision> {
         let last = self.last.as_ref()?;
         let fits = cost <= u64::from(self.left) && self.is_live(now);
         fits.then(|| last.status(self, 0, now))
@@ -128,7 +129,7 @@ impl<P> LeaseState<P> {
         &mut self,
         cost: u64,
         receipt: &Receipt,
-        now: Instant,
+        now: NodeTime,
     ) -> Option<Decision> {
         let units = u32::try_from(cost).ok().filter(|cost| *cost <= self.spent);
         let units = units.filter(|_| self.is_live(now) && self.has_spent(receipt))?;
@@ -143,7 +144,7 @@ impl<P> LeaseState<P> {
         receipt.lease() == Some(self.number) && receipt.charged_at() >= self.numbered_at
     }
 
-    fn renumber(&mut self, now: Instant) {
+    fn renumber(&mut self, now: NodeTime) {
         self.number = self.number.checked_add(1).unwrap_or(LeaseNumber::MIN);
         self.numbered_at = self
             .last
@@ -153,10 +154,9 @@ impl<P> LeaseState<P> {
 
     /// The denial of a cost until the pause is over: too little is left, and the node requests no
     /// more.
-    pub(super) fn pause(&self, now: Instant) -> Option<Decision> {
-        let until = self.paused_until?;
-        let wait = until.checked_duration_since(now)?;
-        if wait.is_zero() {
+    pub(super) fn pause(&self, now: NodeTime) -> Option<Decision> {
+        let wait = self.quiet_until.since(now);
+        if wait.is_zero() || !self.is_paused {
             return None;
         }
         let status = self.last.as_ref()?.status(self, 0, now);
@@ -166,41 +166,39 @@ impl<P> LeaseState<P> {
 
     /// Whether the node requests more units before it has none.
     #[inline]
-    pub(super) fn is_low(&self, now: Instant) -> bool {
-        let is_paused = self.paused_until.is_some_and(|until| now < until);
-        self.left <= self.low
-            && now >= self.quiet_until
-            && !is_paused
-            && !self.is_under_way(now, Duration::MAX)
+    pub(super) fn is_low(&self, now: NodeTime) -> bool {
+        self.left <= self.low && now >= self.quiet_until && !self.is_under_way(now, Duration::MAX)
     }
 
-    /// Sends no message without a request before that.
-    pub(in crate::shared) fn be_quiet(&mut self, until: Instant) {
-        self.quiet_until = self.quiet_until.max(until);
+    /// Sends no message without a request before that. A pause that is not over keeps its end.
+    pub(in crate::shared) fn be_quiet(&mut self, until: NodeTime, now: NodeTime) {
+        self.is_paused &= now < self.quiet_until;
+        if !self.is_paused {
+            self.quiet_until = self.quiet_until.max(until);
+        }
     }
 
     /// Requests no more units until then, and sends no message without a request. Denies meanwhile,
     /// unless units were returned since the message left.
-    pub(super) fn pause_until(&mut self, until: Instant, has_returned: bool) {
+    pub(super) fn pause_until(&mut self, until: NodeTime, has_returned: bool) {
         self.quiet_until = until;
-        if !has_returned {
-            self.paused_until = Some(until);
-        }
+        self.is_paused = !has_returned;
     }
 
     /// Denies no more for lack of units.
     pub(in crate::shared) const fn end_pause(&mut self) {
-        self.paused_until = None;
+        self.is_paused = false;
     }
 
     /// Whether a message is under way whose reply may still arrive within this time.
-    pub(super) fn is_under_way(&self, now: Instant, patience: Duration) -> bool {
-        let sent_at = self.unanswered.and_then(|message| message.sent_at);
-        sent_at.is_some_and(|at| now.saturating_duration_since(at) < patience)
+    pub(super) fn is_under_way(&self, now: NodeTime, patience: Duration) -> bool {
+        let message = self.unanswered.as_ref();
+        let sent_at = message.and_then(|message| message.sent_at);
+        sent_at.is_some_and(|at| now.since(at) < patience)
     }
 
     /// The units that the node does not need: all of them below the least demand of a lease.
-    fn surplus(&self, demand: u32, now: Instant) -> u32 {
+    fn surplus(&self, demand: u32, now: NodeTime) -> u32 {
         let is_thin = demand < LEAST_DEMAND;
         if is_thin || self.is_closing || self.is_short || self.has_ended(now) {
             return self.left;
@@ -220,8 +218,8 @@ impl<P> LeaseState<P> {
         self.left > 0 || self.spent > 0 || self.unanswered.is_some()
     }
 
-    pub(super) fn ends_within(&self, time: Duration, now: Instant) -> bool {
-        self.end.saturating_duration_since(now) < time
+    pub(super) fn ends_within(&self, time: Duration, now: NodeTime) -> bool {
+        self.end.since(now) < time
     }
 
     /// The next message, to be sent now, or the last one again if it has no reply. It reports spent
@@ -231,7 +229,7 @@ impl<P> LeaseState<P> {
         demand: u32,
         (length, max_units): (Duration, u32),
         stats: &LeaseStats,
-        now: Instant,
+        now: NodeTime,
     ) -> NodeMessage {
         if let Some(message) = &mut self.unanswered {
             stats.repeat();
@@ -253,11 +251,11 @@ impl<P> LeaseState<P> {
         };
         self.is_short = false;
         self.made_at = now;
-        self.unanswered = Some(OpenMessage {
+        self.unanswered = Some(Box::new(OpenMessage {
             report,
             kept: self.left,
             sent_at: Some(now),
-        });
+        }));
         self.numbered(report, length)
     }
 
@@ -272,7 +270,7 @@ impl<P> LeaseState<P> {
     }
 
     /// Notes that the message got no reply: it is sent again.
-    pub(in crate::shared) fn lose(&mut self, seq: u32, sent_at: Instant) {
+    pub(in crate::shared) fn lose(&mut self, seq: u32, sent_at: NodeTime) {
         if self.awaits(seq, sent_at)
             && let Some(message) = &mut self.unanswered
         {
@@ -281,17 +279,17 @@ impl<P> LeaseState<P> {
     }
 
     /// Whether a message has no effect any more: the row has ended, and the store has charged it.
-    pub(super) fn is_lost(&self, now: Instant, length: Duration) -> bool {
-        self.has_ended(now) && now.saturating_duration_since(self.made_at) > 2 * length
+    pub(super) fn is_lost(&self, now: NodeTime, length: Duration) -> bool {
+        self.has_ended(now) && now.since(self.made_at) > 2 * length
     }
 
-    pub(super) fn has_ended(&self, now: Instant) -> bool {
+    pub(super) fn has_ended(&self, now: NodeTime) -> bool {
         now >= self.end
     }
 
     /// Whether the node waits for the reply to the message that was sent then.
-    pub(super) fn awaits(&self, seq: u32, sent_at: Instant) -> bool {
-        let open = self.unanswered.filter(|_| self.seq == seq);
+    pub(super) fn awaits(&self, seq: u32, sent_at: NodeTime) -> bool {
+        let open = self.unanswered.as_ref().filter(|_| self.seq == seq);
         open.is_some_and(|message| message.sent_at == Some(sent_at))
     }
 
@@ -300,11 +298,11 @@ impl<P> LeaseState<P> {
     pub(super) fn receive(
         &mut self,
         reply: &NodeReply,
-        (sent_at, now): (Instant, Instant),
+        (sent_at, now): (NodeTime, NodeTime),
         length: Duration,
         stats: &LeaseStats,
     ) -> Option<u32> {
-        let OpenMessage { report, kept, .. } = self.unanswered.take()?;
+        let OpenMessage { report, kept, .. } = *self.unanswered.take()?;
         let [spent, back, _, demand] = report.numbers();
         let granted = match reply.status {
             RowStatus::New => {
@@ -331,7 +329,7 @@ impl<P> LeaseState<P> {
         };
         stats.grant(granted);
         self.end = sent_at + (reply.ttl - reply.ttl / 1_024);
-        let per_call = now.saturating_duration_since(sent_at) * 4;
+        let per_call = now.since(sent_at) * 4;
         let share = per_call.as_secs_f64() / (length / 4).as_secs_f64();
         let soon = (f64::from(demand) * share) as u32;
         self.low = (reply.units / 2).min(soon.saturating_add(1));
@@ -339,28 +337,37 @@ impl<P> LeaseState<P> {
     }
 
     /// Begins with the units of a new row.
-    fn begin(&mut self, units: u32, now: Instant) {
+    fn begin(&mut self, units: u32, now: NodeTime) {
         self.left = units;
         self.spent = 0;
         self.renumber(now);
     }
 
     /// Keeps the status of the quotas in a reply, before it granted `free` units: the decision counts
-    /// the other units of the node as used.
-    pub(super) fn note(&mut self, decision: &Decision, at: Instant, free: u32) {
-        if self.last.is_none() {
-            self.numbered_at = decision.decided_at();
-        }
-        self.last = Some(LastStatus {
-            decision: decision.clone(),
-            at,
-            free,
-        });
+    /// the other units of the node as used. `model` returns a decision [alike](Decision::is_alike).
+    pub(super) fn note(
+        &mut self,
+        decision: &Decision,
+        at: NodeTime,
+        free: u32,
+        model: impl FnOnce() -> Arc<Decision>,
+    ) {
+        let numbers = decision.numbers();
+        let model = match self.last.take() {
+            Some(last) if last.model.is_alike(decision) => last.model,
+            Some(_) => model(),
+            None => {
+                self.numbered_at = decision.decided_at();
+                model()
+            }
+        };
+        self.free = free;
+        self.last = Some(LastStatus { model, numbers, at });
     }
 
     /// The units that the node will not report any more.
     pub(super) fn unsettled(&self) -> u32 {
-        let message = self.unanswered.map_or(0, |message| {
+        let message = self.unanswered.as_ref().map_or(0, |message| {
             let [spent, back, ..] = message.report.numbers();
             spent.saturating_add(back)
         });
@@ -370,15 +377,14 @@ impl<P> LeaseState<P> {
 
 impl LastStatus {
     /// The store's time, for leased decisions.
-    fn time(&self, now: Instant) -> Timestamp {
-        let elapsed = now.saturating_duration_since(self.at);
-        self.decision.decided_at().saturating_add(elapsed)
+    fn time(&self, now: NodeTime) -> Timestamp {
+        self.numbers.decided_at().saturating_add(now.since(self.at))
     }
 
-    fn status<P>(&self, lease: &LeaseState<P>, charged: u64, now: Instant) -> Decision {
-        let elapsed = now.saturating_duration_since(self.at);
-        let freed = i64::from(lease.left) - i64::from(self.free);
-        let decision = self.decision.clone();
-        decision.of_lease((charged, lease.number), elapsed, freed)
+    fn status<P>(&self, lease: &LeaseState<P>, charged: u64, now: NodeTime) -> Decision {
+        let freed = i64::from(lease.left) - i64::from(lease.free);
+        let mut decision = self.model.with_numbers(&self.numbers);
+        decision.take_from_lease((charged, lease.number), now.since(self.at), freed);
+        decision
     }
 }

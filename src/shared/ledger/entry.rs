@@ -1,8 +1,6 @@
 //! Entries: what a node keeps about one subject.
 
-use tokio::time::Instant;
-
-use super::recent_demand::RecentDemand;
+use super::{node_time::NodeTime, recent_demand::RecentDemand};
 use crate::shared::{eventual::Unreported, hashed_key_names::MeasuredSubject, lease::LeaseState};
 
 /// All that a node keeps about one subject.
@@ -25,7 +23,7 @@ pub(in crate::shared) enum EntryState<P> {
 }
 
 impl<P> LedgerEntry<P> {
-    pub(super) const fn new(subject: MeasuredSubject, now: Instant) -> Self {
+    pub(super) const fn new(subject: MeasuredSubject, now: NodeTime) -> Self {
         Self {
             subject,
             demand: RecentDemand::new(now),
@@ -36,7 +34,7 @@ impl<P> LedgerEntry<P> {
 
 impl<P> EntryState<P> {
     /// Whether units would be lost with the entry.
-    pub(super) fn holds(&self, now: Instant) -> bool {
+    pub(super) fn holds(&self, now: NodeTime) -> bool {
         match self {
             Self::Idle => false,
             Self::Lease(lease) => lease.holds(),

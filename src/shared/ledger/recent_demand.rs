@@ -2,18 +2,18 @@
 
 use std::time::Duration;
 
-use tokio::time::Instant;
+use super::node_time::NodeTime;
 
 /// The units that operations have requested lately, about in the last quarter of a lease's length. Older
 /// ones decay exponentially.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::shared) struct RecentDemand {
     units: f64,
-    at: Instant,
+    at: NodeTime,
 }
 
 impl RecentDemand {
-    pub(in crate::shared) const fn new(now: Instant) -> Self {
+    pub(in crate::shared) const fn new(now: NodeTime) -> Self {
         Self {
             units: 0.0,
             at: now,
@@ -21,10 +21,10 @@ impl RecentDemand {
     }
 
     #[inline]
-    pub(in crate::shared) fn add(&mut self, cost: u64, now: Instant, length: Duration) {
+    pub(in crate::shared) fn add(&mut self, cost: u64, now: NodeTime, length: Duration) {
         // Operations within this time count as if they had come at its beginning: most requests of a
         // busy subject need no exponential.
-        if now.saturating_duration_since(self.at) * 256 > length {
+        if now.since(self.at) * 256 > length {
             self.units = self.at(now, length);
             self.at = now;
         }
@@ -32,20 +32,20 @@ impl RecentDemand {
     }
 
     /// Caps the demand at `most`, the capacity of the smallest quota.
-    pub(in crate::shared) fn keep_below(&mut self, most: u64, now: Instant, length: Duration) {
+    pub(in crate::shared) fn keep_below(&mut self, most: u64, now: NodeTime, length: Duration) {
         let units = self.at(now, length);
         if units > most as f64 {
             (self.units, self.at) = (most as f64, now);
         }
     }
 
-    pub(in crate::shared) fn at(&self, now: Instant, length: Duration) -> f64 {
-        let passed = now.saturating_duration_since(self.at).as_secs_f64();
+    pub(in crate::shared) fn at(&self, now: NodeTime, length: Duration) -> f64 {
+        let passed = now.since(self.at).as_secs_f64();
         self.units * (-4.0 * passed / length.as_secs_f64()).exp()
     }
 
     /// The demand in whole units.
-    pub(in crate::shared) fn units(&self, now: Instant, length: Duration) -> u32 {
+    pub(in crate::shared) fn units(&self, now: NodeTime, length: Duration) -> u32 {
         self.at(now, length) as u32
     }
 }
@@ -58,12 +58,12 @@ mod tests {
 
     #[test]
     fn steady_rate_comes_to_a_quarter_of_a_length() {
-        let start = Instant::now();
+        let start = NodeTime::from_nanos(1);
         for per_second in [40_u32, 1_000, 100_000] {
             let mut demand = RecentDemand::new(start);
             let mut now = start;
             for _ in 0..2 * per_second {
-                now += LENGTH / per_second;
+                now = now + LENGTH / per_second;
                 demand.add(1, now, LENGTH);
             }
             let expected = f64::from(per_second) / 4.0;
@@ -79,9 +79,9 @@ mod tests {
 
     #[test]
     fn time_that_steps_back_changes_nothing() {
-        let now = Instant::now() + LENGTH;
+        let now = NodeTime::from_nanos(1) + LENGTH;
         let mut demand = RecentDemand::new(now);
-        demand.add(9, now - LENGTH, LENGTH);
-        assert_eq!(demand.units(now - LENGTH, LENGTH), 9);
+        demand.add(9, NodeTime::from_nanos(1), LENGTH);
+        assert_eq!(demand.units(NodeTime::from_nanos(1), LENGTH), 9);
     }
 }

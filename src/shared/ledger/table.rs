@@ -8,9 +8,10 @@ use std::{
     time::Duration,
 };
 
-use tokio::time::Instant;
-
-use super::entry::{EntryState, LedgerEntry};
+use super::{
+    entry::{EntryState, LedgerEntry},
+    node_time::NodeTime,
+};
 use crate::{lock::unpoisoned, shared::hashed_key_names::MeasuredSubject};
 
 /// Entries in a bucket.
@@ -28,11 +29,8 @@ pub(in crate::shared) struct LeaseEntries<P> {
     pub(in crate::shared) local: u64,
     /// Eventual mode: until then a key without an entry may be one that this node has used or
     /// blocked.
-    doubt_until: Option<Instant>,
+    doubt_until: Option<NodeTime>,
 }
-
-/// Longer than any process runs.
-const LONGEST_DOUBT: Duration = Duration::from_secs(20 * 366 * 86_400);
 
 impl<P> LeaseBucket<P> {
     #[inline]
@@ -64,12 +62,11 @@ impl<P> LeaseEntries<P> {
     }
 
     /// For this time a key without an entry may be one that this node has used or blocked.
-    pub(in crate::shared) fn doubt(&mut self, length: Duration, now: Instant) {
-        let until = now.checked_add(length.min(LONGEST_DOUBT)).unwrap_or(now);
-        self.doubt_until = self.doubt_until.max(Some(until));
+    pub(in crate::shared) fn doubt(&mut self, length: Duration, now: NodeTime) {
+        self.doubt_until = self.doubt_until.max(Some(now + length));
     }
 
-    pub(in crate::shared) fn is_in_doubt(&self, now: Instant) -> bool {
+    pub(in crate::shared) fn is_in_doubt(&self, now: NodeTime) -> bool {
         self.doubt_until.is_some_and(|until| now < until)
     }
 
@@ -102,7 +99,7 @@ impl<P> LeaseEntries<P> {
         &mut self,
         subject: MeasuredSubject,
         begins: bool,
-        now: Instant,
+        now: NodeTime,
         length: Duration,
     ) -> Option<&mut LedgerEntry<P>> {
         let known = self.list.iter().position(|entry| entry.subject == subject);
@@ -120,7 +117,7 @@ impl<P> LeaseEntries<P> {
 
     /// The place for a new entry: an empty one, or that of the entry to evict.
     #[cold]
-    pub(in crate::shared) fn room(&self, now: Instant, length: Duration) -> Option<usize> {
+    pub(in crate::shared) fn room(&self, now: NodeTime, length: Duration) -> Option<usize> {
         if self.list.len() < WAYS {
             return Some(self.list.len());
         }
@@ -132,15 +129,14 @@ impl<P> LeaseEntries<P> {
     }
 
     #[cold]
-    pub(in crate::shared) fn put(&mut self, place: usize, subject: MeasuredSubject, now: Instant) {
+    pub(in crate::shared) fn put(&mut self, place: usize, subject: MeasuredSubject, now: NodeTime) {
         let entry = LedgerEntry::new(subject, now);
         if place < self.list.len() {
             self.list[place] = entry;
             return;
         }
-        if self.list.is_empty() {
-            self.list.reserve_exact(WAYS);
-        }
+        // Most buckets of a table that is not full have one entry.
+        self.list.reserve_exact(1);
         self.list.push(entry);
     }
 }

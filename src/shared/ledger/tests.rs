@@ -3,6 +3,7 @@
 mod denials;
 mod eviction;
 mod faults;
+mod memory;
 mod model;
 mod units;
 
@@ -13,7 +14,7 @@ use tokio::time::Instant;
 use super::{
     super::{
         deny_cache::{DenyCache, SentCall},
-        hashed_key_names::{MeasuredSubject, SubjectNames, SubjectPlace},
+        hashed_key_names::{KeyPlace, MeasuredSubject},
         mode::{LedgerTerms, ModeTerms},
         operation_answer::LocalAnswer,
         wire::node_message::{NodeMessage, NodeReply, RowStatus, Takes},
@@ -111,9 +112,9 @@ fn hold(
     ledger.denials.learn(&sent.call, decisions, sent.call.at);
 }
 
-fn place() -> SubjectPlace<()> {
-    SubjectPlace {
-        subject: SubjectNames::new(Some(7)).named("rl:test:a"),
+fn place() -> KeyPlace<()> {
+    KeyPlace {
+        key: "a".into(),
         plan: Arc::new(()),
     }
 }

@@ -8,9 +8,13 @@ use super::{Inner, quotas_in_force::CurrentPlan};
 use crate::{
     decision::Op,
     key::Key,
-    limiter::tier_set::Chosen,
-    shared::{hashed_key_names::SubjectPlace, ledger::Ledger, store_backend::Client},
+    shared::{
+        hashed_key_names::{KeyPlace, MeasuredSubject},
+        ledger::Ledger,
+        store_backend::Client,
+    },
     single_background_task::{Run, Solo},
+    store::key_name,
 };
 
 /// The slot of the maintenance task.
@@ -19,32 +23,31 @@ pub(super) fn task_of(ledger: Option<&Ledger<CurrentPlan>>) -> Solo {
 }
 
 impl<C: Client> Inner<C> {
-    /// The subject of a key, with its hash in the ledger, and its quotas.
+    /// The name of a key in the store, and its quotas.
     #[cold]
-    pub(super) fn place(
-        &self,
-        plan: &Arc<CurrentPlan>,
-        key: &Key,
-        tag: u64,
-    ) -> SubjectPlace<CurrentPlan> {
-        let subject = self.subjects.of_key(&plan.keyspace, key);
-        SubjectPlace {
-            subject: subject.tagged(Some(tag)),
+    pub(super) fn place(plan: &Arc<CurrentPlan>, key: &Key) -> KeyPlace<CurrentPlan> {
+        let mut name = String::new();
+        key_name::push(key, &mut name);
+        KeyPlace {
+            key: name.into(),
             plan: Arc::clone(plan),
         }
     }
 
     /// Sends the ledger's message about a subject, attached to a peek. Nobody waits for the answer.
-    pub(super) fn send_message(&self, chosen: Chosen, place: SubjectPlace<CurrentPlan>) {
+    #[cold]
+    pub(super) fn send_message(&self, measured: MeasuredSubject, place: KeyPlace<CurrentPlan>) {
         let Some(runtime) = self.client.runtime() else {
             return;
         };
-        let SubjectPlace { subject, plan } = place;
+        let KeyPlace { key, plan } = place;
+        let subject = self.subjects.named(&format!("{}{key}", plan.keyspace));
+        let subject = subject.tagged(Some(measured.tag));
         if self.client.refusal(&subject).is_some() {
             return;
         }
         let _entered = runtime.enter();
-        let op = (chosen, Op::Peek(1));
+        let op = (measured.chosen, Op::Peek(1));
         drop(self.send(subject, plan, op, Instant::now()));
     }
 
@@ -73,7 +76,7 @@ impl<C: Client> Inner<C> {
     fn maintain(&self) {
         let Some(ledger) = &self.ledger else { return };
         for (measured, place) in ledger.due(Instant::now()) {
-            self.send_message(measured.chosen, place);
+            self.send_message(measured, place);
         }
     }
 }

@@ -11,7 +11,7 @@ use crate::{
     shared::{
         batching::{CallSender, Row, SubjectAnswer, SubjectOps},
         deny_cache::{self, DenyCache, SentCall},
-        hashed_key_names::{MeasuredSubject, SubjectPlace},
+        hashed_key_names::{KeyPlace, MeasuredSubject},
         ledger::{AttachedMessage, Ledger},
         store_backend::{Client, DecideCall},
         wire::node_message::NodeMessage,
@@ -42,8 +42,8 @@ impl<C: Client> StoreCalls<C> {
         };
         let most = current.plan.most_units(tier);
         let message = |ops: &SubjectOps| {
-            let place = || SubjectPlace {
-                subject: ops.subject.clone(),
+            let place = || KeyPlace {
+                key: ops.subject[current.keyspace.len()..].into(),
                 plan: Arc::clone(current),
             };
             let takes = ops.most_taken(most);
