@@ -78,6 +78,11 @@ check rules 'a request through twenty rules, likewise' "$noop" 3050
 check rules-thousand 'a request through a thousand rules, likewise' "$noop" 3050
 check rules-matched 'a request that is matched against a thousand rules' "$noop" 150400
 check rules-together 'a request that three rules limit, likewise' "$noop" 11040
+cargo build --locked --release --quiet --manifest-path "$manifest" --target-dir "$target" --features leased
+# The local one sets the floor: a clock, a hash, and an entry. The lease adds its lock, its demand, and the numbers of
+# a status that the store made.
+check decision-hot 'a decision about one hot key' 0 630
+check decision-leased 'a decision about it from a lease' 0 990
 cargo build --locked --release --quiet --manifest-path "$manifest" --target-dir "$target" --features client
 bare=$(count client-bare)
 # 520 so that a pacer is one type, whatever its limits are.

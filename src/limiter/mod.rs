@@ -61,6 +61,8 @@ pub(crate) mod type_erased_member;
 
 #[cfg(feature = "governor")]
 pub use self::governor::{GovernorLimiter, GovernorMiddleware};
+#[cfg(feature = "shared")]
+pub(crate) use self::local::{ChangingLimits, InForce};
 pub use self::{
     any::AnyLimiter,
     async_limiter::{AsyncLimiter, BoxedLimiter},

@@ -7,17 +7,15 @@ mod member;
 mod quotas_in_force;
 mod receipts;
 mod store_calls;
+mod store_request;
 
 use std::{
     fmt,
-    sync::{Arc, Mutex, RwLock, RwLockReadGuard, atomic::AtomicBool},
+    sync::{Arc, Mutex, atomic::AtomicBool},
     time::Duration,
 };
 
-use tokio::{
-    sync::oneshot,
-    time::{Instant, timeout_at},
-};
+use tokio::{sync::oneshot, time::Instant};
 
 use super::{
     batching::{Batcher, CallWindow as _, NewOp, OpReply},
@@ -34,18 +32,14 @@ use crate::{
     error::{ConfigError, LimiterError},
     key::Key,
     limiter::{
-        Limiter, Pending, Tier,
+        ChangingLimits, InForce, Limiter, Pending, Tier,
         inherent_methods_macro::handle_methods,
         tier_set::{Chosen, TierSet},
     },
     lock::unpoisoned,
     quota::OwnedQuota,
     single_background_task::Solo,
-    store::{
-        error::{StoreError, StoreErrorKind},
-        health::StoreHealth,
-        stats::StoreStats,
-    },
+    store::{error::StoreError, health::StoreHealth, stats::StoreStats},
 };
 
 pub(super) use self::limiter_components::Parts;
@@ -69,7 +63,7 @@ struct Inner<C: Client> {
     /// The default tier's policies when the limiter was built.
     policies: Vec<Policy>,
     limits: Mutex<TierSet>,
-    current: RwLock<Arc<CurrentPlan>>,
+    current: ChangingLimits<Arc<CurrentPlan>>,
     subjects: SubjectNames,
     batcher: Batcher<StoreCalls<C>, CurrentPlan>,
     /// The cached denials, unless the limiter is strict and caches none.
@@ -109,7 +103,7 @@ impl<S: StoreBackend> SharedLimiter<S> {
             client,
             policies: limits.default_tier().policies.clone(),
             limits: Mutex::new(limits),
-            current: RwLock::new(Arc::new(current)),
+            current: ChangingLimits::new(Arc::new(current)),
             subjects: SubjectNames::new(seed),
             batcher: Batcher::new(calls),
             name,
@@ -137,10 +131,10 @@ impl<S: StoreBackend> SharedLimiter<S> {
             ledger.check(&changed)?;
         }
         inner.fallback.set_quota(name, &quota)?;
-        let generation = inner.current().generation + 1;
+        let generation = inner.current.read().generation + 1;
         let current = CurrentPlan::new(&*inner.client, &inner.name, &changed, generation);
         let memory = current.longest_memory();
-        *unpoisoned(inner.current.write()) = Arc::new(current);
+        inner.current.replace(Arc::new(current));
         if let Some(denials) = &inner.denials {
             denials.begin(generation);
         }
@@ -188,10 +182,20 @@ impl<S: StoreBackend> SharedLimiter<S> {
         key: &Key,
         op: Op,
     ) -> Result<Pending<RedisFuture>, LimiterError> {
-        let op = self.by_own_receipt(op)?;
+        let op = match op.receipt() {
+            Some(_) => self.by_own_receipt(op)?,
+            None => op,
+        };
         let inner = &*self.0;
-        // Without the lock: a store may change the quota during its call.
-        let current = Arc::clone(&inner.current());
+        let changed;
+        let current = match inner.current.read() {
+            InForce::First(first) => first,
+            // Without the lock: a store may change the quota during its call.
+            InForce::Current(current) => {
+                changed = Arc::clone(&current);
+                &changed
+            }
+        };
         // An unknown tier is a mistake of the caller, not a failure of the store.
         let chosen = current.plan.choose(tier, &op)?;
         if let Op::Refund(_, Some(receipt)) | Op::Settle(_, receipt) = &op
@@ -201,26 +205,10 @@ impl<S: StoreBackend> SharedLimiter<S> {
             return decision.map(|decision| Pending::Ready(Ok(decision)));
         }
         let tag = inner.ledger.as_ref().map(|ledger| ledger.tag(key));
-        if let Some(decision) = self.decide_here(tag, (&current, chosen), key, &op) {
+        if let Some(decision) = self.decide_here(tag, (current, chosen), key, &op) {
             return Ok(Pending::Ready(Ok(decision)));
         }
-        let subject = inner.subjects.of_key(&current.keyspace, key).tagged(tag);
-        if let Some(denied) = inner.cached_denial(&subject, chosen, &op) {
-            return Ok(Pending::Ready(Ok(denied)));
-        }
-        inner.fallback.follow(key, &op);
-        let request = StoreRequest {
-            limiter: self.clone(),
-            current,
-            tier: tier.clone(),
-            chosen,
-            key: key.clone(),
-            op,
-        };
-        Ok(match inner.client.refusal(&subject) {
-            Some(error) => Pending::Ready(request.fall_back(error)),
-            None => request.send(subject, within),
-        })
+        Ok(self.submit_to_store(within, (tier, key, op), (current, chosen), tag))
     }
 }
 
@@ -255,61 +243,6 @@ impl<S: StoreBackend> SharedLimiter<S> {
         };
         self.0.keep_maintenance(ledger.tick(), now);
         decision
-    }
-}
-
-/// An operation for the store, kept for the fallback.
-struct StoreRequest<S: StoreBackend> {
-    limiter: SharedLimiter<S>,
-    current: Arc<CurrentPlan>,
-    tier: Tier,
-    chosen: Chosen,
-    key: Key,
-    op: Op,
-}
-
-impl<S: StoreBackend> StoreRequest<S> {
-    /// Sends the operation, and waits for the answer until the deadline, but no longer than
-    /// `within`. Decides at once if no answer is expected by the deadline.
-    fn send(self, subject: SubjectName, within: Duration) -> Pending<RedisFuture> {
-        let inner = &*self.limiter.0;
-        let Some(runtime) = inner.client.runtime() else {
-            return Pending::Ready(self.fall_back(StoreError::no_runtime()));
-        };
-        let entered = runtime.enter();
-        let (current, op) = (Arc::clone(&self.current), Op::clone(&self.op));
-        let deadline = inner.client.deadline();
-        let (now, within) = (Instant::now(), within.min(deadline));
-        let answer = match inner.send(subject, current, (self.chosen, op), now) {
-            Ok(answer) => timeout_at(now + within, answer),
-            Err(error) => return Pending::Ready(self.fall_back(error)),
-        };
-        drop(entered);
-        Pending::Later(RedisFuture::new(async move {
-            let error = match answer.await {
-                Ok(Ok(Ok(decision))) => return Ok(decision),
-                Ok(Ok(Err(error))) => error,
-                Ok(Err(_)) => StoreError::abandoned(),
-                Err(_) => StoreError::timeout(within),
-            };
-            self.fall_back(error)
-        }))
-    }
-
-    fn fall_back(&self, error: StoreError) -> Result<Decision, LimiterError> {
-        // A call outside a runtime is a mistake of the caller, not a failure of the store.
-        if error.kind() == StoreErrorKind::NoRuntime {
-            return Err(LimiterError::unavailable(error));
-        }
-        let Inner {
-            client, fallback, ..
-        } = &*self.limiter.0;
-        let error = client.record_degraded(error);
-        let policies = self.current.policies(self.chosen);
-        let op = Op::clone(&self.op);
-        let reason = error.degradation();
-        let decision = fallback.decide(&self.tier, &self.key, op, &policies, reason);
-        decision.unwrap_or_else(|| Err(LimiterError::unavailable(error)))
     }
 }
 
@@ -355,10 +288,6 @@ impl<C: Client> Inner<C> {
             denials.forget(subject.tag(), now);
         }
         denials.answer(subject.tag(), tier, op, now)
-    }
-
-    fn current(&self) -> RwLockReadGuard<'_, Arc<CurrentPlan>> {
-        unpoisoned(self.current.read())
     }
 }
 

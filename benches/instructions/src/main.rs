@@ -3,6 +3,8 @@
 
 #[cfg(feature = "rules")]
 mod by_rules;
+#[cfg(feature = "leased")]
+mod leased;
 #[cfg(feature = "client")]
 mod outgoing;
 mod several;
@@ -68,6 +70,10 @@ const KINDS: &[Kind] = &[
     ("client", outgoing::paced),
     #[cfg(feature = "client")]
     ("client-reporting", outgoing::reporting),
+    #[cfg(feature = "leased")]
+    ("decision-hot", leased::local),
+    #[cfg(feature = "leased")]
+    ("decision-leased", leased::leased),
     #[cfg(feature = "several")]
     ("plain-all", || requests(app().layer(several::plain_all()))),
     #[cfg(feature = "several")]

@@ -15,6 +15,8 @@ mod store;
 mod swappable_limits;
 mod table;
 
+#[cfg(feature = "shared")]
+pub(crate) use self::swappable_limits::{ChangingLimits, InForce};
 pub use self::{
     builder::LocalLimiterBuilder,
     limiter::LocalLimiter,

@@ -13,14 +13,14 @@ use crate::lock::unpoisoned;
 /// Limits that every request reads and that rarely change. Until the first change, a read takes no
 /// lock.
 #[derive(Debug)]
-pub(super) struct ChangingLimits<T> {
+pub(crate) struct ChangingLimits<T> {
     first: T,
     changed: AtomicBool,
     current: RwLock<T>,
 }
 
 /// The limits in force.
-pub(super) enum InForce<'a, T> {
+pub(crate) enum InForce<'a, T> {
     First(&'a T),
     Current(RwLockReadGuard<'a, T>),
 }
@@ -38,7 +38,7 @@ impl<T> Deref for InForce<'_, T> {
 }
 
 impl<T: Clone> ChangingLimits<T> {
-    pub(super) fn new(first: T) -> Self {
+    pub(crate) fn new(first: T) -> Self {
         Self {
             current: RwLock::new(first.clone()),
             changed: AtomicBool::new(false),
@@ -47,7 +47,7 @@ impl<T: Clone> ChangingLimits<T> {
     }
 
     #[inline]
-    pub(super) fn read(&self) -> InForce<'_, T> {
+    pub(crate) fn read(&self) -> InForce<'_, T> {
         if !self.changed.load(Ordering::Acquire) {
             return InForce::First(&self.first);
         }
@@ -55,11 +55,11 @@ impl<T: Clone> ChangingLimits<T> {
     }
 
     /// Restores the first limits.
-    pub(super) fn return_to_first(&self) {
+    pub(crate) fn return_to_first(&self) {
         self.changed.store(false, Ordering::Release);
     }
 
-    pub(super) fn replace(&self, new: T) {
+    pub(crate) fn replace(&self, new: T) {
         *unpoisoned(self.current.write()) = new;
         self.changed.store(true, Ordering::Release);
     }

@@ -19,7 +19,7 @@ impl<S: StoreBackend> SharedLimiter<S> {
 
     /// The cached denial of an operation, unless this node holds units for it.
     pub(in crate::shared) fn denial(&self, tier: &Tier, key: &Key, op: &Op) -> Option<Decision> {
-        let current = Arc::clone(&self.0.current());
+        let current = Arc::clone(&self.0.current.read());
         let chosen = current.plan.choose(tier, op).ok()?;
         let tag = self.0.ledger.as_ref().map(|ledger| ledger.tag(key));
         if let Some((ledger, tag)) = self.0.ledger.as_ref().zip(tag) {

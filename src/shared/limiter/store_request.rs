@@ -1,0 +1,107 @@
+//! Operations that only the store can decide: sent to it, or decided by the fallback.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::time::{Instant, timeout_at};
+
+use super::{Inner, SharedLimiter, quotas_in_force::CurrentPlan};
+use crate::{
+    decision::{Decision, Op},
+    error::LimiterError,
+    key::Key,
+    limiter::{Pending, Tier, tier_set::Chosen},
+    shared::{
+        batching::CallWindow as _,
+        hashed_key_names::SubjectName,
+        operation_answer::RedisFuture,
+        store_backend::{Client as _, StoreBackend},
+    },
+    store::error::{StoreError, StoreErrorKind},
+};
+
+impl<S: StoreBackend> SharedLimiter<S> {
+    /// Answers with a cached denial, or sends the operation. Compiled apart, so that decisions from a
+    /// lease do not pay for its registers.
+    #[inline(never)]
+    pub(super) fn submit_to_store(
+        &self,
+        within: Duration,
+        (tier, key, op): (&Tier, &Key, Op),
+        (current, chosen): (&Arc<CurrentPlan>, Chosen),
+        tag: Option<u64>,
+    ) -> Pending<RedisFuture> {
+        let inner = &*self.0;
+        let subject = inner.subjects.of_key(&current.keyspace, key).tagged(tag);
+        if let Some(denied) = inner.cached_denial(&subject, chosen, &op) {
+            return Pending::Ready(Ok(denied));
+        }
+        inner.fallback.follow(key, &op);
+        let request = StoreRequest {
+            limiter: self.clone(),
+            current: Arc::clone(current),
+            tier: tier.clone(),
+            chosen,
+            key: key.clone(),
+            op,
+        };
+        match inner.client.refusal(&subject) {
+            Some(error) => Pending::Ready(request.fall_back(error)),
+            None => request.send(subject, within),
+        }
+    }
+}
+
+/// An operation for the store, kept for the fallback.
+struct StoreRequest<S: StoreBackend> {
+    limiter: SharedLimiter<S>,
+    current: Arc<CurrentPlan>,
+    tier: Tier,
+    chosen: Chosen,
+    key: Key,
+    op: Op,
+}
+
+impl<S: StoreBackend> StoreRequest<S> {
+    /// Sends the operation, and waits for the answer until the deadline, but no longer than
+    /// `within`. Decides at once if no answer is expected by the deadline.
+    fn send(self, subject: SubjectName, within: Duration) -> Pending<RedisFuture> {
+        let inner = &*self.limiter.0;
+        let Some(runtime) = inner.client.runtime() else {
+            return Pending::Ready(self.fall_back(StoreError::no_runtime()));
+        };
+        let entered = runtime.enter();
+        let (current, op) = (Arc::clone(&self.current), Op::clone(&self.op));
+        let deadline = inner.client.deadline();
+        let (now, within) = (Instant::now(), within.min(deadline));
+        let answer = match inner.send(subject, current, (self.chosen, op), now) {
+            Ok(answer) => timeout_at(now + within, answer),
+            Err(error) => return Pending::Ready(self.fall_back(error)),
+        };
+        drop(entered);
+        Pending::Later(RedisFuture::new(async move {
+            let error = match answer.await {
+                Ok(Ok(Ok(decision))) => return Ok(decision),
+                Ok(Ok(Err(error))) => error,
+                Ok(Err(_)) => StoreError::abandoned(),
+                Err(_) => StoreError::timeout(within),
+            };
+            self.fall_back(error)
+        }))
+    }
+
+    fn fall_back(&self, error: StoreError) -> Result<Decision, LimiterError> {
+        // A call outside a runtime is a mistake of the caller, not a failure of the store.
+        if error.kind() == StoreErrorKind::NoRuntime {
+            return Err(LimiterError::unavailable(error));
+        }
+        let Inner {
+            client, fallback, ..
+        } = &*self.limiter.0;
+        let error = client.record_degraded(error);
+        let policies = self.current.policies(self.chosen);
+        let op = Op::clone(&self.op);
+        let reason = error.degradation();
+        let decision = fallback.decide(&self.tier, &self.key, op, &policies, reason);
+        decision.unwrap_or_else(|| Err(LimiterError::unavailable(error)))
+    }
+}
