@@ -62,6 +62,8 @@ pub enum ConfigErrorKind {
     Proxy,
     /// A lease that ends too soon to be renewed, or too late to be of use.
     Lease,
+    /// A share that is not 1 to 100 %, or shares of a limit that cannot be shared.
+    Priority,
 }
 
 impl ConfigError {

@@ -6,7 +6,7 @@ pub(super) mod reserved_units;
 pub(super) mod stored_state_format;
 
 use super::{
-    Bucket, ClockSkew, Counts, Most, Refund, Verdict,
+    Bucket, ClockSkew, Counts, Divisible, Most, Refund, Verdict,
     eviction_weight::{EvictionWeight, Fading, Weight},
     fixed_window::{FixedWindow, Window},
     log_entries::Log,
@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     decision::{Charge, Usage},
-    quota::{Algorithm, Kind, Quota},
+    quota::{Algorithm, Kind, Priority, Quota},
 };
 
 /// A valid quota with all numbers that its algorithm needs. Compiled once for each quota, not for each
@@ -29,6 +29,8 @@ pub(crate) struct CompiledQuota {
     interval: u64,
     /// The soft share in units.
     extra: u64,
+    /// Whether it is the part of a quota that a class of requests may use.
+    is_part: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -150,6 +152,7 @@ impl CompiledQuota {
             // An uncapped window may have a limit with an interval of 0.
             interval: quota.interval_nanos().max(1),
             extra: quota.extra(),
+            is_part: false,
         }
     }
 
@@ -163,8 +166,11 @@ impl CompiledQuota {
         }
     }
 
-    /// Nanoseconds within which a client gets at most `remaining` units; not for fixed windows.
+    /// Nanoseconds within which a client gets at most `remaining` units.
     fn effective_window(&self, state: &State, now: u64, remaining: u64) -> u64 {
+        if let Rate::FixedWindow(window) = &self.rate {
+            return window.until_end(state.window(), now);
+        }
         if remaining > 0 {
             return remaining.saturating_mul(self.interval);
         }
@@ -280,7 +286,9 @@ impl CompiledQuota {
     fn standing_of_any(&self, state: &State, now: u64) -> (Usage, bool) {
         match &self.rate {
             Rate::Bucket(bucket) => bucket.as_counts().standing(state.instant(), now),
-            Rate::FixedWindow(window) => window.standing(state.window(), now, self.extra),
+            Rate::FixedWindow(window) if !self.is_part => {
+                window.standing(state.window(), now, self.extra)
+            }
             _ => {
                 let available = self.available(state, now);
                 let remaining = available.saturating_sub(self.extra);
@@ -289,6 +297,27 @@ impl CompiledQuota {
                 let standing = Usage::counted(remaining, reset_after, window);
                 (standing, available < self.extra)
             }
+        }
+    }
+}
+
+impl Divisible for CompiledQuota {
+    fn part(&self, class: Priority) -> Self {
+        let part = |limit: u64| class.part_of(limit - self.extra);
+        let rate = match self.rate {
+            Rate::Bucket(bucket) => Rate::Bucket(bucket.part(class)),
+            Rate::FixedWindow(window) => Rate::FixedWindow(window.with_limit(part(window.limit))),
+            Rate::SlidingWindow(window) => {
+                Rate::SlidingWindow(window.with_limit(part(window.limit)))
+            }
+            Rate::SlidingLog(log) => Rate::SlidingLog(log.with_limit(part(log.limit))),
+        };
+        Self {
+            rate,
+            // A soft share is for critical requests.
+            extra: 0,
+            is_part: true,
+            ..*self
         }
     }
 }

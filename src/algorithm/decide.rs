@@ -6,7 +6,7 @@ use super::{Charged, Refund, Verdict};
 use crate::{
     decision::Op,
     decision::{Charge, Measure, Outcome, Receipt, Usage},
-    quota::{Kind, MAX_COUNT},
+    quota::{Kind, MAX_COUNT, Priority},
 };
 
 /// The outcome of an operation.
@@ -16,6 +16,8 @@ pub(crate) struct Answer {
     pub(crate) verdict: Verdict,
     /// The units taken.
     pub(crate) charged: u64,
+    /// Whether only the class of the request caused the denial: critical requests fit.
+    pub(crate) shed: bool,
 }
 
 impl Answer {
@@ -36,13 +38,37 @@ pub(crate) trait Counts {
     /// The state of a key; the default is fresh.
     type State: Default;
 
+    /// The class of requests that the quota measures.
+    #[inline]
+    fn class(&self) -> Priority {
+        Priority::CRITICAL
+    }
+
     fn verdict(&self, state: &Self::State, now: u64, cost: u64) -> Verdict;
+
+    /// The verdict on critical requests.
+    #[inline]
+    fn whole_verdict(&self, state: &Self::State, now: u64, cost: u64) -> Verdict {
+        self.verdict(state, now, cost)
+    }
 
     /// The most units that fit, including the soft share.
     fn available(&self, state: &Self::State, now: u64) -> u64;
 
+    /// The most units that fit of critical requests.
+    #[inline]
+    fn whole_available(&self, state: &Self::State, now: u64) -> u64 {
+        self.available(state, now)
+    }
+
     /// Takes `cost`, down to exhaustion and no further.
     fn charge(&self, state: &mut Self::State, now: u64, cost: u64);
+
+    /// Takes `cost` for a settlement, which does not depend on the class.
+    #[inline]
+    fn charge_whole(&self, state: &mut Self::State, now: u64, cost: u64) {
+        self.charge(state, now, cost);
+    }
 
     /// Adds `cost` to an uncapped window. Not called for other quotas.
     fn count(&self, _: &mut Self::State, _now: u64, _cost: u64) {}
@@ -87,6 +113,12 @@ pub(crate) trait Counts {
             excess,
         }
     }
+}
+
+/// The class of requests that these quotas of one operation measure.
+#[inline]
+pub(crate) fn class_of<M: Counts>(meters: &[M]) -> Priority {
+    meters.first().map_or(Priority::CRITICAL, M::class)
 }
 
 /// The index of a counter among the states of a key.
@@ -168,6 +200,17 @@ impl<'a, M: Counts> Tally<'a, M> {
         all
     }
 
+    /// Whether only the class of a request causes this denial of `cost`: critical requests fit.
+    #[inline]
+    pub(crate) fn sheds(&self, verdict: Verdict, cost: u64) -> bool {
+        let fits_whole = |(meter, counter): (&M, &CounterIndex)| {
+            let whole = meter.whole_verdict(&self.states[counter.0], self.now, cost);
+            whole.fits()
+        };
+        let mut counted = self.meters.iter().zip(self.counters);
+        !class_of(self.meters).is_critical() && !verdict.fits() && counted.all(fits_whole)
+    }
+
     /// Takes `cost`, whether or not it fits, down to exhaustion and no further.
     #[inline]
     pub(crate) fn charge(&mut self, cost: u64) {
@@ -225,11 +268,22 @@ impl<'a, M: Counts> Tally<'a, M> {
                 0
             }
             Ordering::Equal => 0,
-            Ordering::Greater => self.hit(cost - charged, verdicts).charged,
+            Ordering::Greater => self.spend(cost - charged),
         };
         let mut answer = self.judge_clamped(0, verdicts);
         answer.charged = taken;
         answer
+    }
+
+    /// Takes `cost` beyond a reservation, whatever the class. Returns the units taken.
+    fn spend(&mut self, cost: u64) -> u64 {
+        let now = self.now;
+        let counted = self.meters.iter().zip(self.counters);
+        let available =
+            counted.map(|(meter, counter)| meter.whole_available(&self.states[counter.0], now));
+        let taken = cost.min(available.min().unwrap_or(0));
+        self.each(|meter, state| meter.charge_whole(state, now, cost));
+        taken
     }
 
     /// Refunds at most the receipt's charge, to counters that still count with the same numbers.
@@ -257,7 +311,9 @@ impl<'a, M: Counts> Tally<'a, M> {
     #[inline]
     fn judge_clamped(&mut self, cost: u64, verdicts: &mut [Verdict]) -> Answer {
         let now = self.now;
-        self.judge_by(|meter, state| meter.verdict(state, now, cost), verdicts)
+        let mut answer = self.judge_by(|meter, state| meter.verdict(state, now, cost), verdicts);
+        answer.shed = self.sheds(answer.verdict, cost);
+        answer
     }
 
     /// The joint answer, from the verdict of each quota.
@@ -277,6 +333,7 @@ impl<'a, M: Counts> Tally<'a, M> {
         Answer {
             verdict: all,
             charged: 0,
+            shed: false,
         }
     }
 

@@ -10,7 +10,7 @@ use crate::{
 /// epoch.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct FixedWindow {
-    limit: u64,
+    pub(super) limit: u64,
     /// The most units that a window can hold: the largest limit that shares it.
     most: u64,
     period: u64,
@@ -24,6 +24,11 @@ pub(crate) struct Window {
 }
 
 impl FixedWindow {
+    /// The window with this limit.
+    pub(super) const fn with_limit(self, limit: u64) -> Self {
+        Self { limit, ..self }
+    }
+
     pub(super) fn new(quota: &Quota, most: Most) -> Self {
         Self {
             limit: quota.capacity() + quota.extra(),
@@ -44,6 +49,11 @@ impl FixedWindow {
 
     fn end_after(&self, window: Window, now: u64) -> u64 {
         (window.index + 1).saturating_mul(self.period) - now
+    }
+
+    /// Nanoseconds until the window in force ends.
+    pub(super) fn until_end(&self, state: Window, now: u64) -> u64 {
+        self.end_after(self.current(state, now), now)
     }
 
     pub(super) fn verdict(&self, state: Window, now: u64, cost: u64) -> Verdict {

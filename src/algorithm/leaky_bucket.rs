@@ -1,9 +1,9 @@
 //! The leaky bucket: a queue with slots at equal distances.
 
-use super::{Charged, ClockSkew, Counts, Most, Refund, Verdict};
+use super::{Charged, ClockSkew, Counts, Divisible, Most, Refund, Verdict};
 use crate::{
     decision::{Charge, Level, Usage},
-    quota::{Kind, Quota},
+    quota::{Kind, Priority, Quota},
 };
 
 /// The leaky bucket as a queue: one unit leaves every `interval`, in order of arrival.
@@ -52,6 +52,19 @@ impl LeakyBucket {
     #[inline]
     fn ahead(&self, next: u64, now: u64) -> u64 {
         next.saturating_sub(now)
+    }
+}
+
+impl Divisible for LeakyBucket {
+    fn part(&self, class: Priority) -> Self {
+        let capacity = class.part_of(self.nominal / self.interval);
+        let longest = capacity * self.interval;
+        Self {
+            capacity,
+            longest,
+            nominal: longest,
+            ..*self
+        }
     }
 }
 

@@ -11,6 +11,7 @@ mod compiled_quota;
 mod decide;
 mod eviction_weight;
 mod fixed_window;
+mod in_class;
 mod leaky_bucket;
 mod log_entries;
 mod refund;
@@ -31,8 +32,9 @@ pub(crate) use self::compiled_quota::{
 };
 pub(crate) use self::{
     compiled_quota::{CompiledQuota, State},
-    decide::{Answer, CounterIndex, Counts, Tally},
+    decide::{Answer, CounterIndex, Counts, Tally, class_of},
     eviction_weight::{EvictionWeight, Weight},
+    in_class::{Divisible, InClass},
     refund::{Charged, Refund},
     single_instant_bucket::Bucket,
 };

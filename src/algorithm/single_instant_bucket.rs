@@ -1,10 +1,10 @@
 //! `Bucket`: the quotas whose whole state is one instant.
 
 use super::{
-    ClockSkew, Counts, Most, leaky_bucket::LeakyBucket, stepped_token_bucket::SteppedBucket,
-    token_bucket::TokenBucket,
+    ClockSkew, Counts, Divisible, Most, leaky_bucket::LeakyBucket,
+    stepped_token_bucket::SteppedBucket, token_bucket::TokenBucket,
 };
-use crate::quota::{Algorithm, Quota};
+use crate::quota::{Algorithm, Priority, Quota};
 
 /// A quota whose state of a key is one instant.
 #[derive(Debug, Clone, Copy)]
@@ -74,5 +74,15 @@ impl Bucket {
             Self::Leaky(bucket) => bucket.most(),
         };
         self.fresh_until(now).saturating_add(full)
+    }
+}
+
+impl Divisible for Bucket {
+    fn part(&self, class: Priority) -> Self {
+        match self {
+            Self::Token(bucket) => Self::Token(bucket.part(class)),
+            Self::Stepped(bucket) => Self::Stepped(bucket.part(class)),
+            Self::Leaky(bucket) => Self::Leaky(bucket.part(class)),
+        }
     }
 }

@@ -10,11 +10,16 @@ const MOST_OF_ENTRY: u64 = (1 << 24) - 1;
 /// A log of the admitted units of the trailing period.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SlidingLog {
-    limit: u64,
+    pub(super) limit: u64,
     period: u64,
 }
 
 impl SlidingLog {
+    /// The log with this limit.
+    pub(super) const fn with_limit(self, limit: u64) -> Self {
+        Self { limit, ..self }
+    }
+
     pub(super) fn new(quota: &Quota) -> Self {
         Self {
             limit: quota.capacity() + quota.extra(),

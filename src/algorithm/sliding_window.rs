@@ -10,7 +10,7 @@ use crate::quota::Quota;
 /// weights are fractions of a slice, and a slice is a whole number of microseconds.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SlidingWindow {
-    limit: u64,
+    pub(super) limit: u64,
     /// The most units that a slice can hold: the largest limit that shares it.
     most: u64,
     /// The length of a slice in microseconds.
@@ -42,6 +42,11 @@ impl Slices {
 }
 
 impl SlidingWindow {
+    /// The window with this limit.
+    pub(super) const fn with_limit(self, limit: u64) -> Self {
+        Self { limit, ..self }
+    }
+
     pub(super) fn new(quota: &Quota, most: Most) -> Self {
         let slices = quota.slice_count();
         Self {

@@ -1,9 +1,11 @@
 //! The token bucket that refills in steps.
 
-use super::{Charged, ClockSkew, Counts, Most, Refund, Verdict, token_bucket::TokenBucket};
+use super::{
+    Charged, ClockSkew, Counts, Divisible, Most, Refund, Verdict, token_bucket::TokenBucket,
+};
 use crate::{
     decision::{Charge, Stepped, Usage},
-    quota::{Kind, Quota},
+    quota::{Kind, Priority, Quota},
 };
 
 /// A token bucket that refills at multiples of a step since the epoch.
@@ -14,6 +16,8 @@ use crate::{
 pub(crate) struct SteppedBucket {
     bucket: TokenBucket,
     step: u64,
+    /// The class of requests whose part of the bucket it is.
+    class: Priority,
 }
 
 impl SteppedBucket {
@@ -21,6 +25,7 @@ impl SteppedBucket {
         Self {
             bucket: TokenBucket::new(quota, most, skew),
             step,
+            class: Priority::CRITICAL,
         }
     }
 
@@ -46,6 +51,16 @@ impl SteppedBucket {
     pub(super) fn reset_after(&self, tat: u64, now: u64) -> u64 {
         let stepped = self.stepped(tat, now);
         stepped.until_step(stepped.used)
+    }
+}
+
+impl Divisible for SteppedBucket {
+    fn part(&self, class: Priority) -> Self {
+        Self {
+            bucket: self.bucket.part(class),
+            class,
+            ..*self
+        }
     }
 }
 
@@ -90,6 +105,6 @@ impl Counts for SteppedBucket {
 
     fn standing(&self, tat: &u64, now: u64) -> (Usage, bool) {
         let (_, excess) = self.bucket.standing(tat, self.last_step(now));
-        (Usage::Stepped(self.stepped(*tat, now)), excess)
+        (Usage::Stepped(self.stepped(*tat, now), self.class), excess)
     }
 }

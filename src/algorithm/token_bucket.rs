@@ -1,9 +1,9 @@
 //! The token bucket, as GCRA.
 
-use super::{ClockSkew, Counts, Most, Refund, Verdict};
+use super::{ClockSkew, Counts, Divisible, Most, Refund, Verdict};
 use crate::{
     decision::{Charge, Level, Usage},
-    quota::{Kind, Quota},
+    quota::{Kind, Priority, Quota},
 };
 
 /// The token bucket as GCRA, the generic cell rate algorithm of ITU-T I.371.
@@ -61,6 +61,20 @@ impl TokenBucket {
             used: self.used(tat, now),
             refill: self.nominal,
             interval: self.interval,
+        }
+    }
+}
+
+impl Divisible for TokenBucket {
+    #[inline]
+    fn part(&self, class: Priority) -> Self {
+        let capacity = class.part_of(self.nominal / self.interval);
+        let refill = capacity * self.interval;
+        Self {
+            capacity,
+            refill,
+            nominal: refill,
+            ..*self
         }
     }
 }

@@ -20,10 +20,12 @@ use crate::{
     decision::{Decision, Policy},
     middleware::{
         key_extraction::KeyStage,
+        key_extraction_rules::PerRequest,
         request_outcome::{FinalOutcome, RequestOutcome},
         responder::Responder,
     },
     observe::Decided,
+    quota::Priority,
     reject::{Reject, RejectionKind},
 };
 
@@ -31,6 +33,8 @@ use crate::{
 pub(super) struct PermitAdmission<R> {
     permits: Permits,
     key_stage: KeyStage<R>,
+    /// The class of a request.
+    priority: Option<PerRequest<Priority>>,
 }
 
 /// The outcome of a request at a limit on concurrency.
@@ -52,8 +56,16 @@ pub(super) struct PendingPermit<R> {
 }
 
 impl<R> PermitAdmission<R> {
-    pub(super) fn new(permits: Permits, key_stage: KeyStage<R>) -> Self {
-        Self { permits, key_stage }
+    pub(super) fn new(
+        permits: Permits,
+        key_stage: KeyStage<R>,
+        priority: Option<PerRequest<Priority>>,
+    ) -> Self {
+        Self {
+            permits,
+            key_stage,
+            priority,
+        }
     }
 
     pub(super) const fn responder(&self) -> &Responder<R> {
@@ -76,7 +88,9 @@ impl<R> PermitAdmission<R> {
             self.diagnose(parts);
         }
         let started = self.responder().start();
-        match self.permits.acquire(key) {
+        let priority = self.priority.as_ref();
+        let class = priority.map_or(Priority::CRITICAL, |priority| priority(parts));
+        match self.permits.acquire(key, class) {
             PendingGrant::Ready(grant) => self.admit(grant, started, parts),
             PendingGrant::Later(grant) => RequestOutcome::Defer(PendingPermit {
                 grant,

@@ -44,11 +44,16 @@ impl InFlight {
         }
     }
 
-    /// One of `limit` permits, and how many are left. Returns the key if none is left.
-    pub(super) fn acquire(self: &Arc<Self>, key: Key, limit: u64) -> Result<(Permit, u64), Key> {
+    /// One of `limit` permits, and how many are left. Returns the key, and how many are taken, if none is
+    /// left.
+    pub(super) fn acquire(
+        self: &Arc<Self>,
+        key: Key,
+        limit: u64,
+    ) -> Result<(Permit, u64), (Key, u64)> {
         match self.enter(&key, limit) {
-            Some(left) => Ok((self.permit(key), left)),
-            None => Err(key),
+            Ok(left) => Ok((self.permit(key), left)),
+            Err(taken) => Err((key, taken)),
         }
     }
 
@@ -60,10 +65,10 @@ impl InFlight {
         }
     }
 
-    fn enter(&self, key: &Key, limit: u64) -> Option<u64> {
+    fn enter(&self, key: &Key, limit: u64) -> Result<u64, u64> {
         let mut shard = self.shard(key);
         let taken = match shard.get_mut(key) {
-            Some(taken) if *taken >= limit => return None,
+            Some(taken) if *taken >= limit => return Err(*taken),
             Some(taken) => {
                 *taken += 1;
                 *taken
@@ -73,7 +78,7 @@ impl InFlight {
                 1
             }
         };
-        Some(limit - taken)
+        Ok(limit - taken)
     }
 
     fn leave(&self, key: &Key) {
@@ -126,7 +131,7 @@ impl Permit {
 impl InFlight {
     /// A permit from another source.
     pub(super) fn add(self: &Arc<Self>, key: Key) -> Permit {
-        self.enter(&key, u64::MAX);
+        let _ = self.enter(&key, u64::MAX);
         self.permit(key)
     }
 }

@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, OnceLock, atomic::AtomicBool},
 };
 
-use http::request::Parts;
+use http::{StatusCode, request::Parts};
 use tower_layer::Layer;
 
 use super::{
@@ -22,6 +22,7 @@ use crate::{
         key_extraction_rules::MissingKey, settings::CommonSettings,
     },
     observe::Observer,
+    quota::Priority,
     reject::{IsResponse, ProblemJson, RejectFn, Rejection},
 };
 
@@ -82,6 +83,20 @@ impl<R> ConcurrencyLayer<R> {
 
     common_builder_methods!();
 
+    /// The class of a request: the share of the limit that it may use. Defaults to
+    /// [`Priority::CRITICAL`] for all requests.
+    ///
+    /// A request of a class is allowed while fewer than max(1, ⌊max · share / 100⌋) requests of its key
+    /// are in flight, whatever their classes are. With shares such as 100, 95, 80 and 60 a service under
+    /// load sheds one class after another. A request that is denied for its class alone is answered 503,
+    /// see [`shed_status`](Self::shed_status).
+    ///
+    /// Do not let a client choose its class: take the class from the route, from authentication, or from
+    /// a field that a proxy sets.
+    pub fn priority(self, priority: impl Fn(&Parts) -> Priority + Send + Sync + 'static) -> Self {
+        self.with_common(|common| common.priority = Some(Arc::new(priority)))
+    }
+
     /// The response to a request that does not pass. Defaults to
     /// [`ProblemJson`](crate::reject::ProblemJson).
     pub fn rejection<R2>(self, rejection: R2) -> ConcurrencyLayer<R2> {
@@ -137,7 +152,12 @@ impl<S, R> Layer<S> for ConcurrencyLayer<R> {
         let admission = self.admission.get_or_init(|| {
             let policies = std::slice::from_ref(self.permits.policy());
             let key_stage = KeyStage::new(&self.settings, Arc::clone(&self.rejection), policies);
-            Arc::new(PermitAdmission::new(self.permits.clone(), key_stage))
+            let priority = self.settings.priority.clone();
+            Arc::new(PermitAdmission::new(
+                self.permits.clone(),
+                key_stage,
+                priority,
+            ))
         });
         ConcurrencyLimit::new(inner, Arc::clone(admission))
     }

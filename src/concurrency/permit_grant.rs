@@ -8,6 +8,7 @@ use crate::{
     decision::{Decision, Policy, QuotaStatus},
     error::LimiterError,
     key::Key,
+    quota::Priority,
 };
 
 /// An answer, now or when other nodes have decided.
@@ -49,16 +50,18 @@ impl Holder {
 }
 
 impl Grant {
-    /// The answer of this process, if it may have `limit` requests of the key in flight.
+    /// The answer of this process to a request of this class, if it may have `limit` requests of the key in
+    /// flight.
     pub(super) fn counted(
         policy: &Policy,
         in_flight: &Arc<InFlight>,
         key: Key,
         limit: u64,
+        class: Priority,
     ) -> Self {
-        match in_flight.acquire(key, limit) {
+        match in_flight.acquire(key, class.part_of(limit)) {
             Ok((permit, left)) => Self::allowed(policy, permit, left),
-            Err(key) => Self::denied(policy, key),
+            Err((key, taken)) => Self::denied(policy, key, taken < limit),
         }
     }
 
@@ -71,11 +74,12 @@ impl Grant {
         }
     }
 
-    /// The request exceeds the limit.
-    pub(super) fn denied(policy: &Policy, key: Key) -> Self {
+    /// The request exceeds the limit, or the part of its class alone.
+    pub(super) fn denied(policy: &Policy, key: Key, shed: bool) -> Self {
         let status = QuotaStatus::new(policy).with_remaining(0);
+        let decision = Decision::denied(now(), status.with_denial(None));
         Self {
-            decision: Ok(Decision::denied(now(), status.with_denial(None))),
+            decision: Ok(if shed { decision.into_shed() } else { decision }),
             holder: Holder::Nobody(key),
         }
     }

@@ -9,7 +9,7 @@ use super::{
     limit::{Concurrency, OwnedConcurrency},
     permit_grant::{Grant, PendingGrant},
 };
-use crate::{decision::Policy, error::ConfigError, key::Key};
+use crate::{decision::Policy, error::ConfigError, key::Key, quota::Priority};
 
 /// A limit that a [`ConcurrencyLayer`](super::ConcurrencyLayer) can be made from: a [`Concurrency`] or
 /// an [`OwnedConcurrency`], which each process counts for itself, or a `SharedConcurrency`, which all
@@ -70,17 +70,18 @@ impl Permits {
     }
 
     /// Requests a permit.
-    pub(super) fn acquire(&self, key: Key) -> PendingGrant {
+    pub(super) fn acquire(&self, key: Key, class: Priority) -> PendingGrant {
         match &self.source {
             Source::Process => {
                 let limit = self.policy.limit();
-                PendingGrant::Ready(Grant::counted(&self.policy, &self.in_flight, key, limit))
+                let grant = Grant::counted(&self.policy, &self.in_flight, key, limit, class);
+                PendingGrant::Ready(grant)
             }
             #[cfg(feature = "redis")]
             Source::Nodes(shared) => {
                 let (shared, policy) = (shared.clone(), self.policy.clone());
                 let in_flight = Arc::clone(&self.in_flight);
-                let answer = async move { shared.acquire(&policy, &in_flight, key).await };
+                let answer = async move { shared.acquire(&policy, &in_flight, (key, class)).await };
                 PendingGrant::Later(Box::pin(answer))
             }
         }

@@ -10,7 +10,8 @@ use crate::{
     decision::Policy,
     error::LimiterError,
     key::Key,
-    redis::permits::lease::{Lease, Leases},
+    quota::Priority,
+    redis::permits::lease::{Acquired, Lease, Leases},
     shared::fallback::{Action, OnFailure},
     store::error::StoreError,
 };
@@ -34,24 +35,25 @@ impl SharedPermits {
         &self,
         policy: &Policy,
         in_flight: &Arc<InFlight>,
-        key: Key,
+        (key, class): (Key, Priority),
     ) -> Grant {
         if let Some(error) = self.leases.refusal(&key) {
             let lease = self.leases.lease(&key);
-            return self.stand_in(policy, in_flight, key, lease, error);
+            return self.stand_in(policy, in_flight, (key, class), lease, error);
         }
         // A process that itself holds the whole limit need not call Redis.
         if in_flight.of(&key) >= policy.limit() {
-            return Grant::denied(policy, key);
+            return Grant::denied(policy, key, false);
         }
         let lease = self.leases.lease(&key);
-        match lease.acquire().await {
-            Ok(Some(left)) => {
+        let part = class.part_of(policy.limit());
+        match lease.acquire(part).await {
+            Ok(Acquired::Granted(left)) => {
                 let permit = in_flight.add(key).with(lease);
                 Grant::allowed(policy, permit, left)
             }
-            Ok(None) => Grant::denied(policy, key),
-            Err(error) => self.stand_in(policy, in_flight, key, lease, error),
+            Ok(Acquired::Refused { shed }) => Grant::denied(policy, key, shed),
+            Err(error) => self.stand_in(policy, in_flight, (key, class), lease, error),
         }
     }
 
@@ -60,7 +62,7 @@ impl SharedPermits {
         &self,
         policy: &Policy,
         in_flight: &Arc<InFlight>,
-        key: Key,
+        (key, class): (Key, Priority),
         lease: Lease,
         error: StoreError,
     ) -> Grant {
@@ -69,7 +71,7 @@ impl SharedPermits {
         let answer = match self.on_failure {
             Action::Local(nodes) => {
                 let share = share_of(policy, nodes);
-                let mut answer = Grant::counted(policy, in_flight, key, share);
+                let mut answer = Grant::counted(policy, in_flight, key, share, class);
                 if let Holder::Permit(permit) = answer.holder {
                     lease.hold();
                     answer.holder = Holder::Permit(permit.with(lease));

@@ -26,6 +26,17 @@ pub enum Outcome {
     Denied,
 }
 
+/// The cause of a denial. One byte, since a decision has no room for two.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum DenialCause {
+    /// The quotas, for any request of this cost.
+    Quotas,
+    /// A block of the key.
+    Block,
+    /// The quotas, only for the class of the request.
+    Class,
+}
+
 /// A limiter's answer: the outcome, and the status of each quota.
 ///
 /// Limiters of your own build one with [`allowed`](Self::allowed) or [`denied`](Self::denied).
@@ -39,7 +50,7 @@ pub struct Decision {
     pub(super) tier: u16,
     pub(super) denied: bool,
     pub(super) excess: bool,
-    pub(super) blocked: bool,
+    pub(super) cause: DenialCause,
     pub(super) degraded: Option<Degradation>,
     pub(super) uncounted: bool,
     /// The lease that the units were spent from.
@@ -114,7 +125,7 @@ impl Decision {
             tier: 0,
             denied: outcome == Outcome::Denied,
             excess: false,
-            blocked: false,
+            cause: DenialCause::Quotas,
             degraded: None,
             uncounted: false,
             lease: None,
@@ -309,7 +320,14 @@ impl Decision {
     /// [`LocalLimiterBuilder::block_for`](crate::limiter::LocalLimiterBuilder::block_for).
     #[must_use]
     pub const fn is_blocked(&self) -> bool {
-        self.blocked
+        matches!(self.cause, DenialCause::Block)
+    }
+
+    /// Whether only the [priority](crate::Priority) of the request caused the denial: a critical request of
+    /// this cost would pass.
+    #[must_use]
+    pub const fn is_shed(&self) -> bool {
+        self.denied && matches!(self.cause, DenialCause::Class)
     }
 
     /// Whether the limiter's fallback decided because its store did not: see

@@ -5,7 +5,7 @@ use super::{
     quota_status_without_name::{Marks, Status},
     usage::{Counted, Level, Stepped, Usage, WindowUsage},
 };
-use crate::clock::Timestamp;
+use crate::{clock::Timestamp, quota::Priority};
 
 /// The numbers in which decisions by the same quotas differ, without waits, charges and outcomes.
 #[derive(Debug)]
@@ -19,7 +19,7 @@ pub(crate) struct DecisionNumbers {
 #[derive(Debug)]
 enum Usages {
     Level(Level, Marks),
-    Stepped(Stepped, Marks),
+    Stepped(Stepped, Priority, Marks),
     Window(WindowUsage, Marks),
     Counted(Counted, Marks),
     Several(Box<[(Usage, Marks)]>),
@@ -38,7 +38,7 @@ impl Usages {
         };
         match one.measured_numbers() {
             (Usage::Level(level), marks) => Self::Level(level, marks),
-            (Usage::Stepped(stepped), marks) => Self::Stepped(stepped, marks),
+            (Usage::Stepped(stepped, class), marks) => Self::Stepped(stepped, class, marks),
             (Usage::Window(window), marks) => Self::Window(window, marks),
             (Usage::Counted(counted), marks) => Self::Counted(counted, marks),
         }
@@ -48,7 +48,7 @@ impl Usages {
     fn write_to(&self, statuses: &mut [Status]) {
         let (usage, marks) = match self {
             Self::Level(level, marks) => (Usage::Level(*level), *marks),
-            Self::Stepped(stepped, marks) => (Usage::Stepped(*stepped), *marks),
+            Self::Stepped(stepped, class, marks) => (Usage::Stepped(*stepped, *class), *marks),
             Self::Window(window, marks) => (Usage::Window(*window), *marks),
             Self::Counted(counted, marks) => (Usage::Counted(*counted), *marks),
             Self::Several(usages) => {

@@ -3,10 +3,10 @@
 use std::{sync::Arc, time::Duration};
 
 use super::{
-    Decision, Degradation, Measure, Outcome, Policy, QuotaStatuses, policy_name::Share,
-    quota_status_without_name::Status, rounding::Micros,
+    Decision, Degradation, Measure, Outcome, Policy, QuotaStatuses, decision::DenialCause,
+    policy_name::Share, quota_status_without_name::Status, rounding::Micros,
 };
-use crate::clock::Timestamp;
+use crate::{clock::Timestamp, quota::Priority};
 
 /// Decisions of several limits, merged one after another.
 pub(crate) struct MergedDecisions {
@@ -18,6 +18,8 @@ pub(crate) struct MergedDecisions {
     denied: bool,
     excess: bool,
     blocked: bool,
+    /// Whether a member denied for another reason than the class of the request.
+    denied_to_all: bool,
     degraded: Option<Degradation>,
     counted: bool,
 }
@@ -56,6 +58,25 @@ pub(crate) struct DecisionOfLimit {
     pub(crate) blocked: u64,
     /// The identity of the limit.
     pub(crate) limit: u64,
+    /// The class of the request.
+    pub(crate) class: Priority,
+    /// Whether only the class caused a denial.
+    pub(crate) shed: bool,
+}
+
+impl DecisionOfLimit {
+    /// Marks the statuses of the limit with the class of the request, and with the key's block.
+    #[inline]
+    fn mark(&self, statuses: &mut [Status]) {
+        if !self.class.is_critical() {
+            let of_class = |status: &mut Status| status.set_class(self.class);
+            statuses.iter_mut().for_each(of_class);
+        }
+        if self.blocked > 0 {
+            let block = Duration::from_nanos(self.blocked);
+            statuses.iter_mut().for_each(|status| status.block(block));
+        }
+    }
 }
 
 impl MergedDecisions {
@@ -69,6 +90,7 @@ impl MergedDecisions {
             denied: false,
             excess: false,
             blocked: false,
+            denied_to_all: false,
             degraded: None,
             counted: false,
         }
@@ -89,10 +111,7 @@ impl MergedDecisions {
             .extend(measured.map(|(policy, measure)| Status::measured(policy, &measure)));
         let own = &mut self.statuses[before..];
         let is_blocked = decision.blocked > 0;
-        if is_blocked {
-            let block = Duration::from_nanos(decision.blocked);
-            own.iter_mut().for_each(|status| status.block(block));
-        }
+        decision.mark(own);
         let names = policies.first().and_then(|policy| policy.name.in_set());
         self.shares.push(Share {
             limit: decision.limit,
@@ -112,7 +131,9 @@ impl MergedDecisions {
             Outcome::Allowed => {}
         }
         self.charge(decision.charged);
+        let is_denied = decision.outcome == Outcome::Denied;
         self.denied |= is_blocked;
+        self.denied_to_all |= is_blocked || (is_denied && !decision.shed);
         self.blocked |= is_blocked;
         self.counted = true;
     }
@@ -139,8 +160,9 @@ impl MergedDecisions {
             self.charge(decision.charged);
         }
         self.denied |= decision.denied;
+        self.denied_to_all |= decision.denied && !decision.is_shed();
         self.excess |= decision.excess;
-        self.blocked |= decision.blocked;
+        self.blocked |= decision.is_blocked();
         self.degraded = self.degraded.or(decision.degraded);
         self.counted |= decision.is_counted();
     }
@@ -155,7 +177,11 @@ impl MergedDecisions {
             charged: self.charged.unwrap_or(0),
             denied: self.denied,
             excess: self.excess,
-            blocked: self.blocked,
+            cause: match (self.blocked, self.denied_to_all) {
+                (true, _) => DenialCause::Block,
+                (false, false) if self.denied => DenialCause::Class,
+                _ => DenialCause::Quotas,
+            },
             degraded: self.degraded,
             uncounted: !self.counted,
             lease: None,

@@ -9,7 +9,7 @@ use super::{
     rounding::{Micros, whole_seconds},
     usage::{Counted, Units, Usage},
 };
-use crate::quota::{Fitted, Kind};
+use crate::quota::{Fitted, Kind, Priority};
 
 /// The status of one quota after a decision.
 #[derive(Debug, Clone, Copy)]
@@ -25,6 +25,8 @@ pub(crate) struct Status {
     excess: bool,
     /// Whether a block denies. Then no units are left, whatever the counter holds.
     blocked: bool,
+    /// The class of the request. Numbers that are read are its class's already.
+    class: Priority,
 }
 
 /// Properties of a quota's usage.
@@ -60,6 +62,7 @@ impl Status {
             denied: false,
             excess: false,
             blocked: false,
+            class: Priority::CRITICAL,
         }
     }
 
@@ -78,6 +81,7 @@ impl Status {
             denied: measure.denied,
             excess: measure.excess,
             blocked: false,
+            class: Priority::CRITICAL,
         }
     }
 
@@ -101,7 +105,26 @@ impl Status {
     /// Whether both are of one quota.
     #[cfg(feature = "shared")]
     pub(super) fn is_of_quota_of(&self, other: &Self) -> bool {
-        (self.name, self.terms, self.kind) == (other.name, other.terms, other.kind)
+        let terms = |status: &Self| (status.name, status.terms, status.kind, status.class);
+        terms(self) == terms(other)
+    }
+
+    /// The most units that requests of the class may use.
+    fn most(&self) -> u64 {
+        self.class.part_of(self.terms.limit)
+    }
+
+    /// Sets the class of the request.
+    pub(crate) const fn set_class(&mut self, class: Priority) {
+        self.class = class;
+    }
+
+    /// Replaces the numbers by those of a higher class, as far as they follow from these.
+    #[cfg(feature = "shared")]
+    pub(super) fn move_to_class(&mut self, class: Priority) {
+        let most = class.part_of(self.terms.limit);
+        self.standing = self.standing.in_class(class, (self.most(), most));
+        self.class = class;
     }
 
     pub(super) fn numbers(&self) -> Counted {
@@ -147,7 +170,7 @@ impl Status {
 
     /// The units in use, also while a block denies.
     pub(super) fn used(&self) -> Option<u64> {
-        self.standing.used(&self.terms)
+        self.standing.used(&self.terms, self.most())
     }
 
     pub(super) const fn retry_after(&self) -> Option<Duration> {
@@ -240,7 +263,7 @@ impl Status {
         // Without a charge, an exceeded limit is the doing of a larger quota that shares the bucket:
         // no excess of this one.
         if units > 0 {
-            (self.standing, self.excess) = self.standing.lowered(&self.terms, units);
+            (self.standing, self.excess) = self.standing.lowered((&self.terms, self.most()), units);
         }
     }
 
@@ -251,7 +274,7 @@ impl Status {
         if let Usage::Window(_) | Usage::Counted(_) = self.standing {
             return None;
         }
-        let (without, _) = self.standing.raised(&self.terms, held);
+        let (without, _) = self.standing.raised((&self.terms, self.most()), held);
         duration(without.numbers(&self.terms).reset_after)
     }
 
@@ -279,7 +302,7 @@ impl Status {
         match &mut self.standing {
             Usage::Window(window) => window.renew(elapsed, &self.terms),
             Usage::Counted(numbers) if is_fresh => {
-                numbers.remaining = Some(Units::new(self.terms.limit));
+                numbers.remaining = Some(Units::new(self.class.part_of(self.terms.limit)));
                 self.excess = false;
             }
             _ => {}
@@ -293,13 +316,13 @@ impl Status {
         if self.remaining()? >= cost {
             return Some(Duration::ZERO);
         }
-        if self.terms.soft || cost > self.terms.limit {
+        if self.terms.soft || cost > self.most() {
             return None;
         }
         match self.standing {
             Usage::Level(_) => Some(self.standing.time_until(cost)),
-            Usage::Stepped(stepped) => {
-                let level = Usage::Level(stepped.level(&self.terms));
+            Usage::Stepped(stepped, class) => {
+                let level = Usage::Level(stepped.level(&self.terms, class));
                 let wait = level.time_until(cost).as_nanos();
                 let wait = u64::try_from(wait).unwrap_or(u64::MAX);
                 Some(Duration::from_nanos(stepped.until_step(wait)))
@@ -317,7 +340,7 @@ impl Status {
     pub(super) fn raise(&mut self, units: u64) {
         // Counted numbers do not include how far the usage exceeds the nominal limit.
         if units > 0 && !(self.excess && matches!(self.standing, Usage::Counted(_))) {
-            (self.standing, self.excess) = self.standing.raised(&self.terms, units);
+            (self.standing, self.excess) = self.standing.raised((&self.terms, self.most()), units);
         }
     }
 
@@ -353,7 +376,7 @@ impl Status {
         Charge {
             kind: match self.standing {
                 Usage::Window(_) | Usage::Counted(_) => self.kind,
-                Usage::Level(_) | Usage::Stepped(_) => Kind::NONE,
+                Usage::Level(_) | Usage::Stepped(..) => Kind::NONE,
             },
             end: 0,
             interval: 0,
@@ -365,7 +388,11 @@ impl Status {
     pub(crate) fn wait_behind(&self, head: u64, behind: u64) -> Duration {
         if self.denied {
             let first = self.retry_after().unwrap_or_default();
-            return first.saturating_add(self.standing.time_of(&self.terms, head, behind));
+            return first.saturating_add(self.standing.time_of(
+                &self.terms,
+                self.most(),
+                (head, behind),
+            ));
         }
         // Only the limiter knows how many more units a soft quota allows.
         if self.terms.soft {

@@ -106,6 +106,7 @@ impl QuotaStatuses {
         }
     }
 
+    #[inline]
     pub(super) fn as_mut_slice(&mut self) -> &mut [Status] {
         match &mut self.list {
             List::One(status) => slice::from_mut(status),

@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::{policy::Terms, rounding::Micros};
 #[cfg(feature = "shared")]
 use crate::quota::MAX_REFILL_NANOS;
+use crate::quota::Priority;
 
 const NANOS_PER_SECOND: u64 = 1_000_000_000;
 
@@ -12,7 +13,8 @@ const NANOS_PER_SECOND: u64 = 1_000_000_000;
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Usage {
     Level(Level),
-    Stepped(Stepped),
+    /// The bucket's part for requests of this class.
+    Stepped(Stepped, Priority),
     Window(WindowUsage),
     Counted(Counted),
 }
@@ -88,13 +90,14 @@ impl Level {
 
 impl Stepped {
     /// The level at the last step of the bucket with these terms.
-    pub(crate) fn level(self, terms: &Terms) -> Level {
+    pub(crate) fn level(self, terms: &Terms, class: Priority) -> Level {
         let window = terms.window_nanos();
+        // The window of a limit of 0 is the interval of one unit.
+        let interval = window / terms.limit.max(1);
         Level {
             used: self.used,
-            // The window of a limit of 0 is the interval of one unit.
-            refill: if terms.limit == 0 { 0 } else { window },
-            interval: window / terms.limit.max(1),
+            refill: class.part_of(terms.limit) * interval,
+            interval,
         }
     }
 
@@ -107,8 +110,8 @@ impl Stepped {
         steps.saturating_mul(self.step) - self.passed
     }
 
-    fn numbers(self, terms: &Terms) -> Counted {
-        let level = self.level(terms);
+    fn numbers(self, terms: &Terms, class: Priority) -> Counted {
+        let level = self.level(terms, class);
         let window = match level.remaining() {
             0 => self.until_step(level.effective_window()),
             _ => level.effective_window(),
@@ -189,7 +192,7 @@ impl Usage {
         match self {
             Self::Counted(numbers) => numbers,
             Self::Level(level) => level.numbers(),
-            Self::Stepped(stepped) => stepped.numbers(terms),
+            Self::Stepped(stepped, class) => stepped.numbers(terms, class),
             Self::Window(window) => window.numbers(terms),
         }
     }
@@ -200,18 +203,18 @@ impl Usage {
         match self {
             Self::Counted(numbers) => numbers.remaining.map(Units::get),
             Self::Level(level) => Some(level.remaining()),
-            Self::Stepped(stepped) => Some(stepped.level(terms).remaining()),
+            Self::Stepped(stepped, class) => Some(stepped.level(terms, *class).remaining()),
             Self::Window(window) => Some(window.remaining(terms)),
         }
     }
 
-    /// The units in use, `None` if unknown.
-    pub(super) fn used(&self, terms: &Terms) -> Option<u64> {
+    /// The units in use, `None` if unknown. `most` is the most units that the request's class may use.
+    pub(super) fn used(&self, terms: &Terms, most: u64) -> Option<u64> {
         if let Self::Window(window) = self {
             return Some(window.used);
         }
         let remaining = self.remaining(terms)?;
-        Some(terms.limit.saturating_sub(remaining))
+        Some(most.saturating_sub(remaining))
     }
 
     /// The remaining units, and the effective window in whole seconds, rounded up.
@@ -245,14 +248,15 @@ impl Usage {
                 used: level.used.saturating_sub(nanos),
                 ..level
             }),
-            Self::Stepped(stepped) => {
+            Self::Stepped(stepped, class) => {
                 let passed = stepped.passed.saturating_add(nanos);
                 let step = stepped.step.max(1);
-                Self::Stepped(Stepped {
+                let stepped = Stepped {
                     used: stepped.used.saturating_sub(passed - passed % step),
                     passed: passed % step,
                     ..stepped
-                })
+                };
+                Self::Stepped(stepped, class)
             }
             Self::Window(window) => Self::Window(WindowUsage {
                 until_end: window.until_end.saturating_sub(nanos),
@@ -266,9 +270,27 @@ impl Usage {
         }
     }
 
-    /// The usage after `units` more were taken, and whether it exceeds the nominal limit.
+    /// The usage for another class, which may use `most` units instead of `less`. Of a window or log that
+    /// has nothing left for the lower class, it is not known how much is left for the higher one.
     #[cfg(feature = "shared")]
-    pub(super) fn lowered(self, terms: &Terms, units: u64) -> (Self, bool) {
+    pub(super) fn in_class(self, class: Priority, (less, most): (u64, u64)) -> Self {
+        match self {
+            Self::Level(level) => Self::Level(Level {
+                refill: most * level.interval,
+                ..level
+            }),
+            Self::Stepped(stepped, _) => Self::Stepped(stepped, class),
+            Self::Counted(Counted {
+                remaining: Some(left),
+                ..
+            }) if left.get() > 0 => self.with_left(most, |left| left + most.saturating_sub(less)),
+            other => other,
+        }
+    }
+
+    /// The usage after `units` more were taken of `most` at most, and whether it exceeds the nominal limit.
+    #[cfg(feature = "shared")]
+    pub(super) fn lowered(self, (terms, most): (&Terms, u64), units: u64) -> (Self, bool) {
         let more = |used: u64, interval: u64| {
             let used = used.saturating_add(units.saturating_mul(interval));
             used.min(MAX_REFILL_NANOS)
@@ -278,7 +300,7 @@ impl Usage {
                 let left = numbers.remaining.map(Units::get);
                 let is_beyond = terms.soft && left.is_some_and(|left| left < units);
                 (
-                    self.with_left(terms, |left| left.saturating_sub(units)),
+                    self.with_left(most, |left| left.saturating_sub(units)),
                     is_beyond,
                 )
             }
@@ -287,13 +309,13 @@ impl Usage {
         }
     }
 
-    /// The usage after `units` were returned, and whether it exceeds the nominal limit.
+    /// The usage after `units` of `most` at most were returned, and whether it exceeds the nominal limit.
     #[cfg(feature = "shared")]
-    pub(super) fn raised(self, terms: &Terms, units: u64) -> (Self, bool) {
+    pub(super) fn raised(self, (terms, most): (&Terms, u64), units: u64) -> (Self, bool) {
         let less = |used: u64, interval: u64| used.saturating_sub(units.saturating_mul(interval));
         match self {
             Self::Counted(_) => (
-                self.with_left(terms, |left| left.saturating_add(units)),
+                self.with_left(most, |left| left.saturating_add(units)),
                 false,
             ),
             Self::Window(window) => window.with(terms, window.used.saturating_sub(units)),
@@ -302,13 +324,13 @@ impl Usage {
     }
 
     #[cfg(feature = "shared")]
-    fn with_left(self, terms: &Terms, change: impl Fn(u64) -> u64) -> Self {
+    fn with_left(self, most: u64, change: impl Fn(u64) -> u64) -> Self {
         let Self::Counted(numbers) = self else {
             return self;
         };
         let remaining = numbers.remaining.map(Units::get);
         Self::Counted(Counted {
-            remaining: remaining.map(|left| Units::new(change(left).min(terms.limit))),
+            remaining: remaining.map(|left| Units::new(change(left).min(most))),
             ..numbers
         })
     }
@@ -323,10 +345,11 @@ impl Usage {
                 let level = Level { used, ..level };
                 (Self::Level(level), level.is_excess())
             }
-            Self::Stepped(stepped) => {
-                let used = change(stepped.used, stepped.level(terms).interval);
+            Self::Stepped(stepped, class) => {
+                let used = change(stepped.used, stepped.level(terms, class).interval);
                 let stepped = Stepped { used, ..stepped };
-                (Self::Stepped(stepped), stepped.level(terms).is_excess())
+                let is_excess = stepped.level(terms, class).is_excess();
+                (Self::Stepped(stepped, class), is_excess)
             }
             Self::Window(_) | Self::Counted(_) => (self, false),
         }
@@ -334,17 +357,17 @@ impl Usage {
 
     /// The least time in which `units` pass after `head` others that just fit. A bucket needs the
     /// refill time of `units`; a window or log needs whole periods.
-    pub(super) fn time_of(self, terms: &Terms, head: u64, units: u64) -> Duration {
+    pub(super) fn time_of(self, terms: &Terms, most: u64, (head, units): (u64, u64)) -> Duration {
         match self {
             Self::Level(level) => Duration::from_nanos(level.interval.saturating_mul(units)),
-            Self::Stepped(stepped) => {
-                let whole = stepped.level(terms).interval.saturating_mul(units);
+            Self::Stepped(stepped, class) => {
+                let whole = stepped.level(terms, class).interval.saturating_mul(units);
                 let steps = whole / stepped.step.max(1);
                 Duration::from_nanos(steps.saturating_mul(stepped.step))
             }
             Self::Window(_) | Self::Counted(_) => {
                 let last = head.saturating_add(units).saturating_sub(1);
-                let periods = last / terms.limit.max(1);
+                let periods = last / most.max(1);
                 let periods = u32::try_from(periods).unwrap_or(u32::MAX);
                 terms.window().unwrap_or_default().saturating_mul(periods)
             }
@@ -366,9 +389,9 @@ impl Usage {
     pub(super) fn end(self, terms: &Terms, now: u64) -> Option<(u64, u64)> {
         match self {
             Self::Level(level) => Some((now.saturating_add(level.used), level.interval)),
-            Self::Stepped(stepped) => {
+            Self::Stepped(stepped, class) => {
                 let last_step = now.saturating_sub(stepped.passed);
-                let interval = stepped.level(terms).interval;
+                let interval = stepped.level(terms, class).interval;
                 Some((last_step.saturating_add(stepped.used), interval))
             }
             Self::Window(_) | Self::Counted(_) => None,

@@ -1,4 +1,5 @@
 //! [clients-page]: https://docs.rs/tower-ratelimit-client/latest/tower_ratelimit_client/guide/index.html
+//! [priority-shares]: crate::guide#priority-shares
 //! [proxies]: crate::guide::security#behind-a-proxy
 //! [`AnyLimiter`]: crate::AnyLimiter
 //! [`OwnedQuota`]: crate::OwnedQuota

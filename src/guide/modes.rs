@@ -1,3 +1,4 @@
+//! [priority-shares]: crate::guide#priority-shares
 //! [redis-page]: crate::guide::redis
 //! [`on_failure`]: crate::shared::RedisLimiterBuilder::on_failure
 //! [`Quota::share`]: crate::Quota::share

@@ -59,6 +59,10 @@ trait Erased: Send + Sync {
 
     fn supports(&self, op: &Op) -> bool;
 
+    fn supports_priority(&self) -> bool;
+
+    fn check_priority(&self) -> Result<(), ConfigError>;
+
     fn blocks(&self) -> bool;
 
     fn identity(&self) -> Option<usize>;
@@ -82,6 +86,14 @@ impl<L: Limiter> Erased for L {
 
     fn supports(&self, op: &Op) -> bool {
         Limiter::supports(self, op)
+    }
+
+    fn supports_priority(&self) -> bool {
+        Limiter::supports_priority(self)
+    }
+
+    fn check_priority(&self) -> Result<(), ConfigError> {
+        Limiter::check_priority(self)
     }
 
     fn blocks(&self) -> bool {
@@ -168,6 +180,14 @@ impl Limiter for AnyLimiter {
 
     fn supports(&self, op: &Op) -> bool {
         self.0.supports(op)
+    }
+
+    fn supports_priority(&self) -> bool {
+        self.0.supports_priority()
+    }
+
+    fn check_priority(&self) -> Result<(), ConfigError> {
+        self.0.check_priority()
     }
 
     fn blocks(&self) -> bool {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::block::{self, Block};
 use crate::{
-    algorithm::{Answer, Counts, State, Tally, Verdict},
+    algorithm::{Answer, CompiledQuota, Counts, State, Tally, Verdict, class_of},
     clock::Timestamp,
     decision::Op,
     decision::{Decision, DecisionOfLimit, Measure, MergedDecisions, Policy, QuotaStatuses},
@@ -19,11 +19,13 @@ use crate::{
 const FEW_QUOTAS: usize = 4;
 
 /// An operation, without the key.
-pub(crate) struct Apply<'a> {
+pub(crate) struct Apply<'a, M = CompiledQuota> {
     pub(crate) time: Timestamp,
     pub(crate) limits: &'a TierSet,
     /// The quotas that measure the operation.
     pub(crate) quotas: &'a TierQuotas,
+    /// The meters of these quotas: their own, those of a class of requests, or those with reserved units.
+    pub(crate) meters: &'a [M],
     pub(crate) tier: TierIndex,
     pub(crate) op: &'a Op,
 }
@@ -44,6 +46,8 @@ pub(crate) struct Judgement {
     cost: u64,
     /// The joint verdict of all quotas.
     verdict: Verdict,
+    /// Whether only the class of the request causes a denial.
+    shed: bool,
     /// Nanoseconds until the key's block ends.
     blocked: u64,
 }
@@ -81,9 +85,22 @@ impl Findings for QuotaStatuses {
     }
 }
 
-impl Apply<'_> {
+impl<M: Counts<State = State>> Apply<'_, M> {
     pub(crate) fn now(&self) -> u64 {
         self.time.as_nanos()
+    }
+
+    /// The operation with other meters of the same quotas.
+    #[inline]
+    pub(crate) const fn with_meters<'b, N>(&'b self, meters: &'b [N]) -> Apply<'b, N> {
+        Apply {
+            time: self.time,
+            limits: self.limits,
+            quotas: self.quotas,
+            meters,
+            tier: self.tier,
+            op: self.op,
+        }
     }
 
     #[inline]
@@ -93,14 +110,24 @@ impl Apply<'_> {
 
     /// Judges an operation that takes `cost`, and writes the verdict of each of several quotas to
     /// `verdicts`; [`conclude`](Self::conclude) ends it.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn judge(
         &self,
         key: &mut Subject<'_>,
         cost: u64,
         verdicts: &mut Verdicts,
     ) -> Judgement {
-        self.judge_by(&self.quotas.meters, key, cost, verdicts)
+        if self.meters.len() > 1 {
+            *verdicts = Verdicts::filled(self.meters.len(), Verdict::FITS);
+        }
+        let mut tally = self.tally(self.meters, key.states);
+        let verdict = tally.judge(cost, verdicts.as_mut_slice());
+        Judgement {
+            cost,
+            verdict,
+            shed: tally.sheds(verdict, cost),
+            blocked: key.block.left(self.now(), self.limits.block_for),
+        }
     }
 
     /// Takes the cost that was judged, or nothing. Adds the decision of the limit with this identity to
@@ -114,8 +141,7 @@ impl Apply<'_> {
         limit: u64,
         merged: &mut MergedDecisions,
     ) {
-        let meters = &self.quotas.meters;
-        let answer = self.take(meters, key.states, judged, takes);
+        let answer = self.take(key.states, judged, takes);
         let blocked = self.blocked_after(key, &answer, judged.blocked);
         let decision = DecisionOfLimit {
             outcome: answer.outcome(),
@@ -124,8 +150,10 @@ impl Apply<'_> {
             tier: self.tier,
             blocked,
             limit,
+            class: class_of(self.meters),
+            shed: answer.shed,
         };
-        let measures = self.measures(meters, key.states, judged, verdicts);
+        let measures = self.measures(key.states, judged, verdicts);
         merged.add_measured(&decision, &self.quotas.policies, measures);
     }
 
@@ -138,30 +166,24 @@ impl Apply<'_> {
         } = outcome;
         let mut decision = Decision::new(answer.outcome(), answer.charged, self.time, quotas);
         decision.set_tier(self.tier);
+        let class = class_of(self.meters);
+        if !class.is_critical() {
+            decision.set_class(class, answer.shed);
+        }
         denied_for(decision, blocked)
     }
 
     /// Applies the operation.
-    #[inline]
-    pub(crate) fn run<T: Findings>(&self, key: &mut Subject<'_>) -> OpOutcome<T> {
-        self.run_by(&self.quotas.meters, key)
-    }
-
-    /// Applies the operation with `meters` instead of the quotas' own.
     #[inline(always)]
-    pub(crate) fn run_by<M: Counts<State = State>, T: Findings>(
-        &self,
-        meters: &[M],
-        key: &mut Subject<'_>,
-    ) -> OpOutcome<T> {
+    pub(crate) fn run<T: Findings>(&self, key: &mut Subject<'_>) -> OpOutcome<T> {
         let (Op::Acquire(cost) | Op::Reserve(cost)) = self.op else {
-            return self.run_any(meters, key);
+            return self.run_any(key);
         };
         let mut verdicts = Verdicts::EMPTY;
-        let judged = self.judge_by(meters, key, *cost, &mut verdicts);
-        let answer = self.take(meters, key.states, &judged, judged.fits());
+        let judged = self.judge(key, *cost, &mut verdicts);
+        let answer = self.take(key.states, &judged, judged.fits());
         OpOutcome {
-            quotas: self.findings(self.measures(meters, key.states, &judged, &verdicts)),
+            quotas: self.findings(self.measures(key.states, &judged, &verdicts)),
             blocked: self.blocked_after(key, &answer, judged.blocked),
             answer,
         }
@@ -169,18 +191,14 @@ impl Apply<'_> {
 
     /// Applies an operation that does not just take units.
     #[inline(never)]
-    fn run_any<M: Counts<State = State>, T: Findings>(
-        &self,
-        meters: &[M],
-        key: &mut Subject<'_>,
-    ) -> OpOutcome<T> {
+    fn run_any<T: Findings>(&self, key: &mut Subject<'_>) -> OpOutcome<T> {
         let blocked = key.block.left(self.now(), self.limits.block_for);
         let instead = block::instead_of(self.op).filter(|_| blocked > 0);
         let op = instead.as_ref().unwrap_or(self.op);
-        let mut verdicts = Verdicts::filled(meters.len(), Verdict::FITS);
-        let mut tally = self.tally(meters, key.states);
+        let mut verdicts = Verdicts::filled(self.meters.len(), Verdict::FITS);
+        let mut tally = self.tally(self.meters, key.states);
         let answer = tally.decide(op, verdicts.as_mut_slice());
-        let counted = meters.iter().zip(&self.quotas.counters);
+        let counted = self.meters.iter().zip(&self.quotas.counters);
         let measures = counted.zip(verdicts.as_slice());
         let measures = measures.map(|((meter, counter), verdict)| {
             meter.measure(&key.states[counter.0], self.now(), *verdict)
@@ -194,53 +212,29 @@ impl Apply<'_> {
         }
     }
 
-    #[inline(always)]
-    fn judge_by<M: Counts<State = State>>(
-        &self,
-        meters: &[M],
-        key: &mut Subject<'_>,
-        cost: u64,
-        verdicts: &mut Verdicts,
-    ) -> Judgement {
-        if meters.len() > 1 {
-            *verdicts = Verdicts::filled(meters.len(), Verdict::FITS);
-        }
-        let mut tally = self.tally(meters, key.states);
-        Judgement {
-            cost,
-            verdict: tally.judge(cost, verdicts.as_mut_slice()),
-            blocked: key.block.left(self.now(), self.limits.block_for),
-        }
-    }
-
     /// Takes the cost that was judged, or nothing.
     #[inline]
-    fn take<M: Counts<State = State>>(
-        &self,
-        meters: &[M],
-        states: &mut [State],
-        judged: &Judgement,
-        takes: bool,
-    ) -> Answer {
+    fn take(&self, states: &mut [State], judged: &Judgement, takes: bool) -> Answer {
         let charged = if takes { judged.cost } else { 0 };
-        self.tally(meters, states).charge(charged);
+        self.tally(self.meters, states).charge(charged);
         Answer {
             verdict: judged.verdict,
             charged,
+            shed: judged.shed,
         }
     }
 
     /// The numbers of each quota after an operation that was judged.
     #[inline]
-    fn measures<M: Counts<State = State>>(
+    fn measures(
         &self,
-        meters: &[M],
         states: &[State],
         judged: &Judgement,
         verdicts: &Verdicts,
     ) -> impl Iterator<Item = Measure> {
         let (now, joint) = (self.now(), judged.verdict);
-        let counted = meters.iter().zip(&self.quotas.counters).enumerate();
+        let counted = self.meters.iter().zip(&self.quotas.counters);
+        let counted = counted.enumerate();
         counted.map(move |(place, (meter, counter))| {
             // A denial is read from the list, since the verdict of a long log takes time.
             let verdict = match verdicts.as_slice().get(place) {
@@ -275,7 +269,7 @@ impl Apply<'_> {
             }
             Op::Refund(..) => 0,
             Op::Acquire(_) | Op::AcquireUpTo(_) | Op::Deny(_)
-                if blocked == 0 && matches!(answer.verdict, Verdict::After(_)) =>
+                if blocked == 0 && matches!(answer.verdict, Verdict::After(_)) && !answer.shed =>
             {
                 self.start_block(key.block);
                 key.block.left(now, None)
@@ -286,7 +280,7 @@ impl Apply<'_> {
 
     /// The most units that could be taken.
     pub(crate) fn available(&self, key: &mut Subject<'_>) -> u64 {
-        self.tally(&self.quotas.meters, key.states).available()
+        self.tally(self.meters, key.states).available()
     }
 
     fn start_block(&self, block: &mut Block) {
@@ -309,7 +303,7 @@ impl Apply<'_> {
     }
 
     #[inline]
-    fn tally<'t, M: Counts>(&'t self, meters: &'t [M], states: &'t mut [M::State]) -> Tally<'t, M> {
+    fn tally<'t, N: Counts>(&'t self, meters: &'t [N], states: &'t mut [N::State]) -> Tally<'t, N> {
         Tally {
             meters,
             counters: &self.quotas.counters,

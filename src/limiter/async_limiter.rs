@@ -97,6 +97,12 @@ pub trait AsyncLimiter: Send + Sync + 'static {
         true
     }
 
+    /// Whether the limiter decides by the [priority](Tier::priority) of tiers. Defaults to false. See
+    /// [`Limiter::supports_priority`].
+    fn supports_priority(&self) -> bool {
+        false
+    }
+
     /// Whether denials and responses may start a block. Defaults to true. See [`Limiter::blocks`].
     fn blocks(&self) -> bool {
         true
@@ -158,6 +164,10 @@ impl<A: AsyncLimiter> Limiter for BoxedLimiter<A> {
         self.0.supports(op)
     }
 
+    fn supports_priority(&self) -> bool {
+        self.0.supports_priority()
+    }
+
     fn blocks(&self) -> bool {
         self.0.blocks()
     }
@@ -191,6 +201,10 @@ impl<A: AsyncLimiter> AsyncLimiter for Arc<A> {
 
     fn supports(&self, op: &Op) -> bool {
         A::supports(self, op)
+    }
+
+    fn supports_priority(&self) -> bool {
+        A::supports_priority(self)
     }
 
     fn blocks(&self) -> bool {

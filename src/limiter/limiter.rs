@@ -9,7 +9,7 @@ use super::{
 use crate::{
     decision::Op,
     decision::{Decision, Policy, Receipt},
-    error::LimiterError,
+    error::{ConfigError, ConfigErrorKind, LimiterError},
     key::Key,
 };
 
@@ -59,6 +59,25 @@ pub trait Limiter: Send + Sync + 'static {
     fn supports(&self, op: &Op) -> bool {
         let _ = op;
         true
+    }
+
+    /// Whether the limiter decides by the [priority](Tier::priority) of tiers. Defaults to false.
+    ///
+    /// A layer with a [`priority`](crate::RateLimitLayer::priority) needs a limiter that does.
+    fn supports_priority(&self) -> bool {
+        false
+    }
+
+    /// Checks that classes of requests can share the limits.
+    #[doc(hidden)]
+    fn check_priority(&self) -> Result<(), ConfigError> {
+        if self.supports_priority() {
+            return Ok(());
+        }
+        Err(ConfigError::new(
+            ConfigErrorKind::Priority,
+            "the limiter does not support priorities; use a LocalLimiter or a RedisLimiter",
+        ))
     }
 
     /// Whether [`Op::Deny`] and [`Op::Settle`] may start a block. Defaults to true.
@@ -177,6 +196,14 @@ impl<L: Limiter> Limiter for std::sync::Arc<L> {
 
     fn supports(&self, op: &Op) -> bool {
         L::supports(self, op)
+    }
+
+    fn supports_priority(&self) -> bool {
+        L::supports_priority(self)
+    }
+
+    fn check_priority(&self) -> Result<(), ConfigError> {
+        L::check_priority(self)
     }
 
     fn blocks(&self) -> bool {

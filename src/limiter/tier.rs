@@ -4,12 +4,12 @@ use std::{
     borrow::Cow,
     fmt,
     hash::{Hash, Hasher},
-    iter,
+    iter, mem,
     sync::Arc,
 };
 
 use super::RequestQuota;
-use crate::{decision::Op, error::LimiterError};
+use crate::{decision::Op, error::LimiterError, quota::Priority};
 
 /// A tier: the set of a limiter's quotas that measures a request, such as a customer's plan.
 ///
@@ -28,6 +28,10 @@ enum Which {
     WithTerms(Arc<(Tier, MemberTerms)>),
     /// Such a tier, with the cost of the request for each member.
     WithCosts(Arc<(Tier, Box<[u64]>)>),
+    /// The default tier, for requests of this class: without an allocation.
+    Class(Priority),
+    /// Any other tier, for requests of this class.
+    InClass(Arc<(Tier, Priority)>),
 }
 
 /// The terms of each member of a joint limiter for one operation, in the members' order. The
@@ -70,6 +74,64 @@ impl Tier {
         Self(Which::Owned(name.into()))
     }
 
+    /// The quotas of this tier, for requests of the class `priority`. Defaults to
+    /// [`Priority::CRITICAL`]. Call only limiters that
+    /// [support priorities](crate::Limiter::supports_priority) with another one.
+    #[must_use]
+    pub fn with_priority(self, priority: Priority) -> Self {
+        let of_all = match self.0 {
+            Which::Class(_) => Self::DEFAULT,
+            Which::InClass(of) => of.0.clone(),
+            _ => self,
+        };
+        if priority.is_critical() || of_all.is_unlimited() {
+            return of_all;
+        }
+        Self(if of_all.is_default() {
+            Which::Class(priority)
+        } else {
+            Which::InClass(Arc::new((of_all, priority)))
+        })
+    }
+
+    /// The class of the requests.
+    pub fn priority(&self) -> Priority {
+        match &self.0 {
+            Which::Class(class) => *class,
+            Which::InClass(of) => of.1,
+            _ => Priority::CRITICAL,
+        }
+    }
+
+    /// The class of the requests, if it is the default tier for one below critical.
+    #[inline]
+    pub(crate) const fn default_in_class(&self) -> Option<Priority> {
+        match self.0 {
+            Which::Class(class) => Some(class),
+            _ => None,
+        }
+    }
+
+    /// The default tier for requests of this class.
+    #[inline]
+    pub(crate) fn of_class(class: Priority) -> &'static Self {
+        static CLASSES: [Tier; 100] = {
+            let mut classes = [const { Tier::DEFAULT }; 100];
+            let mut percent = 1;
+            while percent < 100 {
+                if let Some(class) = Priority::share(percent) {
+                    let of_class = Tier(Which::Class(class));
+                    // No destructor runs in a constant.
+                    mem::forget(mem::replace(&mut classes[percent as usize], of_class));
+                }
+                percent += 1;
+            }
+            classes
+        };
+        // The default tier itself has the place of 0 %.
+        &CLASSES[usize::from(class.percent() % 100)]
+    }
+
     /// This tier with the terms of each member of a joint limiter. Requests wait and are observed under
     /// this tier's name.
     #[cfg_attr(not(feature = "rules"), allow(dead_code, reason = "rules have terms"))]
@@ -83,6 +145,7 @@ impl Tier {
         match &self.0 {
             Which::WithTerms(with) => Some(&with.1),
             Which::WithCosts(with) => with.0.terms(),
+            Which::InClass(of) => of.0.terms(),
             _ => None,
         }
     }
@@ -97,6 +160,7 @@ impl Tier {
     pub(crate) fn costs(&self) -> Option<&[u64]> {
         match &self.0 {
             Which::WithCosts(with) => Some(&with.1),
+            Which::InClass(of) => of.0.costs(),
             _ => None,
         }
     }
@@ -108,7 +172,7 @@ impl Tier {
         }
     }
 
-    /// Whether it is the [default](Self::DEFAULT) tier.
+    /// Whether it is the [default](Self::DEFAULT) tier, for critical requests.
     #[inline]
     pub(crate) fn is_default(&self) -> bool {
         match &self.0 {
@@ -125,9 +189,10 @@ impl Tier {
     }
 
     /// The request's own quota, if it brings one.
-    pub(crate) const fn request(&self) -> Option<RequestQuota> {
-        match self.0 {
-            Which::Request(quota) => Some(quota),
+    pub(crate) fn request(&self) -> Option<RequestQuota> {
+        match &self.0 {
+            Which::Request(quota) => Some(*quota),
+            Which::InClass(of) => of.0.request(),
             _ => None,
         }
     }
@@ -136,7 +201,7 @@ impl Tier {
     #[cfg(feature = "shared")]
     pub(crate) fn shared_by(&self, nodes: std::num::NonZeroU32) -> Option<Self> {
         let quota = self.request()?;
-        Some(quota.shared_by(nodes).into())
+        Some(Self::from(quota.shared_by(nodes)).with_priority(self.priority()))
     }
 
     /// The tier's name in a limiter; empty for the default tier and those without a name.
@@ -155,7 +220,19 @@ impl Tier {
             Which::Request(quota) => Identity::Request(*quota),
             Which::WithTerms(with) => with.0.identity(),
             Which::WithCosts(with) => with.0.identity(),
+            Which::Class(_) => Identity::Named(""),
+            Which::InClass(of) => of.0.identity(),
         }
+    }
+
+    /// Whether both are one tier, whatever the classes of the requests are.
+    pub(crate) fn has_quotas_of(&self, other: &Self) -> bool {
+        self.identity() == other.identity()
+    }
+
+    /// Whether it is the default tier, whatever the class of the requests is.
+    pub(crate) fn has_default_quotas(&self) -> bool {
+        matches!(self.identity(), Identity::Named(""))
     }
 
     /// The error of a limiter without tiers.
@@ -168,6 +245,11 @@ impl Tier {
         if self.request().is_some() {
             return LimiterError::unsupported(
                 "the limiter supports no quotas of requests; use a LocalLimiter or a RedisLimiter",
+            );
+        }
+        if !self.priority().is_critical() && self.has_default_quotas() {
+            return LimiterError::unsupported(
+                "the limiter supports no priorities; use a LocalLimiter or a RedisLimiter",
             );
         }
         let known: Vec<_> = known.map(|tier| format!("{tier:?}")).collect();
@@ -204,10 +286,10 @@ impl From<RequestQuota> for Tier {
     }
 }
 
-/// Compared by name, whether static or owned.
+/// Compared by name, whether static or owned, and by the class of the requests.
 impl PartialEq for Tier {
     fn eq(&self, other: &Self) -> bool {
-        self.identity() == other.identity()
+        self.identity() == other.identity() && self.priority() == other.priority()
     }
 }
 
@@ -216,16 +298,21 @@ impl Eq for Tier {}
 impl Hash for Tier {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.identity().hash(state);
+        self.priority().hash(state);
     }
 }
 
 impl fmt::Debug for Tier {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.identity() {
-            Identity::Unlimited => f.write_str("the unlimited tier"),
-            Identity::Named("") => f.write_str("the default tier"),
-            Identity::Named(name) => write!(f, "tier {name:?}"),
-            Identity::Request(quota) => quota.fmt(f),
+            Identity::Unlimited => f.write_str("the unlimited tier")?,
+            Identity::Named("") => f.write_str("the default tier")?,
+            Identity::Named(name) => write!(f, "tier {name:?}")?,
+            Identity::Request(quota) => quota.fmt(f)?,
+        }
+        match self.priority() {
+            Priority::CRITICAL => Ok(()),
+            class => write!(f, " for a share of {class}"),
         }
     }
 }

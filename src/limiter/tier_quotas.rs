@@ -3,10 +3,10 @@
 use std::borrow::Cow;
 
 use crate::{
-    algorithm::{CompiledQuota, CounterIndex, Most},
+    algorithm::{CompiledQuota, CounterIndex, InClass, Most},
     decision::Policy,
     error::{ConfigError, ConfigErrorKind},
-    quota::{OwnedQuota, Quota},
+    quota::{OwnedQuota, Priority, Quota},
 };
 
 /// The index of a tier; the default tier has 0.
@@ -97,11 +97,20 @@ impl TierQuotas {
         })
     }
 
-    /// The units that are available when none is used: those of the smallest quota.
+    /// The meters for requests of a class below critical.
+    pub(crate) fn meters_of(&self, class: Priority) -> Vec<InClass<CompiledQuota>> {
+        let meters = self.meters.iter();
+        meters.map(|meter| InClass::new(*meter, class)).collect()
+    }
+
+    /// The units that are available to a class when none is used: those of the smallest quota.
     #[cfg(feature = "shared")]
-    pub(crate) fn most_units(&self) -> u64 {
+    pub(crate) fn most_units(&self, class: Priority) -> u64 {
         let quotas = self.quotas.iter();
-        let most = quotas.map(|quota| quota.capacity() + quota.extra());
+        let most = quotas.map(|quota| match class {
+            Priority::CRITICAL => quota.capacity() + quota.extra(),
+            class => class.part_of(quota.capacity()),
+        });
         most.min().unwrap_or(0)
     }
 

@@ -129,6 +129,20 @@ impl TierSet {
         Ok(limits)
     }
 
+    /// Checks that classes of requests can share all quotas, whatever their shares are.
+    ///
+    /// # Errors
+    ///
+    /// If a quota counts beyond its limit, or holds less than two units.
+    pub(crate) fn check_priority(&self) -> Result<(), ConfigError> {
+        let named = |tier: &TierQuotas| {
+            let names = tier.policies.iter().map(|policy| policy.name().to_owned());
+            names.zip(tier.quotas.clone()).collect::<Vec<_>>()
+        };
+        let mut quotas = self.tiers.iter().flat_map(|(_, tier)| named(tier));
+        quotas.try_for_each(|(name, quota)| quota.check_priority(&name))
+    }
+
     pub(crate) fn default_tier(&self) -> &TierQuotas {
         &self.tiers[0].1
     }

@@ -68,6 +68,12 @@ macro_rules! common_builder_methods {
             self.with_common(|common| common.grpc = grpc)
         }
 
+        /// The status of requests that are denied for their [priority](Self::priority) alone. Defaults to
+        /// 503. With 429 a gRPC client gets `RESOURCE_EXHAUSTED` instead of `UNAVAILABLE`.
+        pub fn shed_status(self, status: StatusCode) -> Self {
+            self.with_common(|common| common.shed_status = status)
+        }
+
         /// The observer of every decision. Defaults to none. With an observer the decision is timed,
         /// which reads the clock twice more.
         pub fn observer(self, observer: impl Observer) -> Self {

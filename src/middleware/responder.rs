@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Instant};
 
-use http::{Response, request::Parts};
+use http::{Response, StatusCode, request::Parts};
 
 use super::settings::CommonSettings;
 use crate::{
@@ -20,6 +20,7 @@ pub(crate) struct Responder<R> {
     observer: Option<Arc<dyn Observer>>,
     shadow: bool,
     grpc: bool,
+    shed_status: StatusCode,
 }
 
 impl<R> Responder<R> {
@@ -30,6 +31,7 @@ impl<R> Responder<R> {
             observer: settings.observer.clone(),
             shadow: settings.shadow,
             grpc: settings.grpc,
+            shed_status: settings.shed_status,
         }
     }
 
@@ -91,7 +93,9 @@ impl<R> Responder<R> {
     where
         R: Reject<B>,
     {
-        let rejection = Rejection::denied(parts, decision).detecting_grpc(self.grpc);
+        let rejection = Rejection::denied(parts, decision)
+            .detecting_grpc(self.grpc)
+            .with_shed_status(self.shed_status);
         answer(&*self.rejection, &rejection, &self.renderer)
     }
 
@@ -110,7 +114,12 @@ impl<R> Responder<R> {
         R: Reject<B>,
     {
         let rejection = Arc::clone(&self.rejection);
-        AnswerStyle::new(self.renderer.headers(), self.grpc, rejection)
+        AnswerStyle::new(
+            self.renderer.headers(),
+            self.grpc,
+            self.shed_status,
+            rejection,
+        )
     }
 
     /// Whether the response to an allowed request gets any field.

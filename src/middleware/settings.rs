@@ -2,8 +2,12 @@
 
 use std::sync::{Arc, atomic::AtomicBool};
 
-use super::key_extraction_rules::KeyRules;
-use crate::{headers::Headers, key::KeyExtractor, observe::Observer};
+use http::{StatusCode, request::Parts};
+
+use super::key_extraction_rules::{KeyRules, PerRequest};
+use crate::{
+    headers::Headers, key::KeyExtractor, observe::Observer, quota::Priority, reject::RejectionKind,
+};
 
 /// The settings of every layer.
 #[derive(Clone)]
@@ -16,6 +20,10 @@ pub(crate) struct CommonSettings {
     pub(crate) grpc: bool,
     /// Whether the layer is switched on; `None` without a switch.
     pub(crate) enabled: Option<Arc<AtomicBool>>,
+    /// The class of a request.
+    pub(crate) priority: Option<PerRequest<Priority>>,
+    /// The status of requests that are denied for their class alone.
+    pub(crate) shed_status: StatusCode,
 }
 
 impl CommonSettings {
@@ -27,6 +35,14 @@ impl CommonSettings {
             shadow: false,
             grpc: true,
             enabled: None,
+            priority: None,
+            shed_status: RejectionKind::Shed.status(),
         }
+    }
+
+    /// The class of a request.
+    pub(crate) fn priority_of(&self, parts: &Parts) -> Priority {
+        let priority = self.priority.as_ref();
+        priority.map_or(Priority::CRITICAL, |priority| priority(parts))
     }
 }

@@ -25,7 +25,7 @@ const EVICTIONS: &str = "ratelimit_evictions_total";
 ///
 /// | metric | labels |
 /// |---|---|
-/// | `ratelimit_requests_total` | `policy`, `result`: `allowed`, `limited`, `shadow_limited`, `bypassed`, `banned`, `no_key`, `error` |
+/// | `ratelimit_requests_total` | `policy`, `result`: `allowed`, `limited`, `shed`, `shadow_limited`, `shadow_shed`, `bypassed`, `banned`, `no_key`, `error` |
 /// | `ratelimit_degraded_total` | `policy`, `reason`: decisions without the store, see [`Decision::degraded_by`](crate::Decision::degraded_by) |
 /// | `ratelimit_denials_total` | `policy`: the quotas that denied, of requests that were denied |
 /// | `ratelimit_near_limit_total` | `policy`: decisions that left a fifth of the limit or less |
@@ -35,6 +35,8 @@ const EVICTIONS: &str = "ratelimit_evictions_total";
 /// | `ratelimit_backend_errors_total` | `backend`, `kind` |
 /// | `ratelimit_rules_accepted` | 1, or 0 while a `RulesLayer` keeps its old rules because the files have an error; set by each reload |
 /// | `ratelimit_tracked_keys`, `ratelimit_evictions_total` | `backend`, see [`record_table`](Self::record_table) |
+///
+/// `shed` is a denial for the [priority](crate::Priority) of the request alone.
 ///
 /// `result` is the outcome of the request. In a layer with several quotas each policy counts all
 /// requests, so the share of `limited` is the share of denied requests for every policy;
@@ -83,6 +85,8 @@ impl MetricsObserver {
         let decision = decided.decision();
         let result = match (decision.is_denied(), decided.is_shadow()) {
             (false, _) => "allowed",
+            (true, false) if decision.is_shed() => "shed",
+            (true, true) if decision.is_shed() => "shadow_shed",
             (true, false) => "limited",
             (true, true) => "shadow_limited",
         };

@@ -25,7 +25,7 @@ use crate::{decision::Degradation, error::LimiterError};
 ///
 /// A layer uses it after `.observer(TracingObserver::new())`. Events of decisions have the policy, its
 /// limit, the cost and the latency of the check. If they apply to the
-/// [`Decision`](crate::Decision), they also have `waited`, `blocked`, `excess`, and `degraded` with
+/// [`Decision`](crate::Decision), they also have `waited`, `blocked`, `shed`, `excess`, and `degraded` with
 /// the reason.
 #[derive(Debug, Default)]
 pub struct TracingObserver {
@@ -73,6 +73,7 @@ impl TracingObserver {
                 cost = decided.cost(),
                 retry_after = ?quota.retry_after(),
                 blocked = mark(decision.is_blocked()),
+                shed = mark(decision.is_shed()),
                 degraded,
                 shadow = decided.is_shadow(),
                 latency = ?decided.latency(),

@@ -4,6 +4,7 @@ mod display;
 mod into_quotas;
 mod owned_quota;
 mod parse;
+mod priority;
 mod quota_split;
 #[cfg(feature = "serde")]
 mod serde;
@@ -17,5 +18,6 @@ pub(crate) use self::value::{Fitted, Kind};
 pub use self::{
     into_quotas::{IntoQuotas, QuotaList},
     owned_quota::OwnedQuota,
+    priority::Priority,
     value::{Algorithm, Quota},
 };

@@ -196,6 +196,23 @@ impl Quota {
         Ok(())
     }
 
+    /// Checks that classes of requests can share the quota, whatever their shares are.
+    pub(crate) fn check_priority(&self, name: &str) -> Result<(), ConfigError> {
+        let fault = match self.algorithm() {
+            _ if self.is_uncapped() => "it counts beyond its limit".to_owned(),
+            Algorithm::LeakyBucket { queue: 0 } => "its queue is 0".to_owned(),
+            _ if self.capacity() < 2 => format!("it holds {}", self.capacity()),
+            _ => return Ok(()),
+        };
+        refuse(
+            Kind::Priority,
+            format!(
+                "the quota {name:?} cannot be shared by priority: {fault}; a share needs a limit of \
+                 at least 2 units, which is not uncapped"
+            ),
+        )
+    }
+
     fn check_span(&self) -> Result<(), ConfigError> {
         let capacity = u128::from(self.capacity()) + u128::from(self.extra());
         let refill = u128::from(self.interval_nanos()).checked_mul(capacity);

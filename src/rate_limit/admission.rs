@@ -36,6 +36,8 @@ pub(crate) struct Admission<L, R> {
     plain: bool,
     /// Whether it is plain, and the extractor alone finds keys.
     extracts_alone: bool,
+    /// Whether that is so, except that requests have classes.
+    extracts_class: bool,
     /// Whether requests are charged by [`Op::Reserve`], since another operation may follow.
     reserves: AtomicBool,
     /// Whether denials and responses may start a block in the limiter.
@@ -51,11 +53,13 @@ impl<L: Limiter, R> Admission<L, R> {
         }
         let revises = settings.revises_denials() && !key_stage.responder().is_shadow();
         let may_continue = revises || settings.final_cost.is_some();
+        let extracts_alone = settings.are_plain() && !key_stage.has_rules();
         let admission = Self {
             reserves: AtomicBool::new(may_continue && limiter.supports(&Op::Reserve(1))),
             blocks: limiter.blocks(),
             plain: settings.are_plain(),
-            extracts_alone: settings.are_plain() && !key_stage.has_rules(),
+            extracts_alone: extracts_alone && settings.common.priority.is_none(),
+            extracts_class: extracts_alone && settings.common.priority.is_some(),
             warnings: LimiterWarnings::new(),
             key_stage,
             limiter,
@@ -303,6 +307,11 @@ impl<L, R> Admission<L, R> {
     #[inline]
     pub(super) const fn extracts_alone(&self) -> bool {
         self.extracts_alone
+    }
+
+    /// Whether it is plain, the extractor alone finds keys, and requests have classes.
+    pub(super) const fn extracts_class(&self) -> bool {
+        self.extracts_class
     }
 
     #[inline]

@@ -8,7 +8,9 @@ use http::{request::Parts, response};
 
 use super::{RateLimitLayer, settings::FinalCost};
 use crate::{
-    limiter::{RequestQuota, Tier},
+    error::ConfigError,
+    limiter::{Limiter, RequestQuota, Tier},
+    quota::Priority,
     reject::{IsResponse, RejectFn, Rejection},
 };
 
@@ -19,6 +21,59 @@ impl<L, R> RateLimitLayer<L, R> {
     /// holds is always denied, without `Retry-After`.
     pub fn cost(self, cost: impl Fn(&Parts) -> u64 + Send + Sync + 'static) -> Self {
         self.with(|settings| settings.cost = Some(Arc::new(cost)))
+    }
+
+    /// The class of a request: the share of the limit that it may use. Defaults to
+    /// [`Priority::CRITICAL`] for all requests.
+    ///
+    /// A request that is denied for its class alone is shed: by default it is answered 503, see
+    /// [`shed_status`](Self::shed_status), and starts no block. The
+    /// [`Priority`](crate::Priority#a-request-that-is-shed) page has the rules.
+    ///
+    /// Do not let a client choose its class: take the class from the route, from authentication, or from
+    /// a field that a proxy sets.
+    ///
+    /// ```
+    /// use tower_ratelimit::{Global, Priority, Quota, RateLimitLayer};
+    ///
+    /// const READS: Priority = Priority::share(80).expect("a share from 1 to 100");
+    ///
+    /// let layer = RateLimitLayer::new(Quota::per_second(1_000), Global).priority(|parts| {
+    ///     if parts.method.is_safe() { READS } else { Priority::CRITICAL }
+    /// });
+    /// # let _ = layer;
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// When [`try_priority`](Self::try_priority) fails.
+    #[track_caller]
+    pub fn priority(self, priority: impl Fn(&Parts) -> Priority + Send + Sync + 'static) -> Self
+    where
+        L: Limiter,
+    {
+        match self.try_priority(priority) {
+            Ok(layer) => layer,
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// The class of a request. See [`priority`](Self::priority).
+    ///
+    /// # Errors
+    ///
+    /// If classes cannot share the limit: the limiter does not
+    /// [support priorities](Limiter::supports_priority), as a `GovernorLimiter` and the eventual mode, or
+    /// a quota is uncapped or holds less than 2 units.
+    pub fn try_priority(
+        self,
+        priority: impl Fn(&Parts) -> Priority + Send + Sync + 'static,
+    ) -> Result<Self, ConfigError>
+    where
+        L: Limiter,
+    {
+        self.limiter().check_priority()?;
+        Ok(self.with(|settings| settings.common.priority = Some(Arc::new(priority))))
     }
 
     /// The quotas that a request is charged by, for example from the plan that an outer layer found.

@@ -53,6 +53,11 @@ impl<'a> ChargeRequestRef<'a> {
         }
     }
 
+    /// The charge by the quotas of this tier.
+    pub(super) const fn in_tier(self, tier: &'a Tier) -> Self {
+        Self { tier, ..self }
+    }
+
     pub(super) fn keep(self) -> ChargeRequest {
         ChargeRequest {
             key: self.key.clone(),

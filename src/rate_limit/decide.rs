@@ -19,7 +19,7 @@ use crate::{
     decision::Decision,
     error::LimiterError,
     key::Key,
-    limiter::{Limiter, Pending},
+    limiter::{Limiter, Pending, Tier},
     middleware::{
         key_extraction_rules::Uncounted,
         request_outcome::{FinalOutcome, RequestOutcome},
@@ -48,13 +48,48 @@ impl<L: Limiter, R> Admission<L, R> {
     {
         let key_stage = self.key_stage();
         if !self.extracts_alone() {
-            return self.decide_by_settings(key_stage.key_of(parts), parts);
+            return self.decide_apart(parts);
         }
         // By reference: a key is long, and stays where the extractor put it.
         match &key_stage.extract(parts) {
             Ok(key) => self.decide_now(ChargeRequest::usual(key), true, parts),
             Err(error) => self.decide_by_settings(key_stage.missing_key(*error, parts), parts),
         }
+    }
+
+    /// Decides about a request whose class, tier or cost the settings choose.
+    #[inline(never)]
+    fn decide_apart<B: 'static>(self: &Arc<Self>, parts: &mut Parts) -> RateOutcome<L, R, B>
+    where
+        R: Reject<B>,
+    {
+        let key_stage = self.key_stage();
+        if !self.extracts_class() {
+            return self.decide_by_settings(key_stage.key_of(parts), parts);
+        }
+        // As without classes: nothing else is looked up or copied.
+        match &key_stage.extract(parts) {
+            Ok(key) => {
+                let tier = Tier::of_class(self.settings().common.priority_of(parts));
+                let charge = ChargeRequest::usual(key).in_tier(tier);
+                self.decide_charge(charge, parts)
+            }
+            Err(error) => self.decide_by_settings(key_stage.missing_key(*error, parts), parts),
+        }
+    }
+
+    /// [`decide_in_turn`](Self::decide_in_turn), compiled once: with more copies of it, the compiler
+    /// inlines less of what most requests need.
+    #[inline(never)]
+    fn decide_charge<B: 'static>(
+        self: &Arc<Self>,
+        charge: ChargeRequestRef<'_>,
+        parts: &mut Parts,
+    ) -> RateOutcome<L, R, B>
+    where
+        R: Reject<B>,
+    {
+        self.decide_in_turn(charge, parts)
     }
 
     /// Decides about a request whose tier and cost the settings choose.
@@ -81,7 +116,7 @@ impl<L: Limiter, R> Admission<L, R> {
             cost: self.settings().cost_of(parts),
             started: self.responder().start(),
         };
-        self.decide_in_turn(charge, parts)
+        self.decide_charge(charge, parts)
     }
 
     /// Decides about a request, which waits behind earlier ones of its key.

@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, OnceLock, atomic::AtomicBool},
 };
 
-use http::request::Parts;
+use http::{StatusCode, request::Parts};
 use tower_layer::Layer;
 
 use super::{RateLimit, admission::Admission, settings::Settings};
@@ -133,10 +133,24 @@ impl RateLimitLayer {
     pub fn try_all<I: IntoMembers>(
         limits: impl IntoIterator<Item = KeyedLimit<I>>,
     ) -> Result<RateLimitLayer<JointLimiter<I::Limiter>>, ConfigError> {
-        let limits = limits.into_iter().map(KeyedLimit::into_parts);
-        let (limits, extractors): (Vec<_>, Vec<_>) = limits.unzip();
-        let limiter = JointLimiter::new(I::into_members(limits)?)?;
-        Self::try_new(limiter, JointExtractor::new(extractors))
+        let (mut members, mut extractors, mut priorities) = (Vec::new(), Vec::new(), Vec::new());
+        for limit in limits {
+            let (limit, extractor, priority) = limit.into_parts();
+            members.push(limit);
+            extractors.push(extractor);
+            priorities.push(priority);
+        }
+        let limiter = JointLimiter::new(I::into_members(members)?)?;
+        for (limit, priority) in limiter.limiters().iter().zip(&priorities) {
+            if priority.is_some() {
+                limit.check_priority()?;
+            }
+        }
+        if priorities.iter().all(Option::is_none) {
+            priorities.clear();
+        }
+        let layer = Self::try_new(limiter, JointExtractor::new(extractors))?;
+        Ok(layer.with(|settings| settings.member_priorities = priorities.into()))
     }
 }
 

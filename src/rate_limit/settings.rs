@@ -9,8 +9,9 @@ use super::waiting::Waiting;
 use crate::decision::ChargeEnd;
 use crate::{
     key::KeyExtractor,
-    limiter::{RequestQuota, Tier},
+    limiter::{RequestQuota, Tier, tier::MemberTerms},
     middleware::{key_extraction_rules::PerRequest, settings::CommonSettings},
+    quota::Priority,
 };
 
 /// The settings of a layer, apart from its limiter and its rejection.
@@ -26,6 +27,9 @@ pub(super) struct Settings {
     pub(super) waiting: Waiting,
     /// The cost of a request by its response.
     pub(super) final_cost: Option<FinalCost>,
+    /// The class of a request at each member of a joint limiter that has one of its own; empty if none
+    /// has.
+    pub(super) member_priorities: Arc<[Option<PerRequest<Priority>>]>,
 }
 
 /// The cost of a request by its response.
@@ -52,11 +56,12 @@ impl Settings {
             elastic: None,
             waiting: Waiting::new(),
             final_cost: None,
+            member_priorities: Arc::default(),
         }
     }
 
     /// Whether every request costs one unit of the limiter's own quotas, and an allowed request needs no
-    /// other work.
+    /// other work than to find its class.
     pub(super) fn are_plain(&self) -> bool {
         let Self {
             common,
@@ -67,8 +72,10 @@ impl Settings {
             elastic,
             waiting,
             final_cost,
+            member_priorities,
         } = self;
         let is_counted_alike = cost.is_none() && tier.is_none() && quota.is_none();
+        let is_counted_alike = is_counted_alike && member_priorities.is_empty();
         let is_final = final_cost.is_none() && elastic.is_none() && !waiting.is_enabled();
         let is_reported = *expose_decision || common.observer.is_some() || common.shadow;
         is_counted_alike && is_final && !is_reported
@@ -76,10 +83,51 @@ impl Settings {
 
     /// The tier of a request.
     pub(super) fn tier_of(&self, parts: &Parts) -> Tier {
-        if let Some(quota) = self.quota.as_ref().and_then(|quota| quota(parts)) {
-            return quota.into();
+        let quota = self.quota.as_ref().and_then(|quota| quota(parts));
+        let tier = match (quota, &self.tier) {
+            (Some(quota), _) => quota.into(),
+            (None, Some(tier)) => tier(parts),
+            (None, None) => Tier::DEFAULT,
+        };
+        if self.common.priority.is_none() && self.member_priorities.is_empty() {
+            return tier;
         }
-        self.tier.as_ref().map_or(Tier::DEFAULT, |tier| tier(parts))
+        self.in_class(tier, parts)
+    }
+
+    /// The tier for the class of the request, or for that of each member.
+    fn in_class(&self, tier: Tier, parts: &Parts) -> Tier {
+        let class = self.common.priority_of(parts);
+        if self.member_priorities.is_empty() || tier.is_unlimited() {
+            return tier.with_priority(class);
+        }
+        let members = self.member_priorities.iter();
+        let tiers: Box<[Tier]> = members
+            .map(|own| {
+                let class = own.as_ref().map_or(class, |own| own(parts));
+                tier.clone().with_priority(class)
+            })
+            .collect();
+        let blocks_at_once = vec![false; tiers.len()].into();
+        self.queue_of(tier, &tiers).with_terms(MemberTerms {
+            tiers,
+            blocks_at_once,
+        })
+    }
+
+    /// A tier that names the queue of requests with these classes at the members: nobody stands behind a
+    /// request that has to leave more.
+    fn queue_of(&self, tier: Tier, members: &[Tier]) -> Tier {
+        if !self.waiting.is_enabled() {
+            return tier;
+        }
+        let mut name = tier.name().to_owned();
+        for member in members {
+            // No tier that a limiter has is named with a line feed: terms choose its quotas in any case.
+            name.push('\n');
+            name.push_str(&member.priority().percent().to_string());
+        }
+        Tier::named_owned(name)
     }
 
     /// Whether a denied request may wait or exceed the limit.

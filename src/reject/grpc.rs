@@ -51,6 +51,7 @@ impl Rejection<'_> {
 const fn default_message(kind: RejectionKind) -> &'static str {
     match kind {
         RejectionKind::Denied => "rate limit exceeded",
+        RejectionKind::Shed => "temporary reduced capacity",
         RejectionKind::Banned => "forbidden",
         RejectionKind::KeyMissing => "bad request",
         RejectionKind::KeyUnavailable => "internal server error",
@@ -58,15 +59,17 @@ const fn default_message(kind: RejectionKind) -> &'static str {
     }
 }
 
-/// The code of a denial, as protobuf encodes it.
+/// The codes of denials, as protobuf encodes them.
 const RESOURCE_EXHAUSTED: u64 = 8;
+const UNAVAILABLE: u64 = 14;
 
 /// The code as text.
-const fn status(kind: RejectionKind) -> &'static str {
-    match kind {
+fn status(rejection: &Rejection<'_>) -> &'static str {
+    match rejection.kind() {
         RejectionKind::KeyMissing => "3",
         RejectionKind::Banned => "7",
-        RejectionKind::Denied => "8",
+        RejectionKind::Shed if rejection.status() != StatusCode::TOO_MANY_REQUESTS => "14",
+        RejectionKind::Denied | RejectionKind::Shed => "8",
         RejectionKind::KeyUnavailable => "13",
         RejectionKind::LimiterFailed => "14",
     }
@@ -74,20 +77,27 @@ const fn status(kind: RejectionKind) -> &'static str {
 
 fn response<B: RejectionBody>(rejection: &Rejection<'_>, message: &str) -> Response<B> {
     let mut response = built_in_responses::with_status(StatusCode::OK, B::empty());
-    let status = status(rejection.kind());
+    let status = status(rejection);
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(CONTENT_TYPE));
     headers.insert(&STATUS, HeaderValue::from_static(status));
     headers.insert(&MESSAGE, ascii(percent_encode(message)));
-    if rejection.kind() == RejectionKind::Denied {
-        put_wait(rejection.decision(), message, headers);
+    if matches!(
+        rejection.kind(),
+        RejectionKind::Denied | RejectionKind::Shed
+    ) {
+        let code = match status {
+            "14" => UNAVAILABLE,
+            _ => RESOURCE_EXHAUSTED,
+        };
+        put_wait(rejection.decision(), (code, message), headers);
     }
     response
 }
 
-fn put_wait(decision: Option<&Decision>, message: &str, headers: &mut HeaderMap) {
+fn put_wait(decision: Option<&Decision>, (code, message): (u64, &str), headers: &mut HeaderMap) {
     if let Some(wait) = decision.and_then(Decision::retry_after) {
-        let details = status_with_retry_info(message, wait);
+        let details = status_with_retry_info((code, message), wait);
         headers.insert(&DETAILS, ascii(BASE64_STANDARD_NO_PAD.encode(details)));
         headers.insert(&PUSHBACK, HeaderValue::from(pushback_millis(wait)));
     } else if !decision.is_some_and(ends_some_time) {
@@ -129,7 +139,7 @@ fn percent_encode(message: &str) -> Vec<u8> {
 }
 
 /// A `google.rpc.Status` whose details are one `google.rpc.RetryInfo`, in protobuf.
-fn status_with_retry_info(message: &str, wait: Duration) -> Vec<u8> {
+fn status_with_retry_info((code, message): (u64, &str), wait: Duration) -> Vec<u8> {
     let mut retry_info = Vec::new();
     put_bytes(1, &duration(wait), &mut retry_info);
 
@@ -138,7 +148,7 @@ fn status_with_retry_info(message: &str, wait: Duration) -> Vec<u8> {
     put_bytes(2, &retry_info, &mut any);
 
     let mut status = Vec::new();
-    put_varint(1, RESOURCE_EXHAUSTED, &mut status);
+    put_varint(1, code, &mut status);
     put_bytes(2, message.as_bytes(), &mut status);
     put_bytes(3, &any, &mut status);
     status

@@ -231,6 +231,8 @@ impl Denial {
     fn with_rejection<T>(&self, make: impl FnOnce(&Rejection<'_>, &Headers) -> T) -> T {
         let style = self.style();
         let detects_grpc = style.is_none_or(|style| style.grpc);
+        let of_kind = RejectionKind::Shed.status();
+        let shed_status = style.map_or(of_kind, |style| style.shed_status);
         let layers = style.map(|style| &style.headers);
         let headers = self.0.headers.as_ref().or(layers);
         let headers = headers.cloned().unwrap_or_default();
@@ -246,7 +248,9 @@ impl Denial {
             Cause::Denied(decision) => {
                 let mut decision = decision.clone();
                 decision.lengthen(headers.draw_jitter());
-                let denied = Rejection::denied(parts, &decision).detecting_grpc(detects_grpc);
+                let denied = Rejection::denied(parts, &decision)
+                    .detecting_grpc(detects_grpc)
+                    .with_shed_status(shed_status);
                 make(&denied, &headers)
             }
             Cause::Failed(_) => {

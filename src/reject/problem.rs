@@ -6,6 +6,7 @@ use bytes::Bytes;
 use http::{HeaderValue, Response};
 
 use super::{Reject, Rejection, RejectionBody, RejectionKind, body::Content, built_in_responses};
+use crate::decision::Decision;
 
 /// A problem document (RFC 9457) as `application/problem+json`. This is the default.
 ///
@@ -27,6 +28,9 @@ use super::{Reject, Rejection, RejectionBody, RejectionKind, body::Content, buil
 ///      \"status\":429,\"violated-policies\":[\"default\"]}",
 /// );
 /// ```
+///
+/// A request that is [shed](RejectionKind::Shed) has the registered type `temporary-reduced-capacity`, and
+/// the same list.
 ///
 /// Any other rejection has the type `about:blank`, which means no more than the status.
 #[derive(Debug, Clone, Copy, Default)]
@@ -57,6 +61,13 @@ fn document(rejection: &Rejection<'_>) -> Bytes {
             Some(decision) => quota_exceeded(&decision.violated()),
             None => quota_exceeded(&iter::empty()),
         },
+        RejectionKind::Shed => {
+            let names = rejection
+                .decision()
+                .into_iter()
+                .flat_map(Decision::violated);
+            reduced_capacity(rejection.status().as_u16(), &names)
+        }
         RejectionKind::Banned => {
             Bytes::from_static(br#"{"type":"about:blank","title":"Forbidden","status":403}"#)
         }
@@ -102,14 +113,29 @@ pub fn quota_exceeded<'n>(names: &(impl Iterator<Item = &'n str> + Clone)) -> By
     let commas = names().count().saturating_sub(1);
     let mut text = String::with_capacity(OPENING.len() + quotes + commas + CLOSING.len());
     text.push_str(OPENING);
-    for (position, name) in names().enumerate() {
+    push_names(&mut text, names());
+    text.push_str(CLOSING);
+    text.into()
+}
+
+/// The body for a request that these policies shed.
+#[cold]
+fn reduced_capacity<'n>(status: u16, names: &(impl Iterator<Item = &'n str> + Clone)) -> Bytes {
+    let mut text = format!(
+        r#"{{"type":"https://iana.org/assignments/http-problem-types#temporary-reduced-capacity","title":"Request cannot be satisfied due to temporary server capacity constraints","status":{status},"violated-policies":["#
+    );
+    push_names(&mut text, names.clone());
+    text.push_str(CLOSING);
+    text.into()
+}
+
+fn push_names<'n>(text: &mut String, names: impl Iterator<Item = &'n str>) {
+    for (position, name) in names.enumerate() {
         if position > 0 {
             text.push(',');
         }
-        push_json_string(&mut text, name);
+        push_json_string(text, name);
     }
-    text.push_str(CLOSING);
-    text.into()
 }
 
 fn push_json_string(text: &mut String, content: &str) {

@@ -36,6 +36,7 @@ pub struct Rejection<'a> {
     parts: &'a Parts,
     decision: Option<&'a Decision>,
     pub(super) detects_grpc: bool,
+    shed_status: StatusCode,
 }
 
 /// The reason why a request does not pass.
@@ -44,6 +45,9 @@ pub struct Rejection<'a> {
 pub enum RejectionKind {
     /// The limit is used up: 429.
     Denied,
+    /// The limit has nothing left for the [priority](crate::Priority) of the request, and would allow a
+    /// critical one: 503, or the status set with [`shed_status`](crate::RateLimitLayer::shed_status).
+    Shed,
     /// The client is on a deny list: 403.
     Banned,
     /// The client sent no key: 400.
@@ -63,7 +67,7 @@ impl RejectionKind {
             Self::Banned => StatusCode::FORBIDDEN,
             Self::KeyMissing => StatusCode::BAD_REQUEST,
             Self::KeyUnavailable => StatusCode::INTERNAL_SERVER_ERROR,
-            Self::LimiterFailed => StatusCode::SERVICE_UNAVAILABLE,
+            Self::LimiterFailed | Self::Shed => StatusCode::SERVICE_UNAVAILABLE,
         }
     }
 }
@@ -77,6 +81,7 @@ impl<'a> Rejection<'a> {
             parts,
             decision: None,
             detects_grpc: true,
+            shed_status: RejectionKind::Shed.status(),
         }
     }
 
@@ -84,10 +89,15 @@ impl<'a> Rejection<'a> {
     #[must_use]
     pub const fn denied(parts: &'a Parts, decision: &'a Decision) -> Self {
         Self {
-            kind: RejectionKind::Denied,
+            kind: if decision.is_shed() {
+                RejectionKind::Shed
+            } else {
+                RejectionKind::Denied
+            },
             parts,
             decision: Some(decision),
             detects_grpc: true,
+            shed_status: RejectionKind::Shed.status(),
         }
     }
 
@@ -99,16 +109,34 @@ impl<'a> Rejection<'a> {
         }
     }
 
+    /// Sets the status of shed requests.
+    pub(crate) const fn with_shed_status(self, shed_status: StatusCode) -> Self {
+        Self {
+            shed_status,
+            ..self
+        }
+    }
+
+    /// Whether only the [priority](crate::Priority) of the request caused the denial.
+    #[must_use]
+    pub const fn is_shed(&self) -> bool {
+        matches!(self.kind, RejectionKind::Shed)
+    }
+
     /// The reason why the request does not pass.
     #[must_use]
     pub const fn kind(&self) -> RejectionKind {
         self.kind
     }
 
-    /// The [kind](Self::kind)'s status: 429, 403, 400, 500 or 503.
+    /// The [kind](Self::kind)'s status: 429, 403, 400, 500 or 503. Of a shed request the status that the
+    /// layer sets, by default 503.
     #[must_use]
     pub const fn status(&self) -> StatusCode {
-        self.kind.status()
+        match self.kind {
+            RejectionKind::Shed => self.shed_status,
+            kind => kind.status(),
+        }
     }
 
     /// The decision of a limiter that denied. Its waits include the

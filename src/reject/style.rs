@@ -2,6 +2,8 @@
 
 use std::{any::Any, sync::Arc};
 
+use http::StatusCode;
+
 use super::Reject;
 use crate::headers::Headers;
 
@@ -12,6 +14,8 @@ pub(crate) struct AnswerStyle {
     pub(super) headers: Headers,
     /// Whether gRPC calls are answered in gRPC.
     pub(super) grpc: bool,
+    /// The status of shed requests.
+    pub(super) shed_status: StatusCode,
     pub(super) rejection: ErasedReject,
 }
 
@@ -19,11 +23,13 @@ impl AnswerStyle {
     pub(crate) fn new<B: 'static>(
         headers: &Headers,
         grpc: bool,
+        shed_status: StatusCode,
         rejection: Arc<impl Reject<B>>,
     ) -> Self {
         Self {
             headers: headers.clone(),
             grpc,
+            shed_status,
             rejection: ErasedReject::new(rejection),
         }
     }

@@ -68,6 +68,6 @@ const fn in_words(kind: RejectionKind) -> &'static str {
         RejectionKind::Banned => "Forbidden\n",
         RejectionKind::KeyMissing => "Bad Request\n",
         RejectionKind::KeyUnavailable => "Internal Server Error\n",
-        RejectionKind::LimiterFailed => "Service Unavailable\n",
+        RejectionKind::LimiterFailed | RejectionKind::Shed => "Service Unavailable\n",
     }
 }

@@ -36,6 +36,28 @@ impl<P> Ledger<P> {
         length: Duration,
         now: NodeTime,
     ) -> LocalAnswer {
+        let answer = self.decide_by_own_lease(entries, (subject, op), length, now);
+        let is_final = match &answer {
+            LocalAnswer::Decided(decision) | LocalAnswer::Low(decision) => {
+                decision.is_allowed() || decision.is_blocked()
+            }
+            LocalAnswer::Ask => false,
+        };
+        if is_final {
+            return answer;
+        }
+        let lower = entries.decide_by_lower_leases(subject, op, now);
+        lower.map_or(answer, LocalAnswer::Decided)
+    }
+
+    #[inline]
+    fn decide_by_own_lease(
+        &self,
+        entries: &mut LeaseEntries<P>,
+        (subject, op): (MeasuredSubject, &Op),
+        length: Duration,
+        now: NodeTime,
+    ) -> LocalAnswer {
         let begins = matches!(op, Op::Acquire(_) | Op::Reserve(_) | Op::AcquireUpTo(_));
         let Some(entry) = entries.entry(subject, begins, now, length) else {
             return LocalAnswer::Ask;
@@ -208,6 +230,41 @@ impl<P> Ledger<P> {
         let since = now.since(lease.made_at);
         let ends = lease.ends_within(near, now) && since >= near / 2;
         lease.has_surplus(demand) || (lease.holds() && (ends || lease.is_closing))
+    }
+}
+
+impl<P> LeaseEntries<P> {
+    /// Decides from leases of lower classes, whose units serve the classes above them as well. Their own
+    /// shares are smaller, so a unit that the store granted to them fits a higher class.
+    fn decide_by_lower_leases(
+        &mut self,
+        subject: MeasuredSubject,
+        op: &Op,
+        now: NodeTime,
+    ) -> Option<Decision> {
+        let class = subject.chosen.class();
+        let of_class = |entry: &&mut LedgerEntry<P>| {
+            let MeasuredSubject { chosen, .. } = entry.subject;
+            let is_lower = chosen.class() < class;
+            let whole = MeasuredSubject {
+                chosen: chosen.in_class(class),
+                ..entry.subject
+            };
+            is_lower && whole == subject
+        };
+        let lower = self.list.iter_mut().filter(of_class);
+        let mut leases = lower.filter_map(|entry| match &mut entry.state {
+            EntryState::Lease(lease) => Some(lease),
+            EntryState::Idle | EntryState::Eventual(_) => None,
+        });
+        let decision = leases.find_map(|lease| match op {
+            Op::Acquire(cost) | Op::Reserve(cost) if *cost > 0 => lease.spend(*cost, now),
+            Op::Refund(cost, Some(receipt)) => {
+                lease.unspend((*cost).min(receipt.charged()), receipt, now)
+            }
+            _ => None,
+        })?;
+        Some(decision.moved_to_class(class))
     }
 }
 

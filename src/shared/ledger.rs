@@ -38,7 +38,7 @@ use super::{
 use crate::{
     clock::Timestamp,
     decision::{Decision, Op},
-    error::ConfigError,
+    error::{ConfigError, ConfigErrorKind},
     hash_seed::keyed_hash,
     key::Key,
     limiter::tier_set::TierSet,
@@ -123,6 +123,22 @@ impl<P> Ledger<P> {
     /// When nodes cannot share these limits in its mode.
     pub(super) fn check(&self, limits: &TierSet) -> Result<(), ConfigError> {
         self.terms.mode.check(limits)
+    }
+
+    /// Checks that the mode can decide for classes of requests.
+    ///
+    /// # Errors
+    ///
+    /// In eventual mode.
+    pub(super) fn check_priority(&self) -> Result<(), ConfigError> {
+        if !self.is_eventual() {
+            return Ok(());
+        }
+        Err(ConfigError::new(
+            ConfigErrorKind::Priority,
+            "eventual mode does not support priorities: nodes count before they know of each other; \
+             use the strict or the leased mode",
+        ))
     }
 
     /// Uses the quotas of this generation, with `memory` as the longest time until a used subject is

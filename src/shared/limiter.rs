@@ -197,7 +197,7 @@ impl<S: StoreBackend> SharedLimiter<S> {
             }
         };
         // An unknown tier is a mistake of the caller, not a failure of the store.
-        let chosen = current.plan.choose(tier, &op)?;
+        let chosen = self.choose(&current, tier, &op)?;
         if let Op::Refund(_, Some(receipt)) | Op::Settle(_, receipt) = &op
             && receipt.is_degraded()
             && let Some(decision) = inner.refund_degraded(tier, key, &op, &current.policies(chosen))
@@ -302,15 +302,6 @@ impl<C: Client> Drop for Inner<C> {
     }
 }
 
-impl<S: StoreBackend> SharedLimiter<S> {
-    /// Adds the name and the policies.
-    pub(super) fn debug(&self, debug: &mut fmt::DebugStruct<'_, '_>) {
-        debug
-            .field("name", &self.0.name)
-            .field("policies", &self.0.policies);
-    }
-}
-
 handle_methods!(SharedLimiter<S> where S: StoreBackend);
 
 impl<S: StoreBackend> Limiter for SharedLimiter<S> {
@@ -331,6 +322,15 @@ impl<S: StoreBackend> Limiter for SharedLimiter<S> {
 
     fn supports(&self, op: &Op) -> bool {
         !matches!(op, Op::Count(_)) || unpoisoned(self.0.limits.lock()).count_on()
+    }
+
+    fn supports_priority(&self) -> bool {
+        self.check_mode().is_ok()
+    }
+
+    fn check_priority(&self) -> Result<(), ConfigError> {
+        self.check_mode()?;
+        self.with_limits(TierSet::check_priority)
     }
 
     fn blocks(&self) -> bool {

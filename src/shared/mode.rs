@@ -9,7 +9,7 @@ use super::wire::node_message::LONGEST_LEASE;
 use crate::{
     error::{ConfigError, ConfigErrorKind},
     limiter::tier_set::TierSet,
-    quota::{Algorithm, Quota},
+    quota::{Algorithm, Priority, Quota},
 };
 
 const SHORTEST_LEASE: Duration = Duration::from_millis(100);
@@ -312,7 +312,9 @@ fn check_ahead(units: u32, limits: &TierSet) -> Result<(), ConfigError> {
             "eventual mode with block_for: only the store knows when a limit was broken".to_owned(),
         );
     }
-    let tiers = limits.tiers().map(|(_, quotas)| quotas.most_units());
+    let tiers = limits
+        .tiers()
+        .map(|(_, quotas)| quotas.most_units(Priority::CRITICAL));
     let most = tiers.min().unwrap_or(0);
     if !(1..=most).contains(&u64::from(units)) {
         return refuse(format!(

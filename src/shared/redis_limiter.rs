@@ -188,6 +188,14 @@ impl Limiter for RedisLimiter {
         self.0.supports(op)
     }
 
+    fn supports_priority(&self) -> bool {
+        self.0.supports_priority()
+    }
+
+    fn check_priority(&self) -> Result<(), ConfigError> {
+        self.0.check_priority()
+    }
+
     fn blocks(&self) -> bool {
         self.0.blocks()
     }

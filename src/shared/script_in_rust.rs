@@ -6,10 +6,10 @@ use smallvec::SmallVec;
 
 use super::{
     subject_settlement::Settlement,
-    wire::{Applied, Call, Reply, Write, subject_value::SubjectValue},
+    wire::{Applied, Call, Reply, Write, node_rows::NodeRows, subject_value::SubjectValue},
 };
 use crate::{
-    algorithm::{Counts as _, Verdict, WithReserved},
+    algorithm::{CompiledQuota, Counts as _, Divisible as _, InClass, Verdict, WithReserved},
     clock::Timestamp,
     decision::{Measure, Op, Policy, Usage, WindowUsage},
     limiter::{
@@ -17,6 +17,7 @@ use crate::{
         tier_quotas::TierQuotas,
         tier_set::{Chosen, TierSet},
     },
+    quota::Priority,
     store::error::{StoreError, StoreErrorKind},
 };
 
@@ -40,7 +41,11 @@ impl Call<'_> {
             read.ok_or_else(|| foreign("the value of this key is not one of ours"))?;
         subject.begin(now.as_nanos(), limits, quotas);
         let has_rows = self.message.is_some() || !subject.nodes.rows.is_empty();
+        let class = self.tier.class();
+        let parts = parts_of(quotas, class);
+        let of_class = parts.as_ref().map_or(&*quotas.meters, |parts| parts);
         let begin = |subject: &mut _| {
+            let quotas = (quotas, (class, of_class));
             Settlement::begin(self.plan, quotas, now.as_micros(), self.message, subject)
         };
         let settlement = has_rows.then(|| begin(&mut subject));
@@ -49,9 +54,7 @@ impl Call<'_> {
             limits,
             quotas,
             tier: self.tier,
-            meters: settlement
-                .as_ref()
-                .map(|settlement| settlement.meters(&subject.nodes)),
+            meters: StepMeters::new(quotas, of_class, class, settlement.as_ref(), &subject.nodes),
             settlement,
             subject: &mut subject,
             numbers: now.as_micros().to_be_bytes().to_vec(),
@@ -67,8 +70,64 @@ impl Call<'_> {
     }
 }
 
+/// The meters for a class of requests below critical; `None` for critical ones.
+fn parts_of(quotas: &TierQuotas, class: Priority) -> Option<SmallVec<[CompiledQuota; 1]>> {
+    let parts = quotas.meters.iter().map(|meter| meter.part(class));
+    (!class.is_critical()).then(|| parts.collect())
+}
+
 fn foreign(detail: &'static str) -> StoreError {
     StoreError::new(StoreErrorKind::ForeignData, detail)
+}
+
+/// The meters of the quotas for the class of a call.
+enum StepMeters<'a> {
+    Plain(&'a [CompiledQuota]),
+    /// Count reserved units as charged.
+    Reserved(Vec<WithReserved<'a>>),
+    Class(Vec<InClass<CompiledQuota>>),
+    ReservedClass(Vec<InClass<WithReserved<'a>>>),
+}
+
+/// Evaluates an expression about the meters, whatever their type is.
+macro_rules! with_meters {
+    ($meters:expr, |$of:ident| $result:expr) => {
+        match $meters {
+            StepMeters::Plain($of) => $result,
+            StepMeters::Reserved($of) => $result,
+            StepMeters::Class($of) => $result,
+            StepMeters::ReservedClass($of) => $result,
+        }
+    };
+}
+
+impl<'a> StepMeters<'a> {
+    fn new(
+        quotas: &'a TierQuotas,
+        parts: &[CompiledQuota],
+        class: Priority,
+        settlement: Option<&Settlement<'a>>,
+        nodes: &NodeRows,
+    ) -> Self {
+        fn in_class<M: Copy>(class: Priority, parts: &[M], wholes: &[M]) -> Vec<InClass<M>> {
+            let pairs = parts.iter().zip(wholes);
+            let of_pair = |(part, whole): (&M, &M)| InClass {
+                part: *part,
+                whole: *whole,
+                class,
+            };
+            pairs.map(of_pair).collect()
+        }
+        match settlement {
+            None if class.is_critical() => Self::Plain(&quotas.meters),
+            None => Self::Class(in_class(class, parts, &quotas.meters)),
+            Some(settlement) if class.is_critical() => Self::Reserved(settlement.meters(nodes)),
+            Some(settlement) => {
+                let parts = settlement.class_meters(nodes);
+                Self::ReservedClass(in_class(class, &parts, &settlement.meters(nodes)))
+            }
+        }
+    }
 }
 
 /// Applies the rows of a call, one after another.
@@ -79,8 +138,7 @@ struct Stepper<'a> {
     tier: Chosen,
     subject: &'a mut SubjectValue,
     settlement: Option<Settlement<'a>>,
-    /// The quotas' meters, which count reserved units as charged.
-    meters: Option<Vec<WithReserved<'a>>>,
+    meters: StepMeters<'a>,
     /// The reply so far.
     numbers: Vec<u8>,
 }
@@ -102,16 +160,11 @@ impl Stepper<'_> {
     }
 
     fn run(&mut self, op: &Op) -> OpOutcome<Measures> {
-        let apply = Apply {
-            time: self.now,
-            limits: self.limits,
-            quotas: self.quotas,
-            tier: self.tier.index(),
-            op,
-        };
         if let (Op::Reset, Some(settlement)) = (op, &mut self.settlement) {
             settlement.reset(&mut self.subject.nodes);
-            self.meters = Some(settlement.meters(&self.subject.nodes));
+            let (class, parts) = settlement.class();
+            let nodes = &self.subject.nodes;
+            self.meters = StepMeters::new(self.quotas, parts, class, Some(settlement), nodes);
         }
         let before = self.subject.block();
         let mut block = before;
@@ -119,10 +172,17 @@ impl Stepper<'_> {
             states: &mut self.subject.states,
             block: &mut block,
         };
-        let outcome = match &self.meters {
-            Some(meters) => apply.run_by(meters, &mut subject),
-            None => apply.run(&mut subject),
-        };
+        let outcome = with_meters!(&self.meters, |meters| {
+            let apply = Apply {
+                time: self.now,
+                limits: self.limits,
+                quotas: self.quotas,
+                meters,
+                tier: self.tier.index(),
+                op,
+            };
+            apply.run(&mut subject)
+        });
         self.subject
             .note(op, before != block, self.now.as_nanos(), self.limits);
         outcome
@@ -145,12 +205,8 @@ impl Stepper<'_> {
             return (1, None);
         }
         let state = &self.subject.states[self.quotas.counters[0].0];
-        let reserved = self.meters.as_ref().map(|meters| &meters[0]);
         let now = self.now.as_nanos();
-        let available = reserved.map_or_else(
-            || meter.available(state, now),
-            |meter| meter.available(state, now),
-        );
+        let available = with_meters!(&self.meters, |meters| meters[0].available(state, now));
         let further = available / cost;
         let further = usize::try_from(further).map_or(left - 1, |more| more.min(left - 1));
         let more = (further > 0).then(|| Op::Hit(further as u64 * cost));
@@ -185,7 +241,8 @@ impl Stepper<'_> {
             Verdict::After(_) | Verdict::Never => 0,
         };
         self.push(alike as u64);
-        self.push(u64::from(!answer.verdict.fits()));
+        let is_denied = !answer.verdict.fits();
+        self.push(u64::from(is_denied) + u64::from(is_denied && answer.shed));
         self.push(wait.div_ceil(1_000));
         self.push(answer.charged);
         self.push(blocked.div_ceil(1_000));
@@ -201,7 +258,7 @@ impl Stepper<'_> {
             .map_or(u64::MAX, |wait| wait.div_ceil(1_000));
         let used = match measure.standing {
             Usage::Level(level) => level.used,
-            Usage::Stepped(stepped) => stepped.used,
+            Usage::Stepped(stepped, _) => stepped.used,
             Usage::Window(WindowUsage { used, until_end }) => {
                 let end = until_end.div_ceil(1_000);
                 let reset_after = if used == 0 { 0 } else { end };

@@ -12,8 +12,9 @@ use super::wire::{
     subject_value::SubjectValue,
 };
 use crate::{
-    algorithm::{Counts as _, WithReserved},
+    algorithm::{CompiledQuota, Counts as _, WithReserved},
     limiter::tier_quotas::TierQuotas,
+    quota::Priority,
 };
 
 /// A call about a subject that has rows, or whose node sends a message.
@@ -22,6 +23,9 @@ use crate::{
 pub(super) struct Settlement<'a> {
     pub(super) plan: &'a Plan,
     pub(super) quotas: &'a TierQuotas,
+    /// The class of the operations, and its meters: a lease is granted with the share of the class that
+    /// needs it.
+    class: (Priority, &'a [CompiledQuota]),
     /// In microseconds.
     pub(super) now: u64,
     message: Option<NodeMessage>,
@@ -35,7 +39,7 @@ impl<'a> Settlement<'a> {
     /// Charges the units of rows that have ended, and those that the message reports.
     pub(super) fn begin(
         plan: &'a Plan,
-        quotas: &'a TierQuotas,
+        (quotas, class): (&'a TierQuotas, (Priority, &'a [CompiledQuota])),
         now: u64,
         message: Option<&NodeMessage>,
         subject: &mut SubjectValue,
@@ -51,6 +55,7 @@ impl<'a> Settlement<'a> {
         let mut settlement = Self {
             plan,
             quotas,
+            class,
             now,
             message: message.copied(),
             row: message.and_then(|message| nodes.take(message.name)),
@@ -79,6 +84,20 @@ impl<'a> Settlement<'a> {
 
     /// The quotas' meters, with all reserved units.
     pub(super) fn meters(&self, nodes: &NodeRows) -> Vec<WithReserved<'a>> {
+        self.with_reserved(&self.quotas.meters, nodes)
+    }
+
+    /// The meters of the class, with all reserved units.
+    pub(super) fn class_meters(&self, nodes: &NodeRows) -> Vec<WithReserved<'a>> {
+        let (_, meters) = self.class;
+        self.with_reserved(meters, nodes)
+    }
+
+    fn with_reserved(
+        &self,
+        meters: &'a [CompiledQuota],
+        nodes: &NodeRows,
+    ) -> Vec<WithReserved<'a>> {
         let mut until = nodes.last_end(self.now);
         if let Some(row) = &self.row {
             until = until.max(row.end);
@@ -86,13 +105,17 @@ impl<'a> Settlement<'a> {
         if let Some(message) = self.message.as_ref().filter(|_| self.is_new()) {
             until = until.max(self.now + length(message));
         }
-        let quotas = self.quotas;
-        let counters = quotas.meters.iter().zip(&quotas.counters);
+        let counters = meters.iter().zip(&self.quotas.counters);
         let meters = counters.map(|(meter, counter)| WithReserved {
             meter,
             held: nodes.held(self.plan, *counter, until),
         });
         meters.collect()
+    }
+
+    /// The class of the operations, and its meters.
+    pub(super) const fn class(&self) -> (Priority, &'a [CompiledQuota]) {
+        self.class
     }
 
     /// Drops the units of the caller's lease: the operation is a reset.
@@ -124,7 +147,9 @@ impl<'a> Settlement<'a> {
             }
             NodeReport::Lease { want, demand, .. } if self.is_new() => {
                 // More than there ever is at once would only take from the shares of others.
-                let demand = u64::from(demand).min(self.quotas.most_units()) as u32;
+                let (class, _) = self.class;
+                let most = self.quotas.most_units(class);
+                let demand = u64::from(demand).min(most) as u32;
                 is_scarce = self.grant(&message, (want, demand), subject, is_blocked);
             }
             NodeReport::Lease { .. } => {}

@@ -4,7 +4,7 @@
 use std::{collections::BTreeMap, error::Error as _, time::Duration};
 
 use serde_json::Value;
-use tower_ratelimit::{Key, Limiter, ManualClock, Op, Quota, Receipt, limiter::Tier};
+use tower_ratelimit::{Key, Limiter, ManualClock, Op, Priority, Quota, Receipt, limiter::Tier};
 
 use super::{
     decisions::{Subject, THE_ONE_KEY, at, check, number, only_has, text},
@@ -31,8 +31,8 @@ pub trait Tiered: Subject {
 /// The names of tiers in the vectors.
 const TIERS: [&str; 3] = ["small", "large", "writes"];
 
-const VECTORS: usize = 27;
-const STEPS: usize = 159;
+const VECTORS: usize = 38;
+const STEPS: usize = 213;
 
 /// Runs all vectors.
 ///
@@ -65,7 +65,9 @@ async fn run<S: Tiered>(subject: &S, vector: &Value) -> usize {
         let what = format!("{name}, step {index}");
         only_has(
             step,
-            &["t_ms", "op", "cost", "tier", "as", "of", "quota", "expect"],
+            &[
+                "t_ms", "op", "cost", "share", "tier", "as", "of", "quota", "expect",
+            ],
         );
         clock.set(at(number(step, "t_ms")));
         if text(step, "op") == "set" {
@@ -124,7 +126,14 @@ fn known(name: &str) -> &'static str {
 
 fn tier(step: &Value) -> Tier {
     let name = step.get("tier").and_then(Value::as_str);
-    name.map_or(Tier::DEFAULT, |name| Tier::named(known(name)))
+    let tier = name.map_or(Tier::DEFAULT, |name| Tier::named(known(name)));
+    match step.get("share") {
+        None => tier,
+        Some(_) => {
+            let share = u8::try_from(number(step, "share")).ok();
+            tier.with_priority(share.and_then(Priority::share).expect("a share"))
+        }
+    }
 }
 
 /// A rate, and words for the rest.
@@ -146,6 +155,7 @@ fn quota(text: &str) -> Quota {
                 .sliding_window()
                 .slices(u32::try_from(number).expect("a few")),
             "log" => quota.sliding_log(),
+            "soft" => quota.soft(u32::try_from(number).expect("percent")),
             other => panic!("{text}: the word {other} is not mapped"),
         }
     })

@@ -215,6 +215,7 @@ pub fn check(decision: &Decision, expect: &Value, what: &str) {
         let found = match field.as_str() {
             "allowed" => Value::from(decision.is_allowed()),
             "remaining" => Value::from(quotas.clone().filter_map(|quota| quota.remaining()).min()),
+            "shed" => Value::from(decision.is_shed()),
             "blocked" => Value::from(decision.is_blocked()),
             "taken" => Value::from(decision.charged()),
             "delay_ms" => Value::from(whole_millis(decision.delay())),

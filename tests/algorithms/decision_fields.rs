@@ -13,6 +13,7 @@ pub(crate) struct Answer {
     retry_after: Option<Duration>,
     excess: bool,
     blocked: bool,
+    shed: bool,
     quotas: Vec<Line>,
     /// The place of the quota that binds.
     binding: usize,
@@ -38,6 +39,7 @@ impl From<&Decision> for Answer {
             retry_after: decision.retry_after(),
             excess: decision.is_excess(),
             blocked: decision.is_blocked(),
+            shed: decision.is_shed(),
             quotas: decision.quotas().map(Line::from).collect(),
             binding: decision.quotas().position(same).expect("one binds"),
         }
@@ -129,9 +131,15 @@ impl Answer {
             },
             excess: !denied && quotas.iter().any(|line| line.excess),
             blocked,
+            shed: false,
             quotas,
             binding,
         }
+    }
+
+    /// Whether only the class of the request caused the denial.
+    pub(crate) fn shed(self, shed: bool) -> Self {
+        Self { shed, ..self }
     }
 }
 

@@ -154,7 +154,8 @@ impl Subject {
         &self.specs
     }
 
-    pub(crate) fn request(&mut self, now: Nanos, tier: usize, request: Request) -> Answer {
+    /// The operation for a class with this share in percent.
+    pub(crate) fn request(&mut self, now: Nanos, tier: usize, request: (u8, Request)) -> Answer {
         self.request_by(now, Quotas::Tier(tier), request)
     }
 
@@ -163,7 +164,7 @@ impl Subject {
         &mut self,
         now: Nanos,
         row: Row,
-        request: Request,
+        request: (u8, Request),
     ) -> Option<Answer> {
         let [own] = self.rules[0].as_slice() else {
             return None;
@@ -172,17 +173,24 @@ impl Subject {
         Some(self.request_by(now, quotas, request))
     }
 
-    fn request_by(&mut self, now: Nanos, requested: Quotas, request: Request) -> Answer {
+    fn request_by(
+        &mut self,
+        now: Nanos,
+        requested: Quotas,
+        (share, request): (u8, Request),
+    ) -> Answer {
         let paid = self.paid_by(request);
         let quotas = paid.as_ref().map_or(requested, |paid| paid.quotas);
         let own = self.rules[0][0];
-        let (quotas, rules) = match quotas {
+        let (quotas, whole) = match quotas {
             Quotas::Tier(tier) => (quotas, self.rules[tier].clone()),
             Quotas::Own(fitted) => {
                 let rule = fitted.cut(&own).rule(&own);
                 (Quotas::Own(Fitted::of(&rule)), vec![rule])
             }
         };
+        let of_class = whole.iter().map(|rule| rule.for_class(share));
+        let rules: Vec<_> = of_class.collect();
         let mut counters = take_counters(&mut self.counters, &rules, now);
         let blocked = self.blocked(now);
 
@@ -191,18 +199,21 @@ impl Subject {
         let judged = request.judged(available);
         let pairs = || rules.iter().zip(&before);
         let denied = !pairs().all(|(rule, counter)| rule.admits(counter, now, judged));
+        let mut of_critical = whole.iter().zip(&before);
+        let fits_critical = of_critical.all(|(rule, counter)| rule.admits(counter, now, judged));
+        let shed = denied && fits_critical;
         let charged = match request {
             Request::Hit(cost) => hit(&rules, &mut counters, now, cost),
             Request::Settle(cost, _) => {
                 let paid = paid.as_ref().expect("the operation has a receipt");
                 if let Some(more) = cost.checked_sub(paid.units) {
-                    hit(&rules, &mut counters, now, more)
+                    hit(&whole, &mut counters, now, more)
                 } else {
                     let less = paid.units - cost;
-                    refund(&rules, &mut counters, now, less, Some(paid))
+                    refund(&whole, &mut counters, now, less, Some(paid))
                 }
             }
-            Request::Refund(cost, _) => refund(&rules, &mut counters, now, cost, paid.as_ref()),
+            Request::Refund(cost, _) => refund(&whole, &mut counters, now, cost, paid.as_ref()),
             _ if request.takes() && !denied && blocked == 0 => {
                 hit(&rules, &mut counters, now, judged)
             }
@@ -220,11 +231,11 @@ impl Subject {
         }
 
         let could_fit = !lines.iter().any(Line::is_never);
-        if denied && could_fit && request.starts_block() && blocked == 0 {
+        if denied && could_fit && !shed && request.starts_block() && blocked == 0 {
             self.start_block(now);
         }
         match request {
-            Request::Settle(cost, _) if cost > 0 => self.count(now, &rules, cost, blocked),
+            Request::Settle(cost, _) if cost > 0 => self.count(now, &whole, cost, blocked),
             Request::Block(length) => self.block_by_hand(now, length),
             Request::Reset => return self.reset(now, &rules),
             _ => {}
@@ -241,7 +252,7 @@ impl Subject {
             Some(wait) if !matches!(request, Request::Hit(_)) => Outcome::Delayed(micros_up(wait)),
             _ => Outcome::Allowed,
         };
-        Answer::new(outcome, charged, block.is_some(), lines)
+        Answer::new(outcome, charged, block.is_some(), lines).shed(shed && block.is_none())
     }
 
     fn paid_by(&self, request: Request) -> Option<Paid> {

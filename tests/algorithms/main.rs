@@ -14,6 +14,7 @@ mod late_refunds;
 mod logins;
 mod memory;
 mod on_change;
+mod priority;
 mod quota;
 mod quota_changes;
 mod quota_text;

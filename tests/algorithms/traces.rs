@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use tower_ratelimit::{
-    Decision, Limiter as _, LocalLimiter, ManualClock, OnChange, Receipt,
+    Decision, Limiter as _, LocalLimiter, ManualClock, OnChange, Priority, Receipt,
     limiter::{Pending, Tier},
 };
 
@@ -35,11 +35,11 @@ pub(crate) type Step = (Move, Act);
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Act {
-    /// An operation in one of the tiers. The receipt's number is one of those there are, counted
+    /// An operation in one of the tiers, for a class with this share in percent. The receipt's number is one of those there are, counted
     /// back from the last.
-    Request(usize, Request),
+    Request(usize, u8, Request),
     /// One by the quota of a row.
-    RequestWith(Row, Request),
+    RequestWith(Row, u8, Request),
     /// A change of one of the default tier's quotas.
     Change(usize, Change),
 }
@@ -89,6 +89,11 @@ pub(crate) fn request() -> impl Strategy<Value = Request> {
     ]
 }
 
+/// Mostly critical requests.
+fn share() -> impl Strategy<Value = u8> {
+    prop_oneof![6 => Just(100_u8), 2 => 1_u8..100, 2 => prop::sample::select(vec![50, 80, 90_u8])]
+}
+
 fn change() -> impl Strategy<Value = Change> {
     prop_oneof![
         3 => (any::<usize>(), size()).prop_map(|(tier, size)| Change::Alike(tier, size)),
@@ -100,8 +105,10 @@ fn change() -> impl Strategy<Value = Change> {
 /// Up to `longest` steps.
 pub(crate) fn trace(longest: usize) -> impl Strategy<Value = Vec<Step>> {
     let act = prop_oneof![
-        10 => (any::<usize>(), request()).prop_map(|(tier, request)| Act::Request(tier, request)),
-        4 => (row(), request()).prop_map(|(row, request)| Act::RequestWith(row, request)),
+        10 => (any::<usize>(), share(), request())
+            .prop_map(|(tier, share, request)| Act::Request(tier, share, request)),
+        4 => (row(), share(), request())
+            .prop_map(|(row, share, request)| Act::RequestWith(row, share, request)),
         2 => (any::<usize>(), change()).prop_map(|(place, change)| Act::Change(place, change)),
     ];
     prop::collection::vec((any_move(), act), 1..longest)
@@ -202,11 +209,14 @@ pub(crate) fn agrees(setup: &Setup, start: u64, trace: Vec<Step>) -> Result<(), 
                 let set = limiter.set_quota(NAMES[place], spec.quota);
                 prop_assert!(set.is_ok(), "{set:?}");
             }
-            Act::RequestWith(row, request) => {
+            Act::RequestWith(row, share, request) => {
                 let request = with_receipt(request, receipts.len());
-                let expected = oracle.request_with(nanos(now), row, request);
-                let Pending::Ready(decision) =
-                    limiter.apply_in(&row.tier(), &alice(), request.op(&receipts));
+                let expected = oracle.request_with(nanos(now), row, (share, request));
+                let Pending::Ready(decision) = limiter.apply_in(
+                    &of_share(row.tier(), share),
+                    &alice(),
+                    request.op(&receipts),
+                );
                 let Some(expected) = expected else {
                     prop_assert!(decision.is_err(), "{:?} in place of several", row);
                     continue;
@@ -215,21 +225,47 @@ pub(crate) fn agrees(setup: &Setup, start: u64, trace: Vec<Step>) -> Result<(), 
                 receipts.push(decision.receipt());
                 prop_assert_eq!(decision.decided_at(), at(now));
                 let found = Answer::from(&decision);
-                prop_assert_eq!(found, expected, "{:?} by {:?} at {}", request, row, now);
+                prop_assert_eq!(
+                    found,
+                    expected,
+                    "{:?} by {:?}, {} %, at {}",
+                    request,
+                    row,
+                    share,
+                    now
+                );
             }
-            Act::Request(tier, request) => {
+            Act::Request(tier, share, request) => {
                 let tier = tier % setup.tiers.len();
                 let request = with_receipt(request, receipts.len());
-                let expected = oracle.request(nanos(now), tier, request);
-                let decision = decide(&limiter, &TIERS[tier], request, &receipts);
+                let expected = oracle.request(nanos(now), tier, (share, request));
+                let decision = decide(
+                    &limiter,
+                    &of_share(TIERS[tier].clone(), share),
+                    request,
+                    &receipts,
+                );
                 receipts.push(decision.receipt());
                 prop_assert_eq!(decision.decided_at(), at(now));
                 let found = Answer::from(&decision);
-                prop_assert_eq!(found, expected, "{:?} in tier {} at {}", request, tier, now);
+                prop_assert_eq!(
+                    found,
+                    expected,
+                    "{:?} in tier {}, {} %, at {}",
+                    request,
+                    tier,
+                    share,
+                    now
+                );
             }
         }
     }
     Ok(())
+}
+
+/// The tier for requests of a class with this share.
+fn of_share(tier: Tier, share: u8) -> Tier {
+    tier.with_priority(Priority::share(share).expect("a share"))
 }
 
 fn alike(tiers: &[Vec<Spec>], tier: usize, place: usize, size: Size) -> Spec {

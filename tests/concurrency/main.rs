@@ -24,7 +24,7 @@ use testkit::{Probe, get, now, send};
 use tower::{Layer, Service, ServiceExt, service_fn};
 use tower_ratelimit::{
     Concurrency, ConcurrencyLayer, ConcurrencyLimit, ConfigErrorKind, Global, Header, Headers, Key,
-    Quota, RateLimitLayer,
+    Priority, Quota, RateLimitLayer,
     concurrency::{ConcurrencyBody, ResponseFuture},
     key::key_fn,
     reject::ProblemJson,
@@ -258,4 +258,54 @@ fn a_limit_that_makes_no_sense_panics_at_start_up_or_is_returned() {
         zero.to_string()
     );
     assert!(zero.to_string().contains("concurrency of 0"), "{zero}");
+}
+
+/// With shares of 100, 95, 80 and 60 of ten: 10, 9, 8 and 6 in flight.
+#[test]
+fn classes_are_shed_one_after_another() {
+    let shares = [
+        ("/critical", 100),
+        ("/writes", 95),
+        ("/reads", 80),
+        ("/test", 60),
+    ];
+    let layer = at_most(10).priority(move |parts| {
+        let share = shares.iter().find(|(path, _)| *path == parts.uri.path());
+        share.map_or(Priority::CRITICAL, |(_, share)| {
+            Priority::share(*share).unwrap()
+        })
+    });
+    let service = layer.layer(Probe::default());
+    let mut running = Vec::new();
+    let mut passed = Vec::new();
+    for (path, _) in shares.iter().rev() {
+        loop {
+            let response = send(&service, get(path));
+            if response.status() != 200 {
+                let is_full = running.len() == 10;
+                assert_eq!(response.status(), if is_full { 429 } else { 503 });
+                assert!(response.headers().get("retry-after").is_none());
+                break;
+            }
+            running.push(response);
+        }
+        passed.push(running.len());
+    }
+    assert_eq!(passed, [6, 8, 9, 10]);
+    // All classes share one count: a single end lets only the highest class in.
+    running.pop();
+    for path in ["/test", "/reads", "/writes"] {
+        assert_eq!(send(&service, get(path)).status(), 503, "{path}");
+    }
+    assert_eq!(send(&service, get("/critical")).status(), 200);
+}
+
+#[test]
+fn smallest_share_is_one_request() {
+    let layer = at_most(3).priority(|_| Priority::share(1).unwrap());
+    let service = layer.layer(Probe::default());
+    let first = held(&service);
+    assert_eq!(send(&service, get("/")).status(), 503);
+    drop(first);
+    assert_eq!(send(&service, get("/")).status(), 200);
 }

@@ -3,6 +3,7 @@
 
 mod changes;
 mod faults;
+mod priority;
 mod totals;
 pub(crate) mod wire;
 

@@ -23,7 +23,7 @@ use axum::{Router, body::Body, extract::ConnectInfo, routing::get};
 use http::{Request, Response};
 use tower::{Service, layer::layer_fn};
 use tower_ratelimit::{
-    Headers, Key, LocalLimiter, LocalStore, ManualClock, PeerIp, Quota, RateLimitLayer,
+    Headers, Key, LocalLimiter, LocalStore, ManualClock, PeerIp, Priority, Quota, RateLimitLayer,
     observe::{Event, Observer, TopKeys},
 };
 
@@ -50,6 +50,9 @@ const KINDS: &[Kind] = &[
     ("log-crowded", admitted_to_crowded_logs),
     ("no-op", || requests(app().layer(layer_fn(NoOp)))),
     ("plain", || requests(app().layer(plain()))),
+    ("plain-priority", || {
+        requests(app().layer(plain().priority(|_| SHARE)))
+    }),
     ("plain-stored", || requests(app().layer(plain_stored()))),
     ("plain-two", || requests(app().layer(several::plain_two()))),
     ("default", || limited(USUAL)),
@@ -106,6 +109,9 @@ fn app() -> Router {
 fn plain() -> RateLimitLayer {
     RateLimitLayer::new(USUAL, PeerIp).headers(Headers::none())
 }
+
+/// A class of requests that always fit.
+const SHARE: Priority = Priority::share(80).expect("a share from 1 to 100");
 
 fn plain_stored() -> RateLimitLayer {
     RateLimitLayer::new(stored(USUAL), PeerIp).headers(Headers::none())

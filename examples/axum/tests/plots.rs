@@ -24,7 +24,7 @@ fn the_committed_plots_are_what_the_example_draws() {
     let drawn = files(folder.path());
     let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/plots");
     let committed = files(&docs);
-    assert_eq!(drawn.len(), 8);
+    assert_eq!(drawn.len(), 9);
     for (name, text) in &committed {
         // Not `assert_eq!`: a picture is no help in a terminal.
         assert!(

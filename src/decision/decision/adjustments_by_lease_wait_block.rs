@@ -4,10 +4,10 @@
 use std::num::NonZeroU8;
 use std::time::Duration;
 
-use super::Decision;
+use super::{Decision, DenialCause};
 #[cfg(feature = "shared")]
 use crate::decision::Degradation;
-use crate::decision::rounding::Micros;
+use crate::{decision::rounding::Micros, quota::Priority};
 
 impl Decision {
     /// Sets the index of the deciding tier.
@@ -20,6 +20,34 @@ impl Decision {
     #[inline]
     pub(crate) const fn in_tier(mut self, tier: u16) -> Self {
         self.set_tier(tier);
+        self
+    }
+
+    /// Sets the class of the request, and whether only the class caused a denial.
+    #[inline]
+    pub(crate) fn set_class(&mut self, class: Priority, shed: bool) {
+        self.cause = if shed {
+            DenialCause::Class
+        } else {
+            DenialCause::Quotas
+        };
+        for quota in self.quotas.as_mut_slice() {
+            quota.set_class(class);
+        }
+    }
+
+    /// The numbers for requests of another class, as far as they follow from those of this one.
+    #[cfg(feature = "shared")]
+    pub(crate) fn moved_to_class(mut self, class: Priority) -> Self {
+        for quota in self.quotas.as_mut_slice() {
+            quota.move_to_class(class);
+        }
+        self
+    }
+
+    /// Marks a denial as caused by the class of the request alone.
+    pub(crate) const fn into_shed(mut self) -> Self {
+        self.cause = DenialCause::Class;
         self
     }
 
@@ -50,7 +78,8 @@ impl Decision {
         }
         self.charged_at = self.charged_at.saturating_add(elapsed);
         (self.charged, self.lease) = (charged, Some(lease));
-        (self.denied, self.delay, self.blocked) = (false, None, false);
+        (self.denied, self.delay) = (false, None);
+        self.cause = DenialCause::Quotas;
     }
 
     /// The decision after `elapsed`, with all units left of quotas that are fresh by then.
@@ -121,7 +150,7 @@ impl Decision {
     pub(crate) fn into_blocked(mut self, block: Duration) -> Self {
         self.denied = true;
         self.delay = None;
-        self.blocked = true;
+        self.cause = DenialCause::Block;
         for quota in self.quotas.as_mut_slice() {
             quota.block(block);
         }

@@ -114,8 +114,8 @@ impl<L: Member> JointLimiter<L> {
         let calls = present.map(|(at, (place, limiter, key))| {
             let tier = match terms {
                 Some(terms) => &terms.tiers[place],
-                None if tier.is_default() || limiter.knows(tier) => tier,
-                None => &DEFAULT_TIER,
+                None if tier.has_default_quotas() || limiter.knows(tier) => tier,
+                None => Tier::of_class(tier.priority()),
             };
             let op = ops.map_or(op, |ops| &ops[at]);
             MemberCall {
@@ -173,7 +173,7 @@ impl<L: Member> JointLimiter<L> {
             return Err(several_quotas());
         }
         let mut limiters = self.0.limiters.iter();
-        if !tier.is_default() && !limiters.any(|limiter| limiter.knows(tier)) {
+        if !tier.has_default_quotas() && !limiters.any(|limiter| limiter.knows(tier)) {
             return Err(tier.unknown());
         }
         Ok(())
@@ -191,8 +191,6 @@ impl<L: Member> JointLimiter<L> {
         })
     }
 }
-
-static DEFAULT_TIER: Tier = Tier::DEFAULT;
 
 /// Whether the operation may be another one for some of the limits, by the terms of the tier.
 fn differs_by_terms(tier: &Tier, op: &Op) -> bool {
@@ -264,6 +262,14 @@ impl<L: Member> Limiter for JointLimiter<L> {
 
     fn supports(&self, op: &Op) -> bool {
         self.0.limiters.iter().all(|limiter| limiter.supports(op))
+    }
+
+    fn supports_priority(&self) -> bool {
+        self.0.limiters.iter().all(Limiter::supports_priority)
+    }
+
+    fn check_priority(&self) -> Result<(), ConfigError> {
+        self.0.limiters.iter().try_for_each(Limiter::check_priority)
     }
 
     fn blocks(&self) -> bool {

@@ -2,12 +2,14 @@
 
 use std::{fmt, sync::Arc};
 
+use http::request::Parts;
+
 use super::member::Member;
 use crate::{
     error::ConfigError,
     key::KeyExtractor,
     limiter::{LocalLimiter, LocalStore},
-    quota::{OwnedQuota, Quota},
+    quota::{OwnedQuota, Priority, Quota},
 };
 
 /// A limit with its key extractor: an item of the list that
@@ -18,7 +20,11 @@ use crate::{
 pub struct KeyedLimit<I = Quota> {
     limit: I,
     extractor: Arc<dyn KeyExtractor>,
+    priority: Option<PriorityOf>,
 }
+
+/// Finds the class of a request.
+pub(crate) type PriorityOf = Arc<dyn Fn(&Parts) -> Priority + Send + Sync>;
 
 impl<I> KeyedLimit<I> {
     /// `limit`, counted by the key that `extractor` finds.
@@ -26,11 +32,22 @@ impl<I> KeyedLimit<I> {
         Self {
             limit,
             extractor: Arc::new(extractor),
+            priority: None,
         }
     }
 
-    pub(crate) fn into_parts(self) -> (I, Arc<dyn KeyExtractor>) {
-        (self.limit, self.extractor)
+    /// The class of a request at this limit. Defaults to the layer's
+    /// [`priority`](crate::RateLimitLayer::priority).
+    pub fn priority(
+        mut self,
+        priority: impl Fn(&Parts) -> Priority + Send + Sync + 'static,
+    ) -> Self {
+        self.priority = Some(Arc::new(priority));
+        self
+    }
+
+    pub(crate) fn into_parts(self) -> (I, Arc<dyn KeyExtractor>, Option<PriorityOf>) {
+        (self.limit, self.extractor, self.priority)
     }
 }
 

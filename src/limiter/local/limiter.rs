@@ -31,7 +31,7 @@ use crate::{
         type_erased_member::ErasedMember,
     },
     lock::unpoisoned,
-    quota::IntoQuotas,
+    quota::{IntoQuotas, Priority},
 };
 
 /// The limiter in this process: exact, bounded in memory, with no background task.
@@ -183,7 +183,7 @@ impl LocalLimiter {
             // A lone bucket has no window to count in.
             Some(_) if matches!(op, Op::Count(_)) => Err(cannot_count()),
             Some(instants) if tier.is_default() => Ok(self.decide_alone(instants, key, op)),
-            Some(instants) => self.decide_request(instants, tier, key, op),
+            Some(instants) => self.decide_in_tier(instants, tier, key, op),
             None => self.decide_locked(tier, key, op),
         }
     }
@@ -208,22 +208,47 @@ impl LocalLimiter {
         }
     }
 
-    /// Decides by a request's own quota, the only other tier of a lock-free table.
-    fn decide_request(
+    /// [`decide_alone`](Self::decide_alone) for a class of requests.
+    #[inline(never)]
+    fn decide_in_class(
+        &self,
+        live: &ChangingLimits<LoneLimit>,
+        class: Priority,
+        key: &Key,
+        op: &Op,
+    ) -> Decision {
+        let now = self.0.clock.now();
+        let hash = self.0.hasher.hash(key);
+        let lone = live.read();
+        match op {
+            Op::Acquire(cost) | Op::Reserve(cost) if !self.0.blocks.are_any(now.as_nanos()) => {
+                (lone.table).acquire_in(class, hash, now, &lone.bucket.measured, *cost)
+            }
+            _ => self.decide_rarely(hash, now, &lone, Chosen::TierInClass(0, class), op),
+        }
+    }
+
+    /// Decides by a request's own quota, the only other tier of a lock-free table, or for a class of
+    /// requests.
+    fn decide_in_tier(
         &self,
         live: &ChangingLimits<LoneLimit>,
         tier: &Tier,
         key: &Key,
         op: &Op,
     ) -> Result<Decision, LimiterError> {
-        let Some(request) = tier.request() else {
+        let class = tier.priority();
+        if tier.request().is_none() && !tier.has_default_quotas() {
             return Err(tier.unknown());
-        };
+        }
         let now = self.0.clock.now();
         let hash = self.0.hasher.hash_bytes(key.as_bytes());
         let lone = live.read();
-        let chosen = Chosen::Request(lone.bucket.own.fit(request));
-        Ok(self.decide_rarely(hash, now, &lone, chosen, op))
+        let chosen = match tier.request() {
+            Some(request) => Chosen::Request(lone.bucket.own.fit(request)),
+            None => Chosen::Tier(0),
+        };
+        Ok(self.decide_rarely(hash, now, &lone, chosen.in_class(class), op))
     }
 
     /// Decides any operation by any quota. Checks for blocks by hand, which are not in the table.
@@ -258,12 +283,12 @@ impl LocalLimiter {
         let instead = block::instead_of(op).filter(|_| blocked > 0);
         let done = instead.as_ref().unwrap_or(op);
         let chosen = chosen.by_receipt(op, 1, Some(&quota.own));
-        let request = match chosen {
+        let request = match chosen.of_all() {
             Chosen::Request(fitted) => quota.of_request(fitted),
-            Chosen::Tier(_) => None,
+            _ => None,
         };
         let measured = request.as_ref().unwrap_or(&quota.measured);
-        let decision = lone.table.decide(hash, now, measured, done);
+        let decision = (lone.table).decide_in(chosen.class(), hash, now, measured, done);
         let decision = decision.in_tier(chosen.index());
         match op {
             Op::Refund(..) | Op::Settle(..) => decision,
@@ -317,7 +342,12 @@ impl Limiter for LocalLimiter {
             Some(instants) if tier.is_default() && takes(&op) => {
                 Pending::Ready(Ok(self.decide_alone(instants, key, &op)))
             }
-            _ => Pending::Ready(self.decide_in(tier, key, &op)),
+            instants => match (instants, tier.default_in_class()) {
+                (Some(instants), Some(class)) if takes(&op) => {
+                    Pending::Ready(Ok(self.decide_in_class(instants, class, key, &op)))
+                }
+                _ => Pending::Ready(self.decide_in(tier, key, &op)),
+            },
         }
     }
 
@@ -327,6 +357,14 @@ impl Limiter for LocalLimiter {
 
     fn supports(&self, op: &Op) -> bool {
         !matches!(op, Op::Count(_)) || unpoisoned(self.0.limits.lock()).count_on()
+    }
+
+    fn supports_priority(&self) -> bool {
+        true
+    }
+
+    fn check_priority(&self) -> Result<(), ConfigError> {
+        unpoisoned(self.0.limits.lock()).check_priority()
     }
 
     fn blocks(&self) -> bool {

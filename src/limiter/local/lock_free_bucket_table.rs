@@ -9,13 +9,13 @@ use super::{
     table::{MAX_STATE, Table},
 };
 use crate::{
-    algorithm::{Answer, Bucket, Counts, Tally, Verdict},
+    algorithm::{Answer, Bucket, Counts, Divisible as _, Tally, Verdict},
     clock::Timestamp,
     decision::Op,
     decision::{Decision, Policy, QuotaStatuses},
     error::ConfigError,
     limiter::{on_quota_change::Replaced, tier_set::SingleBucket},
-    quota::MAX_REFILL_NANOS,
+    quota::{MAX_REFILL_NANOS, Priority},
 };
 
 /// A table of keys whose whole state is one instant, updated without locks.
@@ -100,6 +100,56 @@ impl LockFree {
         })
     }
 
+    /// [`acquire`](Self::acquire) for a class of requests.
+    #[inline]
+    pub(super) fn acquire_in(
+        &self,
+        class: Priority,
+        key: KeyHash,
+        time: Timestamp,
+        quota: &(Bucket, Policy),
+        cost: u64,
+    ) -> Decision {
+        let (Bucket::Token(bucket), policy) = quota else {
+            return self.decide_in(class, key, time, quota, &Op::Acquire(cost));
+        };
+        let bucket = bucket.in_class(class);
+        let fresh_until = time.as_nanos();
+        self.decide_by(&bucket, policy, fresh_until, key, time, |tat, verdict| {
+            let mut tally = Tally::of_one(&bucket, tat, time.as_nanos());
+            tally.acquire(cost, slice::from_mut(verdict))
+        })
+    }
+
+    /// [`decide`](Self::decide) for a class of requests.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn decide_in(
+        &self,
+        class: Priority,
+        key: KeyHash,
+        time: Timestamp,
+        quota: &(Bucket, Policy),
+        op: &Op,
+    ) -> Decision {
+        if class.is_critical() {
+            return self.decide(key, time, quota, op);
+        }
+        let (bucket, policy) = quota;
+        let fresh = bucket.fresh_until(time.as_nanos());
+        match bucket {
+            Bucket::Token(bucket) => {
+                self.step_by(&bucket.in_class(class), policy, fresh, key, time, op)
+            }
+            Bucket::Stepped(bucket) => {
+                self.step_by(&bucket.in_class(class), policy, fresh, key, time, op)
+            }
+            Bucket::Leaky(bucket) => {
+                self.step_by(&bucket.in_class(class), policy, fresh, key, time, op)
+            }
+        }
+    }
+
     /// Decides any operation of any bucket.
     #[inline(never)]
     pub(super) fn decide(
@@ -155,7 +205,11 @@ impl LockFree {
             (next, (answer, verdict, new))
         });
         let status = QuotaStatuses::of_one(policy, &bucket.measure(&instant, now, verdict));
-        Decision::new(answer.outcome(), answer.charged, time, status)
+        let mut decision = Decision::new(answer.outcome(), answer.charged, time, status);
+        if !bucket.class().is_critical() {
+            decision.set_class(bucket.class(), answer.shed);
+        }
+        decision
     }
 
     /// Forgets all keys.

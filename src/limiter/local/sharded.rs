@@ -13,7 +13,7 @@ use super::{
     sliding_log_memory::LogBudget,
 };
 use crate::{
-    algorithm::{State, Weight},
+    algorithm::{Counts, State, Weight},
     clock::{SharedClock, Timestamp},
     decision::Decision,
     decision::Op,
@@ -75,13 +75,16 @@ impl Sharded {
             time,
             limits,
             quotas,
+            meters: &quotas.meters,
             tier: chosen.index(),
             op,
         };
         let mut grew = false;
-        let decision = match entries.find(key) {
-            Some(entry) => self.decide_known(entries, entry, &request, &mut grew),
-            None => self.decide_new(entries, key, &request, &mut grew),
+        let decision = if chosen.class().is_critical() {
+            self.decide_by(entries, key, &request, &mut grew)
+        } else {
+            let meters = quotas.meters_of(chosen.class());
+            self.decide_by(entries, key, &request.with_meters(&meters), &mut grew)
         };
         drop(shard);
         if grew && self.logs.is_tight() {
@@ -91,11 +94,25 @@ impl Sharded {
     }
 
     #[inline]
-    fn decide_known(
+    fn decide_by<M: Counts<State = State>>(
+        &self,
+        entries: &mut Entries,
+        key: KeyHash,
+        request: &Apply<'_, M>,
+        grew: &mut bool,
+    ) -> Decision {
+        match entries.find(key) {
+            Some(entry) => self.decide_known(entries, entry, request, grew),
+            None => self.decide_new(entries, key, request, grew),
+        }
+    }
+
+    #[inline]
+    fn decide_known<M: Counts<State = State>>(
         &self,
         entries: &mut Entries,
         entry: EntryIndex,
-        request: &Apply<'_>,
+        request: &Apply<'_, M>,
         grew: &mut bool,
     ) -> Decision {
         let before = entries.times_held(entry);
@@ -106,11 +123,11 @@ impl Sharded {
 
     /// Decides about a key without an entry, and makes room for it unless it stays fresh. Returns whether
     /// logs hold more memory now.
-    fn decide_new(
+    fn decide_new<M: Counts<State = State>>(
         &self,
         entries: &mut Entries,
         key: KeyHash,
-        request: &Apply<'_>,
+        request: &Apply<'_, M>,
         grew: &mut bool,
     ) -> Decision {
         let mut states = vec![State::FRESH; request.limits.states()];

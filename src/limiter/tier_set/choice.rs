@@ -10,7 +10,7 @@ use crate::{
         per_request_quota::{OwnQuota, several_quotas},
         tier_quotas::{TierIndex, TierQuotas},
     },
-    quota::{Fitted, Quota},
+    quota::{Fitted, Priority, Quota},
 };
 
 /// The choice of the quotas that measure an operation.
@@ -19,14 +19,47 @@ pub(crate) enum Chosen {
     Tier(TierIndex),
     /// A request's own quota.
     Request(Fitted),
+    /// Quotas of which a class of requests may use a share. Variants of their own, so that requests
+    /// without a priority need no check for one.
+    TierInClass(TierIndex, Priority),
+    RequestInClass(Fitted, Priority),
 }
 
 impl Chosen {
     /// The tier index in decisions.
     pub(crate) const fn index(self) -> TierIndex {
         match self {
-            Self::Tier(tier) => tier,
-            Self::Request(_) => REQUEST_TIER,
+            Self::Tier(tier) | Self::TierInClass(tier, _) => tier,
+            Self::Request(_) | Self::RequestInClass(..) => REQUEST_TIER,
+        }
+    }
+
+    /// The class of the requests.
+    #[inline]
+    pub(crate) const fn class(self) -> Priority {
+        match self {
+            Self::Tier(_) | Self::Request(_) => Priority::CRITICAL,
+            Self::TierInClass(_, class) | Self::RequestInClass(_, class) => class,
+        }
+    }
+
+    /// The quotas, whatever the class is.
+    pub(crate) const fn of_all(self) -> Self {
+        match self {
+            Self::TierInClass(tier, _) => Self::Tier(tier),
+            Self::RequestInClass(fitted, _) => Self::Request(fitted),
+            of_all => of_all,
+        }
+    }
+
+    /// The choice for requests of this class.
+    pub(crate) const fn in_class(self, class: Priority) -> Self {
+        match self.of_all() {
+            of_all if class.is_critical() => of_all,
+            Self::Tier(tier) | Self::TierInClass(tier, _) => Self::TierInClass(tier, class),
+            Self::Request(fitted) | Self::RequestInClass(fitted, _) => {
+                Self::RequestInClass(fitted, class)
+            }
         }
     }
 
@@ -36,11 +69,12 @@ impl Chosen {
         let Some(receipt) = op.receipt() else {
             return self;
         };
-        match (receipt.request(), own) {
+        let by_receipt = match (receipt.request(), own) {
             (Some(fitted), Some(own)) => Self::Request(own.refit(fitted)),
             (None, _) if usize::from(receipt.tier()) < tiers => Self::Tier(receipt.tier()),
             _ => self,
-        }
+        };
+        by_receipt.in_class(self.class())
     }
 }
 
@@ -68,6 +102,7 @@ impl TierSet {
             Some(quota) => Chosen::Request(own.ok_or_else(several_quotas)?.fit(quota)),
             None => Chosen::Tier(self.find(tier)?),
         };
+        let chosen = chosen.in_class(tier.priority());
         Ok(chosen.by_receipt(op, self.tiers.len(), own))
     }
 
@@ -78,15 +113,18 @@ impl TierSet {
     }
 
     pub(crate) fn knows(&self, tier: &Tier) -> bool {
-        self.tiers.iter().any(|(known, _)| known == tier)
+        self.tiers
+            .iter()
+            .any(|(known, _)| known.has_quotas_of(tier))
     }
 
     /// The index of `tier`.
     fn find(&self, tier: &Tier) -> Result<TierIndex, LimiterError> {
-        if tier.is_default() {
+        if tier.has_default_quotas() {
             return Ok(0);
         }
-        let found = self.tiers.iter().position(|(known, _)| known == tier);
+        let mut tiers = self.tiers.iter();
+        let found = tiers.position(|(known, _)| known.has_quotas_of(tier));
         found
             .map(|at| at as TierIndex)
             .ok_or_else(|| tier.unknown_among(self.tiers.iter().map(|(known, _)| known)))
@@ -103,8 +141,8 @@ impl TierSet {
         own: &'a mut Option<TierQuotas>,
     ) -> Result<&'a TierQuotas, LimiterError> {
         match chosen {
-            Chosen::Tier(tier) => Ok(self.quotas(tier)),
-            Chosen::Request(fitted) => {
+            Chosen::Tier(tier) | Chosen::TierInClass(tier, _) => Ok(self.quotas(tier)),
+            Chosen::Request(fitted) | Chosen::RequestInClass(fitted, _) => {
                 *own = self.of_request(fitted);
                 own.as_ref().ok_or_else(several_quotas)
             }

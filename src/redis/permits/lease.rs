@@ -12,6 +12,7 @@ use std::{
 use siphasher::sip::SipHasher13;
 use tokio::time::Instant;
 
+pub(crate) use super::renewer::Acquired;
 use super::{registry::LeaseName, renewer::Renewer};
 use crate::{
     hash_seed::keyed_hash,
@@ -98,17 +99,16 @@ impl Leases {
 }
 
 impl Lease {
-    /// Acquires the lease. Returns how many more the limit allows, or `None` if the limit is
-    /// reached.
+    /// Acquires the lease, if fewer than `part` of the limit's leases are held.
     ///
     /// After an error, and when the future is dropped, the server may have granted it all the same.
-    pub(crate) async fn acquire(&self) -> Result<Option<u64>, StoreError> {
+    pub(crate) async fn acquire(&self, part: u64) -> Result<Acquired, StoreError> {
         self.renewer.registry().set_requested(self.name, true);
         let requested_at = Instant::now();
-        let answer = self.renewer.acquire(&self.subject, self.name).await;
+        let answer = self.renewer.acquire(&self.subject, self.name, part).await;
         match &answer {
-            Ok(Some(_)) => self.renew_at(self.renewer.renewal(requested_at)),
-            Ok(None) => self.renewer.registry().remove(self.name),
+            Ok(Acquired::Granted(_)) => self.renew_at(self.renewer.renewal(requested_at)),
+            Ok(Acquired::Refused { .. }) => self.renewer.registry().remove(self.name),
             Err(error) if may_have_run(error.kind()) => {}
             Err(_) => self.renewer.registry().set_requested(self.name, false),
         }

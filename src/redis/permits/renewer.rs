@@ -38,6 +38,15 @@ const MAX_CALLS_AT_ONCE: usize = 64;
 static LEASES: LazyLock<Script> =
     LazyLock::new(|| Script::new(include_str!("../script/permit_leases.lua")));
 
+/// The server's answer to a request for a lease.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Acquired {
+    /// The lease, and so many more fit.
+    Granted(u64),
+    /// The limit is reached, or the part of it that the request may use alone.
+    Refused { shed: bool },
+}
+
 /// Renews and releases leases on the server.
 pub(super) struct Renewer {
     store: RedisStore,
@@ -71,12 +80,13 @@ impl Renewer {
         unpoisoned(self.registry.lock())
     }
 
-    /// Acquires a lease. Returns how many more the limit allows, or `None` if the limit is reached.
+    /// Acquires a lease, if fewer than `part` of the limit's leases are held.
     pub(super) async fn acquire(
         &self,
         subject: &Arc<str>,
         name: LeaseName,
-    ) -> Result<Option<u64>, StoreError> {
+        part: u64,
+    ) -> Result<Acquired, StoreError> {
         let (batch, repeated) = {
             let mut registry = self.registry();
             (registry.releases_of(subject), registry.releasing(subject))
@@ -93,11 +103,14 @@ impl Renewer {
             batch: Some(batch),
         };
         let reply = self
-            .request(subject, steps.into_iter().chain([(b"a", name)]))
+            .request(subject, steps.into_iter().chain([(b"a", name)]), part)
             .await;
         releases.end(reply.as_ref().err());
         match reply?.last() {
-            Some(Value::Int(left)) => Ok(u64::try_from(*left).ok()),
+            Some(Value::Int(left)) => Ok(match u64::try_from(*left) {
+                Ok(left) => Acquired::Granted(left),
+                Err(_) => Acquired::Refused { shed: *left == -2 },
+            }),
             _ => Err(StoreError::foreign("not the script's reply")),
         }
     }
@@ -107,10 +120,11 @@ impl Renewer {
         &self,
         subject: &str,
         steps: impl IntoIterator<Item = (&'static [u8; 1], LeaseName)>,
+        part: u64,
     ) -> Result<Vec<Value>, StoreError> {
         let (key, deadline) = (subject.as_bytes(), self.store.deadline());
         let place = self.store.enter(key, CallSize::ONE, deadline)?;
-        let arguments = self.arguments(steps);
+        let arguments = self.arguments(steps, part);
         let keys = [key];
         values(
             self.store
@@ -125,7 +139,7 @@ impl Renewer {
         subject: &str,
         steps: impl IntoIterator<Item = (&'static [u8; 1], LeaseName)>,
     ) -> Result<Vec<Value>, StoreError> {
-        let arguments = self.arguments(steps);
+        let arguments = self.arguments(steps, self.limit);
         let key = subject.as_bytes();
         values(self.store.call(&LEASES, key, &arguments).await?)
     }
@@ -133,9 +147,16 @@ impl Renewer {
     fn arguments(
         &self,
         steps: impl IntoIterator<Item = (&'static [u8; 1], LeaseName)>,
+        part: u64,
     ) -> Vec<Vec<u8>> {
+        let [limit, part] = [self.limit, part].map(|number| number.min(LUA_MAX_INT));
+        let limit = if part < limit {
+            format!("{limit}/{part}")
+        } else {
+            limit.to_string()
+        };
         let mut arguments = vec![
-            self.limit.min(LUA_MAX_INT).to_string().into_bytes(),
+            limit.into_bytes(),
             self.lease.as_micros().to_string().into_bytes(),
         ];
         for (letter, name) in steps {

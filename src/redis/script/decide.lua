@@ -9,6 +9,9 @@
 -- eventual mode, spent and returned are the total and the counted units. The key's reply then ends with the reply to
 -- the message: six more numbers.
 --
+-- The soft share of a slot may be below 0: then so many units of its capacity are kept from the class of these
+-- operations, see `part_of_class`.
+--
 -- A slot is a counter, shared by the quotas of all tiers that have the same place and count alike. Slots without
 -- a quota in the current tier are kept and not read. The value has the slots' texts; the counts of responses, if
 -- there are any; the end of a block if there is one, marked if it is by hand; and the bytes of logs:
@@ -26,7 +29,18 @@ local SLOT_FIELDS = 10
 local FOREIGN = 'RATELIMIT the value of this key is not one of ours'
 
 local slots, active, made = {}, {}, {}
-local has_log, has_counts = false, false
+local has_log, has_counts, has_class = false, false, false
+
+-- Makes a quota the part that a class of requests may use. The state stays that of the whole quota, which
+-- refunds, settlements and clamps use: `whole` has its capacity.
+local function part_of_class(q, kept)
+    local whole = {}
+    for name, value in pairs(q) do whole[name] = value end
+    whole.extra = 0
+    q.whole, q.extra, q.capacity = whole, 0, q.capacity - kept
+    if q.full_u then q.full_u, q.full_n = mul(q.capacity, q.tu, q.tn) end
+    has_class = true
+end
 
 local block_u, block_n = tonumber(ARGV[2]), tonumber(ARGV[3])
 local first_op = 5 + ARGV[4] * SLOT_FIELDS
@@ -52,6 +66,8 @@ for at = 5, first_op - 1, SLOT_FIELDS do
         most_u = most_u, most_n = most_n, full_u = full_u, full_n = full_n, level = level,
         state = false, counted = false, denied = 0, retry_after = -1,
     }
+    local kept = string.byte(ARGV[at + 3]) == 45 and -ARGV[at + 3]
+    if kept then part_of_class(q, kept) end
     if letter == 'g' then has_log = true end
     slots[#slots + 1] = q
     if ARGV[at + 1] == '1' then active[#active + 1] = q end
@@ -82,6 +98,14 @@ local function judge(cost)
     end
     it.denied, it.breached, it.charged = denied, denied == 1 and can_fit, 0
     it.wait = denied == 1 and 0 or micros_up(wait_u, wait_n)
+    if denied == 1 and has_class then
+        for i = 1, #active do
+            local q = active[i]
+            if q.algorithm.verdict(q.whole, q.state, cost) ~= FITS then return end
+        end
+        -- Critical requests fit: a denial of the class alone starts no block.
+        it.denied, it.breached = 2, false
+    end
 end
 
 -- Reads a state of each slot. Returns the remaining bytes, nil for a foreign value.
@@ -106,7 +130,8 @@ local measure = has_counts and function(q)
     if algorithm.window_end then
         -- A window reports its count: the limiter computes what is left.
         local u, n, count = algorithm.window_end(q, state)
-        window, remaining = micros_up(u, n), count
+        window = micros_up(u, n)
+        if not q.whole then remaining = count end
     elseif remaining > 0 then
         window = micros_up(mul(remaining, q.tu, q.tn))
     else
@@ -145,6 +170,11 @@ local function make_rare()
         if not bar then return read_states(head, 'state', bytes) end
         bytes = read_states(string.sub(head, 1, bar - 1), 'state', bytes)
         return bytes and read_states(string.sub(head, bar + 1), 'counted', bytes)
+    end
+
+    -- The quota without the part of a class.
+    local function whole(q)
+        return q.whole or q
     end
 
     -- The text of the counts of responses, and the bytes of their logs.
@@ -186,12 +216,20 @@ local function make_rare()
         it.wait = 0
     end
 
+    -- Charges units beyond a reservation, whatever the class. Returns the units charged.
+    local function spend(cost)
+        local least = cost
+        for _, q in ipairs(active) do least = min(least, q.algorithm.available(whole(q), q.state)) end
+        for _, q in ipairs(active) do q.algorithm.charge(whole(q), q.state, cost) end
+        return least
+    end
+
     -- Counts regardless of the limits, and denies if the count is above one of them.
     local function count_on(cost)
         it.denied, it.breached, it.wait, it.charged = 0, false, 0, cost
         for _, q in ipairs(active) do
-            if cost > 0 then q.algorithm.count(q, q.state, cost) end
-            local verdict, u, n = q.algorithm.over(q, q.state, cost)
+            if cost > 0 then q.algorithm.count(whole(q), q.state, cost) end
+            local verdict, u, n = q.algorithm.over(whole(q), q.state, cost)
             q.denied, q.retry_after = 0, -1
             if verdict ~= FITS then it.denied, q.denied = 1, 1 end
             if verdict == AFTER then q.retry_after = micros_up(u, n) end
@@ -217,7 +255,7 @@ local function make_rare()
         if cost == 0 then return end
         for i, q in ipairs(active) do
             local of = charges and charges[i]
-            if of or not charges then q.algorithm.refund(q, q.state, cost, of) end
+            if of or not charges then q.algorithm.refund(whole(q), q.state, cost, of) end
         end
     end
 
@@ -228,8 +266,8 @@ local function make_rare()
         for _, q in ipairs(active) do
             q.counted = q.counted or q.algorithm.fresh()
             q.algorithm.clamp(q, q.counted)
-            q.algorithm.charge(q, q.counted, cost)
-            if q.algorithm.verdict(q, q.counted, 1) ~= FITS then is_used_up = true end
+            q.algorithm.charge(whole(q), q.counted, cost)
+            if q.algorithm.verdict(whole(q), q.counted, 1) ~= FITS then is_used_up = true end
         end
         if is_used_up and blocked_for() == 0 then
             it.end_u, it.end_n, it.by_hand = now + block_u, block_n, ''
@@ -257,10 +295,7 @@ local function make_rare()
     function rare.s(cost, at)
         local charges, after = read_receipt(at)
         local taken, counts = 0, tonumber(ARGV[after + 1])
-        if cost > 0 then
-            hit(cost)
-            taken = it.charged
-        end
+        if cost > 0 then taken = spend(cost) end
         refund(tonumber(ARGV[after]), charges)
         if counts > 0 and block_u then count(counts) end
         judge(0)

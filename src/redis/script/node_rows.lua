@@ -150,8 +150,9 @@ local function Holders(slots, active, it)
             return copy
         end
 
-        local function available(_, state)
-            return algorithm.available(q, with(state))
+        -- The quota `of` is the slot's, or the whole of which that is a part.
+        local function available(of, state)
+            return algorithm.available(of, with(state))
         end
 
         -- Units of a log that are spent later stay for the period from then on.
@@ -164,15 +165,15 @@ local function Holders(slots, active, it)
             fresh = algorithm.fresh, parse = algorithm.parse, text = algorithm.text, available = available,
             count = algorithm.count,
 
-            over = algorithm.over and function(_, state, cost)
-                return algorithm.over(q, with(state), cost)
+            over = algorithm.over and function(of, state, cost)
+                return algorithm.over(of, with(state), cost)
             end,
 
-            verdict = function(_, state, cost)
-                if state ~= q.state then return algorithm.verdict(q, state, cost) end
-                local verdict, u, n = algorithm.verdict(q, with(state), cost)
+            verdict = function(of, state, cost)
+                if state ~= q.state then return algorithm.verdict(of, state, cost) end
+                local verdict, u, n = algorithm.verdict(of, with(state), cost)
                 if verdict ~= AFTER then return verdict, u, n end
-                verdict, u, n = algorithm.verdict(q, with(state, true), cost)
+                verdict, u, n = algorithm.verdict(of, with(state, true), cost)
                 return verdict, delayed(u), n
             end,
 
@@ -182,10 +183,10 @@ local function Holders(slots, active, it)
                 return delayed(u), n
             end,
 
-            charge = function(_, state, cost)
-                if state ~= q.state then return algorithm.charge(q, state, cost) end
-                cost = min(cost, available(q, state))
-                if cost > 0 then algorithm.charge(q, state, cost) end
+            charge = function(of, state, cost)
+                if state ~= q.state then return algorithm.charge(of, state, cost) end
+                cost = min(cost, available(of, state))
+                if cost > 0 then algorithm.charge(of, state, cost) end
             end,
 
             window_end = algorithm.window_end and function(_, state)

@@ -1,7 +1,8 @@
 -- Permits of one subject: KEYS[1] has a lease for each of its requests in flight.
 --
 -- ARGV: the most leases, the time of a lease in microseconds, and then the operations, done one
--- after another: letter, and the lease's name of eight bytes.
+-- after another: letter, and the lease's name of eight bytes. `100/80` is a limit of 100 leases of
+-- which the class of the request may use 80.
 --
 -- The value has a mark, the longest time of a lease among them, and the leases, sorted by their
 -- end, as bytes: eight for the name, seven for the microsecond at which it ends. They stay bytes
@@ -12,7 +13,10 @@
 local MARK, NAME, TIME = 'leases', 8, 7
 local HEAD, ENTRY = #MARK + TIME, NAME + TIME
 
-local limit, lease = tonumber(ARGV[1]), tonumber(ARGV[2])
+local limit, part = ARGV[1]:match('^(%d+)/?(%d*)$')
+limit = tonumber(limit)
+part = tonumber(part) or limit
+local lease = tonumber(ARGV[2])
 local longest, entries = lease, ''
 
 local time = redis.call('TIME')
@@ -105,14 +109,14 @@ local function renew(name)
     return 1
 end
 
--- Adds a lease. Returns how many more fit, or -1 if this one does not. A cluster's client may send
+-- Adds a lease. Returns how many more fit, -1 if this one does not, or -2 if only its class does not. A cluster's client may send
 -- a call twice when its connection breaks: then it is the same lease.
 local function acquire(name)
     release(name)
-    local left = limit - #entries / ENTRY
-    if left < 1 then return -1 end
+    local held = #entries / ENTRY
+    if held >= part then return held < limit and -2 or -1 end
     add(name)
-    return left - 1
+    return part - held - 1
 end
 
 local DO = { a = acquire, r = release, k = renew }

@@ -127,9 +127,9 @@ impl Settlement<'_> {
         want.min(soon.saturating_sub(row.units))
     }
 
-    /// The units that all quotas have left.
+    /// The units that all quotas have left for the class.
     fn free(&self, subject: &SubjectValue) -> u64 {
-        let meters = self.meters(&subject.nodes);
+        let meters = self.class_meters(&subject.nodes);
         let meters = meters.iter().zip(&self.quotas.counters);
         let free = meters.map(|(meter, counter)| {
             let state = &subject.states[counter.0];

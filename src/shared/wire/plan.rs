@@ -5,7 +5,7 @@ mod specialized;
 #[cfg(test)]
 mod tests;
 
-use std::borrow::Cow;
+use std::{borrow::Cow, sync::OnceLock};
 
 pub(in crate::shared) use self::{counter_slots::Slot, specialized::SpecializedScript};
 use self::{
@@ -21,7 +21,7 @@ use crate::{
         tier_quotas::{AllQuotas, TierQuotas},
         tier_set::{Chosen, TierIndex, TierSet},
     },
-    quota::{Algorithm, Kind, Quota},
+    quota::{Algorithm, Kind, Priority, Quota},
 };
 
 /// The limits, as the scripts' arguments have them.
@@ -30,16 +30,24 @@ pub(in crate::shared) struct Plan {
     id: String,
     /// In the order of the limits: receipts refer to tiers by it.
     tiers: Vec<TierPlan>,
+    /// The plan of each tier for each class of requests below critical, by its share, made for the first
+    /// request of the class.
+    classes: Vec<OnceLock<ClassPlans>>,
     limits: TierSet,
     /// In the order of the value.
     slots: Vec<Slot>,
     all: AllQuotas,
 }
 
+/// The plans of one tier for classes of requests, by their shares in percent.
+type ClassPlans = Box<[OnceLock<Box<TierPlan>>; 100]>;
+
 /// One tier's quotas: their arguments, and how to read their part of a reply.
 #[derive(Debug, Clone)]
 pub(in crate::shared) struct TierPlan {
     pub(in crate::shared) index: TierIndex,
+    /// The class of the requests.
+    pub(in crate::shared) class: Priority,
     pub(in crate::shared) policies: Vec<Policy>,
     /// For each quota.
     pub(in crate::shared) measures: Vec<QuotaPlan>,
@@ -63,8 +71,9 @@ pub(in crate::shared) struct QuotaPlan {
 pub(in crate::shared) enum ReplyForm {
     /// The nanoseconds until the bucket is full. The level here is that of a full bucket.
     Level(Level),
-    /// The nanoseconds until the bucket is full, at the last multiple of this many nanoseconds.
-    Stepped(u64),
+    /// The nanoseconds until the bucket is full, at the last multiple of this many nanoseconds, and the class
+    /// of requests whose part of the bucket counts.
+    Stepped(u64, Priority),
     /// The count, which may be above the limit, and the time until the window ends.
     Window,
     /// All numbers of the status, computed by the script.
@@ -78,28 +87,35 @@ impl Plan {
         let mut plan = Self {
             id: id(&slots, limits.epoch().mark()),
             tiers: Vec::new(),
+            classes: Vec::new(),
             limits: limits.clone(),
             slots,
             all,
         };
         let tiers = limits.tiers().zip(0..);
         plan.tiers = tiers
-            .map(|((_, quotas), index)| plan.of_tier(index, quotas))
+            .map(|((_, quotas), index)| plan.of_tier(index, quotas, Priority::CRITICAL))
             .collect();
+        plan.classes
+            .resize_with(plan.tiers.len(), OnceLock::default);
         plan
     }
 
-    fn of_tier(&self, index: TierIndex, quotas: &TierQuotas) -> TierPlan {
+    fn of_tier(&self, index: TierIndex, quotas: &TierQuotas, class: Priority) -> TierPlan {
         let Self {
             limits, slots, all, ..
         } = self;
         let measures = quotas.quotas.iter().zip(&quotas.meters);
         TierPlan {
             index,
+            class,
             policies: quotas.policies.clone(),
-            measures: measures.map(QuotaPlan::new).collect(),
-            arguments: general_arguments(limits.block_for, slots, &quotas.quotas, all),
-            specialized: SpecializedPlan::new(limits.block_for, slots, &quotas.quotas, all),
+            measures: (measures.map(|of_quota| QuotaPlan::new(of_quota, class))).collect(),
+            arguments: general_arguments(limits.block_for, slots, (&quotas.quotas, class), all),
+            // Only the general script knows classes.
+            specialized: (class.is_critical())
+                .then(|| SpecializedPlan::new(limits.block_for, slots, &quotas.quotas, all))
+                .flatten(),
         }
     }
 
@@ -141,6 +157,7 @@ impl Plan {
                     plan.is_some_and(|plan| plan.specialized.is_some())
                 }
                 Chosen::Request(_) => true,
+                Chosen::TierInClass(..) | Chosen::RequestInClass(..) => false,
             }
     }
 
@@ -148,7 +165,7 @@ impl Plan {
     pub(in crate::shared) fn most_units(&self, chosen: Chosen) -> u64 {
         let mut own = None;
         let quotas = self.limits.measured_by(chosen, &mut own);
-        quotas.map_or(0, TierQuotas::most_units)
+        quotas.map_or(0, |quotas| quotas.most_units(chosen.class()))
     }
 
     pub(in crate::shared) fn tier_count(&self) -> TierIndex {
@@ -159,9 +176,17 @@ impl Plan {
     pub(in crate::shared) fn of(&self, chosen: Chosen) -> Option<Cow<'_, TierPlan>> {
         match chosen {
             Chosen::Tier(tier) => self.tiers.get(usize::from(tier)).map(Cow::Borrowed),
-            Chosen::Request(fitted) => {
+            Chosen::TierInClass(tier, class) => {
+                let plans = self.classes.get(usize::from(tier))?;
+                let plans = plans.get_or_init(|| Box::new([const { OnceLock::new() }; 100]));
+                let plan = plans.get(usize::from(class.percent()))?;
+                let new = || Box::new(self.of_tier(tier, self.limits.quotas(tier), class));
+                Some(Cow::Borrowed(plan.get_or_init(new)))
+            }
+            Chosen::Request(fitted) | Chosen::RequestInClass(fitted, _) => {
                 let quotas = self.limits.of_request(fitted)?;
-                Some(Cow::Owned(self.of_tier(chosen.index(), &quotas)))
+                let plan = self.of_tier(chosen.index(), &quotas, chosen.class());
+                Some(Cow::Owned(plan))
             }
         }
     }
@@ -186,23 +211,23 @@ impl TierPlan {
 }
 
 impl QuotaPlan {
-    fn new((quota, meter): (&Quota, &CompiledQuota)) -> Self {
+    fn new((quota, meter): (&Quota, &CompiledQuota), class: Priority) -> Self {
         let form = match (quota.algorithm(), quota.refill_every_nanos()) {
-            (Algorithm::TokenBucket, Some(step)) => ReplyForm::Stepped(step),
+            (Algorithm::TokenBucket, Some(step)) => ReplyForm::Stepped(step, class),
             (Algorithm::TokenBucket | Algorithm::LeakyBucket { .. }, _) => {
                 ReplyForm::Level(Level {
                     used: 0,
-                    refill: quota.capacity() * quota.interval_nanos(),
+                    refill: class.part_of(quota.capacity()) * quota.interval_nanos(),
                     interval: quota.interval_nanos(),
                 })
             }
-            (Algorithm::FixedWindow, _) => ReplyForm::Window,
+            (Algorithm::FixedWindow, _) if class.is_critical() => ReplyForm::Window,
             _ => ReplyForm::Numbers,
         };
         Self {
             kind: quota.kind(),
             form,
-            has_soft_share: quota.extra() > 0,
+            has_soft_share: quota.extra() > 0 && class.is_critical(),
             meter: *meter,
         }
     }
@@ -212,7 +237,7 @@ impl QuotaPlan {
 fn general_arguments(
     block_for: Option<u64>,
     slots: &[Slot],
-    quotas: &[Quota],
+    (quotas, class): (&[Quota], Priority),
     all: &AllQuotas,
 ) -> Vec<String> {
     let mut arguments = match block_for {
@@ -227,8 +252,13 @@ fn general_arguments(
         let quota = own.unwrap_or(&slot.quota);
         arguments.push(slot.letter().into());
         arguments.push(u8::from(own.is_some()).to_string());
-        arguments.push((quota.capacity() + quota.extra()).to_string());
-        arguments.push(quota.extra().to_string());
+        let capacity = quota.capacity() + quota.extra();
+        arguments.push(capacity.to_string());
+        arguments.push(if class.is_critical() {
+            quota.extra().to_string()
+        } else {
+            format!("-{}", capacity - class.part_of(quota.capacity()))
+        });
         arguments.extend(micros_and_rest(quota.interval_nanos()));
         arguments.extend(specifics(quota));
         arguments.extend(more_than_own(quota, all.most(slot.at, quota)));

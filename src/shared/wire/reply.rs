@@ -117,11 +117,12 @@ impl Numbers<'_> {
     }
 
     fn decision(&mut self, plan: &TierPlan, time: Timestamp) -> Option<Decision> {
-        let denied = self.next()? == 1;
+        // 2 is a denial that only the class of the request caused.
+        let denied = self.next()?;
         let wait = Duration::from_micros(self.next()?);
         let charged = self.next()?;
         let blocked = Duration::from_micros(self.next()?);
-        let outcome = if denied {
+        let outcome = if denied > 0 {
             Outcome::Denied
         } else if wait.is_zero() {
             Outcome::Allowed
@@ -129,7 +130,10 @@ impl Numbers<'_> {
             Outcome::Delayed(wait)
         };
         let decision = Decision::new(outcome, charged, time, self.statuses(plan, time)?);
-        let decision = decision.in_tier(plan.index);
+        let mut decision = decision.in_tier(plan.index);
+        if !plan.class.is_critical() {
+            decision.set_class(plan.class, denied == 2);
+        }
         Some(if blocked.is_zero() {
             decision
         } else {
@@ -158,12 +162,13 @@ impl Numbers<'_> {
                 let excess = quota.has_soft_share && level.is_excess();
                 (Usage::Level(level), excess)
             }
-            ReplyForm::Stepped(step) => {
+            ReplyForm::Stepped(step, class) => {
                 let used = self.level(flags)?;
                 let passed = time.as_nanos() % step;
                 let stepped = Stepped { used, passed, step };
-                let excess = quota.has_soft_share && stepped.level(policy.terms()).is_excess();
-                (Usage::Stepped(stepped), excess)
+                let is_excess = stepped.level(policy.terms(), class).is_excess();
+                let excess = quota.has_soft_share && is_excess;
+                (Usage::Stepped(stepped, class), excess)
             }
             ReplyForm::Window => {
                 let [used, _, until_end] = [self.next()?, self.next()?, nanos(self.next()?)];

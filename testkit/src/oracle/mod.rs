@@ -47,6 +47,8 @@ pub struct Rule {
     /// of a window.
     pub most_time: Nanos,
     pub most_units: i128,
+    /// The units that a class of requests leaves to others; 0 for critical ones.
+    pub floor: i128,
     /// By how much a bucket may be overdrawn before it is treated as a clock that stepped back.
     pub tolerance: Nanos,
 }
@@ -158,8 +160,28 @@ impl Rule {
             interval,
             most_time: interval * (nominal + extra),
             most_units: nominal + extra,
+            floor: 0,
             tolerance: 0,
         }
+    }
+
+    /// The quota for requests that may use this share of it, in percent: of what it holds without a soft
+    /// share, ⌈capacity · (100 − share) / 100⌉ have to remain, but one unit can be taken.
+    #[must_use]
+    pub fn for_class(mut self, share: u8) -> Self {
+        if share < 100 {
+            let nominal = self.capacity - self.extra;
+            let kept = nominal * i128::from(100 - share);
+            let floor = (kept + 99).div_euclid(100);
+            self.floor = floor.min((nominal - 1).max(0));
+            (self.capacity, self.extra) = (nominal, 0);
+        }
+        self
+    }
+
+    /// The quota without the floor of a class.
+    const fn without_floor(self) -> Self {
+        Self { floor: 0, ..self }
     }
 
     /// How much of a capacity would be soft.
@@ -241,10 +263,16 @@ impl Rule {
 
     /// Whether `cost` is admitted: the definition's column "admit iff".
     pub fn admits(&self, counter: &Counter, now: Nanos, cost: u64) -> bool {
-        let cost = i128::from(cost);
         if cost == 0 {
             return true;
         }
+        if self.floor > 0 {
+            let (quota, mut after) = (self.without_floor(), counter.clone());
+            quota.take(&mut after, now, cost);
+            let remains = quota.available(&after, now) >= self.floor;
+            return remains && quota.admits(counter, now, cost);
+        }
+        let cost = i128::from(cost);
         match counter {
             Counter::Debt { .. } => self.owed(counter, now) + cost * self.interval <= self.full(),
             Counter::Slot(_) => {
@@ -267,6 +295,10 @@ impl Rule {
 
     /// The most that fits, soft share included.
     pub fn available(&self, counter: &Counter, now: Nanos) -> i128 {
+        if self.floor > 0 {
+            let all = self.without_floor().available(counter, now);
+            return (all - self.floor).max(0);
+        }
         match counter {
             Counter::Debt { .. } | Counter::Slot(_) => {
                 let left = self.full() - self.owed(counter, now);
@@ -284,7 +316,8 @@ impl Rule {
             Counter::Debt { .. } | Counter::Slot(_) => {
                 let before = self.owed(counter, now);
                 let after = before + i128::from(cost) * self.interval;
-                self.owe(counter, now, after.min(self.full()).max(before));
+                let most = self.full() - self.floor * self.interval;
+                self.owe(counter, now, after.min(most).max(before));
             }
             Counter::Counts(counts) => {
                 let (newest, _) = self.kind.in_force(counts, now);

@@ -5,8 +5,8 @@ use std::{collections::HashMap, time::Duration};
 use proptest::prelude::*;
 use testkit::oracle::quotas::{Spec, at};
 use tower_ratelimit::{
-    Decision, Key, Limiter, LimiterError, LocalLimiter, ManualClock, OnFailure, Op, Policy, Quota,
-    QuotaStatus, Receipt, RedisLimiter,
+    Decision, Key, Limiter, LimiterError, LocalLimiter, ManualClock, OnFailure, Op, Policy,
+    Priority, Quota, QuotaStatus, Receipt, RedisLimiter,
     limiter::Tier,
     shared::{RedisLimiterBuilder, SharedLimiter, Store},
 };
@@ -159,9 +159,8 @@ impl<L: Changing> Pair<L> {
     }
 
     fn tier_of(&self, request: &Request) -> Tier {
-        request
-            .row
-            .map_or_else(|| self.tier(request.tier), Tier::from)
+        let tier = (request.row).map_or_else(|| self.tier(request.tier), Tier::from);
+        tier.with_priority(Priority::share(request.share).expect("a share"))
     }
 
     fn op(&self, request: &Request) -> Op {

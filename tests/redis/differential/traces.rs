@@ -42,6 +42,8 @@ pub(crate) struct Request {
     pub(crate) tier: usize,
     /// The quota that the request brings, in place of a tier.
     pub(crate) row: Option<RequestQuota>,
+    /// The share of the request's class in percent.
+    pub(crate) share: u8,
     pub(crate) kind: Kind,
     pub(crate) units: u64,
     pub(crate) held: Held,
@@ -189,14 +191,20 @@ fn request() -> impl Strategy<Value = Request> {
         6 => any::<usize>().prop_map(Held::Earlier),
         1 => (0..LATEST).prop_map(Held::Of),
     ];
-    let row = prop::option::weighted(0.3, row());
-    (any::<usize>(), row, kind, units, held).prop_map(|(tier, row, kind, units, held)| Request {
+    let tier = (any::<usize>(), prop::option::weighted(0.3, row()), share());
+    (tier, kind, units, held).prop_map(|((tier, row, share), kind, units, held)| Request {
         tier,
         row,
+        share,
         kind,
         units,
         held,
     })
+}
+
+/// Mostly critical requests, which the specialized scripts decide.
+fn share() -> impl Strategy<Value = u8> {
+    prop_oneof![8 => Just(100_u8), 1 => 1_u8..100, 2 => prop::sample::select(vec![50, 80, 90_u8])]
 }
 
 fn row() -> impl Strategy<Value = RequestQuota> {

@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 use tower::{Layer, Service, ServiceExt};
 use tower_ratelimit::{
     Concurrency, ConcurrencyLayer, ConcurrencyLimit, ConfigErrorKind, Global, Key, PeerIp,
-    RedisStore, SharedConcurrency,
+    Priority, RedisStore, SharedConcurrency,
     concurrency::{ConcurrencyBody, ResponseFuture},
     key::key_fn,
     observe::Event,

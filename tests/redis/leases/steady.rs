@@ -58,3 +58,25 @@ async fn leases_of_long_responses_are_renewed_under_steady_short_ones() {
     let response = to(&stranger, "/long").await;
     assert_eq!(response.status(), 429, "all three are taken");
 }
+
+#[tokio::test]
+async fn classes_share_the_permits_of_all_nodes() {
+    needs!(redis);
+    let server = Server::start().await;
+    let of_class = |percent: u8| {
+        let class = Priority::share(percent).unwrap();
+        let layer = layered(at_most(4, &server.url(), LONG)).priority(move |_| class);
+        layer.layer(Probe::default())
+    };
+    let (half, critical) = (of_class(50), of_class(100));
+    let mut running = vec![held(&half).await, held(&critical).await];
+    assert_eq!(field(&running[0], "x-ratelimit-remaining"), Some("1"));
+    assert_eq!(field(&running[1], "x-ratelimit-remaining"), Some("2"));
+    // Two of four run, whoever has them: half of the limit.
+    assert_eq!(send(&half).await.status(), 503);
+    running.push(held(&critical).await);
+    running.push(held(&critical).await);
+    for node in [&half, &critical] {
+        assert_eq!(send(node).await.status(), 429);
+    }
+}

@@ -16,7 +16,10 @@ use std::{
     time::Duration,
 };
 
-use tower_ratelimit::{Algorithm, Key, LocalLimiter, ManualClock, Quota, Timestamp};
+use tower_ratelimit::{
+    Algorithm, Key, LocalLimiter, ManualClock, Op, Priority, Quota, Timestamp,
+    limiter::{Limiter, Pending, Tier},
+};
 
 const QUOTA: Quota = Quota::per_minute(20);
 
@@ -94,8 +97,127 @@ fn files() -> Vec<(String, String)> {
         writeln!(links, "[plot-{name}]: <{}>", data_uri(&svg)).expect("a string takes all");
         files.push((format!("{name}.svg"), svg));
     }
+    let svg = draw_classes();
+    writeln!(links, "[plot-priority]: <{}>", data_uri(&svg)).expect("a string takes all");
+    files.push(("priority.svg".into(), svg));
     files.push(("links.md".into(), links));
     files
+}
+
+/// Classes of requests: the word for each, its share of the limit and its part of the load, in percent.
+const CLASSES: [(&str, u8, u64); 3] = [("critical", 100, 30), ("reads", 80, 35), ("batch", 50, 35)];
+
+/// The limit that the classes share. The load rises from nothing to twice as much.
+const SHARED: Quota = Quota::per_second(20);
+
+/// Seconds of a point of a line.
+const POINT: u64 = 5;
+
+const CLASS_COLOURS: &str = "<style>.critical,.reads,.batch,.load{fill:none;stroke-width:2}
+.critical{stroke:#0969da}.reads{stroke:#1a7f37}.batch{stroke:#bf8700}.load{stroke:#8c959f}
+.asked{stroke-width:1;stroke-dasharray:2 3}
+@media(prefers-color-scheme:dark){.critical{stroke:#58a6ff}.reads{stroke:#3fb950}.batch{stroke:#d29922}}</style>
+";
+
+/// Three classes through a rising load.
+fn draw_classes() -> String {
+    let offered = rising_load();
+    let admitted = admitted_of_each(&offered);
+    let mut svg = String::from(HEAD) + CLASS_COLOURS;
+    let title = "Priority shares of Quota::per_second(20)";
+    svg += &text(LEFT, 26.0, "title", title);
+    svg += &load_panel(&offered, &admitted);
+    svg += &class_panel(&offered, &admitted);
+    svg += "</svg>\n";
+    svg
+}
+
+/// When the requests of each class come, in microseconds: the rate rises evenly.
+fn rising_load() -> [Vec<u64>; 3] {
+    CLASSES.map(|(_, _, percent)| {
+        // In t seconds come t² · limit / 300 requests of all classes.
+        let seconds = |i: u64| {
+            let all = (i as f64 + 0.5) * 100.0 / percent as f64;
+            (all * 300.0 / SHARED.limit() as f64).sqrt()
+        };
+        let times = (0..).map(|i| (seconds(i) * SECOND as f64) as u64);
+        times.take_while(|at| *at < 300 * SECOND).collect()
+    })
+}
+
+/// When the admitted requests of each class came.
+fn admitted_of_each(offered: &[Vec<u64>; 3]) -> [Vec<u64>; 3] {
+    let start = Timestamp::from_secs(1_767_225_600);
+    let clock = ManualClock::at(start);
+    let limiter = LocalLimiter::builder(SHARED)
+        .max_keys(1)
+        .clock(clock.clone())
+        .build()
+        .expect("the quota above makes sense");
+    let tiers = CLASSES.map(|(_, share, _)| {
+        let class = Priority::share(share).expect("a share from 1 to 100");
+        Tier::DEFAULT.with_priority(class)
+    });
+    let of_class = |(class, times): (usize, &Vec<u64>)| {
+        times.iter().map(move |at| (*at, class)).collect::<Vec<_>>()
+    };
+    let mut all: Vec<(u64, usize)> = offered.iter().enumerate().flat_map(of_class).collect();
+    all.sort_unstable();
+    let mut admitted = [const { Vec::new() }; 3];
+    for (at, class) in all {
+        clock.set(start.saturating_add(Duration::from_micros(at)));
+        let Pending::Ready(decision) =
+            limiter.apply_in(&tiers[class], &Key::global(), Op::Acquire(1));
+        if decision.is_ok_and(|decision| decision.is_allowed()) {
+            admitted[class].push(at);
+        }
+    }
+    admitted
+}
+
+/// Requests a second of all classes, with the limit.
+fn load_panel(offered: &[Vec<u64>; 3], admitted: &[Vec<u64>; 3]) -> String {
+    let y = |count: f64| 172.0 - count * 2.2;
+    let mut svg = axes(y, &[0, 10, 20, 30, 40], "requests / s");
+    svg += &legend(0, 48.0, "load", LINE, "offered in all");
+    svg += &legend(1, 48.0, "sum", LINE, "admitted in all");
+    svg += &legend(2, 48.0, "limit", LINE, "limit");
+    svg += &line("load", &offered.concat(), y);
+    svg += &line("sum", &admitted.concat(), y);
+    let limit = y(SHARED.limit() as f64);
+    svg += &format!("<path class=\"limit\" d=\"M{LEFT} {limit}H{RIGHT}\"/>\n");
+    svg
+}
+
+/// Requests a second of each class.
+fn class_panel(offered: &[Vec<u64>; 3], admitted: &[Vec<u64>; 3]) -> String {
+    let y = |count: f64| 340.0 - count * 7.0;
+    let mut svg = axes(y, &[0, 4, 8, 12, 16], "requests / s");
+    for minute in 0..=5 {
+        let x = x(minute * 60 * SECOND);
+        svg += &text(x, 358.0, "middle", &format!("{minute} min"));
+    }
+    for (place, (class, share, _)) in CLASSES.into_iter().enumerate() {
+        let label = format!("{class}: {share} %");
+        svg += &legend(place as u32, 206.0, class, LINE, &label);
+        svg += &line(&format!("{class} asked"), &offered[place], y);
+        svg += &line(class, &admitted[place], y);
+    }
+    svg
+}
+
+/// A line through the number of these times in each second, as the mean of some seconds.
+fn line(class: &str, times: &[u64], y: impl Fn(f64) -> f64) -> String {
+    let mut path = String::new();
+    for point in 0..300 / POINT {
+        let range = point * POINT * SECOND..(point + 1) * POINT * SECOND;
+        let count = times.iter().filter(|at| range.contains(at)).count();
+        let mean = count as f64 / POINT as f64;
+        let command = if point == 0 { 'M' } else { 'L' };
+        let middle = (x(range.start) + x(range.end)) / 2.0;
+        path += &format!("{command}{middle} {:.1}", y(mean));
+    }
+    format!("<path class=\"{class}\" d=\"{path}\"/>\n")
 }
 
 /// When requests come, in microseconds since the start.

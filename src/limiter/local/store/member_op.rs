@@ -8,7 +8,7 @@ use super::{
     stored_limit::{CountersInForce, StoredLimit},
 };
 use crate::{
-    algorithm::{EvictionWeight, State},
+    algorithm::{CompiledQuota, EvictionWeight, InClass, State},
     clock::Timestamp,
     decision::{Decision, MergedDecisions, Op},
     error::LimiterError,
@@ -18,7 +18,7 @@ use crate::{
         block::Block,
         local::{eviction::EntryIndex, hash::KeyHash},
         tier_quotas::{TierIndex, TierQuotas},
-        tier_set::Chosen,
+        tier_set::{Chosen, TierSet},
     },
     small_list::SmallList,
 };
@@ -47,7 +47,7 @@ impl<'a> StoreCall<'a> {
         let chosen = counted.limits.choose(self.tier, self.op)?;
         let own = match chosen {
             Chosen::Tier(_) => None,
-            Chosen::Request(fitted) => counted.limits.of_request(fitted).map(Box::new),
+            _ => RareQuotas::new(&counted.limits, chosen).map(Box::new),
         };
         Ok(CallQuotas {
             counted,
@@ -61,8 +61,31 @@ impl<'a> StoreCall<'a> {
 pub(super) struct CallQuotas<'a> {
     counted: CountersInForce<'a>,
     tier: TierIndex,
-    /// The request's own quota, if it brings one.
-    own: Option<Box<TierQuotas>>,
+    /// The quotas of a call that are not just those of a tier.
+    own: Option<Box<RareQuotas>>,
+}
+
+/// The request's own quota, or the quotas of a tier for a class of requests.
+struct RareQuotas {
+    quotas: TierQuotas,
+    /// The meters for the class of the request; empty for critical ones.
+    parts: Vec<InClass<CompiledQuota>>,
+}
+
+impl RareQuotas {
+    fn new(limits: &TierSet, chosen: Chosen) -> Option<Self> {
+        let quotas = match chosen.of_all() {
+            Chosen::Request(fitted) => limits.of_request(fitted)?,
+            chosen => limits.quotas(chosen.index()).clone(),
+        };
+        let class = chosen.class();
+        let parts = if class.is_critical() {
+            Vec::new()
+        } else {
+            quotas.meters_of(class)
+        };
+        Some(Self { quotas, parts })
+    }
 }
 
 impl CallQuotas<'_> {
@@ -70,7 +93,7 @@ impl CallQuotas<'_> {
     fn quotas(&self) -> &TierQuotas {
         match &self.own {
             None => self.counted.limits.quotas(self.tier),
-            Some(own) => own,
+            Some(own) => &own.quotas,
         }
     }
 }
@@ -119,6 +142,33 @@ pub(super) struct Displaced {
     pub(super) times: usize,
 }
 
+/// Evaluates an expression about the operation of a member and its subject. A macro, since the meters of
+/// a class are of another type.
+macro_rules! applied {
+    ($member:ident, $time:ident, |$apply:ident, $key:ident| $result:expr) => {{
+        let quotas = $member.quotas.quotas();
+        let $apply = Apply {
+            time: $time,
+            limits: &$member.quotas.counted.limits,
+            quotas,
+            meters: &quotas.meters,
+            tier: $member.quotas.tier,
+            op: $member.call.op,
+        };
+        let mut $key = Subject {
+            states: $member.states.as_mut_slice(),
+            block: &mut $member.block,
+        };
+        match &$member.quotas.own {
+            Some(own) if !own.parts.is_empty() => {
+                let $apply = $apply.with_meters(&own.parts);
+                $result
+            }
+            _ => $result,
+        }
+    }};
+}
+
 impl<'a> MemberOp<'a> {
     /// The call on a key of this shard, with the quotas that [`choose`](StoreCall::choose) found.
     #[inline]
@@ -158,13 +208,17 @@ impl<'a> MemberOp<'a> {
 
     /// Applies the operation.
     pub(super) fn decide(&mut self, time: Timestamp) -> Decision {
-        self.with(time, |apply, key| apply.decide(key))
+        applied!(self, time, |apply, key| apply.decide(&mut key))
     }
 
     /// Judges whether `cost` fits; [`conclude`](Self::conclude) follows.
     pub(super) fn judge(&mut self, cost: u64, time: Timestamp) -> bool {
         let mut verdicts = Verdicts::EMPTY;
-        let judged = self.with(time, |apply, key| apply.judge(key, cost, &mut verdicts));
+        let judged = applied!(self, time, |apply, key| apply.judge(
+            &mut key,
+            cost,
+            &mut verdicts
+        ));
         self.verdicts = verdicts;
         self.judged.insert(judged).fits()
     }
@@ -181,9 +235,9 @@ impl<'a> MemberOp<'a> {
         match self.judged {
             Some(judged) => {
                 let verdicts = mem::replace(&mut self.verdicts, Verdicts::EMPTY);
-                self.with(time, |apply, key| {
-                    apply.conclude(key, (&judged, &verdicts), takes, limit, merged);
-                });
+                let judged = (&judged, &verdicts);
+                applied!(self, time, |apply, key| apply
+                    .conclude(&mut key, judged, takes, limit, merged));
             }
             None => merged.add(&self.decide(time), limit),
         }
@@ -191,27 +245,7 @@ impl<'a> MemberOp<'a> {
 
     /// The most units that could be taken.
     pub(super) fn available(&mut self, time: Timestamp) -> u64 {
-        self.with(time, |apply, key| apply.available(key))
-    }
-
-    #[inline]
-    fn with<T>(
-        &mut self,
-        time: Timestamp,
-        work: impl FnOnce(&Apply<'_>, &mut Subject<'_>) -> T,
-    ) -> T {
-        let apply = Apply {
-            time,
-            limits: &self.quotas.counted.limits,
-            quotas: self.quotas.quotas(),
-            tier: self.quotas.tier,
-            op: self.call.op,
-        };
-        let mut subject = Subject {
-            states: self.states.as_mut_slice(),
-            block: &mut self.block,
-        };
-        work(&apply, &mut subject)
+        applied!(self, time, |apply, key| apply.available(&mut key))
     }
 
     /// Finds entries for all states that are not fresh. All are pinned until they are
