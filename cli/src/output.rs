@@ -5,7 +5,7 @@ use std::{fmt::Write, net::IpAddr};
 use clap::ValueEnum;
 use serde_json::{Value, json};
 use tower_ratelimit::{
-    Timestamp,
+    Priority, Timestamp,
     limiter::QuotaChange,
     rules::{
         ExplainedLimit, Explanation, Problem, RuleChanges, RuleExplanation, RuleReason,
@@ -238,6 +238,9 @@ impl ExplainedRequest {
         let mut effect = format!("key {}, cost {}", self.key(limit), limit.cost);
         if let Some(tier) = &limit.tier {
             let _ = write!(effect, ", tier {tier}");
+        }
+        if limit.priority < Priority::CRITICAL {
+            let _ = write!(effect, ", share {}", limit.priority);
         }
         match quotas(limit).as_slice() {
             [] => effect += ", unlimited",

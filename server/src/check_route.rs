@@ -7,8 +7,8 @@
 //! - `{"domain", "descriptors"}`: a request of Envoy's protocol.
 //!
 //! With `"dry_run": true` nothing is counted. The response is `{"allowed", "retry_after", "policies"}`, in seconds,
-//! with the status 200. With `?status=1` the status is 429 for a denied request, or the status of a rule's own
-//! rejection.
+//! with the status 200. With `?status=1` the status is 429 for a denied request, 503 for a shed one, or that of a rule's
+//! own rejection.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -155,6 +155,10 @@ impl Checks {
                 return Err(invalid(text));
             }
             RulesOutcome::Rejected(..) => StatusCode::BAD_REQUEST,
+            // Only the share of the request's class is used up.
+            _ if decision.as_ref().is_some_and(Decision::is_shed) => {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
             _ if denied => StatusCode::TOO_MANY_REQUESTS,
             _ => StatusCode::OK,
         };

@@ -13,7 +13,7 @@ use crate::{
     clock::Timestamp,
     error::{KeyError, KeyErrorKind},
     key::{ClientIp, Key},
-    quota::OwnedQuota,
+    quota::{OwnedQuota, Priority},
 };
 
 /// The outcome of a request, and the reason of each rule. Returned by [`Rules::explain`](super::Rules::explain).
@@ -42,6 +42,8 @@ pub struct ExplainedLimit {
     pub tier: Option<String>,
     /// The units that the request takes: 1, or the `cost` of the rule.
     pub cost: u32,
+    /// The share of the quotas that the request may use, by the `priority` of the rule.
+    pub priority: Priority,
     /// The quotas under the names of their policies. Empty: unlimited.
     pub quotas: Vec<OwnedQuota>,
     /// The longest time that a denied request may wait; `None` if it is denied at once.
@@ -190,6 +192,7 @@ impl ExplainedLimit {
             key,
             tier: chosen.tier.map(str::to_owned),
             cost: rule.cost.of(view.method(), view.parts),
+            priority: rule.priority.of(view.parts),
             quotas: chosen
                 .quotas
                 .map_or_else(Vec::new, |set| set.quotas().cloned().collect()),

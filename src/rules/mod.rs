@@ -33,6 +33,7 @@ mod fields;
 mod key;
 mod layer;
 mod matcher;
+mod priority;
 mod request;
 mod request_parts;
 mod rule;

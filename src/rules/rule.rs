@@ -6,8 +6,8 @@ use http::StatusCode;
 use tower_ratelimit_rulefile::{Span, pattern::InDoubt};
 
 use super::{
-    cost::CostRule, key::RuleKey, matcher::Matcher, request_parts::RequestPart,
-    rule_quotas::Allowance,
+    cost::CostRule, key::RuleKey, matcher::Matcher, priority::PriorityRule,
+    request_parts::RequestPart, rule_quotas::Allowance,
 };
 use crate::{headers::Headers, limiter::OnChange, middleware::key_extraction_rules::MissingKey};
 
@@ -35,6 +35,7 @@ pub(crate) struct Rule {
     pub(super) on_change: OnChange,
     pub(super) allowance: Allowance,
     pub(super) cost: CostRule,
+    pub(super) priority: PriorityRule,
     pub(super) shadow: bool,
     /// Whether it is switched off at run time.
     pub(super) off: bool,

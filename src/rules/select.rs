@@ -18,6 +18,7 @@ use crate::{
     error::{KeyError, KeyErrorKind},
     key::{ClientIp, Key},
     middleware::key_extraction_rules::MissingKey,
+    quota::Priority,
 };
 
 /// The result of all rules for a request.
@@ -48,6 +49,16 @@ pub(crate) struct ChargeOfRule<'r> {
     /// The index of the set among the rule's sets.
     pub(crate) set_index: usize,
     pub(crate) cost: u32,
+    /// The class of the request.
+    pub(crate) class: Priority,
+}
+
+impl ChargeOfRule<'_> {
+    /// Whether the request has the class of most requests of the rule.
+    #[inline]
+    pub(crate) fn has_default_class(&self) -> bool {
+        self.class == self.rule.priority.default
+    }
 }
 
 /// The charges of a request. The first needs no heap.
@@ -246,6 +257,7 @@ pub(super) fn charge<'r>(
         quotas,
         set_index: index,
         cost: rule.cost.of(view.method(), view.parts),
+        class: rule.priority.of(view.parts),
     }))
 }
 

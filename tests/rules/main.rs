@@ -10,6 +10,7 @@ mod matching;
 mod on_change;
 mod page;
 mod paths;
+mod priority;
 mod reading;
 mod reload;
 mod requests;

@@ -215,7 +215,7 @@ impl Outcomes {
                 self.delayed.note(delay);
                 return false;
             }
-            Some(RejectionKind::Denied) => self.limited.note(*ended),
+            Some(RejectionKind::Denied | RejectionKind::Shed) => self.limited.note(*ended),
             Some(RejectionKind::Banned) => self.forbidden += 1,
             Some(_) => self.without_key += 1,
         }

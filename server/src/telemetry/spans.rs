@@ -171,6 +171,8 @@ impl Spans {
     fn decided(&self, decided: &Decided<'_>) {
         let decision = decided.decision();
         let result = match (decision.is_denied(), decided.is_shadow()) {
+            (true, true) if decision.is_shed() => "shadow_shed",
+            (true, false) if decision.is_shed() => "shed",
             (true, true) => "shadow_limited",
             (denied, _) => result(denied),
         };

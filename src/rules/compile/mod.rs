@@ -5,6 +5,7 @@ mod keys;
 mod likely_mistakes;
 mod match_conditions;
 mod merge_files;
+mod priority;
 mod quotas;
 mod references;
 mod request_parts_of_rule;

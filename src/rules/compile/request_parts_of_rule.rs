@@ -7,8 +7,8 @@ use crate::rules::{
     fields::{
         cost,
         key::{COOKIE, CUSTOM, FIRST_OF, HEADER, KeyWord, SECRET_HEADER},
-        matching,
-        rule::{ACTION, COST, MATCH, TIER},
+        matching, priority,
+        rule::{ACTION, COST, MATCH, PRIORITY, TIER},
         store_defaults_tier_schedule::TIER_HEADER,
     },
     request_parts::RequestPart,
@@ -24,7 +24,11 @@ pub(super) fn request_parts(rule: &Node, key: Option<&Node>) -> Vec<(RequestPart
     let tier = TIER.of(rule).and_then(|tier| TIER_HEADER.node(tier));
     let cost = COST.of(rule).and_then(|cost| cost::HEADER.of(cost));
     let cost = cost.and_then(|header| cost::HEADER_NAME.node(header));
-    let names = [tier, cost].into_iter().flatten().filter_map(Node::text);
+    let class = PRIORITY.of(rule).and_then(|of| priority::HEADER.node(of));
+    let names = [tier, cost, class]
+        .into_iter()
+        .flatten()
+        .filter_map(Node::text);
     parts.extend(names.filter_map(header));
     let mut key_parts = Vec::new();
     if let RuleAction::Limit = ACTION.of(rule).unwrap_or(RuleAction::Limit)

@@ -57,6 +57,7 @@ impl<'c> Context<'c> {
             key,
             on_missing_key: self.on_missing_key(node),
             on_change: self.on_change(node),
+            priority: self.priority(node, &allowance),
             digest: digest(node, &allowance, settings),
             key_digest: self.key_digest(node),
             allowance,

@@ -13,7 +13,8 @@ use crate::rules::{
     fields::{
         key::{self, FIRST_OF, KeyWord},
         matching::{AUTHENTICATED, CLIENT, HEADER, HOST, NOT, QUERY},
-        rule::{MATCH, TIER},
+        priority,
+        rule::{MATCH, PRIORITY, TIER},
         store_defaults_tier_schedule::TIER_HEADER,
     },
     matcher::Matcher,
@@ -90,6 +91,7 @@ fn chosen_by_clients(rule: &Rule, node: &Node, context: &mut Context<'_>) {
     let key = key.filter(|_| rule.action == RuleAction::Limit);
     let key_part = |field| key.and_then(|key| key_part(key, field));
     let tier = TIER.of(node).and_then(|tier| TIER_HEADER.node(tier));
+    let class = PRIORITY.of(node).and_then(|of| priority::HEADER.node(of));
     let name = |node: &Node| node.text().unwrap_or_default().to_owned();
     let found = [
         key_part(&key::HEADER).map(|header| {
@@ -103,6 +105,10 @@ fn chosen_by_clients(rule: &Rule, node: &Node, context: &mut Context<'_>) {
         tier.map(|header| {
             let cause = format!("the tier is the header {:?}", name(header));
             (header, cause, "it chooses the best one")
+        }),
+        class.map(|header| {
+            let cause = format!("the priority is the header {:?}", name(header));
+            (header, cause, "it chooses the best class")
         }),
         exempted_by(rule, node).map(|(node, name)| {
             let cause = format!("{:?} exempts requests by {name}", rule.name);

@@ -10,6 +10,7 @@ pub(super) mod time_of_day;
 
 pub(super) mod cost;
 pub(super) mod matching;
+pub(super) mod priority;
 pub(super) mod rule_and_default_fields;
 pub(super) mod store_defaults_tier_schedule;
 

@@ -14,7 +14,7 @@ use tower_ratelimit_rulefile::{
 use super::{
     cost::{self, MAX_COST},
     key::KEY_SHAPE,
-    matching, quota,
+    matching, priority, quota,
     rule_and_default_fields::{HEADERS, ON_CHANGE, ON_MISSING_KEY},
     store_defaults_tier_schedule, text_values,
 };
@@ -32,6 +32,7 @@ pub(super) static RULE: Table = Table::new(
         &TIER,
         &SCHEDULE,
         &COST,
+        &PRIORITY,
         &COUNT_IF,
         &BLOCK_FOR,
         &WAIT,
@@ -45,12 +46,13 @@ pub(super) static RULE: Table = Table::new(
 );
 
 /// The fields that a rule of the action `limit` may have, and no other rule.
-pub(in crate::rules) static OF_LIMITS: [&dyn AnyField; 12] = [
+pub(in crate::rules) static OF_LIMITS: [&dyn AnyField; 13] = [
     &KEY,
     &QUOTA,
     &TIER,
     &SCHEDULE,
     &COST,
+    &PRIORITY,
     &COUNT_IF,
     &BLOCK_FOR,
     &WAIT,
@@ -116,6 +118,12 @@ pub(in crate::rules) static COST: Field<Tree> = Field::tree(
     "cost",
     Either(&[AsNumber(0, MAX_COST), InTable(&cost::COST)]),
     "How many units a request takes. Default: 1.",
+);
+
+pub(in crate::rules) static PRIORITY: Field<Tree> = Field::table(
+    "priority",
+    &priority::PRIORITY,
+    "Which share of its quotas a request may use; one that only its share denies is shed: 503. Default: all of them.",
 );
 
 pub(in crate::rules) static COUNT_IF: Field<Tree> = Field::table(

@@ -10,9 +10,11 @@ use std::{
 
 use arc_swap::ArcSwapOption;
 
-/// One of several rules that apply to a request: its position, and the index of its set of quotas. The cost
-/// is not part of the key of the cache.
-pub(super) type AppliedSet = (u16, usize);
+use crate::quota::Priority;
+
+/// One of the rules that apply to a request: its position, the index of its set of quotas, and the class of
+/// the request. The cost is not part of the key of the cache.
+pub(super) type AppliedSet = (u16, usize, Priority);
 
 /// The number of slots in which one list of rules may be.
 const WAYS: usize = 4;

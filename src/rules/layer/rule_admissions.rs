@@ -13,6 +13,7 @@ use crate::{
     headers::Headers,
     limiter::{AnyLimiter, JointLimiter, Tier, tier::MemberTerms, tier_set::TierSet},
     observe::Observer,
+    quota::Priority,
     rate_limit::{
         CountedResponses, PreparedAdmission, PreparedSettings, SharedQueues, WaitSettings,
     },
@@ -103,6 +104,31 @@ impl<R> Admissions<R> {
         })
     }
 
+    /// The admission of a limit for a class of requests that is not the rule's usual one.
+    #[cold]
+    pub(super) fn of_class(&self, charge: &ChargeOfRule<'_>) -> Arc<RuleAdmission<R>> {
+        let ChargeOfRule {
+            rule,
+            set_index,
+            class,
+            ..
+        } = *charge;
+        let set = (rule.position, set_index, class);
+        if let Some(admission) = self.together.get(&[set]) {
+            return admission;
+        }
+        let limits = self.rules.limiter(rule);
+        let index = (set_index, class);
+        let of_one = |limits| (self.settings).of_one(rule, limits, charge.quotas, index);
+        let without = || {
+            let nothing = RuleLimits::of_request([], Box::default());
+            self.settings.admission(nothing, OwnTerms::default())
+        };
+        let admission = Arc::new(limits.map_or_else(without, of_one));
+        self.together.insert([set].into(), &admission);
+        admission
+    }
+
     /// The admission of a limit.
     #[inline]
     pub(super) fn of(&self, charge: &ChargeOfRule<'_>) -> &RuleAdmission<R> {
@@ -118,7 +144,7 @@ impl<R> Admissions<R> {
     ) -> Arc<RuleAdmission<R>> {
         let mut sets = SmallList::<AppliedSet, FEW_RULES>::new();
         for charge in charges.clone() {
-            sets.push((charge.rule.position, charge.set_index));
+            sets.push((charge.rule.position, charge.set_index, charge.class));
         }
         if let Some(admission) = self.together.get(sets.as_slice()) {
             return admission;
@@ -160,9 +186,12 @@ impl<R> Admissions<R> {
     }
 }
 
-/// The name of the queue of requests that wait for these quotas.
-fn queue_name(rule: &Rule, set: usize) -> String {
-    format!("{}/{set}", rule.name)
+/// The name of the queue of requests of a class that wait for these quotas.
+fn queue_name(rule: &Rule, set: usize, class: Priority) -> String {
+    if class.is_critical() {
+        return format!("{}/{set}", rule.name);
+    }
+    format!("{}/{set}/{}", rule.name, class.percent())
 }
 
 impl<R> AdmissionsOfRule<R> {
@@ -175,7 +204,8 @@ impl<R> AdmissionsOfRule<R> {
         let most = sets.iter().map(|(index, _)| *index).max();
         let of_set = |index: usize| {
             let (_, set) = sets.iter().find(|(at, _)| *at == index)?;
-            Some(settings.of_one(rule, limiter?, set, index))
+            let of_class = (index, rule.priority.default);
+            Some(settings.of_one(rule, limiter?, set, of_class))
         };
         Self {
             by_set: most.map_or_else(Box::default, |most| (0..=most).map(of_set).collect()),
@@ -224,7 +254,7 @@ impl<R> LayerSettings<R> {
         rule: &Rule,
         limiter: &AnyLimiter,
         set: &QuotaSet,
-        index: usize,
+        (index, class): (usize, Priority),
     ) -> RuleAdmission<R> {
         let counts = rule.count_if.clone().map(|count_if| {
             CountedResponses::OfOne(Arc::new(move |status| count_if.counts(status)))
@@ -233,9 +263,9 @@ impl<R> LayerSettings<R> {
         let wait = wait.map(|longest| WaitSettings {
             longest,
             of_denial: None,
-            queues: vec![(queue_name(rule, index), Some(longest))],
+            queues: vec![(queue_name(rule, index, class), Some(longest))],
         });
-        let tier = tier(rule, index);
+        let tier = tier(rule, index, class);
         // Without terms the limiter would read the name of the queue as a tier.
         let of_members = (tier != Tier::DEFAULT || wait.is_some()).then(|| MemberTerms {
             tiers: [tier].into(),
@@ -254,16 +284,16 @@ impl<R> LayerSettings<R> {
     }
 }
 
-/// The tier of a set of quotas in the rule's limiter.
-fn tier(rule: &Rule, index: usize) -> Tier {
-    tier_of(index, rule.allowance.first_index())
+/// The tier of a set of quotas in the rule's limiter, for requests of a class.
+fn tier(rule: &Rule, index: usize, class: Priority) -> Tier {
+    tier_of(index, rule.allowance.first_index()).with_priority(class)
 }
 
 /// The tiers of the limits of charges.
 pub(super) fn tiers(charges: &[&ChargeOfRule<'_>]) -> Box<[Tier]> {
     let tiers = charges
         .iter()
-        .map(|charge| tier(charge.rule, charge.set_index));
+        .map(|charge| tier(charge.rule, charge.set_index, charge.class));
     tiers.collect()
 }
 
@@ -299,7 +329,7 @@ fn wait_of_all(charges: &[&ChargeOfRule<'_>]) -> Option<WaitSettings> {
     });
     let of_quotas: Vec<Option<Duration>> = of_quotas.collect();
     let queues = charges.iter().map(|charge| {
-        let name = queue_name(charge.rule, charge.set_index);
+        let name = queue_name(charge.rule, charge.set_index, charge.class);
         (name, charge.rule.wait)
     });
     Some(WaitSettings {

@@ -65,7 +65,7 @@ where
             match &verdict {
                 RulesVerdict::Limited(charges) => match charges.alone() {
                     Some(charge) if !charge.rule.shadow => {
-                        decide(admissions.of(charge), charge, &mut parts)
+                        decide_alone(&admissions, charge, &mut parts)
                     }
                     _ => decide_together(&admissions, charges, &mut watched, &mut parts),
                 },
@@ -100,6 +100,19 @@ fn decide<R: Reject<B>, B: 'static>(
     admission.decide(&charge.key, u64::from(charge.cost), parts)
 }
 
+#[inline]
+fn decide_alone<R: Reject<B>, B: 'static>(
+    admissions: &Admissions<R>,
+    charge: &ChargeOfRule<'_>,
+    parts: &mut Parts,
+) -> RateOutcome<RuleLimits, R, B> {
+    if charge.has_default_class() {
+        decide(admissions.of(charge), charge, parts)
+    } else {
+        decide(&admissions.of_class(charge), charge, parts)
+    }
+}
+
 /// Charges the shadows first, each by itself, then all other limits together.
 #[inline(never)]
 fn decide_together<R: Reject<B>, B: 'static>(
@@ -110,15 +123,18 @@ fn decide_together<R: Reject<B>, B: 'static>(
 ) -> RateOutcome<RuleLimits, R, B> {
     let shadows = charges.iter().filter(|charge| charge.rule.shadow);
     watched.extend(shadows.filter_map(|charge| {
-        admissions
-            .of(charge)
-            .watch(&charge.key, u64::from(charge.cost))
+        let (key, cost) = (&charge.key, u64::from(charge.cost));
+        if charge.has_default_class() {
+            admissions.of(charge).watch(key, cost)
+        } else {
+            admissions.of_class(charge).watch(key, cost)
+        }
     }));
     let hard = charges.iter().filter(|charge| !charge.rule.shadow);
     let mut others = hard.clone();
     match (others.next(), others.next()) {
         (None, _) => admissions.uncounted(None).uncounted(Uncounted::Skip, parts),
-        (Some(charge), None) => decide(admissions.of(charge), charge, parts),
+        (Some(charge), None) => decide_alone(admissions, charge, parts),
         _ => {
             let key = Key::of_limits(hard.clone().map(|charge| Some(&charge.key)));
             let costs = hard.clone().map(|charge| u64::from(charge.cost));
