@@ -96,9 +96,12 @@ impl CallSettings {
                 Err(error) => return call.last.unwrap_or(Err(Failed::Refused(error))),
             };
             call.left = call.left.saturating_sub(waited);
-            let wait = match call.attempt(sent).await {
-                Ok(wait) => wait,
-                Err(ended) => return *ended,
+            let wait = match (call.attempt(sent).await, call.last.take()) {
+                (None, Some(ended)) => return ended,
+                (wait, last) => {
+                    call.last = last;
+                    wait.unwrap_or_default()
+                }
             };
             self.pacer.state().report(PacerEvent::Retried { wait });
             sleep(wait).await;
@@ -122,17 +125,10 @@ impl CallSettings {
     }
 }
 
-/// Boxed, since it is as large as a response.
-type Ended<O> =
-    Box<Result<<O as OutgoingRequest>::Response, Failed<<O as OutgoingRequest>::Error>>>;
-
 impl<O: OutgoingRequest> Call<'_, O> {
-    /// Sends the request once.
-    ///
-    /// # Errors
-    ///
-    /// The final result of the call, if no retry follows. Otherwise the time until the retry.
-    async fn attempt(&mut self, mut sent: SentRequest) -> Result<Duration, Ended<O>> {
+    /// Sends the request once. Returns the time until the retry; `None` if the newest result is the
+    /// call's.
+    async fn attempt(&mut self, mut sent: SentRequest) -> Option<Duration> {
         let result = match self.last {
             // Boxed, since it is rare.
             Some(Ok(_)) => Box::pin(self.send_again()).await,
@@ -157,13 +153,7 @@ impl<O: OutgoingRequest> Call<'_, O> {
         if result.is_ok() || !has_response {
             self.last = Some(result);
         }
-        match (wait, self.last.take()) {
-            (None, Some(ended)) => Err(Box::new(ended)),
-            (wait, last) => {
-                self.last = last;
-                Ok(wait.unwrap_or_default())
-            }
-        }
+        wait
     }
 
     /// Sends the request while the previous response is held. Drops that response after a second:

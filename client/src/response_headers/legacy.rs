@@ -67,8 +67,20 @@ const EPOCH_SECONDS: u64 = 1_000_000_000;
 /// Numbers from here on are milliseconds since the epoch.
 const EPOCH_MILLIS: u64 = 1_000_000_000_000;
 
+/// Whether any of the fields may exist. Most responses have none, and a walk over their names costs
+/// a fifth of the five searches.
+fn may_exist(headers: &HeaderMap) -> bool {
+    headers.keys().map(HeaderName::as_str).any(|name| {
+        let name = name.strip_prefix("x-").unwrap_or(name);
+        name.starts_with("rate")
+    })
+}
+
 /// The quota of the first complete pair.
 pub(super) fn quota(headers: &HeaderMap, now: Timestamp) -> Option<ReportedQuota> {
+    if !may_exist(headers) {
+        return None;
+    }
     PAIRS.iter().find_map(|pair| {
         let remaining = parse_digits(only_line(headers, &pair.remaining)?)?;
         let reset = only_line(headers, &pair.reset)?;
