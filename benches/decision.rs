@@ -251,5 +251,54 @@ fn by_algorithm() -> [(&'static str, Row, Vec<Quota>); 12] {
     ]
 }
 
-criterion_group!(benches, keys_and_threads, contention, stores, algorithms);
+/// A million keys to a file in memory, and back.
+fn state_files(c: &mut Criterion) {
+    let mut group = c.benchmark_group("state file, 1 M keys");
+    group.sample_size(10);
+    let keys = MILLION as usize;
+    for (name, quota) in [
+        ("token bucket", LASTING),
+        ("fixed window", LASTING.fixed_window()),
+    ] {
+        let builder = || LocalLimiter::builder(quota).max_keys(keys);
+        let limiter = builder().build().expect("a good quota");
+        request(&limiter, &Spread::Uniform(MILLION), 0, 4 * MILLION);
+        let mut state = Vec::new();
+        limiter.save(&mut state).expect("a save to memory");
+        group.bench_function(BenchmarkId::new("save", name), |bencher| {
+            bencher.iter(|| {
+                state.clear();
+                limiter.save(&mut state).expect("a save to memory")
+            });
+        });
+        group.bench_function(BenchmarkId::new("restore", name), |bencher| {
+            bencher.iter(|| builder().restore(state.as_slice()).expect("its state"));
+        });
+    }
+    let store = || LocalStore::builder().max_keys(keys);
+    let saved = store().build().expect("a good size");
+    let limiter = LocalLimiter::builder(LASTING).name("bench");
+    let limiter = limiter.build_in(&saved).expect("a good quota");
+    request(&limiter, &Spread::Uniform(MILLION), 0, 4 * MILLION);
+    let mut state = Vec::new();
+    group.bench_function(BenchmarkId::new("save", "store"), |bencher| {
+        bencher.iter(|| {
+            state.clear();
+            saved.save(&mut state).expect("a save to memory")
+        });
+    });
+    group.bench_function(BenchmarkId::new("restore", "store"), |bencher| {
+        bencher.iter(|| store().restore(state.as_slice()).expect("its state"));
+    });
+    group.finish();
+}
+
+criterion_group!(
+    benches,
+    keys_and_threads,
+    contention,
+    stores,
+    algorithms,
+    state_files
+);
 criterion_main!(benches);

@@ -130,6 +130,7 @@ mod error;
 mod hash_seed;
 mod lock;
 mod log;
+mod number_bytes;
 #[cfg(feature = "shared")]
 #[cfg_attr(not(feature = "redis"), allow(dead_code, reason = "parts for Redis"))]
 mod single_background_task;

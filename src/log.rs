@@ -29,6 +29,8 @@ pub(crate) enum Code {
     SamePolicyName,
     TiersCrossed,
     StoreCrowded,
+    StateRefused,
+    StateChanged,
     RequestQuotaCut,
     RequestQuotaMisplaced,
     Unsupported,
@@ -63,6 +65,8 @@ impl Code {
             Self::SamePolicyName => ("same-policy-name", Severity::Warn),
             Self::TiersCrossed => ("tiers-crossed", Severity::Warn),
             Self::StoreCrowded => ("store-crowded", Severity::Warn),
+            Self::StateRefused => ("state-refused", Severity::Warn),
+            Self::StateChanged => ("state-changed", Severity::Warn),
             Self::RequestQuotaCut => ("request-quota-cut", Severity::Warn),
             Self::RequestQuotaMisplaced => ("request-quota-misplaced", Severity::Warn),
             Self::Unsupported => ("unsupported", Severity::Error),
@@ -175,7 +179,7 @@ impl Watch {
 mod tests {
     use super::{Code, Severity};
 
-    const ALL: [Code; 29] = [
+    const ALL: [Code; 31] = [
         Code::KeyUnavailable,
         Code::AddressUnavailable,
         Code::BehindProxy,
@@ -185,6 +189,8 @@ mod tests {
         Code::SamePolicyName,
         Code::TiersCrossed,
         Code::StoreCrowded,
+        Code::StateRefused,
+        Code::StateChanged,
         Code::RequestQuotaCut,
         Code::RequestQuotaMisplaced,
         Code::Unsupported,

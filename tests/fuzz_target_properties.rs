@@ -10,6 +10,8 @@ mod rule_files;
 #[cfg(feature = "rules")]
 #[path = "../fuzz/adapters/rule_path_matcher.rs"]
 mod rule_paths;
+#[path = "../fuzz/adapters/state_file_reader.rs"]
+mod state_files;
 
 use proptest::{collection::vec, prelude::*};
 use testkit::fuzz::random::{config, data};
@@ -270,6 +272,11 @@ proptest! {
     #[test]
     fn headers(data in vec(any::<u8>(), 0..120)) {
         testkit::fuzz::headers::check(&data);
+    }
+
+    #[test]
+    fn state_files(data in vec(any::<u8>(), 0..60)) {
+        state_files::check(&data);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! `CompiledQuota`: a quota compiled to numbers ready to count, and the state of a key.
 
+mod bytes;
 #[cfg(feature = "shared")]
 pub(super) mod reserved_units;
 #[cfg(feature = "shared")]
@@ -55,6 +56,11 @@ pub(crate) enum State {
 impl State {
     /// The state of a new key.
     pub(crate) const FRESH: Self = Self::Instant(0);
+
+    /// The instant of a bucket; 0 for all other states.
+    pub(crate) fn as_instant(&self) -> &u64 {
+        self.instant()
+    }
 
     #[inline]
     fn instant(&self) -> &u64 {

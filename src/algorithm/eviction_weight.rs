@@ -56,6 +56,26 @@ impl EvictionWeight {
         Self::new(until, 0, Fading::Blocks)
     }
 
+    /// The instant and the used units as numbers of a state file. No call works on the state.
+    pub(crate) const fn to_numbers(self) -> [u64; 2] {
+        [self.fresh_at, self.used]
+    }
+
+    /// The weight of these numbers; `None` if they are pinned.
+    pub(crate) fn from_numbers([fresh_at, used]: [u64; 2]) -> Option<Self> {
+        let weight = Self { fresh_at, used };
+        (!weight.is_pinned()).then_some(weight)
+    }
+
+    /// The instant until which the key is blocked; 0 for a state.
+    pub(crate) const fn blocked_until(self) -> u64 {
+        if self.used & 3 == Fading::Blocks as u64 {
+            self.fresh_at
+        } else {
+            0
+        }
+    }
+
     /// Whether the state is fresh from `now` on.
     pub(crate) const fn is_nothing(self, now: u64) -> bool {
         self.fresh_at <= now

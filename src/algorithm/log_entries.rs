@@ -59,8 +59,7 @@ impl Log {
     }
 
     /// The times and their units.
-    #[cfg(feature = "shared")]
-    pub(super) fn entries(&self) -> impl Iterator<Item = (u64, u64)> {
+    pub(super) fn entries(&self) -> impl Iterator<Item = (u64, u64)> + Clone {
         self.entries.iter().map(|entry| (entry.at, entry.count))
     }
 

@@ -69,7 +69,10 @@ pub use self::{
     into_limiter::{FromAsync, FromLimiter, FromQuota, IntoLimiter},
     joint::{IntoMembers, JointLimiter, KeyedLimit, Member},
     limiter::Limiter,
-    local::{LocalLimiter, LocalLimiterBuilder, LocalStore, LocalStoreBuilder},
+    local::{
+        LocalLimiter, LocalLimiterBuilder, LocalStore, LocalStoreBuilder, RestoreError,
+        RestoreErrorKind, SaveError, SaveErrorKind, Saved,
+    },
     on_quota_change::OnChange,
     pending_decision::{Never, Pending, PendingFuture},
     per_request_quota::RequestQuota,

@@ -91,7 +91,6 @@ impl Epoch {
         }
     }
 
-    #[cfg(feature = "shared")]
     pub(crate) const fn on_change(self) -> OnChange {
         self.on_change
     }
@@ -134,7 +133,7 @@ impl Epoch {
 
 /// A hash of all numbers that start keys afresh when they change. It is part of keys in stores, so it
 /// must be equal on all nodes and in all versions.
-fn digest(tiers: &[(Tier, TierQuotas)]) -> u64 {
+pub(super) fn digest(tiers: &[(Tier, TierQuotas)]) -> u64 {
     let text = |(tier, quotas): &(Tier, TierQuotas)| {
         let name = tier.name();
         let places = quotas.places.iter().copied();

@@ -1,6 +1,7 @@
 //! The limits in force: the quotas of all tiers, and the choice of the tier for an operation.
 
 mod choice;
+mod counter_label;
 mod quota_change_epoch;
 mod shared_counters;
 mod single_bucket;
@@ -9,6 +10,7 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 pub(crate) use self::{
     choice::{Chosen, cannot_count},
+    counter_label::CounterLabel,
     shared_counters::NamedQuota,
     single_bucket::SingleBucket,
 };

@@ -390,6 +390,12 @@ impl Quota {
         )
     }
 
+    /// The numbers that distinguish counters, except the epoch.
+    pub(crate) fn shape_numbers(&self) -> [u64; 4] {
+        let (algorithm, period, slices, step) = self.shape();
+        [algorithm, period as u64, slices, step as u64]
+    }
+
     /// The quota with counters of this epoch.
     pub(crate) const fn in_epoch(mut self, epoch: u32) -> Self {
         self.epoch = epoch;

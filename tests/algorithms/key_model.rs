@@ -114,6 +114,13 @@ impl Subject {
         self.counted.retain(|id, _| needed(id));
     }
 
+    /// Another process restores what this one saved. It has no receipts.
+    pub(crate) fn restart(&mut self) {
+        self.paid.clear();
+        self.lock_free = true;
+        self.make_rules();
+    }
+
     /// Changes a quota of the default tier.
     pub(crate) fn set_quota(&mut self, now: Nanos, place: usize, spec: Spec) {
         let was_lock_free = self.lock_free;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use tower_ratelimit::{
     Decision, Limiter as _, LocalLimiter, ManualClock, OnChange, Priority, Receipt,
-    limiter::{Pending, Tier},
+    limiter::{LocalLimiterBuilder, Pending, Tier},
 };
 
 use super::{
@@ -42,6 +42,8 @@ pub(crate) enum Act {
     RequestWith(Row, u8, Request),
     /// A change of one of the default tier's quotas.
     Change(usize, Change),
+    /// The limiter is saved, and restored as by the next process.
+    Restart,
 }
 
 /// The quota that another one becomes.
@@ -110,6 +112,7 @@ pub(crate) fn trace(longest: usize) -> impl Strategy<Value = Vec<Step>> {
         4 => (row(), share(), request())
             .prop_map(|(row, share, request)| Act::RequestWith(row, share, request)),
         2 => (any::<usize>(), change()).prop_map(|(place, change)| Act::Change(place, change)),
+        1 => Just(Act::Restart),
     ];
     prop::collection::vec((any_move(), act), 1..longest)
 }
@@ -154,7 +157,7 @@ pub(crate) fn tiers() -> impl Strategy<Value = Vec<Vec<Spec>>> {
     })
 }
 
-fn limiter(setup: &Setup, clock: &ManualClock) -> LocalLimiter {
+fn builder(setup: &Setup, clock: &ManualClock) -> LocalLimiterBuilder {
     let named = |list: &Vec<Spec>| -> Vec<_> {
         let specs = list.iter().zip(NAMES);
         specs.map(|(spec, name)| spec.quota.named(name)).collect()
@@ -169,7 +172,25 @@ fn limiter(setup: &Setup, clock: &ManualClock) -> LocalLimiter {
     if let Some(block) = setup.block_for {
         builder = builder.block_for(block);
     }
-    builder.build().expect("good quotas")
+    builder
+}
+
+/// The limiter of the next process, with the quotas in force.
+fn restarted(
+    limiter: &LocalLimiter,
+    setup: &Setup,
+    tiers: &[Vec<Spec>],
+    clock: &ManualClock,
+) -> LocalLimiter {
+    let mut state = Vec::new();
+    let saved = limiter.save(&mut state).expect("a save to memory");
+    assert_eq!(saved.bytes(), state.len() as u64);
+    let setup = Setup {
+        tiers: tiers.to_vec(),
+        ..setup.clone()
+    };
+    let restored = builder(&setup, clock).restore(state.as_slice());
+    restored.expect("the state of this limiter")
 }
 
 /// The receipt that is meant, of as many.
@@ -187,17 +208,25 @@ pub(crate) fn with_receipt(request: Request, receipts: usize) -> Request {
 /// Runs a trace through a limiter and the oracle.
 pub(crate) fn agrees(setup: &Setup, start: u64, trace: Vec<Step>) -> Result<(), TestCaseError> {
     let clock = ManualClock::at(at(start));
-    let limiter = limiter(setup, &clock);
+    let mut limiter = builder(setup, &clock).build().expect("good quotas");
     let mut oracle = Subject::new(&setup.tiers, setup.block_for, setup.on_change);
     let mut receipts = Vec::new();
     let mut now = start;
+    // States that are fresh are not saved, and a clock that then steps back would find them missing.
+    let mut restarted_at = 0;
     for (step, act) in trace {
         let specs = oracle.specs().iter().flatten();
         let mut marks: Vec<_> = specs.flat_map(Spec::marks).collect();
         marks.extend(setup.block_for.map(|block| block.as_micros() as u64));
-        now = step.next_to(now, start, &marks);
+        now = step.next_to(now, start, &marks).max(restarted_at);
         clock.set(at(now));
         match act {
+            Act::Restart => {
+                limiter = restarted(&limiter, setup, oracle.specs(), &clock);
+                oracle.restart();
+                restarted_at = now;
+                receipts.clear();
+            }
             Act::Change(place, change) => {
                 let place = place % oracle.specs()[0].len();
                 let spec = match change {

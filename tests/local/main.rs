@@ -2,6 +2,7 @@
 
 mod blocks;
 mod names;
+mod restarts;
 mod store;
 mod store_shares;
 mod table_stress;

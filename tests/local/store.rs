@@ -21,6 +21,16 @@ fn stored(quota: Quota, store: &LocalStore) -> LocalLimiter {
     built.expect("a good quota")
 }
 
+/// Limits of all shapes in a store, each with a name.
+fn named_in(store: &LocalStore) -> Vec<LocalLimiter> {
+    let shapes = shapes().into_iter().enumerate();
+    let named = shapes.map(|(number, make)| make().name(format!("limit {number}")));
+    let built = named.map(|builder| builder.build_in(store));
+    built
+        .map(|limiter| limiter.expect("a good quota"))
+        .collect()
+}
+
 /// Limits of every shape.
 fn shapes() -> Vec<fn() -> LocalLimiterBuilder> {
     vec![
@@ -67,6 +77,8 @@ enum Step {
         limit: usize,
         to: u64,
     },
+    /// The store is saved, and restored for another number of keys.
+    Restart(usize),
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -92,6 +104,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         12 => request,
         3 => correct,
         1 => set,
+        1 => (1_000..40_000_usize).prop_map(Step::Restart),
     ];
     vec(step, 1..120)
 }
@@ -122,9 +135,10 @@ proptest! {
     #[test]
     fn limits_of_one_store_decide_as_with_tables_of_their_own(steps in steps()) {
         let clock = ManualClock::new();
-        let shared = store(1_000, &clock);
+        let mut shared = store(1_000, &clock);
         let own: Vec<_> = shapes().iter().map(|make| make().clock(clock.clone()).build().unwrap()).collect();
-        let stored: Vec<_> = shapes().iter().map(|make| make().build_in(&shared).unwrap()).collect();
+        let mut stored = named_in(&shared);
+        let mut quotas = vec![None; own.len()];
         let mut charges: Vec<(usize, Tier, Key, Receipt)> = Vec::new();
         let mut logs = vec![false; own.len()];
         for step in steps {
@@ -159,6 +173,19 @@ proptest! {
                     let quota = if logs[limit] { Quota::per_hour(to).sliding_log() } else { Quota::per_minute(to) };
                     let changed = own[limit].set_quota(&name, quota);
                     prop_assert_eq!(stored[limit].set_quota(&name, quota), changed);
+                    quotas[limit] = Some((name, quota));
+                }
+                Step::Restart(max_keys) => {
+                    let mut state = Vec::new();
+                    shared.save(&mut state).unwrap();
+                    let builder = LocalStore::builder().max_keys(max_keys).clock(clock.clone());
+                    shared = builder.restore(state.as_slice()).unwrap();
+                    stored = named_in(&shared);
+                    for (limiter, quota) in stored.iter().zip(&quotas) {
+                        if let Some((name, quota)) = quota {
+                            let _ = limiter.set_quota(name, *quota);
+                        }
+                    }
                 }
             }
         }

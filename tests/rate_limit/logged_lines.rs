@@ -64,6 +64,22 @@ const LINES: &[(&str, fn())] = &[
         let limiters = [(); 5].map(|()| LocalLimiter::builder(Quota::per_second(1)));
         drop(limiters.map(|limiter| limiter.build_in(&store)));
     }),
+    ("state-refused", || {
+        // A folder is no state file.
+        let limiter = LocalLimiter::builder(Quota::per_second(1));
+        drop(limiter.restore_or_new(env::temp_dir()));
+    }),
+    ("state-changed", || {
+        let build = |quota: Quota, store: &LocalStore| {
+            let limiter = LocalLimiter::builder(quota).name("login");
+            limiter.build_in(store).expect("a good quota")
+        };
+        let (store, mut state) = (LocalStore::new(), Vec::new());
+        let _login = build(Quota::per_second(1), &store);
+        store.save(&mut state).expect("a save to memory");
+        let restored = LocalStore::builder().restore(&*state).expect("its state");
+        drop(build(Quota::per_day(1), &restored));
+    }),
     ("request-quota-cut", || {
         let layer = layer(Global).quota(|_| Some(RequestQuota::limit(5).burst(9)));
         send_all(&layer, [const { || get("/") }; 3]);

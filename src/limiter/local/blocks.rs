@@ -43,7 +43,11 @@ impl Blocks {
     /// Blocks a key, or ends its block. If `most` keys are blocked, evicts the block that ends first of a
     /// few.
     pub(super) fn set(&self, key: KeyHash, now: u64, length: Duration, most: usize) {
-        let mut block = Block::by_hand(now, length);
+        self.put(key, now, Block::by_hand(now, length), most);
+    }
+
+    /// Replaces the block of a key, see [`set`](Self::set).
+    pub(super) fn put(&self, key: KeyHash, now: u64, mut block: Block, most: usize) {
         let mut blocks = unpoisoned(self.blocks.write());
         blocks.remove(&key);
         if block == Block::NONE {
@@ -59,6 +63,13 @@ impl Blocks {
         blocks.insert(key, block);
         let end = now.saturating_add(block.left(now, None));
         self.last_end.fetch_max(end, Ordering::AcqRel);
+    }
+
+    /// All blocks that have not ended, by the tag of the key.
+    pub(super) fn all(&self, now: u64) -> HashMap<u64, Block> {
+        let blocks = unpoisoned(self.blocks.read());
+        let live = blocks.iter().filter(|(_, block)| block.to_state().1 > now);
+        live.map(|(key, block)| (key.tag, *block)).collect()
     }
 
     /// Ends all blocks.

@@ -1,10 +1,12 @@
 //! The builder of a limiter in this process.
 
-use std::{borrow::Cow, time::Duration};
+use std::{borrow::Cow, io::Read, path::Path, time::Duration};
 
 use super::{
     capacity::{Capacity, DEFAULT_MAX_KEYS, DEFAULT_MAX_LOG_TIMES},
+    hash::KeyHasher,
     limiter::LocalLimiter,
+    state_file::{BlockReader, FileHeader, LimiterHeader, RestoreError, log_refused, open},
     store::LocalStore,
 };
 use crate::{
@@ -19,7 +21,7 @@ use crate::{
 };
 
 /// Configures a [`LocalLimiter`]. Made by [`LocalLimiter::builder`].
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 #[must_use]
 pub struct LocalLimiterBuilder {
     /// The tiers' quotas; the default tier is the first.
@@ -163,6 +165,11 @@ impl LocalLimiterBuilder {
     /// `max_keys` is 0, above 2^32 or more than there is memory for, or the limiter has a
     /// [`name`](Self::name), which is for limiters in a store.
     pub fn build(self) -> Result<LocalLimiter, ConfigError> {
+        let hasher = KeyHasher::new(self.seed);
+        self.build_with(hasher)
+    }
+
+    fn build_with(self, hasher: KeyHasher) -> Result<LocalLimiter, ConfigError> {
         if self.name.is_some() {
             return Err(ConfigError::new(
                 ConfigErrorKind::Store,
@@ -178,7 +185,43 @@ impl LocalLimiterBuilder {
         )?;
         let clock = self.clock;
         let clock = clock.unwrap_or_else(|| SharedClock::new(OsClock::new()));
-        LocalLimiter::from_parts(limits, capacity, clock, self.seed)
+        LocalLimiter::from_parts(limits, capacity, clock, hasher)
+    }
+
+    /// Makes the limiter with a table of its own, and the counts that [`LocalLimiter::save`] wrote.
+    ///
+    /// Counts continue at their time: what flowed back while no process ran is back, and a block may have
+    /// ended. If the clock is behind the file, the limiter treats it as a clock that stepped back.
+    /// Limits, bursts, queues and the number of keys may have changed since, as by
+    /// [`set_quota`](LocalLimiter::set_quota); with [`OnChange::Fresh`] changed numbers start all keys
+    /// afresh. If fewer keys fit, those with the least usage are dropped.
+    ///
+    /// # Errors
+    ///
+    /// If the file is no state file, cut off, damaged, of another version, of a store or of a limiter
+    /// with other quotas (another name, algorithm, period, number of slices or refill step), or the
+    /// limiter cannot be [built](Self::build). Nothing of the file is used then.
+    pub fn restore(self, from: impl Read) -> Result<LocalLimiter, RestoreError> {
+        let mut reader = BlockReader::begin(from)?;
+        let header = FileHeader::<LimiterHeader>::read(&mut reader)?;
+        let limiter = self.build_with(KeyHasher::of_key(header.hash_key))?;
+        limiter.restore_entries(&header, &mut reader)?;
+        Ok(limiter)
+    }
+
+    /// Makes the limiter with the counts of this file, if it can be [restored](Self::restore). Otherwise
+    /// makes it without counts, and logs one line with the reason, unless the file does not exist.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`build`](Self::build).
+    pub fn restore_or_new(self, path: impl AsRef<Path>) -> Result<LocalLimiter, ConfigError> {
+        let path = path.as_ref();
+        let restored = open(path).and_then(|file| self.clone().restore(file));
+        restored.or_else(|error| {
+            log_refused(path, &error);
+            self.build()
+        })
     }
 
     /// Makes the limiter in a store, with the store's table, bounds and clock.

@@ -14,6 +14,15 @@ pub(super) struct KeyHash {
 }
 
 impl KeyHash {
+    /// The hash with this tag, which has all bits of a key's hash except for one in 2^64.
+    #[inline]
+    pub(super) fn of_tag(tag: u64) -> Self {
+        Self {
+            tag: tag.max(1),
+            bucket_bits: [tag as u32, (tag >> 32) as u32],
+        }
+    }
+
     /// The key's two buckets among `count`.
     #[inline]
     pub(super) fn buckets(self, count: usize) -> [usize; 2] {
@@ -51,6 +60,16 @@ impl KeyHasher {
         Self(keyed_hash(seed))
     }
 
+    /// The hasher with the [key](Self::key) of another one.
+    pub(super) fn of_key((first, second): (u64, u64)) -> Self {
+        Self(SipHasher13::new_with_keys(first, second))
+    }
+
+    /// The secret key.
+    pub(super) fn key(&self) -> (u64, u64) {
+        self.0.keys()
+    }
+
     #[inline]
     pub(super) fn hash(&self, key: &Key) -> KeyHash {
         self.hash_here(key.as_bytes())
@@ -65,10 +84,6 @@ impl KeyHasher {
 
     #[inline]
     fn hash_here(&self, key: &[u8]) -> KeyHash {
-        let hash = self.0.hash(key);
-        KeyHash {
-            tag: hash.max(1),
-            bucket_bits: [hash as u32, (hash >> 32) as u32],
-        }
+        KeyHash::of_tag(self.0.hash(key))
     }
 }

@@ -1,6 +1,7 @@
 //! `LocalLimiter`: the limiter in this process.
 
 mod construction_and_key_counts;
+mod save_and_restore;
 mod set_quota;
 
 use std::{

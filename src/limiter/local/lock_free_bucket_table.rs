@@ -1,10 +1,15 @@
 //! The lock-free table of lone buckets: an instant for each key.
 
-use std::{slice, sync::Arc};
+use std::{
+    io::{self, Write},
+    slice,
+    sync::Arc,
+};
 
 use super::{
     capacity::Capacity,
     hash::KeyHash,
+    state_file::BlockWriter,
     swappable_limits::ChangingLimits,
     table::{MAX_STATE, Table},
 };
@@ -210,6 +215,35 @@ impl LockFree {
             decision.set_class(bucket.class(), answer.shed);
         }
         decision
+    }
+
+    /// Saves all keys that are not fresh. `write` writes an entry from its tag and its instant.
+    pub(super) fn save<W: Write>(
+        &self,
+        bucket: &Bucket,
+        now: Timestamp,
+        writer: &mut BlockWriter<W>,
+        mut write: impl FnMut(&mut Vec<u8>, u64, u64),
+    ) -> io::Result<()> {
+        let fresh = self.state_of(bucket.fresh_until(now.as_nanos()));
+        for bucket in 0..self.table.bucket_count() {
+            self.table.visit(bucket, fresh, |tag, state| {
+                writer.entry(|to| write(to, tag, self.nanos_of(state)));
+            });
+            if writer.is_full() {
+                writer.flush()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Restores a key's instant, unless it is fresh.
+    pub(super) fn restore(&self, bucket: &Bucket, key: KeyHash, now: Timestamp, instant: u64) {
+        let fresh_until = bucket.fresh_until(now.as_nanos());
+        if instant > fresh_until {
+            let state = self.state_of(instant);
+            self.table.restore(key, self.state_of(fresh_until), state);
+        }
     }
 
     /// Forgets all keys.

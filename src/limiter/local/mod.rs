@@ -11,6 +11,7 @@ mod lock_free_bucket_table;
 mod shard;
 mod sharded;
 mod sliding_log_memory;
+mod state_file;
 mod store;
 mod swappable_limits;
 mod table;
@@ -20,5 +21,6 @@ pub(crate) use self::swappable_limits::{ChangingLimits, InForce};
 pub use self::{
     builder::LocalLimiterBuilder,
     limiter::LocalLimiter,
+    state_file::{RestoreError, RestoreErrorKind, SaveError, SaveErrorKind, Saved},
     store::{LocalStore, LocalStoreBuilder},
 };

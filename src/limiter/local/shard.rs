@@ -1,17 +1,19 @@
 //! A shard of the sharded table: entries under one lock, and their eviction.
 
-use std::{collections::TryReserveError, mem, ops::Range, sync::Arc};
+use std::{collections::TryReserveError, io::Write, mem, ops::Range, sync::Arc};
 
 use super::{
     eviction::{self, EntryIndex, candidates},
     hash::KeyHash,
     sliding_log_memory::{ENTRIES_SEARCHED, LOGS_SEARCHED},
+    state_file::BlockWriter,
 };
 use crate::{
     algorithm::{State, Weight},
     limiter::{
         apply_operation::Subject, block::Block, on_quota_change::Replaced, tier_set::TierSet,
     },
+    number_bytes::push_u64,
 };
 
 /// A shard: the part of the table under one lock.
@@ -93,6 +95,14 @@ pub(super) fn room(entries: usize, limits: &TierSet) -> Result<Box<[State]>, Try
     filled(entries.saturating_mul(limits.states()), State::FRESH)
 }
 
+/// The weight of a key.
+pub(super) fn weight(limits: &TierSet, states: &[State], mut block: Block, now: u64) -> Weight {
+    Weight {
+        blocked: block.left(now, limits.block_for),
+        ..limits.weight(states, now)
+    }
+}
+
 impl Entries {
     /// Allocates this many entries, if there are none yet.
     #[inline]
@@ -163,11 +173,39 @@ impl Entries {
     }
 
     fn weight(&self, limits: &TierSet, entry: EntryIndex, now: u64) -> Weight {
-        let mut block = self.blocks[entry.0];
-        Weight {
-            blocked: block.left(now, limits.block_for),
-            ..limits.weight(&self.states[self.states_of(entry)], now)
+        let states = &self.states[self.states_of(entry)];
+        weight(limits, states, self.blocks[entry.0], now)
+    }
+
+    /// Saves entries from the one with the index `from` on, until the block is full. A saved key has a
+    /// state of the entry for each of `positions`. Returns the index of the next entry.
+    pub(super) fn save<W: Write>(
+        &self,
+        limits: &TierSet,
+        positions: &[Option<usize>],
+        from: usize,
+        now: u64,
+        writer: &mut BlockWriter<W>,
+    ) -> usize {
+        let end = self.len().min(from + ENTRIES_SEARCHED);
+        for entry in (from..end).map(EntryIndex) {
+            if writer.is_full() {
+                return entry.0;
+            }
+            if self.weight(limits, entry, now) == Weight::default() {
+                continue;
+            }
+            let states = &self.states[self.states_of(entry)];
+            writer.entry(|to| {
+                push_u64(to, self.tags[entry.0]);
+                push_u64(to, self.blocks[entry.0].to_state().1);
+                for position in positions {
+                    let state = position.and_then(|position| states.get(position));
+                    state.unwrap_or(&State::FRESH).push_to(to);
+                }
+            });
         }
+        end
     }
 
     pub(super) fn all_times_held(&self) -> usize {

@@ -1,16 +1,20 @@
 //! The sharded table: keys with more state than one instant.
 
-use std::sync::{
-    Arc, Mutex, MutexGuard,
-    atomic::{AtomicU64, Ordering},
+use std::{
+    io::{self, Write},
+    sync::{
+        Arc, Mutex, MutexGuard,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use super::{
     capacity::Capacity,
     eviction::EntryIndex,
     hash::KeyHash,
-    shard::{Entries, TableShard, times_held},
+    shard::{Entries, TableShard, times_held, weight},
     sliding_log_memory::LogBudget,
+    state_file::{BlockWriter, Layout},
 };
 use crate::{
     algorithm::{Counts, State, Weight},
@@ -181,6 +185,69 @@ impl Sharded {
             }
             self.logs.count(before, shard.entries.all_times_held());
         }
+    }
+
+    /// Saves all keys that are not fresh, with the states of this layout. Each shard is locked for a few
+    /// entries at a time.
+    pub(super) fn save<W: Write>(
+        &self,
+        layout: &Layout,
+        now: u64,
+        writer: &mut BlockWriter<W>,
+    ) -> io::Result<()> {
+        let mut known: Option<(Arc<TierSet>, Vec<Option<usize>>)> = None;
+        for shard in &self.shards {
+            let mut next = 0;
+            loop {
+                let shard = lock(shard);
+                let TableShard { limits, entries } = &*shard;
+                // Quotas may change during the save: then other states of an entry have this layout.
+                let (_, positions) = match &mut known {
+                    Some(known) if Arc::ptr_eq(&known.0, limits) => known,
+                    known => {
+                        let positions = layout.positions_in(&Layout::of(limits));
+                        known.insert((Arc::clone(limits), positions))
+                    }
+                };
+                next = entries.save(limits, positions, next, now, writer);
+                let is_last = next >= entries.len();
+                drop(shard);
+                if writer.is_full() {
+                    writer.flush()?;
+                }
+                if is_last {
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Restores a key, unless it is fresh. In a full table the key with the least usage is dropped.
+    pub(super) fn restore(&self, key: KeyHash, states: Vec<State>, block: Block, now: u64) {
+        let mut shard = lock(&self.shards[key.tag as usize % self.shards.len()]);
+        let TableShard { limits, entries } = &mut *shard;
+        let weight = weight(limits, &states, block, now);
+        if weight == Weight::default() {
+            return;
+        }
+        if entries.make(self.entries, limits).is_err() {
+            self.evictions.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        let (entry, forgotten) = match entries.find(key) {
+            Some(entry) => (entry, Weight::default()),
+            None => entries.least_weighty(limits, key, now),
+        };
+        let evicted = forgotten != Weight::default();
+        self.evictions
+            .fetch_add(u64::from(evicted), Ordering::Relaxed);
+        if forgotten > weight {
+            return;
+        }
+        self.logs
+            .count(entries.times_held(entry), times_held(&states));
+        entries.put(entry, key.tag, states, block);
     }
 
     /// The number of keys that are not fresh at `now`. Walks the whole table.

@@ -174,6 +174,39 @@ impl Table {
         unpoisoned(self.inserting[stripe].lock())
     }
 
+    /// The number of buckets.
+    pub(super) fn bucket_count(&self) -> usize {
+        self.buckets.count()
+    }
+
+    /// Calls `each` with the tag and the state of each key of a bucket that is not fresh at `now`.
+    pub(super) fn visit(&self, bucket: usize, now: u64, mut each: impl FnMut(u64, u64)) {
+        for entry in self.buckets.get(bucket).entries() {
+            while let Err(Claimed) = entry.read(now, &mut each) {
+                thread::yield_now();
+            }
+        }
+    }
+
+    /// Inserts a key with this state, or raises the state that it has. In a full table the key with the
+    /// least usage is dropped.
+    pub(super) fn restore(&self, key: KeyHash, now: u64, state: u64) {
+        let raise = |old| ((old < state).then_some(state), ());
+        let _inserting = self.lock_inserts_of(key);
+        while self.update_known(key, &mut { raise }).is_none() {
+            let victim = self.least_weighty(key, now);
+            if let Some((_, old)) = victim
+                && unpack(old) > now.max(state)
+            {
+                self.evictions.fetch_add(1, Ordering::Relaxed);
+                return;
+            }
+            if self.insert(key, now, state) {
+                return;
+            }
+        }
+    }
+
     /// Lowers every state to at most `most`; 0 resets all keys.
     pub(super) fn limit_states(&self, most: u64) {
         for entry in self.buckets.iter().flat_map(CacheLine::entries) {
@@ -244,7 +277,28 @@ impl<'a> CacheLine<'a> {
     }
 }
 
+/// The entry is changing its key.
+struct Claimed;
+
 impl Entry<'_> {
+    /// Calls `each` with the tag and the state, if the state is later than `now`.
+    fn read(self, now: u64, each: &mut impl FnMut(u64, u64)) -> Result<(), Claimed> {
+        loop {
+            let state = self.state.load(Ordering::Acquire);
+            if state == CLAIMED {
+                return Err(Claimed);
+            }
+            let tag = self.tag.load(Ordering::Acquire);
+            // The state belongs to the tag if it has not changed, as for `update`.
+            if self.state.load(Ordering::Acquire) == state {
+                if unpack(state) > now {
+                    each(tag, unpack(state));
+                }
+                return Ok(());
+            }
+        }
+    }
+
     /// `None` when the entry does not, or no longer, belong to `tag`.
     #[inline]
     fn update<R>(self, tag: u64, step: &mut impl FnMut(u64) -> (Option<u64>, R)) -> Option<R> {

@@ -18,7 +18,7 @@ pub(crate) struct NamedQuota {
 impl TierSet {
     /// The name of the counters at this place, if they have one. Without counter names it is the name of
     /// the default tier's quota.
-    fn counter_name(&self, TierPlace(at): TierPlace) -> Option<&str> {
+    pub(super) fn counter_name(&self, TierPlace(at): TierPlace) -> Option<&str> {
         if let Some(names) = &self.counter_names {
             return names.get(at).map(String::as_str);
         }

@@ -26,7 +26,7 @@ impl LocalLimiter {
         limits: TierSet,
         capacity: Capacity,
         clock: SharedClock,
-        seed: Option<u64>,
+        hasher: KeyHasher,
     ) -> Result<Self, ConfigError> {
         let limits = Arc::new(limits);
         let subjects = OnceLock::new();
@@ -46,7 +46,7 @@ impl LocalLimiter {
             policies: limits.default_tier().policies.clone(),
             blocks: Blocks::default(),
             clock,
-            hasher: KeyHasher::new(seed),
+            hasher,
             capacity,
             limits: Mutex::new(limits),
             instants,
@@ -87,7 +87,13 @@ impl LocalLimiter {
         }
         let limits = unpoisoned(inner.limits.lock());
         let capacity = Capacity::checked(max_keys, inner.capacity.log_times)?;
-        Self::from_parts(TierSet::clone(&limits), capacity, inner.clock.clone(), None)
+        let hasher = KeyHasher::new(None);
+        Self::from_parts(
+            TierSet::clone(&limits),
+            capacity,
+            inner.clock.clone(),
+            hasher,
+        )
     }
 
     /// The number of keys that are not fresh.

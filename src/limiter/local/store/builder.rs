@@ -4,11 +4,14 @@ use super::local_store::LocalStore;
 use crate::{
     clock::{Clock, OsClock, SharedClock},
     error::ConfigError,
-    limiter::local::capacity::{Capacity, DEFAULT_MAX_KEYS, DEFAULT_MAX_LOG_TIMES},
+    limiter::local::{
+        capacity::{Capacity, DEFAULT_MAX_KEYS, DEFAULT_MAX_LOG_TIMES},
+        hash::KeyHasher,
+    },
 };
 
 /// Configures a [`LocalStore`]. Made by [`LocalStore::builder`].
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 #[must_use]
 pub struct LocalStoreBuilder {
     max_keys: usize,
@@ -70,7 +73,11 @@ impl LocalStoreBuilder {
     ///
     /// If `max_keys` is 0, above 2^32 or more than there is memory for.
     pub fn build(self) -> Result<LocalStore, ConfigError> {
+        self.build_with(KeyHasher::new(None))
+    }
+
+    pub(super) fn build_with(self, hasher: KeyHasher) -> Result<LocalStore, ConfigError> {
         let capacity = Capacity::checked(self.max_keys, self.max_log_times)?;
-        LocalStore::from_parts(capacity, self.clock)
+        LocalStore::from_parts(capacity, self.clock, hasher)
     }
 }

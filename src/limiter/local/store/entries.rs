@@ -1,6 +1,6 @@
 //! A shard of a store's table: entries of one state each, of all limits.
 
-use std::{collections::TryReserveError, mem};
+use std::{collections::TryReserveError, io::Write, mem};
 
 use crate::{
     algorithm::{EvictionWeight, State, Weight},
@@ -9,7 +9,9 @@ use crate::{
         hash::KeyHash,
         shard::filled,
         sliding_log_memory::{ENTRIES_SEARCHED, LOGS_SEARCHED},
+        state_file::BlockWriter,
     },
+    number_bytes::{push_u32, push_u64},
 };
 
 /// A shard: the part of the table under one lock. It has no entries until the first key comes.
@@ -152,6 +154,9 @@ impl StoreShard {
         if before > 0 {
             self.held[before as usize] -= 1;
         }
+        if limit == 0 {
+            return;
+        }
         let needed = limit as usize + 1;
         if self.held.len() < needed {
             self.held.reserve_exact(needed - self.held.len());
@@ -168,6 +173,74 @@ impl StoreShard {
             let own = self.owners.iter_mut().filter(|owner| **owner == limit);
             own.for_each(|owner| *owner = 0);
         }
+    }
+
+    /// The number of entries.
+    pub(super) fn len(&self) -> usize {
+        self.tags.len()
+    }
+
+    /// Saves entries from the one with the index `from` on, until the block is full. Returns the index of
+    /// the next entry.
+    pub(super) fn save<W: Write>(
+        &self,
+        from: usize,
+        now: u64,
+        writer: &mut BlockWriter<W>,
+    ) -> usize {
+        let end = self.tags.len().min(from + ENTRIES_SEARCHED);
+        for entry in from..end {
+            if writer.is_full() {
+                return entry;
+            }
+            let Record { state, weight } = &self.records[entry];
+            if weight.is_nothing(now) {
+                continue;
+            }
+            writer.entry(|to| {
+                push_u64(to, self.tags[entry]);
+                push_u32(to, self.owners[entry]);
+                weight
+                    .to_numbers()
+                    .into_iter()
+                    .for_each(|number| push_u64(to, number));
+                state.push_to(to);
+            });
+        }
+        end
+    }
+
+    /// Restores an entry. Returns the weight of the state that was evicted for it, or its own weight if it
+    /// does not fit, and the number of times that the evicted log had memory for.
+    pub(super) fn restore(
+        &mut self,
+        tag: u64,
+        of: Newcomer,
+        (state, weight): (State, EvictionWeight),
+        now: u64,
+    ) -> (Weight, usize) {
+        let key = KeyHash::of_tag(tag);
+        let free = |entry| {
+            self.weight(entry, now)
+                .filter(|weight| *weight == Weight::default())
+        };
+        let (forgotten, entry) = match self.find(key) {
+            Some(entry) => (Weight::default(), entry),
+            None => match eviction::least_weighty(candidates(key, self.tags.len()), free) {
+                Some((entry, _)) => (Weight::default(), entry),
+                None => match self.displaced(key, of, now) {
+                    Some((least, entry)) if least <= weight.at(now) => (least, entry),
+                    _ => return (weight.at(now), 0),
+                },
+            },
+        };
+        self.tags[entry.0] = tag;
+        let times = self.records[entry.0].state.times_held();
+        self.records[entry.0] = Record { state, weight };
+        if self.owners[entry.0] != of.limit {
+            self.own(entry, of.limit);
+        }
+        (forgotten, times)
     }
 
     pub(super) fn live_states(&self, now: u64) -> usize {

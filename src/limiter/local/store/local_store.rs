@@ -3,7 +3,11 @@
 use std::{fmt, sync::Arc};
 
 use super::store_table::StoreTable;
-use crate::{clock::SharedClock, error::ConfigError, limiter::local::capacity::Capacity};
+use crate::{
+    clock::SharedClock,
+    error::ConfigError,
+    limiter::local::{capacity::Capacity, hash::KeyHasher},
+};
 
 /// One table for many limits: thirty routes or two hundred rules in the memory of one limit.
 ///
@@ -63,8 +67,14 @@ impl LocalStore {
         built.expect("the default settings are accepted")
     }
 
-    pub(super) fn from_parts(capacity: Capacity, clock: SharedClock) -> Result<Self, ConfigError> {
-        Ok(Self(Arc::new(StoreTable::try_new(capacity, clock)?)))
+    pub(super) fn from_parts(
+        capacity: Capacity,
+        clock: SharedClock,
+        hasher: KeyHasher,
+    ) -> Result<Self, ConfigError> {
+        Ok(Self(Arc::new(StoreTable::try_new(
+            capacity, clock, hasher,
+        )?)))
     }
 
     /// The number of counts and blocks, of all limits, that are not fresh or over.

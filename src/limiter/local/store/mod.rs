@@ -6,6 +6,7 @@ mod local_store;
 mod locks;
 mod member_op;
 mod members;
+mod save_and_restore;
 mod store_table;
 mod stored_limit;
 

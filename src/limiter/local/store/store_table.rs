@@ -39,25 +39,29 @@ const FEW_LIMITS: usize = 4;
 /// Each state and each block is an entry of its own. All entries of one limit and key are in one shard,
 /// so that a call on one limit takes one lock.
 pub(in super::super) struct StoreTable {
-    shards: Box<[Mutex<StoreShard>]>,
+    pub(super) shards: Box<[Mutex<StoreShard>]>,
     /// The entries of each shard, once its first key has come.
     entries: usize,
     pub(in super::super) hasher: KeyHasher,
     pub(in super::super) clock: SharedClock,
-    members: sync::Mutex<Members>,
-    max_keys: usize,
+    pub(super) members: sync::Mutex<Members>,
+    pub(super) max_keys: usize,
     /// Each limit's share of a shard: the entries that other limits do not evict.
     share: AtomicUsize,
     has_warned: AtomicBool,
-    evictions: AtomicU64,
-    logs: LogBudget,
+    pub(super) evictions: AtomicU64,
+    pub(super) logs: LogBudget,
     /// The instant at which the last block ends. After it requests do not search for blocks; most stores
     /// never have one.
-    blocked_until: AtomicU64,
+    pub(super) blocked_until: AtomicU64,
 }
 
 impl StoreTable {
-    pub(super) fn try_new(capacity: Capacity, clock: SharedClock) -> Result<Self, ConfigError> {
+    pub(super) fn try_new(
+        capacity: Capacity,
+        clock: SharedClock,
+        hasher: KeyHasher,
+    ) -> Result<Self, ConfigError> {
         let (count, entries) = capacity.shards();
         let mut shards = Vec::new();
         let room = shards.try_reserve_exact(count);
@@ -66,7 +70,7 @@ impl StoreTable {
         Ok(Self {
             shards: shards.into_boxed_slice(),
             entries,
-            hasher: KeyHasher::new(None),
+            hasher,
             clock,
             members: sync::Mutex::default(),
             max_keys: capacity.keys,
@@ -103,7 +107,7 @@ impl StoreTable {
     }
 
     /// Sets the share of each of `limits` limits.
-    fn share_out(&self, limits: usize) {
+    pub(super) fn share_out(&self, limits: usize) {
         let share = (self.max_keys / limits.max(1)).max(1);
         let in_shard = share.div_ceil(self.shards.len());
         self.share.store(in_shard, Ordering::Relaxed);
@@ -218,8 +222,8 @@ impl StoreTable {
 
     #[inline]
     fn member_op<'a>(&self, call: StoreCall<'a>) -> Result<MemberOp<'a>, LimiterError> {
-        let shard = call.limit.shard_bits(call.key) as usize % self.shards.len();
-        Ok(MemberOp::new(call, ShardIndex(shard), call.choose()?))
+        let shard = call.limit.shard(call.key, self.shards.len());
+        Ok(MemberOp::new(call, shard, call.choose()?))
     }
 
     /// The identity of a limit of this store in joint receipts.
@@ -227,7 +231,7 @@ impl StoreTable {
         limit.tag() ^ std::ptr::from_ref(self).addr() as u64
     }
 
-    fn room(&self) -> ShardRoom {
+    pub(super) fn room(&self) -> ShardRoom {
         ShardRoom {
             entries: self.entries,
             share: self.share.load(Ordering::Relaxed),

@@ -2,9 +2,12 @@
 
 use std::{ops::Deref, sync::Arc};
 
-use super::super::{
-    hash::{KeyHash, KeyHasher},
-    swappable_limits::{ChangingLimits, InForce},
+use super::{
+    super::{
+        hash::{KeyHash, KeyHasher},
+        swappable_limits::{ChangingLimits, InForce},
+    },
+    locks::ShardIndex,
 };
 use crate::limiter::tier_set::TierSet;
 
@@ -28,6 +31,12 @@ pub(in super::super) struct StoredCounters {
     block: KeyHash,
 }
 
+/// The shard of the entry with this tag.
+#[inline]
+pub(super) const fn shard_of_tag(tag: u64, shards: usize) -> ShardIndex {
+    ShardIndex(((tag & SHARD_BITS) as u32 % shards as u32) as usize)
+}
+
 /// The quotas in force at the beginning of a call.
 pub(in super::super) enum CountersInForce<'a> {
     First(&'a StoredCounters),
@@ -45,6 +54,11 @@ impl Deref for CountersInForce<'_> {
         }
     }
 }
+
+/// The bits of a name's tag that all counters of a limit share. They choose the shard of a key, so that
+/// the tag of an entry is enough to find its shard in a table of another size. There are at most 2^22
+/// shards.
+const SHARD_BITS: u64 = (1 << 24) - 1;
 
 /// The hash that identifies counters in a store: equal for counters whose states have one meaning.
 fn name_of(hasher: &KeyHasher, parts: &[&[u8]]) -> KeyHash {
@@ -94,35 +108,36 @@ impl StoredLimit {
         self.id.tag
     }
 
-    /// The hash that chooses a key's shard: one for all its states and its block.
+    /// The shard of a key among `shards`: one for all its states and its block.
     #[inline]
-    pub(super) const fn shard_bits(&self, key: KeyHash) -> u64 {
-        key.tag ^ self.id.tag
+    pub(super) const fn shard(&self, key: KeyHash, shards: usize) -> ShardIndex {
+        shard_of_tag(key.tag ^ self.id.tag, shards)
     }
 }
 
 impl StoredCounters {
     pub(super) fn new(hasher: &KeyHasher, id: KeyHash, limits: Arc<TierSet>) -> Self {
+        let name_of = |parts: &[&[u8]]| {
+            let own = name_of(hasher, parts).tag & !SHARD_BITS;
+            KeyHash::of_tag(own | id.tag & SHARD_BITS)
+        };
         let width = limits.width();
         let states = limits.counted().enumerate().map(|(place, counter)| {
             let half = [u8::from(place >= width)];
             let Some((at, kind)) = counter else {
-                return name_of(hasher, &[b"free", &id.to_bytes(), &place.to_le_bytes()]);
+                return name_of(&[b"free", &id.to_bytes(), &place.to_le_bytes()]);
             };
             let name = limits.shared_name(at);
             let kind = kind.get().to_le_bytes();
-            name_of(hasher, &[b"state", &id.to_bytes(), &name, &kind, &half])
+            name_of(&[b"state", &id.to_bytes(), &name, &kind, &half])
         });
         Self {
             states: states.collect(),
-            block: name_of(
-                hasher,
-                &[
-                    b"block",
-                    &id.to_bytes(),
-                    &limits.epoch().mark().to_le_bytes(),
-                ],
-            ),
+            block: name_of(&[
+                b"block",
+                &id.to_bytes(),
+                &limits.epoch().mark().to_le_bytes(),
+            ]),
             limits,
         }
     }

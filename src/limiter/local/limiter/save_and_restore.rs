@@ -1,0 +1,187 @@
+//! Saves and restores of a limiter with a table of its own.
+
+use std::{
+    io::{self, Read, Write},
+    path::Path,
+    sync::Arc,
+};
+
+use super::LocalLimiter;
+use crate::{
+    algorithm::State,
+    clock::Timestamp,
+    limiter::{
+        block::Block,
+        local::{
+            hash::KeyHash,
+            lock_free_bucket_table::LoneLimit,
+            state_file::{
+                BlockReader, BlockWriter, FileHeader, Layout, LimiterHeader, RestoreError,
+                SaveError, SaveErrorKind, Saved, replace_file,
+            },
+        },
+        on_quota_change::OnChange,
+        tier_set::TierSet,
+    },
+    lock::unpoisoned,
+    number_bytes::{push_u64, take_u64},
+};
+
+impl LocalLimiter {
+    /// Saves the counts of all keys, for
+    /// [`restore`](crate::limiter::LocalLimiterBuilder::restore) in the next process: a deployment then
+    /// gives no client a new daily quota.
+    ///
+    /// The save does not stop requests: each key is saved as it is at some moment of the save. When
+    /// requests have stopped, everything is exact. The save takes memory for one buffer, and locks a few keys at a time.
+    /// The file contains hashes of keys and the secret of these hashes: who can read it can test whether a
+    /// key was counted.
+    ///
+    /// # Errors
+    ///
+    /// If `to` cannot be written, or the limiter is in a store, which saves all its limiters together by
+    /// [`LocalStore::save`](crate::LocalStore::save).
+    pub fn save(&self, to: impl Write) -> Result<Saved, SaveError> {
+        let inner = &*self.0;
+        if inner.stored.is_some() {
+            return Err(SaveError::new(
+                SaveErrorKind::InStore,
+                "this limiter counts in a store, which saves all its limiters together: call \
+                 LocalStore::save",
+            ));
+        }
+        let now = inner.clock.now();
+        let limits = self.limits_in_force();
+        let layout = Layout::of(&limits);
+        let header = FileHeader {
+            saved_at: now,
+            max_keys: inner.capacity.keys as u64,
+            hash_key: inner.hasher.key(),
+            of: LimiterHeader {
+                numbers: limits.numbers(),
+                layout,
+            },
+        };
+        let mut writer = BlockWriter::begin(to, &header.to_bytes())?;
+        self.save_entries(&header.of.layout, now, &mut writer)?;
+        let (entries, bytes) = writer.finish()?;
+        Ok(Saved {
+            entries,
+            bytes,
+            at: now,
+        })
+    }
+
+    fn save_entries(
+        &self,
+        layout: &Layout,
+        now: Timestamp,
+        writer: &mut BlockWriter<impl Write>,
+    ) -> io::Result<()> {
+        let inner = &*self.0;
+        match (self.instants(), inner.subjects.get()) {
+            (Some(live), _) => {
+                // Not a guard: a change of quota would wait for it, and all requests for the change.
+                let lone = LoneLimit::clone(&live.read());
+                let (bucket, _) = &lone.bucket.measured;
+                let mut blocks = inner.blocks.all(now.as_nanos());
+                lone.table.save(bucket, now, writer, |to, tag, instant| {
+                    let block = blocks.remove(&tag).unwrap_or(Block::NONE);
+                    push_instant(to, layout, (tag, block, instant));
+                })?;
+                for (tag, block) in blocks {
+                    writer.entry(|to| push_instant(to, layout, (tag, block, 0)));
+                }
+            }
+            (None, Some(subjects)) => subjects.save(layout, now.as_nanos(), writer)?,
+            (None, None) => {}
+        }
+        Ok(())
+    }
+
+    /// [Saves](Self::save) to a file, which only its owner can read. It is written beside `path` and then
+    /// renamed, so that a process that is killed meanwhile leaves the old file.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`save`](Self::save); the text names the file, and the step that failed.
+    pub fn save_to(&self, path: impl AsRef<Path>) -> Result<Saved, SaveError> {
+        replace_file(path.as_ref(), |file| self.save(file))
+    }
+
+    /// Restores the entries of a file with this header. The limiter has no keys yet.
+    pub(in super::super) fn restore_entries(
+        &self,
+        header: &FileHeader<LimiterHeader>,
+        reader: &mut BlockReader<impl Read>,
+    ) -> Result<(), RestoreError> {
+        let limits = self.limits_in_force();
+        let own = Layout::of(&limits);
+        let saved = &header.of.layout;
+        own.check_saved(saved)?;
+        let positions = own.positions_in(saved);
+        let now = self.0.clock.now();
+        let is_changed = header.of.numbers != limits.numbers();
+        let starts_afresh = is_changed && limits.epoch().on_change() == OnChange::Fresh;
+        reader.entries(|bytes| {
+            let key = KeyHash::of_tag(take_u64(bytes)?);
+            let block = Block::from_instant(take_u64(bytes)?);
+            let states = (0..saved.states()).map(|_| State::take_from(bytes));
+            let mut states: Vec<State> = states.collect::<Option<_>>()?;
+            if !starts_afresh {
+                let own = positions.iter().map(|position| {
+                    let state = position.and_then(|position| states.get_mut(position));
+                    state.map(std::mem::take).unwrap_or_default()
+                });
+                let own = own.collect();
+                self.restore_entry(key, own, block, now);
+            }
+            Some(())
+        })?;
+        if is_changed && !starts_afresh {
+            self.fit(&limits, now);
+        }
+        Ok(())
+    }
+
+    fn limits_in_force(&self) -> Arc<TierSet> {
+        let limits = unpoisoned(self.0.limits.lock());
+        Arc::clone(&limits)
+    }
+
+    fn restore_entry(&self, key: KeyHash, states: Vec<State>, block: Block, now: Timestamp) {
+        let inner = &*self.0;
+        let nanos = now.as_nanos();
+        if let Some(subjects) = inner.subjects.get() {
+            subjects.restore(key, states, block, nanos);
+        } else if let Some(live) = &inner.instants {
+            let lone = live.read();
+            let (bucket, _) = &lone.bucket.measured;
+            for state in &states {
+                lone.table.restore(bucket, key, now, *state.as_instant());
+            }
+            if block.to_state().1 > nanos {
+                inner.blocks.put(key, nanos, block, inner.capacity.keys);
+            }
+        }
+    }
+
+    /// Clamps keys that a larger bucket counted. All other tables clamp a key when a request comes.
+    fn fit(&self, limits: &TierSet, now: Timestamp) {
+        if let (Some(live), Some(_)) = (self.instants(), limits.single_bucket()) {
+            let lone = live.read();
+            lone.table.fit_to(&lone.bucket.measured.0, now);
+        }
+    }
+}
+
+/// Writes an entry of a lone bucket: its tag, its block, and its instant.
+fn push_instant(to: &mut Vec<u8>, layout: &Layout, (tag, block, instant): (u64, Block, u64)) {
+    push_u64(to, tag);
+    push_u64(to, block.to_state().1);
+    let states = layout.labels.iter().map(|label| match label {
+        Some(_) => State::Instant(instant),
+        None => State::FRESH,
+    });
+    states.for_each(|state| state.push_to(to));
+}
