@@ -76,6 +76,10 @@ pub(crate) struct Redis {
         env = "TOWER_RATELIMIT_REDIS_PASSWORD_FILE"
     )]
     pub(crate) redis_password_file: Option<PathBuf>,
+    /// A file that keeps the counts across restarts: restored at the start, saved each minute and
+    /// at the end. Not with --redis, which keeps them. Default: all keys start afresh.
+    #[arg(long, value_name = "FILE", env = "TOWER_RATELIMIT_STATE")]
+    pub(crate) state: Option<PathBuf>,
     /// The prefix of all keys in Redis.
     #[arg(long, value_name = "PREFIX", env = "TOWER_RATELIMIT_REDIS_PREFIX")]
     pub(crate) redis_prefix: Option<String>,

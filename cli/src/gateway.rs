@@ -131,6 +131,7 @@ pub(crate) fn gateway(gateway: Gateway) -> Result<(), String> {
     if let Some(deadline) = gateway.redis.redis_deadline {
         settings.redis_deadline = deadline;
     }
+    settings.state = gateway.redis.state;
     settings.max_body = gateway.max_body;
     settings.max_in_flight = gateway.max_in_flight;
     settings.max_connections = gateway.max_connections;

@@ -238,7 +238,7 @@ fn settings(serve: Serve) -> (Log, Settings) {
         Failure::Allow => OnFailure::allow(),
         Failure::Deny => OnFailure::deny(),
     };
-    settings.max_keys = serve.max_keys;
+    (settings.max_keys, settings.state) = (serve.max_keys, serve.redis.state);
     settings.drain = serve.drain.drain;
     settings.modes = Modes::default()
         .shadow(serve.shadow)

@@ -48,6 +48,7 @@ use crate::{
     plural::counted,
     rules_source::{Source, warn_of},
     shutdown::{self, Signals, Stop},
+    state_file::{StateFile, save_at_end, save_each_minute},
     store::Store,
     telemetry::{Caller, observed},
     tls::{self, Tls},
@@ -80,6 +81,12 @@ impl Limits {
             store,
         }
     }
+
+    /// The metrics, if a listener serves them.
+    fn metrics(&self, listeners: &SideListeners) -> Option<Metrics> {
+        let has_listener = listeners.http.is_some();
+        has_listener.then(|| Metrics::new(self.source.clone(), self.store.clone()))
+    }
 }
 
 /// Serves until the process gets a signal to stop, then completes active requests. Operators follow it in the log, by
@@ -106,14 +113,11 @@ pub async fn serve(settings: Settings) -> Result<(), ServeError> {
     );
     let limits = Limits::new(&settings, rules, store);
     let Limits { source, store, .. } = &limits;
-    let draining = Draining::default();
+    let state = StateFile::new(settings.state.as_deref(), store);
     // The recorder has to be installed before anything is counted.
-    let metrics = listeners
-        .http
-        .is_some()
-        .then(|| Metrics::new(source.clone(), store.clone()));
+    let metrics = limits.metrics(&listeners);
     let admin = Admin::new(source.clone(), store.clone());
-    let running = Running::start(&settings, &limits.layer, (listener, tls.clone()), draining);
+    let running = Running::start(&settings, &limits.layer, (listener, tls.clone()));
     // The counters of the running server exist before the metrics are served.
     let needed = settings.ready_needs_store.then(|| store.clone());
     let metered = metrics.as_ref();
@@ -129,18 +133,22 @@ pub async fn serve(settings: Settings) -> Result<(), ServeError> {
     tokio::select! {
         () = tls::watch_during(lifetime, tls.as_ref()) => {}
         () = reload_on_change(watch, reload) => {}
-        () = upkeep(metrics, store) => {}
+        () = upkeep(metrics, store, state.as_ref()) => {}
     }
+    save_at_end(state.as_ref()).await;
     Ok(())
 }
 
 /// Runs periodic tasks; never completes.
-async fn upkeep(metrics: Option<Metrics>, store: &Store) {
+async fn upkeep(metrics: Option<Metrics>, store: &Store, state: Option<&StateFile>) {
     store.check_at_start("store.on_failure of the rules").await;
-    match metrics {
-        Some(metrics) => metrics.upkeep().await,
-        None => pending().await,
-    }
+    let metrics = async {
+        match metrics {
+            Some(metrics) => metrics.upkeep().await,
+            None => pending().await,
+        }
+    };
+    tokio::join!(metrics, save_each_minute(state));
 }
 
 /// The running server.
@@ -156,8 +164,8 @@ impl Running {
         settings: &Settings,
         layer: &RulesLayer,
         (listener, tls): (TcpListener, Option<Tls>),
-        draining: Draining,
     ) -> Self {
+        let draining = Draining::default();
         let (stop, until) = shutdown::stop();
         let stopped = until.stopped.clone();
         let proxy = Arc::new(CheckedProxy::new(

@@ -98,6 +98,8 @@ pub mod xds;
 mod connections;
 mod store;
 
+mod state_file;
+
 mod settings;
 
 mod rules_source;

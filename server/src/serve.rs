@@ -17,6 +17,7 @@ use crate::{
     decide_and_serve_errors::fault,
     plural::counted,
     shutdown::{self, Signals},
+    state_file::{save_at_end, save_each_minute},
     tls,
     watch::reload_on_change,
 };
@@ -50,6 +51,7 @@ pub async fn serve(settings: Settings) -> Result<(), ServeError> {
     if let Some(admin) = &listeners.admin {
         info!("operators are served on {}", admin.address);
     }
+    let state = parts.state_file();
     let servers = Servers::start(&parts, listeners).await;
     let reload = || parts.reload();
     let lifetime = shutdown::run(signals, reload, servers.end(parts.settings.drain));
@@ -57,6 +59,8 @@ pub async fn serve(settings: Settings) -> Result<(), ServeError> {
         () = tls::watch_during(lifetime, parts.tls.as_ref()) => {}
         () = reload_on_change(watch, reload) => {}
         () = parts.upkeep() => {}
+        () = save_each_minute(state.as_ref()) => {}
     }
+    save_at_end(state.as_ref()).await;
     Ok(())
 }

@@ -71,6 +71,9 @@ pub struct Settings {
     pub on_failure: OnFailure,
     /// The most keys counted in this process, without Redis. Defaults to 262,144.
     pub max_keys: usize,
+    /// The file of the counts, restored at the start, and saved each minute and at the end.
+    /// Not with Redis. Defaults to none: all keys start afresh.
+    pub state: Option<PathBuf>,
     /// How long the service accepts requests after SIGTERM, while the probes report not ready. Defaults to 5 seconds.
     pub drain: Duration,
     /// How requests are charged and answered, for all rules.
@@ -118,6 +121,7 @@ impl Settings {
             redis_deadline: DEFAULT_DEADLINE,
             on_failure: OnFailure::local(),
             max_keys: 262_144,
+            state: None,
             drain: Duration::from_secs(5),
             modes: Modes::default(),
             prometheus: None,

@@ -29,6 +29,7 @@ pub struct RulesBuilder {
     setup: Setup,
     clock: SharedClock,
     store: Option<RulesStore>,
+    state: Option<PathBuf>,
     format: Option<Format>,
 }
 
@@ -39,6 +40,7 @@ impl Rules {
             setup: Setup::default(),
             clock: SharedClock::new(OsClock::new()),
             store: None,
+            state: None,
             format: None,
         }
     }
@@ -79,6 +81,14 @@ impl RulesBuilder {
     /// refunded when another rule denies.
     pub fn store(mut self, store: impl Into<RulesStore>) -> Self {
         self.store = Some(store.into());
+        self
+    }
+
+    /// Restores the counts of this file when the first files are read, if the rules have a store of their own; see
+    /// [`LocalStoreBuilder::restore_or_new`](crate::limiter::LocalStoreBuilder::restore_or_new). To save them, call
+    /// [`LocalStore::save_to`](crate::LocalStore::save_to) of [`Rules::local_store`]. Counts belong to a rule's name.
+    pub fn restore_or_new(mut self, path: impl Into<PathBuf>) -> Self {
+        self.state = Some(path.into());
         self
     }
 
@@ -140,7 +150,7 @@ impl RulesBuilder {
         let compiled = compile(files, &self.setup)?;
         let store = match &self.store {
             Some(store) => store.clone(),
-            None => RulesStore::own(&compiled.store, &self.clock)?,
+            None => RulesStore::own(&compiled.store, &self.clock, self.state.as_deref())?,
         };
         let origin = (!paths.is_empty()).then(|| {
             let builder = self.clone().store(store.clone());

@@ -6,6 +6,8 @@ mod redis;
 #[cfg(feature = "redis")]
 mod redis;
 
+use std::path::Path;
+
 use tower_ratelimit_rulefile::{Problem, ProblemCode, RulesError};
 
 use self::redis::RedisRules;
@@ -51,7 +53,11 @@ pub(super) fn tier_of(set_index: usize, first: usize) -> Tier {
 
 impl RulesStore {
     /// A store for rules without one of the application.
-    pub(super) fn own(settings: &StoreSettings, clock: &SharedClock) -> Result<Self, RulesError> {
+    pub(super) fn own(
+        settings: &StoreSettings,
+        clock: &SharedClock,
+        state: Option<&Path>,
+    ) -> Result<Self, RulesError> {
         let mut builder = LocalStore::builder().shared_clock(clock.clone());
         if let Some(max_keys) = settings.max_keys {
             builder = builder.max_keys(max_keys);
@@ -60,7 +66,11 @@ impl RulesStore {
             let problem = Problem::without_place(ProblemCode::R01, error.to_string());
             RulesError::new(vec![problem])
         };
-        builder.build().map(Self::from).map_err(refused)
+        let built = match state {
+            Some(state) => builder.restore_or_new(state),
+            None => builder.build(),
+        };
+        built.map(Self::from).map_err(refused)
     }
 
     /// The table of this process, if the rules count in one.

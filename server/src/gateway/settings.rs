@@ -11,7 +11,7 @@ use tower_ratelimit::{
 use crate::{
     connections,
     decide_and_serve_errors::{ServeError, fault},
-    settings,
+    settings, state_file,
     store::{Store, redis},
     tls::TlsFiles,
 };
@@ -43,6 +43,9 @@ pub struct Settings {
     pub redis_prefix: Option<String>,
     /// The deadline of Redis for a decision. Defaults to 50 milliseconds.
     pub redis_deadline: Duration,
+    /// The file of the counts, restored at the start, and saved each minute and at the end.
+    /// Not with Redis. Defaults to none: all keys start afresh.
+    pub state: Option<PathBuf>,
     /// The most bytes of a request's body. Defaults to no limit.
     pub max_body: Option<u64>,
     /// The most concurrent requests, and the most concurrent WebSockets. Defaults to 1,024.
@@ -89,6 +92,7 @@ impl Settings {
             ready_needs_store: false,
             redis_prefix: None,
             redis_deadline: DEFAULT_DEADLINE,
+            state: None,
             max_body: None,
             max_in_flight: 1024,
             max_connections: connections::MAX_CONNECTIONS,
@@ -111,10 +115,15 @@ impl Settings {
         let builder = || RedisStore::builder().deadline(self.redis_deadline);
         let connect = |address: &String| redis(builder(), prefix, password, address);
         let redis = self.redis.as_ref().map(connect).transpose()?;
+        state_file::check(self.state.as_deref(), self.redis.as_ref())?;
         let builder = redis
             .iter()
             .cloned()
             .fold(Rules::builder(), RulesBuilder::store);
+        let builder = self
+            .state
+            .iter()
+            .fold(builder, RulesBuilder::restore_or_new);
         let rules = builder
             .read_all(&self.rules)
             .map_err(|error| fault("the rules cannot be used", &error))?;

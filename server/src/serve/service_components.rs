@@ -21,6 +21,7 @@ use crate::{
     metrics::Metrics,
     rules_source::{Source, warn_of},
     settings::Settings,
+    state_file::{self, StateFile},
     store::{Store, redis, with_certificates},
     telemetry::observed,
     tls::Tls,
@@ -158,6 +159,11 @@ impl Parts {
         }
     }
 
+    /// The file of the counts, if there is one.
+    pub(super) fn state_file(&self) -> Option<StateFile> {
+        StateFile::new(self.settings.state.as_deref(), &self.store)
+    }
+
     /// Runs periodic tasks; never completes.
     pub(super) async fn upkeep(&self) {
         self.store.check_at_start("--on-failure").await;
@@ -196,8 +202,13 @@ fn has_required_limits(settings: &Settings, limits: &RateLimits) -> bool {
 }
 
 fn store(settings: &Settings) -> Result<Store, ServeError> {
+    state_file::check(settings.state.as_deref(), settings.redis.as_ref())?;
     let Some(address) = &settings.redis else {
-        let store = LocalStore::builder().max_keys(settings.max_keys).build();
+        let store = LocalStore::builder().max_keys(settings.max_keys);
+        let store = match &settings.state {
+            Some(state) => store.restore_or_new(state),
+            None => store.build(),
+        };
         return store
             .map(Store::Local)
             .map_err(|error| fault("--max-keys", &error));
