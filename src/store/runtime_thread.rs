@@ -3,10 +3,11 @@
 use std::{
     convert::Infallible,
     fmt,
-    future::{Future, poll_fn},
+    future::Future,
     io,
-    pin::pin,
+    pin::Pin,
     sync::{Arc, OnceLock, mpsc},
+    task::{Context, Poll},
     thread,
 };
 
@@ -55,6 +56,13 @@ impl Home {
         }
     }
 
+    /// Whether there is a thread of the store's own.
+    #[cfg(feature = "redis")]
+    pub(crate) fn is_own_thread(&self) -> bool {
+        let own = self.0.as_ref().and_then(|own| own.get());
+        matches!(own, Some(Some(_)))
+    }
+
     /// Whether a call can be made here.
     pub(crate) fn has_runtime(&self) -> bool {
         match &self.0 {
@@ -72,14 +80,31 @@ impl Home {
 
     /// Polls a future within the runtime's context, so that its timers and tasks belong to that
     /// runtime whoever awaits it.
-    pub(crate) async fn within<F: Future>(&self, future: F) -> F::Output {
-        let runtime = self.runtime();
-        let mut future = pin!(future);
-        poll_fn(move |cx| {
-            let _entered = runtime.as_ref().map(Handle::enter);
-            future.as_mut().poll(cx)
-        })
-        .await
+    pub(crate) fn within<F: Future>(&self, future: F) -> Within<F> {
+        Within {
+            runtime: self.runtime(),
+            future,
+        }
+    }
+}
+
+pin_project_lite::pin_project! {
+    /// A future that is polled within a runtime's context. A type, since an `async fn` would store the
+    /// future twice: as its argument and as the value that it polls.
+    pub(crate) struct Within<F> {
+        runtime: Option<Handle>,
+        #[pin]
+        future: F,
+    }
+}
+
+impl<F: Future> Future for Within<F> {
+    type Output = F::Output;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        let this = self.project();
+        let _entered = this.runtime.as_ref().map(Handle::enter);
+        this.future.poll(cx)
     }
 }
 
