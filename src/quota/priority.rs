@@ -74,8 +74,10 @@ impl Priority {
     /// [`part_of`](Self::part_of), also less than one unit.
     #[inline]
     pub(crate) const fn exact_part_of(self, capacity: u64) -> u64 {
-        // No capacity is above 2^53, so the product does not overflow.
-        capacity.saturating_mul(self.0 as u64) / 100
+        // ⌊capacity · share / 100⌋ in two parts, of which none overflows: a policy of a user's limiter may
+        // have any limit.
+        let share = self.0 as u64;
+        capacity / 100 * share + capacity % 100 * share / 100
     }
 }
 
@@ -129,7 +131,7 @@ mod tests {
     /// The part is the capacity less the floor ⌈capacity · (100 − share) / 100⌉.
     #[test]
     fn the_rest_of_a_capacity_is_the_floor_rounded_up() {
-        for capacity in (0..500).chain([1 << 53, (1 << 53) - 1]) {
+        for capacity in (0..500).chain([1 << 53, (1 << 53) - 1, u64::MAX - 1, u64::MAX]) {
             for percent in 1..=100_u8 {
                 let class = Priority::share(percent).expect("a share");
                 let floor = (u128::from(capacity) * u128::from(100 - percent)).div_ceil(100);

@@ -17,8 +17,8 @@ use governor::{
     state::{InMemoryState, NotKeyed, keyed::HashMapStateStore},
 };
 use tower_ratelimit::{
-    Decision, GovernorLimiter, Key, Limiter, LimiterErrorKind, Op, Outcome, Policy,
-    limiter::Pending,
+    ConfigErrorKind, Decision, Global, GovernorLimiter, Key, Limiter, LimiterErrorKind, Op,
+    Outcome, Policy, Priority, RateLimitLayer, limiter::Pending,
 };
 
 type Keyed<K, M> = RateLimiter<K, HashMapStateStore<K>, FakeRelativeClock, M>;
@@ -346,5 +346,18 @@ fn any_clock_of_governors_will_do() {
     assert_eq!(
         limiter.acquire(&alice(), 1).retry_after(),
         Some(seconds(20))
+    );
+}
+
+#[test]
+fn layer_of_it_has_no_classes() {
+    let clock = FakeRelativeClock::default();
+    let limiter = GovernorLimiter::keyed(keyed::<Key, Quiet>(&clock), three_a_minute());
+    let layer = RateLimitLayer::new(limiter, Global);
+    let error = layer.try_priority(|_| Priority::CRITICAL).unwrap_err();
+    assert_eq!(error.kind(), ConfigErrorKind::Priority);
+    assert!(
+        error.to_string().contains("does not support priorities"),
+        "{error}"
     );
 }
