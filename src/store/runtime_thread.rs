@@ -56,13 +56,6 @@ impl Home {
         }
     }
 
-    /// Whether there is a thread of the store's own.
-    #[cfg(feature = "redis")]
-    pub(crate) fn is_own_thread(&self) -> bool {
-        let own = self.0.as_ref().and_then(|own| own.get());
-        matches!(own, Some(Some(_)))
-    }
-
     /// Whether a call can be made here.
     pub(crate) fn has_runtime(&self) -> bool {
         match &self.0 {
