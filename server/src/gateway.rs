@@ -122,16 +122,15 @@ pub async fn serve(settings: Settings) -> Result<(), ServeError> {
     let needed = settings.ready_needs_store.then(|| store.clone());
     let metered = metrics.as_ref();
     let side_servers = SideServers::start(listeners, metered, admin, &running.draining, needed);
+    let reload_certificates = || tls.iter().for_each(Tls::reload);
     let reload = || {
         source.reload();
-        if let Some(tls) = &tls {
-            tls.reload();
-        }
+        reload_certificates();
     };
     let end = running.end(settings.drain, side_servers);
     let lifetime = shutdown::run(signals, reload, end);
     tokio::select! {
-        () = tls::watch_during(lifetime, tls.as_ref()) => {}
+        () = tls::watch_during(lifetime, reload_certificates) => {}
         () = reload_on_change(watch, reload) => {}
         () = upkeep(metrics, store, state.as_ref()) => {}
     }

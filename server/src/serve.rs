@@ -56,7 +56,7 @@ pub async fn serve(settings: Settings) -> Result<(), ServeError> {
     let reload = || parts.reload();
     let lifetime = shutdown::run(signals, reload, servers.end(parts.settings.drain));
     tokio::select! {
-        () = tls::watch_during(lifetime, parts.tls.as_ref()) => {}
+        () = tls::watch_during(lifetime, || parts.reload_certificates()) => {}
         () = reload_on_change(watch, reload) => {}
         () = parts.upkeep() => {}
         () = save_each_minute(state.as_ref()) => {}

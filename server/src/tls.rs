@@ -1,5 +1,7 @@
 //! TLS of a listener; its certificates are read again when they change.
 
+pub(crate) mod client;
+pub(crate) mod reloaded_files;
 #[cfg(test)]
 mod tests;
 
@@ -7,7 +9,7 @@ use std::{
     fs, io,
     path::{Path, PathBuf},
     pin::pin,
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::Duration,
 };
 
@@ -28,8 +30,8 @@ use tokio_rustls::{
     },
     server::TlsStream,
 };
-use tracing::{error, info};
 
+use self::reloaded_files::{ConfigFiles, ReloadedFiles};
 use crate::decide_and_serve_errors::{ServeError, fault};
 
 /// The interval of checks for changed files.
@@ -61,6 +63,20 @@ impl TlsFiles {
             client_ca: None,
         }
     }
+}
+
+#[derive(PartialEq)]
+pub(crate) struct Contents {
+    cert: Vec<u8>,
+    key: Vec<u8>,
+    client_ca: Option<Vec<u8>>,
+}
+
+impl ConfigFiles for TlsFiles {
+    type Contents = Contents;
+    type Config = ServerConfig;
+
+    const NAME: &'static str = "the certificates";
 
     fn read(&self) -> Result<Contents, ServeError> {
         let read = |path: &Path, flag: &str| {
@@ -75,31 +91,22 @@ impl TlsFiles {
             },
         })
     }
-}
 
-#[derive(PartialEq)]
-struct Contents {
-    cert: Vec<u8>,
-    key: Vec<u8>,
-    client_ca: Option<Vec<u8>>,
-}
-
-impl Contents {
-    fn config(&self, files: &TlsFiles) -> Result<ServerConfig, ServeError> {
+    fn config(&self, contents: &Contents) -> Result<ServerConfig, ServeError> {
         let builder = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_safe_default_protocol_versions()
             .map_err(|error| fault("TLS", &error))?;
-        let builder = match &self.client_ca {
+        let builder = match &contents.client_ca {
             Some(authorities) => {
-                let path = files.client_ca.as_deref().unwrap_or(Path::new(""));
+                let path = self.client_ca.as_deref().unwrap_or(Path::new(""));
                 builder.with_client_cert_verifier(verifier(authorities, path)?)
             }
             None => builder.with_no_client_auth(),
         };
-        let chain = certificates(&self.cert, "--tls-cert", &files.cert)?;
+        let chain = certificates(&contents.cert, "--tls-cert", &self.cert)?;
         let config =
-            builder.with_single_cert(chain, private_key(&self.key, "--tls-key", &files.key)?);
-        let (cert, key) = (files.cert.display(), files.key.display());
+            builder.with_single_cert(chain, private_key(&contents.key, "--tls-key", &self.key)?);
+        let (cert, key) = (self.cert.display(), self.key.display());
         let both = || format!("--tls-cert and --tls-key, {cert} and {key}");
         let mut config = config.map_err(|error| fault(&both(), &error))?;
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
@@ -190,88 +197,25 @@ fn verifier(authorities: &[u8], path: &Path) -> Result<Arc<dyn ClientCertVerifie
 }
 
 /// TLS by the last valid files. Clones share them.
-#[derive(Clone)]
-pub(crate) struct Tls(Arc<Inner>);
-
-struct Inner {
-    files: TlsFiles,
-    current: Mutex<Current>,
-}
-
-struct Current {
-    /// The files as last read, also with a fault.
-    contents: Contents,
-    config: Arc<ServerConfig>,
-    /// The fault, which is logged once.
-    fault: Option<String>,
-}
+pub(crate) type Tls = ReloadedFiles<TlsFiles>;
 
 impl Tls {
-    /// # Errors
-    ///
-    /// When a file cannot be read, or has the wrong contents.
-    pub(crate) fn new(files: TlsFiles) -> Result<Self, ServeError> {
-        let contents = files.read()?;
-        let config = Arc::new(contents.config(&files)?);
-        let current = Mutex::new(Current {
-            contents,
-            config,
-            fault: None,
-        });
-        Ok(Self(Arc::new(Inner { files, current })))
-    }
-
     /// Performs the handshake.
     pub(crate) async fn accept<I>(&self, io: I) -> io::Result<TlsStream<I>>
     where
         I: AsyncRead + AsyncWrite + Unpin,
     {
-        let current = self.0.current.lock();
-        let current = Arc::clone(&current.unwrap_or_else(PoisonError::into_inner).config);
-        timeout(HANDSHAKE_TIME, TlsAcceptor::from(current).accept(io)).await?
-    }
-
-    /// Reads the files again; open connections are unaffected.
-    pub(crate) fn reload(&self) {
-        let read = self.0.files.read();
-        let mut current = self
-            .0
-            .current
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        let config = read.and_then(|contents| {
-            let is_new = contents != current.contents;
-            let config = is_new.then(|| contents.config(&self.0.files));
-            current.contents = contents;
-            config.transpose()
-        });
-        match config {
-            Ok(Some(config)) => {
-                current.config = Arc::new(config);
-                current.fault = None;
-                info!("read the certificates again");
-            }
-            Ok(None) => {}
-            Err(error) => {
-                let fault = error.to_string();
-                if current.fault.as_ref() != Some(&fault) {
-                    error!("the certificates stay as they were: {fault}");
-                    current.fault = Some(fault);
-                }
-            }
-        }
+        timeout(HANDSHAKE_TIME, TlsAcceptor::from(self.config()).accept(io)).await?
     }
 }
 
-/// Reads changed files again while `lifetime` runs.
-pub(crate) async fn watch_during(lifetime: impl Future<Output = ()>, tls: Option<&Tls>) {
+/// Calls `reload`, which reads changed files again, while `lifetime` runs.
+pub(crate) async fn watch_during(lifetime: impl Future<Output = ()>, reload: impl Fn()) {
     let mut lifetime = pin!(lifetime);
     loop {
         if timeout(CHECK_TIME, lifetime.as_mut()).await.is_ok() {
             return;
         }
-        if let Some(tls) = tls {
-            tls.reload();
-        }
+        reload();
     }
 }

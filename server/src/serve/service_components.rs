@@ -132,6 +132,10 @@ impl Parts {
     /// Reads the rules and the certificates again.
     pub(super) fn reload(&self) {
         self.source.reload();
+        self.reload_certificates();
+    }
+
+    pub(super) fn reload_certificates(&self) {
         if let Some(tls) = &self.tls {
             tls.reload();
         }

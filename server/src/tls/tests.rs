@@ -16,7 +16,7 @@ fn files_are_read_again_when_they_change() {
     make_certificates(next.path());
     let files = TlsFiles::new(now.path().join(CERTIFICATE), now.path().join(KEY));
     let tls = Tls::new(files).unwrap();
-    let config = || Arc::as_ptr(&tls.0.current.lock().unwrap().config);
+    let config = || Arc::as_ptr(&tls.config());
     let first = config();
     let copy = |file| fs::copy(next.path().join(file), now.path().join(file)).unwrap();
     let steps = async {
@@ -37,7 +37,7 @@ fn files_are_read_again_when_they_change() {
         .start_paused(true)
         .build()
         .unwrap();
-    let mut lines = logged(|| runtime.block_on(watch_during(steps, Some(&tls))));
+    let mut lines = logged(|| runtime.block_on(watch_during(steps, || tls.reload())));
     lines.retain(|line| line.contains("tower_ratelimit_server"));
     let [mismatch, missing, accepted] = lines.as_slice() else {
         panic!("{lines:?}");
