@@ -3,7 +3,9 @@
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use clap::Args;
-use tower_ratelimit_server::gateway::{self, Settings, Upstream};
+use tower_ratelimit_server::gateway::{
+    self, Settings, Upstream, UpstreamHost, UpstreamHttp, UpstreamTls,
+};
 
 use crate::{
     common_options::{Drain, Files, Operators, OrOff, Redis, Tls, address, time},
@@ -18,9 +20,12 @@ pub(crate) struct Gateway {
     rules: Vec<PathBuf>,
     #[command(flatten)]
     files: Files,
-    /// The server that receives the requests, such as http://127.0.0.1:8080.
+    /// The server that receives the requests, such as http://127.0.0.1:8080, or https://api.internal
+    /// by TLS.
     #[arg(long, value_name = "URL", env = "TOWER_RATELIMIT_UPSTREAM")]
     upstream: Upstream,
+    #[command(flatten)]
+    to_upstream: ToUpstream,
     /// The address of the gateway.
     #[arg(
         long,
@@ -88,6 +93,65 @@ pub(crate) struct Gateway {
     log: Log,
 }
 
+// Without a doc comment, as the options that several services share.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Upstream")]
+struct ToUpstream {
+    /// Authorities, in PEM: one of them has to have signed the certificate of an https:// upstream.
+    /// Default: those of the system. Changed files are read again.
+    #[arg(long, value_name = "FILE", env = "TOWER_RATELIMIT_UPSTREAM_CA")]
+    upstream_ca: Option<PathBuf>,
+    /// The gateway's certificate for the upstream, in PEM, followed by the intermediate ones.
+    #[arg(
+        long,
+        value_name = "FILE",
+        requires = "upstream_key",
+        env = "TOWER_RATELIMIT_UPSTREAM_CERT"
+    )]
+    upstream_cert: Option<PathBuf>,
+    /// The key of --upstream-cert, in PEM.
+    #[arg(
+        long,
+        value_name = "FILE",
+        requires = "upstream_cert",
+        env = "TOWER_RATELIMIT_UPSTREAM_KEY"
+    )]
+    upstream_key: Option<PathBuf>,
+    /// The name in the upstream's certificate, and in SNI. Default: the host of --upstream.
+    #[arg(long, value_name = "NAME", env = "TOWER_RATELIMIT_UPSTREAM_NAME")]
+    upstream_name: Option<String>,
+    /// The Host that the upstream receives: keep is the client's, upstream is that of --upstream, or
+    /// --upstream-name.
+    #[arg(
+        long,
+        value_name = "keep|upstream",
+        default_value = "keep",
+        env = "TOWER_RATELIMIT_UPSTREAM_HOST"
+    )]
+    upstream_host: UpstreamHost,
+    /// The version of HTTP for the upstream: auto is the one that an https:// upstream selects, and
+    /// without TLS HTTP/1.1, and HTTP/2 for gRPC. WebSockets use HTTP/1.1.
+    #[arg(
+        long,
+        value_name = "auto|1|2",
+        default_value = "auto",
+        env = "TOWER_RATELIMIT_UPSTREAM_HTTP"
+    )]
+    upstream_http: UpstreamHttp,
+}
+
+impl ToUpstream {
+    fn set(self, settings: &mut Settings) {
+        let mut tls = UpstreamTls::default();
+        tls.authority = self.upstream_ca;
+        tls.certificate = self.upstream_cert.zip(self.upstream_key);
+        tls.name = self.upstream_name;
+        settings.upstream_tls = tls;
+        settings.upstream_host = self.upstream_host;
+        settings.upstream_http = self.upstream_http;
+    }
+}
+
 /// A number of bytes; `k`, `m` and `g` are powers of 1,024.
 fn size(text: &str) -> Result<u64, String> {
     let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
@@ -121,6 +185,7 @@ fn count_or_off(text: &str) -> Result<usize, String> {
 /// Wrong arguments or files.
 pub(crate) fn gateway(gateway: Gateway) -> Result<(), String> {
     let mut settings = Settings::new(gateway.rules, gateway.upstream);
+    gateway.to_upstream.set(&mut settings);
     settings.watch = gateway.files.watch;
     settings.listen = gateway.listen;
     settings.tls = gateway.tls.files();

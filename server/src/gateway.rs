@@ -20,6 +20,10 @@ mod settings;
 mod tests;
 mod upgrade;
 mod upload;
+mod upstream_address;
+mod upstream_buffers;
+mod upstream_connector;
+mod upstream_http2;
 mod websocket_frames;
 
 use std::{future::pending, sync::Arc, time::Duration};
@@ -33,10 +37,14 @@ use tower_ratelimit::{
 };
 use tracing::info;
 
-pub use self::settings::{Settings, Upstream};
 use self::{
     metrics_and_admin_listeners::{SideListeners, SideServers},
     request_checks::CheckedProxy,
+    upstream_connector::TlsToUpstream,
+};
+pub use self::{
+    settings::Settings,
+    upstream_address::{Upstream, UpstreamHost, UpstreamHttp, UpstreamTls},
 };
 use crate::{
     admin::Admin,
@@ -89,6 +97,31 @@ impl Limits {
     }
 }
 
+/// TLS of clients and to the upstream.
+struct Certificates {
+    listener: Option<Tls>,
+    upstream: Option<TlsToUpstream>,
+}
+
+impl Certificates {
+    fn new(settings: &Settings) -> Result<Self, ServeError> {
+        Ok(Self {
+            listener: settings.tls.clone().map(Tls::new).transpose()?,
+            upstream: TlsToUpstream::new(settings)?,
+        })
+    }
+
+    /// Reads changed files again.
+    fn reload(&self) {
+        if let Some(tls) = &self.listener {
+            tls.reload();
+        }
+        if let Some(tls) = &self.upstream {
+            tls.reload();
+        }
+    }
+}
+
 /// Serves until the process gets a signal to stop, then completes active requests. Operators follow it in the log, by
 /// events of `tracing`.
 ///
@@ -102,13 +135,13 @@ pub async fn serve(settings: Settings) -> Result<(), ServeError> {
     let watch = Watch::new(&settings.service());
     let (rules, store) = settings.rules()?;
     warn_of(rules.warnings());
-    let tls = settings.tls.clone().map(Tls::new).transpose()?;
+    let certificates = Certificates::new(&settings)?;
     let (listener, address) = listen(settings.listen, "--listen").await?;
     let listeners = SideListeners::new(&settings).await?;
     let signals = Signals::new().map_err(|error| fault("signals", &error))?;
     info!(
-        "limiting http://{} by {}, on {address}{listeners}",
-        settings.upstream.0,
+        "limiting {} by {}, on {address}{listeners}",
+        settings.upstream,
         counted(rules.len(), "rule"),
     );
     let limits = Limits::new(&settings, rules, store);
@@ -117,20 +150,19 @@ pub async fn serve(settings: Settings) -> Result<(), ServeError> {
     // The recorder has to be installed before anything is counted.
     let metrics = limits.metrics(&listeners);
     let admin = Admin::new(source.clone(), store.clone());
-    let running = Running::start(&settings, &limits.layer, (listener, tls.clone()));
+    let running = Running::start(&settings, &limits, listener, &certificates)?;
     // The counters of the running server exist before the metrics are served.
     let needed = settings.ready_needs_store.then(|| store.clone());
     let metered = metrics.as_ref();
     let side_servers = SideServers::start(listeners, metered, admin, &running.draining, needed);
-    let reload_certificates = || tls.iter().for_each(Tls::reload);
     let reload = || {
         source.reload();
-        reload_certificates();
+        certificates.reload();
     };
     let end = running.end(settings.drain, side_servers);
     let lifetime = shutdown::run(signals, reload, end);
     tokio::select! {
-        () = tls::watch_during(lifetime, reload_certificates) => {}
+        () = tls::watch_during(lifetime, || certificates.reload()) => {}
         () = reload_on_change(watch, reload) => {}
         () = upkeep(metrics, store, state.as_ref()) => {}
     }
@@ -161,18 +193,20 @@ struct Running {
 impl Running {
     fn start(
         settings: &Settings,
-        layer: &RulesLayer,
-        (listener, tls): (TcpListener, Option<Tls>),
-    ) -> Self {
+        limits: &Limits,
+        listener: TcpListener,
+        certificates: &Certificates,
+    ) -> Result<Self, ServeError> {
         let draining = Draining::default();
         let (stop, until) = shutdown::stop();
         let stopped = until.stopped.clone();
         let proxy = Arc::new(CheckedProxy::new(
             settings,
-            layer,
+            &limits.layer,
+            certificates.upstream.clone(),
             draining.clone(),
             stopped,
-        ));
+        )?);
         let per_client = proxy.per_client(settings);
         let answer = {
             let proxy = Arc::clone(&proxy);
@@ -182,10 +216,10 @@ impl Running {
                 caller.within(async move { proxy.answer(request, peer).await })
             }
         };
-        Self {
+        Ok(Self {
             server: tokio::spawn(connections::serve(
                 listener,
-                tls,
+                certificates.listener.clone(),
                 (ConnectionLimits::http(settings.max_connections), per_client),
                 answer,
                 until,
@@ -193,7 +227,7 @@ impl Running {
             proxy,
             draining,
             stop,
-        }
+        })
     }
 
     /// Announces the end on each connection for the drain time. Then accepts no more requests, and waits for active

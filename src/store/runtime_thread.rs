@@ -3,11 +3,10 @@
 use std::{
     convert::Infallible,
     fmt,
-    future::Future,
+    future::{Future, poll_fn},
     io,
-    pin::Pin,
+    pin::pin,
     sync::{Arc, OnceLock, mpsc},
-    task::{Context, Poll},
     thread,
 };
 
@@ -73,31 +72,14 @@ impl Home {
 
     /// Polls a future within the runtime's context, so that its timers and tasks belong to that
     /// runtime whoever awaits it.
-    pub(crate) fn within<F: Future>(&self, future: F) -> Within<F> {
-        Within {
-            runtime: self.runtime(),
-            future,
-        }
-    }
-}
-
-pin_project_lite::pin_project! {
-    /// A future that is polled within a runtime's context. A type, since an `async fn` would store the
-    /// future twice: as its argument and as the value that it polls.
-    pub(crate) struct Within<F> {
-        runtime: Option<Handle>,
-        #[pin]
-        future: F,
-    }
-}
-
-impl<F: Future> Future for Within<F> {
-    type Output = F::Output;
-
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
-        let this = self.project();
-        let _entered = this.runtime.as_ref().map(Handle::enter);
-        this.future.poll(cx)
+    pub(crate) async fn within<F: Future>(&self, future: F) -> F::Output {
+        let runtime = self.runtime();
+        let mut future = pin!(future);
+        poll_fn(move |cx| {
+            let _entered = runtime.as_ref().map(Handle::enter);
+            future.as_mut().poll(cx)
+        })
+        .await
     }
 }
 

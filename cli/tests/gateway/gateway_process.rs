@@ -29,6 +29,11 @@ impl Gateway {
 
     /// Starts it in a folder with the test's files.
     pub(crate) async fn start_in(folder: TempDir, upstream: u16, options: &[&str]) -> Self {
+        Self::start_to(folder, &format!("http://127.0.0.1:{upstream}"), options).await
+    }
+
+    /// Starts it in a folder, in front of this address.
+    pub(crate) async fn start_to(folder: TempDir, upstream: &str, options: &[&str]) -> Self {
         fs::write(folder.path().join("rules.yaml"), RULES).unwrap();
         let [port, http, admin] = [free_port(), free_port(), free_port()];
         let mut command = Command::new(env!("CARGO_BIN_EXE_tower-ratelimit"));
@@ -38,7 +43,7 @@ impl Gateway {
             .args(["--listen", &format!("127.0.0.1:{port}")])
             .args(["--http", &format!("127.0.0.1:{http}")])
             .args(["--admin", &format!("127.0.0.1:{admin}")])
-            .args(["--upstream", &format!("http://127.0.0.1:{upstream}")]);
+            .args(["--upstream", upstream]);
         let process = Process::start(command.args(options), &folder.path().join("log"));
         let gateway = Self {
             folder,
@@ -47,7 +52,7 @@ impl Gateway {
             admin,
             process,
         };
-        gateway.logs("limiting http://").await;
+        gateway.logs("limiting http").await;
         gateway
     }
 

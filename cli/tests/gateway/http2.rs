@@ -157,7 +157,7 @@ async fn long_headers_and_bodies_have_their_limits() {
 }
 
 /// An upstream that serves the health of `shop`, and the handle that changes it.
-async fn health() -> (HealthReporter, u16) {
+pub(crate) async fn health() -> (HealthReporter, u16) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let upstream = listener.local_addr().unwrap().port();
     let (reporter, health) = tonic_health::server::health_reporter();
@@ -169,12 +169,12 @@ async fn health() -> (HealthReporter, u16) {
     (reporter, upstream)
 }
 
-fn health_client(gateway: &Gateway) -> HealthClient<Channel> {
+pub(crate) fn health_client(gateway: &Gateway) -> HealthClient<Channel> {
     let address = format!("http://127.0.0.1:{}", gateway.port);
     HealthClient::new(Endpoint::from_shared(address).unwrap().connect_lazy())
 }
 
-fn about(service: &str) -> HealthCheckRequest {
+pub(crate) fn about(service: &str) -> HealthCheckRequest {
     let service = service.to_owned();
     HealthCheckRequest { service }
 }

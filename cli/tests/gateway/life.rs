@@ -43,7 +43,7 @@ fn faults_are_reported_before_anything_listens() {
     let error = fails_as("serve", &[path]);
     assert!(error.contains("`tower-ratelimit gateway`"), "{error}");
     for (wrong, reported) in [
-        ("https://127.0.0.1", "an upstream is http://"),
+        ("ftp://127.0.0.1", "an upstream is http://"),
         ("http://127.0.0.1/path", "without a path"),
         ("http://user@127.0.0.1", "an upstream is http://"),
         ("127.0.0.1:1", "--upstream"),

@@ -21,7 +21,10 @@ mod streams;
 mod tls;
 #[path = "../support/tls.rs"]
 mod tls_client;
+mod tls_relay;
 mod unread;
 mod upstream;
 mod upstream_failures;
+mod upstream_http2;
+mod upstream_tls;
 mod wire;

@@ -2,27 +2,72 @@
 
 use std::{
     error::Error,
+    fmt,
     fmt::Write as _,
     io,
-    sync::{Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
+use axum::BoxError;
 use http::StatusCode;
-use http::uri::Authority;
+use hyper_util::client::legacy;
 use tracing::warn;
 
-use super::upload::UploadError;
+use super::{
+    upload::UploadError,
+    upstream_address::Upstream,
+    upstream_connector::{TlsError, rustls_error},
+};
 use crate::events::UpstreamErrors;
 
 /// How long further failures of a cause are counted without a log line.
 const PAUSE: Duration = Duration::from_secs(60);
+
+/// The error of a request without a response of the upstream.
+#[derive(Debug)]
+pub(super) enum Refusal {
+    /// From the client of HTTP/1.1, also about its connection.
+    Http1(legacy::Error),
+    /// No connection for HTTP/2. All requests that waited for it share the error.
+    Connect(Arc<BoxError>),
+    /// From a connection of HTTP/2.
+    Exchange(hyper::Error),
+}
+
+impl Refusal {
+    pub(super) fn is_connect(&self) -> bool {
+        match self {
+            Self::Http1(error) => error.is_connect(),
+            Self::Connect(_) => true,
+            Self::Exchange(_) => false,
+        }
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("no response of the upstream")
+    }
+}
+
+impl Error for Refusal {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            Self::Http1(error) => error.source(),
+            Self::Connect(error) => Some(&***error),
+            Self::Exchange(error) => Some(error),
+        }
+    }
+}
 
 /// The reason for a request without a response of the upstream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Cause {
     /// The upstream accepts no connections.
     Connect,
+    /// The upstream speaks no TLS, or its certificate or the gateway's is not accepted, or the versions of HTTP differ.
+    Tls,
     /// The connection closed before the response.
     Closed,
     /// The response has too many or too long fields.
@@ -36,8 +81,9 @@ pub(super) enum Cause {
 
 impl Cause {
     /// The labels, in the order of the variants.
-    pub(super) const LABELS: [&str; 6] = [
+    pub(super) const LABELS: [&str; 7] = [
         "connect",
+        "tls",
         "closed",
         "too_large",
         "invalid",
@@ -48,6 +94,7 @@ impl Cause {
     const fn text(self) -> &'static str {
         match self {
             Self::Connect => "no connection to the upstream",
+            Self::Tls => "no connection by TLS to the upstream",
             Self::Closed => "the upstream closed the connection before its response",
             Self::TooLarge => "the header of the upstream's response is too large",
             Self::Invalid => "the upstream's response cannot be handed on",
@@ -57,7 +104,10 @@ impl Cause {
     }
 
     /// The cause of an error.
-    fn of(error: &hyper_util::client::legacy::Error) -> Self {
+    fn of(error: &Refusal) -> Self {
+        if sources(error).any(is_of_tls) {
+            return Self::Tls;
+        }
         if error.is_connect() {
             return Self::Connect;
         }
@@ -83,7 +133,13 @@ impl Cause {
     }
 }
 
-/// The error and its sources.
+/// Whether TLS failed, in the handshake or with an alert after it.
+fn is_of_tls(error: &(dyn Error + 'static)) -> bool {
+    let of_stream = error.downcast_ref().and_then(rustls_error);
+    error.is::<TlsError>() || of_stream.is_some()
+}
+
+/// The sources of an error.
 fn sources<'e>(
     error: &'e (dyn Error + 'static),
 ) -> impl Iterator<Item = &'e (dyn Error + 'static)> {
@@ -94,14 +150,14 @@ fn sources<'e>(
 
 /// The failures of one upstream.
 pub(super) struct Failures {
-    upstream: Authority,
-    counters: UpstreamErrors<6>,
+    upstream: Upstream,
+    counters: UpstreamErrors<7>,
     /// For each cause, when it was last logged, and the number of failures since.
-    logged: Mutex<[(Option<Instant>, u64); 6]>,
+    logged: Mutex<[(Option<Instant>, u64); 7]>,
 }
 
 impl Failures {
-    pub(super) fn new(upstream: Authority) -> Self {
+    pub(super) fn new(upstream: Upstream) -> Self {
         Self {
             upstream,
             counters: UpstreamErrors::new(Cause::LABELS),
@@ -110,7 +166,7 @@ impl Failures {
     }
 
     /// The status for a failed request. An error of the request's body is the client's failure, not the upstream's.
-    pub(super) fn status(&self, error: &hyper_util::client::legacy::Error) -> StatusCode {
+    pub(super) fn status(&self, error: &Refusal) -> StatusCode {
         for cause in sources(error) {
             match cause.downcast_ref() {
                 Some(UploadError::TooLong) => return StatusCode::PAYLOAD_TOO_LARGE,
@@ -142,8 +198,8 @@ impl Failures {
         drop(logged);
         let (text, upstream) = (cause.text(), &self.upstream);
         match more {
-            0 => warn!("{text} (http://{upstream}){details}"),
-            _ => warn!("{text} (http://{upstream}){details}; {more} more since the last such line"),
+            0 => warn!("{text} ({upstream}){details}"),
+            _ => warn!("{text} ({upstream}){details}; {more} more since the last such line"),
         }
     }
 }

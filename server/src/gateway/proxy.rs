@@ -1,14 +1,10 @@
 //! The proxy: sends a request to the upstream, and its response back.
 
 use std::{
-    array,
     convert::Infallible,
     future::Future,
     pin::{Pin, pin},
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
+    sync::Arc,
     task::{Context, Poll},
     time::Duration,
 };
@@ -18,12 +14,12 @@ use http::{
     HeaderValue, Request, StatusCode, Uri, Version,
     header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HOST, TE, TRANSFER_ENCODING},
     request::Parts,
-    uri::{Authority, PathAndQuery, Scheme},
+    uri::{Authority, PathAndQuery},
 };
 use http_body::Body as _;
 use hyper::body::Incoming;
 use hyper_util::{
-    client::legacy::{Builder, Client, connect::HttpConnector},
+    client::legacy::{Builder, Client},
     rt::{TokioExecutor, TokioTimer},
 };
 use tokio::{sync::watch, time::timeout};
@@ -31,7 +27,7 @@ use tower_service::Service;
 
 use super::{
     download::Download,
-    failures::{Cause, Failures},
+    failures::{Cause, Failures, Refusal},
     hop_by_hop_headers::{self, Hop},
     permit::RequestPermit,
     problem_response::problem,
@@ -39,85 +35,72 @@ use super::{
     settings::Settings,
     upgrade,
     upload::Upload,
+    upstream_address::{Upstream, UpstreamHttp},
+    upstream_buffers::{BUFFER, IDLE_TIME},
+    upstream_connector::{Connector, TlsToUpstream},
+    upstream_http2::{Http2Connections, Sent, no_http2},
 };
-use crate::connections::MAX_FIELDS;
-
-/// How long an idle connection to the upstream is kept. Some servers close theirs after 5 seconds, and a request must
-/// not be sent into a closing connection.
-const IDLE_TIME: Duration = Duration::from_secs(4);
-
-/// The most buffered bytes on an HTTP/1.1 connection: of a response, its header included, before the client reads it,
-/// and of a request before the upstream does.
-const BUFFER: usize = 32 * 1024;
-
-/// The most bytes of an HTTP/2 response in flight to a client that does not read. The window of a connection is the
-/// sum of those of all its requests, so that one cannot block the others.
-const WINDOW: u32 = 64 * 1024;
-
-/// The largest window of HTTP/2.
-const MAX_WINDOW: u32 = (1 << 31) - 1;
-
-/// The number of HTTP/2 connections to an upstream: many servers accept no more than 100 streams on one.
-const CONNECTIONS: usize = 8;
+use crate::{connections::MAX_FIELDS, decide_and_serve_errors::ServeError};
 
 /// A service that forwards requests. Clones share the connections.
 #[derive(Clone)]
 pub(super) struct Proxy(Arc<Inner>);
 
 struct Inner {
-    upstream: Authority,
+    upstream: Upstream,
+    /// The host that the upstream receives; `None` is the client's.
+    own_host: Option<Authority>,
     failures: Failures,
     timeout: Duration,
     silence: Duration,
-    http1: Client<HttpConnector, Upload>,
-    http2: [Client<HttpConnector, Upload>; CONNECTIONS],
-    next: AtomicUsize,
+    http1: Client<Connector, Upload>,
+    http2: Http2Connections,
     /// Whether the gateway is stopping, and closes WebSockets.
     stopped: watch::Receiver<bool>,
 }
 
 impl Proxy {
+    /// # Errors
+    ///
+    /// When a setting about the upstream is wrong.
     pub(super) fn new(
         settings: &Settings,
+        tls: Option<TlsToUpstream>,
         max_in_flight: u32,
         stopped: watch::Receiver<bool>,
-    ) -> Self {
-        let mut connector = HttpConnector::new();
-        connector.set_nodelay(true);
-        let mut builder = client(max_in_flight);
-        Self(Arc::new(Inner {
-            upstream: settings.upstream.0.clone(),
-            failures: Failures::new(settings.upstream.0.clone()),
+    ) -> Result<Self, ServeError> {
+        let upstream = &settings.upstream;
+        let own_host = settings
+            .upstream_host
+            .own(upstream, &settings.upstream_tls)?;
+        let target = upstream.target(upstream.authority().clone(), None);
+        let target =
+            target.ok_or_else(|| ServeError(format!("--upstream: {upstream} is no address")))?;
+        let connector = |offered| Connector::new(tls.clone(), offered);
+        let http2 = connector(settings.upstream_http);
+        Ok(Self(Arc::new(Inner {
+            upstream: upstream.clone(),
+            own_host,
+            failures: Failures::new(upstream.clone()),
             timeout: settings.timeout,
             silence: settings.idle_timeout,
-            http1: builder.build(connector.clone()),
-            http2: array::from_fn(|_| builder.http2_only(true).build(connector.clone())),
-            next: AtomicUsize::new(0),
+            http1: client().build(connector(UpstreamHttp::Http1)),
+            http2: Http2Connections::new(http2, target, max_in_flight),
             stopped,
-        }))
+        })))
     }
 }
 
-/// The client of the upstream, for this many concurrent requests. Buffers on both sides are bounded: otherwise memory
-/// would grow with the number of clients that do not read.
-pub(super) fn client(max_in_flight: u32) -> Builder {
+/// The client of the upstream for HTTP/1.1.
+pub(super) fn client() -> Builder {
     let mut builder = Client::builder(TokioExecutor::new());
     builder
         .timer(TokioTimer::new())
         .pool_timer(TokioTimer::new())
         .pool_idle_timeout(IDLE_TIME)
-        .http1_max_buf_size(BUFFER)
-        .http1_max_headers(MAX_FIELDS)
-        .http2_max_send_buf_size(BUFFER)
-        .http2_initial_stream_window_size(WINDOW)
-        .http2_initial_connection_window_size(all_windows(max_in_flight));
+        .http1_max_buf_size(BUFFER as usize)
+        .http1_max_headers(MAX_FIELDS);
     builder
-}
-
-/// The window of a connection with this many streams.
-fn all_windows(streams: u32) -> u32 {
-    let all = WINDOW.saturating_mul(streams.saturating_add(1));
-    all.min(MAX_WINDOW)
 }
 
 impl Service<Request<Upload>> for Proxy {
@@ -150,25 +133,59 @@ impl Inner {
             body.paced(self.timeout)
         };
         let progress = body.progress().clone();
-        let mut request = self.outgoing(parts, body, &hop)?;
-        if is_grpc {
-            // In HTTP/2 the target has the host.
-            drop(request.headers_mut().remove(HOST));
+        let request = self.outgoing(parts, body, &hop)?;
+        let is_http2 = client.is_none() && self.http2.takes(is_grpc);
+        let response = if is_http2 {
+            let target = self.http2_target(&request)?;
+            let response = self.by_http2(request, target, is_grpc);
+            self.in_time(response, &progress, is_grpc).await?
         } else {
-            add_connection_fields(&mut request, client.is_some());
-        }
-        let response = if is_grpc {
-            self.http2().request(request)
-        } else {
-            self.http1.request(request)
+            let response = self.by_http1(request, client.is_some());
+            self.in_time(response, &progress, is_grpc).await?
         };
-        let response = self.in_time(response, &progress, is_grpc).await?;
         self.answer(response, client, progress, hop.permit)
     }
 
-    fn http2(&self) -> &Client<HttpConnector, Upload> {
-        let turn = self.next.fetch_add(1, Ordering::Relaxed);
-        &self.http2[turn % CONNECTIONS]
+    /// Sends a request by HTTP/1.1.
+    async fn by_http1(
+        &self,
+        mut request: Request<Upload>,
+        is_upgrade: bool,
+    ) -> Result<Response<Incoming>, Refusal> {
+        add_connection_fields(&mut request, is_upgrade);
+        let response = self.http1.request(request).await.map_err(Refusal::Http1);
+        if response.as_ref().is_err_and(Refusal::is_connect) {
+            self.http2.forget_selection();
+        }
+        response
+    }
+
+    /// Sends a request by HTTP/2, or by HTTP/1.1 if the upstream selects that. gRPC needs HTTP/2.
+    async fn by_http2(
+        &self,
+        request: Request<Upload>,
+        target: Uri,
+        is_grpc: bool,
+    ) -> Result<Response<Incoming>, Refusal> {
+        match self.http2.request(request, target).await? {
+            Sent::Response(response) => Ok(response),
+            Sent::Unsent(_) if is_grpc => Err(no_http2()),
+            Sent::Unsent(request) => self.by_http1(request, false).await,
+        }
+    }
+
+    /// The target of a request by HTTP/2: its host becomes `:authority`.
+    fn http2_target(&self, request: &Request<Upload>) -> Result<Uri, StatusCode> {
+        let Some(host) = request.headers().get(HOST) else {
+            return Ok(request.uri().clone());
+        };
+        let host = Authority::try_from(host.as_bytes()).map_err(|_| StatusCode::BAD_REQUEST)?;
+        self.target(host, request.uri().path_and_query().cloned())
+    }
+
+    fn target(&self, host: Authority, path: Option<PathAndQuery>) -> Result<Uri, StatusCode> {
+        let target = self.upstream.target(host, path);
+        target.ok_or(StatusCode::BAD_REQUEST)
     }
 
     fn outgoing(
@@ -178,16 +195,15 @@ impl Inner {
         hop: &Hop,
     ) -> Result<Request<Upload>, StatusCode> {
         hop_by_hop_headers::hand_on(&mut parts.headers, &parts.uri, parts.version, hop);
+        if let Some(host) = &self.own_host
+            && let Ok(host) = HeaderValue::from_str(host.as_str())
+        {
+            parts.headers.insert(HOST, host);
+        }
         let path = parts.uri.path_and_query().cloned();
-        let uri = Uri::builder()
-            .scheme(Scheme::HTTP)
-            .authority(self.upstream.clone())
-            .path_and_query(path.unwrap_or_else(|| PathAndQuery::from_static("/")))
-            .build()
-            .map_err(|_| StatusCode::BAD_REQUEST)?;
         let mut request = Request::new(body);
         *request.method_mut() = parts.method;
-        *request.uri_mut() = uri;
+        *request.uri_mut() = self.target(self.upstream.authority().clone(), path)?;
         *request.headers_mut() = parts.headers;
         Ok(request)
     }
@@ -268,8 +284,6 @@ fn add_connection_fields(request: &mut Request<Upload>, is_upgrade: bool) {
         upgrade::add_fields(headers);
     }
 }
-
-type Refusal = hyper_util::client::legacy::Error;
 
 /// Whether a request needs HTTP/2 end to end.
 fn is_grpc(parts: &Parts) -> bool {

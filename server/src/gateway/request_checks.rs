@@ -26,9 +26,11 @@ use super::{
     settings::Settings,
     upgrade,
     upload::Upload,
+    upstream_connector::TlsToUpstream,
 };
 use crate::{
     connections::{Peer, PerClient, RequestBody},
+    decide_and_serve_errors::ServeError,
     events::Answers,
     http_routes::Draining,
 };
@@ -48,16 +50,21 @@ pub(super) struct CheckedProxy {
 }
 
 impl CheckedProxy {
+    /// # Errors
+    ///
+    /// When a setting about the upstream is wrong.
     pub(super) fn new(
         settings: &Settings,
         layer: &RulesLayer,
+        tls: Option<TlsToUpstream>,
         draining: Draining,
         stopped: watch::Receiver<bool>,
-    ) -> Self {
+    ) -> Result<Self, ServeError> {
         let most = settings.max_in_flight.min(Semaphore::MAX_PERMITS);
         let max_in_flight = u32::try_from(most).unwrap_or(u32::MAX);
-        Self {
-            limit: layer.layer(Proxy::new(settings, max_in_flight, stopped)),
+        let proxy = Proxy::new(settings, tls, max_in_flight, stopped)?;
+        Ok(Self {
+            limit: layer.layer(proxy),
             rules: layer.handle(),
             in_flight: Arc::new(Semaphore::new(max_in_flight as usize)),
             web_sockets: Arc::new(Semaphore::new(max_in_flight as usize)),
@@ -66,7 +73,7 @@ impl CheckedProxy {
             draining,
             answers: Answers::new(),
             malformed: MalformedClients::default(),
-        }
+        })
     }
 
     pub(super) async fn answer(&self, request: Request<RequestBody>, peer: Peer) -> Response {

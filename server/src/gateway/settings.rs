@@ -2,12 +2,12 @@
 
 use std::{net::SocketAddr, num::NonZeroUsize, path::PathBuf, time::Duration};
 
-use http::{Uri, uri::Authority};
 use tower_ratelimit::{
     RedisStore,
     rules::{Rules, RulesBuilder},
 };
 
+use super::upstream_address::{Upstream, UpstreamHost, UpstreamHttp, UpstreamTls};
 use crate::{
     connections,
     decide_and_serve_errors::{ServeError, fault},
@@ -29,6 +29,12 @@ pub struct Settings {
     pub watch: bool,
     /// The server that receives the requests.
     pub upstream: Upstream,
+    /// TLS to an upstream of `https://`. Defaults to the authorities of the system, and no certificate of the gateway.
+    pub upstream_tls: UpstreamTls,
+    /// The host that the upstream receives. Defaults to the client's.
+    pub upstream_host: UpstreamHost,
+    /// The versions of HTTP for the upstream. Defaults to [`UpstreamHttp::Auto`].
+    pub upstream_http: UpstreamHttp,
     /// Where the gateway listens. Defaults to 0.0.0.0:8000.
     pub listen: SocketAddr,
     /// The certificate and the key for TLS. Defaults to none: no TLS.
@@ -85,6 +91,9 @@ impl Settings {
             rules,
             watch: false,
             upstream,
+            upstream_tls: UpstreamTls::default(),
+            upstream_host: UpstreamHost::default(),
+            upstream_http: UpstreamHttp::default(),
             listen: SocketAddr::from(([0, 0, 0, 0], 8000)),
             tls: None,
             redis: None,
@@ -153,30 +162,5 @@ impl Settings {
         service.reveal_keys = self.reveal_keys;
         service.ready_needs_store = self.ready_needs_store;
         service
-    }
-}
-
-/// The server that receives the requests, such as `http://127.0.0.1:8080`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Upstream(pub(super) Authority);
-
-impl std::str::FromStr for Upstream {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let uri: Uri = text.parse().map_err(|error| format!("{error}"))?;
-        let parts = uri.into_parts();
-        let path = parts.path_and_query;
-        match (
-            parts.scheme.as_ref().map(|scheme| scheme.as_str()),
-            parts.authority,
-        ) {
-            (Some("http"), Some(authority))
-                if !authority.as_str().contains('@') && path.is_none_or(|path| path == "/") =>
-            {
-                Ok(Self(authority))
-            }
-            _ => Err("an upstream is http://, a host and a port, without a path".to_owned()),
-        }
     }
 }

@@ -73,9 +73,7 @@ impl<S: CallSender<P>, P: Send + Sync + 'static> Dispatcher<S, P> {
                 DispatcherStep::Done => return deliver(&mut finished),
                 DispatcherStep::Send { mut calls, until } => {
                     for (call, place) in self.places(&mut calls) {
-                        // Boxed: the list would copy each future several times, and one more as
-                        // its end, and a call is 10 KB.
-                        in_flight.push(Box::pin(self.send(call, place)));
+                        in_flight.push(self.send(call, place));
                     }
                     calls.fail_expired();
                     until

@@ -64,16 +64,31 @@ pub fn make_client_certificate(folder: &Path) {
 /// If `openssl` is missing or fails.
 pub fn make_expired_client_certificate(folder: &Path) {
     make_client_certificate(folder);
+    expire(folder, "client.extensions", "client");
+}
+
+/// Replaces the server's certificate by one that has expired.
+///
+/// # Panics
+///
+/// If `openssl` is missing or fails.
+pub fn make_expired_certificate(folder: &Path) {
+    make_certificates(folder);
+    expire(folder, "extensions", "server");
+}
+
+/// Signs the request `name.csr` again, with an end in the past.
+fn expire(folder: &Path, extensions: &str, name: &str) {
     let config = "[ca]\ndefault_ca=test\n[test]\ndatabase=index\nnew_certs_dir=.\nrand_serial=yes\n\
                   default_md=sha256\npolicy=names\n[names]\ncommonName=supplied\n";
     fs::write(folder.join("ca.config"), config).expect("a configuration");
     fs::write(folder.join("index"), "").expect("a list of certificates");
     openssl(
         folder,
-        &[
+        &[&format!(
             "ca -batch -notext -config ca.config -cert ca.pem -keyfile ca.key -startdate 20200101000000Z \
-             -enddate 20200201000000Z -extfile client.extensions -in client.csr -out client.pem",
-        ],
+             -enddate 20200201000000Z -extfile {extensions} -in {name}.csr -out {name}.pem",
+        )],
     );
 }
 
