@@ -40,6 +40,15 @@ pub(crate) struct Gateway {
     tls: Tls,
     #[command(flatten)]
     redis: Redis,
+    /// A page in HTML, of at most 256 KiB, for denied requests of browsers; {retry_after} in it is
+    /// replaced by the seconds to wait. Default: a problem document in JSON, as programs get it.
+    #[arg(
+        long,
+        help_heading = "Rules",
+        value_name = "FILE",
+        env = "TOWER_RATELIMIT_DENIED_PAGE"
+    )]
+    denied_page: Option<PathBuf>,
     /// The longest body of a request, in bytes, or with a unit as in 64k, 10m, 1g; a longer one
     /// gets 413. Default: no limit.
     #[arg(long, help_heading = "Limits of every request", value_name = "SIZE", value_parser = size, env = "TOWER_RATELIMIT_MAX_BODY")]
@@ -197,6 +206,7 @@ pub(crate) fn gateway(gateway: Gateway) -> Result<(), String> {
         settings.redis_deadline = deadline;
     }
     settings.state = gateway.redis.state;
+    settings.denied_page = gateway.denied_page;
     settings.max_body = gateway.max_body;
     settings.max_in_flight = gateway.max_in_flight;
     settings.max_connections = gateway.max_connections;

@@ -4,6 +4,7 @@
 //! forwards what is allowed. Metrics, probes and operators have listeners of their own: all paths of the main
 //! listener belong to the upstream.
 
+mod denied_page;
 mod download;
 mod failures;
 mod hop_by_hop_headers;
@@ -38,6 +39,7 @@ use tower_ratelimit::{
 use tracing::info;
 
 use self::{
+    denied_page::DeniedPage,
     metrics_and_admin_listeners::{SideListeners, SideServers},
     request_checks::CheckedProxy,
     upstream_connector::TlsToUpstream,
@@ -66,12 +68,13 @@ use crate::{
 /// The rules in force, as requests and operators use them.
 struct Limits {
     layer: RulesLayer,
+    page: Option<DeniedPage>,
     source: Source,
     store: Store,
 }
 
 impl Limits {
-    fn new(settings: &Settings, rules: Rules, store: Store) -> Self {
+    fn new(settings: &Settings, rules: Rules, page: Option<DeniedPage>, store: Store) -> Self {
         let backend = store.backend();
         // There are no descriptors to count; these limits hold the most denied keys.
         let limits = RateLimits::new(store.counters(OnFailure::local()), Modes::default());
@@ -83,9 +86,14 @@ impl Limits {
             None => layer.observer(observed(top, backend)),
         };
         let handle = Some(layer.handle());
+        let reload_page = page
+            .clone()
+            .map(|page| -> Box<dyn Fn() + Send + Sync> { Box::new(move || page.reload()) });
+        let service = settings.service();
         Self {
-            source: Source::new(settings.service(), limits, handle, "the rules"),
+            source: Source::reloading(service, limits, handle, "the rules", reload_page),
             layer,
+            page,
             store,
         }
     }
@@ -132,10 +140,12 @@ impl Certificates {
 /// When a file, an address or a setting is wrong.
 pub async fn serve(settings: Settings) -> Result<(), ServeError> {
     // Before the files are read, so that no change is missed.
-    let watch = Watch::new(&settings.service());
+    let watch = Watch::new(&settings.watched());
     let (rules, store) = settings.rules()?;
     warn_of(rules.warnings());
     let certificates = Certificates::new(&settings)?;
+    let page = settings.denied_page.as_deref().map(DeniedPage::read);
+    let page = page.transpose()?;
     let (listener, address) = listen(settings.listen, "--listen").await?;
     let listeners = SideListeners::new(&settings).await?;
     let signals = Signals::new().map_err(|error| fault("signals", &error))?;
@@ -144,7 +154,7 @@ pub async fn serve(settings: Settings) -> Result<(), ServeError> {
         settings.upstream,
         counted(rules.len(), "rule"),
     );
-    let limits = Limits::new(&settings, rules, store);
+    let limits = Limits::new(&settings, rules, page, store);
     let Limits { source, store, .. } = &limits;
     let state = StateFile::new(settings.state.as_deref(), store);
     // The recorder has to be installed before anything is counted.
@@ -202,7 +212,7 @@ impl Running {
         let stopped = until.stopped.clone();
         let proxy = Arc::new(CheckedProxy::new(
             settings,
-            &limits.layer,
+            (&limits.layer, limits.page.as_ref()),
             certificates.upstream.clone(),
             draining.clone(),
             stopped,

@@ -31,6 +31,8 @@ struct Inner {
     auth: Option<RulesHandle>,
     /// The name of the rules of requests in the log.
     of_requests: &'static str,
+    /// Reads further files, together with the rules.
+    reload_others: Option<Box<dyn Fn() + Send + Sync>>,
     loads: Mutex<Loads>,
     quotas: Mutex<QuotaOverrides>,
     /// The connection to the control plane, if the settings have one.
@@ -68,6 +70,17 @@ impl Source {
         auth: Option<RulesHandle>,
         of_requests: &'static str,
     ) -> Self {
+        Self::reloading(settings, limits, auth, of_requests, None)
+    }
+
+    /// A source that calls `reload_others` with each reload.
+    pub(crate) fn reloading(
+        settings: Settings,
+        limits: RateLimits,
+        auth: Option<RulesHandle>,
+        of_requests: &'static str,
+        reload_others: Option<Box<dyn Fn() + Send + Sync>>,
+    ) -> Self {
         let is_loaded = settings.xds.is_none();
         let loads = Loads {
             accepted: is_loaded.into(),
@@ -87,6 +100,7 @@ impl Source {
             limits,
             auth,
             of_requests,
+            reload_others,
             loads: Mutex::new(loads),
             quotas: Mutex::default(),
             connected: Connected::default(),
@@ -203,6 +217,9 @@ impl Source {
             loads.refused += 1;
         }
         loads.fault = (!faults.is_empty()).then(|| faults.join("\n"));
+        if let Some(reload_others) = &self.0.reload_others {
+            reload_others();
+        }
         lines
     }
 

@@ -77,6 +77,7 @@ impl ConfigFiles for TlsFiles {
     type Config = ServerConfig;
 
     const NAME: &'static str = "the certificates";
+    const UNCHANGED: &'static str = "the certificates stay as they were";
 
     fn read(&self) -> Result<Contents, ServeError> {
         let read = |path: &Path, flag: &str| {

@@ -100,6 +100,11 @@ impl Upstream {
                     )
                     .await;
                 }
+                "/429" => {
+                    wire.request("HTTP/1.1 429 Too Many Requests\ncontent-length: 7")
+                        .await;
+                    wire.send("its own").await;
+                }
                 "/chat" | "/other" => return chat(&mut wire, &path).await,
                 _ if head.first_line().starts_with("HEAD ") => {
                     wire.request("HTTP/1.1 200 OK\ncontent-length: 1234").await;

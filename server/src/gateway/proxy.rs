@@ -26,6 +26,7 @@ use tokio::{sync::watch, time::timeout};
 use tower_service::Service;
 
 use super::{
+    denied_page,
     download::Download,
     failures::{Cause, Failures, Refusal},
     hop_by_hop_headers::{self, Hop},
@@ -262,6 +263,7 @@ impl Inner {
             response.headers_mut(),
             hop_by_hop_headers::Nominated::All,
         );
+        denied_page::mark(&mut response);
         *response.version_mut() = Version::HTTP_11;
         let silence = self.silence;
         let download = |body| Body::new(Download::new(body, progress, silence, permit));

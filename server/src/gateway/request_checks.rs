@@ -18,6 +18,7 @@ use tower_ratelimit::rules::{RulesHandle, RulesLayer, RulesLimit};
 use tower_service::Service as _;
 
 use super::{
+    denied_page::{self, DeniedPage},
     hop_by_hop_headers::{self, Hop},
     host,
     malformed_clients::MalformedClients,
@@ -38,6 +39,7 @@ use crate::{
 /// The proxy behind its checks and rules.
 pub(super) struct CheckedProxy {
     limit: RulesLimit<Proxy>,
+    page: Option<DeniedPage>,
     rules: RulesHandle,
     in_flight: Arc<Semaphore>,
     /// A limit of its own: WebSockets last, and would leave no room for requests.
@@ -55,7 +57,7 @@ impl CheckedProxy {
     /// When a setting about the upstream is wrong.
     pub(super) fn new(
         settings: &Settings,
-        layer: &RulesLayer,
+        (layer, page): (&RulesLayer, Option<&DeniedPage>),
         tls: Option<TlsToUpstream>,
         draining: Draining,
         stopped: watch::Receiver<bool>,
@@ -65,6 +67,7 @@ impl CheckedProxy {
         let proxy = Proxy::new(settings, tls, max_in_flight, stopped)?;
         Ok(Self {
             limit: layer.layer(proxy),
+            page: page.cloned(),
             rules: layer.handle(),
             in_flight: Arc::new(Semaphore::new(max_in_flight as usize)),
             web_sockets: Arc::new(Semaphore::new(max_in_flight as usize)),
@@ -119,11 +122,18 @@ impl CheckedProxy {
             self.malformed.check(client_ip, &parts);
         }
         parts.extensions.insert(hop);
+        let page = self.page_for(&parts.headers);
         let request = Request::from_parts(parts, Upload::new(body, self.max_body));
         match self.limit.clone().call(request).await {
-            Ok(response) => Ok(response),
+            Ok(response) => Ok(denied_page::replaced(response, page)),
             Err(never) => match never {},
         }
+    }
+
+    /// The page for a denial of this request.
+    fn page_for(&self, headers: &HeaderMap) -> Option<&DeniedPage> {
+        let page = self.page.as_ref();
+        page.filter(|_| denied_page::prefers_html(headers))
     }
 
     /// The connection limit of each client, by the rules in force.

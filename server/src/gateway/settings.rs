@@ -35,6 +35,9 @@ pub struct Settings {
     pub upstream_host: UpstreamHost,
     /// The versions of HTTP for the upstream. Defaults to [`UpstreamHttp::Auto`].
     pub upstream_http: UpstreamHttp,
+    /// A page in HTML for denied requests whose `Accept` prefers it, of at most 256 KiB; it is read again with the
+    /// rules. `{retry_after}` in it stands for the seconds to wait. Defaults to none: all denials are problem documents.
+    pub denied_page: Option<PathBuf>,
     /// Where the gateway listens. Defaults to 0.0.0.0:8000.
     pub listen: SocketAddr,
     /// The certificate and the key for TLS. Defaults to none: no TLS.
@@ -94,6 +97,7 @@ impl Settings {
             upstream_tls: UpstreamTls::default(),
             upstream_host: UpstreamHost::default(),
             upstream_http: UpstreamHttp::default(),
+            denied_page: None,
             listen: SocketAddr::from(([0, 0, 0, 0], 8000)),
             tls: None,
             redis: None,
@@ -149,6 +153,13 @@ impl Settings {
         let share = (self.max_connections / 32).max(8);
         let most = self.max_connections_per_client.unwrap_or(share);
         (most < usize::MAX).then(|| NonZeroUsize::new(most).unwrap_or(NonZeroUsize::MIN))
+    }
+
+    /// The settings with all files that are read again with the rules.
+    pub(super) fn watched(&self) -> settings::Settings {
+        let mut watched = self.service();
+        watched.auth_rules.extend(self.denied_page.clone());
+        watched
     }
 
     /// The settings of a service with rules of requests only, for the admin service.

@@ -58,6 +58,7 @@ impl ConfigFiles for UpstreamFiles {
     type Config = UpstreamConfigs;
 
     const NAME: &'static str = "the certificates for the upstream";
+    const UNCHANGED: &'static str = "the certificates for the upstream stay as they were";
 
     fn read(&self) -> Result<ClientContents, ServeError> {
         self.0.read()

@@ -15,6 +15,9 @@ pub(crate) trait ConfigFiles {
     /// The files in log lines, such as `the certificates`.
     const NAME: &'static str;
 
+    /// The begin of a log line about new files with a fault, such as `the certificates stay as they were`.
+    const UNCHANGED: &'static str;
+
     fn read(&self) -> Result<Self::Contents, ServeError>;
 
     fn config(&self, contents: &Self::Contents) -> Result<Self::Config, ServeError>;
@@ -86,7 +89,7 @@ impl<F: ConfigFiles> ReloadedFiles<F> {
             Err(error) => {
                 let fault = error.to_string();
                 if current.fault.as_ref() != Some(&fault) {
-                    error!("{} stay as they were: {fault}", F::NAME);
+                    error!("{}: {fault}", F::UNCHANGED);
                     current.fault = Some(fault);
                 }
             }
