@@ -44,6 +44,12 @@ impl NameSet {
         &self.shares
     }
 
+    /// Whether the set, or that of a share, owns a name.
+    #[inline]
+    pub(super) fn owns_any(&self) -> bool {
+        !self.names.is_empty() || self.shares.iter().any(|share| share.names.is_some())
+    }
+
     /// The set that owns the name of the quota at `place`, and the name's index in that set; `None`
     /// for a static name.
     #[inline]

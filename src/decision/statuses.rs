@@ -79,10 +79,16 @@ impl QuotaStatuses {
     /// The statuses of several quotas. `policies` is a whole set.
     pub(crate) fn of_set(policies: &[Policy], measures: impl Iterator<Item = Measure>) -> Self {
         let owned = policies.first().and_then(|policy| policy.name.in_set());
-        let measured = policies.iter().zip(measures);
-        let measured = measured.map(|(policy, measure)| Status::measured(policy, &measure));
+        // A loop, because the calls of zipped iterators are not inlined.
+        let (mut statuses, mut measures) = (Vec::with_capacity(policies.len()), measures);
+        for policy in policies {
+            let Some(measure) = measures.next() else {
+                break;
+            };
+            statuses.push(Status::measured(policy, &measure));
+        }
         Self {
-            list: List::Many(measured.collect()),
+            list: List::Many(statuses.into_boxed_slice()),
             names: owned.map(|(names, _)| Arc::clone(names)),
         }
     }
@@ -238,22 +244,24 @@ impl QuotaStatuses {
 
     #[inline]
     fn are_named_like(&self, policies: &[Policy]) -> bool {
-        let Some(names) = &self.names else {
-            // Nearly always both point to one text, which is cheaper to compare.
-            let same = |(status, policy): (&Status, &Policy)| {
-                let name = policy.name();
-                ptr::eq(status.name, name) || status.name == name
-            };
+        let Some(names) = self.names.as_ref().filter(|names| names.owns_any()) else {
+            let same = |(status, policy): (&Status, &Policy)| is_same(status.name, policy.name());
             return self.as_slice().iter().zip(policies).all(same);
         };
         let mut named = self.as_slice().iter().zip(policies).enumerate();
         let same =
             |(place, (status, policy)): (usize, (&Status, &Policy))| match policy.name.in_set() {
                 Some((own, at)) if at == place && Arc::ptr_eq(own, names) => true,
-                _ => self.name(place, status) == policy.name(),
+                _ => is_same(self.name(place, status), policy.name()),
             };
         named.all(same)
     }
+}
+
+/// Whether both names are equal. Nearly always both point to one text, which is cheaper to compare.
+#[inline]
+fn is_same(one: &str, other: &str) -> bool {
+    ptr::eq(one, other) || one == other
 }
 
 impl PartialEq for QuotaStatuses {
