@@ -110,12 +110,31 @@ impl MergedDecisions {
         self.statuses
             .extend(measured.map(|(policy, measure)| Status::measured(policy, &measure)));
         let own = &mut self.statuses[before..];
-        let is_blocked = decision.blocked > 0;
         decision.mark(own);
-        let names = policies.first().and_then(|policy| policy.name.in_set());
+        let quotas = own.len();
+        self.add_share(decision, policies.first(), quotas);
+    }
+
+    /// Adds the decision of a limit of one quota, about a critical request of a key that is not blocked.
+    #[inline]
+    pub(crate) fn add_one(
+        &mut self,
+        decision: &DecisionOfLimit,
+        policy: &Policy,
+        measure: &Measure,
+    ) {
+        self.statuses.push(Status::measured(policy, measure));
+        self.add_share(decision, Some(policy), 1);
+    }
+
+    /// Adds the share of a limit whose statuses were added. `first` is its first policy.
+    #[inline]
+    fn add_share(&mut self, decision: &DecisionOfLimit, first: Option<&Policy>, quotas: usize) {
+        let is_blocked = decision.blocked > 0;
+        let names = first.and_then(|policy| policy.name.in_set());
         self.shares.push(Share {
             limit: decision.limit,
-            quotas: own.len(),
+            quotas,
             names: names.map(|(names, _)| Arc::clone(names)),
             charged: decision.charged,
             charged_at: decision.charged_at,

@@ -50,6 +50,7 @@ pub(crate) mod joint;
 #[allow(clippy::module_inception, reason = "files are named by their role")]
 mod limiter;
 mod local;
+mod lone_charge;
 pub(crate) mod on_quota_change;
 mod pending_decision;
 pub(crate) mod per_request_quota;

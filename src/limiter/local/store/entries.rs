@@ -86,6 +86,31 @@ impl StoreShard {
         }
     }
 
+    /// The state of an entry, to be changed in its place and [weighed](Self::weigh).
+    #[inline]
+    pub(super) fn state(&mut self, entry: EntryIndex) -> &mut State {
+        &mut self.records[entry.0].state
+    }
+
+    /// Sets the weight of a state that was changed in its place. Returns the number of times that its log
+    /// has memory for.
+    #[inline]
+    pub(super) fn weigh(
+        &mut self,
+        entry: EntryIndex,
+        limit: u32,
+        weight: impl FnOnce(&State) -> EvictionWeight,
+    ) -> usize {
+        let record = &mut self.records[entry.0];
+        record.weight = weight(&record.state);
+        let times = record.state.times_held();
+        // The entry may be of a dropped limiter with the same name.
+        if self.owners[entry.0] != limit {
+            self.own(entry, limit);
+        }
+        times
+    }
+
     /// An entry for a new key, to be [put](Self::put) into: a free one of the emptier bucket, otherwise
     /// an [evicted](Self::displaced) one, never a pinned one. Also returns the weight of the evicted
     /// state, and the number of times that its log had memory for.

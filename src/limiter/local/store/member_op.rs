@@ -1,4 +1,4 @@
-//! One member's operation in a call to a store, with the key's states taken out of the table.
+//! One operation in a call to a store: prepared, on a state in its entry, or with the states taken out of the table.
 
 use std::mem;
 
@@ -17,6 +17,7 @@ use crate::{
         apply_operation::{Apply, Judgement, Subject, Verdicts},
         block::Block,
         local::{eviction::EntryIndex, hash::KeyHash},
+        lone_charge::LoneCharge,
         tier_quotas::{TierIndex, TierQuotas},
         tier_set::{Chosen, TierSet},
     },
@@ -33,28 +34,6 @@ pub(in super::super) struct StoreCall<'a> {
     pub(in super::super) key: KeyHash,
     pub(in super::super) tier: &'a Tier,
     pub(in super::super) op: &'a Op,
-}
-
-impl<'a> StoreCall<'a> {
-    /// The quotas that measure the operation.
-    ///
-    /// # Errors
-    ///
-    /// If the limit has no such tier.
-    #[inline]
-    pub(super) fn choose(&self) -> Result<CallQuotas<'a>, LimiterError> {
-        let counted = self.limit.read();
-        let chosen = counted.limits.choose(self.tier, self.op)?;
-        let own = match chosen {
-            Chosen::Tier(_) => None,
-            _ => RareQuotas::new(&counted.limits, chosen).map(Box::new),
-        };
-        Ok(CallQuotas {
-            counted,
-            tier: chosen.index(),
-            own,
-        })
-    }
 }
 
 /// The quotas that measure a call.
@@ -88,7 +67,25 @@ impl RareQuotas {
     }
 }
 
-impl CallQuotas<'_> {
+impl<'a> CallQuotas<'a> {
+    /// # Errors
+    ///
+    /// If the limit has no such tier.
+    #[inline]
+    fn choose(call: &StoreCall<'a>) -> Result<Self, LimiterError> {
+        let counted = call.limit.read();
+        let chosen = counted.limits.choose(call.tier, call.op)?;
+        let own = match chosen {
+            Chosen::Tier(_) => None,
+            _ => RareQuotas::new(&counted.limits, chosen).map(Box::new),
+        };
+        Ok(Self {
+            counted,
+            tier: chosen.index(),
+            own,
+        })
+    }
+
     #[inline]
     fn quotas(&self) -> &TierQuotas {
         match &self.own {
@@ -98,11 +95,81 @@ impl CallQuotas<'_> {
     }
 }
 
-/// A call with the state of its key.
-pub(super) struct MemberOp<'a> {
+/// A call with its shard and quotas, before the shard is locked.
+pub(super) struct PreparedCall<'a> {
     pub(super) call: StoreCall<'a>,
     pub(super) shard: ShardIndex,
     quotas: CallQuotas<'a>,
+}
+
+impl<'a> PreparedCall<'a> {
+    /// # Errors
+    ///
+    /// If the limit has no such tier.
+    #[inline]
+    pub(super) fn new(call: StoreCall<'a>, shard: ShardIndex) -> Result<Self, LimiterError> {
+        let quotas = CallQuotas::choose(&call)?;
+        Ok(Self {
+            call,
+            shard,
+            quotas,
+        })
+    }
+
+    /// The entry of the key's one state, and the charge of its one quota. `None` for all other calls, and
+    /// if a block may be in force or start: the states of these are taken out of the table.
+    #[inline]
+    pub(super) fn in_place(
+        &self,
+        shard: &StoreShard,
+        checks_block: bool,
+        time: Timestamp,
+    ) -> Option<(EntryIndex, LoneCharge<'_>)> {
+        // Named one by one: a new part of a call has to be considered here.
+        let StoreCall {
+            limit: _,
+            key,
+            tier: _,
+            op,
+        } = &self.call;
+        let (Op::Acquire(cost) | Op::Reserve(cost)) = op else {
+            return None;
+        };
+        let counted = &*self.quotas.counted;
+        let [name] = &*counted.states else {
+            return None;
+        };
+        // A class of requests has meters of its own, too.
+        let is_rare = self.quotas.own.is_some();
+        if is_rare || checks_block || counted.limits.block_for.is_some() {
+            return None;
+        }
+        let charge = LoneCharge::new(time, self.quotas.quotas(), self.quotas.tier, *cost)?;
+        Some((shard.find(key.mixed_with(*name))?, charge))
+    }
+
+    /// Weighs the state of an entry that was changed in place. Returns the number of times that its log
+    /// has memory for.
+    #[inline]
+    pub(super) fn weigh(&self, shard: &mut StoreShard, entry: EntryIndex, now: u64) -> usize {
+        let limits = &self.quotas.counted.limits;
+        shard.weigh(entry, self.call.limit.number, |state| {
+            limits.eviction_weight(0, state, now)
+        })
+    }
+
+    /// Whether an entry of this tag belongs to this call.
+    pub(super) fn owns(&self, tag: u64) -> bool {
+        let mut names = self.quotas.counted.states.iter();
+        names.any(|name| self.call.key.mixed_with(*name).tag == tag)
+    }
+}
+
+/// A call with the state of its key.
+pub(super) struct MemberOp<'a> {
+    pub(super) call: &'a StoreCall<'a>,
+    pub(super) shard: ShardIndex,
+    quotas: &'a CallQuotas<'a>,
     states: SmallList<State, FEW_STATES>,
     /// The entry of each state; `None` for a state without one.
     entries: SmallList<Option<EntryIndex>, FEW_STATES>,
@@ -170,13 +237,12 @@ macro_rules! applied {
 }
 
 impl<'a> MemberOp<'a> {
-    /// The call on a key of this shard, with the quotas that [`choose`](StoreCall::choose) found.
     #[inline]
-    pub(super) fn new(call: StoreCall<'a>, shard: ShardIndex, quotas: CallQuotas<'a>) -> Self {
+    pub(super) fn new(prepared: &'a PreparedCall<'a>) -> Self {
         Self {
-            call,
-            shard,
-            quotas,
+            call: &prepared.call,
+            shard: prepared.shard,
+            quotas: &prepared.quotas,
             states: SmallList::new(),
             entries: SmallList::new(),
             block: Block::NONE,
@@ -271,7 +337,7 @@ impl<'a> MemberOp<'a> {
         now: u64,
         displaced: &mut Displaced,
     ) {
-        let StoreCall { key, limit, .. } = self.call;
+        let StoreCall { key, limit, .. } = *self.call;
         let newcomer = Newcomer {
             limit: limit.number,
             share,
@@ -330,11 +396,5 @@ impl<'a> MemberOp<'a> {
     /// The instant until which the key is blocked; 0 without a block.
     pub(super) fn blocked_until(&self) -> u64 {
         self.block.to_state().1
-    }
-
-    /// Whether an entry of this tag belongs to this call.
-    pub(super) fn owns(&self, tag: u64) -> bool {
-        let mut names = self.quotas.counted.states.iter();
-        names.any(|name| self.call.key.mixed_with(*name).tag == tag)
     }
 }

@@ -10,12 +10,13 @@ use std::{
 
 use super::{
     entries::StoreShard,
-    locks::{Locked, Mutex, ShardIndex, lock},
-    member_op::{Displaced, MemberOp, ShardRoom, StoreCall},
+    locks::{Locked, Mutex, MutexGuard, ShardIndex, lock},
+    member_op::{Displaced, MemberOp, PreparedCall, ShardRoom, StoreCall},
     members::Members,
     stored_limit::StoredLimit,
 };
 use crate::{
+    algorithm::Verdict,
     clock::{SharedClock, Timestamp},
     decision::{Decision, MergedDecisions, Op},
     error::{ConfigError, LimiterError},
@@ -125,20 +126,46 @@ impl StoreTable {
 
     /// Applies an operation of one limit.
     pub(in super::super) fn decide(&self, call: StoreCall<'_>) -> Result<Decision, LimiterError> {
-        let mut part = self.member_op(call)?;
-        let mut shard = lock(&self.shards[part.shard.0]);
+        let call = self.prepare(call)?;
+        let mut shard = lock(&self.shards[call.shard.0]);
         // Read under the lock, so that a state later than now means that the clock stepped back.
         let time = self.clock.now();
         let now = time.as_nanos();
-        part.take(&mut shard, self.checks_block(call.op, now));
+        let checks_block = self.checks_block(call.call.op, now);
+        let Some((entry, charge)) = call.in_place(&shard, checks_block, time) else {
+            return Ok(self.decide_taken(&call, shard, checks_block, time));
+        };
+        let state = shard.state(entry);
+        let before = state.times_held();
+        let decision = charge.decide(state);
+        let after = call.weigh(&mut shard, entry, now);
+        drop(shard);
+        self.settle_up(&Displaced::default(), (before, after), time, |tag| {
+            call.owns(tag)
+        });
+        Ok(decision)
+    }
+
+    /// Applies an operation of one limit to states that are taken out of their shard.
+    #[inline(never)]
+    fn decide_taken(
+        &self,
+        call: &PreparedCall<'_>,
+        mut shard: MutexGuard<'_, StoreShard>,
+        checks_block: bool,
+        time: Timestamp,
+    ) -> Decision {
+        let now = time.as_nanos();
+        let mut part = MemberOp::new(call);
+        part.take(&mut shard, checks_block);
         let decision = part.decide(time);
         let mut displaced = Displaced::default();
         part.make_room(&mut shard, self.room(), now, &mut displaced);
         self.note_block(&part);
         let (before, after) = part.put(&mut shard, now);
         drop(shard);
-        self.settle_up(&displaced, (before, after), time, |tag| part.owns(tag));
-        Ok(decision)
+        self.settle_up(&displaced, (before, after), time, |tag| call.owns(tag));
+        decision
     }
 
     /// Applies operations of several limits in one step, each limit with one key. Operations that take
@@ -147,31 +174,95 @@ impl StoreTable {
         calls: impl Iterator<Item = (&'a Self, StoreCall<'a>)>,
     ) -> Result<Decision, LimiterError> {
         let mut table = None;
-        let mut parts = SmallList::<_, FEW_LIMITS>::new();
-        let mut places = SmallList::new();
-        for (own, call) in calls {
-            let part = own.member_op(call)?;
-            places.push(part.shard);
-            parts.push(Some(part));
+        let mut prepared = SmallList::<_, FEW_LIMITS>::new();
+        let mut places = SmallList::<_, FEW_LIMITS>::new();
+        // Not a `for` loop, which would copy each call out of the iterators.
+        let mut calls = calls;
+        calls.try_for_each(|(own, call)| {
+            let call = own.prepare(call)?;
+            places.push(call.shard);
+            prepared.push(Some(call));
             table = Some(own);
-        }
+            Ok::<_, LimiterError>(())
+        })?;
         let table = table.ok_or_else(|| LimiterError::unsupported("no limiter in a store"))?;
-        Ok(table.decide_parts(parts.as_mut_slice(), places))
+        Ok(table.decide_prepared(prepared.as_slice(), places.as_mut_slice()))
     }
 
-    /// Applies the operations of members, each on a key of the shard at its place.
-    fn decide_parts(
+    /// Applies the operations of several limits, each on a key of the shard at its place.
+    fn decide_prepared(
         &self,
-        parts: &mut [Option<MemberOp<'_>>],
-        mut places: SmallList<ShardIndex, FEW_LIMITS>,
+        calls: &[Option<PreparedCall<'_>>],
+        places: &mut [ShardIndex],
     ) -> Decision {
-        let mut shards = Locked::all(&self.shards, places.as_mut_slice());
+        let mut shards = Locked::all(&self.shards, places);
         let time = self.clock.now();
+        let in_place = self.decide_in_place(calls, &mut shards, time);
+        let Some((decision, times)) = in_place else {
+            return self.decide_all_taken(calls, shards, time);
+        };
+        drop(shards);
+        self.settle_up(&Displaced::default(), times, time, |tag| {
+            calls.iter().flatten().any(|call| call.owns(tag))
+        });
+        decision
+    }
+
+    /// Takes the units of several limits, each from the state of its entry. Returns the number of times
+    /// that the logs had memory for before, and have memory for now. `None` if one of the states has no
+    /// entry, or a limit has several quotas or blocks.
+    #[inline]
+    fn decide_in_place(
+        &self,
+        calls: &[Option<PreparedCall<'_>>],
+        shards: &mut Locked<'_, StoreShard>,
+        time: Timestamp,
+    ) -> Option<(Decision, (usize, usize))> {
         let now = time.as_nanos();
-        for part in parts.iter_mut().flatten() {
-            let checks_block = self.checks_block(part.call.op, now);
-            part.take(shards.get(part.shard), checks_block);
+        if !(2..=FEW_LIMITS).contains(&calls.len()) {
+            return None;
         }
+        let mut found = [const { None }; FEW_LIMITS];
+        for (place, call) in found.iter_mut().zip(calls.iter().flatten()) {
+            let checks_block = self.checks_block(call.call.op, now);
+            let (entry, charge) = call.in_place(shards.get(call.shard), checks_block, time)?;
+            *place = Some((call, entry, charge, Verdict::FITS));
+        }
+        // After all entries are found: a judgement may shrink a log.
+        let (mut takes, mut before, mut after) = (true, 0, 0);
+        for (call, entry, charge, verdict) in found.iter_mut().flatten() {
+            let state = shards.get(call.shard).state(*entry);
+            before += state.times_held();
+            *verdict = charge.judge(state);
+            takes &= verdict.fits();
+        }
+        let mut merged = MergedDecisions::with_room(calls.len());
+        for (call, entry, charge, verdict) in found.iter().flatten() {
+            let shard = shards.get(call.shard);
+            let limit = self.identity_of(call.call.limit);
+            charge.conclude(shard.state(*entry), *verdict, takes, limit, &mut merged);
+            after += call.weigh(shard, *entry, now);
+        }
+        Some((merged.finish(), (before, after)))
+    }
+
+    /// Applies the operations of several limits to states that are taken out of their shards.
+    #[inline(never)]
+    fn decide_all_taken(
+        &self,
+        calls: &[Option<PreparedCall<'_>>],
+        mut shards: Locked<'_, StoreShard>,
+        time: Timestamp,
+    ) -> Decision {
+        let now = time.as_nanos();
+        let mut parts = SmallList::<_, FEW_LIMITS>::new();
+        for call in calls.iter().flatten() {
+            let mut part = MemberOp::new(call);
+            let checks_block = self.checks_block(call.call.op, now);
+            part.take(shards.get(part.shard), checks_block);
+            parts.push(Some(part));
+        }
+        let parts = parts.as_mut_slice();
         let decision = self.decide_together(parts, time);
         let mut displaced = Displaced::default();
         for part in parts.iter_mut().flatten() {
@@ -186,7 +277,7 @@ impl StoreTable {
         }
         drop(shards);
         self.settle_up(&displaced, times, time, |tag| {
-            parts.iter().flatten().any(|part| part.owns(tag))
+            calls.iter().flatten().any(|call| call.owns(tag))
         });
         decision
     }
@@ -221,9 +312,9 @@ impl StoreTable {
     }
 
     #[inline]
-    fn member_op<'a>(&self, call: StoreCall<'a>) -> Result<MemberOp<'a>, LimiterError> {
+    fn prepare<'a>(&self, call: StoreCall<'a>) -> Result<PreparedCall<'a>, LimiterError> {
         let shard = call.limit.shard(call.key, self.shards.len());
-        Ok(MemberOp::new(call, shard, call.choose()?))
+        PreparedCall::new(call, shard)
     }
 
     /// The identity of a limit of this store in joint receipts.
