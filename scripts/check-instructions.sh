@@ -48,7 +48,7 @@ check decision 'a decision' 0 621
 check decision-denied 'a decision, denied' 0 604
 check decision-stored 'a decision in a store' 0 880
 # 200 so that each limit finds its own share in the receipt of all.
-check decision-together 'a decision by three limits together' 0 4190
+check decision-together 'a decision by three limits together' 0 4320
 check decision-two 'a decision by two quotas of a key' 0 1780
 check log-denied 'a decision, denied by a log of 65,536' 0 9860
 check log-crowded 'a decision that another log makes room for' 0 23380
@@ -72,7 +72,7 @@ check denied-top 'the same counted by TopKeys, over one observed' "$heard" 806
 manifest=benches/instructions/Cargo.toml
 cargo build --locked --release --quiet --manifest-path "$manifest" --target-dir "$target" --features several
 noop=$(count no-op)
-check plain-all 'a request by three limits, without headers' "$noop" 5190
+check plain-all 'a request by three limits, without headers' "$noop" 5330
 check default-all 'a request by three limits, with the default ones' "$noop" 10450
 cargo build --locked --release --quiet --manifest-path "$manifest" --target-dir "$target" --features rules
 noop=$(count no-op)
