@@ -152,6 +152,23 @@ fn keys_that_do_not_fit_are_those_with_the_least_usage() {
 }
 
 #[test]
+fn of_a_full_table_hardly_a_key_is_lost() {
+    const MAX_KEYS: u64 = 100_000;
+    let clock = ManualClock::new();
+    for quota in [Quota::per_day(1_000), day()] {
+        let full = || builder(quota, &clock).max_keys(MAX_KEYS as usize);
+        let mut limiter = full().build().expect("a good quota");
+        (0..MAX_KEYS).for_each(|number| drop(limiter.acquire(&key(number), 1)));
+        for _ in 0..3 {
+            let before = limiter.tracked_keys();
+            limiter = full().restore(&*saved(&limiter)).expect("its state");
+            let lost = before - limiter.tracked_keys();
+            assert!(lost <= before / 1_000, "{quota}: {lost} of {before}");
+        }
+    }
+}
+
+#[test]
 fn a_save_meets_requests_and_each_key_is_true() {
     let clock = ManualClock::new();
     for quota in [Quota::per_day(1_000_000), day().fixed_window()] {

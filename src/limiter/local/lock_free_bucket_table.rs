@@ -9,7 +9,7 @@ use std::{
 use super::{
     capacity::Capacity,
     hash::KeyHash,
-    state_file::BlockWriter,
+    state_file::{BlockWriter, scattered},
     swappable_limits::ChangingLimits,
     table::{MAX_STATE, Table},
 };
@@ -226,8 +226,9 @@ impl LockFree {
         mut write: impl FnMut(&mut Vec<u8>, u64, u64),
     ) -> io::Result<()> {
         let fresh = self.state_of(bucket.fresh_until(now.as_nanos()));
-        for bucket in 0..self.table.bucket_count() {
-            self.table.visit(bucket, fresh, |tag, state| {
+        let count = self.table.entry_count();
+        for entry in (0..count).map(scattered(count)) {
+            self.table.visit(entry, fresh, |tag, state| {
                 writer.entry(|to| write(to, tag, self.nanos_of(state)));
             });
             if writer.is_full() {

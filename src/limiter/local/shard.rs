@@ -6,7 +6,7 @@ use super::{
     eviction::{self, EntryIndex, candidates},
     hash::KeyHash,
     sliding_log_memory::{ENTRIES_SEARCHED, LOGS_SEARCHED},
-    state_file::BlockWriter,
+    state_file::{BlockWriter, scattered},
 };
 use crate::{
     algorithm::{State, Weight},
@@ -188,10 +188,12 @@ impl Entries {
         writer: &mut BlockWriter<W>,
     ) -> usize {
         let end = self.len().min(from + ENTRIES_SEARCHED);
-        for entry in (from..end).map(EntryIndex) {
+        let entry_of = scattered(self.len());
+        for number in from..end {
             if writer.is_full() {
-                return entry.0;
+                return number;
             }
+            let entry = EntryIndex(entry_of(number));
             if self.weight(limits, entry, now) == Weight::default() {
                 continue;
             }

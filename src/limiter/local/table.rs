@@ -174,17 +174,16 @@ impl Table {
         unpoisoned(self.inserting[stripe].lock())
     }
 
-    /// The number of buckets.
-    pub(super) fn bucket_count(&self) -> usize {
-        self.buckets.count()
+    /// The number of entries, whether they have a key or not.
+    pub(super) fn entry_count(&self) -> usize {
+        self.buckets.count() * WAYS
     }
 
-    /// Calls `each` with the tag and the state of each key of a bucket that is not fresh at `now`.
-    pub(super) fn visit(&self, bucket: usize, now: u64, mut each: impl FnMut(u64, u64)) {
-        for entry in self.buckets.get(bucket).entries() {
-            while let Err(Claimed) = entry.read(now, &mut each) {
-                thread::yield_now();
-            }
+    /// Calls `each` with the tag and the state of the key of an entry, unless it is fresh at `now`.
+    pub(super) fn visit(&self, entry: usize, now: u64, mut each: impl FnMut(u64, u64)) {
+        let entry = self.buckets.get(entry / WAYS).entry(entry % WAYS);
+        while let Err(Claimed) = entry.read(now, &mut each) {
+            thread::yield_now();
         }
     }
 

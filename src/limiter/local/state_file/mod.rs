@@ -10,6 +10,7 @@ mod error;
 mod header;
 mod layout;
 mod replace_file;
+mod scattered_order;
 
 pub use self::error::{RestoreError, RestoreErrorKind, SaveError, SaveErrorKind, Saved};
 pub(super) use self::{
@@ -17,4 +18,5 @@ pub(super) use self::{
     header::{FileHeader, LimiterHeader, SavedLimit, StoreHeader},
     layout::Layout,
     replace_file::{log_refused, open, replace_file},
+    scattered_order::scattered,
 };

@@ -9,7 +9,7 @@ use crate::{
         hash::KeyHash,
         shard::filled,
         sliding_log_memory::{ENTRIES_SEARCHED, LOGS_SEARCHED},
-        state_file::BlockWriter,
+        state_file::{BlockWriter, scattered},
     },
     number_bytes::{push_u32, push_u64},
 };
@@ -214,10 +214,12 @@ impl StoreShard {
         writer: &mut BlockWriter<W>,
     ) -> usize {
         let end = self.tags.len().min(from + ENTRIES_SEARCHED);
-        for entry in from..end {
+        let entry_of = scattered(self.tags.len());
+        for number in from..end {
             if writer.is_full() {
-                return entry;
+                return number;
             }
+            let entry = entry_of(number);
             let Record { state, weight } = &self.records[entry];
             if weight.is_nothing(now) {
                 continue;
