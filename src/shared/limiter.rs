@@ -5,6 +5,7 @@ mod maintenance;
 #[cfg(feature = "redis")]
 mod member;
 mod quotas_in_force;
+mod quotas_of_class;
 mod receipts;
 mod store_calls;
 mod store_request;
@@ -197,7 +198,7 @@ impl<S: StoreBackend> SharedLimiter<S> {
             }
         };
         // An unknown tier is a mistake of the caller, not a failure of the store.
-        let chosen = self.choose(&current, tier, &op)?;
+        let chosen = self.choose(current, tier, &op)?;
         if let Op::Refund(_, Some(receipt)) | Op::Settle(_, receipt) = &op
             && receipt.is_degraded()
             && let Some(decision) = inner.refund_degraded(tier, key, &op, &current.policies(chosen))
@@ -213,6 +214,13 @@ impl<S: StoreBackend> SharedLimiter<S> {
 }
 
 impl<S: StoreBackend> SharedLimiter<S> {
+    /// Adds the name and the policies.
+    pub(in crate::shared) fn debug(&self, debug: &mut fmt::DebugStruct<'_, '_>) {
+        debug
+            .field("name", &self.0.name)
+            .field("policies", &self.0.policies);
+    }
+
     /// Decides without a call, if the ledger can.
     #[inline]
     fn decide_here(

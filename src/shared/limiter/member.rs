@@ -1,47 +1,18 @@
 //! A limiter as a member of several that are charged together.
 
-use std::{fmt, sync::Arc};
+use std::sync::Arc;
 
 use tokio::time::Instant;
 
-use super::{SharedLimiter, quotas_in_force::CurrentPlan};
+use super::SharedLimiter;
 use crate::{
     decision::{Decision, Op},
-    error::{ConfigError, LimiterError},
     key::Key,
-    limiter::{Tier, tier_set::Chosen},
+    limiter::Tier,
     shared::{hashed_key_names::MeasuredSubject, store_backend::StoreBackend},
 };
 
 impl<S: StoreBackend> SharedLimiter<S> {
-    /// Adds the name and the policies.
-    pub(in crate::shared) fn debug(&self, debug: &mut fmt::DebugStruct<'_, '_>) {
-        debug
-            .field("name", &self.0.name)
-            .field("policies", &self.0.policies);
-    }
-
-    /// Checks that the limiter's mode can decide for classes of requests.
-    pub(super) fn check_mode(&self) -> Result<(), ConfigError> {
-        let ledger = self.0.ledger.as_ref();
-        ledger.map_or(Ok(()), |ledger| ledger.check_priority())
-    }
-
-    /// The quotas that measure `op` in `tier`.
-    pub(super) fn choose(
-        &self,
-        current: &CurrentPlan,
-        tier: &Tier,
-        op: &Op,
-    ) -> Result<Chosen, LimiterError> {
-        let chosen = current.plan.choose(tier, op)?;
-        if !chosen.class().is_critical() {
-            let check = self.check_mode();
-            check.map_err(|error| LimiterError::unsupported(error.to_string()))?;
-        }
-        Ok(chosen)
-    }
-
     pub(in crate::shared) fn client(&self) -> &S::Client {
         &self.0.client
     }
