@@ -49,9 +49,11 @@ check decision-denied 'a decision, denied' 0 604
 check decision-stored 'a decision in a store' 0 880
 # 200 so that each limit finds its own share in the receipt of all.
 check decision-together 'a decision by three limits together' 0 4320
-check decision-two 'a decision by two quotas of a key' 0 1780
+check decision-two 'a decision by two quotas of a key' 0 1800
 check log-denied 'a decision, denied by a log of 65,536' 0 9860
 check log-crowded 'a decision that another log makes room for' 0 23380
+# 64 of these and of all that follow since requests have classes: tower moves the future once more, though it is as
+# large as before.
 check plain 'a request without headers, over a no-op layer' "$noop" 1034
 # 35 so that each entry has its limit: a flood of one limit's keys resets no other limit's.
 # 46 of them in the limiter, for the part of the bucket; the rest is the call of the closure, out of the way of
@@ -60,11 +62,11 @@ check plain-priority 'the same of a class of requests, over none' "$(count plain
 check plain-stored 'a request by a limit in a store, likewise' "$noop" 1320
 check plain-two 'a request by two quotas of a key, likewise' "$noop" 2230
 check default 'a request with the default headers, likewise' "$noop" 3003
-check default-window 'a request with those of a window, likewise' "$noop" 3700
+check default-window 'a request with those of a window, likewise' "$noop" 3800
 check default-large 'a request with long numbers, likewise' "$noop" 4144
-check denied 'a denied request, likewise' "$noop" 1430
+check denied 'a denied request, likewise' "$noop" 1480
 # By a clock that is set, which takes some 120 less to read.
-check denied-minute 'the same with another of 60 waits than the last' "$noop" 1310
+check denied-minute 'the same with another of 60 waits than the last' "$noop" 1360
 check denied-day 'the same with another of 1,000 waits' "$noop" 2560
 heard=$(count denied-heard)
 check denied-top 'the same counted by TopKeys, over one observed' "$heard" 806
@@ -77,18 +79,18 @@ check default-all 'a request by three limits, with the default ones' "$noop" 104
 cargo build --locked --release --quiet --manifest-path "$manifest" --target-dir "$target" --features rules
 noop=$(count no-op)
 # 1,100 more than by the one limit in a store that it meets.
-check rules 'a request through twenty rules, likewise' "$noop" 2300
-check rules-thousand 'a request through a thousand rules, likewise' "$noop" 2300
-check rules-matched 'a request that is matched against a thousand rules' "$noop" 150400
-check rules-together 'a request that three rules limit, likewise' "$noop" 8100
+check rules 'a request through twenty rules, likewise' "$noop" 2350
+check rules-thousand 'a request through a thousand rules, likewise' "$noop" 2360
+check rules-matched 'a request that is matched against a thousand rules' "$noop" 172000
+check rules-together 'a request that three rules limit, likewise' "$noop" 8400
 cargo build --locked --release --quiet --manifest-path "$manifest" --target-dir "$target" --features leased
 # The local one sets the floor: a clock, a hash, and an entry. The lease adds its lock, its demand, and the numbers of
 # a status that the store made.
 check decision-hot 'a decision about one hot key' 0 630
-check decision-leased 'a decision about it from a lease' 0 990
+check decision-leased 'a decision about it from a lease' 0 1150
 cargo build --locked --release --quiet --manifest-path "$manifest" --target-dir "$target" --features client
 bare=$(count client-bare)
 # 520 so that a pacer is one type, whatever its limits are.
-check client 'an outgoing request that need not wait, over none' "$bare" 7170
+check client 'an outgoing request that need not wait, over none' "$bare" 6010
 check client-reporting 'the same, answered with RateLimit fields' "$bare" 9340
 [ -z "$failed" ]
