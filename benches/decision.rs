@@ -262,7 +262,12 @@ fn state_files(c: &mut Criterion) {
     ] {
         let builder = || LocalLimiter::builder(quota).max_keys(keys);
         let limiter = builder().build().expect("a good quota");
-        request(&limiter, &Spread::Uniform(MILLION), 0, 4 * MILLION);
+        request(
+            &limiter,
+            &Spread::Uniform(MILLION),
+            0,
+            4 * u64::from(MILLION),
+        );
         let mut state = Vec::new();
         limiter.save(&mut state).expect("a save to memory");
         group.bench_function(BenchmarkId::new("save", name), |bencher| {
@@ -279,7 +284,12 @@ fn state_files(c: &mut Criterion) {
     let saved = store().build().expect("a good size");
     let limiter = LocalLimiter::builder(LASTING).name("bench");
     let limiter = limiter.build_in(&saved).expect("a good quota");
-    request(&limiter, &Spread::Uniform(MILLION), 0, 4 * MILLION);
+    request(
+        &limiter,
+        &Spread::Uniform(MILLION),
+        0,
+        4 * u64::from(MILLION),
+    );
     let mut state = Vec::new();
     group.bench_function(BenchmarkId::new("save", "store"), |bencher| {
         bencher.iter(|| {

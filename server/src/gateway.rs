@@ -213,7 +213,7 @@ impl Running {
         let proxy = Arc::new(CheckedProxy::new(
             settings,
             (&limits.layer, limits.page.as_ref()),
-            certificates.upstream.clone(),
+            certificates.upstream.as_ref(),
             draining.clone(),
             stopped,
         )?);

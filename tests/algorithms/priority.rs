@@ -29,7 +29,7 @@ impl Numbers {
 fn decide(limiter: &LocalLimiter, class: Priority, op: Op) -> Decision {
     let tier = Tier::DEFAULT.with_priority(class);
     let Pending::Ready(decision) = limiter.apply_in(&tier, &alice(), op);
-    decision.unwrap()
+    decision.expect("a decision")
 }
 
 /// Each algorithm with a limit of 40 in 40 seconds.
@@ -48,7 +48,7 @@ fn quotas() -> [Quota; 6] {
 fn limiter(quota: Quota) -> (LocalLimiter, ManualClock) {
     let clock = ManualClock::new();
     let limiter = LocalLimiter::builder(quota).clock(clock.clone());
-    (limiter.max_keys(4).build().unwrap(), clock)
+    (limiter.max_keys(4).build().expect("good quotas"), clock)
 }
 
 #[test]

@@ -10,7 +10,7 @@ use testkit::{Probe, field, fields, get, limiter, send};
 use tower::Layer;
 use tower_ratelimit::{
     ConfigErrorKind, Decision, Global, Header, Key, Limiter, LimiterError, LocalLimiter,
-    LocalStore, ManualClock, Op, Policy, Priority, Quota, RateLimitLayer,
+    ManualClock, Op, Policy, Priority, Quota, RateLimitLayer,
     limiter::{AsyncLimiter, Tier},
     observe::Event,
 };
@@ -330,7 +330,9 @@ async fn shed_request_that_waits_is_in_the_queue_of_its_class() {
 async fn members_of_a_joint_limit_have_queues_by_their_own_classes() {
     use tower::ServiceExt;
 
-    let store = LocalStore::builder().clock(ManualClock::new()).build();
+    let store = tower_ratelimit::LocalStore::builder()
+        .clock(ManualClock::new())
+        .build();
     let store = store.unwrap();
     let limiter = |quota: Quota| LocalLimiter::builder(quota).build_in(&store).unwrap();
     let address = limiter(Quota::per_day(4).named("address"));

@@ -66,7 +66,7 @@ impl Proxy {
     /// When a setting about the upstream is wrong.
     pub(super) fn new(
         settings: &Settings,
-        tls: Option<TlsToUpstream>,
+        tls: Option<&TlsToUpstream>,
         max_in_flight: u32,
         stopped: watch::Receiver<bool>,
     ) -> Result<Self, ServeError> {
@@ -77,7 +77,7 @@ impl Proxy {
         let target = upstream.target(upstream.authority().clone(), None);
         let target =
             target.ok_or_else(|| ServeError(format!("--upstream: {upstream} is no address")))?;
-        let connector = |offered| Connector::new(tls.clone(), offered);
+        let connector = |offered| Connector::new(tls.cloned(), offered);
         let http2 = connector(settings.upstream_http);
         Ok(Self(Arc::new(Inner {
             upstream: upstream.clone(),
@@ -171,7 +171,7 @@ impl Inner {
         match self.http2.request(request, target).await? {
             Sent::Response(response) => Ok(response),
             Sent::Unsent(_) if is_grpc => Err(no_http2()),
-            Sent::Unsent(request) => self.by_http1(request, false).await,
+            Sent::Unsent(request) => self.by_http1(*request, false).await,
         }
     }
 

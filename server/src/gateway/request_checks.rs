@@ -58,7 +58,7 @@ impl CheckedProxy {
     pub(super) fn new(
         settings: &Settings,
         (layer, page): (&RulesLayer, Option<&DeniedPage>),
-        tls: Option<TlsToUpstream>,
+        tls: Option<&TlsToUpstream>,
         draining: Draining,
         stopped: watch::Receiver<bool>,
     ) -> Result<Self, ServeError> {

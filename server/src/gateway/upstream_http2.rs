@@ -69,7 +69,7 @@ enum Opened {
 pub(super) enum Sent {
     Response(Response<Incoming>),
     /// The upstream speaks HTTP/1.1 only; the request was not sent.
-    Unsent(Request<Upload>),
+    Unsent(Box<Request<Upload>>),
 }
 
 impl Http2Connections {
@@ -118,7 +118,7 @@ impl Http2Connections {
         let turn = self.next.fetch_add(1, Ordering::Relaxed);
         let slot = &self.slots[turn % CONNECTIONS];
         let Opened::Http2(mut sender) = self.connection(slot).await? else {
-            return Ok(Sent::Unsent(request));
+            return Ok(Sent::Unsent(Box::new(request)));
         };
         *request.uri_mut() = target;
         drop(request.headers_mut().remove(HOST));
