@@ -35,8 +35,8 @@ fn state(of_store: bool) -> Vec<u8> {
     state
 }
 
-/// Whatever a file has in it, reading it is an error or the saved state, and never a panic. The bytes are a
-/// file, and the damage of another: which file, a place in it, and what stands there instead.
+/// Reads any file as an error or as the saved state, and never panics. The bytes are a file, and the damage of
+/// another: the number of that file, a place in it, and the bytes at this place.
 pub(crate) fn check(data: &[u8]) {
     let read = |state: &[u8]| {
         let limiter = builder().restore(state).is_ok();

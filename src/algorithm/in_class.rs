@@ -1,4 +1,4 @@
-//! A quota of which a class of requests may use a share.
+//! A quota, and the share of it that a class of requests may use.
 
 use std::borrow::Borrow;
 

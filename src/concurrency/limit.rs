@@ -113,7 +113,7 @@ impl OwnedConcurrency {
     ///
     /// # Errors
     ///
-    /// Those of [`Concurrency::check`].
+    /// The same as [`Concurrency::check`].
     pub fn check(&self) -> Result<(), ConfigError> {
         if self.limit == 0 {
             return Err(ConfigError::new(

@@ -74,7 +74,7 @@ impl Priority {
     /// [`part_of`](Self::part_of), also less than one unit.
     #[inline]
     pub(crate) const fn exact_part_of(self, capacity: u64) -> u64 {
-        // ⌊capacity · share / 100⌋ in two parts, of which none overflows: a policy of a user's limiter may
+        // ⌊capacity · share / 100⌋ in two parts that cannot overflow: a policy of a user's limiter may
         // have any limit.
         let share = self.0 as u64;
         capacity / 100 * share + capacity % 100 * share / 100

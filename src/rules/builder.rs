@@ -49,7 +49,7 @@ impl Rules {
     ///
     /// # Errors
     ///
-    /// Those of [`RulesBuilder::read`].
+    /// The same as [`RulesBuilder::read`].
     pub fn from_path(path: impl AsRef<Path>) -> Result<Self, RulesError> {
         Self::builder().read(path)
     }
@@ -190,7 +190,7 @@ impl RulesBuilder {
     ///
     /// # Errors
     ///
-    /// Those of [`read`](Self::read).
+    /// The same as [`read`](Self::read).
     pub fn read_all<P: AsRef<Path>>(
         &self,
         paths: impl IntoIterator<Item = P>,

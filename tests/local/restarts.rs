@@ -155,7 +155,8 @@ fn keys_that_do_not_fit_are_those_with_the_least_usage() {
 fn of_a_full_table_hardly_a_key_is_lost() {
     const MAX_KEYS: u64 = 100_000;
     let clock = ManualClock::new();
-    for quota in [Quota::per_day(1_000), day()] {
+    // Without the scattered order a bucket loses 5 in 10,000 keys, and here none.
+    for (quota, share) in [(Quota::per_day(1_000), 5_000), (day(), 1_000)] {
         let full = || builder(quota, &clock).max_keys(MAX_KEYS as usize);
         let mut limiter = full().build().expect("a good quota");
         (0..MAX_KEYS).for_each(|number| drop(limiter.acquire(&key(number), 1)));
@@ -163,7 +164,7 @@ fn of_a_full_table_hardly_a_key_is_lost() {
             let before = limiter.tracked_keys();
             limiter = full().restore(&*saved(&limiter)).expect("its state");
             let lost = before - limiter.tracked_keys();
-            assert!(lost <= before / 1_000, "{quota}: {lost} of {before}");
+            assert!(lost <= before / share, "{quota}: {lost} of {before}");
         }
     }
 }

@@ -214,7 +214,7 @@ impl LocalLimiterBuilder {
     ///
     /// # Errors
     ///
-    /// Those of [`build`](Self::build).
+    /// The same as [`build`](Self::build).
     pub fn restore_or_new(self, path: impl AsRef<Path>) -> Result<LocalLimiter, ConfigError> {
         let path = path.as_ref();
         let restored = open(path).and_then(|file| self.clone().restore(file));

@@ -19,7 +19,7 @@ pub(crate) enum Chosen {
     Tier(TierIndex),
     /// A request's own quota.
     Request(Fitted),
-    /// Quotas of which a class of requests may use a share. Variants of their own, so that requests
+    /// Quotas with the share that a class of requests may use. Variants of their own, so that requests
     /// without a priority need no check for one.
     TierInClass(TierIndex, Priority),
     RequestInClass(Fitted, Priority),

@@ -3,7 +3,7 @@
 use super::TierSet;
 use crate::limiter::on_quota_change::digest;
 
-/// The description of a counter, by which the next process finds it.
+/// The description that finds a counter again in the next process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct CounterLabel {
     /// The name of the counter; its place if it has none.

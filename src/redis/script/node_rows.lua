@@ -150,7 +150,7 @@ local function Holders(slots, active, it)
             return copy
         end
 
-        -- The quota `of` is the slot's, or the whole of which that is a part.
+        -- The quota `of` is the slot's, or the whole quota if the slot's is a part.
         local function available(of, state)
             return algorithm.available(of, with(state))
         end

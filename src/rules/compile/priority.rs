@@ -62,7 +62,7 @@ impl Context<'_> {
         }
     }
 
-    /// Reports quotas that cannot be shared, or of which a class would get nothing.
+    /// Reports quotas that cannot be shared, or whose share for a class would be nothing.
     fn check_shares(&mut self, node: &Node, priority: &PriorityRule, allowance: &Allowance) {
         let Some(least) = priority
             .classes()

@@ -68,7 +68,7 @@ impl RulesLayer {
     ///
     /// # Errors
     ///
-    /// Those of [`RulesBuilder::read`](crate::rules::RulesBuilder::read).
+    /// The same as [`RulesBuilder::read`](crate::rules::RulesBuilder::read).
     pub fn from_path(path: impl AsRef<Path>) -> Result<Self, RulesError> {
         Rules::from_path(path).map(Self::new)
     }

@@ -1,5 +1,5 @@
-//! Ten requests for everybody together, of which batch jobs may use half and other reads eight: what is
-//! left is kept for payments.
+//! Ten requests for everybody together: batch jobs may use half of them, other reads eight. The rest is
+//! kept for payments.
 //!
 //! A request that is denied for its class alone is shed: 503 with `Retry-After`. A payment is denied, with
 //! 429, only if all ten are used.

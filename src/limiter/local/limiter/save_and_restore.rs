@@ -104,7 +104,7 @@ impl LocalLimiter {
     ///
     /// # Errors
     ///
-    /// Those of [`save`](Self::save); the text names the file, and the step that failed.
+    /// The same as [`save`](Self::save); the text names the file, and the step that failed.
     pub fn save_to(&self, path: impl AsRef<Path>) -> Result<Saved, SaveError> {
         replace_file(path.as_ref(), |file| self.save(file))
     }

@@ -45,7 +45,7 @@ impl LocalStore {
     ///
     /// # Errors
     ///
-    /// Those of [`save`](Self::save); the text names the file, and the step that failed.
+    /// The same as [`save`](Self::save); the text names the file, and the step that failed.
     pub fn save_to(&self, path: impl AsRef<Path>) -> Result<Saved, SaveError> {
         replace_file(path.as_ref(), |file| self.save(file))
     }
@@ -78,7 +78,7 @@ impl LocalStoreBuilder {
     ///
     /// # Errors
     ///
-    /// Those of [`build`](Self::build).
+    /// The same as [`build`](Self::build).
     pub fn restore_or_new(self, path: impl AsRef<Path>) -> Result<LocalStore, ConfigError> {
         let path = path.as_ref();
         let restored = open(path).and_then(|file| self.clone().restore(file));
