@@ -1,8 +1,12 @@
 //! Damages of state files, for the fuzz target and the property tests.
 
 use tower_ratelimit::{
-    Key, LocalLimiter, LocalStore, ManualClock, Quota, limiter::LocalLimiterBuilder,
+    Key, LocalLimiter, LocalStore, ManualClock, Quota,
+    limiter::{LocalLimiterBuilder, LocalStoreBuilder},
 };
+
+/// Few, since each case makes six tables, and a table of the usual size takes longer than its file.
+const MAX_KEYS: usize = 64;
 
 fn builder() -> LocalLimiterBuilder {
     let quotas = [
@@ -13,7 +17,15 @@ fn builder() -> LocalLimiterBuilder {
             .named("slices"),
         Quota::per_hour(100).sliding_log().named("log"),
     ];
-    LocalLimiter::builder(quotas).clock(ManualClock::new())
+    LocalLimiter::builder(quotas)
+        .clock(ManualClock::new())
+        .max_keys(MAX_KEYS)
+}
+
+fn store_builder() -> LocalStoreBuilder {
+    LocalStore::builder()
+        .clock(ManualClock::new())
+        .max_keys(MAX_KEYS)
 }
 
 /// A file of a limiter, or of a store.
@@ -21,8 +33,7 @@ fn state(of_store: bool) -> Vec<u8> {
     let mut state = Vec::new();
     let keys = || (0..20_u64).map(Key::from);
     if of_store {
-        let store = LocalStore::builder().clock(ManualClock::new());
-        let store = store.build().expect("a store");
+        let store = store_builder().build().expect("a store");
         let named = LocalLimiter::builder(Quota::per_day(9)).name("a");
         let limiter = named.build_in(&store).expect("a good quota");
         keys().for_each(|key| drop(limiter.hit(&key, 3)));
@@ -40,8 +51,7 @@ fn state(of_store: bool) -> Vec<u8> {
 pub(crate) fn check(data: &[u8]) {
     let read = |state: &[u8]| {
         let limiter = builder().restore(state).is_ok();
-        let store = LocalStore::builder().clock(ManualClock::new());
-        limiter || store.restore(state).is_ok()
+        limiter || store_builder().restore(state).is_ok()
     };
     assert!(!read(data));
     let [of_store, place @ ..] = data else { return };
