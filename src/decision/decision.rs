@@ -233,6 +233,11 @@ impl Decision {
         self.quotas.binding_place()
     }
 
+    /// The index of the binding quota, by the units left of the quota at an index, which the caller knows.
+    pub(crate) fn binding_place_by(&self, remaining: impl Fn(usize) -> Option<u64>) -> usize {
+        Status::binding_of(self.statuses(), remaining)
+    }
+
     /// The index of the binding limit among those that decided together.
     pub(crate) fn binding_limit(&self) -> usize {
         let (place, _) = self.binding_place();

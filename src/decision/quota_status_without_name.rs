@@ -224,7 +224,8 @@ impl Status {
         reported(self) == reported(other)
     }
 
-    fn binds_more_than(&self, other: &Self) -> bool {
+    /// Whether this status binds more than another one; `left` returns the units left of both.
+    fn binds_more_than(&self, other: &Self, left: impl FnOnce() -> [u64; 2]) -> bool {
         if self.denied != other.denied {
             return self.denied;
         }
@@ -235,15 +236,18 @@ impl Status {
                 (_, None) => false,
             };
         }
-        let left = |status: &Self| u128::from(status.remaining().unwrap_or(status.limit()));
-        left(self) * u128::from(other.limit()) < left(other) * u128::from(self.limit())
+        let [own, others] = left().map(u128::from);
+        own * u128::from(other.limit()) < others * u128::from(self.limit())
     }
 
-    /// The index of the binding status.
-    pub(super) fn binding_of(statuses: &[Self]) -> usize {
+    /// The index of the binding status. `remaining` returns the units left of the status at an index, so
+    /// that a caller that has divided them out need not do it again.
+    pub(super) fn binding_of(statuses: &[Self], remaining: impl Fn(usize) -> Option<u64>) -> usize {
+        let left = |place: usize| remaining(place).unwrap_or(statuses[place].limit());
         let mut binding = 0;
         for (place, status) in statuses.iter().enumerate().skip(1) {
-            if status.binds_more_than(&statuses[binding]) {
+            let both = || [place, binding].map(left);
+            if status.binds_more_than(&statuses[binding], both) {
                 binding = place;
             }
         }

@@ -199,9 +199,9 @@ impl QuotaStatuses {
     pub(super) fn binding_place(&self) -> (usize, &Status) {
         match &self.list {
             List::One(status) => (0, status),
-            List::Many(_) => {
-                let statuses = self.as_slice();
-                let place = Status::binding_of(statuses);
+            List::Many(statuses) => {
+                let remaining = |place: usize| statuses[place].remaining();
+                let place = Status::binding_of(statuses, remaining);
                 (place, &statuses[place])
             }
         }

@@ -13,7 +13,8 @@ pub(super) const POLICY: HeaderName = HeaderName::from_static("ratelimit-policy"
 pub(super) const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
 
 /// Writes the value of `RateLimit`; `None` if the remaining units of no quota are known.
-#[inline]
+// Inlined into each caller: the texts of one quota then need no loop.
+#[inline(always)]
 pub(super) fn status_list<'a>(
     IetfDraft::Draft11: IetfDraft,
     quotas: impl Iterator<Item = (KnownNumbers, &'a PolicyText)>,

@@ -5,14 +5,55 @@ use std::time::Duration;
 use super::ResetFormat;
 use crate::decision::{Decision, Status, Unit, whole_seconds};
 
-/// The numbers of a decision about a layer's one quota. All its fields follow from them.
-#[derive(Debug, Clone, Copy)]
+/// The numbers of a decision about a layer's one quota. All its fields follow from them. Of several quotas,
+/// the numbers of the binding one.
+#[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct QuotaNumbers {
     pub(super) remaining: u64,
     /// Seconds of the effective window, which is the wait of a denial: the parameter `t`.
     pub(super) seconds: u64,
     /// The number of `X-RateLimit-Reset`.
     pub(super) reset: u64,
+}
+
+/// The numbers of one of a layer's quotas.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct PolicyNumbers {
+    pub(super) remaining: u64,
+    /// As [`QuotaNumbers::seconds`].
+    pub(super) seconds: u64,
+}
+
+/// The most quotas whose texts are cached.
+pub(super) const MOST_QUOTAS: usize = 4;
+
+/// The numbers of a layer's few quotas.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct FewQuotas {
+    /// Of as many quotas as the layer has, in their order; zero behind them.
+    pub(super) numbers: [PolicyNumbers; MOST_QUOTAS],
+    /// The index of the binding quota: numbers alone do not determine that of a denial.
+    pub(super) binding: usize,
+}
+
+impl FewQuotas {
+    /// The numbers of a decision; `None` if it is about more quotas, or one does not report all numbers.
+    pub(super) fn of(decision: &Decision) -> Option<Self> {
+        let mut numbers = [PolicyNumbers::default(); MOST_QUOTAS];
+        let statuses = decision.statuses();
+        for (place, status) in numbers.get_mut(..statuses.len())?.iter_mut().zip(statuses) {
+            let known = KnownNumbers::of(status);
+            (place.remaining, place.seconds) = (known.remaining?, known.seconds?);
+        }
+        let binding = decision.binding_place_by(|place| Some(numbers[place].remaining));
+        Some(Self { numbers, binding })
+    }
+
+    /// The numbers of the binding quota.
+    #[inline]
+    pub(super) const fn of_binding(&self) -> PolicyNumbers {
+        self.numbers[self.binding]
+    }
 }
 
 /// The numbers of a quota that its limiter knows.
@@ -32,6 +73,16 @@ impl KnownNumbers {
         Self {
             remaining,
             seconds: seconds.filter(|_| timed),
+        }
+    }
+}
+
+impl From<&PolicyNumbers> for KnownNumbers {
+    #[inline]
+    fn from(numbers: &PolicyNumbers) -> Self {
+        Self {
+            remaining: Some(numbers.remaining),
+            seconds: Some(numbers.seconds),
         }
     }
 }

@@ -14,13 +14,13 @@ use super::{
     header_map_templates::Templates,
     ietf, number,
     number_texts::FieldTexts,
-    quota_numbers::{self, KnownNumbers},
-    rendered_text_cache::{self, CacheKey},
+    quota_numbers::{self, FewQuotas, KnownNumbers, MOST_QUOTAS, PolicyNumbers},
+    rendered_text_cache::{self, CacheKey, KeyOfOne, KeyOfSeveral},
     response_fields::{FieldValues, put_wait},
     x_ratelimit::XRateLimit,
 };
 use crate::{
-    decision::{Decision, Policy},
+    decision::{Decision, Policy, Status},
     log::{self, Code},
 };
 
@@ -30,8 +30,9 @@ pub(crate) struct Renderer {
     headers: Headers,
     /// The constant parts of the limiter's policies.
     parts: ConstantParts,
-    /// `Some` for a limiter of one quota that decides about many requests.
-    templates: Option<Templates>,
+    /// Templates for each quota as the binding one, of a limiter of few quotas that decides about many
+    /// requests; otherwise empty.
+    templates: Box<[Templates]>,
     /// Unique among renderers, or 0 for a renderer of one decision.
     id: u64,
     /// How many responses with the policy of another layer were checked for one of the same name.
@@ -67,21 +68,27 @@ impl Renderer {
         let mut renderer = Self {
             headers: headers.clone(),
             parts: ConstantParts::new(headers.ietf, policies),
-            templates: None,
+            templates: Box::default(),
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             checked: AtomicU32::new(0),
         };
-        if policies.len() == 1 {
-            let numbers = QuotaNumbers {
-                remaining: 0,
-                seconds: 0,
-                reset: 0,
-            };
-            renderer.templates = Templates::new(|denied, map| {
-                renderer.with_values(&numbers, denied, |values| values.append(headers, map));
-            });
+        if policies.len() <= MOST_QUOTAS {
+            let templates = (0..policies.len()).map(|binding| renderer.new_templates(binding));
+            let templates: Option<Box<[_]>> = templates.collect();
+            renderer.templates = templates.unwrap_or_default();
         }
         renderer
+    }
+
+    /// Templates of the fields whose binding quota has this index.
+    fn new_templates(&self, binding: usize) -> Option<Templates> {
+        let numbers = QuotaNumbers::default();
+        let texts = self.texts_of_quotas(&FewQuotas::default());
+        let limit = self.limit(binding);
+        Templates::new(|denied, map| {
+            let values = self.values(&texts, &numbers, limit, None, denied);
+            values.append(&self.headers, map);
+        })
     }
 
     /// A renderer of this decision alone, which checks no policies for one name.
@@ -89,7 +96,7 @@ impl Renderer {
         Self {
             headers: headers.clone(),
             parts: parts_of(headers, decision),
-            templates: None,
+            templates: Box::default(),
             id: 0,
             checked: AtomicU32::new(CHECKS),
         }
@@ -105,18 +112,24 @@ impl Renderer {
             return;
         }
         let wait = decision.retry_after_seconds();
-        match self.numbers(decision) {
-            Some(numbers) if wait.is_none_or(|wait| wait == numbers.seconds) => {
-                self.with_values(&numbers, wait.is_some(), |values| {
-                    if decision.is_denied() {
-                        self.append(values, &self.parts, headers);
-                    } else {
-                        self.write(values, headers);
-                    }
-                });
-            }
-            _ if self.parts.fit(decision) => self.write_any(decision, &self.parts, headers),
-            _ => self.write_any(decision, &parts_of(&self.headers, decision), headers),
+        let agrees = |seconds| wait.is_none_or(|wait| wait == seconds);
+        let denied = decision.is_denied();
+        if let Some(numbers) = self.numbers(decision)
+            && agrees(numbers.seconds)
+        {
+            self.with_values(&numbers, wait.is_some(), |values| {
+                self.write_known(values, 0, denied, headers);
+            });
+        } else if !self.parts.fit(decision) {
+            self.write_any(decision, &parts_of(&self.headers, decision), headers);
+        } else if let Some((key, numbers)) = self.several_numbers(decision)
+            && agrees(numbers.seconds)
+        {
+            self.with_values_of_several(key, &numbers, wait.is_some(), |values| {
+                self.write_known(values, key.quotas.binding, denied, headers);
+            });
+        } else {
+            self.write_any(decision, &self.parts, headers);
         }
     }
 
@@ -124,19 +137,42 @@ impl Renderer {
     /// one quota, or does not report all numbers.
     #[inline]
     pub(crate) fn numbers(&self, decision: &Decision) -> Option<QuotaNumbers> {
-        self.templates.as_ref()?;
+        self.templates.first()?;
         let status = self.parts.status_alone(decision)?;
         let known = KnownNumbers::of(status);
         let (remaining, seconds) = (known.remaining?, known.seconds?);
-        let format = self
-            .headers
-            .x_ratelimit
-            .unwrap_or(ResetFormat::DeltaSeconds);
         Some(QuotaNumbers {
             remaining,
             seconds,
-            reset: quota_numbers::reset(format, decision, status, seconds),
+            reset: self.reset(decision, status, seconds),
         })
+    }
+
+    /// The numbers that all fields of `decision` about the limiter's quotas follow from: those of each
+    /// quota, and those of the binding one. `None` if quotas are many, or do not report all numbers.
+    fn several_numbers(&self, decision: &Decision) -> Option<(KeyOfSeveral, QuotaNumbers)> {
+        self.templates.first()?;
+        let quotas = FewQuotas::of(decision)?;
+        let status = decision.statuses().get(quotas.binding)?;
+        let PolicyNumbers { remaining, seconds } = quotas.of_binding();
+        let key = KeyOfSeveral {
+            renderer: self.id,
+            quotas,
+        };
+        let numbers = QuotaNumbers {
+            remaining,
+            seconds,
+            reset: self.reset(decision, status, seconds),
+        };
+        Some((key, numbers))
+    }
+
+    /// The number of `X-RateLimit-Reset` for an effective window of `seconds`.
+    #[inline]
+    fn reset(&self, decision: &Decision, status: &Status, seconds: u64) -> u64 {
+        let format = self.headers.x_ratelimit;
+        let format = format.unwrap_or(ResetFormat::DeltaSeconds);
+        quota_numbers::reset(format, decision, status, seconds)
     }
 
     /// Adds the fields of an allowed request with these numbers to a response with this status.
@@ -149,7 +185,7 @@ impl Renderer {
         if status.is_redirection() {
             return;
         }
-        self.with_values(numbers, false, |values| self.write(values, headers));
+        self.with_values(numbers, false, |values| self.write(values, 0, headers));
     }
 
     /// The fields of a denial by the limiter's one quota that reports a wait.
@@ -157,7 +193,7 @@ impl Renderer {
     pub(crate) fn denial(&self, decision: &Decision) -> Option<DenialFields<'_>> {
         decision.retry_after_seconds()?;
         Some(DenialFields {
-            templates: self.templates.as_ref()?,
+            templates: self.templates.first()?,
             numbers: self.numbers(decision)?,
             renderer: self,
         })
@@ -186,32 +222,78 @@ impl Renderer {
         &self,
         numbers: &QuotaNumbers,
         waits: bool,
-        mut then: impl FnMut(&FieldValues<'_>) -> R,
+        then: impl FnMut(&FieldValues<'_>) -> R,
     ) -> R {
-        let QuotaNumbers {
-            remaining,
-            seconds,
-            reset,
-        } = *numbers;
-        let epoch_reset = (reset != seconds).then(|| number::header_value(reset));
-        let key = CacheKey {
+        let &QuotaNumbers {
+            remaining, seconds, ..
+        } = numbers;
+        let key = KeyOfOne {
             renderer: self.id,
-            remaining,
-            seconds,
+            quota: PolicyNumbers { remaining, seconds },
         };
         let write = || self.texts_of_quota(remaining, seconds);
+        self.with_texts(key, write, numbers, self.limit(0), waits, then)
+    }
+
+    /// Calls `then` with the values of the fields of the limiter's few quotas. `numbers` are those of the
+    /// binding one.
+    fn with_values_of_several<R>(
+        &self,
+        key: KeyOfSeveral,
+        numbers: &QuotaNumbers,
+        waits: bool,
+        then: impl FnMut(&FieldValues<'_>) -> R,
+    ) -> R {
+        let write = || self.texts_of_quotas(&key.quotas);
+        let limit = self.limit(key.quotas.binding);
+        self.with_texts(key, write, numbers, limit, waits, then)
+    }
+
+    /// Calls `then` with the values of fields by the texts of `key`. `numbers` and `limit` are those of the
+    /// binding quota.
+    #[inline]
+    fn with_texts<R>(
+        &self,
+        key: impl CacheKey,
+        write: impl FnOnce() -> FieldTexts,
+        numbers: &QuotaNumbers,
+        limit: Option<&HeaderValue>,
+        waits: bool,
+        mut then: impl FnMut(&FieldValues<'_>) -> R,
+    ) -> R {
+        let reset = numbers.reset;
+        let epoch_reset = (reset != numbers.seconds).then(|| number::header_value(reset));
         rendered_text_cache::with_texts(key, write, |texts| {
-            then(&FieldValues {
-                policies: self.parts.policy_list(),
-                list: texts.list.as_ref(),
-                set: self.headers.x_ratelimit.map(|_| XRateLimit {
-                    limit: &self.parts.texts()[0].limit,
-                    remaining: Some((remaining, &texts.remaining)),
-                    reset: Some(epoch_reset.as_ref().unwrap_or(&texts.seconds)),
-                }),
-                wait: waits.then_some((seconds, &texts.seconds)),
-            })
+            then(&self.values(texts, numbers, limit, epoch_reset.as_ref(), waits))
         })
+    }
+
+    #[inline]
+    fn values<'a>(
+        &'a self,
+        texts: &'a FieldTexts,
+        numbers: &QuotaNumbers,
+        limit: Option<&'a HeaderValue>,
+        epoch_reset: Option<&'a HeaderValue>,
+        waits: bool,
+    ) -> FieldValues<'a> {
+        FieldValues {
+            policies: self.parts.policy_list(),
+            list: texts.list.as_ref(),
+            set: limit.map(|limit| XRateLimit {
+                limit,
+                remaining: Some((numbers.remaining, &texts.remaining)),
+                reset: Some(epoch_reset.unwrap_or(&texts.seconds)),
+            }),
+            wait: waits.then_some((numbers.seconds, &texts.seconds)),
+        }
+    }
+
+    /// The text of `X-RateLimit-Limit` if the quota at `binding` binds; `None` if responses do not have it.
+    #[inline]
+    fn limit(&self, binding: usize) -> Option<&HeaderValue> {
+        let limit = |_| &self.parts.texts()[binding].limit;
+        self.headers.x_ratelimit.map(limit)
     }
 
     #[inline(never)]
@@ -222,6 +304,14 @@ impl Renderer {
         };
         let quota = iter::once(numbers).zip(self.parts.texts());
         FieldTexts::write(self.headers.ietf, quota, (remaining, seconds), None)
+    }
+
+    #[inline(never)]
+    fn texts_of_quotas(&self, quotas: &FewQuotas) -> FieldTexts {
+        let PolicyNumbers { remaining, seconds } = quotas.of_binding();
+        let quotas = quotas.numbers.iter().map(KnownNumbers::from);
+        let quotas = quotas.zip(self.parts.texts());
+        FieldTexts::write(self.headers.ietf, quotas, (remaining, seconds), None)
     }
 
     /// Adds the fields of any decision; `parts` are those of its policies.
@@ -260,11 +350,26 @@ impl Renderer {
         self.append(&values, parts, headers);
     }
 
-    /// Adds the fields of the limiter's one quota to the response to an allowed request: by a template
-    /// if one fits.
+    /// Adds the fields of a decision by the limiter's quotas.
+    fn write_known(
+        &self,
+        values: &FieldValues<'_>,
+        binding: usize,
+        denied: bool,
+        headers: &mut HeaderMap,
+    ) {
+        if denied {
+            self.append(values, &self.parts, headers);
+        } else {
+            self.write(values, binding, headers);
+        }
+    }
+
+    /// Adds the fields of the limiter's quotas to the response to an allowed request: by a template if
+    /// one fits. `binding` is the index of the binding quota.
     #[inline]
-    fn write(&self, values: &FieldValues<'_>, headers: &mut HeaderMap) {
-        let templates = self.templates.as_ref();
+    fn write(&self, values: &FieldValues<'_>, binding: usize, headers: &mut HeaderMap) {
+        let templates = self.templates.get(binding);
         if !templates.is_some_and(|templates| templates.put(values, headers)) {
             self.append(values, &self.parts, headers);
         }

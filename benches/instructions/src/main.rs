@@ -55,6 +55,9 @@ const KINDS: &[Kind] = &[
     }),
     ("plain-stored", || requests(app().layer(plain_stored()))),
     ("plain-two", || requests(app().layer(several::plain_two()))),
+    ("default-two", || {
+        requests(app().layer(several::default_two()));
+    }),
     ("default", || limited(USUAL)),
     ("default-window", || limited(WINDOW)),
     ("default-large", || limited(LARGE)),

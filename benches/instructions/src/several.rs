@@ -20,7 +20,11 @@ pub(crate) fn two_quotas() -> LocalLimiter {
 }
 
 pub(crate) fn plain_two() -> RateLimitLayer {
-    RateLimitLayer::new(two_quotas(), PeerIp).headers(Headers::none())
+    default_two().headers(Headers::none())
+}
+
+pub(crate) fn default_two() -> RateLimitLayer {
+    RateLimitLayer::new(two_quotas(), PeerIp)
 }
 
 /// Limits of an address, of its network, and of all clients. Built apart, so that a layer of another type

@@ -55,7 +55,11 @@ fn quotas() -> impl Strategy<Value = Vec<Quota>> {
     prop_oneof![
         4 => quota().prop_map(|quota| vec![quota]),
         2 => named.prop_map(|quota| vec![quota]),
-        1 => (quota(), quota()).prop_map(|(one, other)| vec![one, other.named("other")]),
+        4 => prop::collection::vec(quota(), 2..6).prop_map(|quotas| {
+            let names = ["first", "second", "third", "fourth", "fifth"];
+            let named = quotas.into_iter().zip(names);
+            named.map(|(quota, name)| quota.named(name)).collect()
+        }),
     ]
 }
 
@@ -145,8 +149,8 @@ fn questions() -> impl Strategy<Value = Vec<Question>> {
 }
 
 /// Twice, so that the second time texts are kept.
-fn both_ways(choice: &Headers, limiter: &LocalLimiter, decision: &Decision, present: &HeaderMap) {
-    let renderer = Renderer::new(choice, limiter.policies());
+fn both_ways(renderer: &Renderer, decision: &Decision, present: &HeaderMap) {
+    let choice = renderer.headers();
     let (mut ordinary, status) = (present.clone(), StatusCode::OK);
     Renderer::once(choice, decision).apply(decision, status, &mut ordinary);
     for _ in 0..2 {
@@ -156,13 +160,7 @@ fn both_ways(choice: &Headers, limiter: &LocalLimiter, decision: &Decision, pres
     }
 }
 
-fn answers(
-    reject: &impl Reject<String>,
-    choice: &Headers,
-    limiter: &LocalLimiter,
-    decision: &Decision,
-) {
-    let renderer = Renderer::new(choice, limiter.policies());
+fn answers(reject: &impl Reject<String>, renderer: &Renderer, decision: &Decision) {
     for (method, content_type) in [
         (Method::GET, "text/plain"),
         (Method::HEAD, "text/plain"),
@@ -172,10 +170,10 @@ fn answers(
         let request = request.header(header::CONTENT_TYPE, content_type).body(());
         let (parts, ()) = request.unwrap().into_parts();
         let rejection = Rejection::denied(&parts, decision);
-        let once = Renderer::once(choice, decision);
+        let once = Renderer::once(renderer.headers(), decision);
         let ordinary = answer(reject, &rejection, &once);
         for _ in 0..2 {
-            let made = answer(reject, &rejection, &renderer);
+            let made = answer(reject, &rejection, renderer);
             assert_eq!(made.status(), ordinary.status());
             assert_eq!(made.body(), ordinary.body());
             if method == Method::GET {
@@ -201,12 +199,13 @@ proptest! {
         jitter in select(vec![0, 0, 1_500_u64]),
     ) {
         let (limiter, decisions) = decisions(&quotas, &questions);
+        let renderer = Renderer::new(&choice, limiter.policies());
         for mut decision in decisions {
             decision.lengthen(Duration::from_millis(jitter));
-            both_ways(&choice, &limiter, &decision, &present);
+            both_ways(&renderer, &decision, &present);
             if decision.is_denied() {
-                answers(&ProblemJson, &choice, &limiter, &decision);
-                answers(&PlainText, &choice, &limiter, &decision);
+                answers(&ProblemJson, &renderer, &decision);
+                answers(&PlainText, &renderer, &decision);
             }
         }
     }
