@@ -8,7 +8,7 @@ use super::{
 };
 
 /// The values of the fields that report numbers.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(super) struct FieldTexts {
     /// `RateLimit`; `None` if the response does not have it.
     pub(super) list: Option<HeaderValue>,

@@ -116,8 +116,9 @@ pub(super) fn with_texts<K: CacheKey, R>(
     });
     result.ok().flatten().unwrap_or_else(|| {
         let texts = write();
-        insert(key, &texts);
-        then(&texts)
+        let result = then(&texts);
+        insert(key, texts);
+        result
     })
 }
 
@@ -127,11 +128,8 @@ fn slot(key: impl CacheKey) -> usize {
 }
 
 #[inline(never)]
-fn insert<K: CacheKey>(key: K, texts: &FieldTexts) {
-    let new = CachedTexts {
-        key,
-        texts: texts.clone(),
-    };
+fn insert<K: CacheKey>(key: K, texts: FieldTexts) {
+    let new = CachedTexts { key, texts };
     let _ = K::cache().try_with(|cache| {
         let Ok(mut cache) = cache.try_borrow_mut() else {
             return;
