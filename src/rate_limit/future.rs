@@ -5,7 +5,6 @@ use std::{
     future::Future,
     mem,
     pin::Pin,
-    sync::Arc,
     task::{Context, Poll, ready},
 };
 
@@ -13,7 +12,6 @@ use http::{Request, Response, request::Parts};
 use tower_service::Service;
 
 use super::{
-    admission::Admission,
     charge_reservation::Correcting,
     decide::{PendingOutcome, RateOutcome},
     response::ResponseWork,
@@ -72,31 +70,22 @@ where
     ResBody: 'static,
 {
     /// Decides about the request, and calls the inner service at once if it passes now.
-    #[inline]
-    pub(super) fn new(admission: &Arc<Admission<L, R>>, inner: &mut S, request: Request<B>) -> Self
-    where
-        S: Clone,
-    {
-        let (mut parts, body) = request.into_parts();
-        let outcome = admission.decide(&mut parts);
-        Self::of(outcome, inner, parts, body)
-    }
-
-    /// The response of a request with this outcome.
-    // Inlined: a request is long, and each call that passes it on would move it.
+    // A request is long, and each call that passes it on would move it, even an inlined one.
     #[inline(always)]
-    pub(crate) fn of(
-        outcome: RateOutcome<L, R, ResBody>,
+    pub(crate) fn new(
         inner: &mut S,
-        parts: Parts,
-        body: B,
+        request: Request<B>,
+        decide: impl FnOnce(&mut Parts) -> RateOutcome<L, R, ResBody>,
     ) -> Self
     where
         S: Clone,
     {
-        match outcome {
+        let (mut parts, body) = request.into_parts();
+        match decide(&mut parts) {
             RequestOutcome::Pass(response_work) => Self {
-                state: State::running(inner, parts, body),
+                state: State::Running {
+                    response: inner.call(Request::from_parts(parts, body)),
+                },
                 response_work,
             },
             RequestOutcome::Reject(response) => Self::rejected(response),
@@ -131,20 +120,6 @@ where
     }
 }
 
-impl<S, B, L, R> State<S, B, L, R>
-where
-    S: Service<Request<B>>,
-    L: Limiter,
-{
-    /// The state of a request that passes.
-    #[inline]
-    fn running(inner: &mut S, parts: Parts, body: B) -> Self {
-        Self::Running {
-            response: inner.call(Request::from_parts(parts, body)),
-        }
-    }
-}
-
 impl<S, B, L, R, ResBody> WaitingRequest<S, B, L, R>
 where
     S: Service<Request<B>, Response = Response<ResBody>>,
@@ -160,7 +135,9 @@ where
         let (parts, body) = self.request.take().expect("it was there");
         Poll::Ready(match admitted {
             RequestOutcome::Pass(response_work) => ResponseFuture {
-                state: State::running(&mut self.inner, parts, body),
+                state: State::Running {
+                    response: self.inner.call(Request::from_parts(parts, body)),
+                },
                 response_work,
             },
             RequestOutcome::Reject(response) => ResponseFuture::rejected(response),

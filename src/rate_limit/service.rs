@@ -52,7 +52,8 @@ where
     // Within its caller the future would be built apart and then moved to its place, 80 instructions.
     #[inline(never)]
     fn call(&mut self, request: Request<ReqBody>) -> Self::Future {
-        ResponseFuture::new(&self.admission, &mut self.inner, request)
+        let admission = &self.admission;
+        ResponseFuture::new(&mut self.inner, request, |parts| admission.decide(parts))
     }
 }
 

@@ -27,9 +27,12 @@ pin_project_lite::pin_project! {
         #[pin]
         response: ResponseFuture<S, B, RuleLimits, R>,
         // The charges of shadow rules, which `count_if` settles by the response.
-        watched: Vec<ShadowRequest<RuleLimits, R>>,
+        watched: ShadowRequests<R>,
     }
 }
+
+/// The charges of the shadow rules that a request met.
+pub(super) type ShadowRequests<R> = Vec<ShadowRequest<RuleLimits, R>>;
 
 impl<S, B, R, ResBody> RulesFuture<S, B, R>
 where
@@ -39,13 +42,13 @@ where
 {
     #[inline(always)]
     pub(super) fn new(
-        outcome: RateOutcome<RuleLimits, R, ResBody>,
         inner: &mut S,
-        (parts, body): (Parts, B),
-        watched: Vec<ShadowRequest<RuleLimits, R>>,
+        request: Request<B>,
+        decide: impl FnOnce(&mut Parts, &mut ShadowRequests<R>) -> RateOutcome<RuleLimits, R, ResBody>,
     ) -> Self {
+        let mut watched = Vec::new();
         Self {
-            response: ResponseFuture::of(outcome, inner, parts, body),
+            response: ResponseFuture::new(inner, request, |parts| decide(parts, &mut watched)),
             watched,
         }
     }

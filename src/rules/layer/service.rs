@@ -10,14 +10,14 @@ use http::{Request, Response, request::Parts};
 use tower_service::Service;
 
 use super::{
-    future::RulesFuture,
+    future::{RulesFuture, ShadowRequests},
     handle::Shared,
     rule_admissions::{Admissions, RuleAdmission, RuleLimits},
 };
 use crate::{
     key::Key,
     middleware::{inner_service::inner_service, key_extraction_rules::Uncounted},
-    rate_limit::{RateOutcome, ShadowRequest},
+    rate_limit::RateOutcome,
     reject::{ProblemJson, Reject},
     rules::select::{ChargeOfRule, RuleCharges, RulesVerdict},
 };
@@ -55,39 +55,35 @@ where
     // Not inlined: the caller would build the future on its stack and then move it.
     #[inline(never)]
     fn call(&mut self, request: Request<ReqBody>) -> Self::Future {
-        let (mut parts, body) = request.into_parts();
-        let mut watched = Vec::new();
-        // The block drops the set of rules before it calls the inner service.
-        let outcome = {
-            // One set of rules decides a request. Its admission also settles the response.
-            let admissions = self.shared.admissions.load();
-            let verdict = admissions.rules.select(&parts, admissions.rules.now());
+        let shared = &self.shared;
+        RulesFuture::new(&mut self.inner, request, |parts, watched| {
+            // One set of rules decides a request. Its admission also settles the response. It is dropped
+            // before the inner service is called.
+            let admissions = shared.admissions.load();
+            let verdict = admissions.rules.select(parts, admissions.rules.now());
             match &verdict {
                 RulesVerdict::Limited(charges) => match charges.alone() {
-                    Some(charge) if !charge.rule.shadow => {
-                        decide_alone(&admissions, charge, &mut parts)
-                    }
-                    _ => decide_together(&admissions, charges, &mut watched, &mut parts),
+                    Some(charge) if !charge.rule.shadow => decide_alone(&admissions, charge, parts),
+                    _ => decide_together(&admissions, charges, watched, parts),
                 },
                 RulesVerdict::Bypassed => {
                     let admission = admissions.uncounted(None);
-                    admission.uncounted(Uncounted::Skip, &mut parts)
+                    admission.uncounted(Uncounted::Skip, parts)
                 }
                 RulesVerdict::Allowed(rule) => {
                     let admission = admissions.uncounted(Some(rule));
-                    admission.uncounted(Uncounted::Skip, &mut parts)
+                    admission.uncounted(Uncounted::Skip, parts)
                 }
                 RulesVerdict::Denied(rule) => {
                     let admission = admissions.uncounted(Some(rule));
-                    admission.uncounted(Uncounted::Deny, &mut parts)
+                    admission.uncounted(Uncounted::Deny, parts)
                 }
                 RulesVerdict::Rejected(rule, error) => {
                     let admission = admissions.uncounted(Some(rule));
-                    admission.uncounted(Uncounted::NoKey(*error), &mut parts)
+                    admission.uncounted(Uncounted::NoKey(*error), parts)
                 }
             }
-        };
-        RulesFuture::new(outcome, &mut self.inner, (parts, body), watched)
+        })
     }
 }
 
@@ -118,7 +114,7 @@ fn decide_alone<R: Reject<B>, B: 'static>(
 fn decide_together<R: Reject<B>, B: 'static>(
     admissions: &Admissions<R>,
     charges: &RuleCharges<'_>,
-    watched: &mut Vec<ShadowRequest<RuleLimits, R>>,
+    watched: &mut ShadowRequests<R>,
     parts: &mut Parts,
 ) -> RateOutcome<RuleLimits, R, B> {
     let shadows = charges.iter().filter(|charge| charge.rule.shadow);
