@@ -184,7 +184,11 @@ impl<M: Counts<State = State>> Apply<'_, M> {
         let answer = self.take(key.states, &judged, judged.fits());
         OpOutcome {
             quotas: self.findings(self.measures(key.states, &judged, &verdicts)),
-            blocked: self.blocked_after(key, &answer, judged.blocked),
+            // Only such a denial starts a block.
+            blocked: match answer.verdict {
+                Verdict::After(_) => self.blocked_after(key, &answer, judged.blocked),
+                _ => judged.blocked,
+            },
             answer,
         }
     }
