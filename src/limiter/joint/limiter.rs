@@ -110,11 +110,12 @@ impl<L: Member> JointLimiter<L> {
             Err(error) => return Pending::Ready(Err(error)),
         };
         let (terms, ops) = (tier.terms(), ops.as_deref());
+        let is_default = tier.has_default_quotas();
         let present = self.present(parts).enumerate();
         let calls = present.map(|(at, (place, limiter, key))| {
             let tier = match terms {
                 Some(terms) => &terms.tiers[place],
-                None if tier.has_default_quotas() || limiter.knows(tier) => tier,
+                None if is_default || limiter.knows(tier) => tier,
                 None => Tier::of_class(tier.priority()),
             };
             let op = ops.map_or(op, |ops| &ops[at]);

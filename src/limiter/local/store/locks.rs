@@ -24,6 +24,7 @@ pub(super) struct Locked<'a, T> {
 
 impl<'a, T> Locked<'a, T> {
     /// Locks each of the shards at `places`, which this sorts, once and in ascending order.
+    #[inline]
     pub(super) fn all(shards: &'a [Mutex<T>], places: &mut [ShardIndex]) -> Self {
         places.sort_unstable();
         let mut guards = SmallList::new();
