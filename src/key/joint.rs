@@ -4,14 +4,14 @@ use std::{borrow::Borrow, convert::Infallible, fmt, net::IpAddr, sync::Arc};
 
 use http::request::Parts;
 
-use super::{
-    Key, KeyExtractor,
-    value::{KeyKind, MAX_LEN},
-};
+use super::{Key, KeyExtractor, value::KeyKind};
 use crate::{error::KeyError, small_bytes::SmallBytes};
 
 /// Each part begins with its length.
 const LEN_BYTES: usize = 2;
+
+/// The length of most joint keys. The bytes of a longer one are on the heap while it is made.
+const FEW_BYTES: usize = 64;
 
 impl Key {
     /// The keys of several limits that are [charged together](crate::RateLimitLayer::all), in their
@@ -35,7 +35,7 @@ impl Key {
     fn try_of_limits<K: Borrow<Self>, E>(
         keys: impl Iterator<Item = Result<Option<K>, E>>,
     ) -> Result<Self, E> {
-        let mut joined = SmallBytes::<MAX_LEN>::new();
+        let mut joined = SmallBytes::<FEW_BYTES>::new();
         for key in keys {
             match &key? {
                 None => push_part(&mut joined, &[]),
@@ -96,9 +96,9 @@ impl Key {
 }
 
 /// Adds the bytes of a limit's key; none for a limit without one. A key has at least one byte and, unless
-/// it is joint, at most [`MAX_LEN`].
+/// it is joint, at most [`MAX_LEN`](super::value::MAX_LEN).
 #[inline]
-fn push_part(joined: &mut SmallBytes<MAX_LEN>, bytes: &[u8]) {
+fn push_part(joined: &mut SmallBytes<FEW_BYTES>, bytes: &[u8]) {
     joined.push(&(bytes.len() as u16).to_be_bytes());
     joined.push(bytes);
 }
@@ -151,5 +151,19 @@ impl fmt::Debug for JointExtractor {
         f.debug_tuple("JointExtractor")
             .field(&self.0.len())
             .finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Key;
+
+    #[test]
+    fn parts_of_a_joint_key_of_any_length_are_its_keys() {
+        for len in [1, 20, 60, 200] {
+            let keys = ["a", "b", "c"].map(|letter| Key::from(letter.repeat(len)));
+            let joint = Key::joint(keys.clone());
+            assert!(joint.parts().eq(keys.map(Some)), "{len}");
+        }
     }
 }
