@@ -52,43 +52,45 @@ check() {
 # needs more says what for.
 check decision 'a decision' 0 621
 check decision-denied 'a decision, denied' 0 604
-check decision-stored 'a decision in a store' 0 900
+check decision-stored 'a decision in a store' 0 895
 # 200 so that each limit finds its own share in the receipt of all.
-check decision-together 'a decision by three limits together' 0 4320
-check decision-two 'a decision by two quotas of a key' 0 1820
+check decision-together 'a decision by three limits together' 0 4290
+check decision-two 'a decision by two quotas of a key' 0 1805
 check log-denied 'a decision, denied by a log of 65,536' 0 10000
 check log-crowded 'a decision that another log makes room for' 0 23380
-# 64 of these and of all that follow since requests have classes: tower moves the future once more, though it is as
-# large as before.
-check plain 'a request without headers, over a no-op layer' "$noop" 1034
+# 64 of these and of all that follow come and go with how the compiler distributes the functions of this program, for
+# which a new row is enough: tower moves the future once more or once less.
+check plain 'a request without headers, over a no-op layer' "$noop" 1008
 # 46 of them in the limiter, for the part of the bucket; the rest is the call of the closure, out of the way of
 # layers without classes.
 check plain-priority 'the same of a class of requests, over none' "$(count plain)" 130
 # 35 so that each entry has its limit: a flood of one limit's keys resets no other limit's.
-check plain-stored 'a request by a limit in a store, likewise' "$noop" 1320
-check plain-two 'a request by two quotas of a key, likewise' "$noop" 2230
-check default 'a request with the default headers, likewise' "$noop" 3050
-check default-window 'a request with those of a window, likewise' "$noop" 3850
-check default-large 'a request with long numbers, likewise' "$noop" 4200
-check denied 'a denied request, likewise' "$noop" 1495
+check plain-stored 'a request by a limit in a store, likewise' "$noop" 1285
+check plain-two 'a request by two quotas of a key, likewise' "$noop" 2190
+# One of them has long numbers, so that the texts are not cached.
+check default-two 'the same with the default headers, likewise' "$noop" 6130
+check default 'a request with the default headers, likewise' "$noop" 3010
+check default-window 'a request with those of a window, likewise' "$noop" 3780
+check default-large 'a request with long numbers, likewise' "$noop" 4170
+check denied 'a denied request, likewise' "$noop" 1475
 # By a clock that is set, which takes some 120 less to read.
-check denied-minute 'the same with another of 60 waits than the last' "$noop" 1375
-check denied-day 'the same with another of 1,000 waits' "$noop" 2590
+check denied-minute 'the same with another of 60 waits than the last' "$noop" 1355
+check denied-day 'the same with another of 1,000 waits' "$noop" 2570
 heard=$(count denied-heard)
 check denied-top 'the same counted by TopKeys, over one observed' "$heard" 806
 # Built apart, since a feature changes what the compiler makes of the rest.
 manifest=benches/instructions/Cargo.toml
 cargo build --locked --release --quiet --manifest-path "$manifest" --target-dir "$target" --features several
 noop=$(count no-op)
-check plain-all 'a request by three limits, without headers' "$noop" 5330
-check default-all 'a request by three limits, with the default ones' "$noop" 10450
+check plain-all 'a request by three limits, without headers' "$noop" 5220
+check default-all 'a request by three limits, with the default ones' "$noop" 8080
 cargo build --locked --release --quiet --manifest-path "$manifest" --target-dir "$target" --features rules
 noop=$(count no-op)
 # 1,100 more than by the one limit in a store that it meets.
-check rules 'a request through twenty rules, likewise' "$noop" 2400
-check rules-thousand 'a request through a thousand rules, likewise' "$noop" 2400
-check rules-matched 'a request that is matched against a thousand rules' "$noop" 172000
-check rules-together 'a request that three rules limit, likewise' "$noop" 8500
+check rules 'a request through twenty rules, likewise' "$noop" 2340
+check rules-thousand 'a request through a thousand rules, likewise' "$noop" 2340
+check rules-matched 'a request that is matched against a thousand rules' "$noop" 173500
+check rules-together 'a request that three rules limit, likewise' "$noop" 8380
 cargo build --locked --release --quiet --manifest-path "$manifest" --target-dir "$target" --features leased
 # The local one sets the floor: a clock, a hash, and an entry. The lease adds its lock, its demand, and the numbers of
 # a status that the store made.
