@@ -33,8 +33,12 @@ pub(super) enum DenialCause {
     Quotas,
     /// A block of the key.
     Block,
+    /// The quotas, and the request passes nevertheless: its layer adds the fields to each response.
+    Overflow,
     /// The quotas, only for the class of the request.
     Class,
+    /// The quotas for the class alone, and the request passes nevertheless.
+    ClassOverflow,
 }
 
 /// A limiter's answer: the outcome, and the status of each quota.
@@ -332,7 +336,7 @@ impl Decision {
     /// this cost would pass.
     #[must_use]
     pub const fn is_shed(&self) -> bool {
-        self.denied && matches!(self.cause, DenialCause::Class)
+        self.denied && matches!(self.cause, DenialCause::Class | DenialCause::ClassOverflow)
     }
 
     /// Whether the limiter's fallback decided because its store did not: see

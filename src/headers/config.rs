@@ -77,6 +77,11 @@ impl Headers {
             .retry_after(true)
     }
 
+    /// These fields, without those that the response to an allowed request has.
+    pub(crate) fn of_waits(self) -> Self {
+        self.ietf(None).x_ratelimit(None)
+    }
+
     /// No field at all.
     pub const fn none() -> Self {
         Self {

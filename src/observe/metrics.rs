@@ -21,13 +21,16 @@ const TRACKED_KEYS: &str = "ratelimit_tracked_keys";
 const RULES_ACCEPTED: &str = "ratelimit_rules_accepted";
 const EVICTIONS: &str = "ratelimit_evictions_total";
 
+/// The `result` of a denied request that passed to the inner service.
+const OVERFLOWED: &str = "overflowed";
+
 /// Counts through the [`metrics`] facade.
 ///
 /// | metric | labels |
 /// |---|---|
-/// | `ratelimit_requests_total` | `policy`, `result`: `allowed`, `limited`, `shed`, `shadow_limited`, `shadow_shed`, `bypassed`, `banned`, `no_key`, `error` |
+/// | `ratelimit_requests_total` | `policy`, `result`: `allowed`, `limited`, `shed`, `shadow_limited`, `shadow_shed`, `overflowed`, `bypassed`, `banned`, `no_key`, `error` |
 /// | `ratelimit_degraded_total` | `policy`, `reason`: decisions without the store, see [`Decision::degraded_by`](crate::Decision::degraded_by) |
-/// | `ratelimit_denials_total` | `policy`: the quotas that denied, of requests that were denied |
+/// | `ratelimit_denials_total` | `policy`: the quotas that denied, of requests that were denied or overflowed |
 /// | `ratelimit_near_limit_total` | `policy`: decisions that left a fifth of the limit or less |
 /// | `ratelimit_cost_total` | `policy`: units taken, counted once the response cannot change them any more |
 /// | `ratelimit_check_duration_seconds` | `policy`, `backend`: a histogram of the limiter's own time |
@@ -36,7 +39,8 @@ const EVICTIONS: &str = "ratelimit_evictions_total";
 /// | `ratelimit_rules_accepted` | 1, or 0 while a `RulesLayer` keeps its old rules because the files have an error; set by each reload |
 /// | `ratelimit_tracked_keys`, `ratelimit_evictions_total` | `backend`, see [`record_table`](Self::record_table) |
 ///
-/// `shed` is a denial for the [priority](crate::Priority) of the request alone.
+/// `shed` is a denial for the [priority](crate::Priority) of the request alone. `overflowed` is a denied request that
+/// passed to the inner service, see [`overflow`](crate::RateLimitLayer::overflow).
 ///
 /// `result` is the outcome of the request. In a layer with several quotas each policy counts all
 /// requests, so the share of `limited` is the share of denied requests for every policy;
@@ -81,20 +85,14 @@ impl MetricsObserver {
         self.backend
     }
 
-    fn decided(&self, decided: &Decided<'_>) {
+    fn decided(&self, decided: &Decided<'_>, result: &'static str) {
         let decision = decided.decision();
-        let result = match (decision.is_denied(), decided.is_shadow()) {
-            (false, _) => "allowed",
-            (true, false) if decision.is_shed() => "shed",
-            (true, true) if decision.is_shed() => "shadow_shed",
-            (true, false) => "limited",
-            (true, true) => "shadow_limited",
-        };
+        let has_denials = decision.is_denied() || result == OVERFLOWED;
         let seconds = decided.latency().as_secs_f64();
         for quota in decision.quotas() {
             let policy = label(quota.label());
             count(policy.clone(), result);
-            if decision.is_denied() && quota.is_denied() {
+            if has_denials && quota.is_denied() {
                 counter!(DENIALS, "policy" => policy.clone()).increment(1);
             }
             if let Some(reason) = decision.degraded_by() {
@@ -141,7 +139,8 @@ impl Default for MetricsObserver {
 impl Observer for MetricsObserver {
     fn observe(&self, event: &Event<'_>) {
         match event {
-            Event::Decided(decided) => self.decided(decided),
+            Event::Decided(decided) => self.decided(decided, result(decided)),
+            Event::Overflowed(decided) => self.decided(decided, OVERFLOWED),
             Event::Bypassed { policies } => count_all(policies, "bypassed"),
             Event::Banned { policies } => count_all(policies, "banned"),
             Event::KeyMissing { policies, .. } => count_all(policies, "no_key"),
@@ -158,8 +157,22 @@ impl Observer for MetricsObserver {
     }
 }
 
+/// The `result` of a decision that no overflow passes.
+fn result(decided: &Decided<'_>) -> &'static str {
+    let decision = decided.decision();
+    match (decision.is_denied(), decided.is_shadow()) {
+        (false, _) => "allowed",
+        (true, false) if decision.is_shed() => "shed",
+        (true, true) if decision.is_shed() => "shadow_shed",
+        (true, false) => "limited",
+        (true, true) => "shadow_limited",
+    }
+}
+
 fn charge(decision: &Decision, units: u64) {
     for quota in decision.quotas() {
+        // A quota that denies took nothing, also from a request that passed by the others.
+        let units = if quota.is_denied() { 0 } else { units };
         counter!(COST, "policy" => label(quota.label())).increment(units);
     }
 }

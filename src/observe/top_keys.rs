@@ -39,7 +39,7 @@ const HALF_MICROS: u64 = 300_000_000;
 ///
 /// A report covers the last five to ten minutes. If another thread holds the lock, a denial is
 /// [skipped](TopKeysReport::skipped) without waiting, and is in no count. Requests that a layer in
-/// shadow mode would deny count. If limits with a key each are charged together, the key is that of
+/// shadow mode would deny count, and so do those that overflow. If limits with a key each are charged together, the key is that of
 /// the binding limit.
 ///
 /// The observer holds the keys themselves. `Debug` of a [`Key`] hides its content, and
@@ -173,12 +173,13 @@ impl<C: Clock> TopKeys<C> {
 
 impl<C: Clock> Observer for TopKeys<C> {
     fn observe(&self, event: &Event<'_>) {
-        if let Event::Decided(decided) = event
-            && decided.decision().is_denied()
-        {
-            let policy = decided.decision().binding().label();
-            self.count(&decided.binding_key(), &policy);
-        }
+        let decided = match event {
+            Event::Decided(decided) if decided.decision().is_denied() => decided,
+            Event::Overflowed(decided) => decided,
+            _ => return,
+        };
+        let policy = decided.decision().binding().label();
+        self.count(&decided.binding_key(), &policy);
     }
 }
 

@@ -19,14 +19,14 @@ use crate::{decision::Degradation, error::LimiterError};
 /// | event | level |
 /// |---|---|
 /// | allowed, bypassed | `TRACE` |
-/// | denied, also in shadow mode; no key | `DEBUG` |
+/// | denied, also in shadow mode; overflowed; no key | `DEBUG` |
 /// | the limiter fails, or fails to correct what a request cost | `WARN`, once when it begins and `DEBUG` while it lasts |
 /// | the cost of a request was corrected | `TRACE` |
 ///
 /// A layer uses it after `.observer(TracingObserver::new())`. Events of decisions have the policy, its
 /// limit, the cost and the latency of the check. If they apply to the
-/// [`Decision`](crate::Decision), they also have `waited`, `blocked`, `shed`, `excess`, and `degraded` with
-/// the reason.
+/// [`Decision`](crate::Decision), they also have `waited`, `blocked`, `shed`, `overflowed`, `excess`, and
+/// `degraded` with the reason.
 #[derive(Debug, Default)]
 pub struct TracingObserver {
     failing: AtomicBool,
@@ -56,7 +56,7 @@ impl TracingObserver {
         self
     }
 
-    fn decided(&self, decided: &Decided<'_>) {
+    fn decided(&self, decided: &Decided<'_>, overflowed: bool) {
         self.failing.store(false, Ordering::Relaxed);
         let decision = decided.decision();
         let quota = decision.binding();
@@ -65,7 +65,7 @@ impl TracingObserver {
         let degraded = decision.degraded_by().map(Degradation::as_str);
         let waited = (!decided.waited().is_zero()).then(|| debug_value(decided.waited()));
         let key = self.reveal_keys.then(|| display(decided.key().reveal()));
-        if decision.is_denied() {
+        if decision.is_denied() || overflowed {
             debug!(
                 policy = quota.name(),
                 key,
@@ -76,6 +76,7 @@ impl TracingObserver {
                 shed = mark(decision.is_shed()),
                 degraded,
                 shadow = decided.is_shadow(),
+                overflowed = mark(overflowed),
                 latency = ?decided.latency(),
                 waited,
                 "rate limit exceeded"
@@ -129,7 +130,8 @@ fn failed(failing: &AtomicBool, error: &LimiterError, part: &str) {
 impl Observer for TracingObserver {
     fn observe(&self, event: &Event<'_>) {
         match event {
-            Event::Decided(decided) => self.decided(decided),
+            Event::Decided(decided) => self.decided(decided, false),
+            Event::Overflowed(decided) => self.decided(decided, true),
             Event::Bypassed { .. } => trace!("request not counted"),
             Event::Banned { .. } => debug!("request rejected by a deny list"),
             Event::KeyMissing { error, .. } => debug!(%error, "request rejected, it has no key"),

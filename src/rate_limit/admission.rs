@@ -42,6 +42,10 @@ pub(crate) struct Admission<L, R> {
     reserves: AtomicBool,
     /// Whether denials and responses may start a block in the limiter.
     blocks: bool,
+    /// Whether denied requests pass to the inner service.
+    overflows: bool,
+    /// Whether the limiter's first denial decides a request.
+    settles_denials: bool,
     warnings: LimiterWarnings,
 }
 
@@ -52,11 +56,15 @@ impl<L: Limiter, R> Admission<L, R> {
             settings.waiting.separate_epochs(&limiter);
         }
         let revises = settings.revises_denials() && !key_stage.responder().is_shadow();
-        let may_continue = revises || settings.final_cost.is_some();
+        let overflows = settings.overflow.is_always() && !key_stage.responder().is_shadow();
+        // An overflowed request starts no block, so it is reserved as well.
+        let may_continue = revises || overflows || settings.final_cost.is_some();
         let extracts_alone = settings.are_plain() && !key_stage.has_rules();
         let admission = Self {
             reserves: AtomicBool::new(may_continue && limiter.supports(&Op::Reserve(1))),
             blocks: limiter.blocks(),
+            overflows,
+            settles_denials: !revises && !overflows,
             plain: settings.are_plain(),
             extracts_alone: extracts_alone && settings.common.priority.is_none(),
             extracts_class: extracts_alone && settings.common.priority.is_some(),
@@ -120,7 +128,7 @@ impl<L: Limiter, R> Admission<L, R> {
         match decision.outcome() {
             Outcome::Allowed => true,
             Outcome::Delayed(wait) => wait.is_zero() || self.responder().is_shadow(),
-            Outcome::Denied => !self.revises_denials(),
+            Outcome::Denied => self.settles_denials,
         }
     }
 
@@ -131,7 +139,7 @@ impl<L: Limiter, R> Admission<L, R> {
 
     /// Whether other operations may follow the charge of a request.
     pub(super) fn may_continue(&self) -> bool {
-        self.revises_denials() || self.corrects()
+        self.revises_denials() || self.overflows || self.corrects()
     }
 
     /// Whether a denied request may wait or exceed the limit.
@@ -141,7 +149,8 @@ impl<L: Limiter, R> Admission<L, R> {
 
     /// Whether the limiter gets final denials, which may start a block.
     pub(super) fn reports_denials(&self) -> bool {
-        self.blocks && !self.corrects() && self.reserves.load(Ordering::Relaxed)
+        let may_block = self.blocks && !self.overflows && !self.corrects();
+        may_block && self.reserves.load(Ordering::Relaxed)
     }
 
     /// Whether the limiter gets all responses that count, which may start a block.
@@ -215,15 +224,49 @@ impl<L: Limiter, R> Admission<L, R> {
         charge: ChargeRequestRef<'_>,
         trace: &DecisionTrace,
     ) {
-        self.responder().decided(|| {
-            let decided = Decided::now(decision, charge.key, charge.cost, charge.started);
-            Decided {
-                latency: trace.latency.unwrap_or(decided.latency),
-                waited: trace.waited,
-                provisional: self.corrects() && decision.is_allowed(),
-                ..decided
-            }
-        });
+        self.responder()
+            .decided(|| self.decided(decision, charge, trace));
+    }
+
+    /// A decision, for the observer.
+    #[inline]
+    fn decided<'a>(
+        &self,
+        decision: &'a Decision,
+        charge: ChargeRequestRef<'a>,
+        trace: &DecisionTrace,
+    ) -> Decided<'a> {
+        let decided = Decided::now(decision, charge.key, charge.cost, charge.started);
+        Decided {
+            latency: trace.latency.unwrap_or(decided.latency),
+            waited: trace.waited,
+            provisional: self.corrects() && decision.is_allowed(),
+            ..decided
+        }
+    }
+
+    /// Whether a request with this decision passes despite a denial.
+    pub(super) fn lets_overflow(&self, decision: &Decision) -> bool {
+        !self.responder().is_shadow() && self.settings.overflow.lets_pass(decision)
+    }
+
+    /// Reports a request that passes despite a denial, which the inner service finds in the request. Adds the jitter to
+    /// the denial.
+    pub(super) fn overflow<B: 'static>(
+        &self,
+        decision: &mut Decision,
+        charge: ChargeRequestRef<'_>,
+        trace: &DecisionTrace,
+        parts: &mut Parts,
+    ) where
+        R: Reject<B>,
+    {
+        let decided = || self.decided(decision, charge, trace);
+        self.responder().observe(|| Event::Overflowed(decided()));
+        self.responder().lengthen(decision);
+        decision.set_overflow();
+        let style = self.responder().style::<B>();
+        decisions_for_handlers::expose(Some(charge.key), decision, style, &mut parts.extensions);
     }
 
     /// Adds a decision to the request's extensions, for handlers.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use http::{request::Parts, response};
 
-use super::{RateLimitLayer, settings::FinalCost};
+use super::{RateLimitLayer, overflow::Overflow, settings::FinalCost};
 use crate::{
     error::ConfigError,
     limiter::{Limiter, RequestQuota, Tier},
@@ -203,6 +203,47 @@ impl<L, R> RateLimitLayer<L, R> {
     #[cfg(feature = "tokio")]
     pub fn max_waiting(self, most: usize) -> Self {
         self.with(|settings| settings.waiting.most = most)
+    }
+
+    /// Passes denied requests to the inner service, which decides what becomes of them: a cached answer, a slower
+    /// pool, a second server. Defaults to answering them.
+    ///
+    /// Such a request has its denial, a [`Decision`](crate::Decision), in its extensions, whether or not the layer
+    /// has [`expose_decision`](Self::expose_decision). With axum it is an extractor, `Option<Decision>`. The status
+    /// is the handler's. The response has the `RateLimit` fields of the denial, and a `Retry-After` only if the inner
+    /// service sets one. Observers get [`Event::Overflowed`](crate::observe::Event::Overflowed).
+    ///
+    /// - It takes nothing from any limit, so [`count_if`](Self::count_if) and [`final_cost`](Self::final_cost)
+    ///   change nothing. It starts no [block](crate::limiter::LocalLimiterBuilder::block_for).
+    /// - A layer of several limits passes what any of them denies, and charges none.
+    /// - A request that is [shed](Self::priority) passes as well.
+    /// - An [`elastic`](Self::elastic) layer allows a denied request first, and with [`wait`](Self::wait) it waits
+    ///   first: only a request that stays denied overflows.
+    /// - In [shadow mode](Self::shadow) nothing overflows: all requests pass as they came.
+    /// - Rejected as without it are requests without a key, on a deny list, of a blocked key, and those that the
+    ///   limiter fails to decide.
+    ///
+    /// A handler that denies the request after all answers it as the layer would, by
+    /// [`into_result`](crate::Decision::into_result) and a [`Denial`](crate::reject::Denial), which adds the
+    /// `Retry-After`. gRPC calls pass in the same way.
+    ///
+    /// ```
+    /// use axum::{Router, http::StatusCode, routing::get};
+    /// use tower_ratelimit::{Decision, Global, Quota, RateLimitLayer};
+    ///
+    /// async fn quote(denied: Option<Decision>) -> (StatusCode, &'static str) {
+    ///     match denied {
+    ///         Some(decision) if decision.is_denied() => (StatusCode::OK, "41, an hour ago"),
+    ///         _ => (StatusCode::OK, "42"),
+    ///     }
+    /// }
+    ///
+    /// let app: Router = Router::new()
+    ///     .route("/quote", get(quote))
+    ///     .layer(RateLimitLayer::new(Quota::per_second(100), Global).overflow());
+    /// ```
+    pub fn overflow(self) -> Self {
+        self.with(|settings| settings.overflow = Overflow::Always)
     }
 
     /// Puts the [`Decision`](crate::Decision) into the extensions of requests that pass, where

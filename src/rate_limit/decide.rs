@@ -200,6 +200,9 @@ impl<L: Limiter, R> Admission<L, R> {
         R: Reject<B>,
     {
         match answer {
+            Ok(mut decision) if self.lets_overflow(&decision) => {
+                ResponseWork::overflow(&mut decision, charge, trace, self, parts)
+            }
             Ok(mut decision) => ResponseWork::admit(&mut decision, charge, trace, self, parts),
             Err(error) => self.undecided(self.fail(&error), parts),
         }

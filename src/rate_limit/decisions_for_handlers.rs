@@ -1,11 +1,12 @@
-//! The decisions that allowed a request, for handlers.
+//! The decisions that passed a request, for handlers.
 
 use http::Extensions;
 
 use crate::{decision::Decision, key::Key, reject::AnswerStyle};
 
 /// The decisions of all layers with [`expose_decision`](super::RateLimitLayer::expose_decision) that
-/// a request has passed, the outermost first; in the request's extensions, and with axum an
+/// a request has passed, and the denials of layers that let it [overflow](super::RateLimitLayer::overflow), the
+/// outermost first; in the request's extensions, and with axum an
 /// extractor.
 ///
 /// The extensions have the innermost one as a [`Decision`], too. A handler that calls a limiter for the

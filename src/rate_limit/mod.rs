@@ -13,7 +13,8 @@
 //!    inner service is called at once, with no allocation and nothing awaited.
 //! 5. Delayed by a leaky bucket: the request waits for its turn. Denied: it passes nevertheless if the
 //!    layer is [`elastic`](RateLimitLayer::elastic), or is queued if it may
-//!    [`wait`](RateLimitLayer::wait).
+//!    [`wait`](RateLimitLayer::wait). If it stays denied, the layer's
+//!    [`overflow`](RateLimitLayer::overflow) passes it to the inner service, uncharged and with its denial.
 //! 6. Allowed: the inner service answers. [`count_if`](RateLimitLayer::count_if) and
 //!    [`final_cost`](RateLimitLayer::final_cost) correct its charge by the response, which gets rate limit
 //!    headers. Denied: the [`Reject`](crate::reject::Reject) answers 429, or in gRPC, and the inner
@@ -117,6 +118,7 @@ mod decisions_for_handlers;
 mod deferred_decision;
 mod future;
 mod layer;
+mod overflow;
 #[cfg(feature = "rules")]
 mod prepared_admission;
 mod queues_by_key;

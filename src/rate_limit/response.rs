@@ -53,6 +53,32 @@ impl<L: Limiter, R> ResponseWork<L, R> {
         RequestOutcome::Pass(Self::showing(decision, admission))
     }
 
+    /// Passes a request despite a denial. Its response has the fields of the denial, without the wait: the inner
+    /// service may set one.
+    #[cold]
+    pub(super) fn overflow<B: 'static, D>(
+        decision: &mut Decision,
+        charge: ChargeRequestRef<'_>,
+        trace: &DecisionTrace,
+        admission: &Arc<Admission<L, R>>,
+        parts: &mut Parts,
+    ) -> RequestOutcome<Self, B, D>
+    where
+        R: Reject<B>,
+    {
+        admission.diagnose(charge, parts);
+        admission.overflow::<B>(decision, charge, trace, parts);
+        // Limits of other rules may have charged it.
+        if admission.corrects() && decision.is_allowed() {
+            let reservation = Reservation::new(admission, decision.take(), charge, trace.exceeds);
+            return RequestOutcome::Pass(Self::Settle(Box::new(reservation)));
+        }
+        RequestOutcome::Pass(Self::showing(
+            &mut decision.take().into_passing(),
+            admission,
+        ))
+    }
+
     /// Adds the fields of a decision to the response, if the layer adds any.
     #[inline(always)]
     pub(super) fn showing(decision: &mut Decision, admission: &Arc<Admission<L, R>>) -> Self {

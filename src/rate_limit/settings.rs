@@ -4,7 +4,7 @@ use std::{fmt, sync::Arc};
 
 use http::{request::Parts, response};
 
-use super::waiting::Waiting;
+use super::{overflow::Overflow, waiting::Waiting};
 #[cfg(feature = "rules")]
 use crate::decision::ChargeEnd;
 use crate::{
@@ -25,6 +25,8 @@ pub(super) struct Settings {
     /// Whether a denied request passes nevertheless.
     pub(super) elastic: Option<Arc<dyn Fn() -> bool + Send + Sync>>,
     pub(super) waiting: Waiting,
+    /// The denials that do not end a request.
+    pub(super) overflow: Overflow,
     /// The cost of a request by its response.
     pub(super) final_cost: Option<FinalCost>,
     /// The class of a request at each member of a joint limiter that has one of its own; empty if none
@@ -55,6 +57,7 @@ impl Settings {
             quota: None,
             elastic: None,
             waiting: Waiting::new(),
+            overflow: Overflow::Never,
             final_cost: None,
             member_priorities: Arc::default(),
         }
@@ -71,6 +74,8 @@ impl Settings {
             quota,
             elastic,
             waiting,
+            // Allowed requests are the same with it.
+            overflow: _,
             final_cost,
             member_priorities,
         } = self;

@@ -235,7 +235,7 @@ impl Denial {
         let shed_status = style.map_or(of_kind, |style| style.shed_status);
         let layers = style.map(|style| &style.headers);
         let headers = self.0.headers.as_ref().or(layers);
-        let headers = headers.cloned().unwrap_or_default();
+        let mut headers = headers.cloned().unwrap_or_default();
         let unknown;
         let parts = match &self.0.parts {
             Some(parts) => parts,
@@ -247,7 +247,12 @@ impl Denial {
         match &self.0.cause {
             Cause::Denied(decision) => {
                 let mut decision = decision.clone();
-                decision.lengthen(headers.draw_jitter());
+                if decision.is_overflow() {
+                    // The layer adds the other fields, and has drawn the jitter.
+                    headers = headers.of_waits();
+                } else {
+                    decision.lengthen(headers.draw_jitter());
+                }
                 let denied = Rejection::denied(parts, &decision)
                     .detecting_grpc(detects_grpc)
                     .with_shed_status(shed_status);

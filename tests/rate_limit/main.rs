@@ -19,6 +19,7 @@ mod layer;
 mod logged_lines;
 mod modes;
 mod observe;
+mod overflow;
 mod priority;
 mod request_quotas;
 mod stacked;

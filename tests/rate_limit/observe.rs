@@ -109,6 +109,25 @@ mod tracing {
         );
     }
 
+    #[test]
+    fn an_overflowed_request_is_logged_as_a_denial_that_passed() {
+        let lines = logged(|| {
+            let (limiter, _) = limiter(Quota::per_hour(1).named("api"));
+            let layer = RateLimitLayer::new(limiter, Global).overflow();
+            let service = layer
+                .observer(TracingObserver::new())
+                .layer(Probe::default());
+            for _ in 0..2 {
+                assert_eq!(send(&service, get("/")).status(), 200);
+            }
+        });
+        assert_eq!(lines.len(), 2, "{lines:?}");
+        assert!(!lines[0].contains("overflowed"), "{lines:?}");
+        assert!(lines[1].trim_start().starts_with("DEBUG"), "{lines:?}");
+        assert!(lines[1].contains("rate limit exceeded"), "{lines:?}");
+        assert!(lines[1].contains("overflowed=true"), "{lines:?}");
+    }
+
     struct Flaky(std::sync::atomic::AtomicU32);
 
     impl AsyncLimiter for Flaky {
@@ -243,6 +262,29 @@ mod metrics {
             .map(|(name, value)| (name.to_owned(), value))
             .collect();
         assert_eq!(metrics, expected);
+    }
+
+    #[test]
+    fn overflowed_requests_have_a_result_of_their_own() {
+        let (limiter, _) = limiter(Quota::per_hour(2).named("api"));
+        let metrics = recorded(|| {
+            let layer = RateLimitLayer::new(limiter, Header::new("x-api-key")).overflow();
+            let service = layer
+                .observer(MetricsObserver::new())
+                .layer(Probe::default());
+            for _ in 0..5 {
+                send(&service, get("/").header("x-api-key", "hunter2"));
+            }
+        });
+        let count = |name: &str| metrics.get(&format!("ratelimit_{name}")).copied();
+        assert_eq!(count("requests_total{policy=api,result=allowed}"), Some(2));
+        assert_eq!(
+            count("requests_total{policy=api,result=overflowed}"),
+            Some(3)
+        );
+        assert_eq!(count("requests_total{policy=api,result=limited}"), None);
+        assert_eq!(count("denials_total{policy=api}"), Some(3));
+        assert_eq!(count("cost_total{policy=api}"), Some(2));
     }
 
     /// The outcome of the request, not of each quota; and the quota that decided it.

@@ -146,6 +146,28 @@ impl Decision {
         self
     }
 
+    /// Marks the decision about a request that passes despite a denial: its layer adds the fields to each response.
+    pub(crate) const fn set_overflow(&mut self) {
+        self.cause = match self.cause {
+            DenialCause::Class => DenialCause::ClassOverflow,
+            _ => DenialCause::Overflow,
+        };
+    }
+
+    /// Whether the layer of the request adds the fields to its response, also to one that denies the request.
+    pub(crate) const fn is_overflow(&self) -> bool {
+        matches!(
+            self.cause,
+            DenialCause::Overflow | DenialCause::ClassOverflow
+        )
+    }
+
+    /// Turns a denial into a decision that passes, with the numbers of the denial.
+    pub(crate) const fn into_passing(mut self) -> Self {
+        self.denied = false;
+        self
+    }
+
     /// Denies for at least `block`.
     pub(crate) fn into_blocked(mut self, block: Duration) -> Self {
         self.denied = true;
