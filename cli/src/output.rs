@@ -254,6 +254,9 @@ impl ExplainedRequest {
         if let Some(block) = limit.block_for {
             let _ = write!(effect, ", blocks for {block:?}");
         }
+        if limit.overflows {
+            effect += ", overflows";
+        }
         if rule.is_shadow() {
             effect += ", in shadow";
         }
@@ -316,6 +319,7 @@ impl ExplainedRequest {
             value["cost"] = json!(limit.cost);
             value["quotas"] = json!(quotas(limit));
             value["shadow"] = json!(rule.is_shadow());
+            value["overflows"] = json!(limit.overflows);
         }
         value
     }

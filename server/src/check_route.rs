@@ -7,7 +7,8 @@
 //! - `{"domain", "descriptors"}`: a request of Envoy's protocol.
 //!
 //! With `"dry_run": true` nothing is counted. The response is `{"allowed", "retry_after", "policies"}`, in seconds,
-//! with the status 200. With `?status=1` the status is 429 for a denied request, 503 for a shed one, or that of a rule's
+//! with the status 200. For an allowed request that rules of the action `overflow` denied, it also has `overflow`, a list of
+//! their names. With `?status=1` the status is 429 for a denied request, 503 for a shed one, or that of a rule's
 //! own rejection.
 
 use std::net::{IpAddr, SocketAddr};
@@ -61,6 +62,8 @@ struct Checked {
     status: StatusCode,
     retry_after: Option<u64>,
     policies: Vec<Json>,
+    /// The rules that denied the request, which passes nevertheless.
+    overflow: Vec<String>,
 }
 
 async fn check(
@@ -81,11 +84,14 @@ async fn check(
     } else {
         StatusCode::OK
     };
-    let body = json!({
+    let mut body = json!({
         "allowed": answer.status == StatusCode::OK,
         "retry_after": answer.retry_after,
         "policies": answer.policies,
     });
+    if !answer.overflow.is_empty() {
+        body["overflow"] = answer.overflow.into();
+    }
     let kind = [(CONTENT_TYPE, "application/json")];
     Ok((status, kind, body.to_string()).into_response())
 }
@@ -133,6 +139,7 @@ impl Checks {
             status,
             retry_after: Some(wait(&response)).filter(|_| status != StatusCode::OK),
             policies: policies(&response, name),
+            overflow: Vec::new(),
         })
     }
 
@@ -147,7 +154,12 @@ impl Checks {
         })?;
         let (outcome, decision) = rules.check(parts, cost, dry_run).await?;
         let denied = decision.as_ref().is_some_and(Decision::is_denied);
+        let mut overflow = Vec::new();
         let status = match outcome {
+            RulesOutcome::Overflowed(rules) => {
+                overflow = rules;
+                StatusCode::OK
+            }
             RulesOutcome::Denied(_) => StatusCode::FORBIDDEN,
             RulesOutcome::Rejected(rule, 500) => {
                 let text =
@@ -162,20 +174,27 @@ impl Checks {
             _ if denied => StatusCode::TOO_MANY_REQUESTS,
             _ => StatusCode::OK,
         };
-        let policies = decision.iter().flat_map(Decision::quotas).map(|quota| {
-            json!({
-                "name": quota.name(),
-                "limit": quota.limit(),
-                "remaining": quota.remaining(),
-                "reset_after": quota.reset_after().map(|after| after.as_micros().div_ceil(1_000_000) as u64),
-            })
-        });
         Ok(Checked {
             status,
-            policies: policies.collect(),
-            retry_after: decision.as_ref().and_then(Decision::retry_after_seconds),
+            policies: decision.iter().flat_map(reported).collect(),
+            retry_after: decision
+                .filter(|_| status != StatusCode::OK)
+                .and_then(|decision| decision.retry_after_seconds()),
+            overflow,
         })
     }
+}
+
+/// The quotas of a decision.
+fn reported(decision: &Decision) -> impl Iterator<Item = Json> {
+    decision.quotas().map(|quota| {
+        json!({
+            "name": quota.name(),
+            "limit": quota.limit(),
+            "remaining": quota.remaining(),
+            "reset_after": quota.reset_after().map(|after| after.as_micros().div_ceil(1_000_000) as u64),
+        })
+    })
 }
 
 fn invalid(text: impl Into<String>) -> DecideError {

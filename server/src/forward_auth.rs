@@ -26,7 +26,10 @@ use http::{
 };
 use ipnet::IpNet;
 use tower_layer::Layer as _;
-use tower_ratelimit::rules::{RulesLayer, RulesLimit};
+use tower_ratelimit::{
+    Decision,
+    rules::{RulesLayer, RulesLimit},
+};
 use tower_service::Service;
 
 const FORWARDED_FOR: &str = "x-forwarded-for";
@@ -66,7 +69,10 @@ struct Auth {
     trusted: Arc<[IpNet]>,
 }
 
-/// The inner service: responds 200 to each request that the rules allow.
+/// The field in which rules with the action `overflow` mark a request, for the upstream.
+const OVERFLOW: HeaderName = HeaderName::from_static("x-ratelimit-overflow");
+
+/// The inner service: responds 200 to each request that the rules allow, with the marks of the rules.
 #[derive(Debug, Clone)]
 struct Passed;
 
@@ -79,8 +85,16 @@ impl Service<Request> for Passed {
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, _: Request) -> Self::Future {
-        std::future::ready(Ok(Response::new(Body::empty())))
+    fn call(&mut self, request: Request) -> Self::Future {
+        let mut response = Response::new(Body::empty());
+        // The client's own marks stay in the request if no rule of the file marks any.
+        let decision = request.extensions().get::<Decision>();
+        if decision.is_some_and(|decision| decision.quotas().any(|quota| quota.is_denied())) {
+            for mark in request.headers().get_all(OVERFLOW) {
+                response.headers_mut().append(OVERFLOW, mark.clone());
+            }
+        }
+        std::future::ready(Ok(response))
     }
 }
 

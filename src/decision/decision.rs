@@ -1,6 +1,8 @@
 //! The decision: an outcome, and the status of each quota.
 
 mod adjustments_by_lease_wait_block;
+#[cfg(feature = "rules")]
+mod limits_that_overflow;
 
 use std::{num::NonZeroU8, ops::Range, time::Duration};
 

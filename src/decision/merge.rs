@@ -48,6 +48,49 @@ impl Decision {
     }
 }
 
+#[cfg(feature = "rules")]
+impl Decision {
+    /// This decision of some of the limits of `all`, which decided together before, as one of all of them. The others are
+    /// `left_out`: they have their statuses of `all`, and charged nothing.
+    pub(crate) fn among(mut self, all: &Self, left_out: &[bool]) -> Self {
+        let (mut statuses, mut shares) = (Vec::new(), Vec::with_capacity(left_out.len()));
+        let mut own = 0;
+        for (limit, is_left_out) in left_out.iter().enumerate() {
+            let before = all.quotas.shares().get(limit);
+            let before = before.expect("a share of each limit that decided");
+            if *is_left_out {
+                statuses.extend_from_slice(&all.statuses()[all.places_of(limit)]);
+                shares.push(Share {
+                    charged: 0,
+                    ..before.clone()
+                });
+                continue;
+            }
+            statuses.extend_from_slice(&self.statuses()[self.places_of(own)]);
+            shares.push(self.share(own, before.limit));
+            own += 1;
+        }
+        self.quotas = QuotaStatuses::of_joint(statuses, shares);
+        self.lease = None;
+        self
+    }
+
+    /// The share of a limit; of one that decided alone, with this identity.
+    fn share(&self, limit: usize, identity: u64) -> Share {
+        let own = self.quotas.shares().get(limit).cloned();
+        own.unwrap_or_else(|| Share {
+            limit: identity,
+            quotas: self.statuses().len(),
+            names: self.quotas.names().cloned(),
+            charged: self.charged,
+            charged_at: self.charged_at,
+            tier: self.tier,
+            degraded: self.is_degraded(),
+            lease: self.lease,
+        })
+    }
+}
+
 /// The decision of one limit, without its quotas.
 pub(crate) struct DecisionOfLimit {
     pub(crate) outcome: Outcome,

@@ -132,7 +132,7 @@ impl QuotaStatuses {
     }
 
     /// The shares of several limits; empty if one limit decided alone.
-    fn shares(&self) -> &[Share] {
+    pub(super) fn shares(&self) -> &[Share] {
         self.names.as_ref().map_or(&[], |names| names.shares())
     }
 

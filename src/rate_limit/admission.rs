@@ -264,6 +264,7 @@ impl<L: Limiter, R> Admission<L, R> {
         let decided = || self.decided(decision, charge, trace);
         self.responder().observe(|| Event::Overflowed(decided()));
         self.responder().lengthen(decision);
+        self.settings.overflow.mark(decision, &mut parts.headers);
         decision.set_overflow();
         let style = self.responder().style::<B>();
         decisions_for_handlers::expose(Some(charge.key), decision, style, &mut parts.extensions);

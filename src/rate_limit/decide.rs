@@ -135,6 +135,21 @@ impl<L: Limiter, R> Admission<L, R> {
         self.decide_now(charge, self.is_plain(), parts)
     }
 
+    /// Decides about a request that some limits may deny without an end of it: like
+    /// [`decide_in_turn`](Self::decide_in_turn), but an allowed request may have a denial, too.
+    #[cfg(feature = "rules")]
+    pub(super) fn decide_with_overflow<B: 'static>(
+        self: &Arc<Self>,
+        charge: ChargeRequestRef<'_>,
+        parts: &mut Parts,
+    ) -> RateOutcome<L, R, B>
+    where
+        R: Reject<B>,
+    {
+        let answer = (!self.may_queue(charge)).then(|| self.request(charge));
+        self.defer(charge, answer, parts)
+    }
+
     /// Requests the charge, and decides by the answer if it settles the request.
     #[inline(always)]
     fn decide_now<B: 'static>(

@@ -131,6 +131,7 @@ mod warnings;
 #[cfg(feature = "rules")]
 pub(crate) use self::{
     decide::RateOutcome,
+    overflow::OVERFLOW_FIELD,
     prepared_admission::{
         CountedResponses, PreparedAdmission, PreparedSettings, ShadowRequest, SharedQueues,
         WaitSettings,

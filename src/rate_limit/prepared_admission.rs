@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use http::{StatusCode, request::Parts, response};
+use http::{HeaderValue, StatusCode, request::Parts, response};
 
 #[cfg(feature = "redis")]
 use super::charge_reservation::spawn;
@@ -11,6 +11,7 @@ use super::{
     charge_request::{ChargeRequest, ChargeRequestRef, DecisionTrace},
     charge_reservation::Reservation,
     decide::RateOutcome,
+    overflow::Overflow,
     settings::{FinalCost, Settings},
     waiting::{LongestWaitOf, NamedQueues, Waiting},
 };
@@ -43,6 +44,8 @@ pub(crate) struct PreparedSettings {
     pub(crate) queues: SharedQueues,
     /// The denied requests that wait; `None` if no request waits.
     pub(crate) wait: Option<WaitSettings>,
+    /// The names of the limits whose denials do not end a request, at the index of the limit; `None` if all do.
+    pub(crate) overflow: Option<Arc<[Option<HeaderValue>]>>,
     /// The terms of each limit; `None` for those of the default tier.
     pub(crate) of_members: Option<MemberTerms>,
 }
@@ -95,6 +98,7 @@ impl<L: Limiter, R> PreparedAdmission<L, R> {
         settings.expose_decision = prepared.expose_decision;
         settings.final_cost = prepared.counts.map(FinalCost::from);
         settings.waiting = prepared.queues.0;
+        settings.overflow = prepared.overflow.map_or(Overflow::Never, Overflow::OfRules);
         let mut queue = prepared.wait.map_or(Tier::DEFAULT, |wait| {
             let names: Vec<&str> = wait.queues.iter().map(|(name, _)| &**name).collect();
             let queue = Tier::named_owned(names.join(" "));
@@ -159,6 +163,27 @@ impl<L: Limiter, R> PreparedAdmission<L, R> {
             ..self.charge(key, most)
         };
         self.admission.decide_in_turn(charge, parts)
+    }
+
+    /// Decides about a request by the cost at each of one or several limits. Some may deny it without an end of it.
+    #[cold]
+    pub(crate) fn decide_with_overflow<B: 'static>(
+        &self,
+        key: &Key,
+        costs: impl Iterator<Item = u64> + Clone,
+        parts: &mut Parts,
+    ) -> RateOutcome<L, R, B>
+    where
+        R: Reject<B>,
+    {
+        let most = costs.clone().max().unwrap_or(0);
+        let charge = self.charge(key, most);
+        if costs.clone().all(|cost| cost == most) {
+            return self.admission.decide_with_overflow(charge, parts);
+        }
+        let tier = self.queue.with_costs(costs.collect());
+        let charge = charge.in_tier(&tier);
+        self.admission.decide_with_overflow(charge, parts)
     }
 
     /// Passes or rejects a request that is not counted.

@@ -6,7 +6,7 @@ use http::request::Parts;
 
 use super::{
     request::RequestView,
-    rule::{Rule, RuleAction},
+    rule::Rule,
     select::{RulesVerdict, charge, matched},
 };
 use crate::{
@@ -50,6 +50,8 @@ pub struct ExplainedLimit {
     pub wait: Option<Duration>,
     /// How long a key that used up its quota is denied everything; `None` if only the quota denies.
     pub block_for: Option<Duration>,
+    /// Whether a request that the rule denies passes with a mark, by `action: overflow`.
+    pub overflows: bool,
 }
 
 /// The reason why a rule applies or not.
@@ -86,6 +88,10 @@ pub enum RulesOutcome {
     Rejected(String, u16),
     /// Limits apply: their rules are charged together.
     Limited,
+    /// These rules with the action `overflow` denied the request, and no other did: it passes with a line of the header
+    /// field `x-ratelimit-overflow` for each. Returned by [`RulesHandle::check`](super::RulesHandle::check) only, since an
+    /// explanation reads no counter.
+    Overflowed(Vec<String>),
 }
 
 impl Explanation {
@@ -140,7 +146,7 @@ impl Explanation {
 
 impl RuleExplanation {
     fn new(rule: &Rule, reason: RuleReason, view: &RequestView<'_>) -> Self {
-        let limits = reason == RuleReason::Applies && rule.action == RuleAction::Limit;
+        let limits = reason == RuleReason::Applies && rule.action.limits();
         Self {
             name: rule.name.to_string(),
             shadow: rule.shadow,
@@ -198,6 +204,7 @@ impl ExplainedLimit {
                 .map_or_else(Vec::new, |set| set.quotas().cloned().collect()),
             wait: rule.wait,
             block_for: rule.block_for,
+            overflows: rule.overflows(),
         }
     }
 }

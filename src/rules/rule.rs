@@ -16,6 +16,8 @@ use crate::{headers::Headers, limiter::OnChange, middleware::key_extraction_rule
 pub(crate) enum RuleAction {
     /// Requests are counted.
     Limit,
+    /// Requests are counted, and those that are denied pass with a mark.
+    Overflow,
     /// Requests pass uncounted, and the list ends.
     Allow,
     /// The response is 403, and the list ends.
@@ -37,6 +39,8 @@ pub(crate) struct Rule {
     pub(super) cost: CostRule,
     pub(super) priority: PriorityRule,
     pub(super) shadow: bool,
+    /// Whether it is decided otherwise than most limits: in shadow mode, or with overflow.
+    pub(super) is_apart: bool,
     /// Whether it is switched off at run time.
     pub(super) off: bool,
     pub(super) wait: Option<Duration>,
@@ -66,25 +70,37 @@ impl CountIf {
     }
 }
 
+impl RuleAction {
+    /// Whether requests are counted.
+    pub(super) const fn limits(self) -> bool {
+        matches!(self, Self::Limit | Self::Overflow)
+    }
+}
+
 impl Rule {
+    /// Whether requests that it denies pass with a mark. In shadow mode none has a mark.
+    pub(super) fn overflows(&self) -> bool {
+        self.action == RuleAction::Overflow && !self.shadow
+    }
+
     /// The result of its match in doubt: an `allow` only exempts requests, so it must be certain.
     pub(super) const fn in_doubt(&self) -> InDoubt {
         match self.action {
             RuleAction::Allow => InDoubt::Differs,
-            RuleAction::Limit | RuleAction::Deny => InDoubt::Fits,
+            RuleAction::Limit | RuleAction::Overflow | RuleAction::Deny => InDoubt::Fits,
         }
     }
 
     /// Whether the list ends where it matches.
     pub(super) fn ends_the_list(&self) -> bool {
-        self.stop || self.action != RuleAction::Limit
+        self.stop || !self.action.limits()
     }
 
     /// Whether the list ends for every request that matches. A shadow does not end it, nor does a rule that may be skipped
     /// for a missing key.
     pub(super) fn always_ends_the_list(&self) -> bool {
         let counts = !self.shadow && self.on_missing_key != MissingKey::Skip;
-        self.action != RuleAction::Limit || (self.stop && counts)
+        !self.action.limits() || (self.stop && counts)
     }
 
     /// Whether its match exempts requests from other rules.

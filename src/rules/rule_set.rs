@@ -2,7 +2,7 @@
 
 use std::{fmt, path::PathBuf, sync::Arc};
 
-use http::request::Parts;
+use http::{HeaderMap, HeaderName, request::Parts};
 use tower_ratelimit_rulefile::{Format, Problem, RulesError};
 
 use super::{
@@ -22,6 +22,7 @@ use crate::{
     key::ClientIp,
     limiter::{AnyLimiter, Limiter, LocalStore, QuotaChange},
     quota::Quota,
+    rate_limit::OVERFLOW_FIELD,
 };
 
 /// The checked rules of one or several files. Clones share them.
@@ -58,6 +59,8 @@ struct RuleSet {
     clock: SharedClock,
     /// Whether any rule depends on the time.
     needs_time: bool,
+    /// Whether a request needs work before rules are selected: any rule depends on the time, or marks requests.
+    needs_begin: bool,
     /// The limiter of each rule, by position; `None` for a rule without a limit.
     limiters: Box<[Option<AnyLimiter>]>,
     store: RulesStore,
@@ -95,9 +98,12 @@ impl Rules {
         origin: Option<RulesOrigin>,
     ) -> Result<Self, RulesError> {
         let limiters = store.limiters(&compiled.rules, &compiled.store)?;
+        let needs_time = compiled.rules.iter().any(Rule::needs_time);
+        let marks = compiled.rules.iter().any(Rule::overflows);
         Ok(Self(Arc::new(RuleSet {
             index: RuleIndex::new(&compiled.rules),
-            needs_time: compiled.rules.iter().any(Rule::needs_time),
+            needs_time,
+            needs_begin: needs_time || marks,
             rules: compiled.rules.into(),
             client_ip: compiled.client_ip,
             clock: store.clock().cloned().unwrap_or(clock),
@@ -238,6 +244,35 @@ impl Rules {
         }
     }
 
+    /// Begins with a request of this header: removes marks that its client forged, and returns the
+    /// [time](Self::now).
+    #[inline]
+    pub(super) fn begin(&self, headers: &mut HeaderMap) -> Timestamp {
+        if self.0.needs_begin {
+            self.remove_forged_marks(headers);
+            self.now()
+        } else {
+            Timestamp::from_secs(0)
+        }
+    }
+
+    /// Removes the field that marks requests, also with underscores: many servers read them as hyphens.
+    #[cold]
+    fn remove_forged_marks(&self, headers: &mut HeaderMap) {
+        if !self.rules().iter().any(Rule::overflows) {
+            return;
+        }
+        let is_forged = |name: &&HeaderName| {
+            let bytes = name.as_str().bytes();
+            let hyphened = bytes.map(|byte| if byte == b'_' { b'-' } else { byte });
+            hyphened.eq(OVERFLOW_FIELD.as_str().bytes())
+        };
+        let forged: Vec<HeaderName> = headers.keys().filter(is_forged).cloned().collect();
+        for name in forged {
+            headers.remove(name);
+        }
+    }
+
     pub(super) fn rules(&self) -> &[Rule] {
         &self.0.rules
     }
@@ -259,6 +294,7 @@ impl Rules {
             client_ip: set.client_ip.clone(),
             clock: set.clock.clone(),
             needs_time: set.needs_time,
+            needs_begin: set.needs_begin,
             store: set.store.clone(),
             limiters: set.limiters.clone(),
             origin: set.origin.clone(),

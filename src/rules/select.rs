@@ -154,7 +154,7 @@ impl Matched {
         if certain && !rule.replaces.is_empty() {
             self.replacing.push(position);
         }
-        !left_out && (rule.action != RuleAction::Limit || (rule.stop && certain))
+        !left_out && (!rule.action.limits() || (rule.stop && certain))
     }
 }
 
@@ -192,13 +192,13 @@ pub(super) fn verdict<'r>(
             (RuleAction::Allow, _) => return RulesVerdict::Allowed(rule),
             (RuleAction::Deny, None) => return RulesVerdict::Denied(rule),
             (RuleAction::Deny, Some(error)) => return RulesVerdict::Rejected(rule, error),
-            (RuleAction::Limit, _) => {}
+            (RuleAction::Limit | RuleAction::Overflow, _) => {}
         }
     }
     let mut charges = RuleCharges::default();
     for &position in matched.positions.as_slice() {
         let rule = &rules[usize::from(position)];
-        if rule.action != RuleAction::Limit || matched.replaced_by(position, rules).is_some() {
+        if !rule.action.limits() || matched.replaced_by(position, rules).is_some() {
             continue;
         }
         match charge(rule, view) {
@@ -216,7 +216,7 @@ pub(super) fn verdict<'r>(
 /// Whether a rule has an effect on the request. A shadow, and a rule that is skipped for a missing key, replace no other
 /// rule.
 fn counts(rule: &Rule, view: &RequestView<'_>) -> bool {
-    let skips = rule.action == RuleAction::Limit && rule.on_missing_key == MissingKey::Skip;
+    let skips = rule.action.limits() && rule.on_missing_key == MissingKey::Skip;
     !rule.shadow && (!skips || rule.key.extract(&rule.matcher, view).is_ok())
 }
 

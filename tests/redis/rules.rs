@@ -7,7 +7,7 @@ use testkit::{needs, servers::Server};
 use tokio::{sync::Semaphore, task::JoinSet};
 use tower::{Layer, ServiceExt, service_fn};
 use tower_ratelimit::{
-    Key, Quota, RedisLimiter, RedisStore,
+    Decision, Global, Key, Quota, RateLimitLayer, RedisLimiter, RedisStore,
     rules::{Format, Rules, RulesLayer},
 };
 
@@ -313,4 +313,87 @@ async fn file_that_starts_afresh_frees_everybody_while_old_nodes_run() {
     assert_eq!(passed(new, 9, &[]).await, 6);
     edit("5/day");
     assert_eq!(passed(new, 9, &[]).await, 0, "back to what is left of it");
+}
+
+/// The marks of a request to `GET /`, and the status.
+async fn marked(layer: &RulesLayer, headers: &[(&str, &str)]) -> (u16, String) {
+    let inner = service_fn(async |request: Request<String>| {
+        let marks = request.headers().get_all("x-ratelimit-overflow").iter();
+        let marks: Vec<&str> = marks.filter_map(|mark| mark.to_str().ok()).collect();
+        Ok::<_, Infallible>(Response::new(marks.join("|")))
+    });
+    let peer = SocketAddr::from(([203, 0, 113, 7], 4_000));
+    let request = Request::builder().extension(peer);
+    let request = headers.iter().fold(request, |request, (name, value)| {
+        request.header(*name, *value)
+    });
+    let request = request.body(String::new()).unwrap();
+    let Ok(response) = layer.layer(inner).oneshot(request).await;
+    (response.status().as_u16(), response.into_body())
+}
+
+#[tokio::test]
+async fn overflow_marks_requests_and_holds_no_other_rule_back() {
+    needs!(redis);
+    let server = Server::start().await;
+    let layer = layer(
+        &store(&server.url()),
+        "rules:
+  - {name: fast, key: global, quota: 2/day fixed_window, action: overflow}
+  - {name: each, key: {header: x-c}, quota: 3/day fixed_window}
+  - {name: large, key: global, quota: 9/day fixed_window, action: overflow}
+",
+    );
+    let passes = |marks: &str| (200, marks.to_owned());
+    let ann = [("x-c", "ann")];
+    for expected in ["", "", "fast"] {
+        assert_eq!(marked(&layer, &ann).await, passes(expected));
+    }
+    // A cached denial of the one and a denial of the other; and the wait of the latter alone.
+    for _ in 0..2 {
+        assert_eq!(marked(&layer, &ann).await.0, 429);
+    }
+    assert_eq!(marked(&layer, &[("x-c", "bob")]).await, passes("fast"));
+    // Denials took nothing: four requests passed.
+    let large = layer.handle().rules().limiter_of("large").unwrap();
+    let left = large.peek(&Key::global(), 1).await.unwrap().remaining();
+    assert_eq!(left, Some(5));
+}
+
+#[tokio::test]
+async fn lone_rule_with_overflow_passes_what_it_denies_unless_redis_is_down() {
+    needs!(redis);
+    let server = Server::start().await;
+    let text = "store: {on_failure: deny}
+rules: [{name: fast, key: global, quota: 1/day fixed_window, action: overflow}]";
+    let own = layer(&store(&server.url()), text);
+    for expected in ["", "fast", "fast"] {
+        assert_eq!(marked(&own, &[]).await, (200, expected.to_owned()));
+    }
+    let absent = RedisStore::connect("redis://127.0.0.1:1").unwrap();
+    assert_eq!(marked(&layer(&absent, text), &[]).await.0, 503);
+}
+
+#[tokio::test]
+async fn layer_with_overflow_passes_what_redis_denies() {
+    needs!(redis);
+    let server = Server::start().await;
+    let quota = Quota::per_day(2).fixed_window();
+    let limiter = RedisLimiter::connect(&server.url(), quota).unwrap();
+    let handle = limiter.clone();
+    let layer = RateLimitLayer::new(limiter, Global).overflow();
+    let service = layer.layer(service_fn(async |request: Request<String>| {
+        let decision = request.extensions().get::<Decision>();
+        let denied = decision.is_some_and(Decision::is_denied);
+        Ok::<_, Infallible>(Response::new(denied.to_string()))
+    }));
+    for expected in ["false", "false", "true", "true"] {
+        let response = service.clone().oneshot(Request::new(String::new())).await;
+        let response = response.unwrap();
+        assert!(!response.headers().contains_key("retry-after"));
+        assert!(response.headers().contains_key("ratelimit"));
+        assert_eq!(response.into_body(), expected);
+    }
+    let peeked = handle.peek(&Key::global(), 1).await.unwrap();
+    assert_eq!(peeked.remaining(), Some(0));
 }

@@ -8,6 +8,7 @@ mod hosts;
 mod layer;
 mod matching;
 mod on_change;
+mod overflow;
 mod page;
 mod paths;
 mod priority;

@@ -26,6 +26,21 @@ fn files() -> Vec<Rules> {
     blocks.map(read).collect()
 }
 
+/// The file of the section on overflow.
+#[test]
+fn its_file_with_overflow_is_read() {
+    let (_, section) = PAGE.split_once("\n## Overflow\n").expect("the section");
+    let (_, block) = section.split_once("```yaml\n").expect("a file");
+    let (text, _) = block.split_once("```").expect("its end");
+    let rules = Rules::builder().parse(text, Format::Yaml);
+    let rules = rules.unwrap_or_else(|error| panic!("{error}"));
+    assert!(rules.warnings().is_empty());
+    let explanation = explain(&rules, "GET /reports/7", &[]);
+    let overflows = explanation.rules().iter();
+    let overflows = overflows.map(|rule| rule.limit().expect("a limit").overflows);
+    assert_eq!(overflows.collect::<Vec<_>>(), [true, false]);
+}
+
 #[test]
 fn its_five_files_do_what_the_page_states() {
     let files = files();

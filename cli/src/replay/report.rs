@@ -11,7 +11,7 @@ use super::{
     summary_sentence::sentence,
     svg::{Chart, Scale, escaped},
     tally::{LimitedKey, Tally, UPPER_BOUND, time_of},
-    text_report::{compact, counted_by, many, number, percent, shadow, text},
+    text_report::{compact, counted_by, many, mode, number, percent, text},
 };
 
 /// Grey, blue and red as in the guide's plots: visible on light and dark backgrounds.
@@ -109,7 +109,7 @@ fn table(tally: &Tally, page: &mut String) {
         let outcomes = rules.outcomes();
         row("the rules", &outcomes.limited, None, Some(outcomes.delayed));
         for (policy, _) in &tally.policies() {
-            let name = format!("{}{}", policy.name, shadow(policy));
+            let name = format!("{}{}", policy.name, mode(policy));
             row(&name, &policy.limited, Some(policy.keys), None);
         }
     }
@@ -199,7 +199,7 @@ fn limited_keys(tally: &Tally, page: &mut String) {
         bars_of_keys(&by, tally.keys_limited_by(0), &tally.top(), page);
     }
     for (policy, top) in tally.policies() {
-        let by = format!("{}{}", policy.name, shadow(&policy));
+        let by = format!("{}{}", policy.name, mode(&policy));
         bars_of_keys(&by, policy.keys, &top, page);
     }
 }

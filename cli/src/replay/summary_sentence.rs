@@ -64,7 +64,10 @@ fn by_rules(tally: &Tally, rules: &TriedRules) -> String {
         return format!("These rules would have limited none of {all}.");
     }
     let mut policies = tally.policies();
-    policies.retain(|(policy, _)| !policy.is_shadow && policy.limited.requests > 0);
+    policies.retain(|(policy, _)| {
+        let rejects = !policy.is_shadow && !policy.overflows;
+        rejects && policy.limited.requests > 0
+    });
     policies.sort_by_key(|(policy, _)| std::cmp::Reverse(policy.limited.requests));
     let named = policies
         .iter()

@@ -279,6 +279,7 @@ impl Tally {
             json!({
                 "name": policy.name,
                 "shadow": policy.is_shadow,
+                "overflows": policy.overflows,
                 "decided": policy.decided,
                 "limited": limited(&policy.limited),
                 "keys_limited": policy.keys,

@@ -167,15 +167,17 @@ fn by_rules(tally: &Tally, rules: &TriedRules, text: &mut String) -> std::fmt::R
             let about = about(policy.keys_are_estimated);
             write!(text, " of {about}{}", many(policy.keys, "key"))?;
         }
-        writeln!(text, "{}", shadow(policy))?;
+        writeln!(text, "{}", mode(policy))?;
     }
     not_in_log(tally, text)
 }
 
-/// The mark of a policy in shadow mode.
-pub(super) const fn shadow(policy: &Policy) -> &'static str {
+/// The mark of a policy in shadow mode, or of one whose denials pass.
+pub(super) const fn mode(policy: &Policy) -> &'static str {
     if policy.is_shadow {
         ", in the shadow"
+    } else if policy.overflows {
+        ", overflows"
     } else {
         ""
     }
@@ -228,7 +230,7 @@ fn top(tally: &Tally, text: &mut String) -> std::fmt::Result {
         limited_most(&first.quota.to_string(), &tally.top(), text)?;
     }
     for (policy, top) in tally.policies() {
-        let by = format!("{}{}", policy.name, shadow(&policy));
+        let by = format!("{}{}", policy.name, mode(&policy));
         limited_most(&by, &top, text)?;
     }
     Ok(())

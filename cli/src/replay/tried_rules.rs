@@ -72,6 +72,7 @@ struct PolicyCounts {
     rule: Option<usize>,
     decided: u64,
     is_shadow: bool,
+    overflows: bool,
     limited: Limited,
     keys: Sample<()>,
     top: TopKeys<KeySource>,
@@ -85,6 +86,8 @@ pub(super) struct Policy {
     pub(super) decided: u64,
     /// Whether it is in shadow mode.
     pub(super) is_shadow: bool,
+    /// Whether requests that it limits pass with a mark.
+    pub(super) overflows: bool,
     pub(super) limited: Limited,
     pub(super) keys: u64,
     pub(super) keys_are_estimated: bool,
@@ -187,6 +190,7 @@ impl TriedRules {
             name: name.clone(),
             decided: counts.decided,
             is_shadow: counts.is_shadow,
+            overflows: counts.overflows,
             limited: counts.limited.clone(),
             keys: counts.keys.number(),
             keys_are_estimated: counts.keys.is_part(),
@@ -225,7 +229,7 @@ impl Outcomes {
 
 impl DecisionCounts {
     fn note(&mut self, event: &Event<'_>) {
-        let Event::Decided(decided) = event else {
+        let (Event::Decided(decided) | Event::Overflowed(decided)) = event else {
             return;
         };
         let now = self.clock.now().as_micros();
@@ -246,6 +250,7 @@ impl DecisionCounts {
                     rule: rule_of(name, rules),
                     decided: 0,
                     is_shadow: false,
+                    overflows: false,
                     limited: Limited::default(),
                     keys: Sample::new(*max_keys),
                     top: TopKeys::default(),
@@ -254,6 +259,7 @@ impl DecisionCounts {
             counts.is_shadow = decided.is_shadow();
             let key = keys.of(counts.rule);
             if quota.is_denied() {
+                counts.overflows |= matches!(event, Event::Overflowed(_));
                 counts.limited.note(now);
                 counts.keys.note(key, |()| {});
                 let rule = counts.rule.map(|place| rules[place].as_str());

@@ -220,3 +220,45 @@ async fn client_cannot_take_off_a_field_of_a_trusted_proxy() {
     })
     .await;
 }
+
+/// A file of rules next to the usual one.
+const OVERFLOWING: &str = "rules:
+  - {name: pool, match: {path: /pool}, key: global, quota: 1/day, action: overflow}
+";
+
+/// Neither by a field of its own, nor by a name in `Connection`, does a client choose its mark.
+#[tokio::test]
+async fn only_rules_mark_requests_that_overflow() {
+    bounded(async {
+        let upstream = Upstream::start().await;
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("overflow.yaml"), OVERFLOWING).unwrap();
+        let gateway = Gateway::start_in(folder, upstream.port, &["overflow.yaml"]).await;
+        let forged = "x-ratelimit-overflow: mine\nX_RateLimit_Overflow: mine";
+        let nominated = "connection: x-ratelimit-overflow\nx-ratelimit-overflow: mine";
+        for (from, path, lines) in [
+            (SOMEBODY, "/pool", forged),
+            (SOMEBODY, "/pool", forged),
+            (SOMEBODY, "/pool", nominated),
+            (PROXY, "/pool", nominated),
+            (SOMEBODY, "/elsewhere", forged),
+        ] {
+            let mut wire = Wire::connect_from(from, gateway.port).await;
+            let lines = format!("GET {path} HTTP/1.1\n{lines}");
+            assert_eq!(wire.answer(&lines).await.0.status(), 200);
+        }
+        let requests = upstream.requests();
+        let marks = requests
+            .iter()
+            .map(|(head, _)| head.all("x-ratelimit-overflow"));
+        let marks: Vec<Vec<&str>> = marks.map(|marks| marks.to_vec()).collect();
+        assert_eq!(
+            marks,
+            [vec![], vec!["pool"], vec!["pool"], vec!["pool"], vec![]]
+        );
+        for (head, _) in &requests {
+            assert_eq!(head.field("x_ratelimit_overflow"), None);
+        }
+    })
+    .await;
+}

@@ -20,6 +20,7 @@ const RULES: &str = r#"rules:
     quota: {rate: 2/365d, algorithm: fixed_window}
   - {name: all, match: {path: /login}, key: {header: x-user}, quota: {rate: 5/365d, algorithm: fixed_window}}
   - {name: tried, match: {path: /login}, mode: shadow, quota: {rate: 1/365d, algorithm: fixed_window}}
+  - {name: pool, match: {path: /pool}, key: global, action: overflow, quota: {rate: 1/365d, algorithm: fixed_window}}
 "#;
 
 async fn service(options: &[&str]) -> (Service, TempDir) {
@@ -188,4 +189,17 @@ async fn nothing_is_decided_without_a_store() {
     let foo =
         json!({"domain": "rl", "descriptors": [{"entries": [{"key": "foo", "value": "bar"}]}]});
     assert_eq!(call(&service, "", &foo).await.status, 503);
+}
+
+#[tokio::test]
+async fn rules_that_overflow_are_reported_of_an_allowed_request() {
+    let (service, _folder) = service(&[]).await;
+    let question = json!({"path": "/pool"});
+    for overflow in [Value::Null, json!(["pool"]), json!(["pool"])] {
+        let answer = call(&service, "?status=1", &question).await;
+        let reported: Value = serde_json::from_str(&answer.body).unwrap();
+        assert_eq!((answer.status, &reported["allowed"]), (200, &json!(true)));
+        assert_eq!(reported["overflow"], overflow, "{reported}");
+        assert_eq!(reported["retry_after"], Value::Null);
+    }
 }

@@ -38,6 +38,9 @@ const OF_PROXIES: [HeaderName; 9] = [
     HeaderName::from_static("x-rewrite-url"),
 ];
 
+/// The field in which rules with the action `overflow` mark a request.
+const OVERFLOW: HeaderName = HeaderName::from_static("x-ratelimit-overflow");
+
 /// The last hop of a request before the gateway.
 #[derive(Clone)]
 pub(super) struct Hop {
@@ -84,7 +87,8 @@ pub(super) fn end_connection(headers: &mut HeaderMap, nominated: Nominated<'_>) 
             Nominated::AllBut(field) => field == name,
             Nominated::None => true,
         };
-        is_kept || [CONTENT_LENGTH, HOST].contains(name) || OF_PROXIES.contains(name)
+        // Nor may a client remove the marks of the rules.
+        is_kept || [CONTENT_LENGTH, HOST, OVERFLOW].contains(name) || OF_PROXIES.contains(name)
     };
     let named: Vec<HeaderName> = named.filter(|name| !stays(name)).collect();
     for name in named.iter().chain(&OF_CONNECTION) {

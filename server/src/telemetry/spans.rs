@@ -168,14 +168,8 @@ struct Spans {
 }
 
 impl Spans {
-    fn decided(&self, decided: &Decided<'_>) {
+    fn decided(&self, decided: &Decided<'_>, result: &'static str) {
         let decision = decided.decision();
-        let result = match (decision.is_denied(), decided.is_shadow()) {
-            (true, true) if decision.is_shed() => "shadow_shed",
-            (true, false) if decision.is_shed() => "shed",
-            (true, true) => "shadow_limited",
-            (denied, _) => result(denied),
-        };
         let mut attributes = vec![
             KeyValue::new(BACKEND, self.backend),
             KeyValue::new(RESULT, result),
@@ -198,6 +192,17 @@ impl Spans {
     }
 }
 
+/// The result of a decision that no overflow passes.
+fn result_of(decided: &Decided<'_>) -> &'static str {
+    let decision = decided.decision();
+    match (decision.is_denied(), decided.is_shadow()) {
+        (true, true) if decision.is_shed() => "shadow_shed",
+        (true, false) if decision.is_shed() => "shed",
+        (true, true) => "shadow_limited",
+        (denied, _) => result(denied),
+    }
+}
+
 fn ago(time: Duration) -> SystemTime {
     let now = SystemTime::now();
     now.checked_sub(time).unwrap_or(now)
@@ -206,7 +211,8 @@ fn ago(time: Duration) -> SystemTime {
 impl Observer for Spans {
     fn observe(&self, event: &Event<'_>) {
         match event {
-            Event::Decided(decided) => self.decided(decided),
+            Event::Decided(decided) => self.decided(decided, result_of(decided)),
+            Event::Overflowed(decided) => self.decided(decided, "overflowed"),
             Event::Failed { policies, .. } => self.failed(policies, "unavailable"),
             Event::KeyMissing { policies, .. } => self.failed(policies, "no_key"),
             _ => {}

@@ -112,3 +112,29 @@ async fn what_clients_bring_about_is_403_where_that_denies() {
         assert_eq!(forbids, 403, "{fields:?}");
     }
 }
+
+/// The upstream gets the mark through the proxy, and none that its client sent.
+#[tokio::test]
+async fn rules_that_overflow_mark_the_response() {
+    let text =
+        "rules: [{name: pool, match: {path: /pool}, key: global, quota: 1/day, action: overflow}]";
+    let overflowing = router(Rules::builder().parse(text, Format::Yaml).unwrap());
+    let marks = async |router: &Router, path: &str| {
+        let question = Request::get("/v1/auth")
+            .header("x-forwarded-uri", path)
+            .header("x-ratelimit-overflow", "mine")
+            .extension(ConnectInfo(SocketAddr::from(([127, 0, 0, 1], 5))))
+            .body(Body::empty());
+        let answer = router.clone().call(question.unwrap()).await.unwrap();
+        assert_eq!(answer.status(), 200);
+        assert_eq!(answer.headers().get("retry-after"), None);
+        let marks = answer.headers().get_all("x-ratelimit-overflow").iter();
+        marks
+            .map(|mark| mark.to_str().unwrap().to_owned())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(marks(&overflowing, "/pool").await, [""; 0]);
+    assert_eq!(marks(&overflowing, "/pool").await, ["pool"]);
+    assert_eq!(marks(&overflowing, "/other").await, [""; 0]);
+    assert_eq!(marks(&local(), "/limited").await, [""; 0]);
+}

@@ -14,7 +14,7 @@ use crate::rules::{
         matching::NOT,
         rule::{COST, MATCH},
     },
-    rule::{Rule, RuleAction},
+    rule::Rule,
     rule_quotas::{Allowance, QuotaSet},
 };
 
@@ -119,7 +119,7 @@ pub(super) fn warn(rule: &Rule, node: &Node, context: &mut Context<'_>) {
         );
         context.report(ProblemCode::W29, &not.key_span, message);
     }
-    if rule.action == RuleAction::Limit {
+    if rule.action.limits() {
         never_admitted(rule, node, context);
     }
 }
@@ -136,8 +136,13 @@ fn never_admitted(rule: &Rule, node: &Node, context: &mut Context<'_>) {
     let methods = cost::METHOD.entries(cost).iter().map(|entry| &entry.value);
     for node in default.into_iter().chain(max).chain(methods) {
         if let Some(cost) = node.number().filter(|cost| *cost > largest) {
+            let effect = if rule.overflows() {
+                "always overflows"
+            } else {
+                "never passes"
+            };
             let message = format!(
-                "a request that costs {cost} never passes: the quota of {:?} admits {largest} at once",
+                "a request that costs {cost} {effect}: the quota of {:?} admits {largest} at once",
                 rule.name
             );
             context.report(ProblemCode::W28, &node.span, message);

@@ -31,7 +31,7 @@ pub(super) fn request_parts(rule: &Node, key: Option<&Node>) -> Vec<(RequestPart
         .filter_map(Node::text);
     parts.extend(names.filter_map(header));
     let mut key_parts = Vec::new();
-    if let RuleAction::Limit = ACTION.of(rule).unwrap_or(RuleAction::Limit)
+    if ACTION.of(rule).unwrap_or(RuleAction::Limit).limits()
         && let Some(key) = key
     {
         of_key(key, &mut key_parts);

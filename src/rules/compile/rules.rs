@@ -16,7 +16,8 @@ use crate::{
         fields::{
             cost,
             rule::{
-                ACTION, BLOCK_FOR, COST, COUNT_IF, KEY, MATCH, MODE, NAME, OF_LIMITS, STOP, WAIT,
+                ACTION, BLOCK_FOR, COST, COUNT_IF, KEY, MATCH, MODE, NAME, OF_DENIALS, OF_LIMITS,
+                STOP, WAIT,
             },
             rule_and_default_fields::{
                 HEADERS, HeaderGroup, ON_CHANGE, ON_MISSING_KEY, has_headers,
@@ -40,15 +41,13 @@ impl<'c> Context<'c> {
         let action = ACTION.of(node).unwrap_or(RuleAction::Limit);
         let matcher = MATCH.of(node).map(|found| self.matcher(found));
         let matcher = matcher.unwrap_or_default();
-        let limit = match action {
-            RuleAction::Limit => self.limit(node, name, &matcher),
-            _ => Some(self.no_limit(node)),
-        };
+        let limit = self.limit_of(action, node, name, &matcher);
         // Read before `limit?` returns, so that all faults of a rule are reported.
         let wait = WAIT.of(node, &mut self.report);
         let block_for = BLOCK_FOR.of(node, &mut self.report);
         let (cost, count_if) = (self.cost(node), self.count_if(node));
         let (key, allowance) = limit?;
+        let shadow = MODE.of(node).unwrap_or(false);
         Some(Rule {
             name: name.into(),
             position: 0,
@@ -62,7 +61,8 @@ impl<'c> Context<'c> {
             key_digest: self.key_digest(node),
             allowance,
             cost,
-            shadow: MODE.of(node).unwrap_or(false),
+            shadow,
+            is_apart: shadow || action == RuleAction::Overflow,
             off: false,
             wait,
             block_for,
@@ -80,6 +80,23 @@ impl<'c> Context<'c> {
             self.report(ProblemCode::R04, &node.span, error.to_string());
         }
         self.check_null(name, node.unquoted_text().is_none(), &node.span);
+    }
+
+    /// The key and the quotas of a rule with this action.
+    fn limit_of(
+        &mut self,
+        action: RuleAction,
+        node: &'c Node,
+        name: &str,
+        matcher: &Matcher,
+    ) -> Option<(RuleKey, Allowance)> {
+        if !action.limits() {
+            return Some(self.no_limit(node));
+        }
+        if action == RuleAction::Overflow {
+            self.check_overflow(node);
+        }
+        self.limit(node, name, matcher)
     }
 
     fn limit(
@@ -121,6 +138,25 @@ impl<'c> Context<'c> {
             RuleKey::extractor(crate::key::Global),
             Allowance::Always(None),
         )
+    }
+
+    /// Reports the fields that a rule of the action `overflow` cannot have.
+    fn check_overflow(&mut self, node: &Node) {
+        for field in OF_DENIALS {
+            let name = field.name();
+            if let Some(entry) = node.entry(name) {
+                let others = OF_LIMITS.iter().map(|field| field.name());
+                let others: Vec<&str> = others
+                    .filter(|other| OF_DENIALS.iter().all(|field| field.name() != *other))
+                    .collect();
+                let message = format!(
+                    "`{name}` is of no use in a rule of the action `overflow`, which denies no request; \
+                     accepted are name, match, {}, replaces, stop",
+                    others.join(", ")
+                );
+                self.report(ProblemCode::R02, &entry.key_span, message);
+            }
+        }
     }
 
     /// The rule's own key, or that of `defaults`.

@@ -52,7 +52,7 @@ pub(super) fn warn(rules: &[Rule], nodes: &[&Node], context: &mut Context<'_>) {
         }
         chosen_by_clients(rule, node, context);
         likely_mistakes::warn(rule, node, context);
-        if rule.action == RuleAction::Limit {
+        if rule.action.limits() && !rule.overflows() {
             shared_by_all(rule, node, context);
         }
     }
@@ -88,7 +88,7 @@ fn covers(own: &Matcher, other: &Matcher) -> bool {
 /// Warns of keys and tiers that a client chooses by a header or a query parameter, and of rules that a client evades.
 fn chosen_by_clients(rule: &Rule, node: &Node, context: &mut Context<'_>) {
     let key = context.key_of(node);
-    let key = key.filter(|_| rule.action == RuleAction::Limit);
+    let key = key.filter(|_| rule.action.limits());
     let key_part = |field| key.and_then(|key| key_part(key, field));
     let tier = TIER.of(node).and_then(|tier| TIER_HEADER.node(tier));
     let class = PRIORITY.of(node).and_then(|of| priority::HEADER.node(of));

@@ -45,7 +45,7 @@ pub(super) static RULE: Table = Table::new(
     ],
 );
 
-/// The fields that a rule of the action `limit` may have, and no other rule.
+/// The fields that a rule of the action `limit` or `overflow` may have, and no other rule.
 pub(in crate::rules) static OF_LIMITS: [&dyn AnyField; 13] = [
     &KEY,
     &QUOTA,
@@ -62,8 +62,12 @@ pub(in crate::rules) static OF_LIMITS: [&dyn AnyField; 13] = [
     &ON_CHANGE,
 ];
 
-static ACTIONS: [(&str, RuleAction); 3] = [
+/// The fields of limits that a rule of the action `overflow` may not have: they need requests that are denied.
+pub(in crate::rules) static OF_DENIALS: [&dyn AnyField; 2] = [&BLOCK_FOR, &WAIT];
+
+static ACTIONS: [(&str, RuleAction); 4] = [
     ("limit", RuleAction::Limit),
+    ("overflow", RuleAction::Overflow),
     ("allow", RuleAction::Allow),
     ("deny", RuleAction::Deny),
 ];
@@ -87,7 +91,7 @@ pub(in crate::rules) static MATCH: Field<Tree> = Field::table(
 pub(in crate::rules) static ACTION: Field<OneOf<RuleAction>> = Field::one_of(
     "action",
     &ACTIONS,
-    "`limit` counts; `allow` lets pass uncounted and `deny` answers 403, and both end the list. Default: limit.",
+    "`limit` counts; `overflow` counts too, and passes what it denies with the field `x-ratelimit-overflow`; `allow` lets pass uncounted and `deny` answers 403, and both end the list. Default: limit.",
 );
 
 pub(in crate::rules) static KEY: Field<Tree> = Field::tree(

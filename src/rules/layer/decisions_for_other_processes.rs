@@ -6,7 +6,8 @@ use http::request::Parts;
 
 use super::{
     handle::RulesHandle,
-    rule_admissions::{RuleLimits, policies, tiers},
+    rule_admissions::{policies, tiers},
+    rule_limits::RuleLimits,
 };
 use crate::{
     decision::{Decision, Op, Policy},
@@ -23,7 +24,8 @@ use crate::{
 
 impl RulesHandle {
     /// Decides a request that another process handles, such as one of a proxy: returns the outcome of the rules, and the
-    /// decision of the limits that apply.
+    /// decision of the limits that apply. A request whose outcome is [`Overflowed`](RulesOutcome::Overflowed) passes, even
+    /// if the decision is a denial.
     ///
     /// The limits are charged and the layer's observer is notified, unless it is a `dry_run`. `cost` replaces the cost of
     /// each rule. The request never waits. Limits with `count_if` count it at once.
@@ -40,7 +42,7 @@ impl RulesHandle {
     {
         let rules = self.rules();
         let verdict = rules.select(parts, rules.now());
-        let outcome = RulesOutcome::of(&verdict);
+        let mut outcome = RulesOutcome::of(&verdict);
         let (mut shadows, mut hard) = (Vec::new(), Vec::new());
         if let RulesVerdict::Limited(charges) = &verdict {
             (shadows, hard) = charges.iter().partition(|charge| charge.rule.shadow);
@@ -59,13 +61,16 @@ impl RulesHandle {
         async move {
             for shadow in shadows {
                 // A shadow denies no request, even if it fails.
-                drop(shadow.answer(observer.as_deref(), true).await);
+                drop(shadow.answer(observer.as_deref(), true).await.0);
             }
-            let decision = match pending {
-                Some(pending) => Some(pending.answer(observer.as_deref(), false).await?),
-                None => None,
+            let Some(pending) = pending else {
+                return Ok((outcome, None));
             };
-            Ok((outcome, decision))
+            let (decision, overflowed) = pending.answer(observer.as_deref(), false).await;
+            if !overflowed.is_empty() {
+                outcome = RulesOutcome::Overflowed(overflowed);
+            }
+            Ok((outcome, Some(decision?)))
         }
     }
 }
@@ -75,29 +80,39 @@ struct PendingCheck {
     key: Key,
     cost: u64,
     policies: Box<[Policy]>,
+    /// The names of the rules whose denials do not end the request, at the index of the limit.
+    overflow: Vec<Option<String>>,
     requested_at: Instant,
     answer: Pending<<RuleLimits as Limiter>::Future>,
 }
 
 impl PendingCheck {
+    /// The decision, and the names of the rules that denied the request without an end of it.
     async fn answer(
         self,
         observer: Option<&(dyn Observer + 'static)>,
         shadow: bool,
-    ) -> Result<Decision, LimiterError> {
+    ) -> (Result<Decision, LimiterError>, Vec<String>) {
         let answer = self.answer.await;
-        let Some(observer) = observer else {
-            return answer;
-        };
-        let policies = &*self.policies;
-        observer.observe(&match &answer {
-            Ok(decision) => Event::Decided(Decided {
+        let names = &self.overflow;
+        let overflowed = answer.as_ref().map_or_else(
+            |_| Vec::new(),
+            |decision| decision.overflowed(names.len(), |limit| !shadow && names[limit].is_some()),
+        );
+        if let Some(observer) = observer {
+            let policies = &*self.policies;
+            let decided = |decision| Decided {
                 shadow,
                 ..Decided::now(decision, &self.key, self.cost, Some(self.requested_at))
-            }),
-            Err(error) => Event::Failed { policies, error },
-        });
-        answer
+            };
+            observer.observe(&match &answer {
+                Ok(decision) if overflowed.is_empty() => Event::Decided(decided(decision)),
+                Ok(decision) => Event::Overflowed(decided(decision)),
+                Err(error) => Event::Failed { policies, error },
+            });
+        }
+        let names = overflowed.iter().filter_map(|limit| names[*limit].clone());
+        (answer, names.collect())
     }
 }
 
@@ -125,7 +140,12 @@ impl CheckTerms<'_> {
             .collect();
         let limiters = charges.iter().map(|charge| self.rules.limiter(charge.rule));
         let limiters: Option<Vec<_>> = limiters.map(|limiter| limiter.cloned()).collect();
-        let limits = RuleLimits::of_request(limiters?, policies.clone());
+        let limits = RuleLimits::of_request(limiters?, policies.clone())
+            .with_overflow(charges.iter().map(|charge| charge.rule.overflows()));
+        let overflow = charges.iter().map(|charge| {
+            let overflows = charge.rule.overflows();
+            overflows.then(|| charge.rule.name.to_string())
+        });
         let terms = MemberTerms {
             tiers: tiers(charges),
             blocks_at_once: charges.iter().map(|_| true).collect(),
@@ -141,6 +161,7 @@ impl CheckTerms<'_> {
             key,
             cost,
             policies,
+            overflow: overflow.collect(),
             requested_at,
         })
     }

@@ -10,7 +10,7 @@ use std::{
 use http::{Request, Response, request::Parts};
 use tower_service::Service;
 
-use super::rule_admissions::RuleLimits;
+use super::rule_limits::RuleLimits;
 use crate::{
     rate_limit::{RateOutcome, ResponseFuture, ShadowRequest},
     reject::Reject,

@@ -7,6 +7,7 @@ mod handle;
 #[allow(clippy::module_inception, reason = "files are named by their role")]
 mod layer;
 mod rule_admissions;
+mod rule_limits;
 mod service;
 #[cfg(feature = "rules-watch")]
 mod watch;

@@ -5,13 +5,16 @@ use std::{
     time::Duration,
 };
 
-use http::StatusCode;
+use http::{HeaderValue, StatusCode};
 
-use super::admission_cache::{AdmissionCache, AppliedSet};
+use super::{
+    admission_cache::{AdmissionCache, AppliedSet},
+    rule_limits::RuleLimits,
+};
 use crate::{
     decision::{ChargeEnd, Decision, Policy},
     headers::Headers,
-    limiter::{AnyLimiter, JointLimiter, Tier, tier::MemberTerms, tier_set::TierSet},
+    limiter::{AnyLimiter, Tier, tier::MemberTerms, tier_set::TierSet},
     observe::Observer,
     quota::Priority,
     rate_limit::{
@@ -25,9 +28,6 @@ use crate::{
 
 /// The number of rules that apply together to most requests.
 const FEW_RULES: usize = 8;
-
-/// The limits of the rules that apply to a request.
-pub(super) type RuleLimits = JointLimiter<AnyLimiter>;
 
 pub(super) type RuleAdmission<R> = PreparedAdmission<RuleLimits, R>;
 
@@ -172,10 +172,12 @@ impl<R> Admissions<R> {
                 .collect(),
         };
         let policies = charges.iter().flat_map(|charge| policies(charge.quotas));
+        let limits = RuleLimits::of_request(limiters, policies.collect());
         self.settings.admission(
-            RuleLimits::of_request(limiters, policies.collect()),
+            limits.with_overflow(rules().map(Rule::overflows)),
             OwnTerms {
                 of_members: Some(of_members),
+                overflow: overflow_of_each(rules()),
                 // A response has one set of fields: that of the first rule.
                 headers: rules().next().map(|rule| rule.headers.clone()),
                 shadow: false,
@@ -227,6 +229,7 @@ impl<R> AdmissionsOfRule<R> {
 #[derive(Default)]
 struct OwnTerms {
     headers: Option<Headers>,
+    overflow: Option<Arc<[Option<HeaderValue>]>>,
     shadow: bool,
     counts: Option<CountedResponses>,
     wait: Option<WaitSettings>,
@@ -244,6 +247,7 @@ impl<R> LayerSettings<R> {
             counts: terms.counts,
             queues: self.queues.clone(),
             wait: terms.wait,
+            overflow: terms.overflow,
             of_members: terms.of_members,
         };
         PreparedAdmission::new(limits, Arc::clone(&self.rejection), terms)
@@ -275,6 +279,7 @@ impl<R> LayerSettings<R> {
             RuleLimits::of_request([limiter.clone()], policies(set).collect()),
             OwnTerms {
                 headers: Some(rule.headers.clone()),
+                overflow: overflow_of_each([rule].into_iter()),
                 shadow: rule.shadow,
                 counts,
                 wait,
@@ -303,6 +308,18 @@ pub(super) fn policies(set: &QuotaSet) -> impl Iterator<Item = Policy> + use<> {
     let limits = TierSet::new(vec![(Tier::DEFAULT, quotas)], None);
     let policies = limits.map(|limits| limits.default_tier().policies.clone());
     policies.unwrap_or_default().into_iter()
+}
+
+/// The names of the rules whose denials do not end a request; `None` if all do.
+fn overflow_of_each<'r>(
+    rules: impl Iterator<Item = &'r Rule>,
+) -> Option<Arc<[Option<HeaderValue>]>> {
+    // Names are printable ASCII, so each is a value of a header field.
+    let name = |rule: &Rule| HeaderValue::from_str(&rule.name).ok();
+    let names: Vec<_> = rules
+        .map(|rule| name(rule).filter(|_| rule.overflows()))
+        .collect();
+    names.iter().any(Option::is_some).then(|| names.into())
 }
 
 /// The effect of a response on each of several limits.

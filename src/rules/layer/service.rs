@@ -1,7 +1,7 @@
 //! The service that a [`RulesLayer`](super::RulesLayer) makes.
 
 use std::{
-    fmt,
+    fmt, iter,
     sync::Arc,
     task::{Context, Poll},
 };
@@ -12,7 +12,8 @@ use tower_service::Service;
 use super::{
     future::{RulesFuture, ShadowRequests},
     handle::Shared,
-    rule_admissions::{Admissions, RuleAdmission, RuleLimits},
+    rule_admissions::{Admissions, RuleAdmission},
+    rule_limits::RuleLimits,
 };
 use crate::{
     key::Key,
@@ -60,10 +61,13 @@ where
             // One set of rules decides a request. Its admission also settles the response. It is dropped
             // before the inner service is called.
             let admissions = shared.admissions.load();
-            let verdict = admissions.rules.select(parts, admissions.rules.now());
+            let now = admissions.rules.begin(&mut parts.headers);
+            let verdict = admissions.rules.select(parts, now);
             match &verdict {
                 RulesVerdict::Limited(charges) => match charges.alone() {
-                    Some(charge) if !charge.rule.shadow => decide_alone(&admissions, charge, parts),
+                    Some(charge) if !charge.rule.is_apart => {
+                        decide_alone(&admissions, charge, parts)
+                    }
                     _ => decide_together(&admissions, charges, watched, parts),
                 },
                 RulesVerdict::Bypassed => {
@@ -130,13 +134,24 @@ fn decide_together<R: Reject<B>, B: 'static>(
     let mut others = hard.clone();
     match (others.next(), others.next()) {
         (None, _) => admissions.uncounted(None).uncounted(Uncounted::Skip, parts),
+        (Some(charge), None) if charge.rule.overflows() => {
+            let costs = iter::once(u64::from(charge.cost));
+            let (key, apart) = (&charge.key, !charge.has_default_class());
+            let class = apart.then(|| admissions.of_class(charge));
+            let admission = class.as_deref().unwrap_or_else(|| admissions.of(charge));
+            admission.decide_with_overflow(key, costs, parts)
+        }
         (Some(charge), None) => decide_alone(admissions, charge, parts),
         _ => {
             let key = Key::of_limits(hard.clone().map(|charge| Some(&charge.key)));
             let costs = hard.clone().map(|charge| u64::from(charge.cost));
-            admissions
-                .together(hard)
-                .decide_by_costs(&key, costs, parts)
+            let overflows = hard.clone().any(|charge| charge.rule.overflows());
+            let admission = admissions.together(hard);
+            if overflows {
+                admission.decide_with_overflow(&key, costs, parts)
+            } else {
+                admission.decide_by_costs(&key, costs, parts)
+            }
         }
     }
 }

@@ -305,6 +305,22 @@ fn credentials_that_are_hidden_are_not_in_the_log() {
     }
 }
 
+/// Requests that a rule with overflow denies are counted for the rule, and are not limited.
+#[test]
+fn requests_that_overflow_pass() {
+    let log = at(&[0, 0, 0, 0, 0]);
+    let rules = "rules: [{name: pool, key: global, quota: 2/day, action: overflow}, {name: all, key: global, quota: 4/day}]";
+    let (reported, text) = tried(&log, rules);
+    assert_eq!(reported["limited"]["requests"], 1, "{reported}");
+    // The fifth request is denied by the other rule, which is all that counts.
+    assert_eq!(limited(&reported, "pool"), 2, "{reported}");
+    assert_eq!(limited(&reported, "all"), 1, "{reported}");
+    let policies = reported["policies"].as_array().expect("policies");
+    let overflows = policies.iter().map(|policy| policy["overflows"] == true);
+    assert_eq!(overflows.filter(|overflows| *overflows).count(), 1);
+    assert!(text.contains(", overflows\n"), "{text}");
+}
+
 /// Each rule reports the keys that it limits, also in shadow mode: it may be enforced tomorrow.
 #[test]
 fn each_rule_names_the_keys_that_it_limits() {
