@@ -9,6 +9,10 @@
 // As on the page before: of two definitions of a link the first one counts.
 #![cfg_attr(feature = "redis", doc = "[redis-page]: crate::guide::redis")]
 #![cfg_attr(
+    feature = "rules",
+    doc = "[rules-overflow]: crate::guide::rules#overflow"
+)]
+#![cfg_attr(
     feature = "redis",
     doc = "[`RedisStore::check`]: crate::RedisStore::check"
 )]

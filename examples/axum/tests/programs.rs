@@ -44,12 +44,21 @@ impl Running {
 
 /// The answer to one request: the status, the fields in lower case, the body.
 async fn post(to: SocketAddr, path: &str, json: String) -> (u16, String, String) {
-    let mut stream = TcpStream::connect(to).await.unwrap();
     let length = json.len();
     let request = format!(
         "POST {path} HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\
              content-type: application/json\r\ncontent-length: {length}\r\n\r\n{json}"
     );
+    answer(to, &request).await
+}
+
+async fn get(to: SocketAddr, path: &str) -> (u16, String, String) {
+    let request = format!("GET {path} HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n");
+    answer(to, &request).await
+}
+
+async fn answer(to: SocketAddr, request: &str) -> (u16, String, String) {
+    let mut stream = TcpStream::connect(to).await.unwrap();
     stream.write_all(request.as_bytes()).await.unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await.unwrap();
@@ -117,6 +126,27 @@ async fn a_cost_that_only_the_body_has() {
     assert!(head.contains(r#"ratelimit: "pages";r="#), "{head}");
     assert!(head.contains("\r\nretry-after: "), "{head}");
     assert!(body.contains(r#""violated-policies":["pages"]"#), "{body}");
+}
+
+/// Five are made afresh, and a second server answers the others and counts its answers.
+#[tokio::test]
+async fn a_second_server_takes_what_the_limit_denies() {
+    let app = Running::start(env!("CARGO_BIN_EXE_overflow")).await;
+    for number in 1..=8 {
+        let (status, head, body) = get(app.address, "/report").await;
+        let left = 5_u32.saturating_sub(number);
+        let field = format!("\r\nx-ratelimit-remaining: {left}\r\n");
+        assert!(head.contains(&field), "{head}");
+        assert!(!head.contains("\r\nretry-after:"), "{head}");
+        let expected = match number {
+            ..=5 => "a fresh report\n".to_owned(),
+            _ => {
+                let answers = number - 5;
+                format!("the report of yesterday, answer {answers} of the second server\n")
+            }
+        };
+        assert_eq!((status, body), (200, expected));
+    }
 }
 
 #[test]

@@ -9,6 +9,7 @@ mod health_checks;
 mod limits_from_a_configuration_file;
 mod loco;
 mod login_by_user_and_address;
+mod overflow;
 mod per_api_key;
 mod per_ip_address;
 mod priority;
