@@ -16,6 +16,7 @@ mod metrics;
 mod probes;
 mod program;
 mod proxies;
+mod restarts;
 mod size_and_time_limits;
 mod store;
 mod streams;

@@ -24,6 +24,7 @@ mod plane;
 mod prometheus;
 mod proxy;
 mod rest_check;
+mod restarts;
 mod service_process;
 mod start_reload_shutdown;
 mod store;
