@@ -11,8 +11,8 @@
 //! cargo run --release -p example-simulate -- seeds 0 10000
 //! ```
 //!
-//! runs each of these seeds in each mode, and prints what was admitted, by how many units too many,
-//! and how many calls a decision took.
+//! runs each of these seeds in each mode, and in leased mode with classes of requests (`classes`), and
+//! prints what was admitted, by how many units too many, and how many calls a decision took.
 //!
 //! ```sh
 //! cargo run --release -p example-simulate -- seed 17 leased
@@ -34,7 +34,7 @@ use example_simulate::{
     measure::{Measured, THROUGH_OUTAGE, flow, specs},
     page,
 };
-use testkit::simulation::{Mode, be_quiet};
+use testkit::simulation::be_quiet;
 
 fn main() -> Result<(), Box<dyn Error>> {
     be_quiet();
@@ -42,9 +42,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/simulation");
     match arguments.as_slice() {
-        ["seeds", from, to] => seeds::many(from.parse()?, to.parse()?, &Mode::ALL),
-        ["seeds", from, to, mode] => seeds::many(from.parse()?, to.parse()?, &[seeds::mode(mode)?]),
-        ["seed", seed, mode] => seeds::one(seed.parse()?, mode),
+        ["seeds", from, to] => seeds::many(from.parse()?, to.parse()?, &seeds::ALL),
+        ["seeds", from, to, run] => {
+            seeds::many(from.parse()?, to.parse()?, &[seeds::of_name(run)?])
+        }
+        ["seed", seed, run] => seeds::one(seed.parse()?, run),
         ["drawn"] => write(&docs, &read(&docs)?),
         [] => write(&docs, &measure()),
         [folder] => write(&PathBuf::from(folder), &measure()),

@@ -30,14 +30,39 @@ impl Sums {
     }
 }
 
-/// The mode of this name.
-pub(crate) fn mode(name: &str) -> Result<Mode, Box<dyn Error>> {
-    let mode = Mode::ALL.into_iter().find(|known| known.name() == name);
-    Ok(mode.ok_or("strict, leased, mixed or eventual")?)
+/// A mode, and whether the requests have classes.
+pub(crate) type Run = (Mode, bool);
+
+/// Each mode, and leased mode with classes of requests, which eventual mode does not have.
+pub(crate) const ALL: [Run; 5] = [
+    (Mode::Strict, false),
+    (Mode::Leased, false),
+    (Mode::Mixed, false),
+    (Mode::Eventual, false),
+    (Mode::Leased, true),
+];
+
+const fn name((mode, has_classes): Run) -> &'static str {
+    if has_classes { "classes" } else { mode.name() }
 }
 
-/// Runs these seeds in each of these modes, and fails if one admits too much or breaks an invariant.
-pub(crate) fn many(from: u64, to: u64, modes: &[Mode]) -> Result<(), Box<dyn Error>> {
+/// The run of this name.
+pub(crate) fn of_name(text: &str) -> Result<Run, Box<dyn Error>> {
+    let run = ALL.into_iter().find(|known| name(*known) == text);
+    Ok(run.ok_or("strict, leased, mixed, eventual or classes")?)
+}
+
+fn setup(seed: u64, (mode, has_classes): Run) -> Setup {
+    let setup = Setup::of_seed(seed, mode);
+    if has_classes {
+        setup.with_classes()
+    } else {
+        setup
+    }
+}
+
+/// Runs these seeds, and fails if one admits too much or breaks an invariant.
+pub(crate) fn many(from: u64, to: u64, runs: &[Run]) -> Result<(), Box<dyn Error>> {
     let began = Instant::now();
     let mut rows: BTreeMap<_, Sums> = BTreeMap::new();
     let mut failed = 0;
@@ -45,18 +70,18 @@ pub(crate) fn many(from: u64, to: u64, modes: &[Mode]) -> Result<(), Box<dyn Err
         if seed > from && seed.is_multiple_of(1_000) {
             eprintln!("{seed}");
         }
-        for &mode in modes {
-            let setup = Setup::of_seed(seed, mode);
+        for &run in runs {
+            let setup = setup(seed, run);
             let report = setup.run();
             if !report.is_right() {
                 failed += 1;
-                let name = mode.name();
+                let name = name(run);
                 println!(
                     "seed {seed} {name}: {} units too many, {:?}",
                     report.excess, report.broken
                 );
             }
-            rows.entry((mode, setup.limit.name))
+            rows.entry((run, setup.limit.name))
                 .or_default()
                 .add(&report);
         }
@@ -65,10 +90,10 @@ pub(crate) fn many(from: u64, to: u64, modes: &[Mode]) -> Result<(), Box<dyn Err
         "| mode | limit | runs | requests | admitted / central | failed | calls a request | over | may be |"
     );
     println!("|---|---|---|---|---|---|---|---|---|");
-    for ((mode, limit), sums) in rows {
+    for ((run, limit), sums) in rows {
         println!(
             "| {} | {limit} | {} | {} | {:.3} | {} | {:.3} | {} | {} |",
-            mode.name(),
+            name(run),
             sums.runs,
             sums.requests,
             sums.admitted as f64 / sums.central as f64,
@@ -90,10 +115,10 @@ pub(crate) fn many(from: u64, to: u64, modes: &[Mode]) -> Result<(), Box<dyn Err
 }
 
 /// Runs one seed and prints its events.
-pub(crate) fn one(seed: u64, mode: &str) -> Result<(), Box<dyn Error>> {
+pub(crate) fn one(seed: u64, run: &str) -> Result<(), Box<dyn Error>> {
     let setup = Setup {
         logs_all: true,
-        ..Setup::of_seed(seed, self::mode(mode)?)
+        ..setup(seed, of_name(run)?)
     };
     println!("{setup:#?}");
     let report = setup.run();

@@ -11,8 +11,8 @@ use std::{
 
 use tokio::time::sleep;
 use tower_ratelimit::{
-    AnyLimiter, Key, Limiter as _, LocalLimiter, OnFailure, Op,
-    limiter::Pending,
+    AnyLimiter, Key, Limiter as _, LocalLimiter, OnFailure, Op, Priority,
+    limiter::{Pending, Tier},
     shared::{Cas, ModeStats, SharedLimiter},
 };
 
@@ -154,13 +154,15 @@ impl Node {
             Decides::Limiter(limiter, _) => limiter,
         };
         let op = arrival.course.op(arrival.cost);
-        match limiter.apply(&Key::from(arrival.key), op) {
+        let tier = Tier::DEFAULT.with_priority(arrival.class);
+        match limiter.apply_in(&tier, &Key::from(arrival.key), op) {
             Pending::Ready(answer) => {
                 let passed = world.answered(&self.life, &arrival, answer);
                 GivesBack::later(passed, (&limiter, world, &self.life), arrival);
             }
             Pending::Later(answer) => {
-                if world.setup.is_calm() {
+                // Units of a higher class may be there that this request may not use.
+                if world.setup.is_calm() && arrival.class == Priority::CRITICAL {
                     let who = (self.life.number, arrival.key);
                     let now = tokio::time::Instant::now();
                     world.holdings().waits(who, arrival.cost, now);
@@ -251,7 +253,9 @@ pub(super) async fn run(setup: &Setup) -> Report {
         for arrival in iter::from_fn(|| arrivals.next_if(|next| next.at == at)) {
             sums.requested += arrival.cost;
             let op = arrival.course.op(arrival.cost);
-            if let Pending::Ready(Ok(decision)) = central.apply(&Key::from(arrival.key), op) {
+            let tier = Tier::DEFAULT.with_priority(arrival.class);
+            let answer = central.apply_in(&tier, &Key::from(arrival.key), op);
+            if let Pending::Ready(Ok(decision)) = answer {
                 sums.central += decision.charged();
             }
             fleet.request(arrival);

@@ -57,15 +57,19 @@ pub(super) struct Holdings {
     capacity: u64,
     /// The most keys with units on one node.
     most: usize,
+    /// Whether each key has one lease on a node. It has one for each class of requests, and messages do not
+    /// say which.
+    follows: bool,
     pub(super) faults: Vec<String>,
 }
 
 impl Holdings {
-    pub(super) const fn new(capacity: u64, max_leases: usize) -> Self {
+    pub(super) const fn new(capacity: u64, max_leases: usize, classes: usize) -> Self {
         Self {
             all: BTreeMap::new(),
             capacity,
             most: max_leases.next_multiple_of(4),
+            follows: classes == 1,
             faults: Vec::new(),
         }
     }
@@ -78,6 +82,9 @@ impl Holdings {
 
     /// A node sends a message about its lease.
     pub(super) fn sent(&mut self, who: (u64, u64), clause: &NodeMessage) {
+        if !self.follows {
+            return;
+        }
         let holding = self.all.entry(who).or_default();
         holding.under_way += 1;
         if holding.under_way > 1 {
@@ -99,6 +106,9 @@ impl Holdings {
 
     /// A node has the reply to a message, or stops waiting for it.
     pub(super) fn is_over(&mut self, who: (u64, u64)) {
+        if !self.follows {
+            return;
+        }
         self.all.entry(who).or_default().under_way -= 1;
     }
 
@@ -122,6 +132,9 @@ impl Holdings {
         reply: &NodeReply,
         done: Done,
     ) {
+        if !self.follows {
+            return;
+        }
         let holding = self.all.entry(who).or_default();
         if let Some((newest, answer, first)) = &holding.done
             && newest.name == clause.name
@@ -160,6 +173,9 @@ impl Holdings {
         reply: &NodeReply,
         (sent_at, done): (Instant, Done),
     ) {
+        if !self.follows {
+            return;
+        }
         let most = self.most;
         let holding = self.all.entry(who).or_default();
         if (holding.name, holding.seq) != (clause.name, clause.seq) {
@@ -201,6 +217,9 @@ impl Holdings {
 
     /// A node has spent units by itself. The span is the one in which the store reserved them.
     pub(super) fn spend(&mut self, who: (u64, u64), units: u64, now: Instant) -> Span {
+        if !self.follows {
+            return Span::default();
+        }
         let holding = self.all.entry(who).or_default();
         holding.spent += units;
         let Some(granted) = &holding.granted else {
@@ -223,6 +242,9 @@ impl Holdings {
 
     /// A node has returned units to its own lease.
     pub(super) fn unspend(&mut self, who: (u64, u64), units: u64) {
+        if !self.follows {
+            return;
+        }
         let holding = self.all.entry(who).or_default();
         if holding.spent < units {
             let spent = holding.spent;
@@ -233,6 +255,9 @@ impl Holdings {
 
     /// A request waits for the store.
     pub(super) fn waits(&mut self, who: (u64, u64), units: u64, now: Instant) {
+        if !self.follows {
+            return;
+        }
         let left = self.all.get(&who).map_or(0, |holding| holding.left(now));
         if left >= units {
             self.fault(

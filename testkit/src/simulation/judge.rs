@@ -2,7 +2,7 @@
 
 use std::{collections::VecDeque, time::Duration};
 
-use tower_ratelimit::Timestamp;
+use tower_ratelimit::{Priority, Timestamp};
 
 use super::limit::{Counts, Limit, Rule};
 
@@ -24,13 +24,23 @@ struct Admitted {
 
 impl Judge {
     pub fn new(limit: &Limit) -> Self {
+        Self::of_rules(limit.rules())
+    }
+
+    /// Judges the units of a class and all below it. Those of the classes above do not count: nodes spend
+    /// reserved units in another order than the store reserved them.
+    pub(super) fn of_class(limit: &Limit, class: Priority) -> Self {
+        Self::of_rules(limit.part(class))
+    }
+
+    fn of_rules(rules: impl Iterator<Item = Rule>) -> Self {
         let admitted = |rule: Rule| Admitted {
             rule,
             recent: VecDeque::new(),
             units: 0,
             full_at: 0,
         };
-        Self(limit.rules().map(admitted).collect())
+        Self(rules.map(admitted).collect())
     }
 
     /// Adds admitted units, no earlier than the previous ones. Returns how many units they are above the
@@ -57,6 +67,7 @@ impl Admitted {
             counts,
             limit,
             period,
+            counted: most,
             capacity,
         } = self.rule;
         let period = nanos(period);
@@ -72,7 +83,7 @@ impl Admitted {
             Counts::Log => self.count(now, (now + 1).saturating_sub(period), units),
             Counts::Window => self.count(now / period, now / period, units),
         };
-        counted.saturating_sub(limit)
+        counted.saturating_sub(most)
     }
 
     /// Removes the units that were added last.

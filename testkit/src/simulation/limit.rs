@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tower_ratelimit::Quota;
+use tower_ratelimit::{Priority, Quota};
 
 /// A limit by name.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -19,6 +19,8 @@ pub(super) struct Rule {
     pub(super) counts: Counts,
     pub(super) limit: u64,
     pub(super) period: Duration,
+    /// The most units of a window or a log.
+    pub(super) counted: u64,
     /// The most units at once.
     pub(super) capacity: u64,
 }
@@ -38,6 +40,7 @@ const fn rule(counts: Counts, limit: u64, millis: u64, capacity: u64) -> Rule {
         counts,
         limit,
         period: Duration::from_millis(millis),
+        counted: limit,
         capacity,
     }
 }
@@ -100,6 +103,7 @@ impl Limit {
         let scale = self.scale;
         self.rules.iter().map(move |rule| Rule {
             limit: rule.limit * scale,
+            counted: rule.counted * scale,
             capacity: rule.capacity * scale,
             ..*rule
         })
@@ -108,6 +112,16 @@ impl Limit {
     pub(super) fn quotas(&self) -> Vec<Quota> {
         let named = self.rules().zip(["first", "second"]);
         named.map(|(rule, name)| rule.quota().named(name)).collect()
+    }
+
+    /// The units that a class may use, as the whole limit of a judge.
+    pub(super) fn part(&self, class: Priority) -> impl Iterator<Item = Rule> {
+        let part = move |whole: u64| (whole * u64::from(class.percent()) / 100).max(1);
+        self.rules().map(move |rule| Rule {
+            counted: part(rule.counted),
+            capacity: part(rule.capacity),
+            ..rule
+        })
     }
 
     /// The most units that may be reserved at once.

@@ -20,7 +20,10 @@ mod world;
 
 use std::time::Duration;
 
-use tower_ratelimit::shared::{self, RedisLimiterBuilder};
+use tower_ratelimit::{
+    Priority,
+    shared::{self, RedisLimiterBuilder},
+};
 
 pub use self::{
     faults::Faults,
@@ -105,6 +108,19 @@ pub enum Distance {
     Usual,
 }
 
+/// Critical requests, those that may use most of a limit, and those that may use half: so many of the last
+/// that they would use more than that without a share.
+const CLASSES: [Priority; 8] = {
+    let (most, half) = (share(80), share(50));
+    [Priority::CRITICAL, most, most, half, half, half, half, half]
+};
+
+const CRITICAL: &[Priority] = &[Priority::CRITICAL];
+
+const fn share(percent: u8) -> Priority {
+    Priority::share(percent).expect("a share from 1 to 100")
+}
+
 /// The shortest run of a seed.
 const MANY_REQUESTS: f64 = 5_000.0;
 
@@ -121,6 +137,8 @@ pub struct Setup {
     pub workload: Workload,
     /// The demand, as a multiple of the limit.
     pub load: f64,
+    /// The classes of the requests, a request of any with the same chance.
+    pub classes: &'static [Priority],
     /// Whether each request is for one unit, not for up to four.
     pub ones: bool,
     pub length: Duration,
@@ -183,6 +201,7 @@ impl Setup {
             keys,
             workload: *random.choice(&Workload::ALL),
             load,
+            classes: CRITICAL,
             ones: false,
             length: Duration::from_secs_f64(enough.clamp(3.0, 5.0)),
             lease: Duration::from_millis(*random.choice(&[100, 250, 1_000, 1_000, 4_000])),
@@ -206,6 +225,7 @@ impl Setup {
             keys: 1,
             workload: Workload::Uniform,
             load,
+            classes: CRITICAL,
             ones: true,
             length: Duration::from_secs(5),
             lease: Duration::from_secs(1),
@@ -220,6 +240,16 @@ impl Setup {
     /// Removes all faults. The network keeps its distance.
     pub const fn without_faults(mut self) -> Self {
         self.faults = Faults::NONE;
+        self
+    }
+
+    /// Gives the requests classes. The store loses no values and its clock is right: a node has a lease for
+    /// each class, and the judge does not know from which a request was decided.
+    #[must_use]
+    pub const fn with_classes(mut self) -> Self {
+        self.classes = &CLASSES;
+        self.faults.restarts = 0;
+        self.faults.clock_steps = 0;
         self
     }
 

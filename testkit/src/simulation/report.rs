@@ -1,6 +1,6 @@
 //! The outcome of a run.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use sha2::Digest as _;
 use tower_ratelimit::shared::ModeStats;
@@ -110,13 +110,17 @@ fn judge(world: &World) -> u64 {
     let mut state = world.state();
     let place = |admitted: &super::world::Admitted| (admitted.epoch, admitted.at, admitted.order);
     state.admitted.sort_by_key(place);
+    let classes: BTreeSet<_> = world.setup.classes.iter().copied().collect();
     let mut judges = BTreeMap::new();
     let excess = state.admitted.iter().map(|admitted| {
-        let subject = (admitted.key, admitted.epoch);
-        let judge = judges
-            .entry(subject)
-            .or_insert_with(|| Judge::new(&world.setup.limit));
-        judge.admit(admitted.at, admitted.units)
+        // Units of a class count for each class above it.
+        let excess = classes.range(admitted.class..).map(|class| {
+            let judge = judges
+                .entry((admitted.key, admitted.epoch, *class))
+                .or_insert_with(|| Judge::of_class(&world.setup.limit, *class));
+            judge.admit(admitted.at, admitted.units)
+        });
+        excess.max().unwrap_or(0)
     });
     excess.max().unwrap_or(0)
 }

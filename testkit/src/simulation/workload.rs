@@ -1,6 +1,6 @@
 //! Workloads: the times, nodes and keys of requests.
 
-use tower_ratelimit::{Decision, Op};
+use tower_ratelimit::{Decision, Op, Priority};
 
 use super::{Setup, random::Random};
 
@@ -30,6 +30,7 @@ pub(super) struct Arrival {
     pub(super) key: u64,
     pub(super) cost: u64,
     pub(super) course: Course,
+    pub(super) class: Priority,
 }
 
 /// The kind of a request.
@@ -97,6 +98,8 @@ impl Workload {
         let end = setup.length.as_secs_f64();
         let mean = 1.0 / (setup.limit.rate() * setup.load * setup.keys as f64);
         let mut arrivals = Vec::new();
+        // A generator of its own, so that a seed has the same requests with and without classes.
+        let mut classes = Random::new(setup.seed ^ 0xc1a55);
         let mut time = 0.0;
         loop {
             let cost = if setup.ones || random.chance(0.9) {
@@ -122,6 +125,7 @@ impl Workload {
                 key,
                 cost,
                 course,
+                class: *classes.choice(setup.classes),
             });
         }
     }

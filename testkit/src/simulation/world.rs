@@ -13,7 +13,7 @@ use std::{
 use sha2::{Digest as _, Sha256};
 use tokio::time::{Instant, sleep_until};
 use tower_ratelimit::{
-    Clock, Decision, LimiterError, StoreError, Timestamp,
+    Clock, Decision, LimiterError, Priority, StoreError, Timestamp,
     shared::{Call, MemoryStore, NodeMessage, NodeReply, NodeReport, Reply, Store as _},
 };
 
@@ -123,6 +123,7 @@ pub(super) struct Admitted {
     pub(super) order: u64,
     pub(super) key: u64,
     pub(super) units: u64,
+    pub(super) class: Priority,
 }
 
 /// The fate of a call on the network.
@@ -151,7 +152,11 @@ pub(super) fn lease<'a>(call: &Call<'a>) -> Option<&'a NodeMessage> {
 impl World {
     pub(super) fn new(setup: &Setup, random: Random) -> Arc<Self> {
         let clock = StoreClock::new();
-        let holdings = Holdings::new(setup.limit.capacity(), setup.max_leases);
+        let holdings = Holdings::new(
+            setup.limit.capacity(),
+            setup.max_leases,
+            setup.classes.len(),
+        );
         Arc::new(Self {
             memory: MemoryStore::with_clock(clock.clone()),
             rows: Mutex::default(),
@@ -396,7 +401,10 @@ impl State {
     }
 
     fn pass(&mut self, now: u64, arrival: &Arrival, units: u64, place: (u64, Timestamp, u64)) {
-        let ((epoch, at, order), Arrival { node, key, .. }) = (place, *arrival);
+        let (epoch, at, order) = place;
+        let Arrival {
+            node, key, class, ..
+        } = *arrival;
         if units > 0 {
             self.passed += units;
             self.admitted.push(Admitted {
@@ -405,6 +413,7 @@ impl State {
                 order,
                 key,
                 units,
+                class,
             });
             self.flows(now, units);
         }

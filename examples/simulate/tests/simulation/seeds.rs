@@ -6,7 +6,7 @@
 
 use std::env;
 
-use testkit::simulation::{BUCKET, Faults, LIMITS, Mode, Report, Setup, Workload};
+use testkit::simulation::{BUCKET, Faults, LIMITS, Mode, Report, Setup, WINDOW, Workload};
 
 fn seeds() -> u64 {
     let seeds = env::var("SIMULATION_SEEDS");
@@ -15,7 +15,15 @@ fn seeds() -> u64 {
 
 fn run(setup: &Setup) -> Report {
     let report = setup.run();
-    let (seed, mode) = (setup.seed, setup.mode.name());
+    let classes = setup.classes.len() > 1;
+    let (seed, mode) = (
+        setup.seed,
+        if classes {
+            "classes"
+        } else {
+            setup.mode.name()
+        },
+    );
     assert!(
         report.is_right(),
         "{} units too many of {}, {:?}: {setup:#?}\n{}\nAll of a seed's events: \
@@ -35,6 +43,16 @@ fn no_more_than_one_limiter_would_admit() {
     let modes = [Mode::Leased, Mode::Strict, Mode::Eventual, Mode::Mixed];
     for (seed, mode) in (0..seeds()).zip(modes.iter().cycle()) {
         run(&Setup::of_seed(seed, *mode));
+    }
+}
+
+/// No class takes the part that is kept for those above it.
+#[test]
+fn no_class_takes_more_than_its_part() {
+    for seed in 0..seeds() {
+        let setup = Setup::of_seed(seed, Mode::Leased).with_classes();
+        let report = run(&setup);
+        assert!(report.admitted > 0, "{setup:#?}");
     }
 }
 
@@ -79,6 +97,16 @@ fn leases_hold_little_back() {
         assert!(admitted >= 0.99 * central, "{admitted} of {central}");
         let (calls, requests) = (report.calls as f64, report.requests as f64);
         assert!(calls <= 0.12 * requests, "{calls} for {requests}");
+    }
+}
+
+/// Three classes at four times the limit: what critical requests leave goes to the others.
+#[test]
+fn leases_of_classes_hold_little_back() {
+    for (limit, nodes) in [(BUCKET, 3), (WINDOW, 3)] {
+        let report = run(&Setup::calm(Mode::Leased, limit, nodes, 4.0).with_classes());
+        let (admitted, central) = (report.admitted as f64, report.central as f64);
+        assert!(admitted >= 0.9 * central, "{admitted} of {central}");
     }
 }
 
