@@ -52,6 +52,7 @@ check() {
 # needs more says what for.
 check decision 'a decision' 0 621
 check decision-denied 'a decision, denied' 0 604
+check decision-window 'a decision by a fixed window' 0 1380
 check decision-stored 'a decision in a store' 0 895
 # 200 so that each limit finds its own share in the receipt of all.
 check decision-together 'a decision by three limits together' 0 4290
@@ -96,6 +97,9 @@ cargo build --locked --release --quiet --manifest-path "$manifest" --target-dir 
 # a status that the store made.
 check decision-hot 'a decision about one hot key' 0 630
 check decision-leased 'a decision about it from a lease' 0 1165
+cargo build --locked --release --quiet --manifest-path "$manifest" --target-dir "$target" --features calendar
+# Four more than a fixed window of the same build: the bounds of the month are kept, and a decision compares them with its time.
+check decision-month 'a decision by a month of a zone' 0 1420
 cargo build --locked --release --quiet --manifest-path "$manifest" --target-dir "$target" --features client
 bare=$(count client-bare)
 # 520 so that a pacer is one type, whatever its limits are.

@@ -36,6 +36,11 @@ pub enum ConfigErrorKind {
     Soft,
     /// A quota that is to count beyond its limit, and is no fixed window.
     Uncapped,
+    /// Calendar settings of a quota that is none per day, week, month or year, a day of the month
+    /// outside of 1 to 28, or a calendar quota with another algorithm than a fixed window.
+    Calendar,
+    /// A time zone that the system does not know.
+    Zone,
     /// The capacity takes longer to come back than the limiter can count, or a number in a text is
     /// too large.
     Overflow,

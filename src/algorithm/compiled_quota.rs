@@ -1,18 +1,20 @@
 //! `CompiledQuota`: a quota compiled to numbers ready to count, and the state of a key.
 
 mod bytes;
+mod key_state;
 #[cfg(feature = "shared")]
 pub(super) mod reserved_units;
 #[cfg(feature = "shared")]
 pub(super) mod stored_state_format;
 
+pub(crate) use self::key_state::State;
 use super::{
     Bucket, ClockSkew, Counts, Divisible, Most, Refund, Verdict,
+    calendar_windows::CalendarWindows,
     eviction_weight::{EvictionWeight, Fading, Weight},
-    fixed_window::{FixedWindow, Window},
-    log_entries::Log,
+    fixed_window::{FixedWindow, Periods},
     sliding_log::SlidingLog,
-    sliding_window::{Slices, SlidingWindow},
+    sliding_window::SlidingWindow,
     token_bucket::TokenBucket,
 };
 use crate::{
@@ -37,102 +39,10 @@ pub(crate) struct CompiledQuota {
 #[derive(Debug, Clone, Copy)]
 enum Rate {
     Bucket(Bucket),
-    FixedWindow(FixedWindow),
+    FixedWindow(FixedWindow<Periods>),
+    CalendarWindow(FixedWindow<&'static CalendarWindows>),
     SlidingWindow(SlidingWindow),
     SlidingLog(SlidingLog),
-}
-
-/// The state of a key for one quota.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum State {
-    /// The instant of a token bucket or a leaky bucket.
-    Instant(u64),
-    Window(Window),
-    Slices(Box<Slices>),
-    Log(Box<Log>),
-}
-
-/// A state of another algorithm, which a change of quota left, is read as fresh.
-impl State {
-    /// The state of a new key.
-    pub(crate) const FRESH: Self = Self::Instant(0);
-
-    /// The instant of a bucket; 0 for all other states.
-    pub(crate) fn as_instant(&self) -> &u64 {
-        self.instant()
-    }
-
-    #[inline]
-    fn instant(&self) -> &u64 {
-        match self {
-            Self::Instant(instant) => instant,
-            _ => &0,
-        }
-    }
-
-    fn instant_mut(&mut self) -> &mut u64 {
-        if !matches!(self, Self::Instant(_)) {
-            *self = Self::FRESH;
-        }
-        match self {
-            Self::Instant(instant) => instant,
-            _ => unreachable!("it was just made one"),
-        }
-    }
-
-    fn window(&self) -> Window {
-        match self {
-            Self::Window(window) => *window,
-            _ => Window::default(),
-        }
-    }
-
-    fn slices(&self) -> &Slices {
-        static FRESH: Slices = Slices::FRESH;
-        match self {
-            Self::Slices(slices) => slices,
-            _ => &FRESH,
-        }
-    }
-
-    fn slices_mut(&mut self) -> &mut Slices {
-        if !matches!(self, Self::Slices(_)) {
-            *self = Self::Slices(Box::new(Slices::FRESH));
-        }
-        match self {
-            Self::Slices(slices) => slices,
-            _ => unreachable!("it was just made one"),
-        }
-    }
-
-    /// The number of entries that a log's memory holds; 0 for all other states, whose size is fixed.
-    pub(crate) fn times_held(&self) -> usize {
-        self.log().capacity()
-    }
-
-    fn log(&self) -> &Log {
-        static FRESH: Log = Log::FRESH;
-        match self {
-            Self::Log(log) => log,
-            _ => &FRESH,
-        }
-    }
-
-    fn log_mut(&mut self) -> &mut Log {
-        if !matches!(self, Self::Log(_)) {
-            *self = Self::Log(Box::new(Log::FRESH));
-        }
-        match self {
-            Self::Log(log) => log,
-            _ => unreachable!("it was just made one"),
-        }
-    }
-}
-
-impl Default for State {
-    fn default() -> Self {
-        Self::FRESH
-    }
 }
 
 impl Rate {
@@ -141,7 +51,16 @@ impl Rate {
         match quota.algorithm() {
             Algorithm::TokenBucket => Self::Bucket(Bucket::token(quota, most, skew)),
             Algorithm::LeakyBucket { .. } => Self::Bucket(Bucket::leaky(quota, most, skew)),
-            Algorithm::FixedWindow => Self::FixedWindow(FixedWindow::new(quota, most)),
+            Algorithm::FixedWindow => match quota.calendar() {
+                None => {
+                    let periods = Periods(quota.period_nanos());
+                    Self::FixedWindow(FixedWindow::new(quota, most, periods))
+                }
+                Some(calendar) => {
+                    let windows = CalendarWindows::of(calendar);
+                    Self::CalendarWindow(FixedWindow::new(quota, most, windows))
+                }
+            },
             Algorithm::SlidingWindow => Self::SlidingWindow(SlidingWindow::new(quota, most)),
             Algorithm::SlidingLog => Self::SlidingLog(SlidingLog::new(quota)),
         }
@@ -167,6 +86,7 @@ impl CompiledQuota {
         match &self.rate {
             Rate::Bucket(bucket) => bucket.reset_after(*state.instant(), now),
             Rate::FixedWindow(window) => window.reset_after(state.window(), now),
+            Rate::CalendarWindow(window) => window.reset_after(state.window(), now),
             Rate::SlidingWindow(window) => window.reset_after(state.slices(), now),
             Rate::SlidingLog(log) => log.reset_after(state.log(), now),
         }
@@ -174,8 +94,10 @@ impl CompiledQuota {
 
     /// Nanoseconds within which a client gets at most `remaining` units.
     fn effective_window(&self, state: &State, now: u64, remaining: u64) -> u64 {
-        if let Rate::FixedWindow(window) = &self.rate {
-            return window.until_end(state.window(), now);
+        match &self.rate {
+            Rate::FixedWindow(window) => return window.until_end(state.window(), now),
+            Rate::CalendarWindow(window) => return window.until_end(state.window(), now),
+            _ => {}
         }
         if remaining > 0 {
             return remaining.saturating_mul(self.interval);
@@ -185,6 +107,15 @@ impl CompiledQuota {
             Verdict::Fits { .. } => 0,
             // The limit is 0.
             Verdict::Never => self.interval,
+        }
+    }
+
+    /// The index of the window of the calendar at an instant; `None` if the quota follows none.
+    #[cfg(feature = "shared")]
+    pub(crate) fn window_index(&self, at: u64) -> Option<u64> {
+        match &self.rate {
+            Rate::CalendarWindow(window) => Some(window.index(at)),
+            _ => None,
         }
     }
 
@@ -233,6 +164,7 @@ impl CompiledQuota {
         let units = match &self.rate {
             Rate::Bucket(bucket) => return bucket.used(*state.instant(), now),
             Rate::FixedWindow(window) => window.used(state.window(), now),
+            Rate::CalendarWindow(window) => window.used(state.window(), now),
             Rate::SlidingWindow(window) => window.used(state.slices(), now),
             Rate::SlidingLog(log) => log.used(state.log(), now),
         };
@@ -255,6 +187,7 @@ impl CompiledQuota {
         match &self.rate {
             Rate::Bucket(bucket) => bucket.as_counts().verdict(state.instant(), now, cost),
             Rate::FixedWindow(window) => window.verdict(state.window(), now, cost),
+            Rate::CalendarWindow(window) => window.verdict(state.window(), now, cost),
             Rate::SlidingWindow(window) => window.verdict(state.slices(), now, cost),
             Rate::SlidingLog(log) => log.verdict(state.log(), now, cost),
         }
@@ -265,6 +198,9 @@ impl CompiledQuota {
         match &self.rate {
             Rate::Bucket(bucket) => bucket.as_counts().charge(state.instant_mut(), now, cost),
             Rate::FixedWindow(window) => {
+                *state = State::Window(window.charge(state.window(), now, cost));
+            }
+            Rate::CalendarWindow(window) => {
                 *state = State::Window(window.charge(state.window(), now, cost));
             }
             Rate::SlidingWindow(window) => window.charge(state.slices_mut(), now, cost),
@@ -281,6 +217,9 @@ impl CompiledQuota {
             (Rate::FixedWindow(fixed), State::Window(window)) => {
                 *window = fixed.clamped(*window, now);
             }
+            (Rate::CalendarWindow(fixed), State::Window(window)) => {
+                *window = fixed.clamped(*window, now);
+            }
             (Rate::SlidingWindow(window), State::Slices(slices)) => window.clamp(slices, now),
             (Rate::SlidingLog(sliding), State::Log(log)) => sliding.clamp(log, now),
             // A state of another algorithm or a fresh one needs no clamp.
@@ -293,6 +232,9 @@ impl CompiledQuota {
         match &self.rate {
             Rate::Bucket(bucket) => bucket.as_counts().standing(state.instant(), now),
             Rate::FixedWindow(window) if !self.is_part => {
+                window.standing(state.window(), now, self.extra)
+            }
+            Rate::CalendarWindow(window) if !self.is_part => {
                 window.standing(state.window(), now, self.extra)
             }
             _ => {
@@ -313,6 +255,9 @@ impl Divisible for CompiledQuota {
         let rate = match self.rate {
             Rate::Bucket(bucket) => Rate::Bucket(bucket.part(class)),
             Rate::FixedWindow(window) => Rate::FixedWindow(window.with_limit(part(window.limit))),
+            Rate::CalendarWindow(window) => {
+                Rate::CalendarWindow(window.with_limit(part(window.limit)))
+            }
             Rate::SlidingWindow(window) => {
                 Rate::SlidingWindow(window.with_limit(part(window.limit)))
             }
@@ -367,20 +312,24 @@ impl Counts for CompiledQuota {
         match &self.rate {
             Rate::Bucket(bucket) => bucket.as_counts().available(state.instant(), now),
             Rate::FixedWindow(window) => window.available(state.window(), now),
+            Rate::CalendarWindow(window) => window.available(state.window(), now),
             Rate::SlidingWindow(window) => window.available(state.slices(), now),
             Rate::SlidingLog(log) => log.available(state.log(), now),
         }
     }
 
     fn count(&self, state: &mut State, now: u64, cost: u64) {
-        if let Rate::FixedWindow(window) = &self.rate {
-            *state = State::Window(window.count(state.window(), now, cost));
-        }
+        *state = State::Window(match &self.rate {
+            Rate::FixedWindow(window) => window.count(state.window(), now, cost),
+            Rate::CalendarWindow(window) => window.count(state.window(), now, cost),
+            _ => return,
+        });
     }
 
     fn over(&self, state: &State, now: u64, cost: u64) -> Verdict {
         match &self.rate {
             Rate::FixedWindow(window) => window.over(state.window(), now, cost),
+            Rate::CalendarWindow(window) => window.over(state.window(), now, cost),
             _ => Verdict::Never,
         }
     }
@@ -398,6 +347,9 @@ impl Counts for CompiledQuota {
                 bucket.as_counts().refund(state.instant_mut(), now, refund);
             }
             Rate::FixedWindow(window) => {
+                *state = State::Window(window.refund(state.window(), now, refund));
+            }
+            Rate::CalendarWindow(window) => {
                 *state = State::Window(window.refund(state.window(), now, refund));
             }
             Rate::SlidingWindow(window) => window.refund(state.slices_mut(), now, refund),

@@ -7,6 +7,11 @@
 //! time until the state is fresh. [`Tally`] builds the operations from these, for one quota or for
 //! several that are charged together.
 
+#[cfg(feature = "calendar")]
+mod calendar_windows;
+#[cfg(not(feature = "calendar"))]
+#[path = "no_calendar_windows.rs"]
+mod calendar_windows;
 mod compiled_quota;
 mod decide;
 mod eviction_weight;
@@ -31,6 +36,7 @@ pub(crate) use self::compiled_quota::{
     stored_state_format::{instant, instant_text},
 };
 pub(crate) use self::{
+    calendar_windows::CalendarWindows,
     compiled_quota::{CompiledQuota, State},
     decide::{Answer, CounterIndex, Counts, Tally, class_of},
     eviction_weight::{EvictionWeight, Weight},

@@ -22,8 +22,23 @@ pub(crate) struct Terms {
     pub(super) limit: u64,
     pub(super) window: Option<Nanos>,
     pub(super) unit: Unit,
-    /// Whether more than the limit may pass, see [`Quota::soft`].
-    pub(super) soft: bool,
+    marks: PolicyMarks,
+}
+
+/// Two facts in one byte, since each status copies it and each response compares it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct PolicyMarks(u8);
+
+impl PolicyMarks {
+    const NONE: Self = Self(0);
+    /// More than the limit may pass.
+    const SOFT: u8 = 1;
+    /// The window is the mean of those of a calendar, which clients do not see.
+    const VARIES: u8 = 2;
+
+    const fn has(self, mark: u8) -> bool {
+        self.0 & mark != 0
+    }
 }
 
 /// The unit that a policy counts: the `qu` parameter of the `RateLimit-Policy` field.
@@ -61,6 +76,7 @@ impl Policy {
     /// [`Duration::MAX`]. Defaults to none, as for a limit on concurrency.
     pub const fn with_window(mut self, window: Duration) -> Self {
         self.terms.window = Some(Nanos::from_duration(window));
+        self.terms.marks.0 &= !PolicyMarks::VARIES;
         self
     }
 
@@ -84,8 +100,9 @@ impl Policy {
     }
 
     /// The time in which [`limit`](Self::limit) units become available again, the `w` parameter of the
-    /// field: for a token bucket the time in which it fills, for a window or log the period. `None` for a
-    /// limit without time, such as one on concurrency.
+    /// field: for a token bucket the time in which it fills, for a window or log the period. `None` for
+    /// windows of the calendar, whose length varies, and for a limit without time, such as one on
+    /// concurrency.
     #[must_use]
     pub const fn window(&self) -> Option<Duration> {
         self.terms.window()
@@ -156,22 +173,29 @@ impl Terms {
             limit,
             window: None,
             unit: Unit::Requests,
-            soft: false,
+            marks: PolicyMarks::NONE,
         }
     }
 
     fn of_quota(quota: &Quota) -> Self {
+        let soft = u8::from(quota.soft_percent() > 0) * PolicyMarks::SOFT;
+        let varies = u8::from(quota.calendar().is_some()) * PolicyMarks::VARIES;
         Self {
             window: Some(Nanos::from_duration(quota.window())),
-            soft: quota.soft_percent() > 0,
+            marks: PolicyMarks(soft | varies),
             ..Self::new(quota.capacity())
         }
     }
 
+    /// Whether more than the limit may pass, see [`Quota::soft`].
+    pub(super) const fn is_soft(&self) -> bool {
+        self.marks.has(PolicyMarks::SOFT)
+    }
+
     pub(super) const fn window(&self) -> Option<Duration> {
         match self.window {
-            Some(window) => Some(window.duration()),
-            None => None,
+            Some(window) if !self.marks.has(PolicyMarks::VARIES) => Some(window.duration()),
+            _ => None,
         }
     }
 

@@ -320,7 +320,7 @@ impl Status {
         if self.remaining()? >= cost {
             return Some(Duration::ZERO);
         }
-        if self.terms.soft || cost > self.most() {
+        if self.terms.is_soft() || cost > self.most() {
             return None;
         }
         match self.standing {
@@ -399,7 +399,7 @@ impl Status {
             ));
         }
         // Only the limiter knows how many more units a soft quota allows.
-        if self.terms.soft {
+        if self.terms.is_soft() {
             return Duration::ZERO;
         }
         self.standing.time_until(head.saturating_add(behind))

@@ -140,7 +140,7 @@ impl WindowUsage {
     /// The window with `used` units, and whether they exceed the nominal limit.
     #[cfg(feature = "shared")]
     const fn with(self, terms: &Terms, used: u64) -> (Usage, bool) {
-        let is_beyond = terms.soft && used > terms.limit;
+        let is_beyond = terms.is_soft() && used > terms.limit;
         (Usage::Window(Self { used, ..self }), is_beyond)
     }
 
@@ -298,7 +298,7 @@ impl Usage {
         match self {
             Self::Counted(numbers) => {
                 let left = numbers.remaining.map(Units::get);
-                let is_beyond = terms.soft && left.is_some_and(|left| left < units);
+                let is_beyond = terms.is_soft() && left.is_some_and(|left| left < units);
                 (
                     self.with_left(most, |left| left.saturating_sub(units)),
                     is_beyond,

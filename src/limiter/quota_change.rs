@@ -4,6 +4,7 @@ use std::{fmt, time::Duration};
 
 use super::{LocalLimiter, OnChange, on_quota_change::numbers};
 use crate::{
+    algorithm::CalendarWindows,
     clock::{ManualClock, Timestamp},
     key::Key,
     quota::Quota,
@@ -70,13 +71,16 @@ impl QuotaChange {
     /// Measures the effect with a limiter. Its windows begin at the instant of the change, the longest
     /// possible wait.
     fn measure(&mut self) {
-        let clock = ManualClock::at(Timestamp::from_secs(0));
         let name = "changed";
         let first = if self.starts_afresh {
             self.after
         } else {
             self.before
         };
+        let start = first.calendar().map_or(0, |calendar| {
+            CalendarWindows::of(calendar).begin_of_a_long_one()
+        });
+        let clock = ManualClock::at(Timestamp::from_micros(start / 1_000));
         let limiter = LocalLimiter::builder(first.named(name)).max_keys(1);
         let Ok(limiter) = limiter.clock(clock).build() else {
             return;

@@ -4,7 +4,9 @@ use std::{fmt, str::FromStr, time::Duration};
 
 use super::{
     Algorithm, Quota,
-    parse::{Fault, PeriodText, Reader, Word},
+    calendar::Calendar,
+    calendar_quotas,
+    parse::{Fault, PeriodText, Reader, Token, Word},
 };
 use crate::error::{ConfigError, ConfigErrorKind};
 
@@ -35,6 +37,11 @@ impl fmt::Display for Quota {
 /// | `slices 6` | [`slices`](Quota::slices) | a sliding window |
 /// | `sliding_log` | [`sliding_log`](Quota::sliding_log) | |
 /// | `soft 10%` | [`soft`](Quota::soft); the sign may be left out | all |
+/// | `in Europe/Berlin` | `in_zone`, by the feature `calendar` | a rate per day, week, month or year |
+/// | `starting_on 15` | `starting_on`, by the feature `calendar` | a rate per month |
+///
+/// With the feature `calendar`, `week`, `month` and `year` without a number before them are those of the
+/// calendar.
 ///
 /// Words come in any order, each at most once, in lower case; `fixed-window` is `fixed_window`.
 ///
@@ -77,6 +84,8 @@ pub(super) struct Words {
     pub(super) queue: Option<u64>,
     pub(super) slices: Option<u32>,
     pub(super) soft: Option<u32>,
+    pub(super) zone: Option<String>,
+    pub(super) starting_on: Option<u32>,
 }
 
 /// The algorithms' names in texts and tables.
@@ -90,7 +99,8 @@ const ALGORITHMS: [&str; 5] = [
 
 /// All words, in the order of error messages.
 const ACCEPTED: &str = "burst, refill_every, leaky_bucket, queue, fixed_window, \
-                                   sliding_window, slices, sliding_log, token_bucket, soft";
+                                   sliding_window, slices, sliding_log, token_bucket, soft, in, \
+                                   starting_on";
 
 /// The accepted bursts and queues in words, because the largest depends on the rate.
 const LARGEST: &str = "as many as come back within 18 years";
@@ -135,6 +145,7 @@ impl Words {
                     let step = reader.step(word("refill_every 30s", "steps of up to 18 years"))?;
                     put(&mut words.refill_every, step, twice)?;
                 }
+                "in" | "starting_on" => words.read_calendar(reader, token)?,
                 name => {
                     let name = algorithm(name).ok_or(Fault::Unknown(token, ACCEPTED))?;
                     put(&mut words.algorithm, name, || Fault::Second(token))?;
@@ -144,15 +155,38 @@ impl Words {
         Ok(words)
     }
 
+    /// Reads a word of quotas that follow the calendar.
+    fn read_calendar<'a>(
+        &mut self,
+        reader: &mut Reader<'a>,
+        token: Token<'a>,
+    ) -> Result<(), Fault<'a>> {
+        let twice = || Fault::Twice(token);
+        let word = |example, largest| Word {
+            token,
+            example,
+            largest,
+        };
+        if token.text == "in" {
+            let zone = reader.name(word("in Europe/Berlin", ""))?;
+            return put(&mut self.zone, zone.to_owned(), twice);
+        }
+        let day = reader.small_number(word("starting_on 15", "1 to 28"))?;
+        put(&mut self.starting_on, day, twice)
+    }
+
     /// The words of all settings of a quota except its rate and name.
     pub(super) fn of(quota: &Quota) -> Self {
         let (algorithm, queue) = match quota.algorithm() {
             Algorithm::TokenBucket => (None, None),
             Algorithm::LeakyBucket { queue } => (Some("leaky_bucket"), Some(queue)),
+            // The only algorithm of calendar quotas.
+            Algorithm::FixedWindow if quota.calendar().is_some() => (None, None),
             Algorithm::FixedWindow => (Some("fixed_window"), None),
             Algorithm::SlidingWindow => (Some("sliding_window"), None),
             Algorithm::SlidingLog => (Some("sliding_log"), None),
         };
+        let calendar = quota.calendar();
         Self {
             algorithm,
             burst: quota.burst_set(),
@@ -160,11 +194,15 @@ impl Words {
             queue,
             slices: quota.slices_set(),
             soft: Some(quota.soft_percent()).filter(|percent| *percent > 0),
+            zone: calendar.and_then(Calendar::zone_set).map(str::to_owned),
+            starting_on: calendar.and_then(Calendar::starting_on),
         }
     }
 
     /// The quota of this rate and these words, before [`Quota::check`].
     pub(super) fn applied_to(self, rate: Quota) -> Result<Quota, ConfigError> {
+        // The algorithm is set later, so that another one than a fixed window is an error.
+        let rate = calendar_quotas::in_civil_time(rate, self.zone.as_deref(), self.starting_on)?;
         let mut quota = match (self.algorithm, self.queue) {
             (Some("leaky_bucket"), Some(queue)) => rate.leaky_bucket(queue),
             (Some("leaky_bucket"), None) => {
@@ -174,7 +212,8 @@ impl Words {
             (Some("fixed_window"), None) => rate.fixed_window(),
             (Some("sliding_window"), None) => rate.sliding_window(),
             (Some("sliding_log"), None) => rate.sliding_log(),
-            (_, None) => rate.token_bucket(),
+            (Some(_), None) => rate.token_bucket(),
+            (None, None) => rate,
         };
         if let Some(burst) = self.burst {
             quota = quota.burst(burst);
@@ -208,8 +247,14 @@ impl fmt::Display for Words {
         if let Some(step) = self.refill_every {
             write!(f, " refill_every {}", PeriodText(step))?;
         }
-        match self.soft {
-            Some(percent) => write!(f, " soft {percent}%"),
+        if let Some(day) = self.starting_on {
+            write!(f, " starting_on {day}")?;
+        }
+        if let Some(percent) = self.soft {
+            write!(f, " soft {percent}%")?;
+        }
+        match &self.zone {
+            Some(zone) => write!(f, " in {zone}"),
             None => Ok(()),
         }
     }

@@ -1,5 +1,15 @@
 //! Quotas: a number of requests per period, and the algorithm that counts them.
 
+#[cfg(feature = "calendar")]
+mod calendar;
+#[cfg(not(feature = "calendar"))]
+#[path = "no_calendar.rs"]
+mod calendar;
+#[cfg(feature = "calendar")]
+mod calendar_quotas;
+#[cfg(not(feature = "calendar"))]
+#[path = "no_calendar_quotas.rs"]
+mod calendar_quotas;
 mod display;
 mod into_quotas;
 mod owned_quota;
@@ -10,11 +20,16 @@ mod quota_split;
 mod serde;
 mod validate;
 mod value;
+#[cfg(feature = "calendar")]
+mod zone;
 
+pub(crate) use self::calendar::Calendar;
 #[cfg(feature = "rules")]
 pub(crate) use self::parse::period;
 pub(crate) use self::validate::{MAX_COUNT, MAX_REFILL_NANOS, MIN_INTERVAL_NANOS, check_name};
 pub(crate) use self::value::{Fitted, Kind};
+#[cfg(feature = "calendar")]
+pub(crate) use self::{calendar::CalendarUnit, zone::time_zone};
 pub use self::{
     into_quotas::{IntoQuotas, QuotaList},
     owned_quota::OwnedQuota,

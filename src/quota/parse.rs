@@ -2,7 +2,7 @@
 
 use std::{fmt, time::Duration};
 
-use super::Quota;
+use super::{Quota, calendar_quotas};
 use crate::error::{ConfigError, ConfigErrorKind};
 
 /// The unread rest of a text.
@@ -144,7 +144,10 @@ pub(crate) fn period(text: &str) -> Result<Duration, ConfigError> {
 impl Quota {
     /// The rate alone, such as `100/60s`. Stable, because names are made of it.
     pub(crate) fn rate_text(&self) -> String {
-        format!("{}/{}", self.limit(), PeriodText(self.period()))
+        match self.calendar() {
+            Some(calendar) => format!("{}/{}", self.limit(), calendar.unit_name()),
+            None => format!("{}/{}", self.limit(), PeriodText(self.period())),
+        }
     }
 }
 
@@ -181,6 +184,12 @@ impl<'a> Reader<'a> {
         if slash.text != "/" {
             return Err(Fault::Form);
         }
+        let (rest, read) = (self.rest, self.read);
+        let name = self.token().map_or("", |token| token.text);
+        if let Some(quota) = calendar_quotas::quota_per(limit, name) {
+            return Ok(quota);
+        }
+        (self.rest, self.read) = (rest, read);
         Ok(Quota::per(limit, self.period()?))
     }
 
@@ -225,6 +234,12 @@ impl<'a> Reader<'a> {
         let mut token = self.token().ok_or(Fault::Alone(word))?;
         token.text = token.text.strip_suffix('%').unwrap_or(token.text);
         small(token, word)
+    }
+
+    /// The zone's name that belongs to a word.
+    pub(super) fn name(&mut self, word: Word<'a>) -> Result<&'a str, Fault<'a>> {
+        let token = self.token().ok_or(Fault::Alone(word))?;
+        Ok(token.text)
     }
 
     /// The period that belongs to a word.

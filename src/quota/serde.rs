@@ -33,6 +33,10 @@ struct QuotaTable {
     slices: Option<u32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     soft: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    zone: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    starting_on: Option<u32>,
 }
 
 impl From<&OwnedQuota> for QuotaTable {
@@ -48,6 +52,8 @@ impl From<&OwnedQuota> for QuotaTable {
             queue: words.queue,
             slices: words.slices,
             soft: words.soft,
+            zone: words.zone,
+            starting_on: words.starting_on,
         }
     }
 }
@@ -65,6 +71,8 @@ impl TryFrom<QuotaTable> for OwnedQuota {
         merge(&mut words.queue, table.queue, "queue")?;
         merge(&mut words.slices, table.slices, "slices")?;
         merge(&mut words.soft, table.soft, "soft")?;
+        merge(&mut words.zone, table.zone, "zone")?;
+        merge(&mut words.starting_on, table.starting_on, "starting_on")?;
         let quota = words.applied_to(rate)?;
         let owned = match table.name {
             Some(name) => quota.named_owned(name),
@@ -91,9 +99,9 @@ fn merge<T>(word: &mut Option<T>, field: Option<T>, name: &str) -> Result<(), Co
 impl Serialize for OwnedQuota {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let quota = self.quota();
-        let rate = Quota::per(quota.limit(), quota.period());
-        if self.name().is_none() && quota == rate {
-            serializer.serialize_str(&rate.rate_text())
+        let rate = quota.rate_text();
+        if self.name().is_none() && quota.to_string() == rate {
+            serializer.serialize_str(&rate)
         } else {
             QuotaTable::from(self).serialize(serializer)
         }

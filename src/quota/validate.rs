@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Algorithm, Quota};
+use super::{Algorithm, Quota, calendar_quotas};
 use crate::error::{ConfigError, ConfigErrorKind as Kind};
 
 /// The longest time in nanoseconds in which a full capacity may refill, about 18 years: it keeps the
@@ -48,10 +48,15 @@ impl Quota {
     /// | [`LogLimit`](Kind::LogLimit) | a log of more than 65,536 units, soft share included |
     /// | [`Soft`](Kind::Soft) | a soft share above 1000 % |
     /// | [`Uncapped`](Kind::Uncapped) | an uncapped quota that is no fixed window |
+    /// | [`Calendar`](Kind::Calendar) | a zone or a first day of a quota that follows no calendar, a day that is not in every month, another algorithm than a fixed window (feature `calendar`) |
+    /// | [`Zone`](Kind::Zone) | a time zone that the system does not know (feature `calendar`) |
     /// | [`Overflow`](Kind::Overflow) | a capacity, period or step of more than 18 years; an uncapped limit of 2^53 − 1 or more |
     /// | [`Name`](Kind::Name) | a name that is empty, longer than 64 bytes or not printable ASCII |
     pub fn check(&self) -> Result<(), ConfigError> {
         self.check_rate()?;
+        if let Some(calendar) = self.calendar() {
+            calendar_quotas::check(calendar, self)?;
+        }
         self.check_token_bucket()?;
         self.check_slices()?;
         if self.soft_percent() > MAX_SOFT_PERCENT {

@@ -2,6 +2,8 @@
 
 use std::{num::NonZeroU64, time::Duration};
 
+use super::calendar::Calendar;
+
 /// A quota: `limit` units per `period`. A request costs one unit unless the layer sets another
 /// [cost](crate::RateLimitLayer::cost). The default algorithm is a token bucket that holds `limit`
 /// units when full; [`Algorithm`] has the guarantees of all algorithms.
@@ -38,6 +40,8 @@ pub struct Quota {
     soft_percent: u32,
     uncapped: bool,
     name: Option<&'static str>,
+    /// The windows of civil time, instead of those of the period.
+    pub(super) calendar: Option<Calendar>,
     /// The numbers of a request's own quota, which replace this quota's.
     fitted: Option<Fitted>,
     /// The epoch of the counters: a limiter sets a new one to start them afresh when numbers change.
@@ -135,6 +139,7 @@ impl Quota {
             soft_percent: 0,
             uncapped: false,
             name: None,
+            calendar: None,
             fitted: None,
             epoch: 0,
         }
@@ -261,7 +266,7 @@ impl Quota {
         self.limit
     }
 
-    /// The period that the limit is counted in.
+    /// The period that the limit is counted in; for months and years of the calendar their mean length.
     #[must_use]
     pub const fn period(&self) -> Duration {
         self.period
@@ -271,6 +276,18 @@ impl Quota {
     #[must_use]
     pub const fn algorithm(&self) -> Algorithm {
         self.algorithm
+    }
+
+    /// The algorithm's name in texts.
+    #[cfg(feature = "calendar")]
+    pub(super) const fn algorithm_name(&self) -> &'static str {
+        match self.algorithm {
+            Algorithm::TokenBucket => "token_bucket",
+            Algorithm::LeakyBucket { .. } => "leaky_bucket",
+            Algorithm::FixedWindow => "fixed_window",
+            Algorithm::SlidingWindow => "sliding_window",
+            Algorithm::SlidingLog => "sliding_log",
+        }
     }
 
     /// The most units that can be available at once, as headers report it: a token bucket's burst, a
@@ -340,6 +357,11 @@ impl Quota {
         self.uncapped
     }
 
+    /// The windows of civil time; `None` for windows of one length.
+    pub(crate) const fn calendar(&self) -> Option<Calendar> {
+        self.calendar
+    }
+
     /// The burst that [`burst`](Self::burst) set.
     pub(crate) const fn burst_set(&self) -> Option<u64> {
         self.burst
@@ -352,10 +374,12 @@ impl Quota {
         self.name
     }
 
-    /// Whether both quotas can share a counter: algorithm, period, slices, refill step and epoch are
-    /// equal.
+    /// Whether both quotas can share a counter: algorithm, period, calendar, slices, refill step and
+    /// epoch are equal.
     pub(crate) fn counts_like(&self, other: &Self) -> bool {
-        self.epoch == other.epoch && self.shape() == other.shape()
+        self.epoch == other.epoch
+            && self.shape() == other.shape()
+            && self.calendar == other.calendar
     }
 
     /// The kind of the quota's counter, as a number for receipts.
@@ -369,7 +393,8 @@ impl Quota {
                 (hash ^ half).wrapping_mul(0x0100_0193).rotate_left(13)
             })
         });
-        Kind(shape ^ self.epoch)
+        let calendar = self.calendar.map_or(0, |calendar| calendar.digest());
+        Kind(shape ^ self.epoch ^ calendar)
     }
 
     /// The letter of the algorithm, the period in nanoseconds, the slices, and the refill step in
@@ -393,7 +418,9 @@ impl Quota {
     /// The numbers that distinguish counters, except the epoch.
     pub(crate) fn shape_numbers(&self) -> [u64; 4] {
         let (algorithm, period, slices, step) = self.shape();
-        [algorithm, period as u64, slices, step as u64]
+        let digest = self.calendar.map_or(0, |calendar| calendar.digest());
+        let calendar = u64::from(digest) << 32;
+        [algorithm | calendar, period as u64, slices, step as u64]
     }
 
     /// The quota with counters of this epoch.

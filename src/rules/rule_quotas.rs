@@ -8,7 +8,7 @@ use tower_ratelimit_rulefile::weekly_time_window::TimeWindow;
 use super::matcher::contains;
 use crate::{
     clock::Timestamp,
-    quota::{Algorithm, OwnedQuota},
+    quota::{Algorithm, Calendar, OwnedQuota},
 };
 
 /// A set of quotas that a request is charged by together.
@@ -34,10 +34,11 @@ pub(crate) struct CounterId {
     period: Duration,
     slices: u32,
     refill_every: Option<Duration>,
+    calendar: Option<Calendar>,
 }
 
-/// Algorithm, period, slices and refill step.
-pub(super) type CounterShape = (u8, Duration, u32, Option<Duration>);
+/// Algorithm, period, slices, refill step and calendar.
+pub(super) type CounterShape = (u8, Duration, u32, Option<Duration>, Option<Calendar>);
 
 impl CounterId {
     pub(super) fn new(rule: &str, at: usize, quota: &OwnedQuota) -> Self {
@@ -59,6 +60,7 @@ impl CounterId {
             period: shape.period(),
             slices: shape.slice_count(),
             refill_every: shape.refill_step(),
+            calendar: shape.calendar(),
         }
     }
 }
@@ -71,7 +73,13 @@ impl CounterId {
 
     /// The quota's way of counting.
     pub(super) const fn shape(&self) -> CounterShape {
-        (self.algorithm, self.period, self.slices, self.refill_every)
+        (
+            self.algorithm,
+            self.period,
+            self.slices,
+            self.refill_every,
+            self.calendar,
+        )
     }
 }
 

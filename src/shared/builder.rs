@@ -91,7 +91,7 @@ impl RedisLimiterBuilder {
     /// be empty. By default the default tier is the only one.
     ///
     /// Counters belong to the key and are matched by position in the lists. Tiers whose quotas at
-    /// one position count alike, by the same algorithm, period, slices and refill step, share a
+    /// one position count alike, by the same algorithm, period, slices, refill step and calendar, share a
     /// counter; other tiers have one each. A key that alternates between tiers therefore regains
     /// nothing.
     pub fn tier(mut self, name: impl Into<Cow<'static, str>>, quotas: impl IntoQuotas) -> Self {

@@ -228,9 +228,16 @@ impl Mode {
 /// Whether nodes can hold units of these quotas. They cannot with a queue, whose places only the
 /// store can assign, nor with an uncapped window, which does not count reserved units. They cannot
 /// if a denial blocks: units that other nodes hold would block a key that has not used up its
-/// quota.
+/// quota. They do not with a calendar either, whose windows are too long for leases to matter.
 fn can_lease(limits: &TierSet) -> bool {
-    limits.block_for.is_none() && !has_queue(limits) && !counts_on(limits)
+    limits.block_for.is_none()
+        && !has_queue(limits)
+        && !counts_on(limits)
+        && !follows_calendar(limits)
+}
+
+fn follows_calendar(limits: &TierSet) -> bool {
+    has_any(limits, |quota| quota.calendar().is_some())
 }
 
 fn has_queue(limits: &TierSet) -> bool {
@@ -265,6 +272,11 @@ impl ModeTerms {
                 "leased mode with an uncapped window: units that are held are not counted"
                     .to_owned(),
             ),
+            Self::Leased { .. } if follows_calendar(limits) => refuse(
+                "leased mode with a quota of the calendar: build the limiter with it, which then \
+                 decides as in strict mode"
+                    .to_owned(),
+            ),
             Self::Leased { .. } => Ok(()),
         }
     }
@@ -297,6 +309,13 @@ fn check_ahead(units: u32, limits: &TierSet) -> Result<(), ConfigError> {
     if has_queue(limits) {
         return refuse(
             "eventual mode with a leaky bucket: a place in the queue is given by the store alone"
+                .to_owned(),
+        );
+    }
+    if follows_calendar(limits) {
+        return refuse(
+            "eventual mode with a quota of the calendar: only the store knows when its next window \
+             ends; accepted is strict mode"
                 .to_owned(),
         );
     }

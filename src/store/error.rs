@@ -43,6 +43,8 @@ pub enum StoreErrorKind {
     Cluster,
     /// The subject's value was not written by a limiter. Only that subject is affected.
     ForeignData,
+    /// The server's clock is more than one window of a calendar quota away from this node's.
+    ClockApart,
     /// Any other error response.
     Other,
     /// The call was not sent, because the breaker is open after failures in a row.
@@ -60,7 +62,7 @@ pub enum StoreErrorKind {
 
 impl StoreErrorKind {
     /// All kinds, in the order of their discriminants.
-    pub(crate) const ALL: [Self; 14] = [
+    pub(crate) const ALL: [Self; 15] = [
         Self::Timeout,
         Self::Disconnected,
         Self::Refused,
@@ -70,6 +72,7 @@ impl StoreErrorKind {
         Self::OutOfMemory,
         Self::Cluster,
         Self::ForeignData,
+        Self::ClockApart,
         Self::Other,
         Self::BreakerOpen,
         Self::Crowded,
@@ -90,6 +93,7 @@ impl StoreErrorKind {
             Self::OutOfMemory => "out_of_memory",
             Self::Cluster => "cluster",
             Self::ForeignData => "foreign_data",
+            Self::ClockApart => "clock_apart",
             Self::Other => "other",
             Self::BreakerOpen => "breaker_open",
             Self::Crowded => "crowded",

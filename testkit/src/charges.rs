@@ -4,7 +4,9 @@
 use std::{collections::BTreeMap, error::Error as _, time::Duration};
 
 use serde_json::Value;
-use tower_ratelimit::{Key, Limiter, ManualClock, Op, Priority, Quota, Receipt, limiter::Tier};
+use tower_ratelimit::{
+    Key, Limiter, ManualClock, Op, Priority, Quota, Receipt, Timestamp, limiter::Tier,
+};
 
 use super::{
     decisions::{Subject, THE_ONE_KEY, at, check, number, only_has, text},
@@ -34,6 +36,9 @@ const TIERS: [&str; 3] = ["small", "large", "writes"];
 const VECTORS: usize = 38;
 const STEPS: usize = 213;
 
+const CALENDAR_VECTORS: usize = 16;
+const CALENDAR_STEPS: usize = 71;
+
 /// Runs all vectors.
 ///
 /// # Panics
@@ -46,6 +51,20 @@ pub async fn every_vector_holds(subject: &impl Tiered) {
         steps += run(subject, vector).await;
     }
     assert_eq!((vectors.len(), steps), (VECTORS, STEPS));
+}
+
+/// Runs the vectors of quotas that follow the calendar.
+///
+/// # Panics
+///
+/// With the step that was answered otherwise.
+pub async fn every_calendar_vector_holds(subject: &impl Tiered) {
+    let vectors = vectors::group("calendar.json", "vectors");
+    let mut steps = 0;
+    for vector in &vectors {
+        steps += run(subject, vector).await;
+    }
+    assert_eq!((vectors.len(), steps), (CALENDAR_VECTORS, CALENDAR_STEPS));
 }
 
 /// Runs a vector and returns the number of its steps.
@@ -66,10 +85,10 @@ async fn run<S: Tiered>(subject: &S, vector: &Value) -> usize {
         only_has(
             step,
             &[
-                "t_ms", "op", "cost", "share", "tier", "as", "of", "quota", "expect",
+                "t_ms", "at", "civil", "op", "cost", "share", "tier", "as", "of", "quota", "expect",
             ],
         );
-        clock.set(at(number(step, "t_ms")));
+        clock.set(instant(step));
         if text(step, "op") == "set" {
             subject.set_quota(&limiter, first, quota(text(step, "quota")));
             continue;
@@ -86,6 +105,34 @@ async fn run<S: Tiered>(subject: &S, vector: &Value) -> usize {
         }
     }
     steps.len()
+}
+
+/// The time of a step, which the calendar's vectors have as a date.
+fn instant(step: &Value) -> Timestamp {
+    match step.get("at") {
+        Some(_) => utc(text(step, "at")),
+        None => at(number(step, "t_ms")),
+    }
+}
+
+/// A time in UTC, such as `2026-03-31T22:00:00Z`, with or without a fraction of a second.
+pub fn utc(text: &str) -> Timestamp {
+    let parts = text.trim_end_matches('Z').split(['-', 'T', ':', '.']);
+    let parts: Vec<u64> = parts.map(|part| part.parse().expect("a number")).collect();
+    let [year, month, day, hour, minute, second, ..] = parts[..] else {
+        panic!("{text} is no time");
+    };
+    let is_leap = |year: u64| {
+        year.is_multiple_of(400) || (year.is_multiple_of(4) && !year.is_multiple_of(100))
+    };
+    let february = 28 + u64::from(is_leap(year));
+    let months = [31, february, 31, 30, 31, 30, 31, 31, 30, 31, 30];
+    let years = (1970..year).map(|year| 365 + u64::from(is_leap(year)));
+    let days = years.chain(months.into_iter().take(month as usize - 1));
+    let days: u64 = days.sum::<u64>() + day - 1;
+    let seconds = days * 86_400 + hour * 3_600 + minute * 60 + second;
+    let micros = parts.get(6).copied().unwrap_or(0);
+    Timestamp::from_micros(seconds * 1_000_000 + micros)
 }
 
 fn setup(vector: &Value) -> Setup {
@@ -145,6 +192,12 @@ fn quota(text: &str) -> Quota {
         .unwrap_or_else(|error| panic!("{text}: {error}"));
     words.fold(rate, |quota, word| {
         let (word, number) = word.split_once('=').unwrap_or((word, "0"));
+        if word == "in" || word == "starting_on" {
+            let text = format!("{quota} {word} {number}");
+            return text
+                .parse()
+                .unwrap_or_else(|error| panic!("{text}: {error}"));
+        }
         let number: u64 = number.parse().expect("a number");
         match word {
             "burst" => quota.burst(number),

@@ -76,8 +76,13 @@ fn windows_and_log() {
 }
 
 #[test]
+fn calendars() {
+    agreement(5, one_tier(spec_of(5), 1..3), none());
+}
+
+#[test]
 fn lists() {
-    agreement(15, one_tier(spec(), 2..4), none());
+    agreement(10, one_tier(spec(), 2..4), none());
 }
 
 #[test]

@@ -4,6 +4,7 @@
 mod agreement;
 mod blocks;
 mod bounds;
+mod calendar;
 mod changed_receipts;
 mod clock_steps;
 mod count_operation;

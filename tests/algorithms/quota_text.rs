@@ -77,12 +77,12 @@ fn an_unknown_unit_is_named_with_the_known_ones() {
 #[test]
 fn other_words_for_rates_have_a_remedy() {
     for (text, remedy) in [
-        ("10/week", "; a week is 7d"),
+        ("10/2weeks", "; a week is 7d"),
         (
             "10/3 months",
             "; months differ in length: 30d is the nearest period",
         ),
-        ("10/year", "; a year is 365d"),
+        ("10/years", "; a year is 365d"),
         ("10/minu", "; did you mean \"minute\"?"),
         ("10/Hour", "; did you mean \"hour\"?"),
         ("10/mins", "; did you mean \"min\"?"),
@@ -100,7 +100,7 @@ fn other_words_for_rates_have_a_remedy() {
         let error = text.parse::<Quota>().expect_err(text).to_string();
         assert!(error.ends_with(remedy), "{error}");
     }
-    for text in ["10/fortnight", "10/µs", "10x/s", "r/s", "10r/week"] {
+    for text in ["10/fortnight", "10/µs", "10x/s", "r/s", "10r/weeks"] {
         let error = text.parse::<Quota>().expect_err(text).to_string();
         assert!(!error.contains("did you mean"), "{error}");
     }

@@ -3,6 +3,7 @@
 use std::{env, fs, path::Path, time::Duration};
 
 use proptest::{prelude::*, test_runner::TestRunner};
+use testkit::charges::utc;
 use tower_ratelimit::{
     Key, LocalLimiter, LocalStore, ManualClock, OnChange, Quota, Timestamp,
     limiter::{LocalLimiterBuilder, RestoreError, RestoreErrorKind, SaveErrorKind},
@@ -88,6 +89,37 @@ fn a_restart_renews_no_quota_and_the_time_between_counts() {
         assert_eq!(left(&later, 7), Some(1_000), "{quota}");
         assert!(!later.peek(&key(8), 1).is_blocked());
         assert_eq!(later.tracked_keys(), 0);
+    }
+}
+
+/// A customer's month goes on after a deployment, and ends where the calendar ends it.
+#[test]
+fn a_restart_within_a_month_keeps_its_count_and_one_over_its_end_begins_anew() {
+    let berlin = Quota::per_month(1_000).in_zone("Europe/Berlin");
+    for (quota, last) in [
+        (berlin, "2026-03-31T21:59:59.999999Z"),
+        (berlin.starting_on(15), "2026-03-14T22:59:59.999999Z"),
+        (
+            Quota::per_month(1_000).in_zone("Pacific/Apia"),
+            "2026-03-31T10:59:59.999999Z",
+        ),
+    ] {
+        let clock = ManualClock::at(utc("2026-03-10T12:00:00Z"));
+        let before = builder(quota, &clock).build().expect("a good quota");
+        let _ = before.acquire(&key(7), 600);
+        let state = saved(&before);
+        clock.set(utc(last));
+        let after = builder(quota, &clock).restore(&*state).expect("its state");
+        assert_eq!(left(&after, 7), Some(400), "{quota}");
+        let denied = after.acquire(&key(7), 500);
+        assert_eq!(denied.retry_after(), Some(Duration::from_micros(1)));
+        let again = saved(&after);
+        clock.advance(Duration::from_micros(1));
+        for state in [&state, &again] {
+            let later = builder(quota, &clock).restore(&**state).expect("its state");
+            assert_eq!(left(&later, 7), Some(1_000), "{quota}");
+            assert_eq!(later.tracked_keys(), 0, "{quota}");
+        }
     }
 }
 
@@ -255,6 +287,10 @@ fn states_of_others_are_refused_by_name() {
             "\"1000/3600s fixed_window\"",
         ),
         (Quota::per_day(1_000), "\"1000/86400s\""),
+        (
+            Quota::per_day(1_000).in_zone("Europe/Berlin"),
+            "\"1000/day in Europe/Berlin\"",
+        ),
         (day().named("uploads"), "another limiter"),
     ] {
         let (kind, text) = refused(builder(other, &clock), &state);

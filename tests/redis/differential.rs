@@ -95,6 +95,7 @@ alone! {
     fixed_window = 2;
     sliding_window = 3;
     sliding_log = 4;
+    calendar = 5;
 }
 
 #[test]

@@ -3,6 +3,7 @@
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used)]
 
+mod calendar;
 mod denials;
 mod differential;
 mod faults;

@@ -87,6 +87,13 @@ async fn every_vector_holds_in_valkey() {
 }
 
 #[tokio::test]
+async fn every_vector_of_the_calendar_holds() {
+    needs!(redis);
+    let server = Server::start().await;
+    charges::every_calendar_vector_holds(&Redis::at(&server)).await;
+}
+
+#[tokio::test]
 async fn every_vector_of_charges_holds() {
     needs!(redis);
     let server = Server::start().await;

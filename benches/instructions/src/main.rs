@@ -36,6 +36,8 @@ const USED_UP: Quota = Quota::per_day(1);
 
 /// Numbers that change as time passes, and numbers of more than three digits.
 const WINDOW: Quota = Quota::per_minute(100).fixed_window();
+#[cfg(feature = "calendar")]
+const MONTH: Quota = Quota::per_month(100).in_zone("Europe/Berlin");
 const LARGE: Quota = Quota::per_hour(1_000_000);
 
 type Kind = (&'static str, fn());
@@ -43,6 +45,9 @@ type Kind = (&'static str, fn());
 const KINDS: &[Kind] = &[
     ("decision", || decisions(USUAL)),
     ("decision-denied", || decisions(USED_UP)),
+    ("decision-window", || decisions(WINDOW)),
+    #[cfg(feature = "calendar")]
+    ("decision-month", || decisions(MONTH)),
     ("decision-stored", || decisions_of(&stored(USUAL))),
     ("decision-two", || decisions_of(&several::two_quotas())),
     ("decision-together", several::together),

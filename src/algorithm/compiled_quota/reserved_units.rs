@@ -46,6 +46,9 @@ impl CompiledQuota {
             Rate::FixedWindow(window) => {
                 *state = State::Window(window.settle(state.window(), within, units));
             }
+            Rate::CalendarWindow(window) => {
+                *state = State::Window(window.settle(state.window(), within, units));
+            }
             Rate::SlidingWindow(window) => window.settle(state.slices_mut(), within, units),
             Rate::SlidingLog(log) => log.settle(state.log_mut(), now, at, units),
         }
@@ -57,6 +60,7 @@ impl CompiledQuota {
         match &self.rate {
             Rate::Bucket(_) | Rate::SlidingLog(_) => None,
             Rate::FixedWindow(window) => Some(window.window_end(state.window(), now)),
+            Rate::CalendarWindow(window) => Some(window.window_end(state.window(), now)),
             Rate::SlidingWindow(window) => Some(window.slice_end(state.slices(), now)),
         }
     }
@@ -66,9 +70,14 @@ impl CompiledQuota {
         self.keeps_text().then_some(self.interval)
     }
 
-    /// Whether decisions are slots of one queue, which cannot be leased.
-    pub(crate) fn is_queue(&self) -> bool {
-        matches!(&self.rate, Rate::Bucket(_)) && !self.keeps_text()
+    /// Whether units cannot be leased: they are slots of one queue, or count in windows of the calendar,
+    /// which the store does not know.
+    pub(crate) fn is_unleased(&self) -> bool {
+        match &self.rate {
+            Rate::Bucket(_) => !self.keeps_text(),
+            Rate::CalendarWindow(_) => true,
+            Rate::FixedWindow(_) | Rate::SlidingWindow(_) | Rate::SlidingLog(_) => false,
+        }
     }
 
     /// The state after a charge of `held` at `now`, or at `from` for a bucket.
@@ -177,7 +186,7 @@ impl Counts for WithReserved<'_> {
                 *tat = (*tat).min(bucket.latest(now));
                 self.meter.standing(&with, now)
             }
-            Rate::FixedWindow(_) => self.meter.standing(&with, now),
+            Rate::FixedWindow(_) | Rate::CalendarWindow(_) => self.meter.standing(&with, now),
             Rate::SlidingWindow(_) | Rate::SlidingLog(_) => {
                 let (available, extra) = (self.available(state, now), self.meter.extra);
                 let remaining = available.saturating_sub(extra);

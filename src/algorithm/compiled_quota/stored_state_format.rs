@@ -18,7 +18,7 @@ impl CompiledQuota {
     pub(crate) fn read(&self, text: &str, bytes: &mut &[u8]) -> Option<State> {
         match &self.rate {
             Rate::Bucket(_) => instant(text).map(State::Instant),
-            Rate::FixedWindow(_) => window(text).map(State::Window),
+            Rate::FixedWindow(_) | Rate::CalendarWindow(_) => window(text).map(State::Window),
             Rate::SlidingWindow(window) => slices(text, window.slices),
             Rate::SlidingLog(_) => log(text, bytes),
         }
@@ -28,7 +28,7 @@ impl CompiledQuota {
     pub(crate) fn write(&self, state: &State, bytes: &mut Vec<u8>) -> String {
         match &self.rate {
             Rate::Bucket(_) => instant_text(*state.instant()),
-            Rate::FixedWindow(_) => {
+            Rate::FixedWindow(_) | Rate::CalendarWindow(_) => {
                 let Window { index, count } = state.window();
                 format!("{index}:{count}")
             }

@@ -63,7 +63,7 @@ impl LocalLimiterBuilder {
     /// not be empty. By default there is the default tier only.
     ///
     /// Counters belong to the key, not to the tier. Quotas at the same place of their tiers that count
-    /// alike (the same algorithm, period, slices and refill step) share a counter: a key that changes
+    /// alike (the same algorithm, period, slices, refill step, calendar) share a counter: a key that changes
     /// its tier keeps its usage. Token buckets and leaky buckets share the time until they are full
     /// again, windows and logs share units. Units that a larger quota allowed count fully for a smaller
     /// one, and can keep the key out for longer than the smaller one's own window. Quotas that do not

@@ -27,6 +27,7 @@
 
 local SLOT_FIELDS = 10
 local FOREIGN = 'RATELIMIT the value of this key is not one of ours'
+local APART = 'RATELIMIT_CLOCK the clock of the server is more than a window of the calendar away from that of the limiter'
 
 local slots, active, made = {}, {}, {}
 local has_log, has_counts, has_class = false, false, false
@@ -51,7 +52,8 @@ for at = 5, first_op - 1, SLOT_FIELDS do
         algorithm = make(letter)
         made[letter] = algorithm
     end
-    local one, two = tonumber(ARGV[at + 6]), tonumber(ARGV[at + 7])
+    -- The windows of a calendar are a list of instants.
+    local one, two = tonumber(ARGV[at + 6]), tonumber(ARGV[at + 7]) or ARGV[at + 7]
     -- The reply has only the level of a bucket: the limiter computes the rest.
     local level = algorithm.level
     local capacity, tu, tn, full_u, full_n = ARGV[at + 2] + 0, ARGV[at + 4] + 0, ARGV[at + 5] + 0, nil, nil
@@ -64,8 +66,10 @@ for at = 5, first_op - 1, SLOT_FIELDS do
         algorithm = algorithm, capacity = capacity, extra = ARGV[at + 3] + 0, tu = tu, tn = tn,
         step = one, slice = one, slices = two, period_u = one, period_n = two,
         most_u = most_u, most_n = most_n, full_u = full_u, full_n = full_n, level = level,
+        index = false, ends = false, next_ends = false,
         state = false, counted = false, denied = 0, retry_after = -1,
     }
+    if letter == 'c' and not algorithm.place(q, one, two) then return redis.error_reply(APART) end
     local kept = string.byte(ARGV[at + 3]) == 45 and -ARGV[at + 3]
     if kept then part_of_class(q, kept) end
     if letter == 'g' then has_log = true end

@@ -1,18 +1,25 @@
--- A counter that starts again with each window. The state is the window's number and the count.
+-- A counter that starts again with each window. The state is the window's number and the count. The windows of a
+-- calendar are in the arguments: this script knows no months.
 
 local FixedWindow = {
     new = '0:0',
     verdict = 0, available = 0, reset_after = 0, window_end = 0, charge = 0, count = 0, over = 0, refund = 0, clamp = 0, fresh = 0, parse = 0, text = 0,
 }
 
+-- The number of now's window.
+local function index_now(q)
+    return q.index or div(now, 0, q.period_u, q.period_n)
+end
+
 -- The current window: now's, or the next one, if the clock stepped back since it was written.
 local function current(q, window)
-    local index = div(now, 0, q.period_u, q.period_n)
+    local index = index_now(q)
     if window.index < index or window.count == 0 then return index, 0 end
     return window.index, window.count
 end
 
 local function until_end(q, index)
+    if q.index then return (index == q.index and q.ends or q.next_ends) - now, 0 end
     local u, n = mul(index + 1, q.period_u, q.period_n)
     return sub(u, n, now, 0)
 end
@@ -64,7 +71,8 @@ end
 
 function FixedWindow.refund(q, window, cost, charge)
     local index, count = current(q, window)
-    if not charge or div(charge.at, 0, q.period_u, q.period_n) == index then
+    -- A charge in a window of the calendar has its number as its end.
+    if not charge or (q.index and charge.end_u or div(charge.at, 0, q.period_u, q.period_n)) == index then
         count = max(count - cost, 0)
     end
     window.index, window.count = index, count
@@ -72,9 +80,22 @@ end
 
 -- Corrects a window more than one ahead, after the clock stepped back, and a count above the most, of a larger quota.
 function FixedWindow.clamp(q, window)
-    local index = div(now, 0, q.period_u, q.period_n)
+    local index = index_now(q)
     if window.index > index + 1 then window.index = index end
     window.count = min(window.count, q.most_u)
+end
+
+-- Finds now's window in a calendar: `edges` are the microseconds at which windows begin, the first of them number
+-- `first`. The window after now's has to end within them, too.
+function FixedWindow.place(q, first, edges)
+    local ends = {}
+    for edge in string.gmatch(edges, '%d+') do ends[#ends + 1] = edge + 0 end
+    for at = 1, #ends - 2 do
+        if ends[at] <= now and now < ends[at + 1] then
+            q.index, q.ends, q.next_ends = first + at - 1, ends[at + 1], ends[at + 2]
+            return true
+        end
+    end
 end
 
 function FixedWindow.fresh()

@@ -8,7 +8,7 @@ concat!(
     include_str!("token_bucket.lua"),
     "return TokenBucket\nelseif letter == 'l' then\n",
     include_str!("leaky_bucket.lua"),
-    "return LeakyBucket\nelseif letter == 'f' then\n",
+    "return LeakyBucket\nelseif letter == 'f' or letter == 'c' then\n",
     include_str!("fixed_window.lua"),
     "return FixedWindow\nelseif letter == 's' then\n",
     include_str!("sliding_window.lua"),

@@ -16,6 +16,8 @@
 local function Holders(slots, active, it)
     local NEW, KNOWN, STALE = 0, 1, 2
     local cut, unpack_text = string.sub, struct.unpack
+    -- The slots that nodes lease nothing of: queues, and windows of the calendar.
+    local UNLEASED = { l = true, c = true }
 
     -- The subject: the sum of demands, the units reserved on each mask, and the rows, which are the rest of a text from
     -- the byte `first` on.
@@ -29,7 +31,7 @@ local function Holders(slots, active, it)
     for k = 1, #slots do
         plain[k], levels[k], letters[k] = slots[k].algorithm, slots[k].level, ARGV[5 + (k - 1) * 10]
         if ARGV[6 + (k - 1) * 10] == '1' then
-            if k > MOST_SLOTS or letters[k] == 'l' then own_mask = nil end
+            if k > MOST_SLOTS or UNLEASED[letters[k]] then own_mask = nil end
             own_mask = own_mask and own_mask + bit
         end
         bit = bit * 2
@@ -278,7 +280,7 @@ local function Holders(slots, active, it)
             group.held = held
             for k = 1, #group.has do
                 if group.has[k] then
-                    if k > #slots or letters[k] == 'l' then return false end
+                    if k > #slots or UNLEASED[letters[k]] then return false end
                     if letters[k] == 't' then
                         local u, n, after = match(rest, '^:(%d+)(%d%d%d)(.*)$')
                         if not u or #u > 15 or held * (u + 1) > MOST_RESERVED then return false end
@@ -322,7 +324,7 @@ local function Holders(slots, active, it)
         local units = max(ARGV[message + 3] - counted, 0)
         for k = 1, units > 0 and #slots or 0 do
             local q = slots[k]
-            if ARGV[6 + (k - 1) * 10] == '1' and letters[k] ~= 'l' then
+            if ARGV[6 + (k - 1) * 10] == '1' and not UNLEASED[letters[k]] then
                 settler(letters[k])(q, q.state, now, now, units, q.tu, q.tn, plain[k])
             end
         end

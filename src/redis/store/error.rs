@@ -21,6 +21,7 @@ impl StoreErrorKind {
             "ASK" | "CLUSTERDOWN" | "CROSSSLOT" | "MOVED" | "TRYAGAIN" => Self::Cluster,
             // Limiters' own scripts return `RATELIMIT`.
             "WRONGTYPE" | "RATELIMIT" => Self::ForeignData,
+            "RATELIMIT_CLOCK" => Self::ClockApart,
             _ => Self::Other,
         }
     }

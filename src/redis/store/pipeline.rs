@@ -273,7 +273,10 @@ impl Pipeline {
         };
         let now = Instant::now().into_std();
         match error.kind() {
-            StoreErrorKind::ForeignData => self.guard.record_success(epoch),
+            // The server works: the error is about one value, or about the limits of the calendar.
+            StoreErrorKind::ForeignData | StoreErrorKind::ClockApart => {
+                self.guard.record_success(epoch);
+            }
             // Later calls carry one subject each.
             StoreErrorKind::Cluster if error.names_many_servers() => {
                 self.guard.record_success(epoch)

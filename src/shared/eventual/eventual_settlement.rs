@@ -31,7 +31,7 @@ impl Settlement<'_> {
         };
         let units = u64::from(total.saturating_sub(counted));
         let quotas = self.quotas.meters.iter().zip(&self.quotas.counters);
-        for (meter, counter) in quotas.filter(|(meter, _)| units > 0 && !meter.is_queue()) {
+        for (meter, counter) in quotas.filter(|(meter, _)| units > 0 && !meter.is_unleased()) {
             let now = self.now * 1_000;
             let interval = meter.leased_interval().unwrap_or(0);
             let state = &mut subject.states[counter.0];

@@ -215,11 +215,11 @@ impl<S: Store> GuardedStore<S> {
     }
 }
 
-/// Whether the error concerns one key only, so that the store works.
+/// Whether the error concerns one key only, or quotas of the calendar, so that the store works.
 fn is_about_one_key(error: &StoreError) -> bool {
     matches!(
         error.kind(),
-        StoreErrorKind::Contended | StoreErrorKind::ForeignData
+        StoreErrorKind::ClockApart | StoreErrorKind::Contended | StoreErrorKind::ForeignData
     )
 }
 

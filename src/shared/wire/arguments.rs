@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     algorithm::Counts as _,
-    clock::Timestamp,
+    clock::{Clock as _, OsClock, Timestamp},
     decision::{Charge, Op, Receipt},
     quota::MAX_REFILL_NANOS,
     store::lua_number_limits::LUA_MAX_INT,
@@ -44,6 +44,16 @@ impl TierPlan {
         let mut arguments = Vec::with_capacity(1 + plan.len() + 4 * calls.len());
         arguments.push(now.map_or(Cow::Borrowed(""), number));
         arguments.extend(plan.iter().map(|text| Cow::from(text.as_str())));
+        for (place, windows) in self.calendars() {
+            let node_now = now.unwrap_or_else(|| OsClock::new().now().as_micros());
+            let (first, edges) = windows.around(node_now.saturating_mul(1_000));
+            // The time is the first argument.
+            arguments[place + 1] = number(first);
+            arguments[place + 2] = edges
+                .map(|edge| (edge / 1_000).to_string())
+                .join(":")
+                .into();
+        }
         let mut before: Option<&[(Op, usize)]> = None;
         for Call { rows, message, .. } in calls {
             if let Some(message) = message {
@@ -107,7 +117,15 @@ impl TierPlan {
         let charged_at = receipt.charged_at().as_nanos();
         for (at, quota) in self.measures.iter().enumerate() {
             let charge = receipt.charges().get(at);
-            match charge.filter(|charge| quota.meter.made(charged_at, charge)) {
+            let charge = charge.filter(|charge| quota.meter.made(charged_at, charge));
+            // The script cannot find the window of an instant in the past.
+            let window = quota.meter.window_index(charged_at);
+            match charge {
+                Some(_) if window.is_some() => {
+                    let zero = const { Cow::Borrowed("0") };
+                    arguments.push(number(window.unwrap_or_default()));
+                    arguments.extend([zero.clone(), zero.clone(), zero]);
+                }
                 Some(Charge { end, interval, .. }) => {
                     arguments.extend(two_parts(*end));
                     arguments.extend(two_parts(*interval));

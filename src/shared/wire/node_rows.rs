@@ -95,7 +95,7 @@ impl ReservedGroup {
         };
         for slot in (0..8).filter(|slot| mask & 1 << slot > 0) {
             let meter = plan.slots().get(slot)?.meter;
-            if meter.is_queue() {
+            if meter.is_unleased() {
                 return None;
             }
             if meter.leased_interval().is_some() {
@@ -298,7 +298,7 @@ impl NodeRows {
             let mut own = quotas.counters.iter().zip(&quotas.meters);
             let own = own.find(|(counter, _)| **counter == counted.counter);
             let Some((_, meter)) = own else { continue };
-            if CompiledQuota::is_queue(meter) {
+            if CompiledQuota::is_unleased(meter) {
                 return None;
             }
             group.mask |= 1 << slot;

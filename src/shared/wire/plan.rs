@@ -13,7 +13,7 @@ use self::{
     specialized::SpecializedPlan,
 };
 use crate::{
-    algorithm::{CompiledQuota, Most},
+    algorithm::{CalendarWindows, CompiledQuota, Most},
     decision::{Level, Op, Policy},
     error::LimiterError,
     limiter::{
@@ -23,6 +23,13 @@ use crate::{
     },
     quota::{Algorithm, Kind, Priority, Quota},
 };
+
+/// The general script's arguments between the time and the first slot.
+const BEFORE_SLOTS: usize = 3;
+
+/// The arguments of a slot, and the place among them of the two that differ by algorithm.
+const SLOT_FIELDS: usize = 10;
+const SPECIFICS: usize = 6;
 
 /// The limits, as the scripts' arguments have them.
 #[derive(Debug)]
@@ -53,6 +60,9 @@ pub(in crate::shared) struct TierPlan {
     pub(in crate::shared) measures: Vec<QuotaPlan>,
     /// The general script's arguments between the time and the operations.
     arguments: Vec<String>,
+    /// The windows of calendar quotas, and the place of their index among these arguments. The
+    /// arguments with their edges depend on the time.
+    calendars: Vec<(usize, &'static CalendarWindows)>,
     /// The specialized script for such quotas and its arguments, if there is one.
     specialized: Option<SpecializedPlan>,
 }
@@ -112,6 +122,7 @@ impl Plan {
             policies: quotas.policies.clone(),
             measures: (measures.map(|of_quota| QuotaPlan::new(of_quota, class))).collect(),
             arguments: general_arguments(limits.block_for, slots, (&quotas.quotas, class), all),
+            calendars: calendars(slots),
             // Only the general script knows classes.
             specialized: (class.is_critical())
                 .then(|| SpecializedPlan::new(limits.block_for, slots, &quotas.quotas, all))
@@ -200,6 +211,11 @@ impl TierPlan {
             .map(|specialized| specialized.script)
     }
 
+    /// The windows of calendar quotas, with the place of their arguments among the constant ones.
+    pub(super) fn calendars(&self) -> &[(usize, &'static CalendarWindows)] {
+        &self.calendars
+    }
+
     /// The arguments between the time and the operations: of the specialized script, or of the general one.
     pub(super) fn constant_arguments(&self, script: Option<SpecializedScript>) -> &[String] {
         let specialized = self.specialized.as_ref();
@@ -266,7 +282,18 @@ fn general_arguments(
     arguments
 }
 
-/// The two arguments that differ by algorithm.
+/// The windows of the slots that follow the calendar, with the place of their arguments.
+fn calendars(slots: &[Slot]) -> Vec<(usize, &'static CalendarWindows)> {
+    let places = (BEFORE_SLOTS + SPECIFICS..).step_by(SLOT_FIELDS).zip(slots);
+    places
+        .filter_map(|(place, slot)| {
+            let calendar = slot.quota.calendar()?;
+            Some((place, CalendarWindows::of(calendar)))
+        })
+        .collect()
+}
+
+/// The two arguments that differ by algorithm. Those of a calendar depend on the time.
 fn specifics(quota: &Quota) -> [String; 2] {
     match quota.algorithm() {
         Algorithm::TokenBucket => {

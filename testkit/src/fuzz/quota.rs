@@ -33,6 +33,8 @@ const fn of_a_quota(kind: ConfigErrorKind) -> bool {
             | ConfigErrorKind::Slices
             | ConfigErrorKind::LogLimit
             | ConfigErrorKind::Soft
+            | ConfigErrorKind::Calendar
+            | ConfigErrorKind::Zone
     )
 }
 
@@ -71,7 +73,8 @@ fn reversed(printed: &str) -> String {
     let (rate, words) = printed.split_once(' ').unwrap_or((printed, ""));
     let mut groups: Vec<String> = Vec::new();
     for token in words.split_whitespace() {
-        let is_value = token.starts_with(|c: char| c.is_ascii_digit());
+        let is_zone = groups.last().is_some_and(|group| group == "in");
+        let is_value = is_zone || token.starts_with(|c: char| c.is_ascii_digit());
         match groups.last_mut().filter(|_| is_value) {
             Some(group) => *group += &format!(" {token}"),
             None => groups.push(token.replace('_', "-")),

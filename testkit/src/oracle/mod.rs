@@ -2,6 +2,7 @@
 //! entry for each unit, counters of all windows stay in a map. What takes arithmetic in the crate
 //! (how long until a cost fits, until a key is as good as new) is searched for here.
 
+pub mod civil;
 pub mod quotas;
 
 use std::collections::BTreeMap;
@@ -20,6 +21,7 @@ pub struct Extras {
     pub soft_percent: u32,
     pub refill_every: Option<Nanos>,
     pub slices: u32,
+    pub civil: Option<civil::Civil>,
 }
 
 /// The way of counting: quotas of one kind at one place of their tiers share a counter.
@@ -29,6 +31,8 @@ pub struct Kind {
     period: Nanos,
     slices: i128,
     step: Nanos,
+    /// The windows of a calendar, instead of those of the period.
+    civil: Option<civil::Civil>,
 }
 
 /// A quota in numbers.
@@ -91,6 +95,7 @@ impl Kind {
             period: i128::try_from(quota.period().as_nanos()).expect("in range"),
             slices: i128::from(extras.slices.max(1)),
             step: extras.refill_every.unwrap_or(1),
+            civil: extras.civil,
         }
     }
 
@@ -120,7 +125,18 @@ impl Kind {
     /// The length of a window or slice, and the number of now's.
     fn slice(&self, now: Nanos) -> (Nanos, i128) {
         let length = self.period / self.slices;
-        (length, now.div_euclid(length))
+        match self.civil {
+            Some(civil) => (length, civil.window_at(now)),
+            None => (length, now.div_euclid(length)),
+        }
+    }
+
+    /// The end of a window.
+    fn window_end(&self, index: i128) -> Nanos {
+        match self.civil {
+            Some(civil) => civil.begin(index + 1),
+            None => (index + 1) * self.period,
+        }
     }
 
     /// The number of the window or slice in force, and how much of it has passed: one that is one
@@ -464,7 +480,7 @@ impl Rule {
         match counter {
             Counter::Counts(counts) if self.kind.kept() == 0 => {
                 let (newest, _) = self.kind.in_force(counts, now);
-                (newest + 1) * self.kind.period - now
+                self.kind.window_end(newest) - now
             }
             _ if remaining > 0 => remaining * self.interval,
             // No unit of a limit of 0 ever comes: the time of one, after the debt.

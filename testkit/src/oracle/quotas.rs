@@ -5,7 +5,7 @@ use std::time::Duration;
 use proptest::{prelude::*, strategy::Union};
 use tower_ratelimit::{Algorithm, LocalLimiter, ManualClock, Quota, Timestamp};
 
-use super::{Extras, Rule};
+use super::{Extras, Rule, civil::Civil};
 
 /// A quota, with the parts that it does not show.
 #[derive(Debug, Clone, Copy)]
@@ -22,6 +22,7 @@ impl Spec {
                 soft_percent: 0,
                 refill_every: None,
                 slices: 0,
+                civil: None,
             },
         }
     }
@@ -40,6 +41,12 @@ impl Spec {
     /// This limit, algorithm and capacity in another quota's period and slices.
     #[must_use]
     pub fn with_period_of(&self, other: &Self) -> Self {
+        if let (Algorithm::FixedWindow, Some(civil)) = (self.quota.algorithm(), other.extras.civil)
+        {
+            let mut spec = Self::hard(civil.quota(self.quota.limit()));
+            spec.extras.civil = Some(civil);
+            return spec;
+        }
         let period = other.quota.period();
         let quota = Quota::per(self.quota.limit(), period);
         let quota = match self.quota.algorithm() {
@@ -62,7 +69,10 @@ impl Spec {
         let quota = match self.quota.algorithm() {
             Algorithm::TokenBucket => quota.burst(1 + size.room),
             Algorithm::LeakyBucket { .. } => quota.leaky_bucket(size.room),
-            Algorithm::FixedWindow => quota.fixed_window(),
+            Algorithm::FixedWindow => match self.extras.civil {
+                Some(civil) => civil.quota(quota.limit()),
+                None => quota.fixed_window(),
+            },
             Algorithm::SlidingWindow => quota.sliding_window().slices(self.extras.slices),
             _ => quota.sliding_log(),
         };
@@ -92,6 +102,10 @@ impl Spec {
         let nanos = match self.quota.algorithm() {
             // One unit comes into an empty bucket after one interval.
             Algorithm::TokenBucket | Algorithm::LeakyBucket { .. } => self.interval(),
+            Algorithm::FixedWindow if self.extras.civil.is_some() => {
+                // A month of 31 days, or a day of 25 hours.
+                nanos(self.quota.period()) / 20 * 21 + 3_600_000_000_000
+            }
             // The oldest slice weighs in full in the instant in which it begins to leave.
             _ => nanos(self.quota.period()) + 1_000,
         };
@@ -118,8 +132,9 @@ fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).expect("in range")
 }
 
-/// The five algorithms by number: the queue and the slices vary.
-pub const ALGORITHMS: u8 = 5;
+/// The algorithms by number: the queue and the slices vary. The last one is the fixed window of a
+/// calendar.
+pub const ALGORITHMS: u8 = 6;
 
 /// The numbers in which quotas that count alike may differ.
 #[derive(Debug, Clone, Copy)]
@@ -204,8 +219,16 @@ impl Shape {
             2 => Spec::hard(quota.fixed_window()),
             3 => self.sliding_window(),
             4 => Spec::hard(quota.sliding_log()),
+            5 => self.calendar(),
             other => panic!("there is no algorithm {other}"),
         }
+    }
+
+    fn calendar(&self) -> Spec {
+        let civil = Civil::by_number(self.period + self.room);
+        let mut spec = Spec::hard(civil.quota(self.limit));
+        spec.extras.civil = Some(civil);
+        spec
     }
 
     fn token_bucket(&self, quota: Quota) -> Spec {

@@ -301,7 +301,8 @@ fn counters(tiers: &Tiers) -> Vec<String> {
         });
         let slices = spec.extras.slices.max(1);
         let (period, step) = (spec.quota.period(), spec.extras.refill_every);
-        format!("{place} {algorithm:?} {period:?} {slices} {step:?}")
+        let civil = spec.extras.civil;
+        format!("{place} {algorithm:?} {period:?} {slices} {step:?} {civil:?}")
     });
     let mut counters: Vec<_> = counters.collect();
     counters.sort();

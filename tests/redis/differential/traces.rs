@@ -107,7 +107,10 @@ impl Numbers {
             (Algorithm::FixedWindow, _) if spec.quota == spec.quota.uncapped() => {
                 quota.fixed_window().uncapped()
             }
-            (Algorithm::FixedWindow, _) => quota.fixed_window(),
+            (Algorithm::FixedWindow, _) => match spec.extras.civil {
+                Some(civil) => civil.quota(quota.limit()),
+                None => quota.fixed_window(),
+            },
             (Algorithm::SlidingWindow, _) => quota.sliding_window().slices(spec.extras.slices),
             _ => quota.sliding_log(),
         };

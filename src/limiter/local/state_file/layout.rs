@@ -62,7 +62,7 @@ impl Layout {
             return refused(match self.changed(label) {
                 Some(own) => format!(
                     "the state file has counts of the quota {} as \"{}\", this limiter as \"{}\": \
-                     algorithm, period, slices and refill step have to be the same",
+                     algorithm, period, slices, refill step and calendar have to be the same",
                     label.shown_name(),
                     label.text,
                     own.text

@@ -14,7 +14,7 @@ fn reply(text: &str) -> RedisError {
 #[test]
 fn error_replies_are_classified_by_their_code() {
     use StoreErrorKind::{
-        Busy, Cluster, ForeignData, Loading, Other, OutOfMemory, ReadOnly, Refused,
+        Busy, ClockApart, Cluster, ForeignData, Loading, Other, OutOfMemory, ReadOnly, Refused,
     };
     let answers = [
         ("NOAUTH Authentication required.", Refused),
@@ -44,6 +44,7 @@ fn error_replies_are_classified_by_their_code() {
         ),
         ("WRONGTYPE Operation against a key", ForeignData),
         ("RATELIMIT the value is no state", ForeignData),
+        ("RATELIMIT_CLOCK the clock is far away", ClockApart),
         ("NOSCRIPT No matching script.", Other),
         ("MISCONF Redis is configured to save RDB snapshots", Other),
         ("ERR LOADING OOM READONLY", Other),

@@ -48,6 +48,7 @@ impl Slot {
         match self.quota.algorithm() {
             Algorithm::TokenBucket => "t",
             Algorithm::LeakyBucket { .. } => "l",
+            Algorithm::FixedWindow if self.quota.calendar().is_some() => "c",
             Algorithm::FixedWindow => "f",
             Algorithm::SlidingWindow => "s",
             Algorithm::SlidingLog => "g",
@@ -61,6 +62,9 @@ impl Slot {
         let mut shape = format!("{}{period}/{slices}", self.letter());
         if let Some(step) = self.quota.refill_every_nanos() {
             write!(shape, "+{step}").expect("writing to a text never fails");
+        }
+        if let Some(calendar) = self.quota.calendar() {
+            write!(shape, "@{calendar}").expect("writing to a text never fails");
         }
         shape
     }

@@ -44,7 +44,7 @@ const MAX_SLICES: u32 = 30;
 
 impl SpecializedPlan {
     /// The plan for these quotas: `None` if no specialized script is for them, if the subject has other
-    /// counters, if denials block, or if the numbers are too large for the script.
+    /// counters, if denials block, if a quota follows the calendar, or if the numbers are too large for the script.
     pub(super) fn new(
         block_for: Option<u64>,
         slots: &[Slot],
@@ -52,6 +52,9 @@ impl SpecializedPlan {
         all: &AllQuotas,
     ) -> Option<Self> {
         if block_for.is_some() || slots.len() != quotas.len() {
+            return None;
+        }
+        if quotas.iter().any(|quota| quota.calendar().is_some()) {
             return None;
         }
         let most = |(slot, quota): (&Slot, &Quota)| all.most(slot.at, quota).max(Most::of(quota));

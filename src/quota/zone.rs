@@ -1,0 +1,62 @@
+//! Time zones of the operating system, by their names.
+
+use std::{collections::BTreeSet, sync::Mutex};
+
+use jiff::tz::{TimeZone, db};
+
+use crate::{
+    error::{ConfigError, ConfigErrorKind},
+    lock::unpoisoned,
+};
+
+/// The zone of this name, spelled as the database does. Two spellings would be two counters in a
+/// store.
+pub(crate) fn time_zone(name: &str) -> Result<TimeZone, ConfigError> {
+    if name == "UTC" {
+        // Known also on a system without the database.
+        return Ok(TimeZone::UTC);
+    }
+    let found = TimeZone::get(name).ok();
+    let is_exact = |zone: &TimeZone| !zone.is_unknown() && zone.iana_name() == Some(name);
+    found.filter(is_exact).ok_or_else(|| unknown(name))
+}
+
+/// The name of a known zone for the life of the process. No more memory is kept than for each zone of
+/// the database once.
+pub(super) fn static_name(name: &str) -> Result<&'static str, ConfigError> {
+    static NAMES: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
+    time_zone(name)?;
+    let mut names = unpoisoned(NAMES.lock());
+    if let Some(known) = names.get(name) {
+        return Ok(known);
+    }
+    let kept: &'static str = Box::leak(Box::from(name));
+    names.insert(kept);
+    Ok(kept)
+}
+
+#[cold]
+fn unknown(name: &str) -> ConfigError {
+    let wanted = name.replace([' ', '-'], "_").to_lowercase();
+    let is_meant = |known: &str| {
+        let known = known.to_lowercase();
+        let city = known.rsplit('/').next();
+        known == wanted || city == Some(wanted.as_str())
+    };
+    let meant = db().available().find(|known| is_meant(known.as_str()));
+    let remedy = match meant {
+        Some(known) => format!("; did you mean {:?}?", known.as_str()),
+        None if db().is_definitively_empty() => {
+            "; this system has no zones but UTC: install its package tzdata".to_owned()
+        }
+        None => String::new(),
+    };
+    let shown: String = name.chars().take(40).collect();
+    ConfigError::new(
+        ConfigErrorKind::Zone,
+        format!(
+            "{shown:?} is no time zone of this system; accepted are names of the IANA database, such as \
+             \"Europe/Berlin\" or \"UTC\"{remedy}"
+        ),
+    )
+}

@@ -1,0 +1,152 @@
+//! Quotas that follow the calendar, whose windows the node sends and Redis chooses by its own clock.
+
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use testkit::{charges::utc, needs};
+use tower_ratelimit::{
+    Clock as _, Key, OnFailure, OsClock, Quota, RedisLimiter, RedisStore, StoreError,
+    StoreErrorKind, Timestamp,
+    shared::{Call, Mode, Reply, SharedLimiter, Store},
+};
+
+use crate::{
+    scripts::{
+        GENERAL,
+        recorded::{Calls, Recorded},
+    },
+    servers::Server,
+};
+
+/// A server whose clock is not the node's.
+struct Apart {
+    redis: Mutex<Calls>,
+    script: Recorded,
+    node: Timestamp,
+    server: Mutex<Timestamp>,
+}
+
+impl Store for Apart {
+    async fn transact(&self, key: &str, call: &Call<'_>) -> Result<Reply, StoreError> {
+        let mut arguments = call.script_arguments(Some(self.node));
+        arguments[0] = self.server.lock().unwrap().as_micros().to_string();
+        let mut redis = self.redis.lock().unwrap();
+        let mut outcome = redis.call(&self.script, &[key.to_owned()], &arguments);
+        let reply = outcome.replies.remove(0);
+        if reply.starts_with(b"-RATELIMIT_CLOCK ") {
+            let detail = String::from_utf8(reply).unwrap();
+            return Err(StoreError::new(StoreErrorKind::ClockApart, detail));
+        }
+        Ok(Reply::from_bytes(reply))
+    }
+}
+
+fn limiter(server: &Server, node: &str) -> (Arc<Apart>, SharedLimiter<Arc<Apart>>) {
+    let store = Arc::new(Apart {
+        redis: Mutex::new(Calls::new(server)),
+        script: Recorded::new(GENERAL),
+        node: utc(node),
+        server: Mutex::new(utc(node)),
+    });
+    let limiter = SharedLimiter::builder(Quota::per_month(5).in_zone("Europe/Berlin"))
+        .remember_denials(false)
+        .on_failure(OnFailure::deny())
+        .build_on(Arc::clone(&store));
+    (store, limiter.unwrap())
+}
+
+#[tokio::test]
+async fn the_server_s_clock_chooses_the_month() {
+    needs!(redis);
+    let server = Server::start().await;
+    let (store, limiter) = limiter(&server, "2026-03-15T12:00:00Z");
+    let key = Key::from("alice");
+    let decided = async |at: &str| {
+        *store.server.lock().unwrap() = utc(at);
+        let decision = limiter.acquire(&key, 5).await.unwrap();
+        let wait = decision.binding().effective_window().unwrap();
+        (decision.is_allowed(), utc(at).saturating_add(wait))
+    };
+    // A month before the node's, the node's, and the month after.
+    let ends = [
+        ("2026-02-10T00:00:00Z", "2026-02-28T23:00:00Z"),
+        ("2026-03-01T00:00:00Z", "2026-03-31T22:00:00Z"),
+        ("2026-04-30T21:59:59Z", "2026-04-30T22:00:00Z"),
+    ];
+    for (at, end) in ends {
+        assert_eq!(decided(at).await, (true, utc(end)), "{at}");
+        assert_eq!(decided(at).await, (false, utc(end)), "{at}");
+    }
+}
+
+#[tokio::test]
+async fn a_clock_more_than_a_window_away_is_a_named_error() {
+    needs!(redis);
+    let server = Server::start().await;
+    let (store, limiter) = limiter(&server, "2026-03-15T12:00:00Z");
+    let key = Key::from("alice");
+    for at in ["2026-01-31T22:59:59Z", "2026-04-30T22:00:00Z"] {
+        *store.server.lock().unwrap() = utc(at);
+        let error = limiter.acquire(&key, 1).await.expect_err(at);
+        let store_error = std::error::Error::source(&error).expect("the store's error");
+        assert!(
+            store_error.to_string().contains("clock_apart"),
+            "{store_error}"
+        );
+    }
+}
+
+/// The clock of a real server, and the whole way to it.
+#[tokio::test]
+async fn redis_decides_by_its_own_clock() {
+    needs!(redis);
+    let server = Server::start().await;
+    let store = RedisStore::builder().deadline(Duration::from_secs(20));
+    let store = store.connect(&server.url()).unwrap();
+    let quota = Quota::per_year(2).in_zone("Pacific/Apia");
+    let limiter = RedisLimiter::builder(quota).build(&store).unwrap();
+    let key = Key::from("alice");
+    let charged = limiter.acquire(&key, 2).await.unwrap();
+    assert!(charged.is_allowed());
+    let denied = limiter.acquire(&key, 1).await.unwrap();
+    let wait = denied.retry_after().unwrap();
+    // Samoa's years end at 11:00 UTC.
+    let end = OsClock::new().now().saturating_add(wait).as_micros() / 1_000_000;
+    let seconds = end % 86_400;
+    assert!(
+        (11 * 3_600 - 60..=11 * 3_600 + 60).contains(&seconds),
+        "{seconds}"
+    );
+    let refunded = limiter
+        .refund(&key, 1, Some(charged.receipt()))
+        .await
+        .unwrap();
+    assert_eq!(refunded.remaining(), Some(1));
+}
+
+#[tokio::test]
+async fn modes_other_than_strict_are_refused_or_stay_strict() {
+    needs!(redis);
+    let server = Server::start().await;
+    let store = RedisStore::connect(&server.url()).unwrap();
+    let builder = |mode| {
+        RedisLimiter::builder(Quota::per_week(5))
+            .mode(mode)
+            .build(&store)
+    };
+    let error = builder(Mode::eventual(Duration::from_secs(1)).ahead(2)).expect_err("eventual");
+    assert!(error.to_string().contains("calendar"), "{error}");
+    let leased = builder(Mode::leased()).unwrap();
+    let alice = Key::from("alice");
+    assert!(leased.acquire(&alice, 5).await.unwrap().is_allowed());
+    assert!(leased.acquire(&alice, 1).await.unwrap().is_denied());
+    assert_eq!(leased.mode_stats().granted, 0);
+    let plain = RedisLimiter::builder(Quota::per_day(5).fixed_window().named("a"))
+        .mode(Mode::leased())
+        .build(&store)
+        .unwrap();
+    let change = plain.set_quota("a", Quota::per_day(5).in_zone("UTC"));
+    assert!(change.is_err(), "{change:?}");
+}
