@@ -6,6 +6,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source scripts/install_requirements.sh
 need curl curl
+need_file /usr/share/zoneinfo/Europe/Berlin tzdata
 
 program=${1:-}
 if [ -z "$program" ]; then
@@ -34,13 +35,18 @@ image=$(mktemp -d)
 service=
 trap '[ -z "$service" ] || kill "$service" 2>/dev/null || true; rm -rf "$image" "$image.log"' EXIT
 cp "$program" "$image/tower-ratelimit"
-mkdir "$image/rules" "$image/bin"
+mkdir -p "$image/rules" "$image/bin" "$image/usr/share"
+cp -a /usr/share/zoneinfo "$image/usr/share/zoneinfo"
 ln -s /tower-ratelimit "$image/bin/ratelimit"
 cat >"$image/rules/shop.yaml" <<'RULES'
 domain: shop
 descriptors:
   - key: user
     rate_limit: {unit: day, requests_per_unit: 2}
+RULES
+mkdir "$image/gateway"
+cat >"$image/gateway/month.yaml" <<'RULES'
+rules: [{name: month, quota: 1000/month in Europe/Berlin}]
 RULES
 # As a container with --read-only: readable for all, writable for nobody.
 chmod -R a=rX,a-w "$image"
@@ -67,6 +73,9 @@ done)
 [ "$told" = "200 200 429 " ] || { echo "error: answered $told" >&2; exit 1; }
 curl --silent --fail "http://$http/metrics" | grep -q '^ratelimit_rules 1$'
 [ "$(stat -c %u "/proc/$service")" = 65532 ] || { echo "error: the service does not run as nobody" >&2; exit 1; }
+
+# Quotas of the calendar need the zones of the image.
+"${inside[@]}" check /gateway >/dev/null
 
 # The command of Envoy's reference service: it has no files here, and names their directory.
 if reference=$("${inside[@]/%\/tower-ratelimit//bin/ratelimit}" 2>&1); then

@@ -42,6 +42,7 @@ fn words(quota: &Quota) -> String {
         Algorithm::LeakyBucket { queue } => format!(
             "A queue: one every {each}; up to {queue} wait for their turn, the others are denied."
         ),
+        Algorithm::FixedWindow if calendar_unit(quota).is_some() => calendar_words(quota),
         Algorithm::FixedWindow => format!(
             "A fixed window: {limit} from one multiple of {period} since 1970 (UTC) to the next; up to \
              twice that across the edge of two."
@@ -54,9 +55,51 @@ fn words(quota: &Quota) -> String {
     }
 }
 
+/// The unit of a quota that follows the calendar: its text has a word for it.
+fn calendar_unit(quota: &Quota) -> Option<&'static str> {
+    let text = quota.to_string();
+    let period = text.split(' ').next()?.split('/').nth(1)?;
+    let mut units = ["day", "week", "month", "year"].into_iter();
+    units.find(|unit| *unit == period)
+}
+
+fn calendar_words(quota: &Quota) -> String {
+    let unit = calendar_unit(quota).unwrap_or_default();
+    let begin = match (unit, word_of(quota, "starting_on")) {
+        ("day", _) => "the start of the day".to_owned(),
+        ("week", _) => "Monday".to_owned(),
+        ("year", _) => "1 January".to_owned(),
+        (_, day) => format!("day {}", day.unwrap_or_else(|| "1".to_owned())),
+    };
+    let zone = word_of(quota, "in").unwrap_or_else(|| "UTC".to_owned());
+    format!(
+        "A fixed window: {} from {begin} of each {unit} in {zone}; up to twice that across the edge of two.",
+        quota.limit()
+    )
+}
+
+/// The days of the shortest and of the longest window, if the quota follows the calendar.
+fn calendar_days(quota: &Quota) -> Option<(u64, u64)> {
+    calendar_unit(quota).map(|unit| match unit {
+        "day" => (1, 1),
+        "week" => (7, 7),
+        "month" => (28, 31),
+        _ => (365, 366),
+    })
+}
+
+/// The length of the shortest window.
+fn shortest_window(quota: &Quota) -> Duration {
+    calendar_days(quota).map_or(quota.period(), |(days, _)| {
+        // Clocks are set forward by an hour.
+        Duration::from_secs(days * 86_400 - 3_600)
+    })
+}
+
 /// The most units that can pass in typical stretches of time, soft share included.
 fn bounds(quota: &Quota) -> Vec<(Duration, u128)> {
-    let period = quota.period();
+    let days = calendar_days(quota).map(|(_, days)| Duration::from_secs(days * 86_400));
+    let period = days.unwrap_or(quota.period());
     let mut stretches = vec![Duration::from_secs(1), period, 2 * period];
     stretches.extend([60, 3_600, 86_400].map(Duration::from_secs));
     stretches.retain(|stretch| *stretch >= Duration::from_secs(1) || *stretch == period);
@@ -77,7 +120,7 @@ fn most_in(quota: &Quota, stretch: Duration) -> u128 {
     // A stretch includes one of its ends only.
     let evenly = stretch.div_ceil(interval);
     // The number of windows that it can touch.
-    let windows = stretch.div_ceil(period) + 1;
+    let windows = stretch.div_ceil(shortest_window(quota).as_nanos()) + 1;
     match (quota.algorithm(), refill_step(quota)) {
         (Algorithm::TokenBucket, None) => capacity + stretch / interval,
         (Algorithm::TokenBucket, Some(step)) => capacity + stretch.div_ceil(step) * step / interval,
@@ -143,6 +186,10 @@ fn first_response(quota: &Quota) -> Result<HeaderMap, String> {
 fn rust(quota: &Quota) -> String {
     let (limit, period) = (quota.limit(), quota.period());
     let mut line = match period.as_secs() {
+        _ if calendar_unit(quota).is_some() => {
+            let unit = calendar_unit(quota).unwrap_or_default();
+            format!("Quota::per_{unit}({limit})")
+        }
         _ if period.subsec_nanos() > 0 => format!("Quota::per({limit}, {})", rust_duration(period)),
         1 => format!("Quota::per_second({limit})"),
         60 => format!("Quota::per_minute({limit})"),
@@ -152,7 +199,7 @@ fn rust(quota: &Quota) -> String {
     };
     match quota.algorithm() {
         Algorithm::LeakyBucket { queue } => line += &format!(".leaky_bucket({queue})"),
-        Algorithm::FixedWindow => line += ".fixed_window()",
+        Algorithm::FixedWindow if calendar_unit(quota).is_none() => line += ".fixed_window()",
         Algorithm::SlidingWindow => line += ".sliding_window()",
         Algorithm::SlidingLog => line += ".sliding_log()",
         _ => {}
@@ -161,6 +208,12 @@ fn rust(quota: &Quota) -> String {
         if let Some(value) = word_of(quota, word) {
             line += &format!(".{word}({})", value.trim_end_matches('%'));
         }
+    }
+    if let Some(day) = word_of(quota, "starting_on") {
+        line += &format!(".starting_on({day})");
+    }
+    if let Some(zone) = word_of(quota, "in") {
+        line += &format!(".in_zone({zone:?})");
     }
     if let Some(step) = refill_step(quota) {
         let step = Duration::from_nanos(u64::try_from(step).unwrap_or(u64::MAX));
@@ -204,6 +257,25 @@ mod tests {
     use tower_ratelimit::Timestamp;
 
     use super::*;
+
+    #[test]
+    fn stretches_of_a_calendar_quota_are_days_and_touch_the_shortest_windows() {
+        let month: Quota = "10/month in Europe/Berlin".parse().expect("a quota");
+        let bounds = bounds(&month);
+        let texts = bounds
+            .iter()
+            .map(|(stretch, most)| format!("{} {most}", duration(*stretch)));
+        // 31 days touch January, February and March, and 62 days April, too.
+        let expected = [
+            "1s 20",
+            "1 minute 20",
+            "1 hour 20",
+            "1 day 20",
+            "31 days 30",
+            "62 days 40",
+        ];
+        assert_eq!(texts.collect::<Vec<_>>(), expected);
+    }
 
     /// A client that takes all units it can get, a hundred times a second, stays within the
     /// explained bounds.
@@ -273,6 +345,14 @@ mod tests {
             (
                 Quota::per_day(3).leaky_bucket(7),
                 "Quota::per_day(3).leaky_bucket(7)",
+            ),
+            (
+                Quota::per_month(9).starting_on(15).in_zone("Europe/Berlin"),
+                "Quota::per_month(9).starting_on(15).in_zone(\"Europe/Berlin\")",
+            ),
+            (
+                Quota::per_day(9).in_zone("UTC").soft(10),
+                "Quota::per_day(9).soft(10).in_zone(\"UTC\")",
             ),
             (
                 Quota::per_second(3).refill_every(Duration::from_secs(1)),

@@ -108,6 +108,34 @@ quota = ¶"5/minu"
 name = "a"
 quota = {rate = "5/minute", algorithm = "sliding_log", burst = ¶7}
 "#;
+    r04_zone: "R04" "did you mean \"Europe/Berlin\"?",
+        "rules:\n  - {name: a, quota: {rate: 5/month, zone: ¶Europe/berlin}}\n",
+        r#"{"rules": [{"name": "a", "quota": {"rate": "5/month", "zone": ¶"Europe/berlin"}}]}"#,
+        r#"[[rules]]
+name = "a"
+quota = {rate = "5/month", zone = ¶"Europe/berlin"}
+"#;
+    r04_zone_in_a_text: "R04" "\"Mars\" is no time zone",
+        "rules:\n  - {name: a, quota: ¶5/month in Mars}\n",
+        r#"{"rules": [{"name": "a", "quota": ¶"5/month in Mars"}]}"#,
+        r#"[[rules]]
+name = "a"
+quota = ¶"5/month in Mars"
+"#;
+    r04_calendar_algorithm: "R04" "sliding_log cannot count it",
+        "rules:\n  - {name: a, quota: {rate: 5/month, zone: UTC, algorithm: ¶sliding_log}}\n",
+        r#"{"rules": [{"name": "a", "quota": {"rate": "5/month", "zone": "UTC", "algorithm": ¶"sliding_log"}}]}"#,
+        r#"[[rules]]
+name = "a"
+quota = {rate = "5/month", zone = "UTC", algorithm = ¶"sliding_log"}
+"#;
+    r04_starting_on: "R04" "accepted are quotas per month",
+        "rules:\n  - {name: a, quota: {rate: 5/week, starting_on: ¶2}}\n",
+        r#"{"rules": [{"name": "a", "quota": {"rate": "5/week", "starting_on": ¶2}}]}"#,
+        r#"[[rules]]
+name = "a"
+quota = {rate = "5/week", starting_on = ¶2}
+"#;
     r04_template_once: "R04" "a limit of 0",
         r#"quotas:
   free: [10/second, ¶0/day]
@@ -513,9 +541,12 @@ fn common_mistakes_have_a_remedy() {
     let rule = |rest: &str| message(&format!("rules:\n  - {{name: a, {rest}}}\n"));
     for (wrong, remedy) in [
         ("quota: 10r/s", "did you mean \"10/s\"?"),
-        ("quota: 10/week", "a week is 7d"),
-        ("quota: 10/month", "30d is the nearest period"),
+        ("quota: 10/2week", "a week is 7d"),
+        ("quota: 10/months", "30d is the nearest period"),
         ("quota: 5/minu", "did you mean \"minute\"?"),
+        ("quota: 5/month starting_on 29", "accepted are days 1 to 28"),
+        ("quota: 5/month sliding_log", "sliding_log cannot count it"),
+        ("quota: 5/hour in UTC", "accepted are quotas per day"),
         ("quota: 5/s, key: ip", "did you mean \"client_ip\"?"),
         (
             "quota: 5/s, key: x-api-key",
@@ -551,6 +582,17 @@ fn common_mistakes_have_a_remedy() {
         assert!(message.contains(remedy), "{wrong}: {message}");
     }
     assert!(!rule("quota: 5/fortnight").contains("did you mean"));
+}
+
+#[test]
+fn the_first_day_of_a_month_is_one_that_all_months_have() {
+    for day in [0, 29, 31] {
+        let text = format!("rules: [{{name: a, quota: {{rate: 5/month, starting_on: {day}}}}}]\n");
+        let error = refused(&text, Format::Yaml);
+        let first = &error.problems()[0];
+        let expected = format!("`starting_on` is a whole number from 1 to 28, not \"{day}\"");
+        assert_eq!((first.code(), first.message()), ("R01", &*expected));
+    }
 }
 
 #[test]

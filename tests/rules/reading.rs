@@ -135,6 +135,28 @@ fn a_reload_reports_its_changes() {
 }
 
 #[test]
+fn a_reload_with_another_zone_or_first_day_starts_keys_afresh() {
+    let of = |quota: &str| yaml(&format!("rules: [{{name: a, quota: {quota}}}]")).expect("a rule");
+    let old = of("5/month in Europe/Berlin");
+    for (quota, restarted) in [
+        ("7/month in Europe/Berlin", false),
+        ("5/month in Europe/Paris", true),
+        ("5/month", true),
+        ("5/month starting_on 15 in Europe/Berlin", true),
+        ("5/30d fixed_window", true),
+    ] {
+        let changes = of(quota).changes_since(&old);
+        assert_eq!(changes.restarted.len(), usize::from(restarted), "{quota}");
+    }
+    let larger = of("7/month in Europe/Berlin")
+        .changes_since(&old)
+        .to_string();
+    let report = "a: 5/month in Europe/Berlin is now 7/month in Europe/Berlin; counts are kept, and a key \
+                  that was used up has 2 at once";
+    assert!(larger.contains(report), "{larger}");
+}
+
+#[test]
 fn a_quota_as_a_table_is_the_quota_as_a_text() {
     let quotas = |quota: &str| {
         let rules = yaml(&format!("rules: [{{name: a, quota: {quota}}}]"))
@@ -157,6 +179,14 @@ fn a_quota_as_a_table_is_the_quota_as_a_text() {
         (
             "{rate: 6/minute, algorithm: sliding_window, slices: 6}",
             "6/minute sliding_window slices 6",
+        ),
+        (
+            "{rate: 5/month, zone: Europe/Berlin, starting_on: 15}",
+            "5/month starting_on 15 in Europe/Berlin",
+        ),
+        (
+            "{rate: 5/day, zone: Pacific/Apia, soft: 10}",
+            "5/day soft 10 in Pacific/Apia",
         ),
         (
             "{rate: 5/minute fixed_window, name: x}",

@@ -10,7 +10,9 @@ use crate::{
     quota::{OwnedQuota, Quota},
     rules::{
         fields::{
-            quota::{ALGORITHM, BURST, NAME, QUEUE, RATE, REFILL_EVERY, SLICES, SOFT},
+            quota::{
+                ALGORITHM, BURST, NAME, QUEUE, RATE, REFILL_EVERY, SLICES, SOFT, STARTING_ON, ZONE,
+            },
             rule::{QUOTA, SCHEDULE, TIER},
             store_defaults_tier_schedule::{
                 DEFAULT_TIER, SCHEDULED_QUOTA, SCHEDULED_TIME, TIER_HEADER, TIER_QUOTAS,
@@ -214,13 +216,16 @@ fn text_of(node: &Node) -> Option<String> {
     if let Some(algorithm) = ALGORITHM.of(node) {
         text += &format!(" {algorithm}");
     }
-    for field in [&BURST, &QUEUE, &SLICES, &SOFT] {
+    for field in [&BURST, &QUEUE, &SLICES, &SOFT, &STARTING_ON] {
         if let Some(number) = field.of(node) {
             text += &format!(" {} {number}", field.name());
         }
     }
     if let Some(step) = REFILL_EVERY.of(node) {
         text += &format!(" {} {step}", REFILL_EVERY.name());
+    }
+    if let Some(zone) = ZONE.of(node) {
+        text += &format!(" in {zone}");
     }
     Some(text)
 }
@@ -234,6 +239,14 @@ fn span_of<'n>(node: &'n Node, error: &ConfigError) -> &'n Span {
         ConfigErrorKind::Slices => SLICES.node(node),
         ConfigErrorKind::Soft => SOFT.node(node),
         ConfigErrorKind::Name => NAME.node(node),
+        ConfigErrorKind::Zone => ZONE.node(node),
+        ConfigErrorKind::Calendar => {
+            let algorithm = ALGORITHM.node(node);
+            let other_algorithm = algorithm.filter(|word| word.text() != Some("fixed_window"));
+            other_algorithm
+                .or_else(|| STARTING_ON.node(node))
+                .or_else(|| ZONE.node(node))
+        }
         _ => None,
     };
     let value = value.or_else(|| RATE.node(node));

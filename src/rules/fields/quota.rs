@@ -27,6 +27,8 @@ static QUOTA: Table = Table::new(
         &QUEUE,
         &SLICES,
         &SOFT,
+        &ZONE,
+        &STARTING_ON,
     ],
 );
 
@@ -81,4 +83,16 @@ pub(in crate::rules) static SOFT: Field<Number> = Field::number(
     "soft",
     0..=1_000,
     "How many percent more pass than the limit says. Default: 0.",
+);
+
+pub(in crate::rules) static ZONE: Field<Text> = Field::text(
+    "zone",
+    "Europe/Berlin",
+    "The time zone of a quota per day, week, month or year. Default: UTC.",
+);
+
+pub(in crate::rules) static STARTING_ON: Field<Number> = Field::number(
+    "starting_on",
+    1..=28,
+    "The day on which months of a quota per month begin. Default: 1.",
 );
