@@ -1,6 +1,8 @@
 //! [clients-page]: https://docs.rs/tower-ratelimit-client/latest/tower_ratelimit_client/guide/index.html
+//! [one-table]: crate::guide#one-table-for-many-limits
 //! [priority-shares]: crate::guide#priority-shares
 //! [proxies]: crate::guide::security#behind-a-proxy
+//! [restart]: crate::guide#a-restart
 //! [`AnyLimiter`]: crate::AnyLimiter
 //! [`OwnedQuota`]: crate::OwnedQuota
 //! [`cost`]: crate::RateLimitLayer::cost

@@ -149,6 +149,39 @@ async fn a_second_server_takes_what_the_limit_denies() {
     }
 }
 
+/// The clock is the program's own, set by requests.
+#[tokio::test]
+async fn months_of_berlin_and_of_apia_end_at_their_own_midnight() {
+    let app = Running::start(env!("CARGO_BIN_EXE_calendar")).await;
+    let set = async |second: u64| {
+        let request =
+            format!("PUT /clock/{second} HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n");
+        assert_eq!(answer(app.address, &request).await.0, 200);
+    };
+    let seen = async |path: &str| {
+        let (status, head, _) = get(app.address, path).await;
+        let retry_after = head.split("retry-after: ").nth(1).map(|rest| {
+            let seconds = rest.split("\r\n").next().unwrap();
+            seconds.parse::<u64>().unwrap()
+        });
+        (status, retry_after)
+    };
+    // 2026-03-31T21:59:59Z, and 2026-01-31T10:59:59Z.
+    for (path, limit, last) in [("/month", 3, 1_774_994_399), ("/apia", 2, 1_769_857_199)] {
+        set(last).await;
+        for _ in 0..limit {
+            assert_eq!(seen(path).await, (200, None), "{path}");
+        }
+        assert_eq!(seen(path).await, (429, Some(1)), "{path}");
+        set(last + 1).await;
+        assert_eq!(seen(path).await, (200, None), "{path}");
+    }
+    // 2026-03-28T23:00:00Z, a day of 23 hours in Berlin.
+    set(1_774_738_800).await;
+    let answers = [seen("/day").await, seen("/day").await, seen("/day").await];
+    assert_eq!(answers, [(200, None), (200, None), (429, Some(82_800))]);
+}
+
 #[test]
 fn each_and_all_shows_that_a_denial_outside_costs_nobody_else() {
     let run = Command::new(env!("CARGO_BIN_EXE_each_and_all")).output();
