@@ -41,6 +41,8 @@ pub enum ConfigErrorKind {
     Calendar,
     /// A time zone that the system does not know.
     Zone,
+    /// A text that is no time of day, or limits by the time of day that a quota cannot have.
+    Varying,
     /// The capacity takes longer to come back than the limiter can count, or a number in a text is
     /// too large.
     Overflow,

@@ -199,7 +199,7 @@ pub use self::{
     key::{ClientAddress, ClientIp, Global, Header, Key, KeyExtractor, PeerIp},
     limiter::{AnyLimiter, AsyncLimiter, Limiter, LocalLimiter, LocalStore, OnChange},
     middleware::key_extraction_rules::MissingKey,
-    quota::{Algorithm, IntoQuotas, OwnedQuota, Priority, Quota, QuotaList},
+    quota::{Algorithm, IntoQuotas, OwnedQuota, Priority, Quota, QuotaList, TimeOfDay},
     rate_limit::{RateLimit, RateLimitLayer},
 };
 #[cfg(feature = "redis")]

@@ -16,6 +16,7 @@ use super::{
     sliding_log::SlidingLog,
     sliding_window::SlidingWindow,
     token_bucket::TokenBucket,
+    varying_window::VaryingWindow,
 };
 use crate::{
     decision::{Charge, Usage},
@@ -43,11 +44,15 @@ enum Rate {
     CalendarWindow(FixedWindow<&'static CalendarWindows>),
     SlidingWindow(SlidingWindow),
     SlidingLog(SlidingLog),
+    Varying(VaryingWindow),
 }
 
 impl Rate {
     fn new(quota: &Quota, most: Most) -> Self {
         let skew = ClockSkew::None;
+        if let Some(window) = VaryingWindow::of(quota, most) {
+            return Self::Varying(window);
+        }
         match quota.algorithm() {
             Algorithm::TokenBucket => Self::Bucket(Bucket::token(quota, most, skew)),
             Algorithm::LeakyBucket { .. } => Self::Bucket(Bucket::leaky(quota, most, skew)),
@@ -89,6 +94,7 @@ impl CompiledQuota {
             Rate::CalendarWindow(window) => window.reset_after(state.window(), now),
             Rate::SlidingWindow(window) => window.reset_after(state.slices(), now),
             Rate::SlidingLog(log) => log.reset_after(state.log(), now),
+            Rate::Varying(window) => window.reset_after(state, now),
         }
     }
 
@@ -167,6 +173,7 @@ impl CompiledQuota {
             Rate::CalendarWindow(window) => window.used(state.window(), now),
             Rate::SlidingWindow(window) => window.used(state.slices(), now),
             Rate::SlidingLog(log) => log.used(state.log(), now),
+            Rate::Varying(window) => window.used(state, now),
         };
         units.saturating_mul(self.interval)
     }
@@ -190,6 +197,7 @@ impl CompiledQuota {
             Rate::CalendarWindow(window) => window.verdict(state.window(), now, cost),
             Rate::SlidingWindow(window) => window.verdict(state.slices(), now, cost),
             Rate::SlidingLog(log) => log.verdict(state.log(), now, cost),
+            Rate::Varying(window) => window.verdict(state, now, cost),
         }
     }
 
@@ -205,6 +213,7 @@ impl CompiledQuota {
             }
             Rate::SlidingWindow(window) => window.charge(state.slices_mut(), now, cost),
             Rate::SlidingLog(log) => log.charge(state.log_mut(), now, cost),
+            Rate::Varying(window) => window.charge(state, now, cost),
         }
     }
 
@@ -222,6 +231,7 @@ impl CompiledQuota {
             }
             (Rate::SlidingWindow(window), State::Slices(slices)) => window.clamp(slices, now),
             (Rate::SlidingLog(sliding), State::Log(log)) => sliding.clamp(log, now),
+            (Rate::Varying(window), state) => window.clamp(state, now),
             // A state of another algorithm or a fresh one needs no clamp.
             _ => {}
         }
@@ -237,6 +247,7 @@ impl CompiledQuota {
             Rate::CalendarWindow(window) if !self.is_part => {
                 window.standing(state.window(), now, self.extra)
             }
+            Rate::Varying(window) => window.standing(state, now, (self.interval, self.extra > 0)),
             _ => {
                 let available = self.available(state, now);
                 let remaining = available.saturating_sub(self.extra);
@@ -262,6 +273,7 @@ impl Divisible for CompiledQuota {
                 Rate::SlidingWindow(window.with_limit(part(window.limit)))
             }
             Rate::SlidingLog(log) => Rate::SlidingLog(log.with_limit(part(log.limit))),
+            Rate::Varying(window) => Rate::Varying(window.part(class)),
         };
         Self {
             rate,
@@ -315,6 +327,7 @@ impl Counts for CompiledQuota {
             Rate::CalendarWindow(window) => window.available(state.window(), now),
             Rate::SlidingWindow(window) => window.available(state.slices(), now),
             Rate::SlidingLog(log) => log.available(state.log(), now),
+            Rate::Varying(window) => window.available(state, now),
         }
     }
 
@@ -354,6 +367,7 @@ impl Counts for CompiledQuota {
             }
             Rate::SlidingWindow(window) => window.refund(state.slices_mut(), now, refund),
             Rate::SlidingLog(log) => log.refund(state.log_mut(), now, refund),
+            Rate::Varying(window) => window.refund(state, now, refund),
         }
     }
 

@@ -50,10 +50,26 @@ pub(crate) struct Window {
     pub(super) count: u64,
 }
 
+impl Window {
+    /// The window with another count.
+    pub(super) const fn with(self, count: u64) -> Self {
+        Self { count, ..self }
+    }
+}
+
 impl<W: Windows> FixedWindow<W> {
     /// The window with this limit.
     pub(super) fn with_limit(self, limit: u64) -> Self {
         Self { limit, ..self }
+    }
+
+    /// The counts of a window whose limit varies.
+    pub(super) const fn of_counts(most: u64, windows: W) -> Self {
+        Self {
+            limit: most,
+            most,
+            windows,
+        }
     }
 
     pub(super) fn new(quota: &Quota, most: Most, windows: W) -> Self {
@@ -72,7 +88,7 @@ impl<W: Windows> FixedWindow<W> {
 
     /// The window in force, and its end.
     #[inline]
-    fn current_until(&self, state: Window, now: u64) -> (Window, u64) {
+    pub(super) fn current_until(&self, state: Window, now: u64) -> (Window, u64) {
         let (index, end) = self.windows.at(now);
         if state.index < index || state.count == 0 {
             return (Window { index, count: 0 }, end);

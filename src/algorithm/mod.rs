@@ -18,6 +18,7 @@ mod eviction_weight;
 mod fixed_window;
 mod in_class;
 mod leaky_bucket;
+mod limits_of_day;
 mod log_entries;
 mod refund;
 mod single_instant_bucket;
@@ -25,6 +26,7 @@ mod sliding_log;
 mod sliding_window;
 mod stepped_token_bucket;
 mod token_bucket;
+mod varying_window;
 
 #[cfg(feature = "shared")]
 use crate::quota::MAX_REFILL_NANOS;

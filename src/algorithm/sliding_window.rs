@@ -47,6 +47,16 @@ impl SlidingWindow {
         Self { limit, ..self }
     }
 
+    /// The counts of a window whose limit varies, in slices of this many microseconds.
+    pub(super) const fn of_counts(most: u64, slice: u64, slices: usize) -> Self {
+        Self {
+            limit: most,
+            most,
+            slice,
+            slices,
+        }
+    }
+
     pub(super) fn new(quota: &Quota, most: Most) -> Self {
         let slices = quota.slice_count();
         Self {
@@ -58,7 +68,7 @@ impl SlidingWindow {
     }
 
     /// The number of the current slice, and the microseconds since its start.
-    fn position(&self, state: &Slices, now: u64) -> (u64, u64) {
+    pub(super) fn position(&self, state: &Slices, now: u64) -> (u64, u64) {
         let micros = now / 1_000;
         let index = micros / self.slice;
         // The next slice stays in force, as for a fixed window.
@@ -69,7 +79,7 @@ impl SlidingWindow {
     }
 
     /// The count of the slice that is `age` slices before `newest`.
-    fn count(&self, state: &Slices, newest: u64, age: usize) -> u64 {
+    pub(super) fn count(&self, state: &Slices, newest: u64, age: usize) -> u64 {
         // A slice more than one ahead comes from a clock that stepped back; it counts as the current
         // one.
         let passed = newest.saturating_sub(state.newest);
@@ -93,7 +103,7 @@ impl SlidingWindow {
 
     /// The units that count fully during slice `newest`. No counter exceeds a limit that was in force,
     /// so the sum of 1,000 counters cannot overflow.
-    fn whole(&self, state: &Slices, newest: u64) -> u64 {
+    pub(super) fn whole(&self, state: &Slices, newest: u64) -> u64 {
         (0..self.slices)
             .map(|age| self.count(state, newest, age))
             .sum()
@@ -147,7 +157,7 @@ impl SlidingWindow {
     }
 
     /// Nanoseconds from now to `at` microseconds into slice `index`.
-    fn until(&self, index: u64, at: u64, now: u64) -> u64 {
+    pub(super) fn until(&self, index: u64, at: u64, now: u64) -> u64 {
         let instant = index.saturating_mul(self.slice).saturating_add(at);
         instant.saturating_mul(1_000).saturating_sub(now)
     }
@@ -167,8 +177,13 @@ impl SlidingWindow {
     /// Adds `cost`, up to the limit and no further.
     pub(super) fn charge(&self, state: &mut Slices, now: u64, cost: u64) {
         let room = self.available(state, now);
+        self.add(state, now, cost.min(room));
+    }
+
+    /// Counts units in the current slice.
+    pub(super) fn add(&self, state: &mut Slices, now: u64, units: u64) {
         self.advance(state, now);
-        state.counts[0] += cost.min(room);
+        state.counts[0] += units;
         state.freshen();
     }
 

@@ -22,6 +22,7 @@ enum Usages {
     Stepped(Stepped, Priority, Marks),
     Window(WindowUsage, Marks),
     Counted(Counted, Marks),
+    Varying(Counted, u32, Marks),
     Several(Box<[(Usage, Marks)]>),
 }
 
@@ -41,6 +42,7 @@ impl Usages {
             (Usage::Stepped(stepped, class), marks) => Self::Stepped(stepped, class, marks),
             (Usage::Window(window), marks) => Self::Window(window, marks),
             (Usage::Counted(counted), marks) => Self::Counted(counted, marks),
+            (Usage::Varying(counted, limit), marks) => Self::Varying(counted, limit, marks),
         }
     }
 
@@ -51,6 +53,7 @@ impl Usages {
             Self::Stepped(stepped, class, marks) => (Usage::Stepped(*stepped, *class), *marks),
             Self::Window(window, marks) => (Usage::Window(*window), *marks),
             Self::Counted(counted, marks) => (Usage::Counted(*counted), *marks),
+            Self::Varying(counted, limit, marks) => (Usage::Varying(*counted, *limit), *marks),
             Self::Several(usages) => {
                 let both = statuses.iter_mut().zip(usages);
                 both.for_each(|(status, (usage, marks))| status.set_measured(*usage, *marks));

@@ -25,7 +25,7 @@ pub(crate) struct Terms {
     marks: PolicyMarks,
 }
 
-/// Two facts in one byte, since each status copies it and each response compares it.
+/// Three facts in one byte, since each status copies it and each response compares it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct PolicyMarks(u8);
 
@@ -35,6 +35,8 @@ impl PolicyMarks {
     const SOFT: u8 = 1;
     /// The window is the mean of those of a calendar, which clients do not see.
     const VARIES: u8 = 2;
+    /// The limit is the largest of the day. A status has the one in force.
+    const LIMIT_VARIES: u8 = 4;
 
     const fn has(self, mark: u8) -> bool {
         self.0 & mark != 0
@@ -93,7 +95,8 @@ impl Policy {
     }
 
     /// The most units that can be available at once, a quota's [capacity](Quota::capacity): the `q`
-    /// parameter of the field.
+    /// parameter of the field. A decision about a quota that [varies](Quota::varying) has a policy with
+    /// the limit in force.
     #[must_use]
     pub const fn limit(&self) -> u64 {
         self.terms.limit
@@ -135,6 +138,14 @@ impl Policy {
                 terms: Terms::of_quota(quota),
             })
             .collect()
+    }
+
+    /// The policy as a decision has it whose fields have the same texts each time.
+    pub(crate) fn constant(&self) -> Self {
+        Self {
+            name: self.name.clone(),
+            terms: self.terms.constant(),
+        }
     }
 
     /// The policy of another quota under the same name.
@@ -180,9 +191,10 @@ impl Terms {
     fn of_quota(quota: &Quota) -> Self {
         let soft = u8::from(quota.soft_percent() > 0) * PolicyMarks::SOFT;
         let varies = u8::from(quota.calendar().is_some()) * PolicyMarks::VARIES;
+        let limit_varies = u8::from(quota.varying_limits().is_some()) * PolicyMarks::LIMIT_VARIES;
         Self {
             window: Some(Nanos::from_duration(quota.window())),
-            marks: PolicyMarks(soft | varies),
+            marks: PolicyMarks(soft | varies | limit_varies),
             ..Self::new(quota.capacity())
         }
     }
@@ -197,6 +209,24 @@ impl Terms {
             Some(window) if !self.marks.has(PolicyMarks::VARIES) => Some(window.duration()),
             _ => None,
         }
+    }
+
+    /// Whether the limit is another one at other times of the day.
+    pub(super) const fn has_varying_limit(&self) -> bool {
+        self.marks.has(PolicyMarks::LIMIT_VARIES)
+    }
+
+    /// The terms that no status has, if the limit varies: fields of such a quota are not constant.
+    const fn constant(self) -> Self {
+        if self.has_varying_limit() {
+            return self.with_limit(u64::MAX);
+        }
+        self
+    }
+
+    /// The terms with the limit in force.
+    pub(super) const fn with_limit(self, limit: u64) -> Self {
+        Self { limit, ..self }
     }
 
     /// The window in nanoseconds; 0 without one.

@@ -82,7 +82,7 @@ impl<'a> QuotaStatus<'a> {
             Some((names, place)) => Name::owned(Arc::clone(names), place),
             None => Name::fixed(self.status.name),
         };
-        let terms = self.status.terms;
+        let terms = self.status.terms_in_force();
         Policy { name, terms }
     }
 

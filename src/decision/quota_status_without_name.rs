@@ -111,7 +111,7 @@ impl Status {
 
     /// The most units that requests of the class may use.
     fn most(&self) -> u64 {
-        self.class.part_of(self.terms.limit)
+        self.class.part_of(self.limit())
     }
 
     /// Sets the class of the request.
@@ -154,7 +154,11 @@ impl Status {
     }
 
     pub(super) const fn limit(&self) -> u64 {
-        self.terms.limit
+        self.standing.limit(&self.terms)
+    }
+
+    pub(super) const fn terms_in_force(&self) -> Terms {
+        self.terms.with_limit(self.limit())
     }
 
     pub(crate) const fn unit(&self) -> Unit {
@@ -212,14 +216,13 @@ impl Status {
     pub(super) fn reports_like(&self, other: &Self) -> bool {
         let reported = |status: &Self| {
             let Self {
-                terms,
                 retry_after,
                 denied,
                 excess,
                 ..
             } = *status;
             let counts = (status.numbers(), status.used());
-            (terms, counts, retry_after, denied, excess)
+            (status.terms_in_force(), counts, retry_after, denied, excess)
         };
         reported(self) == reported(other)
     }
@@ -275,7 +278,7 @@ impl Status {
     /// windows and logs.
     #[cfg(feature = "shared")]
     pub(crate) fn full_after(&self, held: u64) -> Option<Duration> {
-        if let Usage::Window(_) | Usage::Counted(_) = self.standing {
+        if let Usage::Window(_) | Usage::Counted(_) | Usage::Varying(..) = self.standing {
             return None;
         }
         let (without, _) = self.standing.raised((&self.terms, self.most()), held);
@@ -332,7 +335,7 @@ impl Status {
                 Some(Duration::from_nanos(stepped.until_step(wait)))
             }
             Usage::Window(window) => Some(Duration::from_nanos(window.until_end)),
-            Usage::Counted(numbers) => {
+            Usage::Counted(numbers) | Usage::Varying(numbers, _) => {
                 let wait = duration(numbers.effective_window);
                 wait.filter(|wait| cost == 1 && is_used_up && !wait.is_zero())
             }
@@ -379,7 +382,7 @@ impl Status {
     pub(super) const fn leased_charge(&self) -> Charge {
         Charge {
             kind: match self.standing {
-                Usage::Window(_) | Usage::Counted(_) => self.kind,
+                Usage::Window(_) | Usage::Counted(_) | Usage::Varying(..) => self.kind,
                 Usage::Level(_) | Usage::Stepped(..) => Kind::NONE,
             },
             end: 0,

@@ -17,6 +17,9 @@ pub(crate) enum Usage {
     Stepped(Stepped, Priority),
     Window(WindowUsage),
     Counted(Counted),
+    /// Numbers of a quota whose limit varies, and the limit in force, rounded up: it takes no room here,
+    /// and a field of the status would cost every decision.
+    Varying(Counted, u32),
 }
 
 /// A bucket that fills evenly. The numbers of a decision are computed from these three when they are
@@ -165,6 +168,14 @@ impl Counted {
         [remaining, reset_after, effective_window].map(|number| number.map_or(0, Micros::get))
     }
 
+    fn aged(self, micros: u64) -> Self {
+        Self {
+            reset_after: self.reset_after.map(|time| time.less(micros, 0)),
+            effective_window: self.effective_window.map(|time| time.less(micros, 0)),
+            ..self
+        }
+    }
+
     const fn new(remaining: u64, reset_after: u64, effective_window: u64) -> Self {
         Self {
             remaining: Some(Units::new(remaining)),
@@ -186,11 +197,40 @@ impl Usage {
         Self::Counted(Counted::new(remaining, reset_after, effective_window))
     }
 
+    /// Numbers of a quota whose limit varies; times in nanoseconds.
+    pub(crate) fn varying(
+        limit: u64,
+        remaining: u64,
+        reset_after: u64,
+        effective_window: u64,
+    ) -> Self {
+        let numbers = Counted::new(remaining, reset_after, effective_window);
+        Self::Varying(numbers, u32::try_from(limit).unwrap_or(u32::MAX))
+    }
+
+    /// Numbers that a script counted, with the limit in force if it varies; times in nanoseconds.
+    #[cfg(feature = "shared")]
+    pub(crate) fn reported(limit: Option<u64>, remaining: u64, [reset, window]: [u64; 2]) -> Self {
+        match limit {
+            Some(limit) => Self::varying(limit, remaining, reset, window),
+            None => Self::counted(remaining, reset, window),
+        }
+    }
+
+    /// The limit in force.
+    #[inline]
+    pub(super) const fn limit(&self, terms: &Terms) -> u64 {
+        match self {
+            Self::Varying(_, limit) => *limit as u64,
+            _ => terms.limit,
+        }
+    }
+
     /// The numbers of a quota with these terms.
     #[inline]
     pub(super) fn numbers(self, terms: &Terms) -> Counted {
         match self {
-            Self::Counted(numbers) => numbers,
+            Self::Counted(numbers) | Self::Varying(numbers, _) => numbers,
             Self::Level(level) => level.numbers(),
             Self::Stepped(stepped, class) => stepped.numbers(terms, class),
             Self::Window(window) => window.numbers(terms),
@@ -201,7 +241,7 @@ impl Usage {
     #[inline]
     pub(super) fn remaining(&self, terms: &Terms) -> Option<u64> {
         match self {
-            Self::Counted(numbers) => numbers.remaining.map(Units::get),
+            Self::Counted(numbers) | Self::Varying(numbers, _) => numbers.remaining.map(Units::get),
             Self::Level(level) => Some(level.remaining()),
             Self::Stepped(stepped, class) => Some(stepped.level(terms, *class).remaining()),
             Self::Window(window) => Some(window.remaining(terms)),
@@ -262,11 +302,8 @@ impl Usage {
                 until_end: window.until_end.saturating_sub(nanos),
                 ..window
             }),
-            Self::Counted(numbers) => Self::Counted(Counted {
-                reset_after: numbers.reset_after.map(|time| time.less(micros, 0)),
-                effective_window: numbers.effective_window.map(|time| time.less(micros, 0)),
-                ..numbers
-            }),
+            Self::Varying(numbers, limit) => Self::Varying(numbers.aged(micros), limit),
+            Self::Counted(numbers) => Self::Counted(numbers.aged(micros)),
         }
     }
 
@@ -351,7 +388,7 @@ impl Usage {
                 let is_excess = stepped.level(terms, class).is_excess();
                 (Self::Stepped(stepped, class), is_excess)
             }
-            Self::Window(_) | Self::Counted(_) => (self, false),
+            Self::Window(_) | Self::Counted(_) | Self::Varying(..) => (self, false),
         }
     }
 
@@ -365,7 +402,9 @@ impl Usage {
                 let steps = whole / stepped.step.max(1);
                 Duration::from_nanos(steps.saturating_mul(stepped.step))
             }
-            Self::Window(_) | Self::Counted(_) => {
+            // How much fits in the next period depends on the hour.
+            _ if terms.has_varying_limit() => Duration::ZERO,
+            Self::Window(_) | Self::Counted(_) | Self::Varying(..) => {
                 let last = head.saturating_add(units).saturating_sub(1);
                 let periods = last / most.max(1);
                 let periods = u32::try_from(periods).unwrap_or(u32::MAX);
@@ -394,7 +433,7 @@ impl Usage {
                 let interval = stepped.level(terms, class).interval;
                 Some((last_step.saturating_add(stepped.used), interval))
             }
-            Self::Window(_) | Self::Counted(_) => None,
+            Self::Window(_) | Self::Counted(_) | Self::Varying(..) => None,
         }
     }
 }

@@ -28,7 +28,7 @@ pub(super) struct PolicyText {
 impl ConstantParts {
     pub(super) fn new(draft: Option<IetfDraft>, policies: &[Policy]) -> Self {
         Self {
-            policies: policies.into(),
+            policies: policies.iter().map(Policy::constant).collect(),
             texts: policies.iter().map(PolicyText::new).collect(),
             policy_list: draft.and_then(|draft| policy_list(draft, policies)),
         }

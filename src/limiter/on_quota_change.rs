@@ -6,7 +6,7 @@ use super::{
     Tier,
     tier_quotas::{TierPlace, TierQuotas},
 };
-use crate::quota::Quota;
+use crate::quota::{DayLimits, Quota};
 
 /// The effect on the counts when the limit, burst, queue or soft share of a quota changes: by
 /// `set_quota`, by a reloaded rule file, or by the admin service.
@@ -139,9 +139,12 @@ pub(super) fn digest(tiers: &[(Tier, TierQuotas)]) -> u64 {
         let places = quotas.places.iter().copied();
         let mut own: Vec<_> = places.zip(quotas.quotas.iter().map(numbers)).collect();
         own.sort_unstable();
-        let own = own.iter().map(|(TierPlace(at), (limit, capacity, soft))| {
-            format!("{at}:{limit},{capacity},{soft};")
-        });
+        let own = own
+            .iter()
+            .map(|(TierPlace(at), (limit, capacity, soft, day))| {
+                let day = day.iter().map(|(time, limit)| format!(",{time}={limit}"));
+                format!("{at}:{limit},{capacity},{soft}{};", day.collect::<String>())
+            });
         format!("{}:{name}{}", name.len(), own.collect::<String>())
     };
     let mut all: Vec<String> = tiers.iter().map(text).collect();
@@ -149,7 +152,15 @@ pub(super) fn digest(tiers: &[(Tier, TierQuotas)]) -> u64 {
     SipHasher13::new().hash(all.join("|").as_bytes())
 }
 
-/// The numbers of a quota that start keys afresh when they change: limit, capacity and soft share.
-pub(crate) fn numbers(quota: &Quota) -> (u64, u64, u32) {
-    (quota.limit(), quota.capacity(), quota.soft_percent())
+/// Limit, capacity and soft share, and the limits of a day if the limit varies.
+pub(crate) type LimitNumbers = (u64, u64, u32, &'static DayLimits);
+
+/// The numbers of a quota that start keys afresh when they change.
+pub(crate) fn numbers(quota: &Quota) -> LimitNumbers {
+    (
+        quota.limit(),
+        quota.capacity(),
+        quota.soft_percent(),
+        quota.varying_limits().unwrap_or_default(),
+    )
 }

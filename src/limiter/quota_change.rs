@@ -80,7 +80,12 @@ impl QuotaChange {
         let start = first.calendar().map_or(0, |calendar| {
             CalendarWindows::of(calendar).begin_of_a_long_one()
         });
-        let clock = ManualClock::at(Timestamp::from_micros(start / 1_000));
+        // For a limit that varies, the hour in which the least comes back.
+        let hours = first.varying_limits().or(self.after.varying_limits());
+        let least = hours.and_then(|limits| limits.iter().min_by_key(|(_, limit)| *limit));
+        let hour = least.and_then(|(time, _)| time.seconds()).unwrap_or(0);
+        let start = start / 1_000 + u64::from(hour) * 1_000_000;
+        let clock = ManualClock::at(Timestamp::from_micros(start));
         let limiter = LocalLimiter::builder(first.named(name)).max_keys(1);
         let Ok(limiter) = limiter.clock(clock).build() else {
             return;

@@ -7,6 +7,8 @@ use super::{
     calendar::Calendar,
     calendar_quotas,
     parse::{Fault, PeriodText, Reader, Token, Word},
+    time_of_day::TimeOfDay,
+    varying,
 };
 use crate::error::{ConfigError, ConfigErrorKind};
 
@@ -37,6 +39,7 @@ impl fmt::Display for Quota {
 /// | `slices 6` | [`slices`](Quota::slices) | a sliding window |
 /// | `sliding_log` | [`sliding_log`](Quota::sliding_log) | |
 /// | `soft 10%` | [`soft`](Quota::soft); the sign may be left out | all |
+/// | `varying 00:00=10/08:00=20` | [`varying`](Quota::varying); the largest is the limit of the rate | a fixed or sliding window |
 /// | `in Europe/Berlin` | `in_zone`, by the feature `calendar` | a rate per day, week, month or year |
 /// | `starting_on 15` | `starting_on`, by the feature `calendar` | a rate per month |
 ///
@@ -86,6 +89,7 @@ pub(super) struct Words {
     pub(super) soft: Option<u32>,
     pub(super) zone: Option<String>,
     pub(super) starting_on: Option<u32>,
+    pub(super) varying: Option<Vec<(TimeOfDay, u64)>>,
 }
 
 /// The algorithms' names in texts and tables.
@@ -100,7 +104,7 @@ const ALGORITHMS: [&str; 5] = [
 /// All words, in the order of error messages.
 const ACCEPTED: &str = "burst, refill_every, leaky_bucket, queue, fixed_window, \
                                    sliding_window, slices, sliding_log, token_bucket, soft, in, \
-                                   starting_on";
+                                   starting_on, varying";
 
 /// The accepted bursts and queues in words, because the largest depends on the rate.
 const LARGEST: &str = "as many as come back within 18 years";
@@ -145,7 +149,7 @@ impl Words {
                     let step = reader.step(word("refill_every 30s", "steps of up to 18 years"))?;
                     put(&mut words.refill_every, step, twice)?;
                 }
-                "in" | "starting_on" => words.read_calendar(reader, token)?,
+                "in" | "starting_on" | "varying" => words.read_time(reader, token)?,
                 name => {
                     let name = algorithm(name).ok_or(Fault::Unknown(token, ACCEPTED))?;
                     put(&mut words.algorithm, name, || Fault::Second(token))?;
@@ -155,8 +159,8 @@ impl Words {
         Ok(words)
     }
 
-    /// Reads a word of quotas that follow the calendar.
-    fn read_calendar<'a>(
+    /// Reads a word of quotas that follow the calendar or vary by the time of day.
+    fn read_time<'a>(
         &mut self,
         reader: &mut Reader<'a>,
         token: Token<'a>,
@@ -170,6 +174,10 @@ impl Words {
         if token.text == "in" {
             let zone = reader.name(word("in Europe/Berlin", ""))?;
             return put(&mut self.zone, zone.to_owned(), twice);
+        }
+        if token.text == "varying" {
+            let limits = reader.day_limits(word("varying 00:00=10/08:00=20", ""))?;
+            return put(&mut self.varying, limits, twice);
         }
         let day = reader.small_number(word("starting_on 15", "1 to 28"))?;
         put(&mut self.starting_on, day, twice)
@@ -196,6 +204,7 @@ impl Words {
             soft: Some(quota.soft_percent()).filter(|percent| *percent > 0),
             zone: calendar.and_then(Calendar::zone_set).map(str::to_owned),
             starting_on: calendar.and_then(Calendar::starting_on),
+            varying: quota.varying_limits().map(<[_]>::to_vec),
         }
     }
 
@@ -224,7 +233,11 @@ impl Words {
         if let Some(slices) = self.slices {
             quota = quota.slices(slices);
         }
-        Ok(quota.soft(self.soft.unwrap_or(0)))
+        quota = quota.soft(self.soft.unwrap_or(0));
+        match self.varying {
+            Some(limits) => varying::of_text(quota, &limits),
+            None => Ok(quota),
+        }
     }
 }
 
@@ -252,6 +265,9 @@ impl fmt::Display for Words {
         }
         if let Some(percent) = self.soft {
             write!(f, " soft {percent}%")?;
+        }
+        if let Some(limits) = &self.varying {
+            write!(f, " varying {}", varying::text(limits))?;
         }
         match &self.zone {
             Some(zone) => write!(f, " in {zone}"),

@@ -18,14 +18,17 @@ mod priority;
 mod quota_split;
 #[cfg(feature = "serde")]
 mod serde;
+mod time_of_day;
 mod validate;
 mod value;
+mod varying;
 #[cfg(feature = "calendar")]
 mod zone;
 
 pub(crate) use self::calendar::Calendar;
 #[cfg(feature = "rules")]
 pub(crate) use self::parse::period;
+pub(crate) use self::time_of_day::DayLimits;
 pub(crate) use self::validate::{MAX_COUNT, MAX_REFILL_NANOS, MIN_INTERVAL_NANOS, check_name};
 pub(crate) use self::value::{Fitted, Kind};
 #[cfg(feature = "calendar")]
@@ -34,5 +37,6 @@ pub use self::{
     into_quotas::{IntoQuotas, QuotaList},
     owned_quota::OwnedQuota,
     priority::Priority,
+    time_of_day::TimeOfDay,
     value::{Algorithm, Quota},
 };

@@ -2,7 +2,7 @@
 
 use std::{fmt, time::Duration};
 
-use super::{Quota, calendar_quotas};
+use super::{Quota, TimeOfDay, calendar_quotas, varying};
 use crate::error::{ConfigError, ConfigErrorKind};
 
 /// The unread rest of a text.
@@ -44,6 +44,8 @@ pub(super) enum Fault<'a> {
     Alone(Word<'a>),
     /// A number that is too large, and the accepted ones.
     TooLarge(Token<'a>, &'static str),
+    /// A value whose error names its faulty part.
+    Value(ConfigError),
 }
 
 impl<'a> Fault<'a> {
@@ -82,6 +84,7 @@ impl<'a> Fault<'a> {
                 ConfigErrorKind::Overflow,
                 format!("{} is too large; accepted are {accepted}", at(token)),
             ),
+            Self::Value(error) => error,
         }
     }
 
@@ -240,6 +243,15 @@ impl<'a> Reader<'a> {
     pub(super) fn name(&mut self, word: Word<'a>) -> Result<&'a str, Fault<'a>> {
         let token = self.token().ok_or(Fault::Alone(word))?;
         Ok(token.text)
+    }
+
+    /// The limits by time of day that belong to a word.
+    pub(super) fn day_limits(
+        &mut self,
+        word: Word<'a>,
+    ) -> Result<Vec<(TimeOfDay, u64)>, Fault<'a>> {
+        let token = self.token().ok_or(Fault::Alone(word))?;
+        varying::parse(token.text).map_err(Fault::Value)
     }
 
     /// The period that belongs to a word.

@@ -24,7 +24,7 @@ impl Quota {
     /// ```
     pub fn share(mut self, index: u32, weights: &[u32]) -> Self {
         let index = index as usize;
-        self.limit = share_of(self.limit, index, weights);
+        self = self.with_limits(|limit| share_of(limit, index, weights));
         self.burst = self.burst.map(|burst| share_of(burst, index, weights));
         if let Algorithm::LeakyBucket { queue } = &mut self.algorithm {
             *queue = share_of(*queue, index, weights);

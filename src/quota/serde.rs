@@ -11,6 +11,7 @@ use super::{
     OwnedQuota, Quota, QuotaList,
     display::{self, Words},
     parse::{self, PeriodText},
+    varying,
 };
 use crate::error::{ConfigError, ConfigErrorKind};
 
@@ -37,6 +38,8 @@ struct QuotaTable {
     zone: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     starting_on: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    varying: Option<String>,
 }
 
 impl From<&OwnedQuota> for QuotaTable {
@@ -54,6 +57,7 @@ impl From<&OwnedQuota> for QuotaTable {
             soft: words.soft,
             zone: words.zone,
             starting_on: words.starting_on,
+            varying: words.varying.as_deref().map(varying::text),
         }
     }
 }
@@ -73,6 +77,8 @@ impl TryFrom<QuotaTable> for OwnedQuota {
         merge(&mut words.soft, table.soft, "soft")?;
         merge(&mut words.zone, table.zone, "zone")?;
         merge(&mut words.starting_on, table.starting_on, "starting_on")?;
+        let limits = table.varying.map(|limits| varying::parse(&limits));
+        merge(&mut words.varying, limits.transpose()?, "varying")?;
         let quota = words.applied_to(rate)?;
         let owned = match table.name {
             Some(name) => quota.named_owned(name),
@@ -118,8 +124,8 @@ impl Serialize for Quota {
 
 /// Reads a text such as `"100/minute burst 200"`, like [`Quota`]'s `FromStr`, or a table. The table has
 /// a `rate`, which is such a text, and the optional fields `name`, `algorithm` (its word in a text,
-/// such as `"fixed_window"`), `burst`, `refill_every` (`"10s"`), `queue`, `slices` and `soft`
-/// (percent). Only a table has a name. A word of the rate that is also a field is an error, and so is
+/// such as `"fixed_window"`), `burst`, `refill_every` (`"10s"`), `queue`, `slices`, `soft`
+/// (percent) and `varying` (`"00:00=10/08:00=20"`). Only a table has a name. A word of the rate that is also a field is an error, and so is
 /// a quota that [`Quota::check`] refuses.
 impl<'de> Deserialize<'de> for OwnedQuota {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Algorithm, Quota, calendar_quotas};
+use super::{Algorithm, Quota, calendar_quotas, varying};
 use crate::error::{ConfigError, ConfigErrorKind as Kind};
 
 /// The longest time in nanoseconds in which a full capacity may refill, about 18 years: it keeps the
@@ -49,10 +49,14 @@ impl Quota {
     /// | [`Soft`](Kind::Soft) | a soft share above 1000 % |
     /// | [`Uncapped`](Kind::Uncapped) | an uncapped quota that is no fixed window |
     /// | [`Calendar`](Kind::Calendar) | a zone or a first day of a quota that follows no calendar, a day that is not in every month, another algorithm than a fixed window (feature `calendar`) |
+    /// | [`Varying`](Kind::Varying) | limits by the time of day of another algorithm than a window, of a slice that does not divide 24 hours, or in a list that is not [accepted](Self::varying) |
     /// | [`Zone`](Kind::Zone) | a time zone that the system does not know (feature `calendar`) |
     /// | [`Overflow`](Kind::Overflow) | a capacity, period or step of more than 18 years; an uncapped limit of 2^53 − 1 or more |
     /// | [`Name`](Kind::Name) | a name that is empty, longer than 64 bytes or not printable ASCII |
     pub fn check(&self) -> Result<(), ConfigError> {
+        if let Some(limits) = self.varying_limits() {
+            varying::check(limits, self)?;
+        }
         self.check_rate()?;
         if let Some(calendar) = self.calendar() {
             calendar_quotas::check(calendar, self)?;
@@ -206,7 +210,7 @@ impl Quota {
         let fault = match self.algorithm() {
             _ if self.is_uncapped() => "it counts beyond its limit".to_owned(),
             Algorithm::LeakyBucket { queue: 0 } => "its queue is 0".to_owned(),
-            _ if self.capacity() < 2 => format!("it holds {}", self.capacity()),
+            _ if self.least_capacity() < 2 => format!("it holds {}", self.least_capacity()),
             _ => return Ok(()),
         };
         refuse(
@@ -216,6 +220,15 @@ impl Quota {
                  at least 2 units, which is not uncapped"
             ),
         )
+    }
+
+    /// The capacity, or the smallest limit of the day if it varies.
+    fn least_capacity(&self) -> u64 {
+        let limits = self.varying_limits().unwrap_or_default().iter();
+        limits
+            .map(|(_, limit)| *limit)
+            .min()
+            .unwrap_or(self.capacity())
     }
 
     fn check_span(&self) -> Result<(), ConfigError> {

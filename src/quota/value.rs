@@ -2,7 +2,7 @@
 
 use std::{num::NonZeroU64, time::Duration};
 
-use super::calendar::Calendar;
+use super::{calendar::Calendar, time_of_day::DayLimits};
 
 /// A quota: `limit` units per `period`. A request costs one unit unless the layer sets another
 /// [cost](crate::RateLimitLayer::cost). The default algorithm is a token bucket that holds `limit`
@@ -42,6 +42,8 @@ pub struct Quota {
     name: Option<&'static str>,
     /// The windows of civil time, instead of those of the period.
     pub(super) calendar: Option<Calendar>,
+    /// The limits by the time of day, the largest of which is `limit`.
+    pub(super) varying: Option<&'static DayLimits>,
     /// The numbers of a request's own quota, which replace this quota's.
     fitted: Option<Fitted>,
     /// The epoch of the counters: a limiter sets a new one to start them afresh when numbers change.
@@ -140,6 +142,7 @@ impl Quota {
             uncapped: false,
             name: None,
             calendar: None,
+            varying: None,
             fitted: None,
             epoch: 0,
         }
@@ -279,7 +282,6 @@ impl Quota {
     }
 
     /// The algorithm's name in texts.
-    #[cfg(feature = "calendar")]
     pub(super) const fn algorithm_name(&self) -> &'static str {
         match self.algorithm {
             Algorithm::TokenBucket => "token_bucket",
@@ -375,7 +377,7 @@ impl Quota {
     }
 
     /// Whether both quotas can share a counter: algorithm, period, calendar, slices, refill step and
-    /// epoch are equal.
+    /// epoch are equal, and both limits vary or none does.
     pub(crate) fn counts_like(&self, other: &Self) -> bool {
         self.epoch == other.epoch
             && self.shape() == other.shape()
@@ -403,7 +405,10 @@ impl Quota {
         let algorithm = match self.algorithm {
             Algorithm::TokenBucket => b't',
             Algorithm::LeakyBucket { .. } => b'l',
+            Algorithm::FixedWindow if self.varying.is_some() => b'w',
             Algorithm::FixedWindow => b'f',
+            // Its counters are fresh later than those of a limit that does not vary.
+            Algorithm::SlidingWindow if self.varying.is_some() => b'v',
             Algorithm::SlidingWindow => b's',
             Algorithm::SlidingLog => b'g',
         };
@@ -435,11 +440,16 @@ impl Quota {
         self
     }
 
+    /// The capacity of a request's own quota; `None` for a quota of the limiter.
+    pub(crate) fn own_capacity(&self) -> Option<u64> {
+        self.fitted.map(|fitted| fitted.capacity)
+    }
+
     /// The share of one of `nodes` equal ones, rounded up.
     #[cfg(feature = "shared")]
     pub(crate) fn shared_by(mut self, nodes: std::num::NonZeroU32) -> Self {
         let share = |whole: u64| whole.div_ceil(u64::from(nodes.get()));
-        self.limit = share(self.limit);
+        self = self.with_limits(share);
         self.burst = self.burst.map(share);
         if let Algorithm::LeakyBucket { queue } = &mut self.algorithm {
             *queue = share(*queue);

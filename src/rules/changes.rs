@@ -164,7 +164,7 @@ impl CounterIdentity {
 }
 
 /// A tier, and the name or position and the numbers of each of its quotas.
-type TierNumbers = (String, Vec<(String, (u64, u64, u32))>);
+type TierNumbers = (String, Vec<(String, on_quota_change::LimitNumbers)>);
 
 /// The label of a set of quotas.
 #[derive(Clone, Copy, PartialEq)]

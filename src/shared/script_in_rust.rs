@@ -262,10 +262,13 @@ impl Stepper<'_> {
             Usage::Window(WindowUsage { used, until_end }) => {
                 let end = until_end.div_ceil(1_000);
                 let reset_after = if used == 0 { 0 } else { end };
-                return self.counted(measure, retry_after, [used, reset_after, end]);
+                return self.counted(measure, retry_after, [used, reset_after, end], 0);
             }
             Usage::Counted(counted) => {
-                return self.counted(measure, retry_after, counted.reported());
+                return self.counted(measure, retry_after, counted.reported(), 0);
+            }
+            Usage::Varying(counted, limit) => {
+                return self.counted(measure, retry_after, counted.reported(), limit);
             }
         };
         // The flags include the part of the level below a microsecond.
@@ -274,8 +277,10 @@ impl Stepper<'_> {
         self.push(used / 1_000);
     }
 
-    fn counted(&mut self, measure: &Measure, retry_after: u64, numbers: [u64; 3]) {
-        self.push(u64::from(measure.denied) + 2 * u64::from(measure.excess));
+    /// `limit` is the one in force, if it varies.
+    fn counted(&mut self, measure: &Measure, retry_after: u64, numbers: [u64; 3], limit: u32) {
+        let flags = u64::from(measure.denied) + 2 * u64::from(measure.excess);
+        self.push(flags + 4 * u64::from(limit));
         self.push(retry_after);
         for number in numbers {
             self.push(number);

@@ -39,6 +39,9 @@ const STEPS: usize = 213;
 const CALENDAR_VECTORS: usize = 16;
 const CALENDAR_STEPS: usize = 71;
 
+const VARYING_VECTORS: usize = 10;
+const VARYING_STEPS: usize = 55;
+
 /// Runs all vectors.
 ///
 /// # Panics
@@ -65,6 +68,20 @@ pub async fn every_calendar_vector_holds(subject: &impl Tiered) {
         steps += run(subject, vector).await;
     }
     assert_eq!((vectors.len(), steps), (CALENDAR_VECTORS, CALENDAR_STEPS));
+}
+
+/// Runs the vectors of quotas that vary by the time of day.
+///
+/// # Panics
+///
+/// With the step that was answered otherwise.
+pub async fn every_varying_vector_holds(subject: &impl Tiered) {
+    let vectors = vectors::group("varying.json", "vectors");
+    let mut steps = 0;
+    for vector in &vectors {
+        steps += run(subject, vector).await;
+    }
+    assert_eq!((vectors.len(), steps), (VARYING_VECTORS, VARYING_STEPS));
 }
 
 /// Runs a vector and returns the number of its steps.
@@ -192,7 +209,7 @@ fn quota(text: &str) -> Quota {
         .unwrap_or_else(|error| panic!("{text}: {error}"));
     words.fold(rate, |quota, word| {
         let (word, number) = word.split_once('=').unwrap_or((word, "0"));
-        if word == "in" || word == "starting_on" {
+        if ["in", "starting_on", "varying"].contains(&word) {
             let text = format!("{quota} {word} {number}");
             return text
                 .parse()

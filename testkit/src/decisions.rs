@@ -219,6 +219,11 @@ pub fn check(decision: &Decision, expect: &Value, what: &str) {
             "blocked" => Value::from(decision.is_blocked()),
             "taken" => Value::from(decision.charged()),
             "delay_ms" => Value::from(whole_millis(decision.delay())),
+            "limit" => Value::from(decision.binding().limit()),
+            "retry_after_us" => {
+                let wait = decision.retry_after().map(|wait| wait.as_micros() as u64);
+                Value::from(wait)
+            }
             "retry_after_ms" => Value::from(decision.retry_after().map(whole_millis)),
             "reset_after_ms" => Value::from(decision.binding().reset_after().map(whole_millis)),
             "violated" => {

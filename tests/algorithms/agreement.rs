@@ -81,6 +81,12 @@ fn calendars() {
 }
 
 #[test]
+fn windows_that_vary() {
+    let spec = prop_oneof![1 => spec_of(6), 3 => spec_of(7)];
+    agreement(10, one_tier(spec, 1..3), none());
+}
+
+#[test]
 fn lists() {
     agreement(10, one_tier(spec(), 2..4), none());
 }

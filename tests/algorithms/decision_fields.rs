@@ -75,12 +75,12 @@ impl Line {
         let window = retry_after.unwrap_or_else(|| rule.effective_window(after, now));
         Self {
             denied,
-            limit: count(rule.capacity - rule.extra),
+            limit: count(rule.limit(after, now)),
             remaining: count(rule.remaining(after, now)),
             reset_after: micros_up(rule.reset_after(after, now)),
             retry_after: retry_after.map(micros_up),
             effective_window: micros_up(window),
-            excess: rule.available(after, now) < rule.extra,
+            excess: rule.is_excess(after, now),
         }
     }
 

@@ -403,9 +403,15 @@ fn refund(
 }
 
 /// The numbers of a quota with which a key starts afresh.
-fn numbers(spec: &Spec) -> (u64, u64, u32) {
+fn numbers(spec: &Spec) -> impl PartialEq + use<> {
     let quota = spec.quota;
-    (quota.limit(), quota.capacity(), spec.extras.soft_percent)
+    let limits = quota.varying_limits();
+    (
+        quota.limit(),
+        quota.capacity(),
+        spec.extras.soft_percent,
+        limits,
+    )
 }
 
 /// A timestamp in nanoseconds; the crate's last one is in the year 2554.

@@ -28,6 +28,7 @@ mod tiers;
 mod together;
 mod token_bucket;
 mod traces;
+mod varying;
 mod vectors;
 
 use std::env;

@@ -125,6 +125,7 @@ impl Fitted {
             capacity: self.capacity + extra,
             extra,
             interval: self.interval,
+            varying: own.varying.map(|varying| varying.own(self.capacity)),
             ..*own
         }
     }

@@ -55,6 +55,11 @@ fn every_vector_of_the_calendar_holds() {
     now(charges::every_calendar_vector_holds(&Local));
 }
 
+#[test]
+fn every_vector_of_varying_limits_holds() {
+    now(charges::every_varying_vector_holds(&Local));
+}
+
 /// A limiter, its clock at `hour` o'clock, and the key that is used.
 fn worked(quota: Quota, hour: u64) -> (LocalLimiter, ManualClock, Key) {
     let clock = ManualClock::at(at(hour * 3_600_000));

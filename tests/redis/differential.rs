@@ -96,6 +96,8 @@ alone! {
     sliding_window = 3;
     sliding_log = 4;
     calendar = 5;
+    varying_fixed_window = 6;
+    varying_sliding_window = 7;
 }
 
 #[test]

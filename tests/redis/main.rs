@@ -20,6 +20,7 @@ mod scripts;
 mod store;
 mod tiers;
 mod together;
+mod varying;
 mod vectors;
 
 use testkit::{oracle::quotas, servers};

@@ -94,6 +94,13 @@ async fn every_vector_of_the_calendar_holds() {
 }
 
 #[tokio::test]
+async fn every_vector_of_varying_limits_holds() {
+    needs!(redis);
+    let server = Server::start().await;
+    charges::every_varying_vector_holds(&Redis::at(&server)).await;
+}
+
+#[tokio::test]
 async fn every_vector_of_charges_holds() {
     needs!(redis);
     let server = Server::start().await;

@@ -40,14 +40,14 @@ impl State {
         }
     }
 
-    pub(super) fn window(&self) -> Window {
+    pub(in crate::algorithm) fn window(&self) -> Window {
         match self {
             Self::Window(window) => *window,
             _ => Window::default(),
         }
     }
 
-    pub(super) fn slices(&self) -> &Slices {
+    pub(in crate::algorithm) fn slices(&self) -> &Slices {
         static FRESH: Slices = Slices::FRESH;
         match self {
             Self::Slices(slices) => slices,
@@ -55,7 +55,7 @@ impl State {
         }
     }
 
-    pub(super) fn slices_mut(&mut self) -> &mut Slices {
+    pub(in crate::algorithm) fn slices_mut(&mut self) -> &mut Slices {
         if !matches!(self, Self::Slices(_)) {
             *self = Self::Slices(Box::new(Slices::FRESH));
         }

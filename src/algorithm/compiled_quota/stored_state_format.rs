@@ -21,6 +21,10 @@ impl CompiledQuota {
             Rate::FixedWindow(_) | Rate::CalendarWindow(_) => window(text).map(State::Window),
             Rate::SlidingWindow(window) => slices(text, window.slices),
             Rate::SlidingLog(_) => log(text, bytes),
+            Rate::Varying(varying) => match varying.slices() {
+                None => window(text).map(State::Window),
+                Some(count) => slices(text, count),
+            },
         }
     }
 
@@ -28,15 +32,12 @@ impl CompiledQuota {
     pub(crate) fn write(&self, state: &State, bytes: &mut Vec<u8>) -> String {
         match &self.rate {
             Rate::Bucket(_) => instant_text(*state.instant()),
-            Rate::FixedWindow(_) | Rate::CalendarWindow(_) => {
-                let Window { index, count } = state.window();
-                format!("{index}:{count}")
-            }
-            Rate::SlidingWindow(_) => {
-                let Slices { newest, counts } = state.slices();
-                let counts = counts.iter().map(|count| format!(":{count}"));
-                counts.fold(newest.to_string(), |text, count| text + &count)
-            }
+            Rate::FixedWindow(_) | Rate::CalendarWindow(_) => window_text(state.window()),
+            Rate::SlidingWindow(_) => slices_text(state.slices()),
+            Rate::Varying(varying) => match varying.slices() {
+                None => window_text(state.window()),
+                Some(_) => slices_text(state.slices()),
+            },
             Rate::SlidingLog(_) => {
                 let from = bytes.len();
                 write_entries(state.log(), bytes);
@@ -105,6 +106,15 @@ fn window(text: &str) -> Option<Window> {
         index: number(index, MOST_DIGITS)?,
         count: number(count, MOST_DIGITS)?,
     })
+}
+
+fn window_text(Window { index, count }: Window) -> String {
+    format!("{index}:{count}")
+}
+
+fn slices_text(Slices { newest, counts }: &Slices) -> String {
+    let counts = counts.iter().map(|count| format!(":{count}"));
+    counts.fold(newest.to_string(), |text, count| text + &count)
 }
 
 fn slices(text: &str, slices: usize) -> Option<State> {

@@ -39,6 +39,7 @@ local function part_of_class(q, kept)
     for name, value in pairs(q) do whole[name] = value end
     whole.extra = 0
     q.whole, q.extra, q.capacity = whole, 0, q.capacity - kept
+    whole.limits = q.whole_limits
     if q.full_u then q.full_u, q.full_n = mul(q.capacity, q.tu, q.tn) end
     has_class = true
 end
@@ -66,10 +67,11 @@ for at = 5, first_op - 1, SLOT_FIELDS do
         algorithm = algorithm, capacity = capacity, extra = ARGV[at + 3] + 0, tu = tu, tn = tn,
         step = one, slice = one, slices = two, period_u = one, period_n = two,
         most_u = most_u, most_n = most_n, full_u = full_u, full_n = full_n, level = level,
-        index = false, ends = false, next_ends = false,
+        index = false, ends = false, next_ends = false, limits = false, whole_limits = false,
         state = false, counted = false, denied = 0, retry_after = -1,
     }
     if letter == 'c' and not algorithm.place(q, one, two) then return redis.error_reply(APART) end
+    if algorithm.vary then algorithm.vary(q, two) end
     local kept = string.byte(ARGV[at + 3]) == 45 and -ARGV[at + 3]
     if kept then part_of_class(q, kept) end
     if letter == 'g' then has_log = true end
@@ -129,6 +131,7 @@ end
 -- The numbers of a quota that is no bucket.
 local measure = has_counts and function(q)
     local algorithm, state = q.algorithm, q.state
+    if algorithm.standing then return algorithm.standing(q, state) end
     local left = algorithm.available(q, state)
     local remaining, window = max(left - q.extra, 0), 0
     if algorithm.window_end then

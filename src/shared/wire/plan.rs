@@ -21,7 +21,7 @@ use crate::{
         tier_quotas::{AllQuotas, TierQuotas},
         tier_set::{Chosen, TierIndex, TierSet},
     },
-    quota::{Algorithm, Kind, Priority, Quota},
+    quota::{Algorithm, DayLimits, Kind, Priority, Quota},
 };
 
 /// The general script's arguments between the time and the first slot.
@@ -88,6 +88,8 @@ pub(in crate::shared) enum ReplyForm {
     Window,
     /// All numbers of the status, computed by the script.
     Numbers,
+    /// All numbers of the status, and the limit in force.
+    Varying,
 }
 
 impl Plan {
@@ -237,6 +239,7 @@ impl QuotaPlan {
                     interval: quota.interval_nanos(),
                 })
             }
+            _ if quota.varying_limits().is_some() => ReplyForm::Varying,
             (Algorithm::FixedWindow, _) if class.is_critical() => ReplyForm::Window,
             _ => ReplyForm::Numbers,
         };
@@ -276,7 +279,10 @@ fn general_arguments(
             format!("-{}", capacity - class.part_of(quota.capacity()))
         });
         arguments.extend(micros_and_rest(quota.interval_nanos()));
-        arguments.extend(specifics(quota));
+        arguments.extend(match quota.varying_limits() {
+            Some(limits) => limits_of_day(quota, limits, class),
+            None => specifics(quota),
+        });
         arguments.extend(more_than_own(quota, all.most(slot.at, quota)));
     }
     arguments
@@ -291,6 +297,33 @@ fn calendars(slots: &[Slot]) -> Vec<(usize, &'static CalendarWindows)> {
             Some((place, CalendarWindows::of(calendar)))
         })
         .collect()
+}
+
+/// The two arguments of a window whose limit varies: the microseconds of a slice, and the number of slices
+/// with the entries of a day. An entry has the slice of the day at which it begins, its limit with the soft
+/// share, the part of it that the class may use, and the limit as it is.
+fn limits_of_day(quota: &Quota, limits: &DayLimits, class: Priority) -> [String; 2] {
+    let slices = u64::from(quota.slice_count());
+    let slice = quota.period_nanos() / 1_000 / slices;
+    let entry = |begin: u64, limit: u64| {
+        let whole = limit + quota.extra_of(limit);
+        let part = if class.is_critical() {
+            whole
+        } else {
+            class.part_of(limit)
+        };
+        format!(";{begin}:{whole}:{part}:{limit}")
+    };
+    let entries: String = match quota.own_capacity() {
+        Some(own) => entry(0, own),
+        None => (limits.iter())
+            .map(|(time, limit)| {
+                let begin = u64::from(time.seconds().unwrap_or(0)) * 1_000_000;
+                entry(begin / slice, *limit)
+            })
+            .collect(),
+    };
+    [slice.to_string(), format!("{slices}{entries}")]
 }
 
 /// The two arguments that differ by algorithm. Those of a calendar depend on the time.

@@ -175,10 +175,12 @@ impl Numbers<'_> {
                 let window = WindowUsage { used, until_end };
                 (Usage::Window(window), flags & 2 > 0)
             }
-            ReplyForm::Numbers => {
+            form @ (ReplyForm::Numbers | ReplyForm::Varying) => {
                 let [remaining, reset_after, window] = [self.next()?, self.next()?, self.next()?];
-                let standing = Usage::counted(remaining, nanos(reset_after), nanos(window));
-                (standing, flags & 2 > 0)
+                let times = [reset_after, window].map(nanos);
+                // The flags include the limit in force.
+                let limit = matches!(form, ReplyForm::Varying).then_some(flags / 4);
+                (Usage::reported(limit, remaining, times), flags & 2 > 0)
             }
         };
         Some(Measure {

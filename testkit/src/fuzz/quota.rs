@@ -35,6 +35,7 @@ const fn of_a_quota(kind: ConfigErrorKind) -> bool {
             | ConfigErrorKind::Soft
             | ConfigErrorKind::Calendar
             | ConfigErrorKind::Zone
+            | ConfigErrorKind::Varying
     )
 }
 

@@ -4,6 +4,7 @@
 
 pub mod civil;
 pub mod quotas;
+pub mod varying;
 
 use std::collections::BTreeMap;
 
@@ -33,6 +34,8 @@ pub struct Kind {
     step: Nanos,
     /// The windows of a calendar, instead of those of the period.
     civil: Option<civil::Civil>,
+    /// Whether the limit varies by the time of day.
+    varies: bool,
 }
 
 /// A quota in numbers.
@@ -55,6 +58,8 @@ pub struct Rule {
     pub floor: i128,
     /// By how much a bucket may be overdrawn before it is treated as a clock that stepped back.
     pub tolerance: Nanos,
+    /// The limits of a day.
+    pub varying: Option<varying::Varying>,
 }
 
 /// The count of a key. Quantities that depend on the time are as they were at some instant.
@@ -96,6 +101,7 @@ impl Kind {
             slices: i128::from(extras.slices.max(1)),
             step: extras.refill_every.unwrap_or(1),
             civil: extras.civil,
+            varies: quota.varying_limits().is_some(),
         }
     }
 
@@ -178,6 +184,7 @@ impl Rule {
             most_units: nominal + extra,
             floor: 0,
             tolerance: 0,
+            varying: varying::Varying::of(&quota),
         }
     }
 
@@ -185,7 +192,13 @@ impl Rule {
     /// share, ⌈capacity · (100 − share) / 100⌉ have to remain, but one unit can be taken.
     #[must_use]
     pub fn for_class(mut self, share: u8) -> Self {
-        if share < 100 {
+        if let Some(varying) = &mut self.varying {
+            // Each of the limits is shared: what has to remain depends on the hour.
+            varying.share = share;
+            if share < 100 {
+                self.extra = 0;
+            }
+        } else if share < 100 {
             let nominal = self.capacity - self.extra;
             let kept = nominal * i128::from(100 - share);
             let floor = (kept + 99).div_euclid(100);
@@ -290,6 +303,7 @@ impl Rule {
         }
         let cost = i128::from(cost);
         match counter {
+            _ if self.varying.is_some() => self.balance(counter, now) + cost <= 0,
             Counter::Debt { .. } => self.owed(counter, now) + cost * self.interval <= self.full(),
             Counter::Slot(_) => {
                 let wait = self.owed(counter, now) + (cost - 1) * self.interval;
@@ -320,6 +334,7 @@ impl Rule {
                 let left = self.full() - self.owed(counter, now);
                 left.max(0).div_euclid(self.interval)
             }
+            _ if self.varying.is_some() => (-self.balance(counter, now)).max(0),
             _ => (self.capacity - self.used(counter, now)).max(0),
         }
     }
@@ -456,21 +471,45 @@ impl Rule {
 
     /// `None` when the cost never fits.
     pub fn retry_after(&self, counter: &Counter, now: Nanos, cost: u64) -> Option<Nanos> {
-        self.first(now, |at| self.admits(counter, at, cost))
+        let admits = |at| self.admits(counter, at, cost);
+        if self.varying.is_some() {
+            return self.first_of_slices(now, admits);
+        }
+        self.first(now, admits)
     }
 
     /// The time until all of it is available.
     pub fn reset_after(&self, counter: &Counter, now: Nanos) -> Nanos {
         let is_fresh = |at| match counter {
             Counter::Debt { .. } | Counter::Slot(_) => self.owed(counter, at) == 0,
+            Counter::Counts(counts) if self.varying.is_some() => self.counts_nothing(counts, at),
             _ => self.used(counter, at) == 0,
         };
         self.first(now, is_fresh)
             .expect("what was taken comes back")
     }
 
+    /// The limit that responses report, also to a class that may use a part of it.
+    pub fn limit(&self, counter: &Counter, now: Nanos) -> i128 {
+        if self.varying.is_some() {
+            return self.limit_in_force(counter, now);
+        }
+        self.capacity - self.extra
+    }
+
+    /// Whether more than the nominal limit is in use.
+    pub fn is_excess(&self, counter: &Counter, now: Nanos) -> bool {
+        if self.varying.is_some() {
+            return self.extra > 0 && self.nominal_balance(counter, now) > 0;
+        }
+        self.available(counter, now) < self.extra
+    }
+
     /// Units of the nominal limit that are left.
     pub fn remaining(&self, counter: &Counter, now: Nanos) -> i128 {
+        if self.varying.is_some() {
+            return (-self.nominal_balance(counter, now)).max(0);
+        }
         (self.available(counter, now) - self.extra).max(0)
     }
 
@@ -491,6 +530,9 @@ impl Rule {
             }
             Counter::Slot(_) if self.capacity == 0 => self.owed(counter, now) + self.interval,
             _ if self.capacity == 0 => self.interval,
+            _ if self.varying.is_some() => self
+                .first_of_slices(now, |at| self.remaining(counter, at) > 0)
+                .expect("one unit comes back"),
             _ => self
                 .first(now, |at| self.available(counter, at) > self.extra)
                 .expect("one unit comes back"),

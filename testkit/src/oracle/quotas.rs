@@ -5,7 +5,7 @@ use std::time::Duration;
 use proptest::{prelude::*, strategy::Union};
 use tower_ratelimit::{Algorithm, LocalLimiter, ManualClock, Quota, Timestamp};
 
-use super::{Extras, Rule, civil::Civil};
+use super::{Extras, Rule, civil::Civil, varying};
 
 /// A quota, with the parts that it does not show.
 #[derive(Debug, Clone, Copy)]
@@ -56,7 +56,12 @@ impl Spec {
             Algorithm::SlidingWindow => quota.sliding_window().slices(other.extras.slices),
             _ => quota.sliding_log(),
         };
-        let mut spec = Self::hard(quota);
+        let is_window = quota.algorithm() == other.quota.algorithm();
+        let mut spec = Self::hard(if is_window {
+            varying::resized(quota, &other.quota, quota.limit())
+        } else {
+            quota
+        });
         spec.extras.slices = other.extras.slices;
         spec
     }
@@ -76,6 +81,7 @@ impl Spec {
             Algorithm::SlidingWindow => quota.sliding_window().slices(self.extras.slices),
             _ => quota.sliding_log(),
         };
+        let quota = varying::resized(quota, &self.quota, quota.limit());
         let step = self.extras.refill_every.map(|step| {
             let step = u64::try_from(step).expect("small");
             Duration::from_nanos(step)
@@ -100,6 +106,8 @@ impl Spec {
     pub fn longest_denial(&self) -> Duration {
         let step = self.extras.refill_every.unwrap_or(0);
         let nanos = match self.quota.algorithm() {
+            // A limit that falls may be in use for a slice longer.
+            _ if self.quota.varying_limits().is_some() => 2 * nanos(self.quota.period()) + 1_000,
             // One unit comes into an empty bucket after one interval.
             Algorithm::TokenBucket | Algorithm::LeakyBucket { .. } => self.interval(),
             Algorithm::FixedWindow if self.extras.civil.is_some() => {
@@ -122,9 +130,19 @@ impl Spec {
             interval * self.capacity(),
             period,
             period / u64::from(self.extras.slices.max(1)),
-            u64::try_from(self.extras.refill_every.unwrap_or(1)).expect("small"),
+            self.step_or_hour(),
         ]
         .map(|nanos| nanos / 1_000)
+    }
+
+    /// Nanoseconds between two refills, or to the second limit of a day.
+    fn step_or_hour(&self) -> u64 {
+        let limits = self.quota.varying_limits().unwrap_or_default();
+        let hour = limits.get(1).and_then(|(time, _)| time.seconds());
+        match hour {
+            Some(seconds) => u64::from(seconds) * 1_000_000_000,
+            None => u64::try_from(self.extras.refill_every.unwrap_or(1)).expect("small"),
+        }
     }
 }
 
@@ -132,9 +150,22 @@ fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).expect("in range")
 }
 
-/// The algorithms by number: the queue and the slices vary. The last one is the fixed window of a
-/// calendar.
-pub const ALGORITHMS: u8 = 6;
+/// The algorithms by number: the queue and the slices vary. The last ones are the fixed window of a
+/// calendar, and windows whose limit varies by the time of day.
+pub const ALGORITHMS: u8 = 8;
+
+/// Periods in seconds, and numbers of slices, of windows whose limit varies.
+const VARYING: [(u64, u32); 9] = [
+    (600, 1),
+    (3_600, 6),
+    (3_600, 1),
+    (21_600, 3),
+    (86_400, 1),
+    (86_400, 24),
+    (172_800, 8),
+    (7_200, 12),
+    (240, 2),
+];
 
 /// The numbers in which quotas that count alike may differ.
 #[derive(Debug, Clone, Copy)]
@@ -220,6 +251,8 @@ impl Shape {
             3 => self.sliding_window(),
             4 => Spec::hard(quota.sliding_log()),
             5 => self.calendar(),
+            6 => self.varying(false),
+            7 => self.varying(true),
             other => panic!("there is no algorithm {other}"),
         }
     }
@@ -228,6 +261,26 @@ impl Shape {
         let civil = Civil::by_number(self.period + self.room);
         let mut spec = Spec::hard(civil.quota(self.limit));
         spec.extras.civil = Some(civil);
+        spec
+    }
+
+    fn varying(&self, slides: bool) -> Spec {
+        let seed = self.period ^ self.room << 20 ^ u64::from(self.slices) << 40;
+        let (period, slices) = VARYING[(seed % 101 % VARYING.len() as u64) as usize];
+        let quota = Quota::per(1, Duration::from_secs(period));
+        let (quota, slices) = if slides {
+            (quota.sliding_window().slices(slices), slices)
+        } else if period > 86_400 {
+            (Quota::per_hour(1).fixed_window(), 1)
+        } else {
+            (quota.fixed_window(), 1)
+        };
+        let slice = nanos(quota.period()) / u64::from(slices);
+        let limits = varying::limits(slice.into(), self.limit.max(2), seed);
+        let mut spec = Spec::hard(quota.try_varying(&limits).expect("good limits"));
+        if slides {
+            spec.extras.slices = slices;
+        }
         spec
     }
 

@@ -302,7 +302,8 @@ fn counters(tiers: &Tiers) -> Vec<String> {
         let slices = spec.extras.slices.max(1);
         let (period, step) = (spec.quota.period(), spec.extras.refill_every);
         let civil = spec.extras.civil;
-        format!("{place} {algorithm:?} {period:?} {slices} {step:?} {civil:?}")
+        let varies = spec.quota.varying_limits().is_some();
+        format!("{place} {algorithm:?} {period:?} {slices} {step:?} {civil:?} {varies}")
     });
     let mut counters: Vec<_> = counters.collect();
     counters.sort();

@@ -3,7 +3,10 @@
 use std::{ops::RangeInclusive, time::Duration};
 
 use proptest::prelude::*;
-use testkit::oracle::quotas::{Move, Spec};
+use testkit::oracle::{
+    quotas::{Move, Spec},
+    varying,
+};
 use tower_ratelimit::{Algorithm, Quota, Receipt, limiter::RequestQuota};
 
 /// The last microsecond that leaves room for the longest refill below 2^53.
@@ -25,7 +28,7 @@ pub(crate) enum Action {
     /// The oldest request that is open is finished and another one begun, again and again.
     FinishAndBegin(usize, u8, Finish),
     /// Another quota at a place of the default tier.
-    SetQuota(usize, Change),
+    SetQuota(usize, Box<Change>),
 }
 
 /// How a request is finished.
@@ -114,6 +117,7 @@ impl Numbers {
             (Algorithm::SlidingWindow, _) => quota.sliding_window().slices(spec.extras.slices),
             _ => quota.sliding_log(),
         };
+        let quota = varying::resized(quota, &spec.quota, quota.limit());
         let soft = quota.soft(self.soft);
         let (quota, percent) = match soft.check() {
             Ok(()) => (soft, self.soft),
@@ -247,7 +251,7 @@ pub(crate) fn trace(
             .prop_map(|(tier, times, finish)| Action::FillAndFinish(tier, times, finish)),
         2 => (any::<usize>(), 1_u8..8, finish())
             .prop_map(|(tier, times, finish)| Action::FinishAndBegin(tier, times, finish)),
-        1 => (any::<usize>(), change).prop_map(|(at, change)| Action::SetQuota(at, change)),
+        1 => (any::<usize>(), change).prop_map(|(at, change)| Action::SetQuota(at, Box::new(change))),
     ];
     prop::collection::vec((moves, action), 1..14)
 }

@@ -44,7 +44,8 @@ const MAX_SLICES: u32 = 30;
 
 impl SpecializedPlan {
     /// The plan for these quotas: `None` if no specialized script is for them, if the subject has other
-    /// counters, if denials block, if a quota follows the calendar, or if the numbers are too large for the script.
+    /// counters, if denials block, if a quota follows the calendar or varies by the time of day, or if the numbers are
+    /// too large for the script.
     pub(super) fn new(
         block_for: Option<u64>,
         slots: &[Slot],
@@ -54,7 +55,9 @@ impl SpecializedPlan {
         if block_for.is_some() || slots.len() != quotas.len() {
             return None;
         }
-        if quotas.iter().any(|quota| quota.calendar().is_some()) {
+        let is_general =
+            |quota: &Quota| quota.calendar().is_some() || quota.varying_limits().is_some();
+        if quotas.iter().any(is_general) {
             return None;
         }
         let most = |(slot, quota): (&Slot, &Quota)| all.most(slot.at, quota).max(Most::of(quota));

@@ -1,0 +1,258 @@
+//! Quotas that vary by time of day: the list of limits, its text, and what limiters accept.
+
+use std::{collections::BTreeSet, sync::Mutex};
+
+use super::{
+    Algorithm, Quota,
+    time_of_day::{DayLimits, TimeOfDay},
+};
+use crate::{
+    error::{ConfigError, ConfigErrorKind},
+    lock::unpoisoned,
+};
+
+/// The most entries of a list: one for each five minutes of a day.
+const MAX_ENTRIES: usize = 288;
+
+/// The largest limit, which the status of a decision holds.
+const MAX_LIMIT: u64 = u32::MAX as u64;
+
+const DAY_NANOS: u128 = 86_400_000_000_000;
+
+/// Quotas whose limit varies by the time of day.
+impl Quota {
+    /// Sets limits for times of day in UTC: each is in force from its time until that of the next one,
+    /// and the last one until midnight. The limit that was set before is replaced; as
+    /// [`limit`](Self::limit) and [`capacity`](Self::capacity) the quota has the largest of the list.
+    ///
+    /// For [fixed windows](Self::fixed_window), whose limit is the one in force when they begin, and for
+    /// [sliding windows](Self::sliding_window). The limit of a sliding window is weighted as its counts
+    /// are: while the trailing window reaches over a change, the limits before and after it count in
+    /// proportion. So a limit that falls does so over one period, and a slice in which it falls begins
+    /// with the old one.
+    ///
+    /// The first time is 00:00, and all are multiples of the window or [slice](Self::slices), which
+    /// divides 24 hours. A list has at most 288 entries, with limits from 1 to 4,294,967,295.
+    /// [`try_varying`](Self::try_varying) takes a list from run time. A list in a quota that is no constant
+    /// needs a block of its own: `varying(const { &[..] })`.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tower_ratelimit::{Key, LocalLimiter, ManualClock, Quota, TimeOfDay};
+    ///
+    /// const TEN_MINUTES: Duration = Duration::from_secs(600);
+    /// const QUOTA: Quota = Quota::per(20, TEN_MINUTES)
+    ///     .sliding_window()
+    ///     .varying(&[(TimeOfDay::MIDNIGHT, 10), (TimeOfDay::at(0, 10), 20)]);
+    ///
+    /// // 2026-01-01T00:00Z.
+    /// let clock = ManualClock::new();
+    /// let limiter = LocalLimiter::builder(QUOTA).clock(clock.clone()).build()?;
+    /// let key = Key::from("alice");
+    /// assert!(limiter.acquire(&key, 5).is_allowed());
+    /// clock.advance(Duration::from_secs(600));
+    /// assert!(limiter.acquire(&key, 5).is_allowed());
+    /// // At half of the second window the limit is 15, and 2.5 + 5 are in use.
+    /// clock.advance(Duration::from_secs(300));
+    /// let decision = limiter.peek(&key, 1);
+    /// assert_eq!(decision.binding().limit(), 15);
+    /// assert_eq!(decision.remaining(), Some(8));
+    /// # Ok::<_, tower_ratelimit::ConfigError>(())
+    /// ```
+    pub const fn varying(mut self, limits: &'static [(TimeOfDay, u64)]) -> Self {
+        self.limit = largest(limits);
+        self.varying = Some(limits);
+        self
+    }
+
+    /// [`varying`](Self::varying) with a list from run time, such as one of a configuration file. A list
+    /// is kept until the process ends, and equal ones are kept once.
+    ///
+    /// # Errors
+    ///
+    /// If limiters do not accept such a quota.
+    pub fn try_varying(self, limits: &[(TimeOfDay, u64)]) -> Result<Self, ConfigError> {
+        check(limits, &self)?;
+        Ok(self.varying(interned(limits)))
+    }
+
+    /// The limits that [`varying`](Self::varying) set; `None` for a limit that is the same all day.
+    #[must_use]
+    pub const fn varying_limits(&self) -> Option<&'static [(TimeOfDay, u64)]> {
+        self.varying
+    }
+
+    /// The quota with all its limits changed.
+    pub(super) fn with_limits(mut self, change: impl Fn(u64) -> u64) -> Self {
+        self.limit = change(self.limit);
+        if let Some(limits) = self.varying {
+            let limits: Vec<_> = limits
+                .iter()
+                .map(|(at, limit)| (*at, change(*limit)))
+                .collect();
+            self = self.varying(interned(&limits));
+        }
+        self
+    }
+}
+
+const fn largest(limits: &DayLimits) -> u64 {
+    let (mut at, mut most) = (0, 0);
+    while at < limits.len() {
+        if limits[at].1 > most {
+            most = limits[at].1;
+        }
+        at += 1;
+    }
+    most
+}
+
+/// The list for the life of the process.
+fn interned(limits: &DayLimits) -> &'static DayLimits {
+    static LISTS: Mutex<BTreeSet<&'static DayLimits>> = Mutex::new(BTreeSet::new());
+    let mut lists = unpoisoned(LISTS.lock());
+    if let Some(known) = lists.get(limits) {
+        return known;
+    }
+    let kept: &'static DayLimits = Box::leak(Box::from(limits));
+    lists.insert(kept);
+    kept
+}
+
+/// Checks that limiters accept `quota` with these limits.
+pub(super) fn check(limits: &DayLimits, quota: &Quota) -> Result<(), ConfigError> {
+    let slices = match quota.algorithm() {
+        _ if quota.calendar().is_some() => {
+            return refuse(
+                "varying: a quota of the calendar has one limit; accepted are windows of \
+                           one length",
+            );
+        }
+        Algorithm::FixedWindow if quota.is_uncapped() => {
+            return refuse("varying: an uncapped quota has one limit; leave one of the two out");
+        }
+        Algorithm::FixedWindow => 1,
+        Algorithm::SlidingWindow => quota.slice_count().max(1),
+        Algorithm::TokenBucket | Algorithm::LeakyBucket { .. } | Algorithm::SlidingLog => {
+            return refuse(format!(
+                "varying: the limit of a {} is the same all day; accepted are fixed_window and \
+                 sliding_window",
+                quota.algorithm_name()
+            ));
+        }
+    };
+    // A slice of a fraction of a microsecond is refused by the check of slices.
+    let slice = quota.period().as_nanos() / u128::from(slices);
+    if slice == 0 || !DAY_NANOS.is_multiple_of(slice) || !slice.is_multiple_of(1_000) {
+        return refuse(format!(
+            "varying: {:?} in {slices} slices; accepted is a slice of whole microseconds that divides \
+             24 hours",
+            quota.period()
+        ));
+    }
+    check_entries(limits, slice)
+}
+
+fn check_entries(limits: &DayLimits, slice: u128) -> Result<(), ConfigError> {
+    if limits.is_empty() || limits.len() > MAX_ENTRIES {
+        return refuse(format!(
+            "varying: {} times; accepted are 1 to {MAX_ENTRIES}",
+            limits.len()
+        ));
+    }
+    let mut before = None;
+    for (time, limit) in limits {
+        let seconds = check_time(before, *time)?;
+        if *limit == 0 || *limit > MAX_LIMIT {
+            return refuse(format!(
+                "varying: the limit from {time} on is {limit}; accepted are 1 to {MAX_LIMIT}"
+            ));
+        }
+        if !(u128::from(seconds) * 1_000_000_000).is_multiple_of(slice) {
+            return refuse(format!(
+                "varying: {time} is within a window or slice; accepted are multiples of its length, \
+                 {:?}",
+                std::time::Duration::from_nanos(slice as u64)
+            ));
+        }
+        before = Some(*time);
+    }
+    Ok(())
+}
+
+/// The seconds of a time that follows `before`, or is the first.
+fn check_time(before: Option<TimeOfDay>, time: TimeOfDay) -> Result<u32, ConfigError> {
+    let Some(seconds) = time.seconds() else {
+        return refuse(format!(
+            "varying: {time} is no time of day; accepted are 00:00 to 23:59:59"
+        ));
+    };
+    match before {
+        None if seconds > 0 => refuse(format!(
+            "varying: the first time is {time}; accepted is 00:00, since every day begins then"
+        )),
+        Some(last) if last == time => {
+            refuse(format!("varying: {time} appears twice; accepted is once"))
+        }
+        Some(last) if last > time => refuse(format!(
+            "varying: {time} follows {last}; accepted are times in order"
+        )),
+        _ => Ok(seconds),
+    }
+}
+
+/// Reads a list as texts have it: `00:00=10/08:00=20`. A comma would end the text in a table of YAML.
+pub(super) fn parse(text: &str) -> Result<Vec<(TimeOfDay, u64)>, ConfigError> {
+    let entry = |entry: &str| {
+        let (time, limit) = entry.split_once('=')?;
+        let is_number = !limit.is_empty() && limit.bytes().all(|byte| byte.is_ascii_digit());
+        Some((
+            time.parse().ok()?,
+            limit.parse().ok().filter(|_| is_number)?,
+        ))
+    };
+    let entries = text.split('/').map(|part| {
+        entry(part).ok_or_else(|| {
+            let shown: String = part.chars().take(40).collect();
+            error(format!(
+                "varying: {shown:?} is no time with a limit; accepted is a list such as \
+                 \"00:00=10/08:00=20\""
+            ))
+        })
+    });
+    let entries: Vec<_> = entries.take(MAX_ENTRIES + 1).collect::<Result<_, _>>()?;
+    if entries.len() > MAX_ENTRIES {
+        return refuse(format!(
+            "varying: more than {MAX_ENTRIES} times; accepted are 1 to {MAX_ENTRIES}"
+        ));
+    }
+    Ok(entries)
+}
+
+/// The quota of a text with these limits. Its rate has the largest, so that no number of the text is without a
+/// meaning.
+pub(super) fn of_text(quota: Quota, limits: &DayLimits) -> Result<Quota, ConfigError> {
+    let varying = quota.try_varying(limits)?;
+    if quota.limit() != varying.limit() {
+        return refuse(format!(
+            "varying: the rate's limit is {}; accepted is the largest of the day, {}",
+            quota.limit(),
+            varying.limit()
+        ));
+    }
+    Ok(varying)
+}
+
+/// The list as [`parse`] reads it.
+pub(super) fn text(limits: &DayLimits) -> String {
+    let entries = limits.iter().map(|(time, limit)| format!("{time}={limit}"));
+    entries.collect::<Vec<_>>().join("/")
+}
+
+fn error(message: impl Into<std::borrow::Cow<'static, str>>) -> ConfigError {
+    ConfigError::new(ConfigErrorKind::Varying, message)
+}
+
+fn refuse<T>(message: impl Into<std::borrow::Cow<'static, str>>) -> Result<T, ConfigError> {
+    Err(error(message))
+}
