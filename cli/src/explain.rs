@@ -4,7 +4,7 @@ use std::{fmt::Write, time::Duration};
 
 use http::HeaderMap;
 use tower_ratelimit::{
-    Algorithm, Headers, Key, LocalLimiter, ManualClock, Quota,
+    Algorithm, Headers, Key, LocalLimiter, ManualClock, Quota, TimeOfDay,
     rules::{Format, Rules},
 };
 
@@ -43,6 +43,7 @@ fn words(quota: &Quota) -> String {
             "A queue: one every {each}; up to {queue} wait for their turn, the others are denied."
         ),
         Algorithm::FixedWindow if calendar_unit(quota).is_some() => calendar_words(quota),
+        _ if quota.varying_limits().is_some() => varying_words(quota),
         Algorithm::FixedWindow => format!(
             "A fixed window: {limit} from one multiple of {period} since 1970 (UTC) to the next; up to \
              twice that across the edge of two."
@@ -86,6 +87,26 @@ fn calendar_days(quota: &Quota) -> Option<(u64, u64)> {
         "month" => (28, 31),
         _ => (365, 366),
     })
+}
+
+/// The limits of a day, and how one follows another.
+fn varying_words(quota: &Quota) -> String {
+    let limits = quota.varying_limits().unwrap_or_default().iter();
+    let limits: Vec<_> = limits
+        .map(|(time, limit)| format!("{limit} from {time} on"))
+        .collect();
+    let period = duration(quota.period());
+    let limits = limits.join(", ");
+    match quota.algorithm() {
+        Algorithm::SlidingWindow => format!(
+            "A sliding window of {period} whose limit varies by the time of day (UTC): {limits}; across a \
+             change it moves from one to the other within {period}."
+        ),
+        _ => format!(
+            "A fixed window of {period} whose limit varies by the time of day (UTC): {limits}; a window has \
+             the one with which it begins."
+        ),
+    }
 }
 
 /// The length of the shortest window.
@@ -215,11 +236,32 @@ fn rust(quota: &Quota) -> String {
     if let Some(zone) = word_of(quota, "in") {
         line += &format!(".in_zone({zone:?})");
     }
+    line += &rust_limits(quota);
     if let Some(step) = refill_step(quota) {
         let step = Duration::from_nanos(u64::try_from(step).unwrap_or(u64::MAX));
         line += &format!(".refill_every({})", rust_duration(step));
     }
     line
+}
+
+/// The limits of a day, which a line outside of a constant needs in a block of one.
+fn rust_limits(quota: &Quota) -> String {
+    let entry = |(at, limit): &(TimeOfDay, u64)| format!("({}, {limit})", rust_time(*at));
+    let entries = |limits: &[_]| limits.iter().map(entry).collect::<Vec<_>>().join(", ");
+    let limits = quota.varying_limits().map(entries);
+    limits.map_or_else(String::new, |limits| {
+        format!(".varying(const {{ &[{limits}] }})")
+    })
+}
+
+fn rust_time(time: TimeOfDay) -> String {
+    let seconds = time.seconds().unwrap_or(0);
+    let [hour, minute, second] = [seconds / 3_600, seconds / 60 % 60, seconds % 60];
+    let at = format!("TimeOfDay::at({hour}, {minute})");
+    match second {
+        0 => at,
+        _ => format!("{at}.with_second({second})"),
+    }
 }
 
 fn rust_duration(duration: Duration) -> String {
@@ -349,6 +391,14 @@ mod tests {
             (
                 Quota::per_month(9).starting_on(15).in_zone("Europe/Berlin"),
                 "Quota::per_month(9).starting_on(15).in_zone(\"Europe/Berlin\")",
+            ),
+            (
+                Quota::per_hour(20)
+                    .sliding_window()
+                    .slices(6)
+                    .varying(const { &[(TimeOfDay::MIDNIGHT, 5), (TimeOfDay::at(8, 30), 20)] }),
+                "Quota::per_hour(20).sliding_window().slices(6).varying(const { &[(TimeOfDay::at(0, 0), 5), \
+                 (TimeOfDay::at(8, 30), 20)] })",
             ),
             (
                 Quota::per_day(9).in_zone("UTC").soft(10),

@@ -8,7 +8,8 @@ use tower_ratelimit_rulefile::weekly_time_window::TimeWindow;
 use super::matcher::contains;
 use crate::{
     clock::Timestamp,
-    quota::{Algorithm, Calendar, OwnedQuota},
+    error::ConfigError,
+    quota::{Algorithm, Calendar, OwnedQuota, TimeOfDay},
 };
 
 /// A set of quotas that a request is charged by together.
@@ -35,10 +36,11 @@ pub(crate) struct CounterId {
     slices: u32,
     refill_every: Option<Duration>,
     calendar: Option<Calendar>,
+    varies: bool,
 }
 
-/// Algorithm, period, slices, refill step and calendar.
-pub(super) type CounterShape = (u8, Duration, u32, Option<Duration>, Option<Calendar>);
+/// Algorithm, period, slices, refill step, calendar, and whether the limit varies by the time of day.
+pub(super) type CounterShape = (u8, Duration, u32, Option<Duration>, Option<Calendar>, bool);
 
 impl CounterId {
     pub(super) fn new(rule: &str, at: usize, quota: &OwnedQuota) -> Self {
@@ -61,6 +63,7 @@ impl CounterId {
             slices: shape.slice_count(),
             refill_every: shape.refill_step(),
             calendar: shape.calendar(),
+            varies: shape.varying_limits().is_some(),
         }
     }
 }
@@ -79,7 +82,21 @@ impl CounterId {
             self.slices,
             self.refill_every,
             self.calendar,
+            self.varies,
         )
+    }
+}
+
+impl RuleQuota {
+    /// The quota with limits by the time of day.
+    pub(super) fn varying(&self, limits: &[(TimeOfDay, u64)]) -> Result<Self, ConfigError> {
+        let quota = self.quota.quota().try_varying(limits)?;
+        let mut counter = self.counter.clone();
+        counter.varies = true;
+        Ok(Self {
+            quota: quota.named_owned(self.quota.name().unwrap_or_default()),
+            counter,
+        })
     }
 }
 
@@ -106,7 +123,7 @@ pub(super) struct Scheduled {
 }
 
 impl Scheduled {
-    fn is_in_force(&self, now: Timestamp) -> bool {
+    pub(super) fn is_in_force(&self, now: Timestamp) -> bool {
         contains(&self.windows, now)
     }
 }

@@ -76,6 +76,26 @@ faults! {
         "rules:\n  - ¶name: a\n",
         "{\"rules\": [¶{\"name\": \"a\"}]}",
         "rules = [¶{name = \"a\"}]\n";
+    r02_weighted_alone: "R02" "`weighted` is of no use without `schedule`",
+        "rules:\n  - {name: a, quota: 1/s, ¶weighted: true}\n",
+        "{\"rules\": [{\"name\": \"a\", \"quota\": \"1/s\", ¶\"weighted\": true}]}",
+        "[[rules]]\nname = \"a\"\nquota = \"1/s\"\n¶weighted = true\n";
+    r04_weighted_bucket: "R04" "a token_bucket is the same all day",
+        "rules:\n  - name: a\n    quota: 1/s\n    weighted: true\n    schedule: ¶[{time: {from: '08:00'}, quota: 2/s}]\n",
+        "{\"rules\": [{\"name\": \"a\", \"quota\": \"1/s\", \"weighted\": true,\n  \"schedule\": ¶[{\"time\": {\"from\": \"08:00\"}, \"quota\": \"2/s\"}]}]}",
+        "[[rules]]\nname = \"a\"\nquota = \"1/s\"\nweighted = true\nschedule = ¶[{time = {from = \"08:00\"}, quota = \"2/s\"}]\n";
+    r04_weighted_days: "R04" "accepted are times of every day",
+        "rules:\n  - name: a\n    quota: 1/s fixed_window\n    weighted: true\n    schedule: ¶[{time: {days: sat}, quota: 2/s fixed_window}]\n",
+        "{\"rules\": [{\"name\": \"a\", \"quota\": \"1/s fixed_window\", \"weighted\": true,\n  \"schedule\": ¶[{\"time\": {\"days\": \"sat\"}, \"quota\": \"2/s fixed_window\"}]}]}",
+        "[[rules]]\nname = \"a\"\nquota = \"1/s fixed_window\"\nweighted = true\nschedule = ¶[{time = {days = \"sat\"}, quota = \"2/s fixed_window\"}]\n";
+    r04_weighted_unlike: "R04" "accepted are windows of one algorithm",
+        "rules:\n  - name: a\n    quota: 1/s fixed_window\n    weighted: true\n    schedule: ¶[{time: {from: '08:00'}, quota: 2/m fixed_window}]\n",
+        "{\"rules\": [{\"name\": \"a\", \"quota\": \"1/s fixed_window\", \"weighted\": true,\n  \"schedule\": ¶[{\"time\": {\"from\": \"08:00\"}, \"quota\": \"2/m fixed_window\"}]}]}",
+        "[[rules]]\nname = \"a\"\nquota = \"1/s fixed_window\"\nweighted = true\nschedule = ¶[{time = {from = \"08:00\"}, quota = \"2/m fixed_window\"}]\n";
+    r04_weighted_unlimited: "R04" "`weighted` with `unlimited`",
+        "rules:\n  - name: a\n    quota: 1/s fixed_window\n    weighted: true\n    schedule: ¶[{time: {from: '08:00'}, quota: unlimited}]\n",
+        "{\"rules\": [{\"name\": \"a\", \"quota\": \"1/s fixed_window\", \"weighted\": true,\n  \"schedule\": ¶[{\"time\": {\"from\": \"08:00\"}, \"quota\": \"unlimited\"}]}]}",
+        "[[rules]]\nname = \"a\"\nquota = \"1/s fixed_window\"\nweighted = true\nschedule = ¶[{time = {from = \"08:00\"}, quota = \"unlimited\"}]\n";
     r02_of_no_use: "R02" "of no use in a rule that limits nothing",
         "rules:\n  - {name: a, action: deny, ¶quota: 1/s}\n",
         "{\"rules\": [{\"name\": \"a\", \"action\": \"deny\", ¶\"quota\": \"1/s\"}]}",

@@ -536,3 +536,25 @@ fn schedules_take_the_first_that_fits() {
     let saturday = at(&rules, NOON, "GET /x", &[]);
     assert_eq!(*saturday.outcome(), RulesOutcome::Bypassed);
 }
+
+#[test]
+fn a_weighted_schedule_is_one_quota_that_varies() {
+    let rules = rules(
+        "rules:\n  - name: a\n    quota: [{name: day, rate: 9/h, algorithm: fixed_window}, 10/10m sliding_window]\n    weighted: true\n    schedule:\n      - time: [{from: \"22:00\", to: \"06:00\"}, {from: \"12:00\", to: \"13:00\", zone: \"+01:00\"}]\n        quota: [8/h fixed_window, 20/10m sliding_window]\n      - {time: {from: \"05:00\", to: \"07:00\"}, quota: [7/h fixed_window, 5/10m sliding_window]}\n",
+    );
+    let explanation = at(&rules, NOON, "GET /x", &[]);
+    let quotas = &explanation.rules()[0].limit().expect("a limit").quotas;
+    let quotas = quotas.iter();
+    let texts: Vec<_> = quotas
+        .map(|quota| format!("{}: {}", quota.name().unwrap_or(""), quota.quota()))
+        .collect();
+    assert_eq!(
+        texts,
+        [
+            "a.day: 9/3600s fixed_window varying \
+             00:00=8/06:00=7/07:00=9/11:00=8/12:00=9/22:00=8",
+            "a.10-per-600s: 20/600s sliding_window varying \
+             00:00=20/06:00=5/07:00=10/11:00=20/12:00=10/22:00=20",
+        ]
+    );
+}

@@ -11,9 +11,9 @@ use crate::requests::{NOON, at, explain, from, reason};
 
 const PAGE: &str = include_str!("../../docs/rules.md");
 
-/// The rule files of the section with the five.
+/// The rule files of the section with the six.
 fn files() -> Vec<Rules> {
-    let (_, section) = PAGE.split_once("\n## Five files\n").expect("the section");
+    let (_, section) = PAGE.split_once("\n## Six files\n").expect("the section");
     let (section, _) = section.split_once("\n## ").expect("its end");
     let blocks = section.split("\n```").skip(1).step_by(2);
     let read = |block: &str| {
@@ -42,9 +42,9 @@ fn its_file_with_overflow_is_read() {
 }
 
 #[test]
-fn its_five_files_do_what_the_page_states() {
+fn its_six_files_do_what_the_page_states() {
     let files = files();
-    let [login, plans, tenant, night, shadow] = files.as_slice() else {
+    let [login, plans, tenant, night, weighted, shadow] = files.as_slice() else {
         panic!("{} files", files.len());
     };
 
@@ -90,6 +90,13 @@ fn its_five_files_do_what_the_page_states() {
         ["10/60s", "100/60s", ""]
     );
     assert_eq!(explain(night, "GET /reports/x", &[]).applied().count(), 0);
+
+    let explanation = explain(weighted, "GET /search", &[]);
+    let limit = explanation.rules()[0].limit().expect("a limit");
+    assert_eq!(
+        limit.quotas[0].quota().to_string(),
+        "200/600s sliding_window slices 5 varying 00:00=200/05:00=100/21:00=200"
+    );
 
     let explanation = explain(shadow, "GET /search?q=x", &[]);
     assert_eq!(explanation.applied().collect::<Vec<_>>(), ["all", "search"]);

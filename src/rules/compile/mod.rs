@@ -12,6 +12,7 @@ mod request_parts_of_rule;
 mod rules;
 mod settings;
 mod warnings;
+mod weighted_schedule;
 
 pub(super) use self::{
     context::Setup,

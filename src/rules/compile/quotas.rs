@@ -4,16 +4,17 @@ use std::borrow::Cow;
 
 use tower_ratelimit_rulefile::{Problem, ProblemCode, Span, document::Node};
 
-use super::context::Context;
+use super::{context::Context, weighted_schedule::weighted};
 use crate::{
     error::{ConfigError, ConfigErrorKind},
     quota::{OwnedQuota, Quota},
     rules::{
         fields::{
             quota::{
-                ALGORITHM, BURST, NAME, QUEUE, RATE, REFILL_EVERY, SLICES, SOFT, STARTING_ON, ZONE,
+                ALGORITHM, BURST, NAME, QUEUE, RATE, REFILL_EVERY, SLICES, SOFT, STARTING_ON,
+                VARYING, ZONE,
             },
-            rule::{QUOTA, SCHEDULE, TIER},
+            rule::{QUOTA, SCHEDULE, TIER, WEIGHTED},
             store_defaults_tier_schedule::{
                 DEFAULT_TIER, SCHEDULED_QUOTA, SCHEDULED_TIME, TIER_HEADER, TIER_QUOTAS,
             },
@@ -35,9 +36,9 @@ impl<'c> Context<'c> {
     /// The quotas of a rule; `None` after reporting a fault.
     pub(super) fn allowance(&mut self, rule: &'c Node, name: &str) -> Option<Allowance> {
         if let Some(tier) = TIER.of(rule) {
-            for field in [&QUOTA, &SCHEDULE] {
-                if let Some(entry) = field.entry(rule) {
-                    let message = format!("`{}` is of no use beside `tier`", field.name());
+            for name in [QUOTA.name(), SCHEDULE.name(), WEIGHTED.name()] {
+                if let Some(entry) = rule.entry(name) {
+                    let message = format!("`{name}` is of no use beside `tier`");
                     self.report(ProblemCode::R02, &entry.key_span, message);
                 }
             }
@@ -50,9 +51,32 @@ impl<'c> Context<'c> {
             return None;
         };
         let otherwise = self.quota_set(quota, name);
+        let is_weighted = WEIGHTED.of(rule).unwrap_or(false);
         let Some(schedule) = SCHEDULE.of(rule) else {
-            return Some(Allowance::Always(otherwise?));
+            if let Some(entry) = WEIGHTED.entry(rule).filter(|_| is_weighted) {
+                let message = "`weighted` is of no use without `schedule`";
+                self.report(ProblemCode::R02, &entry.key_span, message);
+            }
+            return otherwise.map(Allowance::Always);
         };
+        let times = self.scheduled(schedule, name);
+        if !is_weighted {
+            return Some(Allowance::Scheduled {
+                times: times.into(),
+                otherwise: otherwise?,
+            });
+        }
+        match weighted(&times, otherwise?.as_ref()) {
+            Ok(set) => Some(Allowance::Always(Some(set))),
+            Err(message) => {
+                self.report(ProblemCode::R04, &schedule.span, message);
+                None
+            }
+        }
+    }
+
+    /// The quotas of a schedule without fault.
+    fn scheduled(&mut self, schedule: &'c Node, name: &str) -> Vec<Scheduled> {
         let mut times = Vec::new();
         for item in schedule.items() {
             let windows = SCHEDULED_TIME.of(item).map(|time| self.times(time));
@@ -62,10 +86,7 @@ impl<'c> Context<'c> {
                 times.push(Scheduled { windows, quotas });
             }
         }
-        Some(Allowance::Scheduled {
-            times: times.into(),
-            otherwise: otherwise?,
-        })
+        times
     }
 
     /// Reports more quotas than a process should hold: templates make many of a small file.
@@ -227,6 +248,9 @@ fn text_of(node: &Node) -> Option<String> {
     if let Some(zone) = ZONE.of(node) {
         text += &format!(" in {zone}");
     }
+    if let Some(limits) = VARYING.of(node) {
+        text += &format!(" varying {}", limits.replace(" ", ""));
+    }
     Some(text)
 }
 
@@ -240,6 +264,7 @@ fn span_of<'n>(node: &'n Node, error: &ConfigError) -> &'n Span {
         ConfigErrorKind::Soft => SOFT.node(node),
         ConfigErrorKind::Name => NAME.node(node),
         ConfigErrorKind::Zone => ZONE.node(node),
+        ConfigErrorKind::Varying => VARYING.node(node),
         ConfigErrorKind::Calendar => {
             let algorithm = ALGORITHM.node(node);
             let other_algorithm = algorithm.filter(|word| word.text() != Some("fixed_window"));

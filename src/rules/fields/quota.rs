@@ -29,6 +29,7 @@ static QUOTA: Table = Table::new(
         &SOFT,
         &ZONE,
         &STARTING_ON,
+        &VARYING,
     ],
 );
 
@@ -95,4 +96,10 @@ pub(in crate::rules) static STARTING_ON: Field<Number> = Field::number(
     "starting_on",
     1..=28,
     "The day on which months of a quota per month begin. Default: 1.",
+);
+
+pub(in crate::rules) static VARYING: Field<Text> = Field::text(
+    "varying",
+    "00:00=10/08:00=20",
+    "Limits of a window by the time of day in UTC; the largest is the limit of the rate. Default: one limit.",
 );

@@ -31,6 +31,7 @@ pub(super) static RULE: Table = Table::new(
         &QUOTA,
         &TIER,
         &SCHEDULE,
+        &WEIGHTED,
         &COST,
         &PRIORITY,
         &COUNT_IF,
@@ -46,11 +47,12 @@ pub(super) static RULE: Table = Table::new(
 );
 
 /// The fields that a rule of the action `limit` or `overflow` may have, and no other rule.
-pub(in crate::rules) static OF_LIMITS: [&dyn AnyField; 13] = [
+pub(in crate::rules) static OF_LIMITS: [&dyn AnyField; 14] = [
     &KEY,
     &QUOTA,
     &TIER,
     &SCHEDULE,
+    &WEIGHTED,
     &COST,
     &PRIORITY,
     &COUNT_IF,
@@ -116,6 +118,11 @@ pub(in crate::rules) static SCHEDULE: Field<Tree> = Field::tree(
     "schedule",
     List(&InTable(&store_defaults_tier_schedule::SCHEDULED)),
     "Quotas by the time of day; the first that fits is used instead of `quota`, and counts go on.",
+);
+
+pub(in crate::rules) static WEIGHTED: Field<Boolean> = Field::boolean(
+    "weighted",
+    "Whether `schedule` makes one window whose limit varies by the time of day, weighted across each change. Default: false.",
 );
 
 pub(in crate::rules) static COST: Field<Tree> = Field::tree(

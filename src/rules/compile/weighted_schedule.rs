@@ -1,0 +1,78 @@
+//! A schedule of windows as one window whose limit varies by the time of day.
+
+use crate::{
+    clock::Timestamp,
+    quota::{Quota, TimeOfDay},
+    rules::rule_quotas::{QuotaSet, RuleQuota, Scheduled},
+};
+
+const MINUTE_MICROS: u64 = 60_000_000;
+const MINUTES_A_DAY: u64 = 24 * 60;
+
+/// The quotas of a rule with the limits of its schedule; a message if they cannot be one window each.
+pub(super) fn weighted(
+    times: &[Scheduled],
+    otherwise: Option<&QuotaSet>,
+) -> Result<QuotaSet, String> {
+    let unlimited = || "`weighted` with `unlimited`; accepted are windows".to_owned();
+    let base = otherwise.ok_or_else(unlimited)?;
+    let sets = times
+        .iter()
+        .map(|time| time.quotas.as_ref().ok_or_else(unlimited));
+    let sets: Vec<&QuotaSet> = sets.collect::<Result<_, _>>()?;
+    let begins = begins(times)?;
+    let set = base.0.iter().enumerate().map(|(at, quota)| {
+        let own = quota.quota.quota();
+        let others = sets.iter().map(|set| limit_like(&own, set.0.get(at)));
+        let others: Vec<u64> = others.collect::<Result<_, _>>()?;
+        let limit = |hit: Option<usize>| hit.map_or(own.limit(), |hit| others[hit]);
+        let limits = begins.iter().map(|(time, hit)| (*time, limit(*hit)));
+        let limits: Vec<_> = limits.collect();
+        quota.varying(&limits).map_err(|error| error.to_string())
+    });
+    Ok(QuotaSet(set.collect::<Result<_, String>>()?))
+}
+
+/// The limit of a scheduled quota, if it counts like the rule's own.
+fn limit_like(own: &Quota, other: Option<&RuleQuota>) -> Result<u64, String> {
+    let other = other.map(|other| other.quota.quota());
+    let alike =
+        other.filter(|other| own.counts_like(other) && own.soft_percent() == other.soft_percent());
+    match (alike, other) {
+        (Some(alike), _) => Ok(alike.limit()),
+        (None, Some(other)) => Err(format!(
+            "`weighted` with {own} and {other}; accepted are windows of one algorithm, period, number of \
+             slices and soft share"
+        )),
+        (None, None) => Err(format!(
+            "`weighted`: a time has no quota in the place of {own}; accepted are as many as `quota` has"
+        )),
+    }
+}
+
+/// The times of day in UTC at which another entry of the schedule, or none, is in force from then on.
+fn begins(times: &[Scheduled]) -> Result<Vec<(TimeOfDay, Option<usize>)>, String> {
+    let in_force = |minute: u64| {
+        let now = Timestamp::from_micros(minute * MINUTE_MICROS);
+        times.iter().position(|time| time.is_in_force(now))
+    };
+    let of_day: Vec<_> = (0..MINUTES_A_DAY).map(in_force).collect();
+    let week = MINUTES_A_DAY..7 * MINUTES_A_DAY;
+    if week
+        .into_iter()
+        .any(|minute| in_force(minute) != of_day[(minute % MINUTES_A_DAY) as usize])
+    {
+        return Err(
+            "`weighted` with `days`; accepted are times of every day, since a limit varies by the time of \
+             day"
+                .to_owned(),
+        );
+    }
+    let mut begins: Vec<(TimeOfDay, Option<usize>)> = Vec::new();
+    for (minute, hit) in of_day.into_iter().enumerate() {
+        if begins.last().is_none_or(|(_, before)| *before != hit) {
+            begins.push((TimeOfDay::at((minute / 60) as u8, (minute % 60) as u8), hit));
+        }
+    }
+    Ok(begins)
+}
