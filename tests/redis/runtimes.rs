@@ -196,7 +196,10 @@ fn limits_that_are_charged_together_need_no_runtime() {
     let mut noop = Context::from_waker(Waker::noop());
     for _ in 0..3 {
         let mut lost = Box::pin(take().into_future());
-        assert!(lost.as_mut().poll(&mut noop).is_pending());
+        // The store's own thread may answer before the poll ends.
+        if let Poll::Ready(decision) = lost.as_mut().poll(&mut noop) {
+            assert!(decision.unwrap().is_denied());
+        }
     }
     let left = || block_on(async { bed.limiter.peek(&key, 1).await.unwrap().remaining() });
     let is_given_back = (0..1_000).any(|_| {
