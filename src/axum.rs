@@ -6,8 +6,8 @@ use http::{StatusCode, request::Parts};
 use crate::{decision::Decision, key::ClientAddress, rate_limit::Decisions};
 
 /// The decision that passed this request, for handlers behind a layer with
-/// [`expose_decision`](crate::RateLimitLayer::expose_decision) or [`overflow`](crate::RateLimitLayer::overflow). With several layers it is the decision of
-/// the innermost. Without one: 500, or `None` for `Option<Decision>`.
+/// [`expose_decision`](crate::RateLimitLayer::expose_decision) or [`overflow`](crate::RateLimitLayer::overflow). With
+/// several layers it is the decision of the innermost. Without one: 500, or `None` for `Option<Decision>`.
 ///
 /// [`Decisions`] has its key as well, see
 /// [`Exposed::key`](crate::rate_limit::Exposed::key).

@@ -7,9 +7,9 @@
 //! - `{"domain", "descriptors"}`: a request of Envoy's protocol.
 //!
 //! With `"dry_run": true` nothing is counted. The response is `{"allowed", "retry_after", "policies"}`, in seconds,
-//! with the status 200. For an allowed request that rules of the action `overflow` denied, it also has `overflow`, a list of
-//! their names. With `?status=1` the status is 429 for a denied request, 503 for a shed one, or that of a rule's
-//! own rejection.
+//! with the status 200. For an allowed request that rules of the action `overflow` denied, it also has `overflow`, a
+//! list of their names. With `?status=1` the status is 429 for a denied request, 503 for a shed one, or that of a
+//! rule's own rejection.
 
 use std::net::{IpAddr, SocketAddr};
 

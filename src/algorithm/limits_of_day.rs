@@ -30,7 +30,7 @@ pub(super) enum LimitPart {
     Class(Priority),
 }
 
-/// The slices of a day for which one limit is in force.
+/// The slices of a day with one limit.
 #[derive(Debug, Clone, Copy)]
 struct EntryRun {
     begin: u64,

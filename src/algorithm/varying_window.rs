@@ -184,8 +184,8 @@ impl VaryingWindow {
         }
     }
 
-    /// Nanoseconds until nothing counts. A part of a unit counts, too: it may be the part by which a
-    /// cost exceeds a fraction of a limit.
+    /// Nanoseconds until nothing counts. A part of a unit counts, too: a cost may exceed a fraction of
+    /// a limit by less than one.
     pub(super) fn reset_after(&self, state: &State, now: u64) -> u64 {
         match &self.counts() {
             WindowCounts::Fixed(window) => window.reset_after(state.window(), now),

@@ -50,8 +50,8 @@ impl Decision {
 
 #[cfg(feature = "rules")]
 impl Decision {
-    /// This decision of some of the limits of `all`, which decided together before, as one of all of them. The others are
-    /// `left_out`: they have their statuses of `all`, and charged nothing.
+    /// This decision of some of the limits of `all`, which decided together before, as one of all of them. The others
+    /// are `left_out`: they have their statuses of `all`, and charged nothing.
     pub(crate) fn among(mut self, all: &Self, left_out: &[bool]) -> Self {
         let (mut statuses, mut shares) = (Vec::new(), Vec::with_capacity(left_out.len()));
         let mut own = 0;

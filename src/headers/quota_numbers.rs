@@ -30,7 +30,7 @@ pub(super) const MOST_QUOTAS: usize = 4;
 /// The numbers of a layer's few quotas.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct FewQuotas {
-    /// Of as many quotas as the layer has, in their order; zero behind them.
+    /// The numbers of the layer's quotas, in their order; zero behind them.
     pub(super) numbers: [PolicyNumbers; MOST_QUOTAS],
     /// The index of the binding quota: numbers alone do not determine that of a denial.
     pub(super) binding: usize,

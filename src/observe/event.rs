@@ -59,7 +59,8 @@ pub enum Event<'a> {
     Decided(Decided<'a>),
     /// The limiter denied the request, which passed to the inner service: the layer lets requests
     /// [overflow](crate::RateLimitLayer::overflow), or a rule does. There is no [`Decided`](Self::Decided) for it. If
-    /// other rules charged it, the decision is [allowed](Decision::is_allowed), and the binding quota is one that denied.
+    /// other rules charged it, the decision is [allowed](Decision::is_allowed), and the binding quota is one that
+    /// denied.
     Overflowed(Decided<'a>),
     /// The request passed uncounted: the layer skips it.
     Bypassed {
@@ -81,9 +82,9 @@ pub enum Event<'a> {
     /// The final cost of a request that was charged [provisionally](Decided::is_provisional) is known,
     /// or could not be determined or charged.
     ///
-    /// It comes after the request's [`Decided`](Self::Decided) or [`Overflowed`](Self::Overflowed), with one exception: if an
-    /// [elastic](crate::RateLimitLayer::elastic) layer lets a request pass and cannot charge it, this
-    /// event comes first, from 0 to 0 and with the error.
+    /// It comes after the request's [`Decided`](Self::Decided) or [`Overflowed`](Self::Overflowed), with one exception:
+    /// if an [elastic](crate::RateLimitLayer::elastic) layer lets a request pass and cannot charge it, this event comes
+    /// first, from 0 to 0 and with the error.
     Corrected(Corrected<'a>),
     /// The limiter could not decide.
     Failed {

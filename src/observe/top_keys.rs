@@ -38,9 +38,9 @@ const HALF_MICROS: u64 = 300_000_000;
 /// [`report`](Self::report), and at most [`error`](TopKey::error) of its count belong to other pairs.
 ///
 /// A report covers the last five to ten minutes. If another thread holds the lock, a denial is
-/// [skipped](TopKeysReport::skipped) without waiting, and is in no count. Requests that a layer in
-/// shadow mode would deny count, and so do those that overflow. If limits with a key each are charged together, the key is that of
-/// the binding limit.
+/// [skipped](TopKeysReport::skipped) without waiting, and is in no count. Requests that a layer in shadow mode would
+/// deny count, and so do those that overflow. If limits with a key each are charged together, the key is that of the
+/// binding limit.
 ///
 /// The observer holds the keys themselves. `Debug` of a [`Key`] hides its content, and
 /// [`Key::reveal`] shows it.

@@ -42,7 +42,7 @@ pub struct Quota {
     name: Option<&'static str>,
     /// The windows of civil time, instead of those of the period.
     pub(super) calendar: Option<Calendar>,
-    /// The limits by the time of day, the largest of which is `limit`.
+    /// The limits by the time of day. `limit` is the largest.
     pub(super) varying: Option<&'static DayLimits>,
     /// The numbers of a request's own quota, which replace this quota's.
     fitted: Option<Fitted>,

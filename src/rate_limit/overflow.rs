@@ -39,11 +39,11 @@ impl Overflow {
             Self::Never => false,
             Self::Always => decision.is_denied() && !decision.is_blocked(),
             #[cfg(feature = "rules")]
-            Self::OfRules(names) => !denying(names, decision).is_empty(),
+            Self::OfRules(names) => decision.overflows(names.len(), |limit| names[limit].is_some()),
         }
     }
 
-    /// Adds the rules that denied the request to its header.
+    /// Adds the rules that denied a request which passes to its header.
     #[cfg_attr(
         not(feature = "rules"),
         allow(clippy::unused_self, reason = "as its twin")
@@ -51,18 +51,14 @@ impl Overflow {
     pub(super) fn mark(&self, decision: &Decision, headers: &mut HeaderMap) {
         #[cfg(feature = "rules")]
         if let Self::OfRules(names) = self {
-            for limit in denying(names, decision) {
-                if let Some(Some(name)) = names.get(limit) {
-                    headers.append(OVERFLOW_FIELD, name.clone());
-                }
+            for name in decision
+                .denying(names.len())
+                .filter_map(|limit| names[limit].as_ref())
+            {
+                headers.append(OVERFLOW_FIELD, name.clone());
             }
         }
         #[cfg(not(feature = "rules"))]
         let _ = (decision, headers);
     }
-}
-
-#[cfg(feature = "rules")]
-fn denying(names: &[Option<HeaderValue>], decision: &Decision) -> Vec<usize> {
-    decision.overflowed(names.len(), |limit| names[limit].is_some())
 }

@@ -89,8 +89,8 @@ pub enum RulesOutcome {
     /// Limits apply: their rules are charged together.
     Limited,
     /// These rules with the action `overflow` denied the request, and no other did: it passes with a line of the header
-    /// field `x-ratelimit-overflow` for each. Returned by [`RulesHandle::check`](super::RulesHandle::check) only, since an
-    /// explanation reads no counter.
+    /// field `x-ratelimit-overflow` for each. Returned by [`RulesHandle::check`](super::RulesHandle::check) only, since
+    /// an explanation reads no counter.
     Overflowed(Vec<String>),
 }
 

@@ -81,7 +81,7 @@ function VaryingSlidingWindow.available(q, slices)
     return max(-balance(q, slices, q.limits, newest, passed), 0)
 end
 
--- A part of a unit counts, too: it may be the part by which a cost exceeds a fraction of a limit.
+-- A part of a unit counts, too: a cost may exceed a fraction of a limit by less than one.
 function VaryingSlidingWindow.reset_after(q, slices)
     for age = 0, q.slices do
         if (slices[age + 1] or 0) > 0 then

@@ -23,12 +23,12 @@ use crate::{
 };
 
 impl RulesHandle {
-    /// Decides a request that another process handles, such as one of a proxy: returns the outcome of the rules, and the
-    /// decision of the limits that apply. A request whose outcome is [`Overflowed`](RulesOutcome::Overflowed) passes, even
-    /// if the decision is a denial.
+    /// Decides a request that another process handles, such as one of a proxy: returns the outcome of the rules, and
+    /// the decision of the limits that apply. A request whose outcome is [`Overflowed`](RulesOutcome::Overflowed)
+    /// passes, even if the decision is a denial.
     ///
-    /// The limits are charged and the layer's observer is notified, unless it is a `dry_run`. `cost` replaces the cost of
-    /// each rule. The request never waits. Limits with `count_if` count it at once.
+    /// The limits are charged and the layer's observer is notified, unless it is a `dry_run`. `cost` replaces the cost
+    /// of each rule. The request never waits. Limits with `count_if` count it at once.
     ///
     /// # Errors
     ///
@@ -95,10 +95,14 @@ impl PendingCheck {
     ) -> (Result<Decision, LimiterError>, Vec<String>) {
         let answer = self.answer.await;
         let names = &self.overflow;
-        let overflowed = answer.as_ref().map_or_else(
-            |_| Vec::new(),
-            |decision| decision.overflowed(names.len(), |limit| !shadow && names[limit].is_some()),
-        );
+        let may_overflow = |limit: usize| !shadow && names[limit].is_some();
+        let overflowed = match &answer {
+            Ok(decision) if decision.overflows(names.len(), may_overflow) => {
+                let denying = decision.denying(names.len());
+                denying.filter_map(|limit| names[limit].clone()).collect()
+            }
+            _ => Vec::new(),
+        };
         if let Some(observer) = observer {
             let policies = &*self.policies;
             let decided = |decision| Decided {
@@ -111,8 +115,7 @@ impl PendingCheck {
                 Err(error) => Event::Failed { policies, error },
             });
         }
-        let names = overflowed.iter().filter_map(|limit| names[*limit].clone());
-        (answer, names.collect())
+        (answer, overflowed)
     }
 }
 

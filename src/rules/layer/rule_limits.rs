@@ -11,8 +11,9 @@ use crate::{
 
 /// The limits of the rules that apply to a request, charged together or not at all.
 ///
-/// A limit of a rule with the action `overflow` does not hold the others back: if it denies, they are charged without it.
-/// The decision has the quotas of all limits. It is a denial if one of the others denies, or if all limits overflow.
+/// A limit of a rule with the action `overflow` does not hold the others back: if it denies, they are charged without
+/// it. The decision has the quotas of all limits. It is a denial if one of the others denies, or if all limits
+/// overflow.
 #[derive(Clone)]
 pub(super) struct RuleLimits {
     limits: JointLimiter<AnyLimiter>,
@@ -100,8 +101,8 @@ impl Attempts {
             return NextAttempt::Decided(Ok(decision));
         }
         let before = self.left_out.clone();
-        for limit in decision.overflowing(&self.overflow) {
-            self.left_out[limit] = true;
+        for limit in decision.denying(before.len()) {
+            self.left_out[limit] |= self.overflow[limit] && !decision.is_blocked_by(limit);
         }
         if self.left_out.iter().all(|left_out| *left_out) {
             return NextAttempt::Decided(Ok(decision));
