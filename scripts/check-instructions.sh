@@ -27,27 +27,54 @@ count() {
     echo "$total"
 }
 
-noop=$(count no-op)
-failed=
-# check <kind> <what it is> <what it is compared with, per thousand> <budget>
-check() {
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+checks=0
+
+# compare <kind> <what it is> <what it is compared with, per thousand> <budget>
+compare() {
     local total instructions verdict= least= try
     for try in 1 2 3; do
-        total=$(count "$1")
+        total=$(count "$1") || return 1
         [ "${least:-$total}" -lt "$total" ] || least=$total
         instructions=$(((least - $3) / 1000))
         [ "$instructions" -gt "$4" ] || break
     done
     if [ "$instructions" -gt "$4" ]; then
         verdict='  OVER BUDGET'
-        failed=yes
     elif [ "$instructions" -lt $(($4 * 9 / 10)) ]; then
         verdict='  FAR BELOW ITS BUDGET: lower it, or see what is no longer measured'
-        failed=yes
     fi
     printf '%-50s %6d of %6d%s\n' "$2" "$instructions" "$4" "$verdict"
+    [ -z "$verdict" ]
 }
 
+# Compares in the background, as many at a time as there are processors. The arguments are those of `compare`.
+check() {
+    checks=$((checks + 1))
+    (compare "$@" || touch "$scratch/failed") >"$scratch/$checks" 2>&1 &
+    while [ "$(jobs -rp | wc -l)" -ge "$(getconf _NPROCESSORS_ONLN)" ]; do
+        wait -n
+    done
+}
+
+# Waits for the checks of the last build, and prints them in their order.
+finish() {
+    wait
+    local at
+    for at in $(seq "$checks"); do
+        cat "$scratch/$at"
+    done
+    checks=0
+}
+
+# build <feature>: builds the program with a feature, once the checks of the last build are over.
+build() {
+    finish
+    cargo build --locked --release --quiet --manifest-path benches/instructions/Cargo.toml --target-dir "$target" --features "$1"
+}
+
+noop=$(count no-op)
 # What it costs now, and two or three in a hundred for other compilers and other hashes. Whoever gains lowers them; whoever
 # needs more says what for.
 check decision 'a decision' 0 621
@@ -80,29 +107,29 @@ check denied-day 'the same with another of 1,000 waits' "$noop" 2570
 heard=$(count denied-heard)
 check denied-top 'the same counted by TopKeys, over one observed' "$heard" 806
 # Built apart, since a feature changes what the compiler makes of the rest.
-manifest=benches/instructions/Cargo.toml
-cargo build --locked --release --quiet --manifest-path "$manifest" --target-dir "$target" --features several
+build several
 noop=$(count no-op)
 check plain-all 'a request by three limits, without headers' "$noop" 5220
 check default-all 'a request by three limits, with the default ones' "$noop" 8080
-cargo build --locked --release --quiet --manifest-path "$manifest" --target-dir "$target" --features rules
+build rules
 noop=$(count no-op)
 # 1,100 more than by the one limit in a store that it meets.
 check rules 'a request through twenty rules, likewise' "$noop" 2325
 check rules-thousand 'a request through a thousand rules, likewise' "$noop" 2325
 check rules-matched 'a request that is matched against a thousand rules' "$noop" 152000
 check rules-together 'a request that three rules limit, likewise' "$noop" 8380
-cargo build --locked --release --quiet --manifest-path "$manifest" --target-dir "$target" --features leased
+build leased
 # The local one sets the floor: a clock, a hash, and an entry. The lease adds its lock, its demand, and the numbers of
 # a status that the store made.
 check decision-hot 'a decision about one hot key' 0 630
 check decision-leased 'a decision about it from a lease' 0 1165
-cargo build --locked --release --quiet --manifest-path "$manifest" --target-dir "$target" --features calendar
+build calendar
 # Four more than a fixed window of the same build: the bounds of the month are kept, and a decision compares them with its time.
 check decision-month 'a decision by a month of a zone' 0 1420
-cargo build --locked --release --quiet --manifest-path "$manifest" --target-dir "$target" --features client
+build client
 bare=$(count client-bare)
 # 520 so that a pacer is one type, whatever its limits are.
 check client 'an outgoing request that need not wait, over none' "$bare" 6010
 check client-reporting 'the same, answered with RateLimit fields' "$bare" 9340
-[ -z "$failed" ]
+finish
+[ ! -e "$scratch/failed" ]
