@@ -33,27 +33,13 @@ pub trait Tiered: Subject {
 /// The names of tiers in the vectors.
 const TIERS: [&str; 3] = ["small", "large", "writes"];
 
-const VECTORS: usize = 38;
-const STEPS: usize = 213;
-
-const CALENDAR_VECTORS: usize = 16;
-const CALENDAR_STEPS: usize = 71;
-
-const VARYING_VECTORS: usize = 10;
-const VARYING_STEPS: usize = 55;
-
 /// Runs all vectors.
 ///
 /// # Panics
 ///
 /// With the step that was answered otherwise.
 pub async fn every_vector_holds(subject: &impl Tiered) {
-    let vectors = vectors::group("charges.json", "vectors");
-    let mut steps = 0;
-    for vector in &vectors {
-        steps += run(subject, vector).await;
-    }
-    assert_eq!((vectors.len(), steps), (VECTORS, STEPS));
+    all_hold(subject, "charges.json", (38, 213)).await;
 }
 
 /// Runs the vectors of quotas that follow the calendar.
@@ -62,12 +48,7 @@ pub async fn every_vector_holds(subject: &impl Tiered) {
 ///
 /// With the step that was answered otherwise.
 pub async fn every_calendar_vector_holds(subject: &impl Tiered) {
-    let vectors = vectors::group("calendar.json", "vectors");
-    let mut steps = 0;
-    for vector in &vectors {
-        steps += run(subject, vector).await;
-    }
-    assert_eq!((vectors.len(), steps), (CALENDAR_VECTORS, CALENDAR_STEPS));
+    all_hold(subject, "calendar.json", (16, 71)).await;
 }
 
 /// Runs the vectors of quotas that vary by the time of day.
@@ -76,12 +57,17 @@ pub async fn every_calendar_vector_holds(subject: &impl Tiered) {
 ///
 /// With the step that was answered otherwise.
 pub async fn every_varying_vector_holds(subject: &impl Tiered) {
-    let vectors = vectors::group("varying.json", "vectors");
+    all_hold(subject, "varying.json", (10, 55)).await;
+}
+
+/// Runs the vectors of a file, which has this many vectors and steps.
+async fn all_hold(subject: &impl Tiered, file: &str, expected: (usize, usize)) {
+    let vectors = vectors::group(file, "vectors");
     let mut steps = 0;
     for vector in &vectors {
         steps += run(subject, vector).await;
     }
-    assert_eq!((vectors.len(), steps), (VARYING_VECTORS, VARYING_STEPS));
+    assert_eq!((vectors.len(), steps), expected);
 }
 
 /// Runs a vector and returns the number of its steps.

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use testkit::charges::utc;
 use tower_ratelimit::{
-    Clock as _, ConfigErrorKind as Kind, Headers, Limiter, LocalLimiter, LocalStore, ManualClock,
-    Op, Priority, Quota, limiter::Tier,
+    Clock as _, ConfigErrorKind as Kind, Limiter, LocalLimiter, LocalStore, ManualClock, Op,
+    Priority, Quota, limiter::Tier,
 };
 
-use super::alice;
+use super::{alice, fields, limiter_at};
 
 #[test]
 fn a_text_is_the_quota_and_the_quota_the_text() {
@@ -174,29 +174,14 @@ fn a_wrong_setting_is_named() {
     assert!(month.try_in_zone("Mars/Olympus").is_err());
 }
 
-fn limiter(quota: Quota, at: &str) -> (LocalLimiter, ManualClock) {
-    let clock = ManualClock::at(utc(at));
-    let builder = LocalLimiter::builder(quota)
-        .max_keys(8)
-        .clock(clock.clone());
-    (builder.build().expect("a good quota"), clock)
-}
-
 #[test]
 fn fields_have_no_window_and_an_exact_time() {
     let quota = Quota::per_month(3).in_zone("Europe/Berlin");
-    let (limiter, _) = limiter(quota, "2026-03-31T21:59:58.500000Z");
+    let (limiter, _) = limiter_at(quota, "2026-03-31T21:59:58.500000Z");
     assert_eq!(limiter.policies()[0].window(), None);
     let fields = |cost| {
-        let mut fields = http::HeaderMap::new();
-        Headers::new().apply(&limiter.acquire(&alice(), cost), &mut fields);
-        let text = |name: &str| {
-            let value = fields
-                .get(name)
-                .map(|value| value.to_str().expect("a text"));
-            value.map(str::to_owned)
-        };
-        ["ratelimit-policy", "ratelimit", "retry-after"].map(text)
+        let names = ["ratelimit-policy", "ratelimit", "retry-after"];
+        fields(&limiter.acquire(&alice(), cost), names)
     };
     let text = |text: &str| Some(text.to_owned());
     let policy = text("\"default\";q=3");
@@ -257,7 +242,7 @@ fn tiers_share_the_windows_of_one_calendar_only() {
 
 #[test]
 fn uncapped_months_count_beyond_their_limit() {
-    let (limiter, _) = limiter(Quota::per_month(2).uncapped(), "2026-02-01T00:00:00Z");
+    let (limiter, _) = limiter_at(Quota::per_month(2).uncapped(), "2026-02-01T00:00:00Z");
     let count = async { Limiter::apply(&limiter, &alice(), Op::Count(5)).await };
     let decision = testkit::now(count).expect("an uncapped quota");
     assert!(decision.is_denied());
@@ -270,7 +255,7 @@ fn uncapped_months_count_beyond_their_limit() {
 #[test]
 fn a_part_of_a_month_is_kept_for_critical_requests() {
     let quota = Quota::per_month(10).in_zone("Europe/Berlin");
-    let (limiter, clock) = limiter(quota, "2026-03-01T00:00:00Z");
+    let (limiter, clock) = limiter_at(quota, "2026-03-01T00:00:00Z");
     let decide = |class, cost| {
         let tier = Tier::DEFAULT.with_priority(class);
         let op = Op::Acquire(cost);

@@ -4,6 +4,7 @@
 mod agreement;
 mod blocks;
 mod bounds;
+#[cfg(feature = "calendar")]
 mod calendar;
 mod changed_receipts;
 mod clock_steps;
@@ -34,8 +35,11 @@ mod vectors;
 use std::env;
 
 use proptest::prelude::ProptestConfig;
-use testkit::oracle::{self, quotas};
-use tower_ratelimit::{Key, Quota};
+use testkit::{
+    charges::utc,
+    oracle::{self, quotas},
+};
+use tower_ratelimit::{Decision, Headers, Key, LocalLimiter, ManualClock, Quota};
 
 /// The number of cases, unless `PROPTEST_CASES` sets another number.
 fn cases(cases: u32) -> ProptestConfig {
@@ -49,6 +53,25 @@ fn cases(cases: u32) -> ProptestConfig {
 
 fn alice() -> Key {
     Key::from("alice")
+}
+
+/// A limiter whose clock stands at an instant in UTC.
+fn limiter_at(quota: Quota, at: &str) -> (LocalLimiter, ManualClock) {
+    let clock = ManualClock::at(utc(at));
+    let builder = LocalLimiter::builder(quota)
+        .max_keys(8)
+        .clock(clock.clone());
+    (builder.build().expect("a good quota"), clock)
+}
+
+/// The fields of these names in a response with the decision.
+fn fields<const N: usize>(decision: &Decision, names: [&str; N]) -> [Option<String>; N] {
+    let mut fields = http::HeaderMap::new();
+    Headers::new().apply(decision, &mut fields);
+    names.map(|name| {
+        let value = fields.get(name)?.to_str();
+        Some(value.expect("a text").to_owned())
+    })
 }
 
 /// The quota in every algorithm. Each allows as much at once.

@@ -24,7 +24,7 @@ fn stacked(specs: &[Spec], clock: &ManualClock) -> LocalLimiter {
 /// Limits that vary may fall while another quota makes a request wait: their waits are exact alone.
 fn list() -> impl Strategy<Value = Vec<Spec>> {
     let constant = spec().prop_filter("it varies", |spec| spec.quota.varying_limits().is_none());
-    let varying = prop_oneof![spec_of(6), spec_of(7)];
+    let varying = prop_oneof![spec_of(5), spec_of(6)];
     prop_oneof![
         4 => prop::collection::vec(constant, 1..4),
         1 => prop::collection::vec(varying, 1..2),

@@ -50,6 +50,7 @@ fn every_vector_of_charges_holds() {
     now(charges::every_vector_holds(&Local));
 }
 
+#[cfg(feature = "calendar")]
 #[test]
 fn every_vector_of_the_calendar_holds() {
     now(charges::every_calendar_vector_holds(&Local));

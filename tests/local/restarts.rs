@@ -3,7 +3,6 @@
 use std::{env, fs, path::Path, time::Duration};
 
 use proptest::{prelude::*, test_runner::TestRunner};
-use testkit::charges::utc;
 use tower_ratelimit::{
     Key, LocalLimiter, LocalStore, ManualClock, OnChange, Quota, Timestamp,
     limiter::{LocalLimiterBuilder, RestoreError, RestoreErrorKind, SaveErrorKind},
@@ -93,6 +92,7 @@ fn a_restart_renews_no_quota_and_the_time_between_counts() {
 }
 
 /// A customer's month goes on after a deployment, and ends where the calendar ends it.
+#[cfg(feature = "calendar")]
 #[test]
 fn a_restart_within_a_month_keeps_its_count_and_one_over_its_end_begins_anew() {
     let berlin = Quota::per_month(1_000).in_zone("Europe/Berlin");
@@ -104,11 +104,11 @@ fn a_restart_within_a_month_keeps_its_count_and_one_over_its_end_begins_anew() {
             "2026-03-31T10:59:59.999999Z",
         ),
     ] {
-        let clock = ManualClock::at(utc("2026-03-10T12:00:00Z"));
+        let clock = ManualClock::at(testkit::charges::utc("2026-03-10T12:00:00Z"));
         let before = builder(quota, &clock).build().expect("a good quota");
         let _ = before.acquire(&key(7), 600);
         let state = saved(&before);
-        clock.set(utc(last));
+        clock.set(testkit::charges::utc(last));
         let after = builder(quota, &clock).restore(&*state).expect("its state");
         assert_eq!(left(&after, 7), Some(400), "{quota}");
         let denied = after.acquire(&key(7), 500);
@@ -287,6 +287,7 @@ fn states_of_others_are_refused_by_name() {
             "\"1000/3600s fixed_window\"",
         ),
         (Quota::per_day(1_000), "\"1000/86400s\""),
+        #[cfg(feature = "calendar")]
         (
             Quota::per_day(1_000).in_zone("Europe/Berlin"),
             "\"1000/day in Europe/Berlin\"",

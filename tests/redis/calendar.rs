@@ -1,15 +1,12 @@
 //! Quotas that follow the calendar, whose windows the node sends and Redis chooses by its own clock.
 
-use std::{
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::sync::{Arc, Mutex};
 
 use testkit::{charges::utc, needs};
 use tower_ratelimit::{
-    Clock as _, Key, OnFailure, OsClock, Quota, RedisLimiter, RedisStore, StoreError,
-    StoreErrorKind, Timestamp,
-    shared::{Call, Mode, Reply, SharedLimiter, Store},
+    Clock as _, Key, OnFailure, OsClock, Quota, RedisLimiter, StoreError, StoreErrorKind,
+    Timestamp,
+    shared::{Call, Reply, SharedLimiter, Store},
 };
 
 use crate::{
@@ -18,6 +15,7 @@ use crate::{
         recorded::{Calls, Recorded},
     },
     servers::Server,
+    strict_only::{leased_mode_refuses_a_change, only_strict_mode_counts, patient_store},
 };
 
 /// A server whose clock is not the node's.
@@ -103,8 +101,7 @@ async fn a_clock_more_than_a_window_away_is_a_named_error() {
 async fn redis_decides_by_its_own_clock() {
     needs!(redis);
     let server = Server::start().await;
-    let store = RedisStore::builder().deadline(Duration::from_secs(20));
-    let store = store.connect(&server.url()).unwrap();
+    let store = patient_store(&server);
     let quota = Quota::per_year(2).in_zone("Pacific/Apia");
     let limiter = RedisLimiter::builder(quota).build(&store).unwrap();
     let key = Key::from("alice");
@@ -130,23 +127,7 @@ async fn redis_decides_by_its_own_clock() {
 async fn modes_other_than_strict_are_refused_or_stay_strict() {
     needs!(redis);
     let server = Server::start().await;
-    let store = RedisStore::connect(&server.url()).unwrap();
-    let builder = |mode| {
-        RedisLimiter::builder(Quota::per_week(5))
-            .mode(mode)
-            .build(&store)
-    };
-    let error = builder(Mode::eventual(Duration::from_secs(1)).ahead(2)).expect_err("eventual");
-    assert!(error.to_string().contains("calendar"), "{error}");
-    let leased = builder(Mode::leased()).unwrap();
-    let alice = Key::from("alice");
-    assert!(leased.acquire(&alice, 5).await.unwrap().is_allowed());
-    assert!(leased.acquire(&alice, 1).await.unwrap().is_denied());
-    assert_eq!(leased.mode_stats().granted, 0);
-    let plain = RedisLimiter::builder(Quota::per_day(5).fixed_window().named("a"))
-        .mode(Mode::leased())
-        .build(&store)
-        .unwrap();
-    let change = plain.set_quota("a", Quota::per_day(5).in_zone("UTC"));
-    assert!(change.is_err(), "{change:?}");
+    let plain = Quota::per_day(5).fixed_window();
+    only_strict_mode_counts(&server, Quota::per_week(5), "calendar").await;
+    leased_mode_refuses_a_change(&server, plain, Quota::per_day(5).in_zone("UTC")).await;
 }

@@ -95,9 +95,9 @@ alone! {
     fixed_window = 2;
     sliding_window = 3;
     sliding_log = 4;
-    calendar = 5;
-    varying_fixed_window = 6;
-    varying_sliding_window = 7;
+    varying_fixed_window = 5;
+    varying_sliding_window = 6;
+    calendar = 7;
 }
 
 #[test]

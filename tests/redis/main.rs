@@ -18,6 +18,7 @@ mod rules;
 mod runtimes;
 mod scripts;
 mod store;
+mod strict_only;
 mod tiers;
 mod together;
 mod varying;

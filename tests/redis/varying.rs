@@ -4,11 +4,12 @@
 use std::time::Duration;
 
 use testkit::needs;
-use tower_ratelimit::{
-    Clock as _, Key, OsClock, Quota, RedisLimiter, RedisStore, TimeOfDay, shared::Mode,
-};
+use tower_ratelimit::{Clock as _, Key, OsClock, Quota, RedisLimiter, TimeOfDay};
 
-use crate::servers::Server;
+use crate::{
+    servers::Server,
+    strict_only::{leased_mode_refuses_a_change, only_strict_mode_counts, patient_store},
+};
 
 /// A day has two windows.
 const HALVES: Quota = Quota::per(9, Duration::from_secs(43_200))
@@ -24,8 +25,7 @@ fn limit_now() -> u64 {
 async fn redis_decides_by_its_own_clock() {
     needs!(redis);
     let server = Server::start().await;
-    let store = RedisStore::builder().deadline(Duration::from_secs(20));
-    let store = store.connect(&server.url()).unwrap();
+    let store = patient_store(&server);
     let limiter = RedisLimiter::builder(HALVES).build(&store).unwrap();
     let alice = Key::from("alice");
     // At noon and at midnight the limit changes between two readings of the clock.
@@ -43,17 +43,7 @@ async fn redis_decides_by_its_own_clock() {
 async fn modes_other_than_strict_are_refused_or_stay_strict() {
     needs!(redis);
     let server = Server::start().await;
-    let store = RedisStore::connect(&server.url()).unwrap();
-    let builder = |mode| RedisLimiter::builder(HALVES).mode(mode).build(&store);
-    let error = builder(Mode::eventual(Duration::from_secs(1)).ahead(2)).expect_err("eventual");
-    assert!(error.to_string().contains("varies"), "{error}");
-    let leased = builder(Mode::leased()).unwrap();
-    let alice = Key::from("alice");
-    assert!(leased.acquire(&alice, 3).await.unwrap().is_allowed());
-    assert!(leased.acquire(&alice, 9).await.unwrap().is_denied());
-    assert_eq!(leased.mode_stats().granted, 0);
     let plain = Quota::per(9, Duration::from_secs(43_200)).fixed_window();
-    let plain = RedisLimiter::builder(plain.named("a")).mode(Mode::leased());
-    let change = plain.build(&store).unwrap().set_quota("a", HALVES);
-    assert!(change.is_err(), "{change:?}");
+    only_strict_mode_counts(&server, HALVES, "varies").await;
+    leased_mode_refuses_a_change(&server, plain, HALVES).await;
 }

@@ -3,7 +3,6 @@
 
 use std::{cell::RefCell, collections::HashMap};
 
-use jiff::{Timestamp, tz::TimeZone};
 use tower_ratelimit::Quota;
 
 use super::Nanos;
@@ -45,7 +44,6 @@ pub struct Civil {
 
 thread_local! {
     static BEGINS: RefCell<HashMap<(Civil, i128), Nanos>> = RefCell::default();
-    static OPEN: RefCell<HashMap<&'static str, TimeZone>> = RefCell::default();
 }
 
 impl Civil {
@@ -130,28 +128,41 @@ impl Civil {
 
     /// The first second at which the date is `day`, or later.
     fn search(&self, day: i128) -> i128 {
-        let around = (-27..=27).map(|hour| self.offset(day * DAY + hour * 3_600));
+        let offset = |second| offset(self.zone(), second);
+        let around = (-27..=27).map(|hour| offset(day * DAY + hour * 3_600));
         let around: Vec<_> = around.collect();
         let (Some(least), Some(most)) = (around.iter().min(), around.iter().max()) else {
             return 0;
         };
         let (mut second, last) = (day * DAY - most, day * DAY - least);
-        while second < last && (second + self.offset(second)).div_euclid(DAY) < day {
+        while second < last && (second + offset(second)).div_euclid(DAY) < day {
             second += STEP;
         }
         second
     }
+}
 
-    /// The seconds by which the zone is ahead of UTC.
-    fn offset(&self, second: i128) -> i128 {
-        OPEN.with_borrow_mut(|zones| {
-            let open = || TimeZone::get(self.zone()).expect("a zone of the system");
-            let zone = zones.entry(self.zone()).or_insert_with(open);
-            let second = i64::try_from(second).expect("in range");
-            let at = Timestamp::from_second(second).expect("in range");
-            zone.to_offset(at).seconds().into()
-        })
+/// The seconds by which a zone is ahead of UTC.
+#[cfg(feature = "calendar")]
+fn offset(zone: &'static str, second: i128) -> i128 {
+    use jiff::{Timestamp, tz::TimeZone};
+
+    thread_local! {
+        static OPEN: RefCell<HashMap<&'static str, TimeZone>> = RefCell::default();
     }
+    OPEN.with_borrow_mut(|zones| {
+        let open = || TimeZone::get(zone).expect("a zone of the system");
+        let zone = zones.entry(zone).or_insert_with(open);
+        let second = i64::try_from(second).expect("in range");
+        let at = Timestamp::from_second(second).expect("in range");
+        zone.to_offset(at).seconds().into()
+    })
+}
+
+/// Without the feature `calendar` no quota has a zone.
+#[cfg(not(feature = "calendar"))]
+fn offset(zone: &'static str, _: i128) -> i128 {
+    unreachable!("{zone} needs the feature calendar")
 }
 
 /// The first of a month, in days since the epoch.

@@ -150,9 +150,9 @@ fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).expect("in range")
 }
 
-/// The algorithms by number: the queue and the slices vary. The last ones are the fixed window of a
-/// calendar, and windows whose limit varies by the time of day.
-pub const ALGORITHMS: u8 = 8;
+/// The algorithms by number: the queue and the slices vary. The last ones are windows whose limit varies by
+/// the time of day, and with the feature `calendar` its fixed window.
+pub const ALGORITHMS: u8 = if cfg!(feature = "calendar") { 8 } else { 7 };
 
 /// Periods in seconds, and numbers of slices, of windows whose limit varies.
 const VARYING: [(u64, u32); 9] = [
@@ -250,9 +250,9 @@ impl Shape {
             2 => Spec::hard(quota.fixed_window()),
             3 => self.sliding_window(),
             4 => Spec::hard(quota.sliding_log()),
-            5 => self.calendar(),
-            6 => self.varying(false),
-            7 => self.varying(true),
+            5 => self.varying(false),
+            6 => self.varying(true),
+            7 => self.calendar(),
             other => panic!("there is no algorithm {other}"),
         }
     }
