@@ -609,9 +609,28 @@ fn the_first_day_of_a_month_is_one_that_all_months_have() {
     for day in [0, 29, 31] {
         let text = format!("rules: [{{name: a, quota: {{rate: 5/month, starting_on: {day}}}}}]\n");
         let error = refused(&text, Format::Yaml);
-        let first = &error.problems()[0];
+        let problems = error.problems().iter();
+        let problems: Vec<_> = problems
+            .map(|problem| (problem.code(), problem.message()))
+            .collect();
         let expected = format!("`starting_on` is a whole number from 1 to 28, not \"{day}\"");
-        assert_eq!((first.code(), first.message()), ("R01", &*expected));
+        assert_eq!(problems, [("R01", &*expected)]);
+    }
+}
+
+/// A number that a field does not accept is no part of the quota, which would be a second fault.
+#[test]
+fn a_number_out_of_range_is_reported_once() {
+    for field in [
+        "burst: 0",
+        "slices: 0, algorithm: sliding_window",
+        "slices: 1001, algorithm: sliding_window",
+        "soft: 1001",
+    ] {
+        let text = format!("rules: [{{name: a, quota: {{rate: 5/hour, {field}}}}}]\n");
+        let error = refused(&text, Format::Yaml);
+        let codes: Vec<_> = error.problems().iter().map(|p| p.code()).collect();
+        assert_eq!(codes, ["R01"], "{field}: {error}");
     }
 }
 

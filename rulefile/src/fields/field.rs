@@ -158,7 +158,13 @@ impl Field<Number> {
     /// The number.
     #[must_use]
     pub fn of(&self, table: &Node) -> Option<u64> {
-        self.node(table)?.number()
+        let range = match self.info.shape {
+            Shape::Number(least, most) => least..=most,
+            _ => 0..=u64::MAX,
+        };
+        self.node(table)?
+            .number()
+            .filter(|number| range.contains(number))
     }
 }
 
