@@ -2,6 +2,8 @@
 
 use std::{sync::Arc, time::Duration};
 
+#[cfg(feature = "rules")]
+use super::{ChargeEnd, Receipt};
 use super::{
     Decision, Degradation, Measure, Outcome, Policy, QuotaStatuses, decision::DenialCause,
     policy_name::Share, quota_status_without_name::Status, rounding::Micros,
@@ -73,6 +75,17 @@ impl Decision {
         self.quotas = QuotaStatuses::of_joint(statuses, shares);
         self.lease = None;
         self
+    }
+
+    /// The units that each quota keeps after this settlement of several limits.
+    pub(crate) fn kept_after(&self, settlement: &Receipt) -> Vec<u64> {
+        let limits = settlement.of_each().unwrap_or_default().iter();
+        let kept = limits.zip(self.quotas.shares()).flat_map(|(of, share)| {
+            let is_refunded = of.receipt.settled() == ChargeEnd::Refunded;
+            let units = if is_refunded { 0 } else { share.charged };
+            std::iter::repeat_n(units, share.quotas)
+        });
+        kept.collect()
     }
 
     /// The share of a limit; of one that decided alone, with this identity.

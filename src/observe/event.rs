@@ -122,6 +122,12 @@ pub struct Corrected<'a> {
     pub(crate) key: &'a Key,
     pub(crate) before: u64,
     pub(crate) after: u64,
+    /// The units that each quota keeps; empty if all keep the same.
+    #[cfg_attr(
+        not(feature = "metrics"),
+        expect(dead_code, reason = "metrics count them")
+    )]
+    pub(crate) kept_by_each: &'a [u64],
     pub(crate) error: Option<&'a LimiterError>,
 }
 

@@ -115,7 +115,13 @@ impl MetricsObserver {
     }
 
     fn corrected(&self, corrected: &Corrected<'_>) {
-        charge(corrected.decision(), corrected.after());
+        let decision = corrected.decision();
+        if corrected.kept_by_each.is_empty() {
+            charge(decision, corrected.after());
+        }
+        for (quota, units) in decision.quotas().zip(corrected.kept_by_each) {
+            counter!(COST, "policy" => label(quota.label())).increment(*units);
+        }
         if let Some(error) = corrected.error() {
             self.failed(error);
         }

@@ -369,12 +369,14 @@ impl<L, R> Admission<L, R> {
         self.settings.final_cost.is_some()
     }
 
-    /// Reports the charge of a request before its response and after.
+    /// Reports the charge of a request before its response and after, and the units that each quota kept if they
+    /// differ.
     pub(super) fn report_corrected(
         &self,
         decision: &Decision,
         charge: ChargeRequestRef<'_>,
         (before, after): (u64, u64),
+        kept_by_each: &[u64],
     ) {
         self.warnings.note_corrected();
         self.responder().observe(|| {
@@ -383,6 +385,7 @@ impl<L, R> Admission<L, R> {
                 key: charge.key,
                 before,
                 after,
+                kept_by_each,
                 error: None,
             })
         });
@@ -403,6 +406,7 @@ impl<L, R> Admission<L, R> {
                 key: charge.key,
                 before: charged,
                 after: charged,
+                kept_by_each: &[],
                 error: Some(error),
             })
         });

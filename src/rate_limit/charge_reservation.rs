@@ -29,6 +29,8 @@ pub(crate) struct Reservation<L, R> {
     exceeds: bool,
     /// The cost by the response, once it is known.
     cost: Option<u64>,
+    /// The units that each quota keeps, if the response settles each of several limits by itself.
+    kept_by_each: Vec<u64>,
     /// Whether the final charge was reported.
     reported: bool,
 }
@@ -46,6 +48,7 @@ impl<L, R> Reservation<L, R> {
             charge: charge.keep(),
             exceeds,
             cost: None,
+            kept_by_each: Vec::new(),
             reported: false,
         }
     }
@@ -108,6 +111,7 @@ impl<L: Limiter, R> Reservation<L, R> {
         #[cfg(feature = "rules")]
         if let Some((kept, receipt)) = self.admission.settlement(response, &self.decision) {
             self.cost = Some(kept);
+            self.kept_by_each = self.decision.kept_after(&receipt);
             let op = Op::Settle(kept, receipt);
             return Some(self.admission.apply(self.charge.as_ref(), op));
         }
@@ -151,8 +155,12 @@ impl<L: Limiter, R> Reservation<L, R> {
         };
         self.reported = true;
         let charge = self.charge.as_ref();
-        self.admission
-            .report_corrected(&self.decision, charge, (charged, after));
+        self.admission.report_corrected(
+            &self.decision,
+            charge,
+            (charged, after),
+            &self.kept_by_each,
+        );
     }
 }
 
@@ -170,7 +178,7 @@ impl<L, R> Reservation<L, R> {
         self.reported = true;
         let charge = self.charge.as_ref();
         self.admission
-            .report_corrected(&self.decision, charge, (charged, charged));
+            .report_corrected(&self.decision, charge, (charged, charged), &[]);
     }
 }
 

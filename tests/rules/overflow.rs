@@ -300,6 +300,44 @@ async fn responses_settle_what_was_charged_and_nothing_else() {
     assert_eq!(left(), (Some(0), Some(3)));
 }
 
+/// Each rule's units as `count_if` left them: those of a rule that charged nothing, or refunded, are no cost.
+#[cfg(feature = "metrics")]
+#[test]
+fn costs_are_those_that_each_rule_kept() {
+    use metrics_util::debugging::{DebugValue, DebuggingRecorder};
+    use tower_ratelimit::observe::MetricsObserver;
+
+    let mut ruled = Marked::yaml(
+        "rules:
+  - {name: fast, key: global, quota: 1/day fixed_window, action: overflow}
+  - {name: fails, key: global, quota: 5/day fixed_window, count_if: {status: [401]}}
+  - {name: day, key: global, quota: 50/day fixed_window}
+",
+    );
+    ruled.layer = ruled.layer.observer(MetricsObserver::new());
+    let recorder = DebuggingRecorder::new();
+    let snapshotter = recorder.snapshotter();
+    metrics::with_local_recorder(&recorder, || {
+        for path in ["/", "/", "/fails"] {
+            testkit::now(ruled.answer(path, &[]));
+        }
+    });
+    let left = |rule| ruled.left(rule, &Key::global());
+    assert_eq!(["fast", "fails", "day"].map(left), [0, 4, 47].map(Some));
+    let metrics = snapshotter.snapshot().into_vec().into_iter();
+    let costs = metrics.filter(|(key, ..)| key.key().name() == "ratelimit_cost_total");
+    let mut costs: Vec<_> = costs
+        .filter_map(|(key, _, _, value)| {
+            let policy = key.key().labels().next()?.value().to_owned();
+            matches!(value, DebugValue::Counter(_)).then_some((policy, value))
+        })
+        .collect();
+    costs.sort_by(|a, b| a.0.cmp(&b.0));
+    let expected = [("day", 3), ("fails", 1), ("fast", 1)];
+    let expected = expected.map(|(rule, units)| (rule.to_owned(), DebugValue::Counter(units)));
+    assert_eq!(costs, expected);
+}
+
 #[tokio::test]
 async fn a_blocking_rule_beside_it_blocks_as_ever() {
     let ruled = Marked::yaml(
