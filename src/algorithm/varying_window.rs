@@ -56,6 +56,20 @@ impl Line {
         (self.start + risen as i64).div_euclid(slices)
     }
 
+    /// The first microsecond after this one at which the line, rounded down, is another number; `None` if it is level.
+    #[cfg(feature = "shared")]
+    fn next_change(self, passed: u64, slice: u64, slices: i64) -> Option<u64> {
+        let now = self.at(passed, slice, slices);
+        let start = i128::from(self.start) - i128::from(slices) * i128::from(now);
+        let (start, slice) = (start * i128::from(slice), i128::from(slice));
+        let at = match i128::from(self.rise) {
+            0 => return None,
+            fall @ ..0 => start / -fall + 1,
+            rise => (i128::from(slices) * slice - start + rise - 1) / rise,
+        };
+        u64::try_from(at).ok()
+    }
+
     /// The first microsecond from `from` on at which the line is below 0, of `length` slices.
     fn first_below(self, from: u64, slice: u64, length: u64) -> Option<u64> {
         let start = i128::from(self.start) * i128::from(slice);
@@ -169,6 +183,26 @@ impl VaryingWindow {
                 let line = line(window, &limits, &Slices::FRESH, newest);
                 let unused = line.at(passed, limits.slice, window.slices as i64);
                 u64::try_from(-unused).unwrap_or(0)
+            }
+        }
+    }
+
+    /// Nanoseconds from `now` until the limit in force may change.
+    #[cfg(feature = "shared")]
+    pub(super) fn limit_changes_after(&self, now: u64) -> u64 {
+        let limits = self.limits.with(LimitPart::Nominal);
+        let slice = limits.slice;
+        match &self.counts() {
+            WindowCounts::Fixed(_) => {
+                let end = limits.next_change(now / 1_000 / slice);
+                end.saturating_mul(slice * 1_000).saturating_sub(now)
+            }
+            WindowCounts::Sliding(window) => {
+                let (index, passed) = window.position(&Slices::FRESH, now);
+                let unused = line(window, &limits, &Slices::FRESH, index);
+                let change = unused.next_change(passed, slice, window.slices as i64);
+                let end = slice.saturating_mul(length_of_line(window, &limits, index));
+                window.until(index, change.map_or(end, |change| change.min(end)), now)
             }
         }
     }
@@ -287,6 +321,15 @@ fn line(window: &SlidingWindow, limits: &LimitsOfDay, state: &Slices, index: u64
     }
 }
 
+/// The slices from this one on that have one line while nothing is counted.
+fn length_of_line(window: &SlidingWindow, limits: &LimitsOfDay, index: u64) -> u64 {
+    let (slices, day) = (window.slices as u64, limits.day());
+    // The oldest slice that counts meets the entries one period later.
+    let oldest = index + (slices / day + 1) * day - slices;
+    let oldest_changes = limits.next_change(oldest) - oldest;
+    (limits.next_change(index) - index).min(oldest_changes)
+}
+
 /// Nanoseconds until `cost` fits if nothing else comes; `None` if it never does. One division for each
 /// slice in which something counts, and then for each entry of a day.
 fn first_fit(
@@ -313,10 +356,7 @@ fn first_fit(
     let day = limits.day();
     let end = index + day;
     while index < end {
-        // The oldest slice that counts meets the entries one period later.
-        let oldest = index + (slices / day + 1) * day - slices;
-        let oldest_changes = limits.next_change(oldest) - oldest;
-        let length = (limits.next_change(index) - index).min(oldest_changes);
+        let length = length_of_line(window, limits, index);
         if let Some(wait) = first_of(&Slices::FRESH, index, 0, length) {
             return Some(wait);
         }

@@ -32,7 +32,8 @@ const BUCKETS: usize = 4_096;
 /// denied whatever other nodes charge, unless one of them returns units. Each entry decides
 /// operations of its own kind and cost: a reservation's denial starts no block, so an operation
 /// that would start one has to reach the store, and the wait of a larger cost is not known. Waits
-/// count from before the call left, so an entry never outlives the store's answer.
+/// count from before the call left, so an entry never outlives the store's answer. A limit that varies
+/// by the time of day ends entries when it changes, since responses report it.
 ///
 /// A denial is cached only if this node has returned nothing to its key, nor moved a block of it,
 /// since the call left: replies may arrive in any order. Subjects are known by a keyed hash of 64

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod contract;
+mod denials;
 mod eventual;
 mod failing;
 mod guarded;

@@ -5,7 +5,7 @@ mod specialized;
 #[cfg(test)]
 mod tests;
 
-use std::{borrow::Cow, sync::OnceLock};
+use std::{borrow::Cow, sync::OnceLock, time::Duration};
 
 pub(in crate::shared) use self::{counter_slots::Slot, specialized::SpecializedScript};
 use self::{
@@ -14,6 +14,7 @@ use self::{
 };
 use crate::{
     algorithm::{CalendarWindows, CompiledQuota, Most},
+    clock::Timestamp,
     decision::{Level, Op, Policy},
     error::LimiterError,
     limiter::{
@@ -211,6 +212,14 @@ impl TierPlan {
         self.specialized
             .as_ref()
             .map(|specialized| specialized.script)
+    }
+
+    /// The time from this instant on in which decisions have the limits of now.
+    pub(in crate::shared) fn limits_last(&self, at: Timestamp) -> Duration {
+        let now = at.as_micros().saturating_mul(1_000);
+        let meters = self.measures.iter().map(|quota| &quota.meter);
+        let changes = meters.filter_map(|meter| meter.limit_changes_after(now));
+        changes.min().map_or(Duration::MAX, Duration::from_nanos)
     }
 
     /// The windows of calendar quotas, with the place of their arguments among the constant ones.
