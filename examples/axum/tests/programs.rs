@@ -153,18 +153,10 @@ async fn a_second_server_takes_what_the_limit_denies() {
 #[tokio::test]
 async fn months_of_berlin_and_of_apia_end_at_their_own_midnight() {
     let app = Running::start(env!("CARGO_BIN_EXE_calendar")).await;
-    let set = async |second: u64| {
-        let request =
-            format!("PUT /clock/{second} HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n");
-        assert_eq!(answer(app.address, &request).await.0, 200);
-    };
+    let set = async |second: u64| set_clock(&app, second).await;
     let seen = async |path: &str| {
         let (status, head, _) = get(app.address, path).await;
-        let retry_after = head.split("retry-after: ").nth(1).map(|rest| {
-            let seconds = rest.split("\r\n").next().unwrap();
-            seconds.parse::<u64>().unwrap()
-        });
-        (status, retry_after)
+        (status, retry_after(&head))
     };
     // 2026-03-31T21:59:59Z, and 2026-01-31T10:59:59Z.
     for (path, limit, last) in [("/month", 3, 1_774_994_399), ("/apia", 2, 1_769_857_199)] {
@@ -180,6 +172,44 @@ async fn months_of_berlin_and_of_apia_end_at_their_own_midnight() {
     set(1_774_738_800).await;
     let answers = [seen("/day").await, seen("/day").await, seen("/day").await];
     assert_eq!(answers, [(200, None), (200, None), (429, Some(82_800))]);
+}
+
+/// The clock is the program's own, set by requests.
+#[tokio::test]
+async fn a_limit_that_varies_passes_no_burst_where_it_changes() {
+    let app = Running::start(env!("CARGO_BIN_EXE_varying")).await;
+    // 2026-01-01T07:55Z, 08:00Z, 08:05Z and 08:30Z; the limit, the requests that pass, and the wait of the next.
+    for (second, limit, passes, wait) in [
+        (1_767_254_100, 10, 5, None),
+        (1_767_254_400, 10, 5, Some(1)),
+        (1_767_254_700, 15, 8, Some(21)),
+        (1_767_256_200, 20, 20, Some(601)),
+    ] {
+        set_clock(&app, second).await;
+        for _ in 0..passes {
+            let (status, head, _) = get(app.address, "/report").await;
+            assert_eq!(status, 200, "{second}");
+            let policy = format!("\r\nratelimit-policy: \"default\";q={limit};w=600\r\n");
+            assert!(head.contains(&policy), "{head}");
+        }
+        if wait.is_some() {
+            let (status, head, _) = get(app.address, "/report").await;
+            assert_eq!((status, retry_after(&head)), (429, wait), "{second}");
+        }
+    }
+}
+
+/// Sets the clock of a program that has one.
+async fn set_clock(app: &Running, second: u64) {
+    let request = format!("PUT /clock/{second} HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n");
+    assert_eq!(answer(app.address, &request).await.0, 200);
+}
+
+/// The seconds of the field.
+fn retry_after(head: &str) -> Option<u64> {
+    let rest = head.split("retry-after: ").nth(1)?;
+    let seconds = rest.split("\r\n").next().unwrap();
+    Some(seconds.parse().unwrap())
 }
 
 #[test]
