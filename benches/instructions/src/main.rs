@@ -24,6 +24,7 @@ use http::{Request, Response};
 use tower::{Service, layer::layer_fn};
 use tower_ratelimit::{
     Headers, Key, LocalLimiter, LocalStore, ManualClock, PeerIp, Priority, Quota, RateLimitLayer,
+    TimeOfDay, Timestamp,
     observe::{Event, Observer, TopKeys},
 };
 
@@ -48,6 +49,7 @@ const KINDS: &[Kind] = &[
     ("decision-window", || decisions(WINDOW)),
     #[cfg(feature = "calendar")]
     ("decision-month", || decisions(MONTH)),
+    ("decision-varying", decisions_while_a_limit_rises),
     ("decision-stored", || decisions_of(&stored(USUAL))),
     ("decision-two", || decisions_of(&several::two_quotas())),
     ("decision-together", several::together),
@@ -157,6 +159,16 @@ fn address(number: u16) -> Ipv4Addr {
 
 fn decisions(quota: Quota) {
     decisions_of(&LocalLimiter::new(quota));
+}
+
+/// In the ten minutes in which both limits count.
+fn decisions_while_a_limit_rises() {
+    const QUOTA: Quota = Quota::per(100, Duration::from_secs(600))
+        .sliding_window()
+        .varying(&[(TimeOfDay::MIDNIGHT, 50), (TimeOfDay::at(8, 0), 100)]);
+    let clock = ManualClock::at(Timestamp::from_secs(8 * 3_600 + 300));
+    let limiter = LocalLimiter::builder(QUOTA).clock(clock).build();
+    decisions_of(&limiter.expect("a good quota"));
 }
 
 fn stored(quota: Quota) -> LocalLimiter {
