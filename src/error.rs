@@ -34,6 +34,8 @@ pub enum ConfigErrorKind {
     LogLimit,
     /// A soft limit of more than 1000 %.
     Soft,
+    /// A debt of a leaky bucket, or of a limiter that blocks.
+    Debt,
     /// A quota that is to count beyond its limit, and is no fixed window.
     Uncapped,
     /// Calendar settings of a quota that is none per day, week, month or year, a day of the month

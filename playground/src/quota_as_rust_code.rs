@@ -25,7 +25,7 @@ fn constructor(quota: &Quota) -> String {
         Algorithm::SlidingLog => line += ".sliding_log()",
         _ => {}
     }
-    for word in ["burst", "slices", "soft"] {
+    for word in ["burst", "slices", "soft", "debt"] {
         if let Some(value) = number_after(quota, word) {
             line += &format!(".{word}({value})");
         }

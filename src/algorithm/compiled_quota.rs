@@ -1,6 +1,7 @@
 //! `CompiledQuota`: a quota compiled to numbers ready to count, and the state of a key.
 
 mod bytes;
+mod debt;
 mod key_state;
 #[cfg(feature = "shared")]
 pub(super) mod reserved_units;
@@ -33,6 +34,8 @@ pub(crate) struct CompiledQuota {
     interval: u64,
     /// The soft share in units.
     extra: u64,
+    /// The units beyond the limit that a key may owe.
+    debt: u64,
     /// Whether it is the part of a quota that a class of requests may use.
     is_part: bool,
 }
@@ -76,8 +79,10 @@ impl CompiledQuota {
     /// The meter of a valid quota, for a key that is locked. `most` is the largest value of the
     /// counter, which other quotas may share.
     pub(crate) fn new(quota: &Quota, most: Most) -> Self {
+        let rate = Rate::new(quota, most);
         Self {
-            rate: Rate::new(quota, most),
+            debt: rate.debt(quota, most),
+            rate,
             kind: quota.kind(),
             // An uncapped window may have a limit with an interval of 0.
             interval: quota.interval_nanos().max(1),
@@ -222,7 +227,7 @@ impl CompiledQuota {
             }
             Rate::SlidingWindow(window) => window.charge(state.slices_mut(), now, cost),
             Rate::SlidingLog(log) => log.charge(state.log_mut(), now, cost),
-            Rate::Varying(window) => window.charge(state, now, cost),
+            Rate::Varying(window) => window.charge(state, now, (cost, 0)),
         }
     }
 
@@ -338,6 +343,14 @@ impl Counts for CompiledQuota {
             Rate::SlidingLog(log) => log.available(state.log(), now),
             Rate::Varying(window) => window.available(state, now),
         }
+    }
+
+    fn spendable(&self, state: &State, now: u64) -> u64 {
+        self.spendable_of_any(state, now)
+    }
+
+    fn spend(&self, state: &mut State, now: u64, cost: u64) {
+        self.spend_of_any(state, now, cost);
     }
 
     fn count(&self, state: &mut State, now: u64, cost: u64) {

@@ -55,18 +55,18 @@ pub(crate) trait Counts {
     /// The most units that fit, including the soft share.
     fn available(&self, state: &Self::State, now: u64) -> u64;
 
-    /// The most units that fit of critical requests.
+    /// The most units that can be spent: those that fit of critical requests, and the debt.
     #[inline]
-    fn whole_available(&self, state: &Self::State, now: u64) -> u64 {
+    fn spendable(&self, state: &Self::State, now: u64) -> u64 {
         self.available(state, now)
     }
 
     /// Takes `cost`, down to exhaustion and no further.
     fn charge(&self, state: &mut Self::State, now: u64, cost: u64);
 
-    /// Takes `cost` for a settlement, which does not depend on the class.
+    /// Takes `cost` that was used already, whatever the class: down to the end of the debt and no further.
     #[inline]
-    fn charge_whole(&self, state: &mut Self::State, now: u64, cost: u64) {
+    fn spend(&self, state: &mut Self::State, now: u64, cost: u64) {
         self.charge(state, now, cost);
     }
 
@@ -162,6 +162,7 @@ impl<'a, M: Counts> Tally<'a, M> {
             }
             Op::Peek(cost) | Op::Deny(cost) => self.judge_clamped(*cost, verdicts),
             Op::Hit(cost) => self.hit(*cost, verdicts),
+            Op::Spend(cost) => self.charge_used(*cost, verdicts),
             Op::Count(cost) => self.count((*cost).min(MAX_COUNT), verdicts),
             Op::Refund(cost, receipt) => {
                 self.refund(*cost, receipt.as_ref());
@@ -248,6 +249,16 @@ impl<'a, M: Counts> Tally<'a, M> {
         answer
     }
 
+    /// Takes `cost` that was used already. The answer is that of a hit.
+    fn charge_used(&mut self, cost: u64, verdicts: &mut [Verdict]) -> Answer {
+        let mut answer = self.judge_clamped(cost, verdicts);
+        answer.charged = self.spend(cost);
+        if answer.verdict.fits() {
+            answer.verdict = Verdict::FITS;
+        }
+        answer
+    }
+
     /// Adds `cost`; the verdict is a denial if a count then exceeds its limit.
     fn count(&mut self, cost: u64, verdicts: &mut [Verdict]) -> Answer {
         let now = self.now;
@@ -275,14 +286,17 @@ impl<'a, M: Counts> Tally<'a, M> {
         answer
     }
 
-    /// Takes `cost` beyond a reservation, whatever the class. Returns the units taken.
+    /// Takes `cost` that was used already, whatever the class. Returns the units taken.
     fn spend(&mut self, cost: u64) -> u64 {
         let now = self.now;
+        if cost == 0 {
+            return 0;
+        }
         let counted = self.meters.iter().zip(self.counters);
-        let available =
-            counted.map(|(meter, counter)| meter.whole_available(&self.states[counter.0], now));
-        let taken = cost.min(available.min().unwrap_or(0));
-        self.each(|meter, state| meter.charge_whole(state, now, cost));
+        let spendable =
+            counted.map(|(meter, counter)| meter.spendable(&self.states[counter.0], now));
+        let taken = cost.min(spendable.min().unwrap_or(0));
+        self.each(|meter, state| meter.spend(state, now, cost));
         taken
     }
 

@@ -69,8 +69,8 @@ impl<M: Counts, W: Borrow<M>> Counts for InClass<M, W> {
         self.part.available(state, now)
     }
 
-    fn whole_available(&self, state: &M::State, now: u64) -> u64 {
-        self.whole.borrow().available(state, now)
+    fn spendable(&self, state: &M::State, now: u64) -> u64 {
+        self.whole.borrow().spendable(state, now)
     }
 
     #[inline]
@@ -78,8 +78,8 @@ impl<M: Counts, W: Borrow<M>> Counts for InClass<M, W> {
         self.part.charge(state, now, cost);
     }
 
-    fn charge_whole(&self, state: &mut M::State, now: u64, cost: u64) {
-        self.whole.borrow().charge(state, now, cost);
+    fn spend(&self, state: &mut M::State, now: u64, cost: u64) {
+        self.whole.borrow().spend(state, now, cost);
     }
 
     fn count(&self, state: &mut M::State, now: u64, cost: u64) {

@@ -28,8 +28,6 @@ mod stepped_token_bucket;
 mod token_bucket;
 mod varying_window;
 
-#[cfg(feature = "shared")]
-use crate::quota::MAX_REFILL_NANOS;
 use crate::quota::{MAX_COUNT, Quota};
 
 #[cfg(feature = "shared")]
@@ -92,7 +90,15 @@ pub(crate) struct Most {
 
 impl Most {
     pub(crate) fn of(quota: &Quota) -> Self {
-        let units = quota.capacity() + quota.extra();
+        Self::of_units(quota, quota.capacity() + quota.extra() + quota.debt_units())
+    }
+
+    /// The largest value without a debt.
+    pub(crate) fn without_debt(quota: &Quota) -> Self {
+        Self::of_units(quota, quota.capacity() + quota.extra())
+    }
+
+    fn of_units(quota: &Quota, units: u64) -> Self {
         Self {
             nanos: quota.interval_nanos().saturating_mul(units),
             units: if quota.is_uncapped() {
@@ -100,16 +106,6 @@ impl Most {
             } else {
                 units
             },
-        }
-    }
-
-    /// Twice the value, for stores that count units after they were spent.
-    #[cfg(feature = "shared")]
-    pub(crate) fn with_debt(self) -> Self {
-        Self {
-            nanos: self.nanos.saturating_mul(2).min(MAX_REFILL_NANOS),
-            // The largest number with which the scripts calculate exactly.
-            units: self.units.saturating_mul(2).min(self.units.max(1 << 49)),
         }
     }
 

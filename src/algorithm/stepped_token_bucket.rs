@@ -82,6 +82,14 @@ impl Counts for SteppedBucket {
         self.bucket.charge(tat, self.last_step(now), cost);
     }
 
+    fn spendable(&self, tat: &u64, now: u64) -> u64 {
+        self.bucket.spendable(tat, self.last_step(now))
+    }
+
+    fn spend(&self, tat: &mut u64, now: u64, cost: u64) {
+        self.bucket.spend(tat, self.last_step(now), cost);
+    }
+
     fn made(&self, charged_at: u64, charge: &Charge) -> bool {
         self.bucket.made(self.last_step(charged_at), charge)
     }

@@ -18,6 +18,8 @@ pub(crate) struct TokenBucket {
     capacity: u64,
     /// capacity · T: nanoseconds in which an empty bucket fills.
     refill: u64,
+    /// The most nanoseconds of a bucket that owes units: those of the capacity and of the debt.
+    owing: u64,
     /// `refill` of the nominal limit, without the soft share.
     nominal: u64,
     /// The most nanoseconds from now to a TAT: the refill of the largest bucket that shares it.
@@ -37,6 +39,12 @@ impl TokenBucket {
             interval,
             capacity,
             refill,
+            // The numbers of a request's own quota may be slower than the debt of the limiter's quota.
+            owing: (interval
+                .saturating_mul(quota.debt_units())
+                .saturating_add(refill))
+            .min(most.nanos)
+            .max(refill),
             nominal: interval * quota.capacity(),
             most: most.nanos,
             tolerance: skew.tolerance(most.nanos),
@@ -47,6 +55,14 @@ impl TokenBucket {
     /// The most nanoseconds from now to an accepted TAT.
     pub(super) fn most(&self) -> u64 {
         self.most
+    }
+
+    /// The bucket that may also hold its debt, for units that were used already.
+    fn with_debt(self) -> Self {
+        Self {
+            refill: self.owing,
+            ..self
+        }
     }
 
     /// Nanoseconds until the bucket is full.
@@ -115,8 +131,16 @@ impl Counts for TokenBucket {
         *tat = now.saturating_add(used).max(*tat);
     }
 
+    fn spendable(&self, tat: &u64, now: u64) -> u64 {
+        self.with_debt().available(tat, now)
+    }
+
+    fn spend(&self, tat: &mut u64, now: u64, cost: u64) {
+        self.with_debt().charge(tat, now, cost);
+    }
+
     fn made(&self, charged_at: u64, charge: &Charge) -> bool {
-        charge.kind == self.kind && charge.fits(charged_at, self.interval, self.refill)
+        charge.kind == self.kind && charge.fits(charged_at, self.interval, self.owing)
     }
 
     fn refund(&self, tat: &mut u64, now: u64, refund: Refund) {

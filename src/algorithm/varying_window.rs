@@ -262,9 +262,15 @@ impl VaryingWindow {
         (usage, is_soft && balance > 0)
     }
 
-    /// Adds `cost`, up to the limit and no further.
-    pub(super) fn charge(&self, state: &mut State, now: u64, cost: u64) {
-        let units = cost.min(self.available(state, now));
+    /// The most units that fit with a debt of this many.
+    pub(super) fn spendable(&self, state: &State, now: u64, debt: u64) -> u64 {
+        let balance = self.balance(&self.limits, state, now);
+        u64::try_from(debt as i64 - balance).unwrap_or(0)
+    }
+
+    /// Adds `cost`, up to the limit and the debt and no further.
+    pub(super) fn charge(&self, state: &mut State, now: u64, (cost, debt): (u64, u64)) {
+        let units = cost.min(self.spendable(state, now, debt));
         match &self.counts() {
             WindowCounts::Fixed(window) => {
                 let (current, _) = window.current_until(state.window(), now);
@@ -292,6 +298,11 @@ impl VaryingWindow {
             // A state of another algorithm or a fresh one needs no clamp.
             _ => {}
         }
+    }
+
+    /// The largest limit, with the part that counts.
+    pub(super) fn largest(&self) -> u64 {
+        self.limits.most()
     }
 
     /// The slices whose counts are kept with the newest; `None` for a fixed window.

@@ -29,6 +29,15 @@ pub enum Op {
     /// Take this many units whether or not they are available, down to exhaustion and no further. The
     /// outcome is that of `Acquire`, without a delay.
     Hit(u64),
+    /// Take this many units that were used already, whether or not they are available: beyond the
+    /// capacity as far as the quota's [debt](crate::Quota::debt) goes, and no further. Without a debt this
+    /// is a `Hit`. A class of requests spends from the whole limit. The outcome is that of `Acquire`,
+    /// without a delay; a denial starts no block.
+    ///
+    /// A limiter with a leaky bucket or with
+    /// [`block_for`](crate::limiter::LocalLimiterBuilder::block_for) does not
+    /// [support](crate::Limiter::supports) this operation.
+    Spend(u64),
     /// Add this many units to fixed windows whatever the outcome, also beyond the limit, up to a count
     /// of 2^53 − 1. Denied exactly if the count then exceeds the limit, also if 0 are added.
     /// [`QuotaStatus::used`](crate::QuotaStatus::used) is the count. A denial starts no block.
@@ -37,7 +46,7 @@ pub enum Op {
     /// [support](crate::Limiter::supports) this operation.
     Count(u64),
     /// End the reservation with this receipt at this many units: a surplus is refunded, missing units
-    /// are hit. If the limiter blocks, units above 0 count towards the block. The outcome is never a
+    /// are [spent](Self::Spend). If the limiter blocks, units above 0 count towards the block. The outcome is never a
     /// denial.
     Settle(u64, Receipt),
     /// Refund this many units. With the receipt of the decision that charged them, at most that

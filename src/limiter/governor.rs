@@ -371,6 +371,7 @@ impl Limiter for GovernorLimiter {
             Op::AcquireUpTo(_) => Err(unsupported("acquire_up_to")),
             Op::Peek(_) => Err(unsupported("peek")),
             Op::Hit(_) => Err(unsupported("hit")),
+            Op::Spend(_) => Err(unsupported("spend")),
             Op::Count(_) => Err(unsupported("count")),
             Op::Refund(..) => Err(unsupported("refund")),
             Op::Reset => Err(unsupported("reset")),

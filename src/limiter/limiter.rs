@@ -151,6 +151,12 @@ pub trait Limiter: Send + Sync + 'static {
         self.apply(key, Op::Hit(cost))
     }
 
+    /// Takes `units` that were used already, whether or not they are available: beyond the capacity as far
+    /// as the quota's [debt](crate::Quota::debt) goes, see [`Op::Spend`].
+    fn spend(&self, key: &Key, units: u64) -> Pending<Self::Future> {
+        self.apply(key, Op::Spend(units))
+    }
+
     /// Adds `units` whatever the outcome: a denial if the count then exceeds the limit. The limiter's quotas
     /// must be [uncapped](crate::Quota::uncapped), see [`Op::Count`].
     fn count(&self, key: &Key, units: u64) -> Pending<Self::Future> {

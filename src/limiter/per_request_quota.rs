@@ -109,6 +109,8 @@ pub(crate) struct OwnQuota {
     pub(crate) quota: Quota,
     /// The largest value of its counter.
     pub(crate) most: Most,
+    /// The most that a request's own quota may hold: that value without a debt.
+    pub(crate) room: Most,
     pub(crate) policy: Policy,
     /// The log lines that were written already.
     pub(crate) logged: Arc<LoggedQuotas>,
@@ -183,7 +185,7 @@ impl OwnQuota {
         // counts exactly if they are at least a microsecond apart.
         let interval = interval.max(self::interval(MIN_INTERVAL_NANOS));
         let wanted = Fitted { capacity, interval };
-        let most = self.most.nanos;
+        let most = self.room.nanos;
         let full = u128::from(interval.get()) * u128::from(units(capacity));
         if full <= u128::from(most) {
             return (wanted, false);
@@ -204,7 +206,7 @@ impl OwnQuota {
     /// The units of the largest quota of a window or log. For an uncapped window, a count beyond the limit
     /// must stay visible.
     fn most_units(&self) -> u64 {
-        self.most.units - u64::from(self.quota.is_uncapped())
+        self.room.units - u64::from(self.quota.is_uncapped())
     }
 
     /// The largest capacity that has at most this many units, including its soft share.

@@ -274,6 +274,7 @@ impl MemberTerms {
             Op::Deny(cost) => Op::Deny(own(cost)),
             Op::Peek(cost) => Op::Peek(own(cost)),
             Op::Hit(cost) => Op::Hit(own(cost)),
+            Op::Spend(cost) => Op::Spend(own(cost)),
             other => other.clone(),
         }
     }

@@ -46,7 +46,7 @@ pub(crate) struct AllQuotas {
     pub(crate) list: Vec<(TierPlace, Quota)>,
     /// The quotas of other limiters that share the counters.
     pub(super) others: Vec<(TierPlace, Quota)>,
-    /// Whether counters may hold twice the capacity.
+    /// Whether each quota may owe its capacity.
     #[cfg(feature = "shared")]
     pub(crate) has_debt: bool,
 }
@@ -125,9 +125,7 @@ impl TierQuotas {
         };
         let quotas = self.places.iter().copied().zip(&self.quotas);
         self.counters = quotas.clone().map(counter_of).collect();
-        self.meters = quotas
-            .map(|(at, quota)| CompiledQuota::new(quota, all.most(at, quota)))
-            .collect();
+        self.meters = quotas.map(|(at, quota)| all.compiled(at, quota)).collect();
     }
 
     pub(super) fn replace(&mut self, name: &str, quota: &OwnedQuota) -> Result<(), ConfigError> {
@@ -179,7 +177,7 @@ impl Counter {
             .filter(|(at, quota)| self.counts(*at, quota));
         let smallest = sharing.max_by_key(|(_, quota)| quota.interval_nanos());
         if let Some((at, quota)) = smallest {
-            self.meter = CompiledQuota::new(quota, all.most(*at, quota));
+            self.meter = all.compiled(*at, quota);
         }
     }
 }
@@ -187,15 +185,30 @@ impl Counter {
 impl AllQuotas {
     /// The largest value of the counter of `quota` at `at`.
     pub(crate) fn most(&self, at: TierPlace, quota: &Quota) -> Most {
+        self.largest(at, quota, |other| Most::of(&self.in_force(other)))
+    }
+
+    /// The largest value of the counter of `quota` at `at` without a debt.
+    pub(super) fn most_without_debt(&self, at: TierPlace, quota: &Quota) -> Most {
+        self.largest(at, quota, Most::without_debt)
+    }
+
+    fn largest(&self, at: TierPlace, quota: &Quota, most_of: impl Fn(&Quota) -> Most) -> Most {
         let sharing = self.list.iter().chain(&self.others);
         let sharing = sharing.filter(|(place, other)| *place == at && other.counts_like(quota));
-        let most = sharing.fold(Most::default(), |most, (_, other)| {
-            most.max(Most::of(other))
-        });
+        sharing.fold(Most::default(), |most, (_, other)| most.max(most_of(other)))
+    }
+
+    /// The quota with the debt that it has in this limiter.
+    pub(super) fn in_force(&self, quota: &Quota) -> Quota {
         #[cfg(feature = "shared")]
         if self.has_debt {
-            return most.with_debt();
+            return quota.owing_its_capacity();
         }
-        most
+        *quota
+    }
+
+    fn compiled(&self, at: TierPlace, quota: &Quota) -> CompiledQuota {
+        CompiledQuota::new(&self.in_force(quota), self.most(at, quota))
     }
 }

@@ -9,7 +9,7 @@ mod single_bucket;
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 pub(crate) use self::{
-    choice::{Chosen, cannot_count},
+    choice::{Chosen, unsupported},
     counter_label::CounterLabel,
     shared_counters::NamedQuota,
     single_bucket::SingleBucket,
@@ -48,7 +48,7 @@ pub(crate) struct TierSet {
     counter_names: Option<Arc<[String]>>,
     /// The quotas of other limiters that share these counters, with their places.
     others: Vec<(TierPlace, Quota)>,
-    /// Whether counters may hold twice the capacity.
+    /// Whether each quota may owe its capacity.
     #[cfg(feature = "shared")]
     has_debt: bool,
 }
@@ -126,9 +126,27 @@ impl TierSet {
                     format!("two tiers are {tier:?}"),
                 ));
             }
+            for quota in &quotas {
+                limits.check_debt(&quota.quota())?;
+            }
             limits.tiers.push((tier, TierQuotas::new(&quotas)?));
         }
         Ok(limits)
+    }
+
+    /// Checks that the limiter can let keys owe units, if the quota does.
+    fn check_debt(&self, quota: &Quota) -> Result<(), ConfigError> {
+        if quota.debt_units() == 0 || self.block_for.is_none() {
+            return Ok(());
+        }
+        Err(ConfigError::new(
+            ConfigErrorKind::Debt,
+            format!(
+                "debt({}): a limiter with block_for denies keys and lets none owe units; leave one of both \
+                 out",
+                quota.debt_units()
+            ),
+        ))
     }
 
     /// Checks that classes of requests can share all quotas, whatever their shares are.
@@ -231,6 +249,7 @@ impl TierSet {
         name: &str,
         quota: &OwnedQuota,
     ) -> Result<Replaced, ConfigError> {
+        self.check_debt(&quota.quota())?;
         let (before, epoch) = (self.counters.clone(), self.epoch);
         self.tiers[0].1.replace(name, quota)?;
         self.epoch = epoch.next(&mut self.tiers, false);
@@ -262,7 +281,7 @@ impl TierSet {
         }
     }
 
-    /// Lets counters hold twice the capacity, for stores that count units after they were spent.
+    /// Lets each quota owe its capacity, for stores that count units after they were spent.
     #[cfg(feature = "shared")]
     pub(crate) fn allow_debt(&mut self) {
         self.has_debt = true;
@@ -306,8 +325,9 @@ impl TierSet {
             return None;
         };
         Some(OwnQuota {
-            quota: *quota,
+            quota: all.in_force(quota),
             most: all.most(tier.places[0], quota),
+            room: all.most_without_debt(tier.places[0], quota),
             policy: policy.clone(),
             logged,
         })

@@ -38,6 +38,7 @@ impl fmt::Display for Quota {
 /// | `sliding_window` | [`sliding_window`](Quota::sliding_window) | |
 /// | `slices 6` | [`slices`](Quota::slices) | a sliding window |
 /// | `sliding_log` | [`sliding_log`](Quota::sliding_log) | |
+/// | `debt 100` | [`debt`](Quota::debt) | all but a leaky bucket |
 /// | `soft 10%` | [`soft`](Quota::soft); the sign may be left out | all |
 /// | `varying 00:00=10/08:00=20` | [`varying`](Quota::varying); the largest is the limit of the rate | a fixed or sliding window |
 /// | `in Europe/Berlin` | `in_zone`, by the feature `calendar` | a rate per day, week, month or year |
@@ -87,6 +88,7 @@ pub(super) struct Words {
     pub(super) queue: Option<u64>,
     pub(super) slices: Option<u32>,
     pub(super) soft: Option<u32>,
+    pub(super) debt: Option<u64>,
     pub(super) zone: Option<String>,
     pub(super) starting_on: Option<u32>,
     pub(super) varying: Option<Vec<(TimeOfDay, u64)>>,
@@ -103,8 +105,8 @@ const ALGORITHMS: [&str; 5] = [
 
 /// All words, in the order of error messages.
 const ACCEPTED: &str = "burst, refill_every, leaky_bucket, queue, fixed_window, \
-                                   sliding_window, slices, sliding_log, token_bucket, soft, in, \
-                                   starting_on, varying";
+                                   sliding_window, slices, sliding_log, token_bucket, soft, debt, \
+                                   in, starting_on, varying";
 
 /// The accepted bursts and queues in words, because the largest depends on the rate.
 const LARGEST: &str = "as many as come back within 18 years";
@@ -141,14 +143,11 @@ impl Words {
                     let slices = reader.small_number(word("slices 6", "1 to 1000"))?;
                     put(&mut words.slices, slices, twice)?;
                 }
-                "soft" => {
-                    let percent = reader.percent(word("soft 10%", "0% to 1000%"))?;
-                    put(&mut words.soft, percent, twice)?;
-                }
                 "refill_every" => {
                     let step = reader.step(word("refill_every 30s", "steps of up to 18 years"))?;
                     put(&mut words.refill_every, step, twice)?;
                 }
+                "soft" | "debt" => words.read_excess(reader, token)?,
                 "in" | "starting_on" | "varying" => words.read_time(reader, token)?,
                 name => {
                     let name = algorithm(name).ok_or(Fault::Unknown(token, ACCEPTED))?;
@@ -157,6 +156,26 @@ impl Words {
             }
         }
         Ok(words)
+    }
+
+    /// Reads a word about units beyond the capacity.
+    fn read_excess<'a>(
+        &mut self,
+        reader: &mut Reader<'a>,
+        token: Token<'a>,
+    ) -> Result<(), Fault<'a>> {
+        let twice = || Fault::Twice(token);
+        let word = |example, largest| Word {
+            token,
+            example,
+            largest,
+        };
+        if token.text == "soft" {
+            let percent = reader.percent(word("soft 10%", "0% to 1000%"))?;
+            return put(&mut self.soft, percent, twice);
+        }
+        let units = reader.number(word("debt 100", LARGEST))?;
+        put(&mut self.debt, units, twice)
     }
 
     /// Reads a word of quotas that follow the calendar or vary by the time of day.
@@ -202,6 +221,7 @@ impl Words {
             queue,
             slices: quota.slices_set(),
             soft: Some(quota.soft_percent()).filter(|percent| *percent > 0),
+            debt: Some(quota.debt_units()).filter(|units| *units > 0),
             zone: calendar.and_then(Calendar::zone_set).map(str::to_owned),
             starting_on: calendar.and_then(Calendar::starting_on),
             varying: quota.varying_limits().map(<[_]>::to_vec),
@@ -234,6 +254,7 @@ impl Words {
             quota = quota.slices(slices);
         }
         quota = quota.soft(self.soft.unwrap_or(0));
+        quota = quota.debt(self.debt.unwrap_or(0));
         match self.varying {
             Some(limits) => varying::of_text(quota, &limits),
             None => Ok(quota),
@@ -265,6 +286,9 @@ impl fmt::Display for Words {
         }
         if let Some(percent) = self.soft {
             write!(f, " soft {percent}%")?;
+        }
+        if let Some(units) = self.debt {
+            write!(f, " debt {units}")?;
         }
         if let Some(limits) = &self.varying {
             write!(f, " varying {}", varying::text(limits))?;

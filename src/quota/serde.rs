@@ -35,6 +35,8 @@ struct QuotaTable {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     soft: Option<u32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    debt: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     zone: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     starting_on: Option<u32>,
@@ -55,6 +57,7 @@ impl From<&OwnedQuota> for QuotaTable {
             queue: words.queue,
             slices: words.slices,
             soft: words.soft,
+            debt: words.debt,
             zone: words.zone,
             starting_on: words.starting_on,
             varying: words.varying.as_deref().map(varying::text),
@@ -75,6 +78,7 @@ impl TryFrom<QuotaTable> for OwnedQuota {
         merge(&mut words.queue, table.queue, "queue")?;
         merge(&mut words.slices, table.slices, "slices")?;
         merge(&mut words.soft, table.soft, "soft")?;
+        merge(&mut words.debt, table.debt, "debt")?;
         merge(&mut words.zone, table.zone, "zone")?;
         merge(&mut words.starting_on, table.starting_on, "starting_on")?;
         let limits = table.varying.map(|limits| varying::parse(&limits));
@@ -124,7 +128,7 @@ impl Serialize for Quota {
 
 /// Reads a text such as `"100/minute burst 200"`, like [`Quota`]'s `FromStr`, or a table. The table has a `rate`, which
 /// is such a text, and the optional fields `name`, `algorithm` (its word in a text, such as `"fixed_window"`), `burst`,
-/// `refill_every` (`"10s"`), `queue`, `slices`, `soft` (percent) and `varying` (`"00:00=10/08:00=20"`). Only a table
+/// `refill_every` (`"10s"`), `queue`, `slices`, `soft` (percent), `debt` and `varying` (`"00:00=10/08:00=20"`). Only a table
 /// has a name. A word of the rate that is also a field is an error, and so is a quota that [`Quota::check`] refuses.
 impl<'de> Deserialize<'de> for OwnedQuota {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {

@@ -45,13 +45,14 @@ impl Quota {
     /// | [`Burst`](Kind::Burst) | a burst of 0, or one without a token bucket |
     /// | [`RefillStep`](Kind::RefillStep) | a refill step of 0, of a fraction of a microsecond, or without a token bucket |
     /// | [`Slices`](Kind::Slices) | slices without a sliding window, 0 or more than 1,000 of them, or of a fraction of a microsecond |
-    /// | [`LogLimit`](Kind::LogLimit) | a log of more than 65,536 units, soft share included |
+    /// | [`LogLimit`](Kind::LogLimit) | a log of more than 65,536 units, soft share and debt included |
     /// | [`Soft`](Kind::Soft) | a soft share above 1000 % |
+    /// | [`Debt`](Kind::Debt) | a leaky bucket with a [debt](Self::debt) |
     /// | [`Uncapped`](Kind::Uncapped) | an uncapped quota that is no fixed window |
     /// | [`Calendar`](Kind::Calendar) | a zone or a first day of a quota that follows no calendar, a day that is not in every month, another algorithm than a fixed window (feature `calendar`) |
     /// | [`Varying`](Kind::Varying) | limits by the time of day of another algorithm than a window, of a slice that does not divide 24 hours, or in a list that is not [accepted](Self::varying) |
     /// | [`Zone`](Kind::Zone) | a time zone that the system does not know (feature `calendar`) |
-    /// | [`Overflow`](Kind::Overflow) | a capacity, period or step of more than 18 years; an uncapped limit of 2^53 − 1 or more |
+    /// | [`Overflow`](Kind::Overflow) | a capacity with its debt, a period or a step of more than 18 years; an uncapped limit of 2^53 − 1 or more |
     /// | [`Name`](Kind::Name) | a name that is empty, longer than 64 bytes or not printable ASCII |
     pub fn check(&self) -> Result<(), ConfigError> {
         if let Some(limits) = self.varying_limits() {
@@ -72,7 +73,17 @@ impl Quota {
                 ),
             );
         }
-        let most = self.capacity().saturating_add(self.extra());
+        if self.debt_units() > 0 && !self.can_spend() {
+            return refuse(
+                Kind::Debt,
+                format!(
+                    "debt({}): a leaky bucket is a queue of requests and cannot owe units; use another \
+                     algorithm, such as a token bucket",
+                    self.debt_units()
+                ),
+            );
+        }
+        let most = self.most_units();
         if self.algorithm() == Algorithm::SlidingLog && most > MAX_LOG_LIMIT {
             return refuse(
                 Kind::LogLimit,
@@ -140,12 +151,12 @@ impl Quota {
                 ),
             );
         }
-        if self.capacity().saturating_add(self.extra()) >= MAX_COUNT {
+        if self.most_units() >= MAX_COUNT {
             return refuse(
                 Kind::Overflow,
                 format!(
                     "{} is as much as a window can count, so that no count would be beyond it",
-                    self.capacity()
+                    self.most_units()
                 ),
             );
         }
@@ -231,8 +242,30 @@ impl Quota {
             .unwrap_or(self.capacity())
     }
 
+    /// The quota with a debt of one capacity at least, for stores that count units after they were spent.
+    #[cfg(feature = "shared")]
+    pub(crate) fn owing_its_capacity(self) -> Self {
+        let units = self.capacity() + self.extra();
+        let most = match self.algorithm() {
+            Algorithm::TokenBucket | Algorithm::LeakyBucket { .. } => {
+                MAX_REFILL_NANOS / self.interval_nanos()
+            }
+            // The largest number with which the scripts calculate exactly.
+            _ => 1 << 49,
+        };
+        let debt = units.min(most.saturating_sub(units));
+        self.debt(debt.max(self.debt_units()))
+    }
+
+    /// The most units that count at once: the capacity, the soft share and the debt.
+    const fn most_units(&self) -> u64 {
+        let units = self.capacity().saturating_add(self.extra());
+        units.saturating_add(self.debt_units())
+    }
+
     fn check_span(&self) -> Result<(), ConfigError> {
         let capacity = u128::from(self.capacity()) + u128::from(self.extra());
+        let capacity = capacity + u128::from(self.debt_units());
         let refill = u128::from(self.interval_nanos()).checked_mul(capacity);
         let step = self.refill_step().unwrap_or_default().as_nanos();
         let longest = refill.map(|refill| refill.max(self.period().as_nanos()).max(step));

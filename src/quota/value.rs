@@ -39,6 +39,8 @@ pub struct Quota {
     slices: Option<u32>,
     soft_percent: u32,
     uncapped: bool,
+    /// The units beyond the capacity that a key may owe.
+    debt: u64,
     name: Option<&'static str>,
     /// The windows of civil time, instead of those of the period.
     pub(super) calendar: Option<Calendar>,
@@ -140,6 +142,7 @@ impl Quota {
             slices: None,
             soft_percent: 0,
             uncapped: false,
+            debt: 0,
             name: None,
             calendar: None,
             varying: None,
@@ -245,6 +248,40 @@ impl Quota {
     /// most the limit. Texts and tables have no word for this.
     pub const fn uncapped(mut self) -> Self {
         self.uncapped = true;
+        self
+    }
+
+    /// Lets a key owe up to `units` beyond the capacity, for units that were used before they could be
+    /// denied. Defaults to 0.
+    ///
+    /// Only [`Op::Spend`](crate::Op::Spend), and an [`Op::Settle`](crate::Op::Settle) above its charge,
+    /// go beyond the capacity. A key that owes units is denied until they have returned: a bucket earns
+    /// them at its rate, a window forgets them at its end, a log as they leave. Headers report 0 units
+    /// left, and the wait includes the debt.
+    ///
+    /// A leaky bucket, which is a queue of requests, and a limiter with
+    /// [`block_for`](crate::limiter::LocalLimiterBuilder::block_for) cannot owe units.
+    ///
+    /// ```
+    /// use tower_ratelimit::{Key, Limiter, LocalLimiter, ManualClock, Quota};
+    ///
+    /// let limiter = LocalLimiter::builder(Quota::per_minute(60).debt(60))
+    ///     .clock(ManualClock::new())
+    ///     .build()?;
+    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+    /// let alice = Key::from("alice");
+    /// // 90 tokens have left already, 30 more than a minute has.
+    /// let spent = limiter.spend(&alice, 90).await?;
+    /// assert_eq!((spent.charged(), spent.remaining()), (90, Some(0)));
+    /// // 30 are owed: the next one is there after 31 seconds.
+    /// let next = limiter.peek(&alice, 1);
+    /// assert_eq!(next.retry_after().map(|wait| wait.as_secs()), Some(31));
+    /// # Ok::<_, tower_ratelimit::LimiterError>(())
+    /// # })?;
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
+    pub const fn debt(mut self, units: u64) -> Self {
+        self.debt = units;
         self
     }
 
@@ -354,6 +391,16 @@ impl Quota {
         self.soft_percent
     }
 
+    /// The units beyond the capacity that a key may owe; 0 by default.
+    pub(crate) const fn debt_units(&self) -> u64 {
+        self.debt
+    }
+
+    /// Whether units that were used already can be charged: a queue has no slots for them.
+    pub(crate) const fn can_spend(&self) -> bool {
+        !matches!(self.algorithm, Algorithm::LeakyBucket { .. })
+    }
+
     /// Whether [`uncapped`](Self::uncapped) was set.
     pub(crate) const fn is_uncapped(&self) -> bool {
         self.uncapped
@@ -451,6 +498,7 @@ impl Quota {
         let share = |whole: u64| whole.div_ceil(u64::from(nodes.get()));
         self = self.with_limits(share);
         self.burst = self.burst.map(share);
+        self.debt = share(self.debt);
         if let Algorithm::LeakyBucket { queue } = &mut self.algorithm {
             *queue = share(*queue);
         }

@@ -88,6 +88,7 @@ pub(super) const fn may_end_denials(op: &Op) -> bool {
         | Op::AcquireUpTo(_)
         | Op::Peek(_)
         | Op::Hit(_)
+        | Op::Spend(_)
         | Op::Count(_) => false,
     }
 }

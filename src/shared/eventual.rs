@@ -147,7 +147,7 @@ fn is_new<P>(
     let is_counted = own.any(|own| matches!(own.state, EntryState::Eventual(_)));
     match op {
         Op::Block(length) => entries.doubt(memory.max(*length), now),
-        Op::Hit(_) | Op::Settle(..) if !is_counted => entries.doubt(memory, now),
+        Op::Hit(_) | Op::Spend(_) | Op::Settle(..) if !is_counted => entries.doubt(memory, now),
         _ => {}
     }
     // In another tier, or by older quotas, units of it were spent already.

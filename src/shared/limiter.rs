@@ -329,7 +329,7 @@ impl<S: StoreBackend> Limiter for SharedLimiter<S> {
     }
 
     fn supports(&self, op: &Op) -> bool {
-        !matches!(op, Op::Count(_)) || unpoisoned(self.0.limits.lock()).count_on()
+        !matches!(op, Op::Count(_) | Op::Spend(_)) || unpoisoned(self.0.limits.lock()).supports(op)
     }
 
     fn supports_priority(&self) -> bool {

@@ -39,7 +39,7 @@ const TIERS: [&str; 3] = ["small", "large", "writes"];
 ///
 /// With the step that was answered otherwise.
 pub async fn every_vector_holds(subject: &impl Tiered) {
-    all_hold(subject, "charges.json", (38, 213)).await;
+    all_hold(subject, "charges.json", (48, 250)).await;
 }
 
 /// Runs the vectors of quotas that follow the calendar.
@@ -211,6 +211,7 @@ fn quota(text: &str) -> Quota {
                 .sliding_window()
                 .slices(u32::try_from(number).expect("a few")),
             "log" => quota.sliding_log(),
+            "debt" => quota.debt(number),
             "soft" => quota.soft(u32::try_from(number).expect("percent")),
             other => panic!("{text}: the word {other} is not mapped"),
         }
@@ -227,6 +228,7 @@ fn op(step: &Value, receipts: &BTreeMap<String, Receipt>) -> Op {
         "peek" => Op::Peek(cost()),
         "at_most" => Op::AcquireUpTo(cost()),
         "hit" => Op::Hit(cost()),
+        "spend" => Op::Spend(cost()),
         "refund" => Op::Refund(cost(), receipt),
         "settle" => Op::Settle(cost(), receipt.expect("a settlement is of a decision")),
         "block" => Op::Block(Duration::from_millis(cost())),

@@ -30,10 +30,13 @@ fn agreement(
     let operations = Cell::new(0);
     let on_change = prop_oneof![3 => Just(OnChange::Keep), 2 => Just(OnChange::Fresh)];
     let setup = (tiers, block_for, on_change);
-    let setup = setup.prop_map(|(tiers, block_for, on_change)| Setup {
-        tiers,
-        block_for,
-        on_change,
+    let setup = setup.prop_map(|(tiers, block_for, on_change)| {
+        let setup = Setup {
+            tiers,
+            block_for,
+            on_change,
+        };
+        setup.with_accepted_quotas()
     });
     let inputs = (setup, start(), trace(LONGEST));
     let outcome = TestRunner::new(config).run(&inputs, |(setup, start, trace)| {

@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use tower_ratelimit::{OnChange, Outcome};
+use tower_ratelimit::{Algorithm, OnChange, Outcome};
 
 use super::{
     decision_fields::{Answer, Line, count, micros_up},
@@ -98,16 +98,19 @@ impl Subject {
         };
         self.rules = rules.clone();
         for (place, rule) in self.rules.iter_mut().flat_map(|l| l.iter_mut().enumerate()) {
-            let full = alike(place, rule.kind).map(Rule::full);
-            rule.most_time = full.max().expect("itself");
-            let units = alike(place, rule.kind).map(|other| other.capacity);
-            rule.most_units = units.max().expect("itself");
+            let most = |of: fn(&Rule) -> i128| {
+                let alike = alike(place, rule.kind).map(of);
+                alike.max().expect("itself")
+            };
+            (rule.room_time, rule.room_units) = (most(Rule::full), most(|rule| rule.capacity));
+            rule.most_time = most(|rule| (rule.capacity + rule.debt) * rule.interval);
+            rule.most_units = most(|rule| rule.capacity + rule.debt);
         }
         let lone = matches!(&rules[..], [list] if list.len() == 1 && list[0].kind.is_bucket());
         self.lock_free &= lone && self.block_for.is_none();
         if self.lock_free {
             let rule = &mut self.rules[0][0];
-            rule.tolerance = rule.full().max(1_000_000_000);
+            rule.tolerance = rule.most_time.max(1_000_000_000);
         }
         let needed = |(place, kind): &CounterId| alike(*place, *kind).next().is_some();
         self.counters.retain(|id, _| needed(id));
@@ -154,6 +157,14 @@ impl Subject {
         for paid in &mut self.paid {
             paid.is_void = true;
         }
+    }
+
+    /// Whether units that were used already can be charged.
+    pub(crate) fn can_spend(&self) -> bool {
+        let mut specs = self.specs.iter().flatten();
+        let is_queue =
+            |spec: &Spec| matches!(spec.quota.algorithm(), Algorithm::LeakyBucket { .. });
+        self.block_for.is_none() && !specs.any(is_queue)
     }
 
     /// The tiers' quotas as they are.
@@ -211,10 +222,11 @@ impl Subject {
         let shed = denied && fits_critical;
         let charged = match request {
             Request::Hit(cost) => hit(&rules, &mut counters, now, cost),
+            Request::Spend(cost) => spend(&whole, &mut counters, now, cost),
             Request::Settle(cost, _) => {
                 let paid = paid.as_ref().expect("the operation has a receipt");
                 if let Some(more) = cost.checked_sub(paid.units) {
-                    hit(&whole, &mut counters, now, more)
+                    spend(&whole, &mut counters, now, more)
                 } else {
                     let less = paid.units - cost;
                     refund(&whole, &mut counters, now, less, Some(paid))
@@ -377,6 +389,19 @@ fn hit(rules: &[Rule], counters: &mut [Counter], now: Nanos, cost: u64) -> u64 {
     if cost > 0 {
         for (rule, counter) in rules.iter().zip(counters) {
             rule.take(counter, now, cost);
+        }
+    }
+    taken
+}
+
+/// Takes what was used already, as far as debts go, and returns how many units all of them took.
+fn spend(rules: &[Rule], counters: &mut [Counter], now: Nanos, cost: u64) -> u64 {
+    let pairs = rules.iter().zip(&*counters);
+    let spendable = pairs.map(|(rule, counter)| rule.spendable(counter, now));
+    let taken = cost.min(count(spendable.min().expect("one quota")));
+    if cost > 0 {
+        for (rule, counter) in rules.iter().zip(counters) {
+            rule.spend(counter, now, cost);
         }
     }
     taken

@@ -25,6 +25,7 @@ mod request;
 mod request_quota_model;
 mod retries;
 mod soft_limits;
+mod spending;
 mod tiers;
 mod together;
 mod token_bucket;

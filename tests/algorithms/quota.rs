@@ -110,6 +110,7 @@ fn slices_steps_and_logs_have_their_edges() {
         (log(65_536), None, ""),
         (log(65_537), Some(Kind::LogLimit), "65537"),
         (log(65_536).soft(1), Some(Kind::LogLimit), "66191"),
+        (log(65_000).debt(537), Some(Kind::LogLimit), "65537"),
         (Quota::per_second(1).refill_every(micro), None, ""),
         (
             Quota::per_second(1).refill_every(Duration::ZERO),

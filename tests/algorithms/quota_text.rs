@@ -206,6 +206,8 @@ fn words_set_the_other_fields_of_a_quota() {
             minute.soft(10).burst(7),
         ),
         ("60/minute soft 0%", minute),
+        ("60/minute debt 90", minute.debt(90)),
+        ("60/minute fixed_window debt 0", minute.fixed_window()),
         (
             "1/hour refill-every minute",
             Quota::per_hour(1).refill_every(Duration::from_secs(60)),
@@ -367,6 +369,7 @@ fn text_has_what_differs_from_a_plain_bucket() {
             Quota::per_second(5).sliding_window().slices(1),
             "5/1s sliding_window slices 1",
         ),
+        (Quota::per_second(5).debt(7).soft(1), "5/1s soft 1% debt 7"),
     ] {
         assert_eq!(quota.to_string(), text);
     }
@@ -423,7 +426,11 @@ fn quota_of(((limit, period, algorithm), burst, queue, step, slices, soft): Part
 proptest! {
     /// Both or neither: the text of a quota that makes no sense is refused as the quota is.
     #[test]
-    fn text_of_every_quota_reads_as_the_quota(quota in quotas()) {
+    fn text_of_every_quota_reads_as_the_quota(
+        quota in quotas(),
+        debt in prop_oneof![2 => Just(0), 2 => 0..50_u64, 1 => any::<u64>()],
+    ) {
+        let quota = quota.debt(debt);
         let text = quota.to_string();
         prop_assert_eq!(text.parse(), quota.check().map(|()| quota), "{}", text);
     }

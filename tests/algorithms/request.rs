@@ -13,6 +13,7 @@ pub(crate) enum Request {
     AcquireUpTo(u64),
     Peek(u64),
     Hit(u64),
+    Spend(u64),
     Settle(u64, usize),
     Refund(u64, Option<usize>),
     Block(Duration),
@@ -30,6 +31,7 @@ impl Request {
             Self::AcquireUpTo(most) => Op::AcquireUpTo(most),
             Self::Peek(cost) => Op::Peek(cost),
             Self::Hit(cost) => Op::Hit(cost),
+            Self::Spend(cost) => Op::Spend(cost),
             Self::Settle(cost, number) => Op::Settle(cost, receipt(number)),
             Self::Refund(cost, number) => Op::Refund(cost, number.map(receipt)),
             Self::Block(length) => Op::Block(length),
@@ -44,7 +46,8 @@ impl Request {
             | Self::Reserve(cost)
             | Self::Deny(cost)
             | Self::Peek(cost)
-            | Self::Hit(cost) => cost,
+            | Self::Hit(cost)
+            | Self::Spend(cost) => cost,
             Self::AcquireUpTo(most) => most.min(available.max(1)),
             Self::Settle(..) | Self::Refund(..) | Self::Block(_) | Self::Reset => 0,
         }

@@ -88,7 +88,7 @@ impl Fitted {
             fitting
         };
         if !own.kind.is_bucket() {
-            let capacity = largest(&|capacity| units(capacity) <= own.most_units);
+            let capacity = largest(&|capacity| units(capacity) <= own.room_units);
             let interval = own.kind.period() / capacity.max(1);
             return Self { capacity, interval };
         }
@@ -100,22 +100,22 @@ impl Fitted {
         let interval = self.interval.max(1_000);
         let fitted = Self { interval, ..self };
         let takes = units(self.capacity) * interval;
-        if takes <= own.most_time {
+        if takes <= own.room_time {
             return fitted;
         }
         // Times of a unit are rounded down, by a thousandth at most: that makes no unit of difference.
-        let faster = own.most_time / units(self.capacity);
-        if takes <= own.most_time + own.most_time / 999 && faster >= 1_000 {
+        let faster = own.room_time / units(self.capacity);
+        if takes <= own.room_time + own.room_time / 999 && faster >= 1_000 {
             return Self {
                 interval: faster,
                 ..self
             };
         }
-        let capacity = largest(&|capacity| units(capacity) * interval <= own.most_time);
+        let capacity = largest(&|capacity| units(capacity) * interval <= own.room_time);
         let capacity = capacity.max(1);
         Self {
             capacity,
-            interval: interval.min(own.most_time / units(capacity)),
+            interval: interval.min(own.room_time / units(capacity)),
         }
     }
 

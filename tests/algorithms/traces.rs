@@ -30,6 +30,25 @@ pub(crate) struct Setup {
     pub(crate) on_change: OnChange,
 }
 
+impl Setup {
+    /// The quota as such a limiter accepts it: one that blocks lets nobody owe units.
+    fn accepted(&self, spec: Spec) -> Spec {
+        match self.block_for {
+            Some(_) => spec.with_debt(0),
+            None => spec,
+        }
+    }
+
+    /// With quotas that such a limiter accepts.
+    pub(crate) fn with_accepted_quotas(mut self) -> Self {
+        let tiers = self.tiers.iter();
+        self.tiers = tiers
+            .map(|list| list.iter().map(|spec| self.accepted(*spec)).collect())
+            .collect();
+        self
+    }
+}
+
 /// A step of a trace: the clock moves, then something is done.
 pub(crate) type Step = (Move, Act);
 
@@ -83,6 +102,7 @@ pub(crate) fn request() -> impl Strategy<Value = Request> {
         3 => units().prop_map(Request::AcquireUpTo),
         2 => units().prop_map(Request::Peek),
         4 => units().prop_map(Request::Hit),
+        5 => units().prop_map(Request::Spend),
         5 => (units(), receipt()).prop_map(|(units, number)| Request::Settle(units, number)),
         5 => (units(), receipt()).prop_map(|(units, number)| Request::Refund(units, Some(number))),
         2 => units().prop_map(|units| Request::Refund(units, None)),
@@ -234,12 +254,19 @@ pub(crate) fn agrees(setup: &Setup, start: u64, trace: Vec<Step>) -> Result<(), 
                     Change::To(spec) => spec,
                     Change::Alike(tier, size) => alike(oracle.specs(), tier, place, size),
                 };
+                let spec = setup.accepted(spec);
                 oracle.set_quota(nanos(now), place, spec);
                 let set = limiter.set_quota(NAMES[place], spec.quota);
                 prop_assert!(set.is_ok(), "{set:?}");
             }
             Act::RequestWith(row, share, request) => {
                 let request = with_receipt(request, receipts.len());
+                if !is_known(&oracle, request) {
+                    let op = request.op(&receipts);
+                    let Pending::Ready(refused) = limiter.apply_in(&row.tier(), &alice(), op);
+                    prop_assert!(refused.is_err(), "{:?}", request);
+                    continue;
+                }
                 let expected = oracle.request_with(nanos(now), row, (share, request));
                 let Pending::Ready(decision) = limiter.apply_in(
                     &of_share(row.tier(), share),
@@ -267,6 +294,13 @@ pub(crate) fn agrees(setup: &Setup, start: u64, trace: Vec<Step>) -> Result<(), 
             Act::Request(tier, share, request) => {
                 let tier = tier % setup.tiers.len();
                 let request = with_receipt(request, receipts.len());
+                if !is_known(&oracle, request) {
+                    let op = request.op(&receipts);
+                    prop_assert!(!limiter.supports(&op));
+                    let Pending::Ready(refused) = limiter.apply_in(&TIERS[tier], &alice(), op);
+                    prop_assert!(refused.is_err(), "{:?}", request);
+                    continue;
+                }
                 let expected = oracle.request(nanos(now), tier, (share, request));
                 let decision = decide(
                     &limiter,
@@ -290,6 +324,11 @@ pub(crate) fn agrees(setup: &Setup, start: u64, trace: Vec<Step>) -> Result<(), 
         }
     }
     Ok(())
+}
+
+/// Whether the limiter can do the operation.
+fn is_known(oracle: &Subject, request: Request) -> bool {
+    !matches!(request, Request::Spend(_)) || oracle.can_spend()
 }
 
 /// The tier for requests of a class with this share.

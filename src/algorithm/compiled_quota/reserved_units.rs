@@ -153,6 +153,21 @@ impl Counts for WithReserved<'_> {
         }
     }
 
+    fn spendable(&self, state: &State, now: u64) -> u64 {
+        self.meter.spendable(&self.now(state, now), now)
+    }
+
+    /// Takes unreserved units and the debt only.
+    fn spend(&self, state: &mut State, now: u64, cost: u64) {
+        if self.held.is_none() {
+            return self.meter.spend(state, now, cost);
+        }
+        let cost = cost.min(self.spendable(state, now));
+        if cost > 0 {
+            self.meter.spend(state, now, cost);
+        }
+    }
+
     fn count(&self, state: &mut State, now: u64, cost: u64) {
         self.meter.count(state, now, cost);
     }

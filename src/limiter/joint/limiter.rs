@@ -9,7 +9,7 @@ use crate::{
     key::{JointParts, Key},
     limiter::{
         Limiter, LocalLimiter, Pending, Tier, per_request_quota::several_quotas,
-        tier_set::cannot_count, type_erased_member::MemberCall,
+        tier_set::unsupported, type_erased_member::MemberCall,
     },
 };
 
@@ -163,9 +163,9 @@ impl<L: Member> JointLimiter<L> {
 
     /// Checks that all members can do the operation by their tiers.
     fn check(&self, tier: &Tier, op: &Op) -> Result<(), LimiterError> {
-        // If one member counted and another cannot, the count of the first could not be undone.
-        if matches!(op, Op::Count(_)) && !self.supports(op) {
-            return Err(cannot_count());
+        // If one member charged and another cannot, the charge of the first could not be undone.
+        if matches!(op, Op::Count(_) | Op::Spend(_)) && !self.supports(op) {
+            return Err(unsupported(op));
         }
         if tier.terms().is_some() {
             return Ok(());

@@ -28,7 +28,7 @@ use crate::{
         Limiter, Never, Pending, Tier,
         apply_operation::denied_for,
         block,
-        tier_set::{Chosen, TierSet, cannot_count},
+        tier_set::{Chosen, TierSet, unsupported},
         type_erased_member::ErasedMember,
     },
     lock::unpoisoned,
@@ -181,8 +181,8 @@ impl LocalLimiter {
         let own = op.of_limit(self.limit_identity())?;
         let op = own.as_ref().unwrap_or(op);
         match self.instants() {
-            // A lone bucket has no window to count in.
-            Some(_) if matches!(op, Op::Count(_)) => Err(cannot_count()),
+            // A lone bucket has no window to count in, and may be a queue.
+            Some(_) if !self.supports(op) => Err(unsupported(op)),
             Some(instants) if tier.is_default() => Ok(self.decide_alone(instants, key, op)),
             Some(instants) => self.decide_in_tier(instants, tier, key, op),
             None => self.decide_locked(tier, key, op),
@@ -357,7 +357,7 @@ impl Limiter for LocalLimiter {
     }
 
     fn supports(&self, op: &Op) -> bool {
-        !matches!(op, Op::Count(_)) || unpoisoned(self.0.limits.lock()).count_on()
+        !matches!(op, Op::Count(_) | Op::Spend(_)) || unpoisoned(self.0.limits.lock()).supports(op)
     }
 
     fn supports_priority(&self) -> bool {

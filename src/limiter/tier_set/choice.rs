@@ -95,8 +95,9 @@ impl TierSet {
 
     fn choose_any(&self, tier: &Tier, op: &Op) -> Result<Chosen, LimiterError> {
         let own = self.own.as_ref();
-        if matches!(op, Op::Count(_)) && !self.count_on() {
-            return Err(cannot_count());
+        // Other operations are supported by all quotas, and skip the call.
+        if matches!(op, Op::Count(_) | Op::Spend(_)) && !self.supports(op) {
+            return Err(unsupported(op));
         }
         let chosen = match tier.request() {
             Some(quota) => Chosen::Request(own.ok_or_else(several_quotas)?.fit(quota)),
@@ -106,10 +107,14 @@ impl TierSet {
         Ok(chosen.by_receipt(op, self.tiers.len(), own))
     }
 
-    /// Whether the quotas of all tiers are uncapped.
-    pub(crate) fn count_on(&self) -> bool {
+    /// Whether the quotas of all tiers support operations like `op`.
+    pub(crate) fn supports(&self, op: &Op) -> bool {
         let mut quotas = self.tiers.iter().flat_map(|(_, tier)| &tier.quotas);
-        quotas.all(Quota::is_uncapped)
+        match op {
+            Op::Count(_) => quotas.all(Quota::is_uncapped),
+            Op::Spend(_) => self.block_for.is_none() && quotas.all(Quota::can_spend),
+            _ => true,
+        }
     }
 
     pub(crate) fn knows(&self, tier: &Tier) -> bool {
@@ -164,9 +169,16 @@ impl TierSet {
     }
 }
 
-/// The error of a [`Count`](Op::Count) on a limiter whose quotas are not all uncapped.
-pub(crate) fn cannot_count() -> LimiterError {
-    LimiterError::unsupported(
-        "`count` needs quotas that count beyond their limits: `Quota::fixed_window().uncapped()`",
-    )
+/// The error of an operation that a limiter's quotas do not support.
+#[cold]
+pub(crate) fn unsupported(op: &Op) -> LimiterError {
+    LimiterError::unsupported(match op {
+        Op::Spend(_) => {
+            "`spend` charges units that were used already: a leaky bucket has no slots for them, and a \
+             limiter with `block_for` denies keys instead"
+        }
+        _ => {
+            "`count` needs quotas that count beyond their limits: `Quota::fixed_window().uncapped()`"
+        }
+    })
 }

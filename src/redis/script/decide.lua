@@ -223,11 +223,35 @@ local function make_rare()
         it.wait = 0
     end
 
-    -- Charges units beyond a reservation, whatever the class. Returns the units charged.
-    local function spend(cost)
-        local least = cost
-        for _, q in ipairs(active) do least = min(least, q.algorithm.available(whole(q), q.state)) end
-        for _, q in ipairs(active) do q.algorithm.charge(whole(q), q.state, cost) end
+    -- The quota without the part of a class, with the units that it may owe added to those that it holds.
+    local function with_debt(q, debt)
+        local all = whole(q)
+        if debt == 0 then return all end
+        local wide = {}
+        for name, value in pairs(all) do wide[name] = value end
+        wide.capacity = all.capacity + debt
+        if all.full_u then
+            local u, n = mul(wide.capacity, all.tu, all.tn)
+            if less(all.most_u, all.most_n, u, n) then u, n = all.most_u, all.most_n end
+            wide.full_u, wide.full_n = u, n
+        end
+        if all.limits then
+            wide.limits = {}
+            for i, limit in ipairs(all.limits) do wide.limits[i] = limit + debt end
+        end
+        return wide
+    end
+
+    -- Charges units that were used already, whatever the class. The arguments have what each quota may owe. Returns the
+    -- units charged.
+    local function spend(cost, at)
+        if cost == 0 then return 0 end
+        local least, wide = cost, {}
+        for i, q in ipairs(active) do
+            wide[i] = with_debt(q, ARGV[at + i - 1] + 0)
+            least = min(least, q.algorithm.available(wide[i], q.state))
+        end
+        for i, q in ipairs(active) do q.algorithm.charge(wide[i], q.state, cost) end
         return least
     end
 
@@ -286,6 +310,13 @@ local function make_rare()
         return blocked_for(), at
     end
 
+    -- Units that were used already. What each quota may owe follows.
+    function rare.o(cost, at)
+        judge(cost)
+        it.charged, it.wait = spend(cost, at), 0
+        return blocked_for(), at + #active
+    end
+
     function rare.n(cost, at)
         count_on(cost)
         return blocked_for(), at
@@ -298,16 +329,18 @@ local function make_rare()
         return 0, after
     end
 
-    -- `cost` is the missing part. The excess and the units that count follow the receipt.
+    -- `cost` is the missing part. The excess and the units that count follow the receipt, and for a missing part what
+    -- each quota may owe.
     function rare.s(cost, at)
         local charges, after = read_receipt(at)
-        local taken, counts = 0, tonumber(ARGV[after + 1])
-        if cost > 0 then taken = spend(cost) end
+        local counts, next_at = tonumber(ARGV[after + 1]), after + 2
+        local taken = spend(cost, next_at)
+        if cost > 0 then next_at = next_at + #active end
         refund(tonumber(ARGV[after]), charges)
         if counts > 0 and block_u then count(counts) end
         judge(0)
         it.charged = taken
-        return 0, after + 2
+        return 0, next_at
     end
 
     -- The length of a block follows, in two parts; zero ends a block.

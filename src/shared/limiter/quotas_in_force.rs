@@ -55,13 +55,16 @@ impl CurrentPlan {
     /// The longest time until a subject that was used is fresh again.
     pub(super) fn longest_memory(&self) -> Duration {
         let of_tier = |tier| {
-            let rows = [(Op::Hit(u64::MAX), 1)];
-            let used = self.decide(Chosen::Tier(tier), &rows, Timestamp::default())?;
-            used.quotas().filter_map(|quota| quota.reset_after()).max()
+            let after = |op| {
+                let used = self.decide(Chosen::Tier(tier), &[(op, 1)], Timestamp::default())?;
+                used.quotas().filter_map(|quota| quota.reset_after()).max()
+            };
+            // A bucket can be in debt by as much again, or by more.
+            let used_up = after(Op::Hit(u64::MAX)).map(|used| used.saturating_mul(2));
+            used_up.max(after(Op::Spend(u64::MAX)))
         };
         let longest = (0..self.plan.tier_count()).filter_map(of_tier).max();
-        // A bucket can be in debt by as much again.
-        longest.unwrap_or(Duration::MAX).saturating_mul(2)
+        longest.unwrap_or(Duration::MAX)
     }
 
     pub(super) fn policies(&self, chosen: Chosen) -> Vec<Policy> {

@@ -82,6 +82,7 @@ impl TierPlan {
             Op::AcquireUpTo(most) => ("u", *most),
             Op::Peek(cost) => ("p", *cost),
             Op::Hit(cost) => ("h", *cost),
+            Op::Spend(cost) => ("o", *cost),
             Op::Count(cost) => ("n", *cost),
             Op::Refund(cost, receipt) => {
                 let charged = receipt.as_ref().map_or(*cost, Receipt::charged);
@@ -98,13 +99,23 @@ impl TierPlan {
                 self.push_receipt(arguments, Some(receipt));
                 let back = receipt.charged().saturating_sub(*cost);
                 arguments.extend([number(back), number(*cost)]);
+                if *cost > receipt.charged() {
+                    self.push_debts(arguments);
+                }
             }
+            Op::Spend(_) => self.push_debts(arguments),
             Op::Block(length) => {
                 let nanos = u64::try_from(length.as_nanos()).unwrap_or(u64::MAX);
                 arguments.extend(two_parts(nanos.min(MAX_REFILL_NANOS)));
             }
             _ => {}
         }
+    }
+
+    /// The units that each quota may owe.
+    fn push_debts(&self, arguments: &mut Vec<Cow<'_, str>>) {
+        let quotas = self.measures.iter();
+        arguments.extend(quotas.map(|quota| number(quota.meter.debt())));
     }
 
     /// The place of a charge, empty for the newest one. Empty for a quota that the charge did not

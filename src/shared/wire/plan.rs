@@ -354,7 +354,7 @@ fn specifics(quota: &Quota) -> [String; 2] {
 
 /// The most that can count in the slot of `quota`; empty unless that is more than its capacity.
 fn more_than_own(quota: &Quota, most: Most) -> [String; 2] {
-    let own = Most::of(quota);
+    let own = Most::without_debt(quota);
     let capacity = quota.capacity() + quota.extra();
     match quota.algorithm() {
         Algorithm::TokenBucket | Algorithm::LeakyBucket { .. } if most.nanos > own.nanos => {

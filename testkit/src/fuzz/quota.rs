@@ -33,6 +33,7 @@ const fn of_a_quota(kind: ConfigErrorKind) -> bool {
             | ConfigErrorKind::Slices
             | ConfigErrorKind::LogLimit
             | ConfigErrorKind::Soft
+            | ConfigErrorKind::Debt
             | ConfigErrorKind::Calendar
             | ConfigErrorKind::Zone
             | ConfigErrorKind::Varying

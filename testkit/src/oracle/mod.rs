@@ -20,6 +20,7 @@ pub const NEVER: Nanos = Nanos::MIN / 2;
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Extras {
     pub soft_percent: u32,
+    pub debt: u64,
     pub refill_every: Option<Nanos>,
     pub slices: u32,
     pub civil: Option<civil::Civil>,
@@ -54,6 +55,11 @@ pub struct Rule {
     /// of a window.
     pub most_time: Nanos,
     pub most_units: i128,
+    /// These maxima without debts: the most that a request's own quota may hold.
+    pub room_time: Nanos,
+    pub room_units: i128,
+    /// The units beyond the capacity that a key may owe.
+    pub debt: i128,
     /// The units that a class of requests leaves to others; 0 for critical ones.
     pub floor: i128,
     /// By how much a bucket may be overdrawn before it is treated as a clock that stepped back.
@@ -173,6 +179,7 @@ impl Rule {
         let percent = i128::from(extras.soft_percent);
         let extra = nominal * percent / 100;
         let interval = kind.period / i128::from(quota.limit().max(1));
+        let debt = i128::from(extras.debt);
         Self {
             quota,
             kind,
@@ -180,8 +187,11 @@ impl Rule {
             extra,
             percent,
             interval,
-            most_time: interval * (nominal + extra),
-            most_units: nominal + extra,
+            most_time: interval * (nominal + extra + debt),
+            most_units: nominal + extra + debt,
+            room_time: interval * (nominal + extra),
+            room_units: nominal + extra,
+            debt,
             floor: 0,
             tolerance: 0,
             varying: varying::Varying::of(&quota),
@@ -221,6 +231,46 @@ impl Rule {
     /// The time in which a bucket fills, or a queue empties.
     pub fn full(&self) -> Nanos {
         self.capacity * self.interval
+    }
+
+    /// The time that a bucket may owe: that of its debt, too, as far as its counter holds it.
+    pub fn full_with_debt(&self) -> Nanos {
+        let full = (self.capacity + self.debt) * self.interval;
+        full.min(self.most_time).max(self.full())
+    }
+
+    /// The debt of a window or log, as far as its counter holds it.
+    fn debt_in_units(&self) -> i128 {
+        self.debt.min(self.most_units - self.capacity).max(0)
+    }
+
+    /// The most that can be charged of units that were used already.
+    pub fn spendable(&self, counter: &Counter, now: Nanos) -> i128 {
+        let debt = self.debt_in_units();
+        match counter {
+            Counter::Slot(_) => self.available(counter, now),
+            Counter::Debt { .. } => {
+                let left = self.full_with_debt() - self.owed(counter, now);
+                left.max(0).div_euclid(self.interval)
+            }
+            _ if self.varying.is_some() => (debt - self.balance(counter, now)).max(0),
+            _ => (self.capacity + debt - self.used(counter, now)).max(0),
+        }
+    }
+
+    /// Takes `cost` that was used already, down to the end of the debt.
+    pub fn spend(&self, counter: &mut Counter, now: Nanos, cost: u64) {
+        let fits = i128::from(cost).min(self.spendable(counter, now));
+        match counter {
+            Counter::Slot(_) => self.take(counter, now, cost),
+            Counter::Debt { .. } => {
+                let before = self.owed(counter, now);
+                let after = before + i128::from(cost) * self.interval;
+                let after = after.min(self.full_with_debt()).max(before);
+                self.owe(counter, now, after);
+            }
+            _ => self.add(counter, now, fits),
+        }
     }
 
     /// Corrects what a clock that stepped back or a larger quota left behind.
@@ -350,15 +400,23 @@ impl Rule {
                 let most = self.full() - self.floor * self.interval;
                 self.owe(counter, now, after.min(most).max(before));
             }
+            _ => self.add(counter, now, fits),
+        }
+    }
+
+    /// Counts units in a window or log.
+    fn add(&self, counter: &mut Counter, now: Nanos, units: i128) {
+        match counter {
             Counter::Counts(counts) => {
                 let (newest, _) = self.kind.in_force(counts, now);
-                self.change_count(counts, now, newest, fits);
+                self.change_count(counts, now, newest, units);
             }
             Counter::Times(times) => {
                 // Times that have left are forgotten, even if the clock steps back after this.
                 times.retain(|time| *time > now - self.kind.period);
-                times.extend((0..fits).map(|_| now));
+                times.extend((0..units).map(|_| now));
             }
+            other => panic!("{other:?} counts nothing"),
         }
     }
 
@@ -427,7 +485,8 @@ impl Rule {
     /// bucket smaller than what it owed then.
     fn not_faded(&self, now: Nanos, units: i128, charge: Charge) -> Nanos {
         let (now, at) = (self.kind.stepped(now), self.kind.stepped(charge.at));
-        let is_of_another = charge.interval != self.interval || charge.end - at > self.full();
+        let is_of_another =
+            charge.interval != self.interval || charge.end - at > self.full_with_debt();
         if now < at || is_of_another {
             return 0;
         }

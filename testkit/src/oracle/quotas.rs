@@ -20,11 +20,24 @@ impl Spec {
             quota,
             extras: Extras {
                 soft_percent: 0,
+                debt: 0,
                 refill_every: None,
                 slices: 0,
                 civil: None,
             },
         }
+    }
+
+    /// With as many units to owe, if that still makes sense.
+    #[must_use]
+    pub fn with_debt(self, debt: u64) -> Self {
+        let quota = self.quota.debt(debt);
+        if quota.check().is_err() {
+            return self;
+        }
+        let mut spec = Self { quota, ..self };
+        spec.extras.debt = debt;
+        spec
     }
 
     /// The most that can pass at once.
@@ -90,10 +103,11 @@ impl Spec {
             quota: step.map_or(quota, |step| quota.refill_every(step)),
             extras: Extras {
                 soft_percent: 0,
+                debt: 0,
                 ..self.extras
             },
         };
-        let resized = soften(resized, size.soft);
+        let resized = soften(resized, size.soft).with_debt(size.debt);
         // The longest periods leave no room for a larger one.
         if resized.quota.check().is_ok() {
             resized
@@ -109,10 +123,15 @@ impl Spec {
             // A limit that falls may be in use for a slice longer.
             _ if self.quota.varying_limits().is_some() => 2 * nanos(self.quota.period()) + 1_000,
             // One unit comes into an empty bucket after one interval.
-            Algorithm::TokenBucket | Algorithm::LeakyBucket { .. } => self.interval(),
+            Algorithm::TokenBucket | Algorithm::LeakyBucket { .. } => {
+                self.interval() * (1 + self.extras.debt)
+            }
             Algorithm::FixedWindow if self.extras.civil.is_some() => {
                 // A month of 31 days, or a day of 25 hours.
                 nanos(self.quota.period()) / 20 * 21 + 3_600_000_000_000
+            }
+            Algorithm::SlidingWindow if self.extras.debt > 0 => {
+                2 * nanos(self.quota.period()) + 1_000
             }
             // The oldest slice weighs in full in the instant in which it begins to leave.
             _ => nanos(self.quota.period()) + 1_000,
@@ -173,12 +192,23 @@ pub struct Size {
     limit: u64,
     room: u64,
     soft: u32,
+    debt: u64,
 }
 
 pub fn size() -> impl Strategy<Value = Size> {
     let limit = prop_oneof![3 => 1_u64..6, 3 => 1_u64..30];
     let room = prop_oneof![2 => 0_u64..4, 2 => 0_u64..30];
-    (limit, room, soft()).prop_map(|(limit, room, soft)| Size { limit, room, soft })
+    (limit, room, soft(), debt()).prop_map(|(limit, room, soft, debt)| Size {
+        limit,
+        room,
+        soft,
+        debt,
+    })
+}
+
+/// Units beyond the capacity, none most of the time.
+pub fn debt() -> impl Strategy<Value = u64> + Clone {
+    prop_oneof![5 => Just(0_u64), 2 => 1_u64..40, 1 => 1_u64..400]
 }
 
 fn soft() -> impl Strategy<Value = u32> {
@@ -198,19 +228,18 @@ pub fn spec_of(algorithm: u8) -> impl Strategy<Value = Spec> {
     let limit = prop_oneof![3 => 1_u64..6, 3 => 1_u64..30];
     let room = prop_oneof![2 => 0_u64..4, 2 => 0_u64..30];
     let step = prop_oneof![1 => Just(None), 2 => (1_u64..4_000).prop_map(Some)];
-    (period, limit, room, soft(), 1_u32..=7, step).prop_map(
-        move |(period, limit, room, soft, slices, step)| {
-            let spec = Shape {
-                period,
-                limit: limit.min(period / 1_000),
-                room,
-                slices,
-                step,
-            }
-            .spec(algorithm);
-            soften(spec, soft)
-        },
-    )
+    let numbers = (period, limit, room, soft(), 1_u32..=7, step);
+    (numbers, debt()).prop_map(move |((period, limit, room, soft, slices, step), debt)| {
+        let spec = Shape {
+            period,
+            limit: limit.min(period / 1_000),
+            room,
+            slices,
+            step,
+        }
+        .spec(algorithm);
+        soften(spec, soft).with_debt(debt)
+    })
 }
 
 /// Windows that count beyond their limits, which may be 0 or more than others can be.
@@ -220,9 +249,9 @@ pub fn uncapped() -> impl Strategy<Value = Spec> + Clone {
         1 => Just(0_u64), 4 => 1_u64..6, 3 => 1_u64..40, 1 => Just(u64::from(u32::MAX))
     ];
     let percent = prop_oneof![5 => Just(0_u32), 1 => 1_u32..120];
-    (period, limit, percent).prop_map(|(period, limit, percent)| {
+    (period, limit, percent, debt()).prop_map(|(period, limit, percent, debt)| {
         let window = Quota::per(limit, Duration::from_secs(period)).fixed_window();
-        soften(Spec::hard(window.uncapped()), percent)
+        soften(Spec::hard(window.uncapped()), percent).with_debt(debt)
     })
 }
 

@@ -68,6 +68,11 @@ impl<L: Changing> Pair<L> {
     ) -> Self {
         let clock = clock.clone();
         clock.set(at(start));
+        let accepted = |spec: Spec| accepted(spec, block);
+        let tiers: Tiers = tiers
+            .into_iter()
+            .map(|tier| tier.into_iter().map(accepted).collect())
+            .collect();
         let mut redis = RedisLimiter::builder(named(&tiers[0]))
             .name("differential")
             .remember_denials(false)
@@ -172,6 +177,7 @@ impl<L: Changing> Pair<L> {
             (Kind::Deny, _) => Op::Deny(units),
             (Kind::AcquireUpTo, _) => Op::AcquireUpTo(units),
             (Kind::Hit, _) => Op::Hit(units),
+            (Kind::Spend, _) => Op::Spend(units),
             (Kind::Count, _) => Op::Count(units),
             (Kind::Refund, receipt) => Op::Refund(units, receipt),
             (Kind::Settle, Some(receipt)) => Op::Settle(units, receipt),
@@ -216,8 +222,9 @@ impl<L: Changing> Pair<L> {
             self.operations += 1;
             let expected = local.apply_in(tier, &self.key, op.clone());
             let Ok(expected) = expected.await else {
-                // A row takes the place of one quota, and few quotas count on.
-                let is_refused = self.tiers[0].len() > 1 || matches!(op, Op::Count(_));
+                // A row takes the place of one quota, few quotas count on, and queues cannot spend.
+                let is_refused =
+                    self.tiers[0].len() > 1 || matches!(op, Op::Count(_) | Op::Spend(_));
                 prop_assert!(is_refused, "{op:?} in {tier:?}");
                 let decided = answer.await;
                 prop_assert!(decided.is_err(), "{:?}", decided);
@@ -254,6 +261,7 @@ impl<L: Changing> Pair<L> {
             }
             Change::To(spec) => *spec,
         };
+        let changed = accepted(changed, self.block);
         self.tiers[0][place] = changed;
         self.redis.change(NAMES[place], changed.quota);
         let local = self.local();
@@ -282,6 +290,14 @@ fn local_limiter(tiers: &Tiers, block: Option<Duration>, clock: &ManualClock) ->
         local = local.block_for(block);
     }
     local.build().expect("good quotas")
+}
+
+/// The quota as a limiter accepts it: one that blocks lets nobody owe units.
+fn accepted(spec: Spec, block: Option<Duration>) -> Spec {
+    match block {
+        Some(_) => spec.with_debt(0),
+        None => spec,
+    }
 }
 
 fn named(specs: &[Spec]) -> Vec<Quota> {

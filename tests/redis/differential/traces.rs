@@ -4,7 +4,7 @@ use std::{ops::RangeInclusive, time::Duration};
 
 use proptest::prelude::*;
 use testkit::oracle::{
-    quotas::{Move, Spec},
+    quotas::{Move, Spec, debt},
     varying,
 };
 use tower_ratelimit::{Algorithm, Quota, Receipt, limiter::RequestQuota};
@@ -60,6 +60,7 @@ pub(crate) enum Kind {
     AcquireUpTo,
     Peek,
     Hit,
+    Spend,
     Count,
     Settle,
     Refund,
@@ -92,6 +93,7 @@ pub(crate) struct Numbers {
     limit: u64,
     room: u64,
     soft: u32,
+    debt: u64,
 }
 
 impl Numbers {
@@ -125,7 +127,8 @@ impl Numbers {
         };
         let mut spec = Spec { quota, ..*spec };
         spec.extras.soft_percent = percent;
-        spec
+        spec.extras.debt = 0;
+        spec.with_debt(self.debt)
     }
 }
 
@@ -133,7 +136,12 @@ fn numbers() -> impl Strategy<Value = Numbers> + Clone {
     let limit = prop_oneof![3 => 1_u64..6, 3 => 1_u64..30];
     let room = prop_oneof![2 => 0_u64..4, 2 => 0_u64..30];
     let soft = prop_oneof![5 => Just(0_u32), 1 => 1_u32..120];
-    (limit, room, soft).prop_map(|(limit, room, soft)| Numbers { limit, room, soft })
+    (limit, room, soft, debt()).prop_map(|(limit, room, soft, debt)| Numbers {
+        limit,
+        room,
+        soft,
+        debt,
+    })
 }
 
 /// The default tier and one to three others, whose quotas mostly count like the default one's.
@@ -187,6 +195,7 @@ fn request() -> impl Strategy<Value = Request> {
         2 => Just(Kind::AcquireUpTo),
         1 => Just(Kind::Peek),
         2 => Just(Kind::Hit),
+        3 => Just(Kind::Spend),
         2 => Just(Kind::Count),
         4 => Just(Kind::Settle),
         4 => Just(Kind::Refund),

@@ -136,7 +136,8 @@ fn texts(numbers: Vec<u64>) -> impl Iterator<Item = String> {
 }
 
 fn bucket(quota: &Quota, most: Most) -> Option<Vec<u64>> {
-    let times = [quota.interval_nanos(), Most::of(quota).nanos, most.nanos];
+    let own = Most::without_debt(quota);
+    let times = [quota.interval_nanos(), own.nanos, most.nanos];
     let are_short = times.iter().all(|nanos| *nanos < MAX_NANOS);
     (are_short && quota.refill_every_nanos().is_none()).then(|| times.to_vec())
 }
