@@ -131,7 +131,7 @@ check decision-month 'a decision by a month of a zone' 0 1420
 build client
 bare=$(count client-bare)
 # 520 so that a pacer is one type, whatever its limits are.
-check client 'an outgoing request that need not wait, over none' "$bare" 5760
-check client-reporting 'the same, answered with RateLimit fields' "$bare" 8980
+check client 'an outgoing request that need not wait, over none' "$bare" 5680
+check client-reporting 'the same, answered with RateLimit fields' "$bare" 8910
 finish
 [ ! -e "$scratch/failed" ]

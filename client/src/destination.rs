@@ -1,6 +1,12 @@
 //! Destinations: the origin, and optionally a key, that a limit applies to.
 
-use std::{cell::RefCell, fmt, str::FromStr, sync::Arc};
+use std::{
+    cell::RefCell,
+    fmt,
+    hash::{Hash, Hasher},
+    str::FromStr,
+    sync::Arc,
+};
 
 use http::{
     Uri,
@@ -23,10 +29,20 @@ use crate::error::PacerError;
 /// assert_eq!(destination.as_str(), "https://api.example.com:443");
 /// # Ok::<(), tower_ratelimit_client::PacerError>(())
 /// ```
-#[derive(Clone, PartialEq, Eq, Hash)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Destination {
     origin: Arc<str>,
     key: Option<Key>,
+}
+
+/// Without a tag for a missing key, which most destinations lack: the table hashes one for each request.
+impl Hash for Destination {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.origin.hash(state);
+        if let Some(key) = &self.key {
+            key.hash(state);
+        }
+    }
 }
 
 impl Destination {
