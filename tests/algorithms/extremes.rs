@@ -34,6 +34,11 @@ proptest! {
         trace in prop::collection::vec((time(), request()), 1..20),
     ) {
         let clock = ManualClock::at(at(start));
+        // A limiter that blocks keys lets none owe units.
+        let specs: Vec<Spec> = match block {
+            Some(_) => specs.into_iter().map(|spec| spec.with_debt(0)).collect(),
+            None => specs,
+        };
         let names = ["first", "second", "third"];
         let named = specs.iter().zip(names).map(|(spec, name)| spec.quota.named(name));
         let builder = LocalLimiter::builder(named.collect::<Vec<_>>())
@@ -44,15 +49,18 @@ proptest! {
             None => builder,
         };
         let limiter = limiter.build().expect("good quotas");
-        let least = specs.iter().map(Spec::capacity).min().expect("one");
+        let most = specs.iter().map(|spec| spec.capacity() + spec.extras.debt).min();
         let mut receipts = Vec::new();
         for (time, request) in trace {
             clock.set(at(time));
             let request: Request = with_receipt(request, receipts.len());
-            let Pending::Ready(decision) = limiter.apply(&alice(), request.op(&receipts));
-            let decision = decision.expect("it is local");
+            let op = request.op(&receipts);
+            let is_supported = limiter.supports(&op);
+            let Pending::Ready(decision) = limiter.apply(&alice(), op);
+            prop_assert_eq!(decision.is_ok(), is_supported);
+            let Ok(decision) = decision else { continue };
             receipts.push(decision.receipt());
-            prop_assert!(decision.charged() <= least);
+            prop_assert!(Some(decision.charged()) <= most);
             for (status, spec) in decision.quotas().zip(&specs) {
                 prop_assert!(status.remaining() <= Some(spec.quota.capacity()));
             }

@@ -54,8 +54,8 @@ pub(crate) type Step = (Move, Act);
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Act {
-    /// An operation in one of the tiers, for a class with this share in percent. The receipt's number is one of those there are, counted
-    /// back from the last.
+    /// An operation in one of the tiers, for a class with this share in percent. The receipt's number is one of those
+    /// there are, counted back from the last.
     Request(usize, u8, Request),
     /// One by the quota of a row.
     RequestWith(Row, u8, Request),

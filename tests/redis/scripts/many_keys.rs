@@ -45,13 +45,15 @@ fn plan() -> impl Strategy<Value = Plan> {
     })
 }
 
+/// A `*` stands for a number for each slot.
 fn operation() -> BoxedStrategy<Vec<String>> {
     let known = known_operation();
     let rare = prop_oneof![
         Just("u 3 1"),
         Just("h 2 2"),
         Just("r 1 1 _"),
-        Just("s 1 1 _ 0 2"),
+        Just("o 4 1 *"),
+        Just("s 1 1 _ 0 2 *"),
         Just("s 0 1 _ 1 0"),
         Just("b 0 1 400000 0"),
         Just("x 0 1"),
@@ -119,7 +121,16 @@ fn scene(
 ) -> impl Strategy<Value = (Plan, Vec<Before>, Vec<(u64, Requests)>)> {
     let keys = prop::collection::vec(before(), 1..7);
     (plan, keys).prop_flat_map(move |(plan, keys)| {
-        let trace = trace(keys.len(), operation.clone(), clause.clone());
+        let slots = plan.get(2).cloned().unwrap_or_default();
+        let expanded = operation.clone().prop_map(move |words| {
+            let words = words.into_iter();
+            let words = words.map(|word| match &*word {
+                "*" => vec!["2".to_owned(); slots.parse().expect("the number of slots")],
+                _ => vec![word],
+            });
+            words.flatten().collect::<Vec<_>>()
+        });
+        let trace = trace(keys.len(), expanded.boxed(), clause.clone());
         (Just(plan), Just(keys), trace)
     })
 }

@@ -189,12 +189,24 @@ fn rare(kind: Kind) -> impl Strategy<Value = Vec<String>> {
     let charges = prop::collection::vec(charge, kind.width());
     let receipt = (near(), charges).prop_map(|(at, charges)| format!("{at} {}", charges.join(" ")));
     let receipt = prop_oneof![1 => Just("_".to_owned()), 3 => receipt].boxed();
+    let debts = prop::collection::vec(0..4_u64, kind.width());
+    let debts = debts.prop_map(|debts| {
+        debts
+            .iter()
+            .map(|debt| format!(" {debt}"))
+            .collect::<String>()
+    });
     let row = prop_oneof![
         2 => (1..9_u64).prop_map(|units| format!("u {units} 1")),
+        2 => (0..9_u64, debts.clone()).prop_map(|(units, debts)| format!("o {units} 1{debts}")),
         2 => (0..9_u64).prop_map(|units| format!("h {units} 1")),
         3 => (0..9_u64, receipt.clone()).prop_map(|(units, of)| format!("r {units} 1 {of}")),
-        3 => (0..4_u64, receipt, 0..4_u64, 0..4_u64)
-            .prop_map(|(missing, of, back, all)| format!("s {missing} 1 {of} {back} {all}")),
+        3 => (0..4_u64, receipt, 0..4_u64, 0..4_u64, debts).prop_map(
+            |(missing, of, back, all, debts)| {
+                let debts = if missing > 0 { debts } else { String::new() };
+                format!("s {missing} 1 {of} {back} {all}{debts}")
+            }
+        ),
         1 => (0..3_000_000_u64).prop_map(|micros| format!("b 0 1 {micros} 7")),
         1 => Just("x 0 1".to_owned()),
     ];
