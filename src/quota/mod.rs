@@ -10,6 +10,7 @@ mod calendar_quotas;
 #[cfg(not(feature = "calendar"))]
 #[path = "no_calendar_quotas.rs"]
 mod calendar_quotas;
+mod counter_kind;
 mod display;
 mod into_quotas;
 mod owned_quota;
@@ -26,11 +27,12 @@ mod varying;
 mod zone;
 
 pub(crate) use self::calendar::Calendar;
+pub(crate) use self::counter_kind::Kind;
 #[cfg(feature = "rules")]
 pub(crate) use self::parse::period;
 pub(crate) use self::time_of_day::DayLimits;
 pub(crate) use self::validate::{MAX_COUNT, MAX_REFILL_NANOS, MIN_INTERVAL_NANOS, check_name};
-pub(crate) use self::value::{Fitted, Kind};
+pub(crate) use self::value::Fitted;
 #[cfg(feature = "calendar")]
 pub(crate) use self::{calendar::CalendarUnit, zone::time_zone};
 pub use self::{

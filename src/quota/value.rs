@@ -50,7 +50,7 @@ pub struct Quota {
     fitted: Option<Fitted>,
     /// The epoch of the counters: a limiter sets a new one to start them afresh when numbers change.
     /// 0 by default.
-    epoch: u32,
+    pub(super) epoch: u32,
 }
 
 /// The numbers of a request's own quota, clamped to what the limiter's counter can hold. All other
@@ -91,19 +91,6 @@ pub enum Algorithm {
     /// A log with the time of every admitted request of the last period. At most `limit` in any
     /// period, exactly, for 16 bytes a request.
     SlidingLog,
-}
-
-/// The kind of a counter: equal for two quotas that can share a counter.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Kind(u32);
-
-impl Kind {
-    /// The kind of a quota that a user's limiter counts.
-    pub(crate) const NONE: Self = Self(0);
-
-    pub(crate) const fn get(self) -> u32 {
-        self.0
-    }
 }
 
 impl Quota {
@@ -421,58 +408,6 @@ impl Quota {
     #[must_use]
     pub const fn name(&self) -> Option<&'static str> {
         self.name
-    }
-
-    /// Whether both quotas can share a counter: algorithm, period, calendar, slices, refill step and
-    /// epoch are equal, and both limits vary or none does.
-    pub(crate) fn counts_like(&self, other: &Self) -> bool {
-        self.epoch == other.epoch
-            && self.shape() == other.shape()
-            && self.calendar == other.calendar
-    }
-
-    /// The kind of the quota's counter, as a number for receipts.
-    pub(crate) fn kind(&self) -> Kind {
-        let (algorithm, period, slices, step) = self.shape();
-        let numbers = [algorithm, slices, period as u64, step as u64];
-        let shape = numbers.into_iter().fold(0x811c_9dc5, |hash, number| {
-            // FNV-1a, four bytes at a time: it needs to distinguish a few configurations only.
-            let halves = [number as u32, (number >> 32) as u32];
-            halves.iter().fold(hash, |hash: u32, half| {
-                (hash ^ half).wrapping_mul(0x0100_0193).rotate_left(13)
-            })
-        });
-        let calendar = self.calendar.map_or(0, |calendar| calendar.digest());
-        Kind(shape ^ self.epoch ^ calendar)
-    }
-
-    /// The letter of the algorithm, the period in nanoseconds, the slices, and the refill step in
-    /// nanoseconds, 0 for none.
-    fn shape(&self) -> (u64, u128, u64, u128) {
-        let algorithm = match self.algorithm {
-            Algorithm::TokenBucket => b't',
-            Algorithm::LeakyBucket { .. } => b'l',
-            Algorithm::FixedWindow if self.varying.is_some() => b'w',
-            Algorithm::FixedWindow => b'f',
-            // Its counters are fresh later than those of a limit that does not vary.
-            Algorithm::SlidingWindow if self.varying.is_some() => b'v',
-            Algorithm::SlidingWindow => b's',
-            Algorithm::SlidingLog => b'g',
-        };
-        (
-            u64::from(algorithm),
-            self.period.as_nanos(),
-            u64::from(self.slice_count()),
-            self.refill_every.unwrap_or_default().as_nanos(),
-        )
-    }
-
-    /// The numbers that distinguish counters, except the epoch.
-    pub(crate) fn shape_numbers(&self) -> [u64; 4] {
-        let (algorithm, period, slices, step) = self.shape();
-        let digest = self.calendar.map_or(0, |calendar| calendar.digest());
-        let calendar = u64::from(digest) << 32;
-        [algorithm | calendar, period as u64, slices, step as u64]
     }
 
     /// The quota with counters of this epoch.
