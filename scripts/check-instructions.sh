@@ -93,7 +93,7 @@ check log-crowded 'a decision that another log makes room for' 0 23380
 check plain 'a request without headers, over a no-op layer' "$noop" 1008
 # 46 of them in the limiter, for the part of the bucket; the rest is the call of the closure, out of the way of
 # layers without classes.
-check plain-priority 'the same of a class of requests, over none' "$(count plain)" 134
+check plain-priority 'the same of a class of requests, over none' "$(count plain)" 137
 # 35 so that each entry has its limit: a flood of one limit's keys resets no other limit's.
 check plain-stored 'a request by a limit in a store, likewise' "$noop" 1285
 check plain-two 'a request by two quotas of a key, likewise' "$noop" 2190
