@@ -113,7 +113,7 @@ struct NewestDestination(Option<(Scheme, Authority, Destination)>);
 impl NewestDestination {
     fn of(&mut self, scheme: &Scheme, authority: &Authority) -> Destination {
         match &self.0 {
-            // By bytes: ignoring case takes ten times as long, and another spelling only formats again.
+            // By bytes, which is faster than to ignore case; another spelling only formats again.
             Some((same, place, newest))
                 if same == scheme && place.as_str() == authority.as_str() =>
             {
