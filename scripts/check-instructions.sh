@@ -120,12 +120,11 @@ check rules 'a request through twenty rules, likewise' "$noop" 2325
 check rules-thousand 'a request through a thousand rules, likewise' "$noop" 2325
 check rules-matched 'a request that is matched against a thousand rules' "$noop" 152000
 check rules-together 'a request that three rules limit, likewise' "$noop" 8380
-build leased
+build leased,calendar
 # The local one sets the floor: a clock, a hash, and an entry. The lease adds its lock, its demand, and the numbers of
 # a status that the store made. 12 since a meter has its debt.
 check decision-hot 'a decision about one hot key' 0 630
 check decision-leased 'a decision about it from a lease' 0 1195
-build calendar
 # Four more than a fixed window of the same build: the bounds of the month are kept, and a decision compares them with its time.
 check decision-month 'a decision by a month of a zone' 0 1420
 build client

@@ -2,7 +2,7 @@
 //!
 //! Also of lease clauses, that come in and out of order, once and twice.
 //!
-//! In CI some ten thousand calls. `DIFFERENTIAL_OPERATIONS` sets another number for each test.
+//! In CI some thousand calls a test. `DIFFERENTIAL_OPERATIONS` sets another number for each test.
 
 mod lease_nodes;
 
@@ -348,35 +348,35 @@ fn agreement(
 #[test]
 fn of_values_that_limiters_wrote() {
     needs!(redis);
-    agreement(any_spec(), 20_000, None, None);
+    agreement(any_spec(), 10_000, None, None);
 }
 
 #[test]
 fn of_values_that_somebody_spoiled() {
     needs!(redis);
-    agreement(any_spec(), 20_000, Some(7), None);
+    agreement(any_spec(), 10_000, Some(7), None);
 }
 
 #[test]
 fn of_values_with_messages() {
     needs!(redis);
-    agreement(any_spec(), 20_000, None, Some(7));
+    agreement(any_spec(), 10_000, None, Some(7));
 }
 
 #[test]
 fn of_values_with_messages_that_somebody_spoiled() {
     needs!(redis);
-    agreement(any_spec(), 20_000, Some(7), Some(11));
+    agreement(any_spec(), 10_000, Some(7), Some(11));
 }
 
 #[test]
 fn of_windows_that_count_on() {
     needs!(redis);
-    agreement(uncapped(), 8_000, None, None);
+    agreement(uncapped(), 4_000, None, None);
 }
 
 #[test]
 fn of_windows_that_count_on_with_messages_that_somebody_spoiled() {
     needs!(redis);
-    agreement(uncapped(), 8_000, Some(7), Some(11));
+    agreement(uncapped(), 4_000, Some(7), Some(11));
 }

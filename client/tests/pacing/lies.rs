@@ -92,7 +92,7 @@ async fn no_malformed_response_hangs_or_grows_the_client() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_million_destinations_take_no_more_than_a_few() {
+async fn two_hundred_thousand_destinations_take_no_more_than_a_few() {
     let most = 16;
     let pacer = builder(Quota::per_second(1_000))
         .max_destinations(most)
@@ -101,7 +101,7 @@ async fn a_million_destinations_take_no_more_than_a_few() {
     let kept = pacer.turn(&api(), 1).await.unwrap();
     let paused: Destination = "https://paused.example.com".parse().unwrap();
     pacer.pause(&paused, seconds(3_000));
-    for n in 0..1_000_000_u64 {
+    for n in 0..200_000_u64 {
         drop(pacer.turn(&api().with_key(n), 1).await.unwrap());
     }
     let stats = pacer.stats(&api());

@@ -30,11 +30,11 @@ fn the_vectors_hold_in_the_browser() {
     }
 }
 
-/// Runs 2,000 traces, or as many as `PLAYGROUND_TRACES` sets.
+/// Runs 1,000 traces, or as many as `PLAYGROUND_TRACES` sets.
 #[test]
 fn random_traces_are_answered_to_the_byte() {
     let number = env::var("PLAYGROUND_TRACES").map(|number| number.parse().expect("a number"));
-    let traces: u64 = number.unwrap_or(2_000);
+    let traces: u64 = number.unwrap_or(1_000);
     let (Some(page), Some(browser)) = (fresh_page(), Browser::start()) else {
         return;
     };

@@ -175,7 +175,7 @@ fn agree(script: &str, scenes: impl Strategy<Value = (Plan, Vec<Before>, Vec<(u6
     let server = runtime().block_on(Server::start());
     let (script, mut calls) = (Recorded::new(script), Calls::new(&server));
     let calls = std::cell::RefCell::new(&mut calls);
-    let outcome = runner(300).run(&scenes, |(plan, keys, trace)| {
+    let outcome = runner(150).run(&scenes, |(plan, keys, trace)| {
         let calls = &mut **calls.borrow_mut();
         calls.run(&["FLUSHALL"]);
         let named = |name: &str| -> Vec<String> {

@@ -34,7 +34,7 @@ fn agree(kind: Kind) {
     let calls = RefCell::new((Calls::new(&server), Counts::default()));
     let (lone, general) = (Recorded::new(kind.script()), Recorded::new(GENERAL));
     let keys = ["lone", "general"].map(|name| vec![name.to_owned()]);
-    let outcome = runner(400).run(&trace(kind), |steps| {
+    let outcome = runner(200).run(&trace(kind), |steps| {
         let (calls, counts) = &mut *calls.borrow_mut();
         calls.run(&["FLUSHALL"]);
         for step in steps {
