@@ -73,6 +73,8 @@ pub enum ConfigErrorKind {
     Lease,
     /// A share that is not 1 to 100 %, or shares of a limit that cannot be shared.
     Priority,
+    /// A text that is no JSON pointer, or one with too many or too long segments.
+    Pointer,
 }
 
 impl ConfigError {

@@ -109,6 +109,7 @@
 //! | `tonic` | no | [`PeerIp`] from tonic's connection info, rejections for tonic's body, a `Status` from a [`Denial`](reject::Denial) | tonic without its default features |
 //! | `tokio` | with `axum`, `tonic` | delays: leaky buckets as queues, denied requests that wait | tokio's timer |
 //! | `serde` | no | [`Quota`], [`OwnedQuota`] and [`QuotaList`] in configuration files | serde with derive |
+//! | `llm` | no | [readers](spend) of the tokens that language models report | memchr |
 //! | `tracing` | no | `TracingObserver`; [faults](guide::troubleshooting) are events where a subscriber listens, else they are printed | tracing |
 //! | `metrics` | no | `MetricsObserver` | metrics |
 //! | `shared` | no | `SharedLimiter`: one limit for all nodes, through a store of your own | futures-util, tokio |
@@ -161,6 +162,8 @@ pub mod shared;
 
 pub mod headers;
 pub mod reject;
+
+pub mod spend;
 
 mod middleware;
 

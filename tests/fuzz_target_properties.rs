@@ -12,6 +12,9 @@ mod rule_files;
 mod rule_paths;
 #[path = "../fuzz/adapters/state_file_reader.rs"]
 mod state_files;
+#[cfg(feature = "llm")]
+#[path = "../fuzz/adapters/usage_reader.rs"]
+mod usage;
 
 use proptest::{collection::vec, prelude::*};
 use testkit::fuzz::random::{config, data};
@@ -244,6 +247,58 @@ const HOSTS: &[&str] = &[
     "\0",
     "\u{e9}",
 ];
+
+/// Pieces of responses of language models.
+#[cfg(feature = "llm")]
+const RESPONSES: &[&str] = &[
+    "{",
+    "}",
+    "[",
+    "]",
+    ",",
+    ":",
+    "\"",
+    "\\",
+    "\\u00e9",
+    "\\ud83d\\ude00",
+    " ",
+    "\n",
+    "\r\n",
+    "\n\n",
+    "data: ",
+    "data:",
+    "data: [DONE]\n\n",
+    "event: ping\n",
+    ": comment\n",
+    "{\"usage\":",
+    "{\"prompt_tokens\":12,",
+    "\"completion_tokens\":34}",
+    "\"output_tokens\":34}",
+    "{\"choices\":[{\"delta\":{\"content\":\"",
+    "{\"response\":{\"usage\":",
+    "[{\"usageMetadata\":{\"promptTokenCount\":5,\"thoughtsTokenCount\":6}},",
+    "\"model\":\"m\",",
+    "\"\\u006dodel\":",
+    "18446744073709551615",
+    "18446744073709551616",
+    "-1",
+    "1.5",
+    "1e9",
+    "null",
+    "true",
+    "\u{e9}",
+    "\0",
+];
+
+#[cfg(feature = "llm")]
+proptest! {
+    #![proptest_config(config())]
+
+    #[test]
+    fn usage(data in data(4, RESPONSES)) {
+        testkit::fuzz::usage::check(&data, usage::read);
+    }
+}
 
 proptest! {
     #![proptest_config(config())]

@@ -22,6 +22,7 @@ pub mod decisions;
 pub mod fake_redis;
 pub mod fuzz;
 pub mod keys;
+pub mod llm;
 pub mod network_delay;
 #[cfg(feature = "oracle")]
 pub mod oracle;

@@ -4,3 +4,5 @@
 mod logs;
 mod names;
 mod requests;
+#[cfg(feature = "llm")]
+mod spend;

@@ -20,6 +20,7 @@ pub mod quota;
 pub mod random;
 pub mod responses;
 pub mod rules;
+pub mod usage;
 pub mod x_forwarded_for;
 
 mod fixed_decisions;

@@ -1,0 +1,78 @@
+//! `Field`: a number in a header or a trailer.
+
+use http::{HeaderMap, HeaderName, response};
+
+use super::{SpendReader, SpendReaders, Tokens};
+
+/// Reads a whole number from a header or a trailer of the response, as [`output`](Tokens::output).
+///
+/// ```
+/// use tower_ratelimit::spend::Field;
+///
+/// let units = Field::trailer("x-cost");
+/// # let _ = units;
+/// ```
+#[derive(Debug, Clone)]
+pub struct Field {
+    name: HeaderName,
+    is_trailer: bool,
+}
+
+impl Field {
+    /// A field of the response's head.
+    ///
+    /// # Panics
+    ///
+    /// When `name` is no name of a field in lower case.
+    #[must_use]
+    pub const fn header(name: &'static str) -> Self {
+        Self {
+            name: HeaderName::from_static(name),
+            is_trailer: false,
+        }
+    }
+
+    /// A field after the response's body.
+    ///
+    /// # Panics
+    ///
+    /// When `name` is no name of a field in lower case.
+    #[must_use]
+    pub const fn trailer(name: &'static str) -> Self {
+        Self {
+            name: HeaderName::from_static(name),
+            is_trailer: true,
+        }
+    }
+
+    fn read(&self, fields: &HeaderMap, tokens: &mut Tokens) {
+        let text = fields.get(&self.name).and_then(|value| value.to_str().ok());
+        if let Some(units) = text.and_then(|text| text.trim().parse().ok()) {
+            tokens.report(&Tokens::output(units));
+        }
+    }
+}
+
+impl SpendReaders for Field {
+    type Reader = FieldReader;
+
+    fn reader(&self, response: &response::Parts, tokens: &mut Tokens) -> Option<FieldReader> {
+        if self.is_trailer {
+            return Some(FieldReader(self.clone()));
+        }
+        self.read(&response.headers, tokens);
+        None
+    }
+}
+
+/// Reads the trailers of one response for a [`Field`].
+#[derive(Debug)]
+pub struct FieldReader(Field);
+
+impl SpendReader for FieldReader {
+    fn data(&mut self, _: &[u8], _: &mut Tokens) {}
+
+    fn trailers(&mut self, trailers: &HeaderMap, tokens: &mut Tokens) {
+        self.0.read(trailers, tokens);
+    }
+}

@@ -1,0 +1,106 @@
+//! The splitter of server-sent events. It passes on the data of each event, and collects nothing.
+
+use memchr::memchr2;
+
+const PREFIX: &[u8] = b"data:";
+
+/// Takes the data of events.
+pub(super) trait Events {
+    /// A part of the event's data.
+    fn data(&mut self, data: &[u8]);
+
+    /// The end of the event.
+    fn dispatch(&mut self);
+}
+
+/// A splitter. It survives a split at any byte.
+#[derive(Debug)]
+pub(super) struct EventSplitter {
+    state: State,
+    /// Whether the last byte was a carriage return, which a line feed may follow.
+    after_return: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// The first bytes of a line, as far as they are [`PREFIX`].
+    Start(u8),
+    /// After the colon, where one space belongs to the syntax.
+    Space,
+    Data,
+    /// A line that is no data.
+    Other,
+}
+
+impl EventSplitter {
+    pub(super) const fn new() -> Self {
+        Self {
+            state: State::Start(0),
+            after_return: false,
+        }
+    }
+
+    /// Reads a part of the stream.
+    pub(super) fn read(&mut self, mut bytes: &[u8], events: &mut impl Events) {
+        while let Some(&byte) = bytes.first() {
+            let follows_return = std::mem::take(&mut self.after_return);
+            if follows_return && byte == b'\n' {
+                bytes = &bytes[1..];
+                continue;
+            }
+            bytes = match self.state {
+                State::Start(read) => self.begin_line(bytes, read, events),
+                State::Space => {
+                    self.state = State::Data;
+                    bytes.strip_prefix(b" ").unwrap_or(bytes)
+                }
+                State::Data | State::Other => self.read_line(bytes, events),
+            };
+        }
+    }
+
+    fn begin_line<'b>(&mut self, bytes: &'b [u8], read: u8, events: &mut impl Events) -> &'b [u8] {
+        let byte = bytes[0];
+        if byte == b'\n' || byte == b'\r' {
+            // An empty line ends the event; a line with a part of the prefix does not.
+            if read == 0 {
+                events.dispatch();
+            }
+            self.end_line(byte);
+            return &bytes[1..];
+        }
+        if byte != PREFIX[usize::from(read)] {
+            self.state = State::Other;
+            return bytes;
+        }
+        self.state = if usize::from(read) + 1 == PREFIX.len() {
+            State::Space
+        } else {
+            State::Start(read + 1)
+        };
+        &bytes[1..]
+    }
+
+    fn read_line<'b>(&mut self, bytes: &'b [u8], events: &mut impl Events) -> &'b [u8] {
+        let end = memchr2(b'\n', b'\r', bytes);
+        let line = end.map_or(bytes, |end| &bytes[..end]);
+        let is_data = self.state == State::Data;
+        if is_data {
+            events.data(line);
+        }
+        let Some(end) = end else {
+            return &[];
+        };
+        if is_data {
+            // Lines of one event are joined by it.
+            events.data(b"\n");
+        }
+        self.end_line(bytes[end]);
+        &bytes[end + 1..]
+    }
+
+    const fn end_line(&mut self, byte: u8) {
+        self.state = State::Start(0);
+        self.after_return = byte == b'\r';
+    }
+}

@@ -1,0 +1,322 @@
+//! A scanner of JSON: one pass, no allocation, and a state that survives a split at any byte.
+//!
+//! It finds the values at the paths of a [`PathTrie`]; whatever else the document has is skipped, at any depth. It
+//! does not check the syntax: a document that is no JSON has any or no values.
+
+use memchr::memchr2;
+
+use super::{
+    json_text::JsonText,
+    path_trie::{MAX_NAME, MAX_SEGMENTS, NodeId, Number, PathTrie, Target},
+};
+
+/// Takes the values that a scanner finds.
+pub(super) trait FoundValues {
+    fn number(&mut self, number: Number, value: u64);
+
+    /// A text of this many bytes.
+    fn text(&mut self, bytes: u64);
+
+    /// A name of at most 128 bytes.
+    fn name(&mut self, target: Target, name: &[u8]);
+
+    /// The end of a document, or of an element of an array that is the document.
+    fn end(&mut self);
+}
+
+#[derive(Debug)]
+pub(super) struct JsonScanner {
+    state: State,
+    /// The containers that are open and whose values may be wanted, at most [`MAX_SEGMENTS`].
+    depth: usize,
+    /// The node of each open container, from 1 on.
+    nodes: [NodeId; MAX_SEGMENTS + 1],
+    /// The index of the element in each open array.
+    indices: [u32; MAX_SEGMENTS + 1],
+    /// A bit for each open container that is an array.
+    arrays: u16,
+    /// The node of the value that comes next.
+    next: NodeId,
+    /// The containers that are open within one that is skipped.
+    skipped: u32,
+    text: JsonText,
+    /// The digits of a number so far; `None` if it is no whole number, or too large.
+    number: Option<u64>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// Before a value, or the end of an array.
+    Value,
+    /// Before a name, or the end of an object.
+    Name,
+    InName,
+    Colon,
+    InText,
+    InNumber,
+    /// After a value, or within one that nobody wants.
+    After,
+    InSkippedText {
+        escaped: bool,
+    },
+    /// Within a container that nobody wants.
+    Skipped,
+    InTextOfSkipped {
+        escaped: bool,
+    },
+}
+
+impl JsonScanner {
+    pub(super) const fn new() -> Self {
+        Self {
+            state: State::Value,
+            depth: 0,
+            nodes: [NodeId::DEAD; MAX_SEGMENTS + 1],
+            indices: [0; MAX_SEGMENTS + 1],
+            arrays: 0,
+            next: NodeId::ROOT,
+            skipped: 0,
+            text: JsonText::new(),
+            number: None,
+        }
+    }
+
+    /// Forgets an unfinished document.
+    pub(super) const fn reset(&mut self) {
+        self.state = State::Value;
+        self.depth = 0;
+        self.arrays = 0;
+        self.next = NodeId::ROOT;
+    }
+
+    /// Reads a part of the document.
+    pub(super) fn read(
+        &mut self,
+        mut bytes: &[u8],
+        paths: &PathTrie,
+        values: &mut impl FoundValues,
+    ) {
+        while !bytes.is_empty() {
+            bytes = match self.state {
+                State::InName | State::InText => self.read_text(bytes, paths, values),
+                State::InSkippedText { escaped } => self.skip_text(bytes, escaped),
+                State::InTextOfSkipped { escaped } => self.skip_text(bytes, escaped),
+                State::Skipped => self.skip(bytes, values),
+                State::InNumber => self.read_number(bytes, paths, values),
+                State::Value | State::Name | State::Colon | State::After => {
+                    self.read_syntax(bytes, paths, values)
+                }
+            };
+        }
+    }
+
+    fn read_syntax<'b>(
+        &mut self,
+        bytes: &'b [u8],
+        paths: &PathTrie,
+        values: &mut impl FoundValues,
+    ) -> &'b [u8] {
+        let (byte, rest) = (bytes[0], &bytes[1..]);
+        match (self.state, byte) {
+            (_, b' ' | b'\n' | b'\r' | b'\t') => {}
+            (_, b'}' | b']') => self.close(values),
+            (State::Value, _) => return self.begin_value(bytes, paths),
+            (State::Name, b'"') => {
+                self.text.start();
+                self.state = State::InName;
+            }
+            (State::Colon, b':') => self.state = State::Value,
+            (State::After, b',') => self.continue_container(paths),
+            (State::After, _) if self.depth == 0 => self.state = State::Value,
+            // The rest of a literal or a number that nobody wants, or no JSON.
+            _ => {}
+        }
+        rest
+    }
+
+    fn begin_value<'b>(&mut self, bytes: &'b [u8], paths: &PathTrie) -> &'b [u8] {
+        let (byte, rest) = (bytes[0], &bytes[1..]);
+        let target = paths.target(self.next);
+        match byte {
+            b'{' | b'[' => self.open(byte == b'[', paths),
+            b'"' if matches!(target, Some(Target::Text | Target::Model | Target::Type)) => {
+                self.text.start();
+                self.state = State::InText;
+            }
+            b'"' => self.state = State::InSkippedText { escaped: false },
+            b'0'..=b'9' if matches!(target, Some(Target::Number(_))) => {
+                self.number = Some(0);
+                self.state = State::InNumber;
+                return bytes;
+            }
+            _ => self.state = State::After,
+        }
+        rest
+    }
+
+    fn open(&mut self, is_array: bool, paths: &PathTrie) {
+        if self.depth == MAX_SEGMENTS || !paths.has_children(self.next) {
+            self.skipped = 1;
+            self.state = State::Skipped;
+            return;
+        }
+        self.depth += 1;
+        self.nodes[self.depth] = self.next;
+        self.indices[self.depth] = 0;
+        let bit = 1 << self.depth;
+        if is_array {
+            self.arrays |= bit;
+            self.next = paths.element(self.next, 0);
+            self.state = State::Value;
+        } else {
+            self.arrays &= !bit;
+            self.state = State::Name;
+        }
+    }
+
+    const fn is_in_array(&self) -> bool {
+        self.arrays & 1 << self.depth != 0
+    }
+
+    /// Goes to the next element or member.
+    fn continue_container(&mut self, paths: &PathTrie) {
+        if self.depth == 0 {
+            self.state = State::Value;
+        } else if self.is_in_array() {
+            let index = &mut self.indices[self.depth];
+            *index = index.saturating_add(1);
+            self.next = paths.element(self.nodes[self.depth], *index);
+            self.state = State::Value;
+        } else {
+            self.state = State::Name;
+        }
+    }
+
+    fn close(&mut self, values: &mut impl FoundValues) {
+        self.depth = self.depth.saturating_sub(1);
+        self.state = State::After;
+        self.end_value(values);
+    }
+
+    /// Ends a container: the document, if it was the outermost, or an element of it.
+    fn end_value(&mut self, values: &mut impl FoundValues) {
+        match self.depth {
+            0 => {
+                self.state = State::Value;
+                self.next = NodeId::ROOT;
+                values.end();
+            }
+            1 if self.is_in_array() => values.end(),
+            _ => {}
+        }
+    }
+
+    fn read_text<'b>(
+        &mut self,
+        bytes: &'b [u8],
+        paths: &PathTrie,
+        values: &mut impl FoundValues,
+    ) -> &'b [u8] {
+        let target = paths.target(self.next);
+        let is_name = self.state == State::InName;
+        let keeps = is_name || target != Some(Target::Text);
+        let Some(rest) = self.text.read(bytes, keeps) else {
+            return &[];
+        };
+        if is_name {
+            // A member of the name `*` is no element.
+            let is_path = |name: &&[u8]| name.len() <= MAX_NAME && *name != b"*";
+            let name = self.text.whole().filter(is_path);
+            let child = name.map(|name| paths.child(self.nodes[self.depth], name));
+            self.next = child.unwrap_or_default();
+            self.state = State::Colon;
+            return rest;
+        }
+        self.state = State::After;
+        match target {
+            Some(Target::Text) => values.text(self.text.length()),
+            Some(target) => {
+                if let Some(name) = self.text.whole() {
+                    values.name(target, name);
+                }
+            }
+            None => {}
+        }
+        rest
+    }
+
+    fn read_number<'b>(
+        &mut self,
+        bytes: &'b [u8],
+        paths: &PathTrie,
+        values: &mut impl FoundValues,
+    ) -> &'b [u8] {
+        for (at, byte) in bytes.iter().enumerate() {
+            match byte {
+                b'0'..=b'9' => {
+                    let digit = u64::from(byte - b'0');
+                    let number = self.number.and_then(|number| number.checked_mul(10));
+                    self.number = number.and_then(|number| number.checked_add(digit));
+                }
+                b'.' | b'e' | b'E' | b'+' | b'-' => self.number = None,
+                _ => {
+                    self.end_number(paths, values);
+                    return &bytes[at..];
+                }
+            }
+        }
+        &[]
+    }
+
+    fn end_number(&mut self, paths: &PathTrie, values: &mut impl FoundValues) {
+        self.state = State::After;
+        if let (Some(value), Some(Target::Number(number))) = (self.number, paths.target(self.next))
+        {
+            values.number(number, value);
+        }
+    }
+
+    /// Skips a text that nobody wants.
+    fn skip_text<'b>(&mut self, bytes: &'b [u8], escaped: bool) -> &'b [u8] {
+        let within_skipped = matches!(self.state, State::InTextOfSkipped { .. });
+        let (escaped, after, rest) = if escaped {
+            (false, None, &bytes[1..])
+        } else {
+            match memchr2(b'"', b'\\', bytes) {
+                None => (false, None, &bytes[bytes.len()..]),
+                Some(at) if bytes[at] == b'\\' => (true, None, &bytes[at + 1..]),
+                Some(at) if within_skipped => (false, Some(State::Skipped), &bytes[at + 1..]),
+                Some(at) => (false, Some(State::After), &bytes[at + 1..]),
+            }
+        };
+        self.state = after.unwrap_or(if within_skipped {
+            State::InTextOfSkipped { escaped }
+        } else {
+            State::InSkippedText { escaped }
+        });
+        rest
+    }
+
+    /// Skips a container that nobody wants.
+    fn skip<'b>(&mut self, bytes: &'b [u8], values: &mut impl FoundValues) -> &'b [u8] {
+        for (at, byte) in bytes.iter().enumerate() {
+            match byte {
+                b'"' => {
+                    self.state = State::InTextOfSkipped { escaped: false };
+                    return &bytes[at + 1..];
+                }
+                b'{' | b'[' => self.skipped = self.skipped.saturating_add(1),
+                b'}' | b']' => {
+                    self.skipped -= 1;
+                    if self.skipped == 0 {
+                        self.state = State::After;
+                        self.end_value(values);
+                        return &bytes[at + 1..];
+                    }
+                }
+                _ => {}
+            }
+        }
+        &[]
+    }
+}

@@ -1,0 +1,199 @@
+//! Readers of the tokens that language models report, in JSON bodies and in streams of server-sent events.
+//!
+//! A reader makes one pass over the bytes, collects nothing, and survives frames that split anything. Where a stream
+//! reports its usage at the end, the text until then is estimated as a token for each four bytes.
+//!
+//! | reader | JSON | events | until the report |
+//! |---|---|---|---|
+//! | [`Llm::openai`]: chat, completions, embeddings; vLLM, llama.cpp, Ollama, Azure | `/usage` | the event whose `usage` is an object | text of the deltas; exact with vLLM's `continuous_usage_stats` |
+//! | [`Llm::responses`]: OpenAI | `/usage` | `/response/usage` | text of the deltas |
+//! | [`Llm::anthropic`]: messages | `/usage` | `message_start`, then `message_delta` | text of the deltas |
+//! | [`Llm::gemini`] | `/usageMetadata`, also in an array | each chunk | exact |
+//! | [`Llm::any`] | any of these | any of these | |
+//! | [`Pointer`] | your JSON pointers | the same in each event | |
+//!
+//! A response with a `Content-Encoding` is not decoded, so nothing in it can be read: request `identity` from the
+//! server behind.
+
+mod event_stream;
+mod formats;
+mod json_scanner;
+mod json_text;
+mod path_trie;
+mod pointer;
+mod usage;
+
+use std::sync::Arc;
+
+use http::{
+    header::{CONTENT_ENCODING, CONTENT_TYPE},
+    response,
+};
+
+use self::{
+    event_stream::{EventSplitter, Events},
+    formats::Format,
+    json_scanner::{FoundValues as _, JsonScanner},
+    path_trie::PathTrie,
+    usage::{Document, DocumentUsage},
+};
+use super::{SpendReader, SpendReaders, Tokens};
+
+pub use self::pointer::Pointer;
+
+/// The formats of language models. The [module page](self) has a table.
+#[derive(Debug, Clone, Copy)]
+#[must_use]
+pub struct Llm {
+    format: Format,
+}
+
+impl Llm {
+    /// Any of the formats: their names have one meaning, so nothing has to be chosen.
+    pub const fn any() -> Self {
+        Self::of(Format::Any)
+    }
+
+    /// Chat, completions and embeddings of OpenAI, and of the servers that speak it.
+    pub const fn openai() -> Self {
+        Self::of(Format::Openai)
+    }
+
+    /// Responses of OpenAI.
+    pub const fn responses() -> Self {
+        Self::of(Format::Responses)
+    }
+
+    /// Messages of Anthropic.
+    pub const fn anthropic() -> Self {
+        Self::of(Format::Anthropic)
+    }
+
+    /// Gemini, as one document, an array or events.
+    pub const fn gemini() -> Self {
+        Self::of(Format::Gemini)
+    }
+
+    const fn of(format: Format) -> Self {
+        Self { format }
+    }
+}
+
+impl SpendReaders for Llm {
+    type Reader = LlmReader;
+
+    fn reader(&self, response: &response::Parts, _: &mut Tokens) -> Option<LlmReader> {
+        LlmReader::new(response, &self.format.paths())
+    }
+}
+
+/// Reads the tokens of one response. Made by [`Llm`] and by [`Pointer`].
+#[derive(Debug)]
+pub struct LlmReader {
+    paths: Arc<PathTrie>,
+    framing: Framing,
+    scanner: JsonScanner,
+    usage: DocumentUsage,
+}
+
+#[derive(Debug)]
+enum Framing {
+    /// Documents of JSON, one after another.
+    Json,
+    Events(EventSplitter),
+    /// By the first byte that is no space, since the response has no content type.
+    Unknown,
+}
+
+impl LlmReader {
+    /// A reader of the response with this head; `None` if it has no JSON.
+    fn new(response: &response::Parts, paths: &Arc<PathTrie>) -> Option<Self> {
+        let field = |name| response.headers.get(name);
+        if field(CONTENT_ENCODING).is_some_and(|encoding| encoding != "identity") {
+            return None;
+        }
+        let framing = match field(CONTENT_TYPE) {
+            None => Framing::Unknown,
+            Some(content_type) => Framing::of_type(content_type.as_bytes())?,
+        };
+        Some(Self {
+            paths: Arc::clone(paths),
+            framing,
+            scanner: JsonScanner::new(),
+            usage: DocumentUsage::default(),
+        })
+    }
+}
+
+impl Framing {
+    fn of_type(content_type: &[u8]) -> Option<Self> {
+        let essence = content_type.split(|byte| *byte == b';').next()?;
+        let essence = essence.trim_ascii().to_ascii_lowercase();
+        if essence == b"text/event-stream" {
+            return Some(Self::Events(EventSplitter::new()));
+        }
+        let is_json = ["json", "jsonl", "ndjson"].iter().any(|kind| {
+            let rest = essence.strip_suffix(kind.as_bytes());
+            rest.is_some_and(|rest| {
+                rest.ends_with(b"/") || rest.ends_with(b"+") || rest.ends_with(b"x-")
+            })
+        });
+        is_json.then_some(Self::Json)
+    }
+
+    /// The framing of a body that begins with `data`.
+    fn of_data(data: &[u8]) -> Self {
+        match data.trim_ascii_start().first() {
+            None => Self::Unknown,
+            Some(b'{' | b'[') => Self::Json,
+            Some(_) => Self::Events(EventSplitter::new()),
+        }
+    }
+}
+
+impl SpendReader for LlmReader {
+    fn data(&mut self, data: &[u8], tokens: &mut Tokens) {
+        if matches!(self.framing, Framing::Unknown) {
+            self.framing = Framing::of_data(data);
+        }
+        let mut document = Document {
+            usage: &mut self.usage,
+            tokens,
+        };
+        match &mut self.framing {
+            Framing::Json => self.scanner.read(data, &self.paths, &mut document),
+            Framing::Events(splitter) => splitter.read(
+                data,
+                &mut EventData {
+                    paths: &self.paths,
+                    scanner: &mut self.scanner,
+                    document,
+                },
+            ),
+            Framing::Unknown => {}
+        }
+    }
+
+    fn end(&mut self, tokens: &mut Tokens) {
+        let usage = &mut self.usage;
+        Document { usage, tokens }.end();
+    }
+}
+
+/// The data of events, for the scanner.
+struct EventData<'a> {
+    paths: &'a PathTrie,
+    scanner: &'a mut JsonScanner,
+    document: Document<'a>,
+}
+
+impl Events for EventData<'_> {
+    fn data(&mut self, data: &[u8]) {
+        self.scanner.read(data, self.paths, &mut self.document);
+    }
+
+    fn dispatch(&mut self) {
+        self.scanner.reset();
+        self.document.end();
+    }
+}
