@@ -65,7 +65,9 @@ wasm, page = map(pathlib.Path, sys.argv[1:])
 parts = pathlib.Path("playground/page")
 text = lambda name: (parts / name).read_text(encoding="utf-8")
 manifest = pathlib.Path("playground/Cargo.toml").read_text(encoding="utf-8")
-style, script = text("page.css"), text("page.js")
+# The style and the pen are those of the service's live page.
+shared = lambda name: pathlib.Path("server/src/admin/live/page", name).read_text(encoding="utf-8")
+style, script = shared("common.css") + text("page.css"), shared("pen.js") + text("page.js")
 sha = lambda part: "'sha256-" + base64.b64encode(hashlib.sha256(part.encode()).digest()).decode() + "'"
 fill = {
     "csp": f"default-src 'none'; script-src {sha(script)} 'wasm-unsafe-eval'; style-src {sha(style)}; base-uri 'none'; form-action 'none'",

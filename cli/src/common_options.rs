@@ -125,9 +125,33 @@ pub(crate) struct Operators {
         env = "TOWER_RATELIMIT_ADMIN_HOST"
     )]
     pub(crate) admin_host: Vec<String>,
+    /// Whether the admin service has a page of limits as they act.
+    #[arg(
+        long,
+        value_name = "on|off",
+        default_value = "on",
+        env = "TOWER_RATELIMIT_ADMIN_PAGE"
+    )]
+    pub(crate) admin_page: OnOff,
     /// Reveals keys, such as addresses, to operators and in the log. Default: digests.
     #[arg(long, env = "TOWER_RATELIMIT_REVEAL_KEYS")]
     pub(crate) reveal_keys: bool,
+}
+
+/// Whether something is on.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct OnOff(pub(crate) bool);
+
+impl FromStr for OnOff {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "on" => Ok(Self(true)),
+            "off" => Ok(Self(false)),
+            _ => Err("is on or off".to_owned()),
+        }
+    }
 }
 
 /// The address of a service, unless it is off.

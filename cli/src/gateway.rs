@@ -222,6 +222,7 @@ pub(crate) fn gateway(gateway: Gateway) -> Result<(), String> {
     settings.admin_token_file = gateway.operators.admin_token_file;
     settings.admin_hosts = gateway.operators.admin_host;
     settings.reveal_keys = gateway.operators.reveal_keys;
+    settings.admin_page = gateway.operators.admin_page.0;
     gateway.log.begin();
     run(gateway::serve(settings))
 }

@@ -49,10 +49,11 @@ pub use self::{
     upstream_address::{Upstream, UpstreamHost, UpstreamHttp, UpstreamTls},
 };
 use crate::{
-    admin::Admin,
+    admin::{Admin, LiveSources},
     connections::{self, ConnectionLimits, listen},
     decide::{Modes, RateLimits},
     decide_and_serve_errors::{ServeError, fault},
+    decision_counts::DecisionCounts,
     http_routes::Draining,
     metrics::Metrics,
     plural::counted,
@@ -71,6 +72,7 @@ struct Limits {
     page: Option<DeniedPage>,
     source: Source,
     store: Store,
+    counts: Arc<DecisionCounts>,
 }
 
 impl Limits {
@@ -80,10 +82,12 @@ impl Limits {
         let limits = RateLimits::new(store.counters(OnFailure::local()), Modes::default());
         let (layer, top) = (RulesLayer::new(rules), Arc::clone(limits.top()));
         let metrics = MetricsObserver::new().backend(backend);
+        let counts = Arc::new(DecisionCounts::new(settings.admin.is_some()));
         // Counting costs as much as deciding, so it is off if no listener serves the counts.
+        let of_operators = (top, Arc::clone(&counts));
         let layer = match settings.http {
-            Some(_) => layer.observer(observed((metrics, top), backend)),
-            None => layer.observer(observed(top, backend)),
+            Some(_) => layer.observer(observed((metrics, of_operators), backend)),
+            None => layer.observer(observed(of_operators, backend)),
         };
         let handle = Some(layer.handle());
         let reload_page = page
@@ -95,7 +99,19 @@ impl Limits {
             layer,
             page,
             store,
+            counts,
         }
+    }
+
+    /// The admin service of the running gateway.
+    fn admin(&self, running: &Running) -> Admin {
+        let (proxy, draining) = (Arc::clone(&running.proxy), running.draining.clone());
+        let sources = LiveSources {
+            counts: Arc::clone(&self.counts),
+            rooms: Arc::new(move || proxy.rooms()),
+            is_draining: Arc::new(move || draining.has_begun()),
+        };
+        Admin::new(self.source.clone(), self.store.clone(), sources)
     }
 
     /// The metrics, if a listener serves them.
@@ -159,8 +175,8 @@ pub async fn serve(settings: Settings) -> Result<(), ServeError> {
     let state = StateFile::new(settings.state.as_deref(), store);
     // The recorder has to be installed before anything is counted.
     let metrics = limits.metrics(&listeners);
-    let admin = Admin::new(source.clone(), store.clone());
     let running = Running::start(&settings, &limits, listener, &certificates)?;
+    let admin = limits.admin(&running);
     // The counters of the running server exist before the metrics are served.
     let needed = settings.ready_needs_store.then(|| store.clone());
     let metered = metrics.as_ref();

@@ -104,6 +104,8 @@ mod settings;
 
 mod rules_source;
 
+mod decision_counts;
+
 mod admin;
 mod metrics;
 mod watch;

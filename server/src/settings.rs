@@ -89,6 +89,8 @@ pub struct Settings {
     pub admin_hosts: Vec<String>,
     /// Whether the admin service and the log reveal keys, such as addresses. Defaults to false: they show digests.
     pub reveal_keys: bool,
+    /// Whether the admin service has a page of limits as they act. The default is true.
+    pub admin_page: bool,
 }
 
 impl Settings {
@@ -129,6 +131,7 @@ impl Settings {
             admin_token_file: None,
             admin_hosts: Vec::new(),
             reveal_keys: false,
+            admin_page: true,
         }
     }
 

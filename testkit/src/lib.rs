@@ -14,6 +14,8 @@
 
 #[cfg(feature = "servers")]
 pub mod bench_server;
+#[cfg(all(target_os = "linux", feature = "browser"))]
+pub mod browser;
 pub mod charges;
 pub mod clock;
 pub mod contract;

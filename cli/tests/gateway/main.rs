@@ -12,6 +12,7 @@ mod gateway_process;
 mod hosts;
 mod http2;
 mod life;
+mod live_page;
 mod metrics;
 mod probes;
 mod program;

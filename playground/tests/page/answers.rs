@@ -4,8 +4,10 @@ use std::env;
 
 use serde_json::{Value, json};
 
+use testkit::browser::Browser;
+
 use crate::{
-    browser::{Browser, committed_page, fresh_page},
+    built_pages::{committed_page, fresh_page, open},
     traces::{ASK, Trace, holds, of_vectors, random},
 };
 
@@ -23,7 +25,7 @@ fn the_vectors_hold_in_the_browser() {
     };
     let traces = of_vectors();
     for page in [page, committed_page()] {
-        browser.open(&page, "");
+        open(&browser, &page, "");
         for (trace, answers) in traces.iter().zip(answers(&browser, &traces)) {
             holds(trace, &answers);
         }
@@ -38,7 +40,7 @@ fn random_traces_are_answered_to_the_byte() {
     let (Some(page), Some(browser)) = (fresh_page(), Browser::start()) else {
         return;
     };
-    browser.open(&page, "");
+    open(&browser, &page, "");
     let body = format!(
         "{ASK} const hash = (text) => {{ let hash = 0x811c9dc5;
          for (let i = 0; i < text.length; i++) hash = Math.imul(hash ^ text.charCodeAt(i), 0x01000193) >>> 0;
@@ -73,7 +75,7 @@ fn the_drawings_count_what_the_limiter_counts() {
     let (Some(page), Some(browser)) = (fresh_page(), Browser::start()) else {
         return;
     };
-    browser.open(&page, "");
+    open(&browser, &page, "");
     let body = "
         playground.sim.paused = true;
         const [lane] = playground.lanes;

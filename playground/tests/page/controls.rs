@@ -3,12 +3,14 @@
 use serde_json::{Value, json};
 use tower_ratelimit::Quota;
 
-use crate::browser::{Browser, fresh_page};
+use testkit::browser::Browser;
+
+use crate::built_pages::{fresh_page, open};
 
 /// The page in a browser, with its time stopped; `None` if the test is skipped.
 pub(crate) fn opened(fragment: &str) -> Option<Browser> {
     let (page, browser) = (fresh_page()?, Browser::start()?);
-    browser.open(&page, fragment);
+    open(&browser, &page, fragment);
     browser.js("playground.sim.paused = true");
     Some(browser)
 }
@@ -227,10 +229,10 @@ fn the_address_keeps_the_settings() {
     );
     // The address that the page makes has the same state.
     let page = fresh_page().expect("it was there");
-    browser.open(&page, reported[4].as_str().expect("a fragment"));
+    open(&browser, &page, reported[4].as_str().expect("a fragment"));
     assert_eq!(browser.js(settings), reported);
     // The page reports an address with a fault, and uses the defaults.
-    browser.open(&page, "#a=nonsense&r=-1,x,99&w=7&x=3");
+    open(&browser, &page, "#a=nonsense&r=-1,x,99&w=7&x=3");
     let reported = browser.js(settings);
     assert_eq!(reported[0], json!(["5/10s", "5/10s fixed_window"]));
     assert_eq!(
@@ -329,7 +331,7 @@ fn an_address_with_a_long_period_opens_at_once() {
         "#a=1000/365d&r=0,0,0",
         "#b=3/day+sliding_log&x=60",
     ] {
-        browser.open(&page, fragment);
+        open(&browser, &page, fragment);
         browser.js("playground.sim.paused = true");
         let reported = browser.js(
             "const sent = playground.lanes.map((lane) => lane.clients.flatMap((client) => client.counts).reduce((sum, count) => sum + count));

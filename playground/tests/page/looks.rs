@@ -4,21 +4,12 @@
 
 use std::{env, fs, path::PathBuf};
 
-use serde_json::{Value, json};
-use testkit::programs::missing;
+use serde_json::json;
+use testkit::browser::Browser;
 
-use crate::{browser::Browser, controls::opened};
+use crate::controls::opened;
 
 const SIZES: [(u32, u32); 4] = [(1280, 1000), (760, 1000), (375, 900), (320, 700)];
-
-fn axe() -> Option<String> {
-    let axe = env::var_os("AXE").map(PathBuf::from);
-    let there = axe.as_deref().is_some_and(|axe| axe.is_file());
-    if missing(there, "axe", "export AXE=\"$(bash scripts/get-axe.sh)\"") {
-        return None;
-    }
-    Some(fs::read_to_string(axe?).expect("a script"))
-}
 
 fn keep(browser: &Browser, name: &str) {
     if let Some(folder) = env::var_os("PLAYGROUND_SCREENSHOTS") {
@@ -29,14 +20,13 @@ fn keep(browser: &Browser, name: &str) {
 
 #[test]
 fn it_fits_and_has_no_serious_fault_in_any_width_and_colour() {
-    let (Some(axe), Some(browser)) = (axe(), opened("")) else {
+    let Some(browser) = opened("") else {
         return;
     };
     browser.js(
         "document.getElementById('history').open = document.getElementById('answers').open = true; playground.sim.paused = false;
         document.getElementById('burst').click(); playground.step(1); playground.sim.paused = true",
     );
-    browser.js(&axe);
     for scheme in ["light", "dark"] {
         browser.set_media(&[("prefers-color-scheme", scheme)]);
         for (width, height) in SIZES {
@@ -64,7 +54,10 @@ fn it_fits_and_has_no_serious_fault_in_any_width_and_colour() {
                 json!([true, true, true, true]),
                 "{what}: drawings are empty"
             );
-            assert_eq!(faults(&browser), Value::Array(Vec::new()), "{what}");
+            let Some(faults) = browser.accessibility_faults() else {
+                return;
+            };
+            assert_eq!(faults, json!([]), "{what}");
         }
     }
 }
@@ -78,15 +71,6 @@ const BESIDE: &str =
 const PAINTED: &str = "return [...document.querySelectorAll('canvas')].map((canvas) => {
     const { data } = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
     return data.filter((byte, i) => i % 4 === 3 && byte > 0).length > 100; })";
-
-/// The serious faults found by axe.
-fn faults(browser: &Browser) -> Value {
-    browser.js("globalThis.faults = null; axe.run({ resultTypes: ['violations'] }).then((found) => {
-        globalThis.faults = found.violations.filter((fault) => ['serious', 'critical'].includes(fault.impact))
-            .map((fault) => [fault.id, fault.nodes.map((node) => node.html)]); })");
-    browser.eventually("axe is done", "return Boolean(globalThis.faults)");
-    browser.js("return globalThis.faults")
-}
 
 #[test]
 fn nothing_moves_with_reduced_motion() {

@@ -4,7 +4,7 @@
 #[cfg(target_os = "linux")]
 mod answers;
 #[cfg(target_os = "linux")]
-mod browser;
+mod built_pages;
 #[cfg(target_os = "linux")]
 mod controls;
 #[cfg(target_os = "linux")]

@@ -186,7 +186,10 @@ fn the_page_names_the_version_of_the_crate() {
 fn the_committed_page_is_that_of_its_sources() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let read = |path: &str| fs::read_to_string(root.join(path)).expect("a file");
-    let (style, script) = (read("page/page.css"), read("page/page.js"));
+    // The style and the pen are those of the service's live page.
+    let shared = |name| read(&format!("../server/src/admin/live/page/{name}"));
+    let style = shared("common.css") + &read("page/page.css");
+    let script = shared("pen.js") + &read("page/page.js");
     let html = read("page/index.html");
     let html = html
         .replace("{{style}}", &style)

@@ -2,7 +2,9 @@
 
 use serde_json::{Value, json};
 
-use crate::{browser::Browser, controls::opened};
+use testkit::browser::Browser;
+
+use crate::controls::opened;
 
 /// Runs a scenario for this many seconds of its own time; returns its number and its story.
 fn run(browser: &Browser, scenario: &str, seconds: u32) -> (String, String) {

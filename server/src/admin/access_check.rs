@@ -16,6 +16,8 @@ use subtle::ConstantTimeEq as _;
 use super::answer::fault;
 use crate::plural::counted;
 
+const SEC_FETCH_SITE: &str = "sec-fetch-site";
+
 /// The least number of characters of a token.
 const MIN_TOKEN: usize = 32;
 
@@ -65,7 +67,7 @@ impl Guard {
         }))
     }
 
-    fn check(&self, headers: &HeaderMap) -> Result<(), (StatusCode, &'static str)> {
+    fn check(&self, path: &str, headers: &HeaderMap) -> Result<(), (StatusCode, &'static str)> {
         let Inner { hosts, token } = &*self.0;
         let mut requested = headers.get_all(HOST).into_iter();
         let host = requested
@@ -78,11 +80,21 @@ impl Guard {
                 "the host is neither the address that is listened on nor one of --admin-host";
             return Err((StatusCode::FORBIDDEN, text));
         }
-        // Browsers send these fields with requests that another site's page makes. The admin service serves no pages.
-        if headers.contains_key(ORIGIN) {
-            return Err((StatusCode::FORBIDDEN, "requests of web pages are refused"));
+        // Browsers send these fields with requests that another site's page makes. The page of this service only reads,
+        // and reads from its own site have no origin.
+        let site = headers.get(SEC_FETCH_SITE).map(HeaderValue::as_bytes);
+        let is_own = matches!(site, None | Some(b"same-origin" | b"none"));
+        if !is_own || headers.contains_key(ORIGIN) {
+            return Err((
+                StatusCode::FORBIDDEN,
+                "requests of other web pages are refused",
+            ));
         }
         let Some(token) = token else { return Ok(()) };
+        // The page has no data: it asks for the token.
+        if path == "/" {
+            return Ok(());
+        }
         let given = headers
             .get(AUTHORIZATION)
             .map(HeaderValue::as_bytes)
@@ -105,7 +117,7 @@ fn bearer(value: &[u8]) -> Option<&[u8]> {
 
 /// Rejects requests with a wrong host, another origin or without the token.
 pub(super) async fn guard(State(guard): State<Guard>, request: Request, next: Next) -> Response {
-    match guard.check(request.headers()) {
+    match guard.check(request.uri().path(), request.headers()) {
         Ok(()) => next.run(request).await,
         Err((status, text)) => {
             let mut response = fault(status, text);
@@ -133,7 +145,7 @@ mod tests {
             headers.append(*name, HeaderValue::from_static(value));
         }
         guard
-            .check(&headers)
+            .check("/v1/rules", &headers)
             .map_or_else(|(status, _)| status.as_u16(), |()| 200)
     }
 
@@ -160,7 +172,7 @@ mod tests {
         let everywhere = Guard::new(SocketAddr::from(([0, 0, 0, 0], 6070)), &[], None);
         let check = |host| {
             let fields = HeaderMap::from_iter([(HOST, HeaderValue::from_static(host))]);
-            everywhere.check(&fields).is_ok()
+            everywhere.check("/", &fields).is_ok()
         };
         for host in [
             "127.0.0.1:6070",
@@ -182,6 +194,39 @@ mod tests {
             ("origin", "https://evil.example"),
         ];
         assert_eq!(check(false, &fields), 403);
+    }
+
+    #[test]
+    fn own_page_may_read_and_those_of_other_sites_may_not() {
+        for (site, status) in [
+            ("same-origin", 200),
+            ("none", 200),
+            ("same-site", 403),
+            ("cross-site", 403),
+        ] {
+            let fields = [("host", "localhost:6070"), ("sec-fetch-site", site)];
+            assert_eq!(check(false, &fields), status, "{site}");
+        }
+    }
+
+    #[test]
+    fn page_needs_no_token_and_its_host() {
+        let address = SocketAddr::from(([127, 0, 0, 1], 6070));
+        let guard = Guard::new(address, &[], Some(TOKEN.to_owned()));
+        for (path, host, status) in [
+            ("/", "localhost:6070", 200),
+            ("/", "evil.example:6070", 403),
+            ("/v1/live", "localhost:6070", 401),
+        ] {
+            let fields = HeaderMap::from_iter([(HOST, HeaderValue::from_static(host))]);
+            let checked = guard.check(path, &fields).map_err(|(status, _)| status);
+            let status = StatusCode::from_u16(status).expect("a status");
+            assert_eq!(
+                checked.err().unwrap_or(StatusCode::OK),
+                status,
+                "{path} {host}"
+            );
+        }
     }
 
     #[test]

@@ -180,7 +180,7 @@ impl Admin {
     }
 
     /// The text of a key if keys are revealed, else its digest.
-    fn named(&self, key: &Key, text: &str) -> String {
+    pub(super) fn named(&self, key: &Key, text: &str) -> String {
         if self.reveals_keys() {
             text.to_owned()
         } else {

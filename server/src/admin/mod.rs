@@ -13,12 +13,14 @@
 //! | `PUT`, `DELETE /v1/rules/{name}/quota` | overrides a quota of the files, and ends the override |
 //! | `GET /v1/top?rule=&n=` | the keys that are denied most often |
 //! | `GET /v1/stats` | the store |
+//! | `GET /`, `GET /v1/live` | a page of limits as they act, and its stream |
 //! | `GET`, `PUT /v1/enabled` | switches limits off and on |
 
 mod access_check;
 mod answer;
 mod key_routes;
 mod listener;
+mod live;
 mod rules;
 #[cfg(test)]
 mod tests;
@@ -33,8 +35,14 @@ use axum::{
 };
 use tracing::info;
 
-use self::access_check::{Guard, guard};
-pub(crate) use self::listener::AdminListener;
+use self::{
+    access_check::{Guard, guard},
+    live::state::Live,
+};
+pub(crate) use self::{
+    listener::AdminListener,
+    live::state::{LiveSources, Room},
+};
 use crate::{
     connections::{self, ConnectionLimits, MAX_CONNECTIONS, call_routes},
     rules_source::Source,
@@ -55,32 +63,47 @@ pub(crate) struct Admin(Arc<Inner>);
 struct Inner {
     source: Source,
     store: Store,
+    live: Live,
 }
 
 impl Admin {
-    pub(crate) fn new(source: Source, store: Store) -> Self {
-        Self(Arc::new(Inner { source, store }))
+    pub(crate) fn new(source: Source, store: Store, sources: LiveSources) -> Self {
+        let live = Live::new(sources);
+        Self(Arc::new(Inner {
+            source,
+            store,
+            live,
+        }))
     }
 
     /// Serves operators until the process stops.
     pub(crate) async fn serve(self, place: AdminListener, stopped: Stopped) {
         let router = self.router(place.address, place.token);
         let answer = move |request, peer| call_routes(router.clone(), request, peer);
-        connections::serve(
+        let served = connections::serve(
             place.listener,
             None,
             (ConnectionLimits::http(MAX_CONNECTIONS), None),
             answer,
             stopped,
-        )
-        .await;
+        );
+        tokio::select! {
+            () = served => {}
+            never = self.sample() => match never {},
+        }
     }
 
     /// The routes of a service that listens at this address.
     fn router(&self, address: SocketAddr, token: Option<String>) -> Router {
         let hosts = &self.source().settings().admin_hosts;
         let door = Guard::new(address, hosts, token);
-        Router::new()
+        let settings = self.source().settings();
+        let mut routes = Router::new();
+        if settings.admin_page {
+            routes = routes.route("/", get(live::page::page));
+        }
+        routes
+            .route("/v1/live", get(live::stream::live))
             .route("/v1/rules", get(rules::list))
             .route("/v1/rules/reload", post(rules::reload))
             .route("/v1/rules/validate", post(rules::validate))
@@ -105,6 +128,10 @@ impl Admin {
 
     fn store(&self) -> &Store {
         &self.0.store
+    }
+
+    fn live(&self) -> &Live {
+        &self.0.live
     }
 
     fn reveals_keys(&self) -> bool {

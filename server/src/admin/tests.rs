@@ -12,6 +12,7 @@ use tower_service::Service as _;
 use super::*;
 use crate::{
     decide::{Modes, RateLimits},
+    decision_counts::DecisionCounts,
     limiters_by_period::Counters,
     lyft::Rules,
     settings::Settings,
@@ -39,7 +40,12 @@ impl Operator {
         let limits = RateLimits::new(Counters::local(&store), Modes::default());
         limits.set_rules(rules(RULES));
         let source = Source::new(Settings::new(Vec::new()), limits.clone(), None, "");
-        let admin = Admin::new(source, Store::Local(store));
+        let sources = LiveSources {
+            counts: Arc::new(DecisionCounts::new(true)),
+            rooms: Arc::new(Vec::new),
+            is_draining: Arc::new(|| false),
+        };
+        let admin = Admin::new(source, Store::Local(store), sources);
         let router = admin.router(SocketAddr::from(([127, 0, 0, 1], 1)), None);
         Self { limits, router }
     }

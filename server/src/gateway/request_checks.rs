@@ -30,6 +30,7 @@ use super::{
     upstream_connector::TlsToUpstream,
 };
 use crate::{
+    admin::Room,
     connections::{Peer, PerClient, RequestBody},
     decide_and_serve_errors::ServeError,
     events::Answers,
@@ -148,6 +149,20 @@ impl CheckedProxy {
         };
         let key = Arc::new(key);
         Some(PerClient { most, key })
+    }
+
+    /// The active requests and WebSockets.
+    pub(super) fn rooms(&self) -> Vec<Room> {
+        let most = self.max_in_flight as usize;
+        let room = |name, semaphore: &Semaphore| Room {
+            name,
+            used: most.saturating_sub(semaphore.available_permits()),
+            most,
+        };
+        vec![
+            room("requests", &self.in_flight),
+            room("WebSockets", &self.web_sockets),
+        ]
     }
 
     /// Waits for active requests and upgraded connections.

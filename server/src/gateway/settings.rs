@@ -84,6 +84,8 @@ pub struct Settings {
     pub admin_hosts: Vec<String>,
     /// Whether the admin service reveals keys, such as addresses. Defaults to false: it shows digests.
     pub reveal_keys: bool,
+    /// Whether the admin service has a page of limits as they act. The default is true.
+    pub admin_page: bool,
 }
 
 impl Settings {
@@ -118,6 +120,7 @@ impl Settings {
             admin_token_file: None,
             admin_hosts: Vec::new(),
             reveal_keys: false,
+            admin_page: true,
         }
     }
 
@@ -171,6 +174,7 @@ impl Settings {
         service.admin_token_file.clone_from(&self.admin_token_file);
         service.admin_hosts.clone_from(&self.admin_hosts);
         service.reveal_keys = self.reveal_keys;
+        service.admin_page = self.admin_page;
         service.ready_needs_store = self.ready_needs_store;
         service
     }

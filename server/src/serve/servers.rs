@@ -64,7 +64,7 @@ impl Servers {
             serve_metrics(parts, listener, &stopped, &mut running);
         }
         if let Some(listener) = listeners.admin {
-            running.spawn(parts.admin().serve(listener, stopped));
+            running.spawn(parts.admin(draining.clone()).serve(listener, stopped));
         }
         Self {
             running,

@@ -12,10 +12,11 @@ use tower_ratelimit::{
 use tracing::info;
 
 use crate::{
-    admin::Admin,
+    admin::{Admin, LiveSources},
     check_route,
     decide::RateLimits,
     decide_and_serve_errors::{ServeError, fault},
+    decision_counts::DecisionCounts,
     forward_auth,
     http_routes::{self, Draining},
     metrics::Metrics,
@@ -41,6 +42,7 @@ pub(super) struct Parts {
     auth: Option<RulesLayer>,
     source: Source,
     store: Store,
+    counts: Arc<DecisionCounts>,
     /// The client of the control plane, until it runs.
     client: Option<xds::Client>,
 }
@@ -58,7 +60,8 @@ impl Parts {
         let store = store(&settings)?;
         let counters = store.counters(settings.on_failure);
         let limits = RateLimits::new(counters, settings.modes.clone());
-        let auth = auth(&settings, &store, limits.top())?;
+        let counts = Arc::new(DecisionCounts::new(settings.admin.is_some()));
+        let auth = auth(&settings, &store, (limits.top(), &counts))?;
         let handle = auth.as_ref().map(RulesLayer::handle);
         if let Some(rules) = &rules {
             warn_of(rules.warnings());
@@ -77,16 +80,16 @@ impl Parts {
             "the rules of /v1/auth",
         );
         let client = source.client()?;
-        let metrics = Metrics::new(source.clone(), store.clone());
         Ok(Self {
             settings,
             limits,
-            metrics,
+            metrics: Metrics::new(source.clone(), store.clone()),
             tls,
             watch,
             auth,
             source,
             store,
+            counts,
             client,
         })
     }
@@ -175,8 +178,13 @@ impl Parts {
     }
 
     /// The admin service.
-    pub(super) fn admin(&self) -> Admin {
-        Admin::new(self.source.clone(), self.store.clone())
+    pub(super) fn admin(&self, draining: Draining) -> Admin {
+        let sources = LiveSources {
+            counts: Arc::clone(&self.counts),
+            rooms: Arc::new(Vec::new),
+            is_draining: Arc::new(move || draining.has_begun()),
+        };
+        Admin::new(self.source.clone(), self.store.clone(), sources)
     }
 }
 
@@ -227,7 +235,7 @@ fn store(settings: &Settings) -> Result<Store, ServeError> {
 fn auth(
     settings: &Settings,
     store: &Store,
-    top: &Arc<TopKeys>,
+    (top, counts): (&Arc<TopKeys>, &Arc<DecisionCounts>),
 ) -> Result<Option<RulesLayer>, ServeError> {
     if settings.auth_rules.is_empty() {
         return Ok(None);
@@ -240,7 +248,8 @@ fn auth(
     let observer = observed(observer, store.backend());
     // Proxies act on the status, which is 200 in a gRPC denial.
     let layer = RulesLayer::new(rules).grpc(false);
-    Ok(Some(layer.observer((observer, Arc::clone(top)))))
+    let of_operators = (Arc::clone(top), Arc::clone(counts));
+    Ok(Some(layer.observer((observer, of_operators))))
 }
 
 #[cfg(test)]

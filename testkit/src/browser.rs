@@ -14,39 +14,23 @@ use std::{
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use testkit::programs::{Process, find, free_port, missing};
+
+use crate::programs::{Process, find, free_port, missing};
 
 /// The timeout under load for steps that usually take milliseconds.
 const PATIENCE: Duration = Duration::from_secs(150);
 
 /// A browser with one window. It closes on drop.
-pub(crate) struct Browser {
+pub struct Browser {
     port: u16,
     session: String,
     _driver: Process,
     _folder: TempDir,
 }
 
-/// The page as `scripts/build-playground.sh` builds it from this source; `None` if the test is
-/// skipped.
-pub(crate) fn fresh_page() -> Option<PathBuf> {
-    let page = env::var_os("PLAYGROUND_PAGE").map(PathBuf::from);
-    let there = page.as_deref().is_some_and(Path::is_file);
-    let build = "bash scripts/build-playground.sh target/page.html, and PLAYGROUND_PAGE=$PWD/target/page.html";
-    if missing(there, "the page, built anew", build) {
-        return None;
-    }
-    page
-}
-
-/// The committed page.
-pub(crate) fn committed_page() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/playground/index.html")
-}
-
 impl Browser {
     /// Starts a browser; `None` if there is none and the test is skipped.
-    pub(crate) fn start() -> Option<Self> {
+    pub fn start() -> Option<Self> {
         let browser = find("chromium", None);
         if missing(browser.is_some(), "chromium", "apt-get install chromium") {
             return None;
@@ -104,23 +88,21 @@ impl Browser {
             .clone_into(&mut self.session);
     }
 
-    /// Opens a page with this fragment, and waits until it runs.
-    pub(crate) fn open(&self, page: &Path, fragment: &str) {
-        let page = fs::canonicalize(page).expect("the page is there");
-        // A new fragment alone would not reload the page.
+    /// Opens an address, and waits until this expression is true in its page.
+    pub fn open(&self, url: &str, is_ready: &str) {
+        // A new fragment alone would not load the page again.
         self.command("POST", "url", &json!({"url": "about:blank"}));
-        let url = format!("file://{}{fragment}", page.display());
         self.command("POST", "url", &json!({"url": url}));
-        self.eventually("the page runs", "return Boolean(globalThis.playground)");
+        self.eventually("the page runs", &format!("return Boolean({is_ready})"));
     }
 
     /// Runs the body of a function in the page, and returns its result.
-    pub(crate) fn js(&self, body: &str) -> Value {
+    pub fn js(&self, body: &str) -> Value {
         self.js_with(body, &json!([]))
     }
 
     /// Runs the body of a function with `arguments`.
-    pub(crate) fn js_with(&self, body: &str, arguments: &Value) -> Value {
+    pub fn js_with(&self, body: &str, arguments: &Value) -> Value {
         self.command(
             "POST",
             "execute/sync",
@@ -129,7 +111,7 @@ impl Browser {
     }
 
     /// Polls until the result is true.
-    pub(crate) fn eventually(&self, what: &str, body: &str) {
+    pub fn eventually(&self, what: &str, body: &str) {
         let start = Instant::now();
         while self.js(body) != Value::Bool(true) {
             assert!(start.elapsed() < PATIENCE, "in vain waited for: {what}");
@@ -138,7 +120,7 @@ impl Browser {
     }
 
     /// Presses keys one after the other, at the focus.
-    pub(crate) fn press(&self, keys: &[&str]) {
+    pub fn press(&self, keys: &[&str]) {
         let presses = keys.iter().flat_map(|key| {
             [
                 json!({"type": "keyDown", "value": key}),
@@ -151,7 +133,7 @@ impl Browser {
     }
 
     /// A command of Chromium's own protocol, such as the emulation of a medium.
-    pub(crate) fn devtools(&self, command: &str, parameters: &Value) -> Value {
+    pub fn devtools(&self, command: &str, parameters: &Value) -> Value {
         self.command(
             "POST",
             "goog/cdp/execute",
@@ -159,7 +141,7 @@ impl Browser {
         )
     }
 
-    pub(crate) fn set_media(&self, features: &[(&str, &str)]) {
+    pub fn set_media(&self, features: &[(&str, &str)]) {
         let features = features
             .iter()
             .map(|(name, value)| json!({"name": name, "value": value}));
@@ -167,21 +149,39 @@ impl Browser {
         self.devtools("Emulation.setEmulatedMedia", &json!({"features": features}));
     }
 
-    pub(crate) fn set_size(&self, width: u32, height: u32) {
+    pub fn set_size(&self, width: u32, height: u32) {
         let size =
             json!({"width": width, "height": height, "deviceScaleFactor": 1, "mobile": false});
         self.devtools("Emulation.setDeviceMetricsOverride", &size);
     }
 
+    /// The serious faults that axe finds in the page; `None` if axe is missing and the test is skipped.
+    pub fn accessibility_faults(&self) -> Option<Value> {
+        let axe = env::var_os("AXE").map(PathBuf::from);
+        let there = axe.as_deref().is_some_and(Path::is_file);
+        if missing(there, "axe", "export AXE=\"$(bash scripts/get-axe.sh)\"") {
+            return None;
+        }
+        let axe = fs::read_to_string(axe?).expect("a script");
+        self.js(&format!("if (!globalThis.axe) {{ {axe} }}"));
+        self.js(
+            "globalThis.faults = null; axe.run({ resultTypes: ['violations'] }).then((found) => {
+            globalThis.faults = found.violations.filter((fault) => ['serious', 'critical'].includes(fault.impact))
+                .map((fault) => [fault.id, fault.nodes.map((node) => node.html)]); })",
+        );
+        self.eventually("axe is done", "return Boolean(globalThis.faults)");
+        Some(self.js("return globalThis.faults"))
+    }
+
     /// The window as a PNG.
-    pub(crate) fn screenshot(&self) -> Vec<u8> {
+    pub fn screenshot(&self) -> Vec<u8> {
         let picture = self.command("GET", "screenshot", &Value::Null);
         let picture = STANDARD.decode(picture.as_str().expect("a picture"));
         picture.expect("base64")
     }
 
     /// The log since the last call: `browser` for the console, `performance` for requests.
-    pub(crate) fn log(&self, kind: &str) -> Vec<Value> {
+    pub fn log(&self, kind: &str) -> Vec<Value> {
         match self.command("POST", "se/log", &json!({"type": kind})) {
             Value::Array(entries) => entries,
             other => panic!("no log: {other}"),

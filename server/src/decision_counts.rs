@@ -1,0 +1,150 @@
+//! Counts of each limit of the rules of requests, for the live page.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        PoisonError, RwLock,
+        atomic::{AtomicU32, AtomicU64, Ordering::Relaxed},
+    },
+};
+
+use tower_ratelimit::{
+    Decision,
+    observe::{Event, Observer},
+};
+
+/// Nothing was decided, so that no share is known.
+const UNKNOWN: u32 = u32::MAX;
+
+/// The counts of all limits, by name. Names come from the rules alone.
+#[derive(Debug)]
+pub(crate) struct DecisionCounts {
+    /// Whether anybody can read the counts. Otherwise nothing is counted.
+    is_served: bool,
+    known: RwLock<HashMap<String, Counts>>,
+}
+
+#[derive(Debug)]
+struct Counts {
+    requests: AtomicU64,
+    denied: AtomicU64,
+    passed_anyway: AtomicU64,
+    near: AtomicU64,
+    /// The least share left since the last reading, in thousandths.
+    least_left: AtomicU32,
+}
+
+/// The counts of a limit since the start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Totals {
+    pub(crate) requests: u64,
+    /// Denials of this limit, including those of requests that passed anyway.
+    pub(crate) denied: u64,
+    /// Denied requests that passed, in shadow mode or as overflow.
+    pub(crate) passed_anyway: u64,
+    /// Requests that left a fifth of the limit or less.
+    pub(crate) near: u64,
+    /// The least share of the limit that was left since the last reading, in thousandths.
+    pub(crate) least_left: Option<u32>,
+}
+
+impl Default for Counts {
+    fn default() -> Self {
+        Self {
+            requests: AtomicU64::new(0),
+            denied: AtomicU64::new(0),
+            passed_anyway: AtomicU64::new(0),
+            near: AtomicU64::new(0),
+            least_left: AtomicU32::new(UNKNOWN),
+        }
+    }
+}
+
+impl DecisionCounts {
+    pub(crate) fn new(is_served: bool) -> Self {
+        Self {
+            is_served,
+            known: RwLock::default(),
+        }
+    }
+
+    /// The totals of all limits, in no order. Starts the next reading.
+    pub(crate) fn read(&self) -> Vec<(String, Totals)> {
+        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        known
+            .iter()
+            .map(|(name, counts)| (name.clone(), counts.read()))
+            .collect()
+    }
+
+    /// Removes limits that are not among the rules any more.
+    pub(crate) fn retain(&self, is_in_force: impl Fn(&str) -> bool) {
+        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        known.retain(|name, _| is_in_force(name));
+    }
+
+    fn count(&self, decision: &Decision, has_denials: bool, passed_anyway: bool) {
+        for quota in decision.quotas() {
+            let is_denied = has_denials && quota.is_denied();
+            let left = quota.remaining().map_or(UNKNOWN, |left| {
+                let thousandths = left.saturating_mul(1_000) / quota.limit().max(1);
+                u32::try_from(thousandths).unwrap_or(UNKNOWN)
+            });
+            self.with(quota.name(), |counts| {
+                counts.requests.fetch_add(1, Relaxed);
+                if is_denied {
+                    counts.denied.fetch_add(1, Relaxed);
+                    if passed_anyway {
+                        counts.passed_anyway.fetch_add(1, Relaxed);
+                    }
+                }
+                if quota.is_near_limit() {
+                    counts.near.fetch_add(1, Relaxed);
+                }
+                // Usually not less than the least so far, which needs no write.
+                if left < counts.least_left.load(Relaxed) {
+                    counts.least_left.fetch_min(left, Relaxed);
+                }
+            });
+        }
+    }
+
+    fn with(&self, name: &str, change: impl Fn(&Counts)) {
+        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some(counts) = known.get(name) {
+            change(counts);
+            return;
+        }
+        drop(known);
+        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        change(known.entry(name.to_owned()).or_default());
+    }
+}
+
+impl Observer for DecisionCounts {
+    fn observe(&self, event: &Event<'_>) {
+        match event {
+            _ if !self.is_served => {}
+            Event::Decided(decided) => {
+                let decision = decided.decision();
+                self.count(decision, decision.is_denied(), decided.is_shadow());
+            }
+            // The decision may be allowed, by the other rules.
+            Event::Overflowed(decided) => self.count(decided.decision(), true, true),
+            _ => {}
+        }
+    }
+}
+
+impl Counts {
+    fn read(&self) -> Totals {
+        let least_left = self.least_left.swap(UNKNOWN, Relaxed);
+        Totals {
+            requests: self.requests.load(Relaxed),
+            denied: self.denied.load(Relaxed),
+            passed_anyway: self.passed_anyway.load(Relaxed),
+            near: self.near.load(Relaxed),
+            least_left: Some(least_left).filter(|least| *least != UNKNOWN),
+        }
+    }
+}
