@@ -184,12 +184,17 @@ impl RedisMember {
         )
     }
 
-    /// Refunds the charged units except `kept`.
+    /// Whether it takes what is available, and equal units from all limits.
+    const fn takes_what_is_available(&self) -> bool {
+        matches!(self.op, Op::AcquireUpTo(_))
+    }
+
+    /// Refunds the charged units except `kept`. Only a limit that takes what is available keeps fewer than it
+    /// charged.
     fn refund(&self, charged: &Decision, kept: u64) -> Option<Pending<RedisFuture>> {
-        let units = charged
-            .charged()
-            .checked_sub(kept)
-            .filter(|units| *units > 0)?;
+        let refunds = kept == 0 || self.takes_what_is_available();
+        let units = charged.charged().checked_sub(kept);
+        let units = units.filter(|units| refunds && *units > 0)?;
         let refund = Op::Refund(units, Some(charged.receipt()));
         Some(self.limiter.apply_in(&self.tier, &self.key, refund))
     }
@@ -228,8 +233,9 @@ async fn decide(
         refund(&members, &mut answers, 0, until).await;
     } else if charges {
         let charged = answers.iter().flatten().map(Decision::charged);
-        let kept = charged.filter(|charged| *charged > 0).min().unwrap_or(0);
-        refund(&members, &mut answers, kept, until).await;
+        if let Some(kept) = charged.filter(|charged| *charged > 0).min() {
+            refund(&members, &mut answers, kept, until).await;
+        }
     }
     let decisions: Result<Vec<_>, _> = answers.into_iter().collect();
     let limits = members.iter();

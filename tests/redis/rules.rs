@@ -90,6 +90,20 @@ rules:
 }
 
 #[tokio::test]
+async fn each_rule_is_charged_its_own_cost() {
+    needs!(redis);
+    let server = Server::start().await;
+    let layer = layer(
+        &store(&server.url()),
+        "rules:
+  - {name: requests, key: global, quota: 10/day fixed_window}
+  - {name: units, key: global, quota: 100/day fixed_window, cost: 30}
+",
+    );
+    assert_eq!(passed(&layer, 10, &[]).await, 3);
+}
+
+#[tokio::test]
 async fn responses_that_do_not_count_are_given_back() {
     needs!(redis);
     let server = Server::start().await;
