@@ -6,7 +6,7 @@ use super::{
     Algorithm, Quota,
     calendar::Calendar,
     calendar_quotas,
-    parse::{Fault, PeriodText, Reader, Token, Word},
+    parse::{Fault, PeriodText, Reader, Token},
     time_of_day::TimeOfDay,
     varying,
 };
@@ -125,26 +125,22 @@ impl Words {
         let mut words = Self::default();
         while let Some(token) = reader.token() {
             let twice = || Fault::Twice(token);
-            let word = |example, largest| Word {
-                token,
-                example,
-                largest,
-            };
             match token.text.replace('-', "_").as_str() {
                 "burst" => {
-                    let burst = reader.number(word("burst 20", LARGEST))?;
+                    let burst = reader.number(token.word("burst 20", LARGEST))?;
                     put(&mut words.burst, burst, twice)?;
                 }
                 "queue" => {
-                    let queue = reader.number(word("queue 20", LARGEST))?;
+                    let queue = reader.number(token.word("queue 20", LARGEST))?;
                     put(&mut words.queue, queue, twice)?;
                 }
                 "slices" => {
-                    let slices = reader.small_number(word("slices 6", "1 to 1000"))?;
+                    let slices = reader.small_number(token.word("slices 6", "1 to 1000"))?;
                     put(&mut words.slices, slices, twice)?;
                 }
                 "refill_every" => {
-                    let step = reader.step(word("refill_every 30s", "steps of up to 18 years"))?;
+                    let step =
+                        reader.step(token.word("refill_every 30s", "steps of up to 18 years"))?;
                     put(&mut words.refill_every, step, twice)?;
                 }
                 "soft" | "debt" => words.read_excess(reader, token)?,
@@ -165,16 +161,11 @@ impl Words {
         token: Token<'a>,
     ) -> Result<(), Fault<'a>> {
         let twice = || Fault::Twice(token);
-        let word = |example, largest| Word {
-            token,
-            example,
-            largest,
-        };
         if token.text == "soft" {
-            let percent = reader.percent(word("soft 10%", "0% to 1000%"))?;
+            let percent = reader.percent(token.word("soft 10%", "0% to 1000%"))?;
             return put(&mut self.soft, percent, twice);
         }
-        let units = reader.number(word("debt 100", LARGEST))?;
+        let units = reader.number(token.word("debt 100", LARGEST))?;
         put(&mut self.debt, units, twice)
     }
 
@@ -185,20 +176,15 @@ impl Words {
         token: Token<'a>,
     ) -> Result<(), Fault<'a>> {
         let twice = || Fault::Twice(token);
-        let word = |example, largest| Word {
-            token,
-            example,
-            largest,
-        };
         if token.text == "in" {
-            let zone = reader.name(word("in Europe/Berlin", ""))?;
+            let zone = reader.name(token.word("in Europe/Berlin", ""))?;
             return put(&mut self.zone, zone.to_owned(), twice);
         }
         if token.text == "varying" {
-            let limits = reader.day_limits(word("varying 00:00=10/08:00=20", ""))?;
+            let limits = reader.day_limits(token.word("varying 00:00=10/08:00=20", ""))?;
             return put(&mut self.varying, limits, twice);
         }
-        let day = reader.small_number(word("starting_on 15", "1 to 28"))?;
+        let day = reader.small_number(token.word("starting_on 15", "1 to 28"))?;
         put(&mut self.starting_on, day, twice)
     }
 

@@ -30,6 +30,17 @@ pub(super) struct Word<'a> {
     pub(super) largest: &'static str,
 }
 
+impl<'a> Token<'a> {
+    /// This word, with an example of it and the accepted values.
+    pub(super) const fn word(self, example: &'static str, largest: &'static str) -> Word<'a> {
+        Word {
+            token: self,
+            example,
+            largest,
+        }
+    }
+}
+
 /// An error in a text.
 pub(super) enum Fault<'a> {
     Form,
