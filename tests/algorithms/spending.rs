@@ -140,7 +140,8 @@ struct Streams {
 }
 
 impl Streams {
-    /// With a smaller reservation a step would be the larger estimate of what is not used yet.
+    /// A step is spent while at most half a step is unused, so 1.5 · s are charged and unused afterwards, or r
+    /// before the first step. The bounds' n · (r + s) covers both if s ≤ 2 · r: a larger step is cut to that.
     fn new(quota: Quota, reservation: u64, step: u64) -> Self {
         let step = step.min(2 * reservation);
         let clock = ManualClock::new();
@@ -302,7 +303,7 @@ impl Streams {
 proptest! {
     #![proptest_config(cases(300))]
 
-    /// Used in any interval L ≤ 2 · B + rate · L + debt + n · (r + s) + what was forgotten.
+    /// Used in any interval L ≤ 2 · B + rate · L + debt + n · (r + s) + what was forgotten, for s ≤ 2 · r.
     #[test]
     fn streams_of_a_bucket_stay_within_the_bound(
         (limit, burst, debt) in (1_u64..40, 1_u64..40, 0_u64..40),
@@ -324,7 +325,7 @@ proptest! {
         prop_assert!(most <= bound, "{most} beyond {bound}");
     }
 
-    /// Used in a window ≤ limit + debt + n · (r + s) + what was forgotten.
+    /// Used in a window ≤ limit + debt + n · (r + s) + what was forgotten, for s ≤ 2 · r.
     #[test]
     fn streams_of_a_window_stay_within_the_bound(
         (limit, debt) in (1_u64..40, 0_u64..40),
