@@ -96,6 +96,18 @@ faults! {
         "rules:\n  - name: a\n    quota: 1/s fixed_window\n    weighted: true\n    schedule: ¶[{time: {from: '08:00'}, quota: unlimited}]\n",
         "{\"rules\": [{\"name\": \"a\", \"quota\": \"1/s fixed_window\", \"weighted\": true,\n  \"schedule\": ¶[{\"time\": {\"from\": \"08:00\"}, \"quota\": \"unlimited\"}]}]}",
         "[[rules]]\nname = \"a\"\nquota = \"1/s fixed_window\"\nweighted = true\nschedule = ¶[{time = {from = \"08:00\"}, quota = \"unlimited\"}]\n";
+    r04_weighted_debt: "R04" "slices, soft share and debt",
+        "rules:\n  - name: a\n    quota: 1/s fixed_window debt 9\n    weighted: true\n    schedule: ¶[{time: {from: '08:00'}, quota: 2/s fixed_window}]\n",
+        "{\"rules\": [{\"name\": \"a\", \"quota\": \"1/s fixed_window debt 9\", \"weighted\": true,\n  \"schedule\": ¶[{\"time\": {\"from\": \"08:00\"}, \"quota\": \"2/s fixed_window\"}]}]}",
+        "[[rules]]\nname = \"a\"\nquota = \"1/s fixed_window debt 9\"\nweighted = true\nschedule = ¶[{time = {from = \"08:00\"}, quota = \"2/s fixed_window\"}]\n";
+    r04_debt_of_a_queue: "R04" "debt(7): a leaky bucket",
+        "rules:\n  - name: a\n    quota: {rate: 5/m, algorithm: leaky_bucket, queue: 2, debt: ¶7}\n",
+        "{\"rules\": [{\"name\": \"a\", \"quota\": {\"rate\": \"5/m\", \"algorithm\": \"leaky_bucket\", \"queue\": 2, \"debt\": ¶7}}]}",
+        "[[rules]]\nname = \"a\"\nquota = {rate = \"5/m\", algorithm = \"leaky_bucket\", queue = 2, debt = ¶7}\n";
+    r04_debt_of_a_rule_that_blocks: "R04" "`block_for` with a quota of `debt` 7",
+        "rules:\n  - name: a\n    quota: {rate: 5/m, debt: 7}\n    ¶block_for: 1m\n",
+        "{\"rules\": [{\"name\": \"a\", \"quota\": [\"9/s\", \"5/m debt 7\"], ¶\"block_for\": \"1m\"}]}",
+        "[[rules]]\nname = \"a\"\nquota = \"5/m debt 7\"\n¶block_for = \"1m\"\n";
     r02_of_no_use: "R02" "of no use in a rule that limits nothing",
         "rules:\n  - {name: a, action: deny, ¶quota: 1/s}\n",
         "{\"rules\": [{\"name\": \"a\", \"action\": \"deny\", ¶\"quota\": \"1/s\"}]}",
@@ -626,6 +638,7 @@ fn a_number_out_of_range_is_reported_once() {
         "slices: 0, algorithm: sliding_window",
         "slices: 1001, algorithm: sliding_window",
         "soft: 1001",
+        "debt: 9007199254740992",
     ] {
         let text = format!("rules: [{{name: a, quota: {{rate: 5/hour, {field}}}}}]\n");
         let error = refused(&text, Format::Yaml);

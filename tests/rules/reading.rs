@@ -188,6 +188,11 @@ fn a_quota_as_a_table_is_the_quota_as_a_text() {
             "{rate: 5/day, zone: Pacific/Apia, soft: 10}",
             "5/day soft 10 in Pacific/Apia",
         ),
+        ("{rate: 5/minute, debt: 20}", "5/minute debt 20"),
+        (
+            "{rate: 5/minute, algorithm: sliding_log, debt: 0}",
+            "5/minute sliding_log",
+        ),
         (
             "{rate: 5/minute fixed_window, name: x}",
             "5/minute fixed-window",

@@ -11,7 +11,7 @@ use crate::{
     rules::{
         fields::{
             quota::{
-                ALGORITHM, BURST, NAME, QUEUE, RATE, REFILL_EVERY, SLICES, SOFT, STARTING_ON,
+                ALGORITHM, BURST, DEBT, NAME, QUEUE, RATE, REFILL_EVERY, SLICES, SOFT, STARTING_ON,
                 VARYING, ZONE,
             },
             rule::{QUOTA, SCHEDULE, TIER, WEIGHTED},
@@ -237,7 +237,7 @@ fn text_of(node: &Node) -> Option<String> {
     if let Some(algorithm) = ALGORITHM.of(node) {
         text += &format!(" {algorithm}");
     }
-    for field in [&BURST, &QUEUE, &SLICES, &SOFT, &STARTING_ON] {
+    for field in [&BURST, &QUEUE, &SLICES, &SOFT, &DEBT, &STARTING_ON] {
         if let Some(number) = field.of(node) {
             text += &format!(" {} {number}", field.name());
         }
@@ -262,6 +262,7 @@ fn span_of<'n>(node: &'n Node, error: &ConfigError) -> &'n Span {
         ConfigErrorKind::RefillStep => REFILL_EVERY.node(node),
         ConfigErrorKind::Slices => SLICES.node(node),
         ConfigErrorKind::Soft => SOFT.node(node),
+        ConfigErrorKind::Debt => DEBT.node(node),
         ConfigErrorKind::Name => NAME.node(node),
         ConfigErrorKind::Zone => ZONE.node(node),
         ConfigErrorKind::Varying => VARYING.node(node),

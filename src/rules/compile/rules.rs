@@ -1,6 +1,9 @@
 //! One rule of a file.
 
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::{
+    hash::{DefaultHasher, Hash, Hasher},
+    num::NonZeroU64,
+};
 
 use http::Method;
 use tower_ratelimit_rulefile::{ProblemCode, document::Node, pattern::PathPattern};
@@ -47,6 +50,7 @@ impl<'c> Context<'c> {
         let block_for = BLOCK_FOR.of(node, &mut self.report);
         let (cost, count_if) = (self.cost(node), self.count_if(node));
         let (key, allowance) = limit?;
+        self.check_debts(node, &allowance);
         let shadow = MODE.of(node).unwrap_or(false);
         Some(Rule {
             name: name.into(),
@@ -73,6 +77,20 @@ impl<'c> Context<'c> {
             request_parts: request_parts(node, self.key_of(node)).into(),
             span: name_node.span.clone(),
         })
+    }
+
+    /// Reports a `block_for` in a rule whose quotas let keys owe units.
+    fn check_debts(&mut self, node: &Node, allowance: &Allowance) {
+        let sets = allowance.sets();
+        let mut quotas = sets.iter().flat_map(|set| set.quotas());
+        let debt = quotas.find_map(|quota| NonZeroU64::new(quota.quota().debt_units()));
+        if let (Some(debt), Some(entry)) = (debt, BLOCK_FOR.entry(node)) {
+            let message = format!(
+                "`block_for` with a quota of `debt` {debt}: a rule that blocks denies keys and lets none \
+                 owe units; leave one of both out"
+            );
+            self.report(ProblemCode::R04, &entry.key_span, message);
+        }
     }
 
     fn check_name(&mut self, name: &str, node: &Node) {

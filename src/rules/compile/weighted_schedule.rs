@@ -36,13 +36,13 @@ pub(super) fn weighted(
 /// The limit of a scheduled quota, if it counts like the rule's own.
 fn limit_like(own: &Quota, other: Option<&RuleQuota>) -> Result<u64, String> {
     let other = other.map(|other| other.quota.quota());
-    let alike =
-        other.filter(|other| own.counts_like(other) && own.soft_percent() == other.soft_percent());
+    let beyond = |quota: &Quota| (quota.soft_percent(), quota.debt_units());
+    let alike = other.filter(|other| own.counts_like(other) && beyond(own) == beyond(other));
     match (alike, other) {
         (Some(alike), _) => Ok(alike.limit()),
         (None, Some(other)) => Err(format!(
             "`weighted` with {own} and {other}; accepted are windows of one algorithm, period, number of \
-             slices and soft share"
+             slices, soft share and debt"
         )),
         (None, None) => Err(format!(
             "`weighted`: a time has no quota in the place of {own}; accepted are as many as `quota` has"

@@ -27,6 +27,7 @@ static QUOTA: Table = Table::new(
         &QUEUE,
         &SLICES,
         &SOFT,
+        &DEBT,
         &ZONE,
         &STARTING_ON,
         &VARYING,
@@ -84,6 +85,12 @@ pub(in crate::rules) static SOFT: Field<Number> = Field::number(
     "soft",
     0..=1_000,
     "How many percent more pass than the limit says. Default: 0.",
+);
+
+pub(in crate::rules) static DEBT: Field<Number> = Field::number(
+    "debt",
+    0..=MAX_NUMBER,
+    "How many units beyond its capacity a key may owe, for units that were used before they were charged. Default: 0.",
 );
 
 pub(in crate::rules) static ZONE: Field<Text> = Field::text(
