@@ -17,7 +17,7 @@ use std::{
 
 use tokio::time::sleep;
 use tower_ratelimit::{
-    Decision, Key, OnFailure, Quota,
+    Decision, Key, Limiter as _, OnFailure, Quota,
     limiter::Pending,
     shared::{Mode, ModeStats, RedisLimiterBuilder, SharedLimiter},
 };

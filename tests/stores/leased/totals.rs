@@ -42,6 +42,40 @@ async fn nodes_admit_exactly_the_limit_of_a_day() {
     }
 }
 
+/// Units that were used already are charged next to those that nodes have leased.
+#[tokio::test(start_paused = true)]
+async fn nodes_that_spend_and_lease_charge_the_limit_and_its_debt_to_the_unit() {
+    for quota in [
+        Quota::per_day(2_000).fixed_window(),
+        Quota::per_day(2_000).sliding_window(),
+        Quota::per_day(2_000).sliding_log(),
+        Quota::per_hour(1).burst(2_000),
+    ] {
+        for seed in 0..4 {
+            let quota = quota.debt(700);
+            let wire = Wire::new();
+            let nodes = nodes(3, quota, &wire);
+            let (passed, mut spent) = (Passed::default(), 0);
+            for round in 0..30 {
+                passed.load(&nodes, 1, 20 * MS).await;
+                let node = &nodes[(seed + round) % 3];
+                let units = 13 * (round * (seed + 3) % 7) as u64;
+                let decision = node.spend(&key(), units).await.unwrap();
+                assert!(decision.charged() <= units);
+                spent += decision.charged();
+            }
+            assert!(sum(&nodes, |stats| stats.local) > 500, "{quota:?}");
+            drop(nodes);
+            sleep(SECOND).await;
+            let strict = leased(quota, 9).mode(Mode::strict());
+            let strict = strict.build_on(wire).unwrap();
+            let rest = strict.spend(&key(), 9_000).await.unwrap().charged();
+            let all = passed.count() + spent + rest;
+            assert_eq!(all, 2_700, "{quota:?}: {spent} and {rest} spent");
+        }
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn node_that_is_gone_takes_at_most_its_lease_along() {
     let quota = Quota::per_day(20_000).fixed_window();
