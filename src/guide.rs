@@ -2,6 +2,7 @@
 //! [`retry_after`]: crate::Decision::retry_after
 //! [`delay`]: crate::Decision::delay
 //! [`block_for`]: crate::limiter::LocalLimiterBuilder::block_for
+//! [`JointLimiter`]: crate::limiter::JointLimiter
 //! [`quota`]: crate::RateLimitLayer::quota
 //! [`tier`]: crate::limiter::LocalLimiterBuilder::tier
 // The page is also read on GitHub, and defines the targets of its links there at its end. The first

@@ -23,8 +23,8 @@ pub enum Outcome {
     /// [leaky bucket](crate::Algorithm::LeakyBucket) waits that long before it does the work; a layer has
     /// waited when a handler reads the decision.
     Delayed(Duration),
-    /// The request does not pass, and nothing was charged, except by a [hit](crate::Op::Hit) or a
-    /// [count](crate::Op::Count). [`Decision::retry_after`] is the wait after which it would pass.
+    /// The request does not pass, and nothing was charged, except by a [hit](crate::Op::Hit), a
+    /// [spend](crate::Op::Spend) or a [count](crate::Op::Count). [`Decision::retry_after`] is the wait after which it would pass.
     Denied,
 }
 
@@ -171,10 +171,57 @@ impl Decision {
     }
 
     /// The units that were taken: 0 for a denial and for a [`Peek`](crate::Op::Peek), the units that
-    /// fitted for [`AcquireUpTo`](crate::Op::AcquireUpTo).
+    /// fitted for [`AcquireUpTo`](crate::Op::AcquireUpTo). Units beyond the capacity of a
+    /// [`Hit`](crate::Op::Hit), and beyond the [debt](crate::Quota::debt) of a
+    /// [`Spend`](crate::Op::Spend), were not taken.
+    ///
+    /// Of several limits that were [charged together](crate::RateLimitLayer::all), the least that one of
+    /// them took: see [`charged_by_each`](Self::charged_by_each).
     #[must_use]
     pub const fn charged(&self) -> u64 {
         self.charged
+    }
+
+    /// The units that each limit took, in the order of the limits: one number for each of several limits
+    /// that were [charged together](crate::RateLimitLayer::all), otherwise [`charged`](Self::charged).
+    ///
+    /// A charge in several operations is settled by the sum of these numbers, for each limit by itself:
+    /// limits may take different units of one [`Spend`](crate::Op::Spend), and fewer than it requested.
+    ///
+    /// ```
+    /// use tower_ratelimit::{
+    ///     Key, LocalLimiter, LocalStore, Op, Quota,
+    ///     limiter::{JointLimiter, Limiter, Tier},
+    /// };
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+    /// let store = LocalStore::new();
+    /// let limiter = |quota| LocalLimiter::builder(quota).build_in(&store);
+    /// let requests = limiter(Quota::per_day(10).named("requests"))?;
+    /// let tokens = limiter(Quota::per_day(1_000).debt(500).named("tokens"))?;
+    /// let both = JointLimiter::new([requests, tokens])?;
+    ///
+    /// let key = Key::joint([Key::from("alice"), Key::from("alice")]);
+    /// let each = [Op::Reserve(1), Op::Reserve(900)];
+    /// let reserved = both.apply_each(&Tier::DEFAULT, &key, &each).await?;
+    /// assert!(reserved.charged_by_each().eq([1, 900]));
+    ///
+    /// // A request is a request, and 1,700 tokens were used: 200 are beyond the debt.
+    /// let receipt = reserved.receipt();
+    /// let each = [Op::Settle(1, receipt.clone()), Op::Settle(1_700, receipt)];
+    /// let settled = both.apply_each(&Tier::DEFAULT, &key, &each).await?;
+    /// assert!(settled.charged_by_each().eq([0, 600]));
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// # })?;
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn charged_by_each(&self) -> impl ExactSizeIterator<Item = u64> {
+        let shares = self.quotas.shares();
+        (0..shares.len().max(1)).map(|limit| {
+            let share = shares.get(limit);
+            share.map_or(self.charged, |share| share.charged)
+        })
     }
 
     /// The time of the decision, by the limiter's clock: in Redis that of the server. All durations of the

@@ -2,8 +2,6 @@
 
 use std::{sync::Arc, time::Duration};
 
-#[cfg(feature = "rules")]
-use super::{ChargeEnd, Receipt};
 use super::{
     Decision, Degradation, Measure, Outcome, Policy, QuotaStatuses, decision::DenialCause,
     policy_name::Share, quota_status_without_name::Status, rounding::Micros,
@@ -77,14 +75,10 @@ impl Decision {
         self
     }
 
-    /// The units that each quota keeps after this settlement of several limits.
-    pub(crate) fn kept_after(&self, settlement: &Receipt) -> Vec<u64> {
-        let limits = settlement.of_each().unwrap_or_default().iter();
-        let kept = limits.zip(self.quotas.shares()).flat_map(|(of, share)| {
-            let is_refunded = of.receipt.settled() == ChargeEnd::Refunded;
-            let units = if is_refunded { 0 } else { share.charged };
-            std::iter::repeat_n(units, share.quotas)
-        });
+    /// The units that each quota keeps, by the units that its limit keeps.
+    pub(crate) fn kept_by_quotas(&self, of_limits: &[u64]) -> Vec<u64> {
+        let limits = of_limits.iter().zip(self.quotas.shares());
+        let kept = limits.flat_map(|(units, share)| std::iter::repeat_n(*units, share.quotas));
         kept.collect()
     }
 

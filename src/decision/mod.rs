@@ -31,8 +31,9 @@ pub use self::{
 };
 pub(crate) use self::{
     merge::{DecisionOfLimit, MergedDecisions},
+    op::of_other_limits,
     quota_status_without_name::{Measure, Status},
-    receipt::{Charge, ChargeEnd, LimitReceipt, REQUEST_TIER},
+    receipt::{Charge, LimitReceipt, REQUEST_TIER},
     rounding::whole_seconds,
     usage::{Level, Stepped, Usage, WindowUsage},
 };

@@ -70,6 +70,42 @@ impl Op {
         }
     }
 
+    /// The most units that the operation takes, if it takes what is available.
+    pub(crate) const fn most_available(&self) -> Option<u64> {
+        match self {
+            Self::AcquireUpTo(most) => Some(*most),
+            _ => None,
+        }
+    }
+
+    /// The operation with the share that the limit at `place` has in a joint receipt of `limits` limits;
+    /// `None` if it has no joint receipt and needs no change.
+    ///
+    /// # Errors
+    ///
+    /// If the receipt is of another number of limits.
+    pub(crate) fn of_place(
+        &self,
+        place: usize,
+        limits: usize,
+    ) -> Result<Option<Self>, LimiterError> {
+        let Some(shares) = self.receipt().and_then(Receipt::of_each) else {
+            return Ok(None);
+        };
+        let own = shares.get(place).filter(|_| shares.len() == limits);
+        let own = own.ok_or_else(of_other_limits)?;
+        Ok(Some(self.with_receipt(own.receipt.clone())))
+    }
+
+    /// The operation with another receipt in place of its own.
+    pub(crate) fn with_receipt(&self, receipt: Receipt) -> Self {
+        match self {
+            Self::Settle(cost, _) => Self::Settle(*cost, receipt),
+            Self::Refund(cost, _) => Self::Refund(*cost, Some(receipt)),
+            other => other.clone(),
+        }
+    }
+
     /// The operation with this limit's share of a joint receipt; `None` if the operation has no joint
     /// receipt and needs no change. `limit` is the limit's identity.
     ///
@@ -93,10 +129,15 @@ impl Op {
                  limiters()",
             )
         })?;
-        Ok(match self {
-            Self::Settle(cost, _) => Self::Settle(*cost, own),
-            Self::Refund(cost, _) => Self::Refund(*cost, Some(own)),
-            other => other.clone(),
-        })
+        Ok(self.with_receipt(own))
     }
+}
+
+/// The error of a receipt whose limits are not those of the key.
+#[cold]
+pub(crate) fn of_other_limits() -> LimiterError {
+    LimiterError::unsupported(
+        "the receipt is of other limits than the key: refund the receipt of one limit by that \
+         one of limiters(), with its own key",
+    )
 }

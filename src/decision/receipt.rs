@@ -27,25 +27,8 @@ pub struct Receipt {
     /// The request's own quota, if it brought one.
     request: Option<Fitted>,
     degraded: bool,
-    settled: ChargeEnd,
     /// The lease that the units were spent from.
     lease: Option<NonZeroU8>,
-}
-
-/// The end of one limit's charge, in a settlement of several limits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ChargeEnd {
-    /// The charge ends at the units of the operation.
-    Settled,
-    /// The whole charge is refunded.
-    #[cfg(feature = "rules")]
-    Refunded,
-    /// The whole charge is kept and counts towards a block.
-    #[cfg(feature = "rules")]
-    Kept,
-    /// The charge stays as it is: the limit does not depend on responses.
-    #[cfg(feature = "rules")]
-    Untouched,
 }
 
 /// The charge to each quota, in their order.
@@ -89,7 +72,6 @@ impl Receipt {
             tier: 0,
             request: None,
             degraded: false,
-            settled: ChargeEnd::Settled,
             lease: None,
         }
     }
@@ -135,37 +117,25 @@ impl Receipt {
         Some(&own.receipt)
     }
 
-    /// The receipt for a settlement in which `settled` names the end of each limit's charge, by the
-    /// limit's index.
-    #[cfg(feature = "rules")]
-    pub(crate) fn settled_each(mut self, settled: impl Fn(usize) -> ChargeEnd) -> Self {
-        let each = self.of_each().unwrap_or_default().iter().enumerate();
-        let each = each.map(|(at, of)| LimitReceipt {
-            limit: of.limit,
-            receipt: Self {
-                settled: settled(at),
-                ..of.receipt.clone()
-            },
-        });
-        self.charges = Charges::Joint(each.collect());
-        self
-    }
-
-    /// The end of this charge.
-    pub(crate) const fn settled(&self) -> ChargeEnd {
-        self.settled
-    }
-
     /// The instant of the charge, by the limiter's clock. A refund to a bucket shrinks with the time since.
     #[must_use]
     pub const fn charged_at(&self) -> Timestamp {
         self.charged_at
     }
 
-    /// The units charged: the most that a refund returns.
+    /// The units charged: the most that a refund returns. Of several limits that were charged together, the
+    /// least that one of them charged: see [`each`](Self::each).
     #[must_use]
     pub const fn charged(&self) -> u64 {
         self.charged
+    }
+
+    /// The receipt of each limit that was charged, in their order: one of each for a decision of several
+    /// limits that were [charged together](crate::RateLimitLayer::all), otherwise this one.
+    pub fn each(&self) -> impl ExactSizeIterator<Item = &Self> {
+        let each = self.of_each();
+        let count = each.map_or(1, <[LimitReceipt]>::len);
+        (0..count).map(move |place| each.map_or(self, |each| &each[place].receipt))
     }
 
     /// The charge to each quota, in their order.

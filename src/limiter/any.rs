@@ -55,6 +55,8 @@ pub struct AnyLimiter(Arc<dyn Erased>);
 trait Erased: Send + Sync {
     fn apply_in(&self, tier: &Tier, key: &Key, op: Op) -> Pending<BoxedFuture>;
 
+    fn apply_each(&self, tier: &Tier, key: &Key, ops: &[Op]) -> Pending<BoxedFuture>;
+
     fn policies(&self) -> &[Policy];
 
     fn supports(&self, op: &Op) -> bool;
@@ -74,10 +76,11 @@ trait Erased: Send + Sync {
 
 impl<L: Limiter> Erased for L {
     fn apply_in(&self, tier: &Tier, key: &Key, op: Op) -> Pending<BoxedFuture> {
-        match Limiter::apply_in(self, tier, key, op) {
-            Pending::Ready(answer) => Pending::Ready(answer),
-            Pending::Later(future) => Pending::Later(L::boxed(future)),
-        }
+        boxed::<L>(Limiter::apply_in(self, tier, key, op))
+    }
+
+    fn apply_each(&self, tier: &Tier, key: &Key, ops: &[Op]) -> Pending<BoxedFuture> {
+        boxed::<L>(Limiter::apply_each(self, tier, key, ops))
     }
 
     fn policies(&self) -> &[Policy] {
@@ -110,6 +113,15 @@ impl<L: Limiter> Erased for L {
 
     fn member(&self) -> Option<&dyn ErasedMember> {
         Limiter::member(self)
+    }
+}
+
+/// The answer with a future of any type. Inlined, since a decision is long.
+#[inline(always)]
+fn boxed<L: Limiter>(answer: Pending<L::Future>) -> Pending<BoxedFuture> {
+    match answer {
+        Pending::Ready(answer) => Pending::Ready(answer),
+        Pending::Later(future) => Pending::Later(L::boxed(future)),
     }
 }
 
@@ -172,6 +184,10 @@ impl Limiter for AnyLimiter {
 
     fn apply_in(&self, tier: &Tier, key: &Key, op: Op) -> Pending<BoxedFuture> {
         self.0.apply_in(tier, key, op)
+    }
+
+    fn apply_each(&self, tier: &Tier, key: &Key, ops: &[Op]) -> Pending<BoxedFuture> {
+        self.0.apply_each(tier, key, ops)
     }
 
     fn policies(&self) -> &[Policy] {

@@ -46,6 +46,27 @@ pub trait Limiter: Send + Sync + 'static {
         Pending::Ready(Err(tier.unknown()))
     }
 
+    /// Applies an operation of its own to each limit of several, in one step: `ops` has one for each key in
+    /// `key`, which is a [`Key::joint`]. A [`JointLimiter`](super::JointLimiter) does this; one limit takes
+    /// one operation, with its own key.
+    ///
+    /// [`Acquire`](Op::Acquire), [`Reserve`](Op::Reserve) and [`AcquireUpTo`](Op::AcquireUpTo) take from all
+    /// their limits, or from none if one of these denies; limits that `AcquireUpTo` take equal units, at
+    /// most the least of their numbers. All other operations are applied in any case, and `Refund(0, None)`
+    /// does nothing. The decision is a denial if one limit denies; [`Decision::charged_by_each`] has the
+    /// units that each took.
+    ///
+    /// A [`Settle`](Op::Settle) or [`Refund`](Op::Refund) takes the receipt of its limit, or the receipt of
+    /// all limits of `key`, in which it finds its own: so a charge can end at other units for each limit.
+    ///
+    /// If a limit does not support its operation, the answer is an error and none is applied.
+    fn apply_each(&self, tier: &Tier, key: &Key, ops: &[Op]) -> Pending<Self::Future> {
+        match one_operation(ops) {
+            Ok(op) => self.apply_in(tier, key, op.clone()),
+            Err(error) => Pending::Ready(Err(error)),
+        }
+    }
+
     /// The policies of the quotas in decisions, in the same order: those of the default tier.
     ///
     /// Layers read them when they are built, for the constant parts of headers. A decision about other
@@ -181,6 +202,22 @@ pub trait Limiter: Send + Sync + 'static {
     }
 }
 
+/// The operation on one limit.
+///
+/// # Errors
+///
+/// If there is another number of operations.
+pub(super) fn one_operation(ops: &[Op]) -> Result<&Op, LimiterError> {
+    let [op] = ops else {
+        let count = ops.len();
+        return Err(LimiterError::unsupported(format!(
+            "{count} operations for 1 limit: pass one, or call a JointLimiter of {count} limits with a \
+             `Key::joint`"
+        )));
+    };
+    Ok(op)
+}
+
 #[allow(
     private_interfaces,
     reason = "hidden methods are for limiters of this crate"
@@ -194,6 +231,10 @@ impl<L: Limiter> Limiter for std::sync::Arc<L> {
 
     fn apply_in(&self, tier: &Tier, key: &Key, op: Op) -> Pending<Self::Future> {
         L::apply_in(self, tier, key, op)
+    }
+
+    fn apply_each(&self, tier: &Tier, key: &Key, ops: &[Op]) -> Pending<Self::Future> {
+        L::apply_each(self, tier, key, ops)
     }
 
     fn policies(&self) -> &[Policy] {

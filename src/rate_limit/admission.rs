@@ -15,7 +15,7 @@ use super::{
     warnings::LimiterWarnings,
 };
 #[cfg(feature = "rules")]
-use crate::decision::{ChargeEnd, Receipt};
+use crate::decision::Receipt;
 use crate::{
     clock::{Clock, OsClock},
     decision::{Decision, Op, Outcome},
@@ -114,6 +114,16 @@ impl<L: Limiter, R> Admission<L, R> {
     #[inline]
     pub(super) fn apply(&self, charge: ChargeRequestRef<'_>, op: Op) -> Pending<L::Future> {
         self.limiter.apply_in(charge.tier, charge.key, op)
+    }
+
+    /// Applies an operation to each of several limits.
+    #[cfg(feature = "rules")]
+    pub(super) fn apply_each(
+        &self,
+        charge: ChargeRequestRef<'_>,
+        ops: &[Op],
+    ) -> Pending<L::Future> {
+        self.limiter.apply_each(charge.tier, charge.key, ops)
     }
 
     /// Whether earlier requests of this key may wait, which this one must not overtake.
@@ -303,32 +313,56 @@ impl<L: Limiter, R> Admission<L, R> {
         }
     }
 
-    /// The settlement of several limits by this response: the units that limits keep, and the receipt
-    /// for each limit. `None` if all limits settle alike, or nothing changes.
+    /// The settlement of several limits by this response; `None` if all limits settle alike, or nothing
+    /// changes.
     #[cfg(feature = "rules")]
     pub(super) fn settlement(
         &self,
         response: &response::Parts,
         decision: &Decision,
-    ) -> Option<(u64, Receipt)> {
-        let Some(FinalCost::OfEach(end)) = &self.settings.final_cost else {
+    ) -> Option<EndOfCharges> {
+        let Some(FinalCost::OfEach(final_cost)) = &self.settings.final_cost else {
             return None;
         };
         let receipt = decision.receipt();
-        let limits = receipt.of_each()?.len();
-        let ends = || (0..limits).map(|limit| end(response, limit));
-        let is_refunded = |end| end == ChargeEnd::Refunded;
-        let is_reported = |end| is_refunded(end) || (self.blocks && end == ChargeEnd::Kept);
-        if !ends().any(is_reported) {
+        let charges = receipt.of_each()?.iter().enumerate();
+        let costs: Vec<_> = charges
+            .map(|(limit, of)| {
+                let charged = of.receipt.charged();
+                (&of.receipt, final_cost(response, (limit, charged)))
+            })
+            .collect();
+        let is_reported = |(receipt, cost): &(&Receipt, Option<u64>)| {
+            cost.is_some_and(|cost| cost == 0 || cost != receipt.charged() || self.blocks)
+        };
+        if !costs.iter().any(is_reported) {
             return None;
         }
-        let kept = if ends().all(is_refunded) {
-            0
-        } else {
-            decision.charged()
-        };
-        Some((kept, receipt.settled_each(|limit| end(response, limit))))
+        let is_refunded = costs.iter().all(|(_, cost)| *cost == Some(0));
+        let kept = costs.iter();
+        let kept = kept.map(|(receipt, cost)| cost.unwrap_or_else(|| receipt.charged()));
+        let ops = costs.iter().map(|(receipt, cost)| match cost {
+            Some(cost) => Op::Settle(*cost, Receipt::clone(receipt)),
+            // Returns nothing, and counts towards no block.
+            None => Op::Refund(0, Some(Receipt::clone(receipt))),
+        });
+        Some(EndOfCharges {
+            ops: ops.collect(),
+            kept: if is_refunded { 0 } else { decision.charged() },
+            kept_by_each: decision.kept_by_quotas(&kept.collect::<Vec<_>>()),
+        })
     }
+}
+
+/// The end of the charge of several limits, by the response.
+#[cfg(feature = "rules")]
+pub(super) struct EndOfCharges {
+    /// The operation on each limit.
+    pub(super) ops: Vec<Op>,
+    /// The units that the limits keep.
+    pub(super) kept: u64,
+    /// The units that each quota keeps.
+    pub(super) kept_by_each: Vec<u64>,
 }
 
 impl<L, R> Admission<L, R> {

@@ -109,11 +109,11 @@ impl<L: Limiter, R> Reservation<L, R> {
 
     fn correct(&mut self, response: &response::Parts) -> Option<Pending<L::Future>> {
         #[cfg(feature = "rules")]
-        if let Some((kept, receipt)) = self.admission.settlement(response, &self.decision) {
-            self.cost = Some(kept);
-            self.kept_by_each = self.decision.kept_after(&receipt);
-            let op = Op::Settle(kept, receipt);
-            return Some(self.admission.apply(self.charge.as_ref(), op));
+        if let Some(settlement) = self.admission.settlement(response, &self.decision) {
+            self.cost = Some(settlement.kept);
+            self.kept_by_each = settlement.kept_by_each;
+            let charge = self.charge.as_ref();
+            return Some(self.admission.apply_each(charge, &settlement.ops));
         }
         let charged = self.charged();
         let assumed = if self.exceeds {

@@ -16,7 +16,7 @@ use super::{
     waiting::{LongestWaitOf, NamedQueues, Waiting},
 };
 use crate::{
-    decision::{ChargeEnd, Decision},
+    decision::Decision,
     error::LimiterError,
     headers::Headers,
     key::{Global, Key},
@@ -54,9 +54,13 @@ pub(crate) struct PreparedSettings {
 pub(crate) enum CountedResponses {
     /// For one limit, by the status.
     OfOne(Arc<dyn Fn(StatusCode) -> bool + Send + Sync>),
-    /// For each of several limits, by the status and the place of the limit.
-    OfEach(Arc<dyn Fn(StatusCode, usize) -> ChargeEnd + Send + Sync>),
+    /// For each of several limits.
+    OfEach(Arc<KeptByLimit>),
 }
+
+/// The units that a limit keeps, by the status, the index of the limit and its charge; `None` if it does not
+/// depend on responses.
+type KeptByLimit = dyn Fn(StatusCode, (usize, u64)) -> Option<u64> + Send + Sync;
 
 /// The queues of denied requests, which several admissions share.
 #[derive(Clone)]
@@ -293,8 +297,8 @@ impl From<CountedResponses> for FinalCost {
                     move |response, units| if counts(response.status) { units } else { 0 },
                 ))
             }
-            CountedResponses::OfEach(settled) => {
-                Self::OfEach(Arc::new(move |response, at| settled(response.status, at)))
+            CountedResponses::OfEach(kept) => {
+                Self::OfEach(Arc::new(move |response, of| kept(response.status, of)))
             }
         }
     }

@@ -5,8 +5,6 @@ use std::{fmt, sync::Arc};
 use http::{request::Parts, response};
 
 use super::{overflow::Overflow, waiting::Waiting};
-#[cfg(feature = "rules")]
-use crate::decision::ChargeEnd;
 use crate::{
     key::KeyExtractor,
     limiter::{RequestQuota, Tier, tier::MemberTerms},
@@ -39,9 +37,10 @@ pub(super) struct Settings {
 pub(super) enum FinalCost {
     /// One cost for all limits, from the response and the charge.
     OfAll(PerResponse<u64, u64>),
-    /// The end of each limit's charge, from the response and the place of the limit.
+    /// The cost for each of several limits, from the response, the index of the limit and its charge. `None`
+    /// for a limit that does not depend on responses: its charge stays and counts towards no block.
     #[cfg(feature = "rules")]
-    OfEach(PerResponse<usize, ChargeEnd>),
+    OfEach(PerResponse<(usize, u64), Option<u64>>),
 }
 
 /// A closure about each response and an argument.

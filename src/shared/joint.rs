@@ -189,10 +189,16 @@ impl RedisMember {
         matches!(self.op, Op::AcquireUpTo(_))
     }
 
+    /// Whether it keeps the other limits from being charged.
+    fn holds_back(&self, answer: &MemberAnswer) -> bool {
+        let denies = |decision: &Decision| self.charges() && decision.is_denied();
+        answer.as_ref().map_or(true, denies)
+    }
+
     /// Refunds the charged units except `kept`. Only a limit that takes what is available keeps fewer than it
     /// charged.
     fn refund(&self, charged: &Decision, kept: u64) -> Option<Pending<RedisFuture>> {
-        let refunds = kept == 0 || self.takes_what_is_available();
+        let refunds = self.charges() && (kept == 0 || self.takes_what_is_available());
         let units = charged.charged().checked_sub(kept);
         let units = units.filter(|units| refunds && *units > 0)?;
         let refund = Op::Refund(units, Some(charged.receipt()));
@@ -200,8 +206,15 @@ impl RedisMember {
     }
 }
 
-/// The joint denial if any of the limits has a cached one. Then none of them is called.
+/// The answer of one limit.
+type MemberAnswer = Result<Decision, LimiterError>;
+
+/// The joint denial if any of the limits has a cached one. Then none of them is called: an operation that
+/// a denial does not hold back calls all of them.
 fn cached_denial(members: &[RedisMember]) -> Option<Decision> {
+    if !members.iter().all(RedisMember::charges) {
+        return None;
+    }
     let denial = |member: &RedisMember| {
         let RedisMember {
             limiter,
@@ -209,7 +222,7 @@ fn cached_denial(members: &[RedisMember]) -> Option<Decision> {
             key,
             op,
         } = member;
-        member.charges().then(|| limiter.denial(tier, key, op))?
+        limiter.denial(tier, key, op)
     };
     let denials: Vec<_> = members.iter().map(denial).collect();
     let now = denials.iter().flatten().next()?.decided_at();
@@ -226,16 +239,12 @@ async fn decide(
     members: Vec<RedisMember>,
     pending: Vec<Option<Pending<RedisFuture>>>,
     until: Instant,
-) -> Result<Decision, LimiterError> {
+) -> MemberAnswer {
     let mut answers = answers_of(&members, pending, until).await;
-    let charges = members.iter().all(RedisMember::charges);
-    if charges && !answers.iter().all(is_allowed) {
+    if any_holds_back(&members, &answers) {
         refund(&members, &mut answers, 0, until).await;
-    } else if charges {
-        let charged = answers.iter().flatten().map(Decision::charged);
-        if let Some(kept) = charged.filter(|charged| *charged > 0).min() {
-            refund(&members, &mut answers, kept, until).await;
-        }
+    } else if let Some(kept) = least_available(&members, &answers) {
+        refund(&members, &mut answers, kept, until).await;
     }
     let decisions: Result<Vec<_>, _> = answers.into_iter().collect();
     let limits = members.iter();
@@ -244,8 +253,18 @@ async fn decide(
     Ok(Decision::merge(members.len(), decisions))
 }
 
-fn is_allowed(answer: &Result<Decision, LimiterError>) -> bool {
-    answer.as_ref().is_ok_and(Decision::is_allowed)
+fn any_holds_back(members: &[RedisMember], answers: &[MemberAnswer]) -> bool {
+    let mut answers = members.iter().zip(answers);
+    answers.any(|(member, answer)| member.holds_back(answer))
+}
+
+/// The least that one of the limits took that take what is available. A degraded one may have taken
+/// nothing.
+fn least_available(members: &[RedisMember], answers: &[MemberAnswer]) -> Option<u64> {
+    let available = members.iter().zip(answers);
+    let available = available.filter(|(member, _)| member.takes_what_is_available());
+    let charged = available.filter_map(|(_, answer)| Some(answer.as_ref().ok()?.charged()));
+    charged.filter(|charged| *charged > 0).min()
 }
 
 /// Returns the answers of all limits. Waits for the calls in flight, and then calls the other
@@ -254,7 +273,7 @@ async fn answers_of(
     members: &[RedisMember],
     pending: Vec<Option<Pending<RedisFuture>>>,
     until: Instant,
-) -> Vec<Result<Decision, LimiterError>> {
+) -> Vec<MemberAnswer> {
     // All calls run while the first is awaited.
     let mut answers = Vec::with_capacity(pending.len());
     for answer in pending {
@@ -263,7 +282,10 @@ async fn answers_of(
             None => None,
         });
     }
-    let mut all_allow = answers.iter().flatten().all(is_allowed);
+    let called = members.iter().zip(&answers);
+    let mut all_allow = !called
+        .filter_map(|(member, answer)| Some((member, answer.as_ref()?)))
+        .any(|(member, answer)| member.holds_back(answer));
     let first = answers.iter().flatten().flatten().next();
     let mut now = first.map_or_else(Timestamp::default, Decision::decided_at);
     for (answer, member) in answers.iter_mut().zip(members) {
@@ -273,7 +295,7 @@ async fn answers_of(
             } else {
                 Ok(member.not_called(now))
             };
-            all_allow = all_allow && is_allowed(&own);
+            all_allow = all_allow && !member.holds_back(&own);
             now = own.as_ref().map_or(now, Decision::decided_at);
             *answer = Some(own);
         }
@@ -282,13 +304,8 @@ async fn answers_of(
 }
 
 /// Refunds the charge of each limit beyond `kept`, and replaces its answer by that of the refund.
-async fn refund(
-    members: &[RedisMember],
-    answers: &mut [Result<Decision, LimiterError>],
-    kept: u64,
-    until: Instant,
-) {
-    let refund = |(member, answer): (&RedisMember, &Result<Decision, _>)| {
+async fn refund(members: &[RedisMember], answers: &mut [MemberAnswer], kept: u64, until: Instant) {
+    let refund = |(member, answer): (&RedisMember, &MemberAnswer)| {
         let refund = member.refund(answer.as_ref().ok()?, kept)?;
         let refund = DetachOnDrop::new(member.home(), refund.into_future());
         Some(timeout_at(until, refund))

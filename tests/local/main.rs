@@ -1,6 +1,7 @@
 //! Promises of the local table, through the public API.
 
 mod blocks;
+mod each;
 mod names;
 mod restarts;
 mod store;

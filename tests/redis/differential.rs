@@ -2,6 +2,7 @@
 //!
 //! In CI a few thousand operations. `DIFFERENTIAL_OPERATIONS` sets another number for each test.
 
+mod joint;
 pub(crate) mod pair;
 pub(crate) mod traces;
 

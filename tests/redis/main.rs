@@ -6,6 +6,7 @@
 mod calendar;
 mod denials;
 mod differential;
+mod each;
 mod faults;
 mod harness;
 mod keys;

@@ -4,12 +4,12 @@ use std::{fmt, sync::Arc};
 
 use super::member::Member;
 use crate::{
-    decision::{ChargeEnd, Op, Policy, Receipt},
+    decision::{Op, Policy, of_other_limits},
     error::{ConfigError, ConfigErrorKind, LimiterError},
     key::{JointParts, Key},
     limiter::{
-        Limiter, LocalLimiter, Pending, Tier, per_request_quota::several_quotas,
-        tier_set::unsupported, type_erased_member::MemberCall,
+        Limiter, LocalLimiter, Pending, Tier, limiter::one_operation,
+        per_request_quota::several_quotas, tier_set::unsupported, type_erased_member::MemberCall,
     },
 };
 
@@ -18,6 +18,7 @@ use crate::{
 /// [`RateLimitLayer::all`](crate::RateLimitLayer::all) makes one. Call it with a [`Key::joint`], which
 /// has a key for each limit; a single limit also takes its own key. A decision has the quotas of all
 /// limits. A tier applies to the limits that have it; the others use their default quotas.
+/// [`apply_each`](Limiter::apply_each) takes an operation of its own for each limit.
 ///
 /// ```
 /// use tower_ratelimit::{Key, LocalLimiter, LocalStore, Quota, limiter::{JointLimiter, Limiter}};
@@ -109,7 +110,19 @@ impl<L: Member> JointLimiter<L> {
             Ok(prepared) => prepared,
             Err(error) => return Pending::Ready(Err(error)),
         };
-        let (terms, ops) = (tier.terms(), ops.as_deref());
+        let ops = ops.as_deref();
+        self.call(tier, parts, |at| ops.map_or(op, |ops| &ops[at]))
+    }
+
+    /// Applies to each limit that has a key the operation at its index among these.
+    #[inline(always)]
+    fn call<'a>(
+        &'a self,
+        tier: &'a Tier,
+        parts: JointParts<'a>,
+        op_at: impl Fn(usize) -> &'a Op,
+    ) -> Pending<L::Future> {
+        let terms = tier.terms();
         let is_default = tier.has_default_quotas();
         let present = self.present(parts).enumerate();
         let calls = present.map(|(at, (place, limiter, key))| {
@@ -118,12 +131,11 @@ impl<L: Member> JointLimiter<L> {
                 None if is_default || limiter.knows(tier) => tier,
                 None => Tier::of_class(tier.priority()),
             };
-            let op = ops.map_or(op, |ops| &ops[at]);
             MemberCall {
                 limiter,
                 key,
                 tier,
-                op,
+                op: op_at(at),
             }
         });
         L::apply_together(calls)
@@ -137,10 +149,7 @@ impl<L: Member> JointLimiter<L> {
         key: &'k Key,
         op: &Op,
     ) -> Result<(JointParts<'k>, Option<Vec<Op>>), LimiterError> {
-        let parts = key
-            .joint_parts()
-            .filter(|parts| parts.clone().count() == self.0.limiters.len())
-            .ok_or_else(|| self.wrong_key())?;
+        let parts = self.parts(key)?;
         self.check(tier, op)?;
         let mut ops = ops_of_each(op, || self.present(parts.clone()).count())?;
         let terms = tier.terms().filter(|_| differs_by_terms(tier, op));
@@ -150,6 +159,45 @@ impl<L: Member> JointLimiter<L> {
             ops = Some(own.collect());
         }
         Ok((parts, ops))
+    }
+
+    /// The keys of all limits, and the operation on each limit that has a key, from these, which are in
+    /// the order of these limits.
+    fn prepare_each<'k>(
+        &self,
+        tier: &Tier,
+        key: &'k Key,
+        ops: &[Op],
+    ) -> Result<(JointParts<'k>, Vec<Op>), LimiterError> {
+        let parts = self.parts(key)?;
+        self.check_tier(tier)?;
+        let count = self.present(parts.clone()).count();
+        if ops.len() != count {
+            return Err(wrong_count(ops.len(), count));
+        }
+        let available = ops.iter().filter_map(Op::most_available).min();
+        let present = self.present(parts.clone()).zip(ops).enumerate();
+        let own = present.map(|(at, ((place, limiter, _), op))| {
+            if !limiter.supports(op) {
+                return Err(unsupported(op));
+            }
+            let own = match available.filter(|_| op.most_available().is_some()) {
+                Some(most) => Some(Op::AcquireUpTo(most)),
+                None => op.of_place(at, count)?,
+            };
+            let op = own.as_ref().unwrap_or(op);
+            let terms = tier.terms();
+            Ok(terms.map_or_else(|| op.clone(), |terms| terms.op(place, op, None)))
+        });
+        let own: Result<_, _> = own.collect();
+        Ok((parts, own?))
+    }
+
+    /// The key of each limit.
+    fn parts<'k>(&self, key: &'k Key) -> Result<JointParts<'k>, LimiterError> {
+        key.joint_parts()
+            .filter(|parts| parts.clone().count() == self.0.limiters.len())
+            .ok_or_else(|| self.wrong_key())
     }
 
     /// The limits that have a key, with their places and keys.
@@ -167,6 +215,11 @@ impl<L: Member> JointLimiter<L> {
         if matches!(op, Op::Count(_) | Op::Spend(_)) && !self.supports(op) {
             return Err(unsupported(op));
         }
+        self.check_tier(tier)
+    }
+
+    /// Checks that all members can decide in the tier.
+    fn check_tier(&self, tier: &Tier) -> Result<(), LimiterError> {
         if tier.terms().is_some() {
             return Ok(());
         }
@@ -207,32 +260,20 @@ fn ops_of_each(op: &Op, count: impl FnOnce() -> usize) -> Result<Option<Vec<Op>>
     let receipts = match receipt.of_each() {
         None if count == 1 => return Ok(None),
         Some(receipts) if receipts.len() == count => receipts,
-        _ => {
-            return Err(LimiterError::unsupported(
-                "the receipt is of other limits than the key: refund the receipt of one limit by that \
-                 one of limiters(), with its own key",
-            ));
-        }
+        _ => return Err(of_other_limits()),
     };
-    let ops = receipts.iter().map(|of| match op {
-        Op::Settle(cost, _) => settlement(*cost, of.receipt.clone()),
-        Op::Refund(cost, _) => Op::Refund(*cost, Some(of.receipt.clone())),
-        other => other.clone(),
-    });
+    let ops = receipts.iter();
+    let ops = ops.map(|of| op.with_receipt(of.receipt.clone()));
     Ok(Some(ops.collect()))
 }
 
-fn settlement(cost: u64, receipt: Receipt) -> Op {
-    match receipt.settled() {
-        ChargeEnd::Settled => Op::Settle(cost, receipt),
-        #[cfg(feature = "rules")]
-        ChargeEnd::Refunded => Op::Settle(0, receipt),
-        #[cfg(feature = "rules")]
-        ChargeEnd::Kept => Op::Settle(receipt.charged(), receipt),
-        // A refund of 0 returns nothing and counts towards no block.
-        #[cfg(feature = "rules")]
-        ChargeEnd::Untouched => Op::Refund(0, Some(receipt)),
-    }
+/// The error of a list of `ops` operations for a key of `limits` limits.
+#[cold]
+fn wrong_count(ops: usize, limits: usize) -> LimiterError {
+    LimiterError::unsupported(format!(
+        "{ops} operations for a key of {limits} limits: pass one for each; `Op::Refund(0, None)` does \
+         nothing"
+    ))
 }
 
 fn refused(fault: impl Into<std::borrow::Cow<'static, str>>) -> ConfigError {
@@ -255,6 +296,21 @@ impl<L: Member> Limiter for JointLimiter<L> {
             return limiter.apply_in(tier, key, op);
         }
         self.submit(tier, key, &op)
+    }
+
+    fn apply_each(&self, tier: &Tier, key: &Key, ops: &[Op]) -> Pending<Self::Future> {
+        if let [_] = &*self.0.limiters
+            && !key.is_joint()
+        {
+            return match one_operation(ops) {
+                Ok(op) => self.apply_in(tier, key, op.clone()),
+                Err(error) => Pending::Ready(Err(error)),
+            };
+        }
+        match self.prepare_each(tier, key, ops) {
+            Ok((parts, ops)) => self.call(tier, parts, |at| &ops[at]),
+            Err(error) => Pending::Ready(Err(error)),
+        }
     }
 
     fn policies(&self) -> &[Policy] {

@@ -12,7 +12,7 @@ use super::{
     rule_limits::RuleLimits,
 };
 use crate::{
-    decision::{ChargeEnd, Decision, Policy},
+    decision::{Decision, Policy},
     headers::Headers,
     limiter::{AnyLimiter, Tier, tier::MemberTerms, tier_set::TierSet},
     observe::Observer,
@@ -326,12 +326,9 @@ fn overflow_of_each<'r>(
 fn counts_of_each<'r>(rules: impl Iterator<Item = &'r Rule>) -> Option<CountedResponses> {
     let each: Vec<_> = rules.map(|rule| rule.count_if.clone()).collect();
     each.iter().any(Option::is_some).then(|| {
-        CountedResponses::OfEach(Arc::new(move |status: StatusCode, at| {
-            match each.get(at).and_then(Option::as_ref) {
-                Some(count_if) if count_if.counts(status) => ChargeEnd::Kept,
-                Some(_) => ChargeEnd::Refunded,
-                None => ChargeEnd::Untouched,
-            }
+        CountedResponses::OfEach(Arc::new(move |status: StatusCode, (at, charged)| {
+            let count_if = each.get(at)?.as_ref()?;
+            Some(if count_if.counts(status) { charged } else { 0 })
         }))
     })
 }

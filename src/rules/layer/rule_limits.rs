@@ -43,15 +43,17 @@ impl RuleLimits {
         self
     }
 
-    /// Applies an operation whose denial depends on the limits that do not overflow.
+    /// Applies operations whose denial depends on the limits that do not overflow.
     #[cold]
-    fn apply_with_overflow(&self, tier: &Tier, key: &Key, op: Op) -> Pending<BoxedFuture> {
-        let mut attempts = Attempts::new(&self.overflow);
-        let mut answer = self.limits.apply_in(tier, key, op.clone());
+    fn apply_with_overflow(&self, tier: &Tier, key: &Key, ops: OpOrEach) -> Pending<BoxedFuture> {
+        let present = self.overflow.iter().zip(key.parts());
+        let present = present.filter_map(|(overflow, part)| part.map(|_| *overflow));
+        let mut attempts = Attempts::new(present.collect(), ops);
+        let mut answer = attempts.apply(&self.limits, tier, key);
         while let Pending::Ready(ready) = answer {
             match attempts.next(ready, key) {
                 NextAttempt::Decided(decision) => return Pending::Ready(decision),
-                NextAttempt::Again(rest) => answer = self.limits.apply_in(tier, &rest, op.clone()),
+                NextAttempt::Again(rest) => answer = attempts.apply(&self.limits, tier, &rest),
             }
         }
         let (limits, tier, key) = (self.limits.clone(), tier.clone(), key.clone());
@@ -59,16 +61,24 @@ impl RuleLimits {
             loop {
                 match attempts.next(answer.await, &key) {
                     NextAttempt::Decided(decision) => return decision,
-                    NextAttempt::Again(rest) => answer = limits.apply_in(&tier, &rest, op.clone()),
+                    NextAttempt::Again(rest) => answer = attempts.apply(&limits, &tier, &rest),
                 }
             }
         }))
     }
 }
 
+/// One operation for all limits, or one for each.
+enum OpOrEach {
+    All(Op),
+    Each(Box<[Op]>),
+}
+
 /// Attempts to decide without the limits that overflow. Each one leaves out more.
 struct Attempts {
-    overflow: Arc<[bool]>,
+    ops: OpOrEach,
+    /// Whether each limit that has a key may overflow.
+    overflow: Box<[bool]>,
     left_out: Vec<bool>,
     /// The last decision, with the statuses of all limits.
     last: Option<Decision>,
@@ -82,11 +92,30 @@ enum NextAttempt {
 }
 
 impl Attempts {
-    fn new(overflow: &Arc<[bool]>) -> Self {
+    fn new(overflow: Box<[bool]>, ops: OpOrEach) -> Self {
         Self {
-            overflow: Arc::clone(overflow),
+            ops,
             left_out: vec![false; overflow.len()],
+            overflow,
             last: None,
+        }
+    }
+
+    /// Applies the operations to the limits that have a key in `key` and are not left out.
+    fn apply(
+        &self,
+        limits: &JointLimiter<AnyLimiter>,
+        tier: &Tier,
+        key: &Key,
+    ) -> Pending<BoxedFuture> {
+        match &self.ops {
+            OpOrEach::All(op) => limits.apply_in(tier, key, op.clone()),
+            OpOrEach::Each(ops) => {
+                let ops = ops.iter().zip(&self.left_out);
+                let ops = ops.filter(|(_, left_out)| !**left_out);
+                let ops: Vec<_> = ops.map(|(op, _)| op.clone()).collect();
+                limits.apply_each(tier, key, &ops)
+            }
         }
     }
 
@@ -114,11 +143,21 @@ impl Attempts {
             return NextAttempt::Decided(Ok(decision));
         }
         self.last = Some(decision);
-        let parts = key.parts().zip(&self.left_out);
-        NextAttempt::Again(Key::of_limits(
-            parts.map(|(part, left_out)| part.filter(|_| !left_out)),
-        ))
+        let mut left_out = self.left_out.iter();
+        let parts = key.parts().map(|part| {
+            let is_left_out = part.is_some() && *left_out.next().unwrap_or(&false);
+            part.filter(|_| !is_left_out)
+        });
+        NextAttempt::Again(Key::of_limits(parts))
     }
+}
+
+/// Whether the operation is denied if its limit denies it.
+const fn may_deny(op: &Op) -> bool {
+    matches!(
+        op,
+        Op::Acquire(_) | Op::Reserve(_) | Op::Peek(_) | Op::Deny(_)
+    )
 }
 
 impl Limiter for RuleLimits {
@@ -130,14 +169,19 @@ impl Limiter for RuleLimits {
 
     #[inline]
     fn apply_in(&self, tier: &Tier, key: &Key, op: Op) -> Pending<BoxedFuture> {
-        let may_deny = matches!(
-            op,
-            Op::Acquire(_) | Op::Reserve(_) | Op::Peek(_) | Op::Deny(_)
-        );
-        if self.overflow.is_empty() || !may_deny {
+        if self.overflow.is_empty() || !may_deny(&op) {
             return self.limits.apply_in(tier, key, op);
         }
-        self.apply_with_overflow(tier, key, op)
+        self.apply_with_overflow(tier, key, OpOrEach::All(op))
+    }
+
+    fn apply_each(&self, tier: &Tier, key: &Key, ops: &[Op]) -> Pending<BoxedFuture> {
+        // Another attempt would apply all other operations a second time.
+        let repeats = |op: &Op| may_deny(op) || matches!(op, Op::Refund(0, _));
+        if self.overflow.is_empty() || !ops.iter().all(repeats) {
+            return self.limits.apply_each(tier, key, ops);
+        }
+        self.apply_with_overflow(tier, key, OpOrEach::Each(ops.into()))
     }
 
     fn policies(&self) -> &[Policy] {
@@ -170,5 +214,56 @@ impl Limiter for RuleLimits {
 
     fn boxed(future: BoxedFuture) -> BoxedFuture {
         future
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::RuleLimits;
+    use crate::{
+        AnyLimiter, Key, LocalLimiter, LocalStore, Op, Quota,
+        limiter::{Limiter, Pending, Tier},
+    };
+
+    #[test]
+    fn limit_that_overflows_is_left_out_with_its_operation() {
+        let store = LocalStore::new();
+        let quotas = [(9, "a"), (5, "b"), (100, "c")];
+        let limiters = quotas.map(|(limit, name)| {
+            let quota = Quota::per_day(limit).fixed_window().named(name);
+            let limiter = LocalLimiter::builder(quota).build_in(&store);
+            AnyLimiter::new(limiter.expect("a good quota"))
+        });
+        let policies = limiters.iter().flat_map(|limiter| limiter.policies());
+        let limits = RuleLimits::of_request(limiters.clone(), policies.cloned().collect());
+        let limits = limits.with_overflow([false, true, false]);
+        let charged = |key: [Option<Key>; 3], ops: &[Op]| {
+            let key = Key::of_limits(key);
+            let Pending::Ready(decision) = limits.apply_each(&Tier::DEFAULT, &key, ops) else {
+                panic!("limits in this process");
+            };
+            let decision = decision.expect("operations for all keys");
+            assert!(decision.is_allowed());
+            decision.charged_by_each().collect::<Vec<_>>()
+        };
+        let ops = [Op::Acquire(2), Op::Acquire(6), Op::Reserve(30)];
+        let key = || Some(Key::global());
+        assert_eq!(charged([key(), key(), key()], &ops), [2, 0, 30]);
+        assert_eq!(charged([None, key(), key()], &ops[1..]), [0, 30]);
+        assert_eq!(charged([key(), key(), None], &ops[..2]), [2, 0]);
+        assert_eq!(
+            charged([None, key(), key()], &[Op::Acquire(3), Op::Acquire(1)]),
+            [3, 1]
+        );
+        // Units that were used already are charged once.
+        let all = Key::of_limits([key(), key(), key()]);
+        let ops = [Op::Refund(0, None), Op::Reserve(6), Op::Spend(10)];
+        let Pending::Ready(denied) = limits.apply_each(&Tier::DEFAULT, &all, &ops) else {
+            panic!("limits in this process");
+        };
+        let denied = denied.expect("operations for all keys");
+        assert!(denied.is_denied() && denied.charged_by_each().eq([0, 0, 10]));
+        let left = denied.quotas().map(|quota| quota.remaining());
+        assert!(left.eq([Some(5), Some(2), Some(29)]));
     }
 }

@@ -337,12 +337,12 @@ impl Finish {
 }
 
 /// The receipt of a limiter that is not this crate's.
-fn of_a_stranger(micros: u64) -> Receipt {
+pub(super) fn of_a_stranger(micros: u64) -> Receipt {
     let policy = Policy::new("stranger", 10);
     let status = QuotaStatus::new(&policy);
     Decision::allowed(micros % 5, at(micros), status).receipt()
 }
 
-fn broken(error: &LimiterError) -> TestCaseError {
+pub(super) fn broken(error: &LimiterError) -> TestCaseError {
     TestCaseError::fail(format!("{error}: {:?}", std::error::Error::source(error)))
 }

@@ -184,7 +184,7 @@ pub(crate) fn alike_tiers(
     })
 }
 
-fn request() -> impl Strategy<Value = Request> {
+pub(crate) fn request() -> impl Strategy<Value = Request> {
     let units = prop_oneof![
         4 => 0_u64..4, 3 => 0_u64..40, 1 => any::<u64>(), 1 => Just(u64::MAX)
     ];

@@ -1,0 +1,95 @@
+//! An operation of its own for each of several limits of all nodes.
+
+use std::time::Duration;
+
+use testkit::{AGE, needs, servers::Server};
+use tower_ratelimit::{
+    Decision, Key, Limiter, OnFailure, Op, Quota, RedisLimiter, RedisStore,
+    limiter::{JointLimiter, Tier},
+    shared::Mode,
+};
+
+fn store(server: &Server) -> RedisStore {
+    let store = RedisStore::builder().deadline(Duration::from_secs(20));
+    store.connect(&server.url()).unwrap()
+}
+
+fn lasting(limit: u64, name: &'static str) -> Quota {
+    Quota::per(limit, AGE).fixed_window().named(name)
+}
+
+fn limiter(quota: Quota, mode: Mode, store: &RedisStore) -> RedisLimiter {
+    let builder = RedisLimiter::builder(quota).mode(mode);
+    builder.on_failure(OnFailure::deny()).build(store).unwrap()
+}
+
+fn key() -> Key {
+    Key::joint([Key::from(1), Key::from(2)])
+}
+
+async fn each(limiter: &JointLimiter<RedisLimiter>, ops: [Op; 2]) -> Decision {
+    let answer = limiter.apply_each(&Tier::DEFAULT, &key(), &ops);
+    answer.await.unwrap()
+}
+
+fn charged(decision: &Decision) -> Vec<u64> {
+    decision.charged_by_each().collect()
+}
+
+/// A denial that is cached on this node would be answered without a call.
+#[tokio::test]
+async fn used_units_are_charged_though_another_limit_has_a_cached_denial() {
+    needs!(redis);
+    let server = Server::start().await;
+    let store = store(&server);
+    let day = |limit: u64, name| Quota::per_day(limit).fixed_window().named(name);
+    let quotas = [day(1, "requests"), day(100, "tokens").debt(50)];
+    let limits = quotas.map(|quota| limiter(quota, Mode::strict(), &store));
+    let both = JointLimiter::new(limits).unwrap();
+    let reserved = each(&both, [Op::Acquire(1), Op::Acquire(10)]).await;
+    assert_eq!(charged(&reserved), [1, 10]);
+    for tokens in [30, 70, 40, 0] {
+        let denied = each(&both, [Op::Acquire(1), Op::Spend(tokens)]).await;
+        assert!(denied.is_denied());
+        assert_eq!(charged(&denied), [0, tokens]);
+    }
+    let settled = each(
+        &both,
+        [
+            Op::Settle(0, reserved.receipt()),
+            Op::Settle(25, reserved.receipt()),
+        ],
+    )
+    .await;
+    assert_eq!(charged(&settled), [0, 0], "all was owed");
+    let requests = both.limiters()[0].peek(&Key::from(1), 1).await.unwrap();
+    assert_eq!(requests.remaining(), Some(1));
+}
+
+/// Units of a lease are spent last, and what was used already does not deny them.
+#[tokio::test]
+async fn limit_that_spends_does_not_hold_back_a_lease() {
+    needs!(redis);
+    let server = Server::start().await;
+    let store = store(&server);
+    let everybody = limiter(
+        Quota::per(1_000, AGE).named("everybody"),
+        Mode::leased(),
+        &store,
+    );
+    let tokens = limiter(lasting(5, "tokens"), Mode::strict(), &store);
+    let both = JointLimiter::new([everybody, tokens]).unwrap();
+    let mut sum = [0; 2];
+    for _ in 0..20 {
+        let spent = each(&both, [Op::Acquire(3), Op::Spend(2)]).await;
+        let own = spent.charged_by_each();
+        sum.iter_mut().zip(own).for_each(|(sum, own)| *sum += own);
+    }
+    assert_eq!(sum, [60, 5]);
+    // The other way round: a denied reservation spends nothing of the lease.
+    let denied = each(&both, [Op::Acquire(3), Op::Reserve(1)]).await;
+    assert!(denied.is_denied());
+    assert_eq!(charged(&denied), [0, 0]);
+    let left = both.limiters()[0].peek(&Key::from(1), 1).await.unwrap();
+    assert_eq!(left.remaining(), Some(940));
+}
