@@ -104,7 +104,7 @@
 //! | feature | default | gives | costs |
 //! |---|---|---|---|
 //! | `axum` | yes | [`PeerIp`] from `ConnectInfo`, matched routes, [`Decision`] and [`ClientAddress`] as extractors, rejections for axum's body | axum without its default features |
-//! | `calendar` | no | quotas per week, month and year of the calendar, days in a time zone: `per_month`, `in_zone` | jiff, with the system's zones |
+//! | `calendar` | no | quotas per week, month and year of the calendar, days and times of day in a time zone: `per_month`, `in_zone` | jiff, with the system's zones |
 //! | `governor` | no | [`GovernorLimiter`] | governor without its default features |
 //! | `tonic` | no | [`PeerIp`] from tonic's connection info, rejections for tonic's body, a `Status` from a [`Denial`](reject::Denial) | tonic without its default features |
 //! | `tokio` | with `axum`, `tonic` | delays: leaky buckets as queues, denied requests that wait | tokio's timer |

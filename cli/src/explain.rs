@@ -97,13 +97,14 @@ fn varying_words(quota: &Quota) -> String {
         .collect();
     let period = duration(quota.period());
     let limits = limits.join(", ");
+    let zone = word_of(quota, "in").unwrap_or_else(|| "UTC".to_owned());
     match quota.algorithm() {
         Algorithm::SlidingWindow => format!(
-            "A sliding window of {period} whose limit varies by the time of day (UTC): {limits}; across a \
+            "A sliding window of {period} whose limit varies by the time of day ({zone}): {limits}; across a \
              change it moves from one to the other within {period}."
         ),
         _ => format!(
-            "A fixed window of {period} whose limit varies by the time of day (UTC): {limits}; a window has \
+            "A fixed window of {period} whose limit varies by the time of day ({zone}): {limits}; a window has \
              the one with which it begins."
         ),
     }
@@ -233,10 +234,10 @@ fn rust(quota: &Quota) -> String {
     if let Some(day) = word_of(quota, "starting_on") {
         line += &format!(".starting_on({day})");
     }
+    line += &rust_limits(quota);
     if let Some(zone) = word_of(quota, "in") {
         line += &format!(".in_zone({zone:?})");
     }
-    line += &rust_limits(quota);
     if let Some(step) = refill_step(quota) {
         let step = Duration::from_nanos(u64::try_from(step).unwrap_or(u64::MAX));
         line += &format!(".refill_every({})", rust_duration(step));
@@ -399,6 +400,14 @@ mod tests {
                     .varying(const { &[(TimeOfDay::MIDNIGHT, 5), (TimeOfDay::at(8, 30), 20)] }),
                 "Quota::per_hour(20).sliding_window().slices(6).varying(const { &[(TimeOfDay::at(0, 0), 5), \
                  (TimeOfDay::at(8, 30), 20)] })",
+            ),
+            (
+                Quota::per_hour(20)
+                    .fixed_window()
+                    .varying(const { &[(TimeOfDay::MIDNIGHT, 5), (TimeOfDay::at(8, 0), 20)] })
+                    .in_zone("Europe/Berlin"),
+                "Quota::per_hour(20).fixed_window().varying(const { &[(TimeOfDay::at(0, 0), 5), \
+                 (TimeOfDay::at(8, 0), 20)] }).in_zone(\"Europe/Berlin\")",
             ),
             (
                 Quota::per_day(9).in_zone("UTC").soft(10),

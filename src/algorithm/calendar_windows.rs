@@ -1,9 +1,6 @@
 //! Windows of civil time: the instants at which days, weeks, months and years of a zone begin.
 
-use std::sync::{
-    Mutex,
-    atomic::{AtomicU64, Ordering, fence},
-};
+use std::sync::Mutex;
 
 use jiff::{
     Timestamp,
@@ -11,7 +8,7 @@ use jiff::{
     tz::TimeZone,
 };
 
-use super::fixed_window::Windows;
+use super::{fixed_window::Windows, kept_numbers::KeptNumbers};
 use crate::{
     lock::unpoisoned,
     quota::{Calendar, CalendarUnit, time_zone},
@@ -34,60 +31,11 @@ const FIRST_MONDAY: Date = date(1969, 12, 29);
 pub(crate) struct CalendarWindows {
     calendar: Calendar,
     zone: TimeZone,
-    kept: KeptWindow,
+    /// Index, begin and end of the last decision's window.
+    kept: KeptNumbers<3>,
     /// The windows of the last call to a store.
     #[cfg(feature = "shared")]
     kept_edges: Mutex<Option<(u64, [u64; 5])>>,
-}
-
-/// The window of the last decision, which spares the next one the search. Read without a lock: the
-/// numbers are of one window if the version is even, and the same before and after they are read.
-#[derive(Debug)]
-struct KeptWindow {
-    /// Odd during a write.
-    version: AtomicU64,
-    index: AtomicU64,
-    /// In nanoseconds, as the end.
-    begin: AtomicU64,
-    end: AtomicU64,
-    writer: Mutex<()>,
-}
-
-impl KeptWindow {
-    /// A window that contains no instant.
-    const fn none() -> Self {
-        Self {
-            version: AtomicU64::new(0),
-            index: AtomicU64::new(0),
-            begin: AtomicU64::new(u64::MAX),
-            end: AtomicU64::new(0),
-            writer: Mutex::new(()),
-        }
-    }
-
-    /// The index and the end of the window, if it contains the instant.
-    #[inline]
-    fn at(&self, at: u64) -> Option<(u64, u64)> {
-        let version = self.version.load(Ordering::Acquire);
-        let index = self.index.load(Ordering::Relaxed);
-        let begin = self.begin.load(Ordering::Relaxed);
-        let end = self.end.load(Ordering::Relaxed);
-        fence(Ordering::Acquire);
-        let is_of_one = version & 1 == 0 && version == self.version.load(Ordering::Relaxed);
-        (is_of_one && begin <= at && at < end).then_some((index, end))
-    }
-
-    fn keep(&self, index: u64, begin: u64, end: u64) {
-        let writer = unpoisoned(self.writer.lock());
-        let version = self.version.load(Ordering::Relaxed);
-        self.version.store(version + 1, Ordering::Relaxed);
-        fence(Ordering::Release);
-        self.index.store(index, Ordering::Relaxed);
-        self.begin.store(begin, Ordering::Relaxed);
-        self.end.store(end, Ordering::Relaxed);
-        self.version.store(version + 2, Ordering::Release);
-        drop(writer);
-    }
 }
 
 impl CalendarWindows {
@@ -102,7 +50,8 @@ impl CalendarWindows {
             calendar,
             // Only a quota that nothing has checked has an unknown zone.
             zone: time_zone(calendar.zone).unwrap_or(TimeZone::UTC),
-            kept: KeptWindow::none(),
+            // A window that contains no instant.
+            kept: KeptNumbers::new([0, u64::MAX, 0]),
             #[cfg(feature = "shared")]
             kept_edges: Mutex::new(None),
         }));
@@ -145,7 +94,7 @@ impl CalendarWindows {
             index += 1;
         }
         let (begin, end) = (self.begin_nanos(index), self.begin_nanos(index + 1));
-        self.kept.keep(index, begin, end);
+        self.kept.keep([index, begin, end]);
         (index, end)
     }
 
@@ -199,7 +148,10 @@ impl CalendarWindows {
 impl Windows for &'static CalendarWindows {
     #[inline]
     fn at(self, at: u64) -> (u64, u64) {
-        self.kept.at(at).unwrap_or_else(|| self.find(at))
+        match self.kept.read() {
+            Some([index, begin, end]) if begin <= at && at < end => (index, end),
+            _ => self.find(at),
+        }
     }
 
     /// The script has no window after the next one, even for a state that somebody else wrote.

@@ -17,7 +17,14 @@ mod decide;
 mod eviction_weight;
 mod fixed_window;
 mod in_class;
+#[cfg(feature = "calendar")]
+mod kept_numbers;
 mod leaky_bucket;
+#[cfg(feature = "calendar")]
+mod limits_in_zone;
+#[cfg(not(feature = "calendar"))]
+#[path = "no_limits_in_zone.rs"]
+mod limits_in_zone;
 mod limits_of_day;
 mod log_entries;
 mod refund;
@@ -30,11 +37,6 @@ mod varying_window;
 
 use crate::quota::{MAX_COUNT, Quota};
 
-#[cfg(feature = "shared")]
-pub(crate) use self::compiled_quota::{
-    reserved_units::{ReservedUnits, WithReserved},
-    stored_state_format::{instant, instant_text},
-};
 pub(crate) use self::{
     calendar_windows::CalendarWindows,
     compiled_quota::{CompiledQuota, State},
@@ -43,6 +45,16 @@ pub(crate) use self::{
     in_class::{Divisible, InClass},
     refund::{Charged, Refund},
     single_instant_bucket::Bucket,
+    varying_window::least_limit_begins,
+};
+#[cfg(feature = "shared")]
+pub(crate) use self::{
+    compiled_quota::{
+        reserved_units::{ReservedUnits, WithReserved},
+        stored_state_format::{instant, instant_text},
+    },
+    limits_in_zone::LimitsInZone,
+    varying_window::limits_in_zone,
 };
 
 /// Whether a cost fits.

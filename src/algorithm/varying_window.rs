@@ -5,6 +5,8 @@
 //! ((S − e)·L(k − n) + S·ΣL(k − n + 1..k − 1) + e·L(k)) / (n·S). The limit and the units in use are
 //! fractions that are rounded once, together: rounded apart, admission would flicker where limits fall.
 
+#[cfg(feature = "shared")]
+use super::limits_in_zone::LimitsInZone;
 use super::{
     Most, Refund, State, Verdict,
     fixed_window::{FixedWindow, Periods},
@@ -23,8 +25,6 @@ pub(super) struct VaryingWindow {
     limits: LimitsOfDay,
     /// The most units that a slice can hold: the largest limit that shares it.
     most: u64,
-    /// 0 for a fixed window. With this instead of a window a meter is no larger than without limits that vary.
-    slices: u32,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -92,15 +92,14 @@ impl VaryingWindow {
         };
         let slice = quota.period_nanos() / 1_000 / u64::from(slices.max(1));
         Some(Self {
-            limits: LimitsOfDay::of(quota, limits, slice),
+            limits: LimitsOfDay::of(quota, limits, (slice, slices)),
             most: most.units,
-            slices,
         })
     }
 
     const fn counts(&self) -> WindowCounts {
         let slice = self.limits.slice;
-        match self.slices {
+        match self.limits.slices {
             0 => {
                 let periods = Periods(slice * 1_000);
                 WindowCounts::Fixed(FixedWindow::of_counts(self.most, periods))
@@ -305,23 +304,42 @@ impl VaryingWindow {
         self.limits.most()
     }
 
+    fn least_begins(&self) -> u64 {
+        let first = match self.limits.slices {
+            0 => 0,
+            _ => self.limits.ahead(0),
+        };
+        let limits = self.limits.with(LimitPart::Nominal);
+        (limits.first_with_least(first) - first).saturating_mul(limits.slice * 1_000)
+    }
+
     /// The slices whose counts are kept with the newest; `None` for a fixed window.
     #[cfg(feature = "shared")]
     pub(super) const fn slices(&self) -> Option<usize> {
-        match self.slices {
+        match self.limits.slices {
             0 => None,
             slices => Some(slices as usize),
         }
     }
 }
 
+/// The nanosecond at which the least limit of a day comes into force for the first time; `None` if the limit is
+/// the same all day.
+pub(crate) fn least_limit_begins(quota: &Quota) -> Option<u64> {
+    VaryingWindow::of(quota, Most::of(quota)).map(|window| window.least_begins())
+}
+
+/// The limits of a quota whose times of day are those of a zone.
+#[cfg(feature = "shared")]
+pub(crate) fn limits_in_zone(quota: &Quota) -> Option<&'static LimitsInZone> {
+    VaryingWindow::of(quota, Most::of(quota))?.limits.in_zone()
+}
+
 /// The line of a sliding window in one slice. In the following slices it is the same while nothing is
 /// counted and no entry begins.
 fn line(window: &SlidingWindow, limits: &LimitsOfDay, state: &Slices, index: u64) -> Line {
     let slices = window.slices as u64;
-    // The times of a day repeat, and slices before the epoch have them, too.
-    let day = limits.day();
-    let ahead = index + (slices / day + 1) * day;
+    let ahead = limits.ahead(index);
     let leaving = window.count(state, index, window.slices) as i64;
     let used = window.whole(state, index) as i64 + leaving;
     let count = slices as i64;
@@ -334,11 +352,11 @@ fn line(window: &SlidingWindow, limits: &LimitsOfDay, state: &Slices, index: u64
 
 /// The slices from this one on that have one line while nothing is counted.
 fn length_of_line(window: &SlidingWindow, limits: &LimitsOfDay, index: u64) -> u64 {
-    let (slices, day) = (window.slices as u64, limits.day());
+    let ahead = limits.ahead(index);
     // The oldest slice that counts meets the entries one period later.
-    let oldest = index + (slices / day + 1) * day - slices;
+    let oldest = ahead - window.slices as u64;
     let oldest_changes = limits.next_change(oldest) - oldest;
-    (limits.next_change(index) - index).min(oldest_changes)
+    (limits.next_change(ahead) - ahead).min(oldest_changes)
 }
 
 /// Nanoseconds until `cost` fits if nothing else comes; `None` if it never does. One division for each
@@ -364,10 +382,9 @@ fn first_fit(
         }
         (index, from) = (index + 1, 0);
     }
-    let day = limits.day();
-    let end = index + day;
+    let end = limits.end_of_waits(index, now, slices);
     while index < end {
-        let length = length_of_line(window, limits, index);
+        let length = length_of_line(window, limits, index).min(end - index);
         if let Some(wait) = first_of(&Slices::FRESH, index, 0, length) {
             return Some(wait);
         }

@@ -141,9 +141,10 @@ pub(super) fn digest(tiers: &[(Tier, TierQuotas)]) -> u64 {
         own.sort_unstable();
         let own = own
             .iter()
-            .map(|(TierPlace(at), (limit, capacity, soft, day))| {
+            .map(|(TierPlace(at), (limit, capacity, soft, day, zone))| {
                 let day = day.iter().map(|(time, limit)| format!(",{time}={limit}"));
-                format!("{at}:{limit},{capacity},{soft}{};", day.collect::<String>())
+                let day: String = day.chain(zone.map(|zone| format!(" in {zone}"))).collect();
+                format!("{at}:{limit},{capacity},{soft}{day};")
             });
         format!("{}:{name}{}", name.len(), own.collect::<String>())
     };
@@ -152,8 +153,8 @@ pub(super) fn digest(tiers: &[(Tier, TierQuotas)]) -> u64 {
     SipHasher13::new().hash(all.join("|").as_bytes())
 }
 
-/// Limit, capacity and soft share, and the limits of a day if the limit varies.
-pub(crate) type LimitNumbers = (u64, u64, u32, &'static DayLimits);
+/// Limit, capacity and soft share, and the limits of a day with their zone if the limit varies.
+pub(crate) type LimitNumbers = (u64, u64, u32, &'static DayLimits, Option<&'static str>);
 
 /// The numbers of a quota that start keys afresh when they change.
 pub(crate) fn numbers(quota: &Quota) -> LimitNumbers {
@@ -162,5 +163,6 @@ pub(crate) fn numbers(quota: &Quota) -> LimitNumbers {
         quota.capacity(),
         quota.soft_percent(),
         quota.varying_limits().unwrap_or_default(),
+        quota.varying_zone(),
     )
 }

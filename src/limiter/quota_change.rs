@@ -4,7 +4,7 @@ use std::{fmt, time::Duration};
 
 use super::{LocalLimiter, OnChange, on_quota_change::numbers};
 use crate::{
-    algorithm::CalendarWindows,
+    algorithm::{CalendarWindows, least_limit_begins},
     clock::{ManualClock, Timestamp},
     key::Key,
     quota::Quota,
@@ -81,10 +81,8 @@ impl QuotaChange {
             CalendarWindows::of(calendar).begin_of_a_long_one()
         });
         // For a limit that varies, the hour in which the least comes back.
-        let hours = first.varying_limits().or(self.after.varying_limits());
-        let least = hours.and_then(|limits| limits.iter().min_by_key(|(_, limit)| *limit));
-        let hour = least.and_then(|(time, _)| time.seconds()).unwrap_or(0);
-        let start = start / 1_000 + u64::from(hour) * 1_000_000;
+        let hour = least_limit_begins(&first).or_else(|| least_limit_begins(&self.after));
+        let start = (start + hour.unwrap_or(0)) / 1_000;
         let clock = ManualClock::at(Timestamp::from_micros(start));
         let limiter = LocalLimiter::builder(first.named(name)).max_keys(1);
         let Ok(limiter) = limiter.clock(clock).build() else {

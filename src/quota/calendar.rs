@@ -62,6 +62,11 @@ impl Calendar {
         self.starting_on.unwrap_or(1)
     }
 
+    /// Whether the unit is the day, without another beginning.
+    pub(super) fn is_of_days(self) -> bool {
+        self.unit == CalendarUnit::Day && self.starting_on.is_none()
+    }
+
     /// The zone, unless it is UTC for a unit that has no other meaning in UTC.
     pub(super) fn zone_set(self) -> Option<&'static str> {
         // A day without a zone has 24 hours, and any algorithm.

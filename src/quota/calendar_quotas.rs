@@ -1,11 +1,15 @@
 //! Quotas that follow the calendar: constructors and settings, texts, and what limiters accept.
 
+use std::time::Duration;
+
 use super::{
     Algorithm, Quota,
     calendar::{Calendar, CalendarUnit},
     zone,
 };
 use crate::error::{ConfigError, ConfigErrorKind};
+
+const HOUR: Duration = Duration::from_secs(3_600);
 
 /// The quota per week, month or year of the calendar; `None` for another unit. A day has 24 hours
 /// until it has a zone.
@@ -72,6 +76,28 @@ pub(super) fn check(calendar: Calendar, quota: &Quota) -> Result<(), ConfigError
     zone::time_zone(calendar.zone).map(drop)
 }
 
+/// Checks that the slices of a limit that varies in this zone begin where its times of day can: the zone's
+/// clocks are set by hours, or by quarters of one.
+pub(super) fn check_slice(calendar: Calendar, slice: Duration) -> Result<(), ConfigError> {
+    let zone = zone::time_zone(calendar.zone)?;
+    let accepted = if zone::is_whole_hours(&zone) {
+        HOUR
+    } else {
+        HOUR / 4
+    };
+    if accepted.as_nanos().is_multiple_of(slice.as_nanos()) {
+        return Ok(());
+    }
+    Err(ConfigError::new(
+        ConfigErrorKind::Varying,
+        format!(
+            "varying: a window or slice of {slice:?} in {}; accepted there is one that divides \
+             {accepted:?}, by which its clocks are set",
+            calendar.zone
+        ),
+    ))
+}
+
 fn refuse(message: String) -> Result<(), ConfigError> {
     Err(ConfigError::new(ConfigErrorKind::Calendar, message))
 }
@@ -129,24 +155,47 @@ impl Quota {
     /// the zone's clocks are set, and a [fixed window](Algorithm::FixedWindow) counts it, whatever
     /// algorithm was set before.
     ///
+    /// The times of day of a limit that [varies](Self::varying) become those of the zone, in windows and
+    /// slices that stay in UTC: the limit of a slice is that of the civil time at which it begins. Entries
+    /// of an hour that the zone skips are not in force that day, and those of an hour that it repeats are
+    /// twice.
+    ///
     /// The zones are those of the operating system. A limiter cannot be built with one that the system
     /// does not know, nor from another spelling. [`try_in_zone`](Self::try_in_zone) takes a name from
     /// run time.
     ///
     /// ```
-    /// use tower_ratelimit::Quota;
+    /// use tower_ratelimit::{Quota, TimeOfDay};
     ///
     /// const DAY: Quota = Quota::per_day(100).in_zone("Asia/Kathmandu");
     /// assert!(DAY.check().is_ok());
     /// assert!(Quota::per_hour(100).in_zone("Asia/Kathmandu").check().is_err());
     /// assert!(DAY.in_zone("Asia/Katmandoo").check().is_err());
+    ///
+    /// const OFFICE: Quota = Quota::per_hour(500)
+    ///     .sliding_window()
+    ///     .slices(4)
+    ///     .varying(&[(TimeOfDay::MIDNIGHT, 100), (TimeOfDay::at(8, 0), 500)])
+    ///     .in_zone("Europe/Berlin");
+    /// let text = "500/hour sliding_window slices 4 varying 00:00=100/08:00=500 in Europe/Berlin";
+    /// assert_eq!(text.parse(), Ok(OFFICE));
     /// ```
     pub const fn in_zone(mut self, zone: &'static str) -> Self {
         let mut calendar = self.calendar_or_day();
         calendar.zone = zone;
         self.calendar = Some(calendar);
-        self.algorithm = Algorithm::FixedWindow;
+        if !self.may_vary_in_a_zone() {
+            self.algorithm = Algorithm::FixedWindow;
+        }
         self
+    }
+
+    /// Whether the zone is that of times of day, or may become it: a sliding window of another period than
+    /// those of the calendar has no other use for one.
+    const fn may_vary_in_a_zone(&self) -> bool {
+        let slides = matches!(self.algorithm, Algorithm::SlidingWindow);
+        let period = self.calendar_or_day().mean_period();
+        self.varying.is_some() || slides && self.period().as_nanos() != period.as_nanos()
     }
 
     /// [`in_zone`](Self::in_zone) with a name from run time, such as one of a customer's row.

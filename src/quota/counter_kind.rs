@@ -17,11 +17,12 @@ impl Kind {
 
 impl Quota {
     /// Whether both quotas can share a counter: algorithm, period, calendar, slices, refill step and
-    /// epoch are equal, and both limits vary or none does.
+    /// epoch are equal, and both limits vary or none does. The zone in which a limit varies is not that of
+    /// its counter, whose slices are in UTC.
     pub(crate) fn counts_like(&self, other: &Self) -> bool {
         self.epoch == other.epoch
             && self.shape() == other.shape()
-            && self.calendar == other.calendar
+            && self.calendar() == other.calendar()
     }
 
     /// The kind of the quota's counter, as a number for receipts.
@@ -35,7 +36,7 @@ impl Quota {
                 (hash ^ half).wrapping_mul(0x0100_0193).rotate_left(13)
             })
         });
-        let calendar = self.calendar.map_or(0, |calendar| calendar.digest());
+        let calendar = self.calendar().map_or(0, |calendar| calendar.digest());
         Kind(shape ^ self.epoch ^ calendar)
     }
 
@@ -63,7 +64,7 @@ impl Quota {
     /// The numbers that distinguish counters, except the epoch.
     pub(crate) fn shape_numbers(&self) -> [u64; 4] {
         let (algorithm, period, slices, step) = self.shape();
-        let digest = self.calendar.map_or(0, |calendar| calendar.digest());
+        let digest = self.calendar().map_or(0, |calendar| calendar.digest());
         let calendar = u64::from(digest) << 32;
         [algorithm | calendar, period as u64, slices, step as u64]
     }

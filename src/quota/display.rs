@@ -41,7 +41,7 @@ impl fmt::Display for Quota {
 /// | `debt 100` | [`debt`](Quota::debt) | all but a leaky bucket |
 /// | `soft 10%` | [`soft`](Quota::soft); the sign may be left out | all |
 /// | `varying 00:00=10/08:00=20` | [`varying`](Quota::varying); the largest is the limit of the rate | a fixed or sliding window |
-/// | `in Europe/Berlin` | `in_zone`, by the feature `calendar` | a rate per day, week, month or year |
+/// | `in Europe/Berlin` | `in_zone`, by the feature `calendar` | a rate per day, week, month or year, or `varying` |
 /// | `starting_on 15` | `starting_on`, by the feature `calendar` | a rate per month |
 ///
 /// With the feature `calendar`, `week`, `month` and `year` without a number before them are those of the
@@ -199,7 +199,8 @@ impl Words {
             Algorithm::SlidingWindow => (Some("sliding_window"), None),
             Algorithm::SlidingLog => (Some("sliding_log"), None),
         };
-        let calendar = quota.calendar();
+        // Also that of a limit that varies.
+        let calendar = quota.calendar;
         Self {
             algorithm,
             burst: quota.burst_set(),
@@ -216,8 +217,11 @@ impl Words {
 
     /// The quota of this rate and these words, before [`Quota::check`].
     pub(super) fn applied_to(self, rate: Quota) -> Result<Quota, ConfigError> {
+        let in_civil_time =
+            |quota| calendar_quotas::in_civil_time(quota, self.zone.as_deref(), self.starting_on);
+        let varies = self.varying.is_some();
         // The algorithm is set later, so that another one than a fixed window is an error.
-        let rate = calendar_quotas::in_civil_time(rate, self.zone.as_deref(), self.starting_on)?;
+        let rate = if varies { rate } else { in_civil_time(rate)? };
         let mut quota = match (self.algorithm, self.queue) {
             (Some("leaky_bucket"), Some(queue)) => rate.leaky_bucket(queue),
             (Some("leaky_bucket"), None) => {
@@ -241,8 +245,8 @@ impl Words {
         }
         quota = quota.soft(self.soft.unwrap_or(0));
         quota = quota.debt(self.debt.unwrap_or(0));
-        match self.varying {
-            Some(limits) => varying::of_text(quota, &limits),
+        match &self.varying {
+            Some(limits) => in_civil_time(varying::of_text(quota, limits)?),
             None => Ok(quota),
         }
     }

@@ -7,6 +7,10 @@ use std::fmt;
 pub(crate) enum Calendar {}
 
 impl Calendar {
+    pub(super) const fn is_of_days(self) -> bool {
+        match self {}
+    }
+
     pub(super) const fn zone_set(self) -> Option<&'static str> {
         match self {}
     }

@@ -1,10 +1,17 @@
 //! Stands in for `calendar_quotas.rs` without the feature `calendar`: texts have no calendar.
 
+use std::time::Duration;
+
 use super::{Quota, calendar::Calendar};
 use crate::error::{ConfigError, ConfigErrorKind};
 
 /// Checks the calendar of a quota: no quota has one.
 pub(super) const fn check(calendar: Calendar, _: &Quota) -> Result<(), ConfigError> {
+    match calendar {}
+}
+
+/// Checks the slice of a limit that varies in a zone: none does.
+pub(super) const fn check_slice(calendar: Calendar, _: Duration) -> Result<(), ConfigError> {
     match calendar {}
 }
 

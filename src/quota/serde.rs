@@ -128,7 +128,8 @@ impl Serialize for Quota {
 
 /// Reads a text such as `"100/minute burst 200"`, like [`Quota`]'s `FromStr`, or a table. The table has a `rate`, which
 /// is such a text, and the optional fields `name`, `algorithm` (its word in a text, such as `"fixed_window"`), `burst`,
-/// `refill_every` (`"10s"`), `queue`, `slices`, `soft` (percent), `debt` and `varying` (`"00:00=10/08:00=20"`). Only a
+/// `refill_every` (`"10s"`), `queue`, `slices`, `soft` (percent), `debt`, `zone`, `starting_on` and `varying`
+/// (`"00:00=10/08:00=20"`). Only a
 /// table has a name. A word of the rate that is also a field is an error, and so is a quota that [`Quota::check`]
 /// refuses.
 impl<'de> Deserialize<'de> for OwnedQuota {

@@ -50,7 +50,7 @@ impl Quota {
     /// | [`Debt`](Kind::Debt) | a leaky bucket with a [debt](Self::debt) |
     /// | [`Uncapped`](Kind::Uncapped) | an uncapped quota that is no fixed window |
     /// | [`Calendar`](Kind::Calendar) | a zone or a first day of a quota that follows no calendar, a day that is not in every month, another algorithm than a fixed window (feature `calendar`) |
-    /// | [`Varying`](Kind::Varying) | limits by the time of day of another algorithm than a window, of a slice that does not divide 24 hours, or in a list that is not [accepted](Self::varying) |
+    /// | [`Varying`](Kind::Varying) | limits by the time of day of another algorithm than a window, of a slice that does not divide 24 hours or that a zone does not have, or in a list that is not [accepted](Self::varying) |
     /// | [`Zone`](Kind::Zone) | a time zone that the system does not know (feature `calendar`) |
     /// | [`Overflow`](Kind::Overflow) | a capacity with its debt, a period or a step of more than 18 years; an uncapped limit of 2^53 − 1 or more |
     /// | [`Name`](Kind::Name) | a name that is empty, longer than 64 bytes or not printable ASCII |

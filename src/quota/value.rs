@@ -42,7 +42,8 @@ pub struct Quota {
     /// The units beyond the capacity that a key may owe.
     debt: u64,
     name: Option<&'static str>,
-    /// The windows of civil time, instead of those of the period.
+    /// The windows of civil time, instead of those of the period. Of a limit that varies: the civil days that
+    /// it has a list for.
     pub(super) calendar: Option<Calendar>,
     /// The limits by the time of day. `limit` is the largest.
     pub(super) varying: Option<&'static DayLimits>,
@@ -395,7 +396,16 @@ impl Quota {
 
     /// The windows of civil time; `None` for windows of one length.
     pub(crate) const fn calendar(&self) -> Option<Calendar> {
-        self.calendar
+        match self.varying {
+            Some(_) => None,
+            None => self.calendar,
+        }
+    }
+
+    /// The zone of the times at which the limit varies; `None` for UTC, or for a limit that does not vary.
+    pub(crate) fn varying_zone(&self) -> Option<&'static str> {
+        self.varying?;
+        self.calendar?.zone_set()
     }
 
     /// The burst that [`burst`](Self::burst) set.

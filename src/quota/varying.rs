@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, sync::Mutex};
 
 use super::{
-    Algorithm, Quota,
+    Algorithm, Quota, calendar_quotas,
     time_of_day::{DayLimits, TimeOfDay},
 };
 use crate::{
@@ -21,7 +21,7 @@ const DAY_NANOS: u128 = 86_400_000_000_000;
 
 /// Quotas whose limit varies by the time of day.
 impl Quota {
-    /// Sets limits for times of day in UTC: each is in force from its time until that of the next one,
+    /// Sets limits for times of day in UTC, or in the zone that `in_zone` sets (feature `calendar`): each is in force from its time until that of the next one,
     /// and the last one until midnight. The limit that was set before is replaced; as
     /// [`limit`](Self::limit) and [`capacity`](Self::capacity) the quota has the largest of the list.
     ///
@@ -33,6 +33,7 @@ impl Quota {
     ///
     /// The first time is 00:00, and all are multiples of the window or [slice](Self::slices), which
     /// divides 24 hours. A list has at most 288 entries, with limits from 1 to 4,294,967,295.
+    /// In a zone it divides an hour, or 15 minutes where the zone is not whole hours from UTC.
     /// [`try_varying`](Self::try_varying) takes a list from run time. A list in a quota that is no constant
     /// needs a block of its own: `varying(const { &[..] })`.
     ///
@@ -74,6 +75,18 @@ impl Quota {
     pub fn try_varying(self, limits: &[(TimeOfDay, u64)]) -> Result<Self, ConfigError> {
         check(limits, &self)?;
         Ok(self.varying(interned(limits)))
+    }
+
+    /// The quota with limits for times of day in UTC, or in this zone.
+    #[cfg(feature = "rules")]
+    pub(crate) fn varying_in(
+        self,
+        zone: Option<&str>,
+        limits: &[(TimeOfDay, u64)],
+    ) -> Result<Self, ConfigError> {
+        let quota = calendar_quotas::in_civil_time(self.try_varying(limits)?, zone, None)?;
+        quota.check()?;
+        Ok(quota)
     }
 
     /// The limits that [`varying`](Self::varying) set; `None` for a limit that is the same all day.
@@ -122,7 +135,10 @@ fn interned(limits: &DayLimits) -> &'static DayLimits {
 /// Checks that limiters accept `quota` with these limits.
 pub(super) fn check(limits: &DayLimits, quota: &Quota) -> Result<(), ConfigError> {
     let slices = match quota.algorithm() {
-        _ if quota.calendar().is_some() => {
+        _ if quota
+            .calendar
+            .is_some_and(|calendar| !calendar.is_of_days()) =>
+        {
             return refuse(
                 "varying: a quota of the calendar has one limit; accepted are windows of \
                            one length",
@@ -149,6 +165,9 @@ pub(super) fn check(limits: &DayLimits, quota: &Quota) -> Result<(), ConfigError
              24 hours",
             quota.period()
         ));
+    }
+    if let Some(calendar) = quota.calendar {
+        calendar_quotas::check_slice(calendar, std::time::Duration::from_nanos(slice as u64))?;
     }
     check_entries(limits, slice)
 }
@@ -241,6 +260,12 @@ pub(super) fn of_text(quota: Quota, limits: &DayLimits) -> Result<Quota, ConfigE
         ));
     }
     Ok(varying)
+}
+
+/// Checks a zone's name.
+#[cfg(feature = "rules")]
+pub(crate) fn check_zone(name: &str) -> Result<(), ConfigError> {
+    calendar_quotas::in_civil_time(Quota::per_day(1), Some(name), None).map(drop)
 }
 
 /// The list as [`parse`] reads it.

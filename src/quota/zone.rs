@@ -2,12 +2,21 @@
 
 use std::{collections::BTreeSet, sync::Mutex};
 
-use jiff::tz::{TimeZone, db};
+use jiff::{
+    Timestamp,
+    tz::{Offset, TimeZone, db},
+};
 
 use crate::{
     error::{ConfigError, ConfigErrorKind},
     lock::unpoisoned,
 };
+
+/// 2026-01-01T00:00Z. Many zones had odd minutes when time was that of the sun, and no limiter runs then.
+const SINCE: Timestamp = Timestamp::constant(1_767_225_600, 0);
+
+/// More than the transitions that the database lists one by one, which end with the year 2087.
+const MOST_TRANSITIONS: usize = 256;
 
 /// The zone of this name, spelled as the database does. Two spellings would be two counters in a
 /// store.
@@ -19,6 +28,14 @@ pub(crate) fn time_zone(name: &str) -> Result<TimeZone, ConfigError> {
     let found = TimeZone::get(name).ok();
     let is_exact = |zone: &TimeZone| !zone.is_unknown() && zone.iana_name() == Some(name);
     found.filter(is_exact).ok_or_else(|| unknown(name))
+}
+
+/// Whether the zone is whole hours ahead of UTC or behind it at all times since 2026.
+pub(super) fn is_whole_hours(zone: &TimeZone) -> bool {
+    let is_whole = |offset: Offset| offset.seconds() % 3_600 == 0;
+    // After the listed transitions the same ones repeat each year.
+    let mut transitions = zone.following(SINCE).take(MOST_TRANSITIONS);
+    is_whole(zone.to_offset(SINCE)) && transitions.all(|transition| is_whole(transition.offset()))
 }
 
 /// The name of a known zone for the life of the process. No more memory is kept than for each zone of

@@ -88,9 +88,13 @@ impl CounterId {
 }
 
 impl RuleQuota {
-    /// The quota with limits by the time of day.
-    pub(super) fn varying(&self, limits: &[(TimeOfDay, u64)]) -> Result<Self, ConfigError> {
-        let quota = self.quota.quota().try_varying(limits)?;
+    /// The quota with limits by the time of day in UTC, or in this zone.
+    pub(super) fn varying(
+        &self,
+        zone: Option<&str>,
+        limits: &[(TimeOfDay, u64)],
+    ) -> Result<Self, ConfigError> {
+        let quota = self.quota.quota().varying_in(zone, limits)?;
         let mut counter = self.counter.clone();
         counter.varies = true;
         Ok(Self {

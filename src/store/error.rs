@@ -43,7 +43,8 @@ pub enum StoreErrorKind {
     Cluster,
     /// The subject's value was not written by a limiter. Only that subject is affected.
     ForeignData,
-    /// The server's clock is more than one window of a calendar quota away from this node's.
+    /// The server's clock is more than one window of a calendar quota away from this node's, or more than a day
+    /// where a limit varies by the time of day of a zone.
     ClockApart,
     /// Any other error response.
     Other,

@@ -60,6 +60,15 @@ pub async fn every_varying_vector_holds(subject: &impl Tiered) {
     all_hold(subject, "varying.json", (10, 55)).await;
 }
 
+/// Runs the vectors of quotas that vary by the time of day of a zone.
+///
+/// # Panics
+///
+/// With the step that was answered otherwise.
+pub async fn every_vector_of_zones_holds(subject: &impl Tiered) {
+    all_hold(subject, "varying_in_zones.json", (11, 58)).await;
+}
+
 /// Runs the vectors of a file, which has this many vectors and steps.
 async fn all_hold(subject: &impl Tiered, file: &str, expected: (usize, usize)) {
     let vectors = vectors::group(file, "vectors");

@@ -90,6 +90,13 @@ fn windows_that_vary() {
     agreement(10, one_tier(spec, 1..3), none());
 }
 
+#[cfg(feature = "calendar")]
+#[test]
+fn windows_that_vary_in_a_zone() {
+    let spec = prop_oneof![1 => spec_of(8), 3 => spec_of(9)];
+    agreement(5, one_tier(spec, 1..3), none());
+}
+
 #[test]
 fn lists() {
     agreement(10, one_tier(spec(), 2..4), none());

@@ -31,6 +31,8 @@ mod together;
 mod token_bucket;
 mod traces;
 mod varying;
+#[cfg(feature = "calendar")]
+mod varying_in_zones;
 mod vectors;
 
 use std::env;

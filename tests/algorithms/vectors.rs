@@ -61,6 +61,12 @@ fn every_vector_of_varying_limits_holds() {
     now(charges::every_varying_vector_holds(&Local));
 }
 
+#[cfg(feature = "calendar")]
+#[test]
+fn every_vector_of_limits_varying_in_zones_holds() {
+    now(charges::every_vector_of_zones_holds(&Local));
+}
+
 /// A limiter, its clock at `hour` o'clock, and the key that is used.
 fn worked(quota: Quota, hour: u64) -> (LocalLimiter, ManualClock, Key) {
     let clock = ManualClock::at(at(hour * 3_600_000));

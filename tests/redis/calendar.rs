@@ -18,12 +18,14 @@ use crate::{
     strict_only::{leased_mode_refuses_a_change, only_strict_mode_counts, patient_store},
 };
 
+const MONTH: Quota = Quota::per_month(5).in_zone("Europe/Berlin");
+
 /// A server whose clock is not the node's.
-struct Apart {
+pub(crate) struct Apart {
     redis: Mutex<Calls>,
     script: Recorded,
     node: Timestamp,
-    server: Mutex<Timestamp>,
+    pub(crate) server: Mutex<Timestamp>,
 }
 
 impl Store for Apart {
@@ -41,14 +43,19 @@ impl Store for Apart {
     }
 }
 
-fn limiter(server: &Server, node: &str) -> (Arc<Apart>, SharedLimiter<Arc<Apart>>) {
+/// A limiter on a node whose clock stands, and the server that it calls.
+pub(crate) fn limiter(
+    server: &Server,
+    quota: Quota,
+    node: &str,
+) -> (Arc<Apart>, SharedLimiter<Arc<Apart>>) {
     let store = Arc::new(Apart {
         redis: Mutex::new(Calls::new(server)),
         script: Recorded::new(GENERAL),
         node: utc(node),
         server: Mutex::new(utc(node)),
     });
-    let limiter = SharedLimiter::builder(Quota::per_month(5).in_zone("Europe/Berlin"))
+    let limiter = SharedLimiter::builder(quota)
         .remember_denials(false)
         .on_failure(OnFailure::deny())
         .build_on(Arc::clone(&store));
@@ -59,7 +66,7 @@ fn limiter(server: &Server, node: &str) -> (Arc<Apart>, SharedLimiter<Arc<Apart>
 async fn the_server_s_clock_chooses_the_month() {
     needs!(redis);
     let server = Server::start().await;
-    let (store, limiter) = limiter(&server, "2026-03-15T12:00:00Z");
+    let (store, limiter) = limiter(&server, MONTH, "2026-03-15T12:00:00Z");
     let key = Key::from("alice");
     let decided = async |at: &str| {
         *store.server.lock().unwrap() = utc(at);
@@ -83,7 +90,7 @@ async fn the_server_s_clock_chooses_the_month() {
 async fn a_clock_more_than_a_window_away_is_a_named_error() {
     needs!(redis);
     let server = Server::start().await;
-    let (store, limiter) = limiter(&server, "2026-03-15T12:00:00Z");
+    let (store, limiter) = limiter(&server, MONTH, "2026-03-15T12:00:00Z");
     let key = Key::from("alice");
     for at in ["2026-01-31T22:59:59Z", "2026-04-30T22:00:00Z"] {
         *store.server.lock().unwrap() = utc(at);

@@ -99,6 +99,8 @@ alone! {
     varying_fixed_window = 5;
     varying_sliding_window = 6;
     calendar = 7;
+    fixed_window_varying_in_a_zone = 8;
+    sliding_window_varying_in_a_zone = 9;
 }
 
 #[test]

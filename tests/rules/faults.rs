@@ -92,6 +92,18 @@ faults! {
         "rules:\n  - name: a\n    quota: 1/s fixed_window\n    weighted: true\n    schedule: ¶[{time: {from: '08:00'}, quota: 2/m fixed_window}]\n",
         "{\"rules\": [{\"name\": \"a\", \"quota\": \"1/s fixed_window\", \"weighted\": true,\n  \"schedule\": ¶[{\"time\": {\"from\": \"08:00\"}, \"quota\": \"2/m fixed_window\"}]}]}",
         "[[rules]]\nname = \"a\"\nquota = \"1/s fixed_window\"\nweighted = true\nschedule = ¶[{time = {from = \"08:00\"}, quota = \"2/m fixed_window\"}]\n";
+    r08_weighted_zones: "R08" "with times in \"Europe/Berlin\" and in another zone",
+        "rules:\n  - name: a\n    quota: 1/s fixed_window\n    weighted: true\n    schedule: [{time: [{from: '08:00', zone: Europe/Berlin}, {to: '01:00', zone: ¶'+01:00'}], quota: 2/s fixed_window}]\n",
+        "{\"rules\": [{\"name\": \"a\", \"quota\": \"1/s fixed_window\", \"weighted\": true,\n  \"schedule\": [{\"time\": [{\"from\": \"08:00\", \"zone\": \"Europe/Berlin\"}, ¶{\"to\": \"01:00\"}], \"quota\": \"2/s fixed_window\"}]}]}",
+        "[[rules]]\nname = \"a\"\nquota = \"1/s fixed_window\"\nweighted = true\nschedule = [{time = [{from = \"08:00\", zone = \"Europe/Berlin\"}, {to = \"01:00\", zone = ¶\"Asia/Tokyo\"}], quota = \"2/s fixed_window\"}]\n";
+    r08_weighted_zone: "R08" "did you mean \"Europe/Berlin\"?",
+        "rules:\n  - name: a\n    quota: 1/s fixed_window\n    weighted: true\n    schedule: [{time: {from: '08:00', zone: ¶Berlin}, quota: 2/s fixed_window}]\n",
+        "{\"rules\": [{\"name\": \"a\", \"quota\": \"1/s fixed_window\", \"weighted\": true,\n  \"schedule\": [{\"time\": {\"from\": \"08:00\", \"zone\": ¶\"Berlin\"}, \"quota\": \"2/s fixed_window\"}]}]}",
+        "[[rules]]\nname = \"a\"\nquota = \"1/s fixed_window\"\nweighted = true\nschedule = [{time = {from = \"08:00\", zone = ¶\"Berlin\"}, quota = \"2/s fixed_window\"}]\n";
+    r04_weighted_zone_s_hours: "R04" "accepted there is one that divides 900s",
+        "rules:\n  - name: a\n    quota: 1/h fixed_window\n    weighted: true\n    schedule: ¶[{time: {from: '08:00', zone: Asia/Kolkata}, quota: 2/h fixed_window}]\n",
+        "{\"rules\": [{\"name\": \"a\", \"quota\": \"1/h fixed_window\", \"weighted\": true,\n  \"schedule\": ¶[{\"time\": {\"from\": \"08:00\", \"zone\": \"Asia/Kolkata\"}, \"quota\": \"2/h fixed_window\"}]}]}",
+        "[[rules]]\nname = \"a\"\nquota = \"1/h fixed_window\"\nweighted = true\nschedule = ¶[{time = {from = \"08:00\", zone = \"Asia/Kolkata\"}, quota = \"2/h fixed_window\"}]\n";
     r04_weighted_unlimited: "R04" "`weighted` with `unlimited`",
         "rules:\n  - name: a\n    quota: 1/s fixed_window\n    weighted: true\n    schedule: ¶[{time: {from: '08:00'}, quota: unlimited}]\n",
         "{\"rules\": [{\"name\": \"a\", \"quota\": \"1/s fixed_window\", \"weighted\": true,\n  \"schedule\": ¶[{\"time\": {\"from\": \"08:00\"}, \"quota\": \"unlimited\"}]}]}",

@@ -558,3 +558,16 @@ fn a_weighted_schedule_is_one_quota_that_varies() {
         ]
     );
 }
+
+#[test]
+fn a_weighted_schedule_in_a_zone_varies_there() {
+    let rules = rules(
+        "rules:\n  - name: a\n    quota: 10/15m sliding_window\n    weighted: true\n    schedule:\n      - {time: {from: \"22:00\", to: \"06:00\", zone: Europe/Berlin}, quota: 20/15m sliding_window}\n      - {time: [{from: \"12:00\", to: \"13:00\", zone: Europe/Berlin}], quota: 5/15m sliding_window}\n",
+    );
+    let explanation = at(&rules, NOON, "GET /x", &[]);
+    let quotas = &explanation.rules()[0].limit().expect("a limit").quotas;
+    assert_eq!(
+        quotas[0].quota().to_string(),
+        "20/900s sliding_window varying 00:00=20/06:00=10/12:00=5/13:00=10/22:00=20 in Europe/Berlin"
+    );
+}

@@ -95,7 +95,7 @@ fn its_six_files_do_what_the_page_states() {
     let limit = explanation.rules()[0].limit().expect("a limit");
     assert_eq!(
         limit.quotas[0].quota().to_string(),
-        "200/600s sliding_window slices 5 varying 00:00=200/05:00=100/21:00=200"
+        "200/600s sliding_window slices 5 varying 00:00=200/06:00=100/22:00=200 in Europe/Berlin"
     );
 
     let explanation = explain(shadow, "GET /search?q=x", &[]);

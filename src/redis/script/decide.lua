@@ -28,6 +28,7 @@
 local SLOT_FIELDS = 10
 local FOREIGN = 'RATELIMIT the value of this key is not one of ours'
 local APART = 'RATELIMIT_CLOCK the clock of the server is more than a window of the calendar away from that of the limiter'
+local APART_IN_ZONE = 'RATELIMIT_CLOCK the clock of the server is more than a day away from that of the limiter'
 
 local slots, active, made = {}, {}, {}
 local has_log, has_counts, has_class = false, false, false
@@ -71,7 +72,7 @@ for at = 5, first_op - 1, SLOT_FIELDS do
         state = false, counted = false, denied = 0, retry_after = -1,
     }
     if letter == 'c' and not algorithm.place(q, one, two) then return redis.error_reply(APART) end
-    if algorithm.vary then algorithm.vary(q, two) end
+    if algorithm.vary and not algorithm.vary(q, two) then return redis.error_reply(APART_IN_ZONE) end
     local kept = string.byte(ARGV[at + 3]) == 45 and -ARGV[at + 3]
     if kept then part_of_class(q, kept) end
     if letter == 'g' then has_log = true end

@@ -51,11 +51,11 @@ local function time_to_fit(q, slices, limits, cost)
         if at then return max(index * q.slice + at - now, 0) end
         index, from = index + 1, 0
     end
-    local last = index + q.day
+    local last = end_of_waits(q, index)
     while index < last do
         -- The oldest slice that counts meets the entries one period later.
         local oldest = index - q.slices
-        local length = min(next_change(q, index) - index, next_change(q, oldest) - oldest)
+        local length = min(next_change(q, index) - index, next_change(q, oldest) - oldest, last - index)
         local at = first_below(q, NO_SLICES, limits, cost, index, 0, length)
         if at then return index * q.slice + at - now end
         index = index + length

@@ -134,14 +134,24 @@ impl<'c> Context<'c> {
 
     pub(super) fn times(&mut self, node: &Node) -> Box<[TimeWindow]> {
         let items = node.items().iter();
-        items.filter_map(|item| self.time(item)).collect()
+        items.filter_map(|item| self.time(item, false)).collect()
     }
 
-    fn time(&mut self, node: &Node) -> Option<TimeWindow> {
+    /// The times of a schedule in a named zone, by the clocks of that zone.
+    pub(super) fn civil_times(&mut self, node: &Node) -> Box<[TimeWindow]> {
+        let items = node.items().iter();
+        items.filter_map(|item| self.time(item, true)).collect()
+    }
+
+    fn time(&mut self, node: &Node, is_civil: bool) -> Option<TimeWindow> {
         let report = &mut self.report;
         let from = FROM.or_default(node, 0, report);
         let to = TO.or_default(node, 24 * 60, report);
-        let zone = ZONE.or_default(node, 0, report);
+        let zone = if is_civil {
+            Some(0)
+        } else {
+            ZONE.or_default(node, 0, report)
+        };
         let days = DAYS.all(node, report).map_or(Days::ALL, |days| {
             days.into_iter().fold(Days::NONE, Days::and)
         });

@@ -2,12 +2,14 @@
 
 use std::borrow::Cow;
 
-use tower_ratelimit_rulefile::{Problem, ProblemCode, Span, document::Node};
+use tower_ratelimit_rulefile::{
+    Problem, ProblemCode, Span, document::Node, weekly_time_window::zone as distance_from_utc,
+};
 
 use super::{context::Context, weighted_schedule::weighted};
 use crate::{
     error::{ConfigError, ConfigErrorKind},
-    quota::{OwnedQuota, Quota},
+    quota::{OwnedQuota, Quota, check_zone},
     rules::{
         fields::{
             quota::{
@@ -18,6 +20,7 @@ use crate::{
             store_defaults_tier_schedule::{
                 DEFAULT_TIER, SCHEDULED_QUOTA, SCHEDULED_TIME, TIER_HEADER, TIER_QUOTAS,
             },
+            time_of_day::ZONE as ZONE_OF_TIME,
         },
         rule_quotas::{Allowance, CounterId, QuotaSet, RuleQuota, Scheduled},
     },
@@ -59,14 +62,29 @@ impl<'c> Context<'c> {
             }
             return otherwise.map(Allowance::Always);
         };
-        let times = self.scheduled(schedule, name);
-        if !is_weighted {
-            return Some(Allowance::Scheduled {
-                times: times.into(),
-                otherwise: otherwise?,
-            });
+        if is_weighted {
+            return self.weighted_schedule(schedule, name, otherwise);
         }
-        match weighted(&times, otherwise?.as_ref()) {
+        Some(Allowance::Scheduled {
+            times: self.scheduled(schedule, name, None).into(),
+            otherwise: otherwise?,
+        })
+    }
+
+    /// The quotas that vary by a schedule.
+    fn weighted_schedule(
+        &mut self,
+        schedule: &'c Node,
+        name: &str,
+        otherwise: Option<Option<QuotaSet>>,
+    ) -> Option<Allowance> {
+        let zone = named_zone(schedule);
+        let is_one_zone = zone.is_none_or(|zone| self.is_one_zone(schedule, zone));
+        let times = self.scheduled(schedule, name, zone);
+        if !is_one_zone {
+            return None;
+        }
+        match weighted(zone, &times, otherwise?.as_ref()) {
             Ok(set) => Some(Allowance::Always(Some(set))),
             Err(message) => {
                 self.report(ProblemCode::R04, &schedule.span, message);
@@ -75,11 +93,37 @@ impl<'c> Context<'c> {
         }
     }
 
-    /// The quotas of a schedule without fault.
-    fn scheduled(&mut self, schedule: &'c Node, name: &str) -> Vec<Scheduled> {
+    /// Whether the system knows a zone that a weighted schedule names, and all of its times are in it. Reports the
+    /// times that are not.
+    fn is_one_zone(&mut self, schedule: &Node, name: &str) -> bool {
+        let unknown = check_zone(name).err().map(|error| error.to_string());
+        let mut is_one = true;
+        for time in times_of(schedule) {
+            let message = match name_of_zone(time) {
+                Some(same) if same == name => unknown.clone(),
+                _ => Some(format!(
+                    "`weighted` with times in {name:?} and in another zone; accepted is one name for all \
+                     times, or distances from UTC"
+                )),
+            };
+            if let Some(message) = message {
+                let span = &ZONE_OF_TIME.node(time).unwrap_or(time).span;
+                self.report(ProblemCode::R08, span, message);
+                is_one = false;
+            }
+        }
+        is_one
+    }
+
+    /// The quotas of a schedule without fault, whose times are those of a zone if it is named.
+    fn scheduled(&mut self, schedule: &'c Node, name: &str, zone: Option<&str>) -> Vec<Scheduled> {
         let mut times = Vec::new();
         for item in schedule.items() {
-            let windows = SCHEDULED_TIME.of(item).map(|time| self.times(time));
+            let time = SCHEDULED_TIME.of(item);
+            let windows = time.map(|time| match zone {
+                Some(_) => self.civil_times(time),
+                None => self.times(time),
+            });
             let quota = SCHEDULED_QUOTA.of(item);
             let quotas = quota.and_then(|quota| self.quota_set(quota, name));
             if let (Some(windows), Some(quotas)) = (windows, quotas) {
@@ -207,6 +251,25 @@ impl<'c> Context<'c> {
             }
         }
     }
+}
+
+/// The zone that a time of the schedule names.
+fn named_zone(schedule: &Node) -> Option<&str> {
+    times_of(schedule).find_map(name_of_zone)
+}
+
+fn times_of(schedule: &Node) -> impl Iterator<Item = &Node> {
+    let items = schedule.items().iter();
+    items
+        .filter_map(|item| SCHEDULED_TIME.of(item))
+        .flat_map(Node::items)
+}
+
+/// The name of a time's zone; `None` for a distance from UTC.
+fn name_of_zone(time: &Node) -> Option<&str> {
+    let text = ZONE_OF_TIME.node(time)?.text()?;
+    let is_name = text.starts_with(|first: char| first.is_ascii_alphabetic());
+    (is_name && distance_from_utc(text).is_err()).then_some(text)
 }
 
 /// The quotas of a value: each table as a whole, and each part of a text between semicolons.

@@ -9,8 +9,10 @@ use crate::{
 const MINUTE_MICROS: u64 = 60_000_000;
 const MINUTES_A_DAY: u64 = 24 * 60;
 
-/// The quotas of a rule with the limits of its schedule; a message if they cannot be one window each.
+/// The quotas of a rule with the limits of its schedule, whose times are those of `zone` if it is named; a message
+/// if they cannot be one window each.
 pub(super) fn weighted(
+    zone: Option<&str>,
     times: &[Scheduled],
     otherwise: Option<&QuotaSet>,
 ) -> Result<QuotaSet, String> {
@@ -28,7 +30,9 @@ pub(super) fn weighted(
         let limit = |hit: Option<usize>| hit.map_or(own.limit(), |hit| others[hit]);
         let limits = begins.iter().map(|(time, hit)| (*time, limit(*hit)));
         let limits: Vec<_> = limits.collect();
-        quota.varying(&limits).map_err(|error| error.to_string())
+        quota
+            .varying(zone, &limits)
+            .map_err(|error| error.to_string())
     });
     Ok(QuotaSet(set.collect::<Result<_, String>>()?))
 }
@@ -50,7 +54,7 @@ fn limit_like(own: &Quota, other: Option<&RuleQuota>) -> Result<u64, String> {
     }
 }
 
-/// The times of day in UTC at which another entry of the schedule, or none, is in force from then on.
+/// The times of day at which another entry of the schedule, or none, is in force from then on.
 fn begins(times: &[Scheduled]) -> Result<Vec<(TimeOfDay, Option<usize>)>, String> {
     let in_force = |minute: u64| {
         let now = Timestamp::from_micros(minute * MINUTE_MICROS);

@@ -96,7 +96,7 @@ pub(in crate::rules) static DEBT: Field<Number> = Field::number(
 pub(in crate::rules) static ZONE: Field<Text> = Field::text(
     "zone",
     "Europe/Berlin",
-    "The time zone of a quota per day, week, month or year. Default: UTC.",
+    "The time zone of a quota per day, week, month or year, or of the times in `varying`. Default: UTC.",
 );
 
 pub(in crate::rules) static STARTING_ON: Field<Number> = Field::number(
@@ -108,5 +108,5 @@ pub(in crate::rules) static STARTING_ON: Field<Number> = Field::number(
 pub(in crate::rules) static VARYING: Field<Text> = Field::text(
     "varying",
     "00:00=10/08:00=20",
-    "Limits of a window by the time of day in UTC; the largest is the limit of the rate. Default: one limit.",
+    "Limits of a window by the time of day, in UTC or in `zone`; the largest is the limit of the rate. Default: one limit.",
 );

@@ -48,5 +48,5 @@ pub(in crate::rules) static ZONE: Field<Parsed<i32>> = Field::parsed(
     AsText("+05:30"),
     ProblemCode::R08,
     zone,
-    "UTC, or its distance from UTC. Default: UTC.",
+    "UTC, or its distance from UTC; in a schedule that is `weighted` also a name such as Europe/Berlin. Default: UTC.",
 );

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use super::{
     Call,
     node_message::{LONGEST_LEASE, NodeMessage, NodeReport},
-    plan::{SpecializedScript, TierPlan, micros_and_rest},
+    plan::{SpecializedScript, TierPlan, TimedArguments, micros_and_rest},
 };
 use crate::{
     algorithm::Counts as _,
@@ -44,16 +44,7 @@ impl TierPlan {
         let mut arguments = Vec::with_capacity(1 + plan.len() + 4 * calls.len());
         arguments.push(now.map_or(Cow::Borrowed(""), number));
         arguments.extend(plan.iter().map(|text| Cow::from(text.as_str())));
-        for (place, windows) in self.calendars() {
-            let node_now = now.unwrap_or_else(|| OsClock::new().now().as_micros());
-            let (first, edges) = windows.around(node_now.saturating_mul(1_000));
-            // The time is the first argument.
-            arguments[place + 1] = number(first);
-            arguments[place + 2] = edges
-                .map(|edge| (edge / 1_000).to_string())
-                .join(":")
-                .into();
-        }
+        self.set_timed(&mut arguments, now);
         let mut before: Option<&[(Op, usize)]> = None;
         for Call { rows, message, .. } in calls {
             if let Some(message) = message {
@@ -72,6 +63,29 @@ impl TierPlan {
             before = Some(rows);
         }
         arguments
+    }
+
+    /// Sets the arguments of slots that depend on the time of the node.
+    fn set_timed(&self, arguments: &mut [Cow<'_, str>], now: Option<u64>) {
+        for (place, timed) in self.timed() {
+            let now = now.unwrap_or_else(|| OsClock::new().now().as_micros());
+            let now = now.saturating_mul(1_000);
+            // The time is the first argument.
+            let (one, two) = (place + 1, place + 2);
+            match timed {
+                TimedArguments::Calendar(windows) => {
+                    let (first, edges) = windows.around(now);
+                    arguments[one] = number(first);
+                    arguments[two] = edges
+                        .map(|edge| (edge / 1_000).to_string())
+                        .join(":")
+                        .into();
+                }
+                TimedArguments::Zone(limits) => {
+                    arguments[two].to_mut().push_str(&limits.around(now));
+                }
+            }
+        }
     }
 
     fn push(&self, arguments: &mut Vec<Cow<'_, str>>, op: &Op, times: usize) {

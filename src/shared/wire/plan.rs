@@ -13,7 +13,7 @@ use self::{
     specialized::SpecializedPlan,
 };
 use crate::{
-    algorithm::{CalendarWindows, CompiledQuota, Most},
+    algorithm::{CalendarWindows, CompiledQuota, LimitsInZone, Most, limits_in_zone},
     clock::Timestamp,
     decision::{Level, Op, Policy},
     error::LimiterError,
@@ -61,11 +61,19 @@ pub(in crate::shared) struct TierPlan {
     pub(in crate::shared) measures: Vec<QuotaPlan>,
     /// The general script's arguments between the time and the operations.
     arguments: Vec<String>,
-    /// The windows of calendar quotas, and the place of their index among these arguments. The
-    /// arguments with their edges depend on the time.
-    calendars: Vec<(usize, &'static CalendarWindows)>,
+    /// The slots whose two specific arguments depend on the time, with the place of these arguments.
+    timed: Vec<(usize, TimedArguments)>,
     /// The specialized script for such quotas and its arguments, if there is one.
     specialized: Option<SpecializedPlan>,
+}
+
+/// Two arguments of a slot that depend on the time.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum TimedArguments {
+    /// The windows of a calendar.
+    Calendar(&'static CalendarWindows),
+    /// The shifts of a zone, which follow the entries of a day.
+    Zone(&'static LimitsInZone),
 }
 
 /// How to read the numbers of one quota in a reply.
@@ -125,7 +133,7 @@ impl Plan {
             policies: quotas.policies.clone(),
             measures: (measures.map(|of_quota| QuotaPlan::new(of_quota, class))).collect(),
             arguments: general_arguments(limits.block_for, slots, (&quotas.quotas, class), all),
-            calendars: calendars(slots),
+            timed: timed(slots, &quotas.quotas),
             // Only the general script knows classes.
             specialized: (class.is_critical())
                 .then(|| SpecializedPlan::new(limits.block_for, slots, &quotas.quotas, all))
@@ -222,9 +230,9 @@ impl TierPlan {
         changes.min().map_or(Duration::MAX, Duration::from_nanos)
     }
 
-    /// The windows of calendar quotas, with the place of their arguments among the constant ones.
-    pub(super) fn calendars(&self) -> &[(usize, &'static CalendarWindows)] {
-        &self.calendars
+    /// The slots with arguments that depend on the time, with the place of these among the constant ones.
+    pub(super) fn timed(&self) -> &[(usize, TimedArguments)] {
+        &self.timed
     }
 
     /// The arguments between the time and the operations: of the specialized script, or of the general one.
@@ -274,9 +282,7 @@ fn general_arguments(
     };
     arguments.push(slots.len().to_string());
     for slot in slots {
-        let own = quotas
-            .get(slot.at.0)
-            .filter(|own| slot.counts(slot.at, own));
+        let own = own_of(slot, quotas);
         let quota = own.unwrap_or(&slot.quota);
         arguments.push(slot.letter().into());
         arguments.push(u8::from(own.is_some()).to_string());
@@ -297,15 +303,24 @@ fn general_arguments(
     arguments
 }
 
-/// The windows of the slots that follow the calendar, with the place of their arguments.
-fn calendars(slots: &[Slot]) -> Vec<(usize, &'static CalendarWindows)> {
+/// The one of these quotas that the slot counts.
+fn own_of<'q>(slot: &Slot, quotas: &'q [Quota]) -> Option<&'q Quota> {
+    let own = quotas.get(slot.at.0);
+    own.filter(|own| slot.counts(slot.at, own))
+}
+
+/// The slots whose specific arguments depend on the time, with the place of these arguments.
+fn timed(slots: &[Slot], quotas: &[Quota]) -> Vec<(usize, TimedArguments)> {
     let places = (BEFORE_SLOTS + SPECIFICS..).step_by(SLOT_FIELDS).zip(slots);
-    places
-        .filter_map(|(place, slot)| {
-            let calendar = slot.quota.calendar()?;
-            Some((place, CalendarWindows::of(calendar)))
-        })
-        .collect()
+    let timed = places.filter_map(|(place, slot)| {
+        let quota = own_of(slot, quotas).unwrap_or(&slot.quota);
+        let timed = match quota.calendar() {
+            Some(calendar) => TimedArguments::Calendar(CalendarWindows::of(calendar)),
+            None => TimedArguments::Zone(limits_in_zone(quota)?),
+        };
+        Some((place, timed))
+    });
+    timed.collect()
 }
 
 /// The two arguments of a window whose limit varies: the microseconds of a slice, and the number of slices

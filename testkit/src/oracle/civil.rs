@@ -42,6 +42,70 @@ pub struct Civil {
     zone: u8,
 }
 
+/// A zone: its place among all of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Zone(u8);
+
+/// The zones that are whole hours from UTC, among those of [`ZONES`].
+const WHOLE_HOURS: [u8; 6] = [0, 1, 2, 3, 4, 9];
+
+impl Zone {
+    /// One of many.
+    #[must_use]
+    pub const fn by_number(number: u64) -> Self {
+        Self((number % ZONES.len() as u64) as u8)
+    }
+
+    /// One of many that are whole hours from UTC.
+    #[must_use]
+    pub const fn of_whole_hours(number: u64) -> Self {
+        Self(WHOLE_HOURS[(number % WHOLE_HOURS.len() as u64) as usize])
+    }
+
+    fn name(self) -> &'static str {
+        ZONES[usize::from(self.0)]
+    }
+
+    /// The civil time at an instant, as nanoseconds of the same clock in UTC.
+    #[must_use]
+    pub fn civil(self, now: Nanos) -> Nanos {
+        now + offset(self.0, now.div_euclid(NANOS)) * NANOS
+    }
+
+    /// The quota whose limit varies in this zone.
+    ///
+    /// # Panics
+    ///
+    /// If the quota cannot vary there.
+    pub fn vary(self, quota: Quota) -> Quota {
+        let text = format!("{quota} in {}", self.name());
+        text.parse()
+            .unwrap_or_else(|error| panic!("{text}: {error}"))
+    }
+}
+
+/// Instants a few hours before clocks were set in these zones, in microseconds.
+#[must_use]
+pub fn before_transitions() -> Vec<u64> {
+    let hours = [
+        // Berlin, Havana, New York.
+        (1_774_746_000, 3),
+        (1_792_890_000, 2),
+        (1_772_946_000, 1),
+        (1_793_512_800, 30),
+        // Lord Howe, by half an hour.
+        (1_775_314_800, 2),
+        (1_791_041_400, 1),
+        // Apia skipped a day, and Kathmandu a quarter of an hour.
+        (1_325_239_200, 5),
+        (504_901_800, 1),
+        // São Paulo skipped a midnight.
+        (1_541_300_400, 2),
+    ];
+    let before = |(second, hours): (u64, u64)| (second - hours * 3_600) * 1_000_000;
+    hours.map(before).to_vec()
+}
+
 thread_local! {
     static BEGINS: RefCell<HashMap<(Civil, i128), Nanos>> = RefCell::default();
 }
@@ -128,7 +192,7 @@ impl Civil {
 
     /// The first second at which the date is `day`, or later.
     fn search(&self, day: i128) -> i128 {
-        let offset = |second| offset(self.zone(), second);
+        let offset = |second| offset(self.zone, second);
         let around = (-27..=27).map(|hour| offset(day * DAY + hour * 3_600));
         let around: Vec<_> = around.collect();
         let (Some(least), Some(most)) = (around.iter().min(), around.iter().max()) else {
@@ -144,15 +208,17 @@ impl Civil {
 
 /// The seconds by which a zone is ahead of UTC.
 #[cfg(feature = "calendar")]
-fn offset(zone: &'static str, second: i128) -> i128 {
+fn offset(zone: u8, second: i128) -> i128 {
     use jiff::{Timestamp, tz::TimeZone};
 
     thread_local! {
-        static OPEN: RefCell<HashMap<&'static str, TimeZone>> = RefCell::default();
+        static OPEN: Vec<TimeZone> = ZONES
+            .iter()
+            .map(|zone| TimeZone::get(zone).expect("a zone of the system"))
+            .collect();
     }
-    OPEN.with_borrow_mut(|zones| {
-        let open = || TimeZone::get(zone).expect("a zone of the system");
-        let zone = zones.entry(zone).or_insert_with(open);
+    OPEN.with(|zones| {
+        let zone = &zones[usize::from(zone)];
         let second = i64::try_from(second).expect("in range");
         let at = Timestamp::from_second(second).expect("in range");
         zone.to_offset(at).seconds().into()
@@ -161,8 +227,8 @@ fn offset(zone: &'static str, second: i128) -> i128 {
 
 /// Without the feature `calendar` no quota has a zone.
 #[cfg(not(feature = "calendar"))]
-fn offset(zone: &'static str, _: i128) -> i128 {
-    unreachable!("{zone} needs the feature calendar")
+fn offset(zone: u8, _: i128) -> i128 {
+    unreachable!("{} needs the feature calendar", ZONES[usize::from(zone)])
 }
 
 /// The first of a month, in days since the epoch.

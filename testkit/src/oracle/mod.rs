@@ -24,6 +24,8 @@ pub struct Extras {
     pub refill_every: Option<Nanos>,
     pub slices: u32,
     pub civil: Option<civil::Civil>,
+    /// The zone of a limit that varies.
+    pub zone: Option<civil::Zone>,
 }
 
 /// The way of counting: quotas of one kind at one place of their tiers share a counter.
@@ -194,7 +196,7 @@ impl Rule {
             debt,
             floor: 0,
             tolerance: 0,
-            varying: varying::Varying::of(&quota),
+            varying: varying::Varying::of(&quota, extras.zone),
         }
     }
 

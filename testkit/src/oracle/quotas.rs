@@ -5,7 +5,11 @@ use std::time::Duration;
 use proptest::{prelude::*, strategy::Union};
 use tower_ratelimit::{Algorithm, LocalLimiter, ManualClock, Quota, Timestamp};
 
-use super::{Extras, Rule, civil::Civil, varying};
+use super::{
+    Extras, Rule,
+    civil::{Civil, Zone, before_transitions},
+    varying,
+};
 
 /// A quota, with the parts that it does not show.
 #[derive(Debug, Clone, Copy)]
@@ -24,6 +28,7 @@ impl Spec {
                 refill_every: None,
                 slices: 0,
                 civil: None,
+                zone: None,
             },
         }
     }
@@ -71,11 +76,12 @@ impl Spec {
         };
         let is_window = quota.algorithm() == other.quota.algorithm();
         let mut spec = Self::hard(if is_window {
-            varying::resized(quota, &other.quota, quota.limit())
+            varying::resized(quota, (&other.quota, other.extras.zone), quota.limit())
         } else {
             quota
         });
         spec.extras.slices = other.extras.slices;
+        spec.extras.zone = other.extras.zone.filter(|_| is_window);
         spec
     }
 
@@ -94,7 +100,7 @@ impl Spec {
             Algorithm::SlidingWindow => quota.sliding_window().slices(self.extras.slices),
             _ => quota.sliding_log(),
         };
-        let quota = varying::resized(quota, &self.quota, quota.limit());
+        let quota = varying::resized(quota, (&self.quota, self.extras.zone), quota.limit());
         let step = self.extras.refill_every.map(|step| {
             let step = u64::try_from(step).expect("small");
             Duration::from_nanos(step)
@@ -170,8 +176,8 @@ fn nanos(duration: Duration) -> u64 {
 }
 
 /// The algorithms by number: the queue and the slices vary. The last ones are windows whose limit varies by
-/// the time of day, and with the feature `calendar` its fixed window.
-pub const ALGORITHMS: u8 = if cfg!(feature = "calendar") { 8 } else { 7 };
+/// the time of day, and with the feature `calendar` its fixed window, and those that vary in a zone.
+pub const ALGORITHMS: u8 = if cfg!(feature = "calendar") { 10 } else { 7 };
 
 /// Periods in seconds, and numbers of slices, of windows whose limit varies.
 const VARYING: [(u64, u32); 9] = [
@@ -184,6 +190,27 @@ const VARYING: [(u64, u32); 9] = [
     (172_800, 8),
     (7_200, 12),
     (240, 2),
+];
+
+/// Such windows for any zone.
+const VARYING_IN_QUARTERS: [(u64, u32); 7] = [
+    (900, 1),
+    (900, 3),
+    (3_600, 4),
+    (3_600, 12),
+    (14_400, 16),
+    (90_000, 100),
+    (60, 1),
+];
+
+/// Such windows for a zone of whole hours.
+const VARYING_IN_HOURS: [(u64, u32); 6] = [
+    (600, 1),
+    (3_600, 1),
+    (7_200, 4),
+    (86_400, 24),
+    (172_800, 48),
+    (3_600, 3),
 ];
 
 /// The numbers in which quotas that count alike may differ.
@@ -282,6 +309,8 @@ impl Shape {
             5 => self.varying(false),
             6 => self.varying(true),
             7 => self.calendar(),
+            8 => self.varying_in_zone(false),
+            9 => self.varying_in_zone(true),
             other => panic!("there is no algorithm {other}"),
         }
     }
@@ -294,8 +323,39 @@ impl Shape {
     }
 
     fn varying(&self, slides: bool) -> Spec {
-        let seed = self.period ^ self.room << 20 ^ u64::from(self.slices) << 40;
-        let (period, slices) = VARYING[(seed % 101 % VARYING.len() as u64) as usize];
+        let seed = self.seed();
+        self.varying_by(
+            slides,
+            VARYING[(seed % 101 % VARYING.len() as u64) as usize],
+        )
+    }
+
+    fn varying_in_zone(&self, slides: bool) -> Spec {
+        let number = (self.seed() % 10_007) as usize;
+        let (zone, shape) = if number.is_multiple_of(2) {
+            let shape = VARYING_IN_QUARTERS[number / 20 % VARYING_IN_QUARTERS.len()];
+            (Zone::by_number(number as u64 / 2), shape)
+        } else {
+            let shape = VARYING_IN_HOURS[number / 12 % VARYING_IN_HOURS.len()];
+            (Zone::of_whole_hours(number as u64 / 2), shape)
+        };
+        let shape = match shape {
+            // A fixed window is one slice.
+            (period, slices) if !slides => (period / u64::from(slices), 1),
+            shape => shape,
+        };
+        let mut spec = self.varying_by(slides, shape);
+        spec.quota = zone.vary(spec.quota);
+        spec.extras.zone = Some(zone);
+        spec
+    }
+
+    fn seed(&self) -> u64 {
+        self.period ^ self.room << 20 ^ u64::from(self.slices) << 40
+    }
+
+    fn varying_by(&self, slides: bool, (period, slices): (u64, u32)) -> Spec {
+        let seed = self.seed();
         let quota = Quota::per(1, Duration::from_secs(period));
         let (quota, slices) = if slides {
             (quota.sliding_window().slices(slices), slices)
@@ -425,15 +485,17 @@ const BACK: u64 = (1 << 59) / 1_000;
 /// 36 years: the time in which a limiter is valid.
 pub const UPTIME: u64 = (1 << 60) / 1_000;
 
-/// The first and the last start that does not saturate anything, an edge of a day, and today.
+/// The first and the last start that does not saturate anything, an edge of a day, today, and times at which
+/// clocks are set soon.
 pub fn start() -> impl Strategy<Value = u64> {
     let last = u64::MAX / 1_000 - UPTIME - 4 * BACK;
     prop_oneof![
-        Just(0),
-        Just(20_000 * 86_400_000_000),
-        Just(1_767_225_612_345_678),
-        Just(last),
-        0..=last
+        1 => Just(0),
+        1 => Just(20_000 * 86_400_000_000),
+        1 => Just(1_767_225_612_345_678),
+        1 => Just(last),
+        1 => 0..=last,
+        2 => prop::sample::select(before_transitions()),
     ]
 }
 

@@ -3,7 +3,7 @@
 
 use tower_ratelimit::{Quota, TimeOfDay};
 
-use super::{Counter, Nanos, Rule};
+use super::{Counter, Nanos, Rule, civil::Zone};
 
 const SECOND: Nanos = 1_000_000_000;
 const DAY: Nanos = 86_400 * SECOND;
@@ -12,6 +12,8 @@ const DAY: Nanos = 86_400 * SECOND;
 #[derive(Debug, Clone, Copy)]
 pub struct Varying {
     limits: Limits,
+    /// The zone of the times; none for UTC.
+    zone: Option<Zone>,
     /// The share of a class, in percent.
     pub(super) share: u8,
 }
@@ -24,9 +26,10 @@ enum Limits {
 }
 
 impl Varying {
-    pub(super) fn of(quota: &Quota) -> Option<Self> {
+    pub(super) fn of(quota: &Quota, zone: Option<Zone>) -> Option<Self> {
         Some(Self {
             limits: Limits::Of(quota.varying_limits()?),
+            zone,
             share: 100,
         })
     }
@@ -44,7 +47,8 @@ impl Varying {
             Limits::Of(limits) => limits,
             Limits::Own(limit) => return limit,
         };
-        let time = begin.rem_euclid(DAY);
+        let civil = self.zone.map_or(begin, |zone| zone.civil(begin));
+        let time = civil.rem_euclid(DAY);
         let since = |at: &TimeOfDay| i128::from(at.seconds().expect("a time of day")) * SECOND;
         let mut begun = limits.iter().filter(|(at, _)| since(at) <= time);
         i128::from(begun.next_back().expect("the first is 00:00").1)
@@ -128,7 +132,7 @@ impl Rule {
     }
 
     /// The first span of whole microseconds after which `passes` holds, if it ever does: it holds from
-    /// some instant of a slice on, or up to one. Every day is like the next.
+    /// some instant of a slice on, or up to one. Every day is like the next; in a zone one of two days is.
     pub(super) fn first_of_slices(
         &self,
         now: Nanos,
@@ -137,7 +141,8 @@ impl Rule {
         let (length, _) = self.kind.slice(now);
         let longest = 2 * DAY + 2 * self.kind.period();
         let mut from = now;
-        while from < now + longest {
+        let last = now.div_euclid(length) * length + longest;
+        while from <= last {
             let end = (from.div_euclid(length) + 1) * length;
             if passes(from) {
                 return Some(from - now);
@@ -192,8 +197,8 @@ pub fn limits(slice: Nanos, most: u64, seed: u64) -> Vec<(TimeOfDay, u64)> {
     begins.map(limit).collect()
 }
 
-/// The quota with limits that resemble those of another one, up to `most` units.
-pub fn resized(quota: Quota, other: &Quota, most: u64) -> Quota {
+/// The quota with limits that resemble those of another one in this zone, up to `most` units.
+pub fn resized(quota: Quota, (other, zone): (&Quota, Option<Zone>), most: u64) -> Quota {
     let Some(limits) = other.varying_limits() else {
         return quota;
     };
@@ -201,5 +206,6 @@ pub fn resized(quota: Quota, other: &Quota, most: u64) -> Quota {
         (*time, 1 + (limit + 7 * at as u64 + most) % most.max(1))
     };
     let limits: Vec<_> = limits.iter().enumerate().map(limit).collect();
-    quota.try_varying(&limits).expect("a good list")
+    let varying = quota.try_varying(&limits).expect("a good list");
+    zone.map_or(varying, |zone| zone.vary(varying))
 }

@@ -4,6 +4,7 @@ use std::{ops::RangeInclusive, time::Duration};
 
 use proptest::prelude::*;
 use testkit::oracle::{
+    civil::before_transitions,
     quotas::{Move, Spec, debt},
     varying,
 };
@@ -119,7 +120,7 @@ impl Numbers {
             (Algorithm::SlidingWindow, _) => quota.sliding_window().slices(spec.extras.slices),
             _ => quota.sliding_log(),
         };
-        let quota = varying::resized(quota, &spec.quota, quota.limit());
+        let quota = varying::resized(quota, (&spec.quota, spec.extras.zone), quota.limit());
         let soft = quota.soft(self.soft);
         let (quota, percent) = match soft.check() {
             Ok(()) => (soft, self.soft),
@@ -267,7 +268,14 @@ pub(crate) fn trace(
 
 pub(crate) fn start() -> impl Strategy<Value = u64> {
     let last = LATEST - (1 << 60) / 1_000;
-    prop_oneof![Just(0), Just(1_767_225_612_345_678), Just(last), 0..=last]
+    let transitions = prop::sample::select(before_transitions());
+    prop_oneof![
+        1 => Just(0),
+        1 => Just(1_767_225_612_345_678),
+        1 => Just(last),
+        1 => 0..=last,
+        2 => transitions,
+    ]
 }
 
 pub(crate) fn block() -> impl Strategy<Value = Option<Duration>> {
