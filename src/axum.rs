@@ -3,7 +3,11 @@
 use axum::extract::{FromRequestParts, OptionalFromRequestParts};
 use http::{StatusCode, request::Parts};
 
-use crate::{decision::Decision, key::ClientAddress, rate_limit::Decisions};
+use crate::{
+    decision::Decision,
+    key::ClientAddress,
+    rate_limit::{Decisions, Spent},
+};
 
 /// The decision that passed this request, for handlers behind a layer with
 /// [`expose_decision`](crate::RateLimitLayer::expose_decision) or [`overflow`](crate::RateLimitLayer::overflow). With
@@ -72,5 +76,26 @@ impl<S: Sync> OptionalFromRequestParts<S> for ClientAddress {
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Option<Self>, Self::Rejection> {
         Ok(parts.extensions.get().copied())
+    }
+}
+
+/// The units of the response, for handlers behind a [`SpendLayer`](crate::SpendLayer). Without one, and for a request that
+/// it does not count: 500, or `None` for `Option<Spent>`.
+impl<S: Sync> FromRequestParts<S> for Spent {
+    type Rejection = (StatusCode, &'static str);
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Self::Rejection> {
+        parts.extensions.get().cloned().ok_or((
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "no units of the response: the router needs a SpendLayer that counts this request",
+        ))
+    }
+}
+
+impl<S: Sync> OptionalFromRequestParts<S> for Spent {
+    type Rejection = std::convert::Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Option<Self>, Self::Rejection> {
+        Ok(parts.extensions.get().cloned())
     }
 }

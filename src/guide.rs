@@ -10,6 +10,8 @@
 #![doc = include_str!("../docs/plots/links.md")]
 #![doc = include_str!("../docs/algorithms.md")]
 
+#[cfg(all(feature = "axum", feature = "llm"))]
+pub mod budgets;
 // No doctest: the package `examples/cookbook`, with the dependencies that recipes need, compiles
 // its code and holds the page equal to it.
 #[cfg(not(doctest))]

@@ -14,7 +14,7 @@
 //! they do not reach the router. [`PeerIp`] needs the server to be started with
 //! `app.into_make_service_with_connect_info::<SocketAddr>()`.
 //!
-//! The [cookbook](guide::cookbook) has twenty-four more set-ups of at most fifteen lines: API keys, logins,
+//! The [cookbook](guide::cookbook) has twenty-six more set-ups of at most fifteen lines: API keys, logins,
 //! several routes, CORS, tests, Prometheus and others.
 //!
 //! # The way of a request
@@ -203,7 +203,7 @@ pub use self::{
     limiter::{AnyLimiter, AsyncLimiter, Limiter, LocalLimiter, LocalStore, OnChange},
     middleware::key_extraction_rules::MissingKey,
     quota::{Algorithm, IntoQuotas, OwnedQuota, Priority, Quota, QuotaList, TimeOfDay},
-    rate_limit::{RateLimit, RateLimitLayer},
+    rate_limit::{RateLimit, RateLimitLayer, SpendLayer},
 };
 #[cfg(feature = "redis")]
 pub use self::{

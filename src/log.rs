@@ -36,6 +36,7 @@ pub(crate) enum Code {
     Unsupported,
     CorrectionUnsupported,
     CorrectionFailing,
+    SpendUnreadable,
     ExcessUncharged,
     LimiterFailing,
     LimiterBack,
@@ -72,6 +73,7 @@ impl Code {
             Self::Unsupported => ("unsupported", Severity::Error),
             Self::CorrectionUnsupported => ("correction-unsupported", Severity::Warn),
             Self::CorrectionFailing => ("correction-failing", Severity::Error),
+            Self::SpendUnreadable => ("spend-unreadable", Severity::Warn),
             Self::ExcessUncharged => ("excess-uncharged", Severity::Warn),
             Self::LimiterFailing => ("limiter-failing", Severity::Error),
             Self::LimiterBack => ("limiter-back", Severity::Info),
@@ -179,7 +181,7 @@ impl Watch {
 mod tests {
     use super::{Code, Severity};
 
-    const ALL: [Code; 31] = [
+    const ALL: [Code; 32] = [
         Code::KeyUnavailable,
         Code::AddressUnavailable,
         Code::BehindProxy,
@@ -196,6 +198,7 @@ mod tests {
         Code::Unsupported,
         Code::CorrectionUnsupported,
         Code::CorrectionFailing,
+        Code::SpendUnreadable,
         Code::ExcessUncharged,
         Code::LimiterFailing,
         Code::LimiterBack,

@@ -29,7 +29,7 @@ pub(crate) struct LimitsInZone {
     /// The slices of a sliding window; 0 for a fixed one.
     #[cfg(feature = "shared")]
     slices: u64,
-    /// The slices by which indices are ahead of those since the epoch.
+    /// How many slices indices are ahead of those since the epoch.
     ahead: u64,
     /// The two spans around a transition that the last search found: the first slice of both, and the
     /// one after each, and their shifts.
@@ -41,12 +41,12 @@ pub(crate) struct LimitsInZone {
 pub(super) struct ShiftSpan {
     pub(super) begin: u64,
     pub(super) end: u64,
-    /// The slices by which the zone is ahead of UTC, rounded down.
+    /// How many slices the zone is ahead of UTC, rounded down.
     pub(super) shift: i64,
 }
 
-/// The slices by which a window counts: their length in microseconds, their number, and by how many its indices are
-/// ahead of those since the epoch.
+/// The slices of a window: their length in microseconds, their number, and how many its indices are ahead of those
+/// since the epoch.
 pub(super) type SliceNumbers = (u64, u64, u64);
 
 /// List, zone and slices.

@@ -5,8 +5,8 @@ use crate::quota::{DayLimits, Priority, Quota};
 
 const DAY_MICROS: u64 = 86_400_000_000;
 
-/// The days by which sliding windows count their slices ahead of the epoch, since those before it have the
-/// times of a day, too: one more than a window has slices.
+/// How many days sliding windows count their slices ahead of the epoch, since those before it have the times
+/// of a day, too: one more than a window has slices.
 const DAYS_AHEAD: u64 = 1_001;
 
 /// The limits by the index of a window or slice.
@@ -100,7 +100,7 @@ impl LimitsOfDay {
         DAY_MICROS / self.slice
     }
 
-    /// The index by which a sliding window finds the limits of a slice.
+    /// The index of a slice in a sliding window's search for its limits.
     pub(super) const fn ahead(&self, index: u64) -> u64 {
         index + DAYS_AHEAD * self.day()
     }

@@ -13,7 +13,7 @@ pub(super) struct ShiftSpan {
     pub(super) shift: i64,
 }
 
-/// The slices by which a window counts.
+/// The slices of a window.
 pub(super) type SliceNumbers = (u64, u64, u64);
 
 impl LimitsInZone {

@@ -128,7 +128,43 @@ pub struct Corrected<'a> {
         expect(dead_code, reason = "metrics count them")
     )]
     pub(crate) kept_by_each: &'a [u64],
+    /// The end of a response whose body determines the charge.
+    pub(crate) spent: Option<SpentReport>,
     pub(crate) error: Option<&'a LimiterError>,
+}
+
+/// The end of a response whose body determines the charge.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SpentReport {
+    pub(crate) source: SpendSource,
+    pub(crate) forgotten: u64,
+}
+
+/// The source of the units that a response has used, in a [`SpendLayer`](crate::SpendLayer).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum SpendSource {
+    /// The response reported its usage.
+    Reported,
+    /// A handler reported it, by its [`Spent`](crate::rate_limit::Spent).
+    Handler,
+    /// It was estimated by the response's text.
+    Estimated,
+    /// Nothing was known.
+    Missing,
+}
+
+impl SpendSource {
+    /// The name in metrics and logs.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Reported => "reported",
+            Self::Handler => "handler",
+            Self::Estimated => "estimated",
+            Self::Missing => "missing",
+        }
+    }
 }
 
 impl<'a> Decided<'a> {
@@ -243,6 +279,26 @@ impl Corrected<'_> {
     #[must_use]
     pub const fn after(&self) -> u64 {
         self.after
+    }
+
+    /// The source of the units, if the response's body determines the charge: in a
+    /// [`SpendLayer`](crate::SpendLayer).
+    #[must_use]
+    pub const fn source(&self) -> Option<SpendSource> {
+        match self.spent {
+            Some(spent) => Some(spent.source),
+            None => None,
+        }
+    }
+
+    /// The units that were used and not charged, because they are beyond the quota's [debt](crate::Quota::debt). Always
+    /// 0 if the body does not determine the charge.
+    #[must_use]
+    pub const fn forgotten(&self) -> u64 {
+        match self.spent {
+            Some(spent) => spent.forgotten,
+            None => 0,
+        }
     }
 
     /// The error that prevented a charge or a refund.

@@ -2,7 +2,7 @@
 
 use metrics::{SharedString, counter, gauge, histogram};
 
-use super::{Corrected, Decided, Event, Observer};
+use super::{Corrected, Decided, Event, Observer, SpendSource};
 use crate::{
     decision::{Decision, Label, Policy},
     error::{LimiterError, LimiterErrorKind},
@@ -12,6 +12,8 @@ const REQUESTS: &str = "ratelimit_requests_total";
 const DEGRADED: &str = "ratelimit_degraded_total";
 const NEAR_LIMIT: &str = "ratelimit_near_limit_total";
 const COST: &str = "ratelimit_cost_total";
+const SPENT: &str = "ratelimit_spent_units_total";
+const FORGOTTEN: &str = "ratelimit_spend_forgotten_units_total";
 const DENIALS: &str = "ratelimit_denials_total";
 const DURATION: &str = "ratelimit_check_duration_seconds";
 const WAIT: &str = "ratelimit_wait_seconds";
@@ -33,6 +35,8 @@ const OVERFLOWED: &str = "overflowed";
 /// | `ratelimit_denials_total` | `policy`: the quotas that denied, of requests that were denied or overflowed |
 /// | `ratelimit_near_limit_total` | `policy`: decisions that left a fifth of the limit or less |
 /// | `ratelimit_cost_total` | `policy`: units taken, counted once the response cannot change them any more |
+/// | `ratelimit_spent_units_total` | `policy`, `source`: `reported`, `handler`, `estimated`, `missing`: units charged by responses' bodies, see [`SpendSource`](super::SpendSource) |
+/// | `ratelimit_spend_forgotten_units_total` | `policy`: units used beyond the debt, which were not charged |
 /// | `ratelimit_check_duration_seconds` | `policy`, `backend`: a histogram of the limiter's own time |
 /// | `ratelimit_wait_seconds` | `policy`: a histogram of the time that waiting requests waited |
 /// | `ratelimit_backend_errors_total` | `backend`, `kind` |
@@ -122,6 +126,9 @@ impl MetricsObserver {
         for (quota, units) in decision.quotas().zip(corrected.kept_by_each) {
             counter!(COST, "policy" => label(quota.label())).increment(*units);
         }
+        if let Some(source) = corrected.source() {
+            spent(corrected, source);
+        }
         if let Some(error) = corrected.error() {
             self.failed(error);
         }
@@ -180,6 +187,18 @@ fn charge(decision: &Decision, units: u64) {
         // A quota that denies took nothing, also from a request that passed by the others.
         let units = if quota.is_denied() { 0 } else { units };
         counter!(COST, "policy" => label(quota.label())).increment(units);
+    }
+}
+
+/// Counts the units of a response whose body determined the charge.
+fn spent(corrected: &Corrected<'_>, source: SpendSource) {
+    for quota in corrected.decision().quotas() {
+        let policy = label(quota.label());
+        counter!(SPENT, "policy" => policy.clone(), "source" => source.as_str())
+            .increment(corrected.after());
+        if corrected.forgotten() > 0 {
+            counter!(FORGOTTEN, "policy" => policy).increment(corrected.forgotten());
+        }
     }
 }
 

@@ -64,7 +64,8 @@ mod top_keys;
 #[cfg(feature = "tracing")]
 mod tracing;
 
-pub use self::event::{Corrected, Decided, Event, Observer};
+pub(crate) use self::event::SpentReport;
+pub use self::event::{Corrected, Decided, Event, Observer, SpendSource};
 #[cfg(feature = "metrics")]
 pub use self::metrics::MetricsObserver;
 pub use self::top_keys::{TopKey, TopKeys, TopKeysReport};

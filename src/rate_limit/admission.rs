@@ -7,15 +7,17 @@ use std::sync::{
 
 use http::{Extensions, request::Parts, response};
 
+#[cfg(feature = "rules")]
+use super::final_cost::EndOfCharges;
 use super::{
     charge_request::{ChargeRequestRef, DecisionTrace},
     decisions_for_handlers,
-    settings::{FinalCost, Settings},
+    final_cost::FinalCost,
+    settings::Settings,
+    spending::Spending,
     waiting::Waiting,
     warnings::LimiterWarnings,
 };
-#[cfg(feature = "rules")]
-use crate::decision::Receipt;
 use crate::{
     clock::{Clock, OsClock},
     decision::{Decision, Op, Outcome},
@@ -307,10 +309,8 @@ impl<L: Limiter, R> Admission<L, R> {
 
     /// The cost of a request by its response, if `units` were reserved.
     pub(super) fn final_cost(&self, response: &response::Parts, units: u64) -> u64 {
-        match &self.settings.final_cost {
-            Some(FinalCost::OfAll(final_cost)) => final_cost(response, units),
-            _ => units,
-        }
+        let final_cost = self.settings.final_cost.as_ref();
+        final_cost.map_or(units, |final_cost| final_cost.of_all(response, units))
     }
 
     /// The settlement of several limits by this response; `None` if all limits settle alike, or nothing
@@ -321,48 +321,9 @@ impl<L: Limiter, R> Admission<L, R> {
         response: &response::Parts,
         decision: &Decision,
     ) -> Option<EndOfCharges> {
-        let Some(FinalCost::OfEach(final_cost)) = &self.settings.final_cost else {
-            return None;
-        };
-        let receipt = decision.receipt();
-        let charges = receipt.of_each()?.iter().enumerate();
-        let costs: Vec<_> = charges
-            .map(|(limit, of)| {
-                let charged = of.receipt.charged();
-                (&of.receipt, final_cost(response, (limit, charged)))
-            })
-            .collect();
-        let is_reported = |(receipt, cost): &(&Receipt, Option<u64>)| {
-            cost.is_some_and(|cost| cost == 0 || cost != receipt.charged() || self.blocks)
-        };
-        if !costs.iter().any(is_reported) {
-            return None;
-        }
-        let is_refunded = costs.iter().all(|(_, cost)| *cost == Some(0));
-        let kept = costs.iter();
-        let kept = kept.map(|(receipt, cost)| cost.unwrap_or_else(|| receipt.charged()));
-        let ops = costs.iter().map(|(receipt, cost)| match cost {
-            Some(cost) => Op::Settle(*cost, Receipt::clone(receipt)),
-            // Returns nothing, and counts towards no block.
-            None => Op::Refund(0, Some(Receipt::clone(receipt))),
-        });
-        Some(EndOfCharges {
-            ops: ops.collect(),
-            kept: if is_refunded { 0 } else { decision.charged() },
-            kept_by_each: decision.kept_by_quotas(&kept.collect::<Vec<_>>()),
-        })
+        let final_cost = self.settings.final_cost.as_ref()?;
+        final_cost.of_each(response, decision, self.blocks)
     }
-}
-
-/// The end of the charge of several limits, by the response.
-#[cfg(feature = "rules")]
-pub(super) struct EndOfCharges {
-    /// The operation on each limit.
-    pub(super) ops: Vec<Op>,
-    /// The units that the limits keep.
-    pub(super) kept: u64,
-    /// The units that each quota keeps.
-    pub(super) kept_by_each: Vec<u64>,
 }
 
 impl<L, R> Admission<L, R> {
@@ -420,9 +381,22 @@ impl<L, R> Admission<L, R> {
                 before,
                 after,
                 kept_by_each,
+                spent: None,
                 error: None,
             })
         });
+    }
+
+    pub(super) const fn warnings(&self) -> &LimiterWarnings {
+        &self.warnings
+    }
+
+    /// The settings of charges that follow the response's body.
+    pub(super) const fn spending(&self) -> Option<&Arc<Spending>> {
+        match &self.settings.final_cost {
+            Some(FinalCost::ByBody(spending)) => Some(spending),
+            _ => None,
+        }
     }
 
     /// Reports a charge that stays, since its correction failed.
@@ -441,6 +415,7 @@ impl<L, R> Admission<L, R> {
                 before: charged,
                 after: charged,
                 kept_by_each: &[],
+                spent: None,
                 error: Some(error),
             })
         });

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use http::{request::Parts, response};
 
-use super::{RateLimitLayer, overflow::Overflow, settings::FinalCost};
+use super::{RateLimitLayer, final_cost::FinalCost, overflow::Overflow};
 use crate::{
     error::ConfigError,
     limiter::{Limiter, RequestQuota, Tier},

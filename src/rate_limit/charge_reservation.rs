@@ -2,21 +2,24 @@
 
 use std::{
     future::{Future, IntoFuture},
+    mem,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll, ready},
 };
 
-use http::{Response, response};
+use http::{Response, request::Parts, response};
 
 use super::{
     admission::Admission,
     charge_request::{ChargeRequest, ChargeRequestRef},
+    spending::{Spending, Spent},
 };
 use crate::{
-    decision::{Decision, Op},
+    decision::{Decision, Op, Receipt},
     error::LimiterError,
     limiter::{Limiter, Pending, PendingFuture},
+    observe::{Corrected, Event, SpendSource, SpentReport},
 };
 
 /// The charge of a request until its response. A reservation that is dropped leaves the charge as it
@@ -31,8 +34,20 @@ pub(crate) struct Reservation<L, R> {
     cost: Option<u64>,
     /// The units that each quota keeps, if the response settles each of several limits by itself.
     kept_by_each: Vec<u64>,
+    /// The units of the response, if its body determines the charge.
+    spent: Option<Spent>,
     /// Whether the final charge was reported.
     reported: bool,
+}
+
+/// The charge of a request after the end of its response's body.
+pub(super) struct SpentCharge {
+    /// The last decision about it; `None` if the first one holds.
+    pub(super) decision: Option<Decision>,
+    pub(super) after: u64,
+    pub(super) source: SpendSource,
+    pub(super) forgotten: u64,
+    pub(super) error: Option<LimiterError>,
 }
 
 impl<L, R> Reservation<L, R> {
@@ -49,13 +64,48 @@ impl<L, R> Reservation<L, R> {
             exceeds,
             cost: None,
             kept_by_each: Vec::new(),
+            spent: None,
             reported: false,
         }
     }
 
     /// The units that the request was charged when it arrived.
-    const fn charged(&self) -> u64 {
+    pub(super) const fn charged(&self) -> u64 {
         self.decision.charged()
+    }
+
+    /// Follows the units of the response, if its body determines the charge. Handlers find them in the extensions.
+    pub(super) fn follow_body(&mut self, parts: &mut Parts) {
+        if self.admission.spending().is_some() {
+            let spent = Spent::new(Spending::declared(parts));
+            parts.extensions.insert(spent.clone());
+            self.spent = Some(spent);
+        }
+    }
+
+    /// The settings of the charge by the response's body, and the response's units.
+    pub(super) fn spending(&mut self) -> Option<(Arc<Spending>, Spent)> {
+        let spending = Arc::clone(self.admission.spending()?);
+        Some((spending, self.spent.take()?))
+    }
+
+    /// Whether an elastic layer allowed the request, and charged nothing.
+    pub(super) const fn exceeds(&self) -> bool {
+        self.exceeds
+    }
+
+    pub(super) fn is_shadow(&self) -> bool {
+        self.admission.responder().is_shadow()
+    }
+
+    /// Whether the fallback made the first charge.
+    pub(super) const fn is_degraded(&self) -> bool {
+        self.decision.is_degraded()
+    }
+
+    /// The receipt of the first charge, if it charged anything.
+    pub(super) fn receipt(&self) -> Option<Receipt> {
+        (self.charged() > 0).then(|| self.decision.receipt())
     }
 
     /// Adds the fields to the response.
@@ -71,6 +121,48 @@ impl<L, R> Reservation<L, R> {
 pub(super) type Settled<B, L, R> = Result<Response<B>, Box<Correcting<Response<B>, L, R>>>;
 
 impl<L: Limiter, R> Reservation<L, R> {
+    /// Adds the fields to the response if its body determines the charge. Returns whether it does.
+    pub(super) fn follows_body<B>(&self, response: &mut Response<B>) -> bool {
+        let follows = self.spent.is_some() && self.is_counted_by_head(response);
+        if follows {
+            self.show(response);
+        }
+        follows
+    }
+
+    /// Whether the head of the response leaves the charge to the body.
+    fn is_counted_by_head<B>(&self, response: &mut Response<B>) -> bool {
+        let (mut parts, ()) = Response::new(()).into_parts();
+        parts.status = response.status();
+        mem::swap(&mut parts.headers, response.headers_mut());
+        let units = if self.exceeds {
+            self.charge.cost
+        } else {
+            self.charged()
+        };
+        let counts = units == 0 || self.admission.final_cost(&parts, units) > 0;
+        mem::swap(&mut parts.headers, response.headers_mut());
+        counts
+    }
+
+    /// Applies an operation that follows the first charge.
+    pub(super) fn apply(&self, op: Op) -> Pending<L::Future> {
+        self.admission.apply(self.charge.as_ref(), op)
+    }
+
+    /// Charges units that were used after the end of the body.
+    pub(super) fn late_charge(&self) -> impl Fn(u64) + Send + Sync + 'static + use<L, R>
+    where
+        R: Send + Sync + 'static,
+    {
+        let (admission, charge) = (Arc::clone(&self.admission), self.charge.clone());
+        move |units| {
+            if let Pending::Later(answer) = admission.apply(charge.as_ref(), Op::Spend(units)) {
+                spawn(async move { drop(answer.await) });
+            }
+        }
+    }
+
     /// Corrects the charge and adds the fields to the response, if the limiter answers at once.
     pub(super) fn settle<B>(mut self: Box<Self>, response: Response<B>) -> Settled<B, L, R> {
         let (parts, body) = response.into_parts();
@@ -165,6 +257,37 @@ impl<L: Limiter, R> Reservation<L, R> {
 }
 
 impl<L, R> Reservation<L, R> {
+    /// Reports the charge after the end of the response's body.
+    pub(super) fn close(mut self, spent: &SpentCharge) {
+        self.reported = true;
+        let decision = spent.decision.as_ref().unwrap_or(&self.decision);
+        let report = SpentReport {
+            source: spent.source,
+            forgotten: spent.forgotten,
+        };
+        let error = spent.error.as_ref();
+        match error {
+            Some(error) => self.admission.warnings().report_uncorrected(error),
+            None => self.admission.warnings().note_corrected(),
+        }
+        self.admission.responder().observe(|| {
+            Event::Corrected(Corrected {
+                decision,
+                key: &self.charge.key,
+                before: self.charged(),
+                after: spent.after,
+                kept_by_each: &[],
+                spent: Some(report),
+                error,
+            })
+        });
+    }
+
+    /// Logs that the response is encoded.
+    pub(super) fn report_unreadable(&self) {
+        self.admission.warnings().report_unreadable();
+    }
+
     /// Reports that the charge could not be corrected.
     fn fail(&mut self, error: &LimiterError) {
         self.reported = true;
@@ -208,13 +331,12 @@ impl<B, L: Limiter, R> Correcting<Response<B>, L, R> {
     }
 }
 
-/// Runs work that no request waits for.
-#[cfg(feature = "rules")]
+/// Runs work that no request waits for. Without a runtime it is dropped.
 pub(super) fn spawn(work: impl Future<Output = ()> + Send + 'static) {
-    #[cfg(feature = "redis")]
+    #[cfg(feature = "tokio")]
     if let Ok(runtime) = tokio::runtime::Handle::try_current() {
         runtime.spawn(work);
     }
-    #[cfg(not(feature = "redis"))]
+    #[cfg(not(feature = "tokio"))]
     drop(work);
 }

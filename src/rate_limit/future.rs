@@ -12,7 +12,7 @@ use http::{Request, Response, request::Parts};
 use tower_service::Service;
 
 use super::{
-    charge_reservation::Correcting,
+    charge_reservation::{Correcting, Reservation},
     decide::{PendingOutcome, RateOutcome},
     response::ResponseWork,
 };
@@ -110,6 +110,14 @@ where
         }
     }
 
+    /// The reservation of a response that is ready, if its body determines the charge.
+    pub(super) fn take_reservation(self: Pin<&mut Self>) -> Option<Box<Reservation<L, R>>> {
+        match mem::replace(self.project().response_work, ResponseWork::Nothing) {
+            ResponseWork::Settle(reservation) => Some(reservation),
+            _ => None,
+        }
+    }
+
     const fn rejected(response: Response<ResBody>) -> Self {
         Self {
             state: State::Rejected {
@@ -193,7 +201,12 @@ where
         cx: &mut Context<'_>,
     ) -> Poll<Result<Response<ResBody>, S::Error>> {
         let mut this = self.as_mut().project();
-        let response = ready!(polled)?;
+        let mut response = ready!(polled)?;
+        if let ResponseWork::Settle(reservation) = this.response_work
+            && reservation.follows_body(&mut response)
+        {
+            return Poll::Ready(Ok(response));
+        }
         let ResponseWork::Settle(reservation) =
             mem::replace(this.response_work, ResponseWork::Nothing)
         else {

@@ -150,7 +150,10 @@ impl RateLimitLayer {
             priorities.clear();
         }
         let layer = Self::try_new(limiter, JointExtractor::new(extractors))?;
-        Ok(layer.with(|settings| settings.member_priorities = priorities.into()))
+        Ok(layer.with(|settings| {
+            settings.member_priorities = priorities.into();
+            settings.has_several_limits = true;
+        }))
     }
 }
 
@@ -159,6 +162,10 @@ impl<L, R> RateLimitLayer<L, R> {
         set(&mut self.settings);
         self.admission = Arc::default();
         self
+    }
+
+    pub(super) const fn settings(&self) -> &Settings {
+        &self.settings
     }
 
     fn with_common(self, set: impl FnOnce(&mut CommonSettings)) -> Self {
@@ -191,6 +198,20 @@ impl<L, R> RateLimitLayer<L, R> {
     }
 }
 
+impl<L: Limiter, R> RateLimitLayer<L, R> {
+    /// The admission of all services of this layer.
+    pub(super) fn admission(&self) -> Arc<Admission<L, R>> {
+        let admission = self.admission.get_or_init(|| {
+            Arc::new(Admission::new(
+                Arc::clone(&self.limiter),
+                Arc::clone(&self.rejection),
+                self.settings.clone(),
+            ))
+        });
+        Arc::clone(admission)
+    }
+}
+
 impl<R> RateLimitLayer<LocalLimiter, R> {
     /// How many keys can be tracked at the same time. Defaults to 262,144, about 8 MB for one token
     /// bucket, allocated as keys come. See
@@ -216,14 +237,7 @@ impl<S, L: Limiter, R> Layer<S> for RateLimitLayer<L, R> {
     type Service = RateLimit<S, L, R>;
 
     fn layer(&self, inner: S) -> RateLimit<S, L, R> {
-        let admission = self.admission.get_or_init(|| {
-            Arc::new(Admission::new(
-                Arc::clone(&self.limiter),
-                Arc::clone(&self.rejection),
-                self.settings.clone(),
-            ))
-        });
-        RateLimit::new(inner, Arc::clone(admission))
+        RateLimit::new(inner, self.admission())
     }
 }
 

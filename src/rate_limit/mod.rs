@@ -23,6 +23,9 @@
 //! The service's error type is left alone: a rejection is a response, so there is no error to handle,
 //! and no `HandleErrorLayer` belongs around this one.
 //!
+//! A layer whose costs stand in the bodies of responses is a [`SpendLayer`], made by
+//! [`spending`](RateLimitLayer::spending).
+//!
 //! # Where the state lives
 //!
 //! In the layer. Clones of a layer, all services made by it, and their clones share one budget; two
@@ -116,6 +119,7 @@ mod charge_reservation;
 mod decide;
 mod decisions_for_handlers;
 mod deferred_decision;
+mod final_cost;
 mod future;
 mod layer;
 mod overflow;
@@ -125,6 +129,7 @@ mod queues_by_key;
 mod response;
 mod service;
 mod settings;
+mod spending;
 mod waiting;
 mod warnings;
 
@@ -142,4 +147,7 @@ pub use self::{
     future::ResponseFuture,
     layer::RateLimitLayer,
     service::RateLimit,
+    spending::{
+        Exhausted, Missing, SpendBody, SpendExhausted, SpendFuture, SpendLayer, SpendLimit, Spent,
+    },
 };

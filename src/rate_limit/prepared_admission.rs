@@ -11,8 +11,9 @@ use super::{
     charge_request::{ChargeRequest, ChargeRequestRef, DecisionTrace},
     charge_reservation::Reservation,
     decide::RateOutcome,
+    final_cost::FinalCost,
     overflow::Overflow,
-    settings::{FinalCost, Settings},
+    settings::Settings,
     waiting::{LongestWaitOf, NamedQueues, Waiting},
 };
 use crate::{

@@ -47,7 +47,8 @@ impl<L: Limiter, R> ResponseWork<L, R> {
         // A denied request that passes a layer in shadow mode was not charged.
         if admission.corrects() && decision.is_allowed() {
             let (decision, exceeds) = (decision.take(), trace.exceeds);
-            let reservation = Reservation::new(admission, decision, charge, exceeds);
+            let mut reservation = Reservation::new(admission, decision, charge, exceeds);
+            reservation.follow_body(parts);
             return RequestOutcome::Pass(Self::Settle(Box::new(reservation)));
         }
         RequestOutcome::Pass(Self::showing(decision, admission))

@@ -2,9 +2,9 @@
 
 use std::{fmt, sync::Arc};
 
-use http::{request::Parts, response};
+use http::request::Parts;
 
-use super::{overflow::Overflow, waiting::Waiting};
+use super::{final_cost::FinalCost, overflow::Overflow, waiting::Waiting};
 use crate::{
     key::KeyExtractor,
     limiter::{RequestQuota, Tier, tier::MemberTerms},
@@ -27,24 +27,12 @@ pub(super) struct Settings {
     pub(super) overflow: Overflow,
     /// The cost of a request by its response.
     pub(super) final_cost: Option<FinalCost>,
+    /// Whether the layer has several limits with a key each.
+    pub(super) has_several_limits: bool,
     /// The class of a request at each member of a joint limiter that has one of its own; empty if none
     /// has.
     pub(super) member_priorities: Arc<[Option<PerRequest<Priority>>]>,
 }
-
-/// The cost of a request by its response.
-#[derive(Clone)]
-pub(super) enum FinalCost {
-    /// One cost for all limits, from the response and the charge.
-    OfAll(PerResponse<u64, u64>),
-    /// The cost for each of several limits, from the response, the index of the limit and its charge. `None`
-    /// for a limit that does not depend on responses: its charge stays and counts towards no block.
-    #[cfg(feature = "rules")]
-    OfEach(PerResponse<(usize, u64), Option<u64>>),
-}
-
-/// A closure about each response and an argument.
-type PerResponse<A, T> = Arc<dyn Fn(&response::Parts, A) -> T + Send + Sync>;
 
 impl Settings {
     pub(super) fn new(extractor: impl KeyExtractor) -> Self {
@@ -58,6 +46,7 @@ impl Settings {
             waiting: Waiting::new(),
             overflow: Overflow::Never,
             final_cost: None,
+            has_several_limits: false,
             member_priorities: Arc::default(),
         }
     }
@@ -76,6 +65,7 @@ impl Settings {
             // Allowed requests are the same with it.
             overflow: _,
             final_cost,
+            has_several_limits: _,
             member_priorities,
         } = self;
         let is_counted_alike = cost.is_none() && tier.is_none() && quota.is_none();

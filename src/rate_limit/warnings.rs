@@ -22,6 +22,8 @@ pub(super) struct LimiterWarnings {
     uncorrectable: AtomicBool,
     /// Corrections fail, since the limiter's store does not answer.
     uncorrected: AtomicBool,
+    /// Responses are encoded, so that their units cannot be read.
+    unreadable: AtomicBool,
 }
 
 impl LimiterWarnings {
@@ -30,6 +32,7 @@ impl LimiterWarnings {
             unsupported: AtomicBool::new(false),
             uncorrectable: AtomicBool::new(false),
             uncorrected: AtomicBool::new(false),
+            unreadable: AtomicBool::new(false),
         }
     }
 
@@ -97,6 +100,17 @@ impl LimiterWarnings {
         if !reported.swap(true, Ordering::Relaxed) {
             let fault = format!("what a request is charged could not be corrected: {error}");
             log::report(code, &fault);
+        }
+    }
+
+    /// Logs that a response is encoded, so that its units cannot be read.
+    pub(super) fn report_unreadable(&self) {
+        if !self.unreadable.swap(true, Ordering::Relaxed) {
+            log::report(
+                Code::SpendUnreadable,
+                "the units of a response cannot be read, because it has a Content-Encoding: it is charged by the layer's \
+                 `missing`; let the server behind answer without one, by the request's `Accept-Encoding: identity`",
+            );
         }
     }
 

@@ -5,21 +5,23 @@
 //! one. Those that need a server are in `tests/redis/store/log_lines.rs`.
 
 use std::{
+    convert::Infallible,
     env,
     net::SocketAddr,
     process::Command,
     sync::atomic::{AtomicU32, Ordering},
 };
 
-use http::request::Builder;
+use http::{Request, Response, request::Builder};
 use testkit::{Probe, get, limiter, send};
-use tower::Layer;
+use tower::{Layer, service_fn};
 use tower_ratelimit::{
     AsyncLimiter, ClientAddressLayer, ClientIp, Decision, Global, Headers, Key, KeyExtractor,
     LimiterError, LocalLimiter, LocalStore, Op, PeerIp, Policy, Quota, QuotaStatus, RateLimitLayer,
     Timestamp,
     key::MatchedRoute,
     limiter::{Limiter, RequestQuota, Tier},
+    spend::Tokens,
 };
 
 /// Codes of lines, each with a function that provokes it.
@@ -102,6 +104,17 @@ const LINES: &[(&str, fn())] = &[
     ("correction-failing", || {
         let layer = RateLimitLayer::new(Failing::from(1), Global).count_if(|_| false);
         send_all(&layer, [const { || get("/") }; 1]);
+    }),
+    ("spend-unreadable", || {
+        let nothing = |_: &http::response::Parts| None::<fn(&[u8], &mut Tokens)>;
+        let layer = RateLimitLayer::new(Quota::per_minute(5), Global).spending(nothing);
+        let service = layer.layer(service_fn(async |_: Request<String>| {
+            let response = Response::builder().header("content-encoding", "gzip");
+            Ok::<_, Infallible>(response.body(String::new()).expect("a response"))
+        }));
+        for _ in 0..3 {
+            send(&service, get("/"));
+        }
     }),
     #[cfg(feature = "governor")]
     ("excess-uncharged", || {

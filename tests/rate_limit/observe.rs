@@ -167,10 +167,12 @@ mod tracing {
 mod metrics {
     use std::collections::BTreeMap;
 
+    use http_body_util::BodyExt;
     use metrics_util::debugging::{DebugValue, DebuggingRecorder};
     use tower::Layer;
     use tower_ratelimit::{
         Header, LocalLimiter, OwnedQuota, Quota, RateLimitLayer, observe::MetricsObserver,
+        spend::Tokens,
     };
 
     use testkit::{Probe, get, limiter, send};
@@ -228,6 +230,27 @@ mod metrics {
         assert_eq!(counted(quota.named_owned("api")), fixed);
         let denials = "ratelimit_denials_total{policy=api}";
         assert_eq!(fixed.get(denials), Some(&1), "{fixed:?}");
+    }
+
+    #[test]
+    fn units_of_responses_are_counted_by_their_source() {
+        let (limiter, _) = limiter(Quota::per_hour(3).named("api"));
+        let metrics = recorded(|| {
+            let reader = |_: &[u8], tokens: &mut Tokens| tokens.report(&Tokens::output(10));
+            let layer = RateLimitLayer::new(limiter, Header::new("x-api-key"))
+                .observer(MetricsObserver::new())
+                .spending(move |_: &http::response::Parts| Some(reader))
+                .reserve(1);
+            let response = send(&layer.layer(Probe::default()), get("/"));
+            testkit::now(response.into_body().collect()).expect("a body");
+        });
+        for (name, value) in [
+            ("ratelimit_cost_total{policy=api}", 3),
+            ("ratelimit_spent_units_total{policy=api,source=reported}", 3),
+            ("ratelimit_spend_forgotten_units_total{policy=api}", 7),
+        ] {
+            assert_eq!(metrics.get(name), Some(&value), "{name}: {metrics:?}");
+        }
     }
 
     #[test]

@@ -2,7 +2,9 @@
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
 
 mod hostile;
+mod overshoot;
 mod readers;
+mod streams;
 
 use http::Response;
 use tower_ratelimit::spend::{SpendReader, SpendReaders, Tokens, llm::Llm};

@@ -10,6 +10,7 @@ use std::{
 use bytes::Bytes;
 use http::HeaderMap;
 use http_body::{Body, Frame, SizeHint};
+use tower_ratelimit::reject::RejectionBody;
 
 /// A body of these frames, one for each poll.
 #[derive(Debug, Default)]
@@ -81,5 +82,15 @@ impl Body for StreamingBody {
             return SizeHint::default();
         }
         SizeHint::with_exact(left)
+    }
+}
+
+impl RejectionBody for StreamingBody {
+    fn from_bytes(bytes: Bytes) -> Self {
+        Self::new([bytes])
+    }
+
+    fn empty() -> Self {
+        Self::default()
     }
 }

@@ -1,0 +1,2 @@
+// As on the page before: of two definitions of a link the first one counts.
+#![doc = include_str!("../../docs/budgets.md")]

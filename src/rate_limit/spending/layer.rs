@@ -1,0 +1,197 @@
+//! The layer whose charges follow the response's body.
+
+use std::{fmt, sync::Arc};
+
+use tower_layer::Layer;
+
+use super::{
+    service::SpendLimit,
+    settings::{Exhausted, Missing, Spending},
+};
+use crate::{
+    decision::Op,
+    error::{ConfigError, ConfigErrorKind},
+    limiter::{Limiter, LocalLimiter},
+    rate_limit::{RateLimitLayer, final_cost::FinalCost},
+    reject::ProblemJson,
+    spend::{SpendReaders, Tokens},
+};
+
+/// Limits the units that responses spend, such as the tokens of a language model.
+///
+/// Made by [`RateLimitLayer::spending`]. A request reserves units when it arrives. While the body passes, a reader
+/// follows what it has used, and the layer charges it in steps; at the end it refunds or charges the rest. The body
+/// passes unchanged.
+///
+/// The [guide](crate::guide::budgets) explains what this promises.
+#[must_use]
+pub struct SpendLayer<L = LocalLimiter, R = ProblemJson> {
+    layer: RateLimitLayer<L, R>,
+    spending: Spending,
+}
+
+impl<L, R> RateLimitLayer<L, R> {
+    /// Charges requests by what their responses have used when they have ended, which `readers` find in the bodies.
+    ///
+    /// Call it last: it makes a [`SpendLayer`], whose services have responses with a body of their own, a
+    /// [`SpendBody`](super::SpendBody). With [`count_if`](Self::count_if) or [`final_cost`](Self::final_cost) a
+    /// response whose cost is 0 by its head is refunded at once. A [`cost`](Self::cost) replaces the reservation.
+    ///
+    /// ```
+    /// # #[cfg(feature = "llm")] {
+    /// use tower_ratelimit::{Header, Quota, RateLimitLayer, spend::llm::Llm};
+    ///
+    /// let quota = Quota::per_minute(100_000).named("tokens").debt(100_000);
+    /// let layer = RateLimitLayer::new(quota, Header::new("x-api-key")).spending(Llm::any());
+    /// # let _ = layer;
+    /// # }
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// When [`try_spending`](Self::try_spending) fails.
+    #[track_caller]
+    pub fn spending(self, readers: impl SpendReaders) -> SpendLayer<L, R>
+    where
+        L: Limiter,
+    {
+        match self.try_spending(readers) {
+            Ok(layer) => layer,
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// Charges requests by what their responses have used. See [`spending`](Self::spending).
+    ///
+    /// # Errors
+    ///
+    /// When the limiter cannot charge units that were used already, as one with a leaky bucket, one that blocks keys,
+    /// or a `GovernorLimiter`, and for a layer of several limits with a key each.
+    pub fn try_spending(self, readers: impl SpendReaders) -> Result<SpendLayer<L, R>, ConfigError>
+    where
+        L: Limiter,
+    {
+        if !self.limiter().supports(&Op::Spend(1)) {
+            return Err(ConfigError::new(
+                ConfigErrorKind::Debt,
+                "the layer's limiter cannot charge units that were used already: use a LocalLimiter or a \
+                 RedisLimiter without a leaky bucket and without block_for",
+            ));
+        }
+        let mut spending = Spending::new(readers);
+        let policies = self.limiter().policies().iter();
+        spending.capacity = policies
+            .map(|policy| policy.limit())
+            .min()
+            .unwrap_or(u64::MAX);
+        let settings = self.settings();
+        if settings.has_several_limits {
+            return Err(ConfigError::new(
+                ConfigErrorKind::Joint,
+                "a layer of several limits with a key each cannot follow the response's body yet: give the limit of \
+                 units a layer of its own, inside the others",
+            ));
+        }
+        spending.own_cost.clone_from(&settings.cost);
+        if let Some(FinalCost::OfAll(by_head)) = &settings.final_cost {
+            spending.by_head = Some(Arc::clone(by_head));
+        }
+        Ok(SpendLayer {
+            layer: self,
+            spending,
+        }
+        .with(|_| {}))
+    }
+}
+
+impl<L, R> SpendLayer<L, R> {
+    /// Changes the settings, which need another admission.
+    fn with(mut self, set: impl FnOnce(&mut Spending)) -> Self {
+        set(&mut self.spending);
+        let spending = Arc::new(self.spending.clone());
+        self.layer = self.layer.with(|settings| {
+            let reserving = Arc::clone(&spending);
+            settings.cost = Some(Arc::new(move |parts| reserving.reservation(parts)));
+            settings.final_cost = Some(FinalCost::ByBody(spending));
+        });
+        self
+    }
+
+    /// The units of these tokens. Defaults to [`Tokens::total`]. Called with all that is known so far, after each
+    /// frame.
+    ///
+    /// ```
+    /// # #[cfg(feature = "llm")] {
+    /// use tower_ratelimit::{Global, Quota, RateLimitLayer, spend::llm::Llm};
+    ///
+    /// // Millionths of a dollar.
+    /// let dollars = RateLimitLayer::new(Quota::per_day(5_000_000).named("micro-usd"), Global)
+    ///     .spending(Llm::any())
+    ///     .spends(|tokens| match tokens.model() {
+    ///         Some(model) if model.ends_with("-mini") => tokens.input * 2 / 5 + tokens.output * 8 / 5,
+    ///         _ => tokens.input * 2 + tokens.output * 8,
+    ///     });
+    /// # let _ = dollars;
+    /// # }
+    /// ```
+    pub fn spends(self, units: impl Fn(&Tokens) -> u64 + Send + Sync + 'static) -> Self {
+        self.with(|spending| spending.units = Arc::new(units))
+    }
+
+    /// The most units that a request reserves when it arrives. Defaults to 2,048.
+    ///
+    /// A request reserves the units of ⌈bytes/4⌉ tokens of input by its `Content-Length` and of 1,024 tokens of output,
+    /// and never more than the limit holds at once.
+    pub fn reserve(self, most: u64) -> Self {
+        self.with(|spending| spending.reserve = most)
+    }
+
+    /// The units of a further charge while the body passes, at least 1. Defaults to 256. A step is charged when the
+    /// response comes within half a step of what is charged.
+    pub fn step(self, units: u64) -> Self {
+        self.with(|spending| spending.step = units.max(1))
+    }
+
+    /// The treatment of a stream when nothing is left. Defaults to [`Exhausted::Finish`].
+    pub fn exhausted(self, exhausted: Exhausted) -> Self {
+        self.with(|spending| spending.exhausted = exhausted)
+    }
+
+    /// The charge for a response that ends without a report of its usage. Defaults to [`Missing::Estimate`]. A response
+    /// with a status of 400 or more and without a report is always refunded.
+    pub fn missing(self, missing: Missing) -> Self {
+        self.with(|spending| spending.missing = missing)
+    }
+
+    /// The limiter. A clone of it is a handle to the layer's counters.
+    #[must_use]
+    pub fn limiter(&self) -> &L {
+        self.layer.limiter()
+    }
+}
+
+impl<S, L: Limiter, R> Layer<S> for SpendLayer<L, R> {
+    type Service = SpendLimit<S, L, R>;
+
+    fn layer(&self, inner: S) -> SpendLimit<S, L, R> {
+        SpendLimit::new(inner, self.layer.admission())
+    }
+}
+
+impl<L, R> Clone for SpendLayer<L, R> {
+    fn clone(&self) -> Self {
+        Self {
+            layer: self.layer.clone(),
+            spending: self.spending.clone(),
+        }
+    }
+}
+
+impl<L, R> fmt::Debug for SpendLayer<L, R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SpendLayer")
+            .field("layer", &self.layer)
+            .field("spending", &self.spending)
+            .finish()
+    }
+}

@@ -1,0 +1,20 @@
+//! Charges that follow the response's body: settings, layer, service and body of
+//! [`SpendLayer`](self::SpendLayer).
+
+mod account;
+mod body;
+mod future;
+mod handle;
+mod layer;
+mod service;
+mod settings;
+
+pub(super) use self::settings::{PerResponse, Spending};
+pub use self::{
+    body::{SpendBody, SpendExhausted},
+    future::SpendFuture,
+    handle::Spent,
+    layer::SpendLayer,
+    service::SpendLimit,
+    settings::{Exhausted, Missing},
+};

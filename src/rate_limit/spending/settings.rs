@@ -1,0 +1,120 @@
+//! The settings of charges that follow the response's body.
+
+use std::{fmt, sync::Arc};
+
+use http::{header::CONTENT_LENGTH, request, response};
+
+use crate::{
+    middleware::key_extraction_rules::PerRequest,
+    spend::{SpendReader, SpendReaders, Tokens},
+};
+
+/// The output that is reserved for a request.
+const OUTPUT: u64 = 1_024;
+
+/// The treatment of a stream when no units are left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum Exhausted {
+    /// The stream continues. Its units are owed, up to the quota's [debt](crate::Quota::debt).
+    #[default]
+    Finish,
+    /// The stream ends with an error in place of the first frame that finds nothing left. Frames wait until they are
+    /// charged. Clients take the end for a fault of the server.
+    End,
+}
+
+/// The charge for a response that ends without a report of its usage.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum Missing {
+    /// The estimate of its text. If nothing in the response can be read, all units stay charged.
+    #[default]
+    Estimate,
+    /// All units stay charged.
+    Keep,
+    /// All units are refunded. A body that breaks off is charged by the estimate, since a client could break it off.
+    GiveBack,
+}
+
+/// A closure about each response and an argument.
+pub(in crate::rate_limit) type PerResponse<A, T> =
+    Arc<dyn Fn(&response::Parts, A) -> T + Send + Sync>;
+
+/// Makes the reader of a response; `None` if nothing in it can be read.
+type ReaderOf =
+    Arc<dyn Fn(&response::Parts, &mut Tokens) -> Option<Box<dyn SpendReader>> + Send + Sync>;
+
+/// The settings of a layer whose charges follow the response's body.
+#[derive(Clone)]
+pub(in crate::rate_limit) struct Spending {
+    pub(super) reader_of: ReaderOf,
+    pub(super) units: Arc<dyn Fn(&Tokens) -> u64 + Send + Sync>,
+    pub(super) reserve: u64,
+    pub(super) step: u64,
+    pub(super) exhausted: Exhausted,
+    pub(super) missing: Missing,
+    /// The cost of a request by the head of its response and its charge; 0 if the response does not count.
+    pub(super) by_head: Option<PerResponse<u64, u64>>,
+    /// The units of a request before its response, if the layer has a cost of its own.
+    pub(super) own_cost: Option<PerRequest<u64>>,
+    /// The most units that the limit has at once.
+    pub(super) capacity: u64,
+}
+
+impl Spending {
+    pub(super) fn new(readers: impl SpendReaders) -> Self {
+        Self {
+            reader_of: Arc::new(move |response, tokens| {
+                let reader = readers.reader(response, tokens)?;
+                Some(Box::new(reader))
+            }),
+            units: Arc::new(Tokens::total),
+            reserve: 2_048,
+            step: 256,
+            exhausted: Exhausted::Finish,
+            missing: Missing::Estimate,
+            by_head: None,
+            own_cost: None,
+            capacity: u64::MAX,
+        }
+    }
+
+    /// The tokens of a request before its response: its body, whose length counts.
+    pub(in crate::rate_limit) fn declared(parts: &request::Parts) -> Tokens {
+        let length = parts.headers.get(CONTENT_LENGTH);
+        let length = length.and_then(|length| length.to_str().ok()?.parse().ok());
+        let mut tokens = Tokens::default();
+        tokens.estimate_input(length.unwrap_or(0));
+        tokens
+    }
+
+    /// The units that are reserved for a request: at least 1, since a cost of 0 is allowed when nothing is left, and
+    /// at most the limit's capacity, so that small limits allow their first request.
+    pub(super) fn reservation(&self, parts: &request::Parts) -> u64 {
+        if let Some(cost) = &self.own_cost {
+            return cost(parts);
+        }
+        let mut tokens = Self::declared(parts);
+        tokens.add(&Tokens::output(OUTPUT));
+        let units = (self.units)(&tokens).min(self.reserve);
+        units.min(self.capacity).max(1)
+    }
+
+    /// The cost of a request by the head of its response, if `units` were reserved: 0 if it does not count.
+    pub(in crate::rate_limit) fn by_head(&self, response: &response::Parts, units: u64) -> u64 {
+        let by_head = self.by_head.as_ref();
+        by_head.map_or(units, |by_head| by_head(response, units))
+    }
+}
+
+impl fmt::Debug for Spending {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Spending")
+            .field("reserve", &self.reserve)
+            .field("step", &self.step)
+            .field("exhausted", &self.exhausted)
+            .field("missing", &self.missing)
+            .finish_non_exhaustive()
+    }
+}
