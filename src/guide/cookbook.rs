@@ -9,6 +9,10 @@
 //! [`quota`]: crate::RateLimitLayer::quota
 //! [`deny_key`]: crate::RateLimitLayer::deny_key
 // As on the page before: of two definitions of a link the first one counts.
+#![cfg_attr(
+    all(feature = "axum", feature = "llm"),
+    doc = "[budgets]: crate::guide::budgets"
+)]
 #![cfg_attr(feature = "redis", doc = "[redis-page]: crate::guide::redis")]
 #![cfg_attr(
     feature = "rules",

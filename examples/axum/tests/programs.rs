@@ -149,6 +149,37 @@ async fn a_second_server_takes_what_the_limit_denies() {
     }
 }
 
+/// The model reports its tokens in the last event of a stream; more than the limit has are owed.
+#[tokio::test]
+async fn tokens_of_a_stream_are_charged_and_owed() {
+    let app = Running::start(env!("CARGO_BIN_EXE_budgets")).await;
+    let complete = async |words: u64| {
+        let json = format!(r#"{{"words":{words}}}"#);
+        let request = format!(
+            "POST /v1/chat/completions HTTP/1.1\r\nhost: a\r\nconnection: close\r\nx-api-key: a\r\n\
+             content-length: {}\r\n\r\n{json}",
+            json.len()
+        );
+        answer(app.address, &request).await
+    };
+    let (status, head, body) = complete(20).await;
+    assert_eq!(status, 200);
+    assert!(head.contains(r#"ratelimit: "tokens";r=9"#), "{head}");
+    assert!(
+        body.contains("word19 ") && body.contains("[DONE]"),
+        "{body}"
+    );
+    let request = "GET /left HTTP/1.1\r\nhost: a\r\nconnection: close\r\nx-api-key: a\r\n\r\n";
+    let (_, _, left) = answer(app.address, request).await;
+    let left: u64 = left.split(' ').next().unwrap().parse().unwrap();
+    // A few may have come back meanwhile.
+    assert!((970..1_000).contains(&left), "{left}");
+    assert_eq!(complete(1_500).await.0, 200);
+    let (status, head, _) = complete(1).await;
+    assert_eq!(status, 429);
+    assert!(head.contains("\r\nretry-after: "), "{head}");
+}
+
 /// The clock is the program's own, set by requests.
 #[tokio::test]
 async fn months_of_berlin_and_of_apia_end_at_their_own_midnight() {

@@ -4,6 +4,7 @@ mod a_layer_from_a_function;
 mod another_http_client;
 mod behind_nginx;
 mod billing_months;
+mod budgets_of_tokens;
 mod cors;
 mod cost_by_response;
 mod health_checks;
