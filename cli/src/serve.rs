@@ -1,6 +1,7 @@
 //! `serve`: Envoy's rate limit service.
 
 mod control_plane;
+mod quotas;
 
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
@@ -12,7 +13,7 @@ use tower_ratelimit_server::{
     serve::{self, Settings},
 };
 
-use self::control_plane::Xds;
+use self::{control_plane::Xds, quotas::Rlqs};
 use crate::{
     common_options::{Drain, Files, Operators, Redis, Tls, address, time},
     runtime::run,
@@ -55,6 +56,8 @@ pub(crate) struct Serve {
     files: Files,
     #[command(flatten)]
     xds: Xds,
+    #[command(flatten)]
+    rlqs: Rlqs,
     /// The address of the gRPC service.
     #[arg(
         long,
@@ -212,7 +215,7 @@ pub(crate) fn serve(serve: Serve) -> Result<(), String> {
 fn settings(serve: Serve) -> (Log, Settings) {
     let mut settings = Settings::new(serve.rules);
     settings.auth_rules = serve.auth_rules;
-    settings.xds = serve.xds.control_plane();
+    (settings.xds, settings.rlqs) = (serve.xds.control_plane(), serve.rlqs.settings());
     settings.trust = serve.trust;
     (settings.merge_domains, settings.watch) = (serve.merge_domains, serve.files.watch);
     settings.grpc = serve.grpc;

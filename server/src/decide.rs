@@ -1,5 +1,6 @@
 //! Decisions about a request by the rules and the counters.
 
+mod bucket_limit;
 mod charges;
 mod dynamic_metadata;
 mod lookup;
@@ -14,6 +15,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use tokio::{task::JoinError, time::Instant};
 use tower_ratelimit::{Decision, observe::TopKeys, reject::quota_exceeded};
 
+pub(crate) use self::bucket_limit::{BucketLimit, denying};
 pub(crate) use self::operation::{Count, Operation};
 pub use self::service_modes::Modes;
 use self::{

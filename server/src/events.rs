@@ -4,7 +4,7 @@ mod gateway;
 
 use std::{borrow::Cow, time::Duration};
 
-use metrics::{SharedString, counter, histogram};
+use metrics::{SharedString, counter, gauge, histogram};
 
 pub(crate) use self::gateway::{
     Answers, GATEWAY_DURATION, GATEWAY_REQUESTS, GATEWAY_SECONDS, UPSTREAM_ERRORS, UpstreamErrors,
@@ -23,4 +23,35 @@ pub(crate) fn rls_answered(domain: Option<String>, code: &'static str, took: Dur
 /// Counts a decision of the gRPC service without the store.
 pub(crate) fn rls_degraded(reason: &'static str) {
     counter!("ratelimit_degraded_total", "policy" => "rls", "reason" => reason).increment(1);
+}
+
+pub(crate) const RLQS_STREAMS: &str = "ratelimit_rlqs_streams";
+pub(crate) const RLQS_BUCKETS: &str = "ratelimit_rlqs_buckets";
+pub(crate) const RLQS_REPORTS: &str = "ratelimit_rlqs_reports_total";
+pub(crate) const RLQS_ASSIGNMENTS: &str = "ratelimit_rlqs_assignments_total";
+pub(crate) const RLQS_REFUSED: &str = "ratelimit_rlqs_refused_total";
+
+/// Adds to the number of open streams of the quota service.
+pub(crate) fn rlqs_streams(change: f64) {
+    gauge!(RLQS_STREAMS).increment(change);
+}
+
+/// Sets the number of buckets with a share.
+pub(crate) fn rlqs_buckets(number: usize) {
+    gauge!(RLQS_BUCKETS).set(number as f64);
+}
+
+/// Counts the buckets of a message of reports.
+pub(crate) fn rlqs_reported(buckets: usize) {
+    counter!(RLQS_REPORTS).increment(buckets as u64);
+}
+
+/// Counts an action: `share`, `allow`, `deny` or `abandon`.
+pub(crate) fn rlqs_assigned(kind: &'static str) {
+    counter!(RLQS_ASSIGNMENTS, "kind" => kind).increment(1);
+}
+
+/// Counts a bucket that gets no share, or a stream that ends.
+pub(crate) fn rlqs_refused(reason: &'static str) {
+    counter!(RLQS_REFUSED, "reason" => reason).increment(1);
 }

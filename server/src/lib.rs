@@ -49,6 +49,7 @@
 //! | [`limiters_by_period`] | counts, in this process or in Redis |
 //! | [`decide`] | decisions by rules and counters; their [`reference_statistics`] |
 //! | [`rls`], [`http_routes`] | the service by gRPC, and as JSON with probes |
+//! | [`rlqs`] | shares of limits: Envoy decides by itself |
 //! | [`check_route`], [`forward_auth`] | decisions for any program, and for proxies that act on the status |
 //! | [`xds`] | limits from a control plane |
 //! | [`serve`] | the process: all of these on their listeners, with metrics and an admin service |
@@ -87,6 +88,8 @@ pub mod forward_auth;
 pub mod http_routes;
 mod reflection;
 pub mod rls;
+
+pub mod rlqs;
 
 mod systemd;
 

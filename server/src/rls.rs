@@ -20,6 +20,7 @@ use tonic::{
 use tower_service::Service;
 
 use self::codec::RequestCodec;
+pub(crate) use self::codec::fields;
 use crate::{
     decide::{DecideError, RateLimits},
     events,
@@ -50,7 +51,7 @@ impl NamedService for RateLimitService {
     const NAME: &'static str = NAME;
 }
 
-type BoxFuture<T, E> = Pin<Box<dyn Future<Output = Result<T, E>> + Send>>;
+pub(crate) type BoxFuture<T, E> = Pin<Box<dyn Future<Output = Result<T, E>> + Send>>;
 
 impl Service<http::Request<Body>> for RateLimitService {
     type Response = http::Response<Body>;

@@ -15,6 +15,7 @@ use crate::{
     decide::Modes,
     decide_and_serve_errors::{ServeError, fault},
     lyft::{Builder, FilesOf, Rules},
+    rlqs::RlqsSettings,
     store::{RedisTlsFiles, Store},
     tls::TlsFiles,
     xds::ControlPlane,
@@ -34,6 +35,8 @@ pub struct Settings {
     pub files: FilesOf,
     /// The control plane from which limits come, and then from no files. Defaults to none.
     pub xds: Option<ControlPlane>,
+    /// The service that assigns shares of limits. Not with Redis. Defaults to none.
+    pub rlqs: Option<RlqsSettings>,
     /// Rule files of this crate, for `/v1/auth`. Defaults to none: there is no such route.
     pub auth_rules: Vec<PathBuf>,
     /// The networks of the proxies that may use `/v1/auth`. Defaults to the loopback networks.
@@ -102,6 +105,7 @@ impl Settings {
             rules,
             files: FilesOf::default(),
             xds: None,
+            rlqs: None,
             auth_rules: Vec::new(),
             trust: ["127.0.0.0/8", "::1/128"]
                 .iter()

@@ -23,6 +23,7 @@ mod otel;
 mod plane;
 mod prometheus;
 mod proxy;
+mod quotas;
 mod rest_check;
 mod restarts;
 mod service_process;

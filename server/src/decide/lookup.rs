@@ -172,7 +172,7 @@ fn charge(
 }
 
 /// How a limit of the rules counts.
-fn measure(limit: &Limit, unit: Unit) -> Measure {
+pub(super) fn measure(limit: &Limit, unit: Unit) -> Measure {
     let times = u64::from(limit.unit_multiplier.unwrap_or(1));
     let window = Measure::Window(unit.seconds() * times);
     limit.quota_of_its_own.map_or(window, Measure::Quota)

@@ -13,6 +13,7 @@
 //! limits that have a `detailed_metric`, and a key that stands twice in one table is a fault, unless it begins the
 //! next domain of a file with several.
 
+mod bucket_ids;
 mod descriptor_metadata;
 mod explain;
 mod files;
@@ -25,8 +26,8 @@ mod wildcard;
 mod yaml11_types;
 
 pub(crate) use self::{
-    descriptor_metadata::merge as merge_metadata, rules::Limit, rules_parser::RulesDocument,
-    stats::stats_name,
+    bucket_ids::TooManyOrders, descriptor_metadata::merge as merge_metadata, rules::Limit,
+    rules_parser::RulesDocument, stats::stats_name,
 };
 pub use self::{
     explain::{DescriptorExplanation, DescriptorOutcome, EntryMatch, ExplainedLimit},

@@ -147,7 +147,7 @@ impl Rules {
 
 impl Level {
     /// The descriptor of this level that an entry matches.
-    fn step(&self, entry: &Entry) -> Option<Step<'_>> {
+    pub(super) fn step(&self, entry: &Entry) -> Option<Step<'_>> {
         let text = format!("{}_{}", entry.key, entry.value);
         if let Some(descriptor) = self.descriptors.get(&text) {
             let matched = Matched::Exact;

@@ -22,8 +22,8 @@ use tower_ratelimit::observe::MetricsObserver;
 pub(crate) use self::text::Text;
 use crate::{
     events::{
-        GATEWAY_DURATION, GATEWAY_REQUESTS, GATEWAY_SECONDS, RLS_DURATION, RLS_REQUESTS,
-        UPSTREAM_ERRORS,
+        GATEWAY_DURATION, GATEWAY_REQUESTS, GATEWAY_SECONDS, RLQS_ASSIGNMENTS, RLQS_BUCKETS,
+        RLQS_REFUSED, RLQS_REPORTS, RLQS_STREAMS, RLS_DURATION, RLS_REQUESTS, UPSTREAM_ERRORS,
     },
     reference_statistics::COUNTS,
     rules_source::Source,
@@ -40,7 +40,7 @@ const SECONDS: [f64; 13] = [
 const UPKEEP: Duration = Duration::from_secs(1);
 
 /// The counters that events increment, with their help texts.
-const COUNTERS: [(&str, &str); 10] = [
+const COUNTERS: [(&str, &str); 13] = [
     (
         "ratelimit_requests_total",
         "Requests that rules decided, by result.",
@@ -61,6 +61,15 @@ const COUNTERS: [(&str, &str); 10] = [
         "Counts that a full table evicted.",
     ),
     (RLS_REQUESTS, "Calls of ShouldRateLimit, by result."),
+    (RLQS_REPORTS, "Reports of quota buckets."),
+    (
+        RLQS_ASSIGNMENTS,
+        "Actions on quota buckets: share, allow, deny, abandon.",
+    ),
+    (
+        RLQS_REFUSED,
+        "Quota buckets without a share and streams that ended, by reason.",
+    ),
     (
         GATEWAY_REQUESTS,
         "Requests to the gateway, by the class of their status.",
@@ -69,6 +78,12 @@ const COUNTERS: [(&str, &str); 10] = [
         UPSTREAM_ERRORS,
         "Requests to the gateway without a response of the upstream, by cause.",
     ),
+];
+
+/// The gauges that events set, with their help texts.
+const GAUGES: [(&str, &str); 2] = [
+    (RLQS_STREAMS, "Open streams of quota reports."),
+    (RLQS_BUCKETS, "Quota buckets with a share."),
 ];
 
 /// The histograms of seconds, with their help texts.
@@ -106,6 +121,9 @@ fn recorder() -> &'static PrometheusHandle {
         };
         for (name, help) in COUNTERS {
             recorder.describe_counter(KeyName::from(name), None, help.into());
+        }
+        for (name, help) in GAUGES {
+            recorder.describe_gauge(KeyName::from(name), None, help.into());
         }
         for (name, help) in HISTOGRAMS {
             recorder.describe_histogram(KeyName::from(name), Some(Unit::Seconds), help.into());

@@ -64,7 +64,7 @@ fn fits(message: &[u8]) -> bool {
 }
 
 /// The fields of a message that have a length, and their numbers, up to the first invalid one.
-fn fields(mut message: &[u8]) -> impl Iterator<Item = (u64, &[u8])> {
+pub(crate) fn fields(mut message: &[u8]) -> impl Iterator<Item = (u64, &[u8])> {
     std::iter::from_fn(move || {
         loop {
             let key = varint(&mut message)?;

@@ -60,6 +60,14 @@ impl Servers {
 
         let routes = services(parts, health_service);
         serve_grpc(parts, listeners.grpc, routes, &stopped, &mut running);
+        if let Some(quotas) = &parts.quotas {
+            // Streams of reports have no end of their own.
+            let (shares, stopped) = (quotas.0.clone(), stopped.stopped.clone());
+            running.spawn(async move {
+                shutdown::wait(stopped).await;
+                shares.end_streams();
+            });
+        }
         if let Some(listener) = listeners.prometheus {
             serve_metrics(parts, listener, &stopped, &mut running);
         }
@@ -144,6 +152,10 @@ fn services(parts: &Parts, health: HealthServer<impl Health>) -> Router {
         .add_service(reflection::service())
         .add_service(reflection::alpha_service())
         .add_service(rls::service(parts.limits.clone()));
+    let services = match &parts.quotas {
+        Some(quotas) => services.add_service(quotas.clone()),
+        None => services,
+    };
     services.prepare().into_axum_router()
 }
 

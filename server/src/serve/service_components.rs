@@ -9,7 +9,7 @@ use tower_ratelimit::{
     observe::{MetricsObserver, TopKeys},
     rules::RulesLayer,
 };
-use tracing::info;
+use tracing::{info, warn};
 
 use crate::{
     admin::{Admin, LiveSources},
@@ -20,6 +20,8 @@ use crate::{
     forward_auth,
     http_routes::{self, Draining},
     metrics::Metrics,
+    plural::counted,
+    rlqs::{self, RateLimitQuotaService},
     rules_source::{Source, warn_of},
     settings::Settings,
     state_file::{self, StateFile},
@@ -36,6 +38,8 @@ pub(super) struct Parts {
     pub(super) limits: RateLimits,
     pub(super) metrics: Metrics,
     pub(super) tls: Option<Tls>,
+    /// The quota service, if it is on.
+    pub(super) quotas: Option<RateLimitQuotaService>,
     /// Started before the files are read, so that no change is missed.
     pub(super) watch: Option<Watch>,
     /// The rules of `/v1/auth`.
@@ -63,16 +67,14 @@ impl Parts {
         let counts = Arc::new(DecisionCounts::new(settings.admin.is_some()));
         let auth = auth(&settings, &store, (limits.top(), &counts))?;
         let handle = auth.as_ref().map(RulesLayer::handle);
-        if let Some(rules) = &rules {
+        if let Some(rules) = rules {
             warn_of(rules.warnings());
+            limits.set_rules(rules);
         }
         if let Some(handle) = &handle {
             warn_of(handle.rules().warnings());
         }
         let tls = settings.tls.clone().map(Tls::new).transpose()?;
-        if let Some(rules) = rules {
-            limits.set_rules(rules);
-        }
         let source = Source::new(
             settings.clone(),
             limits.clone(),
@@ -81,6 +83,7 @@ impl Parts {
         );
         let client = source.client()?;
         Ok(Self {
+            quotas: quotas(&settings, &limits),
             settings,
             limits,
             metrics: Metrics::new(source.clone(), store.clone()),
@@ -188,11 +191,30 @@ impl Parts {
     }
 }
 
-/// Checks that limits have one source.
+/// The quota service, if it is on.
+fn quotas(settings: &Settings, limits: &RateLimits) -> Option<RateLimitQuotaService> {
+    let of_service = settings.rlqs.clone()?;
+    let undivided = limits.rules().map(|rules| rlqs::undivided(&rules));
+    if let Some(names) = undivided.filter(|names| !names.is_empty()) {
+        warn!(
+            "--rlqs divides token buckets and windows of a second, of at least a request a second: {} without shares, \
+             whose buckets --rlqs-excess decides: {}",
+            counted(names.len(), "limit"),
+            names.join(", ")
+        );
+    }
+    Some(rlqs::service(limits.clone(), of_service))
+}
+
+/// Checks that limits have one source, and one place.
 fn check_source(settings: &Settings) -> Result<(), ServeError> {
     let has_files = !(settings.rules.is_empty() && settings.auth_rules.is_empty());
     if settings.xds.is_some() && has_files {
         let text = "limits come from files or from a control plane, and not from both";
+        return Err(ServeError(text.to_owned()));
+    }
+    if settings.rlqs.is_some() && settings.redis.is_some() {
+        let text = "--rlqs divides limits in one process, and not with --redis: leave one of them";
         return Err(ServeError(text.to_owned()));
     }
     Ok(())

@@ -1,0 +1,60 @@
+//! The actions that the service sends.
+
+use std::time::Duration;
+
+use super::{
+    messages::{
+        AbandonAction, Action, BlanketRule, BucketAction, BucketId, QuotaAssignment,
+        RateLimitStrategy, Strategy, TokenBucket,
+    },
+    row::Share,
+};
+use crate::protobuf_messages;
+
+/// A share, as a token bucket of Envoy.
+pub(super) fn share(id: &BucketId, share: Share, interval: u64, ttl: Duration) -> BucketAction {
+    let bucket = TokenBucket {
+        max_tokens: number(share.size),
+        tokens_per_fill: Some(number(share.tokens)),
+        fill_interval: Some(seconds(interval)),
+    };
+    assign(id, Strategy::TokenBucket(bucket), ttl)
+}
+
+/// All requests, or none, for this time.
+pub(super) fn blanket(id: &BucketId, rule: BlanketRule, ttl: Duration) -> BucketAction {
+    assign(id, Strategy::Blanket(rule.into()), ttl)
+}
+
+/// The end of a bucket.
+pub(super) fn abandon(id: &BucketId) -> BucketAction {
+    BucketAction {
+        bucket_id: Some(id.clone()),
+        action: Some(Action::Abandon(AbandonAction {})),
+    }
+}
+
+fn assign(id: &BucketId, strategy: Strategy, ttl: Duration) -> BucketAction {
+    let assignment = QuotaAssignment {
+        assignment_time_to_live: Some(seconds(ttl.as_secs())),
+        rate_limit_strategy: Some(RateLimitStrategy {
+            strategy: Some(strategy),
+        }),
+    };
+    BucketAction {
+        bucket_id: Some(id.clone()),
+        action: Some(Action::Assign(assignment)),
+    }
+}
+
+/// Shares are parts of numbers that fit.
+fn number(tokens: u64) -> u32 {
+    u32::try_from(tokens).unwrap_or(u32::MAX)
+}
+
+fn seconds(seconds: u64) -> protobuf_messages::Duration {
+    protobuf_messages::Duration {
+        seconds: seconds.cast_signed(),
+        nanos: 0,
+    }
+}

@@ -1,0 +1,257 @@
+//! One limit, divided into shares: arithmetic without clock or memory of its own.
+//!
+//! Each client has a token bucket, its share. The pool has a bucket of its own. It refills with the part of the rate
+//! that no client may use, up to the part of the burst that no client may use. All tokens of full buckets come out of
+//! it. So the tokens of all buckets together are at most the burst, and grow by at most the rate:
+//!
+//! 1. A share grows only by what no client may use. The tokens that its growth makes come out of the pool's bucket: all
+//!    of a full bucket, else the growth of its size.
+//! 2. A smaller share counts only [`CUT_DELAY`](super::row::CUT_DELAY) after it is sent.
+//! 3. A share counts until its time to live and that delay after the last message. A message so late that the client may
+//!    have no bucket any more counts as a full bucket.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use super::{
+    fair_shares::fair_shares,
+    rate::DivisibleRate,
+    row::{Row, Share},
+};
+
+/// Parts of a token. The pool's bucket counts in them.
+const NANO: u64 = 1_000_000_000;
+
+/// The name of a row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct RowId(pub(super) u64);
+
+/// The three rules. Tests break each, to see that the bound depends on it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Design {
+    pub(super) counts_cuts_later: bool,
+    pub(super) charges_full_buckets: bool,
+    pub(super) keeps_rows_without_stream: bool,
+}
+
+impl Design {
+    pub(super) const BOUNDED: Self = Self {
+        counts_cuts_later: true,
+        charges_full_buckets: true,
+        keeps_rows_without_stream: true,
+    };
+}
+
+/// One limit of one subject.
+#[derive(Debug)]
+pub(super) struct Pool {
+    rate: DivisibleRate,
+    /// The time to live of shares.
+    ttl: Duration,
+    /// Billionths of tokens in the pool's bucket.
+    level: u64,
+    /// The instant of the level.
+    at: Duration,
+    rows: BTreeMap<RowId, Row>,
+    /// Whether a client waits for a message, or for another share.
+    is_due: bool,
+    design: Design,
+}
+
+impl Pool {
+    /// A pool with a full bucket.
+    pub(super) const fn new(rate: DivisibleRate, ttl: Duration, now: Duration) -> Self {
+        Self {
+            rate,
+            ttl,
+            level: rate.burst * NANO,
+            at: now,
+            rows: BTreeMap::new(),
+            is_due: false,
+            design: Design::BOUNDED,
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) const fn with_design(mut self, design: Design) -> Self {
+        self.design = design;
+        self
+    }
+
+    pub(super) const fn rate(&self) -> DivisibleRate {
+        self.rate
+    }
+
+    /// Replaces the rate. The interval stays: Envoy makes a full bucket for another one.
+    pub(super) fn set_rate(&mut self, rate: DivisibleRate, now: Duration) {
+        let rate = rate.with_interval(self.rate.interval);
+        if rate != self.rate {
+            self.advance(now);
+            self.rate = rate;
+            self.advance(now);
+            self.is_due = true;
+        }
+    }
+
+    /// Counts the report of a client, whose first one makes its row.
+    pub(super) fn report(&mut self, now: Duration, id: RowId, requests: u64) {
+        let rate = self.rate;
+        let row = self.rows.entry(id).or_insert_with(|| Row::new(now));
+        row.demand.report(now, requests, rate);
+        row.awaits_answer = true;
+        self.is_due = true;
+    }
+
+    /// Ends the messages to a client. It may use its share up to the end.
+    pub(super) fn leave(&mut self, now: Duration, id: RowId) {
+        self.advance(now);
+        if let Some(row) = self.rows.get_mut(&id) {
+            row.is_live = false;
+            self.is_due = true;
+        }
+        if !self.design.keeps_rows_without_stream {
+            self.rows.remove(&id);
+        }
+        self.advance(now);
+    }
+
+    /// Whether a new pool would be the same.
+    pub(super) fn is_fresh(&self) -> bool {
+        self.rows.is_empty() && self.level == self.rate.burst * NANO
+    }
+
+    /// The messages to send now: answers to reports, and changed shares.
+    pub(super) fn messages(&mut self, now: Duration) -> Vec<(RowId, Share)> {
+        self.advance(now);
+        let mut messages = Vec::new();
+        if !self.is_due {
+            return messages;
+        }
+        let mut held = self.held();
+        let mut is_due = false;
+        for (id, target) in self.targets(now) {
+            let Some(row) = self.rows.get(&id) else {
+                continue;
+            };
+            let before = self.counted(row);
+            if let Some((share, made)) = self.next_share(now, row, target, held) {
+                self.level -= made * NANO;
+                messages.push((id, share));
+                if let Some(row) = self.rows.get_mut(&id) {
+                    row.send(now, share);
+                }
+            }
+            if let Some(row) = self.rows.get(&id) {
+                let after = self.counted(row);
+                held.tokens = held.tokens - before.tokens + after.tokens;
+                held.size = held.size - before.size + after.size;
+                let differs = row.share.is_some_and(|share| share.differs_from(target));
+                is_due |= row.awaits_answer || differs;
+            }
+        }
+        self.is_due = is_due;
+        messages
+    }
+
+    /// The fair share of each client that reports.
+    fn targets(&self, now: Duration) -> Vec<(RowId, Share)> {
+        let reports = |row: &Row| row.is_live && now <= row.demand.reported_at + self.ttl;
+        let rows: Vec<_> = self.rows.iter().filter(|(_, row)| reports(row)).collect();
+        let demands: Vec<u64> = rows
+            .iter()
+            .map(|(_, row)| row.demand.in_interval())
+            .collect();
+        let shares = fair_shares(&demands, self.rate.tokens);
+        let ids = rows.into_iter().map(|(id, _)| *id);
+        ids.zip(shares.into_iter().map(|tokens| self.share(tokens)))
+            .collect()
+    }
+
+    /// The share with this rate: its bucket has that part of four fifths of the burst.
+    fn share(&self, tokens: u64) -> Share {
+        let rate = u128::from(self.rate.tokens) * 5;
+        let part = u128::from(self.rate.burst) * 4 * u128::from(tokens);
+        let size = part.checked_div(rate).unwrap_or_default() as u64;
+        Share {
+            tokens,
+            size: size.max(1),
+        }
+    }
+
+    /// The share to send to a client now, and the tokens that it makes.
+    fn next_share(
+        &self,
+        now: Duration,
+        row: &Row,
+        target: Share,
+        held: Share,
+    ) -> Option<(Share, u64)> {
+        let own = self.counted(row);
+        let is_full = row.makes_full_bucket(now, self.ttl);
+        if is_full && !row.awaits_answer {
+            return None;
+        }
+        let level = self.level / NANO;
+        let free_tokens = self.rate.tokens.saturating_sub(held.tokens);
+        let free_size = self.rate.burst.saturating_sub(held.size);
+        let charges = self.design.charges_full_buckets;
+        let before = row.share.unwrap_or_default().size;
+        let most_made = match (is_full, charges) {
+            (true, true) => level,
+            (true, false) => u64::MAX,
+            (false, _) => before.saturating_add(level),
+        };
+        let tokens = target.tokens.min(own.tokens.saturating_add(free_tokens));
+        let size = self.share(tokens).size;
+        let share = Share {
+            tokens,
+            size: size.min(own.size.saturating_add(free_size)).min(most_made),
+        };
+        if is_full {
+            let made = if charges { share.size } else { 0 };
+            return (share.tokens > 0 && share.size > 0).then_some((share, made));
+        }
+        let kept = row.share?;
+        let changes = kept.differs_from(share) && row.may_change(now);
+        if changes && share.tokens > 0 && share.size > 0 {
+            return Some((share, share.size.saturating_sub(kept.size)));
+        }
+        row.awaits_answer.then_some((kept, 0))
+    }
+
+    /// The part of the pool that a client may use.
+    fn counted(&self, row: &Row) -> Share {
+        if self.design.counts_cuts_later {
+            row.held()
+        } else {
+            row.share.unwrap_or_default()
+        }
+    }
+
+    /// The part of the pool that all clients may use.
+    fn held(&self) -> Share {
+        let mut held = Share::default();
+        for row in self.rows.values() {
+            let counted = self.counted(row);
+            held.tokens += counted.tokens;
+            held.size += counted.size;
+        }
+        held
+    }
+
+    /// Refills the bucket, and ends shares.
+    fn advance(&mut self, now: Duration) {
+        let held = self.held();
+        let time = now.saturating_sub(self.at).as_nanos();
+        self.at = self.at.max(now);
+        // A share that ended in this time counts up to now, so the refill is never too large.
+        let free = self.rate.tokens.saturating_sub(held.tokens);
+        let refill = u128::from(free) * time / u128::from(self.rate.interval);
+        let most = self.rate.burst.saturating_sub(held.size) * NANO;
+        let refilled = u128::from(self.level).saturating_add(refill);
+        self.level = u64::try_from(refilled).map_or(most, |level| level.min(most));
+        for row in self.rows.values_mut() {
+            self.is_due |= row.end_shares(now, self.ttl);
+        }
+        self.rows.retain(|_, row| !row.is_over());
+    }
+}

@@ -1,0 +1,108 @@
+//! The share of one client, and what it may still use of earlier ones.
+
+use std::time::Duration;
+
+use super::demand::Demand;
+
+/// Until this delay a cut does not count: a message arrives earlier, unless its connection is disturbed.
+pub(super) const CUT_DELAY: Duration = Duration::from_secs(2);
+
+/// The time between two changes of a share: requests that Envoy's threads admit by the old bucket are missing in the new one.
+const CHANGE_INTERVAL: Duration = Duration::from_secs(1);
+
+/// A token bucket of one client, or the sum of several.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Share {
+    /// Tokens in each interval.
+    pub(super) tokens: u64,
+    /// The most tokens that the bucket holds.
+    pub(super) size: u64,
+}
+
+impl Share {
+    /// The larger one of each number.
+    pub(super) fn max(self, other: Self) -> Self {
+        Self {
+            tokens: self.tokens.max(other.tokens),
+            size: self.size.max(other.size),
+        }
+    }
+
+    /// Whether a number differs from another share's by a twentieth or more.
+    pub(super) fn differs_from(self, other: Self) -> bool {
+        let differs = |a: u64, b: u64| a != b && a.abs_diff(b).saturating_mul(20) >= a;
+        differs(self.tokens, other.tokens) || differs(self.size, other.size)
+    }
+}
+
+/// A client of a pool.
+#[derive(Debug)]
+pub(super) struct Row {
+    pub(super) demand: Demand,
+    /// The share that was sent last, until the end of the row.
+    pub(super) share: Option<Share>,
+    /// Shares that the client may still use, each until an instant.
+    older: Vec<(Duration, Share)>,
+    sent_at: Duration,
+    changed_at: Duration,
+    /// Whether the client has sent a report that no message has answered.
+    pub(super) awaits_answer: bool,
+    /// Whether the client's stream is open.
+    pub(super) is_live: bool,
+}
+
+impl Row {
+    pub(super) const fn new(now: Duration) -> Self {
+        Self {
+            demand: Demand::new(now),
+            share: None,
+            older: Vec::new(),
+            sent_at: now,
+            changed_at: now,
+            awaits_answer: true,
+            is_live: true,
+        }
+    }
+
+    /// The share that the client may have at most.
+    pub(super) fn held(&self) -> Share {
+        let older = self.older.iter().map(|(_, share)| *share);
+        older.fold(self.share.unwrap_or_default(), Share::max)
+    }
+
+    /// Whether the client may have no bucket when a message arrives, so that it makes a full one.
+    pub(super) fn makes_full_bucket(&self, now: Duration, ttl: Duration) -> bool {
+        self.share.is_none() || now.saturating_sub(self.sent_at) > ttl.saturating_sub(CUT_DELAY)
+    }
+
+    /// Whether the share may change.
+    pub(super) fn may_change(&self, now: Duration) -> bool {
+        now.saturating_sub(self.changed_at) >= CHANGE_INTERVAL
+    }
+
+    /// Records a share that is sent now.
+    pub(super) fn send(&mut self, now: Duration, share: Share) {
+        if let Some(before) = self.share.filter(|before| *before != share) {
+            self.older.push((now + CUT_DELAY, before));
+            self.changed_at = now;
+        }
+        self.share = Some(share);
+        self.sent_at = now;
+        self.awaits_answer = false;
+    }
+
+    /// Ends the shares that the client can no longer use. Whether there were any.
+    pub(super) fn end_shares(&mut self, now: Duration, ttl: Duration) -> bool {
+        let before = (self.older.len(), self.share.is_some());
+        self.older.retain(|(until, _)| *until > now);
+        if self.sent_at + ttl + CUT_DELAY <= now {
+            self.share = None;
+        }
+        before != (self.older.len(), self.share.is_some())
+    }
+
+    /// Whether the client is gone, with all that it could use.
+    pub(super) fn is_over(&self) -> bool {
+        !self.is_live && self.share.is_none() && self.older.is_empty()
+    }
+}

@@ -1,0 +1,27 @@
+//! The settings of the quota service.
+
+use std::time::Duration;
+
+/// The settings of the service that assigns shares of limits.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct RlqsSettings {
+    /// How long a share lasts without a further message, in whole seconds, at least 10. Envoy reports every 5 seconds,
+    /// and each report renews it. Defaults to 15 seconds.
+    pub ttl: Duration,
+    /// How long a bucket without requests is kept. Defaults to 5 minutes.
+    pub idle: Duration,
+    /// Whether requests pass in buckets that get no share: beyond the maximum, or with a limit that cannot be divided.
+    /// Defaults to false: they are denied.
+    pub excess_passes: bool,
+}
+
+impl Default for RlqsSettings {
+    fn default() -> Self {
+        Self {
+            ttl: Duration::from_secs(15),
+            idle: Duration::from_secs(300),
+            excess_passes: false,
+        }
+    }
+}

@@ -1,0 +1,265 @@
+//! The shares of all streams: pools by subject, and messages to the streams whose shares change.
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use tokio::{
+    sync::{Notify, mpsc},
+    time::{Instant, MissedTickBehavior, interval},
+};
+use tonic::Status;
+use tower_ratelimit::Key;
+
+use super::{
+    RlqsSettings, actions,
+    messages::{BucketAction, BucketId, RateLimitQuotaResponse},
+    pool::{Pool, RowId},
+    rate::DivisibleRate,
+};
+use crate::{decide::RateLimits, events};
+
+/// The most buckets of all streams, and the most pools.
+const MAX_BUCKETS: usize = 100_000;
+
+/// How often shares are divided again.
+const TICK: Duration = Duration::from_millis(250);
+
+/// How long a new process assigns no share. Clients report every 5 seconds, and those of the process before use their
+/// shares meanwhile: all of them are known before the first share replaces another.
+const FIRST_REPORTS: Duration = Duration::from_secs(6);
+
+/// The most messages that wait for a client to read them.
+const MAX_UNREAD: usize = 64;
+
+pub(super) type StreamMessage = Result<RateLimitQuotaResponse, Status>;
+
+/// All shares. Clones share them.
+#[derive(Debug, Clone)]
+pub(crate) struct Shares(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    limits: RateLimits,
+    settings: RlqsSettings,
+    began_at: Instant,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    pools: HashMap<Key, Pool>,
+    /// The stream and the bucket of each row.
+    buckets: HashMap<RowId, (u64, Arc<BucketId>)>,
+    streams: HashMap<u64, Outbox>,
+    /// The number of streams and rows so far.
+    names: u64,
+    is_ticking: bool,
+    has_ended: bool,
+}
+
+/// The messages to a stream, and its end.
+#[derive(Debug, Clone)]
+pub(super) struct Outbox {
+    pub(super) answers: mpsc::Sender<StreamMessage>,
+    pub(super) end: Arc<Notify>,
+}
+
+/// A row and its pool.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Place {
+    pub(super) subject: Key,
+    pub(super) row: RowId,
+}
+
+impl Shares {
+    pub(super) fn new(limits: RateLimits, settings: RlqsSettings) -> Self {
+        Self(Arc::new(Inner {
+            limits,
+            settings,
+            began_at: Instant::now(),
+            state: Mutex::default(),
+        }))
+    }
+
+    pub(super) fn limits(&self) -> &RateLimits {
+        &self.0.limits
+    }
+
+    pub(super) fn settings(&self) -> &RlqsSettings {
+        &self.0.settings
+    }
+
+    /// The time since the start.
+    pub(super) fn now(&self) -> Duration {
+        self.0.began_at.elapsed()
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Opens a stream: its name, its outbox, and the messages.
+    pub(super) fn open(&self) -> (u64, Outbox, mpsc::Receiver<StreamMessage>) {
+        let (answers, receiver) = mpsc::channel(MAX_UNREAD);
+        let outbox = Outbox {
+            answers,
+            end: Arc::default(),
+        };
+        let mut state = self.state();
+        let stream = state.name();
+        if state.has_ended {
+            outbox.end.notify_one();
+        } else {
+            state.streams.insert(stream, outbox.clone());
+        }
+        let starts = !state.is_ticking;
+        state.is_ticking = true;
+        drop(state);
+        events::rlqs_streams(1.0);
+        if starts {
+            tokio::spawn(self.clone().tick_while_used());
+        }
+        (stream, outbox, receiver)
+    }
+
+    /// Closes a stream after its rows have left.
+    pub(super) fn close(&self, stream: u64) {
+        self.state().streams.remove(&stream);
+        events::rlqs_streams(-1.0);
+    }
+
+    /// Ends all streams, and those to come.
+    pub(crate) fn end_streams(&self) {
+        let mut state = self.state();
+        state.has_ended = true;
+        for outbox in state.streams.values() {
+            outbox.end.notify_one();
+        }
+    }
+
+    /// A row for a bucket, unless there are too many.
+    pub(super) fn enter(&self, stream: u64, id: &Arc<BucketId>, subject: Key) -> Option<Place> {
+        let mut state = self.state();
+        let is_full = state.buckets.len() >= MAX_BUCKETS
+            || (state.pools.len() >= MAX_BUCKETS && !state.pools.contains_key(&subject));
+        if is_full {
+            return None;
+        }
+        let row = RowId(state.name());
+        state.buckets.insert(row, (stream, Arc::clone(id)));
+        events::rlqs_buckets(state.buckets.len());
+        Some(Place { subject, row })
+    }
+
+    /// Counts requests. The rate replaces that of the pool.
+    pub(super) fn report(&self, place: &Place, rate: DivisibleRate, requests: u64) {
+        let (now, ttl) = (self.now(), self.0.settings.ttl);
+        let mut state = self.state();
+        let pool = state.pools.entry(place.subject.clone());
+        let pool = pool.or_insert_with(|| Pool::new(rate, ttl, now));
+        pool.set_rate(rate, now);
+        pool.report(now, place.row, requests);
+    }
+
+    /// Ends the messages about a bucket.
+    pub(super) fn leave(&self, place: &Place) {
+        let now = self.now();
+        let mut state = self.state();
+        state.buckets.remove(&place.row);
+        events::rlqs_buckets(state.buckets.len());
+        if let Some(pool) = state.pools.get_mut(&place.subject) {
+            pool.leave(now, place.row);
+        }
+    }
+
+    /// Sends actions to a stream, and the messages of these pools to all streams.
+    pub(super) fn flush(&self, stream: u64, actions: Vec<BucketAction>, subjects: &HashSet<Key>) {
+        let mut messages = HashMap::from([(stream, actions)]);
+        let now = self.now();
+        let mut state = self.state();
+        if now >= FIRST_REPORTS {
+            for subject in subjects {
+                let State { pools, buckets, .. } = &mut *state;
+                if let Some(pool) = pools.get_mut(subject) {
+                    collect(pool, buckets, &mut messages, now, self.0.settings.ttl);
+                }
+            }
+        }
+        state.send(messages);
+    }
+
+    /// Divides shares again until there are neither streams nor shares.
+    async fn tick_while_used(self) {
+        let mut ticks = interval(TICK);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            let mut state = self.state();
+            state.tick(self.now(), self.0.settings.ttl);
+            if state.streams.is_empty() && state.pools.is_empty() {
+                state.is_ticking = false;
+                return;
+            }
+        }
+    }
+}
+
+impl State {
+    /// The next name of a stream or a row.
+    const fn name(&mut self) -> u64 {
+        self.names += 1;
+        self.names
+    }
+
+    fn tick(&mut self, now: Duration, ttl: Duration) {
+        if now < FIRST_REPORTS {
+            return;
+        }
+        let mut messages = HashMap::new();
+        let buckets = &self.buckets;
+        self.pools.retain(|_, pool| {
+            collect(pool, buckets, &mut messages, now, ttl);
+            !pool.is_fresh()
+        });
+        self.send(messages);
+    }
+
+    /// Sends actions without waiting. Ends streams whose clients read too slowly: they open new ones.
+    fn send(&mut self, messages: HashMap<u64, Vec<BucketAction>>) {
+        for (stream, bucket_action) in messages {
+            let Some(outbox) = self.streams.get(&stream) else {
+                continue;
+            };
+            if bucket_action.is_empty() {
+                continue;
+            }
+            let response = RateLimitQuotaResponse { bucket_action };
+            if outbox.answers.try_send(Ok(response)).is_err() {
+                events::rlqs_refused("unread");
+                outbox.end.notify_one();
+                self.streams.remove(&stream);
+            }
+        }
+    }
+}
+
+/// Adds the messages of a pool.
+fn collect(
+    pool: &mut Pool,
+    buckets: &HashMap<RowId, (u64, Arc<BucketId>)>,
+    messages: &mut HashMap<u64, Vec<BucketAction>>,
+    now: Duration,
+    ttl: Duration,
+) {
+    let interval = pool.rate().interval;
+    for (row, share) in pool.messages(now) {
+        if let Some((stream, id)) = buckets.get(&row) {
+            events::rlqs_assigned("share");
+            let action = actions::share(id, share, interval, ttl);
+            messages.entry(*stream).or_default().push(action);
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! A simulation of clients in virtual time: whatever they report, and whenever messages arrive, all together pass at
+//! most the burst, the rate in that time, and the terms that late messages add.
+//!
+//! A client is as Envoy: a bucket that keeps its part of a new size, and an end that counts from the arrival. All times
+//! are multiples of a step.
+
+mod clients;
+mod random;
+
+use std::time::Duration;
+
+use self::{clients::Clients, random::Random};
+use super::{
+    pool::{Design, Pool, RowId},
+    rate::DivisibleRate,
+};
+
+const STEP: Duration = Duration::from_millis(50);
+const TTL: Duration = Duration::from_secs(15);
+const NANO: i128 = 1_000_000_000;
+const STEPS: usize = 2_000;
+
+/// The result of one simulation, in tokens.
+#[derive(Debug, Clone, Copy, Default)]
+struct Outcome {
+    passed: i128,
+    /// The largest excess of an interval over its bound; negative if all are below.
+    beyond: i128,
+    /// The terms of late messages: sizes, and rates while they were late.
+    late_sizes: i128,
+    late_rates: i128,
+}
+
+/// The excess of all requests over the rate: in each interval that ends now, at most the burst and the terms.
+struct Bound {
+    rate: DivisibleRate,
+    excess: i128,
+    late_sizes: i128,
+    outcome: Outcome,
+}
+
+impl Bound {
+    /// Billionths of tokens that a rate makes in a step.
+    fn of_step(&self, tokens: u64) -> i128 {
+        i128::from(tokens) * STEP.as_nanos() as i128 / i128::from(self.rate.interval)
+    }
+
+    fn step(&mut self, passed: u64, late_rate: u64, late_size: u64) {
+        let late = self.of_step(late_rate);
+        let allowed = self.of_step(self.rate.tokens) + late;
+        // A token that is rounded down passes later.
+        self.excess = (self.excess - allowed - 1).max(0) + i128::from(passed) * NANO;
+        self.late_sizes += i128::from(late_size) * NANO;
+        let bound = i128::from(self.rate.burst) * NANO + self.late_sizes;
+        let Outcome {
+            passed: all,
+            beyond,
+            late_sizes,
+            late_rates,
+        } = &mut self.outcome;
+        *all += i128::from(passed);
+        *beyond = (*beyond).max(self.excess - bound);
+        *late_sizes = self.late_sizes;
+        *late_rates += late;
+    }
+}
+
+fn simulate(seed: u64, design: Option<Design>) -> Outcome {
+    let mut random = Random(seed);
+    let interval = if random.one_in(3) { 1 } else { 60 };
+    let burst = [20, 200, 3_000][random.up_to(3) as usize];
+    let rate = DivisibleRate {
+        tokens: random.up_to(if interval == 1 { 5_000 } else { 100_000 }) + 60,
+        interval,
+        burst: random.up_to(burst) + 2,
+    };
+    let mut pool = Pool::new(rate, TTL, Duration::ZERO);
+    if let Some(design) = design {
+        pool = pool.with_design(design);
+    }
+    let mut clients = Clients::new(&mut random);
+    let mut bound = Bound {
+        rate,
+        excess: 0,
+        late_sizes: 0,
+        outcome: Outcome {
+            beyond: i128::MIN,
+            ..Outcome::default()
+        },
+    };
+    for step in 1..=STEPS {
+        let now = STEP * u32::try_from(step).expect("few");
+        clients.send_reports(now, &mut random);
+        clients.deliver_reports(now, &mut pool);
+        for (row, share) in pool.messages(now) {
+            clients.send(now, row, share, &mut random);
+        }
+        let (late_rate, made) = clients.receive(now, rate);
+        let passed = clients.pass(now, &mut random);
+        bound.step(passed, late_rate, made);
+    }
+    bound.outcome
+}
+
+fn seeds() -> u64 {
+    let seeds = std::env::var("RLQS_SEEDS").ok();
+    seeds.map_or(300, |seeds| seeds.parse().expect("a number"))
+}
+
+/// `RLQS_SEEDS=10000` runs more, in some minutes.
+#[test]
+fn no_interval_is_above_the_bound() {
+    let (mut sum, mut timely) = (Outcome::default(), 0);
+    for seed in 0..seeds() {
+        let outcome = simulate(seed, None);
+        assert!(outcome.beyond <= 0, "seed {seed}: {outcome:?}");
+        timely += u32::from(outcome.late_sizes == 0 && outcome.late_rates == 0);
+        sum.passed += outcome.passed;
+        sum.late_sizes += outcome.late_sizes / NANO;
+        sum.late_rates += outcome.late_rates / NANO;
+    }
+    println!("{timely} simulations without late messages; sums: {sum:?}");
+    assert!(timely > 0, "the bound without terms is simulated");
+    assert!(sum.late_rates > 0, "late messages are simulated");
+}
+
+#[test]
+fn wrong_designs_are_above_the_bound() {
+    let right = Design::BOUNDED;
+    let raises_before_cuts = Design {
+        counts_cuts_later: false,
+        ..right
+    };
+    let has_free_buckets = Design {
+        charges_full_buckets: false,
+        ..right
+    };
+    let drops_rows = Design {
+        keeps_rows_without_stream: false,
+        ..right
+    };
+    for design in [raises_before_cuts, has_free_buckets, drops_rows] {
+        let wrong = (0..100).filter(|seed| simulate(*seed, Some(design)).beyond > 0);
+        let number = wrong.count();
+        println!("{design:?}: {number} of 100 seeds");
+        assert!(number > 0, "{design:?}");
+    }
+}
+
+/// A limit is used, not only kept: greedy clients with timely messages get most of it.
+#[test]
+fn greedy_clients_get_the_rate() {
+    let rate = DivisibleRate::of_second(1_000).expect("a rate");
+    let mut pool = Pool::new(rate, TTL, Duration::ZERO);
+    let mut clients = Clients::greedy(5);
+    let mut random = Random(1);
+    let mut passed = 0;
+    for step in 1..=STEPS {
+        let now = STEP * u32::try_from(step).expect("few");
+        clients.send_reports(now, &mut random);
+        clients.deliver_reports(now, &mut pool);
+        for (row, share) in pool.messages(now) {
+            clients.send(now, row, share, &mut random);
+        }
+        clients.receive(now, rate);
+        passed += clients.pass(now, &mut random);
+    }
+    // 100 seconds at 900 a second.
+    assert!((85_000..=90_100).contains(&passed), "{passed}");
+}
+
+const fn row(name: u64) -> RowId {
+    RowId(name)
+}

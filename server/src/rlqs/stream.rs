@@ -1,0 +1,340 @@
+//! One stream: the reports of a client about its buckets, and the answers.
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use tokio::{
+    sync::mpsc,
+    time::{Instant, sleep_until},
+};
+use tonic::{Status, Streaming};
+use tower_ratelimit::Key;
+
+use super::{
+    actions,
+    messages::{BlanketRule, BucketAction, BucketId, BucketQuotaUsage, RateLimitQuotaUsageReports},
+    rate::DivisibleRate,
+    shares::{Outbox, Place, Shares, StreamMessage},
+};
+use crate::{
+    decide::{BucketLimit, denying},
+    events,
+    limiters_by_period::Measure,
+    lyft::Rules,
+};
+
+/// The most buckets of a stream.
+const MAX_BUCKETS: usize = 10_000;
+
+/// The most pairs of a bucket id, and the most bytes of all of them.
+const MAX_PAIRS: usize = 16;
+const MAX_ID_BYTES: usize = 1_024;
+
+/// How long reports wait for others, to be answered by one message.
+const COLLECTED: Duration = Duration::from_millis(10);
+
+/// The time to live of answers without a share: no limit, a limit of 0, and buckets beyond a maximum.
+const UNLIMITED: Duration = Duration::from_secs(300);
+const DENIED: Duration = Duration::from_secs(15);
+const EXCESS: Duration = Duration::from_secs(60);
+
+/// A stream of reports.
+struct Reports {
+    shares: Shares,
+    name: u64,
+    outbox: Outbox,
+    /// Empty before the first report.
+    domain: String,
+    buckets: HashMap<Arc<BucketId>, Bucket>,
+    /// Answers that wait to be sent.
+    actions: Vec<BucketAction>,
+    /// The pools with reports that wait for an answer.
+    subjects: HashSet<Key>,
+}
+
+struct Bucket {
+    strategy: Assigned,
+    /// When a strategy without a share was sent.
+    sent_at: Duration,
+    /// The last report with requests.
+    requested_at: Duration,
+}
+
+/// The strategy of a bucket.
+#[derive(Clone, PartialEq, Eq)]
+enum Assigned {
+    Nothing,
+    Blanket(BlanketRule, Duration),
+    Share(Place),
+}
+
+/// The treatment of a limit.
+enum Treatment {
+    Blanket(BlanketRule, Duration),
+    Share(Key, DivisibleRate),
+    /// None of these, for this reason.
+    Excess(&'static str),
+}
+
+/// The names of the limits that cannot be divided into shares.
+pub(crate) fn undivided(rules: &Rules) -> Vec<String> {
+    let mut undivided = Vec::new();
+    for (name, limit) in rules.limits() {
+        if let Some((measure, requests)) = denying(limit)
+            && requests > 0
+            && rate(measure, requests).is_none()
+        {
+            undivided.push(name);
+        }
+    }
+    undivided
+}
+
+fn rate(measure: Measure, requests: u32) -> Option<DivisibleRate> {
+    match measure {
+        Measure::Window(1) => DivisibleRate::of_second(requests),
+        Measure::Window(_) => None,
+        Measure::Quota(quota) => DivisibleRate::of_quota(&quota),
+    }
+}
+
+/// Serves a stream in a task of its own. Returns its messages.
+pub(super) fn serve(
+    shares: Shares,
+    incoming: Streaming<RateLimitQuotaUsageReports>,
+) -> mpsc::Receiver<StreamMessage> {
+    let (name, outbox, receiver) = shares.open();
+    let reports = Reports {
+        shares,
+        name,
+        outbox,
+        domain: String::new(),
+        buckets: HashMap::new(),
+        actions: Vec::new(),
+        subjects: HashSet::new(),
+    };
+    tokio::spawn(reports.run(incoming));
+    receiver
+}
+
+impl Reports {
+    async fn run(mut self, mut incoming: Streaming<RateLimitQuotaUsageReports>) {
+        let answers = self.outbox.answers.clone();
+        let mut flush_at = None;
+        loop {
+            tokio::select! {
+                message = incoming.message() => {
+                    let read = match message {
+                        Ok(Some(message)) => self.read(message),
+                        Ok(None) => return,
+                        Err(status) => Err(status),
+                    };
+                    if let Err(status) = read {
+                        drop(answers.try_send(Err(status)));
+                        return;
+                    }
+                    flush_at.get_or_insert_with(|| Instant::now() + COLLECTED);
+                }
+                () = at(flush_at) => {
+                    flush_at = None;
+                    self.flush();
+                }
+                () = self.outbox.end.notified() => return,
+                () = answers.closed() => return,
+            }
+        }
+    }
+
+    fn flush(&mut self) {
+        let actions = std::mem::take(&mut self.actions);
+        self.shares.flush(self.name, actions, &self.subjects);
+        self.subjects.clear();
+    }
+
+    fn read(&mut self, message: RateLimitQuotaUsageReports) -> Result<(), Status> {
+        let RateLimitQuotaUsageReports {
+            domain,
+            bucket_quota_usages,
+        } = message;
+        if self.domain.is_empty() {
+            self.domain.clone_from(&domain);
+        }
+        let is_other = !domain.is_empty() && domain != self.domain;
+        if self.domain.is_empty() || is_other {
+            events::rlqs_refused("domain");
+            let text = "the first message of a stream has a domain, and the others no other one";
+            return Err(Status::invalid_argument(text));
+        }
+        events::rlqs_reported(bucket_quota_usages.len());
+        for usage in bucket_quota_usages {
+            let BucketQuotaUsage {
+                num_requests_allowed: allowed,
+                num_requests_denied: denied,
+                ..
+            } = usage;
+            if let Some(id) = usage.bucket_id {
+                self.report(id, allowed.saturating_add(denied));
+            }
+        }
+        Ok(())
+    }
+
+    fn report(&mut self, id: BucketId, requests: u64) {
+        if !fits(&id) {
+            return self.refuse("size", &id, requests);
+        }
+        let now = self.shares.now();
+        let known = self
+            .buckets
+            .get_key_value(&id)
+            .map(|(id, _)| Arc::clone(id));
+        if known.is_none() && self.buckets.len() >= MAX_BUCKETS {
+            return self.refuse("stream", &id, requests);
+        }
+        let Some(limit) = self.shares.limits().bucket_limit(&self.domain, &id.bucket) else {
+            return;
+        };
+        let id = known.unwrap_or_else(|| Arc::new(id));
+        let bucket = self.buckets.entry(Arc::clone(&id)).or_insert(Bucket {
+            strategy: Assigned::Nothing,
+            sent_at: now,
+            requested_at: now,
+        });
+        if requests > 0 {
+            bucket.requested_at = now;
+        }
+        if now.saturating_sub(bucket.requested_at) >= self.shares.settings().idle {
+            self.forget(&id);
+            return self.abandon(&id);
+        }
+        match treatment(limit) {
+            Treatment::Blanket(rule, ttl) => self.blanket(&id, rule, ttl),
+            Treatment::Share(subject, rate) => self.share(&id, subject, rate, requests),
+            Treatment::Excess(reason) => {
+                self.forget(&id);
+                self.refuse(reason, &id, requests);
+            }
+        }
+    }
+
+    /// Assigns all requests or none, if the client does not know it or half of its time is over.
+    fn blanket(&mut self, id: &Arc<BucketId>, rule: BlanketRule, ttl: Duration) {
+        let now = self.shares.now();
+        let Some(bucket) = self.buckets.get_mut(id) else {
+            return;
+        };
+        let strategy = Assigned::Blanket(rule, ttl);
+        if bucket.strategy == strategy && now.saturating_sub(bucket.sent_at) < ttl / 2 {
+            return;
+        }
+        if let Assigned::Share(place) = &bucket.strategy {
+            self.shares.leave(place);
+        }
+        (bucket.strategy, bucket.sent_at) = (strategy, now);
+        self.assign(id, rule, ttl);
+    }
+
+    /// Counts the report of a bucket with a share.
+    fn share(&mut self, id: &Arc<BucketId>, subject: Key, rate: DivisibleRate, requests: u64) {
+        let Some(bucket) = self.buckets.get_mut(id) else {
+            return;
+        };
+        let known = match &bucket.strategy {
+            Assigned::Share(place) if place.subject == subject => Some(place.clone()),
+            Assigned::Share(place) => {
+                self.shares.leave(place);
+                None
+            }
+            _ => None,
+        };
+        let place = known.or_else(|| self.shares.enter(self.name, id, subject));
+        let Some(place) = place else {
+            self.buckets.remove(id);
+            return self.refuse("all", id, requests);
+        };
+        self.shares.report(&place, rate, requests);
+        self.subjects.insert(place.subject.clone());
+        bucket.strategy = Assigned::Share(place);
+    }
+
+    /// Answers a bucket without keeping it.
+    fn refuse(&mut self, reason: &'static str, id: &BucketId, requests: u64) {
+        events::rlqs_refused(reason);
+        if requests == 0 {
+            return self.abandon(id);
+        }
+        let rule = if self.shares.settings().excess_passes {
+            BlanketRule::AllowAll
+        } else {
+            BlanketRule::DenyAll
+        };
+        self.assign(id, rule, EXCESS);
+    }
+
+    fn assign(&mut self, id: &BucketId, rule: BlanketRule, ttl: Duration) {
+        events::rlqs_assigned(match rule {
+            BlanketRule::AllowAll => "allow",
+            BlanketRule::DenyAll => "deny",
+        });
+        self.actions.push(actions::blanket(id, rule, ttl));
+    }
+
+    fn abandon(&mut self, id: &BucketId) {
+        events::rlqs_assigned("abandon");
+        self.actions.push(actions::abandon(id));
+    }
+
+    fn forget(&mut self, id: &BucketId) {
+        if let Some(bucket) = self.buckets.remove(id)
+            && let Assigned::Share(place) = bucket.strategy
+        {
+            self.shares.leave(&place);
+        }
+    }
+}
+
+impl Drop for Reports {
+    fn drop(&mut self) {
+        for bucket in self.buckets.values() {
+            if let Assigned::Share(place) = &bucket.strategy {
+                self.shares.leave(place);
+            }
+        }
+        self.shares.close(self.name);
+    }
+}
+
+fn treatment(limit: BucketLimit) -> Treatment {
+    match limit {
+        BucketLimit::Nothing => Treatment::Blanket(BlanketRule::AllowAll, UNLIMITED),
+        BucketLimit::Limited { requests: 0, .. } => {
+            Treatment::Blanket(BlanketRule::DenyAll, DENIED)
+        }
+        BucketLimit::Limited {
+            subject,
+            measure,
+            requests,
+        } => match rate(measure, requests) {
+            Some(rate) => Treatment::Share(subject, rate),
+            None => Treatment::Excess("no_rate"),
+        },
+        BucketLimit::Ambiguous => Treatment::Excess("orders"),
+    }
+}
+
+/// Whether an id is within the maxima.
+fn fits(id: &BucketId) -> bool {
+    let bytes = id.bucket.iter().map(|(key, value)| key.len() + value.len());
+    id.bucket.len() <= MAX_PAIRS && bytes.sum::<usize>() <= MAX_ID_BYTES
+}
+
+/// Waits until an instant, or for ever.
+async fn at(instant: Option<Instant>) {
+    match instant {
+        Some(instant) => sleep_until(instant).await,
+        None => std::future::pending().await,
+    }
+}

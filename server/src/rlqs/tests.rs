@@ -1,0 +1,362 @@
+//! The service, called through tonic in paused time.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use tokio::{
+    sync::mpsc::{UnboundedSender, unbounded_channel},
+    time::{sleep, timeout},
+};
+use tokio_stream::wrappers::UnboundedReceiverStream;
+use tonic::{Request, Status, Streaming, codegen::http::uri::PathAndQuery};
+use tonic_prost::ProstCodec;
+use tower_ratelimit::LocalStore;
+
+use super::{
+    RateLimitQuotaService, RlqsSettings, STREAM,
+    messages::{
+        Action, BlanketRule, BucketAction, BucketId, BucketQuotaUsage, RateLimitQuotaResponse,
+        RateLimitQuotaUsageReports, RateLimitStrategy, Strategy, TokenBucket,
+    },
+    service,
+};
+use crate::{
+    decide::{Modes, RateLimits},
+    limiters_by_period::Counters,
+    lyft::Rules,
+};
+
+const RULES: &str = "domain: shop
+descriptors:
+  - {key: user, rate_limit: {unit: second, requests_per_unit: 100}}
+  - key: fast
+    rate_limit: {unit: second, requests_per_unit: 2000, algorithm: token_bucket, burst: 500}
+  - {key: off, rate_limit: {unit: second, requests_per_unit: 0}}
+  - {key: free, rate_limit: {unlimited: true}}
+  - {key: shadow, shadow_mode: true, rate_limit: {unit: second, requests_per_unit: 100}}
+  - {key: hourly, rate_limit: {unit: hour, requests_per_unit: 100}}
+";
+
+fn limits(rules: &str) -> RateLimits {
+    let limits = RateLimits::new(Counters::local(&LocalStore::new()), Modes::default());
+    let rules = Rules::builder().parse([("rules.yaml", rules)]);
+    limits.set_rules(rules.expect("rules"));
+    limits
+}
+
+fn started() -> RateLimitQuotaService {
+    service(limits(RULES), RlqsSettings::default())
+}
+
+fn id(pairs: &[(&str, &str)]) -> BucketId {
+    let pair = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
+    BucketId {
+        bucket: pairs.iter().map(pair).collect(),
+    }
+}
+
+fn reports(domain: &str, usages: &[(BucketId, u64)]) -> RateLimitQuotaUsageReports {
+    let usages = usages.iter().map(|(id, requests)| BucketQuotaUsage {
+        bucket_id: Some(id.clone()),
+        num_requests_allowed: *requests,
+        ..BucketQuotaUsage::default()
+    });
+    RateLimitQuotaUsageReports {
+        domain: domain.to_owned(),
+        bucket_quota_usages: usages.collect(),
+    }
+}
+
+/// A stream of a client.
+struct Client {
+    reports: UnboundedSender<RateLimitQuotaUsageReports>,
+    answers: Streaming<RateLimitQuotaResponse>,
+    /// The last strategy of each bucket, and its time to live; `None` for an abandoned one.
+    buckets: BTreeMap<String, Option<(RateLimitStrategy, i64)>>,
+}
+
+impl Client {
+    async fn open(service: &RateLimitQuotaService) -> Self {
+        let (reports, sent) = unbounded_channel();
+        let mut client = tonic::client::Grpc::new(service.clone());
+        let path = PathAndQuery::from_static(STREAM);
+        let request = Request::new(UnboundedReceiverStream::new(sent));
+        let codec = ProstCodec::default();
+        let answers = client.streaming(request, path, codec).await;
+        Self {
+            reports,
+            answers: answers.expect("a stream").into_inner(),
+            buckets: BTreeMap::new(),
+        }
+    }
+
+    fn report(&self, domain: &str, usages: &[(BucketId, u64)]) {
+        self.reports
+            .send(reports(domain, usages))
+            .expect("a stream");
+    }
+
+    /// Reads the messages of this time.
+    async fn read_for(&mut self, time: Duration) -> Result<(), Status> {
+        let read = async {
+            while let Some(answer) = self.answers.message().await? {
+                for action in answer.bucket_action {
+                    note(&mut self.buckets, action);
+                }
+            }
+            Err(Status::ok("the stream has ended"))
+        };
+        timeout(time, read).await.unwrap_or(Ok(()))
+    }
+
+    fn blanket(&self, key: &str) -> (BlanketRule, i64) {
+        match self.buckets.get(key) {
+            Some(Some((strategy, ttl))) => match strategy.strategy {
+                Some(Strategy::Blanket(rule)) => (rule.try_into().expect("a rule"), *ttl),
+                _ => panic!("{key} has {strategy:?}"),
+            },
+            other => panic!("{key} has {other:?}"),
+        }
+    }
+
+    fn share(&self, key: &str) -> TokenBucket {
+        match self.buckets.get(key) {
+            Some(Some((strategy, 15))) => match &strategy.strategy {
+                Some(Strategy::TokenBucket(bucket)) => bucket.clone(),
+                _ => panic!("{key} has {strategy:?}"),
+            },
+            other => panic!("{key} has {other:?}"),
+        }
+    }
+}
+
+fn note(
+    buckets: &mut BTreeMap<String, Option<(RateLimitStrategy, i64)>>,
+    BucketAction { bucket_id, action }: BucketAction,
+) {
+    let pairs = bucket_id.expect("an id").bucket;
+    let key = pairs.into_keys().next().expect("a pair");
+    let strategy = match action.expect("an action") {
+        Action::Abandon(_) => None,
+        Action::Assign(assignment) => {
+            let ttl = assignment.assignment_time_to_live.expect("a time to live");
+            Some((assignment.rate_limit_strategy.expect("one"), ttl.seconds))
+        }
+    };
+    buckets.insert(key, strategy);
+}
+
+const SECOND: Duration = Duration::from_secs(1);
+
+#[tokio::test(start_paused = true)]
+async fn a_report_is_answered_by_a_share() {
+    let service = started();
+    let mut client = Client::open(&service).await;
+    client.report(
+        "shop",
+        &[(id(&[("user", "eve")]), 1), (id(&[("fast", "x")]), 1)],
+    );
+    client.read_for(5 * SECOND).await.expect("open");
+    assert!(client.buckets.is_empty(), "reports of others may come");
+    client.read_for(2 * SECOND).await.expect("open");
+    let user = client.share("user");
+    assert_eq!((user.max_tokens, user.tokens_per_fill), (8, Some(5_400)));
+    assert_eq!(user.fill_interval.expect("an interval").seconds, 60);
+    let fast = client.share("fast");
+    assert_eq!((fast.max_tokens, fast.tokens_per_fill), (400, Some(2_000)));
+    assert_eq!(fast.fill_interval.expect("an interval").seconds, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn clients_share_a_limit_by_their_demand() {
+    let service = started();
+    let mut clients = [Client::open(&service).await, Client::open(&service).await];
+    let user = || id(&[("user", "eve")]);
+    for _ in 0..16 {
+        clients[0].report("shop", &[(user(), 500)]);
+        clients[1].report("shop", &[(user(), 50)]);
+        for client in &mut clients {
+            client.read_for(SECOND / 2).await.expect("open");
+        }
+        sleep(4 * SECOND).await;
+    }
+    for client in &mut clients {
+        client.read_for(SECOND).await.expect("open");
+    }
+    let [large, small] = clients.map(|client| client.share("user"));
+    let tokens = [&large, &small].map(|share| share.tokens_per_fill.expect("tokens"));
+    // 50 in 5 seconds are 600 a minute, and a quarter more.
+    assert!((700..=800).contains(&tokens[1]), "{tokens:?}");
+    assert!((4_300..=4_700).contains(&tokens[0]), "{tokens:?}");
+    assert!(large.max_tokens + small.max_tokens <= 10);
+}
+
+#[tokio::test(start_paused = true)]
+async fn buckets_without_a_share_get_an_answer_at_once() {
+    let service = started();
+    let mut client = Client::open(&service).await;
+    let long = "x".repeat(1_100);
+    let mut many = id(&[]);
+    for at in 0..17 {
+        many.bucket.insert(format!("many{at:02}"), String::new());
+    }
+    let usages: Vec<_> = ["off", "free", "shadow", "hourly", "unknown"]
+        .into_iter()
+        .map(|key| (id(&[(key, "x")]), 1))
+        .chain([(id(&[("long", &long)]), 1), (many, 1)])
+        .chain([(id(&[("unused", &long)]), 0)])
+        .collect();
+    client.report("shop", &usages);
+    client.read_for(SECOND).await.expect("open");
+    assert_eq!(client.blanket("off"), (BlanketRule::DenyAll, 15));
+    for key in ["free", "shadow", "unknown"] {
+        assert_eq!(client.blanket(key), (BlanketRule::AllowAll, 300), "{key}");
+    }
+    for key in ["hourly", "long", "many00"] {
+        assert_eq!(client.blanket(key), (BlanketRule::DenyAll, 60), "{key}");
+    }
+    assert_eq!(client.buckets["unused"], None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn excess_passes_if_so_set() {
+    let settings = RlqsSettings {
+        excess_passes: true,
+        ..RlqsSettings::default()
+    };
+    let service = service(limits(RULES), settings);
+    let mut client = Client::open(&service).await;
+    client.report("shop", &[(id(&[("hourly", "x")]), 1)]);
+    client.read_for(SECOND).await.expect("open");
+    assert_eq!(client.blanket("hourly"), (BlanketRule::AllowAll, 60));
+}
+
+#[tokio::test(start_paused = true)]
+async fn buckets_of_a_stream_are_bounded() {
+    let service = started();
+    let mut client = Client::open(&service).await;
+    let usages: Vec<_> = (0..10_000)
+        .map(|at| (id(&[("user", &at.to_string())]), 1))
+        .chain([(id(&[("last", "x")]), 1)])
+        .collect();
+    client.report("shop", &usages);
+    client.read_for(7 * SECOND).await.expect("open");
+    assert_eq!(client.blanket("last"), (BlanketRule::DenyAll, 60));
+    assert_eq!(client.share("user").tokens_per_fill, Some(5_400));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_has_one_domain() {
+    let service = started();
+    let mut client = Client::open(&service).await;
+    client.report("shop", &[]);
+    client.report("", &[(id(&[("free", "x")]), 1)]);
+    client.read_for(SECOND).await.expect("open");
+    assert_eq!(client.blanket("free").0, BlanketRule::AllowAll);
+    client.report("other", &[]);
+    let error = client.read_for(SECOND).await.expect_err("another domain");
+    assert_eq!(error.code(), tonic::Code::InvalidArgument);
+    let mut nameless = Client::open(&service).await;
+    nameless.report("", &[]);
+    let error = nameless.read_for(SECOND).await.expect_err("no domain");
+    assert_eq!(error.code(), tonic::Code::InvalidArgument);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_idle_bucket_is_abandoned() {
+    let service = started();
+    let mut client = Client::open(&service).await;
+    let user = id(&[("user", "eve")]);
+    client.report("shop", &[(user.clone(), 1)]);
+    for _ in 0..59 {
+        client.read_for(5 * SECOND).await.expect("open");
+        client.report("shop", &[(user.clone(), 0)]);
+    }
+    assert!(client.buckets["user"].is_some());
+    client.read_for(5 * SECOND).await.expect("open");
+    client.report("shop", &[(user, 0)]);
+    client.read_for(SECOND).await.expect("open");
+    assert_eq!(client.buckets["user"], None);
+}
+
+/// A share in use counts up to its end, also after its stream.
+#[tokio::test(start_paused = true)]
+async fn a_share_outlasts_its_stream() {
+    let service = started();
+    let mut first = Client::open(&service).await;
+    let usage = [(id(&[("user", "eve")]), 1)];
+    first.report("shop", &usage);
+    first.read_for(7 * SECOND).await.expect("open");
+    assert_eq!(first.share("user").tokens_per_fill, Some(5_400));
+    drop(first);
+    let mut second = Client::open(&service).await;
+    for _ in 0..3 {
+        second.report("shop", &usage);
+        second.read_for(5 * SECOND).await.expect("open");
+    }
+    assert!(second.buckets.is_empty(), "nothing is free for 17 seconds");
+    second.report("shop", &usage);
+    second.read_for(3 * SECOND).await.expect("open");
+    assert!(second.share("user").tokens_per_fill > Some(2_000));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_that_is_not_read_ends() {
+    let service = started();
+    let client = Client::open(&service).await;
+    for _ in 0..200 {
+        client.report("shop", &[(id(&[("unused", &"x".repeat(1_100))]), 0)]);
+        sleep(SECOND).await;
+        if client.reports.is_closed() {
+            return;
+        }
+    }
+    panic!("the stream is open");
+}
+
+#[tokio::test(start_paused = true)]
+async fn streams_end_with_the_service() {
+    let service = started();
+    let mut client = Client::open(&service).await;
+    client.report("shop", &[]);
+    client.read_for(SECOND).await.expect("open");
+    service.0.end_streams();
+    client.read_for(SECOND).await.expect_err("the stream ends");
+    let mut late = Client::open(&service).await;
+    late.read_for(SECOND).await.expect_err("the stream ends");
+}
+
+/// Field numbers of Envoy's files: domain 1, usages 2 of id 1, elapsed 2, allowed 3, denied 4; actions 1 of id 1,
+/// assignment 2, abandon 3; time to live 2, strategy 3; blanket 1, bucket 3; size 1, tokens 2, interval 3.
+#[test]
+fn messages_have_the_numbers_of_envoy() {
+    use prost::Message as _;
+    let usage = [
+        0x0a, 2, b'd', b'm', 0x12, 16, 0x0a, 8, 0x0a, 6, 0x0a, 1, b'k', 0x12, 1, b'v', 0x12, 0,
+        0x18, 7, 0x20, 9,
+    ];
+    let mut usage = usage.to_vec();
+    usage[5] = u8::try_from(usage.len() - 6).expect("short");
+    let read = RateLimitQuotaUsageReports::decode(usage.as_slice()).expect("a message");
+    assert_eq!(read.domain, "dm");
+    let [read] = read.bucket_quota_usages.as_slice() else {
+        panic!("one bucket");
+    };
+    assert_eq!(read.bucket_id, Some(id(&[("k", "v")])));
+    assert_eq!(
+        (read.num_requests_allowed, read.num_requests_denied),
+        (7, 9)
+    );
+
+    let share = super::row::Share { tokens: 5, size: 3 };
+    let action = super::actions::share(&id(&[("k", "v")]), share, 60, 15 * SECOND);
+    let bytes = [
+        0x0a, 8, 0x0a, 6, 0x0a, 1, b'k', 0x12, 1, b'v', 0x12, 18, 0x12, 2, 0x08, 15, 0x1a, 12,
+        0x1a, 10, 0x08, 3, 0x12, 2, 0x08, 5, 0x1a, 2, 0x08, 60,
+    ];
+    assert_eq!(action.encode_to_vec(), bytes);
+    let abandon = super::actions::abandon(&id(&[]));
+    assert_eq!(abandon.encode_to_vec(), [0x0a, 0, 0x1a, 0]);
+    let deny = super::actions::blanket(&id(&[]), BlanketRule::DenyAll, 60 * SECOND);
+    let bytes = [0x0a, 0, 0x12, 8, 0x12, 2, 0x08, 60, 0x1a, 2, 0x08, 1];
+    assert_eq!(deny.encode_to_vec(), bytes);
+}
