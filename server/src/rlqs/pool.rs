@@ -10,7 +10,7 @@
 //! 3. A share counts until its time to live and that delay after the last message. A message so late that the client may
 //!    have no bucket any more counts as a full bucket.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::time::Duration;
 
 use super::{
     fair_shares::fair_shares,
@@ -51,7 +51,8 @@ pub(super) struct Pool {
     level: u64,
     /// The instant of the level.
     at: Duration,
-    rows: BTreeMap<RowId, Row>,
+    /// In the order of their names. Most pools have one row, so there is no room for others.
+    rows: Vec<(RowId, Row)>,
     /// Whether a client waits for a message, or for another share.
     is_due: bool,
     design: Design,
@@ -65,7 +66,7 @@ impl Pool {
             ttl,
             level: rate.burst * NANO,
             at: now,
-            rows: BTreeMap::new(),
+            rows: Vec::new(),
             is_due: false,
             design: Design::BOUNDED,
         }
@@ -95,7 +96,15 @@ impl Pool {
     /// Counts the report of a client, whose first one makes its row.
     pub(super) fn report(&mut self, now: Duration, id: RowId, requests: u64) {
         let rate = self.rate;
-        let row = self.rows.entry(id).or_insert_with(|| Row::new(now));
+        if let Err(at) = self.place(id) {
+            if self.rows.len() == self.rows.capacity() {
+                self.rows.reserve_exact(self.rows.len().max(1));
+            }
+            self.rows.insert(at, (id, Row::new(now)));
+        }
+        let Some(row) = self.row_mut(id) else {
+            return;
+        };
         row.demand.report(now, requests, rate);
         row.awaits_answer = true;
         self.is_due = true;
@@ -104,12 +113,12 @@ impl Pool {
     /// Ends the messages to a client. It may use its share up to the end.
     pub(super) fn leave(&mut self, now: Duration, id: RowId) {
         self.advance(now);
-        if let Some(row) = self.rows.get_mut(&id) {
+        if let Some(row) = self.row_mut(id) {
             row.is_live = false;
             self.is_due = true;
         }
         if !self.design.keeps_rows_without_stream {
-            self.rows.remove(&id);
+            self.rows.retain(|(other, _)| *other != id);
         }
         self.advance(now);
     }
@@ -129,18 +138,18 @@ impl Pool {
         let mut held = self.held();
         let mut is_due = false;
         for (id, target) in self.targets(now) {
-            let Some(row) = self.rows.get(&id) else {
+            let Some(row) = self.row(id) else {
                 continue;
             };
             let before = self.counted(row);
             if let Some((share, made)) = self.next_share(now, row, target, held) {
                 self.level -= made * NANO;
                 messages.push((id, share));
-                if let Some(row) = self.rows.get_mut(&id) {
+                if let Some(row) = self.row_mut(id) {
                     row.send(now, share);
                 }
             }
-            if let Some(row) = self.rows.get(&id) {
+            if let Some(row) = self.row(id) {
                 let after = self.counted(row);
                 held.tokens = held.tokens - before.tokens + after.tokens;
                 held.size = held.size - before.size + after.size;
@@ -150,6 +159,20 @@ impl Pool {
         }
         self.is_due = is_due;
         messages
+    }
+
+    fn place(&self, id: RowId) -> Result<usize, usize> {
+        self.rows.binary_search_by_key(&id, |(id, _)| *id)
+    }
+
+    fn row(&self, id: RowId) -> Option<&Row> {
+        let at = self.place(id).ok()?;
+        self.rows.get(at).map(|(_, row)| row)
+    }
+
+    fn row_mut(&mut self, id: RowId) -> Option<&mut Row> {
+        let at = self.place(id).ok()?;
+        self.rows.get_mut(at).map(|(_, row)| row)
     }
 
     /// The fair share of each client that reports.
@@ -230,7 +253,7 @@ impl Pool {
     /// The part of the pool that all clients may use.
     fn held(&self) -> Share {
         let mut held = Share::default();
-        for row in self.rows.values() {
+        for (_, row) in &self.rows {
             let counted = self.counted(row);
             held.tokens += counted.tokens;
             held.size += counted.size;
@@ -249,9 +272,9 @@ impl Pool {
         let most = self.rate.burst.saturating_sub(held.size) * NANO;
         let refilled = u128::from(self.level).saturating_add(refill);
         self.level = u64::try_from(refilled).map_or(most, |level| level.min(most));
-        for row in self.rows.values_mut() {
+        for (_, row) in &mut self.rows {
             self.is_due |= row.end_shares(now, self.ttl);
         }
-        self.rows.retain(|_, row| !row.is_over());
+        self.rows.retain(|(_, row)| !row.is_over());
     }
 }

@@ -2,10 +2,14 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
     time::Duration,
 };
 
+use prost::Message as _;
 use tokio::{
     sync::{Notify, mpsc},
     time::{Instant, MissedTickBehavior, interval},
@@ -46,13 +50,25 @@ struct Inner {
     settings: RlqsSettings,
     began_at: Instant,
     state: Mutex<State>,
+    /// The number of slots.
+    slots: AtomicUsize,
+}
+
+/// The room of a bucket, among those of all streams.
+#[derive(Debug)]
+pub(super) struct BucketSlot(Arc<Inner>);
+
+impl Drop for BucketSlot {
+    fn drop(&mut self) {
+        self.0.slots.fetch_sub(1, Relaxed);
+    }
 }
 
 #[derive(Debug, Default)]
 struct State {
     pools: HashMap<Key, Pool>,
-    /// The stream and the bucket of each row.
-    buckets: HashMap<RowId, (u64, Arc<BucketId>)>,
+    /// The stream of each row, and the encoded id of its bucket: a map takes ten times the memory.
+    buckets: HashMap<RowId, (u64, Arc<[u8]>)>,
     streams: HashMap<u64, Outbox>,
     /// The number of streams and rows so far.
     names: u64,
@@ -81,6 +97,7 @@ impl Shares {
             settings,
             began_at: Instant::now(),
             state: Mutex::default(),
+            slots: AtomicUsize::new(0),
         }))
     }
 
@@ -140,12 +157,16 @@ impl Shares {
         }
     }
 
-    /// A row for a bucket, unless there are too many.
-    pub(super) fn enter(&self, stream: u64, id: &Arc<BucketId>, subject: Key) -> Option<Place> {
+    /// Room for a bucket, unless there are too many.
+    pub(super) fn slot(&self) -> Option<BucketSlot> {
+        let slot = BucketSlot(Arc::clone(&self.0));
+        (self.0.slots.fetch_add(1, Relaxed) < MAX_BUCKETS).then_some(slot)
+    }
+
+    /// A row for a bucket, unless there are too many pools: those of ended streams stay for a time.
+    pub(super) fn enter(&self, stream: u64, id: &Arc<[u8]>, subject: Key) -> Option<Place> {
         let mut state = self.state();
-        let is_full = state.buckets.len() >= MAX_BUCKETS
-            || (state.pools.len() >= MAX_BUCKETS && !state.pools.contains_key(&subject));
-        if is_full {
+        if state.pools.len() >= MAX_BUCKETS && !state.pools.contains_key(&subject) {
             return None;
         }
         let row = RowId(state.name());
@@ -249,7 +270,7 @@ impl State {
 /// Adds the messages of a pool.
 fn collect(
     pool: &mut Pool,
-    buckets: &HashMap<RowId, (u64, Arc<BucketId>)>,
+    buckets: &HashMap<RowId, (u64, Arc<[u8]>)>,
     messages: &mut HashMap<u64, Vec<BucketAction>>,
     now: Duration,
     ttl: Duration,
@@ -258,7 +279,8 @@ fn collect(
     for (row, share) in pool.messages(now) {
         if let Some((stream, id)) = buckets.get(&row) {
             events::rlqs_assigned("share");
-            let action = actions::share(id, share, interval, ttl);
+            let id = BucketId::decode(id.as_ref()).unwrap_or_default();
+            let action = actions::share(&id, share, interval, ttl);
             messages.entry(*stream).or_default().push(action);
         }
     }

@@ -6,6 +6,7 @@ use std::{
     time::Duration,
 };
 
+use prost::Message as _;
 use tokio::{
     sync::mpsc,
     time::{Instant, sleep_until},
@@ -17,7 +18,7 @@ use super::{
     actions,
     messages::{BlanketRule, BucketAction, BucketId, BucketQuotaUsage, RateLimitQuotaUsageReports},
     rate::DivisibleRate,
-    shares::{Outbox, Place, Shares, StreamMessage},
+    shares::{BucketSlot, Outbox, Place, Shares, StreamMessage},
 };
 use crate::{
     decide::{BucketLimit, denying},
@@ -48,7 +49,8 @@ struct Reports {
     outbox: Outbox,
     /// Empty before the first report.
     domain: String,
-    buckets: HashMap<Arc<BucketId>, Bucket>,
+    /// By encoded ids.
+    buckets: HashMap<Arc<[u8]>, Bucket>,
     /// Answers that wait to be sent.
     actions: Vec<BucketAction>,
     /// The pools with reports that wait for an answer.
@@ -61,6 +63,7 @@ struct Bucket {
     sent_at: Duration,
     /// The last report with requests.
     requested_at: Duration,
+    _slot: BucketSlot,
 }
 
 /// The strategy of a bucket.
@@ -150,8 +153,8 @@ impl Reports {
 
     fn flush(&mut self) {
         let actions = std::mem::take(&mut self.actions);
-        self.shares.flush(self.name, actions, &self.subjects);
-        self.subjects.clear();
+        let subjects = std::mem::take(&mut self.subjects);
+        self.shares.flush(self.name, actions, &subjects);
     }
 
     fn read(&mut self, message: RateLimitQuotaUsageReports) -> Result<(), Status> {
@@ -176,54 +179,67 @@ impl Reports {
                 ..
             } = usage;
             if let Some(id) = usage.bucket_id {
-                self.report(id, allowed.saturating_add(denied));
+                self.report(&id, allowed.saturating_add(denied));
             }
         }
         Ok(())
     }
 
-    fn report(&mut self, id: BucketId, requests: u64) {
-        if !fits(&id) {
-            return self.refuse("size", &id, requests);
+    fn report(&mut self, id: &BucketId, requests: u64) {
+        if !fits(id) {
+            return self.refuse("size", id, requests);
         }
         let now = self.shares.now();
-        let known = self
-            .buckets
-            .get_key_value(&id)
-            .map(|(id, _)| Arc::clone(id));
-        if known.is_none() && self.buckets.len() >= MAX_BUCKETS {
-            return self.refuse("stream", &id, requests);
+        let name: Arc<[u8]> = id.encode_to_vec().into();
+        if let Err(reason) = self.keep(&name, now) {
+            return self.refuse(reason, id, requests);
         }
-        let Some(limit) = self.shares.limits().bucket_limit(&self.domain, &id.bucket) else {
+        let Some(bucket) = self.buckets.get_mut(&name) else {
             return;
         };
-        let id = known.unwrap_or_else(|| Arc::new(id));
-        let bucket = self.buckets.entry(Arc::clone(&id)).or_insert(Bucket {
-            strategy: Assigned::Nothing,
-            sent_at: now,
-            requested_at: now,
-        });
         if requests > 0 {
             bucket.requested_at = now;
         }
         if now.saturating_sub(bucket.requested_at) >= self.shares.settings().idle {
-            self.forget(&id);
-            return self.abandon(&id);
+            self.forget(&name);
+            return self.abandon(id);
         }
-        match treatment(limit) {
-            Treatment::Blanket(rule, ttl) => self.blanket(&id, rule, ttl),
-            Treatment::Share(subject, rate) => self.share(&id, subject, rate, requests),
-            Treatment::Excess(reason) => {
-                self.forget(&id);
-                self.refuse(reason, &id, requests);
+        let limit = self.shares.limits().bucket_limit(&self.domain, &id.bucket);
+        match limit.map(treatment) {
+            Some(Treatment::Blanket(rule, ttl)) => self.blanket(id, &name, rule, ttl),
+            Some(Treatment::Share(subject, rate)) => {
+                self.share(id, &name, (subject, rate), requests);
             }
+            Some(Treatment::Excess(reason)) => {
+                self.forget(&name);
+                self.refuse(reason, id, requests);
+            }
+            None => self.forget(&name),
         }
     }
 
+    /// Keeps a bucket, unless there are too many: then the error is the reason.
+    fn keep(&mut self, name: &Arc<[u8]>, now: Duration) -> Result<(), &'static str> {
+        if self.buckets.contains_key(name) {
+            return Ok(());
+        }
+        if self.buckets.len() >= MAX_BUCKETS {
+            return Err("stream");
+        }
+        let bucket = Bucket {
+            strategy: Assigned::Nothing,
+            sent_at: now,
+            requested_at: now,
+            _slot: self.shares.slot().ok_or("all")?,
+        };
+        self.buckets.insert(Arc::clone(name), bucket);
+        Ok(())
+    }
+
     /// Assigns all requests or none, if the client does not know it or half of its time is over.
-    fn blanket(&mut self, id: &Arc<BucketId>, rule: BlanketRule, ttl: Duration) {
+    fn blanket(&mut self, id: &BucketId, name: &Arc<[u8]>, rule: BlanketRule, ttl: Duration) {
         let now = self.shares.now();
-        let Some(bucket) = self.buckets.get_mut(id) else {
+        let Some(bucket) = self.buckets.get_mut(name) else {
             return;
         };
         let strategy = Assigned::Blanket(rule, ttl);
@@ -238,8 +254,14 @@ impl Reports {
     }
 
     /// Counts the report of a bucket with a share.
-    fn share(&mut self, id: &Arc<BucketId>, subject: Key, rate: DivisibleRate, requests: u64) {
-        let Some(bucket) = self.buckets.get_mut(id) else {
+    fn share(
+        &mut self,
+        id: &BucketId,
+        name: &Arc<[u8]>,
+        (subject, rate): (Key, DivisibleRate),
+        requests: u64,
+    ) {
+        let Some(bucket) = self.buckets.get_mut(name) else {
             return;
         };
         let known = match &bucket.strategy {
@@ -250,9 +272,9 @@ impl Reports {
             }
             _ => None,
         };
-        let place = known.or_else(|| self.shares.enter(self.name, id, subject));
+        let place = known.or_else(|| self.shares.enter(self.name, name, subject));
         let Some(place) = place else {
-            self.buckets.remove(id);
+            self.buckets.remove(name);
             return self.refuse("all", id, requests);
         };
         self.shares.report(&place, rate, requests);
@@ -287,8 +309,8 @@ impl Reports {
         self.actions.push(actions::abandon(id));
     }
 
-    fn forget(&mut self, id: &BucketId) {
-        if let Some(bucket) = self.buckets.remove(id)
+    fn forget(&mut self, name: &Arc<[u8]>) {
+        if let Some(bucket) = self.buckets.remove(name)
             && let Assigned::Share(place) = bucket.strategy
         {
             self.shares.leave(&place);

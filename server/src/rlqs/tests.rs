@@ -244,6 +244,58 @@ async fn buckets_of_a_stream_are_bounded() {
     assert_eq!(client.share("user").tokens_per_fill, Some(5_400));
 }
 
+/// Buckets without a share count, too: clients choose the ids.
+#[tokio::test(start_paused = true)]
+async fn buckets_of_all_streams_are_bounded() {
+    let service = started();
+    let mut clients = Vec::new();
+    for _ in 0..10 {
+        let client = Client::open(&service).await;
+        let usages: Vec<_> = (0..10_000)
+            .map(|at| (id(&[("free", &at.to_string())]), 1))
+            .collect();
+        client.report("shop", &usages);
+        clients.push(client);
+    }
+    sleep(SECOND).await;
+    let mut last = Client::open(&service).await;
+    last.report("shop", &[(id(&[("free", "x")]), 1)]);
+    last.read_for(SECOND).await.expect("open");
+    assert_eq!(last.blanket("free"), (BlanketRule::DenyAll, 60));
+    drop(clients);
+    sleep(SECOND).await;
+    last.report("shop", &[(id(&[("free", "x")]), 1)]);
+    last.read_for(SECOND).await.expect("open");
+    assert_eq!(last.blanket("free"), (BlanketRule::AllowAll, 300));
+}
+
+/// With the buffers of both ends of the stream.
+#[test]
+fn a_bucket_takes_few_bytes() {
+    let runtime = tokio::runtime::Builder::new_current_thread();
+    let runtime = { runtime }
+        .enable_all()
+        .start_paused(true)
+        .build()
+        .expect("a runtime");
+    let usages: Vec<_> = (0..10_000)
+        .map(|at| (id(&[("user", &format!("eve-{at:05}"))]), 1))
+        .collect();
+    let mut kept = None;
+    let memory = allocation_counter::measure(|| {
+        kept = Some(runtime.block_on(async {
+            let service = started();
+            let mut client = Client::open(&service).await;
+            client.report("shop", &usages);
+            client.read_for(7 * SECOND).await.expect("open");
+            (service, client)
+        }));
+    });
+    let bytes = memory.bytes_current / 10_000;
+    assert!((200..950).contains(&bytes), "{bytes}");
+    assert!(kept.is_some());
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_stream_has_one_domain() {
     let service = started();
