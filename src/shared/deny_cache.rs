@@ -5,7 +5,7 @@ mod tests;
 
 use std::{
     sync::{
-        Mutex, MutexGuard,
+        Mutex, MutexGuard, OnceLock,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
@@ -40,7 +40,8 @@ const BUCKETS: usize = 4_096;
 /// bits.
 #[derive(Debug)]
 pub(super) struct DenyCache {
-    buckets: Box<[Mutex<DenialBucket>]>,
+    /// Made for the first denial or return, since 230 KB are much for a limiter that denies nobody.
+    buckets: OnceLock<Box<[Mutex<DenialBucket>]>>,
     /// The generation of the quotas in force: a denial by older ones is not cached.
     generation: AtomicU64,
 }
@@ -69,6 +70,8 @@ enum Refused {
 
 #[derive(Debug)]
 struct CachedDenial {
+    /// The generation of its quotas. It answers nothing in another.
+    generation: u64,
     subject: u64,
     tier: Chosen,
     refused: Refused,
@@ -103,7 +106,7 @@ pub(super) fn hold_without_lease(decision: &Decision, hold: Option<Duration>) ->
 impl DenyCache {
     pub(super) fn new() -> Self {
         Self {
-            buckets: (0..BUCKETS).map(|_| Mutex::default()).collect(),
+            buckets: OnceLock::new(),
             generation: AtomicU64::new(0),
         }
     }
@@ -117,10 +120,10 @@ impl DenyCache {
         now: Instant,
     ) -> Option<Decision> {
         let key = (subject, tier, Refused::by(op)?);
-        let bucket = self.bucket(subject);
+        let bucket = self.known_bucket(subject)?;
         let mut denials = bucket.denials.iter().flatten();
         let denial = denials.find(|denial| denial.key() == key)?;
-        if now >= denial.until {
+        if now >= denial.until || denial.generation != self.generation.load(Ordering::Relaxed) {
             return None;
         }
         let elapsed = now.saturating_duration_since(denial.at);
@@ -141,11 +144,20 @@ impl DenyCache {
             },
             at,
         } = *call;
-        let mut bucket = self.bucket(tag);
-        // Read under the lock: `begin` empties this bucket after it has changed the number.
-        let is_current =
-            generation == self.generation.load(Ordering::Relaxed) && !bucket.has_returned_since(at);
+        let may_learn = |bucket: &DenialBucket| {
+            let is_current = generation == self.generation.load(Ordering::Relaxed);
+            is_current && !bucket.has_returned_since(at)
+        };
+        let known = self.known_bucket(tag);
+        let mut known = known.map(|bucket| (may_learn(&bucket), bucket));
         for (op, decision, hold) in decisions {
+            if known.is_none() && decision.is_allowed() && !may_end_denials(op) {
+                continue;
+            }
+            let (may_learn, bucket) = known.get_or_insert_with(|| {
+                let bucket = self.bucket(tag);
+                (may_learn(&bucket), bucket)
+            });
             if may_end_denials(op) {
                 bucket.forget(tag, now);
                 continue;
@@ -155,7 +167,7 @@ impl DenyCache {
                 bucket.drop_where(tag, |known| !known.decision.is_blocked());
             }
             let denial = CachedDenial::new(call, op, decision, hold);
-            if let Some(denial) = denial.filter(|_| is_current) {
+            if let Some(denial) = denial.filter(|_| *may_learn) {
                 bucket.put(denial);
             }
         }
@@ -168,26 +180,32 @@ impl DenyCache {
 
     /// Drops the denials of a subject in one tier: it has units again.
     pub(super) fn drop_denials(&self, subject: u64, tier: Chosen) {
-        let mut bucket = self.bucket(subject);
-        bucket.drop_where(subject, |known| known.tier == tier);
+        if let Some(mut bucket) = self.known_bucket(subject) {
+            bucket.drop_where(subject, |known| known.tier == tier);
+        }
     }
 
     /// Whether this node may have returned units of the subject, or moved its block, since a call
     /// left.
     pub(super) fn has_returned_since(&self, subject: u64, at: Instant) -> bool {
-        self.bucket(subject).has_returned_since(at)
+        let bucket = self.known_bucket(subject);
+        bucket.is_some_and(|bucket| bucket.has_returned_since(at))
     }
 
-    /// Drops all denials, and caches those by the quotas of this generation from now on.
+    /// Ends all denials, and caches those by the quotas of this generation from now on.
     pub(super) fn begin(&self, generation: u64) {
         self.generation.store(generation, Ordering::Relaxed);
-        for bucket in &self.buckets {
-            *unpoisoned(bucket.lock()) = Default::default();
-        }
+    }
+
+    /// The bucket of a subject, if there is any.
+    fn known_bucket(&self, subject: u64) -> Option<MutexGuard<'_, DenialBucket>> {
+        let buckets = self.buckets.get()?;
+        Some(unpoisoned(buckets[subject as usize % BUCKETS].lock()))
     }
 
     fn bucket(&self, subject: u64) -> MutexGuard<'_, DenialBucket> {
-        unpoisoned(self.buckets[subject as usize % BUCKETS].lock())
+        let empty = || (0..BUCKETS).map(|_| Mutex::default()).collect();
+        unpoisoned(self.buckets.get_or_init(empty)[subject as usize % BUCKETS].lock())
     }
 }
 
@@ -207,13 +225,14 @@ impl DenialBucket {
         }
     }
 
-    /// Replaces the denial of the same operation unless that is newer, else takes a free place, or
-    /// that of the denial that ends first.
+    /// Replaces the denial of the same operation unless that is newer, else takes a free place, that of a
+    /// denial by earlier quotas, or that of the denial that ends first.
     fn put(&mut self, denial: CachedDenial) {
         let place = self.denials.iter_mut().min_by_key(|entry| {
             let known = entry.as_deref();
             let is_own = known.is_some_and(|known| known.key() == denial.key());
-            (!is_own, known.map(|known| known.until))
+            let in_force = known.filter(|known| known.generation == denial.generation);
+            (!is_own, in_force.map(|known| known.until))
         });
         let Some(place) = place else { return };
         let known = place.as_deref();
@@ -245,6 +264,7 @@ impl CachedDenial {
             return None;
         }
         Some(Self {
+            generation: call.subject.generation,
             subject: call.subject.tag,
             tier: call.subject.chosen,
             refused,

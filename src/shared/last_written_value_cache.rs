@@ -1,7 +1,11 @@
 //! The cache of values that this process wrote last, and of the database's time. With both a
 //! decision needs no read.
 
-use std::{fmt, sync::Mutex, time::Duration};
+use std::{
+    fmt,
+    sync::{Mutex, OnceLock},
+    time::Duration,
+};
 
 use siphasher::sip::SipHasher13;
 use tokio::time::Instant;
@@ -27,12 +31,14 @@ pub(super) struct CachedVersion<V> {
     pub(super) is_shared: bool,
 }
 
-/// The last values of some keys.
-pub(super) struct VersionCache<V>(Box<[Mutex<Option<CachedVersion<V>>>]>);
+/// The last values of some keys. The places are made for the first of them.
+pub(super) struct VersionCache<V>(OnceLock<Box<[CachedPlace<V>]>>);
+
+type CachedPlace<V> = Mutex<Option<CachedVersion<V>>>;
 
 impl<V> VersionCache<V> {
     pub(super) fn new() -> Self {
-        Self((0..PLACES).map(|_| Mutex::default()).collect())
+        Self(OnceLock::new())
     }
 
     /// Takes the value of a key out, so that no other call uses it. The caller inserts the next
@@ -62,9 +68,10 @@ impl<V> VersionCache<V> {
         *unpoisoned(self.place(hash, key).lock()) = Some(cached);
     }
 
-    fn place(&self, hash: &SipHasher13, key: &str) -> &Mutex<Option<CachedVersion<V>>> {
+    fn place(&self, hash: &SipHasher13, key: &str) -> &CachedPlace<V> {
+        let empty = || (0..PLACES).map(|_| Mutex::default()).collect();
         let hash = hash.hash(key.as_bytes());
-        &self.0[hash as usize % PLACES]
+        &self.0.get_or_init(empty)[hash as usize % PLACES]
     }
 }
 

@@ -291,7 +291,7 @@ fn the_cache_is_bounded() {
         let rows = [(&Op::Acquire(1), &denied, Duration::MAX)];
         cache.learn(&call(subject, now), rows.into_iter(), now);
     }
-    let buckets = cache.buckets.iter();
+    let buckets = cache.buckets.get().into_iter().flatten();
     let kept: usize = buckets
         .map(|bucket| {
             bucket
@@ -304,4 +304,24 @@ fn the_cache_is_bounded() {
         })
         .sum();
     assert_eq!(kept, BUCKETS * WAYS);
+}
+
+#[test]
+fn limiter_that_denies_nobody_keeps_no_buckets() {
+    let cache = DenyCache::new();
+    let now = Instant::now();
+    let policy = Policy::new("test", 10);
+    let allowed = Decision::allowed(1, Timestamp::from_secs(1), QuotaStatus::new(&policy));
+    learn(&cache, &Op::Acquire(1), now, &allowed);
+    assert!(
+        cache
+            .answer(ALICE, Chosen::Tier(0), &Op::Acquire(1), now)
+            .is_none()
+    );
+    cache.drop_denials(ALICE, Chosen::Tier(0));
+    assert!(!cache.has_returned_since(ALICE, now));
+    cache.begin(1);
+    assert!(cache.buckets.get().is_none());
+    cache.forget(ALICE, now);
+    assert!(cache.has_returned_since(ALICE, now));
 }
