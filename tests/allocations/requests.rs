@@ -165,6 +165,12 @@ fn a_leased_decision_allocates_nothing() {
             for _ in 0..1_000 {
                 assert!(acquire().await.unwrap().is_allowed());
             }
+            // The first return makes the table of denials.
+            let first = acquire().await.unwrap();
+            limiter
+                .refund(&key, 1, Some(first.receipt()))
+                .await
+                .unwrap();
             for _ in 0..10 {
                 let (allocations, taken) = counted(|| now(acquire().into_future()).unwrap());
                 assert!(taken.is_leased());
