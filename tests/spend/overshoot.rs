@@ -29,10 +29,10 @@ const TOKENS: u64 = 2_000;
 const LIMIT: u64 = 50_000;
 const RESERVE: u64 = 1_024;
 const STEP: u64 = 256;
-/// Five tokens each 100 ms: 50 a second.
-const TOKENS_A_FRAME: u64 = 5;
-const FRAME: Duration = Duration::from_millis(100);
-const FRAMES_A_MINUTE: usize = 600;
+/// 25 tokens each 500 ms: 50 a second.
+const TOKENS_A_FRAME: u64 = 25;
+const FRAME: Duration = Duration::from_millis(500);
+const FRAMES_A_MINUTE: usize = 120;
 
 /// A response whose frames report their tokens: an event each, which stands for [`TOKENS_A_FRAME`].
 fn frames() -> Vec<Bytes> {
@@ -88,7 +88,7 @@ fn run(layer: &SpendLayer, minutes: usize, mut advance: impl FnMut(Duration)) ->
         let mut tokens = 0;
         for client in &mut open {
             // A denied client sends again after a second.
-            if client.is_none() && frame % 10 == 0 {
+            if client.is_none() && frame % 2 == 0 {
                 assert!(service.poll_ready(&mut cx).is_ready());
                 let response = now(service.call(Request::new(()))).unwrap();
                 *client = (response.status() == 200).then(|| response.into_body());
