@@ -180,3 +180,14 @@ fn another_zone_starts_keys_afresh_where_other_limits_do() {
     assert!(limiter.peek(&alice(), 1).retry_after().is_some());
     assert_eq!(clock.now(), testkit::charges::utc("2026-03-01T02:00:00Z"));
 }
+
+/// The search for the transition is kept for all limiters with this quota.
+#[test]
+fn slices_around_a_transition_have_their_limits_in_any_order() {
+    const NIGHT: &[(TimeOfDay, u64)] = &[(TimeOfDay::MIDNIGHT, 5), (TimeOfDay::at(2, 0), 20)];
+    let quota = BERLIN.fixed_window().varying(NIGHT);
+    for (at, limit) in [("2026-03-29T01:05:00Z", 20), ("2026-03-29T00:50:00Z", 5)] {
+        let (limiter, _) = limiter_at(quota, at);
+        assert_eq!(limiter.acquire_up_to(&alice(), 100).charged(), limit);
+    }
+}
