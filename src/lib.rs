@@ -146,6 +146,7 @@ mod decision;
 pub mod key;
 
 pub mod observe;
+pub mod spend;
 
 mod algorithm;
 pub mod limiter;
@@ -162,8 +163,6 @@ pub mod shared;
 
 pub mod headers;
 pub mod reject;
-
-pub mod spend;
 
 mod middleware;
 

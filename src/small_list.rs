@@ -47,6 +47,14 @@ impl<T: Default, const N: usize> SmallList<T, N> {
     }
 }
 
+impl<T: Default, const N: usize> FromIterator<T> for SmallList<T, N> {
+    fn from_iter<I: IntoIterator<Item = T>>(values: I) -> Self {
+        let mut list = Self::new();
+        values.into_iter().for_each(|value| list.push(value));
+        list
+    }
+}
+
 impl<T: Copy, const N: usize> SmallList<T, N> {
     /// A list of `len` equal values.
     #[inline]
@@ -89,8 +97,7 @@ mod tests {
     #[test]
     fn values_stay_in_order_wherever_they_are() {
         for many in 0..6_usize {
-            let mut few = SmallList::<_, 2>::new();
-            (0..many).for_each(|value| few.push(value));
+            let mut few: SmallList<_, 2> = (0..many).collect();
             assert!(few.as_slice().iter().copied().eq(0..many));
             few.as_mut_slice().iter_mut().for_each(|value| *value += 1);
             assert!(few.as_slice().iter().copied().eq(1..=many));

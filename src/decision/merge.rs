@@ -48,6 +48,15 @@ impl Decision {
     }
 }
 
+impl Decision {
+    /// The value of each quota, by the value of its limit; empty for a decision of one limit.
+    pub(crate) fn by_quota<T: Copy>(&self, of_limits: &[T]) -> Vec<T> {
+        let limits = of_limits.iter().zip(self.quotas.shares());
+        let values = limits.flat_map(|(value, share)| std::iter::repeat_n(*value, share.quotas));
+        values.collect()
+    }
+}
+
 #[cfg(feature = "rules")]
 impl Decision {
     /// This decision of some of the limits of `all`, which decided together before, as one of all of them. The others
@@ -73,13 +82,6 @@ impl Decision {
         self.quotas = QuotaStatuses::of_joint(statuses, shares);
         self.lease = None;
         self
-    }
-
-    /// The units that each quota keeps, by the units that its limit keeps.
-    pub(crate) fn kept_by_quotas(&self, of_limits: &[u64]) -> Vec<u64> {
-        let limits = of_limits.iter().zip(self.quotas.shares());
-        let kept = limits.flat_map(|(units, share)| std::iter::repeat_n(*units, share.quotas));
-        kept.collect()
     }
 
     /// The share of a limit; of one that decided alone, with this identity.

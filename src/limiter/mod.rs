@@ -62,6 +62,7 @@ pub(crate) mod type_erased_member;
 
 #[cfg(feature = "governor")]
 pub use self::governor::{GovernorLimiter, GovernorMiddleware};
+pub(crate) use self::joint::UnitsOf;
 #[cfg(feature = "shared")]
 pub(crate) use self::local::{ChangingLimits, InForce};
 pub use self::{

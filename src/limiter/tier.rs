@@ -134,7 +134,6 @@ impl Tier {
 
     /// This tier with the terms of each member of a joint limiter. Requests wait and are observed under
     /// this tier's name.
-    #[cfg_attr(not(feature = "rules"), allow(dead_code, reason = "rules have terms"))]
     pub(crate) fn with_terms(self, terms: MemberTerms) -> Self {
         Self(Which::WithTerms(Arc::new((self, terms))))
     }
@@ -151,7 +150,6 @@ impl Tier {
     }
 
     /// This tier, for a request that costs each member of a joint limiter so many units.
-    #[cfg_attr(not(feature = "rules"), allow(dead_code, reason = "rules have costs"))]
     pub(crate) fn with_costs(&self, costs: Box<[u64]>) -> Self {
         Self(Which::WithCosts(Arc::new((self.clone(), costs))))
     }
@@ -163,6 +161,50 @@ impl Tier {
             Which::InClass(of) => of.0.costs(),
             _ => None,
         }
+    }
+
+    /// This tier without the costs of a request.
+    #[inline]
+    pub(super) fn without_costs(&self) -> &Self {
+        match &self.0 {
+            Which::WithCosts(with) => &with.0,
+            _ => self,
+        }
+    }
+
+    /// Whether an operation like `op` differs between the members of a joint limiter.
+    #[inline]
+    pub(super) fn divides(&self, op: &Op) -> bool {
+        self.costs().is_some() || (matches!(op, Op::Reserve(_)) && self.terms().is_some())
+    }
+
+    /// The operation on the member at `place`, at that member's cost.
+    pub(super) fn op_of_member(&self, place: usize, op: &Op) -> Op {
+        let cost_at_place = self.costs().and_then(|costs| costs.get(place)).copied();
+        let own = |cost: &u64| cost_at_place.unwrap_or(*cost);
+        match op {
+            Op::Reserve(cost) if self.blocks_at_once(place) => Op::Acquire(own(cost)),
+            Op::Reserve(cost) => Op::Reserve(own(cost)),
+            Op::Acquire(cost) => Op::Acquire(own(cost)),
+            Op::Deny(cost) => Op::Deny(own(cost)),
+            Op::Peek(cost) => Op::Peek(own(cost)),
+            Op::Hit(cost) => Op::Hit(own(cost)),
+            Op::Spend(cost) => Op::Spend(own(cost)),
+            other => other.clone(),
+        }
+    }
+
+    /// The operation of the member at `place`, whose cost is its own.
+    pub(super) fn own_op_of_member(&self, place: usize, op: &Op) -> Op {
+        match op {
+            Op::Reserve(cost) if self.blocks_at_once(place) => Op::Acquire(*cost),
+            own => own.clone(),
+        }
+    }
+
+    fn blocks_at_once(&self, place: usize) -> bool {
+        let terms = self.terms();
+        terms.is_some_and(|terms| terms.blocks_at_once[place])
     }
 
     pub(crate) fn of_name(name: Cow<'static, str>) -> Self {
@@ -257,26 +299,6 @@ impl Tier {
             "the limiter was given no quota for {self:?}; there is {}",
             known.join(", ")
         ))
-    }
-}
-
-impl MemberTerms {
-    /// The operation on the member at `place`, at that member's cost if there are `costs`.
-    pub(super) fn op(&self, place: usize, op: &Op, costs: Option<&[u64]>) -> Op {
-        let own = |cost: &u64| {
-            let own = costs.and_then(|costs| costs.get(place));
-            own.copied().unwrap_or(*cost)
-        };
-        match op {
-            Op::Reserve(cost) if self.blocks_at_once[place] => Op::Acquire(own(cost)),
-            Op::Reserve(cost) => Op::Reserve(own(cost)),
-            Op::Acquire(cost) => Op::Acquire(own(cost)),
-            Op::Deny(cost) => Op::Deny(own(cost)),
-            Op::Peek(cost) => Op::Peek(own(cost)),
-            Op::Hit(cost) => Op::Hit(own(cost)),
-            Op::Spend(cost) => Op::Spend(own(cost)),
-            other => other.clone(),
-        }
     }
 }
 

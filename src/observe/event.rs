@@ -129,15 +129,21 @@ pub struct Corrected<'a> {
     )]
     pub(crate) kept_by_each: &'a [u64],
     /// The end of a response whose body determines the charge.
-    pub(crate) spent: Option<SpentReport>,
+    pub(crate) spent: Option<SpentReport<'a>>,
     pub(crate) error: Option<&'a LimiterError>,
 }
 
 /// The end of a response whose body determines the charge.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct SpentReport {
+pub(crate) struct SpentReport<'a> {
     pub(crate) source: SpendSource,
     pub(crate) forgotten: u64,
+    /// The units that each quota forgot; `None` for a quota that responses do not charge. Empty if all forgot the same.
+    #[cfg_attr(
+        not(feature = "metrics"),
+        expect(dead_code, reason = "metrics count them")
+    )]
+    pub(crate) forgotten_by_each: &'a [Option<u64>],
 }
 
 /// The source of the units that a response has used, in a [`SpendLayer`](crate::SpendLayer).
@@ -274,7 +280,7 @@ impl Corrected<'_> {
         self.before
     }
 
-    /// The units charged now. Equal to [`before`](Self::before) if the response changed nothing, if
+    /// The units charged now; of several limits, the least of one. Equal to [`before`](Self::before) if the response changed nothing, if
     /// there was no response, or if the correction failed.
     #[must_use]
     pub const fn after(&self) -> u64 {
@@ -292,7 +298,7 @@ impl Corrected<'_> {
     }
 
     /// The units that were used and not charged, because they are beyond the quota's [debt](crate::Quota::debt). Always
-    /// 0 if the body does not determine the charge.
+    /// 0 if the body does not determine the charge. Of several limits, the most of one.
     #[must_use]
     pub const fn forgotten(&self) -> u64 {
         match self.spent {

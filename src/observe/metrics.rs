@@ -2,7 +2,7 @@
 
 use metrics::{SharedString, counter, gauge, histogram};
 
-use super::{Corrected, Decided, Event, Observer, SpendSource};
+use super::{Corrected, Decided, Event, Observer, event::SpentReport};
 use crate::{
     decision::{Decision, Label, Policy},
     error::{LimiterError, LimiterErrorKind},
@@ -126,8 +126,8 @@ impl MetricsObserver {
         for (quota, units) in decision.quotas().zip(corrected.kept_by_each) {
             counter!(COST, "policy" => label(quota.label())).increment(*units);
         }
-        if let Some(source) = corrected.source() {
-            spent(corrected, source);
+        if let Some(report) = &corrected.spent {
+            spent(corrected, report);
         }
         if let Some(error) = corrected.error() {
             self.failed(error);
@@ -191,13 +191,18 @@ fn charge(decision: &Decision, units: u64) {
 }
 
 /// Counts the units of a response whose body determined the charge.
-fn spent(corrected: &Corrected<'_>, source: SpendSource) {
-    for quota in corrected.decision().quotas() {
+fn spent(corrected: &Corrected<'_>, report: &SpentReport<'_>) {
+    for (at, quota) in corrected.decision().quotas().enumerate() {
+        let forgotten = report.forgotten_by_each.get(at).copied();
+        let Some(forgotten) = forgotten.unwrap_or(Some(report.forgotten)) else {
+            continue;
+        };
+        let kept = corrected.kept_by_each.get(at).copied();
         let policy = label(quota.label());
-        counter!(SPENT, "policy" => policy.clone(), "source" => source.as_str())
-            .increment(corrected.after());
-        if corrected.forgotten() > 0 {
-            counter!(FORGOTTEN, "policy" => policy).increment(corrected.forgotten());
+        counter!(SPENT, "policy" => policy.clone(), "source" => report.source.as_str())
+            .increment(kept.unwrap_or(corrected.after()));
+        if forgotten > 0 {
+            counter!(FORGOTTEN, "policy" => policy).increment(forgotten);
         }
     }
 }

@@ -81,6 +81,9 @@ impl<L: Limiter, R> Admission<L, R> {
         let exceeds = admission.settings.elastic.is_some();
         let has_quota = admission.settings.quota.is_some();
         (admission.warnings).report_unsupported(&*admission.limiter, receipt, exceeds, has_quota);
+        if admission.spending().is_none() && !admission.settings.spends.is_empty() {
+            admission.warnings.report_unspent();
+        }
         admission
     }
 
@@ -119,7 +122,6 @@ impl<L: Limiter, R> Admission<L, R> {
     }
 
     /// Applies an operation to each of several limits.
-    #[cfg(feature = "rules")]
     pub(super) fn apply_each(
         &self,
         charge: ChargeRequestRef<'_>,

@@ -13,6 +13,7 @@ use http::{Response, request::Parts, response};
 use super::{
     admission::Admission,
     charge_request::{ChargeRequest, ChargeRequestRef},
+    limit_op::OpsOfEach,
     spending::{Spending, Spent},
 };
 use crate::{
@@ -20,6 +21,7 @@ use crate::{
     error::LimiterError,
     limiter::{Limiter, Pending, PendingFuture},
     observe::{Corrected, Event, SpendSource, SpentReport},
+    small_list::SmallList,
 };
 
 /// The charge of a request until its response. A reservation that is dropped leaves the charge as it
@@ -44,9 +46,11 @@ pub(crate) struct Reservation<L, R> {
 pub(super) struct SpentCharge {
     /// The last decision about it; `None` if the first one holds.
     pub(super) decision: Option<Decision>,
-    pub(super) after: u64,
+    /// The units that each limit keeps.
+    pub(super) after: SmallList<u64, 1>,
     pub(super) source: SpendSource,
-    pub(super) forgotten: u64,
+    /// The units that each limit forgot; `None` for one that responses do not charge.
+    pub(super) forgotten: SmallList<Option<u64>, 1>,
     pub(super) error: Option<LimiterError>,
 }
 
@@ -89,6 +93,21 @@ impl<L, R> Reservation<L, R> {
         Some((spending, self.spent.take()?))
     }
 
+    /// The places of the limits that the request has a key for, and the units that each was charged.
+    pub(super) fn charges(&self) -> impl Iterator<Item = (usize, u64)> {
+        let parts = self.charge.key.joint_parts();
+        let only = parts.is_none().then_some(0);
+        let parts = parts.into_iter().flatten().enumerate();
+        let present = parts.filter_map(|(place, part)| part.map(|_| place));
+        let places = only.into_iter().chain(present);
+        places.zip(self.decision.charged_by_each())
+    }
+
+    /// The units of a request that an elastic layer allowed, at a limit that responses do not charge.
+    pub(super) const fn excess(&self) -> u64 {
+        if self.exceeds { self.charge.cost } else { 0 }
+    }
+
     /// Whether an elastic layer allowed the request, and charged nothing.
     pub(super) const fn exceeds(&self) -> bool {
         self.exceeds
@@ -105,7 +124,8 @@ impl<L, R> Reservation<L, R> {
 
     /// The receipt of the first charge, if it charged anything.
     pub(super) fn receipt(&self) -> Option<Receipt> {
-        (self.charged() > 0).then(|| self.decision.receipt())
+        let is_charged = self.decision.charged_by_each().any(|charged| charged > 0);
+        is_charged.then(|| self.decision.receipt())
     }
 
     /// Adds the fields to the response.
@@ -145,19 +165,19 @@ impl<L: Limiter, R> Reservation<L, R> {
         counts
     }
 
-    /// Applies an operation that follows the first charge.
-    pub(super) fn apply(&self, op: Op) -> Pending<L::Future> {
-        self.admission.apply(self.charge.as_ref(), op)
+    /// Applies operations that follow the first charge, one to each limit.
+    pub(super) fn apply(&self, ops: &OpsOfEach) -> Pending<L::Future> {
+        self.admission.apply_ops(self.charge.as_ref(), ops)
     }
 
     /// Charges units that were used after the end of the body.
-    pub(super) fn late_charge(&self) -> impl Fn(u64) + Send + Sync + 'static + use<L, R>
+    pub(super) fn late_charge(&self) -> impl Fn(&OpsOfEach) + Send + Sync + 'static + use<L, R>
     where
         R: Send + Sync + 'static,
     {
         let (admission, charge) = (Arc::clone(&self.admission), self.charge.clone());
-        move |units| {
-            if let Pending::Later(answer) = admission.apply(charge.as_ref(), Op::Spend(units)) {
+        move |ops| {
+            if let Pending::Later(answer) = admission.apply_ops(charge.as_ref(), ops) {
                 spawn(async move { drop(answer.await) });
             }
         }
@@ -261,9 +281,13 @@ impl<L, R> Reservation<L, R> {
     pub(super) fn close(mut self, spent: &SpentCharge) {
         self.reported = true;
         let decision = spent.decision.as_ref().unwrap_or(&self.decision);
+        let (after, forgotten) = (spent.after.as_slice(), spent.forgotten.as_slice());
+        let (kept_by_each, forgotten_by_each) =
+            (decision.by_quota(after), decision.by_quota(forgotten));
         let report = SpentReport {
             source: spent.source,
-            forgotten: spent.forgotten,
+            forgotten: forgotten.iter().copied().flatten().max().unwrap_or(0),
+            forgotten_by_each: &forgotten_by_each,
         };
         let error = spent.error.as_ref();
         match error {
@@ -275,8 +299,8 @@ impl<L, R> Reservation<L, R> {
                 decision,
                 key: &self.charge.key,
                 before: self.charged(),
-                after: spent.after,
-                kept_by_each: &[],
+                after: after.iter().copied().min().unwrap_or(0),
+                kept_by_each: &kept_by_each,
                 spent: Some(report),
                 error,
             })

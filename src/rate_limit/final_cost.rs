@@ -80,7 +80,7 @@ impl FinalCost {
         Some(EndOfCharges {
             ops: ops.collect(),
             kept: if is_refunded { 0 } else { decision.charged() },
-            kept_by_each: decision.kept_by_quotas(&kept.collect::<Vec<_>>()),
+            kept_by_each: decision.by_quota(&kept.collect::<Vec<_>>()),
         })
     }
 }

@@ -8,7 +8,7 @@ use std::{
 use http::{StatusCode, request::Parts};
 use tower_layer::Layer;
 
-use super::{RateLimit, admission::Admission, settings::Settings};
+use super::{RateLimit, admission::Admission, settings::Settings, spending::UnitLimit};
 use crate::{
     error::{ConfigError, KeyErrorKind},
     headers::Headers,
@@ -107,6 +107,8 @@ impl RateLimitLayer {
     /// - [`skip_key`](Self::skip_key) and then [`deny_key`](Self::deny_key) check each key that exists,
     ///   before a missing one matters: one listed key is enough. Observers and handlers see a
     ///   [`Key::joint`], whose [`Key::parts`] are the keys.
+    /// - A limit that [`spends`](KeyedLimit::spends) is charged by the response, if the layer is made
+    ///   [`spending`](Self::spending).
     /// - Requests that [`wait`](Self::wait) join the queue of the limit that denies them, for its key: of
     ///   several the one with the longest wait.
     ///
@@ -133,12 +135,13 @@ impl RateLimitLayer {
     pub fn try_all<I: IntoMembers>(
         limits: impl IntoIterator<Item = KeyedLimit<I>>,
     ) -> Result<RateLimitLayer<JointLimiter<I::Limiter>>, ConfigError> {
-        let (mut members, mut extractors, mut priorities) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut members, mut extractors) = (Vec::new(), Vec::new());
+        let (mut priorities, mut units) = (Vec::new(), Vec::new());
         for limit in limits {
-            let (limit, extractor, priority) = limit.into_parts();
-            members.push(limit);
-            extractors.push(extractor);
-            priorities.push(priority);
+            members.push(limit.limit);
+            extractors.push(limit.extractor);
+            priorities.push(limit.priority);
+            units.push(limit.units);
         }
         let limiter = JointLimiter::new(I::into_members(members)?)?;
         for (limit, priority) in limiter.limiters().iter().zip(&priorities) {
@@ -149,9 +152,15 @@ impl RateLimitLayer {
         if priorities.iter().all(Option::is_none) {
             priorities.clear();
         }
+        let spends = limiter.limiters().iter().zip(units);
+        let spends = spends.map(|(limit, units)| Some(UnitLimit::new(limit, units?)));
+        let spends: Box<[_]> = spends.collect();
         let layer = Self::try_new(limiter, JointExtractor::new(extractors))?;
         Ok(layer.with(|settings| {
             settings.member_priorities = priorities.into();
+            if spends.iter().any(Option::is_some) {
+                settings.spends = spends.into();
+            }
             settings.has_several_limits = true;
         }))
     }

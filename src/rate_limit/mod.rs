@@ -122,6 +122,7 @@ mod deferred_decision;
 mod final_cost;
 mod future;
 mod layer;
+mod limit_op;
 mod overflow;
 #[cfg(feature = "rules")]
 mod prepared_admission;

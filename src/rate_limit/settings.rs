@@ -4,7 +4,7 @@ use std::{fmt, sync::Arc};
 
 use http::request::Parts;
 
-use super::{final_cost::FinalCost, overflow::Overflow, waiting::Waiting};
+use super::{final_cost::FinalCost, overflow::Overflow, spending::UnitLimit, waiting::Waiting};
 use crate::{
     key::KeyExtractor,
     limiter::{RequestQuota, Tier, tier::MemberTerms},
@@ -32,6 +32,10 @@ pub(super) struct Settings {
     /// The class of a request at each member of a joint limiter that has one of its own; empty if none
     /// has.
     pub(super) member_priorities: Arc<[Option<PerRequest<Priority>>]>,
+    /// The members of a joint limiter that responses charge; empty if they charge none.
+    pub(super) spends: Arc<[Option<UnitLimit>]>,
+    /// The cost of a request for each member of a joint limiter, if they differ.
+    pub(super) member_costs: Option<PerRequest<Box<[u64]>>>,
 }
 
 impl Settings {
@@ -48,6 +52,8 @@ impl Settings {
             final_cost: None,
             has_several_limits: false,
             member_priorities: Arc::default(),
+            spends: Arc::default(),
+            member_costs: None,
         }
     }
 
@@ -67,16 +73,27 @@ impl Settings {
             final_cost,
             has_several_limits: _,
             member_priorities,
+            spends: _,
+            member_costs,
         } = self;
         let is_counted_alike = cost.is_none() && tier.is_none() && quota.is_none();
-        let is_counted_alike = is_counted_alike && member_priorities.is_empty();
+        let is_counted_alike =
+            is_counted_alike && member_priorities.is_empty() && member_costs.is_none();
         let is_final = final_cost.is_none() && elastic.is_none() && !waiting.is_enabled();
         let is_reported = *expose_decision || common.observer.is_some() || common.shadow;
         is_counted_alike && is_final && !is_reported
     }
 
-    /// The tier of a request.
+    /// The tier of a request, with its class, and with its cost for each member of a joint limiter.
     pub(super) fn tier_of(&self, parts: &Parts) -> Tier {
+        let tier = self.tier_in_class(parts);
+        match &self.member_costs {
+            Some(costs) if !tier.is_unlimited() => tier.with_costs(costs(parts)),
+            _ => tier,
+        }
+    }
+
+    fn tier_in_class(&self, parts: &Parts) -> Tier {
         let quota = self.quota.as_ref().and_then(|quota| quota(parts));
         let tier = match (quota, &self.tier) {
             (Some(quota), _) => quota.into(),

@@ -72,6 +72,15 @@ impl LimiterWarnings {
         }
     }
 
+    /// Logs that no response charges the limits that have units for responses.
+    pub(super) fn report_unspent(&self) {
+        log::report(
+            Code::CorrectionUnsupported,
+            "limits with `spends` are charged the layer's cost, whatever responses use: call `.spending(readers)` on \
+             the layer, last",
+        );
+    }
+
     /// Logs why the limiter failed to decide about a request.
     pub(super) fn report_undecided(&self, error: &LimiterError, diagnostics: &Diagnostics) {
         match error.kind() {

@@ -113,6 +113,14 @@ impl Tokens {
         self.estimated_input = self.estimated_input.saturating_add(tokens);
     }
 
+    /// So many tokens of output of this model.
+    pub(crate) fn output_of_model(&self, tokens: u64) -> Self {
+        Self {
+            model: self.model.clone(),
+            ..Self::output(tokens)
+        }
+    }
+
     /// Adds tokens that were used in addition.
     pub fn add(&mut self, more: &Self) {
         self.input = self.input.saturating_add(more.input);

@@ -55,7 +55,7 @@ mod tracing {
     use tower::Layer;
     use tower_ratelimit::{
         AsyncLimiter, Decision, Global, Header, Key, KeyErrorKind, LimiterError, MissingKey, Op,
-        PeerIp, Policy, Quota, RateLimitLayer, observe::TracingObserver,
+        PeerIp, Policy, Quota, RateLimitLayer, observe::TracingObserver, spend::Tokens,
     };
 
     #[test]
@@ -73,6 +73,19 @@ mod tracing {
             lines[0].contains("into_make_service_with_connect_info"),
             "{lines:?}"
         );
+    }
+
+    #[test]
+    fn units_for_responses_that_nobody_reads_are_one_warning() {
+        let lines = logged(|| {
+            let limits = [Quota::per_hour(3).by(Global).spends(Tokens::total)];
+            let layer = RateLimitLayer::all(limits);
+            for _ in 0..3 {
+                send(&layer.layer(Probe::default()), get("/"));
+            }
+        });
+        assert_eq!(lines.len(), 1, "{lines:?}");
+        assert!(lines[0].contains("call `.spending(readers)`"), "{lines:?}");
     }
 
     #[test]
@@ -171,7 +184,7 @@ mod metrics {
     use metrics_util::debugging::{DebugValue, DebuggingRecorder};
     use tower::Layer;
     use tower_ratelimit::{
-        Header, LocalLimiter, OwnedQuota, Quota, RateLimitLayer, observe::MetricsObserver,
+        Global, Header, LocalLimiter, OwnedQuota, Quota, RateLimitLayer, observe::MetricsObserver,
         spend::Tokens,
     };
 
@@ -250,6 +263,47 @@ mod metrics {
             ("ratelimit_spend_forgotten_units_total{policy=api}", 7),
         ] {
             assert_eq!(metrics.get(name), Some(&value), "{name}: {metrics:?}");
+        }
+    }
+
+    #[test]
+    fn units_of_responses_are_counted_for_each_limit_that_they_charge() {
+        let metrics = recorded(|| {
+            let reader = |_: &[u8], tokens: &mut Tokens| tokens.report(&Tokens::output(10));
+            let limits = [
+                Quota::per_hour(3).named("requests").by(Global),
+                Quota::per_hour(4)
+                    .named("tokens")
+                    .by(Global)
+                    .spends(Tokens::total),
+                Quota::per_hour(90)
+                    .named("usd")
+                    .by(Global)
+                    .spends(|tokens| 8 * tokens.output),
+            ];
+            let layer = RateLimitLayer::all(limits)
+                .observer(MetricsObserver::new())
+                .spending(move |_: &http::response::Parts| Some(reader))
+                .reserve(1);
+            let response = send(&layer.layer(Probe::default()), get("/"));
+            testkit::now(response.into_body().collect()).expect("a body");
+        });
+        let spent =
+            |policy| format!("ratelimit_spent_units_total{{policy={policy},source=reported}}");
+        for (name, value) in [
+            ("ratelimit_cost_total{policy=requests}", Some(&1)),
+            ("ratelimit_cost_total{policy=tokens}", Some(&4)),
+            ("ratelimit_cost_total{policy=usd}", Some(&80)),
+            (&spent("requests"), None),
+            (&spent("tokens"), Some(&4)),
+            (&spent("usd"), Some(&80)),
+            (
+                "ratelimit_spend_forgotten_units_total{policy=tokens}",
+                Some(&6),
+            ),
+            ("ratelimit_spend_forgotten_units_total{policy=usd}", None),
+        ] {
+            assert_eq!(metrics.get(name), value, "{name}: {metrics:?}");
         }
     }
 

@@ -18,6 +18,8 @@ mod on_change_fresh;
 mod rules;
 mod runtimes;
 mod scripts;
+#[cfg(feature = "llm")]
+mod spend;
 mod store;
 mod strict_only;
 mod tiers;

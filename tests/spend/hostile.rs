@@ -92,10 +92,11 @@ fn a_response_that_is_cut_anywhere_has_no_more_than_the_whole() {
         assert!(tokens.output <= 567, "{end}: {tokens:?}");
     }
     let stream = bodies::messages_stream(&words, 1_234, 567);
+    // The cached input is a number of its own, before or after the other.
     for end in 0..stream.len() {
         let tokens = read(EVENTS, &stream[..end]);
         assert!(
-            [0, 1_234, 1_246].contains(&tokens.input),
+            [0, 12, 1_234, 1_246].contains(&tokens.input),
             "{end}: {tokens:?}"
         );
         assert!(tokens.output <= 567, "{end}: {tokens:?}");

@@ -4,6 +4,8 @@
 mod hostile;
 mod overshoot;
 mod readers;
+mod responses;
+mod several_limits;
 mod streams;
 
 use http::Response;

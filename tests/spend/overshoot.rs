@@ -46,30 +46,42 @@ fn frames() -> Vec<Bytes> {
         .collect()
 }
 
-/// Finds the tokens when the response has ended, as others count.
-struct Afterwards {
+/// Finds the tokens that frames stand for: of each frame, or when the response has ended, as others count.
+struct Counting {
     reader: LlmReader,
     tokens: Tokens,
+    is_late: bool,
 }
 
-impl SpendReader for Afterwards {
-    fn data(&mut self, data: &[u8], _: &mut Tokens) {
+impl Counting {
+    fn report(&self, to: &mut Tokens) {
+        to.report(&Tokens::output(self.tokens.output * TOKENS_A_FRAME));
+    }
+}
+
+impl SpendReader for Counting {
+    fn data(&mut self, data: &[u8], tokens: &mut Tokens) {
         self.reader.data(data, &mut self.tokens);
+        if !self.is_late {
+            self.report(tokens);
+        }
     }
 
     fn end(&mut self, tokens: &mut Tokens) {
-        tokens.report(&self.tokens);
+        self.report(tokens);
     }
 }
 
-fn afterwards(response: &http::response::Parts) -> Option<Afterwards> {
-    let mut tokens = Tokens::default();
-    let reader = Llm::any().reader(response, &mut tokens)?;
-    Some(Afterwards { reader, tokens })
-}
-
-fn units(tokens: &Tokens) -> u64 {
-    tokens.output * TOKENS_A_FRAME
+fn counting(is_late: bool) -> impl SpendReaders {
+    move |response: &http::response::Parts| {
+        let mut tokens = Tokens::default();
+        let reader = Llm::any().reader(response, &mut tokens)?;
+        Some(Counting {
+            reader,
+            tokens,
+            is_late,
+        })
+    }
 }
 
 /// Clients that each read one response after another, as fast as they are allowed. Returns the tokens of each frame's
@@ -120,14 +132,14 @@ fn worst_minute(used: &[u64]) -> u64 {
 fn overshoot_of_100_streams_is_below_the_bound_and_in_the_long_run_there_is_none() {
     const MINUTES: usize = 6;
     let (owing, clock) = limiter(Quota::per_minute(LIMIT).debt(LIMIT));
-    let layer = RateLimitLayer::new(owing, Global).spending(Llm::any());
-    let layer = layer.spends(units).reserve(RESERVE).step(STEP);
+    let layer = RateLimitLayer::new(owing, Global).spending(counting(false));
+    let layer = layer.reserve(RESERVE).step(STEP);
     let used = run(&layer, MINUTES, |time| clock.advance(time));
 
     // The tokens are charged at the end, and what goes beyond the limit is forgotten.
-    let (counting, clock) = limiter(Quota::per_minute(LIMIT));
-    let after = RateLimitLayer::new(counting, Global).spending(afterwards);
-    let after = after.spends(units).reserve(1).step(1);
+    let (limit, clock) = limiter(Quota::per_minute(LIMIT));
+    let after = RateLimitLayer::new(limit, Global).spending(counting(true));
+    let after = after.reserve(1).step(1);
     let afterwards = run(&after, MINUTES, |time| clock.advance(time));
 
     let bound = 2 * LIMIT + LIMIT + LIMIT + STREAMS * (RESERVE + STEP);
@@ -158,8 +170,8 @@ fn overshoot_of_100_streams_is_below_the_bound_and_in_the_long_run_there_is_none
 #[test]
 fn streams_that_start_at_once_owe_what_they_used_to_the_unit() {
     let (limiter, clock) = limiter(Quota::per_minute(LIMIT).debt(LIMIT));
-    let layer = RateLimitLayer::new(limiter.clone(), Global).spending(Llm::any());
-    let layer = layer.spends(units).reserve(RESERVE).step(STEP);
+    let layer = RateLimitLayer::new(limiter.clone(), Global).spending(counting(false));
+    let layer = layer.reserve(RESERVE).step(STEP);
     let used: u64 = {
         // No time passes, and each client has one response.
         let frames = frames();

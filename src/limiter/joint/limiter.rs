@@ -123,6 +123,7 @@ impl<L: Member> JointLimiter<L> {
         op_at: impl Fn(usize) -> &'a Op,
     ) -> Pending<L::Future> {
         let terms = tier.terms();
+        let tier = tier.without_costs();
         let is_default = tier.has_default_quotas();
         let present = self.present(parts).enumerate();
         let calls = present.map(|(at, (place, limiter, key))| {
@@ -152,10 +153,9 @@ impl<L: Member> JointLimiter<L> {
         let parts = self.parts(key)?;
         self.check(tier, op)?;
         let mut ops = ops_of_each(op, || self.present(parts.clone()).count())?;
-        let terms = tier.terms().filter(|_| differs_by_terms(tier, op));
-        if let (None, Some(terms)) = (&ops, terms) {
+        if ops.is_none() && tier.divides(op) {
             let present = self.present(parts.clone());
-            let own = present.map(|(place, ..)| terms.op(place, op, tier.costs()));
+            let own = present.map(|(place, ..)| tier.op_of_member(place, op));
             ops = Some(own.collect());
         }
         Ok((parts, ops))
@@ -185,9 +185,7 @@ impl<L: Member> JointLimiter<L> {
                 Some(most) => Some(Op::AcquireUpTo(most)),
                 None => op.of_place(at, count)?,
             };
-            let op = own.as_ref().unwrap_or(op);
-            let terms = tier.terms();
-            Ok(terms.map_or_else(|| op.clone(), |terms| terms.op(place, op, None)))
+            Ok(tier.own_op_of_member(place, own.as_ref().unwrap_or(op)))
         });
         let own: Result<_, _> = own.collect();
         Ok((parts, own?))
@@ -246,11 +244,6 @@ impl<L: Member> JointLimiter<L> {
     }
 }
 
-/// Whether the operation may be another one for some of the limits, by the terms of the tier.
-fn differs_by_terms(tier: &Tier, op: &Op) -> bool {
-    matches!(op, Op::Reserve(_)) || tier.costs().is_some()
-}
-
 /// The operation on each limit that has a key, if it has a receipt; `None` if one operation is for all.
 fn ops_of_each(op: &Op, count: impl FnOnce() -> usize) -> Result<Option<Vec<Op>>, LimiterError> {
     let Some(receipt) = op.receipt() else {
@@ -292,7 +285,14 @@ impl<L: Member> Limiter for JointLimiter<L> {
         if let [limiter] = &*self.0.limiters
             && !key.is_joint()
         {
-            let tier = tier.terms().map_or(tier, |terms| &terms.tiers[0]);
+            let op = if tier.costs().is_some() {
+                tier.op_of_member(0, &op)
+            } else {
+                op
+            };
+            let tier = tier
+                .terms()
+                .map_or(tier.without_costs(), |terms| &terms.tiers[0]);
             return limiter.apply_in(tier, key, op);
         }
         self.submit(tier, key, &op)

@@ -10,6 +10,7 @@ use crate::{
     key::KeyExtractor,
     limiter::{LocalLimiter, LocalStore},
     quota::{OwnedQuota, Priority, Quota},
+    spend::Tokens,
 };
 
 /// A limit with its key extractor: an item of the list that
@@ -18,13 +19,18 @@ use crate::{
 /// Made by [`Quota::by`] or [`LocalLimiter::by`].
 #[must_use]
 pub struct KeyedLimit<I = Quota> {
-    limit: I,
-    extractor: Arc<dyn KeyExtractor>,
-    priority: Option<PriorityOf>,
+    pub(crate) limit: I,
+    pub(crate) extractor: Arc<dyn KeyExtractor>,
+    pub(crate) priority: Option<PriorityOf>,
+    /// The units of a response.
+    pub(crate) units: Option<UnitsOf>,
 }
 
 /// Finds the class of a request.
 pub(crate) type PriorityOf = Arc<dyn Fn(&Parts) -> Priority + Send + Sync>;
+
+/// Finds the units of tokens.
+pub(crate) type UnitsOf = Arc<dyn Fn(&Tokens) -> u64 + Send + Sync>;
 
 impl<I> KeyedLimit<I> {
     /// `limit`, counted by the key that `extractor` finds.
@@ -33,6 +39,7 @@ impl<I> KeyedLimit<I> {
             limit,
             extractor: Arc::new(extractor),
             priority: None,
+            units: None,
         }
     }
 
@@ -46,8 +53,26 @@ impl<I> KeyedLimit<I> {
         self
     }
 
-    pub(crate) fn into_parts(self) -> (I, Arc<dyn KeyExtractor>, Option<PriorityOf>) {
-        (self.limit, self.extractor, self.priority)
+    /// Charges this limit the units of the tokens that a response uses, in a layer that is
+    /// [`spending`](crate::RateLimitLayer::spending). Called with all that is known so far, after each
+    /// frame. Defaults to none: the limit is charged the layer's [`cost`](crate::RateLimitLayer::cost).
+    ///
+    /// ```
+    /// # #[cfg(feature = "llm")] {
+    /// use tower_ratelimit::{Header, Quota, RateLimitLayer, spend::{Tokens, llm::Llm}};
+    ///
+    /// let user = || Header::new("x-api-key");
+    /// let layer = RateLimitLayer::all([
+    ///     Quota::per_minute(60).named("requests").by(user()),
+    ///     Quota::per_minute(100_000).named("tokens").debt(100_000).by(user()).spends(Tokens::total),
+    /// ])
+    /// .spending(Llm::any());
+    /// # let _ = layer;
+    /// # }
+    /// ```
+    pub fn spends(mut self, units: impl Fn(&Tokens) -> u64 + Send + Sync + 'static) -> Self {
+        self.units = Some(Arc::new(units));
+        self
     }
 }
 

@@ -5,9 +5,9 @@ mod limiter;
 mod member;
 mod member_key;
 
-pub(crate) use self::member::sealed;
 pub use self::{
     limiter::JointLimiter,
     member::Member,
     member_key::{IntoMembers, KeyedLimit},
 };
+pub(crate) use self::{member::sealed, member_key::UnitsOf};

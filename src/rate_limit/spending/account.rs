@@ -1,8 +1,7 @@
-//! The account of a stream: what it has used, what it is charged, and the receipts.
+//! The account of a stream: the charges while it passes, and the settlement at its end.
 
 use std::{
     future::{Future as _, IntoFuture as _},
-    mem,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll, Waker, ready},
@@ -12,21 +11,23 @@ use std::{
 use http::{HeaderMap, header::CONTENT_ENCODING, response};
 
 use super::{
+    balance::{Balance, Ending},
     body::{Meter, SpendExhausted, StreamEnd},
     handle::Spent,
     settings::{Exhausted, Missing, Spending},
 };
 use crate::{
-    decision::{Decision, Op, Receipt},
+    decision::{Decision, Op},
     error::LimiterError,
     limiter::{Limiter, Pending, PendingFuture},
     observe::SpendSource,
-    rate_limit::charge_reservation::{Reservation, SpentCharge, spawn},
-    spend::SpendReader,
+    rate_limit::{
+        charge_reservation::{Reservation, SpentCharge, spawn},
+        limit_op::{LimitOp, OpsOfEach},
+    },
+    small_list::SmallList,
+    spend::{SpendReader, Tokens},
 };
-
-/// The receipts that a stream keeps: the newest, the reservation's included. Units of older ones are not refunded.
-const RECEIPTS: usize = 4;
 
 /// The account of a stream.
 pub(super) struct Account<L: Limiter, R> {
@@ -38,25 +39,12 @@ pub(super) struct Account<L: Limiter, R> {
     has_reader: bool,
     is_error: bool,
     exhausted: Exhausted,
-    /// The units used so far, and before the last frame.
-    used: u64,
-    used_before: u64,
-    /// The units that were requested, also those beyond the debt.
-    requested: u64,
-    /// The units that decisions charged.
-    charged: u64,
-    /// The newest receipts of steps, the oldest first. Empty for most streams, which a reservation covers.
-    receipts: Vec<Receipt>,
-    question: Option<Question<L>>,
+    /// The balances at the limits that the request has a key for.
+    balances: SmallList<Balance, 1>,
+    question: Option<Pin<Box<PendingFuture<L::Future>>>>,
     /// The last error.
-    error: Option<LimiterError>,
+    error: Option<Box<LimiterError>>,
     is_denied: bool,
-}
-
-/// A charge that the limiter decides about.
-struct Question<L: Limiter> {
-    units: u64,
-    answer: Pin<Box<PendingFuture<L::Future>>>,
 }
 
 impl<L: Limiter, R: Send + Sync + 'static> Account<L, R> {
@@ -72,22 +60,23 @@ impl<L: Limiter, R: Send + Sync + 'static> Account<L, R> {
         if reader.is_none() && is_encoded && !spent.so_far().is_reported() {
             reservation.report_unreadable();
         }
-        let charged = reservation.charged();
         let exhausted = if reservation.is_shadow() || reservation.exceeds() {
             Exhausted::Finish
         } else {
             spending.exhausted
         };
+        let mut balances = SmallList::new();
+        for (place, charged) in reservation.charges() {
+            let units = spending.limits[place].as_ref();
+            let units = units.map(|limit| Arc::clone(&limit.units));
+            balances.push(Balance::new(units, charged, reservation.excess()));
+        }
         Some(Self {
             has_reader: reader.is_some(),
             reader,
             is_error: head.status.is_client_error() || head.status.is_server_error(),
             exhausted,
-            used: 0,
-            used_before: 0,
-            requested: charged,
-            charged,
-            receipts: Vec::new(),
+            balances,
             question: None,
             error: None,
             is_denied: false,
@@ -97,177 +86,170 @@ impl<L: Limiter, R: Send + Sync + 'static> Account<L, R> {
         })
     }
 
-    /// Requests a charge for what is used beyond all requests so far, and for half a step more.
+    /// Requests a charge of the limits of which the response comes near what was requested.
     fn ask(&mut self) {
-        let step = self.spending.step;
-        let wanted = self.used.saturating_add(step.div_ceil(2));
-        if self.question.is_some() || self.reservation.exceeds() || wanted <= self.requested {
+        if self.question.is_some() || self.reservation.exceeds() {
             return;
         }
-        let missing = wanted - self.requested;
-        self.request(missing.div_ceil(step).saturating_mul(step));
-    }
-
-    fn request(&mut self, units: u64) {
-        let op = match self.exhausted {
-            Exhausted::End => Op::Reserve(units),
-            Exhausted::Finish => Op::Spend(units),
+        let (step, balances) = (self.spending.step, self.balances.as_mut_slice());
+        let prepare = |tokens: &_| {
+            let prepared = balances.iter_mut();
+            prepared.fold(false, |any, limit| limit.prepare_step(step, tokens) | any)
         };
-        match self.reservation.apply(op) {
-            Pending::Ready(answer) => self.on_answer(units, answer),
-            later @ Pending::Later(_) => {
-                self.question = Some(Question {
-                    units,
-                    answer: Box::pin(later.into_future()),
-                });
-            }
+        let (is_near, _) = self.spent.read(|_| {}, prepare);
+        if is_near {
+            self.request();
         }
     }
 
-    /// Takes the answer about a charge. One that failed may have been made: it is not repeated, and counts as made.
-    fn on_answer(&mut self, units: u64, answer: Result<Decision, LimiterError>) {
+    /// Requests the charges that are prepared.
+    fn request(&mut self) {
+        let op = match self.exhausted {
+            Exhausted::End => Op::Reserve,
+            Exhausted::Finish => Op::Spend,
+        };
+        let balances = self.balances.as_slice().iter();
+        let ops = OpsOfEach::from_iter(balances.map(|limit| limit.step(op)));
+        match self.reservation.apply(&ops) {
+            Pending::Ready(answer) => self.on_answer(answer),
+            later @ Pending::Later(_) => self.question = Some(Box::pin(later.into_future())),
+        }
+    }
+
+    /// Takes the answer about the charges that were prepared.
+    fn on_answer(&mut self, answer: Result<Decision, LimiterError>) {
+        let balances = self.balances.as_mut_slice();
         match answer {
             Ok(decision) if self.exhausted == Exhausted::End && decision.is_denied() => {
                 // A part of the units may be enough for the frame that waits.
-                let needed = self.used.saturating_sub(self.requested);
-                if (1..units).contains(&needed) {
-                    return self.request(needed);
+                let reduced = balances.iter_mut();
+                let is_less = reduced.fold(false, |any, limit| limit.reduce_step() | any);
+                let is_needed = balances.iter().any(|limit| limit.needed() > 0);
+                if is_less && is_needed {
+                    return self.request();
                 }
-                self.is_denied = needed > 0;
+                self.is_denied = is_needed;
             }
             Ok(decision) => {
-                self.requested = self.requested.saturating_add(units);
-                self.charged = self.charged.saturating_add(decision.charged());
-                if decision.charged() > 0 {
-                    self.keep(decision.receipt());
+                let is_charged = decision.charged_by_each().any(|charged| charged > 0);
+                let receipt = is_charged.then(|| decision.receipt());
+                for (at, charged) in decision.charged_by_each().enumerate() {
+                    let own = receipt.as_ref().and_then(|receipt| receipt.each().nth(at));
+                    balances[at].on_step(charged, own);
                 }
             }
             Err(error) => {
-                self.requested = self.requested.saturating_add(units);
-                self.charged = self.charged.saturating_add(units);
-                self.error = Some(error);
+                balances.iter_mut().for_each(Balance::on_failed_step);
+                self.error = Some(error.into());
             }
         }
-    }
-
-    fn keep(&mut self, receipt: Receipt) {
-        if self.receipts.len() == RECEIPTS {
-            self.receipts.remove(0);
-        }
-        self.receipts.push(receipt);
     }
 
     /// Continues the question that is under way.
     fn poll_question(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         while let Some(question) = &mut self.question {
-            let answer = ready!(question.answer.as_mut().poll(cx));
-            let units = question.units;
+            let answer = ready!(question.as_mut().poll(cx));
             self.question = None;
-            self.on_answer(units, answer);
+            self.on_answer(answer);
         }
         Poll::Ready(())
     }
 
-    /// The units that the response has used, and how they are known.
-    fn final_units(&mut self, end: StreamEnd) -> (u64, SpendSource) {
+    /// Ends the balances by what the response has used. Returns how it is known.
+    fn end_balances(&mut self, end: StreamEnd) -> SpendSource {
         let mut reader = self.reader.take();
         // A reader that panicked is in no state to be called, and a second panic would end the process.
         if thread::panicking() {
-            return (self.used, SpendSource::Estimated);
+            return SpendSource::Estimated;
         }
         let read = |tokens: &mut _| {
             if let Some(reader) = &mut reader {
                 reader.end(tokens);
             }
         };
-        let units = &self.spending.units;
-        let ((units, is_reported), by_handler) = self
-            .spent
-            .read(read, |tokens| (units(tokens), tokens.is_reported()));
-        if end == StreamEnd::Exhausted {
-            return (self.used_before.min(units), SpendSource::Estimated);
-        }
-        match self.spending.missing {
-            _ if by_handler => (units, SpendSource::Handler),
-            _ if is_reported => (units, SpendSource::Reported),
-            _ if self.is_error => (0, SpendSource::Missing),
-            Missing::GiveBack if end == StreamEnd::Complete => (0, SpendSource::Missing),
-            Missing::Estimate | Missing::GiveBack if self.has_reader => {
-                (units, SpendSource::Estimated)
+        let known = |tokens: &Tokens| (tokens.clone(), tokens.is_reported());
+        let ((tokens, is_reported), by_handler) = self.spent.read(read, known);
+        let (ending, source) = match self.spending.missing {
+            _ if end == StreamEnd::Exhausted => (Ending::UsedBefore, SpendSource::Estimated),
+            _ if by_handler => (Ending::Used, SpendSource::Handler),
+            _ if is_reported => (Ending::Used, SpendSource::Reported),
+            _ if self.is_error => (Ending::Nothing, SpendSource::Missing),
+            Missing::GiveBack if end == StreamEnd::Complete => {
+                (Ending::Nothing, SpendSource::Missing)
             }
-            _ => (self.charged.max(units), SpendSource::Missing),
+            Missing::Estimate | Missing::GiveBack if self.has_reader => {
+                (Ending::Used, SpendSource::Estimated)
+            }
+            _ => (Ending::Kept, SpendSource::Missing),
+        };
+        for balance in self.balances.as_mut_slice() {
+            balance.end(ending, &tokens);
         }
+        source
     }
 
-    /// Settles the account: charges what is missing, or refunds what is left over, of the newest receipts first.
+    /// Settles the account: charges what is missing, and refunds what is left over, of the newest receipts first.
     async fn settle(mut self: Box<Self>, end: StreamEnd) {
-        if let Some(Question { units, answer }) = self.question.take() {
-            let answer = answer.await;
+        if let Some(question) = self.question.take() {
+            let answer = question.await;
             // Nothing waits for its units any more.
             self.exhausted = Exhausted::Finish;
-            self.on_answer(units, answer);
+            self.on_answer(answer);
         }
-        let (units, source) = self.final_units(end);
+        let source = self.end_balances(end);
+        if let Some(receipt) = self.reservation.receipt() {
+            let balances = self.balances.as_mut_slice().iter_mut();
+            let first = balances.zip(receipt.each());
+            first.for_each(|(limit, receipt)| limit.add_first(receipt));
+        }
         let mut last = None;
-        if units > self.charged {
-            let missing = units - self.charged;
-            let op = if self.reservation.exceeds() {
-                Op::Hit(missing)
-            } else {
-                Op::Spend(missing)
-            };
-            match self.reservation.apply(op).await {
-                Ok(decision) => {
-                    self.charged = self.charged.saturating_add(decision.charged());
-                    last = Some(decision);
-                }
-                Err(error) => self.error = Some(error),
-            }
+        while let Some(corrections) = self.corrections() {
+            last = self.correct(&corrections).await.or(last);
         }
-        let mut receipts = mem::take(&mut self.receipts);
-        if receipts.len() < RECEIPTS {
-            receipts.splice(..0, self.reservation.receipt());
-        }
-        while units < self.charged
-            && let Some(receipt) = receipts.pop()
-        {
-            last = self.refund(self.charged - units, receipt).await.or(last);
-        }
-        self.end(units, source, last);
+        self.end(source, last);
     }
 
-    /// Refunds at most the charge of this receipt.
-    async fn refund(&mut self, surplus: u64, receipt: Receipt) -> Option<Decision> {
-        let charged = receipt.charged();
-        let refunded = surplus.min(charged);
+    /// The next operations that correct the charges; `None` if nothing is left to correct.
+    fn corrections(&mut self) -> Option<OpsOfEach> {
+        let charge = if self.reservation.exceeds() {
+            Op::Hit
+        } else {
+            Op::Spend
+        };
+        let balances = self.balances.as_mut_slice().iter_mut();
+        let next = OpsOfEach::from_iter(balances.map(|limit| limit.correction(charge)));
+        let is_done = next.as_slice().iter().all(LimitOp::is_none);
+        (!is_done).then_some(next)
+    }
+
+    async fn correct(&mut self, corrections: &OpsOfEach) -> Option<Decision> {
         let was_degraded = self.reservation.is_degraded();
-        let settle = Op::Settle(charged - refunded, receipt);
-        match self.reservation.apply(settle).await {
+        let decision = match self.reservation.apply(corrections).await {
+            Ok(decision) => decision,
+            Err(error) => {
+                self.error = Some(error.into());
+                return None;
+            }
+        };
+        let is_lost = decision.is_degraded() && !was_degraded;
+        let balances = self.balances.as_mut_slice().iter_mut();
+        let answers = balances
+            .zip(corrections.as_slice())
+            .zip(decision.charged_by_each());
+        for ((balance, correction), charged) in answers {
             // The fallback has answered, which cannot refund a charge of the store.
-            Ok(decision) if decision.is_degraded() && !was_degraded => {
+            if correction.refunded > 0 && is_lost {
                 let fault = "the store did not answer, so its charge was not refunded";
-                self.error = Some(LimiterError::unavailable(fault));
+                self.error = Some(LimiterError::unavailable(fault).into());
+            } else {
+                balance.on_corrected(charged, correction.refunded);
             }
-            Ok(decision) => {
-                self.charged -= refunded;
-                return Some(decision);
-            }
-            Err(error) => self.error = Some(error),
         }
-        None
+        Some(decision)
     }
 
     /// Reports the account, and charges what a handler adds from now on.
-    fn end(self, units: u64, source: SpendSource, decision: Option<Decision>) {
-        let Self {
-            reservation,
-            spending,
-            spent,
-            charged,
-            error,
-            ..
-        } = self;
-        let late = spent.is_shared().then(|| reservation.late_charge());
+    fn end(self, source: SpendSource, decision: Option<Decision>) {
         // The response has passed, even if it used more than was left.
         let passed = decision.map(|decision| {
             if decision.is_denied() {
@@ -276,15 +258,26 @@ impl<L: Limiter, R: Send + Sync + 'static> Account<L, R> {
                 decision
             }
         });
-        reservation.close(&SpentCharge {
+        let limits = self.balances.as_slice().iter();
+        let late = self
+            .spent
+            .is_shared()
+            .then(|| self.reservation.late_charge());
+        self.reservation.close(&SpentCharge {
             decision: passed,
-            after: charged,
+            after: limits.clone().map(Balance::charged).collect(),
             source,
-            forgotten: units.saturating_sub(charged),
-            error,
+            forgotten: limits.map(Balance::forgotten).collect(),
+            error: self.error.map(|error| *error),
         });
         if let Some(late) = late {
-            spent.end(Arc::new(move |tokens| late((spending.units)(tokens))));
+            let balances = self.balances;
+            self.spent.end(Arc::new(move |tokens| {
+                let limits = balances.as_slice().iter();
+                late(&OpsOfEach::from_iter(
+                    limits.map(|limit| limit.late_charge(tokens)),
+                ));
+            }));
         }
     }
 }
@@ -298,9 +291,9 @@ impl<L: Limiter, R: Send + Sync + 'static> Meter for Account<L, R> {
     }
 
     fn charge(&mut self) {
-        let units = &self.spending.units;
-        let (used, _) = self.spent.read(|_| {}, |tokens| units(tokens));
-        self.used_before = mem::replace(&mut self.used, used);
+        let balances = self.balances.as_mut_slice();
+        let advance = |tokens: &_| balances.iter_mut().for_each(|limit| limit.advance(tokens));
+        self.spent.read(|_| {}, advance);
         // Without a reader, and without a report of the handler, no step is charged.
         self.ask();
     }
@@ -315,7 +308,8 @@ impl<L: Limiter, R: Send + Sync + 'static> Meter for Account<L, R> {
     fn poll_charged(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), SpendExhausted>> {
         loop {
             let polled = self.poll_question(cx);
-            let is_charged = self.exhausted == Exhausted::Finish || self.used <= self.requested;
+            let needed = self.balances.as_slice().iter().map(Balance::needed);
+            let is_charged = self.exhausted == Exhausted::Finish || needed.max() == Some(0);
             if self.is_denied && !is_charged {
                 return Poll::Ready(Err(SpendExhausted::new()));
             }

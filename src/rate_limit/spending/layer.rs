@@ -6,10 +6,9 @@ use tower_layer::Layer;
 
 use super::{
     service::SpendLimit,
-    settings::{Exhausted, Missing, Spending},
+    settings::{Exhausted, Missing, Spending, UnitLimit},
 };
 use crate::{
-    decision::Op,
     error::{ConfigError, ConfigErrorKind},
     limiter::{Limiter, LocalLimiter},
     rate_limit::{RateLimitLayer, final_cost::FinalCost},
@@ -36,6 +35,10 @@ impl<L, R> RateLimitLayer<L, R> {
     /// Call it last: it makes a [`SpendLayer`], whose services have responses with a body of their own, a
     /// [`SpendBody`](super::SpendBody). With [`count_if`](Self::count_if) or [`final_cost`](Self::final_cost) a
     /// response whose cost is 0 by its head is refunded at once. A [`cost`](Self::cost) replaces the reservation.
+    ///
+    /// Of [several limits](Self::all) those with [`KeyedLimit::spends`](crate::limiter::KeyedLimit::spends) are
+    /// charged so, each by its own units. All limits are reserved or none. The others are charged the `cost` of the
+    /// request, and keep it.
     ///
     /// ```
     /// # #[cfg(feature = "llm")] {
@@ -66,32 +69,36 @@ impl<L, R> RateLimitLayer<L, R> {
     /// # Errors
     ///
     /// When the limiter cannot charge units that were used already, as one with a leaky bucket, one that blocks keys,
-    /// or a `GovernorLimiter`, and for a layer of several limits with a key each.
+    /// or a `GovernorLimiter`, and when none of several limits has
+    /// [`spends`](crate::limiter::KeyedLimit::spends).
     pub fn try_spending(self, readers: impl SpendReaders) -> Result<SpendLayer<L, R>, ConfigError>
     where
         L: Limiter,
     {
-        if !self.limiter().supports(&Op::Spend(1)) {
+        let settings = self.settings();
+        let limits = if settings.has_several_limits {
+            Arc::clone(&settings.spends)
+        } else {
+            Arc::from([Some(UnitLimit::new(
+                self.limiter(),
+                Arc::new(Tokens::total),
+            ))])
+        };
+        if limits.is_empty() {
+            return Err(ConfigError::new(
+                ConfigErrorKind::Joint,
+                "none of the layer's limits is charged by responses: say how many units a response takes of one of \
+                 them, such as `.by(key).spends(Tokens::total)`",
+            ));
+        }
+        if !limits.iter().flatten().all(|limit| limit.can_spend) {
             return Err(ConfigError::new(
                 ConfigErrorKind::Debt,
-                "the layer's limiter cannot charge units that were used already: use a LocalLimiter or a \
+                "a limit that spends cannot charge units that were used already: use a LocalLimiter or a \
                  RedisLimiter without a leaky bucket and without block_for",
             ));
         }
-        let mut spending = Spending::new(readers);
-        let policies = self.limiter().policies().iter();
-        spending.capacity = policies
-            .map(|policy| policy.limit())
-            .min()
-            .unwrap_or(u64::MAX);
-        let settings = self.settings();
-        if settings.has_several_limits {
-            return Err(ConfigError::new(
-                ConfigErrorKind::Joint,
-                "a layer of several limits with a key each cannot follow the response's body yet: give the limit of \
-                 units a layer of its own, inside the others",
-            ));
-        }
+        let mut spending = Spending::new(readers, limits);
         spending.own_cost.clone_from(&settings.cost);
         if let Some(FinalCost::OfAll(by_head)) = &settings.final_cost {
             spending.by_head = Some(Arc::clone(by_head));
@@ -111,7 +118,11 @@ impl<L, R> SpendLayer<L, R> {
         let spending = Arc::new(self.spending.clone());
         self.layer = self.layer.with(|settings| {
             let reserving = Arc::clone(&spending);
-            settings.cost = Some(Arc::new(move |parts| reserving.reservation(parts)));
+            if settings.has_several_limits {
+                settings.member_costs = Some(Arc::new(move |parts| reserving.reservations(parts)));
+            } else {
+                settings.cost = Some(Arc::new(move |parts| reserving.reservation(parts)));
+            }
             settings.final_cost = Some(FinalCost::ByBody(spending));
         });
         self
@@ -134,11 +145,25 @@ impl<L, R> SpendLayer<L, R> {
     /// # let _ = dollars;
     /// # }
     /// ```
-    pub fn spends(self, units: impl Fn(&Tokens) -> u64 + Send + Sync + 'static) -> Self {
-        self.with(|spending| spending.units = Arc::new(units))
+    ///
+    /// # Panics
+    ///
+    /// For a layer of [several limits](RateLimitLayer::all): their units are set by
+    /// [`KeyedLimit::spends`](crate::limiter::KeyedLimit::spends).
+    #[track_caller]
+    pub fn spends(self, units: impl Fn(&Tokens) -> u64 + Send + Sync + 'static) -> Self
+    where
+        L: Limiter,
+    {
+        assert!(
+            !self.layer.settings().has_several_limits,
+            "a layer of several limits has no units of its own: give each limit its units, `.by(key).spends(units)`"
+        );
+        let limit = UnitLimit::new(self.limiter(), Arc::new(units));
+        self.with(|spending| spending.limits = Arc::from([Some(limit)]))
     }
 
-    /// The most units that a request reserves when it arrives. Defaults to 2,048.
+    /// The most tokens that a request reserves when it arrives. Defaults to 2,048.
     ///
     /// A request reserves the units of ⌈bytes/4⌉ tokens of input by its `Content-Length` and of 1,024 tokens of output,
     /// and never more than the limit holds at once.
@@ -146,10 +171,10 @@ impl<L, R> SpendLayer<L, R> {
         self.with(|spending| spending.reserve = most)
     }
 
-    /// The units of a further charge while the body passes, at least 1. Defaults to 256. A step is charged when the
-    /// response comes within half a step of what is charged.
-    pub fn step(self, units: u64) -> Self {
-        self.with(|spending| spending.step = units.max(1))
+    /// The tokens of a further charge while the body passes, at least 1. Defaults to 256. A step, of the units of this
+    /// output, is charged when the response comes within half a step of what is charged.
+    pub fn step(self, tokens: u64) -> Self {
+        self.with(|spending| spending.step = tokens.max(1))
     }
 
     /// The treatment of a stream when nothing is left. Defaults to [`Exhausted::Finish`].

@@ -2,6 +2,7 @@
 //! [`SpendLayer`](self::SpendLayer).
 
 mod account;
+mod balance;
 mod body;
 mod future;
 mod handle;
@@ -9,7 +10,7 @@ mod layer;
 mod service;
 mod settings;
 
-pub(super) use self::settings::{PerResponse, Spending};
+pub(super) use self::settings::{PerResponse, Spending, UnitLimit};
 pub use self::{
     body::{SpendBody, SpendExhausted},
     future::SpendFuture,

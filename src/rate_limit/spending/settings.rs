@@ -5,6 +5,8 @@ use std::{fmt, sync::Arc};
 use http::{header::CONTENT_LENGTH, request, response};
 
 use crate::{
+    decision::Op,
+    limiter::{Limiter, UnitsOf},
     middleware::key_extraction_rules::PerRequest,
     spend::{SpendReader, SpendReaders, Tokens},
 };
@@ -45,12 +47,42 @@ pub(in crate::rate_limit) type PerResponse<A, T> =
 type ReaderOf =
     Arc<dyn Fn(&response::Parts, &mut Tokens) -> Option<Box<dyn SpendReader>> + Send + Sync>;
 
+/// A limit whose units the response determines.
+#[derive(Clone)]
+pub(in crate::rate_limit) struct UnitLimit {
+    pub(super) units: UnitsOf,
+    /// The most units that the limit has at once.
+    capacity: u64,
+    /// Whether the limiter can charge units that were used already.
+    pub(super) can_spend: bool,
+}
+
+impl UnitLimit {
+    pub(in crate::rate_limit) fn new(limiter: &impl Limiter, units: UnitsOf) -> Self {
+        let limits = limiter.policies().iter().map(|policy| policy.limit());
+        Self {
+            units,
+            capacity: limits.min().unwrap_or(u64::MAX),
+            can_spend: limiter.supports(&Op::Spend(1)),
+        }
+    }
+
+    /// The units that are reserved for a request that declares these tokens: at least 1, since a cost of 0 is allowed
+    /// when nothing is left, and at most the limit's capacity, so that small limits allow their first request.
+    fn reservation(&self, tokens: &Tokens) -> u64 {
+        (self.units)(tokens).min(self.capacity).max(1)
+    }
+}
+
 /// The settings of a layer whose charges follow the response's body.
 #[derive(Clone)]
 pub(in crate::rate_limit) struct Spending {
     pub(super) reader_of: ReaderOf,
-    pub(super) units: Arc<dyn Fn(&Tokens) -> u64 + Send + Sync>,
+    /// The limits in their order; `None` for one that responses do not charge.
+    pub(super) limits: Arc<[Option<UnitLimit>]>,
+    /// The most tokens that a request reserves.
     pub(super) reserve: u64,
+    /// The tokens of a further charge.
     pub(super) step: u64,
     pub(super) exhausted: Exhausted,
     pub(super) missing: Missing,
@@ -58,25 +90,22 @@ pub(in crate::rate_limit) struct Spending {
     pub(super) by_head: Option<PerResponse<u64, u64>>,
     /// The units of a request before its response, if the layer has a cost of its own.
     pub(super) own_cost: Option<PerRequest<u64>>,
-    /// The most units that the limit has at once.
-    pub(super) capacity: u64,
 }
 
 impl Spending {
-    pub(super) fn new(readers: impl SpendReaders) -> Self {
+    pub(super) fn new(readers: impl SpendReaders, limits: Arc<[Option<UnitLimit>]>) -> Self {
         Self {
             reader_of: Arc::new(move |response, tokens| {
                 let reader = readers.reader(response, tokens)?;
                 Some(Box::new(reader))
             }),
-            units: Arc::new(Tokens::total),
+            limits,
             reserve: 2_048,
             step: 256,
             exhausted: Exhausted::Finish,
             missing: Missing::Estimate,
             by_head: None,
             own_cost: None,
-            capacity: u64::MAX,
         }
     }
 
@@ -89,16 +118,36 @@ impl Spending {
         tokens
     }
 
-    /// The units that are reserved for a request: at least 1, since a cost of 0 is allowed when nothing is left, and
-    /// at most the limit's capacity, so that small limits allow their first request.
-    pub(super) fn reservation(&self, parts: &request::Parts) -> u64 {
-        if let Some(cost) = &self.own_cost {
-            return cost(parts);
-        }
+    /// The tokens that are reserved for a request.
+    fn reserved(&self, parts: &request::Parts) -> Tokens {
         let mut tokens = Self::declared(parts);
-        tokens.add(&Tokens::output(OUTPUT));
-        let units = (self.units)(&tokens).min(self.reserve);
-        units.min(self.capacity).max(1)
+        tokens.input = tokens.input.min(self.reserve);
+        tokens.add(&Tokens::output(OUTPUT.min(self.reserve - tokens.input)));
+        tokens
+    }
+
+    /// The units that are reserved for a request at the one limit.
+    pub(super) fn reservation(&self, parts: &request::Parts) -> u64 {
+        match (&self.own_cost, &*self.limits) {
+            (None, [Some(limit)]) => limit.reservation(&self.reserved(parts)),
+            _ => self.cost(parts),
+        }
+    }
+
+    /// The units that are reserved for a request at each of several limits.
+    pub(super) fn reservations(&self, parts: &request::Parts) -> Box<[u64]> {
+        let (tokens, cost) = (self.reserved(parts), self.cost(parts));
+        let limits = self.limits.iter();
+        let units = limits.map(|limit| match limit {
+            Some(limit) => limit.reservation(&tokens),
+            None => cost,
+        });
+        units.collect()
+    }
+
+    /// The cost of a request by the layer.
+    fn cost(&self, parts: &request::Parts) -> u64 {
+        self.own_cost.as_ref().map_or(1, |cost| cost(parts))
     }
 
     /// The cost of a request by the head of its response, if `units` were reserved: 0 if it does not count.

@@ -1,0 +1,62 @@
+//! Responses whose bodies a layer follows.
+
+use std::{
+    pin::Pin,
+    sync::{Arc, Mutex},
+    task::{Context, Poll, Waker},
+};
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body::{Body, Frame};
+use http_body_util::BodyExt;
+use testkit::{
+    llm::{StreamingBody, bodies},
+    now,
+};
+use tower::{Layer, ServiceExt, service_fn};
+use tower_ratelimit::{Limiter, SpendLayer, rate_limit::SpendBody};
+
+pub(crate) type Answer = Response<SpendBody<StreamingBody>>;
+
+/// The response of a service with this response's head, and this body.
+pub(crate) fn respond<L: Limiter>(
+    layer: &SpendLayer<L>,
+    request: http::request::Builder,
+    head: http::response::Builder,
+    body: StreamingBody,
+) -> Answer {
+    let response = Arc::new(Mutex::new(Some(head.body(body).unwrap())));
+    let service = layer.layer(service_fn(move |_: Request<String>| {
+        let response = response.lock().unwrap().take().unwrap();
+        async move { Ok::<_, std::io::Error>(response) }
+    }));
+    now(service.oneshot(request.body(String::new()).unwrap())).unwrap()
+}
+
+pub(crate) fn stream<L: Limiter>(layer: &SpendLayer<L>, body: StreamingBody) -> Answer {
+    let head = Response::builder().header("content-type", "text/event-stream");
+    respond(layer, Request::post("/"), head, body)
+}
+
+pub(crate) fn chat(words: usize, usage: Option<(u64, u64)>) -> StreamingBody {
+    StreamingBody::events(&bodies::chat_stream(&bodies::words(words), usage))
+}
+
+/// A frame of a body or its end.
+pub(crate) type Polled<B> = Option<Result<Frame<<B as Body>::Data>, <B as Body>::Error>>;
+
+pub(crate) fn poll<B: Body + Unpin>(body: &mut B) -> Poll<Polled<B>> {
+    Pin::new(body).poll_frame(&mut Context::from_waker(Waker::noop()))
+}
+
+pub(crate) fn next<B: Body + Unpin>(body: &mut B) -> Polled<B> {
+    match poll(body) {
+        Poll::Ready(frame) => frame,
+        Poll::Pending => panic!("it waits"),
+    }
+}
+
+pub(crate) fn read(body: SpendBody<StreamingBody>) -> Bytes {
+    now(body.collect()).unwrap().to_bytes()
+}
