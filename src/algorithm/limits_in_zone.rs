@@ -155,8 +155,8 @@ impl LimitsInZone {
         let mut text = format!("@{first}-{last}");
         let ahead = self.ahead;
         // From the oldest slice that counts to the last one in which a wait can end.
-        let mut index = (first + ahead).saturating_sub(self.slices + 1);
-        let end = last + ahead + 2 * (day + self.slices) + 2;
+        let mut index = (first + ahead).saturating_sub(self.slices);
+        let end = last + ahead + 2 * (day + self.slices) + 1;
         while index < end {
             let span = self.span(index);
             write!(text, ":{}:{}", self.since_epoch(index), span.shift)

@@ -103,6 +103,37 @@ async fn a_clock_more_than_a_day_away_from_the_zone_s_is_a_named_error() {
     }
 }
 
+/// The node sends every transition that a server at either end of the two days reads.
+#[tokio::test]
+async fn windows_reach_over_transitions_of_other_days() {
+    needs!(redis);
+    let server = Server::start().await;
+    let berlin = |slices: u32, night, in_it, rest| {
+        let quota = Quota::per(1, Duration::from_secs(3_600 * u64::from(slices)));
+        let [from, to] = [night, night + 1].map(|hour| TimeOfDay::at(hour, 0));
+        let limits = [(TimeOfDay::MIDNIGHT, rest), (from, in_it), (to, rest)];
+        let quota = quota.sliding_window().slices(slices).try_varying(&limits);
+        quota.unwrap().try_in_zone("Europe/Berlin").unwrap()
+    };
+
+    // The window of 24 hours until 30 March, 00:00 UTC, has the last slice before the transition, civil 01:00,
+    // and the same hour of the next day: (2 · 51 + 22 · 3) / 24 = 7.
+    let quota = berlin(24, 1, 51, 3);
+    let (store, limiter) = calendar::limiter(&server, quota, "2026-03-31T12:00:00Z");
+    *store.server.lock().unwrap() = utc("2026-03-30T00:00:00Z");
+    let decision = limiter.acquire_up_to(&Key::from("eve"), 100).await.unwrap();
+    assert_eq!((decision.charged(), decision.binding().limit()), (7, 7));
+
+    // Every night has (27 + 12 · 1) / 13 = 3, and more than 3 comes when 02:00 begins for the second time on
+    // 25 October, 01:00 UTC. That is the last slice that a search for the end of a wait reads.
+    let quota = berlin(13, 2, 27, 1);
+    let (store, limiter) = calendar::limiter(&server, quota, "2026-10-20T12:00:00Z");
+    *store.server.lock().unwrap() = utc("2026-10-21T23:59:59Z");
+    let decision = limiter.acquire(&Key::from("eve"), 4).await.unwrap();
+    let wait = Duration::from_micros(73 * 3_600_000_000 + 1_000_001);
+    assert_eq!(decision.retry_after(), Some(wait));
+}
+
 /// A day in Kathmandu has four windows of 15 minutes in each hour, of other limits.
 #[tokio::test]
 async fn redis_decides_by_its_own_clock_in_a_zone() {
