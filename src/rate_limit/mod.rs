@@ -134,6 +134,8 @@ mod spending;
 mod waiting;
 mod warnings;
 
+#[cfg(all(feature = "llm", feature = "tokio"))]
+pub use self::spending::{DeclaredBody, DeclaredFuture, DeclaredLayer, WithDeclared};
 #[cfg(feature = "rules")]
 pub(crate) use self::{
     decide::RateOutcome,

@@ -16,6 +16,7 @@
 //! assert_eq!(tokens.total(), 5);
 //! ```
 
+mod declared;
 mod field;
 #[cfg(feature = "llm")]
 pub mod llm;
@@ -23,6 +24,7 @@ mod reader;
 mod tokens;
 
 pub use self::{
+    declared::Declared,
     field::{Field, FieldReader},
     reader::{SpendReader, SpendReaders},
     tokens::Tokens,

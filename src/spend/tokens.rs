@@ -113,7 +113,7 @@ impl Tokens {
         self.estimated_input = self.estimated_input.saturating_add(tokens);
     }
 
-    /// So many tokens of output of this model.
+    /// This many tokens of output of the same model.
     pub(crate) fn output_of_model(&self, tokens: u64) -> Self {
         Self {
             model: self.model.clone(),

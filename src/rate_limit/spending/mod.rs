@@ -4,6 +4,10 @@
 mod account;
 mod balance;
 mod body;
+#[cfg(all(feature = "llm", feature = "tokio"))]
+mod declared_body;
+#[cfg(all(feature = "llm", feature = "tokio"))]
+mod declared_layer;
 mod future;
 mod handle;
 mod layer;
@@ -18,4 +22,9 @@ pub use self::{
     layer::SpendLayer,
     service::SpendLimit,
     settings::{Exhausted, Missing},
+};
+#[cfg(all(feature = "llm", feature = "tokio"))]
+pub use self::{
+    declared_body::DeclaredBody,
+    declared_layer::{DeclaredFuture, DeclaredLayer, WithDeclared},
 };

@@ -2,16 +2,16 @@
 
 use std::{fmt, sync::Arc};
 
-use http::{header::CONTENT_LENGTH, request, response};
+use http::{HeaderMap, header::CONTENT_LENGTH, request, response};
 
 use crate::{
     decision::Op,
     limiter::{Limiter, UnitsOf},
     middleware::key_extraction_rules::PerRequest,
-    spend::{SpendReader, SpendReaders, Tokens},
+    spend::{Declared, SpendReader, SpendReaders, Tokens},
 };
 
-/// The output that is reserved for a request.
+/// The output that is reserved for a choice of a request that declares none.
 const OUTPUT: u64 = 1_024;
 
 /// The treatment of a stream when no units are left.
@@ -74,6 +74,11 @@ impl UnitLimit {
     }
 }
 
+/// The length of a body by its head.
+pub(super) fn content_length(headers: &HeaderMap) -> Option<u64> {
+    headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
+}
+
 /// The settings of a layer whose charges follow the response's body.
 #[derive(Clone)]
 pub(in crate::rate_limit) struct Spending {
@@ -109,12 +114,16 @@ impl Spending {
         }
     }
 
-    /// The tokens of a request before its response: its body, whose length counts.
+    /// The tokens of a request before its response: its body, whose length counts, for the model that it declares.
     pub(in crate::rate_limit) fn declared(parts: &request::Parts) -> Tokens {
-        let length = parts.headers.get(CONTENT_LENGTH);
-        let length = length.and_then(|length| length.to_str().ok()?.parse().ok());
+        let declared = parts.extensions.get::<Declared>();
+        let length = content_length(&parts.headers);
+        let length = length.or_else(|| Some(declared?.bytes));
         let mut tokens = Tokens::default();
         tokens.estimate_input(length.unwrap_or(0));
+        if let Some(model) = declared.and_then(Declared::model) {
+            tokens.set_model(model);
+        }
         tokens
     }
 
@@ -122,7 +131,9 @@ impl Spending {
     fn reserved(&self, parts: &request::Parts) -> Tokens {
         let mut tokens = Self::declared(parts);
         tokens.input = tokens.input.min(self.reserve);
-        tokens.add(&Tokens::output(OUTPUT.min(self.reserve - tokens.input)));
+        let declared = parts.extensions.get::<Declared>();
+        let output = declared.map_or(OUTPUT, |declared| declared.output(OUTPUT));
+        tokens.add(&Tokens::output(output.min(self.reserve - tokens.input)));
         tokens
     }
 

@@ -90,6 +90,18 @@ const GEMINI: &[Path] = &[
     text("candidates/*/content/parts/*/text"),
 ];
 
+/// Requests in all of the formats.
+const REQUEST: &[Path] = &[
+    ("model", Target::Model),
+    number("max_tokens", N::Output),
+    number("max_completion_tokens", N::Output),
+    number("max_output_tokens", N::Output),
+    number("generationConfig/maxOutputTokens", N::Output),
+    number("options/num_predict", N::Output),
+    number("n", N::Choices),
+    number("generationConfig/candidateCount", N::Choices),
+];
+
 /// A format whose usage can be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Format {
@@ -99,11 +111,16 @@ pub(super) enum Format {
     Gemini,
     /// All of them: their paths have one meaning.
     Any,
+    #[cfg_attr(
+        not(feature = "tokio"),
+        expect(dead_code, reason = "a layer with a timer reads requests")
+    )]
+    Request,
 }
 
 impl Format {
     pub(super) fn paths(self) -> Arc<PathTrie> {
-        static OF_EACH: LazyLock<[Arc<PathTrie>; 5]> = LazyLock::new(|| {
+        static OF_EACH: LazyLock<[Arc<PathTrie>; 6]> = LazyLock::new(|| {
             let alone = [OPENAI, RESPONSES, ANTHROPIC].map(|format| trie([format, &[]]));
             let [openai, responses, anthropic] = alone;
             let mut any = trie([OPENAI, RESPONSES]);
@@ -111,7 +128,8 @@ impl Format {
             add_elements(&mut any);
             let mut gemini = trie([&[], &[]]);
             add_elements(&mut gemini);
-            [openai, responses, anthropic, gemini, any].map(Arc::new)
+            let request = trie([REQUEST, &[]]);
+            [openai, responses, anthropic, gemini, any, request].map(Arc::new)
         });
         Arc::clone(&OF_EACH[self as usize])
     }

@@ -21,6 +21,8 @@ mod json_scanner;
 mod json_text;
 mod path_trie;
 mod pointer;
+#[cfg(feature = "tokio")]
+mod request_reader;
 mod usage;
 
 use std::sync::Arc;
@@ -40,6 +42,8 @@ use self::{
 use super::{SpendReader, SpendReaders, Tokens};
 
 pub use self::pointer::Pointer;
+#[cfg(feature = "tokio")]
+pub(crate) use self::request_reader::RequestReader;
 
 /// The formats of language models. The [module page](self) has a table.
 #[derive(Debug, Clone, Copy)]

@@ -42,10 +42,12 @@ pub(super) enum Number {
     /// The part of the output that is reasoning.
     Reasoning,
     Total,
+    /// The choices that a request wants.
+    Choices,
 }
 
 impl Number {
-    pub(super) const COUNT: usize = 9;
+    pub(super) const COUNT: usize = 10;
 }
 
 #[derive(Debug, Clone, Default)]

@@ -1,0 +1,71 @@
+//! The reader of requests to language models.
+
+use std::sync::Arc;
+
+use super::{
+    formats::Format,
+    json_scanner::{FoundValues, JsonScanner},
+    path_trie::{Number, PathTrie, Target},
+};
+use crate::spend::Declared;
+
+/// Reads what a request in JSON declares, from its body in parts.
+#[derive(Debug)]
+pub(crate) struct RequestReader {
+    paths: Arc<PathTrie>,
+    scanner: JsonScanner,
+    values: RequestValues,
+}
+
+#[derive(Debug, Default)]
+struct RequestValues {
+    declared: Declared,
+    is_complete: bool,
+}
+
+impl RequestReader {
+    pub(crate) fn new() -> Self {
+        Self {
+            paths: Format::Request.paths(),
+            scanner: JsonScanner::new(),
+            values: RequestValues::default(),
+        }
+    }
+
+    pub(crate) fn read(&mut self, data: &[u8]) {
+        self.scanner.read(data, &self.paths, &mut self.values);
+    }
+
+    /// Whether the document has ended.
+    pub(crate) const fn is_complete(&self) -> bool {
+        self.values.is_complete
+    }
+
+    /// The values so far.
+    pub(crate) fn into_declared(self) -> Declared {
+        self.values.declared
+    }
+}
+
+impl FoundValues for RequestValues {
+    fn number(&mut self, number: Number, value: u64) {
+        let own = match number {
+            Number::Output => &mut self.declared.max_tokens,
+            Number::Choices => &mut self.declared.choices,
+            _ => return,
+        };
+        *own = Some(own.map_or(value, |other| other.max(value)));
+    }
+
+    fn text(&mut self, _: u64) {}
+
+    fn name(&mut self, _: Target, name: &[u8]) {
+        if let Ok(model) = str::from_utf8(name) {
+            self.declared.set_model(model);
+        }
+    }
+
+    fn end(&mut self) {
+        self.is_complete = true;
+    }
+}

@@ -1,0 +1,294 @@
+//! Requests that declare what their responses may use.
+
+use std::{
+    convert::Infallible,
+    pin::Pin,
+    sync::{Arc, Mutex},
+    task::{Context, Poll, Waker},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use http::{HeaderMap, Request, Response};
+use http_body::{Body, Frame, SizeHint};
+use http_body_util::BodyExt;
+use testkit::{limiter, llm::StreamingBody, now};
+use tower::{Layer, ServiceBuilder, ServiceExt, service_fn};
+use tower_ratelimit::{
+    Global, Key, Quota, RateLimitLayer,
+    rate_limit::{DeclaredBody, DeclaredLayer},
+    spend::{Declared, Tokens, llm::Llm},
+};
+
+use crate::{JSON, responses::chat};
+
+fn post(content_type: &str) -> http::request::Builder {
+    Request::post("/").header("content-type", content_type)
+}
+
+/// The values that the inner service finds in the request, and the body that it gets.
+async fn pass<B: Body + Unpin + 'static>(
+    layer: &DeclaredLayer,
+    request: Request<B>,
+) -> (Declared, DeclaredBody<B>) {
+    let inner = service_fn(async |request: Request<DeclaredBody<B>>| {
+        let (head, body) = request.into_parts();
+        let declared = head.extensions.get::<Declared>().cloned();
+        Ok::<_, Infallible>((declared.unwrap(), body))
+    });
+    layer.layer(inner).oneshot(request).await.unwrap()
+}
+
+fn declared(body: &str) -> Declared {
+    let body = StreamingBody::split(body.to_owned(), 7);
+    now(pass(
+        &DeclaredLayer::default(),
+        post(JSON).body(body).unwrap(),
+    ))
+    .0
+}
+
+#[test]
+fn every_format_declares_its_output() {
+    for (body, model, max_tokens, choices) in [
+        (
+            r#"{"model":"gpt-4.1","max_tokens":100,"n":3}"#,
+            Some("gpt-4.1"),
+            Some(100),
+            Some(3),
+        ),
+        (
+            r#"{"max_completion_tokens":7,"max_tokens":5}"#,
+            None,
+            Some(7),
+            None,
+        ),
+        (
+            r#"{"model":"o3","input":"max_tokens: 9","max_output_tokens":50}"#,
+            Some("o3"),
+            Some(50),
+            None,
+        ),
+        (
+            r#"{"generationConfig":{"maxOutputTokens":8,"candidateCount":2},"contents":[{"n":9}]}"#,
+            None,
+            Some(8),
+            Some(2),
+        ),
+        (
+            r#"{"model":"llama3","options":{"num_predict":-1}}"#,
+            Some("llama3"),
+            None,
+            None,
+        ),
+        (
+            r#"{"messages":[{"max_tokens":1}],"stream":true}"#,
+            None,
+            None,
+            None,
+        ),
+        ("[1, 2", None, None, None),
+        ("no JSON", None, None, None),
+        ("", None, None, None),
+    ] {
+        let declared = declared(body);
+        assert_eq!(declared.model(), model, "{body}");
+        assert_eq!(
+            (declared.max_tokens, declared.choices),
+            (max_tokens, choices),
+            "{body}"
+        );
+        assert!(declared.bytes <= body.len() as u64, "{body}");
+    }
+}
+
+#[test]
+fn a_request_reserves_what_it_declares() {
+    let reserved = |body: &'static str| {
+        let (limiter, _) = limiter(Quota::per_minute(100_000).debt(100_000));
+        let limit = RateLimitLayer::new(limiter.clone(), Global).spending(Llm::any());
+        let service = ServiceBuilder::new()
+            .layer(DeclaredLayer::default())
+            .layer(limit.reserve(10_000))
+            .service(service_fn(async |_: Request<DeclaredBody<String>>| {
+                Ok::<_, Infallible>(Response::new(chat(1, None)))
+            }));
+        let length = body.len();
+        let request = post(JSON)
+            .header("content-length", length)
+            .body(body.to_owned());
+        let response = now(service.oneshot(request.unwrap())).unwrap();
+        let left = limiter.peek(&Key::global(), 1).remaining().unwrap();
+        drop(response);
+        100_000 - left
+    };
+    for (body, output) in [
+        (r#"{"max_tokens":100}"#, 100),
+        (r#"{"max_tokens":100,"n":3}"#, 300),
+        (r#"{"n":2}"#, 2_048),
+        (r#"{"n":0}"#, 1_024),
+        (r#"{"stream":true}"#, 1_024),
+    ] {
+        let input = body.len().div_ceil(4) as u64;
+        assert_eq!(reserved(body), input + output, "{body}");
+    }
+    for body in [
+        r#"{"max_tokens":18446744073709551615,"n":9}"#,
+        r#"{"n":99999999}"#,
+    ] {
+        assert_eq!(reserved(body), 10_000, "{body}");
+    }
+}
+
+#[test]
+fn prices_know_the_model_that_is_requested() {
+    let (limiter, _) = limiter(Quota::per_minute(100_000));
+    let limit = RateLimitLayer::new(limiter.clone(), Global).spending(Llm::any());
+    let limit = limit.spends(|tokens: &Tokens| match tokens.model() {
+        Some("mini") => tokens.output,
+        _ => 10 * tokens.output,
+    });
+    let service = ServiceBuilder::new()
+        .layer(DeclaredLayer::default())
+        .layer(limit);
+    let service = service.service(service_fn(async |_: Request<DeclaredBody<String>>| {
+        Ok::<_, Infallible>(Response::new(chat(1, None)))
+    }));
+    let request = post(JSON).body(r#"{"model":"mini","max_tokens":20}"#.to_owned());
+    let _response = now(service.oneshot(request.unwrap())).unwrap();
+    assert_eq!(
+        limiter.peek(&Key::global(), 1).remaining(),
+        Some(100_000 - 20)
+    );
+}
+
+#[test]
+fn frames_hints_and_trailers_pass_unchanged() {
+    let text = format!("{{\"model\":\"m\",\"input\":\"{}\"}}", "x".repeat(500));
+    let mut trailers = HeaderMap::new();
+    trailers.insert("x-checksum", "1".parse().unwrap());
+    for most in [0, 1, 100, 64 << 10] {
+        for size in [1, 90, 10_000] {
+            let made = || StreamingBody::split(text.clone(), size).with_trailers(trailers.clone());
+            let (mut bare, request) = (made(), post(JSON).body(made()).unwrap());
+            let (declared, mut body) = now(pass(&DeclaredLayer::up_to(most), request));
+            assert!(declared.bytes <= (most + size as u64).min(text.len() as u64));
+            let is_found = most >= 100 || most > 0 && size >= 90;
+            assert_eq!(declared.model().is_some(), is_found, "{most} {size}");
+            loop {
+                assert_eq!(body.is_end_stream(), bare.is_end_stream());
+                assert_eq!(body.size_hint().exact(), bare.size_hint().exact());
+                let (frame, expected) = (next(&mut body), next(&mut bare));
+                let Some(expected) = expected else {
+                    assert!(frame.is_none());
+                    break;
+                };
+                let (frame, expected) = (frame.unwrap().unwrap(), expected.unwrap());
+                assert_eq!(frame.data_ref(), expected.data_ref());
+                assert_eq!(frame.trailers_ref(), expected.trailers_ref());
+            }
+        }
+    }
+}
+
+fn next<B: Body + Unpin>(body: &mut B) -> Option<Result<Frame<B::Data>, B::Error>> {
+    match Pin::new(body).poll_frame(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(frame) => frame,
+        Poll::Pending => panic!("it waits"),
+    }
+}
+
+/// Fails when it is polled.
+struct Unread;
+
+impl Body for Unread {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        panic!("it is read")
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(5)
+    }
+}
+
+#[test]
+fn a_body_that_declares_nothing_is_not_read() {
+    for (request, bytes) in [
+        (post("text/plain").header("content-length", "5"), 5),
+        (
+            post("application/json-seq").header("content-length", "5"),
+            5,
+        ),
+        (
+            post(JSON)
+                .header("content-encoding", "gzip")
+                .header("content-length", "9"),
+            9,
+        ),
+        (post(JSON).header("content-length", "65537"), 65_537),
+        (Request::post("/"), 0),
+    ] {
+        let request = request.body(Unread).unwrap();
+        let (declared, _) = now(pass(&DeclaredLayer::default(), request));
+        let mut expected = Declared::default();
+        expected.bytes = bytes;
+        assert_eq!(declared, expected);
+    }
+}
+
+#[test]
+fn an_error_of_the_body_passes_after_what_was_read() {
+    let body = StreamingBody::split(r#"{"model":"m","n":2}"#, 13).breaking_off_after(1);
+    let (declared, mut body) = now(pass(
+        &DeclaredLayer::default(),
+        post(JSON).body(body).unwrap(),
+    ));
+    assert_eq!(declared.model(), Some("m"));
+    assert!(next(&mut body).unwrap().is_ok());
+    assert!(!body.is_end_stream());
+    let error = next(&mut body).unwrap().unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
+    assert!(body.is_end_stream());
+}
+
+/// Sends a part, and nothing more.
+struct Stalling(Arc<Mutex<Option<Bytes>>>);
+
+impl Body for Stalling {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        match self.0.lock().unwrap().take() {
+            Some(data) => Poll::Ready(Some(Ok(Frame::data(data)))),
+            None => Poll::Pending,
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_that_stalls_is_passed_on_after_five_seconds() {
+    let part = Bytes::from_static(b"{\"model\":\"m\"");
+    let body = Stalling(Arc::new(Mutex::new(Some(part.clone()))));
+    let before = tokio::time::Instant::now();
+    let request = post(JSON).body(body).unwrap();
+    let (declared, mut body) = pass(&DeclaredLayer::default(), request).await;
+    assert_eq!(before.elapsed(), Duration::from_secs(5));
+    assert_eq!(
+        (declared.model(), declared.bytes),
+        (Some("m"), part.len() as u64)
+    );
+    assert_eq!(
+        body.frame().await.unwrap().unwrap().into_data().unwrap(),
+        part
+    );
+}
