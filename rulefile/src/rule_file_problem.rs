@@ -36,6 +36,8 @@ pub enum ProblemCode {
     R10,
     /// The version of the format.
     R11,
+    /// A limit on requests in flight.
+    R17,
     /// A rule that no request reaches.
     W21,
     /// A key or tier that any client can choose.
@@ -72,6 +74,7 @@ impl ProblemCode {
             Self::R09 => "R09",
             Self::R10 => "R10",
             Self::R11 => "R11",
+            Self::R17 => "R17",
             Self::W21 => "W21",
             Self::W22 => "W22",
             Self::W23 => "W23",

@@ -8,7 +8,7 @@ use std::{
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 
-use super::in_flight::Permit;
+use super::held_permits::HeldPermits;
 use crate::reject::RejectionBody;
 
 pin_project_lite::pin_project! {
@@ -17,7 +17,7 @@ pin_project_lite::pin_project! {
     pub struct ConcurrencyBody<B> {
         #[pin]
         inner: B,
-        permit: Option<Permit>,
+        permits: HeldPermits,
     }
 }
 
@@ -30,9 +30,12 @@ impl<B> ConcurrencyBody<B> {
 
 impl<B: Body> ConcurrencyBody<B> {
     /// An empty body holds no permit, since it may never be polled.
-    pub(super) fn new(inner: B, permit: Option<Permit>) -> Self {
-        let permit = permit.filter(|_| !inner.is_end_stream());
-        Self { inner, permit }
+    pub(crate) fn new(inner: B, permits: impl Into<HeldPermits>) -> Self {
+        let mut permits = permits.into();
+        if inner.is_end_stream() {
+            permits.release();
+        }
+        Self { inner, permits }
     }
 }
 
@@ -49,7 +52,7 @@ impl<B: Body> Body for ConcurrencyBody<B> {
         let frame = ready!(inner.as_mut().poll_frame(cx));
         // A caller that checks `is_end_stream` does not poll again after the last frame.
         if !matches!(frame, Some(Ok(_))) || inner.is_end_stream() {
-            *this.permit = None;
+            this.permits.release();
         }
         Poll::Ready(frame)
     }
@@ -68,14 +71,14 @@ impl<B: RejectionBody> RejectionBody for ConcurrencyBody<B> {
     fn from_bytes(bytes: Bytes) -> Self {
         Self {
             inner: B::from_bytes(bytes),
-            permit: None,
+            permits: HeldPermits::default(),
         }
     }
 
     fn empty() -> Self {
         Self {
             inner: B::empty(),
-            permit: None,
+            permits: HeldPermits::default(),
         }
     }
 }

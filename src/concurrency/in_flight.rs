@@ -16,7 +16,7 @@ const SHARDS: usize = 64;
 const SHARD_ROOM: usize = 16;
 
 /// The number of requests in flight by key; at least 1.
-pub(super) struct InFlight {
+pub(crate) struct InFlight {
     random: RandomState,
     shards: [Mutex<InFlightShard>; SHARDS],
 }
@@ -24,7 +24,7 @@ pub(super) struct InFlight {
 type InFlightShard = HashMap<Key, u64, RandomState>;
 
 /// The right of one request to be in flight; released when it is dropped.
-pub(super) struct Permit {
+pub(crate) struct Permit {
     key: Key,
     in_flight: Arc<InFlight>,
     /// A value that is dropped with the permit.
@@ -34,7 +34,7 @@ pub(super) struct Permit {
 type Attached = Box<dyn Send + Sync>;
 
 impl InFlight {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         // Seeded from the operating system's random source: clients choose keys, and must not be able to
         // make them collide.
         let random = RandomState::new();

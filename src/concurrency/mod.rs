@@ -117,6 +117,7 @@
 mod admission;
 mod body;
 mod future;
+mod held_permits;
 mod in_flight;
 mod layer;
 mod limit;
@@ -138,3 +139,5 @@ pub use self::{
     permits::IntoPermits,
     service::ConcurrencyLimit,
 };
+#[cfg(feature = "rules")]
+pub(crate) use self::{held_permits::HeldPermits, in_flight::InFlight, permit_grant::Grant};

@@ -22,26 +22,26 @@ pub(super) enum PendingGrant {
 }
 
 /// An answer to a request, with its key, which a permit contains.
-pub(super) struct Grant {
-    pub(super) decision: Result<Decision, LimiterError>,
-    pub(super) holder: Holder,
+pub(crate) struct Grant {
+    pub(crate) decision: Result<Decision, LimiterError>,
+    pub(crate) holder: Holder,
 }
 
 /// The holder of a request's key.
-pub(super) enum Holder {
+pub(crate) enum Holder {
     Permit(Permit),
     Nobody(Key),
 }
 
 impl Holder {
-    pub(super) const fn key(&self) -> &Key {
+    pub(crate) const fn key(&self) -> &Key {
         match self {
             Self::Permit(permit) => permit.key(),
             Self::Nobody(key) => key,
         }
     }
 
-    pub(super) fn permit(self) -> Option<Permit> {
+    pub(crate) fn permit(self) -> Option<Permit> {
         match self {
             Self::Permit(permit) => Some(permit),
             Self::Nobody(_) => None,
@@ -52,7 +52,7 @@ impl Holder {
 impl Grant {
     /// The answer of this process to a request of this class, if it may have `limit` requests of the key in
     /// flight.
-    pub(super) fn counted(
+    pub(crate) fn counted(
         policy: &Policy,
         in_flight: &Arc<InFlight>,
         key: Key,

@@ -118,6 +118,12 @@ where
         }
     }
 
+    /// Whether the request was rejected.
+    #[cfg(feature = "rules")]
+    pub(crate) const fn is_rejected(&self) -> bool {
+        matches!(self.state, State::Rejected { .. })
+    }
+
     const fn rejected(response: Response<ResBody>) -> Self {
         Self {
             state: State::Rejected {

@@ -23,7 +23,7 @@ use crate::{
     key::{Global, Key},
     limiter::{Limiter, Pending, Tier, tier::MemberTerms},
     middleware::key_extraction_rules::Uncounted,
-    observe::Observer,
+    observe::{Decided, Observer},
     reject::Reject,
 };
 
@@ -189,6 +189,22 @@ impl<L: Limiter, R> PreparedAdmission<L, R> {
         let tier = self.queue.with_costs(costs.collect());
         let charge = charge.in_tier(&tier);
         self.admission.decide_with_overflow(charge, parts)
+    }
+
+    /// Reports a denial by another limit than those of the admission.
+    #[cold]
+    pub(crate) fn report_denial(&self, decision: &Decision, key: &Key) {
+        let responder = self.admission.responder();
+        responder.decided(|| Decided::now(decision, key, 1, responder.start()));
+    }
+
+    /// The response to a request that another limit denies.
+    #[cold]
+    pub(crate) fn deny<B>(&self, decision: &Decision, parts: &Parts) -> http::Response<B>
+    where
+        R: Reject<B>,
+    {
+        self.admission.responder().deny(parts, decision)
     }
 
     /// Passes or rejects a request that is not counted.

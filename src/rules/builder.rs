@@ -119,6 +119,13 @@ impl RulesBuilder {
         self
     }
 
+    /// Whether files may have `in_flight`. Defaults to false: such a file is refused, since only responses that hold
+    /// permits enforce it, see [`RulesLayer::holding`](super::RulesLayer::holding).
+    pub const fn accept_in_flight(mut self, accept: bool) -> Self {
+        self.setup.holds_permits = accept;
+        self
+    }
+
     /// Reads a text. Messages name it `rules`.
     ///
     /// # Errors

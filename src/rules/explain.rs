@@ -11,6 +11,7 @@ use super::{
 };
 use crate::{
     clock::Timestamp,
+    decision::Policy,
     error::{KeyError, KeyErrorKind},
     key::{ClientIp, Key},
     quota::{OwnedQuota, Priority},
@@ -46,6 +47,8 @@ pub struct ExplainedLimit {
     pub priority: Priority,
     /// The quotas under the names of their policies. Empty: unlimited.
     pub quotas: Vec<OwnedQuota>,
+    /// The limit on requests that run at the same time.
+    pub in_flight: Option<Policy>,
     /// The longest time that a denied request may wait; `None` if it is denied at once.
     pub wait: Option<Duration>,
     /// How long a key that used up its quota is denied everything; `None` if only the quota denies.
@@ -202,6 +205,10 @@ impl ExplainedLimit {
             quotas: chosen
                 .quotas
                 .map_or_else(Vec::new, |set| set.quotas().cloned().collect()),
+            in_flight: rule
+                .in_flight
+                .as_ref()
+                .map(|limit| limit.policy(chosen.index)),
             wait: rule.wait,
             block_for: rule.block_for,
             overflows: rule.overflows(),

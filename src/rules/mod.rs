@@ -30,6 +30,7 @@ mod compile;
 mod cost;
 mod explain;
 mod fields;
+mod in_flight;
 mod key;
 mod layer;
 mod matcher;
@@ -40,6 +41,7 @@ mod rule;
 mod rule_quotas;
 mod rule_set;
 mod select;
+mod select_in_flight;
 mod store;
 
 pub use tower_ratelimit_rulefile::{Format, Problem, RulesError};
@@ -51,7 +53,10 @@ pub use self::{
     changes::RuleChanges,
     explain::{ExplainedLimit, Explanation, RuleExplanation, RuleReason, RulesOutcome},
     fields::schema,
-    layer::{RulesFuture, RulesHandle, RulesLayer, RulesLimit},
+    layer::{
+        HoldingRulesFuture, HoldingRulesLayer, HoldingRulesLimit, RulesFuture, RulesHandle,
+        RulesLayer, RulesLimit,
+    },
     request_parts::{RequestPart, RuleNeed},
     rule_set::Rules,
     store::RulesStore,

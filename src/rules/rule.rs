@@ -6,8 +6,8 @@ use http::StatusCode;
 use tower_ratelimit_rulefile::{Span, pattern::InDoubt};
 
 use super::{
-    cost::CostRule, key::RuleKey, matcher::Matcher, priority::PriorityRule,
-    request_parts::RequestPart, rule_quotas::Allowance,
+    cost::CostRule, in_flight::InFlightRule, key::RuleKey, matcher::Matcher,
+    priority::PriorityRule, request_parts::RequestPart, rule_quotas::Allowance,
 };
 use crate::{headers::Headers, limiter::OnChange, middleware::key_extraction_rules::MissingKey};
 
@@ -36,6 +36,8 @@ pub(crate) struct Rule {
     pub(super) on_missing_key: MissingKey,
     pub(super) on_change: OnChange,
     pub(super) allowance: Allowance,
+    /// The limit on requests that run at the same time.
+    pub(super) in_flight: Option<Box<InFlightRule>>,
     pub(super) cost: CostRule,
     pub(super) priority: PriorityRule,
     pub(super) shadow: bool,

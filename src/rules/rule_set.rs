@@ -13,13 +13,14 @@ use super::{
     request_parts::RuleNeed,
     rule::Rule,
     select::{RuleIndex, RulesVerdict, select},
+    select_in_flight::select_in_flight,
     store::RulesStore,
 };
 use crate::{
     clock::{SharedClock, Timestamp},
     decision::Policy,
     error::{ConfigError, ConfigErrorKind},
-    key::ClientIp,
+    key::{ClientIp, Key},
     limiter::{AnyLimiter, Limiter, LocalStore, QuotaChange},
     quota::Quota,
     rate_limit::OVERFLOW_FIELD,
@@ -61,6 +62,8 @@ struct RuleSet {
     needs_time: bool,
     /// Whether a request needs work before rules are selected: any rule depends on the time, or marks requests.
     needs_begin: bool,
+    /// Whether any rule limits requests in flight.
+    has_in_flight: bool,
     /// The limiter of each rule, by position; `None` for a rule without a limit.
     limiters: Box<[Option<AnyLimiter>]>,
     store: RulesStore,
@@ -104,6 +107,7 @@ impl Rules {
             index: RuleIndex::new(&compiled.rules),
             needs_time,
             needs_begin: needs_time || marks,
+            has_in_flight: compiled.rules.iter().any(|rule| rule.in_flight.is_some()),
             rules: compiled.rules.into(),
             client_ip: compiled.client_ip,
             clock: store.clock().cloned().unwrap_or(clock),
@@ -235,6 +239,28 @@ impl Rules {
 
 /// Functions for the layer.
 impl Rules {
+    /// Whether any rule limits requests in flight.
+    pub(super) fn has_in_flight(&self) -> bool {
+        self.0.has_in_flight
+    }
+
+    /// The result of the rules for a request, after `acquire` was called for each rule with `in_flight` that applies.
+    pub(super) fn select_in_flight<'r>(
+        &'r self,
+        parts: &Parts,
+        now: Timestamp,
+        acquire: impl FnMut(&'r Rule, usize, Key),
+    ) -> RulesVerdict<'r> {
+        let set = &*self.0;
+        select_in_flight(
+            &set.rules,
+            &set.index,
+            &set.client_ip,
+            (parts, now),
+            acquire,
+        )
+    }
+
     /// The current time if any rule depends on it. Reading a clock costs more than a match.
     pub(super) fn now(&self) -> Timestamp {
         if self.0.needs_time {
@@ -295,6 +321,7 @@ impl Rules {
             clock: set.clock.clone(),
             needs_time: set.needs_time,
             needs_begin: set.needs_begin,
+            has_in_flight: set.has_in_flight,
             store: set.store.clone(),
             limiters: set.limiters.clone(),
             origin: set.origin.clone(),

@@ -223,7 +223,7 @@ fn counts(rule: &Rule, view: &RequestView<'_>) -> bool {
 /// The error of a request whose client the rule needs and the server does not provide. Such a rule matches in doubt:
 /// otherwise requests that it limits or denies would pass unnoticed.
 #[inline]
-fn unknown_client(rule: &Rule, view: &RequestView<'_>) -> Option<KeyError> {
+pub(super) fn unknown_client(rule: &Rule, view: &RequestView<'_>) -> Option<KeyError> {
     if rule.matcher.needs_client {
         view.client().err().copied()
     } else {
@@ -263,7 +263,7 @@ pub(super) fn charge<'r>(
 
 /// The key of a request that has none of its own; `None` if the rule is skipped.
 #[cold]
-fn without_key(rule: &Rule, error: KeyError) -> Result<Option<Key>, KeyError> {
+pub(super) fn without_key(rule: &Rule, error: KeyError) -> Result<Option<Key>, KeyError> {
     match (error.kind(), rule.on_missing_key) {
         (KeyErrorKind::Absent, MissingKey::Share) => Ok(Some(Key::anonymous())),
         (KeyErrorKind::Absent | KeyErrorKind::Ambiguous, MissingKey::Skip) => Ok(None),
@@ -420,6 +420,15 @@ fn merged<'i>([mut one, mut other]: [&'i [u16]; 2]) -> impl Iterator<Item = u16>
     })
 }
 
+/// The rules that match a request.
+#[inline(always)]
+pub(super) fn matched_by(rules: &[Rule], index: &RuleIndex, view: &RequestView<'_>) -> Matched {
+    if view.path.is_plain() {
+        return matched(rules, merged(index.candidates(view)), view);
+    }
+    matched(rules, index.candidates_of_ambiguous(view).into_iter(), view)
+}
+
 /// The result of the rules for a request.
 pub(super) fn select<'r>(
     rules: &'r [Rule],
@@ -428,12 +437,7 @@ pub(super) fn select<'r>(
     (parts, now): (&Parts, Timestamp),
 ) -> RulesVerdict<'r> {
     let view = RequestView::new(parts, now, client_ip);
-    let matched = if view.path.is_plain() {
-        matched(rules, merged(index.candidates(&view)), &view)
-    } else {
-        let candidates = index.candidates_of_ambiguous(&view);
-        matched(rules, candidates.into_iter(), &view)
-    };
+    let matched = matched_by(rules, index, &view);
     verdict(rules, &matched, &view)
 }
 

@@ -5,6 +5,7 @@ mod check;
 mod example;
 mod faults;
 mod hosts;
+mod in_flight;
 mod layer;
 mod matching;
 mod on_change;

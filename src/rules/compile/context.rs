@@ -21,6 +21,8 @@ pub(in crate::rules) struct Setup {
     pub(in crate::rules) outside: bool,
     /// Whether files may have no rule.
     pub(in crate::rules) empty: bool,
+    /// Whether the program holds permits, so that files may have `in_flight`.
+    pub(in crate::rules) holds_permits: bool,
 }
 
 /// The report, and the values that hold for all rules.

@@ -1,6 +1,7 @@
 //! Compiles documents to rules: resolves names, and reads patterns, quotas and times.
 
 mod context;
+mod in_flight;
 mod keys;
 mod likely_mistakes;
 mod match_conditions;

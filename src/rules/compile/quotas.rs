@@ -16,7 +16,7 @@ use crate::{
                 ALGORITHM, BURST, DEBT, NAME, QUEUE, RATE, REFILL_EVERY, SLICES, SOFT, STARTING_ON,
                 VARYING, ZONE,
             },
-            rule::{QUOTA, SCHEDULE, TIER, WEIGHTED},
+            rule::{IN_FLIGHT, QUOTA, SCHEDULE, TIER, WEIGHTED},
             store_defaults_tier_schedule::{
                 DEFAULT_TIER, SCHEDULED_QUOTA, SCHEDULED_TIME, TIER_HEADER, TIER_QUOTAS,
             },
@@ -48,8 +48,13 @@ impl<'c> Context<'c> {
             return self.tiers(tier, name);
         }
         let Some(quota) = QUOTA.of(rule) else {
-            let message =
-                format!("the rule {name:?} limits nothing: it has no `quota` and no `tier`");
+            if IN_FLIGHT.of(rule).is_some() {
+                self.check_fields_without_quota(rule);
+                return Some(Allowance::Always(None));
+            }
+            let message = format!(
+                "the rule {name:?} limits nothing: it has no `quota`, no `tier` and no `in_flight`"
+            );
             self.report(ProblemCode::R02, &rule.span, message);
             return None;
         };

@@ -46,8 +46,7 @@ impl<'c> Context<'c> {
         let matcher = matcher.unwrap_or_default();
         let limit = self.limit_of(action, node, name, &matcher);
         // Read before `limit?` returns, so that all faults of a rule are reported.
-        let wait = WAIT.of(node, &mut self.report);
-        let block_for = BLOCK_FOR.of(node, &mut self.report);
+        let [wait, block_for] = [WAIT, BLOCK_FOR].map(|of| of.of(node, &mut self.report));
         let (cost, count_if) = (self.cost(node), self.count_if(node));
         let (key, allowance) = limit?;
         self.check_debts(node, &allowance);
@@ -63,6 +62,7 @@ impl<'c> Context<'c> {
             priority: self.priority(node, &allowance),
             digest: digest(node, &allowance, settings),
             key_digest: self.key_digest(node),
+            in_flight: self.in_flight(node, name, &allowance),
             allowance,
             cost,
             shadow,

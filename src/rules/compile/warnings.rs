@@ -175,7 +175,8 @@ fn shared_by_all(rule: &Rule, node: &Node, context: &mut Context<'_>) {
     let Some(key) = context.key_of(node).filter(is_global) else {
         return;
     };
-    if !rule.shadow && !rule.allowance.sets().is_empty() {
+    let limits = rule.in_flight.is_some() || !rule.allowance.sets().is_empty();
+    if !rule.shadow && limits {
         let message = "all clients share this limit, so that one of them can use it up for all; \
                        put a limit for each client beside it";
         context.report(ProblemCode::W23, &key.span, message);

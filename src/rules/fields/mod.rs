@@ -9,6 +9,7 @@ pub(super) mod quota;
 pub(super) mod time_of_day;
 
 pub(super) mod cost;
+pub(super) mod in_flight;
 pub(super) mod matching;
 pub(super) mod priority;
 pub(super) mod rule_and_default_fields;

@@ -13,6 +13,7 @@ use tower_ratelimit_rulefile::{
 
 use super::{
     cost::{self, MAX_COST},
+    in_flight,
     key::KEY_SHAPE,
     matching, priority, quota,
     rule_and_default_fields::{HEADERS, ON_CHANGE, ON_MISSING_KEY},
@@ -29,6 +30,7 @@ pub(super) static RULE: Table = Table::new(
         &ACTION,
         &KEY,
         &QUOTA,
+        &IN_FLIGHT,
         &TIER,
         &SCHEDULE,
         &WEIGHTED,
@@ -47,9 +49,10 @@ pub(super) static RULE: Table = Table::new(
 );
 
 /// The fields that a rule of the action `limit` or `overflow` may have, and no other rule.
-pub(in crate::rules) static OF_LIMITS: [&dyn AnyField; 14] = [
+pub(in crate::rules) static OF_LIMITS: [&dyn AnyField; 15] = [
     &KEY,
     &QUOTA,
+    &IN_FLIGHT,
     &TIER,
     &SCHEDULE,
     &WEIGHTED,
@@ -65,7 +68,12 @@ pub(in crate::rules) static OF_LIMITS: [&dyn AnyField; 14] = [
 ];
 
 /// The fields of limits that a rule of the action `overflow` may not have: they need requests that are denied.
-pub(in crate::rules) static OF_DENIALS: [&dyn AnyField; 2] = [&BLOCK_FOR, &WAIT];
+pub(in crate::rules) static OF_DENIALS: [&dyn AnyField; 3] = [&BLOCK_FOR, &WAIT, &IN_FLIGHT];
+
+/// The fields of limits that a rule without quotas may not have.
+pub(in crate::rules) static OF_QUOTAS: [&dyn AnyField; 8] = [
+    &SCHEDULE, &WEIGHTED, &COST, &PRIORITY, &COUNT_IF, &BLOCK_FOR, &WAIT, &ON_CHANGE,
+];
 
 static ACTIONS: [(&str, RuleAction); 4] = [
     ("limit", RuleAction::Limit),
@@ -106,6 +114,12 @@ pub(in crate::rules) static QUOTA: Field<Tree> = Field::tree(
     "quota",
     quota::QUOTAS,
     "What is allowed: a quota, several as a list or with semicolons between them, a name of `quotas`, or `unlimited`.",
+);
+
+pub(in crate::rules) static IN_FLIGHT: Field<Tree> = Field::tree(
+    "in_flight",
+    Either(&[in_flight::MOST, InTable(&in_flight::IN_FLIGHT)]),
+    "The most requests of a key that run at the same time, from 1 to 65535, or a table. A rule with it needs no `quota`. Default: any number.",
 );
 
 pub(in crate::rules) static TIER: Field<Tree> = Field::table(

@@ -28,7 +28,7 @@ impl RulesHandle {
     /// passes, even if the decision is a denial.
     ///
     /// The limits are charged and the layer's observer is notified, unless it is a `dry_run`. `cost` replaces the cost
-    /// of each rule. The request never waits. Limits with `count_if` count it at once.
+    /// of each rule. The request never waits, and takes no permit of `in_flight`, since its end is unknown. Limits with `count_if` count it at once.
     ///
     /// # Errors
     ///

@@ -54,6 +54,18 @@ where
     }
 }
 
+impl<S, B, R, ResBody> RulesFuture<S, B, R>
+where
+    S: Service<Request<B>, Response = Response<ResBody>>,
+    R: Reject<ResBody>,
+    ResBody: 'static,
+{
+    /// Whether the request was rejected.
+    pub(super) const fn is_rejected(&self) -> bool {
+        self.response.is_rejected()
+    }
+}
+
 impl<S, B, R, ResBody> Future for RulesFuture<S, B, R>
 where
     S: Service<Request<B>, Response = Response<ResBody>>,

@@ -10,7 +10,9 @@ use tower_layer::Layer;
 
 use super::{
     handle::{RulesHandle, Shared},
-    rule_admissions::{Admissions, LayerSettings},
+    holding::HoldingRulesLimit,
+    in_flight_tables::InFlightTables,
+    rule_admissions::{Admissions, LayerSettings, NEEDS_HOLDING},
     service::RulesLimit,
 };
 use crate::{
@@ -59,6 +61,8 @@ impl RulesLayer {
                 expose_decision: false,
                 grpc: true,
                 queues: SharedQueues::new(),
+                in_flight: InFlightTables::default(),
+                holds_permits: false,
             }),
             shared: Arc::default(),
         }
@@ -130,14 +134,31 @@ impl<R> RulesLayer<R> {
 }
 
 impl<R: Send + Sync + 'static> RulesLayer<R> {
+    /// This layer with responses that hold the permits of `in_flight`, in a body of their own. Call it last; the rules
+    /// are read with [`RulesBuilder::accept_in_flight`](crate::rules::RulesBuilder::accept_in_flight).
+    pub fn holding(self) -> HoldingRulesLayer<R> {
+        HoldingRulesLayer(self.with(|settings| LayerSettings {
+            holds_permits: true,
+            ..settings.clone()
+        }))
+    }
+
     fn shared(&self) -> &Arc<Shared<R>> {
         self.shared.get_or_init(|| {
+            assert!(
+                self.settings.holds_permits || !self.rules.has_in_flight(),
+                "{NEEDS_HOLDING}"
+            );
             let admissions = Admissions::new(self.rules.clone(), Arc::clone(&self.settings));
             Arc::new(Shared::new(admissions))
         })
     }
 
     /// A handle to the rules of this layer with its current settings: call it after the last setter.
+    ///
+    /// # Panics
+    ///
+    /// If a rule has `in_flight`: such rules need [`holding`](Self::holding).
     #[must_use]
     pub fn handle(&self) -> RulesHandle {
         RulesHandle::new(Arc::clone(self.shared()))
@@ -167,5 +188,32 @@ impl<R> fmt::Debug for RulesLayer<R> {
         f.debug_struct("RulesLayer")
             .field("rules", &self.rules.len())
             .finish_non_exhaustive()
+    }
+}
+
+/// A [`RulesLayer`] whose responses hold the permits of `in_flight`. Created by [`RulesLayer::holding`].
+#[derive(Debug)]
+#[must_use]
+pub struct HoldingRulesLayer<R = ProblemJson>(RulesLayer<R>);
+
+impl<R: Send + Sync + 'static> HoldingRulesLayer<R> {
+    /// A handle to the rules of this layer, see [`RulesLayer::handle`].
+    #[must_use]
+    pub fn handle(&self) -> RulesHandle {
+        self.0.handle()
+    }
+}
+
+impl<S, R: Send + Sync + 'static> Layer<S> for HoldingRulesLayer<R> {
+    type Service = HoldingRulesLimit<S, R>;
+
+    fn layer(&self, inner: S) -> HoldingRulesLimit<S, R> {
+        HoldingRulesLimit::new(inner, Arc::clone(self.0.shared()))
+    }
+}
+
+impl<R> Clone for HoldingRulesLayer<R> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
     }
 }

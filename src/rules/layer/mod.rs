@@ -4,6 +4,8 @@ mod admission_cache;
 mod decisions_for_other_processes;
 mod future;
 mod handle;
+mod holding;
+mod in_flight_tables;
 #[allow(clippy::module_inception, reason = "files are named by their role")]
 mod layer;
 mod rule_admissions;
@@ -14,4 +16,10 @@ mod watch;
 
 #[cfg(feature = "rules-watch")]
 pub use self::watch::RulesWatch;
-pub use self::{future::RulesFuture, handle::RulesHandle, layer::RulesLayer, service::RulesLimit};
+pub use self::{
+    future::RulesFuture,
+    handle::RulesHandle,
+    holding::{HoldingRulesFuture, HoldingRulesLimit},
+    layer::{HoldingRulesLayer, RulesLayer},
+    service::RulesLimit,
+};

@@ -9,6 +9,7 @@ use http::{HeaderValue, StatusCode};
 
 use super::{
     admission_cache::{AdmissionCache, AppliedSet},
+    in_flight_tables::{InFlightLimit, InFlightTables},
     rule_limits::RuleLimits,
 };
 use crate::{
@@ -39,7 +40,14 @@ pub(super) struct LayerSettings<R> {
     pub(super) grpc: bool,
     /// The queues of denied requests that wait. They survive a reload.
     pub(super) queues: SharedQueues,
+    /// The requests in flight. They survive a reload.
+    pub(super) in_flight: InFlightTables,
+    /// Whether responses hold permits.
+    pub(super) holds_permits: bool,
 }
+
+/// The fault of rules with `in_flight` in a layer whose responses hold no permits.
+pub(super) const NEEDS_HOLDING: &str = "a rule has `in_flight`, which only responses that hold permits enforce: use `RulesLayer::holding`";
 
 impl<R> LayerSettings<R> {
     /// A copy of the settings with another rejection.
@@ -50,6 +58,8 @@ impl<R> LayerSettings<R> {
             expose_decision: self.expose_decision,
             grpc: self.grpc,
             queues: self.queues.clone(),
+            in_flight: self.in_flight.clone(),
+            holds_permits: self.holds_permits,
         }
     }
 }
@@ -76,6 +86,9 @@ struct AdmissionsOfRule<R> {
     /// Handles requests that pass or are rejected uncounted. Created when one comes, since most rules have none.
     uncounted: OnceLock<RuleAdmission<R>>,
     policies: Box<[Policy]>,
+    in_flight: Option<InFlightLimit>,
+    /// Rejects requests without a permit, by the index of the tier.
+    denied_in_flight: Box<[OnceLock<RuleAdmission<R>>]>,
 }
 
 impl<R> Admissions<R> {
@@ -101,6 +114,33 @@ impl<R> Admissions<R> {
     pub(super) fn uncounted(&self, rule: Option<&Rule>) -> &RuleAdmission<R> {
         rule.map_or(&self.unlimited, |rule| {
             self.by_rule[usize::from(rule.position)].uncounted(&self.settings)
+        })
+    }
+
+    /// The limit of a rule on requests in flight.
+    #[inline]
+    pub(super) fn in_flight(&self, rule: &Rule) -> Option<&InFlightLimit> {
+        self.by_rule[usize::from(rule.position)].in_flight.as_ref()
+    }
+
+    /// The admission that rejects requests of a rule without a permit.
+    #[cold]
+    pub(super) fn denied_in_flight(
+        &self,
+        (rule, limit): (&Rule, &InFlightLimit),
+        set_index: usize,
+    ) -> &RuleAdmission<R> {
+        let own = &self.by_rule[usize::from(rule.position)];
+        let index = limit.index(set_index);
+        own.denied_in_flight[index].get_or_init(|| {
+            let policy = limit.policies()[index].clone();
+            let terms = OwnTerms {
+                headers: Some(rule.headers.clone()),
+                shadow: rule.shadow,
+                ..OwnTerms::default()
+            };
+            let limits = RuleLimits::of_request([], [policy].into());
+            self.settings.admission(limits, terms)
         })
     }
 
@@ -203,6 +243,9 @@ impl<R> AdmissionsOfRule<R> {
         let policies = sets
             .first()
             .map_or_else(|| Box::from([Policy::owned(&*rule.name, 0)]), named);
+        let in_flight = settings.in_flight.limit(rule);
+        let denied = in_flight.iter().flat_map(InFlightLimit::policies);
+        let denied = denied.map(|_| OnceLock::new());
         let most = sets.iter().map(|(index, _)| *index).max();
         let of_set = |index: usize| {
             let (_, set) = sets.iter().find(|(at, _)| *at == index)?;
@@ -213,6 +256,8 @@ impl<R> AdmissionsOfRule<R> {
             by_set: most.map_or_else(Box::default, |most| (0..=most).map(of_set).collect()),
             uncounted: OnceLock::new(),
             policies,
+            denied_in_flight: denied.collect(),
+            in_flight,
         }
     }
 

@@ -63,31 +63,40 @@ where
             let admissions = shared.admissions.load();
             let now = admissions.rules.begin(&mut parts.headers);
             let verdict = admissions.rules.select(parts, now);
-            match &verdict {
-                RulesVerdict::Limited(charges) => match charges.alone() {
-                    Some(charge) if !charge.rule.is_apart => {
-                        decide_alone(&admissions, charge, parts)
-                    }
-                    _ => decide_together(&admissions, charges, watched, parts),
-                },
-                RulesVerdict::Bypassed => {
-                    let admission = admissions.uncounted(None);
-                    admission.uncounted(Uncounted::Skip, parts)
-                }
-                RulesVerdict::Allowed(rule) => {
-                    let admission = admissions.uncounted(Some(rule));
-                    admission.uncounted(Uncounted::Skip, parts)
-                }
-                RulesVerdict::Denied(rule) => {
-                    let admission = admissions.uncounted(Some(rule));
-                    admission.uncounted(Uncounted::Deny, parts)
-                }
-                RulesVerdict::Rejected(rule, error) => {
-                    let admission = admissions.uncounted(Some(rule));
-                    admission.uncounted(Uncounted::NoKey(*error), parts)
-                }
-            }
+            decide_by_verdict(&admissions, &verdict, watched, parts)
         })
+    }
+}
+
+/// Decides about a request by its verdict.
+#[inline(always)]
+pub(super) fn decide_by_verdict<R: Reject<B>, B: 'static>(
+    admissions: &Admissions<R>,
+    verdict: &RulesVerdict<'_>,
+    watched: &mut ShadowRequests<R>,
+    parts: &mut Parts,
+) -> RateOutcome<RuleLimits, R, B> {
+    match verdict {
+        RulesVerdict::Limited(charges) => match charges.alone() {
+            Some(charge) if !charge.rule.is_apart => decide_alone(admissions, charge, parts),
+            _ => decide_together(admissions, charges, watched, parts),
+        },
+        RulesVerdict::Bypassed => {
+            let admission = admissions.uncounted(None);
+            admission.uncounted(Uncounted::Skip, parts)
+        }
+        RulesVerdict::Allowed(rule) => {
+            let admission = admissions.uncounted(Some(rule));
+            admission.uncounted(Uncounted::Skip, parts)
+        }
+        RulesVerdict::Denied(rule) => {
+            let admission = admissions.uncounted(Some(rule));
+            admission.uncounted(Uncounted::Deny, parts)
+        }
+        RulesVerdict::Rejected(rule, error) => {
+            let admission = admissions.uncounted(Some(rule));
+            admission.uncounted(Uncounted::NoKey(*error), parts)
+        }
     }
 }
 

@@ -53,6 +53,16 @@ impl RedisRules {
     /// Refuses rules that a refund does not take back, if there are other limits.
     #[allow(clippy::unused_self, reason = "as its twin")]
     pub(super) fn check(&self, rules: &[Rule]) -> Result<(), RulesError> {
+        let held = rules.iter().filter(|rule| rule.in_flight.is_some());
+        let held = held.map(|rule| {
+            let message = "`in_flight` is counted in this process only, and these rules count in Redis; limit it in \
+                           a `ConcurrencyLayer` with a `SharedConcurrency`";
+            Problem::new(ProblemCode::R04, &rule.span, message)
+        });
+        let held: Vec<Problem> = held.collect();
+        if !held.is_empty() {
+            return Err(RulesError::new(held));
+        }
         let hard = |rule: &&Rule| !rule.shadow && !rule.allowance.indexed_sets().is_empty();
         if rules.iter().filter(hard).count() < 2 {
             return Ok(());

@@ -4,7 +4,7 @@ use std::{fmt::Write as _, sync::Arc};
 
 use http::Request;
 
-use super::{Admissions, LayerSettings, RuleAdmission};
+use super::{Admissions, InFlightTables, LayerSettings, RuleAdmission};
 use crate::{
     rate_limit::SharedQueues,
     reject::ProblemJson,
@@ -19,6 +19,8 @@ fn admissions(text: &str) -> Admissions<ProblemJson> {
         expose_decision: false,
         grpc: true,
         queues: SharedQueues::new(),
+        in_flight: InFlightTables::default(),
+        holds_permits: false,
     };
     Admissions::new(rules, Arc::new(settings))
 }
