@@ -8,6 +8,7 @@ mod readers;
 mod responses;
 mod several_limits;
 mod streams;
+mod unfinished;
 
 use http::Response;
 use tower_ratelimit::spend::{SpendReader, SpendReaders, Tokens, llm::Llm};

@@ -27,7 +27,7 @@ use crate::responses::{chat, next, poll, read, respond, stream};
 
 const LIMIT: u64 = 10_000;
 
-fn quota() -> Quota {
+pub(crate) fn quota() -> Quota {
     Quota::per_minute(LIMIT).debt(LIMIT)
 }
 
@@ -36,7 +36,7 @@ fn layer(limiter: &LocalLimiter) -> SpendLayer {
 }
 
 /// The units that are taken of the limit.
-fn taken(limiter: &LocalLimiter) -> u64 {
+pub(crate) fn taken(limiter: &LocalLimiter) -> u64 {
     LIMIT - limiter.peek(&Key::global(), 1).remaining().unwrap()
 }
 
@@ -413,7 +413,7 @@ fn an_outer_layer_rejects_with_this_body() {
 }
 
 /// Behind a store that answers when it is let.
-fn slow() -> (
+pub(crate) fn slow() -> (
     LocalLimiter,
     Arc<tokio::sync::Semaphore>,
     SpendLayer<impl Limiter>,
@@ -432,7 +432,7 @@ fn slow() -> (
 }
 
 /// Lets the tasks run that can.
-async fn settle() {
+pub(crate) async fn settle() {
     for _ in 0..20 {
         tokio::task::yield_now().await;
     }

@@ -166,7 +166,8 @@ impl<L, R> SpendLayer<L, R> {
     /// The most tokens that a request reserves when it arrives. Defaults to 2,048.
     ///
     /// A request reserves the units of ⌈bytes/4⌉ tokens of input by its `Content-Length` and of 1,024 tokens of output,
-    /// and never more than the limit holds at once.
+    /// and never more than the limit holds at once: the quotas of the default tier. A smaller tier denies requests that
+    /// reserve more than it holds, so set the least that a tier holds.
     pub fn reserve(self, most: u64) -> Self {
         self.with(|spending| spending.reserve = most)
     }
