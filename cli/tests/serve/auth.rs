@@ -20,9 +20,14 @@ const RULES: &str = "rules:
 ";
 
 pub(crate) async fn service(options: &[&str]) -> (Service, TempDir) {
+    service_of(RULES, options).await
+}
+
+/// A service that decides by these rules.
+pub(crate) async fn service_of(rules: &str, options: &[&str]) -> (Service, TempDir) {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("auth.yaml");
-    fs::write(&file, RULES).unwrap();
+    fs::write(&file, rules).unwrap();
     let options = [&["--auth-rules", file.to_str().unwrap()], options].concat();
     (Service::start(&options).await, folder)
 }
@@ -153,7 +158,7 @@ async fn rules_are_read_again() {
 }
 
 /// A proxy with this configuration in front of an upstream.
-async fn proxy(
+pub(crate) async fn proxy(
     program: &str,
     arguments: &[&str],
     config: impl Fn(u16, u16) -> String,
@@ -183,7 +188,7 @@ pub(crate) fn is_missing(program: &str) -> bool {
 }
 
 /// The page's configuration of nginx, with these ports.
-fn nginx(port: u16, service: u16, upstream: u16) -> String {
+pub(crate) fn nginx(port: u16, service: u16, upstream: u16) -> String {
     let page = include_str!("../../../docs/service.md");
     let (_, block) = page.split_once("```nginx\n").unwrap();
     let (block, _) = block.split_once("```").unwrap();

@@ -53,7 +53,7 @@ pub(crate) async fn get(port: u16, path: &str) -> Answer {
     send(port, &format!("GET {path} HTTP/1.1"), "").await
 }
 
-/// Serves `up` to all requests; returns the port.
+/// Serves `up` to all requests, with the mark of overflow that they have as `x-seen`; returns the port.
 pub(crate) async fn upstream() -> u16 {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -70,8 +70,14 @@ pub(crate) async fn upstream() -> u16 {
                 let length = length.and_then(|(_, rest)| rest.split("\r\n").next()?.parse().ok());
                 let mut body = vec![0; length.unwrap_or(0)];
                 stream.read_exact(&mut body).await?;
-                let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\nup";
-                stream.write_all(answer).await
+                let marks = head
+                    .lines()
+                    .filter_map(|line| line.strip_prefix("x-ratelimit-overflow:"));
+                let seen: String = marks.map(|mark| format!("x-seen:{mark}\r\n")).collect();
+                let answer = format!(
+                    "HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n{seen}\r\nup"
+                );
+                stream.write_all(answer.as_bytes()).await
             });
         }
     });

@@ -19,6 +19,7 @@ mod metrics;
 mod model;
 #[cfg(feature = "otel")]
 mod otel;
+mod overflow_behind_proxies;
 #[path = "../../../server/tests/service/xds/plane.rs"]
 mod plane;
 mod prometheus;
