@@ -149,7 +149,7 @@ impl Tier {
         }
     }
 
-    /// This tier, for a request that costs each member of a joint limiter so many units.
+    /// This tier, for a request with a cost for each member of a joint limiter.
     pub(crate) fn with_costs(&self, costs: Box<[u64]>) -> Self {
         Self(Which::WithCosts(Arc::new((self.clone(), costs))))
     }
@@ -182,8 +182,7 @@ impl Tier {
     pub(super) fn op_of_member(&self, place: usize, op: &Op) -> Op {
         let cost_at_place = self.costs().and_then(|costs| costs.get(place)).copied();
         let own = |cost: &u64| cost_at_place.unwrap_or(*cost);
-        match op {
-            Op::Reserve(cost) if self.blocks_at_once(place) => Op::Acquire(own(cost)),
+        match &self.own_op_of_member(place, op) {
             Op::Reserve(cost) => Op::Reserve(own(cost)),
             Op::Acquire(cost) => Op::Acquire(own(cost)),
             Op::Deny(cost) => Op::Deny(own(cost)),
@@ -196,15 +195,13 @@ impl Tier {
 
     /// The operation of the member at `place`, whose cost is its own.
     pub(super) fn own_op_of_member(&self, place: usize, op: &Op) -> Op {
+        let terms = self.terms();
         match op {
-            Op::Reserve(cost) if self.blocks_at_once(place) => Op::Acquire(*cost),
+            Op::Reserve(cost) if terms.is_some_and(|terms| terms.blocks_at_once[place]) => {
+                Op::Acquire(*cost)
+            }
             own => own.clone(),
         }
-    }
-
-    fn blocks_at_once(&self, place: usize) -> bool {
-        let terms = self.terms();
-        terms.is_some_and(|terms| terms.blocks_at_once[place])
     }
 
     pub(crate) fn of_name(name: Cow<'static, str>) -> Self {

@@ -280,8 +280,8 @@ impl Corrected<'_> {
         self.before
     }
 
-    /// The units charged now; of several limits, the least of one. Equal to [`before`](Self::before) if the response changed nothing, if
-    /// there was no response, or if the correction failed.
+    /// The units charged now; of several limits, the least of one. Equal to [`before`](Self::before) if the response
+    /// changed nothing, if there was no response, or if the correction failed.
     #[must_use]
     pub const fn after(&self) -> u64 {
         self.after

@@ -1,6 +1,7 @@
 //! Responses whose bodies a layer follows.
 
 use std::{
+    fmt::Debug,
     pin::Pin,
     sync::{Arc, Mutex},
     task::{Context, Poll, Waker},
@@ -59,4 +60,24 @@ pub(crate) fn next<B: Body + Unpin>(body: &mut B) -> Polled<B> {
 
 pub(crate) fn read(body: SpendBody<StreamingBody>) -> Bytes {
     now(body.collect()).unwrap().to_bytes()
+}
+
+/// Checks that a body has the frames, boundaries, hints and trailers of `bare`.
+pub(crate) fn passes_unchanged<A, B>(mut body: A, mut bare: B)
+where
+    A: Body<Data = Bytes, Error: Debug> + Unpin,
+    B: Body<Data = Bytes, Error: Debug> + Unpin,
+{
+    loop {
+        assert_eq!(body.is_end_stream(), bare.is_end_stream());
+        assert_eq!(body.size_hint().exact(), bare.size_hint().exact());
+        let (frame, expected) = (next(&mut body), next(&mut bare));
+        let Some(expected) = expected else {
+            assert!(frame.is_none());
+            break;
+        };
+        let (frame, expected) = (frame.unwrap().unwrap(), expected.unwrap());
+        assert_eq!(frame.data_ref(), expected.data_ref());
+        assert_eq!(frame.trailers_ref(), expected.trailers_ref());
+    }
 }

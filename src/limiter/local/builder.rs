@@ -195,7 +195,7 @@ impl LocalLimiterBuilder {
     /// Limits, bursts, queues and the number of keys may have changed since, as by
     /// [`set_quota`](LocalLimiter::set_quota); with [`OnChange::Fresh`] changed numbers start all keys
     /// afresh. If fewer keys fit, those with the least usage are dropped. Of a table that is as full as its
-    /// number of keys, a few in 10,000 find no place, likewise those with the least usage.
+    /// number of keys, at most one key in 1,000 finds no place.
     ///
     /// # Errors
     ///

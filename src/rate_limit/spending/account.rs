@@ -86,7 +86,7 @@ impl<L: Limiter, R: Send + Sync + 'static> Account<L, R> {
         })
     }
 
-    /// Requests a charge of the limits of which the response comes near what was requested.
+    /// Requests a charge of the limits whose requested units the response comes near.
     fn ask(&mut self) {
         if self.question.is_some() || self.reservation.exceeds() {
             return;

@@ -49,7 +49,11 @@ impl Balance {
     /// charged which responses do not charge.
     pub(super) fn new(units: Option<UnitsOf>, charged: u64, uncharged: u64) -> Self {
         let is_spent = units.is_some();
-        let used = if is_spent { 0 } else { charged + uncharged };
+        let used = if is_spent {
+            0
+        } else {
+            charged.saturating_add(uncharged)
+        };
         Self {
             units,
             used,

@@ -143,14 +143,17 @@ impl<B: Body> SpendBody<B> {
     }
 }
 
+/// Reads the parts of a frame's data.
+pub(super) fn for_each_part(data: &impl Buf, mut read: impl FnMut(&[u8])) {
+    let mut parts = [IoSlice::new(&[]); PARTS];
+    let count = data.chunks_vectored(&mut parts);
+    parts[..count].iter().for_each(|part| read(part));
+}
+
 /// Reads a frame that passes.
 fn read<D: Buf>(frame: &Frame<D>, meter: &mut dyn Meter) {
     if let Some(data) = frame.data_ref() {
-        let mut parts = [IoSlice::new(&[]); PARTS];
-        let count = data.chunks_vectored(&mut parts);
-        for part in &parts[..count] {
-            meter.data(part);
-        }
+        for_each_part(data, |part| meter.data(part));
         meter.charge();
     } else if let Some(trailers) = frame.trailers_ref() {
         meter.trailers(trailers);

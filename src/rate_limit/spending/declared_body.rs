@@ -3,7 +3,6 @@
 use std::{
     collections::VecDeque,
     fmt,
-    io::IoSlice,
     pin::Pin,
     task::{Context, Poll},
 };
@@ -11,10 +10,11 @@ use std::{
 use bytes::Buf;
 use http_body::{Body, Frame, SizeHint};
 
+use super::body::for_each_part;
 use crate::spend::llm::RequestReader;
 
-/// The parts of a frame's data that are read; most data is one.
-const PARTS: usize = 16;
+/// The most frames that are read: small ones take more memory than their data.
+const FRAMES: usize = 1_024;
 
 /// The body of a request whose beginning a [`DeclaredLayer`](super::DeclaredLayer) has read. Frames, boundaries,
 /// trailers and errors are the request's.
@@ -47,14 +47,15 @@ impl<B: Body + Unpin> DeclaredBody<B> {
         self.length
     }
 
-    /// Reads the body, until the reader has what it wants, or so many bytes.
+    /// Reads the body, until the reader has what it wants, or this many bytes or 1,024 frames.
     pub(super) fn poll_read(
         &mut self,
         reader: &mut RequestReader,
         most: u64,
         cx: &mut Context<'_>,
     ) -> Poll<()> {
-        while self.end.is_none() && !reader.is_complete() && self.length < most {
+        let is_wanted = |this: &Self| this.length < most && this.read.len() < FRAMES;
+        while self.end.is_none() && !reader.is_complete() && is_wanted(self) {
             match Pin::new(&mut self.inner).poll_frame(cx) {
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(None) => self.end = Some(None),
@@ -68,9 +69,7 @@ impl<B: Body + Unpin> DeclaredBody<B> {
     fn keep(&mut self, frame: Frame<B::Data>, reader: &mut RequestReader) {
         if let Some(data) = frame.data_ref() {
             self.length += data.remaining() as u64;
-            let mut parts = [IoSlice::new(&[]); PARTS];
-            let count = data.chunks_vectored(&mut parts);
-            parts[..count].iter().for_each(|part| reader.read(part));
+            for_each_part(data, |part| reader.read(part));
         }
         self.read.push_back(frame);
     }

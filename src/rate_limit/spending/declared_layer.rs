@@ -8,11 +8,7 @@ use std::{
     time::Duration,
 };
 
-use http::{
-    Request,
-    header::{CONTENT_ENCODING, CONTENT_TYPE},
-    request,
-};
+use http::{Request, request};
 use http_body::Body;
 use tokio::time::{Sleep, sleep};
 use tower_layer::Layer;
@@ -57,7 +53,7 @@ pub struct DeclaredLayer {
 }
 
 impl DeclaredLayer {
-    /// A layer that reads at most so many bytes of a body, and one frame more.
+    /// A layer that reads at most this many bytes of a body, and one frame more, in at most 1,024 frames.
     pub const fn up_to(bytes: u64) -> Self {
         Self { most: bytes }
     }
@@ -65,9 +61,9 @@ impl DeclaredLayer {
     /// The length of a body by its head, and the reader of it; `None` if it is not read.
     fn begin(&self, head: &request::Parts) -> (Option<u64>, Option<RequestReader>) {
         let length = content_length(&head.headers);
-        let is_plain = !head.headers.contains_key(CONTENT_ENCODING);
-        let is_read = is_plain && is_json(head) && length.is_none_or(|length| length <= self.most);
-        (length, is_read.then(RequestReader::new))
+        let reader = RequestReader::new(&head.headers);
+        let fits = length.is_none_or(|length| length <= self.most);
+        (length, reader.filter(|_| fits))
     }
 }
 
@@ -76,15 +72,6 @@ impl Default for DeclaredLayer {
     fn default() -> Self {
         Self::up_to(64 << 10)
     }
-}
-
-fn is_json(head: &request::Parts) -> bool {
-    let content_type = head.headers.get(CONTENT_TYPE);
-    let essence = content_type.and_then(|value| value.to_str().ok()?.split(';').next());
-    essence.is_some_and(|essence| {
-        let essence = essence.trim().to_ascii_lowercase();
-        essence == "application/json" || essence.ends_with("+json")
-    })
 }
 
 impl<S> Layer<S> for DeclaredLayer {

@@ -28,6 +28,7 @@ mod usage;
 use std::sync::Arc;
 
 use http::{
+    HeaderMap,
     header::{CONTENT_ENCODING, CONTENT_TYPE},
     response,
 };
@@ -112,11 +113,10 @@ enum Framing {
 impl LlmReader {
     /// A reader of the response with this head; `None` if it has no JSON.
     fn new(response: &response::Parts, paths: &Arc<PathTrie>) -> Option<Self> {
-        let field = |name| response.headers.get(name);
-        if field(CONTENT_ENCODING).is_some_and(|encoding| encoding != "identity") {
+        if is_encoded(&response.headers) {
             return None;
         }
-        let framing = match field(CONTENT_TYPE) {
+        let framing = match response.headers.get(CONTENT_TYPE) {
             None => Framing::Unknown,
             Some(content_type) => Framing::of_type(content_type.as_bytes())?,
         };
@@ -127,6 +127,11 @@ impl LlmReader {
             usage: DocumentUsage::default(),
         })
     }
+}
+
+fn is_encoded(headers: &HeaderMap) -> bool {
+    let encoding = headers.get(CONTENT_ENCODING);
+    encoding.is_some_and(|encoding| encoding != "identity")
 }
 
 impl Framing {

@@ -2,8 +2,12 @@
 
 use std::sync::Arc;
 
+use http::{HeaderMap, header::CONTENT_TYPE};
+
 use super::{
+    Framing,
     formats::Format,
+    is_encoded,
     json_scanner::{FoundValues, JsonScanner},
     path_trie::{Number, PathTrie, Target},
 };
@@ -24,12 +28,15 @@ struct RequestValues {
 }
 
 impl RequestReader {
-    pub(crate) fn new() -> Self {
-        Self {
+    /// A reader of the request with these fields; `None` if its body is no JSON that can be read.
+    pub(crate) fn new(headers: &HeaderMap) -> Option<Self> {
+        let framing = Framing::of_type(headers.get(CONTENT_TYPE)?.as_bytes())?;
+        let is_read = matches!(framing, Framing::Json) && !is_encoded(headers);
+        is_read.then(|| Self {
             paths: Format::Request.paths(),
             scanner: JsonScanner::new(),
             values: RequestValues::default(),
-        }
+        })
     }
 
     pub(crate) fn read(&mut self, data: &[u8]) {
