@@ -36,6 +36,14 @@ pub enum ProblemCode {
     R10,
     /// The version of the format.
     R11,
+    /// A quota that counts the units of responses, in a rule that reads none, or the other way round.
+    R12,
+    /// A JSON pointer, or the name of a field.
+    R13,
+    /// A price, a model, or an amount of money without prices.
+    R14,
+    /// A limit that cannot charge units that were used already.
+    R15,
     /// A limit on requests in flight.
     R17,
     /// A rule that no request reaches.
@@ -44,6 +52,10 @@ pub enum ProblemCode {
     W22,
     /// A limit that one client can use up for all.
     W23,
+    /// A reservation of more than half of what a quota holds.
+    W24,
+    /// Responses that end with an error when nothing is left.
+    W25,
     /// A segment of a path that begins with a colon.
     W26,
     /// A method that is not registered.
@@ -74,10 +86,16 @@ impl ProblemCode {
             Self::R09 => "R09",
             Self::R10 => "R10",
             Self::R11 => "R11",
+            Self::R12 => "R12",
+            Self::R13 => "R13",
+            Self::R14 => "R14",
+            Self::R15 => "R15",
             Self::R17 => "R17",
             Self::W21 => "W21",
             Self::W22 => "W22",
             Self::W23 => "W23",
+            Self::W24 => "W24",
+            Self::W25 => "W25",
             Self::W26 => "W26",
             Self::W27 => "W27",
             Self::W28 => "W28",

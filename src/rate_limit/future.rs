@@ -111,7 +111,7 @@ where
     }
 
     /// The reservation of a response that is ready, if its body determines the charge.
-    pub(super) fn take_reservation(self: Pin<&mut Self>) -> Option<Box<Reservation<L, R>>> {
+    pub(crate) fn take_reservation(self: Pin<&mut Self>) -> Option<Box<Reservation<L, R>>> {
         match mem::replace(self.project().response_work, ResponseWork::Nothing) {
             ResponseWork::Settle(reservation) => Some(reservation),
             _ => None,

@@ -116,6 +116,8 @@ mod admission;
 mod builder_methods;
 mod charge_request;
 mod charge_reservation;
+#[cfg(feature = "rules")]
+mod counted_responses;
 mod decide;
 mod decisions_for_handlers;
 mod deferred_decision;
@@ -138,12 +140,14 @@ mod warnings;
 pub use self::spending::{DeclaredBody, DeclaredFuture, DeclaredLayer, WithDeclared};
 #[cfg(feature = "rules")]
 pub(crate) use self::{
+    charge_reservation::Reservation,
+    counted_responses::CountedResponses,
     decide::RateOutcome,
     overflow::OVERFLOW_FIELD,
     prepared_admission::{
-        CountedResponses, PreparedAdmission, PreparedSettings, ShadowRequest, SharedQueues,
-        WaitSettings,
+        PreparedAdmission, PreparedSettings, ShadowRequest, SharedQueues, WaitSettings,
     },
+    spending::{Spending, UnitLimit, follow},
 };
 pub use self::{
     decisions_for_handlers::{Decisions, Exposed},

@@ -10,10 +10,12 @@ use super::{
     admission::Admission,
     charge_request::{ChargeRequest, ChargeRequestRef, DecisionTrace},
     charge_reservation::Reservation,
+    counted_responses::CountedResponses,
     decide::RateOutcome,
     final_cost::FinalCost,
     overflow::Overflow,
     settings::Settings,
+    spending::Spending,
     waiting::{LongestWaitOf, NamedQueues, Waiting},
 };
 use crate::{
@@ -49,19 +51,9 @@ pub(crate) struct PreparedSettings {
     pub(crate) overflow: Option<Arc<[Option<HeaderValue>]>>,
     /// The terms of each limit; `None` for those of the default tier.
     pub(crate) of_members: Option<MemberTerms>,
+    /// The charges that follow the bodies of responses, instead of `counts`.
+    pub(crate) spending: Option<Spending>,
 }
-
-/// The responses that count.
-pub(crate) enum CountedResponses {
-    /// For one limit, by the status.
-    OfOne(Arc<dyn Fn(StatusCode) -> bool + Send + Sync>),
-    /// For each of several limits.
-    OfEach(Arc<KeptByLimit>),
-}
-
-/// The units that a limit keeps, by the status, the index of the limit and its charge; `None` if it does not
-/// depend on responses.
-type KeptByLimit = dyn Fn(StatusCode, (usize, u64)) -> Option<u64> + Send + Sync;
 
 /// The queues of denied requests, which several admissions share.
 #[derive(Clone)]
@@ -101,7 +93,10 @@ impl<L: Limiter, R> PreparedAdmission<L, R> {
         settings.common.shadow = prepared.shadow;
         settings.common.grpc = prepared.grpc;
         settings.expose_decision = prepared.expose_decision;
-        settings.final_cost = prepared.counts.map(FinalCost::from);
+        settings.final_cost = match prepared.spending {
+            Some(spending) => Some(FinalCost::ByBody(Arc::new(spending))),
+            None => prepared.counts.map(FinalCost::from),
+        };
         settings.waiting = prepared.queues.0;
         settings.overflow = prepared.overflow.map_or(Overflow::Never, Overflow::OfRules);
         let mut queue = prepared.wait.map_or(Tier::DEFAULT, |wait| {
@@ -168,6 +163,20 @@ impl<L: Limiter, R> PreparedAdmission<L, R> {
             ..self.charge(key, most)
         };
         self.admission.decide_in_turn(charge, parts)
+    }
+
+    /// The units that are reserved for a request at each of several limits, with `costs` in place of those that responses
+    /// do not charge.
+    #[cold]
+    pub(crate) fn reservations(
+        &self,
+        costs: impl Iterator<Item = u64>,
+        parts: &Parts,
+    ) -> Box<[u64]> {
+        match self.admission.spending() {
+            Some(spending) => spending.reservations_beside(costs, parts),
+            None => costs.collect(),
+        }
     }
 
     /// Decides about a request by the cost at each of one or several limits. Some may deny it without an end of it.

@@ -126,6 +126,13 @@ impl RulesBuilder {
         self
     }
 
+    /// Whether files may have `spend`. Defaults to false: such a file is refused, since only a layer that follows the
+    /// bodies of responses enforces it, see [`RulesLayer::holding`](super::RulesLayer::holding).
+    pub const fn accept_spend(mut self, accept: bool) -> Self {
+        self.setup.follows_bodies = accept;
+        self
+    }
+
     /// Reads a text. Messages name it `rules`.
     ///
     /// # Errors

@@ -177,7 +177,8 @@ enum SetLabel {
 
 /// The sets of quotas of a rule, each under its label. The label of a lone set is empty.
 fn sets(allowance: &Allowance, label: SetLabel) -> Vec<(String, &QuotaSet)> {
-    let first = allowance.first_index();
+    let sets = allowance.indexed_sets();
+    let first = sets.first().map_or(0, |(index, _)| *index);
     let labelled = |(index, set): (usize, _)| {
         let label = match (label, allowance) {
             (SetLabel::Limiter, _) if index == first => String::new(),
@@ -199,11 +200,18 @@ fn counters(rule: &Rule) -> HashSet<&CounterId> {
     sets.into_iter().flat_map(|set| set.counters()).collect()
 }
 
-fn counter_positions(rule: &Rule) -> HashSet<(usize, CounterShape)> {
+fn counter_positions(rule: &Rule) -> HashSet<(usize, Option<String>, CounterShape)> {
     let sets = rule.allowance.sets();
-    let of_set = |set: &QuotaSet| {
-        let shapes = set.counters().map(CounterId::shape);
-        shapes.enumerate().collect::<Vec<_>>()
+    let of_set = |set: &QuotaSet| -> Vec<_> {
+        let quotas = set.counted().zip(set.counters()).enumerate();
+        let placed = quotas.map(|(at, ((_, units), counter))| {
+            (
+                at,
+                units.map(|units| units.label().to_owned()),
+                counter.shape(),
+            )
+        });
+        placed.collect()
     };
     sets.into_iter().flat_map(of_set).collect()
 }

@@ -42,6 +42,7 @@ mod rule_quotas;
 mod rule_set;
 mod select;
 mod select_in_flight;
+mod spend;
 mod store;
 
 pub use tower_ratelimit_rulefile::{Format, Problem, RulesError};

@@ -7,7 +7,7 @@ use tower_ratelimit_rulefile::{Span, pattern::InDoubt};
 
 use super::{
     cost::CostRule, in_flight::InFlightRule, key::RuleKey, matcher::Matcher,
-    priority::PriorityRule, request_parts::RequestPart, rule_quotas::Allowance,
+    priority::PriorityRule, request_parts::RequestPart, rule_quotas::Allowance, spend::SpendRule,
 };
 use crate::{headers::Headers, limiter::OnChange, middleware::key_extraction_rules::MissingKey};
 
@@ -38,10 +38,12 @@ pub(crate) struct Rule {
     pub(super) allowance: Allowance,
     /// The limit on requests that run at the same time.
     pub(super) in_flight: Option<Box<InFlightRule>>,
+    /// The charges that follow the bodies of responses.
+    pub(super) spend: Option<Box<SpendRule>>,
     pub(super) cost: CostRule,
     pub(super) priority: PriorityRule,
     pub(super) shadow: bool,
-    /// Whether it is decided otherwise than most limits: in shadow mode, or with overflow.
+    /// Whether it is decided otherwise than most limits: in shadow mode, with overflow, or by responses.
     pub(super) is_apart: bool,
     /// Whether it is switched off at run time.
     pub(super) off: bool,

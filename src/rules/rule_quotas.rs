@@ -5,7 +5,7 @@ use std::time::Duration;
 use http::{HeaderName, request::Parts};
 use tower_ratelimit_rulefile::weekly_time_window::TimeWindow;
 
-use super::matcher::contains;
+use super::{matcher::contains, spend::CountedUnits};
 use crate::{
     clock::Timestamp,
     error::ConfigError,
@@ -22,6 +22,8 @@ pub(crate) struct RuleQuota {
     /// The quota, named `rule`, or `rule.quota` in a set of several.
     pub(super) quota: OwnedQuota,
     pub(super) counter: CounterId,
+    /// The units of responses that it counts; `None` for requests.
+    pub(super) counts: Option<CountedUnits>,
 }
 
 /// The identity of a counter across reloads, together with the key. The limit and the rule's position are not part of
@@ -29,7 +31,7 @@ pub(crate) struct RuleQuota {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct CounterId {
     rule: Box<str>,
-    /// `=` and the quota's name, or `#` and its index.
+    /// `=` and the quota's name, or `#` and its index; then the label of the units that it counts, if it counts any.
     quota: Box<str>,
     algorithm: u8,
     period: Duration,
@@ -43,11 +45,19 @@ pub(crate) struct CounterId {
 pub(super) type CounterShape = (u8, Duration, u32, Option<Duration>, Option<Calendar>, bool);
 
 impl CounterId {
-    pub(super) fn new(rule: &str, at: usize, quota: &OwnedQuota) -> Self {
-        let name = match quota.name() {
+    pub(super) fn new(
+        rule: &str,
+        at: usize,
+        quota: &OwnedQuota,
+        counts: Option<&CountedUnits>,
+    ) -> Self {
+        let mut name = match quota.name() {
             Some(name) => format!("={name}"),
             None => format!("#{at}"),
         };
+        if let Some(units) = counts {
+            name = format!("{name}\n{}", units.label());
+        }
         let shape = quota.quota();
         Self {
             rule: rule.into(),
@@ -69,7 +79,7 @@ impl CounterId {
 }
 
 impl CounterId {
-    /// The quota of the rule: `=` and its name, or `#` and its index.
+    /// The quota of the rule: `=` and its name, or `#` and its index, and the units that it counts.
     pub(super) fn quota(&self) -> &str {
         &self.quota
     }
@@ -100,11 +110,51 @@ impl RuleQuota {
         Ok(Self {
             quota: quota.named_owned(self.quota.name().unwrap_or_default()),
             counter,
+            counts: self.counts.clone(),
         })
     }
 }
 
+impl RuleQuota {
+    /// The label of the units that it counts; `None` for requests.
+    fn label(&self) -> Option<&str> {
+        self.counts.as_ref().map(CountedUnits::label)
+    }
+}
+
 impl QuotaSet {
+    /// A set of quotas. Those that count alike follow one another, those of requests first.
+    pub(super) fn new(mut quotas: Vec<RuleQuota>) -> Self {
+        quotas.sort_by(|one, other| one.label().cmp(&other.label()));
+        Self(quotas.into())
+    }
+
+    /// The quotas, and the units of responses that each counts.
+    pub(super) fn counted(&self) -> impl Iterator<Item = (&OwnedQuota, Option<&CountedUnits>)> {
+        self.0
+            .iter()
+            .map(|quota| (&quota.quota, quota.counts.as_ref()))
+    }
+
+    /// Whether any quota counts the units of responses.
+    pub(super) fn counts_units(&self) -> bool {
+        self.0.iter().any(|quota| quota.counts.is_some())
+    }
+
+    /// The kinds of units that the quotas count, each once.
+    pub(super) fn kinds(&self) -> impl Iterator<Item = Option<&CountedUnits>> {
+        let alike = self.0.chunk_by(|one, other| one.label() == other.label());
+        alike.map(|quotas| quotas[0].counts.as_ref())
+    }
+
+    /// The quotas that count units of this kind; `None` if there are none.
+    pub(super) fn of_kind(&self, kind: Option<&CountedUnits>) -> Option<Self> {
+        let label = kind.map(CountedUnits::label);
+        let quotas = self.0.iter().filter(|quota| quota.label() == label);
+        let quotas: Box<[_]> = quotas.cloned().collect();
+        (!quotas.is_empty()).then_some(Self(quotas))
+    }
+
     /// The quotas, each with the name of its policy.
     pub(crate) fn quotas(&self) -> impl Iterator<Item = &OwnedQuota> {
         self.0.iter().map(|quota| &quota.quota)
@@ -228,9 +278,34 @@ impl Allowance {
         sets
     }
 
-    /// The index of the default set if it is limited, otherwise of the first limited set.
-    pub(super) fn first_index(&self) -> usize {
-        self.indexed_sets().first().map_or(0, |(index, _)| *index)
+    /// The quotas that count units of this kind, as [`indexed_sets`](Self::indexed_sets).
+    pub(super) fn indexed_sets_of(&self, kind: Option<&CountedUnits>) -> Vec<(usize, QuotaSet)> {
+        let sets = self.indexed_sets().into_iter();
+        sets.filter_map(|(at, set)| Some((at, set.of_kind(kind)?)))
+            .collect()
+    }
+
+    /// The kinds of units that the quotas count, each once: those of requests first.
+    pub(super) fn kinds(&self) -> Box<[Option<CountedUnits>]> {
+        let sets = self.sets();
+        let kinds = sets.iter().flat_map(|set| set.kinds());
+        let mut kinds: Vec<Option<CountedUnits>> = kinds.map(Option::<&_>::cloned).collect();
+        let label = |kind: &Option<CountedUnits>| {
+            let label = kind.as_ref().map(CountedUnits::label);
+            label.map(str::to_owned)
+        };
+        kinds.sort_by_key(label);
+        kinds.dedup_by_key(|kind| label(kind));
+        kinds.into()
+    }
+
+    /// The index of the default set if it counts units of this kind, otherwise of the first set that does.
+    pub(super) fn first_index(&self, kind: Option<&CountedUnits>) -> usize {
+        let sets = self.indexed_sets();
+        let label = kind.map(CountedUnits::label);
+        let counts = |set: &QuotaSet| set.0.iter().any(|quota| quota.label() == label);
+        let first = sets.iter().find(|(_, set)| counts(set));
+        first.map_or(0, |(index, _)| *index)
     }
 
     /// Whether some requests are not limited at all.

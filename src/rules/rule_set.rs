@@ -14,7 +14,8 @@ use super::{
     rule::Rule,
     select::{RuleIndex, RulesVerdict, select},
     select_in_flight::select_in_flight,
-    store::RulesStore,
+    spend::CountedUnits,
+    store::{LimitersOfRule, RulesStore},
 };
 use crate::{
     clock::{SharedClock, Timestamp},
@@ -64,8 +65,10 @@ struct RuleSet {
     needs_begin: bool,
     /// Whether any rule limits requests in flight.
     has_in_flight: bool,
-    /// The limiter of each rule, by position; `None` for a rule without a limit.
-    limiters: Box<[Option<AnyLimiter>]>,
+    /// Whether any rule is charged by responses.
+    has_spend: bool,
+    /// The limiters of each rule, by position: one for each kind of units that it counts.
+    limiters: Box<[LimitersOfRule]>,
     store: RulesStore,
     origin: Option<Arc<RulesOrigin>>,
     warnings: Box<[Problem]>,
@@ -108,6 +111,7 @@ impl Rules {
             needs_time,
             needs_begin: needs_time || marks,
             has_in_flight: compiled.rules.iter().any(|rule| rule.in_flight.is_some()),
+            has_spend: compiled.rules.iter().any(|rule| rule.spend.is_some()),
             rules: compiled.rules.into(),
             client_ip: compiled.client_ip,
             clock: store.clock().cloned().unwrap_or(clock),
@@ -142,7 +146,7 @@ impl Rules {
     }
 
     /// The limiter of a rule, for instance to peek at a key or to refund it; `None` if the rule does not exist or has no
-    /// limit.
+    /// limit. Of a rule whose quotas count several kinds of units it is that of the requests, or of the first kind.
     #[must_use]
     pub fn limiter_of(&self, rule: &str) -> Option<AnyLimiter> {
         let rule = self.rule(rule)?;
@@ -244,6 +248,11 @@ impl Rules {
         self.0.has_in_flight
     }
 
+    /// Whether any rule is charged by responses.
+    pub(super) fn has_spend(&self) -> bool {
+        self.0.has_spend
+    }
+
     /// The result of the rules for a request, after `acquire` was called for each rule with `in_flight` that applies.
     pub(super) fn select_in_flight<'r>(
         &'r self,
@@ -322,6 +331,7 @@ impl Rules {
             needs_time: set.needs_time,
             needs_begin: set.needs_begin,
             has_in_flight: set.has_in_flight,
+            has_spend: set.has_spend,
             store: set.store.clone(),
             limiters: set.limiters.clone(),
             origin: set.origin.clone(),
@@ -341,9 +351,10 @@ impl Rules {
         };
         let of_rule = |rule: &Rule| {
             let (_, quotas) = *rule.allowance.indexed_sets().first()?;
-            let mut quotas = quotas.quotas();
-            let own = quotas.find(|quota| quota.name() == Some(policy))?;
-            Some((self.limiter(rule)?.clone(), own.clone(), rule.on_change))
+            let mut quotas = quotas.counted();
+            let (own, kind) = quotas.find(|(quota, _)| quota.name() == Some(policy))?;
+            let limiter = self.limiter_of_kind(rule, kind)?;
+            Some((limiter.clone(), own.clone(), rule.on_change))
         };
         let found = self.0.rules.iter().find_map(of_rule);
         let (limiter, own, on_change) = found.ok_or_else(unknown)?;
@@ -363,18 +374,38 @@ impl Rules {
         Ok(QuotaChange::new(policy, before, after, on_change))
     }
 
-    /// The limiter of a rule, if it has a limit.
+    /// The first limiter of a rule, if it has a limit.
     pub(super) fn limiter(&self, rule: &Rule) -> Option<&AnyLimiter> {
-        self.0.limiters[usize::from(rule.position)].as_ref()
+        self.limiters(rule).first()
+    }
+
+    /// The limiters of a rule, one for each kind of units that its quotas count.
+    pub(super) fn limiters(&self, rule: &Rule) -> &[AnyLimiter] {
+        &self.0.limiters[usize::from(rule.position)]
+    }
+
+    /// The limiter of a rule's quotas that count units of this kind.
+    pub(super) fn limiter_of_kind(
+        &self,
+        rule: &Rule,
+        kind: Option<&CountedUnits>,
+    ) -> Option<&AnyLimiter> {
+        let label = kind.map(CountedUnits::label);
+        let kinds = rule.allowance.kinds();
+        let at = kinds
+            .iter()
+            .position(|own| own.as_ref().map(CountedUnits::label) == label)?;
+        self.limiters(rule).get(at)
     }
 
     /// Replaces the rules `before`. Refunds of open requests are bounded by what these rules could have charged.
     pub(super) fn replace(&self, before: &Self) {
         for old in before.rules() {
             let rule = self.rules().iter().find(|rule| rule.name == old.name);
-            let next = rule.and_then(|rule| self.limiter(rule));
-            if let (Some(own), Some(next)) = (before.limiter(old), next) {
-                own.hand_over_to(next);
+            let kinds = old.allowance.kinds();
+            for (kind, own) in kinds.iter().zip(before.limiters(old)) {
+                let next = rule.and_then(|rule| self.limiter_of_kind(rule, kind.as_ref()));
+                next.into_iter().for_each(|next| own.hand_over_to(next));
             }
         }
     }

@@ -1,5 +1,6 @@
 //! The store of the rules' counts, and the limiter of each rule.
 
+mod counted_sets;
 #[cfg(not(feature = "redis"))]
 #[path = "store/no_redis.rs"]
 mod redis;
@@ -10,8 +11,11 @@ use std::path::Path;
 
 use tower_ratelimit_rulefile::{Problem, ProblemCode, RulesError};
 
-use self::redis::RedisRules;
-use super::{changes::CounterIdentity, compile::StoreSettings, rule::Rule, rule_quotas::QuotaSet};
+use self::{counted_sets::CountedSets, redis::RedisRules};
+use super::{
+    changes::CounterIdentity, compile::StoreSettings, rule::Rule, rule_quotas::QuotaSet,
+    spend::CountedUnits,
+};
 use crate::{
     clock::SharedClock,
     error::ConfigError,
@@ -97,7 +101,7 @@ impl RulesStore {
         }
     }
 
-    /// The limiters of all rules, by position.
+    /// The limiters of all rules, by position: one for each kind of units that the rule counts.
     ///
     /// # Errors
     ///
@@ -106,7 +110,7 @@ impl RulesStore {
         &self,
         rules: &[Rule],
         settings: &StoreSettings,
-    ) -> Result<Box<[Option<AnyLimiter>]>, RulesError> {
+    ) -> Result<Box<[LimitersOfRule]>, RulesError> {
         if let Place::Redis(store) = &self.0 {
             store.check(rules)?;
         }
@@ -115,47 +119,51 @@ impl RulesStore {
                 let problem = Problem::new(ProblemCode::R04, &rule.span, error.to_string());
                 RulesError::new(vec![problem])
             };
-            self.limiter(rule, settings).map_err(refused)
+            let kinds = rule.allowance.kinds();
+            let limiters = kinds.iter();
+            let limiters = limiters.map(|kind| self.limiter(rule, kind.as_ref(), settings));
+            limiters.collect::<Result<_, _>>().map_err(refused)
         };
         rules.iter().map(limiter).collect()
     }
 
+    /// The limiter of the quotas that count units of this kind.
     fn limiter(
         &self,
         rule: &Rule,
+        kind: Option<&CountedUnits>,
         settings: &StoreSettings,
-    ) -> Result<Option<AnyLimiter>, ConfigError> {
-        let places = rule.allowance.indexed_sets();
-        let Some(((_, first), others)) = places.split_first() else {
-            return Ok(None);
+    ) -> Result<AnyLimiter, ConfigError> {
+        let sets = rule.allowance.indexed_sets_of(kind);
+        let counted = CountedSets {
+            rule,
+            kind,
+            sets: &sets,
         };
-        Ok(Some(match &self.0 {
-            Place::Local(store) => AnyLimiter::new(local(rule, first, others, store)?),
-            Place::Redis(store) => store.limiter(rule, (first, others), settings)?,
-        }))
+        Ok(match &self.0 {
+            Place::Local(store) => AnyLimiter::new(local(&counted, store)?),
+            Place::Redis(store) => store.limiter(&counted, settings)?,
+        })
     }
 }
 
+/// The limiters of a rule, one for each of its kinds of units.
+pub(super) type LimitersOfRule = Box<[AnyLimiter]>;
+
 /// A rule's limiter in this process. The names of its counters stay the same across reloads.
-fn local(
-    rule: &Rule,
-    first: &QuotaSet,
-    others: &[(usize, &QuotaSet)],
-    store: &LocalStore,
-) -> Result<LocalLimiter, ConfigError> {
-    let names = |quotas: &QuotaSet| {
+fn local(counted: &CountedSets<'_>, store: &LocalStore) -> Result<LocalLimiter, ConfigError> {
+    let names = |(_, quotas): &(usize, QuotaSet)| {
         let counters = quotas.counters();
         counters.map(|counter| counter.quota().to_owned()).collect()
     };
-    let others_names = others.iter().map(|(_, quotas)| names(quotas));
-    let mut builder = LocalLimiter::builder(first.to_owned_quotas())
-        .name(format!("rule:{}", rule.name))
-        .on_change(rule.on_change)
-        .counter_names([names(first)].into_iter().chain(others_names).collect());
-    for (place, quotas) in others {
-        builder = builder.tier(place.to_string(), quotas.to_owned_quotas());
+    let mut builder = LocalLimiter::builder(counted.first())
+        .name(counted.name("rule:"))
+        .on_change(counted.rule.on_change)
+        .counter_names(counted.sets.iter().map(names).collect());
+    for (tier, quotas) in counted.tiers() {
+        builder = builder.tier(tier, quotas);
     }
-    if let Some(block) = rule.block_for {
+    if let Some(block) = counted.rule.block_for {
         builder = builder.block_for(block);
     }
     builder.build_in(store)

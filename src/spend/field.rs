@@ -45,6 +45,12 @@ impl Field {
         }
     }
 
+    /// A field of the response's head, or after its body.
+    #[cfg(feature = "rules")]
+    pub(crate) const fn of(name: HeaderName, is_trailer: bool) -> Self {
+        Self { name, is_trailer }
+    }
+
     fn read(&self, fields: &HeaderMap, tokens: &mut Tokens) {
         let text = fields.get(&self.name).and_then(|value| value.to_str().ok());
         if let Some(units) = text.and_then(|text| text.trim().parse().ok()) {

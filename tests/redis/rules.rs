@@ -8,7 +8,7 @@ use tokio::{sync::Semaphore, task::JoinSet};
 use tower::{Layer, ServiceExt, service_fn};
 use tower_ratelimit::{
     Decision, Global, Key, Quota, RateLimitLayer, RedisLimiter, RedisStore,
-    rules::{Format, Rules, RulesLayer},
+    rules::{Format, HoldingRulesLayer, Rules, RulesLayer},
 };
 
 fn store(url: &str) -> RedisStore {
@@ -410,4 +410,73 @@ async fn layer_with_overflow_passes_what_redis_denies() {
     }
     let peeked = handle.peek(&Key::global(), 1).await.unwrap();
     assert_eq!(peeked.remaining(), Some(0));
+}
+
+/// The head of the response to a request whose response reports these units.
+async fn spent(layer: &HoldingRulesLayer, units: u64) -> http::response::Parts {
+    let inner = service_fn(async |_: Request<String>| {
+        let response = Response::builder().header("x-cost", units);
+        Ok::<_, Infallible>(response.body(String::new()).unwrap())
+    });
+    let Ok(response) = layer
+        .layer(inner)
+        .oneshot(Request::new(String::new()))
+        .await;
+    let (head, body) = response.into_parts();
+    drop(body);
+    head
+}
+
+#[tokio::test]
+async fn nodes_share_the_units_of_responses() {
+    needs!(redis);
+    let server = Server::start().await;
+    let text = "rules: [{name: api, key: global, spend: {read: {header: x-cost}, reserve: 1}, quota: [\
+                {name: n, rate: 90/day fixed_window}, \
+                {name: units, rate: 500/day fixed_window, counts: units}]}]";
+    let nodes = [(); 2].map(|()| {
+        let rules = Rules::builder().store(store(&server.url()));
+        let rules = rules.accept_spend(true).parse(text, Format::Yaml);
+        RulesLayer::new(rules.unwrap()).holding()
+    });
+    let first = spent(&nodes[0], 120).await;
+    assert_eq!(
+        first.headers["ratelimit"]
+            .to_str()
+            .unwrap()
+            .matches("r=")
+            .count(),
+        2
+    );
+    let (mut requests, mut seen) = (1, String::new());
+    // The body has ended, and its charge is on its way.
+    for _ in 0..200 {
+        let head = spent(&nodes[1], 0).await;
+        requests += 1;
+        head.headers["ratelimit"]
+            .to_str()
+            .unwrap()
+            .clone_into(&mut seen);
+        if seen.contains(r#""api.units";r=379;"#) {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    // 120 units of the first response, and the reservation of the last.
+    assert!(seen.contains(r#""api.units";r=379;"#), "{seen}");
+    assert!(
+        seen.contains(&format!(r#""api.n";r={};"#, 90 - requests)),
+        "{seen}"
+    );
+    // A limit in debt denies all nodes.
+    spent(&nodes[1], 700).await;
+    let mut status = StatusCode::OK;
+    for _ in 0..200 {
+        status = spent(&nodes[0], 0).await.status;
+        if status != StatusCode::OK {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(status, StatusCode::TOO_MANY_REQUESTS);
 }

@@ -8,12 +8,13 @@ use tower::{Layer, ServiceExt, service_fn};
 use tower_ratelimit::{
     ManualClock,
     concurrency::ConcurrencyBody,
+    rate_limit::SpendBody,
     rules::{Format, HoldingRulesLayer, Rules, RulesBuilder, RulesLayer},
 };
 
 use crate::layer::store;
 
-type Held = Response<ConcurrencyBody<Full<bytes::Bytes>>>;
+type Held = Response<SpendBody<ConcurrencyBody<Full<bytes::Bytes>>>>;
 
 fn builder() -> RulesBuilder {
     Rules::builder()

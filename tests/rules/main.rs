@@ -18,5 +18,6 @@ mod reload;
 mod requests;
 mod required_request_parts;
 mod rules_file;
+mod spend;
 mod waiting;
 mod warnings;

@@ -131,6 +131,26 @@ impl Node {
         digits.parse().ok().filter(|_| is_plain)
     }
 
+    /// A number from 0 on with at most three decimals, in thousandths: 2.5 is 2500.
+    #[must_use]
+    pub fn thousandths(&self) -> Option<u64> {
+        let text = self.text()?;
+        let (whole, decimals) = text.split_once('.').unwrap_or((text, "0"));
+        let is_plain =
+            |digits: &str| !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+        if !is_plain(whole) || !is_plain(decimals) {
+            return None;
+        }
+        let decimals = decimals.trim_end_matches('0');
+        let thousandths = format!("{decimals:0<3}");
+        let part: u64 = thousandths.parse().ok().filter(|_| decimals.len() <= 3)?;
+        whole
+            .parse::<u64>()
+            .ok()?
+            .checked_mul(1_000)?
+            .checked_add(part)
+    }
+
     /// The content without places and with sorted keys: equal for two values that mean the same.
     #[must_use]
     pub fn canonical(&self) -> String {

@@ -83,6 +83,7 @@ impl SchemaWriter {
                 ("minimum", Json::Number(*least)),
                 ("maximum", Json::Number(*most)),
             ],
+            Shape::Decimal => vec![of_type("number"), ("minimum", Json::Number(0))],
             Shape::Boolean => vec![of_type("boolean")],
             Shape::List(item) => vec![of_type("array"), ("items", self.object(item))],
             Shape::Many(item) => {

@@ -86,7 +86,7 @@ fn check(node: &Node, shape: &Shape, name: &str, report: &mut Report) {
             Some(choice) => check(node, choice, name, report),
             None => wrong_kind(node, &format!("`{name}` is {}", kinds(choices)), report),
         },
-        Shape::Text(_) | Shape::Words(_) | Shape::Number(..) | Shape::Boolean => {
+        Shape::Text(_) | Shape::Words(_) | Shape::Number(..) | Shape::Decimal | Shape::Boolean => {
             check_scalar(node, shape, name, report);
         }
     }
@@ -123,6 +123,7 @@ fn check_scalar(node: &Node, shape: &Shape, name: &str, report: &mut Report) {
         {
             not_so()
         }
+        Shape::Decimal if node.thousandths().is_none() => not_so(),
         Shape::Boolean if node.boolean().is_none() => not_so(),
         _ => return,
     };
@@ -133,7 +134,10 @@ fn check_scalar(node: &Node, shape: &Shape, name: &str, report: &mut Report) {
 fn is_of_kind(node: &Node, shape: &Shape) -> bool {
     match (&node.value, shape) {
         (_, Shape::Boolean) => node.boolean().is_some(),
-        (NodeValue::Scalar(_), Shape::Text(_) | Shape::Words(_) | Shape::Number(..))
+        (
+            NodeValue::Scalar(_),
+            Shape::Text(_) | Shape::Words(_) | Shape::Number(..) | Shape::Decimal,
+        )
         | (NodeValue::List(_), Shape::List(_) | Shape::Many(_))
         | (NodeValue::Table(_), Shape::Table(_) | Shape::Map(_)) => true,
         (_, Shape::Many(item) | Shape::Named(_, item)) => is_of_kind(node, item),
@@ -180,6 +184,7 @@ fn kind(shape: &Shape) -> String {
         Shape::Text(example) => format!("a text such as {example:?}"),
         Shape::Words(table) => listed(table.words().into_iter()),
         Shape::Number(least, most) => format!("a whole number from {least} to {most}"),
+        Shape::Decimal => "a number with at most three decimals, such as 0.125".to_owned(),
         Shape::Boolean => "true or false".to_owned(),
         Shape::Many(item) => format!("{}, or a list of these", kind(item)),
         Shape::List(_) => "a list".to_owned(),

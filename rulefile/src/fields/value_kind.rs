@@ -12,6 +12,8 @@ pub enum Shape {
     Words(&'static dyn WordTable),
     /// A whole number, from the first to the second.
     Number(u64, u64),
+    /// A number from 0 on, with at most three decimals.
+    Decimal,
     /// `true` or `false`.
     Boolean,
     /// A list of at least one item, or a single item, which means a list of one.

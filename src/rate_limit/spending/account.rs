@@ -69,7 +69,9 @@ impl<L: Limiter, R: Send + Sync + 'static> Account<L, R> {
         for (place, charged) in reservation.charges() {
             let units = spending.limits[place].as_ref();
             let units = units.map(|limit| Arc::clone(&limit.units));
-            balances.push(Balance::new(units, charged, reservation.excess()));
+            let mut balance = Balance::new(units, charged, reservation.excess());
+            balance.keep(spending.kept(head.status, (place, charged)));
+            balances.push(balance);
         }
         Some(Self {
             has_reader: reader.is_some(),

@@ -30,6 +30,18 @@ pub(super) struct Balance {
     receipts: Vec<Receipt>,
     /// Whether what is missing at the end was requested.
     is_completed: bool,
+    /// The part of `count_if`, by the head of the response.
+    counted: CountByStatus,
+}
+
+/// Whether a response counts at a limit.
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+enum CountByStatus {
+    #[default]
+    Always,
+    /// It counts, and a limiter with blocks gets it.
+    Counts,
+    Not,
 }
 
 /// The charge of a response that has ended, by what is known about it.
@@ -63,6 +75,15 @@ impl Balance {
         }
     }
 
+    /// Takes the units that the limit keeps by the status of the response, if it depends on it.
+    pub(super) const fn keep(&mut self, kept: Option<u64>) {
+        self.counted = match kept {
+            None => return,
+            Some(0) => CountByStatus::Not,
+            Some(_) => CountByStatus::Counts,
+        };
+    }
+
     pub(super) const fn charged(&self) -> u64 {
         self.charged
     }
@@ -73,9 +94,16 @@ impl Balance {
         is_spent.then(|| self.used.saturating_sub(self.charged))
     }
 
+    /// The units of a response that counts.
+    fn counted_units(&self) -> Option<&UnitsOf> {
+        self.units
+            .as_ref()
+            .filter(|_| self.counted != CountByStatus::Not)
+    }
+
     /// Takes the tokens that the response has used so far.
     pub(super) fn advance(&mut self, tokens: &Tokens) {
-        if let Some(units) = &self.units {
+        if let Some(units) = self.counted_units() {
             let used = units(tokens);
             self.used_before = mem::replace(&mut self.used, used);
         }
@@ -93,7 +121,7 @@ impl Balance {
     /// tokens. Returns whether it charges anything.
     pub(super) fn prepare_step(&mut self, tokens: u64, so_far: &Tokens) -> bool {
         self.pending = 0;
-        if let Some(units) = &self.units {
+        if let Some(units) = self.counted_units() {
             let step = units(&so_far.output_of_model(tokens)).max(1);
             let wanted = self.used.saturating_add(step.div_ceil(2));
             let missing = wanted.saturating_sub(self.requested);
@@ -138,6 +166,10 @@ impl Balance {
 
     /// Takes the final units of a response with these tokens.
     pub(super) fn end(&mut self, ending: Ending, tokens: &Tokens) {
+        if self.counted == CountByStatus::Not {
+            self.used = 0;
+            return;
+        }
         let Some(units) = &self.units else {
             return;
         };
@@ -164,8 +196,9 @@ impl Balance {
             return LimitOp::charge(charge(missing));
         }
         let surplus = self.charged.saturating_sub(self.used);
+        let confirms = self.units.is_none() && self.counted == CountByStatus::Counts;
         match self.receipts.pop() {
-            Some(receipt) if surplus > 0 => {
+            Some(receipt) if surplus > 0 || confirms => {
                 let refunded = surplus.min(receipt.charged());
                 LimitOp {
                     op: Op::Settle(receipt.charged() - refunded, receipt),
@@ -183,7 +216,7 @@ impl Balance {
 
     /// The charge of tokens after the end.
     pub(super) fn late_charge(&self, tokens: &Tokens) -> LimitOp {
-        match &self.units {
+        match self.counted_units() {
             Some(units) => LimitOp::charge(Op::Spend(units(tokens))),
             None => LimitOp::default(),
         }

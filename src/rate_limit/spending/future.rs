@@ -15,7 +15,11 @@ use super::{
     account::Account,
     body::{BoxError, SpendBody},
 };
-use crate::{limiter::Limiter, rate_limit::ResponseFuture, reject::Reject};
+use crate::{
+    limiter::Limiter,
+    rate_limit::{ResponseFuture, charge_reservation::Reservation},
+    reject::Reject,
+};
 
 pin_project_lite::pin_project! {
     /// The response of a [`SpendLimit`](super::SpendLimit) service.
@@ -53,16 +57,25 @@ where
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mut future = self.project().response;
         let response = ready!(future.as_mut().poll(cx))?;
-        let Some(reservation) = future.take_reservation() else {
-            return Poll::Ready(Ok(response.map(SpendBody::uncounted)));
-        };
-        let (head, body) = response.into_parts();
-        let body = match Account::open(reservation, &head) {
-            Some(account) => SpendBody::new(body, Box::new(account)),
-            None => SpendBody::uncounted(body),
-        };
-        Poll::Ready(Ok(Response::from_parts(head, body)))
+        let reservation = future.take_reservation();
+        Poll::Ready(Ok(follow(reservation, response)))
     }
+}
+
+/// The response with a body that charges the reservation as it passes.
+pub(crate) fn follow<L: Limiter, R: Send + Sync + 'static, B: Body>(
+    reservation: Option<Box<Reservation<L, R>>>,
+    response: Response<B>,
+) -> Response<SpendBody<B>> {
+    let Some(reservation) = reservation else {
+        return response.map(SpendBody::uncounted);
+    };
+    let (head, body) = response.into_parts();
+    let body = match Account::open(reservation, &head) {
+        Some(account) => SpendBody::new(body, Box::new(account)),
+        None => SpendBody::uncounted(body),
+    };
+    Response::from_parts(head, body)
 }
 
 impl<S, B, L, R> fmt::Debug for SpendFuture<S, B, L, R>

@@ -14,7 +14,10 @@ mod layer;
 mod service;
 mod settings;
 
-pub(super) use self::settings::{PerResponse, Spending, UnitLimit};
+#[cfg(feature = "rules")]
+pub(crate) use self::future::follow;
+pub(super) use self::settings::PerResponse;
+pub(crate) use self::settings::{Spending, UnitLimit};
 pub use self::{
     body::{SpendBody, SpendExhausted},
     future::SpendFuture,

@@ -1,9 +1,11 @@
 //! The settings of charges that follow the response's body.
 
-use std::{fmt, sync::Arc};
+use std::{fmt, iter, sync::Arc};
 
-use http::{HeaderMap, header::CONTENT_LENGTH, request, response};
+use http::{HeaderMap, StatusCode, header::CONTENT_LENGTH, request, response};
 
+#[cfg(feature = "rules")]
+use crate::rate_limit::counted_responses::{CountedResponses, KeptByLimit};
 use crate::{
     decision::Op,
     limiter::{Limiter, UnitsOf},
@@ -49,7 +51,7 @@ type ReaderOf =
 
 /// A limit whose units the response determines.
 #[derive(Clone)]
-pub(in crate::rate_limit) struct UnitLimit {
+pub(crate) struct UnitLimit {
     pub(super) units: UnitsOf,
     /// The most units that the limit has at once.
     capacity: u64,
@@ -67,6 +69,16 @@ impl UnitLimit {
         }
     }
 
+    /// A limit of these units that has so many at once.
+    #[cfg(feature = "rules")]
+    pub(crate) const fn of_capacity(units: UnitsOf, capacity: u64) -> Self {
+        Self {
+            units,
+            capacity,
+            can_spend: true,
+        }
+    }
+
     /// The units that are reserved for a request that declares these tokens: at least 1, since a cost of 0 is allowed
     /// when nothing is left, and at most the limit's capacity, so that small limits allow their first request.
     fn reservation(&self, tokens: &Tokens) -> u64 {
@@ -81,24 +93,27 @@ pub(super) fn content_length(headers: &HeaderMap) -> Option<u64> {
 
 /// The settings of a layer whose charges follow the response's body.
 #[derive(Clone)]
-pub(in crate::rate_limit) struct Spending {
+pub(crate) struct Spending {
     pub(super) reader_of: ReaderOf,
     /// The limits in their order; `None` for one that responses do not charge.
     pub(super) limits: Arc<[Option<UnitLimit>]>,
     /// The most tokens that a request reserves.
-    pub(super) reserve: u64,
+    pub(crate) reserve: u64,
     /// The tokens of a further charge.
-    pub(super) step: u64,
-    pub(super) exhausted: Exhausted,
-    pub(super) missing: Missing,
+    pub(crate) step: u64,
+    pub(crate) exhausted: Exhausted,
+    pub(crate) missing: Missing,
     /// The cost of a request by the head of its response and its charge; 0 if the response does not count.
     pub(super) by_head: Option<PerResponse<u64, u64>>,
     /// The units of a request before its response, if the layer has a cost of its own.
     pub(super) own_cost: Option<PerRequest<u64>>,
+    /// The units that each limit keeps by the status of the response; `None` if none depends on it.
+    #[cfg(feature = "rules")]
+    pub(super) kept: Option<Arc<KeptByLimit>>,
 }
 
 impl Spending {
-    pub(super) fn new(readers: impl SpendReaders, limits: Arc<[Option<UnitLimit>]>) -> Self {
+    pub(crate) fn new(readers: impl SpendReaders, limits: Arc<[Option<UnitLimit>]>) -> Self {
         Self {
             reader_of: Arc::new(move |response, tokens| {
                 let reader = readers.reader(response, tokens)?;
@@ -111,6 +126,8 @@ impl Spending {
             missing: Missing::Estimate,
             by_head: None,
             own_cost: None,
+            #[cfg(feature = "rules")]
+            kept: None,
         }
     }
 
@@ -147,13 +164,44 @@ impl Spending {
 
     /// The units that are reserved for a request at each of several limits.
     pub(super) fn reservations(&self, parts: &request::Parts) -> Box<[u64]> {
-        let (tokens, cost) = (self.reserved(parts), self.cost(parts));
-        let limits = self.limits.iter();
-        let units = limits.map(|limit| match limit {
+        self.reservations_beside(iter::repeat(self.cost(parts)), parts)
+    }
+
+    /// The units that are reserved for a request at each of several limits. `costs` are those of the limits that
+    /// responses do not charge, with one in the place of each other.
+    pub(in crate::rate_limit) fn reservations_beside(
+        &self,
+        costs: impl Iterator<Item = u64>,
+        parts: &request::Parts,
+    ) -> Box<[u64]> {
+        let tokens = self.reserved(parts);
+        let limits = self.limits.iter().zip(costs);
+        let units = limits.map(|(limit, cost)| match limit {
             Some(limit) => limit.reservation(&tokens),
             None => cost,
         });
         units.collect()
+    }
+
+    /// The units that the limit at this place keeps by the status of the response; `None` if it does not depend on it.
+    #[cfg(feature = "rules")]
+    pub(super) fn kept(&self, status: StatusCode, charge: (usize, u64)) -> Option<u64> {
+        self.kept.as_ref()?(status, charge)
+    }
+
+    #[cfg(not(feature = "rules"))]
+    #[allow(clippy::unused_self, reason = "as its twin")]
+    pub(super) const fn kept(&self, _: StatusCode, _: (usize, u64)) -> Option<u64> {
+        None
+    }
+
+    /// These settings, with the units that each limit keeps by the status of the response.
+    #[cfg(feature = "rules")]
+    pub(crate) fn with_counted(mut self, counts: Option<CountedResponses>) -> Self {
+        if let Some(CountedResponses::OfEach(kept)) = counts {
+            self.kept = Some(kept);
+        }
+        self
     }
 
     /// The cost of a request by the layer.

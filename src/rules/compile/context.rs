@@ -9,7 +9,7 @@ use tower_ratelimit_rulefile::{
 
 use crate::{
     key::{IpPrefix, KeyExtractor},
-    rules::{fields::text_values, key::RuleKey, matcher::Authenticator},
+    rules::{fields::text_values, key::RuleKey, matcher::Authenticator, spend::CountedUnits},
 };
 
 /// The keys and settings that the application registers in code.
@@ -23,6 +23,8 @@ pub(in crate::rules) struct Setup {
     pub(in crate::rules) empty: bool,
     /// Whether the program holds permits, so that files may have `in_flight`.
     pub(in crate::rules) holds_permits: bool,
+    /// Whether the program follows the bodies of responses, so that files may have `spend`.
+    pub(in crate::rules) follows_bodies: bool,
 }
 
 /// The report, and the values that hold for all rules.
@@ -36,6 +38,8 @@ pub(super) struct Context<'c> {
     pub(super) defaults: Option<&'c Node>,
     /// The key of rules without one; `None` if it has a fault.
     pub(super) default_key: Option<RuleKey>,
+    /// The count of money; `None` without prices, or after a fault in them.
+    pub(super) money: Option<CountedUnits>,
     /// The number of quotas so far, each use of a template counted.
     pub(super) quotas: usize,
 }

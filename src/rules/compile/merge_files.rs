@@ -63,6 +63,7 @@ pub(in crate::rules) fn compile(
         prefix: IpPrefix::new(),
         defaults: None,
         default_key: None,
+        money: None,
         quotas: 0,
     };
     let store = context.settings(&roots);
@@ -122,6 +123,9 @@ impl<'c> Context<'c> {
             self.read_client_ip(client_ip);
         }
         self.defaults = self.only(roots, &file::DEFAULTS);
+        if let Some(prices) = self.only(roots, &file::PRICES) {
+            self.money = self.prices(prices);
+        }
         for templates in roots.iter().filter_map(|root| file::QUOTAS.of(root)) {
             self.report_known_templates(templates);
             self.read_templates(templates);

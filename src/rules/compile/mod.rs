@@ -12,6 +12,7 @@ mod references;
 mod request_parts_of_rule;
 mod rules;
 mod settings;
+mod spend;
 mod warnings;
 mod weighted_schedule;
 

@@ -225,14 +225,37 @@ impl<'c> Context<'c> {
                 _ => format!("{rule}.{name}"),
             };
             names.push(name);
-            let counter = CounterId::new(rule, at, quota);
-            let quota = quota.quota().named_owned(policy);
-            if let Err(error) = quota.check() {
-                self.report(ProblemCode::R04, &item.span, error.to_string());
-            }
-            set.push(RuleQuota { quota, counter });
+            set.push(self.counted_quota(quota, item, (rule, at), policy));
         }
-        Some(QuotaSet(set.into()))
+        Some(QuotaSet::new(set))
+    }
+
+    /// A quota with the units that it counts, and the identity of its counter at this index of the rule.
+    fn counted_quota(
+        &mut self,
+        quota: &OwnedQuota,
+        item: &'c Node,
+        (rule, at): (&str, usize),
+        policy: String,
+    ) -> RuleQuota {
+        let counts = self.counts(item);
+        let counter = CounterId::new(rule, at, quota, counts.as_ref());
+        let mut shape = quota.quota();
+        if counts.is_some() {
+            self.check_counted(quota, item);
+            if DEBT.of(item).is_none() && shape.can_spend() {
+                shape = shape.debt(shape.capacity());
+            }
+        }
+        let quota = shape.named_owned(policy);
+        if let Err(error) = quota.check() {
+            self.report(ProblemCode::R04, &item.span, error.to_string());
+        }
+        RuleQuota {
+            quota,
+            counter,
+            counts,
+        }
     }
 
     /// The quota of a table, or of a part of a text.

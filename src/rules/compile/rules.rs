@@ -38,19 +38,16 @@ use crate::{
 impl<'c> Context<'c> {
     /// Reads a rule; `None` after reporting all its faults. `settings` is a digest of the settings for all rules.
     pub(super) fn rule(&mut self, node: &'c Node, settings: &DefaultHasher) -> Option<Rule> {
-        let name_node = NAME.node(node)?;
-        let name = name_node.text()?;
-        self.check_name(name, name_node);
+        let (name_node, name) = self.name(node)?;
         let action = ACTION.of(node).unwrap_or(RuleAction::Limit);
-        let matcher = MATCH.of(node).map(|found| self.matcher(found));
-        let matcher = matcher.unwrap_or_default();
+        let matcher = self.matcher_of(node);
         let limit = self.limit_of(action, node, name, &matcher);
         // Read before `limit?` returns, so that all faults of a rule are reported.
         let [wait, block_for] = [WAIT, BLOCK_FOR].map(|of| of.of(node, &mut self.report));
         let (cost, count_if) = (self.cost(node), self.count_if(node));
         let (key, allowance) = limit?;
-        self.check_debts(node, &allowance);
         let shadow = MODE.of(node).unwrap_or(false);
+        let spend = self.spend(node, &allowance);
         Some(Rule {
             name: name.into(),
             position: 0,
@@ -66,7 +63,8 @@ impl<'c> Context<'c> {
             allowance,
             cost,
             shadow,
-            is_apart: shadow || action == RuleAction::Overflow,
+            is_apart: shadow || action == RuleAction::Overflow || spend.is_some(),
+            spend,
             off: false,
             wait,
             block_for,
@@ -79,8 +77,13 @@ impl<'c> Context<'c> {
         })
     }
 
+    fn matcher_of(&mut self, rule: &'c Node) -> Matcher {
+        let matcher = MATCH.of(rule).map(|found| self.matcher(found));
+        matcher.unwrap_or_default()
+    }
+
     /// Reports a `block_for` in a rule whose quotas let keys owe units.
-    fn check_debts(&mut self, node: &Node, allowance: &Allowance) {
+    pub(super) fn check_debts(&mut self, node: &Node, allowance: &Allowance) {
         let sets = allowance.sets();
         let mut quotas = sets.iter().flat_map(|set| set.quotas());
         let debt = quotas.find_map(|quota| NonZeroU64::new(quota.quota().debt_units()));
@@ -93,11 +96,15 @@ impl<'c> Context<'c> {
         }
     }
 
-    fn check_name(&mut self, name: &str, node: &Node) {
+    /// The name of a rule and its place.
+    fn name(&mut self, rule: &'c Node) -> Option<(&'c Node, &'c str)> {
+        let node = NAME.node(rule)?;
+        let name = node.text()?;
         if let Err(error) = check_name(name) {
             self.report(ProblemCode::R04, &node.span, error.to_string());
         }
         self.check_null(name, node.unquoted_text().is_none(), &node.span);
+        Some((node, name))
     }
 
     /// The key and the quotas of a rule with this action.

@@ -8,7 +8,7 @@ use tower_ratelimit_rulefile::{
     fields::{Field, Text, Tree},
 };
 
-use super::{context::Context, likely_mistakes};
+use super::{context::Context, likely_mistakes, spend};
 use crate::rules::{
     fields::{
         key::{self, FIRST_OF, KeyWord},
@@ -52,6 +52,7 @@ pub(super) fn warn(rules: &[Rule], nodes: &[&Node], context: &mut Context<'_>) {
         }
         chosen_by_clients(rule, node, context);
         likely_mistakes::warn(rule, node, context);
+        spend::warn(rule, node, context);
         if rule.action.limits() && !rule.overflows() {
             shared_by_all(rule, node, context);
         }

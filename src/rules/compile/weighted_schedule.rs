@@ -34,7 +34,7 @@ pub(super) fn weighted(
             .varying(zone, &limits)
             .map_err(|error| error.to_string())
     });
-    Ok(QuotaSet(set.collect::<Result<_, String>>()?))
+    Ok(QuotaSet::new(set.collect::<Result<_, String>>()?))
 }
 
 /// The limit of a scheduled quota, if it counts like the rule's own.

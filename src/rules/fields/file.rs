@@ -6,13 +6,15 @@ use tower_ratelimit_rulefile::fields::{
     Table, Tree, json_schema,
 };
 
-use super::{client_ip, quota, rule, store_defaults_tier_schedule, text_values::MAX_NUMBER};
+use super::{client_ip, quota, rule, spend, store_defaults_tier_schedule, text_values::MAX_NUMBER};
 
 /// A file.
 pub(in crate::rules) static FILE: Table = Table::new(
     "the file",
     "Rate limits of tower-ratelimit.",
-    &[&VERSION, &STORE, &CLIENT_IP, &DEFAULTS, &QUOTAS, &RULES],
+    &[
+        &VERSION, &STORE, &CLIENT_IP, &PRICES, &DEFAULTS, &QUOTAS, &RULES,
+    ],
 )
 .foreign(
     &["domain", "descriptors"],
@@ -35,6 +37,12 @@ pub(in crate::rules) static CLIENT_IP: Field<Tree> = Field::table(
     "client_ip",
     &client_ip::CLIENT_IP,
     "How a client's address is found. Default: the other end of the connection.",
+);
+
+pub(in crate::rules) static PRICES: Field<Tree> = Field::tree(
+    "prices",
+    Map(&InTable(&spend::PRICE)),
+    "The prices of models, in dollars for a million tokens, by a name with at most one `*`. The first that fits counts; `*` has to be among them.",
 );
 
 pub(in crate::rules) static DEFAULTS: Field<Tree> = Field::table(

@@ -6,6 +6,7 @@ pub(super) mod text_values;
 
 pub(super) mod key;
 pub(super) mod quota;
+pub(super) mod spend;
 pub(super) mod time_of_day;
 
 pub(super) mod cost;

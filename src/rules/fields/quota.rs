@@ -3,10 +3,10 @@
 use tower_ratelimit_rulefile::fields::{
     Field, Number,
     Shape::{self, Either, List, Named, Table as InTable, Text as AsText},
-    Table, Text,
+    Table, Text, Tree,
 };
 
-use super::text_values::MAX_NUMBER;
+use super::{spend, text_values::MAX_NUMBER};
 
 /// One quota or several: a text, a list or a table.
 pub(super) static QUOTAS: Shape = Named("quotas", &QUOTAS_CHOICES);
@@ -28,6 +28,7 @@ static QUOTA: Table = Table::new(
         &SLICES,
         &SOFT,
         &DEBT,
+        &COUNTS,
         &ZONE,
         &STARTING_ON,
         &VARYING,
@@ -90,7 +91,13 @@ pub(in crate::rules) static SOFT: Field<Number> = Field::number(
 pub(in crate::rules) static DEBT: Field<Number> = Field::number(
     "debt",
     0..=MAX_NUMBER,
-    "How many units beyond its capacity a key may owe, for units that were used before they were charged. Default: 0.",
+    "How many units beyond its capacity a key may owe, for units that were used before they were charged. Default: 0, and with `counts` as many as it holds at once.",
+);
+
+pub(in crate::rules) static COUNTS: Field<Tree> = Field::tree(
+    "counts",
+    spend::COUNTED,
+    "The units that it counts: requests, or those that responses use, as the rule's `spend` reads them. Default: requests.",
 );
 
 pub(in crate::rules) static ZONE: Field<Text> = Field::text(

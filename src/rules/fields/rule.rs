@@ -17,7 +17,7 @@ use super::{
     key::KEY_SHAPE,
     matching, priority, quota,
     rule_and_default_fields::{HEADERS, ON_CHANGE, ON_MISSING_KEY},
-    store_defaults_tier_schedule, text_values,
+    spend, store_defaults_tier_schedule, text_values,
 };
 use crate::rules::rule::RuleAction;
 
@@ -31,6 +31,7 @@ pub(super) static RULE: Table = Table::new(
         &KEY,
         &QUOTA,
         &IN_FLIGHT,
+        &SPEND,
         &TIER,
         &SCHEDULE,
         &WEIGHTED,
@@ -49,10 +50,11 @@ pub(super) static RULE: Table = Table::new(
 );
 
 /// The fields that a rule of the action `limit` or `overflow` may have, and no other rule.
-pub(in crate::rules) static OF_LIMITS: [&dyn AnyField; 15] = [
+pub(in crate::rules) static OF_LIMITS: [&dyn AnyField; 16] = [
     &KEY,
     &QUOTA,
     &IN_FLIGHT,
+    &SPEND,
     &TIER,
     &SCHEDULE,
     &WEIGHTED,
@@ -68,11 +70,12 @@ pub(in crate::rules) static OF_LIMITS: [&dyn AnyField; 15] = [
 ];
 
 /// The fields of limits that a rule of the action `overflow` may not have: they need requests that are denied.
-pub(in crate::rules) static OF_DENIALS: [&dyn AnyField; 3] = [&BLOCK_FOR, &WAIT, &IN_FLIGHT];
+pub(in crate::rules) static OF_DENIALS: [&dyn AnyField; 4] =
+    [&BLOCK_FOR, &WAIT, &IN_FLIGHT, &SPEND];
 
 /// The fields of limits that a rule without quotas may not have.
-pub(in crate::rules) static OF_QUOTAS: [&dyn AnyField; 8] = [
-    &SCHEDULE, &WEIGHTED, &COST, &PRIORITY, &COUNT_IF, &BLOCK_FOR, &WAIT, &ON_CHANGE,
+pub(in crate::rules) static OF_QUOTAS: [&dyn AnyField; 9] = [
+    &SPEND, &SCHEDULE, &WEIGHTED, &COST, &PRIORITY, &COUNT_IF, &BLOCK_FOR, &WAIT, &ON_CHANGE,
 ];
 
 static ACTIONS: [(&str, RuleAction); 4] = [
@@ -120,6 +123,12 @@ pub(in crate::rules) static IN_FLIGHT: Field<Tree> = Field::tree(
     "in_flight",
     Either(&[in_flight::MOST, InTable(&in_flight::IN_FLIGHT)]),
     "The most requests of a key that run at the same time, from 1 to 65535, or a table. A rule with it needs no `quota`. Default: any number.",
+);
+
+pub(in crate::rules) static SPEND: Field<Tree> = Field::table(
+    "spend",
+    &spend::SPEND,
+    "How the units that responses use are read and charged, for the quotas with `counts`.",
 );
 
 pub(in crate::rules) static TIER: Field<Tree> = Field::table(

@@ -5,8 +5,8 @@ use std::time::Instant;
 use http::request::Parts;
 
 use super::{
+    charged_members::{ChargedMember, members, tiers},
     handle::RulesHandle,
-    rule_admissions::{policies, tiers},
     rule_limits::RuleLimits,
 };
 use crate::{
@@ -17,6 +17,7 @@ use crate::{
     observe::{Decided, Event, Observer},
     rules::{
         explain::RulesOutcome,
+        rule::Rule,
         rule_set::Rules,
         select::{ChargeOfRule, RulesVerdict},
     },
@@ -130,34 +131,34 @@ impl CheckTerms<'_> {
     /// Requests a decision of limits that are charged together; `None` for no limits.
     fn request(&self, charges: &[&ChargeOfRule<'_>]) -> Option<PendingCheck> {
         let requested_at = Instant::now();
-        let cost_of = |charge: &ChargeOfRule<'_>| u64::from(self.cost.unwrap_or(charge.cost));
-        let cost = charges.iter().map(|charge| cost_of(charge)).max()?;
+        let members = members(charges.iter().copied());
+        // Nothing is charged for responses, since none is seen.
+        let cost_of = |member: &ChargedMember<'_, '_>| match member.units {
+            Some(_) => 0,
+            None => u64::from(self.cost.unwrap_or(member.charge.cost)),
+        };
+        let cost = members.iter().map(cost_of).max()?;
         let op = if self.dry_run {
             Op::Peek(cost)
         } else {
             Op::Acquire(cost)
         };
-        let policies: Box<[Policy]> = charges
-            .iter()
-            .flat_map(|charge| policies(charge.quotas))
-            .collect();
-        let limiters = charges.iter().map(|charge| self.rules.limiter(charge.rule));
+        let policies: Box<[Policy]> = members.iter().flat_map(ChargedMember::policies).collect();
+        let limiters = members.iter().map(|member| member.limiter(self.rules));
         let limiters: Option<Vec<_>> = limiters.map(|limiter| limiter.cloned()).collect();
+        let rules = || members.iter().map(|member| member.charge.rule);
         let limits = RuleLimits::of_request(limiters?, policies.clone())
-            .with_overflow(charges.iter().map(|charge| charge.rule.overflows()));
-        let overflow = charges.iter().map(|charge| {
-            let overflows = charge.rule.overflows();
-            overflows.then(|| charge.rule.name.to_string())
-        });
+            .with_overflow(rules().map(Rule::overflows));
+        let overflow = rules().map(|rule| rule.overflows().then(|| rule.name.to_string()));
         let terms = MemberTerms {
-            tiers: tiers(charges),
-            blocks_at_once: charges.iter().map(|_| true).collect(),
+            tiers: tiers(&members),
+            blocks_at_once: members.iter().map(|_| true).collect(),
         };
-        let costs = charges.iter().map(|charge| cost_of(charge));
+        let costs = members.iter().map(cost_of);
         let tier = Tier::DEFAULT.with_terms(terms).with_costs(costs.collect());
-        let key = match charges {
-            [charge] => charge.key.clone(),
-            several => Key::joint(several.iter().map(|charge| charge.key.clone())),
+        let key = match &*members {
+            [member] => member.charge.key.clone(),
+            several => Key::joint(several.iter().map(|member| member.charge.key.clone())),
         };
         Some(PendingCheck {
             answer: limits.apply_in(&tier, &key, op),

@@ -12,7 +12,7 @@ use tower_service::Service;
 
 use super::rule_limits::RuleLimits;
 use crate::{
-    rate_limit::{RateOutcome, ResponseFuture, ShadowRequest},
+    rate_limit::{RateOutcome, Reservation, ResponseFuture, ShadowRequest},
     reject::Reject,
 };
 
@@ -30,6 +30,9 @@ pin_project_lite::pin_project! {
         watched: ShadowRequests<R>,
     }
 }
+
+/// The charge of a request until the end of its response.
+pub(super) type RuleReservation<R> = Box<Reservation<RuleLimits, R>>;
 
 /// The charges of the shadow rules that a request met.
 pub(super) type ShadowRequests<R> = Vec<ShadowRequest<RuleLimits, R>>;
@@ -60,6 +63,11 @@ where
     R: Reject<ResBody>,
     ResBody: 'static,
 {
+    /// The reservation of a response that is ready, if its body determines the charge.
+    pub(super) fn take_reservation(self: Pin<&mut Self>) -> Option<RuleReservation<R>> {
+        self.project().response.take_reservation()
+    }
+
     /// Whether the request was rejected.
     pub(super) const fn is_rejected(&self) -> bool {
         self.response.is_rejected()

@@ -8,7 +8,7 @@ use std::{
 
 use arc_swap::ArcSwap;
 
-use super::rule_admissions::{Admissions, NEEDS_HOLDING};
+use super::rule_admissions::Admissions;
 use crate::{
     error::ConfigError,
     limiter::QuotaChange,
@@ -120,13 +120,14 @@ impl<R> Shared<R> {
     fn read_again(&self) -> Result<RuleChanges, RulesError> {
         let mut state = unpoisoned(self.changes.lock());
         let current = self.admissions.load_full();
-        let holds = current.settings().holds_permits;
-        let read = current.rules.read_again().and_then(|rules| {
-            if rules.has_in_flight() && !holds {
-                return Err(RulesError::unreadable(NEEDS_HOLDING.to_owned()));
-            }
-            Ok(rules)
-        });
+        let settings = current.settings();
+        let read = current
+            .rules
+            .read_again()
+            .and_then(|rules| match settings.fault_of(&rules) {
+                Some(fault) => Err(RulesError::unreadable(fault.to_owned())),
+                None => Ok(rules),
+            });
         let rules = read.inspect_err(|error| {
             let line = error.to_line();
             let error = error.to_string();

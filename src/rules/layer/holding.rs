@@ -1,6 +1,7 @@
 //! The service whose responses hold the permits of `in_flight`.
 
 use std::{
+    error::Error,
     fmt,
     future::Future,
     pin::Pin,
@@ -23,10 +24,13 @@ use crate::{
     clock::Timestamp,
     concurrency::{ConcurrencyBody, Grant, HeldPermits},
     middleware::{inner_service::inner_service, request_outcome::RequestOutcome},
-    rate_limit::RateOutcome,
+    rate_limit::{RateOutcome, SpendBody, follow},
     reject::{ProblemJson, Reject},
     rules::select::RulesVerdict,
 };
+
+/// The body of a response that holds permits, and that `spend` follows.
+pub(super) type FollowedBody<B> = SpendBody<ConcurrencyBody<B>>;
 
 /// A service whose requests are limited by rules, and whose responses hold permits. Created by
 /// [`HoldingRulesLayer`](super::HoldingRulesLayer).
@@ -47,9 +51,9 @@ impl<S, R, ReqBody, ResBody> Service<Request<ReqBody>> for HoldingRulesLimit<S, 
 where
     S: Service<Request<ReqBody>, Response = Response<ResBody>> + Clone,
     R: Reject<ResBody>,
-    ResBody: Body + 'static,
+    ResBody: Body<Error: Into<Box<dyn Error + Send + Sync>>> + 'static,
 {
-    type Response = Response<ConcurrencyBody<ResBody>>;
+    type Response = Response<FollowedBody<ResBody>>;
     type Error = S::Error;
     type Future = HoldingRulesFuture<S, ReqBody, R>;
 
@@ -133,9 +137,9 @@ impl<S, B, R, ResBody> Future for HoldingRulesFuture<S, B, R>
 where
     S: Service<Request<B>, Response = Response<ResBody>>,
     R: Reject<ResBody>,
-    ResBody: Body + 'static,
+    ResBody: Body<Error: Into<Box<dyn Error + Send + Sync>>> + 'static,
 {
-    type Output = Result<Response<ConcurrencyBody<ResBody>>, S::Error>;
+    type Output = Result<Response<FollowedBody<ResBody>>, S::Error>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mut this = self.project();
@@ -145,7 +149,9 @@ where
             this.permits.release();
         }
         let permits = std::mem::take(this.permits);
-        Poll::Ready(Ok(result?.map(|body| ConcurrencyBody::new(body, permits))))
+        let reservation = this.response.take_reservation();
+        let held = result?.map(|body| ConcurrencyBody::new(body, permits));
+        Poll::Ready(Ok(follow(reservation, held)))
     }
 }
 

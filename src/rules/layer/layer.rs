@@ -12,7 +12,7 @@ use super::{
     handle::{RulesHandle, Shared},
     holding::HoldingRulesLimit,
     in_flight_tables::InFlightTables,
-    rule_admissions::{Admissions, LayerSettings, NEEDS_HOLDING},
+    rule_admissions::{Admissions, LayerSettings},
     service::RulesLimit,
 };
 use crate::{
@@ -63,6 +63,7 @@ impl RulesLayer {
                 queues: SharedQueues::new(),
                 in_flight: InFlightTables::default(),
                 holds_permits: false,
+                follows_bodies: false,
             }),
             shared: Arc::default(),
         }
@@ -134,21 +135,23 @@ impl<R> RulesLayer<R> {
 }
 
 impl<R: Send + Sync + 'static> RulesLayer<R> {
-    /// This layer with responses that hold the permits of `in_flight`, in a body of their own. Call it last; the rules
-    /// are read with [`RulesBuilder::accept_in_flight`](crate::rules::RulesBuilder::accept_in_flight).
+    /// This layer with responses that have a body of their own: it holds the permits of `in_flight`, and `spend` follows
+    /// it. Call it last; the rules are read with
+    /// [`RulesBuilder::accept_in_flight`](crate::rules::RulesBuilder::accept_in_flight) or
+    /// [`RulesBuilder::accept_spend`](crate::rules::RulesBuilder::accept_spend).
     pub fn holding(self) -> HoldingRulesLayer<R> {
         HoldingRulesLayer(self.with(|settings| LayerSettings {
             holds_permits: true,
+            follows_bodies: true,
             ..settings.clone()
         }))
     }
 
     fn shared(&self) -> &Arc<Shared<R>> {
         self.shared.get_or_init(|| {
-            assert!(
-                self.settings.holds_permits || !self.rules.has_in_flight(),
-                "{NEEDS_HOLDING}"
-            );
+            if let Some(fault) = self.settings.fault_of(&self.rules) {
+                panic!("{fault}");
+            }
             let admissions = Admissions::new(self.rules.clone(), Arc::clone(&self.settings));
             Arc::new(Shared::new(admissions))
         })
@@ -158,7 +161,7 @@ impl<R: Send + Sync + 'static> RulesLayer<R> {
     ///
     /// # Panics
     ///
-    /// If a rule has `in_flight`: such rules need [`holding`](Self::holding).
+    /// If a rule has `in_flight` or `spend`: such rules need [`holding`](Self::holding).
     #[must_use]
     pub fn handle(&self) -> RulesHandle {
         RulesHandle::new(Arc::clone(self.shared()))
@@ -191,7 +194,7 @@ impl<R> fmt::Debug for RulesLayer<R> {
     }
 }
 
-/// A [`RulesLayer`] whose responses hold the permits of `in_flight`. Created by [`RulesLayer::holding`].
+/// A [`RulesLayer`] whose responses hold the permits of `in_flight`, and are followed by `spend`. Created by [`RulesLayer::holding`].
 #[derive(Debug)]
 #[must_use]
 pub struct HoldingRulesLayer<R = ProblemJson>(RulesLayer<R>);

@@ -1,6 +1,7 @@
 //! The layer that limits requests by rules.
 
 mod admission_cache;
+mod charged_members;
 mod decisions_for_other_processes;
 mod future;
 mod handle;

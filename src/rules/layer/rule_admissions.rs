@@ -5,21 +5,22 @@ use std::{
     time::Duration,
 };
 
-use http::{HeaderValue, StatusCode};
+use http::HeaderValue;
 
 use super::{
     admission_cache::{AdmissionCache, AppliedSet},
+    charged_members::{ChargedMember, counts_of_each, members, policies, spending_of, tiers},
     in_flight_tables::{InFlightLimit, InFlightTables},
     rule_limits::RuleLimits,
 };
 use crate::{
     decision::{Decision, Policy},
     headers::Headers,
-    limiter::{AnyLimiter, Tier, tier::MemberTerms, tier_set::TierSet},
+    limiter::{AnyLimiter, Tier, tier::MemberTerms},
     observe::Observer,
     quota::Priority,
     rate_limit::{
-        CountedResponses, PreparedAdmission, PreparedSettings, SharedQueues, WaitSettings,
+        CountedResponses, PreparedAdmission, PreparedSettings, SharedQueues, Spending, WaitSettings,
     },
     rules::{
         rule::Rule, rule_quotas::QuotaSet, rule_set::Rules, select::ChargeOfRule, store::tier_of,
@@ -44,12 +45,25 @@ pub(super) struct LayerSettings<R> {
     pub(super) in_flight: InFlightTables,
     /// Whether responses hold permits.
     pub(super) holds_permits: bool,
+    /// Whether the bodies of responses are followed.
+    pub(super) follows_bodies: bool,
 }
 
 /// The fault of rules with `in_flight` in a layer whose responses hold no permits.
-pub(super) const NEEDS_HOLDING: &str = "a rule has `in_flight`, which only responses that hold permits enforce: use `RulesLayer::holding`";
+const NEEDS_PERMITS: &str = "a rule has `in_flight`, which only responses that hold permits enforce: use `RulesLayer::holding`";
+
+/// The fault of rules with `spend` in a layer that does not follow the bodies of responses.
+const NEEDS_BODIES: &str = "a rule has `spend`, which needs a layer that follows the bodies of responses: use `RulesLayer::holding`";
 
 impl<R> LayerSettings<R> {
+    /// The fault of rules that this layer cannot enforce.
+    pub(super) fn fault_of(&self, rules: &Rules) -> Option<&'static str> {
+        if rules.has_in_flight() && !self.holds_permits {
+            return Some(NEEDS_PERMITS);
+        }
+        (rules.has_spend() && !self.follows_bodies).then_some(NEEDS_BODIES)
+    }
+
     /// A copy of the settings with another rejection.
     pub(super) fn with_rejection<R2>(&self, rejection: Arc<R2>) -> LayerSettings<R2> {
         LayerSettings {
@@ -60,6 +74,7 @@ impl<R> LayerSettings<R> {
             queues: self.queues.clone(),
             in_flight: self.in_flight.clone(),
             holds_permits: self.holds_permits,
+            follows_bodies: self.follows_bodies,
         }
     }
 }
@@ -93,7 +108,11 @@ struct AdmissionsOfRule<R> {
 
 impl<R> Admissions<R> {
     pub(super) fn new(rules: Rules, settings: Arc<LayerSettings<R>>) -> Self {
-        let of_rule = |rule: &Rule| AdmissionsOfRule::new(rule, rules.limiter(rule), &settings);
+        let of_rule = |rule: &Rule| {
+            // Charges that follow responses are made by several limiters, see `together`.
+            let limiter = rules.limiter(rule).filter(|_| rule.spend.is_none());
+            AdmissionsOfRule::new(rule, limiter, &settings)
+        };
         Self {
             by_rule: rules.rules().iter().map(of_rule).collect(),
             unlimited: settings.admission(
@@ -189,8 +208,8 @@ impl<R> Admissions<R> {
         if let Some(admission) = self.together.get(sets.as_slice()) {
             return admission;
         }
-        let charges: Vec<&ChargeOfRule<'_>> = charges.collect();
-        let admission = Arc::new(self.make_together(&charges));
+        let members = members(charges);
+        let admission = Arc::new(self.make_together(&members));
         self.together.insert(sets.as_slice().into(), &admission);
         admission
     }
@@ -201,18 +220,20 @@ impl<R> Admissions<R> {
         self.together.len()
     }
 
-    fn make_together(&self, charges: &[&ChargeOfRule<'_>]) -> RuleAdmission<R> {
-        let rules = || charges.iter().map(|charge| charge.rule);
-        let limiters = rules().filter_map(|rule| self.rules.limiter(rule).cloned());
+    fn make_together(&self, members: &[ChargedMember<'_, '_>]) -> RuleAdmission<R> {
+        let rules = || members.iter().map(|member| member.charge.rule);
+        let limiters = members
+            .iter()
+            .filter_map(|member| member.limiter(&self.rules));
         let waits = rules().any(|rule| rule.wait.is_some());
         let of_members = MemberTerms {
-            tiers: tiers(charges),
+            tiers: tiers(members),
             blocks_at_once: rules()
                 .map(|rule| rule.count_if.is_none() && !waits)
                 .collect(),
         };
-        let policies = charges.iter().flat_map(|charge| policies(charge.quotas));
-        let limits = RuleLimits::of_request(limiters, policies.collect());
+        let policies = members.iter().flat_map(ChargedMember::policies);
+        let limits = RuleLimits::of_request(limiters.cloned(), policies.collect());
         self.settings.admission(
             limits.with_overflow(rules().map(Rule::overflows)),
             OwnTerms {
@@ -222,7 +243,8 @@ impl<R> Admissions<R> {
                 headers: rules().next().map(|rule| rule.headers.clone()),
                 shadow: false,
                 counts: counts_of_each(rules()),
-                wait: wait_of_all(charges),
+                wait: wait_of_all(members),
+                spending: spending_of(members),
             },
         )
     }
@@ -279,6 +301,7 @@ struct OwnTerms {
     counts: Option<CountedResponses>,
     wait: Option<WaitSettings>,
     of_members: Option<MemberTerms>,
+    spending: Option<Spending>,
 }
 
 impl<R> LayerSettings<R> {
@@ -294,6 +317,7 @@ impl<R> LayerSettings<R> {
             wait: terms.wait,
             overflow: terms.overflow,
             of_members: terms.of_members,
+            spending: terms.spending,
         };
         PreparedAdmission::new(limits, Arc::clone(&self.rejection), terms)
     }
@@ -314,7 +338,7 @@ impl<R> LayerSettings<R> {
             of_denial: None,
             queues: vec![(queue_name(rule, index, class), Some(longest))],
         });
-        let tier = tier(rule, index, class);
+        let tier = tier_of(index, rule.allowance.first_index(None)).with_priority(class);
         // Without terms the limiter would read the name of the queue as a tier.
         let of_members = (tier != Tier::DEFAULT || wait.is_some()).then(|| MemberTerms {
             tiers: [tier].into(),
@@ -329,30 +353,10 @@ impl<R> LayerSettings<R> {
                 counts,
                 wait,
                 of_members,
+                spending: None,
             },
         )
     }
-}
-
-/// The tier of a set of quotas in the rule's limiter, for requests of a class.
-fn tier(rule: &Rule, index: usize, class: Priority) -> Tier {
-    tier_of(index, rule.allowance.first_index()).with_priority(class)
-}
-
-/// The tiers of the limits of charges.
-pub(super) fn tiers(charges: &[&ChargeOfRule<'_>]) -> Box<[Tier]> {
-    let tiers = charges
-        .iter()
-        .map(|charge| tier(charge.rule, charge.set_index, charge.class));
-    tiers.collect()
-}
-
-/// The policies of quotas. The compilation has checked them.
-pub(super) fn policies(set: &QuotaSet) -> impl Iterator<Item = Policy> + use<> {
-    let quotas = set.quotas().cloned().collect();
-    let limits = TierSet::new(vec![(Tier::DEFAULT, quotas)], None);
-    let policies = limits.map(|limits| limits.default_tier().policies.clone());
-    policies.unwrap_or_default().into_iter()
 }
 
 /// The names of the rules whose denials do not end a request; `None` if all do.
@@ -367,27 +371,18 @@ fn overflow_of_each<'r>(
     names.iter().any(Option::is_some).then(|| names.into())
 }
 
-/// The effect of a response on each of several limits.
-fn counts_of_each<'r>(rules: impl Iterator<Item = &'r Rule>) -> Option<CountedResponses> {
-    let each: Vec<_> = rules.map(|rule| rule.count_if.clone()).collect();
-    each.iter().any(Option::is_some).then(|| {
-        CountedResponses::OfEach(Arc::new(move |status: StatusCode, (at, charged)| {
-            let count_if = each.get(at)?.as_ref()?;
-            Some(if count_if.counts(status) { charged } else { 0 })
-        }))
-    })
-}
-
 /// The longest wait of a request: it waits only if all rules that deny it have `wait`, and for the shortest of them.
-fn wait_of_all(charges: &[&ChargeOfRule<'_>]) -> Option<WaitSettings> {
-    let longest = charges.iter().filter_map(|charge| charge.rule.wait).max()?;
+fn wait_of_all(members: &[ChargedMember<'_, '_>]) -> Option<WaitSettings> {
+    let waits = members.iter().map(|member| member.charge.rule.wait);
+    let longest = waits.flatten().max()?;
     // One element for each quota, in the order of decisions.
-    let of_quotas = charges.iter().flat_map(|charge| {
-        let quotas = charge.quotas.quotas().count();
-        std::iter::repeat_n(charge.rule.wait, quotas)
+    let of_quotas = members.iter().flat_map(|member| {
+        let quotas = member.policies().count();
+        std::iter::repeat_n(member.charge.rule.wait, quotas)
     });
     let of_quotas: Vec<Option<Duration>> = of_quotas.collect();
-    let queues = charges.iter().map(|charge| {
+    let queues = members.iter().map(|member| {
+        let charge = member.charge;
         let name = queue_name(charge.rule, charge.set_index, charge.class);
         (name, charge.rule.wait)
     });

@@ -10,6 +10,7 @@ use http::{Request, Response, request::Parts};
 use tower_service::Service;
 
 use super::{
+    charged_members::members,
     future::{RulesFuture, ShadowRequests},
     handle::Shared,
     rule_admissions::{Admissions, RuleAdmission},
@@ -18,7 +19,7 @@ use super::{
 use crate::{
     key::Key,
     middleware::{inner_service::inner_service, key_extraction_rules::Uncounted},
-    rate_limit::RateOutcome,
+    rate_limit::{RateOutcome, ShadowRequest},
     reject::{ProblemJson, Reject},
     rules::select::{ChargeOfRule, RuleCharges, RulesVerdict},
 };
@@ -122,6 +123,19 @@ fn decide_alone<R: Reject<B>, B: 'static>(
     }
 }
 
+/// Charges a limit in shadow mode.
+fn watch<R: Send + Sync + 'static>(
+    admissions: &Admissions<R>,
+    charge: &ChargeOfRule<'_>,
+) -> Option<ShadowRequest<RuleLimits, R>> {
+    let (key, cost) = (&charge.key, u64::from(charge.cost));
+    if charge.has_default_class() {
+        admissions.of(charge).watch(key, cost)
+    } else {
+        admissions.of_class(charge).watch(key, cost)
+    }
+}
+
 /// Charges the shadows first, each by itself, then all other limits together.
 #[inline(never)]
 fn decide_together<R: Reject<B>, B: 'static>(
@@ -131,15 +145,11 @@ fn decide_together<R: Reject<B>, B: 'static>(
     parts: &mut Parts,
 ) -> RateOutcome<RuleLimits, R, B> {
     let shadows = charges.iter().filter(|charge| charge.rule.shadow);
-    watched.extend(shadows.filter_map(|charge| {
-        let (key, cost) = (&charge.key, u64::from(charge.cost));
-        if charge.has_default_class() {
-            admissions.of(charge).watch(key, cost)
-        } else {
-            admissions.of_class(charge).watch(key, cost)
-        }
-    }));
+    watched.extend(shadows.filter_map(|charge| watch(admissions, charge)));
     let hard = charges.iter().filter(|charge| !charge.rule.shadow);
+    if admissions.rules.has_spend() && hard.clone().any(|charge| charge.rule.spend.is_some()) {
+        return decide_spending(admissions, hard, parts);
+    }
     let mut others = hard.clone();
     match (others.next(), others.next()) {
         (None, _) => admissions.uncounted(None).uncounted(Uncounted::Skip, parts),
@@ -162,6 +172,30 @@ fn decide_together<R: Reject<B>, B: 'static>(
                 admission.decide_by_costs(&key, costs, parts)
             }
         }
+    }
+}
+
+/// Reserves the units of a response, together with the charges of all other limits.
+#[cold]
+fn decide_spending<'c, 'r: 'c, R: Reject<B>, B: 'static>(
+    admissions: &Admissions<R>,
+    charges: impl Iterator<Item = &'c ChargeOfRule<'r>> + Clone,
+    parts: &mut Parts,
+) -> RateOutcome<RuleLimits, R, B> {
+    let members = members(charges.clone());
+    let key = match &*members {
+        [member] => member.charge.key.clone(),
+        _ => Key::of_limits(members.iter().map(|member| Some(&member.charge.key))),
+    };
+    let overflows = members.iter().any(|member| member.charge.rule.overflows());
+    let admission = admissions.together(charges);
+    let costs = members.iter().map(|member| u64::from(member.charge.cost));
+    let costs = admission.reservations(costs, parts);
+    let costs = costs.iter().copied();
+    if overflows {
+        admission.decide_with_overflow(&key, costs, parts)
+    } else {
+        admission.decide_by_costs(&key, costs, parts)
     }
 }
 

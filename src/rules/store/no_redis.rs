@@ -2,10 +2,11 @@
 
 use tower_ratelimit_rulefile::RulesError;
 
+use super::counted_sets::CountedSets;
 use crate::{
     error::ConfigError,
     limiter::AnyLimiter,
-    rules::{compile::StoreSettings, rule::Rule, rule_quotas::QuotaSet},
+    rules::{compile::StoreSettings, rule::Rule},
 };
 
 /// A store in Redis: there is none.
@@ -15,8 +16,7 @@ pub(super) enum RedisRules {}
 impl RedisRules {
     pub(super) const fn limiter(
         &self,
-        _: &Rule,
-        _: (&QuotaSet, &[(usize, &QuotaSet)]),
+        _: &CountedSets<'_>,
         _: &StoreSettings,
     ) -> Result<AnyLimiter, ConfigError> {
         match *self {}

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use tower_ratelimit_rulefile::{Problem, ProblemCode, RulesError};
 
+use super::counted_sets::CountedSets;
 use crate::{
     error::ConfigError,
     limiter::AnyLimiter,
@@ -11,7 +12,6 @@ use crate::{
     redis::RedisStore,
     rules::{
         compile::StoreSettings, fields::store_defaults_tier_schedule::OnStoreFailure, rule::Rule,
-        rule_quotas::QuotaSet,
     },
     shared::{OnFailure, RedisLimiter},
     store::key_name::accepted_name,
@@ -29,22 +29,21 @@ impl RedisRules {
         Self(store)
     }
 
-    /// The limiter of a rule with these sets of quotas, the default tier's first.
+    /// The limiter of quotas that count alike.
     pub(super) fn limiter(
         &self,
-        rule: &Rule,
-        (first, others): (&QuotaSet, &[(usize, &QuotaSet)]),
+        counted: &CountedSets<'_>,
         settings: &StoreSettings,
     ) -> Result<AnyLimiter, ConfigError> {
-        let mut builder = RedisLimiter::builder(first.to_owned_quotas())
-            .name(accepted_name(format!("rule.{}", rule.name)))
+        let mut builder = RedisLimiter::builder(counted.first())
+            .name(accepted_name(counted.name("rule.")))
             .on_failure(on_failure(settings))
-            .on_change(rule.on_change)
+            .on_change(counted.rule.on_change)
             .remember_denials_for(LONGEST_DENIAL);
-        for (place, quotas) in others {
-            builder = builder.tier(place.to_string(), quotas.to_owned_quotas());
+        for (tier, quotas) in counted.tiers() {
+            builder = builder.tier(tier, quotas);
         }
-        if let Some(block) = rule.block_for {
+        if let Some(block) = counted.rule.block_for {
             builder = builder.block_for(block);
         }
         Ok(AnyLimiter::new(builder.build(&self.0)?))

@@ -21,6 +21,7 @@ fn admissions(text: &str) -> Admissions<ProblemJson> {
         queues: SharedQueues::new(),
         in_flight: InFlightTables::default(),
         holds_permits: false,
+        follows_bodies: false,
     };
     Admissions::new(rules, Arc::new(settings))
 }
