@@ -34,7 +34,7 @@ use tokio::{net::TcpListener, task::JoinHandle};
 use tower_ratelimit::{
     OnFailure,
     observe::MetricsObserver,
-    rules::{Rules, RulesLayer},
+    rules::{HoldingRulesLayer, Rules, RulesLayer},
 };
 use tracing::info;
 
@@ -68,7 +68,7 @@ use crate::{
 
 /// The rules in force, as requests and operators use them.
 struct Limits {
-    layer: RulesLayer,
+    layer: HoldingRulesLayer,
     page: Option<DeniedPage>,
     source: Source,
     store: Store,
@@ -89,6 +89,7 @@ impl Limits {
             Some(_) => layer.observer(observed((metrics, of_operators), backend)),
             None => layer.observer(observed(of_operators, backend)),
         };
+        let layer = layer.holding();
         let handle = Some(layer.handle());
         let reload_page = page
             .clone()

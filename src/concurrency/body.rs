@@ -37,6 +37,20 @@ impl<B: Body> ConcurrencyBody<B> {
         }
         Self { inner, permits }
     }
+
+    /// The inner service's body, if this one holds no permit.
+    ///
+    /// # Errors
+    ///
+    /// This body, if it holds one.
+    #[cfg(feature = "rules")]
+    pub fn try_into_inner(self) -> Result<B, Self> {
+        if self.permits.is_empty() {
+            Ok(self.inner)
+        } else {
+            Err(self)
+        }
+    }
 }
 
 impl<B: Body> Body for ConcurrencyBody<B> {

@@ -129,6 +129,9 @@ mod service;
 #[cfg(feature = "redis")]
 mod shared_permits;
 
+#[cfg(feature = "rules")]
+#[cfg(feature = "rules")]
+pub use self::held_permits::RequestPermits;
 #[cfg(feature = "redis")]
 pub use self::redis_concurrency::SharedConcurrency;
 pub use self::{

@@ -7,7 +7,7 @@ use http_body_util::Full;
 use tower::{Layer, ServiceExt, service_fn};
 use tower_ratelimit::{
     ManualClock,
-    concurrency::ConcurrencyBody,
+    concurrency::{ConcurrencyBody, RequestPermits},
     rate_limit::SpendBody,
     rules::{Format, HoldingRulesLayer, Rules, RulesBuilder, RulesLayer},
 };
@@ -226,4 +226,42 @@ fn faults_have_codes() {
     assert_eq!(codes("in_flight: 1, action: overflow, quota: 1/s"), ["R02"]);
     assert_eq!(codes("in_flight: 1, action: deny"), ["R02"]);
     assert_eq!(codes("in_flight: 1, key: global"), ["W23"]);
+}
+
+#[test]
+fn file_of_the_service_s_page_is_read() {
+    let page = include_str!("../../docs/service.md");
+    let (_, section) = page
+        .split_once("### One client that holds everything")
+        .expect("the section");
+    let (_, text) = section.split_once("```yaml\n").expect("a file");
+    let (text, _) = text.split_once("```").expect("its end");
+    let rules = builder().parse(text, Format::Yaml);
+    assert_eq!(rules.unwrap_or_else(|error| panic!("{error}")).len(), 2);
+}
+
+#[tokio::test]
+async fn upgraded_connection_holds_the_permit_after_its_response() {
+    let layer = layer("rules: [{name: api, key: global, in_flight: 1}]");
+    let kept = std::sync::Arc::new(std::sync::Mutex::new(None));
+    let keep = std::sync::Arc::clone(&kept);
+    let inner = service_fn(move |mut request: Request<()>| {
+        let permits = request.extensions_mut().remove::<RequestPermits>();
+        *keep.lock().expect("no panic") = permits;
+        async { Ok::<_, std::convert::Infallible>(Response::new(Full::<bytes::Bytes>::default())) }
+    });
+    let service = layer.layer(inner);
+    let upgrade = Request::get("/").header("upgrade", "websocket");
+    let response = service
+        .clone()
+        .oneshot(upgrade.body(()).expect("a request"))
+        .await;
+    drop(response);
+    assert_eq!(status(&layer, "/").await, 429);
+    *kept.lock().expect("no panic") = None;
+    assert_eq!(status(&layer, "/").await, 200);
+    // A request without an upgrade has none.
+    let plain = Request::get("/").body(()).expect("a request");
+    drop(service.oneshot(plain).await);
+    assert!(kept.lock().expect("no panic").is_none());
 }

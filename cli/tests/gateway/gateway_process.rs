@@ -27,6 +27,13 @@ impl Gateway {
         Self::start_in(tempfile::tempdir().unwrap(), upstream, options).await
     }
 
+    /// Starts it with these rules.
+    pub(crate) async fn start_with(rules: &str, upstream: u16, options: &[&str]) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("rules.yaml"), rules).unwrap();
+        Self::start_in(folder, upstream, options).await
+    }
+
     /// Starts it in a folder with the test's files.
     pub(crate) async fn start_in(folder: TempDir, upstream: u16, options: &[&str]) -> Self {
         Self::start_to(folder, &format!("http://127.0.0.1:{upstream}"), options).await
@@ -34,7 +41,10 @@ impl Gateway {
 
     /// Starts it in a folder, in front of this address.
     pub(crate) async fn start_to(folder: TempDir, upstream: &str, options: &[&str]) -> Self {
-        fs::write(folder.path().join("rules.yaml"), RULES).unwrap();
+        let rules = folder.path().join("rules.yaml");
+        if !rules.exists() {
+            fs::write(rules, RULES).unwrap();
+        }
         let [port, http, admin] = [free_port(), free_port(), free_port()];
         let mut command = Command::new(env!("CARGO_BIN_EXE_tower-ratelimit"));
         command

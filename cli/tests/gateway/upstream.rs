@@ -105,6 +105,7 @@ impl Upstream {
                         .await;
                     wire.send("its own").await;
                 }
+                "/usage" => usage(&mut wire, &body).await,
                 "/chat" | "/other" => return chat(&mut wire, &path).await,
                 _ if head.first_line().starts_with("HEAD ") => {
                     wire.request("HTTP/1.1 200 OK\ncontent-length: 1234").await;
@@ -175,6 +176,22 @@ async fn ok(wire: &mut Wire, body: &str) {
         "HTTP/1.1 200 OK\r\ncontent-length: {length}\r\n\r\n{body}"
     ))
     .await;
+}
+
+/// Reports the tokens that the request's body names as the output, in events.
+async fn usage(wire: &mut Wire, output: &str) {
+    wire.request("HTTP/1.1 200 OK\ncontent-type: text/event-stream\ntransfer-encoding: chunked")
+        .await;
+    let usage = format!(r#"{{"prompt_tokens":10,"completion_tokens":{output}}}"#);
+    for event in [
+        r#"{"choices":[{"delta":{"content":"hello"}}]}"#.to_owned(),
+        format!(r#"{{"model":"m","choices":[],"usage":{usage}}}"#),
+        "[DONE]".to_owned(),
+    ] {
+        let event = format!("data: {event}\n\n");
+        wire.send(format!("{:x}\r\n{event}\r\n", event.len())).await;
+    }
+    wire.send("0\r\n\r\n").await;
 }
 
 /// Responds before the body has arrived, with or without an end, and continues reading.

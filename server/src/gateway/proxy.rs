@@ -12,7 +12,9 @@ use std::{
 use axum::{body::Body, response::Response};
 use http::{
     HeaderValue, Request, StatusCode, Uri, Version,
-    header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HOST, TE, TRANSFER_ENCODING},
+    header::{
+        ACCEPT_ENCODING, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HOST, TE, TRANSFER_ENCODING,
+    },
     request::Parts,
     uri::{Authority, PathAndQuery},
 };
@@ -23,6 +25,7 @@ use hyper_util::{
     rt::{TokioExecutor, TokioTimer},
 };
 use tokio::{sync::watch, time::timeout};
+use tower_ratelimit::{concurrency::RequestPermits, rate_limit::Spent};
 use tower_service::Service;
 
 use super::{
@@ -127,6 +130,7 @@ impl Inner {
             .ok_or(StatusCode::INTERNAL_SERVER_ERROR)?;
         let (mut parts, body) = request.into_parts();
         let client = upgrade::take_upgrade(&mut parts);
+        let permits = parts.extensions.remove::<RequestPermits>();
         let is_grpc = is_grpc(&parts);
         let body = if is_grpc {
             body.of_messages(self.silence)
@@ -144,7 +148,7 @@ impl Inner {
             let response = self.by_http1(request, client.is_some());
             self.in_time(response, &progress, is_grpc).await?
         };
-        self.answer(response, client, progress, hop.permit)
+        self.answer(response, client, progress, (hop.permit, permits))
     }
 
     /// Sends a request by HTTP/1.1.
@@ -201,6 +205,11 @@ impl Inner {
         {
             parts.headers.insert(HOST, host);
         }
+        if parts.extensions.get::<Spent>().is_some() {
+            // An encoded response is not read.
+            let identity = HeaderValue::from_static("identity");
+            parts.headers.insert(ACCEPT_ENCODING, identity);
+        }
         let path = parts.uri.path_and_query().cloned();
         let mut request = Request::new(body);
         *request.method_mut() = parts.method;
@@ -238,7 +247,7 @@ impl Inner {
         mut response: Response<Incoming>,
         client: Option<hyper::upgrade::OnUpgrade>,
         progress: Progress,
-        permit: RequestPermit,
+        (permit, permits): (RequestPermit, Option<RequestPermits>),
     ) -> Result<Response, StatusCode> {
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
             let agreed = client.filter(|_| upgrade::is_websocket(response.headers()));
@@ -250,7 +259,7 @@ impl Inner {
                 StatusCode::BAD_GATEWAY
             })?;
             let upstream = hyper::upgrade::on(&mut response);
-            let until = (self.stopped.clone(), permit);
+            let until = (self.stopped.clone(), (permit, permits));
             upgrade::tunnel(client, upstream, self.silence, until);
             hop_by_hop_headers::end_connection(
                 response.headers_mut(),

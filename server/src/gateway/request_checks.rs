@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use axum::{
+    body::Body,
     extract::{ConnectInfo, Request},
     response::Response,
 };
@@ -14,7 +15,11 @@ use http::{
 use http_body::Body as _;
 use tokio::sync::{Semaphore, watch};
 use tower_layer::Layer as _;
-use tower_ratelimit::rules::{RulesHandle, RulesLayer, RulesLimit};
+use tower_ratelimit::{
+    concurrency::ConcurrencyBody,
+    rate_limit::SpendBody,
+    rules::{HoldingRulesLayer, HoldingRulesLimit, RulesHandle},
+};
 use tower_service::Service as _;
 
 use super::{
@@ -39,7 +44,7 @@ use crate::{
 
 /// The proxy behind its checks and rules.
 pub(super) struct CheckedProxy {
-    limit: RulesLimit<Proxy>,
+    limit: HoldingRulesLimit<Proxy>,
     page: Option<DeniedPage>,
     rules: RulesHandle,
     in_flight: Arc<Semaphore>,
@@ -58,7 +63,7 @@ impl CheckedProxy {
     /// When a setting about the upstream is wrong.
     pub(super) fn new(
         settings: &Settings,
-        (layer, page): (&RulesLayer, Option<&DeniedPage>),
+        (layer, page): (&HoldingRulesLayer, Option<&DeniedPage>),
         tls: Option<&TlsToUpstream>,
         draining: Draining,
         stopped: watch::Receiver<bool>,
@@ -126,7 +131,7 @@ impl CheckedProxy {
         let page = self.page_for(&parts.headers);
         let request = Request::from_parts(parts, Upload::new(body, self.max_body));
         match self.limit.clone().call(request).await {
-            Ok(response) => Ok(denied_page::replaced(response, page)),
+            Ok(response) => Ok(denied_page::replaced(response.map(followed), page)),
             Err(never) => match never {},
         }
     }
@@ -170,6 +175,14 @@ impl CheckedProxy {
         for semaphore in [&self.in_flight, &self.web_sockets] {
             drop(semaphore.acquire_many(self.max_in_flight).await);
         }
+    }
+}
+
+/// The body of a response, in a wrapper only if rules hold a permit or follow it.
+fn followed(body: SpendBody<ConcurrencyBody<Body>>) -> Body {
+    match body.try_into_inner() {
+        Ok(held) => held.try_into_inner().unwrap_or_else(Body::new),
+        Err(spending) => Body::new(spending),
     }
 }
 

@@ -141,6 +141,8 @@ impl Settings {
             .iter()
             .fold(builder, RulesBuilder::restore_or_new);
         let rules = builder
+            .accept_in_flight(true)
+            .accept_spend(true)
             .read_all(&self.rules)
             .map_err(|error| fault("the rules cannot be used", &error))?;
         let store = match (redis, rules.local_store()) {

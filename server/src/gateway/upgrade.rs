@@ -13,6 +13,7 @@ use tokio::{
     io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, split},
     sync::watch,
 };
+use tower_ratelimit::concurrency::RequestPermits;
 
 use super::{
     hop_by_hop_headers::lists, permit::RequestPermit, progress::Progress, websocket_frames::Frames,
@@ -67,14 +68,17 @@ pub(super) fn tunnel(
     client: OnUpgrade,
     upstream: OnUpgrade,
     silence: Duration,
-    (stopped, permit): (watch::Receiver<bool>, RequestPermit),
+    (stopped, permits): (
+        watch::Receiver<bool>,
+        (RequestPermit, Option<RequestPermits>),
+    ),
 ) {
     tokio::spawn(async move {
         let io = TokioIo::<Upgraded>::new;
         if let (Ok(client), Ok(upstream)) = tokio::join!(client, upstream) {
             hand_on(io(client), io(upstream), silence, stopped).await;
         }
-        drop(permit);
+        drop(permits);
     });
 }
 

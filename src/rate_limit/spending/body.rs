@@ -118,6 +118,19 @@ impl<B: Body> SpendBody<B> {
         &self.inner
     }
 
+    /// The inner service's body, if no charge follows this one.
+    ///
+    /// # Errors
+    ///
+    /// This body, if a charge follows it.
+    pub fn try_into_inner(self) -> Result<B, Self> {
+        if self.meter.0.is_none() && self.held.is_none() && !self.is_exhausted {
+            Ok(self.inner)
+        } else {
+            Err(self)
+        }
+    }
+
     /// A body that is not counted.
     pub(super) const fn uncounted(inner: B) -> Self {
         Self {

@@ -9,7 +9,7 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-use http::{Request, Response, request::Parts};
+use http::{Request, Response, header::UPGRADE, request::Parts};
 use http_body::Body;
 use tower_service::Service;
 
@@ -113,10 +113,18 @@ fn decide_holding<R: Reject<B>, B: 'static>(
         Some((admission, decision)) => RequestOutcome::Reject(admission.deny(&decision, parts)),
         None => decide_by_verdict(admissions, &verdict, watched, parts),
     };
-    if matches!(outcome, RequestOutcome::Reject(_)) {
-        permits.release();
+    match &outcome {
+        RequestOutcome::Reject(_) => permits.release(),
+        _ => share_with_upgrade(permits, parts),
     }
     outcome
+}
+
+/// Puts the permits of a request that asks for an upgrade into its extensions.
+fn share_with_upgrade(permits: &mut HeldPermits, parts: &mut Parts) {
+    if !permits.is_empty() && parts.headers.contains_key(UPGRADE) {
+        parts.extensions.insert(permits.share());
+    }
 }
 
 pin_project_lite::pin_project! {
