@@ -60,6 +60,8 @@ fn builder(check: &Check) -> RulesBuilder {
     let authenticated = check.authenticated;
     let builder = Rules::builder()
         .outside_of_application(true)
+        .accept_in_flight(true)
+        .accept_spend(true)
         .authenticated(move |_| authenticated);
     match check.format {
         Some(format) => builder.format(format.into()),

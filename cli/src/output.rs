@@ -5,7 +5,7 @@ use std::{fmt::Write, net::IpAddr};
 use clap::ValueEnum;
 use serde_json::{Value, json};
 use tower_ratelimit::{
-    Priority, Timestamp,
+    Policy, Priority, Timestamp,
     limiter::QuotaChange,
     rules::{
         ExplainedLimit, Explanation, Problem, RuleChanges, RuleExplanation, RuleReason,
@@ -243,10 +243,14 @@ impl ExplainedRequest {
             let _ = write!(effect, ", share {}", limit.priority);
         }
         match quotas(limit).as_slice() {
+            [] if limit.in_flight.is_some() => {}
             [] => effect += ", unlimited",
             quotas => {
                 let _ = write!(effect, ", {}", quotas.join(" and "));
             }
+        }
+        if let Some(most) = &limit.in_flight {
+            let _ = write!(effect, ", {}={} at a time", most.name(), most.limit());
         }
         if let Some(wait) = limit.wait {
             let _ = write!(effect, ", waits up to {wait:?}");
@@ -318,6 +322,7 @@ impl ExplainedRequest {
             value["tier"] = json!(limit.tier);
             value["cost"] = json!(limit.cost);
             value["quotas"] = json!(quotas(limit));
+            value["in_flight"] = json!(limit.in_flight.as_ref().map(Policy::limit));
             value["shadow"] = json!(rule.is_shadow());
             value["overflows"] = json!(limit.overflows);
         }

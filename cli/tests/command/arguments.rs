@@ -375,3 +375,23 @@ fn output_that_cannot_be_written_is_an_error() {
     assert_eq!(output.status.code(), Some(2), "{errors}");
     assert!(errors.contains("the output cannot be written"), "{errors}");
 }
+
+#[test]
+fn limits_of_the_gateway_s_are_checked_and_explained() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("llm.yaml");
+    let rules = "prices: {\"*\": {input: 2, output: 8}}\nrules: [{name: llm, key: bearer_token, in_flight: 8, \
+                 spend: {read: auto}, quota: {rate: 5000000/day, counts: micro_usd}}]\n";
+    fs::write(&path, rules).expect("a file");
+    let file = path.to_str().expect("a path of characters");
+    let request = ["check", file, "--request", "POST /v1/chat"];
+    let (exit, out, errors) = run(&request);
+    assert_eq!(exit, 0, "{errors}");
+    assert!(out.contains("llm.in_flight=8 at a time"), "{out}");
+    let (_, out, _) = run(&[&request[..], &["--output", "json"]].concat());
+    assert!(out.contains("\"in_flight\": 8"), "{out}");
+    fs::write(&path, rules.replace("prices", "# prices")).expect("a file");
+    let (exit, out, errors) = run(&["check", file]);
+    assert_eq!(exit, 1);
+    assert!(format!("{out}{errors}").contains("R14"), "{out}{errors}");
+}
