@@ -3,15 +3,21 @@
 mod arguments;
 #[cfg(feature = "serve")]
 mod envoy_rate_limit_files;
+mod recorded_response;
 mod request_from_arguments;
 
-use tower_ratelimit::rules::{Problem, RuleChanges, Rules, RulesBuilder};
+use http::request::Parts;
+use tower_ratelimit::{
+    ManualClock, Timestamp,
+    rules::{Problem, RuleChanges, Rules, RulesBuilder},
+};
 
 pub(crate) use self::arguments::Check;
 use self::request_from_arguments::request;
 use crate::{
     exit::{FAULTS, OK},
     output::{ExplainedRequest, Findings},
+    response_charge::{self, ResponseCharge},
     timestamp_formats,
 };
 
@@ -44,6 +50,7 @@ pub(crate) fn check(check: &Check, colours: bool) -> Result<(String, u8), String
     findings.rules = Some(rules.len());
     findings.problems = rules.warnings().to_vec();
     findings.changes = changes(&builder, check, &rules)?;
+    findings.charge = charge(builder, check, (parts.as_ref(), now))?;
     findings.request = parts.map(|parts| ExplainedRequest {
         explanation: rules.explain(&parts, now),
         line: check.request.clone().unwrap_or_default(),
@@ -67,6 +74,22 @@ fn builder(check: &Check) -> RulesBuilder {
         Some(format) => builder.format(format.into()),
         None => builder,
     }
+}
+
+/// The charge for the recorded response, if there is one.
+fn charge(
+    builder: RulesBuilder,
+    check: &Check,
+    (request, now): (Option<&Parts>, Timestamp),
+) -> Result<Option<ResponseCharge>, String> {
+    let (Some(request), Some(file)) = (request, &check.response) else {
+        return Ok(None);
+    };
+    let response = recorded_response::read(file)?;
+    // Quotas that are full, at an instant that stays.
+    let rules = builder.clock(ManualClock::at(now)).read_all(&check.files);
+    let rules = rules.map_err(|error| error.to_string())?;
+    response_charge::of(rules, request.clone(), response).map(Some)
 }
 
 /// The changes by a reload.

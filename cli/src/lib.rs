@@ -8,6 +8,8 @@ mod exit;
 mod plural;
 mod timestamp_formats;
 
+mod response_charge;
+
 mod output;
 
 mod check;

@@ -13,7 +13,7 @@ use tower_ratelimit::{
     },
 };
 
-use crate::{plural::counted, timestamp_formats};
+use crate::{plural::counted, response_charge::ResponseCharge, timestamp_formats};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum OutputFormat {
@@ -34,6 +34,8 @@ pub(crate) struct Findings {
     pub(crate) more: usize,
     pub(crate) changes: Option<RuleChanges>,
     pub(crate) request: Option<ExplainedRequest>,
+    /// The charge for a recorded response to the request.
+    pub(crate) charge: Option<ResponseCharge>,
     /// The singular of what is counted, if it is not `rule`.
     pub(crate) noun: Option<&'static str>,
     /// The limits of descriptors, as text and as JSON.
@@ -88,6 +90,9 @@ impl Findings {
         if let Some(request) = &self.request {
             text += &request.text(paint);
         }
+        if let Some(charge) = &self.charge {
+            text += &charge.text();
+        }
         if let Some((descriptors, _)) = &self.descriptors {
             text += &format!("\n{descriptors}");
         }
@@ -124,6 +129,9 @@ impl Findings {
         }
         if let Some(request) = &self.request {
             value["request"] = request.json();
+        }
+        if let Some(charge) = &self.charge {
+            value["response"] = charge.json();
         }
         if let Some((_, descriptors)) = &self.descriptors {
             value["descriptors"] = descriptors.clone();

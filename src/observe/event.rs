@@ -7,7 +7,7 @@ use std::{
 };
 
 use crate::{
-    decision::{Decision, Policy},
+    decision::{Decision, Policy, QuotaStatus},
     error::{KeyError, LimiterError},
     key::Key,
 };
@@ -123,10 +123,6 @@ pub struct Corrected<'a> {
     pub(crate) before: u64,
     pub(crate) after: u64,
     /// The units that each quota keeps; empty if all keep the same.
-    #[cfg_attr(
-        not(feature = "metrics"),
-        expect(dead_code, reason = "metrics count them")
-    )]
     pub(crate) kept_by_each: &'a [u64],
     /// The end of a response whose body determines the charge.
     pub(crate) spent: Option<SpentReport<'a>>,
@@ -285,6 +281,20 @@ impl Corrected<'_> {
     #[must_use]
     pub const fn after(&self) -> u64 {
         self.after
+    }
+
+    /// The units that each quota keeps of the request, in the order of the [decision](Self::decision).
+    pub fn kept(&self) -> impl Iterator<Item = (QuotaStatus<'_>, u64)> {
+        let quotas = self.decision.quotas().enumerate();
+        quotas.filter_map(|(at, quota)| {
+            // A quota that denies took nothing, also from a request that passed by the others.
+            let alike = if quota.is_denied() { 0 } else { self.after };
+            let units = match self.kept_by_each {
+                [] => alike,
+                each => *each.get(at)?,
+            };
+            Some((quota, units))
+        })
     }
 
     /// The source of the units, if the response's body determines the charge: in a

@@ -119,12 +119,8 @@ impl MetricsObserver {
     }
 
     fn corrected(&self, corrected: &Corrected<'_>) {
-        let decision = corrected.decision();
-        if corrected.kept_by_each.is_empty() {
-            charge(decision, corrected.after());
-        }
-        for (quota, units) in decision.quotas().zip(corrected.kept_by_each) {
-            counter!(COST, "policy" => label(quota.label())).increment(*units);
+        for (quota, units) in corrected.kept() {
+            counter!(COST, "policy" => label(quota.label())).increment(units);
         }
         if let Some(report) = &corrected.spent {
             spent(corrected, report);

@@ -32,6 +32,10 @@ pub(crate) struct Check {
     /// Reveals keys, such as addresses.
     #[arg(long, requires = "request")]
     pub(crate) reveal_keys: bool,
+    /// A recorded response to the request, as `curl -i` prints it, or its body alone: explains what
+    /// rules with `spend` charge for it, beginning with full quotas.
+    #[arg(long, value_name = "FILE", requires = "request")]
+    pub(crate) response: Option<PathBuf>,
     /// A descriptor of Envoy's protocol, such as rl foo=bar,baz=x: explains its limit. May be
     /// repeated: all descriptors belong to one request, and have one domain.
     #[cfg(feature = "serve")]

@@ -2,6 +2,8 @@
 
 use std::{fs, path::Path};
 
+use testkit::llm::bodies;
+
 const EXAMPLE: &str = concat!(
     env!("CARGO_MANIFEST_DIR"),
     "/../tests/rules/files/example.yaml"
@@ -394,4 +396,84 @@ fn limits_of_the_gateway_s_are_checked_and_explained() {
     let (exit, out, errors) = run(&["check", file]);
     assert_eq!(exit, 1);
     assert!(format!("{out}{errors}").contains("R14"), "{out}{errors}");
+}
+
+#[test]
+fn the_charge_for_a_recorded_response_is_that_of_the_layer() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let rules = file(
+        folder.path(),
+        "llm.yaml",
+        "prices: {\"gpt-4.1*\": {input: 2, cached: 0.5, output: 8}, \"*\": {input: 10, output: 30}}\nrules:\n\
+         - {name: llm, match: {path: \"/v1/**\"}, key: global, spend: {read: auto}, quota: [{name: requests, rate: \
+         60/minute}, {name: tokens, rate: 4000/minute, counts: tokens}, {name: usd, rate: 5000000/day, counts: \
+         micro_usd}]}\n",
+    );
+    let charge = |name: &str, response: &str, given: &[&str]| {
+        let response = file(folder.path(), name, response);
+        let arguments = ["check", &*rules, "--response", &response];
+        let arguments = [&arguments[..], given].concat();
+        let (exit, out, errors) = run(&arguments);
+        assert_eq!(exit, 0, "{out}{errors}");
+        out
+    };
+    let request = ["--request", "POST /v1/chat/completions"];
+    let body = bodies::chat(1_000, 500);
+    let out = charge("body.json", &body, &request);
+    let expected = "response 200: gpt-4.1-mini, input 1000 (500 cached), output 500, reported\n  \
+                    llm.requests  1\n  llm.usd       5250\n  llm.tokens    1500\n";
+    assert!(out.ends_with(expected), "{out}");
+    let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n\r\n";
+    let json = [&request[..], &["--output", "json"]].concat();
+    let out = charge("curl.txt", &format!("{head}{body}"), &json);
+    let found: serde_json::Value = serde_json::from_str(&out).expect("JSON");
+    assert_eq!(found["response"]["charged"]["llm.usd"], 5_250);
+    assert_eq!(found["response"]["source"], "reported");
+    // A key owes one full quota at most.
+    let out = charge("large.json", &bodies::chat(9_000, 1_000), &request);
+    assert!(out.contains("llm.tokens    8000\n"), "{out}");
+    assert!(
+        out.ends_with("beyond the debt, and forgotten: 2000\n"),
+        "{out}"
+    );
+    let stream = bodies::chat_stream(&bodies::words(8), None);
+    let out = charge("stream.txt", &stream, &request);
+    assert!(out.contains("output 16, estimated"), "{out}");
+    let refused = "HTTP/1.1 500 Oops\nContent-Type: text/plain\n\nsorry";
+    let out = charge("refused.txt", refused, &request);
+    assert!(out.contains("response 500: no model"), "{out}");
+    assert!(out.contains("llm.tokens    0\n"), "{out}");
+    let out = charge("other.json", &body, &["--request", "GET /health"]);
+    assert!(
+        out.ends_with("response 200: no rule with `spend` charges it\n"),
+        "{out}"
+    );
+}
+
+#[test]
+fn a_recorded_response_that_cannot_be_read_is_an_error() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let cut = file(folder.path(), "cut.txt", "HTTP/1.1\n\n");
+    for (response, error) in [
+        (&*cut, "\"HTTP/1.1\" has no status"),
+        ("/no/such/file", "No such file"),
+    ] {
+        let request = [
+            "check",
+            EXAMPLE,
+            "--request",
+            "GET /",
+            "--response",
+            response,
+        ];
+        let (exit, _, errors) = run(&request);
+        assert_eq!(exit, 2, "{errors}");
+        assert!(
+            errors.contains(response) && errors.contains(error),
+            "{errors}"
+        );
+    }
+    let (exit, _, errors) = run(&["check", EXAMPLE, "--response", &cut]);
+    assert_eq!(exit, 2);
+    assert!(errors.contains("--request"), "{errors}");
 }
