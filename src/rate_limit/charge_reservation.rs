@@ -12,6 +12,7 @@ use http::{Response, request::Parts, response};
 
 use super::{
     admission::Admission,
+    background_corrections::spawn,
     charge_request::{ChargeRequest, ChargeRequestRef},
     limit_op::OpsOfEach,
     spending::{Spending, Spent},
@@ -353,14 +354,4 @@ impl<B, L: Limiter, R> Correcting<Response<B>, L, R> {
         self.reservation.show(&mut response);
         Poll::Ready(response)
     }
-}
-
-/// Runs work that no request waits for. Without a runtime it is dropped.
-pub(super) fn spawn(work: impl Future<Output = ()> + Send + 'static) {
-    #[cfg(feature = "tokio")]
-    if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-        runtime.spawn(work);
-    }
-    #[cfg(not(feature = "tokio"))]
-    drop(work);
 }

@@ -113,6 +113,7 @@
 //! ```
 
 mod admission;
+mod background_corrections;
 mod builder_methods;
 mod charge_request;
 mod charge_reservation;
@@ -138,6 +139,16 @@ mod warnings;
 
 #[cfg(all(feature = "llm", feature = "tokio"))]
 pub use self::spending::{DeclaredBody, DeclaredFuture, DeclaredLayer, WithDeclared};
+pub use self::{
+    background_corrections::settled,
+    decisions_for_handlers::{Decisions, Exposed},
+    future::ResponseFuture,
+    layer::RateLimitLayer,
+    service::RateLimit,
+    spending::{
+        Exhausted, Missing, SpendBody, SpendExhausted, SpendFuture, SpendLayer, SpendLimit, Spent,
+    },
+};
 #[cfg(feature = "rules")]
 pub(crate) use self::{
     charge_reservation::Reservation,
@@ -148,13 +159,4 @@ pub(crate) use self::{
         PreparedAdmission, PreparedSettings, ShadowRequest, SharedQueues, WaitSettings,
     },
     spending::{Spending, UnitLimit, follow},
-};
-pub use self::{
-    decisions_for_handlers::{Decisions, Exposed},
-    future::ResponseFuture,
-    layer::RateLimitLayer,
-    service::RateLimit,
-    spending::{
-        Exhausted, Missing, SpendBody, SpendExhausted, SpendFuture, SpendLayer, SpendLimit, Spent,
-    },
 };

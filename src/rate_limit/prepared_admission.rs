@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use http::{HeaderValue, StatusCode, request::Parts, response};
 
 #[cfg(feature = "redis")]
-use super::charge_reservation::spawn;
+use super::background_corrections::spawn;
 use super::{
     admission::Admission,
     charge_request::{ChargeRequest, ChargeRequestRef, DecisionTrace},

@@ -253,6 +253,22 @@ impl Rules {
         self.0.has_spend
     }
 
+    /// The most bytes of a request's body that its rules read for its reservation.
+    pub(super) fn spend_body(&self, parts: &Parts) -> u64 {
+        if !self.has_spend() {
+            return 0;
+        }
+        match self.select(parts, self.now()) {
+            RulesVerdict::Limited(charges) => {
+                let spends = charges
+                    .iter()
+                    .filter_map(|charge| charge.rule.spend.as_ref());
+                spends.map(|spend| spend.body).max().unwrap_or(0)
+            }
+            _ => 0,
+        }
+    }
+
     /// The result of the rules for a request, after `acquire` was called for each rule with `in_flight` that applies.
     pub(super) fn select_in_flight<'r>(
         &'r self,

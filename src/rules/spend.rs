@@ -51,6 +51,8 @@ pub(super) struct SpendRule {
     pub(super) step: u64,
     pub(super) exhausted: Exhausted,
     pub(super) missing: Missing,
+    /// The most bytes of a request that are read for its reservation.
+    pub(super) body: u64,
 }
 
 /// The name of a model, with at most one `*`.

@@ -1,13 +1,18 @@
 //! `spend`: quotas of the units that responses use.
 
-use std::fs;
+use std::{
+    fs,
+    sync::{Arc, Mutex},
+};
 
 use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
 use tower::{Layer, ServiceExt, service_fn};
 use tower_ratelimit::{
     ManualClock,
+    rate_limit::{DeclaredBody, DeclaredLayer},
     rules::{Format, HoldingRulesLayer, Rules, RulesBuilder, RulesLayer},
+    spend::Declared,
 };
 
 use crate::layer::store;
@@ -452,4 +457,57 @@ fn program_that_follows_no_bodies_refuses_the_field() {
 fn layer_that_follows_no_bodies_refuses_the_rules() {
     let rules = builder(&ManualClock::new()).parse(PAGE, Format::Yaml);
     let _ = RulesLayer::new(rules.expect("rules")).handle();
+}
+
+#[tokio::test]
+async fn rules_set_how_much_of_a_request_is_read_for_its_reservation() {
+    let spend = |body: &str| {
+        rule(
+            &format!("{{read: auto, reserve: 900, {body}}}"),
+            "{name: tokens, rate: 1000/day, counts: tokens, algorithm: fixed_window}",
+        )
+        .replace("key: global", "key: {header: x-key}, match: {method: POST}")
+    };
+    let left_after = async |text: &str, method: &str| {
+        let limit = layer(text);
+        let handle = limit.handle();
+        let layers = (
+            DeclaredLayer::by(move |parts| handle.spend_body(parts)),
+            limit,
+        );
+        let declared = Arc::new(Mutex::new(None));
+        let found = Arc::clone(&declared);
+        let inner = service_fn(move |request: Request<DeclaredBody<Full<bytes::Bytes>>>| {
+            *found.lock().expect("no panic") = request.extensions().get::<Declared>().cloned();
+            async { Ok::<_, std::convert::Infallible>(chat("m", 1, 0, 1)) }
+        });
+        let request = Request::builder().method(method).header("x-key", "a");
+        let request = request.header("content-type", "application/json");
+        let body = Full::from(r#"{"model":"m","max_tokens":50,"messages":[]}"#);
+        let request = request.body(body).expect("a request");
+        let answer = layers.layer(inner).oneshot(request).await;
+        let left = left(answer.expect("it never fails").headers());
+        let declared = declared.lock().expect("no panic").take();
+        (left.first().map(|(_, left)| *left), declared.is_some())
+    };
+    // 43 bytes are 11 tokens, and 50 are declared.
+    assert_eq!(left_after(&spend(""), "POST").await, (Some(939), true));
+    assert_eq!(
+        left_after(&spend("body: 1000"), "POST").await,
+        (Some(939), true)
+    );
+    // The document does not end within so many bytes, but the number stands in them.
+    assert_eq!(
+        left_after(&spend("body: 1"), "POST").await,
+        (Some(939), true)
+    );
+    assert_eq!(
+        left_after(&spend("body: 0"), "POST").await,
+        (Some(100), false)
+    );
+    assert_eq!(left_after(&spend(""), "GET").await, (None, false));
+    let error = builder(&ManualClock::new())
+        .parse(spend("body: 2000000"), Format::Yaml)
+        .expect_err("too much");
+    assert!(error.to_string().contains("1048576"), "{error}");
 }

@@ -1,6 +1,12 @@
 //! `spend` in the gateway's rules: responses are charged by the tokens that they report.
 
-use testkit::programs::eventually;
+use std::time::Duration;
+
+use testkit::{
+    needs,
+    programs::eventually,
+    servers::{Flow, Proxy, Server},
+};
 
 use crate::{
     gateway_process::{Gateway, bounded},
@@ -68,6 +74,71 @@ async fn stream_is_charged_by_its_report_and_passes_unchanged() {
         assert_eq!(head.status(), 200);
         let (request, _) = upstream.requests().pop().unwrap();
         assert_eq!(request.all("accept-encoding"), ["gzip"]);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn reservation_follows_the_request_which_passes_unchanged() {
+    bounded(async {
+        let upstream = Upstream::start().await;
+        let rules = RULES.replace("path: /usage", "path: /**").replace("reserve: 100", "reserve: 900");
+        let gateway = Gateway::start_with(&rules, upstream.port, &[]).await;
+        let mut wire = gateway.connect().await;
+        let left = async |wire: &mut Wire, body: &str, kind: &str| {
+            let length = body.len();
+            wire.request(&format!(
+                "POST /any HTTP/1.1\nhost: test\nauthorization: Bearer {length}\ncontent-type: {kind}\n\
+                 content-length: {length}"
+            ))
+            .await;
+            wire.send(body).await;
+            let (head, _) = wire.message().await.unwrap();
+            assert_eq!(head.status(), 200);
+            let fields = head.field("ratelimit").unwrap().to_owned();
+            let (_, left) = fields.split_once("tokens\";r=").unwrap();
+            left.split_once(';').unwrap().0.parse::<u64>().unwrap()
+        };
+        // 40 bytes are 10 tokens.
+        let body = format!("{:<40}", r#"{"model":"m","max_tokens":50,"n":2}"#);
+        assert_eq!(left(&mut wire, &body, "application/json").await, 1_000 - 10 - 100);
+        let text = format!("{body} ");
+        assert_eq!(left(&mut wire, &text, "text/plain").await, 1_000 - 900);
+        let bodies: Vec<_> = upstream.requests().into_iter().map(|(_, body)| body).collect();
+        assert_eq!(bodies, [body, text]);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn end_of_the_gateway_waits_for_the_last_charge_in_redis() {
+    needs!(redis);
+    bounded(async {
+        let server = Server::start().await;
+        let distant = Proxy::before(server.address()).await;
+        let upstream = Upstream::start().await;
+        let url = server.url_through(distant.port());
+        let far = ["--redis", &url, "--redis-deadline", "20s", "--drain", "0s"];
+        let mut gateway = Gateway::start_with(RULES, upstream.port, &far).await;
+        // The connection is there before the distance.
+        let (head, _) = send(&mut gateway.connect().await, 0).await;
+        assert_eq!(head.status(), 200);
+        distant.set(Flow::Delay(Duration::from_millis(300)));
+        let mut wire = gateway.connect().await;
+        let (head, _) = send(&mut wire, 490).await;
+        assert_eq!(head.status(), 200);
+        gateway.process.terminate();
+        eventually("the end", async || {
+            gateway.process.has_ended().then_some(())
+        })
+        .await;
+        gateway.logs("all requests are answered").await;
+        let url = server.url();
+        let gateway = Gateway::start_with(RULES, upstream.port, &["--redis", &url]).await;
+        let (head, _) = send(&mut gateway.connect().await, 0).await;
+        // 10 and 500 tokens, and the reservation of this request.
+        let fields = head.field("ratelimit").unwrap();
+        assert!(fields.contains(";r=390;"), "{fields}");
     })
     .await;
 }

@@ -17,7 +17,7 @@ use tokio::sync::{Semaphore, watch};
 use tower_layer::Layer as _;
 use tower_ratelimit::{
     concurrency::ConcurrencyBody,
-    rate_limit::SpendBody,
+    rate_limit::{self, DeclaredLayer, SpendBody},
     rules::{HoldingRulesLayer, HoldingRulesLimit, RulesHandle},
 };
 use tower_service::Service as _;
@@ -47,6 +47,8 @@ pub(super) struct CheckedProxy {
     limit: HoldingRulesLimit<Proxy>,
     page: Option<DeniedPage>,
     rules: RulesHandle,
+    /// Reads the requests whose reservation depends on their body.
+    declared: DeclaredLayer,
     in_flight: Arc<Semaphore>,
     /// A limit of its own: WebSockets last, and would leave no room for requests.
     web_sockets: Arc<Semaphore>,
@@ -71,10 +73,15 @@ impl CheckedProxy {
         let most = settings.max_in_flight.min(Semaphore::MAX_PERMITS);
         let max_in_flight = u32::try_from(most).unwrap_or(u32::MAX);
         let proxy = Proxy::new(settings, tls, max_in_flight, stopped)?;
+        let rules = layer.handle();
         Ok(Self {
             limit: layer.layer(proxy),
             page: page.cloned(),
-            rules: layer.handle(),
+            declared: {
+                let rules = rules.clone();
+                DeclaredLayer::by(move |parts| rules.spend_body(parts))
+            },
+            rules,
             in_flight: Arc::new(Semaphore::new(max_in_flight as usize)),
             web_sockets: Arc::new(Semaphore::new(max_in_flight as usize)),
             max_in_flight,
@@ -129,6 +136,7 @@ impl CheckedProxy {
         }
         parts.extensions.insert(hop);
         let page = self.page_for(&parts.headers);
+        let body = self.declared.read(&mut parts, body).await;
         let request = Request::from_parts(parts, Upload::new(body, self.max_body));
         match self.limit.clone().call(request).await {
             Ok(response) => Ok(denied_page::replaced(response.map(followed), page)),
@@ -170,11 +178,12 @@ impl CheckedProxy {
         ]
     }
 
-    /// Waits for active requests and upgraded connections.
+    /// Waits for active requests and upgraded connections, and for the charges of the last responses.
     pub(super) async fn all_answered(&self) {
         for semaphore in [&self.in_flight, &self.web_sockets] {
             drop(semaphore.acquire_many(self.max_in_flight).await);
         }
+        rate_limit::settled().await;
     }
 }
 

@@ -11,6 +11,7 @@ use std::{
 use axum::{BoxError, body::Bytes};
 use http_body::{Body, Frame, SizeHint};
 use tokio::time::{Instant, Sleep, sleep_until};
+use tower_ratelimit::rate_limit::DeclaredBody;
 
 use super::progress::{Progress, later};
 use crate::connections::RequestBody;
@@ -19,7 +20,7 @@ use crate::connections::RequestBody;
 const LEAST_RATE: u64 = 500;
 
 /// A body with a maximum length and a minimum rate.
-pub(super) struct Upload<B = RequestBody> {
+pub(super) struct Upload<B = DeclaredBody<RequestBody>> {
     body: B,
     left: u64,
     progress: Progress,

@@ -22,7 +22,8 @@ use crate::{
     limiter::{Limiter, Pending, PendingFuture},
     observe::SpendSource,
     rate_limit::{
-        charge_reservation::{Reservation, SpentCharge, spawn},
+        background_corrections::spawn,
+        charge_reservation::{Reservation, SpentCharge},
         limit_op::{LimitOp, OpsOfEach},
     },
     small_list::SmallList,

@@ -2,8 +2,9 @@
 
 use std::{
     fmt,
-    future::Future,
+    future::{Future, poll_fn},
     pin::Pin,
+    sync::Arc,
     task::{Context, Poll, ready},
     time::Duration,
 };
@@ -46,24 +47,93 @@ const PATIENCE: Duration = Duration::from_secs(5);
 ///     .layer(RateLimitLayer::new(tokens, Header::new("x-api-key")).spending(Llm::any()).reserve(8_192));
 /// # let _ = layers;
 /// ```
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 #[must_use]
 pub struct DeclaredLayer {
-    most: u64,
+    most: MostBytes,
+}
+
+/// The most bytes that are read of a body.
+#[derive(Clone)]
+enum MostBytes {
+    Always(u64),
+    OfRequest(Arc<dyn Fn(&request::Parts) -> u64 + Send + Sync>),
 }
 
 impl DeclaredLayer {
     /// A layer that reads at most this many bytes of a body, and one frame more, in at most 1,024 frames.
     pub const fn up_to(bytes: u64) -> Self {
-        Self { most: bytes }
+        Self {
+            most: MostBytes::Always(bytes),
+        }
     }
 
-    /// The length of a body by its head, and the reader of it; `None` if it is not read.
-    fn begin(&self, head: &request::Parts) -> (Option<u64>, Option<RequestReader>) {
+    /// A layer that reads at most so many bytes of the body of this request, as [`up_to`](Self::up_to). A
+    /// request for which that is 0 passes as it is, and gets nothing in its extensions.
+    ///
+    /// For rule files it is [`RulesHandle::spend_body`](crate::rules::RulesHandle::spend_body), as the field `spend.body`
+    /// sets it.
+    pub fn by(bytes: impl Fn(&request::Parts) -> u64 + Send + Sync + 'static) -> Self {
+        Self {
+            most: MostBytes::OfRequest(Arc::new(bytes)),
+        }
+    }
+
+    /// Reads the beginning of a body, as the layer does: for programs that are no stack of services. Adds
+    /// [`Declared`] to the extensions of the head.
+    pub async fn read<B>(&self, head: &mut request::Parts, body: B) -> DeclaredBody<B>
+    where
+        B: Body + Unpin,
+    {
+        match self.begin(head, body) {
+            Ok(body) => body,
+            Err(mut reading) => {
+                poll_fn(|cx| reading.poll(cx)).await;
+                reading.end(head)
+            }
+        }
+    }
+
+    /// The body if it is not read, otherwise its reading.
+    fn begin<B: Body + Unpin>(
+        &self,
+        head: &mut request::Parts,
+        body: B,
+    ) -> Result<DeclaredBody<B>, Box<Reading<B>>> {
+        let body = DeclaredBody::new(body);
+        let most = match &self.most {
+            MostBytes::Always(bytes) => *bytes,
+            MostBytes::OfRequest(bytes) => match bytes(head) {
+                0 => return Ok(body),
+                bytes => bytes,
+            },
+        };
         let length = content_length(&head.headers);
-        let reader = RequestReader::new(&head.headers);
-        let fits = length.is_none_or(|length| length <= self.most);
-        (length, reader.filter(|_| fits))
+        let fits = length.is_none_or(|length| length <= most);
+        let reader = RequestReader::new(&head.headers).filter(|_| fits);
+        let Some(reader) = reader else {
+            let mut declared = Declared::default();
+            declared.bytes = length.unwrap_or(0);
+            head.extensions.insert(declared);
+            return Ok(body);
+        };
+        Err(Box::new(Reading {
+            body,
+            reader,
+            length,
+            most,
+            patience: None,
+        }))
+    }
+}
+
+impl fmt::Debug for DeclaredLayer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut layer = f.debug_struct("DeclaredLayer");
+        match &self.most {
+            MostBytes::Always(bytes) => layer.field("up_to", bytes).finish(),
+            MostBytes::OfRequest(_) => layer.finish_non_exhaustive(),
+        }
     }
 }
 
@@ -110,54 +180,35 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> DeclaredFuture<S, B> {
-        let (head, body) = request.into_parts();
-        let (length, reader) = self.layer.begin(&head);
-        let body = DeclaredBody::new(body);
-        let Some(reader) = reader else {
-            let mut declared = Declared::default();
-            declared.bytes = length.unwrap_or(0);
-            return DeclaredFuture {
-                reading: None,
-                response: Some(self.inner.call(pass(head, body, declared))),
-            };
-        };
-        DeclaredFuture {
-            reading: Some(Reading {
-                inner: take_ready(&mut self.inner),
-                head,
-                body,
-                reader,
-                length,
-                most: self.layer.most,
-                end: None,
-            }),
-            response: None,
+        let (mut head, body) = request.into_parts();
+        match self.layer.begin(&mut head, body) {
+            Ok(body) => DeclaredFuture {
+                waiting: None,
+                response: Some(self.inner.call(Request::from_parts(head, body))),
+            },
+            Err(reading) => DeclaredFuture {
+                waiting: Some(WaitingCall {
+                    inner: take_ready(&mut self.inner),
+                    head,
+                    reading,
+                }),
+                response: None,
+            },
         }
     }
 }
 
-fn pass<B>(mut head: request::Parts, body: B, declared: Declared) -> Request<B> {
-    head.extensions.insert(declared);
-    Request::from_parts(head, body)
-}
-
-/// A request whose body is being read.
-struct Reading<S, B: Body> {
-    inner: S,
-    head: request::Parts,
+/// The beginning of a body that is being read.
+struct Reading<B: Body> {
     body: DeclaredBody<B>,
     reader: RequestReader,
     length: Option<u64>,
     most: u64,
     /// The end of the time for it, from the first wait on.
-    end: Option<Pin<Box<Sleep>>>,
+    patience: Option<Pin<Box<Sleep>>>,
 }
 
-impl<S, B> Reading<S, B>
-where
-    S: Service<Request<DeclaredBody<B>>>,
-    B: Body + Unpin,
-{
+impl<B: Body + Unpin> Reading<B> {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if self
             .body
@@ -166,14 +217,36 @@ where
         {
             return Poll::Ready(());
         }
-        let end = self.end.get_or_insert_with(|| Box::pin(sleep(PATIENCE)));
-        end.as_mut().poll(cx)
+        let patience = self
+            .patience
+            .get_or_insert_with(|| Box::pin(sleep(PATIENCE)));
+        patience.as_mut().poll(cx)
     }
 
-    fn call(mut self) -> S::Future {
+    /// The body, whose head gets what it declares.
+    fn end(self, head: &mut request::Parts) -> DeclaredBody<B> {
         let mut declared = self.reader.into_declared();
         declared.bytes = self.length.unwrap_or(self.body.length());
-        self.inner.call(pass(self.head, self.body, declared))
+        head.extensions.insert(declared);
+        self.body
+    }
+}
+
+/// A call that waits for the beginning of its body.
+struct WaitingCall<S, B: Body> {
+    inner: S,
+    head: request::Parts,
+    reading: Box<Reading<B>>,
+}
+
+impl<S, B> WaitingCall<S, B>
+where
+    S: Service<Request<DeclaredBody<B>>>,
+    B: Body + Unpin,
+{
+    fn call(mut self) -> S::Future {
+        let body = self.reading.end(&mut self.head);
+        self.inner.call(Request::from_parts(self.head, body))
     }
 }
 
@@ -184,7 +257,7 @@ pin_project_lite::pin_project! {
         S: Service<Request<DeclaredBody<B>>>,
         B: Body,
     {
-        reading: Option<Reading<S, B>>,
+        waiting: Option<WaitingCall<S, B>>,
         #[pin]
         response: Option<S::Future>,
     }
@@ -199,11 +272,11 @@ where
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mut this = self.project();
-        if let Some(reading) = this.reading {
-            ready!(reading.poll(cx));
+        if let Some(waiting) = this.waiting {
+            ready!(waiting.reading.poll(cx));
         }
-        if let Some(reading) = this.reading.take() {
-            this.response.set(Some(reading.call()));
+        if let Some(waiting) = this.waiting.take() {
+            this.response.set(Some(waiting.call()));
         }
         let response = this.response.as_pin_mut();
         response.expect("a request is read or passed").poll(cx)

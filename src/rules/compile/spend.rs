@@ -18,9 +18,9 @@ use crate::{
             quota::COUNTS,
             rule::{BLOCK_FOR, MODE, SPEND},
             spend::{
-                CACHE_WRITE, CACHE_WRITE_PRICE, CACHED, CACHED_PRICE, COUNTS_WORDS, EXHAUSTED,
-                FORMATS, HEADER, INPUT, INPUT_PRICE, JSON, MISSING, MODEL, OUTPUT, OUTPUT_PRICE,
-                READ, RESERVE, STEP, TRAILER,
+                BODY, CACHE_WRITE, CACHE_WRITE_PRICE, CACHED, CACHED_PRICE, COUNTS_WORDS,
+                EXHAUSTED, FORMATS, HEADER, INPUT, INPUT_PRICE, JSON, MISSING, MODEL, OUTPUT,
+                OUTPUT_PRICE, READ, RESERVE, STEP, TRAILER,
             },
             text_values,
         },
@@ -34,6 +34,9 @@ use crate::{
 /// The tokens that a request reserves at most, and those of a step, by default.
 const RESERVE_TOKENS: u64 = 2_048;
 const STEP_TOKENS: u64 = 256;
+
+/// The bytes of a request that are read at most, by default.
+const BODY_BYTES: u64 = 64 << 10;
 
 impl<'c> Context<'c> {
     /// The count of money by the prices of the file.
@@ -186,6 +189,7 @@ impl<'c> Context<'c> {
             step: STEP.of(node).unwrap_or(STEP_TOKENS),
             exhausted: EXHAUSTED.of(node).unwrap_or(Exhausted::Finish),
             missing: MISSING.of(node).unwrap_or(Missing::Estimate),
+            body: BODY.of(node).unwrap_or(BODY_BYTES),
         }))
     }
 

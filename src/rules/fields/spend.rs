@@ -15,10 +15,13 @@ use crate::{
 /// The largest weight of a token.
 pub(in crate::rules) const MAX_WEIGHT: u64 = 1_000_000;
 
+/// The most bytes of a request that may be read before it is decided.
+const MAX_BODY: u64 = 1 << 20;
+
 pub(super) static SPEND: Table = Table::new(
     "spend",
     "How the units that responses use are read and charged.",
-    &[&READ, &RESERVE, &STEP, &EXHAUSTED, &MISSING],
+    &[&READ, &RESERVE, &STEP, &EXHAUSTED, &MISSING, &BODY],
 );
 
 pub(in crate::rules) static READ: Field<Tree> = Field::tree(
@@ -86,6 +89,12 @@ pub(in crate::rules) static MISSING: Field<OneOf<Missing>> = Field::one_of(
     "missing",
     &TREATMENTS,
     "The charge for a response without a report: the estimate of its text, all that is charged, or nothing. Default: estimate.",
+);
+
+pub(in crate::rules) static BODY: Field<Number> = Field::number(
+    "body",
+    0..=MAX_BODY,
+    "The most bytes of a JSON request that are read for its reservation; 0 reads none. Default: 65536.",
 );
 
 /// The units that a quota counts: a word, or weights.

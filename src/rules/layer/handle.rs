@@ -7,6 +7,7 @@ use std::{
 };
 
 use arc_swap::ArcSwap;
+use http::request::Parts;
 
 use super::rule_admissions::Admissions;
 use crate::{
@@ -70,6 +71,14 @@ impl RulesHandle {
     /// The observer of the layer.
     pub(super) fn observer(&self) -> Option<Arc<dyn Observer>> {
         self.0.observer()
+    }
+
+    /// The most bytes of the body of this request that its reservation needs, for a
+    /// [`DeclaredLayer::by`](crate::rate_limit::DeclaredLayer::by): the largest `spend.body` of the rules that apply, 0 if
+    /// none has `spend`.
+    #[must_use]
+    pub fn spend_body(&self, parts: &Parts) -> u64 {
+        self.rules().spend_body(parts)
     }
 
     /// Reads the files again, and returns the changes.
