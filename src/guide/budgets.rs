@@ -1,2 +1,3 @@
 // As on the page before: of two definitions of a link the first one counts.
+#![doc = include_str!("../../docs/budget-plots/links.md")]
 #![doc = include_str!("../../docs/budgets.md")]

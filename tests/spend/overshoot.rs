@@ -1,184 +1,94 @@
-//! How far streams go beyond their limit, beside a limit that counts afterwards.
+//! How far streams go beyond their limit, beside limits that count afterwards or end responses.
 
 use std::{
     pin::Pin,
-    task::{Context, Poll, Waker},
+    task::{Context, Waker},
     time::Duration,
 };
 
-use bytes::Bytes;
 use http::{Request, Response};
 use http_body::Body;
 use testkit::{
     limiter,
-    llm::{StreamingBody, bodies},
+    llm::{
+        StreamingBody,
+        competing_streams::{LIMIT, STREAMS, TOKENS, Use, Way, frame_counts, frames},
+    },
     now,
 };
 use tower::{Layer, Service, service_fn};
-use tower_ratelimit::{
-    Global, Key, Quota, RateLimitLayer, SpendLayer,
-    spend::{
-        SpendReader, SpendReaders, Tokens,
-        llm::{Llm, LlmReader},
-    },
-};
+use tower_ratelimit::{Global, Key, Quota, RateLimitLayer};
 
-const STREAMS: u64 = 100;
-/// The tokens of a response.
-const TOKENS: u64 = 2_000;
-const LIMIT: u64 = 50_000;
 const RESERVE: u64 = 1_024;
 const STEP: u64 = 256;
-/// 25 tokens each 500 ms: 50 a second.
-const TOKENS_A_FRAME: u64 = 25;
-const FRAME: Duration = Duration::from_millis(500);
-const FRAMES_A_MINUTE: usize = 120;
+const MINUTES: usize = 6;
 
-/// A response whose frames report their tokens: an event each, which stands for [`TOKENS_A_FRAME`].
-fn frames() -> Vec<Bytes> {
-    let words = usize::try_from(TOKENS / TOKENS_A_FRAME).unwrap();
-    let text = bodies::vllm_stream(&bodies::words(words), 0);
-    // The first event has no token.
-    let events: Vec<_> = text.split_inclusive("\n\n").skip(1).collect();
-    events[..words]
-        .iter()
-        .map(|event| Bytes::from((*event).to_owned()))
-        .collect()
-}
-
-/// Finds the tokens that frames stand for: of each frame, or when the response has ended, as others count.
-struct Counting {
-    reader: LlmReader,
-    tokens: Tokens,
-    is_late: bool,
-}
-
-impl Counting {
-    fn report(&self, to: &mut Tokens) {
-        to.report(&Tokens::output(self.tokens.output * TOKENS_A_FRAME));
-    }
-}
-
-impl SpendReader for Counting {
-    fn data(&mut self, data: &[u8], tokens: &mut Tokens) {
-        self.reader.data(data, &mut self.tokens);
-        if !self.is_late {
-            self.report(tokens);
-        }
-    }
-
-    fn end(&mut self, tokens: &mut Tokens) {
-        self.report(tokens);
-    }
-}
-
-fn counting(is_late: bool) -> impl SpendReaders {
-    move |response: &http::response::Parts| {
-        let mut tokens = Tokens::default();
-        let reader = Llm::any().reader(response, &mut tokens)?;
-        Some(Counting {
-            reader,
-            tokens,
-            is_late,
-        })
-    }
-}
-
-/// Clients that each read one response after another, as fast as they are allowed. Returns the tokens of each frame's
-/// time.
-fn run(layer: &SpendLayer, minutes: usize, mut advance: impl FnMut(Duration)) -> Vec<u64> {
-    let frames = frames();
-    let mut service = layer.layer(service_fn(move |_: Request<()>| {
-        let response = Response::builder().header("content-type", "text/event-stream");
-        let response = response.body(StreamingBody::new(frames.clone())).unwrap();
-        async move { Ok::<_, std::io::Error>(response) }
-    }));
-    let mut open: Vec<_> = (0..STREAMS).map(|_| None).collect();
-    let mut cx = Context::from_waker(Waker::noop());
-    let mut used = Vec::new();
-    for frame in 0..minutes * FRAMES_A_MINUTE {
-        let mut tokens = 0;
-        for client in &mut open {
-            // A denied client sends again after a second.
-            if client.is_none() && frame % 2 == 0 {
-                assert!(service.poll_ready(&mut cx).is_ready());
-                let response = now(service.call(Request::new(()))).unwrap();
-                *client = (response.status() == 200).then(|| response.into_body());
-            }
-            let Some(body) = client else { continue };
-            match Pin::new(&mut *body).poll_frame(&mut cx) {
-                Poll::Ready(Some(frame)) => {
-                    frame.unwrap();
-                    tokens += TOKENS_A_FRAME;
-                }
-                _ => panic!("a frame is there"),
-            }
-            if body.is_end_stream() {
-                *client = None;
-            }
-        }
-        used.push(tokens);
-        advance(FRAME);
-    }
-    used
-}
-
-fn worst_minute(used: &[u64]) -> u64 {
-    let minutes = used.windows(FRAMES_A_MINUTE);
-    minutes.map(|minute| minute.iter().sum()).max().unwrap()
+fn show(name: &str, used: &Use) {
+    let share = |tokens: u64| tokens as f64 / LIMIT as f64;
+    println!(
+        "{name}: worst minute {:.2} of the limit, all {MINUTES} minutes {:.2}, ended early {} of {}",
+        share(used.worst_minute()),
+        share(used.total()) / MINUTES as f64,
+        used.ended_early,
+        used.begun
+    );
 }
 
 #[test]
 fn overshoot_of_100_streams_is_below_the_bound_and_in_the_long_run_there_is_none() {
-    const MINUTES: usize = 6;
-    let (owing, clock) = limiter(Quota::per_minute(LIMIT).debt(LIMIT));
-    let layer = RateLimitLayer::new(owing, Global).spending(counting(false));
-    let layer = layer.reserve(RESERVE).step(STEP);
-    let used = run(&layer, MINUTES, |time| clock.advance(time));
+    let debt = LIMIT;
+    let afterwards = Way::Afterwards.run(MINUTES);
+    show("counted afterwards", &afterwards);
+    let forgetting = Way::Reserving {
+        reserve: RESERVE,
+        debt: 0,
+    }
+    .run(MINUTES);
+    show("reserve 1,024, what is owed forgotten", &forgetting);
+    let used = Way::Reserving {
+        reserve: RESERVE,
+        debt,
+    }
+    .run(MINUTES);
+    show("reserve 1,024, owing", &used);
+    let exact = Way::Reserving {
+        reserve: TOKENS,
+        debt,
+    }
+    .run(MINUTES);
+    show("reserve 2,000, owing", &exact);
+    let ended = Way::Ending.run(MINUTES);
+    show("reserve 1,024, ending", &ended);
 
-    // The tokens are charged at the end, and what goes beyond the limit is forgotten.
-    let (limit, clock) = limiter(Quota::per_minute(LIMIT));
-    let after = RateLimitLayer::new(limit, Global).spending(counting(true));
-    let after = after.reserve(1).step(1);
-    let afterwards = run(&after, MINUTES, |time| clock.advance(time));
-
-    let bound = 2 * LIMIT + LIMIT + LIMIT + STREAMS * (RESERVE + STEP);
-    let (worst, worst_after) = (worst_minute(&used), worst_minute(&afterwards));
-    let total: u64 = used.iter().sum();
-    let total_after: u64 = afterwards.iter().sum();
-    let minutes = u64::try_from(MINUTES).unwrap();
-    let share = |tokens: u64| tokens as f64 / LIMIT as f64;
-    println!("bound of a minute: {:.2} of the limit", share(bound));
+    let bound = |reserve, debt| 2 * LIMIT + LIMIT + debt + STREAMS * (reserve + STEP);
     println!(
-        "worst minute: {:.2}, counted afterwards {:.2}",
-        share(worst),
-        share(worst_after)
+        "bound of a minute: {:.2}",
+        bound(RESERVE, debt) as f64 / LIMIT as f64
     );
-    println!(
-        "all {MINUTES} minutes: {:.2}, counted afterwards {:.2}",
-        share(total) / minutes as f64,
-        share(total_after) / minutes as f64
-    );
-    assert!(worst <= bound, "{worst}");
-    assert!(worst <= 3 * LIMIT, "{worst}");
-    assert!(worst_after > 4 * LIMIT, "{worst_after}");
+    assert!(used.worst_minute() <= bound(RESERVE, debt));
+    assert!(used.worst_minute() <= 3 * LIMIT);
+    assert!(exact.worst_minute() <= 2 * LIMIT);
+    // Nothing is owed, and each frame is charged before it passes.
+    assert!(ended.worst_minute() <= 2 * LIMIT);
+    assert!(ended.ended_early > 0 && used.ended_early == 0);
+    assert!(afterwards.worst_minute() > 4 * LIMIT);
+    assert!(forgetting.total() > used.total());
     // The bucket at the start, its debt at the end, and what is open.
-    let most = LIMIT * (minutes + 2) + STREAMS * (RESERVE + STEP);
-    assert!(total <= most, "{total}");
+    let most = LIMIT * (MINUTES as u64 + 2) + STREAMS * (RESERVE + STEP);
+    assert!(used.total() <= most);
 }
 
 #[test]
 fn streams_that_start_at_once_owe_what_they_used_to_the_unit() {
     let (limiter, clock) = limiter(Quota::per_minute(LIMIT).debt(LIMIT));
-    let layer = RateLimitLayer::new(limiter.clone(), Global).spending(counting(false));
+    let layer = RateLimitLayer::new(limiter.clone(), Global).spending(frame_counts(false));
     let layer = layer.reserve(RESERVE).step(STEP);
     let used: u64 = {
         // No time passes, and each client has one response.
         let frames = frames();
         let mut service = layer.layer(service_fn(move |_: Request<()>| {
-            let response = Response::builder().header("content-type", "text/event-stream");
-            let response = response.body(StreamingBody::new(frames.clone())).unwrap();
-            async move { Ok::<_, std::io::Error>(response) }
+            let body = StreamingBody::new(frames.clone());
+            async move { Ok::<_, std::io::Error>(Response::new(body)) }
         }));
         let mut cx = Context::from_waker(Waker::noop());
         let mut bodies: Vec<_> = (0..STREAMS)

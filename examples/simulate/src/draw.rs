@@ -1,6 +1,9 @@
 //! Pictures: lines over nodes, load and time.
 
-use testkit::simulation::{BUCKET, Mode};
+use testkit::{
+    llm::competing_streams::{FRAMES_A_MINUTE, LIMIT, Way},
+    simulation::{BUCKET, Mode},
+};
 
 use crate::measure::{DRAWN, LOADS, MODES, Measured, NODES, OUTAGE, OVER, Spec, THROUGH_OUTAGE};
 
@@ -45,9 +48,9 @@ pub(crate) fn nodes(measured: &Measured) -> String {
             let numbers = measured.numbers(&Spec::new(mode, OVER, nodes));
             100.0 * numbers.over as f64 / most
         };
-        svg += &over.curve(mode, NODES.map(|nodes| (nodes as f64, share(nodes))));
+        svg += &over.curve(mode.name(), NODES.map(|nodes| (nodes as f64, share(nodes))));
         let lost = |nodes| measured.numbers(&Spec::under(mode, nodes)).lost();
-        svg += &under.curve(mode, NODES.map(|nodes| (nodes as f64, lost(nodes))));
+        svg += &under.curve(mode.name(), NODES.map(|nodes| (nodes as f64, lost(nodes))));
     }
     svg += &text(LEFT + WIDTH, 438.0, "end", "nodes");
     svg + "</svg>\n"
@@ -71,7 +74,7 @@ pub(crate) fn calls(measured: &Measured) -> String {
                 let numbers = measured.numbers(&Spec::new(mode, (BUCKET, load), nodes));
                 (load, numbers.calls_per_decision())
             };
-            svg += &panel.curve(mode, LOADS.map(point));
+            svg += &panel.curve(mode.name(), LOADS.map(point));
         }
     }
     svg += &text(LEFT + WIDTH, 438.0, "end", "asked for, by the limit");
@@ -103,6 +106,41 @@ pub(crate) fn outage(measured: &Measured) -> String {
         svg += &panel.bars(mode, bars);
     }
     svg += &text(LEFT + WIDTH, 606.0, "end", "shaded: no call arrives");
+    svg + "</svg>\n"
+}
+
+/// The tokens of the last minute by ways to charge streams.
+pub(crate) fn overshoot(runs: &[(Way, &str, &str)], minutes: usize) -> String {
+    let mut svg = head(300, "100 streams that share 50,000 tokens a minute");
+    svg += &legend(200.0, runs.iter().map(|(_, class, label)| (*class, *label)));
+    let (x, y) = (Scale::even(0.0, minutes as f64), Scale::even(0.0, 6.0));
+    let panel = Panel::new(260.0, 180.0, x, y);
+    let times = (0..=minutes).map(|minute| (minute as f64, minute.to_string()));
+    let shares = (0..=6).map(|share| (f64::from(share), format!("{share} ×")));
+    let (times, shares): (Vec<_>, Vec<_>) = (times.collect(), shares.collect());
+    svg += &panel.frame(
+        &times,
+        &shares,
+        "used in the last minute, in multiples of the limit",
+    );
+    let flat = |share| [(0.0, share), (minutes as f64, share)];
+    svg += &panel.curve("limit", flat(1.0));
+    for (way, class, _) in runs {
+        let used = way.run(minutes).trailing_minutes();
+        // A point for each three seconds.
+        let points = used.iter().enumerate().step_by(6);
+        let points = points.map(|(at, tokens)| {
+            let minute = at as f64 / FRAMES_A_MINUTE as f64;
+            (minute, *tokens as f64 / LIMIT as f64)
+        });
+        svg += &panel.curve(class, points);
+    }
+    svg += &text(
+        LEFT + WIDTH,
+        292.0,
+        "end",
+        "minutes, from a full bucket on; dashed: the limit",
+    );
     svg + "</svg>\n"
 }
 
@@ -183,13 +221,13 @@ impl Panel {
         format!("<path class=\"grid\" d=\"{path}\"/>\n{svg}")
     }
 
-    fn curve(&self, mode: Mode, points: impl IntoIterator<Item = (f64, f64)>) -> String {
+    fn curve(&self, class: &str, points: impl IntoIterator<Item = (f64, f64)>) -> String {
         let mut path = String::new();
         for (x, y) in points {
             let letter = if path.is_empty() { 'M' } else { 'L' };
             path += &format!("{letter}{:.1} {:.1}", self.x(x), self.y(y));
         }
-        format!("<path class=\"line {}\" d=\"{path}\"/>\n", mode.name())
+        format!("<path class=\"line {class}\" d=\"{path}\"/>\n")
     }
 
     fn bars(&self, mode: Mode, bars: impl Iterator<Item = (f64, f64)>) -> String {
@@ -216,11 +254,13 @@ fn head(height: u32, title: &str) -> String {
 .page{{fill:#fff}}text{{fill:#424a53}}.title{{font-size:15px;font-weight:bold;fill:#1f2328}}
 .grid{{fill:none;stroke:#d8dee4}}.shade{{fill:#ffebe9}}.line{{fill:none;stroke-width:2}}
 .strict.line{{stroke:#cf222e}}.leased.line{{stroke:#0969da}}.mixed.line{{stroke:#8250df;stroke-dasharray:6 4}}.eventual.line{{stroke:#1a7f37}}.timer.line{{stroke:#8c959f}}
+.after.line{{stroke:#cf222e}}.owing.line{{stroke:#0969da}}.ending.line{{stroke:#1a7f37}}.limit.line{{stroke:#57606a;stroke-width:1.5;stroke-dasharray:6 4}}
 .strict.bars{{fill:#cf222e}}.leased.bars{{fill:#0969da}}.eventual.bars{{fill:#1a7f37}}.timer.bars{{fill:#8c959f}}
 .middle{{text-anchor:middle}}.end{{text-anchor:end}}
 @media(prefers-color-scheme:dark){{
 .page{{fill:#161b22}}text{{fill:#b1bac4}}.title{{fill:#f0f6fc}}.grid{{stroke:#30363d}}.shade{{fill:#3d1d20}}
 .strict.line{{stroke:#ff7b72}}.leased.line{{stroke:#58a6ff}}.mixed.line{{stroke:#bc8cff}}.eventual.line{{stroke:#3fb950}}.timer.line{{stroke:#6e7681}}
+.after.line{{stroke:#ff7b72}}.owing.line{{stroke:#58a6ff}}.ending.line{{stroke:#3fb950}}.limit.line{{stroke:#8b949e}}
 .strict.bars{{fill:#ff7b72}}.leased.bars{{fill:#58a6ff}}.eventual.bars{{fill:#3fb950}}.timer.bars{{fill:#6e7681}}}}
 </style>
 <rect class="page" width="680" height="{height}" rx="6"/>
@@ -230,12 +270,16 @@ fn head(height: u32, title: &str) -> String {
 }
 
 fn legends(modes: &[Mode]) -> String {
+    legend(120.0, modes.iter().map(|mode| (mode.name(), mode.name())))
+}
+
+/// The class and the label of each line, so far apart.
+fn legend<'l>(width: f64, lines: impl IntoIterator<Item = (&'l str, &'l str)>) -> String {
     let mut svg = String::new();
-    for (column, mode) in modes.iter().enumerate() {
-        let x = LEFT + 120.0 * column as f64;
-        let name = mode.name();
-        svg += &format!("<path class=\"line {name}\" d=\"M{x} 42h18\"/>\n");
-        svg += &text(x + 24.0, 46.0, "", name);
+    for (column, (class, label)) in lines.into_iter().enumerate() {
+        let x = LEFT + width * column as f64;
+        svg += &format!("<path class=\"line {class}\" d=\"M{x} 42h18\"/>\n");
+        svg += &text(x + 24.0, 46.0, "", label);
     }
     svg
 }

@@ -1,4 +1,4 @@
-//! Nodes that share a limit, simulated: the measurements, and the pictures and tables of them.
+//! Nodes, and streams, that share a limit, simulated: the measurements, and the pictures and tables of them.
 #![allow(
     missing_docs,
     clippy::missing_panics_doc,
@@ -8,5 +8,7 @@
 )]
 
 mod draw;
+
+pub mod budget_plots;
 pub mod measure;
 pub mod page;

@@ -19,6 +19,12 @@
 //! ```
 //!
 //! runs one of them, and prints all that happened.
+//!
+//! ```sh
+//! cargo run -p example-simulate -- budgets
+//! ```
+//!
+//! draws the picture of `docs/budgets.md`.
 
 mod seeds;
 
@@ -31,6 +37,7 @@ use std::{
 };
 
 use example_simulate::{
+    budget_plots,
     measure::{Measured, THROUGH_OUTAGE, flow, specs},
     page,
 };
@@ -48,9 +55,10 @@ fn main() -> Result<(), Box<dyn Error>> {
         }
         ["seed", seed, run] => seeds::one(seed.parse()?, run),
         ["drawn"] => write(&docs, &read(&docs)?),
+        ["budgets"] => write_all(&docs.with_file_name("budget-plots"), budget_plots::files()),
         [] => write(&docs, &measure()),
         [folder] => write(&PathBuf::from(folder), &measure()),
-        _ => Err("none, FOLDER, drawn, seeds FROM TO [MODE], or seed SEED MODE".into()),
+        _ => Err("none, FOLDER, drawn, budgets, seeds FROM TO [MODE], or seed SEED MODE".into()),
     }
 }
 
@@ -75,8 +83,12 @@ fn read(folder: &Path) -> Result<Measured, Box<dyn Error>> {
 }
 
 fn write(folder: &Path, measured: &Measured) -> Result<(), Box<dyn Error>> {
+    write_all(folder, page::files(measured))
+}
+
+fn write_all(folder: &Path, files: Vec<(&str, String)>) -> Result<(), Box<dyn Error>> {
     fs::create_dir_all(folder)?;
-    for (name, content) in page::files(measured) {
+    for (name, content) in files {
         fs::write(folder.join(name), content)?;
     }
     Ok(())

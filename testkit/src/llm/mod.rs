@@ -2,6 +2,7 @@
 //! reader of their tokens.
 
 pub mod bodies;
+pub mod competing_streams;
 pub mod oracle;
 mod streaming_body;
 

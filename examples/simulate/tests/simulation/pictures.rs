@@ -3,6 +3,7 @@
 use std::{fs, path::PathBuf};
 
 use example_simulate::{
+    budget_plots,
     measure::{self, Measured, Spec},
     page,
 };
@@ -33,6 +34,20 @@ fn committed_page_and_pictures_are_drawn_from_the_committed_runs() {
     }
     let committed = fs::read_dir(docs()).expect("a folder").count();
     assert_eq!(committed, files.len(), "docs/simulation has another file");
+}
+
+#[test]
+fn committed_picture_of_budgets_is_drawn_by_the_layer() {
+    let folder = docs().with_file_name("budget-plots");
+    let files = budget_plots::files();
+    for (name, text) in &files {
+        assert!(
+            fs::read_to_string(folder.join(name)).expect("a text") == *text,
+            "docs/budget-plots/{name} is not what is drawn: run `cargo run -p example-simulate -- budgets`, and look at it"
+        );
+    }
+    let committed = fs::read_dir(folder).expect("a folder").count();
+    assert_eq!(committed, files.len(), "docs/budget-plots has another file");
 }
 
 /// All of them take minutes without optimization, so these stand for them. Elsewhere the logarithms
