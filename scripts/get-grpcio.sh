@@ -5,8 +5,9 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source scripts/from-pypi.sh
 
-install_packages() {
-    cat >"$1/requirements" <<'PACKAGES'
+if [ -z "${GRPCIO:-}" ]; then
+    only_linux "gRPC for Python" GRPCIO
+    GRPCIO=$(python_packages grpcio <<'PACKAGES'
 # One for each version of Python.
 grpcio==1.85.1 \
     --hash=sha256:1f04e51dc65c82af420f6cd177ea76132a78c14dc7adc3044f549b419bc70487 \
@@ -20,18 +21,7 @@ protobuf==7.36.2 --hash=sha256:89f23aa53c24553a2416fd4fd1ec06f74fa42b14b546d8883
 typing-extensions==4.16.0 --hash=sha256:481caa481374e813c1b176ada14e97f1f67a4539ce9cfeb3f350d78d6370c2e8
 xds-protos==1.85.0 --hash=sha256:e1e7bfd9936389936b2c85660d9db0dae380f12678a594b983da40dd472f1760
 PACKAGES
-    # A folder of our own, into which pip installs on Debian, too.
-    python3 -m pip install --quiet --disable-pip-version-check --no-compile --root-user-action=ignore \
-        --no-deps --require-hashes --only-binary=:all: --target "$1" --requirement "$1/requirements"
-}
-
-if [ -z "${GRPCIO:-}" ]; then
-    only_linux "gRPC for Python" GRPCIO
-    need python3 python3
-    # Another folder for another list of packages, and for another Python.
-    GRPCIO=$(pypi_folder)/grpcio-$(cksum <scripts/get-grpcio.sh | cut -d ' ' -f 1)
-    GRPCIO+=-$(python3 -c 'import sys; print("{}.{}".format(*sys.version_info))')
-    [ -e "$GRPCIO" ] || made_at_once "$GRPCIO" install_packages
+    )
 fi
 PYTHONPATH=$GRPCIO python3 -c 'import grpc, envoy.service.ratelimit.v3.rls_pb2; print("grpcio", grpc.__version__)' >&2
 echo "$GRPCIO"

@@ -31,10 +31,11 @@ if [ "$(uname -s)" = Linux ]; then
     VALKEY_SERVER=$(bash scripts/get-valkey.sh)
     ENVOY=$(bash scripts/get-envoy.sh)
     GRPCIO=$(bash scripts/get-grpcio.sh)
+    LLM_CLIENTS=$(bash scripts/get-llm-clients.sh)
     AXE=$(bash scripts/get-axe.sh)
     PLAYGROUND_PAGE=$(mkdir -p "${CARGO_TARGET_DIR:-target}" && cd "${CARGO_TARGET_DIR:-target}" && pwd)/playground.html
     bash scripts/build-playground.sh "$PLAYGROUND_PAGE"
-    export VALKEY_SERVER ENVOY GRPCIO AXE PLAYGROUND_PAGE TEST_SERVERS=required
+    export VALKEY_SERVER ENVOY GRPCIO LLM_CLIENTS AXE PLAYGROUND_PAGE TEST_SERVERS=required
 fi
 
 all=${1:-}

@@ -10,6 +10,7 @@ use testkit::{
 
 use crate::{
     gateway_process::{Gateway, bounded},
+    metrics::reported,
     upstream::Upstream,
     wire::{Head, Wire},
 };
@@ -139,6 +140,35 @@ async fn end_of_the_gateway_waits_for_the_last_charge_in_redis() {
         // 10 and 500 tokens, and the reservation of this request.
         let fields = head.field("ratelimit").unwrap();
         assert!(fields.contains(";r=390;"), "{fields}");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn response_that_falls_silent_is_charged_by_what_has_passed() {
+    bounded(async {
+        let upstream = Upstream::start().await;
+        let rules = RULES.replace("path: /usage", "path: /events");
+        let options = ["--idle-timeout", "300ms"];
+        let gateway = Gateway::start_with(&rules, upstream.port, &options).await;
+        let mut silent = gateway.connect().await;
+        let lines = "POST /events HTTP/1.1\nhost: test\nauthorization: Bearer a\ncontent-length: 8";
+        silent.request(lines).await;
+        silent.send("12345678").await;
+        assert_eq!(silent.head().await.unwrap().status(), 200);
+        // The stream ends without an end, after its first event.
+        let rest = String::from_utf8(silent.rest().await).unwrap();
+        assert!(
+            rest.contains("data: one") && !rest.ends_with("0\r\n\r\n"),
+            "{rest}"
+        );
+        // Two tokens of the request; nothing was reported.
+        let series = r#"ratelimit_spent_units_total{policy="llm.tokens",source="estimated"}"#;
+        eventually("the charge", async || {
+            let [charged] = reported(&gateway, [series]).await;
+            (charged? as u64 == 2).then_some(())
+        })
+        .await;
     })
     .await;
 }

@@ -7,7 +7,10 @@ use std::{
 
 use tokio::{net::TcpListener, sync::Semaphore};
 
-use crate::wire::{Head, Wire};
+use crate::{
+    language_model,
+    wire::{Head, Wire},
+};
 
 /// The size of the bodies of `/download` and `/count`.
 pub(crate) const LARGE: usize = 100 << 20;
@@ -107,6 +110,9 @@ impl Upstream {
                 }
                 "/usage" => usage(&mut wire, &body).await,
                 "/chat" | "/other" => return chat(&mut wire, &path).await,
+                _ if language_model::responds_to(&path) => {
+                    language_model::respond(&mut wire, &path, &body).await
+                }
                 _ if head.first_line().starts_with("HEAD ") => {
                     wire.request("HTTP/1.1 200 OK\ncontent-length: 1234").await;
                 }

@@ -31,9 +31,19 @@ pub fn envoy() -> bool {
 
 /// Whether the test has to be left out because there is no gRPC client for Python, with Envoy's protocol.
 pub fn grpcio() -> bool {
-    let there = find("python3", None).is_some() && env::var_os("GRPCIO").is_some();
     let install = "export GRPCIO=\"$(bash scripts/get-grpcio.sh)\"";
-    missing(there, "grpcio with xds-protos", install)
+    missing(has_packages("GRPCIO"), "grpcio with xds-protos", install)
+}
+
+/// Whether the test has to be left out because there are no official clients of language models for Python.
+pub fn llm_clients() -> bool {
+    let install = "export LLM_CLIENTS=\"$(bash scripts/get-llm-clients.sh)\"";
+    missing(has_packages("LLM_CLIENTS"), "openai and anthropic", install)
+}
+
+/// Whether there is a Python, and this variable names a folder of packages for it.
+fn has_packages(variable: &str) -> bool {
+    find("python3", None).is_some() && env::var_os(variable).is_some()
 }
 
 /// Whether the test has to be left out because no server's clock can be stepped.
