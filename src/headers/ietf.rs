@@ -10,7 +10,7 @@ use super::{
 };
 
 pub(super) const POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
-pub(super) const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
+pub(crate) const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
 
 /// Writes the value of `RateLimit`; `None` if the remaining units of no quota are known.
 // Inlined into each caller: the texts of one quota then need no loop.

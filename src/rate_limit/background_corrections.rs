@@ -51,7 +51,6 @@ fn under_way<T>(change: impl FnOnce(&mut UnderWay) -> T) -> T {
 
 /// Runs a correction on the current runtime. Without one it is dropped.
 pub(super) fn spawn(correction: impl Future<Output = ()> + Send + 'static) {
-    #[cfg(feature = "tokio")]
     if let Ok(runtime) = tokio::runtime::Handle::try_current() {
         let counted = Correction::begin();
         runtime.spawn(async move {
@@ -59,8 +58,6 @@ pub(super) fn spawn(correction: impl Future<Output = ()> + Send + 'static) {
             drop(counted);
         });
     }
-    #[cfg(not(feature = "tokio"))]
-    drop(correction);
 }
 
 /// Waits until no correction of a charge is under way in this process.
@@ -94,7 +91,7 @@ pub async fn settled() {
     .await;
 }
 
-#[cfg(all(test, feature = "tokio"))]
+#[cfg(test)]
 mod tests {
     use std::{
         future::Future as _,

@@ -8,7 +8,7 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-use http::{Response, request::Parts, response};
+use http::{HeaderMap, HeaderValue, Response, header::TE, request::Parts, response};
 
 use super::{
     admission::Admission,
@@ -20,6 +20,7 @@ use super::{
 use crate::{
     decision::{Decision, Op, Receipt},
     error::LimiterError,
+    headers::RATELIMIT,
     limiter::{Limiter, Pending, PendingFuture},
     observe::{Corrected, Event, SpendSource, SpentReport},
     small_list::SmallList,
@@ -39,6 +40,8 @@ pub(crate) struct Reservation<L, R> {
     kept_by_each: Vec<u64>,
     /// The units of the response, if its body determines the charge.
     spent: Option<Spent>,
+    /// Whether a trailer of the response reports the final charge.
+    ends_with_trailer: bool,
     /// Whether the final charge was reported.
     reported: bool,
 }
@@ -70,6 +73,7 @@ impl<L, R> Reservation<L, R> {
             cost: None,
             kept_by_each: Vec::new(),
             spent: None,
+            ends_with_trailer: false,
             reported: false,
         }
     }
@@ -81,7 +85,8 @@ impl<L, R> Reservation<L, R> {
 
     /// Follows the units of the response, if its body determines the charge. Handlers find them in the extensions.
     pub(super) fn follow_body(&mut self, parts: &mut Parts) {
-        if self.admission.spending().is_some() {
+        if let Some(spending) = self.admission.spending() {
+            self.ends_with_trailer = spending.trailers && accepts_trailers(&parts.headers);
             let spent = Spent::new(Spending::declared(parts));
             parts.extensions.insert(spent.clone());
             self.spent = Some(spent);
@@ -129,6 +134,22 @@ impl<L, R> Reservation<L, R> {
         is_charged.then(|| self.decision.receipt())
     }
 
+    /// Whether a trailer of the response reports the final charge.
+    pub(super) const fn ends_with_trailer(&self) -> bool {
+        self.ends_with_trailer
+    }
+
+    /// The trailer that reports the final charge, by the last decision about it.
+    pub(super) fn trailer(&self, last: Option<&Decision>) -> Option<HeaderValue> {
+        let responder = self.admission.responder();
+        if !self.ends_with_trailer || !responder.decorates() {
+            return None;
+        }
+        let mut fields = Response::new(());
+        responder.decorate(last.unwrap_or(&self.decision), &mut fields);
+        fields.headers_mut().remove(RATELIMIT)
+    }
+
     /// Adds the fields to the response.
     fn show<B>(&self, response: &mut Response<B>) {
         let responder = self.admission.responder();
@@ -136,6 +157,15 @@ impl<L, R> Reservation<L, R> {
             responder.decorate(&self.decision, response);
         }
     }
+}
+
+/// Whether the client reads trailers (RFC 9110, section 10.1.4).
+fn accepts_trailers(headers: &HeaderMap) -> bool {
+    let lines = headers.get_all(TE).iter();
+    let mut codings = lines
+        .filter_map(|line| line.to_str().ok())
+        .flat_map(|line| line.split(','));
+    codings.any(|coding| coding.trim().eq_ignore_ascii_case("trailers"))
 }
 
 /// A response with its fields, or one that waits for the correction.

@@ -113,7 +113,15 @@
 //! ```
 
 mod admission;
+#[cfg(feature = "tokio")]
 mod background_corrections;
+#[cfg(not(feature = "tokio"))]
+mod background_corrections {
+    /// Drops a correction, since there is no runtime.
+    pub(super) fn spawn(correction: impl Future<Output = ()> + Send + 'static) {
+        drop(correction);
+    }
+}
 mod builder_methods;
 mod charge_request;
 mod charge_reservation;
@@ -137,18 +145,10 @@ mod spending;
 mod waiting;
 mod warnings;
 
+#[cfg(feature = "tokio")]
+pub use self::background_corrections::settled;
 #[cfg(all(feature = "llm", feature = "tokio"))]
 pub use self::spending::{DeclaredBody, DeclaredFuture, DeclaredLayer, WithDeclared};
-pub use self::{
-    background_corrections::settled,
-    decisions_for_handlers::{Decisions, Exposed},
-    future::ResponseFuture,
-    layer::RateLimitLayer,
-    service::RateLimit,
-    spending::{
-        Exhausted, Missing, SpendBody, SpendExhausted, SpendFuture, SpendLayer, SpendLimit, Spent,
-    },
-};
 #[cfg(feature = "rules")]
 pub(crate) use self::{
     charge_reservation::Reservation,
@@ -159,4 +159,13 @@ pub(crate) use self::{
         PreparedAdmission, PreparedSettings, ShadowRequest, SharedQueues, WaitSettings,
     },
     spending::{Spending, UnitLimit, follow},
+};
+pub use self::{
+    decisions_for_handlers::{Decisions, Exposed},
+    future::ResponseFuture,
+    layer::RateLimitLayer,
+    service::RateLimit,
+    spending::{
+        Exhausted, Missing, SpendBody, SpendExhausted, SpendFuture, SpendLayer, SpendLimit, Spent,
+    },
 };

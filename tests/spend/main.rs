@@ -8,6 +8,7 @@ mod readers;
 mod responses;
 mod several_limits;
 mod streams;
+mod trailers;
 mod unfinished;
 
 use http::Response;

@@ -4,15 +4,15 @@ use std::{
     future::{Future as _, IntoFuture as _},
     pin::Pin,
     sync::Arc,
-    task::{Context, Poll, Waker, ready},
+    task::{Context, Poll, ready},
     thread,
 };
 
-use http::{HeaderMap, header::CONTENT_ENCODING, response};
+use http::{HeaderMap, HeaderValue, header::CONTENT_ENCODING, response};
 
 use super::{
     balance::{Balance, Ending},
-    body::{Meter, SpendExhausted, StreamEnd},
+    body::{AccountEnd, Meter, SpendExhausted, StreamEnd},
     handle::Spent,
     settings::{Exhausted, Missing, Spending},
 };
@@ -22,7 +22,6 @@ use crate::{
     limiter::{Limiter, Pending, PendingFuture},
     observe::SpendSource,
     rate_limit::{
-        background_corrections::spawn,
         charge_reservation::{Reservation, SpentCharge},
         limit_op::{LimitOp, OpsOfEach},
     },
@@ -192,7 +191,7 @@ impl<L: Limiter, R: Send + Sync + 'static> Account<L, R> {
     }
 
     /// Settles the account: charges what is missing, and refunds what is left over, of the newest receipts first.
-    async fn settle(mut self: Box<Self>, end: StreamEnd) {
+    async fn settle_account(mut self: Box<Self>, end: StreamEnd) -> Option<HeaderValue> {
         if let Some(question) = self.question.take() {
             let answer = question.await;
             // Nothing waits for its units any more.
@@ -209,7 +208,7 @@ impl<L: Limiter, R: Send + Sync + 'static> Account<L, R> {
         while let Some(corrections) = self.corrections() {
             last = self.correct(&corrections).await.or(last);
         }
-        self.end(source, last);
+        self.end(source, last)
     }
 
     /// The next operations that correct the charges; `None` if nothing is left to correct.
@@ -251,8 +250,8 @@ impl<L: Limiter, R: Send + Sync + 'static> Account<L, R> {
         Some(decision)
     }
 
-    /// Reports the account, and charges what a handler adds from now on.
-    fn end(self, source: SpendSource, decision: Option<Decision>) {
+    /// Reports the account, and charges what a handler adds from now on. Returns the trailer that reports it, too.
+    fn end(self, source: SpendSource, decision: Option<Decision>) -> Option<HeaderValue> {
         // The response has passed, even if it used more than was left.
         let passed = decision.map(|decision| {
             if decision.is_denied() {
@@ -261,6 +260,7 @@ impl<L: Limiter, R: Send + Sync + 'static> Account<L, R> {
                 decision
             }
         });
+        let trailer = self.reservation.trailer(passed.as_ref());
         let limits = self.balances.as_slice().iter();
         let late = self
             .spent
@@ -282,6 +282,7 @@ impl<L: Limiter, R: Send + Sync + 'static> Account<L, R> {
                 ));
             }));
         }
+        trailer
     }
 }
 
@@ -324,11 +325,11 @@ impl<L: Limiter, R: Send + Sync + 'static> Meter for Account<L, R> {
         }
     }
 
-    fn close(self: Box<Self>, end: StreamEnd) {
-        let mut settling = Box::pin(self.settle(end));
-        let mut cx = Context::from_waker(Waker::noop());
-        if settling.as_mut().poll(&mut cx).is_pending() {
-            spawn(settling);
-        }
+    fn ends_with_trailer(&self) -> bool {
+        self.reservation.ends_with_trailer()
+    }
+
+    fn settle(self: Box<Self>, end: StreamEnd) -> AccountEnd {
+        Box::pin(self.settle_account(end))
     }
 }

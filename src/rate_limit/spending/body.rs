@@ -3,16 +3,18 @@
 use std::{
     error::Error,
     fmt,
+    future::Future,
     io::IoSlice,
+    mem,
     pin::Pin,
-    task::{Context, Poll, ready},
+    task::{Context, Poll, Waker, ready},
 };
 
 use bytes::{Buf, Bytes};
-use http::HeaderMap;
+use http::{HeaderMap, HeaderValue};
 use http_body::{Body, Frame, SizeHint};
 
-use crate::reject::RejectionBody;
+use crate::{headers::RATELIMIT, rate_limit::background_corrections::spawn, reject::RejectionBody};
 
 /// Any error of a body.
 pub(super) type BoxError = Box<dyn Error + Send + Sync>;
@@ -33,9 +35,15 @@ pub(super) trait Meter: Send {
     /// Continues the question that is under way. Pending while the last frame waits for its charge.
     fn poll_charged(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), SpendExhausted>>;
 
-    /// Ends the account. Called once.
-    fn close(self: Box<Self>, end: StreamEnd);
+    /// Whether a trailer reports the end of the account.
+    fn ends_with_trailer(&self) -> bool;
+
+    /// Ends the account. Returns the trailer that reports it, if one does.
+    fn settle(self: Box<Self>, end: StreamEnd) -> AccountEnd;
 }
+
+/// The end of an account, and the trailer that reports it.
+pub(super) type AccountEnd = Pin<Box<dyn Future<Output = Option<HeaderValue>> + Send>>;
 
 /// The end of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,29 +60,128 @@ pub(super) enum StreamEnd {
 struct OpenMeter(Option<Box<dyn Meter>>);
 
 impl OpenMeter {
-    fn close(&mut self, end: StreamEnd) {
-        if let Some(meter) = self.0.take() {
-            meter.close(end);
-        }
+    /// Begins the end of the account; `None` if it has ended.
+    fn settle(&mut self, end: StreamEnd) -> Option<Settling> {
+        let meter = self.0.take()?;
+        Some(Settling(Some(meter.settle(end))))
     }
 
-    /// Ends the account with the end of the body, or with its error. A frame passes that is not counted.
-    fn end_with<D, E: Into<BoxError>>(
-        &mut self,
-        frame: Option<Result<Frame<D>, E>>,
-    ) -> Option<Result<Frame<D>, BoxError>> {
-        match &frame {
-            None => self.close(StreamEnd::Complete),
-            Some(Err(_)) => self.close(StreamEnd::BrokenOff),
-            Some(Ok(_)) => {}
-        }
-        frame.map(|frame| frame.map_err(Into::into))
+    fn ends_with_trailer(&self) -> bool {
+        self.0
+            .as_ref()
+            .is_some_and(|meter| meter.ends_with_trailer())
     }
 }
 
 impl Drop for OpenMeter {
     fn drop(&mut self) {
-        self.close(StreamEnd::BrokenOff);
+        drop(self.settle(StreamEnd::BrokenOff));
+    }
+}
+
+/// The end of an account. If nothing waits for it, it continues in the background.
+struct Settling(Option<AccountEnd>);
+
+impl Settling {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<HeaderValue>> {
+        let Some(settlement) = &mut self.0 else {
+            return Poll::Ready(None);
+        };
+        let trailer = ready!(settlement.as_mut().poll(cx));
+        self.0 = None;
+        Poll::Ready(trailer)
+    }
+}
+
+impl Drop for Settling {
+    fn drop(&mut self) {
+        let mut cx = Context::from_waker(Waker::noop());
+        if let Some(mut settlement) = self.0.take()
+            && settlement.as_mut().poll(&mut cx).is_pending()
+        {
+            spawn(async move { drop(settlement.await) });
+        }
+    }
+}
+
+/// The charge of a body.
+enum Stream<D> {
+    /// None, or one that has ended.
+    Uncharged,
+    Passing {
+        meter: OpenMeter,
+        /// A frame that waits until it is charged.
+        held: Option<Frame<D>>,
+    },
+    /// The body has ended; its last frame is a trailer, after the body's own.
+    Ending {
+        settling: Settling,
+        trailers: HeaderMap,
+    },
+    /// An error has ended the body.
+    Exhausted,
+}
+
+impl<D> Stream<D> {
+    /// Ends the account.
+    fn end(&mut self, end: StreamEnd) {
+        if let Self::Passing { meter, .. } = self {
+            drop(meter.settle(end));
+            *self = match end {
+                StreamEnd::Exhausted => Self::Exhausted,
+                StreamEnd::Complete | StreamEnd::BrokenOff => Self::Uncharged,
+            };
+        }
+    }
+
+    /// Ends the account with a trailer, after these of the body.
+    fn end_with_trailer(&mut self, trailers: HeaderMap) {
+        if let Self::Passing { meter, .. } = self
+            && let Some(settling) = meter.settle(StreamEnd::Complete)
+        {
+            *self = Self::Ending { settling, trailers };
+        }
+    }
+
+    /// The end of the inner body, or its error.
+    fn poll_end<E: Into<BoxError>>(
+        &mut self,
+        error: Option<E>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<D>, BoxError>>> {
+        if let Some(error) = error {
+            self.end(StreamEnd::BrokenOff);
+            return Poll::Ready(Some(Err(error.into())));
+        }
+        if self.has_more() {
+            self.end_with_trailer(HeaderMap::new());
+        } else {
+            self.end(StreamEnd::Complete);
+        }
+        self.poll_trailer(cx)
+    }
+
+    /// The last frame of a body that ends with a trailer.
+    fn poll_trailer<E>(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<D>, E>>> {
+        let Self::Ending { settling, trailers } = self else {
+            return Poll::Ready(None);
+        };
+        if let Some(trailer) = ready!(settling.poll(cx)) {
+            trailers.append(RATELIMIT, trailer);
+        }
+        let trailers = mem::take(trailers);
+        *self = Self::Uncharged;
+        let frame = (!trailers.is_empty()).then(|| Ok(Frame::trailers(trailers)));
+        Poll::Ready(frame)
+    }
+
+    /// Whether a frame follows the inner body's last one.
+    fn has_more(&self) -> bool {
+        match self {
+            Self::Passing { meter, held } => held.is_some() || meter.ends_with_trailer(),
+            Self::Ending { .. } => true,
+            Self::Uncharged | Self::Exhausted => false,
+        }
     }
 }
 
@@ -86,11 +193,7 @@ pin_project_lite::pin_project! {
     pub struct SpendBody<B: Body> {
         #[pin]
         inner: B,
-        meter: OpenMeter,
-        // A frame that waits until it is charged.
-        held: Option<Frame<B::Data>>,
-        // An error has ended the stream.
-        is_exhausted: bool,
+        stream: Stream<B::Data>,
     }
 }
 
@@ -124,10 +227,9 @@ impl<B: Body> SpendBody<B> {
     ///
     /// This body, if a charge follows it.
     pub fn try_into_inner(self) -> Result<B, Self> {
-        if self.meter.0.is_none() && self.held.is_none() && !self.is_exhausted {
-            Ok(self.inner)
-        } else {
-            Err(self)
+        match self.stream {
+            Stream::Uncharged => Ok(self.inner),
+            _ => Err(self),
         }
     }
 
@@ -135,24 +237,20 @@ impl<B: Body> SpendBody<B> {
     pub(super) const fn uncounted(inner: B) -> Self {
         Self {
             inner,
-            meter: OpenMeter(None),
-            held: None,
-            is_exhausted: false,
+            stream: Stream::Uncharged,
         }
     }
 
     /// An empty body is charged at once, since it may never be polled.
     pub(super) fn new(inner: B, meter: Box<dyn Meter>) -> Self {
-        let mut meter = OpenMeter(Some(meter));
-        if inner.is_end_stream() {
-            meter.close(StreamEnd::Complete);
-        }
-        Self {
-            inner,
-            meter,
+        let mut stream = Stream::Passing {
+            meter: OpenMeter(Some(meter)),
             held: None,
-            is_exhausted: false,
+        };
+        if inner.is_end_stream() {
+            stream.end(StreamEnd::Complete);
         }
+        Self { inner, stream }
     }
 }
 
@@ -181,46 +279,33 @@ impl<B: Body<Error: Into<BoxError>>> Body for SpendBody<B> {
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<B::Data>, BoxError>>> {
-        if self.is_exhausted {
-            return Poll::Ready(None);
-        }
-        let mut this = self.project();
-        if this.held.is_none() {
-            let frame = ready!(this.inner.as_mut().poll_frame(cx));
-            match (frame, &mut this.meter.0) {
-                (Some(Ok(frame)), Some(meter)) => {
-                    read(&frame, &mut **meter);
-                    *this.held = Some(frame);
-                }
-                (frame, _) => return Poll::Ready(this.meter.end_with(frame)),
+        let this = self.project();
+        let (inner, stream) = (this.inner, this.stream);
+        match stream {
+            Stream::Uncharged => {
+                let frame = ready!(inner.poll_frame(cx));
+                Poll::Ready(frame.map(|frame| frame.map_err(Into::into)))
             }
+            Stream::Passing { .. } => poll_passing(inner, stream, cx),
+            Stream::Ending { .. } => stream.poll_trailer(cx),
+            Stream::Exhausted => Poll::Ready(None),
         }
-        if let Some(meter) = &mut this.meter.0
-            && let Err(error) = ready!(meter.poll_charged(cx))
-        {
-            *this.held = None;
-            *this.is_exhausted = true;
-            this.meter.close(StreamEnd::Exhausted);
-            return Poll::Ready(Some(Err(error.into())));
-        }
-        let frame = this.held.take();
-        // A caller that checks `is_end_stream` does not poll again after the last frame, nor after trailers.
-        if this.inner.is_end_stream() || frame.as_ref().is_some_and(Frame::is_trailers) {
-            this.meter.close(StreamEnd::Complete);
-        }
-        Poll::Ready(frame.map(Ok))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.is_exhausted || (self.held.is_none() && self.inner.is_end_stream())
+        match self.stream {
+            Stream::Exhausted => true,
+            _ => self.inner.is_end_stream() && !self.stream.has_more(),
+        }
     }
 
     fn size_hint(&self) -> SizeHint {
-        if self.is_exhausted {
-            return SizeHint::with_exact(0);
-        }
+        let held = match &self.stream {
+            Stream::Exhausted => return SizeHint::with_exact(0),
+            Stream::Passing { held, .. } => held.as_ref().and_then(Frame::data_ref),
+            _ => None,
+        };
         let mut hint = self.inner.size_hint();
-        let held = self.held.as_ref().and_then(Frame::data_ref);
         let held = held.map_or(0, |data| data.remaining() as u64);
         if let Some(upper) = hint.upper() {
             hint.set_upper(upper.saturating_add(held));
@@ -228,6 +313,47 @@ impl<B: Body<Error: Into<BoxError>>> Body for SpendBody<B> {
         hint.set_lower(hint.lower().saturating_add(held));
         hint
     }
+}
+
+/// A frame of a body that is charged, when it has passed.
+fn poll_passing<B: Body<Error: Into<BoxError>>>(
+    mut inner: Pin<&mut B>,
+    stream: &mut Stream<B::Data>,
+    cx: &mut Context<'_>,
+) -> Poll<Option<Result<Frame<B::Data>, BoxError>>> {
+    let Stream::Passing {
+        meter: OpenMeter(Some(meter)),
+        held,
+    } = stream
+    else {
+        return Poll::Ready(None);
+    };
+    if held.is_none() {
+        match ready!(inner.as_mut().poll_frame(cx)) {
+            Some(Ok(frame)) => {
+                read(&frame, &mut **meter);
+                *held = Some(frame);
+            }
+            last => return stream.poll_end(last.and_then(Result::err), cx),
+        }
+    }
+    if let Err(error) = ready!(meter.poll_charged(cx)) {
+        stream.end(StreamEnd::Exhausted);
+        return Poll::Ready(Some(Err(error.into())));
+    }
+    let has_trailer = meter.ends_with_trailer();
+    let frame = held.take();
+    let is_trailers = frame.as_ref().is_some_and(Frame::is_trailers);
+    if has_trailer && is_trailers {
+        let trailers = frame.and_then(|frame| frame.into_trailers().ok());
+        stream.end_with_trailer(trailers.unwrap_or_default());
+        return stream.poll_trailer(cx);
+    }
+    // A caller that checks `is_end_stream` does not poll again after the last frame, nor after trailers.
+    if !has_trailer && (is_trailers || inner.is_end_stream()) {
+        stream.end(StreamEnd::Complete);
+    }
+    Poll::Ready(frame.map(Ok))
 }
 
 /// A rejection by an outer layer, which has used nothing.

@@ -7,7 +7,7 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-use http::{Request, Response};
+use http::{HeaderValue, Request, Response, header::TRAILER};
 use http_body::Body;
 use tower_service::Service;
 
@@ -70,7 +70,12 @@ pub(crate) fn follow<L: Limiter, R: Send + Sync + 'static, B: Body>(
     let Some(reservation) = reservation else {
         return response.map(SpendBody::uncounted);
     };
-    let (head, body) = response.into_parts();
+    let (mut head, body) = response.into_parts();
+    if reservation.ends_with_trailer() {
+        // Without the announcement, servers of HTTP/1.1 send no trailer.
+        head.headers
+            .append(TRAILER, HeaderValue::from_static("ratelimit"));
+    }
     let body = match Account::open(reservation, &head) {
         Some(account) => SpendBody::new(body, Box::new(account)),
         None => SpendBody::uncounted(body),
