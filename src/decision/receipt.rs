@@ -1,5 +1,7 @@
 //! The receipt: the facts of a charge that a refund needs.
 
+mod bytes;
+
 use std::{num::NonZeroU8, slice, sync::Arc};
 
 use crate::{

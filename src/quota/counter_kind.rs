@@ -13,6 +13,11 @@ impl Kind {
     pub(crate) const fn get(self) -> u32 {
         self.0
     }
+
+    /// The kind with this number, as a receipt of another process has it.
+    pub(crate) const fn of_number(number: u32) -> Self {
+        Self(number)
+    }
 }
 
 impl Quota {

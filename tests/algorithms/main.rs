@@ -20,6 +20,7 @@ mod priority;
 mod quota;
 mod quota_changes;
 mod quota_text;
+mod receipt_bytes;
 mod refunds;
 mod request;
 mod request_quota_model;
