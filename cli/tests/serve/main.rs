@@ -34,4 +34,5 @@ mod systemd;
 mod tls;
 #[path = "../support/tls.rs"]
 mod tls_client;
+mod tokens_after_streams;
 mod xds;

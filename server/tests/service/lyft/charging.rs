@@ -172,6 +172,29 @@ async fn negative_units_are_given_back() {
     assert_eq!(back(100).await, [(true, 10)]);
 }
 
+/// An estimate that is charged when a request arrives, and returned when its stream has ended, before the usage.
+#[tokio::test]
+async fn estimate_of_a_stream_is_returned_to_the_window_in_force() {
+    let bench = Bench::new(&TEN.replace(": 10", ": 10000"));
+    let end = async |estimate: u64, used: u64| {
+        let mut ended = request(&["a=1", "a=1"]);
+        ended.descriptors[0].hits_addend = Some(estimate);
+        ended.descriptors[0].is_negative_hits = true;
+        ended.descriptors[1].hits_addend = Some(used);
+        let reported = reported(&bench.decide(&ended).await.unwrap());
+        reported[1]
+    };
+    bench.call(&["a=1 +1000"]).await;
+    assert_eq!(end(1_000, 300).await, (true, 9_700));
+    bench.call(&["a=1 +1000"]).await;
+    bench.call(&["a=1 +1000"]).await;
+    bench.clock.advance(Duration::from_secs(60));
+    bench.call(&["a=1 +1400"]).await;
+    // 1,000 units of others are returned, and then the other 700.
+    assert_eq!(end(1_000, 300).await, (true, 9_300));
+    assert_eq!(end(1_000, 300).await, (true, 9_700));
+}
+
 /// Row 8: the fields of a status.
 #[tokio::test]
 async fn statuses_have_limit_remaining_and_reset() {
