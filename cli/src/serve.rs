@@ -123,6 +123,16 @@ pub(crate) struct Serve {
         env = "TOWER_RATELIMIT_MAX_KEYS"
     )]
     max_keys: usize,
+    /// A file with a secret of at least 32 characters, the same for all instances that count together:
+    /// each then accepts the reservations of all, also after a restart. Only with --redis or --state.
+    /// Default: each process accepts its own.
+    #[arg(
+        long,
+        help_heading = "Counts",
+        value_name = "FILE",
+        env = "TOWER_RATELIMIT_RESERVATION_KEY_FILE"
+    )]
+    reservation_key_file: Option<PathBuf>,
     #[command(flatten)]
     drain: Drain,
     /// Header fields that Envoy adds to its responses: retry-after, draft11, legacy, envoy.
@@ -185,6 +195,16 @@ enum Failure {
     Deny,
 }
 
+impl Failure {
+    fn policy(self) -> OnFailure {
+        match self {
+            Self::Local => OnFailure::local(),
+            Self::Allow => OnFailure::allow(),
+            Self::Deny => OnFailure::deny(),
+        }
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum DeniedBody {
     /// An empty body, as from Envoy's reference service.
@@ -236,12 +256,9 @@ fn settings(serve: Serve) -> (Log, Settings) {
     if let Some(deadline) = serve.redis.redis_deadline {
         settings.redis_deadline = deadline;
     }
-    settings.on_failure = match serve.on_failure {
-        Failure::Local => OnFailure::local(),
-        Failure::Allow => OnFailure::allow(),
-        Failure::Deny => OnFailure::deny(),
-    };
+    settings.on_failure = serve.on_failure.policy();
     (settings.max_keys, settings.state) = (serve.max_keys, serve.redis.state);
+    settings.reservation_key_file = serve.reservation_key_file;
     settings.drain = serve.drain.drain;
     settings.modes = Modes::default()
         .shadow(serve.shadow)

@@ -7,6 +7,7 @@ mod lookup;
 mod observe;
 mod operation;
 mod overrides;
+mod reservation;
 mod service_modes;
 mod verdict;
 
@@ -17,6 +18,7 @@ use tower_ratelimit::{Decision, observe::TopKeys, reject::quota_exceeded};
 
 pub(crate) use self::bucket_limit::{BucketLimit, denying};
 pub(crate) use self::operation::{Count, Operation};
+pub(crate) use self::reservation::ReservedUnits;
 pub use self::service_modes::Modes;
 use self::{
     dynamic_metadata::metadata,
@@ -144,14 +146,12 @@ impl RateLimits {
         if !self.0.modes.charge_admitted {
             return self.answer_to(request, Charges::Yes { until }).await;
         }
-        // In a task of its own, so that refunds happen even if the caller drops the future.
         let (limits, request) = (self.clone(), request.clone());
-        let decided = tokio::spawn(async move {
+        to_its_end(async move {
             let charges = Charges::Yes { until };
             limits.answer_to(&request, charges).await
-        });
-        let lost = |error: JoinError| DecideError::Unavailable(error.to_string());
-        decided.await.map_err(lost).flatten()
+        })
+        .await
     }
 
     /// The response that [`decide`](Self::decide) would give. Nothing is counted.
@@ -171,10 +171,7 @@ impl RateLimits {
         request: &RateLimitRequest,
         charges: Charges,
     ) -> Result<RateLimitResponse, DecideError> {
-        lookup::check(request)?;
-        let rules = self.rules().ok_or_else(|| {
-            DecideError::Unavailable("no rate limit configuration loaded".to_owned())
-        })?;
+        let rules = self.rules_for(request)?;
         let lookups = look_up(&rules, &self.overrides(), request)?;
         let decisions = match charges {
             Charges::Yes { until } => {
@@ -186,6 +183,18 @@ impl RateLimits {
         };
         let statuses = statuses(&lookups, &decisions);
         Ok(self.answer(request, &lookups, statuses))
+    }
+
+    /// The rules for a request.
+    ///
+    /// # Errors
+    ///
+    /// When the request is invalid, or there are no rules.
+    pub(crate) fn rules_for(&self, request: &RateLimitRequest) -> Result<Arc<Rules>, DecideError> {
+        lookup::check(request)?;
+        self.rules().ok_or_else(|| {
+            DecideError::Unavailable("no rate limit configuration loaded".to_owned())
+        })
     }
 
     fn answer(
@@ -218,6 +227,14 @@ impl RateLimits {
         response.statuses = statuses;
         response
     }
+}
+
+/// Runs a decision in a task of its own, so that it makes its refunds even if the caller drops the future.
+async fn to_its_end<T: Send + 'static>(
+    decision: impl Future<Output = Result<T, DecideError>> + Send + 'static,
+) -> Result<T, DecideError> {
+    let lost = |error: JoinError| DecideError::Unavailable(error.to_string());
+    tokio::spawn(decision).await.map_err(lost).flatten()
 }
 
 /// The problem document about the limits that deny, and its content type field.

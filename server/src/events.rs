@@ -25,6 +25,14 @@ pub(crate) fn rls_degraded(reason: &'static str) {
     counter!("ratelimit_degraded_total", "policy" => "rls", "reason" => reason).increment(1);
 }
 
+pub(crate) const RESERVATIONS: &str = "ratelimit_rls_reservations_total";
+
+/// Counts a call of `Reserve` or `Commit`. `domain` is that of [`rls_answered`].
+pub(crate) fn reservation_answered(domain: Option<String>, call: &'static str, code: &'static str) {
+    let domain = SharedString::from(domain.map_or(Cow::Borrowed("unknown"), Cow::from));
+    counter!(RESERVATIONS, "domain" => domain, "call" => call, "code" => code).increment(1);
+}
+
 pub(crate) const RLQS_STREAMS: &str = "ratelimit_rlqs_streams";
 pub(crate) const RLQS_BUCKETS: &str = "ratelimit_rlqs_buckets";
 pub(crate) const RLQS_REPORTS: &str = "ratelimit_rlqs_reports_total";

@@ -49,6 +49,7 @@
 //! | [`limiters_by_period`] | counts, in this process or in Redis |
 //! | [`decide`] | decisions by rules and counters; their [`reference_statistics`] |
 //! | [`rls`], [`http_routes`] | the service by gRPC, and as JSON with probes |
+//! | [`reservations`] | estimates that are charged first and settled later, by Kuadrant's protocol |
 //! | [`rlqs`] | shares of limits: Envoy decides by itself |
 //! | [`check_route`], [`forward_auth`] | decisions for any program, and for proxies that act on the status |
 //! | [`xds`] | limits from a control plane |
@@ -63,6 +64,7 @@
 
 mod decide_and_serve_errors;
 mod plural;
+mod secret_file;
 
 #[cfg(test)]
 mod protobuf_descriptors;
@@ -89,6 +91,7 @@ pub mod http_routes;
 mod reflection;
 pub mod rls;
 
+pub mod reservations;
 pub mod rlqs;
 
 mod systemd;

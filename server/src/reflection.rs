@@ -4,7 +4,8 @@
 //! of these files or of [`protobuf_messages`](crate::protobuf_messages), make it again in `server/`:
 //!
 //! ```sh
-//! protoc -I proto --include_imports --descriptor_set_out=proto/descriptors.binpb envoy/service/ratelimit/v3/rls.proto
+//! protoc -I proto --include_imports --descriptor_set_out=proto/descriptors.binpb \
+//!     envoy/service/ratelimit/v3/rls.proto kuadrant/service/ratelimit/v1/ratelimit.proto
 //! ```
 
 use tonic_reflection::server::{
@@ -44,6 +45,7 @@ mod tests {
             Code, DescriptorStatus, Duration, Entry, HeaderValue, RateLimit, RateLimitDescriptor,
             RateLimitOverride, RateLimitRequest, RateLimitResponse, Struct, Unit, Value, ValueKind,
         },
+        reservations::messages::{CommitRequest, CommitResponse, ReserveRequest, ReserveResponse},
     };
 
     #[test]
@@ -117,6 +119,44 @@ mod tests {
 
         fields.retain(|field| field.starts_with(".envoy."));
         assert_eq!(fields, described.all_fields(".envoy."));
+    }
+
+    #[test]
+    fn messages_of_reservations_are_as_described() {
+        let described = Described::read(DESCRIPTORS);
+        let package = ".kuadrant.service.ratelimit.v1.";
+        let of =
+            |name: &str, message: &[u8]| described.fields(&format!("{package}{name}"), message);
+        let text = || "x".to_owned();
+        let ttl = Duration {
+            seconds: 1,
+            nanos: 2,
+        };
+        let reserve = ReserveRequest {
+            domain: text(),
+            descriptors: vec![RateLimitDescriptor::default()],
+            amount: 3,
+            ttl: Some(ttl),
+        };
+        let reserved = ReserveResponse {
+            code: Code::OverLimit.into(),
+            reservation_id: text(),
+        };
+        let commit = CommitRequest {
+            domain: text(),
+            descriptors: vec![RateLimitDescriptor::default()],
+            reservation_id: text(),
+            actual_amount: 4,
+        };
+        let committed = CommitResponse {
+            reservation_released: true,
+        };
+        let mut fields = of("ReserveRequest", &reserve.encode_to_vec());
+        fields.extend(of("ReserveResponse", &reserved.encode_to_vec()));
+        fields.extend(of("CommitRequest", &commit.encode_to_vec()));
+        fields.extend(of("CommitResponse", &committed.encode_to_vec()));
+        fields.retain(|field| field.starts_with(package));
+        assert_eq!(fields, described.all_fields(package));
     }
 
     #[test]

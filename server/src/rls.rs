@@ -19,12 +19,11 @@ use tonic::{
 };
 use tower_service::Service;
 
-use self::codec::RequestCodec;
-pub(crate) use self::codec::fields;
+pub(crate) use self::codec::{RequestCodec, fields};
 use crate::{
     decide::{DecideError, RateLimits},
     events,
-    protobuf_messages::{Code, RateLimitRequest, RateLimitResponse},
+    protobuf_messages::{RateLimitRequest, RateLimitResponse},
     telemetry::Caller,
 };
 
@@ -85,36 +84,62 @@ impl UnaryService<RateLimitRequest> for ShouldRateLimit {
         let limits = self.0.clone();
         Box::pin(async move {
             let began_at = Instant::now();
-            let timeout = grpc_timeout(request.metadata());
-            let latest = timeout.and_then(|timeout| began_at.checked_add(timeout));
-            let until = latest.and_then(|latest| latest.checked_sub(MARGIN));
-            let answer = limits.decide_until(until, request.get_ref());
-            let answer = match latest {
-                None => answer.await,
-                // Limiters of the embedding program may have no deadline.
-                Some(latest) => {
-                    let late = |_| DecideError::Unavailable("no answer by the deadline".to_owned());
-                    let answer = tokio::time::timeout_at(latest, answer).await;
-                    answer.map_err(late).flatten()
-                }
-            };
+            let decide = |until| limits.decide_until(until, request.get_ref());
+            let answer = by_deadline(request.metadata(), decide).await;
             let code = match &answer {
-                Ok(answer) if answer.overall_code() == Code::OverLimit => "OVER_LIMIT",
-                Ok(_) => "OK",
-                Err(DecideError::Invalid(_)) => "INVALID_ARGUMENT",
-                Err(DecideError::Unavailable(_)) => "UNAVAILABLE",
+                Ok(answer) => answer.overall_code().name(),
+                Err(status) => code_of(status),
             };
-            let domain = request.into_inner().domain;
-            let rules = limits.rules();
-            let domain =
-                Some(domain).filter(|domain| rules.is_some_and(|rules| rules.knows(domain)));
+            let domain = known_domain(&limits, request.into_inner().domain);
             events::rls_answered(domain, code, began_at.elapsed());
-            answer.map(Response::new).map_err(|error| match error {
-                DecideError::Invalid(text) => Status::invalid_argument(text),
-                DecideError::Unavailable(text) => Status::unavailable(text),
-            })
+            answer.map(Response::new)
         })
     }
+}
+
+/// Runs a decision, which gets the latest instant for the store, until the caller's deadline.
+pub(crate) async fn by_deadline<T, F: Future<Output = Result<T, DecideError>>>(
+    metadata: &MetadataMap,
+    decide: impl FnOnce(Option<Instant>) -> F,
+) -> Result<T, Status> {
+    let timeout = grpc_timeout(metadata);
+    let latest = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+    let until = latest.and_then(|latest| latest.checked_sub(MARGIN));
+    let answer = decide(until);
+    let answer = match latest {
+        None => answer.await,
+        // Limiters of the embedding program may have no deadline.
+        Some(latest) => {
+            let late = |_| DecideError::Unavailable("no answer by the deadline".to_owned());
+            let answer = tokio::time::timeout_at(latest, answer).await;
+            answer.map_err(late).flatten()
+        }
+    };
+    answer.map_err(status_of)
+}
+
+/// The status of a failed decision.
+pub(crate) fn status_of(error: DecideError) -> Status {
+    match error {
+        DecideError::Invalid(text) => Status::invalid_argument(text),
+        DecideError::Unavailable(text) => Status::unavailable(text),
+    }
+}
+
+/// The name of a failed call's status, for metrics.
+pub(crate) fn code_of(status: &Status) -> &'static str {
+    match status.code() {
+        tonic::Code::InvalidArgument => "INVALID_ARGUMENT",
+        tonic::Code::NotFound => "NOT_FOUND",
+        tonic::Code::AlreadyExists => "ALREADY_EXISTS",
+        _ => "UNAVAILABLE",
+    }
+}
+
+/// The domain for metrics; `None` if no rules have it, since clients could invent any number.
+pub(crate) fn known_domain(limits: &RateLimits, domain: String) -> Option<String> {
+    let rules = limits.rules();
+    Some(domain).filter(|domain| rules.is_some_and(|rules| rules.knows(domain)))
 }
 
 /// The caller's timeout, if it sends one.
@@ -148,7 +173,7 @@ mod tests {
         decide::Modes,
         limiters_by_period::Counters,
         lyft::Rules,
-        protobuf_messages::{Entry, RateLimitDescriptor},
+        protobuf_messages::{Code, Entry, RateLimitDescriptor},
     };
 
     const RULES: &str = "domain: rl

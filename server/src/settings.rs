@@ -35,6 +35,9 @@ pub struct Settings {
     pub files: FilesOf,
     /// The control plane from which limits come, and then from no files. Defaults to none.
     pub xds: Option<ControlPlane>,
+    /// The file with the secret, of at least 32 characters, that instances with the same counts share, so that each
+    /// accepts the reservations of all. Only with Redis or `state`. Defaults to none: each process accepts its own.
+    pub reservation_key_file: Option<PathBuf>,
     /// The service that assigns shares of limits. Not with Redis. Defaults to none.
     pub rlqs: Option<RlqsSettings>,
     /// Rule files of this crate, for `/v1/auth`. Defaults to none: there is no such route.
@@ -105,6 +108,7 @@ impl Settings {
             rules,
             files: FilesOf::default(),
             xds: None,
+            reservation_key_file: None,
             rlqs: None,
             auth_rules: Vec::new(),
             trust: ["127.0.0.0/8", "::1/128"]

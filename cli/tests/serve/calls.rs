@@ -40,6 +40,7 @@ async fn health_is_served_under_each_name() {
         "",
         "ratelimit",
         "envoy.service.ratelimit.v3.RateLimitService",
+        "kuadrant.service.ratelimit.v1.RateLimitService",
     ] {
         let service = name.to_owned();
         let answer = client.check(HealthCheckRequest { service }).await.unwrap();

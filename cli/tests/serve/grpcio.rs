@@ -250,7 +250,8 @@ async fn reflection_describes_the_protocol() {
     let service = Service::start(&[]).await;
     let shapes = call(&service, &["describe"]);
     let services = shapes["services"].as_array().unwrap();
-    for name in [SERVICE, "grpc.health.v1.Health"] {
+    let reservations = "kuadrant.service.ratelimit.v1.RateLimitService";
+    for name in [SERVICE, reservations, "grpc.health.v1.Health"] {
         assert!(services.contains(&name.into()), "{name} of {services:?}");
     }
     let [reported, known] = ["reported", "known"].map(|shape| shapes[shape].as_object().unwrap());

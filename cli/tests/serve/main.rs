@@ -25,6 +25,7 @@ mod plane;
 mod prometheus;
 mod proxy;
 mod quotas;
+mod reservations;
 mod rest_check;
 mod restarts;
 mod service_process;

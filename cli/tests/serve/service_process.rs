@@ -109,13 +109,27 @@ pub(crate) async fn call(
     channel: Channel,
     request: RateLimitRequest,
 ) -> Result<RateLimitResponse, Status> {
+    let path = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
+    call_method(channel, path, request).await
+}
+
+/// Calls the method at this path.
+pub(crate) async fn call_method<Q, A>(
+    channel: Channel,
+    path: &'static str,
+    question: Q,
+) -> Result<A, Status>
+where
+    Q: prost::Message + Send + Sync + 'static,
+    A: prost::Message + Default + Send + Sync + 'static,
+{
     let mut client = Grpc::new(channel);
     let ready = client.ready().await;
     ready.map_err(|error| Status::unavailable(error.to_string()))?;
-    let path = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
     let path = PathAndQuery::from_static(path);
+    let codec = ProstCodec::<Q, A>::default();
     let answer = client
-        .unary(tonic::Request::new(request), path, ProstCodec::default())
+        .unary(tonic::Request::new(question), path, codec)
         .await?;
     Ok(answer.into_inner())
 }

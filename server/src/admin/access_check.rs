@@ -1,6 +1,6 @@
 //! The guard of the admin service: checks the host, the origin and the token of each request.
 
-use std::{fs, net::SocketAddr, path::Path, sync::Arc};
+use std::{net::SocketAddr, sync::Arc};
 
 use axum::{
     extract::{Request, State},
@@ -14,12 +14,8 @@ use http::{
 use subtle::ConstantTimeEq as _;
 
 use super::answer::fault;
-use crate::plural::counted;
 
 const SEC_FETCH_SITE: &str = "sec-fetch-site";
-
-/// The least number of characters of a token.
-const MIN_TOKEN: usize = 32;
 
 /// The hosts and the token that a request must present.
 #[derive(Clone)]
@@ -28,24 +24,6 @@ pub(super) struct Guard(Arc<Inner>);
 struct Inner {
     hosts: Vec<String>,
     token: Option<String>,
-}
-
-/// Reads the token from a file.
-///
-/// # Errors
-///
-/// When the file cannot be read, or the token is short.
-pub(super) fn read_token(file: &Path) -> Result<String, String> {
-    let text = fs::read_to_string(file).map_err(|error| format!("{}: {error}", file.display()))?;
-    let token = text.trim();
-    match token.len() {
-        MIN_TOKEN.. => Ok(token.to_owned()),
-        len => Err(format!(
-            "{}: the token has {}; at least {MIN_TOKEN} are needed",
-            file.display(),
-            counted(len, "character")
-        )),
-    }
 }
 
 impl Guard {
@@ -245,17 +223,5 @@ mod tests {
             assert_eq!(check(true, &fields), status, "{value:?}");
         }
         assert_eq!(check(true, &[("host", "localhost:6070")]), 401);
-    }
-
-    #[test]
-    fn short_tokens_are_refused() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let file = folder.path().join("token");
-        assert!(read_token(&file).is_err());
-        fs::write(&file, format!("{TOKEN}\n")).expect("a file");
-        assert_eq!(read_token(&file).as_deref(), Ok(TOKEN));
-        fs::write(&file, format!("{}\n", &TOKEN[1..])).expect("a file");
-        let error = read_token(&file).expect_err("short");
-        assert!(error.contains("31 characters"), "{error}");
     }
 }

@@ -4,9 +4,9 @@ use std::net::SocketAddr;
 
 use tokio::net::TcpListener;
 
-use super::access_check::read_token;
 use crate::{
-    connections::listen_unless_off, decide_and_serve_errors::ServeError, settings::Settings,
+    connections::listen_unless_off, decide_and_serve_errors::ServeError, secret_file,
+    settings::Settings,
 };
 
 /// A listener for operators.
@@ -30,7 +30,7 @@ impl AdminListener {
         let token = settings
             .admin_token_file
             .as_deref()
-            .map(read_token)
+            .map(|file| secret_file::read(file, "token"))
             .transpose()
             .map_err(|text| ServeError(format!("--admin-token-file: {text}")))?;
         if token.is_none() && !address.ip().is_loopback() {

@@ -39,43 +39,67 @@ impl RateLimits {
         lookups: &[Lookup<'_>],
         until: Option<Instant>,
     ) -> Result<Decisions, DecideError> {
-        let round = Round {
-            limits: self,
-            lookups,
-            until,
-        };
-        round.charge().await
+        let round = self.round(lookups, until);
+        if self.0.modes.charge_admitted {
+            return round.charge_all_or_none().await;
+        }
+        let mut decisions = vec![None; lookups.len()];
+        // Each descriptor is charged independently of the others.
+        let count = |_: usize, limited: &Limited<'_>| Some(limited.charge.count());
+        round.apply(count, Recorded::Yes, &mut decisions).await?;
+        Ok(decisions)
+    }
+
+    /// Charges all descriptors if the request passes, and none otherwise.
+    pub(super) async fn charge_all_or_none(
+        &self,
+        lookups: &[Lookup<'_>],
+        until: Option<Instant>,
+    ) -> Result<Decisions, DecideError> {
+        self.round(lookups, until).charge_all_or_none().await
+    }
+
+    /// Applies the operation of each descriptor that has one.
+    pub(super) async fn apply(
+        &self,
+        lookups: &[Lookup<'_>],
+        ops: &[Option<Op>],
+        until: Option<Instant>,
+    ) -> Result<Decisions, DecideError> {
+        let mut decisions = vec![None; lookups.len()];
+        let op = |at: usize, _: &Limited<'_>| ops.get(at).cloned().flatten();
+        let round = self.round(lookups, until);
+        round.apply(op, Recorded::Yes, &mut decisions).await?;
+        Ok(decisions)
     }
 
     /// Decides about all descriptors without a charge.
     pub(super) async fn peek(&self, lookups: &[Lookup<'_>]) -> Result<Decisions, DecideError> {
         let mut decisions = vec![None; lookups.len()];
         let peek = |_: usize, limited: &Limited<'_>| Some(limited.charge.peek());
-        let round = Round {
-            limits: self,
-            lookups,
-            until: None,
-        };
+        let round = self.round(lookups, None);
         round.apply(peek, Recorded::No, &mut decisions).await?;
         Ok(decisions)
+    }
+
+    const fn round<'a>(&'a self, lookups: &'a [Lookup<'a>], until: Option<Instant>) -> Round<'a> {
+        Round {
+            limits: self,
+            lookups,
+            until,
+        }
     }
 }
 
 impl Round<'_> {
-    async fn charge(self) -> Result<Decisions, DecideError> {
+    async fn charge_all_or_none(self) -> Result<Decisions, DecideError> {
         let mut decisions = vec![None; self.lookups.len()];
-        if self.limits.0.modes.charge_admitted {
-            let charged = self.charge_admitted(&mut decisions).await;
-            if charged.is_err() {
-                // The first error is returned, not this one.
-                drop(self.refund(&mut decisions).await);
-            }
-            charged?;
-        } else {
-            // Each descriptor is charged independently of the others.
-            let count = |_: usize, limited: &Limited<'_>| Some(limited.charge.count());
-            self.apply(count, Recorded::Yes, &mut decisions).await?;
+        let charged = self.charge_admitted(&mut decisions).await;
+        if charged.is_err() {
+            // The first error is returned, not this one.
+            drop(self.refund(&mut decisions).await);
         }
+        charged?;
         Ok(decisions)
     }
 

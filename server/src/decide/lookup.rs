@@ -38,6 +38,16 @@ pub(super) struct Limited<'r> {
     pub(super) stats: StatsName,
 }
 
+impl<'r> Lookup<'r> {
+    /// The descriptor, if it has a limit.
+    pub(super) const fn limited_mut(&mut self) -> Option<&mut Limited<'r>> {
+        match self {
+            Self::Limited(limited) => Some(limited),
+            Self::Nothing | Self::Unlimited => None,
+        }
+    }
+}
+
 /// Rejects invalid requests.
 pub(super) fn check(request: &RateLimitRequest) -> Result<(), DecideError> {
     if request.domain.is_empty() {

@@ -22,8 +22,9 @@ use tower_ratelimit::observe::MetricsObserver;
 pub(crate) use self::text::Text;
 use crate::{
     events::{
-        GATEWAY_DURATION, GATEWAY_REQUESTS, GATEWAY_SECONDS, RLQS_ASSIGNMENTS, RLQS_BUCKETS,
-        RLQS_REFUSED, RLQS_REPORTS, RLQS_STREAMS, RLS_DURATION, RLS_REQUESTS, UPSTREAM_ERRORS,
+        GATEWAY_DURATION, GATEWAY_REQUESTS, GATEWAY_SECONDS, RESERVATIONS, RLQS_ASSIGNMENTS,
+        RLQS_BUCKETS, RLQS_REFUSED, RLQS_REPORTS, RLQS_STREAMS, RLS_DURATION, RLS_REQUESTS,
+        UPSTREAM_ERRORS,
     },
     reference_statistics::COUNTS,
     rules_source::Source,
@@ -40,7 +41,7 @@ const SECONDS: [f64; 13] = [
 const UPKEEP: Duration = Duration::from_secs(1);
 
 /// The counters that events increment, with their help texts.
-const COUNTERS: [(&str, &str); 13] = [
+const COUNTERS: [(&str, &str); 14] = [
     (
         "ratelimit_requests_total",
         "Requests that rules decided, by result.",
@@ -61,6 +62,7 @@ const COUNTERS: [(&str, &str); 13] = [
         "Counts that a full table evicted.",
     ),
     (RLS_REQUESTS, "Calls of ShouldRateLimit, by result."),
+    (RESERVATIONS, "Calls of Reserve and Commit, by result."),
     (RLQS_REPORTS, "Reports of quota buckets."),
     (
         RLQS_ASSIGNMENTS,

@@ -1,44 +1,53 @@
 //! The codec of requests: rejects a request with too many descriptors before it takes memory.
 
 use hyper::body::Buf as _;
+use prost::Message;
 use tonic::{
     Status,
     codec::{Codec, DecodeBuf, Decoder},
 };
 use tonic_prost::ProstCodec;
 
-use crate::protobuf_messages::{MAX_DESCRIPTORS, MAX_ENTRIES, RateLimitRequest, RateLimitResponse};
+use crate::protobuf_messages::{MAX_DESCRIPTORS, MAX_ENTRIES};
 
-type Inner = ProstCodec<RateLimitResponse, RateLimitRequest>;
+/// Decodes requests whose field 2 has descriptors, and encodes responses.
+#[derive(Debug)]
+pub(crate) struct RequestCodec<Request, Response>(ProstCodec<Response, Request>);
 
-/// Decodes requests, and encodes responses.
-#[derive(Debug, Default)]
-pub(super) struct RequestCodec(Inner);
+impl<Request, Response> Default for RequestCodec<Request, Response> {
+    fn default() -> Self {
+        Self(ProstCodec::default())
+    }
+}
 
 /// Decodes requests.
 #[derive(Debug)]
-pub(super) struct RequestDecoder(<Inner as Codec>::Decoder);
+pub(crate) struct RequestDecoder<D>(D);
 
-impl Codec for RequestCodec {
-    type Encode = RateLimitResponse;
-    type Decode = RateLimitRequest;
-    type Encoder = <Inner as Codec>::Encoder;
-    type Decoder = RequestDecoder;
+impl<Request, Response> Codec for RequestCodec<Request, Response>
+where
+    Request: Message + Default + Send + 'static,
+    Response: Message + Send + 'static,
+{
+    type Encode = Response;
+    type Decode = Request;
+    type Encoder = <ProstCodec<Response, Request> as Codec>::Encoder;
+    type Decoder = RequestDecoder<<ProstCodec<Response, Request> as Codec>::Decoder>;
 
     fn encoder(&mut self) -> Self::Encoder {
         self.0.encoder()
     }
 
-    fn decoder(&mut self) -> RequestDecoder {
+    fn decoder(&mut self) -> Self::Decoder {
         RequestDecoder(self.0.decoder())
     }
 }
 
-impl Decoder for RequestDecoder {
-    type Item = RateLimitRequest;
+impl<D: Decoder<Error = Status>> Decoder for RequestDecoder<D> {
+    type Item = D::Item;
     type Error = Status;
 
-    fn decode(&mut self, message: &mut DecodeBuf<'_>) -> Result<Option<RateLimitRequest>, Status> {
+    fn decode(&mut self, message: &mut DecodeBuf<'_>) -> Result<Option<D::Item>, Status> {
         // All of the message is in one piece.
         if !fits(message.chunk()) {
             let text = format!(
@@ -104,10 +113,10 @@ fn varint(bytes: &mut &[u8]) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use prost::Message as _;
-
     use super::*;
-    use crate::protobuf_messages::{Entry, RateLimitDescriptor, RateLimitOverride};
+    use crate::protobuf_messages::{
+        Entry, RateLimitDescriptor, RateLimitOverride, RateLimitRequest,
+    };
 
     fn request(descriptors: usize, entries: usize) -> Vec<u8> {
         let entry = Entry {

@@ -18,13 +18,13 @@ use super::{
 use crate::{
     connections::{self, ConnectionLimits, MAX_CONNECTIONS, RequestBody, call_routes},
     http_routes::Draining,
-    reflection, rls,
+    reflection, reservations, rls,
     shutdown::{self, Stop, Stopped},
     telemetry::Caller,
 };
 
-/// The names of the gRPC service in the health service.
-const HEALTH_NAMES: [&str; 3] = ["", "ratelimit", rls::NAME];
+/// The names of the gRPC services in the health service.
+const HEALTH_NAMES: [&str; 4] = ["", "ratelimit", rls::NAME, reservations::NAME];
 
 /// The running servers.
 pub(super) struct Servers {
@@ -151,7 +151,8 @@ fn services(parts: &Parts, health: HealthServer<impl Health>) -> Router {
     let services = Routes::new(health)
         .add_service(reflection::service())
         .add_service(reflection::alpha_service())
-        .add_service(rls::service(parts.limits.clone()));
+        .add_service(rls::service(parts.limits.clone()))
+        .add_service(parts.reservations.clone());
     let services = match &parts.quotas {
         Some(quotas) => services.add_service(quotas.clone()),
         None => services,

@@ -21,6 +21,7 @@ use crate::{
     http_routes::{self, Draining},
     metrics::Metrics,
     plural::counted,
+    reservations::{self, ReservationKey, ReservationService},
     rlqs::{self, RateLimitQuotaService},
     rules_source::{Source, warn_of},
     settings::Settings,
@@ -38,6 +39,7 @@ pub(super) struct Parts {
     pub(super) limits: RateLimits,
     pub(super) metrics: Metrics,
     pub(super) tls: Option<Tls>,
+    pub(super) reservations: ReservationService,
     /// The quota service, if it is on.
     pub(super) quotas: Option<RateLimitQuotaService>,
     /// Started before the files are read, so that no change is missed.
@@ -83,6 +85,7 @@ impl Parts {
         );
         let client = source.client()?;
         Ok(Self {
+            reservations: reservations::service(limits.clone(), reservation_key(&settings)?),
             quotas: quotas(&settings, &limits),
             settings,
             limits,
@@ -204,6 +207,20 @@ fn quotas(settings: &Settings, limits: &RateLimits) -> Option<RateLimitQuotaServ
         );
     }
     Some(rlqs::service(limits.clone(), of_service))
+}
+
+/// The key of reservations. A shared one is only for processes that share counts: others would refund what they never
+/// charged.
+fn reservation_key(settings: &Settings) -> Result<ReservationKey, ServeError> {
+    let Some(file) = &settings.reservation_key_file else {
+        return ReservationKey::random();
+    };
+    if settings.redis.is_none() && settings.state.is_none() {
+        let text = "--reservation-key-file is for counts that another process continues: add --redis or --state, or \
+                    leave it";
+        return Err(ServeError(text.to_owned()));
+    }
+    ReservationKey::read(file)
 }
 
 /// Checks that limits have one source, and one place.

@@ -4,5 +4,6 @@
 mod auth;
 mod lyft;
 mod memory;
+mod reservations;
 #[cfg(target_os = "linux")]
 mod xds;

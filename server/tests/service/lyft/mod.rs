@@ -2,7 +2,7 @@
 
 mod admitted;
 mod agreement;
-mod bench;
+pub(crate) mod bench;
 mod charging;
 mod extensions;
 mod faults;
