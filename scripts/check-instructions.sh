@@ -120,6 +120,7 @@ check rules 'a request through twenty rules, likewise' "$noop" 2325
 check rules-thousand 'a request through a thousand rules, likewise' "$noop" 2325
 check rules-matched 'a request that is matched against a thousand rules' "$noop" 152000
 check rules-together 'a request that three rules limit, likewise' "$noop" 8380
+check spend-event 'an event of 269 bytes of a language model, read' 0 5700
 build leased,calendar
 # The local one sets the floor: a clock, a hash, and an entry. The lease adds its lock, its demand, and the numbers of
 # a status that the store made. 12 since a meter has its debt.

@@ -8,6 +8,8 @@ mod leased;
 #[cfg(feature = "client")]
 mod outgoing;
 mod several;
+#[cfg(feature = "rules")]
+mod spend;
 
 use std::{
     convert::Infallible,
@@ -99,6 +101,8 @@ const KINDS: &[Kind] = &[
     ("rules-matched", || by_rules::headers(1_000)),
     #[cfg(feature = "rules")]
     ("rules-together", by_rules::together),
+    #[cfg(feature = "rules")]
+    ("spend-event", spend::events),
 ];
 
 fn main() {

@@ -6,7 +6,7 @@
 use memchr::memchr2;
 
 use super::{
-    json_text::JsonText,
+    json_text::{JsonText, MAX_TEXT, whole_text},
     path_trie::{MAX_NAME, MAX_SEGMENTS, NodeId, Number, PathTrie, Target},
 };
 
@@ -66,6 +66,12 @@ enum State {
     },
 }
 
+impl State {
+    const fn is_syntax(self) -> bool {
+        matches!(self, Self::Value | Self::Name | Self::Colon | Self::After)
+    }
+}
+
 impl JsonScanner {
     pub(super) const fn new() -> Self {
         Self {
@@ -112,44 +118,101 @@ impl JsonScanner {
 
     fn read_syntax<'b>(
         &mut self,
+        mut bytes: &'b [u8],
+        paths: &PathTrie,
+        values: &mut impl FoundValues,
+    ) -> &'b [u8] {
+        while self.state.is_syntax()
+            && let [byte, rest @ ..] = bytes
+        {
+            bytes = match (self.state, byte) {
+                (State::Name, b'"') => self.begin_name(rest, paths),
+                (State::Value, b'"') => self.begin_text(rest, paths, values),
+                (State::After, b',') => self.continue_container(rest, paths),
+                (_, b'}' | b']') => self.close(rest, values),
+                (_, b' ' | b'\n' | b'\r' | b'\t') => rest,
+                (State::Value, _) => self.begin_value(*byte, rest, paths, values),
+                (State::Colon, b':') => self.expect_value(rest),
+                (State::After, _) if self.depth == 0 => self.expect_value(rest),
+                // The rest of a literal that nobody wants, or no JSON.
+                _ => rest,
+            };
+        }
+        bytes
+    }
+
+    const fn expect_value<'b>(&mut self, bytes: &'b [u8]) -> &'b [u8] {
+        self.state = State::Value;
+        bytes
+    }
+
+    /// Begins a name. Most end in the same part.
+    fn begin_name<'b>(&mut self, bytes: &'b [u8], paths: &PathTrie) -> &'b [u8] {
+        if let Some((name, rest)) = whole_text(bytes) {
+            self.next = child_of(paths, self.nodes[self.depth], name);
+            let value = rest.strip_prefix(b":");
+            self.state = if value.is_some() {
+                State::Value
+            } else {
+                State::Colon
+            };
+            return value.unwrap_or(rest);
+        }
+        self.text.start();
+        self.state = State::InName;
+        bytes
+    }
+
+    /// Begins a string that is a value. Most end in the same part.
+    fn begin_text<'b>(
+        &mut self,
         bytes: &'b [u8],
         paths: &PathTrie,
         values: &mut impl FoundValues,
     ) -> &'b [u8] {
-        let (byte, rest) = (bytes[0], &bytes[1..]);
-        match (self.state, byte) {
-            (_, b' ' | b'\n' | b'\r' | b'\t') => {}
-            (_, b'}' | b']') => self.close(values),
-            (State::Value, _) => return self.begin_value(bytes, paths),
-            (State::Name, b'"') => {
-                self.text.start();
-                self.state = State::InName;
+        let target = paths.target(self.next);
+        if let Some((text, rest)) = whole_text(bytes) {
+            self.state = State::After;
+            match target {
+                Some(Target::Text) => values.text(text.len() as u64),
+                Some(target @ (Target::Model | Target::Type)) if text.len() <= MAX_TEXT => {
+                    values.name(target, text);
+                }
+                _ => {}
             }
-            (State::Colon, b':') => self.state = State::Value,
-            (State::After, b',') => self.continue_container(paths),
-            (State::After, _) if self.depth == 0 => self.state = State::Value,
-            // The rest of a literal or a number that nobody wants, or no JSON.
-            _ => {}
+            return rest;
         }
-        rest
+        self.state = match target {
+            Some(Target::Text | Target::Model | Target::Type) => State::InText,
+            _ => State::InSkippedText { escaped: false },
+        };
+        self.text.start();
+        bytes
     }
 
-    fn begin_value<'b>(&mut self, bytes: &'b [u8], paths: &PathTrie) -> &'b [u8] {
-        let (byte, rest) = (bytes[0], &bytes[1..]);
-        let target = paths.target(self.next);
+    /// Begins a value that is no string.
+    fn begin_value<'b>(
+        &mut self,
+        byte: u8,
+        rest: &'b [u8],
+        paths: &PathTrie,
+        values: &mut impl FoundValues,
+    ) -> &'b [u8] {
         match byte {
             b'{' | b'[' => self.open(byte == b'[', paths),
-            b'"' if matches!(target, Some(Target::Text | Target::Model | Target::Type)) => {
-                self.text.start();
-                self.state = State::InText;
-            }
-            b'"' => self.state = State::InSkippedText { escaped: false },
-            b'0'..=b'9' if matches!(target, Some(Target::Number(_))) => {
-                self.number = Some(0);
+            b'0'..=b'9' if matches!(paths.target(self.next), Some(Target::Number(_))) => {
+                self.number = Some(u64::from(byte - b'0'));
                 self.state = State::InNumber;
-                return bytes;
+                return self.read_number(rest, paths, values);
             }
-            _ => self.state = State::After,
+            _ => {
+                self.state = State::After;
+                if self.depth > 0 {
+                    let is_end = |byte: &u8| matches!(byte, b',' | b'}' | b']');
+                    let end = rest.iter().position(is_end).unwrap_or(rest.len());
+                    return &rest[end..];
+                }
+            }
         }
         rest
     }
@@ -179,7 +242,7 @@ impl JsonScanner {
     }
 
     /// Goes to the next element or member.
-    fn continue_container(&mut self, paths: &PathTrie) {
+    fn continue_container<'b>(&mut self, bytes: &'b [u8], paths: &PathTrie) -> &'b [u8] {
         if self.depth == 0 {
             self.state = State::Value;
         } else if self.is_in_array() {
@@ -187,15 +250,19 @@ impl JsonScanner {
             *index = index.saturating_add(1);
             self.next = paths.element(self.nodes[self.depth], *index);
             self.state = State::Value;
+        } else if let [b'"', rest @ ..] = bytes {
+            return self.begin_name(rest, paths);
         } else {
             self.state = State::Name;
         }
+        bytes
     }
 
-    fn close(&mut self, values: &mut impl FoundValues) {
+    fn close<'b>(&mut self, bytes: &'b [u8], values: &mut impl FoundValues) -> &'b [u8] {
         self.depth = self.depth.saturating_sub(1);
         self.state = State::After;
         self.end_value(values);
+        bytes
     }
 
     /// Ends a container: the document, if it was the outermost, or an element of it.
@@ -224,11 +291,8 @@ impl JsonScanner {
             return &[];
         };
         if is_name {
-            // A member of the name `*` is no element.
-            let is_path = |name: &&[u8]| name.len() <= MAX_NAME && *name != b"*";
-            let name = self.text.whole().filter(is_path);
-            let child = name.map(|name| paths.child(self.nodes[self.depth], name));
-            self.next = child.unwrap_or_default();
+            let name = self.text.whole().unwrap_or(b"*");
+            self.next = child_of(paths, self.nodes[self.depth], name);
             self.state = State::Colon;
             return rest;
         }
@@ -319,4 +383,12 @@ impl JsonScanner {
         }
         &[]
     }
+}
+
+/// The node of the member of this name. A member of the name `*` is no element.
+fn child_of(paths: &PathTrie, node: NodeId, name: &[u8]) -> NodeId {
+    if name.len() > MAX_NAME || name == b"*" {
+        return NodeId::DEAD;
+    }
+    paths.child(node, name)
 }

@@ -5,6 +5,36 @@ use memchr::memchr2;
 /// The most bytes that are kept: a model's name.
 pub(super) const MAX_TEXT: usize = 128;
 
+/// The string that begins here, if it ends in these bytes and has no escape, and the bytes behind its quote.
+pub(super) fn whole_text(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let end = end_of_text(bytes)?;
+    let (text, rest) = (bytes.get(..end)?, bytes.get(end + 1..)?);
+    (bytes[end] == b'"').then_some((text, rest))
+}
+
+/// The place of the first quote or backslash. Most strings are short: a search by vectors would take longer to begin
+/// than to end, so that the first bytes are searched by words.
+fn end_of_text(bytes: &[u8]) -> Option<usize> {
+    const WORDS: usize = 4;
+    const BYTE: u64 = u64::MAX / 0xff;
+    // The lowest set bit is that of the first byte which is 0.
+    let zeros = |word: u64| word.wrapping_sub(BYTE) & !word & (BYTE << 7);
+    let mut at = 0;
+    for _ in 0..WORDS {
+        let Some(word) = bytes.get(at..).and_then(<[u8]>::first_chunk) else {
+            break;
+        };
+        let word = u64::from_le_bytes(*word);
+        let of = |byte: u8| zeros(word ^ (BYTE * u64::from(byte)));
+        let ends = of(b'"') | of(b'\\');
+        if ends != 0 {
+            return Some(at + (ends.trailing_zeros() / 8) as usize);
+        }
+        at += 8;
+    }
+    Some(at + memchr2(b'"', b'\\', bytes.get(at..)?)?)
+}
+
 /// A string that is being read. It survives a split at any byte.
 #[derive(Debug)]
 pub(super) struct JsonText {
