@@ -2,7 +2,10 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use tower_ratelimit::{AnyLimiter, Clock, ConfigError, LocalLimiter, OsClock, OwnedQuota};
+use tower_ratelimit::{
+    AnyLimiter, Clock, ConfigError, Limiter, LocalLimiter, LocalStore, OsClock, OwnedQuota,
+    limiter::JointLimiter,
+};
 
 use crate::{
     destination_state::{DestinationSettings, Destinations},
@@ -10,16 +13,16 @@ use crate::{
     jitter::Jitter,
     margin::with_margin,
     pacer::Pacer,
-    pacer_state::{Observer, PacerState},
+    pacer_state::{LimitUnit, Observer, PacerState},
     response_signals::Learn,
-    user_declared_limit::{DeclaredLimit, IntoDeclaredLimit},
+    user_declared_limit::{DeclaredLimit, IntoDeclaredLimit, UnitLimit},
 };
 
 /// Configures a [`Pacer`]. Made by [`Pacer::builder`].
 #[must_use]
 pub struct PacerBuilder {
     /// `None` for a pacer that learns.
-    declared: Option<DeclaredLimit>,
+    declared: Option<Declared>,
     margin: Duration,
     max_queue: usize,
     max_wait: Duration,
@@ -29,6 +32,12 @@ pub struct PacerBuilder {
     clock: Arc<dyn Clock>,
     observer: Option<Arc<Observer>>,
     seed: Option<u64>,
+}
+
+/// The declared limits.
+enum Declared {
+    One(DeclaredLimit),
+    All(Vec<UnitLimit>),
 }
 
 impl Pacer {
@@ -63,12 +72,31 @@ impl Pacer {
     /// The first ten requests to a destination are sent at once, more as responses arrive.
     #[must_use]
     pub fn learning() -> Self {
-        Self::learning_builder().pacer(None, None)
+        Self::learning_builder().pacer(None, None, None)
+    }
+
+    /// A pacer for declared limits of several units: a request that brings a unit is charged by its limit,
+    /// together with those of the others or not at all.
+    ///
+    /// # Panics
+    ///
+    /// With the text of the error of [`PacerBuilder::build`].
+    #[track_caller]
+    pub fn all(limits: impl IntoIterator<Item = UnitLimit>) -> Self {
+        match Self::all_builder(limits).build() {
+            Ok(pacer) => pacer,
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// Starts to configure a pacer for declared limits of [several units](Self::all).
+    pub fn all_builder(limits: impl IntoIterator<Item = UnitLimit>) -> PacerBuilder {
+        PacerBuilder::new(Some(Declared::All(limits.into_iter().collect())))
     }
 
     /// Starts to configure a pacer for a declared limit.
     pub fn builder<Via>(limit: impl IntoDeclaredLimit<Via>) -> PacerBuilder {
-        PacerBuilder::new(Some(limit.into_declared_limit()))
+        PacerBuilder::new(Some(Declared::One(limit.into_declared_limit())))
     }
 
     /// Starts to configure a pacer that [learns](Self::learning) the limits.
@@ -78,7 +106,7 @@ impl Pacer {
 }
 
 impl PacerBuilder {
-    fn new(declared: Option<DeclaredLimit>) -> Self {
+    fn new(declared: Option<Declared>) -> Self {
         Self {
             declared,
             margin: Duration::from_millis(100),
@@ -172,24 +200,55 @@ impl PacerBuilder {
     ///
     /// # Errors
     ///
-    /// When a quota is invalid, see [`Quota::check`](tower_ratelimit::Quota::check).
+    /// When a quota is invalid, see [`Quota::check`](tower_ratelimit::Quota::check). Of limits of
+    /// [several units](Pacer::all): when there are none, two quotas have one name, or the limits cannot be
+    /// charged together, see [`JointLimiter::new`].
     pub fn build(mut self) -> Result<Pacer, ConfigError> {
         let (limiter, margin) = match self.declared.take() {
             None => (None, None),
-            Some(DeclaredLimit::Limiter(limiter)) => (Some(limiter), None),
-            Some(DeclaredLimit::Quotas(quotas)) => {
-                let (limiter, margin) = self.local_limiter(quotas)?;
-                (Some(limiter), margin)
+            Some(Declared::One(DeclaredLimit::Limiter(limiter))) => (Some(limiter), None),
+            Some(Declared::One(DeclaredLimit::Quotas(quotas))) => {
+                let (quotas, margin) = self.with_margins(quotas);
+                let limiter = LocalLimiter::builder(quotas).clock(Arc::clone(&self.clock));
+                (Some(AnyLimiter::new(limiter.build()?)), margin)
             }
+            Some(Declared::All(limits)) => return self.build_all(limits),
         };
-        Ok(self.pacer(limiter, margin))
+        Ok(self.pacer(limiter, margin, None))
     }
 
-    /// The limiter of declared quotas, and the margin if it changed any of them.
-    fn local_limiter(
-        &self,
-        declared: Vec<OwnedQuota>,
-    ) -> Result<(AnyLimiter, Option<Duration>), ConfigError> {
+    /// A pacer for limits that are charged together.
+    fn build_all(self, limits: Vec<UnitLimit>) -> Result<Pacer, ConfigError> {
+        let store = LocalStore::builder()
+            .clock(Arc::clone(&self.clock))
+            .build()?;
+        let (mut margin, mut units, mut limiters) = (None, Vec::new(), Vec::new());
+        for UnitLimit { unit, limit } in limits {
+            let limiter = match limit {
+                DeclaredLimit::Limiter(limiter) => limiter,
+                DeclaredLimit::Quotas(quotas) => {
+                    let (mut quotas, own) = self.with_margins(quotas);
+                    if let [quota] = &mut quotas[..]
+                        && quota.name().is_none()
+                    {
+                        *quota = quota.quota().named_owned(unit);
+                    }
+                    margin = margin.or(own);
+                    AnyLimiter::new(LocalLimiter::builder(quotas).build_in(&store)?)
+                }
+            };
+            units.push(LimitUnit {
+                unit,
+                quotas: limiter.policies().len(),
+            });
+            limiters.push(limiter);
+        }
+        let limiter = AnyLimiter::new(JointLimiter::new(limiters)?);
+        Ok(self.pacer(Some(limiter), margin, Some(units.into())))
+    }
+
+    /// The quotas less the margin, and the margin if it changed any of them.
+    fn with_margins(&self, declared: Vec<OwnedQuota>) -> (Vec<OwnedQuota>, Option<Duration>) {
         let mut margin = None;
         let quotas = declared.into_iter().map(|quota| {
             let Some(smaller) = with_margin(&quota, self.margin) else {
@@ -198,14 +257,18 @@ impl PacerBuilder {
             margin = Some(self.margin);
             smaller
         });
-        let quotas: Vec<_> = quotas.collect();
-        let limiter = LocalLimiter::builder(quotas).clock(Arc::clone(&self.clock));
-        Ok((AnyLimiter::new(limiter.build()?), margin))
+        (quotas.collect(), margin)
     }
 
-    fn pacer(self, limiter: Option<AnyLimiter>, margin: Option<Duration>) -> Pacer {
+    fn pacer(
+        self,
+        limiter: Option<AnyLimiter>,
+        margin: Option<Duration>,
+        units_of_limits: Option<Box<[LimitUnit]>>,
+    ) -> Pacer {
         let settings = DestinationSettings {
             is_unknown: limiter.is_none(),
+            limits: units_of_limits.as_ref().map(|units| units.len()),
             max_in_flight: self.max_in_flight,
         };
         let state = PacerState {
@@ -217,6 +280,7 @@ impl PacerBuilder {
             max_queue: self.max_queue.max(1),
             max_wait: self.max_wait,
             margin,
+            units_of_limits,
         };
         Pacer::from_parts(limiter, state)
     }

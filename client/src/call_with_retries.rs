@@ -13,6 +13,7 @@ use crate::{
     pacer::Pacer,
     retry::{Attempts, Failure, Retry, RetryContext},
     sent_request::SentRequest,
+    units::{self, OtherUnits, Units},
 };
 
 /// The longest time that a response is held during a retry: it may hold the only connection.
@@ -29,10 +30,15 @@ pub(crate) struct CallSettings {
     pub(crate) destination: Option<Destination>,
     pub(crate) key: Option<Arc<KeyFn>>,
     pub(crate) cost: Option<Arc<CostFn>>,
+    pub(crate) units: Option<Arc<UnitsFn>>,
 }
 
 pub(crate) type KeyFn = dyn Fn(&Parts) -> Key + Send + Sync;
 pub(crate) type CostFn = dyn Fn(&Parts) -> u64 + Send + Sync;
+pub(crate) type UnitsFn = dyn Fn(&Parts) -> Vec<Units> + Send + Sync;
+
+/// The request of a response, if its charge may change until the response has ended.
+pub(crate) type OpenRequest = Option<Box<SentRequest>>;
 
 /// A request of any client, which can be sent at least once.
 pub(crate) trait OutgoingRequest: Send {
@@ -67,19 +73,22 @@ struct Call<'c, O: OutgoingRequest> {
     outgoing: &'c mut O,
     attempts: Attempts,
     left: Duration,
+    open: &'c mut OpenRequest,
     /// The result of the newest attempt, which the caller gets when no later attempt succeeds.
     last: Option<Result<O::Response, Failed<O::Error>>>,
 }
 
 impl CallSettings {
-    /// Waits for a turn, sends the request, and retries while that may help.
+    /// Waits for a turn, sends the request, and retries while that may help. `open` becomes the request of
+    /// the response.
     pub(crate) async fn call<O: OutgoingRequest>(
         &self,
         outgoing: &mut O,
+        open: &mut OpenRequest,
     ) -> Result<O::Response, Failed<O::Error>> {
-        let (destination, cost) = match outgoing.parts() {
+        let (destination, (cost, others)) = match outgoing.parts() {
             Some(parts) => (self.destination_of(parts), self.cost_of(parts)),
-            None => (Err(PacerError::no_host()), 1),
+            None => (Err(PacerError::no_host()), (1, None)),
         };
         let destination = destination.map_err(Failed::Refused)?;
         let mut call = Call {
@@ -87,10 +96,12 @@ impl CallSettings {
             outgoing,
             attempts: Attempts::default(),
             left: self.pacer.state().max_wait,
+            open,
             last: None,
         };
         loop {
-            let turn = self.pacer.turn_within(&destination, cost, call.left);
+            let units = others.clone();
+            let turn = self.pacer.turn_within(&destination, cost, units, call.left);
             let (sent, waited) = match turn.await {
                 Ok(sent) => sent,
                 Err(error) => return call.last.unwrap_or(Err(Failed::Refused(error))),
@@ -120,8 +131,13 @@ impl CallSettings {
         })
     }
 
-    fn cost_of(&self, parts: &Parts) -> u64 {
-        self.cost.as_ref().map_or(1, |cost| cost(parts))
+    /// The cost in requests, and the other units.
+    fn cost_of(&self, parts: &Parts) -> (u64, OtherUnits) {
+        if let Some(units) = &self.units {
+            return units::split(units(parts));
+        }
+        let cost = self.cost.as_ref().map_or(1, |cost| cost(parts));
+        (cost, None)
     }
 }
 
@@ -143,7 +159,7 @@ impl<O: OutgoingRequest> Call<'_, O> {
                 })
             }
             Err(error) if O::is_connection_error(error) => self.retry_wait(|context, attempts| {
-                context.after_failure(attempts, &sent, Failure::Connection)
+                context.after_failure(attempts, &sent, Failure::Connection, false)
             }),
             Err(_) => None,
         };
@@ -152,6 +168,7 @@ impl<O: OutgoingRequest> Call<'_, O> {
         // Any response is worth more than an error.
         if result.is_ok() || !has_response {
             self.last = Some(result);
+            *self.open = sent.has_units().then(|| Box::new(sent));
         }
         wait
     }
@@ -163,7 +180,7 @@ impl<O: OutgoingRequest> Call<'_, O> {
         if let Ok(result) = timeout(MAX_RESPONSE_HOLD, sending.as_mut()).await {
             return result;
         }
-        self.last = None;
+        (self.last, *self.open) = (None, None);
         sending.await
     }
 

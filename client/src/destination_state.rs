@@ -58,7 +58,7 @@ impl DestinationState {
         };
         Self {
             destination: destination.clone(),
-            key: destination.limiter_key(),
+            key: settings.key(destination),
             head_permit: Semaphore::new(1),
             in_flight_permits: settings
                 .max_in_flight
@@ -78,6 +78,15 @@ impl DestinationState {
         locked(&self.memory)
     }
 
+    /// Wakes the head of the queue, if it waits for what has changed in this memory.
+    pub(crate) fn wake_head(&self, memory: MutexGuard<'_, Memory>) {
+        let head_waits = memory.head_waits;
+        drop(memory);
+        if head_waits {
+            self.changed.notify_one();
+        }
+    }
+
     pub(crate) fn budget(&self) -> MutexGuard<'_, RetryBudget> {
         locked(&self.budget)
     }
@@ -88,7 +97,20 @@ impl DestinationState {
 pub(crate) struct DestinationSettings {
     /// Whether the pacer has no declared limit.
     pub(crate) is_unknown: bool,
+    /// The number of limits that are charged together; `None` for a limiter that takes one key.
+    pub(crate) limits: Option<usize>,
     pub(crate) max_in_flight: Option<usize>,
+}
+
+impl DestinationSettings {
+    /// The key that the limiter counts a destination against.
+    fn key(self, destination: &Destination) -> Key {
+        let key = destination.limiter_key();
+        match self.limits {
+            None => key,
+            Some(limits) => Key::joint(std::iter::repeat_n(key, limits)),
+        }
+    }
 }
 
 /// The states of all destinations.
@@ -218,6 +240,7 @@ mod tests {
     fn a_refused_destination_leaves_nothing() {
         let settings = DestinationSettings {
             is_unknown: true,
+            limits: None,
             max_in_flight: None,
         };
         let (destinations, now) = (Destinations::new(2, settings), Timestamp::from_secs(1));

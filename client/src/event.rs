@@ -33,6 +33,8 @@ pub enum PacerEvent {
         /// The wait before the retry. The turn may come later.
         wait: Duration,
     },
+    /// The limiter failed to settle the charge of a response, which stays as it was.
+    Unsettled,
     /// The request was not sent, and its call fails with a [`PacerError`](crate::PacerError) of this kind.
     Refused {
         /// The reason.

@@ -4,7 +4,7 @@ use std::{fmt, sync::Arc};
 
 use http::request::Parts;
 use tower_layer::Layer;
-use tower_ratelimit::Key;
+use tower_ratelimit::{Key, spend::SpendReaders};
 
 use crate::{
     call_with_retries::CallSettings,
@@ -13,6 +13,8 @@ use crate::{
     replayable_body::{BufferedBodies, ByReplay, ReplayFn, WithoutReplay},
     retry::Retry,
     service::Paced,
+    spending_service::SpendingPaced,
+    units::Units,
 };
 
 /// Puts a [`Pacer`] around a client: a service that takes `http::Request`s, or with the feature
@@ -35,6 +37,7 @@ impl PacerLayer {
                 destination: None,
                 key: None,
                 cost: None,
+                units: None,
             }),
             bodies: ByReplay,
         }
@@ -86,6 +89,28 @@ impl<P> PacerLayer<P> {
         self.with(|calls| calls.cost = Some(Arc::new(cost)))
     }
 
+    /// The units that a request costs, as for [`Pacer::turn_of`]. Replaces [`cost`](Self::cost). Defaults
+    /// to one request.
+    ///
+    /// The amounts stay charged unless the layer is made [`spending`](Self::spending).
+    pub fn units<I>(self, units: impl Fn(&Parts) -> I + Send + Sync + 'static) -> Self
+    where
+        I: IntoIterator<Item = Units>,
+    {
+        let units = move |parts: &Parts| units(parts).into_iter().collect();
+        self.with(|calls| calls.units = Some(Arc::new(units)))
+    }
+
+    /// Settles the [`units`](Self::units) of each request by the body of its response, in which `readers`
+    /// find the tokens, such as `Llm::any()` of `tower_ratelimit::spend::llm`: the layer of a
+    /// [`SpendingPaced`].
+    pub fn spending<R: SpendReaders>(self, readers: R) -> SpendingPacerLayer<R, P> {
+        SpendingPacerLayer {
+            layer: self,
+            readers: Arc::new(readers),
+        }
+    }
+
     /// Accepts any body, and sends no request twice.
     pub fn without_replay(self) -> PacerLayer<WithoutReplay> {
         self.with_bodies(WithoutReplay)
@@ -122,6 +147,39 @@ impl<S, P: Clone> Layer<S> for PacerLayer<P> {
 
     fn layer(&self, inner: S) -> Paced<S, P> {
         Paced::new(inner, Arc::clone(&self.calls), self.bodies.clone())
+    }
+}
+
+/// Puts a [`Pacer`] around a client, and settles the units of each request by the body of its response.
+/// Made by [`PacerLayer::spending`].
+#[must_use]
+pub struct SpendingPacerLayer<R, P = ByReplay> {
+    layer: PacerLayer<P>,
+    readers: Arc<R>,
+}
+
+impl<S, R, P: Clone> Layer<S> for SpendingPacerLayer<R, P> {
+    type Service = SpendingPaced<S, R, P>;
+
+    fn layer(&self, inner: S) -> Self::Service {
+        SpendingPaced::new(self.layer.layer(inner), Arc::clone(&self.readers))
+    }
+}
+
+impl<R, P: Clone> Clone for SpendingPacerLayer<R, P> {
+    fn clone(&self) -> Self {
+        Self {
+            layer: self.layer.clone(),
+            readers: Arc::clone(&self.readers),
+        }
+    }
+}
+
+impl<R, P> fmt::Debug for SpendingPacerLayer<R, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SpendingPacerLayer")
+            .field("layer", &self.layer)
+            .finish_non_exhaustive()
     }
 }
 

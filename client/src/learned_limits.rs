@@ -7,13 +7,14 @@ use tower_ratelimit::Timestamp;
 
 use crate::{
     deadline::Deadline,
-    in_flight::RequestsInFlight,
     jitter::jittered_backoff,
     refusal_streak::RefusalStreak,
     response_headers::ReportedQuota,
     response_signals::ServerHint,
-    server_reported_window::{LONGEST_PAUSE, ReportedWindow},
+    server_reported_window::LONGEST_PAUSE,
     slow_start::SlowStart,
+    unit_limits::{SentUnits, UnitCharge, UnitLimits},
+    units::{Cost, Unit, Units},
 };
 
 /// How long after a refusal reported units are spread over their window.
@@ -28,13 +29,14 @@ const FIRST_ROUND: u64 = 10;
 /// The learned limits of a destination.
 #[derive(Debug, Default)]
 pub(crate) struct LearnedLimits {
-    /// The number of the newest request, and the sum of all costs.
-    newest: Sent,
-    in_flight: RequestsInFlight,
+    /// The number of the newest request.
+    newest: u64,
+    requests: UnitLimits,
+    /// Limits of other units than requests, of those that turns have brought.
+    others: Vec<(Unit, UnitLimits)>,
     /// The number of the newest request whose response changed this state.
     newest_response: u64,
     paused: Option<Deadline>,
-    windows: Vec<ReportedWindow>,
     slow_start: Option<SlowStart>,
     streak: RefusalStreak,
     sent_at: Timestamp,
@@ -42,15 +44,6 @@ pub(crate) struct LearnedLimits {
     seen: Timestamp,
     /// When the newest refusal arrived. Other clients use the same limit for a while after it.
     refused_at: Option<Timestamp>,
-}
-
-/// A request that was sent.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Sent {
-    /// Its number, in the order of sending.
-    number: u64,
-    /// The sum of the costs of all requests up to this one.
-    units: u64,
 }
 
 /// The reason why a request may not be sent yet, and until when.
@@ -89,42 +82,93 @@ impl LearnedLimits {
     }
 
     /// The reason to hold back a request of this cost now, if any.
-    pub(crate) fn hold(&mut self, now: Timestamp, cost: u64) -> Option<Hold> {
+    pub(crate) fn hold(&mut self, now: Timestamp, cost: Cost<'_>) -> Option<Hold> {
         self.forget_past(now);
         if let Some(until) = self.resumes_at(now) {
             return Some(Hold::Paused(until));
         }
-        let units = self.newest.units.saturating_add(cost);
         let sent_at = self.sent_at;
-        let windows = self.windows.iter();
-        let windows = windows.map(|window| window.hold(now, units, sent_at));
-        let slow_start = self
-            .slow_start
-            .iter()
-            .map(|slow_start| slow_start.hold(now));
-        windows.chain(slow_start).flatten().max().map(Hold::Spent)
+        let requests = self.requests.hold(now, cost.requests, sent_at);
+        let slow_start = self.slow_start.as_ref();
+        let slow_start = slow_start.and_then(|slow_start| slow_start.hold(now));
+        let mut until = requests.max(slow_start);
+        for units in cost.others {
+            until = until.max(self.hold_units(now, units));
+        }
+        until.map(Hold::Spent)
     }
 
-    /// Counts a request of this cost, sent now. Call it only if `hold` returned `None`.
-    pub(crate) fn send(&mut self, now: Timestamp, cost: u64) -> Sent {
+    fn hold_units(&self, now: Timestamp, units: &Units) -> Option<Timestamp> {
+        let mut others = self.others.iter();
+        let (_, limits) = others.find(|(unit, _)| *unit == units.unit())?;
+        limits.hold(now, units.count(), self.sent_at)
+    }
+
+    /// Counts the requests of this cost, sent now. Call it only if `hold` returned `None`.
+    pub(crate) fn send(&mut self, now: Timestamp, requests: u64) -> SentUnits {
         self.sent_at = now;
-        self.newest.number += 1;
-        self.newest.units = self.newest.units.saturating_add(cost);
-        self.in_flight.start(self.newest.number, cost);
+        self.newest += 1;
+        let number = self.newest;
+        let sent = self.requests.send(now, number, requests);
         if let Some(slow_start) = &mut self.slow_start {
             slow_start.send(now);
         }
-        for window in &mut self.windows {
-            window.send(now, cost);
+        sent
+    }
+
+    /// Counts another unit of the request of this number, which was sent now.
+    pub(crate) fn send_units(&mut self, now: Timestamp, number: u64, units: &Units) -> SentUnits {
+        let limits = self.limits_of(units.unit());
+        limits.send(now, number, units.count())
+    }
+
+    /// Learns the quotas of another unit in a response to a request that brought it.
+    pub(crate) fn learn_units(
+        &mut self,
+        now: Timestamp,
+        unit: Unit,
+        charge: UnitCharge,
+        quotas: &[ReportedQuota],
+    ) {
+        let number = charge.sent.number;
+        let is_newest = number >= self.newest_response;
+        let spread = self.spreads(now);
+        let limits = self.limits_of(unit);
+        if is_newest && limits.is_news(number) && !quotas.is_empty() {
+            limits.learn(now, charge, quotas, spread);
         }
-        self.newest
+    }
+
+    /// Ends the charge of another unit. `used` are the units that the response has used, if the charge is
+    /// settled.
+    pub(crate) fn end_units(&mut self, number: u64, units: &Units, used: Option<u64>) {
+        let limits = self.limits_of(units.unit());
+        match used {
+            Some(used) => limits.settle(number, units.count(), used),
+            None => limits.end(number),
+        }
+    }
+
+    fn limits_of(&mut self, unit: Unit) -> &mut UnitLimits {
+        let known = self.others.iter().position(|(known, _)| *known == unit);
+        let at = known.unwrap_or_else(|| {
+            self.others.push((unit, UnitLimits::default()));
+            self.others.len() - 1
+        });
+        &mut self.others[at].1
+    }
+
+    /// The limits of all units.
+    fn all_limits(&mut self) -> impl Iterator<Item = &mut UnitLimits> {
+        let others = self.others.iter_mut().map(|(_, limits)| limits);
+        std::iter::once(&mut self.requests).chain(others)
     }
 
     /// Learns from the response to `sent`. `fraction` is a random number in [0, 1).
     pub(crate) fn on_response(
         &mut self,
         now: Timestamp,
-        sent: Sent,
+        sent: SentUnits,
         hint: &ServerHint,
         fraction: f64,
     ) -> Option<Pause> {
@@ -155,7 +199,7 @@ impl LearnedLimits {
     fn learn_quotas(
         &mut self,
         now: Timestamp,
-        sent: Sent,
+        sent: SentUnits,
         quotas: &[ReportedQuota],
         fraction: f64,
     ) {
@@ -163,14 +207,12 @@ impl LearnedLimits {
         self.streak.end(sent.number);
         self.slow_start
             .take_if(|slow_start| slow_start.is_replaced_by(sent.number));
-        let used = self.may_be_used(sent);
         let spread = self.spreads(now);
-        self.windows.clear();
-        self.windows.extend(
-            quotas
-                .iter()
-                .map(|quota| ReportedWindow::new(quota, used, now, spread)),
-        );
+        let charge = UnitCharge {
+            sent,
+            is_open: false,
+        };
+        self.requests.learn(now, charge, quotas, spread);
         // Where units are left, the windows space the requests.
         if quotas.iter().any(|quota| quota.remaining == 0) {
             self.space(now, fraction);
@@ -197,7 +239,7 @@ impl LearnedLimits {
     fn refuse(
         &mut self,
         now: Timestamp,
-        sent: Sent,
+        sent: SentUnits,
         requested_wait: Option<Duration>,
         fraction: f64,
     ) -> Pause {
@@ -215,9 +257,12 @@ impl LearnedLimits {
         Pause { wait, spread }
     }
 
-    /// A request got its response, or was cancelled.
-    pub(crate) fn end(&mut self, sent: Sent) {
-        self.in_flight.end(sent.number);
+    /// A request got its response, or was cancelled. `refused` is its cost if the server has refused it.
+    pub(crate) fn end(&mut self, sent: SentUnits, refused: Option<u64>) {
+        match refused {
+            Some(cost) => self.requests.refuse(sent.number, cost),
+            None => self.requests.end(sent.number),
+        }
     }
 
     /// Pauses the destination. A longer pause stays.
@@ -228,7 +273,7 @@ impl LearnedLimits {
     /// Ends a pause, and resets everything that holds requests back.
     pub(crate) fn resume(&mut self) {
         self.paused = None;
-        self.windows.clear();
+        self.all_limits().for_each(UnitLimits::clear);
         self.slow_start = None;
         self.streak = RefusalStreak::default();
         self.refused_at = None;
@@ -236,7 +281,7 @@ impl LearnedLimits {
 
     /// The number of requests without a response.
     pub(crate) fn in_flight(&self) -> usize {
-        self.in_flight.len()
+        self.requests.in_flight()
     }
 
     /// When the pause ends, if the destination is paused.
@@ -252,18 +297,9 @@ impl LearnedLimits {
         Some(begins.map_or(until, |begins| begins.clamped_at(now).at().max(until)))
     }
 
-    /// The units that the windows leave, and the end of the window that leaves the least.
+    /// The requests that are left, and the end of the limit that leaves the least.
     pub(crate) fn left(&self, now: Timestamp) -> Option<(u64, Timestamp)> {
-        let windows = self.windows.iter();
-        let windows = windows.map(|window| window.left(now, self.newest.units));
-        windows.filter(|(_, end)| *end > now).min()
-    }
-
-    /// The units that the server may have counted when it responded to `sent`: all up to it, less
-    /// those of earlier requests still in flight.
-    fn may_be_used(&self, sent: Sent) -> u64 {
-        let unanswered = self.in_flight.units_before(sent.number);
-        sent.units.saturating_sub(unanswered)
+        self.requests.left(now)
     }
 
     /// Whether reported units are spread over their window. Clients that share a limit would each
@@ -274,7 +310,7 @@ impl LearnedLimits {
     }
 
     fn next(&self) -> u64 {
-        self.newest.number + 1
+        self.newest + 1
     }
 
     /// Starts anew: one request after the pause and the random time, the others by its response.
@@ -287,7 +323,7 @@ impl LearnedLimits {
             .and(self.slow_start.as_ref())
             .and_then(SlowStart::begins_at);
         self.paused = longer.or(Some(until));
-        self.windows.clear();
+        self.all_limits().for_each(UnitLimits::start_over);
         let slow_start = SlowStart::new(1, self.next());
         self.slow_start = Some(slow_start.begins(begins.unwrap_or_else(|| until.later(spread))));
     }
@@ -298,9 +334,7 @@ impl LearnedLimits {
             self.paused = self.paused.map(|paused| paused.clamped_at(now));
             self.sent_at = self.sent_at.min(now);
             self.refused_at = self.refused_at.map(|at| at.min(now));
-            self.windows
-                .iter_mut()
-                .for_each(|window| window.clamp_at(now));
+            self.all_limits().for_each(|limits| limits.clamp_at(now));
             self.slow_start
                 .iter_mut()
                 .for_each(|slow_start| slow_start.clamp_at(now));
@@ -311,11 +345,12 @@ impl LearnedLimits {
     fn forget_past(&mut self, now: Timestamp) {
         self.clamp_at(now);
         self.paused.take_if(|paused| paused.at() <= now);
-        let before = self.windows.len();
-        let units = self.newest.units;
-        self.windows.retain(|window| window.is_in_force(now, units));
-        // Nothing defines the refill after the others.
-        if self.windows.len() < before && self.slow_start.is_none() {
+        let mut have_ended = self.requests.forget_past(now);
+        for (_, limits) in &mut self.others {
+            have_ended |= limits.forget_past(now);
+        }
+        // Nothing defines the refill after these windows.
+        if have_ended && self.slow_start.is_none() {
             self.slow_start = Some(SlowStart::new(1, self.next()));
         }
     }

@@ -28,6 +28,7 @@
 //! | [`PacerLayer`] | wraps a tower service of `http::Request`: hyper-util, a channel of tonic; with the feature `reqwest` a `reqwest::Client` |
 //! | `PacerMiddleware` | wraps reqwest-middleware, with the feature of that name |
 //! | [`Pacer::turn`] | serves any other client |
+//! | [`Pacer::turn_of`], [`Units`] | turns that cost several units, such as requests and tokens |
 //! | [`Retry`], [`Replay`] | select the requests that are sent again |
 //! | [`PacerError`] | the reason why a request was not sent |
 //!
@@ -42,6 +43,8 @@
 //! surprises.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
+
+mod units;
 
 mod response_headers;
 
@@ -59,14 +62,21 @@ mod slow_start;
 mod refusal_streak;
 mod server_reported_window;
 
+mod learned_bucket;
+
+mod unit_limits;
+
 mod learned_limits;
 mod retry_budget;
 
 mod destination_state;
 mod pacer_state;
 
+mod open_units;
+
 mod queue_entry;
 mod sent_request;
+mod turn_units;
 
 mod send_turn;
 mod send_turn_request;
@@ -86,6 +96,9 @@ mod replayable_body;
 
 mod service;
 
+mod spending_body;
+mod spending_service;
+
 mod layer;
 
 #[cfg(feature = "reqwest")]
@@ -104,12 +117,15 @@ pub use self::{
     destination::Destination,
     error::{PacerError, PacerErrorKind},
     event::PacerEvent,
-    layer::PacerLayer,
+    layer::{PacerLayer, SpendingPacerLayer},
     pacer::{Pacer, PacerStats},
     replayable_body::{BufferedBodies, ByReplay, CopyBody, Replay, ReplayFn, WithoutReplay},
     response_signals::{Learn, SignalSource},
     retry::{Failure, Retry},
     send_turn::{Advice, Turn},
     service::{Paced, PacedFuture},
-    user_declared_limit::{DeclaredLimit, IntoDeclaredLimit},
+    spending_body::SpendingBody,
+    spending_service::SpendingPaced,
+    units::Units,
+    user_declared_limit::{DeclaredLimit, IntoDeclaredLimit, UnitLimit},
 };

@@ -9,8 +9,15 @@ use std::{
 use tower_ratelimit::{AnyLimiter, Timestamp};
 
 use crate::{
-    destination::Destination, error::PacerError, event::PacerEvent, pacer_state::PacerState,
-    send_turn::Turn, send_turn_request::TurnRequest, sent_request::SentRequest,
+    destination::Destination,
+    error::PacerError,
+    event::PacerEvent,
+    pacer_state::PacerState,
+    send_turn::Turn,
+    send_turn_request::TurnRequest,
+    sent_request::SentRequest,
+    turn_units::TurnUnits,
+    units::{self, OtherUnits, Units},
 };
 
 /// Sends requests when the limits of their destination allow it.
@@ -32,7 +39,7 @@ use crate::{
 ///
 /// let mut attempts = 0;
 /// let response = loop {
-///     let turn = pacer.turn(&api, 1).await?;
+///     let mut turn = pacer.turn(&api, 1).await?;
 ///     let response = send();
 ///     attempts += 1;
 ///     match turn.learn(response.status(), response.headers()) {
@@ -127,7 +134,48 @@ impl Pacer {
     /// When the queue is full, the wait would be too long, the cost can never fit, or the limiter
     /// fails; see [`PacerErrorKind`](crate::PacerErrorKind).
     pub async fn turn(&self, destination: &Destination, cost: u64) -> Result<Turn, PacerError> {
-        let turn = self.turn_within(destination, cost, self.state.max_wait);
+        let turn = self.turn_within(destination, cost, None, self.state.max_wait);
+        let (sent, _) = turn.await?;
+        Ok(Turn::new(Arc::clone(&self.state), sent))
+    }
+
+    /// Waits until the limits of the destination allow a request that costs several units, first come, first
+    /// served: the declared limit of each unit, and those that the destination has reported.
+    ///
+    /// Each unit is charged together with the others or not at all. A turn without
+    /// [`Units::requests`] costs one request. [`Turn::spend`] settles the units that the response has used.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use tower_ratelimit::Quota;
+    /// use tower_ratelimit_client::{Pacer, UnitLimit, Units};
+    ///
+    /// # fn send() -> http::Response<()> { http::Response::new(()) }
+    /// let pacer = Pacer::all([
+    ///     UnitLimit::requests(Quota::per_minute(500)),
+    ///     UnitLimit::tokens(Quota::per_minute(200_000)),
+    /// ]);
+    /// let api = "https://api.example.com".parse()?;
+    ///
+    /// // The prompt has 800 tokens, and the request sets a maximum of 1,000.
+    /// let mut turn = pacer.turn_of(&api, [Units::requests(1), Units::tokens(1_800)]).await?;
+    /// let response = send();
+    /// turn.learn(response.status(), response.headers());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Those of [`turn`](Self::turn).
+    pub async fn turn_of(
+        &self,
+        destination: &Destination,
+        units: impl IntoIterator<Item = Units>,
+    ) -> Result<Turn, PacerError> {
+        let (cost, others) = units::split(units);
+        let turn = self.turn_within(destination, cost, others, self.state.max_wait);
         let (sent, _) = turn.await?;
         Ok(Turn::new(Arc::clone(&self.state), sent))
     }
@@ -138,9 +186,11 @@ impl Pacer {
         &self,
         destination: &Destination,
         cost: u64,
+        others: OtherUnits,
         longest: Duration,
     ) -> Result<(SentRequest, Duration), PacerError> {
-        let waiting = TurnRequest::new(&self.state, self.limiter.as_ref(), cost, longest);
+        let units = TurnUnits::new(others);
+        let waiting = TurnRequest::new(&self.state, self.limiter.as_ref(), cost, units, longest);
         let turn = waiting.turn(destination).await;
         if let Err(error) = &turn {
             self.state

@@ -1,14 +1,43 @@
 //! The state of a pacer, shared by its turns and independent of its limiter.
 
-use std::{sync::Arc, time::Duration};
+use std::{iter::repeat_n, sync::Arc, time::Duration};
 
-use tower_ratelimit::Clock;
+use tokio::runtime::Handle;
+use tower_ratelimit::{
+    AnyLimiter, Clock, Decision, Key, Limiter, Op,
+    limiter::{Pending, Tier},
+};
 
 use crate::{
-    destination_state::Destinations, event::PacerEvent, jitter::Jitter, response_signals::Learn,
+    destination_state::Destinations,
+    event::PacerEvent,
+    jitter::Jitter,
+    response_signals::Learn,
+    units::{Cost, Unit},
 };
 
 pub(crate) type Observer = dyn Fn(&PacerEvent) + Send + Sync;
+
+/// The unit of one of several declared limits.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct LimitUnit {
+    pub(crate) unit: Unit,
+    /// The number of the limit's quotas.
+    pub(crate) quotas: usize,
+}
+
+/// Charges each of several limits.
+#[cold]
+fn charge_each(
+    limiter: &AnyLimiter,
+    limits: &[LimitUnit],
+    key: &Key,
+    cost: Cost<'_>,
+) -> Pending<<AnyLimiter as Limiter>::Future> {
+    let ops = limits.iter().map(|limit| Op::Acquire(cost.of(limit.unit)));
+    let ops: Vec<_> = ops.collect();
+    limiter.apply_each(&Tier::DEFAULT, key, &ops)
+}
 
 /// The state of a pacer without its limiter.
 pub(crate) struct PacerState {
@@ -21,6 +50,8 @@ pub(crate) struct PacerState {
     pub(crate) max_wait: Duration,
     /// The margin, if it changed a declared quota.
     pub(crate) margin: Option<Duration>,
+    /// The unit of each declared limit; `None` if there is one limit, or none.
+    pub(crate) units_of_limits: Option<Box<[LimitUnit]>>,
 }
 
 impl PacerState {
@@ -28,5 +59,80 @@ impl PacerState {
         if let Some(observer) = &self.observer {
             observer(&event);
         }
+    }
+
+    /// Charges the declared limits.
+    #[inline]
+    pub(crate) fn charge(
+        &self,
+        limiter: &AnyLimiter,
+        key: &Key,
+        cost: Cost<'_>,
+    ) -> Pending<<AnyLimiter as Limiter>::Future> {
+        match &self.units_of_limits {
+            None => limiter.acquire(key, cost.requests),
+            Some(limits) => charge_each(limiter, limits, key, cost),
+        }
+    }
+
+    /// The amount of the unit that the denying limit counts.
+    pub(crate) fn cost_of_denied(&self, denial: &Decision, cost: Cost<'_>) -> u64 {
+        let limits = self.units_of_limits.as_deref().unwrap_or_default();
+        let mut units = limits
+            .iter()
+            .flat_map(|limit| repeat_n(limit.unit, limit.quotas));
+        let mut quotas = denial.quotas();
+        let denied = quotas.position(|quota| quota.name() == denial.binding().name());
+        let unit = denied.and_then(|at| units.nth(at));
+        unit.map_or(cost.requests, |unit| cost.of(unit))
+    }
+
+    /// Settles a charge on the current runtime: nobody waits for it.
+    pub(crate) fn settle_later(&self, settlement: <AnyLimiter as Limiter>::Future) {
+        let Ok(runtime) = Handle::try_current() else {
+            self.report(PacerEvent::Unsettled);
+            return;
+        };
+        let observer = self.observer.clone();
+        runtime.spawn(async move {
+            if let (Err(_), Some(observer)) = (settlement.await, observer) {
+                observer(&PacerEvent::Unsettled);
+            }
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    };
+
+    use tower_ratelimit::LimiterError;
+
+    use crate::{event::PacerEvent, pacer::Pacer};
+
+    #[tokio::test]
+    async fn a_settlement_that_fails_is_an_event() {
+        let seen = Arc::new(AtomicUsize::new(0));
+        let events = Arc::clone(&seen);
+        let pacer = Pacer::learning_builder().observer(move |event| {
+            assert_eq!(*event, PacerEvent::Unsettled);
+            events.fetch_add(1, Ordering::SeqCst);
+        });
+        let pacer = pacer.build().unwrap();
+        let failed = async { Err(LimiterError::unavailable("no connection")) };
+        pacer.state().settle_later(Box::pin(failed));
+        while seen.load(Ordering::SeqCst) == 0 {
+            tokio::task::yield_now().await;
+        }
+        // Without a runtime nothing can settle it.
+        let state = Arc::clone(pacer.state());
+        let failed = async { Err(LimiterError::unavailable("no connection")) };
+        std::thread::spawn(move || state.settle_later(Box::pin(failed)))
+            .join()
+            .unwrap();
+        assert_eq!(seen.load(Ordering::SeqCst), 2);
     }
 }

@@ -89,7 +89,7 @@ impl<P: CopyBody<Request>> Middleware for PacerMiddleware<P> {
             };
             let kept = outgoing.requests.keep(&self.calls.retry).await;
             kept.map_err(Error::middleware)?;
-            let answer = self.calls.call(&mut outgoing).await;
+            let answer = self.calls.call(&mut outgoing, &mut None).await;
             answer.map_err(|failed| match failed {
                 Failed::Refused(error) => Error::middleware(error),
                 Failed::Client(error) => error,

@@ -42,7 +42,8 @@ where
         };
         PacedFuture::new(async move {
             outgoing.requests.keep(&calls.retry).await?;
-            calls.call(&mut outgoing).await.map_err(BoxError::from)
+            let response = calls.call(&mut outgoing, &mut None).await;
+            response.map_err(BoxError::from)
         })
     }
 }

@@ -5,7 +5,13 @@ use std::time::Duration;
 use http::{HeaderMap, StatusCode, header::AGE};
 use tower_ratelimit::Timestamp;
 
-use crate::response_headers::{self, Grpc, ReportedQuotas};
+use crate::{
+    response_headers::{self, Grpc, ReportedQuota, ReportedQuotas},
+    units::{Cost, Units},
+};
+
+/// Anthropic's status for a server that is overloaded, which is a 503.
+pub(crate) const OVERLOADED: u16 = 529;
 
 /// Selects the signals of responses that a pacer learns from. Defaults to all.
 ///
@@ -40,8 +46,8 @@ impl Learn {
 
     /// Whether a refusal pauses the destination. Defaults to true.
     ///
-    /// Refusals are 429; 503 with a wait in `Retry-After` or in quotas with nothing left; and 403 with
-    /// `Retry-After` or `X-RateLimit-Remaining: 0`.
+    /// Refusals are 429; 503 or 529 with a wait in `Retry-After` or in quotas with nothing left; and 403 with
+    /// `Retry-After` or `X-RateLimit-Remaining: 0`. Without them `x-should-retry` is ignored, too.
     pub const fn throttles(self, believed: bool) -> Self {
         Self {
             throttles: believed,
@@ -49,7 +55,7 @@ impl Learn {
         }
     }
 
-    /// Whether `RateLimit` and `X-RateLimit-*` of other responses apply: the reported units then have to
+    /// Whether `RateLimit`, `X-RateLimit-*` and `anthropic-ratelimit-*` of other responses apply: the reported units then have to
     /// last for the reported time. Defaults to true.
     pub const fn fields(self, believed: bool) -> Self {
         Self {
@@ -90,6 +96,10 @@ pub enum SignalSource {
 
 /// The meaning of a response for limits.
 #[derive(Debug)]
+#[allow(
+    clippy::large_enum_variant,
+    reason = "it is on the stack while a response is read; a box would be an allocation for each"
+)]
 pub(crate) enum ServerHint {
     /// The server refused the request because of its limit.
     Throttled {
@@ -113,6 +123,7 @@ impl ServerHint {
         status: StatusCode,
         headers: &HeaderMap,
         now: Timestamp,
+        cost: Cost<'_>,
     ) -> Self {
         let grpc = response_headers::grpc(headers);
         // The hint if only the status counts.
@@ -121,25 +132,23 @@ impl ServerHint {
         } else {
             Self::Accepted
         };
-        // A redirect has no fields of a limit, and those of a cache are stale.
-        if status.is_redirection() || is_cached(headers) {
+        if !has_own_fields(status, headers) {
             return bare;
         }
         if learn.grpc
             && let Some(grpc) = grpc
-            && let Some(hint) = Self::of_grpc(grpc, headers, now)
+            && let Some(hint) = Self::of_grpc(grpc, headers, now, cost)
         {
             return hint;
         }
         if learn.throttles
-            && let Some(throttled) = throttled(status, headers, now)
+            && let Some(throttled) = throttled(status, headers, now, cost)
         {
             return throttled;
         }
         if learn.fields {
             let mut quotas = response_headers::quotas(headers, now);
-            // Units without a window, or with an empty one, restrict nothing.
-            quotas.retain(|quota| quota.window.is_some_and(|window| !window.is_zero()));
+            quotas.retain(ReportedQuota::restricts);
             if !quotas.is_empty() {
                 return Self::Quotas(quotas);
             }
@@ -147,7 +156,7 @@ impl ServerHint {
         bare
     }
 
-    fn of_grpc(grpc: Grpc, headers: &HeaderMap, now: Timestamp) -> Option<Self> {
+    fn of_grpc(grpc: Grpc, headers: &HeaderMap, now: Timestamp, cost: Cost<'_>) -> Option<Self> {
         Some(match grpc {
             Grpc::DoNotRetry => Self::DoNotRetry,
             Grpc::RetryAfter(wait) => Self::Throttled {
@@ -155,10 +164,40 @@ impl ServerHint {
                 source: SignalSource::Grpc,
             },
             // The gRPC form of a 429.
-            Grpc::Exhausted => refusal(headers, now),
+            Grpc::Exhausted => refusal(headers, now, cost),
             Grpc::Failed => return None,
         })
     }
+}
+
+/// The quotas of another unit in a response, if the pacer learns from them.
+pub(crate) fn quotas_of(
+    learn: Learn,
+    status: StatusCode,
+    headers: &HeaderMap,
+    now: Timestamp,
+    units: &Units,
+) -> ReportedQuotas {
+    let mut quotas = ReportedQuotas::default();
+    if learn.fields && has_own_fields(status, headers) {
+        quotas = response_headers::quotas_of(headers, now, units.unit());
+        quotas.retain(ReportedQuota::restricts);
+    }
+    quotas
+}
+
+/// `x-should-retry` of a response that failed, if the pacer learns from it.
+pub(crate) fn should_retry(learn: Learn, status: StatusCode, headers: &HeaderMap) -> Option<bool> {
+    let has_failed = status.is_client_error() || status.is_server_error();
+    let reads = learn.throttles && has_failed;
+    reads.then(|| response_headers::should_retry(headers))?
+}
+
+/// Whether the fields are about a limit now: a redirect has none of a limit, and those of a cache are
+/// stale.
+#[inline]
+fn has_own_fields(status: StatusCode, headers: &HeaderMap) -> bool {
+    !status.is_redirection() && !is_cached(headers)
 }
 
 fn is_failure(status: StatusCode) -> bool {
@@ -172,21 +211,26 @@ fn is_cached(headers: &HeaderMap) -> bool {
 }
 
 /// The refusal, if the response is one.
-fn throttled(status: StatusCode, headers: &HeaderMap, now: Timestamp) -> Option<ServerHint> {
+fn throttled(
+    status: StatusCode,
+    headers: &HeaderMap,
+    now: Timestamp,
+    cost: Cost<'_>,
+) -> Option<ServerHint> {
     let spent = || response_headers::legacy_remaining(headers) == Some(0);
-    let refuses = match status {
-        StatusCode::TOO_MANY_REQUESTS => true,
-        StatusCode::SERVICE_UNAVAILABLE => requested_wait(headers, now).is_some(),
+    let refuses = match status.as_u16() {
+        429 => true,
+        503 | OVERLOADED => requested_wait(headers, now, cost).is_some(),
         // GitHub refuses with 403; without its fields a 403 is no refusal for a limit.
-        StatusCode::FORBIDDEN => response_headers::retry_after(headers, now).is_some() || spent(),
+        403 => response_headers::retry_after(headers, now).is_some() || spent(),
         _ => false,
     };
-    refuses.then(|| refusal(headers, now))
+    refuses.then(|| refusal(headers, now, cost))
 }
 
 /// A refusal with the wait of its fields.
-fn refusal(headers: &HeaderMap, now: Timestamp) -> ServerHint {
-    match requested_wait(headers, now) {
+fn refusal(headers: &HeaderMap, now: Timestamp, cost: Cost<'_>) -> ServerHint {
+    match requested_wait(headers, now, cost) {
         Some((wait, source)) => ServerHint::Throttled {
             requested_wait: Some(wait),
             source,
@@ -199,19 +243,33 @@ fn refusal(headers: &HeaderMap, now: Timestamp) -> ServerHint {
 }
 
 /// The wait that the fields of a refusal request.
-fn requested_wait(headers: &HeaderMap, now: Timestamp) -> Option<(Duration, SignalSource)> {
+fn requested_wait(
+    headers: &HeaderMap,
+    now: Timestamp,
+    cost: Cost<'_>,
+) -> Option<(Duration, SignalSource)> {
     match response_headers::retry_after(headers, now) {
         Some(wait) => Some((wait, SignalSource::RetryAfter)),
-        None => exhausted(headers, now).map(|wait| (wait, SignalSource::RateLimit)),
+        None => exhausted(headers, now, cost).map(|wait| (wait, SignalSource::RateLimit)),
     }
 }
 
-/// The longest window of the quotas that have no units left.
-fn exhausted(headers: &HeaderMap, now: Timestamp) -> Option<Duration> {
+/// The longest window of the quotas that have no requests left, or too few of another unit of the cost.
+fn exhausted(headers: &HeaderMap, now: Timestamp, cost: Cost<'_>) -> Option<Duration> {
     let quotas = response_headers::quotas(headers, now);
-    quotas
+    let requests = quotas
         .iter()
         .filter(|quota| quota.remaining == 0)
         .filter_map(|quota| quota.window)
-        .max()
+        .max();
+    let others = cost.others.iter().filter_map(|units| {
+        let quotas = response_headers::quotas_of(headers, now, units.unit());
+        let short = quotas
+            .iter()
+            .filter(|quota| quota.remaining < units.count());
+        short
+            .filter_map(|quota| quota.wait_for(units.count()))
+            .max()
+    });
+    requests.into_iter().chain(others).max()
 }

@@ -8,7 +8,7 @@ use tower_ratelimit::headers::is_grpc;
 use crate::{
     jitter::jittered_backoff,
     pacer_state::PacerState,
-    response_signals::SignalSource,
+    response_signals::OVERLOADED,
     sent_request::{Refusal, SentRequest, Verdict},
 };
 
@@ -26,7 +26,7 @@ const AFTER_FAILURE: Duration = Duration::from_millis(100);
 ///
 /// - After a refusal: the wait that the server requests, and a random share of 500 ms that doubles
 ///   up to 20 s; at most ten times.
-/// - After 408, 502, 503, 504, or a connection that fails before a response: a random share of 100
+/// - After 408, 502, 503, 504, 529, or a connection that fails before a response: a random share of 100
 ///   ms that doubles; at most [`attempts`](Self::attempts) in total, and at most one retry per five
 ///   requests of the last ten seconds, plus ten.
 ///
@@ -49,7 +49,7 @@ type When = dyn Fn(&Parts, &Failure) -> bool + Send + Sync;
 pub enum Failure {
     /// The server refused the request because of its limit.
     Throttled,
-    /// The response has this status: 408, 502, 503 or 504.
+    /// The response has this status: 408, 502, 503, 504 or 529, or any failure with `x-should-retry: true`.
     Status(StatusCode),
     /// The connection failed before a response. The server may have received the request.
     Connection,
@@ -180,19 +180,18 @@ impl RetryContext<'_> {
         status: StatusCode,
         verdict: Verdict,
     ) -> Option<Duration> {
-        let is_transient = matches!(status.as_u16(), 408 | 502 | 503 | 504);
+        let is_transient = matches!(status.as_u16(), 408 | 502 | 503 | 504 | OVERLOADED);
+        let failure = Failure::Status(status);
         match verdict {
             Verdict::Refused(refusal) => self.after_refusal(attempts, refusal),
-            Verdict::Nothing if is_transient => {
-                self.after_failure(attempts, sent, Failure::Status(status))
-            }
+            Verdict::Permitted => self.after_failure(attempts, sent, failure, true),
+            Verdict::Nothing if is_transient => self.after_failure(attempts, sent, failure, false),
             Verdict::Forbidden | Verdict::Nothing => None,
         }
     }
 
     fn after_refusal(&self, attempts: &mut Attempts, refusal: Refusal) -> Option<Duration> {
-        // A gRPC server that requests a wait permits a retry of any request.
-        let is_safe = refusal.source == SignalSource::Grpc || self.retry.throttled_always;
+        let is_safe = refusal.is_permitted || self.retry.throttled_always;
         let allowed = self.retry.allows(self.parts, Failure::Throttled, is_safe);
         // The random time belongs to the destination's pause, so every request waits for its end.
         let wait = refusal.pause.wait.saturating_add(refusal.pause.spread);
@@ -209,9 +208,10 @@ impl RetryContext<'_> {
         attempts: &mut Attempts,
         sent: &SentRequest,
         failure: Failure,
+        is_safe: bool,
     ) -> Option<Duration> {
         let is_last = attempts.failures + 1 >= self.retry.attempts;
-        if is_last || !self.retry.allows(self.parts, failure, false) {
+        if is_last || !self.retry.allows(self.parts, failure, is_safe) {
             return None;
         }
         let wait = jittered_backoff(

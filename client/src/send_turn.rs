@@ -3,6 +3,7 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 use http::{HeaderMap, StatusCode};
+use tower_ratelimit::spend::Tokens;
 
 use crate::{
     destination::Destination,
@@ -45,7 +46,7 @@ impl Turn {
     }
 
     /// Learns from the head of the response, and returns what it means for the request. The request is no
-    /// longer in flight afterwards.
+    /// longer in flight afterwards, and a second head means nothing.
     ///
     /// For gRPC `headers` are those of the response's head, which has the status if there is no message
     /// (trailers only).
@@ -53,12 +54,25 @@ impl Turn {
         clippy::must_use_candidate,
         reason = "the response may be used as it is"
     )]
-    pub fn learn(mut self, status: StatusCode, headers: &HeaderMap) -> Advice {
+    pub fn learn(&mut self, status: StatusCode, headers: &HeaderMap) -> Advice {
         match self.sent.on_response(&self.pacer, status, headers) {
             Verdict::Refused(refusal) => Advice::RetryAfter(refusal.pause.wait),
             Verdict::Forbidden => Advice::DoNotRetry,
-            Verdict::Nothing => Advice::Done,
+            Verdict::Nothing | Verdict::Permitted => Advice::Done,
         }
+    }
+
+    /// Settles the units by the tokens that the response has used, once it has ended: those of
+    /// [`Units::input_tokens`](crate::Units::input_tokens),
+    /// [`Units::output_tokens`](crate::Units::output_tokens) and
+    /// [`Units::settled`](crate::Units::settled). All others stay charged as they are.
+    ///
+    /// Pass the head of the response to [`learn`](Self::learn) first, and keep the turn while the body
+    /// comes. A turn that is dropped stays charged with its whole amount. A limit in Redis is settled on the
+    /// current runtime; if that fails the observer receives
+    /// [`Unsettled`](crate::PacerEvent::Unsettled).
+    pub fn spend(mut self, used: &Tokens) {
+        self.sent.settle(&self.pacer, used);
     }
 }
 

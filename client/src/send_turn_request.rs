@@ -13,14 +13,10 @@ use tokio::{
 use tower_ratelimit::{AnyLimiter, Decision, Limiter, Outcome, Timestamp, limiter::Pending};
 
 use crate::{
-    destination::Destination,
-    destination_state::DestinationState,
-    error::PacerError,
-    event::PacerEvent,
-    learned_limits::{Hold, Sent},
-    pacer_state::PacerState,
-    queue_entry::QueueEntry,
-    sent_request::SentRequest,
+    destination::Destination, destination_state::DestinationState, error::PacerError,
+    event::PacerEvent, learned_limits::Hold, open_units::OpenUnits, pacer_state::PacerState,
+    queue_entry::QueueEntry, sent_request::SentRequest, turn_units::TurnUnits,
+    unit_limits::SentUnits, units::Cost,
 };
 
 type LimiterFuture = <AnyLimiter as Limiter>::Future;
@@ -36,7 +32,10 @@ const SHORTEST_SLEEP: Duration = Duration::from_millis(1);
 pub(crate) struct TurnRequest<'p> {
     pacer: &'p PacerState,
     limiter: Option<&'p AnyLimiter>,
+    /// The cost in requests.
     cost: u64,
+    /// The other units; boxed, since most requests have none.
+    units: Option<Box<TurnUnits>>,
     max_wait: Duration,
     /// When the wait started. A request that need not wait reads no clock for it.
     wait_start: OnceLock<Instant>,
@@ -46,10 +45,13 @@ pub(crate) struct TurnRequest<'p> {
 
 /// The result of an attempt to send without waiting.
 enum Immediate<F> {
-    Sent(Sent),
+    Sent(Dispatched),
     /// The request has to wait. Contains the limiter's response, if it was called.
     Later(Option<Pending<F>>),
 }
+
+/// A request that is sent now, with its other units.
+struct Dispatched(SentUnits, Option<Box<OpenUnits>>);
 
 /// The limiter's response to the head of the queue.
 enum HeadResult {
@@ -64,15 +66,34 @@ impl<'p> TurnRequest<'p> {
         pacer: &'p PacerState,
         limiter: Option<&'p AnyLimiter>,
         cost: u64,
+        units: Option<Box<TurnUnits>>,
         max_wait: Duration,
     ) -> Self {
         Self {
             pacer,
             limiter,
             cost,
+            units,
             max_wait,
             wait_start: OnceLock::new(),
             queued: OnceLock::new(),
+        }
+    }
+
+    fn cost(&self) -> Cost<'_> {
+        let units = self.units.as_deref();
+        Cost {
+            requests: self.cost,
+            others: units.map_or(&[], TurnUnits::units),
+        }
+    }
+
+    /// Keeps the receipt of a charge, if it is to be settled.
+    fn keep_receipt(&self, decision: &Decision) {
+        if let Some(units) = &self.units
+            && self.pacer.units_of_limits.is_some()
+        {
+            units.keep_receipt(decision);
         }
     }
 
@@ -126,7 +147,8 @@ impl<'p> TurnRequest<'p> {
             .wait_start
             .get()
             .map_or(Duration::ZERO, Instant::elapsed);
-        let request = SentRequest::new(state, sent, permit);
+        let Dispatched(sent, units) = sent;
+        let request = SentRequest::new(state, sent, self.cost, units, permit);
         self.pacer.report(PacerEvent::Sent { waited });
         Ok((request, waited))
     }
@@ -138,12 +160,15 @@ impl<'p> TurnRequest<'p> {
                 .send(state, now)
                 .map_or(Immediate::Later(None), Immediate::Sent);
         };
-        if state.memory().learned.hold(now, self.cost).is_some() {
+        if state.memory().learned.hold(now, self.cost()).is_some() {
             return Immediate::Later(None);
         }
-        let answer = limiter.acquire(&state.key, self.cost);
+        let answer = self.pacer.charge(limiter, &state.key, self.cost());
         let is_charged = match &answer {
-            Pending::Ready(Ok(decision)) => decision.outcome() == Outcome::Allowed,
+            Pending::Ready(Ok(decision)) if decision.outcome() == Outcome::Allowed => {
+                self.keep_receipt(decision);
+                true
+            }
             _ => false,
         };
         match is_charged.then(|| self.send(state, now)).flatten() {
@@ -154,16 +179,19 @@ impl<'p> TurnRequest<'p> {
     }
 
     /// Sends, unless something holds requests back by now.
-    fn send(&self, state: &DestinationState, now: Timestamp) -> Option<Sent> {
+    fn send(&self, state: &DestinationState, now: Timestamp) -> Option<Dispatched> {
         let mut memory = state.memory();
-        if memory.learned.hold(now, self.cost).is_some() {
+        if memory.learned.hold(now, self.cost()).is_some() {
             return None;
         }
         memory.head_waits = false;
         let sent = memory.learned.send(now, self.cost);
+        let units = self.units.as_deref();
+        let units =
+            units.map(|units| units.send(&mut memory.learned, now, sent.number, self.limiter));
         drop(memory);
         state.budget().deposit(now);
-        Some(sent)
+        Some(Dispatched(sent, units))
     }
 
     /// Waits for all earlier requests of the queue.
@@ -216,14 +244,14 @@ impl<'p> TurnRequest<'p> {
         &self,
         state: &DestinationState,
         mut answer: Option<Pending<LimiterFuture>>,
-    ) -> Result<Sent, PacerError> {
+    ) -> Result<Dispatched, PacerError> {
         self.wait_start();
         loop {
             if answer.is_none() {
                 self.until_nothing_holds(state).await?;
                 answer = self
                     .limiter
-                    .map(|limiter| limiter.acquire(&state.key, self.cost));
+                    .map(|limiter| self.pacer.charge(limiter, &state.key, self.cost()));
             }
             let result = match answer.take() {
                 Some(answer) => self.until_charged(state, answer).await?,
@@ -257,7 +285,7 @@ impl<'p> TurnRequest<'p> {
     /// responses wake the head.
     fn hold_as_head(&self, state: &DestinationState, now: Timestamp, waits: bool) -> Option<Hold> {
         let mut memory = state.memory();
-        let hold = memory.learned.hold(now, self.cost);
+        let hold = memory.learned.hold(now, self.cost());
         memory.head_waits = waits || hold.is_some();
         hold
     }
@@ -311,6 +339,7 @@ impl<'p> TurnRequest<'p> {
         // The limiter bounds its own time. Cancelled here, the units would be lost.
         let decision = answer.into_future().await;
         let decision = decision.map_err(|error| PacerError::limiter(error, &state.destination))?;
+        self.keep_receipt(&decision);
         match decision.outcome() {
             Outcome::Allowed => Ok(HeadResult::Charged),
             Outcome::Delayed(delay) => self.until_slot(state, &decision, delay).await,
@@ -338,7 +367,8 @@ impl<'p> TurnRequest<'p> {
         if slot.is_err() {
             // Without a refund, each call that cannot wait would move the slots of others.
             if let Some(limiter) = self.limiter {
-                let refund = limiter.refund(&state.key, self.cost, Some(booked.receipt()));
+                let most = self.cost().most();
+                let refund = limiter.refund(&state.key, most, Some(booked.receipt()));
                 let _ = refund.await;
             }
         }
@@ -354,7 +384,7 @@ impl<'p> TurnRequest<'p> {
         let Some(wait) = denial.retry_after() else {
             let margin = self.pacer.margin;
             return Err(PacerError::cannot_fit(
-                self.cost,
+                self.pacer.cost_of_denied(denial, self.cost()),
                 denial,
                 margin,
                 destination,

@@ -4,31 +4,40 @@ use std::sync::Arc;
 
 use http::{HeaderMap, StatusCode};
 use tokio::sync::OwnedSemaphorePermit;
+use tower_ratelimit::{limiter::Pending, spend::Tokens};
 
 use crate::{
     destination::Destination,
     destination_state::DestinationState,
     event::PacerEvent,
-    learned_limits::{Pause, Sent},
+    learned_limits::Pause,
+    open_units::OpenUnits,
     pacer_state::PacerState,
-    response_signals::{ServerHint, SignalSource},
+    response_signals::{self, ServerHint, SignalSource},
+    unit_limits::SentUnits,
+    units::Cost,
 };
 
 /// A request in flight. Dropping it, as when the connection fails, ends that.
 pub(crate) struct SentRequest {
     state: Arc<DestinationState>,
-    sent: Sent,
+    sent: SentUnits,
+    /// The cost in requests.
+    cost: u64,
+    /// The other units, while their charges may change.
+    units: Option<Box<OpenUnits>>,
     /// Whether the response arrived.
     has_response: bool,
     /// The permit of a request in flight.
-    _permit: Option<OwnedSemaphorePermit>,
+    permit: Option<OwnedSemaphorePermit>,
 }
 
 /// A refusal, with the values that a retry needs.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Refusal {
     pub(crate) pause: Pause,
-    pub(crate) source: SignalSource,
+    /// Whether the server permits to send the request again, whatever its method.
+    pub(crate) is_permitted: bool,
 }
 
 /// The consequence of a response for its own call.
@@ -36,36 +45,57 @@ pub(crate) struct Refusal {
 pub(crate) enum Verdict {
     Refused(Refusal),
     Forbidden,
+    /// The server failed, and wants the request again.
+    Permitted,
     Nothing,
 }
 
 impl SentRequest {
     pub(crate) const fn new(
         state: Arc<DestinationState>,
-        sent: Sent,
+        sent: SentUnits,
+        cost: u64,
+        units: Option<Box<OpenUnits>>,
         permit: Option<OwnedSemaphorePermit>,
     ) -> Self {
         Self {
             state,
             sent,
+            cost,
+            units,
             has_response: false,
-            _permit: permit,
+            permit,
         }
+    }
+
+    /// Whether it has other units than requests, whose charge may change.
+    pub(crate) const fn has_units(&self) -> bool {
+        self.units.is_some()
     }
 
     pub(crate) fn destination(&self) -> &Destination {
         &self.state.destination
     }
 
-    /// Learns from the head of the response, which ends the flight of the request.
+    /// Learns from the head of the response, which ends the flight of the request. Only the first head
+    /// counts.
     pub(crate) fn on_response(
         &mut self,
         pacer: &PacerState,
         status: StatusCode,
         headers: &HeaderMap,
     ) -> Verdict {
+        if self.has_response {
+            return Verdict::Nothing;
+        }
         let now = pacer.clock.now();
-        let hint = ServerHint::of(pacer.learn, status, headers, now);
+        let units = self.units.as_deref();
+        let cost = Cost {
+            requests: self.cost,
+            others: units.map_or(&[], OpenUnits::units),
+        };
+        let hint = ServerHint::of(pacer.learn, status, headers, now, cost);
+        let reported = units.map(|units| units.reported(pacer, status, headers));
         let mut memory = self.state.memory();
         let fraction = match hint {
             ServerHint::Throttled { .. } => pacer.jitter.fraction(),
@@ -73,21 +103,62 @@ impl SentRequest {
             _ => 1.0,
         };
         let pause = memory.learned.on_response(now, self.sent, &hint, fraction);
-        memory.learned.end(self.sent);
-        self.has_response = true;
-        let head_waits = memory.head_waits;
-        drop(memory);
-        if head_waits {
-            self.state.changed.notify_one();
+        let refused = pause.map(|_| self.cost);
+        memory.learned.end(self.sent, refused);
+        if let Some((units, reported)) = units.zip(reported) {
+            let is_refused = refused.is_some();
+            units.on_response(&mut memory.learned, now, &reported, is_refused);
         }
-        match (&hint, pause) {
+        self.state.wake_head(memory);
+        self.has_response = true;
+        self.permit = None;
+        self.verdict(pacer, status, headers, &hint, pause)
+    }
+
+    /// The consequence of the response for its own call.
+    fn verdict(
+        &self,
+        pacer: &PacerState,
+        status: StatusCode,
+        headers: &HeaderMap,
+        hint: &ServerHint,
+        pause: Option<Pause>,
+    ) -> Verdict {
+        let should_retry = response_signals::should_retry(pacer.learn, status, headers);
+        let verdict = match (hint, pause) {
             (&ServerHint::Throttled { source, .. }, Some(pause)) => {
                 let wait = pause.wait;
                 pacer.report(PacerEvent::Throttled { wait, source });
-                Verdict::Refused(Refusal { pause, source })
+                let is_permitted = source == SignalSource::Grpc || should_retry == Some(true);
+                Verdict::Refused(Refusal {
+                    pause,
+                    is_permitted,
+                })
             }
             (ServerHint::DoNotRetry, _) => Verdict::Forbidden,
+            _ if should_retry == Some(true) => Verdict::Permitted,
             _ => Verdict::Nothing,
+        };
+        if should_retry == Some(false) {
+            return Verdict::Forbidden;
+        }
+        verdict
+    }
+
+    /// Settles the charges by what the response has used.
+    pub(crate) fn settle(&mut self, pacer: &PacerState, tokens: &Tokens) {
+        let Some(units) = self.units.take() else {
+            return;
+        };
+        let mut memory = self.state.memory();
+        units.settle(&mut memory.learned, tokens);
+        units.end(&mut memory.learned);
+        self.state.wake_head(memory);
+        let limits = pacer.units_of_limits.as_deref().unwrap_or_default();
+        match units.settle_declared(&self.state.key, limits, tokens) {
+            None | Some(Pending::Ready(Ok(_))) => {}
+            Some(Pending::Ready(Err(_))) => pacer.report(PacerEvent::Unsettled),
+            Some(Pending::Later(settlement)) => pacer.settle_later(settlement),
         }
     }
 
@@ -100,8 +171,13 @@ impl SentRequest {
 
 impl Drop for SentRequest {
     fn drop(&mut self) {
-        if !self.has_response {
-            self.state.memory().learned.end(self.sent);
+        if self.has_response && self.units.is_none() {
+            return;
+        }
+        let mut memory = self.state.memory();
+        memory.learned.end(self.sent, None);
+        if let Some(units) = &self.units {
+            units.end(&mut memory.learned);
         }
     }
 }

@@ -10,7 +10,7 @@ use crate::{deadline::Deadline, response_headers::ReportedQuota};
 pub(crate) const LONGEST_PAUSE: Duration = Duration::from_secs(3_600);
 
 /// The longest window that a success may report: draft 11 of the fields, section 8.5.1.
-const LONGEST_WINDOW: Duration = Duration::from_secs(600);
+pub(crate) const LONGEST_WINDOW: Duration = Duration::from_secs(600);
 
 /// A quota that a response reported.
 #[derive(Debug, Clone)]

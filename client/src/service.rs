@@ -14,6 +14,7 @@ use tower_service::Service;
 use crate::{
     call_with_retries::{BodyConsumed, BoxError, CallSettings, Failed, OutgoingRequest},
     connection_error::is_connection_error,
+    error::PacerError,
     pacer::Pacer,
     replayable_body::{ByReplay, Copies, CopyBody},
 };
@@ -69,29 +70,44 @@ where
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let calls = Arc::clone(&self.calls);
-        let (parts, body) = request.into_parts();
-        // Made outside the async block, so that the future stores it once and not twice.
-        let mut outgoing = HttpRequest {
-            client: self.inner.clone(),
-            parts: Some(parts),
-            bodies: Copies::new(body, self.bodies.clone()),
-        };
+        let mut outgoing = self.outgoing(request);
         PacedFuture::new(async move {
-            let HttpRequest { parts, bodies, .. } = &mut outgoing;
-            bodies.keep(parts.as_ref(), &calls.retry).await?;
-            calls.call(&mut outgoing).await.map_err(BoxError::from)
+            outgoing.keep(&calls).await?;
+            let response = calls.call(&mut outgoing, &mut None).await;
+            response.map_err(BoxError::from)
         })
     }
 }
 
+impl<S: Clone, P> Paced<S, P> {
+    /// The request for this client.
+    pub(crate) fn outgoing<B>(&self, request: Request<B>) -> HttpRequest<S, B, P>
+    where
+        P: CopyBody<B>,
+    {
+        let (parts, body) = request.into_parts();
+        // Made outside the async block, so that the future stores it once and not twice.
+        HttpRequest {
+            client: self.inner.clone(),
+            parts: Some(parts),
+            bodies: Copies::new(body, self.bodies.clone()),
+        }
+    }
+}
+
 /// A request of a client that takes `http::Request`s.
-struct HttpRequest<S, B, P: CopyBody<B>> {
+pub(crate) struct HttpRequest<S, B, P: CopyBody<B>> {
     client: S,
     parts: Option<Parts>,
     bodies: Copies<B, P>,
 }
 
 impl<S, B, P: CopyBody<B>> HttpRequest<S, B, P> {
+    /// Makes the copy of the body, if the request may be sent again.
+    pub(crate) async fn keep(&mut self, calls: &CallSettings) -> Result<(), PacerError> {
+        self.bodies.keep(self.parts.as_ref(), &calls.retry).await
+    }
+
     /// The request for the next attempt. Keeps a copy of its parts if further attempts are
     /// possible.
     fn next(&mut self) -> Option<Request<B>> {

@@ -5,6 +5,8 @@ use tower_ratelimit::{
     limiter::{BoxedLimiter, FromAsync, FromLimiter, FromQuota},
 };
 
+use crate::units::{INPUT_TOKENS, OUTPUT_TOKENS, REQUESTS, TOKENS, Unit};
+
 /// A limit that the program knows, made from a [`Quota`](tower_ratelimit::Quota), several quotas or a
 /// limiter by [`IntoDeclaredLimit`].
 #[derive(Debug)]
@@ -14,6 +16,43 @@ pub enum DeclaredLimit {
     Quotas(Vec<OwnedQuota>),
     /// A limiter, used as it is: no margin is subtracted.
     Limiter(AnyLimiter),
+}
+
+/// A declared limit of a unit, for [`Pacer::all`](crate::Pacer::all).
+#[derive(Debug)]
+pub struct UnitLimit {
+    pub(crate) unit: Unit,
+    pub(crate) limit: DeclaredLimit,
+}
+
+impl UnitLimit {
+    /// A limit of requests.
+    pub fn requests<Via>(limit: impl IntoDeclaredLimit<Via>) -> Self {
+        Self::of(REQUESTS, limit)
+    }
+
+    /// A limit of [`Units::tokens`](crate::Units::tokens).
+    pub fn tokens<Via>(limit: impl IntoDeclaredLimit<Via>) -> Self {
+        Self::of(TOKENS, limit)
+    }
+
+    /// A limit of [`Units::input_tokens`](crate::Units::input_tokens).
+    pub fn input_tokens<Via>(limit: impl IntoDeclaredLimit<Via>) -> Self {
+        Self::of(INPUT_TOKENS, limit)
+    }
+
+    /// A limit of [`Units::output_tokens`](crate::Units::output_tokens).
+    pub fn output_tokens<Via>(limit: impl IntoDeclaredLimit<Via>) -> Self {
+        Self::of(OUTPUT_TOKENS, limit)
+    }
+
+    /// A limit of another unit, see [`Units::of`](crate::Units::of).
+    pub fn of<Via>(unit: &'static str, limit: impl IntoDeclaredLimit<Via>) -> Self {
+        Self {
+            unit,
+            limit: limit.into_declared_limit(),
+        }
+    }
 }
 
 /// Anything that a [`Pacer`](crate::Pacer) accepts as its declared limit.

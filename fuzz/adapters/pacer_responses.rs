@@ -3,14 +3,15 @@
 use http::{HeaderMap, StatusCode};
 use testkit::fuzz::responses::NextStep;
 use tower_ratelimit::{ManualClock, Timestamp};
-use tower_ratelimit_client::{Advice, Pacer};
+use tower_ratelimit_client::{Advice, Pacer, Units};
 
 /// Passes a response to a client that has sent its first request.
 pub(crate) fn respond(status: StatusCode, headers: &HeaderMap) -> NextStep {
     let clock = ManualClock::at(Timestamp::from_secs(1_700_000_000));
     let pacer = Pacer::learning_builder().clock(clock).seed(1).build();
     let (pacer, api) = (pacer.unwrap(), "https://a.example".parse().unwrap());
-    let turn = testkit::now(pacer.turn(&api, 1)).unwrap();
+    let mut turn =
+        testkit::now(pacer.turn_of(&api, [Units::requests(1), Units::tokens(9)])).unwrap();
     let advice = turn.learn(status, headers);
     let stats = pacer.stats(&api);
     NextStep {

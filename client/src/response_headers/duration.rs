@@ -54,6 +54,15 @@ pub(super) fn with_units(text: &str) -> Option<Duration> {
     }
 }
 
+/// A length of time as by [`with_units`], and its precision: a millisecond, or a second without units.
+pub(super) fn rounded(text: &str) -> Option<(Duration, Duration)> {
+    let precision = match text.parse::<u64>() {
+        Ok(_) => Duration::from_secs(1),
+        Err(_) => Duration::from_millis(1),
+    };
+    Some((with_units(text)?, precision))
+}
+
 fn nanos_of(unit: &str) -> Option<u128> {
     Some(match unit {
         "ns" => 1,

@@ -1,11 +1,11 @@
-//! Older fields: `RateLimit-Remaining`, `X-RateLimit-Remaining`, `X-Rate-Limit-Remaining` and
-//! `X-RateLimit-Remaining-Requests`, each with its reset. Servers disagree about its meaning.
+//! Older fields: `RateLimit-Remaining`, `X-RateLimit-Remaining` and `X-Rate-Limit-Remaining`, each with
+//! its reset. Servers disagree about its meaning.
 
-use std::{num::NonZeroU32, time::Duration};
+use std::time::Duration;
 
 use http::{HeaderMap, HeaderName};
 
-use super::{Refill, ReportedQuota, date, duration, only_line, parse_digits, rate_limit};
+use super::{ReportedQuota, date, duration, only_line, parse_digits, rate_limit};
 use tower_ratelimit::Timestamp;
 
 /// A field with the remaining units, and the field with their reset.
@@ -21,12 +21,10 @@ enum ResetForm {
     Instant,
     /// A length of time, with a fraction or with units.
     Length,
-    /// A length of time like `Length`, until all units are back.
-    LengthUntilFull,
 }
 
 /// Discord sends both a length of time and an instant; the length is first.
-static PAIRS: [FieldPair; 5] = [
+static PAIRS: [FieldPair; 4] = [
     pair("ratelimit-remaining", "ratelimit-reset", ResetForm::Instant),
     pair(
         "x-ratelimit-remaining",
@@ -43,15 +41,7 @@ static PAIRS: [FieldPair; 5] = [
         "x-rate-limit-reset",
         ResetForm::Instant,
     ),
-    pair(
-        "x-ratelimit-remaining-requests",
-        "x-ratelimit-reset-requests",
-        ResetForm::LengthUntilFull,
-    ),
 ];
-
-/// The limit of the last pair. All used units come back within `x-ratelimit-reset-requests`.
-const LIMIT_REQUESTS: HeaderName = HeaderName::from_static("x-ratelimit-limit-requests");
 
 const fn pair(remaining: &'static str, reset: &'static str, reads: ResetForm) -> FieldPair {
     FieldPair {
@@ -67,61 +57,31 @@ const EPOCH_SECONDS: u64 = 1_000_000_000;
 /// Numbers from here on are milliseconds since the epoch.
 const EPOCH_MILLIS: u64 = 1_000_000_000_000;
 
-/// Whether any of the fields may exist. Most responses have none, and a walk over their names costs
-/// a fifth of the five searches.
-fn may_exist(headers: &HeaderMap) -> bool {
+/// Whether any of these fields, or of those of providers, may exist. Most responses have none, and a walk
+/// over their names costs a fifth of the searches.
+pub(super) fn may_exist(headers: &HeaderMap) -> bool {
     headers.keys().map(HeaderName::as_str).any(|name| {
         let name = name.strip_prefix("x-").unwrap_or(name);
-        name.starts_with("rate")
+        name.starts_with("rate") || name.starts_with("anthropic-rate")
     })
 }
 
 /// The quota of the first complete pair.
 pub(super) fn quota(headers: &HeaderMap, now: Timestamp) -> Option<ReportedQuota> {
-    if !may_exist(headers) {
-        return None;
-    }
     PAIRS.iter().find_map(|pair| {
         let remaining = parse_digits(only_line(headers, &pair.remaining)?)?;
         let reset = only_line(headers, &pair.reset)?;
         let window = match pair.reads {
             ResetForm::Instant => until(reset, date::sent_at(headers, now))?,
-            ResetForm::Length | ResetForm::LengthUntilFull => duration::with_units(reset)?,
+            ResetForm::Length => duration::with_units(reset)?,
         };
-        let quota = ReportedQuota {
+        Some(ReportedQuota {
             remaining,
             window: Some(window),
             refill: rate_limit::refill(headers),
-        };
-        Some(match pair.reads {
-            ResetForm::LengthUntilFull => one_by_one(quota, window, headers),
-            _ => quota,
+            bucket: None,
         })
     })
-}
-
-/// Units that come back one by one. If the response has their limit, the window of an empty quota
-/// is the time of one unit, not that of all.
-fn one_by_one(quota: ReportedQuota, window: Duration, headers: &HeaderMap) -> ReportedQuota {
-    let limit = only_line(headers, &LIMIT_REQUESTS).and_then(parse_digits);
-    let used = limit.and_then(|limit| limit.checked_sub(quota.remaining));
-    let used = used.map(|used| u32::try_from(used).unwrap_or(u32::MAX));
-    let Some(used) = used.and_then(NonZeroU32::new) else {
-        return quota;
-    };
-    let refill = Refill {
-        window,
-        units: used,
-    };
-    let until_next = match quota.remaining {
-        0 => refill.interval(),
-        _ => window,
-    };
-    ReportedQuota {
-        window: Some(until_next),
-        refill: quota.refill.or(Some(refill)),
-        ..quota
-    }
 }
 
 /// The remaining units in the first field that contains them.

@@ -7,6 +7,7 @@ mod date;
 mod duration;
 mod grpc;
 mod legacy;
+mod provider_fields;
 mod rate_limit;
 mod reported_quota;
 mod retry_after;
@@ -23,24 +24,50 @@ pub(crate) use self::{
     reported_quota::{Refill, ReportedQuota, ReportedQuotas},
     retry_after::retry_after,
 };
+use crate::units::{REQUESTS, Unit};
 use tower_ratelimit::Timestamp;
+
+const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
 
 /// The most bytes of one field, all its lines together.
 const LONGEST_FIELD: usize = 8_192;
 
-/// The quotas in a response that arrived at `now`: from `RateLimit`, otherwise from the older
+/// The quotas of requests in a response that arrived at `now`: from `RateLimit`, otherwise from the older
 /// fields.
+#[inline]
 pub(crate) fn quotas(headers: &HeaderMap, now: Timestamp) -> ReportedQuotas {
-    let mut quotas = rate_limit::quotas(headers);
-    if quotas.is_empty() {
-        quotas.extend(legacy::quota(headers, now));
+    let mut quotas = rate_limit::quotas(headers, REQUESTS);
+    if quotas.is_empty() && legacy::may_exist(headers) {
+        match legacy::quota(headers, now) {
+            Some(quota) => quotas.extend([quota]),
+            None => quotas.extend(provider_fields::quotas(headers, now, REQUESTS)),
+        }
     }
     quotas
 }
 
-/// The remaining units in an older field, with or without a reset.
+/// The quotas of another unit: from `RateLimit`, whose policies name it, otherwise from the fields of
+/// providers.
+pub(crate) fn quotas_of(headers: &HeaderMap, now: Timestamp, unit: Unit) -> ReportedQuotas {
+    let mut quotas = rate_limit::quotas(headers, unit);
+    if quotas.is_empty() {
+        quotas.extend(provider_fields::quotas(headers, now, unit));
+    }
+    quotas
+}
+
+/// The remaining requests in an older field, with or without a reset.
 pub(crate) fn legacy_remaining(headers: &HeaderMap) -> Option<u64> {
-    legacy::remaining(headers)
+    legacy::remaining(headers).or_else(|| provider_fields::remaining(headers))
+}
+
+/// `x-should-retry`: whether the server wants the request again.
+pub(crate) fn should_retry(headers: &HeaderMap) -> Option<bool> {
+    match only_line(headers, &SHOULD_RETRY)? {
+        "true" => Some(true),
+        "false" => Some(false),
+        _ => None,
+    }
 }
 
 /// The lines of a field joined; `None` if it is missing, too long or not text.

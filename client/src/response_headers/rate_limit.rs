@@ -4,6 +4,8 @@ use std::{borrow::Cow, num::NonZeroU32, time::Duration};
 
 use http::{HeaderMap, HeaderName};
 
+use crate::units::{REQUESTS, Unit};
+
 use super::{
     Refill, ReportedQuota, ReportedQuotas, joined, parse_digits,
     structured_list::{BareItem, FieldItems, ListMember, NoNumber, Parameter},
@@ -30,8 +32,8 @@ pub(super) struct PolicyItem<'a> {
     pub(super) unit: Cow<'a, str>,
 }
 
-/// The quotas of both fields.
-pub(super) fn quotas(headers: &HeaderMap) -> ReportedQuotas {
+/// The quotas of a unit in both fields.
+pub(super) fn quotas(headers: &HeaderMap, unit: Unit) -> ReportedQuotas {
     let Some(text) = joined(headers, &RATE_LIMIT) else {
         return ReportedQuotas::default();
     };
@@ -40,9 +42,9 @@ pub(super) fn quotas(headers: &HeaderMap) -> ReportedQuotas {
     let items = limit_items(&text);
     let mut quotas = ReportedQuotas::default();
     for item in items.iter() {
-        quotas.extend(reported_quota(item, &policies));
+        quotas.extend(reported_quota(item, &policies, unit));
     }
-    if quotas.is_empty() {
+    if quotas.is_empty() && unit == REQUESTS {
         quotas.extend(dictionary(&text, lone_refill(&policies)));
     }
     quotas
@@ -60,25 +62,27 @@ fn lone_refill(policies: &FieldItems<PolicyItem<'_>>) -> Option<Refill> {
 fn reported_quota(
     item: &LimitItem<'_>,
     policies: &FieldItems<PolicyItem<'_>>,
+    unit: Unit,
 ) -> Option<ReportedQuota> {
     let policy = policies
         .iter()
         .find(|policy| policy.name.as_ref() == Some(&item.name));
-    // A rate counts neither bytes nor concurrent requests.
-    if policy.is_some_and(|policy| !policy.counts_requests()) {
+    // A policy without a unit is one of requests. A rate of requests counts neither bytes nor tokens.
+    if !policy.map_or(unit == REQUESTS, |policy| policy.counts(unit)) {
         return None;
     }
     Some(ReportedQuota {
         remaining: item.remaining,
         window: item.window.map(Duration::from_secs),
         refill: policy.and_then(PolicyItem::refill),
+        bucket: None,
     })
 }
 
 impl PolicyItem<'_> {
     /// The draft's text has `requests`, its registry `request`.
-    fn counts_requests(&self) -> bool {
-        matches!(&*self.unit, "requests" | "request")
+    fn counts(&self, unit: Unit) -> bool {
+        self.unit == unit || (unit == REQUESTS && self.unit == "request")
     }
 
     fn refill(&self) -> Option<Refill> {
@@ -160,5 +164,6 @@ fn dictionary(text: &str, refill: Option<Refill>) -> Option<ReportedQuota> {
         remaining: parse_digits(value("remaining")?)?,
         window: Some(Duration::from_secs(parse_digits(value("reset")?)?)),
         refill,
+        bucket: None,
     })
 }

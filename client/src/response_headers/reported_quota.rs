@@ -1,6 +1,11 @@
 //! Quotas as a response reports them.
 
-use std::{cmp::Reverse, num::NonZeroU32, ops::Deref, time::Duration};
+use std::{
+    cmp::Reverse,
+    num::{NonZeroU32, NonZeroU64},
+    ops::Deref,
+    time::Duration,
+};
 
 /// The most quotas of one response that count.
 pub(super) const MAX_QUOTAS: usize = 4;
@@ -14,6 +19,9 @@ pub(crate) struct ReportedQuota {
     pub(crate) window: Option<Duration>,
     /// The refill, if the policy contains it.
     pub(crate) refill: Option<Refill>,
+    /// All units, if they come back evenly: the quota of a bucket. Its `refill` is that of the used units, at
+    /// the longest: the reset is rounded. Without one all units are left.
+    pub(crate) bucket: Option<NonZeroU64>,
 }
 
 /// The refill of a policy.
@@ -33,6 +41,23 @@ impl Refill {
 }
 
 impl ReportedQuota {
+    /// Whether it holds anything back: units without a window, or with an empty one, do not.
+    pub(crate) fn restricts(&self) -> bool {
+        self.bucket.is_some() || self.window.is_some_and(|window| !window.is_zero())
+    }
+
+    /// The time until `units` are left, as far as the response has it.
+    pub(crate) fn wait_for(&self, units: u64) -> Option<Duration> {
+        let missing = units.saturating_sub(self.remaining);
+        let refill = self.refill.filter(|_| self.bucket.is_some() && missing > 1);
+        let Some(refill) = refill else {
+            return self.window;
+        };
+        let missing = u32::try_from(missing).unwrap_or(u32::MAX);
+        let wait = refill.interval().saturating_mul(missing);
+        Some(wait.min(refill.window))
+    }
+
     /// Orders the most restrictive quota first: the fewest units, for the longest time. Quotas
     /// without a time are last, since they restrict nothing.
     fn rank(&self) -> impl Ord + use<> {

@@ -69,7 +69,7 @@ async fn no_malformed_response_hangs_or_grows_the_client() {
     ];
     for (status, headers) in lies {
         pacer.resume(&api());
-        let turn = pacer.turn(&api(), 1).await.unwrap();
+        let mut turn = pacer.turn(&api(), 1).await.unwrap();
         if let Advice::RetryAfter(wait) = turn.learn(status, &headers) {
             assert!(wait <= seconds(3_600), "{headers:?}");
         }

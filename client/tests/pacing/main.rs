@@ -15,6 +15,8 @@ mod network;
 mod reqwest;
 mod response_signals;
 mod retries;
+mod shared_tokens;
+mod units;
 mod waiting;
 
 use std::{

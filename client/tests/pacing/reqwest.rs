@@ -100,7 +100,7 @@ async fn by_hyper(pacer: Pacer, request: Request) -> Seen {
 async fn by_hand(pacer: Pacer, request: Request) -> Seen {
     let destination: Destination = request.url().as_str().parse().unwrap();
     loop {
-        let turn = pacer
+        let mut turn = pacer
             .turn(&destination, 1)
             .await
             .map_err(|error| error.kind())?;

@@ -28,7 +28,7 @@ fn after(learn: Learn, status: u16, lines: &[(&str, &str)]) -> After {
         .learn(learn)
         .build()
         .unwrap();
-    let turn = testkit::now(pacer.turn(&api(), 1)).unwrap();
+    let mut turn = testkit::now(pacer.turn(&api(), 1)).unwrap();
     let (status, headers) = head(status, lines);
     let advice = turn.learn(status, &headers);
     let stats = pacer.stats(&api());
@@ -352,7 +352,7 @@ fn a_refusal_without_a_wait_pauses_for_a_random_time_that_doubles() {
     let (status, headers) = head(429, &[]);
     let mut drawn = Vec::new();
     for refusals in 0..12_u32 {
-        let turn = testkit::now(pacer.turn(&api(), 1)).unwrap();
+        let mut turn = testkit::now(pacer.turn(&api(), 1)).unwrap();
         let Advice::RetryAfter(wait) = turn.learn(status, &headers) else {
             panic!("not refused");
         };
@@ -365,11 +365,11 @@ fn a_refusal_without_a_wait_pauses_for_a_random_time_that_doubles() {
     }
     assert!(drawn.iter().max() > Some(&seconds(2)), "{drawn:?}");
     // An accepted request ends the row.
-    let turn = testkit::now(pacer.turn(&api(), 1)).unwrap();
+    let mut turn = testkit::now(pacer.turn(&api(), 1)).unwrap();
     assert_eq!(turn.learn(head(200, &[]).0, &headers), Advice::Done);
     // After so many refusals others seem to share the limit: twice the longest spacing.
     clock.advance(seconds(10));
-    let turn = testkit::now(pacer.turn(&api(), 1)).unwrap();
+    let mut turn = testkit::now(pacer.turn(&api(), 1)).unwrap();
     let Advice::RetryAfter(wait) = turn.learn(status, &headers) else {
         panic!("not refused");
     };
@@ -382,7 +382,7 @@ fn a_grpc_refusal_without_a_wait_pauses_for_a_random_time() {
     let clock = ManualClock::at(NOW);
     let pacer = Pacer::learning_builder().clock(clock).seed(1);
     let pacer = pacer.build().unwrap();
-    let turn = testkit::now(pacer.turn(&api(), 1)).unwrap();
+    let mut turn = testkit::now(pacer.turn(&api(), 1)).unwrap();
     let Advice::RetryAfter(wait) = turn.learn(status, &headers) else {
         panic!("not refused");
     };
@@ -398,7 +398,7 @@ fn round_after(status: u16, lines: &[(&str, &str)]) -> usize {
     let pacer = pacer.max_wait(Duration::ZERO).build().unwrap();
     pacer.pause(&api(), seconds(1));
     clock.advance(seconds(1));
-    let probe = testkit::now(pacer.turn(&api(), 1)).unwrap();
+    let mut probe = testkit::now(pacer.turn(&api(), 1)).unwrap();
     let (status, headers) = head(status, lines);
     assert_eq!(probe.learn(status, &headers), Advice::Done);
     let mut turns = Vec::new();
@@ -452,7 +452,7 @@ fn refusals_of_requests_in_flight_together_count_as_one() {
         .map(|_| testkit::now(pacer.turn(&api(), 1)).unwrap())
         .collect();
     let (status, headers) = head(429, &[]);
-    for turn in turns {
+    for mut turn in turns {
         let Advice::RetryAfter(wait) = turn.learn(status, &headers) else {
             panic!("not refused");
         };
@@ -465,7 +465,7 @@ fn a_late_response_undoes_nothing() {
     let clock = ManualClock::at(NOW);
     let pacer = Pacer::learning_builder().clock(clock).build().unwrap();
     let [first, second, third] = [(); 3].map(|()| testkit::now(pacer.turn(&api(), 1)).unwrap());
-    let learn = |turn: tower_ratelimit_client::Turn, line: &str| {
+    let learn = |mut turn: tower_ratelimit_client::Turn, line: &str| {
         let (status, headers) = head(200, &[("ratelimit", line)]);
         turn.learn(status, &headers);
         pacer.stats(&api()).left
@@ -483,7 +483,8 @@ fn requests_in_flight_are_subtracted_from_reported_units() {
     for third in [head(200, &[]), head(500, &[])] {
         let clock = ManualClock::at(NOW);
         let pacer = Pacer::learning_builder().clock(clock).build().unwrap();
-        let [_first, second, last] = [(); 3].map(|()| testkit::now(pacer.turn(&api(), 1)).unwrap());
+        let [_first, mut second, mut last] =
+            [(); 3].map(|()| testkit::now(pacer.turn(&api(), 1)).unwrap());
         last.learn(third.0, &third.1);
         let (status, headers) = head(200, &[reported]);
         second.learn(status, &headers);
@@ -509,7 +510,7 @@ fn observers_receive_the_source_of_a_wait() {
         .build()
         .unwrap();
     let api = api().with_key(Key::from("secret"));
-    let turn = testkit::now(pacer.turn(&api, 1)).unwrap();
+    let mut turn = testkit::now(pacer.turn(&api, 1)).unwrap();
     let (status, headers) = head(429, &[("retry-after", "99")]);
     turn.learn(status, &headers);
     let error = testkit::now(pacer.turn(&api, 1)).unwrap_err();

@@ -216,7 +216,7 @@ async fn informed(limit: &str, policy: &str) -> Pacer {
         .clock(TokioClock::new())
         .build()
         .unwrap();
-    let turn = pacer.turn(&api(), 1).await.unwrap();
+    let mut turn = pacer.turn(&api(), 1).await.unwrap();
     let (status, headers) = head(200, &[("ratelimit", limit), ("ratelimit-policy", policy)]);
     turn.learn(status, &headers);
     pacer
@@ -260,13 +260,13 @@ async fn a_window_that_was_used_up_ends_with_its_policy() {
             ("ratelimit-policy", &*policy),
         ];
         let (status, headers) = head(200, &fields);
-        let turn = pacer.turn(&api(), 1).await.unwrap();
+        let mut turn = pacer.turn(&api(), 1).await.unwrap();
         turn.learn(status, &headers);
         let began = Instant::now();
         let (ok, none) = head(200, &[]);
         let mut times = Vec::new();
         for _ in 0..14 {
-            let turn = pacer.turn(&api(), 1).await.unwrap();
+            let mut turn = pacer.turn(&api(), 1).await.unwrap();
             turn.learn(ok, &none);
             times.push(began.elapsed().as_secs());
         }
@@ -286,7 +286,7 @@ async fn a_newer_response_ends_a_wait_early() {
         .clock(TokioClock::new())
         .build()
         .unwrap();
-    let [first, second] =
+    let [mut first, mut second] =
         [pacer.turn(&api(), 1).await, pacer.turn(&api(), 1).await].map(Result::unwrap);
     let (status, headers) = head(200, &[("ratelimit", "\"a\";r=1;t=20")]);
     first.learn(status, &headers);
@@ -310,11 +310,11 @@ async fn after_a_pause_one_request_is_sent_first() {
         .clock(TokioClock::new())
         .build()
         .unwrap();
-    let turn = pacer.turn(&api(), 1).await.unwrap();
+    let mut turn = pacer.turn(&api(), 1).await.unwrap();
     let (status, headers) = head(429, &[("retry-after", "5")]);
     turn.learn(status, &headers);
     let began = Instant::now();
-    let turn = pacer.turn(&api(), 1).await.unwrap();
+    let mut turn = pacer.turn(&api(), 1).await.unwrap();
     // The requested wait, and a random share of half a second.
     let took = began.elapsed();
     assert!((seconds(5)..=millis(5_501)).contains(&took), "{took:?}");
@@ -328,7 +328,7 @@ async fn after_a_pause_one_request_is_sent_first() {
             round.push(turn.unwrap());
         }
         rounds.push(round.len());
-        for turn in round {
+        for mut turn in round {
             turn.learn(ok, &none);
         }
     }
@@ -355,7 +355,7 @@ async fn requests_in_flight_are_bounded() {
         .max_in_flight(2)
         .build()
         .unwrap();
-    let first = pacer.turn(&api(), 1).await.unwrap();
+    let mut first = pacer.turn(&api(), 1).await.unwrap();
     let _second = pacer.turn(&api(), 1).await.unwrap();
     assert_eq!(pacer.stats(&api()).in_flight, 2);
     let waits = {
@@ -523,7 +523,7 @@ async fn a_pause_reaches_a_head_that_waits_for_the_limiter() {
         let limiter = LocalLimiter::builder(quota).clock(TokioClock::new());
         let limiter = limiter.build().unwrap();
         let pacer = builder(limiter.clone()).build().unwrap();
-        let first = pacer.turn(&api(), 1).await.unwrap();
+        let mut first = pacer.turn(&api(), 1).await.unwrap();
         let began = Instant::now();
         let waiting = [(); 3].map(|()| {
             let pacer = pacer.clone();

@@ -16,7 +16,7 @@ pub struct NextStep {
 }
 
 /// The fields that clients read.
-const NAMES: [&str; 21] = [
+const NAMES: [&str; 31] = [
     "ratelimit",
     "ratelimit",
     "ratelimit-policy",
@@ -38,9 +38,19 @@ const NAMES: [&str; 21] = [
     "x-ratelimit-limit-requests",
     "x-ratelimit-remaining-requests",
     "x-ratelimit-reset-requests",
+    "x-ratelimit-limit-tokens",
+    "x-ratelimit-remaining-tokens",
+    "x-ratelimit-reset-tokens",
+    "anthropic-ratelimit-requests-limit",
+    "anthropic-ratelimit-requests-remaining",
+    "anthropic-ratelimit-requests-reset",
+    "anthropic-ratelimit-tokens-limit",
+    "anthropic-ratelimit-tokens-remaining",
+    "anthropic-ratelimit-tokens-reset",
+    "x-should-retry",
 ];
 
-const STATUSES: [u16; 8] = [200, 200, 429, 503, 403, 404, 302, 500];
+const STATUSES: [u16; 8] = [200, 200, 429, 503, 403, 529, 302, 500];
 
 /// No pause is longer, and no window.
 const LONGEST: (Duration, Duration) = (Duration::from_secs(3_600), Duration::from_secs(600));

@@ -27,6 +27,7 @@ fn each_draft_is_read() {
         remaining: 50,
         window: seconds(5),
         refill,
+        bucket: None,
     };
     let second = Some(Refill {
         window: Duration::from_secs(10),

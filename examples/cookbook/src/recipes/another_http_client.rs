@@ -6,7 +6,7 @@ use tower_ratelimit_client::{Advice, Pacer};
 
 async fn get(pacer: &Pacer, client: &Client, url: &str) -> Result<Response, BoxError> {
     loop {
-        let turn = pacer.turn(&url.parse()?, 1).await?;
+        let mut turn = pacer.turn(&url.parse()?, 1).await?;
         let response = client.get(url).send().await?;
         match turn.learn(response.status(), response.headers()) {
             Advice::RetryAfter(_) => {}

@@ -1,0 +1,135 @@
+//! Charges of units other than requests, until the response has ended.
+
+use std::sync::Arc;
+
+use http::{HeaderMap, StatusCode};
+use tower_ratelimit::{
+    AnyLimiter, Key, Limiter, Op, Receipt, Timestamp,
+    limiter::{Pending, Tier},
+    spend::Tokens,
+};
+
+use crate::{
+    learned_limits::LearnedLimits,
+    pacer_state::{LimitUnit, PacerState},
+    response_headers::ReportedQuotas,
+    response_signals,
+    unit_limits::{SentUnits, UnitCharge},
+    units::Units,
+};
+
+/// The units of a request that was sent, other than requests.
+pub(crate) struct OpenUnits {
+    units: Arc<[Units]>,
+    /// The charge of each.
+    sent: Vec<SentUnits>,
+    declared: Option<DeclaredCharge>,
+}
+
+/// The charge of declared limits, to be settled.
+#[derive(Clone)]
+pub(crate) struct DeclaredCharge {
+    pub(crate) limiter: AnyLimiter,
+    pub(crate) receipt: Receipt,
+}
+
+type Settlement = Pending<<AnyLimiter as Limiter>::Future>;
+
+impl OpenUnits {
+    /// Counts the units of a request that was sent now.
+    pub(crate) fn send(
+        learned: &mut LearnedLimits,
+        now: Timestamp,
+        number: u64,
+        units: &Arc<[Units]>,
+        declared: Option<DeclaredCharge>,
+    ) -> Box<Self> {
+        let sent = units
+            .iter()
+            .map(|units| learned.send_units(now, number, units));
+        Box::new(Self {
+            sent: sent.collect(),
+            units: Arc::clone(units),
+            declared,
+        })
+    }
+
+    pub(crate) fn units(&self) -> &[Units] {
+        &self.units
+    }
+
+    fn charges(&self) -> impl Iterator<Item = (&Units, &SentUnits)> {
+        self.units.iter().zip(&self.sent)
+    }
+
+    /// The quotas of each unit in the response.
+    pub(crate) fn reported(
+        &self,
+        pacer: &PacerState,
+        status: StatusCode,
+        headers: &HeaderMap,
+    ) -> Vec<ReportedQuotas> {
+        let now = pacer.clock.now();
+        let units = self.units.iter();
+        let quotas = units
+            .map(|units| response_signals::quotas_of(pacer.learn, status, headers, now, units));
+        quotas.collect()
+    }
+
+    /// Learns from the response. Charges that are not open end here; a refused request used nothing.
+    pub(crate) fn on_response(
+        &self,
+        learned: &mut LearnedLimits,
+        now: Timestamp,
+        reported: &[ReportedQuotas],
+        is_refused: bool,
+    ) {
+        for ((units, sent), quotas) in self.charges().zip(reported) {
+            if is_refused {
+                learned.end_units(sent.number, units, Some(0));
+            } else if !units.is_open() {
+                learned.end_units(sent.number, units, None);
+            }
+            let charge = UnitCharge {
+                sent: *sent,
+                is_open: units.is_open(),
+            };
+            learned.learn_units(now, units.unit(), charge, quotas);
+        }
+    }
+
+    /// Ends all charges, at what they are.
+    pub(crate) fn end(&self, learned: &mut LearnedLimits) {
+        for (units, sent) in self.charges() {
+            learned.end_units(sent.number, units, None);
+        }
+    }
+
+    /// Ends the open charges at what the response has used. The others were reported by its head.
+    pub(crate) fn settle(&self, learned: &mut LearnedLimits, tokens: &Tokens) {
+        for (units, sent) in self.charges().filter(|(units, _)| units.is_open()) {
+            learned.end_units(sent.number, units, Some(units.used_by(tokens)));
+        }
+    }
+
+    /// Settles the declared limits, if any was charged. `limits` has the unit of each.
+    pub(crate) fn settle_declared(
+        &self,
+        key: &Key,
+        limits: &[LimitUnit],
+        tokens: &Tokens,
+    ) -> Option<Settlement> {
+        let charge = self.declared.as_ref()?;
+        let ops: Vec<_> = limits
+            .iter()
+            .map(|limit| {
+                let units = self.units.iter().find(|units| units.unit() == limit.unit);
+                match units.filter(|units| units.is_settled()) {
+                    Some(units) => Op::Settle(units.used_by(tokens), charge.receipt.clone()),
+                    None => Op::Refund(0, None),
+                }
+            })
+            .collect();
+        Some(charge.limiter.apply_each(&Tier::DEFAULT, key, &ops))
+    }
+}

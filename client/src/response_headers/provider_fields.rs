@@ -1,0 +1,117 @@
+//! Fields of providers, one set for each unit: `x-ratelimit-{limit,remaining,reset}-requests` as OpenAI
+//! sends them, and `anthropic-ratelimit-requests-{limit,remaining,reset}`.
+//!
+//! A reset is the time until the quota is full again, not until one unit has returned.
+
+use std::{
+    num::{NonZeroU32, NonZeroU64},
+    time::Duration,
+};
+
+use http::{HeaderMap, HeaderName};
+
+use super::{Refill, ReportedQuota, date, duration, legacy, only_line, parse_digits};
+use crate::units::{INPUT_TOKENS, OUTPUT_TOKENS, REQUESTS, TOKENS, Unit};
+use tower_ratelimit::Timestamp;
+
+/// The fields of one quota.
+struct FieldSet {
+    unit: Unit,
+    limit: HeaderName,
+    remaining: HeaderName,
+    reset: HeaderName,
+    reads: ProviderReset,
+}
+
+/// The form of a reset.
+enum ProviderReset {
+    /// A length of time with units, such as `6m0s`, or seconds.
+    Length,
+    /// A date of RFC 3339.
+    Instant,
+}
+
+/// A set whose names begin with `$before`, name the number, and end with `$after`.
+macro_rules! field_set {
+    ($unit:ident, $reads:ident, $before:literal, $after:literal) => {
+        FieldSet {
+            unit: $unit,
+            limit: HeaderName::from_static(concat!($before, "limit", $after)),
+            remaining: HeaderName::from_static(concat!($before, "remaining", $after)),
+            reset: HeaderName::from_static(concat!($before, "reset", $after)),
+            reads: ProviderReset::$reads,
+        }
+    };
+}
+
+static FIELD_SETS: [FieldSet; 6] = [
+    field_set!(REQUESTS, Length, "x-ratelimit-", "-requests"),
+    field_set!(TOKENS, Length, "x-ratelimit-", "-tokens"),
+    field_set!(REQUESTS, Instant, "anthropic-ratelimit-requests-", ""),
+    field_set!(TOKENS, Instant, "anthropic-ratelimit-tokens-", ""),
+    field_set!(
+        INPUT_TOKENS,
+        Instant,
+        "anthropic-ratelimit-input-tokens-",
+        ""
+    ),
+    field_set!(
+        OUTPUT_TOKENS,
+        Instant,
+        "anthropic-ratelimit-output-tokens-",
+        ""
+    ),
+];
+
+/// The quotas of this unit.
+pub(super) fn quotas(
+    headers: &HeaderMap,
+    now: Timestamp,
+    unit: Unit,
+) -> impl Iterator<Item = ReportedQuota> {
+    let sets = FIELD_SETS.iter().filter(move |set| set.unit == unit);
+    sets.filter_map(move |set| set.quota(headers, now))
+}
+
+/// The remaining requests in the first field that contains them.
+pub(super) fn remaining(headers: &HeaderMap) -> Option<u64> {
+    let sets = FIELD_SETS.iter().filter(|set| set.unit == REQUESTS);
+    let mut values = sets.filter_map(|set| parse_digits(only_line(headers, &set.remaining)?));
+    values.next()
+}
+
+impl FieldSet {
+    fn quota(&self, headers: &HeaderMap, now: Timestamp) -> Option<ReportedQuota> {
+        let remaining = parse_digits(only_line(headers, &self.remaining)?)?;
+        let reset = only_line(headers, &self.reset)?;
+        let (reset, precision) = match self.reads {
+            ProviderReset::Length => duration::rounded(reset)?,
+            ProviderReset::Instant => (
+                legacy::until(reset, date::sent_at(headers, now))?,
+                Duration::from_secs(1),
+            ),
+        };
+        let limit = only_line(headers, &self.limit).and_then(parse_digits);
+        let limit = limit.filter(|limit| *limit >= remaining);
+        let used = limit.map_or(0, |limit| limit - remaining);
+        let refill = refill(reset.saturating_add(precision), used);
+        let window = match (remaining, refill) {
+            // An empty quota waits for one unit, not for all.
+            (0, Some(refill)) => reset / refill.units.get(),
+            _ => reset,
+        };
+        Some(ReportedQuota {
+            remaining,
+            window: Some(window),
+            refill,
+            bucket: limit.and_then(NonZeroU64::new),
+        })
+    }
+}
+
+/// The refill of units that come back one by one.
+fn refill(window: Duration, used: u64) -> Option<Refill> {
+    let used = u32::try_from(used).unwrap_or(u32::MAX);
+    let units = NonZeroU32::new(used)?;
+    Some(Refill { window, units })
+}
