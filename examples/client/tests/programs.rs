@@ -33,6 +33,16 @@ fn no_caller_of_tonic_sees_a_refusal() {
     assert_eq!(printed.matches(": Ok after ").count(), 8, "{printed}");
 }
 
+#[test]
+fn a_client_learns_a_limit_of_tokens() {
+    let printed = printed(&mut Command::new(env!("CARGO_BIN_EXE_client_tokens")));
+    let (took, refused) = printed.split_once(" ms, and ").unwrap();
+    assert_eq!(refused, "0 were refused\n");
+    let took: u64 = took.rsplit(' ').next().unwrap().parse().unwrap();
+    // 19,000 tokens at 1,000 a second, and the margin.
+    assert!((19_000..=19_300).contains(&took), "{printed}");
+}
+
 #[cfg(target_os = "linux")]
 mod fleet {
     use std::{
