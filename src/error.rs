@@ -50,6 +50,9 @@ pub enum ConfigErrorKind {
     Overflow,
     /// The policy name is empty, too long or not printable ASCII.
     Name,
+    /// The name of a [unit](crate::Quota::unit) has other characters than ASCII letters, digits and `-`, `_`, `.`, `/`, is
+    /// empty or longer than 32, or the process has too many of them.
+    Unit,
     /// No quota at all, or two of one name.
     QuotaList,
     /// The text is not a quota such as `100/minute burst 200`, or has an unknown unit or word.

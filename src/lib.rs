@@ -201,7 +201,7 @@ pub use self::{
     key::{ClientAddress, ClientIp, Global, Header, Key, KeyExtractor, PeerIp},
     limiter::{AnyLimiter, AsyncLimiter, Limiter, LocalLimiter, LocalStore, OnChange},
     middleware::key_extraction_rules::MissingKey,
-    quota::{Algorithm, IntoQuotas, OwnedQuota, Priority, Quota, QuotaList, TimeOfDay},
+    quota::{Algorithm, IntoQuotas, OwnedQuota, Priority, Quota, QuotaList, TimeOfDay, UnitName},
     rate_limit::{RateLimit, RateLimitLayer, SpendLayer},
 };
 #[cfg(feature = "redis")]

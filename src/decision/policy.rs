@@ -5,7 +5,7 @@ use std::{borrow::Cow, time::Duration};
 #[cfg(feature = "metrics")]
 use super::policy_name::Label;
 use super::{policy_name::Name, rounding::Nanos};
-use crate::quota::Quota;
+use crate::quota::{Quota, UnitName};
 
 /// A quota as clients see it in the `RateLimit-Policy` field: name, limit, window and unit, without
 /// the algorithm.
@@ -21,7 +21,8 @@ pub struct Policy {
 pub(crate) struct Terms {
     pub(super) limit: u64,
     pub(super) window: Option<Nanos>,
-    pub(super) unit: Unit,
+    /// 0 for requests, 1 for requests in flight, and from 2 on a name: each status copies it.
+    unit: u8,
     marks: PolicyMarks,
 }
 
@@ -53,6 +54,8 @@ pub enum Unit {
     Requests,
     /// Requests in flight at the same time: `qu="concurrent-requests"`.
     ConcurrentRequests,
+    /// The units that a [`Quota::unit`] names: `qu="tokens"`.
+    Named(UnitName),
 }
 
 impl Policy {
@@ -84,7 +87,11 @@ impl Policy {
 
     /// Sets the unit that is counted. Defaults to [`Unit::Requests`].
     pub const fn with_unit(mut self, unit: Unit) -> Self {
-        self.terms.unit = unit;
+        self.terms.unit = match unit {
+            Unit::Requests => 0,
+            Unit::ConcurrentRequests => 1,
+            Unit::Named(name) => name.number() + 2,
+        };
         self
     }
 
@@ -114,7 +121,7 @@ impl Policy {
     /// The unit that is counted.
     #[must_use]
     pub const fn unit(&self) -> Unit {
-        self.terms.unit
+        self.terms.unit()
     }
 }
 
@@ -133,9 +140,12 @@ impl Policy {
         let names = Name::of_set(names).into_iter();
         let policies = names.zip(&quotas);
         policies
-            .map(|(name, quota)| Self {
-                name,
-                terms: Terms::of_quota(quota),
+            .map(|(name, quota)| {
+                Self {
+                    name,
+                    terms: Terms::of_quota(quota),
+                }
+                .in_unit_of(quota)
             })
             .collect()
     }
@@ -152,7 +162,19 @@ impl Policy {
     pub(crate) fn with_quota(&self, quota: &Quota) -> Self {
         Self {
             name: self.name.clone(),
-            terms: Terms::of_quota(quota),
+            terms: Terms {
+                unit: self.terms.unit,
+                ..Terms::of_quota(quota)
+            },
+        }
+    }
+
+    /// The policy with the quota's unit, which its check has accepted.
+    fn in_unit_of(self, quota: &Quota) -> Self {
+        let unit = quota.unit_set().map(UnitName::of_static);
+        match unit {
+            Some(Ok(unit)) => self.with_unit(Unit::Named(unit)),
+            _ => self,
         }
     }
 
@@ -183,7 +205,7 @@ impl Terms {
         Self {
             limit,
             window: None,
-            unit: Unit::Requests,
+            unit: 0,
             marks: PolicyMarks::NONE,
         }
     }
@@ -196,6 +218,14 @@ impl Terms {
             window: Some(Nanos::from_duration(quota.window())),
             marks: PolicyMarks(soft | varies | limit_varies),
             ..Self::new(quota.capacity())
+        }
+    }
+
+    pub(super) const fn unit(&self) -> Unit {
+        match self.unit {
+            0 => Unit::Requests,
+            1 => Unit::ConcurrentRequests,
+            name => Unit::Named(UnitName::of_number(name - 2)),
         }
     }
 

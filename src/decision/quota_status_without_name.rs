@@ -162,7 +162,7 @@ impl Status {
     }
 
     pub(crate) const fn unit(&self) -> Unit {
-        self.terms.unit
+        self.terms.unit()
     }
 
     pub(crate) fn remaining(&self) -> Option<u64> {

@@ -100,12 +100,17 @@ fn write_policies(policies: &[Policy], to: &mut TextBuffer) {
         to.push(&quoted(policy.name()));
         to.push(b";q=");
         to.push_number(policy.limit());
-        match (policy.unit(), policy.window()) {
-            (Unit::ConcurrentRequests, _) => to.push(b";qu=\"concurrent-requests\""),
-            (Unit::Requests, None) => {}
-            (Unit::Requests, Some(window)) => {
-                to.push(b";w=");
-                to.push_number(whole_seconds(window).max(1));
+        if let (Some(window), false) = (policy.window(), policy.unit() == Unit::ConcurrentRequests)
+        {
+            to.push(b";w=");
+            to.push_number(whole_seconds(window).max(1));
+        }
+        match policy.unit() {
+            Unit::Requests => {}
+            Unit::ConcurrentRequests => to.push(b";qu=\"concurrent-requests\""),
+            Unit::Named(unit) => {
+                to.push(b";qu=");
+                to.push(&quoted(unit.as_str()));
             }
         }
     }

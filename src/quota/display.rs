@@ -8,6 +8,7 @@ use super::{
     calendar_quotas,
     parse::{Fault, PeriodText, Reader, Token},
     time_of_day::TimeOfDay,
+    unit_name::UnitName,
     varying,
 };
 use crate::error::{ConfigError, ConfigErrorKind};
@@ -39,6 +40,7 @@ impl fmt::Display for Quota {
 /// | `slices 6` | [`slices`](Quota::slices) | a sliding window |
 /// | `sliding_log` | [`sliding_log`](Quota::sliding_log) | |
 /// | `debt 100` | [`debt`](Quota::debt) | all but a leaky bucket |
+/// | `unit tokens` | [`unit`](Quota::unit) | all |
 /// | `soft 10%` | [`soft`](Quota::soft); the sign may be left out | all |
 /// | `varying 00:00=10/08:00=20` | [`varying`](Quota::varying); the largest is the limit of the rate | a fixed or sliding window |
 /// | `in Europe/Berlin` | `in_zone`, by the feature `calendar` | a rate per day, week, month or year, or `varying` |
@@ -89,6 +91,7 @@ pub(super) struct Words {
     pub(super) slices: Option<u32>,
     pub(super) soft: Option<u32>,
     pub(super) debt: Option<u64>,
+    pub(super) unit: Option<&'static str>,
     pub(super) zone: Option<String>,
     pub(super) starting_on: Option<u32>,
     pub(super) varying: Option<Vec<(TimeOfDay, u64)>>,
@@ -106,7 +109,7 @@ const ALGORITHMS: [&str; 5] = [
 /// All words, in the order of error messages.
 const ACCEPTED: &str = "burst, refill_every, leaky_bucket, queue, fixed_window, \
                                    sliding_window, slices, sliding_log, token_bucket, soft, debt, \
-                                   in, starting_on, varying";
+                                   unit, in, starting_on, varying";
 
 /// The accepted bursts and queues in words, because the largest depends on the rate.
 const LARGEST: &str = "as many as come back within 18 years";
@@ -144,6 +147,11 @@ impl Words {
                     put(&mut words.refill_every, step, twice)?;
                 }
                 "soft" | "debt" => words.read_excess(reader, token)?,
+                "unit" => {
+                    let unit = reader.name(token.word("unit tokens", ""))?;
+                    let unit = UnitName::of(unit).map_err(Fault::Value)?;
+                    put(&mut words.unit, unit.as_str(), twice)?;
+                }
                 "in" | "starting_on" | "varying" => words.read_time(reader, token)?,
                 name => {
                     let name = algorithm(name).ok_or(Fault::Unknown(token, ACCEPTED))?;
@@ -209,6 +217,7 @@ impl Words {
             slices: quota.slices_set(),
             soft: Some(quota.soft_percent()).filter(|percent| *percent > 0),
             debt: Some(quota.debt_units()).filter(|units| *units > 0),
+            unit: quota.unit_set(),
             zone: calendar.and_then(Calendar::zone_set).map(str::to_owned),
             starting_on: calendar.and_then(Calendar::starting_on),
             varying: quota.varying_limits().map(<[_]>::to_vec),
@@ -245,6 +254,9 @@ impl Words {
         }
         quota = quota.soft(self.soft.unwrap_or(0));
         quota = quota.debt(self.debt.unwrap_or(0));
+        if let Some(unit) = self.unit {
+            quota = quota.unit(unit);
+        }
         match &self.varying {
             Some(limits) => in_civil_time(varying::of_text(quota, limits)?),
             None => Ok(quota),
@@ -279,6 +291,9 @@ impl fmt::Display for Words {
         }
         if let Some(units) = self.debt {
             write!(f, " debt {units}")?;
+        }
+        if let Some(unit) = self.unit {
+            write!(f, " unit {unit}")?;
         }
         if let Some(limits) = &self.varying {
             write!(f, " varying {}", varying::text(limits))?;

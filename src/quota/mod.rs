@@ -20,6 +20,7 @@ mod quota_split;
 #[cfg(feature = "serde")]
 mod serde;
 mod time_of_day;
+mod unit_name;
 mod validate;
 mod value;
 mod varying;
@@ -42,5 +43,6 @@ pub use self::{
     owned_quota::OwnedQuota,
     priority::Priority,
     time_of_day::TimeOfDay,
+    unit_name::UnitName,
     value::{Algorithm, Quota},
 };

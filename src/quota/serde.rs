@@ -8,7 +8,7 @@ use serde::{
 };
 
 use super::{
-    OwnedQuota, Quota, QuotaList,
+    OwnedQuota, Quota, QuotaList, UnitName,
     display::{self, Words},
     parse::{self, PeriodText},
     varying,
@@ -37,6 +37,8 @@ struct QuotaTable {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     debt: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    unit: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     zone: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     starting_on: Option<u32>,
@@ -58,6 +60,7 @@ impl From<&OwnedQuota> for QuotaTable {
             slices: words.slices,
             soft: words.soft,
             debt: words.debt,
+            unit: words.unit.map(str::to_owned),
             zone: words.zone,
             starting_on: words.starting_on,
             varying: words.varying.as_deref().map(varying::text),
@@ -79,6 +82,8 @@ impl TryFrom<QuotaTable> for OwnedQuota {
         merge(&mut words.slices, table.slices, "slices")?;
         merge(&mut words.soft, table.soft, "soft")?;
         merge(&mut words.debt, table.debt, "debt")?;
+        let unit = table.unit.map(|unit| UnitName::of(&unit)).transpose()?;
+        merge(&mut words.unit, unit.map(UnitName::as_str), "unit")?;
         merge(&mut words.zone, table.zone, "zone")?;
         merge(&mut words.starting_on, table.starting_on, "starting_on")?;
         let limits = table.varying.map(|limits| varying::parse(&limits));
@@ -128,7 +133,7 @@ impl Serialize for Quota {
 
 /// Reads a text such as `"100/minute burst 200"`, like [`Quota`]'s `FromStr`, or a table. The table has a `rate`, which
 /// is such a text, and the optional fields `name`, `algorithm` (its word in a text, such as `"fixed_window"`), `burst`,
-/// `refill_every` (`"10s"`), `queue`, `slices`, `soft` (percent), `debt`, `zone`, `starting_on` and `varying`
+/// `refill_every` (`"10s"`), `queue`, `slices`, `soft` (percent), `debt`, `unit`, `zone`, `starting_on` and `varying`
 /// (`"00:00=10/08:00=20"`). Only a
 /// table has a name. A word of the rate that is also a field is an error, and so is a quota that [`Quota::check`]
 /// refuses.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Algorithm, Quota, calendar_quotas, varying};
+use super::{Algorithm, Quota, UnitName, calendar_quotas, varying};
 use crate::error::{ConfigError, ConfigErrorKind as Kind};
 
 /// The longest time in nanoseconds in which a full capacity may refill, about 18 years: it keeps the
@@ -47,6 +47,7 @@ impl Quota {
     /// | [`Slices`](Kind::Slices) | slices without a sliding window, 0 or more than 1,000 of them, or of a fraction of a microsecond |
     /// | [`LogLimit`](Kind::LogLimit) | a log of more than 65,536 units, soft share and debt included |
     /// | [`Soft`](Kind::Soft) | a soft share above 1000 % |
+    /// | [`Unit`](Kind::Unit) | a [unit](Self::unit) of other characters than are accepted |
     /// | [`Debt`](Kind::Debt) | a leaky bucket with a [debt](Self::debt) |
     /// | [`Uncapped`](Kind::Uncapped) | an uncapped quota that is no fixed window |
     /// | [`Calendar`](Kind::Calendar) | a zone or a first day of a quota that follows no calendar, a day that is not in every month, another algorithm than a fixed window (feature `calendar`) |
@@ -90,8 +91,14 @@ impl Quota {
                 format!("a log of {most} times is too long; accepted are up to {MAX_LOG_LIMIT}"),
             );
         }
-        self.name().map_or(Ok(()), check_name)?;
+        self.check_texts()?;
         self.check_span()
+    }
+
+    fn check_texts(&self) -> Result<(), ConfigError> {
+        self.name().map_or(Ok(()), check_name)?;
+        let unit = self.unit_set().map(UnitName::of_static);
+        unit.transpose().map(|_| ())
     }
 
     fn check_rate(&self) -> Result<(), ConfigError> {

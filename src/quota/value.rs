@@ -42,6 +42,8 @@ pub struct Quota {
     /// The units beyond the capacity that a key may owe.
     debt: u64,
     name: Option<&'static str>,
+    /// The unit that clients see; `None` for requests.
+    unit: Option<&'static str>,
     /// The windows of civil time, instead of those of the period. Of a limit that varies: the civil days that
     /// it has a list for.
     pub(super) calendar: Option<Calendar>,
@@ -131,6 +133,7 @@ impl Quota {
             soft_percent: 0,
             uncapped: false,
             debt: 0,
+            unit: None,
             name: None,
             calendar: None,
             varying: None,
@@ -282,6 +285,26 @@ impl Quota {
         self
     }
 
+    /// Sets the unit that clients see: the `qu` parameter of `RateLimit-Policy`, such as `qu="tokens"`. Defaults to none:
+    /// the field has no `qu`, and clients read a policy without it as one of requests, those of this project too.
+    ///
+    /// draft-ietf-httpapi-ratelimit-headers-11 registers units of requests, of content bytes and of concurrent requests
+    /// alone: another one is between you and your clients. The unit has
+    /// 1 to 32 ASCII letters, digits, `-`, `_`, `.` and `/`; a process may have 200 of them. It changes nothing about what
+    /// is counted.
+    ///
+    /// ```
+    /// use tower_ratelimit::{Limiter, LocalLimiter, Quota, Unit};
+    ///
+    /// let limiter = LocalLimiter::new(Quota::per_minute(100_000).named("tokens").unit("tokens"));
+    /// let Unit::Named(unit) = limiter.policies()[0].unit() else { unreachable!() };
+    /// assert_eq!(unit.as_str(), "tokens");
+    /// ```
+    pub const fn unit(mut self, unit: &'static str) -> Self {
+        self.unit = Some(unit);
+        self
+    }
+
     pub(super) const fn unnamed(mut self) -> Self {
         self.name = None;
         self
@@ -382,6 +405,11 @@ impl Quota {
     /// The units beyond the capacity that a key may owe; 0 by default.
     pub(crate) const fn debt_units(&self) -> u64 {
         self.debt
+    }
+
+    /// The unit that [`unit`](Self::unit) set.
+    pub(crate) const fn unit_set(&self) -> Option<&'static str> {
+        self.unit
     }
 
     /// Whether units that were used already can be charged: a queue has no slots for them.

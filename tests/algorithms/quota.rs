@@ -111,6 +111,18 @@ fn slices_steps_and_logs_have_their_edges() {
         (log(65_537), Some(Kind::LogLimit), "65537"),
         (log(65_536).soft(1), Some(Kind::LogLimit), "66191"),
         (log(65_000).debt(537), Some(Kind::LogLimit), "65537"),
+        (Quota::per_second(1).unit("micro-usd/2"), None, ""),
+        (Quota::per_second(1).unit(""), Some(Kind::Unit), "1 to 32"),
+        (
+            Quota::per_second(1).unit("two words"),
+            Some(Kind::Unit),
+            "two words",
+        ),
+        (
+            Quota::per_second(1).unit("a-name-of-thirty-three-characters"),
+            Some(Kind::Unit),
+            "1 to 32",
+        ),
         (Quota::per_second(1).refill_every(micro), None, ""),
         (
             Quota::per_second(1).refill_every(Duration::ZERO),

@@ -207,6 +207,7 @@ fn words_set_the_other_fields_of_a_quota() {
         ),
         ("60/minute soft 0%", minute),
         ("60/minute debt 90", minute.debt(90)),
+        ("60/minute unit tokens", minute.unit("tokens")),
         ("60/minute fixed_window debt 0", minute.fixed_window()),
         (
             "1/hour refill-every minute",
@@ -370,6 +371,10 @@ fn text_has_what_differs_from_a_plain_bucket() {
             "5/1s sliding_window slices 1",
         ),
         (Quota::per_second(5).debt(7).soft(1), "5/1s soft 1% debt 7"),
+        (
+            Quota::per_second(5).unit("kB").debt(7),
+            "5/1s debt 7 unit kB",
+        ),
     ] {
         assert_eq!(quota.to_string(), text);
     }
@@ -429,8 +434,10 @@ proptest! {
     fn text_of_every_quota_reads_as_the_quota(
         quota in quotas(),
         debt in prop_oneof![2 => Just(0), 2 => 0..50_u64, 1 => any::<u64>()],
+        unit in proptest::option::of(prop_oneof![Just("tokens"), Just("micro-usd")]),
     ) {
         let quota = quota.debt(debt);
+        let quota = unit.map_or(quota, |unit| quota.unit(unit));
         let text = quota.to_string();
         prop_assert_eq!(text.parse(), quota.check().map(|()| quota), "{}", text);
     }

@@ -67,6 +67,7 @@ pub(crate) enum Act {
 
 /// The quota that another one becomes.
 #[derive(Debug, Clone, Copy)]
+#[allow(clippy::large_enum_variant, reason = "a box is not `Copy`")]
 pub(crate) enum Change {
     /// One that counts like that of this tier at the same place.
     Alike(usize, Size),
@@ -148,6 +149,7 @@ pub(crate) fn one_tier(
 /// A quota of another tier: like one of the default tier, at the same place unless another is
 /// named, or one of its own.
 #[derive(Debug, Clone, Copy)]
+#[allow(clippy::large_enum_variant, reason = "a box is not `Copy`")]
 enum Listed {
     Like(Option<usize>, Size),
     Own(Spec),

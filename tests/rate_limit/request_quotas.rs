@@ -37,6 +37,34 @@ fn acquire<L: Limiter>(limiter: &L, quota: RequestQuota) -> bool {
 }
 
 #[test]
+fn unit_is_a_parameter_of_the_policy_also_for_a_row_and_a_tier() {
+    let quota = |limit| Quota::per_minute(limit).named("llm").unit("tokens");
+    let limiter = LocalLimiter::builder(quota(60)).tier("small", quota(6));
+    let limiter = limiter.clock(ManualClock::new()).build().unwrap();
+    let layer = with_rows(limiter.clone());
+    let service = layer.layer(Probe::default());
+    let policy = |request| {
+        let response = send(&service, request);
+        fields(&response, "ratelimit-policy").join(", ")
+    };
+    assert_eq!(policy(by("ann", &[])), r#""llm";q=60;w=60;qu="tokens""#);
+    let row = by("bob", &[("x-limit", 600)]);
+    assert_eq!(policy(row), r#""llm";q=600;w=60;qu="tokens""#);
+    let tiers = RateLimitLayer::new(limiter, Global).tier(|_| Tier::named("small"));
+    let response = send(&tiers.layer(Probe::default()), get("/"));
+    assert_eq!(
+        fields(&response, "ratelimit-policy"),
+        [r#""llm";q=6;w=60;qu="tokens""#]
+    );
+    let without = RateLimitLayer::new(Quota::per_minute(60), Global);
+    let response = send(&without.layer(Probe::default()), get("/"));
+    assert_eq!(
+        fields(&response, "ratelimit-policy"),
+        [r#""default";q=60;w=60"#]
+    );
+}
+
+#[test]
 fn each_request_has_its_rows_numbers_in_every_field() {
     let (limiter, _) = limiter(Quota::per_minute(60).named("api"));
     let service = with_rows(limiter).layer(Probe::default());

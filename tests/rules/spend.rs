@@ -511,3 +511,23 @@ async fn rules_set_how_much_of_a_request_is_read_for_its_reservation() {
         .expect_err("too much");
     assert!(error.to_string().contains("1048576"), "{error}");
 }
+
+#[tokio::test]
+async fn a_table_sets_the_unit_that_clients_see() {
+    let quota = "{rate: 1000/day, counts: tokens, algorithm: fixed_window, unit: tokens}";
+    let layer = layer(&rule("{read: auto}", quota));
+    let inner = service_fn(|_: Request<()>| async {
+        Ok::<_, std::convert::Infallible>(chat("m", 1, 0, 1))
+    });
+    let answer = layer.layer(inner).oneshot(Request::new(())).await;
+    let answer = answer.expect("it never fails");
+    let policy = answer.headers()["ratelimit-policy"].to_str().expect("text");
+    assert_eq!(policy, r#""r";q=1000;w=86400;qu="tokens""#);
+    let text = rule(
+        "{read: auto}",
+        &quota.replace("unit: tokens", "unit: two words"),
+    );
+    let error = builder(&ManualClock::new()).parse(text, Format::Yaml);
+    let error = error.expect_err("two words").to_string();
+    assert!(error.contains("R04"), "{error}");
+}

@@ -14,7 +14,7 @@ use crate::{
         fields::{
             quota::{
                 ALGORITHM, BURST, DEBT, NAME, QUEUE, RATE, REFILL_EVERY, SLICES, SOFT, STARTING_ON,
-                VARYING, ZONE,
+                UNIT, VARYING, ZONE,
             },
             rule::{IN_FLIGHT, QUOTA, SCHEDULE, TIER, WEIGHTED},
             store_defaults_tier_schedule::{
@@ -336,6 +336,9 @@ fn text_of(node: &Node) -> Option<String> {
     if let Some(step) = REFILL_EVERY.of(node) {
         text += &format!(" {} {step}", REFILL_EVERY.name());
     }
+    if let Some(unit) = UNIT.of(node) {
+        text += &format!(" unit {unit}");
+    }
     if let Some(zone) = ZONE.of(node) {
         text += &format!(" in {zone}");
     }
@@ -355,6 +358,7 @@ fn span_of<'n>(node: &'n Node, error: &ConfigError) -> &'n Span {
         ConfigErrorKind::Soft => SOFT.node(node),
         ConfigErrorKind::Debt => DEBT.node(node),
         ConfigErrorKind::Name => NAME.node(node),
+        ConfigErrorKind::Unit => UNIT.node(node),
         ConfigErrorKind::Zone => ZONE.node(node),
         ConfigErrorKind::Varying => VARYING.node(node),
         ConfigErrorKind::Calendar => {

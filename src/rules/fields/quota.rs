@@ -28,6 +28,7 @@ static QUOTA: Table = Table::new(
         &SLICES,
         &SOFT,
         &DEBT,
+        &UNIT,
         &COUNTS,
         &ZONE,
         &STARTING_ON,
@@ -92,6 +93,12 @@ pub(in crate::rules) static DEBT: Field<Number> = Field::number(
     "debt",
     0..=MAX_NUMBER,
     "How many units beyond its capacity a key may owe, for units that were used before they were charged. Default: 0, and with `counts` as many as it holds at once.",
+);
+
+pub(in crate::rules) static UNIT: Field<Text> = Field::text(
+    "unit",
+    "tokens",
+    "The unit that clients see, as `qu` of `RateLimit-Policy`. Default: none, which clients read as requests.",
 );
 
 pub(in crate::rules) static COUNTS: Field<Tree> = Field::tree(

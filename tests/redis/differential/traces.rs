@@ -79,6 +79,7 @@ pub(crate) enum Held {
 }
 
 #[derive(Debug, Clone, Copy)]
+#[allow(clippy::large_enum_variant, reason = "a box is not `Copy`")]
 pub(crate) enum Change {
     /// Only the numbers change.
     Numbers(Numbers),
