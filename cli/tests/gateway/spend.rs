@@ -172,3 +172,33 @@ async fn response_that_falls_silent_is_charged_by_what_has_passed() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn reservation_of_a_gateway_that_is_killed_stays_charged() {
+    needs!(redis);
+    bounded(async {
+        let (server, upstream) = (Server::start().await, Upstream::start().await);
+        // A step of half the reservation, so that none is charged before the first token.
+        let rules = RULES.replace("path: /usage", "path: /events");
+        let rules = rules.replace("reserve: 100", "reserve: 100, step: 50");
+        let url = server.url();
+        let options = ["--redis", url.as_str()];
+        let lines = "POST /events HTTP/1.1\nhost: test\nauthorization: Bearer a\ncontent-length: 0";
+        let begin = async |gateway: &Gateway| {
+            let mut wire = gateway.connect().await;
+            wire.request(lines).await;
+            let head = wire.head().await.unwrap();
+            (head.field("ratelimit").unwrap().to_owned(), wire)
+        };
+        let killed = Gateway::start_with(&rules, upstream.port, &options).await;
+        let (fields, stream) = begin(&killed).await;
+        assert!(fields.contains("tokens\";r=900;"), "{fields}");
+        // By SIGKILL, while the response streams.
+        drop(killed);
+        drop(stream);
+        let next = Gateway::start_with(&rules, upstream.port, &options).await;
+        let (fields, _stream) = begin(&next).await;
+        assert!(fields.contains("tokens\";r=800;"), "{fields}");
+    })
+    .await;
+}
