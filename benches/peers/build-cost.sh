@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # What it costs to build this crate and its peers: packages in the graph, and processor seconds of a clean debug build
-# of them all: `bash benches/peers/build-cost.sh`, a few minutes. `--count` only counts.
+# of them all: `bash benches/peers/build-cost.sh`, some ten minutes. `--count` only counts; `--save` also puts the table into
+# COMPARE.md.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 exec </dev/null
@@ -32,22 +33,40 @@ cost() {
     printf '| %s | %s | %s |\n' "$1" "$packages" "$seconds"
 }
 
-count_only=
-[ "${1:-}" != --count ] || count_only=yes
+count_only= save=
+case "${1:-}" in
+--count) count_only=yes ;;
+--save) save=yes ;;
+esac
 
 ours() {
     cost "tower-ratelimit, $1" "tower-ratelimit = { path = \"$root\"${2:+, $2} }"
 }
 
-printf '| what | packages | processor seconds |\n|---|---:|---:|\n'
-cost 'axum alone, default features' 'axum = "0.8"'
-ours 'no features' 'default-features = false'
-ours 'default (`axum`, `governor`)' ''
-for feature in axum governor metrics quanta redis redis-tls serde tokio tonic tracing; do
-    ours "only \`$feature\`" "default-features = false, features = [\"$feature\"]"
-done
-cost governor 'governor = "0.10.4"'
-cost tower_governor 'tower_governor = "0.8"'
-cost axum-governor 'axum-governor = "2.1"'
-cost tower-rate-limiter 'tower-rate-limiter = "=0.2.0-alpha.0"'
-cost axum_gcra 'axum_gcra = "0.1"'
+# Names of this crate's features, and of those that are on by default, so that no label is older than the manifest.
+features=$(sed -n '/^\[features\]$/,/^\[dependencies\]$/s/^\([a-z-]*\) = \[.*/\1/p' Cargo.toml | grep -vx default)
+default=$(sed -n 's/^default = \[\(.*\)\]$/\1/p' Cargo.toml | tr -d '"')
+
+table() {
+    printf '| what | packages | processor seconds |\n|---|---:|---:|\n'
+    cost 'axum alone, default features' 'axum = "0.8"'
+    ours 'no features' 'default-features = false'
+    ours "default (\`${default//, /\`, \`}\`)" ''
+    local feature
+    for feature in $(sort <<<"$features"); do
+        ours "only \`$feature\`" "default-features = false, features = [\"$feature\"]"
+    done
+    cost governor 'governor = "0.10.4"'
+    cost tower_governor 'tower_governor = "0.8"'
+    cost axum-governor 'axum-governor = "2.1"'
+    cost tower-rate-limiter 'tower-rate-limiter = "=0.2.0-alpha.0"'
+    cost axum_gcra 'axum_gcra = "0.1"'
+    cost 'limitador, in memory' 'limitador = { version = "0.14", default-features = false }'
+    cost tower-resilience-ratelimiter 'tower-resilience-ratelimiter = "0.14"'
+}
+
+table | tee "$work/table.md"
+if [ -n "$save" ]; then
+    need python3 python3
+    python3 benches/peers/put_into_page.py COMPARE.md build "$work/table.md"
+fi
