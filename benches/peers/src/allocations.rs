@@ -6,18 +6,19 @@ use stats_alloc::{Region, StatsAlloc};
 
 use crate::{
     child,
-    middleware::{CLIENTS, Case, DEFAULT, find, over_baseline, warm},
+    middleware::{CLIENTS, Case, find, over_baseline, warm},
     report::{Report, Table},
 };
 
 pub const ALLOWED: &str = "allocations added to a request, allowed";
 pub const DENIED: &str = "allocations added to a request, denied";
+pub const SEVERAL: &str = "allocations added to a request, several limits";
 
 /// Requests that are counted.
 const COUNT: u32 = 1_000;
 
 pub fn measure(report: &mut Report) {
-    for (case, title) in [(Case::Allowed, ALLOWED), (Case::Denied, DENIED)] {
+    for (case, title) in Case::ALL.into_iter().zip([ALLOWED, DENIED, SEVERAL]) {
         let count = |name| {
             let text = child::output(child::COUNTING, &["allocations", name, case.name()]);
             text.trim().parse().expect("a number")
@@ -25,7 +26,7 @@ pub fn measure(report: &mut Report) {
         report.add(Table {
             title: title.to_owned(),
             unit: "alloc.".to_owned(),
-            reference: DEFAULT.to_owned(),
+            reference: case.reference().to_owned(),
             rows: over_baseline(case, |contender| count(contender.name)),
         });
     }

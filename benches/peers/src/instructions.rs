@@ -1,15 +1,16 @@
 //! Instructions per request, counted by callgrind: the same in every run, whatever else runs.
 
-use std::{fs, process::Command};
+use std::process::Command;
 
 use crate::{
     child,
-    middleware::{CLIENTS, Case, Contender, DEFAULT, find, over_baseline, warm},
+    middleware::{CLIENTS, Case, Contender, find, over_baseline, warm},
     report::{Report, Table},
 };
 
 pub const ALLOWED: &str = "instructions added to a request, allowed";
 pub const DENIED: &str = "instructions added to a request, denied";
+pub const SEVERAL: &str = "instructions added to a request, several limits";
 
 /// Requests that are counted.
 const COUNT: u32 = 500;
@@ -20,11 +21,11 @@ pub fn measure(report: &mut Report) {
         println!("\nno valgrind: instructions were not counted");
         return;
     }
-    for (case, title) in [(Case::Allowed, ALLOWED), (Case::Denied, DENIED)] {
+    for (case, title) in Case::ALL.into_iter().zip([ALLOWED, DENIED, SEVERAL]) {
         report.add(Table {
             title: title.to_owned(),
             unit: "instr.".to_owned(),
-            reference: DEFAULT.to_owned(),
+            reference: case.reference().to_owned(),
             rows: over_baseline(case, |contender| count(contender, case)),
         });
     }
@@ -32,18 +33,16 @@ pub fn measure(report: &mut Report) {
 
 /// Instructions of one request.
 fn count(contender: &Contender, case: Case) -> f64 {
-    let file = std::env::temp_dir().join(format!("callgrind.{}.out", std::process::id()));
     let output = Command::new("valgrind")
         .args(["--tool=callgrind", "--collect-atstart=no"])
         .arg("--toggle-collect=*::instructions::counted*")
-        .arg(format!("--callgrind-out-file={}", file.display()))
+        .arg("--callgrind-out-file=/dev/null")
         .arg(child::path(child::PEERS).expect("a path to the running program"))
         .args(["counted", contender.name, case.name()])
         .output();
     let output = output.expect("valgrind runs");
     let log = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{log}");
-    let _ = fs::remove_file(file);
     let collected = log
         .lines()
         .find_map(|line| line.split("Collected : ").nth(1));

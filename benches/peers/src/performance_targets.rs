@@ -87,7 +87,7 @@ impl fmt::Display for Verdict {
         f.write_str(match self {
             Self::Met => "met",
             Self::WithinNoise => "within noise",
-            Self::Missed => "MISSED",
+            Self::Missed => "missed",
         })
     }
 }

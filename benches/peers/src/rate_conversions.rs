@@ -25,6 +25,10 @@ impl Rate {
     /// A limit for peers without windows of more than a year.
     pub const SLOW_IN_A_YEAR: Self = Self::new(Duration::from_secs(100), 1_000);
 
+    /// A limit that all clients share. It has room for a turn of requests, and is full again before the
+    /// next one.
+    pub const SHARED: Self = Self::new(Duration::from_micros(1), 10_000);
+
     /// One request a day: all but the first are denied.
     pub const USED_UP: Self = Self::new(Duration::from_secs(86_400), 1);
 
@@ -52,6 +56,23 @@ impl Rate {
     /// This rate as a fixed window.
     pub fn as_window(self) -> (u64, Duration) {
         (self.burst.into(), self.interval * self.burst)
+    }
+
+    /// This rate as units in whole seconds, which is all that limitador knows.
+    pub fn in_seconds(self) -> (u64, u64) {
+        let (limit, window) = self.as_window();
+        let seconds = window.as_secs().max(1);
+        let units = Duration::from_secs(seconds).as_nanos() / self.interval.as_nanos();
+        (limit.max(units as u64), seconds)
+    }
+
+    /// This rate for a limiter without keys. No run may use up what a thousand clients share.
+    pub const fn without_keys(self) -> Self {
+        if self.burst < Self::USUAL.burst {
+            self
+        } else {
+            Self::UNBOUNDED
+        }
     }
 
     pub fn burst_u32(self) -> NonZeroU32 {

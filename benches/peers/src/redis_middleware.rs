@@ -17,7 +17,7 @@ use crate::{
     middleware::{app, connect_info},
     rate_conversions::Rate,
     report::{Report, Row, Table},
-    rounds::Samples,
+    rounds::{Samples, rounds},
 };
 
 pub const PER_SECOND: &str = "request with a limit shared through Redis, 128 at once";
@@ -61,7 +61,7 @@ async fn measured() -> Outcome<[Table; 2]> {
         check(name, router).await;
     }
     let mut contenders = routers(&server, Rate::USUAL).await?.map(Contender::new);
-    for round in 0..=ROUNDS {
+    for round in 0..=rounds(ROUNDS) {
         let all = contenders.len();
         for turn in 0..all {
             contenders[(round + turn) % all].run(round > 0).await;

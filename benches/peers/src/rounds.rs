@@ -1,6 +1,21 @@
 //! Rounds in which contenders take turns, so that what slows the machine down slows all of them.
 
+use std::env;
+
 use serde::{Deserialize, Serialize};
+
+/// Set to try the comparison out: `run.sh --quick` sets it.
+const QUICK: &str = "PEERS_QUICK";
+
+/// Whether the run only shows that everything can be measured.
+pub fn is_quick() -> bool {
+    env::var_os(QUICK).is_some()
+}
+
+/// Rounds of a measurement that has so many in a whole run.
+pub fn rounds(whole: usize) -> usize {
+    if is_quick() { 1 } else { whole }
+}
 
 /// Costs of a contender in each round.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]

@@ -1,14 +1,18 @@
-//! How the cost of a decision grows with keys and with threads. All read the operating system's
-//! clock: what a clock costs does not grow.
+//! How the cost of a decision grows with keys, with threads and with limits. All read the operating
+//! system's clock: what a clock costs does not grow.
 
 use std::net::IpAddr;
 
 use crate::{
-    decision::{Batches, FLOOR, GOVERNOR, MANY, OURS, Of, os_floor, os_governor, ours, time},
+    decision::{
+        Batches, FLOOR, GOVERNOR, MANY, MakeSeveral, OURS, Of, governors_in_turn, limits_together,
+        os_floor, os_governor, ours, quotas_of_a_key, time, time_several,
+    },
     keys::Spread,
+    memory,
     rate_conversions::Rate,
     report::{Line, Plot, Report, Row, Table},
-    rounds::interleaved,
+    rounds::{interleaved, is_quick, rounds},
 };
 
 const ROUNDS: usize = 5;
@@ -17,9 +21,14 @@ const KEYS: [u32; 9] = [
     1_000, 10_000, 100_000, 300_000, 600_000, 1_000_000, 1_500_000, 3_000_000, 10_000_000,
 ];
 const THREADS: [usize; 4] = [1, 2, 4, 8];
+const LIMITS: [usize; 8] = [1, 2, 3, 4, 6, 8, 12, 16];
+
+/// More keys are left out of a quick run.
+const MOST_KEYS_IN_A_QUICK_RUN: u32 = MANY;
 
 pub const BY_KEYS: &str = "growth-keys";
 pub const BY_THREADS: &str = "growth-threads";
+pub const BY_LIMITS: &str = "growth-limits";
 
 pub const FILLING: &str = "decision before and after the table fills";
 pub const OURS_FOR_1M: &str = "tower-ratelimit, table for 1 M";
@@ -42,10 +51,19 @@ const MAKE: [(&str, Make); 4] = [
 
 pub fn measure(report: &mut Report) {
     report.add(filling());
-    let by_keys = by_keys();
-    let by_threads = by_threads();
-    report.add_plot(by_keys);
-    report.add_plot(by_threads);
+    report.add_plot(by_keys());
+    report.add_plot(by_threads());
+    report.add_plot(by_limits());
+    report.add_plot(memory::by_keys(&keys().collect::<Vec<_>>()));
+}
+
+fn keys() -> impl Iterator<Item = u32> {
+    let most = if is_quick() {
+        MOST_KEYS_IN_A_QUICK_RUN
+    } else {
+        u32::MAX
+    };
+    KEYS.into_iter().filter(move |&keys| keys <= most)
 }
 
 /// Numbers of keys in the same rounds, so that they can be compared.
@@ -58,9 +76,11 @@ fn filling() -> Table {
             limiters.push((format!("{name}, {words}"), limiter, Spread::Uniform(keys)));
         }
     }
-    let samples = interleaved(2 * ROUNDS, &mut limiters, |(_, limiter, spread), round| {
-        time(&**limiter, spread, 1, COUNT, round as u64)
-    });
+    let samples = interleaved(
+        rounds(2 * ROUNDS),
+        &mut limiters,
+        |(_, limiter, spread), round| time(&**limiter, spread, 1, COUNT, round as u64),
+    );
     let rows = limiters.into_iter().zip(samples);
     Table {
         title: FILLING.to_owned(),
@@ -74,13 +94,13 @@ fn filling() -> Table {
 
 fn by_keys() -> Plot {
     let mut lines = MAKE.map(|(name, _)| Line::new(name));
-    for keys in KEYS {
+    for keys in keys() {
         let spread = Spread::Uniform(keys);
         let mut limiters = MAKE.map(|(_, make)| make(keys));
         for limiter in &limiters {
             limiter.fill(keys);
         }
-        let samples = interleaved(ROUNDS, &mut limiters, |limiter, round| {
+        let samples = interleaved(rounds(ROUNDS), &mut limiters, |limiter, round| {
             time(&**limiter, &spread, 1, COUNT, round as u64)
         });
         for (line, samples) in lines.iter_mut().zip(samples) {
@@ -91,6 +111,7 @@ fn by_keys() -> Plot {
         file: BY_KEYS,
         title: "one decision by keys, 1 thread, OS clock".to_owned(),
         along: "keys".to_owned(),
+        base: 10.0,
         unit: "ns".to_owned(),
         lines: lines.into(),
     }
@@ -117,7 +138,7 @@ fn by_threads() -> Plot {
         }
     }
     for threads in THREADS {
-        let samples = interleaved(ROUNDS, &mut lines, |(_, limiter, spread), round| {
+        let samples = interleaved(rounds(ROUNDS), &mut lines, |(_, limiter, spread), round| {
             time(&**limiter, spread, threads, COUNT, round as u64)
         });
         for ((line, ..), samples) in lines.iter_mut().zip(samples) {
@@ -128,7 +149,35 @@ fn by_threads() -> Plot {
         file: BY_THREADS,
         title: "one decision by threads, OS clock".to_owned(),
         along: "threads".to_owned(),
+        base: 2.0,
         unit: "ns".to_owned(),
         lines: lines.into_iter().map(|(line, ..)| line).collect(),
+    }
+}
+
+/// A thousand addresses. Every limit has room for all their requests.
+fn by_limits() -> Plot {
+    const MAKE: [(&str, MakeSeveral); 3] = [
+        ("governor, limiters in turn", governors_in_turn),
+        ("tower-ratelimit, quotas of one key", quotas_of_a_key),
+        ("tower-ratelimit, limits together", limits_together),
+    ];
+    let mut lines = MAKE.map(|(name, _)| Line::new(name));
+    for count in LIMITS {
+        let mut limiters = MAKE.map(|(_, make)| make(&vec![Rate::SLOW; count]));
+        let samples = interleaved(rounds(ROUNDS), &mut limiters, |limiter, round| {
+            time_several(&**limiter, round)
+        });
+        for (line, samples) in lines.iter_mut().zip(samples) {
+            line.push(count as f64, samples);
+        }
+    }
+    Plot {
+        file: BY_LIMITS,
+        title: "one decision by limits, 1 thread, OS clock".to_owned(),
+        along: "limits".to_owned(),
+        base: 2.0,
+        unit: "ns".to_owned(),
+        lines: lines.into(),
     }
 }

@@ -12,7 +12,7 @@ use crate::{
     keys::Spread,
     rate_conversions::Rate,
     report::{Report, Row, Table},
-    rounds::interleaved,
+    rounds::{interleaved, rounds},
 };
 
 pub const TITLE: &str = "longest of 200 k decisions, new keys, table full at 1 M";
@@ -42,7 +42,7 @@ pub fn measure(report: &mut Report) {
     }
     // Most of them are keys that were not there before.
     let spread = Spread::Uniform(100 * MANY);
-    let samples = interleaved(ROUNDS, &mut contenders, |contender, round| {
+    let samples = interleaved(rounds(ROUNDS), &mut contenders, |contender, round| {
         longest(contender, &spread, round as u64).as_nanos() as f64 / 1_000.0
     });
     let rows = contenders.into_iter().zip(samples);

@@ -1,7 +1,7 @@
 //! Measures: all, or the parts that its arguments name. Other arguments are its own, for processes
 //! that it starts.
 
-use std::{env, path::PathBuf, process::ExitCode};
+use std::{env, path::PathBuf, process::ExitCode, time::Instant};
 
 use tower_ratelimit_peers::{
     allocations, decision, http_load, instructions, memory, middleware, middleware::Case,
@@ -46,6 +46,7 @@ fn run(directory: &str, parts: &[&str]) -> ExitCode {
         eprintln!("no part is called {unknown:?}");
         return ExitCode::FAILURE;
     }
+    let begin = Instant::now();
     let mut report = Report::new();
     println!("{}", report.machine());
     in_runtime(|| {
@@ -53,16 +54,17 @@ fn run(directory: &str, parts: &[&str]) -> ExitCode {
         decision::check();
         middleware::check();
         memory::check();
-        for (name, measure) in PARTS {
-            if parts.is_empty() || parts.contains(&name) {
-                measure(&mut report);
-            }
+        let chosen = |(name, _): &Part| parts.is_empty() || parts.contains(name);
+        for (name, measure) in PARTS.into_iter().filter(chosen) {
+            println!("\n== {name}, after {} s", begin.elapsed().as_secs());
+            measure(&mut report);
         }
     });
     report.set_targets(targets(&report));
     report
         .write(&PathBuf::from(directory))
         .expect("a directory that can be written to");
+    println!("\nmeasured in {} s", begin.elapsed().as_secs());
     println!("{}", report.summary());
     ExitCode::SUCCESS
 }

@@ -1,4 +1,4 @@
-use std::{fmt, hash::RandomState, net::IpAddr, time::Instant};
+use std::{collections::HashMap, fmt, hash::RandomState, net::IpAddr, time::Instant};
 
 use governor::{RateLimiter, middleware::NoOpMiddleware, state::keyed::DashMapStateStore};
 use tower_ratelimit::{Key, LocalLimiter, OsClock, QuantaClock};
@@ -7,12 +7,16 @@ use super::{
     Batches, BenchKey, Decide, LongText, Of,
     floor::{Floor, OsNanos, ReadClock, TscNanos},
 };
-use crate::rate_conversions::Rate;
+use crate::{
+    middleware::{NAMESPACE, by_address},
+    rate_conversions::Rate,
+};
 
 pub const OURS: &str = "tower-ratelimit";
 pub const GOVERNOR: &str = "governor";
 pub const FLOOR: &str = "floor";
 pub const AXUM_GCRA: &str = "axum_gcra";
+pub const LIMITADOR: &str = "limitador";
 
 /// Which clock a contender reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,7 +49,15 @@ impl Contender {
     }
 }
 
-/// All limiters, for strings of 36 bytes or for addresses.
+/// limitador, which evaluates an expression for each decision. It takes microseconds, and takes part
+/// in few tables.
+pub fn limitador_contender() -> Contender {
+    Contender::new(LIMITADOR, Clock::Os, |rate, keys| {
+        Box::new(limitador::<IpAddr>(rate, keys))
+    })
+}
+
+/// All others, for strings of 36 bytes or for addresses.
 pub fn contenders(text_keys: bool) -> Vec<Contender> {
     if text_keys {
         of::<String>()
@@ -104,6 +116,13 @@ pub fn gcra<K: EveryKey>(rate: Rate) -> impl Batches {
     })
 }
 
+/// limitador in memory, with a cache for as many keys.
+pub fn limitador<K: EveryKey>(rate: Rate, keys: u32) -> impl Batches {
+    let limiter = limitador::RateLimiter::new(keys.into());
+    limiter.add_limit(by_address(rate));
+    Of::<K, _>::new(limiter)
+}
+
 pub fn os_floor(rate: Rate, keys: u32) -> Floor<OsNanos> {
     Floor::new(rate, keys, OsNanos(Instant::now()))
 }
@@ -122,12 +141,17 @@ fn local(rate: Rate, keys: u32, clock: impl tower_ratelimit::Clock) -> LocalLimi
 /// A key that every contender takes.
 pub trait EveryKey: BenchKey + std::hash::Hash + Eq + Clone + Sync {
     fn ours(&self) -> Key;
+    fn text(&self) -> String;
     fn with_bytes<R>(&self, take: impl FnOnce(&[u8]) -> R) -> R;
 }
 
 impl EveryKey for IpAddr {
     fn ours(&self) -> Key {
         Key::from(*self)
+    }
+
+    fn text(&self) -> String {
+        self.to_string()
     }
 
     fn with_bytes<R>(&self, take: impl FnOnce(&[u8]) -> R) -> R {
@@ -143,6 +167,10 @@ impl EveryKey for String {
         Key::from(self.as_str())
     }
 
+    fn text(&self) -> String {
+        self.clone()
+    }
+
     fn with_bytes<R>(&self, take: impl FnOnce(&[u8]) -> R) -> R {
         take(self.as_bytes())
     }
@@ -151,6 +179,10 @@ impl EveryKey for String {
 impl EveryKey for LongText {
     fn ours(&self) -> Key {
         self.0.ours()
+    }
+
+    fn text(&self) -> String {
+        self.0.clone()
     }
 
     fn with_bytes<R>(&self, take: impl FnOnce(&[u8]) -> R) -> R {
@@ -196,5 +228,13 @@ impl<K: EveryKey> Decide<K> for Gcra<K> {
             .limiter
             .req_sync(key.clone(), self.quota, Instant::now());
         answer.is_ok()
+    }
+}
+
+impl<K: EveryKey> Decide<K> for limitador::RateLimiter {
+    fn decide(&self, key: &K) -> bool {
+        let values = HashMap::from([("address".to_owned(), key.text())]);
+        let checked = self.check_rate_limited_and_update(&NAMESPACE.into(), &values.into(), 1);
+        checked.is_ok_and(|result| !result.limited)
     }
 }

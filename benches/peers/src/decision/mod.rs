@@ -3,6 +3,7 @@
 mod contenders;
 mod floor;
 mod kinds;
+mod several;
 
 use std::{
     hint::black_box,
@@ -15,13 +16,14 @@ use std::{
 pub use self::{
     contenders::*,
     kinds::{BenchKey, LongText, address},
+    several::*,
 };
 use crate::{
     cpu_time::CpuTime,
     keys::Spread,
     rate_conversions::Rate,
     report::{Report, Row, Table},
-    rounds::{Samples, interleaved},
+    rounds::{Samples, interleaved, rounds},
 };
 
 /// Keys in the large runs.
@@ -139,6 +141,16 @@ struct Load {
     count: usize,
 }
 
+impl Load {
+    fn contenders(&self) -> Vec<Contender> {
+        let mut contenders = contenders(self.text_keys);
+        if [HOT_1, MANY_1].contains(&self.title) {
+            contenders.push(limitador_contender());
+        }
+        contenders
+    }
+}
+
 fn loads() -> Vec<Load> {
     let load = |title, text_keys, spread, rate, threads, count| Load {
         title,
@@ -177,10 +189,12 @@ pub fn measure(report: &mut Report) {
     for load in loads() {
         report.add(table(&load));
     }
+    report.add(several());
 }
 
 fn table(load: &Load) -> Table {
-    let mut limiters: Vec<_> = contenders(load.text_keys)
+    let mut limiters: Vec<_> = load
+        .contenders()
         .into_iter()
         .map(|contender| {
             let limiter = (contender.make)(load.rate, MANY);
@@ -190,17 +204,27 @@ fn table(load: &Load) -> Table {
             (contender.name, limiter)
         })
         .collect();
-    let samples = interleaved(ROUNDS, &mut limiters, |(_, limiter), round| {
+    let samples = interleaved(rounds(ROUNDS), &mut limiters, |(_, limiter), round| {
         // A list of drawn keys is continued: the seed selects where to read on.
         let seed = (round * load.count) as u64 / SEEDS_APART;
         time(&**limiter, &load.spread, load.threads, load.count, seed)
     });
-    let names = limiters.iter().map(|(name, _)| name.clone());
+    let names = limiters.into_iter().map(|(name, _)| name);
+    nanos(load.title, format!("{OURS}, {}", Clock::Os), names, samples)
+}
+
+/// A table of nanoseconds.
+pub fn nanos(
+    title: &str,
+    reference: String,
+    names: impl Iterator<Item = String>,
+    samples: Vec<Samples>,
+) -> Table {
     let row = |(name, samples): (String, Samples)| Row::new(name, samples);
     Table {
-        title: load.title.to_owned(),
+        title: title.to_owned(),
         unit: "ns".to_owned(),
-        reference: format!("{OURS}, {}", Clock::Os),
+        reference,
         rows: names.zip(samples).map(row).collect(),
     }
 }
@@ -209,15 +233,18 @@ fn table(load: &Load) -> Table {
 ///
 /// When a limiter grants something other than its burst.
 pub fn check() {
-    for contender in [false, true].into_iter().flat_map(contenders) {
-        check_one(&contender);
+    let all = [false, true].into_iter().flat_map(contenders);
+    for contender in all.chain([limitador_contender()]) {
+        check_five(&contender.name, &*(contender.make)(Rate::FIVE, 1_000));
     }
+    check_several();
 }
 
-fn check_one(contender: &Contender) {
-    let limiter = (contender.make)(Rate::FIVE, 1_000);
+/// # Panics
+///
+/// When a limiter with [`Rate::FIVE`] grants something else.
+fn check_five(name: &str, limiter: &dyn Batches) {
     let granted = limiter.run(&Spread::OneKey, 0, 10);
-    let name = &contender.name;
     assert_eq!(
         granted, 5,
         "{name} grants {granted} of 10 with a burst of 5"

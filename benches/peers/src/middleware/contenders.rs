@@ -1,64 +1,22 @@
-use std::time::Duration;
+use std::{net::IpAddr, time::Duration};
 
+use axum::error_handling::HandleErrorLayer;
 use axum_gcra::real_ip::RealIp;
-use tower::Layer;
+use http::StatusCode;
+use tower::{Layer, ServiceBuilder};
 use tower_governor::{GovernorLayer, governor::GovernorConfigBuilder};
 use tower_rate_limiter::{FixedWindow, GcraQuota, IpKeyExtractor, MemoryGcra, MemoryStore};
-use tower_ratelimit::{Headers, LocalLimiter, PeerIp, QuantaClock, RateLimitLayer};
+use tower_ratelimit::{Headers, LocalLimiter, PeerIp, QuantaClock, Quota, RateLimitLayer};
 
 use super::{
+    Case,
     client::{Client, Direct, connect_info, connect_info_07},
     denial::ReadyDenialLayer,
+    limitador::{LimitadorLayer, by_address},
     noop::{FiveFieldsLayer, NoOpLayer},
+    several,
 };
 use crate::rate_conversions::Rate;
-
-/// The outcome of the requests.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Case {
-    Allowed,
-    Denied,
-}
-
-impl Case {
-    pub const fn rate(self) -> Rate {
-        match self {
-            Self::Allowed => Rate::USUAL,
-            Self::Denied => Rate::USED_UP,
-        }
-    }
-
-    pub const fn title(self) -> &'static str {
-        match self {
-            Self::Allowed => super::ALLOWED,
-            Self::Denied => super::DENIED,
-        }
-    }
-
-    pub const fn added_title(self) -> &'static str {
-        match self {
-            Self::Allowed => super::ALLOWED_ADDED,
-            Self::Denied => super::DENIED_ADDED,
-        }
-    }
-
-    /// # Panics
-    ///
-    /// When there is no such case.
-    pub fn of(name: &str) -> Self {
-        let found = [Self::Allowed, Self::Denied]
-            .into_iter()
-            .find(|case| case.name() == name);
-        found.unwrap_or_else(|| panic!("no case is called {name:?}"))
-    }
-
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Allowed => "allowed",
-            Self::Denied => "denied",
-        }
-    }
-}
 
 /// A router with one layer.
 pub struct Contender {
@@ -68,7 +26,7 @@ pub struct Contender {
     /// Whether it denies anything.
     pub limits: bool,
     /// The measurements that it takes part in.
-    cases: &'static [Case],
+    pub(super) cases: &'static [Case],
     pub make: Make,
 }
 
@@ -76,6 +34,12 @@ pub struct Contender {
 #[derive(Clone, Copy)]
 pub enum Make {
     Axum(fn(Rate) -> axum::Router),
+    /// Two limits of an address. A run uses up only the first.
+    Two(fn([Rate; 2]) -> axum::Router),
+    Two07(fn([Rate; 2]) -> axum07::Router),
+    /// Limits of an address, of its network, and of all clients, likewise.
+    Three(fn([Rate; 3]) -> axum::Router),
+    Three07(fn([Rate; 3]) -> axum07::Router),
     Axum07(fn(Rate) -> axum07::Router),
     NoRouter(fn(Rate) -> Box<dyn Client>),
 }
@@ -90,12 +54,15 @@ pub const DEFAULT: &str = "tower-ratelimit";
 pub const DEFAULT_TSC: &str = "tower-ratelimit, TSC";
 pub const PLAIN: &str = "tower-ratelimit, no headers";
 pub const PLAIN_TSC: &str = "tower-ratelimit, no headers, TSC";
+pub const WINDOW: &str = "tower-ratelimit, fixed window";
 pub const TOWER_GOVERNOR: &str = "tower_governor";
 pub const TOWER_GOVERNOR_HEADERS: &str = "tower_governor, use_headers";
 pub const AXUM_GOVERNOR: &str = "axum-governor";
 pub const TOWER_RATE_LIMITER_GCRA: &str = "tower-rate-limiter, GCRA";
 pub const TOWER_RATE_LIMITER_WINDOW: &str = "tower-rate-limiter, fixed window";
 pub const AXUM_GCRA: &str = "axum_gcra (axum 0.7)";
+pub const TOWER_RESILIENCE: &str = "tower-resilience (no key)";
+pub const LIMITADOR: &str = "limitador in a layer, fixed window";
 pub const TOWER_RATE_LIMIT: &str = "tower's RateLimit (no key, no answer)";
 
 impl Contender {
@@ -111,13 +78,15 @@ impl Contender {
     /// A client that calls the service directly, without a network. `with_state` is what a server does before it
     /// starts; without it axum calls `Layer::layer` for every request.
     pub fn client(&self, rate: Rate) -> Box<dyn Client> {
+        // A thousand clients share the requests of a run.
+        let lasting = Rate::SLOW_IN_A_YEAR;
         match self.make {
             Make::Axum(make) => Box::new(direct(make(rate))),
-            Make::Axum07(make) => Box::new(Direct {
-                service: make(rate).with_state::<()>(()),
-                body: axum07::body::Body::empty,
-                mark: connect_info_07,
-            }),
+            Make::Two(make) => Box::new(direct(make([rate, lasting]))),
+            Make::Two07(make) => Box::new(direct_07(make([rate, lasting]))),
+            Make::Three(make) => Box::new(direct(make([rate, Rate::SHARED, Rate::SHARED]))),
+            Make::Three07(make) => Box::new(direct_07(make([rate, Rate::SHARED, Rate::SHARED]))),
+            Make::Axum07(make) => Box::new(direct_07(make(rate))),
             Make::NoRouter(make) => make(rate),
         }
     }
@@ -137,6 +106,15 @@ pub fn direct(router: axum::Router) -> Direct<axum::Router, axum::body::Body> {
     }
 }
 
+/// Sends requests to a router of axum 0.7.
+pub fn direct_07(router: axum07::Router) -> Direct<axum07::Router, axum07::body::Body> {
+    Direct {
+        service: router.with_state(()),
+        body: axum07::body::Body::empty,
+        mark: connect_info_07,
+    }
+}
+
 /// The contender of this name.
 ///
 /// # Panics
@@ -153,6 +131,7 @@ pub fn contenders() -> Vec<Contender> {
     let mut all = baselines();
     all.extend(ours());
     all.extend(peers());
+    all.extend(several::contenders());
     all
 }
 
@@ -163,7 +142,10 @@ fn baselines() -> Vec<Contender> {
     };
     vec![
         baseline(BARE, Make::Axum(|_| app())),
-        baseline(NOOP, Make::Axum(|_| app().layer(NoOpLayer))),
+        Contender {
+            cases: &Case::ALL,
+            ..baseline(NOOP, Make::Axum(|_| app().layer(NoOpLayer)))
+        },
         Contender {
             cases: &[Case::Allowed],
             ..baseline(FIVE_FIELDS, Make::Axum(|_| app().layer(FiveFieldsLayer)))
@@ -173,7 +155,10 @@ fn baselines() -> Vec<Contender> {
             ..baseline(EIGHT_FIELDS, Make::Axum(|_| app().layer(ReadyDenialLayer)))
         },
         baseline(BARE_07, Make::Axum07(|_| app_07())),
-        baseline(NOOP_07, Make::Axum07(|_| app_07().layer(NoOpLayer))),
+        Contender {
+            cases: &Case::ALL,
+            ..baseline(NOOP_07, Make::Axum07(|_| app_07().layer(NoOpLayer)))
+        },
     ]
 }
 
@@ -181,14 +166,18 @@ fn ours() -> Vec<Contender> {
     vec![
         layer(DEFAULT, Make::Axum(|rate| app().layer(default(rate)))),
         layer(DEFAULT_TSC, Make::Axum(|rate| app().layer(on_tsc(rate)))),
-        layer(
-            PLAIN,
-            Make::Axum(|rate| app().layer(default(rate).headers(Headers::none()))),
-        ),
+        Contender {
+            cases: &Case::ALL,
+            ..layer(
+                PLAIN,
+                Make::Axum(|rate| app().layer(default(rate).headers(Headers::none()))),
+            )
+        },
         layer(
             PLAIN_TSC,
             Make::Axum(|rate| app().layer(on_tsc(rate).headers(Headers::none()))),
         ),
+        layer(WINDOW, Make::Axum(|rate| app().layer(window(rate)))),
     ]
 }
 
@@ -199,11 +188,19 @@ fn peers() -> Vec<Contender> {
             TOWER_GOVERNOR_HEADERS,
             Make::Axum(tower_governor_with_headers),
         ),
-        layer(AXUM_GOVERNOR, Make::Axum(axum_governor)),
+        layer(
+            AXUM_GOVERNOR,
+            Make::Axum(|rate| app().layer(axum_governor_layer(rate, |config| config))),
+        ),
         layer(TOWER_RATE_LIMITER_GCRA, Make::Axum(tower_rate_limiter_gcra)),
         layer(
             TOWER_RATE_LIMITER_WINDOW,
             Make::Axum(tower_rate_limiter_window),
+        ),
+        layer(TOWER_RESILIENCE, Make::Axum(tower_resilience)),
+        layer(
+            LIMITADOR,
+            Make::Axum(|rate| app().layer(LimitadorLayer::new([by_address(rate)]))),
         ),
         Contender {
             baseline: BARE,
@@ -222,7 +219,7 @@ fn peers() -> Vec<Contender> {
     ]
 }
 
-fn layer(name: &'static str, make: Make) -> Contender {
+pub(super) fn layer(name: &'static str, make: Make) -> Contender {
     Contender {
         name,
         baseline: NOOP,
@@ -236,12 +233,17 @@ pub fn app() -> axum::Router {
     axum::Router::new().route("/", axum::routing::get(|| async { "hello" }))
 }
 
-fn app_07() -> axum07::Router {
+pub(super) fn app_07() -> axum07::Router {
     axum07::Router::new().route("/", axum07::routing::get(|| async { "hello" }))
 }
 
 fn default(rate: Rate) -> RateLimitLayer {
     RateLimitLayer::new(rate.ours(), PeerIp)
+}
+
+fn window(rate: Rate) -> RateLimitLayer {
+    let (limit, window) = rate.as_window();
+    RateLimitLayer::new(Quota::per(limit, window).fixed_window(), PeerIp)
 }
 
 fn on_tsc(rate: Rate) -> RateLimitLayer {
@@ -266,16 +268,20 @@ fn tower_governor_with_headers(rate: Rate) -> axum::Router {
     ))
 }
 
-fn axum_governor(rate: Rate) -> axum::Router {
+/// axum-governor's layer for addresses, with what `more` adds to its configuration.
+pub(super) fn axum_governor_layer(
+    rate: Rate,
+    more: impl FnOnce(AxumGovernorConfig) -> AxumGovernorConfig,
+) -> axum_governor::GovernorLayer<IpAddr> {
     let config = axum_governor::GovernorConfigBuilder::default()
         .with_extractor(axum_governor::extractor::PeerIp::default())
         .expect_connect_info()
-        .quota_default(rate.governor().into())
-        .finish();
-    app().layer(axum_governor::GovernorLayer::new(
-        config.expect("a good configuration"),
-    ))
+        .quota_default(rate.governor().into());
+    let config = more(config).finish().expect("a good configuration");
+    axum_governor::GovernorLayer::new(config)
 }
+
+pub(super) type AxumGovernorConfig = axum_governor::GovernorConfigBuilder<IpAddr>;
 
 fn tower_rate_limiter_gcra(rate: Rate) -> axum::Router {
     let quota = GcraQuota::new(1, rate.interval, rate.burst).expect("a good quota");
@@ -290,6 +296,20 @@ fn tower_rate_limiter_window(rate: Rate) -> axum::Router {
     let builder = tower_rate_limiter::RateLimitLayer::builder(IpKeyExtractor::new());
     let builder = builder.with_policy(policy);
     app().layer(builder.build().expect("a good configuration"))
+}
+
+/// It denies by an error, so that axum needs a second layer, which makes a response of it.
+fn tower_resilience(rate: Rate) -> axum::Router {
+    let rate = rate.without_keys();
+    let limiter = tower_resilience_ratelimiter::RateLimiterLayer::builder()
+        .limit_for_period(1)
+        .refresh_period(rate.interval)
+        // On top of the period's one.
+        .burst_size(rate.burst as usize - 1)
+        .timeout_duration(Duration::ZERO);
+    let limiter = limiter.build().expect("a good configuration");
+    let answer = HandleErrorLayer::new(async |_| StatusCode::TOO_MANY_REQUESTS);
+    app().layer(ServiceBuilder::new().layer(answer).layer(limiter))
 }
 
 /// All clients share what it grants, so that it takes part with more than a run requests.

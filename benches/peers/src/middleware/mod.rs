@@ -1,20 +1,33 @@
 //! Whole requests through an axum router, without a network.
 
+mod case;
 mod checks;
 mod client;
 mod contenders;
 mod denial;
+mod limitador;
 mod noop;
+mod several;
+
+use std::thread;
 
 pub use self::{
+    case::Case,
     checks::{check, check_burst},
     client::{Client, Direct, connect_info},
     contenders::*,
+    limitador::{NAMESPACE, by_address},
+    several::{
+        AXUM_GCRA_RULES, AXUM_GCRA_THREE, AXUM_GCRA_TWO, AXUM_GOVERNOR_THREE, AXUM_GOVERNOR_TWO,
+        LIMITADOR_RULES, LIMITADOR_THREE, LIMITADOR_TWO, RULES, STORED, THREE, THREE_HEADERS,
+        TOWER_GOVERNOR_THREE, TOWER_GOVERNOR_TWO, TOWER_RATE_LIMITER_THREE, TOWER_RATE_LIMITER_TWO,
+        TWO, TWO_HEADERS,
+    },
 };
 use crate::{
     cpu_time::CpuTime,
     report::{Report, Row, Table},
-    rounds::{Samples, interleaved},
+    rounds::{Samples, interleaved, rounds},
 };
 
 const ROUNDS: usize = 15;
@@ -30,8 +43,11 @@ pub const ALLOWED_ADDED: &str = "added to a request over a no-op layer, allowed"
 pub const DENIED: &str = "request through a router, denied";
 pub const DENIED_ADDED: &str = "added to a request over a no-op layer, denied";
 
+pub const SEVERAL: &str = "request through a router, several limits, allowed";
+pub const SEVERAL_ADDED: &str = "added to a request over a no-op layer, several limits";
+
 pub fn measure(report: &mut Report) {
-    for case in [Case::Allowed, Case::Denied] {
+    for case in Case::ALL {
         let (whole, added) = tables(case);
         report.add(whole);
         report.add(added);
@@ -43,9 +59,21 @@ fn tables(case: Case) -> (Table, Table) {
         .into_iter()
         .filter(|c| c.takes_part(case))
         .collect();
-    let start = |contender: &Contender| warm(contender.client(case.rate()));
+    let start = |contender: &Contender| {
+        let client = warm(contender.client(case.rate()));
+        let allowed = if contender.denies(case) { 0 } else { COUNT };
+        (client, allowed, contender.name)
+    };
     let mut clients: Vec<_> = contenders.iter().map(start).collect();
-    let samples = interleaved(ROUNDS, &mut clients, |client, _| time(&mut **client));
+    let samples = interleaved(
+        rounds(ROUNDS),
+        &mut clients,
+        |(client, allowed, name), _| {
+            let (nanos, found) = time(&mut **client);
+            assert_eq!(found, *allowed, "{name} allows so many of {COUNT} requests");
+            nanos
+        },
+    );
     let whole: Vec<_> = contenders.iter().zip(samples).collect();
     let baseline = |name| {
         let found = whole.iter().find(|(contender, _)| contender.name == name);
@@ -56,18 +84,18 @@ fn tables(case: Case) -> (Table, Table) {
         let difference = samples.combine(baseline(contender.baseline), |whole, bare| whole - bare);
         Row::new(contender.name, difference)
     });
-    let added = table(case.added_title(), added.collect());
+    let added = table(case, case.added_title(), added.collect());
     let whole = whole
         .into_iter()
         .map(|(c, samples)| Row::new(c.name, samples));
-    (table(case.title(), whole.collect()), added)
+    (table(case, case.title(), whole.collect()), added)
 }
 
-fn table(title: &str, rows: Vec<Row>) -> Table {
+fn table(case: Case, title: &str, rows: Vec<Row>) -> Table {
     Table {
         title: title.to_owned(),
         unit: "ns".to_owned(),
-        reference: DEFAULT.to_owned(),
+        reference: case.reference().to_owned(),
         rows,
     }
 }
@@ -80,20 +108,27 @@ pub fn warm(mut client: Box<dyn Client>) -> Box<dyn Client> {
     client
 }
 
-/// Nanoseconds of CPU time per request.
-fn time(client: &mut dyn Client) -> f64 {
+/// Nanoseconds of CPU time per request, and how many of [`COUNT`] were allowed.
+fn time(client: &mut dyn Client) -> (f64, u32) {
     let begin = CpuTime::now();
-    for number in 0..COUNT {
-        client.send(number % CLIENTS);
-    }
-    begin.nanos_since() as f64 / f64::from(COUNT)
+    let allowed = (0..COUNT).filter(|number| client.send(number % CLIENTS) == 200);
+    let allowed = allowed.count() as u32;
+    (begin.nanos_since() as f64 / f64::from(COUNT), allowed)
 }
 
-/// The cost of a contender above its baseline, in numbers that are equal in every round.
-pub fn over_baseline(case: Case, count: impl Fn(&Contender) -> f64) -> Vec<Row> {
+/// The cost of a contender above its baseline, in numbers that are equal in every round and whatever
+/// else runs: two are counted at a time.
+pub fn over_baseline(case: Case, count: impl Fn(&Contender) -> f64 + Sync) -> Vec<Row> {
     let contenders = contenders();
-    let counted: Vec<_> = contenders.iter().filter(|c| c.takes_part(case)).collect();
-    let counted: Vec<_> = counted.into_iter().map(|c| (c, count(c))).collect();
+    let taking_part: Vec<_> = contenders.iter().filter(|c| c.takes_part(case)).collect();
+    let count_all = |part: &[&Contender]| part.iter().map(|c| count(c)).collect::<Vec<_>>();
+    let (one, other) = taking_part.split_at(taking_part.len() / 2);
+    let counts = thread::scope(|scope| {
+        let other = scope.spawn(|| count_all(other));
+        let one = count_all(one);
+        [one, other.join().expect("no panic")].concat()
+    });
+    let counted: Vec<_> = taking_part.into_iter().zip(counts).collect();
     let baseline = |name| {
         let found = counted.iter().find(|(contender, _)| contender.name == name);
         found.expect("every baseline takes part").1

@@ -15,7 +15,10 @@ use crate::{
 pub fn targets(report: &Report) -> Vec<Target> {
     let lists = [
         decisions(report),
+        out_of_the_box(report),
         allowed(report),
+        several(report),
+        over_peers(report),
         denied(report),
         memory(report),
         end_to_end(report),
@@ -82,6 +85,83 @@ fn allowed(report: &Report) -> Vec<Option<Target>> {
     ]
 }
 
+/// Each limiter with the clock that it has without settings.
+fn out_of_the_box(report: &Report) -> Vec<Option<Target>> {
+    use decision::{GOVERNOR, HOT_1, HOT_2, LIMITADOR, MANY_1, MANY_2, OURS};
+    let over = |title, peer, clock: Clock, limit| {
+        let samples = |name, clock| report.samples(title, &format!("{name}, {clock}"));
+        let ratio = samples(OURS, Clock::Os)?.over(samples(peer, clock)?);
+        let what = format!("{title}: over {peer} out of the box");
+        Some(Target::at_most(what, limit, &ratio))
+    };
+    vec![
+        over(HOT_1, GOVERNOR, Clock::Tsc, 1.2),
+        over(HOT_2, GOVERNOR, Clock::Tsc, 0.9),
+        over(MANY_1, GOVERNOR, Clock::Tsc, 0.85),
+        over(MANY_2, GOVERNOR, Clock::Tsc, 0.85),
+        over(MANY_1, LIMITADOR, Clock::Os, 0.1),
+    ]
+}
+
+/// Several limits over one of this crate's. The bounds on instructions are those that
+/// `scripts/check-instructions.sh` aims at, over the 900 of one.
+fn several(report: &Report) -> Vec<Option<Target>> {
+    use decision::{ONE, SEVERAL, TWO_GOVERNORS, TWO_QUOTAS};
+    use middleware::{RULES, STORED, THREE, TWO};
+    let instructions = |what, name, limit| {
+        let samples = |name| report.samples(instructions::SEVERAL, name);
+        let ratio = samples(name)?.over(samples(PLAIN)?);
+        let what = format!("{what}: instructions over one limit's");
+        Some(Target::at_most(what, limit, &ratio))
+    };
+    let decision = |over, limit| {
+        let samples = |name| report.samples(SEVERAL, name);
+        let ratio = samples(TWO_QUOTAS)?.over(samples(over)?);
+        let what = format!("two quotas of a key: a decision over {over}");
+        Some(Target::at_most(what, limit, &ratio))
+    };
+    vec![
+        decision(ONE, 2.5),
+        decision(TWO_GOVERNORS, 1.5),
+        instructions("two quotas of a key", TWO, 2.1),
+        instructions("three limits together", THREE, 5.3),
+        instructions("a limit in a store", STORED, 1.67),
+        instructions("twenty rules, one met", RULES, 2.78),
+    ]
+}
+
+/// Several limits, rules, windows, and no limits by key, over those of the peers that have them.
+fn over_peers(report: &Report) -> Vec<Option<Target>> {
+    use middleware::{
+        ALLOWED_ADDED, AXUM_GCRA_RULES, AXUM_GOVERNOR_THREE, AXUM_GOVERNOR_TWO, DENIED,
+        LIMITADOR_RULES, RULES, SEVERAL_ADDED, THREE, TOWER_GOVERNOR_THREE, TOWER_GOVERNOR_TWO,
+        TOWER_RATE_LIMITER_WINDOW, TOWER_RESILIENCE, TWO, WINDOW,
+    };
+    let over = |title, one, peer, limit| {
+        let samples = |name| report.samples(title, name);
+        let ratio = samples(one)?.over(samples(peer)?);
+        let work = if title == DENIED {
+            "denied request"
+        } else {
+            "added"
+        };
+        let (_, one) = one.split_once(", ")?;
+        let what = format!("{one}: {work} over {peer}");
+        Some(Target::at_most(what, limit, &ratio))
+    };
+    vec![
+        over(SEVERAL_ADDED, TWO, TOWER_GOVERNOR_TWO, 1.5),
+        over(SEVERAL_ADDED, TWO, AXUM_GOVERNOR_TWO, 0.5),
+        over(SEVERAL_ADDED, THREE, TOWER_GOVERNOR_THREE, 2.0),
+        over(SEVERAL_ADDED, THREE, AXUM_GOVERNOR_THREE, 0.8),
+        over(SEVERAL_ADDED, RULES, AXUM_GCRA_RULES, 1.5),
+        over(SEVERAL_ADDED, RULES, LIMITADOR_RULES, 0.1),
+        over(ALLOWED_ADDED, PLAIN, TOWER_RESILIENCE, 1.0),
+        over(DENIED, PLAIN, TOWER_RESILIENCE, 1.2),
+        over(DENIED, WINDOW, TOWER_RATE_LIMITER_WINDOW, 0.5),
+    ]
+}
+
 /// Both are about machines where tower_governor's denials trap, that is, virtual ones.
 fn denied(report: &Report) -> Vec<Option<Target>> {
     if !report.machine().is_virtual {
@@ -113,6 +193,9 @@ fn memory(report: &Report) -> Vec<Option<Target>> {
             targets.push(bytes.map(|n| Target::at_most(format!("{title}: {name}"), 32.0, n)));
         }
     }
+    let of_1k = report.samples(memory::OF_1K, memory::OF_1K_DEFAULT);
+    let what = format!("{}: KiB", memory::OF_1K);
+    targets.push(of_1k.map(|n| Target::at_most(what, 300.0, n)));
     let name = memory::name(decision::OURS, false);
     let resident = |after| report.samples(memory::FLOOD, &format!("{name}, {after}"));
     let growth = || Some(resident("10 M")?.over(resident("1 M")?));

@@ -97,15 +97,23 @@ impl Report {
         Some(&row.samples)
     }
 
-    /// `targets met: N of M`.
+    /// `targets: N met, N within noise, N missed`.
     pub fn summary(&self) -> String {
-        let met = |target: &&Target| target.verdict != Verdict::Missed;
-        let met = self.targets.iter().filter(met).count();
-        format!("targets met: {met} of {}", self.targets.len())
+        format!("targets: {}", self.counts())
+    }
+
+    fn counts(&self) -> String {
+        let count = |verdict| {
+            let same = self.targets.iter().filter(|one| one.verdict == verdict);
+            format!("{} {verdict}", same.count())
+        };
+        let verdicts = [Verdict::Met, Verdict::WithinNoise, Verdict::Missed];
+        verdicts.map(count).join(", ")
     }
 
     /// Writes `report.txt`, `report.json`, the pictures, and `README.md`, which shows them all; in
-    /// `summary.md` and `summary.svg` the few rows that a reader came for.
+    /// `summary.md` and `summary.svg` the few rows that a reader came for, in `unmet.md` the targets that
+    /// were not met.
     pub fn write(&self, directory: &Path) -> io::Result<()> {
         fs::create_dir_all(directory)?;
         fs::write(
@@ -114,6 +122,7 @@ impl Report {
         )?;
         fs::write(directory.join("report.txt"), text::report(self))?;
         fs::write(directory.join("summary.md"), summary::markdown(self))?;
+        fs::write(directory.join("unmet.md"), summary::unmet(self))?;
         let mut pictures = Vec::new();
         let overview = plot::overview(&summary::tables(self)).map_err(io::Error::other)?;
         pictures.push(("summary".to_owned(), overview));

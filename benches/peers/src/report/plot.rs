@@ -1,4 +1,4 @@
-use std::error::Error;
+use std::{error::Error, ops::Range};
 
 use plotters::prelude::*;
 use serde::Serialize;
@@ -13,6 +13,8 @@ pub struct Plot {
     pub file: &'static str,
     pub title: String,
     pub along: String,
+    /// The base of the axis: its powers are marked.
+    pub base: f64,
     pub unit: String,
     pub lines: Vec<Line>,
 }
@@ -54,29 +56,60 @@ const COLORS: [RGBColor; 6] = [
     RGBColor(0x7C, 0x4D, 0xA8),
 ];
 
+/// Colours of [`COLORS`] and of what is drawn around, and those that take their place on a dark page.
+const DARK: [(&str, &str); 9] = [
+    ("#FFFFFF", "#161b22"),
+    ("#000000", "#b1bac4"),
+    ("#CCCCCC", "#30363d"),
+    ("#888888", "#8b949e"),
+    ("#C43C2E", "#ff7b72"),
+    ("#E89A3C", "#d29922"),
+    ("#2E6FB5", "#58a6ff"),
+    ("#3A915B", "#3fb950"),
+    ("#7C4DA8", "#bc8cff"),
+];
+
+/// Adds a style sheet, which overrides the attributes that plotters writes, where the reader's page is
+/// dark.
+fn for_both_schemes(mut svg: String) -> String {
+    let rules = DARK.map(|(light, dark)| {
+        format!("[fill=\"{light}\"]{{fill:{dark}}}[stroke=\"{light}\"]{{stroke:{dark}}}")
+    });
+    let style = format!(
+        "\n<style>@media(prefers-color-scheme:dark){{{}}}</style>",
+        rules.concat()
+    );
+    let end = svg.find('>').map_or(0, |at| at + 1);
+    svg.insert_str(end, &style);
+    svg
+}
+
 impl Plot {
     pub(super) fn draw(&self) -> Drawn<String> {
         let mut svg = String::new();
         self.draw_on(&SVGBackend::with_string(&mut svg, (860, 480)).into_drawing_area())
             .map_err(|error| error.to_string())?;
-        Ok(svg)
+        Ok(for_both_schemes(svg))
+    }
+
+    /// Both axes, the second with room for the legend.
+    fn extent(&self) -> (Range<f64>, Range<f64>) {
+        let points = || self.lines.iter().flat_map(Line::medians);
+        let most = |number: fn((f64, f64)) -> f64| points().map(number).fold(0.0, f64::max);
+        let least = points().map(|(at, _)| at).fold(f64::MAX, f64::min);
+        (least..most(|(at, _)| at), 0.0..most(|(_, y)| y) * 1.3)
     }
 
     fn draw_on(&self, area: &DrawingArea<SVGBackend<'_>, plotters::coord::Shift>) -> Drawn<()> {
         area.fill(&WHITE).map_err(text)?;
-        let points = || self.lines.iter().flat_map(Line::medians);
-        let most = |number: fn((f64, f64)) -> f64| points().map(number).fold(0.0, f64::max);
-        let least = points().map(|(at, _)| at).fold(f64::MAX, f64::min);
+        let (along, up) = self.extent();
         let mut chart = ChartBuilder::on(area)
             .caption(&self.title, ("sans-serif", 20))
             .margin(16)
             .margin_right(44)
             .x_label_area_size(44)
             .y_label_area_size(64)
-            .build_cartesian_2d(
-                (least..most(|(at, _)| at)).log_scale(),
-                0.0..most(|(_, y)| y) * 1.3,
-            )
+            .build_cartesian_2d(along.log_scale().base(self.base), up)
             .map_err(text)?;
         chart
             .configure_mesh()
@@ -180,7 +213,7 @@ fn draw(columns: &[&[&Table]], sizes: Column) -> Drawn<String> {
         }
         area.present().map_err(text)?;
     }
-    Ok(svg)
+    Ok(for_both_schemes(svg))
 }
 
 fn bars_of(
