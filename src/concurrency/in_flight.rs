@@ -93,8 +93,15 @@ impl InFlight {
     }
 
     /// The number of requests of `key`.
-    pub(super) fn of(&self, key: &Key) -> u64 {
+    pub(crate) fn of(&self, key: &Key) -> u64 {
         self.shard(key).get(key).copied().unwrap_or_default()
+    }
+
+    /// The number of requests of all keys.
+    #[cfg(feature = "rules")]
+    pub(crate) fn total(&self) -> u64 {
+        let shards = self.shards.iter();
+        shards.map(|shard| lock(shard).values().sum::<u64>()).sum()
     }
 
     /// The number of keys.

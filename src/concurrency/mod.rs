@@ -130,7 +130,6 @@ mod service;
 mod shared_permits;
 
 #[cfg(feature = "rules")]
-#[cfg(feature = "rules")]
 pub use self::held_permits::RequestPermits;
 #[cfg(feature = "redis")]
 pub use self::redis_concurrency::SharedConcurrency;
@@ -143,4 +142,9 @@ pub use self::{
     service::ConcurrencyLimit,
 };
 #[cfg(feature = "rules")]
-pub(crate) use self::{held_permits::HeldPermits, in_flight::InFlight, permit_grant::Grant};
+pub(crate) use self::{
+    held_permits::HeldPermits,
+    in_flight::{InFlight, Permit},
+    permit_grant::{Grant, PendingGrant},
+    permits::{PermitSource, Permits},
+};

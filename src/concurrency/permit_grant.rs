@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// An answer, now or when other nodes have decided.
-pub(super) enum PendingGrant {
+pub(crate) enum PendingGrant {
     Ready(Grant),
     #[cfg_attr(
         not(feature = "redis"),

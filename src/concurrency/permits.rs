@@ -36,19 +36,19 @@ pub trait IntoPermits {
 pub struct Permits {
     policy: Policy,
     in_flight: Arc<InFlight>,
-    source: Source,
+    source: PermitSource,
 }
 
 /// The place where permits are counted.
-#[derive(Clone)]
-enum Source {
+#[derive(Debug, Clone)]
+pub(crate) enum PermitSource {
     Process,
     #[cfg(feature = "redis")]
     Nodes(SharedPermits),
 }
 
 impl Permits {
-    fn new(concurrency: &OwnedConcurrency, source: Source) -> Self {
+    pub(super) fn new(concurrency: &OwnedConcurrency, source: PermitSource) -> Self {
         Self {
             policy: concurrency.policy(),
             in_flight: Arc::new(InFlight::new()),
@@ -56,12 +56,21 @@ impl Permits {
         }
     }
 
-    #[cfg(feature = "redis")]
-    pub(super) fn of_nodes(concurrency: &OwnedConcurrency, shared: SharedPermits) -> Self {
-        Self::new(concurrency, Source::Nodes(shared))
+    /// Permits that count in a table of the caller, which other policies may share.
+    #[cfg(feature = "rules")]
+    pub(crate) const fn counted_in(
+        in_flight: Arc<InFlight>,
+        policy: Policy,
+        source: PermitSource,
+    ) -> Self {
+        Self {
+            policy,
+            in_flight,
+            source,
+        }
     }
 
-    pub(super) const fn policy(&self) -> &Policy {
+    pub(crate) const fn policy(&self) -> &Policy {
         &self.policy
     }
 
@@ -70,15 +79,16 @@ impl Permits {
     }
 
     /// Requests a permit.
-    pub(super) fn acquire(&self, key: Key, class: Priority) -> PendingGrant {
+    #[inline]
+    pub(crate) fn acquire(&self, key: Key, class: Priority) -> PendingGrant {
         match &self.source {
-            Source::Process => {
+            PermitSource::Process => {
                 let limit = self.policy.limit();
                 let grant = Grant::counted(&self.policy, &self.in_flight, key, limit, class);
                 PendingGrant::Ready(grant)
             }
             #[cfg(feature = "redis")]
-            Source::Nodes(shared) => {
+            PermitSource::Nodes(shared) => {
                 let (shared, policy) = (shared.clone(), self.policy.clone());
                 let in_flight = Arc::clone(&self.in_flight);
                 let answer = async move { shared.acquire(&policy, &in_flight, (key, class)).await };
@@ -97,7 +107,7 @@ impl IntoPermits for Concurrency {
 impl IntoPermits for OwnedConcurrency {
     fn into_permits(self) -> Result<Permits, ConfigError> {
         self.check()?;
-        Ok(Permits::new(&self, Source::Process))
+        Ok(Permits::new(&self, PermitSource::Process))
     }
 }
 

@@ -4,7 +4,7 @@ use std::{fmt, time::Duration};
 
 use super::{
     limit::OwnedConcurrency,
-    permits::{IntoPermits, Permits},
+    permits::{IntoPermits, PermitSource, Permits},
     shared_permits::SharedPermits,
 };
 use crate::{
@@ -141,6 +141,16 @@ impl SharedConcurrency {
         self.redis_name().map(drop)
     }
 
+    /// The place where all nodes count the permits.
+    pub(crate) fn source(&self) -> Result<PermitSource, ConfigError> {
+        self.check()?;
+        let name = self.redis_name()?;
+        let limit = self.concurrency.limit();
+        let leases = Leases::new(&self.store, &name, limit, self.lease, self.seed);
+        let shared = SharedPermits::new(leases, self.on_failure);
+        Ok(PermitSource::Nodes(shared))
+    }
+
     fn redis_name(&self) -> Result<String, ConfigError> {
         match &self.name {
             Some(name) => checked_name(name).map(|()| name.clone()),
@@ -151,12 +161,8 @@ impl SharedConcurrency {
 
 impl IntoPermits for SharedConcurrency {
     fn into_permits(self) -> Result<Permits, ConfigError> {
-        self.check()?;
-        let name = self.redis_name()?;
-        let limit = self.concurrency.limit();
-        let leases = Leases::new(&self.store, &name, limit, self.lease, self.seed);
-        let shared = SharedPermits::new(leases, self.on_failure);
-        Ok(Permits::of_nodes(&self.concurrency, shared))
+        let source = self.source()?;
+        Ok(Permits::new(&self.concurrency, source))
     }
 }
 

@@ -16,8 +16,8 @@ use crate::{
     store::error::StoreError,
 };
 
-#[derive(Clone)]
-pub(super) struct SharedPermits {
+#[derive(Debug, Clone)]
+pub(crate) struct SharedPermits {
     leases: Leases,
     on_failure: Action,
 }

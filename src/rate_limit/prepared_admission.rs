@@ -1,6 +1,9 @@
 //! Prepared admissions: for callers that find the key and the cost of a request themselves.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use http::{HeaderValue, StatusCode, request::Parts, response};
 
@@ -26,7 +29,7 @@ use crate::{
     limiter::{Limiter, Pending, Tier, tier::MemberTerms},
     middleware::key_extraction_rules::Uncounted,
     observe::{Decided, Observer},
-    reject::Reject,
+    reject::{Reject, RejectionKind},
 };
 
 /// An admission of limits that its caller selects for each request.
@@ -200,11 +203,11 @@ impl<L: Limiter, R> PreparedAdmission<L, R> {
         self.admission.decide_with_overflow(charge, parts)
     }
 
-    /// Reports a denial by another limit than those of the admission.
+    /// Reports a denial by another limit than those of the admission, whose decision began at `started` if it took time.
     #[cold]
-    pub(crate) fn report_denial(&self, decision: &Decision, key: &Key) {
+    pub(crate) fn report_denial(&self, decision: &Decision, key: &Key, started: Option<Instant>) {
         let responder = self.admission.responder();
-        responder.decided(|| Decided::now(decision, key, 1, responder.start()));
+        responder.decided(|| Decided::now(decision, key, 1, started.or_else(|| responder.start())));
     }
 
     /// The response to a request that another limit denies.
@@ -214,6 +217,21 @@ impl<L: Limiter, R> PreparedAdmission<L, R> {
         R: Reject<B>,
     {
         self.admission.responder().deny(parts, decision)
+    }
+
+    /// Reports a request that another limit failed to decide. Returns its rejection; `None` in the shadow.
+    #[cold]
+    pub(crate) fn report_failure(&self, error: &LimiterError) -> Option<RejectionKind> {
+        self.admission.fail(error)
+    }
+
+    /// The response to a request that is rejected without a decision.
+    #[cold]
+    pub(crate) fn refuse<B>(&self, kind: RejectionKind, parts: &Parts) -> http::Response<B>
+    where
+        R: Reject<B>,
+    {
+        self.admission.responder().refuse(parts, kind)
     }
 
     /// Passes or rejects a request that is not counted.

@@ -9,11 +9,14 @@ use std::{
 };
 
 use http::request::Parts;
-use tower_ratelimit_rulefile::{Format, RulesError, SourceText, document::MAX_FILE_BYTES};
+use tower_ratelimit_rulefile::{
+    Format, Problem, ProblemCode, RulesError, SourceText, document::MAX_FILE_BYTES,
+};
 
 use super::{
     compile::{Setup, SourceFile, compile},
     matcher::Authenticator,
+    rule::Rule,
     rule_set::{Rules, RulesOrigin},
     store::RulesStore,
 };
@@ -133,6 +136,13 @@ impl RulesBuilder {
         self
     }
 
+    /// Whether limits that responses decide are left out: `in_flight`, and the quotas with `counts` of rules with `spend`.
+    /// [`Rules::left_out`] lists them. For programs that know requests only, such as a replay of a log. Defaults to false.
+    pub const fn requests_only(mut self, requests_only: bool) -> Self {
+        self.setup.requests_only = requests_only;
+        self
+    }
+
     /// Reads a text. Messages name it `rules`.
     ///
     /// # Errors
@@ -161,11 +171,18 @@ impl RulesBuilder {
 
     /// Compiles these files. A reload reads `paths` again.
     fn make(&self, files: &[SourceFile], paths: &[PathBuf]) -> Result<Rules, RulesError> {
-        let compiled = compile(files, &self.setup)?;
+        let mut compiled = compile(files, &self.setup)?;
+        if self.setup.requests_only {
+            compiled.keep_requests_only();
+        }
         let store = match &self.store {
             Some(store) => store.clone(),
             None => RulesStore::own(&compiled.store, &self.clock, self.state.as_deref())?,
         };
+        // Outside of its application nobody knows where a file counts.
+        if store.local().is_some() && !self.setup.outside {
+            compiled.warnings.extend(idle_leases(&compiled.rules));
+        }
         let origin = (!paths.is_empty()).then(|| {
             let builder = self.clone().store(store.clone());
             let paths = paths.to_vec();
@@ -213,6 +230,19 @@ impl RulesBuilder {
         let files = sources(&paths, self.format)?;
         self.make(&files, &paths)
     }
+}
+
+/// Warnings about leases in rules that count in this process.
+fn idle_leases(rules: &[Rule]) -> impl Iterator<Item = Problem> {
+    let has_lease = |rule: &&Rule| {
+        let limit = rule.in_flight.as_ref();
+        limit.is_some_and(|limit| limit.lease.is_some())
+    };
+    rules.iter().filter(has_lease).map(|rule| {
+        let message =
+            "`lease` has no effect: these rules count in this process, and leases are of Redis";
+        Problem::new(ProblemCode::W29, &rule.span, message)
+    })
 }
 
 impl fmt::Debug for RulesBuilder {

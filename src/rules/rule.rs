@@ -64,6 +64,19 @@ pub(crate) struct Rule {
     pub(super) key_digest: u64,
 }
 
+impl Rule {
+    /// Removes the limits that responses decide. Returns the fields of those.
+    pub(super) fn keep_requests_only(&mut self) -> impl Iterator<Item = &'static str> + use<> {
+        let in_flight = self.in_flight.take().map(|_| "in_flight");
+        let spend = self.spend.take().map(|_| "spend");
+        if spend.is_some() {
+            self.allowance.keep_requests_only();
+            self.is_apart = self.shadow || self.overflows();
+        }
+        in_flight.into_iter().chain(spend)
+    }
+}
+
 /// The responses that count.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct CountIf(pub(super) Box<[RangeInclusive<u16>]>);

@@ -209,6 +209,19 @@ pub(super) struct ChosenQuotas<'r> {
 }
 
 impl Allowance {
+    /// Removes the quotas that count the units of responses.
+    pub(super) fn keep_requests_only(&mut self) {
+        let keep = |set: &mut Option<QuotaSet>| *set = set.take().and_then(|set| set.of_kind(None));
+        match self {
+            Self::Always(set) => keep(set),
+            Self::Scheduled { times, otherwise } => {
+                times.iter_mut().for_each(|time| keep(&mut time.quotas));
+                keep(otherwise);
+            }
+            Self::Tiers { tiers, .. } => tiers.iter_mut().for_each(|(_, set)| keep(set)),
+        }
+    }
+
     /// The quotas of a request.
     #[inline]
     pub(super) fn of(&self, parts: &Parts, now: Timestamp) -> ChosenQuotas<'_> {

@@ -15,10 +15,11 @@ use super::{
     select::{RuleIndex, RulesVerdict, select},
     select_in_flight::select_in_flight,
     spend::CountedUnits,
-    store::{LimitersOfRule, RulesStore},
+    store::{LimitersOfRule, RulesStore, SourcesOfRule},
 };
 use crate::{
     clock::{SharedClock, Timestamp},
+    concurrency::PermitSource,
     decision::Policy,
     error::{ConfigError, ConfigErrorKind},
     key::{ClientIp, Key},
@@ -69,9 +70,13 @@ struct RuleSet {
     has_spend: bool,
     /// The limiters of each rule, by position: one for each kind of units that it counts.
     limiters: Box<[LimitersOfRule]>,
+    /// The places where the permits of each rule are counted, by position; empty if no rule has any.
+    permit_sources: Box<[SourcesOfRule]>,
     store: RulesStore,
     origin: Option<Arc<RulesOrigin>>,
     warnings: Box<[Problem]>,
+    /// The limits that are left out: the name of a rule, and a field of it.
+    left_out: Box<[(Box<str>, &'static str)]>,
 }
 
 /// The files of a set of rules.
@@ -104,6 +109,7 @@ impl Rules {
         origin: Option<RulesOrigin>,
     ) -> Result<Self, RulesError> {
         let limiters = store.limiters(&compiled.rules, &compiled.store)?;
+        let permit_sources = store.permit_sources(&compiled.rules, &compiled.store)?;
         let needs_time = compiled.rules.iter().any(Rule::needs_time);
         let marks = compiled.rules.iter().any(Rule::overflows);
         Ok(Self(Arc::new(RuleSet {
@@ -116,9 +122,11 @@ impl Rules {
             client_ip: compiled.client_ip,
             clock: store.clock().cloned().unwrap_or(clock),
             limiters,
+            permit_sources,
             store: store.clone(),
             origin: origin.map(Arc::new),
             warnings: compiled.warnings.into(),
+            left_out: compiled.left_out.into(),
         })))
     }
 
@@ -137,6 +145,15 @@ impl Rules {
     /// The rules' names, in their order.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.0.rules.iter().map(|rule| &*rule.name)
+    }
+
+    /// The limits that are left out, see [`RulesBuilder::requests_only`](super::RulesBuilder::requests_only): the rule's
+    /// name, and `in_flight` or `spend`.
+    pub fn left_out(&self) -> impl Iterator<Item = (&str, &'static str)> {
+        self.0
+            .left_out
+            .iter()
+            .map(|(rule, field)| (&**rule, *field))
     }
 
     /// The policies of all limits, in the rules' order. A rule with tiers or times has those of the default set.
@@ -248,6 +265,17 @@ impl Rules {
         self.0.has_in_flight
     }
 
+    /// Whether requests wait for permits that other nodes count, too.
+    pub(super) fn awaits_permits(&self) -> bool {
+        self.0.has_in_flight && self.0.store.local().is_none()
+    }
+
+    /// The places where the permits of a rule are counted, by tier.
+    pub(super) fn permit_sources(&self, rule: &Rule) -> &[PermitSource] {
+        let own = self.0.permit_sources.get(usize::from(rule.position));
+        own.map_or(&[], |own| own)
+    }
+
     /// Whether any rule is charged by responses.
     pub(super) fn has_spend(&self) -> bool {
         self.0.has_spend
@@ -350,8 +378,10 @@ impl Rules {
             has_spend: set.has_spend,
             store: set.store.clone(),
             limiters: set.limiters.clone(),
+            permit_sources: set.permit_sources.clone(),
             origin: set.origin.clone(),
             warnings: set.warnings.clone(),
+            left_out: set.left_out.clone(),
         }))
     }
 

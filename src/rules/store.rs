@@ -18,6 +18,7 @@ use super::{
 };
 use crate::{
     clock::SharedClock,
+    concurrency::PermitSource,
     error::ConfigError,
     limiter::{AnyLimiter, LocalLimiter, LocalStore, Tier},
 };
@@ -127,6 +128,37 @@ impl RulesStore {
         rules.iter().map(limiter).collect()
     }
 
+    /// The places where the permits of all rules are counted, by position: one for each tier with a limit of its own. Empty
+    /// if no rule has `in_flight`.
+    ///
+    /// # Errors
+    ///
+    /// When the store cannot count by a rule.
+    pub(super) fn permit_sources(
+        &self,
+        rules: &[Rule],
+        settings: &StoreSettings,
+    ) -> Result<Box<[SourcesOfRule]>, RulesError> {
+        let of_rule = |rule: &Rule| {
+            let refused = |error: ConfigError| {
+                let problem = Problem::new(ProblemCode::R04, &rule.span, error.to_string());
+                RulesError::new(vec![problem])
+            };
+            let Some(limit) = rule.in_flight.as_deref() else {
+                return Ok(SourcesOfRule::default());
+            };
+            let sources = limit.most_of_tiers().map(|most| match &self.0 {
+                Place::Local(_) => Ok(PermitSource::Process),
+                Place::Redis(store) => store.permit_source((rule, limit), most, settings),
+            });
+            sources.collect::<Result<_, _>>().map_err(refused)
+        };
+        if rules.iter().all(|rule| rule.in_flight.is_none()) {
+            return Ok(Box::default());
+        }
+        rules.iter().map(of_rule).collect()
+    }
+
     /// The limiter of the quotas that count units of this kind.
     fn limiter(
         &self,
@@ -149,6 +181,9 @@ impl RulesStore {
 
 /// The limiters of a rule, one for each of its kinds of units.
 pub(super) type LimitersOfRule = Box<[AnyLimiter]>;
+
+/// The places where the permits of a rule are counted, one for each tier with a limit of its own.
+pub(super) type SourcesOfRule = Box<[PermitSource]>;
 
 /// A rule's limiter in this process. The names of its counters stay the same across reloads.
 fn local(counted: &CountedSets<'_>, store: &LocalStore) -> Result<LocalLimiter, ConfigError> {

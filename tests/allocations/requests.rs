@@ -63,8 +63,8 @@ fn request(number: u16) -> Request<()> {
 const REQUESTS_CHECKED: u16 = 1_000;
 
 /// Allocations of a request of this client, and its status.
-fn send(
-    service: &mut impl Service<Request<()>, Response = Response<Full<Bytes>>, Error = Infallible>,
+fn send<B>(
+    service: &mut impl Service<Request<()>, Response = Response<B>, Error = Infallible>,
     number: u16,
 ) -> (u64, u16) {
     let request = request(number);
@@ -75,8 +75,8 @@ fn send(
 
 /// Allocations of a client's second request, and its status: the first fills what is filled once, and
 /// those of others come before.
-fn of_a_request(
-    service: &mut impl Service<Request<()>, Response = Response<Full<Bytes>>, Error = Infallible>,
+fn of_a_request<B>(
+    service: &mut impl Service<Request<()>, Response = Response<B>, Error = Infallible>,
 ) -> (u64, u16) {
     for number in 1..=REQUESTS_CHECKED {
         let _ = send(service, number);
@@ -272,6 +272,20 @@ fn a_request_through_twenty_rules_allocates_nothing() {
     let (bare, _) = of_a_request(&mut Roomy);
     let limited = of_a_request(&mut rules(20, 10_000).layer(Roomy));
     assert_eq!(limited, (bare, 200));
+}
+
+/// The keys in flight are few: their table has room for the next one.
+#[cfg(feature = "rules")]
+#[test]
+fn request_that_holds_a_permit_of_this_process_allocates_nothing() {
+    use tower_ratelimit::rules::{Format, Rules, RulesLayer};
+
+    let text = "defaults: {key: {header: x-api-key}, headers: []}\n\
+                rules: [{name: all, match: {path: /}, quota: 100/day, in_flight: 20}]";
+    let rules = Rules::builder().accept_in_flight(true);
+    let layer = RulesLayer::new(rules.parse(text, Format::Yaml).unwrap()).holding();
+    let (bare, _) = of_a_request(&mut Roomy);
+    assert_eq!(of_a_request(&mut layer.layer(Roomy)), (bare, 200));
 }
 
 /// Beside the rules themselves.

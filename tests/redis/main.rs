@@ -16,6 +16,8 @@ mod lua_matches_rust;
 mod on_change_fresh;
 #[cfg(feature = "rules")]
 mod rules;
+#[cfg(feature = "rules")]
+mod rules_in_flight;
 mod runtimes;
 mod scripts;
 #[cfg(feature = "llm")]

@@ -190,18 +190,38 @@ fn reload_that_adds_it_is_refused_by_a_layer_that_holds_no_permits() {
     assert!(error.to_string().contains("RulesLayer::holding"), "{error}");
 }
 
+/// `lease` is of Redis: in this process permits of a crashed node are gone with it.
+#[test]
+fn lease_without_redis_is_a_warning_and_its_bounds_are_checked() {
+    let read = |lease: &str| {
+        let text = format!("rules: [{{name: a, in_flight: {{max: 1, lease: {lease}}}}}]");
+        builder().parse(text, Format::Yaml)
+    };
+    let rules = read("30s").expect("rules");
+    let [warning] = rules.warnings() else {
+        panic!("{:?}", rules.warnings());
+    };
+    assert_eq!(warning.code(), "W29");
+    assert!(
+        warning.message().contains("`lease` has no effect"),
+        "{warning}"
+    );
+    for (lease, fragment) in [("999ms", "1s to 24h"), ("25h", "1s to 24h"), ("0s", "zero")] {
+        let error = read(lease).unwrap_err();
+        assert_eq!(error.problems()[0].code(), "R08", "{lease}");
+        assert!(error.to_string().contains(fragment), "{lease}: {error}");
+    }
+}
+
 #[cfg(feature = "redis")]
 #[test]
-fn rules_that_count_in_redis_may_not_have_it() {
+fn lease_with_redis_is_no_warning() {
     let redis = tower_ratelimit::RedisStore::connect("redis://127.0.0.1:1").expect("a store");
-    let text = "rules: [{name: a, in_flight: 1}]";
-    let read = builder().store(redis).parse(text, Format::Yaml);
-    let error = read.unwrap_err();
-    assert_eq!(error.problems()[0].code(), "R04");
-    assert!(
-        error.to_string().contains("in this process only"),
-        "{error}"
-    );
+    for lease in ["1s", "24h"] {
+        let text = format!("rules: [{{name: a, in_flight: {{max: 1, lease: {lease}}}}}]");
+        let rules = builder().store(redis.clone()).parse(text, Format::Yaml);
+        assert!(rules.expect("rules").warnings().is_empty(), "{lease}");
+    }
 }
 
 #[test]

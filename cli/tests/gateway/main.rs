@@ -12,6 +12,7 @@ mod gateway_process;
 mod hosts;
 mod http2;
 mod in_flight;
+mod in_flight_in_redis;
 mod language_model;
 mod life;
 mod live_page;

@@ -25,6 +25,8 @@ pub(in crate::rules) struct Setup {
     pub(in crate::rules) holds_permits: bool,
     /// Whether the program follows the bodies of responses, so that files may have `spend`.
     pub(in crate::rules) follows_bodies: bool,
+    /// Whether limits that responses decide are left out.
+    pub(in crate::rules) requests_only: bool,
 }
 
 /// The report, and the values that hold for all rules.

@@ -7,7 +7,7 @@ use crate::{
     quota::check_name,
     rules::{
         fields::{
-            in_flight::{MAX, NAME, TIERS},
+            in_flight::{LEASE, MAX, NAME, TIERS},
             rule::{IN_FLIGHT, OF_QUOTAS},
         },
         in_flight::InFlightRule,
@@ -24,7 +24,7 @@ impl<'c> Context<'c> {
         allowance: &Allowance,
     ) -> Option<Box<InFlightRule>> {
         let node = IN_FLIGHT.of(rule)?;
-        if !self.setup.holds_permits
+        if !(self.setup.holds_permits || self.setup.requests_only)
             && let Some(entry) = IN_FLIGHT.entry(rule)
         {
             let message = "`in_flight` needs a program whose responses hold permits: \
@@ -49,6 +49,7 @@ impl<'c> Context<'c> {
             name: policy.into(),
             max: max?,
             tiers,
+            lease: LEASE.of(node, &mut self.report),
         }))
     }
 

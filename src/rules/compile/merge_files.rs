@@ -40,6 +40,19 @@ pub(in crate::rules) struct Compiled {
     pub(in crate::rules) client_ip: ClientIp,
     pub(in crate::rules) store: StoreSettings,
     pub(in crate::rules) warnings: Vec<Problem>,
+    /// The limits that are left out: the name of a rule, and a field of it.
+    pub(in crate::rules) left_out: Vec<(Box<str>, &'static str)>,
+}
+
+impl Compiled {
+    /// Leaves out the limits that responses decide.
+    pub(in crate::rules) fn keep_requests_only(&mut self) {
+        for rule in &mut self.rules {
+            let fields = rule.keep_requests_only();
+            let left_out = fields.map(|field| (rule.name.clone(), field));
+            self.left_out.extend(left_out);
+        }
+    }
 }
 
 /// The most rules: their positions are numbers of 16 bits.
@@ -80,6 +93,7 @@ pub(in crate::rules) fn compile(
         client_ip,
         store,
         warnings: context.report.finish()?,
+        left_out: Vec::new(),
     })
 }
 

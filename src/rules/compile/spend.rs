@@ -170,7 +170,7 @@ impl<'c> Context<'c> {
             return None;
         };
         if let Some(entry) = SPEND.entry(rule) {
-            if !self.setup.follows_bodies {
+            if !(self.setup.follows_bodies || self.setup.requests_only) {
                 let message = "`spend` needs a program that follows the bodies of responses: \
                                `RulesBuilder::accept_spend` with `RulesLayer::holding`";
                 self.report(ProblemCode::R02, &entry.key_span, message);

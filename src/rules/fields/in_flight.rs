@@ -1,12 +1,17 @@
 //! The fields of `in_flight`: how many requests of a key run at the same time.
 
-use tower_ratelimit_rulefile::fields::{
-    Field,
-    Shape::{self, Map, Number as AsNumber},
-    Table, Text, Tree,
+use std::time::Duration;
+
+use tower_ratelimit_rulefile::{
+    ProblemCode,
+    fields::{
+        Field, Parsed,
+        Shape::{self, Map, Number as AsNumber, Text as AsText},
+        Table, Text, Tree,
+    },
 };
 
-use super::text_values::MAX_NUMBER;
+use super::text_values::{self, MAX_NUMBER};
 
 /// Wider than what is accepted, so that the compilation reports other numbers under a code of their own.
 pub(super) static MOST: Shape = AsNumber(0, MAX_NUMBER);
@@ -14,7 +19,7 @@ pub(super) static MOST: Shape = AsNumber(0, MAX_NUMBER);
 pub(super) static IN_FLIGHT: Table = Table::new(
     "in_flight",
     "A limit on requests that run at the same time.",
-    &[&MAX, &TIERS, &NAME],
+    &[&MAX, &TIERS, &NAME, &LEASE],
 );
 
 pub(in crate::rules) static MAX: Field<Tree> = Field::tree(
@@ -34,4 +39,12 @@ pub(in crate::rules) static NAME: Field<Text> = Field::text(
     "name",
     "uploads",
     "The name of its policy. Default: the rule's name and `.in_flight`.",
+);
+
+pub(in crate::rules) static LEASE: Field<Parsed<Duration>> = Field::parsed(
+    "lease",
+    AsText("1m"),
+    ProblemCode::R08,
+    text_values::lease,
+    "The time after which the permits of a node that crashed are free again, from 1s to 24h; in Redis only. Default: 1m.",
 );

@@ -24,6 +24,17 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// The time of a lease. Renewals come three times in it, so a shorter one would be lost to the first delay.
+pub(super) fn lease(text: &str) -> Result<Duration, String> {
+    let lease = duration(text)?;
+    let accepted = Duration::from_secs(1)..=Duration::from_secs(24 * 60 * 60);
+    if accepted.contains(&lease) {
+        Ok(lease)
+    } else {
+        Err(format!("a lease of {text:?}; accepted are 1s to 24h"))
+    }
+}
+
 /// A method in any case.
 pub(in crate::rules) fn method(text: &str) -> Result<Method, String> {
     let upper = text.to_ascii_uppercase();

@@ -11,7 +11,9 @@ use http::request::Parts;
 
 use super::rule_admissions::Admissions;
 use crate::{
+    decision::Policy,
     error::ConfigError,
+    key::Key,
     limiter::QuotaChange,
     lock::unpoisoned,
     log::{self, Code},
@@ -55,6 +57,10 @@ trait Reload: Send + Sync {
     fn observer(&self) -> Option<Arc<dyn Observer>>;
 
     fn set_enabled(&self, rule: Option<&str>, enabled: bool);
+
+    fn in_flight(&self) -> Vec<(Policy, u64)>;
+
+    fn in_flight_of(&self, rule: &str, key: &Key) -> Option<(Policy, u64)>;
 }
 
 impl RulesHandle {
@@ -105,6 +111,20 @@ impl RulesHandle {
     /// A rule is on if neither it nor all rules are off.
     pub fn set_enabled(&self, rule: Option<&str>, enabled: bool) {
         self.0.set_enabled(rule, enabled);
+    }
+
+    /// The policy of each `in_flight`, and the requests that it counts now, of all keys together. Counts those of this
+    /// process, also if the rules count in Redis. A rule with tiers has the policy of the first.
+    #[must_use]
+    pub fn in_flight(&self) -> Vec<(Policy, u64)> {
+        self.0.in_flight()
+    }
+
+    /// The policy of a rule's `in_flight`, and the requests of this key that it counts now in this process; `None` if the
+    /// rule does not exist or has no `in_flight`.
+    #[must_use]
+    pub fn in_flight_of(&self, rule: &str, key: &Key) -> Option<(Policy, u64)> {
+        self.0.in_flight_of(rule, key)
     }
 
     /// Changes the quota of the policy of this name (`rule`, or `rule.quota` if a rule has several) in this process, until
@@ -198,6 +218,22 @@ impl<R: Send + Sync + 'static> Reload for Shared<R> {
         let rules = current.rules.without(|rule| changes.is_off(rule));
         let admissions = Admissions::new(rules, Arc::clone(current.settings()));
         self.admissions.store(Arc::new(admissions));
+    }
+
+    fn in_flight(&self) -> Vec<(Policy, u64)> {
+        let admissions = self.admissions.load();
+        let rules = admissions.rules.rules().iter();
+        let limits = rules.filter_map(|rule| admissions.in_flight(rule));
+        let counted = limits.map(|limit| (limit.policy(0).clone(), limit.table().total()));
+        counted.collect()
+    }
+
+    fn in_flight_of(&self, rule: &str, key: &Key) -> Option<(Policy, u64)> {
+        let admissions = self.admissions.load();
+        let rules = admissions.rules.rules();
+        let rule = rules.iter().find(|known| &*known.name == rule)?;
+        let limit = admissions.in_flight(rule)?;
+        Some((limit.policy(0).clone(), limit.table().of(key)))
     }
 }
 

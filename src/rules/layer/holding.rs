@@ -9,24 +9,23 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-use http::{Request, Response, header::UPGRADE, request::Parts};
+use http::{Request, Response};
 use http_body::Body;
 use tower_service::Service;
 
 use super::{
-    future::{RulesFuture, ShadowRequests},
+    future::RulesFuture,
     handle::Shared,
+    permits::{decide_holding, request_permits},
+    permits_of_nodes::AwaitingPermits,
     rule_admissions::Admissions,
-    rule_limits::RuleLimits,
     service::decide_by_verdict,
 };
 use crate::{
-    clock::Timestamp,
-    concurrency::{ConcurrencyBody, Grant, HeldPermits},
-    middleware::{inner_service::inner_service, request_outcome::RequestOutcome},
-    rate_limit::{RateOutcome, SpendBody, follow},
+    concurrency::{ConcurrencyBody, HeldPermits},
+    middleware::inner_service::{inner_service, take_ready},
+    rate_limit::{SpendBody, follow},
     reject::{ProblemJson, Reject},
-    rules::select::RulesVerdict,
 };
 
 /// The body of a response that holds permits, and that `spend` follows.
@@ -63,67 +62,24 @@ where
 
     #[inline(never)]
     fn call(&mut self, request: Request<ReqBody>) -> Self::Future {
-        let shared = &self.shared;
+        let admissions = self.shared.admissions.load();
+        if admissions.rules.awaits_permits() {
+            let admissions = Arc::clone(&admissions);
+            return HoldingRulesFuture::of_nodes(admissions, &mut self.inner, request);
+        }
         let mut permits = HeldPermits::default();
-        let response = RulesFuture::new(&mut self.inner, request, |parts, watched| {
-            let admissions = shared.admissions.load();
+        let held = &mut permits;
+        let response = RulesFuture::new(&mut self.inner, request, move |parts, watched| {
+            // Moved here, so that it is dropped before the inner service is called.
+            let admissions = admissions;
             let now = admissions.rules.begin(&mut parts.headers);
             if admissions.rules.has_in_flight() {
-                return decide_holding(&admissions, now, &mut permits, watched, parts);
+                return decide_holding(&admissions, now, held, watched, parts);
             }
             let verdict = admissions.rules.select(parts, now);
             decide_by_verdict(&admissions, &verdict, watched, parts)
         });
-        HoldingRulesFuture { response, permits }
-    }
-}
-
-/// Acquires the permits of all rules or none, then decides by the quotas. A request that a quota denies holds none.
-fn decide_holding<R: Reject<B>, B: 'static>(
-    admissions: &Admissions<R>,
-    now: Timestamp,
-    permits: &mut HeldPermits,
-    watched: &mut ShadowRequests<R>,
-    parts: &mut Parts,
-) -> RateOutcome<RuleLimits, R, B> {
-    let mut denied = None;
-    let verdict = admissions
-        .rules
-        .select_in_flight(parts, now, |rule, at, key| {
-            let Some(limit) = admissions.in_flight(rule).filter(|_| denied.is_none()) else {
-                return;
-            };
-            let Grant { decision, holder } = limit.acquire(at, key);
-            match decision {
-                Ok(decision) if decision.is_denied() => {
-                    let admission = admissions.denied_in_flight((rule, limit), at);
-                    admission.report_denial(&decision, holder.key());
-                    if !rule.shadow {
-                        denied = Some((admission, decision));
-                    }
-                }
-                _ => holder
-                    .permit()
-                    .into_iter()
-                    .for_each(|permit| permits.push(permit)),
-            }
-        });
-    let limits = matches!(verdict, RulesVerdict::Limited(_) | RulesVerdict::Bypassed);
-    let outcome = match denied.filter(|_| limits) {
-        Some((admission, decision)) => RequestOutcome::Reject(admission.deny(&decision, parts)),
-        None => decide_by_verdict(admissions, &verdict, watched, parts),
-    };
-    match &outcome {
-        RequestOutcome::Reject(_) => permits.release(),
-        _ => share_with_upgrade(permits, parts),
-    }
-    outcome
-}
-
-/// Puts the permits of a request that asks for an upgrade into its extensions.
-fn share_with_upgrade(permits: &mut HeldPermits, parts: &mut Parts) {
-    if !permits.is_empty() && parts.headers.contains_key(UPGRADE) {
-        parts.extensions.insert(permits.share());
+        HoldingRulesFuture::decided(response, permits)
     }
 }
 
@@ -136,14 +92,73 @@ pin_project_lite::pin_project! {
         S: Service<Request<B>>,
     {
         #[pin]
-        response: RulesFuture<S, B, R>,
+        state: State<S, B, R>,
         permits: HeldPermits,
+    }
+}
+
+pin_project_lite::pin_project! {
+    #[project = StateProjection]
+    enum State<S, B, R>
+    where
+        S: Service<Request<B>>,
+    {
+        // Other nodes decide about the permits.
+        AwaitingPermits { waiting: Box<AwaitingPermits<S, B, R>> },
+        // The quotas decide, or have decided.
+        Decided { #[pin] response: RulesFuture<S, B, R> },
+    }
+}
+
+impl<S, B, R> HoldingRulesFuture<S, B, R>
+where
+    S: Service<Request<B>>,
+{
+    #[inline(always)]
+    const fn decided(response: RulesFuture<S, B, R>, permits: HeldPermits) -> Self {
+        Self {
+            state: State::Decided { response },
+            permits,
+        }
+    }
+}
+
+impl<S, B, R, ResBody> HoldingRulesFuture<S, B, R>
+where
+    S: Service<Request<B>, Response = Response<ResBody>> + Clone,
+    R: Reject<ResBody>,
+    ResBody: 'static,
+{
+    /// Requests the permits that other nodes count, too.
+    #[cold]
+    #[inline(never)]
+    fn of_nodes(admissions: Arc<Admissions<R>>, inner: &mut S, request: Request<B>) -> Self {
+        let (mut parts, body) = request.into_parts();
+        let now = admissions.rules.begin(&mut parts.headers);
+        let (verdict, requested) = request_permits(&admissions, now, &parts);
+        if requested.is_empty() {
+            let request = Request::from_parts(parts, body);
+            let response = RulesFuture::new(inner, request, |parts, watched| {
+                decide_by_verdict(&admissions, &verdict, watched, parts)
+            });
+            return Self::decided(response, HeldPermits::default());
+        }
+        drop(verdict);
+        let request = Request::from_parts(parts, body);
+        let waiting =
+            AwaitingPermits::new((admissions, requested), now, take_ready(inner), request);
+        Self {
+            state: State::AwaitingPermits {
+                waiting: Box::new(waiting),
+            },
+            permits: HeldPermits::default(),
+        }
     }
 }
 
 impl<S, B, R, ResBody> Future for HoldingRulesFuture<S, B, R>
 where
-    S: Service<Request<B>, Response = Response<ResBody>>,
+    S: Service<Request<B>, Response = Response<ResBody>> + Clone,
     R: Reject<ResBody>,
     ResBody: Body<Error: Into<Box<dyn Error + Send + Sync>>> + 'static,
 {
@@ -151,13 +166,23 @@ where
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mut this = self.project();
-        let result = ready!(this.response.as_mut().poll(cx));
+        let mut response = loop {
+            match this.state.as_mut().project() {
+                StateProjection::Decided { response } => break response,
+                StateProjection::AwaitingPermits { waiting } => {
+                    let (response, permits) = ready!(waiting.poll(cx));
+                    *this.permits = permits;
+                    this.state.set(State::Decided { response });
+                }
+            }
+        };
+        let result = ready!(response.as_mut().poll(cx));
         // A quota in Redis, or a wait, may have denied the request since.
-        if this.response.is_rejected() {
+        if response.is_rejected() {
             this.permits.release();
         }
         let permits = std::mem::take(this.permits);
-        let reservation = this.response.take_reservation();
+        let reservation = response.take_reservation();
         let held = result?.map(|body| ConcurrencyBody::new(body, permits));
         Poll::Ready(Ok(follow(reservation, held)))
     }

@@ -6,7 +6,7 @@ use std::{
 };
 
 use crate::{
-    concurrency::{Grant, InFlight},
+    concurrency::{InFlight, PendingGrant, PermitSource, Permits},
     decision::Policy,
     key::Key,
     lock::unpoisoned,
@@ -22,7 +22,7 @@ pub(super) struct InFlightTables(Arc<Mutex<HashMap<Box<str>, Weak<InFlight>>>>);
 pub(super) struct InFlightLimit {
     table: Arc<InFlight>,
     /// By the index of the tier; only the first if all tiers have one number.
-    policies: Box<[Policy]>,
+    by_tier: Box<[Permits]>,
 }
 
 impl InFlightTables {
@@ -37,36 +37,48 @@ impl InFlightTables {
         table
     }
 
-    /// The limit of a rule, if it has one.
-    pub(super) fn limit(&self, rule: &Rule) -> Option<InFlightLimit> {
+    /// The limit of a rule, if it has one. `sources` are by the index of the tier.
+    pub(super) fn limit(&self, rule: &Rule, sources: &[PermitSource]) -> Option<InFlightLimit> {
         let limit = rule.in_flight.as_deref()?;
-        let tiers = 0..limit.tiers.len().max(1);
+        let table = self.of(&rule.name);
+        let of_tier = |(tier, source): (usize, &PermitSource)| {
+            Permits::counted_in(Arc::clone(&table), limit.policy(tier), source.clone())
+        };
         Some(InFlightLimit {
-            table: self.of(&rule.name),
-            policies: tiers.map(|tier| limit.policy(tier)).collect(),
+            by_tier: sources.iter().enumerate().map(of_tier).collect(),
+            table,
         })
     }
 }
 
 impl InFlightLimit {
     /// The policies, by the index of the tier.
-    pub(super) fn policies(&self) -> &[Policy] {
-        &self.policies
+    pub(super) fn policies(&self) -> impl ExactSizeIterator<Item = &Policy> {
+        self.by_tier.iter().map(Permits::policy)
     }
 
     /// The index of a tier's policy.
     pub(super) fn index(&self, set_index: usize) -> usize {
-        if set_index < self.policies.len() {
+        if set_index < self.by_tier.len() {
             set_index
         } else {
             0
         }
     }
 
+    /// The policy of a tier.
+    pub(super) fn policy(&self, set_index: usize) -> &Policy {
+        self.by_tier[self.index(set_index)].policy()
+    }
+
     /// Requests a permit.
-    pub(super) fn acquire(&self, set_index: usize, key: Key) -> Grant {
-        let policy = &self.policies[self.index(set_index)];
-        let most = policy.limit();
-        Grant::counted(policy, &self.table, key, most, Priority::CRITICAL)
+    #[inline]
+    pub(super) fn acquire(&self, set_index: usize, key: Key) -> PendingGrant {
+        self.by_tier[self.index(set_index)].acquire(key, Priority::CRITICAL)
+    }
+
+    /// The requests in flight in this process.
+    pub(super) fn table(&self) -> &InFlight {
+        &self.table
     }
 }

@@ -108,11 +108,7 @@ struct AdmissionsOfRule<R> {
 
 impl<R> Admissions<R> {
     pub(super) fn new(rules: Rules, settings: Arc<LayerSettings<R>>) -> Self {
-        let of_rule = |rule: &Rule| {
-            // Charges that follow responses are made by several limiters, see `together`.
-            let limiter = rules.limiter(rule).filter(|_| rule.spend.is_none());
-            AdmissionsOfRule::new(rule, limiter, &settings)
-        };
+        let of_rule = |rule: &Rule| AdmissionsOfRule::new(rule, &rules, &settings);
         Self {
             by_rule: rules.rules().iter().map(of_rule).collect(),
             unlimited: settings.admission(
@@ -152,7 +148,7 @@ impl<R> Admissions<R> {
         let own = &self.by_rule[usize::from(rule.position)];
         let index = limit.index(set_index);
         own.denied_in_flight[index].get_or_init(|| {
-            let policy = limit.policies()[index].clone();
+            let policy = limit.policy(index).clone();
             let terms = OwnTerms {
                 headers: Some(rule.headers.clone()),
                 shadow: rule.shadow,
@@ -259,13 +255,15 @@ fn queue_name(rule: &Rule, set: usize, class: Priority) -> String {
 }
 
 impl<R> AdmissionsOfRule<R> {
-    fn new(rule: &Rule, limiter: Option<&AnyLimiter>, settings: &LayerSettings<R>) -> Self {
+    fn new(rule: &Rule, rules: &Rules, settings: &LayerSettings<R>) -> Self {
+        // Charges that follow responses are made by several limiters, see `together`.
+        let limiter = rules.limiter(rule).filter(|_| rule.spend.is_none());
+        let in_flight = (settings.in_flight).limit(rule, rules.permit_sources(rule));
         let sets = rule.allowance.indexed_sets();
         let named = |(_, set): &(usize, &QuotaSet)| policies(set).collect();
         let policies = sets
             .first()
             .map_or_else(|| Box::from([Policy::owned(&*rule.name, 0)]), named);
-        let in_flight = settings.in_flight.limit(rule);
         let denied = in_flight.iter().flat_map(InFlightLimit::policies);
         let denied = denied.map(|_| OnceLock::new());
         let most = sets.iter().map(|(index, _)| *index).max();

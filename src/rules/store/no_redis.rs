@@ -4,9 +4,10 @@ use tower_ratelimit_rulefile::RulesError;
 
 use super::counted_sets::CountedSets;
 use crate::{
+    concurrency::PermitSource,
     error::ConfigError,
     limiter::AnyLimiter,
-    rules::{compile::StoreSettings, rule::Rule},
+    rules::{compile::StoreSettings, in_flight::InFlightRule, rule::Rule},
 };
 
 /// A store in Redis: there is none.
@@ -19,6 +20,15 @@ impl RedisRules {
         _: &CountedSets<'_>,
         _: &StoreSettings,
     ) -> Result<AnyLimiter, ConfigError> {
+        match *self {}
+    }
+
+    pub(super) const fn permit_source(
+        &self,
+        _: (&Rule, &InFlightRule),
+        _: u64,
+        _: &StoreSettings,
+    ) -> Result<PermitSource, ConfigError> {
         match *self {}
     }
 

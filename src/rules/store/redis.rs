@@ -6,12 +6,14 @@ use tower_ratelimit_rulefile::{Problem, ProblemCode, RulesError};
 
 use super::counted_sets::CountedSets;
 use crate::{
+    concurrency::{Concurrency, PermitSource, SharedConcurrency},
     error::ConfigError,
     limiter::AnyLimiter,
     quota::{Algorithm, OwnedQuota},
     redis::RedisStore,
     rules::{
-        compile::StoreSettings, fields::store_defaults_tier_schedule::OnStoreFailure, rule::Rule,
+        compile::StoreSettings, fields::store_defaults_tier_schedule::OnStoreFailure,
+        in_flight::InFlightRule, rule::Rule,
     },
     shared::{OnFailure, RedisLimiter},
     store::key_name::accepted_name,
@@ -49,19 +51,27 @@ impl RedisRules {
         Ok(AnyLimiter::new(builder.build(&self.0)?))
     }
 
+    /// The place of the permits of a rule, of which a key may have `most`. All tiers of a rule count together.
+    pub(super) fn permit_source(
+        &self,
+        (rule, limit): (&Rule, &InFlightRule),
+        most: u64,
+        settings: &StoreSettings,
+    ) -> Result<PermitSource, ConfigError> {
+        let concurrency = Concurrency::max(most).named_owned(&*limit.name);
+        let shared = SharedConcurrency::new(&self.0, concurrency)
+            .name(accepted_name(format!("rule.{}", rule.name)))
+            .on_failure(on_failure(settings));
+        let leased = limit
+            .lease
+            .into_iter()
+            .fold(shared, SharedConcurrency::lease);
+        leased.source()
+    }
+
     /// Refuses rules that a refund does not take back, if there are other limits.
     #[allow(clippy::unused_self, reason = "as its twin")]
     pub(super) fn check(&self, rules: &[Rule]) -> Result<(), RulesError> {
-        let held = rules.iter().filter(|rule| rule.in_flight.is_some());
-        let held = held.map(|rule| {
-            let message = "`in_flight` is counted in this process only, and these rules count in Redis; limit it in \
-                           a `ConcurrencyLayer` with a `SharedConcurrency`";
-            Problem::new(ProblemCode::R04, &rule.span, message)
-        });
-        let held: Vec<Problem> = held.collect();
-        if !held.is_empty() {
-            return Err(RulesError::new(held));
-        }
         let hard = |rule: &&Rule| !rule.shadow && !rule.allowance.indexed_sets().is_empty();
         if rules.iter().filter(hard).count() < 2 {
             return Ok(());

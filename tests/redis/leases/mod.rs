@@ -114,7 +114,7 @@ async fn all_renewed(server: &Server, count: usize, lease: Duration) {
     renewed(server, &names, lease).await;
 }
 
-async fn has_leases(server: &Server, count: usize) {
+pub(crate) async fn has_leases(server: &Server, count: usize) {
     eventually(&format!("{count} leases"), async || {
         (leases(server).await.len() == count).then_some(())
     })
