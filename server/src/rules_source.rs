@@ -175,6 +175,9 @@ impl Source {
             for policy in auth.rules().policies() {
                 add(policy.name().to_owned(), policy.limit());
             }
+            for (policy, _) in auth.in_flight() {
+                add(policy.name().to_owned(), policy.limit());
+            }
         }
         for (policy, limit) in &mut limits {
             if let Some(quota) = self.overridden(policy) {

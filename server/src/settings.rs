@@ -35,6 +35,8 @@ pub struct Settings {
     pub files: FilesOf,
     /// The control plane from which limits come, and then from no files. Defaults to none.
     pub xds: Option<ControlPlane>,
+    /// Whether these are the settings of a gateway, whose rules may follow responses.
+    pub(crate) is_gateway: bool,
     /// The file with the secret, of at least 32 characters, that instances with the same counts share, so that each
     /// accepts the reservations of all. Only with Redis or `state`. Defaults to none: each process accepts its own.
     pub reservation_key_file: Option<PathBuf>,
@@ -99,6 +101,12 @@ pub struct Settings {
     pub admin_page: bool,
 }
 
+/// The networks that are trusted by default.
+fn loopback() -> Vec<IpNet> {
+    let networks = ["127.0.0.0/8", "::1/128"].iter();
+    networks.flat_map(|network| network.parse()).collect()
+}
+
 impl Settings {
     /// The settings with these rule files and all defaults.
     #[must_use]
@@ -108,13 +116,11 @@ impl Settings {
             rules,
             files: FilesOf::default(),
             xds: None,
+            is_gateway: false,
             reservation_key_file: None,
             rlqs: None,
             auth_rules: Vec::new(),
-            trust: ["127.0.0.0/8", "::1/128"]
-                .iter()
-                .flat_map(|network| network.parse())
-                .collect(),
+            trust: loopback(),
             merge_domains: false,
             watch: false,
             grpc: here(8081),
@@ -189,6 +195,8 @@ impl Settings {
     ) -> Result<Vec<String>, String> {
         let rules = store
             .request_rules()
+            .accept_in_flight(self.is_gateway)
+            .accept_spend(self.is_gateway)
             .parse(text, format)
             .map_err(|error| error.to_string())?;
         Ok(rules.warnings().iter().map(ToString::to_string).collect())

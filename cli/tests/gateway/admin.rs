@@ -15,7 +15,7 @@ use crate::{
 const TOKEN: &str = "0123456789abcdef0123456789abcdef";
 
 /// Sends a request to the admin service.
-async fn operate(gateway: &Gateway, line: &str, body: &str) -> (u16, Value) {
+pub(crate) async fn operate(gateway: &Gateway, line: &str, body: &str) -> (u16, Value) {
     let mut wire = Wire::connect(gateway.admin).await;
     let host = format!("127.0.0.1:{}", gateway.admin);
     wire.request(&format!(
@@ -29,7 +29,7 @@ async fn operate(gateway: &Gateway, line: &str, body: &str) -> (u16, Value) {
     (head.status(), reported.unwrap_or(Value::String(body)))
 }
 
-async fn look(gateway: &Gateway, path: &str) -> Value {
+pub(crate) async fn look(gateway: &Gateway, path: &str) -> Value {
     let (status, reported) = operate(gateway, &format!("GET {path}"), "").await;
     assert_eq!(status, 200, "{path}: {reported}");
     reported

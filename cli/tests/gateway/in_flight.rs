@@ -4,8 +4,12 @@ use std::fs;
 
 use testkit::programs::eventually;
 
+use serde_json::json;
+
 use crate::{
+    admin::{look, operate},
     gateway_process::{Gateway, bounded},
+    metrics::reported,
     upstream::Upstream,
     wire::Wire,
 };
@@ -136,6 +140,51 @@ async fn limit_of_new_rules_counts_what_runs() {
         assert_eq!(status(&gateway, "a", "/").await, 429);
         drop((running, third));
         until_free(&gateway).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn operators_see_what_runs() {
+    bounded(async {
+        let upstream = Upstream::start().await;
+        let rules = RULES
+            .replace("bearer_token", "client_ip")
+            .replace("in_flight: 2", "in_flight: {max: 2, name: together}");
+        let gateway = Gateway::start_with(&rules, upstream.port, &[]).await;
+        let series = [
+            r#"ratelimit_in_flight{policy="together"}"#,
+            r#"ratelimit_limit{policy="together"}"#,
+        ];
+        assert_eq!(reported(&gateway, series).await, [Some(0.0), Some(2.0)]);
+        let first = hang(&gateway, &upstream).await;
+        let second = hang(&gateway, &upstream).await;
+        assert_eq!(reported(&gateway, series).await, [Some(2.0), Some(2.0)]);
+        let rule = look(&gateway, "/v1/rules/api").await;
+        assert_eq!(rule["in_flight"], json!({"policy": "together", "limit": 2}));
+
+        assert_eq!(status(&gateway, "a", "/").await, 429);
+        let top = look(&gateway, "/v1/top?rule=together").await;
+        assert_eq!(top["keys"][0]["count"], 1, "{top}");
+        let key = "ip:127.0.0.1";
+        let of_key = look(&gateway, &format!("/v1/keys?rule=api&key={key}")).await;
+        let running = json!({"policy": "together", "limit": 2, "count": 2});
+        assert_eq!(of_key["in_flight"], running, "{of_key}");
+        let line = "POST /v1/keys/reset";
+        let body = json!({"rule": "api", "key": key}).to_string();
+        let (status, answer) = operate(&gateway, line, &body).await;
+        assert_eq!(status, 400, "{answer}");
+        assert!(answer.to_string().contains("has no quota"), "{answer}");
+        drop((first, second));
+        eventually("the end of both", async || {
+            (reported(&gateway, series).await[0] == Some(0.0)).then_some(())
+        })
+        .await;
+
+        // A gateway accepts what it enforces.
+        let line = "POST /v1/rules/validate?kind=requests";
+        let (_, answer) = operate(&gateway, line, &rules).await;
+        assert_eq!(answer["valid"], true, "{answer}");
     })
     .await;
 }

@@ -154,7 +154,7 @@ struct Gateway {
 impl Gateway {
     async fn start() -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let rules = "rules: [{name: gateway, key: client_ip, quota: 2/day}]";
+        let rules = "rules: [{name: gateway, key: client_ip, quota: 2/day, in_flight: 8}]";
         fs::write(folder.path().join("rules.yaml"), rules).unwrap();
         let (port, http, upstream) = (free_port(), free_port(), upstream().await);
         let mut command = Command::new(env!("CARGO_BIN_EXE_tower-ratelimit"));

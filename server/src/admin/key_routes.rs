@@ -9,7 +9,7 @@ use axum::{
 };
 use http::StatusCode;
 use serde_json::{Map, Value, json};
-use tower_ratelimit::{AnyLimiter, Decision, Key};
+use tower_ratelimit::{AnyLimiter, Decision, Key, LimiterError, rules::RulesHandle};
 
 use super::{
     Admin, Fields,
@@ -142,12 +142,10 @@ impl Admin {
     /// Applies an operation to a key of a rule of requests, or to the count of a descriptor such as `user=eve` of a
     /// limit or a domain.
     async fn operate(&self, rule: &str, key: &str, operation: Operation) -> Answer {
-        let of_requests = self
-            .source()
-            .auth()
-            .and_then(|auth| auth.rules().limiter_of(rule));
-        if let Some(limiter) = of_requests {
-            return of_request(&limiter, (rule, key), operation).await;
+        if let Some(auth) = self.source().auth()
+            && let Some(answer) = of_request(auth, (rule, key), operation).await
+        {
+            return answer;
         }
         let limits = self.source().limits();
         let count = limits
@@ -189,23 +187,58 @@ impl Admin {
     }
 }
 
-/// Applies an operation to a key of a rule of requests.
+/// Applies an operation to a key of a rule of requests; `None` if there is no such rule with a limit.
 async fn of_request(
-    limiter: &AnyLimiter,
+    auth: &RulesHandle,
     (rule, key): (&str, &str),
     operation: Operation,
-) -> Answer {
-    let parsed = Key::parse(key).ok_or_else(|| {
-        bad("key is such as ip:203.0.113.7, str:alice or digest:…, as /v1/top has it")
-    })?;
-    let decision = match operation {
-        Operation::Peek => limiter.peek(&parsed, 1),
-        Operation::Hit(cost) => limiter.hit(&parsed, cost),
-        Operation::Refund(cost) => limiter.refund(&parsed, cost, None),
-        Operation::Reset => limiter.reset(&parsed),
+) -> Option<Answer> {
+    let limiter = auth.rules().limiter_of(rule);
+    let Some(parsed) = Key::parse(key) else {
+        let has_limit = limiter.is_some() || auth.in_flight_of(rule, &Key::global()).is_some();
+        let accepted = "key is such as ip:203.0.113.7, str:alice or digest:…, as /v1/top has it";
+        return if has_limit {
+            Some(Err(bad(accepted)))
+        } else {
+            None
+        };
     };
-    let decision = decision.await.map_err(|error| unavailable(&error))?;
-    Ok(ok(&key_json(rule, key, &decision)))
+    let in_flight = auth.in_flight_of(rule, &parsed);
+    let mut answer = match (limiter, operation) {
+        (Some(limiter), _) => match apply(&limiter, &parsed, operation).await {
+            Ok(decision) => key_json(rule, key, &decision),
+            Err(error) => return Some(Err(unavailable(&error))),
+        },
+        (None, Operation::Peek) => {
+            in_flight.as_ref()?;
+            json!({"rule": rule, "key": key, "limits": []})
+        }
+        (None, _) => {
+            in_flight.as_ref()?;
+            let why =
+                format!("the rule {rule:?} has no quota: requests in flight end by themselves");
+            return Some(Err(bad(why)));
+        }
+    };
+    if let Some((policy, count)) = in_flight {
+        let (policy, limit) = (policy.name(), policy.limit());
+        answer["in_flight"] = json!({"policy": policy, "limit": limit, "count": count});
+    }
+    Some(Ok(ok(&answer)))
+}
+
+/// Applies an operation to a key.
+async fn apply(
+    limiter: &AnyLimiter,
+    key: &Key,
+    operation: Operation,
+) -> Result<Decision, LimiterError> {
+    match operation {
+        Operation::Peek => limiter.peek(key, 1).await,
+        Operation::Hit(cost) => limiter.hit(key, cost).await,
+        Operation::Refund(cost) => limiter.refund(key, cost, None).await,
+        Operation::Reset => limiter.reset(key).await,
+    }
 }
 
 fn key_json(rule: &str, key: &str, decision: &Decision) -> Value {

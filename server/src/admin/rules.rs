@@ -13,7 +13,7 @@ use axum::{
 use http::StatusCode;
 use serde_json::{Map, Value, json};
 use tower_ratelimit::{
-    Limiter as _, Quota,
+    Key, Limiter as _, Quota,
     limiter::QuotaChange,
     rules::{Format, Rules, RulesHandle},
 };
@@ -270,11 +270,16 @@ impl Admin {
             let window = overriding.or_else(own);
             policy_of(policy.name(), limit, window, quota)
         });
+        let auth = self.source().auth();
+        let in_flight = auth.and_then(|auth| auth.in_flight_of(name, &Key::global()));
+        let in_flight =
+            in_flight.map(|(policy, _)| json!({"policy": policy.name(), "limit": policy.limit()}));
         json!({
             "name": name,
             "kind": "request",
             "place": set.place_of(name),
             "limits": limits.collect::<Vec<_>>(),
+            "in_flight": in_flight,
             "enabled": set.is_enabled(name),
         })
     }

@@ -171,6 +171,7 @@ impl Settings {
     pub(super) fn service(&self) -> settings::Settings {
         let mut service = settings::Settings::new(Vec::new());
         service.auth_rules.clone_from(&self.rules);
+        service.is_gateway = true;
         service.watch = self.watch;
         service.admin = self.admin;
         service.admin_token_file.clone_from(&self.admin_token_file);

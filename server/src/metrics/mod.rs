@@ -249,6 +249,13 @@ fn limits(text: &mut Text, source: &Source) {
     for (policy, limit) in source.policies() {
         family.sample(&[("policy", &policy)], limit);
     }
+    if let Some(auth) = source.auth() {
+        let help = "Requests in flight in this process, by the policy of the rule's in_flight.";
+        let mut family = text.gauge("ratelimit_in_flight", help);
+        for (policy, count) in auth.in_flight() {
+            family.sample(&[("policy", policy.name())], count);
+        }
+    }
     let help = "0 while limits are switched off: all of them, or those of one rule.";
     let mut enabled = text.gauge("ratelimit_enabled", help);
     let (all_on, off) = source.switches();
