@@ -93,7 +93,9 @@ fn needs(files: &[PathBuf]) -> Result<Needs, String> {
     if files.is_empty() {
         return Ok(Needs::default());
     }
-    let builder = Rules::builder().outside_of_application(true);
+    let builder = Rules::builder()
+        .outside_of_application(true)
+        .requests_only(true);
     let rules = builder.read_all(files);
     Ok(Needs::of(&rules.map_err(|error| error.to_string())?))
 }

@@ -303,6 +303,7 @@ impl Tally {
             "forbidden": outcomes.forbidden,
             "without_key": outcomes.without_key,
             "unseen": rules.unseen,
+            "not_tried": rules.not_tried().iter().map(|(rule, limit)| json!({"rule": rule, "limit": limit})).collect::<Vec<_>>(),
             "not_in_log": missing.collect::<Vec<_>>(),
             "policies": policies.collect::<Vec<_>>(),
         })

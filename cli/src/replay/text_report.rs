@@ -169,7 +169,23 @@ fn by_rules(tally: &Tally, rules: &TriedRules, text: &mut String) -> std::fmt::R
         }
         writeln!(text, "{}", mode(policy))?;
     }
+    not_tried(rules, text)?;
     not_in_log(tally, text)
+}
+
+/// The limits that need more than requests.
+fn not_tried(rules: &TriedRules, text: &mut String) -> std::fmt::Result {
+    for (rule, limit) in rules.not_tried() {
+        let lacking = match *limit {
+            "in_flight" => "the ends of requests",
+            _ => "the units of responses",
+        };
+        writeln!(
+            text,
+            "  not tried: `{limit}` of the rule {rule}, since a log lacks {lacking}"
+        )?;
+    }
+    Ok(())
 }
 
 /// The mark of a policy in shadow mode, or of one whose denials pass.

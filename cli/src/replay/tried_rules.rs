@@ -34,6 +34,7 @@ pub(super) struct TriedRules {
     store: LocalStore,
     decisions: Arc<Mutex<DecisionCounts>>,
     outcomes: Outcomes,
+    not_tried: Vec<(String, &'static str)>,
     pub(super) needs: Needs,
     /// Attempts that are no valid requests: rules never see them.
     pub(super) unseen: u64,
@@ -107,6 +108,9 @@ impl TriedRules {
             .build()
             .map_err(|error| error.to_string())?;
         let rules = rules(settings, &store, clock)?;
+        let left_out = rules.left_out();
+        let not_tried = left_out.map(|(rule, field)| (rule.to_owned(), field));
+        let not_tried = not_tried.collect();
         let decisions = Arc::new(Mutex::new(DecisionCounts {
             clock: clock.clone(),
             rules: rules.names().map(str::to_owned).collect(),
@@ -132,6 +136,7 @@ impl TriedRules {
             store,
             decisions,
             outcomes: Outcomes::default(),
+            not_tried,
             needs: settings.needs.clone(),
             unseen: 0,
         })
@@ -177,6 +182,11 @@ impl TriedRules {
         self.waiting.advance(None, |waited| {
             outcomes.note(&waited);
         });
+    }
+
+    /// The limits that a log cannot decide: each rule's name, and the field of the limit.
+    pub(super) fn not_tried(&self) -> &[(String, &'static str)] {
+        &self.not_tried
     }
 
     pub(super) const fn outcomes(&self) -> &Outcomes {
@@ -323,6 +333,7 @@ fn rules(settings: &Settings, store: &LocalStore, clock: &ManualClock) -> Result
     let builder = names.fold(builder, |builder, name| builder.key(name, KeyOfLog));
     let rules = builder
         .outside_of_application(true)
+        .requests_only(true)
         .read_all(&settings.rules);
     rules.map_err(|error| error.to_string())
 }

@@ -477,3 +477,31 @@ fn a_key_that_stands_in_is_named_as_itself() {
         assert!(text.contains(&expected), "{text}");
     }
 }
+
+/// A log has neither the ends of requests nor the units of responses: the other limits are tried.
+#[test]
+fn limits_that_responses_decide_are_listed_and_not_tried() {
+    let rules = "rules:
+  - {name: api, in_flight: 1, quota: 2/day}
+  - {name: sockets, in_flight: {max: 3, lease: 1m}}
+  - {name: llm, spend: {read: auto}, quota: [{name: requests, rate: 4/day}, {name: tokens, rate: 9/day, counts: tokens}]}
+";
+    let (reported, text) = tried(&at(&[0, 0, 0, 0, 0]), rules);
+    let limits = [
+        ("api", "in_flight"),
+        ("sockets", "in_flight"),
+        ("llm", "spend"),
+    ];
+    let expected = limits.map(|(rule, limit)| value!({"rule": rule, "limit": limit}));
+    assert_eq!(reported["not_tried"], value!(expected));
+    assert_eq!(reported["limited"]["requests"], 3);
+    let policies = reported["policies"].as_array().expect("policies");
+    let names: Vec<_> = policies.iter().map(|policy| &policy["name"]).collect();
+    assert_eq!(names, ["api", "llm.requests"]);
+    for line in [
+        "  not tried: `in_flight` of the rule api, since a log lacks the ends of requests\n",
+        "  not tried: `spend` of the rule llm, since a log lacks the units of responses\n",
+    ] {
+        assert!(text.contains(line), "{text}");
+    }
+}
