@@ -17,6 +17,7 @@ mod per_ip_address;
 mod priority;
 mod prometheus;
 mod redis;
+mod requests_at_the_same_time;
 mod several_routes_and_a_global_limit;
 mod shadow_roll_out;
 mod shutting_a_client_out;
