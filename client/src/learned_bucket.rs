@@ -224,7 +224,7 @@ impl LearnedBucket {
         if !self.is_alone() {
             at = at.max(later(self.credited_at, (cost - self.credit) / self.pace()));
         }
-        // Whatever a server reports, a request goes each ten minutes.
+        // A request is sent each ten minutes, also if a server reports a longer wait.
         let longest = self.reported_at.max(sent_at).saturating_add(LONGEST_WINDOW);
         let at = at.min(longest);
         (now < at).then_some(at)

@@ -168,7 +168,7 @@ impl Pacer {
     ///
     /// # Errors
     ///
-    /// Those of [`turn`](Self::turn).
+    /// The errors of [`turn`](Self::turn).
     pub async fn turn_of(
         &self,
         destination: &Destination,

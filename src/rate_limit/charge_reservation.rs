@@ -86,7 +86,9 @@ impl<L, R> Reservation<L, R> {
     /// Follows the units of the response, if its body determines the charge. Handlers find them in the extensions.
     pub(super) fn follow_body(&mut self, parts: &mut Parts) {
         if let Some(spending) = self.admission.spending() {
-            self.ends_with_trailer = spending.trailers && accepts_trailers(&parts.headers);
+            self.ends_with_trailer = spending.trailers
+                && self.admission.responder().decorates()
+                && accepts_trailers(&parts.headers);
             let spent = Spent::new(Spending::declared(parts));
             parts.extensions.insert(spent.clone());
             self.spent = Some(spent);
@@ -141,11 +143,11 @@ impl<L, R> Reservation<L, R> {
 
     /// The trailer that reports the final charge, by the last decision about it.
     pub(super) fn trailer(&self, last: Option<&Decision>) -> Option<HeaderValue> {
-        let responder = self.admission.responder();
-        if !self.ends_with_trailer || !responder.decorates() {
+        if !self.ends_with_trailer {
             return None;
         }
         let mut fields = Response::new(());
+        let responder = self.admission.responder();
         responder.decorate(last.unwrap_or(&self.decision), &mut fields);
         fields.headers_mut().remove(RATELIMIT)
     }

@@ -15,7 +15,7 @@ use testkit::{
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tower::{Layer, service_fn};
-use tower_ratelimit::{Global, RateLimitLayer, spend::llm::Llm};
+use tower_ratelimit::{Global, Headers, RateLimitLayer, spend::llm::Llm};
 
 use crate::{
     EVENTS, JSON,
@@ -70,6 +70,26 @@ fn requests_that_accept_no_trailers_get_none_and_empty_bodies_have_none() {
     let mut empty = respond_to("trailers", JSON, StreamingBody::default()).into_body();
     assert!(empty.is_end_stream());
     assert!(next(&mut empty).is_none());
+}
+
+#[test]
+fn layer_that_adds_no_fields_announces_no_trailer() {
+    for is_shadow in [false, true] {
+        let (limiter, _) = limiter(quota());
+        let layer = RateLimitLayer::new(limiter, Global).shadow(is_shadow);
+        let layer = if is_shadow {
+            layer
+        } else {
+            layer.headers(Headers::none())
+        };
+        let layer = layer.spending(Llm::any()).trailers(true);
+        let request = Request::post("/").header("te", "trailers");
+        let head = Response::builder().header("content-type", EVENTS);
+        let answer = respond(&layer, request, head, chat(9, Some((100, 200))));
+        assert!(!answer.headers().contains_key("trailer"), "{is_shadow}");
+        let collected = now(answer.into_body().collect()).unwrap();
+        assert!(collected.trailers().is_none());
+    }
 }
 
 #[tokio::test]

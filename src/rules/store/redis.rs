@@ -51,7 +51,7 @@ impl RedisRules {
         Ok(AnyLimiter::new(builder.build(&self.0)?))
     }
 
-    /// The place of the permits of a rule, of which a key may have `most`. All tiers of a rule count together.
+    /// The place of the permits of a rule; a key may have `most` of them. All tiers of a rule count together.
     pub(super) fn permit_source(
         &self,
         (rule, limit): (&Rule, &InFlightRule),
