@@ -85,6 +85,8 @@ check decision-varying 'a decision by a window that varies' 0 3740
 check decision-stored 'a decision in a store' 0 895
 # 200 so that each limit finds its own share in the receipt of all.
 check decision-together 'a decision by three limits together' 0 4290
+# As much for each as of three.
+check decision-sixteen 'a decision by sixteen limits together' 0 22100
 check decision-two 'a decision by two quotas of a key' 0 1805
 check log-denied 'a decision, denied by a log of 65,536' 0 10000
 check log-crowded 'a decision that another log makes room for' 0 23380

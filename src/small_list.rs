@@ -22,6 +22,15 @@ impl<T: Default, const N: usize> SmallList<T, N> {
         }
     }
 
+    /// An empty list with room for this number of values.
+    #[inline]
+    pub(crate) fn with_room(number: usize) -> Self {
+        if number > N {
+            return Self::Long(Vec::with_capacity(number));
+        }
+        Self::new()
+    }
+
     #[inline]
     pub(crate) fn push(&mut self, value: T) {
         match self {
@@ -102,6 +111,9 @@ mod tests {
             few.as_mut_slice().iter_mut().for_each(|value| *value += 1);
             assert!(few.as_slice().iter().copied().eq(1..=many));
             assert_eq!(matches!(few, SmallList::Long(_)), many > 2);
+            let mut pushed = SmallList::<_, 2>::with_room(many);
+            (0..many).for_each(|value| pushed.push(value));
+            assert!(pushed.as_slice().iter().copied().eq(0..many));
             let mut filled = SmallList::<_, 2>::filled(many, 7);
             assert_eq!(filled.as_slice(), vec![7; many]);
             assert_eq!(filled.as_mut_slice().len(), many);

@@ -55,6 +55,7 @@ const KINDS: &[Kind] = &[
     ("decision-stored", || decisions_of(&stored(USUAL))),
     ("decision-two", || decisions_of(&several::two_quotas())),
     ("decision-together", several::together),
+    ("decision-sixteen", several::sixteen),
     ("log-denied", denied_by_a_long_log),
     ("log-crowded", admitted_to_crowded_logs),
     ("no-op", || requests(app().layer(layer_fn(NoOp)))),

@@ -47,18 +47,35 @@ pub(crate) fn plain_all() -> RateLimitLayer<JointLimiter> {
 
 /// Decisions by the limits of an address, of its network, and of all clients.
 pub(crate) fn together() {
+    decisions(USUAL, ["address", "network", "everybody"], |number| {
+        let address = Key::from(IpAddr::from(address(number)));
+        vec![address, Key::from(u64::from(number / 256)), Key::global()]
+    });
+}
+
+/// Decisions by sixteen limits, each by a key of its own.
+pub(crate) fn sixteen() {
+    const NAMES: [&str; 16] = [
+        "a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m", "n", "o", "p",
+    ];
+    decisions(Quota::per_day(1_000), NAMES, |number| {
+        let numbers = (0..16).map(|place| u64::from(number) * 16 + place);
+        numbers.map(Key::from).collect()
+    });
+}
+
+fn decisions<const N: usize>(
+    quota: Quota,
+    names: [&'static str; N],
+    keys: impl Fn(u16) -> Vec<Key>,
+) {
     let store = LocalStore::new();
-    let limits = ["address", "network", "everybody"].map(|name| {
-        let limiter = LocalLimiter::builder(USUAL.named(name)).build_in(&store);
+    let limits = names.map(|name| {
+        let limiter = LocalLimiter::builder(quota.named(name)).build_in(&store);
         limiter.expect("a good quota")
     });
     let limiter = JointLimiter::new(limits).expect("limiters of one store");
-    let keys: Vec<_> = (0..COUNT)
-        .map(|number| {
-            let address = Key::from(IpAddr::from(address(number)));
-            Key::joint([address, Key::from(u64::from(number / 256)), Key::global()])
-        })
-        .collect();
+    let keys: Vec<_> = (0..COUNT).map(|number| Key::joint(keys(number))).collect();
     let decide = |key: &Key| {
         let Pending::Ready(answer) = limiter.apply(black_box(key), Op::Acquire(1));
         black_box(answer.is_ok_and(|decision| decision.is_allowed()));

@@ -27,7 +27,7 @@ impl<'a, T> Locked<'a, T> {
     #[inline]
     pub(super) fn all(shards: &'a [Mutex<T>], places: &mut [ShardIndex]) -> Self {
         places.sort_unstable();
-        let mut guards = SmallList::new();
+        let mut guards = SmallList::with_room(places.len());
         let mut last = None;
         for place in places {
             if last != Some(*place) {

@@ -174,8 +174,9 @@ impl StoreTable {
         calls: impl Iterator<Item = (&'a Self, StoreCall<'a>)>,
     ) -> Result<Decision, LimiterError> {
         let mut table = None;
-        let mut prepared = SmallList::<_, FEW_LIMITS>::new();
-        let mut places = SmallList::<_, FEW_LIMITS>::new();
+        let room = calls.size_hint().1.unwrap_or_default();
+        let mut prepared = SmallList::<_, FEW_LIMITS>::with_room(room);
+        let mut places = SmallList::<_, FEW_LIMITS>::with_room(room);
         // Not a `for` loop, which would copy each call out of the iterators.
         let mut calls = calls;
         calls.try_for_each(|(own, call)| {
@@ -219,15 +220,16 @@ impl StoreTable {
         time: Timestamp,
     ) -> Option<(Decision, (usize, usize))> {
         let now = time.as_nanos();
-        if !(2..=FEW_LIMITS).contains(&calls.len()) {
+        if calls.len() < 2 {
             return None;
         }
-        let mut found = [const { None }; FEW_LIMITS];
-        for (place, call) in found.iter_mut().zip(calls.iter().flatten()) {
+        let mut found = SmallList::<_, FEW_LIMITS>::with_room(calls.len());
+        for call in calls.iter().flatten() {
             let checks_block = self.checks_block(call.call.op, now);
             let (entry, charge) = call.in_place(shards.get(call.shard), checks_block, time)?;
-            *place = Some((call, entry, charge, Verdict::FITS));
+            found.push(Some((call, entry, charge, Verdict::FITS)));
         }
+        let found = found.as_mut_slice();
         // After all entries are found: a judgement may shrink a log.
         let (mut takes, mut before, mut after) = (true, 0, 0);
         for (call, entry, charge, verdict) in found.iter_mut().flatten() {
@@ -255,7 +257,7 @@ impl StoreTable {
         time: Timestamp,
     ) -> Decision {
         let now = time.as_nanos();
-        let mut parts = SmallList::<_, FEW_LIMITS>::new();
+        let mut parts = SmallList::<_, FEW_LIMITS>::with_room(calls.len());
         for call in calls.iter().flatten() {
             let mut part = MemberOp::new(call);
             let checks_block = self.checks_block(call.call.op, now);
