@@ -187,6 +187,25 @@ async fn tunnel_hands_on_what_comes_after_one_end_is_closed() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn end_that_ignores_the_other_ones_end_is_closed_after_a_minute() {
+    for ends_at_the_client in [true, false] {
+        let (_stop, stopped) = watch::channel(false);
+        let (mut client, one) = duplex(64);
+        let (mut upstream, other) = duplex(64);
+        let start = Instant::now();
+        let tunnel = tokio::spawn(hand_on(one, other, HOUR, stopped));
+        sleep(MINUTE * 10).await;
+        if ends_at_the_client {
+            client.shutdown().await.unwrap();
+        } else {
+            upstream.shutdown().await.unwrap();
+        }
+        tunnel.await.unwrap();
+        assert_eq!(start.elapsed().as_secs(), (MINUTE * 11).as_secs());
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn end_that_does_not_read_is_silence() {
     let (_stop, stopped) = watch::channel(false);
     let (mut client, one) = duplex(64);

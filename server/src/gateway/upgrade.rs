@@ -11,7 +11,7 @@ use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper_util::rt::TokioIo;
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, split},
-    sync::watch,
+    sync::{Notify, watch},
 };
 use tower_ratelimit::concurrency::RequestPermits;
 
@@ -22,6 +22,10 @@ use crate::shutdown;
 
 /// The most bytes that a tunnel reads from one end before it writes them to the other.
 const PART: usize = 8 * 1024;
+
+/// The longest silence after one end has ended. A WebSocket is of no use from then on, but it holds its place and its
+/// permits while the other end stays open.
+const ENDING: Duration = Duration::from_secs(60);
 
 /// The only protocol that a connection may switch to. In others, such as HTTP/2, requests would follow that no rule
 /// matches.
@@ -82,7 +86,7 @@ pub(super) fn tunnel(
     });
 }
 
-/// Completes when both ends are silent for too long, or do not read.
+/// Completes when both ends are silent for too long, or do not read. After one of them has ended, the other has a minute.
 ///
 /// When the gateway stops, the client gets a close frame. Its answer, after all that it sent before, goes to the
 /// upstream and closes that end.
@@ -98,8 +102,9 @@ pub(super) async fn hand_on<A, B>(
     let progress = Progress::new();
     let (mut from_client, to_client) = split(client);
     let (mut from_upstream, to_upstream) = split(upstream);
-    let mut up = Direction::new(to_upstream, &progress);
-    let mut down = Direction::new(to_client, &progress);
+    let ended = Notify::new();
+    let mut up = Direction::new(to_upstream, &progress, &ended);
+    let mut down = Direction::new(to_client, &progress, &ended);
     let both = async {
         // If one end breaks off, the other closes.
         tokio::try_join!(
@@ -107,8 +112,13 @@ pub(super) async fn hand_on<A, B>(
             down.hand_over_until(&mut from_upstream, shutdown::wait(stopped.clone())),
         )
     };
+    let unanswered = async {
+        ended.notified().await;
+        progress.clone().silence(ENDING).await;
+    };
     tokio::select! {
         _ = both => {}
+        () = unanswered => {}
         () = progress.clone().silence(silence) => {}
     }
 }
@@ -118,14 +128,16 @@ struct Direction<'p, W> {
     to: W,
     frames: Frames,
     progress: &'p Progress,
+    ended: &'p Notify,
 }
 
 impl<'p, W: AsyncWrite + Unpin> Direction<'p, W> {
-    fn new(to: W, progress: &'p Progress) -> Self {
+    fn new(to: W, progress: &'p Progress, ended: &'p Notify) -> Self {
         Self {
             to,
             frames: Frames::default(),
             progress,
+            ended,
         }
     }
 
@@ -143,7 +155,7 @@ impl<'p, W: AsyncWrite + Unpin> Direction<'p, W> {
                 if self.may_close() && *stopped.borrow() {
                     self.write(&MASKED_CLOSE).await?;
                 }
-                return self.to.shutdown().await;
+                return self.end().await;
             }
             self.progress.note();
             self.frames.read_all(&part[..length]);
@@ -174,7 +186,7 @@ impl<'p, W: AsyncWrite + Unpin> Direction<'p, W> {
                 }
             };
             if length == 0 {
-                return self.to.shutdown().await;
+                return self.end().await;
             }
             self.progress.note();
             let mut part = &part[..length];
@@ -192,6 +204,12 @@ impl<'p, W: AsyncWrite + Unpin> Direction<'p, W> {
     /// Whether a close frame may be written now.
     fn may_close(&self) -> bool {
         self.frames.is_between() && !self.frames.has_closed()
+    }
+
+    async fn end(&mut self) -> io::Result<()> {
+        self.progress.note();
+        self.ended.notify_one();
+        self.to.shutdown().await
     }
 
     async fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
