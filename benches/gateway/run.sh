@@ -61,7 +61,7 @@ start_gateway() {
 }
 
 openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=localhost \
-    -addext subjectAltName=DNS:localhost -keyout "$folder/key.pem" -out "$folder/certificate.pem" 2>/dev/null
+    -addext subjectAltName=DNS:localhost -addext basicConstraints=critical,CA:FALSE -keyout "$folder/key.pem" -out "$folder/certificate.pem" 2>/dev/null
 start_nginx upstream "
     ssl_certificate $folder/certificate.pem;
     ssl_certificate_key $folder/key.pem;
@@ -115,6 +115,20 @@ spent() {
     local id
     for id in "$1" $(cat "/proc/$1/task/$1/children"); do cat "/proc/$id/stat"; done | awk '{ sum += $14 + $15 } END { print sum }'
 }
+
+for case in "${cases[@]}"; do
+    IFS='|' read -r name _ port _ <<<"$case"
+    curl -s -o /dev/null "http://127.0.0.1:$port/"
+    status=$(curl -s -o /dev/null -w '%{http_code}' "http://127.0.0.1:$port/")
+    case $name in
+        *denied) expected=429 ;;
+        *) expected=200 ;;
+    esac
+    if [ "$status" != "$expected" ]; then
+        echo "$name: status $status instead of $expected" >&2
+        exit 1
+    fi
+done
 
 for _ in $(seq "$rounds"); do
     for case in "${cases[@]}"; do
