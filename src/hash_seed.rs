@@ -1,6 +1,6 @@
-//! Seeds of keyed hashes and of random names, which a simulation repeats.
+//! Keyed hashes, with seeds that a simulation repeats, and the hasher of keys that contain theirs.
 
-use std::hash::{BuildHasher, RandomState};
+use std::hash::{BuildHasher, Hasher, RandomState};
 
 use siphasher::sip::SipHasher13;
 
@@ -15,5 +15,23 @@ pub(crate) fn keyed_hash(seed: Option<u64>) -> SipHasher13 {
             let random = RandomState::new();
             SipHasher13::new_with_keys(random.hash_one(0), random.hash_one(1))
         }
+    }
+}
+
+/// The hasher of keys that contain their hash, which is computed once for several maps or uses.
+#[derive(Debug, Default)]
+pub(crate) struct KnownHash(u64);
+
+impl Hasher for KnownHash {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write_u64(&mut self, hash: u64) {
+        self.0 = hash;
+    }
+
+    fn write(&mut self, _: &[u8]) {
+        unreachable!("a hash is one number");
     }
 }

@@ -3,11 +3,17 @@
 use std::{
     collections::HashMap,
     fmt,
-    hash::{BuildHasher, RandomState},
+    hash::{BuildHasherDefault, Hash, Hasher},
     sync::{Arc, Mutex, MutexGuard},
 };
 
-use crate::{key::Key, lock::unpoisoned};
+use siphasher::sip::SipHasher13;
+
+use crate::{
+    hash_seed::{KnownHash, keyed_hash},
+    key::Key,
+    lock::unpoisoned,
+};
 
 /// The number of locks. Threads seldom contend for one, unless they serve the same key.
 const SHARDS: usize = 64;
@@ -17,15 +23,28 @@ const SHARD_ROOM: usize = 16;
 
 /// The number of requests in flight by key; at least 1.
 pub(crate) struct InFlight {
-    random: RandomState,
+    hasher: SipHasher13,
     shards: [Mutex<InFlightShard>; SHARDS],
 }
 
-type InFlightShard = HashMap<Key, u64, RandomState>;
+type InFlightShard = HashMap<HashedKey, u64, BuildHasherDefault<KnownHash>>;
+
+/// A key and its hash, which is computed once for each request.
+#[derive(Clone, PartialEq, Eq)]
+struct HashedKey {
+    hash: u64,
+    key: Key,
+}
+
+impl Hash for HashedKey {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.hash);
+    }
+}
 
 /// The right of one request to be in flight; released when it is dropped.
 pub(crate) struct Permit {
-    key: Key,
+    key: HashedKey,
     in_flight: Arc<InFlight>,
     /// A value that is dropped with the permit.
     _attached: Option<Attached>,
@@ -35,12 +54,10 @@ type Attached = Box<dyn Send + Sync>;
 
 impl InFlight {
     pub(crate) fn new() -> Self {
-        // Seeded from the operating system's random source: clients choose keys, and must not be able to
-        // make them collide.
-        let random = RandomState::new();
         Self {
-            shards: std::array::from_fn(|_| Mutex::new(InFlightShard::with_hasher(random.clone()))),
-            random,
+            // Clients choose keys, and must not be able to make them collide.
+            hasher: keyed_hash(None),
+            shards: std::array::from_fn(|_| Mutex::default()),
         }
     }
 
@@ -51,13 +68,19 @@ impl InFlight {
         key: Key,
         limit: u64,
     ) -> Result<(Permit, u64), (Key, u64)> {
+        let key = self.hashed(key);
         match self.enter(&key, limit) {
             Ok(left) => Ok((self.permit(key), left)),
-            Err(taken) => Err((key, taken)),
+            Err(taken) => Err((key.key, taken)),
         }
     }
 
-    fn permit(self: &Arc<Self>, key: Key) -> Permit {
+    fn hashed(&self, key: Key) -> HashedKey {
+        let hash = self.hasher.hash(key.as_bytes());
+        HashedKey { hash, key }
+    }
+
+    fn permit(self: &Arc<Self>, key: HashedKey) -> Permit {
         Permit {
             key,
             in_flight: Arc::clone(self),
@@ -65,7 +88,7 @@ impl InFlight {
         }
     }
 
-    fn enter(&self, key: &Key, limit: u64) -> Result<u64, u64> {
+    fn enter(&self, key: &HashedKey, limit: u64) -> Result<u64, u64> {
         let mut shard = self.shard(key);
         let taken = match shard.get_mut(key) {
             Some(taken) if *taken >= limit => return Err(*taken),
@@ -81,7 +104,7 @@ impl InFlight {
         Ok(limit - taken)
     }
 
-    fn leave(&self, key: &Key) {
+    fn leave(&self, key: &HashedKey) {
         let mut shard = self.shard(key);
         match shard.get_mut(key) {
             Some(taken) if *taken > 1 => *taken -= 1,
@@ -94,7 +117,8 @@ impl InFlight {
 
     /// The number of requests of `key`.
     pub(crate) fn of(&self, key: &Key) -> u64 {
-        self.shard(key).get(key).copied().unwrap_or_default()
+        let key = self.hashed(key.clone());
+        self.shard(&key).get(&key).copied().unwrap_or_default()
     }
 
     /// The number of requests of all keys.
@@ -109,10 +133,9 @@ impl InFlight {
         self.shards.iter().map(|shard| lock(shard).len()).sum()
     }
 
-    fn shard(&self, key: &Key) -> MutexGuard<'_, InFlightShard> {
-        // The maps use the lowest and the highest bits of the same hash.
-        let hash = self.random.hash_one(key) >> 32;
-        lock(&self.shards[hash as usize % SHARDS])
+    fn shard(&self, key: &HashedKey) -> MutexGuard<'_, InFlightShard> {
+        // The maps use the lowest and the highest bits.
+        lock(&self.shards[(key.hash >> 32) as usize % SHARDS])
     }
 }
 
@@ -130,7 +153,7 @@ fn shrink(shard: &mut InFlightShard) {
 
 impl Permit {
     pub(super) const fn key(&self) -> &Key {
-        &self.key
+        &self.key.key
     }
 }
 
@@ -138,6 +161,7 @@ impl Permit {
 impl InFlight {
     /// A permit from another source.
     pub(super) fn add(self: &Arc<Self>, key: Key) -> Permit {
+        let key = self.hashed(key);
         let _ = self.enter(&key, u64::MAX);
         self.permit(key)
     }

@@ -11,7 +11,12 @@ use std::{
 
 use siphasher::sip::SipHasher13;
 
-use crate::{hash_seed::keyed_hash, key::Key, limiter::tier_set::Chosen, store::key_name};
+use crate::{
+    hash_seed::{KnownHash, keyed_hash},
+    key::Key,
+    limiter::tier_set::Chosen,
+    store::key_name,
+};
 
 /// The name of a subject's key in the store, with its hash.
 #[derive(Clone)]
@@ -46,10 +51,6 @@ pub(super) struct SubjectNames(SipHasher13);
 
 /// A map that uses the hash of the subjects.
 pub(super) type SubjectMap<V> = HashMap<SubjectName, V, BuildHasherDefault<KnownHash>>;
-
-/// The hasher of [`SubjectMap`].
-#[derive(Debug, Default)]
-pub(super) struct KnownHash(u64);
 
 thread_local! {
     /// A buffer for names, whose length is known only at the end.
@@ -125,20 +126,6 @@ impl Eq for SubjectName {}
 impl Hash for SubjectName {
     fn hash<H: Hasher>(&self, state: &mut H) {
         state.write_u64(self.hash);
-    }
-}
-
-impl Hasher for KnownHash {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write_u64(&mut self, hash: u64) {
-        self.0 = hash;
-    }
-
-    fn write(&mut self, _: &[u8]) {
-        unreachable!("a subject's hash is one number");
     }
 }
 

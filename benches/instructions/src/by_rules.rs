@@ -28,6 +28,27 @@ pub(crate) fn together() {
     ));
 }
 
+/// A layer that can hold permits, with one rule that has a quota.
+pub(crate) fn holding() {
+    holding_by("");
+}
+
+/// A layer whose rule also limits the requests in flight.
+pub(crate) fn in_flight() {
+    holding_by(", in_flight: 10");
+}
+
+fn holding_by(field: &str) {
+    let rules = format!(
+        "defaults: {{headers: []}}\nrules: [{{name: api, key: peer_ip, quota: 100000/second burst 1000{field}}}]\n"
+    );
+    let rules = Rules::builder()
+        .accept_in_flight(true)
+        .parse(&rules, Format::Yaml);
+    let layer = RulesLayer::new(rules.expect("rules"));
+    crate::requests(crate::app().layer(layer.holding()));
+}
+
 fn rules(count: u16, found: impl Fn(u16) -> String) {
     let others = (1..count).map(|at| {
         let found = found(at);

@@ -103,6 +103,10 @@ const KINDS: &[Kind] = &[
     #[cfg(feature = "rules")]
     ("rules-together", by_rules::together),
     #[cfg(feature = "rules")]
+    ("rules-holding", by_rules::holding),
+    #[cfg(feature = "rules")]
+    ("rules-in-flight", by_rules::in_flight),
+    #[cfg(feature = "rules")]
     ("spend-event", spend::events),
 ];
 
