@@ -40,12 +40,9 @@ pub(crate) use self::{
     limits::{ConnectionLimits, MAX_CONNECTIONS},
     listener::{Listener, listen, listen_unless_off},
     request_body::RequestBody,
-    slots::PerClient,
+    slots::{ConnectionCounts, ConnectionSlots, PerClient},
 };
-use self::{
-    connection::connection,
-    slots::{Slot, Slots},
-};
+use self::{connection::connection, slots::Slot};
 use crate::{
     shutdown::{self, Stopped},
     tls::Tls,
@@ -73,11 +70,11 @@ pub(crate) async fn call_routes(
     answer.unwrap_or_else(|never| match never {})
 }
 
-/// Serves requests until the server stops, then completes the active ones.
+/// Serves requests until the server stops, then completes the active ones. Without `slots`, the listener has its own.
 pub(crate) async fn serve<L, F, A>(
     listener: L,
     tls: Option<Tls>,
-    (limits, per_client): (ConnectionLimits, Option<PerClient>),
+    (limits, slots): (ConnectionLimits, Option<Arc<ConnectionSlots>>),
     answer: F,
     until: Stopped,
 ) where
@@ -86,7 +83,7 @@ pub(crate) async fn serve<L, F, A>(
     A: Future<Output = Response> + Send + 'static,
 {
     let (alive, mut ended) = mpsc::channel::<Infallible>(1);
-    let slots = Slots::new(limits.most, per_client);
+    let slots = slots.unwrap_or_else(|| ConnectionSlots::new(limits.most, None));
     let stopped = until.stopped.clone();
     let start = |io: L::Io, address, slot: Slot| {
         let (tls, alive, stopped) = (tls.clone(), alive.clone(), stopped.clone());
@@ -118,7 +115,7 @@ pub(crate) async fn serve<L, F, A>(
 /// Accepts connections without end. `newcomer` is the accepted connection that waits for a slot.
 async fn accept<L: Listener>(
     listener: &L,
-    slots: &Arc<Slots>,
+    slots: &Arc<ConnectionSlots>,
     newcomer: &Mutex<Option<(L::Io, SocketAddr)>>,
     start: &(impl Fn(L::Io, SocketAddr, Slot) + Sync),
 ) -> Infallible {

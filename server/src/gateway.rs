@@ -49,8 +49,8 @@ pub use self::{
     upstream_address::{Upstream, UpstreamHost, UpstreamHttp, UpstreamTls},
 };
 use crate::{
-    admin::{Admin, LiveSources},
-    connections::{self, ConnectionLimits, listen},
+    admin::{Admin, LiveSources, Room},
+    connections::{self, ConnectionLimits, ConnectionSlots, listen},
     decide::{Modes, RateLimits},
     decide_and_serve_errors::{ServeError, fault},
     decision_counts::DecisionCounts,
@@ -107,9 +107,11 @@ impl Limits {
     /// The admin service of the running gateway.
     fn admin(&self, running: &Running) -> Admin {
         let (proxy, draining) = (Arc::clone(&running.proxy), running.draining.clone());
+        let connections = Arc::clone(&running.connections);
+        let rooms = move || [proxy.rooms(), vec![room(&connections)]].concat();
         let sources = LiveSources {
             counts: Arc::clone(&self.counts),
-            rooms: Arc::new(move || proxy.rooms()),
+            rooms: Arc::new(rooms),
             is_draining: Arc::new(move || draining.has_begun()),
         };
         Admin::new(self.source.clone(), self.store.clone(), sources)
@@ -177,6 +179,8 @@ pub async fn serve(settings: Settings) -> Result<(), ServeError> {
     // The recorder has to be installed before anything is counted.
     let metrics = limits.metrics(&listeners);
     let running = Running::start(&settings, &limits, listener, &certificates)?;
+    let connections = Arc::clone(&running.connections);
+    let metrics = metrics.map(|metrics| metrics.with_connections(connections));
     let admin = limits.admin(&running);
     // The counters of the running server exist before the metrics are served.
     let needed = settings.ready_needs_store.then(|| store.clone());
@@ -213,8 +217,19 @@ async fn upkeep(metrics: Option<Metrics>, store: &Store, state: Option<&StateFil
 struct Running {
     server: JoinHandle<()>,
     proxy: Arc<CheckedProxy>,
+    connections: Arc<ConnectionSlots>,
     draining: Draining,
     stop: Stop,
+}
+
+/// The connections of clients, and the most of them.
+fn room(connections: &ConnectionSlots) -> Room {
+    let counts = connections.counts();
+    Room {
+        name: "connections",
+        used: counts.busy + counts.idle,
+        most: connections.most(),
+    }
 }
 
 impl Running {
@@ -234,7 +249,8 @@ impl Running {
             draining.clone(),
             stopped,
         )?);
-        let per_client = proxy.per_client(settings);
+        let connections = proxy.connections(settings);
+        let limits = ConnectionLimits::http(connections.most());
         let answer = {
             let proxy = Arc::clone(&proxy);
             move |request, peer| {
@@ -247,11 +263,12 @@ impl Running {
             server: tokio::spawn(connections::serve(
                 listener,
                 certificates.listener.clone(),
-                (ConnectionLimits::http(settings.max_connections), per_client),
+                (limits, Some(Arc::clone(&connections))),
                 answer,
                 until,
             )),
             proxy,
+            connections,
             draining,
             stop,
         })

@@ -4,7 +4,10 @@ use std::{
     collections::HashMap,
     net::IpAddr,
     num::NonZeroUsize,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
     time::Duration,
 };
 
@@ -37,11 +40,26 @@ impl PerClient {
 }
 
 /// The connections of a listener.
-pub(super) struct Slots {
+pub(crate) struct ConnectionSlots {
+    most: usize,
     permits: Arc<Semaphore>,
     per_client: Option<PerClient>,
     begun: Instant,
     inner: Mutex<Inner>,
+    /// Closed at once, since their clients had their maximum.
+    refused: AtomicU64,
+    /// Closed for the room of others.
+    evicted: AtomicU64,
+}
+
+/// The connections of a listener, and those that it closed so far.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ConnectionCounts {
+    /// With a request or a WebSocket.
+    pub(crate) busy: usize,
+    pub(crate) idle: usize,
+    pub(crate) refused: u64,
+    pub(crate) evicted: u64,
 }
 
 #[derive(Default)]
@@ -63,18 +81,42 @@ pub(super) struct Slot {
     id: u64,
     activity: Arc<Activity>,
     client: Option<Key>,
-    slots: Arc<Slots>,
+    slots: Arc<ConnectionSlots>,
     permit: Option<OwnedSemaphorePermit>,
 }
 
-impl Slots {
-    pub(super) fn new(most: usize, per_client: Option<PerClient>) -> Arc<Self> {
+impl ConnectionSlots {
+    pub(crate) fn new(most: usize, per_client: Option<PerClient>) -> Arc<Self> {
         Arc::new(Self {
+            most,
             permits: Arc::new(Semaphore::new(most.min(Semaphore::MAX_PERMITS))),
             per_client,
             begun: Instant::now(),
             inner: Mutex::default(),
+            refused: AtomicU64::new(0),
+            evicted: AtomicU64::new(0),
         })
+    }
+
+    /// The most connections.
+    pub(crate) const fn most(&self) -> usize {
+        self.most
+    }
+
+    pub(crate) fn counts(&self) -> ConnectionCounts {
+        let (all, idle) = {
+            let inner = self.inner();
+            let states = inner.connections.values();
+            let states = states.map(|connection| connection.activity.state());
+            let idle = states.filter(|state| state.rank(self.begun).is_some());
+            (inner.connections.len(), idle.count())
+        };
+        ConnectionCounts {
+            busy: all - idle,
+            idle,
+            refused: self.refused.load(Relaxed),
+            evicted: self.evicted.load(Relaxed),
+        }
     }
 
     /// A slot for a connection from this address; `None` if its client has its maximum.
@@ -86,6 +128,7 @@ impl Slots {
         if let Some((most, client)) = &limited {
             let count = inner.clients.entry(client.clone()).or_default();
             if *count >= *most {
+                self.refused.fetch_add(1, Relaxed);
                 return None;
             }
             *count += 1;
@@ -144,6 +187,7 @@ impl Slots {
             })
         };
         if let Some(task) = task {
+            self.evicted.fetch_add(1, Relaxed);
             task.abort();
         }
     }

@@ -52,7 +52,7 @@ fn served_by(limits: ConnectionLimits) -> Served {
 
 /// A slot of a listener without a limit.
 fn slot() -> Slot {
-    let slots = Slots::new(usize::MAX, None);
+    let slots = ConnectionSlots::new(usize::MAX, None);
     slots.enter(Ipv4Addr::LOCALHOST.into()).unwrap()
 }
 

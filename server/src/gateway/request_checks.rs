@@ -36,7 +36,7 @@ use super::{
 };
 use crate::{
     admin::Room,
-    connections::{Peer, PerClient, RequestBody},
+    connections::{ConnectionSlots, Peer, PerClient, RequestBody},
     decide_and_serve_errors::ServeError,
     events::Answers,
     http_routes::Draining,
@@ -150,8 +150,13 @@ impl CheckedProxy {
         page.filter(|_| denied_page::prefers_html(headers))
     }
 
+    /// The slots of the clients' connections.
+    pub(super) fn connections(&self, settings: &Settings) -> Arc<ConnectionSlots> {
+        ConnectionSlots::new(settings.max_connections, self.per_client(settings))
+    }
+
     /// The connection limit of each client, by the rules in force.
-    pub(super) fn per_client(&self, settings: &Settings) -> Option<PerClient> {
+    fn per_client(&self, settings: &Settings) -> Option<PerClient> {
         let most = settings.connections_per_client()?;
         let rules = self.rules.clone();
         let key = move |address| {

@@ -21,6 +21,7 @@ use tower_ratelimit::observe::MetricsObserver;
 
 pub(crate) use self::text::Text;
 use crate::{
+    connections::{ConnectionCounts, ConnectionSlots},
     events::{
         GATEWAY_DURATION, GATEWAY_REQUESTS, GATEWAY_SECONDS, RESERVATIONS, RLQS_ASSIGNMENTS,
         RLQS_BUCKETS, RLQS_REFUSED, RLQS_REPORTS, RLQS_STREAMS, RLS_DURATION, RLS_REQUESTS,
@@ -138,7 +139,11 @@ fn recorder() -> &'static PrometheusHandle {
 
 /// The sources of `/metrics`.
 #[derive(Clone)]
-pub(crate) struct Metrics(Arc<Inner>);
+pub(crate) struct Metrics {
+    inner: Arc<Inner>,
+    /// The connections of a gateway's clients.
+    connections: Option<Arc<ConnectionSlots>>,
+}
 
 struct Inner {
     recorder: &'static PrometheusHandle,
@@ -150,11 +155,21 @@ impl Metrics {
     /// The metrics of this process. Installs the recorder if there is none.
     pub(crate) fn new(source: Source, store: Store) -> Self {
         let recorder = recorder();
-        Self(Arc::new(Inner {
+        let inner = Inner {
             recorder,
             source,
             store,
-        }))
+        };
+        Self {
+            inner: Arc::new(inner),
+            connections: None,
+        }
+    }
+
+    /// Adds the connections of a gateway's clients.
+    pub(crate) fn with_connections(mut self, connections: Arc<ConnectionSlots>) -> Self {
+        self.connections = Some(connections);
+        self
     }
 
     /// The route `GET /metrics`.
@@ -178,7 +193,7 @@ impl Metrics {
             recorder,
             source,
             store,
-        } = &*self.0;
+        } = &*self.inner;
         let mut ticks = tokio::time::interval(UPKEEP);
         loop {
             ticks.tick().await;
@@ -197,7 +212,7 @@ impl Metrics {
             recorder,
             source,
             store,
-        } = &*self.0;
+        } = &*self.inner;
         if let Store::Local(store) = store {
             MetricsObserver::new().record_table(store.tracked_keys(), store.evictions());
         }
@@ -208,6 +223,9 @@ impl Metrics {
         limits(&mut text, source);
         health(&mut text, store);
         statistics(&mut text, source);
+        if let Some(slots) = &self.connections {
+            connections(&mut text, slots.counts());
+        }
         text.append(&recorder.render());
         text.into_string()
     }
@@ -296,6 +314,17 @@ fn statistics(text: &mut Text, source: &Source) {
             family.labelled(labels, counts[at]);
         }
     }
+}
+
+fn connections(text: &mut Text, counts: ConnectionCounts) {
+    let help = "Connections of clients: busy ones have a request or a WebSocket.";
+    let mut open = text.gauge("ratelimit_gateway_connections", help);
+    open.sample(&[("state", "busy")], counts.busy);
+    open.sample(&[("state", "idle")], counts.idle);
+    let help = "Connections that were closed because their client had its most, or as idle ones for the room of others.";
+    let mut closed = text.counter("ratelimit_gateway_connections_closed_total", help);
+    closed.sample(&[("reason", "client")], counts.refused);
+    closed.sample(&[("reason", "room")], counts.evicted);
 }
 
 fn health(text: &mut Text, store: &Store) {

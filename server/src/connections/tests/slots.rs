@@ -39,6 +39,7 @@ struct Server {
     connect: mpsc::UnboundedSender<(DuplexStream, SocketAddr)>,
     answers: Arc<Semaphore>,
     stop: shutdown::Stop,
+    slots: Arc<ConnectionSlots>,
 }
 
 const ALICE: &str = "203.0.113.7";
@@ -72,14 +73,22 @@ impl Server {
             most: of_one.try_into().unwrap(),
             key: Arc::new(|address| Some(IpPrefix::new().key(address))),
         };
-        let limits = (ConnectionLimits::http(most), Some(per_client));
+        let slots = ConnectionSlots::new(most, Some(per_client));
+        let limits = (ConnectionLimits::http(most), Some(Arc::clone(&slots)));
         let door = Door(Mutex::new(connected));
         tokio::spawn(serve(door, None, limits, answer, stopped));
         Self {
             connect,
             answers,
             stop,
+            slots,
         }
+    }
+
+    /// The busy and the idle connections, and those that were closed for their client or for the room of others.
+    fn counts(&self) -> (usize, usize, u64, u64) {
+        let counts = self.slots.counts();
+        (counts.busy, counts.idle, counts.refused, counts.evicted)
     }
 
     fn connect(&self, address: &str) -> DuplexStream {
@@ -140,6 +149,7 @@ async fn one_more_of_a_client_is_closed_at_once() {
     }
     let mut fourth = server.connect(ALICE);
     assert!(is_closed(&mut fourth).await);
+    assert_eq!(server.counts(), (0, 4, 1, 0));
     // A closed connection releases its slot.
     drop(kept.swap_remove(0));
     sleep(Duration::from_millis(1)).await;
@@ -184,6 +194,7 @@ async fn newcomer_takes_the_place_of_the_longest_idle() {
     let start = Instant::now();
     let _stranger = server.served(BOB).await;
     assert!(is_closed(&mut silent).await && !is_closed(&mut half).await);
+    assert_eq!(server.counts(), (1, 4, 0, 1));
     let _stranger = server.served(BOB).await;
     assert!(is_closed(&mut half).await && !is_closed(&mut second).await);
     let _stranger = server.served(BOB).await;
@@ -237,6 +248,7 @@ async fn tunnel_keeps_its_slot() {
     while !answer.ends_with(b"\r\n\r\n") {
         assert!(tunnel.read_buf(&mut answer).await.unwrap() > 0);
     }
+    assert_eq!(server.counts(), (1, 0, 0, 0));
     let mut newcomer = server.connect(BOB);
     assert!(!is_answered(&mut newcomer, "/").await);
     assert!(!is_closed(&mut tunnel).await);
