@@ -51,8 +51,8 @@ impl StoreWatch {
         }
     }
 
-    pub(crate) fn count<T>(&self, outcome: &Result<T, StoreError>) {
-        self.counters.count(outcome);
+    pub(crate) fn count<T>(&self, outcome: &Result<T, StoreError>, time: Duration) {
+        self.counters.count(outcome, time);
     }
 
     /// Records that a decision was made without the store, or not at all, because of this error.
@@ -111,8 +111,9 @@ impl Guard {
         }
     }
 
-    pub(crate) fn count<T>(&self, outcome: &Result<T, StoreError>) {
-        self.watch.count(outcome);
+    /// Counts a call that took this long.
+    pub(crate) fn count<T>(&self, outcome: &Result<T, StoreError>, time: Duration) {
+        self.watch.count(outcome, time);
     }
 
     /// Records a successful call of this epoch.
@@ -227,7 +228,7 @@ pub(crate) trait Guarded: Send + Sync + Sized + 'static {
             return None;
         }
         let error = self.admit().err()?;
-        guard.count(&Err::<(), _>(error.clone()));
+        guard.count(&Err::<(), _>(error.clone()), Duration::ZERO);
         Some(error)
     }
 

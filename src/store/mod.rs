@@ -3,6 +3,7 @@
 pub(crate) mod breaker;
 pub(crate) mod breaker_guard;
 pub(crate) mod call_size;
+mod call_times;
 pub(crate) mod error;
 pub(crate) mod health;
 mod health_listener_thread;

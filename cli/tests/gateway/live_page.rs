@@ -5,7 +5,7 @@
 use std::{env, fs, path::PathBuf};
 
 use serde_json::{Value, json};
-use testkit::{browser::Browser, programs::eventually};
+use testkit::{browser::Browser, needs, programs::eventually, servers::Setup};
 
 use crate::{
     gateway_process::{Gateway, bounded},
@@ -79,6 +79,22 @@ async fn counts_are_those_of_the_requests() {
         // Those of the flood may still be open.
         assert_eq!(shown[2]["name"], "connections");
         assert_eq!(shown[2]["most"], 4_096);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn time_of_the_store_s_calls_is_shown() {
+    needs!(redis);
+    bounded(async {
+        let server = Setup::redis().start().await;
+        let upstream = Upstream::start().await;
+        let options = ["--redis", &server.url(), "--redis-deadline", "60s"];
+        let gateway = Gateway::start(upstream.port, &options).await;
+        flood(&gateway, 7).await;
+        let store = once(&gateway).await["store"].clone();
+        let times = ["p50", "p99"].map(|name| store["call_seconds"][name].as_f64());
+        assert!(times[0] > Some(0.0) && times[0] <= times[1], "{store}");
     })
     .await;
 }

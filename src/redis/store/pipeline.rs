@@ -129,7 +129,8 @@ impl Pipeline {
 
     fn crowded(&self) -> StoreError {
         let error = StoreError::crowded();
-        self.guard.count(&Err::<(), _>(error.clone()));
+        self.guard
+            .count(&Err::<(), _>(error.clone()), Duration::ZERO);
         error
     }
 

@@ -7,6 +7,7 @@ use std::{
 };
 
 use redis::{Cmd, ToRedisArgs, Value, aio::ConnectionLike};
+use tokio::time::Instant;
 
 use super::{
     in_flight_window::CallPlace, script_by_digest::Script, single_or_cluster_servers::StoreState,
@@ -263,11 +264,12 @@ impl RedisStore {
         let StoreState {
             common, servers, ..
         } = &*self.shared;
+        let began_at = Instant::now();
         let outcome = common
             .home
             .within(servers.call(script, call, key, place))
             .await;
-        common.watch.count(&outcome);
+        common.watch.count(&outcome, began_at.elapsed());
         outcome
     }
 }

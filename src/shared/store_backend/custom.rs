@@ -178,6 +178,7 @@ impl<S: Store> GuardedStore<S> {
 
     /// Runs the call within the deadline, and reports the outcome to the breaker.
     async fn call(self: &Arc<Self>, key: &str, call: &Call<'_>) -> Result<Reply, StoreError> {
+        let began_at = Instant::now();
         let outcome = match self.admit_after_trial().await {
             Ok(epoch) => {
                 let outcome = self.transact(key, call).await;
@@ -186,7 +187,7 @@ impl<S: Store> GuardedStore<S> {
             }
             Err(error) => Err(error),
         };
-        self.guard.count(&outcome);
+        self.guard.count(&outcome, began_at.elapsed());
         outcome
     }
 

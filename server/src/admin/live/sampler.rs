@@ -30,11 +30,11 @@ impl Admin {
     fn sample_once(&self) {
         let live = self.live();
         let totals = totals(self.source(), &live.sources.counts);
-        let degraded = degraded(self.store());
         let mut sampled = live.sampled();
         sampled.histories.sample(totals);
-        sampled.degraded_now = degraded.saturating_sub(sampled.degraded);
-        sampled.degraded = degraded;
+        if let Store::Redis(store) = self.store() {
+            sampled.sample_store(store.stats());
+        }
         drop(sampled);
         if (live.sources.is_draining)() {
             live.events.send_replace(Bytes::new());
@@ -65,15 +65,4 @@ fn totals(source: &Source, counts: &DecisionCounts) -> HashMap<String, Totals> {
         totals.insert(name.to_string(), of_descriptors);
     }
     totals
-}
-
-/// The decisions that were made without the store.
-fn degraded(store: &Store) -> u64 {
-    match store {
-        Store::Local(_) => 0,
-        Store::Redis(store) => {
-            let stats = store.stats();
-            stats.degraded_by_reason().map(|(_, count)| count).sum()
-        }
-    }
 }

@@ -3,7 +3,7 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::{Map, Value, json};
-use tower_ratelimit::{RedisStore, observe::TopKey};
+use tower_ratelimit::{RedisStore, observe::TopKey, redis::StoreStats};
 
 use super::{
     history::{Histories, History, Second},
@@ -28,12 +28,13 @@ impl Admin {
         let Sampled {
             histories,
             degraded_now,
+            store: [earlier, _],
             ..
         } = &*sampled;
         let limits: Vec<Value> = { histories.ranked(MAX_LIMITS).into_iter() }
             .map(|(name, history)| limit(name, histories, history, has_history))
             .collect();
-        let degraded_now = *degraded_now;
+        let store = store(self.store(), *degraded_now, earlier);
         drop(sampled);
         let rooms = (live.sources.rooms)().into_iter();
         let rooms =
@@ -43,7 +44,7 @@ impl Admin {
             "version": env!("CARGO_PKG_VERSION"),
             "uptime": live.started_at.elapsed().as_secs(),
             "rules": self.rules_state(),
-            "store": store(self.store(), degraded_now),
+            "store": store,
             "rooms": rooms.collect::<Vec<_>>(),
             "limits": limits,
             "keys": self.top_keys(),
@@ -109,13 +110,19 @@ fn counts(second: Second) -> Value {
     })
 }
 
-fn store(store: &Store, degraded_now: u64) -> Value {
+fn store(store: &Store, degraded_now: u64, earlier: &StoreStats) -> Value {
     let mut state = Map::new();
     state.insert("backend".to_owned(), store.backend().into());
     state.insert("up".to_owned(), store.is_up().into());
     if let Store::Redis(redis) = store {
         state.insert("breaker_open".to_owned(), is_open(redis).into());
         state.insert("decisions_without_it".to_owned(), degraded_now.into());
+        let stats = redis.stats();
+        let time = |percent| Some(stats.call_time(percent, earlier)?.as_secs_f64());
+        state.insert(
+            "call_seconds".to_owned(),
+            json!({"p50": time(50), "p99": time(99)}),
+        );
     }
     state.into()
 }

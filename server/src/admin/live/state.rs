@@ -8,6 +8,8 @@ use std::{
 use axum::body::Bytes;
 use tokio::sync::{Semaphore, watch};
 
+use tower_ratelimit::redis::StoreStats;
+
 use super::history::Histories;
 use crate::decision_counts::DecisionCounts;
 
@@ -49,6 +51,25 @@ pub(super) struct Sampled {
     /// The decisions without the store up to the last sample, and in the second before it.
     pub(super) degraded: u64,
     pub(super) degraded_now: u64,
+    /// The store's counts half a minute to a minute ago, and those of the last half minute's begin.
+    pub(super) store: [StoreStats; 2],
+    seconds: u64,
+}
+
+/// The seconds between two changes of [`Sampled::store`].
+const HALF_MINUTE: u64 = 30;
+
+impl Sampled {
+    /// Adds a second.
+    pub(super) fn sample_store(&mut self, stats: StoreStats) {
+        let degraded = stats.degraded_by_reason().map(|(_, count)| count).sum();
+        self.degraded_now = u64::saturating_sub(degraded, self.degraded);
+        self.degraded = degraded;
+        if self.seconds.is_multiple_of(HALF_MINUTE) {
+            self.store = [self.store[1], stats];
+        }
+        self.seconds += 1;
+    }
 }
 
 impl Live {

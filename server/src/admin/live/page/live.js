@@ -8,7 +8,10 @@ const QUIET = 2000; // milliseconds between two announcements
 
 const $ = (id) => document.getElementById(id);
 const number = new Intl.NumberFormat('en');
-const percent = (part, all) => (all ? `${((100 * part) / all).toFixed(part && part < all / 100 ? 2 : 0)}\u00a0%` : '–');
+// Neither 0 nor 100 stands for a number near it.
+const digits = (part, rest) => (part && rest && Math.min(part, rest) < (part + rest) / 100 ? 2 : 0);
+const percent = (part, all) => (all ? `${((100 * part) / all).toFixed(digits(part, all - part))}\u00a0%` : '–');
+const milliseconds = (seconds) => `${(1000 * seconds).toFixed(seconds < 0.01 ? 2 : 0)}\u00a0ms`;
 
 const refused = (counts) => Math.max(0, counts.denied - counts.passed_anyway);
 const denied = (counts) => number.format(refused(counts)) + (counts.passed_anyway ? ` + ${number.format(counts.passed_anyway)} passed` : '');
@@ -110,6 +113,8 @@ function showState(event) {
   entries.push(['Store', `${store.backend}, ${store.up ? 'up' : 'down'}`, !store.up]);
   if (store.breaker_open !== undefined) {
     entries.push(['Circuit to the store', store.breaker_open ? 'open' : 'closed', store.breaker_open]);
+    const { p50, p99 } = store.call_seconds;
+    if (p50) entries.push(['Calls of the store', `${milliseconds(p50)}, 99 % within ${milliseconds(p99)}`]);
     entries.push(['Decisions without the store', `${number.format(store.decisions_without_it)} a second`, store.decisions_without_it]);
   }
   for (const { name, used, most } of event.rooms) {
