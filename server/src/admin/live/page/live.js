@@ -4,6 +4,7 @@ const SECONDS = 300;
 const KINDS = ['requests', 'denied', 'passed_anyway'];
 const COLUMN = 4; // pixels: as many seconds as fit are one bar
 const RETRIES = [2, 4, 8, 16, 30]; // seconds
+const PAUSE = 30; // seconds without a denial after which the next one is a new beginning
 const QUIET = 2000; // milliseconds between two announcements
 
 const $ = (id) => document.getElementById(id);
@@ -107,7 +108,7 @@ function showState(event) {
   const { rules, store } = event;
   const entries = [['Running for', duration(event.uptime)], ['Rules', number.format(rules.number)]];
   if (rules.loaded_at) entries.push(['Rules read', new Date(rules.loaded_at * 1000).toLocaleTimeString()]);
-  entries.push(['Fault of the files', rules.fault ?? 'none', rules.fault]);
+  entries.push(['Errors in the rule files', rules.fault ?? 'none', rules.fault]);
   const off = rules.enabled ? rules.switched_off.join(', ') : 'all limits';
   entries.push(['Switched off', off || 'nothing', off]);
   entries.push(['Store', `${store.backend}, ${store.up ? 'up' : 'down'}`, !store.up]);
@@ -154,7 +155,7 @@ function showLimits(limits) {
 function showKeys(event) {
   $('keys-note').textContent = event.keys_are_shown
     ? 'Of the last five to ten minutes. Choose a key to see its limits.'
-    : 'Of the last five to ten minutes, as digests: the service shows keys with --reveal-keys.';
+    : 'Of the last five to ten minutes, as digests: a service started with --reveal-keys shows the keys.';
   const body = $('keys').tBodies[0];
   // A button that has the focus stays.
   if (body.contains(document.activeElement)) return;
@@ -181,6 +182,15 @@ async function showKey(rule, key) {
   output.focus();
 }
 
+/** The seconds since the first denial without such a pause after it; at most the length of the history. */
+function deniedFor(history) {
+  let first = SECONDS;
+  for (let at = SECONDS - 1; at >= 0 && first - at <= PAUSE; at--) {
+    if (history.denied[at] > history.passed_anyway[at]) first = at;
+  }
+  return SECONDS - first;
+}
+
 function summary(event) {
   const denying = event.limits.filter(({ minute }) => refused(minute));
   if (!denying.length) {
@@ -188,11 +198,13 @@ function summary(event) {
     return `Nothing was denied in the last minute; ${number.format(requests)} decisions a second.`;
   }
   const [{ name, minute }] = denying;
+  const seconds = deniedFor(histories.get(name));
+  const since = seconds ? `, for ${seconds < SECONDS ? duration(seconds) : 'five minutes or more'}` : '';
   const key = event.keys.find(({ limit }) => limit === name);
-  const whom = key ? ` Most often: ${key.key}.` : '';
+  const whom = key ? ` Most often ${key.key}: ${number.format(key.denied)}.` : '';
   const others = denying.length > 1 ? ` ${denying.length - 1} more denied, too.` : '';
   const share = percent(refused(minute), minute.requests);
-  return `${name} denied ${number.format(refused(minute))} of ${number.format(minute.requests)} requests in the last minute (${share}).${whom}${others}`;
+  return `${name} denied ${number.format(refused(minute))} of ${number.format(minute.requests)} requests in the last minute (${share})${since}.${whom}${others}`;
 }
 
 function show(event) {
@@ -200,6 +212,7 @@ function show(event) {
   showState(event);
   showLimits(event.limits);
   showKeys(event);
+  $('summary').classList.toggle('denies', event.limits.some(({ minute }) => refused(minute)));
   const missed = page.missed ? ` This page missed ${page.missed} s.` : '';
   announce(summary(event) + missed);
 }
