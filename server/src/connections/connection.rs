@@ -76,7 +76,8 @@ async fn serve_http1<I, F, A>(
 {
     let service = service_fn(move |request| {
         let (request, unread) = RequestBody::of_connection(request, timer);
-        let response = answer(request);
+        // Boxed, since each future around it has room for it twice, and an idle connection keeps that room.
+        let response = Box::pin(answer(request));
         let answer = timer.begin(async {
             let response = response.await;
             match unread {
@@ -115,7 +116,8 @@ async fn serve_http2<I, F, A>(
     A: Future<Output = Response> + Send + 'static,
 {
     let service = service_fn(move |request| {
-        let answer = timer.begin(or_too_large(few_fields(request).map(&answer)));
+        let response = few_fields(request).map(|request| Box::pin(answer(request)));
+        let answer = timer.begin(or_too_large(response));
         async { Ok::<_, Infallible>(answer.await) }
     });
     let builder = http2_builder(limits);
