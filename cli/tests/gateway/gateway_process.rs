@@ -3,7 +3,7 @@
 use std::{fs, process::Command, time::Duration};
 
 use tempfile::TempDir;
-use testkit::programs::{Process, free_port};
+use testkit::programs::{Process, eventually, free_port};
 
 use crate::wire::Wire;
 
@@ -45,7 +45,24 @@ impl Gateway {
         if !rules.exists() {
             fs::write(rules, RULES).unwrap();
         }
-        let [port, http, admin] = [free_port(), free_port(), free_port()];
+        let ports = [free_port(), free_port(), free_port()];
+        Self::launch(folder, ports, upstream, options).await
+    }
+
+    /// Ends it, and starts another one with the same rules and ports.
+    pub(crate) async fn replaced(mut self, upstream: u16, options: &[&str]) -> Self {
+        self.process.terminate();
+        eventually("the end of the process", async || {
+            self.process.has_ended().then_some(())
+        })
+        .await;
+        let ports = [self.port, self.http, self.admin];
+        let upstream = format!("http://127.0.0.1:{upstream}");
+        Self::launch(self.folder, ports, &upstream, options).await
+    }
+
+    async fn launch(folder: TempDir, ports: [u16; 3], upstream: &str, options: &[&str]) -> Self {
+        let [port, http, admin] = ports;
         let mut command = Command::new(env!("CARGO_BIN_EXE_tower-ratelimit"));
         command
             .current_dir(folder.path())

@@ -16,6 +16,7 @@ mod in_flight_in_redis;
 mod language_model;
 mod life;
 mod live_page;
+mod live_page_incidents;
 mod llm_clients;
 mod metrics;
 mod probes;
