@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use http::HeaderName;
 use tower_ratelimit_server::rlqs::RlqsSettings;
 
 use crate::common_options::time;
@@ -30,6 +31,16 @@ pub(super) struct Rlqs {
         env = "TOWER_RATELIMIT_RLQS_EXCESS"
     )]
     rlqs_excess: Excess,
+    /// The header of streams with the Envoy's name, so that each keeps its shares when it
+    /// reconnects: initial_metadata of Envoy's rlqs_server. Otherwise an Envoy is the address of its
+    /// connection.
+    #[arg(
+        long,
+        value_name = "NAME",
+        value_parser = header,
+        env = "TOWER_RATELIMIT_RLQS_CLIENT_HEADER"
+    )]
+    rlqs_client_header: Option<HeaderName>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -48,11 +59,25 @@ fn ttl(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| "a share lasts for whole seconds, from 10s to 1h".to_owned())
 }
 
+/// Accepts what gRPC sends as text metadata.
+fn header(text: &str) -> Result<HeaderName, String> {
+    let name = HeaderName::from_bytes(text.as_bytes()).ok();
+    let is_text = |name: &HeaderName| {
+        let name = name.as_str();
+        !name.ends_with("-bin") && !name.starts_with("grpc-")
+    };
+    name.filter(is_text).ok_or_else(|| {
+        "a header's name is letters, digits and -, begins not with grpc- and ends not with -bin"
+            .to_owned()
+    })
+}
+
 impl Rlqs {
     pub(super) fn settings(self) -> Option<RlqsSettings> {
         let mut settings = RlqsSettings::default();
         (settings.ttl, settings.idle) = (self.rlqs_ttl, self.rlqs_idle);
         settings.excess_passes = self.rlqs_excess == Excess::Allow;
+        settings.client_header = self.rlqs_client_header;
         self.rlqs.then_some(settings)
     }
 }
@@ -67,6 +92,15 @@ mod tests {
         assert_eq!(ttl("1m"), Ok(Duration::from_secs(60)));
         for wrong in ["9s", "10500ms", "2h", "x"] {
             assert!(ttl(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn clients_are_named_by_a_header_of_text() {
+        assert_eq!(header("X-Envoy"), Ok(HeaderName::from_static("x-envoy")));
+        for wrong in ["", "a b", "ä", "x:", "x-bin", "grpc-x"] {
+            let error = header(wrong).expect_err(wrong);
+            assert!(error.contains("letters, digits"), "{error}");
         }
     }
 }

@@ -4,6 +4,7 @@
 //! Counts in this process only. A share is a part of a rate (`pool`), so limits that are no rates have none.
 
 mod actions;
+mod client;
 mod codec;
 mod demand;
 mod fair_shares;
@@ -35,6 +36,7 @@ use tower_service::Service;
 
 pub use self::settings::RlqsSettings;
 use self::{
+    client::ClientId,
     codec::ReportCodec,
     messages::{RateLimitQuotaResponse, RateLimitQuotaUsageReports},
 };
@@ -94,7 +96,8 @@ impl StreamingService<RateLimitQuotaUsageReports> for StreamRateLimitQuotas {
     type Future = BoxFuture<Response<Self::ResponseStream>, Status>;
 
     fn call(&mut self, request: Request<Streaming<RateLimitQuotaUsageReports>>) -> Self::Future {
-        let responses = stream::serve(self.0.clone(), request.into_inner());
+        let client = ClientId::of(&request, self.0.settings().client_header.as_ref());
+        let responses = stream::serve(self.0.clone(), client, request.into_inner());
         let responses: Self::ResponseStream = Box::pin(ReceiverStream::new(responses));
         Box::pin(async { Ok(Response::new(responses)) })
     }

@@ -9,10 +9,18 @@
 //! 2. A smaller share counts only [`CUT_DELAY`](super::row::CUT_DELAY) after it is sent.
 //! 3. A share counts until its time to live and that delay after the last message. A message so late that the client may
 //!    have no bucket any more counts as a full bucket.
+//!
+//! A client's new stream takes over the row of an earlier one, so that its share survives. The client may be another
+//! process, whose bucket is then full: the first message takes these tokens out of the pool's bucket, as far as it has
+//! them.
+
+#[cfg(test)]
+mod tests;
 
 use std::time::Duration;
 
 use super::{
+    client::ClientId,
     fair_shares::fair_shares,
     rate::DivisibleRate,
     row::{Row, Share},
@@ -56,6 +64,9 @@ pub(super) struct Pool {
     /// Whether a client waits for a message, or for another share.
     is_due: bool,
     design: Design,
+    /// The tokens of full buckets that first messages to new streams may have made, and that the pool's bucket lacked.
+    #[cfg(test)]
+    pub(super) lacked: u64,
 }
 
 impl Pool {
@@ -69,6 +80,8 @@ impl Pool {
             rows: Vec::new(),
             is_due: false,
             design: Design::BOUNDED,
+            #[cfg(test)]
+            lacked: 0,
         }
     }
 
@@ -93,21 +106,48 @@ impl Pool {
         }
     }
 
-    /// Counts the report of a client, whose first one makes its row.
-    pub(super) fn report(&mut self, now: Duration, id: RowId, requests: u64) {
+    /// Counts the report of a client, whose first one makes its row. Returns the row of an ended stream of this client,
+    /// if the new one took it over.
+    pub(super) fn report(
+        &mut self,
+        now: Duration,
+        (id, client): (RowId, Option<ClientId>),
+        requests: u64,
+    ) -> Option<RowId> {
+        self.advance(now);
         let rate = self.rate;
+        if self.place(id).is_err() {
+            self.insert(id, Row::new(now, client));
+        }
+        let taken = client.and_then(|client| self.take_over(now, id, client));
+        if let Some(row) = self.row_mut(id) {
+            row.demand.report(now, requests, rate);
+            row.awaits_answer = true;
+            self.is_due = true;
+        }
+        taken
+    }
+
+    /// Puts the last share of an ended stream of the client into its row, if that one has none.
+    fn take_over(&mut self, now: Duration, id: RowId, client: ClientId) -> Option<RowId> {
+        if self.row(id).is_some_and(|row| !row.has_nothing()) {
+            return None;
+        }
+        let ended = self.rows.iter();
+        let ended = ended.filter(|(other, row)| *other != id && row.may_pass_to(client, now));
+        let (taken, _) = *ended.max_by_key(|(_, row)| row.sent_at)?;
+        let (_, row) = self.rows.remove(self.place(taken).ok()?);
+        *self.row_mut(id)? = row.inherited();
+        Some(taken)
+    }
+
+    fn insert(&mut self, id: RowId, row: Row) {
         if let Err(at) = self.place(id) {
             if self.rows.len() == self.rows.capacity() {
                 self.rows.reserve_exact(self.rows.len().max(1));
             }
-            self.rows.insert(at, (id, Row::new(now)));
+            self.rows.insert(at, (id, row));
         }
-        let Some(row) = self.row_mut(id) else {
-            return;
-        };
-        row.demand.report(now, requests, rate);
-        row.awaits_answer = true;
-        self.is_due = true;
     }
 
     /// Ends the messages to a client. It may use its share up to the end.
@@ -143,6 +183,10 @@ impl Pool {
             };
             let before = self.counted(row);
             if let Some((share, made)) = self.next_share(now, row, target, held) {
+                #[cfg(test)]
+                if row.is_inherited {
+                    self.lacked += share.size - made;
+                }
                 self.level -= made * NANO;
                 messages.push((id, share));
                 if let Some(row) = self.row_mut(id) {
@@ -234,6 +278,9 @@ impl Pool {
             return (share.tokens > 0 && share.size > 0).then_some((share, made));
         }
         let kept = row.share?;
+        if row.is_inherited {
+            return row.awaits_answer.then_some((kept, kept.size.min(level)));
+        }
         let changes = kept.differs_from(share) && row.may_change(now);
         if changes && share.tokens > 0 && share.size > 0 {
             return Some((share, share.size.saturating_sub(kept.size)));
@@ -275,6 +322,6 @@ impl Pool {
         for (_, row) in &mut self.rows {
             self.is_due |= row.end_shares(now, self.ttl);
         }
-        self.rows.retain(|(_, row)| !row.is_over());
+        self.rows.retain(|(_, row)| !row.is_over(now));
     }
 }

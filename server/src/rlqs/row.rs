@@ -2,13 +2,17 @@
 
 use std::time::Duration;
 
-use super::demand::Demand;
+use super::{client::ClientId, demand::Demand};
 
 /// Until this delay a cut does not count: a message arrives earlier, unless its connection is disturbed.
 pub(super) const CUT_DELAY: Duration = Duration::from_secs(2);
 
 /// The time between two changes of a share: requests that Envoy's threads admit by the old bucket are missing in the new one.
 const CHANGE_INTERVAL: Duration = Duration::from_secs(1);
+
+/// A client reports every 5 seconds. Its stream has ended if one report is missing: the instance that had the stream may
+/// be gone, so its word is not needed.
+const MISSED: Duration = Duration::from_secs(7);
 
 /// A token bucket of one client, or the sum of several.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -38,22 +42,27 @@ impl Share {
 /// A client of a pool.
 #[derive(Debug)]
 pub(super) struct Row {
+    client: Option<ClientId>,
     pub(super) demand: Demand,
     /// The share that was sent last, until the end of the row.
     pub(super) share: Option<Share>,
     /// Shares that the client may still use, each until an instant.
     older: Vec<(Duration, Share)>,
-    sent_at: Duration,
+    pub(super) sent_at: Duration,
     changed_at: Duration,
     /// Whether the client has sent a report that no message has answered.
     pub(super) awaits_answer: bool,
-    /// Whether the client's stream is open.
+    /// Whether the client's stream is open, as far as is known.
     pub(super) is_live: bool,
+    /// Whether the row is of an earlier stream, and no message was sent since: the client may be another process, without
+    /// a bucket.
+    pub(super) is_inherited: bool,
 }
 
 impl Row {
-    pub(super) const fn new(now: Duration) -> Self {
+    pub(super) const fn new(now: Duration, client: Option<ClientId>) -> Self {
         Self {
+            client,
             demand: Demand::new(now),
             share: None,
             older: Vec::new(),
@@ -61,7 +70,26 @@ impl Row {
             changed_at: now,
             awaits_answer: true,
             is_live: true,
+            is_inherited: false,
         }
+    }
+
+    /// Whether the row of this client's new stream may replace it: its own stream has ended, and its share has not.
+    pub(super) fn may_pass_to(&self, client: ClientId, now: Duration) -> bool {
+        self.client == Some(client) && self.share.is_some() && self.has_ended(now)
+    }
+
+    /// The row of the client's next stream.
+    pub(super) fn inherited(self) -> Self {
+        Self {
+            is_live: true,
+            is_inherited: true,
+            ..self
+        }
+    }
+
+    fn has_ended(&self, now: Duration) -> bool {
+        !self.is_live || now > self.demand.reported_at + MISSED
     }
 
     /// The share that the client may have at most.
@@ -89,6 +117,7 @@ impl Row {
         self.share = Some(share);
         self.sent_at = now;
         self.awaits_answer = false;
+        self.is_inherited = false;
     }
 
     /// Ends the shares that the client can no longer use. Whether there were any.
@@ -102,7 +131,12 @@ impl Row {
     }
 
     /// Whether the client is gone, with all that it could use.
-    pub(super) fn is_over(&self) -> bool {
-        !self.is_live && self.share.is_none() && self.older.is_empty()
+    pub(super) fn is_over(&self, now: Duration) -> bool {
+        self.has_ended(now) && self.has_nothing()
+    }
+
+    /// Whether the client can use nothing.
+    pub(super) fn has_nothing(&self) -> bool {
+        self.share.is_none() && self.older.is_empty()
     }
 }

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use http::HeaderName;
+
 /// The settings of the service that assigns shares of limits.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
@@ -14,6 +16,10 @@ pub struct RlqsSettings {
     /// Whether requests pass in buckets that get no share: beyond the maximum, or with a limit that cannot be divided.
     /// Defaults to false: they are denied.
     pub excess_passes: bool,
+    /// The header of streams with the client's name, which its next stream has, too. Envoy sends it by
+    /// `initial_metadata`. Defaults to none: a client is the address of its connection, which a server of your own puts
+    /// into the extension `axum::extract::ConnectInfo`.
+    pub client_header: Option<HeaderName>,
 }
 
 impl Default for RlqsSettings {
@@ -22,6 +28,7 @@ impl Default for RlqsSettings {
             ttl: Duration::from_secs(15),
             idle: Duration::from_secs(300),
             excess_passes: false,
+            client_header: None,
         }
     }
 }

@@ -19,6 +19,7 @@ use tower_ratelimit::Key;
 
 use super::{
     RlqsSettings, actions,
+    client::ClientId,
     messages::{BucketAction, BucketId, RateLimitQuotaResponse},
     pool::{Pool, RowId},
     rate::DivisibleRate,
@@ -176,13 +177,18 @@ impl Shares {
     }
 
     /// Counts requests. The rate replaces that of the pool.
-    pub(super) fn report(&self, place: &Place, rate: DivisibleRate, requests: u64) {
+    pub(super) fn report(
+        &self,
+        (place, client): (&Place, Option<ClientId>),
+        rate: DivisibleRate,
+        requests: u64,
+    ) {
         let (now, ttl) = (self.now(), self.0.settings.ttl);
         let mut state = self.state();
         let pool = state.pools.entry(place.subject.clone());
         let pool = pool.or_insert_with(|| Pool::new(rate, ttl, now));
         pool.set_rate(rate, now);
-        pool.report(now, place.row, requests);
+        pool.report(now, (place.row, client), requests);
     }
 
     /// Ends the messages about a bucket.

@@ -29,6 +29,9 @@ struct Outcome {
     /// The terms of late messages: sizes, and rates while they were late.
     late_sizes: i128,
     late_rates: i128,
+    /// The rows that new streams took over, and the tokens for their buckets that the pool lacked.
+    taken: u64,
+    lacked: u64,
 }
 
 /// The excess of all requests over the rate: in each interval that ends now, at most the burst and the terms.
@@ -57,6 +60,7 @@ impl Bound {
             beyond,
             late_sizes,
             late_rates,
+            ..
         } = &mut self.outcome;
         *all += i128::from(passed);
         *beyond = (*beyond).max(self.excess - bound);
@@ -92,13 +96,17 @@ fn simulate(seed: u64, design: Option<Design>) -> Outcome {
         let now = STEP * u32::try_from(step).expect("few");
         clients.send_reports(now, &mut random);
         clients.deliver_reports(now, &mut pool);
+        let lacked = pool.lacked;
         for (row, share) in pool.messages(now) {
             clients.send(now, row, share, &mut random);
         }
+        let lacked = pool.lacked - lacked;
         let (late_rate, made) = clients.receive(now, rate);
         let passed = clients.pass(now, &mut random);
-        bound.step(passed, late_rate, made);
+        bound.step(passed, late_rate, made + lacked);
+        bound.outcome.lacked += lacked;
     }
+    bound.outcome.taken = clients.taken;
     bound.outcome
 }
 
@@ -118,10 +126,13 @@ fn no_interval_is_above_the_bound() {
         sum.passed += outcome.passed;
         sum.late_sizes += outcome.late_sizes / NANO;
         sum.late_rates += outcome.late_rates / NANO;
+        sum.taken += outcome.taken;
+        sum.lacked += outcome.lacked;
     }
     println!("{timely} simulations without late messages; sums: {sum:?}");
     assert!(timely > 0, "the bound without terms is simulated");
     assert!(sum.late_rates > 0, "late messages are simulated");
+    assert!(sum.taken > 0, "rows that pass on are simulated");
 }
 
 #[test]

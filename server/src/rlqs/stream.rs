@@ -16,6 +16,7 @@ use tower_ratelimit::Key;
 
 use super::{
     actions,
+    client::ClientId,
     messages::{BlanketRule, BucketAction, BucketId, BucketQuotaUsage, RateLimitQuotaUsageReports},
     rate::DivisibleRate,
     shares::{BucketSlot, Outbox, Place, Shares, StreamMessage},
@@ -46,6 +47,7 @@ const EXCESS: Duration = Duration::from_secs(60);
 struct Reports {
     shares: Shares,
     name: u64,
+    client: Option<ClientId>,
     outbox: Outbox,
     /// Empty before the first report.
     domain: String,
@@ -107,12 +109,14 @@ fn rate(measure: Measure, requests: u32) -> Option<DivisibleRate> {
 /// Serves a stream in a task of its own. Returns its messages.
 pub(super) fn serve(
     shares: Shares,
+    client: Option<ClientId>,
     incoming: Streaming<RateLimitQuotaUsageReports>,
 ) -> mpsc::Receiver<StreamMessage> {
     let (name, outbox, receiver) = shares.open();
     let reports = Reports {
         shares,
         name,
+        client,
         outbox,
         domain: String::new(),
         buckets: HashMap::new(),
@@ -277,7 +281,7 @@ impl Reports {
             self.buckets.remove(name);
             return self.refuse("all", id, requests);
         };
-        self.shares.report(&place, rate, requests);
+        self.shares.report((&place, self.client), rate, requests);
         self.subjects.insert(place.subject.clone());
         bucket.strategy = Assigned::Share(place);
     }

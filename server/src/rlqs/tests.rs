@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
+use http::HeaderName;
 use tokio::{
     sync::mpsc::{UnboundedSender, unbounded_channel},
     time::{sleep, timeout},
@@ -76,10 +77,17 @@ struct Client {
 
 impl Client {
     async fn open(service: &RateLimitQuotaService) -> Self {
+        Self::open_as("", service).await
+    }
+
+    /// A stream with this name in a header.
+    async fn open_as(name: &'static str, service: &RateLimitQuotaService) -> Self {
         let (reports, sent) = unbounded_channel();
         let mut client = tonic::client::Grpc::new(service.clone());
         let path = PathAndQuery::from_static(STREAM);
-        let request = Request::new(UnboundedReceiverStream::new(sent));
+        let mut request = Request::new(UnboundedReceiverStream::new(sent));
+        let name = name.parse().expect("a value");
+        request.metadata_mut().insert("x-envoy", name);
         let codec = ProstCodec::default();
         let answers = client.streaming(request, path, codec).await;
         Self {
@@ -349,6 +357,29 @@ async fn a_share_outlasts_its_stream() {
     second.report("shop", &usage);
     second.read_for(3 * SECOND).await.expect("open");
     assert!(second.share("user").tokens_per_fill > Some(2_000));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_share_survives_a_reconnect() {
+    let settings = RlqsSettings {
+        client_header: Some(HeaderName::from_static("x-envoy")),
+        ..RlqsSettings::default()
+    };
+    let service = service(limits(RULES), settings);
+    let mut first = Client::open_as("a", &service).await;
+    let usage = [(id(&[("user", "eve")]), 10_000)];
+    first.report("shop", &usage);
+    first.read_for(7 * SECOND).await.expect("open");
+    drop(first);
+    let mut other = Client::open_as("b", &service).await;
+    other.report("shop", &usage);
+    other.read_for(SECOND).await.expect("open");
+    assert!(other.buckets.is_empty(), "nothing is free");
+    drop(other);
+    let mut again = Client::open_as("a", &service).await;
+    again.report("shop", &usage);
+    again.read_for(SECOND).await.expect("open");
+    assert_eq!(again.share("user").tokens_per_fill, Some(5_400));
 }
 
 #[tokio::test(start_paused = true)]

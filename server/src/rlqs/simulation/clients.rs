@@ -1,9 +1,10 @@
 //! The clients, and the messages on their way.
 
-use std::{cmp::max, collections::VecDeque, time::Duration};
+use std::{cmp::max, collections::VecDeque, num::NonZeroU64, time::Duration};
 
 use super::{
     super::{
+        client::ClientId,
         pool::{Pool, RowId},
         rate::DivisibleRate,
         row::{CUT_DELAY, Share},
@@ -22,6 +23,8 @@ const DELAYS: [u64; 4] = [1, 41, 41, 600];
 pub(super) struct Clients {
     clients: Vec<Client>,
     rows: u64,
+    /// The number of rows that new streams took over.
+    pub(super) taken: u64,
     /// The delay of a message is below this number of steps.
     delays: u64,
     /// Streams and clients fail once in this number of steps.
@@ -37,6 +40,7 @@ pub(super) struct Clients {
 struct Report {
     arrives_at: Duration,
     row: RowId,
+    name: Option<ClientId>,
     requests: Content,
 }
 
@@ -49,6 +53,8 @@ enum Content {
 
 #[derive(Debug, Default)]
 struct Client {
+    /// Another client may have the same name.
+    name: Option<ClientId>,
     bucket: Option<Bucket>,
     streams: Vec<Stream>,
     /// Requests in a step.
@@ -72,6 +78,10 @@ struct Bucket {
 struct Stream {
     row: RowId,
     is_open: bool,
+    /// The place in `sent` of the first message after the stream has taken over a row.
+    taken_at: Option<usize>,
+    /// The number of messages that a row of another stream counts.
+    passed: usize,
     /// The instants of sending, and the shares.
     sent: Vec<(Duration, Share)>,
     /// The instants of arrival, and the places in `sent`.
@@ -87,8 +97,14 @@ impl Clients {
         } else {
             1 + random.up_to(8)
         };
+        let names = [0, 1, 3].map(|each: u64| move |at: u64| NonZeroU64::new(at * each / 2));
+        let name = names[random.up_to(3) as usize];
+        let client = |at: u64| Client {
+            name: name(at + 2).map(ClientId),
+            ..Client::default()
+        };
         Self {
-            clients: (0..number).map(|_| Client::default()).collect(),
+            clients: (0..number).map(client).collect(),
             delays: DELAYS[random.up_to(4) as usize],
             failures: [60, 400, 4_000, u64::MAX][random.up_to(4) as usize],
             is_greedy: random.one_in(2),
@@ -132,6 +148,8 @@ impl Clients {
                 client.streams.push(Stream {
                     row: row(*rows),
                     is_open: true,
+                    taken_at: None,
+                    passed: 0,
                     sent: Vec::new(),
                     under_way: VecDeque::new(),
                     reported_at: now,
@@ -152,20 +170,41 @@ impl Clients {
         self.reports = under_way;
         for report in arrived {
             match report.requests {
-                Content::Requests(requests) => pool.report(now, report.row, requests),
+                Content::Requests(requests) => {
+                    let taken = pool.report(now, (report.row, report.name), requests);
+                    if let Some(taken) = taken {
+                        self.pass_row(taken, report.row);
+                    }
+                }
                 Content::End => pool.leave(now, report.row),
             }
         }
     }
 
+    /// Counts the messages of a stream for the one that has taken over its row. The client of the first may be another
+    /// one, whose bucket no row counts any more.
+    fn pass_row(&mut self, from: RowId, to: RowId) {
+        let stream = self.stream(from);
+        let sent = stream.sent.clone();
+        stream.passed = sent.len();
+        let stream = self.stream(to);
+        let last = stream.sent.last().map_or(Duration::ZERO, |(at, _)| *at);
+        let later = sent.into_iter().filter(|(at, _)| *at > last);
+        stream.sent.extend(later);
+        stream.taken_at = Some(stream.sent.len());
+        self.taken += 1;
+    }
+
+    fn stream(&mut self, row: RowId) -> &mut Stream {
+        let streams = self.clients.iter_mut();
+        let mut streams = streams.flat_map(|client| &mut client.streams);
+        streams.find(|stream| stream.row == row).expect("a stream")
+    }
+
     /// Puts a message of the service on its way. One for a stream that the client has closed never arrives.
     pub(super) fn send(&mut self, now: Duration, row: RowId, share: Share, random: &mut Random) {
         let delay = STEP * random.up_to(self.delays) as u32;
-        let mut streams = self
-            .clients
-            .iter_mut()
-            .flat_map(|client| &mut client.streams);
-        let stream = streams.find(|stream| stream.row == row).expect("a stream");
+        let stream = self.stream(row);
         stream.sent.push((now, share));
         let before = stream.under_way.back().map_or(now, |(at, _)| *at);
         let arrival = (max(before, now + delay), stream.sent.len() - 1);
@@ -238,6 +277,7 @@ impl Client {
             to.push(Report {
                 arrives_at: stream.reported_at,
                 row: stream.row,
+                name: self.name,
                 requests,
             });
         }
@@ -248,7 +288,7 @@ impl Client {
         let mut sum = Share::default();
         for stream in &self.streams {
             let mut share = Share::default();
-            let sent = stream.sent.iter().rev();
+            let sent = stream.sent.iter().skip(stream.passed).rev();
             for (sent_at, sent) in sent.skip_while(|(sent_at, _)| *sent_at > now) {
                 let (sent_at, sent) = (*sent_at, *sent);
                 if sent_at + TTL + CUT_DELAY > now {
@@ -283,7 +323,8 @@ impl Client {
                 stream.under_way.pop_front();
                 let (sent_at, share) = stream.sent[place];
                 let before = place.checked_sub(1).map(|before| stream.sent[before].0);
-                let is_renewal = before.is_some_and(|at| sent_at - at <= TTL - CUT_DELAY);
+                let is_renewal = before.is_some_and(|at| sent_at - at <= TTL - CUT_DELAY)
+                    && stream.taken_at != Some(place);
                 let known = self.bucket.take_if(|bucket| bucket.ends_at >= now);
                 if known.is_none() && is_renewal {
                     made += share.size;

@@ -1,0 +1,88 @@
+//! Rows that pass from an ended stream to the next one of the client.
+
+use std::{num::NonZeroU64, time::Duration};
+
+use super::{Pool, RowId};
+use crate::rlqs::{client::ClientId, rate::DivisibleRate, row::Share};
+
+const SECOND: Duration = Duration::from_secs(1);
+const TTL: Duration = Duration::from_secs(15);
+
+const FIRST: RowId = RowId(1);
+const NEXT: RowId = RowId(2);
+
+fn client(name: u64) -> Option<ClientId> {
+    NonZeroU64::new(name).map(ClientId)
+}
+
+/// A pool whose rate is all the first row's, and that share.
+fn used_up() -> (Pool, Share) {
+    let rate = DivisibleRate::of_second(100).expect("a rate");
+    let mut pool = Pool::new(rate, TTL, Duration::ZERO);
+    assert_eq!(pool.report(SECOND, (FIRST, client(1)), 1), None);
+    let [(FIRST, share)] = pool.messages(SECOND)[..] else {
+        panic!("no share");
+    };
+    assert_eq!((share.tokens, share.size), (5_400, 8));
+    (pool, share)
+}
+
+#[test]
+fn a_row_passes_to_the_next_stream_of_its_client() {
+    let (mut pool, share) = used_up();
+    pool.leave(2 * SECOND, FIRST);
+    let taken = pool.report(3 * SECOND, (NEXT, client(1)), 1);
+    assert_eq!(taken, Some(FIRST));
+    assert_eq!(pool.messages(3 * SECOND), [(NEXT, share)]);
+}
+
+#[test]
+fn a_row_does_not_pass_to_others() {
+    for other in [client(2), None] {
+        let (mut pool, _) = used_up();
+        pool.leave(2 * SECOND, FIRST);
+        assert_eq!(pool.report(3 * SECOND, (NEXT, other), 1), None);
+        assert_eq!(pool.messages(3 * SECOND), [], "nothing is free");
+    }
+}
+
+#[test]
+fn a_row_passes_when_its_reports_are_missing() {
+    let (mut pool, share) = used_up();
+    // A client may have several streams.
+    assert_eq!(pool.report(6 * SECOND, (NEXT, client(1)), 1), None);
+    let cut = Share {
+        tokens: share.tokens / 2,
+        size: share.size / 2,
+    };
+    assert_eq!(
+        pool.messages(6 * SECOND),
+        [(FIRST, cut)],
+        "its stream is open"
+    );
+    let taken = pool.report(11 * SECOND, (NEXT, client(1)), 1);
+    assert_eq!(taken, Some(FIRST));
+    assert_eq!(pool.messages(11 * SECOND), [(NEXT, cut)]);
+}
+
+#[test]
+fn a_row_does_not_pass_after_its_end() {
+    let (mut pool, _) = used_up();
+    pool.leave(2 * SECOND, FIRST);
+    assert_eq!(pool.report(19 * SECOND, (NEXT, client(1)), 1), None);
+}
+
+/// The client may be another process.
+#[test]
+fn the_first_message_to_a_new_stream_takes_a_full_bucket_from_the_pool() {
+    let (mut pool, share) = used_up();
+    assert_eq!(pool.level, 2 * super::NANO);
+    for (number, stream) in (2..5).map(RowId).enumerate() {
+        let now = SECOND * (2 + number as u32);
+        pool.leave(now, RowId(stream.0 - 1));
+        assert!(pool.report(now, (stream, client(1)), 1).is_some());
+        assert_eq!(pool.messages(now), [(stream, share)]);
+        assert_eq!(pool.level, 0);
+    }
+    assert_eq!(pool.lacked, 6 + 8 + 8);
+}
