@@ -41,9 +41,6 @@ pub(crate) const MAX_FIELDS: usize = 256;
 /// How long a peer has to finish an HTTP/2 connection that shuts down.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// The interval of HTTP/2 pings, and how long the peer may take to answer one.
-const PING_TIME: Duration = Duration::from_secs(20);
-
 /// Serves a connection until it closes. Errors are ignored: the peer has gone or is invalid.
 pub(super) async fn connection<I, F, A>(
     (io, slot): (I, Slot),
@@ -146,8 +143,8 @@ fn http2_builder(limits: ConnectionLimits) -> http2::Builder<TokioExecutor> {
     let mut builder = http2::Builder::new(TokioExecutor::new());
     builder
         .timer(TokioTimer::new())
-        .keep_alive_interval(PING_TIME)
-        .keep_alive_timeout(PING_TIME)
+        .keep_alive_interval(limits.ping)
+        .keep_alive_timeout(limits.ping)
         .max_concurrent_streams(limits.streams)
         .max_header_list_size(MAX_HEADER as u32)
         .initial_stream_window_size(BUFFER as u32)

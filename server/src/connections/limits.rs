@@ -12,6 +12,12 @@ pub(crate) const MAX_CONNECTIONS: usize = 4096;
 /// closed first, they would send requests into closed connections.
 const IDLE_TIME: Duration = Duration::from_secs(75);
 
+/// The interval of HTTP/2 pings, and how long the peer may take to answer one.
+const PING_TIME: Duration = Duration::from_secs(20);
+
+/// [`PING_TIME`] of a listener whose streams are shares of limits: a dead client's share can pass to its next stream.
+const SHARES_PING_TIME: Duration = Duration::from_secs(5);
+
 /// The limits of a listener's connections.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ConnectionLimits {
@@ -25,6 +31,8 @@ pub(crate) struct ConnectionLimits {
     pub(super) age: Option<Duration>,
     /// Whether HTTP/1 is accepted as well.
     pub(super) http1: bool,
+    /// The interval of HTTP/2 pings, and how long the peer may take to answer one.
+    pub(super) ping: Duration,
 }
 
 impl ConnectionLimits {
@@ -36,6 +44,7 @@ impl ConnectionLimits {
             idle: IDLE_TIME,
             age: None,
             http1: true,
+            ping: PING_TIME,
         }
     }
 
@@ -48,7 +57,16 @@ impl ConnectionLimits {
             idle: Duration::MAX,
             age: Some(age),
             http1: false,
+            ping: PING_TIME,
         }
+    }
+
+    /// These limits for a listener of the quota service, if it has that service.
+    pub(crate) const fn with_shares(mut self, has_shares: bool) -> Self {
+        if has_shares {
+            self.ping = SHARES_PING_TIME;
+        }
+        self
     }
 
     /// The maximum age of the next connection.

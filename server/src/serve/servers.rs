@@ -111,7 +111,8 @@ fn serve_grpc(
 ) {
     let answer = move |request, peer| call_routes(routes.clone(), request, peer);
     let (tls, until) = (parts.tls.clone(), stopped.clone());
-    let limits = (ConnectionLimits::grpc(parts.settings.grpc_max_age), None);
+    let limits = ConnectionLimits::grpc(parts.settings.grpc_max_age);
+    let limits = (limits.with_shares(parts.quotas.is_some()), None);
     match listener {
         GrpcListener::Tcp(listener) => {
             running.spawn(connections::serve(listener, tls, limits, answer, until))
