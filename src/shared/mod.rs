@@ -23,6 +23,8 @@ mod operation_answer;
 #[cfg(feature = "redis")]
 mod redis_limiter;
 #[cfg(feature = "redis")]
+mod redis_values;
+#[cfg(feature = "redis")]
 mod script_choice;
 mod script_in_rust;
 mod store_backend;
@@ -30,8 +32,6 @@ mod subject_settlement;
 mod user_store;
 mod wire;
 
-#[cfg(feature = "redis")]
-pub use self::redis_limiter::RedisLimiter;
 #[doc(hidden)]
 pub use self::wire::{
     LateCall,
@@ -49,3 +49,5 @@ pub use self::{
     user_store::Store,
     wire::{Applied, Call, Reply, Write},
 };
+#[cfg(feature = "redis")]
+pub use self::{redis_limiter::RedisLimiter, redis_values::RedisValues};

@@ -62,6 +62,15 @@ pub struct Write {
     pub expires_in: Duration,
 }
 
+impl Write {
+    /// Creates a value of your own, for a [`CompareAndSwap`](super::CompareAndSwap) used without a
+    /// limiter.
+    #[must_use]
+    pub const fn new(value: Vec<u8>, expires_in: Duration) -> Self {
+        Self { value, expires_in }
+    }
+}
+
 impl<'a> Call<'a> {
     pub(in crate::shared) const fn new(
         plan: &'a Plan,

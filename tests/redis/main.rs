@@ -26,6 +26,7 @@ mod store;
 mod strict_only;
 mod tiers;
 mod together;
+mod values;
 mod varying;
 mod vectors;
 
