@@ -40,7 +40,7 @@ pub struct Settings {
     /// The file with the secret, of at least 32 characters, that instances with the same counts share, so that each
     /// accepts the reservations of all. Only with Redis or `state`. Defaults to none: each process accepts its own.
     pub reservation_key_file: Option<PathBuf>,
-    /// The service that assigns shares of limits. Not with Redis. Defaults to none.
+    /// The service that assigns shares of limits; with Redis, those of all instances. Defaults to none.
     pub rlqs: Option<RlqsSettings>,
     /// Rule files of this crate, for `/v1/auth`. Defaults to none: there is no such route.
     pub auth_rules: Vec<PathBuf>,

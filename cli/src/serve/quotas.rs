@@ -12,11 +12,11 @@ use crate::common_options::time;
 #[command(next_help_heading = "Shares for Envoy")]
 pub(super) struct Rlqs {
     /// Assigns shares of limits to Envoys with the filter rate_limit_quota, which then decide by
-    /// themselves. Not with --redis.
+    /// themselves. With --redis, instances divide limits together.
     #[arg(long, env = "TOWER_RATELIMIT_RLQS")]
     rlqs: bool,
     /// How long a share lasts without a further message: whole seconds, at least 10. Envoy reports
-    /// every 5 seconds.
+    /// every 5 seconds. Instances with one Redis need the same.
     #[arg(long, value_name = "TIME", default_value = "15s", value_parser = ttl, env = "TOWER_RATELIMIT_RLQS_TTL")]
     rlqs_ttl: Duration,
     /// How long a bucket without requests is kept.

@@ -4,12 +4,13 @@ use std::{
     fs,
     process::Command,
     sync::atomic::{AtomicUsize, Ordering::Relaxed},
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 use testkit::{
     needs,
     programs::{Process, eventually, find, free_port},
+    servers::Server,
 };
 use tokio::task::JoinSet;
 
@@ -64,18 +65,7 @@ async fn statuses(listener: u16, number: usize) -> Vec<u16> {
 async fn page_leads_to_an_envoy_that_decides_by_itself() {
     needs!(envoy);
     let service = Service::start(&["--rlqs"]).await;
-    fs::write(service.folder.path().join("rules.yaml"), rules_of_page()).unwrap();
-    service.process.hang_up();
-    eventually("the rules of the page", async || {
-        service.process.log().contains("1 limit").then_some(())
-    })
-    .await;
-    let listener = free_port();
-    let _envoy = envoy_of_page(&service, listener);
-    eventually("an Envoy that listens", async || {
-        try_send(listener, "GET / HTTP/1.1", "").await.map(drop)
-    })
-    .await;
+    let (_envoy, listener) = envoy_of(&service).await;
     assert_eq!(statuses(listener, 1).await, [429], "without a share");
     let began_at = Instant::now();
     eventually("a share", async || {
@@ -118,13 +108,49 @@ async fn limits_without_shares_are_logged() {
     assert!(log.contains("--rlqs-excess decides: rl.foo, "), "{log}");
 }
 
+/// An Envoy that decides by shares of this service, and its port.
+async fn envoy_of(service: &Service) -> (Process, u16) {
+    fs::write(service.folder.path().join("rules.yaml"), rules_of_page()).unwrap();
+    service.process.hang_up();
+    eventually("the rules of the page", async || {
+        service.process.log().contains("1 limit").then_some(())
+    })
+    .await;
+    let listener = free_port();
+    let envoy = envoy_of_page(service, listener);
+    eventually("an Envoy that listens", async || {
+        try_send(listener, "GET / HTTP/1.1", "").await.map(drop)
+    })
+    .await;
+    (envoy, listener)
+}
+
 #[tokio::test]
-async fn shares_are_of_one_process() {
-    let mut service = Service::launch(&["--rlqs", "--redis", "redis://127.0.0.1:1"]);
-    while !service.process.has_ended() {
-        tokio::time::sleep(Duration::from_millis(10)).await;
+async fn envoys_of_two_instances_share_a_limit() {
+    needs!(envoy);
+    needs!(redis);
+    let server = Server::start().await;
+    let url = server.url();
+    let options = ["--rlqs", "--redis", &url, "--redis-deadline", "20s"];
+    let services = [
+        Service::start(&options).await,
+        Service::start(&options).await,
+    ];
+    let envoys = [envoy_of(&services[0]).await, envoy_of(&services[1]).await];
+    let (began_at, passed) = (Instant::now(), AtomicUsize::new(0));
+    // The first has the whole limit until the second one wants its part.
+    for (_, listener) in &envoys {
+        eventually("a share", async || {
+            let statuses = statuses(*listener, 20).await;
+            let of_these = statuses.iter().filter(|status| **status == 200);
+            passed.fetch_add(of_these.count(), Relaxed);
+            statuses.contains(&200).then_some(())
+        })
+        .await;
     }
-    let log = service.process.log();
-    let fault = "--rlqs divides limits in one process, and not with --redis: leave one of them";
-    assert!(log.contains(fault), "{log}");
+    let passed = passed.into_inner();
+    let most = 10.0 + 90.0 * began_at.elapsed().as_secs_f64();
+    assert!((passed as f64) <= most, "{passed} of {most}");
+    let keys: Vec<String> = server.send(["KEYS", "*"]).await.unwrap();
+    assert_eq!(keys.len(), 1, "{keys:?}");
 }

@@ -11,11 +11,11 @@ const SHORTEST: Duration = Duration::from_secs(1);
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Demand {
     /// When the measured time began.
-    since: Duration,
+    pub(super) since: Duration,
     /// The requests reported since then.
-    requests: u64,
+    pub(super) requests: u64,
     /// Requests in an interval, an average that each measurement halves. `None` before the first.
-    measured: Option<u64>,
+    pub(super) measured: Option<u64>,
     pub(super) reported_at: Duration,
 }
 

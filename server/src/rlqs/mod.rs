@@ -1,7 +1,8 @@
 //! The gRPC service `envoy.service.rate_limit_quota.v3.RateLimitQuotaService`: Envoy decides by itself, by shares of
 //! limits that this service assigns, and reports its use.
 //!
-//! Counts in this process only. A share is a part of a rate (`pool`), so limits that are no rates have none.
+//! A share is a part of a rate (`pool`), so limits that are no rates have none. Instances with one Redis divide a limit
+//! together (`pool_of_instance`).
 
 mod actions;
 mod client;
@@ -10,6 +11,8 @@ mod demand;
 mod fair_shares;
 pub mod messages;
 mod pool;
+mod pool_of_instance;
+mod pools_in_redis;
 mod rate;
 mod row;
 mod settings;
@@ -32,6 +35,7 @@ use tonic::{
     body::Body,
     server::{Grpc, NamedService, StreamingService},
 };
+use tower_ratelimit::{OnFailure, RedisStore};
 use tower_service::Service;
 
 pub use self::settings::RlqsSettings;
@@ -39,6 +43,7 @@ use self::{
     client::ClientId,
     codec::ReportCodec,
     messages::{RateLimitQuotaResponse, RateLimitQuotaUsageReports},
+    pools_in_redis::PoolsInRedis,
 };
 pub(crate) use self::{shares::Shares, stream::undivided};
 use crate::{decide::RateLimits, rls::BoxFuture};
@@ -55,7 +60,20 @@ const MAX_MESSAGE: usize = 16 << 20;
 /// The quota service, for a server of your own.
 #[must_use]
 pub fn service(limits: RateLimits, settings: RlqsSettings) -> RateLimitQuotaService {
-    RateLimitQuotaService(Shares::new(limits, settings))
+    RateLimitQuotaService(Shares::new(limits, settings, None))
+}
+
+/// The quota service of several instances, which divide limits together through Redis. While it does not respond,
+/// [`OnFailure::local`] renews the shares of each instance, [`OnFailure::allow`] lets all requests pass, and
+/// [`OnFailure::deny`] lets shares end. All instances need the same `ttl`.
+#[must_use]
+pub fn shared_service(
+    limits: RateLimits,
+    settings: RlqsSettings,
+    (store, on_failure): (&RedisStore, OnFailure),
+) -> RateLimitQuotaService {
+    let redis = PoolsInRedis::new(store, on_failure);
+    RateLimitQuotaService(Shares::new(limits, settings, Some(redis)))
 }
 
 /// The quota service. Made by [`service`].

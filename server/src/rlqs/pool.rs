@@ -6,7 +6,7 @@
 //!
 //! 1. A share grows only by what no client may use. The tokens that its growth makes come out of the pool's bucket: all
 //!    of a full bucket, else the growth of its size.
-//! 2. A smaller share counts only [`CUT_DELAY`](super::row::CUT_DELAY) after it is sent.
+//! 2. A smaller share counts only [`CUT_DELAY`] after it is sent.
 //! 3. A share counts until its time to live and that delay after the last message. A message so late that the client may
 //!    have no bucket any more counts as a full bucket.
 //!
@@ -16,14 +16,16 @@
 
 #[cfg(test)]
 mod tests;
+mod value;
 
 use std::time::Duration;
 
+pub(super) use self::value::StoredPool;
 use super::{
     client::ClientId,
     fair_shares::fair_shares,
     rate::DivisibleRate,
-    row::{Row, Share},
+    row::{CUT_DELAY, Row, Share},
 };
 
 /// Parts of a token. The pool's bucket counts in them.
@@ -59,14 +61,21 @@ pub(super) struct Pool {
     level: u64,
     /// The instant of the level.
     at: Duration,
+    /// Until then there may be shares that no row counts: nothing is free.
+    closed_until: Duration,
     /// In the order of their names. Most pools have one row, so there is no room for others.
     rows: Vec<(RowId, Row)>,
     /// Whether a client waits for a message, or for another share.
     is_due: bool,
+    /// Whether one of these has less than its part of the rate.
+    is_short: bool,
     design: Design,
     /// The tokens of full buckets that first messages to new streams may have made, and that the pool's bucket lacked.
     #[cfg(test)]
     pub(super) lacked: u64,
+    /// The rows that new streams took over: from, and to.
+    #[cfg(test)]
+    pub(super) passed: Vec<(RowId, RowId)>,
 }
 
 impl Pool {
@@ -77,12 +86,32 @@ impl Pool {
             ttl,
             level: rate.burst * NANO,
             at: now,
+            closed_until: Duration::ZERO,
             rows: Vec::new(),
             is_due: false,
+            is_short: false,
             design: Design::BOUNDED,
             #[cfg(test)]
             lacked: 0,
+            #[cfg(test)]
+            passed: Vec::new(),
         }
+    }
+
+    /// Empties the bucket, and frees nothing until all shares of now have ended: some may have no row.
+    pub(super) fn close(&mut self, now: Duration) {
+        self.advance(now);
+        self.level = 0;
+        self.closed_until = now + self.ttl + CUT_DELAY;
+    }
+
+    /// Whether a client that [`messages_to`](Self::messages_to) was about has less than its part of the rate.
+    pub(super) const fn is_short(&self) -> bool {
+        self.is_short
+    }
+
+    pub(super) fn is_closed(&self, now: Duration) -> bool {
+        now < self.closed_until
     }
 
     #[cfg(test)]
@@ -114,7 +143,9 @@ impl Pool {
         (id, client): (RowId, Option<ClientId>),
         requests: u64,
     ) -> Option<RowId> {
-        self.advance(now);
+        if self.at < now {
+            self.advance(now);
+        }
         let rate = self.rate;
         if self.place(id).is_err() {
             self.insert(id, Row::new(now, client));
@@ -138,6 +169,8 @@ impl Pool {
         let (taken, _) = *ended.max_by_key(|(_, row)| row.sent_at)?;
         let (_, row) = self.rows.remove(self.place(taken).ok()?);
         *self.row_mut(id)? = row.inherited();
+        #[cfg(test)]
+        self.passed.push((taken, id));
         Some(taken)
     }
 
@@ -170,21 +203,30 @@ impl Pool {
 
     /// The messages to send now: answers to reports, and changed shares.
     pub(super) fn messages(&mut self, now: Duration) -> Vec<(RowId, Share)> {
+        self.messages_to(now, |_| true)
+    }
+
+    /// [`messages`](Self::messages) to some of the rows. The others are those of other instances.
+    pub(super) fn messages_to(
+        &mut self,
+        now: Duration,
+        is_own: impl Fn(RowId) -> bool,
+    ) -> Vec<(RowId, Share)> {
         self.advance(now);
         let mut messages = Vec::new();
         if !self.is_due {
             return messages;
         }
         let mut held = self.held();
-        let mut is_due = false;
+        (self.is_short, self.is_due) = (false, false);
         for (id, target) in self.targets(now) {
-            let Some(row) = self.row(id) else {
+            let Some(row) = self.row(id).filter(|_| is_own(id)) else {
                 continue;
             };
             let before = self.counted(row);
             if let Some((share, made)) = self.next_share(now, row, target, held) {
                 #[cfg(test)]
-                if row.is_inherited {
+                if row.may_lack_bucket {
                     self.lacked += share.size - made;
                 }
                 self.level -= made * NANO;
@@ -198,18 +240,61 @@ impl Pool {
                 held.tokens = held.tokens - before.tokens + after.tokens;
                 held.size = held.size - before.size + after.size;
                 let differs = row.share.is_some_and(|share| share.differs_from(target));
-                is_due |= row.awaits_answer || differs;
+                let is_short = row.share.is_some_and(|share| share.is_short_of(target));
+                let is_due = row.awaits_answer || differs;
+                (self.is_due, self.is_short) = (self.is_due | is_due, self.is_short | is_short);
             }
         }
-        self.is_due = is_due;
         messages
+    }
+
+    /// The last share of each row, and when it was sent.
+    #[cfg(test)]
+    pub(super) fn shares(&self) -> impl Iterator<Item = (RowId, Share, Duration)> {
+        let rows = self.rows.iter();
+        rows.filter_map(|(id, row)| Some((*id, row.share?, row.sent_at)))
+    }
+
+    pub(super) fn number_of_rows(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// Counts a share that this row's client has, whatever the pool knows: it was sent at this instant, as the message
+    /// of this number.
+    pub(super) fn restore(
+        &mut self,
+        (id, client): (RowId, Option<ClientId>),
+        (share, sent_at, messages): (Share, Duration, u32),
+    ) {
+        let ends_at = sent_at + self.ttl + CUT_DELAY;
+        let mut row = Row::new(sent_at, client);
+        row.awaits_answer = false;
+        self.insert(id, row);
+        let Some(row) = self.row_mut(id) else {
+            return;
+        };
+        match row.share {
+            Some(kept) if kept == share => row.sent_at = row.sent_at.max(sent_at),
+            Some(_) => row.older.push((ends_at, share)),
+            None => {
+                row.share = Some(share);
+                (row.sent_at, row.messages) = (sent_at, messages);
+            }
+        }
+    }
+
+    /// Notes that the client may have no bucket: the next message may make a full one.
+    pub(super) fn doubt_bucket(&mut self, id: RowId) {
+        if let Some(row) = self.row_mut(id) {
+            row.may_lack_bucket = true;
+        }
     }
 
     fn place(&self, id: RowId) -> Result<usize, usize> {
         self.rows.binary_search_by_key(&id, |(id, _)| *id)
     }
 
-    fn row(&self, id: RowId) -> Option<&Row> {
+    pub(super) fn row(&self, id: RowId) -> Option<&Row> {
         let at = self.place(id).ok()?;
         self.rows.get(at).map(|(_, row)| row)
     }
@@ -257,28 +342,25 @@ impl Pool {
         if is_full && !row.awaits_answer {
             return None;
         }
-        let level = self.level / NANO;
-        let free_tokens = self.rate.tokens.saturating_sub(held.tokens);
-        let free_size = self.rate.burst.saturating_sub(held.size);
+        let (level, free) = (self.level / NANO, self.free(now, held));
         let charges = self.design.charges_full_buckets;
-        let before = row.share.unwrap_or_default().size;
-        let most_made = match (is_full, charges) {
-            (true, true) => level,
-            (true, false) => u64::MAX,
-            (false, _) => before.saturating_add(level),
+        let most_made = match row.share.filter(|_| !is_full) {
+            Some(before) => before.size.saturating_add(level),
+            None if charges => level,
+            None => u64::MAX,
         };
-        let tokens = target.tokens.min(own.tokens.saturating_add(free_tokens));
+        let tokens = target.tokens.min(own.tokens.saturating_add(free.tokens));
         let size = self.share(tokens).size;
         let share = Share {
             tokens,
-            size: size.min(own.size.saturating_add(free_size)).min(most_made),
+            size: size.min(own.size.saturating_add(free.size)).min(most_made),
         };
         if is_full {
             let made = if charges { share.size } else { 0 };
             return (share.tokens > 0 && share.size > 0).then_some((share, made));
         }
         let kept = row.share?;
-        if row.is_inherited {
+        if row.may_lack_bucket {
             return row.awaits_answer.then_some((kept, kept.size.min(level)));
         }
         let changes = kept.differs_from(share) && row.may_change(now);
@@ -298,7 +380,7 @@ impl Pool {
     }
 
     /// The part of the pool that all clients may use.
-    fn held(&self) -> Share {
+    pub(super) fn held(&self) -> Share {
         let mut held = Share::default();
         for (_, row) in &self.rows {
             let counted = self.counted(row);
@@ -308,14 +390,36 @@ impl Pool {
         held
     }
 
+    /// The part of the pool that no client may use.
+    fn free(&self, now: Duration, held: Share) -> Share {
+        if self.is_closed(now) {
+            return Share::default();
+        }
+        Share {
+            tokens: self.rate.tokens.saturating_sub(held.tokens),
+            size: self.rate.burst.saturating_sub(held.size),
+        }
+    }
+
     /// Refills the bucket, and ends shares.
     fn advance(&mut self, now: Duration) {
+        let next_end = |pool: &Self| {
+            let rows = pool.rows.iter();
+            rows.filter_map(|(_, row)| row.next_end(pool.ttl)).min()
+        };
+        while let Some(end) = next_end(self).filter(|end| *end < now) {
+            self.advance_to(end);
+        }
+        self.advance_to(now);
+    }
+
+    /// Refills the bucket up to an instant until that no share ends.
+    fn advance_to(&mut self, now: Duration) {
         let held = self.held();
-        let time = now.saturating_sub(self.at).as_nanos();
+        let time = now.saturating_sub(self.at.max(self.closed_until));
         self.at = self.at.max(now);
-        // A share that ended in this time counts up to now, so the refill is never too large.
         let free = self.rate.tokens.saturating_sub(held.tokens);
-        let refill = u128::from(free) * time / u128::from(self.rate.interval);
+        let refill = u128::from(free) * time.as_nanos() / u128::from(self.rate.interval);
         let most = self.rate.burst.saturating_sub(held.size) * NANO;
         let refilled = u128::from(self.level).saturating_add(refill);
         self.level = u64::try_from(refilled).map_or(most, |level| level.min(most));

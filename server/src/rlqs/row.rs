@@ -34,29 +34,39 @@ impl Share {
 
     /// Whether a number differs from another share's by a twentieth or more.
     pub(super) fn differs_from(self, other: Self) -> bool {
-        let differs = |a: u64, b: u64| a != b && a.abs_diff(b).saturating_mul(20) >= a;
         differs(self.tokens, other.tokens) || differs(self.size, other.size)
     }
+
+    /// Whether another share has a larger rate, by a twentieth or more.
+    pub(super) fn is_short_of(self, other: Self) -> bool {
+        self.tokens < other.tokens && differs(self.tokens, other.tokens)
+    }
+}
+
+fn differs(a: u64, b: u64) -> bool {
+    a != b && a.abs_diff(b).saturating_mul(20) >= a
 }
 
 /// A client of a pool.
 #[derive(Debug)]
 pub(super) struct Row {
-    client: Option<ClientId>,
+    pub(super) client: Option<ClientId>,
     pub(super) demand: Demand,
     /// The share that was sent last, until the end of the row.
     pub(super) share: Option<Share>,
     /// Shares that the client may still use, each until an instant.
-    older: Vec<(Duration, Share)>,
+    pub(super) older: Vec<(Duration, Share)>,
     pub(super) sent_at: Duration,
-    changed_at: Duration,
+    pub(super) changed_at: Duration,
+    /// The number of messages so far.
+    pub(super) messages: u32,
     /// Whether the client has sent a report that no message has answered.
     pub(super) awaits_answer: bool,
     /// Whether the client's stream is open, as far as is known.
     pub(super) is_live: bool,
-    /// Whether the row is of an earlier stream, and no message was sent since: the client may be another process, without
-    /// a bucket.
-    pub(super) is_inherited: bool,
+    /// Whether the client may have no bucket, so that the next message makes a full one: the share is that of an earlier
+    /// stream, maybe of another process.
+    pub(super) may_lack_bucket: bool,
 }
 
 impl Row {
@@ -68,9 +78,10 @@ impl Row {
             older: Vec::new(),
             sent_at: now,
             changed_at: now,
+            messages: 0,
             awaits_answer: true,
             is_live: true,
-            is_inherited: false,
+            may_lack_bucket: false,
         }
     }
 
@@ -83,7 +94,7 @@ impl Row {
     pub(super) fn inherited(self) -> Self {
         Self {
             is_live: true,
-            is_inherited: true,
+            may_lack_bucket: true,
             ..self
         }
     }
@@ -116,8 +127,16 @@ impl Row {
         }
         self.share = Some(share);
         self.sent_at = now;
+        self.messages = self.messages.wrapping_add(1);
         self.awaits_answer = false;
-        self.is_inherited = false;
+        self.may_lack_bucket = false;
+    }
+
+    /// When the next one of the shares ends that the client may use.
+    pub(super) fn next_end(&self, ttl: Duration) -> Option<Duration> {
+        let last = self.share.map(|_| self.sent_at + ttl + CUT_DELAY);
+        let older = self.older.iter().map(|(until, _)| *until);
+        older.chain(last).min()
     }
 
     /// Ends the shares that the client can no longer use. Whether there were any.

@@ -1,7 +1,10 @@
 //! The shares of all streams: pools by subject, and messages to the streams whose shares change.
 
+mod exchange;
+
 use std::{
     collections::{HashMap, HashSet},
+    hash::{BuildHasher as _, RandomState},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicUsize, Ordering::Relaxed},
@@ -22,6 +25,8 @@ use super::{
     client::ClientId,
     messages::{BucketAction, BucketId, RateLimitQuotaResponse},
     pool::{Pool, RowId},
+    pool_of_instance::PoolOfInstance,
+    pools_in_redis::PoolsInRedis,
     rate::DivisibleRate,
 };
 use crate::{decide::RateLimits, events};
@@ -49,6 +54,10 @@ pub(crate) struct Shares(Arc<Inner>);
 struct Inner {
     limits: RateLimits,
     settings: RlqsSettings,
+    /// The pools of all instances, if there is Redis.
+    redis: Option<PoolsInRedis>,
+    /// Makes the names of rows, which differ in all instances.
+    names: RandomState,
     began_at: Instant,
     state: Mutex<State>,
     /// The number of slots.
@@ -68,6 +77,10 @@ impl Drop for BucketSlot {
 #[derive(Debug, Default)]
 struct State {
     pools: HashMap<Key, Pool>,
+    /// This instance's parts of the pools in Redis.
+    of_instance: HashMap<Key, PoolOfInstance>,
+    /// When Redis was found to have lost a pool.
+    lost_at: Option<Duration>,
     /// The stream of each row, and the encoded id of its bucket: a map takes ten times the memory.
     buckets: HashMap<RowId, (u64, Arc<[u8]>)>,
     streams: HashMap<u64, Outbox>,
@@ -92,10 +105,16 @@ pub(super) struct Place {
 }
 
 impl Shares {
-    pub(super) fn new(limits: RateLimits, settings: RlqsSettings) -> Self {
+    pub(super) fn new(
+        limits: RateLimits,
+        settings: RlqsSettings,
+        redis: Option<PoolsInRedis>,
+    ) -> Self {
         Self(Arc::new(Inner {
             limits,
             settings,
+            redis,
+            names: RandomState::new(),
             began_at: Instant::now(),
             state: Mutex::default(),
             slots: AtomicUsize::new(0),
@@ -167,10 +186,12 @@ impl Shares {
     /// A row for a bucket, unless there are too many pools: those of ended streams stay for a time.
     pub(super) fn enter(&self, stream: u64, id: &Arc<[u8]>, subject: Key) -> Option<Place> {
         let mut state = self.state();
-        if state.pools.len() >= MAX_BUCKETS && !state.pools.contains_key(&subject) {
+        let is_known =
+            state.pools.contains_key(&subject) || state.of_instance.contains_key(&subject);
+        if state.pools.len() + state.of_instance.len() >= MAX_BUCKETS && !is_known {
             return None;
         }
-        let row = RowId(state.name());
+        let row = RowId(self.0.names.hash_one(state.name()));
         state.buckets.insert(row, (stream, Arc::clone(id)));
         events::rlqs_buckets(state.buckets.len());
         Some(Place { subject, row })
@@ -185,6 +206,11 @@ impl Shares {
     ) {
         let (now, ttl) = (self.now(), self.0.settings.ttl);
         let mut state = self.state();
+        if self.0.redis.is_some() {
+            let pool = state.of_instance.entry(place.subject.clone());
+            let pool = pool.or_insert_with(|| PoolOfInstance::new(rate, ttl));
+            return pool.report(now, (place.row, client), rate, requests);
+        }
         let pool = state.pools.entry(place.subject.clone());
         let pool = pool.or_insert_with(|| Pool::new(rate, ttl, now));
         pool.set_rate(rate, now);
@@ -198,6 +224,9 @@ impl Shares {
         state.buckets.remove(&place.row);
         events::rlqs_buckets(state.buckets.len());
         if let Some(pool) = state.pools.get_mut(&place.subject) {
+            pool.leave(now, place.row);
+        }
+        if let Some(pool) = state.of_instance.get_mut(&place.subject) {
             pool.leave(now, place.row);
         }
     }
@@ -224,9 +253,11 @@ impl Shares {
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
+            self.exchange_due().await;
             let mut state = self.state();
             state.tick(self.now(), self.0.settings.ttl);
-            if state.streams.is_empty() && state.pools.is_empty() {
+            let is_idle = state.pools.is_empty() && state.of_instance.is_empty();
+            if state.streams.is_empty() && is_idle {
                 state.is_ticking = false;
                 return;
             }

@@ -41,7 +41,7 @@ const COLLECTED: Duration = Duration::from_millis(10);
 /// The time to live of answers without a share: no limit, a limit of 0, and buckets beyond a maximum.
 const UNLIMITED: Duration = Duration::from_secs(300);
 const DENIED: Duration = Duration::from_secs(15);
-const EXCESS: Duration = Duration::from_secs(60);
+pub(super) const EXCESS: Duration = Duration::from_secs(60);
 
 /// A stream of reports.
 struct Reports {

@@ -1,5 +1,8 @@
 //! The service, called through tonic in paused time.
 
+pub(super) mod fake_values;
+mod instances;
+
 use std::{collections::BTreeMap, time::Duration};
 
 use http::HeaderName;

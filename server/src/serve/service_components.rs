@@ -86,7 +86,7 @@ impl Parts {
         let client = source.client()?;
         Ok(Self {
             reservations: reservations::service(limits.clone(), reservation_key(&settings)?),
-            quotas: quotas(&settings, &limits),
+            quotas: quotas(&settings, &limits, &store),
             settings,
             limits,
             metrics: Metrics::new(source.clone(), store.clone()),
@@ -195,7 +195,11 @@ impl Parts {
 }
 
 /// The quota service, if it is on.
-fn quotas(settings: &Settings, limits: &RateLimits) -> Option<RateLimitQuotaService> {
+fn quotas(
+    settings: &Settings,
+    limits: &RateLimits,
+    store: &Store,
+) -> Option<RateLimitQuotaService> {
     let of_service = settings.rlqs.clone()?;
     let undivided = limits.rules().map(|rules| rlqs::undivided(&rules));
     if let Some(names) = undivided.filter(|names| !names.is_empty()) {
@@ -206,7 +210,13 @@ fn quotas(settings: &Settings, limits: &RateLimits) -> Option<RateLimitQuotaServ
             names.join(", ")
         );
     }
-    Some(rlqs::service(limits.clone(), of_service))
+    let limits = limits.clone();
+    Some(match store {
+        Store::Local(_) => rlqs::service(limits, of_service),
+        Store::Redis(store) => {
+            rlqs::shared_service(limits, of_service, (store, settings.on_failure))
+        }
+    })
 }
 
 /// The key of reservations. A shared one is only for processes that share counts: others would refund what they never
@@ -228,10 +238,6 @@ fn check_source(settings: &Settings) -> Result<(), ServeError> {
     let has_files = !(settings.rules.is_empty() && settings.auth_rules.is_empty());
     if settings.xds.is_some() && has_files {
         let text = "limits come from files or from a control plane, and not from both";
-        return Err(ServeError(text.to_owned()));
-    }
-    if settings.rlqs.is_some() && settings.redis.is_some() {
-        let text = "--rlqs divides limits in one process, and not with --redis: leave one of them";
         return Err(ServeError(text.to_owned()));
     }
     Ok(())

@@ -1,9 +1,13 @@
-//! Rows that pass from an ended stream to the next one of the client.
+//! Rows that pass from an ended stream to the next one of the client, and pools as bytes.
 
 use std::{num::NonZeroU64, time::Duration};
 
-use super::{Pool, RowId};
-use crate::rlqs::{client::ClientId, rate::DivisibleRate, row::Share};
+use super::{Pool, RowId, StoredPool};
+use crate::rlqs::{
+    client::ClientId,
+    rate::DivisibleRate,
+    row::{CUT_DELAY, Share},
+};
 
 const SECOND: Duration = Duration::from_secs(1);
 const TTL: Duration = Duration::from_secs(15);
@@ -85,4 +89,79 @@ fn the_first_message_to_a_new_stream_takes_a_full_bucket_from_the_pool() {
         assert_eq!(pool.level, 0);
     }
     assert_eq!(pool.lacked, 6 + 8 + 8);
+}
+
+fn stored() -> StoredPool {
+    let (mut pool, _) = used_up();
+    pool.report(2 * SECOND, (NEXT, client(2)), 3);
+    assert_eq!(pool.messages(2 * SECOND).len(), 1, "a cut");
+    StoredPool {
+        birth: 5,
+        writes: 6,
+        pool,
+    }
+}
+
+#[test]
+fn a_pool_survives_its_bytes() {
+    let before = stored();
+    let now = 2 * SECOND;
+    let read = StoredPool::read(&before.to_bytes(), TTL, now).expect("a pool");
+    assert_eq!(read.to_bytes(), before.to_bytes());
+    assert_eq!((read.birth, read.writes), (5, 6));
+    let mut pools = [before.pool, read.pool];
+    for now in (3..30).map(|seconds| SECOND * seconds) {
+        let [before, read] = pools.each_mut().map(|pool| {
+            pool.report(now, (NEXT, client(2)), 1_000);
+            pool.messages(now)
+        });
+        assert_eq!(before, read);
+    }
+}
+
+#[test]
+fn a_pool_of_the_future_is_of_now() {
+    let mut before = stored();
+    before.pool.close(2 * SECOND);
+    let read = StoredPool::read(&before.to_bytes(), TTL, SECOND).expect("a pool");
+    assert_eq!(read.pool.at, SECOND);
+    assert_eq!(read.pool.closed_until, SECOND + TTL + CUT_DELAY);
+    let shares: Vec<_> = read.pool.shares().collect();
+    assert!(shares.iter().all(|(.., sent_at)| *sent_at == SECOND));
+}
+
+#[test]
+fn damaged_bytes_are_refused_or_harmless() {
+    let bytes = stored().to_bytes();
+    let now = 2 * SECOND;
+    let mut refused = 0;
+    for at in 0..bytes.len() {
+        for byte in [0, 0x7f, 0xff, bytes[at] ^ 1] {
+            let mut damaged = bytes.clone();
+            damaged[at] = byte;
+            for damaged in [&damaged, &bytes[..at]] {
+                let Some(mut read) = StoredPool::read(damaged, TTL, now) else {
+                    refused += 1;
+                    continue;
+                };
+                read.pool.set_rate(read.pool.rate(), now);
+                read.pool.report(now, (FIRST, client(1)), u64::MAX);
+                read.pool.messages(now);
+                read.pool.messages(now + TTL);
+                read.to_bytes();
+                read.lasts(now);
+            }
+        }
+    }
+    assert!(refused > bytes.len());
+}
+
+/// However long no call is about the pool.
+#[test]
+fn an_ended_share_is_free_from_its_end_on() {
+    let (mut pool, share) = used_up();
+    pool.leave(2 * SECOND, FIRST);
+    pool.report(100 * SECOND, (NEXT, None), 1);
+    assert_eq!(pool.messages(100 * SECOND), [(NEXT, share)]);
+    assert_eq!(pool.level, 2 * super::NANO);
 }

@@ -1,17 +1,17 @@
 //! The clients, and the messages on their way.
 
-use std::{cmp::max, collections::VecDeque, num::NonZeroU64, time::Duration};
+use std::{cmp::max, num::NonZeroU64, time::Duration};
 
 use super::{
     super::{
         client::ClientId,
         pool::{Pool, RowId},
         rate::DivisibleRate,
-        row::{CUT_DELAY, Share},
+        row::Share,
     },
     STEP, TTL,
+    client::{Client, Sent, Stream, UnderWay},
     random::Random,
-    row,
 };
 
 const NANO: u64 = 1_000_000_000;
@@ -23,6 +23,7 @@ const DELAYS: [u64; 4] = [1, 41, 41, 600];
 pub(super) struct Clients {
     clients: Vec<Client>,
     rows: u64,
+    instances: u64,
     /// The number of rows that new streams took over.
     pub(super) taken: u64,
     /// The delay of a message is below this number of steps.
@@ -37,61 +38,23 @@ pub(super) struct Clients {
 
 /// A report on its way.
 #[derive(Debug)]
-struct Report {
-    arrives_at: Duration,
-    row: RowId,
-    name: Option<ClientId>,
-    requests: Content,
+pub(super) struct Report {
+    pub(super) arrives_at: Duration,
+    pub(super) row: RowId,
+    pub(super) name: Option<ClientId>,
+    pub(super) requests: Content,
 }
 
 #[derive(Debug)]
-enum Content {
+pub(super) enum Content {
     Requests(u64),
     /// The service notices that the stream has ended.
     End,
 }
 
-#[derive(Debug, Default)]
-struct Client {
-    /// Another client may have the same name.
-    name: Option<ClientId>,
-    bucket: Option<Bucket>,
-    streams: Vec<Stream>,
-    /// Requests in a step.
-    load: u64,
-    requests: u64,
-    report_at: Duration,
-    /// The part of the bucket's size that a timely one lacks.
-    late_size: u64,
-}
-
-#[derive(Debug)]
-struct Bucket {
-    share: Share,
-    /// Billionths of tokens.
-    level: u64,
-    at: Duration,
-    ends_at: Duration,
-}
-
-#[derive(Debug)]
-struct Stream {
-    row: RowId,
-    is_open: bool,
-    /// The place in `sent` of the first message after the stream has taken over a row.
-    taken_at: Option<usize>,
-    /// The number of messages that a row of another stream counts.
-    passed: usize,
-    /// The instants of sending, and the shares.
-    sent: Vec<(Duration, Share)>,
-    /// The instants of arrival, and the places in `sent`.
-    under_way: VecDeque<(Duration, usize)>,
-    /// When the last report arrives.
-    reported_at: Duration,
-}
-
 impl Clients {
-    pub(super) fn new(random: &mut Random) -> Self {
+    /// Clients of this number of instances.
+    pub(super) fn new(random: &mut Random, instances: u64) -> Self {
         let number = if random.one_in(20) {
             40
         } else {
@@ -105,6 +68,7 @@ impl Clients {
         };
         Self {
             clients: (0..number).map(client).collect(),
+            instances,
             delays: DELAYS[random.up_to(4) as usize],
             failures: [60, 400, 4_000, u64::MAX][random.up_to(4) as usize],
             is_greedy: random.one_in(2),
@@ -114,9 +78,10 @@ impl Clients {
     }
 
     /// Clients whose load is above the limit, with a delay of a step.
-    pub(super) fn greedy(number: usize) -> Self {
+    pub(super) fn greedy(number: usize, instances: u64) -> Self {
         Self {
             clients: (0..number).map(|_| Client::default()).collect(),
+            instances,
             delays: 1,
             failures: u64::MAX,
             is_greedy: true,
@@ -129,6 +94,7 @@ impl Clients {
         let Self {
             clients,
             rows,
+            instances,
             delays,
             failures,
             lies,
@@ -143,17 +109,9 @@ impl Clients {
                 continue;
             }
             client.report_at = now + Duration::from_secs(5);
-            if client.streams.last().is_none_or(|stream| !stream.is_open) {
+            if !client.is_open() {
                 *rows += 1;
-                client.streams.push(Stream {
-                    row: row(*rows),
-                    is_open: true,
-                    taken_at: None,
-                    passed: 0,
-                    sent: Vec::new(),
-                    under_way: VecDeque::new(),
-                    reported_at: now,
-                });
+                client.open(RowId(*rows * *instances + random.up_to(*instances)), now);
             }
             let mut requests = std::mem::take(&mut client.requests);
             if *lies {
@@ -163,7 +121,7 @@ impl Clients {
         }
     }
 
-    pub(super) fn deliver_reports(&mut self, now: Duration, pool: &mut Pool) {
+    pub(super) fn deliver_reports(&mut self, now: Duration, service: &mut impl Service) {
         let (arrived, under_way): (Vec<_>, _) = std::mem::take(&mut self.reports)
             .into_iter()
             .partition(|report| report.arrives_at <= now);
@@ -171,44 +129,83 @@ impl Clients {
         for report in arrived {
             match report.requests {
                 Content::Requests(requests) => {
-                    let taken = pool.report(now, (report.row, report.name), requests);
+                    let taken = service.report(now, (report.row, report.name), requests);
                     if let Some(taken) = taken {
                         self.pass_row(taken, report.row);
                     }
                 }
-                Content::End => pool.leave(now, report.row),
+                Content::End => service.leave(now, report.row),
             }
         }
     }
 
     /// Counts the messages of a stream for the one that has taken over its row. The client of the first may be another
     /// one, whose bucket no row counts any more.
-    fn pass_row(&mut self, from: RowId, to: RowId) {
+    pub(super) fn pass_row(&mut self, from: RowId, to: RowId) {
         let stream = self.stream(from);
         let sent = stream.sent.clone();
         stream.passed = sent.len();
         let stream = self.stream(to);
-        let last = stream.sent.last().map_or(Duration::ZERO, |(at, _)| *at);
-        let later = sent.into_iter().filter(|(at, _)| *at > last);
+        let last = stream.sent.last().map_or(Duration::ZERO, |sent| sent.at);
+        let later = sent.into_iter().filter(|sent| sent.at > last);
         stream.sent.extend(later);
         stream.taken_at = Some(stream.sent.len());
         self.taken += 1;
     }
 
-    fn stream(&mut self, row: RowId) -> &mut Stream {
+    pub(super) fn stream(&mut self, row: RowId) -> &mut Stream {
         let streams = self.clients.iter_mut();
         let mut streams = streams.flat_map(|client| &mut client.streams);
         streams.find(|stream| stream.row == row).expect("a stream")
     }
 
-    /// Puts a message of the service on its way. One for a stream that the client has closed never arrives.
+    /// Sends a share, which the service counts from now on.
     pub(super) fn send(&mut self, now: Duration, row: RowId, share: Share, random: &mut Random) {
+        self.count(row, (now, share, true));
+        self.put_on_its_way(now, (row, share), TTL, random);
+    }
+
+    /// Counts a share.
+    pub(super) fn count(&mut self, row: RowId, (at, share, is_counted): (Duration, Share, bool)) {
+        let sent = Sent {
+            at,
+            share,
+            is_counted,
+        };
+        self.stream(row).sent.push(sent);
+    }
+
+    /// Puts the message about a counted share on its way. One for a stream that the client has closed never arrives.
+    pub(super) fn put_on_its_way(
+        &mut self,
+        now: Duration,
+        (row, share): (RowId, Share),
+        ttl: Duration,
+        random: &mut Random,
+    ) {
         let delay = STEP * random.up_to(self.delays) as u32;
         let stream = self.stream(row);
-        stream.sent.push((now, share));
-        let before = stream.under_way.back().map_or(now, |(at, _)| *at);
-        let arrival = (max(before, now + delay), stream.sent.len() - 1);
-        stream.under_way.push_back(arrival);
+        let place = stream.sent.iter().rposition(|sent| sent.share == share);
+        let before = stream.under_way.back().map_or(now, |last| last.arrives_at);
+        stream.under_way.push_back(UnderWay {
+            arrives_at: max(before, now + delay),
+            place: place.expect("a share"),
+            ttl,
+        });
+    }
+
+    /// Ends all streams to an instance, and what is under way to it. It does not know them any more.
+    pub(super) fn lose_instance(&mut self, instance: u64, now: Duration, random: &mut Random) {
+        let instances = self.instances;
+        let is_its = |row: RowId| row.0 % instances == instance;
+        self.reports.retain(|report| !is_its(report.row));
+        for client in &mut self.clients {
+            let last = client.streams.last();
+            if last.is_some_and(|stream| stream.is_open && is_its(stream.row)) {
+                client.break_stream();
+                client.report_at = now + STEP * random.up_to(100) as u32;
+            }
+        }
     }
 
     /// Delivers messages. Returns the rate that clients have beyond those of timely messages, and the tokens that late
@@ -247,119 +244,30 @@ impl Clients {
     }
 }
 
-impl Client {
-    /// Ends the stream, and with it all messages; maybe the client restarts.
-    fn fail(&mut self, now: Duration, delays: u64, random: &mut Random, to: &mut Vec<Report>) {
-        if random.one_in(2) {
-            self.bucket = None;
-        }
-        if self.streams.last().is_some_and(|stream| stream.is_open) {
-            self.push(now, Content::End, delays, random, to);
-        }
-        if let Some(stream) = self.streams.last_mut() {
-            stream.is_open = false;
-            stream.under_way.clear();
-        }
-        self.report_at = now + STEP * random.up_to(100) as u32;
-    }
-
-    fn push(
+/// The receiver of reports.
+pub(super) trait Service {
+    /// Returns the row that this one has taken over.
+    fn report(
         &mut self,
         now: Duration,
-        requests: Content,
-        delays: u64,
-        random: &mut Random,
-        to: &mut Vec<Report>,
-    ) {
-        let delay = STEP * random.up_to(delays) as u32;
-        if let Some(stream) = self.streams.last_mut() {
-            stream.reported_at = max(stream.reported_at, now + delay);
-            to.push(Report {
-                arrives_at: stream.reported_at,
-                row: stream.row,
-                name: self.name,
-                requests,
-            });
-        }
-    }
+        row: (RowId, Option<ClientId>),
+        requests: u64,
+    ) -> Option<RowId>;
 
-    /// The sum of what the service may count for each stream, if all its messages arrive in time.
-    fn timely(&self, now: Duration) -> Share {
-        let mut sum = Share::default();
-        for stream in &self.streams {
-            let mut share = Share::default();
-            let sent = stream.sent.iter().skip(stream.passed).rev();
-            for (sent_at, sent) in sent.skip_while(|(sent_at, _)| *sent_at > now) {
-                let (sent_at, sent) = (*sent_at, *sent);
-                if sent_at + TTL + CUT_DELAY > now {
-                    share = share.max(sent);
-                }
-                if sent_at + CUT_DELAY <= now {
-                    break;
-                }
-            }
-            sum.tokens += share.tokens;
-            sum.size += share.size;
-        }
-        sum
-    }
-
-    /// The rate of the bucket beyond that of timely messages.
-    fn late_rate(&self, now: Duration) -> u64 {
-        let bucket = self.bucket.as_ref();
-        let tokens = bucket.map_or(0, |bucket| bucket.share.tokens);
-        tokens.saturating_sub(self.timely(now).tokens)
-    }
-
-    /// Refills the bucket and applies messages. Returns the tokens of a full bucket that the service has not counted.
-    fn receive(&mut self, now: Duration, rate: DivisibleRate) -> u64 {
-        if let Some(bucket) = &mut self.bucket {
-            bucket.refill(now, rate);
-        }
-        let mut made = 0;
-        if let Some(stream) = self.streams.last_mut() {
-            while let Some((_, place)) = stream.under_way.front().filter(|(at, _)| *at <= now) {
-                let place = *place;
-                stream.under_way.pop_front();
-                let (sent_at, share) = stream.sent[place];
-                let before = place.checked_sub(1).map(|before| stream.sent[before].0);
-                let is_renewal = before.is_some_and(|at| sent_at - at <= TTL - CUT_DELAY)
-                    && stream.taken_at != Some(place);
-                let known = self.bucket.take_if(|bucket| bucket.ends_at >= now);
-                if known.is_none() && is_renewal {
-                    made += share.size;
-                }
-                self.bucket = Some(Bucket::assign(known, share, now));
-            }
-        }
-        self.bucket.take_if(|bucket| bucket.ends_at < now);
-        made
-    }
+    fn leave(&mut self, now: Duration, row: RowId);
 }
 
-impl Bucket {
-    fn refill(&mut self, now: Duration, rate: DivisibleRate) {
-        let nanos = (now - self.at).as_nanos();
-        let made = u128::from(self.share.tokens) * nanos / u128::from(rate.interval);
-        self.level = (self.level + made as u64).min(self.share.size * NANO);
-        self.at = now;
+impl Service for Pool {
+    fn report(
+        &mut self,
+        now: Duration,
+        row: (RowId, Option<ClientId>),
+        requests: u64,
+    ) -> Option<RowId> {
+        self.report(now, row, requests)
     }
 
-    /// The bucket after a message: the same share keeps the level, another one its part, and a new bucket is full.
-    fn assign(known: Option<Self>, share: Share, now: Duration) -> Self {
-        let level = match known {
-            None => share.size * NANO,
-            Some(bucket) if bucket.share == share => bucket.level,
-            Some(bucket) => {
-                let tokens = u128::from(bucket.level) * u128::from(share.size);
-                (tokens / u128::from(bucket.share.size)) as u64
-            }
-        };
-        Self {
-            share,
-            level,
-            at: now,
-            ends_at: now + TTL,
-        }
+    fn leave(&mut self, now: Duration, row: RowId) {
+        self.leave(now, row);
     }
 }

@@ -1,0 +1,450 @@
+//! The part of a pool in Redis that this instance has: its rows, what it has not written yet, and what it sent.
+//! Arithmetic without a clock or a connection.
+//!
+//! An instance loads the pool, applies its reports, computes the shares of its own rows, and writes the pool back,
+//! unless another instance has written it. Only then it sends messages, and it sends what the pool contains: if a write
+//! has no answer, the next load shows whether it happened.
+
+#[cfg(test)]
+mod tests;
+
+use std::time::Duration;
+
+use super::{
+    client::ClientId,
+    pool::{Pool, RowId, StoredPool},
+    rate::DivisibleRate,
+    row::{CUT_DELAY, Row, Share},
+};
+
+/// The most rows of a pool.
+pub(super) const MAX_ROWS: usize = 1_024;
+
+/// How long reports of rows with a share wait for others, to be written together.
+const COLLECTED: Duration = Duration::from_millis(500);
+
+/// The first pause of a row that waits for its share; it doubles up to the longest one.
+const FIRST_PAUSE: Duration = Duration::from_millis(500);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// The pause after a failure.
+const FAILED_PAUSE: Duration = Duration::from_millis(250);
+
+/// A pool, as far as this instance has it. Times are of the instance's clock, unless they are of Redis's by name.
+#[derive(Debug)]
+pub(super) struct PoolOfInstance {
+    rate: DivisibleRate,
+    /// Seconds, as in the pool.
+    interval: u64,
+    ttl: Duration,
+    /// In the order of their names.
+    rows: Vec<(RowId, OwnRow)>,
+    /// Rows whose end is not written.
+    left: Vec<RowId>,
+    /// The birth and the writes of the pool that was written last.
+    seen: Option<(u64, u64)>,
+    due_at: Option<Duration>,
+    /// The number of pauses since the last report.
+    pauses: u32,
+}
+
+#[derive(Debug)]
+struct OwnRow {
+    client: Option<ClientId>,
+    /// WrittenReports, and their requests, that are not written.
+    reports: u32,
+    requests: u64,
+    awaits_answer: bool,
+    sent: Option<SentShare>,
+    /// Whether all requests passed for a time without Redis, so that the client has no bucket.
+    had_no_bucket: bool,
+    /// The last message, or the first report.
+    served_at: Duration,
+}
+
+/// The last message with a share.
+#[derive(Debug, Clone, Copy)]
+struct SentShare {
+    share: Share,
+    at: Duration,
+    /// The number of the row's messages then.
+    number: u32,
+    /// Whether it was sent without Redis.
+    is_unwritten: bool,
+}
+
+/// A loaded pool after the reports of this instance.
+#[derive(Debug)]
+pub(super) struct Applied {
+    pub(super) stored: StoredPool,
+    /// Whether the pool has changed, and is to be written.
+    pub(super) is_changed: bool,
+    /// The finding in place of the pool that this instance knows, if it is another one.
+    pub(super) loss: Option<Loss>,
+    /// Rows beyond the maximum.
+    pub(super) refused: Vec<RowId>,
+    reports: Vec<WrittenReports>,
+    /// The number of rows that have left.
+    left: usize,
+    /// When the pool was loaded, by this instance's clock and by Redis's.
+    loaded_at: Duration,
+    redis_time: Duration,
+}
+
+/// The number of reports of a row, and their requests.
+type WrittenReports = (RowId, u32, u64);
+
+/// A finding in place of a pool.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Loss {
+    /// Nothing, or a pool that was made anew or is an earlier state.
+    Lost,
+    /// Bytes that are no pool, or one of another version.
+    Unreadable,
+}
+
+/// A message to the client of a row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct ShareMessage {
+    pub(super) row: RowId,
+    pub(super) share: Share,
+    /// The time since Redis has counted it.
+    pub(super) age: Duration,
+}
+
+impl PoolOfInstance {
+    pub(super) const fn new(rate: DivisibleRate, ttl: Duration) -> Self {
+        Self {
+            rate,
+            interval: rate.interval,
+            ttl,
+            rows: Vec::new(),
+            left: Vec::new(),
+            seen: None,
+            due_at: None,
+            pauses: 0,
+        }
+    }
+
+    pub(super) const fn interval(&self) -> u64 {
+        self.interval
+    }
+
+    /// Whether nothing is left to do.
+    pub(super) const fn is_over(&self) -> bool {
+        self.rows.is_empty() && self.left.is_empty()
+    }
+
+    pub(super) fn is_due(&self, now: Duration) -> bool {
+        self.due_at.is_some_and(|at| at <= now)
+    }
+
+    fn be_due(&mut self, at: Duration) {
+        self.due_at = Some(self.due_at.map_or(at, |before| before.min(at)));
+    }
+
+    /// Counts the report of a client. One without a share is written at once.
+    pub(super) fn report(
+        &mut self,
+        now: Duration,
+        (id, client): (RowId, Option<ClientId>),
+        rate: DivisibleRate,
+        requests: u64,
+    ) {
+        self.rate = rate;
+        let at = match self.place(id) {
+            Ok(at) => at,
+            Err(at) => {
+                self.rows.reserve_exact(1);
+                self.rows.insert(at, (id, OwnRow::new(client, now)));
+                at
+            }
+        };
+        let Some((_, row)) = self.rows.get_mut(at) else {
+            return;
+        };
+        row.reports += 1;
+        row.requests = row.requests.saturating_add(requests);
+        row.awaits_answer = true;
+        let pause = row.sent.map_or(Duration::ZERO, |_| COLLECTED);
+        self.pauses = 0;
+        self.be_due(now + pause);
+    }
+
+    /// Ends the messages to a client.
+    pub(super) fn leave(&mut self, now: Duration, id: RowId) {
+        if let Ok(at) = self.place(id) {
+            self.rows.remove(at);
+            self.left.push(id);
+            self.be_due(now + COLLECTED);
+        }
+    }
+
+    fn place(&self, id: RowId) -> Result<usize, usize> {
+        self.rows.binary_search_by_key(&id, |(id, _)| *id)
+    }
+
+    fn row_mut(&mut self, id: RowId) -> Option<&mut OwnRow> {
+        let at = self.place(id).ok()?;
+        self.rows.get_mut(at).map(|(_, row)| row)
+    }
+
+    /// Whether a client of this instance may use a share.
+    fn has_shares(&self, now: Duration) -> bool {
+        let mut rows = self.rows.iter();
+        rows.any(|(_, row)| row.live_share(now, self.ttl).is_some())
+    }
+
+    /// Applies this instance's reports to the loaded value, and computes the shares of its rows. `birth` is a random
+    /// number for a new pool. `has_lost` means that Redis has lost values a short time ago: a missing one is then no
+    /// sign of a new pool.
+    pub(super) fn apply(
+        &mut self,
+        value: Option<&[u8]>,
+        (redis_time, now): (Duration, Duration),
+        (birth, has_lost): (u64, bool),
+    ) -> Applied {
+        let (mut stored, loss) = self.read(value, (redis_time, now), (birth, has_lost));
+        let pool = &mut stored.pool;
+        pool.set_rate(self.rate, redis_time);
+        let mut is_changed = loss.is_some() | self.restore(pool, (redis_time, now));
+        for id in &self.left {
+            pool.leave(redis_time, *id);
+        }
+        is_changed |= !self.left.is_empty();
+        let (reports, refused) = self.write_reports(pool, redis_time);
+        is_changed |= reports.len() > refused.len();
+        let sent = pool.messages_to(redis_time, |id| self.place(id).is_ok());
+        is_changed |= !sent.is_empty();
+        stored.writes += u64::from(is_changed);
+        Applied {
+            stored,
+            is_changed,
+            loss,
+            refused,
+            reports,
+            left: self.left.len(),
+            loaded_at: now,
+            redis_time,
+        }
+    }
+
+    /// Writes all reports. Returns their numbers and their requests, and the rows without room.
+    fn write_reports(&self, pool: &mut Pool, now: Duration) -> (Vec<WrittenReports>, Vec<RowId>) {
+        let (mut reports, mut refused) = (Vec::new(), Vec::new());
+        for (id, row) in self.rows.iter().filter(|(_, row)| row.reports > 0) {
+            if pool.row(*id).is_none() && pool.number_of_rows() >= MAX_ROWS {
+                refused.push(*id);
+            } else {
+                pool.report(now, (*id, row.client), row.requests);
+            }
+            reports.push((*id, row.reports, row.requests));
+        }
+        (reports, refused)
+    }
+
+    /// The pool of a value. It is closed if shares may exist that it does not count.
+    fn read(
+        &self,
+        value: Option<&[u8]>,
+        (redis_time, now): (Duration, Duration),
+        (birth, has_lost): (u64, bool),
+    ) -> (StoredPool, Option<Loss>) {
+        let read = value.map(|value| StoredPool::read(value, self.ttl, redis_time));
+        let known = self.seen.filter(|_| self.has_shares(now));
+        let is_earlier = |stored: &StoredPool| {
+            known.is_some_and(|(birth, writes)| stored.birth != birth || stored.writes < writes)
+        };
+        let (mut stored, loss) = match read {
+            Some(Some(stored)) => {
+                let loss = is_earlier(&stored).then_some(Loss::Lost);
+                (stored, loss)
+            }
+            other => {
+                let pool = Pool::new(self.rate, self.ttl, redis_time);
+                let loss = match other {
+                    Some(_) => Some(Loss::Unreadable),
+                    None => (known.is_some() || has_lost).then_some(Loss::Lost),
+                };
+                let stored = StoredPool {
+                    birth,
+                    writes: 0,
+                    pool,
+                };
+                (stored, loss)
+            }
+        };
+        if loss.is_some() {
+            stored.pool.close(redis_time);
+        }
+        (stored, loss)
+    }
+
+    /// Puts shares that were sent without Redis, or that a closed pool does not count, back into it. Whether there
+    /// were any. A row that is missing otherwise has passed to another stream.
+    fn restore(&mut self, pool: &mut Pool, (redis_time, now): (Duration, Duration)) -> bool {
+        let mut is_changed = false;
+        let is_closed = pool.is_closed(redis_time);
+        for (id, row) in &mut self.rows {
+            if row.had_no_bucket {
+                pool.doubt_bucket(*id);
+            }
+            let in_pool = pool.row(*id).and_then(|row| row.share);
+            let Some(sent) = row.live_share(now, self.ttl) else {
+                row.sent = row.sent.filter(|_| in_pool.is_some());
+                continue;
+            };
+            if sent.is_unwritten || (is_closed && in_pool.is_none()) {
+                let sent_at = redis_time.saturating_sub(now.saturating_sub(sent.at));
+                pool.restore((*id, row.client), (sent.share, sent_at, sent.number));
+                is_changed = true;
+            } else if in_pool.is_none() {
+                row.sent = None;
+            }
+        }
+        is_changed
+    }
+
+    /// Notes that an applied pool is in Redis. Returns the messages to send.
+    pub(super) fn written(&mut self, applied: &Applied, now: Duration) -> Vec<ShareMessage> {
+        for (id, reports, requests) in &applied.reports {
+            if let Some(row) = self.row_mut(*id) {
+                row.reports -= reports;
+                row.requests = row.requests.saturating_sub(*requests);
+            }
+        }
+        for id in &applied.refused {
+            if let Some(row) = self.row_mut(*id) {
+                row.served_at = now;
+            }
+        }
+        self.left.drain(..applied.left);
+        let StoredPool {
+            birth,
+            writes,
+            pool,
+        } = &applied.stored;
+        self.seen = Some((*birth, *writes));
+        self.interval = pool.rate().interval;
+        let redis_time = applied.redis_time + now.saturating_sub(applied.loaded_at);
+        let mut messages = Vec::new();
+        for (id, row) in &mut self.rows {
+            let in_pool = pool.row(*id);
+            row.awaits_answer = row.reports > 0 || in_pool.is_some_and(|row| row.awaits_answer);
+            if let Some((share, sent_at)) = row.deliver(in_pool, now) {
+                messages.push(ShareMessage {
+                    row: *id,
+                    share,
+                    age: redis_time.saturating_sub(sent_at),
+                });
+            }
+        }
+        self.schedule(now, applied.stored.pool.is_short());
+        messages
+    }
+
+    /// Sets when the pool is due again: soon if a client waits for a share, or for its part that others still have.
+    fn schedule(&mut self, now: Duration, is_short: bool) {
+        let mut rows = self.rows.iter();
+        let has_reports = rows.any(|(_, row)| row.reports > 0) || !self.left.is_empty();
+        let awaits = is_short || self.rows.iter().any(|(_, row)| row.awaits_answer);
+        self.due_at = if has_reports {
+            Some(now)
+        } else if awaits {
+            let pause = FIRST_PAUSE * 2_u32.pow(self.pauses.min(8));
+            self.pauses += 1;
+            Some(now + pause.min(LONGEST_PAUSE))
+        } else {
+            None
+        };
+    }
+
+    /// Notes that Redis does not respond. Rows that have left end by themselves.
+    pub(super) fn failed(&mut self, now: Duration) {
+        if self.rows.is_empty() {
+            self.left.clear();
+        }
+        self.due_at = Some(now + FAILED_PAUSE);
+    }
+
+    /// Renews the shares of clients that have waited for half of their time: the same shares, without Redis.
+    pub(super) fn renew_without_redis(&mut self, now: Duration) -> Vec<ShareMessage> {
+        let ttl = self.ttl;
+        let mut messages = Vec::new();
+        for (id, row) in &mut self.rows {
+            if !row.is_overdue(now, ttl) {
+                continue;
+            }
+            // Later the client may have no bucket any more, and the message would make a full one.
+            let kept = row.sent.as_mut();
+            let kept =
+                kept.filter(|sent| now.saturating_sub(sent.at) <= ttl.saturating_sub(CUT_DELAY));
+            if let Some(sent) = kept {
+                (sent.at, sent.is_unwritten) = (now, true);
+                (row.awaits_answer, row.served_at) = (false, now);
+                messages.push(ShareMessage {
+                    row: *id,
+                    share: sent.share,
+                    age: Duration::ZERO,
+                });
+            }
+        }
+        messages
+    }
+
+    /// The rows whose clients have waited for half of the time of a share, and get all requests allowed instead.
+    pub(super) fn allow_without_redis(&mut self, now: Duration) -> Vec<RowId> {
+        let ttl = self.ttl;
+        let overdue = self.rows.iter_mut();
+        let overdue = overdue.filter(|(_, row)| row.is_overdue(now, ttl));
+        let allowed = overdue.map(|(id, row)| {
+            row.had_no_bucket = true;
+            (row.awaits_answer, row.served_at) = (false, now);
+            *id
+        });
+        allowed.collect()
+    }
+}
+
+impl OwnRow {
+    const fn new(client: Option<ClientId>, now: Duration) -> Self {
+        Self {
+            client,
+            reports: 0,
+            requests: 0,
+            awaits_answer: false,
+            sent: None,
+            had_no_bucket: false,
+            served_at: now,
+        }
+    }
+
+    /// The share that the client may use.
+    fn live_share(&self, now: Duration, ttl: Duration) -> Option<SentShare> {
+        self.sent.filter(|sent| now < sent.at + ttl + CUT_DELAY)
+    }
+
+    fn is_overdue(&self, now: Duration, ttl: Duration) -> bool {
+        self.awaits_answer && now.saturating_sub(self.served_at) >= ttl / 2
+    }
+
+    /// The message that the pool has for the client and that was not sent, and when the pool counted it.
+    fn deliver(&mut self, in_pool: Option<&Row>, now: Duration) -> Option<(Share, Duration)> {
+        let row = in_pool?;
+        let share = row.share.filter(|_| !row.may_lack_bucket)?;
+        if let Some(sent) = &mut self.sent
+            && sent.number == row.messages
+        {
+            sent.is_unwritten = false;
+            return None;
+        }
+        self.sent = Some(SentShare {
+            share,
+            at: now,
+            number: row.messages,
+            is_unwritten: false,
+        });
+        (self.had_no_bucket, self.served_at) = (false, now);
+        Some((share, row.sent_at))
+    }
+}
