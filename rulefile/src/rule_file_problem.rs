@@ -70,6 +70,8 @@ pub enum ProblemCode {
     W32,
     /// Several domains in one file.
     W33,
+    /// Two limits whose descriptors have the same keys in another order.
+    W34,
 }
 
 impl ProblemCode {
@@ -103,6 +105,7 @@ impl ProblemCode {
             Self::W31 => "W31",
             Self::W32 => "W32",
             Self::W33 => "W33",
+            Self::W34 => "W34",
         }
     }
 }

@@ -2,6 +2,7 @@
 
 mod algorithm_extensions;
 mod fields;
+mod key_orders;
 mod parser_state;
 mod split_documents;
 
@@ -244,7 +245,7 @@ impl RulesParser<'_> {
                 self.warn_of_prefix(&keys, &key, &first(node));
             }
             let text = match value.as_str() {
-                "" => key,
+                "" => key.clone(),
                 value => format!("{key}_{value}"),
             };
             let path = format!("{path}.{text}");
@@ -256,7 +257,9 @@ impl RulesParser<'_> {
                 self.fault(ProblemCode::R03, &first(node), message);
                 continue;
             }
+            self.keys.push(key);
             let descriptor = self.descriptor(node, &text, &path);
+            self.keys.pop();
             level.wildcards.extend(Wildcard::new(&text));
             level.descriptors.insert(text, descriptor);
         }
@@ -294,6 +297,9 @@ impl RulesParser<'_> {
             detailed_metric,
             ..limit
         });
+        if let Some(limit) = &limit {
+            self.warn_of_order(&limit.span);
+        }
         let mut descriptor = Descriptor {
             limit,
             below: Level::default(),

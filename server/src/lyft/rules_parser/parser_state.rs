@@ -12,6 +12,10 @@ pub(super) struct RulesParser<'s> {
     /// The current domain.
     pub(super) domain: String,
     pub(super) rules: Rules,
+    /// The keys of the path to the current descriptor.
+    pub(super) keys: Vec<String>,
+    /// By domain and sorted keys: the keys of the first limit with them, in its order, and its place.
+    pub(super) orders: HashMap<(String, Vec<String>), (Vec<String>, Span)>,
     /// The position of each domain.
     pub(super) places: HashMap<String, Span>,
     pub(super) report: Report,
@@ -23,6 +27,8 @@ impl<'s> RulesParser<'s> {
             settings,
             domain: String::new(),
             rules: Rules::default(),
+            keys: Vec::new(),
+            orders: HashMap::new(),
             places: HashMap::new(),
             report,
         }

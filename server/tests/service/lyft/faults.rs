@@ -279,6 +279,31 @@ descriptors:
 }
 
 #[test]
+fn limits_with_the_same_keys_in_another_order_have_a_warning() {
+    let limit = "rate_limit: {unit: day, requests_per_unit: 1}";
+    let text = format!(
+        "domain: d
+descriptors:
+  - key: user
+    {limit}
+    descriptors:
+      - {{key: path, {limit}}}
+      - {{key: path, value: /, {limit}}}
+  - key: path
+    value: /buy
+    descriptors:
+      - {{key: user, {limit}}}
+      - {{key: other, {limit}}}
+"
+    );
+    assert_eq!(warnings(&text), [("W34", Some(11))]);
+    let other = text
+        .replace("domain: d", "domain: other")
+        .replace("key: path\n    value", "key: place\n    value");
+    assert_eq!(warnings(&other), []);
+}
+
+#[test]
 fn several_domains_of_a_file_are_read_with_a_warning() {
     let limit = "descriptors: [{key: a, rate_limit: {unit: day, requests_per_unit: 1}}]\n";
     let apart = format!("domain: one\n{limit}---\ndomain: two\n{limit}--- # end\n");
