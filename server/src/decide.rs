@@ -3,6 +3,7 @@
 mod bucket_limit;
 mod charges;
 mod dynamic_metadata;
+mod lent_units;
 mod lookup;
 mod observe;
 mod operation;
@@ -16,7 +17,8 @@ use std::sync::{Arc, PoisonError, RwLock};
 use tokio::{task::JoinError, time::Instant};
 use tower_ratelimit::{Decision, observe::TopKeys, reject::quota_exceeded};
 
-pub(crate) use self::bucket_limit::{BucketLimit, denying};
+pub(crate) use self::bucket_limit::{BucketLimit, CountedLimit, KeyCounter, LimitOfBucket};
+pub(crate) use self::lent_units::{Charged, UnitOp};
 pub(crate) use self::operation::{Count, Operation};
 pub(crate) use self::reservation::ReservedUnits;
 pub use self::service_modes::Modes;

@@ -44,9 +44,9 @@ pub(crate) fn rlqs_streams(change: f64) {
     gauge!(RLQS_STREAMS).increment(change);
 }
 
-/// Sets the number of buckets with a share.
-pub(crate) fn rlqs_buckets(number: usize) {
-    gauge!(RLQS_BUCKETS).set(number as f64);
+/// Adds to the number of buckets with a share.
+pub(crate) fn rlqs_buckets(change: f64) {
+    gauge!(RLQS_BUCKETS).increment(change);
 }
 
 /// Counts the buckets of a message of reports.
@@ -54,7 +54,7 @@ pub(crate) fn rlqs_reported(buckets: usize) {
     counter!(RLQS_REPORTS).increment(buckets as u64);
 }
 
-/// Counts an action: `share`, `allow`, `deny` or `abandon`.
+/// Counts an action: `share`, `units`, `allow`, `deny` or `abandon`.
 pub(crate) fn rlqs_assigned(kind: &'static str) {
     counter!(RLQS_ASSIGNMENTS, "kind" => kind).increment(1);
 }

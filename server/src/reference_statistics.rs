@@ -83,6 +83,15 @@ impl Statistics {
         self.of(name).hit(hits, near.of(hits.limit));
     }
 
+    /// Adds requests that a client has decided by itself. How near the limit they were is unknown.
+    pub(crate) fn report(&self, name: &StatsName, allowed: u64, denied: u64) {
+        let counts = self.of(name);
+        let add = |count: &AtomicU64, units| _ = count.fetch_add(units, Relaxed);
+        add(&counts.total_hits, allowed.saturating_add(denied));
+        add(&counts.within_limit, allowed);
+        add(&counts.over_limit, denied);
+    }
+
     pub(crate) fn refund(&self, name: &StatsName, units: u64) {
         self.of(name).total_negative_hits.fetch_add(units, Relaxed);
     }

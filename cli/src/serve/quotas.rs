@@ -22,8 +22,8 @@ pub(super) struct Rlqs {
     /// How long a bucket without requests is kept.
     #[arg(long, value_name = "TIME", default_value = "5m", value_parser = time, env = "TOWER_RATELIMIT_RLQS_IDLE")]
     rlqs_idle: Duration,
-    /// Requests in buckets that get no share: beyond the maximum, or with a limit that cannot be
-    /// divided.
+    /// Requests in buckets that get no share: beyond a maximum, or with pairs that fit too many
+    /// orders.
     #[arg(
         long,
         value_name = "HOW",

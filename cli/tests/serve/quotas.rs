@@ -102,30 +102,6 @@ async fn page_leads_to_an_envoy_that_decides_by_itself() {
 }
 
 #[tokio::test]
-async fn limits_without_shares_are_logged() {
-    let service = Service::start(&["--rlqs"]).await;
-    let log = service.process.log();
-    assert!(log.contains("--rlqs-excess decides: rl.foo, "), "{log}");
-}
-
-/// An Envoy that decides by shares of this service, and its port.
-async fn envoy_of(service: &Service) -> (Process, u16) {
-    fs::write(service.folder.path().join("rules.yaml"), rules_of_page()).unwrap();
-    service.process.hang_up();
-    eventually("the rules of the page", async || {
-        service.process.log().contains("1 limit").then_some(())
-    })
-    .await;
-    let listener = free_port();
-    let envoy = envoy_of_page(service, listener);
-    eventually("an Envoy that listens", async || {
-        try_send(listener, "GET / HTTP/1.1", "").await.map(drop)
-    })
-    .await;
-    (envoy, listener)
-}
-
-#[tokio::test]
 async fn envoys_of_two_instances_share_a_limit() {
     needs!(envoy);
     needs!(redis);

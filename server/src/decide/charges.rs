@@ -213,21 +213,26 @@ impl RateLimits {
             Op::Count(units) => *units,
             _ => decision.charged(),
         };
-        let used = match limited.charge.measure {
-            Measure::Window(_) => decision.binding().used(),
-            Measure::Quota(_) => decision
-                .remaining()
-                .map(|left| u64::from(requests).saturating_sub(left)),
-        };
         let hits = Hits {
             limit: requests,
-            before: used.unwrap_or(0).saturating_sub(taken),
+            before: used(&limited.charge, decision).saturating_sub(taken),
             units,
             is_over: decision.is_denied(),
             is_shadow: limited.shadow,
         };
         statistics.hit(&limited.stats, hits, modes.near_limit);
     }
+}
+
+/// The units in use after a decision; 0 if they are unknown.
+pub(super) fn used(charge: &Charge, decision: &Decision) -> u64 {
+    let used = match charge.measure {
+        Measure::Window(_) => decision.binding().used(),
+        Measure::Quota(_) => decision
+            .remaining()
+            .map(|left| u64::from(charge.requests).saturating_sub(left)),
+    };
+    used.unwrap_or(0)
 }
 
 /// Whether an operation is added to the statistics.

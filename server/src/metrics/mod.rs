@@ -67,7 +67,7 @@ const COUNTERS: [(&str, &str); 14] = [
     (RLQS_REPORTS, "Reports of quota buckets."),
     (
         RLQS_ASSIGNMENTS,
-        "Actions on quota buckets: share, allow, deny, abandon.",
+        "Actions on quota buckets: share, units, allow, deny, abandon.",
     ),
     (
         RLQS_REFUSED,

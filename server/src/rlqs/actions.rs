@@ -11,12 +11,25 @@ use super::{
 };
 use crate::protobuf_messages;
 
+/// Seconds.
+const YEAR: u64 = 365 * 24 * 60 * 60;
+
 /// A share, as a token bucket of Envoy.
 pub(super) fn share(id: &BucketId, share: Share, interval: u64, ttl: Duration) -> BucketAction {
     let bucket = TokenBucket {
         max_tokens: number(share.size),
         tokens_per_fill: Some(number(share.tokens)),
         fill_interval: Some(seconds(interval)),
+    };
+    assign(id, Strategy::TokenBucket(bucket), ttl)
+}
+
+/// Units without a refill, as a token bucket of Envoy: a token a year.
+pub(super) fn units(id: &BucketId, units: u64, ttl: Duration) -> BucketAction {
+    let bucket = TokenBucket {
+        max_tokens: number(units),
+        tokens_per_fill: Some(1),
+        fill_interval: Some(seconds(YEAR)),
     };
     assign(id, Strategy::TokenBucket(bucket), ttl)
 }

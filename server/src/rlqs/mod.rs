@@ -1,8 +1,8 @@
 //! The gRPC service `envoy.service.rate_limit_quota.v3.RateLimitQuotaService`: Envoy decides by itself, by shares of
 //! limits that this service assigns, and reports its use.
 //!
-//! A share is a part of a rate (`pool`), so limits that are no rates have none. Instances with one Redis divide a limit
-//! together (`pool_of_instance`).
+//! A limit that is a rate is divided into smaller rates (`pool`), by instances with one Redis together
+//! (`pool_of_instance`). Of all other limits clients get `units`, which the limit's own counter has charged.
 
 mod actions;
 mod client;
@@ -22,6 +22,8 @@ mod simulation;
 mod stream;
 #[cfg(test)]
 mod tests;
+mod treatment;
+mod units;
 
 use std::{
     convert::Infallible,
@@ -39,13 +41,13 @@ use tower_ratelimit::{OnFailure, RedisStore};
 use tower_service::Service;
 
 pub use self::settings::RlqsSettings;
+pub(crate) use self::shares::Shares;
 use self::{
     client::ClientId,
     codec::ReportCodec,
     messages::{RateLimitQuotaResponse, RateLimitQuotaUsageReports},
     pools_in_redis::PoolsInRedis,
 };
-pub(crate) use self::{shares::Shares, stream::undivided};
 use crate::{decide::RateLimits, rls::BoxFuture};
 
 /// The service's name.

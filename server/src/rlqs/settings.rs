@@ -13,7 +13,7 @@ pub struct RlqsSettings {
     pub ttl: Duration,
     /// How long a bucket without requests is kept. Defaults to 5 minutes.
     pub idle: Duration,
-    /// Whether requests pass in buckets that get no share: beyond the maximum, or with a limit that cannot be divided.
+    /// Whether requests pass in buckets that get no share: beyond a maximum, or with pairs that fit too many orders.
     /// Defaults to false: they are denied.
     pub excess_passes: bool,
     /// The header of streams with the client's name, which its next stream has, too. Envoy sends it by

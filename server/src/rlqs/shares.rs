@@ -28,8 +28,12 @@ use super::{
     pool_of_instance::PoolOfInstance,
     pools_in_redis::PoolsInRedis,
     rate::DivisibleRate,
+    units::{self, Messages, Units},
 };
-use crate::{decide::RateLimits, events};
+use crate::{
+    decide::{CountedLimit, RateLimits},
+    events,
+};
 
 /// The most buckets of all streams, and the most pools.
 const MAX_BUCKETS: usize = 100_000;
@@ -62,6 +66,7 @@ struct Inner {
     state: Mutex<State>,
     /// The number of slots.
     slots: AtomicUsize,
+    units: Units,
 }
 
 /// The room of a bucket, among those of all streams.
@@ -112,6 +117,7 @@ impl Shares {
     ) -> Self {
         Self(Arc::new(Inner {
             limits,
+            units: Units::new(settings.ttl),
             settings,
             redis,
             names: RandomState::new(),
@@ -193,8 +199,24 @@ impl Shares {
         }
         let row = RowId(self.0.names.hash_one(state.name()));
         state.buckets.insert(row, (stream, Arc::clone(id)));
-        events::rlqs_buckets(state.buckets.len());
+        events::rlqs_buckets(1.0);
         Some(Place { subject, row })
+    }
+
+    /// The limits whose units are lent.
+    pub(super) fn units(&self) -> &Units {
+        &self.0.units
+    }
+
+    /// An account for a bucket, unless there are too many.
+    pub(super) fn enter_units(
+        &self,
+        stream: u64,
+        id: &Arc<[u8]>,
+        limit: &CountedLimit,
+    ) -> Option<units::AccountPlace> {
+        let row = RowId(self.state().name());
+        self.0.units.enter((row, stream), id, limit)
     }
 
     /// Counts requests. The rate replaces that of the pool.
@@ -221,8 +243,9 @@ impl Shares {
     pub(super) fn leave(&self, place: &Place) {
         let now = self.now();
         let mut state = self.state();
-        state.buckets.remove(&place.row);
-        events::rlqs_buckets(state.buckets.len());
+        if state.buckets.remove(&place.row).is_some() {
+            events::rlqs_buckets(-1.0);
+        }
         if let Some(pool) = state.pools.get_mut(&place.subject) {
             pool.leave(now, place.row);
         }
@@ -245,6 +268,11 @@ impl Shares {
             }
         }
         state.send(messages);
+        drop(state);
+        if self.0.units.wake() {
+            let shares = self.clone();
+            tokio::spawn(async move { shares.0.units.work(&shares).await });
+        }
     }
 
     /// Divides shares again until there are neither streams nor shares.
@@ -262,6 +290,20 @@ impl Shares {
                 return;
             }
         }
+    }
+}
+
+impl units::Service for Shares {
+    fn limits(&self) -> &RateLimits {
+        &self.0.limits
+    }
+
+    fn now(&self) -> Duration {
+        self.now()
+    }
+
+    fn send(&self, messages: Messages) {
+        self.state().send(messages);
     }
 }
 
@@ -286,7 +328,7 @@ impl State {
     }
 
     /// Sends actions without waiting. Ends streams whose clients read too slowly: they open new ones.
-    fn send(&mut self, messages: HashMap<u64, Vec<BucketAction>>) {
+    fn send(&mut self, messages: Messages) {
         for (stream, bucket_action) in messages {
             let Some(outbox) = self.streams.get(&stream) else {
                 continue;

@@ -7,7 +7,7 @@
 mod client;
 mod clients;
 mod instances;
-mod random;
+pub(super) mod random;
 
 use std::time::Duration;
 

@@ -20,12 +20,12 @@ use super::{
     messages::{BlanketRule, BucketAction, BucketId, BucketQuotaUsage, RateLimitQuotaUsageReports},
     rate::DivisibleRate,
     shares::{BucketSlot, Outbox, Place, Shares, StreamMessage},
+    treatment::Treatment,
+    units,
 };
 use crate::{
-    decide::{BucketLimit, denying},
+    decide::{BucketLimit, CountedLimit},
     events,
-    limiters_by_period::Measure,
-    lyft::Rules,
 };
 
 /// The most buckets of a stream.
@@ -38,9 +38,7 @@ const MAX_ID_BYTES: usize = 1_024;
 /// How long reports wait for others, to be answered by one message.
 const COLLECTED: Duration = Duration::from_millis(10);
 
-/// The time to live of answers without a share: no limit, a limit of 0, and buckets beyond a maximum.
-const UNLIMITED: Duration = Duration::from_secs(300);
-const DENIED: Duration = Duration::from_secs(15);
+/// The time to live of answers to buckets beyond a maximum.
 pub(super) const EXCESS: Duration = Duration::from_secs(60);
 
 /// A stream of reports.
@@ -74,35 +72,19 @@ enum Assigned {
     Nothing,
     Blanket(BlanketRule, Duration),
     Share(Place),
+    Units(units::AccountPlace),
 }
 
-/// The treatment of a limit.
-enum Treatment {
-    Blanket(BlanketRule, Duration),
-    Share(Key, DivisibleRate),
-    /// None of these, for this reason.
-    Excess(&'static str),
+/// The requests of a report.
+#[derive(Clone, Copy)]
+struct Requests {
+    allowed: u64,
+    denied: u64,
 }
 
-/// The names of the limits that cannot be divided into shares.
-pub(crate) fn undivided(rules: &Rules) -> Vec<String> {
-    let mut undivided = Vec::new();
-    for (name, limit) in rules.limits() {
-        if let Some((measure, requests)) = denying(limit)
-            && requests > 0
-            && rate(measure, requests).is_none()
-        {
-            undivided.push(name);
-        }
-    }
-    undivided
-}
-
-fn rate(measure: Measure, requests: u32) -> Option<DivisibleRate> {
-    match measure {
-        Measure::Window(1) => DivisibleRate::of_second(requests),
-        Measure::Window(_) => None,
-        Measure::Quota(quota) => DivisibleRate::of_quota(&quota),
+impl Requests {
+    const fn sum(self) -> u64 {
+        self.allowed.saturating_add(self.denied)
     }
 }
 
@@ -183,13 +165,14 @@ impl Reports {
                 ..
             } = usage;
             if let Some(id) = usage.bucket_id {
-                self.report(&id, allowed.saturating_add(denied));
+                self.report(&id, Requests { allowed, denied });
             }
         }
         Ok(())
     }
 
-    fn report(&mut self, id: &BucketId, requests: u64) {
+    fn report(&mut self, id: &BucketId, reported: Requests) {
+        let requests = reported.sum();
         if !fits(id) {
             return self.refuse("size", id, requests);
         }
@@ -209,16 +192,40 @@ impl Reports {
             return self.abandon(id);
         }
         let limit = self.shares.limits().bucket_limit(&self.domain, &id.bucket);
-        match limit.map(treatment) {
+        if let Some(limit) = &limit {
+            self.count(limit, reported);
+        }
+        match limit.map(Treatment::of) {
             Some(Treatment::Blanket(rule, ttl)) => self.blanket(id, &name, rule, ttl),
             Some(Treatment::Share(subject, rate)) => {
                 self.share(id, &name, (subject, rate), requests);
             }
+            Some(Treatment::Units(limit)) => self.units(id, &name, &limit, reported),
             Some(Treatment::Excess(reason)) => {
                 self.forget(&name);
                 self.refuse(reason, id, requests);
             }
             None => self.forget(&name),
+        }
+    }
+
+    /// Counts a report in the statistics, and that of a limit in shadow mode by its counter.
+    fn count(&self, limit: &BucketLimit, reported: Requests) {
+        let requests = reported.sum();
+        if requests == 0 {
+            return;
+        }
+        let Requests { allowed, denied } = reported;
+        match limit {
+            BucketLimit::Limited(limit) => {
+                self.shares.limits().record_report(limit, allowed, denied);
+            }
+            BucketLimit::Shadow(limit) => {
+                if !self.shares.units().count_shadow(limit.clone(), requests) {
+                    events::rlqs_refused("all");
+                }
+            }
+            BucketLimit::Nothing | BucketLimit::Ambiguous => {}
         }
     }
 
@@ -250,9 +257,7 @@ impl Reports {
         if bucket.strategy == strategy && now.saturating_sub(bucket.sent_at) < ttl / 2 {
             return;
         }
-        if let Assigned::Share(place) = &bucket.strategy {
-            self.shares.leave(place);
-        }
+        leave(&self.shares, &bucket.strategy);
         (bucket.strategy, bucket.sent_at) = (strategy, now);
         self.assign(id, rule, ttl);
     }
@@ -270,11 +275,10 @@ impl Reports {
         };
         let known = match &bucket.strategy {
             Assigned::Share(place) if place.subject == subject => Some(place.clone()),
-            Assigned::Share(place) => {
-                self.shares.leave(place);
+            other => {
+                leave(&self.shares, other);
                 None
             }
-            _ => None,
         };
         let place = known.or_else(|| self.shares.enter(self.name, name, subject));
         let Some(place) = place else {
@@ -284,6 +288,29 @@ impl Reports {
         self.shares.report((&place, self.client), rate, requests);
         self.subjects.insert(place.subject.clone());
         bucket.strategy = Assigned::Share(place);
+    }
+
+    /// Counts the report of a bucket with units.
+    fn units(&mut self, id: &BucketId, name: &Arc<[u8]>, limit: &CountedLimit, reported: Requests) {
+        let Some(bucket) = self.buckets.get_mut(name) else {
+            return;
+        };
+        let known = match &bucket.strategy {
+            Assigned::Units(place) if place.is_of(limit) => Some(place.clone()),
+            other => {
+                leave(&self.shares, other);
+                None
+            }
+        };
+        let place = known.or_else(|| self.shares.enter_units(self.name, name, limit));
+        let Some(place) = place else {
+            self.buckets.remove(name);
+            return self.refuse("all", id, reported.sum());
+        };
+        let now = self.shares.now();
+        let requests = (reported.allowed, reported.denied);
+        self.shares.units().report(&place, now, limit, requests);
+        bucket.strategy = Assigned::Units(place);
     }
 
     /// Answers a bucket without keeping it.
@@ -314,10 +341,8 @@ impl Reports {
     }
 
     fn forget(&mut self, name: &Arc<[u8]>) {
-        if let Some(bucket) = self.buckets.remove(name)
-            && let Assigned::Share(place) = bucket.strategy
-        {
-            self.shares.leave(&place);
+        if let Some(bucket) = self.buckets.remove(name) {
+            leave(&self.shares, &bucket.strategy);
         }
     }
 }
@@ -325,29 +350,18 @@ impl Reports {
 impl Drop for Reports {
     fn drop(&mut self) {
         for bucket in self.buckets.values() {
-            if let Assigned::Share(place) = &bucket.strategy {
-                self.shares.leave(place);
-            }
+            leave(&self.shares, &bucket.strategy);
         }
         self.shares.close(self.name);
     }
 }
 
-fn treatment(limit: BucketLimit) -> Treatment {
-    match limit {
-        BucketLimit::Nothing => Treatment::Blanket(BlanketRule::AllowAll, UNLIMITED),
-        BucketLimit::Limited { requests: 0, .. } => {
-            Treatment::Blanket(BlanketRule::DenyAll, DENIED)
-        }
-        BucketLimit::Limited {
-            subject,
-            measure,
-            requests,
-        } => match rate(measure, requests) {
-            Some(rate) => Treatment::Share(subject, rate),
-            None => Treatment::Excess("no_rate"),
-        },
-        BucketLimit::Ambiguous => Treatment::Excess("orders"),
+/// Ends the messages about what a bucket had.
+fn leave(shares: &Shares, assigned: &Assigned) {
+    match assigned {
+        Assigned::Share(place) => shares.leave(place),
+        Assigned::Units(place) => shares.units().leave(place),
+        Assigned::Nothing | Assigned::Blanket(..) => {}
     }
 }
 

@@ -8,12 +8,12 @@ use std::{collections::BTreeMap, time::Duration};
 use http::HeaderName;
 use tokio::{
     sync::mpsc::{UnboundedSender, unbounded_channel},
-    time::{sleep, timeout},
+    time::{Instant, sleep, timeout},
 };
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::{Request, Status, Streaming, codegen::http::uri::PathAndQuery};
 use tonic_prost::ProstCodec;
-use tower_ratelimit::LocalStore;
+use tower_ratelimit::{Clock, LocalStore, Timestamp};
 
 use super::{
     RateLimitQuotaService, RlqsSettings, STREAM,
@@ -40,30 +40,45 @@ descriptors:
   - {key: hourly, rate_limit: {unit: hour, requests_per_unit: 100}}
 ";
 
-fn limits(rules: &str) -> RateLimits {
-    let limits = RateLimits::new(Counters::local(&LocalStore::new()), Modes::default());
+/// A clock that begins with a minute, in the runtime's time.
+struct PausedClock(Instant);
+
+impl Clock for PausedClock {
+    fn now(&self) -> Timestamp {
+        Timestamp::from_secs(1_200_000_000).saturating_add(self.0.elapsed())
+    }
+}
+
+pub(super) fn limits(rules: &str) -> RateLimits {
+    let clock = PausedClock(Instant::now());
+    let store = LocalStore::builder().clock(clock).build();
+    let counters = Counters::local(&store.expect("a store"));
+    let limits = RateLimits::new(counters, Modes::default());
     let rules = Rules::builder().parse([("rules.yaml", rules)]);
     limits.set_rules(rules.expect("rules"));
     limits
 }
 
-fn started() -> RateLimitQuotaService {
+pub(super) fn started() -> RateLimitQuotaService {
     service(limits(RULES), RlqsSettings::default())
 }
 
-fn id(pairs: &[(&str, &str)]) -> BucketId {
+pub(super) fn id(pairs: &[(&str, &str)]) -> BucketId {
     let pair = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
     BucketId {
         bucket: pairs.iter().map(pair).collect(),
     }
 }
 
-fn reports(domain: &str, usages: &[(BucketId, u64)]) -> RateLimitQuotaUsageReports {
-    let usages = usages.iter().map(|(id, requests)| BucketQuotaUsage {
-        bucket_id: Some(id.clone()),
-        num_requests_allowed: *requests,
-        ..BucketQuotaUsage::default()
-    });
+fn reports(domain: &str, usages: &[(BucketId, (u64, u64))]) -> RateLimitQuotaUsageReports {
+    let usages = usages
+        .iter()
+        .map(|(id, (allowed, denied))| BucketQuotaUsage {
+            bucket_id: Some(id.clone()),
+            num_requests_allowed: *allowed,
+            num_requests_denied: *denied,
+            ..BucketQuotaUsage::default()
+        });
     RateLimitQuotaUsageReports {
         domain: domain.to_owned(),
         bucket_quota_usages: usages.collect(),
@@ -71,15 +86,17 @@ fn reports(domain: &str, usages: &[(BucketId, u64)]) -> RateLimitQuotaUsageRepor
 }
 
 /// A stream of a client.
-struct Client {
+pub(super) struct Client {
     reports: UnboundedSender<RateLimitQuotaUsageReports>,
     answers: Streaming<RateLimitQuotaResponse>,
     /// The last strategy of each bucket, and its time to live; `None` for an abandoned one.
     buckets: BTreeMap<String, Option<(RateLimitStrategy, i64)>>,
+    /// All actions so far that the test has not taken.
+    pub(super) actions: Vec<BucketAction>,
 }
 
 impl Client {
-    async fn open(service: &RateLimitQuotaService) -> Self {
+    pub(super) async fn open(service: &RateLimitQuotaService) -> Self {
         Self::open_as("", service).await
     }
 
@@ -97,20 +114,30 @@ impl Client {
             reports,
             answers: answers.expect("a stream").into_inner(),
             buckets: BTreeMap::new(),
+            actions: Vec::new(),
         }
     }
 
     fn report(&self, domain: &str, usages: &[(BucketId, u64)]) {
-        self.reports
-            .send(reports(domain, usages))
-            .expect("a stream");
+        let usages = usages
+            .iter()
+            .map(|(id, allowed)| (id.clone(), (*allowed, 0)));
+        let usages: Vec<_> = usages.collect();
+        self.report_all(domain, &usages);
+    }
+
+    /// Reports requests that passed and that were denied.
+    pub(super) fn report_all(&self, domain: &str, usages: &[(BucketId, (u64, u64))]) {
+        let reports = reports(domain, usages);
+        self.reports.send(reports).expect("a stream");
     }
 
     /// Reads the messages of this time.
-    async fn read_for(&mut self, time: Duration) -> Result<(), Status> {
+    pub(super) async fn read_for(&mut self, time: Duration) -> Result<(), Status> {
         let read = async {
             while let Some(answer) = self.answers.message().await? {
                 for action in answer.bucket_action {
+                    self.actions.push(action.clone());
                     note(&mut self.buckets, action);
                 }
             }
@@ -119,7 +146,7 @@ impl Client {
         timeout(time, read).await.unwrap_or(Ok(()))
     }
 
-    fn blanket(&self, key: &str) -> (BlanketRule, i64) {
+    pub(super) fn blanket(&self, key: &str) -> (BlanketRule, i64) {
         match self.buckets.get(key) {
             Some(Some((strategy, ttl))) => match strategy.strategy {
                 Some(Strategy::Blanket(rule)) => (rule.try_into().expect("a rule"), *ttl),
@@ -129,7 +156,7 @@ impl Client {
         }
     }
 
-    fn share(&self, key: &str) -> TokenBucket {
+    pub(super) fn share(&self, key: &str) -> TokenBucket {
         match self.buckets.get(key) {
             Some(Some((strategy, 15))) => match &strategy.strategy {
                 Some(Strategy::TokenBucket(bucket)) => bucket.clone(),
@@ -156,7 +183,7 @@ fn note(
     buckets.insert(key, strategy);
 }
 
-const SECOND: Duration = Duration::from_secs(1);
+pub(super) const SECOND: Duration = Duration::from_secs(1);
 
 #[tokio::test(start_paused = true)]
 async fn a_report_is_answered_by_a_share() {
@@ -222,7 +249,9 @@ async fn buckets_without_a_share_get_an_answer_at_once() {
     for key in ["free", "shadow", "unknown"] {
         assert_eq!(client.blanket(key), (BlanketRule::AllowAll, 300), "{key}");
     }
-    for key in ["hourly", "long", "many00"] {
+    let hourly = client.share("hourly");
+    assert_eq!((hourly.max_tokens, hourly.tokens_per_fill), (5, Some(1)));
+    for key in ["long", "many00"] {
         assert_eq!(client.blanket(key), (BlanketRule::DenyAll, 60), "{key}");
     }
     assert_eq!(client.buckets["unused"], None);
@@ -236,9 +265,10 @@ async fn excess_passes_if_so_set() {
     };
     let service = service(limits(RULES), settings);
     let mut client = Client::open(&service).await;
-    client.report("shop", &[(id(&[("hourly", "x")]), 1)]);
+    let long = "x".repeat(1_100);
+    client.report("shop", &[(id(&[("user", &long)]), 1)]);
     client.read_for(SECOND).await.expect("open");
-    assert_eq!(client.blanket("hourly"), (BlanketRule::AllowAll, 60));
+    assert_eq!(client.blanket("user"), (BlanketRule::AllowAll, 60));
 }
 
 #[tokio::test(start_paused = true)]
@@ -299,6 +329,7 @@ fn a_bucket_takes_few_bytes() {
             let mut client = Client::open(&service).await;
             client.report("shop", &usages);
             client.read_for(7 * SECOND).await.expect("open");
+            client.actions = Vec::new();
             (service, client)
         }));
     });

@@ -9,7 +9,7 @@ use tower_ratelimit::{
     observe::{MetricsObserver, TopKeys},
     rules::RulesLayer,
 };
-use tracing::{info, warn};
+use tracing::info;
 
 use crate::{
     admin::{Admin, LiveSources},
@@ -20,7 +20,6 @@ use crate::{
     forward_auth,
     http_routes::{self, Draining},
     metrics::Metrics,
-    plural::counted,
     reservations::{self, ReservationKey, ReservationService},
     rlqs::{self, RateLimitQuotaService},
     rules_source::{Source, warn_of},
@@ -201,15 +200,6 @@ fn quotas(
     store: &Store,
 ) -> Option<RateLimitQuotaService> {
     let of_service = settings.rlqs.clone()?;
-    let undivided = limits.rules().map(|rules| rlqs::undivided(&rules));
-    if let Some(names) = undivided.filter(|names| !names.is_empty()) {
-        warn!(
-            "--rlqs divides token buckets and windows of a second, of at least a request a second: {} without shares, \
-             whose buckets --rlqs-excess decides: {}",
-            counted(names.len(), "limit"),
-            names.join(", ")
-        );
-    }
     let limits = limits.clone();
     Some(match store {
         Store::Local(_) => rlqs::service(limits, of_service),

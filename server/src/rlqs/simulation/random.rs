@@ -2,7 +2,7 @@
 
 /// A generator of numbers, whose state is the seed: splitmix64 by Steele, Lea and Flood.
 #[derive(Debug)]
-pub(super) struct Random(pub(super) u64);
+pub(in crate::rlqs) struct Random(pub(in crate::rlqs) u64);
 
 impl Random {
     const fn next(&mut self) -> u64 {
@@ -14,11 +14,11 @@ impl Random {
     }
 
     /// A number below this one.
-    pub(super) const fn up_to(&mut self, most: u64) -> u64 {
+    pub(in crate::rlqs) const fn up_to(&mut self, most: u64) -> u64 {
         self.next() % most
     }
 
-    pub(super) const fn one_in(&mut self, most: u64) -> bool {
+    pub(in crate::rlqs) const fn one_in(&mut self, most: u64) -> bool {
         self.up_to(most) == 0
     }
 }

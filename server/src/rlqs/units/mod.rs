@@ -1,0 +1,225 @@
+//! Units: limits that are no rates. A client gets units that the limit's own counter has charged, as a bucket that does
+//! not refill. So `ShouldRateLimit`, gateways and Envoys count together, in every algorithm and through Redis.
+//!
+//! # The bound
+//!
+//! In a fixed window all clients together pass at most the limit, whatever they report:
+//!
+//! 1. A lease is sent after its charge, and is no larger. Each lease replaces the client's bucket: `DENY_ALL` ends the
+//!    old one, so the new one is full. A further time to live for the same bucket keeps its level; it is sent only while
+//!    the client surely has the bucket, since it would fill a new one.
+//! 2. A lease counts in each window in which it may be spent: until its time to live and the
+//!    [delay of a cut](super::row::CUT_DELAY) after the last message about it. After a message that ends it, twice that
+//!    delay, unless the stream ends meanwhile, so that the message may be lost. Where a window ends before, its units are
+//!    charged in the next one, beyond the limit if need be, before anything else is lent. This holds for a client whose
+//!    stream has ended, too.
+//! 3. Nothing is refunded. Only the client knows what it did not spend, and with refunds on its word one that reports
+//!    too little would pass any number: it spends a lease, reports nothing, and gets the same units again. A report that
+//!    is lost or late would do the same by accident. So reports choose only who gets how many units and when.
+//!
+//! Further terms:
+//!
+//! - A lease that arrives later than that delay adds its units.
+//! - What `ShouldRateLimit` takes between the begin of a window and the charges of rule 2, some milliseconds later, is at
+//!   worst the limit; then the leases of that instant are beyond it, and are ended at once.
+//! - A sliding window or log counts a unit from its charge, and a client may spend it later: in any period at most the
+//!   limit and what was lent when the period began. A lease that is kept for a period is charged again. A bucket refills
+//!   after a charge: in any time t at most burst + rate · t and what was lent when it began, and all leases together are
+//!   no more than the burst.
+//!
+//! # Cost
+//!
+//! What a client does not spend is lost for the window. Therefore the same lease is kept until reports show that it is
+//! used up, and while more is left than all want, until it lasts a second more by the demand.
+
+mod account;
+mod lending;
+#[cfg(test)]
+mod simulation;
+#[cfg(test)]
+mod tests;
+mod worker;
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use prost::Message as _;
+use tokio::sync::Notify;
+
+pub(super) use self::worker::Service;
+use self::{account::Message, lending::Lending};
+use super::{
+    actions,
+    messages::{BlanketRule, BucketAction, BucketId},
+    pool::RowId,
+};
+use crate::{
+    decide::{CountedLimit, KeyCounter, LimitOfBucket},
+    events,
+};
+
+/// The most accounts, those of ended streams included, and the most limits in shadow mode that wait to be counted.
+const MAX_ACCOUNTS: usize = 100_000;
+
+/// The messages to each stream.
+pub(super) type Messages = HashMap<u64, Vec<BucketAction>>;
+
+/// The account of a client.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct AccountPlace {
+    counter: Arc<KeyCounter>,
+    row: RowId,
+}
+
+impl AccountPlace {
+    /// Whether the account is of this limit's counter.
+    pub(super) fn is_of(&self, limit: &CountedLimit) -> bool {
+        self.counter == limit.counter
+    }
+}
+
+/// All limits whose units are lent.
+#[derive(Debug)]
+pub(super) struct Units {
+    /// The time to live of leases.
+    ttl: Duration,
+    state: Mutex<State>,
+    changed: Notify,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    lendings: HashMap<Arc<KeyCounter>, Lending>,
+    /// The stream of each account, and the encoded id of its bucket.
+    clients: HashMap<RowId, (u64, Arc<[u8]>)>,
+    /// Accounts, those without a stream included.
+    accounts: usize,
+    /// The limits with reports that wait for an answer.
+    reported: HashSet<Arc<KeyCounter>>,
+    /// Reported requests of limits in shadow mode.
+    shadow: HashMap<Arc<KeyCounter>, (LimitOfBucket, u64)>,
+    is_working: bool,
+}
+
+impl Units {
+    pub(super) fn new(ttl: Duration) -> Self {
+        Self {
+            ttl,
+            state: Mutex::default(),
+            changed: Notify::new(),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// An account for a bucket, unless there are too many.
+    pub(super) fn enter(
+        &self,
+        (row, stream): (RowId, u64),
+        id: &Arc<[u8]>,
+        limit: &CountedLimit,
+    ) -> Option<AccountPlace> {
+        let mut state = self.state();
+        if state.accounts >= MAX_ACCOUNTS {
+            return None;
+        }
+        state.accounts += 1;
+        state.clients.insert(row, (stream, Arc::clone(id)));
+        events::rlqs_buckets(1.0);
+        let counter = Arc::clone(&limit.counter);
+        Some(AccountPlace { counter, row })
+    }
+
+    /// Counts a report. The limit replaces that of the counter.
+    pub(super) fn report(
+        &self,
+        place: &AccountPlace,
+        now: Duration,
+        limit: &CountedLimit,
+        (allowed, denied): (u64, u64),
+    ) {
+        let mut state = self.state();
+        let lending = state.lendings.entry(Arc::clone(&place.counter));
+        let lending = lending.or_insert_with_key(|counter| {
+            let limit = CountedLimit {
+                counter: Arc::clone(counter),
+                ..*limit
+            };
+            Lending::new(limit, self.ttl)
+        });
+        lending.set_requests(limit.requests);
+        lending.report(now, place.row, allowed, denied);
+        state.reported.insert(Arc::clone(&place.counter));
+    }
+
+    /// Counts the requests of a limit in shadow mode. Whether there is room for them.
+    pub(super) fn count_shadow(&self, limit: LimitOfBucket, requests: u64) -> bool {
+        let mut state = self.state();
+        let counter = Arc::clone(&limit.counted.counter);
+        if state.shadow.len() >= MAX_ACCOUNTS && !state.shadow.contains_key(&counter) {
+            return false;
+        }
+        let (_, waiting) = state.shadow.entry(counter).or_insert((limit, 0));
+        *waiting = waiting.saturating_add(requests);
+        true
+    }
+
+    /// Ends the messages about a bucket.
+    pub(super) fn leave(&self, place: &AccountPlace) {
+        let mut state = self.state();
+        if state.clients.remove(&place.row).is_some() {
+            events::rlqs_buckets(-1.0);
+        }
+        match state.lendings.get_mut(&place.counter) {
+            Some(lending) => lending.leave(place.row),
+            None => state.accounts = state.accounts.saturating_sub(1),
+        }
+    }
+
+    /// Wakes the worker after reports. Whether one has to be started.
+    pub(super) fn wake(&self) -> bool {
+        let mut state = self.state();
+        if state.reported.is_empty() && state.shadow.is_empty() {
+            return false;
+        }
+        self.changed.notify_one();
+        !std::mem::replace(&mut state.is_working, true)
+    }
+}
+
+impl State {
+    /// Adds a message to a client.
+    fn add(&self, (row, message): (RowId, Message), ttl: Duration, messages: &mut Messages) {
+        let Some((stream, id)) = self.clients.get(&row) else {
+            return;
+        };
+        let id = BucketId::decode(id.as_ref()).unwrap_or_default();
+        let actions = messages.entry(*stream).or_default();
+        let kind = match message {
+            Message::Lease(units) => {
+                // The client forgets what it had.
+                actions.push(actions::blanket(&id, BlanketRule::DenyAll, ttl));
+                actions.push(actions::units(&id, units, ttl));
+                "units"
+            }
+            Message::Extension(units) => {
+                actions.push(actions::units(&id, units, ttl));
+                "units"
+            }
+            Message::Deny(time) => {
+                actions.push(actions::blanket(&id, BlanketRule::DenyAll, time));
+                "deny"
+            }
+            Message::Allow(time) => {
+                actions.push(actions::blanket(&id, BlanketRule::AllowAll, time));
+                "allow"
+            }
+        };
+        events::rlqs_assigned(kind);
+    }
+}
