@@ -36,6 +36,7 @@ pub(crate) fn reservation_answered(domain: Option<String>, call: &'static str, c
 pub(crate) const RLQS_STREAMS: &str = "ratelimit_rlqs_streams";
 pub(crate) const RLQS_BUCKETS: &str = "ratelimit_rlqs_buckets";
 pub(crate) const RLQS_REPORTS: &str = "ratelimit_rlqs_reports_total";
+pub(crate) const RLQS_REQUESTS: &str = "ratelimit_rlqs_requests_total";
 pub(crate) const RLQS_ASSIGNMENTS: &str = "ratelimit_rlqs_assignments_total";
 pub(crate) const RLQS_REFUSED: &str = "ratelimit_rlqs_refused_total";
 
@@ -52,6 +53,17 @@ pub(crate) fn rlqs_buckets(change: f64) {
 /// Counts the buckets of a message of reports.
 pub(crate) fn rlqs_reported(buckets: usize) {
     counter!(RLQS_REPORTS).increment(buckets as u64);
+}
+
+/// Counts requests that clients have decided. `domain` is that of [`rls_answered`].
+pub(crate) fn rlqs_requested(domain: Option<String>, allowed: u64, denied: u64) {
+    let domain = SharedString::from(domain.map_or(Cow::Borrowed("unknown"), Cow::from));
+    for (result, requests) in [("allowed", allowed), ("denied", denied)] {
+        if requests > 0 {
+            let domain = domain.clone();
+            counter!(RLQS_REQUESTS, "domain" => domain, "result" => result).increment(requests);
+        }
+    }
 }
 
 /// Counts an action: `share`, `units`, `allow`, `deny` or `abandon`.

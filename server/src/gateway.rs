@@ -114,7 +114,7 @@ impl Limits {
             rooms: Arc::new(rooms),
             is_draining: Arc::new(move || draining.has_begun()),
         };
-        Admin::new(self.source.clone(), self.store.clone(), sources)
+        Admin::new(self.source.clone(), self.store.clone(), sources, None)
     }
 
     /// The metrics, if a listener serves them.

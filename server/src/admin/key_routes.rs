@@ -265,7 +265,7 @@ fn key_json(rule: &str, key: &str, decision: &Decision) -> Value {
 }
 
 /// Parses `user=eve,path=/`. A value has no comma. `/v1/top` lists this text as a key with the prefix `str:`.
-fn entries(text: &str) -> Vec<Entry> {
+pub(super) fn entries(text: &str) -> Vec<Entry> {
     let text = text.strip_prefix("str:").unwrap_or(text);
     let entries = text.split(',').map(|entry| {
         let (key, value) = entry.split_once('=').unwrap_or((entry, ""));

@@ -13,6 +13,7 @@
 //! | `PUT`, `DELETE /v1/rules/{name}/quota` | overrides a quota of the files, and ends the override |
 //! | `GET /v1/top?rule=&n=` | the keys that are denied most often |
 //! | `GET /v1/stats` | the store |
+//! | `GET /v1/shares?domain=&bucket=` | the clients of a quota's bucket, with their demand and their share |
 //! | `GET /`, `GET /v1/live` | a page of limits as they act, and its stream |
 //! | `GET`, `PUT /v1/enabled` | switches limits off and on |
 
@@ -22,6 +23,7 @@ mod key_routes;
 mod listener;
 mod live;
 mod rules;
+mod share_route;
 #[cfg(test)]
 mod tests;
 
@@ -45,6 +47,7 @@ pub(crate) use self::{
 };
 use crate::{
     connections::{self, ConnectionLimits, MAX_CONNECTIONS, call_routes},
+    rlqs::Shares,
     rules_source::Source,
     shutdown::Stopped,
     store::Store,
@@ -64,15 +67,23 @@ struct Inner {
     source: Source,
     store: Store,
     live: Live,
+    /// Those of the quota service, if it is on.
+    shares: Option<Shares>,
 }
 
 impl Admin {
-    pub(crate) fn new(source: Source, store: Store, sources: LiveSources) -> Self {
+    pub(crate) fn new(
+        source: Source,
+        store: Store,
+        sources: LiveSources,
+        shares: Option<Shares>,
+    ) -> Self {
         let live = Live::new(sources);
         Self(Arc::new(Inner {
             source,
             store,
             live,
+            shares,
         }))
     }
 
@@ -116,6 +127,7 @@ impl Admin {
             .route("/v1/keys/{change}", post(key_routes::change))
             .route("/v1/top", get(key_routes::top))
             .route("/v1/stats", get(key_routes::stats))
+            .route("/v1/shares", get(share_route::show))
             .route("/v1/enabled", get(rules::enabled).put(rules::set_enabled))
             .layer(DefaultBodyLimit::max(MAX_BODY))
             .layer(middleware::from_fn_with_state(door, guard))
@@ -128,6 +140,10 @@ impl Admin {
 
     fn store(&self) -> &Store {
         &self.0.store
+    }
+
+    fn shares(&self) -> Option<&Shares> {
+        self.0.shares.as_ref()
     }
 
     fn live(&self) -> &Live {

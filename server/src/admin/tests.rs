@@ -36,6 +36,10 @@ struct Operator {
 
 impl Operator {
     fn new() -> Self {
+        Self::with_shares(|_| None)
+    }
+
+    fn with_shares(shares: impl FnOnce(&RateLimits) -> Option<Shares>) -> Self {
         let store = LocalStore::new();
         let limits = RateLimits::new(Counters::local(&store), Modes::default());
         limits.set_rules(rules(RULES));
@@ -45,7 +49,7 @@ impl Operator {
             rooms: Arc::new(Vec::new),
             is_draining: Arc::new(|| false),
         };
-        let admin = Admin::new(source, Store::Local(store), sources);
+        let admin = Admin::new(source, Store::Local(store), sources, shares(&limits));
         let router = admin.router(SocketAddr::from(([127, 0, 0, 1], 1)), None);
         Self { limits, router }
     }
@@ -143,5 +147,41 @@ async fn removed_rule_that_is_off_is_switched_on() {
     for enabled in [true, false] {
         let (status, _) = operator.call("PUT", "/v1/enabled", switch(enabled)).await;
         assert_eq!(status, 404, "it is neither off nor there");
+    }
+}
+
+#[tokio::test]
+async fn shares_are_those_of_the_quota_service() {
+    let off = Operator::new();
+    let path = "/v1/shares?domain=svc:a&bucket=user=eve";
+    let (status, body) = off.call("GET", path, Value::Null).await;
+    assert_eq!(status, 404);
+    assert!(body["error"].as_str().expect("a text").contains("--rlqs"));
+
+    let on = Operator::with_shares(|limits| {
+        let service = crate::rlqs::service(limits.clone(), crate::rlqs::RlqsSettings::default());
+        Some(service.0)
+    });
+    let (status, body) = on.call("GET", path, Value::Null).await;
+    assert_eq!(status, 200);
+    let none = json!({"domain": "svc:a", "bucket": "user=eve", "clients": []});
+    assert_eq!(body, none);
+    for (query, expected, text) in [
+        ("bucket=user=eve", 400, "domain and bucket are needed"),
+        ("domain=svc:a", 400, "domain and bucket are needed"),
+        (
+            "domain=svc:a&bucket=user=eve,user=bob",
+            400,
+            "bucket has the key \"user\" twice",
+        ),
+        (
+            "domain=svc:a&bucket=path=x",
+            404,
+            "the domain \"svc:a\" has no limit with shares for the bucket \"path=x\"",
+        ),
+    ] {
+        let path = format!("/v1/shares?{query}");
+        let (status, body) = on.call("GET", &path, Value::Null).await;
+        assert_eq!((status, body["error"].as_str()), (expected, Some(text)));
     }
 }

@@ -24,8 +24,8 @@ use crate::{
     connections::{ConnectionCounts, ConnectionSlots},
     events::{
         GATEWAY_DURATION, GATEWAY_REQUESTS, GATEWAY_SECONDS, RESERVATIONS, RLQS_ASSIGNMENTS,
-        RLQS_BUCKETS, RLQS_REFUSED, RLQS_REPORTS, RLQS_STREAMS, RLS_DURATION, RLS_REQUESTS,
-        UPSTREAM_ERRORS,
+        RLQS_BUCKETS, RLQS_REFUSED, RLQS_REPORTS, RLQS_REQUESTS, RLQS_STREAMS, RLS_DURATION,
+        RLS_REQUESTS, UPSTREAM_ERRORS,
     },
     reference_statistics::COUNTS,
     rules_source::Source,
@@ -42,7 +42,7 @@ const SECONDS: [f64; 13] = [
 const UPKEEP: Duration = Duration::from_secs(1);
 
 /// The counters that events increment, with their help texts.
-const COUNTERS: [(&str, &str); 14] = [
+const COUNTERS: [(&str, &str); 15] = [
     (
         "ratelimit_requests_total",
         "Requests that rules decided, by result.",
@@ -65,6 +65,10 @@ const COUNTERS: [(&str, &str); 14] = [
     (RLS_REQUESTS, "Calls of ShouldRateLimit, by result."),
     (RESERVATIONS, "Calls of Reserve and Commit, by result."),
     (RLQS_REPORTS, "Reports of quota buckets."),
+    (
+        RLQS_REQUESTS,
+        "Requests that clients decided by their shares, as reported, by result.",
+    ),
     (
         RLQS_ASSIGNMENTS,
         "Actions on quota buckets: share, units, allow, deny, abandon.",

@@ -6,6 +6,7 @@
 
 mod actions;
 mod client;
+mod clients_of_bucket;
 mod codec;
 mod demand;
 mod fair_shares;
@@ -41,7 +42,10 @@ use tower_ratelimit::{OnFailure, RedisStore};
 use tower_service::Service;
 
 pub use self::settings::RlqsSettings;
-pub(crate) use self::shares::Shares;
+pub(crate) use self::{
+    clients_of_bucket::{ClientOfBucket, ShareOfClient},
+    shares::Shares,
+};
 use self::{
     client::ClientId,
     codec::ReportCodec,

@@ -248,11 +248,9 @@ impl Pool {
         messages
     }
 
-    /// The last share of each row, and when it was sent.
-    #[cfg(test)]
-    pub(super) fn shares(&self) -> impl Iterator<Item = (RowId, Share, Duration)> {
-        let rows = self.rows.iter();
-        rows.filter_map(|(id, row)| Some((*id, row.share?, row.sent_at)))
+    /// All rows, those of ended streams included.
+    pub(super) fn rows(&self) -> impl Iterator<Item = (RowId, &Row)> {
+        self.rows.iter().map(|(id, row)| (*id, row))
     }
 
     pub(super) fn number_of_rows(&self) -> usize {

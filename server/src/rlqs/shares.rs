@@ -28,6 +28,7 @@ use super::{
     pool_of_instance::PoolOfInstance,
     pools_in_redis::PoolsInRedis,
     rate::DivisibleRate,
+    row::Share,
     units::{self, Messages, Units},
 };
 use crate::{
@@ -100,6 +101,18 @@ struct State {
 pub(super) struct Outbox {
     pub(super) answers: mpsc::Sender<StreamMessage>,
     pub(super) end: Arc<Notify>,
+    opened_at: Duration,
+}
+
+/// A client of a pool, for operators.
+#[derive(Debug)]
+pub(super) struct RowOfClient {
+    pub(super) stream: u64,
+    /// Requests in an interval of this many seconds; `None` before a measurement.
+    pub(super) demand: Option<u64>,
+    pub(super) interval: u64,
+    pub(super) share: Option<Share>,
+    pub(super) reported_at: Duration,
 }
 
 /// A row and its pool.
@@ -150,6 +163,7 @@ impl Shares {
         let outbox = Outbox {
             answers,
             end: Arc::default(),
+            opened_at: self.now(),
         };
         let mut state = self.state();
         let stream = state.name();
@@ -252,6 +266,32 @@ impl Shares {
         if let Some(pool) = state.of_instance.get_mut(&place.subject) {
             pool.leave(now, place.row);
         }
+    }
+
+    /// The clients of a pool.
+    pub(super) fn rows(&self, subject: &Key) -> Vec<RowOfClient> {
+        let state = self.state();
+        let Some(pool) = state.pools.get(subject) else {
+            return Vec::new();
+        };
+        let rows = pool.rows().filter_map(|(id, row)| {
+            let (stream, _) = state.buckets.get(&id)?;
+            let demand = row.demand.in_interval();
+            Some(RowOfClient {
+                stream: *stream,
+                demand: (demand < u64::MAX).then_some(demand),
+                interval: pool.rate().interval,
+                share: row.share,
+                reported_at: row.demand.reported_at,
+            })
+        });
+        rows.collect()
+    }
+
+    /// When a stream was opened, unless it has ended.
+    pub(super) fn opened_at(&self, stream: u64) -> Option<Duration> {
+        let state = self.state();
+        state.streams.get(&stream).map(|outbox| outbox.opened_at)
     }
 
     /// Sends actions to a stream, and the messages of these pools to all streams.

@@ -158,16 +158,26 @@ impl Reports {
             return Err(Status::invalid_argument(text));
         }
         events::rlqs_reported(bucket_quota_usages.len());
+        let mut all = Requests {
+            allowed: 0,
+            denied: 0,
+        };
         for usage in bucket_quota_usages {
             let BucketQuotaUsage {
                 num_requests_allowed: allowed,
                 num_requests_denied: denied,
                 ..
             } = usage;
+            all.allowed = all.allowed.saturating_add(allowed);
+            all.denied = all.denied.saturating_add(denied);
             if let Some(id) = usage.bucket_id {
                 self.report(&id, Requests { allowed, denied });
             }
         }
+        let rules = self.shares.limits().rules();
+        let is_known = rules.is_some_and(|rules| rules.knows(&self.domain));
+        let known = is_known.then(|| self.domain.clone());
+        events::rlqs_requested(known, all.allowed, all.denied);
         Ok(())
     }
 

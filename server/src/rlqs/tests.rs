@@ -355,6 +355,32 @@ async fn a_stream_has_one_domain() {
     assert_eq!(error.code(), tonic::Code::InvalidArgument);
 }
 
+#[test]
+fn requests_are_counted_by_known_domains() {
+    let runtime = tokio::runtime::Builder::new_current_thread();
+    let runtime = { runtime }.enable_all().start_paused(true).build();
+    let recorder = metrics_exporter_prometheus::PrometheusBuilder::new().build_recorder();
+    metrics::with_local_recorder(&recorder, || {
+        runtime.expect("a runtime").block_on(async {
+            let service = started();
+            for domain in ["shop", "made-up", "invented"] {
+                let mut client = Client::open(&service).await;
+                client.report_all(domain, &[(id(&[("user", "eve")]), (3, 2))]);
+                client.read_for(SECOND).await.expect("open");
+            }
+        });
+    });
+    let text = recorder.handle().render();
+    for line in [
+        r#"ratelimit_rlqs_requests_total{domain="shop",result="allowed"} 3"#,
+        r#"ratelimit_rlqs_requests_total{domain="shop",result="denied"} 2"#,
+        r#"ratelimit_rlqs_requests_total{domain="unknown",result="allowed"} 6"#,
+        r#"ratelimit_rlqs_requests_total{domain="unknown",result="denied"} 4"#,
+    ] {
+        assert!(text.contains(line), "{line}: {text}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_idle_bucket_is_abandoned() {
     let service = started();

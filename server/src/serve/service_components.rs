@@ -189,7 +189,8 @@ impl Parts {
             rooms: Arc::new(Vec::new),
             is_draining: Arc::new(move || draining.has_begun()),
         };
-        Admin::new(self.source.clone(), self.store.clone(), sources)
+        let shares = self.quotas.as_ref().map(|quotas| quotas.0.clone());
+        Admin::new(self.source.clone(), self.store.clone(), sources, shares)
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::super::{demand::Demand, rate::DivisibleRate, row::CUT_DELAY};
 
 /// Seconds of demand in a lease: two more than Envoy takes to report again.
-const LEASE: u64 = 7;
+pub(in crate::rlqs) const LEASE: u64 = 7;
 
 /// The unit of demands: requests in [`LEASE`] seconds.
 const IN_LEASE: DivisibleRate = DivisibleRate {

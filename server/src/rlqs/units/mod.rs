@@ -49,7 +49,7 @@ use std::{
 use prost::Message as _;
 use tokio::sync::Notify;
 
-pub(super) use self::worker::Service;
+pub(super) use self::{account::LEASE, worker::Service};
 use self::{account::Message, lending::Lending};
 use super::{
     actions,
@@ -102,6 +102,16 @@ struct State {
     /// Reported requests of limits in shadow mode.
     shadow: HashMap<Arc<KeyCounter>, (LimitOfBucket, u64)>,
     is_working: bool,
+}
+
+/// A client's units, for operators.
+#[derive(Debug)]
+pub(super) struct UnitsOfClient {
+    pub(super) stream: u64,
+    /// Requests in [`LEASE`] seconds; `None` before a measurement.
+    pub(super) demand: Option<u64>,
+    pub(super) units: Option<u64>,
+    pub(super) reported_at: Duration,
 }
 
 impl Units {
@@ -189,6 +199,23 @@ impl Units {
         }
         self.changed.notify_one();
         !std::mem::replace(&mut state.is_working, true)
+    }
+
+    /// The clients of a limit.
+    pub(super) fn clients(&self, limit: &CountedLimit) -> Vec<UnitsOfClient> {
+        let state = self.state();
+        let lending = state.lendings.get(&limit.counter);
+        let accounts = lending.map(Lending::accounts).unwrap_or_default();
+        let clients = accounts.iter().filter_map(|(row, account)| {
+            let (stream, _) = state.clients.get(row)?;
+            Some(UnitsOfClient {
+                stream: *stream,
+                demand: account.wanted().map(|_| account.demand.in_interval()),
+                units: account.share(),
+                reported_at: account.demand.reported_at,
+            })
+        });
+        clients.collect()
     }
 }
 

@@ -9,7 +9,7 @@ use std::{
 };
 
 use testkit::{needs, servers::Server};
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until};
 
 use tower_ratelimit::{
     AnyLimiter, Key, Limiter, LimiterError, LocalLimiter, OnFailure, Op, Policy, RedisStore,
@@ -22,7 +22,7 @@ use crate::{
     lyft::Rules,
     protobuf_messages::{Code, Entry, RateLimitDescriptor, RateLimitRequest},
     rlqs::{
-        RateLimitQuotaService, RlqsSettings,
+        RateLimitQuotaService, RlqsSettings, ShareOfClient,
         messages::{Action, BlanketRule, BucketAction, Strategy},
         service,
         tests::{Client, SECOND, id, limits},
@@ -352,6 +352,30 @@ async fn reports_count_in_the_statistics() {
     };
     assert_eq!(name.to_string(), "shop.minute");
     assert_eq!(*counts, [35, 4, 0, 31, 0, 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn operators_see_the_clients_of_a_bucket() {
+    let (_, service) = started();
+    let mut envoy = Envoy::open(&service, "minute").await;
+    envoy.run(31, 1).await;
+    let pairs = [("minute".to_owned(), "x".to_owned())].into();
+    let clients = service.0.clients_of_bucket("shop", &pairs);
+    let [client] = &clients.expect("a limit")[..] else {
+        panic!("one client");
+    };
+    assert_eq!(client.name, "stream 1");
+    assert_eq!((client.age.as_secs(), client.silence.as_secs()), (31, 1));
+    assert_eq!(
+        (client.demand, client.share),
+        (Some(1.0), Some(ShareOfClient::Units(7)))
+    );
+    drop(envoy);
+    sleep(SECOND).await;
+    let clients = service.0.clients_of_bucket("shop", &pairs);
+    assert_eq!(clients, Some(Vec::new()), "its stream has ended");
+    let pairs = [("dark".to_owned(), "x".to_owned())].into();
+    assert_eq!(service.0.clients_of_bucket("shop", &pairs), None);
 }
 
 fn service_with(counters: Counters) -> RateLimitQuotaService {

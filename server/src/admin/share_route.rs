@@ -1,0 +1,56 @@
+//! The route for shares of limits.
+
+use std::collections::BTreeMap;
+
+use axum::extract::{Query, State};
+use serde_json::{Value, json};
+
+use super::{
+    Admin, Fields,
+    answer::{Answer, bad, not_found, ok},
+    key_routes::entries,
+};
+use crate::rlqs::{ClientOfBucket, ShareOfClient};
+
+/// `GET /v1/shares?domain=&bucket=`.
+pub(super) async fn show(State(admin): State<Admin>, Query(fields): Query<Fields>) -> Answer {
+    let Some(shares) = admin.shares() else {
+        return Err(not_found(
+            "there are no shares: the service runs without --rlqs",
+        ));
+    };
+    let [domain, bucket] = ["domain", "bucket"].map(|name| fields.get(name).map(String::as_str));
+    let (Some(domain), Some(bucket)) = (domain, bucket) else {
+        return Err(bad("domain and bucket are needed"));
+    };
+    let mut pairs = BTreeMap::new();
+    for entry in entries(bucket) {
+        if pairs.contains_key(&entry.key) {
+            return Err(bad(format!("bucket has the key {:?} twice", entry.key)));
+        }
+        pairs.insert(entry.key, entry.value);
+    }
+    let Some(clients) = shares.clients_of_bucket(domain, &pairs) else {
+        let text =
+            format!("the domain {domain:?} has no limit with shares for the bucket {bucket:?}");
+        return Err(not_found(text));
+    };
+    let clients: Vec<Value> = clients.iter().map(client).collect();
+    Ok(ok(
+        &json!({"domain": domain, "bucket": bucket, "clients": clients}),
+    ))
+}
+
+fn client(client: &ClientOfBucket) -> Value {
+    let share = client.share.map(|share| match share {
+        ShareOfClient::Rate { rate, size } => json!({"rate": rate, "size": size}),
+        ShareOfClient::Units(units) => json!({"units": units}),
+    });
+    json!({
+        "client": client.name,
+        "age": client.age.as_secs(),
+        "last_report": client.silence.as_secs(),
+        "demand": client.demand,
+        "share": share,
+    })
+}
