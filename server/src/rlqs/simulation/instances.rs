@@ -224,7 +224,8 @@ impl Instances {
         for (from, to) in &pool.passed {
             clients.pass_row(*from, *to);
         }
-        for (row, share, sent_at) in pool.shares() {
+        let shares = pool.rows();
+        for (row, share, sent_at) in shares.filter_map(|(id, row)| Some((id, row.share?, row.sent_at))) {
             let counted = (sent_at.saturating_sub(AHEAD), share, true);
             let is_own = row.0 % self.instances.len() as u64 == at as u64;
             let sent = clients.stream(row).sent.iter();
