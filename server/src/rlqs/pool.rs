@@ -28,6 +28,9 @@ use super::{
     row::{CUT_DELAY, Row, Share},
 };
 
+/// The part of the rate, as a divisor, that stays free until the pool's bucket is full.
+const KEPT: u64 = 64;
+
 /// Parts of a token. The pool's bucket counts in them.
 const NANO: u64 = 1_000_000_000;
 
@@ -302,7 +305,8 @@ impl Pool {
         self.rows.get_mut(at).map(|(_, row)| row)
     }
 
-    /// The fair share of each client that reports.
+    /// The fair share of each client that reports. A part of the rate stays free until the pool's bucket is full: without
+    /// it the bucket would stay empty, and buckets become smaller with each change.
     fn targets(&self, now: Duration) -> Vec<(RowId, Share)> {
         let reports = |row: &Row| row.is_live && now <= row.demand.reported_at + self.ttl;
         let rows: Vec<_> = self.rows.iter().filter(|(_, row)| reports(row)).collect();
@@ -310,7 +314,10 @@ impl Pool {
             .iter()
             .map(|(_, row)| row.demand.in_interval())
             .collect();
-        let shares = fair_shares(&demands, self.rate.tokens);
+        let free_size = self.rate.burst.saturating_sub(self.held().size);
+        let is_full = self.level / NANO >= free_size;
+        let kept = if is_full { 0 } else { self.rate.tokens / KEPT };
+        let shares = fair_shares(&demands, self.rate.tokens - kept);
         let ids = rows.into_iter().map(|(id, _)| *id);
         ids.zip(shares.into_iter().map(|tokens| self.share(tokens)))
             .collect()
