@@ -125,7 +125,7 @@ async fn page_leads_to_an_envoy_that_decides_by_itself() {
     let [client] = shares["clients"].as_array().unwrap().as_slice() else {
         panic!("{shares}");
     };
-    assert_eq!(client["client"], "stream 1");
+    assert_eq!(client["client"], "127.0.0.1");
     let share = &client["share"];
     let rate = share["rate"].as_f64().unwrap();
     assert!((1.0..=90.0).contains(&rate), "{shares}");

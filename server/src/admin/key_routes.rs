@@ -275,6 +275,6 @@ pub(super) fn entries(text: &str) -> Vec<Entry> {
     entries.collect()
 }
 
-fn unavailable(error: &dyn std::error::Error) -> Response {
+pub(super) fn unavailable(error: &dyn std::error::Error) -> Response {
     fault(StatusCode::SERVICE_UNAVAILABLE, error.to_string())
 }

@@ -67,7 +67,7 @@ struct Inner {
     source: Source,
     store: Store,
     live: Live,
-    /// Those of the quota service, if it is on.
+    /// The shares of the quota service, if it is on.
     shares: Option<Shares>,
 }
 

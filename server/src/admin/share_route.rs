@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::{
     Admin, Fields,
     answer::{Answer, bad, not_found, ok},
-    key_routes::entries,
+    key_routes::{entries, unavailable},
 };
 use crate::rlqs::{ClientOfBucket, ShareOfClient};
 
@@ -30,7 +30,8 @@ pub(super) async fn show(State(admin): State<Admin>, Query(fields): Query<Fields
         }
         pairs.insert(entry.key, entry.value);
     }
-    let Some(clients) = shares.clients_of_bucket(domain, &pairs) else {
+    let clients = shares.clients_of_bucket(domain, &pairs).await;
+    let Some(clients) = clients.map_err(|error| unavailable(&error))? else {
         let text =
             format!("the domain {domain:?} has no limit with shares for the bucket {bucket:?}");
         return Err(not_found(text));
@@ -48,7 +49,7 @@ fn client(client: &ClientOfBucket) -> Value {
     });
     json!({
         "client": client.name,
-        "age": client.age.as_secs(),
+        "age": client.age.map(|age| age.as_secs()),
         "last_report": client.silence.as_secs(),
         "demand": client.demand,
         "share": share,

@@ -34,6 +34,14 @@ impl ClientId {
     }
 }
 
+/// The name of the client that opens a stream, for operators: what [`ClientId::of`] digests. `None` without either.
+pub(super) fn name<T>(request: &Request<T>, header: Option<&HeaderName>) -> Option<String> {
+    let named = header.and_then(|header| request.metadata().get(header.as_str()));
+    let named = named.map(|name| String::from_utf8_lossy(name.as_encoded_bytes()).into_owned());
+    let named = named.filter(|name| !name.is_empty());
+    named.or_else(|| Some(address(request)?.to_string()))
+}
+
 /// The address of the connection's other end. Its port is another one after a reconnect.
 fn address<T>(request: &Request<T>) -> Option<IpAddr> {
     let ConnectInfo(address) = request.extensions().get::<ConnectInfo<SocketAddr>>()?;

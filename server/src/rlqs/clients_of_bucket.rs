@@ -2,7 +2,13 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use super::{shares::Shares, treatment::Treatment, units};
+use tower_ratelimit::StoreError;
+
+use super::{
+    shares::{RowOfClient, Shares},
+    treatment::Treatment,
+    units,
+};
 
 /// The share of a client.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -16,9 +22,10 @@ pub(crate) enum ShareOfClient {
 /// A client of a bucket.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct ClientOfBucket {
-    pub(crate) name: String,
-    /// The time since its stream was opened.
-    pub(crate) age: Duration,
+    /// The value of `--rlqs-client-header`, or its address; `None` if it is at another instance.
+    pub(crate) name: Option<String>,
+    /// The time since its stream was opened, at this instance.
+    pub(crate) age: Option<Duration>,
     /// The time since its last report of this bucket.
     pub(crate) silence: Duration,
     /// Requests a second; `None` before a measurement.
@@ -27,27 +34,25 @@ pub(crate) struct ClientOfBucket {
 }
 
 impl Shares {
-    /// The clients of a bucket; `None` if the bucket has no limit that is shared.
-    pub(crate) fn clients_of_bucket(
+    /// The clients of a bucket: of a rate those of all instances, of units those of this one. `None` if the bucket has
+    /// no limit that is shared.
+    ///
+    /// # Errors
+    ///
+    /// When Redis does not respond.
+    pub(crate) async fn clients_of_bucket(
         &self,
         domain: &str,
         pairs: &BTreeMap<String, String>,
-    ) -> Option<Vec<ClientOfBucket>> {
-        let limit = self.limits().bucket_limit(domain, pairs)?;
+    ) -> Result<Option<Vec<ClientOfBucket>>, StoreError> {
+        let Some(limit) = self.limits().bucket_limit(domain, pairs) else {
+            return Ok(None);
+        };
         let clients = match Treatment::of(limit) {
-            Treatment::Share(subject, _) => self
-                .rows(&subject)
-                .into_iter()
-                .filter_map(|row| {
-                    let a_second = |number: u64| number as f64 / row.interval as f64;
-                    let share = row.share.map(|share| ShareOfClient::Rate {
-                        rate: a_second(share.tokens),
-                        size: share.size,
-                    });
-                    let demand = row.demand.map(a_second);
-                    self.client(row.stream, row.reported_at, demand, share)
-                })
-                .collect(),
+            Treatment::Share(subject, _) => {
+                let rows = self.rows(&subject).await?.into_iter();
+                rows.map(|row| self.client_of_row(&row)).collect()
+            }
             Treatment::Units(limit) => self
                 .units()
                 .clients(&limit)
@@ -56,34 +61,35 @@ impl Shares {
                     let demand = client
                         .demand
                         .map(|demand| demand as f64 / units::LEASE as f64);
-                    let share = client.units.map(ShareOfClient::Units);
-                    self.client(client.stream, client.reported_at, demand, share)
+                    let (opened_at, name) = self.stream(client.stream)?;
+                    let now = self.now();
+                    Some(ClientOfBucket {
+                        name: Some(name),
+                        age: Some(now.saturating_sub(opened_at)),
+                        silence: now.saturating_sub(client.reported_at),
+                        demand,
+                        share: client.units.map(ShareOfClient::Units),
+                    })
                 })
                 .collect(),
-            Treatment::Blanket(..) | Treatment::Excess(_) => return None,
+            Treatment::Blanket(..) | Treatment::Excess(_) => return Ok(None),
         };
-        Some(clients)
+        Ok(Some(clients))
     }
 
-    fn client(
-        &self,
-        stream: u64,
-        reported_at: Duration,
-        demand: Option<f64>,
-        share: Option<ShareOfClient>,
-    ) -> Option<ClientOfBucket> {
-        let now = self.now();
-        Some(ClientOfBucket {
-            name: name_of(stream),
-            age: now.saturating_sub(self.opened_at(stream)?),
-            silence: now.saturating_sub(reported_at),
-            demand,
-            share,
-        })
+    fn client_of_row(&self, row: &RowOfClient) -> ClientOfBucket {
+        let a_second = |number: u64| number as f64 / row.interval as f64;
+        let stream = row.stream.and_then(|stream| self.stream(stream));
+        let (opened_at, name) = stream.unzip();
+        ClientOfBucket {
+            name,
+            age: opened_at.map(|at| self.now().saturating_sub(at)),
+            silence: row.silence,
+            demand: row.demand.map(a_second),
+            share: row.share.map(|share| ShareOfClient::Rate {
+                rate: a_second(share.tokens),
+                size: share.size,
+            }),
+        }
     }
-}
-
-/// The name of the client of a stream.
-fn name_of(stream: u64) -> String {
-    format!("stream {stream}")
 }

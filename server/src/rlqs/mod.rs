@@ -42,15 +42,15 @@ use tower_ratelimit::{OnFailure, RedisStore};
 use tower_service::Service;
 
 pub use self::settings::RlqsSettings;
-pub(crate) use self::{
-    clients_of_bucket::{ClientOfBucket, ShareOfClient},
-    shares::Shares,
-};
 use self::{
     client::ClientId,
     codec::ReportCodec,
     messages::{RateLimitQuotaResponse, RateLimitQuotaUsageReports},
     pools_in_redis::PoolsInRedis,
+};
+pub(crate) use self::{
+    clients_of_bucket::{ClientOfBucket, ShareOfClient},
+    shares::Shares,
 };
 use crate::{decide::RateLimits, rls::BoxFuture};
 
@@ -120,8 +120,10 @@ impl StreamingService<RateLimitQuotaUsageReports> for StreamRateLimitQuotas {
     type Future = BoxFuture<Response<Self::ResponseStream>, Status>;
 
     fn call(&mut self, request: Request<Streaming<RateLimitQuotaUsageReports>>) -> Self::Future {
-        let client = ClientId::of(&request, self.0.settings().client_header.as_ref());
-        let responses = stream::serve(self.0.clone(), client, request.into_inner());
+        let header = self.0.settings().client_header.as_ref();
+        let client = ClientId::of(&request, header);
+        let name = client::name(&request, header);
+        let responses = stream::serve(self.0.clone(), (client, name), request.into_inner());
         let responses: Self::ResponseStream = Box::pin(ReceiverStream::new(responses));
         Box::pin(async { Ok(Response::new(responses)) })
     }

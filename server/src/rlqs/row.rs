@@ -99,7 +99,7 @@ impl Row {
         }
     }
 
-    fn has_ended(&self, now: Duration) -> bool {
+    pub(super) fn has_ended(&self, now: Duration) -> bool {
         !self.is_live || now > self.demand.reported_at + MISSED
     }
 

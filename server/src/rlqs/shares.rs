@@ -18,13 +18,13 @@ use tokio::{
     time::{Instant, MissedTickBehavior, interval},
 };
 use tonic::Status;
-use tower_ratelimit::Key;
+use tower_ratelimit::{Key, StoreError};
 
 use super::{
     RlqsSettings, actions,
     client::ClientId,
     messages::{BucketAction, BucketId, RateLimitQuotaResponse},
-    pool::{Pool, RowId},
+    pool::{Pool, RowId, StoredPool},
     pool_of_instance::PoolOfInstance,
     pools_in_redis::PoolsInRedis,
     rate::DivisibleRate,
@@ -102,17 +102,21 @@ pub(super) struct Outbox {
     pub(super) answers: mpsc::Sender<StreamMessage>,
     pub(super) end: Arc<Notify>,
     opened_at: Duration,
+    /// The name of the client, for operators.
+    client: Option<Arc<str>>,
 }
 
 /// A client of a pool, for operators.
 #[derive(Debug)]
 pub(super) struct RowOfClient {
-    pub(super) stream: u64,
+    /// `None` if it is of another instance.
+    pub(super) stream: Option<u64>,
     /// Requests in an interval of this many seconds; `None` before a measurement.
     pub(super) demand: Option<u64>,
     pub(super) interval: u64,
     pub(super) share: Option<Share>,
-    pub(super) reported_at: Duration,
+    /// The time since its last report.
+    pub(super) silence: Duration,
 }
 
 /// A row and its pool.
@@ -158,12 +162,16 @@ impl Shares {
     }
 
     /// Opens a stream: its name, its outbox, and the messages.
-    pub(super) fn open(&self) -> (u64, Outbox, mpsc::Receiver<StreamMessage>) {
+    pub(super) fn open(
+        &self,
+        client: Option<String>,
+    ) -> (u64, Outbox, mpsc::Receiver<StreamMessage>) {
         let (answers, receiver) = mpsc::channel(MAX_UNREAD);
         let outbox = Outbox {
             answers,
             end: Arc::default(),
             opened_at: self.now(),
+            client: client.map(Into::into),
         };
         let mut state = self.state();
         let stream = state.name();
@@ -268,30 +276,29 @@ impl Shares {
         }
     }
 
-    /// The clients of a pool.
-    pub(super) fn rows(&self, subject: &Key) -> Vec<RowOfClient> {
-        let state = self.state();
-        let Some(pool) = state.pools.get(subject) else {
-            return Vec::new();
+    /// The clients of a pool whose streams are open; with Redis, those of all instances.
+    pub(super) async fn rows(&self, subject: &Key) -> Result<Vec<RowOfClient>, StoreError> {
+        let Some(redis) = &self.0.redis else {
+            let state = self.state();
+            let pool = state.pools.get(subject);
+            return Ok(pool.map_or_else(Vec::new, |pool| state.rows(pool, self.now())));
         };
-        let rows = pool.rows().filter_map(|(id, row)| {
-            let (stream, _) = state.buckets.get(&id)?;
-            let demand = row.demand.in_interval();
-            Some(RowOfClient {
-                stream: *stream,
-                demand: (demand < u64::MAX).then_some(demand),
-                interval: pool.rate().interval,
-                share: row.share,
-                reported_at: row.demand.reported_at,
-            })
-        });
-        rows.collect()
+        let (found, time) = redis.load(subject).await?;
+        let stored =
+            found.and_then(|(bytes, _)| StoredPool::read(&bytes, self.0.settings.ttl, time));
+        let state = self.state();
+        Ok(stored.map_or_else(Vec::new, |stored| state.rows(&stored.pool, time)))
     }
 
-    /// When a stream was opened, unless it has ended.
-    pub(super) fn opened_at(&self, stream: u64) -> Option<Duration> {
+    /// When a stream was opened, and its client, unless it has ended.
+    pub(super) fn stream(&self, stream: u64) -> Option<(Duration, String)> {
         let state = self.state();
-        state.streams.get(&stream).map(|outbox| outbox.opened_at)
+        let outbox = state.streams.get(&stream)?;
+        let name = outbox.client.as_deref().map(str::to_owned);
+        Some((
+            outbox.opened_at,
+            name.unwrap_or_else(|| format!("stream {stream}")),
+        ))
     }
 
     /// Sends actions to a stream, and the messages of these pools to all streams.
@@ -352,6 +359,22 @@ impl State {
     const fn name(&mut self) -> u64 {
         self.names += 1;
         self.names
+    }
+
+    /// The clients of a pool.
+    fn rows(&self, pool: &Pool, now: Duration) -> Vec<RowOfClient> {
+        let rows = pool.rows().filter(|(_, row)| !row.has_ended(now));
+        let rows = rows.map(|(id, row)| {
+            let demand = row.demand.in_interval();
+            RowOfClient {
+                stream: self.buckets.get(&id).map(|(stream, _)| *stream),
+                demand: (demand < u64::MAX).then_some(demand),
+                interval: pool.rate().interval,
+                share: row.share,
+                silence: now.saturating_sub(row.demand.reported_at),
+            }
+        });
+        rows.collect()
     }
 
     fn tick(&mut self, now: Duration, ttl: Duration) {

@@ -91,10 +91,10 @@ impl Requests {
 /// Serves a stream in a task of its own. Returns its messages.
 pub(super) fn serve(
     shares: Shares,
-    client: Option<ClientId>,
+    (client, name_of_client): (Option<ClientId>, Option<String>),
     incoming: Streaming<RateLimitQuotaUsageReports>,
 ) -> mpsc::Receiver<StreamMessage> {
-    let (name, outbox, receiver) = shares.open();
+    let (name, outbox, receiver) = shares.open(name_of_client);
     let reports = Reports {
         shares,
         name,

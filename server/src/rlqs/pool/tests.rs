@@ -6,7 +6,7 @@ use super::{Pool, RowId, StoredPool};
 use crate::rlqs::{
     client::ClientId,
     rate::DivisibleRate,
-    row::{CUT_DELAY, Share},
+    row::{CUT_DELAY, Row, Share},
 };
 
 const SECOND: Duration = Duration::from_secs(1);

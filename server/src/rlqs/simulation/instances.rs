@@ -225,7 +225,9 @@ impl Instances {
             clients.pass_row(*from, *to);
         }
         let shares = pool.rows();
-        for (row, share, sent_at) in shares.filter_map(|(id, row)| Some((id, row.share?, row.sent_at))) {
+        for (row, share, sent_at) in
+            shares.filter_map(|(id, row)| Some((id, row.share?, row.sent_at)))
+        {
             let counted = (sent_at.saturating_sub(AHEAD), share, true);
             let is_own = row.0 % self.instances.len() as u64 == at as u64;
             let sent = clients.stream(row).sent.iter();

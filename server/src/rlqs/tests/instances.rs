@@ -3,7 +3,7 @@
 use tower_ratelimit::OnFailure;
 
 use super::{fake_values::FakeValues, *};
-use crate::rlqs::{pools_in_redis::PoolsInRedis, shares::Shares};
+use crate::rlqs::{ShareOfClient, pools_in_redis::PoolsInRedis, shares::Shares};
 
 fn instance(values: &FakeValues, on_failure: OnFailure) -> RateLimitQuotaService {
     let settings = RlqsSettings {
@@ -54,6 +54,21 @@ async fn instances_divide_a_limit_together() {
         second.read_for(SECOND).await.expect("open");
     }
     assert_eq!([&first, &second].map(tokens), [2_700; 2]);
+    // Operators see both at each instance, and the names of its own.
+    let pairs = [("user".to_owned(), "eve".to_owned())].into();
+    let clients = instances[1].0.clients_of_bucket("shop", &pairs).await;
+    let clients = clients.expect("Redis responds").expect("a limit");
+    let seen = clients
+        .into_iter()
+        .map(|client| (client.name, client.share));
+    let mut seen: Vec<_> = seen.collect();
+    seen.sort_by(|a, b| a.0.cmp(&b.0));
+    let half = |share| matches!(share, Some(ShareOfClient::Rate { rate: 45.0, .. }));
+    assert_eq!(
+        (seen[0].0.as_deref(), seen[1].0.as_deref()),
+        (None, Some("b"))
+    );
+    assert!(seen.iter().all(|(_, share)| half(*share)), "{seen:?}");
     // A report costs an exchange, and no report nothing.
     values.calls();
     for _ in 0..4 {

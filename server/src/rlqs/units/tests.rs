@@ -1,6 +1,7 @@
 //! Units, lent by the service to clients that spend them as Envoy does, in paused time.
 
 use std::{
+    collections::BTreeMap,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering::Relaxed},
@@ -22,7 +23,7 @@ use crate::{
     lyft::Rules,
     protobuf_messages::{Code, Entry, RateLimitDescriptor, RateLimitRequest},
     rlqs::{
-        RateLimitQuotaService, RlqsSettings, ShareOfClient,
+        ClientOfBucket, RateLimitQuotaService, RlqsSettings, ShareOfClient,
         messages::{Action, BlanketRule, BucketAction, Strategy},
         service,
         tests::{Client, SECOND, id, limits},
@@ -360,22 +361,31 @@ async fn operators_see_the_clients_of_a_bucket() {
     let mut envoy = Envoy::open(&service, "minute").await;
     envoy.run(31, 1).await;
     let pairs = [("minute".to_owned(), "x".to_owned())].into();
-    let clients = service.0.clients_of_bucket("shop", &pairs);
-    let [client] = &clients.expect("a limit")[..] else {
+    let found = clients(&service, &pairs).await;
+    let [client] = &found.expect("a limit")[..] else {
         panic!("one client");
     };
-    assert_eq!(client.name, "stream 1");
-    assert_eq!((client.age.as_secs(), client.silence.as_secs()), (31, 1));
+    assert_eq!(client.name.as_deref(), Some("stream 1"));
+    let age = client.age.map(|age| age.as_secs());
+    assert_eq!((age, client.silence.as_secs()), (Some(31), 1));
     assert_eq!(
         (client.demand, client.share),
         (Some(1.0), Some(ShareOfClient::Units(7)))
     );
     drop(envoy);
     sleep(SECOND).await;
-    let clients = service.0.clients_of_bucket("shop", &pairs);
-    assert_eq!(clients, Some(Vec::new()), "its stream has ended");
+    let ended = clients(&service, &pairs).await;
+    assert_eq!(ended, Some(Vec::new()), "its stream has ended");
     let pairs = [("dark".to_owned(), "x".to_owned())].into();
-    assert_eq!(service.0.clients_of_bucket("shop", &pairs), None);
+    assert_eq!(clients(&service, &pairs).await, None);
+}
+
+async fn clients(
+    service: &RateLimitQuotaService,
+    pairs: &BTreeMap<String, String>,
+) -> Option<Vec<ClientOfBucket>> {
+    let clients = service.0.clients_of_bucket("shop", pairs).await;
+    clients.expect("no store fails")
 }
 
 fn service_with(counters: Counters) -> RateLimitQuotaService {
