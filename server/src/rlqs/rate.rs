@@ -8,6 +8,10 @@ use tower_ratelimit::{Algorithm, Quota};
 /// minute, so that shares are exact to a fraction of a token a second.
 const FAST: u128 = 1_000;
 
+/// The period from which on a window or log is lent as units: Envoy reports every 5 seconds, so units of shorter ones
+/// would be used up, or over, before it gets others.
+const LONG: Duration = Duration::from_secs(60);
+
 /// A rate and a burst.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct DivisibleRate {
@@ -20,21 +24,32 @@ pub(super) struct DivisibleRate {
 }
 
 impl DivisibleRate {
-    /// The rate of a fixed window of a second: no second has more than its requests. `None` below 2.
-    pub(super) fn of_second(requests: u32) -> Option<Self> {
-        let requests = u64::from(requests);
+    /// The rate of a window or log: no period has more than its requests. `None` for a minute or longer, whose requests
+    /// are lent as units, and for less than a request a second beside the burst.
+    pub(super) fn of_window(requests: u64, period: Duration) -> Option<Self> {
         let burst = (requests / 10).max(1);
-        Self::new(requests.checked_sub(burst)?, Duration::from_secs(1), burst)
+        let rate = requests.checked_sub(burst)?;
+        (period < LONG).then(|| Self::new(rate, period, burst))?
     }
 
-    /// The rate of a quota. `None` for all but token buckets of at least a token a second that refill evenly, at all
-    /// times of the day.
+    /// The rate of a quota. `None` for rates below a token a second, long periods, and limits by the time of day.
     pub(super) fn of_quota(quota: &Quota) -> Option<Self> {
-        let is_even = quota.algorithm() == Algorithm::TokenBucket
-            && quota.refill_step().is_none()
-            && quota.varying_limits().is_none();
-        let rate = || Self::new(quota.limit(), quota.period(), quota.capacity());
-        is_even.then(rate).flatten()
+        if quota.varying_limits().is_some() {
+            return None;
+        }
+        let (limit, period) = (quota.limit(), quota.period());
+        match quota.algorithm() {
+            // Stepwise refills pass no less in any time.
+            Algorithm::TokenBucket => Self::new(limit, period, quota.capacity()),
+            // Without a queue at this service.
+            Algorithm::LeakyBucket { .. } => Self::new(limit, period, 1),
+            _ => Self::of_window(limit, period),
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn of_second(requests: u64) -> Option<Self> {
+        Self::of_window(requests, Duration::from_secs(1))
     }
 
     fn new(limit: u64, period: Duration, burst: u64) -> Option<Self> {
@@ -83,23 +98,30 @@ mod tests {
     }
 
     #[test]
-    fn a_window_of_a_second_has_a_tenth_as_burst() {
-        assert_eq!(DivisibleRate::of_second(100), rate(90 * 60, 60, 10));
-        assert_eq!(DivisibleRate::of_second(10_000), rate(9_000, 1, 1_000));
-        assert_eq!(DivisibleRate::of_second(2), rate(60, 60, 1));
-        assert_eq!(DivisibleRate::of_second(1), None);
-        assert_eq!(DivisibleRate::of_second(0), None);
+    fn a_short_window_has_a_tenth_as_burst() {
+        let of_second = DivisibleRate::of_second;
+        assert_eq!(of_second(100), rate(90 * 60, 60, 10));
+        assert_eq!(of_second(10_000), rate(9_000, 1, 1_000));
+        assert_eq!(of_second(2), rate(60, 60, 1));
+        assert_eq!(of_second(1), None);
+        assert_eq!(of_second(0), None);
+        let of_ten = |requests| DivisibleRate::of_window(requests, Duration::from_secs(10));
+        assert_eq!(of_ten(1_000), rate(90 * 60, 60, 100));
+        assert_eq!(of_ten(10), None);
     }
 
     #[test]
-    fn only_even_token_buckets_of_a_token_a_second_are_rates() {
+    fn quotas_of_a_token_a_second_and_short_periods_are_rates() {
         let of = |quota: &str| DivisibleRate::of_quota(&quota.parse().expect("a quota"));
         assert_eq!(of("600/minute burst 50"), rate(600, 60, 50));
+        assert_eq!(of("600/minute refill_every 10s"), rate(600, 60, 600));
         assert_eq!(of("1000/second"), rate(1_000, 1, 1_000));
+        assert_eq!(of("600/minute leaky_bucket queue 20"), rate(600, 60, 1));
+        assert_eq!(of("100/second sliding_log"), rate(90 * 60, 60, 10));
+        assert_eq!(of("100/second sliding_window"), rate(90 * 60, 60, 10));
         assert_eq!(of("59/minute"), None);
         assert_eq!(of("600/minute fixed_window"), None);
         assert_eq!(of("600/minute sliding_log"), None);
-        assert_eq!(of("600/minute refill_every 10s"), None);
     }
 
     #[test]

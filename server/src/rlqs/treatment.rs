@@ -44,8 +44,9 @@ impl Treatment {
 
 fn rate(measure: Measure, requests: u32) -> Option<DivisibleRate> {
     match measure {
-        Measure::Window(1) => DivisibleRate::of_second(requests),
-        Measure::Window(_) => None,
+        Measure::Window(seconds) => {
+            DivisibleRate::of_window(requests.into(), Duration::from_secs(seconds))
+        }
         Measure::Quota(quota) => DivisibleRate::of_quota(&quota),
     }
 }
