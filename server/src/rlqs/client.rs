@@ -10,6 +10,9 @@ use http::HeaderName;
 use sha2::{Digest as _, Sha256};
 use tonic::Request;
 
+/// The bytes of a name that operators see. The digest is of all.
+const MAX_NAME: usize = 128;
+
 /// The digest of a client's name. It is the same in all instances.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ClientId(pub(super) NonZeroU64);
@@ -37,7 +40,10 @@ impl ClientId {
 /// The name of the client that opens a stream, for operators: what [`ClientId::of`] digests. `None` without either.
 pub(super) fn name<T>(request: &Request<T>, header: Option<&HeaderName>) -> Option<String> {
     let named = header.and_then(|header| request.metadata().get(header.as_str()));
-    let named = named.map(|name| String::from_utf8_lossy(name.as_encoded_bytes()).into_owned());
+    let named = named.map(|name| {
+        let name = name.as_encoded_bytes();
+        String::from_utf8_lossy(&name[..name.len().min(MAX_NAME)]).into_owned()
+    });
     let named = named.filter(|name| !name.is_empty());
     named.or_else(|| Some(address(request)?.to_string()))
 }

@@ -35,6 +35,9 @@ const MAX_BUCKETS: usize = 10_000;
 const MAX_PAIRS: usize = 16;
 const MAX_ID_BYTES: usize = 1_024;
 
+/// The most requests of a report that count: a client that reports more could make the counters of a limit wrap around.
+const MAX_REQUESTS: u64 = u32::MAX as u64;
+
 /// How long reports wait for others, to be answered by one message.
 const COLLECTED: Duration = Duration::from_millis(10);
 
@@ -118,12 +121,12 @@ impl Reports {
                 message = incoming.message() => {
                     let read = match message {
                         Ok(Some(message)) => self.read(message),
-                        Ok(None) => return,
+                        Ok(None) => break,
                         Err(status) => Err(status),
                     };
                     if let Err(status) = read {
                         drop(answers.try_send(Err(status)));
-                        return;
+                        break;
                     }
                     flush_at.get_or_insert_with(|| Instant::now() + COLLECTED);
                 }
@@ -131,10 +134,12 @@ impl Reports {
                     flush_at = None;
                     self.flush();
                 }
-                () = self.outbox.end.notified() => return,
-                () = answers.closed() => return,
+                () = self.outbox.end.notified() => break,
+                () = answers.closed() => break,
             }
         }
+        // The last reports count, too.
+        self.flush();
     }
 
     fn flush(&mut self) {
@@ -168,6 +173,7 @@ impl Reports {
                 num_requests_denied: denied,
                 ..
             } = usage;
+            let [allowed, denied] = [allowed, denied].map(|number| number.min(MAX_REQUESTS));
             all.allowed = all.allowed.saturating_add(allowed);
             all.denied = all.denied.saturating_add(denied);
             if let Some(id) = usage.bucket_id {

@@ -24,8 +24,8 @@
 //!   worst the limit; then the leases of that instant are beyond it, and are ended at once.
 //! - A sliding window or log counts a unit from its charge, and a client may spend it later: in any period at most the
 //!   limit and what was lent when the period began. A lease that is kept for a period is charged again. A bucket refills
-//!   after a charge: in any time t at most burst + rate · t and what was lent when it began, and all leases together are
-//!   no more than the burst.
+//!   after a charge: in any time t at most burst + rate · t and what was lent when it began, and all leases of an
+//!   instance together are no more than the burst.
 //!
 //! # Cost
 //!
