@@ -80,7 +80,7 @@ impl StoreStats {
     }
 
     /// The time within which `percent` of the calls since `earlier` were answered, from when they were made: waits for a
-    /// connection and for other calls are part of it. At most a quarter too long, at least 20 µs and at most 16 s.
+    /// connection and for other calls are part of it. At most a quarter too long, at least 20 µs and at most 17 s.
     /// `None` if there was no such call.
     #[must_use]
     pub fn call_time(&self, percent: u32, earlier: &Self) -> Option<Duration> {

@@ -86,7 +86,7 @@ pub(super) fn tunnel(
     });
 }
 
-/// Completes when both ends are silent for too long, or do not read. After one of them has ended, the other has a minute.
+/// Completes when both ends are silent for too long, or do not read. After one of them has ended, a minute is too long.
 ///
 /// When the gateway stops, the client gets a close frame. Its answer, after all that it sent before, goes to the
 /// upstream and closes that end.

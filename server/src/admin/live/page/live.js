@@ -201,7 +201,7 @@ function summary(event) {
   const seconds = deniedFor(histories.get(name));
   const since = seconds ? `, for ${seconds < SECONDS ? duration(seconds) : 'five minutes or more'}` : '';
   const key = event.keys.find(({ limit }) => limit === name);
-  const whom = key ? ` Most often ${key.key}: ${number.format(key.denied)}.` : '';
+  const whom = key ? ` Most often ${key.key}.` : '';
   const others = denying.length > 1 ? ` ${denying.length - 1} more denied, too.` : '';
   const share = percent(refused(minute), minute.requests);
   return `${name} denied ${number.format(refused(minute))} of ${number.format(minute.requests)} requests in the last minute (${share})${since}.${whom}${others}`;
