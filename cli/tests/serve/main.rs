@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
 
 mod admin;
+mod assignments_to_envoy;
 mod auth;
 mod calls;
 mod connections;
@@ -28,6 +29,7 @@ mod quotas;
 mod reservations;
 mod rest_check;
 mod restarts;
+mod scripted_quota_server;
 mod service_process;
 mod start_reload_shutdown;
 mod store;

@@ -2,6 +2,7 @@
 
 use std::{
     fs,
+    path::Path,
     process::Command,
     sync::atomic::{AtomicUsize, Ordering::Relaxed},
     time::{Duration, Instant},
@@ -25,25 +26,30 @@ use crate::{
 
 const PAGE: &str = include_str!("../../../docs/service.md");
 
-/// The files of the page, and the ports that replace its own.
-fn envoy_of_page(service: &Service, listener: u16) -> Process {
+/// The page's file for an Envoy that listens on the first port, with its service on the second one.
+pub(crate) fn config_of_page(listener: u16, grpc: u16) -> String {
     let (_, page) = PAGE.split_once("## Shares for Envoy\n").unwrap();
     let mut blocks = page.split("```yaml\n").skip(1);
     let mut block = || blocks.next().unwrap().split_once("```").unwrap().0;
     let (_, mut config) = (block(), block().to_owned());
-    for (port, free) in [(8888, listener), (8081, service.grpc)] {
+    for (port, free) in [(8888, listener), (8081, grpc)] {
         let place = |port: u16| format!("port_value: {port}}}");
         assert!(config.contains(&place(port)), "{port}");
         config = config.replace(&place(port), &place(free));
     }
-    let file = service.folder.path().join("envoy.yaml");
+    config
+}
+
+/// Starts an Envoy, whose file and log are in this folder.
+pub(crate) fn start_envoy(config: &str, folder: &Path) -> Process {
+    let file = folder.join("envoy.yaml");
     fs::write(&file, config).unwrap();
     let mut command = Command::new(find("envoy", Some("ENVOY")).unwrap());
     command
         .arg("--config-path")
         .arg(&file)
         .args(["--use-dynamic-base-id", "--concurrency", "1"]);
-    Process::start(&mut command, &service.folder.path().join("envoy.log"))
+    Process::start(&mut command, &folder.join("envoy.log"))
 }
 
 fn rules_of_page() -> &'static str {
@@ -74,7 +80,8 @@ async fn started(options: &[&str]) -> (Service, u16, Process) {
     })
     .await;
     let listener = free_port();
-    let envoy = envoy_of_page(&service, listener);
+    let config = config_of_page(listener, service.grpc);
+    let envoy = start_envoy(&config, service.folder.path());
     eventually("an Envoy that listens", async || {
         try_send(listener, "GET / HTTP/1.1", "").await.map(drop)
     })
@@ -198,7 +205,7 @@ async fn fallback_of_the_page_limits_without_the_service() {
     .await;
 }
 
-fn envoy_has_crashed(log: &str) -> bool {
+pub(crate) fn envoy_has_crashed(log: &str) -> bool {
     log.contains("Caught Segmentation fault") || log.contains("Caught Aborted")
 }
 
