@@ -7,6 +7,7 @@
 
 #[cfg(test)]
 mod tests;
+mod without_redis;
 
 use std::time::Duration;
 
@@ -27,8 +28,9 @@ const COLLECTED: Duration = Duration::from_millis(500);
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// The pause after a failure.
-const FAILED_PAUSE: Duration = Duration::from_millis(250);
+/// The longest time of an attempt to exchange a pool. Cuts count from its start, so that messages about them have the
+/// other half of the delay.
+pub(super) const LONGEST_EXCHANGE: Duration = Duration::from_secs(1);
 
 /// A pool, as far as this instance has it. Times are of the instance's clock, unless they are of Redis's by name.
 #[derive(Debug)]
@@ -56,8 +58,9 @@ struct OwnRow {
     requests: u64,
     awaits_answer: bool,
     sent: Option<SentShare>,
-    /// Whether all requests passed for a time without Redis, so that the client has no bucket.
-    had_no_bucket: bool,
+    /// Whether the client has no bucket that the next message could change: all requests passed for a time without Redis,
+    /// or the interval is another one.
+    lacks_bucket: bool,
     /// The last message, or the first report.
     served_at: Duration,
 }
@@ -206,6 +209,7 @@ impl PoolOfInstance {
     ) -> Applied {
         let (mut stored, loss) = self.read(value, (redis_time, now), (birth, has_lost));
         let pool = &mut stored.pool;
+        self.take_interval(pool.rate().interval);
         pool.set_rate(self.rate, redis_time);
         let mut is_changed = loss.is_some() | self.restore(pool, (redis_time, now));
         for id in &self.left {
@@ -243,41 +247,65 @@ impl PoolOfInstance {
         (reports, refused)
     }
 
-    /// The pool of a value. It is closed if shares may exist that it does not count.
+    /// The pool of a value, or a new one in place of nothing, of other bytes and of an earlier state, whose rows are those
+    /// of other shares than were sent. It is closed if shares may exist that it does not count.
     fn read(
         &self,
         value: Option<&[u8]>,
         (redis_time, now): (Duration, Duration),
         (birth, has_lost): (u64, bool),
     ) -> (StoredPool, Option<Loss>) {
-        let read = value.map(|value| StoredPool::read(value, self.ttl, redis_time));
         let known = self.seen.filter(|_| self.has_shares(now));
-        let is_earlier = |stored: &StoredPool| {
-            known.is_some_and(|(birth, writes)| stored.birth != birth || stored.writes < writes)
-        };
-        let (mut stored, loss) = match read {
+        let is_lost = |is_lost: bool| is_lost.then_some(Loss::Lost);
+        let (kept, loss) = match value.map(|value| StoredPool::read(value, self.ttl, redis_time)) {
+            None => (None, is_lost(known.is_some() || has_lost)),
+            Some(None) => (None, Some(Loss::Unreadable)),
+            Some(Some(stored)) if self.is_earlier(&stored, now) => (None, is_lost(true)),
             Some(Some(stored)) => {
-                let loss = is_earlier(&stored).then_some(Loss::Lost);
-                (stored, loss)
-            }
-            other => {
-                let pool = Pool::new(self.rate, self.ttl, redis_time);
-                let loss = match other {
-                    Some(_) => Some(Loss::Unreadable),
-                    None => (known.is_some() || has_lost).then_some(Loss::Lost),
-                };
-                let stored = StoredPool {
-                    birth,
-                    writes: 0,
-                    pool,
-                };
-                (stored, loss)
+                let is_other = known.is_some_and(|(birth, _)| stored.birth != birth);
+                (Some(stored), is_lost(is_other))
             }
         };
+        let mut stored = kept.unwrap_or_else(|| StoredPool {
+            birth,
+            writes: 0,
+            // The clients have buckets of this interval.
+            pool: Pool::new(self.rate.with_interval(self.interval), self.ttl, redis_time),
+        });
         if loss.is_some() {
             stored.pool.close(redis_time);
         }
         (stored, loss)
+    }
+
+    /// Whether Redis has lost writes of this instance, as by a failover. Others may have written as many since, but only
+    /// this instance counts the messages of its rows. A row without a share may be new: the one before has passed to another
+    /// stream.
+    fn is_earlier(&self, stored: &StoredPool, now: Duration) -> bool {
+        let mut sent = self.rows.iter().filter_map(|(id, row)| {
+            let sent = row.live_share(now, self.ttl)?;
+            Some((stored.pool.row(*id), sent.number))
+        });
+        let known = self.seen.filter(|_| self.has_shares(now));
+        known.is_some_and(|(birth, writes)| stored.birth == birth && stored.writes < writes)
+            || sent.any(|(row, number)| {
+                row.is_some_and(|row| row.share.is_some() && row.messages < number)
+            })
+    }
+
+    /// Converts all shares to the interval of a pool that an instance without shares has made after a loss. Envoy makes a
+    /// full bucket for another interval.
+    fn take_interval(&mut self, interval: u64) {
+        if interval == self.interval {
+            return;
+        }
+        for (_, row) in &mut self.rows {
+            if let Some(SentShare { share, .. }) = &mut row.sent {
+                share.tokens = (share.tokens * interval).div_ceil(self.interval);
+                row.lacks_bucket = true;
+            }
+        }
+        self.interval = interval;
     }
 
     /// Puts shares that were sent without Redis, or that a closed pool does not count, back into it. Whether there
@@ -286,20 +314,18 @@ impl PoolOfInstance {
         let mut is_changed = false;
         let is_closed = pool.is_closed(redis_time);
         for (id, row) in &mut self.rows {
-            if row.had_no_bucket {
-                pool.doubt_bucket(*id);
-            }
             let in_pool = pool.row(*id).and_then(|row| row.share);
-            let Some(sent) = row.live_share(now, self.ttl) else {
-                row.sent = row.sent.filter(|_| in_pool.is_some());
-                continue;
-            };
-            if sent.is_unwritten || (is_closed && in_pool.is_none()) {
-                let sent_at = redis_time.saturating_sub(now.saturating_sub(sent.at));
-                pool.restore((*id, row.client), (sent.share, sent_at, sent.number));
-                is_changed = true;
-            } else if in_pool.is_none() {
-                row.sent = None;
+            let live = row.live_share(now, self.ttl);
+            match live {
+                Some(sent) if sent.is_unwritten || (is_closed && in_pool.is_none()) => {
+                    let sent_at = redis_time.saturating_sub(now.saturating_sub(sent.at));
+                    pool.restore((*id, row.client), (sent.share, sent_at, sent.number));
+                    is_changed = true;
+                }
+                _ => row.sent = row.sent.filter(|_| in_pool.is_some()),
+            }
+            if row.lacks_bucket {
+                pool.doubt_bucket(*id);
             }
         }
         is_changed
@@ -325,7 +351,6 @@ impl PoolOfInstance {
             pool,
         } = &applied.stored;
         self.seen = Some((*birth, *writes));
-        self.interval = pool.rate().interval;
         let redis_time = applied.redis_time + now.saturating_sub(applied.loaded_at);
         let mut messages = Vec::new();
         for (id, row) in &mut self.rows {
@@ -358,52 +383,6 @@ impl PoolOfInstance {
             None
         };
     }
-
-    /// Notes that Redis does not respond. Rows that have left end by themselves.
-    pub(super) fn failed(&mut self, now: Duration) {
-        if self.rows.is_empty() {
-            self.left.clear();
-        }
-        self.due_at = Some(now + FAILED_PAUSE);
-    }
-
-    /// Renews the shares of clients that have waited for half of their time: the same shares, without Redis.
-    pub(super) fn renew_without_redis(&mut self, now: Duration) -> Vec<ShareMessage> {
-        let ttl = self.ttl;
-        let mut messages = Vec::new();
-        for (id, row) in &mut self.rows {
-            if !row.is_overdue(now, ttl) {
-                continue;
-            }
-            // Later the client may have no bucket any more, and the message would make a full one.
-            let kept = row.sent.as_mut();
-            let kept =
-                kept.filter(|sent| now.saturating_sub(sent.at) <= ttl.saturating_sub(CUT_DELAY));
-            if let Some(sent) = kept {
-                (sent.at, sent.is_unwritten) = (now, true);
-                (row.awaits_answer, row.served_at) = (false, now);
-                messages.push(ShareMessage {
-                    row: *id,
-                    share: sent.share,
-                    age: Duration::ZERO,
-                });
-            }
-        }
-        messages
-    }
-
-    /// The rows whose clients have waited for half of the time of a share, and get all requests allowed instead.
-    pub(super) fn allow_without_redis(&mut self, now: Duration) -> Vec<RowId> {
-        let ttl = self.ttl;
-        let overdue = self.rows.iter_mut();
-        let overdue = overdue.filter(|(_, row)| row.is_overdue(now, ttl));
-        let allowed = overdue.map(|(id, row)| {
-            row.had_no_bucket = true;
-            (row.awaits_answer, row.served_at) = (false, now);
-            *id
-        });
-        allowed.collect()
-    }
 }
 
 impl OwnRow {
@@ -414,7 +393,7 @@ impl OwnRow {
             requests: 0,
             awaits_answer: false,
             sent: None,
-            had_no_bucket: false,
+            lacks_bucket: false,
             served_at: now,
         }
     }
@@ -424,16 +403,12 @@ impl OwnRow {
         self.sent.filter(|sent| now < sent.at + ttl + CUT_DELAY)
     }
 
-    fn is_overdue(&self, now: Duration, ttl: Duration) -> bool {
-        self.awaits_answer && now.saturating_sub(self.served_at) >= ttl / 2
-    }
-
     /// The message that the pool has for the client and that was not sent, and when the pool counted it.
     fn deliver(&mut self, in_pool: Option<&Row>, now: Duration) -> Option<(Share, Duration)> {
         let row = in_pool?;
         let share = row.share.filter(|_| !row.may_lack_bucket)?;
         if let Some(sent) = &mut self.sent
-            && sent.number == row.messages
+            && (sent.number, sent.share) == (row.messages, share)
         {
             sent.is_unwritten = false;
             return None;
@@ -444,7 +419,7 @@ impl OwnRow {
             number: row.messages,
             is_unwritten: false,
         });
-        (self.had_no_bucket, self.served_at) = (false, now);
+        (self.lacks_bucket, self.served_at) = (false, now);
         Some((share, row.sent_at))
     }
 }

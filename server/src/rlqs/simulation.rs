@@ -144,17 +144,37 @@ fn simulate_instances(seed: u64, overwrites: bool) -> (Outcome, Instances) {
     let number = 1 + random.up_to(3);
     let mut instances = Instances::new(rate, number, &mut random);
     instances.overwrites = overwrites;
-    let mut clients = Clients::new(&mut random, number);
+    let clients = Clients::new(&mut random, number);
+    let outcome = run(rate, &mut instances, clients, &mut random);
+    (outcome, instances)
+}
+
+/// An instance without failures, whose Redis falls back to earlier pools.
+fn simulate_earlier_pools(seed: u64) -> (Outcome, Instances) {
+    let mut random = Random(seed);
+    let rate = random_rate(&mut random);
+    let mut instances = Instances::new(rate, 1, &mut random).falling_back();
+    let clients = Clients::new(&mut random, 1).healthy();
+    let outcome = run(rate, &mut instances, clients, &mut random);
+    (outcome, instances)
+}
+
+fn run(
+    rate: DivisibleRate,
+    instances: &mut Instances,
+    mut clients: Clients,
+    random: &mut Random,
+) -> Outcome {
     let mut bound = Bound::new(rate);
     for step in 1..=STEPS {
         let now = STEP * u32::try_from(step).expect("few");
-        clients.send_reports(now, &mut random);
-        clients.deliver_reports(now, &mut instances);
+        clients.send_reports(now, random);
+        clients.deliver_reports(now, instances);
         let lacked = instances.lacked;
-        instances.step(now, &mut clients, &mut random);
+        instances.step(now, &mut clients, random);
         let lacked = instances.lacked - lacked;
         let (late_rate, made) = clients.receive(now, rate);
-        let passed = clients.pass(now, &mut random);
+        let passed = clients.pass(now, random);
         let (twice, anew) = (instances.twice, instances.anew);
         bound.step(
             passed,
@@ -164,7 +184,7 @@ fn simulate_instances(seed: u64, overwrites: bool) -> (Outcome, Instances) {
         bound.outcome.lacked += lacked;
     }
     bound.outcome.taken = clients.taken;
-    (bound.outcome, instances)
+    bound.outcome
 }
 
 fn seeds() -> u64 {
@@ -236,7 +256,8 @@ fn greedy_clients_get_the_rate() {
 #[test]
 fn no_interval_of_several_instances_is_above_the_bound() {
     let (mut sum, mut timely) = (Outcome::default(), 0);
-    let (mut conflicts, mut renewals, mut losses, mut flushed) = (0, 0, 0, 0);
+    let (mut conflicts, mut renewals, mut unanswered) = (0, 0, 0);
+    let (mut losses, mut flushed, mut fallen_back) = (0, 0, 0);
     for seed in 0..seeds() {
         let (outcome, instances) = simulate_instances(seed, false);
         assert!(outcome.beyond <= 0, "seed {seed}: {outcome:?}");
@@ -246,12 +267,28 @@ fn no_interval_of_several_instances_is_above_the_bound() {
         renewals += instances.renewals;
         losses += instances.losses;
         flushed += instances.flushed;
+        fallen_back += instances.fallen_back;
+        unanswered += instances.unanswered;
     }
     println!("{timely} simulations without late messages; sums: {sum:?}");
     println!("{conflicts} conflicts, {renewals} renewals without Redis");
-    println!("{flushed} losses, which {losses} exchanges noticed");
+    println!("{unanswered} cuts without an answer");
+    println!("{flushed} losses, {fallen_back} earlier pools, which {losses} exchanges noticed");
     assert!(timely > 0, "the bound without terms is simulated");
-    assert!(conflicts > 0 && renewals > 0 && losses > 0 && sum.taken > 0);
+    assert!(conflicts > 0 && renewals > 0 && unanswered > 0 && sum.taken > 0);
+    assert!(losses > 0 && fallen_back > 0);
+}
+
+/// All are noticed, and nothing is divided anew.
+#[test]
+fn no_interval_is_above_the_bound_after_an_earlier_pool() {
+    let mut fallen_back = 0;
+    for seed in 0..seeds() {
+        let (outcome, instances) = simulate_earlier_pools(seed);
+        assert!(outcome.beyond <= 0, "seed {seed}: {outcome:?}");
+        fallen_back += instances.fallen_back;
+    }
+    assert!(fallen_back > 0);
 }
 
 #[test]

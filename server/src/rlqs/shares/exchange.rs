@@ -1,9 +1,17 @@
 //! The exchange with Redis: each pool is loaded, changed and written back, if no other instance has written it.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use prost::Message as _;
-use tokio::{sync::Semaphore, task::JoinSet, time::sleep};
+use tokio::{
+    sync::Semaphore,
+    task::JoinSet,
+    time::{Instant, sleep, timeout_at},
+};
 use tower_ratelimit::{Key, OnFailure, StoreError, StoreErrorKind, shared::Write};
 use tracing::warn;
 
@@ -14,7 +22,7 @@ use crate::{
         actions,
         messages::{BlanketRule, BucketAction, BucketId},
         pool::RowId,
-        pool_of_instance::{Applied, Loss, ShareMessage},
+        pool_of_instance::{Applied, LONGEST_EXCHANGE, Loss, ShareMessage},
         pools_in_redis::PoolsInRedis,
         row::CUT_DELAY,
         stream::EXCESS,
@@ -27,8 +35,28 @@ const MAX_AT_ONCE: usize = 64;
 /// The most attempts to write a pool in one exchange.
 const MOST_TRIES: u32 = 8;
 
+/// The time between two lines about unreadable pools.
+const LOG_INTERVAL: Duration = Duration::from_secs(60);
+
 /// The longest pause after the first attempt; it doubles with each further one.
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
+
+/// A line in the log for each pool would be as many as there are clients, or exchanges of two versions.
+static UNREADABLE: RareLine = RareLine(Mutex::new(None));
+
+/// A line in the log, at most once in a minute.
+struct RareLine(Mutex<Option<Instant>>);
+
+impl RareLine {
+    fn is_due(&self) -> bool {
+        let mut logged_at = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_due = logged_at.is_none_or(|at| at.elapsed() >= LOG_INTERVAL);
+        if is_due {
+            *logged_at = Some(Instant::now());
+        }
+        is_due
+    }
+}
 
 type Actions = HashMap<u64, Vec<BucketAction>>;
 
@@ -84,7 +112,9 @@ impl Shares {
     async fn attempt(&self, redis: &PoolsInRedis, subject: &Key) -> Result<bool, StoreError> {
         // Not later than Redis's time, so that no share ends earlier there than here.
         let now = self.now();
-        let (found, time) = redis.load(subject).await?;
+        let ends_at = Instant::now() + LONGEST_EXCHANGE;
+        let loaded = timeout_at(ends_at, redis.load(subject)).await;
+        let (found, time) = loaded.unwrap_or_else(|_| Err(too_slow()))?;
         let (value, version) = found.unzip();
         let random = redis.random();
         let Some(applied) = self.apply(subject, value.as_deref(), (time, now, random)) else {
@@ -94,8 +124,14 @@ impl Shares {
             let stored = &applied.stored;
             let lasts = stored.lasts(time);
             let new = Write::new(stored.to_bytes(), lasts);
-            if !redis.swap(subject, version, &new).await? {
-                return Ok(false);
+            let swapped = timeout_at(ends_at, redis.swap(subject, version, &new)).await;
+            match swapped.unwrap_or_else(|_| Err(too_slow())) {
+                Ok(true) => {}
+                Ok(false) => return Ok(false),
+                Err(error) => {
+                    self.unanswered(subject, &applied);
+                    return Err(error);
+                }
             }
         }
         self.written(subject, &applied);
@@ -118,7 +154,7 @@ impl Shares {
                 warn!("Redis has lost shares of limits: none is raised for {lasts:?}");
                 state.lost_at = Some(now);
             }
-            Some(Loss::Unreadable) => warn!(
+            Some(Loss::Unreadable) if UNREADABLE.is_due() => warn!(
                 "the shares of a limit in Redis are of another version, or not shares: none is raised for {lasts:?}"
             ),
             _ => {}
@@ -149,6 +185,20 @@ impl Shares {
             events::rlqs_refused("rows");
             add_blanket(&state, &mut actions, *row, (rule, EXCESS));
         }
+        state.send(actions);
+    }
+
+    /// Sends the smaller shares of a pool that may be in Redis.
+    fn unanswered(&self, subject: &Key, applied: &Applied) {
+        let now = self.now();
+        let mut state = self.state();
+        let Some(pool) = state.of_instance.get_mut(subject) else {
+            return;
+        };
+        let messages = pool.unanswered(applied, now);
+        let interval = pool.interval();
+        let mut actions = Actions::new();
+        self.add_shares(&state, &mut actions, (messages, interval));
         state.send(actions);
     }
 
@@ -226,8 +276,30 @@ fn add(
     }
 }
 
+fn too_slow() -> StoreError {
+    StoreError::new(
+        StoreErrorKind::Timeout,
+        format!("no response within {LONGEST_EXCHANGE:?}"),
+    )
+}
+
 /// A pause of random length, so that instances do not meet again.
 fn pause(redis: &PoolsInRedis, tries: u32) -> Duration {
     let longest = FIRST_PAUSE * (1 << tries);
     longest.mul_f64((redis.random() % 1_000) as f64 / 1_000.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_rare_line_is_logged_once_in_a_minute() {
+        let line = RareLine(Mutex::new(None));
+        assert_eq!([line.is_due(), line.is_due()], [true, false]);
+        sleep(LOG_INTERVAL - FIRST_PAUSE).await;
+        assert!(!line.is_due());
+        sleep(FIRST_PAUSE).await;
+        assert_eq!([line.is_due(), line.is_due()], [true, false]);
+    }
 }

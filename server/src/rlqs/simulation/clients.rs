@@ -89,6 +89,12 @@ impl Clients {
         }
     }
 
+    /// Clients that never fail.
+    pub(super) const fn healthy(mut self) -> Self {
+        self.failures = u64::MAX;
+        self
+    }
+
     /// Breaks streams, opens new ones, and sends reports each 5 seconds.
     pub(super) fn send_reports(&mut self, now: Duration, random: &mut Random) {
         let Self {

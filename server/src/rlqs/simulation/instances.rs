@@ -34,20 +34,28 @@ pub(super) struct Instances {
     /// Instances are killed, or cut off from Redis, once in this number of steps.
     kills: u64,
     cuts: u64,
-    /// Redis loses the pool once in this number of steps.
+    /// Redis loses the pool, or falls back to an earlier one, once in this number of steps.
     flushes: u64,
+    fallbacks: u64,
+    /// An earlier pool.
+    earlier: Value,
     /// The part of the rate and of the burst that may be divided anew after such a loss, until the shares of before have
     /// ended.
     pub(super) anew: Share,
     anew_until: Duration,
+    /// Whether an instance that never fails has all shares, so that nothing is divided anew.
+    notices_all: bool,
     /// Whether a pool is written whoever has written it meanwhile. Such a design is wrong.
     pub(super) overwrites: bool,
     /// Tokens of buckets that the pool lacked.
     pub(super) lacked: u64,
     pub(super) conflicts: u64,
     pub(super) renewals: u64,
+    /// Cuts that were sent without an answer to their write.
+    pub(super) unanswered: u64,
     pub(super) losses: u64,
     pub(super) flushed: u64,
+    pub(super) fallen_back: u64,
     /// The part of the rate that is counted twice: what was renewed without Redis may have been divided again.
     pub(super) twice: u64,
 }
@@ -92,37 +100,42 @@ impl Instances {
             kills: [400, 4_000, u64::MAX][random.up_to(3) as usize],
             cuts: [300, 3_000, u64::MAX][random.up_to(3) as usize],
             flushes: [800, u64::MAX, u64::MAX][random.up_to(3) as usize],
+            fallbacks: [400, u64::MAX, u64::MAX][random.up_to(3) as usize],
+            earlier: None,
             anew: Share::default(),
             anew_until: Duration::ZERO,
+            notices_all: false,
             overwrites: false,
             lacked: 0,
             conflicts: 0,
             renewals: 0,
+            unanswered: 0,
             losses: 0,
             flushed: 0,
+            fallen_back: 0,
             twice: 0,
         }
     }
 
     /// Instances that never fail.
     pub(super) fn healthy(mut self) -> Self {
-        (self.kills, self.cuts, self.flushes) = (u64::MAX, u64::MAX, u64::MAX);
+        (self.kills, self.cuts) = (u64::MAX, u64::MAX);
+        (self.flushes, self.fallbacks) = (u64::MAX, u64::MAX);
         self
+    }
+
+    /// Instances that never fail, with a Redis that often falls back to an earlier pool.
+    pub(super) fn falling_back(self) -> Self {
+        Self {
+            fallbacks: 400,
+            notices_all: true,
+            ..self.healthy()
+        }
     }
 
     /// Fails, and does the steps that are due.
     pub(super) fn step(&mut self, now: Duration, clients: &mut Clients, random: &mut Random) {
-        self.anew.size = 0;
-        if random.one_in(self.flushes) && self.value.take().is_some() {
-            self.flushed += 1;
-            self.anew_until = now + TTL + CUT_DELAY;
-            self.anew = Share {
-                tokens: self.rate.tokens,
-                size: self.rate.burst,
-            };
-        } else if now >= self.anew_until {
-            self.anew.tokens = 0;
-        }
+        self.lose(now, random);
         for at in 0..self.instances.len() {
             if random.one_in(self.kills) {
                 self.kill(at, now, clients, random);
@@ -133,6 +146,32 @@ impl Instances {
             while self.instances[at].at <= now {
                 self.exchange(at, now, clients, random);
             }
+        }
+    }
+
+    /// Loses the pool, or its last writes.
+    fn lose(&mut self, now: Duration, random: &mut Random) {
+        self.anew.size = 0;
+        let version = |value: &Value| value.as_ref().map(|(_, version, _)| *version);
+        let is_flushed = random.one_in(self.flushes) && self.value.take().is_some();
+        let falls_back = random.one_in(self.fallbacks)
+            && self.earlier.is_some()
+            && version(&self.earlier) != version(&self.value);
+        if falls_back {
+            self.value = self.earlier.clone();
+        } else if random.one_in(40) {
+            self.earlier = self.value.clone();
+        }
+        self.flushed += u64::from(is_flushed);
+        self.fallen_back += u64::from(falls_back);
+        if (is_flushed || falls_back) && !self.notices_all {
+            self.anew_until = now + TTL + CUT_DELAY;
+            self.anew = Share {
+                tokens: self.rate.tokens,
+                size: self.rate.burst,
+            };
+        } else if now >= self.anew_until {
+            self.anew.tokens = 0;
         }
     }
 
@@ -192,7 +231,13 @@ impl Instances {
                 self.conflicts += 1;
                 Step::Load
             }
-            Step::End(..) => return self.fail(at, now, clients, random),
+            Step::End(None, applied) => {
+                let cuts = instance.pool.unanswered(&applied, now);
+                self.unanswered += cuts.len() as u64;
+                send_without_redis(cuts, now, clients, random);
+                return self.fail(at, now, clients, random);
+            }
+            Step::End(Some(false), _) => return self.fail(at, now, clients, random),
         };
         self.instances[at].step = next;
     }
@@ -220,7 +265,11 @@ impl Instances {
         let pool = &applied.stored.pool;
         self.lacked += pool.lacked;
         self.twice = pool.held().tokens.saturating_sub(self.rate.tokens);
-        assert!(self.twice == 0 || self.renewals + self.flushed > 0 || self.overwrites);
+        assert!(
+            self.twice == 0
+                || self.renewals + self.flushed + self.fallen_back > 0
+                || self.overwrites
+        );
         for (from, to) in &pool.passed {
             clients.pass_row(*from, *to);
         }
@@ -246,11 +295,21 @@ impl Instances {
         pool.failed(now);
         let messages = pool.renew_without_redis(now);
         self.renewals += messages.len() as u64;
-        for message in &messages {
-            clients.count(message.row, (now, message.share, false));
-        }
-        deliver(messages, now, clients, random);
+        send_without_redis(messages, now, clients, random);
     }
+}
+
+/// Sends shares that Redis does not count.
+fn send_without_redis(
+    messages: Vec<ShareMessage>,
+    now: Duration,
+    clients: &mut Clients,
+    random: &mut Random,
+) {
+    for message in &messages {
+        clients.count(message.row, (now, message.share, false));
+    }
+    deliver(messages, now, clients, random);
 }
 
 fn deliver(messages: Vec<ShareMessage>, now: Duration, clients: &mut Clients, random: &mut Random) {

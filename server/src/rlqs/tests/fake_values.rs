@@ -23,6 +23,8 @@ const DISTANCE: Duration = Duration::from_millis(1);
 pub(in crate::rlqs) struct FakeValues {
     server: Arc<Mutex<Server>>,
     is_cut: Arc<Mutex<bool>>,
+    /// How long answers to writes take longer.
+    delay: Arc<Mutex<Duration>>,
 }
 
 #[derive(Debug)]
@@ -44,6 +46,7 @@ impl FakeValues {
                 calls: 0,
             })),
             is_cut: Arc::default(),
+            delay: Arc::default(),
         }
     }
 
@@ -52,6 +55,7 @@ impl FakeValues {
         Self {
             server: Arc::clone(&self.server),
             is_cut: Arc::default(),
+            delay: Arc::default(),
         }
     }
 
@@ -61,6 +65,11 @@ impl FakeValues {
 
     pub(super) fn cut(&self, is_cut: bool) {
         *self.is_cut.lock().expect("no panic") = is_cut;
+    }
+
+    /// Delays the answers to writes.
+    pub(super) fn delay(&self, delay: Duration) {
+        *self.delay.lock().expect("no panic") = delay;
     }
 
     /// Replaces all values by these bytes, or by nothing.
@@ -119,14 +128,19 @@ impl CompareAndSwap for FakeValues {
         old: Option<Vec<u8>>,
         new: &Write,
     ) -> Result<Option<Vec<u8>>, StoreError> {
-        let mut server = self.arrive().await?;
-        if server.version(key) != old {
-            return Ok(None);
-        }
-        server.versions += 1;
-        let ends_at = Instant::now() + new.expires_in;
-        let value = (new.value.clone(), server.versions, ends_at);
-        server.values.insert(key.to_owned(), value);
-        Ok(server.version(key))
+        let version = {
+            let mut server = self.arrive().await?;
+            if server.version(key) != old {
+                return Ok(None);
+            }
+            server.versions += 1;
+            let ends_at = Instant::now() + new.expires_in;
+            let value = (new.value.clone(), server.versions, ends_at);
+            server.values.insert(key.to_owned(), value);
+            server.version(key)
+        };
+        let delay = *self.delay.lock().expect("no panic");
+        sleep(delay).await;
+        Ok(version)
     }
 }

@@ -192,6 +192,33 @@ async fn without_redis_the_policy_may_let_all_pass() {
     assert!(tokens(&client) > 0);
 }
 
+/// It counts after the delay of a cut, so it is sent although nobody knows whether it was written.
+#[tokio::test(start_paused = true)]
+async fn a_cut_is_sent_within_its_delay_though_redis_does_not_answer_to_its_write() {
+    let (values, instances) = two();
+    let mut first = Client::open_as("a", &instances[0]).await;
+    report_for(&mut first, 1, 1_000).await;
+    let mut second = Client::open_as("b", &instances[1]).await;
+    second.report("shop", &usage(1_000));
+    second.read_for(SECOND).await.expect("open");
+    values.delay(100 * SECOND);
+    first.report("shop", &usage(1_000));
+    first.read_for(2 * SECOND).await.expect("open");
+    let cut = match &first.buckets["user"] {
+        Some((strategy, 7)) => strategy.strategy.clone(),
+        other => panic!("{other:?}"),
+    };
+    assert!(
+        matches!(cut, Some(Strategy::TokenBucket(bucket)) if bucket.tokens_per_fill == Some(2_700)),
+        "until the end of the larger share"
+    );
+    // It is renewed before its end, however long Redis hangs.
+    for _ in 0..4 {
+        report_for(&mut first, 1, 1_000).await;
+    }
+    assert_eq!(tokens(&first), 2_700);
+}
+
 /// The shares of other instances are unknown.
 #[tokio::test(start_paused = true)]
 async fn a_lost_pool_keeps_its_shares_and_frees_nothing_until_unknown_ones_have_ended() {
