@@ -104,7 +104,7 @@ check default-two 'the same with the default headers, likewise' "$noop" 6130
 check default 'a request with the default headers, likewise' "$noop" 3010
 check default-window 'a request with those of a window, likewise' "$noop" 3780
 check default-large 'a request with long numbers, likewise' "$noop" 4170
-check denied 'a denied request, likewise' "$noop" 1475
+check denied 'a denied request, likewise' "$noop" 1420
 # By a clock that is set, which takes some 120 less to read.
 check denied-minute 'the same with another of 60 waits than the last' "$noop" 1290
 check denied-day 'the same with another of 1,000 waits' "$noop" 2570
