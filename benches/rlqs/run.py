@@ -1,6 +1,6 @@
 """Measures the quota service with Envoys, and under hostile and large loads.
 
-`python3 benches/rlqs/run.py envoys|latency|hostile|many` prints what docs/service.md has in its table; `envoys` also draws
+`python3 benches/rlqs/run.py envoys|faults|latency|hostile|many` prints what docs/service.md has in its table; `envoys` also draws
 benches/rlqs/envoys.svg. Needs a release build in PROGRAM, envoy in ENVOY, redis-server (or VALKEY_SERVER), the Python
 packages of gRPC in GRPCIO, and wrk. SECONDS_OF_RUN replaces the 120 seconds of a run of `envoys`.
 """
@@ -212,6 +212,65 @@ def envoys():
     pathlib.Path(__file__).with_name("envoys.svg").write_text(picture(series))
 
 
+def faults():
+    """Three Envoys and a client that lies, while instances stop, die and start, and Redis does."""
+    import signal
+
+    redis()
+    store = PROCESSES[-1]
+    instances = [service(number, redis=True) for number in range(2)]
+    for number in range(3):
+        envoy(ENVOYS + number, GRPC + number % 2)
+    passed, sent = [[], [], []], [[], [], []]
+    events = [
+        (25, "an instance stands still for 8 s", lambda: instances[0].send_signal(signal.SIGSTOP)),
+        (33, "", lambda: instances[0].send_signal(signal.SIGCONT)),
+        (55, "an instance is killed, and a new one starts after 3 s", lambda: instances[1].kill()),
+        (58, "", lambda: instances.append(service(1, redis=True))),
+        (80, "Redis is killed, and starts empty after 6 s", store.kill),
+        (86, "", redis),
+    ]
+
+    async def lie(begin):
+        """Reports as many requests as ten Envoys, and sends none."""
+        import grpc
+
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{GRPC}") as channel:
+            call = stub(channel)()
+
+            async def drain():
+                async for _ in call:
+                    pass
+
+            reader = asyncio.ensure_future(drain())
+            while time.monotonic() - begin < SECONDS:
+                await call.write(field(1, b"shop") + usage(b"shared", 30_000))
+                await asyncio.sleep(5)
+            call.cancel()
+            await asyncio.gather(reader, return_exceptions=True)
+
+    async def happen(begin):
+        for at, _, action in events:
+            await asyncio.sleep(max(0, at - (time.monotonic() - begin)))
+            await asyncio.get_running_loop().run_in_executor(None, action)
+
+    async def run():
+        begin = time.monotonic()
+        rates = [lambda _: 900, lambda _: 300, lambda _: 600]
+        each = zip(range(3), rates, passed, sent)
+        loads = (load(ENVOYS + n, rate, ok, all, begin) for n, rate, ok, all in each)
+        await asyncio.gather(*loads, happen(begin), asyncio.wait([asyncio.ensure_future(lie(begin))]))
+
+    asyncio.run(run())
+    together = sorted(sum(passed, []))
+    begins = [(0, "the start, with a client that lies")] + [(at, text) for at, text, _ in events if text] + [(SECONDS, "")]
+    for (at, text), (end, _) in zip(begins, begins[1:]):
+        part = [time for time in together if at <= time < end]
+        print(f"from {at} s, {text}: most above {RATE}*t {above(part):.0f} of {BURST}, {len(part) / (end - at):.0f} a second")
+    print(f"over all: most above {RATE}*t {above(together):.0f}")
+    stop()
+
+
 def picture(series):
     """The passed requests of each Envoy by the second, stacked, for one and two instances."""
     width, height, left, colours = 680, 150, 60, ("#0969da", "#8250df", "#1a7f37")
@@ -395,6 +454,7 @@ if __name__ == "__main__":
     sys.path.insert(0, os.environ.get("GRPCIO", ""))
     commands = {
         "envoys": envoys,
+        "faults": faults,
         "latency": latency,
         "hostile": lambda: asyncio.run(hostile()),
         "attack": lambda: asyncio.run(attack()),
