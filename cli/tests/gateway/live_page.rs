@@ -76,7 +76,7 @@ async fn counts_are_those_of_the_requests() {
         let rooms = json!([{"name": "requests", "used": 0, "most": 1024}, {"name": "WebSockets", "used": 0, "most": 1024}]);
         let shown = state["rooms"].as_array().expect("rooms");
         assert_eq!(Value::from(&shown[..2]), rooms);
-        // Those of the flood may still be open.
+        // The connections of the flood may still be open.
         assert_eq!(shown[2]["name"], "connections");
         assert_eq!(shown[2]["most"], 4_096);
     })
