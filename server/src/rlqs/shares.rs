@@ -400,8 +400,11 @@ impl State {
                 continue;
             }
             let response = RateLimitQuotaResponse { bucket_action };
-            if outbox.answers.try_send(Ok(response)).is_err() {
-                events::rlqs_refused("unread");
+            if let Err(error) = outbox.answers.try_send(Ok(response)) {
+                // Otherwise the client has ended the stream.
+                if matches!(error, mpsc::error::TrySendError::Full(_)) {
+                    events::rlqs_refused("unread");
+                }
                 outbox.end.notify_one();
                 self.streams.remove(&stream);
             }
