@@ -285,7 +285,7 @@ pub(crate) trait Guarded: Send + Sync + Sized + 'static {
         let store = Arc::clone(self);
         async move {
             let mut connection = 0;
-            let outcome = store.try_out(&mut connection).await;
+            let outcome = Box::pin(store.try_out(&mut connection)).await;
             let error = outcome.as_ref().err();
             if error.is_some() {
                 store.close_connection(connection);

@@ -144,7 +144,7 @@ impl RedisStore {
         let StoreState {
             common, servers, ..
         } = &*self.shared;
-        common.home.within(servers.check()).await
+        common.home.within(Box::pin(servers.check())).await
     }
 
     /// The beginning of all key names.
@@ -265,10 +265,8 @@ impl RedisStore {
             common, servers, ..
         } = &*self.shared;
         let began_at = Instant::now();
-        let outcome = common
-            .home
-            .within(servers.call(script, call, key, place))
-            .await;
+        let call = Box::pin(servers.call(script, call, key, place));
+        let outcome = common.home.within(call).await;
         common.watch.count(&outcome, began_at.elapsed());
         outcome
     }

@@ -382,6 +382,14 @@ async fn a_trial_loads_the_scripts_of_the_limiters() {
 }
 
 /// A program that drives its runtime only while it waits.
+/// The futures of limiters and permits contain that of their call, and each of them is moved.
+#[tokio::test]
+async fn a_call_is_a_small_future() {
+    let store = Fake::default().store();
+    let size = size_of_val(&call(&store));
+    assert!(size <= 1_024, "it has {size} bytes");
+}
+
 #[test]
 fn a_program_that_blocks_on_each_call_recovers_after_an_outage() {
     let runtime = tokio::runtime::Builder::new_current_thread()
