@@ -18,6 +18,9 @@ use crate::{
     store::error::{StoreError, StoreErrorKind},
 };
 
+/// Room for each part of a command, in bytes: most are numbers of a few digits.
+const USUAL_PART: usize = 10;
+
 /// A Lua script and its digest, which identifies it on the server.
 #[derive(Clone)]
 pub(crate) struct Script {
@@ -35,8 +38,11 @@ impl Script {
 
     /// Creates the command that runs the script on the values of `keys`.
     pub(super) fn call<A: ToRedisArgs>(&self, keys: &[&[u8]], args: &[A]) -> Cmd {
-        let mut command = redis::cmd("EVALSHA");
-        command.arg(&*self.digest).arg(keys.len());
+        let parts = 3 + keys.len() + args.len();
+        let names: usize = keys.iter().map(|key| key.len()).sum();
+        let bytes = names + self.digest.len() + parts * USUAL_PART;
+        let mut command = Cmd::with_capacity(parts, bytes);
+        command.arg("EVALSHA").arg(&*self.digest).arg(keys.len());
         for key in keys {
             command.arg(key);
         }
