@@ -72,6 +72,11 @@ fn is_selected(measurement: &str) -> bool {
 
 #[tokio::main]
 async fn main() -> Result<()> {
+    // In a task, as a server's handlers run: the thread of `main` is none of the runtime's.
+    tokio::spawn(measure()).await?
+}
+
+async fn measure() -> Result<()> {
     let server = Server::start().await?;
     let store = RedisStore::builder()
         .deadline(DEADLINE)
