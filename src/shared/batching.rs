@@ -71,12 +71,13 @@ impl<S: CallSender<P>, P: Send + Sync + 'static> Batcher<S, P> {
         }
         let has_dispatcher = own.is_some();
         let queues = all.entry(runtime).or_insert_with(SubjectQueues::new);
-        let is_first = queues.add(subject, op, waiter, now);
+        let most_subjects = state.window().most_subjects();
+        let has_work = queues.add((subject, op), waiter, now, most_subjects);
         let arrival = Arc::clone(&queues.arrival);
         drop(all);
         if !has_dispatcher {
             start(Dispatcher::new(Arc::clone(state), runtime, arrival).run());
-        } else if is_first {
+        } else if has_work {
             arrival.notify_one();
         }
         Ok(receiver)

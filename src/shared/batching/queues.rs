@@ -36,6 +36,9 @@ pub(super) struct SubjectQueues<P> {
     blocked: VecDeque<QueuedSubject>,
     /// Number of subjects in flight, counted once for each call.
     in_flight: usize,
+    /// Whether the last round set a time of the next one, for all that waits. None is set while
+    /// nothing waits, or the response time is not known.
+    has_next_round: bool,
     /// Wakes the dispatcher when a subject begins to wait.
     pub(super) arrival: Arc<Notify>,
 }
@@ -90,6 +93,7 @@ impl<P> SubjectQueues<P> {
             ready: VecDeque::new(),
             blocked: VecDeque::new(),
             in_flight: 0,
+            has_next_round: false,
             arrival: Arc::default(),
         }
     }
@@ -108,13 +112,14 @@ impl<P> SubjectQueues<P> {
         self.queues.is_empty()
     }
 
-    /// Queues an operation. Returns whether it is the first one of its subject that waits.
+    /// Queues an operation. Returns whether the dispatcher has something to do: a call to send, or the
+    /// time of the next round to set.
     pub(super) fn add(
         &mut self,
-        subject: SubjectName,
-        op: NewOp<P>,
+        (subject, op): (SubjectName, NewOp<P>),
         waiter: Waiter,
         now: Instant,
+        most_subjects: usize,
     ) -> bool {
         let (subject, queue) = match self.queues.entry(subject) {
             Entry::Occupied(entry) => (entry.key().clone(), entry.into_mut()),
@@ -134,7 +139,10 @@ impl<P> SubjectQueues<P> {
             subject,
             since: now,
         });
-        true
+        let is_first = list.len() == 1;
+        let fills_call = listed == Listed::Ready && self.ready.len().is_multiple_of(most_subjects);
+        let is_covered = self.has_next_round && self.in_flight >= BUSY_SUBJECTS;
+        is_first || fills_call || !is_covered
     }
 
     /// Records that a call has ended: its subjects are ready again.
@@ -147,6 +155,7 @@ impl<P> SubjectQueues<P> {
             queue.calls -= 1;
             if queue.listed == Listed::Blocked {
                 queue.listed = Listed::Ready;
+                self.has_next_round = false;
                 self.ready.push_back(QueuedSubject {
                     subject: subject.clone(),
                     since: queue.since,
@@ -176,7 +185,9 @@ impl<P> SubjectQueues<P> {
             .max_waits
             .for_own
             .and_then(|max_wait| self.dispatch_blocked(max_wait, round.now, calls));
-        [ready_at, blocked_at].into_iter().flatten().min()
+        let next_round = [ready_at, blocked_at].into_iter().flatten().min();
+        self.has_next_round = next_round.is_some();
+        next_round
     }
 
     /// Number of ready subjects to send. Full calls are sent in any case. While the server is busy

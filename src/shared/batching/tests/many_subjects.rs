@@ -1,5 +1,7 @@
 //! Many subjects at the same time.
 
+use std::mem;
+
 use super::{super::queues::BUSY_SUBJECTS, *};
 
 const TIER: Chosen = Chosen::Tier(0);
@@ -76,6 +78,46 @@ async fn while_the_server_is_busy_subjects_are_sent_after_the_next_answer_or_in_
     server.gate.as_ref().expect("a gate").add_permits(100);
     charged_all(early.into_iter().chain(waiting)).await;
     charged_all([fourth, last]).await;
+}
+
+/// To wake it costs the caller a system call, and its thread a switch.
+#[tokio::test(start_paused = true)]
+async fn the_dispatcher_is_not_woken_for_subjects_that_it_could_not_send() {
+    let server = SlowServer::gated();
+    let bench = Bench::new(&server);
+    let early = busy(&bench).await;
+    let rounds = || mem::take(&mut *server.rounds.lock().expect("no panic"));
+    rounds();
+    let mut waiting = Vec::new();
+    for (name, expected) in [("a", 1), ("b", 0), ("c", 0), ("d", 1), ("e", 1), ("f", 0)] {
+        waiting.push(bench.submit_of(name, TIER, 1));
+        settle().await;
+        // The first sets the time of the next round, and the fourth fills a call.
+        assert_eq!(rounds(), expected, "{name}");
+    }
+    server.gate.as_ref().expect("a gate").add_permits(100);
+    assert_eq!(charged_all(early.into_iter().chain(waiting)).await, 14);
+}
+
+/// The response time is known once the connection is open.
+#[tokio::test(start_paused = true)]
+async fn the_dispatcher_is_woken_while_no_time_of_a_next_round_is_set() {
+    let server = SlowServer::gated();
+    let bench = Bench::new(&server);
+    let mut answers = busy(&bench).await;
+    server.subject_ops();
+    answers.push(bench.submit_of("early 0", TIER, 1));
+    settle().await;
+    *server.expected.lock().expect("no panic") = Some(DEADLINE / 5);
+    answers.push(bench.submit_of("early 1", TIER, 1));
+    settle().await;
+    assert_eq!(server.subjects(), Vec::<Vec<String>>::new());
+    // A quarter of what an answer leaves of the deadline.
+    sleep(DEADLINE / 5).await;
+    settle().await;
+    assert_eq!(server.subjects(), [["early 0", "early 1"]]);
+    server.gate.as_ref().expect("a gate").add_permits(100);
+    assert_eq!(charged_all(answers).await, 10);
 }
 
 #[tokio::test(start_paused = true)]
