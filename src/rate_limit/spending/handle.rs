@@ -1,4 +1,4 @@
-//! The handle by which a handler reports its units itself.
+//! The handle for a handler that reports its units itself.
 
 use std::{
     fmt, mem,

@@ -206,7 +206,7 @@ impl Civil {
     }
 }
 
-/// The seconds by which a zone is ahead of UTC.
+/// How many seconds a zone is ahead of UTC.
 #[cfg(feature = "calendar")]
 fn offset(zone: u8, second: i128) -> i128 {
     use jiff::{Timestamp, tz::TimeZone};
