@@ -5,7 +5,6 @@ use std::{
     fmt,
     future::{Future, poll_fn},
     io,
-    pin::pin,
     sync::{Arc, OnceLock, mpsc},
     thread,
 };
@@ -71,15 +70,15 @@ impl Home {
     }
 
     /// Polls a future within the runtime's context, so that its timers and tasks belong to that
-    /// runtime whoever awaits it.
-    pub(crate) async fn within<F: Future>(&self, future: F) -> F::Output {
+    /// runtime whoever awaits it. Boxed, since calls of a store are large, and those around them are
+    /// moved.
+    pub(crate) fn within<F: Future>(&self, future: F) -> impl Future<Output = F::Output> + use<F> {
         let runtime = self.runtime();
-        let mut future = pin!(future);
+        let mut future = Box::pin(future);
         poll_fn(move |cx| {
             let _entered = runtime.as_ref().map(Handle::enter);
             future.as_mut().poll(cx)
         })
-        .await
     }
 }
 

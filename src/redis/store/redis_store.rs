@@ -144,7 +144,7 @@ impl RedisStore {
         let StoreState {
             common, servers, ..
         } = &*self.shared;
-        common.home.within(Box::pin(servers.check())).await
+        common.home.within(servers.check()).await
     }
 
     /// The beginning of all key names.
@@ -265,7 +265,7 @@ impl RedisStore {
             common, servers, ..
         } = &*self.shared;
         let began_at = Instant::now();
-        let call = Box::pin(servers.call(script, call, key, place));
+        let call = servers.call(script, call, key, place);
         let outcome = common.home.within(call).await;
         common.watch.count(&outcome, began_at.elapsed());
         outcome

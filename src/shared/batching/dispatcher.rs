@@ -170,7 +170,7 @@ impl<S: CallSender<P>, P: Send + Sync + 'static> Dispatcher<S, P> {
         }
     }
 
-    /// Waits until a call ends, a subject begins to wait, or the time is `until`.
+    /// Waits until a call ends, there may be a call to send, or the time is `until`.
     async fn wait(
         &self,
         in_flight: &mut FuturesUnordered<impl Future<Output = FinishedCall<P>>>,

@@ -39,7 +39,7 @@ pub(super) struct SubjectQueues<P> {
     /// Whether the last round set a time of the next one, for all that waits. None is set while
     /// nothing waits, or the response time is not known.
     has_next_round: bool,
-    /// Wakes the dispatcher when a subject begins to wait.
+    /// Wakes the dispatcher when it has something to do.
     pub(super) arrival: Arc<Notify>,
 }
 

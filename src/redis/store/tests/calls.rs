@@ -381,7 +381,6 @@ async fn a_trial_loads_the_scripts_of_the_limiters() {
     assert_eq!(store.stats().script_loads(), loads, "it was loaded again");
 }
 
-/// A program that drives its runtime only while it waits.
 /// The futures of limiters and permits contain that of their call, and each of them is moved.
 #[tokio::test]
 async fn a_call_is_a_small_future() {
@@ -390,6 +389,7 @@ async fn a_call_is_a_small_future() {
     assert!(size <= 1_024, "it has {size} bytes");
 }
 
+/// A program that drives its runtime only while it waits.
 #[test]
 fn a_program_that_blocks_on_each_call_recovers_after_an_outage() {
     let runtime = tokio::runtime::Builder::new_current_thread()
