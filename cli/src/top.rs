@@ -116,12 +116,12 @@ fn send(address: SocketAddr, path: &str, fields: &str) -> io::Result<String> {
 /// The response as a table.
 fn table(response: &Value) -> String {
     let keys = response["keys"].as_array().map_or(&[][..], Vec::as_slice);
-    let rows: Vec<[String; 4]> = keys.iter().map(row).collect();
+    let rows: Vec<[String; 5]> = keys.iter().map(row).collect();
     let width = |at: usize, least: usize| {
         let widths = rows.iter().map(|row| row[at].chars().count());
         widths.max().unwrap_or(0).max(least)
     };
-    let [count, error, rule] = [width(0, 7), width(1, 5), width(2, 4)];
+    let [count, error, passed, rule] = [width(0, 7), width(1, 5), width(2, 6), width(3, 4)];
     let mut table = counted(number(&response["denials"]) as usize, "denial");
     table += " in the last five to ten minutes";
     match number(&response["skipped"]) {
@@ -130,24 +130,30 @@ fn table(response: &Value) -> String {
         skipped => table += &format!("; {skipped} since the start were not counted\n\n"),
     }
     table += &format!(
-        "{:>count$}  {:>error$}  {:rule$}  key\n",
-        "denials", "error", "rule"
+        "{:>count$}  {:>error$}  {:passed$}  {:rule$}  key\n",
+        "denials", "error", "passed", "rule"
     );
-    for [denials, off, name, key] in &rows {
-        table += &format!("{denials:>count$}  {off:>error$}  {name:rule$}  {key}\n");
+    for [denials, off, mark, name, key] in &rows {
+        table +=
+            &format!("{denials:>count$}  {off:>error$}  {mark:passed$}  {name:rule$}  {key}\n");
     }
     table
 }
 
-/// The count of a key, its possible error, the rule, and the key.
-fn row(response: &Value) -> [String; 4] {
+/// The count of a key, its possible error, whether the denied requests passed anyway, the rule, and the key.
+fn row(response: &Value) -> [String; 5] {
     let error = match number(&response["error"]) {
         0 => String::new(),
         error => format!("-{error}"),
     };
     let text = |name: &str| clean(response[name].as_str().unwrap_or_default());
     let count = number(&response["count"]).to_string();
-    [count, error, text("rule"), text("key")]
+    let passed = if response["passed_anyway"] == true {
+        "yes"
+    } else {
+        ""
+    };
+    [count, error, passed.to_owned(), text("rule"), text("key")]
 }
 
 fn number(response: &Value) -> u64 {
@@ -178,17 +184,17 @@ mod tests {
             "denials": 1234, "skipped": 5,
             "keys": [
                 {"rule": "login", "key": "ip:203.0.113.7", "count": 1200, "error": 3},
-                {"rule": "shop.user", "key": "str:user=\u{1b}[31meve", "count": 34, "error": 0},
+                {"rule": "shop.user", "key": "str:user=\u{1b}[31meve", "count": 34, "error": 0, "passed_anyway": true},
                 {"rule": "x", "key": "k".repeat(80), "count": 1, "error": 0},
             ],
         });
         let long = "k".repeat(60) + "…";
         let expected = format!(
             "1234 denials in the last five to ten minutes; 5 since the start were not counted\n\n\
-             denials  error  rule       key\n   \
-             1200     -3  login      ip:203.0.113.7\n     \
-             34         shop.user  str:user=\u{fffd}[31meve\n      \
-             1         x          {long}\n"
+             denials  error  passed  rule       key\n   \
+             1200     -3          login      ip:203.0.113.7\n     \
+             34         yes     shop.user  str:user=\u{fffd}[31meve\n      \
+             1                 x          {long}\n"
         );
         assert_eq!(table(&response), expected);
     }

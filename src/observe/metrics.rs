@@ -32,7 +32,7 @@ const OVERFLOWED: &str = "overflowed";
 /// |---|---|
 /// | `ratelimit_requests_total` | `policy`, `result`: `allowed`, `limited`, `shed`, `shadow_limited`, `shadow_shed`, `overflowed`, `bypassed`, `banned`, `no_key`, `error` |
 /// | `ratelimit_degraded_total` | `policy`, `reason`: decisions without the store, see [`Decision::degraded_by`](crate::Decision::degraded_by) |
-/// | `ratelimit_denials_total` | `policy`: the quotas that denied, of requests that were denied or overflowed |
+/// | `ratelimit_denials_total` | `policy`, `result`: the quotas that denied, with the `result` of the request; `limited` and `shed` were rejected, all others passed anyway |
 /// | `ratelimit_near_limit_total` | `policy`: decisions that left a fifth of the limit or less |
 /// | `ratelimit_cost_total` | `policy`: units taken, counted once the response cannot change them any more |
 /// | `ratelimit_spent_units_total` | `policy`, `source`: `reported`, `handler`, `estimated`, `missing`: units charged by responses' bodies, see [`SpendSource`](super::SpendSource) |
@@ -97,7 +97,7 @@ impl MetricsObserver {
             let policy = label(quota.label());
             count(policy.clone(), result);
             if has_denials && quota.is_denied() {
-                counter!(DENIALS, "policy" => policy.clone()).increment(1);
+                counter!(DENIALS, "policy" => policy.clone(), "result" => result).increment(1);
             }
             if let Some(reason) = decision.degraded_by() {
                 let reason = reason.as_str();

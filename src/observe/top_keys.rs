@@ -38,9 +38,9 @@ const HALF_MICROS: u64 = 300_000_000;
 /// [`report`](Self::report), and at most [`error`](TopKey::error) of its count belong to other pairs.
 ///
 /// A report covers the last five to ten minutes. If another thread holds the lock, a denial is
-/// [skipped](TopKeysReport::skipped) without waiting, and is in no count. Requests that a layer in shadow mode would
-/// deny count, and so do those that overflow. If limits with a key each are charged together, the key is that of the
-/// binding limit.
+/// [skipped](TopKeysReport::skipped) without waiting, and is in no count. Denied requests that passed in shadow mode or
+/// as overflow are counted apart, see [`TopKey::passed_anyway`]. If limits with a key each are charged together, the key
+/// is that of the binding limit.
 ///
 /// The observer holds the keys themselves. `Debug` of a [`Key`] hides its content, and
 /// [`Key::reveal`] shows it.
@@ -149,10 +149,15 @@ impl<C: Clock> TopKeys<C> {
     /// Counts a denial of this key by the policy of this name. For denials that no layer observes,
     /// such as those of a limiter that the application calls itself.
     pub fn denied(&self, key: &Key, policy: impl Into<Arc<str>>) {
-        self.count(key, &Label::Owned(policy.into()));
+        self.count(key, &Label::Owned(policy.into()), false);
     }
 
-    fn count(&self, key: &Key, policy: &Label) {
+    /// Counts a denial as [`denied`](Self::denied), of a request that [passed anyway](TopKey::passed_anyway).
+    pub fn denied_and_passed(&self, key: &Key, policy: impl Into<Arc<str>>) {
+        self.count(key, &Label::Owned(policy.into()), true);
+    }
+
+    fn count(&self, key: &Key, policy: &Label, passed_anyway: bool) {
         let hash = self.hasher.hash(key.as_bytes());
         let shard = &self.shards[(hash >> 61) as usize];
         // Read before the lock is taken: the application's clock may be slow or panic.
@@ -167,19 +172,21 @@ impl<C: Clock> TopKeys<C> {
             }
         };
         shard.turn(now);
-        shard.halves[0].count(Tag::new(hash), key, policy);
+        shard.halves[0].count(Tag::new(hash), key, policy, passed_anyway);
     }
 }
 
 impl<C: Clock> Observer for TopKeys<C> {
     fn observe(&self, event: &Event<'_>) {
-        let decided = match event {
-            Event::Decided(decided) if decided.decision().is_denied() => decided,
-            Event::Overflowed(decided) => decided,
+        let (decided, passed_anyway) = match event {
+            Event::Decided(decided) if decided.decision().is_denied() => {
+                (decided, decided.is_shadow())
+            }
+            Event::Overflowed(decided) => (decided, true),
             _ => return,
         };
         let policy = decided.decision().binding().label();
-        self.count(&decided.binding_key(), &policy);
+        self.count(&decided.binding_key(), &policy, passed_anyway);
     }
 }
 

@@ -241,7 +241,7 @@ mod metrics {
         let quota = Quota::per_hour(3);
         let fixed = counted(quota.named("api").into());
         assert_eq!(counted(quota.named_owned("api")), fixed);
-        let denials = "ratelimit_denials_total{policy=api}";
+        let denials = "ratelimit_denials_total{policy=api,result=limited}";
         assert_eq!(fixed.get(denials), Some(&1), "{fixed:?}");
     }
 
@@ -326,7 +326,11 @@ mod metrics {
                 1,
             ),
             ("ratelimit_requests_total{policy=api,result=bypassed}", 1),
-            ("ratelimit_denials_total{policy=api}", 2),
+            ("ratelimit_denials_total{policy=api,result=limited}", 1),
+            (
+                "ratelimit_denials_total{policy=api,result=shadow_limited}",
+                1,
+            ),
             ("ratelimit_near_limit_total{policy=api}", 4),
             ("ratelimit_cost_total{policy=api}", 10),
             (
@@ -360,7 +364,10 @@ mod metrics {
             Some(3)
         );
         assert_eq!(count("requests_total{policy=api,result=limited}"), None);
-        assert_eq!(count("denials_total{policy=api}"), Some(3));
+        assert_eq!(
+            count("denials_total{policy=api,result=overflowed}"),
+            Some(3)
+        );
         assert_eq!(count("cost_total{policy=api}"), Some(2));
     }
 
@@ -387,8 +394,9 @@ mod metrics {
                 Some(1)
             );
         }
-        assert_eq!(count("ratelimit_denials_total{policy=second}"), Some(1));
-        assert_eq!(count("ratelimit_denials_total{policy=day}"), None);
+        let denials = |policy| format!("ratelimit_denials_total{{policy={policy},result=limited}}");
+        assert_eq!(count(&denials("second")), Some(1));
+        assert_eq!(count(&denials("day")), None);
     }
 
     #[test]

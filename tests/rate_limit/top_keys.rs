@@ -81,6 +81,30 @@ fn only_denials_count() {
     assert!(!shown.contains("eve"), "{shown}");
 }
 
+/// An operator who unblocks the keys of a report must not take those for denied that a shadow let pass.
+#[test]
+fn denials_of_requests_that_passed_count_apart() {
+    let top = Arc::new(TopKeys::with_clock(ManualClock::at(BEGIN)));
+    let (limiter, _) = limiter(Quota::per_hour(1).named("hour"));
+    let layer =
+        || RateLimitLayer::new(limiter.clone(), Header::new("user")).observer(Arc::clone(&top));
+    for (layer, requests) in [
+        (layer(), 3),
+        (layer().shadow(true), 4),
+        (layer().overflow(), 5),
+    ] {
+        let service = layer.layer(Probe::default());
+        for _ in 0..requests {
+            send(&service, Request::builder().header("user", "ann"));
+        }
+    }
+    let report = top.report(10);
+    let keys = report.keys().iter();
+    let counts: Vec<_> = keys.map(|key| (key.passed_anyway(), key.count())).collect();
+    assert_eq!(counts, [(true, 9), (false, 2)]);
+    assert_eq!(report.denials(), 11);
+}
+
 #[test]
 fn what_is_past_is_forgotten() {
     let denying = Denying::new(Quota::per_day(1));

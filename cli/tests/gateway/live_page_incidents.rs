@@ -85,7 +85,7 @@ async fn page_shows_what_is_wrong() {
             page.shows("keys", &format!("str:{HOSTILE}"));
             assert_eq!(page.number("document.images.length"), json!(0));
             assert_ne!(page.number("document.title"), json!("broken"));
-            let series = [r#"ratelimit_denials_total{policy="names"}"#];
+            let series = [r#"ratelimit_denials_total{policy="names",result="limited"}"#];
             assert_eq!(handle.block_on(reported(&gateway, series)), [Some(5.0)]);
 
             redis.kill9();

@@ -11,7 +11,7 @@ use testkit::{
 use tower_ratelimit_server::protobuf_messages::Code;
 
 use crate::{
-    auth::{login, service},
+    auth::{login, service, service_of},
     http::{Answer, send},
     metrics::reported,
     service_process::{Service, about},
@@ -403,6 +403,82 @@ async fn most_denied_keys_are_revealed_by_option() {
         let none = look(&service, "/v1/top?n=0").await;
         assert_eq!(none["keys"], json!([]));
     }
+}
+
+/// During an incident an operator has what `top` shows.
+#[tokio::test]
+async fn keys_are_named_by_the_digests_of_top() {
+    let (service, _folder) = service(&[]).await;
+    calls(&service, 5).await;
+    for _ in 0..4 {
+        auth(&service).await;
+    }
+    let reported = look(&service, "/v1/top").await;
+    for row in reported["keys"].as_array().unwrap() {
+        let (rule, key) = (row["rule"].as_str().unwrap(), row["key"].as_str().unwrap());
+        assert!(key.starts_with("digest:"), "{row}");
+        let seen = look(&service, &format!("/v1/keys?rule={rule}&key={key}")).await;
+        assert_eq!(seen["limits"][0]["remaining"], 0, "{seen}");
+        assert_eq!(seen["key"], key);
+        let body = json!({"rule": rule, "key": key});
+        let (status, reset) = operate(&service, "POST /v1/keys/reset", &body).await;
+        assert_eq!((status, &reset["key"]), (200, &json!(key)), "{reset}");
+    }
+    assert_eq!(calls(&service, 1).await, [true]);
+    assert_eq!(auth(&service).await, 200);
+    let unknown = format!("GET /v1/keys?rule=login&key=digest:{}", "0".repeat(16));
+    let (status, reported) = operate(&service, &unknown, &Value::Null).await;
+    assert_eq!(status, 404);
+    let fault = "no key of this digest is among the denied ones: see /v1/top";
+    assert_eq!(reported["error"], fault);
+}
+
+#[tokio::test]
+async fn a_key_is_looked_at_under_the_policy_that_top_names() {
+    let rules = "rules:\n  - name: login\n    key: peer_ip\n    quota: [{name: minute, rate: 2/minute}, {name: day, rate: 9/day}]\n";
+    let (service, _folder) = service_of(rules, &["--reveal-keys"]).await;
+    for _ in 0..4 {
+        auth(&service).await;
+    }
+    let reported = look(&service, "/v1/top").await;
+    assert_eq!(reported["keys"][0]["rule"], "login.minute");
+    let path = "/v1/keys?rule=login.minute&key=ip:203.0.113.7";
+    let seen = look(&service, path).await;
+    assert_eq!(seen["rule"], "login");
+    let unknown = path.replace("minute", "hour");
+    let (status, _) = operate(&service, &format!("GET {unknown}"), &Value::Null).await;
+    assert_eq!(status, 404);
+}
+
+#[tokio::test]
+async fn keys_are_revealed_by_a_switch() {
+    let (service, _folder) = service(&[]).await;
+    calls(&service, 5).await;
+    for (reveal, is_shown) in [(true, true), (false, false)] {
+        let body = json!({"reveal_keys": reveal});
+        let (status, switched) = operate(&service, "PUT /v1/reveal-keys", &body).await;
+        assert_eq!((status, &switched), (200, &body));
+        assert_eq!(look(&service, "/v1/reveal-keys").await, body);
+        let reported = look(&service, "/v1/top").await;
+        assert_eq!(reported.to_string().contains("eve"), is_shown, "{reported}");
+    }
+    let wrong = json!({"reveal_keys": "yes"});
+    let (status, _) = operate(&service, "PUT /v1/reveal-keys", &wrong).await;
+    assert_eq!(status, 400);
+}
+
+#[tokio::test]
+async fn a_blocked_key_is_shown_with_the_rest_of_its_block() {
+    let rules = "rules:\n  - {name: login, key: peer_ip, quota: 2/minute, block_for: 1h}\n";
+    let (service, _folder) = service_of(rules, &[]).await;
+    for _ in 0..3 {
+        auth(&service).await;
+    }
+    let seen = look(&service, "/v1/keys?rule=login&key=ip:203.0.113.7").await;
+    let left = seen["blocked_for"].as_f64().unwrap();
+    assert!((3_000.0..=3_600.0).contains(&left), "{seen}");
+    let free = look(&service, "/v1/keys?rule=login&key=ip:203.0.113.8").await;
+    assert_eq!(free["blocked_for"], Value::Null);
 }
 
 /// The output of `top`, and its exit code.

@@ -180,7 +180,7 @@ async fn each_user_has_the_limit_of_the_row_wherever_the_requests_come_from() {
             .get("/metrics")
             .await
             .body
-            .contains(r#"ratelimit_denials_total{policy="user"}"#)
+            .contains(r#"ratelimit_denials_total{policy="user",result="limited"}"#)
     );
 }
 

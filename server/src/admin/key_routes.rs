@@ -1,6 +1,6 @@
 //! Routes for keys: read, reset, refund, charge; and the keys that are denied most often.
 
-use std::net::SocketAddr;
+use std::{borrow::Cow, net::SocketAddr, sync::atomic::Ordering};
 
 use axum::{
     Json,
@@ -9,7 +9,10 @@ use axum::{
 };
 use http::StatusCode;
 use serde_json::{Map, Value, json};
-use tower_ratelimit::{AnyLimiter, Decision, Key, LimiterError, rules::RulesHandle};
+use tower_ratelimit::{
+    AnyLimiter, Decision, Key, LimiterError,
+    rules::{Rules, RulesHandle},
+};
 
 use super::{
     Admin, Fields,
@@ -26,13 +29,19 @@ use crate::{
 /// The number of keys listed by default.
 const TOP: usize = 20;
 
+/// The digits of a digest that stands for a key.
+const SHOWN_DIGITS: usize = 16;
+
 /// `GET /v1/keys?rule=&key=`.
 pub(super) async fn show(State(admin): State<Admin>, Query(fields): Query<Fields>) -> Answer {
     let [rule, key] = ["rule", "key"].map(|name| fields.get(name).map(String::as_str));
     let (Some(rule), Some(key)) = (rule, key) else {
         return Err(bad("rule and key are needed"));
     };
-    admin.operate(rule, key, Operation::Peek).await
+    let text = admin.text_of(key).ok_or_else(unknown_digest)?;
+    let mut answer = admin.operate(rule, &text, Operation::Peek).await?;
+    answer["key"] = key.into();
+    Ok(ok(&answer))
 }
 
 /// `POST /v1/keys/reset`, `/refund` and `/hit`: `{"rule": …, "key": …, "cost": 1}`.
@@ -56,15 +65,17 @@ pub(super) async fn change(
         "hit" => Operation::Hit(cost),
         _ => return Err(not_found("there are reset, refund and hit")),
     };
-    let answer = admin.operate(rule, key, operation).await?;
-    let parsed = Key::parse(key).unwrap_or_else(|| Key::from(key));
-    let named = admin.named(&parsed, key);
+    let text = admin.text_of(key).ok_or_else(unknown_digest)?;
+    let mut answer = admin.operate(rule, &text, operation).await?;
+    answer["key"] = key.into();
+    let parsed = Key::parse(&text).unwrap_or_else(|| Key::from(&*text));
+    let named = admin.named(&parsed, &text);
     let what = match operation {
         Operation::Reset => "reset".to_owned(),
         _ => format!("{change} of {}", counted(cost, "unit")),
     };
     log(peer, &format!("{what} under {rule}: {named}"));
-    Ok(answer)
+    Ok(ok(&answer))
 }
 
 /// `GET /v1/top?rule=&n=`.
@@ -76,16 +87,10 @@ pub(super) async fn top(State(admin): State<Admin>, Query(fields): Query<Fields>
     };
     let rule = fields.get("rule").map(String::as_str);
     let report = admin.source().limits().top().report(usize::MAX);
-    let is_of = |policy: &str| {
-        rule.is_none_or(|rule| {
-            let rest = policy.strip_prefix(rule);
-            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
-        })
-    };
     let keys: Vec<Value> = report
         .keys()
         .iter()
-        .filter(|key| is_of(key.policy()))
+        .filter(|key| rule.is_none_or(|rule| is_of(key.policy(), rule)))
         .take(most)
         .map(|top| {
             let text = top.key().to_text();
@@ -94,6 +99,7 @@ pub(super) async fn top(State(admin): State<Admin>, Query(fields): Query<Fields>
                 "key": admin.named(top.key(), &text),
                 "count": top.count(),
                 "error": top.error(),
+                "passed_anyway": top.passed_anyway(),
             })
         })
         .collect();
@@ -102,6 +108,26 @@ pub(super) async fn top(State(admin): State<Admin>, Query(fields): Query<Fields>
         "denials": report.denials(),
         "skipped": report.skipped(),
     })))
+}
+
+/// `GET /v1/reveal-keys`.
+pub(super) async fn revealing(State(admin): State<Admin>) -> Response {
+    ok(&json!({"reveal_keys": admin.reveals_keys()}))
+}
+
+/// `PUT /v1/reveal-keys`: `{"reveal_keys": true}`.
+pub(super) async fn reveal(
+    State(admin): State<Admin>,
+    ConnectInfo(peer): ConnectInfo<SocketAddr>,
+    Json(body): Json<Map<String, Value>>,
+) -> Answer {
+    let reveals = body
+        .get("reveal_keys")
+        .and_then(Value::as_bool)
+        .ok_or_else(|| bad(r#"true or false is needed, such as {"reveal_keys": true}"#))?;
+    admin.0.reveals_keys.store(reveals, Ordering::Relaxed);
+    log(peer, &format!("keys are shown: {reveals}"));
+    Ok(revealing(State(admin)).await)
 }
 
 /// `GET /v1/stats`.
@@ -141,7 +167,12 @@ pub(super) async fn stats(State(admin): State<Admin>) -> Response {
 impl Admin {
     /// Applies an operation to a key of a rule of requests, or to the count of a descriptor such as `user=eve` of a
     /// limit or a domain.
-    async fn operate(&self, rule: &str, key: &str, operation: Operation) -> Answer {
+    async fn operate(
+        &self,
+        rule: &str,
+        key: &str,
+        operation: Operation,
+    ) -> Result<Value, Response> {
         if let Some(auth) = self.source().auth()
             && let Some(answer) = of_request(auth, (rule, key), operation).await
         {
@@ -174,7 +205,7 @@ impl Admin {
         if let Some(used) = decision.binding().used() {
             binding["remaining"] = u64::from(limit).saturating_sub(used).into();
         }
-        Ok(ok(&answer))
+        Ok(answer)
     }
 
     /// The text of a key if keys are revealed, else its digest.
@@ -182,9 +213,50 @@ impl Admin {
         if self.reveals_keys() {
             text.to_owned()
         } else {
-            Key::digest(key.as_bytes()).reveal().to_string()
+            digest(key)
         }
     }
+
+    /// The text of a key that an operator names by its text, or by the digest that `/v1/top` shows; `None` for an unknown
+    /// digest.
+    fn text_of<'k>(&self, key: &'k str) -> Option<Cow<'k, str>> {
+        let digits = key.strip_prefix("digest:");
+        if digits.is_none_or(|digits| digits.len() != SHOWN_DIGITS) {
+            return Some(key.into());
+        }
+        let report = self.source().limits().top().report(usize::MAX);
+        let mut denied = report.keys().iter();
+        let found = denied.find(|top| digest(top.key()) == key)?;
+        Some(found.key().to_text().into())
+    }
+}
+
+fn unknown_digest() -> Response {
+    not_found("no key of this digest is among the denied ones: see /v1/top")
+}
+
+/// The digest by which a key is shown.
+fn digest(key: &Key) -> String {
+    Key::digest(key.as_bytes()).reveal().to_string()
+}
+
+/// Whether a policy is one of a rule, or of a domain of Envoy's files.
+fn is_of(policy: &str, rule: &str) -> bool {
+    let rest = policy.strip_prefix(rule);
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+}
+
+/// The rule of this name, or the one of a policy as `/v1/top` names it.
+fn rule_of<'r>(auth: &RulesHandle, rules: &'r Rules, name: &str) -> Option<&'r str> {
+    if let Some(rule) = rules.names().find(|rule| *rule == name) {
+        return Some(rule);
+    }
+    let is_policy = rules.policies().any(|policy| policy.name() == name);
+    let mut candidates = rules.names().filter(|rule| is_of(name, rule));
+    candidates.find(|rule| {
+        let in_flight = || auth.in_flight_of(rule, &Key::global());
+        is_policy || in_flight().is_some_and(|(policy, _)| policy.name() == name)
+    })
 }
 
 /// Applies an operation to a key of a rule of requests; `None` if there is no such rule with a limit.
@@ -192,8 +264,10 @@ async fn of_request(
     auth: &RulesHandle,
     (rule, key): (&str, &str),
     operation: Operation,
-) -> Option<Answer> {
-    let limiter = auth.rules().limiter_of(rule);
+) -> Option<Result<Value, Response>> {
+    let rules = auth.rules();
+    let rule = rule_of(auth, &rules, rule)?;
+    let limiter = rules.limiter_of(rule);
     let Some(parsed) = Key::parse(key) else {
         let has_limit = limiter.is_some() || auth.in_flight_of(rule, &Key::global()).is_some();
         let accepted = "key is such as ip:203.0.113.7, str:alice or digest:…, as /v1/top has it";
@@ -224,7 +298,7 @@ async fn of_request(
         let (policy, limit) = (policy.name(), policy.limit());
         answer["in_flight"] = json!({"policy": policy, "limit": limit, "count": count});
     }
-    Some(Ok(ok(&answer)))
+    Some(Ok(answer))
 }
 
 /// Applies an operation to a key.
@@ -255,11 +329,13 @@ fn key_json(rule: &str, key: &str, decision: &Decision) -> Value {
             })
         })
         .collect();
+    let blocked_for = decision.retry_after().filter(|_| decision.is_blocked());
     json!({
         "rule": rule,
         "key": key,
         "limits": limits,
         "blocked": decision.is_blocked(),
+        "blocked_for": blocked_for.map(|left| left.as_secs_f64()),
         "degraded": decision.degraded_by().map(|reason| reason.as_str()),
     })
 }

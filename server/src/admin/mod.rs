@@ -12,6 +12,7 @@
 //! | `POST /v1/keys/reset`, `/refund`, `/hit` | changes the used units of a key |
 //! | `PUT`, `DELETE /v1/rules/{name}/quota` | overrides a quota of the files, and ends the override |
 //! | `GET /v1/top?rule=&n=` | the keys that are denied most often |
+//! | `GET`, `PUT /v1/reveal-keys` | whether keys are shown, or their digests |
 //! | `GET /v1/stats` | the store |
 //! | `GET /v1/shares?domain=&bucket=` | the clients of a quota's bucket, with their demand and their share |
 //! | `GET /`, `GET /v1/live` | a page of limits as they act, and its stream |
@@ -27,7 +28,14 @@ mod share_route;
 #[cfg(test)]
 mod tests;
 
-use std::{collections::HashMap, net::SocketAddr, sync::Arc};
+use std::{
+    collections::HashMap,
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
 
 use axum::{
     Router,
@@ -69,6 +77,7 @@ struct Inner {
     live: Live,
     /// The shares of the quota service, if it is on.
     shares: Option<Shares>,
+    reveals_keys: AtomicBool,
 }
 
 impl Admin {
@@ -79,7 +88,9 @@ impl Admin {
         shares: Option<Shares>,
     ) -> Self {
         let live = Live::new(sources);
+        let reveals_keys = AtomicBool::new(source.settings().reveal_keys);
         Self(Arc::new(Inner {
+            reveals_keys,
             source,
             store,
             live,
@@ -126,6 +137,10 @@ impl Admin {
             .route("/v1/keys", get(key_routes::show))
             .route("/v1/keys/{change}", post(key_routes::change))
             .route("/v1/top", get(key_routes::top))
+            .route(
+                "/v1/reveal-keys",
+                get(key_routes::revealing).put(key_routes::reveal),
+            )
             .route("/v1/stats", get(key_routes::stats))
             .route("/v1/shares", get(share_route::show))
             .route("/v1/enabled", get(rules::enabled).put(rules::set_enabled))
@@ -151,7 +166,7 @@ impl Admin {
     }
 
     fn reveals_keys(&self) -> bool {
-        self.source().settings().reveal_keys
+        self.0.reveals_keys.load(Ordering::Relaxed)
     }
 }
 

@@ -43,7 +43,12 @@ impl RateLimits {
                 let found = rules.find(domain, entries).filter(|_| limit.is_none());
                 let name =
                     found.map_or_else(|| domain.clone(), |found| found.name(domain, entries));
-                self.0.top.denied(&Key::from(text(entries)), name);
+                let key = Key::from(text(entries));
+                if limited.shadow || self.0.modes.shadow {
+                    self.0.top.denied_and_passed(&key, name);
+                } else {
+                    self.0.top.denied(&key, name);
+                }
             }
         }
     }

@@ -8,11 +8,13 @@ const MOST: usize = 256;
 /// The number of tags that are compared at once.
 const PART: usize = 32;
 
-/// A key, a policy, and the number of denials of the key by the policy.
+/// A key, a policy, and the number of denials of the key by the policy. Denied requests that passed anyway are counted
+/// apart.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TopKey {
     pub(super) key: Key,
     pub(super) policy: Label,
+    pub(super) passed_anyway: bool,
     pub(super) count: u64,
     pub(super) error: u64,
 }
@@ -42,15 +44,16 @@ pub(super) struct KeyCounters {
 }
 
 impl KeyCounters {
-    pub(super) fn count(&mut self, tag: Tag, key: &Key, policy: &Label) {
+    pub(super) fn count(&mut self, tag: Tag, key: &Key, policy: &Label, passed_anyway: bool) {
         self.total += 1;
-        if let Some(place) = self.place(tag, key, policy) {
+        if let Some(place) = self.place(tag, (key, policy, passed_anyway)) {
             self.counters[place].count += 1;
             return;
         }
         let counter = TopKey {
             key: key.clone(),
             policy: policy.clone(),
+            passed_anyway,
             count: 1,
             error: 0,
         };
@@ -93,7 +96,7 @@ impl KeyCounters {
         *self = Self::default();
     }
 
-    fn place(&self, tag: Tag, key: &Key, policy: &Label) -> Option<usize> {
+    fn place(&self, tag: Tag, of: (&Key, &Label, bool)) -> Option<usize> {
         for (part, tags) in self.tags.chunks(PART).enumerate() {
             // Without an early exit the compiler compares several tags at once.
             if !tags.iter().fold(false, |found, own| found | (*own == tag)) {
@@ -103,7 +106,7 @@ impl KeyCounters {
             let mut places = places.filter(|(_, own)| **own == tag);
             let is_it = |place: usize| {
                 let counter = &self.counters[place];
-                counter.is_of(key, policy)
+                counter.is_of(of)
             };
             if let Some((place, _)) = places.find(|(place, _)| is_it(*place)) {
                 return Some(place);
@@ -147,6 +150,12 @@ impl TopKey {
         self.policy.as_str()
     }
 
+    /// Whether the denied requests passed anyway, in shadow mode or as overflow.
+    #[must_use]
+    pub const fn passed_anyway(&self) -> bool {
+        self.passed_anyway
+    }
+
     /// The number of denials, without skipped ones. The true number may be less, by at most the
     /// [error](Self::error).
     #[must_use]
@@ -168,10 +177,10 @@ impl TopKey {
     }
 
     pub(super) fn is_same(&self, other: &Self) -> bool {
-        self.is_of(&other.key, &other.policy)
+        self.is_of((&other.key, &other.policy, other.passed_anyway))
     }
 
-    fn is_of(&self, key: &Key, policy: &Label) -> bool {
-        self.key == *key && self.policy == *policy
+    fn is_of(&self, (key, policy, passed_anyway): (&Key, &Label, bool)) -> bool {
+        self.passed_anyway == passed_anyway && self.key == *key && self.policy == *policy
     }
 }

@@ -30,7 +30,7 @@ async fn the_page_has_these_metrics() {
     for line in [
         "ratelimit_requests_total{policy=\"api\",result=\"allowed\"} 2",
         "ratelimit_requests_total{policy=\"api\",result=\"limited\"} 1",
-        "ratelimit_denials_total{policy=\"api\"} 1",
+        "ratelimit_denials_total{policy=\"api\",result=\"limited\"} 1",
         "ratelimit_near_limit_total{policy=\"api\"} 2",
         "ratelimit_cost_total{policy=\"api\"} 2",
         "ratelimit_check_duration_seconds_count{policy=\"api\",backend=\"local\"} 3",

@@ -73,6 +73,7 @@ impl Admin {
                 "key": shortened(&self.named(key.key(), &key.key().to_text())),
                 "denied": key.count(),
                 "error": key.error(),
+                "passed_anyway": key.passed_anyway(),
             })
         };
         top.keys().iter().map(one).collect()

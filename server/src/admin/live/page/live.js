@@ -155,13 +155,13 @@ function showLimits(limits) {
 function showKeys(event) {
   $('keys-note').textContent = event.keys_are_shown
     ? 'Of the last five to ten minutes. Choose a key to see its limits.'
-    : 'Of the last five to ten minutes, as digests: a service started with --reveal-keys shows the keys.';
+    : 'Of the last five to ten minutes, as digests. Choose one to see its limits.';
   const body = $('keys').tBodies[0];
   // A button that has the focus stays.
   if (body.contains(document.activeElement)) return;
-  body.replaceChildren(...event.keys.map(({ key, limit, denied, error }) => {
-    const shown = event.keys_are_shown ? make('button', { textContent: key, onclick: () => showKey(limit, key) }) : key;
-    const count = `${number.format(denied)}${error ? ` (at most ${number.format(error)} fewer)` : ''}`;
+  body.replaceChildren(...event.keys.map(({ key, limit, denied, error, passed_anyway: hasPassed }) => {
+    const shown = make('button', { textContent: key, onclick: () => showKey(limit, key) });
+    const count = `${number.format(denied)}${error ? ` (at most ${number.format(error)} fewer)` : ''}${hasPassed ? ', passed anyway' : ''}`;
     return make('tr', {}, make('td', {}, shown), cell(limit, 'Limit'), cell(count, 'Denied'));
   }));
   $('keys').hidden = event.keys.length === 0;
@@ -175,6 +175,7 @@ async function showKey(rule, key) {
     const response = await ask(`/v1/keys?${new URLSearchParams({ rule, key })}`);
     const answer = await response.json();
     const lines = (answer.limits ?? []).map(({ policy, limit, remaining }) => `${policy}: ${remaining} of ${limit} left`);
+    if (answer.blocked_for) lines.push(`blocked for ${number.format(Math.ceil(answer.blocked_for))} s`);
     output.textContent = [key, ...(lines.length ? lines : [answer.error ?? JSON.stringify(answer)])].join('\n');
   } catch (error) {
     output.textContent = `${key}\n${error.message}`;
