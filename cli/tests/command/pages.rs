@@ -1,6 +1,11 @@
-//! The pages on finding a limit and on rule files show the real output of the commands.
+//! Pages show the real output of the commands, and name each option and each metric.
 
-use std::{fs::File, io::BufWriter};
+use std::{
+    collections::BTreeSet,
+    fs::{self, File},
+    io::BufWriter,
+    path::PathBuf,
+};
 
 use crate::log;
 
@@ -150,4 +155,68 @@ fn the_picture_is_drawn_by_the_program() {
         drawn, committed,
         "`PRINT=1 cargo test --test command pages` draws it anew"
     );
+}
+
+/// The texts of all pages.
+fn pages() -> String {
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
+    let files = fs::read_dir(format!("{root}/docs")).expect("pages");
+    let files = files.map(|file| file.expect("a page").path());
+    let pages = files.filter(|file| file.extension().is_some_and(|kind| kind == "md"));
+    pages
+        .map(|page| fs::read_to_string(page).expect("text"))
+        .collect()
+}
+
+/// The words of a text that begin so, as far as their characters go.
+fn words_from<'t>(text: &'t str, begin: &str, goes_on: fn(char) -> bool) -> BTreeSet<&'t str> {
+    let found = text.match_indices(begin).map(|(at, _)| &text[at..]);
+    let words = found.map(|rest| rest.split(|c| !goes_on(c)).next().unwrap_or_default());
+    words.filter(|word| word.len() > begin.len()).collect()
+}
+
+#[test]
+fn each_option_stands_on_a_page() {
+    let is_of_option = |c: char| c.is_ascii_alphanumeric() || c == '-';
+    let pages = pages();
+    let described = words_from(&pages, "--", is_of_option);
+    let commands = "check explain replay serve envoy healthcheck gateway top schema";
+    for command in commands.split(' ') {
+        let help = printed(&[command, "--help"].map(str::to_owned));
+        let options = words_from(&help, "--", is_of_option);
+        for option in options.difference(&described) {
+            let is_usual = ["--help", "--version"].contains(option);
+            assert!(is_usual, "{option} of `{command}` is on no page");
+        }
+    }
+}
+
+#[test]
+fn each_metric_stands_on_a_page() {
+    let (mut folders, mut names) = (vec![], BTreeSet::new());
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
+    folders
+        .extend(["src", "server/src", "cli/src"].map(|folder| format!("{root}/{folder}").into()));
+    while let Some(folder) = folders.pop() {
+        for file in fs::read_dir::<PathBuf>(folder).expect("a folder") {
+            let path = file.expect("a file").path();
+            if path.is_dir() {
+                folders.push(path);
+                continue;
+            }
+            let Ok(code) = fs::read_to_string(&path) else {
+                continue;
+            };
+            let quoted = words_from(&code, "\"ratelimit_", |c| {
+                c.is_ascii_alphanumeric() || "_\"".contains(c)
+            });
+            let ended = quoted.iter().filter_map(|name| name[1..].strip_suffix('"'));
+            names.extend(ended.map(str::to_owned));
+        }
+    }
+    let pages = pages();
+    assert!(names.len() > 40, "{names:?}");
+    for name in names {
+        assert!(pages.contains(&name), "{name} is on no page");
+    }
 }

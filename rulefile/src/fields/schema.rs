@@ -78,7 +78,7 @@ impl SchemaWriter {
                 ("examples", Json::texts([*example])),
             ],
             Shape::Words(table) => vec![("enum", Json::texts(table.words()))],
-            Shape::Number(least, most) => vec![
+            Shape::Number(least, most) | Shape::NumberOfReader(least, most) => vec![
                 of_type("integer"),
                 ("minimum", Json::Number(*least)),
                 ("maximum", Json::Number(*most)),

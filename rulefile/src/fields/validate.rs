@@ -86,7 +86,12 @@ fn check(node: &Node, shape: &Shape, name: &str, report: &mut Report) {
             Some(choice) => check(node, choice, name, report),
             None => wrong_kind(node, &format!("`{name}` is {}", kinds(choices)), report),
         },
-        Shape::Text(_) | Shape::Words(_) | Shape::Number(..) | Shape::Decimal | Shape::Boolean => {
+        Shape::Text(_)
+        | Shape::Words(_)
+        | Shape::Number(..)
+        | Shape::NumberOfReader(..)
+        | Shape::Decimal
+        | Shape::Boolean => {
             check_scalar(node, shape, name, report);
         }
     }
@@ -123,6 +128,7 @@ fn check_scalar(node: &Node, shape: &Shape, name: &str, report: &mut Report) {
         {
             not_so()
         }
+        Shape::NumberOfReader(..) if node.number().is_none() => not_so(),
         Shape::Decimal if node.thousandths().is_none() => not_so(),
         Shape::Boolean if node.boolean().is_none() => not_so(),
         _ => return,
@@ -136,7 +142,11 @@ fn is_of_kind(node: &Node, shape: &Shape) -> bool {
         (_, Shape::Boolean) => node.boolean().is_some(),
         (
             NodeValue::Scalar(_),
-            Shape::Text(_) | Shape::Words(_) | Shape::Number(..) | Shape::Decimal,
+            Shape::Text(_)
+            | Shape::Words(_)
+            | Shape::Number(..)
+            | Shape::NumberOfReader(..)
+            | Shape::Decimal,
         )
         | (NodeValue::List(_), Shape::List(_) | Shape::Many(_))
         | (NodeValue::Table(_), Shape::Table(_) | Shape::Map(_)) => true,
@@ -183,7 +193,9 @@ fn kind(shape: &Shape) -> String {
     match shape {
         Shape::Text(example) => format!("a text such as {example:?}"),
         Shape::Words(table) => listed(table.words().into_iter()),
-        Shape::Number(least, most) => format!("a whole number from {least} to {most}"),
+        Shape::Number(least, most) | Shape::NumberOfReader(least, most) => {
+            format!("a whole number from {least} to {most}")
+        }
         Shape::Decimal => "a number with at most three decimals, such as 0.125".to_owned(),
         Shape::Boolean => "true or false".to_owned(),
         Shape::Many(item) => format!("{}, or a list of these", kind(item)),

@@ -12,6 +12,9 @@ pub enum Shape {
     Words(&'static dyn WordTable),
     /// A whole number, from the first to the second.
     Number(u64, u64),
+    /// A whole number from the first to the second. The reader of the field reports one outside of them, under a code of
+    /// its own.
+    NumberOfReader(u64, u64),
     /// A number from 0 on, with at most three decimals.
     Decimal,
     /// `true` or `false`.

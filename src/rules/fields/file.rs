@@ -1,12 +1,12 @@
 //! The fields of a file, and the schema of files.
 
 use tower_ratelimit_rulefile::fields::{
-    Field, Number,
-    Shape::{List, Map, Table as InTable},
+    Field,
+    Shape::{List, Map, NumberOfReader, Table as InTable},
     Table, Tree, json_schema,
 };
 
-use super::{client_ip, quota, rule, spend, store_defaults_tier_schedule, text_values::MAX_NUMBER};
+use super::{client_ip, quota, rule, spend, store_defaults_tier_schedule};
 
 /// A file.
 pub(in crate::rules) static FILE: Table = Table::new(
@@ -21,9 +21,9 @@ pub(in crate::rules) static FILE: Table = Table::new(
     "a field of Envoy's rate limit service: `tower-ratelimit serve` and `envoy` take such files",
 );
 
-pub(in crate::rules) static VERSION: Field<Number> = Field::number(
+pub(in crate::rules) static VERSION: Field<Tree> = Field::tree(
     "version",
-    0..=MAX_NUMBER,
+    NumberOfReader(1, 1),
     "Version of the format. Default: 1, the only one.",
 );
 

@@ -6,15 +6,15 @@ use tower_ratelimit_rulefile::{
     ProblemCode,
     fields::{
         Field, Parsed,
-        Shape::{self, Map, Number as AsNumber, Text as AsText},
+        Shape::{self, Map, NumberOfReader, Text as AsText},
         Table, Text, Tree,
     },
 };
 
-use super::text_values::{self, MAX_NUMBER};
+use super::text_values;
 
-/// Wider than what is accepted, so that the compilation reports other numbers under a code of their own.
-pub(super) static MOST: Shape = AsNumber(0, MAX_NUMBER);
+/// The most requests at the same time.
+pub(super) const MOST: Shape = NumberOfReader(1, u16::MAX as u64);
 
 pub(super) static IN_FLIGHT: Table = Table::new(
     "in_flight",
@@ -24,14 +24,14 @@ pub(super) static IN_FLIGHT: Table = Table::new(
 
 pub(in crate::rules) static MAX: Field<Tree> = Field::tree(
     "max",
-    AsNumber(0, MAX_NUMBER),
+    MOST,
     "The most requests of a key at the same time, from 1 to 65535.",
 )
 .required();
 
 pub(in crate::rules) static TIERS: Field<Tree> = Field::tree(
     "tiers",
-    Map(&AsNumber(0, MAX_NUMBER)),
+    Map(&MOST),
     "The most of a tier of the rule, instead of `max`.",
 );
 
