@@ -46,6 +46,10 @@ fn faults_are_reported_before_anything_listens() {
         ("ftp://127.0.0.1", "an upstream is http://"),
         ("http://127.0.0.1/path", "without a path"),
         ("http://user@127.0.0.1", "an upstream is http://"),
+        ("http://127.0.0.1:99999", "no number from 1 to 65535"),
+        ("http://127.0.0.1:0", "no number from 1 to 65535"),
+        ("http://127.0.0.1:", "no number from 1 to 65535"),
+        ("http://[::1]:70000", "no number from 1 to 65535"),
         ("127.0.0.1:1", "--upstream"),
     ] {
         let error = fails(&[path, "--upstream", wrong]);

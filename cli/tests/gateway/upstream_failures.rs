@@ -99,6 +99,21 @@ async fn late_upstream_is_a_cause_too() {
     .await;
 }
 
+#[tokio::test]
+async fn response_header_has_64_kib_at_most() {
+    bounded(async {
+        for (length, status) in [(30_000, 200), (70_000, 502)] {
+            let long = "a".repeat(length);
+            let response =
+                format!("HTTP/1.1 200 OK\r\ncontent-length: 0\r\nx-long: {long}\r\n\r\n");
+            let gateway = Gateway::start(responding(response).await, &[]).await;
+            let (head, _) = gateway.connect().await.answer("GET / HTTP/1.1").await;
+            assert_eq!(head.status(), status, "{length}");
+        }
+    })
+    .await;
+}
+
 /// The limit is equal for requests of each version and for responses.
 #[tokio::test]
 async fn header_has_256_fields_at_most() {

@@ -23,6 +23,9 @@ impl FromStr for Upstream {
     fn from_str(text: &str) -> Result<Self, String> {
         let uri: Uri = text.parse().map_err(|error| format!("{error}"))?;
         let parts = uri.into_parts();
+        if !parts.authority.as_ref().is_none_or(has_valid_port) {
+            return Err(format!("the port of {text} is no number from 1 to 65535"));
+        }
         let path = parts.path_and_query;
         let is_tls = match parts.scheme.as_ref().map(Scheme::as_str) {
             Some("http") => Some(false),
@@ -40,6 +43,13 @@ impl FromStr for Upstream {
             ),
         }
     }
+}
+
+/// Whether there is no port, or one that can be connected to. The connector takes any other for the scheme's default.
+fn has_valid_port(authority: &Authority) -> bool {
+    let host = authority.host();
+    let (_, after) = authority.as_str().rsplit_once(host).unwrap_or_default();
+    after.is_empty() || authority.port_u16().is_some_and(|port| port > 0)
 }
 
 impl fmt::Display for Upstream {
