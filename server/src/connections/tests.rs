@@ -187,3 +187,32 @@ async fn request_that_is_just_there_at_the_end_is_answered() {
         }
     }
 }
+
+/// BusyBox's wget and many probes end their side after the request.
+#[tokio::test(start_paused = true)]
+async fn client_that_has_ended_its_side_gets_its_response() {
+    let mut served = served();
+    served.client.write_all(REQUEST.as_bytes()).await.unwrap();
+    served.client.shutdown().await.unwrap();
+    tokio::time::sleep(Duration::from_secs(9)).await;
+    served.answers.add_permits(1);
+    let (seconds, answer) = end(&mut served.client).await;
+    assert!(answer.ends_with("\r\n\r\nok"), "{answer:?}");
+    assert_eq!(seconds, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn client_that_has_gone_ends_its_request_within_ten_seconds() {
+    let mut served = served();
+    served.client.write_all(REQUEST.as_bytes()).await.unwrap();
+    served.client.shutdown().await.unwrap();
+    assert_eq!(end(&mut served.client).await, (10, String::new()));
+    // An idle connection ends at once.
+    let mut served = served_by(ConnectionLimits::http(1));
+    served.answers.add_permits(1);
+    served.client.write_all(REQUEST.as_bytes()).await.unwrap();
+    let mut response = [0; 512];
+    assert!(served.client.read(&mut response).await.unwrap() > 0);
+    served.client.shutdown().await.unwrap();
+    assert_eq!(end(&mut served.client).await.0, 0);
+}

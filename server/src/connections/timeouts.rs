@@ -6,10 +6,10 @@ use std::{
     io,
     pin::Pin,
     sync::{
-        Arc,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU8, AtomicU32, Ordering},
     },
-    task::{Context, Poll, ready},
+    task::{Context, Poll, Waker, ready},
     time::Duration,
 };
 
@@ -18,7 +18,7 @@ use http::StatusCode;
 use http_body::{Body, Frame, SizeHint};
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf},
-    time::sleep,
+    time::{Instant, Sleep, sleep},
 };
 
 use super::{activity::Activity, slots::Slot};
@@ -28,6 +28,10 @@ pub(super) const HEADER_TIME: Duration = Duration::from_secs(10);
 
 /// How long a peer may leave a pending part of a response unread.
 const UNREAD_TIME: Duration = Duration::from_secs(60);
+
+/// How long a response may pause after its client has ended its side. A client that has gone ends its side as well, and
+/// only a write shows the difference.
+const END_TIME: Duration = Duration::from_secs(10);
 
 /// The first bytes of a client that speaks HTTP/2.
 const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -49,6 +53,8 @@ pub(super) struct ConnectionTimer {
     unread: AtomicU32,
     /// The ticks since a part of a response was last handed to the connection.
     unread_ticks: AtomicU32,
+    /// Woken when no request is active any more.
+    waits_for_idle: Mutex<Option<Waker>>,
 }
 
 /// No request is active.
@@ -68,12 +74,18 @@ impl ConnectionTimer {
             requests: AtomicU32::new(0),
             unread: AtomicU32::new(0),
             unread_ticks: AtomicU32::new(0),
+            waits_for_idle: Mutex::new(None),
         }
     }
 
     fn enter(&self, phase: u8) {
         self.ticks.store(0, Ordering::Relaxed);
         self.phase.store(phase, Ordering::Relaxed);
+    }
+
+    fn waits_for_idle(&self) -> MutexGuard<'_, Option<Waker>> {
+        let waker = self.waits_for_idle.lock();
+        waker.unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Starts the header's phase at its first bytes.
@@ -180,6 +192,9 @@ impl Drop for ActiveRequest {
         self.timer.activity.end();
         if self.timer.requests.fetch_sub(1, Ordering::Relaxed) == 1 {
             self.timer.enter(IDLE);
+            if let Some(waker) = self.timer.waits_for_idle().take() {
+                waker.wake();
+            }
         }
     }
 }
@@ -230,6 +245,8 @@ pub(super) struct TimedIo<I> {
     _slot: Slot,
     /// False in HTTP/2, where reads may belong to no request.
     is_noted: bool,
+    /// Set when the client has ended its side while a request is active: the time until the server learns it.
+    ended: Option<Pin<Box<Sleep>>>,
 }
 
 impl<I: AsyncRead + Unpin> TimedIo<I> {
@@ -241,7 +258,18 @@ impl<I: AsyncRead + Unpin> TimedIo<I> {
             timer,
             _slot: slot,
             is_noted: true,
+            ended: None,
         }
+    }
+
+    /// Completes when the server may learn that the client has ended its side: at once if no request is active.
+    fn poll_ended(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        *self.timer.waits_for_idle() = Some(cx.waker().clone());
+        if !self.is_noted || self.timer.requests.load(Ordering::Relaxed) == 0 {
+            return Poll::Ready(());
+        }
+        let pause = || Box::pin(sleep(END_TIME));
+        self.ended.get_or_insert_with(pause).as_mut().poll(cx)
     }
 
     fn note(&self) {
@@ -266,6 +294,15 @@ impl<I: AsyncRead + Unpin> TimedIo<I> {
     }
 }
 
+impl<I> TimedIo<I> {
+    /// A part of a response is written: its client may pause anew.
+    fn go_on(&mut self) {
+        if let Some(ended) = &mut self.ended {
+            ended.as_mut().reset(Instant::now() + END_TIME);
+        }
+    }
+}
+
 impl<I: AsyncRead + Unpin> AsyncRead for TimedIo<I> {
     fn poll_read(
         mut self: Pin<&mut Self>,
@@ -280,9 +317,15 @@ impl<I: AsyncRead + Unpin> AsyncRead for TimedIo<I> {
             this.note();
             return Poll::Ready(Ok(()));
         }
-        let read = ready!(Pin::new(&mut this.io).poll_read(cx, buffer));
+        let before = buffer.filled().len();
+        if this.ended.is_none() {
+            ready!(Pin::new(&mut this.io).poll_read(cx, buffer))?;
+        }
+        if buffer.filled().len() == before {
+            return this.poll_ended(cx).map(Ok);
+        }
         this.note();
-        Poll::Ready(read)
+        Poll::Ready(Ok(()))
     }
 }
 
@@ -292,6 +335,7 @@ impl<I: AsyncWrite + Unpin> AsyncWrite for TimedIo<I> {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
+        self.go_on();
         Pin::new(&mut self.io).poll_write(cx, bytes)
     }
 
@@ -308,6 +352,7 @@ impl<I: AsyncWrite + Unpin> AsyncWrite for TimedIo<I> {
         cx: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        self.go_on();
         Pin::new(&mut self.io).poll_write_vectored(cx, slices)
     }
 
