@@ -262,3 +262,138 @@ async fn only_rules_mark_requests_that_overflow() {
     })
     .await;
 }
+
+/// The fields that rules read to match, key, price and rank a request.
+const BY_FIELDS: &str = "client_ip: {trust: [127.0.0.7]}
+rules:
+  - {name: own, match: {path: /allow, header: {x-plan: internal}}, action: allow}
+  - {name: anybody, match: {path: /allow}, key: global, quota: 5/day}
+  - {name: refused, match: {path: /deny, not: {header: {x-token: true}}}, action: deny}
+  - {name: keyed, match: {path: /key}, key: {header: x-api-key}, quota: 5/day}
+  - {name: host, match: {path: /host}, key: {header: x-forwarded-host}, quota: 5/day}
+  - {name: priced, match: {path: /cost}, key: global, quota: 20/day, cost: {default: 1, header: {name: x-cost, max: 4}}}
+  - name: ranked
+    match: {path: /rank}
+    key: global
+    quota: 10/day
+    priority: {header: x-class, shares: {now: 100}, default: 50}
+";
+
+async fn passed(
+    gateway: &Gateway,
+    from: Ipv4Addr,
+    requests: impl Iterator<Item = String>,
+) -> usize {
+    let mut passed = 0;
+    for lines in requests {
+        let mut wire = Wire::connect_from(from, gateway.port).await;
+        passed += usize::from(wire.answer(&lines).await.0.status() == 200);
+    }
+    passed
+}
+
+#[tokio::test]
+async fn rules_see_no_field_that_a_client_takes_off() {
+    bounded(async {
+        let upstream = Upstream::start().await;
+        let gateway = Gateway::start_with(BY_FIELDS, upstream.port, &[]).await;
+        for (path, fields, most) in [
+            ("/key", "connection: x-api-key\nx-api-key: made-up-N", 5),
+            (
+                "/key",
+                "connection: close, X-API-Key\nx-api-key: again-N",
+                0,
+            ),
+            ("/allow", "connection: x-plan\nx-plan: internal", 5),
+            ("/deny", "connection: x-token\nx-token: N", 0),
+            ("/cost", "connection: x-cost\nx-cost: 4", 20),
+            ("/rank", "connection: x-class\nx-class: now", 5),
+            ("/host", "x-forwarded-host: N", 5),
+            ("/host", "X_Forwarded_Host: N", 0),
+        ] {
+            let lines = |number: u32| {
+                let fields = fields.replace('N', &number.to_string());
+                format!("GET {path} HTTP/1.1\n{fields}")
+            };
+            let passed = passed(&gateway, SOMEBODY, (0..40).map(lines)).await;
+            assert_eq!(passed, most, "{path} {fields}");
+        }
+        let gone = ["x-api-key", "x-plan", "x-token", "x-cost", "x-class"];
+        for (head, _) in upstream.requests() {
+            assert!(
+                gone.iter().all(|gone| head.field(gone).is_none()),
+                "{head:?}"
+            );
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn rules_see_the_fields_that_a_trusted_proxy_hands_on() {
+    bounded(async {
+        let upstream = Upstream::start().await;
+        let gateway = Gateway::start_with(BY_FIELDS, upstream.port, &[]).await;
+        for fields in ["connection: x-api-key\nx-api-key: N", "x-forwarded-host: N"] {
+            let path = if fields.contains("api") {
+                "/key"
+            } else {
+                "/host"
+            };
+            let lines = |number: u32| {
+                let fields = fields.replace('N', &number.to_string());
+                format!("GET {path} HTTP/1.1\n{fields}")
+            };
+            assert_eq!(
+                passed(&gateway, PROXY, (0..10).map(lines)).await,
+                10,
+                "{fields}"
+            );
+        }
+    })
+    .await;
+}
+
+/// Rules by a field about the connection apply as the upstream gets it, whatever the client wrote.
+#[tokio::test]
+async fn rules_see_the_fields_about_the_connection_that_are_handed_on() {
+    let rules = "rules:
+  - {name: sockets, match: {header: {upgrade: websocket}}, key: global, quota: 2/day}
+  - {name: chunks, match: {header: {transfer-encoding: chunked}}, action: deny}
+  - {name: trailers, match: {header: {te: trailers}}, action: deny}
+  - {name: named, match: {header: {host: '*:81'}}, action: deny}
+";
+    bounded(async {
+        let upstream = Upstream::start().await;
+        let gateway = Gateway::start_with(rules, upstream.port, &[]).await;
+        let status = async |lines: &str| gateway.connect().await.answer(lines).await.0.status();
+        let socket = "GET /chat HTTP/1.1\nConnection: UPGRADE, upgrade\nupgrade: WebSocket\n\
+            sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\nsec-websocket-version: 13";
+        let statuses = [
+            status(socket).await,
+            status(socket).await,
+            status(socket).await,
+        ];
+        assert_eq!(statuses, [101, 101, 429]);
+        // None of these switches to another protocol.
+        for lines in [
+            "upgrade: websocket",
+            "connection: upgrade\nupgrade: websocket, h2c",
+        ] {
+            assert_eq!(
+                status(&format!("GET / HTTP/1.1\n{lines}")).await,
+                200,
+                "{lines}"
+            );
+        }
+        assert_eq!(status("GET / HTTP/1.1\nte: trailers;q=0").await, 200);
+        assert_eq!(status("GET / HTTP/1.1\nte: gzip, Trailers").await, 403);
+        assert_eq!(status("GET http://test:81/ HTTP/1.1").await, 403);
+        let mut wire = gateway.connect().await;
+        wire.request("POST / HTTP/1.1\nhost: test\nTransfer-Encoding: Chunked")
+            .await;
+        wire.send("0\r\n\r\n").await;
+        assert_eq!(wire.message().await.unwrap().0.status(), 403);
+    })
+    .await;
+}

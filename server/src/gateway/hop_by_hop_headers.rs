@@ -1,10 +1,11 @@
 //! Header fields of forwarded requests and responses.
 
 use http::{
-    HeaderMap, HeaderName, HeaderValue, Uri, Version,
+    HeaderMap, HeaderName, HeaderValue, Method, Version,
     header::{
         CONNECTION, CONTENT_LENGTH, COOKIE, FORWARDED, HOST, TE, TRANSFER_ENCODING, UPGRADE, VIA,
     },
+    request::Parts,
 };
 
 use super::permit::RequestPermit;
@@ -38,22 +39,19 @@ const OF_PROXIES: [HeaderName; 9] = [
     HeaderName::from_static("x-rewrite-url"),
 ];
 
-/// The field in which rules with the action `overflow` mark a request.
-const OVERFLOW: HeaderName = HeaderName::from_static("x-ratelimit-overflow");
+/// The only protocol that a connection may switch to. In others, such as HTTP/2, requests would follow that no rule
+/// matches.
+const WEBSOCKET: &str = "websocket";
 
 /// The last hop of a request before the gateway.
 #[derive(Clone)]
 pub(super) struct Hop {
     pub(super) peer: Peer,
-    /// Whether the peer is a proxy that the rules trust.
-    pub(super) is_trusted: bool,
-    /// The field in which trusted proxies report the client.
-    pub(super) client_field: HeaderName,
     pub(super) permit: RequestPermit,
 }
 
 /// Whether a list field contains this word.
-pub(super) fn lists(headers: &HeaderMap, name: HeaderName, word: &str) -> bool {
+fn lists(headers: &HeaderMap, name: HeaderName, word: &str) -> bool {
     words(headers, name).any(|listed| listed.eq_ignore_ascii_case(word.as_bytes()))
 }
 
@@ -64,61 +62,87 @@ fn words(headers: &HeaderMap, name: HeaderName) -> impl Iterator<Item = &[u8]> {
         .map(<[u8]>::trim_ascii)
 }
 
+/// Whether a request is for a WebSocket.
+pub(super) fn requests_websocket(parts: &Parts) -> bool {
+    parts.version == Version::HTTP_11
+        && parts.method == Method::GET
+        && lists(&parts.headers, CONNECTION, "upgrade")
+        && is_websocket(&parts.headers)
+}
+
+/// Whether `Upgrade` names this protocol, and no other.
+pub(super) fn is_websocket(headers: &HeaderMap) -> bool {
+    let mut values = headers.get_all(UPGRADE).iter();
+    let first = values.next().map(HeaderValue::as_bytes);
+    values.next().is_none()
+        && first.is_some_and(|first| first.eq_ignore_ascii_case(WEBSOCKET.as_bytes()))
+}
+
+/// Adds the fields of a WebSocket's request or response.
+pub(super) fn add_websocket_fields(headers: &mut HeaderMap) {
+    headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
+    headers.insert(UPGRADE, HeaderValue::from_static(WEBSOCKET));
+}
+
 /// The fields named by `Connection` that are removed with it.
 #[derive(Clone, Copy)]
-pub(super) enum Nominated<'f> {
+pub(super) enum Nominated {
     /// All: the peer wrote them itself.
     All,
-    /// All except the field in which proxies report the client.
-    AllBut(&'f HeaderName),
     /// None. A trusted proxy may forward its client's `Connection` together with fields that the proxy wrote, such as
     /// a user's name, and the client must not be able to remove those.
     None,
 }
 
 /// Removes the fields about the incoming connection.
-pub(super) fn end_connection(headers: &mut HeaderMap, nominated: Nominated<'_>) {
-    let named = words(headers, CONNECTION).filter_map(|name| HeaderName::from_bytes(name).ok());
-    // Without a length or a host it would be another message. A proxy may forward names that its client sent,
-    // together with fields that the proxy itself wrote.
-    let stays = |name: &HeaderName| {
-        let is_kept = match nominated {
-            Nominated::All => false,
-            Nominated::AllBut(field) => field == name,
-            Nominated::None => true,
-        };
-        // Nor may a client remove the marks of the rules.
-        is_kept || [CONTENT_LENGTH, HOST, OVERFLOW].contains(name) || OF_PROXIES.contains(name)
+pub(super) fn end_connection(headers: &mut HeaderMap, nominated: Nominated) {
+    // Without a length or a host it would be another message.
+    let goes = |name: &HeaderName| ![CONTENT_LENGTH, HOST].contains(name);
+    let named: Vec<HeaderName> = match nominated {
+        Nominated::All => words(headers, CONNECTION)
+            .filter_map(|name| HeaderName::from_bytes(name).ok())
+            .filter(goes)
+            .collect(),
+        Nominated::None => Vec::new(),
     };
-    let named: Vec<HeaderName> = named.filter(|name| !stays(name)).collect();
     for name in named.iter().chain(&OF_CONNECTION) {
         headers.remove(name);
     }
 }
 
-/// Rewrites the fields of a request for the upstream.
-pub(super) fn hand_on(headers: &mut HeaderMap, uri: &Uri, version: Version, hop: &Hop) {
+/// Reduces the header of a request to the fields that the upstream receives of it, so that the rules decide by those.
+/// `client_field` is the field in which trusted proxies report the client.
+pub(super) fn receive(parts: &mut Parts, is_trusted: bool, client_field: &HeaderName) {
+    let is_upgrade = requests_websocket(parts);
+    let headers = &mut parts.headers;
     let takes_trailers = lists(headers, TE, "trailers");
-    end_connection(
-        headers,
-        if hop.is_trusted {
-            Nominated::None
-        } else {
-            Nominated::AllBut(&hop.client_field)
-        },
-    );
+    let is_chunked = headers.contains_key(TRANSFER_ENCODING);
+    if is_trusted {
+        end_connection(headers, Nominated::None);
+    } else {
+        end_connection(headers, Nominated::All);
+        forget_proxies(headers, client_field);
+    }
     if takes_trailers {
         headers.insert(TE, HeaderValue::from_static("trailers"));
     }
-    if !hop.is_trusted {
-        forget_proxies(headers, &hop.client_field);
+    if is_chunked {
+        headers.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
+    }
+    if is_upgrade {
+        add_websocket_fields(headers);
     }
     // An authority in the target replaces `Host` (RFC 9112, 3.2.2).
-    if let Some(authority) = uri.authority()
+    if let Some(authority) = parts.uri.authority()
         && let Ok(host) = HeaderValue::from_str(authority.as_str())
     {
         headers.insert(HOST, host);
     }
+    join_cookies(headers);
+}
+
+/// Adds the fields of a proxy to a request for the upstream. Rules do not see these.
+pub(super) fn hand_on(headers: &mut HeaderMap, version: Version, hop: &Hop) {
     append(
         headers,
         FORWARDED_FOR,
@@ -153,7 +177,7 @@ fn forget_proxies(headers: &mut HeaderMap, client_field: &HeaderName) {
 }
 
 /// Joins the cookies into one line: HTTP/2 clients may send one line each (RFC 9113, 8.2.3).
-pub(super) fn join_cookies(headers: &mut HeaderMap) {
+fn join_cookies(headers: &mut HeaderMap) {
     let mut lines = headers.get_all(COOKIE).into_iter();
     if lines.next().is_some() && lines.next().is_some() {
         join(headers, COOKIE, b"; ", None);

@@ -145,19 +145,15 @@ impl Inner {
             let response = self.by_http2(request, target, is_grpc);
             self.in_time(response, &progress, is_grpc).await?
         } else {
-            let response = self.by_http1(request, client.is_some());
+            let response = self.by_http1(request);
             self.in_time(response, &progress, is_grpc).await?
         };
         self.answer(response, client, progress, (hop.permit, permits))
     }
 
     /// Sends a request by HTTP/1.1.
-    async fn by_http1(
-        &self,
-        mut request: Request<Upload>,
-        is_upgrade: bool,
-    ) -> Result<Response<Incoming>, Refusal> {
-        add_connection_fields(&mut request, is_upgrade);
+    async fn by_http1(&self, mut request: Request<Upload>) -> Result<Response<Incoming>, Refusal> {
+        add_connection_fields(&mut request);
         let response = self.http1.request(request).await.map_err(Refusal::Http1);
         if response.as_ref().is_err_and(Refusal::is_connect) {
             self.http2.forget_selection();
@@ -175,7 +171,7 @@ impl Inner {
         match self.http2.request(request, target).await? {
             Sent::Response(response) => Ok(response),
             Sent::Unsent(_) if is_grpc => Err(no_http2()),
-            Sent::Unsent(request) => self.by_http1(*request, false).await,
+            Sent::Unsent(request) => self.by_http1(*request).await,
         }
     }
 
@@ -199,7 +195,9 @@ impl Inner {
         body: Upload,
         hop: &Hop,
     ) -> Result<Request<Upload>, StatusCode> {
-        hop_by_hop_headers::hand_on(&mut parts.headers, &parts.uri, parts.version, hop);
+        hop_by_hop_headers::hand_on(&mut parts.headers, parts.version, hop);
+        // The body gets the framing of the upstream's connection.
+        parts.headers.remove(TRANSFER_ENCODING);
         if let Some(host) = &self.own_host
             && let Ok(host) = HeaderValue::from_str(host.as_str())
         {
@@ -250,7 +248,7 @@ impl Inner {
         (permit, permits): (RequestPermit, Option<RequestPermits>),
     ) -> Result<Response, StatusCode> {
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
-            let agreed = client.filter(|_| upgrade::is_websocket(response.headers()));
+            let agreed = client.filter(|_| hop_by_hop_headers::is_websocket(response.headers()));
             let client = agreed.ok_or_else(|| {
                 self.failures.note(
                     Cause::Invalid,
@@ -265,7 +263,7 @@ impl Inner {
                 response.headers_mut(),
                 hop_by_hop_headers::Nominated::All,
             );
-            upgrade::add_fields(response.headers_mut());
+            hop_by_hop_headers::add_websocket_fields(response.headers_mut());
             return Ok(response.map(|_| Body::empty()));
         }
         hop_by_hop_headers::end_connection(
@@ -281,18 +279,17 @@ impl Inner {
 }
 
 /// Adds the fields about the connection to the upstream, which speaks HTTP/1.1.
-fn add_connection_fields(request: &mut Request<Upload>, is_upgrade: bool) {
+fn add_connection_fields(request: &mut Request<Upload>) {
     let has_body = !request.body().is_end_stream();
     let headers = request.headers_mut();
     if headers.contains_key(TE) {
-        headers.insert(CONNECTION, HeaderValue::from_static("te"));
+        headers
+            .entry(CONNECTION)
+            .or_insert(HeaderValue::from_static("te"));
     }
     // Without it hyper would drop the body of a GET.
     if has_body && !headers.contains_key(CONTENT_LENGTH) {
         headers.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
-    }
-    if is_upgrade {
-        upgrade::add_fields(headers);
     }
 }
 

@@ -30,7 +30,6 @@ use super::{
     problem_response::problem,
     proxy::Proxy,
     settings::Settings,
-    upgrade,
     upload::Upload,
     upstream_connector::TlsToUpstream,
 };
@@ -113,7 +112,7 @@ impl CheckedProxy {
     ) -> Result<Response, StatusCode> {
         let (mut parts, body) = request.into_parts();
         check(&parts, &body, self.max_body)?;
-        let semaphore = if upgrade::is_requested(&parts) {
+        let semaphore = if hop_by_hop_headers::requests_websocket(&parts) {
             &self.web_sockets
         } else {
             &self.in_flight
@@ -121,20 +120,16 @@ impl CheckedProxy {
         let permit = Arc::clone(semaphore)
             .try_acquire_owned()
             .map_err(|_| StatusCode::SERVICE_UNAVAILABLE)?;
+        let permit = Arc::new(permit);
+        parts.extensions.insert(Hop { peer, permit });
+        parts.extensions.insert(ConnectInfo(peer.address));
         let rules = self.rules.rules();
         let client_ip = rules.client_ip();
-        let hop = Hop {
-            peer,
-            is_trusted: client_ip.trusts(peer.address.ip()),
-            client_field: client_ip.header_name().clone(),
-            permit: Arc::new(permit),
-        };
-        hop_by_hop_headers::join_cookies(&mut parts.headers);
-        parts.extensions.insert(ConnectInfo(peer.address));
-        if hop.is_trusted {
+        let is_trusted = client_ip.trusts(peer.address.ip());
+        hop_by_hop_headers::receive(&mut parts, is_trusted, client_ip.header_name());
+        if is_trusted {
             self.malformed.check(client_ip, &parts);
         }
-        parts.extensions.insert(hop);
         let page = self.page_for(&parts.headers);
         let body = self.declared.read(&mut parts, body).await;
         let request = Request::from_parts(parts, Upload::new(body, self.max_body));

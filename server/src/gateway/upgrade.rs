@@ -2,11 +2,7 @@
 
 use std::{io, pin::pin, time::Duration};
 
-use http::{
-    HeaderMap, HeaderValue, Method, Version,
-    header::{CONNECTION, UPGRADE},
-    request::Parts,
-};
+use http::request::Parts;
 use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper_util::rt::TokioIo;
 use tokio::{
@@ -16,7 +12,8 @@ use tokio::{
 use tower_ratelimit::concurrency::RequestPermits;
 
 use super::{
-    hop_by_hop_headers::lists, permit::RequestPermit, progress::Progress, websocket_frames::Frames,
+    hop_by_hop_headers::requests_websocket, permit::RequestPermit, progress::Progress,
+    websocket_frames::Frames,
 };
 use crate::shutdown;
 
@@ -27,37 +24,12 @@ const PART: usize = 8 * 1024;
 /// permits while the other end stays open.
 const ENDING: Duration = Duration::from_secs(60);
 
-/// The only protocol that a connection may switch to. In others, such as HTTP/2, requests would follow that no rule
-/// matches.
-const WEBSOCKET: &str = "websocket";
-
-/// Whether a request is for a WebSocket.
-pub(super) fn is_requested(parts: &Parts) -> bool {
-    parts.version == Version::HTTP_11
-        && parts.method == Method::GET
-        && lists(&parts.headers, CONNECTION, "upgrade")
-        && is_websocket(&parts.headers)
-}
-
 /// The upgrade of the client's connection, if the request is for a WebSocket.
 pub(super) fn take_upgrade(parts: &mut Parts) -> Option<OnUpgrade> {
-    if !is_requested(parts) {
+    if !requests_websocket(parts) {
         return None;
     }
     parts.extensions.remove()
-}
-
-pub(super) fn is_websocket(headers: &HeaderMap) -> bool {
-    let mut values = headers.get_all(UPGRADE).iter();
-    let first = values.next().map(HeaderValue::as_bytes);
-    values.next().is_none()
-        && first.is_some_and(|first| first.eq_ignore_ascii_case(WEBSOCKET.as_bytes()))
-}
-
-/// Adds the fields of a WebSocket's request or response.
-pub(super) fn add_fields(headers: &mut HeaderMap) {
-    headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
-    headers.insert(UPGRADE, HeaderValue::from_static(WEBSOCKET));
 }
 
 /// A close frame with the code 1001, "going away".
