@@ -24,8 +24,9 @@ impl KeyExtractor for Global {
 
 /// The request's method, as in `(PeerIp, RequestMethod)`.
 ///
-/// HEAD has the key of GET, which does the same work. Methods other than those of RFC 9110 and
-/// PATCH share one key: a client can invent as many as it likes.
+/// HEAD has the key of GET, which does the same work. Case does not matter, since some servers
+/// read `POSt` as POST. Methods other than those of RFC 9110 and PATCH share one key: a client can
+/// invent as many as it likes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[allow(clippy::exhaustive_structs, reason = "a unit struct is its own value")]
 pub struct RequestMethod;
@@ -43,13 +44,13 @@ const KNOWN_METHODS: [Method; 8] = [
 
 impl KeyExtractor for RequestMethod {
     fn extract(&self, parts: &Parts) -> Result<Key, KeyError> {
-        let method = match &parts.method {
-            &Method::HEAD => &Method::GET,
-            sent => sent,
-        };
-        let known = KNOWN_METHODS.contains(method);
-        let name = if known { method.as_str() } else { "" };
-        Ok(Key::from(name))
+        let sent = parts.method.as_str();
+        let is = |known: &Method| known.as_str().eq_ignore_ascii_case(sent);
+        if is(&Method::HEAD) {
+            return Ok(Key::from(Method::GET.as_str()));
+        }
+        let known = KNOWN_METHODS.iter().find(|known| is(known));
+        Ok(Key::from(known.map_or("", Method::as_str)))
     }
 }
 

@@ -66,7 +66,7 @@ pub enum RuleReason {
     /// This field of its match does not fit, such as `method`, `path` or `header`. The fields before it fit,
     /// in the order in which rules are compared: method and path first, time and `not` last.
     ///
-    /// `path's spelling` means that servers read this path in several ways, and that only some of them fit:
+    /// `method's spelling` and `path's spelling` mean that servers read these in several ways, and that only some fit:
     /// enough for a limit, not for an exemption.
     Differs(&'static str),
     /// The rule fits, and this other rule replaces it.

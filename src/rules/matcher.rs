@@ -122,8 +122,13 @@ impl Matcher {
     // Inlined as the rest of the loop over all rules: a call for each took 27 instructions.
     #[inline(always)]
     fn check_line(&self, view: &RequestView<'_>, in_doubt: InDoubt) -> Result<(), &'static str> {
-        if !self.method_fits(view.method()) {
-            return Err("method");
+        if !self.method_fits(view, in_doubt) {
+            let differs = !self.method_fits(view, InDoubt::Fits);
+            return Err(if differs {
+                "method"
+            } else {
+                "method's spelling"
+            });
         }
         let Some(paths) = &self.paths else {
             return Ok(());
@@ -192,9 +197,11 @@ impl Matcher {
         self.times.is_some() || negated.is_some_and(|not| not.needs_time())
     }
 
-    fn method_fits(&self, method: &Method) -> bool {
+    /// Whether the method fits. The methods of rules are in upper case.
+    fn method_fits(&self, view: &RequestView<'_>, in_doubt: InDoubt) -> bool {
+        let is_certain = in_doubt == InDoubt::Fits || view.is_method_certain();
         let known = self.methods.as_ref();
-        known.is_none_or(|known| known.contains(method))
+        known.is_none_or(|known| is_certain && known.contains(view.method()))
     }
 }
 

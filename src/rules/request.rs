@@ -19,6 +19,8 @@ pub(super) struct RequestView<'r> {
     pub(super) parts: &'r Parts,
     pub(super) now: Timestamp,
     pub(super) path: RequestPath<'r>,
+    /// The method in upper case, if the client sent it in another one.
+    upper_method: Option<Box<Method>>,
     client_ip: &'r ClientIp,
     client: OnceCell<Result<ClientAddress, KeyError>>,
 }
@@ -30,17 +32,24 @@ impl<'r> RequestView<'r> {
             parts,
             now,
             path: RequestPath::new(parts.uri.path()),
+            upper_method: upper_case(&parts.method),
             client_ip,
             client: OnceCell::new(),
         }
     }
 
-    /// The method. HEAD counts as GET, since it does the same work.
-    pub(super) fn method(&self) -> &'r Method {
-        match &self.parts.method {
+    /// The method in upper case, as servers read it that ignore its case. HEAD counts as GET, since it does the same
+    /// work.
+    pub(super) fn method(&self) -> &Method {
+        match self.upper_method.as_deref().unwrap_or(&self.parts.method) {
             &Method::HEAD => &Method::GET,
             method => method,
         }
+    }
+
+    /// Whether all servers read the method alike.
+    pub(super) const fn is_method_certain(&self) -> bool {
+        self.upper_method.is_none()
     }
 
     /// The client's address.
@@ -90,6 +99,20 @@ impl<'r> RequestView<'r> {
     pub(super) const fn route(&self) -> Option<&'r str> {
         None
     }
+}
+
+/// The method in upper case, if it differs.
+#[inline]
+fn upper_case(method: &Method) -> Option<Box<Method>> {
+    if matches!(*method, Method::GET | Method::POST) {
+        return None;
+    }
+    let sent = method.as_str();
+    if !sent.bytes().any(|byte| byte.is_ascii_lowercase()) {
+        return None;
+    }
+    let upper = Method::from_bytes(sent.to_ascii_uppercase().as_bytes());
+    upper.ok().map(Box::new)
 }
 
 /// A host in a request.

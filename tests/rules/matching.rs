@@ -45,6 +45,45 @@ fn methods() {
     }
 }
 
+/// Some servers read `POSt` as POST: it evades no limit, and reaches no exemption.
+#[test]
+fn no_case_of_a_method_leads_around_its_rule() {
+    let rules = rules(
+        "rules:
+  - {name: free, match: {method: GET, path: /free}, action: allow}
+  - {name: shut, match: {method: DELETE}, action: deny}
+  - {name: ends, match: {method: PUT}, quota: 1/s, stop: true}
+  - {name: login, match: {method: [POST, PURGE]}, quota: 1/s}
+  - {name: others, match: {not: {method: GET}}, quota: 1/s}
+  - {name: all, quota: 100/s, cost: {method: {POST: 5}}}
+",
+    );
+    for (line, expected) in [
+        ("POST /x", "login others all"),
+        ("POSt /x", "login others all"),
+        ("post /x", "login others all"),
+        ("pUrGe /x", "login others all"),
+        ("GET /free", "free"),
+        ("get /free", "others all"),
+        ("Head /free", "others all"),
+        ("GET /x", "all"),
+        ("DELETE /x", "shut"),
+        ("delete /x", "shut"),
+        ("PUT /x", "ends"),
+        ("put /x", "ends others all"),
+    ] {
+        assert_eq!(applied(&rules, line, &[]), expected, "{line}");
+    }
+    let why = explain(&rules, "get /free", &[]);
+    assert_eq!(
+        *reason(&why, "free"),
+        RuleReason::Differs("method's spelling")
+    );
+    let charged = explain(&rules, "POSt /x", &[]);
+    let all = charged.rules().last().and_then(|rule| rule.limit());
+    assert_eq!(all.expect("a limit").cost, 5);
+}
+
 #[test]
 fn hosts() {
     let rules = of_matches(&[

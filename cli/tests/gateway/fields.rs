@@ -397,3 +397,32 @@ async fn rules_see_the_fields_about_the_connection_that_are_handed_on() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn no_case_of_a_method_passes_a_limit() {
+    let rules = "rules:
+  - {name: login, match: {method: POST, path: /login}, key: global, quota: 2/day}
+  - {name: free, match: {method: GET, path: /free}, action: allow}
+  - {name: rest, match: {path: /free}, key: global, quota: 1/day}
+";
+    bounded(async {
+        let upstream = Upstream::start().await;
+        let gateway = Gateway::start_with(rules, upstream.port, &[]).await;
+        for (method, path, status) in [
+            ("POST", "/login", 200),
+            ("POSt", "/login", 200),
+            ("post", "/login", 429),
+            ("pOST", "/login", 429),
+            ("GET", "/free", 200),
+            ("get", "/free", 200),
+            ("gET", "/free", 429),
+            ("GET", "/free", 200),
+            ("Connect", "/", 501),
+        ] {
+            let lines = format!("{method} {path} HTTP/1.1");
+            let mut wire = gateway.connect().await;
+            assert_eq!(wire.answer(&lines).await.0.status(), status, "{lines}");
+        }
+    })
+    .await;
+}

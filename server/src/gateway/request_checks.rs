@@ -214,7 +214,8 @@ fn is_only_chunked(headers: &HeaderMap) -> bool {
 
 /// Rejects requests that cannot be forwarded.
 fn check(parts: &Parts, body: &RequestBody, max_body: u64) -> Result<(), StatusCode> {
-    if parts.method == Method::CONNECT {
+    let connect = Method::CONNECT;
+    if parts.method.as_str().eq_ignore_ascii_case(connect.as_str()) {
         return Err(StatusCode::NOT_IMPLEMENTED);
     }
     // The rules match paths only, and the upstream might interpret another target as one.

@@ -9,7 +9,9 @@ use super::*;
 use crate::rules::{Format, Rules, RulesError};
 
 const METHODS_OF_RULES: [&str; 5] = ["GET", "POST", "[GET, DELETE]", "PURGE", "[PUT, PURGE]"];
-const METHODS_OF_REQUESTS: [&str; 7] = ["GET", "HEAD", "POST", "DELETE", "PURGE", "PUT", "BREW"];
+const METHODS_OF_REQUESTS: [&str; 10] = [
+    "GET", "HEAD", "POST", "DELETE", "PURGE", "PUT", "BREW", "POSt", "head", "Purge",
+];
 const PATTERNS: [&str; 10] = [
     "/", "/**", "/a", "/a/**", "/a/{id}", "/{id}/b", "/b*", "/b/c/*", "/*/c", "/c/d/e",
 ];
