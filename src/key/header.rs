@@ -4,15 +4,20 @@ use std::fmt;
 
 use http::{HeaderName, request::Parts};
 
-use super::{Key, KeyExtractor, unambiguous_value::only};
+use super::{
+    Key, KeyExtractor,
+    other_readings::lines_in_any_spelling,
+    unambiguous_value::{agreed, only},
+};
 use crate::error::KeyError;
 
 /// The value of a header, such as an API key.
 ///
 /// White space around the value does not count. Absent when the header is missing or empty,
 /// [ambiguous](crate::KeyErrorKind::Ambiguous) when it has lines that differ: some applications
-/// read the first, some the last, and a client must not be counted by one and known by the other. A
-/// value that is not UTF-8, or longer than 255 bytes, is replaced by its digest.
+/// read the first, some the last, and a client must not be counted by one and known by the other.
+/// It is ambiguous, too, if another spelling of the name that some servers read alike, such as
+/// `x_api_key`, has another value; such a line alone is no key. A value that is not UTF-8, or longer than 255 bytes, is replaced by its digest.
 ///
 /// The client writes the header, so this is a key that the client chooses: the limit holds only
 /// where a wrong value is refused later. The key contains the value as it is, and so does a store
@@ -86,6 +91,8 @@ impl KeyExtractor for Header {
     fn extract(&self, parts: &Parts) -> Result<Key, KeyError> {
         let lines = parts.headers.get_all(&self.name).iter();
         let value = only(lines.map(|line| line.as_bytes().trim_ascii()))?;
+        let spellings = lines_in_any_spelling(&parts.headers, &self.name);
+        let value = agreed(value, spellings.map(<[u8]>::trim_ascii))?;
         Ok(match str::from_utf8(value) {
             Ok(text) if !self.secret => Key::from(text),
             _ => Key::digest(value),

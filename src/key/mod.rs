@@ -129,6 +129,7 @@ mod header;
 mod ip_prefix;
 mod joint;
 mod loggable_key;
+pub(crate) mod other_readings;
 mod peer;
 mod query;
 mod route;

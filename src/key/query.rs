@@ -1,8 +1,14 @@
 //! Keys from a query parameter.
 
+use std::borrow::Cow;
+
 use http::request::Parts;
 
-use super::{Key, KeyExtractor, unambiguous_value::digest_of_only};
+use super::{
+    Key, KeyExtractor,
+    other_readings::{parameters, parameters_by_semicolons},
+    unambiguous_value::{agreed, only},
+};
 use crate::error::KeyError;
 
 /// The digest of a query parameter, such as an API key in `?api_key=…`.
@@ -13,7 +19,8 @@ use crate::error::KeyError;
 /// Absent when there is no such parameter or an empty one,
 /// [ambiguous](crate::KeyErrorKind::Ambiguous) when there are several of the name with values that
 /// differ: some applications read the first and some the last, so a client could
-/// be counted by one that it makes up and be known by the other.
+/// be counted by one that it makes up and be known by the other. A value with an unencoded `;` is
+/// ambiguous for the same reason: some servers end it there.
 ///
 /// Nothing is verified: the limit holds only where a wrong value is refused later.
 ///
@@ -39,8 +46,12 @@ impl QueryParameter {
 impl KeyExtractor for QueryParameter {
     fn extract(&self, parts: &Parts) -> Result<Key, KeyError> {
         let query = parts.uri.query().unwrap_or_default();
-        let pairs = form_urlencoded::parse(query.as_bytes());
-        let values = pairs.filter_map(|(name, value)| (name == self.0).then_some(value));
-        digest_of_only(values.map(|value| value.into_owned().into_bytes()))
+        let of_name = |(name, value): (Cow<'_, str>, Cow<'_, str>)| {
+            (name == self.0).then(|| value.into_owned())
+        };
+        let value = only(parameters(query).filter_map(of_name))?;
+        let others = parameters_by_semicolons(query).into_iter().flatten();
+        let value = agreed(value, others.filter_map(of_name))?;
+        Ok(Key::digest(value.as_bytes()))
     }
 }

@@ -20,6 +20,18 @@ pub(super) fn only<V: AsRef<[u8]>>(mut values: impl Iterator<Item = V>) -> Resul
     }
 }
 
+/// Refuses a value where servers that read the request in another way find another one.
+pub(super) fn agreed<V: AsRef<[u8]>>(
+    value: V,
+    mut others: impl Iterator<Item = impl AsRef<[u8]>>,
+) -> Result<V, KeyError> {
+    if others.all(|other| other.as_ref() == value.as_ref()) {
+        Ok(value)
+    } else {
+        Err(KeyError::ambiguous())
+    }
+}
+
 /// The digest of the one value that the client sent.
 pub(super) fn digest_of_only<V: AsRef<[u8]>>(
     values: impl Iterator<Item = V>,

@@ -2,6 +2,8 @@
 
 use http::{HeaderName, Method, request::Parts};
 
+use crate::key::other_readings::lines_in_any_spelling;
+
 /// The parts of a cost. The largest that applies counts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct CostRule {
@@ -34,8 +36,8 @@ impl CostRule {
         let of_method = self.methods.iter().find(|(known, _)| known == method);
         let of_method = of_method.map_or(0, |(_, cost)| *cost);
         let of_header = self.header.as_ref().map_or(0, |(name, max)| {
-            let lines = parts.headers.get_all(name).iter();
-            let costs = lines.map(|line| header_cost(line.as_bytes().trim_ascii(), *max));
+            let lines = lines_in_any_spelling(&parts.headers, name);
+            let costs = lines.map(|line| header_cost(line.trim_ascii(), *max));
             costs.max().unwrap_or(0)
         });
         self.default.max(of_method).max(of_header)

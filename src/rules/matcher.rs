@@ -1,8 +1,8 @@
 //! The match of a rule: all fields must fit, and of a list one value.
 
-use std::{fmt, net::IpAddr, sync::Arc};
+use std::{borrow::Cow, fmt, net::IpAddr, sync::Arc};
 
-use http::{HeaderName, Method, request::Parts};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, request::Parts};
 use ipnet::IpNet;
 use tower_ratelimit_rulefile::{
     pattern::{Glob, HostPattern, InDoubt, PathPattern},
@@ -10,7 +10,10 @@ use tower_ratelimit_rulefile::{
 };
 
 use super::request::{NamedHost, RequestView, hosts};
-use crate::clock::Timestamp;
+use crate::{
+    clock::Timestamp,
+    key::other_readings::{lines_in_any_spelling, parameters, parameters_by_semicolons},
+};
 
 /// The application's function that decides whether a request is authenticated.
 #[derive(Clone)]
@@ -30,7 +33,7 @@ pub(super) struct Matcher {
     pub(super) routes: Option<Box<[Box<str>]>>,
     pub(super) hosts: Option<Box<[HostPattern]>>,
     pub(super) clients: Option<Box<[IpNet]>>,
-    pub(super) headers: Box<[(HeaderName, Pattern)]>,
+    pub(super) headers: Box<[HeaderCondition]>,
     pub(super) query: Box<[(Box<str>, Pattern)]>,
     pub(super) authenticated: Option<(bool, Authenticator)>,
     pub(super) times: Option<Box<[TimeWindow]>>,
@@ -41,7 +44,31 @@ pub(super) struct Matcher {
     pub(super) needs_client: bool,
 }
 
-/// The condition on a header or a query parameter.
+/// The condition on a header.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct HeaderCondition {
+    pub(super) name: HeaderName,
+    pub(super) pattern: Pattern,
+    /// Whether the words of its values have no case by their definition.
+    pub(super) has_caseless_words: bool,
+}
+
+impl HeaderCondition {
+    /// Whether a header fits. Servers may read other names as this one, and words in any case.
+    fn fits(&self, headers: &HeaderMap, in_doubt: InDoubt) -> bool {
+        let any_case = self.has_caseless_words && in_doubt == InDoubt::Fits;
+        let lines = headers
+            .get_all(&self.name)
+            .iter()
+            .map(HeaderValue::as_bytes);
+        in_doubt.of_two(self.pattern.fits(lines, in_doubt, any_case), || {
+            let lines = lines_in_any_spelling(headers, &self.name);
+            self.pattern.fits(lines, in_doubt, any_case)
+        })
+    }
+}
+
+/// The condition on the values of a header or a query parameter.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Pattern {
     Present,
@@ -50,14 +77,26 @@ pub(super) enum Pattern {
 }
 
 impl Pattern {
-    fn fits(&self, mut values: impl Iterator<Item: AsRef<[u8]>>, in_doubt: InDoubt) -> bool {
+    fn fits(
+        &self,
+        mut values: impl Iterator<Item: AsRef<[u8]>>,
+        in_doubt: InDoubt,
+        any_case: bool,
+    ) -> bool {
         match self {
             Self::Present => values.next().is_some(),
             Self::Absent => values.next().is_none(),
-            Self::OneOf(globs) => any_or_all(in_doubt, values, |value| {
-                let value = value.as_ref().trim_ascii();
-                globs.iter().any(|glob| glob.matches(value))
-            }),
+            Self::OneOf(globs) => {
+                let matches = if any_case {
+                    Glob::matches_in_any_case
+                } else {
+                    Glob::matches
+                };
+                any_or_all(in_doubt, values, |value| {
+                    let value = value.as_ref().trim_ascii();
+                    globs.iter().any(|glob| matches(glob, value))
+                })
+            }
         }
     }
 }
@@ -153,10 +192,8 @@ impl Matcher {
         if let Some(patterns) = &self.hosts {
             of(hosts_fit(patterns, view.parts, in_doubt), "host")?;
         }
-        for (name, pattern) in &self.headers {
-            let lines = view.parts.headers.get_all(name).iter();
-            let lines = lines.map(|line| line.as_bytes());
-            of(pattern.fits(lines, in_doubt), "header")?;
+        for header in &self.headers {
+            of(header.fits(&view.parts.headers, in_doubt), "header")?;
         }
         for (name, pattern) in &self.query {
             of(query_fits(name, pattern, view.parts, in_doubt), "query")?;
@@ -222,13 +259,19 @@ fn host_fits(patterns: &[HostPattern], host: NamedHost<'_>, in_doubt: InDoubt) -
     }
 }
 
+/// Whether a query parameter fits. Some servers also end a parameter at `;`.
 fn query_fits(name: &str, pattern: &Pattern, parts: &Parts, in_doubt: InDoubt) -> bool {
     let query = parts.uri.query().unwrap_or_default();
-    let pairs = form_urlencoded::parse(query.as_bytes());
-    let values = pairs
-        .filter(|(key, _)| *key == *name)
-        .map(|(_, value)| value.into_owned());
-    pattern.fits(values, in_doubt)
+    let of_name =
+        |(key, value): (Cow<'_, str>, Cow<'_, str>)| (*key == *name).then(|| value.into_owned());
+    let values = parameters(query).filter_map(of_name);
+    let fits = pattern.fits(values, in_doubt, false);
+    match parameters_by_semicolons(query) {
+        None => fits,
+        Some(others) => in_doubt.of_two(fits, || {
+            pattern.fits(others.filter_map(of_name), in_doubt, false)
+        }),
+    }
 }
 
 fn in_one(client: IpAddr, networks: &[IpNet]) -> bool {

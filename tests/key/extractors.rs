@@ -5,7 +5,7 @@ use std::{collections::HashSet, net::SocketAddr, panic::catch_unwind, sync::Arc}
 use http::{Request, request::Parts};
 use tower_ratelimit::{
     Global, Header, Key, KeyError, KeyErrorKind, KeyExtractor, PeerIp,
-    key::{IpPrefix, RequestMethod, key_fn},
+    key::{IpPrefix, QueryParameter, RequestMethod, key_fn},
 };
 
 use super::ip;
@@ -194,6 +194,47 @@ fn invented_methods_share_a_key() {
         assert_eq!(key(sent), key(read), "{sent}");
     }
     assert_ne!(key("BREW"), key("GET"));
+}
+
+/// Servers that hand fields on as variables of CGI know the client by any of these lines.
+#[test]
+fn key_that_other_spellings_of_its_field_contradict_is_ambiguous() {
+    let key = |headers: &[(&'static str, &[u8])]| {
+        Header::new("x-api-key").extract(&request_with(headers))
+    };
+    let made_up = ("x-api-key", &b"made up"[..]);
+    for other in ["x_api_key", "x-api_key", "x.api.key"] {
+        let found = key(&[made_up, (other, b"known")]);
+        assert_eq!(kind_of(found), KeyErrorKind::Ambiguous, "{other}");
+        assert_eq!(
+            key(&[made_up, (other, b"made up ")]),
+            Ok(Key::from("made up"))
+        );
+        assert_eq!(kind_of(key(&[(other, b"known")])), KeyErrorKind::Absent);
+    }
+    assert_eq!(
+        key(&[made_up, ("xxapi-key", b"x")]),
+        Ok(Key::from("made up"))
+    );
+}
+
+/// Some servers end a parameter at `;`.
+#[test]
+fn key_that_a_semicolon_ends_for_some_servers_is_ambiguous() {
+    let key = |query: &str| {
+        let request = Request::get(format!("/?{query}"))
+            .body(())
+            .expect("a request");
+        QueryParameter::new("key").extract(&request.into_parts().0)
+    };
+    for query in ["key=a;1", "key=a&b=1;key=b", "key=;a"] {
+        assert_eq!(kind_of(key(query)), KeyErrorKind::Ambiguous, "{query}");
+    }
+    for query in ["key=a", "key=a&b=1;c", "b=1;key=a&key=a", "a=1;b&key=%61"] {
+        assert_eq!(key(query), Ok(Key::digest(b"a")), "{query}");
+    }
+    assert_eq!(key("key=a%3B1"), Ok(Key::digest(b"a;1")));
+    assert_eq!(kind_of(key("a=1;key=a")), KeyErrorKind::Absent);
 }
 
 #[test]

@@ -84,6 +84,87 @@ fn no_case_of_a_method_leads_around_its_rule() {
     assert_eq!(all.expect("a limit").cost, 5);
 }
 
+/// Servers that hand fields on as variables of CGI read `x_kind` and `x-kind` alike, and some end a parameter at `;`.
+#[test]
+fn no_other_reading_of_a_name_leads_around_its_rule() {
+    let rules = rules(
+        "rules:
+  - {name: own, match: {header: {x-own: \"1\"}}, action: allow}
+  - {name: plain, match: {header: {x-debug: false}, path: /plain}, action: allow}
+  - {name: kind, match: {header: {x-kind: a}}, quota: 1/s}
+  - {name: none, match: {header: {x-kind: false}}, quota: 1/s}
+  - {name: login, match: {query: {action: login}}, quota: 1/s}
+  - {name: some, match: {query: {action: true}}, quota: 1/s}
+  - {name: others, match: {not: {query: {b: \"2\"}}}, quota: 1/s}
+  - {name: all, quota: 9/s, cost: {header: {name: x-cost, max: 5}}}
+",
+    );
+    for (path, headers, expected) in [
+        ("/x", &[][..], "none others all"),
+        ("/x", &[("x-kind", "a")], "kind others all"),
+        ("/x", &[("x_kind", "a")], "kind none others all"),
+        ("/x", &[("X_Kind", "a"), ("x-kind", "b")], "kind others all"),
+        ("/x", &[("x.kind", "a"), ("x-kind", "b")], "kind others all"),
+        ("/x", &[("xkind", "a"), ("x-kinds", "a")], "none others all"),
+        ("/x", &[("x-own", "1")], "own"),
+        ("/x", &[("x_own", "1")], "none others all"),
+        ("/x", &[("x-own", "1"), ("x_own", "2")], "none others all"),
+        ("/plain", &[], "plain"),
+        ("/plain", &[("x_debug", "1")], "none others all"),
+        ("/x?a=1&action=login", &[], "none login some others all"),
+        ("/x?a=1;action=login", &[], "none login some others all"),
+        ("/x?action=login;a=1", &[], "none login some others all"),
+        (
+            "/x?action=out;action=l%6fgin",
+            &[],
+            "none login some others all",
+        ),
+        ("/x?a=1%3Baction=login", &[], "none others all"),
+        ("/x?b=2", &[], "none all"),
+        ("/x?a=1;b=2", &[], "none others all"),
+        ("/x?b=2;c", &[], "none others all"),
+        ("/x?a;c&b=2", &[], "none all"),
+    ] {
+        let found = applied(&rules, &format!("GET {path}"), headers);
+        assert_eq!(found, expected, "{path} {headers:?}");
+    }
+    let charged = explain(&rules, "GET /x", &[("x_cost", "4"), ("x-cost", "1")]);
+    let all = charged.rules().last().and_then(|rule| rule.limit());
+    assert_eq!(all.expect("a limit").cost, 4);
+}
+
+/// The words of these fields have no case by their definition. An exemption needs the case of the file nevertheless.
+#[test]
+fn no_case_of_a_word_leads_around_its_rule() {
+    let rules = rules(
+        "rules:
+  - {name: free, match: {path: /free, header: {upgrade: websocket}}, action: allow}
+  - {name: sockets, match: {header: {upgrade: websocket}}, quota: 1/s}
+  - {name: json, match: {header: {content-type: application/json*}}, quota: 1/s}
+  - {name: bearer, match: {header: {authorization: \"Bearer *\"}}, quota: 1/s}
+  - {name: own, match: {header: {x-kind: a}}, quota: 1/s}
+",
+    );
+    for (path, name, value, expected) in [
+        ("/x", "upgrade", "websocket", "sockets"),
+        ("/x", "upgrade", "WebSocket", "sockets"),
+        ("/x", "upgrade", "h2c", ""),
+        ("/free", "upgrade", "websocket", "free"),
+        ("/free", "upgrade", "WebSocket", "sockets"),
+        (
+            "/x",
+            "content-type",
+            "Application/JSON; charset=utf-8",
+            "json",
+        ),
+        ("/x", "authorization", "bearer Abc", "bearer"),
+        ("/x", "x-kind", "A", ""),
+    ] {
+        let found = applied(&rules, &format!("GET {path}"), &[(name, value)]);
+        assert_eq!(found, expected, "{path} {name}: {value}");
+    }
+}
+
 #[test]
 fn hosts() {
     let rules = of_matches(&[

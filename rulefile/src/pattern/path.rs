@@ -28,6 +28,15 @@ impl InDoubt {
             Self::Differs => Self::Fits,
         }
     }
+
+    /// Whether a request with two readings fits: one is enough for a limit, and an exemption needs both.
+    #[inline]
+    pub fn of_two(self, one: bool, other: impl FnOnce() -> bool) -> bool {
+        match self {
+            Self::Fits => one || other(),
+            Self::Differs => one && other(),
+        }
+    }
 }
 
 /// A pattern of paths, such as `/api/{id}/v*/**`. It compares segment by segment with the normal form of a path.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use http::{HeaderName, Method};
+use http::{HeaderName, Method, header};
 use tower_ratelimit_rulefile::{
     ProblemCode,
     document::Node,
@@ -19,8 +19,27 @@ use crate::rules::{
         text_values,
         time_of_day::{DAYS, FROM, TO, ZONE},
     },
-    matcher::{Authenticator, Matcher, Pattern},
+    matcher::{Authenticator, HeaderCondition, Matcher, Pattern},
 };
+
+/// The fields whose values are words without case, or begin with one (RFC 9110, 9111 and 9112).
+static WITH_CASELESS_WORDS: [HeaderName; 15] = [
+    header::ACCEPT,
+    header::ACCEPT_CHARSET,
+    header::ACCEPT_ENCODING,
+    header::ACCEPT_LANGUAGE,
+    header::AUTHORIZATION,
+    header::CACHE_CONTROL,
+    header::CONNECTION,
+    header::CONTENT_ENCODING,
+    header::CONTENT_TYPE,
+    header::EXPECT,
+    header::HOST,
+    header::PRAGMA,
+    header::TE,
+    header::TRANSFER_ENCODING,
+    header::UPGRADE,
+];
 
 impl<'c> Context<'c> {
     pub(super) fn matcher(&mut self, node: &Node) -> Matcher {
@@ -74,10 +93,14 @@ impl<'c> Context<'c> {
         ROUTE.all(node, &mut self.report).map(Into::into)
     }
 
-    fn headers(&mut self, node: &Node, ignore_case: bool) -> Box<[(HeaderName, Pattern)]> {
+    fn headers(&mut self, node: &Node, ignore_case: bool) -> Box<[HeaderCondition]> {
         let headers = HEADER.entries(node).iter().filter_map(|entry| {
             let name = self.header_name(&entry.key, &entry.key_span)?;
-            Some((name, self.pattern(&entry.value, ignore_case)))
+            Some(HeaderCondition {
+                pattern: self.pattern(&entry.value, ignore_case),
+                has_caseless_words: WITH_CASELESS_WORDS.contains(&name),
+                name,
+            })
         });
         headers.collect()
     }
