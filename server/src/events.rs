@@ -7,7 +7,8 @@ use std::{borrow::Cow, time::Duration};
 use metrics::{SharedString, counter, gauge, histogram};
 
 pub(crate) use self::gateway::{
-    Answers, GATEWAY_DURATION, GATEWAY_REQUESTS, GATEWAY_SECONDS, UPSTREAM_ERRORS, UpstreamErrors,
+    Answers, GATEWAY_DURATION, GATEWAY_REQUESTS, GATEWAY_SECONDS, REFUSED_WAITS, UPSTREAM_ERRORS,
+    UpstreamErrors, refused_waits,
 };
 
 pub(crate) const RLS_REQUESTS: &str = "ratelimit_rls_requests_total";

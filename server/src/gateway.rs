@@ -4,6 +4,7 @@
 //! forwards what is allowed. Metrics, probes and operators have listeners of their own: all paths of the main
 //! listener belong to the upstream.
 
+mod body_waits;
 mod denied_page;
 mod download;
 mod failures;

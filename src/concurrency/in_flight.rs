@@ -63,7 +63,7 @@ impl InFlight {
 
     /// One of `limit` permits, and how many are left. Returns the key, and how many are taken, if none is
     /// left.
-    pub(super) fn acquire(
+    pub(crate) fn acquire(
         self: &Arc<Self>,
         key: Key,
         limit: u64,

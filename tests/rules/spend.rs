@@ -2,11 +2,14 @@
 
 use std::{
     fs,
+    pin::Pin,
     sync::{Arc, Mutex},
+    task::{Context, Waker},
 };
 
 use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
+use testkit::now;
 use tower::{Layer, ServiceExt, service_fn};
 use tower_ratelimit::{
     ManualClock,
@@ -38,6 +41,7 @@ fn builder(clock: &ManualClock) -> RulesBuilder {
         .store(store(clock))
         .clock(clock.clone())
         .accept_spend(true)
+        .accept_in_flight(true)
 }
 
 fn layer(text: &str) -> HoldingRulesLayer {
@@ -530,4 +534,56 @@ async fn a_table_sets_the_unit_that_clients_see() {
     let error = builder(&ManualClock::new()).parse(text, Format::Yaml);
     let error = error.expect_err("two words").to_string();
     assert!(error.contains("R04"), "{error}");
+}
+
+fn ends(future: Pin<&mut impl Future>) -> bool {
+    let mut cx = Context::from_waker(Waker::noop());
+    future.poll(&mut cx).is_ready()
+}
+
+#[test]
+fn request_that_no_body_could_save_waits_for_none() {
+    let text = r"
+rules:
+  - name: llm
+    key: bearer_token
+    spend: {read: auto, reserve: 100}
+    in_flight: 2
+    quota:
+      - {name: requests, rate: 2/day, algorithm: fixed_window}
+      - {name: tokens, rate: 1000/day, counts: tokens, algorithm: fixed_window}
+  - {name: shadow, key: global, mode: shadow, quota: 1/day fixed_window}
+  - {name: marked, key: global, action: overflow, quota: 1/day fixed_window}
+";
+    let layer = layer(text);
+    let handle = layer.handle();
+    let request = |key: &str| {
+        let request = Request::post("/").header("authorization", format!("Bearer {key}"));
+        request.body(()).expect("a request").into_parts().0
+    };
+    let denied = |key: &str| {
+        let mut denied = Box::pin(handle.denied_without_body(&request(key)));
+        let ended = ends(denied.as_mut());
+        (ended, denied)
+    };
+    let in_flight = || handle.in_flight()[0].1;
+    // Requests that wait are in flight, and are charged nothing.
+    let waiting: Vec<_> = (0..2).map(|_| denied("a")).collect();
+    assert!(waiting.iter().all(|(ended, _)| !ended));
+    assert_eq!(in_flight(), 2);
+    assert!(denied("a").0 && !denied("b").0);
+    drop(waiting);
+    assert_eq!(in_flight(), 0);
+    for _ in 0..2 {
+        let limits = now(handle.check(&request("a"), None, false));
+        assert!(limits.expect("a decision").1.expect("limits").is_allowed());
+    }
+    assert!(denied("a").0 && !denied("b").0);
+    // A request that may wait for a quota is not denied yet.
+    let waits = text.replace("in_flight: 2", "wait: 10s");
+    let handle = self::layer(&waits).handle();
+    let limits = now(handle.check(&request("a"), Some(2), false));
+    assert!(limits.expect("a decision").1.expect("limits").is_allowed());
+    let mut denied = Box::pin(handle.denied_without_body(&request("a")));
+    assert!(!ends(denied.as_mut()));
 }

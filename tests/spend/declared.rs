@@ -286,3 +286,42 @@ async fn a_body_that_stalls_is_passed_on_after_five_seconds() {
         part
     );
 }
+
+#[tokio::test(start_paused = true)]
+async fn reading_ends_when_its_body_is_not_worth_a_wait() {
+    let layer = DeclaredLayer::default();
+    let part = Bytes::from_static(b"{\"model\":\"m\"");
+    let read = async |request: http::request::Builder, first: Option<Bytes>, wait: u64| {
+        let body = Stalling(Arc::new(Mutex::new(first)));
+        let (mut head, body) = request.body(body).unwrap().into_parts();
+        let left = Arc::clone(&body.0);
+        let waits = |_: &http::request::Parts| {
+            let is_asked = left.lock().unwrap().is_none();
+            async move {
+                tokio::time::sleep(Duration::from_secs(wait)).await;
+                is_asked
+            }
+        };
+        let (_, stopped) = layer.read_until(&mut head, body, waits).await;
+        (stopped, head.extensions.get::<Declared>().unwrap().bytes)
+    };
+    let before = tokio::time::Instant::now();
+    assert_eq!(
+        read(post(JSON), Some(part.clone()), 0).await,
+        (Some(true), 12)
+    );
+    // With `Expect` a body that is not worth a wait is not invited.
+    let expects = || post(JSON).header("expect", "100-continue");
+    assert_eq!(
+        read(expects(), Some(part.clone()), 0).await,
+        (Some(false), 0)
+    );
+    assert_eq!(before.elapsed(), Duration::ZERO);
+    assert_eq!(read(expects(), Some(part), 2).await, (Some(false), 12));
+    assert_eq!(before.elapsed(), Duration::from_secs(2));
+    // The time for a body stays the same, and a complete one waits for nothing.
+    assert_eq!(read(post(JSON), None, 9).await, (None, 0));
+    assert_eq!(before.elapsed(), Duration::from_secs(7));
+    let whole = Bytes::from_static(b"{\"model\":\"m\"}");
+    assert_eq!(read(post(JSON), Some(whole), 0).await, (None, 13));
+}

@@ -27,9 +27,9 @@ use crate::{
     upstream::Upstream,
 };
 
-type Body = http_body_util::combinators::UnsyncBoxBody<Bytes, Infallible>;
+pub(crate) type Body = http_body_util::combinators::UnsyncBoxBody<Bytes, Infallible>;
 
-async fn connect(gateway: &Gateway) -> SendRequest<Body> {
+pub(crate) async fn connect(gateway: &Gateway) -> SendRequest<Body> {
     let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, gateway.port)).await;
     let io = TokioIo::new(stream.unwrap());
     let (sender, connection) = handshake(TokioExecutor::new(), io).await.unwrap();
@@ -37,7 +37,7 @@ async fn connect(gateway: &Gateway) -> SendRequest<Body> {
     sender
 }
 
-fn request(gateway: &Gateway, method: &str, path: &str) -> http::request::Builder {
+pub(crate) fn request(gateway: &Gateway, method: &str, path: &str) -> http::request::Builder {
     let uri = format!("http://shop.example:{}{path}", gateway.port);
     Request::builder().method(method).uri(uri)
 }

@@ -24,6 +24,7 @@ mod program;
 mod proxies;
 mod restarts;
 mod size_and_time_limits;
+mod slow_bodies;
 mod spend;
 mod store;
 mod streams;

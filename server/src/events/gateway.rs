@@ -8,6 +8,8 @@ use metrics::{Counter, Histogram, counter, histogram};
 pub(crate) const GATEWAY_REQUESTS: &str = "ratelimit_gateway_requests_total";
 pub(crate) const GATEWAY_DURATION: &str = "ratelimit_gateway_duration_seconds";
 
+pub(crate) const REFUSED_WAITS: &str = "ratelimit_gateway_body_waits_refused_total";
+
 pub(crate) const UPSTREAM_ERRORS: &str = "ratelimit_gateway_upstream_errors_total";
 
 /// Upper bounds of the histogram, in seconds: from a denial to a slow upstream.
@@ -47,6 +49,13 @@ impl Answers {
             code: CODES.len() - 1,
         }
     }
+}
+
+/// Counts requests whose client had too many others that waited for their bodies.
+pub(crate) fn refused_waits() -> Counter {
+    let refused = counter!(REFUSED_WAITS);
+    refused.increment(0);
+    refused
 }
 
 /// Counts requests without a response of the upstream, by cause.

@@ -13,21 +13,22 @@ use http::{
     request::Parts,
 };
 use http_body::Body as _;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tower_layer::Layer as _;
 use tower_ratelimit::{
     concurrency::ConcurrencyBody,
-    rate_limit::{self, DeclaredLayer, SpendBody},
+    rate_limit::{self, SpendBody},
     rules::{HoldingRulesLayer, HoldingRulesLimit, RulesHandle},
 };
 use tower_service::Service as _;
 
 use super::{
+    body_waits::BodyWaits,
     denied_page::{self, DeniedPage},
     hop_by_hop_headers::{self, Hop},
     host,
     malformed_clients::MalformedClients,
-    problem_response::problem,
+    problem_response::{problem, too_many},
     proxy::Proxy,
     settings::Settings,
     upload::Upload,
@@ -47,7 +48,7 @@ pub(super) struct CheckedProxy {
     page: Option<DeniedPage>,
     rules: RulesHandle,
     /// Reads the requests whose reservation depends on their body.
-    declared: DeclaredLayer,
+    bodies: BodyWaits,
     in_flight: Arc<Semaphore>,
     /// A limit of its own: WebSockets last, and would leave no room for requests.
     web_sockets: Arc<Semaphore>,
@@ -76,10 +77,7 @@ impl CheckedProxy {
         Ok(Self {
             limit: layer.layer(proxy),
             page: page.cloned(),
-            declared: {
-                let rules = rules.clone();
-                DeclaredLayer::by(move |parts| rules.spend_body(parts))
-            },
+            bodies: BodyWaits::new(rules.clone(), max_in_flight),
             rules,
             in_flight: Arc::new(Semaphore::new(max_in_flight as usize)),
             web_sockets: Arc::new(Semaphore::new(max_in_flight as usize)),
@@ -112,16 +110,6 @@ impl CheckedProxy {
     ) -> Result<Response, StatusCode> {
         let (mut parts, body) = request.into_parts();
         check(&parts, &body, self.max_body)?;
-        let semaphore = if hop_by_hop_headers::requests_websocket(&parts) {
-            &self.web_sockets
-        } else {
-            &self.in_flight
-        };
-        let permit = Arc::clone(semaphore)
-            .try_acquire_owned()
-            .map_err(|_| StatusCode::SERVICE_UNAVAILABLE)?;
-        let permit = Arc::new(permit);
-        parts.extensions.insert(Hop { peer, permit });
         parts.extensions.insert(ConnectInfo(peer.address));
         let rules = self.rules.rules();
         let client_ip = rules.client_ip();
@@ -131,12 +119,28 @@ impl CheckedProxy {
             self.malformed.check(client_ip, &parts);
         }
         let page = self.page_for(&parts.headers);
-        let body = self.declared.read(&mut parts, body).await;
+        let Some(body) = self.bodies.read(&mut parts, body, peer).await else {
+            return Ok(denied_page::replaced(too_many(), page));
+        };
+        // Only now: a request whose body does not come would keep the place from others.
+        let permit = Arc::new(self.place_for(&parts)?);
+        parts.extensions.insert(Hop { peer, permit });
         let request = Request::from_parts(parts, Upload::new(body, self.max_body));
         match self.limit.clone().call(request).await {
             Ok(response) => Ok(denied_page::replaced(response.map(followed), page)),
             Err(never) => match never {},
         }
+    }
+
+    /// A place among the active requests or WebSockets.
+    fn place_for(&self, parts: &Parts) -> Result<OwnedSemaphorePermit, StatusCode> {
+        let semaphore = if hop_by_hop_headers::requests_websocket(parts) {
+            &self.web_sockets
+        } else {
+            &self.in_flight
+        };
+        let place = Arc::clone(semaphore).try_acquire_owned();
+        place.map_err(|_| StatusCode::SERVICE_UNAVAILABLE)
     }
 
     /// The page for a denial of this request.
@@ -180,7 +184,8 @@ impl CheckedProxy {
 
     /// Waits for active requests and upgraded connections, and for the charges of the last responses.
     pub(super) async fn all_answered(&self) {
-        for semaphore in [&self.in_flight, &self.web_sockets] {
+        // In the order in which a request passes them.
+        for semaphore in [self.bodies.room(), &self.in_flight, &self.web_sockets] {
             drop(semaphore.acquire_many(self.max_in_flight).await);
         }
         rate_limit::settled().await;

@@ -23,9 +23,9 @@ pub(crate) use self::text::Text;
 use crate::{
     connections::{ConnectionCounts, ConnectionSlots},
     events::{
-        GATEWAY_DURATION, GATEWAY_REQUESTS, GATEWAY_SECONDS, RESERVATIONS, RLQS_ASSIGNMENTS,
-        RLQS_BUCKETS, RLQS_REFUSED, RLQS_REPORTS, RLQS_REQUESTS, RLQS_STREAMS, RLS_DURATION,
-        RLS_REQUESTS, UPSTREAM_ERRORS,
+        GATEWAY_DURATION, GATEWAY_REQUESTS, GATEWAY_SECONDS, REFUSED_WAITS, RESERVATIONS,
+        RLQS_ASSIGNMENTS, RLQS_BUCKETS, RLQS_REFUSED, RLQS_REPORTS, RLQS_REQUESTS, RLQS_STREAMS,
+        RLS_DURATION, RLS_REQUESTS, UPSTREAM_ERRORS,
     },
     reference_statistics::COUNTS,
     rules_source::Source,
@@ -42,7 +42,7 @@ const SECONDS: [f64; 13] = [
 const UPKEEP: Duration = Duration::from_secs(1);
 
 /// The counters that events increment, with their help texts.
-const COUNTERS: [(&str, &str); 15] = [
+const COUNTERS: [(&str, &str); 16] = [
     (
         "ratelimit_requests_total",
         "Requests that rules decided, by result.",
@@ -80,6 +80,10 @@ const COUNTERS: [(&str, &str); 15] = [
     (
         GATEWAY_REQUESTS,
         "Requests to the gateway, by the class of their status.",
+    ),
+    (
+        REFUSED_WAITS,
+        "Requests of a client that had too many others which waited for their bodies.",
     ),
     (
         UPSTREAM_ERRORS,

@@ -2,14 +2,14 @@
 
 use std::{
     fmt,
-    future::{Future, poll_fn},
-    pin::Pin,
+    future::{Future, pending, poll_fn},
+    pin::{Pin, pin},
     sync::Arc,
     task::{Context, Poll, ready},
     time::Duration,
 };
 
-use http::{Request, request};
+use http::{Request, header::EXPECT, request};
 use http_body::Body;
 use tokio::time::{Sleep, sleep};
 use tower_layer::Layer;
@@ -29,8 +29,9 @@ const PATIENCE: Duration = Duration::from_secs(5);
 ///
 /// Requests pass unchanged, but later: their body is read until the document ends, or the limit is reached, or for 5
 /// seconds. A body that is larger by its `Content-Length`, compressed, or not JSON is not read, and declares its
-/// length alone. The beginning of a body stays in memory until the inner service reads it: put the layer inside
-/// authentication.
+/// length alone. The beginning of a body stays in memory until the inner service reads it, and no layer inside sees
+/// a request that waits or whose client leaves meanwhile. So put outside what needs no body: authentication, a limit of
+/// requests, and a [`ConcurrencyLayer`](crate::ConcurrencyLayer) by client.
 ///
 /// The names are those of OpenAI (`max_tokens`, `max_completion_tokens`, `max_output_tokens`, `n`), Anthropic, Gemini
 /// (`generationConfig`) and Ollama (`options`). It needs a tokio runtime with a timer.
@@ -85,13 +86,37 @@ impl DeclaredLayer {
     where
         B: Body + Unpin,
     {
-        match self.begin(head, body) {
-            Ok(body) => body,
-            Err(mut reading) => {
-                poll_fn(|cx| reading.poll(cx)).await;
-                reading.end(head)
-            }
+        self.read_until(head, body, |_| pending::<()>()).await.0
+    }
+
+    /// Reads the beginning of a body, until the future of `waits` is ready: it ends what is not worth a wait. `waits` is
+    /// called with the head if the body is not there yet; for a request with `Expect` before the body is read at all,
+    /// since that invites the client to send it. Returns what the future returned, if that ended the reading.
+    pub async fn read_until<B, F>(
+        &self,
+        head: &mut request::Parts,
+        body: B,
+        waits: impl FnOnce(&request::Parts) -> F,
+    ) -> (DeclaredBody<B>, Option<F::Output>)
+    where
+        B: Body + Unpin,
+        F: Future,
+    {
+        let mut reading = match self.begin(head, body) {
+            Ok(body) => return (body, None),
+            Err(reading) => reading,
+        };
+        let asks_first = head.headers.contains_key(EXPECT);
+        if !asks_first && poll_fn(|cx| Poll::Ready(reading.poll(cx).is_ready())).await {
+            return (reading.end(head), None);
         }
+        let mut stop = pin!(waits(head));
+        let stopped = poll_fn(|cx| match stop.as_mut().poll(cx) {
+            Poll::Ready(stopped) => Poll::Ready(Some(stopped)),
+            Poll::Pending => reading.poll(cx).map(|()| None),
+        });
+        let stopped = stopped.await;
+        (reading.end(head), stopped)
     }
 
     /// The body if it is not read, otherwise its reading.

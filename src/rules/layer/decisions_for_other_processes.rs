@@ -51,6 +51,8 @@ impl RulesHandle {
         let terms = CheckTerms {
             rules: &rules,
             cost,
+            // Nothing is charged for responses, since none is seen.
+            units: 0,
             dry_run,
         };
         let shadows = shadows
@@ -77,7 +79,7 @@ impl RulesHandle {
 }
 
 /// A pending decision of limits that are charged together.
-struct PendingCheck {
+pub(super) struct PendingCheck {
     key: Key,
     cost: u64,
     policies: Box<[Policy]>,
@@ -89,7 +91,7 @@ struct PendingCheck {
 
 impl PendingCheck {
     /// The decision, and the names of the rules that denied the request without an end of it.
-    async fn answer(
+    pub(super) async fn answer(
         self,
         observer: Option<&(dyn Observer + 'static)>,
         shadow: bool,
@@ -121,20 +123,21 @@ impl PendingCheck {
 }
 
 /// The terms of a decision.
-struct CheckTerms<'r> {
-    rules: &'r Rules,
-    cost: Option<u32>,
-    dry_run: bool,
+pub(super) struct CheckTerms<'r> {
+    pub(super) rules: &'r Rules,
+    pub(super) cost: Option<u32>,
+    /// The cost at limits that responses charge.
+    pub(super) units: u64,
+    pub(super) dry_run: bool,
 }
 
 impl CheckTerms<'_> {
     /// Requests a decision of limits that are charged together; `None` for no limits.
-    fn request(&self, charges: &[&ChargeOfRule<'_>]) -> Option<PendingCheck> {
+    pub(super) fn request(&self, charges: &[&ChargeOfRule<'_>]) -> Option<PendingCheck> {
         let requested_at = Instant::now();
         let members = members(charges.iter().copied());
-        // Nothing is charged for responses, since none is seen.
         let cost_of = |member: &ChargedMember<'_, '_>| match member.units {
-            Some(_) => 0,
+            Some(_) => self.units,
             None => u64::from(self.cost.unwrap_or(member.charge.cost)),
         };
         let cost = members.iter().map(cost_of).max()?;

@@ -11,6 +11,7 @@ use http::request::Parts;
 
 use super::rule_admissions::Admissions;
 use crate::{
+    concurrency::HeldPermits,
     decision::Policy,
     error::ConfigError,
     key::Key,
@@ -47,9 +48,9 @@ impl Changes {
 
 /// A handle to the rules of a [`RulesLayer`](super::RulesLayer) and of all its services.
 #[derive(Clone)]
-pub struct RulesHandle(Arc<dyn Reload>);
+pub struct RulesHandle(pub(super) Arc<dyn Reload>);
 
-trait Reload: Send + Sync {
+pub(super) trait Reload: Send + Sync {
     fn rules(&self) -> Rules;
 
     fn reload(&self) -> Result<RuleChanges, RulesError>;
@@ -61,6 +62,8 @@ trait Reload: Send + Sync {
     fn in_flight(&self) -> Vec<(Policy, u64)>;
 
     fn in_flight_of(&self, rule: &str, key: &Key) -> Option<(Policy, u64)>;
+
+    fn hold_in_flight(&self, parts: &Parts) -> Option<HeldPermits>;
 }
 
 impl RulesHandle {
@@ -234,6 +237,10 @@ impl<R: Send + Sync + 'static> Reload for Shared<R> {
         let rule = rules.iter().find(|known| &*known.name == rule)?;
         let limit = admissions.in_flight(rule)?;
         Some((limit.policy(0).clone(), limit.table().of(key)))
+    }
+
+    fn hold_in_flight(&self, parts: &Parts) -> Option<HeldPermits> {
+        self.admissions.load().hold_in_flight(parts)
     }
 }
 

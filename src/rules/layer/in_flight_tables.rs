@@ -6,7 +6,7 @@ use std::{
 };
 
 use crate::{
-    concurrency::{InFlight, PendingGrant, PermitSource, Permits},
+    concurrency::{InFlight, PendingGrant, Permit, PermitSource, Permits},
     decision::Policy,
     key::Key,
     lock::unpoisoned,
@@ -75,6 +75,13 @@ impl InFlightLimit {
     #[inline]
     pub(super) fn acquire(&self, set_index: usize, key: Key) -> PendingGrant {
         self.by_tier[self.index(set_index)].acquire(key, Priority::CRITICAL)
+    }
+
+    /// A permit of this process alone, also if other nodes count theirs.
+    pub(super) fn acquire_here(&self, set_index: usize, key: Key) -> Option<Permit> {
+        let limit = self.policy(set_index).limit();
+        let acquired = self.table.acquire(key, limit).ok();
+        acquired.map(|(permit, _)| permit)
     }
 
     /// The requests in flight in this process.

@@ -14,6 +14,7 @@ mod permits_of_nodes;
 mod rule_admissions;
 mod rule_limits;
 mod service;
+mod waiting_for_bodies;
 #[cfg(feature = "rules-watch")]
 mod watch;
 
