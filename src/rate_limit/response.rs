@@ -44,14 +44,27 @@ impl<L: Limiter, R> ResponseWork<L, R> {
             return RequestOutcome::Reject(admission.responder().deny(parts, decision));
         }
         admission.expose::<B>(charge.key, decision, &mut parts.extensions);
-        // A denied request that passes a layer in shadow mode was not charged.
-        if admission.corrects() && decision.is_allowed() {
-            let (decision, exceeds) = (decision.take(), trace.exceeds);
-            let mut reservation = Reservation::new(admission, decision, charge, exceeds);
-            reservation.follow_body(parts);
-            return RequestOutcome::Pass(Self::Settle(Box::new(reservation)));
+        let settling = Self::settling(decision, charge, trace, admission, parts);
+        RequestOutcome::Pass(settling.unwrap_or_else(|| Self::showing(decision, admission)))
+    }
+
+    /// The charge that the response of a request which passes corrects, in whatever way it passes; `None` if there is
+    /// none.
+    fn settling(
+        decision: &mut Decision,
+        charge: ChargeRequestRef<'_>,
+        trace: &DecisionTrace,
+        admission: &Arc<Admission<L, R>>,
+        parts: &mut Parts,
+    ) -> Option<Self> {
+        // A denied request that passes, by a layer in shadow mode or as overflow, was not charged.
+        if !admission.corrects() || decision.is_denied() {
+            return None;
         }
-        RequestOutcome::Pass(Self::showing(decision, admission))
+        let (decision, exceeds) = (decision.take(), trace.exceeds);
+        let mut reservation = Reservation::new(admission, decision, charge, exceeds);
+        reservation.follow_body(parts);
+        Some(Self::Settle(Box::new(reservation)))
     }
 
     /// Passes a request despite a denial. Its response has the fields of the denial, without the wait: the inner
@@ -70,14 +83,11 @@ impl<L: Limiter, R> ResponseWork<L, R> {
         admission.diagnose(charge, parts);
         admission.overflow::<B>(decision, charge, trace, parts);
         // Limits of other rules may have charged it.
-        if admission.corrects() && decision.is_allowed() {
-            let reservation = Reservation::new(admission, decision.take(), charge, trace.exceeds);
-            return RequestOutcome::Pass(Self::Settle(Box::new(reservation)));
-        }
-        RequestOutcome::Pass(Self::showing(
-            &mut decision.take().into_passing(),
-            admission,
-        ))
+        let settling = Self::settling(decision, charge, trace, admission, parts);
+        RequestOutcome::Pass(settling.unwrap_or_else(|| {
+            let mut passing = decision.take().into_passing();
+            Self::showing(&mut passing, admission)
+        }))
     }
 
     /// Adds the fields of a decision to the response, if the layer adds any.

@@ -21,3 +21,4 @@ mod rules_file;
 mod spend;
 mod waiting;
 mod warnings;
+mod ways_to_pass;
