@@ -587,3 +587,24 @@ rules:
     let mut denied = Box::pin(handle.denied_without_body(&request("a")));
     assert!(!ends(denied.as_mut()));
 }
+
+#[tokio::test]
+async fn upgraded_connection_keeps_its_reservation() {
+    for spend in [
+        "{read: auto, reserve: 100}",
+        "{read: {header: x-cost}, reserve: 100}",
+        "{read: {json: /units}, reserve: 100, missing: give_back}",
+    ] {
+        let quota = "{name: tokens, rate: 1000/day, counts: tokens, algorithm: fixed_window}";
+        let layer = layer(&rule(spend, quota));
+        let open = || {
+            let response = Response::builder()
+                .status(101)
+                .header("content-type", "application/json");
+            response.body(Full::default()).expect("a response")
+        };
+        assert_eq!(send(&layer, "/", open()).await.0, 101);
+        let (_, left) = send(&layer, "/", open()).await;
+        assert_eq!(left[0].1, 1_000 - 200, "{spend}");
+    }
+}

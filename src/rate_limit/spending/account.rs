@@ -8,7 +8,7 @@ use std::{
     thread,
 };
 
-use http::{HeaderMap, HeaderValue, header::CONTENT_ENCODING, response};
+use http::{HeaderMap, HeaderValue, StatusCode, header::CONTENT_ENCODING, response};
 
 use super::{
     balance::{Balance, Ending},
@@ -38,6 +38,8 @@ pub(super) struct Account<L: Limiter, R> {
     reader: Option<Box<dyn SpendReader>>,
     has_reader: bool,
     is_error: bool,
+    /// Whether the connection was upgraded: what it uses passes outside of the body.
+    is_upgrade: bool,
     exhausted: Exhausted,
     /// The balances at the limits that the request has a key for.
     balances: SmallList<Balance, 1>,
@@ -76,6 +78,7 @@ impl<L: Limiter, R: Send + Sync + 'static> Account<L, R> {
         Some(Self {
             has_reader: reader.is_some(),
             reader,
+            is_upgrade: head.status == StatusCode::SWITCHING_PROTOCOLS,
             is_error: head.status.is_client_error() || head.status.is_server_error(),
             exhausted,
             balances,
@@ -175,6 +178,7 @@ impl<L: Limiter, R: Send + Sync + 'static> Account<L, R> {
             _ if end == StreamEnd::Exhausted => (Ending::UsedBefore, SpendSource::Estimated),
             _ if by_handler => (Ending::Used, SpendSource::Handler),
             _ if is_reported => (Ending::Used, SpendSource::Reported),
+            _ if self.is_upgrade => (Ending::Kept, SpendSource::Missing),
             _ if self.is_error => (Ending::Nothing, SpendSource::Missing),
             Missing::GiveBack if end == StreamEnd::Complete => {
                 (Ending::Nothing, SpendSource::Missing)
