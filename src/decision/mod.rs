@@ -5,6 +5,7 @@ mod decision;
 #[cfg(feature = "shared")]
 mod decision_numbers;
 mod degradation;
+mod failed_together;
 mod joint_receipts;
 mod merge;
 mod op;
@@ -19,6 +20,8 @@ mod usage;
 
 #[cfg(feature = "shared")]
 pub(crate) use self::decision_numbers::DecisionNumbers;
+#[cfg(feature = "redis")]
+pub(crate) use self::failed_together::all_or_first_error;
 pub(crate) use self::policy_name::Label;
 pub use self::{
     decision::{Decision, Outcome},
@@ -30,6 +33,7 @@ pub use self::{
     statuses::QuotaStatuses,
 };
 pub(crate) use self::{
+    failed_together::receipts_of_each,
     merge::{DecisionOfLimit, MergedDecisions},
     op::of_other_limits,
     quota_status_without_name::{Measure, Status},

@@ -177,7 +177,6 @@ impl Receipt {
     }
 
     /// Whether the fallback charged the units instead of the limiter's store.
-    #[cfg(feature = "shared")]
     pub(crate) const fn is_degraded(&self) -> bool {
         self.degraded
     }

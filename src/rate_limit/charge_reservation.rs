@@ -125,11 +125,6 @@ impl<L, R> Reservation<L, R> {
         self.admission.responder().is_shadow()
     }
 
-    /// Whether the fallback made the first charge.
-    pub(super) const fn is_degraded(&self) -> bool {
-        self.decision.is_degraded()
-    }
-
     /// The receipt of the first charge, if it charged anything.
     pub(super) fn receipt(&self) -> Option<Receipt> {
         let is_charged = self.decision.charged_by_each().any(|charged| charged > 0);

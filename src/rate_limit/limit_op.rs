@@ -23,6 +23,12 @@ impl LimitOp {
         Self { op, refunded: 0 }
     }
 
+    /// Whether it refunds units that the limiter's store has charged.
+    pub(super) fn refunds_store(&self) -> bool {
+        let receipt = self.op.receipt();
+        self.refunded > 0 && receipt.is_some_and(|receipt| !receipt.is_degraded())
+    }
+
     /// Whether it does nothing.
     pub(super) const fn is_none(&self) -> bool {
         matches!(self.op, Op::Refund(0, None))

@@ -15,7 +15,7 @@ use tokio::{
 use super::{operation_answer::RedisFuture, redis_limiter::RedisLimiter};
 use crate::{
     clock::Timestamp,
-    decision::{Decision, Op},
+    decision::{Decision, Op, all_or_first_error},
     error::{ConfigError, ConfigErrorKind, LimiterError},
     key::{Key, KeyExtractor},
     limiter::{
@@ -246,10 +246,9 @@ async fn decide(
     } else if let Some(kept) = least_available(&members, &answers) {
         refund(&members, &mut answers, kept, until).await;
     }
-    let decisions: Result<Vec<_>, _> = answers.into_iter().collect();
     let limits = members.iter();
     let limits = limits.map(|member| member.limiter.0.limit_identity());
-    let decisions = decisions?.into_iter().zip(limits);
+    let decisions = all_or_first_error(answers)?.into_iter().zip(limits);
     Ok(Decision::merge(members.len(), decisions))
 }
 
@@ -314,13 +313,11 @@ async fn refund(members: &[RedisMember], answers: &mut [MemberAnswer], kept: u64
     for (answer, refund) in answers.iter_mut().zip(refunds) {
         let Some(refund) = refund else { continue };
         match (refund.await, &mut *answer) {
-            // The kept units have the receipt of their charge.
-            (Ok(Ok(_)), Ok(decision)) if kept > 0 => decision.keep_charged(kept),
-            (Ok(Ok(refunded)), answer) => *answer = Ok(refunded),
-            // The refund is in flight, and must not be repeated by a receipt.
-            (Err(_), Ok(decision)) => decision.keep_charged(kept),
-            // A failed refund leaves the units charged and does not change the decision.
-            (_, _) => {}
+            (Ok(Ok(refunded)), answer) if kept == 0 => *answer = Ok(refunded),
+            // The kept units have the receipt of their charge. A refund whose answer is lost may have been made, and
+            // must not be repeated by a receipt.
+            (_, Ok(decision)) => decision.keep_charged(kept),
+            (_, Err(_)) => {}
         }
     }
 }

@@ -138,3 +138,46 @@ async fn a_store_that_is_gone_ends_no_stream() {
         bodies::chat_stream(&bodies::words(200), Some((11, 400)))
     );
 }
+
+/// A layer of limits of tokens and of money, each with a server of its own.
+fn layer_of_servers(servers: [&Server; 2], on_failure: OnFailure) -> Layers {
+    let limiter = |at: usize, limit, name| {
+        let store = RedisStore::builder().deadline(Duration::from_secs(2));
+        let store = store.connect(&servers[at].url()).unwrap();
+        let quota = Quota::per(limit, AGE / 4).fixed_window().named(name);
+        let builder = RedisLimiter::builder(quota.debt(limit)).on_failure(on_failure);
+        builder.build(&store).unwrap().by(Global)
+    };
+    RateLimitLayer::all([
+        limiter(0, 10_000, "tokens").spends(Tokens::total),
+        limiter(1, 20_000, "usd").spends(|tokens| 2 * tokens.total()),
+    ])
+    .spending(Llm::any())
+    .reserve(100)
+    .step(50)
+    .exhausted(Exhausted::End)
+}
+
+#[tokio::test]
+async fn a_refund_is_made_once_if_the_server_of_another_limit_is_gone() {
+    needs!(redis);
+    for on_failure in [OnFailure::deny(), OnFailure::local(), OnFailure::allow()] {
+        let (server, mut other) = (Server::start().await, Server::start().await);
+        let layer = layer_of_servers([&server, &other], on_failure);
+        let mut body = stream(&layer, 130, (11, 254)).await.into_body();
+        let tokens = layer.limiter().limiters()[0].clone();
+        let taken = async || {
+            let peeked = tokens.peek(&Key::global(), 1).await.unwrap();
+            10_000 - peeked.remaining().unwrap()
+        };
+        // Each frame waits until its tokens are charged. The last ones have the usage, and nothing to charge.
+        for _ in 0..130 {
+            body.frame().await.unwrap().unwrap();
+        }
+        assert_eq!(taken().await, 300);
+        other.kill9();
+        drop(body.collect().await.unwrap());
+        tower_ratelimit::rate_limit::settled().await;
+        assert_eq!(taken().await, 265, "{on_failure:?}");
+    }
+}

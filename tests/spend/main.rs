@@ -3,6 +3,7 @@
 
 mod declared;
 mod hostile;
+mod lost_answers;
 mod overshoot;
 mod readers;
 mod responses;

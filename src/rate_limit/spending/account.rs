@@ -17,7 +17,7 @@ use super::{
     settings::{Exhausted, Missing, Spending},
 };
 use crate::{
-    decision::{Decision, Op},
+    decision::{Decision, Op, receipts_of_each},
     error::LimiterError,
     limiter::{Limiter, Pending, PendingFuture},
     observe::SpendSource,
@@ -135,17 +135,17 @@ impl<L: Limiter, R: Send + Sync + 'static> Account<L, R> {
                 }
                 self.is_denied = is_needed;
             }
-            Ok(decision) => {
-                let is_charged = decision.charged_by_each().any(|charged| charged > 0);
-                let receipt = is_charged.then(|| decision.receipt());
-                for (at, charged) in decision.charged_by_each().enumerate() {
-                    let own = receipt.as_ref().and_then(|receipt| receipt.each().nth(at));
-                    balances[at].on_step(charged, own);
+            answer => {
+                let receipts = receipts_of_each(&answer, balances.len());
+                for (balance, receipt) in balances.iter_mut().zip(receipts) {
+                    match receipt {
+                        Some(receipt) => balance.on_step(receipt.charged(), Some(receipt)),
+                        None => balance.on_failed_step(),
+                    }
                 }
-            }
-            Err(error) => {
-                balances.iter_mut().for_each(Balance::on_failed_step);
-                self.error = Some(error.into());
+                if let Err(error) = answer {
+                    self.error = Some(error.into());
+                }
             }
         }
     }
@@ -229,29 +229,23 @@ impl<L: Limiter, R: Send + Sync + 'static> Account<L, R> {
     }
 
     async fn correct(&mut self, corrections: &OpsOfEach) -> Option<Decision> {
-        let was_degraded = self.reservation.is_degraded();
-        let decision = match self.reservation.apply(corrections).await {
-            Ok(decision) => decision,
-            Err(error) => {
-                self.error = Some(error.into());
-                return None;
-            }
-        };
-        let is_lost = decision.is_degraded() && !was_degraded;
-        let balances = self.balances.as_mut_slice().iter_mut();
-        let answers = balances
-            .zip(corrections.as_slice())
-            .zip(decision.charged_by_each());
-        for ((balance, correction), charged) in answers {
-            // The fallback has answered, which cannot refund a charge of the store.
-            if correction.refunded > 0 && is_lost {
-                let fault = "the store did not answer, so its charge was not refunded";
-                self.error = Some(LimiterError::unavailable(fault).into());
-            } else {
-                balance.on_corrected(charged, correction.refunded);
+        let answer = self.reservation.apply(corrections).await;
+        let balances = self.balances.as_mut_slice();
+        let receipts = receipts_of_each(&answer, balances.len());
+        let answers = balances.iter_mut().zip(corrections.as_slice());
+        for ((balance, correction), receipt) in answers.zip(receipts) {
+            match receipt {
+                // The fallback has answered, which cannot refund a charge of the store.
+                Some(receipt) if receipt.is_degraded() && correction.refunds_store() => {
+                    balance.on_unconfirmed_refund(correction.refunded);
+                    let fault = "the store did not answer, so its charge was not refunded";
+                    self.error = Some(LimiterError::unavailable(fault).into());
+                }
+                Some(receipt) => balance.on_corrected(receipt.charged(), correction.refunded),
+                None => balance.on_unconfirmed_refund(correction.refunded),
             }
         }
-        Some(decision)
+        answer.map_err(|error| self.error = Some(error.into())).ok()
     }
 
     /// Reports the account, and charges what a handler adds from now on. Returns the trailer that reports it, too.

@@ -24,6 +24,8 @@ pub(super) struct Balance {
     requested: u64,
     /// The units that decisions charged.
     charged: u64,
+    /// The units of refunds whose answers are lost. They may have been made, and are not repeated.
+    unconfirmed: u64,
     /// The units of the question under way.
     pending: u64,
     /// The newest receipts of steps, the oldest first. Empty for most streams, which a reservation covers.
@@ -147,7 +149,7 @@ impl Balance {
     }
 
     /// Takes the answer to the prepared charge.
-    pub(super) fn on_step(&mut self, charged: u64, receipt: Option<&Receipt>) {
+    pub(super) fn on_step(&mut self, charged: u64, receipt: Option<Receipt>) {
         self.requested = self.requested.saturating_add(self.pending);
         self.pending = 0;
         self.charged = self.charged.saturating_add(charged);
@@ -155,7 +157,7 @@ impl Balance {
             if self.receipts.len() == RECEIPTS {
                 self.receipts.remove(0);
             }
-            self.receipts.push(receipt.clone());
+            self.receipts.push(receipt);
         }
     }
 
@@ -195,7 +197,8 @@ impl Balance {
         if missing > 0 && !mem::replace(&mut self.is_completed, true) {
             return LimitOp::charge(charge(missing));
         }
-        let surplus = self.charged.saturating_sub(self.used);
+        let refunded = self.used.saturating_add(self.unconfirmed);
+        let surplus = self.charged.saturating_sub(refunded);
         let confirms = self.units.is_none() && self.counted == CountByStatus::Counts;
         match self.receipts.pop() {
             Some(receipt) if surplus > 0 || confirms => {
@@ -212,6 +215,11 @@ impl Balance {
     /// Takes the answer to a correction.
     pub(super) const fn on_corrected(&mut self, charged: u64, refunded: u64) {
         self.charged = self.charged.saturating_add(charged) - refunded;
+    }
+
+    /// Takes a refund whose answer is lost.
+    pub(super) const fn on_unconfirmed_refund(&mut self, refunded: u64) {
+        self.unconfirmed = self.unconfirmed.saturating_add(refunded);
     }
 
     /// The charge of tokens after the end.
