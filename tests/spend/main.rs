@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
 
 mod declared;
+mod handles;
 mod hostile;
 mod lost_answers;
 mod overshoot;

@@ -26,7 +26,7 @@ use crate::{
         limit_op::{LimitOp, OpsOfEach},
     },
     small_list::SmallList,
-    spend::{SpendReader, Tokens},
+    spend::SpendReader,
 };
 
 /// The account of a stream.
@@ -57,7 +57,7 @@ impl<L: Limiter, R: Send + Sync + 'static> Account<L, R> {
     ) -> Option<Self> {
         let (spending, spent) = reservation.spending()?;
         let mut reader = None;
-        spent.read(|tokens| reader = (spending.reader_of)(head, tokens), |_| ());
+        spent.read(|tokens| reader = (spending.reader_of)(head, tokens));
         let is_encoded = head.headers.contains_key(CONTENT_ENCODING);
         if reader.is_none() && is_encoded && !spent.so_far().is_reported() {
             reservation.report_unreadable();
@@ -97,11 +97,9 @@ impl<L: Limiter, R: Send + Sync + 'static> Account<L, R> {
             return;
         }
         let (step, balances) = (self.spending.step, self.balances.as_mut_slice());
-        let prepare = |tokens: &_| {
-            let prepared = balances.iter_mut();
-            prepared.fold(false, |any, limit| limit.prepare_step(step, tokens) | any)
-        };
-        let (is_near, _) = self.spent.read(|_| {}, prepare);
+        let tokens = self.spent.so_far();
+        let prepared = balances.iter_mut();
+        let is_near = prepared.fold(false, |any, limit| limit.prepare_step(step, &tokens) | any);
         if is_near {
             self.request();
         }
@@ -164,20 +162,18 @@ impl<L: Limiter, R: Send + Sync + 'static> Account<L, R> {
     fn end_balances(&mut self, end: StreamEnd) -> SpendSource {
         let mut reader = self.reader.take();
         // A reader that panicked is in no state to be called, and a second panic would end the process.
-        if thread::panicking() {
+        let is_panicking = thread::panicking();
+        if let Some(reader) = reader.as_mut().filter(|_| !is_panicking) {
+            self.spent.read(|tokens| reader.end(tokens));
+        }
+        let (tokens, by_handler) = self.spent.settle();
+        if is_panicking {
             return SpendSource::Estimated;
         }
-        let read = |tokens: &mut _| {
-            if let Some(reader) = &mut reader {
-                reader.end(tokens);
-            }
-        };
-        let known = |tokens: &Tokens| (tokens.clone(), tokens.is_reported());
-        let ((tokens, is_reported), by_handler) = self.spent.read(read, known);
         let (ending, source) = match self.spending.missing {
             _ if end == StreamEnd::Exhausted => (Ending::UsedBefore, SpendSource::Estimated),
             _ if by_handler => (Ending::Used, SpendSource::Handler),
-            _ if is_reported => (Ending::Used, SpendSource::Reported),
+            _ if tokens.is_reported() => (Ending::Used, SpendSource::Reported),
             _ if self.is_upgrade => (Ending::Kept, SpendSource::Missing),
             _ if self.is_error => (Ending::Nothing, SpendSource::Missing),
             Missing::GiveBack if end == StreamEnd::Complete => {
@@ -249,7 +245,7 @@ impl<L: Limiter, R: Send + Sync + 'static> Account<L, R> {
     }
 
     /// Reports the account, and charges what a handler adds from now on. Returns the trailer that reports it, too.
-    fn end(self, source: SpendSource, decision: Option<Decision>) -> Option<HeaderValue> {
+    fn end(mut self, source: SpendSource, decision: Option<Decision>) -> Option<HeaderValue> {
         // The response has passed, even if it used more than was left.
         let passed = decision.map(|decision| {
             if decision.is_denied() {
@@ -262,7 +258,7 @@ impl<L: Limiter, R: Send + Sync + 'static> Account<L, R> {
         let limits = self.balances.as_slice().iter();
         let late = self
             .spent
-            .is_shared()
+            .has_late_tokens()
             .then(|| self.reservation.late_charge());
         self.reservation.close(&SpentCharge {
             decision: passed,
@@ -273,12 +269,12 @@ impl<L: Limiter, R: Send + Sync + 'static> Account<L, R> {
         });
         if let Some(late) = late {
             let balances = self.balances;
-            self.spent.end(Arc::new(move |tokens| {
+            self.spent.end(move |tokens| {
                 let limits = balances.as_slice().iter();
                 late(&OpsOfEach::from_iter(
                     limits.map(|limit| limit.late_charge(tokens)),
                 ));
-            }));
+            });
         }
         trailer
     }
@@ -289,21 +285,20 @@ impl<L: Limiter, R: Send + Sync + 'static> Meter for Account<L, R> {
         let Some(reader) = &mut self.reader else {
             return;
         };
-        self.spent.read(|tokens| reader.data(data, tokens), |_| ());
+        self.spent.read(|tokens| reader.data(data, tokens));
     }
 
     fn charge(&mut self) {
-        let balances = self.balances.as_mut_slice();
-        let advance = |tokens: &_| balances.iter_mut().for_each(|limit| limit.advance(tokens));
-        self.spent.read(|_| {}, advance);
+        let tokens = self.spent.so_far();
+        let balances = self.balances.as_mut_slice().iter_mut();
+        balances.for_each(|limit| limit.advance(&tokens));
         // Without a reader, and without a report of the handler, no step is charged.
         self.ask();
     }
 
     fn trailers(&mut self, trailers: &HeaderMap) {
         if let Some(reader) = &mut self.reader {
-            self.spent
-                .read(|tokens| reader.trailers(trailers, tokens), |_| ());
+            self.spent.read(|tokens| reader.trailers(trailers, tokens));
         }
     }
 

@@ -38,8 +38,16 @@ type LateCharge = dyn Fn(&Tokens) + Send + Sync;
 struct State {
     tokens: Tokens,
     is_used: bool,
-    /// Set at the end of the body.
-    late: Option<Arc<LateCharge>>,
+    phase: Phase,
+}
+
+/// The phase of the account that charges the tokens.
+enum Phase {
+    /// The body passes.
+    Open,
+    /// The account settles. It charges these tokens, which were added meanwhile, when it has.
+    Settling(Vec<Tokens>),
+    Settled(Arc<LateCharge>),
 }
 
 impl Spent {
@@ -47,7 +55,7 @@ impl Spent {
         let state = State {
             tokens,
             is_used: false,
-            late: None,
+            phase: Phase::Open,
         };
         Self {
             state: Arc::new(Mutex::new(state)),
@@ -63,7 +71,14 @@ impl Spent {
                 state.tokens = Tokens::default();
             }
             state.tokens.add(tokens);
-            state.late.clone()
+            match &mut state.phase {
+                Phase::Open => None,
+                Phase::Settling(added) => {
+                    added.push(tokens.clone());
+                    None
+                }
+                Phase::Settled(late) => Some(Arc::clone(late)),
+            }
         };
         if let Some(late) = late {
             late(tokens);
@@ -73,7 +88,7 @@ impl Spent {
     /// Replaces the tokens that the response has used. After the end of the body it changes nothing.
     pub fn set(&self, tokens: Tokens) {
         let state = &mut *unpoisoned(self.state.lock());
-        if state.late.is_none() {
+        if matches!(state.phase, Phase::Open) {
             state.is_used = true;
             state.tokens = tokens;
         }
@@ -90,28 +105,54 @@ impl Spent {
         unpoisoned(self.state.lock()).tokens.clone()
     }
 
-    /// Whether a handler has a clone.
-    pub(super) fn is_shared(&self) -> bool {
-        Arc::strong_count(&self.state) > 1
-    }
-
-    /// Runs `read` with the tokens, unless a handler reports them. Returns the result of `then`, and whether a handler
-    /// reports.
-    pub(super) fn read<T>(
-        &self,
-        read: impl FnOnce(&mut Tokens),
-        then: impl FnOnce(&Tokens) -> T,
-    ) -> (T, bool) {
+    /// Runs `read` with the tokens, unless a handler reports them. Returns the tokens. The caller's closure may use a
+    /// clone of this handle, so it runs without the lock.
+    pub(super) fn read(&self, read: impl FnOnce(&mut Tokens)) -> Tokens {
+        let before = {
+            let state = unpoisoned(self.state.lock());
+            if state.is_used {
+                return state.tokens.clone();
+            }
+            state.tokens.clone()
+        };
+        let mut tokens = before.clone();
+        read(&mut tokens);
         let state = &mut *unpoisoned(self.state.lock());
         if !state.is_used {
-            read(&mut state.tokens);
+            // A handler may have set the model meanwhile.
+            let model = state.tokens.model();
+            if let Some(model) = model.filter(|model| before.model() != Some(model)) {
+                tokens.set_model(model);
+            }
+            state.tokens = tokens;
         }
-        (then(&state.tokens), state.is_used)
+        state.tokens.clone()
     }
 
-    /// Charges tokens by `late` from now on.
-    pub(super) fn end(&self, late: Arc<LateCharge>) {
-        unpoisoned(self.state.lock()).late = Some(late);
+    /// Returns the tokens that the account settles, and whether a handler has reported them.
+    pub(super) fn settle(&self) -> (Tokens, bool) {
+        let state = &mut *unpoisoned(self.state.lock());
+        state.phase = Phase::Settling(Vec::new());
+        (state.tokens.clone(), state.is_used)
+    }
+
+    /// Whether tokens were added while the account settled, or can be from now on.
+    pub(super) fn has_late_tokens(&mut self) -> bool {
+        // A handler that has no clone any more adds nothing.
+        Arc::get_mut(&mut self.state).is_none_or(|state| {
+            let state = unpoisoned(state.get_mut());
+            matches!(&state.phase, Phase::Settling(added) if !added.is_empty())
+        })
+    }
+
+    /// Charges tokens by `late`: those that were added while the account settled, and all from now on.
+    pub(super) fn end(&self, late: impl Fn(&Tokens) + Send + Sync + 'static) {
+        let late: Arc<LateCharge> = Arc::new(late);
+        let settled = Phase::Settled(Arc::clone(&late));
+        let before = mem::replace(&mut unpoisoned(self.state.lock()).phase, settled);
+        if let Phase::Settling(added) = before {
+            added.iter().for_each(|tokens| late(tokens));
+        }
     }
 }
 
