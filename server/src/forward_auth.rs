@@ -2,8 +2,8 @@
 //! response.
 //!
 //! The proxy describes its request in `X-Forwarded-Method`, `X-Forwarded-Uri` and `X-Forwarded-Host`, as Caddy and
-//! Traefik do, or in `X-Original-Method` and `X-Original-URI`. The last address in `X-Forwarded-For` is the peer of
-//! its connection. Only peers in trusted networks get a decision; all others get 403.
+//! Traefik do, or in `X-Original-Method` and `X-Original-URI` or `X-Original-URL`. The last address in
+//! `X-Forwarded-For` is the peer of its connection. Only peers in trusted networks get a decision; all others get 403.
 
 use std::{
     convert::Infallible,
@@ -23,6 +23,7 @@ use axum::{
 use http::{
     HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri,
     header::{CONTENT_LENGTH, HOST, TRANSFER_ENCODING},
+    uri::{Authority, PathAndQuery},
 };
 use ipnet::IpNet;
 use tower_layer::Layer as _;
@@ -35,10 +36,10 @@ use tower_service::Service;
 const FORWARDED_FOR: &str = "x-forwarded-for";
 const FORWARDED_HOST: &str = "x-forwarded-host";
 
-/// The fields with the method and the URI. If both are present, they must be equal: a proxy that writes one passes
-/// the client's other one on.
+/// The fields with the method and the target. If several are present, they must agree: a proxy that writes one passes
+/// the client's other ones on. ingress-nginx writes the target with its host into the last one.
 const METHODS: [&str; 2] = ["x-forwarded-method", "x-original-method"];
-const URIS: [&str; 2] = ["x-forwarded-uri", "x-original-uri"];
+const TARGETS: [&str; 3] = ["x-forwarded-uri", "x-original-uri", "x-original-url"];
 
 /// The fields of a gRPC denial.
 const GRPC_FIELDS: [&str; 5] = [
@@ -107,8 +108,13 @@ async fn authorize(
     if !auth.trusted.iter().any(|network| network.contains(&peer)) {
         return status(StatusCode::FORBIDDEN);
     }
-    let Some(request) = original(request.headers(), peer) else {
-        return status(StatusCode::BAD_REQUEST);
+    let request = match original(request.headers(), peer) {
+        Ok(request) => request,
+        Err(fault) => {
+            let mut response = status(StatusCode::BAD_REQUEST);
+            *response.body_mut() = Body::from(fault);
+            return response;
+        }
     };
     match auth.limit.call(request).await {
         Ok(response) => by_status(response),
@@ -153,34 +159,96 @@ fn status(status: StatusCode) -> Response {
     response
 }
 
-/// The request that the proxy describes; `None` if the description is invalid.
-fn original(headers: &HeaderMap, peer: IpAddr) -> Option<Request> {
-    let method = match agreed_value(headers, &METHODS)? {
-        Some(method) => Method::from_bytes(method.as_bytes()).ok()?,
+/// The request that the proxy describes; the fault if the description is invalid.
+fn original(headers: &HeaderMap, peer: IpAddr) -> Result<Request, &'static str> {
+    const METHOD: &str = "X-Forwarded-Method and X-Original-Method differ, or contain no method";
+    let method = match agreed_value(headers, &METHODS).ok_or(METHOD)? {
+        Some(method) => Method::from_bytes(method.as_bytes()).map_err(|_| METHOD)?,
         None => Method::GET,
     };
-    let uri = match agreed_value(headers, &URIS)? {
-        Some(uri) => Uri::try_from(uri.as_bytes()).ok()?,
-        None => Uri::from_static("/"),
-    };
+    let target = target(headers)?;
     let mut original = headers.clone();
     // These fields describe the proxy's own request.
-    let own = METHODS.into_iter().chain(URIS).map(HeaderName::from_static);
-    for name in own.chain([CONTENT_LENGTH, TRANSFER_ENCODING]) {
+    let own = METHODS.into_iter().chain(TARGETS);
+    for name in own.chain([FORWARDED_HOST]) {
         original.remove(name);
     }
-    if let Some(host) = agreed_value(headers, &[FORWARDED_HOST])? {
-        original.insert(HOST, host.clone());
-        original.remove(FORWARDED_HOST);
+    for name in [CONTENT_LENGTH, TRANSFER_ENCODING] {
+        original.remove(name);
     }
-    let client = take_client(&mut original)?.unwrap_or(peer);
+    if let Some(host) = target.host {
+        original.insert(HOST, host);
+    }
+    let client = take_client(&mut original);
+    let client = client.ok_or("the last value of X-Forwarded-For is no address")?;
+    let client = client.unwrap_or(peer);
     let mut request = Request::new(Body::empty());
     *request.method_mut() = method;
-    *request.uri_mut() = uri;
+    *request.uri_mut() = target.path.into();
     *request.headers_mut() = original;
     let client = SocketAddr::from((client, 0));
     request.extensions_mut().insert(ConnectInfo(client));
-    Some(request)
+    Ok(request)
+}
+
+/// The target of a request: its path with the query, and its host if a field names it.
+struct Target {
+    path: PathAndQuery,
+    host: Option<HeaderValue>,
+}
+
+/// The target on which all fields agree.
+fn target(headers: &HeaderMap) -> Result<Target, &'static str> {
+    const DIFFERENT: &str = "X-Forwarded-Uri, X-Original-URI, X-Original-URL and X-Forwarded-Host contradict each other: \
+         the proxy has to set or to clear each of them";
+    let (mut path, mut host) = (
+        None,
+        agreed_value(headers, &[FORWARDED_HOST])
+            .ok_or(DIFFERENT)?
+            .cloned(),
+    );
+    let fields = TARGETS.iter().flat_map(|name| headers.get_all(*name));
+    for field in fields {
+        let own = path_and_host(field).ok_or(
+            "X-Forwarded-Uri, X-Original-URI or X-Original-URL contains neither a path nor a URL with a host",
+        )?;
+        if *path.get_or_insert_with(|| own.path.clone()) != own.path {
+            return Err(DIFFERENT);
+        }
+        if let Some(own) = own.host
+            && !is_same_host(host.get_or_insert_with(|| own.clone()), &own)
+        {
+            return Err(DIFFERENT);
+        }
+    }
+    let path = path.ok_or(
+        "no field names the target of the request: the proxy has to set X-Forwarded-Uri, X-Original-URI or \
+         X-Original-URL",
+    )?;
+    Ok(Target { path, host })
+}
+
+/// The target in a field: a path with a query, or a URL.
+fn path_and_host(field: &HeaderValue) -> Option<Target> {
+    let uri = Uri::try_from(field.as_bytes()).ok()?.into_parts();
+    let host = match (&uri.scheme, &uri.authority) {
+        (Some(_), Some(authority)) => {
+            let host = authority.as_str().rsplit('@').next()?;
+            Some(HeaderValue::from_str(host).ok()?)
+        }
+        _ => None,
+    };
+    Some(Target {
+        path: uri.path_and_query?,
+        host,
+    })
+}
+
+/// Whether these are one host, perhaps with different ports.
+fn is_same_host(one: &HeaderValue, other: &HeaderValue) -> bool {
+    let [one, other] = [one, other].map(|host| Authority::try_from(host.as_bytes()).ok());
+    one.zip(other)
+        .is_some_and(|(one, other)| one.host().eq_ignore_ascii_case(other.host()))
 }
 
 /// The common value of these fields, if any is present; `None` if they differ.

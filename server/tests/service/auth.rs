@@ -113,6 +113,66 @@ async fn what_clients_bring_about_is_403_where_that_denies() {
     }
 }
 
+/// ingress-nginx writes the whole address into one field.
+#[tokio::test]
+async fn the_target_is_read_from_x_original_url() {
+    let text = "rules: [{name: login, match: {path: /login, host: shop.example}, key: global, quota: 1/365d}]";
+    let limited = || router(Rules::builder().parse(text, Format::Yaml).unwrap());
+    let url = ("x-original-url", "https://shop.example/login?next=1");
+    let path = ("x-original-url", "/login?next=1");
+    for fields in [
+        vec![url],
+        vec![("x-original-method", "GET"), url],
+        vec![url, ("x-original-uri", "/login?next=1")],
+        vec![url, ("x-forwarded-host", "SHOP.example:443")],
+        vec![path, ("x-forwarded-host", "shop.example")],
+    ] {
+        let router = limited();
+        for status in [200, 429] {
+            assert_eq!(
+                call(&router, "GET", "", &fields).await,
+                status,
+                "{fields:?}"
+            );
+        }
+    }
+    // The client wrote one of them.
+    for other in [
+        ("x-original-url", "https://shop.example/free"),
+        ("x-original-url", "https://other.example/login?next=1"),
+        ("x-forwarded-uri", "/free"),
+        ("x-forwarded-host", "other.example"),
+        ("x-forwarded-host", "no host"),
+    ] {
+        let answer = call(&limited(), "GET", "", &[url, other]).await;
+        assert_eq!(answer, 400, "{other:?}");
+    }
+    for url in ["login", "shop.example", "", "https://", "shop.example:443"] {
+        for name in ["x-original-url", "x-original-uri", "x-forwarded-uri"] {
+            let answer = call(&limited(), "GET", "", &[(name, url)]).await;
+            assert_eq!(answer, 400, "{name}: {url:?}");
+        }
+    }
+}
+
+/// Otherwise no rule with a path would ever apply.
+#[tokio::test]
+async fn a_request_whose_target_no_field_names_is_refused() {
+    for fields in [
+        vec![],
+        vec![("x-original-method", "POST")],
+        vec![
+            ("x-forwarded-host", "shop.example"),
+            ("x-rewrite-url", "/limited"),
+        ],
+    ] {
+        for (query, status) in [("", 400), ("?deny=403", 403)] {
+            let answer = call(&local(), "GET", query, &fields).await;
+            assert_eq!(answer, status, "{fields:?}");
+        }
+    }
+}
+
 /// The upstream gets the mark through the proxy, and none that its client sent.
 #[tokio::test]
 async fn rules_that_overflow_mark_the_response() {
