@@ -24,6 +24,7 @@ use http::{
     HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Uri,
     header::{CONTENT_TYPE, HOST},
     request::Parts,
+    uri::Authority,
 };
 use serde_json::{Map, Value as Json, json};
 use tower_ratelimit::{
@@ -235,11 +236,12 @@ fn described(object: &Map<String, Json>) -> Result<(Parts, Option<u32>), String>
         match name.as_str() {
             "method" => {
                 let method = Method::from_bytes(text()?.as_bytes());
-                parts.method = method.map_err(|_| misfit(name, "a method"))?;
+                parts.method = method.map_err(|_| misfit(name, "a method, such as GET"))?;
             }
-            "path" => path = Some(Uri::try_from(text()?).map_err(|_| misfit(name, "a path"))?),
+            "path" => path = Some(path_of(name, &text()?)?),
             "host" => {
-                let host = HeaderValue::try_from(text()?).map_err(|_| misfit(name, "a host"))?;
+                let host = host_of(&text()?);
+                let host = host.ok_or_else(|| misfit(name, "a host, such as shop.example"))?;
                 let inserted = parts.headers.try_insert(HOST, host);
                 inserted.map_err(|_| too_many_headers())?;
             }
@@ -258,6 +260,19 @@ fn described(object: &Map<String, Json>) -> Result<(Parts, Option<u32>), String>
     }
     parts.uri = path.ok_or("a question has a `path`, or a `domain` and `descriptors`")?;
     Ok((parts, cost))
+}
+
+/// The path and the query of a request.
+fn path_of(name: &str, text: &str) -> Result<Uri, String> {
+    let path = Uri::try_from(text).ok().filter(|_| text.starts_with('/'));
+    path.ok_or_else(|| misfit(name, "a path that begins with /; its host is `host`"))
+}
+
+/// A host, perhaps with a port.
+fn host_of(text: &str) -> Option<HeaderValue> {
+    let authority = Authority::try_from(text).ok()?;
+    let host = HeaderValue::try_from(text).ok();
+    host.filter(|_| !authority.as_str().contains('@'))
 }
 
 fn too_many_headers() -> String {
