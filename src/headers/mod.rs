@@ -34,7 +34,7 @@
 //!
 //! - the IETF fields are lists, so a second line is added;
 //! - of two `X-RateLimit-` sets the one with less remaining stays, as a whole; of equals the
-//!   first. A set without remaining is replaced by one with it. A set whose remaining is no number, or
+//!   first. Fractions are rounded down. A set without remaining is replaced by one with it. A set whose remaining is no number, or
 //!   occurs twice, stays;
 //! - of two waits the longer stays; a date stays.
 //!

@@ -77,11 +77,16 @@ pub(super) fn short_value(number: u64) -> Option<&'static HeaderValue> {
     VALUES.get(usize::try_from(number).ok()?)
 }
 
-/// The number in a field; `None` for several lines, and for anything but digits.
+/// The number in a field, without its fraction; `None` for several lines, and for any other text.
 pub(super) fn parse<'a>(lines: impl IntoIterator<Item = &'a HeaderValue>) -> Option<u64> {
     let mut lines = lines.into_iter();
     let text = lines.next()?.to_str().ok()?;
-    // `u64::from_str` would also take a sign.
-    let digits = lines.next().is_none() && text.bytes().all(|byte| byte.is_ascii_digit());
-    digits.then(|| text.parse().ok()).flatten()
+    let (number, fraction) = text.split_once('.').unwrap_or((text, "0"));
+    let is_number = lines.next().is_none() && is_digits(number) && is_digits(fraction);
+    is_number.then(|| number.parse().ok()).flatten()
+}
+
+/// Whether the text has digits and nothing else. `u64::from_str` would also take a sign.
+fn is_digits(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
 }

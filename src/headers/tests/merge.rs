@@ -36,9 +36,33 @@ fn the_set_with_less_remaining_stays() {
     assert_eq!(set_after(&theirs("50"), 50), pairs(&theirs("50")));
 }
 
+/// Reddit's form.
+#[test]
+fn a_fraction_of_remaining_units_does_not_count() {
+    for (remaining, stays) in [("51.0", false), ("50.9", true), ("49.9", true)] {
+        let theirs = [
+            ("x-ratelimit-limit", "600.0"),
+            ("x-ratelimit-remaining", remaining),
+            ("x-ratelimit-reset", "1"),
+        ];
+        let expected = if stays { pairs(&theirs) } else { pairs(&OURS) };
+        assert_eq!(set_after(&theirs, 50), expected, "{remaining}");
+    }
+}
+
 #[test]
 fn a_set_with_an_unreadable_remaining_stays() {
-    for remaining in ["", "many", "+99", "9.5", "99999999999999999999999"] {
+    for remaining in [
+        "",
+        "many",
+        "+99",
+        "99.",
+        ".99",
+        "99.5.5",
+        "99,9",
+        "99.-5",
+        "99999999999999999999999",
+    ] {
         let theirs = [("x-ratelimit-remaining", remaining)];
         assert_eq!(set_after(&theirs, 50), pairs(&theirs), "{remaining}");
     }
@@ -111,6 +135,8 @@ fn the_longer_wait_stays() {
         assert_eq!(wait_after("3"), "7");
         assert_eq!(wait_after("7"), "7");
         assert_eq!(wait_after("60"), "60");
+        assert_eq!(wait_after("6.9"), "7");
+        assert_eq!(wait_after("7.5"), "7.5");
         for unreadable in ["Wed, 21 Oct 2026 07:28:00 GMT", "soon", "-1", ""] {
             assert_eq!(wait_after(unreadable), unreadable);
         }
