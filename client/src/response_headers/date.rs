@@ -1,6 +1,9 @@
 //! Dates of HTTP, and those of RFC 3339 that some servers send.
 
-use std::time::{Duration, UNIX_EPOCH};
+use std::{
+    borrow::Cow,
+    time::{Duration, UNIX_EPOCH},
+};
 
 use http::{HeaderMap, header::DATE};
 
@@ -23,9 +26,17 @@ pub(super) fn until(second: u64, sent: Timestamp) -> Duration {
     Duration::from_micros(micros.saturating_sub(sent.as_micros()))
 }
 
+/// The names of GMT that other servers send.
+const NAMES_OF_GMT: [&str; 3] = ["UTC", "+0000", "-0000"];
+
 /// A date in any of the three forms of RFC 9110, as seconds since the epoch.
 pub(super) fn http(text: &str) -> Option<u64> {
-    let date = httpdate::parse_http_date(text).ok()?;
+    let mut names = NAMES_OF_GMT.iter();
+    let in_gmt = match names.find_map(|name| text.strip_suffix(name)) {
+        Some(date) => Cow::Owned(format!("{date}GMT")),
+        None => Cow::Borrowed(text),
+    };
+    let date = httpdate::parse_http_date(&in_gmt).ok()?;
     let since_epoch = date.duration_since(UNIX_EPOCH).unwrap_or_default();
     Some(since_epoch.as_secs())
 }

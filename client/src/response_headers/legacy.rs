@@ -5,7 +5,10 @@ use std::time::Duration;
 
 use http::{HeaderMap, HeaderName};
 
-use super::{ReportedQuota, date, duration, only_line, parse_digits, rate_limit};
+use super::{
+    ReportedQuota, date, duration, joined, least_remaining::least, parse_digits, rate_limit,
+    rounded_down, values,
+};
 use tower_ratelimit::Timestamp;
 
 /// A field with the remaining units, and the field with their reset.
@@ -69,15 +72,17 @@ pub(super) fn may_exist(headers: &HeaderMap) -> bool {
 /// The quota of the first complete pair.
 pub(super) fn quota(headers: &HeaderMap, now: Timestamp) -> Option<ReportedQuota> {
     PAIRS.iter().find_map(|pair| {
-        let remaining = parse_digits(only_line(headers, &pair.remaining)?)?;
-        let reset = only_line(headers, &pair.reset)?;
-        let window = match pair.reads {
-            ResetForm::Instant => until(reset, date::sent_at(headers, now))?,
-            ResetForm::Length => duration::with_units(reset)?,
-        };
+        let remaining = joined(headers, &pair.remaining)?;
+        let resets = joined(headers, &pair.reset)?;
+        let sent = date::sent_at(headers, now);
+        let windows = values(&resets).map(|reset| match pair.reads {
+            ResetForm::Instant => until(reset, sent),
+            ResetForm::Length => duration::with_units(reset),
+        });
+        let least = least(values(&remaining), windows)?;
         Some(ReportedQuota {
-            remaining,
-            window: Some(window),
+            remaining: least.units,
+            window: Some(least.reset),
             refill: rate_limit::refill(headers),
             bucket: None,
         })
@@ -86,10 +91,16 @@ pub(super) fn quota(headers: &HeaderMap, now: Timestamp) -> Option<ReportedQuota
 
 /// The remaining units in the first field that contains them.
 pub(super) fn remaining(headers: &HeaderMap) -> Option<u64> {
-    let mut values = PAIRS
+    let mut least = PAIRS
         .iter()
-        .filter_map(|pair| parse_digits(only_line(headers, &pair.remaining)?));
-    values.next()
+        .filter_map(|pair| remaining_in(headers, &pair.remaining));
+    least.next()
+}
+
+/// The least of the remaining units in this field.
+pub(super) fn remaining_in(headers: &HeaderMap, name: &HeaderName) -> Option<u64> {
+    let text = joined(headers, name)?;
+    values(&text).filter_map(rounded_down).min()
 }
 
 /// The time until a reset: seconds, a time since the epoch in seconds or milliseconds, or a date.

@@ -6,6 +6,7 @@
 mod date;
 mod duration;
 mod grpc;
+mod least_remaining;
 mod legacy;
 mod provider_fields;
 mod rate_limit;
@@ -90,6 +91,39 @@ fn only_line<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<&'h str> {
     let mut lines = headers.get_all(name).iter();
     let line = lines.next()?.to_str().ok()?.trim_ascii();
     (lines.next().is_none() && line.len() <= LONGEST_FIELD).then_some(line)
+}
+
+/// The values of an older field, whose lines were joined: texts between commas. The comma of a date separates
+/// nothing.
+fn values(text: &str) -> impl Iterator<Item = &str> + Clone {
+    let mut rest = Some(text);
+    let values = std::iter::from_fn(move || {
+        let text = rest?;
+        let mut commas = text.match_indices(',').map(|(at, _)| at);
+        let end = match commas.next() {
+            Some(at) if is_weekday(text[..at].trim_ascii()) => commas.next(),
+            first => first,
+        };
+        rest = end.map(|at| &text[at + 1..]);
+        Some(text[..end.unwrap_or(text.len())].trim_ascii())
+    });
+    // RFC 9110 §5.6.1: empty values are ignored.
+    values.filter(|value| !value.is_empty())
+}
+
+/// Whether the text is a day of the week: `Tue`, or `Tuesday` in the form of RFC 850.
+fn is_weekday(text: &str) -> bool {
+    const DAYS: [&str; 7] = ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"];
+
+    let is_word = text.bytes().all(|byte| byte.is_ascii_alphabetic());
+    is_word && DAYS.iter().any(|day| text.starts_with(day))
+}
+
+/// A number, whose fraction does not count: half a unit is none.
+fn rounded_down(text: &str) -> Option<u64> {
+    let (number, fraction) = text.split_once('.').unwrap_or((text, "0"));
+    parse_digits(fraction)?;
+    parse_digits(number)
 }
 
 /// A number of digits only; saturating.

@@ -10,7 +10,10 @@ use std::{
 
 use http::{HeaderMap, HeaderName};
 
-use super::{Refill, ReportedQuota, date, duration, legacy, only_line, parse_digits};
+use super::{
+    Refill, ReportedQuota, date, duration, joined, least_remaining::least, legacy, rounded_down,
+    values,
+};
 use crate::units::{INPUT_TOKENS, OUTPUT_TOKENS, REQUESTS, TOKENS, Unit};
 use tower_ratelimit::Timestamp;
 
@@ -76,22 +79,26 @@ pub(super) fn quotas(
 /// The remaining requests in the first field that contains them.
 pub(super) fn remaining(headers: &HeaderMap) -> Option<u64> {
     let sets = FIELD_SETS.iter().filter(|set| set.unit == REQUESTS);
-    let mut values = sets.filter_map(|set| parse_digits(only_line(headers, &set.remaining)?));
-    values.next()
+    let mut least = sets.filter_map(|set| legacy::remaining_in(headers, &set.remaining));
+    least.next()
 }
 
 impl FieldSet {
     fn quota(&self, headers: &HeaderMap, now: Timestamp) -> Option<ReportedQuota> {
-        let remaining = parse_digits(only_line(headers, &self.remaining)?)?;
-        let reset = only_line(headers, &self.reset)?;
-        let (reset, precision) = match self.reads {
-            ProviderReset::Length => duration::rounded(reset)?,
-            ProviderReset::Instant => (
-                legacy::until(reset, date::sent_at(headers, now))?,
-                Duration::from_secs(1),
-            ),
-        };
-        let limit = only_line(headers, &self.limit).and_then(parse_digits);
+        let all_remaining = joined(headers, &self.remaining)?;
+        let resets = joined(headers, &self.reset)?;
+        let sent = date::sent_at(headers, now);
+        let lengths = values(&resets).map(|reset| match self.reads {
+            ProviderReset::Length => duration::rounded(reset),
+            ProviderReset::Instant => {
+                let length = legacy::until(reset, sent)?;
+                Some((length, Duration::from_secs(1)))
+            }
+        });
+        let least = least(values(&all_remaining), lengths)?;
+        let (remaining, (reset, precision)) = (least.units, least.reset);
+        let limit = joined(headers, &self.limit);
+        let limit = limit.and_then(|limits| rounded_down(values(&limits).nth(least.place)?));
         let limit = limit.filter(|limit| *limit >= remaining);
         let used = limit.map_or(0, |limit| limit - remaining);
         let refill = refill(reset.saturating_add(precision), used);

@@ -7,7 +7,9 @@ use http::{HeaderMap, HeaderName};
 use crate::units::{REQUESTS, Unit};
 
 use super::{
-    Refill, ReportedQuota, ReportedQuotas, joined, parse_digits,
+    Refill, ReportedQuota, ReportedQuotas, joined,
+    least_remaining::least,
+    parse_digits,
     structured_list::{BareItem, FieldItems, ListMember, NoNumber, Parameter},
 };
 
@@ -154,15 +156,18 @@ fn name<'a>(value: &BareItem<'a>) -> Option<Cow<'a, str>> {
 
 /// `limit=100, remaining=50, reset=5`, of draft 07.
 fn dictionary(text: &str, refill: Option<Refill>) -> Option<ReportedQuota> {
-    let value = |name: &str| {
-        let mut pairs = text
-            .split(',')
-            .filter_map(|pair| pair.trim().split_once('='));
-        pairs.find(|(key, _)| *key == name).map(|(_, value)| value)
+    let pairs = text
+        .split(',')
+        .filter_map(|pair| pair.trim_ascii().split_once('='));
+    let values = |name: &'static str| {
+        let named = pairs.clone().filter(move |(key, _)| *key == name);
+        named.map(|(_, value)| value)
     };
+    let windows = values("reset").map(|reset| parse_digits(reset).map(Duration::from_secs));
+    let least = least(values("remaining"), windows)?;
     Some(ReportedQuota {
-        remaining: parse_digits(value("remaining")?)?,
-        window: Some(Duration::from_secs(parse_digits(value("reset")?)?)),
+        remaining: least.units,
+        window: Some(least.reset),
         refill,
         bucket: None,
     })

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use http::{HeaderMap, HeaderName, header::RETRY_AFTER};
 
-use super::{date, duration};
+use super::{date, duration, values};
 use tower_ratelimit::Timestamp;
 
 const RETRY_AFTER_MS: HeaderName = HeaderName::from_static("retry-after-ms");
@@ -12,7 +12,7 @@ const RETRY_AFTER_MS: HeaderName = HeaderName::from_static("retry-after-ms");
 /// The most lines that are read.
 const MOST_LINES: usize = 4;
 
-/// The wait that a response requests, counted from `now`: of several lines the longest.
+/// The wait that a response requests, counted from `now`: of several values the longest.
 ///
 /// Milliseconds count where the seconds are only their rounding. Otherwise the longer wait counts:
 /// a proxy may have its own limit.
@@ -36,7 +36,7 @@ fn longest(
 ) -> Option<Duration> {
     let lines = headers.get_all(name).iter().take(MOST_LINES);
     let texts = lines.filter_map(|line| line.to_str().ok());
-    texts.filter_map(|text| wait(text.trim_ascii())).max()
+    texts.flat_map(values).filter_map(wait).max()
 }
 
 /// Seconds, with or without a fraction, or a date.

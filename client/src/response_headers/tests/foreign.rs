@@ -1,6 +1,9 @@
 //! Fields of other servers, and of malicious ones.
 
-use std::{num::NonZeroU32, time::Duration};
+use std::{
+    num::{NonZeroU32, NonZeroU64},
+    time::Duration,
+};
 
 use http::{HeaderMap, HeaderValue};
 use tower_ratelimit::Timestamp;
@@ -145,12 +148,148 @@ fn dates_are_counted_from_the_servers_own_clock() {
 
 #[test]
 fn the_longest_of_several_waits_counts() {
-    let headers = map(&[
-        ("retry-after", "3"),
-        ("retry-after", "soon"),
-        ("retry-after", "7"),
+    for lines in [
+        &[
+            ("retry-after", "3"),
+            ("retry-after", "soon"),
+            ("retry-after", "7"),
+        ][..],
+        &[("retry-after", "3, soon, 7, 5")],
+        &[("retry-after", "3, Tue, 14 Nov 2023 22:13:27 GMT,, 5")],
+    ] {
+        let wait = response_headers::retry_after(&map(lines), NOW);
+        assert_eq!(wait, seconds(7), "{lines:?}");
+    }
+}
+
+/// Reddit's form.
+#[test]
+fn remaining_units_with_a_fraction_are_rounded_down() {
+    for (remaining, expected) in [
+        ("3.0", Some(3)),
+        ("0.9", Some(0)),
+        ("3.", None),
+        (".5", None),
+    ] {
+        for (name, reset) in [
+            ("ratelimit-remaining", "ratelimit-reset"),
+            ("x-ratelimit-remaining", "x-ratelimit-reset"),
+            (
+                "x-ratelimit-remaining-requests",
+                "x-ratelimit-reset-requests",
+            ),
+            ("x-rate-limit-remaining", "x-rate-limit-reset"),
+        ] {
+            let headers = map(&[(name, remaining), (reset, "30")]);
+            let quotas = response_headers::quotas(&headers, NOW);
+            let units = quotas.first().map(|quota| quota.remaining);
+            assert_eq!(units, expected, "{name}: {remaining}");
+            let units = response_headers::legacy_remaining(&headers);
+            assert_eq!(units, expected, "{name}: {remaining}");
+        }
+    }
+    let bucket = lone(&[
+        ("x-ratelimit-limit-requests", "60.5"),
+        ("x-ratelimit-remaining-requests", "30.0"),
+        ("x-ratelimit-reset-requests", "30s"),
     ]);
-    assert_eq!(response_headers::retry_after(&headers, NOW), seconds(7));
+    assert_eq!(bucket.bucket, NonZeroU64::new(60));
+    let dictionary = lone(&[("ratelimit", "limit=9.0, remaining=3.0, reset=5")]);
+    assert_eq!((dictionary.remaining, dictionary.window), (3, seconds(5)));
+}
+
+/// A gateway appends its own fields to those of the server behind it.
+#[test]
+fn the_least_of_several_numbers_counts_with_the_reset_at_its_place() {
+    for (remaining, resets, expected) in [
+        (&["991, 98"][..], &["5, 60"][..], Some((98, 60))),
+        (&["98, 991"], &["5, 60"], Some((98, 5))),
+        (&["991", "98"], &["5", "60"], Some((98, 60))),
+        (&["98", "991"], &["5, 60"], Some((98, 5))),
+        // Equal numbers: the longer reset.
+        (&["0, 0"], &["60, 5"], Some((0, 60))),
+        // The places are unknown.
+        (&["991, 98"], &["5"], Some((98, 5))),
+        (&["98"], &["5, 60"], Some((98, 60))),
+        (&["98, 991"], &["soon, 60"], Some((98, 60))),
+        // A value that is no number restricts nothing.
+        (&["-1, 98"], &["5, 60"], Some((98, 60))),
+        (&["991,, 98"], &["5, 60,"], Some((98, 60))),
+        (
+            &["98, 991"],
+            &["Tue, 14 Nov 2023 22:13:27 GMT, 60"],
+            Some((98, 7)),
+        ),
+        (
+            &["991", "98"],
+            &["5", "Tuesday, 14-Nov-23 22:13:27 GMT"],
+            Some((98, 7)),
+        ),
+        (&["-1, x"], &["5, 60"], None),
+        (&[","], &["5, 60"], None),
+        (&["991, 98"], &["soon"], None),
+    ] {
+        for (name, reset) in [
+            ("ratelimit-remaining", "ratelimit-reset"),
+            ("x-ratelimit-remaining", "x-ratelimit-reset"),
+        ] {
+            let lines = remaining.iter().map(|value| (name, *value));
+            let lines: Vec<_> = lines
+                .chain(resets.iter().map(|value| (reset, *value)))
+                .collect();
+            let headers = map(&lines);
+            let quotas = response_headers::quotas(&headers, NOW);
+            let quota = quotas.first().map(|quota| (quota.remaining, quota.window));
+            let expected = expected.map(|(units, window)| (units, seconds(window)));
+            assert_eq!(quota, expected, "{lines:?}");
+        }
+    }
+    let headers = map(&[("x-ratelimit-remaining", "9, 0")]);
+    assert_eq!(response_headers::legacy_remaining(&headers), Some(0));
+    let dictionary = "limit=999, remaining=991, reset=5, limit=99, remaining=98, reset=60";
+    let dictionary = lone(&[("ratelimit", dictionary)]);
+    assert_eq!((dictionary.remaining, dictionary.window), (98, seconds(60)));
+}
+
+#[test]
+fn the_limit_is_at_the_place_of_the_least_remaining_units() {
+    let bucket = lone(&[
+        ("x-ratelimit-limit-requests", "1000"),
+        ("x-ratelimit-limit-requests", "100"),
+        ("x-ratelimit-remaining-requests", "991, 40"),
+        ("x-ratelimit-reset-requests", "1s, 1m0s"),
+    ]);
+    assert_eq!(
+        (bucket.remaining, bucket.bucket),
+        (40, NonZeroU64::new(100))
+    );
+    assert_eq!(bucket.refill.map(|refill| refill.units.get()), Some(60));
+}
+
+#[test]
+fn other_names_of_gmt_are_read() {
+    for zone in ["GMT", "UTC", "+0000", "-0000"] {
+        let date = |time| format!("Tue, 14 Nov 2023 {time} {zone}");
+        let (sent, then) = (date("22:00:00"), date("22:00:30"));
+        let lines = [
+            ("date", &*sent),
+            ("retry-after", &*then),
+            ("x-ratelimit-remaining", "1"),
+            ("x-ratelimit-reset", &*then),
+        ];
+        let headers = map(&lines);
+        assert_eq!(
+            response_headers::retry_after(&headers, NOW),
+            seconds(30),
+            "{zone}"
+        );
+        assert_eq!(lone(&lines).window, seconds(30), "{zone}");
+    }
+    for other in ["CET", "+0100", "", "GMTUTC"] {
+        let date = format!("Tue, 14 Nov 2023 22:13:50 {other}");
+        let wait = response_headers::retry_after(&map(&[("retry-after", &date)]), NOW);
+        assert_eq!(wait, None, "{other}");
+    }
 }
 
 #[test]
