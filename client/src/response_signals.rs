@@ -13,6 +13,9 @@ use crate::{
 /// Anthropic's status for a server that is overloaded, which is a 503.
 pub(crate) const OVERLOADED: u16 = 529;
 
+/// The wait after a refusal that requested one in a form that cannot be read.
+const UNREADABLE_WAIT: Duration = Duration::from_secs(5);
+
 /// Selects the signals of responses that a pacer learns from. Defaults to all.
 ///
 /// Switch off a signal that the server sends wrongly, such as a `RateLimit` field of a proxy that does not
@@ -46,8 +49,8 @@ impl Learn {
 
     /// Whether a refusal pauses the destination. Defaults to true.
     ///
-    /// Refusals are 429; 503 or 529 with a wait in `Retry-After` or in quotas with nothing left; and 403 with
-    /// `Retry-After` or `X-RateLimit-Remaining: 0`. Without them `x-should-retry` is ignored, too.
+    /// Refusals are 429; any other 4xx or 5xx with a wait in `Retry-After`; 503 or 529 with quotas that have nothing left;
+    /// and 403 with `X-RateLimit-Remaining: 0`. Without them `x-should-retry` is ignored, too.
     pub const fn throttles(self, believed: bool) -> Self {
         Self {
             throttles: believed,
@@ -90,7 +93,8 @@ pub enum SignalSource {
     RateLimit,
     /// `grpc-retry-pushback-ms`, or a `RetryInfo` in the details of a gRPC status.
     Grpc,
-    /// No field: the server refused without a wait, and the pause is a random one.
+    /// No field: the server refused without a wait, and the pause is a random one; or its `Retry-After` cannot
+    /// be read, and the pause is 5 s.
     Unknown,
 }
 
@@ -220,12 +224,17 @@ fn throttled(
     let spent = || response_headers::legacy_remaining(headers) == Some(0);
     let refuses = match status.as_u16() {
         429 => true,
-        503 | OVERLOADED => requested_wait(headers, now, cost).is_some(),
+        503 | OVERLOADED => exhausted(headers, now, cost).is_some(),
         // GitHub refuses with 403; without its fields a 403 is no refusal for a limit.
-        403 => response_headers::retry_after(headers, now).is_some() || spent(),
+        403 => spent(),
         _ => false,
     };
-    refuses.then(|| refusal(headers, now, cost))
+    // Some servers refuse with 418, 420 or 430.
+    let requests_wait = || {
+        let has_failed = status.is_client_error() || status.is_server_error();
+        has_failed && response_headers::retry_after(headers, now).is_some()
+    };
+    (refuses || requests_wait()).then(|| refusal(headers, now, cost))
 }
 
 /// A refusal with the wait of its fields.
@@ -236,7 +245,7 @@ fn refusal(headers: &HeaderMap, now: Timestamp, cost: Cost<'_>) -> ServerHint {
             source,
         },
         None => ServerHint::Throttled {
-            requested_wait: None,
+            requested_wait: response_headers::has_retry_after(headers).then_some(UNREADABLE_WAIT),
             source: SignalSource::Unknown,
         },
     }

@@ -23,7 +23,7 @@ use http::{HeaderMap, HeaderName};
 pub(crate) use self::{
     grpc::{Grpc, grpc},
     reported_quota::{Refill, ReportedQuota, ReportedQuotas},
-    retry_after::retry_after,
+    retry_after::{has_retry_after, retry_after},
 };
 use crate::units::{REQUESTS, Unit};
 use tower_ratelimit::Timestamp;

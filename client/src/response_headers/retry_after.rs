@@ -29,6 +29,11 @@ pub(crate) fn retry_after(headers: &HeaderMap, now: Timestamp) -> Option<Duratio
     }
 }
 
+/// Whether a response requests a wait, in any form.
+pub(crate) fn has_retry_after(headers: &HeaderMap) -> bool {
+    headers.contains_key(RETRY_AFTER) || headers.contains_key(&RETRY_AFTER_MS)
+}
+
 fn longest(
     headers: &HeaderMap,
     name: &HeaderName,

@@ -112,6 +112,29 @@ fn each_signal_has_its_effect() {
             pause(seconds(30)),
         ),
         (503, &[], nothing()),
+        // Any failure with a wait.
+        (418, &[("retry-after", "7")], pause(seconds(7))),
+        (420, &[("retry-after", "7")], pause(seconds(7))),
+        (430, &[("retry-after-ms", "1500")], pause(millis(1_500))),
+        (413, &[("retry-after", "7")], pause(seconds(7))),
+        (500, &[("retry-after", "7")], pause(seconds(7))),
+        (599, &[("retry-after", "7")], pause(seconds(7))),
+        (418, &[("retry-after", "soon")], nothing()),
+        (418, &[], nothing()),
+        (201, &[("retry-after", "7")], nothing()),
+        // A wait that cannot be read.
+        (429, &[("retry-after", "soon")], pause(seconds(5))),
+        (429, &[("retry-after-ms", "-1")], pause(seconds(5))),
+        (
+            429,
+            &[("retry-after", "soon"), ("ratelimit", "\"a\";r=0;t=99")],
+            pause(seconds(99)),
+        ),
+        (
+            200,
+            &[GRPC, ("grpc-status", "8"), ("retry-after", "soon")],
+            pause(seconds(5)),
+        ),
         // 403 in the form of GitHub.
         (403, &[("retry-after", "60")], pause(seconds(60))),
         (
