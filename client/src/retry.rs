@@ -21,7 +21,7 @@ const AFTER_FAILURE: Duration = Duration::from_millis(100);
 /// Selects the requests that are sent again, and how often.
 ///
 /// By default requests that may safely arrive twice: those by `GET`, `HEAD`, `OPTIONS`, `TRACE`,
-/// `PUT` and `DELETE`, and those with an `Idempotency-Key`; others only where a gRPC server permits
+/// `QUERY`, `PUT` and `DELETE`, and those with an `Idempotency-Key`; others only where a gRPC server permits
 /// it. Each attempt waits for a turn, and counts.
 ///
 /// - After a refusal: the wait that the server requests, and a random share of 500 ms that doubles
@@ -152,7 +152,10 @@ fn is_idempotent(parts: &Parts) -> bool {
         Method::PUT,
         Method::DELETE,
     ];
-    by_method.contains(&parts.method) || parts.headers.contains_key("idempotency-key")
+    // RFC 10008; older versions of the crate `http` have no constant for it.
+    let is_query = parts.method.as_str() == "QUERY";
+    let is_safe = is_query || by_method.contains(&parts.method);
+    is_safe || parts.headers.contains_key("idempotency-key")
 }
 
 /// The attempts of one call.

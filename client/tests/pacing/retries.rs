@@ -46,6 +46,7 @@ async fn methods() {
         ((429, &[]), true),
         ((503, &[("retry-after", "1")]), true),
         ((403, &[("retry-after", "1")]), true),
+        ((430, &[("retry-after", "1")]), true),
         ((408, &[]), true),
         ((502, &[]), true),
         ((503, &[]), true),
@@ -58,7 +59,7 @@ async fn methods() {
         ((302, &[("retry-after", "1")]), false),
     ] {
         for method in [
-            "GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE", "POST", "PATCH", "X",
+            "GET", "HEAD", "OPTIONS", "TRACE", "QUERY", "PUT", "DELETE", "POST", "PATCH", "X",
         ] {
             let server = Server::new(move |n, _| {
                 Ok(match n {
