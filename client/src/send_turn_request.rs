@@ -406,7 +406,11 @@ impl<'p> TurnRequest<'p> {
         PacerError::wait_too_long(None, self.max_wait, &state.destination)
     }
 
+    /// The rest of this request's time; unlimited if it may wait forever.
     fn left(&self) -> Duration {
+        if self.max_wait >= FOREVER {
+            return Duration::MAX;
+        }
         self.deadline().saturating_duration_since(Instant::now())
     }
 

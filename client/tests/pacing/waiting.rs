@@ -42,6 +42,24 @@ async fn a_thousand_requests_are_sent_in_order() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_pause_without_an_end_waits_for_resume() {
+    let pacer = builder(Quota::per_second(10)).max_wait(Duration::MAX);
+    let pacer = pacer.build().unwrap();
+    pacer.pause(&api(), Duration::MAX);
+    // The head of the queue, and a request behind it.
+    let waiting = [(); 2].map(|()| {
+        let pacer = pacer.clone();
+        tokio::spawn(async move { pacer.turn(&api(), 1).await.map(drop) })
+    });
+    sleep(seconds(86_400)).await;
+    assert_eq!(pacer.stats(&api()).queued, 2);
+    pacer.resume(&api());
+    for turn in waiting {
+        timeout(seconds(1), turn).await.unwrap().unwrap().unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn destinations_wait_apart() {
     let pacer = builder(Quota::per_minute(1)).build().unwrap();
     let other: Destination = "https://other.example.com".parse().unwrap();
