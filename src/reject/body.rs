@@ -14,7 +14,8 @@ use http_body_util::{
 #[diagnostic::on_unimplemented(
     message = "there is no built-in rejection for the response body `{Self}`",
     label = "the built-in rejections don't know how to make this body",
-    note = "use `.rejection_fn(|rejection| ...)` with a closure that returns `Response<{Self}>`",
+    note = "around a layer or service that makes a body of its own, such as `TraceLayer`, `CompressionLayer` or `ServeDir`: put the limit inside it, or make the body one that is known, `.map_response(|response: http::Response<_>| response.map(axum::body::Body::new))` between the two",
+    note = "for a body that you can make use `.rejection_fn(|rejection| ...)` with a closure that returns `Response<{Self}>`",
     note = "`axum::body::Body` and `tonic::body::Body` are known with the features `axum` and `tonic`"
 )]
 pub trait RejectionBody {

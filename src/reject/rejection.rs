@@ -13,7 +13,7 @@ use crate::decision::Decision;
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not make a `Response<{B}>`",
     label = "expected a rejection: `ProblemJson`, `PlainText`, `Empty` or a `Reject<{B}>` of your own",
-    note = "the built-in rejections know some bodies only, see `RejectionBody`; for any other use `.rejection_fn(|rejection| ...)` with a closure that returns `Response<{B}>`"
+    note = "the built-in rejections know some bodies only, see `RejectionBody`; around a layer that makes a body of its own put `.map_response(|response: http::Response<_>| response.map(axum::body::Body::new))` between the two, for any other use `.rejection_fn(|rejection| ...)` with a closure that returns `Response<{B}>`"
 )]
 pub trait Reject<B>: Send + Sync + 'static {
     /// The response. The layer adds the [rate-limit fields](crate::headers) to a denial, unless
