@@ -26,17 +26,8 @@ use crate::{
     service_log::{self, Format, Level},
 };
 
-/// Prefixes of rejected variables: they belong to missing features that change decisions or access.
-const REFUSED: [(&str, &str); 2] = [
-    (
-        "GRPC_CLIENT_TLS_SAN",
-        "any certificate of the authority is accepted",
-    ),
-    (
-        "REDIS_TLS_SKIP_HOSTNAME_VERIFICATION",
-        "names are always verified",
-    ),
-];
+/// The longest deadline of Redis. Envoy's own deadline comes with each call.
+const LONGEST_DEADLINE: Duration = Duration::from_secs(60 * 60);
 
 /// Serves until a signal stops it.
 ///
@@ -61,10 +52,11 @@ pub(crate) fn envoy() -> Result<(), String> {
 /// Replaces the option in an error by the variable that sets it.
 fn in_variables(fault: String) -> String {
     let names = [
-        ("--grpc-uds: ", "GRPC_UDS: "),
-        ("--grpc: ", "GRPC_PORT: "),
-        ("--http: ", "PORT: "),
-        ("--admin: ", "DEBUG_PORT: "),
+        ("--grpc-uds:", "GRPC_UDS:"),
+        ("--grpc:", "GRPC_PORT:"),
+        ("--http:", "PORT:"),
+        ("--admin:", "DEBUG_PORT:"),
+        ("--redis:", "REDIS_URL:"),
     ];
     for (option, variable) in names {
         if let Some(rest) = fault.strip_prefix(option) {
@@ -114,25 +106,37 @@ fn settings(variables: &Variables) -> Result<Settings, String> {
         .unwrap_or(settings.grpc_max_age);
     settings.redis = redis_address::address(variables)?;
     settings.redis_tls = redis_address::certificates(variables, settings.redis.as_deref())?;
-    settings.redis_prefix = variables.text("CACHE_KEY_PREFIX").map(str::to_owned);
-    // Envoy's own deadline comes with each call.
-    let timeout = variables.time("REDIS_TIMEOUT")?;
-    settings.redis_deadline = timeout.unwrap_or(Duration::from_secs(10));
-    // As in the reference, `failure_mode_deny` of Envoy decides.
+    settings.redis_prefix = redis_address::key_prefix(variables)?;
+    settings.redis_deadline = redis_deadline(variables)?;
+    settings.ready_needs_store =
+        settings.redis.is_some() && variables.truth("REDIS_HEALTH_CHECK_ACTIVE_CONNECTION")?;
+    // As in the reference, Envoy decides.
     settings.on_failure = OnFailure::deny();
+    settings.on_failure_setting = "failure_mode_deny of Envoy";
     settings.modes = modes(variables)?;
     Ok(settings)
 }
 
+/// The deadline of Redis. As in the reference, 0 is none.
+fn redis_deadline(variables: &Variables) -> Result<Duration, String> {
+    let timeout = variables.time("REDIS_TIMEOUT")?;
+    let timeout = timeout.unwrap_or(Duration::from_secs(10));
+    Ok(if timeout.is_zero() {
+        LONGEST_DEADLINE
+    } else {
+        timeout.min(LONGEST_DEADLINE)
+    })
+}
+
 /// The format and the level of the log, in the reference's names.
 fn log(variables: &Variables) -> Result<(Format, Level), String> {
-    let format = match variables.text("LOG_FORMAT") {
+    let lower = |name: &str| variables.text(name).map(str::to_ascii_lowercase);
+    let format = match lower("LOG_FORMAT").as_deref() {
         None | Some("text") => Format::Text,
         Some("json") => Format::Json,
         Some(other) => return Err(format!("LOG_FORMAT={other} is neither text nor json")),
     };
-    let name = variables.text("LOG_LEVEL").map(str::to_ascii_lowercase);
-    let level = match name.as_deref() {
+    let level = match lower("LOG_LEVEL").as_deref() {
         None => LevelFilter::INFO,
         Some("trace") => LevelFilter::TRACE,
         Some("debug") => LevelFilter::DEBUG,
@@ -144,11 +148,19 @@ fn log(variables: &Variables) -> Result<(Format, Level), String> {
     Ok((format, level.into()))
 }
 
+/// Rejects variables of missing features that change decisions or access.
 fn refuse(variables: &Variables) -> Result<(), String> {
-    for (prefix, reason) in REFUSED {
-        if let Some(name) = variables.beginning_with(prefix).next() {
-            return Err(format!("{name} is not supported: {reason}"));
-        }
+    if variables.text("GRPC_CLIENT_TLS_SAN").is_some() {
+        return Err(
+            "GRPC_CLIENT_TLS_SAN is not supported: any certificate of the authority is accepted"
+                .to_owned(),
+        );
+    }
+    if variables.truth("REDIS_TLS_SKIP_HOSTNAME_VERIFICATION")? {
+        return Err(
+            "REDIS_TLS_SKIP_HOSTNAME_VERIFICATION=true is not supported: names are always verified"
+                .to_owned(),
+        );
     }
     match variables.text("BACKEND_TYPE") {
         None | Some("redis") => Ok(()),
@@ -185,6 +197,11 @@ fn tls(variables: &Variables) -> Result<Option<TlsFiles>, String> {
     };
     let mut files = TlsFiles::new(file("GRPC_SERVER_TLS_CERT")?, file("GRPC_SERVER_TLS_KEY")?);
     files.client_ca = variables.text("GRPC_CLIENT_TLS_CACERT").map(PathBuf::from);
+    files.names = [
+        "GRPC_SERVER_TLS_CERT",
+        "GRPC_SERVER_TLS_KEY",
+        "GRPC_CLIENT_TLS_CACERT",
+    ];
     Ok(Some(files))
 }
 

@@ -77,6 +77,7 @@ pub(crate) struct Serve {
     )]
     grpc_uds: Option<PathBuf>,
     /// The maximum age of a gRPC connection, plus or minus a tenth; its caller then connects again.
+    /// 0 is none.
     #[arg(long, help_heading = "Listeners", value_name = "TIME", default_value = "24h", value_parser = time, env = "TOWER_RATELIMIT_GRPC_MAX_AGE")]
     grpc_max_age: Duration,
     /// The address of the HTTP service: /v1/check, /v1/auth, /json, /metrics, and the probes

@@ -54,8 +54,8 @@ pub struct Settings {
     pub grpc: SocketAddr,
     /// A Unix socket for the gRPC service, which replaces the address. Defaults to none.
     pub grpc_uds: Option<PathBuf>,
-    /// The maximum age of a gRPC connection, plus or minus a tenth. Callers then connect again, maybe to another
-    /// instance. Defaults to 24 hours.
+    /// The maximum age of a gRPC connection, plus or minus a tenth; 0 is none. Callers then connect again, maybe to
+    /// another instance. Defaults to 24 hours.
     pub grpc_max_age: Duration,
     /// The address of the HTTP service. Defaults to 127.0.0.1:8080.
     pub http: SocketAddr,
@@ -77,6 +77,8 @@ pub struct Settings {
     pub redis_deadline: Duration,
     /// The policy while Redis does not respond. Defaults to [`OnFailure::local`].
     pub on_failure: OnFailure,
+    /// The name of the setting of `on_failure` in the log. Defaults to `--on-failure`.
+    pub on_failure_setting: &'static str,
     /// The most keys counted in this process, without Redis. Defaults to 262,144.
     pub max_keys: usize,
     /// The file of the counts, restored at the start, and saved each minute and at the end.
@@ -136,6 +138,7 @@ impl Settings {
             redis_prefix: None,
             redis_deadline: DEFAULT_DEADLINE,
             on_failure: OnFailure::local(),
+            on_failure_setting: "--on-failure",
             max_keys: 262_144,
             state: None,
             drain: Duration::from_secs(5),

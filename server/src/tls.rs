@@ -51,6 +51,9 @@ pub struct TlsFiles {
     /// Certificates of authorities: clients have to present a certificate that one of them signed. Defaults to none:
     /// clients present no certificate.
     pub client_ca: Option<PathBuf>,
+    /// The names of the three settings in errors. Defaults to the options `--tls-cert`, `--tls-key` and
+    /// `--tls-client-ca`.
+    pub names: [&'static str; 3],
 }
 
 impl TlsFiles {
@@ -61,6 +64,7 @@ impl TlsFiles {
             cert: cert.into(),
             key: key.into(),
             client_ca: None,
+            names: ["--tls-cert", "--tls-key", "--tls-client-ca"],
         }
     }
 }
@@ -80,35 +84,37 @@ impl ConfigFiles for TlsFiles {
     const UNCHANGED: &'static str = "the certificates stay as they were";
 
     fn read(&self) -> Result<Contents, ServeError> {
+        let [cert, key, client_ca] = self.names;
         let read = |path: &Path, flag: &str| {
             fs::read(path).map_err(|error| fault(&format!("{flag} {}", path.display()), &error))
         };
         Ok(Contents {
-            cert: read(&self.cert, "--tls-cert")?,
-            key: read(&self.key, "--tls-key")?,
+            cert: read(&self.cert, cert)?,
+            key: read(&self.key, key)?,
             client_ca: match &self.client_ca {
-                Some(path) => Some(read(path, "--tls-client-ca")?),
+                Some(path) => Some(read(path, client_ca)?),
                 None => None,
             },
         })
     }
 
     fn config(&self, contents: &Contents) -> Result<ServerConfig, ServeError> {
+        let [cert_name, key_name, client_ca_name] = self.names;
         let builder = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_safe_default_protocol_versions()
             .map_err(|error| fault("TLS", &error))?;
         let builder = match &contents.client_ca {
             Some(authorities) => {
                 let path = self.client_ca.as_deref().unwrap_or(Path::new(""));
-                builder.with_client_cert_verifier(verifier(authorities, path)?)
+                builder.with_client_cert_verifier(verifier(authorities, client_ca_name, path)?)
             }
             None => builder.with_no_client_auth(),
         };
-        let chain = certificates(&contents.cert, "--tls-cert", &self.cert)?;
+        let chain = certificates(&contents.cert, cert_name, &self.cert)?;
         let config =
-            builder.with_single_cert(chain, private_key(&contents.key, "--tls-key", &self.key)?);
+            builder.with_single_cert(chain, private_key(&contents.key, key_name, &self.key)?);
         let (cert, key) = (self.cert.display(), self.key.display());
-        let both = || format!("--tls-cert and --tls-key, {cert} and {key}");
+        let both = || format!("{cert_name} and {key_name}, {cert} and {key}");
         let mut config = config.map_err(|error| fault(&both(), &error))?;
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         Ok(config)
@@ -182,18 +188,21 @@ fn contents_of(pem: &[u8]) -> String {
     }
 }
 
-fn verifier(authorities: &[u8], path: &Path) -> Result<Arc<dyn ClientCertVerifier>, ServeError> {
-    const FLAG: &str = "--tls-client-ca";
+fn verifier(
+    authorities: &[u8],
+    flag: &str,
+    path: &Path,
+) -> Result<Arc<dyn ClientCertVerifier>, ServeError> {
     let mut roots = RootCertStore::empty();
-    for certificate in certificates(authorities, FLAG, path)? {
+    for certificate in certificates(authorities, flag, path)? {
         roots
             .add(certificate)
-            .map_err(|error| fault(FLAG, &error))?;
+            .map_err(|error| fault(flag, &error))?;
     }
     let provider = Arc::new(ring::default_provider());
     let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
         .build()
-        .map_err(|error| fault(FLAG, &error))?;
+        .map_err(|error| fault(flag, &error))?;
     Ok(verifier)
 }
 

@@ -3,7 +3,7 @@
 use super::variables::Variables;
 
 /// Prefixes of variables without a meaning.
-const ALWAYS: [&str; 24] = [
+const ALWAYS: [&str; 23] = [
     "DEBUG_HOST",
     "DISABLE_STATS",
     "EXPIRATION_JITTER_MAX_SECONDS",
@@ -17,7 +17,6 @@ const ALWAYS: [&str; 24] = [
     "PROMETHEUS_MAPPER_YAML",
     "PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS",
     "REDIS_CLUSTER_PIPELINE_PARALLELISM",
-    "REDIS_HEALTH_CHECK_ACTIVE_CONNECTION",
     "REDIS_PERSECOND",
     "REDIS_PIPELINE_",
     "REDIS_POOL_",

@@ -50,6 +50,8 @@ fn environment_of_the_compose_file_is_accepted() {
 fn faults_name_the_variable_of_an_option() {
     let fault = in_variables("--admin: 127.0.0.1:6070: in use".to_owned());
     assert_eq!(fault, "DEBUG_PORT: 127.0.0.1:6070: in use");
+    let fault = in_variables("--redis:\nno address".to_owned());
+    assert_eq!(fault, "REDIS_URL:\nno address");
     assert_eq!(in_variables("no rules".to_owned()), "no rules");
 }
 
@@ -111,9 +113,10 @@ fn variables_are_read() {
 fn the_log_is_that_of_the_reference() {
     let read = |pairs: &[(&str, &str)]| log(&Variables::from(pairs));
     let info = Level::from(LevelFilter::INFO);
-    assert_eq!(read(&[]), Ok((Format::Text, info)));
+    assert_eq!(read(&[]), Ok((Format::Text, info.clone())));
     let log = read(&[("LOG_FORMAT", "json"), ("LOG_LEVEL", "WARN")]);
     assert_eq!(log, Ok((Format::Json, LevelFilter::WARN.into())));
+    assert_eq!(read(&[("LOG_FORMAT", "JSON")]), Ok((Format::Json, info)));
     let log = read(&[("LOG_LEVEL", "fatal")]);
     assert_eq!(log, Ok((Format::Text, LevelFilter::ERROR.into())));
     for pair in [("LOG_FORMAT", "xml"), ("LOG_LEVEL", "loud")] {
@@ -131,6 +134,7 @@ fn other_stores_and_sources_are_refused() {
         (("GRPC_SERVER_USE_TLS", "true"), "GRPC_SERVER_TLS_CERT"),
         (("GRPC_CLIENT_TLS_SAN", "x"), "authority"),
         (("REDIS_TLS_SKIP_HOSTNAME_VERIFICATION", "1"), "verified"),
+        (("REDIS_TIMEOUT", "-1s"), "REDIS_TIMEOUT"),
         (("SHADOW_MODE", "yes"), "SHADOW_MODE"),
         (("PORT", "99999"), "PORT"),
         (("HOST", "example.org"), "HOST"),
@@ -155,4 +159,32 @@ fn listener_of_metrics_is_that_of_the_variables() {
         let error = read(&[on, pair]).expect_err(pair.0);
         assert!(error.contains(pair.0), "{error}");
     }
+}
+
+#[test]
+fn zero_and_false_are_those_of_the_reference() {
+    let settings = read(&[
+        ("REDIS_URL", "/run/redis.sock"),
+        ("REDIS_TIMEOUT", "0"),
+        ("GRPC_MAX_CONNECTION_AGE", "0"),
+        ("REDIS_TLS_SKIP_HOSTNAME_VERIFICATION", "false"),
+        ("CACHE_KEY_PREFIX", "my app:"),
+    ])
+    .expect("settings");
+    assert_eq!(settings.redis_deadline, LONGEST_DEADLINE);
+    assert_eq!(settings.grpc_max_age, Duration::ZERO);
+    assert_eq!(settings.redis_prefix.as_deref(), Some("my%20app:"));
+    assert!(!settings.ready_needs_store);
+    for (text, seconds) in [("2h", 3_600.0), ("1.5s", 1.5), ("1m30s", 90.0)] {
+        let settings = read(&[("REDIS_TIMEOUT", text)]).expect("settings");
+        assert_eq!(settings.redis_deadline, Duration::from_secs_f64(seconds));
+    }
+}
+
+#[test]
+fn readiness_may_need_redis() {
+    let check = ("REDIS_HEALTH_CHECK_ACTIVE_CONNECTION", "true");
+    let settings = read(&[check, ("REDIS_URL", "/run/redis.sock")]).expect("settings");
+    assert!(settings.ready_needs_store);
+    assert!(!read(&[check]).expect("settings").ready_needs_store);
 }

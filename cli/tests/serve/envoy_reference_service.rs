@@ -100,12 +100,49 @@ async fn counts_are_in_the_redis_that_is_named() {
     assert_eq!(codes, [Code::Ok, Code::Ok, Code::OverLimit]);
 }
 
+/// Faults and lines of the log name variables: `envoy` has no options.
+#[tokio::test]
+async fn no_line_names_an_option() {
+    let nobody = format!("127.0.0.1:{}", free_port());
+    let service = launch(&[("REDIS_SOCKET_TYPE", "tcp"), ("REDIS_URL", &nobody)]);
+    let log = service.process.logs("Redis cannot be used").await;
+    assert!(log.contains("failure_mode_deny of Envoy decides"), "{log}");
+    assert!(!log.contains("--"), "{log}");
+    let mut service = launch(&[
+        ("GRPC_SERVER_USE_TLS", "true"),
+        ("GRPC_SERVER_TLS_CERT", "/missing/tls.crt"),
+        ("GRPC_SERVER_TLS_KEY", "/missing/tls.key"),
+    ]);
+    eventually("the end", async || {
+        service.process.has_ended().then_some(())
+    })
+    .await;
+    let log = service.process.log();
+    assert!(
+        log.contains("GRPC_SERVER_TLS_CERT /missing/tls.crt"),
+        "{log}"
+    );
+}
+
+#[tokio::test]
+async fn readiness_needs_redis_if_the_variable_says_so() {
+    let nobody = format!("127.0.0.1:{}", free_port());
+    let url = [("REDIS_SOCKET_TYPE", "tcp"), ("REDIS_URL", &*nobody)];
+    let service = launch(&url);
+    service.ready().await;
+    let check = ("REDIS_HEALTH_CHECK_ACTIVE_CONNECTION", "true");
+    let service = launch(&[url[0], url[1], check]);
+    service.process.logs("Redis cannot be used").await;
+    assert!(!is_healthy(&service));
+}
+
 #[tokio::test]
 async fn what_there_is_not_is_refused() {
     for (variable, word) in [
         (("BACKEND_TYPE", "memcache"), "BACKEND_TYPE"),
         (("CONFIG_TYPE", "HTTP"), "CONFIG_TYPE"),
         (("DEBUG_PORT", "99999"), "DEBUG_PORT"),
+        (("REDIS_URL", "redis://a b"), "REDIS_URL:"),
     ] {
         let mut service = launch(&[variable]);
         eventually("the end", async || {

@@ -55,7 +55,7 @@ impl ConnectionLimits {
             most: usize::MAX,
             streams: 200,
             idle: Duration::MAX,
-            age: Some(age),
+            age: if age.is_zero() { None } else { Some(age) },
             http1: false,
             ping: PING_TIME,
         }
@@ -85,6 +85,13 @@ fn jittered(time: Duration) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_age_of_zero_is_none() {
+        assert_eq!(ConnectionLimits::grpc(Duration::ZERO).next_age(), None);
+        let day = Duration::from_secs(86_400);
+        assert!(ConnectionLimits::grpc(day).next_age().is_some());
+    }
 
     #[test]
     fn ages_differ_by_a_tenth_at_most() {

@@ -178,7 +178,8 @@ impl Parts {
 
     /// Runs periodic tasks; never completes.
     pub(super) async fn upkeep(&self) {
-        self.store.check_at_start("--on-failure").await;
+        let decides = self.settings.on_failure_setting;
+        self.store.check_at_start(decides).await;
         self.metrics.clone().upkeep().await;
     }
 
