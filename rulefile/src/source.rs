@@ -7,14 +7,19 @@ use std::{
 
 use sha2::{Digest as _, Sha256};
 
+/// The character with which editors of Windows begin a file in UTF-8.
+const BYTE_ORDER_MARK: char = '\u{feff}';
+
 /// A file's name and text.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct SourceText {
     /// The name that problems show, as the caller gave it.
     pub name: String,
-    /// The whole text.
+    /// The whole text, without a byte order mark.
     pub text: String,
+    /// Whether the file begins with a byte order mark.
+    has_mark: bool,
     /// The byte offset of each line. Computed for the first span, since a large file has many spans.
     line_starts: OnceLock<Box<[usize]>>,
 }
@@ -22,10 +27,15 @@ pub struct SourceText {
 impl SourceText {
     /// The text of a file under its name.
     #[must_use]
-    pub const fn new(name: String, text: String) -> Self {
+    pub fn new(name: String, mut text: String) -> Self {
+        let has_mark = text.starts_with(BYTE_ORDER_MARK);
+        if has_mark {
+            text.drain(..BYTE_ORDER_MARK.len_utf8());
+        }
         Self {
             name,
             text,
+            has_mark,
             line_starts: OnceLock::new(),
         }
     }
@@ -40,10 +50,14 @@ impl SourceText {
         (line, starts[line - 1])
     }
 
-    /// The SHA-256 of the text in hexadecimal digits, as `sha256sum` prints it.
+    /// The SHA-256 of the file in hexadecimal digits, as `sha256sum` prints it.
     #[must_use]
     pub fn sha256(&self) -> String {
-        Self::sha256_of(self.text.as_bytes())
+        if self.has_mark {
+            Self::sha256_of(format!("{BYTE_ORDER_MARK}{}", self.text).as_bytes())
+        } else {
+            Self::sha256_of(self.text.as_bytes())
+        }
     }
 
     /// The SHA-256 of other bytes, in the same form.
@@ -211,6 +225,14 @@ fn floor_boundary(text: &str, offset: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_byte_order_mark_is_no_part_of_the_text() {
+        let source = SourceText::new("rules".to_owned(), "\u{feff}domain: a".to_owned());
+        assert_eq!(source.text, "domain: a");
+        let of_file = SourceText::sha256_of("\u{feff}domain: a".as_bytes());
+        assert_eq!(source.sha256(), of_file);
+    }
 
     #[test]
     fn spans_have_lines_and_columns() {

@@ -38,7 +38,9 @@ fn has_domain_itself(file: &Path) -> bool {
         return false;
     }
     let text = fs::read_to_string(file).unwrap_or_default();
-    let of_json = serde_json::from_str::<Value>(&text);
+    // A file may begin with a byte order mark.
+    let text = text.trim_start_matches('\u{feff}');
+    let of_json = serde_json::from_str::<Value>(text);
     of_json.is_ok_and(|json| json.get("domain").is_some())
         || text.lines().any(|line| line.starts_with("domain:"))
 }

@@ -33,6 +33,22 @@ fn file(dir: &Path, name: &str, text: &str) -> String {
 }
 
 #[test]
+fn a_byte_order_mark_hides_no_domain() {
+    let dir = tempfile::tempdir().expect("a directory");
+    for (name, text) in [
+        ("rl.yaml", "\u{feff}domain: rl\n"),
+        (
+            "rl.json",
+            "\u{feff}{\"domain\": \"rl\", \"descriptors\": []}",
+        ),
+    ] {
+        let path = file(dir.path(), name, text);
+        let (exit, out, errors) = run(&[&path]);
+        assert_eq!((exit, errors.as_str()), (0, ""), "{out}");
+    }
+}
+
+#[test]
 fn descriptors_are_explained_entry_by_entry() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = file(dir.path(), "rl.yaml", RULES);

@@ -3,6 +3,7 @@
 mod algorithm_extensions;
 mod fields;
 mod key_orders;
+mod misplaced_keys;
 mod parser_state;
 mod split_documents;
 
@@ -48,6 +49,9 @@ const DESCRIPTOR: [&str; 10] = [
     "share_threshold",
     "metadata",
 ];
+
+/// The keys of a descriptor that have a meaning with its own limit only.
+const OF_LIMITS: [&str; 3] = ["shadow_mode", "quota_mode", "detailed_metric"];
 
 const RATE_LIMIT: [&str; 5] = ["unit", "requests_per_unit", "unlimited", "name", "replaces"];
 
@@ -211,17 +215,6 @@ impl RulesParser<'_> {
         }
     }
 
-    fn warn_of_misplaced(&mut self, table: &Node, known: &[&str], place: &str) {
-        let groups = [&ROOT[..], &DESCRIPTOR, &RATE_LIMIT, &REPLACES];
-        for NodeEntry { key, key_span, .. } in table.entries() {
-            let key = key.as_str();
-            if !known.contains(&key) && groups.iter().any(|group| group.contains(&key)) {
-                let message = format!("{key:?} means nothing in {place}, and is ignored");
-                self.fault(ProblemCode::W32, key_span, message);
-            }
-        }
-    }
-
     /// Reads the descriptors of a table.
     fn level(&mut self, level: &mut Level, path: &str, table: &Node) {
         let descriptors = self.list(table, "descriptors");
@@ -289,9 +282,13 @@ impl RulesParser<'_> {
         let table = node.get("metadata");
         let metadata = table.and_then(|table| metadata(table, &mut self.report));
         // These keys are checked even without a limit.
-        let modes = ["shadow_mode", "quota_mode", "detailed_metric"];
-        let [shadow, quota, detailed_metric] = modes.map(|key| self.truth(node, key));
-        let limit = self.limit(node).map(|limit| Limit {
+        let modes = OF_LIMITS.map(|key| self.truth(node, key));
+        let [shadow, quota, detailed_metric] = modes;
+        let limit = self.limit(node);
+        if limit.is_none() {
+            self.warn_of_modes(node, modes);
+        }
+        let limit = limit.map(|limit| Limit {
             shadow,
             quota,
             detailed_metric,

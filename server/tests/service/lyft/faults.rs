@@ -278,6 +278,39 @@ descriptors:
     assert_eq!(warnings(text), [w32(2), w32(5), w32(8), w32(9)]);
 }
 
+/// Modes are not inherited.
+#[test]
+fn modes_without_a_limit_are_warnings() {
+    let text = "domain: rl
+descriptors:
+  - key: a
+    shadow_mode: true
+    quota_mode: true
+    detailed_metric: true
+    value_to_metric: true
+    descriptors:
+      - key: b
+        shadow_mode: true
+        rate_limit: {unit: minute, requests_per_unit: 5}
+  - key: c
+    shadow_mode: false
+    descriptors: []
+";
+    let w32 = |line| ("W32", Some(line));
+    assert_eq!(warnings(text), [w32(4), w32(5), w32(6)]);
+}
+
+/// Editors of Windows begin a file with a byte order mark.
+#[test]
+fn a_byte_order_mark_is_no_part_of_the_file() {
+    let two = "\u{feff}domain: a\ndescriptors: []\ndomain: b\ndescriptors: []\n";
+    assert_eq!(warnings(two), [("W33", Some(3))]);
+    check(
+        "\u{feff}domain: rl\ndomian: x\n",
+        &[("R02", 2, 1, "unknown key")],
+    );
+}
+
 #[test]
 fn limits_with_the_same_keys_in_another_order_have_a_warning() {
     let limit = "rate_limit: {unit: day, requests_per_unit: 1}";
