@@ -21,6 +21,7 @@ async fn page_leads_from_a_file_to_a_limited_route() {
     let mut blocks = page.split("```yaml\n").skip(1);
     let mut block = || blocks.next().unwrap().split_once("```").unwrap().0;
     let (rules, envoy) = (block(), block());
+    assert!(envoy.contains("grpc_health_check"), "a restart loses calls");
     let service = Service::start(&["--rls-headers", "retry-after"]).await;
     fs::write(service.folder.path().join("rules.yaml"), rules).unwrap();
     service.process.hang_up();
