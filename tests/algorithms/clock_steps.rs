@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use tower_ratelimit::{Algorithm, LocalLimiter, ManualClock, Quota};
+use tower_ratelimit::{Algorithm, LocalLimiter, LocalStore, ManualClock, Quota, Timestamp};
 
 use super::{alice, every_algorithm};
 
@@ -76,5 +76,53 @@ fn lone_bucket_locks_out_for_a_full_quota_or_a_second() {
             let most = quota.period().max(Duration::from_secs(1)) + quota.period();
             assert!(wait <= Some(most), "{quota:?}, {step:?}: {wait:?}");
         }
+    }
+}
+
+/// A lone bucket keeps instants from an origin, which moves with a clock that steps by decades: it decides
+/// as the same quota does in a store, whose instants are those of the epoch.
+#[test]
+fn lone_bucket_limits_wherever_its_clock_stands() {
+    const YEARS: [u64; 8] = [0, 1, 17, 37, 56, 80, 200, 500];
+    let instants = || YEARS.map(|years| Timestamp::from_secs(years * 31_557_600 + 1_000));
+    let steps = instants()
+        .into_iter()
+        .flat_map(|from| instants().map(move |to| (from, to)));
+    for (quota, (made, set)) in [
+        Quota::per_minute(6),
+        Quota::per_minute(6).refill_every(MINUTE),
+        Quota::per_minute(1).leaky_bucket(5),
+    ]
+    .into_iter()
+    .flat_map(|quota| steps.clone().map(move |step| (quota, step)))
+    {
+        let clock = ManualClock::at(made);
+        let builder = || LocalLimiter::builder(quota);
+        let store = LocalStore::builder().max_keys(64).clock(clock.clone());
+        let store = store.build().expect("a store");
+        let lone = builder()
+            .max_keys(4)
+            .clock(clock.clone())
+            .build()
+            .expect("a good quota");
+        let stored = builder().build_in(&store).expect("a good quota");
+        let used = |cost| (lone.acquire(&alice(), cost), stored.acquire(&alice(), cost));
+        let _ = used(4);
+        clock.set(set);
+        assert_eq!((lone.tracked_keys(), made), (stored.tracked_keys(), made));
+        for second in 0..70 {
+            let (lone, stored) = used(1);
+            let step = format!("{quota:?}: {made:?} to {set:?}, second {second}");
+            assert_eq!(lone.is_denied(), stored.is_denied(), "{step}");
+            assert_eq!(lone.retry_after(), stored.retry_after(), "{step}");
+            clock.advance(Duration::from_secs(1));
+        }
+        for _ in 0..6 {
+            let _ = used(1);
+        }
+        assert!(
+            lone.acquire(&alice(), 1).is_denied(),
+            "{quota:?}: {made:?} to {set:?}"
+        );
     }
 }

@@ -3,7 +3,10 @@
 use std::{
     io::{self, Write},
     slice,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use super::{
@@ -27,8 +30,34 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct LockFree {
     table: Table,
-    /// The time of the table's instant 0, in nanoseconds since the epoch.
-    origin: u64,
+    origin: AtomicU64,
+}
+
+/// The time of a table's instant 0, in nanoseconds since the epoch.
+#[derive(Debug, Clone, Copy)]
+struct Origin(u64);
+
+impl Origin {
+    /// The furthest that a clock may be from it: a full bucket later, an instant still fits into an entry.
+    const FURTHEST: u64 = MAX_STATE - MAX_REFILL_NANOS;
+
+    const fn for_clock_at(now: u64) -> Self {
+        // Leaves room for a clock that steps back.
+        Self(now.saturating_sub(MAX_REFILL_NANOS))
+    }
+
+    fn state_of(self, nanos: u64) -> u64 {
+        nanos.saturating_sub(self.0).min(MAX_STATE)
+    }
+
+    /// Converts a table's instant to nanoseconds. 0, the fresh state, stays 0 however far the clock
+    /// stepped back.
+    fn nanos_of(self, state: u64) -> u64 {
+        if state == 0 {
+            return 0;
+        }
+        self.0.saturating_add(state)
+    }
 }
 
 /// A bucket and its table.
@@ -81,8 +110,7 @@ impl LockFree {
         let table = Table::try_new(capacity.keys);
         Ok(Self {
             table: table.ok_or_else(|| capacity.refused())?,
-            // Leaves room for a clock that steps back before its start.
-            origin: now.as_nanos().saturating_sub(MAX_REFILL_NANOS),
+            origin: AtomicU64::new(Origin::for_clock_at(now.as_nanos()).0),
         })
     }
 
@@ -198,15 +226,16 @@ impl LockFree {
         operate: impl Fn(&mut u64, &mut Verdict) -> Answer,
     ) -> Decision {
         let now = time.as_nanos();
-        let fresh = self.state_of(fresh_until);
+        let origin = self.origin(now);
+        let fresh = origin.state_of(fresh_until);
         let (answer, verdict, instant) = self.table.update(key, fresh, move |state| {
-            let old = self.nanos_of(state);
+            let old = origin.nanos_of(state);
             let mut new = old;
             let mut verdict = Verdict::FITS;
             let answer = operate(&mut new, &mut verdict);
             // A fresh key needs no entry.
             let stays = new == old || (state == 0 && new <= fresh_until);
-            let next = (!stays).then(|| self.state_of(new));
+            let next = (!stays).then(|| origin.state_of(new));
             (next, (answer, verdict, new))
         });
         let status = QuotaStatuses::of_one(policy, &bucket.measure(&instant, now, verdict));
@@ -225,11 +254,12 @@ impl LockFree {
         writer: &mut BlockWriter<W>,
         mut write: impl FnMut(&mut Vec<u8>, u64, u64),
     ) -> io::Result<()> {
-        let fresh = self.state_of(bucket.fresh_until(now.as_nanos()));
+        let origin = self.origin(now.as_nanos());
+        let fresh = origin.state_of(bucket.fresh_until(now.as_nanos()));
         let count = self.table.entry_count();
         for entry in (0..count).map(scattered(count)) {
             self.table.visit(entry, fresh, |tag, state| {
-                writer.entry(|to| write(to, tag, self.nanos_of(state)));
+                writer.entry(|to| write(to, tag, origin.nanos_of(state)));
             });
             if writer.is_full() {
                 writer.flush()?;
@@ -242,42 +272,59 @@ impl LockFree {
     pub(super) fn restore(&self, bucket: &Bucket, key: KeyHash, now: Timestamp, instant: u64) {
         let fresh_until = bucket.fresh_until(now.as_nanos());
         if instant > fresh_until {
-            let state = self.state_of(instant);
-            self.table.restore(key, self.state_of(fresh_until), state);
+            let origin = self.origin(now.as_nanos());
+            let state = origin.state_of(instant);
+            (self.table).restore(key, origin.state_of(fresh_until), state);
         }
     }
 
     /// Forgets all keys.
     pub(super) fn clear(&self) {
-        self.table.limit_states(0);
+        self.table.change_states(|_| 0);
     }
 
     /// Clamps all keys to the most that `bucket` allows, since a larger quota may have been in force.
     pub(super) fn fit_to(&self, bucket: &Bucket, now: Timestamp) {
         let latest = bucket.latest(now.as_nanos());
-        self.table.limit_states(self.state_of(latest));
+        let most = self.origin(now.as_nanos()).state_of(latest);
+        self.table.change_states(|state| state.min(most));
     }
 
     /// The number of keys that are not fresh at `now`. Walks the whole table.
     pub(super) fn live_keys(&self, bucket: &Bucket, now: Timestamp) -> usize {
         let fresh_until = bucket.fresh_until(now.as_nanos());
-        self.table.live_keys(self.state_of(fresh_until))
+        let origin = self.origin(now.as_nanos());
+        self.table.live_keys(origin.state_of(fresh_until))
     }
 
     pub(super) fn evictions(&self) -> u64 {
         self.table.evictions()
     }
 
-    fn state_of(&self, nanos: u64) -> u64 {
-        nanos.saturating_sub(self.origin).min(MAX_STATE)
+    /// The origin of the instants, which has to suit the clock: an earlier instant than the origin would
+    /// be a fresh key, and so would all that are too late for an entry.
+    #[inline]
+    fn origin(&self, now: u64) -> Origin {
+        let origin = self.origin.load(Ordering::Relaxed);
+        if now.wrapping_sub(origin) > Origin::FURTHEST {
+            return self.move_origin(Origin(origin), now);
+        }
+        Origin(origin)
     }
 
-    /// Converts a table's instant to nanoseconds. 0, the fresh state, stays 0 however far the clock
-    /// stepped back.
-    fn nanos_of(&self, state: u64) -> u64 {
-        if state == 0 {
-            return 0;
+    /// Moves the origin and all instants, after a step of the clock by decades. A thread that decides
+    /// meanwhile may read an instant of the other origin: it is then clamped, or the key is fresh, as
+    /// after a step back and forth.
+    #[cold]
+    #[inline(never)]
+    fn move_origin(&self, old: Origin, now: u64) -> Origin {
+        let new = Origin::for_clock_at(now);
+        let moved =
+            (self.origin).compare_exchange(old.0, new.0, Ordering::Relaxed, Ordering::Relaxed);
+        if moved.is_ok() {
+            let instant_moved = |state| new.state_of(old.nanos_of(state));
+            self.table.change_states(instant_moved);
         }
-        self.origin.saturating_add(state)
+        new
     }
 }

@@ -206,12 +206,15 @@ impl Table {
         }
     }
 
-    /// Lowers every state to at most `most`; 0 resets all keys.
-    pub(super) fn limit_states(&self, most: u64) {
+    /// Replaces every state; 0 resets a key.
+    pub(super) fn change_states(&self, change: impl Fn(u64) -> u64) {
         for entry in self.buckets.iter().flat_map(CacheLine::entries) {
             // An entry that changes its key meanwhile belongs to a later key.
             let tag = entry.tag.load(Ordering::Acquire);
-            entry.update(tag, &mut |state| ((state > most).then_some(most), ()));
+            entry.update(tag, &mut |state| {
+                let new = change(state);
+                ((new != state).then_some(new), ())
+            });
         }
     }
 

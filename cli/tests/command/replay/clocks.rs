@@ -108,3 +108,19 @@ fn a_log_with_gaps_is_put_in_order_behind_them() {
         (&0.into(), &500.into())
     );
 }
+
+/// A limit counts in logs of any year.
+#[test]
+fn a_log_of_any_year_is_limited() {
+    let directory = directory();
+    for year in [1971, 2001, 2007, 2019] {
+        let lines = (0..8).map(|second| {
+            let now = format!("{year}-09-25T00:00:0{second}Z");
+            format!("{{\"time\":\"{now}\",\"remote_addr\":\"203.0.113.7\",\"status\":200}}\n")
+        });
+        let log = file(&directory, "old.jsonl", lines.collect::<String>());
+        let reported = json(&[&log, "--quota", "4/h"]);
+        let limited = &reported["quotas"][0]["limited"]["requests"];
+        assert_eq!((limited, year), (&4.into(), year), "{reported}");
+    }
+}

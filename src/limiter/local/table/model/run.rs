@@ -18,7 +18,7 @@ impl Table {
     /// Makes the call, and returns the usage of the key before it.
     fn make(&self, call: Call) -> u64 {
         if let Op::LimitAll(most) = call.op {
-            self.limit_states(NOW + most);
+            self.change_states(|state| state.min(NOW + most));
             return 0;
         }
         self.update(call.key, NOW, |state| {
