@@ -20,6 +20,7 @@ if [ "$(uname -s)" = Linux ]; then
     has_command initdb || need_file '/usr/lib/postgresql/*/bin/initdb' postgresql
     need apache2 apache2-bin
     need caddy caddy
+    need nutcracker nutcracker
     need prometheus prometheus
     need promtool prometheus
     need systemd-analyze systemd

@@ -107,6 +107,10 @@ impl RedisStoreBuilder {
     /// Each call then carries one subject. Otherwise one call carries many subjects that wait at
     /// the same moment, except to a cluster. Such a proxy would count some of them on the wrong
     /// server. A server that refuses such calls by itself (`CROSSSLOT`) needs no setting.
+    ///
+    /// A server that does not know a script gets its text with the call (`EVAL`), since `SCRIPT
+    /// LOAD` would reach one of the servers only. The connection does not give its name (`CLIENT
+    /// SETINFO`), at which twemproxy ends it.
     pub const fn sharding_proxy(mut self) -> Self {
         self.sharding_proxy = true;
         self
@@ -231,6 +235,9 @@ impl RedisStoreBuilder {
         };
         let shown = address.shown();
         let opener = match address {
+            Address::Node(node) if self.sharding_proxy => {
+                Connector::node(connector::without_name(node), timeouts)
+            }
             Address::Node(node) => Connector::node(node, timeouts),
             Address::Sentinel(sentinels) => Connector::sentinels(sentinels, timeouts),
             Address::Cluster(seeds) => {
@@ -265,7 +272,13 @@ impl RedisStoreBuilder {
                 certificates: _,
         } = self;
         let watch = StoreWatch::new(Owner::Redis, on_health_change);
-        let common = Arc::new(StoreCommon::new(prefix, deadline, home, watch));
+        let common = Arc::new(StoreCommon::new(
+            prefix,
+            deadline,
+            sharding_proxy,
+            home,
+            watch,
+        ));
         RedisStore::new(StoreState {
             address,
             servers: servers(Arc::clone(&common)),

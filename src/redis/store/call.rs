@@ -59,7 +59,8 @@ impl CallProgress {
     }
 }
 
-/// Sends a command, and sends it again after loading the script if the server does not know it.
+/// Sends a command, and sends it again if the server does not know the script: after loading it, or
+/// with its text.
 pub(super) async fn send_command(
     live: &Live,
     script: &Script,
@@ -68,21 +69,24 @@ pub(super) async fn send_command(
 ) -> RedisResult<Value> {
     let loads = live.loads.done();
     let is_asking = progress.is_asking;
-    let send = async || {
+    let send = async |command: &Cmd| {
         if is_asking {
             live.wire.send_asking(command).await
         } else {
             live.wire.send(command).await
         }
     };
-    match send().await {
+    match send(command).await {
         Err(error) if is_unknown(&error) => {
             live.loads.load(script, &live.wire, loads).await?;
             // The call has a place already, so it fails only if nobody waits any more.
             if progress.send(live).is_err() {
                 return Err(io::Error::from(io::ErrorKind::TimedOut).into());
             }
-            send().await
+            if live.loads.are_needless() {
+                return send(&script.with_text(command)).await;
+            }
+            send(command).await
         }
         answer => answer,
     }

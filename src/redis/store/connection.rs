@@ -32,6 +32,7 @@ pub(super) struct Connection {
     state: Mutex<State>,
     attempts: Solo,
     totals: Arc<Totals>,
+    has_sharding_proxy: bool,
 }
 
 #[derive(Default)]
@@ -71,6 +72,7 @@ impl Connection {
             home: common.home.clone(),
             state: Mutex::default(),
             totals: Arc::clone(&common.totals),
+            has_sharding_proxy: common.has_sharding_proxy,
         }
     }
 
@@ -166,7 +168,7 @@ impl Connection {
             number: run.number(),
             wire: Arc::new(wire),
             opening: started_at.elapsed(),
-            loads: Loads::new(Arc::clone(&self.totals.loads)),
+            loads: Loads::new(Arc::clone(&self.totals.loads), self.has_sharding_proxy),
         });
         if outcome.is_ok() && !self.is_given() {
             self.totals.connections.fetch_add(1, Ordering::Relaxed);

@@ -196,6 +196,12 @@ fn sentinel_client(sentinels: &Sentinels) -> RedisResult<SentinelClient> {
     builder.build()
 }
 
+/// The address, for connections that do not give their name.
+pub(super) fn without_name(node: ConnectionInfo) -> ConnectionInfo {
+    let settings = node.redis_settings().clone().set_skip_set_lib_name();
+    node.set_redis_settings(settings)
+}
+
 pub(super) fn with_tcp_settings(node: ConnectionInfo) -> ConnectionInfo {
     node.set_tcp_settings(tcp_settings())
 }

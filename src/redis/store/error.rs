@@ -108,6 +108,12 @@ fn shown(error: &RedisError) -> String {
              like redis-cluster://host:port"
                 .to_owned();
         }
+        // It was loaded over the same connection just before.
+        (Some("NOSCRIPT"), _) => {
+            return "NOSCRIPT, though the script was loaded: several servers are behind the address, as \
+             with Envoy and twemproxy; RedisStoreBuilder::sharding_proxy is for them"
+                .to_owned();
+        }
         (Some(code), Some(detail)) => format!("{code} {detail}"),
         (Some(code), None) => code.to_owned(),
         (None, _) => error.to_string(),

@@ -5,6 +5,7 @@ use std::{
     time::Duration,
 };
 
+use futures_util::future::join_all;
 use redis::{Cmd, Value};
 use tokio::time::{Instant, timeout};
 
@@ -104,14 +105,33 @@ impl Pipeline {
         Ok(())
     }
 
-    /// Runs a trial for a caller that waits. Its failure counts like that of a call.
+    /// Runs a trial for a caller that waits. Its failure counts like that of a call. Behind a proxy
+    /// it tries all probe keys, and fails if one fails: some server does not do what a limiter needs.
     pub(super) async fn check(&self) -> Result<(), StoreError> {
         if !self.common.home.has_runtime() {
             return Err(StoreError::no_runtime());
         }
-        let mut connection = 0;
-        let outcome = self.try_out(&mut connection).await;
-        let (error, now) = (outcome.as_ref().err(), Instant::now().into_std());
+        let keys = if self.common.has_sharding_proxy {
+            PROBE_KEYS
+        } else {
+            1
+        };
+        let each = (0..keys).map(|_| async {
+            let mut connection = 0;
+            let outcome = self.try_out(&mut connection).await;
+            (connection, outcome)
+        });
+        let mut each = join_all(each).await;
+        // As in a trial, one server that works keeps the breaker closed.
+        each.sort_by_key(|(_, outcome)| outcome.is_err());
+        if let Some((connection, outcome)) = each.first() {
+            self.record_check(*connection, outcome.as_ref().err());
+        }
+        each.into_iter().try_for_each(|(_, outcome)| outcome)
+    }
+
+    fn record_check(&self, connection: u64, error: Option<&StoreError>) {
+        let now = Instant::now().into_std();
         if let Some(error) = error {
             self.close_failed(error.kind(), connection);
         }
@@ -120,7 +140,6 @@ impl Pipeline {
             |breaker| breaker.checked(connection, checked, now),
             connection,
         );
-        outcome
     }
 
     async fn step(

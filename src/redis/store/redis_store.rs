@@ -135,7 +135,9 @@ impl RedisStore {
     /// take longer than the [deadline](super::RedisStoreBuilder::deadline).
     ///
     /// In a cluster it tests all servers at the same time, and one that works is enough: each of
-    /// the others affects its own keys only.
+    /// the others affects its own keys only. Behind a
+    /// [`sharding_proxy`](super::RedisStoreBuilder::sharding_proxy) it tests sixteen keys, which lie
+    /// on different servers, and fails if one of them fails.
     ///
     /// # Errors
     ///

@@ -10,7 +10,7 @@ use std::{
 };
 
 use futures_util::future::{BoxFuture, FutureExt, Shared};
-use redis::{Cmd, ErrorKind, RedisError, RedisResult, ServerErrorKind, ToRedisArgs, Value};
+use redis::{Arg, Cmd, ErrorKind, RedisError, RedisResult, ServerErrorKind, ToRedisArgs, Value};
 
 use super::transport::Transport;
 use crate::{
@@ -52,6 +52,18 @@ impl Script {
         command
     }
 
+    /// The command that does what `call` does on a server that does not know the script.
+    pub(super) fn with_text(&self, call: &Cmd) -> Cmd {
+        let mut command = redis::cmd("EVAL");
+        command.arg(&*self.code);
+        for part in call.args_iter().skip(2) {
+            if let Arg::Simple(part) = part {
+                command.arg(part);
+            }
+        }
+        command
+    }
+
     pub(super) fn is_same(&self, other: &Self) -> bool {
         self.digest == other.digest
     }
@@ -85,6 +97,9 @@ pub(super) struct Loads {
     done: AtomicU64,
     /// Loads of the store, over all connections.
     count: Arc<AtomicU64>,
+    /// Whether a proxy would load a script into one of its servers only. Then nothing is loaded:
+    /// a server that does not know a script gets its text with the call.
+    are_needless: bool,
 }
 
 #[derive(Default)]
@@ -95,12 +110,17 @@ struct Loaded {
 }
 
 impl Loads {
-    pub(super) fn new(count: Arc<AtomicU64>) -> Arc<Self> {
+    pub(super) fn new(count: Arc<AtomicU64>, are_needless: bool) -> Arc<Self> {
         Arc::new(Self {
             scripts: Mutex::default(),
             done: AtomicU64::new(0),
             count,
+            are_needless,
         })
+    }
+
+    pub(super) const fn are_needless(&self) -> bool {
+        self.are_needless
     }
 
     /// How many loads have ended.
@@ -115,6 +135,9 @@ impl Loads {
         wire: &Arc<Transport>,
         done: u64,
     ) -> RedisResult<()> {
+        if self.are_needless {
+            return Ok(());
+        }
         let load = {
             let mut scripts = self.lock();
             let loaded = scripts.entry(Arc::clone(&script.digest)).or_default();

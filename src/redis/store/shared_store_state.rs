@@ -19,6 +19,9 @@ use crate::{
 pub(super) struct StoreCommon {
     pub(super) prefix: String,
     pub(super) deadline: Duration,
+    /// Whether the address is a proxy that sends each command to the server of its first key. `SCRIPT
+    /// LOAD`, which has no key, would reach one server only.
+    pub(super) has_sharding_proxy: bool,
     /// The runtime on which connections are opened and live.
     pub(super) home: Home,
     /// The scripts used by the store's limiters.
@@ -37,10 +40,17 @@ pub(super) struct Totals {
 }
 
 impl StoreCommon {
-    pub(super) fn new(prefix: String, deadline: Duration, home: Home, watch: StoreWatch) -> Self {
+    pub(super) fn new(
+        prefix: String,
+        deadline: Duration,
+        has_sharding_proxy: bool,
+        home: Home,
+        watch: StoreWatch,
+    ) -> Self {
         Self {
             prefix,
             deadline,
+            has_sharding_proxy,
             home,
             scripts: Mutex::default(),
             watch: Arc::new(watch),

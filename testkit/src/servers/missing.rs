@@ -29,6 +29,12 @@ pub fn envoy() -> bool {
     missing(find("envoy", Some("ENVOY")).is_some(), "envoy", install)
 }
 
+/// Whether the test has to be left out because there is no twemproxy.
+pub fn twemproxy() -> bool {
+    let install = "apt-get install nutcracker";
+    missing(find("nutcracker", None).is_some(), "nutcracker", install)
+}
+
 /// Whether the test has to be left out because there is no gRPC client for Python, with Envoy's protocol.
 pub fn grpcio() -> bool {
     let install = "export GRPCIO=\"$(bash scripts/get-grpcio.sh)\"";

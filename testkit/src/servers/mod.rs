@@ -16,6 +16,7 @@ mod proxy;
 mod sentinel;
 mod server;
 mod setup;
+mod sharding_proxy;
 
 pub use self::{
     cluster::Cluster,
@@ -24,6 +25,7 @@ pub use self::{
     sentinel::Sentinels,
     server::{Server, connect},
     setup::{PRIMARY_NAME, Setup, faketime_library},
+    sharding_proxy::ShardingProxy,
 };
 
 /// Ends a test if one of these programs is not installed: `needs!(redis, openssl)`. Where all

@@ -4,6 +4,7 @@ mod clusters;
 mod log_lines;
 mod sentinels;
 mod servers;
+mod sharding_proxies;
 mod tls;
 
 use std::time::Duration;
