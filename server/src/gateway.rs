@@ -25,6 +25,7 @@ mod upload;
 mod upstream_address;
 mod upstream_buffers;
 mod upstream_connector;
+mod upstream_http1;
 mod upstream_http2;
 mod websocket_frames;
 

@@ -1,5 +1,10 @@
 //! Upstream failures: their status, and their cause in the log and in the metrics.
 
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
+};
+
 use testkit::programs::{eventually, free_port};
 use tokio::{io::AsyncWriteExt as _, net::TcpListener};
 
@@ -78,6 +83,76 @@ async fn cause_of_a_502_is_in_the_log_once_and_in_the_metrics() {
             let metrics = metrics(&gateway).await;
             assert!(metrics.contains(&series), "{series} in {metrics}");
         }
+    })
+    .await;
+}
+
+/// Starts an upstream that answers one request on each connection, and closes the connection under the next one.
+/// Returns its port, and the number of requests that it has read.
+async fn forgetful() -> (u16, Arc<AtomicUsize>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let read = Arc::new(AtomicUsize::new(0));
+    let requests = Arc::clone(&read);
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let requests = Arc::clone(&requests);
+            tokio::spawn(async move {
+                let mut wire = Wire::new(stream);
+                for answers in [true, false] {
+                    let head = wire.head().await?;
+                    if head.field("content-length") == Some("1") {
+                        wire.read(1).await?;
+                    }
+                    requests.fetch_add(1, Ordering::SeqCst);
+                    if answers {
+                        wire.send(b"HTTP/1.1 200 OK\r\nServer : x\r\ncontent-length: 0\r\n\r\n")
+                            .await;
+                    }
+                }
+                Some(())
+            });
+        }
+    });
+    (port, read)
+}
+
+/// A server that closes kept connections after some seconds does so under a request now and then.
+#[tokio::test]
+async fn kept_connection_that_closes_under_a_request_is_no_failure() {
+    bounded(async {
+        for (line, statuses, most) in [
+            ("GET / HTTP/1.1", [200, 200, 200], 5),
+            ("QUERY / HTTP/1.1", [200, 200, 200], 5),
+            ("PUT / HTTP/1.1\ncontent-length: 0", [200, 200, 200], 5),
+            ("POST / HTTP/1.1\ncontent-length: 0", [200, 502, 200], 3),
+            ("PUT / HTTP/1.1\ncontent-length: 1", [200, 502, 200], 3),
+        ] {
+            let (port, requests) = forgetful().await;
+            let gateway = Gateway::start(port, &[]).await;
+            for status in statuses {
+                let mut wire = gateway.connect().await;
+                wire.request(&format!("{line}\nhost: test")).await;
+                if line.ends_with('1') && line.contains("length") {
+                    wire.send("a").await;
+                }
+                let (head, _) = wire.message().await.unwrap();
+                assert_eq!(head.status(), status, "{line}");
+            }
+            assert!(requests.load(Ordering::SeqCst) <= most, "{line}");
+        }
+    })
+    .await;
+}
+
+/// RFC 9112, 5.1: a proxy removes the blank.
+#[tokio::test]
+async fn blank_before_a_colon_of_the_upstream_is_removed() {
+    bounded(async {
+        let (port, _) = forgetful().await;
+        let gateway = Gateway::start(port, &[]).await;
+        let (head, _) = gateway.connect().await.answer("GET / HTTP/1.1").await;
+        assert_eq!((head.status(), head.field("server")), (200, Some("x")));
     })
     .await;
 }

@@ -10,7 +10,8 @@ use std::{
 };
 
 use axum::BoxError;
-use http::StatusCode;
+use h2::Reason;
+use http::{Method, StatusCode};
 use hyper_util::client::legacy;
 use tracing::warn;
 
@@ -43,6 +44,29 @@ impl Refusal {
             Self::Exchange(_) => false,
         }
     }
+
+    /// Whether the same request may be sent once more: the upstream has refused it unread, or the connection closed
+    /// before a response to a request that may come twice.
+    pub(super) fn allows_another_try(&self, method: &Method) -> bool {
+        let is_of_body = sources(self).any(|error| error.is::<UploadError>());
+        let is_closed = !is_of_body && Cause::of(self) == Cause::Closed;
+        is_closed && is_idempotent(method) || sources(self).any(is_refused)
+    }
+}
+
+/// Whether a request of this method may come twice (RFC 9110, 9.2.2; RFC 10008).
+fn is_idempotent(method: &Method) -> bool {
+    let idempotent = ["GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE", "QUERY"];
+    idempotent.contains(&method.as_str())
+}
+
+/// Whether an upstream refused a stream that it had not read (RFC 9113, 8.7).
+fn is_refused(error: &(dyn Error + 'static)) -> bool {
+    let error: Option<&h2::Error> = error.downcast_ref();
+    error.is_some_and(|error| {
+        let is_ending = error.is_go_away() && error.reason() == Some(Reason::NO_ERROR);
+        error.is_remote() && (is_ending || error.reason() == Some(Reason::REFUSED_STREAM))
+    })
 }
 
 impl fmt::Display for Refusal {

@@ -13,17 +13,14 @@ use axum::{body::Body, response::Response};
 use http::{
     HeaderValue, Request, StatusCode, Uri, Version,
     header::{
-        ACCEPT_ENCODING, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HOST, TE, TRANSFER_ENCODING,
+        ACCEPT_ENCODING, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HOST, TE,
+        TRANSFER_ENCODING, UPGRADE,
     },
     request::Parts,
     uri::{Authority, PathAndQuery},
 };
 use http_body::Body as _;
 use hyper::body::Incoming;
-use hyper_util::{
-    client::legacy::{Builder, Client},
-    rt::{TokioExecutor, TokioTimer},
-};
 use tokio::{sync::watch, time::timeout};
 use tower_ratelimit::{concurrency::RequestPermits, rate_limit::Spent};
 use tower_service::Service;
@@ -40,11 +37,11 @@ use super::{
     upgrade,
     upload::Upload,
     upstream_address::{Upstream, UpstreamHttp},
-    upstream_buffers::{BUFFER, IDLE_TIME},
     upstream_connector::{Connector, TlsToUpstream},
+    upstream_http1::Http1Connections,
     upstream_http2::{Http2Connections, Sent, no_http2},
 };
-use crate::{connections::MAX_FIELDS, decide_and_serve_errors::ServeError};
+use crate::decide_and_serve_errors::ServeError;
 
 /// A service that forwards requests. Clones share the connections.
 #[derive(Clone)]
@@ -57,7 +54,7 @@ struct Inner {
     failures: Failures,
     timeout: Duration,
     silence: Duration,
-    http1: Client<Connector, Upload>,
+    http1: Http1Connections,
     http2: Http2Connections,
     /// Whether the gateway is stopping, and closes WebSockets.
     stopped: watch::Receiver<bool>,
@@ -88,23 +85,11 @@ impl Proxy {
             failures: Failures::new(upstream.clone()),
             timeout: settings.timeout,
             silence: settings.idle_timeout,
-            http1: client().build(connector(UpstreamHttp::Http1)),
+            http1: Http1Connections::new(connector(UpstreamHttp::Http1)),
             http2: Http2Connections::new(http2, target, max_in_flight),
             stopped,
         })))
     }
-}
-
-/// The client of the upstream for HTTP/1.1.
-pub(super) fn client() -> Builder {
-    let mut builder = Client::builder(TokioExecutor::new());
-    builder
-        .timer(TokioTimer::new())
-        .pool_timer(TokioTimer::new())
-        .pool_idle_timeout(IDLE_TIME)
-        .http1_max_buf_size(BUFFER as usize)
-        .http1_max_headers(MAX_FIELDS);
-    builder
 }
 
 impl Service<Request<Upload>> for Proxy {
@@ -140,21 +125,47 @@ impl Inner {
         let progress = body.progress().clone();
         let request = self.outgoing(parts, body, &hop)?;
         let is_http2 = client.is_none() && self.http2.takes(is_grpc);
-        let response = if is_http2 {
-            let target = self.http2_target(&request)?;
-            let response = self.by_http2(request, target, is_grpc);
-            self.in_time(response, &progress, is_grpc).await?
-        } else {
-            let response = self.by_http1(request);
-            self.in_time(response, &progress, is_grpc).await?
-        };
+        let target = is_http2.then(|| self.http2_target(&request)).transpose()?;
+        let response = self.exchange(request, target, is_grpc);
+        let response = self.in_time(response, &progress, is_grpc).await?;
         self.answer(response, client, progress, (hop.permit, permits))
     }
 
-    /// Sends a request by HTTP/1.1.
-    async fn by_http1(&self, mut request: Request<Upload>) -> Result<Response<Incoming>, Refusal> {
+    /// Sends a request, by HTTP/2 to a target. One without a body is sent once more, on another connection, if its own
+    /// closed under it: servers close kept connections without a word.
+    async fn exchange(
+        &self,
+        request: Request<Upload>,
+        target: Option<Uri>,
+        is_grpc: bool,
+    ) -> Result<Response<Incoming>, Refusal> {
+        let copy = copy(&request);
+        let response = match target.clone() {
+            Some(target) => self.by_http2(request, target, is_grpc).await,
+            None => self.by_http1(request, false).await,
+        };
+        match (response, copy) {
+            (Err(refusal), Some(copy)) if refusal.allows_another_try(copy.method()) => match target
+            {
+                Some(target) => self.by_http2(copy, target, is_grpc).await,
+                None => self.by_http1(copy, true).await,
+            },
+            (response, _) => response,
+        }
+    }
+
+    /// Sends a request by HTTP/1.1, on a connection of its own if `is_anew`.
+    async fn by_http1(
+        &self,
+        mut request: Request<Upload>,
+        is_anew: bool,
+    ) -> Result<Response<Incoming>, Refusal> {
         add_connection_fields(&mut request);
-        let response = self.http1.request(request).await.map_err(Refusal::Http1);
+        let response = if is_anew {
+            self.http1.request_anew(request).await
+        } else {
+            self.http1.request(request).await
+        };
         if response.as_ref().is_err_and(Refusal::is_connect) {
             self.http2.forget_selection();
         }
@@ -171,7 +182,7 @@ impl Inner {
         match self.http2.request(request, target).await? {
             Sent::Response(response) => Ok(response),
             Sent::Unsent(_) if is_grpc => Err(no_http2()),
-            Sent::Unsent(request) => self.by_http1(*request).await,
+            Sent::Unsent(request) => self.by_http1(*request, false).await,
         }
     }
 
@@ -276,6 +287,22 @@ impl Inner {
         let download = |body| Body::new(Download::new(body, progress, silence, permit));
         Ok(response.map(download))
     }
+}
+
+/// A copy of a request that has no body and no expectation of the connection.
+fn copy(request: &Request<Upload>) -> Option<Request<Upload>> {
+    let headers = request.headers();
+    if !request.body().is_end_stream()
+        || headers.contains_key(EXPECT)
+        || headers.contains_key(UPGRADE)
+    {
+        return None;
+    }
+    let mut copy = Request::new(Upload::empty());
+    *copy.method_mut() = request.method().clone();
+    *copy.uri_mut() = request.uri().clone();
+    *copy.headers_mut() = headers.clone();
+    Some(copy)
 }
 
 /// Adds the fields about the connection to the upstream, which speaks HTTP/1.1.

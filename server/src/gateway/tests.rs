@@ -1,5 +1,6 @@
 //! Timeouts of exchanges, in tokio's paused time.
 
+mod kept_connections;
 mod unread;
 
 use std::{

@@ -21,7 +21,8 @@ const LEAST_RATE: u64 = 500;
 
 /// A body with a maximum length and a minimum rate.
 pub(super) struct Upload<B = DeclaredBody<RequestBody>> {
-    body: B,
+    /// `None` is an empty body.
+    body: Option<B>,
     left: u64,
     progress: Progress,
     limit: Patience,
@@ -39,8 +40,18 @@ enum Patience {
 impl<B> Upload<B> {
     pub(super) fn new(body: B, max: u64) -> Self {
         Self {
-            body,
+            body: Some(body),
             left: max,
+            progress: Progress::new(),
+            limit: Patience::None,
+        }
+    }
+
+    /// An empty body.
+    pub(super) fn empty() -> Self {
+        Self {
+            body: None,
+            left: 0,
             progress: Progress::new(),
             limit: Patience::None,
         }
@@ -73,7 +84,10 @@ impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin> Body for Upload<B> {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, UploadError>>> {
         let this = &mut *self;
-        let frame = Pin::new(&mut this.body).poll_frame(cx);
+        let Some(body) = &mut this.body else {
+            return Poll::Ready(None);
+        };
+        let frame = Pin::new(body).poll_frame(cx);
         this.progress.set_awaited(frame.is_pending());
         let Poll::Ready(frame) = frame else {
             ready!(this.limit.poll(cx));
@@ -97,11 +111,12 @@ impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin> Body for Upload<B> {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        self.body.as_ref().is_none_or(B::is_end_stream)
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+        let empty = || SizeHint::with_exact(0);
+        self.body.as_ref().map_or_else(empty, B::size_hint)
     }
 }
 

@@ -7,6 +7,9 @@ use std::time::Duration;
 /// not be sent into a closing connection.
 pub(super) const IDLE_TIME: Duration = Duration::from_secs(4);
 
+/// How long a connection to the upstream gets new requests, so that a change of its name's addresses takes effect.
+pub(super) const LIFETIME: Duration = Duration::from_secs(5 * 60);
+
 /// The most buffered bytes on a connection: of a response in HTTP/1.1, its header included, before the client reads
 /// it, of a response's header in HTTP/2, and of a request before the upstream reads it.
 pub(super) const BUFFER: u32 = 32 * 1024;

@@ -10,7 +10,6 @@ use std::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
-    time::Instant,
 };
 
 use axum::BoxError;
@@ -23,14 +22,17 @@ use hyper_util::{
     client::legacy::connect::Connection as _,
     rt::{TokioExecutor, TokioTimer},
 };
-use tokio::{sync::watch, time::timeout};
+use tokio::{
+    sync::watch,
+    time::{Instant, timeout},
+};
 use tower_service::Service as _;
 
 use super::{
     failures::Refusal,
     upload::Upload,
     upstream_address::UpstreamHttp,
-    upstream_buffers::{BUFFER, IDLE_TIME, WINDOW, all_windows},
+    upstream_buffers::{BUFFER, IDLE_TIME, LIFETIME, WINDOW, all_windows},
     upstream_connector::{Connector, HANDSHAKE_TIME, TlsError},
 };
 
@@ -52,6 +54,7 @@ pub(super) struct Http2Connections {
 #[derive(Default)]
 struct ConnectionSlot {
     opening: Option<Opening>,
+    opened: Option<Instant>,
     used: Option<Instant>,
 }
 
@@ -140,13 +143,26 @@ impl Http2Connections {
         }
     }
 
+    /// Makes the kept connections this much older.
+    #[cfg(test)]
+    pub(super) fn age(&self, by: std::time::Duration) {
+        for slot in &self.slots {
+            let opened = &mut slot.lock().unwrap().opened;
+            *opened = opened.map(|opened| opened - by);
+        }
+    }
+
     /// The slot's connection, or a new one.
     async fn connection(&self, slot: &Mutex<ConnectionSlot>) -> Result<Opened, Refusal> {
         let mut opening = {
             let mut slot = slot.lock().unwrap_or_else(PoisonError::into_inner);
-            let opening = slot.usable().unwrap_or_else(|| self.open());
+            let now = Instant::now();
+            let opening = slot.usable().unwrap_or_else(|| {
+                slot.opened = Some(now);
+                self.open()
+            });
             slot.opening = Some(opening.clone());
-            slot.used = Some(Instant::now());
+            slot.used = Some(now);
             opening
         };
         let opened = opening.wait_for(Option::is_some).await;
@@ -172,7 +188,7 @@ impl Http2Connections {
 }
 
 impl ConnectionSlot {
-    /// The connection, unless it closed, failed, or may be about to close.
+    /// The connection, unless it closed, failed, is old, or may be about to close.
     fn usable(&self) -> Option<Opening> {
         let opening = self.opening.as_ref()?;
         let is_usable = match &*opening.borrow() {
@@ -180,7 +196,10 @@ impl ConnectionSlot {
             None => opening.has_changed().is_ok(),
             Some(Ok(Opened::Http2(sender))) => {
                 let is_idle = self.used.is_none_or(|used| used.elapsed() >= IDLE_TIME);
-                !is_idle && !sender.is_closed()
+                let is_old = self
+                    .opened
+                    .is_none_or(|opened| opened.elapsed() >= LIFETIME);
+                !is_idle && !is_old && !sender.is_closed()
             }
             Some(_) => false,
         };
