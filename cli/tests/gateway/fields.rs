@@ -28,7 +28,10 @@ const TOLD: &str = "GET /a%2Fb/../c?d=%20e HTTP/1.1\nhost: shop.example\nx-forwa
     x-forwarded-for: 192.0.2.2\nx-forwarded-proto: https\nx-forwarded-host: reported.example\n\
     x-forwarded-port: 443\nx-real-ip: 192.0.2.1\nforwarded: for=192.0.2.1\nvia: 1.1 front\n\
     x_forwarded_for: 192.0.2.1\nX-Real_IP: 192.0.2.1\nx-own_field: 1\n\
-    X-Original-URL: /admin\nx-rewrite-url: /admin\nx_rewrite_url: /admin";
+    X-Original-URL: /admin\nx-rewrite-url: /admin\nx_rewrite_url: /admin\n\
+    X-HTTP-Method-Override: PUT\nx-http-method: PUT\nx-method-override: PUT\nx_method.override: PUT\n\
+    x-forwarded-prefix: /admin\nx-forwarded-uri: /admin\nx-forwarded-method: PUT\n\
+    x-original-uri: /admin\nx-original-method: PUT";
 
 #[tokio::test]
 async fn only_trusted_proxies_report_clients() {
@@ -48,6 +51,15 @@ async fn only_trusted_proxies_report_clients() {
         "x-original-url",
         "x-rewrite-url",
         "x_rewrite_url",
+        "x-http-method-override",
+        "x-http-method",
+        "x-method-override",
+        "x_method.override",
+        "x-forwarded-prefix",
+        "x-forwarded-uri",
+        "x-forwarded-method",
+        "x-original-uri",
+        "x-original-method",
     ] {
         assert_eq!(head.field(gone), None, "{gone}");
     }
@@ -63,6 +75,8 @@ async fn trusted_proxies_are_believed_and_added() {
     assert_eq!(head.field("x-forwarded-host"), Some("reported.example"));
     assert_eq!(head.field("forwarded"), Some("for=192.0.2.1"));
     assert_eq!(head.field("x-original-url"), Some("/admin"));
+    assert_eq!(head.field("x-http-method-override"), Some("PUT"));
+    assert_eq!(head.field("x-forwarded-prefix"), Some("/admin"));
     assert_eq!(head.all("via"), ["1.1 front", "1.1 tower-ratelimit"]);
 }
 

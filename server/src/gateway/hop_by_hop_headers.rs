@@ -25,9 +25,9 @@ const OF_CONNECTION: [HeaderName; 6] = [
     UPGRADE,
 ];
 
-/// The fields in which proxies report the client and the path. The upstream trusts the gateway, so only the gateway
-/// may write them. Some frameworks route by the path in the last two, which no rule has matched.
-const OF_PROXIES: [HeaderName; 9] = [
+/// The fields in which proxies report the client and the request. The upstream trusts the gateway, so only the gateway
+/// may write them. Some frameworks route by the path or the method in them, and no rule has matched that one.
+const OF_PROXIES: [HeaderName; 17] = [
     FORWARDED_FOR,
     FORWARDED_HOST,
     FORWARDED_PROTO,
@@ -37,6 +37,14 @@ const OF_PROXIES: [HeaderName; 9] = [
     VIA,
     HeaderName::from_static("x-original-url"),
     HeaderName::from_static("x-rewrite-url"),
+    HeaderName::from_static("x-original-uri"),
+    HeaderName::from_static("x-original-method"),
+    HeaderName::from_static("x-forwarded-uri"),
+    HeaderName::from_static("x-forwarded-prefix"),
+    HeaderName::from_static("x-forwarded-method"),
+    HeaderName::from_static("x-http-method-override"),
+    HeaderName::from_static("x-http-method"),
+    HeaderName::from_static("x-method-override"),
 ];
 
 /// The only protocol that a connection may switch to. In others, such as HTTP/2, requests would follow that no rule
@@ -158,15 +166,17 @@ pub(super) fn hand_on(headers: &mut HeaderMap, version: Version, hop: &Hop) {
     headers.append(VIA, via(version));
 }
 
-/// Removes the fields of proxies that a client sent, also with underscores: many servers read them as hyphens.
+/// Removes the fields of proxies that a client sent, also with underscores or other signs: many servers read them as
+/// hyphens.
 fn forget_proxies(headers: &mut HeaderMap, client_field: &HeaderName) {
     for name in OF_PROXIES.iter().chain([client_field]) {
         headers.remove(name);
     }
     let is_forged = |name: &&HeaderName| {
         let name = name.as_str();
-        name.contains('_') && {
-            let name = name.replace('_', "-");
+        let is_sign = |letter: char| !letter.is_ascii_alphanumeric();
+        name.contains(|letter| is_sign(letter) && letter != '-') && {
+            let name = name.replace(is_sign, "-");
             name == client_field.as_str() || OF_PROXIES.iter().any(|field| *field == *name)
         }
     };
