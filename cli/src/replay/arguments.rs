@@ -31,7 +31,7 @@ pub(crate) struct Replay {
     /// The JSON field with the client's address.
     #[arg(long, value_name = "NAME")]
     pub(crate) ip_field: Option<String>,
-    /// The requests that count, such as 'POST /login' or '/api/**'.
+    /// The requests that count, such as 'POST /login' or '/api/**', compared as rules compare them.
     #[arg(long = "match", value_name = "METHOD PATH")]
     pub(crate) matching: Option<String>,
     /// The responses that count, such as 401 or 4xx: all others are refunded.

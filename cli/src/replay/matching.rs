@@ -1,6 +1,9 @@
-//! The filter of requests: a method and a path.
+//! The filter of requests: a method and a path, compared as rules compare them.
 
 use std::str::FromStr;
+
+use http::Uri;
+use tower_ratelimit_rulefile::pattern::{InDoubt, PathPattern, RequestPath};
 
 use super::entry::Entry;
 
@@ -8,9 +11,7 @@ use super::entry::Entry;
 #[derive(Debug, Clone)]
 pub(super) struct RequestPattern {
     method: Option<String>,
-    segments: Vec<String>,
-    /// Whether the path may continue after the segments.
-    open: bool,
+    path: PathPattern,
 }
 
 impl FromStr for RequestPattern {
@@ -21,62 +22,40 @@ impl FromStr for RequestPattern {
             Some((method, path)) => (Some(method).filter(|method| *method != "*"), path.trim()),
             None => (None, text.trim()),
         };
-        let Some(path) = path.strip_prefix('/') else {
-            return Err(format!(
-                "{text:?} matches no request; accepted are, for example, 'POST /login' and \
-                 '/api/**'"
-            ));
-        };
-        let mut segments: Vec<String> = path.split('/').map(str::to_owned).collect();
-        let open = segments.last().is_some_and(|last| last == "**");
-        if open {
-            segments.pop();
-        }
+        let path = PathPattern::new(path, false).map_err(|reason| {
+            format!(
+                "{text:?} matches no request: {reason}; accepted are, for example, 'POST /login' \
+                 and '/api/**'"
+            )
+        })?;
         Ok(Self {
-            method: method.map(str::to_ascii_uppercase),
-            segments,
-            open,
+            method: method.map(|method| counted(method).to_owned()),
+            path,
         })
+    }
+}
+
+/// The method as rules count it: HEAD is GET.
+fn counted(method: &str) -> &str {
+    if method.eq_ignore_ascii_case("HEAD") {
+        "GET"
+    } else {
+        method
     }
 }
 
 impl RequestPattern {
     pub(super) fn fits(&self, entry: &Entry<'_>) -> bool {
-        let method = |known: &String| entry.method.as_deref() == Some(known.as_str());
-        self.method.as_ref().is_none_or(method)
-            && entry.path().is_some_and(|path| self.fits_path(path))
+        let sent = entry.method.as_deref().map(counted);
+        let is_sent = |known: &String| sent.is_some_and(|sent| sent.eq_ignore_ascii_case(known));
+        self.method.as_ref().is_none_or(is_sent) && self.fits_path(entry)
     }
 
-    fn fits_path(&self, path: &str) -> bool {
-        let mut parts = path.strip_prefix('/').unwrap_or(path).split('/');
-        let fits = |segment: &String| {
-            let part = parts.next();
-            part.is_some_and(|part| segment == "*" || segment == part)
-        };
-        self.segments.iter().all(fits) && (self.open || parts.next().is_none())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::RequestPattern;
-
-    #[test]
-    fn paths_fit_by_segments() {
-        for (pattern, path, fits) in [
-            ("/login", "/login", true),
-            ("/login", "/login/", false),
-            ("/login", "/", false),
-            ("/", "/", true),
-            ("/api/*", "/api/a", true),
-            ("/api/*", "/api/a/b", false),
-            ("/api/**", "/api/a/b", true),
-            ("/api/**", "/api", true),
-            ("/api/**", "/apis", false),
-            ("/**", "/", true),
-        ] {
-            let read: RequestPattern = pattern.parse().expect("a pattern");
-            assert_eq!(read.fits_path(path), fits, "{pattern} {path}");
-        }
+    fn fits_path(&self, entry: &Entry<'_>) -> bool {
+        let uri = entry.uri.as_deref().unwrap_or_default().parse::<Uri>();
+        let path = uri
+            .as_ref()
+            .map_or_else(|_| entry.path(), |uri| Some(uri.path()));
+        path.is_some_and(|path| self.path.fits(&RequestPath::new(path), InDoubt::Fits))
     }
 }

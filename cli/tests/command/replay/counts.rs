@@ -105,6 +105,46 @@ fn all_formats_give_the_same_counts() {
     }
 }
 
+/// A log has the text of the request, and rules compare its normal form.
+#[test]
+fn match_finds_the_requests_that_a_rule_finds() {
+    let directory = directory();
+    let requests = [
+        "POST /login",
+        "POSt /login",
+        "POST /login/",
+        "POST //login",
+        "POST /%6cogin?next=/",
+        "POST /x/../login",
+        "POST /login;v=1",
+        "POST http://shop.example/login",
+        "GET /login",
+        "HEAD /login",
+        "POST /Login",
+        "POST /login/x",
+    ];
+    let lines = requests.iter().zip(0..);
+    let log: String = lines
+        .map(|(request, second)| line(MIDNIGHT + second, "203.0.113.7", request, 200))
+        .collect();
+    let log = file(&directory, "access.log", log);
+    for (pattern, matching, most) in [
+        ("POST /login", "{method: POST, path: /login}", 8),
+        ("post /login", "{method: post, path: /login}", 8),
+        ("GET /login", "{method: GET, path: /login}", 2),
+        ("/login/**", "{path: /login/**}", 11),
+        ("* /{page}", "{path: '/{page}'}", 11),
+    ] {
+        let found = json(&[&log, "--quota", "5/day", "--match", pattern]);
+        assert_eq!(found["attempts"], most, "{pattern}");
+        // The rule denies all requests that it matches.
+        let rules = format!("rules: [{{name: a, match: {matching}, action: deny}}]");
+        let rules = file(&directory, "rules.yaml", rules);
+        let decided = json(&[&log, "--rules", &rules]);
+        assert_eq!(decided["rules"]["forbidden"], most, "{matching}: {decided}");
+    }
+}
+
 #[test]
 fn only_responses_that_count_are_charged() {
     let directory = directory();
