@@ -84,6 +84,12 @@ async fn rules_decide(service: &Service) {
     assert_eq!(reported(service, &login()).await, (true, left(0, 3)));
     let dry = with(login(), "dry_run", true);
     assert_eq!(reported(service, &dry).await, (false, left(0, 3)));
+    // Some servers read this as POST.
+    let in_another_case = with(dry, "method", "POSt");
+    assert_eq!(
+        reported(service, &in_another_case).await,
+        (false, left(0, 3))
+    );
     let other = with(login(), "peer", "203.0.113.8");
     assert_eq!(reported(service, &other).await, (true, left(1, 2)));
     // A shadow rule counts, and is not reported.
