@@ -17,7 +17,10 @@ use super::{
     body::ConcurrencyBody,
 };
 use crate::{
-    middleware::{inner_service::take_ready, request_outcome::RequestOutcome},
+    middleware::{
+        inner_service::{drop_ready, take_ready},
+        request_outcome::RequestOutcome,
+    },
     reject::Reject,
 };
 
@@ -73,7 +76,10 @@ where
         let (parts, body) = request.into_parts();
         let state = match admission.decide(&parts) {
             RequestOutcome::Pass(running) => State::running(running, inner, parts, body),
-            RequestOutcome::Reject(response) => State::rejected(response),
+            RequestOutcome::Reject(response) => {
+                drop_ready(inner);
+                State::rejected(response)
+            }
             RequestOutcome::Defer(deferred) => State::AwaitingPermit {
                 waiting: Box::new(AwaitingPermit {
                     deferred,

@@ -10,6 +10,14 @@ pub(crate) fn take_ready<S: Clone>(inner: &mut S) -> S {
     mem::replace(inner, unready)
 }
 
+/// Drops the instance that was polled ready, of a request that is rejected: it may hold what it got for a call, such as
+/// a permit. A clone replaces it.
+#[cold]
+#[inline(never)]
+pub(crate) fn drop_ready<S: Clone>(inner: &mut S) {
+    drop(take_ready(inner));
+}
+
 /// The accessors of a service that keeps the one inside in its field `inner`.
 macro_rules! inner_service {
     ($inner:ty) => {

@@ -18,7 +18,10 @@ use super::{
 };
 use crate::{
     limiter::Limiter,
-    middleware::{inner_service::take_ready, request_outcome::RequestOutcome},
+    middleware::{
+        inner_service::{drop_ready, take_ready},
+        request_outcome::RequestOutcome,
+    },
     reject::Reject,
 };
 
@@ -88,7 +91,10 @@ where
                 },
                 response_work,
             },
-            RequestOutcome::Reject(response) => Self::rejected(response),
+            RequestOutcome::Reject(response) => {
+                drop_ready(inner);
+                Self::rejected(response)
+            }
             RequestOutcome::Defer(deferred) => Self::waiting(deferred, inner, parts, body),
         }
     }

@@ -7,11 +7,13 @@ use std::{
 };
 
 use http::{Request, Response, StatusCode};
+use http_body_util::Full;
 use testkit::{Probe, Slow, get, limiter, now, send};
 use tokio::sync::Semaphore;
 use tower::{Layer, Service, ServiceExt, service_fn};
 use tower_ratelimit::{
-    Global, Key, LocalLimiter, Quota, RateLimit, RateLimitLayer, rate_limit::ResponseFuture,
+    Concurrency, ConcurrencyLayer, Global, Key, LocalLimiter, Quota, RateLimit, RateLimitLayer,
+    rate_limit::ResponseFuture, spend::Field,
 };
 
 fn slow(limiter: &LocalLimiter) -> (Slow, Arc<Semaphore>) {
@@ -191,4 +193,60 @@ fn public_types_have_the_auto_traits_that_servers_need() {
     send_sync_clone::<LocalLimiter>();
     send_sync_clone::<Key>();
     send::<ResponseFuture<Probe, String, LocalLimiter, tower_ratelimit::reject::ProblemJson>>();
+}
+
+type Answer = std::future::Ready<Result<Response<Full<bytes::Bytes>>, std::convert::Infallible>>;
+type Inner = tower::util::ServiceFn<fn(Request<()>) -> Answer>;
+type Permitted = tower::limit::ConcurrencyLimit<Inner>;
+
+/// Calls a service of this layer, and then another one that lives on, which is denied.
+fn assert_released_by_denial<L, B>(layer: &L)
+where
+    L: Layer<Permitted>,
+    L::Service: Service<Request<()>, Response = Response<B>, Error: std::fmt::Debug>,
+{
+    let answer: fn(Request<()>) -> Answer =
+        |_| std::future::ready(Ok(Response::new(Full::from("hello"))));
+    let service = |permits: &Arc<Semaphore>| {
+        layer.layer(Permitted::with_semaphore(
+            service_fn(answer),
+            Arc::clone(permits),
+        ))
+    };
+    let [own, permits] = [1, 1].map(|count| Arc::new(Semaphore::new(count)));
+    let allowed = now(call(&mut service(&own))).unwrap();
+    assert_eq!(allowed.status(), StatusCode::OK);
+    let mut denying = service(&permits);
+    let denied = now(call(&mut denying)).unwrap();
+    assert_eq!(denied.status(), StatusCode::TOO_MANY_REQUESTS);
+    assert_eq!(permits.available_permits(), 1, "while the service lives");
+    drop(denying);
+}
+
+#[test]
+fn a_rejection_drops_the_ready_instance_with_what_it_holds() {
+    let once = || limiter(Quota::per_day(1)).0;
+    assert_released_by_denial(&RateLimitLayer::new(once(), Global));
+    let (slow, gate) = slow(&once());
+    gate.add_permits(2);
+    assert_released_by_denial(&RateLimitLayer::new(slow, Global));
+    let units = Field::header("x-units");
+    assert_released_by_denial(&RateLimitLayer::new(once(), Global).spending(units));
+    assert_released_by_denial(&ConcurrencyLayer::new(Concurrency::max(1), Global));
+}
+
+#[cfg(feature = "rules")]
+#[test]
+fn a_rejection_by_rules_drops_the_ready_instance_with_what_it_holds() {
+    use tower_ratelimit::rules::{Format, Rules, RulesLayer};
+    let layer = |rule: &str| {
+        let text = format!("rules: [{{name: a, key: global, {rule}}}]");
+        let rules = Rules::builder()
+            .accept_in_flight(true)
+            .parse(&text, Format::Yaml);
+        RulesLayer::new(rules.unwrap())
+    };
+    assert_released_by_denial(&layer("quota: 1/day"));
+    assert_released_by_denial(&layer("quota: 1/day").holding());
+    assert_released_by_denial(&layer("in_flight: 1").holding());
 }
