@@ -8,6 +8,7 @@ mod body_waits;
 mod denied_page;
 mod download;
 mod failures;
+mod hidden_trailers;
 mod hop_by_hop_headers;
 mod host;
 mod malformed_clients;

@@ -60,5 +60,6 @@ pub use self::{
     },
     request_parts::{RequestPart, RuleNeed},
     rule_set::Rules,
+    spend::NeedsTrailers,
     store::RulesStore,
 };

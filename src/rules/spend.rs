@@ -41,6 +41,14 @@ pub(super) enum UsagePlace {
     Trailer(HeaderName),
 }
 
+/// In the extensions of a request whose response a rule charges by a trailer, `spend: {read: {trailer: x-cost}}`.
+///
+/// A proxy sends the request with `TE: trailers`, without that many servers send none, and hides the trailers from a
+/// client that did not send it.
+#[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
+pub struct NeedsTrailers;
+
 /// The charges of a rule that follow the bodies of responses.
 #[derive(Debug, Clone)]
 pub(super) struct SpendRule {
@@ -53,6 +61,13 @@ pub(super) struct SpendRule {
     pub(super) missing: Missing,
     /// The most bytes of a request that are read for its reservation.
     pub(super) body: u64,
+}
+
+impl SpendRule {
+    /// Whether a trailer reports the usage.
+    pub(super) const fn reads_trailers(&self) -> bool {
+        matches!(self.read, UsagePlace::Trailer(_))
+    }
 }
 
 /// The name of a model, with at most one `*`.

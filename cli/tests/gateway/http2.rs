@@ -42,11 +42,11 @@ pub(crate) fn request(gateway: &Gateway, method: &str, path: &str) -> http::requ
     Request::builder().method(method).uri(uri)
 }
 
-fn empty() -> Body {
+pub(crate) fn empty() -> Body {
     Full::default().boxed_unsync()
 }
 
-async fn text(response: Response<Incoming>) -> (String, Option<HeaderMap>) {
+pub(crate) async fn text(response: Response<Incoming>) -> (String, Option<HeaderMap>) {
     let body = response.into_body().collect().await.unwrap();
     let trailers = body.trailers().cloned();
     let text = String::from_utf8(body.to_bytes().to_vec()).unwrap();

@@ -10,6 +10,7 @@ use testkit::{
 
 use crate::{
     gateway_process::{Gateway, bounded},
+    http2,
     metrics::reported,
     upstream::Upstream,
     wire::{Head, Wire},
@@ -199,6 +200,62 @@ async fn reservation_of_a_gateway_that_is_killed_stays_charged() {
         let next = Gateway::start_with(&rules, upstream.port, &options).await;
         let (fields, _stream) = begin(&next).await;
         assert!(fields.contains("tokens\";r=800;"), "{fields}");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn trailer_that_a_rule_reads_is_requested_and_hidden_from_others() {
+    bounded(async {
+        let upstream = Upstream::start().await;
+        let rules = RULES
+            .replace("path: /usage", "path: /cost")
+            .replace("read: auto", "read: {trailer: x-cost}");
+        let gateway = Gateway::start_with(&rules, upstream.port, &[]).await;
+        let mut wire = gateway.connect().await;
+        let ask = async |wire: &mut Wire, key: &str, te: &str| {
+            let lines = format!("GET /cost HTTP/1.1\nauthorization: Bearer {key}{te}");
+            wire.answer(&lines).await
+        };
+        let by_http2 = async |te: Option<&str>| {
+            let request = http2::request(&gateway, "GET", "/cost");
+            let request = request.header("authorization", "Bearer b");
+            let request = te
+                .into_iter()
+                .fold(request, |request, te| request.header("te", te));
+            let mut sender = http2::connect(&gateway).await;
+            let sent = sender
+                .send_request(request.body(http2::empty()).unwrap())
+                .await;
+            let response = sent.unwrap();
+            let is_announced = response.headers().contains_key("trailer");
+            let (body, trailers) = http2::text(response).await;
+            assert_eq!(body, "body");
+            (is_announced, trailers.is_some())
+        };
+        let left = async |wire: &mut Wire, key: &str| {
+            let (head, _) = ask(wire, key, "").await;
+            let fields = head.field("ratelimit").unwrap();
+            let (_, left) = fields.split_once("tokens\";r=").unwrap();
+            left.split_once(';').unwrap().0.parse::<u64>().unwrap()
+        };
+        // A client that did not request trailers pays the same, and gets none.
+        let (head, body) = ask(&mut wire, "a", "").await;
+        assert_eq!((head.field("trailer"), &*body), (None, "body"));
+        assert_eq!(left(&mut wire, "a").await, 1_000 - 300 - 100);
+        let (request, _) = upstream.requests().pop().unwrap();
+        assert_eq!(
+            (request.all("te"), request.all("connection")),
+            (vec!["trailers"], vec!["te"])
+        );
+        let (head, body) = ask(&mut wire, "c", "\nte: trailers\nconnection: te").await;
+        assert_eq!(
+            (head.field("trailer"), &*body),
+            (Some("x-cost"), "bodyx-cost: 300")
+        );
+        assert_eq!(by_http2(None).await, (false, false));
+        assert_eq!(by_http2(Some("trailers")).await, (true, true));
+        assert_eq!(left(&mut wire, "b").await, 1_000 - 600 - 100);
     })
     .await;
 }

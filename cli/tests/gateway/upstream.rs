@@ -96,6 +96,15 @@ impl Upstream {
                         .await;
                     wire.send("4\r\nbody\r\n0\r\nx-sum: 7\r\n\r\n").await;
                 }
+                "/cost" => {
+                    let (announced, trailer) = match head.field("te") {
+                        Some("trailers") => ("trailer: x-cost\n", "x-cost: 300\r\n"),
+                        _ => ("", ""),
+                    };
+                    let lines = format!("HTTP/1.1 200 OK\n{announced}transfer-encoding: chunked");
+                    wire.request(&lines).await;
+                    wire.send(format!("4\r\nbody\r\n0\r\n{trailer}\r\n")).await;
+                }
                 "/hop" => {
                     wire.request(
                         "HTTP/1.1 200 OK\nconnection: x-hop\nx-hop: 1\nkeep-alive: timeout=5\n\

@@ -59,7 +59,7 @@ pub(super) struct Hop {
 }
 
 /// Whether a list field contains this word.
-fn lists(headers: &HeaderMap, name: HeaderName, word: &str) -> bool {
+pub(super) fn lists(headers: &HeaderMap, name: HeaderName, word: &str) -> bool {
     words(headers, name).any(|listed| listed.eq_ignore_ascii_case(word.as_bytes()))
 }
 

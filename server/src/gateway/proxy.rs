@@ -22,14 +22,15 @@ use http::{
 use http_body::Body as _;
 use hyper::body::Incoming;
 use tokio::{sync::watch, time::timeout};
-use tower_ratelimit::{concurrency::RequestPermits, rate_limit::Spent};
+use tower_ratelimit::{concurrency::RequestPermits, rate_limit::Spent, rules::NeedsTrailers};
 use tower_service::Service;
 
 use super::{
     denied_page,
     download::Download,
     failures::{Cause, Failures, Refusal},
-    hop_by_hop_headers::{self, Hop},
+    hidden_trailers,
+    hop_by_hop_headers::{self, Hop, lists},
     permit::RequestPermit,
     problem_response::problem,
     progress::Progress,
@@ -123,12 +124,17 @@ impl Inner {
             body.paced(self.timeout)
         };
         let progress = body.progress().clone();
+        let hides_trailers = needs_trailers(&parts) && !lists(&parts.headers, TE, "trailers");
         let request = self.outgoing(parts, body, &hop)?;
         let is_http2 = client.is_none() && self.http2.takes(is_grpc);
         let target = is_http2.then(|| self.http2_target(&request)).transpose()?;
         let response = self.exchange(request, target, is_grpc);
         let response = self.in_time(response, &progress, is_grpc).await?;
-        self.answer(response, client, progress, (hop.permit, permits))
+        let mut response = self.answer(response, client, progress, (hop.permit, permits))?;
+        if hides_trailers {
+            hidden_trailers::mark(&mut response);
+        }
+        Ok(response)
     }
 
     /// Sends a request, by HTTP/2 to a target. One without a body is sent once more, on another connection, if its own
@@ -218,6 +224,11 @@ impl Inner {
             // An encoded response is not read.
             let identity = HeaderValue::from_static("identity");
             parts.headers.insert(ACCEPT_ENCODING, identity);
+        }
+        if needs_trailers(&parts) {
+            parts
+                .headers
+                .insert(TE, HeaderValue::from_static("trailers"));
         }
         let path = parts.uri.path_and_query().cloned();
         let mut request = Request::new(body);
@@ -318,6 +329,11 @@ fn add_connection_fields(request: &mut Request<Upload>) {
     if has_body && !headers.contains_key(CONTENT_LENGTH) {
         headers.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
     }
+}
+
+/// Whether a rule reads a trailer of the response.
+fn needs_trailers(parts: &Parts) -> bool {
+    parts.extensions.get::<NeedsTrailers>().is_some()
 }
 
 /// Whether a request needs HTTP/2 end to end.

@@ -25,6 +25,7 @@ use tower_service::Service as _;
 use super::{
     body_waits::BodyWaits,
     denied_page::{self, DeniedPage},
+    hidden_trailers,
     hop_by_hop_headers::{self, Hop},
     host,
     malformed_clients::MalformedClients,
@@ -127,7 +128,10 @@ impl CheckedProxy {
         parts.extensions.insert(Hop { peer, permit });
         let request = Request::from_parts(parts, Upload::new(body, self.max_body));
         match self.limit.clone().call(request).await {
-            Ok(response) => Ok(denied_page::replaced(response.map(followed), page)),
+            Ok(response) => {
+                let response = hidden_trailers::hide(response.map(followed));
+                Ok(denied_page::replaced(response, page))
+            }
             Err(never) => match never {},
         }
     }

@@ -21,7 +21,10 @@ use crate::{
     middleware::{inner_service::inner_service, key_extraction_rules::Uncounted},
     rate_limit::{RateOutcome, ShadowRequest},
     reject::{ProblemJson, Reject},
-    rules::select::{ChargeOfRule, RuleCharges, RulesVerdict},
+    rules::{
+        select::{ChargeOfRule, RuleCharges, RulesVerdict},
+        spend::NeedsTrailers,
+    },
 };
 
 /// A service whose requests are limited by rules. Created by [`RulesLayer`](super::RulesLayer).
@@ -191,6 +194,13 @@ fn decide_spending<'c, 'r: 'c, R: Reject<B>, B: 'static>(
     let admission = admissions.together(charges);
     let costs = members.iter().map(|member| u64::from(member.charge.cost));
     let costs = admission.reservations(costs, parts);
+    // As the first rule says, which reads the response.
+    let mut spends = members
+        .iter()
+        .filter_map(|member| member.charge.rule.spend.as_ref());
+    if spends.next().is_some_and(|spend| spend.reads_trailers()) {
+        parts.extensions.insert(NeedsTrailers);
+    }
     let costs = costs.iter().copied();
     if overflows {
         admission.decide_with_overflow(&key, costs, parts)
