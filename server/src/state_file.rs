@@ -46,11 +46,18 @@ impl StateFile {
         let (Some(path), Store::Local(store)) = (path, store) else {
             return None;
         };
-        info!(
-            "{} restored from {}",
-            counted(store.tracked_keys(), "count"),
-            path.display()
-        );
+        if path.exists() {
+            info!(
+                "{} restored from {}",
+                counted(store.tracked_keys(), "count"),
+                path.display()
+            );
+        } else {
+            info!(
+                "{} does not exist yet: all keys start afresh",
+                path.display()
+            );
+        }
         Some(Self {
             path: path.to_owned(),
             store: store.clone(),

@@ -17,6 +17,8 @@ async fn counts_continue_after_a_shutdown() {
     let options = ["--state", state.to_str().unwrap(), "--drain", "0s"];
     let mut first = Service::start(&options).await;
     assert_eq!(code(&first).await, Code::Ok);
+    let log = first.process.logs("state does not exist yet").await;
+    assert!(!log.contains("restored"), "{log}");
     first.process.terminate();
     first.process.logs("the counts are saved to ").await;
     let process = &mut first.process;
