@@ -1,6 +1,6 @@
 //! Parser of quota texts: tokens, rates, periods, and errors with their position.
 
-use std::{fmt, time::Duration};
+use std::{cmp::Reverse, fmt, time::Duration};
 
 use super::{Quota, TimeOfDay, calendar_quotas, varying};
 use crate::error::{ConfigError, ConfigErrorKind};
@@ -306,12 +306,18 @@ fn unit_remedy(text: &str) -> String {
         _ => {}
     }
     let names = || UNITS.iter().flat_map(|unit| unit.names).copied();
-    let begun = || names().find(|name| name.starts_with(&lower));
-    let is_little_longer = |name: &&str| lower.starts_with(name) && lower.len() <= name.len() + 2;
-    let meant = begun().or_else(|| {
+    let begun = names().find(|name| name.starts_with(&lower));
+    let meant = begun.or_else(|| {
+        // The number of first letters in common; of several units with as many, the one of the nearest length.
+        let alike = |name: &str| {
+            let pairs = name.chars().zip(lower.chars());
+            pairs.take_while(|(one, other)| one == other).count()
+        };
+        let difference = |name: &str| name.len().abs_diff(lower.len());
+        let is_near = |name: &&str| difference(name) <= 2 && alike(name) * 2 >= name.len();
         names()
-            .filter(is_little_longer)
-            .max_by_key(|name| name.len())
+            .filter(is_near)
+            .max_by_key(|name| (alike(name), Reverse(difference(name))))
     });
     meant.map_or_else(String::new, |name| format!("; did you mean {name:?}?"))
 }

@@ -86,6 +86,8 @@ fn other_words_for_rates_have_a_remedy() {
         ("10/minu", "; did you mean \"minute\"?"),
         ("10/Hour", "; did you mean \"hour\"?"),
         ("10/mins", "; did you mean \"min\"?"),
+        ("10/minit", "; did you mean \"minute\"?"),
+        ("10/hous", "; did you mean \"hour\"?"),
         ("10/hrs", "; did you mean \"h\"?"),
         ("10r/s", "; did you mean \"10/s\"?"),
         (

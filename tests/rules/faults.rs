@@ -377,7 +377,6 @@ fn all_faults_are_reported_at_once_up_to_twenty() {
         ("R04", (2, 22)),
         ("R05", (2, 35)),
         ("R08", (2, 49)),
-        ("R02", (3, 5)),
         ("R02", (3, 15)),
     ];
     assert_eq!(codes, expected, "{error}");
@@ -626,6 +625,15 @@ fn common_mistakes_have_a_remedy() {
         assert!(message.contains(remedy), "{wrong}: {message}");
     }
     assert!(!rule("quota: 5/fortnight").contains("did you mean"));
+}
+
+/// One fault each: the cause, without its consequence.
+#[test]
+fn a_misspelt_field_is_the_only_fault() {
+    let misspelt = message("rules:\n  - {name: a, qouta: 5/s}\n");
+    assert!(misspelt.contains("did you mean \"quota\"?"), "{misspelt}");
+    let trust = message("client_ip: {trust: []}\nrules:\n  - {name: a, quota: 5/s}\n");
+    assert!(trust.contains("leave the field out"), "{trust}");
 }
 
 #[test]

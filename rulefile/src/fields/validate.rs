@@ -37,6 +37,13 @@ impl Table {
         }
     }
 
+    /// Whether a table has a field that [`check`](Self::check) reports as unknown.
+    #[must_use]
+    pub fn has_unknown(&self, node: &Node) -> bool {
+        let is_known = |name: &str| self.infos().any(|field| field.name == name);
+        node.entries().iter().any(|entry| !is_known(&entry.key))
+    }
+
     pub(super) fn infos(&self) -> impl Iterator<Item = &'static FieldInfo> + Clone {
         self.fields.iter().map(|field| field.info())
     }
@@ -63,7 +70,8 @@ fn check(node: &Node, shape: &Shape, name: &str, report: &mut Report) {
         Shape::Table(table) => table.check(node, report),
         Shape::Many(item) => {
             if node.items().is_empty() {
-                let message = format!("`{name}` is an empty list; it would never fit");
+                let message =
+                    format!("`{name}` is an empty list; list a value, or leave the field out");
                 return report.push(ProblemCode::R01, &node.span, message);
             }
             check_items(node, item, name, report);

@@ -16,7 +16,7 @@ use crate::{
                 ALGORITHM, BURST, DEBT, NAME, QUEUE, RATE, REFILL_EVERY, SLICES, SOFT, STARTING_ON,
                 UNIT, VARYING, ZONE,
             },
-            rule::{IN_FLIGHT, QUOTA, SCHEDULE, TIER, WEIGHTED},
+            rule::{IN_FLIGHT, QUOTA, RULE, SCHEDULE, TIER, WEIGHTED},
             store_defaults_tier_schedule::{
                 DEFAULT_TIER, SCHEDULED_QUOTA, SCHEDULED_TIME, TIER_HEADER, TIER_QUOTAS,
             },
@@ -51,6 +51,10 @@ impl<'c> Context<'c> {
             if IN_FLIGHT.of(rule).is_some() {
                 self.check_fields_without_quota(rule);
                 return Some(Allowance::Always(None));
+            }
+            // A misspelt field is reported, and is the cause.
+            if RULE.has_unknown(rule) {
+                return None;
             }
             let message = format!(
                 "the rule {name:?} limits nothing: it has no `quota`, no `tier` and no `in_flight`"

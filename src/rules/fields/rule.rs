@@ -21,7 +21,7 @@ use super::{
 };
 use crate::rules::rule::RuleAction;
 
-pub(super) static RULE: Table = Table::new(
+pub(in crate::rules) static RULE: Table = Table::new(
     "the rule",
     "A rule.",
     &[
