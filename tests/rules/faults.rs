@@ -637,6 +637,17 @@ fn a_misspelt_field_is_the_only_fault() {
 }
 
 #[test]
+fn a_manifest_of_kubernetes_is_told() {
+    let of_kind = |kind: &str| {
+        let text = format!("apiVersion: v1\nkind: {kind}\ndata: {{rules.yaml: \"rules: []\"}}\n");
+        message(&text)
+    };
+    let message = of_kind("ConfigMap");
+    assert!(message.contains("the rules are in its `data`"), "{message}");
+    assert!(of_kind("Ingress").contains("no rule file"));
+}
+
+#[test]
 fn the_first_day_of_a_month_is_one_that_all_months_have() {
     for day in [0, 29, 31] {
         let text = format!("rules: [{{name: a, quota: {{rate: 5/month, starting_on: {day}}}}}]\n");

@@ -173,6 +173,11 @@ fn values_that_are_probably_not_meant() {
         ("W28", "cost: {header: {name: x-cost, max: 11}}"),
         ("W29", "match: {not: {}}"),
         ("W29", "match: {header: {x-site: \"${SITE}\"}}"),
+        ("W29", "match: {path: \"/api/.*\"}"),
+        ("W29", "match: {path: [/x, \"/login$\"]}"),
+        ("W29", "match: {not: {path: \"/users/(.*)\"}}"),
+        ("W29", "match: {header: {user-agent: \"^curl\"}}"),
+        ("W29", "match: {query: {q: [a, \".*bot.*\"]}}"),
     ] {
         assert_eq!(lone(odd), [(code, 2)], "{odd}");
     }
@@ -182,6 +187,8 @@ fn values_that_are_probably_not_meant() {
         "cost: 10",
         "cost: {method: {POST: 10}}",
         "match: {header: {user-agent: \"*${jndi:*\"}}",
+        "match: {path: [\"/login.*\", \"/$metadata\", \"/.well-known/*\"]}",
+        "match: {header: {user-agent: \"curl/7.*\"}}",
     ] {
         assert_eq!(lone(fine), [], "{fine}");
     }

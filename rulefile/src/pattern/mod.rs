@@ -3,6 +3,7 @@
 mod glob;
 mod host;
 mod path_normalization;
+mod regular_expression;
 
 mod path;
 
@@ -11,4 +12,5 @@ pub use self::{
     host::{Host, HostPattern},
     path::{InDoubt, PathPattern, first_segment},
     path_normalization::RequestPath,
+    regular_expression::{expression_in_path, expression_in_text},
 };

@@ -11,7 +11,9 @@ use std::{collections::HashSet, sync::Arc};
 
 use tower_ratelimit_rulefile::{
     ProblemCode, Report, RulesError, SourceText, Span,
-    document::{DocumentLimits, Node, NodeEntry, NodeValue, read_yaml, report_duplicates},
+    document::{
+        DocumentLimits, Node, NodeEntry, NodeValue, read_yaml, report_duplicates, report_manifest,
+    },
 };
 
 use self::{
@@ -127,6 +129,9 @@ impl RulesParser<'_> {
         if !matches!(root.value, NodeValue::Table(_)) {
             let message = "a file is a table with a domain and descriptors";
             return self.fault(ProblemCode::R01, &root.span, message);
+        }
+        if report_manifest(root, &mut self.report) {
+            return;
         }
         if let Some(rules) = root.get("rules")
             && root.get("domain").is_none()

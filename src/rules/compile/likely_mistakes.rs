@@ -5,6 +5,7 @@ use tower_ratelimit_rulefile::{
     Problem, ProblemCode, Span,
     document::{Node, NodeEntry},
     nearest,
+    pattern::{expression_in_path, expression_in_text},
 };
 
 use super::context::Context;
@@ -63,10 +64,16 @@ const REGISTERED: [&str; 40] = [
 ];
 
 impl Context<'_> {
-    /// Warns of segments such as `:id`, the parameters of other routers.
-    pub(super) fn check_colons(&mut self, node: &Node) {
+    /// Warns of segments such as `:id`, the parameters of other routers, and of regular expressions.
+    pub(super) fn check_path(&mut self, node: &Node) {
         for item in node.items() {
-            let segments = item.text().unwrap_or_default().split('/');
+            let text = item.text().unwrap_or_default();
+            if let Some(part) = expression_in_path(text) {
+                let remedy =
+                    "`*` is any part of a segment, and `**` as the last one any further segments";
+                self.warn_of_expression(part, remedy, &item.span);
+            }
+            let segments = text.split('/');
             for segment in segments.filter(|segment| segment.starts_with(':')) {
                 let message = format!(
                     "the segment {segment:?} is compared as it stands; a parameter is \"{{{}}}\"",
@@ -75,6 +82,20 @@ impl Context<'_> {
                 self.report(ProblemCode::W26, &item.span, message);
             }
         }
+    }
+
+    /// Warns of a regular expression in the pattern of a header or of a query parameter.
+    pub(super) fn check_text(&mut self, text: &str, span: &Span) {
+        if let Some(part) = expression_in_text(text) {
+            let remedy = "the pattern is the whole value, and `*` any part of it";
+            self.warn_of_expression(part, remedy, span);
+        }
+    }
+
+    fn warn_of_expression(&mut self, part: &str, remedy: &str, span: &Span) {
+        let message =
+            format!("{part:?} is compared as it stands, and is no regular expression: {remedy}");
+        self.report(ProblemCode::W29, span, message);
     }
 
     /// Warns of methods that are probably misspelt.

@@ -45,7 +45,7 @@ impl<'c> Context<'c> {
     pub(super) fn matcher(&mut self, node: &Node) -> Matcher {
         let ignore_case = IGNORE_CASE.of(node).unwrap_or(false);
         for patterns in [PATH.of(node), ROUTE.node(node)].into_iter().flatten() {
-            self.check_colons(patterns);
+            self.check_path(patterns);
         }
         let report = &mut self.report;
         let hosts = HOST.all(node, report).map(Into::into);
@@ -149,6 +149,7 @@ impl<'c> Context<'c> {
                 self.report(ProblemCode::R01, &item.span, message);
             }
             if let Some(text) = item.text() {
+                self.check_text(text, &item.span);
                 globs.push(Glob::new(text, ignore_case));
             }
         }

@@ -114,7 +114,9 @@ fn read_all(files: &[SourceFile]) -> (Vec<Node>, Report) {
     let mut report = Report::default();
     let mut roots: Vec<Node> = Vec::new();
     for file in files {
-        if let Some(root) = document::read(&file.source, file.format, &mut report) {
+        if let Some(root) = document::read(&file.source, file.format, &mut report)
+            && !document::report_manifest(&root, &mut report)
+        {
             FILE.check(&root, &mut report);
             roots.push(root);
         }

@@ -300,6 +300,14 @@ descriptors:
     assert_eq!(warnings(text), [w32(4), w32(5), w32(6)]);
 }
 
+#[test]
+fn a_manifest_of_kubernetes_is_told() {
+    check(
+        "apiVersion: v1\nkind: ConfigMap\ndata: {rl.yaml: \"domain: rl\"}\n",
+        &[("R02", 2, 7, "the rules are in its `data`")],
+    );
+}
+
 /// Editors of Windows begin a file with a byte order mark.
 #[test]
 fn a_byte_order_mark_is_no_part_of_the_file() {

@@ -1,0 +1,69 @@
+//! Regular expressions, which these patterns are not.
+
+/// Parts that regular expressions have and hardly any path or value.
+const PARTS: [&str; 11] = [
+    "[^", "[0-9", "[a-z", "[A-Z", "(?", "(.*", "(.+", "\\d", "\\w", "\\.", "\\/",
+];
+
+/// The part of a path's pattern that is meant as a regular expression, such as the segment `.*` and a `$` at the end.
+#[must_use]
+pub fn expression_in_path(pattern: &str) -> Option<&str> {
+    let whole = |segment: &&str| matches!(*segment, ".*" | ".+" | "(.*)" | "(.+)");
+    pattern
+        .split('/')
+        .find(whole)
+        .or_else(|| expression_at_the_ends(pattern))
+}
+
+/// The part of a text's pattern that is meant as a regular expression, such as a `^` at the beginning.
+#[must_use]
+pub fn expression_in_text(pattern: &str) -> Option<&str> {
+    if pattern.starts_with(".*") || pattern.starts_with(".+") {
+        return Some(&pattern[..2]);
+    }
+    expression_at_the_ends(pattern)
+}
+
+fn expression_at_the_ends(pattern: &str) -> Option<&str> {
+    if pattern.len() > 1 && pattern.ends_with('$') {
+        return Some("$");
+    }
+    if pattern.starts_with('^') {
+        return Some("^");
+    }
+    PARTS.into_iter().find(|part| pattern.contains(part))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn regular_expressions_are_told_from_patterns() {
+        for (path, part) in [
+            ("/api/.*", ".*"),
+            ("/.+", ".+"),
+            ("/login$", "$"),
+            ("/users/[0-9]+", "[0-9"),
+            ("/a(?:b|c)", "(?"),
+        ] {
+            assert_eq!(expression_in_path(path), Some(part), "{path}");
+        }
+        for path in [
+            "/",
+            "/$metadata",
+            "/a+b",
+            "/login.*",
+            "/Users('x')",
+            "/.well-known/*",
+        ] {
+            assert_eq!(expression_in_path(path), None, "{path}");
+        }
+        for (text, part) in [("^curl", "^"), (".*bot.*", ".*"), ("bot$", "$")] {
+            assert_eq!(expression_in_text(text), Some(part), "{text}");
+        }
+        for text in ["$", "curl/7.*", "*bot*", "a^b", "*${jndi:*", "$2a", "1+1"] {
+            assert_eq!(expression_in_text(text), None, "{text}");
+        }
+    }
+}
