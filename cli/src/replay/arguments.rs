@@ -31,6 +31,9 @@ pub(crate) struct Replay {
     /// The JSON field with the client's address.
     #[arg(long, value_name = "NAME")]
     pub(crate) ip_field: Option<String>,
+    /// The JSON field with the status of the response.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) status_field: Option<String>,
     /// The requests that count, such as 'POST /login' or '/api/**', compared as rules compare them.
     #[arg(long = "match", value_name = "METHOD PATH")]
     pub(crate) matching: Option<String>,
@@ -76,7 +79,8 @@ pub(crate) struct Replay {
     /// Shows keys as hashes, different in each run.
     #[arg(long)]
     pub(crate) hash_keys: bool,
-    /// Exits with 3 if a larger share of requests is limited, such as 0.1%.
+    /// Exits with 3 if a larger share of requests is limited, such as 0.1%. With a key of addresses, requests without
+    /// one count as limited.
     #[arg(long, value_name = "PERCENT")]
     pub(crate) fail_above: Option<String>,
     /// The number of keys to track; beyond it, peaks are those of a sample.

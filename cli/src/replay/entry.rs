@@ -75,17 +75,28 @@ pub(super) struct Attempt {
     pub(super) bytes: usize,
 }
 
+/// The address in a field, which may have a port, brackets and quotes. Of a list it is the first one, the client as
+/// proxies report it.
+pub(super) fn address(text: &str) -> Option<IpAddr> {
+    let list = text.trim_matches('"');
+    let first = list.split_once(',').map_or(list, |(first, _)| first).trim();
+    let bare = first
+        .strip_prefix('[')
+        .and_then(|rest| rest.strip_suffix(']'));
+    let with_port = || first.parse().map(|address: SocketAddr| address.ip());
+    let parsed: Result<IpAddr, _> = bare.unwrap_or(first).parse();
+    parsed.or_else(|_| with_port()).ok()
+}
+
 impl Entry<'_> {
     pub(super) fn path(&self) -> Option<&str> {
         let uri = self.uri.as_deref()?;
         Some(uri.split_once(['?', '#']).map_or(uri, |(path, _)| path))
     }
 
-    /// The client's address. Some applications log it with a port.
+    /// The client's address.
     pub(super) fn client_ip(&self) -> Option<IpAddr> {
-        let client = self.client.as_deref()?;
-        let with_port = || client.parse().map(|address: SocketAddr| address.ip());
-        client.parse().or_else(|_| with_port()).ok()
+        address(self.client.as_deref()?)
     }
 
     /// The part of the request for the need at this index; absent as well if the request has it

@@ -74,6 +74,12 @@ impl KeySpec {
         &self.text
     }
 
+    /// Whether a part of the key is the client's address.
+    pub(super) fn needs_address(&self) -> bool {
+        let mut parts = self.parts.iter();
+        parts.any(|part| matches!(part, KeyPart::Ip(_)))
+    }
+
     /// The JSON fields to keep for the key.
     pub(super) fn fields(&self) -> &[String] {
         &self.fields

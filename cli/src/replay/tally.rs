@@ -150,7 +150,8 @@ impl Tally {
         options.zip(self.seen.left_out.iter().copied())
     }
 
-    /// The largest share of attempts that a quota or the rules limit.
+    /// The largest share of attempts that a quota or the rules limit. Those without an address count as limited, since
+    /// their keys are not clients.
     pub(super) fn worst_share(&self) -> f64 {
         let quotas = self
             .quotas
@@ -161,7 +162,7 @@ impl Tally {
             .iter()
             .map(|rules| rules.outcomes().limited.requests);
         let most = quotas.chain(rules).max().unwrap_or(0);
-        self.share(most)
+        self.share(most + self.seen.without_address)
     }
 
     /// Whether there is a limit, not only a suggestion.
@@ -240,6 +241,11 @@ impl Tally {
             .unwrap_or(0)
     }
 
+    /// The first attempt without an address.
+    pub(super) fn first_without_address(&self) -> Option<String> {
+        self.seen.first_without_address(self.hash_keys)
+    }
+
     /// All of it as JSON.
     pub(super) fn json(&self) -> Value {
         let rules = self.rules.as_ref().map(|rules| self.rules_json(rules));
@@ -256,6 +262,9 @@ impl Tally {
             "left_out": self.left_out().map(|(option, lines)| json!({"by": option, "lines": lines})).collect::<Vec<_>>(),
             "skipped": self.seen.skipped,
             "skipped_first": self.seen.reasons,
+            "cut": self.seen.cut,
+            "without_address": self.seen.without_address,
+            "without_address_first": self.first_without_address(),
             "late": self.late,
             "first": self.span.map(|(first, _)| time_of(first)),
             "last": self.span.map(|(_, last)| time_of(last)),

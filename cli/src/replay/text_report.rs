@@ -66,6 +66,16 @@ fn log(tally: &Tally, text: &mut String) -> std::fmt::Result {
             writeln!(text, "  {reason}")?;
         }
     }
+    for file in &seen.cut {
+        writeln!(text, "{file} is cut off, and was read up to there")?;
+    }
+    if let Some(first) = tally.first_without_address() {
+        let attempts = many(seen.without_address, "attempt");
+        writeln!(
+            text,
+            "{attempts} without an address of a client, which --fail-above counts as limited; the first is\n  {first}"
+        )?;
+    }
     peculiar(tally, text)
 }
 

@@ -28,8 +28,8 @@ pub fn check(data: &[u8], read: impl Fn(&[u8]) -> Result<LogLine, &'static str>)
     let &[choice, zone, a, b, c, d] = head else {
         return;
     };
-    // Until 2106, in zones of at most 14 hours.
-    let second = u64::from(u32::from_be_bytes([a, b, c, d])) + 86_400;
+    // From 1973, since lesser numbers are no times, until 2106, in zones of at most 14 hours.
+    let second = u64::from(u32::from_be_bytes([a, b, c, d]).max(100_000_000));
     let zone = i64::from(zone as i8 % 57) * 15;
     let sent = Sent::new(sent);
     for (line, at) in sent.lines(choice, second, zone) {

@@ -3,20 +3,21 @@
 use std::borrow::Cow;
 
 use super::{
-    super::entry::{Entry, LoggedPart},
+    super::entry::{Entry, LoggedPart, address},
     date::Dates,
 };
 
 /// `203.0.113.7 - alice [21/Nov/2026:03:00:01 +0000] "GET / HTTP/1.1" 200 5 "-" "curl" "-"`. The
-/// referer and the user agent are optional, and nginx may add `X-Forwarded-For`.
+/// referer and the user agent are optional, and nginx may add `X-Forwarded-For`. The client may stand behind other words,
+/// such as syslog's prefix or the virtual host.
 pub(super) fn entry<'a>(line: &'a str, dates: &mut Dates) -> Result<Entry<'a>, &'static str> {
-    let (client, rest) = line.split_once(' ').ok_or("it has no fields")?;
+    line.find(' ').ok_or("it has no fields")?;
     // A client can send any user, with brackets too: the time is directly before the request.
-    let (head, _) = rest.split_once("] \"").ok_or("it has no time")?;
+    let (head, _) = line.split_once("] \"").ok_or("it has no time")?;
     let (names, time) = head.rsplit_once('[').ok_or("it has no time")?;
-    let rest = &rest[head.len()..];
+    let rest = &line[head.len()..];
     let (at, is_whole) = dates.date(time).ok_or("its time is invalid")?;
-    let user = names.trim().split_once(' ').map_or("-", |(_, user)| user);
+    let (client, user) = client_and_user(names.trim());
     let (request, rest) = quoted(rest).ok_or("it has no request")?;
     let mut words = rest.trim_start().split(' ');
     let status = words.next().and_then(|status| status.parse().ok());
@@ -41,9 +42,47 @@ pub(super) fn entry<'a>(line: &'a str, dates: &mut Dates) -> Result<Entry<'a>, &
             LoggedPart::field(unescaped(agent))
         });
         let forwarded = agent.and_then(|(_, rest)| quoted(rest));
-        entry.forwarded_for = forwarded.and_then(|(value, _)| known(value));
+        let forwarded = forwarded.map(|(value, _)| value);
+        entry.forwarded_for = forwarded
+            .filter(|value| is_forwarded(value))
+            .and_then(known);
     }
     Ok(entry)
+}
+
+/// The client and the user of `client ident user`, which may stand behind other words. The client is the first address
+/// before an ident of `-`, as nearly all are: what a client sends as its user comes later. Otherwise it is the first
+/// address, or the first word.
+fn client_and_user(names: &str) -> (&str, &str) {
+    let (mut first, mut list, mut start) = (None, None, 0);
+    for word in names.split(' ') {
+        let (at, end) = (start, start + word.len());
+        start = end + 1;
+        if address(word).is_none() {
+            list = None;
+            continue;
+        }
+        // A list of addresses has a space after each comma.
+        let client = (list.unwrap_or(at), end);
+        list = word.ends_with(',').then_some(client.0);
+        let behind = names.get(start..).unwrap_or_default();
+        if behind == "-" || behind.starts_with("- ") {
+            first = Some(client);
+            break;
+        }
+        first.get_or_insert(client);
+    }
+    let first_word = names.find(' ').unwrap_or(names.len());
+    let (begin, end) = first.unwrap_or((0, first_word));
+    let behind = names[end..].trim_start();
+    let user = behind.split_once(' ').map_or("-", |(_, user)| user);
+    (&names[begin..end], user)
+}
+
+/// Whether a field without a name is `X-Forwarded-For`: the last of its values, by the nearest proxy, is an address.
+fn is_forwarded(value: &str) -> bool {
+    let last = value.rsplit(',').next();
+    last.is_some_and(|last| address(last.trim()).is_some())
 }
 
 /// The value, unless it is `-` for an absent one.
@@ -82,7 +121,8 @@ fn unescaped(text: &str) -> Cow<'_, str> {
     String::from_utf8_lossy(&bytes).into_owned().into()
 }
 
-fn hex(high: u8, low: u8) -> Option<u8> {
+/// The byte of two hexadecimal digits.
+pub(super) fn hex(high: u8, low: u8) -> Option<u8> {
     let digit = |digit: u8| char::from(digit).to_digit(16);
     Some((digit(high)? * 16 + digit(low)?) as u8)
 }
@@ -121,6 +161,75 @@ mod tests {
             entry.forwarded_for.as_deref(),
             Some("203.0.113.7, 10.0.0.1")
         );
+    }
+
+    #[test]
+    fn the_client_is_found_behind_other_words() {
+        let rest = "[21/Nov/2026:03:00:01 +0000] \"GET / HTTP/1.1\" 200 5";
+        for (names, client, user) in [
+            ("203.0.113.7 - alice", "203.0.113.7", "alice"),
+            (
+                "Nov 21 03:00:01 web1 nginx: 203.0.113.7 - -",
+                "203.0.113.7",
+                "",
+            ),
+            (
+                "Nov 21 03:00:01 10.0.0.5 nginx[12]: 203.0.113.7 - -",
+                "203.0.113.7",
+                "",
+            ),
+            (
+                "<134>1 2026-11-21T03:00:01Z web1 nginx 12 - - 2001:db8::1 - alice",
+                "2001:db8::1",
+                "alice",
+            ),
+            ("shop.example:443 203.0.113.7 - eve", "203.0.113.7", "eve"),
+            ("10.0.0.1:443 203.0.113.7 - eve", "203.0.113.7", "eve"),
+            // A user is any text.
+            (
+                "203.0.113.7 - x 6.6.6.6 - y",
+                "203.0.113.7",
+                "x 6.6.6.6 - y",
+            ),
+            ("203.0.113.7 ident alice", "203.0.113.7", "alice"),
+            (
+                "203.0.113.7, 10.0.0.1 - alice",
+                "203.0.113.7, 10.0.0.1",
+                "alice",
+            ),
+            (
+                "\"203.0.113.7, 10.0.0.1\" - alice",
+                "\"203.0.113.7, 10.0.0.1\"",
+                "alice",
+            ),
+            ("host.example - alice", "host.example", "alice"),
+        ] {
+            let line = format!("{names} {rest}");
+            let entry = entry(&line, &mut Dates::new()).expect("an entry");
+            assert_eq!(entry.client.as_deref(), Some(client), "{names}");
+            assert_eq!(entry.user.as_deref().unwrap_or_default(), user, "{names}");
+        }
+    }
+
+    #[test]
+    fn a_third_field_is_forwarded_for_if_it_ends_with_an_address() {
+        let forwarded = |third: &str| {
+            let line = format!(
+                "10.0.0.1 - - [21/Nov/2026:03:00:01 +0000] \"GET / HTTP/1.1\" 200 5 \"-\" \"curl\" \"{third}\""
+            );
+            let entry = entry(&line, &mut Dates::new()).expect("an entry");
+            entry.forwarded_for.map(Cow::into_owned)
+        };
+        for list in [
+            "203.0.113.7",
+            "junk, 203.0.113.7",
+            "6.6.6.6, [2001:db8::1]:80",
+        ] {
+            assert_eq!(forwarded(list).as_deref(), Some(list));
+        }
+        for other in ["-", "0.005", "f3a1c2", "203.0.113.7, junk", "TLSv1.3"] {
+            assert_eq!(forwarded(other), None, "{other}");
+        }
     }
 
     #[test]

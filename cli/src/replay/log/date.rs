@@ -93,10 +93,18 @@ pub(super) fn from_integer(number: i128) -> Option<Instant> {
     Some(((number as f64 * unit).round() as u64, unit == 1e6))
 }
 
+/// The least number that is a time, in seconds: 3 March 1973. Lesser ones are durations and counters.
+const LEAST: f64 = 1e8;
+
+/// Whether the number is too small for a time.
+pub(super) const fn is_small(number: f64) -> bool {
+    number < LEAST
+}
+
 /// The microseconds in one unit of the number, distinguished by its size.
 fn unit(number: f64) -> Option<f64> {
     match number {
-        _ if !(0.0..1e19).contains(&number) => None,
+        _ if !(LEAST..1e19).contains(&number) => None,
         _ if number < 1e11 => Some(1e6),
         _ if number < 1e14 => Some(1e3),
         _ if number < 1e17 => Some(1.0),
@@ -130,6 +138,9 @@ mod tests {
             "31/Feb/2026:03:00:01 +0000",
             "21/Nov/2026:25:00:01 +0000",
             "-5",
+            "0.005",
+            "5",
+            "99999999",
             "NaN",
         ] {
             assert_eq!(dates.read(text), None, "{text}");

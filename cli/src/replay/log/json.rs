@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::{
     super::entry::{Entry, LoggedPart},
+    combined::hex,
     date::Dates,
     json_field_names::{COOKIE, FieldNames, FieldTree, Meaning},
     scalar::{Best, Scalar, logged_part},
@@ -49,10 +50,38 @@ impl JsonLines {
     }
 }
 
+/// The line with `\xHH` as an escape of JSON, or as the byte itself.
+pub(super) fn without_hex_escapes(line: &str) -> String {
+    let mut bytes = Vec::with_capacity(line.len() + 16);
+    let mut rest = line.as_bytes();
+    while let Some((first, behind)) = rest.split_first() {
+        rest = behind;
+        match (first, behind) {
+            (b'\\', [b'x', high, low, behind @ ..]) if hex(*high, *low).is_some() => {
+                match hex(*high, *low).unwrap_or_default() {
+                    byte @ (..0x20 | b'"' | b'\\') => {
+                        bytes.extend(format!("\\u{byte:04x}").bytes());
+                    }
+                    byte => bytes.push(byte),
+                }
+                rest = behind;
+            }
+            (b'\\', [escaped, behind @ ..]) => {
+                bytes.extend([b'\\', *escaped]);
+                rest = behind;
+            }
+            (other, _) => bytes.push(*other),
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
 #[derive(Default)]
 struct Found<'a, 'n> {
     names: Option<&'n FieldNames>,
     time: Best<'a>,
+    /// Whether a field with the name of a time has a number that is none, such as a duration.
+    has_small_time: bool,
     client: Best<'a>,
     method: Best<'a>,
     uri: Best<'a>,
@@ -60,7 +89,7 @@ struct Found<'a, 'n> {
     user: Best<'a>,
     forwarded: Best<'a>,
     line: Option<Cow<'a, str>>,
-    status: Option<u16>,
+    status: Best<'a>,
     keys: Vec<Option<Cow<'a, str>>>,
     /// `None` if the line lacks it.
     needed: Vec<Option<LoggedPart<'a>>>,
@@ -71,6 +100,7 @@ struct Found<'a, 'n> {
 impl<'a> Found<'a, '_> {
     fn put(&mut self, (meaning, place): (Meaning, usize), value: &Scalar<'a>) {
         match meaning {
+            Meaning::Time if value.is_small() => self.has_small_time = true,
             Meaning::Time => self.time.offer(place, value),
             Meaning::Client => self.client.offer(place, value),
             Meaning::Method => self.method.offer(place, value),
@@ -83,7 +113,7 @@ impl<'a> Found<'a, '_> {
                     self.line = Some(line.clone());
                 }
             }
-            Meaning::Status => self.status = value.status(),
+            Meaning::Status => self.status.offer(place, value),
             Meaning::Key(key) => {
                 self.keys
                     .resize(self.names.map_or(0, |names| names.keys.len()), None);
@@ -140,7 +170,13 @@ impl<'a> Found<'a, '_> {
 
     fn entry(mut self, dates: &mut Dates) -> Result<Entry<'a>, &'static str> {
         let needed = self.needed();
-        let time = self.time.value().ok_or("it has no time")?;
+        let no_time = if self.has_small_time {
+            "its time is invalid"
+        } else {
+            "it has no time"
+        };
+        let time = self.time.value().ok_or(no_time)?;
+        let status = self.status.value().and_then(|status| status.status());
         let (at, is_whole) = time.time(dates).ok_or("its time is invalid")?;
         let mut entry = Entry {
             at,
@@ -151,7 +187,7 @@ impl<'a> Found<'a, '_> {
             method: self.method.text(),
             uri: self.uri.text(),
             host: self.host.text(),
-            status: self.status.ok_or("it has no status")?,
+            status: status.ok_or("it has no status")?,
             user: self.user.text(),
             forwarded_for: self.forwarded.text(),
             fields: self.keys,
@@ -331,6 +367,41 @@ mod tests {
     }
 
     #[test]
+    fn escapes_of_nginx_are_those_of_json() {
+        for (written, json) in [
+            (
+                r#"{"a":"x\x22y\x5Cz\x0A"}"#,
+                r#"{"a":"x\u0022y\u005cz\u000a"}"#,
+            ),
+            (r#"{"a":"\xC3\xA9"}"#, r#"{"a":"é"}"#),
+            (r#"{"a":"\\x22\"\n"}"#, r#"{"a":"\\x22\"\n"}"#),
+            (r#"{"a":"\xZZ\x2"}"#, r#"{"a":"\xZZ\x2"}"#),
+        ] {
+            assert_eq!(without_hex_escapes(written), json);
+        }
+    }
+
+    #[test]
+    fn a_small_number_is_no_time() {
+        let line = r#"{"time":"0.005","ts":12,"@timestamp":"2026-11-21T03:00:01Z","status":200}"#;
+        let entry = read(line, &FieldNames::default()).expect("an entry");
+        assert!(entry.starts_with("1795230001000000 "), "{entry}");
+    }
+
+    #[test]
+    fn the_field_of_the_status_has_several_names() {
+        let line = r#"{"ts":1795230001,"code":418,"status_code":201}"#;
+        let default = read(line, &FieldNames::default()).expect("an entry");
+        assert!(default.contains(" 201 "), "{default}");
+        let own = FieldNames {
+            status: Some("code".into()),
+            ..FieldNames::default()
+        };
+        let own = read(line, &own).expect("an entry");
+        assert!(own.contains(" 418 "), "{own}");
+    }
+
+    #[test]
     fn invalid_lines_have_a_reason() {
         let deep = "[".repeat(1_000);
         for (line, why) in [
@@ -339,6 +410,7 @@ mod tests {
             ("{} x", "it is no JSON"),
             (r#"{"status":200}"#, "it has no time"),
             (r#"{"ts":"x","status":200}"#, "its time is invalid"),
+            (r#"{"ts":0.005,"status":200}"#, "its time is invalid"),
             (r#"{"ts":1795230001}"#, "it has no status"),
         ] {
             assert_eq!(

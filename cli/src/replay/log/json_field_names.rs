@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 pub(super) struct FieldNames {
     pub(super) time: Option<String>,
     pub(super) ip: Option<String>,
+    pub(super) status: Option<String>,
     /// The fields for keys.
     pub(super) keys: Vec<String>,
     /// The fields that rules read, by the index of the need.
@@ -53,7 +54,15 @@ const CLIENTS: [&str; 6] = [
     "remote_ip",
     "ip",
 ];
-const OTHERS: [(Meaning, &[&str]); 7] = [
+const STATUSES: [&str; 6] = [
+    "status",
+    "status_code",
+    "statusCode",
+    "response_code",
+    "DownstreamStatus",
+    "http.response.status_code",
+];
+const OTHERS: [(Meaning, &[&str]); 6] = [
     (
         Meaning::Method,
         &["request_method", "request.method", "method"],
@@ -70,7 +79,6 @@ const OTHERS: [(Meaning, &[&str]); 7] = [
             "x_forwarded_for",
         ],
     ),
-    (Meaning::Status, &["status"]),
 ];
 
 /// The object with all headers of a request in Caddy's logs.
@@ -100,6 +108,7 @@ impl FieldTree {
         };
         tree.add_all(Meaning::Time, own(&names.time, &TIMES));
         tree.add_all(Meaning::Client, own(&names.ip, &CLIENTS));
+        tree.add_all(Meaning::Status, own(&names.status, &STATUSES));
         for (meaning, names) in OTHERS {
             tree.add_all(meaning, names.iter().map(|name| (*name).to_owned()));
         }

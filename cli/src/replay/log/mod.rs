@@ -1,6 +1,7 @@
 //! Access logs: the lines of servers as attempts.
 
 mod combined;
+mod compression;
 mod date;
 mod json;
 mod json_field_names;
@@ -9,7 +10,8 @@ mod scalar;
 
 use std::borrow::Cow;
 
-use http::header;
+use http::{header, request::Parts};
+use memchr::memmem;
 use tower_ratelimit::{Key, rules::RequestPart};
 
 use self::{date::Dates, json::JsonLines, json_field_names::FieldNames};
@@ -38,6 +40,8 @@ struct Parser<'s> {
 /// The result of reading a line.
 enum Parsed {
     Attempt(Attempt),
+    /// An attempt whose key is an address, and whose client is this word, or none.
+    WithoutAddress(Attempt, Option<String>),
     /// The request does not count.
     Other,
     /// The option at this index filters it.
@@ -52,6 +56,7 @@ impl<'s> Parser<'s> {
     /// The reason why the line is invalid.
     fn parse(&mut self, line: &[u8], missing: &mut Vec<u64>) -> Result<Parsed, &'static str> {
         let text = text(line);
+        let text = without_hex_escapes(&text, self.format);
         let mut entry = entry(&text, self.format, &self.json, &mut self.dates)?;
         if self.dates.is_to_come(entry.at) {
             return Err("its time is to come");
@@ -75,23 +80,54 @@ impl<'s> Parser<'s> {
         if let Some(parts) = &mut request {
             self.settings.needs.fill(&entry, &key, parts, missing);
         }
-        let head = request.as_ref().map_or(0, |_| HEAD + line.len());
-        let bytes = size_of::<Attempt>() + key.as_bytes().len() + head;
-        Ok(Parsed::Attempt(Attempt {
-            bytes,
+        Ok(self.parsed(entry, key, request, line.len()))
+    }
+
+    fn parsed(
+        &self,
+        entry: Entry<'_>,
+        key: Key,
+        request: Option<Box<Parts>>,
+        length: usize,
+    ) -> Parsed {
+        let head = request.as_ref().map_or(0, |_| HEAD + length);
+        let attempt = Attempt {
+            bytes: size_of::<Attempt>() + key.as_bytes().len() + head,
             at: entry.at,
             is_whole: entry.is_whole,
             status: entry.status,
             source: 0,
             key,
             request,
-        }))
+        };
+        if self.settings.key.needs_address() && entry.client_ip().is_none() {
+            Parsed::WithoutAddress(attempt, entry.client.map(Cow::into_owned))
+        } else {
+            Parsed::Attempt(attempt)
+        }
     }
 }
 
 /// The line as a text; nearly all are valid UTF-8.
 fn text(line: &[u8]) -> Cow<'_, str> {
     str::from_utf8(line).map_or_else(|_| String::from_utf8_lossy(line), Cow::Borrowed)
+}
+
+/// Whether a line has the format of JSON, by the argument or by its first sign.
+fn is_json(text: &str, format: LogFormat) -> bool {
+    match format {
+        LogFormat::Auto => text.trim_start().starts_with('{'),
+        LogFormat::Combined | LogFormat::Common => false,
+        LogFormat::NginxJson | LogFormat::Caddy | LogFormat::Json => true,
+    }
+}
+
+/// A line of JSON with the escapes of JSON. Without `escape=json` nginx writes `\x22`, which JSON does not know.
+fn without_hex_escapes(text: &str, format: LogFormat) -> Cow<'_, str> {
+    if memmem::find(text.as_bytes(), b"\\x").is_none() || !is_json(text, format) {
+        return text.into();
+    }
+    json::without_hex_escapes(text).into()
 }
 
 /// Reads a line of the format, or of the format that it seems to have.
@@ -101,12 +137,7 @@ fn entry<'a>(
     json: &JsonLines,
     dates: &mut Dates,
 ) -> Result<Entry<'a>, &'static str> {
-    let is_json = match format {
-        LogFormat::Auto => text.trim_start().starts_with('{'),
-        LogFormat::Combined | LogFormat::Common => false,
-        LogFormat::NginxJson | LogFormat::Caddy | LogFormat::Json => true,
-    };
-    if is_json {
+    if is_json(text, format) {
         json.entry(text, dates)
     } else {
         combined::entry(text, dates)
@@ -140,6 +171,7 @@ pub struct LogLine {
 /// The reason why the line is invalid.
 pub fn read_line(line: &[u8]) -> Result<LogLine, &'static str> {
     let text = text(line);
+    let text = without_hex_escapes(&text, LogFormat::Auto);
     let agent = RequestPart::Header(header::USER_AGENT);
     let json = JsonLines::new(FieldNames {
         needed: [(

@@ -21,6 +21,7 @@ use super::{
         settings::Settings,
     },
     Parsed, Parser,
+    compression::{check_format, is_cut},
     date::Dates,
     json::JsonLines,
     json_field_names::FieldNames,
@@ -51,11 +52,27 @@ pub(in crate::replay) struct Seen {
     pub(in crate::replay) skipped: u64,
     /// The first of them, with the reasons.
     pub(in crate::replay) reasons: Vec<String>,
+    /// Attempts without an address, if the key is one.
+    pub(in crate::replay) without_address: u64,
+    /// The first of them: its place, and the client's word.
+    pub(in crate::replay) first_without_address: Option<(String, Option<String>)>,
+    /// The compressed files that end too early.
+    pub(in crate::replay) cut: Vec<String>,
     /// For each need of the rules, the number of attempts whose lines lack it.
     pub(in crate::replay) missing: Vec<u64>,
 }
 
 impl Seen {
+    /// The place of the first attempt without an address, and its client unless it is hidden.
+    pub(in crate::replay) fn first_without_address(&self, hides: bool) -> Option<String> {
+        let (place, client) = self.first_without_address.as_ref()?;
+        Some(match client {
+            _ if hides => place.clone(),
+            Some(client) => format!("{place}: {client:?}"),
+            None => format!("{place}: no client"),
+        })
+    }
+
     /// The number of readable lines.
     pub(in crate::replay) fn readable(&self) -> u64 {
         self.attempts + self.others + self.left_out.iter().sum::<u64>()
@@ -77,6 +94,9 @@ struct Source {
     line: Vec<u8>,
     /// The line's number.
     number: u64,
+    is_compressed: bool,
+    /// Whether the compressed file ends before its end.
+    is_cut: bool,
     /// The next attempts.
     next: VecDeque<Attempt>,
     has_ended: bool,
@@ -117,6 +137,7 @@ impl<'s> Reader<'s> {
         let names = FieldNames {
             time: arguments.time_field.clone(),
             ip: arguments.ip_field.clone(),
+            status: arguments.status_field.clone(),
             keys: settings.key.fields().to_vec(),
             needed: field_names(&settings.needs),
         };
@@ -190,14 +211,19 @@ impl<'s> Reader<'s> {
                     let attempt = self.take(source, fits);
                     source.next.extend(attempt);
                 }
-                None => source.has_ended = true,
+                None => {
+                    source.has_ended = true;
+                    if source.is_cut {
+                        self.seen.cut.push(source.name.clone());
+                    }
+                }
             }
         }
         Ok(())
     }
 
     fn take(&mut self, source: &Source, fits: bool) -> Option<Attempt> {
-        let line = fits.then_some(source.line.as_slice());
+        let line = fits.then(|| source.text());
         if line.is_some_and(|line| line.iter().all(u8::is_ascii_whitespace)) {
             return None;
         }
@@ -209,6 +235,15 @@ impl<'s> Reader<'s> {
         match parsed {
             Ok(Parsed::Attempt(attempt)) => {
                 self.seen.attempts += 1;
+                return Some(attempt);
+            }
+            Ok(Parsed::WithoutAddress(attempt, client)) => {
+                self.seen.attempts += 1;
+                self.seen.without_address += 1;
+                let Source { name, number, .. } = source;
+                self.seen
+                    .first_without_address
+                    .get_or_insert_with(|| (format!("{name}:{number}"), client));
                 return Some(attempt);
             }
             Ok(Parsed::Other) => self.seen.others += 1,
@@ -234,12 +269,14 @@ impl Source {
     fn open(path: &Path, buffer: usize, progress: &ProgressBar) -> Result<(Self, u64), String> {
         let name = path.display().to_string();
         let opened = bytes(path, buffer, progress);
-        let (bytes, size) = opened.map_err(|error| format!("{name}: {error}"))?;
+        let (bytes, is_compressed, size) = opened.map_err(|error| format!("{name}: {error}"))?;
         let source = Self {
             name,
             bytes,
             line: Vec::new(),
             number: 0,
+            is_compressed,
+            is_cut: false,
             next: VecDeque::with_capacity(AHEAD),
             has_ended: false,
             reached: 0,
@@ -259,19 +296,32 @@ impl Source {
             .map(|least| if at > least + window { least } else { at })
     }
 
-    /// Reads the next line. Returns whether it is complete, and `None` after the last one.
+    /// The line, without the byte order mark of a file.
+    fn text(&self) -> &[u8] {
+        let mark = "\u{feff}".as_bytes();
+        let text = self.line.strip_prefix(mark).filter(|_| self.number == 1);
+        text.unwrap_or(&self.line)
+    }
+
+    /// Reads the next line. Returns whether it is complete, and `None` after the last one. The end of a compressed file
+    /// that was cut is its last complete line.
     fn read_line(&mut self) -> Result<Option<bool>, String> {
         self.number += 1;
         let read = next_line(&mut self.bytes, &mut self.line);
+        if self.is_compressed && is_cut(&read) {
+            self.is_cut = true;
+            return Ok(None);
+        }
         read.map_err(|error| format!("{}: {error}", self.name))
     }
 }
 
+/// Opens a file. Returns its bytes, whether it is compressed, and its size.
 fn bytes(
     path: &Path,
     buffer: usize,
     progress: &ProgressBar,
-) -> io::Result<(Box<dyn BufRead + Send>, u64)> {
+) -> io::Result<(Box<dyn BufRead + Send>, bool, u64)> {
     let (raw, size): (Box<dyn Read + Send>, u64) = if is_stdin(path) {
         (Box::new(io::stdin()), 0)
     } else {
@@ -280,13 +330,14 @@ fn bytes(
         (Box::new(file), size)
     };
     let mut raw = BufReader::with_capacity(buffer, progress.wrap_read(raw));
+    check_format(raw.fill_buf()?, path)?;
     let is_compressed = raw.fill_buf()?.starts_with(&[0x1f, 0x8b]);
     let bytes: Box<dyn BufRead + Send> = if is_compressed {
         Box::new(BufReader::with_capacity(buffer, MultiGzDecoder::new(raw)))
     } else {
         Box::new(raw)
     };
-    Ok((bytes, size))
+    Ok((bytes, is_compressed, size))
 }
 
 /// Reads the next line, without its end. Returns whether it is complete, and `None` after the last

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use super::{
     super::entry::LoggedPart,
-    date::{Dates, Instant, from_integer, from_number},
+    date::{Dates, Instant, from_integer, from_number, is_small},
 };
 
 /// Caddy's replacement for credentials; before 2.7 it logged an empty list.
@@ -65,6 +65,15 @@ impl<'a> Scalar<'a> {
             }
         };
         status.filter(|status| *status < 1_000)
+    }
+
+    /// Whether this is a number that is too small for a time.
+    pub(super) fn is_small(&self) -> bool {
+        match self {
+            Self::Text(text) => text.parse().is_ok_and(is_small),
+            Self::Integer(number) => is_small(*number as f64),
+            Self::Number(number) => is_small(*number),
+        }
     }
 
     pub(super) fn time(&self, dates: &mut Dates) -> Option<Instant> {

@@ -7,7 +7,7 @@ use std::{
 
 use flate2::{Compression, write::GzEncoder};
 use proptest::prelude::*;
-use serde_json::Value;
+use serde_json::{Value, json as value};
 
 use super::support::{MIDNIGHT, directory, file, json, line, run, small};
 
@@ -57,11 +57,56 @@ fn a_file_of_several_compressed_parts_is_read_to_its_end() {
         [packed(&small()), packed(&small())].concat(),
     );
     assert_eq!(json(&[&log, "--quota", "4/day"])["attempts"], 22);
-    let half = packed(&small());
-    let half = file(&directory, "half.gz", &half[..half.len() / 2]);
-    let (exit, out, errors) = run(&[&half, "--quota", "4/day"]);
-    assert_eq!((exit, out.as_str()), (2, ""));
-    assert!(errors.contains("half.gz"), "{errors}");
+}
+
+/// Logs are copied while they grow, and disks fill up.
+#[test]
+fn a_compressed_file_that_is_cut_is_read_up_to_there() {
+    let directory = directory();
+    let whole = [packed(&small()), packed(&small().repeat(50))].concat();
+    let cut = file(&directory, "cut.gz", &whole[..whole.len() - 20]);
+    let (exit, out, errors) = run(&[&cut, "--quota", "4/day"]);
+    assert_eq!((exit, errors.as_str()), (0, ""));
+    assert!(
+        out.contains("cut.gz is cut off, and was read up to there"),
+        "{out}"
+    );
+    let reported = json(&[&cut, "--quota", "4/day"]);
+    assert_eq!(reported["cut"], value!([cut]));
+    assert!(
+        reported["attempts"].as_u64().expect("a number") >= 11,
+        "{reported}"
+    );
+    assert_eq!(reported["skipped"], 0);
+}
+
+#[test]
+fn another_compression_names_the_program_that_reads_it() {
+    let directory = directory();
+    for (begin, program) in [
+        (&b"\x28\xb5\x2f\xfd\0"[..], "zstdcat"),
+        (b"\xfd7zXZ\0", "xzcat"),
+        (b"BZh91AY&SY", "bzcat"),
+    ] {
+        let log = file(&directory, "packed", begin);
+        let (exit, _, errors) = run(&[&log, "--suggest"]);
+        let command = format!("{program} {log} | tower-ratelimit replay -");
+        assert_eq!(exit, 2);
+        assert!(errors.contains(&command), "{errors}");
+    }
+    let text = file(&directory, "text", format!("BZhello\n{}", small()));
+    assert_eq!(json(&[&text, "--suggest"])["attempts"], 11);
+}
+
+#[test]
+fn a_byte_order_mark_is_no_part_of_the_first_line() {
+    let directory = directory();
+    let log = file(&directory, "mark.log", format!("\u{feff}{}", small()));
+    let reported = json(&[&log, "--suggest"]);
+    assert_eq!(
+        (&reported["keys"], &reported["without_address"]),
+        (&2.into(), &0.into())
+    );
 }
 
 /// A shell names the newer file first.

@@ -1,5 +1,6 @@
 //! `replay`: logs of all kinds, and the effects of quotas and rules on them.
 
+mod clients;
 mod clocks;
 mod counts;
 mod exits;
