@@ -33,7 +33,8 @@ impl RulesHandle {
     ///
     /// It subscribes to the directories of the files, which covers files that are written, renamed over, or swapped as
     /// Kubernetes swaps a `ConfigMap`. A file is read after a quarter of a second without a further change. Every ten
-    /// seconds the contents are also compared, for file systems without notifications. Unchanged contents are not read as
+    /// seconds the contents are also compared, for file systems without notifications and for a directory that is itself
+    /// swapped, such as a link to a release. Unchanged contents are not read as
     /// rules. See [`reload`](Self::reload); a fault changes nothing.
     ///
     /// Rules that were not read from files are not watched.
