@@ -80,6 +80,9 @@ impl RedisLimiterBuilder {
     /// `10-per-1s-of-20` for a burst of 20. Unrelated limits are therefore separate unless they are
     /// equal, and a limit starts again when its numbers change. Set a name to keep its counts.
     ///
+    /// Header fields and metrics have the names of quotas, not this one: see
+    /// [`Quota::named`](crate::Quota::named).
+    ///
     /// 1 to 64 letters, digits, `-`, `_` and `.`.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = Some(name.into());

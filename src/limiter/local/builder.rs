@@ -143,6 +143,9 @@ impl LocalLimiterBuilder {
     /// a limiter that is rebuilt from changed settings continues with the counts of the last one. As with
     /// [tiers](Self::tier), the counts may reach the largest of those quotas while its limiter lives, and
     /// count fully for a smaller one. Defaults to none: the limiter shares nothing.
+    ///
+    /// Header fields and metrics have the names of quotas, not this one: see
+    /// [`Quota::named`](crate::Quota::named).
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = Some(name.into());
         self
