@@ -52,6 +52,7 @@ pub(crate) enum Code {
     ListenerPanicked,
     RulesRefused,
     RulesAccepted,
+    RulesRemoved,
 }
 
 impl Code {
@@ -89,6 +90,7 @@ impl Code {
             Self::ListenerPanicked => ("listener-panicked", Severity::Error),
             Self::RulesRefused => ("rules-refused", Severity::Error),
             Self::RulesAccepted => ("rules-accepted", Severity::Info),
+            Self::RulesRemoved => ("rules-removed", Severity::Warn),
         }
     }
 }
@@ -181,7 +183,7 @@ impl Watch {
 mod tests {
     use super::{Code, Severity};
 
-    const ALL: [Code; 32] = [
+    const ALL: [Code; 33] = [
         Code::KeyUnavailable,
         Code::AddressUnavailable,
         Code::BehindProxy,
@@ -214,13 +216,14 @@ mod tests {
         Code::ListenerPanicked,
         Code::RulesRefused,
         Code::RulesAccepted,
+        Code::RulesRemoved,
     ];
 
     /// The page has a row for each code, in this order, and no other.
     #[test]
     fn the_troubleshooting_page_lists_every_code() {
         // The last one, so that a code that is added above cannot be forgotten here.
-        assert_eq!(Code::RulesAccepted as usize + 1, ALL.len());
+        assert_eq!(Code::RulesRemoved as usize + 1, ALL.len());
         let page = include_str!("../docs/troubleshooting.md");
         let (_, table) = page.split_once("\n## Lines in the log").expect("a table");
         let (table, _) = table.split_once("\n## ").expect("its end");

@@ -5,7 +5,7 @@ mod quota_overrides;
 mod set_quota;
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     path::PathBuf,
     sync::{Arc, Mutex, PoisonError},
     time::SystemTime,
@@ -60,6 +60,24 @@ type Reloaded = Result<String, RulesError>;
 /// Logs the warnings about files.
 pub(crate) fn warn_of(warnings: &[Problem]) {
     warnings.iter().for_each(|warning| warn!("{warning}"));
+}
+
+/// The most names of removed limits in a line of the log.
+const MAX_NAMES: usize = 20;
+
+/// The line for the log about limits of descriptors that are removed, if there are any.
+fn removal(before: &Rules, after: &Rules) -> Option<String> {
+    let names = |rules: &Rules| rules.limits().map(|(name, _)| name).collect();
+    let (before, after): (BTreeSet<String>, BTreeSet<String>) = (names(before), names(after));
+    let removed: Vec<&str> = before.difference(&after).map(String::as_str).collect();
+    let listed = removed[..removed.len().min(MAX_NAMES)].join(", ");
+    let more = removed.len().saturating_sub(MAX_NAMES);
+    let count = counted(removed.len(), "limit");
+    match (removed.len(), more) {
+        (0, _) => None,
+        (_, 0) => Some(format!("{count} removed: {listed}")),
+        _ => Some(format!("{count} removed: {listed} and {more} more")),
+    }
 }
 
 impl Source {
@@ -246,6 +264,9 @@ impl Source {
     /// Puts limits of descriptors into force. Overrides end.
     fn replace_limits(&self, rules: Rules, quotas: &mut QuotaOverrides) {
         let limits = &self.0.limits;
+        if let Some(removed) = limits.rules().and_then(|before| removal(&before, &rules)) {
+            warn!("{removed}");
+        }
         limits.set_rules(rules);
         limits.override_by(|overrides| overrides.requests.clear());
         quotas.forget(false);
@@ -263,5 +284,26 @@ impl Source {
         }
         quotas.forget(true);
         Some(Ok(format!("read {which} again:\n{changes}")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Rules, removal};
+
+    #[test]
+    fn removed_limits_are_named_in_the_log() {
+        let rules = |keys: &[&str]| {
+            let limits = keys.iter().map(|key| {
+                format!("{{key: {key}, rate_limit: {{unit: hour, requests_per_unit: 2}}}}")
+            });
+            let limits = limits.collect::<Vec<_>>().join(", ");
+            let text = format!("domain: shop\ndescriptors: [{limits}]");
+            Rules::builder().parse([("rules", text)]).unwrap()
+        };
+        let before = rules(&["a", "b", "c"]);
+        assert_eq!(removal(&before, &rules(&["c", "d", "b", "a"])), None);
+        let removed = removal(&before, &rules(&["b"])).unwrap();
+        assert_eq!(removed, "2 limits removed: shop.a, shop.c");
     }
 }

@@ -67,6 +67,24 @@ impl RuleChanges {
     }
 }
 
+impl RuleChanges {
+    /// The line for the log about removed rules, if there are any.
+    pub(super) fn removal(&self) -> Option<String> {
+        let count = self.removed.len();
+        let names = self.removed.iter().take(MAX_LINES).map(String::as_str);
+        let names = names.collect::<Vec<_>>().join(", ");
+        let rules = if count == 1 { "rule" } else { "rules" };
+        let more = count.saturating_sub(MAX_LINES);
+        match (count, more) {
+            (0, _) => None,
+            (_, 0) => Some(format!("a reload removed {count} {rules}: {names}")),
+            _ => Some(format!(
+                "a reload removed {count} {rules}: {names} and {more} more"
+            )),
+        }
+    }
+}
+
 /// The identity of counters in a store, which decides whether one survives a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CounterIdentity {

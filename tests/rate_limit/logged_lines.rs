@@ -153,6 +153,7 @@ const ELSEWHERE: &[&str] = &[
     "listener-panicked",
     "rules-refused",
     "rules-accepted",
+    "rules-removed",
 ];
 
 fn layer(extractor: impl KeyExtractor) -> RateLimitLayer {

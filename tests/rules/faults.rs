@@ -688,7 +688,19 @@ fn files_without_rules_are_named() {
         .expect_err("no rules")
         .to_string();
     assert!(
-        error.contains("a.yaml\" or ") && error.contains("b.toml"),
+        error.contains("a.yaml:1:1: R02") && error.contains("b.toml:1:1: R02"),
+        "{error}"
+    );
+}
+
+#[test]
+fn files_with_settings_alone_are_named() {
+    let texts = [("a", "rules: []"), ("b", "quotas: {gold: 9/s}")];
+    let texts = texts.map(|(name, text)| (name, text.to_owned(), Format::Yaml));
+    let error = Rules::builder().parse_all(texts).expect_err("no rules");
+    let error = error.to_string();
+    assert!(
+        error.contains("not a single rule in \"a\" or \"b\""),
         "{error}"
     );
 }

@@ -390,6 +390,69 @@ fn rules_that_are_switched_off_explain_nothing() {
     assert_eq!(explanation.applied().collect::<Vec<_>>(), ["b"]);
 }
 
+/// A slow copy and a full disk leave such files.
+#[test]
+fn a_file_without_a_rule_in_a_directory_is_a_fault() {
+    let folder = tempfile::TempDir::new().expect("a directory");
+    let write = |name: &str, text: &str| {
+        fs::write(folder.path().join(name), text).expect("a file");
+    };
+    write("a.yaml", "rules: [{name: all, quota: 3/hour}]");
+    for (name, text) in [
+        ("b.yaml", ""),
+        ("b.yaml", "# limits of the shop\n"),
+        ("b.yaml", "version: 1\n"),
+        ("b.yml", "---\n"),
+        ("b.json", "{}"),
+        ("b.toml", ""),
+    ] {
+        write(name, text);
+        let fault = Rules::builder().read(folder.path()).expect_err(text);
+        let fault = fault.to_string();
+        assert!(fault.contains(name), "{fault}");
+        assert!(
+            fault.contains("R02 there is no rule in this file"),
+            "{fault}"
+        );
+        // Files may have no rule where that is allowed.
+        let builder = Rules::builder().allow_empty(true);
+        assert_eq!(builder.read(folder.path()).expect("rules").len(), 1);
+        fs::remove_file(folder.path().join(name)).expect("a file");
+    }
+    // Settings for the rules of other files are no accident, and neither is an empty list.
+    for settings in [
+        "rules: []",
+        "defaults: {key: global}",
+        "store: {max_keys: 10}",
+        "client_ip: {trust: [10.0.0.0/8]}",
+        "quotas: {gold: 9/s}",
+    ] {
+        write("b.yaml", settings);
+        let rules = Rules::builder().read(folder.path()).expect(settings);
+        assert_eq!(rules.len(), 1, "{settings}");
+    }
+}
+
+#[cfg(feature = "tracing")]
+#[test]
+fn a_reload_that_removes_rules_is_logged() {
+    let file = RulesFile::new("rules: [{name: a, quota: 3/s}, {name: b, quota: 3/s}]");
+    let lines = testkit::logged(|| {
+        for text in [
+            "rules: [{name: b, quota: 2/s}, {name: c, quota: 2/s}]",
+            "rules: [{name: b, quota: 1/s}, {name: c, quota: 2/s}]",
+            "rules: [{name: d, quota: 1/s}]",
+        ] {
+            file.changes(text);
+        }
+    });
+    let removed = lines.iter().filter(|line| line.contains("[rules-removed]"));
+    let removed: Vec<_> = removed.collect();
+    assert_eq!(removed.len(), 2, "{lines:?}");
+    assert!(removed[0].contains("removed 1 rule: a"), "{removed:?}");
+    assert!(removed[1].contains("removed 2 rules: b, c"), "{removed:?}");
+}
+
 #[cfg(unix)]
 #[test]
 fn a_pipe_in_the_directory_is_a_fault() {

@@ -67,7 +67,7 @@ pub(in crate::rules) fn compile(
     files: &[SourceFile],
     setup: &Setup,
 ) -> Result<Compiled, RulesError> {
-    let (roots, report) = read_all(files);
+    let (roots, report) = read_all(files, setup.empty);
     let mut context = Context {
         setup,
         report,
@@ -109,19 +109,33 @@ fn no_rules(files: &[SourceFile]) -> Problem {
     }
 }
 
-/// The roots of all files that have one, and the problems of their form.
-fn read_all(files: &[SourceFile]) -> (Vec<Node>, Report) {
+/// The roots of all files that have one, and the problems of their form. Of several files, one without a rule and
+/// without a setting is a fault unless `accept_empty`: a copy that is slow or has failed leaves such a file, and its
+/// limits would end in silence.
+fn read_all(files: &[SourceFile], accept_empty: bool) -> (Vec<Node>, Report) {
     let mut report = Report::default();
     let mut roots: Vec<Node> = Vec::new();
     for file in files {
-        if let Some(root) = document::read(&file.source, file.format, &mut report)
-            && !document::report_manifest(&root, &mut report)
-        {
-            FILE.check(&root, &mut report);
-            roots.push(root);
+        let faults = report.faults();
+        let root = document::read(&file.source, file.format, &mut report);
+        let root = root.filter(|root| !document::report_manifest(root, &mut report));
+        if let Some(root) = &root {
+            FILE.check(root, &mut report);
         }
+        let is_empty = report.faults() == faults && !root.as_ref().is_some_and(has_content);
+        if is_empty && files.len() > 1 && !accept_empty {
+            let message = "there is no rule in this file, and no setting for the rules of others";
+            report.push(ProblemCode::R02, &Span::new(&file.source, 0, 0), message);
+        }
+        roots.extend(root);
     }
     (roots, report)
+}
+
+/// Whether a file has a rule or a setting. `rules: []` is no accident.
+fn has_content(root: &Node) -> bool {
+    let mut entries = root.entries().iter();
+    entries.any(|entry| entry.key != file::VERSION.name())
 }
 
 fn no_proxies() -> ClientIp {

@@ -179,6 +179,9 @@ impl<R> Shared<R> {
         if state.refused.take().is_some() {
             log::report(Code::RulesAccepted, "the rules are accepted again");
         }
+        if let Some(removal) = changes.removal() {
+            log::report(Code::RulesRemoved, &removal);
+        }
         Ok(changes)
     }
 
