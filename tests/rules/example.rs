@@ -33,10 +33,7 @@ fn it_loads_with_the_warnings_it_deserves() {
         .iter()
         .map(|w| (w.code(), w.line()))
         .collect();
-    assert_eq!(
-        warnings,
-        [("W22", Some(19)), ("W22", Some(28)), ("W22", Some(33))]
-    );
+    assert_eq!(warnings, [17, 19, 28, 33].map(|line| ("W22", Some(line))));
 }
 
 #[test]

@@ -159,6 +159,55 @@ fn rules_that_any_client_can_evade() {
 }
 
 #[test]
+fn limits_that_a_client_evades_by_leaving_a_field_out() {
+    let limit = |found: &str, others: &str| {
+        warned(&format!(
+            "  - {{name: a, match: {{{found}}}, quota: 10/s}}\n{others}"
+        ))
+    };
+    for evaded in [
+        "header: {mcp-name: deploy}",
+        "path: /mcp, method: POST, header: {mcp-name: deploy}",
+        "query: {action: login}",
+        "host: api.example",
+        "header: {x-a: false, mcp-name: deploy}",
+    ] {
+        assert_eq!(limit(evaded, ""), [("W22", 2)], "{evaded}");
+        for counted in [
+            "  - {name: b, quota: 100/s}\n",
+            "  - {name: b, key: {cookie: s}, quota: 100/s}\n",
+            "  - {name: b, action: deny}\n",
+        ] {
+            assert_eq!(limit(evaded, counted), [], "{evaded}: {counted}");
+        }
+        for other in [
+            "  - {name: b, match: {path: /other}, quota: 100/s}\n",
+            "  - {name: b, quota: 100/s, mode: shadow}\n",
+            "  - {name: b, quota: unlimited}\n",
+            "  - {name: b, match: {client: 10.0.0.0/8}, quota: 100/s}\n",
+        ] {
+            assert_eq!(limit(evaded, other), [("W22", 2)], "{evaded}: {other}");
+        }
+    }
+    for fine in [
+        "path: /mcp",
+        "header: {mcp-name: deploy}, client: 10.0.0.0/8",
+        "header: {mcp-name: false}",
+        // Without it the request is another one.
+        "header: {upgrade: websocket}",
+    ] {
+        assert_eq!(limit(fine, ""), [], "{fine}");
+    }
+    let without = "  - {name: b, match: {header: {mcp-name: false}}, quota: 9/s}\n";
+    assert_eq!(limit("header: {mcp-name: deploy}", without), []);
+    // Each is evaded by the header of the other.
+    let both = "  - {name: b, match: {header: {y: \"2\"}}, quota: 1/s}\n";
+    assert_eq!(limit("header: {x: \"1\"}", both), [("W22", 2), ("W22", 3)]);
+    let shadow = "  - {name: a, match: {header: {x: \"1\"}}, quota: 1/s, mode: shadow}\n";
+    assert_eq!(warned(shadow), []);
+}
+
+#[test]
 fn values_that_are_probably_not_meant() {
     let lone = |rest: &str| warned(&format!("  - {{name: a, quota: 10/s, {rest}}}\n"));
     for (code, odd) in [
@@ -172,12 +221,21 @@ fn values_that_are_probably_not_meant() {
         ("W28", "cost: {method: {POST: 11}}"),
         ("W28", "cost: {header: {name: x-cost, max: 11}}"),
         ("W29", "match: {not: {}}"),
-        ("W29", "match: {header: {x-site: \"${SITE}\"}}"),
+        (
+            "W29",
+            "match: {header: {x-site: \"${SITE}\"}, client: 10.0.0.0/8}",
+        ),
         ("W29", "match: {path: \"/api/.*\"}"),
         ("W29", "match: {path: [/x, \"/login$\"]}"),
         ("W29", "match: {not: {path: \"/users/(.*)\"}}"),
-        ("W29", "match: {header: {user-agent: \"^curl\"}}"),
-        ("W29", "match: {query: {q: [a, \".*bot.*\"]}}"),
+        (
+            "W29",
+            "match: {header: {user-agent: \"^curl\"}, client: 10.0.0.0/8}",
+        ),
+        (
+            "W29",
+            "match: {query: {q: [a, \".*bot.*\"]}, client: 10.0.0.0/8}",
+        ),
     ] {
         assert_eq!(lone(odd), [(code, 2)], "{odd}");
     }
@@ -186,9 +244,9 @@ fn values_that_are_probably_not_meant() {
         "match: {method: [get, PROPFIND, QUERY]}",
         "cost: 10",
         "cost: {method: {POST: 10}}",
-        "match: {header: {user-agent: \"*${jndi:*\"}}",
+        "match: {header: {user-agent: \"*${jndi:*\"}, client: 10.0.0.0/8}",
         "match: {path: [\"/login.*\", \"/$metadata\", \"/.well-known/*\"]}",
-        "match: {header: {user-agent: \"curl/7.*\"}}",
+        "match: {header: {user-agent: \"curl/7.*\"}, client: 10.0.0.0/8}",
     ] {
         assert_eq!(lone(fine), [], "{fine}");
     }

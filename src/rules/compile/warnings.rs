@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 
+use http::header;
 use tower_ratelimit_rulefile::{
     ProblemCode,
     document::{Node, NodeValue},
@@ -17,12 +18,12 @@ use crate::rules::{
         rule::{MATCH, PRIORITY, TIER},
         store_defaults_tier_schedule::TIER_HEADER,
     },
-    matcher::Matcher,
+    matcher::{Matcher, Pattern},
     rule::{Rule, RuleAction},
 };
 
-/// The most rules that each later one is compared with.
-const MAX_ENDS: usize = 500;
+/// The most rules that each other one is compared with.
+const MAX_COMPARED: usize = 500;
 
 /// Adds the warnings about rules without faults. `nodes` are all rules.
 pub(super) fn warn(rules: &[Rule], nodes: &[&Node], context: &mut Context<'_>) {
@@ -33,6 +34,8 @@ pub(super) fn warn(rules: &[Rule], nodes: &[&Node], context: &mut Context<'_>) {
         .iter()
         .flat_map(|rule| rule.replaces.iter().copied())
         .collect();
+    let counts = |rule: &&Rule| !rule.shadow && (limits(rule) || rule.action == RuleAction::Deny);
+    let counting: Vec<&Rule> = rules.iter().filter(counts).take(MAX_COMPARED).collect();
     let mut ends: Vec<&Rule> = Vec::new();
     // Without faults both lists have the same rules.
     for (at, (rule, node)) in rules.iter().zip(nodes).enumerate() {
@@ -44,9 +47,13 @@ pub(super) fn warn(rules: &[Rule], nodes: &[&Node], context: &mut Context<'_>) {
                 end.span.short()
             );
             context.report(ProblemCode::W21, &rule.span, message);
+        } else {
+            left_out_by_clients(rule, node, &counting, context);
         }
         // A rule that another one may replace does not always end the list.
-        if rule.always_ends_the_list() && !replaced.contains(&(at as u16)) && ends.len() < MAX_ENDS
+        if rule.always_ends_the_list()
+            && !replaced.contains(&(at as u16))
+            && ends.len() < MAX_COMPARED
         {
             ends.push(rule);
         }
@@ -129,6 +136,49 @@ fn chosen_by_clients(rule: &Rule, node: &Node, context: &mut Context<'_>) {
     }
 }
 
+/// Warns of a limit that clients evade by leaving out a header, a query parameter or a host, if no other rule counts or
+/// denies the request without it.
+fn left_out_by_clients(rule: &Rule, node: &Node, counting: &[&Rule], context: &mut Context<'_>) {
+    if rule.shadow || !limits(rule) || exempted_by(rule, node).is_some() {
+        return;
+    }
+    let Some((field, name)) = MATCH.of(node).and_then(chosen_field) else {
+        return;
+    };
+    // A request without it is another one.
+    let mut headers = rule.matcher.headers.iter();
+    if headers.any(|condition| condition.name == header::UPGRADE) {
+        return;
+    }
+    let bare = without_chosen_fields(&rule.matcher);
+    if !counting.iter().any(|other| covers(&other.matcher, &bare)) {
+        let message = format!(
+            "{:?} applies only by {name}, which any client can leave out or write otherwise: no other limit \
+             counts the request then, unless a proxy or an outer layer writes it",
+            rule.name
+        );
+        context.report(ProblemCode::W22, &field.span, message);
+    }
+}
+
+/// The matcher of requests that leave out all headers, query parameters and hosts of this one.
+fn without_chosen_fields(matcher: &Matcher) -> Matcher {
+    let mut bare = matcher.clone();
+    bare.hosts = None;
+    for condition in &mut bare.headers {
+        condition.pattern = Pattern::Absent;
+    }
+    let absent = |(_, pattern): &mut (_, Pattern)| *pattern = Pattern::Absent;
+    bare.query.iter_mut().for_each(absent);
+    bare
+}
+
+/// Whether the rule has a limit.
+fn limits(rule: &Rule) -> bool {
+    let has_limit = rule.in_flight.is_some() || !rule.allowance.sets().is_empty();
+    rule.action.limits() && has_limit
+}
+
 /// The header, query parameter or host of a match that exempts requests from other rules.
 fn exempted_by<'n>(rule: &Rule, node: &'n Node) -> Option<(&'n Node, String)> {
     let exempts = rule.action != RuleAction::Deny && !rule.shadow && rule.exempts_from_others();
@@ -176,8 +226,7 @@ fn shared_by_all(rule: &Rule, node: &Node, context: &mut Context<'_>) {
     let Some(key) = context.key_of(node).filter(is_global) else {
         return;
     };
-    let limits = rule.in_flight.is_some() || !rule.allowance.sets().is_empty();
-    if !rule.shadow && limits {
+    if !rule.shadow && limits(rule) {
         let message = "all clients share this limit, so that one of them can use it up for all; \
                        put a limit for each client beside it";
         context.report(ProblemCode::W23, &key.span, message);
