@@ -36,6 +36,13 @@ pub struct IpPrefix {
 /// 64:ff9b::/96, RFC 6052.
 const NAT64: u128 = 0x0064_ff9b << 96;
 
+/// 64:ff9b:1::/48, RFC 8215: the network from which operators choose the prefixes of their own translators.
+const LOCAL_NAT64: u128 = 0x0064_ff9b_0001 << 80;
+
+/// The last bits of an address. With a prefix of 64 bits or fewer they are 0 (RFC 6052, section 2.2); with one of 96
+/// they are the end of an IPv4 address, and no host has one that ends with .0.0.0.
+const SUFFIX: u128 = 0xff_ffff;
+
 impl IpPrefix {
     /// The default: /32 for IPv4, /64 for IPv6, and no NAT64.
     pub const fn new() -> Self {
@@ -61,9 +68,13 @@ impl IpPrefix {
         self
     }
 
-    /// Whether addresses in 64:ff9b::/96 count as the IPv4 addresses in their last 32 bits, for
-    /// servers behind a translator from IPv4 to IPv6: all its clients are in one /64. Defaults to
-    /// no.
+    /// Whether addresses in 64:ff9b::/96, and in any /96 of the local 64:ff9b:1::/48, count as the IPv4 addresses in
+    /// their last 32 bits, for servers behind a translator from IPv4 to IPv6: all its clients are in one /64.
+    /// Defaults to no.
+    ///
+    /// A translator may also use a shorter prefix of 64:ff9b:1::/48. An address does not tell how long the
+    /// prefix is, and so where the IPv4 address begins: such addresses stay IPv6, and [`v6`](Self::v6) with 104 bits
+    /// separates them.
     pub const fn unwrap_nat64(mut self, unwrap: bool) -> Self {
         self.nat64 = unwrap;
         self
@@ -98,12 +109,18 @@ impl IpPrefix {
     #[inline]
     fn unwrap(&self, address: IpAddr) -> IpAddr {
         match address.to_canonical() {
-            IpAddr::V6(v6) if self.nat64 && v6.to_bits() >> 32 == NAT64 >> 32 => {
+            IpAddr::V6(v6) if self.nat64 && is_translated(v6.to_bits()) => {
                 Ipv4Addr::from_bits(v6.to_bits() as u32).into()
             }
             canonical => canonical,
         }
     }
+}
+
+/// Whether the last 32 bits are the address of a client of a translator.
+fn is_translated(bits: u128) -> bool {
+    let is_local = bits >> 80 == LOCAL_NAT64 >> 80 && bits & SUFFIX != 0;
+    bits >> 32 == NAT64 >> 32 || is_local
 }
 
 impl Default for IpPrefix {

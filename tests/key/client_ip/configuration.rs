@@ -261,6 +261,22 @@ fn nat64_is_unwrapped_on_request() {
         let prefix = IpPrefix::new().unwrap_nat64(true);
         assert_eq!(prefix.key(ip(client)), Key::from(ip(client)), "{client}");
     }
+    // Translators of one's own: a /96 in the local network of RFC 8215.
+    for client in ["64:ff9b:1::203.0.113.7", "64:ff9b:1:fffe::203.0.113.7"] {
+        let prefix = IpPrefix::new().unwrap_nat64(true);
+        assert_eq!(prefix.key(ip(client)), Key::from(ip("203.0.113.7")));
+        assert_eq!(IpPrefix::new().key(ip(client)), Key::from(ip(client)));
+    }
+    // 203.0.113.7 behind prefixes of 48, 56 and 64 bits, and the next network.
+    for client in [
+        "64:ff9b:1:cb00:71:700::",
+        "64:ff9b:1:cb:0:7107::",
+        "64:ff9b:1::cb:71:700:0",
+        "64:ff9b:2::203.0.113.7",
+    ] {
+        let prefix = IpPrefix::new().unwrap_nat64(true);
+        assert_eq!(prefix.key(ip(client)), Key::from(ip(client)), "{client}");
+    }
     // An address of ours inside of it is no proxy of ours.
     let parts = request("64:ff9b::10.0.0.1", FORWARDED_FOR, &["203.0.113.7"]);
     assert_eq!(resolve(&unwrapping, &parts).origin(), AddressOrigin::Peer);
