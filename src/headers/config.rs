@@ -49,6 +49,10 @@ pub struct Headers {
 ///
 /// The draft is no standard yet, and its syntax has changed between versions. A version that is
 /// here stays, and a new one is another variant.
+///
+/// Version 11 expired on 24 November 2026. The text for its successor has `a` instead of `r` and `w` instead of `t`.
+/// When that version is published it becomes a variant; the default stays until clients read it. The pacer of
+/// `tower-ratelimit-client` reads both.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum IetfDraft {

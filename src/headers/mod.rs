@@ -10,6 +10,8 @@
 //! | `Retry-After: 7` | denials; 1 with a limiter that fails | [`retry_after`](Headers::retry_after) |
 //! | `X-RateLimit-Retry-After: 7` | denials, off by default | [`x_ratelimit_retry_after`](Headers::x_ratelimit_retry_after) |
 //!
+//! The draft of the first two has expired, and its successor renames `r` and `t`, see [`IetfDraft`].
+//!
 //! Redirects (3xx) get none of them: a client that has nothing left might not follow. Denials of
 //! gRPC calls report the wait in gRPC's own fields instead, see [`reject`](crate::reject).
 //!

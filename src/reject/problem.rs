@@ -10,7 +10,7 @@ use crate::decision::Decision;
 
 /// A problem document (RFC 9457) as `application/problem+json`. This is the default.
 ///
-/// A denial is of the type that draft-ietf-httpapi-ratelimit-headers registers, and lists the
+/// A denial is of the type that draft-ietf-httpapi-ratelimit-headers asks IANA to register, and lists the
 /// policies that denied:
 ///
 /// ```
@@ -29,7 +29,7 @@ use crate::decision::Decision;
 /// );
 /// ```
 ///
-/// A request that is [shed](RejectionKind::Shed) has the registered type `temporary-reduced-capacity`, and
+/// A request that is [shed](RejectionKind::Shed) has the type `temporary-reduced-capacity`, which the draft asks for as well, and
 /// the same list.
 ///
 /// Any other rejection has the type `about:blank`, which means no more than the status.
