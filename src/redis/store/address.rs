@@ -1,5 +1,7 @@
 //! Addresses: one server, the nodes of a cluster, or sentinels.
 
+use std::borrow::Cow;
+
 #[cfg(feature = "redis-tls")]
 use redis::{Client, TlsCertificates};
 use redis::{
@@ -7,6 +9,11 @@ use redis::{
 };
 
 use crate::error::{ConfigError, ConfigErrorKind};
+
+/// The parameters of an address, by what it leads to.
+const OF_SERVERS: &[&str] = &["protocol"];
+const OF_SOCKETS: &[&str] = &["db", "pass", "protocol", "user"];
+const OF_SENTINELS: &[&str] = &["protocol", "sentinel_password", "sentinel_user"];
 
 /// The address of a Redis deployment.
 #[derive(Clone)]
@@ -33,8 +40,8 @@ impl Address {
     pub(super) fn parse(text: &str) -> Result<Self, ConfigError> {
         let (scheme, rest) = text.split_once("://").ok_or_else(unreadable)?;
         match scheme {
-            "redis" | "rediss" | "valkey" | "valkeys" => node(text).map(Self::Node),
-            "unix" | "redis+unix" | "valkey+unix" => node(text).map(Self::Node),
+            "redis" | "rediss" | "valkey" | "valkeys" => node(text, OF_SERVERS).map(Self::Node),
+            "unix" | "redis+unix" | "valkey+unix" => node(text, OF_SOCKETS).map(Self::Node),
             "redis-cluster" | "valkey-cluster" => Self::cluster(Hosts::new("redis", rest).each()),
             "rediss-cluster" | "valkeys-cluster" => {
                 Self::cluster(Hosts::new("rediss", rest).each())
@@ -51,7 +58,7 @@ impl Address {
     pub(super) fn cluster<T: AsRef<str>>(
         texts: impl IntoIterator<Item = T>,
     ) -> Result<Self, ConfigError> {
-        nodes(texts).map(Self::Cluster)
+        nodes(texts, OF_SERVERS).map(Self::Cluster)
     }
 
     pub(super) fn sentinel<T: AsRef<str>>(
@@ -69,7 +76,7 @@ impl Address {
         Ok(Self::Sentinel(Sentinels {
             user: parameter(first, "sentinel_user"),
             password: parameter(first, "sentinel_password"),
-            nodes: nodes(texts)?,
+            nodes: nodes(texts, OF_SENTINELS)?,
             master: master.to_owned(),
             #[cfg(feature = "redis-tls")]
             certificates: None,
@@ -171,10 +178,11 @@ impl<'a> Hosts<'a> {
 
 fn nodes<T: AsRef<str>>(
     texts: impl IntoIterator<Item = T>,
+    parameters: &[&str],
 ) -> Result<Vec<ConnectionInfo>, ConfigError> {
     let nodes: Vec<_> = texts
         .into_iter()
-        .map(|text| node(text.as_ref()))
+        .map(|text| node(text.as_ref(), parameters))
         .collect::<Result<_, _>>()?;
     if nodes.is_empty() {
         return Err(bad("no address of Redis was given"));
@@ -188,7 +196,7 @@ fn nodes<T: AsRef<str>>(
     Ok(nodes)
 }
 
-fn node(text: &str) -> Result<ConnectionInfo, ConfigError> {
+fn node(text: &str, parameters: &[&str]) -> Result<ConnectionInfo, ConfigError> {
     let url = parse_redis_url(text).ok_or_else(unreadable)?;
     if matches!(url.scheme(), "rediss" | "valkeys") && !cfg!(feature = "redis-tls") {
         return Err(bad(
@@ -201,12 +209,55 @@ fn node(text: &str) -> Result<ConnectionInfo, ConfigError> {
              written %23",
         ));
     }
+    let query = url.query().unwrap_or_default();
+    check_parameters(query, url.query_pairs(), parameters)?;
     text.into_connection_info().map_err(|error| {
         // The first part is a fixed text, the rest may contain part of the address.
         let error = error.to_string();
         let reason = error.split(" - ").next().unwrap_or_default();
         bad(format!("the address of Redis is not usable: {reason}"))
     })
+}
+
+/// Rejects parameters that would be ignored.
+fn check_parameters<'a>(
+    query: &str,
+    pairs: impl Iterator<Item = (Cow<'a, str>, Cow<'a, str>)>,
+    accepted: &[&str],
+) -> Result<(), ConfigError> {
+    let mut seen = Vec::new();
+    for (name, _) in pairs {
+        if seen.contains(&name) {
+            return Err(bad(format!(
+                "the address of Redis has the parameter `{name}` twice"
+            )));
+        }
+        if accepted.contains(&&*name) {
+            seen.push(name);
+            continue;
+        }
+        let hint = if name == "db" {
+            "; the number of the database is its path, as in redis://host:6379/1"
+        } else {
+            ""
+        };
+        return Err(bad(format!(
+            "the address of Redis has {}; accepted are {}{hint}",
+            shown_parameter(query, &name),
+            accepted.join(", "),
+        )));
+    }
+    Ok(())
+}
+
+/// The name of an unknown parameter, unless it may be part of a password with a `?`.
+fn shown_parameter(query: &str, name: &str) -> String {
+    let is_name = |byte: u8| byte.is_ascii_alphabetic() || b"_-".contains(&byte);
+    if query.contains('=') && !query.contains('@') && name.bytes().all(is_name) {
+        format!("an unknown parameter `{name}`")
+    } else {
+        "an unknown parameter (in a password `?` is written %3F)".to_owned()
+    }
 }
 
 /// Returns the address of a server with certificates.
@@ -244,6 +295,6 @@ fn unreadable() -> ConfigError {
     )
 }
 
-pub(super) fn bad(message: impl Into<std::borrow::Cow<'static, str>>) -> ConfigError {
+pub(super) fn bad(message: impl Into<Cow<'static, str>>) -> ConfigError {
     ConfigError::new(ConfigErrorKind::Address, message)
 }

@@ -239,7 +239,10 @@ impl RedisStoreBuilder {
                 Connector::node(connector::without_name(node), timeouts)
             }
             Address::Node(node) => Connector::node(node, timeouts),
-            Address::Sentinel(sentinels) => Connector::sentinels(sentinels, timeouts),
+            Address::Sentinel(sentinels) => {
+                connector::check_seeds(&sentinels.nodes)?;
+                Connector::sentinels(sentinels, timeouts)
+            }
             Address::Cluster(seeds) => {
                 connector::check_seeds(&seeds)?;
                 let cluster = |common| Servers::Cluster(Cluster::new(seeds, timeouts, common));

@@ -126,8 +126,8 @@ fn config() -> AsyncConnectionConfig {
         .set_pipeline_buffer_size(MAX_QUEUED_CALLS)
 }
 
-/// Checks that the configured addresses of a cluster have one user, one encryption and one
-/// protocol: they apply to all servers.
+/// Checks that the configured addresses of a cluster or of sentinels have one user, one encryption
+/// and one protocol: they apply to all servers.
 pub(super) fn check_seeds(seeds: &[ConnectionInfo]) -> Result<(), ConfigError> {
     let [first, others @ ..] = seeds else {
         return Ok(());
@@ -151,7 +151,7 @@ pub(super) fn check_seeds(seeds: &[ConnectionInfo]) -> Result<(), ConfigError> {
         };
         return Err(bad(format!(
             "the address of Redis is not usable: its servers have a different {difference}; those \
-             of a cluster have the same user, password, database, protocol and encryption"
+             of a cluster or of sentinels have the same user, password, database, protocol and encryption"
         )));
     }
     Ok(())

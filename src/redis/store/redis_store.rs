@@ -55,7 +55,7 @@ impl RedisStore {
     /// `rediss-cluster` and `rediss-sentinel` are encrypted, and `valkey` can stand for `redis`.
     /// User and password are percent-encoded. Those in a sentinel's address are for the servers;
     /// `?sentinel_user=u&sentinel_password=p` is for the sentinels. `?protocol=resp3` chooses the
-    /// protocol, which is RESP2 otherwise.
+    /// protocol, which is RESP2 otherwise. An unknown parameter is an error.
     ///
     /// ```
     /// use tower_ratelimit::RedisStore;

@@ -143,6 +143,39 @@ fn invalid_addresses_are_named_in_the_error() {
 }
 
 #[test]
+fn a_parameter_that_would_be_ignored_is_named_in_the_error() {
+    let texts = [
+        ("redis://localhost?db=1", "`db`"),
+        ("redis://localhost?db=1", "redis://host:6379/1"),
+        ("redis://localhost?protocl=resp3", "`protocl`"),
+        ("redis://localhost?protocl=resp3", "accepted are protocol"),
+        ("redis://localhost?protocol=2&protocol=3", "twice"),
+        ("redis://localhost?sentinel_user=u", "`sentinel_user`"),
+        (
+            "unix:///run/redis.sock?password=x",
+            "db, pass, protocol, user",
+        ),
+        ("redis-cluster://a,b?timeout=1s", "`timeout`"),
+        (
+            "redis-sentinel://a/main?sentinel_pasword=x",
+            "`sentinel_pasword`",
+        ),
+    ];
+    for (text, reason) in texts {
+        let error = refused(text);
+        assert!(error.contains(reason), "{text}: {error}");
+    }
+    let list = Address::cluster(["redis://a", "redis://b?db=1"]);
+    assert!(list.is_err());
+    assert_eq!(
+        node("unix:///run/r?db=2&user=u&pass=p&protocol=3")
+            .redis_settings()
+            .db(),
+        2
+    );
+}
+
+#[test]
 fn a_password_is_never_repeated() {
     let texts = [
         "redis://u:hunter2@localhost/hunter2",
@@ -154,6 +187,9 @@ fn a_password_is_never_repeated() {
         "redis://localhost?protocol=hunter2",
         "redis-cluster://u:hunter2/x@a,b",
         "redis-sentinel://u:hunter2@a:x/mymaster",
+        "redis://localhost?hunter2",
+        "redis://u:12?hunter=2&ter2@localhost",
+        "redis://localhost?sentinel_password=hunter2",
     ];
     for text in texts {
         let error = refused(text);
