@@ -37,6 +37,7 @@ pub(crate) enum Code {
     CorrectionUnsupported,
     CorrectionFailing,
     SpendUnreadable,
+    SpendUnrecognised,
     ExcessUncharged,
     LimiterFailing,
     LimiterBack,
@@ -75,6 +76,7 @@ impl Code {
             Self::CorrectionUnsupported => ("correction-unsupported", Severity::Warn),
             Self::CorrectionFailing => ("correction-failing", Severity::Error),
             Self::SpendUnreadable => ("spend-unreadable", Severity::Warn),
+            Self::SpendUnrecognised => ("spend-unrecognised", Severity::Warn),
             Self::ExcessUncharged => ("excess-uncharged", Severity::Warn),
             Self::LimiterFailing => ("limiter-failing", Severity::Error),
             Self::LimiterBack => ("limiter-back", Severity::Info),
@@ -183,7 +185,7 @@ impl Watch {
 mod tests {
     use super::{Code, Severity};
 
-    const ALL: [Code; 33] = [
+    const ALL: [Code; 34] = [
         Code::KeyUnavailable,
         Code::AddressUnavailable,
         Code::BehindProxy,
@@ -201,6 +203,7 @@ mod tests {
         Code::CorrectionUnsupported,
         Code::CorrectionFailing,
         Code::SpendUnreadable,
+        Code::SpendUnrecognised,
         Code::ExcessUncharged,
         Code::LimiterFailing,
         Code::LimiterBack,

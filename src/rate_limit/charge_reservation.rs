@@ -16,6 +16,7 @@ use super::{
     charge_request::{ChargeRequest, ChargeRequestRef},
     limit_op::OpsOfEach,
     spending::{Spending, Spent},
+    warnings::Unreadable,
 };
 use crate::{
     decision::{Decision, Op, Receipt},
@@ -335,9 +336,9 @@ impl<L, R> Reservation<L, R> {
         });
     }
 
-    /// Logs that the response is encoded.
-    pub(super) fn report_unreadable(&self) {
-        self.admission.warnings().report_unreadable();
+    /// Logs why the units of the response are not known.
+    pub(super) fn report_unreadable(&self, cause: Unreadable) {
+        self.admission.warnings().report_unreadable(cause);
     }
 
     /// Reports that the charge could not be corrected.

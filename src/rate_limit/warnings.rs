@@ -23,7 +23,18 @@ pub(super) struct LimiterWarnings {
     /// Corrections fail, since the limiter's store does not answer.
     uncorrected: AtomicBool,
     /// Responses are encoded, so that their units cannot be read.
-    unreadable: AtomicBool,
+    encoded: AtomicBool,
+    /// Responses have nothing that their reader knows.
+    unrecognised: AtomicBool,
+}
+
+/// The cause why the units of a response are not known.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Unreadable {
+    /// It has a `Content-Encoding`.
+    Encoded,
+    /// It has nothing that its reader knows.
+    Unrecognised,
 }
 
 impl LimiterWarnings {
@@ -32,7 +43,8 @@ impl LimiterWarnings {
             unsupported: AtomicBool::new(false),
             uncorrectable: AtomicBool::new(false),
             uncorrected: AtomicBool::new(false),
-            unreadable: AtomicBool::new(false),
+            encoded: AtomicBool::new(false),
+            unrecognised: AtomicBool::new(false),
         }
     }
 
@@ -112,14 +124,25 @@ impl LimiterWarnings {
         }
     }
 
-    /// Logs that a response is encoded, so that its units cannot be read.
-    pub(super) fn report_unreadable(&self) {
-        if !self.unreadable.swap(true, Ordering::Relaxed) {
-            log::report(
+    /// Logs why the units of a response are not known.
+    pub(super) fn report_unreadable(&self, cause: Unreadable) {
+        let (reported, code, fault) = match cause {
+            Unreadable::Encoded => (
+                &self.encoded,
                 Code::SpendUnreadable,
                 "the units of a response cannot be read, because it has a Content-Encoding: it is charged by the layer's \
                  `missing`; let the server behind answer without one, by the request's `Accept-Encoding: identity`",
-            );
+            ),
+            Unreadable::Unrecognised => (
+                &self.unrecognised,
+                Code::SpendUnrecognised,
+                "a response has neither a usage nor a text that its reader knows: it is charged by the layer's \
+                 `missing`, which keeps the reservation unless it is set; compare the response with the formats of the \
+                 reader",
+            ),
+        };
+        if !reported.swap(true, Ordering::Relaxed) {
+            log::report(code, fault);
         }
     }
 

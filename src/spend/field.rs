@@ -4,7 +4,8 @@ use http::{HeaderMap, HeaderName, response};
 
 use super::{SpendReader, SpendReaders, Tokens};
 
-/// Reads a whole number from a header or a trailer of the response, as [`output`](Tokens::output).
+/// Reads a whole number from a header or a trailer of the response, as [`output`](Tokens::output). A response without
+/// the field keeps its reservation.
 ///
 /// ```
 /// use tower_ratelimit::spend::Field;
@@ -51,11 +52,14 @@ impl Field {
         Self { name, is_trailer }
     }
 
-    fn read(&self, fields: &HeaderMap, tokens: &mut Tokens) {
+    /// Reads the field. Returns whether it is a number.
+    fn read(&self, fields: &HeaderMap, tokens: &mut Tokens) -> bool {
         let text = fields.get(&self.name).and_then(|value| value.to_str().ok());
-        if let Some(units) = text.and_then(|text| text.trim().parse().ok()) {
+        let units = text.and_then(|text| text.trim().parse().ok());
+        if let Some(units) = units {
             tokens.report(&Tokens::output(units));
         }
+        units.is_some()
     }
 }
 
@@ -64,7 +68,10 @@ impl SpendReaders for Field {
 
     fn reader(&self, response: &response::Parts, tokens: &mut Tokens) -> Option<FieldReader> {
         if self.is_trailer {
-            return Some(FieldReader(self.clone()));
+            return Some(FieldReader {
+                field: self.clone(),
+                is_found: false,
+            });
         }
         self.read(&response.headers, tokens);
         None
@@ -73,12 +80,19 @@ impl SpendReaders for Field {
 
 /// Reads the trailers of one response for a [`Field`].
 #[derive(Debug)]
-pub struct FieldReader(Field);
+pub struct FieldReader {
+    field: Field,
+    is_found: bool,
+}
 
 impl SpendReader for FieldReader {
     fn data(&mut self, _: &[u8], _: &mut Tokens) {}
 
     fn trailers(&mut self, trailers: &HeaderMap, tokens: &mut Tokens) {
-        self.0.read(trailers, tokens);
+        self.is_found |= self.field.read(trailers, tokens);
+    }
+
+    fn has_recognised(&self) -> bool {
+        self.is_found
     }
 }

@@ -21,6 +21,12 @@ pub trait SpendReader: Send + 'static {
     fn end(&mut self, tokens: &mut Tokens) {
         let _ = tokens;
     }
+
+    /// Whether the response so far can be charged by what was read of it. If not, its reservation stays charged: a
+    /// reader that finds nothing it knows in a body returns `false`. Defaults to `true`.
+    fn has_recognised(&self) -> bool {
+        true
+    }
 }
 
 impl<F> SpendReader for F

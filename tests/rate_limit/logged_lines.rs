@@ -21,7 +21,7 @@ use tower_ratelimit::{
     Timestamp,
     key::MatchedRoute,
     limiter::{Limiter, RequestQuota, Tier},
-    spend::Tokens,
+    spend::{Field, Tokens},
 };
 
 /// Codes of lines, each with a function that provokes it.
@@ -111,6 +111,16 @@ const LINES: &[(&str, fn())] = &[
         let service = layer.layer(service_fn(async |_: Request<String>| {
             let response = Response::builder().header("content-encoding", "gzip");
             Ok::<_, Infallible>(response.body(String::new()).expect("a response"))
+        }));
+        for _ in 0..3 {
+            send(&service, get("/"));
+        }
+    }),
+    ("spend-unrecognised", || {
+        let missing = Field::header("x-cost");
+        let layer = RateLimitLayer::new(Quota::per_minute(5), Global).spending(missing);
+        let service = layer.layer(service_fn(async |_: Request<String>| {
+            Ok::<_, Infallible>(Response::new(String::new()))
         }));
         for _ in 0..3 {
             send(&service, get("/"));

@@ -40,11 +40,14 @@ fn numbers_that_are_not_whole_or_too_large_are_no_numbers() {
         read(JSON, &body).input
     };
     assert_eq!(of("18446744073709551615"), u64::MAX);
+    for number in ["1000", "1000.0", "1e3", "10.00e+2"] {
+        assert_eq!(of(number), 1_000, "{number}");
+    }
     for number in [
         "18446744073709551616",
         "-1",
         "1.5",
-        "1e3",
+        "1e20",
         "\"5\"",
         "null",
         "{}",

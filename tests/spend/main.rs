@@ -7,6 +7,7 @@ mod hostile;
 mod lost_answers;
 mod overshoot;
 mod readers;
+mod recognised;
 mod responses;
 mod several_limits;
 mod streams;

@@ -1,7 +1,7 @@
 //! A server of language models: responds by the published formats, with as much output as a request allows.
 
 use serde_json::{Value, from_str};
-use testkit::llm::bodies;
+use testkit::llm::{bodies, formats::of_4_000_tokens};
 
 use crate::wire::Wire;
 
@@ -44,4 +44,20 @@ pub(crate) async fn respond(wire: &mut Wire, path: &str, request: &str) {
         wire.send(format!("{:x}\r\n{event}\r\n", event.len())).await;
     }
     wire.send("0\r\n\r\n").await;
+}
+
+/// Responds in one of the formats that servers have, by its number: `/format/0`.
+pub(crate) async fn serve(wire: &mut Wire, path: &str) {
+    let number = path.trim_start_matches("/format/");
+    let served = of_4_000_tokens().remove(number.parse().unwrap());
+    let mut head = format!(
+        "HTTP/1.1 200 OK\ncontent-type: {}\ncontent-length: {}",
+        served.content_type,
+        served.body.len()
+    );
+    for (name, value) in served.headers {
+        head += &format!("\n{name}: {value}");
+    }
+    wire.request(&head).await;
+    wire.send(served.body).await;
 }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use testkit::{
+    llm::formats::of_4_000_tokens,
     needs,
     programs::eventually,
     servers::{Flow, Proxy, Server},
@@ -146,10 +147,11 @@ async fn end_of_the_gateway_waits_for_the_last_charge_in_redis() {
 }
 
 #[tokio::test]
-async fn response_that_falls_silent_is_charged_by_what_has_passed() {
+async fn response_that_falls_silent_unrecognised_keeps_its_reservation() {
     bounded(async {
         let upstream = Upstream::start().await;
         let rules = RULES.replace("path: /usage", "path: /events");
+        let rules = rules.replace("reserve: 100", "reserve: 100, step: 50");
         let options = ["--idle-timeout", "300ms"];
         let gateway = Gateway::start_with(&rules, upstream.port, &options).await;
         let mut silent = gateway.connect().await;
@@ -163,11 +165,11 @@ async fn response_that_falls_silent_is_charged_by_what_has_passed() {
             rest.contains("data: one") && !rest.ends_with("0\r\n\r\n"),
             "{rest}"
         );
-        // Two tokens of the request; nothing was reported.
-        let series = r#"ratelimit_spent_units_total{policy="llm.tokens",source="estimated"}"#;
+        // The event is in no format.
+        let series = r#"ratelimit_spent_units_total{policy="llm.tokens",source="missing"}"#;
         eventually("the charge", async || {
             let [charged] = reported(&gateway, [series]).await;
-            (charged? as u64 == 2).then_some(())
+            (charged? as u64 == 100).then_some(())
         })
         .await;
     })
@@ -256,6 +258,34 @@ async fn trailer_that_a_rule_reads_is_requested_and_hidden_from_others() {
         assert_eq!(by_http2(None).await, (false, false));
         assert_eq!(by_http2(Some("trailers")).await, (true, true));
         assert_eq!(left(&mut wire, "b").await, 1_000 - 600 - 100);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn three_responses_of_4_000_tokens_pass_a_limit_of_10_000_in_every_format() {
+    bounded(async {
+        let upstream = Upstream::start().await;
+        let rules = RULES.replace("path: /usage", "path: /format/*");
+        let rules = rules.replace(", reserve: 100", "").replace("1000/day", "10000/day");
+        let gateway = Gateway::start_with(&rules, upstream.port, &[]).await;
+        let mut wire = gateway.connect().await;
+        for (at, served) in of_4_000_tokens().iter().enumerate() {
+            let lines = format!(
+                "POST /format/{at} HTTP/1.1\nhost: test\nauthorization: Bearer {at}\ncontent-length: 0"
+            );
+            let mut passed = 0;
+            for _ in 0..40 {
+                wire.request(&lines).await;
+                let (head, body) = wire.message().await.unwrap();
+                if head.status() == 200 {
+                    assert_eq!(body, served.body, "{}", served.name);
+                    passed += 1;
+                }
+            }
+            println!("{}: {passed} of 40", served.name);
+            assert_eq!(passed, 3, "{}", served.name);
+        }
     })
     .await;
 }

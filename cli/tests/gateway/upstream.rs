@@ -119,6 +119,7 @@ impl Upstream {
                 }
                 "/usage" => usage(&mut wire, &body).await,
                 "/chat" | "/other" => return chat(&mut wire, &path).await,
+                _ if path.starts_with("/format/") => language_model::serve(&mut wire, &path).await,
                 _ if language_model::responds_to(&path) => {
                     language_model::respond(&mut wire, &path, &body).await
                 }

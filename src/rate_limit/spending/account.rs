@@ -24,6 +24,7 @@ use crate::{
     rate_limit::{
         charge_reservation::{Reservation, SpentCharge},
         limit_op::{LimitOp, OpsOfEach},
+        warnings::Unreadable,
     },
     small_list::SmallList,
     spend::SpendReader,
@@ -36,7 +37,8 @@ pub(super) struct Account<L: Limiter, R> {
     spent: Spent,
     /// `None` if nothing in the response can be read.
     reader: Option<Box<dyn SpendReader>>,
-    has_reader: bool,
+    /// Whether it was logged that the response is encoded.
+    is_encoded: bool,
     is_error: bool,
     /// Whether the connection was upgraded: what it uses passes outside of the body.
     is_upgrade: bool,
@@ -58,9 +60,9 @@ impl<L: Limiter, R: Send + Sync + 'static> Account<L, R> {
         let (spending, spent) = reservation.spending()?;
         let mut reader = None;
         spent.read(|tokens| reader = (spending.reader_of)(head, tokens));
-        let is_encoded = head.headers.contains_key(CONTENT_ENCODING);
-        if reader.is_none() && is_encoded && !spent.so_far().is_reported() {
-            reservation.report_unreadable();
+        let is_encoded = reader.is_none() && head.headers.contains_key(CONTENT_ENCODING);
+        if is_encoded && !spent.so_far().is_reported() {
+            reservation.report_unreadable(Unreadable::Encoded);
         }
         let exhausted = if reservation.is_shadow() || reservation.exceeds() {
             Exhausted::Finish
@@ -76,8 +78,8 @@ impl<L: Limiter, R: Send + Sync + 'static> Account<L, R> {
             balances.push(balance);
         }
         Some(Self {
-            has_reader: reader.is_some(),
             reader,
+            is_encoded,
             is_upgrade: head.status == StatusCode::SWITCHING_PROTOCOLS,
             is_error: head.status.is_client_error() || head.status.is_server_error(),
             exhausted,
@@ -170,16 +172,21 @@ impl<L: Limiter, R: Send + Sync + 'static> Account<L, R> {
         if is_panicking {
             return SpendSource::Estimated;
         }
+        let is_reported = tokens.is_reported();
+        let is_recognised = reader.is_some_and(|reader| reader.has_recognised());
+        let is_complete = end == StreamEnd::Complete;
+        let is_known = is_recognised || is_reported || by_handler || self.is_error;
+        if is_complete && !is_known && !self.is_encoded && !self.is_upgrade {
+            self.reservation.report_unreadable(Unreadable::Unrecognised);
+        }
         let (ending, source) = match self.spending.missing {
             _ if end == StreamEnd::Exhausted => (Ending::UsedBefore, SpendSource::Estimated),
             _ if by_handler => (Ending::Used, SpendSource::Handler),
-            _ if tokens.is_reported() => (Ending::Used, SpendSource::Reported),
+            _ if is_reported => (Ending::Used, SpendSource::Reported),
             _ if self.is_upgrade => (Ending::Kept, SpendSource::Missing),
             _ if self.is_error => (Ending::Nothing, SpendSource::Missing),
-            Missing::GiveBack if end == StreamEnd::Complete => {
-                (Ending::Nothing, SpendSource::Missing)
-            }
-            Missing::Estimate | Missing::GiveBack if self.has_reader => {
+            Missing::GiveBack if is_complete => (Ending::Nothing, SpendSource::Missing),
+            Missing::Estimate | Missing::GiveBack if is_recognised => {
                 (Ending::Used, SpendSource::Estimated)
             }
             _ => (Ending::Kept, SpendSource::Missing),

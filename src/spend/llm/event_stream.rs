@@ -4,6 +4,9 @@ use memchr::memchr2;
 
 const PREFIX: &[u8] = b"data:";
 
+/// The bytes of a byte order mark. No line of a stream begins with one of them otherwise.
+pub(super) const MARK: [u8; 3] = *b"\xef\xbb\xbf";
+
 /// Takes the data of events.
 pub(super) trait Events {
     /// A part of the event's data.
@@ -19,6 +22,8 @@ pub(super) struct EventSplitter {
     state: State,
     /// Whether the last byte was a carriage return, which a line feed may follow.
     after_return: bool,
+    /// Whether nothing was read yet but a byte order mark, which is no part of the first line.
+    is_at_start: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,11 +42,17 @@ impl EventSplitter {
         Self {
             state: State::Start(0),
             after_return: false,
+            is_at_start: true,
         }
     }
 
     /// Reads a part of the stream.
     pub(super) fn read(&mut self, mut bytes: &[u8], events: &mut impl Events) {
+        if self.is_at_start {
+            let is_mark = |byte: &u8| MARK.contains(byte);
+            bytes = &bytes[bytes.iter().take_while(|byte| is_mark(byte)).count()..];
+            self.is_at_start = bytes.is_empty();
+        }
         while let Some(&byte) = bytes.first() {
             let follows_return = std::mem::take(&mut self.after_return);
             if follows_return && byte == b'\n' {

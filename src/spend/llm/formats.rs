@@ -15,80 +15,172 @@ const fn text(path: &'static str) -> Path {
     (path, Target::Text)
 }
 
-/// Chat, completions and embeddings of OpenAI, vLLM, llama.cpp, Ollama and Azure.
-const OPENAI: &[Path] = &[
-    ("model", Target::Model),
-    number("usage/prompt_tokens", N::Input),
-    number("usage/completion_tokens", N::Output),
-    number("usage/total_tokens", N::Total),
-    number("usage/prompt_tokens_details/cached_tokens", N::CachedInput),
-    number(
-        "usage/completion_tokens_details/reasoning_tokens",
-        N::Reasoning,
-    ),
-    text("choices/*/text"),
-    text("choices/*/message/content"),
-    text("choices/*/delta/content"),
-    text("choices/*/delta/refusal"),
-    text("choices/*/delta/reasoning"),
-    text("choices/*/delta/reasoning_content"),
-    text("choices/*/delta/tool_calls/*/function/arguments"),
-];
+const fn texts(path: &'static str) -> Path {
+    (path, Target::Texts)
+}
+
+/// A place, and another one that has the same meaning.
+type Link = (&'static str, &'static str);
+
+/// The places of a format.
+struct Places {
+    paths: &'static [Path],
+    links: &'static [Link],
+}
+
+/// Chat, completions and embeddings of OpenAI, vLLM, llama.cpp, Ollama, Azure, Groq, Moonshot, DeepSeek and LiteLLM.
+const OPENAI: Places = Places {
+    paths: &[
+        ("model", Target::Model),
+        number("usage/prompt_tokens", N::WholeInput),
+        number("usage/completion_tokens", N::Output),
+        number("usage/total_tokens", N::Total),
+        number("usage/prompt_tokens_details/cached_tokens", N::CachedInput),
+        number(
+            "usage/prompt_tokens_details/cache_write_tokens",
+            N::WrittenInput,
+        ),
+        number(
+            "usage/prompt_tokens_details/cache_creation_tokens",
+            N::WrittenInput,
+        ),
+        number(
+            "usage/completion_tokens_details/reasoning_tokens",
+            N::Reasoning,
+        ),
+        number("usage/cached_tokens", N::CachedInput),
+        number("usage/prompt_cache_hit_tokens", N::CachedInput),
+        number("usage/cache_read_input_tokens", N::CacheRead),
+        number("usage/cache_creation_input_tokens", N::CacheWrite),
+        text("choices/*/text"),
+        texts("choices/*/message"),
+        texts("choices/*/delta"),
+    ],
+    links: &[("x_groq/usage", "usage"), ("choices/*/usage", "usage")],
+};
 
 /// Responses of OpenAI.
-const RESPONSES: &[Path] = &[
-    ("type", Target::Type),
-    ("model", Target::Model),
-    ("response/model", Target::Model),
-    number("usage/input_tokens", N::Input),
-    number("usage/output_tokens", N::Output),
-    number("usage/total_tokens", N::Total),
-    number("usage/input_tokens_details/cached_tokens", N::CachedInput),
-    number("usage/output_tokens_details/reasoning_tokens", N::Reasoning),
-    number("response/usage/input_tokens", N::Input),
-    number("response/usage/output_tokens", N::Output),
-    number("response/usage/total_tokens", N::Total),
-    number(
-        "response/usage/input_tokens_details/cached_tokens",
-        N::CachedInput,
-    ),
-    number(
-        "response/usage/output_tokens_details/reasoning_tokens",
-        N::Reasoning,
-    ),
-    text("delta"),
-    text("output/*/content/*/text"),
-];
+const RESPONSES: Places = Places {
+    paths: &[
+        ("type", Target::Type),
+        ("model", Target::Model),
+        ("response/model", Target::Model),
+        number("usage/input_tokens", N::Input),
+        number("usage/output_tokens", N::Output),
+        number("usage/total_tokens", N::Total),
+        number("usage/input_tokens_details/cached_tokens", N::CachedInput),
+        number(
+            "usage/input_tokens_details/cache_write_tokens",
+            N::WrittenInput,
+        ),
+        number("usage/output_tokens_details/reasoning_tokens", N::Reasoning),
+        texts("delta"),
+        texts("output/*"),
+    ],
+    links: &[("response/usage", "usage")],
+};
 
 /// Messages of Anthropic.
-const ANTHROPIC: &[Path] = &[
-    ("model", Target::Model),
-    ("message/model", Target::Model),
-    number("usage/input_tokens", N::Input),
-    number("usage/cache_read_input_tokens", N::CacheRead),
-    number("usage/cache_creation_input_tokens", N::CacheWrite),
-    number("usage/output_tokens", N::Output),
-    number("message/usage/input_tokens", N::Input),
-    number("message/usage/cache_read_input_tokens", N::CacheRead),
-    number("message/usage/cache_creation_input_tokens", N::CacheWrite),
-    number("message/usage/output_tokens", N::Output),
-    text("delta/text"),
-    text("delta/thinking"),
-    text("delta/partial_json"),
-    text("content/*/text"),
-];
+const ANTHROPIC: Places = Places {
+    paths: &[
+        ("model", Target::Model),
+        ("message/model", Target::Model),
+        number("usage/input_tokens", N::Input),
+        number("usage/cache_read_input_tokens", N::CacheRead),
+        number("usage/cache_creation_input_tokens", N::CacheWrite),
+        number("usage/output_tokens", N::Output),
+        texts("delta"),
+        texts("content"),
+        text("content_block/text"),
+        text("content_block/thinking"),
+    ],
+    links: &[("message/usage", "usage")],
+};
 
-/// Gemini. A stream is an array unless events were requested.
-const GEMINI: &[Path] = &[
-    ("modelVersion", Target::Model),
-    number("usageMetadata/promptTokenCount", N::Input),
-    number("usageMetadata/toolUsePromptTokenCount", N::ToolInput),
-    number("usageMetadata/cachedContentTokenCount", N::CachedInput),
-    number("usageMetadata/candidatesTokenCount", N::Output),
-    number("usageMetadata/thoughtsTokenCount", N::Thoughts),
-    number("usageMetadata/totalTokenCount", N::Total),
-    text("candidates/*/content/parts/*/text"),
-];
+/// Gemini. A stream is an array unless events were requested. Code Assist and batches wrap each response.
+const GEMINI: Places = Places {
+    paths: &[
+        ("modelVersion", Target::Model),
+        ("response/modelVersion", Target::Model),
+        number("usageMetadata/promptTokenCount", N::WholeInput),
+        number("usageMetadata/toolUsePromptTokenCount", N::ToolInput),
+        number("usageMetadata/cachedContentTokenCount", N::CachedInput),
+        number("usageMetadata/candidatesTokenCount", N::Output),
+        number("usageMetadata/thoughtsTokenCount", N::Thoughts),
+        number("usageMetadata/totalTokenCount", N::Total),
+        texts("candidates/*/content"),
+    ],
+    links: &[
+        ("response/usageMetadata", "usageMetadata"),
+        ("response/candidates", "candidates"),
+    ],
+};
+
+/// The own formats of Ollama and llama.cpp, beside OpenAI's.
+const LOCAL: Places = Places {
+    paths: &[
+        number("prompt_eval_count", N::WholeInput),
+        number("eval_count", N::Output),
+        text("response"),
+        text("thinking"),
+        texts("message/content"),
+        text("message/thinking"),
+        texts("message/tool_calls"),
+        number("tokens_evaluated", N::WholeInput),
+        number("tokens_predicted", N::Output),
+        number("timings/prompt_n", N::Input),
+        number("timings/cache_n", N::CacheRead),
+        number("timings/predicted_n", N::Output),
+        texts("content"),
+    ],
+    links: &[],
+};
+
+/// Bedrock: Converse, and the events of its streams as programs pass them on.
+const BEDROCK: Places = Places {
+    paths: &[
+        number("usage/inputTokens", N::Input),
+        number("usage/cacheReadInputTokens", N::CacheRead),
+        number("usage/cacheWriteInputTokens", N::CacheWrite),
+        number("usage/outputTokens", N::Output),
+        number("amazon-bedrock-invocationMetrics/inputTokenCount", N::Input),
+        number(
+            "amazon-bedrock-invocationMetrics/cacheReadInputTokenCount",
+            N::CacheRead,
+        ),
+        number(
+            "amazon-bedrock-invocationMetrics/cacheWriteInputTokenCount",
+            N::CacheWrite,
+        ),
+        number(
+            "amazon-bedrock-invocationMetrics/outputTokenCount",
+            N::Output,
+        ),
+        texts("output/message"),
+        texts("contentBlockDelta/delta"),
+    ],
+    links: &[("metadata/usage", "usage")],
+};
+
+/// Cohere, in both of its versions. Billed are some of the tokens.
+const COHERE: Places = Places {
+    paths: &[
+        number("usage/tokens/input_tokens", N::Input),
+        number("usage/tokens/output_tokens", N::Output),
+        number("usage/cached_tokens", N::CachedInput),
+        text("text"),
+        texts("delta"),
+        texts("message/content"),
+        texts("message/tool_calls"),
+        text("message/tool_plan"),
+    ],
+    links: &[
+        ("usage/billed_units", "usage/tokens"),
+        ("delta/usage", "usage"),
+        ("meta", "usage"),
+        ("response/meta", "usage"),
+    ],
+};
 
 /// Requests in all of the formats.
 const REQUEST: &[Path] = &[
@@ -121,39 +213,29 @@ pub(super) enum Format {
 impl Format {
     pub(super) fn paths(self) -> Arc<PathTrie> {
         static OF_EACH: LazyLock<[Arc<PathTrie>; 6]> = LazyLock::new(|| {
-            let alone = [OPENAI, RESPONSES, ANTHROPIC].map(|format| trie([format, &[]]));
-            let [openai, responses, anthropic] = alone;
-            let mut any = trie([OPENAI, RESPONSES]);
-            add(&mut any, ANTHROPIC);
-            add_elements(&mut any);
-            let mut gemini = trie([&[], &[]]);
-            add_elements(&mut gemini);
-            let request = trie([REQUEST, &[]]);
+            let all = [OPENAI, RESPONSES, ANTHROPIC, GEMINI, LOCAL, BEDROCK, COHERE];
+            let request = Places {
+                paths: REQUEST,
+                links: &[],
+            };
+            let [openai, responses, anthropic, gemini] =
+                [OPENAI, RESPONSES, ANTHROPIC, GEMINI].map(|places| trie(&[places]));
+            let (any, request) = (trie(&all), trie(&[request]));
             [openai, responses, anthropic, gemini, any, request].map(Arc::new)
         });
         Arc::clone(&OF_EACH[self as usize])
     }
 }
 
-fn trie(formats: [&[Path]; 2]) -> PathTrie {
-    let mut paths = PathTrie::new();
-    for format in formats {
-        add(&mut paths, format);
+/// The places of these formats, in a document and in each element of an array.
+fn trie(formats: &[Places]) -> PathTrie {
+    let mut trie = PathTrie::new();
+    for (path, target) in formats.iter().flat_map(|format| format.paths) {
+        assert!(trie.add(path.split('/'), *target), "{path} is too long");
     }
-    paths
-}
-
-fn add(paths: &mut PathTrie, format: &[Path]) {
-    for (path, target) in format {
-        assert!(paths.add(path.split('/'), *target), "{path} is too long");
+    for (path, to) in formats.iter().flat_map(|format| format.links) {
+        assert!(trie.link(path, to), "{path} is too long");
     }
-}
-
-/// Adds the paths of Gemini, alone and as elements of an array.
-fn add_elements(paths: &mut PathTrie) {
-    add(paths, GEMINI);
-    for (path, target) in GEMINI {
-        let segments = ["*"].into_iter().chain(path.split('/'));
-        assert!(paths.add(segments, *target), "{path} is too long");
-    }
+    assert!(trie.add_elements(), "too many paths");
+    trie
 }

@@ -6,6 +6,7 @@
 use memchr::memchr2;
 
 use super::{
+    json_number::JsonNumber,
     json_text::{JsonText, MAX_TEXT, whole_text},
     path_trie::{MAX_NAME, MAX_SEGMENTS, NodeId, Number, PathTrie, Target},
 };
@@ -28,7 +29,7 @@ pub(super) trait FoundValues {
 pub(super) struct JsonScanner {
     state: State,
     /// The containers that are open and whose values may be wanted, at most [`MAX_SEGMENTS`].
-    depth: usize,
+    depth: u8,
     /// The node of each open container, from 1 on.
     nodes: [NodeId; MAX_SEGMENTS + 1],
     /// The index of the element in each open array.
@@ -40,8 +41,7 @@ pub(super) struct JsonScanner {
     /// The containers that are open within one that is skipped.
     skipped: u32,
     text: JsonText,
-    /// The digits of a number so far; `None` if it is no whole number, or too large.
-    number: Option<u64>,
+    number: JsonNumber,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -83,7 +83,7 @@ impl JsonScanner {
             next: NodeId::ROOT,
             skipped: 0,
             text: JsonText::new(),
-            number: None,
+            number: JsonNumber::new(),
         }
     }
 
@@ -133,7 +133,7 @@ impl JsonScanner {
                 (_, b' ' | b'\n' | b'\r' | b'\t') => rest,
                 (State::Value, _) => self.begin_value(*byte, rest, paths, values),
                 (State::Colon, b':') => self.expect_value(rest),
-                (State::After, _) if self.depth == 0 => self.expect_value(rest),
+                (State::After, _) if self.depth == 0 => self.expect_value(bytes),
                 // The rest of a literal that nobody wants, or no JSON.
                 _ => rest,
             };
@@ -149,7 +149,7 @@ impl JsonScanner {
     /// Begins a name. Most end in the same part.
     fn begin_name<'b>(&mut self, bytes: &'b [u8], paths: &PathTrie) -> &'b [u8] {
         if let Some((name, rest)) = whole_text(bytes) {
-            self.next = child_of(paths, self.nodes[self.depth], name);
+            self.next = child_of(paths, self.nodes[self.level()], name);
             let value = rest.strip_prefix(b":");
             self.state = if value.is_some() {
                 State::Value
@@ -174,7 +174,7 @@ impl JsonScanner {
         if let Some((text, rest)) = whole_text(bytes) {
             self.state = State::After;
             match target {
-                Some(Target::Text) => values.text(text.len() as u64),
+                Some(Target::Text | Target::Texts) => values.text(text.len() as u64),
                 Some(target @ (Target::Model | Target::Type)) if text.len() <= MAX_TEXT => {
                     values.name(target, text);
                 }
@@ -183,8 +183,8 @@ impl JsonScanner {
             return rest;
         }
         self.state = match target {
-            Some(Target::Text | Target::Model | Target::Type) => State::InText,
-            _ => State::InSkippedText { escaped: false },
+            None | Some(Target::Number(_)) => State::InSkippedText { escaped: false },
+            Some(_) => State::InText,
         };
         self.text.start();
         bytes
@@ -201,31 +201,33 @@ impl JsonScanner {
         match byte {
             b'{' | b'[' => self.open(byte == b'[', paths),
             b'0'..=b'9' if matches!(paths.target(self.next), Some(Target::Number(_))) => {
-                self.number = Some(u64::from(byte - b'0'));
+                self.number = JsonNumber::new();
+                self.number.read(byte);
                 self.state = State::InNumber;
                 return self.read_number(rest, paths, values);
             }
+            // Outside of documents, such as a byte order mark.
+            _ if self.depth == 0 => {}
             _ => {
                 self.state = State::After;
-                if self.depth > 0 {
-                    let is_end = |byte: &u8| matches!(byte, b',' | b'}' | b']');
-                    let end = rest.iter().position(is_end).unwrap_or(rest.len());
-                    return &rest[end..];
-                }
+                let is_end = |byte: &u8| matches!(byte, b',' | b'}' | b']');
+                let end = rest.iter().position(is_end).unwrap_or(rest.len());
+                return &rest[end..];
             }
         }
         rest
     }
 
     fn open(&mut self, is_array: bool, paths: &PathTrie) {
-        if self.depth == MAX_SEGMENTS || !paths.has_children(self.next) {
+        if self.level() == MAX_SEGMENTS || !paths.has_children(self.next) {
             self.skipped = 1;
             self.state = State::Skipped;
             return;
         }
         self.depth += 1;
-        self.nodes[self.depth] = self.next;
-        self.indices[self.depth] = 0;
+        let level = self.level();
+        self.nodes[level] = self.next;
+        self.indices[level] = 0;
         let bit = 1 << self.depth;
         if is_array {
             self.arrays |= bit;
@@ -237,6 +239,11 @@ impl JsonScanner {
         }
     }
 
+    /// The depth as an index.
+    const fn level(&self) -> usize {
+        self.depth as usize
+    }
+
     const fn is_in_array(&self) -> bool {
         self.arrays & 1 << self.depth != 0
     }
@@ -246,9 +253,10 @@ impl JsonScanner {
         if self.depth == 0 {
             self.state = State::Value;
         } else if self.is_in_array() {
-            let index = &mut self.indices[self.depth];
-            *index = index.saturating_add(1);
-            self.next = paths.element(self.nodes[self.depth], *index);
+            let level = self.level();
+            let index = self.indices[level].saturating_add(1);
+            self.indices[level] = index;
+            self.next = paths.element(self.nodes[level], index);
             self.state = State::Value;
         } else if let [b'"', rest @ ..] = bytes {
             return self.begin_name(rest, paths);
@@ -286,19 +294,20 @@ impl JsonScanner {
     ) -> &'b [u8] {
         let target = paths.target(self.next);
         let is_name = self.state == State::InName;
-        let keeps = is_name || target != Some(Target::Text);
+        let is_counted = matches!(target, Some(Target::Text | Target::Texts));
+        let keeps = is_name || !is_counted;
         let Some(rest) = self.text.read(bytes, keeps) else {
             return &[];
         };
         if is_name {
             let name = self.text.whole().unwrap_or(b"*");
-            self.next = child_of(paths, self.nodes[self.depth], name);
+            self.next = child_of(paths, self.nodes[self.level()], name);
             self.state = State::Colon;
             return rest;
         }
         self.state = State::After;
         match target {
-            Some(Target::Text) => values.text(self.text.length()),
+            Some(_) if is_counted => values.text(self.text.length()),
             Some(target) => {
                 if let Some(name) = self.text.whole() {
                     values.name(target, name);
@@ -315,27 +324,18 @@ impl JsonScanner {
         paths: &PathTrie,
         values: &mut impl FoundValues,
     ) -> &'b [u8] {
-        for (at, byte) in bytes.iter().enumerate() {
-            match byte {
-                b'0'..=b'9' => {
-                    let digit = u64::from(byte - b'0');
-                    let number = self.number.and_then(|number| number.checked_mul(10));
-                    self.number = number.and_then(|number| number.checked_add(digit));
-                }
-                b'.' | b'e' | b'E' | b'+' | b'-' => self.number = None,
-                _ => {
-                    self.end_number(paths, values);
-                    return &bytes[at..];
-                }
-            }
-        }
-        &[]
+        let end = bytes.iter().position(|byte| !self.number.read(*byte));
+        let Some(end) = end else {
+            return &[];
+        };
+        self.end_number(paths, values);
+        &bytes[end..]
     }
 
     fn end_number(&mut self, paths: &PathTrie, values: &mut impl FoundValues) {
         self.state = State::After;
-        if let (Some(value), Some(Target::Number(number))) = (self.number, paths.target(self.next))
-        {
+        let value = self.number.value();
+        if let (Some(value), Some(Target::Number(number))) = (value, paths.target(self.next)) {
             values.number(number, value);
         }
     }
@@ -388,7 +388,7 @@ impl JsonScanner {
 /// The node of the member of this name. A member of the name `*` is no element.
 fn child_of(paths: &PathTrie, node: NodeId, name: &[u8]) -> NodeId {
     if name.len() > MAX_NAME || name == b"*" {
-        return NodeId::DEAD;
+        return paths.unlisted(node);
     }
     paths.child(node, name)
 }

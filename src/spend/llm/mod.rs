@@ -5,18 +5,26 @@
 //!
 //! | reader | JSON | events | until the report |
 //! |---|---|---|---|
-//! | [`Llm::openai`]: chat, completions, embeddings; vLLM, llama.cpp, Ollama, Azure | `/usage` | the event whose `usage` is an object | text of the deltas; exact with vLLM's `continuous_usage_stats` |
+//! | [`Llm::openai`]: chat, completions, embeddings; vLLM, llama.cpp, Ollama, Azure, Groq, Moonshot | `/usage` | the event whose `usage` is an object; also `/x_groq/usage`, `/choices/*/usage` | text of the deltas; exact with vLLM's `continuous_usage_stats` |
 //! | [`Llm::responses`]: OpenAI | `/usage` | `/response/usage` | text of the deltas |
 //! | [`Llm::anthropic`]: messages | `/usage` | `message_start`, then `message_delta` | text of the deltas |
-//! | [`Llm::gemini`] | `/usageMetadata`, also in an array | each chunk | exact |
-//! | [`Llm::any`] | any of these | any of these | |
+//! | [`Llm::gemini`] | `/usageMetadata`, also below `/response` and in an array | each chunk | exact |
+//! | [`Llm::any`] | any of these; the own formats of Ollama and llama.cpp; Bedrock's Converse; Cohere | any of these | |
 //! | [`Pointer`] | your JSON pointers | the same in each event | |
+//!
+//! [`Llm::any`] also reads Bedrock's `x-amzn-bedrock-input-token-count` and its siblings in the head.
+//!
+//! A number may have a point or an exponent, if it is whole: `1000.0` and `1e3` are 1,000. A reader that finds no
+//! number and no text that it knows [has recognised nothing](SpendReader::has_recognised): the response keeps its
+//! reservation.
 //!
 //! A response with a `Content-Encoding` is not decoded, so nothing in it can be read: request `identity` from the
 //! server behind.
 
+mod bedrock_headers;
 mod event_stream;
 mod formats;
+mod json_number;
 mod json_scanner;
 mod json_text;
 mod path_trie;
@@ -34,11 +42,11 @@ use http::{
 };
 
 use self::{
-    event_stream::{EventSplitter, Events},
+    event_stream::{EventSplitter, Events, MARK},
     formats::Format,
     json_scanner::{FoundValues as _, JsonScanner},
     path_trie::PathTrie,
-    usage::{Document, DocumentUsage},
+    usage::{Document, DocumentUsage, Found},
 };
 use super::{SpendReader, SpendReaders, Tokens};
 
@@ -54,7 +62,8 @@ pub struct Llm {
 }
 
 impl Llm {
-    /// Any of the formats: their names have one meaning, so nothing has to be chosen.
+    /// Any of the formats, and those of Ollama, llama.cpp, Bedrock and Cohere: their names have one meaning, so nothing
+    /// has to be chosen.
     pub const fn any() -> Self {
         Self::of(Format::Any)
     }
@@ -87,8 +96,13 @@ impl Llm {
 impl SpendReaders for Llm {
     type Reader = LlmReader;
 
-    fn reader(&self, response: &response::Parts, _: &mut Tokens) -> Option<LlmReader> {
-        LlmReader::new(response, &self.format.paths())
+    fn reader(&self, response: &response::Parts, tokens: &mut Tokens) -> Option<LlmReader> {
+        let found = match self.format {
+            Format::Any => bedrock_headers::read(&response.headers, tokens),
+            _ => Found::Nothing,
+        };
+        let reader = LlmReader::new(response, &self.format.paths())?;
+        Some(LlmReader { found, ..reader })
     }
 }
 
@@ -99,6 +113,9 @@ pub struct LlmReader {
     framing: Framing,
     scanner: JsonScanner,
     usage: DocumentUsage,
+    found: Found,
+    /// Whether any of the body has passed.
+    has_data: bool,
 }
 
 #[derive(Debug)]
@@ -125,6 +142,8 @@ impl LlmReader {
             framing,
             scanner: JsonScanner::new(),
             usage: DocumentUsage::default(),
+            found: Found::Nothing,
+            has_data: false,
         })
     }
 }
@@ -152,7 +171,8 @@ impl Framing {
 
     /// The framing of a body that begins with `data`.
     fn of_data(data: &[u8]) -> Self {
-        match data.trim_ascii_start().first() {
+        let is_space = |byte: &u8| byte.is_ascii_whitespace() || MARK.contains(byte);
+        match data.iter().find(|byte| !is_space(byte)) {
             None => Self::Unknown,
             Some(b'{' | b'[') => Self::Json,
             Some(_) => Self::Events(EventSplitter::new()),
@@ -165,9 +185,11 @@ impl SpendReader for LlmReader {
         if matches!(self.framing, Framing::Unknown) {
             self.framing = Framing::of_data(data);
         }
+        self.has_data |= !data.is_empty();
         let mut document = Document {
             usage: &mut self.usage,
             tokens,
+            found: &mut self.found,
         };
         match &mut self.framing {
             Framing::Json => self.scanner.read(data, &self.paths, &mut document),
@@ -184,8 +206,18 @@ impl SpendReader for LlmReader {
     }
 
     fn end(&mut self, tokens: &mut Tokens) {
-        let usage = &mut self.usage;
-        Document { usage, tokens }.end();
+        let (usage, found) = (&mut self.usage, &mut self.found);
+        let mut document = Document {
+            usage,
+            tokens,
+            found,
+        };
+        document.end();
+    }
+
+    /// A response that ends before its body begins has used nothing.
+    fn has_recognised(&self) -> bool {
+        self.found > Found::Nothing || !self.has_data
     }
 }
 

@@ -20,6 +20,8 @@ pub(super) enum Target {
     Number(Number),
     /// A text whose length counts.
     Text,
+    /// All texts at this place and below it, but labels such as a role.
+    Texts,
     /// The name of the model.
     Model,
     /// The type of an event.
@@ -29,25 +31,30 @@ pub(super) enum Target {
 /// A number of a usage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Number {
+    /// Input that contains what was read from a cache and written to one.
+    WholeInput,
+    /// Input that may not contain it.
     Input,
-    /// Input that others do not contain: read from a cache, written to one, or of a tool.
     CacheRead,
     CacheWrite,
+    /// Input of a tool, which others do not contain.
     ToolInput,
-    /// The part of the input that was read from a cache.
+    /// The parts of the input that were read from a cache and written to one.
     CachedInput,
+    WrittenInput,
     Output,
     /// Output that others do not contain.
     Thoughts,
     /// The part of the output that is reasoning.
     Reasoning,
     Total,
-    /// The choices that a request wants.
+    /// The choices that a request wants; the last, since it is no part of a usage.
     Choices,
 }
 
 impl Number {
-    pub(super) const COUNT: usize = 10;
+    /// The numbers of a usage.
+    pub(super) const COUNT: usize = Self::Choices as usize;
 }
 
 #[derive(Debug, Clone, Default)]
@@ -61,6 +68,22 @@ impl Default for NodeId {
         Self::DEAD
     }
 }
+
+/// The names of strings in a message that no model has written as text.
+const LABELS: [&[u8]; 12] = [
+    b"role",
+    b"id",
+    b"name",
+    b"type",
+    b"call_id",
+    b"item_id",
+    b"status",
+    b"finish_reason",
+    b"stop_reason",
+    b"signature",
+    b"encrypted_content",
+    b"data",
+];
 
 /// The paths of one format. A segment `*` is each element of an array.
 #[derive(Debug, Clone)]
@@ -81,45 +104,97 @@ impl PathTrie {
         segments: impl Iterator<Item = &'a str>,
         target: Target,
     ) -> bool {
+        let node = self.make(segments);
+        if let Some(node) = node {
+            self.nodes[usize::from(node.0)].target = Some(target);
+        }
+        node.is_some()
+    }
+
+    /// The node at a path, with those above it; `None` if it does not fit.
+    fn make<'a>(&mut self, segments: impl Iterator<Item = &'a str>) -> Option<NodeId> {
         let mut node = NodeId::ROOT;
         for (depth, name) in segments.enumerate() {
-            let name = name.as_bytes();
             if depth >= MAX_SEGMENTS || name.len() > MAX_NAME {
-                return false;
+                return None;
             }
-            node = match self.child(node, name) {
-                NodeId::DEAD => {
-                    let Ok(id) = u8::try_from(self.nodes.len()) else {
-                        return false;
-                    };
-                    let children = &mut self.nodes[usize::from(node.0)].children;
-                    children.push((name.into(), NodeId(id)));
+            node = match self.listed(node, name.as_bytes()) {
+                Some(child) => child,
+                None => {
+                    let id = NodeId(u8::try_from(self.nodes.len()).ok()?);
                     self.nodes.push(Node::default());
-                    NodeId(id)
+                    self.set_child(node, name, id);
+                    id
                 }
-                child => child,
             };
         }
-        self.nodes[usize::from(node.0)].target = Some(target);
+        Some(node)
+    }
+
+    /// Gives a place the meaning of another one, with all that is below. Returns whether it fits.
+    pub(super) fn link(&mut self, path: &str, to: &str) -> bool {
+        let (parent, name) = match path.rsplit_once('/') {
+            Some((parent, name)) => (self.make(parent.split('/')), name),
+            None => (Some(NodeId::ROOT), path),
+        };
+        let nodes = parent.zip(self.make(to.split('/')));
+        if let Some((parent, to)) = nodes {
+            self.set_child(parent, name, to);
+        }
+        nodes.is_some()
+    }
+
+    fn set_child(&mut self, node: NodeId, name: &str, child: NodeId) {
+        let children = &mut self.nodes[usize::from(node.0)].children;
+        children.push((name.as_bytes().into(), child));
+    }
+
+    /// Lets each element of an array have the members of the document.
+    pub(super) fn add_elements(&mut self) -> bool {
+        let Ok(id) = u8::try_from(self.nodes.len()) else {
+            return false;
+        };
+        let document = self.nodes[usize::from(NodeId::ROOT.0)].clone();
+        self.nodes.push(document);
+        self.set_child(NodeId::ROOT, "*", NodeId(id));
         true
+    }
+
+    fn listed(&self, node: NodeId, name: &[u8]) -> Option<NodeId> {
+        let mut children = self.nodes[usize::from(node.0)].children.iter();
+        let found = children.find(|(child, _)| **child == *name);
+        found.map(|(_, id)| *id)
     }
 
     /// The node below `node` under this name.
     pub(super) fn child(&self, node: NodeId, name: &[u8]) -> NodeId {
-        let children = self.nodes[usize::from(node.0)].children.iter();
-        let mut found = children.filter(|(child, _)| **child == *name);
-        found.next().map_or(NodeId::DEAD, |(_, id)| *id)
+        match self.listed(node, name) {
+            Some(child) => child,
+            None => match self.unlisted(node) {
+                NodeId::DEAD => NodeId::DEAD,
+                _ if LABELS.contains(&name) => NodeId::DEAD,
+                texts => texts,
+            },
+        }
+    }
+
+    /// The node below `node` under a name that no path has.
+    pub(super) fn unlisted(&self, node: NodeId) -> NodeId {
+        match self.target(node) {
+            Some(Target::Texts) => node,
+            _ => NodeId::DEAD,
+        }
     }
 
     /// The node of the element at this index of an array.
     pub(super) fn element(&self, node: NodeId, index: u32) -> NodeId {
         let children = &self.nodes[usize::from(node.0)].children;
         if children.is_empty() {
-            return NodeId::DEAD;
+            return self.unlisted(node);
         }
-        match self.child(node, b"*") {
-            NodeId::DEAD => self.numbered(node, index),
-            any => any,
+        match self.listed(node, b"*") {
+            Some(any) => any,
+            None => self.numbered(node, index),
         }
     }
 
@@ -144,6 +219,7 @@ impl PathTrie {
 
     /// Whether anything below this node is wanted.
     pub(super) fn has_children(&self, node: NodeId) -> bool {
-        !self.nodes[usize::from(node.0)].children.is_empty()
+        let node = &self.nodes[usize::from(node.0)];
+        !node.children.is_empty() || node.target == Some(Target::Texts)
     }
 }

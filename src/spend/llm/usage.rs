@@ -6,13 +6,25 @@ use super::{
 };
 use crate::spend::Tokens;
 
-/// Audio in base64, which is no text.
-const AUDIO: &[u8] = b"response.audio.delta";
+/// Events of audio in base64, which is no text.
+const AUDIO: [&[u8]; 2] = [b"response.audio.delta", b"response.output_audio.delta"];
 
 /// The values of the document so far, and the tokens of all before it.
 pub(super) struct Document<'a> {
     pub(super) usage: &'a mut DocumentUsage,
     pub(super) tokens: &'a mut Tokens,
+    pub(super) found: &'a mut Found,
+}
+
+/// The kinds of values that documents had so far.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, PartialOrd)]
+pub(super) enum Found {
+    #[default]
+    Nothing,
+    Text,
+    Usage,
+    /// The usage of the whole response, before its body.
+    UsageInHead,
 }
 
 /// The values of a document.
@@ -20,6 +32,8 @@ pub(super) struct Document<'a> {
 pub(super) struct DocumentUsage {
     numbers: [u64; Number::COUNT],
     has_numbers: bool,
+    has_text: bool,
+    /// The bytes of its texts.
     text: u64,
     is_audio: bool,
 }
@@ -31,19 +45,24 @@ impl DocumentUsage {
 
     fn tokens(&self) -> Tokens {
         let of = |number| self.number(number);
-        let input = [
-            Number::Input,
-            Number::CacheRead,
-            Number::CacheWrite,
-            Number::ToolInput,
-        ];
-        let input = input.map(of).into_iter().fold(0, u64::saturating_add);
+        let cache = of(Number::CacheRead).saturating_add(of(Number::CacheWrite));
         let output = of(Number::Output).saturating_add(of(Number::Thoughts));
+        let total = of(Number::Total);
+        let own = of(Number::Input);
+        let whole = of(Number::WholeInput).saturating_add(of(Number::ToolInput));
+        let input = match (whole, total) {
+            (0, 0) => own.saturating_add(cache),
+            // The total shows whether it contains the cache.
+            (0, _) => total
+                .saturating_sub(output)
+                .clamp(own, own.saturating_add(cache)),
+            _ => whole.max(own),
+        };
         let mut tokens = Tokens::input(input);
         // Some count reasoning in the total alone.
-        tokens.output = output.max(of(Number::Total).saturating_sub(input));
+        tokens.output = output.max(total.saturating_sub(input));
         tokens.cached_input = of(Number::CachedInput).max(of(Number::CacheRead));
-        tokens.cache_write = of(Number::CacheWrite);
+        tokens.cache_write = of(Number::WrittenInput).max(of(Number::CacheWrite));
         tokens.reasoning = of(Number::Reasoning).max(of(Number::Thoughts));
         tokens
     }
@@ -51,18 +70,20 @@ impl DocumentUsage {
 
 impl FoundValues for Document<'_> {
     fn number(&mut self, number: Number, value: u64) {
-        let largest = &mut self.usage.numbers[number as usize];
-        *largest = value.max(*largest);
-        self.usage.has_numbers = true;
+        if let Some(largest) = self.usage.numbers.get_mut(number as usize) {
+            *largest = value.max(*largest);
+            self.usage.has_numbers = true;
+        }
     }
 
     fn text(&mut self, bytes: u64) {
         self.usage.text = self.usage.text.saturating_add(bytes);
+        self.usage.has_text = true;
     }
 
     fn name(&mut self, target: Target, name: &[u8]) {
         if target == Target::Type {
-            self.usage.is_audio = name == AUDIO;
+            self.usage.is_audio = AUDIO.contains(&name);
         } else if let Ok(model) = str::from_utf8(name) {
             self.tokens.set_model(model);
         }
@@ -72,8 +93,20 @@ impl FoundValues for Document<'_> {
         let usage = std::mem::take(self.usage);
         if usage.has_numbers {
             self.tokens.report(&usage.tokens());
-        } else if !usage.is_audio {
-            self.tokens.estimate_text(usage.text);
+            self.find(Found::Usage);
+        } else if usage.has_text && !usage.is_audio {
+            if *self.found < Found::UsageInHead {
+                self.tokens.estimate_text(usage.text);
+            }
+            self.find(Found::Text);
+        }
+    }
+}
+
+impl Document<'_> {
+    fn find(&mut self, found: Found) {
+        if *self.found < found {
+            *self.found = found;
         }
     }
 }

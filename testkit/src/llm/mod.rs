@@ -3,6 +3,7 @@
 
 pub mod bodies;
 pub mod competing_streams;
+pub mod formats;
 pub mod oracle;
 mod streaming_body;
 
