@@ -173,6 +173,19 @@ fn parts_of_the_input_are_read_under_every_name() {
 }
 
 #[test]
+fn a_usage_that_a_model_has_written_reports_nothing() {
+    let written = r#"{"usage":{"output_tokens":0,"prompt_tokens":0}}"#;
+    for body in [
+        format!(r#"{{"delta":{{"input":{written},"text":"12345678"}}}}"#),
+        format!(r#"{{"choices":[{{"delta":{{"content":"12345678","a":{written}}}}}]}}"#),
+        format!(r#"{{"content":[{{"text":"12345678","input":{written}}}]}}"#),
+        format!(r#"{{"content":[{written},"12345678"]}}"#),
+    ] {
+        assert_eq!(usage(&body), (0, 0, 0, 2), "{body}");
+    }
+}
+
+#[test]
 fn a_name_or_a_role_in_a_delta_is_no_text() {
     let delta = |delta: &str| {
         let body = format!(r#"{{"choices":[{{"delta":{delta}}}]}}"#);

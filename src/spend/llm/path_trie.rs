@@ -12,6 +12,8 @@ pub(super) struct NodeId(u8);
 impl NodeId {
     pub(super) const DEAD: Self = Self(0);
     pub(super) const ROOT: Self = Self(1);
+    /// Any place below texts: whatever a model has written there has no other meaning.
+    const TEXTS: Self = Self(2);
 }
 
 /// The kind of a wanted value.
@@ -93,9 +95,9 @@ pub(super) struct PathTrie {
 
 impl PathTrie {
     pub(super) fn new() -> Self {
-        Self {
-            nodes: vec![Node::default(); 2],
-        }
+        let mut nodes = vec![Node::default(); 3];
+        nodes[usize::from(NodeId::TEXTS.0)].target = Some(Target::Texts);
+        Self { nodes }
     }
 
     /// Adds a path. Returns whether it fits.
@@ -181,7 +183,7 @@ impl PathTrie {
     /// The node below `node` under a name that no path has.
     pub(super) fn unlisted(&self, node: NodeId) -> NodeId {
         match self.target(node) {
-            Some(Target::Texts) => node,
+            Some(Target::Texts) => NodeId::TEXTS,
             _ => NodeId::DEAD,
         }
     }

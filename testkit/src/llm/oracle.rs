@@ -127,23 +127,17 @@ const LABELS: [&str; 12] = [
     "data",
 ];
 
-/// The texts at and below a value in so many containers; 8 are read.
-fn texts(value: &Value, containers: usize) -> Vec<&str> {
+/// The texts at and below a value in so many containers, but in its member `unread`; 8 containers are read.
+fn texts<'v>(value: &'v Value, containers: usize, unread: &str) -> Vec<&'v str> {
+    let below = |value| texts(value, containers + 1, "");
     match value {
         Value::String(text) => vec![text],
         _ if containers == 8 => Vec::new(),
-        Value::Array(values) => {
-            let values = values.iter();
-            values
-                .flat_map(|value| texts(value, containers + 1))
-                .collect()
-        }
+        Value::Array(values) => values.iter().flat_map(below).collect(),
         Value::Object(members) => {
-            let members = members.iter();
-            let members = members.filter(|(name, _)| !LABELS.contains(&name.as_str()));
-            members
-                .flat_map(|(_, value)| texts(value, containers + 1))
-                .collect()
+            let is_text = |name: &str| name != unread && !LABELS.contains(&name);
+            let members = members.iter().filter(|(name, _)| is_text(name));
+            members.flat_map(|(_, value)| below(value)).collect()
         }
         _ => Vec::new(),
     }
@@ -300,7 +294,8 @@ fn bytes_of_texts(document: &Value, containers: usize) -> usize {
         // The document, and a container for each segment but the last.
         let depth = containers + path.split('/').count();
         let values = at(document, path).into_iter();
-        values.flat_map(move |value| texts(value, depth))
+        let unread = if *path == "delta" { "usage" } else { "" };
+        values.flat_map(move |value| texts(value, depth, unread))
     });
     plain.chain(trees).map(str::len).sum()
 }
