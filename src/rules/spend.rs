@@ -55,6 +55,8 @@ pub(super) struct SpendRule {
     pub(super) read: UsagePlace,
     /// The most tokens that a request reserves.
     pub(super) reserve: u64,
+    /// The fewest tokens that a request reserves.
+    pub(super) reserve_least: u64,
     /// The tokens of a further charge.
     pub(super) step: u64,
     pub(super) exhausted: Exhausted,

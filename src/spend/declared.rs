@@ -12,11 +12,42 @@ use std::sync::Arc;
 pub struct Declared {
     /// The bytes of the body, as far as they are known: its `Content-Length`, or what was read.
     pub bytes: u64,
-    /// The most tokens of output of a choice; `None` if the request sets none.
+    /// The most tokens of output of a choice; `None` if the request sets none. 0 sets none. A request that sets it under
+    /// several names has the largest here, but [reserves](crate::SpendLayer::reserve) by the names of the format that is
+    /// read.
     pub max_tokens: Option<u64>,
     /// The choices that are requested, each of as much output. At least 1; defaults to 1.
     pub choices: Option<u64>,
     model: Option<Arc<str>>,
+    /// The most tokens of output under each name; `None` if no body was read, or sets none.
+    by_name: Option<[u64; OutputName::COUNT]>,
+}
+
+/// A name under which formats of language models declare the most tokens of output.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(
+    not(feature = "llm"),
+    expect(dead_code, reason = "the reader of requests finds them")
+)]
+pub(crate) enum OutputName {
+    /// `max_tokens`
+    MaxTokens,
+    /// `max_completion_tokens`
+    MaxCompletionTokens,
+    /// `max_output_tokens`
+    MaxOutputTokens,
+    /// `generationConfig.maxOutputTokens`
+    Gemini,
+    /// `options.num_predict`
+    Ollama,
+    /// `n_predict`
+    LlamaCpp,
+    /// `inferenceConfig.maxTokens`
+    Bedrock,
+}
+
+impl OutputName {
+    const COUNT: usize = Self::Bedrock as usize + 1;
 }
 
 impl Declared {
@@ -34,7 +65,34 @@ impl Declared {
     /// The tokens of output of all choices, if a choice has `usual` where the request sets no limit.
     #[must_use]
     pub fn output(&self, usual: u64) -> u64 {
+        self.output_of(self.max_tokens, usual)
+    }
+
+    /// The tokens of output of all choices, of so many each.
+    pub(crate) fn output_of(&self, max_tokens: Option<u64>, usual: u64) -> u64 {
         let choices = self.choices.unwrap_or(1).max(1);
-        choices.saturating_mul(self.max_tokens.unwrap_or(usual))
+        let max_tokens = max_tokens.filter(|tokens| *tokens > 0);
+        choices.saturating_mul(max_tokens.unwrap_or(usual))
+    }
+
+    /// Takes the most tokens of output that a body sets under a name.
+    #[cfg(all(feature = "llm", feature = "tokio"))]
+    pub(crate) fn set_max_tokens(&mut self, name: OutputName, tokens: u64) {
+        if tokens > 0 {
+            self.max_tokens = self.max_tokens.max(Some(tokens));
+            let own = &mut self.by_name.get_or_insert_default()[name as usize];
+            *own = tokens.max(*own);
+        }
+    }
+
+    /// The most tokens of output of a choice under these names. Where nobody read a body, whoever set
+    /// [`max_tokens`](Self::max_tokens) knows the name.
+    #[cfg(feature = "llm")]
+    pub(crate) fn max_tokens_under(&self, names: &[OutputName]) -> Option<u64> {
+        let Some(by_name) = self.by_name else {
+            return self.max_tokens;
+        };
+        let set = names.iter().map(|name| by_name[*name as usize]);
+        set.max().filter(|tokens| *tokens > 0)
     }
 }

@@ -1,8 +1,8 @@
 //! Readers of responses: they find the tokens in a body as it passes.
 
-use http::{HeaderMap, response};
+use http::{HeaderMap, request, response};
 
-use super::Tokens;
+use super::{Declared, Tokens};
 
 /// Reads the tokens of one response, from its body as it passes.
 ///
@@ -48,6 +48,13 @@ pub trait SpendReaders: Send + Sync + 'static {
 
     /// The reader of the response with this head. `tokens` are those of the head, if the reader finds any there.
     fn reader(&self, response: &response::Parts, tokens: &mut Tokens) -> Option<Self::Reader>;
+
+    /// The most tokens of output of a choice that this request declares, under a name that the server behind reads: a
+    /// name that it ignores would let clients choose what they reserve. Defaults to [`Declared::max_tokens`].
+    fn max_output(&self, declared: &Declared, request: &request::Parts) -> Option<u64> {
+        let _ = request;
+        declared.max_tokens
+    }
 }
 
 impl<F, R> SpendReaders for F

@@ -326,7 +326,8 @@ async fn counts_survive_a_reload_and_other_units_begin_anew() {
 
 /// The problems of a text.
 fn problems(text: &str) -> String {
-    match builder(&ManualClock::new()).parse(text, Format::Yaml) {
+    let builder = builder(&ManualClock::new()).accept_in_flight(true);
+    match builder.parse(text, Format::Yaml) {
         Ok(rules) => rules
             .warnings()
             .iter()
@@ -375,6 +376,13 @@ fn faults_name_what_is_accepted() {
         (read("{header: \"x cost\"}"), "R13"),
         (read("{json: /a, header: b}"), "R02"),
         (read("autos"), "R01"),
+        (
+            rule(
+                "{read: auto, reserve: 100, reserve_least: 300}",
+                "{rate: 9/day, counts: tokens}",
+            ),
+            "R01 `reserve_least` of 300 is more than the `reserve` of 100; accepted is at most that",
+        ),
         (
             auto("{rate: 9/day, counts: micro_usd}"),
             "R14 `counts: micro_usd` needs `prices`",
@@ -487,23 +495,26 @@ async fn rules_set_how_much_of_a_request_is_read_for_its_reservation() {
         });
         let request = Request::builder().method(method).header("x-key", "a");
         let request = request.header("content-type", "application/json");
-        let body = Full::from(r#"{"model":"m","max_tokens":50,"messages":[]}"#);
+        let body = Full::from(r#"{"model":"m","max_tokens":300,"messages":[]}"#);
         let request = request.body(body).expect("a request");
         let answer = layers.layer(inner).oneshot(request).await;
         let left = left(answer.expect("it never fails").headers());
         let declared = declared.lock().expect("no panic").take();
         (left.first().map(|(_, left)| *left), declared.is_some())
     };
-    // 43 bytes are 11 tokens, and 50 are declared.
-    assert_eq!(left_after(&spend(""), "POST").await, (Some(939), true));
+    // 44 bytes are 11 tokens, and 300 are declared.
+    assert_eq!(
+        left_after(&spend(""), "POST").await,
+        (Some(1_000 - 11 - 300), true)
+    );
     assert_eq!(
         left_after(&spend("body: 1000"), "POST").await,
-        (Some(939), true)
+        (Some(1_000 - 11 - 300), true)
     );
     // The document does not end within so many bytes, but the number stands in them.
     assert_eq!(
         left_after(&spend("body: 1"), "POST").await,
-        (Some(939), true)
+        (Some(1_000 - 11 - 300), true)
     );
     assert_eq!(
         left_after(&spend("body: 0"), "POST").await,

@@ -15,9 +15,12 @@ use http_body_util::BodyExt;
 use testkit::{limiter, llm::StreamingBody, now};
 use tower::{Layer, ServiceBuilder, ServiceExt, service_fn};
 use tower_ratelimit::{
-    Global, Key, Quota, RateLimitLayer,
+    Global, Key, Quota, RateLimitLayer, SpendLayer,
     rate_limit::{DeclaredBody, DeclaredLayer},
-    spend::{Declared, Tokens, llm::Llm},
+    spend::{
+        Declared, SpendReaders, Tokens,
+        llm::{Llm, Pointer},
+    },
 };
 
 use crate::{
@@ -105,28 +108,37 @@ fn every_format_declares_its_output() {
     }
 }
 
+/// The tokens that a request with this body reserves, with changed settings of a layer that reserves up to 10,000.
+fn reserved(
+    readers: impl SpendReaders,
+    path: &str,
+    body: &str,
+    set: impl FnOnce(SpendLayer) -> SpendLayer,
+) -> u64 {
+    let (limiter, _) = limiter(Quota::per_minute(100_000).debt(100_000));
+    let limit = RateLimitLayer::new(limiter.clone(), Global).spending(readers);
+    let service = ServiceBuilder::new()
+        .layer(DeclaredLayer::default())
+        .layer(set(limit.reserve(10_000)))
+        .service(service_fn(async |_: Request<DeclaredBody<String>>| {
+            Ok::<_, Infallible>(Response::new(chat(1, None)))
+        }));
+    let length = body.len();
+    let request = post(JSON)
+        .uri(path)
+        .header("content-length", length)
+        .body(body.to_owned());
+    let response = now(service.oneshot(request.unwrap())).unwrap();
+    let left = limiter.peek(&Key::global(), 1).remaining().unwrap();
+    drop(response);
+    100_000 - left
+}
+
 #[test]
 fn a_request_reserves_what_it_declares() {
-    let reserved = |body: &'static str| {
-        let (limiter, _) = limiter(Quota::per_minute(100_000).debt(100_000));
-        let limit = RateLimitLayer::new(limiter.clone(), Global).spending(Llm::any());
-        let service = ServiceBuilder::new()
-            .layer(DeclaredLayer::default())
-            .layer(limit.reserve(10_000))
-            .service(service_fn(async |_: Request<DeclaredBody<String>>| {
-                Ok::<_, Infallible>(Response::new(chat(1, None)))
-            }));
-        let length = body.len();
-        let request = post(JSON)
-            .header("content-length", length)
-            .body(body.to_owned());
-        let response = now(service.oneshot(request.unwrap())).unwrap();
-        let left = limiter.peek(&Key::global(), 1).remaining().unwrap();
-        drop(response);
-        100_000 - left
-    };
+    let reserved = |body: &str| reserved(Llm::any(), "/", body, |layer| layer);
     for (body, output) in [
-        (r#"{"max_tokens":100}"#, 100),
+        (r#"{"max_tokens":500}"#, 500),
         (r#"{"max_tokens":100,"n":3}"#, 300),
         (r#"{"n":2}"#, 2_048),
         (r#"{"n":0}"#, 1_024),
@@ -144,6 +156,102 @@ fn a_request_reserves_what_it_declares() {
 }
 
 #[test]
+fn a_maximum_of_0_declares_nothing() {
+    for body in [
+        r#"{"max_tokens":0}"#,
+        r#"{"max_tokens":0.0}"#,
+        r#"{"options":{"num_predict":0}}"#,
+    ] {
+        let input = body.len().div_ceil(4) as u64;
+        for path in ["/v1/chat/completions", "/api/chat", "/"] {
+            let reserved = reserved(Llm::any(), path, body, |layer| layer);
+            assert_eq!(reserved, input + 1_024, "{path} {body}");
+        }
+    }
+    let mut own = Declared::default();
+    own.max_tokens = Some(0);
+    assert_eq!(own.output(1_024), 1_024);
+}
+
+#[test]
+fn a_small_maximum_reserves_the_least_that_is_set() {
+    let body = r#"{"max_tokens":1}"#;
+    let with = |set: fn(SpendLayer) -> SpendLayer| reserved(Llm::any(), "/", body, set);
+    assert_eq!(with(|layer| layer), 256);
+    assert_eq!(with(|layer| layer.reserve_least(700)), 700);
+    assert_eq!(with(|layer| layer.reserve_least(0)), 4 + 1);
+    // What is reserved at most is the stronger of both.
+    assert_eq!(with(|layer| layer.reserve(100)), 100);
+}
+
+#[test]
+fn a_maximum_under_a_name_that_the_server_ignores_lowers_nothing() {
+    let chat = r#"{"messages":[],"max_completion_tokens":500}"#;
+    let names = [
+        r#"{"messages":[],"max_completion_tokens":500}"#,
+        r#"{"messages":[],"max_tokens":500}"#,
+        r#"{"input":"a","max_output_tokens":500}"#,
+        r#"{"generationConfig":{"maxOutputTokens":500}}"#,
+        r#"{"options":{"num_predict":500}}"#,
+        r#"{"n_predict":500}"#,
+        r#"{"inferenceConfig":{"maxTokens":500}}"#,
+    ];
+    let any = |path: &'static str, read: &'static [usize]| (Llm::any(), path, read);
+    for (readers, path, read) in [
+        any("/v1/chat/completions", &[0, 1]),
+        any(
+            "/openai/deployments/d/chat/completions?api-version=1",
+            &[0, 1],
+        ),
+        any("/v1/completions/", &[0, 1]),
+        any("/v1/messages", &[1]),
+        any("/v1/responses", &[2]),
+        any("/v1beta/models/g:streamGenerateContent?alt=sse", &[3]),
+        any("/api/chat", &[4]),
+        any("/completion", &[5]),
+        any("/model/m/converse-stream", &[6]),
+        any("/", &[1]),
+        any("/v1/chat/completions;/api/chat", &[1]),
+        any("/v1/chat/completions/%2e%2e/%2e%2e/api/chat", &[1]),
+        (Llm::openai(), "/api/chat", &[0, 1]),
+        (Llm::responses(), "/", &[2]),
+        (Llm::anthropic(), "/", &[1]),
+        (Llm::gemini(), "/", &[3]),
+    ] {
+        for (at, body) in names.iter().enumerate() {
+            let output = if read.contains(&at) { 500 } else { 1_024 };
+            let input = body.len().div_ceil(4) as u64;
+            let reserved = reserved(readers, path, body, |layer| layer);
+            assert_eq!(reserved, input + output, "{readers:?} {path} {body}");
+        }
+    }
+    // A reader that knows no names takes each.
+    let pointer = Pointer::output("/units").unwrap();
+    let input = chat.len().div_ceil(4) as u64;
+    assert_eq!(reserved(pointer, "/", chat, |layer| layer), input + 500);
+}
+
+#[test]
+fn requests_that_declare_0_do_not_pass_a_limit_at_once() {
+    let (limiter, _) = limiter(Quota::per_day(10_000).fixed_window().debt(10_000));
+    let limit = RateLimitLayer::new(limiter, Global).spending(Llm::any());
+    let service = ServiceBuilder::new()
+        .layer(DeclaredLayer::default())
+        .layer(limit)
+        .service(service_fn(async |_: Request<DeclaredBody<String>>| {
+            Ok::<_, Infallible>(Response::new(chat(1, None)))
+        }));
+    let open: Vec<_> = (0..200)
+        .map(|_| {
+            let request = post(JSON).body(r#"{"max_tokens":0}"#.to_owned());
+            now(service.clone().oneshot(request.unwrap())).unwrap()
+        })
+        .collect();
+    let passed = open.iter().filter(|response| response.status() == 200);
+    assert_eq!(passed.count(), 9);
+}
+
+#[test]
 fn prices_know_the_model_that_is_requested() {
     let (limiter, _) = limiter(Quota::per_minute(100_000));
     let limit = RateLimitLayer::new(limiter.clone(), Global).spending(Llm::any());
@@ -157,11 +265,11 @@ fn prices_know_the_model_that_is_requested() {
     let service = service.service(service_fn(async |_: Request<DeclaredBody<String>>| {
         Ok::<_, Infallible>(Response::new(chat(1, None)))
     }));
-    let request = post(JSON).body(r#"{"model":"mini","max_tokens":20}"#.to_owned());
+    let request = post(JSON).body(r#"{"model":"mini","max_tokens":2000}"#.to_owned());
     let _response = now(service.oneshot(request.unwrap())).unwrap();
     assert_eq!(
         limiter.peek(&Key::global(), 1).remaining(),
-        Some(100_000 - 20)
+        Some(100_000 - 2_000)
     );
 }
 

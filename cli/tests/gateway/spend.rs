@@ -86,6 +86,7 @@ async fn reservation_follows_the_request_which_passes_unchanged() {
     bounded(async {
         let upstream = Upstream::start().await;
         let rules = RULES.replace("path: /usage", "path: /**").replace("reserve: 100", "reserve: 900");
+        let rules = rules.replace("reserve: 900", "reserve: 900, reserve_least: 50");
         let gateway = Gateway::start_with(&rules, upstream.port, &[]).await;
         let mut wire = gateway.connect().await;
         let left = async |wire: &mut Wire, body: &str, kind: &str| {

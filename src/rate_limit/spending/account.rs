@@ -59,7 +59,7 @@ impl<L: Limiter, R: Send + Sync + 'static> Account<L, R> {
     ) -> Option<Self> {
         let (spending, spent) = reservation.spending()?;
         let mut reader = None;
-        spent.read(|tokens| reader = (spending.reader_of)(head, tokens));
+        spent.read(|tokens| reader = spending.readers.reader(head, tokens));
         let is_encoded = reader.is_none() && head.headers.contains_key(CONTENT_ENCODING);
         if is_encoded && !spent.so_far().is_reported() {
             reservation.report_unreadable(Unreadable::Encoded);
@@ -71,9 +71,8 @@ impl<L: Limiter, R: Send + Sync + 'static> Account<L, R> {
         };
         let mut balances = SmallList::new();
         for (place, charged) in reservation.charges() {
-            let units = spending.limits[place].as_ref();
-            let units = units.map(|limit| Arc::clone(&limit.units));
-            let mut balance = Balance::new(units, charged, reservation.excess());
+            let limit = spending.limits[place].as_ref().map(|limit| &limit.units);
+            let mut balance = Balance::new(limit.cloned(), charged, reservation.excess());
             balance.keep(spending.kept(head.status, (place, charged)));
             balances.push(balance);
         }
@@ -81,7 +80,7 @@ impl<L: Limiter, R: Send + Sync + 'static> Account<L, R> {
             reader,
             is_encoded,
             is_upgrade: head.status == StatusCode::SWITCHING_PROTOCOLS,
-            is_error: head.status.is_client_error() || head.status.is_server_error(),
+            is_error: head.status.as_u16() >= 400,
             exhausted,
             balances,
             question: None,

@@ -34,7 +34,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// requests, and a [`ConcurrencyLayer`](crate::ConcurrencyLayer) by client.
 ///
 /// The names are those of OpenAI (`max_tokens`, `max_completion_tokens`, `max_output_tokens`, `n`), Anthropic, Gemini
-/// (`generationConfig`) and Ollama (`options`). It needs a tokio runtime with a timer.
+/// (`generationConfig`), Ollama (`options`), llama.cpp (`n_predict`) and Bedrock (`inferenceConfig`); the layer inside
+/// [chooses among them](crate::spend::SpendReaders::max_output). It needs a tokio runtime with a timer.
 ///
 /// ```
 /// use tower::ServiceBuilder;

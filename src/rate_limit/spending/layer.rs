@@ -168,8 +168,17 @@ impl<L, R> SpendLayer<L, R> {
     /// A request reserves the units of ⌈bytes/4⌉ tokens of input by its `Content-Length` and of 1,024 tokens of output,
     /// and never more than the limit holds at once: the quotas of the default tier. A smaller tier denies requests that
     /// reserve more than it holds, so set the least that a tier holds.
+    ///
+    /// A request whose values are [`Declared`](crate::spend::Declared) reserves the most output that it sets instead, under
+    /// [a name of the format](SpendReaders::max_output), and at least [`reserve_least`](Self::reserve_least).
     pub fn reserve(self, most: u64) -> Self {
         self.with(|spending| spending.reserve = most)
+    }
+
+    /// The fewest tokens that a request reserves, whatever it declares: clients choose what they declare, and a server may
+    /// ignore it. Defaults to 256; at most [`reserve`](Self::reserve) takes effect.
+    pub fn reserve_least(self, least: u64) -> Self {
+        self.with(|spending| spending.reserve_least = least)
     }
 
     /// The tokens of a further charge while the body passes, at least 1. Defaults to 256. A step, of the units of this

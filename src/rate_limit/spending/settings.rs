@@ -45,9 +45,23 @@ pub enum Missing {
 pub(in crate::rate_limit) type PerResponse<A, T> =
     Arc<dyn Fn(&response::Parts, A) -> T + Send + Sync>;
 
-/// Makes the reader of a response; `None` if nothing in it can be read.
-type ReaderOf =
-    Arc<dyn Fn(&response::Parts, &mut Tokens) -> Option<Box<dyn SpendReader>> + Send + Sync>;
+/// [`SpendReaders`], without the type of their readers.
+pub(super) trait BoxedReaders: Send + Sync {
+    /// The reader of a response; `None` if nothing in it can be read.
+    fn reader(&self, head: &response::Parts, tokens: &mut Tokens) -> Option<Box<dyn SpendReader>>;
+
+    fn max_output(&self, declared: &Declared, request: &request::Parts) -> Option<u64>;
+}
+
+impl<T: SpendReaders> BoxedReaders for T {
+    fn reader(&self, head: &response::Parts, tokens: &mut Tokens) -> Option<Box<dyn SpendReader>> {
+        Some(Box::new(SpendReaders::reader(self, head, tokens)?))
+    }
+
+    fn max_output(&self, declared: &Declared, request: &request::Parts) -> Option<u64> {
+        SpendReaders::max_output(self, declared, request)
+    }
+}
 
 /// A limit whose units the response determines.
 #[derive(Clone)]
@@ -94,11 +108,13 @@ pub(super) fn content_length(headers: &HeaderMap) -> Option<u64> {
 /// The settings of a layer whose charges follow the response's body.
 #[derive(Clone)]
 pub(crate) struct Spending {
-    pub(super) reader_of: ReaderOf,
+    pub(super) readers: Arc<dyn BoxedReaders>,
     /// The limits in their order; `None` for one that responses do not charge.
     pub(super) limits: Arc<[Option<UnitLimit>]>,
     /// The most tokens that a request reserves.
     pub(crate) reserve: u64,
+    /// The fewest tokens that a request reserves, whatever it declares; at most `reserve`.
+    pub(crate) reserve_least: u64,
     /// The tokens of a further charge.
     pub(crate) step: u64,
     pub(crate) exhausted: Exhausted,
@@ -117,12 +133,10 @@ pub(crate) struct Spending {
 impl Spending {
     pub(crate) fn new(readers: impl SpendReaders, limits: Arc<[Option<UnitLimit>]>) -> Self {
         Self {
-            reader_of: Arc::new(move |response, tokens| {
-                let reader = readers.reader(response, tokens)?;
-                Some(Box::new(reader))
-            }),
+            readers: Arc::new(readers),
             limits,
             reserve: 2_048,
+            reserve_least: 256,
             step: 256,
             exhausted: Exhausted::Finish,
             missing: Missing::Estimate,
@@ -152,7 +166,12 @@ impl Spending {
         let mut tokens = Self::declared(parts);
         tokens.input = tokens.input.min(self.reserve);
         let declared = parts.extensions.get::<Declared>();
-        let output = declared.map_or(OUTPUT, |declared| declared.output(OUTPUT));
+        let output = declared.map_or(OUTPUT, |declared| {
+            declared.output_of(self.readers.max_output(declared, parts), OUTPUT)
+        });
+        // Clients choose what they declare.
+        let least = self.reserve_least.min(self.reserve);
+        let output = output.max(least.saturating_sub(tokens.input));
         tokens.add(&Tokens::output(output.min(self.reserve - tokens.input)));
         tokens
     }
@@ -223,6 +242,7 @@ impl fmt::Debug for Spending {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Spending")
             .field("reserve", &self.reserve)
+            .field("reserve_least", &self.reserve_least)
             .field("step", &self.step)
             .field("exhausted", &self.exhausted)
             .field("missing", &self.missing)

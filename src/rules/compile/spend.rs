@@ -20,7 +20,7 @@ use crate::{
             spend::{
                 BODY, CACHE_WRITE, CACHE_WRITE_PRICE, CACHED, CACHED_PRICE, COUNTS_WORDS,
                 EXHAUSTED, FORMATS, HEADER, INPUT, INPUT_PRICE, JSON, MISSING, MODEL, OUTPUT,
-                OUTPUT_PRICE, READ, RESERVE, STEP, TRAILER,
+                OUTPUT_PRICE, READ, RESERVE, RESERVE_LEAST, STEP, TRAILER,
             },
             text_values,
         },
@@ -34,6 +34,9 @@ use crate::{
 /// The tokens that a request reserves at most, and those of a step, by default.
 const RESERVE_TOKENS: u64 = 2_048;
 const STEP_TOKENS: u64 = 256;
+
+/// The tokens that a request reserves at least, by default.
+const RESERVE_LEAST_TOKENS: u64 = 256;
 
 /// The bytes of a request that are read at most, by default.
 const BODY_BYTES: u64 = 64 << 10;
@@ -183,14 +186,31 @@ impl<'c> Context<'c> {
             }
         }
         self.check_beside_spend(rule);
+        let reserve = RESERVE.of(node).unwrap_or(RESERVE_TOKENS);
         Some(Box::new(SpendRule {
             read: self.usage_place(READ.of(node)?)?,
-            reserve: RESERVE.of(node).unwrap_or(RESERVE_TOKENS),
+            reserve,
+            reserve_least: self.reserve_least(node, reserve),
             step: STEP.of(node).unwrap_or(STEP_TOKENS),
             exhausted: EXHAUSTED.of(node).unwrap_or(Exhausted::Finish),
             missing: MISSING.of(node).unwrap_or(Missing::Estimate),
             body: BODY.of(node).unwrap_or(BODY_BYTES),
         }))
+    }
+
+    /// The fewest tokens that a request reserves, of at most so many.
+    fn reserve_least(&mut self, spend: &Node, reserve: u64) -> u64 {
+        let Some(least) = RESERVE_LEAST.of(spend) else {
+            return RESERVE_LEAST_TOKENS.min(reserve);
+        };
+        if least > reserve {
+            let span = &RESERVE_LEAST.node(spend).unwrap_or(spend).span;
+            let message = format!(
+                "`reserve_least` of {least} is more than the `reserve` of {reserve}; accepted is at most that"
+            );
+            self.report(ProblemCode::R01, span, message);
+        }
+        least
     }
 
     /// Reports the fields that a rule with `spend` cannot have.

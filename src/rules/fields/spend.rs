@@ -21,7 +21,15 @@ const MAX_BODY: u64 = 1 << 20;
 pub(super) static SPEND: Table = Table::new(
     "spend",
     "How the units that responses use are read and charged.",
-    &[&READ, &RESERVE, &STEP, &EXHAUSTED, &MISSING, &BODY],
+    &[
+        &READ,
+        &RESERVE,
+        &RESERVE_LEAST,
+        &STEP,
+        &EXHAUSTED,
+        &MISSING,
+        &BODY,
+    ],
 );
 
 pub(in crate::rules) static READ: Field<Tree> = Field::tree(
@@ -62,6 +70,12 @@ pub(in crate::rules) static RESERVE: Field<Number> = Field::number(
     "reserve",
     0..=MAX_NUMBER,
     "The most tokens that a request reserves when it arrives. Default: 2048.",
+);
+
+pub(in crate::rules) static RESERVE_LEAST: Field<Number> = Field::number(
+    "reserve_least",
+    0..=MAX_NUMBER,
+    "The fewest tokens that a request reserves, whatever it declares; at most `reserve`. Default: 256.",
 );
 
 pub(in crate::rules) static STEP: Field<Number> = Field::number(

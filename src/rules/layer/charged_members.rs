@@ -114,6 +114,7 @@ impl SpendRule {
             UsagePlace::Trailer(name) => Spending::new(Field::of(name.clone(), true), limits),
         };
         spending.reserve = self.reserve;
+        spending.reserve_least = self.reserve_least;
         spending.step = self.step;
         spending.exhausted = self.exhausted;
         spending.missing = self.missing;

@@ -4,7 +4,7 @@ use http::HeaderMap;
 
 use super::{
     json_scanner::FoundValues as _,
-    path_trie::Number,
+    path_trie::{Number, Target},
     usage::{Document, DocumentUsage, Found},
 };
 use crate::spend::Tokens;
@@ -34,7 +34,7 @@ pub(super) fn read(headers: &HeaderMap, tokens: &mut Tokens) -> Found {
     for (name, number) in FIELDS {
         let text = headers.get(name).and_then(|value| value.to_str().ok());
         if let Some(value) = text.and_then(|text| text.trim().parse().ok()) {
-            document.number(number, value);
+            document.number(Target::Number(number), value);
         }
     }
     document.end();

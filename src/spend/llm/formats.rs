@@ -3,6 +3,7 @@
 use std::sync::{Arc, LazyLock};
 
 use super::path_trie::{Number as N, PathTrie, Target};
+use crate::spend::declared::OutputName;
 
 /// A path, and its value.
 type Path = (&'static str, Target);
@@ -183,15 +184,50 @@ const COHERE: Places = Places {
 };
 
 /// Requests in all of the formats.
-const REQUEST: &[Path] = &[
-    ("model", Target::Model),
-    number("max_tokens", N::Output),
-    number("max_completion_tokens", N::Output),
-    number("max_output_tokens", N::Output),
-    number("generationConfig/maxOutputTokens", N::Output),
-    number("options/num_predict", N::Output),
-    number("n", N::Choices),
-    number("generationConfig/candidateCount", N::Choices),
+const REQUEST: Places = Places {
+    paths: &[
+        ("model", Target::Model),
+        ("max_tokens", Target::MaxOutput(OutputName::MaxTokens)),
+        (
+            "max_completion_tokens",
+            Target::MaxOutput(OutputName::MaxCompletionTokens),
+        ),
+        (
+            "max_output_tokens",
+            Target::MaxOutput(OutputName::MaxOutputTokens),
+        ),
+        (
+            "generationConfig/maxOutputTokens",
+            Target::MaxOutput(OutputName::Gemini),
+        ),
+        ("options/num_predict", Target::MaxOutput(OutputName::Ollama)),
+        ("n_predict", Target::MaxOutput(OutputName::LlamaCpp)),
+        (
+            "inferenceConfig/maxTokens",
+            Target::MaxOutput(OutputName::Bedrock),
+        ),
+        ("n", Target::Choices),
+        ("generationConfig/candidateCount", Target::Choices),
+    ],
+    links: &[],
+};
+
+/// The names of the most output in requests for chat and completions of OpenAI.
+const CHAT: &[OutputName] = &[OutputName::MaxTokens, OutputName::MaxCompletionTokens];
+
+/// The ends of paths, and the names that the servers behind them read. No other name lowers what a request reserves
+/// there, since the server ignores it.
+const NAMES_BY_PATH: [(&str, &[OutputName]); 10] = [
+    ("/chat/completions", CHAT),
+    ("/completions", CHAT),
+    ("/responses", &[OutputName::MaxOutputTokens]),
+    (":generateContent", &[OutputName::Gemini]),
+    (":streamGenerateContent", &[OutputName::Gemini]),
+    ("/api/chat", &[OutputName::Ollama]),
+    ("/api/generate", &[OutputName::Ollama]),
+    ("/completion", &[OutputName::LlamaCpp]),
+    ("/converse", &[OutputName::Bedrock]),
+    ("/converse-stream", &[OutputName::Bedrock]),
 ];
 
 /// A format whose usage can be read.
@@ -211,16 +247,31 @@ pub(super) enum Format {
 }
 
 impl Format {
+    /// The names under which requests of the format to this path declare the most tokens of output.
+    pub(super) fn output_names(self, path: &str) -> &'static [OutputName] {
+        match self {
+            Self::Openai => CHAT,
+            Self::Responses => &[OutputName::MaxOutputTokens],
+            Self::Gemini => &[OutputName::Gemini],
+            // Most formats have this name, and each whose path is not known.
+            Self::Anthropic | Self::Request => &[OutputName::MaxTokens],
+            Self::Any => {
+                let path = path.trim_end_matches('/');
+                // Servers may read another path than this one.
+                let is_plain = !path.contains(['%', ';']);
+                let mut names = NAMES_BY_PATH.iter().filter(|_| is_plain);
+                let known = names.find(|(end, _)| path.ends_with(end));
+                known.map_or(&[OutputName::MaxTokens], |(_, names)| names)
+            }
+        }
+    }
+
     pub(super) fn paths(self) -> Arc<PathTrie> {
         static OF_EACH: LazyLock<[Arc<PathTrie>; 6]> = LazyLock::new(|| {
             let all = [OPENAI, RESPONSES, ANTHROPIC, GEMINI, LOCAL, BEDROCK, COHERE];
-            let request = Places {
-                paths: REQUEST,
-                links: &[],
-            };
             let [openai, responses, anthropic, gemini] =
                 [OPENAI, RESPONSES, ANTHROPIC, GEMINI].map(|places| trie(&[places]));
-            let (any, request) = (trie(&all), trie(&[request]));
+            let (any, request) = (trie(&all), trie(&[REQUEST]));
             [openai, responses, anthropic, gemini, any, request].map(Arc::new)
         });
         Arc::clone(&OF_EACH[self as usize])

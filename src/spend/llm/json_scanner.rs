@@ -8,12 +8,12 @@ use memchr::memchr2;
 use super::{
     json_number::JsonNumber,
     json_text::{JsonText, MAX_TEXT, whole_text},
-    path_trie::{MAX_NAME, MAX_SEGMENTS, NodeId, Number, PathTrie, Target},
+    path_trie::{MAX_NAME, MAX_SEGMENTS, NodeId, PathTrie, Target},
 };
 
 /// Takes the values that a scanner finds.
 pub(super) trait FoundValues {
-    fn number(&mut self, number: Number, value: u64);
+    fn number(&mut self, target: Target, value: u64);
 
     /// A text of this many bytes.
     fn text(&mut self, bytes: u64);
@@ -183,8 +183,8 @@ impl JsonScanner {
             return rest;
         }
         self.state = match target {
-            None | Some(Target::Number(_)) => State::InSkippedText { escaped: false },
-            Some(_) => State::InText,
+            Some(target) if !target.is_number() => State::InText,
+            _ => State::InSkippedText { escaped: false },
         };
         self.text.start();
         bytes
@@ -200,7 +200,7 @@ impl JsonScanner {
     ) -> &'b [u8] {
         match byte {
             b'{' | b'[' => self.open(byte == b'[', paths),
-            b'0'..=b'9' if matches!(paths.target(self.next), Some(Target::Number(_))) => {
+            b'0'..=b'9' if paths.target(self.next).is_some_and(Target::is_number) => {
                 self.number = JsonNumber::new();
                 self.number.read(byte);
                 self.state = State::InNumber;
@@ -334,9 +334,8 @@ impl JsonScanner {
 
     fn end_number(&mut self, paths: &PathTrie, values: &mut impl FoundValues) {
         self.state = State::After;
-        let value = self.number.value();
-        if let (Some(value), Some(Target::Number(number))) = (value, paths.target(self.next)) {
-            values.number(number, value);
+        if let (Some(value), Some(target)) = (self.number.value(), paths.target(self.next)) {
+            values.number(target, value);
         }
     }
 

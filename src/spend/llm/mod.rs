@@ -38,7 +38,7 @@ use std::sync::Arc;
 use http::{
     HeaderMap,
     header::{CONTENT_ENCODING, CONTENT_TYPE},
-    response,
+    request, response,
 };
 
 use self::{
@@ -48,7 +48,7 @@ use self::{
     path_trie::PathTrie,
     usage::{Document, DocumentUsage, Found},
 };
-use super::{SpendReader, SpendReaders, Tokens};
+use super::{Declared, SpendReader, SpendReaders, Tokens};
 
 pub use self::pointer::Pointer;
 #[cfg(feature = "tokio")]
@@ -103,6 +103,12 @@ impl SpendReaders for Llm {
         };
         let reader = LlmReader::new(response, &self.format.paths())?;
         Some(LlmReader { found, ..reader })
+    }
+
+    /// The most under a name of the format. For [`any`](Self::any) of the formats the end of the path selects it, such as
+    /// `/chat/completions`; at other paths it is `max_tokens`.
+    fn max_output(&self, declared: &Declared, request: &request::Parts) -> Option<u64> {
+        declared.max_tokens_under(self.format.output_names(request.uri.path()))
     }
 }
 

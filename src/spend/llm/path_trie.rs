@@ -1,5 +1,7 @@
 //! Paths of the values that a reader wants, as a trie.
 
+use crate::spend::declared::OutputName;
+
 /// The most segments of a path.
 pub(super) const MAX_SEGMENTS: usize = 8;
 /// The most bytes of a name.
@@ -20,6 +22,9 @@ impl NodeId {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Target {
     Number(Number),
+    /// The most tokens of output that a request sets, and its choices.
+    MaxOutput(OutputName),
+    Choices,
     /// A text whose length counts.
     Text,
     /// All texts at this place and below it, but labels such as a role.
@@ -50,13 +55,16 @@ pub(super) enum Number {
     /// The part of the output that is reasoning.
     Reasoning,
     Total,
-    /// The choices that a request wants; the last, since it is no part of a usage.
-    Choices,
 }
 
 impl Number {
-    /// The numbers of a usage.
-    pub(super) const COUNT: usize = Self::Choices as usize;
+    pub(super) const COUNT: usize = Self::Total as usize + 1;
+}
+
+impl Target {
+    pub(super) const fn is_number(self) -> bool {
+        matches!(self, Self::Number(_) | Self::MaxOutput(_) | Self::Choices)
+    }
 }
 
 #[derive(Debug, Clone, Default)]

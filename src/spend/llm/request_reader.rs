@@ -9,7 +9,7 @@ use super::{
     formats::Format,
     is_encoded,
     json_scanner::{FoundValues, JsonScanner},
-    path_trie::{Number, PathTrie, Target},
+    path_trie::{PathTrie, Target},
 };
 use crate::spend::Declared;
 
@@ -55,13 +55,15 @@ impl RequestReader {
 }
 
 impl FoundValues for RequestValues {
-    fn number(&mut self, number: Number, value: u64) {
-        let own = match number {
-            Number::Output => &mut self.declared.max_tokens,
-            Number::Choices => &mut self.declared.choices,
-            _ => return,
-        };
-        *own = Some(own.map_or(value, |other| other.max(value)));
+    fn number(&mut self, target: Target, value: u64) {
+        match target {
+            Target::MaxOutput(name) => self.declared.set_max_tokens(name, value),
+            Target::Choices => {
+                let choices = &mut self.declared.choices;
+                *choices = Some(value).max(*choices);
+            }
+            _ => {}
+        }
     }
 
     fn text(&mut self, _: u64) {}

@@ -69,8 +69,9 @@ impl DocumentUsage {
 }
 
 impl FoundValues for Document<'_> {
-    fn number(&mut self, number: Number, value: u64) {
-        if let Some(largest) = self.usage.numbers.get_mut(number as usize) {
+    fn number(&mut self, target: Target, value: u64) {
+        if let Target::Number(number) = target {
+            let largest = &mut self.usage.numbers[number as usize];
             *largest = value.max(*largest);
             self.usage.has_numbers = true;
         }
