@@ -15,7 +15,7 @@ use tower_ratelimit::spend::{SpendReader, Tokens};
 
 use crate::{pacer_state::PacerState, sent_request::SentRequest};
 
-/// The parts of a frame's data that are read; most data is one.
+/// The parts of a frame's data that are read without an allocation; most data is one.
 const PARTS: usize = 16;
 
 /// The request of a response, and the tokens of that so far. When it is dropped, the request is settled: at
@@ -111,9 +111,21 @@ impl<B: Body> Body for SpendingBody<B> {
 /// Reads a frame that passes.
 fn read<D: Buf>(frame: &Frame<D>, meter: &mut dyn ReadsBody) {
     if let Some(data) = frame.data_ref() {
-        let mut parts = [IoSlice::new(&[]); PARTS];
-        let count = data.chunks_vectored(&mut parts);
-        parts[..count].iter().for_each(|part| meter.data(part));
+        let mut few = [IoSlice::new(&[]); PARTS];
+        let mut count = data.chunks_vectored(&mut few);
+        let mut many = Vec::new();
+        let mut room = PARTS;
+        while count == room {
+            room *= 2;
+            many.resize(room, IoSlice::new(&[]));
+            count = data.chunks_vectored(&mut many);
+        }
+        let parts = if room == PARTS {
+            &few[..count]
+        } else {
+            &many[..count]
+        };
+        parts.iter().for_each(|part| meter.data(part));
     } else if let Some(trailers) = frame.trailers_ref() {
         meter.trailers(trailers);
     }

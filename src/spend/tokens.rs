@@ -53,7 +53,23 @@ impl Tokens {
         self.input.saturating_add(self.output)
     }
 
-    /// Input and output without the input that was read from a cache.
+    /// Input that was not read from a cache.
+    ///
+    /// ```
+    /// use tower_ratelimit::spend::Tokens;
+    ///
+    /// let mut tokens = Tokens::input(100);
+    /// tokens.cached_input = 60;
+    /// tokens.output = 7;
+    /// assert_eq!((tokens.uncached_input(), tokens.uncached()), (40, 47));
+    /// ```
+    #[must_use]
+    pub const fn uncached_input(&self) -> u64 {
+        self.input.saturating_sub(self.cached_input)
+    }
+
+    /// Input and output without the input that was read from a cache. Output is a part of it: a price for input is that
+    /// of [`uncached_input`](Self::uncached_input).
     #[must_use]
     pub const fn uncached(&self) -> u64 {
         self.total().saturating_sub(self.cached_input)
@@ -118,6 +134,15 @@ impl Tokens {
         Self {
             model: self.model.clone(),
             ..Self::output(tokens)
+        }
+    }
+
+    /// These tokens, of the model of others if they name none.
+    pub(crate) fn or_model_of(&self, others: &Self) -> Self {
+        let model = self.model.as_ref().or(others.model.as_ref());
+        Self {
+            model: model.cloned(),
+            ..self.clone()
         }
     }
 

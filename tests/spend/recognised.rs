@@ -1,13 +1,25 @@
 //! Responses in the formats that servers have: what nobody recognises is not charged as nothing.
 
+use std::{
+    collections::VecDeque,
+    io::IoSlice,
+    pin::Pin,
+    task::{Context, Poll},
+};
+
+use bytes::{Buf, Bytes};
 use http::{Request, Response};
+use http_body::{Body, Frame};
 use testkit::{
     limiter,
     llm::{StreamingBody, formats::of_4_000_tokens},
+    now,
 };
+use tower::{Layer, ServiceExt, service_fn};
 use tower_ratelimit::{
     Global, RateLimitLayer,
     rate_limit::Missing,
+    reject::RejectionBody,
     spend::{
         Field, SpendReader, SpendReaders, Tokens,
         llm::{Llm, Pointer},
@@ -106,6 +118,77 @@ fn a_response_that_breaks_off_before_its_trailer_keeps_its_reservation() {
     responses::next(&mut body).unwrap().unwrap();
     drop(body);
     assert_eq!(taken(&limiter), 1_024);
+}
+
+/// Data in parts of a byte, which shows all of them or the first alone.
+struct Parts(VecDeque<u8>, bool);
+
+impl Buf for Parts {
+    fn remaining(&self) -> usize {
+        self.0.len()
+    }
+
+    fn chunk(&self) -> &[u8] {
+        let whole = self.0.as_slices().0;
+        &whole[..whole.len().min(1)]
+    }
+
+    fn chunks_vectored<'a>(&'a self, parts: &mut [IoSlice<'a>]) -> usize {
+        let most = if self.1 { parts.len() } else { 1 };
+        let bytes = self.0.as_slices().0.chunks(1).take(most);
+        let shown = bytes
+            .zip(parts)
+            .map(|(byte, part)| *part = IoSlice::new(byte));
+        shown.count()
+    }
+
+    fn advance(&mut self, count: usize) {
+        self.0.drain(..count);
+    }
+}
+
+/// A body of one frame.
+struct InParts(Option<Parts>);
+
+impl Body for InParts {
+    type Data = Parts;
+    type Error = std::io::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Parts>, std::io::Error>>> {
+        Poll::Ready(self.0.take().map(|parts| Ok(Frame::data(parts))))
+    }
+}
+
+impl RejectionBody for InParts {
+    fn from_bytes(_: Bytes) -> Self {
+        Self(None)
+    }
+
+    fn empty() -> Self {
+        Self(None)
+    }
+}
+
+#[test]
+fn a_frame_is_read_as_a_whole_or_the_reservation_stays() {
+    for (shows_all, expected) in [(true, 7), (false, 1_024)] {
+        let (limiter, _) = limiter(quota());
+        let layer = RateLimitLayer::new(limiter.clone(), Global).spending(Llm::any());
+        let service = layer.layer(service_fn(move |_: Request<()>| async move {
+            let text = r#"{"usage":{"prompt_tokens":3,"completion_tokens":4}}"#;
+            let parts = Parts(text.bytes().collect(), shows_all);
+            let response = Response::builder().header("content-type", JSON);
+            Ok::<_, std::io::Error>(response.body(InParts(Some(parts))).unwrap())
+        }));
+        let mut body = now(service.oneshot(Request::new(()))).unwrap().into_body();
+        while let Some(frame) = responses::next(&mut body) {
+            assert_eq!(frame.unwrap().into_data().ok().unwrap().remaining(), 51);
+        }
+        assert_eq!(taken(&limiter), expected, "{shows_all}");
+    }
 }
 
 /// Input, of it read from and written to a cache, and output of a JSON body.

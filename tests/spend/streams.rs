@@ -294,6 +294,33 @@ fn a_handler_reports_its_units_and_the_body_is_not_read() {
 }
 
 #[test]
+fn units_after_the_end_have_the_price_of_the_model_that_responded() {
+    let (limiter, _) = limiter(quota());
+    let layer = layer(&limiter).spends(|tokens| match tokens.model() {
+        Some("gpt-4.1-mini") => tokens.total(),
+        _ => 10 * tokens.total(),
+    });
+    let kept = Arc::new(Mutex::new(None));
+    let keep = Arc::clone(&kept);
+    let service = layer.layer(service_fn(move |request: Request<String>| {
+        *keep.lock().unwrap() = request.extensions().get::<Spent>().cloned();
+        let response = Response::builder().header("content-type", "text/event-stream");
+        let response = response.body(chat(10, Some((5, 5)))).unwrap();
+        async { Ok::<_, std::io::Error>(response) }
+    }));
+    let response = now(service.oneshot(Request::new(String::new()))).unwrap();
+    read(response.into_body());
+    assert_eq!(taken(&limiter), 10);
+    let spent = kept.lock().unwrap().take().unwrap();
+    spent.add(&Tokens::output(7));
+    assert_eq!(taken(&limiter), 17);
+    let mut other = Tokens::output(1);
+    other.set_model("other");
+    spent.add(&other);
+    assert_eq!(taken(&limiter), 27, "a model of its own");
+}
+
+#[test]
 fn a_body_that_is_dropped_by_a_panic_is_settled() {
     let (limiter, _) = limiter(quota());
     let layer = layer(&limiter);

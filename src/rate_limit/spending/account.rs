@@ -294,6 +294,10 @@ impl<L: Limiter, R: Send + Sync + 'static> Meter for Account<L, R> {
         self.spent.read(|tokens| reader.data(data, tokens));
     }
 
+    fn lose(&mut self) {
+        self.reader = None;
+    }
+
     fn charge(&mut self) {
         let tokens = self.spent.so_far();
         let balances = self.balances.as_mut_slice().iter_mut();

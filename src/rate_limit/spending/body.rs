@@ -19,13 +19,16 @@ use crate::{headers::RATELIMIT, rate_limit::background_corrections::spawn, rejec
 /// Any error of a body.
 pub(super) type BoxError = Box<dyn Error + Send + Sync>;
 
-/// The parts of a frame's data that are read; most data is one.
+/// The parts of a frame's data that are read without an allocation; most data is one.
 const PARTS: usize = 16;
 
 /// The account of a stream, without its types.
 pub(super) trait Meter: Send {
     /// Reads a part of the data that passes.
     fn data(&mut self, data: &[u8]);
+
+    /// Stops reading: a part of the data has passed unread.
+    fn lose(&mut self);
 
     /// Charges what the data so far has used. Starts a question if none is under way.
     fn charge(&mut self);
@@ -254,17 +257,33 @@ impl<B: Body> SpendBody<B> {
     }
 }
 
-/// Reads the parts of a frame's data.
-pub(super) fn for_each_part(data: &impl Buf, mut read: impl FnMut(&[u8])) {
-    let mut parts = [IoSlice::new(&[]); PARTS];
-    let count = data.chunks_vectored(&mut parts);
-    parts[..count].iter().for_each(|part| read(part));
+/// Reads the parts of a frame's data. Returns whether they are all of it: a `Buf` without `chunks_vectored` shows its first
+/// part alone, and whoever gets the frame needs it as it is.
+pub(super) fn for_each_part(data: &impl Buf, mut read: impl FnMut(&[u8])) -> bool {
+    let mut few = [IoSlice::new(&[]); PARTS];
+    let mut count = data.chunks_vectored(&mut few);
+    let mut many = Vec::new();
+    let mut room = PARTS;
+    while count == room {
+        room *= 2;
+        many.resize(room, IoSlice::new(&[]));
+        count = data.chunks_vectored(&mut many);
+    }
+    let parts = if room == PARTS {
+        &few[..count]
+    } else {
+        &many[..count]
+    };
+    parts.iter().for_each(|part| read(part));
+    parts.iter().map(|part| part.len()).sum::<usize>() == data.remaining()
 }
 
 /// Reads a frame that passes.
 fn read<D: Buf>(frame: &Frame<D>, meter: &mut dyn Meter) {
     if let Some(data) = frame.data_ref() {
-        for_each_part(data, |part| meter.data(part));
+        if !for_each_part(data, |part| meter.data(part)) {
+            meter.lose();
+        }
         meter.charge();
     } else if let Some(trailers) = frame.trailers_ref() {
         meter.trailers(trailers);

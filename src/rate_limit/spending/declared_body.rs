@@ -25,6 +25,8 @@ pub struct DeclaredBody<B: Body> {
     end: Option<Option<B::Error>>,
     /// The bytes of the data that was read.
     length: u64,
+    /// Whether a part of it could not be seen: what follows cannot be understood.
+    is_torn: bool,
 }
 
 impl<B: Body + Unpin> DeclaredBody<B> {
@@ -34,6 +36,7 @@ impl<B: Body + Unpin> DeclaredBody<B> {
             read: VecDeque::new(),
             end: None,
             length: 0,
+            is_torn: false,
         }
     }
 
@@ -54,7 +57,8 @@ impl<B: Body + Unpin> DeclaredBody<B> {
         most: u64,
         cx: &mut Context<'_>,
     ) -> Poll<()> {
-        let is_wanted = |this: &Self| this.length < most && this.read.len() < FRAMES;
+        let is_wanted =
+            |this: &Self| this.length < most && this.read.len() < FRAMES && !this.is_torn;
         while self.end.is_none() && !reader.is_complete() && is_wanted(self) {
             match Pin::new(&mut self.inner).poll_frame(cx) {
                 Poll::Pending => return Poll::Pending,
@@ -69,7 +73,7 @@ impl<B: Body + Unpin> DeclaredBody<B> {
     fn keep(&mut self, frame: Frame<B::Data>, reader: &mut RequestReader) {
         if let Some(data) = frame.data_ref() {
             self.length += data.remaining() as u64;
-            for_each_part(data, |part| reader.read(part));
+            self.is_torn |= !for_each_part(data, |part| reader.read(part));
         }
         self.read.push_back(frame);
     }

@@ -64,24 +64,27 @@ impl Spent {
 
     /// Adds tokens that the response has used.
     pub fn add(&self, tokens: &Tokens) {
-        let late = {
+        let (late, tokens) = {
             let state = &mut *unpoisoned(self.state.lock());
             if !mem::replace(&mut state.is_used, true) {
-                // The estimates of the layer.
-                state.tokens = Tokens::default();
+                // The estimates of the layer go, and the model stays.
+                state.tokens = state.tokens.output_of_model(0);
             }
             state.tokens.add(tokens);
-            match &mut state.phase {
+            // Its price is that of the model that has responded.
+            let tokens = tokens.or_model_of(&state.tokens);
+            let late = match &mut state.phase {
                 Phase::Open => None,
                 Phase::Settling(added) => {
                     added.push(tokens.clone());
                     None
                 }
                 Phase::Settled(late) => Some(Arc::clone(late)),
-            }
+            };
+            (late, tokens)
         };
         if let Some(late) = late {
-            late(tokens);
+            late(&tokens);
         }
     }
 
