@@ -2,14 +2,14 @@
 
 use std::{borrow::Cow, fmt, net::IpAddr, sync::Arc};
 
-use http::{HeaderMap, HeaderName, HeaderValue, Method, request::Parts};
+use http::{HeaderName, HeaderValue, Method, request::Parts};
 use ipnet::IpNet;
 use tower_ratelimit_rulefile::{
     pattern::{Glob, HostPattern, InDoubt, PathPattern},
     weekly_time_window::TimeWindow,
 };
 
-use super::request::{NamedHost, RequestView, hosts};
+use super::request::{NamedHost, RequestView, has_other_signs, hosts};
 use crate::{
     clock::Timestamp,
     key::other_readings::{lines_in_any_spelling, parameters, parameters_by_semicolons},
@@ -47,24 +47,58 @@ pub(super) struct Matcher {
 /// The condition on a header.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct HeaderCondition {
-    pub(super) name: HeaderName,
-    pub(super) pattern: Pattern,
-    /// Whether the words of its values have no case by their definition.
-    pub(super) has_caseless_words: bool,
+    name: HeaderName,
+    pattern: Pattern,
+    /// The pattern of a limit if the words of the values have no case by their definition.
+    in_any_case: Option<Pattern>,
+    /// Whether a request may have another reading although its names have no signs but hyphens.
+    has_other_readings: bool,
 }
 
 impl HeaderCondition {
-    /// Whether a header fits. Servers may read other names as this one, and words in any case.
-    fn fits(&self, headers: &HeaderMap, in_doubt: InDoubt) -> bool {
-        let any_case = self.has_caseless_words && in_doubt == InDoubt::Fits;
-        let lines = headers
-            .get_all(&self.name)
-            .iter()
-            .map(HeaderValue::as_bytes);
-        in_doubt.of_two(self.pattern.fits(lines, in_doubt, any_case), || {
-            let lines = lines_in_any_spelling(headers, &self.name);
-            self.pattern.fits(lines, in_doubt, any_case)
-        })
+    pub(super) fn new(name: HeaderName, pattern: Pattern, has_caseless_words: bool) -> Self {
+        Self {
+            has_other_readings: has_caseless_words || has_other_signs(&name),
+            in_any_case: has_caseless_words.then(|| pattern.in_any_case()),
+            name,
+            pattern,
+        }
+    }
+
+    pub(super) const fn name(&self) -> &HeaderName {
+        &self.name
+    }
+
+    /// The condition that the header is not sent.
+    pub(super) fn absent(&self) -> Self {
+        Self::new(
+            self.name.clone(),
+            Pattern::Absent,
+            self.in_any_case.is_some(),
+        )
+    }
+
+    /// Whether a header fits.
+    #[inline(always)]
+    fn fits(&self, view: &RequestView<'_>, in_doubt: InDoubt) -> bool {
+        let lines = view.parts.headers.get_all(&self.name).iter();
+        let fits = self
+            .pattern
+            .fits(lines.map(HeaderValue::as_bytes), in_doubt);
+        if self.has_other_readings || view.has_other_signs() {
+            return in_doubt.of_two(fits, || self.fits_in_any_spelling(view, in_doubt));
+        }
+        fits
+    }
+
+    /// Whether a header fits for servers that read other names as this one. For a limit words have any case.
+    #[cold]
+    #[inline(never)]
+    fn fits_in_any_spelling(&self, view: &RequestView<'_>, in_doubt: InDoubt) -> bool {
+        let in_any_case = self.in_any_case.as_ref();
+        let in_any_case = in_any_case.filter(|_| in_doubt == InDoubt::Fits);
+        let lines = lines_in_any_spelling(&view.parts.headers, &self.name);
+        in_any_case.unwrap_or(&self.pattern).fits(lines, in_doubt)
     }
 }
 
@@ -77,26 +111,22 @@ pub(super) enum Pattern {
 }
 
 impl Pattern {
-    fn fits(
-        &self,
-        mut values: impl Iterator<Item: AsRef<[u8]>>,
-        in_doubt: InDoubt,
-        any_case: bool,
-    ) -> bool {
+    /// This pattern with letters of ASCII in either case.
+    fn in_any_case(&self) -> Self {
+        match self {
+            Self::OneOf(globs) => Self::OneOf(globs.iter().map(Glob::in_any_case).collect()),
+            other => other.clone(),
+        }
+    }
+
+    fn fits(&self, mut values: impl Iterator<Item: AsRef<[u8]>>, in_doubt: InDoubt) -> bool {
         match self {
             Self::Present => values.next().is_some(),
             Self::Absent => values.next().is_none(),
-            Self::OneOf(globs) => {
-                let matches = if any_case {
-                    Glob::matches_in_any_case
-                } else {
-                    Glob::matches
-                };
-                any_or_all(in_doubt, values, |value| {
-                    let value = value.as_ref().trim_ascii();
-                    globs.iter().any(|glob| matches(glob, value))
-                })
-            }
+            Self::OneOf(globs) => any_or_all(in_doubt, values, |value| {
+                let value = value.as_ref().trim_ascii();
+                globs.iter().any(|glob| glob.matches(value))
+            }),
         }
     }
 }
@@ -162,12 +192,7 @@ impl Matcher {
     #[inline(always)]
     fn check_line(&self, view: &RequestView<'_>, in_doubt: InDoubt) -> Result<(), &'static str> {
         if !self.method_fits(view, in_doubt) {
-            let differs = !self.method_fits(view, InDoubt::Fits);
-            return Err(if differs {
-                "method"
-            } else {
-                "method's spelling"
-            });
+            return Err(self.difference_of_method(view));
         }
         let Some(paths) = &self.paths else {
             return Ok(());
@@ -193,7 +218,7 @@ impl Matcher {
             of(hosts_fit(patterns, view.parts, in_doubt), "host")?;
         }
         for header in &self.headers {
-            of(header.fits(&view.parts.headers, in_doubt), "header")?;
+            of(header.fits(view, in_doubt), "header")?;
         }
         for (name, pattern) in &self.query {
             of(query_fits(name, pattern, view.parts, in_doubt), "query")?;
@@ -234,11 +259,23 @@ impl Matcher {
         self.times.is_some() || negated.is_some_and(|not| not.needs_time())
     }
 
+    #[cold]
+    fn difference_of_method(&self, view: &RequestView<'_>) -> &'static str {
+        if self.method_fits(view, InDoubt::Fits) {
+            "method's spelling"
+        } else {
+            "method"
+        }
+    }
+
     /// Whether the method fits. The methods of rules are in upper case.
+    #[inline(always)]
     fn method_fits(&self, view: &RequestView<'_>, in_doubt: InDoubt) -> bool {
+        let Some(known) = &self.methods else {
+            return true;
+        };
         let is_certain = in_doubt == InDoubt::Fits || view.is_method_certain();
-        let known = self.methods.as_ref();
-        known.is_none_or(|known| is_certain && known.contains(view.method()))
+        is_certain && known.contains(view.method())
     }
 }
 
@@ -259,18 +296,19 @@ fn host_fits(patterns: &[HostPattern], host: NamedHost<'_>, in_doubt: InDoubt) -
     }
 }
 
-/// Whether a query parameter fits. Some servers also end a parameter at `;`.
+/// Whether a query parameter fits. Some servers also end a parameter at `;`. Not inlined, as hosts are not.
+#[inline(never)]
 fn query_fits(name: &str, pattern: &Pattern, parts: &Parts, in_doubt: InDoubt) -> bool {
     let query = parts.uri.query().unwrap_or_default();
     let of_name =
         |(key, value): (Cow<'_, str>, Cow<'_, str>)| (*key == *name).then(|| value.into_owned());
     let values = parameters(query).filter_map(of_name);
-    let fits = pattern.fits(values, in_doubt, false);
+    let fits = pattern.fits(values, in_doubt);
     match parameters_by_semicolons(query) {
         None => fits,
-        Some(others) => in_doubt.of_two(fits, || {
-            pattern.fits(others.filter_map(of_name), in_doubt, false)
-        }),
+        Some(others) => {
+            in_doubt.of_two(fits, || pattern.fits(others.filter_map(of_name), in_doubt))
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::{cell::OnceCell, net::IpAddr};
 
-use http::{Method, header::HOST, request::Parts};
+use http::{HeaderName, Method, header::HOST, request::Parts};
 use tower_ratelimit_rulefile::pattern::{Host, RequestPath};
 
 #[cfg(feature = "axum")]
@@ -21,6 +21,8 @@ pub(super) struct RequestView<'r> {
     pub(super) path: RequestPath<'r>,
     /// The method in upper case, if the client sent it in another one.
     upper_method: Option<Box<Method>>,
+    /// Whether a header has a name with a sign other than the hyphen.
+    other_signs: OnceCell<bool>,
     client_ip: &'r ClientIp,
     client: OnceCell<Result<ClientAddress, KeyError>>,
 }
@@ -33,6 +35,7 @@ impl<'r> RequestView<'r> {
             now,
             path: RequestPath::new(parts.uri.path()),
             upper_method: upper_case(&parts.method),
+            other_signs: OnceCell::new(),
             client_ip,
             client: OnceCell::new(),
         }
@@ -50,6 +53,18 @@ impl<'r> RequestView<'r> {
     /// Whether all servers read the method alike.
     pub(super) const fn is_method_certain(&self) -> bool {
         self.upper_method.is_none()
+    }
+
+    #[cold]
+    fn find_other_signs(&self) -> bool {
+        self.parts.headers.keys().any(has_other_signs)
+    }
+
+    /// Whether a header may be another spelling of a name without such signs.
+    #[inline(always)]
+    pub(super) fn has_other_signs(&self) -> bool {
+        let found = || self.find_other_signs();
+        *self.other_signs.get_or_init(found)
     }
 
     /// The client's address.
@@ -99,6 +114,12 @@ impl<'r> RequestView<'r> {
     pub(super) const fn route(&self) -> Option<&'r str> {
         None
     }
+}
+
+/// Whether a name has a sign other than the hyphen. If neither of two names has one, they are no spellings of each other.
+pub(super) fn has_other_signs(name: &HeaderName) -> bool {
+    let is_other = |byte: u8| byte != b'-' && !byte.is_ascii_alphanumeric();
+    name.as_str().bytes().any(is_other)
 }
 
 /// The method in upper case, if it differs.

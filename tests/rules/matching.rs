@@ -93,6 +93,7 @@ fn no_other_reading_of_a_name_leads_around_its_rule() {
   - {name: plain, match: {header: {x-debug: false}, path: /plain}, action: allow}
   - {name: kind, match: {header: {x-kind: a}}, quota: 1/s}
   - {name: none, match: {header: {x-kind: false}}, quota: 1/s}
+  - {name: snake, match: {header: {x_snake: a}}, quota: 1/s}
   - {name: login, match: {query: {action: login}}, quota: 1/s}
   - {name: some, match: {query: {action: true}}, quota: 1/s}
   - {name: others, match: {not: {query: {b: \"2\"}}}, quota: 1/s}
@@ -103,6 +104,7 @@ fn no_other_reading_of_a_name_leads_around_its_rule() {
         ("/x", &[][..], "none others all"),
         ("/x", &[("x-kind", "a")], "kind others all"),
         ("/x", &[("x_kind", "a")], "kind none others all"),
+        ("/x", &[("x-snake", "a")], "none snake others all"),
         ("/x", &[("X_Kind", "a"), ("x-kind", "b")], "kind others all"),
         ("/x", &[("x.kind", "a"), ("x-kind", "b")], "kind others all"),
         ("/x", &[("xkind", "a"), ("x-kinds", "a")], "none others all"),

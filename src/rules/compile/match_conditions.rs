@@ -96,11 +96,9 @@ impl<'c> Context<'c> {
     fn headers(&mut self, node: &Node, ignore_case: bool) -> Box<[HeaderCondition]> {
         let headers = HEADER.entries(node).iter().filter_map(|entry| {
             let name = self.header_name(&entry.key, &entry.key_span)?;
-            Some(HeaderCondition {
-                pattern: self.pattern(&entry.value, ignore_case),
-                has_caseless_words: WITH_CASELESS_WORDS.contains(&name),
-                name,
-            })
+            let has_caseless_words = WITH_CASELESS_WORDS.contains(&name);
+            let pattern = self.pattern(&entry.value, ignore_case);
+            Some(HeaderCondition::new(name, pattern, has_caseless_words))
         });
         headers.collect()
     }

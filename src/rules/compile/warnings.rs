@@ -147,7 +147,7 @@ fn left_out_by_clients(rule: &Rule, node: &Node, counting: &[&Rule], context: &m
     };
     // A request without it is another one.
     let mut headers = rule.matcher.headers.iter();
-    if headers.any(|condition| condition.name == header::UPGRADE) {
+    if headers.any(|condition| condition.name() == header::UPGRADE) {
         return;
     }
     let bare = without_chosen_fields(&rule.matcher);
@@ -166,7 +166,7 @@ fn without_chosen_fields(matcher: &Matcher) -> Matcher {
     let mut bare = matcher.clone();
     bare.hosts = None;
     for condition in &mut bare.headers {
-        condition.pattern = Pattern::Absent;
+        *condition = condition.absent();
     }
     let absent = |(_, pattern): &mut (_, Pattern)| *pattern = Pattern::Absent;
     bare.query.iter_mut().for_each(absent);
