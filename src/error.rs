@@ -78,6 +78,8 @@ pub enum ConfigErrorKind {
     Priority,
     /// A text that is no JSON pointer, or one with too many or too long segments.
     Pointer,
+    /// A price for the name of a model with more than one `*`.
+    Price,
 }
 
 impl ConfigError {

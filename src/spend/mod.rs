@@ -20,12 +20,17 @@ mod declared;
 mod field;
 #[cfg(feature = "llm")]
 pub mod llm;
+mod prices;
 mod reader;
 mod tokens;
 
 pub use self::{
     declared::Declared,
     field::{Field, FieldReader},
+    prices::{Price, Prices},
     reader::{SpendReader, SpendReaders},
     tokens::Tokens,
 };
+
+#[cfg(feature = "rules")]
+pub(crate) use self::prices::{ModelPattern, ModelRates, TokenRates};

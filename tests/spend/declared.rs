@@ -180,7 +180,7 @@ fn a_small_maximum_reserves_the_least_that_is_set() {
     assert_eq!(with(|layer| layer), 256);
     assert_eq!(with(|layer| layer.reserve_least(700)), 700);
     assert_eq!(with(|layer| layer.reserve_least(0)), 4 + 1);
-    // What is reserved at most is the stronger of both.
+    // The most that is reserved is the stronger of both.
     assert_eq!(with(|layer| layer.reserve(100)), 100);
 }
 

@@ -133,17 +133,16 @@ impl<L, R> SpendLayer<L, R> {
     ///
     /// ```
     /// # #[cfg(feature = "llm")] {
-    /// use tower_ratelimit::{Global, Quota, RateLimitLayer, spend::llm::Llm};
+    /// use tower_ratelimit::{Global, Quota, RateLimitLayer, spend::{Price, Prices, llm::Llm}};
     ///
-    /// // Millionths of a dollar.
-    /// let dollars = RateLimitLayer::new(Quota::per_day(5_000_000).named("micro-usd"), Global)
+    /// let prices = Prices::new(Price::new(2_000, 8_000)).model("*-mini", Price::new(400, 1_600))?;
+    /// let day = Quota::per_day(5_000_000).fixed_window().named("micro-usd");
+    /// let dollars = RateLimitLayer::new(day, Global)
     ///     .spending(Llm::any())
-    ///     .spends(|tokens| match tokens.model() {
-    ///         Some(model) if model.ends_with("-mini") => tokens.input * 2 / 5 + tokens.output * 8 / 5,
-    ///         _ => tokens.input * 2 + tokens.output * 8,
-    ///     });
+    ///     .spends(prices.units());
     /// # let _ = dollars;
     /// # }
+    /// # Ok::<_, tower_ratelimit::ConfigError>(())
     /// ```
     ///
     /// # Panics

@@ -26,9 +26,9 @@ use crate::{
         },
         rule::Rule,
         rule_quotas::Allowance,
-        spend::{CountedUnits, FixedCount, ModelPattern, SpendRule, TokenRates, UsagePlace},
+        spend::{CountedUnits, FixedCount, SpendRule, UsagePlace},
     },
-    spend::{Tokens, llm::Pointer},
+    spend::{ModelPattern, TokenRates, Tokens, llm::Pointer},
 };
 
 /// The tokens that a request reserves at most, and those of a step, by default.
