@@ -67,7 +67,6 @@ pub use self::{
     grpc_content_type::is_grpc,
 };
 pub(crate) use self::{
-    ietf::RATELIMIT,
     quota_numbers::QuotaNumbers,
     renderer::{DenialFields, Renderer},
 };

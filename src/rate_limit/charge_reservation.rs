@@ -8,7 +8,7 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-use http::{HeaderMap, HeaderValue, Response, header::TE, request::Parts, response};
+use http::{Response, request::Parts, response};
 
 use super::{
     admission::Admission,
@@ -21,7 +21,6 @@ use super::{
 use crate::{
     decision::{Decision, Op, Receipt},
     error::LimiterError,
-    headers::RATELIMIT,
     limiter::{Limiter, Pending, PendingFuture},
     observe::{Corrected, Event, SpendSource, SpentReport},
     small_list::SmallList,
@@ -41,8 +40,6 @@ pub(crate) struct Reservation<L, R> {
     kept_by_each: Vec<u64>,
     /// The units of the response, if its body determines the charge.
     spent: Option<Spent>,
-    /// Whether a trailer of the response reports the final charge.
-    ends_with_trailer: bool,
     /// Whether the final charge was reported.
     reported: bool,
 }
@@ -74,7 +71,6 @@ impl<L, R> Reservation<L, R> {
             cost: None,
             kept_by_each: Vec::new(),
             spent: None,
-            ends_with_trailer: false,
             reported: false,
         }
     }
@@ -86,10 +82,7 @@ impl<L, R> Reservation<L, R> {
 
     /// Follows the units of the response, if its body determines the charge. Handlers find them in the extensions.
     pub(super) fn follow_body(&mut self, parts: &mut Parts) {
-        if let Some(spending) = self.admission.spending() {
-            self.ends_with_trailer = spending.trailers
-                && self.admission.responder().decorates()
-                && accepts_trailers(&parts.headers);
+        if self.admission.spending().is_some() {
             let spent = Spent::new(Spending::declared(parts));
             parts.extensions.insert(spent.clone());
             self.spent = Some(spent);
@@ -132,22 +125,6 @@ impl<L, R> Reservation<L, R> {
         is_charged.then(|| self.decision.receipt())
     }
 
-    /// Whether a trailer of the response reports the final charge.
-    pub(super) const fn ends_with_trailer(&self) -> bool {
-        self.ends_with_trailer
-    }
-
-    /// The trailer that reports the final charge, by the last decision about it.
-    pub(super) fn trailer(&self, last: Option<&Decision>) -> Option<HeaderValue> {
-        if !self.ends_with_trailer {
-            return None;
-        }
-        let mut fields = Response::new(());
-        let responder = self.admission.responder();
-        responder.decorate(last.unwrap_or(&self.decision), &mut fields);
-        fields.headers_mut().remove(RATELIMIT)
-    }
-
     /// Adds the fields to the response.
     fn show<B>(&self, response: &mut Response<B>) {
         let responder = self.admission.responder();
@@ -155,15 +132,6 @@ impl<L, R> Reservation<L, R> {
             responder.decorate(&self.decision, response);
         }
     }
-}
-
-/// Whether the client reads trailers (RFC 9110, section 10.1.4).
-fn accepts_trailers(headers: &HeaderMap) -> bool {
-    let lines = headers.get_all(TE).iter();
-    let mut codings = lines
-        .filter_map(|line| line.to_str().ok())
-        .flat_map(|line| line.split(','));
-    codings.any(|coding| coding.trim().eq_ignore_ascii_case("trailers"))
 }
 
 /// A response with its fields, or one that waits for the correction.

@@ -11,7 +11,6 @@ mod recognised;
 mod responses;
 mod several_limits;
 mod streams;
-mod trailers;
 mod unfinished;
 
 use http::Response;

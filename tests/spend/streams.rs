@@ -81,6 +81,32 @@ fn frames_boundaries_hints_and_trailers_pass_unchanged() {
     }
 }
 
+/// The draft of the fields forbids them in trailers (sections 3.1 and 4.1).
+#[test]
+fn a_client_that_accepts_trailers_gets_none_of_the_limit() {
+    let (limiter, _) = limiter(quota());
+    for trailers in [
+        None,
+        Some(HeaderMap::from_iter([(
+            http::header::ETAG,
+            "1".parse().unwrap(),
+        )])),
+    ] {
+        let body = chat(4, Some((11, 8)));
+        let body = trailers
+            .clone()
+            .into_iter()
+            .fold(body, StreamingBody::with_trailers);
+        let head = Response::builder().header("content-type", "text/event-stream");
+        let request = Request::post("/").header("te", "trailers");
+        let response = respond(&layer(&limiter), request, head, body);
+        assert!(response.headers().contains_key("ratelimit"));
+        assert!(!response.headers().contains_key("trailer"));
+        let collected = now(response.into_body().collect()).unwrap();
+        assert_eq!(collected.trailers(), trailers.as_ref());
+    }
+}
+
 #[test]
 fn a_response_is_charged_what_it_reports() {
     for (usage, expected) in [((11, 80), 91), ((11, 8), 19), ((900, 5_000), 5_900)] {

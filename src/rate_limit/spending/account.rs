@@ -8,7 +8,7 @@ use std::{
     thread,
 };
 
-use http::{HeaderMap, HeaderValue, StatusCode, header::CONTENT_ENCODING, response};
+use http::{HeaderMap, StatusCode, header::CONTENT_ENCODING, response};
 
 use super::{
     balance::{Balance, Ending},
@@ -197,7 +197,7 @@ impl<L: Limiter, R: Send + Sync + 'static> Account<L, R> {
     }
 
     /// Settles the account: charges what is missing, and refunds what is left over, of the newest receipts first.
-    async fn settle_account(mut self: Box<Self>, end: StreamEnd) -> Option<HeaderValue> {
+    async fn settle_account(mut self: Box<Self>, end: StreamEnd) {
         if let Some(question) = self.question.take() {
             let answer = question.await;
             // Nothing waits for its units any more.
@@ -214,7 +214,7 @@ impl<L: Limiter, R: Send + Sync + 'static> Account<L, R> {
         while let Some(corrections) = self.corrections() {
             last = self.correct(&corrections).await.or(last);
         }
-        self.end(source, last)
+        self.end(source, last);
     }
 
     /// The next operations that correct the charges; `None` if nothing is left to correct.
@@ -250,8 +250,8 @@ impl<L: Limiter, R: Send + Sync + 'static> Account<L, R> {
         answer.map_err(|error| self.error = Some(error.into())).ok()
     }
 
-    /// Reports the account, and charges what a handler adds from now on. Returns the trailer that reports it, too.
-    fn end(mut self, source: SpendSource, decision: Option<Decision>) -> Option<HeaderValue> {
+    /// Reports the account, and charges what a handler adds from now on.
+    fn end(mut self, source: SpendSource, decision: Option<Decision>) {
         // The response has passed, even if it used more than was left.
         let passed = decision.map(|decision| {
             if decision.is_denied() {
@@ -260,7 +260,6 @@ impl<L: Limiter, R: Send + Sync + 'static> Account<L, R> {
                 decision
             }
         });
-        let trailer = self.reservation.trailer(passed.as_ref());
         let limits = self.balances.as_slice().iter();
         let late = self
             .spent
@@ -282,7 +281,6 @@ impl<L: Limiter, R: Send + Sync + 'static> Account<L, R> {
                 ));
             });
         }
-        trailer
     }
 }
 
@@ -326,10 +324,6 @@ impl<L: Limiter, R: Send + Sync + 'static> Meter for Account<L, R> {
             ready!(polled);
             self.ask();
         }
-    }
-
-    fn ends_with_trailer(&self) -> bool {
-        self.reservation.ends_with_trailer()
     }
 
     fn settle(self: Box<Self>, end: StreamEnd) -> AccountEnd {

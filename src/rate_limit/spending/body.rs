@@ -5,16 +5,15 @@ use std::{
     fmt,
     future::Future,
     io::IoSlice,
-    mem,
     pin::Pin,
     task::{Context, Poll, Waker, ready},
 };
 
 use bytes::{Buf, Bytes};
-use http::{HeaderMap, HeaderValue};
+use http::HeaderMap;
 use http_body::{Body, Frame, SizeHint};
 
-use crate::{headers::RATELIMIT, rate_limit::background_corrections::spawn, reject::RejectionBody};
+use crate::{rate_limit::background_corrections::spawn, reject::RejectionBody};
 
 /// Any error of a body.
 pub(super) type BoxError = Box<dyn Error + Send + Sync>;
@@ -38,15 +37,12 @@ pub(super) trait Meter: Send {
     /// Continues the question that is under way. Pending while the last frame waits for its charge.
     fn poll_charged(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), SpendExhausted>>;
 
-    /// Whether a trailer reports the end of the account.
-    fn ends_with_trailer(&self) -> bool;
-
-    /// Ends the account. Returns the trailer that reports it, if one does.
+    /// Ends the account.
     fn settle(self: Box<Self>, end: StreamEnd) -> AccountEnd;
 }
 
-/// The end of an account, and the trailer that reports it.
-pub(super) type AccountEnd = Pin<Box<dyn Future<Output = Option<HeaderValue>> + Send>>;
+/// The end of an account.
+pub(super) type AccountEnd = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// The end of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,47 +59,20 @@ pub(super) enum StreamEnd {
 struct OpenMeter(Option<Box<dyn Meter>>);
 
 impl OpenMeter {
-    /// Begins the end of the account; `None` if it has ended.
-    fn settle(&mut self, end: StreamEnd) -> Option<Settling> {
-        let meter = self.0.take()?;
-        Some(Settling(Some(meter.settle(end))))
-    }
-
-    fn ends_with_trailer(&self) -> bool {
-        self.0
-            .as_ref()
-            .is_some_and(|meter| meter.ends_with_trailer())
+    /// Ends the account. Nothing waits for it: if the limiter does not answer at once, it continues in the background.
+    fn settle(&mut self, end: StreamEnd) {
+        let mut cx = Context::from_waker(Waker::noop());
+        if let Some(mut settlement) = self.0.take().map(|meter| meter.settle(end))
+            && settlement.as_mut().poll(&mut cx).is_pending()
+        {
+            spawn(settlement);
+        }
     }
 }
 
 impl Drop for OpenMeter {
     fn drop(&mut self) {
-        drop(self.settle(StreamEnd::BrokenOff));
-    }
-}
-
-/// The end of an account. If nothing waits for it, it continues in the background.
-struct Settling(Option<AccountEnd>);
-
-impl Settling {
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<HeaderValue>> {
-        let Some(settlement) = &mut self.0 else {
-            return Poll::Ready(None);
-        };
-        let trailer = ready!(settlement.as_mut().poll(cx));
-        self.0 = None;
-        Poll::Ready(trailer)
-    }
-}
-
-impl Drop for Settling {
-    fn drop(&mut self) {
-        let mut cx = Context::from_waker(Waker::noop());
-        if let Some(mut settlement) = self.0.take()
-            && settlement.as_mut().poll(&mut cx).is_pending()
-        {
-            spawn(async move { drop(settlement.await) });
-        }
+        self.settle(StreamEnd::BrokenOff);
     }
 }
 
@@ -116,11 +85,6 @@ enum Stream<D> {
         /// A frame that waits until it is charged.
         held: Option<Frame<D>>,
     },
-    /// The body has ended; its last frame is a trailer, after the body's own.
-    Ending {
-        settling: Settling,
-        trailers: HeaderMap,
-    },
     /// An error has ended the body.
     Exhausted,
 }
@@ -129,7 +93,7 @@ impl<D> Stream<D> {
     /// Ends the account.
     fn end(&mut self, end: StreamEnd) {
         if let Self::Passing { meter, .. } = self {
-            drop(meter.settle(end));
+            meter.settle(end);
             *self = match end {
                 StreamEnd::Exhausted => Self::Exhausted,
                 StreamEnd::Complete | StreamEnd::BrokenOff => Self::Uncharged,
@@ -137,54 +101,9 @@ impl<D> Stream<D> {
         }
     }
 
-    /// Ends the account with a trailer, after these of the body.
-    fn end_with_trailer(&mut self, trailers: HeaderMap) {
-        if let Self::Passing { meter, .. } = self
-            && let Some(settling) = meter.settle(StreamEnd::Complete)
-        {
-            *self = Self::Ending { settling, trailers };
-        }
-    }
-
-    /// The end of the inner body, or its error.
-    fn poll_end<E: Into<BoxError>>(
-        &mut self,
-        error: Option<E>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<D>, BoxError>>> {
-        if let Some(error) = error {
-            self.end(StreamEnd::BrokenOff);
-            return Poll::Ready(Some(Err(error.into())));
-        }
-        if self.has_more() {
-            self.end_with_trailer(HeaderMap::new());
-        } else {
-            self.end(StreamEnd::Complete);
-        }
-        self.poll_trailer(cx)
-    }
-
-    /// The last frame of a body that ends with a trailer.
-    fn poll_trailer<E>(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<D>, E>>> {
-        let Self::Ending { settling, trailers } = self else {
-            return Poll::Ready(None);
-        };
-        if let Some(trailer) = ready!(settling.poll(cx)) {
-            trailers.append(RATELIMIT, trailer);
-        }
-        let trailers = mem::take(trailers);
-        *self = Self::Uncharged;
-        let frame = (!trailers.is_empty()).then(|| Ok(Frame::trailers(trailers)));
-        Poll::Ready(frame)
-    }
-
     /// Whether a frame follows the inner body's last one.
-    fn has_more(&self) -> bool {
-        match self {
-            Self::Passing { meter, held } => held.is_some() || meter.ends_with_trailer(),
-            Self::Ending { .. } => true,
-            Self::Uncharged | Self::Exhausted => false,
-        }
+    const fn has_more(&self) -> bool {
+        matches!(self, Self::Passing { held: Some(_), .. })
     }
 }
 
@@ -306,7 +225,6 @@ impl<B: Body<Error: Into<BoxError>>> Body for SpendBody<B> {
                 Poll::Ready(frame.map(|frame| frame.map_err(Into::into)))
             }
             Stream::Passing { .. } => poll_passing(inner, stream, cx),
-            Stream::Ending { .. } => stream.poll_trailer(cx),
             Stream::Exhausted => Poll::Ready(None),
         }
     }
@@ -353,23 +271,23 @@ fn poll_passing<B: Body<Error: Into<BoxError>>>(
                 read(&frame, &mut **meter);
                 *held = Some(frame);
             }
-            last => return stream.poll_end(last.and_then(Result::err), cx),
+            Some(Err(error)) => {
+                stream.end(StreamEnd::BrokenOff);
+                return Poll::Ready(Some(Err(error.into())));
+            }
+            None => {
+                stream.end(StreamEnd::Complete);
+                return Poll::Ready(None);
+            }
         }
     }
     if let Err(error) = ready!(meter.poll_charged(cx)) {
         stream.end(StreamEnd::Exhausted);
         return Poll::Ready(Some(Err(error.into())));
     }
-    let has_trailer = meter.ends_with_trailer();
     let frame = held.take();
-    let is_trailers = frame.as_ref().is_some_and(Frame::is_trailers);
-    if has_trailer && is_trailers {
-        let trailers = frame.and_then(|frame| frame.into_trailers().ok());
-        stream.end_with_trailer(trailers.unwrap_or_default());
-        return stream.poll_trailer(cx);
-    }
     // A caller that checks `is_end_stream` does not poll again after the last frame, nor after trailers.
-    if !has_trailer && (is_trailers || inner.is_end_stream()) {
+    if frame.as_ref().is_some_and(Frame::is_trailers) || inner.is_end_stream() {
         stream.end(StreamEnd::Complete);
     }
     Poll::Ready(frame.map(Ok))

@@ -7,7 +7,7 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-use http::{HeaderValue, Request, Response, header::TRAILER};
+use http::{Request, Response};
 use http_body::Body;
 use tower_service::Service;
 
@@ -70,12 +70,7 @@ pub(crate) fn follow<L: Limiter, R: Send + Sync + 'static, B: Body>(
     let Some(reservation) = reservation else {
         return response.map(SpendBody::uncounted);
     };
-    let (mut head, body) = response.into_parts();
-    if reservation.ends_with_trailer() {
-        // Without the announcement, servers of HTTP/1.1 send no trailer.
-        head.headers
-            .append(TRAILER, HeaderValue::from_static("ratelimit"));
-    }
+    let (head, body) = response.into_parts();
     let body = match Account::open(reservation, &head) {
         Some(account) => SpendBody::new(body, Box::new(account)),
         None => SpendBody::uncounted(body),

@@ -197,13 +197,6 @@ impl<L, R> SpendLayer<L, R> {
         self.with(|spending| spending.missing = missing)
     }
 
-    /// Whether a response repeats `RateLimit` as a trailer, after the final charge: the field in its head counts the
-    /// reservation. Only for requests with `TE: trailers`, and not for empty bodies; HTTP/1.1 sends none after a
-    /// `Content-Length`. The end of the body then waits for the limiter. Defaults to false.
-    pub fn trailers(self, repeat: bool) -> Self {
-        self.with(|spending| spending.trailers = repeat)
-    }
-
     /// The limiter. A clone of it is a handle to the layer's counters.
     #[must_use]
     pub fn limiter(&self) -> &L {

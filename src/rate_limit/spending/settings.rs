@@ -119,8 +119,6 @@ pub(crate) struct Spending {
     pub(crate) step: u64,
     pub(crate) exhausted: Exhausted,
     pub(crate) missing: Missing,
-    /// Whether a trailer reports the final charge.
-    pub(in crate::rate_limit) trailers: bool,
     /// The cost of a request by the head of its response and its charge; 0 if the response does not count.
     pub(super) by_head: Option<PerResponse<u64, u64>>,
     /// The units of a request before its response, if the layer has a cost of its own.
@@ -140,7 +138,6 @@ impl Spending {
             step: 256,
             exhausted: Exhausted::Finish,
             missing: Missing::Estimate,
-            trailers: false,
             by_head: None,
             own_cost: None,
             #[cfg(feature = "rules")]
