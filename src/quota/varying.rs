@@ -67,14 +67,15 @@ impl Quota {
     }
 
     /// [`varying`](Self::varying) with a list from run time, such as one of a configuration file. A list
-    /// is kept until the process ends, and equal ones are kept once.
+    /// is kept until the process ends, equal ones once, and at most 4,096 different ones.
     ///
     /// # Errors
     ///
-    /// If limiters do not accept such a quota.
+    /// If limiters do not accept such a quota, or the process has had 4,096 other lists.
     pub fn try_varying(self, limits: &[(TimeOfDay, u64)]) -> Result<Self, ConfigError> {
         check(limits, &self)?;
-        Ok(self.varying(interned(limits)))
+        let kept = unpoisoned(LISTS.lock()).keep_at_most(limits, MAX_LISTS)?;
+        Ok(self.varying(kept))
     }
 
     /// The quota with limits for times of day in UTC, or in this zone.
@@ -103,7 +104,8 @@ impl Quota {
                 .iter()
                 .map(|(at, limit)| (*at, change(*limit)))
                 .collect();
-            self = self.varying(interned(&limits));
+            // A share of an accepted list, of which a process has few.
+            self = self.varying(unpoisoned(LISTS.lock()).keep(&limits));
         }
         self
     }
@@ -120,16 +122,40 @@ const fn largest(limits: &DayLimits) -> u64 {
     most
 }
 
-/// The list for the life of the process.
-fn interned(limits: &DayLimits) -> &'static DayLimits {
-    static LISTS: Mutex<BTreeSet<&'static DayLimits>> = Mutex::new(BTreeSet::new());
-    let mut lists = unpoisoned(LISTS.lock());
-    if let Some(known) = lists.get(limits) {
-        return known;
+/// The most different lists that a process accepts, of together at most 19 MB. They are never freed, since a [`Quota`] is
+/// copied, and each change of a limit by an operator may be another one.
+const MAX_LISTS: usize = 4_096;
+
+/// The lists of this process.
+static LISTS: Mutex<KeptLists> = Mutex::new(KeptLists(BTreeSet::new()));
+
+/// Lists that are kept for the life of the process, equal ones once.
+struct KeptLists(BTreeSet<&'static DayLimits>);
+
+impl KeptLists {
+    fn keep(&mut self, limits: &DayLimits) -> &'static DayLimits {
+        if let Some(known) = self.0.get(limits) {
+            return known;
+        }
+        let kept: &'static DayLimits = Box::leak(Box::from(limits));
+        self.0.insert(kept);
+        kept
     }
-    let kept: &'static DayLimits = Box::leak(Box::from(limits));
-    lists.insert(kept);
-    kept
+
+    /// Keeps the list unless it is one more than `most`.
+    fn keep_at_most(
+        &mut self,
+        limits: &DayLimits,
+        most: usize,
+    ) -> Result<&'static DayLimits, ConfigError> {
+        if self.0.len() >= most && !self.0.contains(limits) {
+            return refuse(format!(
+                "varying: this process has had {most} different lists of limits, the most that it keeps; accepted are \
+                 those until it is started again"
+            ));
+        }
+        Ok(self.keep(limits))
+    }
 }
 
 /// Checks that limiters accept `quota` with these limits.
@@ -280,4 +306,26 @@ fn error(message: impl Into<std::borrow::Cow<'static, str>>) -> ConfigError {
 
 fn refuse<T>(message: impl Into<std::borrow::Cow<'static, str>>) -> Result<T, ConfigError> {
     Err(error(message))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::KeptLists;
+    use crate::quota::TimeOfDay;
+
+    #[test]
+    fn a_process_keeps_a_bounded_number_of_lists() {
+        let mut lists = KeptLists(BTreeSet::new());
+        let list = |limit| [(TimeOfDay::MIDNIGHT, limit)];
+        for limit in [1, 2, 1, 2] {
+            let kept = lists.keep_at_most(&list(limit), 2);
+            assert_eq!(kept.expect("one of two"), list(limit));
+        }
+        let error = lists.keep_at_most(&list(3), 2).expect_err("a third one");
+        assert!(error.to_string().contains("2 different lists"), "{error}");
+        assert_eq!(lists.0.len(), 2);
+        assert!(lists.keep_at_most(&list(2), 2).is_ok());
+    }
 }
