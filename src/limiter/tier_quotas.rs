@@ -6,7 +6,7 @@ use crate::{
     algorithm::{CompiledQuota, CounterIndex, InClass, Most},
     decision::Policy,
     error::{ConfigError, ConfigErrorKind},
-    quota::{OwnedQuota, Priority, Quota},
+    quota::{DEFAULT_NAME, OwnedQuota, Priority, Quota},
 };
 
 /// The index of a tier; the default tier has 0.
@@ -81,6 +81,20 @@ impl TierQuotas {
         })
     }
 
+    /// Names the quota like its limiter, if it is the only one and has no name of its own. Its counters stay unnamed.
+    pub(super) fn name_after(&mut self, limiter: &str) {
+        if let ([quota], [false]) = (&*self.quotas, &*self.named) {
+            self.policies = Policy::of_set(vec![(limiter.to_owned().into(), *quota)]);
+        }
+    }
+
+    /// The index of the quota of this name. A lone quota that is named like its limiter is also the default one.
+    pub(super) fn position(&self, name: &str) -> Option<usize> {
+        let is_default = name == DEFAULT_NAME && *self.named == [false];
+        let mut policies = self.policies.iter();
+        policies.position(|policy| is_default || policy.name() == name)
+    }
+
     /// The index of a quota that counts like one at another place of `other`, so that they share no
     /// counter: a sign that two lists are in different orders.
     pub(super) fn crossed_with(&self, other: &Self) -> Option<usize> {
@@ -130,10 +144,7 @@ impl TierQuotas {
 
     pub(super) fn replace(&mut self, name: &str, quota: &OwnedQuota) -> Result<(), ConfigError> {
         quota.check()?;
-        let at = self
-            .policies
-            .iter()
-            .position(|policy| policy.name() == name);
+        let at = self.position(name);
         let at = at.ok_or_else(|| {
             let known: Vec<_> = self.policies.iter().map(Policy::name).collect();
             ConfigError::new(
@@ -141,6 +152,7 @@ impl TierQuotas {
                 format!("no quota is named {name:?}; there are {known:?}"),
             )
         })?;
+        let name = self.policies[at].name();
         if let Some(other) = quota.name().filter(|other| *other != name) {
             return Err(ConfigError::new(
                 ConfigErrorKind::QuotaList,

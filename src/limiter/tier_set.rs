@@ -27,7 +27,7 @@ use crate::{
     algorithm::{EvictionWeight, State, Weight},
     error::{ConfigError, ConfigErrorKind},
     log::{self, Code},
-    quota::{Kind, MAX_REFILL_NANOS, OwnedQuota, Quota},
+    quota::{Kind, MAX_REFILL_NANOS, OwnedQuota, Quota, check_name},
 };
 
 /// The quotas of all tiers, in force.
@@ -92,6 +92,16 @@ impl TierSet {
         limits.counter_names = Some(all.into_iter().cloned().collect());
         limits.share_counters();
         Ok(limits)
+    }
+
+    /// Names the lone quota of each tier, if it has no name, like the limiter, unless policies cannot have that name.
+    pub(crate) fn named_after(mut self, limiter: Option<&str>) -> Self {
+        if let Some(limiter) = limiter.filter(|name| check_name(name).is_ok()) {
+            for (_, quotas) in &mut self.tiers {
+                quotas.name_after(limiter);
+            }
+        }
+        self
     }
 
     fn of_tiers(
@@ -263,6 +273,14 @@ impl TierSet {
             kept: kept.collect(),
             starts_afresh: self.epoch != epoch,
         })
+    }
+
+    /// The name in decisions of the default tier's quota that has this name.
+    #[cfg(feature = "shared")]
+    pub(crate) fn policy_name<'n>(&'n self, name: &'n str) -> &'n str {
+        let quotas = &self.tiers[0].1;
+        let at = quotas.position(name);
+        at.map_or(name, |at| quotas.policies[at].name())
     }
 
     /// The quotas of all tiers.

@@ -29,6 +29,7 @@ mod zone;
 
 pub(crate) use self::calendar::Calendar;
 pub(crate) use self::counter_kind::Kind;
+pub(crate) use self::owned_quota::DEFAULT_NAME;
 #[cfg(feature = "rules")]
 pub(crate) use self::parse::period;
 pub(crate) use self::time_of_day::DayLimits;

@@ -5,6 +5,9 @@ use std::borrow::Cow;
 use super::{Quota, check_name};
 use crate::error::ConfigError;
 
+/// The name of a lone quota without a name, in a limiter without one.
+pub(crate) const DEFAULT_NAME: &str = "default";
+
 /// A quota with an owned name, if it has one: for names from configuration at run time. The names of
 /// a [`Quota`] are static.
 ///
@@ -69,7 +72,7 @@ impl OwnedQuota {
     pub(crate) fn name_in(&self, count: usize) -> Cow<'static, str> {
         match &self.name {
             Some(name) => name.clone(),
-            None if count == 1 => "default".into(),
+            None if count == 1 => DEFAULT_NAME.into(),
             None => self.quota.rate_text().replace('/', "-per-").into(),
         }
     }

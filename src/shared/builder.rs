@@ -80,8 +80,7 @@ impl RedisLimiterBuilder {
     /// `10-per-1s-of-20` for a burst of 20. Unrelated limits are therefore separate unless they are
     /// equal, and a limit starts again when its numbers change. Set a name to keep its counts.
     ///
-    /// Header fields and metrics have the names of quotas, not this one: see
-    /// [`Quota::named`](crate::Quota::named).
+    /// A lone quota without a name has the limiter's name in header fields and metrics, too.
     ///
     /// 1 to 64 letters, digits, `-`, `_` and `.`.
     pub fn name(mut self, name: impl Into<String>) -> Self {
@@ -208,6 +207,7 @@ impl RedisLimiterBuilder {
     pub(super) fn on<S: StoreBackend>(self, store: S) -> Result<SharedLimiter<S>, ConfigError> {
         let default_name = default_name(&self.tiers[0].1);
         let limits = TierSet::new(self.tiers, self.block_for)?;
+        let limits = limits.named_after(self.name.as_deref());
         let mut limits = limits.in_epoch(Epoch::of_store(self.on_change));
         let name = match self.name {
             Some(name) => checked_name(&name).map(|()| name)?,

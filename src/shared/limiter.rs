@@ -131,7 +131,8 @@ impl<S: StoreBackend> SharedLimiter<S> {
         if let Some(ledger) = &inner.ledger {
             ledger.check(&changed)?;
         }
-        inner.fallback.set_quota(name, &quota)?;
+        let policy = changed.policy_name(name);
+        inner.fallback.set_quota(policy, &quota)?;
         let generation = inner.current.read().generation + 1;
         let current = CurrentPlan::new(&*inner.client, &inner.name, &changed, generation);
         let memory = current.longest_memory();

@@ -1,6 +1,6 @@
 //! Limiters of one name in one store: they share counters as tiers do.
 
-use tower_ratelimit::{LocalLimiter, LocalStore, ManualClock, OnChange, Quota};
+use tower_ratelimit::{Limiter, LocalLimiter, LocalStore, ManualClock, OnChange, Policy, Quota};
 
 use super::{key, seconds};
 
@@ -24,6 +24,33 @@ fn passed_in_turns(limiters: &[LocalLimiter], turns: u64) -> u64 {
         passed.sum()
     };
     (0..turns).map(turn).sum()
+}
+
+fn policies(limiter: &LocalLimiter) -> Vec<&str> {
+    let policies = Limiter::policies(limiter).iter();
+    policies.map(Policy::name).collect()
+}
+
+#[test]
+fn a_lone_quota_has_the_name_of_its_limiter() {
+    let store = store(&ManualClock::new());
+    let built = |quotas: &[Quota], name: &str| {
+        let limiter = LocalLimiter::builder(quotas).name(name).build_in(&store);
+        limiter.expect("good quotas")
+    };
+    let lone = built(&[LARGE], "api");
+    assert_eq!(policies(&lone), ["api"]);
+    assert_eq!(lone.acquire(&key(7), 1).binding().name(), "api");
+    // The default name still changes it.
+    for name in ["api", "default"] {
+        lone.set_quota(name, SMALL).expect("a known name");
+        assert_eq!(policies(&lone), ["api"]);
+    }
+    assert_eq!(policies(&built(&[LARGE.named("own")], "other")), ["own"]);
+    let two = built(&[LARGE, Quota::per_day(5)], "two");
+    assert_eq!(policies(&two), ["100-per-60s", "5-per-86400s"]);
+    // No policy can have this name.
+    assert_eq!(policies(&built(&[LARGE], "caf\u{e9}")), ["default"]);
 }
 
 /// The smaller one judges by the shared count as it is, and lowers it for nobody.

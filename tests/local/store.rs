@@ -32,15 +32,35 @@ fn named_in(store: &LocalStore) -> Vec<LocalLimiter> {
 }
 
 /// Limits of every shape.
+/// Lone quotas are named, since one without a name has that of its limiter in a store.
 fn shapes() -> Vec<fn() -> LocalLimiterBuilder> {
     vec![
-        || LocalLimiter::builder(Quota::per_minute(6).burst(4)),
-        || LocalLimiter::builder(Quota::per_minute(6).burst(4)).block_for(seconds(90)),
-        || LocalLimiter::builder(Quota::per_minute(5).leaky_bucket(3)),
-        || LocalLimiter::builder(Quota::per_minute(3).refill_every(seconds(20))),
-        || LocalLimiter::builder(Quota::per_minute(5).fixed_window()).block_for(seconds(30)),
-        || LocalLimiter::builder(Quota::per_minute(5).sliding_window().slices(3)),
-        || LocalLimiter::builder(Quota::per_minute(5).sliding_log().soft(40)),
+        || LocalLimiter::builder(Quota::per_minute(6).burst(4).named("default")),
+        || {
+            LocalLimiter::builder(Quota::per_minute(6).burst(4).named("default"))
+                .block_for(seconds(90))
+        },
+        || LocalLimiter::builder(Quota::per_minute(5).leaky_bucket(3).named("default")),
+        || {
+            LocalLimiter::builder(
+                Quota::per_minute(3)
+                    .refill_every(seconds(20))
+                    .named("default"),
+            )
+        },
+        || {
+            LocalLimiter::builder(Quota::per_minute(5).fixed_window().named("default"))
+                .block_for(seconds(30))
+        },
+        || {
+            LocalLimiter::builder(
+                Quota::per_minute(5)
+                    .sliding_window()
+                    .slices(3)
+                    .named("default"),
+            )
+        },
+        || LocalLimiter::builder(Quota::per_minute(5).sliding_log().soft(40).named("default")),
         || LocalLimiter::builder([Quota::per_second(2), Quota::per_hour(9).sliding_log()]),
         || {
             LocalLimiter::builder([Quota::per_minute(4), Quota::per_hour(20).fixed_window()])
@@ -51,8 +71,8 @@ fn shapes() -> Vec<fn() -> LocalLimiterBuilder> {
                 .block_for(seconds(45))
         },
         || {
-            LocalLimiter::builder(Quota::per_minute(4).fixed_window())
-                .tier("pro", Quota::per_minute(7).fixed_window())
+            LocalLimiter::builder(Quota::per_minute(4).fixed_window().named("default"))
+                .tier("pro", Quota::per_minute(7).fixed_window().named("default"))
         },
     ]
 }

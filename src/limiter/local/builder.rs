@@ -144,8 +144,7 @@ impl LocalLimiterBuilder {
     /// [tiers](Self::tier), the counts may reach the largest of those quotas while its limiter lives, and
     /// count fully for a smaller one. Defaults to none: the limiter shares nothing.
     ///
-    /// Header fields and metrics have the names of quotas, not this one: see
-    /// [`Quota::named`](crate::Quota::named).
+    /// A lone quota without a name has the limiter's name in header fields and metrics.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = Some(name.into());
         self
@@ -251,7 +250,9 @@ impl LocalLimiterBuilder {
             Some(names) => TierSet::with_counter_names(self.tiers, self.block_for, names)?,
             None => TierSet::new(self.tiers, self.block_for)?,
         };
-        let limits = limits.in_epoch(Epoch::of_store(self.on_change));
+        let limits = limits
+            .named_after(self.name.as_deref())
+            .in_epoch(Epoch::of_store(self.on_change));
         Ok(LocalLimiter::in_store(limits, self.name.as_deref(), store))
     }
 }
