@@ -56,13 +56,12 @@ impl Block {
     }
 
     /// Nanoseconds until the block ends. If the clock stepped back, at most the length of a denial's
-    /// block.
+    /// block, or the longest by hand.
     pub(crate) fn left(&mut self, now: u64, block_for: Option<u64>) -> u64 {
-        if self.0 & BY_HAND == 0
-            && let Some(longest) = block_for
-        {
-            self.0 = self.0.min(Self::of(now, longest).0);
-        }
+        let by_hand = self.0 & BY_HAND;
+        let longest = block_for.filter(|_| by_hand == 0);
+        let latest = Self::of(now, longest.unwrap_or(MAX_REFILL_NANOS)).0;
+        self.0 = self.0.min(latest - by_hand);
         self.0.saturating_sub(now)
     }
 }

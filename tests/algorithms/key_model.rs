@@ -307,12 +307,10 @@ impl Subject {
         });
     }
 
-    /// How much longer the key is blocked. A block that a denial started is never longer than one
-    /// that starts now.
+    /// How much longer the key is blocked. A block is never longer than one that starts now.
     fn blocked(&mut self, now: Nanos) -> Nanos {
-        if let Some(length) = self.block_for.filter(|_| !self.block.by_hand) {
-            self.block.until = self.block.until.min(now + length);
-        }
+        let length = self.block_for.filter(|_| !self.block.by_hand);
+        self.block.until = self.block.until.min(now + length.unwrap_or(1 << 59));
         (self.block.until - now).max(0)
     }
 

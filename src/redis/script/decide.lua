@@ -400,8 +400,7 @@ for i = 1, #KEYS do
         if left ~= '' then failure = FOREIGN end
     end
 
-    -- A clock that stepped back must not lengthen the block of a denial. No limiter starts a block of more than 2^59 ns,
-    -- so a longer one than twice that was not written by a limiter.
+    -- A clock that stepped back must not lengthen the block of a denial. No limiter starts a block of more than 2^59 ns.
     if it.end_u > now then
         local longest_u, longest_n = LONGEST_BLOCK_U, LONGEST_BLOCK_N
         if block_u and it.by_hand == '' then longest_u, longest_n = block_u, block_n end

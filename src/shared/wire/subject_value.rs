@@ -11,9 +11,8 @@ use crate::{
     quota::MAX_REFILL_NANOS,
 };
 
-/// The longest block that is kept, in nanoseconds: twice the longest that a limiter starts, because the
-/// clock may step back after its start.
-pub(super) const LONGEST_KEPT_BLOCK: u64 = 2 * MAX_REFILL_NANOS;
+/// The longest block that is kept, in nanoseconds: the longest that a limiter starts.
+pub(super) const LONGEST_KEPT_BLOCK: u64 = MAX_REFILL_NANOS;
 
 /// The value of one subject.
 pub(in crate::shared) struct SubjectValue {

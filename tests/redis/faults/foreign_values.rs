@@ -117,7 +117,7 @@ async fn a_log_whose_head_and_bytes_disagree() {
 }
 
 /// Twice the longest block that a limiter starts, in whole microseconds.
-const LONGEST_BLOCK: Duration = Duration::from_micros((1 << 60) / 1_000 + 1);
+const LONGEST_BLOCK: Duration = Duration::from_micros((1 << 59) / 1_000 + 1);
 
 /// Somebody wrote that alice is blocked until the year 2255, by hand and otherwise.
 #[tokio::test]

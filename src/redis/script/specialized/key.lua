@@ -22,7 +22,7 @@ for i = 1, #KEYS do
             if not one then
                 -- Rare values: more than a state.
                 local state, text, end_u, end_n = match(value, '^([%d:]+)(!(%d+)(%d%d%d)h?)$')
-                if state and #end_u <= 16 and end_u - now <= 1152921504606846 then
+                if state and #end_u <= 16 and end_u - now <= 576460752303423 then
                     block, blocked = text, end_u - now
                     if blocked >= 0 and end_n ~= '000' then blocked = blocked + 1 end
                     if blocked < 0 then blocked = 0 end

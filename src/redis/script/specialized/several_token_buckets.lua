@@ -28,7 +28,7 @@ for i = 1, #KEYS do
             if not texts[1] then
                 -- Rare values: more than states, or states that are as good as new.
                 local states, text, end_u, end_n = match(value, '^([%d;]+)(!(%d+)(%d%d%d)h?)$')
-                if states and #end_u <= 16 and end_u - now <= 1152921504606846 then
+                if states and #end_u <= 16 and end_u - now <= 576460752303423 then
                     block, blocked = text, end_u - now
                     if blocked >= 0 and end_n ~= '000' then blocked = blocked + 1 end
                     if blocked < 0 then blocked = 0 end

@@ -35,7 +35,7 @@ for i = 1, #KEYS do
             if not units then
                 -- Rare values: more than a log.
                 local head, text, end_u, end_n, after = match(value, '^([%d:]+)(!(%d+)(%d%d%d)h?)()')
-                if head and #end_u <= 16 and end_u - now <= 1152921504606846 then
+                if head and #end_u <= 16 and end_u - now <= 576460752303423 then
                     block, blocked = text, end_u - now
                     if blocked >= 0 and end_n ~= '000' then blocked = blocked + 1 end
                     if blocked < 0 then blocked = 0 end
