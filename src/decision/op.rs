@@ -55,7 +55,7 @@ pub enum Op {
     ///
     /// Use a receipt for one refund only: limiters do not record which receipts were used.
     Refund(u64, Option<Receipt>),
-    /// Deny the key everything for this time from now on, at most 18 years; zero ends a block.
+    /// Deny the key everything for this time from now on; zero ends a block. More than 18 years are an error.
     Block(Duration),
     /// Forget the key and end its block.
     Reset,

@@ -27,11 +27,11 @@
 //!
 //! // Block a client for an hour, whatever its quota holds, and end the block.
 //! let hour = std::time::Duration::from_secs(3_600);
-//! assert!(limiter.block(&key, hour).is_blocked());
+//! assert!(limiter.block(&key, hour)?.is_blocked());
 //! assert_eq!(limiter.acquire(&key, 1).retry_after(), Some(hour));
-//! assert!(!limiter.block(&key, std::time::Duration::ZERO).is_blocked());
+//! assert!(!limiter.block(&key, std::time::Duration::ZERO)?.is_blocked());
 //! # let _ = layer;
-//! # Ok::<_, tower_ratelimit::ConfigError>(())
+//! # Ok::<_, Box<dyn std::error::Error>>(())
 //! ```
 //!
 //! Every limiter of this crate has these methods, with equal names and arguments, except a

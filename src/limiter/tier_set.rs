@@ -9,7 +9,7 @@ mod single_bucket;
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 pub(crate) use self::{
-    choice::{Chosen, unsupported},
+    choice::{Chosen, check_block, unsupported},
     counter_label::CounterLabel,
     shared_counters::NamedQuota,
     single_bucket::SingleBucket,

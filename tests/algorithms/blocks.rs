@@ -216,7 +216,7 @@ fn block_by_hand_denies_until_it_ends() {
     };
     for quota in every_algorithm(Quota::per_minute(5)) {
         for (limiter, clock) in [locked(quota), lone(quota)] {
-            let reported = limiter.block(&alice(), seconds(7));
+            let reported = limiter.block(&alice(), seconds(7)).unwrap();
             let expected = (true, true, Some(0), Some(seconds(7)));
             assert_eq!(facts(&reported), expected, "{quota:?}");
             // A step back is no reason to let the key in, nor to keep it out for longer than announced.
@@ -228,10 +228,15 @@ fn block_by_hand_denies_until_it_ends() {
             clock.advance(Duration::from_micros(1));
             assert!(limiter.acquire(&alice(), 5).is_allowed(), "{quota:?}");
 
-            let _ = limiter.block(&alice(), Duration::MAX);
-            let freed = limiter.block(&alice(), Duration::ZERO);
+            let longest = Duration::from_nanos(1 << 59);
+            let fault = limiter.block(&alice(), longest + Duration::from_nanos(1));
+            let fault = fault.unwrap_err().to_string();
+            assert!(fault.contains("longer than 18 years"), "{fault}");
+            assert!(!limiter.peek(&alice(), 0).is_blocked());
+            limiter.block(&alice(), longest).unwrap();
+            let freed = limiter.block(&alice(), Duration::ZERO).unwrap();
             assert!(!freed.is_blocked() && !limiter.peek(&alice(), 0).is_blocked());
-            let _ = limiter.block(&alice(), Duration::MAX);
+            limiter.block(&alice(), longest).unwrap();
             assert!(!limiter.reset(&alice()).is_blocked(), "{quota:?}");
             assert!(limiter.acquire(&alice(), 5).is_allowed(), "{quota:?}");
         }

@@ -156,7 +156,7 @@ proptest! {
                     }
                     both(&request, at)
                 }
-                Step::Block(at, number, time) => both(&|one| one.block(&key(number), seconds(time)), at),
+                Step::Block(at, number, time) => both(&|one| one.block(&key(number), seconds(time)).unwrap(), at),
                 Step::Reset(at, number) => both(&|one| one.reset(&key(number)), at),
                 Step::Crowd(kind, keys) => {
                     // Half of the room at most, so that nobody has to give way.

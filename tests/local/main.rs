@@ -404,13 +404,13 @@ fn blocks_by_hand_end_and_are_bounded() {
         .expect("a good quota");
     let hour = Duration::from_secs(3_600);
     for key in 0..1_000_u64 {
-        assert!(limiter.block(&key.into(), hour).is_blocked());
+        assert!(limiter.block(&key.into(), hour).unwrap().is_blocked());
     }
     let blocked = (0..1_000_u64).filter(|key| limiter.peek(&(*key).into(), 1).is_blocked());
     assert_eq!(blocked.count(), 100);
     let last = Key::from(999_u64);
     assert!(limiter.acquire(&last, 0).is_denied(), "whatever it costs");
-    assert!(limiter.block(&last, Duration::ZERO).is_allowed());
+    assert!(limiter.block(&last, Duration::ZERO).unwrap().is_allowed());
     assert!(limiter.acquire(&last, 1).is_allowed());
     clock.advance(hour);
     let blocked = (0..1_000_u64).filter(|key| limiter.peek(&(*key).into(), 1).is_blocked());

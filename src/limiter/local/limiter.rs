@@ -28,7 +28,7 @@ use crate::{
         Limiter, Never, Pending, Tier,
         apply_operation::denied_for,
         block,
-        tier_set::{Chosen, TierSet, unsupported},
+        tier_set::{Chosen, TierSet, check_block, unsupported},
         type_erased_member::ErasedMember,
     },
     lock::unpoisoned,
@@ -151,11 +151,14 @@ impl LocalLimiter {
         self.decide(key, own.as_ref().unwrap_or(&op))
     }
 
-    /// Denies the key everything for this time from now on, at most 18 years, whatever its quotas hold;
-    /// zero ends a block, also one that a denial started.
-    #[allow(clippy::must_use_candidate, reason = "called for what it does")]
-    pub fn block(&self, key: &Key, block: Duration) -> Decision {
-        self.decide(key, &Op::Block(block))
+    /// Denies the key everything for this time from now on, whatever its quotas hold; zero ends a block,
+    /// also one that a denial started.
+    ///
+    /// # Errors
+    ///
+    /// If the block is longer than 18 years.
+    pub fn block(&self, key: &Key, block: Duration) -> Result<Decision, LimiterError> {
+        self.decide_in(&Tier::DEFAULT, key, &Op::Block(block))
     }
 
     /// Resets the key to its initial state, in all tiers, and ends its block. The decision has the quotas of
@@ -180,6 +183,7 @@ impl LocalLimiter {
     fn decide_in(&self, tier: &Tier, key: &Key, op: &Op) -> Result<Decision, LimiterError> {
         let own = op.of_limit(self.limit_identity())?;
         let op = own.as_ref().unwrap_or(op);
+        check_block(op)?;
         match self.instants() {
             // A lone bucket has no window to count in, and may be a queue.
             Some(_) if !self.supports(op) => Err(unsupported(op)),

@@ -1,5 +1,7 @@
 //! The choice of the quotas that measure an operation: those of a tier, or a request's own.
 
+use std::time::Duration;
+
 use super::TierSet;
 use crate::{
     algorithm::CompiledQuota,
@@ -10,7 +12,7 @@ use crate::{
         per_request_quota::{OwnQuota, several_quotas},
         tier_quotas::{TierIndex, TierQuotas},
     },
-    quota::{Fitted, Priority, Quota},
+    quota::{Fitted, MAX_REFILL_NANOS, Priority, Quota},
 };
 
 /// The choice of the quotas that measure an operation.
@@ -99,6 +101,7 @@ impl TierSet {
         if matches!(op, Op::Count(_) | Op::Spend(_)) && !self.supports(op) {
             return Err(unsupported(op));
         }
+        check_block(op)?;
         let chosen = match tier.request() {
             Some(quota) => Chosen::Request(own.ok_or_else(several_quotas)?.fit(quota)),
             None => Chosen::Tier(self.find(tier)?),
@@ -166,6 +169,17 @@ impl TierSet {
             quotas: vec![quota],
             named: Vec::new(),
         })
+    }
+}
+
+/// Refuses a block by hand that is longer than one of a denial may be.
+pub(crate) fn check_block(op: &Op) -> Result<(), LimiterError> {
+    let too_long = |length: &Duration| length.as_nanos() > u128::from(MAX_REFILL_NANOS);
+    match op {
+        Op::Block(length) if too_long(length) => Err(LimiterError::unsupported(format!(
+            "a block of {length:?} is longer than 18 years, the most that is accepted"
+        ))),
+        _ => Ok(()),
     }
 }
 

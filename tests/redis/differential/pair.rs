@@ -181,7 +181,11 @@ impl<L: Changing> Pair<L> {
             (Kind::Count, _) => Op::Count(units),
             (Kind::Refund, receipt) => Op::Refund(units, receipt),
             (Kind::Settle, Some(receipt)) => Op::Settle(units, receipt),
-            (Kind::Block, _) => Op::Block(Duration::from_micros(units.saturating_mul(units % 7))),
+            // A longer one than 2^59 nanoseconds is an error, and no decision.
+            (Kind::Block, _) => {
+                let micros = units.saturating_mul(units % 7).min((1 << 59) / 1_000);
+                Op::Block(Duration::from_micros(micros))
+            }
             (Kind::Reset, _) => Op::Reset,
             (Kind::Peek | Kind::Settle, _) => Op::Peek(units),
         }
