@@ -13,6 +13,7 @@ use crate::{
     pacer::Pacer,
     retry::{Attempts, Failure, Retry, RetryContext},
     sent_request::SentRequest,
+    timer::has_timer,
     units::{self, OtherUnits, Units},
 };
 
@@ -196,7 +197,7 @@ impl<O: OutgoingRequest> Call<'_, O> {
             left: self.left,
             pacer: self.settings.pacer.state(),
         };
-        wait(context, &mut self.attempts)
+        wait(context, &mut self.attempts).filter(|_| has_timer())
     }
 }
 

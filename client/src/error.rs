@@ -40,6 +40,8 @@ pub enum PacerErrorKind {
     /// The request's URI has no scheme or no host, and the layer has no
     /// [`destination`](crate::PacerLayer::destination).
     NoHost,
+    /// The request has to wait, and the current task is outside of a tokio runtime with a timer.
+    NoTimer,
     /// The body is longer than [`buffer_bodies`](crate::PacerLayer::buffer_bodies) accepts, has trailers,
     /// or could not be read.
     Body,
@@ -127,6 +129,14 @@ impl PacerError {
                        a client that has only one"
             .to_owned();
         Self::new(PacerErrorKind::NoHost, message)
+    }
+
+    pub(crate) fn no_timer(destination: &impl fmt::Display) -> Self {
+        let message = format!(
+            "a request for {destination} has to wait, which needs a tokio runtime with a timer: call \
+             `enable_time` or `enable_all` of its builder"
+        );
+        Self::new(PacerErrorKind::NoTimer, message)
     }
 
     pub(crate) fn body(message: String) -> Self {

@@ -58,6 +58,7 @@ mod deadline;
 mod in_flight;
 mod jitter;
 mod slow_start;
+mod timer;
 
 mod refusal_streak;
 mod server_reported_window;

@@ -15,7 +15,7 @@ use tower_ratelimit::{AnyLimiter, Decision, Limiter, Outcome, Timestamp, limiter
 use crate::{
     destination::Destination, destination_state::DestinationState, error::PacerError,
     event::PacerEvent, learned_limits::Hold, open_units::OpenUnits, pacer_state::PacerState,
-    queue_entry::QueueEntry, sent_request::SentRequest, turn_units::TurnUnits,
+    queue_entry::QueueEntry, sent_request::SentRequest, timer::has_timer, turn_units::TurnUnits,
     unit_limits::SentUnits, units::Cost,
 };
 
@@ -199,6 +199,7 @@ impl<'p> TurnRequest<'p> {
         &self,
         state: &'s DestinationState,
     ) -> Result<SemaphorePermit<'s>, PacerError> {
+        self.check_timer(state)?;
         // Fails at once if the pause outlasts this request's time.
         let begins = state.memory().learned.resumes_at(self.pacer.clock.now());
         if let Some(until) = begins {
@@ -231,6 +232,7 @@ impl<'p> TurnRequest<'p> {
         let Some(permits) = &state.in_flight_permits else {
             return Ok(None);
         };
+        self.check_timer(state)?;
         self.report_queued();
         match timeout_at(self.deadline(), Arc::clone(permits).acquire_owned()).await {
             Ok(Ok(permit)) => Ok(Some(permit)),
@@ -274,6 +276,7 @@ impl<'p> TurnRequest<'p> {
                 return Ok(());
             };
             let wait = self.check(state, hold)?;
+            self.check_timer(state)?;
             self.report_queued();
             // A response may shorten the wait, or extend it beyond this request's time.
             let end = self.instant_in(wait);
@@ -300,6 +303,7 @@ impl<'p> TurnRequest<'p> {
         state: &DestinationState,
         wait: Duration,
     ) -> Result<(), PacerError> {
+        self.check_timer(state)?;
         self.report_queued();
         let end = Instant::now() + wait.min(FOREVER);
         loop {
@@ -400,6 +404,14 @@ impl<'p> TurnRequest<'p> {
         let wait = wait.max(SHORTEST_SLEEP);
         self.sleep_as_head(state, wait).await?;
         Ok(HeadResult::Retry)
+    }
+
+    /// Checks that the request can wait.
+    fn check_timer(&self, state: &DestinationState) -> Result<(), PacerError> {
+        if has_timer() {
+            return Ok(());
+        }
+        Err(PacerError::no_timer(&state.destination))
     }
 
     fn too_late(&self, state: &DestinationState) -> PacerError {

@@ -154,8 +154,8 @@ impl Quota {
     /// `period / limit`. With a queue of 0 no request waits: one passes in each interval, and the others
     /// are denied.
     ///
-    /// The layer delays by tokio's timer. Without the feature `tokio` a request that would wait is
-    /// answered 503, and the fault is logged.
+    /// The layer delays by tokio's timer. Without the feature `tokio`, or a tokio runtime with a timer, a request that
+    /// would wait is answered 503, and the fault is logged.
     pub const fn leaky_bucket(mut self, queue: u64) -> Self {
         self.algorithm = Algorithm::LeakyBucket { queue };
         self

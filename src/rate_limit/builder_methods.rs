@@ -184,7 +184,8 @@ impl<L, R> RateLimitLayer<L, R> {
     /// its wait is over, and no later request overtakes it. A request whose turn cannot come in time is
     /// denied at once, and its `Retry-After` covers at least the queue. A request without a free slot is
     /// denied as well, see [`max_waiting`](Self::max_waiting). A request of cost 0 is never queued. The
-    /// delay of a leaky bucket adds to `longest`.
+    /// delay of a leaky bucket adds to `longest`. Outside of a tokio runtime with a timer a request that would
+    /// wait is answered 503, and the fault is logged.
     ///
     /// A request that waits holds the service instance that was ready for it, so limits on
     /// concurrency belong outside. The decision has the [delay](crate::Decision::delay). A request that

@@ -17,6 +17,8 @@ use super::{
 };
 use crate::{decision::Decision, key::Key, limiter::Tier};
 
+#[cfg(feature = "tokio")]
+use std::panic::catch_unwind;
 #[cfg(not(feature = "tokio"))]
 use std::time::Instant;
 #[cfg(feature = "tokio")]
@@ -354,14 +356,16 @@ impl Drop for QueuePosition {
     }
 }
 
-/// Waits, if the crate has a timer.
+/// Waits, if there is a timer.
 ///
 /// # Errors
 ///
-/// Without the feature `tokio` there is no timer.
+/// Without the feature `tokio`, and outside of a tokio runtime with a timer.
 #[cfg(feature = "tokio")]
 pub(super) async fn sleep(duration: Duration) -> Result<(), NoTimer> {
-    tokio::time::sleep(duration).await;
+    // Tokio panics where it has no timer, and no function of it checks that.
+    let sleep = catch_unwind(|| tokio::time::sleep(duration)).map_err(|_| NoTimer)?;
+    sleep.await;
     Ok(())
 }
 
@@ -373,12 +377,16 @@ pub(super) async fn sleep(_: Duration) -> Result<(), NoTimer> {
 
 /// A request should wait, and there is no timer.
 #[derive(Debug)]
-#[cfg_attr(feature = "tokio", allow(dead_code))]
 pub(super) struct NoTimer;
 
 impl std::fmt::Display for NoTimer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("to delay requests, tower-ratelimit needs its feature `tokio`")
+        f.write_str(if cfg!(feature = "tokio") {
+            "to delay requests, tower-ratelimit needs a tokio runtime with a timer: call `enable_time` or \
+             `enable_all` of its builder"
+        } else {
+            "to delay requests, tower-ratelimit needs its feature `tokio`"
+        })
     }
 }
 

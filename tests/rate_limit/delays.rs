@@ -222,3 +222,43 @@ async fn requests_wait_however_many_came_before() {
         .collect();
     assert_eq!(times, [0, 100, 200, 300]);
 }
+
+/// The statuses of two requests, of which the second would have to wait.
+fn statuses_without_a_timer(layer: &RateLimitLayer<LocalLimiter>) -> [u16; 2] {
+    let service = layer.layer(service_fn(async |_: Request<()>| {
+        Ok::<_, std::convert::Infallible>(Response::new(String::new()))
+    }));
+    let runtime = tokio::runtime::Builder::new_current_thread().build();
+    [(); 2].map(|()| {
+        let answer = service.clone().oneshot(Request::new(()));
+        let response = runtime.as_ref().unwrap().block_on(answer).unwrap();
+        response.status().as_u16()
+    })
+}
+
+#[test]
+fn without_a_timer_a_request_that_would_wait_is_answered_503() {
+    let leaky = Quota::per_second(1).leaky_bucket(1);
+    let leaky = RateLimitLayer::new(LocalLimiter::new(leaky), Global);
+    assert_eq!(statuses_without_a_timer(&leaky), [200, 503]);
+
+    let waits = RateLimitLayer::new(LocalLimiter::new(Quota::per_second(1)), Global);
+    let waits = waits.wait(Duration::from_secs(2));
+    assert_eq!(statuses_without_a_timer(&waits), [200, 503]);
+}
+
+/// Such as a server of another runtime.
+#[test]
+fn outside_of_a_runtime_a_request_that_would_wait_is_answered_503() {
+    let waits = RateLimitLayer::new(LocalLimiter::new(Quota::per_second(1)), Global);
+    let service = waits
+        .wait(Duration::from_secs(2))
+        .layer(service_fn(async |_: Request<()>| {
+            Ok::<_, std::convert::Infallible>(Response::new(String::new()))
+        }));
+    let statuses = [(); 2].map(|()| {
+        let response = testkit::now(service.clone().oneshot(Request::new(()))).unwrap();
+        response.status().as_u16()
+    });
+    assert_eq!(statuses, [200, 503]);
+}

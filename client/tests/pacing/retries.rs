@@ -472,3 +472,15 @@ async fn costs_and_keys_are_those_of_the_request() {
     status(&layer, &server, get("/one")).await;
     assert_eq!(began.elapsed(), seconds(6));
 }
+
+#[test]
+fn without_a_timer_nothing_is_sent_again() {
+    let refusing = service_fn(async |_: Request<String>| {
+        Ok::<_, Error>(response(429, &[("retry-after", "1")]))
+    });
+    let client = layer().layer(refusing);
+    let runtime = tokio::runtime::Builder::new_current_thread().build();
+    let answer = client.oneshot(request(Method::GET));
+    let response = runtime.unwrap().block_on(answer).unwrap();
+    assert_eq!(response.status(), 429);
+}

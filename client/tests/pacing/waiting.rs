@@ -644,3 +644,35 @@ async fn a_pacer_is_one_type_whatever_its_limits_are() {
         assert_eq!(pacer.limiter().is_some(), is_declared);
     }
 }
+
+/// A turn that has to wait, in a runtime without a timer.
+#[test]
+fn without_a_timer_a_turn_that_has_to_wait_is_an_error() {
+    let runtime = tokio::runtime::Builder::new_current_thread().build();
+    let runtime = runtime.unwrap();
+    let spent = || {
+        let pacer = builder(Quota::per_second(1)).build().unwrap();
+        drop(testkit::now(pacer.turn(&api(), 1)).unwrap());
+        pacer
+    };
+    let paused = builder(Quota::per_second(9)).build().unwrap();
+    paused.pause(&api(), seconds(1));
+    let delayed = builder(Quota::per_second(1).leaky_bucket(3));
+    let delayed = delayed.build().unwrap();
+    drop(testkit::now(delayed.turn(&api(), 1)).unwrap());
+    let full = builder(Quota::per_second(9)).max_in_flight(1);
+    let full = full.build().unwrap();
+    let _in_flight = testkit::now(full.turn(&api(), 1)).unwrap();
+    for pacer in [spent(), paused, delayed, full] {
+        let error = runtime.block_on(pacer.turn(&api(), 1)).unwrap_err();
+        assert_eq!(error.kind(), PacerErrorKind::NoTimer);
+    }
+    // Outside of any runtime.
+    let error = testkit::now(spent().turn(&api(), 1)).unwrap_err();
+    assert_eq!(error.kind(), PacerErrorKind::NoTimer);
+    assert_eq!(
+        error.to_string(),
+        "a request for https://api.example.com:443 has to wait, which needs a tokio runtime with a \
+         timer: call `enable_time` or `enable_all` of its builder"
+    );
+}
