@@ -61,16 +61,18 @@ impl PacerState {
         }
     }
 
-    /// Charges the declared limits.
+    /// Charges the declared limits, for a request whose wait has ended `late` ago.
     #[inline]
     pub(crate) fn charge(
         &self,
         limiter: &AnyLimiter,
         key: &Key,
         cost: Cost<'_>,
+        late: Duration,
     ) -> Pending<<AnyLimiter as Limiter>::Future> {
         match &self.units_of_limits {
-            None => limiter.acquire(key, cost.requests),
+            None if late.is_zero() => limiter.acquire(key, cost.requests),
+            None => limiter.apply_late(&Tier::DEFAULT, key, Op::Acquire(cost.requests), late),
             Some(limits) => charge_each(limiter, limits, key, cost),
         }
     }

@@ -57,8 +57,8 @@ struct Dispatched(SentUnits, Option<Box<OpenUnits>>);
 enum HeadResult {
     /// The limiter charged the units.
     Charged,
-    /// The limiter may allow the units now.
-    Retry,
+    /// The limiter may allow the units now. The wait of its denial has ended this long ago.
+    Retry(Duration),
 }
 
 impl<'p> TurnRequest<'p> {
@@ -163,7 +163,7 @@ impl<'p> TurnRequest<'p> {
         if state.memory().learned.hold(now, self.cost()).is_some() {
             return Immediate::Later(None);
         }
-        let answer = self.pacer.charge(limiter, &state.key, self.cost());
+        let answer = (self.pacer).charge(limiter, &state.key, self.cost(), Duration::ZERO);
         let is_charged = match &answer {
             Pending::Ready(Ok(decision)) if decision.outcome() == Outcome::Allowed => {
                 self.keep_receipt(decision);
@@ -248,16 +248,21 @@ impl<'p> TurnRequest<'p> {
         mut answer: Option<Pending<LimiterFuture>>,
     ) -> Result<Dispatched, PacerError> {
         self.wait_start();
+        let mut late = Duration::ZERO;
         loop {
             if answer.is_none() {
                 self.until_nothing_holds(state).await?;
                 answer = self
                     .limiter
-                    .map(|limiter| self.pacer.charge(limiter, &state.key, self.cost()));
+                    .map(|limiter| (self.pacer).charge(limiter, &state.key, self.cost(), late));
             }
             let result = match answer.take() {
                 Some(answer) => self.until_charged(state, answer).await?,
                 None => HeadResult::Charged,
+            };
+            late = match result {
+                HeadResult::Retry(late) => late,
+                HeadResult::Charged => Duration::ZERO,
             };
             // Meanwhile a response may have arrived that holds requests back. The charged units are
             // lost then, which is the safe side.
@@ -293,7 +298,7 @@ impl<'p> TurnRequest<'p> {
         hold
     }
 
-    /// Waits as the head of the queue for the time that the limiter returned.
+    /// Waits as the head of the queue for the time that the limiter returned. Returns how late the timer was.
     ///
     /// # Errors
     ///
@@ -302,7 +307,7 @@ impl<'p> TurnRequest<'p> {
         &self,
         state: &DestinationState,
         wait: Duration,
-    ) -> Result<(), PacerError> {
+    ) -> Result<Duration, PacerError> {
         self.check_timer(state)?;
         self.report_queued();
         let end = Instant::now() + wait.min(FOREVER);
@@ -312,7 +317,7 @@ impl<'p> TurnRequest<'p> {
                 self.check(state, hold)?;
             }
             if timeout_at(end, state.changed.notified()).await.is_err() {
-                return Ok(());
+                return Ok(end.elapsed());
             }
         }
     }
@@ -376,7 +381,7 @@ impl<'p> TurnRequest<'p> {
                 let _ = refund.await;
             }
         }
-        slot.map(|()| HeadResult::Charged)
+        slot.map(|_| HeadResult::Charged)
     }
 
     async fn until_denial_ends(
@@ -402,8 +407,8 @@ impl<'p> TurnRequest<'p> {
             ));
         }
         let wait = wait.max(SHORTEST_SLEEP);
-        self.sleep_as_head(state, wait).await?;
-        Ok(HeadResult::Retry)
+        let late = self.sleep_as_head(state, wait).await?;
+        Ok(HeadResult::Retry(late))
     }
 
     /// Checks that the request can wait.

@@ -2,7 +2,7 @@
 
 mod member;
 
-use std::{any::Any, fmt, sync::Arc};
+use std::{any::Any, fmt, sync::Arc, time::Duration};
 
 use super::{
     Limiter, Pending, Tier,
@@ -55,6 +55,8 @@ pub struct AnyLimiter(Arc<dyn Erased>);
 trait Erased: Send + Sync {
     fn apply_in(&self, tier: &Tier, key: &Key, op: Op) -> Pending<BoxedFuture>;
 
+    fn apply_late(&self, tier: &Tier, key: &Key, op: Op, late: Duration) -> Pending<BoxedFuture>;
+
     fn apply_each(&self, tier: &Tier, key: &Key, ops: &[Op]) -> Pending<BoxedFuture>;
 
     fn policies(&self) -> &[Policy];
@@ -77,6 +79,10 @@ trait Erased: Send + Sync {
 impl<L: Limiter> Erased for L {
     fn apply_in(&self, tier: &Tier, key: &Key, op: Op) -> Pending<BoxedFuture> {
         boxed::<L>(Limiter::apply_in(self, tier, key, op))
+    }
+
+    fn apply_late(&self, tier: &Tier, key: &Key, op: Op, late: Duration) -> Pending<BoxedFuture> {
+        boxed::<L>(Limiter::apply_late(self, tier, key, op, late))
     }
 
     fn apply_each(&self, tier: &Tier, key: &Key, ops: &[Op]) -> Pending<BoxedFuture> {
@@ -184,6 +190,10 @@ impl Limiter for AnyLimiter {
 
     fn apply_in(&self, tier: &Tier, key: &Key, op: Op) -> Pending<BoxedFuture> {
         self.0.apply_in(tier, key, op)
+    }
+
+    fn apply_late(&self, tier: &Tier, key: &Key, op: Op, late: Duration) -> Pending<Self::Future> {
+        self.0.apply_late(tier, key, op, late)
     }
 
     fn apply_each(&self, tier: &Tier, key: &Key, ops: &[Op]) -> Pending<BoxedFuture> {

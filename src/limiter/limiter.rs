@@ -46,6 +46,16 @@ pub trait Limiter: Send + Sync + 'static {
         Pending::Ready(Err(tier.unknown()))
     }
 
+    /// Applies `op` for a request whose wait has ended `late` ago, since timers are late by a millisecond or two.
+    ///
+    /// A bucket that is full gains nothing while the timer is late. A limiter may therefore charge as of the end of the
+    /// wait, but of no instant more than 5 ms ago. A [`LocalLimiter`](crate::LocalLimiter) of one bucket does. The
+    /// default implementation is [`apply_in`](Self::apply_in), as of now.
+    fn apply_late(&self, tier: &Tier, key: &Key, op: Op, late: Duration) -> Pending<Self::Future> {
+        let _ = late;
+        self.apply_in(tier, key, op)
+    }
+
     /// Applies an operation of its own to each limit of several, in one step: `ops` has one for each key in
     /// `key`, which is a [`Key::joint`]. A [`JointLimiter`](super::JointLimiter) does this; one limit takes
     /// one operation, with its own key.
@@ -231,6 +241,10 @@ impl<L: Limiter> Limiter for std::sync::Arc<L> {
 
     fn apply_in(&self, tier: &Tier, key: &Key, op: Op) -> Pending<Self::Future> {
         L::apply_in(self, tier, key, op)
+    }
+
+    fn apply_late(&self, tier: &Tier, key: &Key, op: Op, late: Duration) -> Pending<Self::Future> {
+        L::apply_late(self, tier, key, op, late)
     }
 
     fn apply_each(&self, tier: &Tier, key: &Key, ops: &[Op]) -> Pending<Self::Future> {

@@ -1,8 +1,11 @@
 //! The admission of a layer: limiter, settings and reports. It is independent of tower.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
 };
 
 use http::{Extensions, request::Parts, response};
@@ -119,6 +122,16 @@ impl<L: Limiter, R> Admission<L, R> {
     #[inline]
     pub(super) fn apply(&self, charge: ChargeRequestRef<'_>, op: Op) -> Pending<L::Future> {
         self.limiter.apply_in(charge.tier, charge.key, op)
+    }
+
+    /// Applies the operation of a request whose wait has ended `late` ago.
+    pub(super) fn apply_late(
+        &self,
+        charge: ChargeRequestRef<'_>,
+        op: Op,
+        late: Duration,
+    ) -> Pending<L::Future> {
+        (self.limiter).apply_late(charge.tier, charge.key, op, late)
     }
 
     /// Applies an operation to each of several limits.

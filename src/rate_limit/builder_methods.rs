@@ -187,6 +187,10 @@ impl<L, R> RateLimitLayer<L, R> {
     /// delay of a leaky bucket adds to `longest`. Outside of a tokio runtime with a timer a request that would
     /// wait is answered 503, and the fault is logged.
     ///
+    /// Timers are late by a millisecond or two. A [`LocalLimiter`](crate::LocalLimiter) of one bucket charges as of the
+    /// end of the wait, at most 5 ms ago, so that a rate whose unit is a few milliseconds is kept; in turn two
+    /// requests may pass up to 5 ms closer together than the rate allows.
+    ///
     /// A request that waits holds the service instance that was ready for it, so limits on
     /// concurrency belong outside. The decision has the [delay](crate::Decision::delay). A request that
     /// is dropped leaves the queue. Neither a refund nor `set_quota` wakes a request: it is charged when

@@ -31,6 +31,8 @@ pub(super) struct DeferredDecision {
     /// The queue that the request could not join, and must not overtake.
     ahead: Option<QueueAhead>,
     position: Option<QueuePosition>,
+    /// How long ago the wait of the queue's head has ended.
+    late: Duration,
 }
 
 /// The next step of a decision.
@@ -70,6 +72,7 @@ impl DeferredDecision {
             denial: None,
             ahead: None,
             position: None,
+            late: Duration::ZERO,
         }
     }
 
@@ -116,7 +119,7 @@ impl DeferredDecision {
                 }
                 NextStep::Retry(wait) => {
                     let slept = waiting::sleep(wait).await;
-                    slept.map_err(LimiterError::unavailable)?;
+                    self.late = slept.map_err(LimiterError::unavailable)?;
                     // An earlier request may have moved into the queue meanwhile.
                     NextStep::Queue
                 }
@@ -177,7 +180,12 @@ impl DeferredDecision {
         charge: ChargeRequestRef<'_>,
     ) -> NextStep<L::Future> {
         let op = admission.charge_op(charge.cost);
-        self.apply(Purpose::Pass, op, admission, charge)
+        let late = mem::take(&mut self.late);
+        if late.is_zero() {
+            return self.apply(Purpose::Pass, op, admission, charge);
+        }
+        self.sent = charge.started.map(|_| Instant::now());
+        NextStep::Answer(Purpose::Pass, admission.apply_late(charge, op, late))
     }
 
     /// The step after an answer of the limiter.

@@ -356,22 +356,23 @@ impl Drop for QueuePosition {
     }
 }
 
-/// Waits, if there is a timer.
+/// Waits, if there is a timer. Returns how late it was.
 ///
 /// # Errors
 ///
 /// Without the feature `tokio`, and outside of a tokio runtime with a timer.
 #[cfg(feature = "tokio")]
-pub(super) async fn sleep(duration: Duration) -> Result<(), NoTimer> {
+pub(super) async fn sleep(duration: Duration) -> Result<Duration, NoTimer> {
+    let start = Instant::now();
     // Tokio panics where it has no timer, and no function of it checks that.
     let sleep = catch_unwind(|| tokio::time::sleep(duration)).map_err(|_| NoTimer)?;
     sleep.await;
-    Ok(())
+    Ok(start.elapsed().saturating_sub(duration))
 }
 
 #[cfg(not(feature = "tokio"))]
 #[allow(clippy::unused_async, reason = "its twin waits")]
-pub(super) async fn sleep(_: Duration) -> Result<(), NoTimer> {
+pub(super) async fn sleep(_: Duration) -> Result<Duration, NoTimer> {
     Err(NoTimer)
 }
 

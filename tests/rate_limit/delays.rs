@@ -7,7 +7,8 @@ use testkit::{Probe, field};
 use tokio::time::Instant;
 use tower::{Layer, Service, ServiceExt, service_fn};
 use tower_ratelimit::{
-    Clock, Decision, Global, Key, LocalLimiter, Quota, RateLimitLayer, Timestamp,
+    Clock, Decision, Global, Key, Limiter, LocalLimiter, ManualClock, Op, Quota, RateLimitLayer,
+    Timestamp, limiter::Tier,
 };
 
 /// tokio's time as a limiter's clock.
@@ -135,7 +136,11 @@ async fn thousands_can_wait() {
     let limiter = limiter(Quota::per_second(1_000).leaky_bucket(10_000));
     let layer = RateLimitLayer::new(limiter, Global).expose_decision(true);
     let answers = flood(&layer.layer(reported()), 5_000).await;
-    assert!(answers.iter().all(|(_, status, _)| *status == 200));
+    let denied = answers
+        .iter()
+        .filter(|(_, status, _)| *status != 200)
+        .count();
+    assert_eq!(denied, 0, "{:?}", answers.last());
     let (last, ..) = answers.last().unwrap();
     assert!((4_999..5_010).contains(last), "{last}");
 }
@@ -261,4 +266,52 @@ fn outside_of_a_runtime_a_request_that_would_wait_is_answered_503() {
         response.status().as_u16()
     });
     assert_eq!(statuses, [200, 503]);
+}
+
+/// Tokio's timer counts whole milliseconds, so each wait of 2.5 ms ends up to a millisecond late.
+#[tokio::test(start_paused = true)]
+async fn requests_that_wait_keep_a_rate_whose_unit_is_a_few_milliseconds() {
+    let layer = RateLimitLayer::new(limiter(Quota::per_second(400).burst(1)), Global);
+    let layer = layer.wait(Duration::from_secs(5)).expose_decision(true);
+    let service = layer.layer(reported());
+    let answers = flood(&service, 101).await;
+    let denied = answers
+        .iter()
+        .filter(|(_, status, _)| *status != 200)
+        .count();
+    assert_eq!(denied, 0, "{:?}", answers.last());
+    // 100 waits of 2.5 ms, and at no time more than the rate allows in the 5 ms more of a late timer.
+    let last = answers.last().map(|(at, ..)| *at).unwrap();
+    assert!((250..=255).contains(&last), "{last}");
+    for (n, (from, ..)) in answers.iter().enumerate() {
+        for (passed, (to, ..)) in answers[n..].iter().enumerate() {
+            assert!(
+                (to - from + 5) * 400 >= passed as u128 * 1_000,
+                "{n} {passed}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_late_charge_is_at_most_5_ms_old_and_gives_no_unit_twice() {
+    let clock = ManualClock::at(Timestamp::from_secs(1_767_225_600));
+    let limiter = LocalLimiter::builder(Quota::per_second(100).burst(1));
+    let limiter = limiter.clock(clock.clone()).build().unwrap();
+    let late = |millis| {
+        let late = Duration::from_millis(millis);
+        let op = Op::Acquire(1);
+        let answer = limiter.apply_late(&Tier::DEFAULT, &Key::global(), op, late);
+        testkit::now(answer.into_future()).unwrap()
+    };
+    assert!(late(0).is_allowed());
+    // The unit is back after 10 ms, and the charge is as of 12 ms.
+    clock.advance(Duration::from_millis(17));
+    assert!(late(1_000).is_allowed());
+    clock.advance(Duration::from_millis(4));
+    assert_eq!(late(1_000).retry_after(), Some(Duration::from_millis(1)));
+    clock.advance(Duration::from_millis(1));
+    // Another caller takes the unit as of now.
+    assert!(limiter.acquire(&Key::global(), 1).is_allowed());
+    assert_eq!(late(5).retry_after(), Some(Duration::from_millis(10)));
 }

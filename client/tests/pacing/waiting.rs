@@ -41,6 +41,20 @@ async fn a_thousand_requests_are_sent_in_order() {
     assert!((millis(9_990)..millis(11_000)).contains(&took), "{took:?}");
 }
 
+/// Tokio's timer counts whole milliseconds, so each wait of 2.5 ms ends up to a millisecond late.
+#[tokio::test(start_paused = true)]
+async fn a_rate_whose_unit_is_a_few_milliseconds_is_kept() {
+    let pacer = builder(Quota::per_second(400).burst(1)).build().unwrap();
+    let began = Instant::now();
+    for n in 0..401_u32 {
+        drop(pacer.turn(&api(), 1).await.unwrap());
+        // Never earlier than the rate allows.
+        assert!(began.elapsed() >= Duration::from_micros(2_500) * n, "{n}");
+    }
+    let took = began.elapsed();
+    assert!(took <= millis(1_005), "{took:?}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_pause_without_an_end_waits_for_resume() {
     let pacer = builder(Quota::per_second(10)).max_wait(Duration::MAX);

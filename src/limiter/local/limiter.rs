@@ -171,7 +171,7 @@ impl LocalLimiter {
     #[inline]
     fn decide(&self, key: &Key, op: &Op) -> Decision {
         match self.instants() {
-            Some(instants) => self.decide_alone(instants, key, op),
+            Some(instants) => self.decide_alone(instants, self.0.clock.now(), key, op),
             None => (self.decide_locked(&Tier::DEFAULT, key, op))
                 .expect("there is always a default tier"),
         }
@@ -187,7 +187,9 @@ impl LocalLimiter {
         match self.instants() {
             // A lone bucket has no window to count in, and may be a queue.
             Some(_) if !self.supports(op) => Err(unsupported(op)),
-            Some(instants) if tier.is_default() => Ok(self.decide_alone(instants, key, op)),
+            Some(instants) if tier.is_default() => {
+                Ok(self.decide_alone(instants, self.0.clock.now(), key, op))
+            }
             Some(instants) => self.decide_in_tier(instants, tier, key, op),
             None => self.decide_locked(tier, key, op),
         }
@@ -200,9 +202,14 @@ impl LocalLimiter {
         self.0.instants.as_ref().filter(|_| in_force)
     }
 
-    fn decide_alone(&self, live: &ChangingLimits<LoneLimit>, key: &Key, op: &Op) -> Decision {
-        // The clock first: the CPU hashes while it waits for the time.
-        let now = self.0.clock.now();
+    /// `now` is read in the argument: the CPU hashes while it waits for the time.
+    fn decide_alone(
+        &self,
+        live: &ChangingLimits<LoneLimit>,
+        now: Timestamp,
+        key: &Key,
+        op: &Op,
+    ) -> Decision {
         let hash = self.0.hasher.hash(key);
         let lone = live.read();
         match op {
@@ -323,6 +330,9 @@ impl LocalLimiter {
     }
 }
 
+/// The longest time that a charge may lie before the instant of its decision.
+const MOST_LATENESS: Duration = Duration::from_millis(5);
+
 /// Whether the operation is a layer's usual one, without a receipt.
 #[inline]
 const fn takes(op: &Op) -> bool {
@@ -344,9 +354,9 @@ impl Limiter for LocalLimiter {
     #[inline]
     fn apply_in(&self, tier: &Tier, key: &Key, op: Op) -> Pending<Self::Future> {
         match self.instants() {
-            Some(instants) if tier.is_default() && takes(&op) => {
-                Pending::Ready(Ok(self.decide_alone(instants, key, &op)))
-            }
+            Some(instants) if tier.is_default() && takes(&op) => Pending::Ready(Ok(
+                self.decide_alone(instants, self.0.clock.now(), key, &op)
+            )),
             instants => match (instants, tier.default_in_class()) {
                 (Some(instants), Some(class)) if takes(&op) => {
                     Pending::Ready(Ok(self.decide_in_class(instants, class, key, &op)))
@@ -354,6 +364,20 @@ impl Limiter for LocalLimiter {
                 _ => Pending::Ready(self.decide_in(tier, key, &op)),
             },
         }
+    }
+
+    /// A table of lone buckets takes the times of threads that read the clock earlier than others, and so this one.
+    fn apply_late(&self, tier: &Tier, key: &Key, op: Op, late: Duration) -> Pending<Self::Future> {
+        let instants = self.instants().filter(|_| tier.is_default() && takes(&op));
+        if let Some(instants) = instants.filter(|_| !late.is_zero()) {
+            let end_of_wait = self.0.clock.now().saturating_sub(late.min(MOST_LATENESS));
+            let decision = self.decide_alone(instants, end_of_wait, key, &op);
+            if decision.is_allowed() {
+                return Pending::Ready(Ok(decision));
+            }
+        }
+        // Others have taken the units; some may have come back since.
+        self.apply_in(tier, key, op)
     }
 
     fn policies(&self) -> &[Policy] {
