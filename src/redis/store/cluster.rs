@@ -47,8 +47,8 @@ const BETWEEN_FETCHES: Duration = Duration::from_secs(1);
 /// The most redirections of one call.
 const MAX_REDIRECTS: u32 = 8;
 
-/// The pause before a call is repeated while the cluster has no server for its slot.
-const UNSETTLED_PAUSE: Duration = Duration::from_millis(10);
+/// The pause before a call is repeated while its slot is moving.
+const MOVING_PAUSE: Duration = Duration::from_millis(10);
 
 /// The servers of a cluster, and the map of their slots.
 ///
@@ -136,7 +136,7 @@ impl Cluster {
                 self.next(&server, key, error).await
             };
             let Some(next) = next else {
-                if redirects == MAX_REDIRECTS || error.is_of_unsettled_cluster() {
+                if redirects == MAX_REDIRECTS || error.is_of_moving_slot() {
                     server.record_final_failure(error);
                 }
                 return outcome;
@@ -159,11 +159,11 @@ impl Cluster {
         if let Some(redirect) = error.redirect() {
             return self.follow(server.host(), key, redirect);
         }
-        if !error.is_of_unsettled_cluster() {
+        if !error.is_of_moving_slot() {
             return None;
         }
         self.fetch_from(None);
-        sleep(UNSETTLED_PAUSE).await;
+        sleep(MOVING_PAUSE).await;
         Some(self.server_of(key))
     }
 
@@ -328,6 +328,18 @@ impl Siblings for Cluster {
         if matches!(redirect, Redirect::Moved { .. }) {
             self.follow(host, key, redirect);
         }
+    }
+
+    fn lost(&self) -> Vec<String> {
+        let servers = self.servers();
+        let lost = servers
+            .iter()
+            .filter(|server| match server.guard().state() {
+                BreakerState::Fails { cause, .. } => !cause.is_of_cluster_down(),
+                _ => false,
+            });
+        let addresses = lost.filter_map(|server| server.address());
+        addresses.map(ToString::to_string).collect()
     }
 
     fn health(&self) -> StoreHealth {

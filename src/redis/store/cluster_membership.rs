@@ -21,6 +21,9 @@ pub(super) trait Siblings: fmt::Debug + Send + Sync {
     /// Records that the server at this host names another one for a key.
     fn record_redirect(&self, host: Option<&str>, key: &[u8], redirect: &Redirect);
 
+    /// The addresses of the servers whose breakers are open because they do not respond.
+    fn lost(&self) -> Vec<String>;
+
     /// The health of all servers together.
     fn health(&self) -> StoreHealth;
 }

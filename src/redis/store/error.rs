@@ -83,7 +83,7 @@ impl StoreError {
 
     /// Whether the keys of a call are on different servers. Then none of them has run it.
     pub(crate) fn names_many_servers(&self) -> bool {
-        self.kind() == StoreErrorKind::Cluster && self.detail.starts_with("CROSSSLOT")
+        self.is_of_cluster("CROSSSLOT")
     }
 
     /// The server that has the key, in a cluster.
@@ -91,11 +91,32 @@ impl StoreError {
         self.redirect.as_deref()
     }
 
-    /// Whether the cluster had no server for the key at the moment. Then the call has not run.
-    pub(crate) fn is_of_unsettled_cluster(&self) -> bool {
-        let texts = ["CLUSTERDOWN", "TRYAGAIN"];
-        self.kind() == StoreErrorKind::Cluster
-            && texts.iter().any(|text| self.detail.starts_with(text))
+    /// Whether the key's slot is moving, so that the call can be repeated. It has not run.
+    pub(crate) fn is_of_moving_slot(&self) -> bool {
+        self.is_of_cluster("TRYAGAIN")
+    }
+
+    /// Whether the cluster has no server for the slots of this server, or for all of them.
+    pub(crate) fn is_of_cluster_down(&self) -> bool {
+        self.is_of_cluster("CLUSTERDOWN")
+    }
+
+    /// Whether the cluster has no server for the key's slot alone. Its other slots are served.
+    pub(crate) fn is_of_unserved_slot(&self) -> bool {
+        self.is_of_cluster("CLUSTERDOWN Hash slot not served")
+    }
+
+    fn is_of_cluster(&self, text: &str) -> bool {
+        self.kind() == StoreErrorKind::Cluster && self.detail.starts_with(text)
+    }
+
+    /// The error with the servers that do not respond meanwhile.
+    pub(crate) fn with_lost_servers(&self, lost: &[String]) -> Self {
+        if lost.is_empty() {
+            return self.clone();
+        }
+        let detail = format!("{}, and no answer from {}", self.detail, lost.join(", "));
+        Self::redis(self.kind(), detail)
     }
 }
 

@@ -287,7 +287,12 @@ impl Pipeline {
                 self.guard.record_success(epoch);
             }
             // The call is repeated, and may still succeed.
-            StoreErrorKind::Cluster if self.is_member() && error.is_of_unsettled_cluster() => {}
+            StoreErrorKind::Cluster if self.is_member() && error.is_of_moving_slot() => {}
+            // The server works, and has no part in it: an unserved slot is asked of any server.
+            StoreErrorKind::Cluster if self.is_member() && error.is_of_unserved_slot() => {
+                self.guard.record_success(epoch);
+                self.fetch_map();
+            }
             // The call was not sent.
             StoreErrorKind::Crowded => {}
             StoreErrorKind::Other => self.record_inconclusive(epoch),
@@ -297,11 +302,20 @@ impl Pipeline {
                 if kind == StoreErrorKind::Timeout && self.is_excused(progress) {
                     return;
                 }
+                let error = &self.with_lost_servers(error);
                 self.change(
                     |breaker| breaker.failed(epoch, connection, error, now),
                     connection,
                 );
             }
+        }
+    }
+
+    /// The error of a cluster that is down with what is known of the reason.
+    fn with_lost_servers(&self, error: &StoreError) -> StoreError {
+        match self.cluster() {
+            Some(cluster) if error.is_of_cluster_down() => error.with_lost_servers(&cluster.lost()),
+            _ => error.clone(),
         }
     }
 
@@ -354,14 +368,18 @@ impl Pipeline {
 
     /// Closes the connection of a failed call, if the error calls for it.
     pub(super) fn close_failed(&self, kind: StoreErrorKind, connection: u64) {
-        use StoreErrorKind::{Disconnected, ReadOnly, Timeout};
+        use StoreErrorKind::{Cluster, Disconnected, ReadOnly, Timeout};
         if matches!(kind, Disconnected | ReadOnly) {
             self.link.discard(connection);
         }
-        if matches!(kind, Disconnected | ReadOnly | Timeout)
-            && let Some(cluster) = self.cluster()
-        {
+        if matches!(kind, Cluster | Disconnected | ReadOnly | Timeout) {
             // A replica may have replaced the server.
+            self.fetch_map();
+        }
+    }
+
+    fn fetch_map(&self) {
+        if let Some(cluster) = self.cluster() {
             cluster.fetch_soon();
         }
     }

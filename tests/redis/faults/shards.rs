@@ -1,6 +1,7 @@
 //! A cluster with a part that stands still or moves: the other keys are served.
 
 use std::{
+    error::Error as _,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -9,13 +10,14 @@ use std::{
 };
 
 use testkit::{needs, programs::eventually};
+use tokio::time::timeout;
 use tower_ratelimit::{Key, OnFailure, Quota, RedisLimiter, RedisStore, redis::StoreHealth};
 
 use super::{
     load::{Load, sample, undecided},
     load_through_fault::{patient_store, store_within},
 };
-use crate::servers::Cluster;
+use crate::servers::{Cluster, Setup};
 
 /// The keys of the tests.
 const KEYS: u64 = 40;
@@ -150,6 +152,69 @@ async fn slots_move_while_another_server_is_paused() {
     println!("{lost} of {}", 8 * others.len() * ROUNDS);
     assert_eq!(lost, 0, "{:?}", store.stats());
     assert!(at_last.len() > its_keys.len(), "nothing moved");
+}
+
+/// The servers that are left refuse all keys, as long as the lost one has no replica.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nobody_waits_for_a_cluster_that_is_down() {
+    needs!(redis);
+    let mut cluster = Cluster::start().await;
+    let store = patient_store(&url(&cluster));
+    let limiter = limiter(&store);
+    warm_up(&limiter).await;
+    let lost = cluster.primary_of(0).await;
+    let (its_keys, others) = split(&cluster, lost).await;
+    let address = cluster.node(lost).address().to_string();
+    // Its replica first, which would take over.
+    cluster.node_mut(lost + 3).kill9();
+    cluster.node_mut(lost).kill9();
+    let left = (0..3).find(|server| *server != lost).unwrap();
+    eventually("a cluster that is down", async || {
+        let info = cluster.node(left).send::<String>(["CLUSTER", "INFO"]);
+        let info = info.await.unwrap();
+        info.contains("cluster_state:fail").then_some(())
+    })
+    .await;
+    // The deadline is twice as long, so that a request that waits for it fails the test.
+    let given_up = eventually("decisions without Redis", async || {
+        for key in its_keys.iter().chain(&others) {
+            limiter.acquire(key, 1).await.err()?;
+        }
+        matches!(store.health(), StoreHealth::Down { .. }).then_some(())
+    });
+    timeout(Duration::from_secs(120), given_up)
+        .await
+        .expect("no request waits");
+    let error = limiter.acquire(&others[0], 1).await.unwrap_err();
+    let cause = error.source().unwrap().to_string();
+    assert!(cause.contains("CLUSTERDOWN"), "{cause}");
+    assert!(cause.contains(&address), "{cause}");
+}
+
+/// Its server serves all other slots, so that only requests for the one fail.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_slot_that_no_server_has_costs_only_its_own_keys() {
+    needs!(redis);
+    let setup = Setup::redis().config("cluster-require-full-coverage", "no");
+    let cluster = Cluster::start_with(setup).await;
+    let store = patient_store(&url(&cluster));
+    let limiter = limiter(&store);
+    warm_up(&limiter).await;
+    let server = cluster.primary_of(0).await;
+    let (its_keys, _) = split(&cluster, server).await;
+    let names: Vec<String> = cluster.node(server).send(["KEYS", "*:k*"]).await.unwrap();
+    let of_first = |name: &&String| its_keys[0] == Key::from(&name[name.rfind('k').unwrap()..]);
+    let slot = cluster.slot(names.iter().find(of_first).unwrap()).await;
+    let delete = ["CLUSTER", "DELSLOTS", &slot.to_string()];
+    cluster.node(server).send::<()>(delete).await.unwrap();
+
+    for _ in 0..10 {
+        let error = limiter.acquire(&its_keys[0], 1).await.unwrap_err();
+        let cause = error.source().unwrap().to_string();
+        assert!(cause.contains("Hash slot not served"), "{cause}");
+    }
+    assert_eq!(lost(&limiter, &its_keys[1..]).await, 0);
+    assert_eq!(store.stats().breaker_openings(), 0);
 }
 
 /// Tasks that use all keys until they are stopped, and count what Redis did not decide.
