@@ -7,7 +7,7 @@ use std::{net::SocketAddr, path::PathBuf, str::FromStr, time::Duration};
 
 use clap::Args;
 use tower_ratelimit::Quota;
-use tower_ratelimit_server::TlsFiles;
+use tower_ratelimit_server::{TlsFiles, serve::RedisTlsFiles};
 
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Rules")]
@@ -68,7 +68,8 @@ pub(crate) struct Redis {
         hide_env_values = true
     )]
     pub(crate) redis: Option<String>,
-    /// A file with the password of Redis, instead of in the URL.
+    /// A file with the password of Redis, instead of in the URL. This file and the next three are
+    /// read again for each connection, and on SIGHUP.
     #[arg(
         long,
         value_name = "FILE",
@@ -76,6 +77,32 @@ pub(crate) struct Redis {
         env = "TOWER_RATELIMIT_REDIS_PASSWORD_FILE"
     )]
     pub(crate) redis_password_file: Option<PathBuf>,
+    /// The authorities that sign the certificate of Redis, in PEM, for a URL that begins with
+    /// rediss. Default: those of the system.
+    #[arg(
+        long,
+        value_name = "FILE",
+        requires = "redis",
+        env = "TOWER_RATELIMIT_REDIS_TLS_CA"
+    )]
+    redis_tls_ca: Option<PathBuf>,
+    /// The certificate that Redis requires of its clients, in PEM, followed by the intermediate ones.
+    /// Default: none.
+    #[arg(
+        long,
+        value_name = "FILE",
+        requires_all = ["redis", "redis_tls_key"],
+        env = "TOWER_RATELIMIT_REDIS_TLS_CERT"
+    )]
+    redis_tls_cert: Option<PathBuf>,
+    /// The key of --redis-tls-cert, in PEM.
+    #[arg(
+        long,
+        value_name = "FILE",
+        requires = "redis_tls_cert",
+        env = "TOWER_RATELIMIT_REDIS_TLS_KEY"
+    )]
+    redis_tls_key: Option<PathBuf>,
     /// A file that keeps the counts across restarts: restored at the start, saved each minute and
     /// at the end. Not with --redis, which keeps them. Default: all keys start afresh.
     #[arg(long, value_name = "FILE", env = "TOWER_RATELIMIT_STATE")]
@@ -91,6 +118,15 @@ pub(crate) struct Redis {
     /// store.on_failure of the rules decides.
     #[arg(long, env = "TOWER_RATELIMIT_READY_NEEDS_STORE")]
     pub(crate) ready_needs_store: bool,
+}
+
+impl Redis {
+    pub(crate) fn tls(&self) -> RedisTlsFiles {
+        let mut files = RedisTlsFiles::default();
+        files.authority.clone_from(&self.redis_tls_ca);
+        files.certificate = self.redis_tls_cert.clone().zip(self.redis_tls_key.clone());
+        files
+    }
 }
 
 #[derive(Debug, Args)]

@@ -198,6 +198,7 @@ pub(crate) fn gateway(gateway: Gateway) -> Result<(), String> {
     settings.watch = gateway.files.watch;
     settings.listen = gateway.listen;
     settings.tls = gateway.tls.files();
+    settings.redis_tls = gateway.redis.tls();
     settings.redis = gateway.redis.redis;
     settings.redis_password_file = gateway.redis.redis_password_file;
     settings.ready_needs_store = gateway.redis.ready_needs_store;

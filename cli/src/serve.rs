@@ -250,6 +250,7 @@ fn settings(serve: Serve) -> (Log, Settings) {
     (settings.reveal_keys, settings.admin_page) = (operators.reveal_keys, operators.admin_page.0);
     settings.tls = serve.tls.files();
     settings.http_tls = serve.http_tls;
+    settings.redis_tls = serve.redis.tls();
     settings.redis = serve.redis.redis;
     settings.redis_password_file = serve.redis.redis_password_file;
     settings.ready_needs_store = serve.redis.ready_needs_store;

@@ -51,6 +51,7 @@ pub use self::{
     settings::Settings,
     upstream_address::{Upstream, UpstreamHost, UpstreamHttp, UpstreamTls},
 };
+pub use crate::store::RedisTlsFiles;
 use crate::{
     admin::{Admin, LiveSources, Room},
     connections::{self, ConnectionLimits, ConnectionSlots, listen},
@@ -107,6 +108,12 @@ impl Limits {
         }
     }
 
+    /// Reads the rules again, and connects to Redis anew.
+    fn reload(&self) {
+        self.source.reload();
+        self.store.reconnect();
+    }
+
     /// The admin service of the running gateway.
     fn admin(&self, running: &Running) -> Admin {
         let (proxy, draining) = (Arc::clone(&running.proxy), running.draining.clone());
@@ -155,7 +162,8 @@ impl Certificates {
 /// Serves until the process gets a signal to stop, then completes active requests. Operators follow it in the log, by
 /// events of `tracing`.
 ///
-/// SIGTERM and SIGINT stop the gateway, a second one at once. SIGHUP reads the rules and the certificates again.
+/// SIGTERM and SIGINT stop the gateway, a second one at once. SIGHUP reads the rules and the certificates again, and
+/// connects to Redis anew.
 ///
 /// # Errors
 ///
@@ -177,7 +185,7 @@ pub async fn serve(settings: Settings) -> Result<(), ServeError> {
         counted(rules.len(), "rule"),
     );
     let limits = Limits::new(&settings, rules, page, store);
-    let Limits { source, store, .. } = &limits;
+    let store = &limits.store;
     let state = StateFile::new(settings.state.as_deref(), store);
     // The recorder has to be installed before anything is counted.
     let metrics = limits.metrics(&listeners);
@@ -190,7 +198,7 @@ pub async fn serve(settings: Settings) -> Result<(), ServeError> {
     let metered = metrics.as_ref();
     let side_servers = SideServers::start(listeners, metered, admin, &running.draining, needed);
     let reload = || {
-        source.reload();
+        limits.reload();
         certificates.reload();
     };
     let end = running.end(settings.drain, side_servers);

@@ -25,7 +25,8 @@ use crate::{
 /// Serves until the process gets a signal to stop, then completes active requests. Operators follow it in the log, by
 /// events of `tracing`.
 ///
-/// SIGTERM and SIGINT stop the service, a second one at once. SIGHUP reads the rules and the certificates again.
+/// SIGTERM and SIGINT stop the service, a second one at once. SIGHUP reads the rules and the certificates again, and
+/// connects to Redis anew.
 ///
 /// # Errors
 ///

@@ -6,7 +6,10 @@ use std::net::Ipv4Addr;
 use testkit::{
     needs,
     programs::{eventually, free_port},
-    servers::{Cluster, Sentinels, Setup},
+    servers::{
+        Cluster, Sentinels, Setup,
+        certificates::{CLIENT, make_client_certificate},
+    },
 };
 
 use crate::{
@@ -83,6 +86,35 @@ async fn count_together(url: &str, clients: &[&str]) {
         }
         assert_eq!(statuses, [200, 200, 429, 429], "{client}");
     }
+}
+
+#[tokio::test]
+async fn redis_may_ask_a_gateway_for_a_certificate() {
+    needs!(redis, openssl);
+    bounded(async {
+        let upstream = Upstream::start().await;
+        let server = Setup::redis().tls_clients().start().await;
+        let authority = server.authority();
+        let folder = authority.parent().unwrap();
+        make_client_certificate(folder);
+        let [certificate, key] = CLIENT.map(|name| folder.join(name));
+        let [authority, certificate, key] =
+            [&authority, &certificate, &key].map(|file| file.to_str().unwrap());
+        let url = server.url();
+        let files = [
+            ["--redis", &url],
+            ["--redis-tls-ca", authority],
+            ["--redis-tls-cert", certificate],
+            ["--redis-tls-key", key],
+        ];
+        let options = [files.as_flattened(), &["--ready-needs-store"]].concat();
+        let gateway = Gateway::start(upstream.port, &options).await;
+        eventually("readiness", async || {
+            (ready(&gateway).await == 200).then_some(())
+        })
+        .await;
+    })
+    .await;
 }
 
 #[tokio::test]

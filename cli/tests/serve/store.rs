@@ -5,7 +5,10 @@ use std::fs;
 use testkit::{
     needs,
     programs::{eventually, free_port},
-    servers::{Cluster, Sentinels, Server, Setup},
+    servers::{
+        Cluster, Sentinels, Server, Setup,
+        certificates::{CLIENT, make_client_certificate},
+    },
 };
 use tonic::transport::Endpoint;
 use tower_ratelimit_server::protobuf_messages::Code;
@@ -78,6 +81,76 @@ async fn password_of_redis_is_in_a_file() {
         "20s",
     ];
     let service = Service::start(&[&options[..], &["--on-failure", "deny"]].concat()).await;
+    let answer = service.call(about("foo", "bar")).await.unwrap();
+    assert_eq!(answer.overall_code(), Code::Ok);
+}
+
+/// A rotation: first the server has both passwords, and at last the new one alone.
+#[tokio::test]
+async fn replaced_password_of_redis_is_read_again() {
+    needs!(redis);
+    let user = "limiter on >first ~rl:* -@all +evalsha +script|load +get +set +time";
+    let server = Setup::redis().user(user).start().await;
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("password");
+    fs::write(&file, "first\n").unwrap();
+    let url = format!("redis://limiter@127.0.0.1:{}", server.port());
+    let file_option = ["--redis-password-file", file.to_str().unwrap()];
+    let options = ["--redis", &url, "--redis-deadline", "20s", "--on-failure"];
+    let service = Service::start(&[&file_option[..], &options, &["deny"]].concat()).await;
+    let code = async |value: &'static str| {
+        let answer = service.call(about("foo", value)).await.ok()?;
+        Some(answer.overall_code())
+    };
+    assert_eq!(code("one").await, Some(Code::Ok));
+    let send = async |words: &[&str]| server.send::<()>(words).await.unwrap();
+    let connection = async || {
+        let list: String = server.send(["CLIENT", "LIST"]).await.unwrap();
+        let line = list.lines().find(|line| line.contains("user=limiter"))?;
+        line.split(' ').next().map(str::to_owned)
+    };
+
+    let first = connection().await;
+    send(&["ACL", "SETUSER", "limiter", ">second"]).await;
+    fs::write(&file, "second\n").unwrap();
+    service.process.hang_up();
+    eventually("a new connection", async || {
+        let now = connection().await;
+        (now.is_some() && now != first).then_some(())
+    })
+    .await;
+    assert_eq!(code("two").await, Some(Code::Ok));
+
+    send(&["ACL", "SETUSER", "limiter", "resetpass", ">third"]).await;
+    send(&["CLIENT", "KILL", "USER", "limiter"]).await;
+    fs::write(&file, "third\n").unwrap();
+    eventually("a decision", async || {
+        (code("three").await == Some(Code::Ok)).then_some(())
+    })
+    .await;
+}
+
+/// The default of Redis with TLS asks each client for a certificate.
+#[tokio::test]
+async fn redis_may_ask_for_a_certificate() {
+    needs!(redis, openssl);
+    let server = Setup::redis().tls_clients().start().await;
+    let authority = server.authority();
+    let folder = authority.parent().unwrap();
+    make_client_certificate(folder);
+    let [certificate, key] = CLIENT.map(|name| folder.join(name));
+    let [authority, certificate, key] =
+        [&authority, &certificate, &key].map(|file| file.to_str().unwrap());
+    let url = server.url();
+    let options = [
+        ["--redis", &url],
+        ["--redis-tls-ca", authority],
+        ["--redis-tls-cert", certificate],
+        ["--redis-tls-key", key],
+        ["--redis-deadline", "20s"],
+        ["--on-failure", "deny"],
+    ];
+    let service = Service::start(options.as_flattened()).await;
     let answer = service.call(about("foo", "bar")).await.unwrap();
     assert_eq!(answer.overall_code(), Code::Ok);
 }

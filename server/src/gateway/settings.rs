@@ -12,7 +12,7 @@ use crate::{
     connections,
     decide_and_serve_errors::{ServeError, fault},
     settings, state_file,
-    store::{Store, redis},
+    store::{RedisFiles, RedisTlsFiles, Store, redis},
     tls::TlsFiles,
 };
 
@@ -46,6 +46,8 @@ pub struct Settings {
     pub redis: Option<String>,
     /// A file with the password of Redis, if the address has none. Defaults to none.
     pub redis_password_file: Option<PathBuf>,
+    /// Certificates for an encrypted address of Redis. Defaults to none: the system's authorities.
+    pub redis_tls: RedisTlsFiles,
     /// Whether the gateway is ready only while Redis responds. Defaults to false: rules decide by their `on_failure`.
     pub ready_needs_store: bool,
     /// The prefix of all keys in Redis. Defaults to that of [`RedisStore`].
@@ -104,6 +106,7 @@ impl Settings {
             tls: None,
             redis: None,
             redis_password_file: None,
+            redis_tls: RedisTlsFiles::default(),
             ready_needs_store: false,
             redis_prefix: None,
             redis_deadline: DEFAULT_DEADLINE,
@@ -127,9 +130,12 @@ impl Settings {
     /// Reads the rules, and makes the store for their counts.
     pub(super) fn rules(&self) -> Result<(Rules, Store), ServeError> {
         let prefix = self.redis_prefix.as_deref();
-        let password = self.redis_password_file.as_ref();
+        let files = RedisFiles {
+            password: self.redis_password_file.as_ref(),
+            tls: &self.redis_tls,
+        };
         let builder = || RedisStore::builder().deadline(self.redis_deadline);
-        let connect = |address: &String| redis(builder(), prefix, password, address);
+        let connect = |address: &String| redis(builder(), prefix, files, address);
         let redis = self.redis.as_ref().map(connect).transpose()?;
         state_file::check(self.state.as_deref(), self.redis.as_ref())?;
         let builder = redis

@@ -25,7 +25,7 @@ use crate::{
     rules_source::{Source, warn_of},
     settings::Settings,
     state_file::{self, StateFile},
-    store::{Store, redis, with_certificates},
+    store::{RedisFiles, Store, redis},
     telemetry::observed,
     tls::Tls,
     watch::Watch,
@@ -137,9 +137,10 @@ impl Parts {
         }
     }
 
-    /// Reads the rules and the certificates again.
+    /// Reads the rules and the certificates again, and connects to Redis anew.
     pub(super) fn reload(&self) {
         self.source.reload();
+        self.store.reconnect();
         self.reload_certificates();
     }
 
@@ -263,10 +264,12 @@ fn store(settings: &Settings) -> Result<Store, ServeError> {
             .map_err(|error| fault("--max-keys", &error));
     };
     let store = RedisStore::builder().deadline(settings.redis_deadline);
-    let store = with_certificates(store, &settings.redis_tls)?;
     let prefix = settings.redis_prefix.as_deref();
-    let password = settings.redis_password_file.as_ref();
-    redis(store, prefix, password, address).map(Store::Redis)
+    let files = RedisFiles {
+        password: settings.redis_password_file.as_ref(),
+        tls: &settings.redis_tls,
+    };
+    redis(store, prefix, files, address).map(Store::Redis)
 }
 
 fn auth(

@@ -2,8 +2,6 @@
 
 use std::borrow::Cow;
 
-#[cfg(feature = "redis-tls")]
-use redis::{Client, TlsCertificates};
 use redis::{
     ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisConnectionInfo, parse_redis_url,
 };
@@ -31,8 +29,6 @@ pub(super) struct Sentinels {
     pub(super) master: String,
     pub(super) user: Option<String>,
     pub(super) password: Option<String>,
-    #[cfg(feature = "redis-tls")]
-    pub(super) certificates: Option<TlsCertificates>,
 }
 
 impl Address {
@@ -78,8 +74,6 @@ impl Address {
             password: parameter(first, "sentinel_password"),
             nodes: nodes(texts, OF_SENTINELS)?,
             master: master.to_owned(),
-            #[cfg(feature = "redis-tls")]
-            certificates: None,
         }))
     }
 
@@ -92,27 +86,13 @@ impl Address {
         Self::sentinel(hosts.each(), master)
     }
 
-    /// The address with these certificates, for all of its servers.
-    #[cfg(feature = "redis-tls")]
-    pub(super) fn with_certificates(
-        self,
-        certificates: &TlsCertificates,
-    ) -> Result<Self, ConfigError> {
-        Ok(match self {
-            Self::Node(node) => Self::Node(with_certificates(node, certificates)?),
-            Self::Cluster(nodes) => {
-                let nodes = nodes.into_iter();
-                let nodes = nodes.map(|node| with_certificates(node, certificates));
-                Self::Cluster(nodes.collect::<Result<_, _>>()?)
-            }
-            Self::Sentinel(mut sentinels) => {
-                for node in &sentinels.nodes {
-                    with_certificates(node.clone(), certificates)?;
-                }
-                sentinels.certificates = Some(certificates.clone());
-                Self::Sentinel(sentinels)
-            }
-        })
+    /// The addresses that are configured.
+    pub(super) fn nodes(&self) -> &[ConnectionInfo] {
+        match self {
+            Self::Node(node) => std::slice::from_ref(node),
+            Self::Cluster(nodes) => nodes,
+            Self::Sentinel(sentinels) => &sentinels.nodes,
+        }
     }
 
     /// The address without user and password, for texts.
@@ -258,25 +238,6 @@ fn shown_parameter(query: &str, name: &str) -> String {
     } else {
         "an unknown parameter (in a password `?` is written %3F)".to_owned()
     }
-}
-
-/// Returns the address of a server with certificates.
-#[cfg(feature = "redis-tls")]
-fn with_certificates(
-    node: ConnectionInfo,
-    certificates: &TlsCertificates,
-) -> Result<ConnectionInfo, ConfigError> {
-    if !matches!(node.addr(), ConnectionAddr::TcpTls { .. }) {
-        return Err(bad(
-            "certificates for Redis need an encrypted address, which begins with rediss",
-        ));
-    }
-    let client = Client::build_with_tls(node, certificates.clone()).map_err(|error| {
-        bad(format!(
-            "the certificates for Redis are not usable: {error}"
-        ))
-    })?;
-    Ok(client.get_connection_info().clone())
 }
 
 /// Returns a parameter of the query.

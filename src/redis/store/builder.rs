@@ -2,19 +2,21 @@
 
 use std::{
     fmt,
+    path::PathBuf,
     sync::{Arc, atomic::AtomicBool},
     time::Duration,
 };
 
-use redis::aio::ConnectionLike;
-#[cfg(feature = "redis-tls")]
-use redis::{ClientTlsConfig, TlsCertificates};
+use redis::{ConnectionInfo, aio::ConnectionLike};
 
+#[cfg(feature = "redis-tls")]
+use super::credentials::Pem;
 use super::{
     RedisStore,
-    address::Address,
-    cluster::Cluster,
+    address::{Address, bad},
+    cluster::{Cluster, Seeds},
     connector::{self, Connector, Timeouts},
+    credentials::Credentials,
     pipeline::Pipeline,
     shared_store_state::StoreCommon,
     single_or_cluster_servers::{Servers, StoreState},
@@ -46,8 +48,7 @@ pub struct RedisStoreBuilder {
     connect_timeout: Duration,
     sharding_proxy: bool,
     on_health_change: Option<Listener>,
-    #[cfg(feature = "redis-tls")]
-    certificates: Option<TlsCertificates>,
+    credentials: Credentials,
 }
 
 impl RedisStore {
@@ -65,8 +66,7 @@ impl RedisStoreBuilder {
             connect_timeout: DEFAULT_CONNECT_TIMEOUT,
             sharding_proxy: false,
             on_health_change: None,
-            #[cfg(feature = "redis-tls")]
-            certificates: None,
+            credentials: Credentials::default(),
         }
     }
 
@@ -135,13 +135,31 @@ impl RedisStoreBuilder {
         self
     }
 
+    /// Sets a file with the password of the servers, for an address that has none. Defaults to none.
+    ///
+    /// It is read again for each connection, so that it can be replaced while the old password is
+    /// still accepted, or after Redis has refused it. [`RedisStore::reconnect`] replaces the open
+    /// connections as well.
+    pub fn password_file(mut self, file: impl Into<PathBuf>) -> Self {
+        self.credentials.password = Some(file.into());
+        self
+    }
+
     /// Sets the authorities that sign the certificates of servers and sentinels, in PEM. Defaults to
     /// those of the system.
     ///
     /// The address is then an encrypted one, such as `rediss://10.0.0.7`.
     #[cfg(feature = "redis-tls")]
     pub fn tls_authorities(mut self, pem: impl Into<Vec<u8>>) -> Self {
-        self.certificates().root_cert = Some(pem.into());
+        self.credentials.authorities = Some(Pem::Text(pem.into()));
+        self
+    }
+
+    /// As [`tls_authorities`](Self::tls_authorities), from a file that is read again for each
+    /// connection, so that it can be replaced.
+    #[cfg(feature = "redis-tls")]
+    pub fn tls_authorities_file(mut self, file: impl Into<PathBuf>) -> Self {
+        self.credentials.authorities = Some(Pem::File(file.into()));
         self
     }
 
@@ -155,19 +173,22 @@ impl RedisStoreBuilder {
         certificate: impl Into<Vec<u8>>,
         key: impl Into<Vec<u8>>,
     ) -> Self {
-        self.certificates().client_tls = Some(ClientTlsConfig {
-            client_cert: certificate.into(),
-            client_key: key.into(),
-        });
+        let pair = (Pem::Text(certificate.into()), Pem::Text(key.into()));
+        self.credentials.client = Some(pair);
         self
     }
 
+    /// As [`tls_client_certificate`](Self::tls_client_certificate), from files that are read again
+    /// for each connection, so that they can be replaced.
     #[cfg(feature = "redis-tls")]
-    fn certificates(&mut self) -> &mut TlsCertificates {
-        self.certificates.get_or_insert(TlsCertificates {
-            client_tls: None,
-            root_cert: None,
-        })
+    pub fn tls_client_certificate_files(
+        mut self,
+        certificate: impl Into<PathBuf>,
+        key: impl Into<PathBuf>,
+    ) -> Self {
+        let pair = (Pem::File(certificate.into()), Pem::File(key.into()));
+        self.credentials.client = Some(pair);
+        self
     }
 
     /// Creates the store at this address, see [`RedisStore::connect`].
@@ -225,26 +246,24 @@ impl RedisStoreBuilder {
     fn at(self, address: Address) -> Result<RedisStore, ConfigError> {
         self.check()?;
         connector::provide_crypto();
-        #[cfg(feature = "redis-tls")]
-        let address = match &self.certificates {
-            Some(certificates) => address.with_certificates(certificates)?,
-            None => address,
-        };
+        check_credentials(&address, &self.credentials)?;
+        let credentials = Arc::new(self.credentials.clone());
         let timeouts = Timeouts {
             connect: self.connect_timeout,
         };
         let shown = address.shown();
         let opener = match address {
             Address::Node(node) if self.sharding_proxy => {
-                Connector::node(connector::without_name(node), timeouts)
+                Connector::node(connector::without_name(node), credentials, timeouts)
             }
-            Address::Node(node) => Connector::node(node, timeouts),
+            Address::Node(node) => Connector::node(node, credentials, timeouts),
             Address::Sentinel(sentinels) => {
                 connector::check_seeds(&sentinels.nodes)?;
-                Connector::sentinels(sentinels, timeouts)
+                Connector::sentinels(sentinels, credentials, timeouts)
             }
-            Address::Cluster(seeds) => {
-                connector::check_seeds(&seeds)?;
+            Address::Cluster(nodes) => {
+                connector::check_seeds(&nodes)?;
+                let seeds = Seeds { nodes, credentials };
                 let cluster = |common| Servers::Cluster(Cluster::new(seeds, timeouts, common));
                 return Ok(self.build(shown, Home::own(), cluster));
             }
@@ -271,8 +290,7 @@ impl RedisStoreBuilder {
             connect_timeout: _,
             sharding_proxy,
             on_health_change,
-            #[cfg(feature = "redis-tls")]
-                certificates: _,
+            credentials: _,
         } = self;
         let watch = StoreWatch::new(Owner::Redis, on_health_change);
         let common = Arc::new(StoreCommon::new(
@@ -301,6 +319,26 @@ fn check_time(name: &str, time: Duration) -> Result<(), ConfigError> {
             ConfigErrorKind::Deadline,
             format!("a {name} of {time:?} is not accepted; it is more than 0 and at most 1 hour"),
         ));
+    }
+    Ok(())
+}
+
+/// Checks that the files can be read and are usable at this address.
+fn check_credentials(address: &Address, credentials: &Credentials) -> Result<(), ConfigError> {
+    let has_password = |node: &ConnectionInfo| node.redis_settings().password().is_some();
+    if credentials.password.is_some() && address.nodes().iter().any(has_password) {
+        return Err(bad(
+            "the address of Redis has a password, and so has the file; only one of them is used",
+        ));
+    }
+    let unusable = |error: &dyn fmt::Display| {
+        bad(format!(
+            "the password or the certificates for Redis are not usable: {error}"
+        ))
+    };
+    let login = credentials.read_now().map_err(|error| unusable(&error))?;
+    for node in address.nodes() {
+        login.at(node.clone()).map_err(|error| unusable(&error))?;
     }
     Ok(())
 }

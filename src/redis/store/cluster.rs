@@ -10,13 +10,11 @@ use std::{
 };
 
 use futures_util::future::{BoxFuture, join_all};
-use redis::{Cmd, ConnectionInfo, RedisResult, Value};
+use redis::{Cmd, RedisResult, Value};
 use tokio::time::{Instant, sleep, timeout};
 
-use self::{
-    map::SlotMap,
-    seeds::{Seeds, fetch_slots},
-};
+pub(super) use self::seeds::Seeds;
+use self::{map::SlotMap, seeds::fetch_slots};
 use super::{
     call::CallProgress,
     cluster_membership::{Membership, Siblings},
@@ -74,11 +72,7 @@ struct Fetches {
 }
 
 impl Cluster {
-    pub(super) fn new(
-        seeds: Vec<ConnectionInfo>,
-        timeouts: Timeouts,
-        common: Arc<StoreCommon>,
-    ) -> Arc<Self> {
+    pub(super) fn new(seeds: Seeds, timeouts: Timeouts, common: Arc<StoreCommon>) -> Arc<Self> {
         Arc::new_cyclic(|this: &Weak<Self>| {
             let opener = Connector::Entry(this.clone(), timeouts);
             let membership = Membership {
@@ -88,7 +82,7 @@ impl Cluster {
             let entry = Pipeline::new(Arc::clone(&common), opener, Some(membership));
             Self {
                 this: Weak::clone(this),
-                seeds: Seeds(seeds),
+                seeds,
                 timeouts,
                 common,
                 map: RwLock::new(SlotMap::unknown(Arc::new(entry))),
@@ -197,7 +191,8 @@ impl Cluster {
     }
 
     fn member(&self, address: NodeAddress) -> Option<Arc<Pipeline>> {
-        let opener = Connector::node(self.seeds.at(&address)?, self.timeouts).ok()?;
+        let (node, credentials) = (self.seeds.at(&address)?, &self.seeds.credentials);
+        let opener = Connector::node(node, Arc::clone(credentials), self.timeouts).ok()?;
         let membership = Membership {
             cluster: self.this.clone(),
             address: Some(address),

@@ -99,6 +99,19 @@ impl Connection {
         self.lock().live.is_some()
     }
 
+    /// Opens a new connection in place of the open one, which stays if that fails. Without an open
+    /// one there is nothing to do: the next call opens one.
+    pub(super) async fn renew(self: &Arc<Self>) -> Result<(), StoreError> {
+        if !self.is_live() {
+            return Ok(());
+        }
+        let attempt = self.attempt();
+        match timeout_at(attempt.expires_at, attempt.outcome).await {
+            Ok(Ok(outcome)) => outcome.map(drop),
+            _ => Err(StoreError::abandoned()),
+        }
+    }
+
     /// How long the current attempt has been running.
     pub(super) fn attempting_for(&self) -> Option<Duration> {
         let now = time::Instant::now();

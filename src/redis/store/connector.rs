@@ -1,6 +1,9 @@
 //! The connector: opens connections to a server, a cluster or through sentinels.
 
-use std::{sync::Weak, time::Duration};
+use std::{
+    sync::{Arc, Weak},
+    time::Duration,
+};
 
 use futures_util::future::BoxFuture;
 use redis::{
@@ -13,6 +16,7 @@ use tokio::time::timeout;
 
 use super::{
     address::{Sentinels, bad},
+    credentials::{Credentials, Login},
     transport::Transport,
 };
 use crate::{error::ConfigError, store::error::StoreError};
@@ -38,10 +42,10 @@ pub(super) trait ClusterEntry: Send + Sync {
 /// Opens connections.
 #[derive(Clone)]
 pub(super) enum Connector {
-    Node(Box<Client>, Timeouts),
+    Node(Box<ConnectionInfo>, Arc<Credentials>, Timeouts),
     /// Connects to the configured address of a cluster that responds first.
     Entry(Weak<dyn ClusterEntry>, Timeouts),
-    Sentinel(Box<Sentinels>, Timeouts),
+    Sentinel(Box<Sentinels>, Arc<Credentials>, Timeouts),
     /// A connection that was handed in. It reconnects by itself.
     Given(Transport),
 }
@@ -54,21 +58,30 @@ pub(super) struct Timeouts {
 
 impl Connector {
     /// Creates a connector for one server.
-    pub(super) fn node(node: ConnectionInfo, timeouts: Timeouts) -> RedisResult<Self> {
-        let client = Client::open(with_tcp_settings(node))?;
-        Ok(Self::Node(Box::new(client), timeouts))
+    pub(super) fn node(
+        node: ConnectionInfo,
+        credentials: Arc<Credentials>,
+        timeouts: Timeouts,
+    ) -> RedisResult<Self> {
+        let node = with_tcp_settings(node);
+        Client::open(node.clone())?;
+        Ok(Self::Node(Box::new(node), credentials, timeouts))
     }
 
-    pub(super) fn sentinels(sentinels: Sentinels, timeouts: Timeouts) -> RedisResult<Self> {
-        sentinel_client(&sentinels)?;
-        Ok(Self::Sentinel(Box::new(sentinels), timeouts))
+    pub(super) fn sentinels(
+        sentinels: Sentinels,
+        credentials: Arc<Credentials>,
+        timeouts: Timeouts,
+    ) -> RedisResult<Self> {
+        sentinel_client(&sentinels, &Login::default())?;
+        Ok(Self::Sentinel(Box::new(sentinels), credentials, timeouts))
     }
 
     /// The longest time for opening a connection.
     pub(super) const fn limit(&self) -> Duration {
         match self {
-            Self::Node(_, timeouts) => timeouts.connect,
-            Self::Entry(_, timeouts) | Self::Sentinel(_, timeouts) => {
+            Self::Node(_, _, timeouts) => timeouts.connect,
+            Self::Entry(_, timeouts) | Self::Sentinel(_, _, timeouts) => {
                 timeouts.connect.saturating_mul(CONNECTIONS_IN_A_ROW)
             }
             // The connection is open already.
@@ -83,12 +96,16 @@ impl Connector {
 
     pub(super) async fn open(&self) -> Result<Transport, StoreError> {
         match self {
-            Self::Node(client, _) => limited(self.limit(), node(client)).await,
+            Self::Node(info, credentials, _) => {
+                limited(self.limit(), node(info, credentials)).await
+            }
             Self::Entry(cluster, _) => match cluster.upgrade() {
                 Some(cluster) => limited(self.limit(), cluster.open()).await,
                 None => Err(StoreError::abandoned()),
             },
-            Self::Sentinel(sentinels, _) => limited(self.limit(), master(sentinels)).await,
+            Self::Sentinel(sentinels, credentials, _) => {
+                limited(self.limit(), master(sentinels, credentials)).await
+            }
             Self::Given(wire) => Ok(wire.clone()),
         }
     }
@@ -104,15 +121,19 @@ async fn limited(
     }
 }
 
-pub(super) async fn node(client: &Client) -> RedisResult<Transport> {
+pub(super) async fn node(
+    node: &ConnectionInfo,
+    credentials: &Arc<Credentials>,
+) -> RedisResult<Transport> {
+    let client = Client::open(credentials.read().await?.at(node.clone())?)?;
     let config = config();
     let connection = client.get_multiplexed_async_connection_with_config(&config);
     connection.await.map(Transport::Node)
 }
 
 /// Requests the master from the sentinels before each connection, since it may have changed.
-async fn master(sentinels: &Sentinels) -> RedisResult<Transport> {
-    let mut client = sentinel_client(sentinels)?;
+async fn master(sentinels: &Sentinels, credentials: &Arc<Credentials>) -> RedisResult<Transport> {
+    let mut client = sentinel_client(sentinels, &credentials.read().await?)?;
     let config = config();
     let connection = client.get_async_connection_with_config(&config);
     connection.await.map(Transport::Node)
@@ -164,7 +185,7 @@ pub(super) fn unusable(error: &RedisError) -> ConfigError {
     bad(format!("the address of Redis is not usable: {reason}"))
 }
 
-fn sentinel_client(sentinels: &Sentinels) -> RedisResult<SentinelClient> {
+fn sentinel_client(sentinels: &Sentinels, login: &Login) -> RedisResult<SentinelClient> {
     let addresses = sentinels.nodes.iter().map(|node| node.addr().clone());
     let servers = sentinels.servers();
     let mut builder =
@@ -176,7 +197,7 @@ fn sentinel_client(sentinels: &Sentinels) -> RedisResult<SentinelClient> {
         builder = builder.set_client_to_redis_tls_mode(TlsMode::Secure);
     }
     #[cfg(feature = "redis-tls")]
-    if let Some(certificates) = &sentinels.certificates {
+    if let Some(certificates) = &login.certificates {
         builder = builder
             .set_client_to_redis_certificates(certificates.clone())
             .set_client_to_sentinel_certificates(certificates.clone());
@@ -184,7 +205,8 @@ fn sentinel_client(sentinels: &Sentinels) -> RedisResult<SentinelClient> {
     if let Some(user) = servers.username() {
         builder = builder.set_client_to_redis_username(user);
     }
-    if let Some(password) = servers.password() {
+    let password = login.password.as_deref().or(servers.password());
+    if let Some(password) = password {
         builder = builder.set_client_to_redis_password(password);
     }
     if let Some(user) = &sentinels.user {

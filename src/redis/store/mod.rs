@@ -13,6 +13,7 @@ mod cluster;
 mod cluster_membership;
 mod connection;
 mod connector;
+mod credentials;
 mod error;
 pub(crate) mod in_flight_window;
 mod pipeline;

@@ -149,6 +149,20 @@ impl RedisStore {
         common.home.within(servers.check()).await
     }
 
+    /// Opens new connections in place of the open ones, with the password and the certificates that
+    /// are in the [files](super::RedisStoreBuilder::password_file) now. Calls in flight end on the
+    /// old ones. A connection that was handed in stays.
+    ///
+    /// # Errors
+    ///
+    /// The first failure to connect. That connection stays as it was.
+    pub async fn reconnect(&self) -> Result<(), StoreError> {
+        let StoreState {
+            common, servers, ..
+        } = &*self.shared;
+        common.home.within(servers.reconnect()).await
+    }
+
     /// The beginning of all key names.
     pub(crate) fn prefix(&self) -> &str {
         &self.shared.common.prefix

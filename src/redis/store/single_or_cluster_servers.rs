@@ -5,6 +5,7 @@ use std::{
     time::Duration,
 };
 
+use futures_util::future::join_all;
 use redis::{Cmd, Value};
 
 use super::{
@@ -134,6 +135,15 @@ impl Servers {
             Self::One(server) => server.expected(),
             Self::Cluster(cluster) => cluster.expected(),
         }
+    }
+
+    pub(super) async fn reconnect(&self) -> Result<(), StoreError> {
+        let servers = match self {
+            Self::One(server) => vec![Arc::clone(server)],
+            Self::Cluster(cluster) => cluster.servers(),
+        };
+        let each = join_all(servers.iter().map(|server| server.link.renew())).await;
+        each.into_iter().try_for_each(|outcome| outcome)
     }
 
     pub(super) async fn check(&self) -> Result<(), StoreError> {

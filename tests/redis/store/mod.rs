@@ -2,6 +2,7 @@
 
 mod clusters;
 mod log_lines;
+mod password_file;
 mod sentinels;
 mod servers;
 mod sharding_proxies;

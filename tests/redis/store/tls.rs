@@ -2,7 +2,10 @@ use std::{fs, path::Path};
 
 use testkit::{
     needs,
-    servers::certificates::{CLIENT, make_client_certificate},
+    servers::certificates::{
+        AUTHORITY, CLIENT, make_certificates, make_client_certificate,
+        make_expired_client_certificate,
+    },
 };
 use tower_ratelimit::StoreErrorKind;
 
@@ -33,6 +36,30 @@ async fn certificates_of_the_builder_encrypt() {
         let store = store.connect(&server.url()).unwrap();
         assert_eq!(fault(&store).await, StoreErrorKind::Disconnected);
     }
+}
+
+/// A rotation replaces the files, and the next connection has to know.
+#[tokio::test]
+async fn certificates_are_read_again_for_each_connection() {
+    needs!(redis, openssl);
+    let server = Setup::redis().tls_clients().start().await;
+    let authority = server.authority();
+    let folder = authority.parent().unwrap_or(Path::new(""));
+    let elsewhere = tempfile::tempdir().unwrap();
+    make_certificates(elsewhere.path());
+    make_expired_client_certificate(folder);
+    let trusted = elsewhere.path().join("trusted.pem");
+    fs::copy(elsewhere.path().join(AUTHORITY), &trusted).unwrap();
+    let [certificate, key] = CLIENT.map(|name| folder.join(name));
+
+    let store = patient().tls_authorities_file(&trusted);
+    let store = store.tls_client_certificate_files(certificate, key);
+    let store = store.connect(&server.url()).unwrap();
+    assert_eq!(fault(&store).await, StoreErrorKind::Disconnected);
+    fs::copy(&authority, &trusted).unwrap();
+    assert_eq!(fault(&store).await, StoreErrorKind::Disconnected);
+    make_client_certificate(folder);
+    store.check().await.unwrap();
 }
 
 #[tokio::test]

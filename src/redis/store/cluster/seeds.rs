@@ -1,11 +1,14 @@
 //! The configured addresses of a cluster.
 
+use std::{fmt, sync::Arc};
+
 use futures_util::future::select_ok;
-use redis::{Client, ConnectionAddr, ConnectionInfo, ErrorKind, RedisResult};
+use redis::{ConnectionAddr, ConnectionInfo, ErrorKind, RedisResult};
 
 use crate::{
     redis::store::{
         connector,
+        credentials::Credentials,
         slots::{self, SlotRange},
         transport::Transport,
     },
@@ -13,16 +16,18 @@ use crate::{
 };
 
 /// The configured addresses of a cluster, with the user and the encryption for all of its servers.
-#[derive(Debug)]
-pub(super) struct Seeds(pub(super) Vec<ConnectionInfo>);
+pub(in crate::redis::store) struct Seeds {
+    pub(in crate::redis::store) nodes: Vec<ConnectionInfo>,
+    pub(in crate::redis::store) credentials: Arc<Credentials>,
+}
 
 impl Seeds {
     /// Opens a connection to the server that responds first, and fetches the slot ranges from it.
     pub(super) async fn connect(&self) -> RedisResult<(Transport, Vec<SlotRange>)> {
-        let each = self.0.iter().map(|seed| {
+        let each = self.nodes.iter().map(|seed| {
             let attempt = async {
-                let client = Client::open(connector::with_tcp_settings(seed.clone()))?;
-                let wire = connector::node(&client).await?;
+                let node = connector::with_tcp_settings(seed.clone());
+                let wire = connector::node(&node, &self.credentials).await?;
                 let ranges = fetch_slots(&wire, host_of(seed)).await?;
                 Ok((wire, ranges))
             };
@@ -33,7 +38,7 @@ impl Seeds {
 
     /// Returns another address with this user, encryption and protocol.
     pub(super) fn at(&self, address: &NodeAddress) -> Option<ConnectionInfo> {
-        let seed = self.0.first()?;
+        let seed = self.nodes.first()?;
         let mut place = seed.addr().clone();
         match &mut place {
             ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
@@ -43,6 +48,14 @@ impl Seeds {
             _ => return None,
         }
         Some(seed.clone().set_addr(place))
+    }
+}
+
+impl fmt::Debug for Seeds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list()
+            .entries(self.nodes.iter().map(|node| node.addr()))
+            .finish()
     }
 }
 
