@@ -10,7 +10,7 @@ use std::{
 };
 
 use futures_util::future::{BoxFuture, join_all};
-use redis::{Cmd, RedisResult, Value};
+use redis::{Cmd, ConnectionAddr, RedisResult, Value};
 use tokio::time::{Instant, sleep, timeout};
 
 pub(super) use self::seeds::Seeds;
@@ -345,6 +345,10 @@ impl Siblings for Cluster {
 }
 
 impl ClusterEntry for Cluster {
+    fn seed(&self) -> &ConnectionAddr {
+        self.seeds.nodes[0].addr()
+    }
+
     /// Applies the slot map that the server reports before the connection is used.
     fn open(&self) -> BoxFuture<'_, RedisResult<Transport>> {
         Box::pin(async {

@@ -35,6 +35,9 @@ const CONNECTIONS_IN_A_ROW: u32 = 3;
 
 /// A cluster that is known by some of its servers.
 pub(super) trait ClusterEntry: Send + Sync {
+    /// The first configured address.
+    fn seed(&self) -> &ConnectionAddr;
+
     /// Opens a connection to the server that responds first.
     fn open(&self) -> BoxFuture<'_, RedisResult<Transport>>;
 }
@@ -95,16 +98,18 @@ impl Connector {
     }
 
     pub(super) async fn open(&self) -> Result<Transport, StoreError> {
+        let limit = self.limit();
         match self {
             Self::Node(info, credentials, _) => {
-                limited(self.limit(), node(info, credentials)).await
+                limited(limit, node(info, credentials), info.addr()).await
             }
             Self::Entry(cluster, _) => match cluster.upgrade() {
-                Some(cluster) => limited(self.limit(), cluster.open()).await,
+                Some(cluster) => limited(limit, cluster.open(), cluster.seed()).await,
                 None => Err(StoreError::abandoned()),
             },
             Self::Sentinel(sentinels, credentials, _) => {
-                limited(self.limit(), master(sentinels, credentials)).await
+                let first = sentinels.nodes[0].addr();
+                limited(limit, master(sentinels, credentials), first).await
             }
             Self::Given(wire) => Ok(wire.clone()),
         }
@@ -114,10 +119,30 @@ impl Connector {
 async fn limited(
     limit: Duration,
     opening: impl Future<Output = RedisResult<Transport>>,
+    to: &ConnectionAddr,
 ) -> Result<Transport, StoreError> {
     match timeout(limit, opening).await {
-        Ok(outcome) => outcome.map_err(|error| StoreError::unconnected(&error)),
-        Err(_) => Err(StoreError::unconnected_within(limit)),
+        Ok(outcome) => outcome.map_err(|error| {
+            let hint = encryption_hint(to, Some(&error));
+            StoreError::unconnected(&error).with_hint(hint)
+        }),
+        Err(_) => Err(StoreError::unconnected_within(limit).with_hint(encryption_hint(to, None))),
+    }
+}
+
+/// The possible reason of a failure to connect that only one side speaks TLS. Without an error there was no
+/// response: a server without TLS waits for the end of a line.
+fn encryption_hint(to: &ConnectionAddr, error: Option<&RedisError>) -> Option<&'static str> {
+    let ends = |error: &RedisError| error.is_connection_dropped() && !error.is_connection_refusal();
+    match (to, error) {
+        (ConnectionAddr::TcpTls { .. }, None) => Some(
+            "so it is also where the server speaks no TLS: its address then begins with redis, not \
+             with rediss",
+        ),
+        (ConnectionAddr::Tcp(..), Some(error)) if ends(error) => {
+            Some("so it is also where the server speaks TLS: its address then begins with rediss")
+        }
+        _ => None,
     }
 }
 

@@ -31,7 +31,7 @@ pub(super) struct Credentials {
     pub(super) client: Option<(Pem, Pem)>,
 }
 
-/// What the files contained when they were read.
+/// The password and the certificates as they were read.
 #[derive(Clone, Default)]
 pub(super) struct Login {
     pub(super) password: Option<String>,

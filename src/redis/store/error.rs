@@ -81,6 +81,13 @@ impl StoreError {
         )
     }
 
+    pub(crate) fn with_hint(self, hint: Option<&str>) -> Self {
+        match hint {
+            Some(hint) => Self::redis(self.kind(), format!("{}; {hint}", self.detail)),
+            None => self,
+        }
+    }
+
     /// Whether the keys of a call are on different servers. Then none of them has run it.
     pub(crate) fn names_many_servers(&self) -> bool {
         self.is_of_cluster("CROSSSLOT")

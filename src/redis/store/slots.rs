@@ -79,6 +79,22 @@ fn crc16(bytes: &[u8]) -> u16 {
     })
 }
 
+/// Whether a response to `CLUSTER SLOTS` has a server without a name, for which it says `?`.
+pub(super) fn lacks_name(answer: &Value) -> bool {
+    let Value::Array(ranges) = answer else {
+        return false;
+    };
+    ranges.iter().any(|range| {
+        let Value::Array(parts) = range else {
+            return false;
+        };
+        let Some(Value::Array(primary)) = parts.get(2) else {
+            return false;
+        };
+        primary.first() == Some(&Value::BulkString(b"?".to_vec()))
+    })
+}
+
 /// Parses the response of the server at `host` to `CLUSTER SLOTS`. `None` if it is not such a
 /// response, or if no server has a slot.
 pub(super) fn parse(answer: &Value, host: &str) -> Option<Vec<SlotRange>> {

@@ -2,7 +2,7 @@ use testkit::{needs, programs::eventually};
 use tower_ratelimit::StoreErrorKind;
 
 use super::patient;
-use crate::servers::{Cluster, Server};
+use crate::servers::{Cluster, Server, Setup};
 
 /// As many checks as it takes to reach all servers: each uses another key.
 const ROUND: usize = 16;
@@ -56,6 +56,16 @@ async fn a_clusters_server_that_is_addressed_as_a_single_one() {
     .await;
     assert_eq!(error.kind(), StoreErrorKind::Cluster);
     assert!(error.to_string().contains("redis-cluster://"), "{error}");
+}
+
+#[tokio::test]
+async fn what_a_server_without_a_name_lacks_is_in_the_error() {
+    needs!(redis);
+    let setup = Setup::redis().config("cluster-preferred-endpoint-type", "hostname");
+    let cluster = Cluster::start_with(setup).await;
+    let store = patient().connect(&cluster.url()).unwrap();
+    let error = store.check().await.unwrap_err().to_string();
+    assert!(error.contains("cluster-announce-hostname"), "{error}");
 }
 
 #[tokio::test]

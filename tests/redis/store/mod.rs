@@ -7,6 +7,7 @@ mod sentinels;
 mod servers;
 mod sharding_proxies;
 mod tls;
+mod tls_on_one_side;
 
 use std::time::Duration;
 

@@ -65,7 +65,13 @@ pub(super) async fn fetch_slots(wire: &Transport, host: &str) -> RedisResult<Vec
     command.arg("SLOTS");
     let answer = wire.send(&command).await?.extract_error()?;
     let ranges = slots::parse(&answer, host);
-    ranges.ok_or_else(|| (ErrorKind::Client, "the cluster has given out no slots").into())
+    let missing = if slots::lacks_name(&answer) {
+        "a server of the cluster has no name for its clients (`?`): it needs \
+         cluster-announce-hostname, or cluster-preferred-endpoint-type ip"
+    } else {
+        "the cluster has given out no slots"
+    };
+    ranges.ok_or_else(|| (ErrorKind::Client, missing).into())
 }
 
 fn host_of(node: &ConnectionInfo) -> &str {

@@ -54,6 +54,13 @@ fn error_replies_are_classified_by_their_code() {
     }
 }
 
+/// It was loaded just before, into another server.
+#[test]
+fn a_proxy_that_was_not_declared_is_named_in_the_error() {
+    let error = StoreError::replied(&reply("NOSCRIPT No matching script."));
+    assert!(error.to_string().contains("sharding_proxy"), "{error}");
+}
+
 #[test]
 fn connections_fail_in_four_ways() {
     let io = |kind: io::ErrorKind| RedisError::from(io::Error::from(kind));
