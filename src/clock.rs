@@ -4,6 +4,10 @@
 //! [`OsClock`] is the default; [`ManualClock`] stands still until a test moves it, so that no test has
 //! to wait; `QuantaClock` (feature `quanta`) reads the CPU's time stamp counter.
 
+mod anchor;
+mod reading;
+mod timestamp;
+
 use std::{
     fmt,
     sync::{
@@ -13,53 +17,9 @@ use std::{
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
-/// A point in time: whole microseconds since 1970-01-01T00:00Z.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct Timestamp(u64);
-
-impl Timestamp {
-    /// The timestamp that is `micros` microseconds after the epoch.
-    #[must_use]
-    pub const fn from_micros(micros: u64) -> Self {
-        Self(micros)
-    }
-
-    /// The timestamp that is `seconds` after the epoch.
-    #[must_use]
-    pub const fn from_secs(seconds: u64) -> Self {
-        Self(seconds.saturating_mul(1_000_000))
-    }
-
-    /// Microseconds since the epoch.
-    #[must_use]
-    pub const fn as_micros(self) -> u64 {
-        self.0
-    }
-
-    /// Nanoseconds since the epoch, saturating in the year 2554.
-    pub(crate) const fn as_nanos(self) -> u64 {
-        self.0.saturating_mul(1_000)
-    }
-
-    /// This timestamp plus `duration`, rounded down to microseconds and saturating.
-    #[must_use]
-    pub fn saturating_add(self, duration: Duration) -> Self {
-        Self(self.0.saturating_add(whole_micros(duration)))
-    }
-
-    /// This timestamp minus `duration`, rounded down to microseconds and saturating.
-    #[must_use]
-    pub fn saturating_sub(self, duration: Duration) -> Self {
-        Self(self.0.saturating_sub(whole_micros(duration)))
-    }
-}
-
-const fn whole_micros(duration: Duration) -> u64 {
-    duration
-        .as_secs()
-        .saturating_mul(1_000_000)
-        .saturating_add(duration.subsec_micros() as u64)
-}
+pub(crate) use self::reading::ClockReading;
+pub use self::timestamp::Timestamp;
+use self::{anchor::Anchor, timestamp::whole_micros};
 
 /// A source of time.
 ///
@@ -68,18 +28,36 @@ const fn whole_micros(duration: Duration) -> u64 {
 /// that lies one period ahead stays in force, so it can lock a key out for up to two periods in all. A
 /// clock that steps back and forth again can give a key its quota anew.
 pub trait Clock: Send + Sync + 'static {
-    /// The current time.
+    /// The current time, for whatever lasts: buckets, logs, queues, blocks and waits. It should not step.
     fn now(&self) -> Timestamp;
+
+    /// The wall clock's time at `now`, a time of this clock: for windows, calendars, times of day, and what
+    /// others read. The same by default.
+    ///
+    /// It may step. After a step back a window stays in force as after a step of the clock; after one
+    /// ahead the next window begins.
+    fn wall(&self, now: Timestamp) -> Timestamp {
+        now
+    }
 }
 
 impl<C: Clock + ?Sized> Clock for Arc<C> {
     fn now(&self) -> Timestamp {
         C::now(self)
     }
+
+    fn wall(&self, now: Timestamp) -> Timestamp {
+        C::wall(self, now)
+    }
 }
 
 /// The operating system's clock: the wall clock's time at the first read in the process, plus the
 /// monotonic time since then. It never steps back, and neither NTP nor an operator moves it.
+///
+/// [`wall`](Clock::wall) follows them: at most once a second it looks at the wall clock, and by a difference
+/// of more than two seconds it is ahead or behind from then on. So a clock that is set after the
+/// process began is right a second later. Where the monotonic clock stands still while the machine sleeps,
+/// as in Linux, buckets do not refill meanwhile, and windows end.
 #[derive(Debug, Clone, Copy, Default)]
 #[non_exhaustive]
 pub struct OsClock;
@@ -92,12 +70,48 @@ impl OsClock {
     }
 }
 
+/// How much the wall clock is ahead of [`OsClock`].
+static OS_ANCHOR: Anchor = Anchor::new();
+
 impl Clock for OsClock {
     fn now(&self) -> Timestamp {
         static START: LazyLock<(Timestamp, Instant)> =
             LazyLock::new(|| (wall_clock(), Instant::now()));
         let (wall, monotonic) = *START;
         wall.saturating_add(monotonic.elapsed())
+    }
+
+    fn wall(&self, now: Timestamp) -> Timestamp {
+        OS_ANCHOR.wall(now, || read_with(self))
+    }
+}
+
+impl OsClock {
+    /// The wall clock's time.
+    pub(crate) fn wall_now() -> Timestamp {
+        Self.wall(Self.now())
+    }
+
+    /// Microseconds by which the wall clock is ahead now.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn ahead() -> i64 {
+        let _ = Self::wall_now();
+        OS_ANCHOR.ahead()
+    }
+
+    /// The wall clock's time of a time of this clock, as both are apart now.
+    pub(crate) fn wall_of(time: Timestamp) -> Timestamp {
+        let now = Self.now();
+        let wall = Self.wall(now);
+        ClockReading { now, wall }.at(time).wall
+    }
+}
+
+/// A look at a clock and at the operating system's wall clock.
+fn read_with(clock: &impl Clock) -> ClockReading {
+    ClockReading {
+        now: clock.now(),
+        wall: wall_clock(),
     }
 }
 
@@ -183,7 +197,9 @@ impl Clock for ManualClock {
     }
 }
 
-/// Tokio's clock: the wall clock's time when this clock was made, plus tokio's time since then.
+/// Tokio's clock: [`OsClock`]'s time when this clock was made, plus tokio's time since then.
+/// [`wall`](Clock::wall) follows the steps of the wall clock, as [`OsClock`]'s does, also while tokio's time is
+/// paused.
 ///
 /// In a test with [paused](https://docs.rs/tokio/latest/tokio/time/fn.pause.html) time, one
 /// `tokio::time::advance` moves limiter and timers together. Without paused time, [`OsClock`] is
@@ -212,12 +228,12 @@ pub struct TokioClock {
 
 #[cfg(feature = "tokio")]
 impl TokioClock {
-    /// A clock that starts at the wall clock's time. If time is paused, make it in the runtime that
+    /// A clock that starts at [`OsClock`]'s time. If time is paused, make it in the runtime that
     /// paused it.
     #[must_use]
     pub fn new() -> Self {
         Self {
-            start: (wall_clock(), tokio::time::Instant::now()),
+            start: (OsClock.now(), tokio::time::Instant::now()),
         }
     }
 }
@@ -235,6 +251,10 @@ impl Clock for TokioClock {
         let (wall, start) = self.start;
         wall.saturating_add(start.elapsed())
     }
+
+    fn wall(&self, now: Timestamp) -> Timestamp {
+        Timestamp(now.0.saturating_add_signed(OsClock::ahead()))
+    }
 }
 
 /// The CPU's time stamp counter, read by [quanta](https://docs.rs/quanta).
@@ -247,17 +267,23 @@ impl Clock for TokioClock {
 pub struct QuantaClock {
     clock: quanta::Clock,
     start: (Timestamp, quanta::Instant),
+    anchor: Arc<Anchor>,
 }
 
 #[cfg(feature = "quanta")]
 impl QuantaClock {
-    /// A clock that starts at the wall clock's time. The first one in a process calibrates the counter,
+    /// A clock that starts at [`OsClock`]'s time. The first one in a process calibrates the counter,
     /// in up to 200 ms.
     #[must_use]
     pub fn new() -> Self {
         let clock = quanta::Clock::new();
-        let start = (wall_clock(), clock.now());
-        Self { clock, start }
+        let start = (OsClock.now(), clock.now());
+        let anchor = Arc::default();
+        Self {
+            clock,
+            start,
+            anchor,
+        }
     }
 }
 
@@ -281,6 +307,10 @@ impl Clock for QuantaClock {
         let (wall, start) = self.start;
         wall.saturating_add(self.clock.now().duration_since(start))
     }
+
+    fn wall(&self, now: Timestamp) -> Timestamp {
+        self.anchor.wall(now, || read_with(self))
+    }
 }
 
 /// A limiter's clock. An indirect call for each read keeps the clock out of the limiter's type.
@@ -295,6 +325,13 @@ impl SharedClock {
     #[inline]
     pub(crate) fn now(&self) -> Timestamp {
         self.0.now()
+    }
+
+    #[inline]
+    pub(crate) fn read(&self) -> ClockReading {
+        let now = self.0.now();
+        let wall = self.0.wall(now);
+        ClockReading { now, wall }
     }
 }
 

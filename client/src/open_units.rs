@@ -69,7 +69,7 @@ impl OpenUnits {
         status: StatusCode,
         headers: &HeaderMap,
     ) -> Vec<ReportedQuotas> {
-        let now = pacer.clock.now();
+        let now = pacer.clock.wall(pacer.clock.now());
         let units = self.units.iter();
         let quotas = units
             .map(|units| response_signals::quotas_of(pacer.learn, status, headers, now, units));

@@ -94,7 +94,7 @@ impl SentRequest {
             requests: self.cost,
             others: units.map_or(&[], OpenUnits::units),
         };
-        let hint = ServerHint::of(pacer.learn, status, headers, now, cost);
+        let hint = ServerHint::of(pacer.learn, status, headers, pacer.clock.wall(now), cost);
         let reported = units.map(|units| units.reported(pacer, status, headers));
         let mut memory = self.state.memory();
         let fraction = match hint {

@@ -20,6 +20,7 @@ use super::{
     varying_window::VaryingWindow,
 };
 use crate::{
+    clock::ClockReading,
     decision::{Charge, Usage},
     quota::{Algorithm, Kind, Priority, Quota},
 };
@@ -140,7 +141,8 @@ impl CompiledQuota {
     }
 
     /// The usage that is lost with the state; zero exactly if the state is fresh.
-    pub(crate) fn weight(&self, state: &State, now: u64) -> Weight {
+    pub(crate) fn weight(&self, state: &State, time: ClockReading) -> Weight {
+        let now = self.instant(time);
         let reset_after = self.reset_after(state, now);
         if reset_after == 0 {
             return Weight::default();
@@ -158,19 +160,21 @@ impl CompiledQuota {
         }
     }
 
-    /// The weight of the state, for an eviction without this quota.
+    /// The weight of the state, for an eviction without this quota: by the clock that does not step.
     #[inline]
-    pub(crate) fn eviction_weight(&self, state: &State, now: u64) -> EvictionWeight {
+    pub(crate) fn eviction_weight(&self, state: &State, time: ClockReading) -> EvictionWeight {
+        let now = time.as_nanos();
         if self.token().is_some() {
             let used = state.instant().saturating_sub(now);
             return EvictionWeight::new(now.saturating_add(used), used, Fading::Flows);
         }
-        self.eviction_weight_of_any(state, now)
+        self.eviction_weight_of_any(state, time)
     }
 
     #[inline(never)]
-    fn eviction_weight_of_any(&self, state: &State, now: u64) -> EvictionWeight {
-        let fresh_at = now.saturating_add(self.reset_after(state, now));
+    fn eviction_weight_of_any(&self, state: &State, time: ClockReading) -> EvictionWeight {
+        let now = self.instant(time);
+        let fresh_at = (time.as_nanos()).saturating_add(self.reset_after(state, now));
         let hold = match &self.rate {
             Rate::Bucket(_) => Fading::Flows,
             _ if self.available(state, now) == 0 => Fading::Exhausted,
@@ -301,6 +305,14 @@ impl Divisible for CompiledQuota {
 
 impl Counts for CompiledQuota {
     type State = State;
+
+    #[inline]
+    fn instant(&self, time: ClockReading) -> u64 {
+        match &self.rate {
+            Rate::Bucket(_) | Rate::SlidingLog(_) => time.now.as_nanos(),
+            _ => time.wall.as_nanos(),
+        }
+    }
 
     #[inline]
     fn verdict(&self, state: &State, now: u64, cost: u64) -> Verdict {

@@ -4,6 +4,7 @@ use std::{cmp::Ordering, slice, time::Duration};
 
 use super::{Charged, Refund, Verdict};
 use crate::{
+    clock::ClockReading,
     decision::Op,
     decision::{Charge, Measure, Outcome, Receipt, Usage},
     quota::{Kind, MAX_COUNT, Priority},
@@ -37,6 +38,13 @@ impl Answer {
 pub(crate) trait Counts {
     /// The state of a key; the default is fresh.
     type State: Default;
+
+    /// The instant at which the quota counts, in nanoseconds: by the wall for windows, otherwise by the clock
+    /// that does not step.
+    #[inline]
+    fn instant(&self, time: ClockReading) -> u64 {
+        time.as_nanos()
+    }
 
     /// The class of requests that the quota measures.
     #[inline]
@@ -132,19 +140,18 @@ pub(crate) struct Tally<'a, M: Counts> {
     /// The counter of each quota.
     pub(crate) counters: &'a [CounterIndex],
     pub(crate) states: &'a mut [M::State],
-    /// The instant in nanoseconds.
-    pub(crate) now: u64,
+    pub(crate) time: ClockReading,
 }
 
 impl<'a, M: Counts> Tally<'a, M> {
     /// One quota with a state of its own.
     #[inline]
-    pub(crate) const fn of_one(meter: &'a M, state: &'a mut M::State, now: u64) -> Self {
+    pub(crate) const fn of_one(meter: &'a M, state: &'a mut M::State, time: ClockReading) -> Self {
         Self {
             meters: slice::from_ref(meter),
             counters: &[CounterIndex(0)],
             states: slice::from_mut(state),
-            now,
+            time,
         }
     }
 
@@ -171,7 +178,7 @@ impl<'a, M: Counts> Tally<'a, M> {
             Op::Settle(cost, receipt) => self.settle(*cost, receipt, verdicts),
             Op::Block(_) => self.judge_clamped(0, verdicts),
             Op::Reset => {
-                self.each(|_, state| *state = M::State::default());
+                self.each(|_, state, _| *state = M::State::default());
                 self.judge_clamped(0, verdicts)
             }
         }
@@ -188,9 +195,9 @@ impl<'a, M: Counts> Tally<'a, M> {
     /// is not read, or the only quota's is the joint one.
     #[inline]
     pub(crate) fn judge(&mut self, cost: u64, verdicts: &mut [Verdict]) -> Verdict {
-        let (now, mut all) = (self.now, Verdict::FITS);
+        let mut all = Verdict::FITS;
         let mut verdicts = verdicts.iter_mut();
-        self.each(|meter, state| {
+        self.each(|meter, state, now| {
             meter.clamp(state, now);
             let verdict = meter.verdict(state, now, cost);
             if let Some(own) = verdicts.next() {
@@ -205,7 +212,8 @@ impl<'a, M: Counts> Tally<'a, M> {
     #[inline]
     pub(crate) fn sheds(&self, verdict: Verdict, cost: u64) -> bool {
         let fits_whole = |(meter, counter): (&M, &CounterIndex)| {
-            let whole = meter.whole_verdict(&self.states[counter.0], self.now, cost);
+            let whole =
+                meter.whole_verdict(&self.states[counter.0], meter.instant(self.time), cost);
             whole.fits()
         };
         let mut counted = self.meters.iter().zip(self.counters);
@@ -215,16 +223,14 @@ impl<'a, M: Counts> Tally<'a, M> {
     /// Takes `cost`, whether or not it fits, down to exhaustion and no further.
     #[inline]
     pub(crate) fn charge(&mut self, cost: u64) {
-        let now = self.now;
         if cost > 0 {
-            self.each(|meter, state| meter.charge(state, now, cost));
+            self.each(|meter, state, now| meter.charge(state, now, cost));
         }
     }
 
     #[inline]
     fn clamp(&mut self) {
-        let now = self.now;
-        self.each(|meter, state| meter.clamp(state, now));
+        self.each(|meter, state, now| meter.clamp(state, now));
     }
 
     #[inline]
@@ -261,11 +267,11 @@ impl<'a, M: Counts> Tally<'a, M> {
 
     /// Adds `cost`; the verdict is a denial if a count then exceeds its limit.
     fn count(&mut self, cost: u64, verdicts: &mut [Verdict]) -> Answer {
-        let now = self.now;
         if cost > 0 {
-            self.each(|meter, state| meter.count(state, now, cost));
+            self.each(|meter, state, now| meter.count(state, now, cost));
         }
-        let mut answer = self.judge_by(|meter, state| meter.over(state, now, cost), verdicts);
+        let over = |meter: &M, state: &_, now| meter.over(state, now, cost);
+        let mut answer = self.judge_by(over, verdicts);
         answer.charged = cost;
         answer
     }
@@ -288,32 +294,29 @@ impl<'a, M: Counts> Tally<'a, M> {
 
     /// Takes `cost` that was used already, whatever the class. Returns the units taken.
     fn spend(&mut self, cost: u64) -> u64 {
-        let now = self.now;
         if cost == 0 {
             return 0;
         }
-        let counted = self.meters.iter().zip(self.counters);
-        let spendable =
-            counted.map(|(meter, counter)| meter.spendable(&self.states[counter.0], now));
-        let taken = cost.min(spendable.min().unwrap_or(0));
-        self.each(|meter, state| meter.spend(state, now, cost));
+        let taken = cost.min(self.least(M::spendable));
+        self.each(|meter, state, now| meter.spend(state, now, cost));
         taken
     }
 
     /// Refunds at most the receipt's charge, to counters that still count with the same numbers.
     fn refund(&mut self, cost: u64, receipt: Option<&Receipt>) {
-        let now = self.now;
+        let time = self.time;
         let cost = receipt.map_or(cost, |receipt| cost.min(receipt.charged()));
         if cost == 0 {
             return;
         }
         let Some(receipt) = receipt else {
             let of = Charged::Newest;
-            return self.each(|meter, state| meter.refund(state, now, Refund { cost, of }));
+            return self.each(|meter, state, now| meter.refund(state, now, Refund { cost, of }));
         };
-        let charged_at = receipt.charged_at().as_nanos();
+        let charged_at = time.at(receipt.charged_at());
         let counted = self.meters.iter().zip(self.counters);
         for ((meter, counter), charge) in counted.zip(receipt.charges()) {
+            let (now, charged_at) = (meter.instant(time), meter.instant(charged_at));
             if meter.made(charged_at, charge) {
                 let of = Charged::At(charged_at, *charge);
                 meter.refund(&mut self.states[counter.0], now, Refund { cost, of });
@@ -324,8 +327,8 @@ impl<'a, M: Counts> Tally<'a, M> {
     /// Whether `cost` fits every quota.
     #[inline]
     fn judge_clamped(&mut self, cost: u64, verdicts: &mut [Verdict]) -> Answer {
-        let now = self.now;
-        let mut answer = self.judge_by(|meter, state| meter.verdict(state, now, cost), verdicts);
+        let verdict = |meter: &M, state: &_, now| meter.verdict(state, now, cost);
+        let mut answer = self.judge_by(verdict, verdicts);
         answer.shed = self.sheds(answer.verdict, cost);
         answer
     }
@@ -334,13 +337,13 @@ impl<'a, M: Counts> Tally<'a, M> {
     #[inline]
     fn judge_by(
         &self,
-        verdict: impl Fn(&M, &M::State) -> Verdict,
+        verdict: impl Fn(&M, &M::State, u64) -> Verdict,
         verdicts: &mut [Verdict],
     ) -> Answer {
         let mut all = Verdict::FITS;
         let counted = self.meters.iter().zip(self.counters);
         for ((meter, counter), place) in counted.zip(verdicts) {
-            let verdict = verdict(meter, &self.states[counter.0]);
+            let verdict = verdict(meter, &self.states[counter.0], meter.instant(self.time));
             *place = verdict;
             all = all.and(verdict);
         }
@@ -359,16 +362,23 @@ impl<'a, M: Counts> Tally<'a, M> {
 
     #[inline]
     fn available_clamped(&self) -> u64 {
+        self.least(M::available)
+    }
+
+    /// The least of the units that each quota has.
+    #[inline]
+    fn least(&self, units: impl Fn(&M, &M::State, u64) -> u64) -> u64 {
         let counted = self.meters.iter().zip(self.counters);
-        let available =
-            counted.map(|(meter, counter)| meter.available(&self.states[counter.0], self.now));
-        available.min().unwrap_or(0)
+        let units = counted.map(|(meter, counter)| {
+            units(meter, &self.states[counter.0], meter.instant(self.time))
+        });
+        units.min().unwrap_or(0)
     }
 
     #[inline]
-    fn each(&mut self, mut change: impl FnMut(&M, &mut M::State)) {
+    fn each(&mut self, mut change: impl FnMut(&M, &mut M::State, u64)) {
         for (meter, counter) in self.meters.iter().zip(self.counters) {
-            change(meter, &mut self.states[counter.0]);
+            change(meter, &mut self.states[counter.0], meter.instant(self.time));
         }
     }
 }

@@ -4,6 +4,7 @@ use std::borrow::Borrow;
 
 use super::{Counts, Refund, Verdict};
 use crate::{
+    clock::ClockReading,
     decision::{Charge, Usage},
     quota::{Kind, Priority},
 };
@@ -49,6 +50,11 @@ impl<M: Divisible> InClass<M> {
 
 impl<M: Counts, W: Borrow<M>> Counts for InClass<M, W> {
     type State = M::State;
+
+    #[inline]
+    fn instant(&self, time: ClockReading) -> u64 {
+        self.part.instant(time)
+    }
 
     #[inline]
     fn class(&self) -> Priority {

@@ -4,7 +4,7 @@ use std::{future::Future, pin::Pin, sync::Arc};
 
 use super::in_flight::{InFlight, Permit};
 use crate::{
-    clock::{Clock, OsClock, Timestamp},
+    clock::OsClock,
     decision::{Decision, Policy, QuotaStatus},
     error::LimiterError,
     key::Key,
@@ -69,7 +69,7 @@ impl Grant {
     pub(super) fn allowed(policy: &Policy, permit: Permit, left: u64) -> Self {
         let status = QuotaStatus::new(policy).with_remaining(left);
         Self {
-            decision: Ok(Decision::allowed(1, now(), status)),
+            decision: Ok(Decision::allowed(1, OsClock::wall_now(), status)),
             holder: Holder::Permit(permit),
         }
     }
@@ -77,7 +77,7 @@ impl Grant {
     /// The request exceeds the limit, or the part of its class alone.
     pub(super) fn denied(policy: &Policy, key: Key, shed: bool) -> Self {
         let status = QuotaStatus::new(policy).with_remaining(0);
-        let decision = Decision::denied(now(), status.with_denial(None));
+        let decision = Decision::denied(OsClock::wall_now(), status.with_denial(None));
         Self {
             decision: Ok(if shed { decision.into_shed() } else { decision }),
             holder: Holder::Nobody(key),
@@ -88,12 +88,12 @@ impl Grant {
     #[cfg(feature = "redis")]
     pub(super) fn unmeasured(policy: &Policy, key: Key) -> Self {
         Self {
-            decision: Ok(Decision::allowed(0, now(), QuotaStatus::new(policy))),
+            decision: Ok(Decision::allowed(
+                0,
+                OsClock::wall_now(),
+                QuotaStatus::new(policy),
+            )),
             holder: Holder::Nobody(key),
         }
     }
-}
-
-fn now() -> Timestamp {
-    OsClock.now()
 }

@@ -11,7 +11,7 @@ use super::{
     quota_status_without_name::Status,
     rounding::{Micros, whole_seconds},
 };
-use crate::clock::Timestamp;
+use crate::clock::{OsClock, Timestamp};
 
 /// Whether a request may pass, and after which wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -43,6 +43,30 @@ pub(super) enum DenialCause {
     ClassOverflow,
 }
 
+/// The limiter that counted, and with it the clock of the decision's time. One byte, too.
+#[derive(Debug, Clone, Copy, Eq)]
+pub(super) enum CountedBy {
+    /// A limiter in this process, by its clock, which the wall may be ahead of.
+    Process,
+    /// A store, or a limiter of somebody else, by a wall clock.
+    Other,
+    /// None: only the policies are known, and the time is the wall's.
+    Nobody,
+}
+
+impl CountedBy {
+    const fn is_nobody(self) -> bool {
+        matches!(self, Self::Nobody)
+    }
+}
+
+/// Decisions with the same numbers are equal, whoever made them.
+impl PartialEq for CountedBy {
+    fn eq(&self, other: &Self) -> bool {
+        self.is_nobody() == other.is_nobody()
+    }
+}
+
 /// A limiter's answer: the outcome, and the status of each quota.
 ///
 /// Limiters of your own build one with [`allowed`](Self::allowed) or [`denied`](Self::denied).
@@ -58,7 +82,7 @@ pub struct Decision {
     pub(super) excess: bool,
     pub(super) cause: DenialCause,
     pub(super) degraded: Option<Degradation>,
-    pub(super) uncounted: bool,
+    pub(super) counted_by: CountedBy,
     /// The lease that the units were spent from.
     pub(super) lease: Option<NonZeroU8>,
 }
@@ -93,7 +117,7 @@ impl Decision {
     /// The request passes without a decision of the limiter: only the policies are known.
     pub(crate) fn uncounted(at: Timestamp, policies: &[Policy]) -> Self {
         let mut decision = Self::unmeasured(at, policies);
-        decision.uncounted = true;
+        decision.counted_by = CountedBy::Nobody;
         decision
     }
 
@@ -133,9 +157,16 @@ impl Decision {
             excess: false,
             cause: DenialCause::Quotas,
             degraded: None,
-            uncounted: false,
+            counted_by: CountedBy::Other,
             lease: None,
         }
+    }
+
+    /// The decision at a time of this process' clock.
+    #[inline]
+    pub(crate) const fn by_own_clock(mut self) -> Self {
+        self.counted_by = CountedBy::Process;
+        self
     }
 
     /// Moves the decision out from behind a reference. The remainder has lost its quotas and may
@@ -224,11 +255,14 @@ impl Decision {
         })
     }
 
-    /// The time of the decision, by the limiter's clock: in Redis that of the server. All durations of the
+    /// The time of the decision, by the wall clock: in Redis that of the server. All durations of the
     /// decision count from then on.
     #[must_use]
-    pub const fn decided_at(&self) -> Timestamp {
-        self.charged_at
+    pub fn decided_at(&self) -> Timestamp {
+        match self.counted_by {
+            CountedBy::Process => OsClock::wall_of(self.charged_at),
+            CountedBy::Other | CountedBy::Nobody => self.charged_at,
+        }
     }
 
     /// The receipt that a later refund of these units needs. With several quotas it allocates.
@@ -407,7 +441,7 @@ impl Decision {
     /// failed.
     #[must_use]
     pub const fn is_counted(&self) -> bool {
-        !self.uncounted
+        !self.counted_by.is_nobody()
     }
 
     /// Whether the limiter allowed the request without a call to its store: with units that this node

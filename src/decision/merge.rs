@@ -3,8 +3,11 @@
 use std::{sync::Arc, time::Duration};
 
 use super::{
-    Decision, Degradation, Measure, Outcome, Policy, QuotaStatuses, decision::DenialCause,
-    policy_name::Share, quota_status_without_name::Status, rounding::Micros,
+    Decision, Degradation, Measure, Outcome, Policy, QuotaStatuses,
+    decision::{CountedBy, DenialCause},
+    policy_name::Share,
+    quota_status_without_name::Status,
+    rounding::Micros,
 };
 use crate::{clock::Timestamp, quota::Priority};
 
@@ -21,7 +24,7 @@ pub(crate) struct MergedDecisions {
     /// Whether a member denied for another reason than the class of the request.
     denied_to_all: bool,
     degraded: Option<Degradation>,
-    counted: bool,
+    counted_by: CountedBy,
 }
 
 impl Decision {
@@ -144,7 +147,7 @@ impl MergedDecisions {
             blocked: false,
             denied_to_all: false,
             degraded: None,
-            counted: false,
+            counted_by: CountedBy::Nobody,
         }
     }
 
@@ -206,7 +209,7 @@ impl MergedDecisions {
         self.denied |= is_blocked;
         self.denied_to_all |= is_blocked || (is_denied && !decision.shed);
         self.blocked |= is_blocked;
-        self.counted = true;
+        self.counted_by = CountedBy::Process;
     }
 
     fn charge(&mut self, charged: u64) {
@@ -235,7 +238,9 @@ impl MergedDecisions {
         self.excess |= decision.excess;
         self.blocked |= decision.is_blocked();
         self.degraded = self.degraded.or(decision.degraded);
-        self.counted |= decision.is_counted();
+        if decision.is_counted() {
+            self.counted_by = decision.counted_by;
+        }
     }
 
     pub(crate) fn finish(self) -> Decision {
@@ -254,7 +259,7 @@ impl MergedDecisions {
                 _ => DenialCause::Quotas,
             },
             degraded: self.degraded,
-            uncounted: !self.counted,
+            counted_by: self.counted_by,
             lease: None,
             quotas: QuotaStatuses::of_joint(self.statuses, self.shares),
         }

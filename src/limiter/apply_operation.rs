@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::block::{self, Block};
 use crate::{
     algorithm::{Answer, CompiledQuota, Counts, State, Tally, Verdict, class_of},
-    clock::Timestamp,
+    clock::ClockReading,
     decision::Op,
     decision::{Decision, DecisionOfLimit, Measure, MergedDecisions, Policy, QuotaStatuses},
     limiter::{
@@ -20,7 +20,7 @@ const FEW_QUOTAS: usize = 4;
 
 /// An operation, without the key.
 pub(crate) struct Apply<'a, M = CompiledQuota> {
-    pub(crate) time: Timestamp,
+    pub(crate) time: ClockReading,
     pub(crate) limits: &'a TierSet,
     /// The quotas that measure the operation.
     pub(crate) quotas: &'a TierQuotas,
@@ -86,6 +86,7 @@ impl Findings for QuotaStatuses {
 }
 
 impl<M: Counts<State = State>> Apply<'_, M> {
+    /// The instant of blocks and evictions, in nanoseconds.
     pub(crate) fn now(&self) -> u64 {
         self.time.as_nanos()
     }
@@ -146,7 +147,7 @@ impl<M: Counts<State = State>> Apply<'_, M> {
         let decision = DecisionOfLimit {
             outcome: answer.outcome(),
             charged: answer.charged,
-            charged_at: self.time,
+            charged_at: self.time.now,
             tier: self.tier,
             blocked,
             limit,
@@ -164,7 +165,8 @@ impl<M: Counts<State = State>> Apply<'_, M> {
             quotas,
             blocked,
         } = outcome;
-        let mut decision = Decision::new(answer.outcome(), answer.charged, self.time, quotas);
+        let decision = Decision::new(answer.outcome(), answer.charged, self.time.now, quotas);
+        let mut decision = decision.by_own_clock();
         decision.set_tier(self.tier);
         let class = class_of(self.meters);
         if !class.is_critical() {
@@ -205,7 +207,7 @@ impl<M: Counts<State = State>> Apply<'_, M> {
         let counted = self.meters.iter().zip(&self.quotas.counters);
         let measures = counted.zip(verdicts.as_slice());
         let measures = measures.map(|((meter, counter), verdict)| {
-            meter.measure(&key.states[counter.0], self.now(), *verdict)
+            meter.measure(&key.states[counter.0], meter.instant(self.time), *verdict)
         });
         let quotas = self.findings(measures);
         let blocked = self.blocked_after(key, &answer, blocked);
@@ -236,7 +238,7 @@ impl<M: Counts<State = State>> Apply<'_, M> {
         judged: &Judgement,
         verdicts: &Verdicts,
     ) -> impl Iterator<Item = Measure> {
-        let (now, joint) = (self.now(), judged.verdict);
+        let (time, joint) = (self.time, judged.verdict);
         let counted = self.meters.iter().zip(&self.quotas.counters);
         let counted = counted.enumerate();
         counted.map(move |(place, (meter, counter))| {
@@ -245,7 +247,7 @@ impl<M: Counts<State = State>> Apply<'_, M> {
                 Some(own) if !joint.fits() => *own,
                 _ => joint,
             };
-            meter.measure(&states[counter.0], now, verdict)
+            meter.measure(&states[counter.0], meter.instant(time), verdict)
         })
     }
 
@@ -312,7 +314,7 @@ impl<M: Counts<State = State>> Apply<'_, M> {
             meters,
             counters: &self.quotas.counters,
             states,
-            now: self.now(),
+            time: self.time,
         }
     }
 

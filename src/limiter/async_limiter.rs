@@ -31,7 +31,8 @@ use crate::{
 ///         let (Op::Acquire(cost) | Op::Reserve(cost)) = op else {
 ///             return Err(LimiterError::unsupported("only acquire"));
 ///         };
-///         let now = OsClock::new().now();
+///         let clock = OsClock::new();
+///         let now = clock.wall(clock.now());
 ///         let status = QuotaStatus::new(&self.policy[0]);
 ///         let seen = self.seen.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
 ///         Ok(if seen.is_multiple_of(2) {

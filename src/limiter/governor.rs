@@ -319,7 +319,7 @@ where
 {
     fn wall_clock(&self, now: C::Instant) -> Timestamp {
         let (wall, start) = self.start;
-        wall.saturating_add(now.duration_since(start).into())
+        OsClock::wall_of(wall.saturating_add(now.duration_since(start).into()))
     }
 }
 

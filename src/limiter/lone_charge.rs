@@ -2,7 +2,7 @@
 
 use crate::{
     algorithm::{Answer, CompiledQuota, Counts, State, Verdict},
-    clock::Timestamp,
+    clock::ClockReading,
     decision::{Decision, DecisionOfLimit, MergedDecisions, Policy, QuotaStatuses},
     limiter::tier_quotas::{TierIndex, TierQuotas},
     quota::Priority,
@@ -11,7 +11,7 @@ use crate::{
 /// A charge of `cost` units to one quota that counts on one state, without a block or a class: the usual work of
 /// [`Apply`](super::apply_operation::Apply), without its lists.
 pub(crate) struct LoneCharge<'a> {
-    time: Timestamp,
+    time: ClockReading,
     meter: &'a CompiledQuota,
     policy: &'a Policy,
     tier: TierIndex,
@@ -22,7 +22,7 @@ impl<'a> LoneCharge<'a> {
     /// `None` for several quotas.
     #[inline]
     pub(crate) fn new(
-        time: Timestamp,
+        time: ClockReading,
         quotas: &'a TierQuotas,
         tier: TierIndex,
         cost: u64,
@@ -39,10 +39,15 @@ impl<'a> LoneCharge<'a> {
         })
     }
 
+    #[inline]
+    fn now(&self) -> u64 {
+        self.meter.instant(self.time)
+    }
+
     /// The verdict on the cost; nothing is taken.
     #[inline]
     pub(crate) fn judge(&self, state: &mut State) -> Verdict {
-        let now = self.time.as_nanos();
+        let now = self.now();
         self.meter.clamp(state, now);
         self.meter.verdict(state, now, self.cost)
     }
@@ -52,9 +57,10 @@ impl<'a> LoneCharge<'a> {
     pub(crate) fn decide(&self, state: &mut State) -> Decision {
         let verdict = self.judge(state);
         let answer = self.take(state, verdict, verdict.fits());
-        let measure = self.meter.measure(state, self.time.as_nanos(), verdict);
+        let measure = self.meter.measure(state, self.now(), verdict);
         let quotas = QuotaStatuses::of_one(self.policy, &measure);
-        let mut decision = Decision::new(answer.outcome(), answer.charged, self.time, quotas);
+        let decision = Decision::new(answer.outcome(), answer.charged, self.time.now, quotas);
+        let mut decision = decision.by_own_clock();
         decision.set_tier(self.tier);
         decision
     }
@@ -74,14 +80,14 @@ impl<'a> LoneCharge<'a> {
         let decision = DecisionOfLimit {
             outcome: answer.outcome(),
             charged: answer.charged,
-            charged_at: self.time,
+            charged_at: self.time.now,
             tier: self.tier,
             blocked: 0,
             limit,
             class: Priority::CRITICAL,
             shed: false,
         };
-        let measure = self.meter.measure(state, self.time.as_nanos(), verdict);
+        let measure = self.meter.measure(state, self.now(), verdict);
         merged.add_one(&decision, self.policy, &measure);
     }
 
@@ -89,7 +95,7 @@ impl<'a> LoneCharge<'a> {
     fn take(&self, state: &mut State, verdict: Verdict, takes: bool) -> Answer {
         let charged = if takes { self.cost } else { 0 };
         if charged > 0 {
-            self.meter.charge(state, self.time.as_nanos(), charged);
+            self.meter.charge(state, self.now(), charged);
         }
         Answer {
             verdict,

@@ -25,6 +25,7 @@ use super::{
 use crate::algorithm::{CompiledQuota, CounterIndex};
 use crate::{
     algorithm::{EvictionWeight, State, Weight},
+    clock::ClockReading,
     error::{ConfigError, ConfigErrorKind},
     log::{self, Code},
     quota::{Kind, MAX_REFILL_NANOS, OwnedQuota, Quota, check_name},
@@ -213,12 +214,12 @@ impl TierSet {
     }
 
     /// The weight of these states of a key, for eviction.
-    pub(crate) fn weight(&self, states: &[State], now: u64) -> Weight {
+    pub(crate) fn weight(&self, states: &[State], time: ClockReading) -> Weight {
         let mut weight = Weight::default();
         for states in states.chunks(self.width()) {
             for (counter, state) in self.counters.iter().zip(states) {
                 let Some(counter) = counter else { continue };
-                let here = counter.meter.weight(state, now);
+                let here = counter.meter.weight(state, time);
                 weight.time = weight.time.max(here.time);
                 weight.used = weight.used.max(here.used);
             }
@@ -227,7 +228,12 @@ impl TierSet {
     }
 
     /// The weight of the state with this index, for an eviction without the quotas.
-    pub(crate) fn eviction_weight(&self, place: usize, state: &State, now: u64) -> EvictionWeight {
+    pub(crate) fn eviction_weight(
+        &self,
+        place: usize,
+        state: &State,
+        time: ClockReading,
+    ) -> EvictionWeight {
         // The states of responses follow those of requests.
         let counter = if place < self.width() {
             &self.counters[place]
@@ -236,7 +242,7 @@ impl TierSet {
         };
         let counter = counter.as_ref();
         counter.map_or_else(EvictionWeight::default, |counter| {
-            counter.meter.eviction_weight(state, now)
+            counter.meter.eviction_weight(state, time)
         })
     }
 

@@ -22,7 +22,7 @@ use super::{
     warnings::LimiterWarnings,
 };
 use crate::{
-    clock::{Clock, OsClock},
+    clock::OsClock,
     decision::{Decision, Op, Outcome},
     error::LimiterError,
     key::Key,
@@ -197,7 +197,7 @@ impl<L: Limiter, R> Admission<L, R> {
 
     /// A decision that reports the policies alone.
     pub(super) fn unmeasured(&self) -> Decision {
-        Decision::uncounted(OsClock::new().now(), self.limiter.policies())
+        Decision::uncounted(OsClock::wall_now(), self.limiter.policies())
     }
 
     /// Checks one of a layer's first requests for signs of a wrong set-up.

@@ -238,7 +238,7 @@ impl Rules {
     pub fn key_alternative(&self, rule: &str, parts: &Parts) -> Option<String> {
         let set = &*self.0;
         let rule = self.rule(rule)?;
-        let view = RequestView::new(parts, set.clock.now(), &set.client_ip);
+        let view = RequestView::new(parts, set.clock.read().wall, &set.client_ip);
         let mut names = Vec::new();
         rule.key.alternatives(&rule.matcher, &view, &mut names);
         (!names.is_empty()).then(|| names.join(" + "))
@@ -314,10 +314,10 @@ impl Rules {
         )
     }
 
-    /// The current time if any rule depends on it. Reading a clock costs more than a match.
+    /// The wall's time if any rule depends on it. ClockReading a clock costs more than a match.
     pub(super) fn now(&self) -> Timestamp {
         if self.0.needs_time {
-            self.0.clock.now()
+            self.0.clock.read().wall
         } else {
             Timestamp::from_secs(0)
         }

@@ -14,6 +14,7 @@ use std::{
 use tokio::time::Instant;
 
 use crate::{
+    clock::OsClock,
     decision::{Decision, Op},
     limiter::tier_set::Chosen,
     lock::unpoisoned,
@@ -32,7 +33,8 @@ const BUCKETS: usize = 4_096;
 /// denied whatever other nodes charge, unless one of them returns units. Each entry decides
 /// operations of its own kind and cost: a reservation's denial starts no block, so an operation
 /// that would start one has to reach the store, and the wait of a larger cost is not known. Waits
-/// count from before the call left, so an entry never outlives the store's answer. A limit that varies
+/// count from before the call left, so an entry never outlives the store's answer; it also ends when the
+/// wall clock steps, since waits of this node stand still while the machine sleeps. A limit that varies
 /// by the time of day ends entries when it changes, since responses report it.
 ///
 /// A denial is cached only if this node has returned nothing to its key, nor moved a block of it,
@@ -44,6 +46,8 @@ pub(super) struct DenyCache {
     buckets: OnceLock<Box<[Mutex<DenialBucket>]>>,
     /// The generation of the quotas in force: a denial by older ones is not cached.
     generation: AtomicU64,
+    /// Microseconds by which the wall clock is ahead of this node's waits.
+    ahead: fn() -> i64,
 }
 
 /// A call that has left, about one subject.
@@ -78,6 +82,8 @@ struct CachedDenial {
     /// When its call left.
     at: Instant,
     until: Instant,
+    /// Microseconds by which the wall clock was ahead when the reply came.
+    ahead: i64,
     decision: Decision,
 }
 
@@ -108,6 +114,7 @@ impl DenyCache {
         Self {
             buckets: OnceLock::new(),
             generation: AtomicU64::new(0),
+            ahead: OsClock::ahead,
         }
     }
 
@@ -123,7 +130,11 @@ impl DenyCache {
         let bucket = self.known_bucket(subject)?;
         let mut denials = bucket.denials.iter().flatten();
         let denial = denials.find(|denial| denial.key() == key)?;
-        if now >= denial.until || denial.generation != self.generation.load(Ordering::Relaxed) {
+        let generation = self.generation.load(Ordering::Relaxed);
+        if now >= denial.until || denial.generation != generation {
+            return None;
+        }
+        if denial.ahead != (self.ahead)() {
             return None;
         }
         let elapsed = now.saturating_duration_since(denial.at);
@@ -166,7 +177,7 @@ impl DenyCache {
                 // A denial without the block has a shorter wait.
                 bucket.drop_where(tag, |known| !known.decision.is_blocked());
             }
-            let denial = CachedDenial::new(call, op, decision, hold);
+            let denial = CachedDenial::new(call, op, (decision, (self.ahead)()), hold);
             if let Some(denial) = denial.filter(|_| *may_learn) {
                 bucket.put(denial);
             }
@@ -256,7 +267,12 @@ impl Refused {
 }
 
 impl CachedDenial {
-    fn new(call: &SentCall, op: &Op, decision: &Decision, hold: Duration) -> Option<Self> {
+    fn new(
+        call: &SentCall,
+        op: &Op,
+        (decision, ahead): (&Decision, i64),
+        hold: Duration,
+    ) -> Option<Self> {
         let refused = Refused::by(op)?;
         let wait = decision.retry_after().filter(|_| decision.is_denied())?;
         let wait = wait.min(hold);
@@ -270,6 +286,7 @@ impl CachedDenial {
             refused,
             at: call.at,
             until: call.at.checked_add(wait)?,
+            ahead,
             decision: decision.clone(),
         })
     }

@@ -134,7 +134,7 @@ impl Fallback {
                 let Pending::Ready(decision) = limiter.apply_in(tier, key, op);
                 decision
             }
-            Self::Allow(clock) => Ok(Decision::unmeasured(clock.now(), policies)),
+            Self::Allow(clock) => Ok(Decision::unmeasured(clock.wall(clock.now()), policies)),
             Self::Deny => return None,
         };
         Some(decision.map(|decision| decision.into_degraded(reason)))

@@ -94,7 +94,7 @@ impl Store for MemoryStore {
     async fn transact(&self, key: &str, call: &Call<'_>) -> Result<Reply, StoreError> {
         let mut values = unpoisoned(self.0.values.lock());
         // Read under the lock, so that no value is later than now unless the clock stepped back.
-        let now = self.0.clock.now();
+        let now = self.0.clock.read().wall;
         let applied = call.apply(values.get(key, now), now)?;
         if let Some(write) = applied.write {
             values.put(key, write, now);

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     algorithm::{CompiledQuota, Counts as _, Divisible as _, InClass, Verdict, WithReserved},
-    clock::Timestamp,
+    clock::{ClockReading, Timestamp},
     decision::{Measure, Op, Policy, Usage, WindowUsage},
     limiter::{
         apply_operation::{Apply, Findings, OpOutcome, Subject},
@@ -174,7 +174,7 @@ impl Stepper<'_> {
         };
         let outcome = with_meters!(&self.meters, |meters| {
             let apply = Apply {
-                time: self.now,
+                time: ClockReading::alike(self.now),
                 limits: self.limits,
                 quotas: self.quotas,
                 meters,

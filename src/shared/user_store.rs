@@ -20,7 +20,9 @@ use crate::store::error::StoreError;
 /// impl Store for Values {
 ///     async fn transact(&self, key: &str, call: &Call<'_>) -> Result<Reply, StoreError> {
 ///         let mut values = self.0.lock().expect("no panic");
-///         let applied = call.apply(values.get(key).map(Vec::as_slice), OsClock::new().now())?;
+///         let clock = OsClock::new();
+///         let now = clock.wall(clock.now());
+///         let applied = call.apply(values.get(key).map(Vec::as_slice), now)?;
 ///         if let Some(write) = applied.write {
 ///             values.insert(key.to_owned(), write.value);
 ///         }

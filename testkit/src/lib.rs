@@ -14,6 +14,7 @@
 
 #[cfg(feature = "servers")]
 pub mod bench_server;
+pub mod both_clocks;
 #[cfg(all(target_os = "linux", feature = "browser"))]
 pub mod browser;
 pub mod charges;

@@ -35,6 +35,7 @@ mod varying;
 #[cfg(feature = "calendar")]
 mod varying_in_zones;
 mod vectors;
+mod wall;
 
 use std::env;
 

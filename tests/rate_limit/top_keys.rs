@@ -7,7 +7,7 @@ use std::{
 };
 
 use http::Request;
-use testkit::{Probe, limiter, send};
+use testkit::{Probe, both_clocks::BothClocks, limiter, send};
 use tower::Layer;
 use tower_ratelimit::{
     Clock, Header, Key, ManualClock, Quota, RateLimitLayer, Timestamp,
@@ -281,4 +281,15 @@ fn a_clock_that_panics_once_loses_one_denial() {
     }
     let report = top.report(9);
     assert_eq!((report.denials(), report.skipped()), (3, 0));
+}
+
+#[test]
+fn a_step_of_the_wall_forgets_no_denials() {
+    let clock = BothClocks::at(BEGIN.as_micros() / 1_000_000);
+    let top = TopKeys::with_clock(clock.clone());
+    top.denied(&Key::from("ann"), "p");
+    for hours in [20, -40, 28] {
+        clock.step(hours);
+        assert_eq!(top.report(9).denials(), 1, "{hours} h");
+    }
 }

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod calendar;
+mod clock_set_later;
 mod denials;
 mod differential;
 mod each;

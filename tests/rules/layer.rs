@@ -10,6 +10,7 @@ use std::{
 };
 
 use http::{Request, Response, StatusCode};
+use testkit::both_clocks::BothClocks;
 use tower::{Layer, ServiceExt, service_fn};
 use tower_ratelimit::{
     LocalStore, ManualClock,
@@ -298,6 +299,35 @@ async fn schedules_follow_the_clock_of_the_store() {
         ruled.clock.advance(Duration::from_secs(3_600));
     }
     assert_eq!(most, [19, 5]);
+}
+
+#[tokio::test]
+async fn times_of_day_are_those_of_the_wall() {
+    let clock = BothClocks::at(1_767_225_600);
+    let store = LocalStore::builder().clock(clock.clone());
+    let builder = Rules::builder().store(store.build().expect("a store"));
+    let text = "rules:
+  - name: night
+    match: {time: {from: '20:00', to: '22:00'}}
+    action: deny";
+    let rules = builder.parse(text, Format::Yaml).expect("rules");
+    let ruled = Ruled::new(RulesLayer::new(rules), clock.monotone.clone());
+    for (hours, status) in [
+        (0, 200),
+        (20, 403),
+        (-20, 200),
+        (-4, 403),
+        (25, 403),
+        (1, 200),
+    ] {
+        clock.step(hours);
+        assert_eq!(
+            ruled.get("/").await,
+            status,
+            "{hours} h, at {}",
+            clock.wall_now()
+        );
+    }
 }
 
 #[tokio::test(start_paused = true)]

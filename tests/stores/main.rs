@@ -10,6 +10,7 @@ mod last_written_values;
 mod leased;
 mod on_change_fresh;
 mod versions;
+mod wall;
 
 use std::time::Duration;
 

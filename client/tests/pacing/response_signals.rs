@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use testkit::both_clocks::BothClocks;
 use tower_ratelimit::{Key, ManualClock, Timestamp};
 use tower_ratelimit_client::{Advice, Learn, Pacer, PacerEvent};
 
@@ -550,4 +551,21 @@ fn observers_receive_the_source_of_a_wait() {
     let left = message.strip_prefix("https://api.example.com:443 is paused for another ");
     assert!(matches!(left, Some("99 s" | "100 s")), "{message}");
     assert!(!format!("{api:?}").contains("secret"));
+}
+
+/// A client that began with its clock 20 hours behind; the response has no `Date`.
+#[test]
+fn a_date_is_compared_with_the_wall() {
+    let clock = BothClocks::at(1_700_000_000 - 20 * 3_600);
+    clock.step(20);
+    let pacer = Pacer::learning_builder().clock(clock).seed(1);
+    let pacer = pacer.build().unwrap();
+    let mut turn = testkit::now(pacer.turn(&api(), 1)).unwrap();
+    let retry_after = ("retry-after", "Tue, 14 Nov 2023 22:13:50 GMT");
+    let (status, headers) = head(429, &[retry_after]);
+    assert_eq!(
+        turn.learn(status, &headers),
+        Advice::RetryAfter(seconds(30))
+    );
+    assert_eq!(pacer.stats(&api()).paused_for, Some(seconds(30)));
 }

@@ -3,6 +3,7 @@
 use super::State;
 use crate::{
     algorithm::{fixed_window::Window, log_entries::Log, sliding_window::Slices},
+    clock::ClockReading,
     number_bytes::{push_u32, push_u64, take_u8, take_u32, take_u64},
 };
 
@@ -21,11 +22,13 @@ const MOST_OF_LOG: u64 = 1 << 20;
 const MOST_SLICES: u32 = 1_001;
 
 impl State {
-    pub(crate) fn push_to(&self, to: &mut Vec<u8>) {
+    /// Writes the state. Instants are those of the wall, since a clock that does not step is another one in
+    /// the next process.
+    pub(crate) fn push_to(&self, to: &mut Vec<u8>, time: ClockReading) {
         match self {
             Self::Instant(instant) => {
                 to.push(INSTANT);
-                push_u64(to, *instant);
+                push_u64(to, time.wall_of(*instant));
             }
             Self::Window(Window { index, count }) => {
                 to.push(WINDOW);
@@ -43,7 +46,7 @@ impl State {
                 let entries = log.entries().filter(|(_, count)| *count > 0);
                 push_u32(to, entries.clone().count() as u32);
                 for (at, count) in entries {
-                    push_u64(to, at);
+                    push_u64(to, time.wall_of(at));
                     push_u64(to, count);
                 }
             }
@@ -51,9 +54,12 @@ impl State {
     }
 
     /// Removes a state from the front; `None` if the bytes are none.
-    pub(crate) fn take_from(from: &mut &[u8]) -> Option<Self> {
+    pub(crate) fn take_from(from: &mut &[u8], time: ClockReading) -> Option<Self> {
         match take_u8(from)? {
-            INSTANT => take_u64(from).map(Self::Instant),
+            INSTANT => {
+                let instant = take_u64(from)?;
+                Some(Self::Instant(time.of_wall(instant)))
+            }
             WINDOW => {
                 let (index, count) = (small(from)?, small(from)?);
                 Some(Self::Window(Window { index, count }))
@@ -68,7 +74,7 @@ impl State {
                 let is_whole = counts.len() == length as usize;
                 is_whole.then(|| Self::Slices(Box::new(Slices { newest, counts })))
             }
-            LOG => log(from),
+            LOG => log(from, time),
             _ => None,
         }
     }
@@ -78,10 +84,10 @@ fn small(from: &mut &[u8]) -> Option<u64> {
     take_u64(from).filter(|number| *number <= MOST)
 }
 
-fn log(from: &mut &[u8]) -> Option<State> {
+fn log(from: &mut &[u8], time: ClockReading) -> Option<State> {
     let mut log = Log::FRESH;
     for _ in 0..take_u32(from)? {
-        let (at, count) = (take_u64(from)?, small(from)?);
+        let (at, count) = (time.of_wall(take_u64(from)?), small(from)?);
         let is_ordered = log.newest().is_none_or(|newest| newest <= at);
         if !is_ordered || count == 0 || log.total() + count > MOST_OF_LOG {
             return None;
@@ -94,6 +100,9 @@ fn log(from: &mut &[u8]) -> Option<State> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::clock::Timestamp;
+
+    const TIME: ClockReading = ClockReading::alike(Timestamp::from_secs(1_767_225_600));
 
     fn states() -> [State; 5] {
         let mut log = Log::FRESH;
@@ -115,13 +124,17 @@ mod tests {
     fn states_are_read_as_they_were_written_and_not_if_cut() {
         for state in states() {
             let mut bytes = Vec::new();
-            state.push_to(&mut bytes);
+            state.push_to(&mut bytes, TIME);
             for end in 0..bytes.len() {
-                assert_eq!(State::take_from(&mut &bytes[..end]), None, "{state:?}");
+                assert_eq!(
+                    State::take_from(&mut &bytes[..end], TIME),
+                    None,
+                    "{state:?}"
+                );
             }
             bytes.push(9);
             let rest = &mut bytes.as_slice();
-            assert_eq!(State::take_from(rest), Some(state));
+            assert_eq!(State::take_from(rest, TIME), Some(state));
             assert_eq!(*rest, [9]);
         }
     }
@@ -132,7 +145,7 @@ mod tests {
         for kind in 1..=4 {
             let mut bytes = vec![kind];
             (0..2_000).for_each(|_| bytes.extend(huge));
-            assert_eq!(State::take_from(&mut bytes.as_slice()), None);
+            assert_eq!(State::take_from(&mut bytes.as_slice(), TIME), None);
         }
     }
 }

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use super::{CompiledQuota, Rate, State};
 use crate::{
     algorithm::{Counts, Refund, Verdict},
+    clock::ClockReading,
     decision::{Charge, Usage},
     quota::Kind,
 };
@@ -125,6 +126,10 @@ impl WithReserved<'_> {
 
 impl Counts for WithReserved<'_> {
     type State = State;
+
+    fn instant(&self, time: ClockReading) -> u64 {
+        self.meter.instant(time)
+    }
 
     fn verdict(&self, state: &State, now: u64, cost: u64) -> Verdict {
         let verdict = self.meter.verdict(&self.now(state, now), now, cost);

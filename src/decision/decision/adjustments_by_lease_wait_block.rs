@@ -4,7 +4,7 @@
 use std::num::NonZeroU8;
 use std::time::Duration;
 
-use super::{Decision, DenialCause};
+use super::{CountedBy, Decision, DenialCause};
 #[cfg(feature = "shared")]
 use crate::decision::Degradation;
 use crate::{decision::rounding::Micros, quota::Priority};
@@ -184,7 +184,9 @@ impl Decision {
         self.denied = true;
         self.delay = None;
         self.charged = 0;
-        self.uncounted = false;
+        if !self.is_counted() {
+            self.counted_by = CountedBy::Other;
+        }
         self.lease = None;
         if let Some(quota) = self.quotas.as_mut_slice().get_mut(place) {
             quota.deny_for(wait);

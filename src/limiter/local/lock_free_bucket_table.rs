@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     algorithm::{Answer, Bucket, Counts, Divisible as _, Tally, Verdict},
-    clock::Timestamp,
+    clock::{ClockReading, Timestamp},
     decision::Op,
     decision::{Decision, Policy, QuotaStatuses},
     error::ConfigError,
@@ -128,7 +128,7 @@ impl LockFree {
         };
         let fresh_until = time.as_nanos();
         self.decide_by(bucket, policy, fresh_until, key, time, |tat, verdict| {
-            let mut tally = Tally::of_one(bucket, tat, time.as_nanos());
+            let mut tally = Tally::of_one(bucket, tat, ClockReading::alike(time));
             tally.acquire(cost, slice::from_mut(verdict))
         })
     }
@@ -149,7 +149,7 @@ impl LockFree {
         let bucket = bucket.in_class(class);
         let fresh_until = time.as_nanos();
         self.decide_by(&bucket, policy, fresh_until, key, time, |tat, verdict| {
-            let mut tally = Tally::of_one(&bucket, tat, time.as_nanos());
+            let mut tally = Tally::of_one(&bucket, tat, ClockReading::alike(time));
             tally.acquire(cost, slice::from_mut(verdict))
         })
     }
@@ -210,7 +210,7 @@ impl LockFree {
         op: &Op,
     ) -> Decision {
         self.decide_by(bucket, policy, fresh_until, key, time, |state, verdict| {
-            let mut tally = Tally::of_one(bucket, state, time.as_nanos());
+            let mut tally = Tally::of_one(bucket, state, ClockReading::alike(time));
             tally.decide(op, slice::from_mut(verdict))
         })
     }
@@ -239,7 +239,8 @@ impl LockFree {
             (next, (answer, verdict, new))
         });
         let status = QuotaStatuses::of_one(policy, &bucket.measure(&instant, now, verdict));
-        let mut decision = Decision::new(answer.outcome(), answer.charged, time, status);
+        let decision = Decision::new(answer.outcome(), answer.charged, time, status);
+        let mut decision = decision.by_own_clock();
         if !bucket.class().is_critical() {
             decision.set_class(bucket.class(), answer.shed);
         }

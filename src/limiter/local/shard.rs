@@ -10,6 +10,7 @@ use super::{
 };
 use crate::{
     algorithm::{State, Weight},
+    clock::ClockReading,
     limiter::{
         apply_operation::Subject, block::Block, on_quota_change::Replaced, tier_set::TierSet,
     },
@@ -81,9 +82,9 @@ impl TableShard {
         Ok(())
     }
 
-    pub(super) fn live_keys(&self, now: u64) -> usize {
+    pub(super) fn live_keys(&self, time: ClockReading) -> usize {
         let entries = (0..self.entries.tags.len()).map(EntryIndex);
-        let weights = entries.map(|entry| self.entries.weight(&self.limits, entry, now));
+        let weights = entries.map(|entry| self.entries.weight(&self.limits, entry, time));
         weights
             .filter(|weight| *weight != Weight::default())
             .count()
@@ -96,10 +97,15 @@ pub(super) fn room(entries: usize, limits: &TierSet) -> Result<Box<[State]>, Try
 }
 
 /// The weight of a key.
-pub(super) fn weight(limits: &TierSet, states: &[State], mut block: Block, now: u64) -> Weight {
+pub(super) fn weight(
+    limits: &TierSet,
+    states: &[State],
+    mut block: Block,
+    time: ClockReading,
+) -> Weight {
     Weight {
-        blocked: block.left(now, limits.block_for),
-        ..limits.weight(states, now)
+        blocked: block.left(time.as_nanos(), limits.block_for),
+        ..limits.weight(states, time)
     }
 }
 
@@ -166,15 +172,15 @@ impl Entries {
         &self,
         limits: &TierSet,
         key: KeyHash,
-        now: u64,
+        time: ClockReading,
     ) -> (EntryIndex, Weight) {
-        let weigh = |entry| Some(self.weight(limits, entry, now));
+        let weigh = |entry| Some(self.weight(limits, entry, time));
         eviction::least_weighty(candidates(key, self.len()), weigh).expect("no entry has to stay")
     }
 
-    fn weight(&self, limits: &TierSet, entry: EntryIndex, now: u64) -> Weight {
+    fn weight(&self, limits: &TierSet, entry: EntryIndex, time: ClockReading) -> Weight {
         let states = &self.states[self.states_of(entry)];
-        weight(limits, states, self.blocks[entry.0], now)
+        weight(limits, states, self.blocks[entry.0], time)
     }
 
     /// Saves entries from the one with the index `from` on, until the block is full. A saved key has a
@@ -184,7 +190,7 @@ impl Entries {
         limits: &TierSet,
         positions: &[Option<usize>],
         from: usize,
-        now: u64,
+        time: ClockReading,
         writer: &mut BlockWriter<W>,
     ) -> usize {
         let end = self.len().min(from + ENTRIES_SEARCHED);
@@ -194,16 +200,16 @@ impl Entries {
                 return number;
             }
             let entry = EntryIndex(entry_of(number));
-            if self.weight(limits, entry, now) == Weight::default() {
+            if self.weight(limits, entry, time) == Weight::default() {
                 continue;
             }
             let states = &self.states[self.states_of(entry)];
             writer.entry(|to| {
                 push_u64(to, self.tags[entry.0]);
-                push_u64(to, self.blocks[entry.0].to_state().1);
+                push_u64(to, time.wall_of(self.blocks[entry.0].to_state().1));
                 for position in positions {
                     let state = position.and_then(|position| states.get(position));
-                    state.unwrap_or(&State::FRESH).push_to(to);
+                    state.unwrap_or(&State::FRESH).push_to(to, time);
                 }
             });
         }
@@ -225,7 +231,7 @@ impl Entries {
         limits: &TierSet,
         current: u64,
         must: bool,
-        now: u64,
+        time: ClockReading,
     ) -> Option<(usize, bool)> {
         if self.tags.is_empty() {
             return None;
@@ -236,7 +242,7 @@ impl Entries {
         let entries = (from..from + searched).map(|entry| EntryIndex(entry % self.len()));
         let others = entries.filter(|entry| ![0, current].contains(&self.tags[entry.0]));
         let logs = others.filter(|entry| self.times_held(*entry) > 0);
-        let weighed = logs.map(|entry| (self.weight(limits, entry, now), entry));
+        let weighed = logs.map(|entry| (self.weight(limits, entry, time), entry));
         let (weight, entry) = weighed.take(LOGS_SEARCHED).min()?;
         let is_live = weight != Weight::default();
         if is_live && !must {

@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     algorithm::{Counts, State, Weight},
-    clock::{SharedClock, Timestamp},
+    clock::{ClockReading, SharedClock},
     decision::Decision,
     decision::Op,
     error::{ConfigError, LimiterError},
@@ -70,7 +70,7 @@ impl Sharded {
     ) -> Result<Decision, LimiterError> {
         let mut shard = lock(&self.shards[key.tag as usize % self.shards.len()]);
         // Read under the lock, so that a state later than now means that the clock stepped back.
-        let time = clock.now();
+        let time = clock.read();
         let TableShard { limits, entries } = &mut *shard;
         let chosen = limits.choose(tier, op)?;
         let mut own = None;
@@ -140,8 +140,8 @@ impl Sharded {
             states: &mut states,
             block: &mut block,
         });
-        let now = request.now();
-        if block == Block::NONE && request.limits.weight(&states, now) == Weight::default() {
+        let time = request.time;
+        if block == Block::NONE && request.limits.weight(&states, time) == Weight::default() {
             return decision;
         }
         if entries.make(self.entries, request.limits).is_err() {
@@ -149,7 +149,7 @@ impl Sharded {
             self.evictions.fetch_add(1, Ordering::Relaxed);
             return decision;
         }
-        let (entry, forgotten) = entries.least_weighty(request.limits, key, now);
+        let (entry, forgotten) = entries.least_weighty(request.limits, key, time);
         *grew = self
             .logs
             .count(entries.times_held(entry), times_held(&states));
@@ -162,11 +162,11 @@ impl Sharded {
 
     /// Makes room for a log, without evicting that of the current key.
     #[cold]
-    fn relieve(&self, current: KeyHash, time: Timestamp) {
+    fn relieve(&self, current: KeyHash, time: ClockReading) {
         self.logs.relieve(self.shards.len(), |place, must| {
             let mut shard = lock(&self.shards[place]);
             let TableShard { limits, entries } = &mut *shard;
-            let evicted = entries.evict_log(limits, current.tag, must, time.as_nanos());
+            let evicted = entries.evict_log(limits, current.tag, must, time);
             let (times, is_live) = evicted?;
             self.evictions
                 .fetch_add(u64::from(is_live), Ordering::Relaxed);
@@ -192,7 +192,7 @@ impl Sharded {
     pub(super) fn save<W: Write>(
         &self,
         layout: &Layout,
-        now: u64,
+        time: ClockReading,
         writer: &mut BlockWriter<W>,
     ) -> io::Result<()> {
         let mut known: Option<(Arc<TierSet>, Vec<Option<usize>>)> = None;
@@ -209,7 +209,7 @@ impl Sharded {
                         known.insert((Arc::clone(limits), positions))
                     }
                 };
-                next = entries.save(limits, positions, next, now, writer);
+                next = entries.save(limits, positions, next, time, writer);
                 let is_last = next >= entries.len();
                 drop(shard);
                 if writer.is_full() {
@@ -224,10 +224,16 @@ impl Sharded {
     }
 
     /// Restores a key, unless it is fresh. In a full table the key with the least usage is dropped.
-    pub(super) fn restore(&self, key: KeyHash, states: Vec<State>, block: Block, now: u64) {
+    pub(super) fn restore(
+        &self,
+        key: KeyHash,
+        states: Vec<State>,
+        block: Block,
+        time: ClockReading,
+    ) {
         let mut shard = lock(&self.shards[key.tag as usize % self.shards.len()]);
         let TableShard { limits, entries } = &mut *shard;
-        let weight = weight(limits, &states, block, now);
+        let weight = weight(limits, &states, block, time);
         if weight == Weight::default() {
             return;
         }
@@ -237,7 +243,7 @@ impl Sharded {
         }
         let (entry, forgotten) = match entries.find(key) {
             Some(entry) => (entry, Weight::default()),
-            None => entries.least_weighty(limits, key, now),
+            None => entries.least_weighty(limits, key, time),
         };
         let evicted = forgotten != Weight::default();
         self.evictions
@@ -250,10 +256,10 @@ impl Sharded {
         entries.put(entry, key.tag, states, block);
     }
 
-    /// The number of keys that are not fresh at `now`. Walks the whole table.
-    pub(super) fn live_keys(&self, now: u64) -> usize {
+    /// The number of keys that are not fresh at this time. Walks the whole table.
+    pub(super) fn live_keys(&self, time: ClockReading) -> usize {
         let shards = self.shards.iter().map(lock);
-        shards.map(|shard| shard.live_keys(now)).sum()
+        shards.map(|shard| shard.live_keys(time)).sum()
     }
 
     pub(super) fn evictions(&self) -> u64 {

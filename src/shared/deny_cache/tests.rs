@@ -51,6 +51,20 @@ fn cached_wait(cache: &DenyCache, op: &Op, at: Instant) -> Option<Duration> {
     denied.retry_after()
 }
 
+/// Waits stand still while the machine sleeps, and the store's go on.
+#[test]
+fn a_denial_ends_when_the_machine_slept() {
+    let mut cache = DenyCache::new();
+    cache.ahead = || 0;
+    let start = Instant::now();
+    learn(&cache, &Op::Acquire(3), start, &denied(Some(WAIT)));
+    assert_eq!(cached_wait(&cache, &Op::Acquire(3), start), Some(WAIT));
+    cache.ahead = || 28_800_000_000;
+    assert_eq!(cached_wait(&cache, &Op::Acquire(3), start), None);
+    learn(&cache, &Op::Acquire(3), start + MS, &denied(Some(WAIT)));
+    assert_eq!(cached_wait(&cache, &Op::Acquire(3), start + MS), Some(WAIT));
+}
+
 #[test]
 fn a_denial_is_cached_until_its_wait_is_over() {
     let cache = DenyCache::new();

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     algorithm::Counts as _,
-    clock::{Clock as _, OsClock, Timestamp},
+    clock::{OsClock, Timestamp},
     decision::{Charge, Op, Receipt},
     quota::MAX_REFILL_NANOS,
     store::lua_number_limits::LUA_MAX_INT,
@@ -68,7 +68,7 @@ impl TierPlan {
     /// Sets the arguments of slots that depend on the time of the node.
     fn set_timed(&self, arguments: &mut [Cow<'_, str>], now: Option<u64>) {
         for (place, timed) in self.timed() {
-            let now = now.unwrap_or_else(|| OsClock::new().now().as_micros());
+            let now = now.unwrap_or_else(|| OsClock::wall_now().as_micros());
             let now = now.saturating_mul(1_000);
             // The time is the first argument.
             let (one, two) = (place + 1, place + 2);

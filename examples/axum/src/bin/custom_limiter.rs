@@ -53,7 +53,8 @@ impl AsyncLimiter for Turnstile {
         sent.map_err(|_| LimiterError::unavailable("the turnstile is gone"))?;
         let turn = turn.await.map_err(LimiterError::unavailable)?;
 
-        let now = OsClock::new().now();
+        let clock = OsClock::new();
+        let now = clock.wall(clock.now());
         let status = QuotaStatus::new(&self.policies[0]);
         Ok(match turn {
             Some(left) => Decision::allowed(1, now, status.with_remaining(left)),

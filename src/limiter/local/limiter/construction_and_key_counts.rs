@@ -106,12 +106,12 @@ impl LocalLimiter {
         if let Some((store, _)) = &self.0.stored {
             return store.tracked_keys();
         }
-        let now = self.0.clock.now();
+        let time = self.0.clock.read();
         match (self.0.subjects.get(), &self.0.instants) {
-            (Some(subjects), _) => subjects.live_keys(now.as_nanos()),
+            (Some(subjects), _) => subjects.live_keys(time),
             (None, Some(live)) => {
                 let lone = live.read();
-                lone.table.live_keys(&lone.bucket.measured.0, now)
+                lone.table.live_keys(&lone.bucket.measured.0, time.now)
             }
             (None, None) => 0,
         }

@@ -9,7 +9,7 @@ use std::{
 use super::LocalLimiter;
 use crate::{
     algorithm::State,
-    clock::Timestamp,
+    clock::{ClockReading, Timestamp},
     limiter::{
         block::Block,
         local::{
@@ -50,11 +50,11 @@ impl LocalLimiter {
                  LocalStore::save",
             ));
         }
-        let now = inner.clock.now();
+        let time = inner.clock.read();
         let limits = self.limits_in_force();
         let layout = Layout::of(&limits);
         let header = FileHeader {
-            saved_at: now,
+            saved_at: time.wall,
             max_keys: inner.capacity.keys as u64,
             hash_key: inner.hasher.key(),
             of: LimiterHeader {
@@ -63,19 +63,19 @@ impl LocalLimiter {
             },
         };
         let mut writer = BlockWriter::begin(to, &header.to_bytes())?;
-        self.save_entries(&header.of.layout, now, &mut writer)?;
+        self.save_entries(&header.of.layout, time, &mut writer)?;
         let (entries, bytes) = writer.finish()?;
         Ok(Saved {
             entries,
             bytes,
-            at: now,
+            at: time.wall,
         })
     }
 
     fn save_entries(
         &self,
         layout: &Layout,
-        now: Timestamp,
+        time: ClockReading,
         writer: &mut BlockWriter<impl Write>,
     ) -> io::Result<()> {
         let inner = &*self.0;
@@ -84,16 +84,17 @@ impl LocalLimiter {
                 // Not a guard: a change of quota would wait for it, and all requests for the change.
                 let lone = LoneLimit::clone(&live.read());
                 let (bucket, _) = &lone.bucket.measured;
-                let mut blocks = inner.blocks.all(now.as_nanos());
-                lone.table.save(bucket, now, writer, |to, tag, instant| {
-                    let block = blocks.remove(&tag).unwrap_or(Block::NONE);
-                    push_instant(to, layout, (tag, block, instant));
-                })?;
+                let mut blocks = inner.blocks.all(time.as_nanos());
+                lone.table
+                    .save(bucket, time.now, writer, |to, tag, instant| {
+                        let block = blocks.remove(&tag).unwrap_or(Block::NONE);
+                        push_instant(to, layout, (tag, block, instant), time);
+                    })?;
                 for (tag, block) in blocks {
-                    writer.entry(|to| push_instant(to, layout, (tag, block, 0)));
+                    writer.entry(|to| push_instant(to, layout, (tag, block, 0), time));
                 }
             }
-            (None, Some(subjects)) => subjects.save(layout, now.as_nanos(), writer)?,
+            (None, Some(subjects)) => subjects.save(layout, time, writer)?,
             (None, None) => {}
         }
         Ok(())
@@ -120,13 +121,13 @@ impl LocalLimiter {
         let saved = &header.of.layout;
         own.check_saved(saved)?;
         let positions = own.positions_in(saved);
-        let now = self.0.clock.now();
+        let time = self.0.clock.read();
         let is_changed = header.of.numbers != limits.numbers();
         let starts_afresh = is_changed && limits.epoch().on_change() == OnChange::Fresh;
         reader.entries(|bytes| {
             let key = KeyHash::of_tag(take_u64(bytes)?);
-            let block = Block::from_instant(take_u64(bytes)?);
-            let states = (0..saved.states()).map(|_| State::take_from(bytes));
+            let block = Block::from_instant(time.of_wall(take_u64(bytes)?));
+            let states = (0..saved.states()).map(|_| State::take_from(bytes, time));
             let mut states: Vec<State> = states.collect::<Option<_>>()?;
             if !starts_afresh {
                 let own = positions.iter().map(|position| {
@@ -134,12 +135,12 @@ impl LocalLimiter {
                     state.map(std::mem::take).unwrap_or_default()
                 });
                 let own = own.collect();
-                self.restore_entry(key, own, block, now);
+                self.restore_entry(key, own, block, time);
             }
             Some(())
         })?;
         if is_changed && !starts_afresh {
-            self.fit(&limits, now);
+            self.fit(&limits, time.now);
         }
         Ok(())
     }
@@ -149,16 +150,17 @@ impl LocalLimiter {
         Arc::clone(&limits)
     }
 
-    fn restore_entry(&self, key: KeyHash, states: Vec<State>, block: Block, now: Timestamp) {
+    fn restore_entry(&self, key: KeyHash, states: Vec<State>, block: Block, time: ClockReading) {
         let inner = &*self.0;
-        let nanos = now.as_nanos();
+        let nanos = time.as_nanos();
         if let Some(subjects) = inner.subjects.get() {
-            subjects.restore(key, states, block, nanos);
+            subjects.restore(key, states, block, time);
         } else if let Some(live) = &inner.instants {
             let lone = live.read();
             let (bucket, _) = &lone.bucket.measured;
             for state in &states {
-                lone.table.restore(bucket, key, now, *state.as_instant());
+                lone.table
+                    .restore(bucket, key, time.now, *state.as_instant());
             }
             if block.to_state().1 > nanos {
                 inner.blocks.put(key, nanos, block, inner.capacity.keys);
@@ -176,12 +178,17 @@ impl LocalLimiter {
 }
 
 /// Writes an entry of a lone bucket: its tag, its block, and its instant.
-fn push_instant(to: &mut Vec<u8>, layout: &Layout, (tag, block, instant): (u64, Block, u64)) {
+fn push_instant(
+    to: &mut Vec<u8>,
+    layout: &Layout,
+    (tag, block, instant): (u64, Block, u64),
+    time: ClockReading,
+) {
     push_u64(to, tag);
-    push_u64(to, block.to_state().1);
+    push_u64(to, time.wall_of(block.to_state().1));
     let states = layout.labels.iter().map(|label| match label {
         Some(_) => State::Instant(instant),
         None => State::FRESH,
     });
-    states.for_each(|state| state.push_to(to));
+    states.for_each(|state| state.push_to(to, time));
 }

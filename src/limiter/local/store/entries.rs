@@ -4,6 +4,7 @@ use std::{collections::TryReserveError, io::Write, mem};
 
 use crate::{
     algorithm::{EvictionWeight, State, Weight},
+    clock::ClockReading,
     limiter::local::{
         eviction::{self, EntryIndex, candidates},
         hash::KeyHash,
@@ -210,7 +211,7 @@ impl StoreShard {
     pub(super) fn save<W: Write>(
         &self,
         from: usize,
-        now: u64,
+        time: ClockReading,
         writer: &mut BlockWriter<W>,
     ) -> usize {
         let end = self.tags.len().min(from + ENTRIES_SEARCHED);
@@ -221,17 +222,16 @@ impl StoreShard {
             }
             let entry = entry_of(number);
             let Record { state, weight } = &self.records[entry];
-            if weight.is_nothing(now) {
+            if weight.is_nothing(time.as_nanos()) {
                 continue;
             }
             writer.entry(|to| {
                 push_u64(to, self.tags[entry]);
                 push_u32(to, self.owners[entry]);
-                weight
-                    .to_numbers()
-                    .into_iter()
-                    .for_each(|number| push_u64(to, number));
-                state.push_to(to);
+                let [fresh_at, used] = weight.to_numbers();
+                push_u64(to, time.wall_of(fresh_at));
+                push_u64(to, used);
+                state.push_to(to, time);
             });
         }
         end

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     algorithm::{CompiledQuota, EvictionWeight, InClass, State},
-    clock::Timestamp,
+    clock::ClockReading,
     decision::{Decision, MergedDecisions, Op},
     error::LimiterError,
     limiter::{
@@ -123,7 +123,7 @@ impl<'a> PreparedCall<'a> {
         &self,
         shard: &StoreShard,
         checks_block: bool,
-        time: Timestamp,
+        time: ClockReading,
     ) -> Option<(EntryIndex, LoneCharge<'_>)> {
         // Named one by one: a new part of a call has to be considered here.
         let StoreCall {
@@ -151,10 +151,15 @@ impl<'a> PreparedCall<'a> {
     /// Weighs the state of an entry that was changed in place. Returns the number of times that its log
     /// has memory for.
     #[inline]
-    pub(super) fn weigh(&self, shard: &mut StoreShard, entry: EntryIndex, now: u64) -> usize {
+    pub(super) fn weigh(
+        &self,
+        shard: &mut StoreShard,
+        entry: EntryIndex,
+        time: ClockReading,
+    ) -> usize {
         let limits = &self.quotas.counted.limits;
         shard.weigh(entry, self.call.limit.number, |state| {
-            limits.eviction_weight(0, state, now)
+            limits.eviction_weight(0, state, time)
         })
     }
 
@@ -273,12 +278,12 @@ impl<'a> MemberOp<'a> {
     }
 
     /// Applies the operation.
-    pub(super) fn decide(&mut self, time: Timestamp) -> Decision {
+    pub(super) fn decide(&mut self, time: ClockReading) -> Decision {
         applied!(self, time, |apply, key| apply.decide(&mut key))
     }
 
     /// Judges whether `cost` fits; [`conclude`](Self::conclude) follows.
-    pub(super) fn judge(&mut self, cost: u64, time: Timestamp) -> bool {
+    pub(super) fn judge(&mut self, cost: u64, time: ClockReading) -> bool {
         let mut verdicts = Verdicts::EMPTY;
         let judged = applied!(self, time, |apply, key| apply.judge(
             &mut key,
@@ -294,7 +299,7 @@ impl<'a> MemberOp<'a> {
     pub(super) fn conclude(
         &mut self,
         takes: bool,
-        time: Timestamp,
+        time: ClockReading,
         limit: u64,
         merged: &mut MergedDecisions,
     ) {
@@ -310,7 +315,7 @@ impl<'a> MemberOp<'a> {
     }
 
     /// The most units that could be taken.
-    pub(super) fn available(&mut self, time: Timestamp) -> u64 {
+    pub(super) fn available(&mut self, time: ClockReading) -> u64 {
         applied!(self, time, |apply, key| apply.available(&mut key))
     }
 
@@ -321,11 +326,11 @@ impl<'a> MemberOp<'a> {
         &mut self,
         shard: &mut StoreShard,
         room: ShardRoom,
-        now: u64,
+        time: ClockReading,
         displaced: &mut Displaced,
     ) {
         if !self.has_entries || self.block != Block::NONE {
-            self.make_entries(shard, room, now, displaced);
+            self.make_entries(shard, room, time, displaced);
         }
     }
 
@@ -334,9 +339,10 @@ impl<'a> MemberOp<'a> {
         &mut self,
         shard: &mut StoreShard,
         ShardRoom { entries, share }: ShardRoom,
-        now: u64,
+        time: ClockReading,
         displaced: &mut Displaced,
     ) {
+        let now = time.as_nanos();
         let StoreCall { key, limit, .. } = *self.call;
         let newcomer = Newcomer {
             limit: limit.number,
@@ -361,7 +367,7 @@ impl<'a> MemberOp<'a> {
             .iter()
             .zip(self.entries.as_mut_slice());
         for (place, (state, entry)) in states.enumerate() {
-            if entry.is_none() && !limits.eviction_weight(place, state, now).is_nothing(now) {
+            if entry.is_none() && !limits.eviction_weight(place, state, time).is_nothing(now) {
                 *entry = room(shard, key.mixed_with(self.quotas.counted.states[place]));
             }
         }
@@ -373,14 +379,14 @@ impl<'a> MemberOp<'a> {
 
     /// Puts the states back. Returns how many times their logs had memory for before, and how
     /// many they have memory for now.
-    pub(super) fn put(&mut self, shard: &mut StoreShard, now: u64) -> (usize, usize) {
+    pub(super) fn put(&mut self, shard: &mut StoreShard, time: ClockReading) -> (usize, usize) {
         let mut times = 0;
         let limits = &self.quotas.counted.limits;
         let states = self.states.as_mut_slice().iter_mut();
         for (place, (state, entry)) in states.zip(self.entries.as_slice()).enumerate() {
             if let Some(entry) = *entry {
                 let state = mem::take(state);
-                let weight = limits.eviction_weight(place, &state, now);
+                let weight = limits.eviction_weight(place, &state, time);
                 times += state.times_held();
                 shard.put(entry, self.call.limit.number, state, weight);
             }

@@ -91,10 +91,10 @@ impl LocalStoreBuilder {
 
 impl StoreTable {
     fn save(&self, to: impl Write) -> Result<Saved, SaveError> {
-        let now = self.clock.now();
+        let time = self.clock.read();
         let limits = unpoisoned(self.members.lock()).saved()?;
         let header = FileHeader {
-            saved_at: now,
+            saved_at: time.wall,
             max_keys: self.max_keys as u64,
             hash_key: self.hasher.key(),
             of: limits,
@@ -104,7 +104,7 @@ impl StoreTable {
             let mut next = 0;
             loop {
                 let shard = lock(shard);
-                next = shard.save(next, now.as_nanos(), &mut writer);
+                next = shard.save(next, time, &mut writer);
                 let is_last = next >= shard.len();
                 drop(shard);
                 if writer.is_full() {
@@ -119,7 +119,7 @@ impl StoreTable {
         Ok(Saved {
             entries,
             bytes,
-            at: now,
+            at: time.wall,
         })
     }
 
@@ -129,7 +129,8 @@ impl StoreTable {
         header: StoreHeader,
         reader: &mut BlockReader<impl Read>,
     ) -> Result<(), RestoreError> {
-        let now = self.clock.now().as_nanos();
+        let time = self.clock.read();
+        let now = time.as_nanos();
         let numbers = {
             let mut members = unpoisoned(self.members.lock());
             members.restore(&self.hasher, header)
@@ -138,8 +139,9 @@ impl StoreTable {
         reader.entries(|bytes| {
             let tag = take_u64(bytes)?;
             let number = take_u32(bytes)?;
-            let weight = EvictionWeight::from_numbers([take_u64(bytes)?, take_u64(bytes)?])?;
-            let state = State::take_from(bytes)?;
+            let fresh_at = time.of_wall(take_u64(bytes)?);
+            let weight = EvictionWeight::from_numbers([fresh_at, take_u64(bytes)?])?;
+            let state = State::take_from(bytes, time)?;
             if !weight.is_nothing(now) {
                 self.restore_entry(tag, limit_of(&numbers, number), (state, weight), now);
             }

@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     algorithm::Verdict,
-    clock::{SharedClock, Timestamp},
+    clock::{ClockReading, SharedClock},
     decision::{Decision, MergedDecisions, Op},
     error::{ConfigError, LimiterError},
     limiter::{
@@ -129,7 +129,7 @@ impl StoreTable {
         let call = self.prepare(call)?;
         let mut shard = lock(&self.shards[call.shard.0]);
         // Read under the lock, so that a state later than now means that the clock stepped back.
-        let time = self.clock.now();
+        let time = self.clock.read();
         let now = time.as_nanos();
         let checks_block = self.checks_block(call.call.op, now);
         let Some((entry, charge)) = call.in_place(&shard, checks_block, time) else {
@@ -138,7 +138,7 @@ impl StoreTable {
         let state = shard.state(entry);
         let before = state.times_held();
         let decision = charge.decide(state);
-        let after = call.weigh(&mut shard, entry, now);
+        let after = call.weigh(&mut shard, entry, time);
         drop(shard);
         self.settle_up(&Displaced::default(), (before, after), time, |tag| {
             call.owns(tag)
@@ -153,16 +153,15 @@ impl StoreTable {
         call: &PreparedCall<'_>,
         mut shard: MutexGuard<'_, StoreShard>,
         checks_block: bool,
-        time: Timestamp,
+        time: ClockReading,
     ) -> Decision {
-        let now = time.as_nanos();
         let mut part = MemberOp::new(call);
         part.take(&mut shard, checks_block);
         let decision = part.decide(time);
         let mut displaced = Displaced::default();
-        part.make_room(&mut shard, self.room(), now, &mut displaced);
+        part.make_room(&mut shard, self.room(), time, &mut displaced);
         self.note_block(&part);
-        let (before, after) = part.put(&mut shard, now);
+        let (before, after) = part.put(&mut shard, time);
         drop(shard);
         self.settle_up(&displaced, (before, after), time, |tag| call.owns(tag));
         decision
@@ -197,7 +196,7 @@ impl StoreTable {
         places: &mut [ShardIndex],
     ) -> Decision {
         let mut shards = Locked::all(&self.shards, places);
-        let time = self.clock.now();
+        let time = self.clock.read();
         let in_place = self.decide_in_place(calls, &mut shards, time);
         let Some((decision, times)) = in_place else {
             return self.decide_all_taken(calls, shards, time);
@@ -217,7 +216,7 @@ impl StoreTable {
         &self,
         calls: &[Option<PreparedCall<'_>>],
         shards: &mut Locked<'_, StoreShard>,
-        time: Timestamp,
+        time: ClockReading,
     ) -> Option<(Decision, (usize, usize))> {
         let now = time.as_nanos();
         if calls.len() < 2 {
@@ -243,7 +242,7 @@ impl StoreTable {
             let shard = shards.get(call.shard);
             let limit = self.identity_of(call.call.limit);
             charge.conclude(shard.state(*entry), *verdict, takes, limit, &mut merged);
-            after += call.weigh(shard, *entry, now);
+            after += call.weigh(shard, *entry, time);
         }
         Some((merged.finish(), (before, after)))
     }
@@ -254,7 +253,7 @@ impl StoreTable {
         &self,
         calls: &[Option<PreparedCall<'_>>],
         mut shards: Locked<'_, StoreShard>,
-        time: Timestamp,
+        time: ClockReading,
     ) -> Decision {
         let now = time.as_nanos();
         let mut parts = SmallList::<_, FEW_LIMITS>::with_room(calls.len());
@@ -269,12 +268,12 @@ impl StoreTable {
         let mut displaced = Displaced::default();
         for part in parts.iter_mut().flatten() {
             let shard = shards.get(part.shard);
-            part.make_room(shard, self.room(), now, &mut displaced);
+            part.make_room(shard, self.room(), time, &mut displaced);
             self.note_block(part);
         }
         let mut times = (0, 0);
         for part in parts.iter_mut().flatten() {
-            let (before, after) = part.put(shards.get(part.shard), now);
+            let (before, after) = part.put(shards.get(part.shard), time);
             times = (times.0 + before, times.1 + after);
         }
         drop(shards);
@@ -285,7 +284,7 @@ impl StoreTable {
     }
 
     /// Applies the operations of all members. Their shards are locked.
-    fn decide_together(&self, parts: &mut [Option<MemberOp<'_>>], time: Timestamp) -> Decision {
+    fn decide_together(&self, parts: &mut [Option<MemberOp<'_>>], time: ClockReading) -> Decision {
         if let [Some(part)] = parts {
             return part.decide(time);
         }
@@ -350,7 +349,7 @@ impl StoreTable {
         &self,
         displaced: &Displaced,
         (before, after): (usize, usize),
-        time: Timestamp,
+        time: ClockReading,
         is_current: impl Fn(u64) -> bool,
     ) {
         if displaced.live > 0 {
