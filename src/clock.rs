@@ -92,7 +92,7 @@ impl OsClock {
         Self.wall(Self.now())
     }
 
-    /// Microseconds by which the wall clock is ahead now.
+    /// How many microseconds the wall clock is ahead now.
     #[cfg(feature = "tokio")]
     pub(crate) fn ahead() -> i64 {
         let _ = Self::wall_now();

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use super::{reading::ClockReading, timestamp::Timestamp};
 
-/// Microseconds by which both clocks may differ before that is a step. Less than that is their drift.
+/// The most microseconds that both clocks may differ without a step. Less than that is their drift.
 const STEP: u64 = 2_000_000;
 
 /// Microseconds between two looks at the wall clock.
@@ -15,7 +15,7 @@ const BETWEEN_LOOKS: u64 = 1_000_000;
 /// It changes when the wall clock was set, and when the machine slept: then the monotone clock stood still.
 #[derive(Debug, Default)]
 pub(super) struct Anchor {
-    /// Microseconds by which the wall clock is ahead.
+    /// How many microseconds the wall clock is ahead.
     ahead: AtomicI64,
     /// The microsecond of the monotone clock from which on the wall clock is looked at again; the last one
     /// there is while a thread looks.
@@ -39,7 +39,7 @@ impl Anchor {
         Timestamp(now.0.saturating_add_signed(self.ahead()))
     }
 
-    /// Microseconds by which the wall clock was ahead at the last look.
+    /// How many microseconds the wall clock was ahead at the last look.
     pub(super) fn ahead(&self) -> i64 {
         self.ahead.load(Ordering::Relaxed)
     }

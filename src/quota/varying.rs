@@ -104,7 +104,7 @@ impl Quota {
                 .iter()
                 .map(|(at, limit)| (*at, change(*limit)))
                 .collect();
-            // A share of an accepted list, of which a process has few.
+            // A share of an accepted list: a process has few.
             self = self.varying(unpoisoned(LISTS.lock()).keep(&limits));
         }
         self

@@ -46,7 +46,7 @@ pub(super) struct DenyCache {
     buckets: OnceLock<Box<[Mutex<DenialBucket>]>>,
     /// The generation of the quotas in force: a denial by older ones is not cached.
     generation: AtomicU64,
-    /// Microseconds by which the wall clock is ahead of this node's waits.
+    /// How many microseconds the wall clock is ahead of this node's waits.
     ahead: fn() -> i64,
 }
 
@@ -82,7 +82,7 @@ struct CachedDenial {
     /// When its call left.
     at: Instant,
     until: Instant,
-    /// Microseconds by which the wall clock was ahead when the reply came.
+    /// How many microseconds the wall clock was ahead when the reply came.
     ahead: i64,
     decision: Decision,
 }

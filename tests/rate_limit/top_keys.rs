@@ -81,7 +81,7 @@ fn only_denials_count() {
     assert!(!shown.contains("eve"), "{shown}");
 }
 
-/// An operator who unblocks the keys of a report must not take those for denied that a shadow let pass.
+/// An operator who unblocks the keys of a report must not see keys as denied whose requests a shadow passed.
 #[test]
 fn denials_of_requests_that_passed_count_apart() {
     let top = Arc::new(TopKeys::with_clock(ManualClock::at(BEGIN)));

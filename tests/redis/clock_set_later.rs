@@ -45,7 +45,7 @@ fn run_behind(test: &str, by: &str, redis: &str) {
     assert!(ended.status.success() && printed.contains("1 passed"));
 }
 
-/// Sets the clock of this process right, and waits until it is looked at.
+/// Sets the clock of this process right, and waits until the process has read it.
 fn set_clock(file: &str) {
     fs::write(Path::new(file), "+0s\n").expect("a file of the clock");
     sleep(Duration::from_millis(1_100));

@@ -24,9 +24,8 @@ pub(super) struct Balance {
     requested: u64,
     /// The units that decisions charged.
     charged: u64,
-    /// The units of refunds whose answers are lost. They may have been made, and are not repeated.
-    unconfirmed: u64,
-    /// The units of the question under way.
+    /// The units whose answer is open: of the question under way, and after the end of refunds whose answers are lost,
+    /// which may have been made and are not repeated. One field, since a stream takes little memory.
     pending: u64,
     /// The newest receipts of steps, the oldest first. Empty for most streams, which a reservation covers.
     receipts: Vec<Receipt>,
@@ -168,6 +167,7 @@ impl Balance {
 
     /// Takes the final units of a response with these tokens.
     pub(super) fn end(&mut self, ending: Ending, tokens: &Tokens) {
+        self.pending = 0;
         if self.counted == CountByStatus::Not {
             self.used = 0;
             return;
@@ -197,7 +197,7 @@ impl Balance {
         if missing > 0 && !mem::replace(&mut self.is_completed, true) {
             return LimitOp::charge(charge(missing));
         }
-        let refunded = self.used.saturating_add(self.unconfirmed);
+        let refunded = self.used.saturating_add(self.pending);
         let surplus = self.charged.saturating_sub(refunded);
         let confirms = self.units.is_none() && self.counted == CountByStatus::Counts;
         match self.receipts.pop() {
@@ -219,7 +219,7 @@ impl Balance {
 
     /// Takes a refund whose answer is lost.
     pub(super) const fn on_unconfirmed_refund(&mut self, refunded: u64) {
-        self.unconfirmed = self.unconfirmed.saturating_add(refunded);
+        self.pending = self.pending.saturating_add(refunded);
     }
 
     /// The charge of tokens after the end.

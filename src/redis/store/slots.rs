@@ -79,7 +79,7 @@ fn crc16(bytes: &[u8]) -> u16 {
     })
 }
 
-/// Whether a response to `CLUSTER SLOTS` has a server without a name, for which it says `?`.
+/// Whether a response to `CLUSTER SLOTS` has a server without a name, shown as `?`.
 pub(super) fn lacks_name(answer: &Value) -> bool {
     let Value::Array(ranges) = answer else {
         return false;
