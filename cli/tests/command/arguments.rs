@@ -45,7 +45,7 @@ fn a_request_is_explained_rule_by_rule() {
         "2026-11-21T03:00Z",
     ]);
     assert_eq!(exit, 0);
-    let (_, explanation) = out.split_once("7 rules, 3 warnings\n").expect("a summary");
+    let (_, explanation) = out.split_once("7 rules, 4 warnings\n").expect("a summary");
     assert_eq!(
         explanation,
         "
