@@ -39,7 +39,7 @@ impl Source {
         }
     }
 
-    /// Puts a set into force. After a fault the old limits stay.
+    /// Puts a set into force. After a fault the old limits stay. The log has each fault once, however often its set comes.
     ///
     /// # Errors
     ///
@@ -52,9 +52,12 @@ impl Source {
             Ok(rules) => rules,
             Err(fault) => {
                 let line = xds::fault_line(&fault);
-                error!("version {version:?} of the control plane's limits is rejected: {line}");
+                let fault = Some(fault.to_string());
+                if loads.fault != fault {
+                    error!("version {version:?} of the control plane's limits is rejected: {line}");
+                }
                 loads.refused += 1;
-                loads.fault = Some(fault.to_string());
+                loads.fault = fault;
                 return Err(line);
             }
         };

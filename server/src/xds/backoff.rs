@@ -1,4 +1,4 @@
-//! Pauses between attempts to reach the control plane.
+//! Pauses between attempts to reach the control plane, and between rejections of its sets.
 
 use std::{
     hash::{BuildHasher as _, RandomState},
@@ -28,6 +28,13 @@ impl Backoff {
             has_connected: false,
             failures: 0,
         }
+    }
+
+    /// The pauses between rejections of sets, on a stream that exists.
+    pub(super) const fn of_rejections(plane: &ControlPlane) -> Self {
+        let mut backoff = Self::new(plane);
+        backoff.has_connected = true;
+        backoff
     }
 
     /// Records a stream that existed for this time. After a short one the next attempt is not at once, since the

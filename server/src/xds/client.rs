@@ -1,14 +1,14 @@
 //! The client of the control plane: one stream at a time, on which it accepts or rejects each set of limits.
 
-use std::{error::Error, str::FromStr as _, sync::Arc, time::Duration};
+use std::{error::Error, pin::pin, str::FromStr as _, sync::Arc, time::Duration};
 
 use http::{Uri, uri::PathAndQuery};
 use tokio::{
     sync::mpsc,
     task::spawn_blocking,
-    time::{Instant, sleep, timeout},
+    time::{Instant, sleep, sleep_until, timeout},
 };
-use tokio_stream::wrappers::ReceiverStream;
+use tokio_stream::{Stream, StreamExt as _, wrappers::ReceiverStream};
 use tonic::{
     Code, Request, Status,
     client::Grpc,
@@ -168,14 +168,10 @@ impl Client {
         ended
     }
 
-    /// Replies to each response, until the stream ends.
+    /// Opens a stream, and replies until its end.
     async fn follow(&mut self, channel: Channel, accept: &Arc<impl Accept>) -> Result<(), Status> {
         let (requests, outgoing) = mpsc::channel(1);
-        let send = async |request| {
-            let sent = requests.send(request).await;
-            sent.map_err(|_| Status::unavailable("the stream was closed"))
-        };
-        send(self.first_request()).await?;
+        send(&requests, self.first_request()).await?;
         let mut request = Request::new(ReceiverStream::new(outgoing));
         *request.metadata_mut() = self.headers.clone();
         let mut client = Grpc::with_origin(channel, self.origin.clone())
@@ -187,12 +183,44 @@ impl Client {
         let codec = ProstCodec::<DiscoveryRequest, DiscoveryResponse>::default();
         // A control plane without a set for this service sends no header until it has one.
         let responses = client.streaming(request, PathAndQuery::from_static(METHOD), codec);
-        let mut responses = responses.await?.into_inner();
-        while let Some(response) = responses.message().await? {
-            let reply = self.reply(response, accept).await;
-            send(reply).await?;
+        let responses = responses.await?.into_inner();
+        self.answer(responses, &requests, accept).await
+    }
+
+    /// Replies to responses, until their end. A good set is in force and accepted at once. Rejections have the pauses of
+    /// attempts to connect, since a control plane may answer each with the same set: only the newest one is sent then.
+    pub(super) async fn answer(
+        &mut self,
+        responses: impl Stream<Item = Result<DiscoveryResponse, Status>>,
+        requests: &mpsc::Sender<DiscoveryRequest>,
+        accept: &Arc<impl Accept>,
+    ) -> Result<(), Status> {
+        let mut responses = pin!(responses);
+        let mut backoff = Backoff::of_rejections(&self.plane);
+        let (mut rejection, mut rejects_at) = (None, Instant::now());
+        loop {
+            tokio::select! {
+                response = responses.next() => {
+                    let Some(response) = response else {
+                        return Ok(());
+                    };
+                    let reply = self.reply(response?, accept).await;
+                    if reply.error_detail.is_some() {
+                        rejection = Some(reply);
+                    } else {
+                        backoff = Backoff::of_rejections(&self.plane);
+                        (rejection, rejects_at) = (None, Instant::now());
+                        send(requests, reply).await?;
+                    }
+                }
+                () = sleep_until(rejects_at), if rejection.is_some() => {
+                    if let Some(reply) = rejection.take() {
+                        send(requests, reply).await?;
+                    }
+                    rejects_at = Instant::now() + backoff.next();
+                }
+            }
         }
-        Ok(())
     }
 
     fn first_request(&self) -> DiscoveryRequest {
@@ -253,6 +281,14 @@ impl Client {
         }
         text
     }
+}
+
+async fn send(
+    requests: &mpsc::Sender<DiscoveryRequest>,
+    request: DiscoveryRequest,
+) -> Result<(), Status> {
+    let sent = requests.send(request).await;
+    sent.map_err(|_| Status::unavailable("the stream was closed"))
 }
 
 impl End {

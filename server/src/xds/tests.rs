@@ -12,7 +12,18 @@ use std::{
 use h2::{Reason, SendStream, server::Connection};
 use hyper::body::Bytes;
 use prost::Message as _;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    sync::mpsc,
+    time::{Instant, sleep, timeout},
+};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::Status;
+use tower_ratelimit::LocalStore;
+use tracing::{
+    Event, Metadata, Subscriber, span,
+    subscriber::{NoSubscriber, with_default},
+};
 
 use super::{
     client::{Accept, Client, End},
@@ -26,10 +37,14 @@ use super::{
     settings::ControlPlane,
 };
 use crate::{
+    decide::{Modes, RateLimits},
     decide_and_serve_errors::ServeError,
+    limiters_by_period::Counters,
     lyft::Rules,
     protobuf_descriptors::Described,
     protobuf_messages::{Entry, RateLimitDescriptor, Struct, Unit, Value},
+    rules_source::Source,
+    settings::Settings,
 };
 
 /// `proto/` as protoc compiles it:
@@ -295,4 +310,124 @@ async fn panic_is_a_fault() {
     let reply = tokio::time::timeout(Duration::from_secs(60), reply).await;
     let detail = reply.expect("a reply").error_detail.expect("a fault");
     assert_eq!(detail.message, "the limits could not be read");
+}
+
+/// A control plane on channels: the responses to a client, and its requests.
+struct Plane {
+    responses: mpsc::Sender<Result<DiscoveryResponse, Status>>,
+    requests: mpsc::Receiver<DiscoveryRequest>,
+}
+
+impl Plane {
+    /// The control plane of a client that runs until the returned one is dropped.
+    fn start(accept: impl Accept) -> Self {
+        let (responses, incoming) = mpsc::channel(1);
+        let (outgoing, requests) = mpsc::channel(1);
+        tokio::spawn(async move {
+            let mut client = client("127.0.0.1:1").expect("a client");
+            let incoming = ReceiverStream::new(incoming);
+            client.answer(incoming, &outgoing, &Arc::new(accept)).await
+        });
+        Self {
+            responses,
+            requests,
+        }
+    }
+
+    async fn send(&self, version: &str) {
+        let set = DiscoveryResponse {
+            version_info: version.to_owned(),
+            nonce: version.to_owned(),
+            ..DiscoveryResponse::default()
+        };
+        self.responses.send(Ok(set)).await.expect("a client");
+    }
+
+    /// The nonce of the next reply, whether it is a rejection, and the seconds until then.
+    async fn reply(&mut self) -> (String, bool, u64) {
+        let asked_at = Instant::now();
+        let reply = self.requests.recv().await.expect("a reply");
+        let time = asked_at.elapsed().as_secs();
+        (reply.response_nonce, reply.error_detail.is_some(), time)
+    }
+}
+
+/// Counts lines of the log.
+#[derive(Clone, Default)]
+struct Lines(Arc<AtomicUsize>);
+
+impl Subscriber for Lines {
+    fn enabled(&self, _: &Metadata<'_>) -> bool {
+        true
+    }
+
+    fn new_span(&self, span: &span::Attributes<'_>) -> span::Id {
+        NoSubscriber::default().new_span(span)
+    }
+
+    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+
+    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+
+    fn event(&self, _: &Event<'_>) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+
+    fn enter(&self, _: &span::Id) {}
+
+    fn exit(&self, _: &span::Id) {}
+}
+
+/// A source of limits from a control plane.
+fn source() -> Source {
+    let mut settings = Settings::new(Vec::new());
+    settings.xds = Some(ControlPlane::new("gateway:18001"));
+    let limits = RateLimits::new(Counters::local(&LocalStore::new()), Modes::default());
+    Source::new(settings, limits, None, "the rules")
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_faulty_set_that_comes_again_is_rejected_with_pauses_and_logged_once() {
+    let (source, lines) = (source(), Lines::default());
+    let logged = lines.clone();
+    // Without a type each set has the same fault.
+    let mut plane = Plane::start(move |set| {
+        let lines = logged.clone();
+        with_default(lines, || source.accept_set(set))
+    });
+    let mut rejections = 0;
+    let rejected = async {
+        while rejections < 1_000 {
+            plane.send(&rejections.to_string()).await;
+            assert!(plane.reply().await.1);
+            rejections += 1;
+        }
+    };
+    drop(timeout(Duration::from_secs(3_600), rejected).await);
+    // Two at once, some until a pause has 30 to 60 seconds.
+    assert!((60..=123).contains(&rejections), "{rejections}");
+    assert_eq!(lines.0.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_newest_set_is_answered_after_a_pause_and_a_good_one_at_once() {
+    let mut plane = Plane::start(|set| match set.version_info.as_str() {
+        "good" => Ok(()),
+        _ => Err("a fault".to_owned()),
+    });
+    for _ in 0..2 {
+        for bad in ["first", "second"] {
+            plane.send(bad).await;
+            assert_eq!(plane.reply().await, (bad.to_owned(), true, 0));
+        }
+        plane.send("third").await;
+        sleep(Duration::from_secs(1)).await;
+        plane.send("fourth").await;
+        let (nonce, is_rejected, pause) = plane.reply().await;
+        assert_eq!((nonce.as_str(), is_rejected), ("fourth", true));
+        assert!((3..10).contains(&pause), "{pause}");
+        plane.send("fifth").await;
+        plane.send("good").await;
+        assert_eq!(plane.reply().await, ("good".to_owned(), false, 0));
+    }
 }
