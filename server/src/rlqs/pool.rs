@@ -72,6 +72,8 @@ pub(super) struct Pool {
     is_due: bool,
     /// Whether one of these has less than its part of the rate.
     is_short: bool,
+    /// Whether the pool was divided since the last tick.
+    pub(super) is_divided: bool,
     design: Design,
     /// The tokens of full buckets that first messages to new streams may have made, and that the pool's bucket lacked.
     #[cfg(test)]
@@ -93,6 +95,7 @@ impl Pool {
             rows: Vec::new(),
             is_due: false,
             is_short: false,
+            is_divided: false,
             design: Design::BOUNDED,
             #[cfg(test)]
             lacked: 0,

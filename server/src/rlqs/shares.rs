@@ -1,10 +1,12 @@
 //! The shares of all streams: pools by subject, and messages to the streams whose shares change.
 
 mod exchange;
+mod rows_of_clients;
 
 use std::{
     collections::{HashMap, HashSet},
     hash::{BuildHasher as _, RandomState},
+    mem,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicUsize, Ordering::Relaxed},
@@ -18,17 +20,17 @@ use tokio::{
     time::{Instant, MissedTickBehavior, interval},
 };
 use tonic::Status;
-use tower_ratelimit::{Key, StoreError};
+use tower_ratelimit::Key;
 
+pub(super) use self::rows_of_clients::RowOfClient;
 use super::{
     RlqsSettings, actions,
     client::ClientId,
     messages::{BucketAction, BucketId, RateLimitQuotaResponse},
-    pool::{Pool, RowId, StoredPool},
-    pool_of_instance::PoolOfInstance,
+    pool::{Pool, RowId},
+    pool_of_instance::{MAX_ROWS, PoolOfInstance},
     pools_in_redis::PoolsInRedis,
     rate::DivisibleRate,
-    row::Share,
     units::{self, Messages, Units},
 };
 use crate::{
@@ -83,6 +85,9 @@ impl Drop for BucketSlot {
 #[derive(Debug, Default)]
 struct State {
     pools: HashMap<Key, Pool>,
+    /// How often pools were divided.
+    #[cfg(test)]
+    divisions: u64,
     /// This instance's parts of the pools in Redis.
     of_instance: HashMap<Key, PoolOfInstance>,
     /// When Redis was found to have lost a pool.
@@ -104,19 +109,6 @@ pub(super) struct Outbox {
     opened_at: Duration,
     /// The name of the client, for operators.
     client: Option<Arc<str>>,
-}
-
-/// A client of a pool, for operators.
-#[derive(Debug)]
-pub(super) struct RowOfClient {
-    /// `None` if it is of another instance.
-    pub(super) stream: Option<u64>,
-    /// Requests in an interval of this many seconds; `None` before a measurement.
-    pub(super) demand: Option<u64>,
-    pub(super) interval: u64,
-    pub(super) share: Option<Share>,
-    /// The time since its last report.
-    pub(super) silence: Duration,
 }
 
 /// A row and its pool.
@@ -241,24 +233,31 @@ impl Shares {
         self.0.units.enter((row, stream), id, limit)
     }
 
-    /// Counts requests. The rate replaces that of the pool.
+    /// Counts requests. The rate replaces that of the pool. False if the pool has no room for another row: with Redis
+    /// that is known when the pool is loaded.
+    #[must_use]
     pub(super) fn report(
         &self,
         (place, client): (&Place, Option<ClientId>),
         rate: DivisibleRate,
         requests: u64,
-    ) {
+    ) -> bool {
         let (now, ttl) = (self.now(), self.0.settings.ttl);
         let mut state = self.state();
         if self.0.redis.is_some() {
             let pool = state.of_instance.entry(place.subject.clone());
             let pool = pool.or_insert_with(|| PoolOfInstance::new(rate, ttl));
-            return pool.report(now, (place.row, client), rate, requests);
+            pool.report(now, (place.row, client), rate, requests);
+            return true;
         }
         let pool = state.pools.entry(place.subject.clone());
         let pool = pool.or_insert_with(|| Pool::new(rate, ttl, now));
         pool.set_rate(rate, now);
-        pool.report(now, (place.row, client), requests);
+        let has_room = pool.row(place.row).is_some() || pool.number_of_rows() < MAX_ROWS;
+        if has_room {
+            pool.report(now, (place.row, client), requests);
+        }
+        has_room
     }
 
     /// Ends the messages about a bucket.
@@ -276,32 +275,9 @@ impl Shares {
         }
     }
 
-    /// The clients of a pool whose streams are open; with Redis, those of all instances.
-    pub(super) async fn rows(&self, subject: &Key) -> Result<Vec<RowOfClient>, StoreError> {
-        let Some(redis) = &self.0.redis else {
-            let state = self.state();
-            let pool = state.pools.get(subject);
-            return Ok(pool.map_or_else(Vec::new, |pool| state.rows(pool, self.now())));
-        };
-        let (found, time) = redis.load(subject).await?;
-        let stored =
-            found.and_then(|(bytes, _)| StoredPool::read(&bytes, self.0.settings.ttl, time));
-        let state = self.state();
-        Ok(stored.map_or_else(Vec::new, |stored| state.rows(&stored.pool, time)))
-    }
-
-    /// When a stream was opened, and its client, unless it has ended.
-    pub(super) fn stream(&self, stream: u64) -> Option<(Duration, String)> {
-        let state = self.state();
-        let outbox = state.streams.get(&stream)?;
-        let name = outbox.client.as_deref().map(str::to_owned);
-        Some((
-            outbox.opened_at,
-            name.unwrap_or_else(|| format!("stream {stream}")),
-        ))
-    }
-
-    /// Sends actions to a stream, and the messages of these pools to all streams.
+    /// Sends actions to a stream, and the messages of these pools to all streams. A pool that was divided since the last
+    /// tick waits for the next one: the reports of a thousand streams would divide it a thousand times, each under the
+    /// lock.
     pub(super) fn flush(&self, stream: u64, actions: Vec<BucketAction>, subjects: &HashSet<Key>) {
         let mut messages = HashMap::from([(stream, actions)]);
         let now = self.now();
@@ -309,8 +285,14 @@ impl Shares {
         if now >= FIRST_REPORTS {
             for subject in subjects {
                 let State { pools, buckets, .. } = &mut *state;
-                if let Some(pool) = pools.get_mut(subject) {
+                if let Some(pool) = pools.get_mut(subject)
+                    && !mem::replace(&mut pool.is_divided, true)
+                {
                     collect(pool, buckets, &mut messages, now, self.0.settings.ttl);
+                    #[cfg(test)]
+                    {
+                        state.divisions += 1;
+                    }
                 }
             }
         }
@@ -361,22 +343,6 @@ impl State {
         self.names
     }
 
-    /// The clients of a pool.
-    fn rows(&self, pool: &Pool, now: Duration) -> Vec<RowOfClient> {
-        let rows = pool.rows().filter(|(_, row)| !row.has_ended(now));
-        let rows = rows.map(|(id, row)| {
-            let demand = row.demand.in_interval();
-            RowOfClient {
-                stream: self.buckets.get(&id).map(|(stream, _)| *stream),
-                demand: (demand < u64::MAX).then_some(demand),
-                interval: pool.rate().interval,
-                share: row.share,
-                silence: now.saturating_sub(row.demand.reported_at),
-            }
-        });
-        rows.collect()
-    }
-
     fn tick(&mut self, now: Duration, ttl: Duration) {
         if now < FIRST_REPORTS {
             return;
@@ -385,6 +351,7 @@ impl State {
         let buckets = &self.buckets;
         self.pools.retain(|_, pool| {
             collect(pool, buckets, &mut messages, now, ttl);
+            pool.is_divided = false;
             !pool.is_fresh()
         });
         self.send(messages);
@@ -428,5 +395,35 @@ fn collect(
             let action = actions::share(&id, share, interval, ttl);
             messages.entry(*stream).or_default().push(action);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tower_ratelimit::LocalStore;
+
+    use super::*;
+    use crate::{decide::Modes, limiters_by_period::Counters};
+
+    /// Those of a thousand streams would keep the lock from all others.
+    #[tokio::test(start_paused = true)]
+    async fn reports_of_one_tick_divide_a_pool_once() {
+        let store = LocalStore::builder().build().unwrap();
+        let limits = RateLimits::new(Counters::local(&store), Modes::default());
+        let shares = Shares::new(limits, RlqsSettings::default(), None);
+        tokio::time::advance(FIRST_REPORTS).await;
+        let rate = DivisibleRate::of_second(100).unwrap();
+        let subject = Key::from("user=eve");
+        for round in 1..=3 {
+            for _ in 0..1_000 {
+                let place = shares.enter(1, &Arc::from([]), subject.clone()).unwrap();
+                let _ = shares.report((&place, None), rate, 1);
+                shares.flush(1, Vec::new(), &HashSet::from([subject.clone()]));
+            }
+            let mut state = shares.state();
+            assert_eq!(state.divisions, round);
+            state.tick(shares.now(), RlqsSettings::default().ttl);
+        }
+        assert_eq!(shares.state().pools[&subject].number_of_rows(), MAX_ROWS);
     }
 }

@@ -301,7 +301,11 @@ impl Reports {
             self.buckets.remove(name);
             return self.refuse("all", id, requests);
         };
-        self.shares.report((&place, self.client), rate, requests);
+        if !self.shares.report((&place, self.client), rate, requests) {
+            self.shares.leave(&place);
+            self.buckets.remove(name);
+            return self.refuse("rows", id, requests);
+        }
         self.subjects.insert(place.subject.clone());
         bucket.strategy = Assigned::Share(place);
     }

@@ -285,6 +285,23 @@ async fn buckets_of_a_stream_are_bounded() {
     assert_eq!(client.share("user").tokens_per_fill, Some(5_400));
 }
 
+/// As with Redis.
+#[tokio::test(start_paused = true)]
+async fn clients_of_a_bucket_are_bounded() {
+    let service = started();
+    let mut clients = Vec::new();
+    for _ in 0..1_024 {
+        let client = Client::open(&service).await;
+        client.report("shop", &[(id(&[("user", "eve")]), 1)]);
+        clients.push(client);
+    }
+    sleep(SECOND).await;
+    let mut last = Client::open(&service).await;
+    last.report("shop", &[(id(&[("user", "eve")]), 1)]);
+    last.read_for(SECOND).await.expect("open");
+    assert_eq!(last.blanket("user"), (BlanketRule::DenyAll, 60));
+}
+
 /// Buckets without a share count, too: clients choose the ids.
 #[tokio::test(start_paused = true)]
 async fn buckets_of_all_streams_are_bounded() {

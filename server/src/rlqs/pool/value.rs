@@ -4,7 +4,7 @@ use std::{num::NonZeroU64, time::Duration};
 
 use prost::Message as _;
 
-use super::{Design, NANO, Pool, RowId};
+use super::{NANO, Pool, RowId};
 use crate::rlqs::{
     client::ClientId,
     demand::Demand,
@@ -139,12 +139,7 @@ impl StoredPool {
             closed_until: time(value.closed_until).min(latest),
             rows,
             is_due: true,
-            is_short: false,
-            design: Design::BOUNDED,
-            #[cfg(test)]
-            lacked: 0,
-            #[cfg(test)]
-            passed: Vec::new(),
+            ..Pool::new(rate, ttl, now)
         };
         is_rate.then(|| {
             pool.advance(now);
