@@ -235,6 +235,7 @@ impl ExplainedRequest {
         match (rule.reason(), rule.limit()) {
             (RuleReason::Differs(field), _) => format!("{field} differs"),
             (RuleReason::ReplacedBy(other), _) => format!("replaced by {other}"),
+            (RuleReason::Preflight, _) => "a preflight of `cors_origins`".to_owned(),
             (RuleReason::SwitchedOff, _) => "switched off".to_owned(),
             (RuleReason::AfterEnd(other), _) => format!("not looked at: {other} ends the list"),
             (_, Some(limit)) => self.limit(rule, limit),

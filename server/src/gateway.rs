@@ -5,6 +5,7 @@
 //! listener belong to the upstream.
 
 mod body_waits;
+mod cors;
 mod denied_page;
 mod download;
 mod failures;

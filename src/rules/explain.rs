@@ -5,7 +5,7 @@ use std::time::Duration;
 use http::request::Parts;
 
 use super::{
-    request::RequestView,
+    request::{RequestReading, RequestView},
     rule::Rule,
     select::{RulesVerdict, charge, matched},
 };
@@ -13,7 +13,7 @@ use crate::{
     clock::Timestamp,
     decision::Policy,
     error::{KeyError, KeyErrorKind},
-    key::{ClientIp, Key},
+    key::Key,
     quota::{OwnedQuota, Priority},
 };
 
@@ -75,6 +75,8 @@ pub enum RuleReason {
     AfterEnd(String),
     /// The rule is [switched off](super::RulesHandle::set_enabled).
     SwitchedOff,
+    /// The rule fits, and the request is a preflight request of `cors_origins`, which no rule counts.
+    Preflight,
 }
 
 /// The result of all rules for a request.
@@ -100,11 +102,11 @@ pub enum RulesOutcome {
 impl Explanation {
     pub(super) fn new(
         rules: &[Rule],
-        client_ip: &ClientIp,
+        reading: &RequestReading,
         (parts, now): (&Parts, Timestamp),
         verdict: &RulesVerdict<'_>,
     ) -> Self {
-        let view = RequestView::new(parts, now, client_ip);
+        let view = RequestView::new(parts, now, reading);
         // Every rule is compared, without the index.
         let on = rules.iter().filter(|rule| !rule.off);
         let found = matched(rules, on.map(|rule| rule.position), &view);
@@ -112,6 +114,9 @@ impl Explanation {
             let after = found.ended_by.filter(|end| *end < rule.position);
             let reason = match (rule.matcher.check(&view, rule.in_doubt()), after) {
                 _ if rule.off => RuleReason::SwitchedOff,
+                (Ok(()), None) if view.is_preflight && rule.action.limits() => {
+                    RuleReason::Preflight
+                }
                 (_, Some(end)) => RuleReason::AfterEnd(rules[usize::from(end)].name.to_string()),
                 (Err(field), None) => RuleReason::Differs(field),
                 (Ok(()), None) => match found.replaced_by(rule.position, rules) {

@@ -27,6 +27,7 @@
 mod builder;
 mod changes;
 mod compile;
+mod cors;
 mod cost;
 mod explain;
 mod fields;
@@ -52,6 +53,7 @@ pub use self::layer::RulesWatch;
 pub use self::{
     builder::RulesBuilder,
     changes::RuleChanges,
+    cors::CorsOrigins,
     explain::{ExplainedLimit, Explanation, RuleExplanation, RuleReason, RulesOutcome},
     fields::schema,
     layer::{

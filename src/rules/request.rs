@@ -5,6 +5,7 @@ use std::{cell::OnceCell, net::IpAddr};
 use http::{HeaderName, Method, header::HOST, request::Parts};
 use tower_ratelimit_rulefile::pattern::{Host, RequestPath};
 
+use super::cors::CorsOrigins;
 #[cfg(feature = "axum")]
 use crate::key::matched_route;
 use crate::{
@@ -12,6 +13,13 @@ use crate::{
     error::KeyError,
     key::{AddressOrigin, ClientAddress, ClientIp},
 };
+
+/// The settings of the files about requests of all rules.
+#[derive(Debug, Clone)]
+pub(super) struct RequestReading {
+    pub(super) client_ip: ClientIp,
+    pub(super) cors_origins: CorsOrigins,
+}
 
 /// The head of a request, the instant, and the values computed from them.
 #[derive(Debug)]
@@ -23,20 +31,23 @@ pub(super) struct RequestView<'r> {
     upper_method: Option<Box<Method>>,
     /// Whether a header has a name with a sign other than the hyphen.
     other_signs: OnceCell<bool>,
+    /// Whether this is a preflight request of `cors_origins`, at which no limit counts.
+    pub(super) is_preflight: bool,
     client_ip: &'r ClientIp,
     client: OnceCell<Result<ClientAddress, KeyError>>,
 }
 
 impl<'r> RequestView<'r> {
     #[inline]
-    pub(super) fn new(parts: &'r Parts, now: Timestamp, client_ip: &'r ClientIp) -> Self {
+    pub(super) fn new(parts: &'r Parts, now: Timestamp, reading: &'r RequestReading) -> Self {
         Self {
             parts,
             now,
             path: RequestPath::new(parts.uri.path()),
             upper_method: upper_case(&parts.method),
             other_signs: OnceCell::new(),
-            client_ip,
+            is_preflight: reading.cors_origins.is_preflight(parts),
+            client_ip: &reading.client_ip,
             client: OnceCell::new(),
         }
     }

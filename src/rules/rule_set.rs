@@ -8,8 +8,9 @@ use tower_ratelimit_rulefile::{Format, Problem, RulesError};
 use super::{
     changes::RuleChanges,
     compile::Compiled,
+    cors::CorsOrigins,
     explain::Explanation,
-    request::RequestView,
+    request::{RequestReading, RequestView},
     request_parts::RuleNeed,
     rule::Rule,
     select::{RuleIndex, RulesVerdict, select},
@@ -58,7 +59,7 @@ pub struct Rules(Arc<RuleSet>);
 struct RuleSet {
     rules: Box<[Rule]>,
     index: RuleIndex,
-    client_ip: ClientIp,
+    reading: RequestReading,
     clock: SharedClock,
     /// Whether any rule depends on the time.
     needs_time: bool,
@@ -119,7 +120,7 @@ impl Rules {
             has_in_flight: compiled.rules.iter().any(|rule| rule.in_flight.is_some()),
             has_spend: compiled.rules.iter().any(|rule| rule.spend.is_some()),
             rules: compiled.rules.into(),
-            client_ip: compiled.client_ip,
+            reading: compiled.reading,
             clock: store.clock().cloned().unwrap_or(clock),
             limiters,
             permit_sources,
@@ -217,7 +218,13 @@ impl Rules {
 
     /// The extractor of the client's address, by `client_ip` of the files.
     pub fn client_ip(&self) -> &ClientIp {
-        &self.0.client_ip
+        &self.0.reading.client_ip
+    }
+
+    /// The origins of scripts in browsers, by `cors_origins` of the files.
+    #[must_use]
+    pub fn cors_origins(&self) -> &CorsOrigins {
+        &self.0.reading.cors_origins
     }
 
     /// Explains for each rule why it applies to the request at that time, or does not. Counts nothing and
@@ -227,7 +234,7 @@ impl Rules {
     pub fn explain(&self, parts: &Parts, now: Timestamp) -> Explanation {
         let set = &*self.0;
         let verdict = self.select(parts, now);
-        Explanation::new(&set.rules, &set.client_ip, (parts, now), &verdict)
+        Explanation::new(&set.rules, &set.reading, (parts, now), &verdict)
     }
 
     /// The alternative that a rule with `first_of` chooses as the key of this request, by its name in the file:
@@ -238,7 +245,7 @@ impl Rules {
     pub fn key_alternative(&self, rule: &str, parts: &Parts) -> Option<String> {
         let set = &*self.0;
         let rule = self.rule(rule)?;
-        let view = RequestView::new(parts, set.clock.read().wall, &set.client_ip);
+        let view = RequestView::new(parts, set.clock.read().wall, &set.reading);
         let mut names = Vec::new();
         rule.key.alternatives(&rule.matcher, &view, &mut names);
         (!names.is_empty()).then(|| names.join(" + "))
@@ -254,7 +261,7 @@ impl Rules {
     #[inline]
     pub(crate) fn select(&self, parts: &Parts, now: Timestamp) -> RulesVerdict<'_> {
         let set = &*self.0;
-        select(&set.rules, &set.index, &set.client_ip, (parts, now))
+        select(&set.rules, &set.index, &set.reading, (parts, now))
     }
 }
 
@@ -305,16 +312,10 @@ impl Rules {
         acquire: impl FnMut(&'r Rule, usize, Key),
     ) -> RulesVerdict<'r> {
         let set = &*self.0;
-        select_in_flight(
-            &set.rules,
-            &set.index,
-            &set.client_ip,
-            (parts, now),
-            acquire,
-        )
+        select_in_flight(&set.rules, &set.index, &set.reading, (parts, now), acquire)
     }
 
-    /// The wall's time if any rule depends on it. ClockReading a clock costs more than a match.
+    /// The wall's time if any rule depends on it. Reading a clock costs more than a match.
     pub(super) fn now(&self) -> Timestamp {
         if self.0.needs_time {
             self.0.clock.read().wall
@@ -370,7 +371,7 @@ impl Rules {
         Self(Arc::new(RuleSet {
             index: RuleIndex::new(&rules),
             rules,
-            client_ip: set.client_ip.clone(),
+            reading: set.reading.clone(),
             clock: set.clock.clone(),
             needs_time: set.needs_time,
             needs_begin: set.needs_begin,

@@ -9,14 +9,14 @@ use http::{Method, request::Parts};
 use tower_ratelimit_rulefile::pattern::{InDoubt, first_segment};
 
 use super::{
-    request::RequestView,
+    request::{RequestReading, RequestView},
     rule::{Rule, RuleAction},
     rule_quotas::{ChosenQuotas, QuotaSet},
 };
 use crate::{
     clock::Timestamp,
     error::{KeyError, KeyErrorKind},
-    key::{ClientIp, Key},
+    key::Key,
     middleware::key_extraction_rules::MissingKey,
     quota::Priority,
 };
@@ -168,7 +168,8 @@ pub(super) fn matched(
     let mut matched = Matched::default();
     for position in candidates {
         let rule = &rules[usize::from(position)];
-        if rule.matcher.check(view, rule.in_doubt()).is_err() {
+        let is_spared = view.is_preflight && rule.action.limits();
+        if is_spared || rule.matcher.check(view, rule.in_doubt()).is_err() {
             continue;
         }
         matched.positions.push(position);
@@ -433,12 +434,11 @@ pub(super) fn matched_by(rules: &[Rule], index: &RuleIndex, view: &RequestView<'
 pub(super) fn select<'r>(
     rules: &'r [Rule],
     index: &RuleIndex,
-    client_ip: &ClientIp,
+    reading: &RequestReading,
     (parts, now): (&Parts, Timestamp),
 ) -> RulesVerdict<'r> {
-    let view = RequestView::new(parts, now, client_ip);
-    let matched = matched_by(rules, index, &view);
-    verdict(rules, &matched, &view)
+    let view = RequestView::new(parts, now, reading);
+    verdict(rules, &matched_by(rules, index, &view), &view)
 }
 
 #[cfg(test)]

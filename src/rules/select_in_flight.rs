@@ -3,28 +3,24 @@
 use http::request::Parts;
 
 use super::{
-    request::RequestView,
+    request::{RequestReading, RequestView},
     rule::Rule,
     select::{
         RuleCharges, RuleIndex, RulesVerdict, matched_by, unknown_client, verdict, without_key,
     },
 };
-use crate::{
-    clock::Timestamp,
-    error::KeyError,
-    key::{ClientIp, Key},
-};
+use crate::{clock::Timestamp, error::KeyError, key::Key};
 
 /// The result of the rules for a request. Calls `acquire` with the key, and with the index of the set of quotas, for
 /// each rule with `in_flight` that applies, if the verdict passes or limits the request.
 pub(super) fn select_in_flight<'r>(
     rules: &'r [Rule],
     index: &RuleIndex,
-    client_ip: &ClientIp,
+    reading: &RequestReading,
     (parts, now): (&Parts, Timestamp),
     mut acquire: impl FnMut(&'r Rule, usize, Key),
 ) -> RulesVerdict<'r> {
-    let view = RequestView::new(parts, now, client_ip);
+    let view = RequestView::new(parts, now, reading);
     let matched = matched_by(rules, index, &view);
     let verdict = verdict(rules, &matched, &view);
     let charges = match &verdict {

@@ -2,6 +2,7 @@
 
 mod by_hand;
 mod check;
+mod cors;
 mod example;
 mod faults;
 mod hosts;

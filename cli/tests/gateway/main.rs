@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
 
 mod admin;
+mod cors;
 mod denied_page;
 mod docs_page;
 mod early_responses;

@@ -235,7 +235,7 @@ fn unknown_digest() -> Response {
     not_found("no key of this digest is among the denied ones: see /v1/top")
 }
 
-/// The digest by which a key is shown.
+/// The digest that stands for a key.
 fn digest(key: &Key) -> String {
     Key::digest(key.as_bytes()).reveal().to_string()
 }

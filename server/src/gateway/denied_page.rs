@@ -114,7 +114,7 @@ impl Page {
     }
 }
 
-/// A response of the upstream with the status of denials.
+/// An error of the upstream.
 #[derive(Clone)]
 pub(super) struct OfUpstream;
 
@@ -131,9 +131,10 @@ fn is_denial(response: &Response) -> bool {
         && response.extensions().get::<OfUpstream>().is_none()
 }
 
-/// Marks a response of the upstream that has the status of denials.
+/// Marks a response of the upstream that is an error.
 pub(super) fn mark<B>(response: &mut http::Response<B>) {
-    if response.status() == StatusCode::TOO_MANY_REQUESTS {
+    let status = response.status();
+    if status.is_client_error() || status.is_server_error() {
         response.extensions_mut().insert(OfUpstream);
     }
 }

@@ -18,12 +18,13 @@ use tower_layer::Layer as _;
 use tower_ratelimit::{
     concurrency::ConcurrencyBody,
     rate_limit::{self, SpendBody},
-    rules::{HoldingRulesLayer, HoldingRulesLimit, RulesHandle},
+    rules::{HoldingRulesLayer, HoldingRulesLimit, Rules, RulesHandle},
 };
 use tower_service::Service as _;
 
 use super::{
     body_waits::BodyWaits,
+    cors::CorsFields,
     denied_page::{self, DeniedPage},
     hidden_trailers,
     hop_by_hop_headers::{self, Hop},
@@ -93,8 +94,13 @@ impl CheckedProxy {
     pub(super) async fn answer(&self, request: Request<RequestBody>, peer: Peer) -> Response {
         let keeps_connection = request.version() == Version::HTTP_2;
         let pending = self.answers.begin();
-        let answer = self.limited(request, peer).await;
+        let rules = self.rules.rules();
+        let cors = CorsFields::of(rules.cors_origins(), request.headers());
+        let answer = self.limited(request, peer, &rules).await;
         let mut response = answer.unwrap_or_else(problem);
+        if let Some(cors) = cors {
+            cors.add(&mut response);
+        }
         pending.respond(response.status());
         // A request sent into a closing connection would be lost.
         if self.draining.has_begun() && !keeps_connection && !is_tunnel(&response) {
@@ -108,11 +114,11 @@ impl CheckedProxy {
         &self,
         request: Request<RequestBody>,
         peer: Peer,
+        rules: &Rules,
     ) -> Result<Response, StatusCode> {
         let (mut parts, body) = request.into_parts();
         check(&parts, &body, self.max_body)?;
         parts.extensions.insert(ConnectInfo(peer.address));
-        let rules = self.rules.rules();
         let client_ip = rules.client_ip();
         let is_trusted = client_ip.trusts(peer.address.ip());
         hop_by_hop_headers::receive(&mut parts, is_trusted, client_ip.header_name());

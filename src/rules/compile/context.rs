@@ -9,7 +9,10 @@ use tower_ratelimit_rulefile::{
 
 use crate::{
     key::{IpPrefix, KeyExtractor},
-    rules::{fields::text_values, key::RuleKey, matcher::Authenticator, spend::CountedUnits},
+    rules::{
+        cors::CorsOrigins, fields::text_values, key::RuleKey, matcher::Authenticator,
+        spend::CountedUnits,
+    },
 };
 
 /// The keys and settings that the application registers in code.
@@ -36,6 +39,7 @@ pub(super) struct Context<'c> {
     /// The templates of `quotas`; `None` for a template with a fault.
     pub(super) templates: Vec<(&'c str, Option<&'c Node>)>,
     pub(super) client_ip: crate::key::ClientIp,
+    pub(super) cors_origins: CorsOrigins,
     pub(super) prefix: IpPrefix,
     pub(super) defaults: Option<&'c Node>,
     /// The key of rules without one; `None` if it has a fault.

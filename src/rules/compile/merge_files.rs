@@ -8,7 +8,7 @@ use std::{
 use tower_ratelimit_rulefile::{
     Format, Problem, ProblemCode, Report, RulesError, SourceText, Span,
     document::{self, Node},
-    fields::{Field, Tree},
+    fields::Field,
     listed,
 };
 
@@ -21,7 +21,9 @@ use super::{
 use crate::{
     key::{ClientIp, IpPrefix},
     rules::{
+        cors::CorsOrigins,
         fields::file::{self, FILE},
+        request::RequestReading,
         rule::Rule,
     },
 };
@@ -37,7 +39,7 @@ pub(in crate::rules) struct SourceFile {
 #[derive(Debug)]
 pub(in crate::rules) struct Compiled {
     pub(in crate::rules) rules: Vec<Rule>,
-    pub(in crate::rules) client_ip: ClientIp,
+    pub(in crate::rules) reading: RequestReading,
     pub(in crate::rules) store: StoreSettings,
     pub(in crate::rules) warnings: Vec<Problem>,
     /// The limits that are left out: the name of a rule, and a field of it.
@@ -73,6 +75,7 @@ pub(in crate::rules) fn compile(
         report,
         templates: Vec::new(),
         client_ip: no_proxies(),
+        cors_origins: CorsOrigins::default(),
         prefix: IpPrefix::new(),
         defaults: None,
         default_key: None,
@@ -87,10 +90,13 @@ pub(in crate::rules) fn compile(
     }
     let rules = references::link(rules, &all_rules, &mut context);
     warnings::warn(&rules, &all_rules, &mut context);
-    let client_ip = context.client_ip;
+    let reading = RequestReading {
+        client_ip: context.client_ip,
+        cors_origins: context.cors_origins,
+    };
     Ok(Compiled {
         rules,
-        client_ip,
+        reading,
         store,
         warnings: context.report.finish()?,
         left_out: Vec::new(),
@@ -152,6 +158,13 @@ impl<'c> Context<'c> {
         if let Some(client_ip) = self.only(roots, &file::CLIENT_IP) {
             self.read_client_ip(client_ip);
         }
+        if self.only(roots, &file::CORS_ORIGINS).is_some() {
+            let mut roots = roots.iter();
+            let root = roots.find(|root| file::CORS_ORIGINS.node(root).is_some());
+            self.cors_origins = root
+                .map(|root| self.read_cors_origins(root))
+                .unwrap_or_default();
+        }
         self.defaults = self.only(roots, &file::DEFAULTS);
         if let Some(prices) = self.only(roots, &file::PRICES) {
             self.money = self.prices(prices);
@@ -177,7 +190,7 @@ impl<'c> Context<'c> {
     }
 
     /// The value of a field that only one file may have.
-    fn only(&mut self, roots: &'c [Node], field: &Field<Tree>) -> Option<&'c Node> {
+    fn only<K>(&mut self, roots: &'c [Node], field: &Field<K>) -> Option<&'c Node> {
         let mut entries = roots.iter().filter_map(|root| field.entry(root));
         let first = entries.next()?;
         for other in entries {

@@ -5,9 +5,13 @@ use tower_ratelimit_rulefile::{ProblemCode, document::Node};
 use super::context::Context;
 use crate::{
     key::{ClientIp, ClientIpHeader, IpPrefix},
-    rules::fields::{
-        client_ip::{HEADER, IPV6_PREFIX, TRUST},
-        store_defaults_tier_schedule::{MAX_KEYS, ON_FAILURE, OnStoreFailure},
+    rules::{
+        cors::{CorsOrigin, CorsOrigins},
+        fields::{
+            client_ip::{HEADER, IPV6_PREFIX, TRUST},
+            file::CORS_ORIGINS,
+            store_defaults_tier_schedule::{MAX_KEYS, ON_FAILURE, OnStoreFailure},
+        },
     },
 };
 
@@ -67,6 +71,20 @@ impl<'c> Context<'c> {
             self.client_ip = self.client_ip.clone().header(header_named(name));
         }
         self.client_ip = self.client_ip.clone().grouped_by(self.prefix);
+    }
+
+    /// The origins of a file.
+    pub(super) fn read_cors_origins(&mut self, root: &Node) -> CorsOrigins {
+        let origins = CORS_ORIGINS.all(root, &mut self.report).unwrap_or_default();
+        let has_any = origins.iter().any(|one| matches!(one, CorsOrigin::Any));
+        if let Some(list) = CORS_ORIGINS.node(root).filter(|_| has_any)
+            && list.items().len() > 1
+        {
+            let message =
+                "`*` is any origin, so it is alone: list the origins without `*`, or only `*`";
+            self.report(ProblemCode::R01, &list.span, message);
+        }
+        CorsOrigins::new(origins)
     }
 
     /// Adds the templates of a file.

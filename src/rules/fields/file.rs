@@ -1,19 +1,30 @@
 //! The fields of a file, and the schema of files.
 
-use tower_ratelimit_rulefile::fields::{
-    Field,
-    Shape::{List, Map, NumberOfReader, Table as InTable},
-    Table, Tree, json_schema,
+use tower_ratelimit_rulefile::{
+    ProblemCode,
+    fields::{
+        Field, Parsed,
+        Shape::{List, Many, Map, NumberOfReader, Table as InTable, Text as AsText},
+        Table, Tree, json_schema,
+    },
 };
 
 use super::{client_ip, quota, rule, spend, store_defaults_tier_schedule};
+use crate::rules::cors::CorsOrigin;
 
 /// A file.
 pub(in crate::rules) static FILE: Table = Table::new(
     "the file",
     "Rate limits of tower-ratelimit.",
     &[
-        &VERSION, &STORE, &CLIENT_IP, &PRICES, &DEFAULTS, &QUOTAS, &RULES,
+        &VERSION,
+        &STORE,
+        &CLIENT_IP,
+        &CORS_ORIGINS,
+        &PRICES,
+        &DEFAULTS,
+        &QUOTAS,
+        &RULES,
     ],
 )
 .foreign(
@@ -37,6 +48,14 @@ pub(in crate::rules) static CLIENT_IP: Field<Tree> = Field::table(
     "client_ip",
     &client_ip::CLIENT_IP,
     "How a client's address is found. Default: the other end of the connection.",
+);
+
+pub(in crate::rules) static CORS_ORIGINS: Field<Parsed<CorsOrigin>> = Field::parsed(
+    "cors_origins",
+    Many(&AsText("https://app.example")),
+    ProblemCode::R01,
+    CorsOrigin::parse,
+    "The origins of scripts in browsers, or `*` alone. Their preflight requests are not counted, and the gateway adds CORS fields to its denials. Default: none.",
 );
 
 pub(in crate::rules) static PRICES: Field<Tree> = Field::tree(
