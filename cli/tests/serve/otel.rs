@@ -239,7 +239,10 @@ async fn questions_by_http_are_spans_with_their_route() {
     let options = ["--auth-rules", file.to_str().unwrap()];
     let service = Service::launch_with(&options, &borrowed(&variables));
     service.ready().await;
-    let fields = format!("traceparent: {}\r\nx-user: {SECRET}", traceparent());
+    let fields = format!(
+        "traceparent: {}\r\nx-forwarded-uri: /a\r\nx-user: {SECRET}",
+        traceparent()
+    );
     let descriptors = format!(
         r#"{{"domain": "rl", "descriptors": [{{"entries": [{{"key": "foo", "value": "{SECRET}"}}]}}]}}"#
     );
