@@ -4,9 +4,9 @@
 use std::{error::Error, fmt};
 
 use super::{Decision, Receipt};
-use crate::error::LimiterError;
 #[cfg(feature = "redis")]
 use crate::error::LimiterErrorKind;
+use crate::{error::LimiterError, small_list::SmallList};
 
 /// The source of an error of several limits: the error of the first that failed, and the receipts of those that
 /// answered.
@@ -56,18 +56,22 @@ pub(crate) fn all_or_first_error(
         })
 }
 
+/// Of one limit, the usual case, without an allocation.
+pub(crate) type ReceiptsOfEach = SmallList<Option<Receipt>, 1>;
+
 /// The receipt of each of `count` limits, from the answer to an operation on all of them; `None` for one that failed.
 pub(crate) fn receipts_of_each(
     answer: &Result<Decision, LimiterError>,
     count: usize,
-) -> Vec<Option<Receipt>> {
+) -> ReceiptsOfEach {
     let error = match answer {
         Ok(decision) => return decision.receipt().each().cloned().map(Some).collect(),
         Err(error) => error,
     };
-    receipts_beside(error)
-        .filter(|receipts| receipts.len() == count)
-        .map_or_else(|| vec![None; count], <[_]>::to_vec)
+    let beside = receipts_beside(error).filter(|receipts| receipts.len() == count);
+    (0..count)
+        .map(|at| beside.and_then(|receipts| receipts[at].clone()))
+        .collect()
 }
 
 #[cfg(feature = "redis")]

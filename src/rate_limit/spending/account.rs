@@ -135,9 +135,9 @@ impl<L: Limiter, R: Send + Sync + 'static> Account<L, R> {
                 self.is_denied = is_needed;
             }
             answer => {
-                let receipts = receipts_of_each(&answer, balances.len());
-                for (balance, receipt) in balances.iter_mut().zip(receipts) {
-                    match receipt {
+                let mut receipts = receipts_of_each(&answer, balances.len());
+                for (balance, receipt) in balances.iter_mut().zip(receipts.as_mut_slice()) {
+                    match receipt.take() {
                         Some(receipt) => balance.on_step(receipt.charged(), Some(receipt)),
                         None => balance.on_failed_step(),
                     }
@@ -235,7 +235,7 @@ impl<L: Limiter, R: Send + Sync + 'static> Account<L, R> {
         let balances = self.balances.as_mut_slice();
         let receipts = receipts_of_each(&answer, balances.len());
         let answers = balances.iter_mut().zip(corrections.as_slice());
-        for ((balance, correction), receipt) in answers.zip(receipts) {
+        for ((balance, correction), receipt) in answers.zip(receipts.as_slice()) {
             match receipt {
                 // The fallback has answered, which cannot refund a charge of the store.
                 Some(receipt) if receipt.is_degraded() && correction.refunds_store() => {
