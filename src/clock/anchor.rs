@@ -17,7 +17,7 @@ const BETWEEN_LOOKS: u64 = 1_000_000;
 pub(super) struct Anchor {
     /// How many microseconds the wall clock is ahead.
     ahead: AtomicI64,
-    /// The microsecond of the monotone clock from which on the wall clock is looked at again; the last one
+    /// The microsecond of the monotone clock at which the wall clock is read again; the last one
     /// there is while a thread looks.
     next_look: AtomicU64,
 }
@@ -139,7 +139,7 @@ mod tests {
             clocks.ahead(passed * 1_000, 0);
         }
         assert_eq!(clocks.looks.get(), 10);
-        // Nor is it never looked at again after a time that is far ahead.
+        // And it is read again after a time that is far ahead.
         let far = Timestamp(u64::MAX - 1);
         let now = Timestamp(START);
         let looked = clocks.anchor.wall(far, || ClockReading { now, wall: now });

@@ -56,7 +56,7 @@ pub(crate) fn all_or_first_error(
         })
 }
 
-/// Of one limit, the usual case, without an allocation.
+/// The receipts of several limits. That of one limit, the usual case, needs no allocation.
 pub(crate) type ReceiptsOfEach = SmallList<Option<Receipt>, 1>;
 
 /// The receipt of each of `count` limits, from the answer to an operation on all of them; `None` for one that failed.

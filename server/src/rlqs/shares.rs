@@ -405,7 +405,7 @@ mod tests {
     use super::*;
     use crate::{decide::Modes, limiters_by_period::Counters};
 
-    /// Those of a thousand streams would keep the lock from all others.
+    /// If each of a thousand reports divided the pool, all other pools would wait for the lock.
     #[tokio::test(start_paused = true)]
     async fn reports_of_one_tick_divide_a_pool_once() {
         let store = LocalStore::builder().build().unwrap();
