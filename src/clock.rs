@@ -64,7 +64,6 @@ pub struct OsClock;
 
 impl OsClock {
     /// The clock. All clocks of this type in one process agree.
-    #[must_use]
     pub const fn new() -> Self {
         Self
     }
@@ -145,13 +144,11 @@ pub struct ManualClock(Arc<AtomicU64>);
 impl ManualClock {
     /// A clock at 2026-01-01T00:00Z, a Thursday: the start of a fixed window of a minute, an hour, a day or a
     /// week.
-    #[must_use]
     pub fn new() -> Self {
         Self::at(Timestamp::from_secs(1_767_225_600))
     }
 
     /// A clock at `now`, for tests that depend on the date, such as the edge of a fixed window.
-    #[must_use]
     pub fn at(now: Timestamp) -> Self {
         Self(Arc::new(AtomicU64::new(now.0)))
     }
@@ -230,7 +227,6 @@ pub struct TokioClock {
 impl TokioClock {
     /// A clock that starts at [`OsClock`]'s time. If time is paused, make it in the runtime that
     /// paused it.
-    #[must_use]
     pub fn new() -> Self {
         Self {
             start: (OsClock.now(), tokio::time::Instant::now()),
@@ -274,7 +270,6 @@ pub struct QuantaClock {
 impl QuantaClock {
     /// A clock that starts at [`OsClock`]'s time. The first one in a process calibrates the counter,
     /// in up to 200 ms.
-    #[must_use]
     pub fn new() -> Self {
         let clock = quanta::Clock::new();
         let start = (OsClock.now(), clock.now());

@@ -91,7 +91,6 @@ impl ConfigError {
     }
 
     /// Which value was wrong.
-    #[must_use]
     pub const fn kind(&self) -> ConfigErrorKind {
         self.kind
     }
@@ -130,7 +129,6 @@ pub enum KeyErrorKind {
 
 impl KeyError {
     /// The client sent no key.
-    #[must_use]
     pub const fn absent() -> Self {
         Self {
             kind: KeyErrorKind::Absent,
@@ -139,7 +137,6 @@ impl KeyError {
     }
 
     /// The client sent several keys that differ.
-    #[must_use]
     pub const fn ambiguous() -> Self {
         Self {
             kind: KeyErrorKind::Ambiguous,
@@ -149,7 +146,6 @@ impl KeyError {
 
     /// The server is set up in a way that leaves the extractor without its source. `hint` names
     /// the fix; it goes to the log, never to the client.
-    #[must_use]
     pub const fn unavailable(hint: &'static str) -> Self {
         Self {
             kind: KeyErrorKind::Unavailable,
@@ -158,7 +154,6 @@ impl KeyError {
     }
 
     /// The kind of the error, by the side that caused it.
-    #[must_use]
     pub const fn kind(&self) -> KeyErrorKind {
         self.kind
     }
@@ -212,7 +207,6 @@ impl LimiterError {
     }
 
     /// Why the limiter could not decide.
-    #[must_use]
     pub const fn kind(&self) -> LimiterErrorKind {
         self.kind
     }

@@ -70,7 +70,6 @@ impl Pacer {
     /// A pacer without a declared limit: it learns from what servers report.
     ///
     /// The first ten requests to a destination are sent at once, more as responses arrive.
-    #[must_use]
     pub fn learning() -> Self {
         Self::learning_builder().pacer(None, None, None)
     }

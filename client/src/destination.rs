@@ -82,7 +82,6 @@ impl Destination {
     }
 
     /// Scheme, host and port, without the key.
-    #[must_use]
     pub fn as_str(&self) -> &str {
         &self.origin
     }

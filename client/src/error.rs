@@ -144,7 +144,6 @@ impl PacerError {
     }
 
     /// The reason why the request was not sent.
-    #[must_use]
     pub const fn kind(&self) -> PacerErrorKind {
         self.kind
     }
@@ -152,7 +151,6 @@ impl PacerError {
     /// The time after which the request may be sent, if known: for
     /// [`WaitTooLong`](PacerErrorKind::WaitTooLong) and [`Paused`](PacerErrorKind::Paused), from the moment
     /// of the error. Other requests of the queue may come first.
-    #[must_use]
     pub const fn retry_after(&self) -> Option<Duration> {
         self.retry_after
     }

@@ -46,7 +46,6 @@ impl PacerLayer {
 
 impl<P> PacerLayer<P> {
     /// The pacer that requests wait for.
-    #[must_use]
     pub fn pacer(&self) -> &Pacer {
         &self.calls.pacer
     }

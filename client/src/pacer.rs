@@ -73,7 +73,6 @@ impl Pacer {
 
     /// The limiter of the declared limit, to peek at it or to charge units that other code has sent; `None`
     /// for a pacer that [learns](Self::learning). Its keys are made from destinations.
-    #[must_use]
     pub const fn limiter(&self) -> Option<&AnyLimiter> {
         self.limiter.as_ref()
     }
@@ -102,7 +101,6 @@ impl Pacer {
     }
 
     /// The current numbers of a destination; all zero for an unknown one.
-    #[must_use]
     pub fn stats(&self, destination: &Destination) -> PacerStats {
         let now = self.state.clock.now();
         let mut stats = PacerStats {

@@ -40,7 +40,6 @@ impl Turn {
     }
 
     /// The destination that the turn was granted for, with its key.
-    #[must_use]
     pub fn destination(&self) -> &Destination {
         self.sent.destination()
     }
@@ -50,10 +49,6 @@ impl Turn {
     ///
     /// For gRPC `headers` are those of the response's head, which has the status if there is no message
     /// (trailers only).
-    #[allow(
-        clippy::must_use_candidate,
-        reason = "the response may be used as it is"
-    )]
     pub fn learn(&mut self, status: StatusCode, headers: &HeaderMap) -> Advice {
         match self.sent.on_response(&self.pacer, status, headers) {
             Verdict::Refused(refusal) => Advice::RetryAfter(refusal.pause.wait),

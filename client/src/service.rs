@@ -45,7 +45,6 @@ impl<S, P> Paced<S, P> {
     }
 
     /// The pacer that requests wait for.
-    #[must_use]
     pub fn pacer(&self) -> &Pacer {
         &self.calls.pacer
     }

@@ -58,7 +58,6 @@ impl Lane {
     }
 
     /// The quota as JSON: its text in the shortest form, its line of Rust, and its numbers.
-    #[must_use]
     pub fn quota(&self) -> String {
         let quota = &self.quota;
         let (algorithm, queue) = match quota.algorithm() {
@@ -85,7 +84,6 @@ impl Lane {
 
     /// Sends a request of this client, and returns as JSON the response and the client's state
     /// afterwards. Times are microseconds.
-    #[must_use]
     pub fn decide(&mut self, now: Timestamp, client: u32, cost: u64) -> String {
         self.clock.set(now);
         let (response, delay) = match self.quota.algorithm() {
@@ -119,7 +117,6 @@ impl Lane {
     }
 
     /// Returns as JSON the state of this client, and the size of the table.
-    #[must_use]
     pub fn peek(&self, now: Timestamp, client: u32) -> String {
         self.clock.set(now);
         self.with_state(Object::new(), client)

@@ -16,7 +16,6 @@ pub enum Format {
 
 impl Format {
     /// The format by the path's extension: `yaml`, `yml`, `json` or `toml` in any case.
-    #[must_use]
     pub fn of_path(path: &Path) -> Option<Self> {
         let extension = path.extension()?.to_str()?.to_ascii_lowercase();
         match extension.as_str() {

@@ -42,13 +42,11 @@ impl Report {
     }
 
     /// The number of faults.
-    #[must_use]
     pub const fn faults(&self) -> usize {
         self.faults.len()
     }
 
     /// Whether the report drops further faults. A check that can find very many stops here.
-    #[must_use]
     pub const fn is_full(&self) -> bool {
         self.faults.len() >= MAX_KEPT
     }

@@ -129,7 +129,6 @@ pub struct Problem {
 
 impl Problem {
     /// A problem at a place of a file.
-    #[must_use]
     pub fn new(code: ProblemCode, span: &Span, message: impl Into<String>) -> Self {
         Self {
             span: Some(span.clone()),
@@ -138,7 +137,6 @@ impl Problem {
     }
 
     /// A problem of all files together.
-    #[must_use]
     pub fn without_place(code: ProblemCode, message: impl Into<String>) -> Self {
         Self {
             code,
@@ -164,45 +162,38 @@ impl Problem {
     }
 
     /// The code, such as `R02`. Codes of warnings begin with `W`.
-    #[must_use]
     pub fn code(&self) -> &'static str {
         self.code.name()
     }
 
     /// Whether the file can be used in spite of it.
-    #[must_use]
     pub fn is_warning(&self) -> bool {
         self.code >= ProblemCode::W21
     }
 
     /// The name of the file or the message, as the caller gave it.
-    #[must_use]
     pub fn file(&self) -> Option<&str> {
         self.span.as_ref().map(|span| span.source().name.as_str())
     }
 
     /// The line, counted from 1; `None` in a message.
-    #[must_use]
     pub fn line(&self) -> Option<usize> {
         let place = self.span.as_ref().and_then(Span::line_and_column);
         place.map(|(line, _)| line)
     }
 
     /// The column, counted from 1 in characters.
-    #[must_use]
     pub fn column(&self) -> Option<usize> {
         let place = self.span.as_ref().and_then(Span::line_and_column);
         place.map(|(_, column)| column)
     }
 
     /// The message without place and code.
-    #[must_use]
     pub fn message(&self) -> &str {
         &self.message
     }
 
     /// The word that was probably meant.
-    #[must_use]
     pub fn suggestion(&self) -> Option<&str> {
         self.suggestion.as_deref()
     }

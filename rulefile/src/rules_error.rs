@@ -20,7 +20,6 @@ pub struct RulesError {
 
 impl RulesError {
     /// The error of these faults. Those beyond the twentieth are only counted.
-    #[must_use]
     pub fn new(mut problems: Vec<Problem>) -> Self {
         problems.sort_by(|a, b| a.order().cmp(&b.order()));
         let more = problems.len().saturating_sub(MAX_FAULTS);
@@ -33,7 +32,6 @@ impl RulesError {
     }
 
     /// The error of a file or directory that cannot be read.
-    #[must_use]
     pub fn unreadable(message: String) -> Self {
         Self {
             problems: vec![Problem::without_place(ProblemCode::R01, message)],
@@ -43,19 +41,16 @@ impl RulesError {
     }
 
     /// The faults, at most twenty.
-    #[must_use]
     pub fn problems(&self) -> &[Problem] {
         &self.problems
     }
 
     /// The number of faults beyond those of [`problems`](Self::problems).
-    #[must_use]
     pub const fn more(&self) -> usize {
         self.more
     }
 
     /// The faults on one line, for a log: without the lines of the files that `Display` repeats.
-    #[must_use]
     pub fn to_line(&self) -> String {
         let faults = self.problems.iter();
         let faults: Vec<String> = faults.map(|fault| fault.headline().to_string()).collect();
@@ -67,7 +62,6 @@ impl RulesError {
     }
 
     /// Whether a file could not be read at all, as opposed to a file with faults.
-    #[must_use]
     pub const fn is_unreadable(&self) -> bool {
         self.unreadable
     }

@@ -26,7 +26,6 @@ pub struct SourceText {
 
 impl SourceText {
     /// The text of a file under its name.
-    #[must_use]
     pub fn new(name: String, mut text: String) -> Self {
         let has_mark = text.starts_with(BYTE_ORDER_MARK);
         if has_mark {
@@ -51,7 +50,6 @@ impl SourceText {
     }
 
     /// The SHA-256 of the file in hexadecimal digits, as `sha256sum` prints it.
-    #[must_use]
     pub fn sha256(&self) -> String {
         if self.has_mark {
             Self::sha256_of(format!("{BYTE_ORDER_MARK}{}", self.text).as_bytes())
@@ -61,7 +59,6 @@ impl SourceText {
     }
 
     /// The SHA-256 of other bytes, in the same form.
-    #[must_use]
     pub fn sha256_of(bytes: &[u8]) -> String {
         let digest = Sha256::digest(bytes);
         digest.iter().map(|byte| format!("{byte:02x}")).collect()
@@ -78,7 +75,6 @@ pub struct MessagePath {
 
 impl MessagePath {
     /// A field of the value at `parent`, or of the message itself; with an index for an item of a list.
-    #[must_use]
     pub fn new(parent: Option<&Arc<Self>>, field: &'static str, index: Option<usize>) -> Arc<Self> {
         Arc::new(Self {
             parent: parent.cloned(),
@@ -121,7 +117,6 @@ enum Place {
 
 impl Span {
     /// The bytes from `start` until just before `end`. Offsets beyond the text mean its end.
-    #[must_use]
     pub fn new(source: &Arc<SourceText>, start: usize, end: usize) -> Self {
         Self {
             source: Arc::clone(source),
@@ -130,7 +125,6 @@ impl Span {
     }
 
     /// A value of a message, whose source has its name and no text. `order` is the position among its values.
-    #[must_use]
     pub fn in_message(
         source: &Arc<SourceText>,
         order: usize,
@@ -143,13 +137,11 @@ impl Span {
     }
 
     /// The file or the message.
-    #[must_use]
     pub fn source(&self) -> &SourceText {
         &self.source
     }
 
     /// The offset of the first byte, or the position in the message.
-    #[must_use]
     pub const fn start(&self) -> usize {
         match self.place {
             Place::Text { start, .. } => start,
@@ -158,7 +150,6 @@ impl Span {
     }
 
     /// The text of the span; `None` if an offset lies outside of the text or within a character, and in a message.
-    #[must_use]
     pub fn text(&self) -> Option<&str> {
         match self.place {
             Place::Text { start, end } => self.source.text.get(start..end),
@@ -167,7 +158,6 @@ impl Span {
     }
 
     /// The line and the column, both counted from 1, the column in characters; `None` in a message.
-    #[must_use]
     pub fn line_and_column(&self) -> Option<(usize, usize)> {
         let Place::Text { start, .. } = self.place else {
             return None;
@@ -180,7 +170,6 @@ impl Span {
 
     /// The file and the line, as `rules.yaml:9`, or the message and the path, as `shop: descriptors[3]`: for a text
     /// that refers to another place.
-    #[must_use]
     pub fn short(&self) -> String {
         let name = &self.source.name;
         match &self.place {

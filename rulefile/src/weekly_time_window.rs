@@ -67,7 +67,6 @@ impl Days {
 impl TimeWindow {
     /// The time from the minute `from` of the day until just before the minute `to`; `zone` is in minutes ahead of UTC.
     /// `None` if the two are equal.
-    #[must_use]
     pub const fn new(from: u32, to: u32, days: Days, zone: i32) -> Option<Self> {
         if from == to {
             return None;
@@ -81,7 +80,6 @@ impl TimeWindow {
     }
 
     /// Whether an instant is in the time. `minutes` are the whole minutes since 1970-01-01 00:00 UTC.
-    #[must_use]
     pub fn contains(&self, minutes: u64) -> bool {
         // A week is added, so that a zone west of UTC never leads before the epoch.
         let week = u64::from(7 * MINUTES_A_DAY);

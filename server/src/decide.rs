@@ -63,7 +63,6 @@ enum Charges {
 
 impl RateLimits {
     /// Limits without rules: until [`set_rules`](Self::set_rules) every decision fails as unavailable.
-    #[must_use]
     pub fn new(counters: Counters, modes: Modes) -> Self {
         Self(Arc::new(Inner {
             counters,
@@ -85,7 +84,6 @@ impl RateLimits {
     }
 
     /// The rules in force.
-    #[must_use]
     pub fn rules(&self) -> Option<Arc<Rules>> {
         let current = self.0.rules.read().unwrap_or_else(PoisonError::into_inner);
         current.clone()
@@ -106,7 +104,6 @@ impl RateLimits {
     }
 
     /// The statistics of each limit that has been used.
-    #[must_use]
     pub fn statistics(&self) -> &Statistics {
         &self.0.statistics
     }

@@ -62,7 +62,6 @@ pub(crate) struct Charge {
 
 impl Counters {
     /// Counters in this process. The store's size bounds the keys and periods.
-    #[must_use]
     pub fn local(store: &LocalStore) -> Self {
         let store = store.clone();
         Self::of("local", move |quota, name| {
@@ -72,13 +71,11 @@ impl Counters {
     }
 
     /// Counters in Redis, shared by all nodes. While Redis does not respond, `on_failure` decides.
-    #[must_use]
     pub fn redis(store: &RedisStore, on_failure: OnFailure) -> Self {
         Self::redis_with(store, on_failure, |builder| builder)
     }
 
     /// [`redis`](Self::redis) with further settings of the limiters: `configure` changes the builder of each.
-    #[must_use]
     pub fn redis_with(
         store: &RedisStore,
         on_failure: OnFailure,

@@ -190,7 +190,6 @@ pub enum Unit {
 
 impl Code {
     /// The name in JSON.
-    #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Unknown => "UNKNOWN",
@@ -213,7 +212,6 @@ impl Unit {
     ];
 
     /// The name in JSON.
-    #[must_use]
     pub fn name(self) -> String {
         let known = Self::NAMES.into_iter().find(|(_, unit)| *unit == self);
         known
@@ -222,7 +220,6 @@ impl Unit {
     }
 
     /// The unit of that name, in any case.
-    #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         let mut known = Self::NAMES.into_iter();
         let unit = known.find(|(known, _)| name.eq_ignore_ascii_case(known));
@@ -230,7 +227,6 @@ impl Unit {
     }
 
     /// The seconds of one unit: a month has 30 days and a year 365. 0 for the unknown one.
-    #[must_use]
     pub const fn seconds(self) -> u64 {
         const DAY: u64 = 86_400;
         match self {

@@ -47,7 +47,6 @@ const COMMIT: &str = "/kuadrant.service.ratelimit.v1.RateLimitService/Commit";
 const MOST_UNITS: u64 = (1 << 53) - 1;
 
 /// The service of reservations, for a server of your own.
-#[must_use]
 pub fn service(limits: RateLimits, key: ReservationKey) -> ReservationService {
     ReservationService(Arc::new(Inner {
         limits,

@@ -37,7 +37,6 @@ const MARGIN: Duration = Duration::from_millis(1);
 
 /// The gRPC service, for a server of your own, as in
 /// `tonic::transport::Server::builder().add_service(service(limits))`.
-#[must_use]
 pub const fn service(limits: RateLimits) -> RateLimitService {
     RateLimitService(limits)
 }

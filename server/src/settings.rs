@@ -111,7 +111,6 @@ fn loopback() -> Vec<IpNet> {
 
 impl Settings {
     /// The settings with these rule files and all defaults.
-    #[must_use]
     pub fn new(rules: Vec<PathBuf>) -> Self {
         let here = |port| SocketAddr::from(([127, 0, 0, 1], port));
         Self {

@@ -58,7 +58,6 @@ pub struct TlsFiles {
 
 impl TlsFiles {
     /// A certificate and its key.
-    #[must_use]
     pub fn new(cert: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
         Self {
             cert: cert.into(),

@@ -8,19 +8,16 @@ pub struct Timestamp(pub(super) u64);
 
 impl Timestamp {
     /// The timestamp that is `micros` microseconds after the epoch.
-    #[must_use]
     pub const fn from_micros(micros: u64) -> Self {
         Self(micros)
     }
 
     /// The timestamp that is `seconds` after the epoch.
-    #[must_use]
     pub const fn from_secs(seconds: u64) -> Self {
         Self(seconds.saturating_mul(1_000_000))
     }
 
     /// Microseconds since the epoch.
-    #[must_use]
     pub const fn as_micros(self) -> u64 {
         self.0
     }

@@ -132,14 +132,12 @@ impl<R> ConcurrencyLayer<R> {
 
     /// How many requests of `key` are in flight in this process, for admin routes and metrics.
     /// Requests of a shared limit on other nodes are not counted.
-    #[must_use]
     pub fn in_flight(&self, key: &Key) -> u64 {
         self.permits.in_flight().of(key)
     }
 
     /// How many keys have requests in flight in this process. The call locks each shard of the table in
     /// turn.
-    #[must_use]
     pub fn tracked_keys(&self) -> usize {
         self.permits.in_flight().keys()
     }

@@ -66,13 +66,11 @@ impl Concurrency {
     }
 
     /// The most requests of one key at the same time.
-    #[must_use]
     pub const fn limit(&self) -> u64 {
         self.limit
     }
 
     /// The policy's name.
-    #[must_use]
     pub const fn name(&self) -> &'static str {
         self.name
     }
@@ -98,13 +96,11 @@ pub struct OwnedConcurrency {
 
 impl OwnedConcurrency {
     /// The most requests of one key at the same time.
-    #[must_use]
     pub const fn limit(&self) -> u64 {
         self.limit
     }
 
     /// The policy's name.
-    #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }

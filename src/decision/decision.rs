@@ -96,7 +96,6 @@ impl Decision {
     /// # Panics
     ///
     /// If the vector is empty: a decision needs at least one quota.
-    #[must_use]
     pub fn allowed(charged: u64, at: Timestamp, quotas: impl Into<QuotaStatuses>) -> Self {
         Self::new(Outcome::Allowed, charged, at, quotas.into())
     }
@@ -109,7 +108,6 @@ impl Decision {
     /// # Panics
     ///
     /// If the vector is empty: a decision needs at least one quota.
-    #[must_use]
     pub fn denied(at: Timestamp, quotas: impl Into<QuotaStatuses>) -> Self {
         Self::new(Outcome::Denied, 0, at, quotas.into())
     }
@@ -180,7 +178,6 @@ impl Decision {
     }
 
     /// Whether the request may pass.
-    #[must_use]
     pub const fn outcome(&self) -> Outcome {
         match self.delay {
             _ if self.denied => Outcome::Denied,
@@ -190,13 +187,11 @@ impl Decision {
     }
 
     /// Whether the request does not pass.
-    #[must_use]
     pub const fn is_denied(&self) -> bool {
         self.denied
     }
 
     /// Whether the request passes, now or after a wait.
-    #[must_use]
     pub const fn is_allowed(&self) -> bool {
         !self.is_denied()
     }
@@ -208,7 +203,6 @@ impl Decision {
     ///
     /// Of several limits that were [charged together](crate::RateLimitLayer::all), the least that one of
     /// them took: see [`charged_by_each`](Self::charged_by_each).
-    #[must_use]
     pub const fn charged(&self) -> u64 {
         self.charged
     }
@@ -246,7 +240,6 @@ impl Decision {
     /// # })?;
     /// # Ok::<_, Box<dyn std::error::Error>>(())
     /// ```
-    #[must_use]
     pub fn charged_by_each(&self) -> impl ExactSizeIterator<Item = u64> {
         let shares = self.quotas.shares();
         (0..shares.len().max(1)).map(|limit| {
@@ -257,7 +250,6 @@ impl Decision {
 
     /// The time of the decision, by the wall clock: in Redis that of the server. All durations of the
     /// decision count from then on.
-    #[must_use]
     pub fn decided_at(&self) -> Timestamp {
         match self.counted_by {
             CountedBy::Process => OsClock::wall_of(self.charged_at),
@@ -266,7 +258,6 @@ impl Decision {
     }
 
     /// The receipt that a later refund of these units needs. With several quotas it allocates.
-    #[must_use]
     pub fn receipt(&self) -> Receipt {
         let receipt = Receipt::new(self.charged_at)
             .in_tier(self.tier)
@@ -288,7 +279,6 @@ impl Decision {
     /// let left = decision.quotas().map(|quota| (quota.name(), quota.remaining()));
     /// assert!(left.eq([("10-per-1s", Some(9)), ("daily", Some(999))]));
     /// ```
-    #[must_use]
     pub fn quotas(
         &self,
     ) -> impl ExactSizeIterator<Item = QuotaStatus<'_>> + DoubleEndedIterator + Clone {
@@ -303,7 +293,6 @@ impl Decision {
 
     /// The binding quota. If quotas denied, it is the denying one with the longest wait; otherwise
     /// the one with the least left in proportion to its limit. The first of equals binds.
-    #[must_use]
     pub fn binding(&self) -> QuotaStatus<'_> {
         self.quotas.binding()
     }
@@ -359,7 +348,6 @@ impl Decision {
     /// allowed, `None` if it can never fit or the wait is unknown.
     ///
     /// After exactly this wait the same request passes, a microsecond earlier it does not.
-    #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         if self.is_denied() {
             self.binding_status().retry_after()
@@ -370,14 +358,12 @@ impl Decision {
 
     /// [`retry_after`](Self::retry_after) of a denial in whole seconds, rounded up, at least 1: the
     /// value of a `Retry-After` field.
-    #[must_use]
     pub fn retry_after_seconds(&self) -> Option<u64> {
         let wait = self.retry_after().filter(|_| self.is_denied())?;
         Some(whole_seconds(wait))
     }
 
     /// Units left of the binding quota; `None` if the limiter does not report them.
-    #[must_use]
     pub fn remaining(&self) -> Option<u64> {
         self.binding_status().remaining()
     }
@@ -392,7 +378,6 @@ impl Decision {
     /// The time that the request waits in the queue of a
     /// [leaky bucket](crate::Algorithm::LeakyBucket), or waited for a
     /// [denial to end](crate::RateLimitLayer::wait); zero for all other requests.
-    #[must_use]
     pub const fn delay(&self) -> Duration {
         match self.outcome() {
             Outcome::Delayed(wait) => wait,
@@ -403,34 +388,29 @@ impl Decision {
     /// Whether the request passes although a nominal limit is used up: in the extra share of a
     /// [soft](crate::Quota::soft) quota, or because an
     /// [elastic](crate::RateLimitLayer::elastic) layer let it.
-    #[must_use]
     pub fn is_excess(&self) -> bool {
         self.excess || (self.is_allowed() && self.statuses().iter().any(Status::is_excess))
     }
 
     /// Whether the key is blocked because it exceeded its limit earlier, see
     /// [`LocalLimiterBuilder::block_for`](crate::limiter::LocalLimiterBuilder::block_for).
-    #[must_use]
     pub const fn is_blocked(&self) -> bool {
         matches!(self.cause, DenialCause::Block)
     }
 
     /// Whether only the [priority](crate::Priority) of the request caused the denial: a critical request of
     /// this cost would pass.
-    #[must_use]
     pub const fn is_shed(&self) -> bool {
         self.denied && matches!(self.cause, DenialCause::Class | DenialCause::ClassOverflow)
     }
 
     /// Whether the limiter's fallback decided because its store did not: see
     /// [`OnFailure`](crate::OnFailure).
-    #[must_use]
     pub const fn is_degraded(&self) -> bool {
         self.degraded.is_some()
     }
 
     /// The reason why the limiter's store did not decide; `None` if it did.
-    #[must_use]
     pub const fn degraded_by(&self) -> Option<Degradation> {
         self.degraded
     }
@@ -439,7 +419,6 @@ impl Decision {
     /// [switched off](crate::RateLimitLayer::enabled), skipped the request, put it into
     /// [`Tier::UNLIMITED`](crate::limiter::Tier::UNLIMITED), or is in shadow mode and its limiter
     /// failed.
-    #[must_use]
     pub const fn is_counted(&self) -> bool {
         !self.counted_by.is_nobody()
     }
@@ -448,7 +427,6 @@ impl Decision {
     /// has leased, see [`Mode::leased`](crate::shared::Mode::leased), or before it reports them to
     /// the store, see [`Mode::eventual`](crate::shared::Mode::eventual).
     #[cfg(feature = "shared")]
-    #[must_use]
     pub const fn is_leased(&self) -> bool {
         self.lease.is_some()
     }

@@ -24,7 +24,6 @@ impl Degradation {
 
     /// A short name for metrics: `crowded`, `timed_out`, `given_up` or `failed`. It stays the same from
     /// version to version.
-    #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Crowded => "crowded",

@@ -96,7 +96,6 @@ impl Policy {
     }
 
     /// The name in headers, problem documents and metrics.
-    #[must_use]
     pub fn name(&self) -> &str {
         self.name.as_str()
     }
@@ -104,7 +103,6 @@ impl Policy {
     /// The most units that can be available at once, a quota's [capacity](Quota::capacity): the `q`
     /// parameter of the field. A decision about a quota that [varies](Quota::varying) has a policy with
     /// the limit in force.
-    #[must_use]
     pub const fn limit(&self) -> u64 {
         self.terms.limit
     }
@@ -113,13 +111,11 @@ impl Policy {
     /// field: for a token bucket the time in which it fills, for a window or log the period. `None` for
     /// windows of the calendar, whose length varies, and for a limit without time, such as one on
     /// concurrency.
-    #[must_use]
     pub const fn window(&self) -> Option<Duration> {
         self.terms.window()
     }
 
     /// The unit that is counted.
-    #[must_use]
     pub const fn unit(&self) -> Unit {
         self.terms.unit()
     }

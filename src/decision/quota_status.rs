@@ -26,7 +26,6 @@ impl<'a> QuotaStatus<'a> {
     ///
     /// For a limiter of your own, which adds the numbers that it knows: responses contain only the fields
     /// that follow from these.
-    #[must_use]
     pub const fn new(policy: &'a Policy) -> Self {
         Self {
             status: Status::new(policy),
@@ -87,7 +86,6 @@ impl<'a> QuotaStatus<'a> {
     }
 
     /// The policy's name.
-    #[must_use]
     pub fn name(&self) -> &'a str {
         match self.owned {
             Some((names, place)) => &names[place],
@@ -101,26 +99,22 @@ impl<'a> QuotaStatus<'a> {
     }
 
     /// The most units that can be available at once.
-    #[must_use]
     pub const fn limit(&self) -> u64 {
         self.status.limit()
     }
 
     /// The time in which [`limit`](Self::limit) units become available again, see
     /// [`Policy::window`].
-    #[must_use]
     pub const fn window(&self) -> Option<Duration> {
         self.status.terms.window()
     }
 
     /// The unit that is counted.
-    #[must_use]
     pub const fn unit(&self) -> Unit {
         self.status.unit()
     }
 
     /// Units left; `None` if the limiter does not report them.
-    #[must_use]
     pub fn remaining(&self) -> Option<u64> {
         self.status.remaining()
     }
@@ -128,48 +122,41 @@ impl<'a> QuotaStatus<'a> {
     /// Units in use; `None` if the limiter does not report them. For a fixed window it is the count,
     /// which exceeds the limit if the window is [uncapped](crate::Quota::uncapped); for other
     /// algorithms it is the limit less the units left.
-    #[must_use]
     pub fn used(&self) -> Option<u64> {
         self.status.used()
     }
 
     /// Time from the decision until the key is as good as new if nothing else comes on it: the bucket is
     /// full, or all counted units have left the window or log. `None` if the limiter does not report it.
-    #[must_use]
     pub fn reset_after(&self) -> Option<Duration> {
         duration(self.status.numbers().reset_after)
     }
 
     /// The wait after which a denied cost passes; `None` if the quota did not deny, the cost can never
     /// fit, or the wait is unknown.
-    #[must_use]
     pub const fn retry_after(&self) -> Option<Duration> {
         self.status.retry_after()
     }
 
     /// The time within which a client can use no more than the units left; for a denied quota its
     /// [`retry_after`](Self::retry_after).
-    #[must_use]
     pub fn effective_window(&self) -> Option<Duration> {
         self.status.effective_window()
     }
 
     /// Whether this quota denied. Of several quotas that are charged together one is enough to deny the
     /// request.
-    #[must_use]
     pub const fn is_denied(&self) -> bool {
         self.status.is_denied()
     }
 
     /// Whether the usage exceeds the nominal limit, as [`Quota::soft`](crate::Quota::soft) allows.
-    #[must_use]
     pub const fn is_excess(&self) -> bool {
         self.status.is_excess()
     }
 
     /// Whether at least 80 % of the limit is used, for warnings before the first denial. If the limiter does
     /// not report the units left: whether it denied.
-    #[must_use]
     pub fn is_near_limit(&self) -> bool {
         match self.remaining() {
             Some(remaining) => remaining <= self.limit() / 5,

@@ -120,14 +120,12 @@ impl Receipt {
     }
 
     /// The instant of the charge, by the limiter's clock. A refund to a bucket shrinks with the time since.
-    #[must_use]
     pub const fn charged_at(&self) -> Timestamp {
         self.charged_at
     }
 
     /// The units charged: the most that a refund returns. Of several limits that were charged together, the
     /// least that one of them charged: see [`each`](Self::each).
-    #[must_use]
     pub const fn charged(&self) -> u64 {
         self.charged
     }

@@ -6,7 +6,6 @@ const GRPC: &str = "application/grpc";
 
 /// Whether a request or response with these fields is gRPC, by its `Content-Type`. gRPC-Web, whose
 /// trailers are part of the body, is not.
-#[must_use]
 pub fn is_grpc(headers: &HeaderMap) -> bool {
     let Some(value) = headers.get(CONTENT_TYPE) else {
         return false;

@@ -40,7 +40,6 @@ impl Cookie {
     ///
     /// When `name` is empty or has characters that no cookie's name can have: white space, `=`, `;`
     /// and those that are not ASCII.
-    #[must_use]
     #[track_caller]
     pub fn new(name: impl Into<String>) -> Self {
         let name = name.into();

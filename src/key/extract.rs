@@ -279,7 +279,6 @@ impl<E> Digested<E> {
     }
 
     /// The key that `key` is replaced by, for peeks and resets of a client that is known otherwise.
-    #[must_use]
     pub fn digest(&self, key: &Key) -> Key {
         let mac = self.mac.clone().chain_update(key.as_bytes());
         Key::from_digest(&mac.finalize().into_bytes())

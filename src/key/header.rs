@@ -46,7 +46,6 @@ impl Header {
     /// # Panics
     ///
     /// When `name` is not a header name, such as `"x api key"`.
-    #[must_use]
     #[track_caller]
     pub fn new<N>(name: N) -> Self
     where

@@ -82,7 +82,6 @@ impl IpPrefix {
 
     /// The key of the group that `address` belongs to, as the extractors with this prefix make it: for
     /// handlers that peek at a client's limit or reset it.
-    #[must_use]
     #[inline]
     pub fn key(&self, address: IpAddr) -> Key {
         let (network, bits) = self.network(address);
@@ -90,7 +89,6 @@ impl IpPrefix {
     }
 
     /// The network that `address` belongs to: its first address and its prefix length.
-    #[must_use]
     #[inline]
     pub fn network(&self, address: IpAddr) -> (IpAddr, u8) {
         match self.unwrap(address) {

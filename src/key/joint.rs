@@ -20,7 +20,6 @@ impl Key {
     /// Unlike a [tuple](Self::tuple), which is one key, it is each of them. It has as many keys as the
     /// limiter has limits; with another number every operation is an error. A joint key among `keys`
     /// counts by its digest.
-    #[must_use]
     pub fn joint(keys: impl IntoIterator<Item = Self>) -> Self {
         Self::of_limits(keys.into_iter().map(Some))
     }

@@ -30,7 +30,6 @@ impl Key {
     /// let key = Key::tuple([Key::from("/login"), Key::digest(b"k-123")]);
     /// assert_eq!(key.reveal().to_string(), r#"("/login", digest:8f860ac30f5b54c4)"#);
     /// ```
-    #[must_use]
     pub fn reveal(&self) -> Revealed<'_> {
         Revealed(self.as_bytes())
     }

@@ -49,7 +49,6 @@ impl PeerIp {
     /// assert_eq!(by_site.extract(&one), by_site.extract(&other));
     /// assert_ne!(PeerIp.extract(&one), PeerIp.extract(&other));
     /// ```
-    #[must_use]
     pub const fn grouped_by(self, prefix: IpPrefix) -> GroupedPeerIp {
         GroupedPeerIp(prefix)
     }

@@ -37,7 +37,6 @@ pub struct QueryParameter(String);
 
 impl QueryParameter {
     /// The parameter of this name after decoding; case matters.
-    #[must_use]
     pub fn new(name: impl Into<String>) -> Self {
         Self(name.into())
     }

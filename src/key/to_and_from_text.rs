@@ -20,7 +20,6 @@ impl Key {
     /// assert_eq!(Key::parse("str:alice"), Some(Key::from("alice")));
     /// # Ok::<(), std::net::AddrParseError>(())
     /// ```
-    #[must_use]
     pub fn to_text(&self) -> String {
         let (tag, content) = self.as_bytes().split_first().unwrap_or((&0, &[]));
         let Some((kind, name)) = KeyKind::named(*tag) else {
@@ -51,7 +50,6 @@ impl Key {
     /// | `digest:…` | a digest, in 64 hexadecimal digits |
     /// | `bytes:…`, `tuple:…` | bytes, and several keys as one, in hexadecimal as [`to_text`](Self::to_text) has them |
     /// | `global`, `anonymous` | the key of all requests, and the one of all without a key |
-    #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         match text {
             "global" => return Some(Self::global()),

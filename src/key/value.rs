@@ -78,14 +78,12 @@ impl KeyKind {
 
 impl Key {
     /// The one key that all requests share, the key of [`Global`](super::Global).
-    #[must_use]
     pub fn global() -> Self {
         Self::encode(KeyKind::Global, &[])
     }
 
     /// The one key that all requests without a key of their own share by default, see
     /// [`MissingKey`](crate::MissingKey). Handlers peek at it and reset it like any other key.
-    #[must_use]
     pub fn anonymous() -> Self {
         Self::encode(KeyKind::Anonymous, &[])
     }
@@ -93,7 +91,6 @@ impl Key {
     /// Arbitrary bytes, such as a UUID. Different from a text of equal bytes.
     ///
     /// Up to 255 bytes are kept as they are; more become their [`digest`](Self::digest).
-    #[must_use]
     pub fn bytes(bytes: &[u8]) -> Self {
         Self::encode(KeyKind::Bytes, bytes)
     }
@@ -103,7 +100,6 @@ impl Key {
     ///
     /// A value that can be guessed can be found out from its digest, see
     /// [`digested_with`](super::KeyExtractor::digested_with).
-    #[must_use]
     pub fn digest(bytes: &[u8]) -> Self {
         Self::digest_of(KeyKind::Bytes, bytes)
     }
@@ -122,7 +118,6 @@ impl Key {
     ///
     /// A tuple of one key differs from that key. [`joint`](Self::joint) is for several limits with a key
     /// each.
-    #[must_use]
     pub fn tuple(parts: impl IntoIterator<Item = Self>) -> Self {
         let mut joined = SmallBytes::<MAX_LEN>::new();
         for part in parts {
@@ -170,7 +165,6 @@ impl Key {
 
     /// The kind tag and the content; equal for equal keys only. A limiter that keeps its state
     /// elsewhere uses them as the name of a subject.
-    #[must_use]
     #[inline]
     pub fn as_bytes(&self) -> &[u8] {
         match &self.0 {

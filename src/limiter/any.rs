@@ -133,7 +133,6 @@ fn boxed<L: Limiter>(answer: Pending<L::Future>) -> Pending<BoxedFuture> {
 
 impl AnyLimiter {
     /// The limiter without its type. An `AnyLimiter` in another one costs a second indirect call.
-    #[must_use]
     pub fn new(limiter: impl Limiter) -> Self {
         match (&limiter as &dyn Any).downcast_ref::<Self>() {
             Some(any) => any.clone(),

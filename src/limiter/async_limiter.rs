@@ -116,13 +116,11 @@ pub struct BoxedLimiter<A>(Arc<A>);
 impl<A> BoxedLimiter<A> {
     /// A limiter that calls `limiter`. Layers make it themselves; your own code needs it where a
     /// [`Limiter`] is expected, such as for an [`AnyLimiter`](super::AnyLimiter).
-    #[must_use]
     pub fn new(limiter: A) -> Self {
         Self(Arc::new(limiter))
     }
 
     /// The async limiter.
-    #[must_use]
     pub fn get_ref(&self) -> &A {
         &self.0
     }

@@ -82,7 +82,6 @@ pub struct GovernorLimiter {
 
 impl GovernorLimiter {
     /// A limiter by this crate's [`Key`]s. `quota` is the quota that `limiter` was made with.
-    #[must_use]
     pub fn keyed<S, C, M>(
         limiter: impl Into<Arc<RateLimiter<Key, S, C, M>>>,
         quota: governor::Quota,
@@ -102,7 +101,6 @@ impl GovernorLimiter {
     ///
     /// A [`Key`] does not contain the value that it was made from; `key_of` works with its
     /// [bytes](Key::as_bytes). Keys with equal results share a bucket.
-    #[must_use]
     pub fn keyed_by<K, S, C, M>(
         limiter: impl Into<Arc<RateLimiter<K, S, C, M>>>,
         quota: governor::Quota,
@@ -121,7 +119,6 @@ impl GovernorLimiter {
 
     /// A limiter without keys: all requests share one bucket, whatever the layer's key. `quota` is the
     /// quota that `limiter` was made with.
-    #[must_use]
     pub fn direct<S, C, M>(
         limiter: impl Into<Arc<RateLimiter<NotKeyed, S, C, M>>>,
         quota: governor::Quota,
@@ -167,8 +164,8 @@ impl GovernorLimiter {
     /// # Panics
     ///
     /// If the name is not 1 to 64 printable ASCII characters.
-    #[must_use]
     #[track_caller]
+    #[must_use]
     pub fn named(mut self, name: impl Into<Cow<'static, str>>) -> Self {
         let name = name.into();
         if let Err(error) = check_name(&name) {

@@ -45,7 +45,6 @@ pub struct QuotaChange {
 impl QuotaChange {
     /// The change of a quota that shares no counter with another tier. Both quotas are
     /// [valid](Quota::check); for an invalid one `available` is 0.
-    #[must_use]
     pub fn new(name: impl Into<String>, before: Quota, after: Quota, on_change: OnChange) -> Self {
         let is_fresh = on_change == OnChange::Fresh && numbers(&before) != numbers(&after);
         let mut change = Self {

@@ -62,14 +62,12 @@ impl Tier {
 
     /// The tier of this name in the limiter. The empty name is the [default](Self::DEFAULT) tier's. A name
     /// that the limiter does not have is an error of the decision, which a layer answers with 503.
-    #[must_use]
     pub const fn named(name: &'static str) -> Self {
         Self(Which::Named(name))
     }
 
     /// The tier of a name from run time, such as one of a configuration file or a customer's row. Clones
     /// share the name, and the last of them frees it.
-    #[must_use]
     pub fn named_owned(name: impl Into<Arc<str>>) -> Self {
         Self(Which::Owned(name.into()))
     }

@@ -158,7 +158,6 @@ pub enum SpendSource {
 
 impl SpendSource {
     /// The name in metrics and logs.
-    #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Reported => "reported",
@@ -192,21 +191,18 @@ impl<'a> Decided<'a> {
 
 impl Decided<'_> {
     /// The decision, with the policy's name, limit and remaining units per quota.
-    #[must_use]
     pub const fn decision(&self) -> &Decision {
         self.decision
     }
 
     /// The key that the request was counted for. Its `Debug` does not show the content,
     /// [`Key::reveal`] does.
-    #[must_use]
     pub const fn key(&self) -> &Key {
         self.key
     }
 
     /// The key that the [binding](Decision::binding) quota counts. If limits with a key each are
     /// charged together, it is that limit's key, otherwise [`key`](Self::key).
-    #[must_use]
     pub fn binding_key(&self) -> Cow<'_, Key> {
         let parts = self.key.joint_parts().into_iter().flatten().flatten();
         let part = { parts }.nth(self.decision.binding_limit());
@@ -216,21 +212,18 @@ impl Decided<'_> {
     }
 
     /// The units requested.
-    #[must_use]
     pub const fn cost(&self) -> u64 {
         self.cost
     }
 
     /// The time that the limiter spent on all operations of this request. The time that the request
     /// [waited](Self::waited) is not included.
-    #[must_use]
     pub const fn latency(&self) -> Duration {
         self.latency
     }
 
     /// The time that the request waited for a [denial to end](crate::RateLimitLayer::wait), or in the
     /// queue of a leaky bucket.
-    #[must_use]
     pub const fn waited(&self) -> Duration {
         self.waited
     }
@@ -238,19 +231,16 @@ impl Decided<'_> {
     /// Whether the response may still change the request's charge, see
     /// [`final_cost`](crate::RateLimitLayer::final_cost). One [`Event::Corrected`] follows, even if
     /// the charge stays.
-    #[must_use]
     pub const fn is_provisional(&self) -> bool {
         self.provisional
     }
 
     /// Whether the layer is in shadow mode: the request passed even if the decision is a denial.
-    #[must_use]
     pub const fn is_shadow(&self) -> bool {
         self.shadow
     }
 
     /// Whether at least 80 % of the binding quota's limit is used.
-    #[must_use]
     pub fn is_near_limit(&self) -> bool {
         self.decision.binding().is_near_limit()
     }
@@ -258,27 +248,23 @@ impl Decided<'_> {
 
 impl Corrected<'_> {
     /// The decision that allowed the request; after a correction, the limiter's answer to it.
-    #[must_use]
     pub const fn decision(&self) -> &Decision {
         self.decision
     }
 
     /// The key that the request was counted for. Its `Debug` does not show the content,
     /// [`Key::reveal`] does.
-    #[must_use]
     pub const fn key(&self) -> &Key {
         self.key
     }
 
     /// The units that were charged when the request came.
-    #[must_use]
     pub const fn before(&self) -> u64 {
         self.before
     }
 
     /// The units charged now; of several limits, the least of one. Equal to [`before`](Self::before) if the response
     /// changed nothing, if there was no response, or if the correction failed.
-    #[must_use]
     pub const fn after(&self) -> u64 {
         self.after
     }
@@ -299,7 +285,6 @@ impl Corrected<'_> {
 
     /// The source of the units, if the response's body determines the charge: in a
     /// [`SpendLayer`](crate::SpendLayer).
-    #[must_use]
     pub const fn source(&self) -> Option<SpendSource> {
         match self.spent {
             Some(spent) => Some(spent.source),
@@ -309,7 +294,6 @@ impl Corrected<'_> {
 
     /// The units that were used and not charged, because they are beyond the quota's [debt](crate::Quota::debt). Always
     /// 0 if the body does not determine the charge. Of several limits, the most of one.
-    #[must_use]
     pub const fn forgotten(&self) -> u64 {
         match self.spent {
             Some(spent) => spent.forgotten,
@@ -318,7 +302,6 @@ impl Corrected<'_> {
     }
 
     /// The error that prevented a charge or a refund.
-    #[must_use]
     pub const fn error(&self) -> Option<&LimiterError> {
         self.error
     }

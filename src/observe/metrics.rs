@@ -62,7 +62,6 @@ pub struct MetricsObserver {
 
 impl MetricsObserver {
     /// An observer that counts with the current recorder, for the backend `local`.
-    #[must_use]
     pub const fn new() -> Self {
         Self { backend: "local" }
     }

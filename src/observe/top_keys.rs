@@ -97,7 +97,6 @@ pub struct TopKeysReport {
 
 impl TopKeys {
     /// An empty observer that counts by the operating system's clock.
-    #[must_use]
     pub fn new() -> Self {
         Self::with_clock(OsClock)
     }
@@ -111,7 +110,6 @@ impl Default for TopKeys {
 
 impl<C: Clock> TopKeys<C> {
     /// An empty observer that counts by another clock, such as a test's.
-    #[must_use]
     pub fn with_clock(clock: C) -> Self {
         Self {
             shards: Default::default(),
@@ -123,7 +121,6 @@ impl<C: Clock> TopKeys<C> {
 
     /// The `most` keys with the most denials in the last five to ten minutes, in descending order; of
     /// equals, the key with the smaller error comes first.
-    #[must_use]
     pub fn report(&self, most: usize) -> TopKeysReport {
         let now = self.clock.now();
         let mut keys = Vec::new();
@@ -233,19 +230,16 @@ fn keys_of([this, before]: &[KeyCounters; 2]) -> Vec<TopKey> {
 
 impl TopKeysReport {
     /// The keys, in descending order of denials.
-    #[must_use]
     pub fn keys(&self) -> &[TopKey] {
         &self.keys
     }
 
     /// The denials counted in this time, of all keys, also those not listed.
-    #[must_use]
     pub const fn denials(&self) -> u64 {
         self.denials
     }
 
     /// Denials since the start that were not counted, because another thread held the lock.
-    #[must_use]
     pub const fn skipped(&self) -> u64 {
         self.skipped
     }

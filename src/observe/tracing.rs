@@ -36,7 +36,6 @@ pub struct TracingObserver {
 
 impl TracingObserver {
     /// An observer that writes to the current subscriber.
-    #[must_use]
     pub const fn new() -> Self {
         Self {
             failing: AtomicBool::new(false),

@@ -52,7 +52,6 @@ impl OwnedQuota {
     }
 
     /// The name that was set; `None` for a quota that was made from one without a name.
-    #[must_use]
     pub fn name(&self) -> Option<&str> {
         self.name.as_deref()
     }

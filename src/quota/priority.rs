@@ -44,7 +44,6 @@ impl Priority {
 
     /// At most `percent` of the limit; `None` for 0 and above 100. [`TryFrom<u8>`](TryFrom) returns an
     /// error instead.
-    #[must_use]
     pub const fn share(percent: u8) -> Option<Self> {
         match percent {
             1..=100 => Some(Self(percent)),
@@ -53,7 +52,6 @@ impl Priority {
     }
 
     /// The share in percent, 1 to 100.
-    #[must_use]
     pub const fn percent(self) -> u8 {
         self.0
     }

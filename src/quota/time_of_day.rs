@@ -48,7 +48,6 @@ impl TimeOfDay {
     }
 
     /// The time in seconds since midnight; `None` if no day has it.
-    #[must_use]
     pub const fn seconds(self) -> Option<u32> {
         if self.hour > 23 || self.minute > 59 || self.second > 59 {
             return None;

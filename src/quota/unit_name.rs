@@ -72,7 +72,6 @@ impl UnitName {
     }
 
     /// The name.
-    #[must_use]
     pub fn as_str(self) -> &'static str {
         let names = NAMES.read().unwrap_or_else(PoisonError::into_inner);
         names.get(usize::from(self.0)).copied().unwrap_or_default()

@@ -312,19 +312,16 @@ impl Quota {
 
     /// Units per [`period`](Self::period). A token bucket with a [`burst`](Self::burst) holds another number at
     /// once, see [`capacity`](Self::capacity).
-    #[must_use]
     pub const fn limit(&self) -> u64 {
         self.limit
     }
 
     /// The period that the limit is counted in; for months and years of the calendar their mean length.
-    #[must_use]
     pub const fn period(&self) -> Duration {
         self.period
     }
 
     /// The algorithm that counts the units. Defaults to [`Algorithm::TokenBucket`].
-    #[must_use]
     pub const fn algorithm(&self) -> Algorithm {
         self.algorithm
     }
@@ -342,7 +339,6 @@ impl Quota {
 
     /// The most units that can be available at once, as headers report it: a token bucket's burst, a
     /// leaky bucket's queue plus one, otherwise the limit.
-    #[must_use]
     pub const fn capacity(&self) -> u64 {
         if let Some(fitted) = self.fitted {
             return fitted.capacity;
@@ -382,7 +378,6 @@ impl Quota {
     }
 
     /// The step that [`refill_every`](Self::refill_every) set; `None` for an even refill.
-    #[must_use]
     pub const fn refill_step(&self) -> Option<Duration> {
         self.refill_every
     }
@@ -443,7 +438,6 @@ impl Quota {
 
     /// The name that [`named`](Self::named) set; `None` for the default, which depends on the number of
     /// quotas, see [`IntoQuotas`](super::IntoQuotas).
-    #[must_use]
     pub const fn name(&self) -> Option<&'static str> {
         self.name
     }

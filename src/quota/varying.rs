@@ -91,7 +91,6 @@ impl Quota {
     }
 
     /// The limits that [`varying`](Self::varying) set; `None` for a limit that is the same all day.
-    #[must_use]
     pub const fn varying_limits(&self) -> Option<&'static [(TimeOfDay, u64)]> {
         self.varying
     }

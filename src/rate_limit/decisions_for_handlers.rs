@@ -61,14 +61,12 @@ impl<'a> IntoIterator for &'a Decisions {
 
 impl Exposed {
     /// The decision.
-    #[must_use]
     pub const fn decision(&self) -> &Decision {
         &self.decision
     }
 
     /// The key that the request was counted for, `None` when it was
     /// [not counted](Decision::is_counted).
-    #[must_use]
     pub const fn key(&self) -> Option<&Key> {
         self.key.as_ref()
     }

@@ -201,7 +201,6 @@ impl<L, R> RateLimitLayer<L, R> {
     /// let handle = layer.limiter().clone();
     /// assert_eq!(handle.peek(&Key::global(), 1).remaining(), Some(10));
     /// ```
-    #[must_use]
     pub fn limiter(&self) -> &L {
         &self.limiter
     }

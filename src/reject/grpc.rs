@@ -27,7 +27,6 @@ const LONGEST_SECONDS: u64 = 315_576_000_000;
 impl Rejection<'_> {
     /// Whether the request is a gRPC call, by its method and content type; never where the layer's
     /// [`grpc`](crate::RateLimitLayer::grpc) is switched off.
-    #[must_use]
     pub fn is_grpc(&self) -> bool {
         // A call is always a POST: a GET that claims to be one must not be answered 200, which
         // caches keep.
@@ -35,14 +34,12 @@ impl Rejection<'_> {
     }
 
     /// The answer to a gRPC call, see the [module](super#grpc).
-    #[must_use]
     pub fn grpc_response<B: RejectionBody>(&self) -> Response<B> {
         self.grpc_response_with(default_message(self.kind()))
     }
 
     /// The answer with a message of your own, percent-encoded as gRPC requires. Many peers accept
     /// no more than 8 KiB of fields, so it should be short.
-    #[must_use]
     pub fn grpc_response_with<B: RejectionBody>(&self, message: &str) -> Response<B> {
         response(self, message)
     }

@@ -182,7 +182,6 @@ impl Denial {
     }
 
     /// The decision that denied; `None` when the limiter failed.
-    #[must_use]
     pub const fn decision(&self) -> Option<&Decision> {
         match &self.0.cause {
             Cause::Denied(decision) => Some(decision),
@@ -207,7 +206,6 @@ impl Denial {
     /// assert_eq!(handle(&limiter, "Ann").status(), 200);
     /// assert_eq!(handle(&limiter, "Ann").status(), 429);
     /// ```
-    #[must_use]
     pub fn response<B: RejectionBody + 'static>(&self) -> Response<B> {
         let own = self.0.rejection.as_ref();
         let layers = self.style().map(|style| &style.rejection);
@@ -216,7 +214,6 @@ impl Denial {
     }
 
     /// The answer that this rejection makes, with the rate-limit fields.
-    #[must_use]
     pub fn response_by<B>(&self, rejection: &(impl Reject<B> + ?Sized)) -> Response<B> {
         self.with_rejection(|refused, headers| {
             let renderer = match refused.decision() {

@@ -100,7 +100,6 @@ const CLOSING: &str = "]}";
 const UNNAMED: &str = concat!(opening!(), r#""default"]}"#);
 
 /// The body of [`ProblemJson`] for a request that these policies deny, for responses that no layer writes.
-#[must_use]
 pub fn quota_exceeded<'n>(names: &(impl Iterator<Item = &'n str> + Clone)) -> Bytes {
     let names = || names.clone();
     let mut first = names();

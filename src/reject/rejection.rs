@@ -60,7 +60,6 @@ pub enum RejectionKind {
 
 impl RejectionKind {
     /// The status of the response to an HTTP client.
-    #[must_use]
     pub const fn status(self) -> StatusCode {
         match self {
             Self::Denied => StatusCode::TOO_MANY_REQUESTS,
@@ -74,7 +73,6 @@ impl RejectionKind {
 
 impl<'a> Rejection<'a> {
     /// A rejection of this kind without a limiter's decision.
-    #[must_use]
     pub const fn new(kind: RejectionKind, parts: &'a Parts) -> Self {
         Self {
             kind,
@@ -86,7 +84,6 @@ impl<'a> Rejection<'a> {
     }
 
     /// A limiter's denial.
-    #[must_use]
     pub const fn denied(parts: &'a Parts, decision: &'a Decision) -> Self {
         Self {
             kind: if decision.is_shed() {
@@ -118,20 +115,17 @@ impl<'a> Rejection<'a> {
     }
 
     /// Whether only the [priority](crate::Priority) of the request caused the denial.
-    #[must_use]
     pub const fn is_shed(&self) -> bool {
         matches!(self.kind, RejectionKind::Shed)
     }
 
     /// The reason why the request does not pass.
-    #[must_use]
     pub const fn kind(&self) -> RejectionKind {
         self.kind
     }
 
     /// The [kind](Self::kind)'s status: 429, 403, 400, 500 or 503. Of a shed request the status that the
     /// layer sets, by default 503.
-    #[must_use]
     pub const fn status(&self) -> StatusCode {
         match self.kind {
             RejectionKind::Shed => self.shed_status,
@@ -141,13 +135,11 @@ impl<'a> Rejection<'a> {
 
     /// The decision of a limiter that denied. Its waits include the
     /// [jitter](crate::headers::Headers::jitter).
-    #[must_use]
     pub const fn decision(&self) -> Option<&'a Decision> {
         self.decision
     }
 
     /// The head of the request.
-    #[must_use]
     pub const fn parts(&self) -> &'a Parts {
         self.parts
     }
@@ -179,7 +171,6 @@ pub struct RejectFn<F>(F);
 
 impl<F> RejectFn<F> {
     /// The rejection that `f` makes.
-    #[must_use]
     pub const fn new<T>(f: F) -> Self
     where
         F: Fn(&Rejection<'_>) -> T + Send + Sync + 'static,

@@ -34,14 +34,12 @@ impl CorsOrigins {
     }
 
     /// Whether the files have no `cors_origins`.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
     /// The `Access-Control-Allow-Origin` of a response to a request with this header: `*` if any origin is accepted,
     /// the request's `Origin` if it is among the origins, else `None`.
-    #[must_use]
     pub fn allow_origin(&self, request: &HeaderMap) -> Option<HeaderValue> {
         if let [CorsOrigin::Any] = &*self.0 {
             return Some(HeaderValue::from_static("*"));

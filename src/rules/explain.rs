@@ -133,7 +133,6 @@ impl Explanation {
     }
 
     /// All rules, in their order, also those that do not apply.
-    #[must_use]
     pub fn rules(&self) -> &[RuleExplanation] {
         &self.rules
     }
@@ -146,7 +145,6 @@ impl Explanation {
 
     /// The result for the request by all rules together. [`Limited`](RulesOutcome::Limited) whether or not
     /// the limits have units left: [`RulesHandle::check`](super::RulesHandle::check) decides that.
-    #[must_use]
     pub const fn outcome(&self) -> &RulesOutcome {
         &self.outcome
     }
@@ -164,31 +162,26 @@ impl RuleExplanation {
     }
 
     /// The rule's name.
-    #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
     /// Whether the rule applies.
-    #[must_use]
     pub fn applies(&self) -> bool {
         self.reason == RuleReason::Applies
     }
 
     /// The reason why the rule applies or not.
-    #[must_use]
     pub const fn reason(&self) -> &RuleReason {
         &self.reason
     }
 
     /// Whether the rule is in the shadow: it counts and never denies.
-    #[must_use]
     pub const fn is_shadow(&self) -> bool {
         self.shadow
     }
 
     /// The rule's limit, if the rule applies and is one.
-    #[must_use]
     pub const fn limit(&self) -> Option<&ExplainedLimit> {
         self.limit.as_ref()
     }

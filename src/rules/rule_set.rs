@@ -132,13 +132,11 @@ impl Rules {
     }
 
     /// The number of rules.
-    #[must_use]
     pub fn len(&self) -> usize {
         self.0.rules.len()
     }
 
     /// Whether there is no rule at all.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.rules.is_empty()
     }
@@ -165,20 +163,17 @@ impl Rules {
 
     /// The limiter of a rule, for instance to peek at a key or to refund it; `None` if the rule does not exist or has no
     /// limit. Of a rule whose quotas count several kinds of units it is that of the requests, or of the first kind.
-    #[must_use]
     pub fn limiter_of(&self, rule: &str) -> Option<AnyLimiter> {
         let rule = self.rule(rule)?;
         self.limiter(rule).cloned()
     }
 
     /// The table of counts in this process, for its numbers of keys and evictions; `None` if the rules count in Redis.
-    #[must_use]
     pub fn local_store(&self) -> Option<&LocalStore> {
         self.0.store.local()
     }
 
     /// The place of a rule, such as `rules.yaml:9`; `None` if the rule does not exist.
-    #[must_use]
     pub fn place_of(&self, rule: &str) -> Option<String> {
         self.rule(rule).map(|rule| rule.span.short())
     }
@@ -192,7 +187,6 @@ impl Rules {
     }
 
     /// Whether a rule exists and is not [switched off](super::RulesHandle::set_enabled).
-    #[must_use]
     pub fn is_enabled(&self, rule: &str) -> bool {
         self.rule(rule).is_some_and(|rule| !rule.off)
     }
@@ -211,7 +205,6 @@ impl Rules {
     }
 
     /// The warnings about the files: valid, and probably mistakes.
-    #[must_use]
     pub fn warnings(&self) -> &[Problem] {
         &self.0.warnings
     }
@@ -222,7 +215,6 @@ impl Rules {
     }
 
     /// The origins of scripts in browsers, by `cors_origins` of the files.
-    #[must_use]
     pub fn cors_origins(&self) -> &CorsOrigins {
         &self.0.reading.cors_origins
     }
@@ -230,7 +222,6 @@ impl Rules {
     /// Explains for each rule why it applies to the request at that time, or does not. Counts nothing and
     /// reads no counter. Compares every rule, so it is for tests, tools and admin routes, not for each
     /// request.
-    #[must_use]
     pub fn explain(&self, parts: &Parts, now: Timestamp) -> Explanation {
         let set = &*self.0;
         let verdict = self.select(parts, now);
@@ -241,7 +232,6 @@ impl Rules {
     /// `bearer_token`, `header x-api-key`. A key with several `first_of` has one name for each, with ` + ` between.
     ///
     /// `None` if the rule does not exist, its key has no `first_of`, or the request has no alternative.
-    #[must_use]
     pub fn key_alternative(&self, rule: &str, parts: &Parts) -> Option<String> {
         let set = &*self.0;
         let rule = self.rule(rule)?;
@@ -252,7 +242,6 @@ impl Rules {
     }
 
     /// The changes of a reload from `old` to this set.
-    #[must_use]
     pub fn changes_since(&self, old: &Self) -> RuleChanges {
         RuleChanges::between(&old.0.rules, &self.0.rules, self.0.store.counter_identity())
     }

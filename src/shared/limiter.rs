@@ -148,19 +148,16 @@ impl<S: StoreBackend> SharedLimiter<S> {
     }
 
     /// Whether the store works, as shown by this limiter's requests so far.
-    #[must_use]
     pub fn health(&self) -> StoreHealth {
         self.0.client.health()
     }
 
     /// Counts of this limiter's calls so far, for metrics.
-    #[must_use]
     pub fn stats(&self) -> StoreStats {
         self.0.client.stats()
     }
 
     /// The store.
-    #[must_use]
     pub fn store(&self) -> &S {
         self.0.client.store()
     }
@@ -171,7 +168,6 @@ impl<S: StoreBackend> SharedLimiter<S> {
     }
 
     /// Counts of decisions on this node and of leased units, see [`Mode`](crate::shared::Mode).
-    #[must_use]
     pub fn mode_stats(&self) -> ModeStats {
         let ledger = self.0.ledger.as_ref();
         ledger.map(|ledger| ledger.stats()).unwrap_or_default()

@@ -52,13 +52,11 @@ struct Values {
 
 impl MemoryStore {
     /// Creates an empty store on the system's clock.
-    #[must_use]
     pub fn new() -> Self {
         Self::with_clock(OsClock::new())
     }
 
     /// Creates an empty store on this clock.
-    #[must_use]
     pub fn with_clock(clock: impl Clock) -> Self {
         Self(Arc::new(Inner {
             clock: SharedClock::new(clock),
@@ -67,13 +65,11 @@ impl MemoryStore {
     }
 
     /// Number of values, including expired ones that have not been removed yet.
-    #[must_use]
     pub fn len(&self) -> usize {
         unpoisoned(self.0.values.lock()).all.len()
     }
 
     /// Whether the store has no value.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -93,19 +93,16 @@ impl RedisLimiter {
     }
 
     /// Counts of decisions on this node and of leased units, see [`Mode`](crate::shared::Mode).
-    #[must_use]
     pub fn mode_stats(&self) -> ModeStats {
         self.0.mode_stats()
     }
 
     /// Whether Redis works, as shown by the requests so far.
-    #[must_use]
     pub fn health(&self) -> StoreHealth {
         self.store().health()
     }
 
     /// The handle to the server, for further limiters.
-    #[must_use]
     pub fn store(&self) -> &RedisStore {
         self.0.store()
     }

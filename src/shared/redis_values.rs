@@ -89,7 +89,6 @@ impl RedisValues {
     }
 
     /// The name of a key's value in Redis, for `load` and `swap`.
-    #[must_use]
     pub fn name_of(&self, key: &Key) -> String {
         of_subject(&self.keyspace, key)
     }

@@ -65,7 +65,6 @@ pub struct Write {
 impl Write {
     /// Creates a value of your own, for a [`CompareAndSwap`](super::CompareAndSwap) used without a
     /// limiter.
-    #[must_use]
     pub const fn new(value: Vec<u8>, expires_in: Duration) -> Self {
         Self { value, expires_in }
     }
@@ -87,14 +86,12 @@ impl<'a> Call<'a> {
 
     /// The node's message about its units, if the call carries one.
     #[doc(hidden)]
-    #[must_use]
     pub const fn message(&self) -> Option<&'a NodeMessage> {
         self.message
     }
 
     /// An owned copy, for simulations of calls that outlive their request.
     #[doc(hidden)]
-    #[must_use]
     pub fn to_late(&self) -> LateCall {
         LateCall {
             plan: Plan::new(self.plan.limits()),
@@ -125,7 +122,6 @@ impl<'a> Call<'a> {
 
 impl LateCall {
     /// The call.
-    #[must_use]
     pub fn call(&self) -> Call<'_> {
         Call {
             plan: &self.plan,
@@ -139,13 +135,11 @@ impl LateCall {
 impl Reply {
     /// The reply of the script.
     #[doc(hidden)]
-    #[must_use]
     pub const fn from_bytes(bytes: Vec<u8>) -> Self {
         Self(bytes)
     }
 
     #[doc(hidden)]
-    #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }

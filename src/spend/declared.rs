@@ -52,7 +52,6 @@ impl OutputName {
 
 impl Declared {
     /// The model that is requested.
-    #[must_use]
     pub fn model(&self) -> Option<&str> {
         self.model.as_deref()
     }
@@ -63,7 +62,6 @@ impl Declared {
     }
 
     /// The tokens of output of all choices, if a choice has `usual` where the request sets no limit.
-    #[must_use]
     pub fn output(&self, usual: u64) -> u64 {
         self.output_of(self.max_tokens, usual)
     }

@@ -25,7 +25,6 @@ impl Field {
     /// # Panics
     ///
     /// When `name` is no name of a field in lower case.
-    #[must_use]
     pub const fn header(name: &'static str) -> Self {
         Self {
             name: HeaderName::from_static(name),
@@ -38,7 +37,6 @@ impl Field {
     /// # Panics
     ///
     /// When `name` is no name of a field in lower case.
-    #[must_use]
     pub const fn trailer(name: &'static str) -> Self {
         Self {
             name: HeaderName::from_static(name),

@@ -188,7 +188,6 @@ impl Prices {
     }
 
     /// The millionths of a dollar that tokens cost.
-    #[must_use]
     pub fn micro_usd(&self, tokens: &Tokens) -> u64 {
         self.0.units(tokens)
     }

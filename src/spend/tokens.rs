@@ -30,7 +30,6 @@ pub struct Tokens {
 
 impl Tokens {
     /// This many tokens of input.
-    #[must_use]
     pub fn input(tokens: u64) -> Self {
         Self {
             input: tokens,
@@ -39,7 +38,6 @@ impl Tokens {
     }
 
     /// This many tokens of output.
-    #[must_use]
     pub fn output(tokens: u64) -> Self {
         Self {
             output: tokens,
@@ -48,7 +46,6 @@ impl Tokens {
     }
 
     /// Input and output.
-    #[must_use]
     pub const fn total(&self) -> u64 {
         self.input.saturating_add(self.output)
     }
@@ -63,20 +60,17 @@ impl Tokens {
     /// tokens.output = 7;
     /// assert_eq!((tokens.uncached_input(), tokens.uncached()), (40, 47));
     /// ```
-    #[must_use]
     pub const fn uncached_input(&self) -> u64 {
         self.input.saturating_sub(self.cached_input)
     }
 
     /// Input and output without the input that was read from a cache. Output is a part of it: a price for input is that
     /// of [`uncached_input`](Self::uncached_input).
-    #[must_use]
     pub const fn uncached(&self) -> u64 {
         self.total().saturating_sub(self.cached_input)
     }
 
     /// The model that responded, if it is known.
-    #[must_use]
     pub fn model(&self) -> Option<&str> {
         self.model.as_deref()
     }
@@ -89,7 +83,6 @@ impl Tokens {
     }
 
     /// Whether any number was [reported](Self::report); otherwise all are estimates.
-    #[must_use]
     pub const fn is_reported(&self) -> bool {
         self.reported
     }

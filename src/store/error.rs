@@ -82,7 +82,6 @@ impl StoreErrorKind {
     ];
 
     /// A short name in snake case, for metrics.
-    #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Timeout => "timeout",
@@ -113,7 +112,6 @@ impl fmt::Display for StoreErrorKind {
 impl StoreError {
     /// Creates the error of a [store](crate::shared::Store) of your own. The detail is logged: it
     /// must contain neither passwords nor keys.
-    #[must_use]
     pub fn new(kind: StoreErrorKind, detail: impl Into<Arc<str>>) -> Self {
         Self {
             of: "the store",
@@ -183,7 +181,6 @@ impl StoreError {
     }
 
     /// Returns the kind of failure.
-    #[must_use]
     pub const fn kind(&self) -> StoreErrorKind {
         self.kind
     }

@@ -37,7 +37,6 @@ pub enum StoreHealth {
 
 impl StoreHealth {
     /// Whether Redis has been failing.
-    #[must_use]
     pub const fn is_down(&self) -> bool {
         matches!(self, Self::Down { .. })
     }

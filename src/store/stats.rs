@@ -25,14 +25,12 @@ pub struct StoreStats {
 
 impl StoreStats {
     /// Calls with a response in time that was no error.
-    #[must_use]
     pub const fn answered(&self) -> u64 {
         self.answered
     }
 
     /// Calls that failed for this reason. [`StoreErrorKind::BreakerOpen`] counts calls that were
     /// not sent.
-    #[must_use]
     pub const fn failures(&self, kind: StoreErrorKind) -> u64 {
         self.failures[kind as usize]
     }
@@ -47,20 +45,17 @@ impl StoreStats {
 
     /// Connections that were opened. All but the first are reconnections; a connection that was
     /// handed in is not counted.
-    #[must_use]
     pub const fn connections(&self) -> u64 {
         self.connections
     }
 
     /// How often the breaker opened after failures in a row.
-    #[must_use]
     pub const fn breaker_openings(&self) -> u64 {
         self.breaker_openings
     }
 
     /// Operations of all limiters that Redis did not decide, for this reason: the node decided them
     /// by its fallback, or they failed. One call can carry many operations.
-    #[must_use]
     pub const fn degraded(&self, reason: Degradation) -> u64 {
         self.degraded[reason as usize]
     }
@@ -74,7 +69,6 @@ impl StoreStats {
     }
 
     /// How often a script was loaded into a server: when the server was new, restarted, or flushed.
-    #[must_use]
     pub const fn script_loads(&self) -> u64 {
         self.script_loads
     }
@@ -82,7 +76,6 @@ impl StoreStats {
     /// The time within which `percent` of the calls since `earlier` were answered, from when they were made: waits for a
     /// connection and for other calls are part of it. At most a quarter too long, at least 20 µs and at most 17 s.
     /// `None` if there was no such call.
-    #[must_use]
     pub fn call_time(&self, percent: u32, earlier: &Self) -> Option<Duration> {
         self.times.percentile(percent, &earlier.times)
     }

@@ -15,7 +15,6 @@ pub struct BothClocks {
 }
 
 impl BothClocks {
-    #[must_use]
     pub fn at(second: u64) -> Self {
         Self {
             monotone: ManualClock::at(Timestamp::from_secs(second)),
@@ -30,7 +29,6 @@ impl BothClocks {
     }
 
     /// The wall's time in seconds.
-    #[must_use]
     pub fn wall_now(&self) -> u64 {
         self.wall(self.now()).as_micros() / 1_000_000
     }

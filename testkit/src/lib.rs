@@ -6,7 +6,6 @@
     clippy::exhaustive_structs,
     clippy::missing_errors_doc,
     clippy::missing_panics_doc,
-    clippy::must_use_candidate,
     clippy::return_self_not_must_use,
     clippy::unwrap_used,
     reason = "it is not published, and what panics has failed"

@@ -127,7 +127,6 @@ pub const LIMIT: u64 = 100;
 /// # Panics
 ///
 /// If a client panics.
-#[must_use]
 pub fn convergence() -> Vec<Arrival> {
     in_virtual_time(async || {
         let server = Server::new(Quota::per_second(LIMIT));
@@ -175,7 +174,6 @@ pub enum Again {
 /// # Panics
 ///
 /// If a client panics.
-#[must_use]
 pub fn herd(again: Again) -> Vec<Arrival> {
     in_virtual_time(async || {
         let server = Server::new(Quota::per_second(100).burst(20));
@@ -223,7 +221,6 @@ async fn one_of_the_herd(server: Server, number: usize, again: Again) {
 }
 
 /// Evenness by Jain of the accepted requests of each client after `from`; 1 for equal shares.
-#[must_use]
 pub fn fairness(arrivals: &[Arrival], from: Duration) -> f64 {
     let mut taken = [0_f64; CLIENTS];
     for arrival in arrivals

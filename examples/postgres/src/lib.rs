@@ -59,7 +59,6 @@ struct Session {
 
 impl PostgresStore {
     /// The database of this configuration. It is connected to with the first request.
-    #[must_use]
     pub fn new(config: Config) -> Self {
         Self {
             config,

@@ -2,7 +2,6 @@
 #![allow(
     missing_docs,
     clippy::missing_panics_doc,
-    clippy::must_use_candidate,
     clippy::exhaustive_structs,
     reason = "it is for the program and its tests"
 )]

@@ -66,7 +66,6 @@ pub struct NodeEntry {
 
 impl Node {
     /// The entries of a table; none of a scalar or a list.
-    #[must_use]
     pub fn entries(&self) -> &[NodeEntry] {
         match &self.value {
             NodeValue::Table(entries) => entries,
@@ -75,19 +74,16 @@ impl Node {
     }
 
     /// The value of a key of a table.
-    #[must_use]
     pub fn get(&self, key: &str) -> Option<&Self> {
         self.entry(key).map(|entry| &entry.value)
     }
 
     /// The entry of a key of a table.
-    #[must_use]
     pub fn entry(&self, key: &str) -> Option<&NodeEntry> {
         self.entries().iter().find(|entry| entry.key == key)
     }
 
     /// The text of a scalar.
-    #[must_use]
     pub fn text(&self) -> Option<&str> {
         match &self.value {
             NodeValue::Scalar(scalar) => Some(&scalar.text),
@@ -96,7 +92,6 @@ impl Node {
     }
 
     /// The text of a scalar without quotes.
-    #[must_use]
     pub fn unquoted_text(&self) -> Option<&str> {
         match &self.value {
             NodeValue::Scalar(scalar) if !scalar.quoted => Some(&scalar.text),
@@ -105,7 +100,6 @@ impl Node {
     }
 
     /// The items of a list. Any other value counts as a list of one.
-    #[must_use]
     pub fn items(&self) -> &[Self] {
         match &self.value {
             NodeValue::List(items) => items,
@@ -114,7 +108,6 @@ impl Node {
     }
 
     /// `true` or `false` without quotes, as YAML 1.2 spells them (its core schema, §10.3.2).
-    #[must_use]
     pub fn boolean(&self) -> Option<bool> {
         match self.unquoted_text()? {
             "true" | "True" | "TRUE" => Some(true),
@@ -124,7 +117,6 @@ impl Node {
     }
 
     /// A whole number: decimal digits, which underscores may group.
-    #[must_use]
     pub fn number(&self) -> Option<u64> {
         let digits = self.text()?.replace('_', "");
         let is_plain = digits.bytes().all(|byte| byte.is_ascii_digit());
@@ -132,7 +124,6 @@ impl Node {
     }
 
     /// A number from 0 on with at most three decimals, in thousandths: 2.5 is 2500.
-    #[must_use]
     pub fn thousandths(&self) -> Option<u64> {
         let text = self.text()?;
         let (whole, decimals) = text.split_once('.').unwrap_or((text, "0"));
@@ -152,7 +143,6 @@ impl Node {
     }
 
     /// The content without places and with sorted keys: equal for two values that mean the same.
-    #[must_use]
     pub fn canonical(&self) -> String {
         match &self.value {
             NodeValue::Scalar(scalar) => format!("{:?}", scalar.text),

@@ -121,13 +121,11 @@ impl<K> Field<K> {
 
 impl Field<Text> {
     /// A field whose value is a text, with an example of one.
-    #[must_use]
     pub const fn text(name: &'static str, example: &'static str, about: &'static str) -> Self {
         Self::new(name, Shape::Text(example), about, Text)
     }
 
     /// A field whose value is one of these words.
-    #[must_use]
     pub const fn word<const N: usize>(
         name: &'static str,
         words: &'static [&'static str; N],
@@ -137,7 +135,6 @@ impl Field<Text> {
     }
 
     /// The text.
-    #[must_use]
     pub fn of<'n>(&self, table: &'n Node) -> Option<&'n str> {
         self.node(table)?.text()
     }
@@ -145,7 +142,6 @@ impl Field<Text> {
 
 impl Field<Number> {
     /// A field whose value is a whole number of the range.
-    #[must_use]
     pub const fn number(
         name: &'static str,
         range: RangeInclusive<u64>,
@@ -156,7 +152,6 @@ impl Field<Number> {
     }
 
     /// The number.
-    #[must_use]
     pub fn of(&self, table: &Node) -> Option<u64> {
         let range = match self.info.shape {
             Shape::Number(least, most) => least..=most,
@@ -170,13 +165,11 @@ impl Field<Number> {
 
 impl Field<Boolean> {
     /// A field whose value is `true` or `false`.
-    #[must_use]
     pub const fn boolean(name: &'static str, about: &'static str) -> Self {
         Self::new(name, Shape::Boolean, about, Boolean)
     }
 
     /// The boolean.
-    #[must_use]
     pub fn of(&self, table: &Node) -> Option<bool> {
         self.node(table)?.boolean()
     }
@@ -184,7 +177,6 @@ impl Field<Boolean> {
 
 impl<T: fmt::Debug + Copy + Sync> Field<OneOf<T>> {
     /// A field whose value is one of these words.
-    #[must_use]
     pub const fn one_of<const N: usize>(
         name: &'static str,
         words: &'static [(&'static str, T); N],
@@ -195,7 +187,6 @@ impl<T: fmt::Debug + Copy + Sync> Field<OneOf<T>> {
     }
 
     /// The value of the word.
-    #[must_use]
     pub fn of(&self, table: &Node) -> Option<T> {
         let text = self.node(table)?.text()?;
         let mut words = self.kind.words.iter();
@@ -208,7 +199,6 @@ impl<T: fmt::Debug + Copy + Sync> Field<OneOf<T>> {
 impl<T> Field<Parsed<T>> {
     /// A field whose texts mean a `T`. `shape` is [`Shape::Text`], or [`Shape::Many`] or [`Shape::List`] of it;
     /// `parse` returns a message for a text that means nothing, which becomes a problem of this code.
-    #[must_use]
     pub const fn parsed(
         name: &'static str,
         shape: Shape,
@@ -250,19 +240,16 @@ impl<T> Field<Parsed<T>> {
 
 impl Field<Tree> {
     /// A field whose value is of this shape.
-    #[must_use]
     pub const fn tree(name: &'static str, shape: Shape, about: &'static str) -> Self {
         Self::new(name, shape, about, Tree)
     }
 
     /// A field whose value is this table.
-    #[must_use]
     pub const fn table(name: &'static str, table: &'static Table, about: &'static str) -> Self {
         Self::tree(name, Shape::Table(table), about)
     }
 
     /// The value.
-    #[must_use]
     pub fn of<'n>(&self, table: &'n Node) -> Option<&'n Node> {
         self.node(table)
     }

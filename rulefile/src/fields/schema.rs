@@ -8,7 +8,6 @@ use super::{
 /// The JSON Schema (2020-12) of files whose root is this table, for completion and checks in editors.
 ///
 /// It has the fields and the kinds of their values. Names, patterns, quotas and times are checked when a file is read.
-#[must_use]
 pub fn json_schema(title: &str, file: &Table) -> String {
     let mut writer = SchemaWriter::default();
     let fields = writer.table(file);

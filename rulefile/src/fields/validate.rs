@@ -38,7 +38,6 @@ impl Table {
     }
 
     /// Whether a table has a field that [`check`](Self::check) reports as unknown.
-    #[must_use]
     pub fn has_unknown(&self, node: &Node) -> bool {
         let is_known = |name: &str| self.infos().any(|field| field.name == name);
         node.entries().iter().any(|entry| !is_known(&entry.key))

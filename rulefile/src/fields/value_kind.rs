@@ -83,7 +83,6 @@ pub struct Table {
 
 impl Table {
     /// A table of these fields. Messages call it `name`, as in "unknown field … in match"; the schema has `about`.
-    #[must_use]
     pub const fn new(
         name: &'static str,
         about: &'static str,

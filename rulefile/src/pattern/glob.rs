@@ -10,7 +10,6 @@ pub struct Glob {
 
 impl Glob {
     /// Reads a pattern. With `ignore_case` letters of ASCII match in either case.
-    #[must_use]
     pub fn new(pattern: &str, ignore_case: bool) -> Self {
         let piece = |piece: &str| -> Box<[u8]> {
             if ignore_case {
@@ -35,7 +34,6 @@ impl Glob {
     }
 
     /// Whether the whole text matches.
-    #[must_use]
     pub fn matches(&self, text: &[u8]) -> bool {
         let [first, rest @ ..] = &*self.pieces else {
             return false;

@@ -23,7 +23,6 @@ pub enum Host<'h> {
 
 impl<'h> Host<'h> {
     /// Parses `host` or `host:port`; `None` if the text is neither.
-    #[must_use]
     pub fn parse(text: &'h [u8]) -> Option<Self> {
         let text = str::from_utf8(text.trim_ascii()).ok()?;
         let (host, port) = match text.strip_prefix('[') {
@@ -121,7 +120,6 @@ impl HostPattern {
     }
 
     /// Whether a host matches.
-    #[must_use]
     pub fn matches(&self, host: Host<'_>) -> bool {
         let (name, below, host) = match (&self.0, host) {
             (Kind::Name { name, below }, Host::Name(host)) => (name, *below, host),

@@ -113,7 +113,6 @@ impl PathPattern {
 
     /// Whether a path matches.
     #[inline]
-    #[must_use]
     pub fn fits(&self, path: &RequestPath<'_>, in_doubt: InDoubt) -> bool {
         match (&self.literal, path.is_plain()) {
             (Some(literal), true) => **literal == *path.normal(),
@@ -132,7 +131,6 @@ impl PathPattern {
 
     /// The reading of the path that matches. Of several it is the one that decodes and removes most, since that is the
     /// same for most spellings.
-    #[must_use]
     pub fn reading_of<'p>(&self, path: &'p RequestPath<'_>) -> Option<&'p str> {
         let others = path.others().iter().map(String::as_str);
         let mut readings = iter::once(path.normal()).chain(others).rev();
@@ -163,7 +161,6 @@ impl PathPattern {
     }
 
     /// The segment of `{name}` in a reading that matches.
-    #[must_use]
     pub fn parameter<'p>(&self, name: &str, path: &'p str) -> Option<&'p str> {
         let named = |pattern: &SegmentPattern| matches!(pattern, SegmentPattern::Parameter(own) if **own == *name);
         let at = self.segments.iter().position(named)?;
@@ -179,13 +176,11 @@ impl PathPattern {
     }
 
     /// Whether letters of ASCII match in either case.
-    #[must_use]
     pub const fn ignores_case(&self) -> bool {
         self.ignore_case
     }
 
     /// The first segment, if it is the same in all paths that match; empty for the root.
-    #[must_use]
     pub fn first_literal(&self) -> Option<&str> {
         match self.segments.first() {
             Some(SegmentPattern::Literal(first)) if !self.ignore_case => Some(first),
@@ -195,7 +190,6 @@ impl PathPattern {
     }
 
     /// Whether every path that matches `other` also matches this pattern. `false` may be wrong, `true` is not.
-    #[must_use]
     pub fn covers(&self, other: &Self) -> bool {
         let (own, others) = (&self.segments, &other.segments);
         let long_enough = own.len() == others.len() || (self.open && own.len() < others.len());
@@ -305,7 +299,6 @@ impl<'p> Iterator for Segments<'p> {
 
 /// The first segment of a path in its normal form; empty for the root.
 #[inline]
-#[must_use]
 pub fn first_segment(path: &str) -> Option<&str> {
     if path == "/" {
         return Some("");

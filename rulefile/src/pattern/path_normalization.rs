@@ -19,7 +19,6 @@ struct Readings {
 impl<'r> RequestPath<'r> {
     /// The path as the client sent it.
     #[inline]
-    #[must_use]
     pub fn new(sent: &'r str) -> Self {
         let ambiguous = (!is_plain(sent)).then(|| Readings::new(sent));
         Self { sent, ambiguous }
@@ -27,14 +26,12 @@ impl<'r> RequestPath<'r> {
 
     /// Whether all servers read the path alike. It is then in its normal form.
     #[inline]
-    #[must_use]
     pub const fn is_plain(&self) -> bool {
         self.ambiguous.is_none()
     }
 
     /// The normal form: the reading of a server that decodes and resolves the path as RFC 3986 has it.
     #[inline]
-    #[must_use]
     pub fn normal(&self) -> &str {
         self.ambiguous
             .as_ref()
@@ -44,7 +41,6 @@ impl<'r> RequestPath<'r> {
     /// The readings of servers that leave segments as they are, remove parameters of segments, or decode more: each
     /// once, without the normal form.
     #[inline]
-    #[must_use]
     pub fn others(&self) -> &[String] {
         self.ambiguous
             .as_ref()
@@ -52,7 +48,6 @@ impl<'r> RequestPath<'r> {
     }
 
     /// Whether the client sent the normal form.
-    #[must_use]
     pub fn is_normal(&self) -> bool {
         self.ambiguous
             .as_ref()

@@ -6,7 +6,6 @@ const PARTS: [&str; 11] = [
 ];
 
 /// The part of a path's pattern that is meant as a regular expression, such as the segment `.*` and a `$` at the end.
-#[must_use]
 pub fn expression_in_path(pattern: &str) -> Option<&str> {
     let whole = |segment: &&str| matches!(*segment, ".*" | ".+" | "(.*)" | "(.+)");
     pattern
@@ -16,7 +15,6 @@ pub fn expression_in_path(pattern: &str) -> Option<&str> {
 }
 
 /// The part of a text's pattern that is meant as a regular expression, such as a `^` at the beginning.
-#[must_use]
 pub fn expression_in_text(pattern: &str) -> Option<&str> {
     if pattern.starts_with(".*") || pattern.starts_with(".+") {
         return Some(&pattern[..2]);

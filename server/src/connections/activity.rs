@@ -49,7 +49,6 @@ impl Activity {
     }
 
     /// Adds a request. False if the connection is closing: the request must not be served.
-    #[must_use]
     pub(super) fn begin(&self) -> bool {
         self.update(|state| (state + REQUEST) | SERVED) & CLOSING == 0
     }

@@ -14,7 +14,6 @@ use crate::{
 impl RateLimits {
     /// The descriptors that are denied most often, as texts such as `user=eve,path=/`, by the names of their limits.
     /// Other limits may use the same observer.
-    #[must_use]
     pub fn top(&self) -> &Arc<TopKeys> {
         &self.0.top
     }

@@ -92,7 +92,6 @@ pub struct Settings {
 
 impl Settings {
     /// The settings with these rule files, this upstream and all defaults.
-    #[must_use]
     pub fn new(rules: Vec<PathBuf>, upstream: Upstream) -> Self {
         Self {
             rules,

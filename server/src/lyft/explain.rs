@@ -71,7 +71,6 @@ pub struct ExplainedLimit {
 
 impl Rules {
     /// Explains the descriptors of a request, in their order. Nothing is counted.
-    #[must_use]
     pub fn explain(
         &self,
         domain: &str,

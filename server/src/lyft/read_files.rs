@@ -22,7 +22,6 @@ impl Rules {
 
 impl Rules {
     /// The files and directories in the rule directories that were not read.
-    #[must_use]
     pub fn others(&self) -> &[PathBuf] {
         &self.others
     }

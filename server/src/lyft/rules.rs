@@ -90,19 +90,16 @@ pub(super) enum Matched<'r> {
 
 impl Rules {
     /// The number of limits, unlimited ones included.
-    #[must_use]
     pub const fn len(&self) -> usize {
         self.limits
     }
 
     /// Whether there is no limit.
-    #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.limits == 0
     }
 
     /// The problems that do not reject the files.
-    #[must_use]
     pub fn warnings(&self) -> &[Problem] {
         &self.warnings
     }

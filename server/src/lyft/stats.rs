@@ -66,7 +66,6 @@ impl StatsName {
 
     /// The labels of metrics: the domain, the first and the second key, and deeper ones joined by dots. Different
     /// names can have the same labels.
-    #[must_use]
     pub fn labels(&self) -> [(&'static str, String); 4] {
         let key = |at| self.keys.get(at).cloned().unwrap_or_default();
         let deeper = self.keys.get(2..).unwrap_or_default();
@@ -118,7 +117,6 @@ impl fmt::Display for StatsName {
 
 impl Rules {
     /// The name in statistics of the limit of a descriptor; `None` if it has no limit.
-    #[must_use]
     pub fn stats_name(&self, domain: &str, descriptor: &RateLimitDescriptor) -> Option<String> {
         if !self.knows(domain) {
             return None;

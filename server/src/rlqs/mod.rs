@@ -64,7 +64,6 @@ const STREAM: &str =
 const MAX_MESSAGE: usize = 16 << 20;
 
 /// The quota service, for a server of your own.
-#[must_use]
 pub fn service(limits: RateLimits, settings: RlqsSettings) -> RateLimitQuotaService {
     RateLimitQuotaService(Shares::new(limits, settings, None))
 }
@@ -72,7 +71,6 @@ pub fn service(limits: RateLimits, settings: RlqsSettings) -> RateLimitQuotaServ
 /// The quota service of several instances, which divide limits together through Redis. While it does not respond,
 /// [`OnFailure::local`] renews the shares of each instance, [`OnFailure::allow`] lets all requests pass, and
 /// [`OnFailure::deny`] lets shares end. All instances need the same `ttl`.
-#[must_use]
 pub fn shared_service(
     limits: RateLimits,
     settings: RlqsSettings,

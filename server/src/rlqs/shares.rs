@@ -235,7 +235,6 @@ impl Shares {
 
     /// Counts requests. The rate replaces that of the pool. False if the pool has no room for another row: with Redis
     /// that is known when the pool is loaded.
-    #[must_use]
     pub(super) fn report(
         &self,
         (place, client): (&Place, Option<ClientId>),

@@ -49,7 +49,6 @@ pub struct ControlPlaneTls {
 
 impl ControlPlane {
     /// The control plane at this host and port, with all defaults.
-    #[must_use]
     pub fn new(address: impl Into<String>) -> Self {
         Self {
             address: address.into(),

@@ -37,7 +37,6 @@ impl Receipt {
     /// let receipt = Receipt::from_bytes(&bytes).expect("the bytes of a receipt");
     /// assert_eq!(limiter.refund(&alice, 60, Some(receipt)).remaining(), Some(960));
     /// ```
-    #[must_use]
     pub fn to_bytes(&self) -> Option<Vec<u8>> {
         if self.degraded || self.is_leased() || self.of_each().is_some() {
             return None;
@@ -62,7 +61,6 @@ impl Receipt {
 
     /// The receipt that [`to_bytes`](Self::to_bytes) wrote; `None` if the bytes are of no receipt, or of
     /// another version of the format.
-    #[must_use]
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let mut rest = bytes;
         let from = &mut rest;

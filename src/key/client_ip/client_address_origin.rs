@@ -49,20 +49,17 @@ impl ClientAddress {
     }
 
     /// The client's address. IPv4-mapped IPv6 (`::ffff:203.0.113.7`) is unwrapped.
-    #[must_use]
     pub const fn ip(&self) -> IpAddr {
         self.ip
     }
 
     /// The origin of the address.
-    #[must_use]
     pub const fn origin(&self) -> AddressOrigin {
         self.origin
     }
 
     /// How many entries of the header were read, from its right end: at most
     /// [`ClientIp::MAX_ENTRIES`](super::ClientIp::MAX_ENTRIES).
-    #[must_use]
     pub const fn entries(&self) -> usize {
         self.entries as usize
     }

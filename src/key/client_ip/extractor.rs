@@ -251,7 +251,6 @@ impl ClientIp {
     }
 
     /// Whether a peer with this address is a proxy whose header is read.
-    #[must_use]
     pub fn trusts(&self, peer: IpAddr) -> bool {
         self.trust.covers(peer.to_canonical(), 0)
     }
@@ -262,7 +261,6 @@ impl ClientIp {
     }
 
     /// The name of the header that is read.
-    #[must_use]
     pub const fn header_name(&self) -> &HeaderName {
         &self.name
     }

@@ -100,7 +100,6 @@ impl<L: Member> JointLimiter<L> {
     /// The limits, in their order: handles to peek, refund, block or reset a key of one limit, or to
     /// change its quota. Each takes its own share of a joint receipt. A receipt of one limit is for that
     /// limit only: the joint limiter refuses it.
-    #[must_use]
     pub fn limiters(&self) -> &[L] {
         &self.0.limiters
     }

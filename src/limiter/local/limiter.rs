@@ -92,7 +92,6 @@ impl LocalLimiter {
     /// # Panics
     ///
     /// If the quota is invalid, with the text of [`Quota::check`](crate::Quota::check).
-    #[must_use]
     #[track_caller]
     pub fn new(quotas: impl IntoQuotas) -> Self {
         match Self::try_new(quotas) {
@@ -126,14 +125,12 @@ impl LocalLimiter {
     }
 
     /// Decides like [`acquire`](Self::acquire) and takes nothing.
-    #[must_use]
     pub fn peek(&self, key: &Key, cost: u64) -> Decision {
         self.decide(key, &Op::Peek(cost))
     }
 
     /// Takes `cost` units whether or not they are available, down to exhaustion. The outcome is that of
     /// [`acquire`](Self::acquire).
-    #[allow(clippy::must_use_candidate, reason = "called for what it does")]
     pub fn hit(&self, key: &Key, cost: u64) -> Decision {
         self.decide(key, &Op::Hit(cost))
     }
@@ -144,7 +141,6 @@ impl LocalLimiter {
     /// A receipt of several limits that were [charged together](crate::limiter::JointLimiter) counts
     /// with this limit's share. Without a share, nothing is refunded; through the trait [`Limiter`] that
     /// is an error.
-    #[allow(clippy::must_use_candidate, reason = "called for what it does")]
     pub fn refund(&self, key: &Key, cost: u64, receipt: Option<Receipt>) -> Decision {
         let op = Op::Refund(cost, receipt);
         let own = op.of_limit(self.limit_identity()).ok().flatten();
@@ -163,7 +159,6 @@ impl LocalLimiter {
 
     /// Resets the key to its initial state, in all tiers, and ends its block. The decision has the quotas of
     /// a fresh key.
-    #[allow(clippy::must_use_candidate, reason = "called for what it does")]
     pub fn reset(&self, key: &Key) -> Decision {
         self.decide(key, &Op::Reset)
     }

@@ -139,33 +139,28 @@ impl KeyCounters {
 
 impl TopKey {
     /// The key. Its `Debug` hides the content.
-    #[must_use]
     pub const fn key(&self) -> &Key {
         &self.key
     }
 
     /// The name of the policy that denied it.
-    #[must_use]
     pub fn policy(&self) -> &str {
         self.policy.as_str()
     }
 
     /// Whether the denied requests passed anyway, in shadow mode or as overflow.
-    #[must_use]
     pub const fn passed_anyway(&self) -> bool {
         self.passed_anyway
     }
 
     /// The number of denials, without skipped ones. The true number may be less, by at most the
     /// [error](Self::error).
-    #[must_use]
     pub const fn count(&self) -> u64 {
         self.count
     }
 
     /// The largest possible error of the [count](Self::count), which is never too small: the denials of
     /// keys that had the counter before.
-    #[must_use]
     pub const fn error(&self) -> u64 {
         self.error
     }

@@ -103,7 +103,6 @@ impl Spent {
     }
 
     /// The tokens so far, read from the body or reported.
-    #[must_use]
     pub fn so_far(&self) -> Tokens {
         unpoisoned(self.state.lock()).tokens.clone()
     }

@@ -198,7 +198,6 @@ impl<L, R> SpendLayer<L, R> {
     }
 
     /// The limiter. A clone of it is a handle to the layer's counters.
-    #[must_use]
     pub fn limiter(&self) -> &L {
         self.layer.limiter()
     }

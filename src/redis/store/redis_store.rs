@@ -104,7 +104,6 @@ impl RedisStore {
     /// redis-rs's `ConnectionManager` does; the store adds its deadline and breaker. The connection
     /// lives on the runtime that opened it, and calls run on their callers' runtimes: both must be
     /// driven.
-    #[must_use]
     pub fn from_connection<C>(connection: C) -> Self
     where
         C: ConnectionLike + Clone + Send + Sync + 'static,
@@ -116,7 +115,6 @@ impl RedisStore {
     }
 
     /// Whether Redis works, as shown by the calls so far. Sends nothing.
-    #[must_use]
     pub fn health(&self) -> StoreHealth {
         let StoreState {
             common, servers, ..
@@ -125,7 +123,6 @@ impl RedisStore {
     }
 
     /// Counters of the calls so far, for metrics.
-    #[must_use]
     pub fn stats(&self) -> StoreStats {
         self.shared.common.stats()
     }

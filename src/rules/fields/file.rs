@@ -85,7 +85,6 @@ pub(in crate::rules) static RULES: Field<Tree> = Field::tree(
 /// The JSON Schema (2020-12) of rule files, for editors, which then complete and underline.
 ///
 /// It has the fields and the kinds of their values. Names, patterns, quotas and times are checked when a file is read.
-#[must_use]
 pub fn schema() -> String {
     json_schema("Rule files of tower-ratelimit", &FILE)
 }

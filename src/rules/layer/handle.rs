@@ -72,7 +72,6 @@ impl RulesHandle {
     }
 
     /// The rules in force.
-    #[must_use]
     pub fn rules(&self) -> Rules {
         self.0.rules()
     }
@@ -85,7 +84,6 @@ impl RulesHandle {
     /// The most bytes of the body of this request that its reservation needs, for a
     /// [`DeclaredLayer::by`](crate::rate_limit::DeclaredLayer::by): the largest `spend.body` of the rules that apply, 0 if
     /// none has `spend`.
-    #[must_use]
     pub fn spend_body(&self, parts: &Parts) -> u64 {
         self.rules().spend_body(parts)
     }
@@ -118,14 +116,12 @@ impl RulesHandle {
 
     /// The policy of each `in_flight`, and the requests that it counts now, of all keys together. Counts those of this
     /// process, also if the rules count in Redis. A rule with tiers has the policy of the first.
-    #[must_use]
     pub fn in_flight(&self) -> Vec<(Policy, u64)> {
         self.0.in_flight()
     }
 
     /// The policy of a rule's `in_flight`, and the requests of this key that it counts now in this process; `None` if the
     /// rule does not exist or has no `in_flight`.
-    #[must_use]
     pub fn in_flight_of(&self, rule: &str, key: &Key) -> Option<(Policy, u64)> {
         self.0.in_flight_of(rule, key)
     }

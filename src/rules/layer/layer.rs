@@ -162,7 +162,6 @@ impl<R: Send + Sync + 'static> RulesLayer<R> {
     /// # Panics
     ///
     /// If a rule has `in_flight` or `spend`: such rules need [`holding`](Self::holding).
-    #[must_use]
     pub fn handle(&self) -> RulesHandle {
         RulesHandle::new(Arc::clone(self.shared()))
     }
@@ -201,7 +200,6 @@ pub struct HoldingRulesLayer<R = ProblemJson>(RulesLayer<R>);
 
 impl<R: Send + Sync + 'static> HoldingRulesLayer<R> {
     /// A handle to the rules of this layer, see [`RulesLayer::handle`].
-    #[must_use]
     pub fn handle(&self) -> RulesHandle {
         self.0.handle()
     }

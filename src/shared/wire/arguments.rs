@@ -18,7 +18,6 @@ use crate::{
 impl Call<'_> {
     /// The arguments of the general script, for tests of this crate that compare the two.
     #[doc(hidden)]
-    #[must_use]
     pub fn script_arguments(&self, now: Option<Timestamp>) -> Vec<String> {
         let plan = self.plan.of(self.tier);
         let arguments = plan.map(|plan| {

@@ -132,7 +132,6 @@ impl NodeReply {
 
     /// Splits the reply to a call with a message into the part of the operations and the reply to
     /// the message; `None` for bytes that no store sends.
-    #[must_use]
     pub fn split(reply: &[u8]) -> Option<(&[u8], Self)> {
         let at = reply.len().checked_sub(Self::BYTES)?;
         let (ops, numbers) = reply.split_at(at);

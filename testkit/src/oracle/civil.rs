@@ -51,13 +51,11 @@ const WHOLE_HOURS: [u8; 6] = [0, 1, 2, 3, 4, 9];
 
 impl Zone {
     /// One of many.
-    #[must_use]
     pub const fn by_number(number: u64) -> Self {
         Self((number % ZONES.len() as u64) as u8)
     }
 
     /// One of many that are whole hours from UTC.
-    #[must_use]
     pub const fn of_whole_hours(number: u64) -> Self {
         Self(WHOLE_HOURS[(number % WHOLE_HOURS.len() as u64) as usize])
     }
@@ -67,7 +65,6 @@ impl Zone {
     }
 
     /// The civil time at an instant, as nanoseconds of the same clock in UTC.
-    #[must_use]
     pub fn civil(self, now: Nanos) -> Nanos {
         now + offset(self.0, now.div_euclid(NANOS)) * NANOS
     }
@@ -85,7 +82,6 @@ impl Zone {
 }
 
 /// Instants a few hours before clocks were set in these zones, in microseconds.
-#[must_use]
 pub fn before_transitions() -> Vec<u64> {
     let hours = [
         // Berlin, Havana, New York.
@@ -112,7 +108,6 @@ thread_local! {
 
 impl Civil {
     /// One of many.
-    #[must_use]
     pub fn by_number(number: u64) -> Self {
         let first_days = [1, 15, 28, 2];
         let mut civil = Self {
@@ -150,7 +145,6 @@ impl Civil {
     }
 
     /// The window that has begun last.
-    #[must_use]
     pub fn window_at(&self, now: Nanos) -> i128 {
         let day = now.div_euclid(NANOS * DAY);
         let mut index = 3 + match self.unit() {
@@ -167,7 +161,6 @@ impl Civil {
 
     /// The first instant of the window's first day, or of a later one if the zone skips that day. 0 for
     /// those before the epoch.
-    #[must_use]
     pub fn begin(&self, index: i128) -> Nanos {
         let known = BEGINS.with_borrow(|begins| begins.get(&(*self, index)).copied());
         known.unwrap_or_else(|| {

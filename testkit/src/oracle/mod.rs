@@ -202,7 +202,6 @@ impl Rule {
 
     /// The quota for requests that may use this share of it, in percent: of what it holds without a soft
     /// share, ⌈capacity · (100 − share) / 100⌉ have to remain, but one unit can be taken.
-    #[must_use]
     pub fn for_class(mut self, share: u8) -> Self {
         if let Some(varying) = &mut self.varying {
             // Each of the limits is shared: what has to remain depends on the hour.

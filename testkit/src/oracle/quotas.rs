@@ -34,7 +34,6 @@ impl Spec {
     }
 
     /// With as many units to owe, if that still makes sense.
-    #[must_use]
     pub fn with_debt(self, debt: u64) -> Self {
         let quota = self.quota.debt(debt);
         if quota.check().is_err() {
@@ -57,7 +56,6 @@ impl Spec {
     }
 
     /// This limit, algorithm and capacity in another quota's period and slices.
-    #[must_use]
     pub fn with_period_of(&self, other: &Self) -> Self {
         if let (Algorithm::FixedWindow, Some(civil)) = (self.quota.algorithm(), other.extras.civil)
         {
@@ -86,7 +84,6 @@ impl Spec {
     }
 
     /// A quota that is counted in the same way, with another limit, room and soft share.
-    #[must_use]
     pub fn resized(&self, size: Size) -> Self {
         let period = nanos(self.quota.period());
         let quota = Quota::per(size.limit.min(period / 1_000), self.quota.period());

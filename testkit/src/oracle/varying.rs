@@ -35,7 +35,6 @@ impl Varying {
     }
 
     /// A request's own limit in place of those of the day.
-    #[must_use]
     pub const fn own(self, limit: i128) -> Self {
         let limits = Limits::Own(limit);
         Self { limits, ..self }
@@ -166,7 +165,6 @@ impl Rule {
 }
 
 /// The limits of a day that these numbers make: at most `most` units, of slices of this length.
-#[must_use]
 pub fn limits(slice: Nanos, most: u64, seed: u64) -> Vec<(TimeOfDay, u64)> {
     let slices = u64::try_from(DAY / slice).expect("few");
     let mut mixed = seed;

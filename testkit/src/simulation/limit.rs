@@ -93,7 +93,6 @@ const QUARTERS: Counts = Counts::Bucket(Some(Duration::from_millis(250)));
 
 impl Limit {
     /// Multiplies the units by a factor.
-    #[must_use]
     pub const fn times(mut self, scale: u64) -> Self {
         self.scale *= scale;
         self

@@ -245,7 +245,6 @@ impl Setup {
 
     /// Gives the requests classes. The store loses no values and its clock is right: a node has a lease for
     /// each class, and the judge does not know from which a request was decided.
-    #[must_use]
     pub const fn with_classes(mut self) -> Self {
         self.classes = &CLASSES;
         self.faults.restarts = 0;

@@ -90,13 +90,11 @@ impl Report {
     }
 
     /// Whether all invariants held.
-    #[must_use]
     pub const fn is_right(&self) -> bool {
         self.excess <= self.bound && self.broken.is_empty()
     }
 
     /// The wait that this share of all requests does not exceed, in milliseconds.
-    #[must_use]
     pub fn wait(&self, share: f64) -> u64 {
         let place = (self.requests as f64 * share) as usize;
         let place = place.checked_sub(self.at_once as usize);

@@ -101,7 +101,6 @@ impl LocalLimiter {
     /// This walks the whole table, in about a millisecond for 262,144 keys: use it for a metrics scrape,
     /// not for every request. For a limiter in a store it is the [store's](LocalStore::tracked_keys)
     /// number.
-    #[must_use]
     pub fn tracked_keys(&self) -> usize {
         if let Some((store, _)) = &self.0.stored {
             return store.tracked_keys();
@@ -120,7 +119,6 @@ impl LocalLimiter {
     /// The number of keys that were evicted before they were fresh, since the start. More than a few mean
     /// that `max_keys` is too small for the traffic, or that somebody floods it. For a limiter in a store
     /// it is the [store's](LocalStore::evictions) number.
-    #[must_use]
     pub fn evictions(&self) -> u64 {
         if let Some((store, _)) = &self.0.stored {
             return store.evictions();

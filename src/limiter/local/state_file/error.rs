@@ -14,19 +14,16 @@ pub struct Saved {
 
 impl Saved {
     /// The number of keys in the file; for a store, of counts and blocks.
-    #[must_use]
     pub const fn entries(&self) -> u64 {
         self.entries
     }
 
     /// The size of the file in bytes.
-    #[must_use]
     pub const fn bytes(&self) -> u64 {
         self.bytes
     }
 
     /// The time at which the save began.
-    #[must_use]
     pub const fn at(&self) -> Timestamp {
         self.at
     }
@@ -74,7 +71,6 @@ impl SaveError {
     }
 
     /// Why the counts could not be saved.
-    #[must_use]
     pub const fn kind(&self) -> SaveErrorKind {
         self.kind
     }
@@ -141,7 +137,6 @@ impl RestoreError {
     }
 
     /// Why the counts could not be restored.
-    #[must_use]
     pub const fn kind(&self) -> RestoreErrorKind {
         self.kind
     }

@@ -61,7 +61,6 @@ impl LocalStore {
     /// # Panics
     ///
     /// If there is no memory for the table's locks, a few kilobytes.
-    #[must_use]
     pub fn new() -> Self {
         let built = Self::builder().build();
         built.expect("the default settings are accepted")
@@ -81,14 +80,12 @@ impl LocalStore {
     ///
     /// This walks the whole table, in about a millisecond for 262,144 counts: use it for a metrics
     /// scrape, not for every request.
-    #[must_use]
     pub fn tracked_keys(&self) -> usize {
         self.0.live_states()
     }
 
     /// The number of counts that were evicted before they were fresh, since the start. More than a few
     /// mean that `max_keys` is too small for the traffic, or that somebody floods it.
-    #[must_use]
     pub fn evictions(&self) -> u64 {
         self.0.evictions()
     }
