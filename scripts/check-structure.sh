@@ -5,6 +5,7 @@
 # - the `mod` lines of lib.rs stand in the order in which a request passes them, and a module imports only from
 #   modules that stand before it: so there are no circles, and the crate can be read from the top;
 # - nor are there circles of files: of two files at most one imports from the other, through whichever `mod.rs`;
+# - no package has more lines of code, nor the library more inner public items, than its ceiling in scripts/size.toml;
 # - no package uses an item of another one that is `doc(hidden)`, so that a patch release of one cannot break the other;
 # - comments and pages keep to the rules of docs/language.md that can be counted.
 set -euo pipefail
@@ -14,4 +15,5 @@ source scripts/install_requirements.sh
 need python3 python3
 
 python3 scripts/structure.py
+python3 scripts/size.py --wings
 python3 scripts/check_prose.py --check
