@@ -4,7 +4,8 @@
 # - every file begins with a `//!` line that says what it is;
 # - the `mod` lines of lib.rs stand in the order in which a request passes them, and a module imports only from
 #   modules that stand before it: so there are no circles, and the crate can be read from the top;
-# - nor are there circles of files: of two files at most one imports from the other, through whichever `mod.rs`;
+# - nor are there circles of files, of any length: an import counts as one from the file that its path names, and as one
+#   from the file that defines the item, if the former only hands it on. Known ones stand in a list that only gets shorter;
 # - no package has more lines of code, nor the library more inner public items, than its ceiling in scripts/size.toml;
 # - no package uses an item of another one that is `doc(hidden)`, so that a patch release of one cannot break the other;
 # - comments and pages keep to the rules of docs/language.md that can be counted.

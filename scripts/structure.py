@@ -5,6 +5,18 @@ import pathlib, re, sys
 MAX_FILE_LINES = 900
 MAX_FUNCTION_LINES = 80
 CRATES = ["src", "client/src", "rulefile/src", "server/src", "cli/src"]
+# Circles of files that were there before circles of any length were found. A row may only get shorter.
+KNOWN_CIRCLES = [
+    {
+        "src/shared/eventual.rs",
+        "src/shared/eventual/unreported.rs",
+        "src/shared/lease.rs",
+        "src/shared/lease/state.rs",
+        "src/shared/ledger.rs",
+        "src/shared/ledger/entry.rs",
+        "src/shared/ledger/table.rs",
+    },
+]
 
 COMMENT_OR_LITERAL = re.compile(
     r"""(//[/!][^\n]*)|//[^\n]*|/\*.*?\*/|\bb?r(\#*)".*?"\2|"(?:\\.|[^"\\])*"|'(?:\\[^\n]{1,9}?|[^'\\\n])'""", re.DOTALL
@@ -17,6 +29,7 @@ BOOL_MATCH = re.compile(r"\{\s*(?:true|false) =>")
 
 VISIBLE = r"(?:pub(?:\([^)]*\))? )?"
 MODULE = VISIBLE + r"mod (\w+)"
+INLINE_MODULE = re.compile(MODULE + r"\s*\{")
 TEST_MODULE = re.compile(r"#\[cfg\((?:all\()?test\b[^]]*\]\s*(?:#\[[^]]*\]\s*)*" + MODULE + r"\s*([;{])")
 USE = re.compile(r"^ *(pub(?:\([^)]*\))? )?use ([^;]+);", re.MULTILINE)
 RESTRICTED = re.compile(r"pub\(in [^)]*\)")
@@ -93,12 +106,19 @@ def expanded(tree):
 
 def imports(file):
     """Each import of a file: its position, the names of its path, the name it gives, and whether that is re-exported."""
-    code = RESTRICTED.sub(lambda found: " " * len(found[0]), file.code)
+    code = RESTRICTED.sub(blanked, file.code)
+    inline = [range(found.start(), block_end(code, found.end())) for found in INLINE_MODULE.finditer(code)]
+
+    def seen_by_the_file(position, names):
+        for _ in range(sum(position in module for module in inline)):
+            names = (names[1:] or ["self"]) if names[0] == "super" else names
+        return names
+
     for use in USE.finditer(code):
         for names, name in expanded(use[2]):
-            yield use.start(), names, name, bool(use[1])
-    for path in PATH.finditer(USE.sub(lambda use: " " * len(use[0]), code)):
-        yield path.start(), path[0].split("::"), None, False
+            yield use.start(), seen_by_the_file(use.start(), names), name, bool(use[1])
+    for path in PATH.finditer(USE.sub(blanked, code)):
+        yield path.start(), seen_by_the_file(path.start(), path[0].split("::")), None, False
 
 
 class Tree:
@@ -112,16 +132,18 @@ class Tree:
         }
 
     def imported(self, file):
-        """What a file imports: positions, and the files that define it. A re-export is no import unless the file uses
-        the name itself."""
+        """What a file imports: positions, and the files that its paths name and those that define it, which differ if the
+        former hand it on. A re-export is no import unless the file uses the name itself."""
         for position, path, name, is_reexport in imports(file):
-            uses = re.search(rf"(?<!\bmod )\b{name}\b", USE.sub("", file.code)) if is_reexport else True
-            module = self.definer(file.module, path)
-            if uses and module is not None and module != file.module:
-                yield position, self.files[module]
+            if is_reexport and not re.search(rf"(?<!\bmod )\b{name}\b", USE.sub("", file.code)):
+                continue
+            for module in {self.definer(file.module, path), self.definer(file.module, path, follows=False)}:
+                if module is not None and module != file.module:
+                    yield position, self.files[module]
 
-    def definer(self, module, path, steps=0):
-        """The module that defines what `path` names in `module`; none if that is another crate or a test."""
+    def definer(self, module, path, follows=True, steps=0):
+        """The module that defines what `path` names in `module`, or only hands it on unless `follows`; none if that is
+        another crate or a test."""
         if path[0] in ("crate", "self", "super"):
             module = () if path[0] == "crate" else module
         elif module + (path[0],) not in self.files:
@@ -137,8 +159,8 @@ class Tree:
                 return None
             elif module + (name,) in self.files:
                 module += (name,)
-            elif name in self.names.get(module, {}) and steps < 9:
-                found = self.definer(module, self.names[module][name], steps + 1)
+            elif follows and name in self.names.get(module, {}) and steps < 9:
+                found = self.definer(module, self.names[module][name], steps=steps + 1)
                 return module if found is None else found
             else:
                 break
@@ -169,21 +191,37 @@ def circles(edges):
     return found
 
 
-def faults_of_circles(tree):
-    edges, places = {}, {}
+def chain(circle, edges):
+    """The shortest way from the first file of a circle back to it."""
+    ways = [[min(circle)]]
+    for way in ways:
+        if way[0] in edges[way[-1]]:
+            return way + way[:1]
+        ways += [[*way, other] for other in sorted(edges[way[-1]]) if other in circle and other not in way]
+
+
+def faults_of_circles(tree, src):
+    """Circles of any length, but for the known ones, which are passed on."""
+    edges, places, in_circles = {}, {}, set()
     for file in tree.files.values():
-        edges[file.path] = set()
+        edges[str(file.path)] = set()
         if not file.module:
             continue  # lib.rs only hands on
         for position, other in tree.imported(file):
-            if other.module and other.path != file.path:
-                edges[file.path].add(other.path)
-                places.setdefault((file.path, other.path), file.line(position))
+            if other.module:
+                edges[str(file.path)].add(str(other.path))
+                places.setdefault((str(file.path), str(other.path)), file.line(position))
     for circle in circles(edges):
-        yield f"a circle of {len(circle)} files:"
-        for (one, other), line in sorted(places.items()):
-            if one in circle and other in circle:
-                yield f"  {one}:{line} imports from {other}"
+        in_circles.update(circle)
+        if any(row.issuperset(circle) for row in KNOWN_CIRCLES):
+            continue
+        yield f"{len(circle)} files import from each other in circles, such as:"
+        way = chain(circle, edges)
+        for one, other in zip(way, way[1:]):
+            yield f"  {one}:{places[one, other]} imports from {other}"
+    for path in sorted(set().union(*KNOWN_CIRCLES) - in_circles):
+        if path.startswith(f"{src}/"):
+            yield f"{path} is in no circle any longer: take it out of KNOWN_CIRCLES in scripts/structure.py"
 
 
 def faults_of_order(files, root, order):
@@ -289,7 +327,7 @@ def faults_of_crate(src):
     files = [file for file in files if file.module != ("main",)]
     root = next(file for file in files if not file.module)
     yield from faults_of_order(files, root, re.findall("^" + MODULE, root.code, re.MULTILINE))
-    yield from faults_of_circles(Tree(files, test_modules))
+    yield from faults_of_circles(Tree(files, test_modules), src)
 
 
 def main():

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 use tower_ratelimit::Key;
 
-use super::{arguments::Replay, entry::Entry, log::instant};
+use super::{arguments::Replay, date::instant, entry::Entry};
 
 /// The filters, in the order of their use.
 #[derive(Debug, Default)]

@@ -5,6 +5,7 @@
 mod arguments;
 mod calendar;
 mod candidate_quota;
+mod date;
 mod entry;
 mod key;
 mod key_sample;

@@ -24,13 +24,14 @@ use tower_ratelimit::Key;
 
 pub(super) use self::rows_of_clients::RowOfClient;
 use super::{
-    RlqsSettings, actions,
+    actions,
     client::ClientId,
     messages::{BucketAction, BucketId, RateLimitQuotaResponse},
     pool::{Pool, RowId},
     pool_of_instance::{MAX_ROWS, PoolOfInstance},
     pools_in_redis::PoolsInRedis,
     rate::DivisibleRate,
+    settings::RlqsSettings,
     units::{self, Messages, Units},
 };
 use crate::{

@@ -2,9 +2,9 @@
 
 use std::borrow::Cow;
 
-use super::{
-    super::entry::{Entry, LoggedPart, address},
+use super::super::{
     date::Dates,
+    entry::{Entry, LoggedPart, address},
 };
 
 /// `203.0.113.7 - alice [21/Nov/2026:03:00:01 +0000] "GET / HTTP/1.1" 200 5 "-" "curl" "-"`. The

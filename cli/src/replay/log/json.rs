@@ -6,9 +6,11 @@ use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, Seq
 use serde_json::Value;
 
 use super::{
-    super::entry::{Entry, LoggedPart},
+    super::{
+        date::Dates,
+        entry::{Entry, LoggedPart},
+    },
     combined::hex,
-    date::Dates,
     json_field_names::{COOKIE, FieldNames, FieldTree, Meaning},
     scalar::{Best, Scalar, logged_part},
 };

@@ -2,7 +2,6 @@
 
 mod combined;
 mod compression;
-mod date;
 mod json;
 mod json_field_names;
 mod reader;
@@ -14,13 +13,11 @@ use http::{header, request::Parts};
 use memchr::memmem;
 use tower_ratelimit::{Key, rules::RequestPart};
 
-use self::{date::Dates, json::JsonLines, json_field_names::FieldNames};
-pub(super) use self::{
-    date::instant,
-    reader::{Reader, Seen},
-};
+pub(super) use self::reader::{Reader, Seen};
+use self::{json::JsonLines, json_field_names::FieldNames};
 use super::{
     arguments::LogFormat,
+    date::Dates,
     entry::{Attempt, Entry, LoggedPart},
     matching::RequestPattern,
     settings::Settings,

@@ -15,6 +15,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use super::{
     super::{
         arguments::Replay,
+        date::Dates,
         entry::Attempt,
         reordering::{AHEAD, seconds_of},
         required_request_parts::field_names,
@@ -22,7 +23,6 @@ use super::{
     },
     Parsed, Parser,
     compression::{check_format, is_cut},
-    date::Dates,
     json::JsonLines,
     json_field_names::FieldNames,
 };

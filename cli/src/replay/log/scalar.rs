@@ -2,9 +2,9 @@
 
 use std::borrow::Cow;
 
-use super::{
-    super::entry::LoggedPart,
+use super::super::{
     date::{Dates, Instant, from_integer, from_number, is_small},
+    entry::LoggedPart,
 };
 
 /// Caddy's replacement for credentials; before 2.7 it logged an empty list.
