@@ -74,6 +74,12 @@ def comment_lines(text, pattern):
         yield line, (mark, column), found["comment"][len(mark) :].strip()
 
 
+def comments(path):
+    """The lines of comments of a file without examples of code: number and words."""
+    lines = comment_lines(path.read_text(encoding="utf-8"), LUA if path.suffix == ".lua" else RUST)
+    return [(line, words) for line, _, words in prose(lines)]
+
+
 def page_lines(text):
     for line, words in enumerate(text.splitlines(), 1):
         yield line, "page", words.strip()
@@ -153,4 +159,5 @@ def main():
         sys.exit("\n".join(beyond) + "\nsee docs/language.md")
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -329,7 +329,7 @@ fn smallest_table_works() {
     assert!(limiter.acquire(&key(0), 1).is_denied());
 }
 
-/// `tests/quota.rs` has the invalid quotas.
+/// `tests/algorithms/quota.rs` has the invalid quotas.
 #[test]
 fn quota_that_makes_no_sense_is_refused_with_its_own_error() {
     let bad = Quota::per_day(1).burst(10_000);

@@ -8,7 +8,7 @@
 -- message (its lowest bit is 1 if that message made the row), one for the mask, four each for the units and the
 -- demand, seven for the microsecond of the end. They stay bytes because a call reads one or two of many.
 --
--- `src/shared/subject_settlement.rs` and `src/shared/wire/lease_holder_rows.rs` do the same; docs/architecture.md has the table of twins.
+-- `src/shared/subject_settlement.rs` and `src/shared/wire/node_rows.rs` do the same; docs/architecture.md has the table of twins.
 --
 -- Lua takes longer to make a function than most of them take to run. So there are few, and rare ones are made by
 -- another function. Rows are expensive to copy and to collect: they stay in the value that was read, and are cut and
