@@ -176,7 +176,6 @@ impl<R> fmt::Debug for ConcurrencyLayer<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ConcurrencyLayer")
             .field("policy", self.permits.policy())
-            .field("key_rules", &self.settings.key_rules)
             .field("headers", &self.settings.headers)
             .field("shadow", &self.settings.shadow)
             .finish_non_exhaustive()

@@ -1,6 +1,6 @@
 //! The limit that all nodes count together.
 
-use std::{fmt, time::Duration};
+use std::time::Duration;
 
 use super::{
     limit::OwnedConcurrency,
@@ -53,7 +53,7 @@ const LONGEST_LEASE: Duration = Duration::from_secs(24 * 60 * 60);
 ///
 /// As with a [`Concurrency`](crate::Concurrency), constructors and builders never fail;
 /// [`check`](Self::check) and the layer report faults.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 #[must_use]
 pub struct SharedConcurrency {
     store: RedisStore,
@@ -163,17 +163,5 @@ impl IntoPermits for SharedConcurrency {
     fn into_permits(self) -> Result<Permits, ConfigError> {
         let source = self.source()?;
         Ok(Permits::new(&self.concurrency, source))
-    }
-}
-
-impl fmt::Debug for SharedConcurrency {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SharedConcurrency")
-            .field("concurrency", &self.concurrency)
-            .field("name", &self.name)
-            .field("lease", &self.lease)
-            .field("on_failure", &self.on_failure)
-            .field("store", &self.store)
-            .finish()
     }
 }

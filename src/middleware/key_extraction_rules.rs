@@ -1,7 +1,6 @@
 //! The rules that find a request's key: extractor, lists, and missing keys.
 
 use std::{
-    fmt,
     net::IpAddr,
     sync::{
         Arc,
@@ -207,14 +206,5 @@ impl KeyRules {
         if !self.reported.swap(true, Ordering::Relaxed) {
             log::report(Code::KeyUnavailable, &error.to_string());
         }
-    }
-}
-
-impl fmt::Debug for KeyRules {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("KeyRules")
-            .field("on_absent_key", &self.on_absent_key)
-            .field("on_unavailable_key", &self.on_unavailable_key)
-            .finish_non_exhaustive()
     }
 }

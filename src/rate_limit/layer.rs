@@ -263,7 +263,8 @@ impl<L, R> Clone for RateLimitLayer<L, R> {
 impl<L, R> fmt::Debug for RateLimitLayer<L, R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RateLimitLayer")
-            .field("settings", &self.settings)
+            .field("headers", &self.settings.common.headers)
+            .field("shadow", &self.settings.common.shadow)
             .finish_non_exhaustive()
     }
 }

@@ -1,6 +1,6 @@
 //! The settings of a layer, apart from its limiter and its rejection.
 
-use std::{fmt, sync::Arc};
+use std::sync::Arc;
 
 use http::request::Parts;
 
@@ -148,16 +148,5 @@ impl Settings {
 
     pub(super) fn cost_of(&self, parts: &Parts) -> u64 {
         self.cost.as_ref().map_or(1, |cost| cost(parts))
-    }
-}
-
-impl fmt::Debug for Settings {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Settings")
-            .field("key_rules", &self.common.key_rules)
-            .field("headers", &self.common.headers)
-            .field("shadow", &self.common.shadow)
-            .field("expose_decision", &self.expose_decision)
-            .finish_non_exhaustive()
     }
 }

@@ -224,7 +224,6 @@ impl<L, R> fmt::Debug for SpendLayer<L, R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SpendLayer")
             .field("layer", &self.layer)
-            .field("spending", &self.spending)
-            .finish()
+            .finish_non_exhaustive()
     }
 }

@@ -1,6 +1,6 @@
 //! The settings of charges that follow the response's body.
 
-use std::{fmt, iter, sync::Arc};
+use std::{iter, sync::Arc};
 
 use http::{HeaderMap, StatusCode, header::CONTENT_LENGTH, request, response};
 
@@ -232,17 +232,5 @@ impl Spending {
     pub(in crate::rate_limit) fn by_head(&self, response: &response::Parts, units: u64) -> u64 {
         let by_head = self.by_head.as_ref();
         by_head.map_or(units, |by_head| by_head(response, units))
-    }
-}
-
-impl fmt::Debug for Spending {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Spending")
-            .field("reserve", &self.reserve)
-            .field("reserve_least", &self.reserve_least)
-            .field("step", &self.step)
-            .field("exhausted", &self.exhausted)
-            .field("missing", &self.missing)
-            .finish_non_exhaustive()
     }
 }
