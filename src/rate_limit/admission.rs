@@ -11,12 +11,11 @@ use std::{
 use http::{Extensions, request::Parts, response};
 
 #[cfg(feature = "rules")]
-use super::final_cost::EndOfCharges;
+use super::settings::EndOfCharges;
 use super::{
     charge_request::{ChargeRequestRef, DecisionTrace},
     decisions_for_handlers,
-    final_cost::FinalCost,
-    settings::Settings,
+    settings::{FinalCost, Settings},
     spending::Spending,
     waiting::Waiting,
     warnings::LimiterWarnings,

@@ -122,23 +122,15 @@ mod background_corrections {
         drop(correction);
     }
 }
-mod builder_methods;
 mod charge_request;
-mod charge_reservation;
-#[cfg(feature = "rules")]
-mod counted_responses;
 mod decide;
 mod decisions_for_handlers;
 mod deferred_decision;
-mod final_cost;
-mod future;
 mod layer;
-mod limit_op;
-mod overflow;
 #[cfg(feature = "rules")]
 mod prepared_admission;
 mod queues_by_key;
-mod response;
+mod reservation;
 mod service;
 mod settings;
 mod spending;
@@ -151,20 +143,18 @@ pub use self::background_corrections::settled;
 pub use self::spending::{DeclaredBody, DeclaredFuture, DeclaredLayer, WithDeclared};
 #[cfg(feature = "rules")]
 pub(crate) use self::{
-    charge_reservation::Reservation,
-    counted_responses::CountedResponses,
     decide::RateOutcome,
-    overflow::OVERFLOW_FIELD,
     prepared_admission::{
         PreparedAdmission, PreparedSettings, ShadowRequest, SharedQueues, WaitSettings,
     },
-    spending::{Spending, UnitLimit, follow},
+    reservation::Reservation,
+    settings::OVERFLOW_FIELD,
+    spending::{CountedResponses, Spending, UnitLimit, follow},
 };
 pub use self::{
     decisions_for_handlers::{Decisions, Exposed},
-    future::ResponseFuture,
     layer::RateLimitLayer,
-    service::RateLimit,
+    service::{RateLimit, ResponseFuture},
     spending::{
         Exhausted, Missing, SpendBody, SpendExhausted, SpendFuture, SpendLayer, SpendLimit, Spent,
     },

@@ -12,13 +12,10 @@ use super::background_corrections::spawn;
 use super::{
     admission::Admission,
     charge_request::{ChargeRequest, ChargeRequestRef, DecisionTrace},
-    charge_reservation::Reservation,
-    counted_responses::CountedResponses,
     decide::RateOutcome,
-    final_cost::FinalCost,
-    overflow::Overflow,
-    settings::Settings,
-    spending::Spending,
+    reservation::Reservation,
+    settings::{FinalCost, Overflow, Settings},
+    spending::{CountedResponses, Spending},
     waiting::{LongestWaitOf, NamedQueues, Waiting},
 };
 use crate::{

@@ -2,10 +2,18 @@
 
 use std::sync::Arc;
 
-use http::request::Parts;
+use http::{HeaderMap, request::Parts, response};
+#[cfg(feature = "rules")]
+use http::{HeaderName, HeaderValue};
 
-use super::{final_cost::FinalCost, overflow::Overflow, spending::UnitLimit, waiting::Waiting};
+use super::{
+    spending::{PerResponse, Spending, UnitLimit},
+    waiting::Waiting,
+};
+#[cfg(feature = "rules")]
+use crate::decision::{Op, Receipt};
 use crate::{
+    decision::Decision,
     key::KeyExtractor,
     limiter::{RequestQuota, Tier, tier::MemberTerms},
     middleware::{key_extraction_rules::PerRequest, settings::CommonSettings},
@@ -148,5 +156,136 @@ impl Settings {
 
     pub(super) fn cost_of(&self, parts: &Parts) -> u64 {
         self.cost.as_ref().map_or(1, |cost| cost(parts))
+    }
+}
+
+/// The cost of a request by its response.
+#[derive(Clone)]
+pub(super) enum FinalCost {
+    /// One cost for all limits, from the response and the charge.
+    OfAll(PerResponse<u64, u64>),
+    /// The cost by the response's body.
+    ByBody(Arc<Spending>),
+    /// The cost for each of several limits, from the response, the index of the limit and its charge. `None`
+    /// for a limit that does not depend on responses: its charge stays and counts towards no block.
+    #[cfg(feature = "rules")]
+    OfEach(PerResponse<(usize, u64), Option<u64>>),
+}
+
+/// The end of the charge of several limits, by the response.
+#[cfg(feature = "rules")]
+pub(super) struct EndOfCharges {
+    /// The operation on each limit.
+    pub(super) ops: Vec<Op>,
+    /// The units that the limits keep.
+    pub(super) kept: u64,
+    /// The units that each quota keeps.
+    pub(super) kept_by_each: Vec<u64>,
+}
+
+impl FinalCost {
+    /// The cost for all limits, if `units` were reserved.
+    pub(super) fn of_all(&self, response: &response::Parts, units: u64) -> u64 {
+        match self {
+            Self::OfAll(final_cost) => final_cost(response, units),
+            Self::ByBody(spending) => spending.by_head(response, units),
+            #[cfg(feature = "rules")]
+            Self::OfEach(_) => units,
+        }
+    }
+
+    /// The settlement of several limits; `None` if all limits settle alike, or nothing changes. `blocks` if the
+    /// limiter counts responses towards a block.
+    #[cfg(feature = "rules")]
+    pub(super) fn of_each(
+        &self,
+        response: &response::Parts,
+        decision: &Decision,
+        blocks: bool,
+    ) -> Option<EndOfCharges> {
+        let Self::OfEach(final_cost) = self else {
+            return None;
+        };
+        let receipt = decision.receipt();
+        let charges = receipt.of_each()?.iter().enumerate();
+        let costs: Vec<_> = charges
+            .map(|(limit, of)| {
+                let charged = of.receipt.charged();
+                (&of.receipt, final_cost(response, (limit, charged)))
+            })
+            .collect();
+        let is_reported = |(receipt, cost): &(&Receipt, Option<u64>)| {
+            cost.is_some_and(|cost| cost == 0 || cost != receipt.charged() || blocks)
+        };
+        if !costs.iter().any(is_reported) {
+            return None;
+        }
+        let is_refunded = costs.iter().all(|(_, cost)| *cost == Some(0));
+        let kept = costs.iter();
+        let kept = kept.map(|(receipt, cost)| cost.unwrap_or_else(|| receipt.charged()));
+        let ops = costs.iter().map(|(receipt, cost)| match cost {
+            Some(cost) => Op::Settle(*cost, Receipt::clone(receipt)),
+            // Returns nothing, and counts towards no block.
+            None => Op::Refund(0, Some(Receipt::clone(receipt))),
+        });
+        Some(EndOfCharges {
+            ops: ops.collect(),
+            kept: if is_refunded { 0 } else { decision.charged() },
+            kept_by_each: decision.by_quota(&kept.collect::<Vec<_>>()),
+        })
+    }
+}
+
+/// The field of a request's header in which the service behind a [`RulesLayer`](crate::rules::RulesLayer) finds
+/// the rules that denied the request, with the action `overflow`: a line with the name of each.
+#[cfg(feature = "rules")]
+pub(crate) const OVERFLOW_FIELD: HeaderName = HeaderName::from_static("x-ratelimit-overflow");
+
+/// The denials that do not end a request.
+#[derive(Clone)]
+pub(super) enum Overflow {
+    /// None.
+    Never,
+    /// The denials of all limits.
+    Always,
+    /// The denials of some limits: those with the name of a rule, at the index of the limit. The inner service finds
+    /// the name in the request's header.
+    #[cfg(feature = "rules")]
+    OfRules(Arc<[Option<HeaderValue>]>),
+}
+
+impl Overflow {
+    pub(super) const fn is_always(&self) -> bool {
+        matches!(self, Self::Always)
+    }
+
+    /// Whether a request with this decision passes despite a denial. A blocked key stays out,
+    /// because somebody blocked it.
+    pub(super) fn lets_pass(&self, decision: &Decision) -> bool {
+        match self {
+            Self::Never => false,
+            Self::Always => decision.is_denied() && !decision.is_blocked(),
+            #[cfg(feature = "rules")]
+            Self::OfRules(names) => decision.overflows(names.len(), |limit| names[limit].is_some()),
+        }
+    }
+
+    /// Adds the rules that denied a request which passes to its header.
+    #[cfg_attr(
+        not(feature = "rules"),
+        allow(clippy::unused_self, reason = "as its twin")
+    )]
+    pub(super) fn mark(&self, decision: &Decision, headers: &mut HeaderMap) {
+        #[cfg(feature = "rules")]
+        if let Self::OfRules(names) = self {
+            for name in decision
+                .denying(names.len())
+                .filter_map(|limit| names[limit].as_ref())
+            {
+                headers.append(OVERFLOW_FIELD, name.clone());
+            }
+        }
+        #[cfg(not(feature = "rules"))]
+        let _ = (decision, headers);
     }
 }

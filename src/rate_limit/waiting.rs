@@ -1,21 +1,28 @@
 //! The waiting of denied requests: in queues, until their turn comes.
 
-mod limit_queues;
-mod waiting_slots;
-
 use std::{
+    collections::HashMap,
     future::poll_fn,
-    sync::Arc,
+    hash::{BuildHasher, RandomState},
+    iter,
+    sync::{
+        Arc, Mutex, MutexGuard,
+        atomic::{AtomicUsize, Ordering},
+    },
     task::{Context, Poll},
     time::Duration,
 };
 
-use self::waiting_slots::{HeldSlot, SlotOwner, WaitingSlots};
 use super::{
     charge_request::ChargeRequestRef,
     queues_by_key::{HeadDenial, LockedQueues, QueueId, QueueWait, Queues},
 };
-use crate::{decision::Decision, key::Key, limiter::Tier};
+use crate::{
+    decision::Decision,
+    key::Key,
+    limiter::{Limiter, Tier},
+    lock::unpoisoned,
+};
 
 #[cfg(feature = "tokio")]
 use std::panic::catch_unwind;
@@ -392,3 +399,181 @@ impl std::fmt::Display for NoTimer {
 }
 
 impl std::error::Error for NoTimer {}
+
+impl Waiting {
+    /// Gives each epoch of this limiter's limits queues of its own. A change that resets all keys starts
+    /// an epoch.
+    pub(super) fn separate_epochs<L: Limiter>(&mut self, limiter: &Arc<L>) {
+        let limiter = Arc::clone(limiter);
+        self.epoch_of = Some(Arc::new(move |limit| limiter.epoch(limit)));
+    }
+
+    fn epoch(&self, limit: usize) -> u32 {
+        self.epoch_of.as_ref().map_or(0, |of| of(limit))
+    }
+
+    /// The queue of a request's whole key.
+    fn queue_of_key(&self, charge: ChargeRequestRef<'_>) -> QueueOfLimit {
+        QueueOfLimit {
+            id: QueueId {
+                key: charge.key.clone(),
+                limit: 0,
+                tier: charge.tier.clone(),
+                epoch: self.epoch(0),
+            },
+            limit: 0,
+            longest: self.longest.unwrap_or_default(),
+        }
+    }
+
+    /// The queue of each limit with a key of its own.
+    fn queues_of_limits<'a>(
+        &'a self,
+        charge: ChargeRequestRef<'a>,
+    ) -> impl Iterator<Item = QueueOfLimit> + 'a {
+        let parts = charge.key.joint_parts().into_iter().flatten().enumerate();
+        let present = parts.filter_map(|(place, part)| Some((place, Key::from_bytes(part?))));
+        present.enumerate().map(move |(limit, (place, key))| {
+            let named = self.named.get(place);
+            let longest = named.map_or(self.longest, |named| named.longest);
+            let epoch = self.epoch(place);
+            let id = match named {
+                Some(named) => QueueId {
+                    key,
+                    limit: 0,
+                    tier: named.name.clone(),
+                    epoch,
+                },
+                None => QueueId {
+                    key,
+                    limit: place + 1,
+                    tier: charge.tier.clone(),
+                    epoch,
+                },
+            };
+            QueueOfLimit {
+                id,
+                limit,
+                longest: longest.unwrap_or_default(),
+            }
+        })
+    }
+
+    /// The queues that a request may join.
+    fn queues_of<'a>(
+        &'a self,
+        charge: ChargeRequestRef<'a>,
+    ) -> impl Iterator<Item = QueueOfLimit> + 'a {
+        iter::once_with(move || self.queue_of_key(charge)).chain(self.queues_of_limits(charge))
+    }
+
+    /// The queue of the limit that binds in a denial.
+    fn queue_for(&self, charge: ChargeRequestRef<'_>, denial: &Decision) -> QueueOfLimit {
+        // A limiter that does not know joint keys has decided about the whole key.
+        let limits = denial.limits().max(1);
+        let mut queues = self.queues_of_limits(charge);
+        let queue = if self.queues_of_limits(charge).count() == limits {
+            queues.nth(denial.binding_limit())
+        } else {
+            None
+        };
+        queue.unwrap_or_else(|| self.queue_of_key(charge))
+    }
+}
+
+/// One key holds at most this part of the slots.
+const SHARE: usize = 8;
+
+const SHARDS: usize = 32;
+
+/// The limit that counts by a key, and the key.
+type SlotOwner = (usize, Key);
+
+/// The slots that are taken.
+#[derive(Debug, Default)]
+struct WaitingSlots {
+    taken: AtomicUsize,
+    by_owner: [Mutex<HashMap<SlotOwner, usize>>; SHARDS],
+    hasher: RandomState,
+}
+
+/// One slot, which counts for each of its owners until it is dropped.
+#[derive(Debug)]
+struct HeldSlot {
+    slots: Arc<WaitingSlots>,
+    owners: Vec<SlotOwner>,
+}
+
+impl WaitingSlots {
+    /// Whether any slot is taken.
+    #[inline]
+    fn are_used(&self) -> bool {
+        self.taken.load(Ordering::Acquire) > 0
+    }
+
+    /// Takes one of `most` slots, if one is free and each owner has fewer than its share.
+    fn take(
+        self: &Arc<Self>,
+        owners: impl Iterator<Item = SlotOwner>,
+        most: usize,
+    ) -> Option<HeldSlot> {
+        let one_more = |taken| (taken < most).then_some(taken + 1);
+        let (set, fetch) = (Ordering::AcqRel, Ordering::Acquire);
+        self.taken.fetch_update(set, fetch, one_more).ok()?;
+        let mut held = HeldSlot {
+            slots: Arc::clone(self),
+            owners: Vec::new(),
+        };
+        let share = (most / SHARE).max(1);
+        for owner in owners {
+            // An early return drops the slot, which releases it.
+            if !self.count(&owner, share) {
+                return None;
+            }
+            held.owners.push(owner);
+        }
+        Some(held)
+    }
+
+    /// Counts one more for this owner, if it has fewer than `share`.
+    fn count(&self, owner: &SlotOwner, share: usize) -> bool {
+        let mut counts = self.lock(owner);
+        match counts.get_mut(owner) {
+            Some(count) if *count >= share => return false,
+            Some(count) => *count += 1,
+            None => {
+                counts.insert(owner.clone(), 1);
+            }
+        }
+        true
+    }
+
+    fn discount(&self, owner: &SlotOwner) {
+        let mut counts = self.lock(owner);
+        let Some(count) = counts.get_mut(owner) else {
+            return;
+        };
+        *count -= 1;
+        if *count == 0 {
+            counts.remove(owner);
+        }
+        if counts.is_empty() {
+            counts.shrink_to(SHARE);
+        }
+    }
+
+    fn lock(&self, owner: &SlotOwner) -> MutexGuard<'_, HashMap<SlotOwner, usize>> {
+        // The remainder is less than the number of shards.
+        let shard = (self.hasher.hash_one(owner) % SHARDS as u64) as usize;
+        unpoisoned(self.by_owner[shard].lock())
+    }
+}
+
+impl Drop for HeldSlot {
+    fn drop(&mut self) {
+        for owner in &self.owners {
+            self.slots.discount(owner);
+        }
+        self.slots.taken.fetch_sub(1, Ordering::AcqRel);
+    }
+}

@@ -1,18 +1,32 @@
-//! The layer whose charges follow the response's body.
+//! The layer whose charges follow the response's body, its service, and the service's response.
 
-use std::{fmt, sync::Arc};
+use std::{
+    fmt,
+    future::Future,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready},
+};
 
+use http::{Request, Response};
+use http_body::Body;
 use tower_layer::Layer;
+use tower_service::Service;
 
 use super::{
-    service::SpendLimit,
+    account::Account,
+    body::{BoxError, SpendBody},
     settings::{Exhausted, Missing, Spending, UnitLimit},
 };
 use crate::{
     error::{ConfigError, ConfigErrorKind},
     limiter::{Limiter, LocalLimiter},
-    rate_limit::{RateLimitLayer, final_cost::FinalCost},
-    reject::ProblemJson,
+    middleware::inner_service::inner_service,
+    rate_limit::{
+        RateLimitLayer, ResponseFuture, admission::Admission, reservation::Reservation,
+        settings::FinalCost,
+    },
+    reject::{ProblemJson, Reject},
     spend::{SpendReaders, Tokens},
 };
 
@@ -207,7 +221,10 @@ impl<S, L: Limiter, R> Layer<S> for SpendLayer<L, R> {
     type Service = SpendLimit<S, L, R>;
 
     fn layer(&self, inner: S) -> SpendLimit<S, L, R> {
-        SpendLimit::new(inner, self.layer.admission())
+        SpendLimit {
+            inner,
+            admission: self.layer.admission(),
+        }
     }
 }
 
@@ -225,5 +242,115 @@ impl<L, R> fmt::Debug for SpendLayer<L, R> {
         f.debug_struct("SpendLayer")
             .field("layer", &self.layer)
             .finish_non_exhaustive()
+    }
+}
+
+/// A service whose responses' units are limited. Made by [`SpendLayer`](super::SpendLayer).
+///
+/// Clones share the layer's budget. The inner service has to be `Clone`, as for a [`RateLimit`](crate::RateLimit).
+pub struct SpendLimit<S, L = LocalLimiter, R = ProblemJson> {
+    inner: S,
+    admission: Arc<Admission<L, R>>,
+}
+
+impl<S, L, R> SpendLimit<S, L, R> {
+    inner_service!(S);
+}
+
+impl<S, L, R, ReqBody, ResBody> Service<Request<ReqBody>> for SpendLimit<S, L, R>
+where
+    S: Service<Request<ReqBody>, Response = Response<ResBody>> + Clone,
+    L: Limiter,
+    R: Reject<ResBody>,
+    ResBody: Body<Error: Into<BoxError>> + 'static,
+{
+    type Response = Response<SpendBody<ResBody>>;
+    type Error = S::Error;
+    type Future = SpendFuture<S, ReqBody, L, R>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request<ReqBody>) -> Self::Future {
+        let admission = &self.admission;
+        let decide = |parts: &mut http::request::Parts| admission.decide(parts);
+        SpendFuture {
+            response: ResponseFuture::new(&mut self.inner, request, decide),
+        }
+    }
+}
+
+impl<S: Clone, L, R> Clone for SpendLimit<S, L, R> {
+    fn clone(&self) -> Self {
+        Self {
+            inner: self.inner.clone(),
+            admission: Arc::clone(&self.admission),
+        }
+    }
+}
+
+impl<S: fmt::Debug, L, R> fmt::Debug for SpendLimit<S, L, R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SpendLimit")
+            .field("inner", &self.inner)
+            .finish_non_exhaustive()
+    }
+}
+
+pin_project_lite::pin_project! {
+    /// The response of a [`SpendLimit`](super::SpendLimit) service.
+    ///
+    /// It can be dropped at any time: units that were charged stay charged.
+    pub struct SpendFuture<S, B, L, R>
+    where
+        S: Service<Request<B>>,
+        L: Limiter,
+    {
+        #[pin]
+        response: ResponseFuture<S, B, L, R>,
+    }
+}
+
+impl<S, B, L, R, ResBody> Future for SpendFuture<S, B, L, R>
+where
+    S: Service<Request<B>, Response = Response<ResBody>>,
+    L: Limiter,
+    R: Reject<ResBody>,
+    ResBody: Body<Error: Into<BoxError>> + 'static,
+{
+    type Output = Result<Response<SpendBody<ResBody>>, S::Error>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut future = self.project().response;
+        let response = ready!(future.as_mut().poll(cx))?;
+        let reservation = future.take_reservation();
+        Poll::Ready(Ok(follow(reservation, response)))
+    }
+}
+
+/// The response with a body that charges the reservation as it passes.
+pub(crate) fn follow<L: Limiter, R: Send + Sync + 'static, B: Body>(
+    reservation: Option<Box<Reservation<L, R>>>,
+    response: Response<B>,
+) -> Response<SpendBody<B>> {
+    let Some(reservation) = reservation else {
+        return response.map(SpendBody::uncounted);
+    };
+    let (head, body) = response.into_parts();
+    let body = match Account::open(reservation, &head) {
+        Some(account) => SpendBody::new(body, Box::new(account)),
+        None => SpendBody::uncounted(body),
+    };
+    Response::from_parts(head, body)
+}
+
+impl<S, B, L, R> fmt::Debug for SpendFuture<S, B, L, R>
+where
+    S: Service<Request<B>>,
+    L: Limiter,
+{
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SpendFuture").finish_non_exhaustive()
     }
 }

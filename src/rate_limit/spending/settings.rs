@@ -4,8 +4,6 @@ use std::{iter, sync::Arc};
 
 use http::{HeaderMap, StatusCode, header::CONTENT_LENGTH, request, response};
 
-#[cfg(feature = "rules")]
-use crate::rate_limit::counted_responses::{CountedResponses, KeptByLimit};
 use crate::{
     decision::Op,
     limiter::{Limiter, UnitsOf},
@@ -44,6 +42,20 @@ pub enum Missing {
 /// A closure about each response and an argument.
 pub(in crate::rate_limit) type PerResponse<A, T> =
     Arc<dyn Fn(&response::Parts, A) -> T + Send + Sync>;
+
+#[cfg(feature = "rules")]
+/// The responses that count.
+pub(crate) enum CountedResponses {
+    /// For one limit, by the status.
+    OfOne(Arc<dyn Fn(StatusCode) -> bool + Send + Sync>),
+    /// For each of several limits.
+    OfEach(Arc<KeptByLimit>),
+}
+
+#[cfg(feature = "rules")]
+/// The units that a limit keeps, by the status, the index of the limit and its charge; `None` if it does not
+/// depend on responses.
+type KeptByLimit = dyn Fn(StatusCode, (usize, u64)) -> Option<u64> + Send + Sync;
 
 /// [`SpendReaders`], without the type of their readers.
 pub(super) trait BoxedReaders: Send + Sync {

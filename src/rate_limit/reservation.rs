@@ -1,4 +1,4 @@
-//! Reservations: charges that the response of a request may correct.
+//! Reservations: charges that the response of a request may correct, and the operations that correct them.
 
 use std::{
     future::{Future, IntoFuture},
@@ -14,7 +14,6 @@ use super::{
     admission::Admission,
     background_corrections::spawn,
     charge_request::{ChargeRequest, ChargeRequestRef},
-    limit_op::OpsOfEach,
     spending::{Spending, Spent},
     warnings::Unreadable,
 };
@@ -164,7 +163,7 @@ impl<L: Limiter, R> Reservation<L, R> {
 
     /// Applies operations that follow the first charge, one to each limit.
     pub(super) fn apply(&self, ops: &OpsOfEach) -> Pending<L::Future> {
-        self.admission.apply_ops(self.charge.as_ref(), ops)
+        apply_ops(&self.admission, self.charge.as_ref(), ops)
     }
 
     /// Charges units that were used after the end of the body.
@@ -174,7 +173,7 @@ impl<L: Limiter, R> Reservation<L, R> {
     {
         let (admission, charge) = (Arc::clone(&self.admission), self.charge.clone());
         move |ops| {
-            if let Pending::Later(answer) = admission.apply_ops(charge.as_ref(), ops) {
+            if let Pending::Later(answer) = apply_ops(&admission, charge.as_ref(), ops) {
                 spawn(async move { drop(answer.await) });
             }
         }
@@ -350,4 +349,51 @@ impl<B, L: Limiter, R> Correcting<Response<B>, L, R> {
         self.reservation.show(&mut response);
         Poll::Ready(response)
     }
+}
+
+/// The operations on the limits that a request has a key for, in their order.
+pub(super) type OpsOfEach = SmallList<LimitOp, 1>;
+
+/// An operation on one limit that follows a charge. The default does nothing.
+pub(super) struct LimitOp {
+    pub(super) op: Op,
+    /// The units that it refunds.
+    pub(super) refunded: u64,
+}
+
+impl LimitOp {
+    /// An operation that refunds nothing.
+    pub(super) const fn charge(op: Op) -> Self {
+        Self { op, refunded: 0 }
+    }
+
+    /// Whether it refunds units that the limiter's store has charged.
+    pub(super) fn refunds_store(&self) -> bool {
+        let receipt = self.op.receipt();
+        self.refunded > 0 && receipt.is_some_and(|receipt| !receipt.is_degraded())
+    }
+
+    /// Whether it does nothing.
+    pub(super) const fn is_none(&self) -> bool {
+        matches!(self.op, Op::Refund(0, None))
+    }
+}
+
+impl Default for LimitOp {
+    fn default() -> Self {
+        Self::charge(Op::Refund(0, None))
+    }
+}
+
+/// Applies an operation to each limit.
+fn apply_ops<L: Limiter, R>(
+    admission: &Admission<L, R>,
+    charge: ChargeRequestRef<'_>,
+    ops: &OpsOfEach,
+) -> Pending<L::Future> {
+    if let [only] = ops.as_slice() {
+        return admission.apply(charge, only.op.clone());
+    }
+    let ops = ops.as_slice().iter().map(|limit| limit.op.clone());
+    admission.apply_each(charge, &ops.collect::<Vec<_>>())
 }
