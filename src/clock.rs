@@ -255,8 +255,8 @@ impl Clock for TokioClock {
 
 /// The CPU's time stamp counter, read by [quanta](https://docs.rs/quanta).
 ///
-/// A read takes about 10 ns, one of the operating system's clock 24 ns. It is not the default because
-/// on some machines the counters of different cores disagree, so that time steps back
+/// A read costs less than one of the operating system's clock. It is not the default because on some
+/// machines the counters of different cores disagree, so that time steps back
 /// ([governor issue 299](https://github.com/boinkor-net/governor/issues/299)).
 #[cfg(feature = "quanta")]
 #[derive(Clone)]

@@ -117,7 +117,7 @@
 //! | `rules` | no | limits in files that operators write, in YAML, JSON or TOML, and a layer that keeps its counts when they are reloaded | granit-parser, toml, arc-swap, tokio |
 //! | `rules-watch` | no | rule files that are reloaded when they change | notify |
 //! | `redis-tls` | no | `rediss://` addresses | rustls with ring |
-//! | `quanta` | no | `QuantaClock`, 10 ns a read instead of 24 | quanta |
+//! | `quanta` | no | `QuantaClock`, which is cheaper to read | quanta |
 //!
 //! gRPC answers need no feature, and without default features the crate serves plain tower and
 //! hyper.

@@ -59,7 +59,7 @@ where
         self.inner.poll_ready(cx)
     }
 
-    // Within its caller the future would be built apart and then moved to its place, 80 instructions.
+    // Within its caller the future would be built apart and then moved to its place.
     #[inline(never)]
     fn call(&mut self, request: Request<ReqBody>) -> Self::Future {
         let admission = &self.admission;

@@ -36,11 +36,9 @@ use crate::{
 ///
 /// # What sharing costs
 ///
-/// A decision takes the lock of a part of the table with about 2,000 counts. It costs about 1,500
-/// instructions; a lone bucket with a table of its own costs 610 and no lock. That is about three times
-/// as long, with one thread or two, at one hot key or many. A count takes 98 bytes instead of 30. All
-/// other quotas take a lock in any case. Three limits together cost about 7,000 instructions and three
-/// allocations.
+/// A decision takes the lock of a part of the table with about 2,000 counts; a lone bucket with a table
+/// of its own takes none, and its count takes 30 bytes instead of 98. All other quotas take a lock in any
+/// case. Three limits together need three allocations a decision.
 ///
 /// Each limit has an equal share of the room: `max_keys` divided by the number of limits. Limiters of
 /// one [name](crate::limiter::LocalLimiterBuilder::name) are one limit; dropped limiters do not count. A
