@@ -145,7 +145,7 @@ def main():
     table, beyond = [f"{'findings in 1,000 lines':24} {'lines':>6} " + " ".join(f"{rule:>9}" for rule in RULES)], []
     for path in map(pathlib.Path, paths):
         if not path.exists():
-            continue
+            sys.exit(f"there is no {path}")
         lines, found, here = rates(path)
         limits = LIMITS.get(str(path))
         over = [rule for rule, rate, limit in zip(RULES, here, limits or here) if rate > limit]

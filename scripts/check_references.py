@@ -3,7 +3,9 @@ to `src`, or to a folder around the file or its `src`; a name alone is that of a
 
 A measured cost in a comment is true of one machine and one day, so its line names the bench that measures it. A time counts as
 measured if it is in ns or µs, and is no bound (`at most 20 µs`, `2^59 ns`); a number if it is one of instructions, a factor
-(`2.7 ×`, `3 times as long`), or a percentage of time."""
+(`2.7 ×`, `3 times as long`), or a percentage of time.
+
+Each path below the root in `.ci`, `.config`, `.github` and `scripts` matches a file, and each name in .config/nextest.toml a test."""
 
 import pathlib, subprocess, sys
 
@@ -21,6 +23,8 @@ COST = re.compile(
     rf"|{NUMBER}\s?(?:%|percent) (?:slower|faster|longer|cheaper|of (?:the|its|a) (?:time|cost|CPU|request)|(?:more|less|fewer) (?:time|instructions))"
 )
 BENCH = re.compile(r"\bbenches/\w|--bench \w|\bbench `")
+# Paths of scripts to what a program writes, or in a folder that a script makes.
+OF_OTHER_FOLDERS = {"src/main.rs", "fuzz/target"}
 # Files that programs write where they run.
 WRITTEN = {"summary.md", "unmet.md"}
 
@@ -63,9 +67,40 @@ def faults_of_costs(files):
                 last, before = line, words
 
 
+def faults_of_scripts(files):
+    """Paths in what runs the checks that match no file, so that a check of theirs passes because it finds nothing."""
+    folders = "|".join(re.escape(folder) for folder in {path.parts[0] for path in files if len(path.parts) > 1})
+    below_root = re.compile(rf"(?<![\w$}}/.*\\-])(?:{folders})/[\w./*-]*[\w*]")
+    scripts = [path for path in files if path.parts[0] in (".ci", ".config", ".github", "scripts")]
+    for file in scripts:
+        for line, text in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
+            names = below_root.findall(text)
+            names += text.split("touched ")[1].split("||")[0].split() if text.lstrip().startswith("touched ") else []
+            for name in set(names) - OF_OTHER_FOLDERS:
+                if not any(pathlib.Path().glob(name.replace("/.*", "/*"))):
+                    yield f"{file}:{line}: {name} matches no file"
+
+
+def faults_of_test_names(files):
+    """Names in .config/nextest.toml that no test, module, binary or package has."""
+    config = pathlib.Path(".config/nextest.toml")
+    code = "\n".join(path.read_text(encoding="utf-8") for path in files if path.suffix == ".rs")
+    manifests = "\n".join(path.read_text(encoding="utf-8") for path in files if path.name == "Cargo.toml")
+    has = {
+        "test": lambda name: re.search(rf"\bmod \w*{name}|\bfn \w*{name}", code),
+        "binary": lambda name: any(path.match(f"tests/{name}/main.rs") or path.match(f"tests/{name}.rs") for path in files),
+        "package": lambda name: f'name = "{name}"' in manifests,
+    }
+    for line, text in enumerate(config.read_text(encoding="utf-8").splitlines(), 1):
+        for kind, names in re.findall(r"\b(test|binary|package)\(([^()]*(?:\([^()]*\)[^()]*)*)\)", text):
+            for name in re.findall(r"[\w-]+", names):
+                if not has[kind](name):
+                    yield f"{config}:{line}: {name} is in the name of no {kind}"
+
+
 def main():
     files = tracked()
-    faults = [*faults_of_paths(files), *faults_of_costs(files)]
+    faults = [*faults_of_paths(files), *faults_of_costs(files), *faults_of_scripts(files), *faults_of_test_names(files)]
     if faults:
         sys.exit("\n".join(faults))
 

@@ -266,6 +266,8 @@ def faults_of_size(file):
 
 def faults_of_matches(folder):
     """Each `match` on a `bool`."""
+    if not pathlib.Path(folder).is_dir():
+        yield f"scripts/structure.py: there is no folder {folder}"
     for path in sorted(pathlib.Path(folder).rglob("*.rs")):
         code, _ = code_of(path.read_text(encoding="utf-8"))
         for found in BOOL_MATCH.finditer(code):
