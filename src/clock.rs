@@ -102,16 +102,13 @@ impl OsClock {
     pub(crate) fn wall_of(time: Timestamp) -> Timestamp {
         let now = Self.now();
         let wall = Self.wall(now);
-        ClockReading { now, wall }.at(time).wall
+        ClockReading::new(now, wall).at(time).wall
     }
 }
 
 /// A look at a clock and at the operating system's wall clock.
 fn read_with(clock: &impl Clock) -> ClockReading {
-    ClockReading {
-        now: clock.now(),
-        wall: wall_clock(),
-    }
+    ClockReading::new(clock.now(), wall_clock())
 }
 
 fn wall_clock() -> Timestamp {
@@ -326,7 +323,7 @@ impl SharedClock {
     pub(crate) fn read(&self) -> ClockReading {
         let now = self.0.now();
         let wall = self.0.wall(now);
-        ClockReading { now, wall }
+        ClockReading::new(now, wall)
     }
 }
 

@@ -33,10 +33,11 @@ fn charge_each(
     limits: &[LimitUnit],
     key: &Key,
     cost: Cost<'_>,
+    late: Duration,
 ) -> Pending<<AnyLimiter as Limiter>::Future> {
     let ops = limits.iter().map(|limit| Op::Acquire(cost.of(limit.unit)));
     let ops: Vec<_> = ops.collect();
-    limiter.apply_each(&Tier::DEFAULT, key, &ops)
+    limiter.apply_late(&Tier::DEFAULT, key, &ops, late)
 }
 
 /// The state of a pacer without its limiter.
@@ -72,8 +73,8 @@ impl PacerState {
     ) -> Pending<<AnyLimiter as Limiter>::Future> {
         match &self.units_of_limits {
             None if late.is_zero() => limiter.acquire(key, cost.requests),
-            None => limiter.apply_late(&Tier::DEFAULT, key, Op::Acquire(cost.requests), late),
-            Some(limits) => charge_each(limiter, limits, key, cost),
+            None => limiter.apply_late(&Tier::DEFAULT, key, &[Op::Acquire(cost.requests)], late),
+            Some(limits) => charge_each(limiter, limits, key, cost, late),
         }
     }
 

@@ -331,6 +331,14 @@ impl Counts for CompiledQuota {
     }
 
     #[inline]
+    fn charge_late(&self, state: &mut State, now: u64, late: u64, cost: u64) {
+        match (self.token(), state) {
+            (Some(bucket), State::Instant(tat)) => bucket.charge_late(tat, now, late, cost),
+            (_, state) => self.charge_of_any(state, now, cost),
+        }
+    }
+
+    #[inline]
     fn clamp(&self, state: &mut State, now: u64) {
         match (self.token(), state) {
             (Some(bucket), State::Instant(tat)) => bucket.clamp(tat, now),

@@ -72,6 +72,14 @@ pub(crate) trait Counts {
     /// Takes `cost`, down to exhaustion and no further.
     fn charge(&self, state: &mut Self::State, now: u64, cost: u64);
 
+    /// [`charge`](Self::charge) of a cost that fits, by a request whose wait ended `late` nanoseconds ago. A bucket
+    /// that was full then gains nothing while the timer is late, so it is charged as of that instant.
+    #[inline]
+    fn charge_late(&self, state: &mut Self::State, now: u64, late: u64, cost: u64) {
+        let _ = late;
+        self.charge(state, now, cost);
+    }
+
     /// Takes `cost` that was used already, whatever the class: down to the end of the debt and no further.
     #[inline]
     fn spend(&self, state: &mut Self::State, now: u64, cost: u64) {
@@ -224,7 +232,8 @@ impl<'a, M: Counts> Tally<'a, M> {
     #[inline]
     pub(crate) fn charge(&mut self, cost: u64) {
         if cost > 0 {
-            self.each(|meter, state, now| meter.charge(state, now, cost));
+            let late = self.time.late;
+            self.each(|meter, state, now| meter.charge_late(state, now, late, cost));
         }
     }
 

@@ -84,6 +84,11 @@ impl<M: Counts, W: Borrow<M>> Counts for InClass<M, W> {
         self.part.charge(state, now, cost);
     }
 
+    #[inline]
+    fn charge_late(&self, state: &mut M::State, now: u64, late: u64, cost: u64) {
+        self.part.charge_late(state, now, late, cost);
+    }
+
     fn spend(&self, state: &mut M::State, now: u64, cost: u64) {
         self.whole.borrow().spend(state, now, cost);
     }

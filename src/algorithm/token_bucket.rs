@@ -131,6 +131,13 @@ impl Counts for TokenBucket {
         *tat = now.saturating_add(used).max(*tat);
     }
 
+    /// Never as of an instant before that of the state: the units of that time are charged already.
+    #[inline]
+    fn charge_late(&self, tat: &mut u64, now: u64, late: u64, cost: u64) {
+        let full_since = now.saturating_sub(late).max((*tat).min(now));
+        self.charge(tat, full_since, cost);
+    }
+
     fn spendable(&self, tat: &u64, now: u64) -> u64 {
         self.with_debt().available(tat, now)
     }

@@ -52,7 +52,7 @@ impl Anchor {
         if now.0 < due || begin().is_err() {
             return;
         }
-        let ClockReading { now, wall } = look();
+        let ClockReading { now, wall, .. } = look();
         let ahead = wall.0.wrapping_sub(now.0).cast_signed();
         if ahead.abs_diff(self.ahead()) > STEP {
             self.ahead.store(ahead, Ordering::Relaxed);
@@ -92,10 +92,7 @@ mod tests {
             let now = START + passed;
             let wall = self.anchor.wall(Timestamp(now), || {
                 self.looks.set(self.looks.get() + 1);
-                ClockReading {
-                    now: Timestamp(now),
-                    wall: Timestamp(now.saturating_add_signed(really)),
-                }
+                ClockReading::new(Timestamp(now), Timestamp(now.saturating_add_signed(really)))
             });
             wall.0.wrapping_sub(now).cast_signed()
         }
@@ -142,7 +139,7 @@ mod tests {
         // And it is read again after a time that is far ahead.
         let far = Timestamp(u64::MAX - 1);
         let now = Timestamp(START);
-        let looked = clocks.anchor.wall(far, || ClockReading { now, wall: now });
+        let looked = clocks.anchor.wall(far, || ClockReading::alike(now));
         assert_eq!(looked, far);
         assert_eq!(clocks.ahead(1_000_000, 5_000_000), 5_000_000);
     }
@@ -153,7 +150,7 @@ mod tests {
         let (now, later) = (Timestamp(START + 1_000_000), Timestamp(START + HOUR));
         let wall = clocks.anchor.wall(now, || {
             assert_eq!(clocks.anchor.wall(now, || unreachable!("one looks")), now);
-            ClockReading { now, wall: later }
+            ClockReading::new(now, later)
         });
         assert_eq!(wall, later);
     }

@@ -55,7 +55,13 @@ pub struct AnyLimiter(Arc<dyn Erased>);
 trait Erased: Send + Sync {
     fn apply_in(&self, tier: &Tier, key: &Key, op: Op) -> Pending<BoxedFuture>;
 
-    fn apply_late(&self, tier: &Tier, key: &Key, op: Op, late: Duration) -> Pending<BoxedFuture>;
+    fn apply_late(
+        &self,
+        tier: &Tier,
+        key: &Key,
+        ops: &[Op],
+        late: Duration,
+    ) -> Pending<BoxedFuture>;
 
     fn apply_each(&self, tier: &Tier, key: &Key, ops: &[Op]) -> Pending<BoxedFuture>;
 
@@ -81,8 +87,14 @@ impl<L: Limiter> Erased for L {
         boxed::<L>(Limiter::apply_in(self, tier, key, op))
     }
 
-    fn apply_late(&self, tier: &Tier, key: &Key, op: Op, late: Duration) -> Pending<BoxedFuture> {
-        boxed::<L>(Limiter::apply_late(self, tier, key, op, late))
+    fn apply_late(
+        &self,
+        tier: &Tier,
+        key: &Key,
+        ops: &[Op],
+        late: Duration,
+    ) -> Pending<BoxedFuture> {
+        boxed::<L>(Limiter::apply_late(self, tier, key, ops, late))
     }
 
     fn apply_each(&self, tier: &Tier, key: &Key, ops: &[Op]) -> Pending<BoxedFuture> {
@@ -191,8 +203,14 @@ impl Limiter for AnyLimiter {
         self.0.apply_in(tier, key, op)
     }
 
-    fn apply_late(&self, tier: &Tier, key: &Key, op: Op, late: Duration) -> Pending<Self::Future> {
-        self.0.apply_late(tier, key, op, late)
+    fn apply_late(
+        &self,
+        tier: &Tier,
+        key: &Key,
+        ops: &[Op],
+        late: Duration,
+    ) -> Pending<BoxedFuture> {
+        self.0.apply_late(tier, key, ops, late)
     }
 
     fn apply_each(&self, tier: &Tier, key: &Key, ops: &[Op]) -> Pending<BoxedFuture> {

@@ -48,12 +48,23 @@ pub trait Limiter: Send + Sync + 'static {
 
     /// Applies `op` for a request whose wait has ended `late` ago, since timers are late by a millisecond or two.
     ///
-    /// A bucket that is full gains nothing while the timer is late. A limiter may therefore charge as of the end of the
-    /// wait, but of no instant more than 5 ms ago. A [`LocalLimiter`](crate::LocalLimiter) of one bucket does. The
-    /// default implementation is [`apply_in`](Self::apply_in), as of now.
-    fn apply_late(&self, tier: &Tier, key: &Key, op: Op, late: Duration) -> Pending<Self::Future> {
+    /// `ops` is one operation, also for several limits, or one for each of these as in [`apply_each`](Self::apply_each).
+    ///
+    /// A token bucket that is full gains nothing while the timer is late. A limiter may therefore charge it as of the
+    /// end of the wait, but of no instant more than 5 ms ago. A [`LocalLimiter`](crate::LocalLimiter) does, alone and
+    /// among several. The default implementation applies the operations as of now.
+    fn apply_late(
+        &self,
+        tier: &Tier,
+        key: &Key,
+        ops: &[Op],
+        late: Duration,
+    ) -> Pending<Self::Future> {
         let _ = late;
-        self.apply_in(tier, key, op)
+        match ops {
+            [op] => self.apply_in(tier, key, op.clone()),
+            ops => self.apply_each(tier, key, ops),
+        }
     }
 
     /// Applies an operation of its own to each limit of several, in one step: `ops` has one for each key in
@@ -243,8 +254,14 @@ impl<L: Limiter> Limiter for std::sync::Arc<L> {
         L::apply_in(self, tier, key, op)
     }
 
-    fn apply_late(&self, tier: &Tier, key: &Key, op: Op, late: Duration) -> Pending<Self::Future> {
-        L::apply_late(self, tier, key, op, late)
+    fn apply_late(
+        &self,
+        tier: &Tier,
+        key: &Key,
+        ops: &[Op],
+        late: Duration,
+    ) -> Pending<Self::Future> {
+        L::apply_late(self, tier, key, ops, late)
     }
 
     fn apply_each(&self, tier: &Tier, key: &Key, ops: &[Op]) -> Pending<Self::Future> {

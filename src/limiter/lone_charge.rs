@@ -95,7 +95,7 @@ impl<'a> LoneCharge<'a> {
     fn take(&self, state: &mut State, verdict: Verdict, takes: bool) -> Answer {
         let charged = if takes { self.cost } else { 0 };
         if charged > 0 {
-            self.meter.charge(state, self.now(), charged);
+            (self.meter).charge_late(state, self.now(), self.time.late, charged);
         }
         Answer {
             verdict,

@@ -1,6 +1,6 @@
 //! Members of a joint limiter without their type.
 
-use std::{any::Any, future::Future, pin::Pin};
+use std::{any::Any, future::Future, pin::Pin, time::Duration};
 
 use super::{Pending, Tier};
 use crate::{
@@ -19,6 +19,8 @@ pub(crate) struct MemberCall<'a, L: ?Sized> {
     pub(crate) key: &'a [u8],
     pub(crate) tier: &'a Tier,
     pub(crate) op: &'a Op,
+    /// How long ago the wait of the request has ended.
+    pub(crate) late: Duration,
 }
 
 impl<'a, L: ?Sized> MemberCall<'a, L> {
@@ -29,6 +31,7 @@ impl<'a, L: ?Sized> MemberCall<'a, L> {
             key: self.key,
             tier: self.tier,
             op: self.op,
+            late: self.late,
         }
     }
 }

@@ -130,7 +130,7 @@ impl<L: Limiter, R> Admission<L, R> {
         op: Op,
         late: Duration,
     ) -> Pending<L::Future> {
-        (self.limiter).apply_late(charge.tier, charge.key, op, late)
+        (self.limiter).apply_late(charge.tier, charge.key, &[op], late)
     }
 
     /// Applies an operation to each of several limits.

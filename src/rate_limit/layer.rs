@@ -444,9 +444,11 @@ impl<L, R> RateLimitLayer<L, R> {
     /// delay of a leaky bucket adds to `longest`. Outside of a tokio runtime with a timer a request that would
     /// wait is answered 503, and the fault is logged.
     ///
-    /// Timers are late by a millisecond or two. A [`LocalLimiter`](crate::LocalLimiter) of one bucket charges as of the
-    /// end of the wait, at most 5 ms ago, so that a rate whose unit is a few milliseconds is kept; in turn two
-    /// requests may pass up to 5 ms closer together than the rate allows.
+    /// Timers are late by a millisecond or two. A token bucket of a [`LocalLimiter`](crate::LocalLimiter), alone or
+    /// beside other quotas and limits, is therefore charged as of the end of the wait, at most 5 ms ago. So a rate
+    /// whose unit is a few milliseconds is kept; in turn two requests may pass up to 5 ms closer together than the
+    /// rate allows. Windows and logs are charged as of now, and so is every quota in Redis, which counts by its own
+    /// clock: there a queue is slower than the rate by the lateness of each timer.
     ///
     /// A request that waits holds the service instance that was ready for it, so limits on
     /// concurrency belong outside. The decision has the [delay](crate::Decision::delay). A request that

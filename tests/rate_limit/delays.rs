@@ -7,8 +7,8 @@ use testkit::{Probe, field};
 use tokio::time::Instant;
 use tower::{Layer, Service, ServiceExt, service_fn};
 use tower_ratelimit::{
-    Clock, Decision, Global, Key, Limiter, LocalLimiter, ManualClock, Op, Quota, RateLimitLayer,
-    Timestamp, limiter::Tier,
+    Clock, Decision, Global, Key, Limiter, LocalLimiter, LocalStore, ManualClock, Op, Priority,
+    Quota, RateLimitLayer, Timestamp, limiter::Tier,
 };
 
 /// tokio's time as a limiter's clock.
@@ -268,13 +268,12 @@ fn outside_of_a_runtime_a_request_that_would_wait_is_answered_503() {
     assert_eq!(statuses, [200, 503]);
 }
 
+/// Sends 101 requests at once, to a service that lets 400 a second pass with a burst of 1 and has them wait.
+///
 /// Tokio's timer counts whole milliseconds, so each wait of 2.5 ms ends up to a millisecond late.
-#[tokio::test(start_paused = true)]
-async fn requests_that_wait_keep_a_rate_whose_unit_is_a_few_milliseconds() {
-    let layer = RateLimitLayer::new(limiter(Quota::per_second(400).burst(1)), Global);
+async fn keeps_400_a_second<L: Limiter>(layer: RateLimitLayer<L>) {
     let layer = layer.wait(Duration::from_secs(5)).expose_decision(true);
-    let service = layer.layer(reported());
-    let answers = flood(&service, 101).await;
+    let answers = flood(&layer.layer(reported()), 101).await;
     let denied = answers
         .iter()
         .filter(|(_, status, _)| *status != 200)
@@ -293,15 +292,79 @@ async fn requests_that_wait_keep_a_rate_whose_unit_is_a_few_milliseconds() {
     }
 }
 
+/// A rate whose unit is a few milliseconds.
+fn fast() -> Quota {
+    Quota::per_second(400).burst(1).named("fast")
+}
+
+#[tokio::test(start_paused = true)]
+async fn requests_that_wait_keep_a_rate_whose_unit_is_a_few_milliseconds() {
+    keeps_400_a_second(RateLimitLayer::new(limiter(fast()), Global)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn requests_that_wait_keep_the_rate_beside_other_quotas() {
+    let quotas = [fast(), Quota::per_day(1_000).fixed_window().named("day")];
+    let limiter = LocalLimiter::builder(quotas).clock(TokioClock(Instant::now()));
+    let limiter = limiter.build().unwrap();
+    keeps_400_a_second(RateLimitLayer::new(limiter, Global)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn requests_that_wait_keep_the_rate_of_their_class() {
+    let half = Quota::per_second(400).burst(2);
+    let layer = RateLimitLayer::new(limiter(half), Global);
+    keeps_400_a_second(layer.priority(|_: &http::request::Parts| Priority::share(50).unwrap()))
+        .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn requests_that_wait_keep_the_rates_of_a_store() {
+    let store = || {
+        LocalStore::builder()
+            .clock(TokioClock(Instant::now()))
+            .build()
+            .unwrap()
+    };
+    let of = |quota, store: &LocalStore| LocalLimiter::builder(quota).build_in(store).unwrap();
+    keeps_400_a_second(RateLimitLayer::new(of(fast(), &store()), Global)).await;
+
+    // Charged together, in their entries and with the states taken out.
+    let others = [
+        Quota::per_second(1_000).named("other"),
+        Quota::per_day(1_000).sliding_log().named("other"),
+    ];
+    for other in others {
+        let both = store();
+        let limits = [of(fast(), &both), of(other, &both)].map(|limit| limit.by(Global));
+        keeps_400_a_second(RateLimitLayer::all(limits)).await;
+    }
+}
+
 #[test]
 fn a_late_charge_is_at_most_5_ms_old_and_gives_no_unit_twice() {
-    let clock = ManualClock::at(Timestamp::from_secs(1_767_225_600));
-    let limiter = LocalLimiter::builder(Quota::per_second(100).burst(1));
-    let limiter = limiter.clock(clock.clone()).build().unwrap();
+    let quota = Quota::per_second(100).burst(1).named("fast");
+    let day = Quota::per_day(1_000).named("day");
+    let clock = ManualClock::new();
+    let store = LocalStore::builder().clock(clock.clone()).build().unwrap();
+    let alone = LocalLimiter::builder(quota).clock(clock.clone()).build();
+    let several = LocalLimiter::builder([quota, day])
+        .clock(clock.clone())
+        .build();
+    let stored = LocalLimiter::builder(quota).build_in(&store);
+    let stored_several = LocalLimiter::builder([quota, day])
+        .name("two")
+        .build_in(&store);
+    for limiter in [alone, several, stored, stored_several] {
+        late_charges(&limiter.unwrap(), &clock);
+    }
+}
+
+fn late_charges(limiter: &LocalLimiter, clock: &ManualClock) {
     let late = |millis| {
         let late = Duration::from_millis(millis);
-        let op = Op::Acquire(1);
-        let answer = limiter.apply_late(&Tier::DEFAULT, &Key::global(), op, late);
+        let ops = [Op::Acquire(1)];
+        let answer = limiter.apply_late(&Tier::DEFAULT, &Key::global(), &ops, late);
         testkit::now(answer.into_future()).unwrap()
     };
     assert!(late(0).is_allowed());
@@ -314,4 +377,9 @@ fn a_late_charge_is_at_most_5_ms_old_and_gives_no_unit_twice() {
     // Another caller takes the unit as of now.
     assert!(limiter.acquire(&Key::global(), 1).is_allowed());
     assert_eq!(late(5).retry_after(), Some(Duration::from_millis(10)));
+    // A charge that the state has already is never before it: the unit came back at 32 ms.
+    clock.advance(Duration::from_millis(12));
+    assert!(late(5).is_allowed());
+    clock.advance(Duration::from_millis(7));
+    assert_eq!(late(5).retry_after(), Some(Duration::from_millis(1)));
 }

@@ -65,6 +65,23 @@ async fn a_denied_address_that_varies_its_tenant_leaves_room_for_others() {
     assert_eq!(passed(flood).await, [0, 100, 200, 300, 400, 500]);
 }
 
+/// Tokio's timer counts whole milliseconds, so each wait of 2.5 ms ends up to a millisecond late.
+#[tokio::test(start_paused = true)]
+async fn requests_that_wait_keep_a_rate_whose_unit_is_a_few_milliseconds() {
+    let fast = "  - {name: fast, key: global, quota: 400/second burst 1, wait: 5s}";
+    let of_all = "  - {name: all, key: global, quota: 1000/second, wait: 5s}";
+    let overflows = "  - {name: more, key: global, quota: 10/day, action: overflow}";
+    for rules in [vec![fast], vec![fast, of_all], vec![fast, overflows]] {
+        let ruled = ruled(&format!("rules:\n{}", rules.join("\n")));
+        let mut line = JoinSet::new();
+        for _ in 0..101 {
+            send(&mut line, &ruled, "GET /", "ann", "acme").await;
+        }
+        let passed = passed(line).await;
+        assert_eq!((passed.len(), passed.last()), (101, Some(&25)), "{rules:?}");
+    }
+}
+
 /// A request that two rules limit stands in the line of those that one of them limits, and overtakes
 /// nobody.
 #[tokio::test(start_paused = true)]

@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep, timeout};
 use tower_ratelimit::{
     AsyncLimiter, Decision, Key, Limiter, LimiterError, LocalLimiter, Op, Policy, Quota, TokioClock,
 };
-use tower_ratelimit_client::{Destination, Pacer, PacerErrorKind, PacerEvent};
+use tower_ratelimit_client::{Destination, Pacer, PacerErrorKind, PacerEvent, UnitLimit};
 
 use super::{api, builder, head, millis, seconds, settle};
 
@@ -44,7 +44,15 @@ async fn a_thousand_requests_are_sent_in_order() {
 /// Tokio's timer counts whole milliseconds, so each wait of 2.5 ms ends up to a millisecond late.
 #[tokio::test(start_paused = true)]
 async fn a_rate_whose_unit_is_a_few_milliseconds_is_kept() {
-    let pacer = builder(Quota::per_second(400).burst(1)).build().unwrap();
+    let fast = || Quota::per_second(400).burst(1).named("requests");
+    let tokens = Quota::per_second(1_000_000).named("tokens");
+    let each = [UnitLimit::requests(fast()), UnitLimit::tokens(tokens)];
+    let all = Pacer::all_builder(each).clock(TokioClock::new()).seed(7);
+    keeps_400_a_second(&builder(fast()).build().unwrap()).await;
+    keeps_400_a_second(&all.margin(millis(0)).build().unwrap()).await;
+}
+
+async fn keeps_400_a_second(pacer: &Pacer) {
     let began = Instant::now();
     for n in 0..401_u32 {
         drop(pacer.turn(&api(), 1).await.unwrap());

@@ -1,6 +1,6 @@
 //! `JointLimiter`: several limits that are charged together.
 
-use std::{fmt, sync::Arc};
+use std::{fmt, sync::Arc, time::Duration};
 
 use super::member::Member;
 use crate::{
@@ -104,13 +104,44 @@ impl<L: Member> JointLimiter<L> {
         &self.0.limiters
     }
 
-    fn submit(&self, tier: &Tier, key: &Key, op: &Op) -> Pending<L::Future> {
+    fn submit(&self, tier: &Tier, key: &Key, op: &Op, late: Duration) -> Pending<L::Future> {
         let (parts, ops) = match self.prepare(tier, key, op) {
             Ok(prepared) => prepared,
             Err(error) => return Pending::Ready(Err(error)),
         };
         let ops = ops.as_deref();
-        self.call(tier, parts, |at| ops.map_or(op, |ops| &ops[at]))
+        self.call(tier, parts, |at| ops.map_or(op, |ops| &ops[at]), late)
+    }
+
+    fn submit_each(
+        &self,
+        tier: &Tier,
+        key: &Key,
+        ops: &[Op],
+        late: Duration,
+    ) -> Pending<L::Future> {
+        match self.prepare_each(tier, key, ops) {
+            Ok((parts, ops)) => self.call(tier, parts, |at| &ops[at], late),
+            Err(error) => Pending::Ready(Err(error)),
+        }
+    }
+
+    /// The only limit, if `key` is its own, with its tier and the operation on it.
+    #[inline]
+    fn alone<'a>(&'a self, tier: &'a Tier, key: &Key, op: &Op) -> Option<(&'a L, &'a Tier, Op)> {
+        let [limiter] = &*self.0.limiters else {
+            return None;
+        };
+        if key.is_joint() {
+            return None;
+        }
+        let op = match tier.costs() {
+            Some(_) => tier.op_of_member(0, op),
+            None => op.clone(),
+        };
+        let terms = tier.terms();
+        let tier = terms.map_or(tier.without_costs(), |terms| &terms.tiers[0]);
+        Some((limiter, tier, op))
     }
 
     /// Applies to each limit that has a key the operation at its index among these.
@@ -120,6 +151,7 @@ impl<L: Member> JointLimiter<L> {
         tier: &'a Tier,
         parts: JointParts<'a>,
         op_at: impl Fn(usize) -> &'a Op,
+        late: Duration,
     ) -> Pending<L::Future> {
         let terms = tier.terms();
         let tier = tier.without_costs();
@@ -136,6 +168,7 @@ impl<L: Member> JointLimiter<L> {
                 key,
                 tier,
                 op: op_at(at),
+                late,
             }
         });
         L::apply_together(calls)
@@ -281,20 +314,26 @@ impl<L: Member> Limiter for JointLimiter<L> {
 
     #[inline]
     fn apply_in(&self, tier: &Tier, key: &Key, op: Op) -> Pending<Self::Future> {
-        if let [limiter] = &*self.0.limiters
-            && !key.is_joint()
-        {
-            let op = if tier.costs().is_some() {
-                tier.op_of_member(0, &op)
-            } else {
-                op
-            };
-            let tier = tier
-                .terms()
-                .map_or(tier.without_costs(), |terms| &terms.tiers[0]);
-            return limiter.apply_in(tier, key, op);
+        match self.alone(tier, key, &op) {
+            Some((limiter, tier, op)) => limiter.apply_in(tier, key, op),
+            None => self.submit(tier, key, &op, Duration::ZERO),
         }
-        self.submit(tier, key, &op)
+    }
+
+    fn apply_late(
+        &self,
+        tier: &Tier,
+        key: &Key,
+        ops: &[Op],
+        late: Duration,
+    ) -> Pending<Self::Future> {
+        let [op] = ops else {
+            return self.submit_each(tier, key, ops, late);
+        };
+        match self.alone(tier, key, op) {
+            Some((limiter, tier, op)) => limiter.apply_late(tier, key, &[op], late),
+            None => self.submit(tier, key, op, late),
+        }
     }
 
     fn apply_each(&self, tier: &Tier, key: &Key, ops: &[Op]) -> Pending<Self::Future> {
@@ -306,10 +345,7 @@ impl<L: Member> Limiter for JointLimiter<L> {
                 Err(error) => Pending::Ready(Err(error)),
             };
         }
-        match self.prepare_each(tier, key, ops) {
-            Ok((parts, ops)) => self.call(tier, parts, |at| &ops[at]),
-            Err(error) => Pending::Ready(Err(error)),
-        }
+        self.submit_each(tier, key, ops, Duration::ZERO)
     }
 
     fn policies(&self) -> &[Policy] {

@@ -23,6 +23,7 @@ impl LocalLimiter {
                 key: table.hasher.hash_bytes(call.key),
                 tier: call.tier,
                 op: call.op,
+                late: call.late,
             };
             Some((table, call))
         }))

@@ -20,7 +20,7 @@ use super::{
     swappable_limits::ChangingLimits,
 };
 use crate::{
-    clock::{SharedClock, Timestamp},
+    clock::{ClockReading, SharedClock, Timestamp},
     decision::{Decision, Op, Policy, Receipt},
     error::{ConfigError, LimiterError},
     key::Key,
@@ -28,6 +28,7 @@ use crate::{
         Limiter, Never, Pending, Tier,
         apply_operation::denied_for,
         block,
+        limiter::one_operation,
         tier_set::{Chosen, TierSet, check_block, unsupported},
         type_erased_member::ErasedMember,
     },
@@ -154,7 +155,7 @@ impl LocalLimiter {
     ///
     /// If the block is longer than 18 years.
     pub fn block(&self, key: &Key, block: Duration) -> Result<Decision, LimiterError> {
-        self.decide_in(&Tier::DEFAULT, key, &Op::Block(block))
+        self.decide_in(&Tier::DEFAULT, key, &Op::Block(block), Duration::ZERO)
     }
 
     /// Resets the key to its initial state, in all tiers, and ends its block. The decision has the quotas of
@@ -167,26 +168,32 @@ impl LocalLimiter {
     fn decide(&self, key: &Key, op: &Op) -> Decision {
         match self.instants() {
             Some(instants) => self.decide_alone(instants, self.0.clock.now(), key, op),
-            None => (self.decide_locked(&Tier::DEFAULT, key, op))
+            None => (self.decide_locked(&Tier::DEFAULT, key, op, Duration::ZERO))
                 .expect("there is always a default tier"),
         }
     }
 
     /// Decides the cases apart from the hot path: another tier, an operation that does not just take
-    /// units, or a state of more than one instant.
+    /// units, a state of more than one instant, or a late timer.
     #[inline(never)]
-    fn decide_in(&self, tier: &Tier, key: &Key, op: &Op) -> Result<Decision, LimiterError> {
+    fn decide_in(
+        &self,
+        tier: &Tier,
+        key: &Key,
+        op: &Op,
+        late: Duration,
+    ) -> Result<Decision, LimiterError> {
         let own = op.of_limit(self.limit_identity())?;
         let op = own.as_ref().unwrap_or(op);
         check_block(op)?;
         match self.instants() {
             // A lone bucket has no window to count in, and may be a queue.
             Some(_) if !self.supports(op) => Err(unsupported(op)),
-            Some(instants) if tier.is_default() => {
+            Some(instants) if tier.is_default() && late.is_zero() => {
                 Ok(self.decide_alone(instants, self.0.clock.now(), key, op))
             }
-            Some(instants) => self.decide_in_tier(instants, tier, key, op),
-            None => self.decide_locked(tier, key, op),
+            Some(instants) => self.decide_in_tier(instants, tier, key, op, late),
+            None => self.decide_locked(tier, key, op, late),
         }
     }
 
@@ -211,7 +218,7 @@ impl LocalLimiter {
             Op::Acquire(cost) | Op::Reserve(cost) if !self.0.blocks.are_any(now.as_nanos()) => {
                 lone.table.acquire(hash, now, &lone.bucket.measured, *cost)
             }
-            _ => self.decide_rarely(hash, now, &lone, Chosen::Tier(0), op),
+            _ => self.decide_rarely(hash, ClockReading::alike(now), &lone, Chosen::Tier(0), op),
         }
     }
 
@@ -231,31 +238,35 @@ impl LocalLimiter {
             Op::Acquire(cost) | Op::Reserve(cost) if !self.0.blocks.are_any(now.as_nanos()) => {
                 (lone.table).acquire_in(class, hash, now, &lone.bucket.measured, *cost)
             }
-            _ => self.decide_rarely(hash, now, &lone, Chosen::TierInClass(0, class), op),
+            _ => {
+                let (time, chosen) = (ClockReading::alike(now), Chosen::TierInClass(0, class));
+                self.decide_rarely(hash, time, &lone, chosen, op)
+            }
         }
     }
 
-    /// Decides by a request's own quota, the only other tier of a lock-free table, or for a class of
-    /// requests.
+    /// Decides by a request's own quota, the only other tier of a lock-free table, for a class of requests, or after a
+    /// late timer.
     fn decide_in_tier(
         &self,
         live: &ChangingLimits<LoneLimit>,
         tier: &Tier,
         key: &Key,
         op: &Op,
+        late: Duration,
     ) -> Result<Decision, LimiterError> {
         let class = tier.priority();
         if tier.request().is_none() && !tier.has_default_quotas() {
             return Err(tier.unknown());
         }
-        let now = self.0.clock.now();
+        let time = ClockReading::alike(self.0.clock.now()).for_timer(late);
         let hash = self.0.hasher.hash_bytes(key.as_bytes());
         let lone = live.read();
         let chosen = match tier.request() {
             Some(request) => Chosen::Request(lone.bucket.own.fit(request)),
             None => Chosen::Tier(0),
         };
-        Ok(self.decide_rarely(hash, now, &lone, chosen.in_class(class), op))
+        Ok(self.decide_rarely(hash, time, &lone, chosen.in_class(class), op))
     }
 
     /// Decides any operation by any quota. Checks for blocks by hand, which are not in the table.
@@ -264,7 +275,7 @@ impl LocalLimiter {
     fn decide_rarely(
         &self,
         hash: KeyHash,
-        now: Timestamp,
+        time: ClockReading,
         lone: &LoneLimit,
         chosen: Chosen,
         op: &Op,
@@ -276,17 +287,17 @@ impl LocalLimiter {
             ..
         } = &*self.0;
         match op {
-            Op::Block(length) => blocks.set(hash, now.as_nanos(), *length, capacity.keys),
-            Op::Reset => blocks.set(hash, now.as_nanos(), Duration::ZERO, capacity.keys),
+            Op::Block(length) => blocks.set(hash, time.as_nanos(), *length, capacity.keys),
+            Op::Reset => blocks.set(hash, time.as_nanos(), Duration::ZERO, capacity.keys),
             _ => {}
         }
         if let (Op::Block(_) | Op::Reset, Some(subjects)) = (op, subjects.get()) {
             // The quota has changed since, and the sharded table stores the blocks now.
-            let decided = subjects.decide(hash, &self.0.clock, &Tier::DEFAULT, op);
+            let decided = subjects.decide(hash, &self.0.clock, &Tier::DEFAULT, op, Duration::ZERO);
             return decided.expect("there is always a default tier");
         }
         let quota = &lone.bucket;
-        let blocked = blocks.left(hash, now.as_nanos());
+        let blocked = blocks.left(hash, time.as_nanos());
         let instead = block::instead_of(op).filter(|_| blocked > 0);
         let done = instead.as_ref().unwrap_or(op);
         let chosen = chosen.by_receipt(op, 1, Some(&quota.own));
@@ -295,7 +306,7 @@ impl LocalLimiter {
             _ => None,
         };
         let measured = request.as_ref().unwrap_or(&quota.measured);
-        let decision = (lone.table).decide_in(chosen.class(), hash, now, measured, done);
+        let decision = (lone.table).decide_in(chosen.class(), hash, time, measured, done);
         let decision = decision.in_tier(chosen.index());
         match op {
             Op::Refund(..) | Op::Settle(..) => decision,
@@ -308,7 +319,13 @@ impl LocalLimiter {
         self.0.stored.as_ref()
     }
 
-    fn decide_locked(&self, tier: &Tier, key: &Key, op: &Op) -> Result<Decision, LimiterError> {
+    fn decide_locked(
+        &self,
+        tier: &Tier,
+        key: &Key,
+        op: &Op,
+        late: Duration,
+    ) -> Result<Decision, LimiterError> {
         let key = self.0.hasher.hash_bytes(key.as_bytes());
         if let Some((store, limit)) = &self.0.stored {
             return store.table().decide(StoreCall {
@@ -316,17 +333,15 @@ impl LocalLimiter {
                 key,
                 tier,
                 op,
+                late,
             });
         }
         let Some(subjects) = self.0.subjects.get() else {
             return Err(tier.unknown());
         };
-        subjects.decide(key, &self.0.clock, tier, op)
+        subjects.decide(key, &self.0.clock, tier, op, late)
     }
 }
-
-/// The longest time that a charge may lie before the instant of its decision.
-const MOST_LATENESS: Duration = Duration::from_millis(5);
 
 /// Whether the operation is a layer's usual one, without a receipt.
 #[inline]
@@ -356,23 +371,19 @@ impl Limiter for LocalLimiter {
                 (Some(instants), Some(class)) if takes(&op) => {
                     Pending::Ready(Ok(self.decide_in_class(instants, class, key, &op)))
                 }
-                _ => Pending::Ready(self.decide_in(tier, key, &op)),
+                _ => Pending::Ready(self.decide_in(tier, key, &op, Duration::ZERO)),
             },
         }
     }
 
-    /// A table of lone buckets takes the times of threads that read the clock earlier than others, and so this one.
-    fn apply_late(&self, tier: &Tier, key: &Key, op: Op, late: Duration) -> Pending<Self::Future> {
-        let instants = self.instants().filter(|_| tier.is_default() && takes(&op));
-        if let Some(instants) = instants.filter(|_| !late.is_zero()) {
-            let end_of_wait = self.0.clock.now().saturating_sub(late.min(MOST_LATENESS));
-            let decision = self.decide_alone(instants, end_of_wait, key, &op);
-            if decision.is_allowed() {
-                return Pending::Ready(Ok(decision));
-            }
-        }
-        // Others have taken the units; some may have come back since.
-        self.apply_in(tier, key, op)
+    fn apply_late(
+        &self,
+        tier: &Tier,
+        key: &Key,
+        ops: &[Op],
+        late: Duration,
+    ) -> Pending<Self::Future> {
+        Pending::Ready(one_operation(ops).and_then(|op| self.decide_in(tier, key, op, late)))
     }
 
     fn policies(&self) -> &[Policy] {

@@ -124,7 +124,7 @@ impl LockFree {
         cost: u64,
     ) -> Decision {
         let (Bucket::Token(bucket), policy) = quota else {
-            return self.decide(key, time, quota, &Op::Acquire(cost));
+            return self.decide(key, ClockReading::alike(time), quota, &Op::Acquire(cost));
         };
         let fresh_until = time.as_nanos();
         self.decide_by(bucket, policy, fresh_until, key, time, |tat, verdict| {
@@ -144,7 +144,13 @@ impl LockFree {
         cost: u64,
     ) -> Decision {
         let (Bucket::Token(bucket), policy) = quota else {
-            return self.decide_in(class, key, time, quota, &Op::Acquire(cost));
+            return self.decide_in(
+                class,
+                key,
+                ClockReading::alike(time),
+                quota,
+                &Op::Acquire(cost),
+            );
         };
         let bucket = bucket.in_class(class);
         let fresh_until = time.as_nanos();
@@ -161,7 +167,7 @@ impl LockFree {
         &self,
         class: Priority,
         key: KeyHash,
-        time: Timestamp,
+        time: ClockReading,
         quota: &(Bucket, Policy),
         op: &Op,
     ) -> Decision {
@@ -188,7 +194,7 @@ impl LockFree {
     pub(super) fn decide(
         &self,
         key: KeyHash,
-        time: Timestamp,
+        time: ClockReading,
         (bucket, policy): &(Bucket, Policy),
         op: &Op,
     ) -> Decision {
@@ -206,13 +212,20 @@ impl LockFree {
         policy: &Policy,
         fresh_until: u64,
         key: KeyHash,
-        time: Timestamp,
+        time: ClockReading,
         op: &Op,
     ) -> Decision {
-        self.decide_by(bucket, policy, fresh_until, key, time, |state, verdict| {
-            let mut tally = Tally::of_one(bucket, state, ClockReading::alike(time));
-            tally.decide(op, slice::from_mut(verdict))
-        })
+        self.decide_by(
+            bucket,
+            policy,
+            fresh_until,
+            key,
+            time.now,
+            |state, verdict| {
+                let mut tally = Tally::of_one(bucket, state, time);
+                tally.decide(op, slice::from_mut(verdict))
+            },
+        )
     }
 
     #[inline]

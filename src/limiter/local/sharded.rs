@@ -6,6 +6,7 @@ use std::{
         Arc, Mutex, MutexGuard,
         atomic::{AtomicU64, Ordering},
     },
+    time::Duration,
 };
 
 use super::{
@@ -67,10 +68,11 @@ impl Sharded {
         clock: &SharedClock,
         tier: &Tier,
         op: &Op,
+        late: Duration,
     ) -> Result<Decision, LimiterError> {
         let mut shard = lock(&self.shards[key.tag as usize % self.shards.len()]);
         // Read under the lock, so that a state later than now means that the clock stepped back.
-        let time = clock.read();
+        let time = clock.read().for_timer(late);
         let TableShard { limits, entries } = &mut *shard;
         let chosen = limits.choose(tier, op)?;
         let mut own = None;

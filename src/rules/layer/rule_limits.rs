@@ -1,6 +1,6 @@
 //! The limits of the rules that apply to a request.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use crate::{
     decision::{Decision, Op, Policy},
@@ -45,10 +45,16 @@ impl RuleLimits {
 
     /// Applies operations whose denial depends on the limits that do not overflow.
     #[cold]
-    fn apply_with_overflow(&self, tier: &Tier, key: &Key, ops: OpOrEach) -> Pending<BoxedFuture> {
+    fn apply_with_overflow(
+        &self,
+        tier: &Tier,
+        key: &Key,
+        ops: &[Op],
+        late: Duration,
+    ) -> Pending<BoxedFuture> {
         let present = self.overflow.iter().zip(key.parts());
         let present = present.filter_map(|(overflow, part)| part.map(|_| *overflow));
-        let mut attempts = Attempts::new(present.collect(), ops);
+        let mut attempts = Attempts::new(present.collect(), ops.into(), late);
         let mut answer = attempts.apply(&self.limits, tier, key);
         while let Pending::Ready(ready) = answer {
             match attempts.next(ready, key) {
@@ -68,15 +74,11 @@ impl RuleLimits {
     }
 }
 
-/// One operation for all limits, or one for each.
-enum OpOrEach {
-    All(Op),
-    Each(Box<[Op]>),
-}
-
 /// Attempts to decide without the limits that overflow. Each one leaves out more.
 struct Attempts {
-    ops: OpOrEach,
+    /// One operation for all limits, or one for each.
+    ops: Box<[Op]>,
+    late: Duration,
     /// Whether each limit that has a key may overflow.
     overflow: Box<[bool]>,
     left_out: Vec<bool>,
@@ -92,9 +94,10 @@ enum NextAttempt {
 }
 
 impl Attempts {
-    fn new(overflow: Box<[bool]>, ops: OpOrEach) -> Self {
+    fn new(overflow: Box<[bool]>, ops: Box<[Op]>, late: Duration) -> Self {
         Self {
             ops,
+            late,
             left_out: vec![false; overflow.len()],
             overflow,
             last: None,
@@ -108,15 +111,13 @@ impl Attempts {
         tier: &Tier,
         key: &Key,
     ) -> Pending<BoxedFuture> {
-        match &self.ops {
-            OpOrEach::All(op) => limits.apply_in(tier, key, op.clone()),
-            OpOrEach::Each(ops) => {
-                let ops = ops.iter().zip(&self.left_out);
-                let ops = ops.filter(|(_, left_out)| !**left_out);
-                let ops: Vec<_> = ops.map(|(op, _)| op.clone()).collect();
-                limits.apply_each(tier, key, &ops)
-            }
+        if let [_] = &*self.ops {
+            return limits.apply_late(tier, key, &self.ops, self.late);
         }
+        let ops = self.ops.iter().zip(&self.left_out);
+        let ops = ops.filter(|(_, left_out)| !**left_out);
+        let ops: Vec<_> = ops.map(|(op, _)| op.clone()).collect();
+        limits.apply_late(tier, key, &ops, self.late)
     }
 
     /// The step after this answer; `key` has the keys of all limits.
@@ -172,7 +173,20 @@ impl Limiter for RuleLimits {
         if self.overflow.is_empty() || !may_deny(&op) {
             return self.limits.apply_in(tier, key, op);
         }
-        self.apply_with_overflow(tier, key, OpOrEach::All(op))
+        self.apply_with_overflow(tier, key, &[op], Duration::ZERO)
+    }
+
+    fn apply_late(
+        &self,
+        tier: &Tier,
+        key: &Key,
+        ops: &[Op],
+        late: Duration,
+    ) -> Pending<BoxedFuture> {
+        if self.overflow.is_empty() || !ops.iter().all(may_deny) {
+            return self.limits.apply_late(tier, key, ops, late);
+        }
+        self.apply_with_overflow(tier, key, ops, late)
     }
 
     fn apply_each(&self, tier: &Tier, key: &Key, ops: &[Op]) -> Pending<BoxedFuture> {
@@ -181,7 +195,7 @@ impl Limiter for RuleLimits {
         if self.overflow.is_empty() || !ops.iter().all(repeats) {
             return self.limits.apply_each(tier, key, ops);
         }
-        self.apply_with_overflow(tier, key, OpOrEach::Each(ops.into()))
+        self.apply_with_overflow(tier, key, ops, Duration::ZERO)
     }
 
     fn policies(&self) -> &[Policy] {

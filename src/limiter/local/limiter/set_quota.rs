@@ -1,6 +1,6 @@
 //! Changes of a limiter's quotas while they are in force.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use super::LocalLimiter;
 use crate::{
@@ -66,7 +66,7 @@ impl LocalLimiter {
                 }
                 for (key, left) in inner.blocks.take(inner.clock.now().as_nanos()) {
                     let block = Op::Block(left);
-                    drop(made.decide(key, &inner.clock, &Tier::DEFAULT, &block));
+                    drop(made.decide(key, &inner.clock, &Tier::DEFAULT, &block, Duration::ZERO));
                 }
             }
             (Some(subjects), ..) => subjects.install(&limits, &replaced),

@@ -1,6 +1,6 @@
 //! One operation in a call to a store: prepared, on a state in its entry, or with the states taken out of the table.
 
-use std::mem;
+use std::{mem, time::Duration};
 
 use super::{
     entries::{Newcomer, StoreShard},
@@ -34,6 +34,8 @@ pub(in super::super) struct StoreCall<'a> {
     pub(in super::super) key: KeyHash,
     pub(in super::super) tier: &'a Tier,
     pub(in super::super) op: &'a Op,
+    /// How long ago the wait of the request has ended.
+    pub(in super::super) late: Duration,
 }
 
 /// The quotas that measure a call.
@@ -131,6 +133,7 @@ impl<'a> PreparedCall<'a> {
             key,
             tier: _,
             op,
+            late: _,
         } = &self.call;
         let (Op::Acquire(cost) | Op::Reserve(cost)) = op else {
             return None;

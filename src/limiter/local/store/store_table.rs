@@ -129,7 +129,7 @@ impl StoreTable {
         let call = self.prepare(call)?;
         let mut shard = lock(&self.shards[call.shard.0]);
         // Read under the lock, so that a state later than now means that the clock stepped back.
-        let time = self.clock.read();
+        let time = self.clock.read().for_timer(call.call.late);
         let now = time.as_nanos();
         let checks_block = self.checks_block(call.call.op, now);
         let Some((entry, charge)) = call.in_place(&shard, checks_block, time) else {
@@ -196,7 +196,8 @@ impl StoreTable {
         places: &mut [ShardIndex],
     ) -> Decision {
         let mut shards = Locked::all(&self.shards, places);
-        let time = self.clock.read();
+        let late = calls.iter().flatten().map(|call| call.call.late).min();
+        let time = self.clock.read().for_timer(late.unwrap_or_default());
         let in_place = self.decide_in_place(calls, &mut shards, time);
         let Some((decision, times)) = in_place else {
             return self.decide_all_taken(calls, shards, time);
