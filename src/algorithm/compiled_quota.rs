@@ -131,15 +131,6 @@ impl CompiledQuota {
         }
     }
 
-    /// Nanoseconds from `now` until the limit in force may change; `None` if it is the same all day.
-    #[cfg(feature = "shared")]
-    pub(crate) fn limit_changes_after(&self, now: u64) -> Option<u64> {
-        match &self.rate {
-            Rate::Varying(window) => Some(window.limit_changes_after(now)),
-            _ => None,
-        }
-    }
-
     /// The usage that is lost with the state; zero exactly if the state is fresh.
     pub(crate) fn weight(&self, state: &State, time: ClockReading) -> Weight {
         let now = self.instant(time);

@@ -11,9 +11,6 @@ use crate::{
     quota::{DayLimits, Quota, time_zone},
 };
 
-#[cfg(feature = "shared")]
-const DAY_MICROS: u64 = 86_400_000_000;
-
 /// The limits of a day in a zone, for slices of one length.
 ///
 /// The entry in force is that of the civil time at which a slice begins. So it is that of the slice
@@ -26,9 +23,6 @@ pub(crate) struct LimitsInZone {
     zone: TimeZone,
     /// Microseconds of a slice.
     slice: u64,
-    /// The slices of a sliding window; 0 for a fixed one.
-    #[cfg(feature = "shared")]
-    slices: u64,
     /// How many slices indices are ahead of those since the epoch.
     ahead: u64,
     /// The two spans around a transition that the last search found: the first slice of both, and the
@@ -45,9 +39,8 @@ pub(super) struct ShiftSpan {
     pub(super) shift: i64,
 }
 
-/// The slices of a window: their length in microseconds, their number, and how many its indices are ahead of those
-/// since the epoch.
-pub(super) type SliceNumbers = (u64, u64, u64);
+/// The slices of a window: their length in microseconds, and how many its indices are ahead of those since the epoch.
+pub(super) type SliceNumbers = (u64, u64);
 
 /// List, zone and slices.
 type ListInZone = (&'static DayLimits, &'static str, SliceNumbers);
@@ -69,9 +62,7 @@ impl LimitsInZone {
                 // Only a quota that nothing has checked has an unknown zone.
                 zone: time_zone(name).unwrap_or(TimeZone::UTC),
                 slice: numbers.0,
-                #[cfg(feature = "shared")]
-                slices: numbers.1,
-                ahead: numbers.2,
+                ahead: numbers.1,
                 // Spans that contain no slice.
                 kept: KeptNumbers::new([u64::MAX, 0, 0, 0, 0]),
             }))
@@ -140,30 +131,6 @@ impl LimitsInZone {
 
     const fn since_epoch(&self, index: u64) -> i64 {
         index as i64 - self.ahead as i64
-    }
-
-    /// The shifts around `now`, as the script's argument has them: the first and the last slice of a
-    /// server's clock that can decide by them, and each span with its first slice and its shift. Constant
-    /// during a day.
-    #[cfg(feature = "shared")]
-    pub(crate) fn around(&self, now: u64) -> String {
-        use std::fmt::Write as _;
-
-        let day = DAY_MICROS / self.slice;
-        let today = now / 1_000 / self.slice / day * day;
-        let (first, last) = (today.saturating_sub(day), today + 2 * day - 1);
-        let mut text = format!("@{first}-{last}");
-        let ahead = self.ahead;
-        // From the oldest slice that counts to the last one in which a wait can end.
-        let mut index = (first + ahead).saturating_sub(self.slices);
-        let end = last + ahead + 2 * (day + self.slices) + 1;
-        while index < end {
-            let span = self.span(index);
-            write!(text, ":{}:{}", self.since_epoch(index), span.shift)
-                .expect("writing to a text never fails");
-            index = span.end;
-        }
-        text
     }
 }
 

@@ -62,7 +62,7 @@ impl LimitsOfDay {
             0 => 0,
             _ => DAYS_AHEAD * (DAY_MICROS / slice),
         };
-        let zone = || LimitsInZone::of(quota, limits, (slice, slices.into(), ahead));
+        let zone = || LimitsInZone::of(quota, limits, (slice, ahead));
         Self {
             list: match quota.own_capacity() {
                 Some(own) => Limits::One(own),
@@ -103,15 +103,6 @@ impl LimitsOfDay {
     /// The index of a slice in a sliding window's search for its limits.
     pub(super) const fn ahead(&self, index: u64) -> u64 {
         index + DAYS_AHEAD * self.day()
-    }
-
-    /// The limits of a day in a zone.
-    #[cfg(feature = "shared")]
-    pub(super) const fn in_zone(&self) -> Option<&'static LimitsInZone> {
-        match self.list {
-            Limits::Zone(zone) => Some(zone),
-            Limits::Day(_) | Limits::One(_) => None,
-        }
     }
 
     fn run(&self, index: u64) -> EntryRun {

@@ -37,6 +37,11 @@ mod varying_window;
 
 use crate::quota::{MAX_COUNT, Quota};
 
+#[cfg(feature = "shared")]
+pub(crate) use self::compiled_quota::{
+    reserved_units::{ReservedUnits, WithReserved},
+    stored_state_format::{instant, instant_text},
+};
 pub(crate) use self::{
     calendar_windows::CalendarWindows,
     compiled_quota::{CompiledQuota, State},
@@ -46,15 +51,6 @@ pub(crate) use self::{
     refund::{Charged, Refund},
     single_instant_bucket::Bucket,
     varying_window::least_limit_begins,
-};
-#[cfg(feature = "shared")]
-pub(crate) use self::{
-    compiled_quota::{
-        reserved_units::{ReservedUnits, WithReserved},
-        stored_state_format::{instant, instant_text},
-    },
-    limits_in_zone::LimitsInZone,
-    varying_window::limits_in_zone,
 };
 
 /// Whether a cost fits.

@@ -14,7 +14,7 @@ pub(super) struct ShiftSpan {
 }
 
 /// The slices of a window.
-pub(super) type SliceNumbers = (u64, u64, u64);
+pub(super) type SliceNumbers = (u64, u64);
 
 impl LimitsInZone {
     pub(super) const fn of(
@@ -30,11 +30,6 @@ impl LimitsInZone {
     }
 
     pub(super) const fn span(&self, _: u64) -> ShiftSpan {
-        match *self {}
-    }
-
-    #[cfg(feature = "shared")]
-    pub(crate) const fn around(&self, _: u64) -> String {
         match *self {}
     }
 }

@@ -5,8 +5,6 @@
 //! ((S − e)·L(k − n) + S·ΣL(k − n + 1..k − 1) + e·L(k)) / (n·S). The limit and the units in use are
 //! fractions that are rounded once, together: rounded apart, admission would flicker where limits fall.
 
-#[cfg(feature = "shared")]
-use super::limits_in_zone::LimitsInZone;
 use super::{
     Most, Refund, State, Verdict,
     fixed_window::{FixedWindow, Periods},
@@ -54,20 +52,6 @@ impl Line {
     const fn at(self, passed: u64, slice: u64, slices: i64) -> i64 {
         let risen = (self.rise as i128 * passed as i128).div_euclid(slice as i128);
         (self.start + risen as i64).div_euclid(slices)
-    }
-
-    /// The first microsecond after this one at which the line, rounded down, is another number; `None` if it is level.
-    #[cfg(feature = "shared")]
-    fn next_change(self, passed: u64, slice: u64, slices: i64) -> Option<u64> {
-        let now = self.at(passed, slice, slices);
-        let start = i128::from(self.start) - i128::from(slices) * i128::from(now);
-        let (start, slice) = (start * i128::from(slice), i128::from(slice));
-        let at = match i128::from(self.rise) {
-            0 => return None,
-            fall @ ..0 => start / -fall + 1,
-            rise => (i128::from(slices) * slice - start + rise - 1) / rise,
-        };
-        u64::try_from(at).ok()
     }
 
     /// The first microsecond from `from` on at which the line is below 0, of `length` slices.
@@ -182,26 +166,6 @@ impl VaryingWindow {
                 let line = line(window, &limits, &Slices::FRESH, newest);
                 let unused = line.at(passed, limits.slice, window.slices as i64);
                 u64::try_from(-unused).unwrap_or(0)
-            }
-        }
-    }
-
-    /// Nanoseconds from `now` until the limit in force may change.
-    #[cfg(feature = "shared")]
-    pub(super) fn limit_changes_after(&self, now: u64) -> u64 {
-        let limits = self.limits.with(LimitPart::Nominal);
-        let slice = limits.slice;
-        match &self.counts() {
-            WindowCounts::Fixed(_) => {
-                let end = limits.next_change(now / 1_000 / slice);
-                end.saturating_mul(slice * 1_000).saturating_sub(now)
-            }
-            WindowCounts::Sliding(window) => {
-                let (index, passed) = window.position(&Slices::FRESH, now);
-                let unused = line(window, &limits, &Slices::FRESH, index);
-                let change = unused.next_change(passed, slice, window.slices as i64);
-                let end = slice.saturating_mul(length_of_line(window, &limits, index));
-                window.until(index, change.map_or(end, |change| change.min(end)), now)
             }
         }
     }
@@ -327,12 +291,6 @@ impl VaryingWindow {
 /// the same all day.
 pub(crate) fn least_limit_begins(quota: &Quota) -> Option<u64> {
     VaryingWindow::of(quota, Most::of(quota)).map(|window| window.least_begins())
-}
-
-/// The limits of a quota whose times of day are those of a zone.
-#[cfg(feature = "shared")]
-pub(crate) fn limits_in_zone(quota: &Quota) -> Option<&'static LimitsInZone> {
-    VaryingWindow::of(quota, Most::of(quota))?.limits.in_zone()
 }
 
 /// The line of a sliding window in one slice. In the following slices it is the same while nothing is

@@ -208,15 +208,6 @@ impl Usage {
         Self::Varying(numbers, u32::try_from(limit).unwrap_or(u32::MAX))
     }
 
-    /// Numbers that a script counted, with the limit in force if it varies; times in nanoseconds.
-    #[cfg(feature = "shared")]
-    pub(crate) fn reported(limit: Option<u64>, remaining: u64, [reset, window]: [u64; 2]) -> Self {
-        match limit {
-            Some(limit) => Self::varying(limit, remaining, reset, window),
-            None => Self::counted(remaining, reset, window),
-        }
-    }
-
     /// The limit in force.
     #[inline]
     pub(super) const fn limit(&self, terms: &Terms) -> u64 {

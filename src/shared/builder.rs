@@ -6,7 +6,7 @@ use super::{
     fallback::{Fallback, OnFailure},
     limiter::{Parts, SharedLimiter},
     memory_store::MemoryStore,
-    mode::{DEFAULT_MAX_LEASES, Mode},
+    mode::{DEFAULT_MAX_LEASES, Mode, check_in_store},
     store_backend::{Client as _, StoreBackend},
     user_store::Store,
 };
@@ -196,7 +196,8 @@ impl RedisLimiterBuilder {
     ///
     /// # Errors
     ///
-    /// If a quota is not valid, see [`Quota::check`](crate::Quota::check), two quotas or two tiers
+    /// If a quota is not valid, see [`Quota::check`](crate::Quota::check), or
+    /// [varies](crate::Quota::varying) by the time of day, two quotas or two tiers
     /// have the same name, there is no quota, the block lasts longer than 18 years, the limiter's
     /// name contains other characters than are accepted, `max_local_keys` is 0, above 2^32 or more
     /// than the memory allows, or a number of the mode or of the leases is out of bounds.
@@ -207,6 +208,7 @@ impl RedisLimiterBuilder {
     pub(super) fn on<S: StoreBackend>(self, store: S) -> Result<SharedLimiter<S>, ConfigError> {
         let default_name = default_name(&self.tiers[0].1);
         let limits = TierSet::new(self.tiers, self.block_for)?;
+        check_in_store(&limits)?;
         let limits = limits.named_after(self.name.as_deref());
         let mut limits = limits.in_epoch(Epoch::of_store(self.on_change));
         let name = match self.name {

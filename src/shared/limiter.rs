@@ -24,7 +24,7 @@ use super::{
     fallback::Fallback,
     hashed_key_names::{MeasuredSubject, SubjectName, SubjectNames},
     ledger::Ledger,
-    mode::ModeStats,
+    mode::{ModeStats, check_in_store},
     operation_answer::{LocalAnswer, RedisFuture},
     store_backend::{Client, StoreBackend},
 };
@@ -128,6 +128,7 @@ impl<S: StoreBackend> SharedLimiter<S> {
         let mut limits = unpoisoned(inner.limits.lock());
         let mut changed = limits.clone();
         changed.replace(name, &quota)?;
+        check_in_store(&changed)?;
         if let Some(ledger) = &inner.ledger {
             ledger.check(&changed)?;
         }

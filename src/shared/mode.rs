@@ -228,22 +228,16 @@ impl Mode {
 /// Whether nodes can hold units of these quotas. They cannot with a queue, whose places only the
 /// store can assign, nor with an uncapped window, which does not count reserved units. They cannot
 /// if a denial blocks: units that other nodes hold would block a key that has not used up its
-/// quota. They do not with a calendar either, whose windows are too long for leases to matter, nor with
-/// limits that vary: what is left tomorrow does not follow from what is left today.
+/// quota. They do not with a calendar either, whose windows are too long for leases to matter.
 fn can_lease(limits: &TierSet) -> bool {
     limits.block_for.is_none()
         && !has_queue(limits)
         && !counts_on(limits)
         && !follows_calendar(limits)
-        && !varies(limits)
 }
 
 fn follows_calendar(limits: &TierSet) -> bool {
     has_any(limits, |quota| quota.calendar().is_some())
-}
-
-fn varies(limits: &TierSet) -> bool {
-    has_any(limits, |quota| quota.varying_limits().is_some())
 }
 
 fn has_queue(limits: &TierSet) -> bool {
@@ -254,6 +248,18 @@ fn has_queue(limits: &TierSet) -> bool {
 
 fn counts_on(limits: &TierSet) -> bool {
     has_any(limits, Quota::is_uncapped)
+}
+
+/// Checks that a store can count these limits.
+pub(super) fn check_in_store(limits: &TierSet) -> Result<(), ConfigError> {
+    if has_any(limits, |quota| quota.varying_limits().is_some()) {
+        return Err(ConfigError::new(
+            ConfigErrorKind::Varying,
+            "varying: in a store a limit is the same all day; accepted are limits without times of \
+             day, of which a tier, or the `schedule` of a rule, chooses one",
+        ));
+    }
+    Ok(())
 }
 
 fn has_any(limits: &TierSet, is_such: impl Fn(&Quota) -> bool) -> bool {
@@ -281,11 +287,6 @@ impl ModeTerms {
             Self::Leased { .. } if follows_calendar(limits) => refuse(
                 "leased mode with a quota of the calendar: build the limiter with it, which then \
                  decides as in strict mode"
-                    .to_owned(),
-            ),
-            Self::Leased { .. } if varies(limits) => refuse(
-                "leased mode with a quota that varies by the time of day: build the limiter with it, \
-                 which then decides as in strict mode"
                     .to_owned(),
             ),
             Self::Leased { .. } => Ok(()),
@@ -327,13 +328,6 @@ fn check_ahead(units: u32, limits: &TierSet) -> Result<(), ConfigError> {
         return refuse(
             "eventual mode with a quota of the calendar: only the store knows when its next window \
              ends; accepted is strict mode"
-                .to_owned(),
-        );
-    }
-    if varies(limits) {
-        return refuse(
-            "eventual mode with a quota that varies by the time of day: how much of it is left the \
-             store alone is told; accepted is strict mode"
                 .to_owned(),
         );
     }

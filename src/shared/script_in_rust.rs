@@ -262,13 +262,10 @@ impl Stepper<'_> {
             Usage::Window(WindowUsage { used, until_end }) => {
                 let end = until_end.div_ceil(1_000);
                 let reset_after = if used == 0 { 0 } else { end };
-                return self.counted(measure, retry_after, [used, reset_after, end], 0);
+                return self.counted(measure, retry_after, [used, reset_after, end]);
             }
-            Usage::Counted(counted) => {
-                return self.counted(measure, retry_after, counted.reported(), 0);
-            }
-            Usage::Varying(counted, limit) => {
-                return self.counted(measure, retry_after, counted.reported(), limit);
+            Usage::Counted(counted) | Usage::Varying(counted, _) => {
+                return self.counted(measure, retry_after, counted.reported());
             }
         };
         // The flags include the part of the level below a microsecond.
@@ -277,10 +274,8 @@ impl Stepper<'_> {
         self.push(used / 1_000);
     }
 
-    /// `limit` is the one in force, if it varies.
-    fn counted(&mut self, measure: &Measure, retry_after: u64, numbers: [u64; 3], limit: u32) {
-        let flags = u64::from(measure.denied) + 2 * u64::from(measure.excess);
-        self.push(flags + 4 * u64::from(limit));
+    fn counted(&mut self, measure: &Measure, retry_after: u64, numbers: [u64; 3]) {
+        self.push(u64::from(measure.denied) + 2 * u64::from(measure.excess));
         self.push(retry_after);
         for number in numbers {
             self.push(number);

@@ -44,11 +44,7 @@ impl Store for Apart {
 }
 
 /// A limiter on a node whose clock stands, and the server that it calls.
-pub(crate) fn limiter(
-    server: &Server,
-    quota: Quota,
-    node: &str,
-) -> (Arc<Apart>, SharedLimiter<Arc<Apart>>) {
+fn limiter(server: &Server, quota: Quota, node: &str) -> (Arc<Apart>, SharedLimiter<Arc<Apart>>) {
     let store = Arc::new(Apart {
         redis: Mutex::new(Calls::new(server)),
         script: Recorded::new(GENERAL),

@@ -28,7 +28,6 @@ mod strict_only;
 mod tiers;
 mod together;
 mod values;
-mod varying;
 mod vectors;
 
 use testkit::{oracle::quotas, servers};

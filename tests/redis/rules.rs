@@ -104,6 +104,29 @@ async fn each_rule_is_charged_its_own_cost() {
 }
 
 #[tokio::test]
+async fn a_weighted_schedule_is_refused_with_what_is_accepted() {
+    needs!(redis);
+    let server = Server::start().await;
+    let rules = Rules::builder().store(store(&server.url()));
+    let weighted = "rules:
+  - {name: plain, quota: 9/h fixed_window}
+  - name: office
+    quota: 9/h fixed_window
+    weighted: true
+    schedule: [{time: {from: '08:00', to: '18:00'}, quota: 3/h fixed_window}]
+";
+    let error = rules.parse(weighted, Format::Yaml).unwrap_err().to_string();
+    assert!(
+        error.contains(":3:") && error.contains("`schedule` of a rule"),
+        "{error}"
+    );
+    // Without the weights it is two quotas.
+    let rules = Rules::builder().store(store(&server.url()));
+    let plain = weighted.replace("    weighted: true\n", "");
+    assert!(rules.parse(&plain, Format::Yaml).is_ok());
+}
+
+#[tokio::test]
 async fn responses_that_do_not_count_are_given_back() {
     needs!(redis);
     let server = Server::start().await;

@@ -1,5 +1,4 @@
-//! Quotas that strict mode alone counts, since their limit or window depends on the store's clock: shared by the
-//! tests of `calendar` and `varying`.
+//! Quotas that strict mode alone counts, since their window depends on the store's clock.
 
 use std::time::Duration;
 

@@ -2,13 +2,13 @@
 #![allow(clippy::unwrap_used)]
 
 mod contract;
-mod denials;
 mod eventual;
 mod failing;
 mod guarded;
 mod last_written_values;
 mod leased;
 mod on_change_fresh;
+mod varying;
 mod versions;
 mod wall;
 

@@ -28,7 +28,6 @@
 local SLOT_FIELDS = 10
 local FOREIGN = 'RATELIMIT the value of this key is not one of ours'
 local APART = 'RATELIMIT_CLOCK the clock of the server is more than a window of the calendar away from that of the limiter'
-local APART_IN_ZONE = 'RATELIMIT_CLOCK the clock of the server is more than a day away from that of the limiter'
 
 local slots, active, made = {}, {}, {}
 local has_log, has_counts, has_class = false, false, false
@@ -40,7 +39,6 @@ local function part_of_class(q, kept)
     for name, value in pairs(q) do whole[name] = value end
     whole.extra = 0
     q.whole, q.extra, q.capacity = whole, 0, q.capacity - kept
-    whole.limits = q.whole_limits
     if q.full_u then q.full_u, q.full_n = mul(q.capacity, q.tu, q.tn) end
     has_class = true
 end
@@ -68,11 +66,10 @@ for at = 5, first_op - 1, SLOT_FIELDS do
         algorithm = algorithm, capacity = capacity, extra = ARGV[at + 3] + 0, tu = tu, tn = tn,
         step = one, slice = one, slices = two, period_u = one, period_n = two,
         most_u = most_u, most_n = most_n, full_u = full_u, full_n = full_n, level = level,
-        index = false, ends = false, next_ends = false, limits = false, whole_limits = false,
+        index = false, ends = false, next_ends = false,
         state = false, counted = false, denied = 0, retry_after = -1,
     }
     if letter == 'c' and not algorithm.place(q, one, two) then return redis.error_reply(APART) end
-    if algorithm.vary and not algorithm.vary(q, two) then return redis.error_reply(APART_IN_ZONE) end
     local kept = string.byte(ARGV[at + 3]) == 45 and -ARGV[at + 3]
     if kept then part_of_class(q, kept) end
     if letter == 'g' then has_log = true end
@@ -132,7 +129,6 @@ end
 -- The numbers of a quota that is no bucket.
 local measure = has_counts and function(q)
     local algorithm, state = q.algorithm, q.state
-    if algorithm.standing then return algorithm.standing(q, state) end
     local left = algorithm.available(q, state)
     local remaining, window = max(left - q.extra, 0), 0
     if algorithm.window_end then
@@ -235,10 +231,6 @@ local function make_rare()
             local u, n = mul(wide.capacity, all.tu, all.tn)
             if less(all.most_u, all.most_n, u, n) then u, n = all.most_u, all.most_n end
             wide.full_u, wide.full_n = u, n
-        end
-        if all.limits then
-            wide.limits = {}
-            for i, limit in ipairs(all.limits) do wide.limits[i] = limit + debt end
         end
         return wide
     end

@@ -16,7 +16,7 @@
 local function Holders(slots, active, it)
     local NEW, KNOWN, STALE = 0, 1, 2
     local cut, unpack_text = string.sub, struct.unpack
-    -- The slots that nodes lease nothing of: queues, windows of the calendar, and limits that vary.
+    -- The slots that nodes lease nothing of: queues and windows of the calendar.
     local UNLEASED = { l = true, c = true, v = true, w = true }
 
     -- The subject: the sum of demands, the units reserved on each mask, and the rows, which are the rest of a text from

@@ -14,7 +14,7 @@ use crate::{
         hashed_key_names::{KeyPlace, MeasuredSubject},
         ledger::{AttachedMessage, Ledger},
         store_backend::{Client, DecideCall},
-        wire::{node_message::NodeMessage, plan::TierPlan},
+        wire::node_message::NodeMessage,
     },
     store::error::StoreError,
 };
@@ -57,7 +57,7 @@ impl<C: Client> StoreCalls<C> {
     /// the call carried.
     fn apply(
         &self,
-        (call, plan): (&SentCall, &TierPlan),
+        call: &SentCall,
         attached: &AttachedMessage,
         rows: &[(Op, usize)],
         answer: &mut SubjectAnswer,
@@ -68,11 +68,11 @@ impl<C: Client> StoreCalls<C> {
         let mut own = 0;
         match (attached, ledger) {
             (AttachedMessage::Sent(message), Some(ledger)) => {
-                own = self.apply_reply((ledger, message), (call, plan), rows, answer, now);
+                own = self.apply_reply((ledger, message), call, rows, answer, now);
             }
             (AttachedMessage::UnderWay, Some(ledger)) => {
                 own = ledger.held(call.subject);
-                self.cache_denials((call, plan), (rows, answer), |_| Duration::ZERO, now);
+                self.cache_denials(call, (rows, answer), |_| Duration::ZERO, now);
             }
             _ => {
                 let hold = answer.as_ref().ok().and_then(|answer| answer.hold);
@@ -80,7 +80,7 @@ impl<C: Client> StoreCalls<C> {
                 let hold = |decision: &mut Decision| {
                     deny_cache::hold_without_lease(decision, hold).min(longest)
                 };
-                self.cache_denials((call, plan), (rows, answer), hold, now);
+                self.cache_denials(call, (rows, answer), hold, now);
             }
         }
         if let Some(ledger) = ledger.filter(|_| returns) {
@@ -94,7 +94,7 @@ impl<C: Client> StoreCalls<C> {
     fn apply_reply(
         &self,
         (ledger, message): (&Ledger<CurrentPlan>, &NodeMessage),
-        (call, plan): (&SentCall, &TierPlan),
+        call: &SentCall,
         rows: &[(Op, usize)],
         answer: &mut SubjectAnswer,
         now: Instant,
@@ -104,22 +104,22 @@ impl<C: Client> StoreCalls<C> {
             answered.and_then(|answered| Some((answered, *answered.lease.as_deref()?)))
         else {
             ledger.lose(call, message, now);
-            self.cache_denials((call, plan), (rows, answer), |_| Duration::ZERO, now);
+            self.cache_denials(call, (rows, answer), |_| Duration::ZERO, now);
             return 0;
         };
         let last = answered.rows.last();
         let last = last.map(|row| row.first.nth_alike(row.count as u64 - 1));
         let own = ledger.receive(call, (message, &reply), last.as_ref(), now);
         let hold = |decision: &mut Decision| ledger.hold(&reply, decision);
-        self.cache_denials((call, plan), (rows, answer), hold, now);
+        self.cache_denials(call, (rows, answer), hold, now);
         own
     }
 
-    /// Caches the denials of an answer, each for the time that `hold` returns, and while its limits are in force.
+    /// Caches the denials of an answer, each for the time that `hold` returns.
     /// After an error drops the cached denials that the call may have ended.
     fn cache_denials(
         &self,
-        (call, plan): (&SentCall, &TierPlan),
+        call: &SentCall,
         (rows, answer): (&[(Op, usize)], &mut SubjectAnswer),
         hold: impl Fn(&mut Decision) -> Duration,
         now: Instant,
@@ -129,7 +129,7 @@ impl<C: Client> StoreCalls<C> {
             Ok(answer) => {
                 let decisions = decisions(rows, &mut answer.rows);
                 let held = decisions.map(|(op, decision)| {
-                    let hold = hold(decision).min(plan.limits_last(decision.decided_at()));
+                    let hold = hold(decision);
                     (op, &*decision, hold)
                 });
                 denials.learn(call, held, now);
@@ -210,7 +210,7 @@ impl<C: Client> CallSender<CurrentPlan> for StoreCalls<C> {
         if self.denials.is_some() {
             for (place, (ops, answer)) in subjects.iter().zip(&mut answers).enumerate() {
                 let sent = sent_call(ops, current, tier, at);
-                self.apply((&sent, &plan), call.message(place), &ops.rows, answer);
+                self.apply(&sent, call.message(place), &ops.rows, answer);
             }
         }
         answers

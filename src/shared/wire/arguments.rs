@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use super::{
     Call,
     node_message::{LONGEST_LEASE, NodeMessage, NodeReport},
-    plan::{SpecializedScript, TierPlan, TimedArguments, micros_and_rest},
+    plan::{SpecializedScript, TierPlan, micros_and_rest},
 };
 use crate::{
     algorithm::Counts as _,
@@ -66,24 +66,17 @@ impl TierPlan {
 
     /// Sets the arguments of slots that depend on the time of the node.
     fn set_timed(&self, arguments: &mut [Cow<'_, str>], now: Option<u64>) {
-        for (place, timed) in self.timed() {
+        for (place, windows) in self.timed() {
             let now = now.unwrap_or_else(|| OsClock::wall_now().as_micros());
             let now = now.saturating_mul(1_000);
             // The time is the first argument.
             let (one, two) = (place + 1, place + 2);
-            match timed {
-                TimedArguments::Calendar(windows) => {
-                    let (first, edges) = windows.around(now);
-                    arguments[one] = number(first);
-                    arguments[two] = edges
-                        .map(|edge| (edge / 1_000).to_string())
-                        .join(":")
-                        .into();
-                }
-                TimedArguments::Zone(limits) => {
-                    arguments[two].to_mut().push_str(&limits.around(now));
-                }
-            }
+            let (first, edges) = windows.around(now);
+            arguments[one] = number(first);
+            arguments[two] = edges
+                .map(|edge| (edge / 1_000).to_string())
+                .join(":")
+                .into();
         }
     }
 

@@ -5,7 +5,7 @@ mod specialized;
 #[cfg(test)]
 mod tests;
 
-use std::{borrow::Cow, sync::OnceLock, time::Duration};
+use std::{borrow::Cow, sync::OnceLock};
 
 pub(in crate::shared) use self::{counter_slots::Slot, specialized::SpecializedScript};
 use self::{
@@ -13,8 +13,7 @@ use self::{
     specialized::SpecializedPlan,
 };
 use crate::{
-    algorithm::{CalendarWindows, CompiledQuota, LimitsInZone, Most, limits_in_zone},
-    clock::Timestamp,
+    algorithm::{CalendarWindows, CompiledQuota, Most},
     decision::{Level, Op, Policy},
     error::LimiterError,
     limiter::{
@@ -22,7 +21,7 @@ use crate::{
         tier_quotas::{AllQuotas, TierQuotas},
         tier_set::{Chosen, TierIndex, TierSet},
     },
-    quota::{Algorithm, DayLimits, Kind, Priority, Quota},
+    quota::{Algorithm, Kind, Priority, Quota},
 };
 
 /// The general script's arguments between the time and the first slot.
@@ -61,19 +60,11 @@ pub(in crate::shared) struct TierPlan {
     pub(in crate::shared) measures: Vec<QuotaPlan>,
     /// The general script's arguments between the time and the operations.
     arguments: Vec<String>,
-    /// The slots whose two specific arguments depend on the time, with the place of these arguments.
-    timed: Vec<(usize, TimedArguments)>,
+    /// The slots that count in windows of a calendar, with the place of their two specific arguments, which depend on
+    /// the time.
+    timed: Vec<(usize, &'static CalendarWindows)>,
     /// The specialized script for such quotas and its arguments, if there is one.
     specialized: Option<SpecializedPlan>,
-}
-
-/// Two arguments of a slot that depend on the time.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum TimedArguments {
-    /// The windows of a calendar.
-    Calendar(&'static CalendarWindows),
-    /// The shifts of a zone, which follow the entries of a day.
-    Zone(&'static LimitsInZone),
 }
 
 /// How to read the numbers of one quota in a reply.
@@ -97,8 +88,6 @@ pub(in crate::shared) enum ReplyForm {
     Window,
     /// All numbers of the status, computed by the script.
     Numbers,
-    /// All numbers of the status, and the limit in force.
-    Varying,
 }
 
 impl Plan {
@@ -222,16 +211,8 @@ impl TierPlan {
             .map(|specialized| specialized.script)
     }
 
-    /// The time from this instant on in which decisions have the limits of now.
-    pub(in crate::shared) fn limits_last(&self, at: Timestamp) -> Duration {
-        let now = at.as_micros().saturating_mul(1_000);
-        let meters = self.measures.iter().map(|quota| &quota.meter);
-        let changes = meters.filter_map(|meter| meter.limit_changes_after(now));
-        changes.min().map_or(Duration::MAX, Duration::from_nanos)
-    }
-
     /// The slots with arguments that depend on the time, with the place of these among the constant ones.
-    pub(super) fn timed(&self) -> &[(usize, TimedArguments)] {
+    pub(super) fn timed(&self) -> &[(usize, &'static CalendarWindows)] {
         &self.timed
     }
 
@@ -256,7 +237,6 @@ impl QuotaPlan {
                     interval: quota.interval_nanos(),
                 })
             }
-            _ if quota.varying_limits().is_some() => ReplyForm::Varying,
             (Algorithm::FixedWindow, _) if class.is_critical() => ReplyForm::Window,
             _ => ReplyForm::Numbers,
         };
@@ -294,10 +274,7 @@ fn general_arguments(
             format!("-{}", capacity - class.part_of(quota.capacity()))
         });
         arguments.extend(micros_and_rest(quota.interval_nanos()));
-        arguments.extend(match quota.varying_limits() {
-            Some(limits) => limits_of_day(quota, limits, class),
-            None => specifics(quota),
-        });
+        arguments.extend(specifics(quota));
         arguments.extend(more_than_own(quota, all.most(slot.at, quota)));
     }
     arguments
@@ -310,44 +287,13 @@ fn own_of<'q>(slot: &Slot, quotas: &'q [Quota]) -> Option<&'q Quota> {
 }
 
 /// The slots whose specific arguments depend on the time, with the place of these arguments.
-fn timed(slots: &[Slot], quotas: &[Quota]) -> Vec<(usize, TimedArguments)> {
+fn timed(slots: &[Slot], quotas: &[Quota]) -> Vec<(usize, &'static CalendarWindows)> {
     let places = (BEFORE_SLOTS + SPECIFICS..).step_by(SLOT_FIELDS).zip(slots);
     let timed = places.filter_map(|(place, slot)| {
         let quota = own_of(slot, quotas).unwrap_or(&slot.quota);
-        let timed = match quota.calendar() {
-            Some(calendar) => TimedArguments::Calendar(CalendarWindows::of(calendar)),
-            None => TimedArguments::Zone(limits_in_zone(quota)?),
-        };
-        Some((place, timed))
+        Some((place, CalendarWindows::of(quota.calendar()?)))
     });
     timed.collect()
-}
-
-/// The two arguments of a window whose limit varies: the microseconds of a slice, and the number of slices
-/// with the entries of a day. An entry has the slice of the day at which it begins, its limit with the soft
-/// share, the part of it that the class may use, and the limit as it is.
-fn limits_of_day(quota: &Quota, limits: &DayLimits, class: Priority) -> [String; 2] {
-    let slices = u64::from(quota.slice_count());
-    let slice = quota.period_nanos() / 1_000 / slices;
-    let entry = |begin: u64, limit: u64| {
-        let whole = limit + quota.extra_of(limit);
-        let part = if class.is_critical() {
-            whole
-        } else {
-            class.part_of(limit)
-        };
-        format!(";{begin}:{whole}:{part}:{limit}")
-    };
-    let entries: String = match quota.own_capacity() {
-        Some(own) => entry(0, own),
-        None => (limits.iter())
-            .map(|(time, limit)| {
-                let begin = u64::from(time.seconds().unwrap_or(0)) * 1_000_000;
-                entry(begin / slice, *limit)
-            })
-            .collect(),
-    };
-    [slice.to_string(), format!("{slices}{entries}")]
 }
 
 /// The two arguments that differ by algorithm. Those of a calendar depend on the time.

@@ -175,12 +175,11 @@ impl Numbers<'_> {
                 let window = WindowUsage { used, until_end };
                 (Usage::Window(window), flags & 2 > 0)
             }
-            form @ (ReplyForm::Numbers | ReplyForm::Varying) => {
+            ReplyForm::Numbers => {
                 let [remaining, reset_after, window] = [self.next()?, self.next()?, self.next()?];
-                let times = [reset_after, window].map(nanos);
-                // The flags include the limit in force.
-                let limit = matches!(form, ReplyForm::Varying).then_some(flags / 4);
-                (Usage::reported(limit, remaining, times), flags & 2 > 0)
+                let [reset_after, window] = [reset_after, window].map(nanos);
+                let counted = Usage::counted(remaining, reset_after, window);
+                (counted, flags & 2 > 0)
             }
         };
         Some(Measure {

@@ -6,7 +6,7 @@ use std::cell::Cell;
 use proptest::{prelude::*, test_runner::TestRunner};
 use testkit::{
     needs,
-    oracle::quotas::{self, ALGORITHMS, Move, Spec, at, forward},
+    oracle::quotas::{self, Move, Spec, at, forward},
     servers::Server,
 };
 use tower_ratelimit::{
@@ -16,7 +16,7 @@ use tower_ratelimit::{
 };
 
 use super::{
-    CASES,
+    CASES, STORED,
     pair::{broken, of_a_stranger},
     runtime,
     traces::{Kind, LATEST, Request, request, start},
@@ -39,8 +39,10 @@ fn trace() -> impl Strategy<Value = Vec<Step>> {
 fn specs() -> impl Strategy<Value = [Spec; 3]> {
     let leaky_bucket = 1;
     let spec = || {
-        let algorithm = (0..ALGORITHMS - 1).prop_map(move |n| n + u8::from(n >= leaky_bucket));
-        algorithm.prop_flat_map(quotas::spec_of)
+        let others = STORED
+            .into_iter()
+            .filter(|algorithm| *algorithm != leaky_bucket);
+        prop::sample::select(others.collect::<Vec<_>>()).prop_flat_map(quotas::spec_of)
     };
     [spec(), spec(), spec()]
 }

@@ -322,8 +322,7 @@ fn counters(tiers: &Tiers) -> Vec<String> {
         let slices = spec.extras.slices.max(1);
         let (period, step) = (spec.quota.period(), spec.extras.refill_every);
         let civil = spec.extras.civil;
-        let varies = spec.quota.varying_limits().is_some();
-        format!("{place} {algorithm:?} {period:?} {slices} {step:?} {civil:?} {varies}")
+        format!("{place} {algorithm:?} {period:?} {slices} {step:?} {civil:?}")
     });
     let mut counters: Vec<_> = counters.collect();
     counters.sort();

@@ -6,7 +6,6 @@ use proptest::prelude::*;
 use testkit::oracle::{
     civil::before_transitions,
     quotas::{Move, Spec, debt},
-    varying,
 };
 use tower_ratelimit::{Algorithm, Quota, Receipt, limiter::RequestQuota};
 
@@ -121,7 +120,6 @@ impl Numbers {
             (Algorithm::SlidingWindow, _) => quota.sliding_window().slices(spec.extras.slices),
             _ => quota.sliding_log(),
         };
-        let quota = varying::resized(quota, (&spec.quota, spec.extras.zone), quota.limit());
         let soft = quota.soft(self.soft);
         let (quota, percent) = match soft.check() {
             Ok(()) => (soft, self.soft),
@@ -251,7 +249,7 @@ pub(crate) fn trace(
     let change = prop_oneof![
         4 => numbers().prop_map(Change::Numbers),
         1 => (any::<usize>(), numbers()).prop_map(|(tier, n)| Change::LikeTier(tier, n)),
-        1 => testkit::oracle::quotas::spec().prop_map(Change::To),
+        1 => super::any_spec().prop_map(Change::To),
     ];
     let action = prop_oneof![
         9 => prop::collection::vec(request(), 1..2).prop_map(Action::Burst),

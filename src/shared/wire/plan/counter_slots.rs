@@ -45,10 +45,7 @@ impl Slot {
     }
 
     pub(super) fn letter(&self) -> &'static str {
-        let varies = self.quota.varying_limits().is_some();
         match self.quota.algorithm() {
-            Algorithm::FixedWindow if varies => "w",
-            Algorithm::SlidingWindow if varies => "v",
             Algorithm::TokenBucket => "t",
             Algorithm::LeakyBucket { .. } => "l",
             Algorithm::FixedWindow if self.quota.calendar().is_some() => "c",

@@ -44,7 +44,7 @@ const MAX_SLICES: u32 = 30;
 
 impl SpecializedPlan {
     /// The plan for these quotas: `None` if no specialized script is for them, if the subject has other
-    /// counters, if denials block, if a quota follows the calendar or varies by the time of day, or if the numbers are
+    /// counters, if denials block, if a quota follows the calendar, or if the numbers are
     /// too large for the script.
     pub(super) fn new(
         block_for: Option<u64>,
@@ -55,9 +55,7 @@ impl SpecializedPlan {
         if block_for.is_some() || slots.len() != quotas.len() {
             return None;
         }
-        let is_general =
-            |quota: &Quota| quota.calendar().is_some() || quota.varying_limits().is_some();
-        if quotas.iter().any(is_general) {
+        if quotas.iter().any(|quota| quota.calendar().is_some()) {
             return None;
         }
         let most = |(slot, quota): (&Slot, &Quota)| all.most(slot.at, quota).max(Most::of(quota));
