@@ -29,9 +29,11 @@ use ipnet::IpNet;
 use tower_layer::Layer as _;
 use tower_ratelimit::{
     Decision,
-    rules::{RulesLayer, RulesLimit},
+    rules::{RulesHandle, RulesLayer, RulesLimit},
 };
 use tower_service::Service;
+
+use crate::cors::CorsFields;
 
 const FORWARDED_FOR: &str = "x-forwarded-for";
 const FORWARDED_HOST: &str = "x-forwarded-host";
@@ -58,6 +60,7 @@ const GRPC_FIELDS: [&str; 5] = [
 pub fn router(rules: &RulesLayer, trusted: impl IntoIterator<Item = IpNet>) -> Router {
     let auth = Auth {
         limit: rules.layer(Passed),
+        rules: rules.handle(),
         trusted: trusted.into_iter().collect(),
     };
     let route = get(authorize).layer(from_fn(forbid));
@@ -67,6 +70,7 @@ pub fn router(rules: &RulesLayer, trusted: impl IntoIterator<Item = IpNet>) -> R
 #[derive(Clone)]
 struct Auth {
     limit: RulesLimit<Passed>,
+    rules: RulesHandle,
     trusted: Arc<[IpNet]>,
 }
 
@@ -116,10 +120,15 @@ async fn authorize(
             return response;
         }
     };
-    match auth.limit.call(request).await {
+    let cors = CorsFields::of(auth.rules.rules().cors_origins(), request.headers());
+    let mut response = match auth.limit.call(request).await {
         Ok(response) => by_status(response),
         Err(never) => match never {},
+    };
+    if let Some(cors) = cors {
+        cors.add(&mut response);
     }
+    response
 }
 
 /// Turns each 4xx into 403 if the proxy requests it. Clients can cause most of them, and a proxy that treats them as

@@ -5,7 +5,6 @@
 //! listener belong to the upstream.
 
 mod body_waits;
-mod cors;
 mod denied_page;
 mod download;
 mod failures;
@@ -42,6 +41,7 @@ use tower_ratelimit::{
 };
 use tracing::info;
 
+pub(crate) use self::denied_page::OfUpstream;
 use self::{
     denied_page::DeniedPage,
     metrics_and_admin_listeners::{SideListeners, SideServers},

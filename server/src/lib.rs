@@ -102,6 +102,7 @@ mod tls;
 pub mod xds;
 
 mod connections;
+mod cors;
 mod store;
 
 mod state_file;

@@ -1,5 +1,9 @@
 //! `cors_origins`: what scripts of other origins see of denials, and preflight requests.
 
+use std::fs;
+
+use testkit::browser::Browser;
+
 use crate::{
     gateway_process::{Gateway, bounded},
     upstream::Upstream,
@@ -25,6 +29,8 @@ async fn status(wire: &mut Wire, request: &str) -> (u16, Head) {
     (head.status(), head)
 }
 
+const LISTED: &str = "cors_origins: [\"https://app.example\"]";
+
 fn cors(head: &Head) -> [Option<&str>; 4] {
     [
         "access-control-allow-origin",
@@ -39,7 +45,7 @@ fn cors(head: &Head) -> [Option<&str>; 4] {
 async fn a_script_of_a_listed_origin_sees_a_denial_and_its_fields() {
     bounded(async {
         let upstream = Upstream::start().await;
-        let gateway = start("cors_origins: [\"https://app.example\"]", &upstream).await;
+        let gateway = start(LISTED, &upstream).await;
         let mut wire = gateway.connect().await;
         let request = format!("GET /limited HTTP/1.1\n{APP}");
         let (passed, head) = status(&mut wire, &request).await;
@@ -91,7 +97,7 @@ async fn any_origin_sees_a_denial_without_credentials() {
 async fn preflights_of_listed_origins_reach_the_upstream_uncounted() {
     bounded(async {
         let upstream = Upstream::start().await;
-        let gateway = start("cors_origins: [\"https://app.example\"]", &upstream).await;
+        let gateway = start(LISTED, &upstream).await;
         let mut wire = gateway.connect().await;
         let preflight = format!("OPTIONS /limited HTTP/1.1\n{PREFLIGHT}");
         for _ in 0..3 {
@@ -122,4 +128,130 @@ async fn without_origins_denials_have_no_cors_fields_and_preflights_count() {
         assert_eq!((denied, cors(&head)), (429, [None; 4]));
     })
     .await;
+}
+
+/// A script can tell an overload, a lost server and a body that is too large from each other.
+#[tokio::test]
+async fn a_script_of_a_listed_origin_sees_why_the_gateway_failed() {
+    bounded(async {
+        let upstream = Upstream::start().await;
+        let options = [
+            "--timeout",
+            "100ms",
+            "--max-in-flight",
+            "1",
+            "--max-body",
+            "1",
+        ];
+        let rules = format!("{LISTED}{RULES}");
+        let gateway = Gateway::start_with(&rules, upstream.port, &options).await;
+        let errors = async |request: &str, expected: u16| {
+            for (field, listed) in [(APP, true), ("origin: https://evil.test", false)] {
+                let mut wire = gateway.connect().await;
+                let (failed, head) = status(&mut wire, &format!("{request}\n{field}")).await;
+                assert_eq!(failed, expected, "{request}");
+                let [origin, credentials, vary, _] = cors(&head);
+                let seen = (origin, credentials, vary);
+                let expected = match listed {
+                    true => (Some("https://app.example"), Some("true"), Some("origin")),
+                    false => (None, None, Some("origin")),
+                };
+                assert_eq!(seen, expected, "{request}");
+            }
+        };
+        errors("POST /cut HTTP/1.1\ncontent-length: 0", 502).await;
+        errors("GET /silent HTTP/1.1", 504).await;
+        errors("POST /a HTTP/1.1\ntransfer-encoding: gzip, chunked", 501).await;
+        errors("POST /a HTTP/1.1\ncontent-length: 2", 413).await;
+        errors("OPTIONS a.example:80 HTTP/1.1", 400).await;
+        let mut holder = gateway.connect().await;
+        holder.request("GET /events HTTP/1.1\nhost: test").await;
+        assert_eq!(holder.head().await.unwrap().status(), 200);
+        errors("GET /a HTTP/1.1", 503).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_script_sees_the_page_for_denied_requests() {
+    bounded(async {
+        let upstream = Upstream::start().await;
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("page.html"), "wait {retry_after}").unwrap();
+        fs::write(folder.path().join("rules.yaml"), format!("{LISTED}{RULES}")).unwrap();
+        let options = ["--denied-page", "page.html"];
+        let gateway = Gateway::start_in(folder, upstream.port, &options).await;
+        let mut wire = gateway.connect().await;
+        let request = format!("GET /limited HTTP/1.1\naccept: text/html\n{APP}");
+        assert_eq!(status(&mut wire, &request).await.0, 200);
+        let (head, body) = wire.answer(&request).await;
+        let wait = head.field("retry-after").unwrap();
+        assert_eq!(body, format!("wait {wait}"));
+        let [origin, credentials, vary, exposed] = cors(&head);
+        assert_eq!(origin, Some("https://app.example"));
+        assert_eq!((credentials, vary), (Some("true"), Some("origin")));
+        assert!(exposed.unwrap().contains("retry-after"), "{exposed:?}");
+    })
+    .await;
+}
+
+/// What `fetch` of this address gives a script on this page.
+fn fetched(browser: &Browser, page: &str, url: &str, options: &str) -> String {
+    browser.open(page, "document.body");
+    browser.js(&format!(
+        "globalThis.seen = null;
+         fetch('{url}', {options}).then(
+            (got) => {{
+                const fields = ['retry-after', 'ratelimit', 'ratelimit-policy'];
+                globalThis.seen = [got.status, ...fields.filter((name) => got.headers.has(name))].join(' ');
+            }},
+            (error) => {{ globalThis.seen = String(error); }})"
+    ));
+    browser.eventually("an end", "return globalThis.seen !== null");
+    let seen = browser.js("return globalThis.seen");
+    seen.as_str().expect("a text").to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_browser_shows_scripts_of_listed_origins_alone_why_they_are_denied() {
+    let Some(browser) = Browser::start() else {
+        return;
+    };
+    let upstream = Upstream::start().await;
+    let [listed, other] =
+        ["127.0.0.1", "localhost"].map(|host| format!("http://{host}:{}", upstream.port));
+    let rules = format!(
+        "cors_origins: [\"{listed}\"]
+rules: [{{name: shared, match: {{path: /shared}}, key: client_ip, quota: 1/day}}]"
+    );
+    let gateway = Gateway::start_with(&rules, upstream.port, &[]).await;
+    let shared = format!("http://127.0.0.1:{}/shared", gateway.port);
+    let cut = format!("http://127.0.0.1:{}/cut", gateway.port);
+    let seen = tokio::task::spawn_blocking(move || {
+        // The field makes the browser ask first, by a preflight request.
+        let asks_first = "{headers: {'x-api-key': '1'}}";
+        let asks_with_cookies = "{credentials: 'include'}";
+        [
+            (&listed, &shared, asks_first),
+            (&listed, &shared, asks_first),
+            (&listed, &shared, asks_with_cookies),
+            (&listed, &cut, "{method: 'POST'}"),
+            (&other, &shared, "{}"),
+            (&other, &shared, asks_first),
+            (&other, &cut, "{method: 'POST'}"),
+        ]
+        .map(|(page, url, options)| fetched(&browser, page, url, options))
+    });
+    let denied = "429 retry-after ratelimit ratelimit-policy";
+    let hidden = "TypeError: Failed to fetch";
+    let expected = ["200", denied, denied, "502", hidden, hidden, hidden];
+    assert_eq!(seen.await.unwrap(), expected);
+    let requests = upstream.requests();
+    let of_shared = |method: &str| {
+        let begin = format!("{method} /shared");
+        let lines = requests.iter().map(|(head, _)| head.first_line());
+        lines.filter(|line| line.starts_with(&begin)).count()
+    };
+    assert_eq!(of_shared("GET"), 1);
+    assert!(of_shared("OPTIONS") >= 1);
 }

@@ -117,6 +117,14 @@ impl Upstream {
                         .await;
                     wire.send("its own").await;
                 }
+                // Of an application that scripts of any origin may call.
+                "/shared" => {
+                    wire.request(
+                        "HTTP/1.1 200 OK\naccess-control-allow-origin: *\naccess-control-allow-headers: *\n\
+                         content-length: 0",
+                    )
+                    .await;
+                }
                 "/usage" => usage(&mut wire, &body).await,
                 "/chat" | "/other" => return chat(&mut wire, &path).await,
                 _ if path.starts_with("/format/") => language_model::serve(&mut wire, &path).await,

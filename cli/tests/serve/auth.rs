@@ -209,6 +209,23 @@ pub(crate) fn nginx(port: u16, service: u16, upstream: u16) -> String {
     )
 }
 
+/// The page's directive of Caddy, with these ports.
+fn caddy(port: u16, service: u16, upstream: u16) -> String {
+    format!(
+        "{{
+    admin off
+    auto_https off
+}}
+http://:{port} {{
+    forward_auth 127.0.0.1:{service} {{
+        uri /v1/auth
+    }}
+    reverse_proxy 127.0.0.1:{upstream}
+}}
+"
+    )
+}
+
 async fn try_login(port: u16) -> Answer {
     send(
         port,
@@ -266,27 +283,97 @@ async fn caddy_denies_what_the_rules_deny() {
     }
     let (service, _rules) = service(&[]).await;
     let http = service.http;
-    let config = |port: u16, upstream: u16| {
-        format!(
-            "{{
-    admin off
-    auto_https off
-}}
-http://:{port} {{
-    forward_auth 127.0.0.1:{http} {{
-        uri /v1/auth
-    }}
-    reverse_proxy 127.0.0.1:{upstream}
-}}
-"
-        )
-    };
     let arguments = ["run", "--config", "config", "--adapter", "caddyfile"];
-    let (port, _process, _folder) = proxy("caddy", &arguments, config).await;
+    let (port, _process, _folder) = proxy("caddy", &arguments, |port, upstream| {
+        caddy(port, http, upstream)
+    })
+    .await;
     for status in [200, 200, 429] {
         let answer = try_login(port).await;
         assert_eq!(answer.status, status, "{}", answer.body);
         assert_eq!(answer.header("retry-after").is_some(), status == 429);
     }
     assert_eq!(get(port, "/").await.status, 200);
+}
+
+const WITH_ORIGINS: &str = "cors_origins: [\"https://app.example\"]
+rules: [{name: login, match: {path: /login}, key: peer_ip, quota: 2/day}]
+";
+
+/// Preflight requests are not counted, and a script of the listed origin alone sees why it is denied.
+async fn scripts_see_denials(port: u16) {
+    let request = |method: &str, fields: &str| {
+        format!("{method} /login HTTP/1.1\r\nhost: shop.example{fields}")
+    };
+    let listed = "\r\norigin: https://app.example";
+    let preflight = request(
+        "OPTIONS",
+        &format!("{listed}\r\naccess-control-request-method: GET"),
+    );
+    for _ in 0..3 {
+        assert_eq!(send(port, &preflight, "").await.status, 200);
+    }
+    let statuses = [200, 200, 429, 429].map(|status| (status, listed));
+    for (status, origin) in statuses
+        .into_iter()
+        .chain([(429, ""), (429, "\r\norigin: https://evil.test")])
+    {
+        let answer = send(port, &request("GET", origin), "").await;
+        assert_eq!(answer.status, status);
+        let is_seen = status == 429 && origin == listed;
+        for (name, value) in [
+            ("access-control-allow-origin", "https://app.example"),
+            ("access-control-allow-credentials", "true"),
+        ] {
+            assert_eq!(answer.header(name), is_seen.then_some(value), "{origin}");
+        }
+        let exposed = answer.header("access-control-expose-headers");
+        let names = exposed.is_some_and(|names| names.contains("retry-after"));
+        assert_eq!(names, is_seen, "{exposed:?}");
+        let vary = answer.header("vary").map(str::to_ascii_lowercase);
+        assert_eq!(vary.as_deref(), (status == 429).then_some("origin"));
+    }
+    assert_eq!(send(port, &preflight, "").await.status, 200);
+}
+
+#[tokio::test]
+async fn scripts_of_listed_origins_see_denials_through_nginx() {
+    if is_missing("nginx") {
+        return;
+    }
+    let (service, _rules) = service_of(WITH_ORIGINS, &[]).await;
+    let page = include_str!("../../../docs/service.md");
+    let (_, rest) = page.split_once("For scripts of other origins").unwrap();
+    let mut blocks = rest
+        .split("```nginx\n")
+        .skip(1)
+        .map(|block| block.split_once("```").unwrap().0);
+    let [of_request, of_denial] = [(); 2].map(|()| blocks.next().unwrap());
+    let arguments = ["-e", "stderr", "-p", ".", "-c", "config"];
+    let (port, _process, _folder) = proxy("nginx", &arguments, |port, upstream| {
+        let config = nginx(port, service.http, upstream);
+        let config = config.replacen("location / {", &format!("location / {{ {of_request}"), 1);
+        config.replacen(
+            "location @limited {",
+            &format!("location @limited {{ {of_denial}"),
+            1,
+        )
+    })
+    .await;
+    scripts_see_denials(port).await;
+}
+
+#[tokio::test]
+async fn scripts_of_listed_origins_see_denials_through_caddy() {
+    if is_missing("caddy") {
+        return;
+    }
+    let (service, _rules) = service_of(WITH_ORIGINS, &[]).await;
+    let http = service.http;
+    let arguments = ["run", "--config", "config", "--adapter", "caddyfile"];
+    let (port, _process, _folder) = proxy("caddy", &arguments, |port, upstream| {
+        caddy(port, http, upstream)
+    })
+    .await;
+    scripts_see_denials(port).await;
 }

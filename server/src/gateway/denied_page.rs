@@ -116,7 +116,7 @@ impl Page {
 
 /// An error of the upstream.
 #[derive(Clone)]
-pub(super) struct OfUpstream;
+pub(crate) struct OfUpstream;
 
 /// The response, with the page if it is a denial of the gateway.
 pub(super) fn replaced(mut response: Response, page: Option<&DeniedPage>) -> Response {

@@ -24,7 +24,6 @@ use tower_service::Service as _;
 
 use super::{
     body_waits::BodyWaits,
-    cors::CorsFields,
     denied_page::{self, DeniedPage},
     hidden_trailers,
     hop_by_hop_headers::{self, Hop},
@@ -39,6 +38,7 @@ use super::{
 use crate::{
     admin::Room,
     connections::{ConnectionSlots, Peer, PerClient, RequestBody},
+    cors::CorsFields,
     decide_and_serve_errors::ServeError,
     events::Answers,
     http_routes::Draining,

@@ -1,4 +1,4 @@
-//! CORS fields of the errors that the gateway makes itself: browsers then show them to scripts of other origins.
+//! CORS fields of denials and of the gateway's own errors: browsers then show them to scripts of other origins.
 
 use axum::response::Response;
 use http::{
@@ -10,23 +10,23 @@ use http::{
 };
 use tower_ratelimit::rules::CorsOrigins;
 
-use super::denied_page::OfUpstream;
+use crate::gateway::OfUpstream;
 
 /// The fields for the response to a request.
-pub(super) struct CorsFields {
+pub(crate) struct CorsFields {
     /// `None` if the request is from no origin of the list.
     allowed: Option<HeaderValue>,
 }
 
 impl CorsFields {
     /// The fields for a request with this header; `None` if the rules have no `cors_origins`.
-    pub(super) fn of(origins: &CorsOrigins, request: &HeaderMap) -> Option<Self> {
+    pub(crate) fn of(origins: &CorsOrigins, request: &HeaderMap) -> Option<Self> {
         let allowed = || origins.allow_origin(request);
         (!origins.is_empty()).then(|| Self { allowed: allowed() })
     }
 
     /// Adds the fields to an error. The upstream's errors have its own.
-    pub(super) fn add(self, response: &mut Response) {
+    pub(crate) fn add(self, response: &mut Response) {
         let status = response.status();
         let is_error = status.is_client_error() || status.is_server_error();
         if !is_error || response.extensions().get::<OfUpstream>().is_some() {
