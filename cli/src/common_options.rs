@@ -110,6 +110,10 @@ pub(crate) struct Redis {
     /// The prefix of all keys in Redis.
     #[arg(long, value_name = "PREFIX", env = "TOWER_RATELIMIT_REDIS_PREFIX")]
     pub(crate) redis_prefix: Option<String>,
+    /// The address of Redis is a proxy that sends each command to the server of its first key, as
+    /// Envoy and twemproxy do. Default: it is a server, or of a URL that names a cluster or sentinels.
+    #[arg(long, requires = "redis", env = "TOWER_RATELIMIT_REDIS_SHARDING_PROXY")]
+    pub(crate) redis_sharding_proxy: bool,
     /// The deadline of Redis for a decision. Default: 15ms in `serve`, since Envoy waits 20ms by
     /// default; 50ms in `gateway`.
     #[arg(long, value_name = "TIME", value_parser = time, env = "TOWER_RATELIMIT_REDIS_DEADLINE")]

@@ -107,6 +107,8 @@ fn settings(variables: &Variables) -> Result<Settings, String> {
     settings.redis = redis_address::address(variables)?;
     settings.redis_tls = redis_address::certificates(variables, settings.redis.as_deref())?;
     settings.redis_prefix = redis_address::key_prefix(variables)?;
+    // The reference needs no such setting, so the variable is that of the other commands.
+    settings.redis_sharding_proxy = variables.truth("TOWER_RATELIMIT_REDIS_SHARDING_PROXY")?;
     settings.redis_deadline = redis_deadline(variables)?;
     settings.ready_needs_store =
         settings.redis.is_some() && variables.truth("REDIS_HEALTH_CHECK_ACTIVE_CONNECTION")?;

@@ -203,6 +203,7 @@ pub(crate) fn gateway(gateway: Gateway) -> Result<(), String> {
     settings.redis_password_file = gateway.redis.redis_password_file;
     settings.ready_needs_store = gateway.redis.ready_needs_store;
     settings.redis_prefix = gateway.redis.redis_prefix;
+    settings.redis_sharding_proxy = gateway.redis.redis_sharding_proxy;
     if let Some(deadline) = gateway.redis.redis_deadline {
         settings.redis_deadline = deadline;
     }

@@ -255,6 +255,7 @@ fn settings(serve: Serve) -> (Log, Settings) {
     settings.redis_password_file = serve.redis.redis_password_file;
     settings.ready_needs_store = serve.redis.ready_needs_store;
     settings.redis_prefix = serve.redis.redis_prefix;
+    settings.redis_sharding_proxy = serve.redis.redis_sharding_proxy;
     if let Some(deadline) = serve.redis.redis_deadline {
         settings.redis_deadline = deadline;
     }

@@ -73,6 +73,9 @@ pub struct Settings {
     pub ready_needs_store: bool,
     /// The prefix of all keys in Redis. Defaults to that of [`RedisStore`].
     pub redis_prefix: Option<String>,
+    /// Whether the address is a proxy that spreads keys over several servers, such as Envoy or twemproxy. Defaults to
+    /// false.
+    pub redis_sharding_proxy: bool,
     /// The deadline of Redis for a decision. Defaults to [`DEFAULT_DEADLINE`].
     pub redis_deadline: Duration,
     /// The policy while Redis does not respond. Defaults to [`OnFailure::local`].
@@ -135,6 +138,7 @@ impl Settings {
             redis_tls: RedisTlsFiles::default(),
             ready_needs_store: false,
             redis_prefix: None,
+            redis_sharding_proxy: false,
             redis_deadline: DEFAULT_DEADLINE,
             on_failure: OnFailure::local(),
             on_failure_setting: "--on-failure",

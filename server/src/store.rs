@@ -1,9 +1,9 @@
 //! The store of all counts: this process, or Redis.
 
-use std::path::PathBuf;
+use std::{path::PathBuf, time::Duration};
 
 use tower_ratelimit::{
-    LocalStore, OnFailure, RedisStore, RedisStoreBuilder, StoreHealth,
+    LocalStore, OnFailure, RedisStore, StoreHealth,
     rules::{Rules, RulesBuilder},
 };
 
@@ -87,33 +87,37 @@ impl Store {
     }
 }
 
-/// The files with the password and the certificates for Redis. They are read again for each connection.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct RedisFiles<'a> {
+/// How to connect to Redis. The files are read again for each connection.
+pub(crate) struct RedisOptions<'a> {
+    pub(crate) deadline: Duration,
+    /// The prefix of all keys.
+    pub(crate) prefix: Option<&'a str>,
     pub(crate) password: Option<&'a PathBuf>,
     pub(crate) tls: &'a RedisTlsFiles,
+    pub(crate) sharding_proxy: bool,
 }
 
-/// Connects to the store at this address, with this prefix for keys.
-pub(crate) fn redis(
-    mut store: RedisStoreBuilder,
-    prefix: Option<&str>,
-    files: RedisFiles<'_>,
-    address: &str,
-) -> Result<RedisStore, ServeError> {
-    if let Some(prefix) = prefix {
-        store = store.prefix(prefix);
+impl RedisOptions<'_> {
+    /// Connects to the store at this address.
+    pub(crate) fn connect(self, address: &str) -> Result<RedisStore, ServeError> {
+        let mut store = RedisStore::builder().deadline(self.deadline);
+        if let Some(prefix) = self.prefix {
+            store = store.prefix(prefix);
+        }
+        if let Some(password) = self.password {
+            store = store.password_file(password);
+        }
+        if let Some(authority) = &self.tls.authority {
+            store = store.tls_authorities_file(authority);
+        }
+        if let Some((certificate, key)) = &self.tls.certificate {
+            store = store.tls_client_certificate_files(certificate, key);
+        }
+        if self.sharding_proxy {
+            store = store.sharding_proxy();
+        }
+        store
+            .connect(address)
+            .map_err(|error| fault("--redis", &error))
     }
-    if let Some(password) = files.password {
-        store = store.password_file(password);
-    }
-    if let Some(authority) = &files.tls.authority {
-        store = store.tls_authorities_file(authority);
-    }
-    if let Some((certificate, key)) = &files.tls.certificate {
-        store = store.tls_client_certificate_files(certificate, key);
-    }
-    store
-        .connect(address)
-        .map_err(|error| fault("--redis", &error))
 }

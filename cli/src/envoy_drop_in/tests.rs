@@ -71,6 +71,7 @@ fn variables_are_read() {
         ("MERGE_DOMAIN_CONFIG", "T"),
         ("CACHE_KEY_PREFIX", "rl"),
         ("REDIS_TIMEOUT", "150ms"),
+        ("TOWER_RATELIMIT_REDIS_SHARDING_PROXY", "true"),
         ("NEAR_LIMIT_RATIO", "0.5"),
         ("SHADOW_MODE", "1"),
         ("LIMIT_RESPONSE_HEADERS_ENABLED", "true"),
@@ -94,6 +95,7 @@ fn variables_are_read() {
     assert_eq!(settings.grpc_max_age, Duration::from_secs(1_800));
     assert_eq!(settings.redis_deadline, Duration::from_millis(150));
     assert_eq!(settings.redis_prefix.as_deref(), Some("rl"));
+    assert!(settings.redis_sharding_proxy);
     assert!(settings.merge_domains);
     let prometheus = settings.prometheus.expect("a listener");
     assert_eq!(

@@ -7,7 +7,7 @@ use testkit::{
     needs,
     programs::{eventually, free_port},
     servers::{
-        Cluster, Sentinels, Setup,
+        Cluster, Sentinels, Setup, ShardingProxy,
         certificates::{CLIENT, make_client_certificate},
     },
 };
@@ -70,11 +70,16 @@ async fn wrong_password_is_in_the_log_and_readiness_follows_the_store() {
 const PROXY: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 7);
 
 /// Two gateways count the requests of these clients together.
-async fn count_together(url: &str, clients: &[&str]) {
+async fn count_together(url: &str, clients: &[&str], more: &[&str]) {
     let upstream = Upstream::start().await;
     // Longer than any delay of Redis on a busy machine.
     let deadline = ["--redis-deadline", "60s"];
-    let options = [&["--redis", url, "--redis-prefix", "shop"][..], &deadline].concat();
+    let options = [
+        &["--redis", url, "--redis-prefix", "shop"][..],
+        &deadline,
+        more,
+    ]
+    .concat();
     let one = Gateway::start(upstream.port, &options).await;
     let other = Gateway::start(upstream.port, &options).await;
     for client in clients {
@@ -122,22 +127,30 @@ async fn gateways_count_together_in_redis() {
     needs!(redis);
     bounded(async {
         let server = Setup::redis().start().await;
-        count_together(&server.url(), &["203.0.113.7"]).await;
+        count_together(&server.url(), &["203.0.113.7"], &[]).await;
     })
     .await;
 }
 
-/// The subjects of several clients are on several servers.
+/// Their subjects are on several servers.
+const CLIENTS: [&str; 8] = [
+    "203.0.113.1",
+    "203.0.113.2",
+    "203.0.113.3",
+    "203.0.113.4",
+    "203.0.113.5",
+    "203.0.113.6",
+    "203.0.113.7",
+    "203.0.113.8",
+];
+
 #[tokio::test]
 async fn gateways_count_together_in_a_cluster() {
     needs!(redis);
     bounded(async {
         let cluster = Cluster::start().await;
         let url = cluster.url();
-        let clients = (1..=8).map(|number| format!("203.0.113.{number}"));
-        let clients: Vec<String> = clients.collect();
-        let clients: Vec<&str> = clients.iter().map(String::as_str).collect();
-        count_together(&url, &clients).await;
+        count_together(&url, &CLIENTS, &[]).await;
     })
     .await;
 }
@@ -147,7 +160,25 @@ async fn gateways_count_together_by_sentinels() {
     needs!(redis);
     bounded(async {
         let sentinels = Sentinels::start(1).await;
-        count_together(&sentinels.url(), &["203.0.113.7"]).await;
+        count_together(&sentinels.url(), &["203.0.113.7"], &[]).await;
     })
     .await;
+}
+
+/// Without the option each gateway counts by itself there: the servers do not know its scripts, or the connection
+/// ends at once.
+async fn count_together_behind(proxy: ShardingProxy) {
+    count_together(&proxy.url(), &CLIENTS, &["--redis-sharding-proxy"]).await;
+}
+
+#[tokio::test]
+async fn gateways_count_together_behind_envoy() {
+    needs!(redis, envoy);
+    bounded(async { count_together_behind(ShardingProxy::envoy().await).await }).await;
+}
+
+#[tokio::test]
+async fn gateways_count_together_behind_twemproxy() {
+    needs!(redis, twemproxy);
+    bounded(async { count_together_behind(ShardingProxy::twemproxy().await).await }).await;
 }

@@ -6,7 +6,7 @@ use testkit::{
     needs,
     programs::{eventually, free_port},
     servers::{
-        Cluster, Sentinels, Server, Setup,
+        Cluster, Sentinels, Server, Setup, ShardingProxy,
         certificates::{CLIENT, make_client_certificate},
     },
 };
@@ -197,4 +197,27 @@ async fn service_counts_by_sentinels_also_after_a_primary_is_gone() {
         sentinels.primary().await;
     })
     .await;
+}
+
+async fn redis_decides_behind(proxy: ShardingProxy) {
+    let url = proxy.url();
+    let redis = ["--redis", &url, "--redis-sharding-proxy"];
+    let failure = ["--redis-deadline", "20s", "--on-failure", "deny"];
+    let service = Service::start(&[&redis[..], &failure].concat()).await;
+    for key in 0..32 {
+        let answer = service.call(about("foo", &key.to_string())).await;
+        assert_eq!(answer.unwrap().overall_code(), Code::Ok, "{key}");
+    }
+}
+
+#[tokio::test]
+async fn redis_decides_behind_envoy() {
+    needs!(redis, envoy);
+    redis_decides_behind(ShardingProxy::envoy().await).await;
+}
+
+#[tokio::test]
+async fn redis_decides_behind_twemproxy() {
+    needs!(redis, twemproxy);
+    redis_decides_behind(ShardingProxy::twemproxy().await).await;
 }

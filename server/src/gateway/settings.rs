@@ -2,17 +2,14 @@
 
 use std::{net::SocketAddr, num::NonZeroUsize, path::PathBuf, time::Duration};
 
-use tower_ratelimit::{
-    RedisStore,
-    rules::{Rules, RulesBuilder},
-};
+use tower_ratelimit::rules::{Rules, RulesBuilder};
 
 use super::upstream_address::{Upstream, UpstreamHost, UpstreamHttp, UpstreamTls};
 use crate::{
     connections,
     decide_and_serve_errors::{ServeError, fault},
     settings, state_file,
-    store::{RedisFiles, RedisTlsFiles, Store, redis},
+    store::{RedisOptions, RedisTlsFiles, Store},
     tls::TlsFiles,
 };
 
@@ -52,6 +49,9 @@ pub struct Settings {
     pub ready_needs_store: bool,
     /// The prefix of all keys in Redis. Defaults to that of [`RedisStore`].
     pub redis_prefix: Option<String>,
+    /// Whether the address is a proxy that spreads keys over several servers, such as Envoy or twemproxy. Defaults to
+    /// false.
+    pub redis_sharding_proxy: bool,
     /// The deadline of Redis for a decision. Defaults to 50 milliseconds.
     pub redis_deadline: Duration,
     /// The file of the counts, restored at the start, and saved each minute and at the end.
@@ -108,6 +108,7 @@ impl Settings {
             redis_tls: RedisTlsFiles::default(),
             ready_needs_store: false,
             redis_prefix: None,
+            redis_sharding_proxy: false,
             redis_deadline: DEFAULT_DEADLINE,
             state: None,
             max_body: None,
@@ -128,13 +129,14 @@ impl Settings {
 
     /// Reads the rules, and makes the store for their counts.
     pub(super) fn rules(&self) -> Result<(Rules, Store), ServeError> {
-        let prefix = self.redis_prefix.as_deref();
-        let files = RedisFiles {
+        let options = RedisOptions {
+            deadline: self.redis_deadline,
+            prefix: self.redis_prefix.as_deref(),
             password: self.redis_password_file.as_ref(),
             tls: &self.redis_tls,
+            sharding_proxy: self.redis_sharding_proxy,
         };
-        let builder = || RedisStore::builder().deadline(self.redis_deadline);
-        let connect = |address: &String| redis(builder(), prefix, files, address);
+        let connect = |address: &String| options.connect(address);
         let redis = self.redis.as_ref().map(connect).transpose()?;
         state_file::check(self.state.as_deref(), self.redis.as_ref())?;
         let builder = redis

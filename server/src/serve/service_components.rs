@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::Router;
 use tokio::task::JoinSet;
 use tower_ratelimit::{
-    LocalStore, RedisStore,
+    LocalStore,
     observe::{MetricsObserver, TopKeys},
     rules::RulesLayer,
 };
@@ -25,7 +25,7 @@ use crate::{
     rules_source::{Source, warn_of},
     settings::Settings,
     state_file::{self, StateFile},
-    store::{RedisFiles, Store, redis},
+    store::{RedisOptions, Store},
     telemetry::observed,
     tls::Tls,
     watch::Watch,
@@ -263,13 +263,14 @@ fn store(settings: &Settings) -> Result<Store, ServeError> {
             .map(Store::Local)
             .map_err(|error| fault("--max-keys", &error));
     };
-    let store = RedisStore::builder().deadline(settings.redis_deadline);
-    let prefix = settings.redis_prefix.as_deref();
-    let files = RedisFiles {
+    let options = RedisOptions {
+        deadline: settings.redis_deadline,
+        prefix: settings.redis_prefix.as_deref(),
         password: settings.redis_password_file.as_ref(),
         tls: &settings.redis_tls,
+        sharding_proxy: settings.redis_sharding_proxy,
     };
-    redis(store, prefix, files, address).map(Store::Redis)
+    options.connect(address).map(Store::Redis)
 }
 
 fn auth(

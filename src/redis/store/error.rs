@@ -139,7 +139,8 @@ fn shown(error: &RedisError) -> String {
         // It was loaded over the same connection just before.
         (Some("NOSCRIPT"), _) => {
             return "NOSCRIPT, though the script was loaded: several servers are behind the address, as \
-             with Envoy and twemproxy; RedisStoreBuilder::sharding_proxy is for them"
+             with Envoy and twemproxy; RedisStoreBuilder::sharding_proxy, or --redis-sharding-proxy of the command, is \
+             for them"
                 .to_owned();
         }
         (Some(code), Some(detail)) => format!("{code} {detail}"),

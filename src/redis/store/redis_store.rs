@@ -218,7 +218,7 @@ impl RedisStore {
         if !self.shared.is_split.swap(true, Ordering::Relaxed) {
             let text = "behind the address of Redis there are many servers, as it answered CROSSSLOT: \
                 from now on each subject is asked about in a call of its own; say so at once with \
-                RedisStoreBuilder::sharding_proxy";
+                RedisStoreBuilder::sharding_proxy, or --redis-sharding-proxy of the command";
             log::report(Code::RedisSplit, text);
         }
     }
