@@ -13,11 +13,12 @@ use http::request::Parts;
 use super::{
     admission::Admission,
     charge_request::{ChargeRequest, ChargeRequestRef, DecisionTrace},
+    decisions_for_handlers,
     deferred_decision::{DeferredDecision, NextStep},
     reservation::Reservation,
 };
 use crate::{
-    decision::Decision,
+    decision::{Decision, Outcome},
     error::LimiterError,
     headers::QuotaNumbers,
     key::Key,
@@ -26,6 +27,7 @@ use crate::{
         key_extraction_rules::Uncounted,
         request_outcome::{FinalOutcome, RequestOutcome},
     },
+    observe::Event,
     reject::{Reject, RejectionKind},
 };
 
@@ -48,8 +50,8 @@ impl<L: Limiter, R> Admission<L, R> {
     where
         R: Reject<B>,
     {
-        let key_stage = self.key_stage();
-        if !self.extracts_alone() {
+        let key_stage = &self.key_stage;
+        if !self.extracts_alone {
             return self.decide_apart(parts);
         }
         // By reference: a key is long, and stays where the extractor put it.
@@ -65,14 +67,14 @@ impl<L: Limiter, R> Admission<L, R> {
     where
         R: Reject<B>,
     {
-        let key_stage = self.key_stage();
-        if !self.extracts_class() {
+        let key_stage = &self.key_stage;
+        if !self.extracts_class {
             return self.decide_by_settings(key_stage.key_of(parts), parts);
         }
         // As without classes: nothing else is looked up or copied.
         match &key_stage.extract(parts) {
             Ok(key) => {
-                let tier = Tier::of_class(self.settings().common.priority_of(parts));
+                let tier = Tier::of_class(self.settings.common.priority_of(parts));
                 let charge = ChargeRequest::usual(key).in_tier(tier);
                 self.decide_charge(charge, parts)
             }
@@ -108,14 +110,14 @@ impl<L: Limiter, R> Admission<L, R> {
             Ok(key) => key,
             Err(why) => return self.uncounted(why, parts),
         };
-        let tier = self.settings().tier_of(parts);
+        let tier = self.settings.tier_of(parts);
         if tier.is_unlimited() {
             return self.uncounted(Uncounted::Skip, parts);
         }
         let charge = ChargeRequest {
             key: &key,
             tier: &tier,
-            cost: self.settings().cost_of(parts),
+            cost: self.settings.cost_of(parts),
             started: self.responder().start(),
         };
         self.decide_charge(charge, parts)
@@ -134,7 +136,7 @@ impl<L: Limiter, R> Admission<L, R> {
         if self.may_queue(charge) {
             return self.defer(charge, None, parts);
         }
-        self.decide_now(charge, self.is_plain(), parts)
+        self.decide_now(charge, self.plain, parts)
     }
 
     /// Decides about a request that some limits may deny without an end of it: like
@@ -217,7 +219,9 @@ impl<L: Limiter, R> Admission<L, R> {
         R: Reject<B>,
     {
         match answer {
-            Ok(mut decision) if self.lets_overflow(&decision) => {
+            Ok(mut decision)
+                if !self.responder().is_shadow() && self.settings.overflow.lets_pass(&decision) =>
+            {
                 ResponseWork::overflow(&mut decision, charge, trace, self, parts)
             }
             Ok(mut decision) => ResponseWork::admit(&mut decision, charge, trace, self, parts),
@@ -235,7 +239,7 @@ impl<L: Limiter, R> Admission<L, R> {
     where
         R: Reject<B>,
     {
-        self.undecided(self.exempt(why), parts)
+        self.undecided(self.key_stage.exempt(why, self.limiter.policies()), parts)
     }
 
     /// Rejects a request without a decision, or passes it if there is no rejection.
@@ -250,8 +254,53 @@ impl<L: Limiter, R> Admission<L, R> {
         if let Some(kind) = rejection {
             return RequestOutcome::Reject(self.responder().refuse(parts, kind));
         }
-        self.expose_exemption::<B>(&mut parts.extensions);
+        if self.settings.expose_decision {
+            let (decision, style) = (self.unmeasured(), self.responder().style::<B>());
+            decisions_for_handlers::expose(None, &decision, style, &mut parts.extensions);
+        }
         RequestOutcome::Pass(ResponseWork::Nothing)
+    }
+
+    /// Whether earlier requests of this key may wait, which this one must not overtake.
+    fn may_queue(&self, charge: ChargeRequestRef<'_>) -> bool {
+        let waiting = &self.settings.waiting;
+        waiting.may_have_queue(charge.key) && charge.cost > 0 && !self.responder().is_shadow()
+    }
+
+    /// Whether this decision is final.
+    #[inline]
+    fn is_settled(&self, decision: &Decision) -> bool {
+        match decision.outcome() {
+            Outcome::Allowed => true,
+            Outcome::Delayed(wait) => wait.is_zero() || self.responder().is_shadow(),
+            Outcome::Denied => self.settles_denials,
+        }
+    }
+
+    /// Whether a request with this decision passes, and needs no work before it does. `plain` is that of
+    /// the admission, which most callers know.
+    #[inline]
+    fn passes_plainly(&self, plain: bool, decision: &Decision) -> bool {
+        let is_allowed = decision.outcome() == Outcome::Allowed;
+        plain && is_allowed && !self.key_stage.diagnostics().is_active()
+    }
+
+    /// Checks one of a layer's first requests for signs of a wrong set-up.
+    fn diagnose(&self, charge: ChargeRequestRef<'_>, parts: &mut Parts) {
+        let diagnostics = self.key_stage.diagnostics();
+        if !diagnostics.is_active() {
+            return;
+        }
+        diagnostics.note_decided();
+        if !diagnostics.checks_next() {
+            return;
+        }
+        self.key_stage.check_for_proxy(parts);
+        if charge.cost > 0 {
+            let own = || Arc::as_ptr(&self.limiter).addr();
+            let identity = self.limiter.identity().unwrap_or_else(own);
+            diagnostics.check_for_second_charge(identity, charge.key, &mut parts.extensions);
+        }
     }
 }
 
@@ -300,7 +349,10 @@ impl<L: Limiter, R> ResponseWork<L, R> {
         if !admission.passes(decision, charge, trace) {
             return RequestOutcome::Reject(admission.responder().deny(parts, decision));
         }
-        admission.expose::<B>(charge.key, decision, &mut parts.extensions);
+        if admission.settings.expose_decision {
+            let (key, style) = (Some(charge.key), admission.responder().style::<B>());
+            decisions_for_handlers::expose(key, decision, style, &mut parts.extensions);
+        }
         let settling = Self::settling(decision, charge, trace, admission, parts);
         RequestOutcome::Pass(settling.unwrap_or_else(|| Self::showing(decision, admission)))
     }
@@ -324,8 +376,8 @@ impl<L: Limiter, R> ResponseWork<L, R> {
         Some(Self::Settle(Box::new(reservation)))
     }
 
-    /// Passes a request despite a denial. Its response has the fields of the denial, without the wait: the inner
-    /// service may set one.
+    /// Passes a request despite a denial, which the inner service finds in the request. Its response has the fields of
+    /// the denial, without the wait: the inner service may set one.
     #[cold]
     fn overflow<B: 'static, D>(
         decision: &mut Decision,
@@ -338,7 +390,13 @@ impl<L: Limiter, R> ResponseWork<L, R> {
         R: Reject<B>,
     {
         admission.diagnose(charge, parts);
-        admission.overflow::<B>(decision, charge, trace, parts);
+        let responder = admission.responder();
+        responder.observe(|| Event::Overflowed(admission.decided(decision, charge, trace)));
+        responder.lengthen(decision);
+        (admission.settings.overflow).mark(decision, &mut parts.headers);
+        decision.set_overflow();
+        let (key, style) = (Some(charge.key), responder.style::<B>());
+        decisions_for_handlers::expose(key, decision, style, &mut parts.extensions);
         // Limits of other rules may have charged it.
         let settling = Self::settling(decision, charge, trace, admission, parts);
         RequestOutcome::Pass(settling.unwrap_or_else(|| {

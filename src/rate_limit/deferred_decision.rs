@@ -2,6 +2,7 @@
 
 use std::{
     mem,
+    sync::atomic::Ordering,
     time::{Duration, Instant},
 };
 
@@ -15,6 +16,7 @@ use crate::{
     decision::{Decision, Op},
     error::{LimiterError, LimiterErrorKind},
     limiter::{Limiter, Pending},
+    observe::Corrected,
 };
 
 /// The state of a decision that takes several steps.
@@ -142,7 +144,7 @@ impl DeferredDecision {
         admission: &Admission<L, R>,
         charge: ChargeRequestRef<'_>,
     ) -> NextStep<L::Future> {
-        match admission.waiting().blocked_queue(charge) {
+        match admission.settings.waiting.blocked_queue(charge) {
             None => self.request_charge(admission, charge),
             Some(true) => self.apply(Purpose::Join, Op::Peek(charge.cost), admission, charge),
             Some(false) => self.join(admission, charge),
@@ -157,7 +159,7 @@ impl DeferredDecision {
         if self.may_exceed(admission) {
             return self.exceed(admission, charge);
         }
-        match admission.waiting().join(charge) {
+        match admission.settings.waiting.join(charge) {
             None => self.request_charge(admission, charge),
             Some(enqueued) => self.queue(enqueued, admission, charge),
         }
@@ -185,7 +187,10 @@ impl DeferredDecision {
             return self.apply(Purpose::Pass, op, admission, charge);
         }
         self.sent = charge.started.map(|_| Instant::now());
-        NextStep::Answer(Purpose::Pass, admission.apply_late(charge, op, late))
+        NextStep::Answer(
+            Purpose::Pass,
+            (admission.limiter).apply_late(charge.tier, charge.key, &[op], late),
+        )
     }
 
     /// The step after an answer of the limiter.
@@ -200,7 +205,7 @@ impl DeferredDecision {
             *self.trace.latency.get_or_insert_default() += sent.elapsed();
         }
         if self.acquires && answer.is_ok() {
-            admission.stop_reserving();
+            admission.reserves.store(false, Ordering::Relaxed);
         }
         match (purpose, answer) {
             (Purpose::Pass, Err(error)) if self.may_acquire(&error, admission) => {
@@ -226,8 +231,8 @@ impl DeferredDecision {
         error: &LimiterError,
         admission: &Admission<L, R>,
     ) -> bool {
-        let unsupported = error.kind() == LimiterErrorKind::Unsupported;
-        unsupported && admission.may_continue() && !self.acquires
+        let reserves = admission.revises_denials() || admission.overflows || admission.corrects();
+        error.kind() == LimiterErrorKind::Unsupported && reserves && !self.acquires
     }
 
     /// The step of a request that the limiter allows.
@@ -267,7 +272,7 @@ impl DeferredDecision {
             return self.exceed(admission, charge);
         }
         let retry_after = denial.retry_after();
-        let enqueued = admission.waiting().enqueue(charge, &denial);
+        let enqueued = admission.settings.waiting.enqueue(charge, &denial);
         self.denial = Some(denial);
         match (enqueued, retry_after) {
             (Enqueued::Head(position), Some(wait)) => {
@@ -286,10 +291,15 @@ impl DeferredDecision {
         admission: &Admission<L, R>,
         charge: ChargeRequestRef<'_>,
     ) -> NextStep<L::Future> {
-        let longest = admission.waiting().longest(&denial).unwrap_or_default();
+        let longest = admission
+            .settings
+            .waiting
+            .longest(&denial)
+            .unwrap_or_default();
         let left = longest.saturating_sub(position.waited());
         if let Some(wait) = denial.retry_after().filter(|wait| *wait <= left) {
-            let requeued = (admission.waiting()).denied(&mut position, charge, &denial, left);
+            let requeued =
+                (admission.settings.waiting).denied(&mut position, charge, &denial, left);
             let next = match requeued {
                 Requeued::Head => Some(NextStep::Retry(wait)),
                 Requeued::Behind => Some(NextStep::Queue),
@@ -329,7 +339,8 @@ impl DeferredDecision {
 
     /// Whether the elastic layer allows the request.
     fn may_exceed<L: Limiter, R>(&mut self, admission: &Admission<L, R>) -> bool {
-        !mem::replace(&mut self.probed, true) && admission.allows_excess()
+        let elastic = admission.settings.elastic.as_ref();
+        !mem::replace(&mut self.probed, true) && elastic.is_some_and(|allows| allows())
     }
 
     /// Passes the request despite a denial. A charge that depends on the response is left to that.
@@ -359,7 +370,15 @@ impl DeferredDecision {
             Err(error) => {
                 let denial = self.known_denial(admission, charge);
                 let decision = denial.map_or_else(|| admission.unmeasured(), Decision::into_excess);
-                admission.report_uncorrected(&decision, charge, 0, &error);
+                admission.report_corrected(Corrected {
+                    decision: &decision,
+                    key: charge.key,
+                    before: 0,
+                    after: 0,
+                    kept_by_each: &[],
+                    spent: None,
+                    error: Some(&error),
+                });
                 decision
             }
         }))
@@ -372,7 +391,7 @@ impl DeferredDecision {
         charge: ChargeRequestRef<'_>,
     ) -> Option<Decision> {
         let own = self.denial.take();
-        own.or_else(|| admission.waiting().denial_of_head(charge))
+        own.or_else(|| admission.settings.waiting.denial_of_head(charge))
     }
 
     /// Denies the request. The limiter gets the denial if it may start a block, and reports one if the
@@ -382,7 +401,8 @@ impl DeferredDecision {
         admission: &Admission<L, R>,
         charge: ChargeRequestRef<'_>,
     ) -> NextStep<L::Future> {
-        let reports = admission.reports_denials();
+        let may_block = admission.blocks && !admission.overflows && !admission.corrects();
+        let reports = may_block && admission.reserves.load(Ordering::Relaxed);
         match self.denial.take() {
             Some(denial) if !reports || denial.is_blocked() => self.done(denial),
             denial => {

@@ -21,7 +21,7 @@ use crate::{
     decision::{Decision, Op, Receipt},
     error::LimiterError,
     limiter::{Limiter, Pending, PendingFuture},
-    observe::{Corrected, Event, SpendSource, SpentReport},
+    observe::{Corrected, SpendSource, SpentReport},
     small_list::SmallList,
 };
 
@@ -156,7 +156,7 @@ impl<L: Limiter, R> Reservation<L, R> {
         } else {
             self.charged()
         };
-        let counts = units == 0 || self.admission.final_cost(&parts, units) > 0;
+        let counts = units == 0 || self.final_cost(&parts, units) > 0;
         mem::swap(&mut parts.headers, response.headers_mut());
         counts
     }
@@ -185,7 +185,7 @@ impl<L: Limiter, R> Reservation<L, R> {
         let answer = self.correct(&parts);
         let mut response = Response::from_parts(parts, body);
         match answer {
-            None => self.report(self.charged()),
+            None => self.keep(None),
             Some(Pending::Ready(answer)) => self.on_answer(answer),
             Some(later) => {
                 return Err(Box::new(Correcting {
@@ -206,7 +206,7 @@ impl<L: Limiter, R> Reservation<L, R> {
         R: Send + Sync + 'static,
     {
         match self.correct(response) {
-            None => self.report(self.charged()),
+            None => self.keep(None),
             Some(Pending::Ready(answer)) => self.on_answer(answer),
             Some(Pending::Later(answer)) => spawn(async move {
                 let answer = answer.await;
@@ -217,11 +217,15 @@ impl<L: Limiter, R> Reservation<L, R> {
 
     fn correct(&mut self, response: &response::Parts) -> Option<Pending<L::Future>> {
         #[cfg(feature = "rules")]
-        if let Some(settlement) = self.admission.settlement(response, &self.decision) {
+        if let Some(final_cost) = &self.admission.settings.final_cost
+            && let Some(settlement) =
+                final_cost.of_each(response, &self.decision, self.admission.blocks)
+        {
             self.cost = Some(settlement.kept);
             self.kept_by_each = settlement.kept_by_each;
             let charge = self.charge.as_ref();
-            return Some(self.admission.apply_each(charge, &settlement.ops));
+            let limiter = &self.admission.limiter;
+            return Some(limiter.apply_each(charge.tier, charge.key, &settlement.ops));
         }
         let charged = self.charged();
         let assumed = if self.exceeds {
@@ -229,10 +233,10 @@ impl<L: Limiter, R> Reservation<L, R> {
         } else {
             charged
         };
-        let cost = self.admission.final_cost(response, assumed);
+        let cost = self.final_cost(response, assumed);
         self.cost = Some(cost);
         // A limiter with blocks counts responses, also those that cost what they were charged.
-        let unchanged = cost == charged && (cost == 0 || !self.admission.blocks());
+        let unchanged = cost == charged && (cost == 0 || !self.admission.blocks);
         let op = if self.exceeds {
             (cost > 0).then_some(Op::Hit(cost))
         } else {
@@ -241,17 +245,23 @@ impl<L: Limiter, R> Reservation<L, R> {
         Some(self.admission.apply(self.charge.as_ref(), op))
     }
 
+    /// The cost of the request by its response, if `units` were reserved.
+    fn final_cost(&self, response: &response::Parts, units: u64) -> u64 {
+        let final_cost = self.admission.settings.final_cost.as_ref();
+        final_cost.map_or(units, |final_cost| final_cost.of_all(response, units))
+    }
+
     fn on_answer(&mut self, answer: Result<Decision, LimiterError>) {
         let charged = self.charged();
         let decision = match answer {
             Ok(decision) => decision,
-            Err(error) => return self.fail(&error),
+            Err(error) => return self.keep(Some(&error)),
         };
         let cost = self.cost.unwrap_or(charged);
         // The fallback has answered, which cannot refund a charge of the store.
         if decision.is_degraded() && !self.decision.is_degraded() && cost < charged {
             let fault = "the store did not answer, so its charge was not refunded";
-            return self.fail(&LimiterError::unavailable(fault));
+            return self.keep(Some(&LimiterError::unavailable(fault)));
         }
         // Units beyond the charge are charged as far as there are any.
         let after = cost.min(charged.saturating_add(decision.charged()));
@@ -261,14 +271,7 @@ impl<L: Limiter, R> Reservation<L, R> {
         } else {
             decision
         };
-        self.reported = true;
-        let charge = self.charge.as_ref();
-        self.admission.report_corrected(
-            &self.decision,
-            charge,
-            (charged, after),
-            &self.kept_by_each,
-        );
+        self.report((charged, after), None);
     }
 }
 
@@ -285,50 +288,48 @@ impl<L, R> Reservation<L, R> {
             forgotten: forgotten.iter().copied().flatten().max().unwrap_or(0),
             forgotten_by_each: &forgotten_by_each,
         };
-        let error = spent.error.as_ref();
-        match error {
-            Some(error) => self.admission.warnings().report_uncorrected(error),
-            None => self.admission.warnings().note_corrected(),
-        }
-        self.admission.responder().observe(|| {
-            Event::Corrected(Corrected {
-                decision,
-                key: &self.charge.key,
-                before: self.charged(),
-                after: after.iter().copied().min().unwrap_or(0),
-                kept_by_each: &kept_by_each,
-                spent: Some(report),
-                error,
-            })
+        self.admission.report_corrected(Corrected {
+            decision,
+            key: &self.charge.key,
+            before: self.charged(),
+            after: after.iter().copied().min().unwrap_or(0),
+            kept_by_each: &kept_by_each,
+            spent: Some(report),
+            error: spent.error.as_ref(),
         });
+    }
+
+    /// Reports the charge before the response and after.
+    fn report(&mut self, (before, after): (u64, u64), error: Option<&LimiterError>) {
+        self.reported = true;
+        self.admission.report_corrected(Corrected {
+            decision: &self.decision,
+            key: &self.charge.key,
+            before,
+            after,
+            kept_by_each: &self.kept_by_each,
+            spent: None,
+            error,
+        });
+    }
+
+    /// Reports that the charge stays, or could not be corrected.
+    fn keep(&mut self, error: Option<&LimiterError>) {
+        self.kept_by_each.clear();
+        let charged = self.charged();
+        self.report((charged, charged), error);
     }
 
     /// Logs why the units of the response are not known.
     pub(super) fn report_unreadable(&self, cause: Unreadable) {
-        self.admission.warnings().report_unreadable(cause);
-    }
-
-    /// Reports that the charge could not be corrected.
-    fn fail(&mut self, error: &LimiterError) {
-        self.reported = true;
-        let charge = self.charge.as_ref();
-        self.admission
-            .report_uncorrected(&self.decision, charge, self.charged(), error);
-    }
-
-    /// Reports that the charge stays.
-    fn report(&mut self, charged: u64) {
-        self.reported = true;
-        let charge = self.charge.as_ref();
-        self.admission
-            .report_corrected(&self.decision, charge, (charged, charged), &[]);
+        self.admission.warnings.report_unreadable(cause);
     }
 }
 
 impl<L, R> Drop for Reservation<L, R> {
     fn drop(&mut self) {
         if !self.reported {
-            self.report(self.charged());
+            self.keep(None);
         }
     }
 }
@@ -395,5 +396,6 @@ fn apply_ops<L: Limiter, R>(
         return admission.apply(charge, only.op.clone());
     }
     let ops = ops.as_slice().iter().map(|limit| limit.op.clone());
-    admission.apply_each(charge, &ops.collect::<Vec<_>>())
+    let ops = ops.collect::<Vec<_>>();
+    (admission.limiter).apply_each(charge.tier, charge.key, &ops)
 }
