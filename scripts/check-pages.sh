@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Holds the pages for contributors to what exists:
-# - every path that docs/architecture.md and CONTRIBUTING.md name is there;
+# - every path that docs/architecture.md and CONTRIBUTING.md name is there, and every type and constant of the former;
 # - docs/architecture.md has every module of src/lib.rs among its floors, every feature of Cargo.toml in its table, and
 #   in the table of twins every function of a script beside a function in Rust, both of which exist;
 # - CONTRIBUTING.md names every script and every step of .ci/run.
@@ -36,6 +36,12 @@ for path, page in pages.items():
             faults.append(f"{path}: there is no {name}")
 
 page = pages["docs/architecture.md"]
+code = "".join(text(file) for src in ("src", "client/src", "rulefile/src", "server/src") for file in pathlib.Path(src).rglob("*.rs"))
+words = set(re.findall(r"^[^/\n]*\b(?:struct|enum|trait|type|fn|mod|const|static) (\w+)|^ +([A-Z]\w*)\b", code, re.MULTILINE))
+words = {word for pair in words for word in pair}
+for name in sorted(set(re.findall(r"`((?:[A-Z]\w*)(?:::\w+)*)`", page))):
+    if not words.issuperset(name.split("::")):
+        faults.append(f"docs/architecture.md: there is no {name} in the code")
 lines = page.count("\n")
 if lines > MAX_LINES:
     faults.append(f"docs/architecture.md has {lines} lines, more than {MAX_LINES}")

@@ -5,7 +5,8 @@ A measured cost in a comment is true of one machine and one day, so its line nam
 measured if it is in ns or µs, and is no bound (`at most 20 µs`, `2^59 ns`); a number if it is one of instructions, a factor
 (`2.7 ×`, `3 times as long`), or a percentage of time.
 
-Each path below the root in `.ci`, `.config`, `.github` and `scripts` matches a file, and each name in .config/nextest.toml a test."""
+Each path below the root in `.ci`, `.config`, `.github` and `scripts` matches a file, and each name in .config/nextest.toml a
+test, as do the filters of the tests that pages name."""
 
 import pathlib, subprocess, sys
 
@@ -98,9 +99,24 @@ def faults_of_test_names(files):
                     yield f"{config}:{line}: {name} is in the name of no {kind}"
 
 
+def faults_of_commands(files):
+    """Filters and variables of the commands that pages name for tests, which no test has."""
+    tests = "\n".join(path.read_text(encoding="utf-8") for path in files if path.suffix == ".rs")
+    for page in (path for path in files if path.suffix == ".md" and path.parts[0] in ("CONTRIBUTING.md", "docs")):
+        for line, text in enumerate(page.read_text(encoding="utf-8").splitlines(), 1):
+            for variables, arguments in re.findall(r"`((?:[A-Z_]+=\S+ )*)cargo (?:nextest run|test) ([^`]*)`", text):
+                filters = re.sub(r"(?:-p|--package|--test|--features) \S+|--[\w-]+", "", arguments.split(" -- ")[0]).split()
+                for name in filters:
+                    if not re.search(rf"\b(?:fn|mod) \w*{name.strip(':')}", tests):
+                        yield f"{page}:{line}: {name} is in the name of no test"
+                for name in re.findall(r"[A-Z_]+(?==)", variables):
+                    if f'"{name}"' not in tests:
+                        yield f"{page}:{line}: no test reads {name}"
+
+
 def main():
     files = tracked()
-    faults = [*faults_of_paths(files), *faults_of_costs(files), *faults_of_scripts(files), *faults_of_test_names(files)]
+    faults = [*faults_of_paths(files), *faults_of_costs(files), *faults_of_scripts(files), *faults_of_test_names(files), *faults_of_commands(files)]
     if faults:
         sys.exit("\n".join(faults))
 

@@ -21,7 +21,7 @@ pub(super) struct Templates {
 const MOST_OWN: usize = 4;
 
 /// A field that a template has and a response loses: a clone of a map has no room for more fields than
-/// the map, and to grow takes a third of the time of all fields. A router sets this one last.
+/// the map, so that one more field makes it grow. A router sets this one last.
 const ROOM: HeaderName = header::CONTENT_LENGTH;
 
 impl Templates {

@@ -46,7 +46,7 @@ enum Parsed {
 }
 
 impl<'s> Parser<'s> {
-    /// Reads a line. Counts in `untold` the needs of rules that it lacks.
+    /// Reads a line. Counts in `missing` the needs of rules that it lacks.
     ///
     /// # Errors
     ///
