@@ -75,7 +75,7 @@ where
             return if is_fault { USAGE } else { OK };
         }
     };
-    match run_command(arguments.command, colours, out) {
+    match run_command(arguments.command, colours, out, errors) {
         Ok((text, exit)) => {
             let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
             match written {
@@ -114,11 +114,14 @@ fn run_command(
     command: Command,
     colours: bool,
     out: &mut dyn Write,
+    errors: &mut dyn Write,
 ) -> Result<(String, u8), String> {
     match command {
         Command::Check(check) => check::check(&check, colours),
         Command::Schema => Ok((tower_ratelimit::rules::schema(), OK)),
-        Command::Replay(replay) => replay::replay(&replay, out).map(|exit| (String::new(), exit)),
+        Command::Replay(replay) => {
+            replay::replay(&replay, out, errors).map(|exit| (String::new(), exit))
+        }
         #[cfg(feature = "serve")]
         Command::Serve(serve) => serve::serve(*serve).map(|()| (String::new(), OK)),
         #[cfg(feature = "serve")]

@@ -3,7 +3,7 @@
 use std::str::FromStr;
 
 use http::Uri;
-use tower_ratelimit_rulefile::pattern::{InDoubt, PathPattern, RequestPath};
+use tower_ratelimit_rulefile::pattern::{InDoubt, PathPattern, RequestPath, expression_in_path};
 
 use super::entry::Entry;
 
@@ -12,6 +12,8 @@ use super::entry::Entry;
 pub(super) struct RequestPattern {
     method: Option<String>,
     path: PathPattern,
+    /// The warning that a rule file gets for such a path.
+    warning: Option<String>,
 }
 
 impl FromStr for RequestPattern {
@@ -22,6 +24,7 @@ impl FromStr for RequestPattern {
             Some((method, path)) => (Some(method).filter(|method| *method != "*"), path.trim()),
             None => (None, text.trim()),
         };
+        let warning = expression_in_path(path);
         let path = PathPattern::new(path, false).map_err(|reason| {
             format!(
                 "{text:?} matches no request: {reason}; accepted are, for example, 'POST /login' \
@@ -31,6 +34,7 @@ impl FromStr for RequestPattern {
         Ok(Self {
             method: method.map(|method| counted(method).to_owned()),
             path,
+            warning,
         })
     }
 }
@@ -45,6 +49,10 @@ fn counted(method: &str) -> &str {
 }
 
 impl RequestPattern {
+    pub(super) fn warning(&self) -> Option<&str> {
+        self.warning.as_deref()
+    }
+
     pub(super) fn fits(&self, entry: &Entry<'_>) -> bool {
         let sent = entry.method.as_deref().map(counted);
         let is_sent = |known: &String| sent.is_some_and(|sent| sent.eq_ignore_ascii_case(known));

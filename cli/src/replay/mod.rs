@@ -31,19 +31,29 @@ use std::{io::Write, sync::mpsc::sync_channel, thread};
 
 pub(crate) use self::arguments::Replay;
 pub use self::log::{LogLine, read_line};
-use self::{entry::Attempt, log::Reader, reordering::Reordering, settings::Settings, tally::Tally};
+use self::{
+    entry::Attempt, log::Reader, matching::RequestPattern, reordering::Reordering,
+    settings::Settings, tally::Tally,
+};
 use crate::exit::{FAULTS, OK};
 
 /// More was limited than `--fail-above` allows.
 const ABOVE: u8 = 3;
 
-/// Replays the logs, and writes the report.
+/// Replays the logs, and writes the report. Warnings go to `errors`: the report may be JSON.
 ///
 /// # Errors
 ///
 /// Wrong arguments, and unreadable files.
-pub(crate) fn replay(arguments: &Replay, out: &mut dyn Write) -> Result<u8, String> {
+pub(crate) fn replay(
+    arguments: &Replay,
+    out: &mut dyn Write,
+    errors: &mut dyn Write,
+) -> Result<u8, String> {
     let settings = Settings::new(arguments)?;
+    if let Some(warning) = settings.pattern.as_ref().and_then(RequestPattern::warning) {
+        let _ = writeln!(errors, "warning[W29]: --match: {warning}");
+    }
     let mut reader = Reader::open(arguments, &settings)?;
     let tally = thread::scope(|scope| {
         let (sender, blocks) = sync_channel::<Vec<Attempt>>(4);

@@ -68,10 +68,8 @@ impl Context<'_> {
     pub(super) fn check_path(&mut self, node: &Node) {
         for item in node.items() {
             let text = item.text().unwrap_or_default();
-            if let Some(part) = expression_in_path(text) {
-                let remedy =
-                    "`*` is any part of a segment, and `**` as the last one any further segments";
-                self.warn_of_expression(part, remedy, &item.span);
+            if let Some(message) = expression_in_path(text) {
+                self.report(ProblemCode::W29, &item.span, message);
             }
             let segments = text.split('/');
             for segment in segments.filter(|segment| segment.starts_with(':')) {
@@ -86,16 +84,9 @@ impl Context<'_> {
 
     /// Warns of a regular expression in the pattern of a header or of a query parameter.
     pub(super) fn check_text(&mut self, text: &str, span: &Span) {
-        if let Some(part) = expression_in_text(text) {
-            let remedy = "the pattern is the whole value, and `*` any part of it";
-            self.warn_of_expression(part, remedy, span);
+        if let Some(message) = expression_in_text(text) {
+            self.report(ProblemCode::W29, span, message);
         }
-    }
-
-    fn warn_of_expression(&mut self, part: &str, remedy: &str, span: &Span) {
-        let message =
-            format!("{part:?} is compared as it stands, and is no regular expression: {remedy}");
-        self.report(ProblemCode::W29, span, message);
     }
 
     /// Warns of methods that are probably misspelt.

@@ -106,3 +106,25 @@ fn exit_codes_and_messages() {
         assert!(errors.contains(message), "{arguments:?}: {errors}");
     }
 }
+
+/// As a rule file gets it for the same path; the report stays JSON.
+#[test]
+fn match_that_is_meant_as_a_regular_expression_gets_a_warning() {
+    let directory = directory();
+    let log = file(&directory, "access.log", small());
+    for (pattern, part) in [
+        ("/api/.*", "\".*\""),
+        ("POST /login$", "\"$\""),
+        ("GET /(.*)", "\"(.*)\""),
+        ("/(.+)/b", "\"(.+)\""),
+    ] {
+        let (exit, out, errors) = run(&[&log, "--quota", "4/minute", "--match", pattern, "--json"]);
+        let expected = format!("warning[W29]: --match: {part} is compared as it stands");
+        assert!(errors.starts_with(&expected), "{pattern}: {errors}");
+        assert!(out.starts_with('{') && exit == 0, "{pattern}: {exit} {out}");
+    }
+    for pattern in ["/api/**", "* /a.b", "POST /$metadata"] {
+        let (_, _, errors) = run(&[&log, "--quota", "4/minute", "--match", pattern]);
+        assert_eq!(errors, "", "{pattern}");
+    }
+}
