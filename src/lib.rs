@@ -138,6 +138,7 @@ mod number_bytes;
 mod single_background_task;
 mod small_bytes;
 mod small_list;
+mod timer;
 
 mod clock;
 mod quota;

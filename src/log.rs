@@ -39,6 +39,7 @@ pub(crate) enum Code {
     SpendUnreadable,
     SpendUnrecognised,
     ExcessUncharged,
+    BodyUnread,
     LimiterFailing,
     LimiterBack,
     RedisDown,
@@ -78,6 +79,7 @@ impl Code {
             Self::SpendUnreadable => ("spend-unreadable", Severity::Warn),
             Self::SpendUnrecognised => ("spend-unrecognised", Severity::Warn),
             Self::ExcessUncharged => ("excess-uncharged", Severity::Warn),
+            Self::BodyUnread => ("body-unread", Severity::Error),
             Self::LimiterFailing => ("limiter-failing", Severity::Error),
             Self::LimiterBack => ("limiter-back", Severity::Info),
             Self::RedisDown => ("redis-down", Severity::Warn),
@@ -185,7 +187,7 @@ impl Watch {
 mod tests {
     use super::{Code, Severity};
 
-    const ALL: [Code; 34] = [
+    const ALL: [Code; 35] = [
         Code::KeyUnavailable,
         Code::AddressUnavailable,
         Code::BehindProxy,
@@ -205,6 +207,7 @@ mod tests {
         Code::SpendUnreadable,
         Code::SpendUnrecognised,
         Code::ExcessUncharged,
+        Code::BodyUnread,
         Code::LimiterFailing,
         Code::LimiterBack,
         Code::RedisDown,

@@ -22,10 +22,11 @@ use crate::{
     key::Key,
     limiter::{Limiter, Tier},
     lock::unpoisoned,
+    timer::NoTimer,
 };
 
 #[cfg(feature = "tokio")]
-use std::panic::catch_unwind;
+use crate::timer;
 #[cfg(not(feature = "tokio"))]
 use std::time::Instant;
 #[cfg(feature = "tokio")]
@@ -371,9 +372,7 @@ impl Drop for QueuePosition {
 #[cfg(feature = "tokio")]
 pub(super) async fn sleep(duration: Duration) -> Result<Duration, NoTimer> {
     let start = Instant::now();
-    // Tokio panics where it has no timer, and no function of it checks that.
-    let sleep = catch_unwind(|| tokio::time::sleep(duration)).map_err(|_| NoTimer)?;
-    sleep.await;
+    timer::sleep(duration)?.await;
     Ok(start.elapsed().saturating_sub(duration))
 }
 
@@ -382,23 +381,6 @@ pub(super) async fn sleep(duration: Duration) -> Result<Duration, NoTimer> {
 pub(super) async fn sleep(_: Duration) -> Result<Duration, NoTimer> {
     Err(NoTimer)
 }
-
-/// A request should wait, and there is no timer.
-#[derive(Debug)]
-pub(super) struct NoTimer;
-
-impl std::fmt::Display for NoTimer {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(if cfg!(feature = "tokio") {
-            "to delay requests, tower-ratelimit needs a tokio runtime with a timer: call `enable_time` or \
-             `enable_all` of its builder"
-        } else {
-            "to delay requests, tower-ratelimit needs its feature `tokio`"
-        })
-    }
-}
-
-impl std::error::Error for NoTimer {}
 
 impl Waiting {
     /// Gives each epoch of this limiter's limits queues of its own. A change that resets all keys starts

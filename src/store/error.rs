@@ -159,7 +159,7 @@ impl StoreError {
     pub(crate) fn no_runtime() -> Self {
         Self::redis(
             StoreErrorKind::NoRuntime,
-            "it can only be called inside a tokio runtime",
+            "it can only be called inside a tokio runtime with a timer: `enable_time` or `enable_all` of its builder",
         )
     }
 

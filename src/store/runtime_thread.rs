@@ -7,12 +7,15 @@ use std::{
     io,
     sync::{Arc, OnceLock, mpsc},
     thread,
+    time::Duration,
 };
 
 use tokio::{
     runtime::{Builder, Handle},
     sync::oneshot,
 };
+
+use crate::timer;
 
 /// The runtime of a store's tasks.
 ///
@@ -41,7 +44,7 @@ impl Home {
     }
 
     /// Returns the runtime for tasks and timers. `None` if only the caller's counts and there is
-    /// none.
+    /// none, or one without a timer.
     pub(crate) fn runtime(&self) -> Option<Handle> {
         let own = self.0.as_ref().and_then(|own| {
             // If the process cannot start a thread, calls use the caller's runtime.
@@ -50,7 +53,9 @@ impl Home {
         });
         match own {
             Some(thread) => Some(thread.runtime.clone()),
-            None => Handle::try_current().ok(),
+            None => Handle::try_current()
+                .ok()
+                .filter(|_| timer::sleep(Duration::ZERO).is_ok()),
         }
     }
 

@@ -131,6 +131,22 @@ const LINES: &[(&str, fn())] = &[
         let layer = RateLimitLayer::new(governor(), Global).elastic(|| true);
         send_all(&layer, [const { || get("/") }; 3]);
     }),
+    #[cfg(all(feature = "llm", feature = "tokio"))]
+    ("body-unread", || {
+        type Frames = http_body_util::StreamBody<futures_util::stream::Pending<NoFrame>>;
+        type NoFrame = Result<http_body::Frame<bytes::Bytes>, Infallible>;
+        let layer = tower_ratelimit::rate_limit::DeclaredLayer::default();
+        let service = layer.layer(service_fn(async |_: Request<_>| {
+            Ok::<_, Infallible>(Response::new(String::new()))
+        }));
+        for _ in 0..3 {
+            let request = Request::post("/").header("content-type", "application/json");
+            let body: Frames = http_body_util::StreamBody::new(futures_util::stream::pending());
+            let answer =
+                tower::ServiceExt::oneshot(service.clone(), request.body(body).expect("a request"));
+            testkit::now(answer).expect("an answer");
+        }
+    }),
     ("limiter-failing", || {
         let layer = RateLimitLayer::new(Failing::from(0), Global);
         send_all(&layer, [const { || get("/") }; 3]);

@@ -395,6 +395,23 @@ async fn a_body_that_stalls_is_passed_on_after_five_seconds() {
     );
 }
 
+/// As for a client that stalls.
+#[test]
+fn without_a_timer_a_body_that_stalls_is_passed_on_at_once() {
+    let runtime = tokio::runtime::Builder::new_current_thread().build();
+    let part = Bytes::from_static(b"{\"model\":\"m\"");
+    let body = Stalling(Arc::new(Mutex::new(Some(part.clone()))));
+    let request = post(JSON).body(body).unwrap();
+    let passed = runtime
+        .unwrap()
+        .block_on(pass(&DeclaredLayer::default(), request));
+    let declared = passed.0;
+    assert_eq!(
+        (declared.model(), declared.bytes),
+        (Some("m"), part.len() as u64)
+    );
+}
+
 #[tokio::test(start_paused = true)]
 async fn reading_ends_when_its_body_is_not_worth_a_wait() {
     let layer = DeclaredLayer::default();

@@ -196,6 +196,24 @@ async fn errors_of_one_key_are_no_failures_of_the_store() {
     }
 }
 
+/// The deadline of a call needs a timer, also of a store that answers at once. A layer responds 503, and logs the error.
+#[test]
+fn without_a_timer_a_decision_is_an_error() {
+    let runtime = tokio::runtime::Builder::new_current_thread();
+    let runtime = { runtime }.build().unwrap();
+    let store = Moody::new(Mood::Works);
+    let limiter = limiter(&store);
+    for key in 0..3 {
+        let decision = runtime.block_on(async { limiter.acquire(&Key::from(key), 1).await });
+        let text = format!("{:?}", decision.unwrap_err());
+        assert!(
+            text.contains("NoRuntime") && text.contains("enable_time"),
+            "{text}"
+        );
+    }
+    assert!(store.calls().is_empty());
+}
+
 #[tokio::test(start_paused = true)]
 async fn deadline_without_end_is_an_hour() {
     let store = Moody::with_deadline(Mood::Hangs, Duration::MAX);

@@ -5,7 +5,10 @@ use std::{
     fmt,
     future::{Future, pending, poll_fn},
     pin::{Pin, pin},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     task::{Context, Poll, ready},
     time::Duration,
 };
@@ -13,14 +16,16 @@ use std::{
 use bytes::Buf;
 use http::{Request, header::EXPECT, request};
 use http_body::{Body, Frame, SizeHint};
-use tokio::time::{Sleep, sleep};
+use tokio::time::Sleep;
 use tower_layer::Layer;
 use tower_service::Service;
 
 use super::{body::for_each_part, settings::content_length};
 use crate::{
+    log::{self, Code},
     middleware::inner_service::{inner_service, take_ready},
     spend::{Declared, llm::RequestReader},
+    timer::{self, NoTimer},
 };
 
 /// The longest time for the beginning of a body.
@@ -37,7 +42,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 ///
 /// The names are those of OpenAI (`max_tokens`, `max_completion_tokens`, `max_output_tokens`, `n`), Anthropic, Gemini
 /// (`generationConfig`), Ollama (`options`), llama.cpp (`n_predict`) and Bedrock (`inferenceConfig`); the layer inside
-/// [chooses among them](crate::spend::SpendReaders::max_output). It needs a tokio runtime with a timer.
+/// [chooses among them](crate::spend::SpendReaders::max_output). Outside of a tokio
+/// runtime with a timer no request waits: the layer inside reserves by the part of its body that is there.
 ///
 /// ```
 /// use tower::ServiceBuilder;
@@ -245,10 +251,17 @@ impl<B: Body + Unpin> Reading<B> {
         {
             return Poll::Ready(());
         }
-        let patience = self
-            .patience
-            .get_or_insert_with(|| Box::pin(sleep(PATIENCE)));
-        patience.as_mut().poll(cx)
+        if self.patience.is_none() {
+            match timer::sleep(PATIENCE) {
+                Ok(sleep) => self.patience = Some(Box::pin(sleep)),
+                Err(NoTimer) => {
+                    log_missing_timer();
+                    return Poll::Ready(());
+                }
+            }
+        }
+        let patience = self.patience.as_mut().map(Pin::as_mut);
+        patience.map_or(Poll::Ready(()), |patience| patience.poll(cx))
     }
 
     /// The body, whose head gets what it declares.
@@ -257,6 +270,18 @@ impl<B: Body + Unpin> Reading<B> {
         declared.bytes = self.length.unwrap_or(self.body.length());
         head.extensions.insert(declared);
         self.body
+    }
+}
+
+/// Logs once that bodies are not waited for.
+#[cold]
+fn log_missing_timer() {
+    static LOGGED: AtomicBool = AtomicBool::new(false);
+    if !LOGGED.swap(true, Ordering::Relaxed) {
+        let text = "to wait for the bodies of requests, a DeclaredLayer needs a tokio runtime with a timer: call \
+                    `enable_time` or `enable_all` of its builder; until then the layer inside reserves by the part \
+                    that is there";
+        log::report(Code::BodyUnread, text);
     }
 }
 
