@@ -333,7 +333,7 @@ impl<'a, M: Counts> Tally<'a, M> {
         }
     }
 
-    /// Whether `cost` fits every quota.
+    /// The joint answer to a charge of `cost`, and whether only the class of the request denies it.
     #[inline]
     fn judge_clamped(&mut self, cost: u64, verdicts: &mut [Verdict]) -> Answer {
         let verdict = |meter: &M, state: &_, now| meter.verdict(state, now, cost);

@@ -18,7 +18,7 @@ use crate::{
 /// The number of locks. Threads seldom contend for one, unless they serve the same key.
 const SHARDS: usize = 64;
 
-/// Every shard keeps room for this many keys.
+/// A shard with room for this many keys or fewer keeps it.
 const SHARD_ROOM: usize = 16;
 
 /// The number of requests in flight by key; at least 1.

@@ -174,8 +174,8 @@ impl<P> Ledger<P> {
         self.hasher.hash(key.as_bytes()).max(1)
     }
 
-    /// Decides without the store, if that is possible. `place` and `fresh`, the status of an unused
-    /// subject at the store's time, are called for a subject without an entry in eventual mode.
+    /// Decides without the store, if that is possible. `start` are the place of the subject and the status of
+    /// an unused one at the store's time, called for a subject without an entry in eventual mode.
     #[inline]
     pub(super) fn decide(
         &self,

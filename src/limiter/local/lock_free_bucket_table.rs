@@ -114,7 +114,7 @@ impl LockFree {
         })
     }
 
-    /// The hot path of most limiters: compiled separately, it takes a tenth less.
+    /// [`decide`](Self::decide) for an acquisition, the operation of most requests.
     #[inline]
     pub(super) fn acquire(
         &self,

@@ -127,8 +127,8 @@ impl Sharded {
         decision
     }
 
-    /// Decides about a key without an entry, and makes room for it unless it stays fresh. Returns whether
-    /// logs hold more memory now.
+    /// Decides about a key without an entry, and makes room for it unless it stays fresh. Sets `grew`
+    /// to whether logs hold more memory now.
     fn decide_new<M: Counts<State = State>>(
         &self,
         entries: &mut Entries,
