@@ -10,8 +10,6 @@ use http::{
 };
 use tower_ratelimit::rules::CorsOrigins;
 
-use crate::gateway::OfUpstream;
-
 /// The fields for the response to a request.
 pub(crate) struct CorsFields {
     /// `None` if the request is from no origin of the list.
@@ -25,11 +23,11 @@ impl CorsFields {
         (!origins.is_empty()).then(|| Self { allowed: allowed() })
     }
 
-    /// Adds the fields to an error. The upstream's errors have its own.
+    /// Adds the fields to an error.
     pub(crate) fn add(self, response: &mut Response) {
         let status = response.status();
         let is_error = status.is_client_error() || status.is_server_error();
-        if !is_error || response.extensions().get::<OfUpstream>().is_some() {
+        if !is_error {
             return;
         }
         let exposed = exposed(response.headers());

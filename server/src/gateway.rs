@@ -41,7 +41,6 @@ use tower_ratelimit::{
 };
 use tracing::info;
 
-pub(crate) use self::denied_page::OfUpstream;
 use self::{
     denied_page::DeniedPage,
     metrics_and_admin_listeners::{SideListeners, SideServers},

@@ -70,6 +70,7 @@ mod secret_file;
 mod protobuf_descriptors;
 pub mod protobuf_messages;
 
+mod cors;
 mod json;
 pub mod lyft;
 mod response_headers;
@@ -102,7 +103,6 @@ mod tls;
 pub mod xds;
 
 mod connections;
-mod cors;
 mod store;
 
 mod state_file;

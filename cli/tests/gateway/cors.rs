@@ -152,9 +152,10 @@ async fn a_script_of_a_listed_origin_sees_why_the_gateway_failed() {
                 assert_eq!(failed, expected, "{request}");
                 let [origin, credentials, vary, _] = cors(&head);
                 let seen = (origin, credentials, vary);
-                let expected = match listed {
-                    true => (Some("https://app.example"), Some("true"), Some("origin")),
-                    false => (None, None, Some("origin")),
+                let expected = if listed {
+                    (Some("https://app.example"), Some("true"), Some("origin"))
+                } else {
+                    (None, None, Some("origin"))
                 };
                 assert_eq!(seen, expected, "{request}");
             }

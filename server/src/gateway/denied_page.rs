@@ -116,7 +116,7 @@ impl Page {
 
 /// An error of the upstream.
 #[derive(Clone)]
-pub(crate) struct OfUpstream;
+struct OfUpstream;
 
 /// The response, with the page if it is a denial of the gateway.
 pub(super) fn replaced(mut response: Response, page: Option<&DeniedPage>) -> Response {
@@ -127,8 +127,12 @@ pub(super) fn replaced(mut response: Response, page: Option<&DeniedPage>) -> Res
 }
 
 fn is_denial(response: &Response) -> bool {
-    response.status() == StatusCode::TOO_MANY_REQUESTS
-        && response.extensions().get::<OfUpstream>().is_none()
+    response.status() == StatusCode::TOO_MANY_REQUESTS && !is_of_upstream(response)
+}
+
+/// Whether the response is an error of the upstream.
+pub(super) fn is_of_upstream(response: &Response) -> bool {
+    response.extensions().get::<OfUpstream>().is_some()
 }
 
 /// Marks a response of the upstream that is an error.

@@ -98,7 +98,8 @@ impl CheckedProxy {
         let cors = CorsFields::of(rules.cors_origins(), request.headers());
         let answer = self.limited(request, peer, &rules).await;
         let mut response = answer.unwrap_or_else(problem);
-        if let Some(cors) = cors {
+        // The upstream's errors have its own fields.
+        if let Some(cors) = cors.filter(|_| !denied_page::is_of_upstream(&response)) {
             cors.add(&mut response);
         }
         pending.respond(response.status());
