@@ -47,26 +47,33 @@
 //! `Access-Control-Expose-Headers` lists them.
 
 mod config;
-mod constant_field_texts;
-mod grpc_content_type;
-mod header_map_templates;
-mod ietf;
-mod number;
-mod number_texts;
 mod quota_numbers;
 mod rendered_text_cache;
 mod renderer;
 mod response_fields;
 #[cfg(test)]
 mod tests;
-mod text_buffer;
-mod x_ratelimit;
+mod texts;
 
-pub use self::{
-    config::{Headers, IetfDraft, ResetFormat},
-    grpc_content_type::is_grpc,
-};
+use http::{HeaderMap, header::CONTENT_TYPE};
+
+pub use self::config::{Headers, IetfDraft, ResetFormat};
 pub(crate) use self::{
     quota_numbers::QuotaNumbers,
     renderer::{DenialFields, Renderer},
 };
+
+const GRPC: &str = "application/grpc";
+
+/// Whether a request or response with these fields is gRPC, by its `Content-Type`. gRPC-Web, whose
+/// trailers are part of the body, is not.
+pub fn is_grpc(headers: &HeaderMap) -> bool {
+    let Some(value) = headers.get(CONTENT_TYPE) else {
+        return false;
+    };
+    let Some((media_type, rest)) = value.as_bytes().split_at_checked(GRPC.len()) else {
+        return false;
+    };
+    media_type.eq_ignore_ascii_case(GRPC.as_bytes())
+        && matches!(rest, [] | [b'+' | b';' | b' ' | b'\t', ..])
+}

@@ -3,8 +3,8 @@
 use std::{cell::RefCell, thread::LocalKey};
 
 use super::{
-    number_texts::FieldTexts,
     quota_numbers::{FewQuotas, PolicyNumbers},
+    texts::FieldTexts,
 };
 
 /// Texts of this many remaining units and more are not cached: hardly two responses report the same.

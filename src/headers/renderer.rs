@@ -1,4 +1,22 @@
 //! The renderer: writes the fields of a limiter's decisions.
+//!
+//! In: the choice of fields ([`Headers`]) and the limiter's policies, when the layer is built; then a decision, or the
+//! numbers of one, the status of its response, and the response's fields. Out: the fields that the module page lists.
+//!
+//! A decision takes one of three ways, the shortest that it fits:
+//!
+//! 1. About the limiter's one quota: [`Renderer::numbers`] are three integers, which the response's future carries in
+//!    place of the decision.
+//! 2. About the limiter's few quotas, each with all numbers: their integers (`FewQuotas`).
+//! 3. Any other, about other policies or with unknown numbers: [`Renderer::write_any`].
+//!
+//! By the integers of the first two a thread finds the texts that it wrote before (`rendered_text_cache.rs`), or writes
+//! them into one buffer (`texts.rs`). The texts are `FieldValues`, which are put into a copy of a template, a map that has
+//! all names already, or appended to the fields that the response has (`response_fields.rs`).
+//!
+//! For `100 per minute` with 42 left the numbers are `remaining` 42, `seconds` 26, `reset` 26. The texts are
+//! `"default";r=42;t=26`, `42` and `26`, the template has `RateLimit-Policy: "default";q=100;w=60` and
+//! `X-RateLimit-Limit: 100`, and the copy gets the three texts in their places.
 
 use std::{
     iter,
@@ -10,14 +28,10 @@ use http::{HeaderMap, HeaderValue, StatusCode};
 
 use super::{
     Headers, QuotaNumbers, ResetFormat,
-    constant_field_texts::ConstantParts,
-    header_map_templates::Templates,
-    ietf, number,
-    number_texts::FieldTexts,
     quota_numbers::{self, FewQuotas, KnownNumbers, MOST_QUOTAS, PolicyNumbers},
     rendered_text_cache::{self, CacheKey, KeyOfOne, KeyOfSeveral},
-    response_fields::{FieldValues, put_wait},
-    x_ratelimit::XRateLimit,
+    response_fields::{FieldValues, POLICY, Templates, XRateLimit, put_wait},
+    texts::{ConstantParts, FieldTexts, number_value},
 };
 use crate::{
     decision::{Decision, Policy, Status},
@@ -120,7 +134,7 @@ impl Renderer {
             self.with_values(&numbers, wait.is_some(), |values| {
                 self.write_known(values, 0, denied, headers);
             });
-        } else if !self.parts.fit(decision) {
+        } else if !decision.is_about(&self.parts.policies) {
             self.write_any(decision, &parts_of(&self.headers, decision), headers);
         } else if let Some((key, numbers)) = self.several_numbers(decision)
             && agrees(numbers.seconds)
@@ -138,7 +152,7 @@ impl Renderer {
     #[inline]
     pub(crate) fn numbers(&self, decision: &Decision) -> Option<QuotaNumbers> {
         self.templates.first()?;
-        let status = self.parts.status_alone(decision)?;
+        let status = decision.status_alone_of(&self.parts.policies)?;
         let known = KnownNumbers::of(status);
         let (remaining, seconds) = (known.remaining?, known.seconds?);
         Some(QuotaNumbers {
@@ -202,7 +216,7 @@ impl Renderer {
     /// Adds the wait to the response to a request that the limiter failed to decide: one second, since
     /// a store that failed is probed several times a second.
     pub(crate) fn apply_failure(&self, headers: &mut HeaderMap) {
-        put_wait(&self.headers, 1, &number::header_value(1), headers);
+        put_wait(&self.headers, 1, &number_value(1), headers);
     }
 
     /// Whether the response to an allowed request gets any field.
@@ -262,7 +276,7 @@ impl Renderer {
         mut then: impl FnMut(&FieldValues<'_>) -> R,
     ) -> R {
         let reset = numbers.reset;
-        let epoch_reset = (reset != numbers.seconds).then(|| number::header_value(reset));
+        let epoch_reset = (reset != numbers.seconds).then(|| number_value(reset));
         rendered_text_cache::with_texts(key, write, |texts| {
             then(&self.values(texts, numbers, limit, epoch_reset.as_ref(), waits))
         })
@@ -278,7 +292,7 @@ impl Renderer {
         waits: bool,
     ) -> FieldValues<'a> {
         FieldValues {
-            policies: self.parts.policy_list(),
+            policies: self.parts.policy_list.as_ref(),
             list: texts.list.as_ref(),
             set: limit.map(|limit| XRateLimit {
                 limit,
@@ -292,7 +306,7 @@ impl Renderer {
     /// The text of `X-RateLimit-Limit` if the quota at `binding` binds; `None` if responses do not have it.
     #[inline]
     fn limit(&self, binding: usize) -> Option<&HeaderValue> {
-        let limit = |_| &self.parts.texts()[binding].limit;
+        let limit = |_| &self.parts.texts[binding].limit;
         self.headers.x_ratelimit.map(limit)
     }
 
@@ -302,7 +316,7 @@ impl Renderer {
             remaining: Some(remaining),
             seconds: Some(seconds),
         };
-        let quota = iter::once(numbers).zip(self.parts.texts());
+        let quota = iter::once(numbers).zip(&self.parts.texts);
         FieldTexts::write(self.headers.ietf, quota, (remaining, seconds), None)
     }
 
@@ -310,7 +324,7 @@ impl Renderer {
     fn texts_of_quotas(&self, quotas: &FewQuotas) -> FieldTexts {
         let PolicyNumbers { remaining, seconds } = quotas.of_binding();
         let quotas = quotas.numbers.iter().map(KnownNumbers::from);
-        let quotas = quotas.zip(self.parts.texts());
+        let quotas = quotas.zip(&self.parts.texts);
         FieldTexts::write(self.headers.ietf, quotas, (remaining, seconds), None)
     }
 
@@ -325,20 +339,20 @@ impl Renderer {
             let known = KnownNumbers::of(binding);
             let reset = (known.seconds)
                 .map(|seconds| quota_numbers::reset(format, decision, binding, seconds));
-            (&parts.texts()[place].limit, known.remaining, reset)
+            (&parts.texts[place].limit, known.remaining, reset)
         });
         let (remaining, reset) =
             set.map_or((None, None), |(_, remaining, reset)| (remaining, reset));
         let quotas = decision.statuses().iter().map(KnownNumbers::of);
         let texts = FieldTexts::write(
             self.headers.ietf,
-            quotas.zip(parts.texts()),
+            quotas.zip(&parts.texts),
             // An unknown number is written as 0, which takes no memory, and is not added.
             (remaining.unwrap_or_default(), reset.unwrap_or_default()),
             wait,
         );
         let values = FieldValues {
-            policies: parts.policy_list(),
+            policies: parts.policy_list.as_ref(),
             list: texts.list.as_ref(),
             set: set.map(|(limit, ..)| XRateLimit {
                 limit,
@@ -397,7 +411,7 @@ impl Renderer {
         {
             return;
         }
-        let lines = headers.get_all(ietf::POLICY);
+        let lines = headers.get_all(POLICY);
         // The last one is ours.
         let before = lines.iter().count().saturating_sub(1);
         let mut names = (lines.iter().take(before)).flat_map(|line| parts.named_in(line));

@@ -9,7 +9,7 @@ use crate::{
     decision::{Policy, QuotaStatus},
     headers::{
         Headers, Renderer, ResetFormat, config,
-        number::{LARGEST, digits, header_value, short},
+        texts::{LARGEST, digits, number_value, short},
     },
 };
 
@@ -177,12 +177,12 @@ fn numbers_are_written_as_text() {
     for number in [0, 9, 10, 99, 100, 999, 1_000, 12_034, 1_000_000, LARGEST] {
         let text = number.to_string();
         assert_eq!(digits(number, <[u8]>::to_vec), text.as_bytes());
-        assert_eq!(header_value(number), text.as_str());
+        assert_eq!(number_value(number), text.as_str());
         assert_eq!(short(number), (number < 1_000).then_some(text.as_str()));
     }
     for number in [LARGEST + 1, u64::MAX] {
         assert_eq!(digits(number, <[u8]>::to_vec), b"999999999999999");
-        assert_eq!(header_value(number), "999999999999999");
+        assert_eq!(number_value(number), "999999999999999");
     }
 }
 
