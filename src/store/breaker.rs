@@ -1,17 +1,23 @@
-//! The circuit breaker of a store: stops calls to a store that is failing.
+//! The circuit breaker of a store: counts the results of calls, stops calls to a store that is
+//! failing, and tries it out until it works again. Redis has one for each server, and each store of
+//! a user has one.
 
 #[cfg(test)]
 mod tests;
 
 use std::{
-    sync::{
-        Mutex,
-        atomic::{AtomicU64, Ordering},
-    },
+    future::Future,
+    sync::{Arc, Mutex, MutexGuard},
     time::{Duration, Instant},
 };
 
-use super::error::{StoreError, StoreErrorKind};
+use tokio::time::timeout;
+
+use super::{
+    error::{StoreError, StoreErrorKind},
+    health::{Change, StoreHealth, StoreWatch},
+    runtime_thread::Home,
+};
 use crate::{
     lock::unpoisoned,
     single_background_task::{Run, Solo},
@@ -26,19 +32,24 @@ const FIRST_TRIAL: Duration = Duration::from_millis(100);
 /// Time from the start of a trial to the start of the next.
 const BETWEEN_TRIALS: Duration = Duration::from_millis(250);
 
-/// The longest duration of a trial, unless the store sets another. A trial that takes longer runs
-/// on a runtime that nobody drives any more.
-const TRIAL_LIMIT: Duration = Duration::from_secs(2);
-
-/// Stops calls to a store that is failing, and schedules trials that find out whether it works
-/// again.
-///
-/// Has no clock: each method gets the time as an argument.
-#[derive(Debug)]
+/// The breaker of one server, or of a store that has only one.
 pub(crate) struct Breaker {
+    state: Mutex<State>,
+    pub(crate) watch: Arc<StoreWatch>,
+    /// The server's address, if the store has several servers.
+    server: Option<Box<str>>,
+    /// The runtime on which trials run.
+    pub(crate) home: Home,
+    /// The longest duration of a call.
+    pub(crate) deadline: Duration,
+}
+
+/// Has no clock: each method gets the time as an argument.
+struct State {
     answered: bool,
     failures_in_a_row: u32,
-    open: Option<Open>,
+    /// When it opened, and the last failure.
+    open: Option<(Instant, StoreError)>,
     /// Incremented when the breaker closes. Outcomes of calls of an earlier epoch are ignored.
     epoch: u64,
     /// Identifier of the connection whose end was counted last.
@@ -47,57 +58,198 @@ pub(crate) struct Breaker {
     next_trial: Option<Instant>,
 }
 
-#[derive(Debug)]
-struct Open {
-    since: Instant,
-    cause: StoreError,
-}
+/// The epoch of a call that may be sent, or the error of a rejected one with the trial that is due.
+type Admission = Result<u64, (StoreError, Option<Run>)>;
 
-/// Whether a call may be sent to the store.
-#[derive(Debug)]
-pub(crate) enum Permission {
-    /// The call may be sent. The caller reports its outcome with this epoch.
-    Pass { epoch: u64 },
-    /// The call fails with this error. With `trial` the caller also runs a trial and reports its
-    /// result.
-    Stop {
-        error: StoreError,
-        trial: Option<Run>,
-    },
-}
+impl Breaker {
+    /// A trial that takes longer than `trial_limit` runs on a runtime that nobody drives any more.
+    pub(crate) fn new(
+        watch: Arc<StoreWatch>,
+        (home, deadline): (Home, Duration),
+        trial_limit: Duration,
+        server: Option<Box<str>>,
+    ) -> Self {
+        Self {
+            state: Mutex::new(State::new(trial_limit)),
+            watch,
+            server,
+            home,
+            deadline,
+        }
+    }
 
-/// State of the breaker.
-#[derive(Debug, Clone)]
-pub(crate) enum BreakerState {
-    Untried,
-    Works,
-    Fails { since: Instant, cause: StoreError },
-}
+    /// Records a response in time, including an error that concerns one subject only.
+    pub(crate) fn record_success(&self, epoch: u64) {
+        self.lock().succeeded(epoch);
+    }
 
-/// A change of the breaker: it opened or closed.
-#[derive(Debug)]
-pub(crate) enum Change {
-    Opened {
-        cause: StoreError,
-    },
-    Closed {
-        after: Duration,
-    },
-    /// Another server has taken over its keys.
-    Replaced {
-        after: Duration,
-    },
-}
+    /// Whether calls are rejected.
+    pub(crate) fn is_open(&self) -> bool {
+        self.lock().open.is_some()
+    }
 
-impl Default for Breaker {
-    fn default() -> Self {
-        Self::new(TRIAL_LIMIT)
+    /// The epoch of calls that start now.
+    pub(crate) fn epoch(&self) -> u64 {
+        self.lock().epoch
+    }
+
+    /// The health as shown by the calls to this server.
+    pub(crate) fn health(&self) -> StoreHealth {
+        self.lock().health()
+    }
+
+    /// The last failure, if calls are rejected.
+    pub(crate) fn cause(&self) -> Option<StoreError> {
+        let state = self.lock();
+        state.open.as_ref().map(|(_, cause)| cause.clone())
+    }
+
+    fn admission(&self) -> Admission {
+        if !self.home.has_runtime() {
+            return Err((StoreError::no_runtime(), None));
+        }
+        self.lock().admit(now())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        unpoisoned(self.state.lock())
     }
 }
 
-impl Breaker {
-    /// Creates a closed breaker. Its trials last at most `trial_limit`.
-    pub(crate) fn new(trial_limit: Duration) -> Self {
+fn now() -> Instant {
+    tokio::time::Instant::now().into_std()
+}
+
+/// A store behind a breaker.
+pub(crate) trait Guarded: Send + Sync + Sized + 'static {
+    fn breaker(&self) -> &Breaker;
+
+    /// Runs a trial call to the store. If the store has several connections, writes the one used to
+    /// `connection`.
+    fn try_out(&self, connection: &mut u64) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// Closes this connection: it is of no use any more.
+    fn close_connection(&self, _connection: u64) {}
+
+    /// The health of the whole store, which may have further servers.
+    fn whole_health(&self) -> StoreHealth {
+        self.breaker().health()
+    }
+
+    /// The error with which a call would fail at once, if any.
+    fn refusal(self: &Arc<Self>) -> Option<StoreError> {
+        let breaker = self.breaker();
+        if breaker.lock().has_lost_trial(now()) && breaker.home.has_runtime() {
+            // The next call starts a trial of its own and waits for it.
+            return None;
+        }
+        let error = self.admitted(breaker.admission()).err()?;
+        breaker
+            .watch
+            .counters
+            .count(&Err::<(), _>(error.clone()), Duration::ZERO);
+        Some(error)
+    }
+
+    /// Returns the epoch of a call that may be sent. Otherwise fails, and starts a trial when one is
+    /// due. Waits for a trial that replaces a lost one: a runtime that is driven only while somebody
+    /// waits would lose the replacement as well.
+    fn admit(self: &Arc<Self>) -> impl Future<Output = Result<u64, StoreError>> + Send {
+        async {
+            let breaker = self.breaker();
+            match breaker.admission() {
+                Err((_, Some(trial))) if trial.replaces_lost() => {
+                    // A trial that takes longer than the deadline has ended.
+                    let _ = timeout(breaker.deadline, self.carry_out(trial)).await;
+                    self.admitted(breaker.admission())
+                }
+                admission => self.admitted(admission),
+            }
+        }
+    }
+
+    /// Starts the trial that is due, if any.
+    fn admitted(self: &Arc<Self>, admission: Admission) -> Result<u64, StoreError> {
+        admission.map_err(|(error, trial)| {
+            if let Some(trial) = trial {
+                self.breaker().home.spawn(self.carry_out(trial));
+            }
+            error
+        })
+    }
+
+    /// Records a failed call. The end of one `connection` counts once, however many calls were
+    /// waiting on it.
+    fn record_failure(&self, epoch: u64, connection: u64, error: &StoreError) {
+        change(self, connection, |state| {
+            state.failed(epoch, connection, error, now())
+        });
+    }
+
+    /// Records the result of a health check. Checks run whether or not the breaker is open.
+    fn record_check(&self, connection: u64, outcome: &Result<(), StoreError>) {
+        change(self, connection, |state| match outcome {
+            Ok(()) => state.close(now()),
+            Err(error) if state.open.is_none() => state.count(connection, error, now()),
+            Err(_) => None,
+        });
+    }
+
+    /// Records an error response that does not show whether the store works: a trial will.
+    fn record_inconclusive(self: &Arc<Self>, epoch: u64) {
+        let trial = self.breaker().lock().inconclusive(epoch, now());
+        if let Some(trial) = trial {
+            self.breaker().home.spawn(self.carry_out(trial));
+        }
+    }
+
+    /// Closes the breaker without a successful call: this server gets no calls any more, as another
+    /// one `has_replaced` it, or as it was only the way to the others.
+    fn retire(&self, has_replaced: bool) {
+        change(self, 0, |state| match state.close(now())? {
+            Change::Closed { after } if has_replaced => Some(Change::Replaced { after }),
+            change => Some(change),
+        });
+    }
+
+    /// Runs a trial within the caller's task.
+    fn carry_out(self: &Arc<Self>, trial: Run) -> impl Future<Output = ()> + Send + 'static {
+        let store = Arc::clone(self);
+        async move {
+            let mut connection = 0;
+            let outcome = Box::pin(store.try_out(&mut connection)).await;
+            if outcome.is_err() {
+                store.close_connection(connection);
+            }
+            change(&*store, connection, |state| {
+                state.trial_ended(trial, &outcome, now())
+            });
+        }
+    }
+}
+
+/// Changes the breaker and reports it. An opening also closes the connection: calls that timed out
+/// on it would time out for ever.
+fn change<S: Guarded>(
+    store: &S,
+    connection: u64,
+    change: impl FnOnce(&mut State) -> Option<Change>,
+) {
+    let Breaker { watch, server, .. } = store.breaker();
+    let changed = watch.note(server.as_deref(), || {
+        let change = change(&mut store.breaker().lock())?;
+        Some((change, store.whole_health()))
+    });
+    match changed {
+        Some(Change::Opened { .. }) => store.close_connection(connection),
+        Some(_) => {}
+        None => return,
+    }
+    watch.report();
+}
+
+impl State {
+    fn new(trial_limit: Duration) -> Self {
         Self {
             answered: false,
             failures_in_a_row: 0,
@@ -109,32 +261,37 @@ impl Breaker {
         }
     }
 
-    /// Whether a trial has been running for longer than `trial_limit`, and so has lost its runtime.
-    pub(crate) fn has_lost_trial(&self, now: Instant) -> bool {
-        self.trials.is_lost(now)
-    }
-
-    pub(crate) fn admit(&mut self, now: Instant) -> Permission {
-        let Some(open) = &self.open else {
-            return Permission::Pass { epoch: self.epoch };
-        };
-        Permission::Stop {
-            error: open.cause.not_called(),
-            trial: self.begin_trial(now),
+    fn health(&self) -> StoreHealth {
+        match &self.open {
+            Some((since, cause)) => StoreHealth::Down {
+                since: *since,
+                cause: cause.kind(),
+            },
+            None if self.answered => StoreHealth::Up,
+            None => StoreHealth::Untried,
         }
     }
 
-    /// Records a response in time, including an error that concerns one subject only.
-    pub(crate) const fn succeeded(&mut self, epoch: u64) {
+    /// Whether a trial has been running for longer than its limit, and so has lost its runtime.
+    fn has_lost_trial(&self, now: Instant) -> bool {
+        self.open.is_some() && self.trials.is_lost(now)
+    }
+
+    fn admit(&mut self, now: Instant) -> Admission {
+        let Some((_, cause)) = &self.open else {
+            return Ok(self.epoch);
+        };
+        Err((cause.not_called(), self.begin_trial(now)))
+    }
+
+    fn succeeded(&mut self, epoch: u64) {
         if epoch == self.epoch {
             self.answered = true;
             self.failures_in_a_row = 0;
         }
     }
 
-    /// Records a failed call. The end of one `connection` counts once, however many calls were
-    /// waiting on it.
-    pub(crate) fn failed(
+    fn failed(
         &mut self,
         epoch: u64,
         connection: u64,
@@ -147,33 +304,17 @@ impl Breaker {
         self.count(connection, error, now)
     }
 
-    /// Records the result of a health check. Checks run whether or not the breaker is open.
-    pub(crate) fn checked(
-        &mut self,
-        connection: u64,
-        outcome: Result<(), &StoreError>,
-        now: Instant,
-    ) -> Option<Change> {
-        match outcome {
-            Ok(()) => self.close(now),
-            Err(error) if self.open.is_none() => self.count(connection, error, now),
-            Err(_) => None,
-        }
-    }
-
-    /// Records an error that does not show whether the store works. Returns the trial to start, if
-    /// one is due.
-    pub(crate) fn inconclusive(&mut self, epoch: u64, now: Instant) -> Option<Run> {
+    fn inconclusive(&mut self, epoch: u64, now: Instant) -> Option<Run> {
         let is_news = epoch == self.epoch && self.open.is_none();
         is_news.then(|| self.begin_trial(now)).flatten()
     }
 
     /// Records the result of a trial that this breaker started. One failed trial opens the breaker.
     /// The result of an expired trial is ignored.
-    pub(crate) fn trial_ended(
+    fn trial_ended(
         &mut self,
         trial: Run,
-        outcome: Result<(), &StoreError>,
+        outcome: &Result<(), StoreError>,
         now: Instant,
     ) -> Option<Change> {
         if !trial.end() {
@@ -181,43 +322,11 @@ impl Breaker {
         }
         match (outcome, &mut self.open) {
             (Ok(()), _) => self.close(now),
-            (Err(error), Some(open)) => {
-                open.cause = error.clone();
+            (Err(error), Some((_, cause))) => {
+                *cause = error.clone();
                 None
             }
             (Err(error), None) => Some(self.open(error, now)),
-        }
-    }
-
-    /// Closes the breaker without a successful call: this server gets no calls any more.
-    pub(crate) fn closed(&mut self, now: Instant) -> Option<Change> {
-        self.close(now)
-    }
-
-    /// Records that another server has taken over the keys, so calls go to that one.
-    pub(crate) fn replaced(&mut self, now: Instant) -> Option<Change> {
-        match self.close(now)? {
-            Change::Closed { after } => Some(Change::Replaced { after }),
-            change => Some(change),
-        }
-    }
-
-    pub(crate) fn state(&self) -> BreakerState {
-        match &self.open {
-            Some(Open { since, cause }) => BreakerState::Fails {
-                since: *since,
-                cause: cause.clone(),
-            },
-            None if self.answered => BreakerState::Works,
-            None => BreakerState::Untried,
-        }
-    }
-
-    pub(crate) const fn summary(&self) -> Summary {
-        Summary {
-            epoch: self.epoch,
-            is_open: self.open.is_some(),
-            is_settled: self.answered && self.failures_in_a_row == 0,
         }
     }
 
@@ -234,7 +343,7 @@ impl Breaker {
 
     fn begin_trial(&mut self, now: Instant) -> Option<Run> {
         let is_early = self.next_trial.is_some_and(|at| now < at);
-        if is_early && !self.has_lost_trial(now) {
+        if is_early && !self.trials.is_lost(now) {
             return None;
         }
         let trial = self.trials.begin(now)?;
@@ -243,10 +352,7 @@ impl Breaker {
     }
 
     fn open(&mut self, cause: &StoreError, now: Instant) -> Change {
-        self.open = Some(Open {
-            since: now,
-            cause: cause.clone(),
-        });
+        self.open = Some((now, cause.clone()));
         self.next_trial = Some(now + FIRST_TRIAL);
         Change::Opened {
             cause: cause.clone(),
@@ -256,60 +362,10 @@ impl Breaker {
     fn close(&mut self, now: Instant) -> Option<Change> {
         self.answered = true;
         self.failures_in_a_row = 0;
-        let open = self.open.take()?;
+        let (since, _) = self.open.take()?;
         self.epoch += 1;
         Some(Change::Closed {
-            after: now.saturating_duration_since(open.since),
+            after: now.saturating_duration_since(since),
         })
-    }
-}
-
-/// The breaker, shared by threads. While the store works no call takes the lock.
-#[derive(Debug)]
-pub(crate) struct SharedBreaker {
-    breaker: Mutex<Breaker>,
-    /// A [`Summary`] as a number. A call may read it a moment late, just as if it had come a moment
-    /// earlier.
-    summary: AtomicU64,
-}
-
-/// The part of the breaker's state that every call reads while the store works.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Summary {
-    pub(crate) epoch: u64,
-    pub(crate) is_open: bool,
-    /// Whether another success would change nothing.
-    pub(crate) is_settled: bool,
-}
-
-impl SharedBreaker {
-    pub(crate) fn new(breaker: Breaker) -> Self {
-        Self {
-            breaker: Mutex::new(breaker),
-            summary: AtomicU64::new(0),
-        }
-    }
-
-    /// Changes the breaker under its lock. All changes go through this function.
-    pub(crate) fn with<T>(&self, act: impl FnOnce(&mut Breaker) -> T) -> T {
-        let mut breaker = unpoisoned(self.breaker.lock());
-        let outcome = act(&mut breaker);
-        let Summary {
-            epoch,
-            is_open,
-            is_settled,
-        } = breaker.summary();
-        let packed = epoch << 2 | u64::from(is_open) << 1 | u64::from(is_settled);
-        self.summary.store(packed, Ordering::Release);
-        outcome
-    }
-
-    pub(crate) fn summary(&self) -> Summary {
-        let packed = self.summary.load(Ordering::Acquire);
-        Summary {
-            epoch: packed >> 2,
-            is_open: packed & 2 != 0,
-            is_settled: packed & 1 != 0,
-        }
     }
 }

@@ -2,8 +2,6 @@
 
 use std::{error::Error, fmt, sync::Arc, time::Duration};
 
-#[cfg(feature = "redis")]
-use super::redirect::Redirect;
 use crate::decision::Degradation;
 
 /// A call to Redis or to another store failed, or its response was not valid.
@@ -59,6 +57,24 @@ pub enum StoreErrorKind {
     /// Other nodes changed the value before each attempt of a
     /// [`CompareAndSwap`](crate::shared::CompareAndSwap) to write it.
     Contended,
+}
+
+/// The address of a server, as the cluster announces it.
+#[cfg(feature = "redis")]
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct NodeAddress {
+    pub(crate) host: String,
+    pub(crate) port: u16,
+}
+
+/// The server that a redirection names for a command.
+#[cfg(feature = "redis")]
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Redirect {
+    /// This server owns the slot from now on.
+    Moved { slot: u16, to: NodeAddress },
+    /// This server runs this one command, after `ASKING`: the slot is moving there.
+    Ask { to: NodeAddress },
 }
 
 impl StoreErrorKind {

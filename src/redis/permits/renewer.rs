@@ -23,9 +23,9 @@ use crate::{
     redis::store::{redis_store::RedisStore, script_by_digest::Script},
     single_background_task::{Run, Solo},
     store::{
+        LUA_MAX_INT,
         call_size::CallSize,
         error::{StoreError, StoreErrorKind},
-        lua_number_limits::LUA_MAX_INT,
     },
 };
 

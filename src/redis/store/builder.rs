@@ -25,9 +25,8 @@ use super::{
 use crate::{
     error::{ConfigError, ConfigErrorKind},
     store::{
-        breaker_guard::StoreWatch,
         health::StoreHealth,
-        health_notifier::{Listener, Owner},
+        health::{Listener, Owner, StoreWatch},
         runtime_thread::Home,
     },
 };

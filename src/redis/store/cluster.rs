@@ -30,12 +30,10 @@ use crate::{
     decision::Degradation,
     lock::unpoisoned,
     store::{
-        breaker::BreakerState,
-        breaker_guard::Guarded as _,
+        breaker::Guarded as _,
         call_size::CallSize,
-        error::StoreError,
+        error::{NodeAddress, Redirect, StoreError},
         health::StoreHealth,
-        redirect::{NodeAddress, Redirect},
     },
 };
 
@@ -52,7 +50,6 @@ const MOVING_PAUSE: Duration = Duration::from_millis(10);
 ///
 /// Until a server has reported the map, all slots belong to the entry. The entry's connection leads
 /// to whichever configured address responds first.
-#[derive(Debug)]
 pub(super) struct Cluster {
     this: Weak<Self>,
     seeds: Seeds,
@@ -62,7 +59,7 @@ pub(super) struct Cluster {
     fetches: Mutex<Fetches>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Fetches {
     /// The number of the latest fetch.
     begun: u64,
@@ -229,7 +226,7 @@ impl Cluster {
     /// Requests the map from the servers that work, one after another, and at last from the
     /// configured addresses.
     async fn fetch(&self, first: Option<Arc<Pipeline>>) -> Option<Vec<SlotRange>> {
-        let works = |server: &Arc<Pipeline>| server.link.is_live() && !server.guard().is_open();
+        let works = |server: &Arc<Pipeline>| server.link.is_live() && !server.breaker().is_open();
         let others = self.servers().into_iter().filter(works);
         for server in first.into_iter().chain(others) {
             let Some(host) = server.host() else { continue };
@@ -272,14 +269,14 @@ impl Cluster {
             gone.cloned().collect::<Vec<_>>()
         };
         for server in gone {
-            server.retire();
+            server.retire(server.address().is_some());
         }
     }
 
     /// The expected response time of the slowest server that works.
     pub(super) fn expected(&self) -> Option<Duration> {
         let servers = self.servers();
-        let works = servers.iter().filter(|server| !server.guard().is_open());
+        let works = servers.iter().filter(|server| !server.breaker().is_open());
         works.filter_map(|server| server.expected()).max()
     }
 
@@ -327,19 +324,17 @@ impl Siblings for Cluster {
 
     fn lost(&self) -> Vec<String> {
         let servers = self.servers();
-        let lost = servers
-            .iter()
-            .filter(|server| match server.guard().state() {
-                BreakerState::Fails { cause, .. } => !cause.is_of_cluster_down(),
-                _ => false,
-            });
+        let lost = servers.iter().filter(|server| {
+            let cause = server.breaker().cause();
+            cause.is_some_and(|cause| !cause.is_of_cluster_down())
+        });
         let addresses = lost.filter_map(|server| server.address());
         addresses.map(ToString::to_string).collect()
     }
 
     fn health(&self) -> StoreHealth {
         let map = self.read();
-        let states = map.servers().iter().map(|server| server.guard().state());
+        let states = map.servers().iter().map(|server| server.breaker().health());
         whole(states, map.is_known())
     }
 }
@@ -369,17 +364,17 @@ impl Fetches {
 
 /// The health of all servers together, over those that have received calls. The cluster is down if
 /// none of them works, and strained if some do not.
-fn whole(states: impl Iterator<Item = BreakerState>, is_found: bool) -> StoreHealth {
+fn whole(states: impl Iterator<Item = StoreHealth>, is_found: bool) -> StoreHealth {
     let mut works = false;
     let mut down = None;
     for state in states {
         match state {
-            BreakerState::Untried => {}
-            BreakerState::Works => works = true,
-            BreakerState::Fails { since, cause } => {
+            StoreHealth::Down { since, cause } => {
                 let first = |(earlier, _): &(std::time::Instant, _)| *earlier <= since;
-                down = down.filter(first).or(Some((since, cause.kind())));
+                down = down.filter(first).or(Some((since, cause)));
             }
+            StoreHealth::Untried => {}
+            _ => works = true,
         }
     }
     match down {

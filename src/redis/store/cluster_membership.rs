@@ -1,17 +1,14 @@
 //! The membership of a server in a cluster.
 
-use std::{
-    fmt,
-    sync::{Arc, Weak},
-};
+use std::sync::{Arc, Weak};
 
 use crate::store::{
+    error::{NodeAddress, Redirect},
     health::StoreHealth,
-    redirect::{NodeAddress, Redirect},
 };
 
 /// The cluster, as seen by its servers.
-pub(super) trait Siblings: fmt::Debug + Send + Sync {
+pub(super) trait Siblings: Send + Sync {
     /// Starts a fetch of the slot map: a replica may have replaced a server.
     fn fetch_soon(&self);
 
@@ -29,7 +26,6 @@ pub(super) trait Siblings: fmt::Debug + Send + Sync {
 }
 
 /// The membership of a server in a cluster.
-#[derive(Debug)]
 pub(super) struct Membership {
     pub(super) cluster: Weak<dyn Siblings>,
     /// `None` for the entry, which leads to any of the servers.

@@ -1,7 +1,6 @@
 //! The connection of a server: opened with the first call, and again after it failed.
 
 use std::{
-    fmt,
     sync::{Arc, Mutex, MutexGuard, atomic::Ordering},
     time::Duration,
 };
@@ -13,26 +12,21 @@ use tokio::{
 };
 
 use super::{
-    connector::Connector,
-    script_by_digest::Loads,
-    shared_store_state::{StoreCommon, Totals},
+    connector::Connector, script_by_digest::Loads, shared_store_state::StoreCommon,
     transport::Transport,
 };
 use crate::{
     lock::unpoisoned,
     single_background_task::{Run, Solo},
-    store::{error::StoreError, runtime_thread::Home},
+    store::error::StoreError,
 };
 
 /// The single connection of a server, opened with the first call and again after it failed.
 pub(super) struct Connection {
     opener: Connector,
-    /// The runtime on which a connection is opened and lives.
-    home: Home,
+    common: Arc<StoreCommon>,
     state: Mutex<State>,
     attempts: Solo,
-    totals: Arc<Totals>,
-    has_sharding_proxy: bool,
 }
 
 #[derive(Default)]
@@ -65,14 +59,12 @@ struct Attempt {
 }
 
 impl Connection {
-    pub(super) fn new(opener: Connector, common: &StoreCommon) -> Self {
+    pub(super) fn new(opener: Connector, common: Arc<StoreCommon>) -> Self {
         Self {
             attempts: Solo::new(opener.attempt_limit()),
             opener,
-            home: common.home.clone(),
+            common,
             state: Mutex::default(),
-            totals: Arc::clone(&common.totals),
-            has_sharding_proxy: common.has_sharding_proxy,
         }
     }
 
@@ -166,7 +158,9 @@ impl Connection {
         };
         // Outside the lock: a runtime that is shutting down drops the task at once.
         let link = Arc::clone(self);
-        self.home.spawn(link.connect(run, started_at, sender));
+        self.common
+            .home
+            .spawn(link.connect(run, started_at, sender));
         attempt
     }
 
@@ -177,14 +171,16 @@ impl Connection {
         started_at: time::Instant,
         sender: oneshot::Sender<Result<Live, StoreError>>,
     ) {
+        let common = &self.common;
         let outcome = self.opener.open().await.map(|wire| Live {
             number: run.number(),
             wire: Arc::new(wire),
             opening: started_at.elapsed(),
-            loads: Loads::new(Arc::clone(&self.totals.loads), self.has_sharding_proxy),
+            loads: Loads::new(Arc::clone(&common.watch), common.has_sharding_proxy),
         });
         if outcome.is_ok() && !self.is_given() {
-            self.totals.connections.fetch_add(1, Ordering::Relaxed);
+            let counters = &common.watch.counters;
+            counters.connections.fetch_add(1, Ordering::Relaxed);
         }
         {
             let mut state = self.lock();
@@ -201,13 +197,5 @@ impl Connection {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         unpoisoned(self.state.lock())
-    }
-}
-
-impl fmt::Debug for Connection {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Connection")
-            .field("live", &self.lock().live)
-            .finish_non_exhaustive()
     }
 }

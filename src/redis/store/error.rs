@@ -4,10 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use redis::{ErrorKind, RedisError};
 
-use crate::store::{
-    error::{StoreError, StoreErrorKind},
-    redirect::Redirect,
-};
+use crate::store::error::{Redirect, StoreError, StoreErrorKind};
 
 impl StoreErrorKind {
     /// The kind of a server's error, by its code: the texts differ between servers.

@@ -22,11 +22,9 @@ use super::{
     shared_store_state::StoreCommon,
 };
 use crate::store::{
-    breaker::Breaker,
-    breaker_guard::{Guard, Guarded as _},
+    breaker::{Breaker, Guarded as _},
     call_size::CallSize,
-    error::{StoreError, StoreErrorKind},
-    redirect::NodeAddress,
+    error::{NodeAddress, StoreError, StoreErrorKind},
 };
 
 /// While a connection has been opening for less than this, calls that time out waiting for it do
@@ -48,12 +46,11 @@ fn trial_limit(deadline: Duration, link: &Connection) -> Duration {
 }
 
 /// The pipeline to a server, or to a proxy before several: its connection, window and breaker.
-#[derive(Debug)]
 pub(super) struct Pipeline {
     pub(super) common: Arc<StoreCommon>,
     pub(super) link: Arc<Connection>,
     window: Arc<InFlightWindow>,
-    pub(super) guard: Guard,
+    pub(super) breaker: Breaker,
     pub(super) trials: AtomicU64,
     /// The membership in a cluster, if any.
     pub(super) membership: Option<Membership>,
@@ -65,11 +62,12 @@ impl Pipeline {
         opener: Connector,
         membership: Option<Membership>,
     ) -> Self {
-        let link = Arc::new(Connection::new(opener, &common));
+        let link = Arc::new(Connection::new(opener, Arc::clone(&common)));
         let window = Arc::new(InFlightWindow::new(common.deadline));
         let address = membership.as_ref().and_then(|own| own.address.as_ref());
-        let guard = Guard::of_server(
+        let breaker = Breaker::new(
             Arc::clone(&common.watch),
+            (common.home.clone(), common.deadline),
             trial_limit(common.deadline, &link),
             address.map(|address| address.to_string().into()),
         );
@@ -77,7 +75,7 @@ impl Pipeline {
             common,
             link,
             window,
-            guard,
+            breaker,
             trials: AtomicU64::new(0),
             membership,
         }
@@ -129,8 +127,8 @@ impl Pipeline {
 
     fn crowded(&self) -> StoreError {
         let error = StoreError::crowded();
-        self.guard
-            .count(&Err::<(), _>(error.clone()), Duration::ZERO);
+        let counters = &self.common.watch.counters;
+        counters.count(&Err::<(), _>(error.clone()), Duration::ZERO);
         error
     }
 
@@ -146,7 +144,7 @@ impl Pipeline {
         command: Arc<Cmd>,
         progress: CallProgress,
     ) -> Result<Value, StoreError> {
-        let epoch = self.admit_after_trial().await?;
+        let epoch = self.admit().await?;
         self.call_now(epoch, script.clone(), command, progress)
             .await
     }
@@ -270,27 +268,26 @@ impl Pipeline {
 
     fn learn(self: &Arc<Self>, epoch: u64, progress: &CallProgress, error: Option<&StoreError>) {
         let Some(error) = error else {
-            return self.guard.record_success(epoch);
+            return self.breaker.record_success(epoch);
         };
-        let now = Instant::now().into_std();
         match error.kind() {
             // The server works: the error is about one value, or about the limits of the calendar.
             StoreErrorKind::ForeignData | StoreErrorKind::ClockApart => {
-                self.guard.record_success(epoch);
+                self.breaker.record_success(epoch);
             }
             // Later calls carry one subject each.
             StoreErrorKind::Cluster if error.names_many_servers() => {
-                self.guard.record_success(epoch)
+                self.breaker.record_success(epoch)
             }
             // The server works, and names another one.
             StoreErrorKind::Cluster if self.is_member() && error.redirect().is_some() => {
-                self.guard.record_success(epoch);
+                self.breaker.record_success(epoch);
             }
             // The call is repeated, and may still succeed.
             StoreErrorKind::Cluster if self.is_member() && error.is_of_moving_slot() => {}
             // The server works, and has no part in it: an unserved slot is asked of any server.
             StoreErrorKind::Cluster if self.is_member() && error.is_of_unserved_slot() => {
-                self.guard.record_success(epoch);
+                self.breaker.record_success(epoch);
                 self.fetch_map();
             }
             // The call was not sent.
@@ -302,11 +299,7 @@ impl Pipeline {
                 if kind == StoreErrorKind::Timeout && self.is_excused(progress) {
                     return;
                 }
-                let error = &self.with_lost_servers(error);
-                self.change(
-                    |breaker| breaker.failed(epoch, connection, error, now),
-                    connection,
-                );
+                self.record_failure(epoch, connection, &self.with_lost_servers(error));
             }
         }
     }
@@ -325,22 +318,7 @@ impl Pipeline {
 
     /// Records a call that failed for good, after repeated attempts in the cluster.
     pub(super) fn record_final_failure(self: &Arc<Self>, error: &StoreError) {
-        let (epoch, now) = (self.guard.epoch(), Instant::now().into_std());
-        self.change(|breaker| breaker.failed(epoch, 0, error, now), 0);
-    }
-
-    /// Closes the breaker: the server has no slots any more.
-    pub(super) fn retire(&self) {
-        let now = Instant::now().into_std();
-        let is_entry = self.address().is_none();
-        let end = |breaker: &mut Breaker| {
-            if is_entry {
-                breaker.closed(now)
-            } else {
-                breaker.replaced(now)
-            }
-        };
-        self.change(end, 0);
+        self.record_failure(self.breaker.epoch(), 0, error);
     }
 
     /// Whether a timeout does not count against the server: the server has responded to other calls

@@ -7,7 +7,7 @@ use std::{
 
 use futures_util::future::join_all;
 use redis::{Cmd, Value};
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 
 use super::{
     call::CallProgress,
@@ -15,11 +15,10 @@ use super::{
     script_by_digest::Script,
 };
 use crate::store::{
-    breaker_guard::{Guard, Guarded},
+    breaker::{Breaker, Guarded},
     call_size::CallSize,
     error::StoreError,
     health::StoreHealth,
-    runtime_thread::Home,
 };
 
 /// The number of probe keys. Behind a proxy they belong to different servers, so that one failed
@@ -35,22 +34,14 @@ static READ: LazyLock<Script> =
     LazyLock::new(|| Script::new("redis.call('TIME') return redis.call('GET', KEYS[1])"));
 
 impl Guarded for Pipeline {
-    fn guard(&self) -> &Guard {
-        &self.guard
-    }
-
-    fn home(&self) -> &Home {
-        &self.common.home
-    }
-
-    fn deadline(&self) -> Duration {
-        self.common.deadline
+    fn breaker(&self) -> &Breaker {
+        &self.breaker
     }
 
     fn whole_health(&self) -> StoreHealth {
         match self.cluster() {
             Some(cluster) => cluster.health(),
-            None => self.guard.state().into(),
+            None => self.breaker.health(),
         }
     }
 
@@ -125,21 +116,12 @@ impl Pipeline {
         // As in a trial, one server that works keeps the breaker closed.
         each.sort_by_key(|(_, outcome)| outcome.is_err());
         if let Some((connection, outcome)) = each.first() {
-            self.record_check(*connection, outcome.as_ref().err());
+            if let Err(error) = outcome {
+                self.close_failed(error.kind(), *connection);
+            }
+            self.record_check(*connection, outcome);
         }
         each.into_iter().try_for_each(|(_, outcome)| outcome)
-    }
-
-    fn record_check(&self, connection: u64, error: Option<&StoreError>) {
-        let now = Instant::now().into_std();
-        if let Some(error) = error {
-            self.close_failed(error.kind(), connection);
-        }
-        let checked = error.map_or(Ok(()), Err);
-        self.change(
-            |breaker| breaker.checked(connection, checked, now),
-            connection,
-        );
     }
 
     async fn step(

@@ -124,7 +124,7 @@ impl RedisStore {
 
     /// Counters of the calls so far, for metrics.
     pub fn stats(&self) -> StoreStats {
-        self.shared.common.stats()
+        self.shared.common.watch.counters.read()
     }
 
     /// Connects if necessary, and tests whether Redis lets a limiter do all that it needs. For a
@@ -280,7 +280,7 @@ impl RedisStore {
         let began_at = Instant::now();
         let call = servers.call(script, call, key, place);
         let outcome = common.home.within(call).await;
-        common.watch.count(&outcome, began_at.elapsed());
+        common.watch.counters.count(&outcome, began_at.elapsed());
         outcome
     }
 }

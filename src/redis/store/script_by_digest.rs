@@ -15,7 +15,10 @@ use redis::{Arg, Cmd, ErrorKind, RedisError, RedisResult, ServerErrorKind, ToRed
 use super::transport::Transport;
 use crate::{
     lock::unpoisoned,
-    store::error::{StoreError, StoreErrorKind},
+    store::{
+        error::{StoreError, StoreErrorKind},
+        health::StoreWatch,
+    },
 };
 
 /// Room for each part of a command, in bytes: most are numbers of a few digits.
@@ -95,8 +98,8 @@ pub(super) struct Loads {
     scripts: Mutex<HashMap<Arc<str>, Loaded>>,
     /// Loads over this connection that have ended.
     done: AtomicU64,
-    /// Loads of the store, over all connections.
-    count: Arc<AtomicU64>,
+    /// Counts the loads over all connections.
+    watch: Arc<StoreWatch>,
     /// Whether a proxy would load a script into one of its servers only. Then nothing is loaded:
     /// a server that does not know a script gets its text with the call.
     are_needless: bool,
@@ -110,11 +113,11 @@ struct Loaded {
 }
 
 impl Loads {
-    pub(super) fn new(count: Arc<AtomicU64>, are_needless: bool) -> Arc<Self> {
+    pub(super) fn new(watch: Arc<StoreWatch>, are_needless: bool) -> Arc<Self> {
         Arc::new(Self {
             scripts: Mutex::default(),
             done: AtomicU64::new(0),
-            count,
+            watch,
             are_needless,
         })
     }
@@ -161,7 +164,8 @@ impl Loads {
 
 async fn give(loads: Weak<Loads>, script: Script, wire: Arc<Transport>) -> RedisResult<()> {
     if let Some(loads) = loads.upgrade() {
-        loads.count.fetch_add(1, Ordering::Relaxed);
+        let counters = &loads.watch.counters;
+        counters.script_loads.fetch_add(1, Ordering::Relaxed);
     }
     let mut command = redis::cmd("SCRIPT");
     command.arg("LOAD").arg(&*script.code);

@@ -1,21 +1,17 @@
 //! The state that all servers of a store share.
 
 use std::{
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
 use super::script_by_digest::Script;
 use crate::{
     lock::unpoisoned,
-    store::{breaker_guard::StoreWatch, runtime_thread::Home, stats::StoreStats},
+    store::{health::StoreWatch, runtime_thread::Home},
 };
 
 /// The settings of a store, and the counters and listeners for all of its servers.
-#[derive(Debug)]
 pub(super) struct StoreCommon {
     pub(super) prefix: String,
     pub(super) deadline: Duration,
@@ -27,16 +23,6 @@ pub(super) struct StoreCommon {
     /// The scripts used by the store's limiters.
     scripts: Mutex<Vec<Script>>,
     pub(super) watch: Arc<StoreWatch>,
-    pub(super) totals: Arc<Totals>,
-}
-
-/// Counters over all connections of a store.
-#[derive(Debug, Default)]
-pub(super) struct Totals {
-    /// Connections that were opened.
-    pub(super) connections: AtomicU64,
-    /// Scripts that were loaded.
-    pub(super) loads: Arc<AtomicU64>,
 }
 
 impl StoreCommon {
@@ -45,7 +31,7 @@ impl StoreCommon {
         deadline: Duration,
         has_sharding_proxy: bool,
         home: Home,
-        watch: StoreWatch,
+        watch: Arc<StoreWatch>,
     ) -> Self {
         Self {
             prefix,
@@ -53,8 +39,7 @@ impl StoreCommon {
             has_sharding_proxy,
             home,
             scripts: Mutex::default(),
-            watch: Arc::new(watch),
-            totals: Arc::default(),
+            watch,
         }
     }
 
@@ -69,11 +54,5 @@ impl StoreCommon {
     /// The scripts used by this store's limiters.
     pub(super) fn scripts(&self) -> Vec<Script> {
         unpoisoned(self.scripts.lock()).clone()
-    }
-
-    pub(super) fn stats(&self) -> StoreStats {
-        let Totals { connections, loads } = &*self.totals;
-        let connections = connections.load(Ordering::Relaxed);
-        self.watch.stats(connections, loads.load(Ordering::Relaxed))
     }
 }

@@ -14,14 +14,13 @@ use super::{
     shared_store_state::StoreCommon,
 };
 use crate::store::{
-    breaker_guard::Guarded as _,
+    breaker::Guarded as _,
     call_size::CallSize,
     error::{StoreError, StoreErrorKind},
     health::StoreHealth,
 };
 
 /// The state shared by all handles to one store.
-#[derive(Debug)]
 pub(super) struct StoreState {
     pub(super) address: String,
     pub(super) common: Arc<StoreCommon>,
@@ -32,7 +31,6 @@ pub(super) struct StoreState {
 }
 
 /// The servers of a store.
-#[derive(Debug)]
 pub(super) enum Servers {
     One(Arc<Pipeline>),
     Cluster(Arc<Cluster>),
@@ -117,7 +115,7 @@ impl Servers {
 
     pub(super) fn health(&self) -> StoreHealth {
         match self {
-            Self::One(server) => server.guard().state().into(),
+            Self::One(server) => server.breaker().health(),
             Self::Cluster(cluster) => cluster.health(),
         }
     }
@@ -125,7 +123,7 @@ impl Servers {
     /// Whether the breaker has reported the failure of calls with this error.
     pub(super) fn has_reported(&self, error: &StoreError) -> bool {
         match self {
-            Self::One(server) => server.guard().is_open(),
+            Self::One(server) => server.breaker().is_open(),
             Self::Cluster(_) => error.kind() == StoreErrorKind::BreakerOpen,
         }
     }

@@ -4,7 +4,7 @@ use std::fmt;
 
 use redis::{RedisError, Value};
 
-use crate::store::redirect::{NodeAddress, Redirect};
+use crate::store::error::{NodeAddress, Redirect};
 
 /// The number of slots of every cluster.
 pub(super) const SLOTS: usize = 16_384;

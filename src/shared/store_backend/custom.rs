@@ -30,11 +30,10 @@ use crate::{
         wire::{Call, Reply, plan::Plan, reply},
     },
     store::{
-        breaker_guard::{Guard, Guarded},
+        breaker::{Breaker, Guarded},
         call_size::CallSize,
         error::{StoreError, StoreErrorKind},
-        health::StoreHealth,
-        health_notifier::Owner,
+        health::{Owner, StoreHealth, StoreWatch},
         runtime_thread::Home,
         stats::StoreStats,
     },
@@ -59,9 +58,7 @@ pub struct CustomClient<S>(Arc<GuardedStore<S>>);
 /// A user's store and its guard.
 struct GuardedStore<S> {
     store: S,
-    deadline: Duration,
-    guard: Guard,
-    home: Home,
+    breaker: Breaker,
     /// Numbers of calls, as connections for the breaker: it counts the end of a connection once.
     calls: AtomicU64,
     /// The quotas of trials.
@@ -77,7 +74,7 @@ impl<S: Store> CallWindow for CustomClient<S> {
     type Place = ();
 
     fn deadline(&self) -> Duration {
-        self.0.deadline
+        self.0.breaker.deadline
     }
 
     fn most_subjects(&self) -> usize {
@@ -115,7 +112,7 @@ impl<S: Store> Client for CustomClient<S> {
     fn prepare(&self, _: &Plan) {}
 
     fn runtime(&self) -> Option<Handle> {
-        self.0.home.runtime()
+        self.0.breaker.home.runtime()
     }
 
     fn refusal(&self, _: &SubjectName) -> Option<StoreError> {
@@ -124,16 +121,18 @@ impl<S: Store> Client for CustomClient<S> {
 
     fn record_degraded(&self, error: StoreError) -> StoreError {
         let error = error.of_a_store();
-        self.0.guard.record_degraded(&error);
+        let breaker = &self.0.breaker;
+        breaker.watch.record_degraded(&error, breaker.is_open());
         error
     }
 
     fn health(&self) -> StoreHealth {
-        self.0.guard.health()
+        let breaker = &self.0.breaker;
+        breaker.watch.with_strain(breaker.health())
     }
 
     fn stats(&self) -> StoreStats {
-        self.0.guard.stats(0, 0)
+        self.0.breaker.watch.counters.read()
     }
 
     fn is_simple(&self, _: &Plan, _: Chosen, _: &SubjectName, _: &Op, _: Instant) -> bool {
@@ -156,11 +155,11 @@ impl<S: Store> GuardedStore<S> {
         // The value expires soon, and the limit is never reached, so that each trial writes.
         let quota = Quota::per_second(1_000_000).into_quotas();
         let limits = TierSet::new(vec![(Tier::DEFAULT, quota)], None);
+        let watch = StoreWatch::new(Owner::User, None);
+        let trial_limit = TRIAL_LIMIT.max(2 * deadline);
         Self {
             store,
-            deadline,
-            guard: Guard::new(Owner::User, TRIAL_LIMIT.max(2 * deadline), None),
-            home: Home::of_callers(),
+            breaker: Breaker::new(watch, (Home::of_callers(), deadline), trial_limit, None),
             calls: AtomicU64::new(0),
             trial: Plan::new(&limits.expect("a quota that makes sense")),
         }
@@ -179,7 +178,7 @@ impl<S: Store> GuardedStore<S> {
     /// Runs the call within the deadline, and reports the outcome to the breaker.
     async fn call(self: &Arc<Self>, key: &str, call: &Call<'_>) -> Result<Reply, StoreError> {
         let began_at = Instant::now();
-        let outcome = match self.admit_after_trial().await {
+        let outcome = match self.admit().await {
             Ok(epoch) => {
                 let outcome = self.transact(key, call).await;
                 self.learn(epoch, outcome.as_ref().err());
@@ -187,21 +186,24 @@ impl<S: Store> GuardedStore<S> {
             }
             Err(error) => Err(error),
         };
-        self.guard.count(&outcome, began_at.elapsed());
+        self.breaker
+            .watch
+            .counters
+            .count(&outcome, began_at.elapsed());
         outcome
     }
 
     async fn transact(&self, key: &str, call: &Call<'_>) -> Result<Reply, StoreError> {
-        match timeout(self.deadline, self.store.transact(key, call)).await {
+        match timeout(self.breaker.deadline, self.store.transact(key, call)).await {
             Ok(outcome) => outcome,
-            Err(_) => Err(StoreError::timeout(self.deadline).of_a_store()),
+            Err(_) => Err(StoreError::timeout(self.breaker.deadline).of_a_store()),
         }
     }
 
     fn learn(self: &Arc<Self>, epoch: u64, error: Option<&StoreError>) {
         use StoreErrorKind::{BreakerOpen, Crowded, NoRuntime, Other};
         let Some(error) = error.filter(|error| !is_about_one_key(error)) else {
-            return self.guard.record_success(epoch);
+            return self.breaker.record_success(epoch);
         };
         match error.kind() {
             // No call was sent.
@@ -209,8 +211,7 @@ impl<S: Store> GuardedStore<S> {
             Other => self.record_inconclusive(epoch),
             _ => {
                 let call = self.calls.fetch_add(1, Ordering::Relaxed) + 1;
-                let now = Instant::now().into_std();
-                self.change(|breaker| breaker.failed(epoch, call, error, now), call);
+                self.record_failure(epoch, call, error);
             }
         }
     }
@@ -225,16 +226,8 @@ fn is_about_one_key(error: &StoreError) -> bool {
 }
 
 impl<S: Store> Guarded for GuardedStore<S> {
-    fn guard(&self) -> &Guard {
-        &self.guard
-    }
-
-    fn home(&self) -> &Home {
-        &self.home
-    }
-
-    fn deadline(&self) -> Duration {
-        self.deadline
+    fn breaker(&self) -> &Breaker {
+        &self.breaker
     }
 
     /// Reads and writes a value as a call does.
@@ -246,14 +239,12 @@ impl<S: Store> Guarded for GuardedStore<S> {
             _ => Ok(()),
         }
     }
-
-    fn close_connection(&self, _: u64) {}
 }
 
 impl<S> fmt::Debug for CustomClient<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("CustomClient")
-            .field("deadline", &self.0.deadline)
+            .field("deadline", &self.0.breaker.deadline)
             .finish_non_exhaustive()
     }
 }

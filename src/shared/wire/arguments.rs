@@ -12,7 +12,7 @@ use crate::{
     clock::{OsClock, Timestamp},
     decision::{Charge, Op, Receipt},
     quota::MAX_REFILL_NANOS,
-    store::lua_number_limits::LUA_MAX_INT,
+    store::LUA_MAX_INT,
 };
 
 impl Call<'_> {

@@ -4,11 +4,10 @@ use std::{ops::RangeInclusive, sync::Arc};
 
 use crate::{
     redis::store::{pipeline::Pipeline, slots::SLOTS},
-    store::redirect::NodeAddress,
+    store::error::NodeAddress,
 };
 
 /// The server of each slot. Each server has at least one slot, except the first.
-#[derive(Debug)]
 pub(super) struct SlotMap {
     /// For each slot the index of its server. Slots without a server belong to the first one, which
     /// returns the error for them.

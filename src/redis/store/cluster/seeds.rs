@@ -1,6 +1,6 @@
 //! The configured addresses of a cluster.
 
-use std::{fmt, sync::Arc};
+use std::sync::Arc;
 
 use futures_util::future::select_ok;
 use redis::{ConnectionAddr, ConnectionInfo, ErrorKind, RedisResult};
@@ -12,7 +12,7 @@ use crate::{
         slots::{self, SlotRange},
         transport::Transport,
     },
-    store::redirect::NodeAddress,
+    store::error::NodeAddress,
 };
 
 /// The configured addresses of a cluster, with the user and the encryption for all of its servers.
@@ -48,14 +48,6 @@ impl Seeds {
             _ => return None,
         }
         Some(seed.clone().set_addr(place))
-    }
-}
-
-impl fmt::Debug for Seeds {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list()
-            .entries(self.nodes.iter().map(|node| node.addr()))
-            .finish()
     }
 }
 

@@ -6,7 +6,7 @@ use crate::{
     redis::store::slots::{SlotRange, parse, slot_of},
     store::{
         error::StoreError,
-        redirect::{NodeAddress, Redirect},
+        error::{NodeAddress, Redirect},
     },
 };
 

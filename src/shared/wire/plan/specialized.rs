@@ -5,7 +5,7 @@ use crate::{
     algorithm::Most,
     limiter::tier_quotas::AllQuotas,
     quota::{Algorithm, Quota},
-    store::lua_number_limits::LUA_MAX_INT,
+    store::LUA_MAX_INT,
 };
 
 /// A script for few operations, by the quotas that it knows.
