@@ -77,8 +77,6 @@ trait Erased: Send + Sync {
 
     fn identity(&self) -> Option<usize>;
 
-    fn epoch(&self, limit: usize) -> u32;
-
     fn member(&self) -> Option<&dyn ErasedMember>;
 }
 
@@ -123,10 +121,6 @@ impl<L: Limiter> Erased for L {
 
     fn identity(&self) -> Option<usize> {
         Limiter::identity(self)
-    }
-
-    fn epoch(&self, limit: usize) -> u32 {
-        Limiter::epoch(self, limit)
     }
 
     fn member(&self) -> Option<&dyn ErasedMember> {
@@ -240,10 +234,6 @@ impl Limiter for AnyLimiter {
     fn identity(&self) -> Option<usize> {
         let own = || Arc::as_ptr(&self.0).addr();
         self.0.identity().or_else(|| Some(own()))
-    }
-
-    fn epoch(&self, limit: usize) -> u32 {
-        self.0.epoch(limit)
     }
 
     fn boxed(future: BoxedFuture) -> BoxedFuture {

@@ -137,14 +137,6 @@ pub trait Limiter: Send + Sync + 'static {
         None
     }
 
-    /// The epoch of the counters in force: it changes when all keys start afresh. Of several limits, the
-    /// epoch of the one with the index `limit`.
-    #[doc(hidden)]
-    fn epoch(&self, limit: usize) -> u32 {
-        let _ = limit;
-        0
-    }
-
     /// The future without its type.
     #[doc(hidden)]
     fn boxed(future: Self::Future) -> BoxedFuture
@@ -290,10 +282,6 @@ impl<L: Limiter> Limiter for std::sync::Arc<L> {
 
     fn identity(&self) -> Option<usize> {
         L::identity(self).or_else(|| Some(Self::as_ptr(self).addr()))
-    }
-
-    fn epoch(&self, limit: usize) -> u32 {
-        L::epoch(self, limit)
     }
 
     fn boxed(future: Self::Future) -> BoxedFuture {

@@ -51,7 +51,7 @@ pub(crate) mod joint;
 mod limiter;
 mod local;
 mod lone_charge;
-pub(crate) mod on_quota_change;
+pub(crate) mod on_change;
 mod pending_decision;
 pub(crate) mod per_request_quota;
 mod quota_change;
@@ -75,7 +75,7 @@ pub use self::{
         LocalLimiter, LocalLimiterBuilder, LocalStore, LocalStoreBuilder, RestoreError,
         RestoreErrorKind, SaveError, SaveErrorKind, Saved,
     },
-    on_quota_change::OnChange,
+    on_change::OnChange,
     pending_decision::{Never, Pending, PendingFuture},
     per_request_quota::RequestQuota,
     quota_change::QuotaChange,

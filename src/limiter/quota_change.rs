@@ -2,7 +2,7 @@
 
 use std::{fmt, time::Duration};
 
-use super::{LocalLimiter, OnChange, on_quota_change::numbers};
+use super::{LocalLimiter, OnChange, on_change::numbers};
 use crate::{
     algorithm::{CalendarWindows, least_limit_begins},
     clock::{ManualClock, Timestamp},

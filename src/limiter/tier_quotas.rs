@@ -35,7 +35,7 @@ pub(crate) struct TierQuotas {
 #[derive(Debug, Clone)]
 pub(super) struct Counter {
     pub(super) at: TierPlace,
-    /// The meter of the smallest of these quotas.
+    /// The smallest of these quotas, and its meter.
     pub(super) meter: CompiledQuota,
     pub(super) quota: Quota,
 }
@@ -163,7 +163,8 @@ impl TierQuotas {
             ));
         }
         self.policies[at] = self.policies[at].with_quota(&quota.quota());
-        self.quotas[at] = quota.quota();
+        let mark = self.quotas[at].counter_mark();
+        self.quotas[at] = quota.quota().with_counter_mark(mark);
         Ok(())
     }
 }
@@ -181,7 +182,7 @@ impl Counter {
         self.at == at && self.quota.counts_like(quota)
     }
 
-    /// Sets the meter to that of the smallest quota that shares the counter.
+    /// Sets the quota and its meter to the smallest that shares the counter.
     pub(super) fn measure_by(&mut self, all: &AllQuotas) {
         let sharing = all
             .list
@@ -190,6 +191,7 @@ impl Counter {
         let smallest = sharing.max_by_key(|(_, quota)| quota.interval_nanos());
         if let Some((at, quota)) = smallest {
             self.meter = all.compiled(*at, quota);
+            self.quota = *quota;
         }
     }
 }

@@ -2,7 +2,6 @@
 
 mod choice;
 mod counter_label;
-mod quota_change_epoch;
 mod shared_counters;
 mod single_bucket;
 
@@ -17,7 +16,7 @@ pub(crate) use self::{
 pub(crate) use super::tier_quotas::TierIndex;
 use super::{
     Tier,
-    on_quota_change::{Epoch, Replaced},
+    on_change::{OnChange, counter_mark},
     per_request_quota::{LoggedQuotas, OwnQuota},
     tier_quotas::{AllQuotas, Counter, TierPlace, TierQuotas},
 };
@@ -35,7 +34,7 @@ use crate::{
 #[derive(Debug, Clone)]
 pub(crate) struct TierSet {
     /// The first one is the default.
-    pub(super) tiers: Vec<(Tier, TierQuotas)>,
+    tiers: Vec<(Tier, TierQuotas)>,
     /// The counters of each key. The index of a counter that no tier needs any more stays free until
     /// another counter takes it.
     counters: Vec<Option<Counter>>,
@@ -43,8 +42,6 @@ pub(crate) struct TierSet {
     own: Option<OwnQuota>,
     /// Length of the block after a denial, in nanoseconds.
     pub(crate) block_for: Option<u64>,
-    /// The epoch of the counters, if keys start afresh when numbers change.
-    pub(super) epoch: Epoch,
     /// The name of each counter, by place, instead of the names of the default tier's quotas.
     counter_names: Option<Arc<[String]>>,
     /// The quotas of other limiters that share these counters, with their places.
@@ -105,6 +102,24 @@ impl TierSet {
         self
     }
 
+    /// With [`OnChange::Fresh`], the numbers of all quotas become part of their counters' names. All tiers have
+    /// the same part, so that they go on sharing counters.
+    pub(crate) fn on_change(mut self, on_change: OnChange) -> Self {
+        if on_change == OnChange::Fresh {
+            let mark = counter_mark(&self.tiers);
+            for quota in self.tiers.iter_mut().flat_map(|(_, tier)| &mut tier.quotas) {
+                *quota = quota.with_counter_mark(mark);
+            }
+            self.share_counters();
+        }
+        self
+    }
+
+    /// The part of the counters' names that is made of numbers; 0 if there is none.
+    pub(crate) fn counter_mark(&self) -> u32 {
+        self.default_tier().quotas[0].counter_mark()
+    }
+
     fn of_tiers(
         tiers: Vec<(Tier, Vec<OwnedQuota>)>,
         block_for: Option<Duration>,
@@ -114,7 +129,6 @@ impl TierSet {
             counters: Vec::new(),
             own: None,
             block_for: block_for.map(checked_block).transpose()?,
-            epoch: Epoch::default(),
             counter_names: None,
             others: Vec::new(),
             #[cfg(feature = "shared")]
@@ -255,7 +269,8 @@ impl TierSet {
         counters.cycle().take(self.states())
     }
 
-    /// Replaces the default tier's quota of this name.
+    /// Replaces the default tier's quota of this name. Returns whether each of the former counters is still
+    /// in use, by index.
     ///
     /// # Errors
     ///
@@ -264,21 +279,25 @@ impl TierSet {
         &mut self,
         name: &str,
         quota: &OwnedQuota,
-    ) -> Result<Replaced, ConfigError> {
+    ) -> Result<Vec<bool>, ConfigError> {
         self.check_debt(&quota.quota())?;
-        let (before, epoch) = (self.counters.clone(), self.epoch);
+        let before = self.counters.clone();
         self.tiers[0].1.replace(name, quota)?;
-        self.epoch = epoch.next(&mut self.tiers, false);
         self.share_counters();
         let kept = before.iter().zip(&self.counters);
         let kept = kept.map(|(before, after)| match (before, after) {
             (Some(before), Some(after)) => before.counts(after.at, &after.quota),
             _ => false,
         });
-        Ok(Replaced {
-            kept: kept.collect(),
-            starts_afresh: self.epoch != epoch,
-        })
+        Ok(kept.collect())
+    }
+
+    /// The default tier's quota of this name.
+    pub(crate) fn quota(&self, name: &str) -> Option<Quota> {
+        let tier = self.default_tier();
+        let mut named = tier.policies.iter().zip(&tier.quotas);
+        let (_, quota) = named.find(|(policy, _)| policy.name() == name)?;
+        Some(quota.with_counter_mark(0))
     }
 
     /// The name in decisions of the default tier's quota that has this name.
@@ -314,7 +333,7 @@ impl TierSet {
 
     /// Assigns a counter to every quota: one to all quotas at one place that count alike. Counters that
     /// are still needed keep their index.
-    pub(super) fn share_counters(&mut self) {
+    fn share_counters(&mut self) {
         let all = self.all();
         for counter in &mut self.counters {
             counter.take_if(|counter| {

@@ -22,10 +22,10 @@ impl Kind {
 
 impl Quota {
     /// Whether both quotas can share a counter: algorithm, period, calendar, slices, refill step and
-    /// epoch are equal, and both limits vary or none does. The zone in which a limit varies is not that of
+    /// the numbers in the counter's name are equal, and both limits vary or none does. The zone in which a limit varies is not that of
     /// its counter, whose slices are in UTC.
     pub(crate) fn counts_like(&self, other: &Self) -> bool {
-        self.epoch == other.epoch
+        self.counter_mark == other.counter_mark
             && self.shape() == other.shape()
             && self.calendar() == other.calendar()
     }
@@ -42,7 +42,7 @@ impl Quota {
             })
         });
         let calendar = self.calendar().map_or(0, |calendar| calendar.digest());
-        Kind(shape ^ self.epoch ^ calendar)
+        Kind(shape ^ self.counter_mark ^ calendar)
     }
 
     /// The letter of the algorithm, the period in nanoseconds, the slices, and the refill step in
@@ -66,7 +66,7 @@ impl Quota {
         )
     }
 
-    /// The numbers that distinguish counters, except the epoch.
+    /// The numbers that distinguish counters, except the limit's own.
     pub(crate) fn shape_numbers(&self) -> [u64; 4] {
         let (algorithm, period, slices, step) = self.shape();
         let digest = self.calendar().map_or(0, |calendar| calendar.digest());

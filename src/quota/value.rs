@@ -51,9 +51,9 @@ pub struct Quota {
     pub(super) varying: Option<&'static DayLimits>,
     /// The numbers of a request's own quota, which replace this quota's.
     fitted: Option<Fitted>,
-    /// The epoch of the counters: a limiter sets a new one to start them afresh when numbers change.
-    /// 0 by default.
-    pub(super) epoch: u32,
+    /// The part of its counter's name that is made of numbers. A limiter sets it for
+    /// [`OnChange::Fresh`](crate::OnChange::Fresh); otherwise 0.
+    pub(super) counter_mark: u32,
 }
 
 /// The numbers of a request's own quota, clamped to what the limiter's counter can hold. All other
@@ -138,7 +138,7 @@ impl Quota {
             calendar: None,
             varying: None,
             fitted: None,
-            epoch: 0,
+            counter_mark: 0,
         }
     }
 
@@ -442,9 +442,12 @@ impl Quota {
         self.name
     }
 
-    /// The quota with counters of this epoch.
-    pub(crate) const fn in_epoch(mut self, epoch: u32) -> Self {
-        self.epoch = epoch;
+    pub(crate) const fn counter_mark(&self) -> u32 {
+        self.counter_mark
+    }
+
+    pub(crate) const fn with_counter_mark(mut self, mark: u32) -> Self {
+        self.counter_mark = mark;
         self
     }
 

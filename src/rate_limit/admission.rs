@@ -44,11 +44,8 @@ pub(crate) struct Admission<L, R> {
 }
 
 impl<L: Limiter, R> Admission<L, R> {
-    pub(super) fn new(limiter: Arc<L>, rejection: Arc<R>, mut settings: Settings) -> Self {
+    pub(super) fn new(limiter: Arc<L>, rejection: Arc<R>, settings: Settings) -> Self {
         let key_stage = KeyStage::new(&settings.common, rejection, limiter.policies());
-        if settings.waiting.is_enabled() {
-            settings.waiting.separate_epochs(&limiter);
-        }
         let revises = settings.revises_denials() && !key_stage.responder().is_shadow();
         let overflows = settings.overflow.is_always() && !key_stage.responder().is_shadow();
         // An overflowed request starts no block, so it is reserved as well.

@@ -453,8 +453,7 @@ impl<L, R> RateLimitLayer<L, R> {
     /// A request that waits holds the service instance that was ready for it, so limits on
     /// concurrency belong outside. The decision has the [delay](crate::Decision::delay). A request that
     /// is dropped leaves the queue. Neither a refund nor `set_quota` wakes a request: it is charged when
-    /// the wait of its denial is over. After a change that [resets](crate::OnChange::Fresh) all keys,
-    /// later requests form queues of their own.
+    /// the wait of its denial is over.
     #[cfg(feature = "tokio")]
     pub fn wait(self, longest: Duration) -> Self {
         self.with(|settings| settings.waiting.longest = Some(longest))

@@ -61,8 +61,6 @@ pub(super) struct QueueId {
     /// The limit that counts by this key, if several limits have a key each.
     pub(super) limit: usize,
     pub(super) tier: Tier,
-    /// The epoch of the limit: a request does not wait behind those for counts that were reset.
-    pub(super) epoch: u32,
 }
 
 /// The waiting requests of one key and tier, in the order of their arrival.
@@ -70,7 +68,6 @@ pub(super) struct QueueId {
 pub(super) struct Queue {
     limit: usize,
     tier: Tier,
-    epoch: u32,
     waiting: BTreeMap<u64, QueuedRequest>,
     pub(super) denial: Option<HeadDenial>,
 }
@@ -181,14 +178,13 @@ impl Queue {
         Self {
             limit: id.limit,
             tier: id.tier.clone(),
-            epoch: id.epoch,
             waiting: BTreeMap::new(),
             denial: None,
         }
     }
 
     fn is(&self, id: &QueueId) -> bool {
-        self.limit == id.limit && self.tier == id.tier && self.epoch == id.epoch
+        self.limit == id.limit && self.tier == id.tier
     }
 
     fn push(&mut self, arrival: u64, cost: u64) {

@@ -17,13 +17,7 @@ use super::{
     charge_request::ChargeRequestRef,
     queues_by_key::{HeadDenial, LockedQueues, QueueId, QueueWait, Queues},
 };
-use crate::{
-    decision::Decision,
-    key::Key,
-    limiter::{Limiter, Tier},
-    lock::unpoisoned,
-    timer::NoTimer,
-};
+use crate::{decision::Decision, key::Key, limiter::Tier, lock::unpoisoned, timer::NoTimer};
 
 #[cfg(feature = "tokio")]
 use crate::timer;
@@ -34,9 +28,6 @@ use tokio::time::Instant;
 
 /// The longest wait of a request with this denial; `None` if it does not wait.
 pub(super) type LongestWaitOf = Arc<dyn Fn(&Decision) -> Option<Duration> + Send + Sync>;
-
-/// The epoch of the limit at a place.
-type EpochOf = Arc<dyn Fn(usize) -> u32 + Send + Sync>;
 
 /// The requests that wait for a denial to end, and how long they may wait.
 ///
@@ -50,7 +41,6 @@ pub(super) struct Waiting {
     pub(super) longest_of: Option<LongestWaitOf>,
     /// The queues of limits with names, which several layers may share.
     pub(super) named: Arc<[NamedQueues]>,
-    epoch_of: Option<EpochOf>,
     /// The most requests that wait at the same time.
     pub(super) most: usize,
     queues: Arc<Queues>,
@@ -108,7 +98,6 @@ impl Waiting {
             longest: None,
             longest_of: None,
             named: Arc::default(),
-            epoch_of: None,
             most: 1_024,
             queues: Arc::default(),
             slots: Arc::default(),
@@ -383,17 +372,6 @@ pub(super) async fn sleep(_: Duration) -> Result<Duration, NoTimer> {
 }
 
 impl Waiting {
-    /// Gives each epoch of this limiter's limits queues of its own. A change that resets all keys starts
-    /// an epoch.
-    pub(super) fn separate_epochs<L: Limiter>(&mut self, limiter: &Arc<L>) {
-        let limiter = Arc::clone(limiter);
-        self.epoch_of = Some(Arc::new(move |limit| limiter.epoch(limit)));
-    }
-
-    fn epoch(&self, limit: usize) -> u32 {
-        self.epoch_of.as_ref().map_or(0, |of| of(limit))
-    }
-
     /// The queue of a request's whole key.
     fn queue_of_key(&self, charge: ChargeRequestRef<'_>) -> QueueOfLimit {
         QueueOfLimit {
@@ -401,7 +379,6 @@ impl Waiting {
                 key: charge.key.clone(),
                 limit: 0,
                 tier: charge.tier.clone(),
-                epoch: self.epoch(0),
             },
             limit: 0,
             longest: self.longest.unwrap_or_default(),
@@ -418,19 +395,16 @@ impl Waiting {
         present.enumerate().map(move |(limit, (place, key))| {
             let named = self.named.get(place);
             let longest = named.map_or(self.longest, |named| named.longest);
-            let epoch = self.epoch(place);
             let id = match named {
                 Some(named) => QueueId {
                     key,
                     limit: 0,
                     tier: named.name.clone(),
-                    epoch,
                 },
                 None => QueueId {
                     key,
                     limit: place + 1,
                     tier: charge.tier.clone(),
-                    epoch,
                 },
             };
             QueueOfLimit {

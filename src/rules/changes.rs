@@ -9,7 +9,7 @@ use super::{
     rule::Rule,
     rule_quotas::{Allowance, CounterId, CounterShape, QuotaSet, RuleQuota},
 };
-use crate::limiter::{OnChange, QuotaChange, on_quota_change};
+use crate::limiter::{OnChange, QuotaChange, on_change};
 
 /// The hint for keys that a changed limit does not free.
 const HOW_TO_FREE: &str =
@@ -120,7 +120,7 @@ impl CounterIdentity {
     /// The numbers of each tier's quotas.
     fn numbers(self, rule: &Rule) -> Vec<TierNumbers> {
         let of_set = |(label, set): (String, &QuotaSet)| {
-            let numbers = |quota: &RuleQuota| on_quota_change::numbers(&quota.quota.quota());
+            let numbers = |quota: &RuleQuota| on_change::numbers(&quota.quota.quota());
             let mut quotas: Vec<_> = match self {
                 Self::Names => {
                     let named =
@@ -182,7 +182,7 @@ impl CounterIdentity {
 }
 
 /// A tier, and the name or position and the numbers of each of its quotas.
-type TierNumbers = (String, Vec<(String, on_quota_change::LimitNumbers)>);
+type TierNumbers = (String, Vec<(String, on_change::LimitNumbers)>);
 
 /// The label of a set of quotas.
 #[derive(Clone, Copy, PartialEq)]

@@ -24,7 +24,7 @@ use crate::{
     decision::Policy,
     error::{ConfigError, ConfigErrorKind},
     key::{ClientIp, Key},
-    limiter::{AnyLimiter, Limiter, LocalStore, QuotaChange},
+    limiter::{AnyLimiter, Limiter, LocalStore, OnChange, QuotaChange},
     quota::Quota,
     rate_limit::OVERFLOW_FIELD,
 };
@@ -390,10 +390,10 @@ impl Rules {
             let mut quotas = quotas.counted();
             let (own, kind) = quotas.find(|(quota, _)| quota.name() == Some(policy))?;
             let limiter = self.limiter_of_kind(rule, kind)?;
-            Some((limiter.clone(), own.clone(), rule.on_change))
+            Some((limiter.clone(), own.clone()))
         };
         let found = self.0.rules.iter().find_map(of_rule);
-        let (limiter, own, on_change) = found.ok_or_else(unknown)?;
+        let (limiter, own) = found.ok_or_else(unknown)?;
         let quota = match quota {
             None => own,
             Some(quota) if quota.algorithm() == own.quota().algorithm() => {
@@ -407,7 +407,7 @@ impl Rules {
         let (before, after) = (limiter.quota(policy), quota.quota());
         limiter.set_quota(policy, quota)?;
         let before = before.unwrap_or(after);
-        Ok(QuotaChange::new(policy, before, after, on_change))
+        Ok(QuotaChange::new(policy, before, after, OnChange::Keep))
     }
 
     /// The first limiter of a rule, if it has a limit.

@@ -13,11 +13,7 @@ use super::{
 use crate::{
     clock::ManualClock,
     error::ConfigError,
-    limiter::{
-        Tier,
-        on_quota_change::{Epoch, OnChange},
-        tier_set::TierSet,
-    },
+    limiter::{Tier, on_change::OnChange, tier_set::TierSet},
     quota::{IntoQuotas, OwnedQuota},
     store::key_name::{accepted_name, checked_name},
 };
@@ -110,10 +106,9 @@ impl RedisLimiterBuilder {
         self
     }
 
-    /// Whether counts are kept when the limit, the burst, the queue or the soft share of a quota
-    /// changes: by [`set_quota`](crate::RedisLimiter::set_quota), or because the limiter is built
-    /// with other numbers under the same [name](Self::name). Defaults to [`OnChange::Keep`]. All
-    /// nodes of the limiter need the same setting: nodes with another one count separately.
+    /// Whether counts are kept when the limiter is built with another limit, burst, queue or soft share
+    /// under the same [name](Self::name). Defaults to [`OnChange::Keep`]. All nodes of the limiter need
+    /// the same setting: nodes with another one count separately.
     pub const fn on_change(mut self, on_change: OnChange) -> Self {
         self.on_change = on_change;
         self
@@ -210,7 +205,7 @@ impl RedisLimiterBuilder {
         let limits = TierSet::new(self.tiers, self.block_for)?;
         check_in_store(&limits)?;
         let limits = limits.named_after(self.name.as_deref());
-        let mut limits = limits.in_epoch(Epoch::of_store(self.on_change));
+        let mut limits = limits.on_change(self.on_change);
         let name = match self.name {
             Some(name) => checked_name(&name).map(|()| name)?,
             None => default_name,

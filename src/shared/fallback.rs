@@ -184,7 +184,6 @@ fn local_limiter(
     // The clock of deadlines, so that a test that pauses it pauses both.
     let clock = TokioClock::new();
     let builder = builder.max_keys(max_keys).seed(seed).clock(clock);
-    let builder = builder.on_change(limits.epoch().on_change());
     let builder = match limits.block_for {
         Some(nanos) => builder.block_for(Duration::from_nanos(nanos)),
         None => builder,

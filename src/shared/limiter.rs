@@ -346,10 +346,6 @@ impl<S: StoreBackend> Limiter for SharedLimiter<S> {
     fn identity(&self) -> Option<usize> {
         Some(Arc::as_ptr(&self.0).addr())
     }
-
-    fn epoch(&self, _: usize) -> u32 {
-        self.with_limits(|limits| limits.epoch().mark())
-    }
 }
 
 impl<S: StoreBackend> Clone for SharedLimiter<S> {

@@ -71,9 +71,8 @@ impl RedisLimiter {
     /// If the limit, burst, queue or soft share changes, the state of each key stays, up to the
     /// capacity of the new quota or the largest one of another tier that shares the counter. A
     /// raised limit therefore frees no key at once: an empty bucket gets its next unit at the new
-    /// rate, and windows and logs have the new limit less the counted units. With
-    /// [`OnChange::Fresh`](crate::OnChange::Fresh) all keys start fresh, under other keys in the
-    /// store, and [`reset`](Self::reset) frees one key.
+    /// rate, and windows and logs have the new limit less the counted units. That is so with
+    /// [`OnChange::Fresh`](crate::OnChange::Fresh), too; [`reset`](Self::reset) frees one key.
     ///
     /// If the algorithm, period, number of slices or refill step changes, all quotas of this
     /// limiter start fresh and blocks end, unless the tiers count in the same ways as before. They
@@ -199,10 +198,6 @@ impl Limiter for RedisLimiter {
 
     fn identity(&self) -> Option<usize> {
         self.0.identity()
-    }
-
-    fn epoch(&self, limit: usize) -> u32 {
-        self.0.epoch(limit)
     }
 
     fn boxed(future: RedisFuture) -> BoxedFuture {

@@ -24,8 +24,6 @@ struct Paid {
     quotas: Quotas,
     /// To each place of the tier: the kind of counter, and the charge.
     charges: Vec<(Kind, Charge)>,
-    /// Whether the key has started afresh since.
-    is_void: bool,
 }
 
 /// The quotas that an operation is measured by: a tier's, or what is left of a row.
@@ -61,6 +59,8 @@ pub(crate) struct Subject {
     /// is left alone.
     lock_free: bool,
     on_change: OnChange,
+    /// The quotas that the limiter was built with.
+    built: Vec<Vec<Spec>>,
     paid: Vec<Paid>,
 }
 
@@ -81,6 +81,7 @@ impl Subject {
             block: UNBLOCKED,
             lock_free: true,
             on_change,
+            built: tiers.to_vec(),
             paid: Vec::new(),
         };
         subject.make_rules();
@@ -117,8 +118,20 @@ impl Subject {
         self.counted.retain(|id, _| needed(id));
     }
 
-    /// Another process restores what this one saved. It has no receipts.
+    /// Another process restores what this one saved, with the quotas in force. It has no receipts.
     pub(crate) fn restart(&mut self) {
+        let numbers = |of: &[Vec<Spec>]| -> Vec<Vec<_>> {
+            let tiers = of.iter();
+            tiers
+                .map(|list| list.iter().map(numbers).collect())
+                .collect()
+        };
+        if self.on_change == OnChange::Fresh && numbers(&self.built) != numbers(&self.specs) {
+            self.counters.clear();
+            self.counted.clear();
+            self.block = UNBLOCKED;
+        }
+        self.built.clone_from(&self.specs);
         self.paid.clear();
         self.lock_free = true;
         self.make_rules();
@@ -127,9 +140,6 @@ impl Subject {
     /// Changes a quota of the default tier.
     pub(crate) fn set_quota(&mut self, now: Nanos, place: usize, spec: Spec) {
         let was_lock_free = self.lock_free;
-        if self.on_change == OnChange::Fresh && numbers(&self.specs[0][place]) != numbers(&spec) {
-            self.start_afresh();
-        }
         self.specs[0][place] = spec;
         self.make_rules();
         if was_lock_free && !self.lock_free {
@@ -147,15 +157,6 @@ impl Subject {
             for counter in self.counters.values_mut() {
                 rule.clamp(counter, now);
             }
-        }
-    }
-
-    fn start_afresh(&mut self) {
-        self.counters.clear();
-        self.counted.clear();
-        self.block = UNBLOCKED;
-        for paid in &mut self.paid {
-            paid.is_void = true;
         }
     }
 
@@ -303,7 +304,6 @@ impl Subject {
             units,
             quotas,
             charges: rules.iter().zip(counters).map(charge).collect(),
-            is_void: false,
         });
     }
 
@@ -417,7 +417,7 @@ fn refund(
     for (place, (rule, counter)) in rules.iter().zip(counters).enumerate() {
         let charge = paid.map(|paid| paid.charges[place]);
         match charge {
-            _ if units == 0 || paid.is_some_and(|paid| paid.is_void) => {}
+            _ if units == 0 => {}
             Some((kind, _)) if kind != rule.kind => {}
             _ => rule.refund(counter, now, units, charge.map(|(_, charge)| charge)),
         }

@@ -109,22 +109,24 @@ fn maximum_follows_limiters_that_are_made_changed_and_dropped() {
 #[test]
 fn fresh_limiters_of_one_name_share_while_their_numbers_agree() {
     let store = store(&ManualClock::new());
-    let fresh = || {
-        let builder = LocalLimiter::builder(LARGE).name("api");
+    let fresh = |quota| {
+        let builder = LocalLimiter::builder(quota).name("api");
         let builder = builder.on_change(OnChange::Fresh);
         builder.build_in(&store).expect("a good quota")
     };
     let left = |limiter: &LocalLimiter| limiter.peek(&key(7), 1).remaining();
-    let (one, two, kept) = (fresh(), fresh(), named(LARGE, &store));
+    let (one, two, kept) = (fresh(LARGE), fresh(LARGE), named(LARGE, &store));
     assert_eq!(one.acquire(&key(7), 60).charged(), 60);
     assert_eq!([left(&two), left(&kept)], [Some(40), Some(100)]);
-    one.set_quota("default", SMALL).expect("good");
-    assert_eq!([left(&one), left(&two)], [Some(2), Some(40)]);
-    assert_eq!(one.acquire_up_to(&key(7), 100).charged(), 2);
+    let small = fresh(SMALL);
+    assert_eq!([left(&small), left(&two)], [Some(2), Some(40)]);
+    assert_eq!(small.acquire_up_to(&key(7), 100).charged(), 2);
+    assert_eq!([left(&small), left(&two)], [Some(0), Some(40)]);
+    // A running limiter keeps its counts, whatever its numbers become.
     two.set_quota("default", SMALL).expect("good");
-    assert_eq!([left(&two), left(&kept)], [Some(0), Some(100)]);
-    one.set_quota("default", LARGE).expect("good");
-    assert_eq!([left(&one), left(&two)], [Some(40), Some(0)]);
+    assert_eq!([left(&two), left(&one)], [Some(0), Some(40)]);
+    two.set_quota("default", LARGE).expect("good");
+    assert_eq!([left(&two), left(&kept)], [Some(40), Some(100)]);
 }
 
 /// Quotas meet by their names, wherever they stand; another period counts elsewhere.

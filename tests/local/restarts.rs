@@ -155,13 +155,23 @@ fn changed_limits_keep_the_counts_unless_keys_start_afresh() {
             changed.set_quota("default", other).expect("a good quota");
             left(&changed, 0)
         };
-        let rebuilt = |on_change| {
-            let changed = builder(other, &clock).on_change(on_change).restore(&*state);
-            left(&changed.expect("its state"), 0)
+        let rebuilt = |state: &[u8], quota, on_change| {
+            let changed = builder(quota, &clock).on_change(on_change).restore(state);
+            changed.expect("its state")
         };
-        for on_change in [OnChange::Keep, OnChange::Fresh] {
-            assert_eq!(rebuilt(on_change), set(on_change), "{quota} {on_change:?}");
-        }
+        let kept = rebuilt(&state, other, OnChange::Keep);
+        assert_eq!(left(&kept, 0), set(OnChange::Keep), "{quota}");
+        // With another `on_change`, and with other numbers, keys start afresh.
+        let fresh = rebuilt(&state, quota, OnChange::Fresh);
+        assert_eq!(left(&fresh, 0), Some(1_000), "{quota}");
+        let _ = fresh.hit(&key(0), 600);
+        fresh.set_quota("default", other).expect("a good quota");
+        let state = saved(&fresh);
+        let fresh = rebuilt(&state, other, OnChange::Fresh);
+        assert_eq!(left(&fresh, 0), Some(900), "{quota}");
+        // With the numbers that the limiter was built with, they do not.
+        let fresh = rebuilt(&state, quota, OnChange::Fresh);
+        assert_eq!(left(&fresh, 0), Some(400), "{quota}");
     }
 }
 
@@ -303,7 +313,7 @@ fn states_of_others_are_refused_by_name() {
     let (kind, text) = refused(builder(day(), &clock), &version);
     assert_eq!(kind, RestoreErrorKind::Version);
     assert!(
-        text.contains("version 7") && text.contains("version 1"),
+        text.contains("version 7") && text.contains("version 2"),
         "{text}"
     );
     let (kind, text) = refused(builder(day(), &clock), b"rules: []");

@@ -59,10 +59,10 @@ async fn old_and_new_nodes_hold_their_bounds_side_by_side() {
         let soft = u64::from(five.capacity() == two.capacity());
         assert_eq!(passed, [most(&old), most(&new) + soft], "{five:?}");
         // The old node reads the new file: its keys continue with what the new nodes count.
-        old.set_quota(old.policies()[0].name(), five).unwrap();
-        assert_eq!(take(&old, &key, 9).await, 0, "{five:?}");
-        old.set_quota(old.policies()[0].name(), two).unwrap();
-        assert_eq!(take(&old, &key, 9).await, 0, "{two:?}");
+        for quota in [five, two] {
+            let node = node(RedisLimiter::builder(quota), &server);
+            assert_eq!(take(&node, &key, 9).await, 0, "{quota:?}");
+        }
     }
 }
 
@@ -71,13 +71,13 @@ async fn raised_limit_frees_the_client_at_once() {
     needs!(redis);
     let server = Server::start().await;
     for (two, five) in raised() {
-        let limiter = node(RedisLimiter::builder(two), &server);
+        let old = node(RedisLimiter::builder(two), &server);
         let key = format!("{five:?}");
-        let most = limiter.policies()[0].limit();
-        assert_eq!(take(&limiter, &key, most).await, most);
+        let most = old.policies()[0].limit();
         let alice = Key::from(key.as_str());
-        let open = limiter.acquire(&alice, 1).await.unwrap();
-        limiter.set_quota("default", five).unwrap();
+        let open = old.acquire(&alice, 1).await.unwrap();
+        assert_eq!(take(&old, &key, most).await, most - 1);
+        let limiter = node(RedisLimiter::builder(five), &server);
         assert_eq!(take(&limiter, &key, 5).await, 5, "{five:?}");
         // The receipt of before gives nothing.
         let _ = limiter.refund(&alice, 1, Some(open.receipt())).await;

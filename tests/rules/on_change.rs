@@ -3,12 +3,10 @@
 
 use std::{fs, time::Duration};
 
-use http::{Request, Response};
 use tempfile::TempDir;
 use tokio::time::{Instant, sleep};
-use tower::{Layer, ServiceExt, service_fn};
 use tower_ratelimit::{
-    Global, LocalLimiter, LocalStore, ManualClock, OnChange, Quota, RateLimitLayer, TokioClock,
+    LocalStore, ManualClock, Quota, TokioClock,
     rules::{Format, Rules, RulesLayer},
 };
 
@@ -133,17 +131,19 @@ async fn set_quota_of_the_handle_reports_its_effect() {
     let change = file.handle.set_quota("login", Some(Quota::per_minute(6)));
     assert_eq!(change.expect("a quota").before, Quota::per_minute(5));
 
-    let file = RulesFile::new(&rule("2/minute", FRESH));
+    // The file alone makes keys start afresh.
+    let file = RulesFile::new(&rule("2/minute fixed_window", FRESH));
     assert_eq!(file.drain("/").await, 2);
-    let change = file.handle.set_quota("login", Some(Quota::per_minute(5)));
-    assert!(change.expect("a quota").starts_afresh);
-    assert_eq!(file.drain("/").await, 5);
-    // The file's quota continues with what it counted.
+    let five = Quota::per_minute(5).fixed_window();
+    let change = file.handle.set_quota("login", Some(five));
+    let change = change.expect("a quota");
+    assert!(!change.starts_afresh && change.available == 3, "{change}");
+    assert_eq!(file.drain("/").await, 3);
     let change = file.handle.set_quota("login", None);
-    assert!(change.expect("a quota").starts_afresh);
+    assert!(!change.expect("a quota").starts_afresh);
     assert_eq!(file.drain("/").await, 0);
-    let same = file.handle.set_quota("login", None).expect("a quota");
-    assert!(!same.starts_afresh, "{same}");
+    file.reload(&rule("5/minute fixed_window", FRESH));
+    assert_eq!(file.drain("/").await, 5);
 }
 
 #[test]
@@ -209,34 +209,4 @@ async fn nobody_stands_behind_those_who_wait_for_the_old_limit() {
     let (waited, at) = tokio::join!(waits, others);
     assert_eq!(at, Duration::from_secs(1), "all five at once");
     assert_eq!(waited.as_secs(), 30);
-}
-
-/// The line of a layer: its old head calls when its wait is over, and later requests at once.
-#[tokio::test(start_paused = true)]
-async fn nobody_stands_behind_those_who_wait_in_a_layer() {
-    let builder = LocalLimiter::builder(Quota::per_minute(2)).clock(TokioClock::new());
-    let limiter = builder.on_change(OnChange::Fresh).build().expect("a quota");
-    let layer = RateLimitLayer::new(limiter.clone(), Global).wait(Duration::from_secs(60));
-    let start = Instant::now();
-    let request = async || {
-        let inner = service_fn(async |_: Request<String>| {
-            Ok::<_, std::convert::Infallible>(Response::new(String::new()))
-        });
-        let Ok(response) = layer
-            .layer(inner)
-            .oneshot(Request::new(String::new()))
-            .await;
-        assert_eq!(response.status(), 200);
-        start.elapsed().as_secs()
-    };
-    assert_eq!([request().await, request().await], [0, 0]);
-    let change = async {
-        sleep(Duration::from_secs(1)).await;
-        limiter
-            .set_quota("default", Quota::per_minute(5))
-            .expect("a quota");
-        request().await
-    };
-    let (head, others) = tokio::join!(request(), change);
-    assert_eq!((head, others), (30, 1));
 }

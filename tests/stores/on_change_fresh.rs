@@ -1,14 +1,13 @@
 //! `OnChange::Fresh` on a store that all nodes share: nodes with old and new numbers count apart, in
 //! every mode.
 
-use std::time::Duration;
+use std::{slice, time::Duration};
 
 use tokio::time::sleep;
 use tower_ratelimit::{
-    Decision, Key, Limiter as _, ManualClock, OnChange, OnFailure, Op, Quota, StoreError,
-    StoreErrorKind,
+    Decision, Key, Limiter as _, ManualClock, OnChange, OnFailure, Op, Quota,
     limiter::Tier,
-    shared::{Call, MemoryStore, Mode, RedisLimiterBuilder, Reply, SharedLimiter, Store},
+    shared::{MemoryStore, Mode, RedisLimiterBuilder, SharedLimiter, Store},
 };
 
 use crate::leased::wire::Wire;
@@ -56,14 +55,11 @@ async fn raised_limit_frees_at_once_and_a_change_back_keeps_the_counts() {
         let store = memory();
         let limiter = node(two, &store);
         assert_eq!(take(&limiter, 9).await.charged(), 2);
-        // The denial is remembered, and forgotten with the change.
         assert!(limiter.acquire(&alice(), 1).await.unwrap().is_denied());
-        limiter.set_quota("default", five).unwrap();
-        assert_eq!(take(&limiter, 4).await.charged(), 4, "{five:?}");
-        limiter.set_quota("default", two).unwrap();
-        assert!(limiter.acquire(&alice(), 1).await.unwrap().is_denied());
-        limiter.set_quota("default", five).unwrap();
-        assert_eq!(take(&limiter, 9).await.charged(), 1, "{five:?}");
+        assert_eq!(take(&node(five, &store), 4).await.charged(), 4, "{five:?}");
+        let back = node(two, &store);
+        assert!(back.acquire(&alice(), 1).await.unwrap().is_denied());
+        assert_eq!(take(&node(five, &store), 9).await.charged(), 1, "{five:?}");
     }
 }
 
@@ -97,12 +93,13 @@ async fn receipt_from_before_gives_nothing() {
             Quota::per_minute(21).sliding_log(),
         ),
     ] {
-        let limiter = node(twenty, &memory());
+        let store = memory();
+        let old = node(twenty, &store);
         let mut open = Vec::new();
         for _ in 0..20 {
-            open.push(limiter.acquire(&alice(), 1).await.unwrap());
+            open.push(old.acquire(&alice(), 1).await.unwrap());
         }
-        limiter.set_quota("default", more).unwrap();
+        let limiter = node(more, &store);
         let mut passed = 0;
         for decision in &open {
             passed += limiter.acquire(&alice(), 1).await.unwrap().charged();
@@ -116,19 +113,19 @@ async fn receipt_from_before_gives_nothing() {
 
 #[tokio::test]
 async fn blocks_end_and_tiers_keep_sharing() {
-    let build = |store: &MemoryStore| {
-        let builder = builder(TWO).tier("pro", FIVE).block_for(600 * SECOND);
+    let store = memory();
+    let build = |quota| {
+        let builder = builder(quota).tier("pro", FIVE).block_for(600 * SECOND);
         builder.build_on(store.clone()).unwrap()
     };
-    let store = memory();
-    let limiter = build(&store);
+    let limiter = build(TWO);
     let pro = Tier::named("pro");
     let upto = Op::AcquireUpTo(99);
     let passed = limiter.apply_in(&pro, &alice(), upto.clone()).await;
     assert_eq!(passed.unwrap().charged(), 5);
     assert!(limiter.acquire(&alice(), 1).await.unwrap().is_denied());
     assert!(limiter.peek(&alice(), 1).await.unwrap().is_blocked());
-    limiter.set_quota("default", FIVE).unwrap();
+    let limiter = build(FIVE);
     let mut passed = 0;
     for _ in 0..5 {
         for tier in [&Tier::DEFAULT, &pro] {
@@ -137,6 +134,25 @@ async fn blocks_end_and_tiers_keep_sharing() {
         }
     }
     assert_eq!(passed, 5);
+}
+
+/// A running limiter keeps its counts, and with them its place in the store.
+#[tokio::test]
+async fn changed_quota_of_a_running_limiter_keeps_the_counts() {
+    for (two, five) in raised() {
+        let (kept, fresh) = (memory(), memory());
+        let plain = SharedLimiter::builder(two).name("login");
+        let plain = plain.on_failure(OnFailure::deny()).build_on(kept);
+        let mut left = Vec::new();
+        for limiter in [plain.unwrap(), node(two, &fresh)] {
+            assert_eq!(take(&limiter, 9).await.charged(), 2);
+            limiter.set_quota("default", five).unwrap();
+            left.push(take(&limiter, 9).await.charged());
+        }
+        assert_eq!(left[0], left[1], "{five:?}");
+        assert_eq!(take(&node(two, &fresh), 9).await.charged(), 0, "{five:?}");
+        assert_eq!(take(&node(five, &fresh), 9).await.charged(), 5, "{five:?}");
+    }
 }
 
 /// Kept counts stand where they stood before there was a choice.
@@ -157,31 +173,6 @@ async fn keep_is_the_default_and_counts_in_one_place() {
     );
 }
 
-/// A store that fails.
-#[derive(Clone)]
-struct Failing;
-
-impl Store for Failing {
-    async fn transact(&self, _: &str, _: &Call<'_>) -> Result<Reply, StoreError> {
-        Err(StoreError::new(StoreErrorKind::Other, "no table"))
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn fallback_starts_afresh_too() {
-    for (two, five) in raised() {
-        let limiter = builder(two).on_failure(OnFailure::local());
-        let limiter = limiter.build_on(Failing).unwrap();
-        let first = take(&limiter, 9).await;
-        assert!(first.is_degraded() && first.charged() == 2, "{first:?}");
-        limiter.set_quota("default", five).unwrap();
-        let receipt = Some(first.receipt());
-        assert_eq!(take(&limiter, 3).await.charged(), 3, "{five:?}");
-        let _ = limiter.refund(&alice(), 2, receipt).await.unwrap();
-        assert_eq!(take(&limiter, 9).await.charged(), 2, "{five:?}");
-    }
-}
-
 /// Takes a unit a millisecond from each node; the units that passed.
 async fn load(nodes: &[SharedLimiter<Wire>], times: u32) -> u64 {
     let mut passed = 0;
@@ -195,8 +186,8 @@ async fn load(nodes: &[SharedLimiter<Wire>], times: u32) -> u64 {
     passed
 }
 
-/// A node that holds units of the old limit gives them back to where they came from, and takes none
-/// of the old receipts for the new limit. A node with the old numbers continues with its own.
+/// A node that held units of the old limit gave them back to where they came from, and its successor takes
+/// none of the old receipts for the new limit. A node with the old numbers continues with its own.
 #[tokio::test(start_paused = true)]
 async fn leases_of_the_old_limit_go_back_to_it() {
     let (old, new) = (
@@ -204,24 +195,26 @@ async fn leases_of_the_old_limit_go_back_to_it() {
         Quota::per_hour(1).burst(1_500),
     );
     let wire = Wire::new();
-    let leased = |seed| {
-        let builder = builder(old).mode(Mode::leased().length(SECOND));
+    let leased = |quota, seed| {
+        let builder = builder(quota).mode(Mode::leased().length(SECOND));
         builder.seed(seed).build_on(wire.clone()).unwrap()
     };
-    let nodes = [leased(1), leased(2)];
+    let nodes = [leased(old, 1), leased(old, 2)];
     let before = load(&nodes, 100).await;
     assert_eq!(before, 200);
     let open = nodes[0].acquire(&alice(), 3).await.unwrap();
     assert!(open.is_leased());
-    nodes[0].set_quota("default", new).unwrap();
+    let [first, other] = nodes;
+    drop(first);
+    let successor = [leased(new, 3)];
 
-    let mut passed = load(&nodes[..1], 100).await;
-    let refunded = nodes[0].refund(&alice(), 3, Some(open.receipt())).await;
+    let mut passed = load(&successor, 100).await;
+    let refunded = successor[0].refund(&alice(), 3, Some(open.receipt())).await;
     assert!(refunded.is_ok());
-    passed += load(&nodes[..1], 2_000).await;
+    passed += load(&successor, 2_000).await;
     assert_eq!(passed, 1_500);
     // The first node's units were returned; the receipt returned nothing.
-    let rest = load(&nodes[1..], 3_000).await;
+    let rest = load(&[other], 3_000).await;
     assert_eq!(before + 3 + rest, 1_000);
 }
 
@@ -230,30 +223,25 @@ async fn eventual_nodes_start_afresh() {
     const AHEAD: u64 = 20;
     let (old, new) = (Quota::per_hour(1).burst(200), Quota::per_hour(1).burst(300));
     let wire = Wire::new();
-    let eventual = |seed| {
+    let eventual = |quota, seed| {
         let mode = Mode::eventual(Duration::from_millis(50)).ahead(AHEAD as u32);
-        builder(old)
-            .mode(mode)
-            .seed(seed)
-            .build_on(wire.clone())
-            .unwrap()
+        let builder = builder(quota).mode(mode).seed(seed);
+        builder.build_on(wire.clone()).unwrap()
     };
-    let nodes = [eventual(1), eventual(2)];
+    let nodes = [eventual(old, 1), eventual(old, 2)];
     let before = load(&nodes, 500).await;
     assert!((200..=200 + 2 * AHEAD).contains(&before), "{before}");
-    nodes[0].set_quota("default", new).unwrap();
-    let passed = load(&nodes[..1], 1_000).await;
+    let successor = eventual(new, 3);
+    let passed = load(slice::from_ref(&successor), 1_000).await;
     assert!((300..=300 + AHEAD).contains(&passed), "{passed}");
     assert_eq!(
         load(&nodes[1..], 500).await,
         0,
         "the other has the old limit"
     );
-    nodes[1].set_quota("default", new).unwrap();
-    let more = load(&nodes, 500).await;
+    let more = load(&[successor, eventual(new, 4)], 500).await;
     assert!(more <= AHEAD, "{more}");
     // Back to the old numbers: nothing of them is left.
-    nodes[0].set_quota("default", old).unwrap();
-    let back = load(&nodes[..1], 500).await;
+    let back = load(&[eventual(old, 5)], 500).await;
     assert!(back <= AHEAD, "{back}");
 }

@@ -154,8 +154,8 @@ async fn keys_quotas_and_switches_are_at_hand() {
     .await;
 }
 
-/// By the file and by the admin service. Without `on_change: fresh`, a raised limit frees no
-/// client, and the response has the time until it does.
+/// By the file. Without `on_change: fresh`, and by the admin service, a raised limit frees no client, and the
+/// response has the time until it does.
 #[tokio::test]
 async fn raised_limit_that_starts_afresh_frees_the_client_at_once() {
     bounded(async {
@@ -181,10 +181,10 @@ async fn raised_limit_that_starts_afresh_frees_the_client_at_once() {
 
         let more = json!({"quota": "4/day", "ttl": 3600});
         let reported = change(&gateway, "PUT /v1/rules/limited/quota", more).await;
-        assert_eq!(reported["change"]["starts_afresh"], true, "{reported}");
-        assert_eq!(reported["change"]["available"], 4, "{reported}");
-        assert_eq!(limited(&gateway).await, [200, 200, 200, 200, 429]);
-        // The quota of the file continues with its counts.
+        assert_eq!(reported["change"]["starts_afresh"], false, "{reported}");
+        assert_eq!(reported["change"]["available"], 0, "{reported}");
+        assert_eq!(reported["change"]["next_unit"], 21_600.0, "{reported}");
+        assert_eq!(limited(&gateway).await, [429]);
         change(&gateway, "DELETE /v1/rules/limited/quota", Value::Null).await;
         assert_eq!(limited(&gateway).await, [429]);
     })

@@ -305,7 +305,9 @@ fn about(change: Option<&QuotaChange>) -> String {
             .to_owned(),
         Some(change) if change.starts_afresh => change.to_string(),
         Some(change) => {
-            format!("{change}; `on_change: fresh` in the rule or a reset of the key frees it at once")
+            format!(
+                "{change}; a reset frees a key at once, and the new quota in the file with `on_change: fresh` all keys"
+            )
         }
     }
 }

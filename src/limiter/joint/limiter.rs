@@ -371,11 +371,6 @@ impl<L: Member> Limiter for JointLimiter<L> {
     fn identity(&self) -> Option<usize> {
         Some(Arc::as_ptr(&self.0).addr())
     }
-
-    fn epoch(&self, limit: usize) -> u32 {
-        let limiter = self.0.limiters.get(limit);
-        limiter.map_or(0, |limiter| limiter.epoch(0))
-    }
 }
 
 impl<L> Clone for JointLimiter<L> {

@@ -72,11 +72,6 @@ impl Blocks {
         live.map(|(key, block)| (key.tag, *block)).collect()
     }
 
-    /// Ends all blocks.
-    pub(super) fn clear(&self) {
-        unpoisoned(self.blocks.write()).clear();
-    }
-
     /// Removes all blocks, and returns them with the time left of each.
     pub(super) fn take(&self, now: u64) -> Vec<(KeyHash, Duration)> {
         let mut blocks = unpoisoned(self.blocks.write());

@@ -12,11 +12,7 @@ use super::{
 use crate::{
     clock::{Clock, OsClock, SharedClock},
     error::{ConfigError, ConfigErrorKind},
-    limiter::{
-        Tier,
-        on_quota_change::{Epoch, OnChange},
-        tier_set::TierSet,
-    },
+    limiter::{Tier, on_change::OnChange, tier_set::TierSet},
     quota::{IntoQuotas, OwnedQuota},
 };
 
@@ -92,8 +88,9 @@ impl LocalLimiterBuilder {
         self
     }
 
-    /// Sets the effect on the counts when [`set_quota`](LocalLimiter::set_quota) changes the limit, the
-    /// burst, the queue or the soft share. Defaults to [`OnChange::Keep`].
+    /// Sets the effect on the counts when the limiter is built with another limit, burst, queue or soft share
+    /// than the one of its [name](Self::name) before, or than the one whose counts are
+    /// [restored](Self::restore). Defaults to [`OnChange::Keep`].
     pub const fn on_change(mut self, on_change: OnChange) -> Self {
         self.on_change = on_change;
         self
@@ -180,7 +177,7 @@ impl LocalLimiterBuilder {
             ));
         }
         let limits = TierSet::new(self.tiers, self.block_for)?;
-        let limits = limits.in_epoch(Epoch::of_table(self.on_change));
+        let limits = limits.on_change(self.on_change);
         let capacity = Capacity::checked(
             self.max_keys.unwrap_or(DEFAULT_MAX_KEYS),
             self.max_log_times.unwrap_or(DEFAULT_MAX_LOG_TIMES),
@@ -195,8 +192,8 @@ impl LocalLimiterBuilder {
     /// Counts continue at their time: what flowed back while no process ran is back, and a block may have
     /// ended. If the clock is behind the file, the limiter treats it as a clock that stepped back.
     /// Limits, bursts, queues and the number of keys may have changed since, as by
-    /// [`set_quota`](LocalLimiter::set_quota); with [`OnChange::Fresh`] changed numbers start all keys
-    /// afresh. If fewer keys fit, those with the least usage are dropped. Of a table that is as full as its
+    /// [`set_quota`](LocalLimiter::set_quota). With [`OnChange::Fresh`] all keys start afresh if the limiter of
+    /// the file was built with other numbers. If fewer keys fit, those with the least usage are dropped. Of a table that is as full as its
     /// number of keys, at most one key in 1,000 finds no place.
     ///
     /// # Errors
@@ -252,7 +249,7 @@ impl LocalLimiterBuilder {
         };
         let limits = limits
             .named_after(self.name.as_deref())
-            .in_epoch(Epoch::of_store(self.on_change));
+            .on_change(self.on_change);
         Ok(LocalLimiter::in_store(limits, self.name.as_deref(), store))
     }
 }

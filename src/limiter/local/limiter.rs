@@ -14,10 +14,9 @@ use super::{
     blocks::Blocks,
     capacity::Capacity,
     hash::{KeyHash, KeyHasher},
-    lock_free_bucket_table::LoneLimit,
+    lock_free_bucket_table::{LockFree, LoneLimit},
     sharded::Sharded,
     store::{LocalStore, StoreCall, StoredLimit},
-    swappable_limits::ChangingLimits,
 };
 use crate::{
     clock::{ClockReading, SharedClock, Timestamp},
@@ -29,7 +28,7 @@ use crate::{
         apply_operation::denied_for,
         block,
         limiter::one_operation,
-        tier_set::{Chosen, TierSet, check_block, unsupported},
+        tier_set::{Chosen, SingleBucket, TierSet, check_block, unsupported},
         type_erased_member::ErasedMember,
     },
     lock::unpoisoned,
@@ -78,7 +77,7 @@ struct Inner {
     /// The limits in force; locked during a change.
     limits: Mutex<Arc<TierSet>>,
     /// The lock-free table, if one instant is the whole state of a key.
-    instants: Option<ChangingLimits<LoneLimit>>,
+    instants: Option<LoneLimit>,
     /// The keys that were blocked by hand while the lock-free table is in use.
     blocks: Blocks,
     /// The sharded table, if one instant is not enough, from the start or since a change of quota.
@@ -199,48 +198,39 @@ impl LocalLimiter {
 
     /// The quota and the lock-free table, if that table is in use.
     #[inline]
-    fn instants(&self) -> Option<&ChangingLimits<LoneLimit>> {
+    fn instants(&self) -> Option<&LoneLimit> {
         let in_force = self.0.subjects.get().is_none();
         self.0.instants.as_ref().filter(|_| in_force)
     }
 
     /// `now` is read in the argument: the CPU hashes while it waits for the time.
-    fn decide_alone(
-        &self,
-        live: &ChangingLimits<LoneLimit>,
-        now: Timestamp,
-        key: &Key,
-        op: &Op,
-    ) -> Decision {
+    fn decide_alone(&self, lone: &LoneLimit, now: Timestamp, key: &Key, op: &Op) -> Decision {
         let hash = self.0.hasher.hash(key);
-        let lone = live.read();
+        let bucket = lone.bucket.read();
         match op {
             Op::Acquire(cost) | Op::Reserve(cost) if !self.0.blocks.are_any(now.as_nanos()) => {
-                lone.table.acquire(hash, now, &lone.bucket.measured, *cost)
+                lone.table.acquire(hash, now, &bucket.measured, *cost)
             }
-            _ => self.decide_rarely(hash, ClockReading::alike(now), &lone, Chosen::Tier(0), op),
+            _ => {
+                let time = ClockReading::alike(now);
+                self.decide_rarely(hash, time, (&lone.table, &bucket), Chosen::Tier(0), op)
+            }
         }
     }
 
     /// [`decide_alone`](Self::decide_alone) for a class of requests.
     #[inline(never)]
-    fn decide_in_class(
-        &self,
-        live: &ChangingLimits<LoneLimit>,
-        class: Priority,
-        key: &Key,
-        op: &Op,
-    ) -> Decision {
+    fn decide_in_class(&self, lone: &LoneLimit, class: Priority, key: &Key, op: &Op) -> Decision {
         let now = self.0.clock.now();
         let hash = self.0.hasher.hash(key);
-        let lone = live.read();
+        let bucket = lone.bucket.read();
         match op {
             Op::Acquire(cost) | Op::Reserve(cost) if !self.0.blocks.are_any(now.as_nanos()) => {
-                (lone.table).acquire_in(class, hash, now, &lone.bucket.measured, *cost)
+                (lone.table).acquire_in(class, hash, now, &bucket.measured, *cost)
             }
             _ => {
                 let (time, chosen) = (ClockReading::alike(now), Chosen::TierInClass(0, class));
-                self.decide_rarely(hash, time, &lone, chosen, op)
+                self.decide_rarely(hash, time, (&lone.table, &bucket), chosen, op)
             }
         }
     }
@@ -249,7 +239,7 @@ impl LocalLimiter {
     /// late timer.
     fn decide_in_tier(
         &self,
-        live: &ChangingLimits<LoneLimit>,
+        lone: &LoneLimit,
         tier: &Tier,
         key: &Key,
         op: &Op,
@@ -261,12 +251,13 @@ impl LocalLimiter {
         }
         let time = ClockReading::alike(self.0.clock.now()).for_timer(late);
         let hash = self.0.hasher.hash_bytes(key.as_bytes());
-        let lone = live.read();
+        let bucket = lone.bucket.read();
         let chosen = match tier.request() {
-            Some(request) => Chosen::Request(lone.bucket.own.fit(request)),
+            Some(request) => Chosen::Request(bucket.own.fit(request)),
             None => Chosen::Tier(0),
         };
-        Ok(self.decide_rarely(hash, time, &lone, chosen.in_class(class), op))
+        let chosen = chosen.in_class(class);
+        Ok(self.decide_rarely(hash, time, (&lone.table, &bucket), chosen, op))
     }
 
     /// Decides any operation by any quota. Checks for blocks by hand, which are not in the table.
@@ -276,7 +267,7 @@ impl LocalLimiter {
         &self,
         hash: KeyHash,
         time: ClockReading,
-        lone: &LoneLimit,
+        (table, quota): (&LockFree, &SingleBucket),
         chosen: Chosen,
         op: &Op,
     ) -> Decision {
@@ -296,7 +287,6 @@ impl LocalLimiter {
             let decided = subjects.decide(hash, &self.0.clock, &Tier::DEFAULT, op, Duration::ZERO);
             return decided.expect("there is always a default tier");
         }
-        let quota = &lone.bucket;
         let blocked = blocks.left(hash, time.as_nanos());
         let instead = block::instead_of(op).filter(|_| blocked > 0);
         let done = instead.as_ref().unwrap_or(op);
@@ -306,7 +296,7 @@ impl LocalLimiter {
             _ => None,
         };
         let measured = request.as_ref().unwrap_or(&quota.measured);
-        let decision = (lone.table).decide_in(chosen.class(), hash, time, measured, done);
+        let decision = table.decide_in(chosen.class(), hash, time, measured, done);
         let decision = decision.in_tier(chosen.index());
         match op {
             Op::Refund(..) | Op::Settle(..) => decision,
@@ -408,10 +398,6 @@ impl Limiter for LocalLimiter {
 
     fn identity(&self) -> Option<usize> {
         Some(Arc::as_ptr(&self.0).addr())
-    }
-
-    fn epoch(&self, _: usize) -> u32 {
-        self.with_limits(|limits| limits.epoch().mark())
     }
 
     fn member(&self) -> Option<&dyn ErasedMember> {

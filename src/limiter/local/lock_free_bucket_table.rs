@@ -3,10 +3,7 @@
 use std::{
     io::{self, Write},
     slice,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::atomic::{AtomicU64, Ordering},
 };
 
 use super::{
@@ -22,7 +19,7 @@ use crate::{
     decision::Op,
     decision::{Decision, Policy, QuotaStatuses},
     error::ConfigError,
-    limiter::{on_quota_change::Replaced, tier_set::SingleBucket},
+    limiter::tier_set::SingleBucket,
     quota::{MAX_REFILL_NANOS, Priority},
 };
 
@@ -60,48 +57,23 @@ impl Origin {
     }
 }
 
-/// A bucket and its table.
-#[derive(Debug, Clone)]
+/// The bucket of a limiter whose whole state of a key is one instant, and its table.
+#[derive(Debug)]
 pub(super) struct LoneLimit {
-    pub(super) bucket: SingleBucket,
-    pub(super) table: Arc<LockFree>,
+    pub(super) bucket: ChangingLimits<SingleBucket>,
+    pub(super) table: LockFree,
 }
 
 impl LoneLimit {
-    pub(super) fn new(bucket: SingleBucket, table: LockFree) -> Self {
-        Self {
-            bucket,
-            table: Arc::new(table),
-        }
-    }
-}
-
-impl ChangingLimits<LoneLimit> {
-    /// Puts another bucket in force. If keys start afresh, the table is replaced in the same step: in one
-    /// table, old entries could not be distinguished from those that requests write during the change.
-    pub(super) fn change(
-        &self,
-        bucket: SingleBucket,
-        replaced: &Replaced,
-        capacity: Capacity,
-        now: Timestamp,
-    ) -> Result<(), ConfigError> {
-        let old = Arc::clone(&self.read().table);
-        if replaced.starts_afresh {
-            let new = LockFree::try_new(capacity, now)?;
-            new.table.add_evictions(old.evictions());
-            self.replace(LoneLimit::new(bucket, new));
-            return Ok(());
-        }
+    /// Puts another bucket in force. `kept` has whether its counter is the former one.
+    pub(super) fn change(&self, bucket: SingleBucket, kept: &[bool], now: Timestamp) {
         let (measured, _) = bucket.measured;
-        let table = Arc::clone(&old);
-        self.replace(LoneLimit { bucket, table });
-        if replaced.kept == [true] {
-            old.fit_to(&measured, now);
+        self.bucket.replace(bucket);
+        if kept == [true] {
+            self.table.fit_to(&measured, now);
         } else {
-            old.clear();
+            self.table.clear();
         }
-        Ok(())
     }
 }
 

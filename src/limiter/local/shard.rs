@@ -11,9 +11,7 @@ use super::{
 use crate::{
     algorithm::{State, Weight},
     clock::ClockReading,
-    limiter::{
-        apply_operation::Subject, block::Block, on_quota_change::Replaced, tier_set::TierSet,
-    },
+    limiter::{apply_operation::Subject, block::Block, tier_set::TierSet},
     number_bytes::push_u64,
 };
 
@@ -62,15 +60,11 @@ impl TableShard {
     pub(super) fn install(
         &mut self,
         limits: &Arc<TierSet>,
-        replaced: &Replaced,
+        kept: &[bool],
     ) -> Result<(), TryReserveError> {
         let (before, after) = (self.limits.width(), limits.width());
         self.limits = Arc::clone(limits);
-        if replaced.starts_afresh {
-            self.entries = Entries::default();
-            return Ok(());
-        }
-        let mut old = mem::take(&mut self.entries).states_forgotten(before, &replaced.kept);
+        let mut old = mem::take(&mut self.entries).states_forgotten(before, kept);
         if after > before && old.len() > 0 {
             let mut states = room(old.len(), limits)?;
             for (at, state) in old.states.iter_mut().enumerate() {

@@ -27,7 +27,6 @@ use crate::{
         Tier,
         apply_operation::{Apply, Subject},
         block::Block,
-        on_quota_change::Replaced,
         tier_set::TierSet,
     },
     lock::unpoisoned,
@@ -178,11 +177,11 @@ impl Sharded {
 
     /// Puts other limits in force, shard by shard. If keys have more counters than before and there is no
     /// memory for them, a shard drops its keys.
-    pub(super) fn install(&self, limits: &Arc<TierSet>, replaced: &Replaced) {
+    pub(super) fn install(&self, limits: &Arc<TierSet>, kept: &[bool]) {
         for shard in &self.shards {
             let mut shard = lock(shard);
             let before = shard.entries.all_times_held();
-            if shard.install(limits, replaced).is_err() {
+            if shard.install(limits, kept).is_err() {
                 self.evictions.fetch_add(1, Ordering::Relaxed);
             }
             self.logs.count(before, shard.entries.all_times_held());

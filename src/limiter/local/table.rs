@@ -230,10 +230,6 @@ impl Table {
     }
 
     /// The number of keys that were evicted before they were fresh.
-    pub(super) fn add_evictions(&self, evictions: u64) {
-        self.evictions.fetch_add(evictions, Ordering::Relaxed);
-    }
-
     pub(super) fn evictions(&self) -> u64 {
         self.evictions.load(Ordering::Relaxed)
     }

@@ -1,7 +1,6 @@
 //! Labels of counters in state files.
 
 use super::TierSet;
-use crate::limiter::on_quota_change::digest;
 
 /// The description that finds a counter again in the next process.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,10 +44,5 @@ impl TierSet {
             })
         });
         counters.collect()
-    }
-
-    /// A digest of the numbers of all quotas.
-    pub(crate) fn numbers(&self) -> u64 {
-        digest(&self.tiers)
     }
 }

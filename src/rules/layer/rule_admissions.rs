@@ -1,6 +1,7 @@
 //! The admissions of a set of rules: one for each set of quotas, and one for each list of rules that apply together.
 
 use std::{
+    hash::{DefaultHasher, Hash as _, Hasher as _},
     sync::{Arc, OnceLock},
     time::Duration,
 };
@@ -16,7 +17,7 @@ use super::{
 use crate::{
     decision::{Decision, Policy},
     headers::Headers,
-    limiter::{AnyLimiter, Tier, tier::MemberTerms},
+    limiter::{AnyLimiter, OnChange, Tier, tier::MemberTerms},
     observe::Observer,
     quota::Priority,
     rate_limit::{
@@ -248,10 +249,17 @@ impl<R> Admissions<R> {
 
 /// The name of the queue of requests of a class that wait for these quotas.
 fn queue_name(rule: &Rule, set: usize, class: Priority) -> String {
-    if class.is_critical() {
-        return format!("{}/{set}", rule.name);
+    let mut name = format!("{}/{set}", rule.name);
+    if !class.is_critical() {
+        name += &format!("/{}", class.percent());
     }
-    format!("{}/{set}/{}", rule.name, class.percent())
+    if rule.on_change == OnChange::Fresh {
+        // Nobody stands behind requests that wait for counts of other numbers.
+        let mut numbers = DefaultHasher::new();
+        format!("{:?}", rule.allowance.sets()).hash(&mut numbers);
+        name += &format!(" {:x}", numbers.finish());
+    }
+    name
 }
 
 impl<R> AdmissionsOfRule<R> {

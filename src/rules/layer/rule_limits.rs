@@ -222,10 +222,6 @@ impl Limiter for RuleLimits {
         self.limits.identity()
     }
 
-    fn epoch(&self, limit: usize) -> u32 {
-        self.limits.epoch(limit)
-    }
-
     fn boxed(future: BoxedFuture) -> BoxedFuture {
         future
     }

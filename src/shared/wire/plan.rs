@@ -95,7 +95,7 @@ impl Plan {
         let all = limits.all();
         let slots = slots(limits, &all.list);
         let mut plan = Self {
-            id: id(&slots, limits.epoch().mark()),
+            id: id(&slots, limits.counter_mark()),
             tiers: Vec::new(),
             classes: Vec::new(),
             limits: limits.clone(),

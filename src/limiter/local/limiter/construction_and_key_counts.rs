@@ -32,10 +32,10 @@ impl LocalLimiter {
         let subjects = OnceLock::new();
         let stored = None;
         let instants = match limits.single_bucket() {
-            Some(quota) => {
-                let table = LockFree::try_new(capacity, clock.now())?;
-                Some(ChangingLimits::new(LoneLimit::new(quota, table)))
-            }
+            Some(quota) => Some(LoneLimit {
+                bucket: ChangingLimits::new(quota),
+                table: LockFree::try_new(capacity, clock.now())?,
+            }),
             None => {
                 let made = Sharded::try_new(capacity, &limits)?;
                 subjects.get_or_init(|| made);
@@ -108,10 +108,7 @@ impl LocalLimiter {
         let time = self.0.clock.read();
         match (self.0.subjects.get(), &self.0.instants) {
             (Some(subjects), _) => subjects.live_keys(time),
-            (None, Some(live)) => {
-                let lone = live.read();
-                lone.table.live_keys(&lone.bucket.measured.0, time.now)
-            }
+            (None, Some(lone)) => (lone.table).live_keys(&lone.bucket.read().measured.0, time.now),
             (None, None) => 0,
         }
     }
@@ -123,11 +120,8 @@ impl LocalLimiter {
         if let Some((store, _)) = &self.0.stored {
             return store.evictions();
         }
-        let instants = self
-            .0
-            .instants
-            .as_ref()
-            .map(|live| live.read().table.evictions());
+        let instants = self.0.instants.as_ref();
+        let instants = instants.map(|lone| lone.table.evictions());
         let subjects = self.0.subjects.get().map(Sharded::evictions);
         instants.unwrap_or(0) + subjects.unwrap_or(0)
     }

@@ -9,7 +9,7 @@ use std::{
 use super::LocalLimiter;
 use crate::{
     algorithm::State,
-    clock::{ClockReading, Timestamp},
+    clock::ClockReading,
     limiter::{
         block::Block,
         local::{
@@ -20,7 +20,6 @@ use crate::{
                 SaveError, SaveErrorKind, Saved, replace_file,
             },
         },
-        on_quota_change::OnChange,
         tier_set::TierSet,
     },
     lock::unpoisoned,
@@ -58,7 +57,7 @@ impl LocalLimiter {
             max_keys: inner.capacity.keys as u64,
             hash_key: inner.hasher.key(),
             of: LimiterHeader {
-                numbers: limits.numbers(),
+                counter_mark: limits.counter_mark(),
                 layout,
             },
         };
@@ -80,13 +79,12 @@ impl LocalLimiter {
     ) -> io::Result<()> {
         let inner = &*self.0;
         match (self.instants(), inner.subjects.get()) {
-            (Some(live), _) => {
+            (Some(lone), _) => {
                 // Not a guard: a change of quota would wait for it, and all requests for the change.
-                let lone = LoneLimit::clone(&live.read());
-                let (bucket, _) = &lone.bucket.measured;
+                let (bucket, _) = lone.bucket.read().measured;
                 let mut blocks = inner.blocks.all(time.as_nanos());
                 lone.table
-                    .save(bucket, time.now, writer, |to, tag, instant| {
+                    .save(&bucket, time.now, writer, |to, tag, instant| {
                         let block = blocks.remove(&tag).unwrap_or(Block::NONE);
                         push_instant(to, layout, (tag, block, instant), time);
                     })?;
@@ -122,8 +120,7 @@ impl LocalLimiter {
         own.check_saved(saved)?;
         let positions = own.positions_in(saved);
         let time = self.0.clock.read();
-        let is_changed = header.of.numbers != limits.numbers();
-        let starts_afresh = is_changed && limits.epoch().on_change() == OnChange::Fresh;
+        let starts_afresh = header.of.counter_mark != limits.counter_mark();
         reader.entries(|bytes| {
             let key = KeyHash::of_tag(take_u64(bytes)?);
             let block = Block::from_instant(time.of_wall(take_u64(bytes)?));
@@ -139,8 +136,11 @@ impl LocalLimiter {
             }
             Some(())
         })?;
-        if is_changed && !starts_afresh {
-            self.fit(&limits, time.now);
+        // The keys of a larger bucket. All other tables clamp a key when a request comes.
+        if let Some(LoneLimit { bucket, table }) = self.instants()
+            && own != *saved
+        {
+            table.fit_to(&bucket.read().measured.0, time.now);
         }
         Ok(())
     }
@@ -155,24 +155,14 @@ impl LocalLimiter {
         let nanos = time.as_nanos();
         if let Some(subjects) = inner.subjects.get() {
             subjects.restore(key, states, block, time);
-        } else if let Some(live) = &inner.instants {
-            let lone = live.read();
-            let (bucket, _) = &lone.bucket.measured;
+        } else if let Some(LoneLimit { bucket, table }) = &inner.instants {
+            let (bucket, _) = &bucket.read().measured;
             for state in &states {
-                lone.table
-                    .restore(bucket, key, time.now, *state.as_instant());
+                table.restore(bucket, key, time.now, *state.as_instant());
             }
             if block.to_state().1 > nanos {
                 inner.blocks.put(key, nanos, block, inner.capacity.keys);
             }
-        }
-    }
-
-    /// Clamps keys that a larger bucket counted. All other tables clamp a key when a request comes.
-    fn fit(&self, limits: &TierSet, now: Timestamp) {
-        if let (Some(live), Some(_)) = (self.instants(), limits.single_bucket()) {
-            let lone = live.read();
-            lone.table.fit_to(&lone.bucket.measured.0, now);
         }
     }
 }

@@ -18,11 +18,11 @@ impl LocalLimiter {
     /// If the limit, burst, queue or soft share changes, each key keeps its state, at most as much as the
     /// new quota holds, or the largest quota of another tier that shares the counter. So a raised limit
     /// does not free exhausted keys: a bucket gets its next unit at the new rate, windows and logs have
-    /// the new limit less their count. With [`OnChange::Fresh`](crate::OnChange::Fresh) all keys start
-    /// afresh; [`reset`](Self::reset) frees one key.
+    /// the new limit less their count. That is so with [`OnChange::Fresh`](crate::OnChange::Fresh), too;
+    /// [`reset`](Self::reset) frees one key.
     /// [`QuotaChange`](crate::limiter::QuotaChange) computes the effect of a change. Requests that
     /// [wait](crate::RateLimitLayer::wait) retry at the end of their wait, not earlier, and later
-    /// requests of their key queue behind them, unless keys start afresh.
+    /// requests of their key queue behind them.
     ///
     /// If the algorithm, period, slices or refill step changes, the quota gets another counter: that of
     /// another tier that counts alike, or a fresh one. The old counts are dropped; a
@@ -39,7 +39,7 @@ impl LocalLimiter {
         let inner = &*self.0;
         let mut current = unpoisoned(inner.limits.lock());
         let mut limits = TierSet::clone(&current);
-        let replaced = limits.replace(name, &quota.into())?;
+        let kept = limits.replace(name, &quota.into())?;
         if let Some((store, limit)) = &inner.stored {
             let limits = Arc::new(limits);
             store.table().replace(limit, Arc::clone(&limits));
@@ -52,24 +52,16 @@ impl LocalLimiter {
             &inner.instants,
             limits.single_bucket(),
         ) {
-            (None, Some(live), Some(bucket)) => {
-                live.change(bucket, &replaced, inner.capacity, inner.clock.now())?;
-                if replaced.starts_afresh {
-                    inner.blocks.clear();
-                }
-            }
+            (None, Some(lone), Some(bucket)) => lone.change(bucket, &kept, inner.clock.now()),
             (None, ..) => {
                 let made = Sharded::try_new(inner.capacity, &limits)?;
                 let made = inner.subjects.get_or_init(|| made);
-                if replaced.starts_afresh {
-                    inner.blocks.clear();
-                }
                 for (key, left) in inner.blocks.take(inner.clock.now().as_nanos()) {
                     let block = Op::Block(left);
                     drop(made.decide(key, &inner.clock, &Tier::DEFAULT, &block, Duration::ZERO));
                 }
             }
-            (Some(subjects), ..) => subjects.install(&limits, &replaced),
+            (Some(subjects), ..) => subjects.install(&limits, &kept),
         }
         *current = limits;
         Ok(())

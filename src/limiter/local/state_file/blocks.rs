@@ -8,7 +8,7 @@ use crate::number_bytes::{push_u64, take_u64};
 const MAGIC: [u8; 8] = *b"TRLSTATE";
 
 /// Increased with every change of the format. A file of another version is refused.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// The size from which a block is written. It may be larger: an entry is in one block.
 const BLOCK: usize = 1 << 16;

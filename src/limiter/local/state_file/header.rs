@@ -28,8 +28,8 @@ pub(in super::super) struct FileHeader<T> {
 /// A limiter with a table of its own.
 #[derive(Debug)]
 pub(in super::super) struct LimiterHeader {
-    /// A digest of the numbers of all quotas.
-    pub(in super::super) numbers: u64,
+    /// The part of the counters' names that is made of numbers.
+    pub(in super::super) counter_mark: u32,
     pub(in super::super) layout: Layout,
 }
 
@@ -107,13 +107,13 @@ impl SavedOwner for LimiterHeader {
                                  LocalStore::builder().restore(..)";
 
     fn push_to(&self, to: &mut Vec<u8>) {
-        push_u64(to, self.numbers);
+        push_u32(to, self.counter_mark);
         self.layout.push_to(to);
     }
 
     fn take_from(from: &mut &[u8]) -> Option<Self> {
         Some(Self {
-            numbers: take_u64(from)?,
+            counter_mark: take_u32(from)?,
             layout: Layout::take_from(from)?,
         })
     }

@@ -136,7 +136,7 @@ impl StoredCounters {
             block: name_of(&[
                 b"block",
                 &id.to_bytes(),
-                &limits.epoch().mark().to_le_bytes(),
+                &limits.counter_mark().to_le_bytes(),
             ]),
             limits,
         }

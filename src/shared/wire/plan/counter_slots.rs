@@ -70,15 +70,15 @@ impl Slot {
     }
 }
 
-/// A few letters for the shapes of the slots, and the epoch's number, if there is one.
-pub(super) fn id(slots: &[Slot], epoch: u32) -> String {
+/// A few letters for the shapes of the slots, and the numbers' part of the counters' names, if there is one.
+pub(super) fn id(slots: &[Slot], counter_mark: u32) -> String {
     let mut shapes = String::new();
     for slot in slots {
         write!(shapes, "{}{};", slot.at.0, slot.shape()).expect("writing to a text never fails");
     }
     let letters = letters_of(&shapes);
-    match epoch {
+    match counter_mark {
         0 => letters,
-        epoch => format!("{letters}{epoch:08x}"),
+        mark => format!("{letters}{mark:08x}"),
     }
 }
