@@ -14,7 +14,7 @@
 //! they do not reach the router. [`PeerIp`] needs the server to be started with
 //! `app.into_make_service_with_connect_info::<SocketAddr>()`.
 //!
-//! The [cookbook](guide::cookbook) has twenty-six more set-ups of at most fifteen lines: API keys, logins,
+//! The [cookbook](guide::cookbook) has more set-ups of at most fifteen lines: API keys, logins,
 //! several routes, CORS, tests, Prometheus and others.
 //!
 //! # The way of a request
