@@ -130,8 +130,13 @@ fn unix_socket(
     }
     let address = if url.contains("://") {
         url.to_owned()
-    } else {
+    } else if url.starts_with('/') {
         format!("unix://{url}")
+    } else {
+        return Err(
+            "REDIS_URL is no path, and REDIS_SOCKET_TYPE is unix, the default: for an address it is tcp"
+                .to_owned(),
+        );
     };
     let Some(auth) = variables.text("REDIS_AUTH") else {
         return Ok(address);
@@ -518,7 +523,8 @@ mod tests {
     #[test]
     fn contradictions_are_faults() {
         let url = |url| ("REDIS_URL", url);
-        let cases: [(&[(&str, &str)], &str); 11] = [
+        let cases: [(&[(&str, &str)], &str); 12] = [
+            (&[url("redis:6379")], "for an address it is tcp"),
             (
                 &[url("redis://:hunter@a"), ("REDIS_AUTH", "other")],
                 "a login each",

@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_of_caddy_and_of_nginx_are_read() {
+    fn lines_of_caddy_nginx_and_traefik_are_read() {
         let caddy = r#"{"level":"info","ts":1795230001.25,"request":{"remote_ip":"10.0.0.1","client_ip":"203.0.113.7","method":"GET","host":"a.example","uri":"/a?b","headers":{"X-Forwarded-For":["203.0.113.7"],"X-Key":["k1"]}},"status":200}"#;
         let key = FieldNames {
             keys: vec!["request.headers.X-Key".into()],
@@ -356,6 +356,11 @@ mod tests {
         assert_eq!(
             read(nginx, &FieldNames::default()).expect("an entry"),
             r#"1795230001250000 Some("203.0.113.7") Some("POST") Some("/lé") None 401 []"#
+        );
+        let traefik = r#"{"ClientHost":"203.0.113.7","DownstreamStatus":401,"RequestHost":"a.example","RequestMethod":"POST","RequestPath":"/login?a","time":"2026-11-21T03:00:01Z"}"#;
+        assert_eq!(
+            read(traefik, &FieldNames::default()).expect("an entry"),
+            r#"1795230001000000 Some("203.0.113.7") Some("POST") Some("/login?a") None 401 []"#
         );
         let own = FieldNames {
             time: Some("when".into()),

@@ -46,13 +46,14 @@ const TIMES: [&str; 8] = [
     "time_local",
     "date",
 ];
-const CLIENTS: [&str; 6] = [
+const CLIENTS: [&str; 7] = [
     "remote_addr",
     "request.client_ip",
     "request.remote_ip",
     "client_ip",
     "remote_ip",
     "ip",
+    "ClientHost",
 ];
 const STATUSES: [&str; 6] = [
     "status",
@@ -65,11 +66,22 @@ const STATUSES: [&str; 6] = [
 const OTHERS: [(Meaning, &[&str]); 6] = [
     (
         Meaning::Method,
-        &["request_method", "request.method", "method"],
+        &[
+            "request_method",
+            "request.method",
+            "method",
+            "RequestMethod",
+        ],
     ),
-    (Meaning::Uri, &["request_uri", "request.uri", "uri", "path"]),
+    (
+        Meaning::Uri,
+        &["request_uri", "request.uri", "uri", "path", "RequestPath"],
+    ),
     (Meaning::Line, &["request"]),
-    (Meaning::Host, &["http_host", "request.host", "host"]),
+    (
+        Meaning::Host,
+        &["http_host", "request.host", "host", "RequestHost"],
+    ),
     (Meaning::User, &["remote_user", "user_id", "user"]),
     (
         Meaning::ForwardedFor,
