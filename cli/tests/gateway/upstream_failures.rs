@@ -145,6 +145,62 @@ async fn kept_connection_that_closes_under_a_request_is_no_failure() {
     .await;
 }
 
+/// Starts an upstream of HTTP/2 that refuses the first stream unread, and answers the others. Returns its port.
+async fn refusing(by_go_away: bool) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let first = Arc::new(AtomicUsize::new(0));
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let first = Arc::clone(&first);
+            tokio::spawn(async move {
+                let mut wire = Wire::new(stream);
+                // The connection's preface. The response has empty settings.
+                wire.read(24).await?;
+                wire.send([0, 0, 0, 4, 0, 0, 0, 0, 0]).await;
+                while let Some((stream, kind, _)) = wire.frame().await {
+                    // The header of a request.
+                    if kind != 1 {
+                        continue;
+                    }
+                    let id = stream.to_be_bytes();
+                    if first.fetch_add(1, Ordering::SeqCst) > 0 {
+                        // A header with `:status: 200`.
+                        let head = [&[0, 0, 1, 1, 5], &id[..], &[0x88]].concat();
+                        wire.send(head).await;
+                    } else if by_go_away {
+                        // The last stream is 0, without an error.
+                        let stop = [&[0, 0, 8, 7, 0], &[0; 12][..]].concat();
+                        wire.send(stop).await;
+                    } else {
+                        // `RST_STREAM` with `REFUSED_STREAM`.
+                        let refusal = [&[0, 0, 4, 3, 0], &id[..], &[0, 0, 0, 7]].concat();
+                        wire.send(refusal).await;
+                    }
+                }
+                Some(())
+            });
+        }
+    });
+    port
+}
+
+/// A method that may not come twice is sent again, too: nobody has read the request.
+#[tokio::test]
+async fn stream_that_the_upstream_refuses_unread_is_sent_again() {
+    bounded(async {
+        for by_go_away in [true, false] {
+            let port = refusing(by_go_away).await;
+            let gateway = Gateway::start(port, &["--upstream-http", "2"]).await;
+            let mut wire = gateway.connect().await;
+            let post = "POST / HTTP/1.1\ncontent-length: 0";
+            let (head, _) = wire.answer(post).await;
+            assert_eq!(head.status(), 200, "{by_go_away} {}", gateway.process.log());
+        }
+    })
+    .await;
+}
+
 /// RFC 9112, 5.1: a proxy removes the blank.
 #[tokio::test]
 async fn blank_before_a_colon_of_the_upstream_is_removed() {
