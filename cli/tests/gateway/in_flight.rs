@@ -18,7 +18,7 @@ use crate::{
 const RULES: &str = "rules: [{name: api, key: bearer_token, in_flight: 2}]";
 
 /// Sends a request of a client, and reads the head of the response.
-async fn begin(gateway: &Gateway, client: &str, path: &str) -> (u16, Wire) {
+pub(crate) async fn begin(gateway: &Gateway, client: &str, path: &str) -> (u16, Wire) {
     let mut wire = gateway.connect().await;
     let lines = format!("GET {path} HTTP/1.1\nhost: test\nauthorization: Bearer {client}");
     wire.request(&lines).await;
@@ -26,7 +26,7 @@ async fn begin(gateway: &Gateway, client: &str, path: &str) -> (u16, Wire) {
     (head.status(), wire)
 }
 
-async fn status(gateway: &Gateway, client: &str, path: &str) -> u16 {
+pub(crate) async fn status(gateway: &Gateway, client: &str, path: &str) -> u16 {
     begin(gateway, client, path).await.0
 }
 
@@ -44,7 +44,7 @@ async fn hang(gateway: &Gateway, upstream: &Upstream) -> Wire {
 }
 
 /// Waits until a client has a permit again.
-async fn until_free(gateway: &Gateway) {
+pub(crate) async fn until_free(gateway: &Gateway) {
     eventually("a permit", async || {
         (status(gateway, "a", "/").await == 200).then_some(())
     })

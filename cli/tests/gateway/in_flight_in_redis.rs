@@ -4,6 +4,7 @@ use testkit::{needs, programs::eventually, servers::Setup};
 
 use crate::{
     gateway_process::{Gateway, bounded},
+    in_flight::{begin, status, until_free},
     upstream::Upstream,
     wire::Wire,
 };
@@ -20,22 +21,9 @@ async fn gateway(rules: &str, upstream: &Upstream, url: &str) -> Gateway {
     Gateway::start_with(rules, upstream.port, &options).await
 }
 
-/// Sends a request, and reads the head of the response.
-async fn begin(gateway: &Gateway, path: &str) -> (u16, Wire) {
-    let mut wire = gateway.connect().await;
-    let lines = format!("GET {path} HTTP/1.1\nhost: test\nauthorization: Bearer a");
-    wire.request(&lines).await;
-    let head = wire.head().await.unwrap();
-    (head.status(), wire)
-}
-
-async fn status(gateway: &Gateway) -> u16 {
-    begin(gateway, "/").await.0
-}
-
 /// Starts a stream that sends nothing more.
 async fn stream(gateway: &Gateway) -> (u16, Wire) {
-    begin(gateway, "/events").await
+    begin(gateway, "a", "/events").await
 }
 
 async fn web_socket(gateway: &Gateway) -> (u16, Wire) {
@@ -43,13 +31,6 @@ async fn web_socket(gateway: &Gateway) -> (u16, Wire) {
     let mut wire = gateway.connect().await;
     let status = wire.answer(&format!("GET {chat}")).await.0.status();
     (status, wire)
-}
-
-async fn until_free(gateway: &Gateway) {
-    eventually("a permit", async || {
-        (status(gateway).await == 200).then_some(())
-    })
-    .await;
 }
 
 #[tokio::test]
@@ -72,7 +53,7 @@ async fn two_gateways_have_exactly_the_number_at_a_time_with_sockets_and_streams
         let statuses: Vec<u16> = running.iter().map(|(status, _)| *status).collect();
         assert_eq!(statuses, [101, 200, 101, 200]);
         for gateway in &gateways {
-            assert_eq!(status(gateway).await, 429);
+            assert_eq!(status(gateway, "a", "/").await, 429);
             assert_eq!(web_socket(gateway).await.0, 429);
         }
         // A WebSocket of one gateway ends, and a stream of the other.
@@ -83,7 +64,7 @@ async fn two_gateways_have_exactly_the_number_at_a_time_with_sockets_and_streams
                 Some(stream(&gateways[0]).await).filter(|(status, _)| *status == 200)
             });
             running.push(next.await);
-            assert_eq!(status(&gateways[1]).await, 429);
+            assert_eq!(status(&gateways[1], "a", "/").await, 429);
         }
     })
     .await;
@@ -101,10 +82,10 @@ async fn permits_of_a_killed_gateway_are_free_after_their_lease() {
         let other = gateway(&text, &upstream, &server.url()).await;
         let (code, _socket) = web_socket(&dying).await;
         assert_eq!(code, 101);
-        assert_eq!(status(&other).await, 429);
+        assert_eq!(status(&other, "a", "/").await, 429);
         // Dropped processes are killed.
         drop(dying);
-        assert_eq!(status(&other).await, 429);
+        assert_eq!(status(&other, "a", "/").await, 429);
         until_free(&other).await;
     })
     .await;
