@@ -13,7 +13,6 @@ pub(crate) mod fallback;
 mod hashed_key_names;
 #[cfg(feature = "redis")]
 mod joint;
-mod last_written_value_cache;
 mod lease;
 mod ledger;
 mod limiter;

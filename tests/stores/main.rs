@@ -1,11 +1,11 @@
 //! The contract of stores, for each there is, and what a limiter does when its store does not keep it.
 #![allow(clippy::unwrap_used)]
 
+mod compare_and_swap;
 mod contract;
 mod eventual;
 mod failing;
 mod guarded;
-mod last_written_values;
 mod leased;
 mod on_change_fresh;
 mod varying;

@@ -78,8 +78,7 @@ impl StoreBench for Bench {
             .name(name)
             .remember_denials(false)
             .on_failure(OnFailure::deny())
-            // While the server's time stands still, that of a remembered value would not.
-            .build_on(Cas::new(self.store()).load_always());
+            .build_on(Cas::new(self.store()));
         AnyLimiter::new(limiter.unwrap())
     }
 
