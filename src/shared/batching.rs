@@ -28,7 +28,6 @@ pub(super) use self::{
     subject_ops::{AnsweredOps, Row, SubjectAnswer, SubjectOps},
 };
 use super::hashed_key_names::SubjectName;
-use crate::store::error::StoreError;
 
 /// Queues operations by subject, and sends them in batches.
 ///
@@ -49,27 +48,21 @@ impl<S: CallSender<P>, P: Send + Sync + 'static> Batcher<S, P> {
         Self(Arc::new(BatcherState::new(sender)))
     }
 
-    /// Queues `op` within a tokio runtime, or fails at once if no answer is expected in time. The
-    /// operation is done even if nobody waits for the answer, unless its deadline passes before it
+    /// Queues `op` within a tokio runtime. The operation is done even if nobody waits for the answer, unless its deadline passes before it
     /// is sent. `until` is a deadline from now.
     pub(super) fn submit(
         &self,
         subject: SubjectName,
         op: NewOp<P>,
         until: Instant,
-    ) -> Result<oneshot::Receiver<OpReply>, StoreError> {
+    ) -> oneshot::Receiver<OpReply> {
         let state = &self.0;
         let (reply, receiver) = oneshot::channel();
         let now = until - state.window().deadline();
         let waiter = Waiter::new(until, reply);
         let runtime = Handle::current().id();
         let mut all = state.lock();
-        let own = all.get(&runtime);
-        if own.is_none_or(|queues| !queues.contains(&subject)) {
-            let waiting = own.map_or(0, SubjectQueues::ready_count);
-            state.window().expect(&subject, waiting)?;
-        }
-        let has_dispatcher = own.is_some();
+        let has_dispatcher = all.contains_key(&runtime);
         let queues = all.entry(runtime).or_insert_with(SubjectQueues::new);
         let most_subjects = state.window().most_subjects();
         let has_work = queues.add((subject, op), waiter, now, most_subjects);
@@ -80,7 +73,7 @@ impl<S: CallSender<P>, P: Send + Sync + 'static> Batcher<S, P> {
         } else if has_work {
             arrival.notify_one();
         }
-        Ok(receiver)
+        receiver
     }
 }
 

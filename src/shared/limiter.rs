@@ -40,7 +40,7 @@ use crate::{
     lock::unpoisoned,
     quota::OwnedQuota,
     single_background_task::Solo,
-    store::{error::StoreError, health::StoreHealth, stats::StoreStats},
+    store::{health::StoreHealth, stats::StoreStats},
 };
 
 pub(super) use self::limiter_components::Parts;
@@ -261,7 +261,7 @@ impl<C: Client> Inner<C> {
         plan: Arc<CurrentPlan>,
         (tier, op): (Chosen, Op),
         now: Instant,
-    ) -> Result<oneshot::Receiver<OpReply>, StoreError> {
+    ) -> oneshot::Receiver<OpReply> {
         let op = NewOp {
             is_simple: self.client.is_simple(&plan.plan, tier, &subject, &op, now),
             plan,

@@ -71,10 +71,10 @@ pub(super) trait Client: CallWindow + fmt::Debug {
         now: Instant,
     ) -> bool;
 
-    /// Decides all operations of a call. Returns one answer for each subject.
+    /// Decides all operations of a call. Nobody waits any more `until` then. Returns one answer for each subject.
     fn decide(
         &self,
-        place: Self::Place,
+        until: Instant,
         call: DecideCall<'_>,
     ) -> impl Future<Output = Vec<SubjectAnswer>> + Send;
 }

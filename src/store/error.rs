@@ -48,8 +48,8 @@ pub enum StoreErrorKind {
     Other,
     /// The call was not sent, because the breaker is open after failures in a row.
     BreakerOpen,
-    /// The call was not sent, because with all calls in flight its response would miss the
-    /// deadline.
+    /// The call was not sent, because behind the calls in flight there was no place in time for a
+    /// response.
     Crowded,
     /// A limiter on a connection that was handed in, or on a store of your own, is called outside a
     /// tokio runtime with I/O and time enabled.

@@ -43,7 +43,7 @@ pub enum StoreHealth {
     /// Redis responds.
     Up,
     /// Redis responds, but within the last second a decision was made without it: its response was
-    /// late, or was expected to be late. Also while some servers of a cluster fail and others
+    /// late, or too many calls were in flight for one. Also while some servers of a cluster fail and others
     /// respond.
     #[non_exhaustive]
     Strained {

@@ -1,7 +1,6 @@
 //! The common part of all stores: errors, the breaker, health, names of keys.
 
 pub(crate) mod breaker;
-pub(crate) mod call_size;
 pub(crate) mod error;
 pub(crate) mod health;
 pub(crate) mod key_name;

@@ -24,7 +24,6 @@ use crate::{
     single_background_task::{Run, Solo},
     store::{
         LUA_MAX_INT,
-        call_size::CallSize,
         error::{StoreError, StoreErrorKind},
     },
 };
@@ -115,20 +114,19 @@ impl Renewer {
         }
     }
 
-    /// Sends steps of a request that waits. Fails at once if a response is not expected in time.
+    /// Sends steps of a request that waits.
     async fn request(
         &self,
         subject: &str,
         steps: impl IntoIterator<Item = (&'static [u8; 1], LeaseName)>,
         part: u64,
     ) -> Result<Vec<Value>, StoreError> {
-        let (key, deadline) = (subject.as_bytes(), self.store.deadline());
-        let place = self.store.enter(key, CallSize::ONE, deadline)?;
+        let (key, until) = (subject.as_bytes(), Instant::now() + self.store.deadline());
         let arguments = self.arguments(steps, part);
         let keys = [key];
         values(
             self.store
-                .call_in(place, &LEASES, &keys, &arguments)
+                .call_in(until, &LEASES, &keys, &arguments)
                 .await?,
         )
     }

@@ -1,44 +1,40 @@
 //! The progress of a call, and the sending of its command.
 
-use std::{io, time::Duration};
+use std::io;
 
 use redis::{Cmd, RedisResult, Value};
 use tokio::time::Instant;
 
 use super::{
     connection::Live,
-    in_flight_window::{CallPlace, Full},
+    in_flight::CallPlace,
     script_by_digest::{Script, is_unknown},
 };
 use crate::store::error::StoreError;
 
 /// The progress of a call.
-#[derive(Debug)]
 pub(super) struct CallProgress {
     pub(super) connection: u64,
-    pub(super) place: CallPlace,
-    /// The longest acceptable time to the response. A call that would exceed it is not sent. `None`
-    /// sends in any case.
-    within: Option<Duration>,
+    /// `None` for a call that is sent however many are in flight.
+    pub(super) place: Option<CallPlace>,
     pub(super) sent_at: Option<Instant>,
     /// When the caller began to wait.
     pub(super) began_at: Instant,
     /// When the caller stops waiting for the response.
     pub(super) until: Instant,
     /// When the last caller stops waiting. A call is not sent from then on: its operations were
-    /// decided without the server.
-    pub(super) needed_until: Option<std::time::Instant>,
+    /// decided without the server. `None` for a call that is sent in any case.
+    pub(super) needed_until: Option<Instant>,
     /// Whether the key's slot is moving to the server, so that `ASKING` is needed.
     pub(super) is_asking: bool,
 }
 
 impl CallProgress {
-    pub(super) fn new(place: CallPlace, within: Option<Duration>) -> Self {
+    pub(super) fn new(needed_until: Option<Instant>) -> Self {
         Self {
             connection: 0,
-            needed_until: place.needed_until,
-            place,
-            within,
+            needed_until,
+            place: None,
             sent_at: None,
             began_at: Instant::now(),
             until: Instant::now(),
@@ -46,14 +42,11 @@ impl CallProgress {
         }
     }
 
-    pub(super) fn send(&mut self, live: &Live) -> Result<(), StoreError> {
+    pub(super) fn send(&mut self) -> Result<(), StoreError> {
         let now = Instant::now();
-        if self.needed_until.is_some_and(|at| at <= now.into_std()) {
+        if self.needed_until.is_some_and(|at| at <= now) {
             return Err(StoreError::crowded());
         }
-        let place = &mut self.place;
-        let sent = place.send(live.number, live.opening, now.into_std(), self.within);
-        sent.map_err(|Full| StoreError::crowded())?;
         self.sent_at = Some(now);
         Ok(())
     }
@@ -80,7 +73,7 @@ pub(super) async fn send_command(
         Err(error) if is_unknown(&error) => {
             live.loads.load(script, &live.wire, loads).await?;
             // The call has a place already, so it fails only if nobody waits any more.
-            if progress.send(live).is_err() {
+            if progress.send().is_err() {
                 return Err(io::Error::from(io::ErrorKind::TimedOut).into());
             }
             if live.loads.are_needless() {

@@ -19,7 +19,6 @@ use super::{
     call::CallProgress,
     cluster_membership::{Membership, Siblings},
     connector::{ClusterEntry, Connector, Timeouts},
-    in_flight_window::CallPlace,
     pipeline::Pipeline,
     script_by_digest::Script,
     shared_store_state::StoreCommon,
@@ -31,7 +30,6 @@ use crate::{
     lock::unpoisoned,
     store::{
         breaker::Guarded as _,
-        call_size::CallSize,
         error::{NodeAddress, Redirect, StoreError},
         health::StoreHealth,
     },
@@ -104,15 +102,10 @@ impl Cluster {
         script: &Script,
         command: Arc<Cmd>,
         key: &[u8],
-        (place, within): (CallPlace, Option<Duration>),
+        needed_until: Option<Instant>,
     ) -> Result<Value, StoreError> {
         let mut server = self.server_of(key);
-        let needed_until = place.needed_until;
-        let mut progress = if server.is_place_here(&place) {
-            CallProgress::new(place, within)
-        } else {
-            unplaced(&server, needed_until)
-        };
+        let mut progress = CallProgress::new(needed_until);
         let mut redirects = 0;
         let began_at = progress.began_at;
         loop {
@@ -134,7 +127,7 @@ impl Cluster {
             };
             redirects += u32::from(error.redirect().is_some());
             server = next;
-            progress = unplaced(&server, needed_until);
+            progress = CallProgress::new(needed_until);
             (progress.began_at, progress.is_asking) = (began_at, is_asking);
         }
     }
@@ -385,11 +378,4 @@ fn whole(states: impl Iterator<Item = StoreHealth>, is_found: bool) -> StoreHeal
         None if works || is_found => StoreHealth::Up,
         None => StoreHealth::Untried,
     }
-}
-
-/// The progress of a call that has no place in this server's window yet.
-fn unplaced(server: &Arc<Pipeline>, needed_until: Option<std::time::Instant>) -> CallProgress {
-    let mut progress = CallProgress::new(server.enter_unchecked(CallSize::ONE), None);
-    progress.needed_until = needed_until;
-    progress
 }

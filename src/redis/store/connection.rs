@@ -41,8 +41,6 @@ struct State {
 pub(super) struct Live {
     pub(super) number: u64,
     pub(super) wire: Arc<Transport>,
-    /// How long opening it took.
-    pub(super) opening: Duration,
     pub(super) loads: Arc<Loads>,
 }
 
@@ -158,24 +156,16 @@ impl Connection {
         };
         // Outside the lock: a runtime that is shutting down drops the task at once.
         let link = Arc::clone(self);
-        self.common
-            .home
-            .spawn(link.connect(run, started_at, sender));
+        self.common.home.spawn(link.connect(run, sender));
         attempt
     }
 
     /// Opens the connection in a task.
-    async fn connect(
-        self: Arc<Self>,
-        run: Run,
-        started_at: time::Instant,
-        sender: oneshot::Sender<Result<Live, StoreError>>,
-    ) {
+    async fn connect(self: Arc<Self>, run: Run, sender: oneshot::Sender<Result<Live, StoreError>>) {
         let common = &self.common;
         let outcome = self.opener.open().await.map(|wire| Live {
             number: run.number(),
             wire: Arc::new(wire),
-            opening: started_at.elapsed(),
             loads: Loads::new(Arc::clone(&common.watch), common.has_sharding_proxy),
         });
         if outcome.is_ok() && !self.is_given() {

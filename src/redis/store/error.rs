@@ -46,7 +46,7 @@ impl StoreError {
         Self::redis(StoreErrorKind::of_code(code), without_arguments(text))
     }
 
-    /// Creates the error of a call that was not sent, because no response was expected in time.
+    /// Creates the error of a call that was not sent, because no place was free in time for a response.
     pub(crate) fn crowded() -> Self {
         Self::redis(
             StoreErrorKind::Crowded,

@@ -1,7 +1,6 @@
 //! The connection to Redis: one handle, [`RedisStore`], that many limiters share.
 //!
-//! A call takes a place in the window of calls in flight, checks the breaker, takes the connection,
-//! sends one command and waits, all within one deadline. Its outcome is reported to the breaker.
+//! A call checks the breaker, takes a place among the calls in flight, takes the connection, sends one command and waits, all within one deadline. Its outcome is reported to the breaker.
 //! The breaker stops calls after failures in a row, and runs trials until Redis works again. In a
 //! cluster each server has all of these for itself, and a call goes to the server that owns its
 //! key's slot.
@@ -15,7 +14,7 @@ mod connection;
 mod connector;
 mod credentials;
 mod error;
-pub(crate) mod in_flight_window;
+mod in_flight;
 mod pipeline;
 mod probe;
 pub(crate) mod redis_store;

@@ -17,13 +17,12 @@ use super::{
     cluster_membership::{Membership, Siblings},
     connection::Connection,
     connector::Connector,
-    in_flight_window::{CallPlace, Full, InFlightWindow},
+    in_flight::InFlight,
     script_by_digest::{Script, failure_within},
     shared_store_state::StoreCommon,
 };
 use crate::store::{
     breaker::{Breaker, Guarded as _},
-    call_size::CallSize,
     error::{NodeAddress, StoreError, StoreErrorKind},
 };
 
@@ -49,7 +48,7 @@ fn trial_limit(deadline: Duration, link: &Connection) -> Duration {
 pub(super) struct Pipeline {
     pub(super) common: Arc<StoreCommon>,
     pub(super) link: Arc<Connection>,
-    window: Arc<InFlightWindow>,
+    calls: Arc<InFlight>,
     pub(super) breaker: Breaker,
     pub(super) trials: AtomicU64,
     /// The membership in a cluster, if any.
@@ -63,7 +62,7 @@ impl Pipeline {
         membership: Option<Membership>,
     ) -> Self {
         let link = Arc::new(Connection::new(opener, Arc::clone(&common)));
-        let window = Arc::new(InFlightWindow::new(common.deadline));
+        let calls = InFlight::new(common.deadline);
         let address = membership.as_ref().and_then(|own| own.address.as_ref());
         let breaker = Breaker::new(
             Arc::clone(&common.watch),
@@ -74,7 +73,7 @@ impl Pipeline {
         Self {
             common,
             link,
-            window,
+            calls,
             breaker,
             trials: AtomicU64::new(0),
             membership,
@@ -95,77 +94,29 @@ impl Pipeline {
         self.membership.as_ref()?.cluster()
     }
 
-    /// Whether the place is in this server's window.
-    pub(super) fn is_place_here(&self, place: &CallPlace) -> bool {
-        place.is_in(&self.window)
-    }
-
-    /// Reserves a place for a call of this size, if its response is expected `within` this time.
-    pub(super) fn enter(&self, size: CallSize, within: Duration) -> Result<CallPlace, StoreError> {
-        let now = Instant::now().into_std();
-        let place = self.window.enter(size, now, self.without_margin(within));
-        let mut place = place.map_err(|Full| self.crowded())?;
-        place.needed_until = now.checked_add(within);
-        Ok(place)
-    }
-
-    /// Fails if a call of this size would get no place.
-    pub(super) fn expect(&self, size: CallSize) -> Result<(), StoreError> {
-        let now = Instant::now().into_std();
-        let within = self.without_margin(self.common.deadline);
-        if self.window.has_room(size, now, within) {
-            Ok(())
-        } else {
-            Err(self.crowded())
-        }
-    }
-
-    /// The time less a margin for unforeseen delays.
-    fn without_margin(&self, within: Duration) -> Duration {
-        within.saturating_sub(self.common.deadline / 20)
-    }
-
-    fn crowded(&self) -> StoreError {
-        let error = StoreError::crowded();
-        let counters = &self.common.watch.counters;
-        counters.count(&Err::<(), _>(error.clone()), Duration::ZERO);
-        error
-    }
-
-    /// Reserves a place even if no response is expected in time.
-    pub(super) fn enter_unchecked(&self, size: CallSize) -> CallPlace {
-        self.window.enter_unchecked(size, Instant::now().into_std())
-    }
-
     /// Runs a command of `script` within the deadline, and learns from the outcome.
     pub(super) async fn attempt(
         self: &Arc<Self>,
         script: &Script,
         command: Arc<Cmd>,
-        progress: CallProgress,
-    ) -> Result<Value, StoreError> {
-        let epoch = self.admit().await?;
-        self.call_now(epoch, script.clone(), command, progress)
-            .await
-    }
-
-    async fn call_now(
-        self: &Arc<Self>,
-        epoch: u64,
-        script: Script,
-        call: Arc<Cmd>,
         mut progress: CallProgress,
     ) -> Result<Value, StoreError> {
+        let epoch = self.admit().await?;
+        if let Some(until) = progress.needed_until {
+            let until = until.min(progress.began_at + self.common.deadline);
+            let place = self.calls.enter(until).await;
+            progress.place = Some(place.ok_or_else(StoreError::crowded)?);
+        }
         let left = self
             .common
             .deadline
             .saturating_sub(progress.began_at.elapsed());
-        if progress.place.is_queued() {
+        if progress.place.as_ref().is_some_and(|place| place.is_queued) {
             return self
-                .call_behind_others(epoch, script, call, progress, left)
+                .call_behind_others(epoch, script.clone(), command, progress, left)
                 .await;
         }
-        let outcome = self.run_for(left, &script, &call, &mut progress).await;
+        let outcome = self.run_for(left, script, &command, &mut progress).await;
         self.learn_from(epoch, &progress, &outcome);
         outcome
     }
@@ -195,7 +146,7 @@ impl Pipeline {
         left: Duration,
     ) -> Result<Value, StoreError> {
         let shared = Arc::clone(self);
-        let until = (Instant::now() + left).into_std();
+        let until = Instant::now() + left;
         progress.needed_until = Some(progress.needed_until.map_or(until, |at| at.min(until)));
         let mut work = Box::pin(async move {
             let patience = left + shared.common.deadline;
@@ -222,7 +173,7 @@ impl Pipeline {
         progress: &mut CallProgress,
     ) -> Result<Value, StoreError> {
         let live = self.link.live(&mut progress.connection).await?;
-        progress.send(&live)?;
+        progress.send()?;
         let answer = {
             let mut answer = pin!(send_command(&live, script, command, progress));
             match poll_fn(|cx| Poll::Ready(answer.as_mut().poll(cx))).await {
@@ -239,7 +190,7 @@ impl Pipeline {
             None => {
                 self.link.discard(live.number);
                 let live = self.link.live(&mut progress.connection).await?;
-                progress.send(&live)?;
+                progress.send()?;
                 send_command(&live, script, command, progress).await
             }
         };
@@ -249,7 +200,8 @@ impl Pipeline {
             kind,
             Some(StoreErrorKind::Disconnected | StoreErrorKind::Timeout)
         ) {
-            progress.place.answered(Instant::now().into_std());
+            self.calls
+                .answered(progress.sent_at.unwrap_or(progress.began_at));
         }
         outcome
     }
@@ -325,12 +277,12 @@ impl Pipeline {
     /// since, or the connection is still opening.
     fn is_excused(&self, progress: &CallProgress) -> bool {
         match progress.sent_at {
-            Some(at) if self.has_answered_since(at, Duration::ZERO) => true,
+            Some(at) if self.calls.answered_since(at, Duration::ZERO) => true,
             // This process is so busy that responses may have arrived unread. That excuse holds for
             // a limited time only.
             Some(at) => {
                 let is_late = progress.until.elapsed() > self.common.deadline / 10;
-                is_late && self.has_answered_since(at, 4 * self.common.deadline)
+                is_late && self.calls.answered_since(at, 4 * self.common.deadline)
             }
             None => {
                 let patience = CONNECTING_GRACE.max(self.common.deadline);
@@ -338,10 +290,6 @@ impl Pipeline {
                 attempting.is_some_and(|time| time < patience)
             }
         }
-    }
-
-    fn has_answered_since(&self, time: Instant, before: Duration) -> bool {
-        self.window.answered_since(time.into_std(), before)
     }
 
     /// Closes the connection of a failed call, if the error calls for it.
@@ -362,8 +310,8 @@ impl Pipeline {
         }
     }
 
+    /// How long a response takes now; `None` without a connection.
     pub(super) fn expected(&self) -> Option<Duration> {
-        let now = Instant::now().into_std();
-        self.link.is_live().then(|| self.window.expected(now))
+        self.link.is_live().then(|| self.calls.expected())
     }
 }

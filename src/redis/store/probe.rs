@@ -16,7 +16,6 @@ use super::{
 };
 use crate::store::{
     breaker::{Breaker, Guarded},
-    call_size::CallSize,
     error::StoreError,
     health::StoreHealth,
 };
@@ -130,7 +129,7 @@ impl Pipeline {
         limit: Duration,
         connection: &mut u64,
     ) -> Result<Value, StoreError> {
-        let mut progress = CallProgress::new(self.enter_unchecked(CallSize::ONE), None);
+        let mut progress = CallProgress::new(None);
         let outcome = within(limit, self.run(&READ, command, &mut progress)).await;
         *connection = progress.connection;
         outcome

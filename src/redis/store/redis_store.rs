@@ -9,16 +9,11 @@ use std::{
 use redis::{Cmd, ToRedisArgs, Value, aio::ConnectionLike};
 use tokio::time::Instant;
 
-use super::{
-    in_flight_window::CallPlace, script_by_digest::Script, single_or_cluster_servers::StoreState,
-};
+use super::{script_by_digest::Script, single_or_cluster_servers::StoreState};
 use crate::{
     error::ConfigError,
     log::{self, Code},
-    store::{
-        call_size::CallSize, error::StoreError, health::StoreHealth, runtime_thread::Home,
-        stats::StoreStats,
-    },
+    store::{error::StoreError, health::StoreHealth, runtime_thread::Home, stats::StoreStats},
 };
 
 /// A Redis server, cluster or sentinel group, shared by any number of limiters.
@@ -191,22 +186,6 @@ impl RedisStore {
         self.shared.common.use_script(script);
     }
 
-    /// Reserves a place for a call of this size whose first key is `key`. Fails at once if the
-    /// response is not expected `within` this time.
-    pub(crate) fn enter(
-        &self,
-        key: &[u8],
-        size: CallSize,
-        within: Duration,
-    ) -> Result<CallPlace, StoreError> {
-        self.shared.servers.enter(key, size, within)
-    }
-
-    /// Fails if a call about this key behind `waiting` others would get no place.
-    pub(crate) fn expect(&self, key: &[u8], waiting: usize) -> Result<(), StoreError> {
-        self.shared.servers.expect(key, waiting)
-    }
-
     /// Whether one call can carry many subjects. A cluster has them on different servers.
     pub(crate) fn can_batch_subjects(&self) -> bool {
         !self.shared.servers.is_cluster() && !self.shared.is_split.load(Ordering::Relaxed)
@@ -223,7 +202,7 @@ impl RedisStore {
         }
     }
 
-    /// The expected response time now, including the server's queue; `None` without a connection.
+    /// How long a response takes now; `None` without a connection.
     pub(crate) fn expected(&self) -> Option<Duration> {
         self.shared.servers.expected()
     }
@@ -238,19 +217,19 @@ impl RedisStore {
             .record_degraded(error, servers.has_reported(error));
     }
 
-    /// Runs `script` on the values of `keys`: one round trip, at most the deadline. After an error
+    /// Runs `script` on the values of `keys`: one round trip, at most the deadline. Waits for a place
+    /// among the calls in flight. It is not sent once its callers have left, at `until`. After an error
     /// of kind [`Timeout`](crate::store::error::StoreErrorKind::Timeout) it may have run.
     pub(crate) async fn call_in<A: ToRedisArgs>(
         &self,
-        place: CallPlace,
+        until: Instant,
         script: &Script,
         keys: &[&[u8]],
         args: &[A],
     ) -> Result<Value, StoreError> {
-        let within = Some(self.shared.common.deadline);
         let key = keys.first().copied().unwrap_or_default();
         let call = script.call(keys, args);
-        self.count(script, call, key, (place, within)).await
+        self.count(script, call, key, Some(until)).await
     }
 
     /// Runs `script` on one value without waiting for a place: the call is sent however many are in
@@ -261,9 +240,8 @@ impl RedisStore {
         key: &[u8],
         args: &[A],
     ) -> Result<Value, StoreError> {
-        let place = self.shared.servers.enter_unchecked(key, CallSize::ONE);
         let call = script.call(&[key], args);
-        self.count(script, call, key, (place, None)).await
+        self.count(script, call, key, None).await
     }
 
     /// Runs a call and counts its outcome.
@@ -272,13 +250,13 @@ impl RedisStore {
         script: &Script,
         call: Cmd,
         key: &[u8],
-        place: (CallPlace, Option<Duration>),
+        needed_until: Option<Instant>,
     ) -> Result<Value, StoreError> {
         let StoreState {
             common, servers, ..
         } = &*self.shared;
         let began_at = Instant::now();
-        let call = servers.call(script, call, key, place);
+        let call = servers.call(script, call, key, needed_until);
         let outcome = common.home.within(call).await;
         common.watch.counters.count(&outcome, began_at.elapsed());
         outcome

@@ -7,15 +7,14 @@ use std::{
 
 use futures_util::future::join_all;
 use redis::{Cmd, Value};
+use tokio::time::Instant;
 
 use super::{
-    call::CallProgress, cluster::Cluster, cluster_membership::Siblings as _,
-    in_flight_window::CallPlace, pipeline::Pipeline, script_by_digest::Script,
-    shared_store_state::StoreCommon,
+    call::CallProgress, cluster::Cluster, cluster_membership::Siblings as _, pipeline::Pipeline,
+    script_by_digest::Script, shared_store_state::StoreCommon,
 };
 use crate::store::{
     breaker::Guarded as _,
-    call_size::CallSize,
     error::{StoreError, StoreErrorKind},
     health::StoreHealth,
 };
@@ -67,49 +66,22 @@ impl Servers {
         }
     }
 
-    /// Reserves a place for a call of this size whose first key is `key`.
-    pub(super) fn enter(
-        &self,
-        key: &[u8],
-        size: CallSize,
-        within: Duration,
-    ) -> Result<CallPlace, StoreError> {
-        self.of(key).enter(size, within)
-    }
-
-    /// Reserves a place even if no response is expected in time.
-    pub(super) fn enter_unchecked(&self, key: &[u8], size: CallSize) -> CallPlace {
-        self.of(key).enter_unchecked(size)
-    }
-
-    /// Fails if a call about this key behind `waiting` others would get no place. In a cluster the
-    /// others are assumed to be spread evenly over the servers.
-    pub(super) fn expect(&self, key: &[u8], waiting: usize) -> Result<(), StoreError> {
-        let waiting = match self {
-            Self::One(_) => waiting,
-            Self::Cluster(cluster) => waiting / cluster.servers().len().max(1),
-        };
-        self.of(key).expect(CallSize {
-            subjects: waiting + 1,
-            rows: waiting + 1,
-        })
-    }
-
-    /// Runs a command of `script` whose first key is `key`, within the deadline.
+    /// Runs a command of `script` whose first key is `key`, within the deadline. It waits
+    /// for a place among those in flight unless `needed_until` is `None`.
     pub(super) async fn call(
         &self,
         script: &Script,
         command: Cmd,
         key: &[u8],
-        (place, within): (CallPlace, Option<Duration>),
+        needed_until: Option<Instant>,
     ) -> Result<Value, StoreError> {
         let command = Arc::new(command);
         match self {
             Self::One(server) => {
-                let progress = CallProgress::new(place, within);
+                let progress = CallProgress::new(needed_until);
                 server.attempt(script, command, progress).await
             }
-            Self::Cluster(cluster) => cluster.call(script, command, key, (place, within)).await,
+            Self::Cluster(cluster) => cluster.call(script, command, key, needed_until).await,
         }
     }
 

@@ -9,9 +9,7 @@ use super::{
     subject_ops::{AnsweredOps, Row, SubjectAnswer, SubjectOps},
 };
 use crate::{
-    limiter::tier_set::Chosen,
-    shared::hashed_key_names::SubjectName,
-    store::{call_size::CallSize, error::StoreError},
+    limiter::tier_set::Chosen, shared::hashed_key_names::SubjectName, store::error::StoreError,
 };
 
 /// The most rows of one call, so that it does not block the server for long.
@@ -31,7 +29,7 @@ pub(super) struct BatchCall<P> {
     pub(super) subjects: Vec<SubjectOps>,
     /// For each subject, one waiter for each operation.
     waiters: Vec<Waiters>,
-    size: CallSize,
+    row_count: usize,
     ops: usize,
 }
 
@@ -91,7 +89,7 @@ impl<P> CallBuilder<P> {
         let mut calls = self.calls.iter().enumerate().rev().take(MAX_OPEN_CALLS);
         let (at, call) = calls.find(|(_, call)| call.accepts(batch, subject))?;
         let has_room = call.subjects.len() < self.most_subjects
-            && call.size.rows + rows <= MAX_ROWS_PER_CALL
+            && call.row_count + rows <= MAX_ROWS_PER_CALL
             && call.ops + ops <= MAX_OPS_PER_CALL;
         has_room.then_some(at)
     }
@@ -115,7 +113,7 @@ impl<P> BatchCall<P> {
             tier: batch.tier,
             subjects: Vec::new(),
             waiters: Vec::new(),
-            size: CallSize::default(),
+            row_count: 0,
             ops: 0,
         }
     }
@@ -130,39 +128,23 @@ impl<P> BatchCall<P> {
     }
 
     fn add(&mut self, subject: SubjectOps, waiters: Waiters) {
-        self.size.subjects += 1;
-        self.size.rows += subject.rows.len();
+        self.row_count += subject.rows.len();
         self.ops += waiters.len();
         self.subjects.push(subject);
         self.waiters.push(waiters);
     }
 
-    /// The first subject: a call has at least one.
-    pub(super) fn first(&self) -> &SubjectName {
-        &self.subjects[0].subject
-    }
-
-    pub(super) const fn size(&self) -> CallSize {
-        self.size
-    }
-
     /// The latest deadline of all waiters.
-    pub(super) fn last_deadline(&self) -> Option<Instant> {
+    pub(super) fn last_deadline(&self) -> Instant {
         let last = |waiters: &Waiters| waiters.last().map(|waiter| waiter.deadline);
-        self.waiters.iter().filter_map(last).max()
+        let last = self.waiters.iter().filter_map(last).max();
+        last.unwrap_or_else(Instant::now)
     }
 
     /// Delivers the server's answers, one for each subject, to the waiters.
     pub(super) fn deliver(self, answers: Vec<SubjectAnswer>) {
         for (waiters, answer) in self.waiters.into_iter().zip(answers) {
             deliver(waiters, answer);
-        }
-    }
-
-    /// Fails all operations of the call.
-    pub(super) fn fail(self, error: &StoreError) {
-        for waiter in self.waiters.into_iter().flatten() {
-            waiter.reply(Err(error.clone()));
         }
     }
 }

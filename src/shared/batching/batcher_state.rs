@@ -7,7 +7,7 @@ use std::{
 
 use tokio::runtime::Id;
 
-use super::{batch_call::BatchCall, queues::SubjectQueues, sender::CallSender};
+use super::{queues::SubjectQueues, sender::CallSender};
 use crate::lock::unpoisoned;
 
 /// The queues of each runtime that has a dispatcher.
@@ -29,13 +29,6 @@ impl<S, P> BatcherState<S, P> {
 
     pub(super) fn lock(&self) -> MutexGuard<'_, RuntimeQueues<P>> {
         unpoisoned(self.queues.lock())
-    }
-
-    /// Records that a call of this runtime has ended.
-    pub(super) fn finish(&self, runtime: Id, call: &BatchCall<P>) {
-        if let Some(queues) = self.lock().get_mut(&runtime) {
-            queues.finish(call);
-        }
     }
 }
 

@@ -21,7 +21,7 @@ use super::{
     batch_call::{BatchCall, CallBuilder},
     batcher_state::BatcherState,
     queues::{MaxWaits, Round},
-    sender::{CallSender, CallWindow as _, PlaceOf},
+    sender::{CallSender, CallWindow as _},
     subject_ops::SubjectAnswer,
 };
 
@@ -72,8 +72,8 @@ impl<S: CallSender<P>, P: Send + Sync + 'static> Dispatcher<S, P> {
             let until = match self.next(&finished) {
                 DispatcherStep::Done => return deliver(&mut finished),
                 DispatcherStep::Send { mut calls, until } => {
-                    for (call, place) in self.places(&mut calls) {
-                        in_flight.push(self.send(call, place));
+                    for call in calls.calls.drain(..) {
+                        in_flight.push(self.send(call));
                     }
                     calls.fail_expired();
                     until
@@ -115,30 +115,8 @@ impl<S: CallSender<P>, P: Send + Sync + 'static> Dispatcher<S, P> {
         DispatcherStep::Send { calls, until }
     }
 
-    /// Reserves a place for each call. Calls that get none fail at once.
-    fn places(&self, calls: &mut CallBuilder<P>) -> Vec<(BatchCall<P>, PlaceOf<S, P>)> {
-        let now = Instant::now();
-        let mut placed = Vec::with_capacity(calls.calls.len());
-        for call in calls.calls.drain(..) {
-            let last = call.last_deadline();
-            let within = last.map_or(Duration::ZERO, |deadline| deadline - now);
-            match self.state.window().enter(call.first(), call.size(), within) {
-                Ok(place) => placed.push((call, place)),
-                Err(error) => {
-                    self.state.finish(self.runtime, &call);
-                    call.fail(&error);
-                }
-            }
-        }
-        placed
-    }
-
     /// Sends one call and waits for its answers.
-    fn send(
-        &self,
-        call: BatchCall<P>,
-        place: PlaceOf<S, P>,
-    ) -> impl Future<Output = FinishedCall<P>> + Send + use<S, P> {
+    fn send(&self, call: BatchCall<P>) -> impl Future<Output = FinishedCall<P>> + Send + use<S, P> {
         let state = Arc::clone(&self.state);
         async move {
             let BatchCall {
@@ -147,7 +125,8 @@ impl<S: CallSender<P>, P: Send + Sync + 'static> Dispatcher<S, P> {
                 subjects,
                 ..
             } = &call;
-            let answers = state.sender.send(place, plan, *tier, subjects).await;
+            let until = call.last_deadline();
+            let answers = state.sender.send(until, plan, *tier, subjects).await;
             (call, answers)
         }
     }

@@ -98,16 +98,6 @@ impl<P> SubjectQueues<P> {
         }
     }
 
-    /// Number of subjects that wait and have no call in flight.
-    pub(super) fn ready_count(&self) -> usize {
-        self.ready.len()
-    }
-
-    /// Whether the subject waits or has a call in flight.
-    pub(super) fn contains(&self, subject: &SubjectName) -> bool {
-        self.queues.contains_key(subject)
-    }
-
     pub(super) fn is_empty(&self) -> bool {
         self.queues.is_empty()
     }

@@ -15,7 +15,7 @@ use crate::{
     decision::{Decision, Op, Policy, QuotaStatus},
     limiter::tier_set::Chosen,
     shared::hashed_key_names::SubjectNames,
-    store::{call_size::CallSize, error::StoreErrorKind},
+    store::error::{StoreError, StoreErrorKind},
 };
 
 const DEADLINE: Duration = Duration::from_millis(50);
@@ -28,9 +28,6 @@ struct SlowServer {
     expected: Mutex<Option<Duration>>,
     gate: Option<Semaphore>,
     calls: Mutex<Vec<(Chosen, Vec<SubjectOps>)>>,
-    is_full: Mutex<bool>,
-    /// Number of subjects of each call that requested a place.
-    places: Mutex<Vec<usize>>,
     /// Number of times that a dispatcher looked for calls to send.
     rounds: Mutex<usize>,
 }
@@ -73,22 +70,8 @@ impl SlowServer {
 }
 
 impl CallWindow for Arc<SlowServer> {
-    type Place = ();
-
     fn most_subjects(&self) -> usize {
         4
-    }
-
-    fn expect(&self, _: &SubjectName, _: usize) -> Result<(), StoreError> {
-        if *self.is_full.lock().expect("no panic") {
-            return Err(StoreError::unsent());
-        }
-        Ok(())
-    }
-
-    fn enter(&self, first: &SubjectName, size: CallSize, _: Duration) -> Result<(), StoreError> {
-        self.places.lock().expect("no panic").push(size.subjects);
-        self.expect(first, 0)
     }
 
     /// Unknown with a gate, unless it was set.
@@ -115,7 +98,7 @@ impl CallSender<()> for Arc<SlowServer> {
 
     async fn send(
         &self,
-        (): (),
+        _: Instant,
         _: &Arc<()>,
         tier: Chosen,
         subjects: &[SubjectOps],
@@ -168,15 +151,6 @@ impl Bench {
     }
 
     fn submit_of(&self, subject: &str, tier: Chosen, cost: u64) -> oneshot::Receiver<OpReply> {
-        self.try_submit(subject, tier, cost).expect("there is room")
-    }
-
-    fn try_submit(
-        &self,
-        subject: &str,
-        tier: Chosen,
-        cost: u64,
-    ) -> Result<oneshot::Receiver<OpReply>, StoreError> {
         let subject = self.subjects.named(subject);
         let op = NewOp {
             plan: Arc::clone(&self.plan),
@@ -328,22 +302,6 @@ async fn an_operation_that_timed_out_unsent_is_not_sent_and_one_with_a_dropped_f
     let rows: Vec<_> = server.calls().into_iter().map(|(_, rows)| rows).collect();
     let after = [(Op::Acquire(2), 1), (Op::Acquire(3), 1)];
     assert_eq!(rows, [vec![(Op::Acquire(9), 1)], after.to_vec()]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn operations_fail_at_once_if_there_is_no_place_for_their_call() {
-    let server = SlowServer::with_delay(Duration::from_millis(10));
-    let bench = Bench::new(&server);
-    let first = bench.submit(Chosen::Tier(0), 1);
-    settle().await;
-    let second = bench.submit(Chosen::Tier(0), 1);
-    *server.is_full.lock().expect("no panic") = true;
-    let start = Instant::now();
-    assert!(bench.try_submit("bob", Chosen::Tier(0), 1).is_err());
-    charged(first).await;
-    assert!(second.await.expect("an answer").is_err());
-    assert_eq!(start.elapsed(), Duration::from_millis(10));
-    assert_eq!(server.calls().len(), 1);
 }
 
 fn runtime() -> tokio::runtime::Runtime {

@@ -187,7 +187,7 @@ impl<C: Client> CallSender<CurrentPlan> for StoreCalls<C> {
 
     async fn send(
         &self,
-        place: C::Place,
+        until: Instant,
         current: &Arc<CurrentPlan>,
         tier: Chosen,
         subjects: &[SubjectOps],
@@ -205,7 +205,7 @@ impl<C: Client> CallSender<CurrentPlan> for StoreCalls<C> {
             subjects,
             messages: &messages,
         };
-        let mut answers = self.client.decide(place, call).await;
+        let mut answers = self.client.decide(until, call).await;
         // Without cached denials there is no ledger either, and nothing to learn from answers.
         if self.denials.is_some() {
             for (place, (ops, answer)) in subjects.iter().zip(&mut answers).enumerate() {

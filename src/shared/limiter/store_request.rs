@@ -63,7 +63,7 @@ struct StoreRequest<S: StoreBackend> {
 
 impl<S: StoreBackend> StoreRequest<S> {
     /// Sends the operation, and waits for the answer until the deadline, but no longer than
-    /// `within`. Decides at once if no answer is expected by the deadline.
+    /// `within`.
     fn send(self, subject: SubjectName, within: Duration) -> Pending<RedisFuture> {
         let inner = &*self.limiter.0;
         let Some(runtime) = inner.client.runtime() else {
@@ -73,10 +73,8 @@ impl<S: StoreBackend> StoreRequest<S> {
         let (current, op) = (Arc::clone(&self.current), Op::clone(&self.op));
         let deadline = inner.client.deadline();
         let (now, within) = (Instant::now(), within.min(deadline));
-        let answer = match inner.send(subject, current, (self.chosen, op), now) {
-            Ok(answer) => timeout_at(now + within, answer),
-            Err(error) => return Pending::Ready(self.fall_back(error)),
-        };
+        let answer = inner.send(subject, current, (self.chosen, op), now);
+        let answer = timeout_at(now + within, answer);
         drop(entered);
         Pending::Later(RedisFuture::new(async move {
             let error = match answer.await {

@@ -31,7 +31,6 @@ use crate::{
     },
     store::{
         breaker::{Breaker, Guarded},
-        call_size::CallSize,
         error::{StoreError, StoreErrorKind},
         health::{Owner, StoreHealth, StoreWatch},
         runtime_thread::Home,
@@ -70,9 +69,6 @@ impl<S: Store> StoreBackend for S {
 }
 
 impl<S: Store> CallWindow for CustomClient<S> {
-    /// Calls are not counted: each subject has at most one in flight.
-    type Place = ();
-
     fn deadline(&self) -> Duration {
         self.0.breaker.deadline
     }
@@ -81,14 +77,7 @@ impl<S: Store> CallWindow for CustomClient<S> {
         1
     }
 
-    fn expect(&self, _: &SubjectName, _: usize) -> Result<(), StoreError> {
-        Ok(())
-    }
-
-    fn enter(&self, _: &SubjectName, _: CallSize, _: Duration) -> Result<(), StoreError> {
-        Ok(())
-    }
-
+    /// Each subject has at most one call in flight.
     fn expected(&self) -> Option<Duration> {
         None
     }
@@ -139,7 +128,7 @@ impl<S: Store> Client for CustomClient<S> {
         false
     }
 
-    async fn decide(&self, (): (), call: DecideCall<'_>) -> Vec<SubjectAnswer> {
+    async fn decide(&self, _: Instant, call: DecideCall<'_>) -> Vec<SubjectAnswer> {
         let mut answers = Vec::with_capacity(call.subjects.len());
         // A single one, see `most_subjects`.
         for (at, ops) in call.subjects.iter().enumerate() {

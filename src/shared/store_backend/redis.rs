@@ -16,7 +16,7 @@ use crate::{
     limiter::tier_set::Chosen,
     redis::{
         script::{self, DECIDE},
-        store::{in_flight_window::CallPlace, redis_store::RedisStore, script_by_digest::Script},
+        store::{redis_store::RedisStore, script_by_digest::Script},
     },
     shared::{
         batching::{CallWindow, SubjectAnswer, SubjectOps},
@@ -29,7 +29,7 @@ use crate::{
             reply::{self, SubjectReply},
         },
     },
-    store::{call_size::CallSize, error::StoreError, health::StoreHealth, stats::StoreStats},
+    store::{error::StoreError, health::StoreHealth, stats::StoreStats},
 };
 
 /// The most subjects of one call. With more a decision is hardly cheaper, and the server is blocked
@@ -62,8 +62,6 @@ impl RedisClient {
 }
 
 impl CallWindow for RedisClient {
-    type Place = CallPlace;
-
     fn deadline(&self) -> Duration {
         self.store.deadline()
     }
@@ -74,19 +72,6 @@ impl CallWindow for RedisClient {
         } else {
             1
         }
-    }
-
-    fn expect(&self, subject: &SubjectName, waiting: usize) -> Result<(), StoreError> {
-        self.store.expect(subject.as_bytes(), waiting)
-    }
-
-    fn enter(
-        &self,
-        first: &SubjectName,
-        size: CallSize,
-        within: Duration,
-    ) -> Result<CallPlace, StoreError> {
-        self.store.enter(first.as_bytes(), size, within)
     }
 
     fn expected(&self) -> Option<Duration> {
@@ -153,14 +138,14 @@ impl Client for RedisClient {
         plan.is_simple(chosen, op) && !self.complex_values.contains(subject, now.into_std())
     }
 
-    async fn decide(&self, place: CallPlace, call: DecideCall<'_>) -> Vec<SubjectAnswer> {
+    async fn decide(&self, until: Instant, call: DecideCall<'_>) -> Vec<SubjectAnswer> {
         let scripts = ScriptCalls {
             store: &self.store,
             plan: call.tier,
             now: self.clock.as_ref().map(|clock| clock.now().as_micros()),
             complex_values: &self.complex_values,
         };
-        scripts.decide(place, &call).await
+        scripts.decide(until, &call).await
     }
 }
 
@@ -198,7 +183,7 @@ struct SubjectCall<'a> {
 impl ScriptCalls<'_> {
     /// Returns the answer about each subject. Simple subjects go to the script for few operations,
     /// and if that cannot decide, to the general one.
-    async fn decide<'a>(&self, place: CallPlace, call: &DecideCall<'a>) -> Vec<SubjectAnswer> {
+    async fn decide<'a>(&self, until: Instant, call: &DecideCall<'a>) -> Vec<SubjectAnswer> {
         let sent_at = Instant::now();
         let subject = |(at, ops): (usize, &'a SubjectOps)| SubjectCall {
             ops,
@@ -208,7 +193,7 @@ impl ScriptCalls<'_> {
         let subjects: Vec<_> = call.subjects.iter().enumerate().map(subject).collect();
         let are_simple = subjects.iter().all(|subject| subject.is_simple);
         let script = self.plan.specialized_script().filter(|_| are_simple);
-        let replies = self.run(place, script, &subjects).await;
+        let replies = self.run(until, script, &subjects).await;
         let mut answers: Vec<Option<SubjectAnswer>> =
             replies.into_iter().map(Result::transpose).collect();
         let undecided = answers.iter().zip(&subjects);
@@ -216,7 +201,8 @@ impl ScriptCalls<'_> {
         let undecided: Vec<_> = undecided.map(|(_, subject)| *subject).collect();
         if !undecided.is_empty() {
             let missing = answers.iter_mut().filter(|answer| answer.is_none());
-            for (answer, reply) in missing.zip(self.run_general(sent_at, &undecided).await) {
+            for (answer, reply) in missing.zip(self.run_general((sent_at, until), &undecided).await)
+            {
                 *answer = reply.transpose();
             }
         }
@@ -230,7 +216,7 @@ impl ScriptCalls<'_> {
     /// calls go to the general script at once.
     async fn run_general(
         &self,
-        sent_at: Instant,
+        (sent_at, until): (Instant, Instant),
         subjects: &[SubjectCall<'_>],
     ) -> Vec<SubjectReply> {
         let now = Instant::now().into_std();
@@ -242,36 +228,22 @@ impl ScriptCalls<'_> {
         if sent_at.elapsed() > deadline / 2 {
             return fail(subjects, &StoreError::timeout(deadline));
         }
-        match self.place_for(subjects) {
-            Ok(place) => self.run(place, None, subjects).await,
-            Err(error) => fail(subjects, &error),
-        }
-    }
-
-    fn place_for(&self, subjects: &[SubjectCall<'_>]) -> Result<CallPlace, StoreError> {
-        let rows = subjects.iter().map(|subject| subject.ops.rows.len());
-        let size = CallSize {
-            subjects: subjects.len(),
-            rows: rows.sum(),
-        };
-        let first = subjects.first().map(|subject| &*subject.ops.subject);
-        let first = first.unwrap_or_default().as_bytes();
-        self.store.enter(first, size, self.store.deadline())
+        self.run(until, None, subjects).await
     }
 
     async fn run(
         &self,
-        place: CallPlace,
+        until: Instant,
         script: Option<SpecializedScript>,
         subjects: &[SubjectCall<'_>],
     ) -> Vec<SubjectReply> {
-        match self.call(place, script, subjects).await {
+        match self.call(until, script, subjects).await {
             Ok(replies) => replies,
             // Several servers are behind this address, and none has run the call.
             Err(error) if error.names_many_servers() && subjects.len() > 1 => {
                 self.store.stop_batching_subjects();
                 let each = subjects.chunks(1).map(async |one| {
-                    let replies = self.call(self.place_for(one)?, script, one).await;
+                    let replies = self.call(until, script, one).await;
                     replies?.pop().unwrap_or_else(|| Err(reply::strange()))
                 });
                 join_all(each).await
@@ -282,7 +254,7 @@ impl ScriptCalls<'_> {
 
     async fn call(
         &self,
-        place: CallPlace,
+        until: Instant,
         script: Option<SpecializedScript>,
         subjects: &[SubjectCall<'_>],
     ) -> Result<Vec<SubjectReply>, StoreError> {
@@ -293,7 +265,7 @@ impl ScriptCalls<'_> {
         let calls: Vec<_> = subjects.iter().map(|subject| subject.call).collect();
         let arguments = self.plan.arguments(script, self.now, &calls);
         let script = script.map_or(&*DECIDE, script_of);
-        let call = self.store.call_in(place, script, &keys, &arguments);
+        let call = self.store.call_in(until, script, &keys, &arguments);
         let reply = call.await?;
         let expected = subjects
             .iter()
