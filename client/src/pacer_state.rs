@@ -36,8 +36,7 @@ fn charge_each(
     late: Duration,
 ) -> Pending<<AnyLimiter as Limiter>::Future> {
     let ops = limits.iter().map(|limit| Op::Acquire(cost.of(limit.unit)));
-    let ops: Vec<_> = ops.collect();
-    limiter.apply_late(&Tier::DEFAULT, key, &ops, late)
+    limiter.apply_late(&Tier::DEFAULT, key, &ops.collect::<Vec<_>>(), late)
 }
 
 /// The state of a pacer without its limiter.
