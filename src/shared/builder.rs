@@ -5,11 +5,12 @@ use std::{borrow::Cow, time::Duration};
 use super::{
     fallback::{Fallback, OnFailure},
     limiter::{Parts, SharedLimiter},
-    memory_store::MemoryStore,
     mode::{DEFAULT_MAX_LEASES, Mode, check_in_store},
     store_backend::{Client as _, StoreBackend},
     user_store::Store,
 };
+#[cfg(feature = "redis")]
+use crate::redis::store::redis_store::RedisStore;
 use crate::{
     clock::ManualClock,
     error::ConfigError,
@@ -22,7 +23,7 @@ use crate::{
 const DEFAULT_MAX_LOCAL_KEYS: usize = 1 << 16;
 
 /// Configures a [`RedisLimiter`](crate::RedisLimiter), or a [`SharedLimiter`] on another store.
-/// Made by [`RedisLimiter::builder`](crate::RedisLimiter::builder) or [`SharedLimiter::builder`].
+/// Made by [`SharedLimiter::builder`].
 #[derive(Debug)]
 #[must_use]
 pub struct RedisLimiterBuilder {
@@ -42,16 +43,22 @@ pub struct RedisLimiterBuilder {
     has_debt: bool,
 }
 
-impl SharedLimiter<MemoryStore> {
-    /// Starts to configure a limiter for `quotas` on any store. Call
-    /// [`build_on`](RedisLimiterBuilder::build_on) at the end.
+/// Of one store, so that a caller need not name the one to come: the builder is for all.
+#[cfg(not(feature = "redis"))]
+type Named = super::memory_store::MemoryStore;
+#[cfg(feature = "redis")]
+type Named = RedisStore;
+
+impl SharedLimiter<Named> {
+    /// Starts to configure a limiter for `quotas`, in Redis or on any other store. Call `build` at the end, or
+    /// [`build_on`](RedisLimiterBuilder::build_on).
     pub fn builder(quotas: impl IntoQuotas) -> RedisLimiterBuilder {
         RedisLimiterBuilder::new(quotas)
     }
 }
 
 impl RedisLimiterBuilder {
-    pub(super) fn new(quotas: impl IntoQuotas) -> Self {
+    fn new(quotas: impl IntoQuotas) -> Self {
         Self {
             name: None,
             tiers: vec![(Tier::DEFAULT, quotas.into_quotas())],
@@ -187,6 +194,16 @@ impl RedisLimiterBuilder {
         self
     }
 
+    /// Builds the limiter in Redis.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`build_on`](Self::build_on).
+    #[cfg(feature = "redis")]
+    pub fn build(self, store: &RedisStore) -> Result<SharedLimiter<RedisStore>, ConfigError> {
+        self.on(store.clone())
+    }
+
     /// Builds the limiter on a store of your own.
     ///
     /// # Errors
@@ -200,7 +217,7 @@ impl RedisLimiterBuilder {
         self.on(store)
     }
 
-    pub(super) fn on<S: StoreBackend>(self, store: S) -> Result<SharedLimiter<S>, ConfigError> {
+    fn on<S: StoreBackend>(self, store: S) -> Result<SharedLimiter<S>, ConfigError> {
         let default_name = default_name(&self.tiers[0].1);
         let limits = TierSet::new(self.tiers, self.block_for)?;
         check_in_store(&limits)?;

@@ -12,10 +12,10 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 
-use super::{operation_answer::RedisFuture, redis_limiter::RedisLimiter};
+use super::{RedisLimiter, operation_answer::RedisFuture};
 use crate::{
     clock::Timestamp,
-    decision::{Decision, Op, all_or_first_error},
+    decision::{Decision, Op, Policy, all_or_first_error},
     error::{ConfigError, ConfigErrorKind, LimiterError},
     key::{Key, KeyExtractor},
     limiter::{
@@ -43,7 +43,7 @@ impl Member for RedisLimiter {
             }
         }
         for limiter in limiters {
-            limiter.0.client().join();
+            limiter.client().join();
         }
         Ok(())
     }
@@ -105,6 +105,14 @@ const fn is_leaky(quota: &Quota) -> bool {
     matches!(quota.algorithm(), Algorithm::LeakyBucket { .. })
 }
 
+/// Checks whether a limit that is charged together with others can have the quota.
+pub(super) fn check_revocable(quota: &OwnedQuota, policies: &[Policy]) -> Result<(), ConfigError> {
+    if is_leaky(&quota.quota()) {
+        return Err(refused(policies[0].name(), LEAKY_BUCKET));
+    }
+    Ok(())
+}
+
 /// Returns the part of a limit that a refund cannot undo, if any.
 fn irrevocable(limits: &TierSet) -> Option<&'static str> {
     let mut quotas = limits.tiers().flat_map(|(_, quotas)| &quotas.quotas);
@@ -115,15 +123,6 @@ fn irrevocable(limits: &TierSet) -> Option<&'static str> {
 }
 
 impl RedisLimiter {
-    /// Checks whether this limiter, perhaps charged together with others, can have the quota.
-    pub(super) fn accepts(&self, quota: &OwnedQuota) -> Result<(), ConfigError> {
-        let quota = quota.quota();
-        if self.0.client().is_joint() && is_leaky(&quota) {
-            return Err(refused(self.policies()[0].name(), LEAKY_BUCKET));
-        }
-        Ok(())
-    }
-
     /// Combines this limiter with the key that `extractor` finds, for a list of limits that are
     /// [charged together](crate::RateLimitLayer::all).
     pub fn by(self, extractor: impl KeyExtractor) -> KeyedLimit<Self> {
@@ -247,7 +246,7 @@ async fn decide(
         refund(&members, &mut answers, kept, until).await;
     }
     let limits = members.iter();
-    let limits = limits.map(|member| member.limiter.0.limit_identity());
+    let limits = limits.map(|member| member.limiter.limit_identity());
     let decisions = all_or_first_error(answers)?.into_iter().zip(limits);
     Ok(Decision::merge(members.len(), decisions))
 }

@@ -36,12 +36,15 @@ use crate::{
         ChangingLimits, InForce, Limiter, Pending, Tier,
         inherent_methods_macro::handle_methods,
         tier_set::{Chosen, TierSet},
+        type_erased_member::{BoxedFuture, ErasedMember},
     },
     lock::unpoisoned,
     quota::OwnedQuota,
     single_background_task::Solo,
     store::{health::StoreHealth, stats::StoreStats},
 };
+#[cfg(feature = "redis")]
+use crate::{quota::IntoQuotas, redis::store::redis_store::RedisStore};
 
 pub(super) use self::limiter_components::Parts;
 use self::{quotas_in_force::CurrentPlan, store_calls::StoreCalls};
@@ -57,6 +60,47 @@ use self::{quotas_in_force::CurrentPlan, store_calls::StoreCalls};
 ///
 /// A clone is a handle to the same limiter.
 pub struct SharedLimiter<S: StoreBackend>(Arc<Inner<S::Client>>);
+
+#[cfg(feature = "redis")]
+/// A limit that all nodes share, through Redis.
+///
+/// ```no_run
+/// use tower_ratelimit::{PeerIp, Quota, RateLimitLayer, RedisLimiter};
+///
+/// # fn f() -> Result<(), tower_ratelimit::ConfigError> {
+/// let limiter = RedisLimiter::connect("redis://localhost", Quota::per_second(10).burst(20))?;
+/// let layer = RateLimitLayer::new(limiter, PeerIp);
+/// # let _ = layer;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// The server's clock counts, so nodes need not agree about the time, and decisions equal those of
+/// the [`LocalLimiter`](crate::LocalLimiter) to the microsecond. A decision costs one round trip,
+/// whatever the number of quotas, and often less. A client that retries after a denial costs none
+/// until its wait is over, requests of one subject that arrive while a call about it is in flight
+/// share the next call, and so do subjects that wait at the same moment.
+///
+/// A clone is a handle to the same limiter. See the [guide](crate::guide::redis) for running
+/// Redis for rate limits.
+pub type RedisLimiter = SharedLimiter<RedisStore>;
+
+#[cfg(feature = "redis")]
+impl RedisLimiter {
+    /// Creates a limiter for `quotas` with the default settings, on the server at `url`.
+    ///
+    /// The first request opens the connection, so a service starts even while Redis is down. To
+    /// share one connection between limiters, build them with [`RedisLimiter::builder`] on one
+    /// [`RedisStore`].
+    ///
+    /// # Errors
+    ///
+    /// If the address is not valid, see [`RedisStore::connect`], or a quota is not valid, see
+    /// [`Quota::check`](crate::Quota::check).
+    pub fn connect(url: &str, quotas: impl IntoQuotas) -> Result<Self, ConfigError> {
+        Self::builder(quotas).build(&RedisStore::connect(url)?)
+    }
+}
 
 struct Inner<C: Client> {
     client: Arc<C>,
@@ -116,15 +160,29 @@ impl<S: StoreBackend> SharedLimiter<S> {
         }))
     }
 
-    /// Changes the quota of this name in the default tier, as
-    /// [`RedisLimiter::set_quota`](crate::RedisLimiter::set_quota) does.
+    /// Changes the quota of this name (`default` for a single quota without a name) in the default
+    /// tier, for this limiter and all its clones, on this node. Call it on the other nodes, too.
+    ///
+    /// If the limit, burst, queue or soft share changes, the state of each key stays, up to the
+    /// capacity of the new quota or the largest one of another tier that shares the counter. A
+    /// raised limit therefore frees no key at once: an empty bucket gets its next unit at the new
+    /// rate, and windows and logs have the new limit less the counted units. That is so with
+    /// [`OnChange::Fresh`](crate::OnChange::Fresh), too; [`reset`](Self::reset) frees one key.
+    ///
+    /// If the algorithm, period, number of slices or refill step changes, all quotas of this
+    /// limiter start fresh and blocks end, unless the tiers count in the same ways as before. They
+    /// count under other keys, so nodes with the new configuration and nodes with the old one do
+    /// not disturb each other. A request in flight returns to a bucket no more than its new numbers
+    /// could have charged, see [`Receipt`](crate::Receipt).
     ///
     /// # Errors
     ///
     /// If the quota is not valid, see [`Quota::check`](crate::Quota::check), has another name, or
-    /// no quota has this name.
+    /// no quota has this name; or if it is a leaky bucket and the limiter is charged together with
+    /// others, see [`RateLimitLayer::all`](crate::RateLimitLayer::all).
     pub fn set_quota(&self, name: &str, quota: impl Into<OwnedQuota>) -> Result<(), ConfigError> {
         let (inner, quota) = (&*self.0, quota.into());
+        inner.client.accepts(&quota, &inner.policies)?;
         let mut limits = unpoisoned(inner.limits.lock());
         let mut changed = limits.clone();
         changed.replace(name, &quota)?;
@@ -174,7 +232,23 @@ impl<S: StoreBackend> SharedLimiter<S> {
         ledger.map(|ledger| ledger.stats()).unwrap_or_default()
     }
 
-    pub(super) fn submit(
+    /// As [`apply_in`](Limiter::apply_in), for a caller that waits no longer than `within`. After
+    /// that time [`OnFailure`](crate::OnFailure) decides, as it does after the store's
+    /// [deadline](crate::redis::RedisStoreBuilder::deadline), which stays the longest wait.
+    ///
+    /// The operation has been sent to the server, which still does it.
+    pub fn apply_within(
+        &self,
+        within: Duration,
+        tier: &Tier,
+        key: &Key,
+        op: Op,
+    ) -> Pending<RedisFuture> {
+        self.submit(within, tier, key, op)
+            .unwrap_or_else(|error| Pending::Ready(Err(error)))
+    }
+
+    fn submit(
         &self,
         within: Duration,
         tier: &Tier,
@@ -212,13 +286,6 @@ impl<S: StoreBackend> SharedLimiter<S> {
 }
 
 impl<S: StoreBackend> SharedLimiter<S> {
-    /// Adds the name and the policies.
-    pub(in crate::shared) fn debug(&self, debug: &mut fmt::DebugStruct<'_, '_>) {
-        debug
-            .field("name", &self.0.name)
-            .field("policies", &self.0.policies);
-    }
-
     /// Decides without a call, if the ledger can.
     #[inline]
     fn decide_here(
@@ -310,6 +377,10 @@ impl<C: Client> Drop for Inner<C> {
 
 handle_methods!(SharedLimiter<S> where S: StoreBackend);
 
+#[allow(
+    private_interfaces,
+    reason = "hidden methods are for limiters of this crate"
+)]
 impl<S: StoreBackend> Limiter for SharedLimiter<S> {
     type Future = RedisFuture;
 
@@ -318,8 +389,7 @@ impl<S: StoreBackend> Limiter for SharedLimiter<S> {
     }
 
     fn apply_in(&self, tier: &Tier, key: &Key, op: Op) -> Pending<RedisFuture> {
-        self.submit(Duration::MAX, tier, key, op)
-            .unwrap_or_else(|error| Pending::Ready(Err(error)))
+        self.apply_within(Duration::MAX, tier, key, op)
     }
 
     fn policies(&self) -> &[Policy] {
@@ -346,6 +416,14 @@ impl<S: StoreBackend> Limiter for SharedLimiter<S> {
     fn identity(&self) -> Option<usize> {
         Some(Arc::as_ptr(&self.0).addr())
     }
+
+    fn boxed(future: RedisFuture) -> BoxedFuture {
+        future.into_boxed()
+    }
+
+    fn member(&self) -> Option<&dyn ErasedMember> {
+        S::member(self)
+    }
 }
 
 impl<S: StoreBackend> Clone for SharedLimiter<S> {
@@ -356,8 +434,10 @@ impl<S: StoreBackend> Clone for SharedLimiter<S> {
 
 impl<S: StoreBackend> fmt::Debug for SharedLimiter<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut debug = f.debug_struct("SharedLimiter");
-        self.debug(&mut debug);
-        debug.finish_non_exhaustive()
+        f.debug_struct("SharedLimiter")
+            .field("name", &self.0.name)
+            .field("policies", &self.0.policies)
+            .field("store", &self.0.client)
+            .finish_non_exhaustive()
     }
 }

@@ -20,8 +20,6 @@ mod memory_store;
 mod mode;
 mod operation_answer;
 #[cfg(feature = "redis")]
-mod redis_limiter;
-#[cfg(feature = "redis")]
 mod redis_values;
 #[cfg(feature = "redis")]
 mod script_choice;
@@ -49,4 +47,4 @@ pub use self::{
     wire::{Applied, Call, Reply, Write},
 };
 #[cfg(feature = "redis")]
-pub use self::{redis_limiter::RedisLimiter, redis_values::RedisValues};
+pub use self::{limiter::RedisLimiter, redis_values::RedisValues};

@@ -33,7 +33,6 @@ impl RedisFuture {
         Self(Box::pin(answer))
     }
 
-    #[cfg(feature = "redis")]
     pub(super) fn into_boxed(self) -> BoxedFuture {
         self.0
     }

@@ -9,6 +9,7 @@ use std::{fmt, future::Future};
 use tokio::{runtime::Handle, time::Instant};
 
 use super::{
+    SharedLimiter,
     batching::{CallWindow, SubjectAnswer, SubjectOps},
     hashed_key_names::SubjectName,
     ledger::AttachedMessage,
@@ -19,8 +20,10 @@ use super::{
 };
 use crate::{
     clock::ManualClock,
-    decision::Op,
-    limiter::tier_set::Chosen,
+    decision::{Op, Policy},
+    error::ConfigError,
+    limiter::{tier_set::Chosen, type_erased_member::ErasedMember},
+    quota::OwnedQuota,
     store::{error::StoreError, health::StoreHealth, stats::StoreStats},
 };
 
@@ -31,6 +34,13 @@ pub trait StoreBackend: Sized + Send + Sync + 'static {
     #[doc(hidden)]
     #[allow(private_bounds, reason = "nobody else implements it")]
     type Client: Client<Store = Self>;
+
+    /// The limiter as one that can be charged together with others.
+    #[doc(hidden)]
+    #[allow(private_interfaces, reason = "nobody else implements it")]
+    fn member(_: &SharedLimiter<Self>) -> Option<&dyn ErasedMember> {
+        None
+    }
 }
 
 /// The client through which one limiter calls its store.
@@ -44,6 +54,11 @@ pub(super) trait Client: CallWindow + fmt::Debug {
 
     /// The beginning of all keys' names.
     fn prefix(&self) -> &str;
+
+    /// Checks whether a limiter with these policies, perhaps charged together with others, can have the quota.
+    fn accepts(&self, _: &OwnedQuota, _policies: &[Policy]) -> Result<(), ConfigError> {
+        Ok(())
+    }
 
     /// Prepares the store for decisions by these quotas.
     fn prepare(&self, plan: &Plan);

@@ -12,15 +12,19 @@ use tokio::{runtime::Handle, time::Instant};
 use super::{Client, DecideCall, StoreBackend};
 use crate::{
     clock::{Clock as _, ManualClock},
-    decision::Op,
-    limiter::tier_set::Chosen,
+    decision::{Op, Policy},
+    error::ConfigError,
+    limiter::{tier_set::Chosen, type_erased_member::ErasedMember},
+    quota::OwnedQuota,
     redis::{
         script::{self, DECIDE},
         store::{redis_store::RedisStore, script_by_digest::Script},
     },
     shared::{
+        RedisLimiter,
         batching::{CallWindow, SubjectAnswer, SubjectOps},
         hashed_key_names::SubjectName,
+        joint::check_revocable,
         ledger::AttachedMessage,
         script_choice::ComplexValues,
         wire::{
@@ -46,18 +50,19 @@ pub struct RedisClient {
     is_joint: AtomicBool,
 }
 
+#[allow(private_interfaces, reason = "nobody else implements it")]
 impl StoreBackend for RedisStore {
     type Client = RedisClient;
+
+    fn member(limiter: &RedisLimiter) -> Option<&dyn ErasedMember> {
+        Some(limiter)
+    }
 }
 
 impl RedisClient {
     /// Marks the limiter as charged together with others.
     pub(in crate::shared) fn join(&self) {
         self.is_joint.store(true, Ordering::Relaxed);
-    }
-
-    pub(in crate::shared) fn is_joint(&self) -> bool {
-        self.is_joint.load(Ordering::Relaxed)
     }
 }
 
@@ -96,6 +101,13 @@ impl Client for RedisClient {
 
     fn prefix(&self) -> &str {
         self.store.prefix()
+    }
+
+    fn accepts(&self, quota: &OwnedQuota, policies: &[Policy]) -> Result<(), ConfigError> {
+        if self.is_joint.load(Ordering::Relaxed) {
+            return check_revocable(quota, policies);
+        }
+        Ok(())
     }
 
     /// Has trials load the scripts that decide by these quotas.

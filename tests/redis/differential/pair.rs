@@ -8,7 +8,7 @@ use tower_ratelimit::{
     Decision, Key, Limiter, LimiterError, LocalLimiter, ManualClock, OnFailure, Op, Policy,
     Priority, Quota, QuotaStatus, Receipt, RedisLimiter,
     limiter::Tier,
-    shared::{RedisLimiterBuilder, SharedLimiter, Store},
+    shared::{RedisLimiterBuilder, SharedLimiter, StoreBackend},
 };
 
 use super::traces::{Action, Change, Finish, Kind, LATEST, Request, Step, Tiers};
@@ -27,13 +27,7 @@ pub(crate) trait Changing: Limiter {
     fn change(&self, name: &str, quota: Quota);
 }
 
-impl Changing for RedisLimiter {
-    fn change(&self, name: &str, quota: Quota) {
-        self.set_quota(name, quota).expect("a good quota");
-    }
-}
-
-impl<S: Store> Changing for SharedLimiter<S> {
+impl<S: StoreBackend> Changing for SharedLimiter<S> {
     fn change(&self, name: &str, quota: Quota) {
         self.set_quota(name, quota).expect("a good quota");
     }
