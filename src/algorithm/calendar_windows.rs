@@ -8,10 +8,10 @@ use jiff::{
     tz::TimeZone,
 };
 
-use super::{fixed_window::Windows, kept_numbers::KeptNumbers};
+use super::kept_numbers::KeptNumbers;
 use crate::{
     lock::unpoisoned,
-    quota::{Calendar, CalendarUnit, time_zone},
+    quota::{Calendar, CalendarUnit, kept_zone},
 };
 
 const NANOS_PER_SECOND: u64 = 1_000_000_000;
@@ -30,7 +30,7 @@ const FIRST_MONDAY: Date = date(1969, 12, 29);
 #[derive(Debug)]
 pub(crate) struct CalendarWindows {
     calendar: Calendar,
-    zone: TimeZone,
+    zone: &'static TimeZone,
     /// Index, begin and end of the last decision's window.
     kept: KeptNumbers<3>,
     /// The windows of the last call to a store.
@@ -48,8 +48,7 @@ impl CalendarWindows {
         }
         let new: &'static Self = Box::leak(Box::new(Self {
             calendar,
-            // Only a quota that nothing has checked has an unknown zone.
-            zone: time_zone(calendar.zone).unwrap_or(TimeZone::UTC),
+            zone: kept_zone(calendar.zone),
             // A window that contains no instant.
             kept: KeptNumbers::new([0, u64::MAX, 0]),
             #[cfg(feature = "shared")]
@@ -59,8 +58,17 @@ impl CalendarWindows {
         new
     }
 
+    /// The index of the window at an instant in nanoseconds, and the end of that window.
+    #[inline]
+    pub(super) fn at(&self, at: u64) -> (u64, u64) {
+        match self.kept.read() {
+            Some([index, begin, end]) if begin <= at && at < end => (index, end),
+            _ => self.find(at),
+        }
+    }
+
     /// The instant in nanoseconds at which a window of the longest kind begins.
-    pub(crate) fn begin_of_a_long_one(&'static self) -> u64 {
+    pub(crate) fn begin_of_a_long_one(&self) -> u64 {
         // Noon of 1 August 1972, a leap year; July and August have 31 days.
         let at = 81_518_400 * NANOS_PER_SECOND;
         self.begin_nanos(self.at(at).0)
@@ -69,7 +77,7 @@ impl CalendarWindows {
     /// The index of the window before that of `now`, and the instants at which it and the four after
     /// it begin: the windows of clocks that are up to one window apart, and the end of the next one.
     #[cfg(feature = "shared")]
-    pub(crate) fn around(&'static self, now: u64) -> (u64, [u64; 5]) {
+    pub(crate) fn around(&self, now: u64) -> (u64, [u64; 5]) {
         let first = self.at(now).0.saturating_sub(1);
         let mut kept = unpoisoned(self.kept_edges.lock());
         let known = kept.filter(|(index, _)| *index == first);
@@ -134,7 +142,7 @@ impl CalendarWindows {
     }
 
     /// The nanosecond at which a window begins; 0 if that was before the epoch.
-    fn begin_nanos(&self, index: u64) -> u64 {
+    pub(super) fn begin_nanos(&self, index: u64) -> u64 {
         let day = self.first_day(index);
         // A day that the zone skips begins with the next one, and midnight may not exist either.
         let begin = day.and_then(|day| day.to_zoned(self.zone.clone()).ok()?.start_of_day().ok());
@@ -142,21 +150,6 @@ impl CalendarWindows {
             let second = u64::try_from(begin.timestamp().as_second()).unwrap_or(0);
             second.saturating_mul(NANOS_PER_SECOND)
         })
-    }
-}
-
-impl Windows for &'static CalendarWindows {
-    #[inline]
-    fn at(self, at: u64) -> (u64, u64) {
-        match self.kept.read() {
-            Some([index, begin, end]) if begin <= at && at < end => (index, end),
-            _ => self.find(at),
-        }
-    }
-
-    /// The script has no window after the next one, even for a state that somebody else wrote.
-    fn end_of_later(self, _: u64, current: u64) -> u64 {
-        self.begin_nanos(current + 2)
     }
 }
 

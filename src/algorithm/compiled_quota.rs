@@ -1,7 +1,6 @@
 //! `CompiledQuota`: a quota compiled to numbers ready to count, and the state of a key.
 
 mod bytes;
-mod debt;
 mod key_state;
 #[cfg(feature = "shared")]
 pub(super) mod reserved_units;
@@ -11,13 +10,12 @@ pub(super) mod stored_state_format;
 pub(crate) use self::key_state::State;
 use super::{
     Bucket, ClockSkew, Counts, Divisible, Most, Refund, Verdict,
-    calendar_windows::CalendarWindows,
     eviction_weight::{EvictionWeight, Fading, Weight},
-    fixed_window::{FixedWindow, Periods},
+    fixed_window::FixedWindow,
     sliding_log::SlidingLog,
     sliding_window::SlidingWindow,
     token_bucket::TokenBucket,
-    varying_window::VaryingWindow,
+    varying::Limits,
 };
 use crate::{
     clock::ClockReading,
@@ -44,34 +42,42 @@ pub(crate) struct CompiledQuota {
 #[derive(Debug, Clone, Copy)]
 enum Rate {
     Bucket(Bucket),
-    FixedWindow(FixedWindow<Periods>),
-    CalendarWindow(FixedWindow<&'static CalendarWindows>),
+    FixedWindow(FixedWindow),
     SlidingWindow(SlidingWindow),
     SlidingLog(SlidingLog),
-    Varying(VaryingWindow),
 }
 
 impl Rate {
     fn new(quota: &Quota, most: Most) -> Self {
         let skew = ClockSkew::None;
-        if let Some(window) = VaryingWindow::of(quota, most) {
-            return Self::Varying(window);
-        }
         match quota.algorithm() {
             Algorithm::TokenBucket => Self::Bucket(Bucket::token(quota, most, skew)),
             Algorithm::LeakyBucket { .. } => Self::Bucket(Bucket::leaky(quota, most, skew)),
-            Algorithm::FixedWindow => match quota.calendar() {
-                None => {
-                    let periods = Periods(quota.period_nanos());
-                    Self::FixedWindow(FixedWindow::new(quota, most, periods))
-                }
-                Some(calendar) => {
-                    let windows = CalendarWindows::of(calendar);
-                    Self::CalendarWindow(FixedWindow::new(quota, most, windows))
-                }
-            },
+            Algorithm::FixedWindow => Self::FixedWindow(FixedWindow::new(quota, most)),
             Algorithm::SlidingWindow => Self::SlidingWindow(SlidingWindow::new(quota, most)),
             Algorithm::SlidingLog => Self::SlidingLog(SlidingLog::new(quota)),
+        }
+    }
+
+    /// The largest limit of a window or log; 0 for a bucket, which bounds its time itself.
+    fn most(&self) -> u64 {
+        match self {
+            Self::Bucket(_) => 0,
+            Self::FixedWindow(window) => window.limits.most(),
+            Self::SlidingWindow(window) => window.limits.most(),
+            Self::SlidingLog(log) => log.limit,
+        }
+    }
+
+    /// A copy of a window or log with other limits.
+    fn with(self, change: impl Fn(Limits) -> Limits) -> Self {
+        match self {
+            Self::FixedWindow(window) => Self::FixedWindow(window.with(change(window.limits))),
+            Self::SlidingWindow(window) => Self::SlidingWindow(window.with(change(window.limits))),
+            Self::SlidingLog(log) => {
+                Self::SlidingLog(log.with_limit(change(Limits::Same(log.limit)).most()))
+            }
+            bucket @ Self::Bucket(_) => bucket,
         }
     }
 }
@@ -81,8 +87,14 @@ impl CompiledQuota {
     /// counter, which other quotas may share.
     pub(crate) fn new(quota: &Quota, most: Most) -> Self {
         let rate = Rate::new(quota, most);
+        // A request's own quota may leave less room for a debt.
+        let room = most.units.saturating_sub(rate.most());
         Self {
-            debt: rate.debt(quota, most),
+            debt: if quota.can_spend() {
+                quota.debt_units().min(room)
+            } else {
+                0
+            },
             rate,
             kind: quota.kind(),
             // An uncapped window may have a limit with an interval of 0.
@@ -97,19 +109,15 @@ impl CompiledQuota {
         match &self.rate {
             Rate::Bucket(bucket) => bucket.reset_after(*state.instant(), now),
             Rate::FixedWindow(window) => window.reset_after(state.window(), now),
-            Rate::CalendarWindow(window) => window.reset_after(state.window(), now),
             Rate::SlidingWindow(window) => window.reset_after(state.slices(), now),
             Rate::SlidingLog(log) => log.reset_after(state.log(), now),
-            Rate::Varying(window) => window.reset_after(state, now),
         }
     }
 
     /// Nanoseconds within which a client gets at most `remaining` units.
     fn effective_window(&self, state: &State, now: u64, remaining: u64) -> u64 {
-        match &self.rate {
-            Rate::FixedWindow(window) => return window.until_end(state.window(), now),
-            Rate::CalendarWindow(window) => return window.until_end(state.window(), now),
-            _ => {}
+        if let Rate::FixedWindow(window) = &self.rate {
+            return window.until_end(state.window(), now);
         }
         if remaining > 0 {
             return remaining.saturating_mul(self.interval);
@@ -122,11 +130,27 @@ impl CompiledQuota {
         }
     }
 
+    /// The units beyond the limit that a key may owe.
+    #[cfg(feature = "shared")]
+    pub(crate) const fn debt(&self) -> u64 {
+        self.debt
+    }
+
     /// The index of the window of the calendar at an instant; `None` if the quota follows none.
     #[cfg(feature = "shared")]
     pub(crate) fn window_index(&self, at: u64) -> Option<u64> {
         match &self.rate {
-            Rate::CalendarWindow(window) => Some(window.index(at)),
+            Rate::FixedWindow(window) => window.index_in_calendar(at),
+            _ => None,
+        }
+    }
+
+    /// The index of the window before that of `now`, and the instants at which it and the four after it
+    /// begin; `None` if it counts in no fixed windows.
+    #[cfg(feature = "shared")]
+    pub(crate) fn windows_around(&self, now: u64) -> Option<(u64, [u64; 5])> {
+        match &self.rate {
+            Rate::FixedWindow(window) => Some(window.around(now)),
             _ => None,
         }
     }
@@ -179,10 +203,8 @@ impl CompiledQuota {
         let units = match &self.rate {
             Rate::Bucket(bucket) => return bucket.used(*state.instant(), now),
             Rate::FixedWindow(window) => window.used(state.window(), now),
-            Rate::CalendarWindow(window) => window.used(state.window(), now),
             Rate::SlidingWindow(window) => window.used(state.slices(), now),
             Rate::SlidingLog(log) => log.used(state.log(), now),
-            Rate::Varying(window) => window.used(state, now),
         };
         units.saturating_mul(self.interval)
     }
@@ -203,10 +225,8 @@ impl CompiledQuota {
         match &self.rate {
             Rate::Bucket(bucket) => bucket.as_counts().verdict(state.instant(), now, cost),
             Rate::FixedWindow(window) => window.verdict(state.window(), now, cost),
-            Rate::CalendarWindow(window) => window.verdict(state.window(), now, cost),
             Rate::SlidingWindow(window) => window.verdict(state.slices(), now, cost),
             Rate::SlidingLog(log) => log.verdict(state.log(), now, cost),
-            Rate::Varying(window) => window.verdict(state, now, cost),
         }
     }
 
@@ -217,12 +237,8 @@ impl CompiledQuota {
             Rate::FixedWindow(window) => {
                 *state = State::Window(window.charge(state.window(), now, cost));
             }
-            Rate::CalendarWindow(window) => {
-                *state = State::Window(window.charge(state.window(), now, cost));
-            }
             Rate::SlidingWindow(window) => window.charge(state.slices_mut(), now, cost),
             Rate::SlidingLog(log) => log.charge(state.log_mut(), now, cost),
-            Rate::Varying(window) => window.charge(state, now, (cost, 0)),
         }
     }
 
@@ -235,12 +251,8 @@ impl CompiledQuota {
             (Rate::FixedWindow(fixed), State::Window(window)) => {
                 *window = fixed.clamped(*window, now);
             }
-            (Rate::CalendarWindow(fixed), State::Window(window)) => {
-                *window = fixed.clamped(*window, now);
-            }
             (Rate::SlidingWindow(window), State::Slices(slices)) => window.clamp(slices, now),
             (Rate::SlidingLog(sliding), State::Log(log)) => sliding.clamp(log, now),
-            (Rate::Varying(window), state) => window.clamp(state, now),
             // A state of another algorithm or a fresh one needs no clamp.
             _ => {}
         }
@@ -250,42 +262,59 @@ impl CompiledQuota {
     fn standing_of_any(&self, state: &State, now: u64) -> (Usage, bool) {
         match &self.rate {
             Rate::Bucket(bucket) => bucket.as_counts().standing(state.instant(), now),
-            Rate::FixedWindow(window) if !self.is_part => {
+            Rate::FixedWindow(window) if !self.is_part && !window.limits.vary() => {
                 window.standing(state.window(), now, self.extra)
             }
-            Rate::CalendarWindow(window) if !self.is_part => {
-                window.standing(state.window(), now, self.extra)
-            }
-            Rate::Varying(window) => window.standing(state, now, (self.interval, self.extra > 0)),
             _ => {
-                let available = self.available(state, now);
-                let remaining = available.saturating_sub(self.extra);
-                let reset_after = self.reset_after(state, now);
-                let window = self.effective_window(state, now, remaining);
-                let standing = Usage::counted(remaining, reset_after, window);
-                (standing, available < self.extra)
+                let nominal = self.nominal();
+                let remaining = nominal.available(state, now);
+                let times = [
+                    self.reset_after(state, now),
+                    nominal.effective_window(state, now, remaining),
+                ];
+                let (limit, is_beyond) = match &nominal.rate {
+                    Rate::Bucket(_) => (None, false),
+                    Rate::FixedWindow(window) => (
+                        window.limit_now(state.window(), now),
+                        window.is_beyond(state.window(), now),
+                    ),
+                    Rate::SlidingWindow(window) => (
+                        window.limit_now(state.slices(), now),
+                        window.balance(state.slices(), now) > 0,
+                    ),
+                    Rate::SlidingLog(log) => (None, log.used(state.log(), now) > log.limit),
+                };
+                let standing = Usage::counted(limit, remaining, times);
+                (standing, self.extra > 0 && is_beyond)
             }
+        }
+    }
+
+    /// The quota without its soft share.
+    fn nominal(&self) -> Self {
+        Self {
+            rate: self.rate.with(|limits| limits.nominal(self.extra)),
+            extra: 0,
+            ..*self
+        }
+    }
+
+    /// The quota with its debt added to the limit of a window or log.
+    fn with_debt(&self) -> Self {
+        Self {
+            rate: self.rate.with(|limits| limits.plus(self.debt)),
+            ..*self
         }
     }
 }
 
 impl Divisible for CompiledQuota {
     fn part(&self, class: Priority) -> Self {
-        let part = |limit: u64| class.part_of(limit - self.extra);
-        let rate = match self.rate {
-            Rate::Bucket(bucket) => Rate::Bucket(bucket.part(class)),
-            Rate::FixedWindow(window) => Rate::FixedWindow(window.with_limit(part(window.limit))),
-            Rate::CalendarWindow(window) => {
-                Rate::CalendarWindow(window.with_limit(part(window.limit)))
-            }
-            Rate::SlidingWindow(window) => {
-                Rate::SlidingWindow(window.with_limit(part(window.limit)))
-            }
-            Rate::SlidingLog(log) => Rate::SlidingLog(log.with_limit(part(log.limit))),
-            Rate::Varying(window) => Rate::Varying(window.part(class)),
-        };
         Self {
-            rate,
+            rate: match self.rate {
+                Rate::Bucket(bucket) => Rate::Bucket(bucket.part(class)),
+                window => window.with(|limits| limits.part(class, self.extra)),
+            },
             // A soft share is for critical requests.
             extra: 0,
             is_part: true,
@@ -349,25 +378,28 @@ impl Counts for CompiledQuota {
         match &self.rate {
             Rate::Bucket(bucket) => bucket.as_counts().available(state.instant(), now),
             Rate::FixedWindow(window) => window.available(state.window(), now),
-            Rate::CalendarWindow(window) => window.available(state.window(), now),
             Rate::SlidingWindow(window) => window.available(state.slices(), now),
             Rate::SlidingLog(log) => log.available(state.log(), now),
-            Rate::Varying(window) => window.available(state, now),
         }
     }
 
     fn spendable(&self, state: &State, now: u64) -> u64 {
-        self.spendable_of_any(state, now)
+        match &self.rate {
+            Rate::Bucket(bucket) => bucket.as_counts().spendable(state.instant(), now),
+            _ => self.with_debt().available(state, now),
+        }
     }
 
     fn spend(&self, state: &mut State, now: u64, cost: u64) {
-        self.spend_of_any(state, now, cost);
+        match &self.rate {
+            Rate::Bucket(bucket) => bucket.as_counts().spend(state.instant_mut(), now, cost),
+            _ => self.with_debt().charge(state, now, cost),
+        }
     }
 
     fn count(&self, state: &mut State, now: u64, cost: u64) {
         *state = State::Window(match &self.rate {
             Rate::FixedWindow(window) => window.count(state.window(), now, cost),
-            Rate::CalendarWindow(window) => window.count(state.window(), now, cost),
             _ => return,
         });
     }
@@ -375,7 +407,6 @@ impl Counts for CompiledQuota {
     fn over(&self, state: &State, now: u64, cost: u64) -> Verdict {
         match &self.rate {
             Rate::FixedWindow(window) => window.over(state.window(), now, cost),
-            Rate::CalendarWindow(window) => window.over(state.window(), now, cost),
             _ => Verdict::Never,
         }
     }
@@ -395,12 +426,8 @@ impl Counts for CompiledQuota {
             Rate::FixedWindow(window) => {
                 *state = State::Window(window.refund(state.window(), now, refund));
             }
-            Rate::CalendarWindow(window) => {
-                *state = State::Window(window.refund(state.window(), now, refund));
-            }
             Rate::SlidingWindow(window) => window.refund(state.slices_mut(), now, refund),
             Rate::SlidingLog(log) => log.refund(state.log_mut(), now, refund),
-            Rate::Varying(window) => window.refund(state, now, refund),
         }
     }
 

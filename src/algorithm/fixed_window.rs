@@ -1,6 +1,8 @@
 //! The fixed window: a counter for each period of the clock, or of the calendar.
 
-use super::{Charged, Most, Refund, Verdict};
+#[cfg(feature = "calendar")]
+use super::calendar_windows::CalendarWindows;
+use super::{Charged, Most, Refund, Verdict, varying::Limits};
 use crate::{
     decision::{Usage, WindowUsage},
     quota::Quota,
@@ -8,38 +10,56 @@ use crate::{
 
 /// A counter that starts over with each window.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct FixedWindow<W> {
-    pub(super) limit: u64,
+pub(crate) struct FixedWindow {
+    pub(super) limits: Limits,
     /// The most units that a window can hold: the largest limit that shares it.
     most: u64,
-    windows: W,
+    span: Span,
 }
 
-/// The windows of a counter, which follow one another without gaps. A type, so that windows of one
-/// length cost no test for others.
-pub(crate) trait Windows: Copy {
-    /// The index of the window at an instant in nanoseconds, and the end of that window.
-    fn at(self, at: u64) -> (u64, u64);
-
-    /// The end of a window after the `current` one. Only the next one is ever in force: others are
-    /// clamped.
-    fn end_of_later(self, index: u64, current: u64) -> u64;
-}
-
-/// Windows that are multiples of a number of nanoseconds since the epoch.
+/// The windows of a counter, which follow one another without gaps.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Periods(pub(super) u64);
+enum Span {
+    /// Multiples of a number of nanoseconds since the epoch.
+    Periods(u64),
+    #[cfg(feature = "calendar")]
+    Calendar(&'static CalendarWindows),
+}
 
-impl Windows for Periods {
-    #[inline]
-    fn at(self, at: u64) -> (u64, u64) {
-        let index = at / self.0;
-        (index, self.end_of_later(index, index))
+impl Span {
+    fn of(quota: &Quota) -> Self {
+        #[cfg(feature = "calendar")]
+        if let Some(calendar) = quota.calendar() {
+            return Self::Calendar(CalendarWindows::of(calendar));
+        }
+        Self::Periods(quota.period_nanos())
     }
 
+    /// The index of the window at an instant in nanoseconds, and the end of that window.
     #[inline]
-    fn end_of_later(self, index: u64, _: u64) -> u64 {
-        (index + 1).saturating_mul(self.0)
+    fn at(self, at: u64) -> (u64, u64) {
+        match self {
+            Self::Periods(period) => (at / period, (at / period + 1).saturating_mul(period)),
+            #[cfg(feature = "calendar")]
+            Self::Calendar(windows) => windows.at(at),
+        }
+    }
+
+    fn end(self, index: u64) -> u64 {
+        match self {
+            Self::Periods(period) => (index + 1).saturating_mul(period),
+            #[cfg(feature = "calendar")]
+            Self::Calendar(windows) => windows.begin_nanos(index + 1),
+        }
+    }
+}
+
+/// The instant in nanoseconds at which a window of the quota begins that is as long as any.
+pub(crate) fn long_window_begins(quota: &Quota) -> u64 {
+    match Span::of(quota) {
+        Span::Periods(_) => 0,
+        #[cfg(feature = "calendar")]
+        Span::Calendar(windows) => windows.begin_of_a_long_one(),
     }
 }
 
@@ -50,34 +70,17 @@ pub(crate) struct Window {
     pub(super) count: u64,
 }
 
-impl Window {
-    /// The window with another count.
-    pub(super) const fn with(self, count: u64) -> Self {
-        Self { count, ..self }
-    }
-}
-
-impl<W: Windows> FixedWindow<W> {
-    /// The window with this limit.
-    pub(super) fn with_limit(self, limit: u64) -> Self {
-        Self { limit, ..self }
-    }
-
-    /// The counts of a window whose limit varies.
-    pub(super) const fn of_counts(most: u64, windows: W) -> Self {
+impl FixedWindow {
+    pub(super) fn new(quota: &Quota, most: Most) -> Self {
         Self {
-            limit: most,
-            most,
-            windows,
-        }
-    }
-
-    pub(super) fn new(quota: &Quota, most: Most, windows: W) -> Self {
-        Self {
-            limit: quota.capacity() + quota.extra(),
+            limits: Limits::of(quota, quota.period_nanos() / 1_000),
             most: most.units,
-            windows,
+            span: Span::of(quota),
         }
+    }
+
+    pub(super) const fn with(self, limits: Limits) -> Self {
+        Self { limits, ..self }
     }
 
     /// The window in force: the current one, or the next. A clock that steps back a little must not
@@ -88,21 +91,47 @@ impl<W: Windows> FixedWindow<W> {
 
     /// The window in force, and its end.
     #[inline]
-    pub(super) fn current_until(&self, state: Window, now: u64) -> (Window, u64) {
-        let (index, end) = self.windows.at(now);
+    fn current_until(&self, state: Window, now: u64) -> (Window, u64) {
+        let (index, end) = self.span.at(now);
         if state.index < index || state.count == 0 {
             return (Window { index, count: 0 }, end);
         }
         if state.index == index {
             return (state, end);
         }
-        (state, self.windows.end_of_later(state.index, index))
+        let later = match self.span {
+            Span::Periods(_) => state.index,
+            // The script has no window after the next one, even for a state that somebody else wrote.
+            #[cfg(feature = "calendar")]
+            Span::Calendar(_) => index + 1,
+        };
+        (state, self.span.end(later))
     }
 
-    /// The index of the window at an instant.
+    /// Whether the windows are those of a calendar.
     #[cfg(feature = "shared")]
-    pub(super) fn index(&self, at: u64) -> u64 {
-        self.windows.at(at).0
+    pub(super) const fn follows_calendar(&self) -> bool {
+        !matches!(self.span, Span::Periods(_))
+    }
+
+    /// The index of the window at an instant, if it is one of a calendar.
+    #[cfg(feature = "shared")]
+    pub(super) fn index_in_calendar(&self, at: u64) -> Option<u64> {
+        self.follows_calendar().then(|| self.span.at(at).0)
+    }
+
+    /// The index of the window before that of `now`, and the instants at which it and the four after it begin.
+    #[cfg(feature = "shared")]
+    pub(super) fn around(&self, now: u64) -> (u64, [u64; 5]) {
+        match self.span {
+            Span::Periods(period) => {
+                let first = (now / period).saturating_sub(1);
+                let begin = |ahead: u64| (first + ahead).saturating_mul(period);
+                (first, [0, 1, 2, 3, 4].map(begin))
+            }
+            #[cfg(feature = "calendar")]
+            Span::Calendar(windows) => windows.around(now),
+        }
     }
 
     /// Nanoseconds until the window in force ends.
@@ -112,17 +141,34 @@ impl<W: Windows> FixedWindow<W> {
 
     pub(super) fn verdict(&self, state: Window, now: u64, cost: u64) -> Verdict {
         let (window, end) = self.current_until(state, now);
-        if cost > self.limit {
-            return Verdict::Never;
-        }
-        if cost == 0 || cost <= self.limit.saturating_sub(window.count) {
+        if cost == 0 || cost <= self.limits.at(window.index).saturating_sub(window.count) {
             return Verdict::FITS;
         }
-        Verdict::After(end - now)
+        let Some(index) = self.limits.first_with(cost, window.index) else {
+            return Verdict::Never;
+        };
+        let begin = match index - window.index {
+            1 => end,
+            _ => self.span.end(index - 1),
+        };
+        Verdict::After(begin - now)
     }
 
     pub(super) fn available(&self, state: Window, now: u64) -> u64 {
-        self.limit.saturating_sub(self.current(state, now).count)
+        let window = self.current(state, now);
+        self.limits.at(window.index).saturating_sub(window.count)
+    }
+
+    /// Whether more is in use than the limit.
+    pub(super) fn is_beyond(&self, state: Window, now: u64) -> bool {
+        let window = self.current(state, now);
+        window.count > self.limits.at(window.index)
+    }
+
+    /// The limit in force, without a soft share and for critical requests; `None` if it is always the same.
+    pub(super) fn limit_now(&self, state: Window, now: u64) -> Option<u64> {
+        let limits = self.limits.of_all()?;
+        Some(limits.at(self.current(state, now).index))
     }
 
     /// The units in use.
@@ -138,11 +184,11 @@ impl<W: Windows> FixedWindow<W> {
         end - now
     }
 
-    /// The usage, and whether the soft share `extra` is in use.
+    /// The usage of a limit that is always the same, and whether the soft share `extra` is in use.
     #[inline]
     pub(super) fn standing(&self, state: Window, now: u64, extra: u64) -> (Usage, bool) {
         let (window, end) = self.current_until(state, now);
-        let available = self.limit.saturating_sub(window.count);
+        let available = self.limits.at(window.index).saturating_sub(window.count);
         let usage = Usage::Window(WindowUsage {
             used: window.count,
             until_end: end - now,
@@ -153,7 +199,8 @@ impl<W: Windows> FixedWindow<W> {
     /// Adds `cost`, up to the limit and no further.
     pub(super) fn charge(&self, state: Window, now: u64, cost: u64) -> Window {
         let window = self.current(state, now);
-        let count = window.count.saturating_add(cost).min(self.limit);
+        let count = window.count.saturating_add(cost);
+        let count = count.min(self.limits.at(window.index));
         Window {
             // A larger quota that shares the window may have counted beyond this limit.
             count: count.max(window.count),
@@ -173,10 +220,11 @@ impl<W: Windows> FixedWindow<W> {
     /// The verdict on a `cost` that is counted already.
     pub(super) fn over(&self, state: Window, now: u64, cost: u64) -> Verdict {
         let (window, end) = self.current_until(state, now);
-        if window.count <= self.limit {
+        let limit = self.limits.at(window.index);
+        if window.count <= limit {
             return Verdict::FITS;
         }
-        if cost > self.limit {
+        if cost > limit {
             return Verdict::Never;
         }
         Verdict::After(end - now)
@@ -186,7 +234,7 @@ impl<W: Windows> FixedWindow<W> {
     pub(super) fn refund(&self, state: Window, now: u64, refund: Refund) -> Window {
         let window = self.current(state, now);
         if let Charged::At(charged_at, _) = refund.of
-            && self.windows.at(charged_at).0 != window.index
+            && self.span.at(charged_at).0 != window.index
         {
             return window;
         }
@@ -199,7 +247,7 @@ impl<W: Windows> FixedWindow<W> {
     /// Replaces a window more than one ahead by the current one: it comes from a clock that stepped
     /// back. Lowers a count above the limit: it comes from a larger quota.
     pub(super) fn clamped(&self, state: Window, now: u64) -> Window {
-        let (index, _) = self.windows.at(now);
+        let (index, _) = self.span.at(now);
         Window {
             index: if state.index > index + 1 {
                 index

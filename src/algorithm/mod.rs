@@ -9,9 +9,6 @@
 
 #[cfg(feature = "calendar")]
 mod calendar_windows;
-#[cfg(not(feature = "calendar"))]
-#[path = "no_calendar_windows.rs"]
-mod calendar_windows;
 mod compiled_quota;
 mod decide;
 mod eviction_weight;
@@ -20,12 +17,6 @@ mod in_class;
 #[cfg(feature = "calendar")]
 mod kept_numbers;
 mod leaky_bucket;
-#[cfg(feature = "calendar")]
-mod limits_in_zone;
-#[cfg(not(feature = "calendar"))]
-#[path = "no_limits_in_zone.rs"]
-mod limits_in_zone;
-mod limits_of_day;
 mod log_entries;
 mod refund;
 mod single_instant_bucket;
@@ -33,7 +24,7 @@ mod sliding_log;
 mod sliding_window;
 mod stepped_token_bucket;
 mod token_bucket;
-mod varying_window;
+mod varying;
 
 use crate::quota::{MAX_COUNT, Quota};
 
@@ -43,14 +34,14 @@ pub(crate) use self::compiled_quota::{
     stored_state_format::{instant, instant_text},
 };
 pub(crate) use self::{
-    calendar_windows::CalendarWindows,
     compiled_quota::{CompiledQuota, State},
     decide::{Answer, CounterIndex, Counts, Tally, class_of},
     eviction_weight::{EvictionWeight, Weight},
+    fixed_window::long_window_begins,
     in_class::{Divisible, InClass},
     refund::{Charged, Refund},
     single_instant_bucket::Bucket,
-    varying_window::least_limit_begins,
+    varying::least_limit_begins,
 };
 
 /// Whether a cost fits.

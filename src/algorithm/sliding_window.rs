@@ -1,16 +1,16 @@
 //! The sliding window: counters of slices.
 
-use super::{Charged, Most, Refund, Verdict};
+use super::{Charged, Most, Refund, Verdict, varying::Limits};
 use crate::quota::Quota;
 
 /// Counters of slices of the period. The oldest slice counts in proportion to its overlap with the
-/// trailing window.
+/// trailing window, and so do limits that vary.
 ///
 /// Slices are multiples of their length since the epoch. Times in this file are microseconds, because
 /// weights are fractions of a slice, and a slice is a whole number of microseconds.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SlidingWindow {
-    pub(super) limit: u64,
+    pub(super) limits: Limits,
     /// The most units that a slice can hold: the largest limit that shares it.
     most: u64,
     /// The length of a slice in microseconds.
@@ -41,34 +41,46 @@ impl Slices {
     }
 }
 
+/// The units in use less the limit, during slices of one slope: (start + rise · e / S) / n at e of the S
+/// microseconds of the first of them, in a window of n slices.
+#[derive(Debug, Clone, Copy)]
+struct Line {
+    start: i128,
+    rise: i128,
+}
+
+impl Line {
+    /// The first microsecond from `from` on, of so many slices, at which the line is below 0.
+    fn first_below(self, from: u64, slice: u64, slices: i64) -> Option<u64> {
+        let start = self.start * i128::from(slice);
+        if start + self.rise * i128::from(from) < 0 {
+            return Some(from);
+        }
+        if self.rise >= 0 {
+            return None;
+        }
+        let at = start / -self.rise + 1;
+        (at < i128::from(slice) * i128::from(slices)).then_some(at as u64)
+    }
+}
+
 impl SlidingWindow {
-    /// The window with this limit.
-    pub(super) const fn with_limit(self, limit: u64) -> Self {
-        Self { limit, ..self }
-    }
-
-    /// The counts of a window whose limit varies, in slices of this many microseconds.
-    pub(super) const fn of_counts(most: u64, slice: u64, slices: usize) -> Self {
-        Self {
-            limit: most,
-            most,
-            slice,
-            slices,
-        }
-    }
-
     pub(super) fn new(quota: &Quota, most: Most) -> Self {
-        let slices = quota.slice_count();
+        let slice = quota.slice_nanos() / 1_000;
         Self {
-            limit: quota.capacity() + quota.extra(),
+            limits: Limits::of(quota, slice),
             most: most.units,
-            slice: quota.period_nanos() / 1_000 / u64::from(slices),
-            slices: slices as usize,
+            slice,
+            slices: quota.slice_count() as usize,
         }
+    }
+
+    pub(super) const fn with(self, limits: Limits) -> Self {
+        Self { limits, ..self }
     }
 
     /// The number of the current slice, and the microseconds since its start.
-    pub(super) fn position(&self, state: &Slices, now: u64) -> (u64, u64) {
+    fn position(&self, state: &Slices, now: u64) -> (u64, u64) {
         let micros = now / 1_000;
         let index = micros / self.slice;
         // The next slice stays in force, as for a fixed window.
@@ -79,7 +91,7 @@ impl SlidingWindow {
     }
 
     /// The count of the slice that is `age` slices before `newest`.
-    pub(super) fn count(&self, state: &Slices, newest: u64, age: usize) -> u64 {
+    fn count(&self, state: &Slices, newest: u64, age: usize) -> u64 {
         // A slice more than one ahead comes from a clock that stepped back; it counts as the current
         // one.
         let passed = newest.saturating_sub(state.newest);
@@ -90,88 +102,128 @@ impl SlidingWindow {
         count.unwrap_or(0)
     }
 
-    fn weighted(&self, count: u64, passed: u64) -> u64 {
-        let left = u128::from(self.slice - passed);
-        (u128::from(count) * left / u128::from(self.slice)) as u64
-    }
-
-    /// The units in use at `passed` microseconds into slice `newest`.
-    fn used_at(&self, state: &Slices, newest: u64, passed: u64) -> u64 {
-        let oldest = self.count(state, newest, self.slices);
-        self.whole(state, newest) + self.weighted(oldest, passed)
-    }
-
-    /// The units that count fully during slice `newest`. No counter exceeds a limit that was in force,
-    /// so the sum of 1,000 counters cannot overflow.
-    pub(super) fn whole(&self, state: &Slices, newest: u64) -> u64 {
-        (0..self.slices)
+    /// The line of slice `newest`.
+    fn line(&self, state: &Slices, newest: u64) -> Line {
+        let (slices, index) = (self.slices as i64, newest as i64);
+        // No counter exceeds a limit that was in force, so the sum of 1,000 counters cannot overflow.
+        let used: u64 = (0..=self.slices)
             .map(|age| self.count(state, newest, age))
-            .sum()
+            .sum();
+        let leaving = self.count(state, newest, self.slices);
+        let [oldest, here] = [index - slices, index].map(|index| self.limits.run(index).limit);
+        Line {
+            start: i128::from(slices) * i128::from(used) - self.limits.sum(index - slices, index),
+            rise: self.rise(oldest, here, leaving),
+        }
     }
 
-    /// The units in use.
-    pub(super) fn used(&self, state: &Slices, now: u64) -> u64 {
+    /// How the line rises while a count leaves, and the limit of the oldest slice for that of the newest.
+    fn rise(&self, oldest: u64, here: u64, leaving: u64) -> i128 {
+        i128::from(oldest) - i128::from(here) - self.slices as i128 * i128::from(leaving)
+    }
+
+    /// The units in use less the limit, rounded down.
+    pub(super) fn balance(&self, state: &Slices, now: u64) -> i64 {
         let (newest, passed) = self.position(state, now);
-        self.used_at(state, newest, passed)
+        self.balance_at(state, newest, passed)
+    }
+
+    fn balance_at(&self, state: &Slices, newest: u64, passed: u64) -> i64 {
+        let Line { start, rise } = self.line(state, newest);
+        let (slice, slices) = (i128::from(self.slice), self.slices as i128);
+        (start * slice + rise * i128::from(passed)).div_euclid(slices * slice) as i64
+    }
+
+    /// The limit in force, rounded up, without a soft share and for critical requests; `None` if it is always the same.
+    pub(super) fn limit_now(&self, state: &Slices, now: u64) -> Option<u64> {
+        let limits = self.limits.of_all()?;
+        // A slice that is in force before it begins stays so for a fresh state.
+        let (newest, passed) = self.position(state, now);
+        let unused = (self.with(limits)).balance_at(&Slices::FRESH, newest, passed);
+        Some(u64::try_from(-unused).unwrap_or(0))
+    }
+
+    /// The units in use; at least one while a part of one counts against a limit that is a fraction, too.
+    pub(super) fn used(&self, state: &Slices, now: u64) -> u64 {
+        let used = self.with(Limits::Same(0)).balance(state, now);
+        let used = u64::try_from(used).unwrap_or(0);
+        match self.limits {
+            Limits::OfDay(_) => used.max(u64::from(self.reset_after(state, now) > 0)),
+            Limits::Same(_) => used,
+        }
     }
 
     pub(super) fn verdict(&self, state: &Slices, now: u64, cost: u64) -> Verdict {
-        if cost > self.limit {
+        if cost > self.limits.most() {
             return Verdict::Never;
         }
         if cost == 0 || cost <= self.available(state, now) {
             return Verdict::FITS;
         }
-        Verdict::After(self.first_fit(state, now, self.limit - cost))
+        let wait = self.first_fit(state, now, cost);
+        wait.map_or(Verdict::Never, Verdict::After)
     }
 
-    /// Nanoseconds until at most `room` units are in use; may be several slices ahead.
-    fn first_fit(&self, state: &Slices, now: u64, room: u64) -> u64 {
-        let (newest, passed) = self.position(state, now);
-        let mut whole = self.whole(state, newest);
-        for ahead in 0..=self.slices {
-            // In each later slice the oldest slice that counted fully begins to leave.
-            let oldest = self.count(state, newest, self.slices - ahead);
-            whole -= if ahead > 0 { oldest } else { 0 };
-            let from = if ahead > 0 { 0 } else { passed };
-            let Some(room) = room.checked_sub(whole) else {
-                continue;
-            };
-            let at = self.weighs_at_most(oldest, room).max(from);
-            if at < self.slice {
-                return self.until(newest + ahead as u64, at, now);
+    /// Nanoseconds until `cost` fits if nothing else comes, which may be several slices ahead, or days if limits vary;
+    /// `None` if it never does.
+    fn first_fit(&self, state: &Slices, now: u64, cost: u64) -> Option<u64> {
+        let (newest, mut from) = self.position(state, now);
+        let slices = self.slices as i64;
+        let (first, mut index) = (newest as i64, newest as i64);
+        let end = self
+            .limits
+            .end_of_waits((now / 1_000 / self.slice) as i64, slices);
+        let mut line = self.line(state, newest);
+        // With the cost, and one less than nothing in use.
+        line.start += i128::from(slices) * (i128::from(cost) - 1);
+        let [mut oldest, mut here] = [index - slices, index].map(|index| self.limits.run(index));
+        while index < end {
+            let same =
+                (oldest.end.saturating_sub(index - slices)).min(here.end.saturating_sub(index));
+            let length = if index <= first + slices { 1 } else { same };
+            if let Some(at) = line.first_below(from, self.slice, length.min(end - index)) {
+                return Some(self.until(index as u64, at, now));
             }
+            line.start += line.rise * i128::from(length);
+            (index, from) = (index.saturating_add(length), 0);
+            if index - slices >= oldest.end {
+                oldest = self.limits.run(index - slices);
+            }
+            if index >= here.end {
+                here = self.limits.run(index);
+            }
+            let age = usize::try_from(first + slices - index);
+            let leaving = age.map_or(0, |age| self.count(state, newest, age));
+            line.rise = self.rise(oldest.limit, here.limit, leaving);
         }
-        self.until(newest + self.slices as u64 + 1, 0, now)
-    }
-
-    /// Microseconds of a slice after which `count` weighs at most `room`:
-    /// ⌊count · left / slice⌋ ≤ room exactly if count · left < (room + 1) · slice.
-    fn weighs_at_most(&self, count: u64, room: u64) -> u64 {
-        if count == 0 {
-            return 0;
-        }
-        let slice = u128::from(self.slice);
-        let left = ((u128::from(room) + 1) * slice - 1) / u128::from(count);
-        (slice - left.min(slice)) as u64
+        None
     }
 
     /// Nanoseconds from now to `at` microseconds into slice `index`.
-    pub(super) fn until(&self, index: u64, at: u64, now: u64) -> u64 {
+    fn until(&self, index: u64, at: u64, now: u64) -> u64 {
         let instant = index.saturating_mul(self.slice).saturating_add(at);
         instant.saturating_mul(1_000).saturating_sub(now)
     }
 
     pub(super) fn available(&self, state: &Slices, now: u64) -> u64 {
-        self.limit.saturating_sub(self.used(state, now))
+        u64::try_from(-self.balance(state, now)).unwrap_or(0)
     }
 
-    /// Nanoseconds until the last count weighs nothing.
+    /// Nanoseconds until the last count weighs nothing. Against a limit that is a fraction a part of a unit weighs, too:
+    /// a cost may exceed it by less than one.
     pub(super) fn reset_after(&self, state: &Slices, now: u64) -> u64 {
-        if self.used(state, now) == 0 {
+        if self.limits.vary() {
+            let Some(age) = state.counts.iter().position(|count| *count > 0) else {
+                return 0;
+            };
+            let gone = state.newest + self.slices as u64 + 1;
+            return self.until(gone.saturating_sub(age as u64), 0, now);
+        }
+        let empty = self.with(Limits::Same(0));
+        if empty.balance(state, now) == 0 {
             return 0;
         }
-        self.first_fit(state, now, 0)
+        empty.first_fit(state, now, 0).unwrap_or(0)
     }
 
     /// Adds `cost`, up to the limit and no further.

@@ -21,8 +21,7 @@ enum Usages {
     Level(Level, Marks),
     Stepped(Stepped, Priority, Marks),
     Window(WindowUsage, Marks),
-    Counted(Counted, Marks),
-    Varying(Counted, u32, Marks),
+    Counted(Counted, u32, Marks),
     Several(Box<[(Usage, Marks)]>),
 }
 
@@ -41,8 +40,7 @@ impl Usages {
             (Usage::Level(level), marks) => Self::Level(level, marks),
             (Usage::Stepped(stepped, class), marks) => Self::Stepped(stepped, class, marks),
             (Usage::Window(window), marks) => Self::Window(window, marks),
-            (Usage::Counted(counted), marks) => Self::Counted(counted, marks),
-            (Usage::Varying(counted, limit), marks) => Self::Varying(counted, limit, marks),
+            (Usage::Counted(counted, limit), marks) => Self::Counted(counted, limit, marks),
         }
     }
 
@@ -52,8 +50,7 @@ impl Usages {
             Self::Level(level, marks) => (Usage::Level(*level), *marks),
             Self::Stepped(stepped, class, marks) => (Usage::Stepped(*stepped, *class), *marks),
             Self::Window(window, marks) => (Usage::Window(*window), *marks),
-            Self::Counted(counted, marks) => (Usage::Counted(*counted), *marks),
-            Self::Varying(counted, limit, marks) => (Usage::Varying(*counted, *limit), *marks),
+            Self::Counted(counted, limit, marks) => (Usage::Counted(*counted, *limit), *marks),
             Self::Several(usages) => {
                 let both = statuses.iter_mut().zip(usages);
                 both.for_each(|(status, (usage, marks))| status.set_measured(*usage, *marks));

@@ -139,7 +139,7 @@ impl Status {
     }
 
     pub(super) const fn with_numbers(mut self, numbers: Counted) -> Self {
-        self.standing = Usage::Counted(numbers);
+        self.standing = Usage::Counted(numbers, 0);
         self
     }
 
@@ -278,7 +278,7 @@ impl Status {
     /// windows and logs.
     #[cfg(feature = "shared")]
     pub(crate) fn full_after(&self, held: u64) -> Option<Duration> {
-        if let Usage::Window(_) | Usage::Counted(_) | Usage::Varying(..) = self.standing {
+        if let Usage::Window(_) | Usage::Counted(..) = self.standing {
             return None;
         }
         let (without, _) = self.standing.raised((&self.terms, self.most()), held);
@@ -308,7 +308,7 @@ impl Status {
         let is_fresh = self.is_fresh_after(elapsed);
         match &mut self.standing {
             Usage::Window(window) => window.renew(elapsed, &self.terms),
-            Usage::Counted(numbers) if is_fresh => {
+            Usage::Counted(numbers, _) if is_fresh => {
                 numbers.remaining = Some(Units::new(self.class.part_of(self.terms.limit)));
                 self.excess = false;
             }
@@ -335,7 +335,7 @@ impl Status {
                 Some(Duration::from_nanos(stepped.until_step(wait)))
             }
             Usage::Window(window) => Some(Duration::from_nanos(window.until_end)),
-            Usage::Counted(numbers) | Usage::Varying(numbers, _) => {
+            Usage::Counted(numbers, _) => {
                 let wait = duration(numbers.effective_window);
                 wait.filter(|wait| cost == 1 && is_used_up && !wait.is_zero())
             }
@@ -346,7 +346,7 @@ impl Status {
     #[cfg(feature = "shared")]
     pub(super) fn raise(&mut self, units: u64) {
         // Counted numbers do not include how far the usage exceeds the nominal limit.
-        if units > 0 && !(self.excess && matches!(self.standing, Usage::Counted(_))) {
+        if units > 0 && !(self.excess && matches!(self.standing, Usage::Counted(..))) {
             (self.standing, self.excess) = self.standing.raised((&self.terms, self.most()), units);
         }
     }
@@ -382,7 +382,7 @@ impl Status {
     pub(super) const fn leased_charge(&self) -> Charge {
         Charge {
             kind: match self.standing {
-                Usage::Window(_) | Usage::Counted(_) | Usage::Varying(..) => self.kind,
+                Usage::Window(_) | Usage::Counted(..) => self.kind,
                 Usage::Level(_) | Usage::Stepped(..) => Kind::NONE,
             },
             end: 0,

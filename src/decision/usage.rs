@@ -16,10 +16,9 @@ pub(crate) enum Usage {
     /// The bucket's part for requests of this class.
     Stepped(Stepped, Priority),
     Window(WindowUsage),
-    Counted(Counted),
-    /// Numbers of a quota whose limit varies, and the limit in force, rounded up: it takes no room here,
-    /// and a field of the status would cost every decision.
-    Varying(Counted, u32),
+    /// With the limit in force, rounded up, of a quota whose limit varies; otherwise 0. It takes no room here, and a
+    /// field of the status would cost every decision.
+    Counted(Counted, u32),
 }
 
 /// A bucket that fills evenly. The numbers of a decision are computed from these three when they are
@@ -186,33 +185,27 @@ impl Counted {
 }
 
 impl Usage {
-    pub(super) const UNKNOWN: Self = Self::Counted(Counted {
-        remaining: None,
-        reset_after: None,
-        effective_window: None,
-    });
+    pub(super) const UNKNOWN: Self = Self::Counted(
+        Counted {
+            remaining: None,
+            reset_after: None,
+            effective_window: None,
+        },
+        0,
+    );
 
-    /// Numbers that an algorithm counted; times in nanoseconds.
-    pub(crate) const fn counted(remaining: u64, reset_after: u64, effective_window: u64) -> Self {
-        Self::Counted(Counted::new(remaining, reset_after, effective_window))
-    }
-
-    /// Numbers of a quota whose limit varies; times in nanoseconds.
-    pub(crate) fn varying(
-        limit: u64,
-        remaining: u64,
-        reset_after: u64,
-        effective_window: u64,
-    ) -> Self {
-        let numbers = Counted::new(remaining, reset_after, effective_window);
-        Self::Varying(numbers, u32::try_from(limit).unwrap_or(u32::MAX))
+    /// Numbers that an algorithm counted, with the limit in force if it varies: the remaining units, and the nanoseconds
+    /// until the quota is fresh and of the effective window.
+    pub(crate) fn counted(limit: Option<u64>, remaining: u64, [reset, window]: [u64; 2]) -> Self {
+        let limit = limit.map_or(0, |limit| u32::try_from(limit).unwrap_or(u32::MAX));
+        Self::Counted(Counted::new(remaining, reset, window), limit)
     }
 
     /// The limit in force.
     #[inline]
     pub(super) const fn limit(&self, terms: &Terms) -> u64 {
         match self {
-            Self::Varying(_, limit) => *limit as u64,
+            Self::Counted(_, limit) if *limit > 0 => *limit as u64,
             _ => terms.limit,
         }
     }
@@ -221,7 +214,7 @@ impl Usage {
     #[inline]
     pub(super) fn numbers(self, terms: &Terms) -> Counted {
         match self {
-            Self::Counted(numbers) | Self::Varying(numbers, _) => numbers,
+            Self::Counted(numbers, _) => numbers,
             Self::Level(level) => level.numbers(),
             Self::Stepped(stepped, class) => stepped.numbers(terms, class),
             Self::Window(window) => window.numbers(terms),
@@ -232,7 +225,7 @@ impl Usage {
     #[inline]
     pub(super) fn remaining(&self, terms: &Terms) -> Option<u64> {
         match self {
-            Self::Counted(numbers) | Self::Varying(numbers, _) => numbers.remaining.map(Units::get),
+            Self::Counted(numbers, _) => numbers.remaining.map(Units::get),
             Self::Level(level) => Some(level.remaining()),
             Self::Stepped(stepped, class) => Some(stepped.level(terms, *class).remaining()),
             Self::Window(window) => Some(window.remaining(terms)),
@@ -293,8 +286,7 @@ impl Usage {
                 until_end: window.until_end.saturating_sub(nanos),
                 ..window
             }),
-            Self::Varying(numbers, limit) => Self::Varying(numbers.aged(micros), limit),
-            Self::Counted(numbers) => Self::Counted(numbers.aged(micros)),
+            Self::Counted(numbers, limit) => Self::Counted(numbers.aged(micros), limit),
         }
     }
 
@@ -308,10 +300,13 @@ impl Usage {
                 ..level
             }),
             Self::Stepped(stepped, _) => Self::Stepped(stepped, class),
-            Self::Counted(Counted {
-                remaining: Some(left),
-                ..
-            }) if left.get() > 0 => self.with_left(most, |left| left + most.saturating_sub(less)),
+            Self::Counted(
+                Counted {
+                    remaining: Some(left),
+                    ..
+                },
+                _,
+            ) if left.get() > 0 => self.with_left(most, |left| left + most.saturating_sub(less)),
             other => other,
         }
     }
@@ -324,7 +319,7 @@ impl Usage {
             used.min(MAX_REFILL_NANOS)
         };
         match self {
-            Self::Counted(numbers) => {
+            Self::Counted(numbers, _) => {
                 let left = numbers.remaining.map(Units::get);
                 let is_beyond = terms.is_soft() && left.is_some_and(|left| left < units);
                 (
@@ -342,7 +337,7 @@ impl Usage {
     pub(super) fn raised(self, (terms, most): (&Terms, u64), units: u64) -> (Self, bool) {
         let less = |used: u64, interval: u64| used.saturating_sub(units.saturating_mul(interval));
         match self {
-            Self::Counted(_) => (
+            Self::Counted(..) => (
                 self.with_left(most, |left| left.saturating_add(units)),
                 false,
             ),
@@ -353,14 +348,12 @@ impl Usage {
 
     #[cfg(feature = "shared")]
     fn with_left(self, most: u64, change: impl Fn(u64) -> u64) -> Self {
-        let Self::Counted(numbers) = self else {
+        let Self::Counted(mut numbers, limit) = self else {
             return self;
         };
-        let remaining = numbers.remaining.map(Units::get);
-        Self::Counted(Counted {
-            remaining: remaining.map(|left| Units::new(change(left).min(most))),
-            ..numbers
-        })
+        let left = numbers.remaining.map(Units::get);
+        numbers.remaining = left.map(|left| Units::new(change(left).min(most)));
+        Self::Counted(numbers, limit)
     }
 
     /// Changes the nanoseconds until a bucket is full. `change` also gets the nanoseconds of one unit.
@@ -379,7 +372,7 @@ impl Usage {
                 let is_excess = stepped.level(terms, class).is_excess();
                 (Self::Stepped(stepped, class), is_excess)
             }
-            Self::Window(_) | Self::Counted(_) | Self::Varying(..) => (self, false),
+            Self::Window(_) | Self::Counted(..) => (self, false),
         }
     }
 
@@ -395,7 +388,7 @@ impl Usage {
             }
             // How much fits in the next period depends on the hour.
             _ if terms.has_varying_limit() => Duration::ZERO,
-            Self::Window(_) | Self::Counted(_) | Self::Varying(..) => {
+            Self::Window(_) | Self::Counted(..) => {
                 let last = head.saturating_add(units).saturating_sub(1);
                 let periods = last / most.max(1);
                 let periods = u32::try_from(periods).unwrap_or(u32::MAX);
@@ -424,7 +417,7 @@ impl Usage {
                 let interval = stepped.level(terms, class).interval;
                 Some((last_step.saturating_add(stepped.used), interval))
             }
-            Self::Window(_) | Self::Counted(_) | Self::Varying(..) => None,
+            Self::Window(_) | Self::Counted(..) => None,
         }
     }
 }

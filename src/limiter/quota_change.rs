@@ -4,7 +4,7 @@ use std::{fmt, time::Duration};
 
 use super::{LocalLimiter, OnChange, on_change::numbers};
 use crate::{
-    algorithm::{CalendarWindows, least_limit_begins},
+    algorithm::{least_limit_begins, long_window_begins},
     clock::{ManualClock, Timestamp},
     key::Key,
     quota::Quota,
@@ -76,9 +76,7 @@ impl QuotaChange {
         } else {
             self.before
         };
-        let start = first.calendar().map_or(0, |calendar| {
-            CalendarWindows::of(calendar).begin_of_a_long_one()
-        });
+        let start = long_window_begins(&first);
         // For a limit that varies, the hour in which the least comes back.
         let hour = least_limit_begins(&first).or_else(|| least_limit_begins(&self.after));
         let start = (start + hour.unwrap_or(0)) / 1_000;

@@ -19,22 +19,6 @@ pub(super) fn quota_per(limit: u64, unit: &str) -> Option<Quota> {
     Some(Quota::per_unit(limit, unit))
 }
 
-/// The rate in this zone and from this day on, if they are set.
-pub(super) fn in_civil_time(
-    mut rate: Quota,
-    zone: Option<&str>,
-    starting_on: Option<u32>,
-) -> Result<Quota, ConfigError> {
-    if let Some(zone) = zone {
-        rate = rate.try_in_zone(zone)?;
-    }
-    Ok(match starting_on {
-        // A larger number is no day of a month either.
-        Some(day) => rate.starting_on(u8::try_from(day).unwrap_or(u8::MAX)),
-        None => rate,
-    })
-}
-
 /// Checks that limiters accept the calendar of `quota`.
 pub(super) fn check(calendar: Calendar, quota: &Quota) -> Result<(), ConfigError> {
     // Before all others: rule files show this fault at the algorithm.
@@ -73,14 +57,14 @@ pub(super) fn check(calendar: Calendar, quota: &Quota) -> Result<(), ConfigError
         );
         return Err(ConfigError::new(ConfigErrorKind::Slices, message));
     }
-    zone::time_zone(calendar.zone).map(drop)
+    zone::known(calendar.zone).map(drop)
 }
 
 /// Checks that the slices of a limit that varies in this zone begin where its times of day can: the zone's
 /// clocks are set by hours, or by quarters of one.
 pub(super) fn check_slice(calendar: Calendar, slice: Duration) -> Result<(), ConfigError> {
-    let zone = zone::time_zone(calendar.zone)?;
-    let accepted = if zone::is_whole_hours(&zone) {
+    let (_, zone) = zone::known(calendar.zone)?;
+    let accepted = if zone::is_whole_hours(zone) {
         HOUR
     } else {
         HOUR / 4
@@ -204,7 +188,7 @@ impl Quota {
     ///
     /// If the system does not know the zone.
     pub fn try_in_zone(self, zone: &str) -> Result<Self, ConfigError> {
-        Ok(self.in_zone(zone::static_name(zone)?))
+        Ok(self.in_zone(zone::known(zone)?.0))
     }
 
     /// Begins months on this day instead of the first, such as the day on which a customer is billed.

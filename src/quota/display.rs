@@ -5,7 +5,6 @@ use std::{fmt, str::FromStr, time::Duration};
 use super::{
     Algorithm, Quota,
     calendar::Calendar,
-    calendar_quotas,
     parse::{Fault, PeriodText, Reader, Token},
     time_of_day::TimeOfDay,
     unit_name::UnitName,
@@ -227,7 +226,7 @@ impl Words {
     /// The quota of this rate and these words, before [`Quota::check`].
     pub(super) fn applied_to(self, rate: Quota) -> Result<Quota, ConfigError> {
         let in_civil_time =
-            |quota| calendar_quotas::in_civil_time(quota, self.zone.as_deref(), self.starting_on);
+            |quota: Quota| quota.in_civil_time(self.zone.as_deref(), self.starting_on);
         let varies = self.varying.is_some();
         // The algorithm is set later, so that another one than a fixed window is an error.
         let rate = if varies { rate } else { in_civil_time(rate)? };

@@ -1,14 +1,11 @@
 //! Quotas: a number of requests per period, and the algorithm that counts them.
 
-#[cfg(feature = "calendar")]
+#[cfg_attr(
+    not(feature = "calendar"),
+    allow(dead_code, reason = "no quota has a calendar then")
+)]
 mod calendar;
-#[cfg(not(feature = "calendar"))]
-#[path = "no_calendar.rs"]
-mod calendar;
 #[cfg(feature = "calendar")]
-mod calendar_quotas;
-#[cfg(not(feature = "calendar"))]
-#[path = "no_calendar_quotas.rs"]
 mod calendar_quotas;
 mod counter_kind;
 mod display;
@@ -27,6 +24,7 @@ mod varying;
 #[cfg(feature = "calendar")]
 mod zone;
 
+#[cfg(any(feature = "calendar", feature = "rules"))]
 pub(crate) use self::calendar::Calendar;
 pub(crate) use self::counter_kind::Kind;
 pub(crate) use self::owned_quota::DEFAULT_NAME;
@@ -38,7 +36,7 @@ pub(crate) use self::value::Fitted;
 #[cfg(feature = "rules")]
 pub(crate) use self::varying::check_zone;
 #[cfg(feature = "calendar")]
-pub(crate) use self::{calendar::CalendarUnit, zone::time_zone};
+pub(crate) use self::{calendar::CalendarUnit, zone::kept_zone};
 pub use self::{
     into_quotas::{IntoQuotas, QuotaList},
     owned_quota::OwnedQuota,

@@ -2,7 +2,9 @@
 
 use std::{cmp::Reverse, fmt, time::Duration};
 
-use super::{Quota, TimeOfDay, calendar_quotas, varying};
+#[cfg(feature = "calendar")]
+use super::calendar_quotas;
+use super::{Quota, TimeOfDay, varying};
 use crate::error::{ConfigError, ConfigErrorKind};
 
 /// The unread rest of a text.
@@ -198,12 +200,15 @@ impl<'a> Reader<'a> {
         if slash.text != "/" {
             return Err(Fault::Form);
         }
-        let (rest, read) = (self.rest, self.read);
-        let name = self.token().map_or("", |token| token.text);
-        if let Some(quota) = calendar_quotas::quota_per(limit, name) {
-            return Ok(quota);
+        #[cfg(feature = "calendar")]
+        {
+            let (rest, read) = (self.rest, self.read);
+            let name = self.token().map_or("", |token| token.text);
+            if let Some(quota) = calendar_quotas::quota_per(limit, name) {
+                return Ok(quota);
+            }
+            (self.rest, self.read) = (rest, read);
         }
-        (self.rest, self.read) = (rest, read);
         Ok(Quota::per(limit, self.period()?))
     }
 

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use super::{Algorithm, Quota, UnitName, calendar_quotas, varying};
+#[cfg(feature = "calendar")]
+use super::calendar_quotas;
+use super::{Algorithm, Quota, UnitName, varying};
 use crate::error::{ConfigError, ConfigErrorKind as Kind};
 
 /// The longest time in nanoseconds in which a full capacity may refill, about 18 years: it keeps the
@@ -60,6 +62,7 @@ impl Quota {
             varying::check(limits, self)?;
         }
         self.check_rate()?;
+        #[cfg(feature = "calendar")]
         if let Some(calendar) = self.calendar() {
             calendar_quotas::check(calendar, self)?;
         }

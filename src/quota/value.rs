@@ -3,6 +3,7 @@
 use std::{num::NonZeroU64, time::Duration};
 
 use super::{calendar::Calendar, time_of_day::DayLimits};
+use crate::error::ConfigError;
 
 /// A quota: `limit` units per `period`. A request costs one unit unless the layer sets another
 /// [cost](crate::RateLimitLayer::cost). The default algorithm is a token bucket that holds `limit`
@@ -387,6 +388,11 @@ impl Quota {
         self.slices
     }
 
+    /// The length of a slice, or of a window without slices, in nanoseconds; the quota is valid.
+    pub(crate) fn slice_nanos(&self) -> u64 {
+        self.period_nanos() / u64::from(self.slice_count().max(1))
+    }
+
     /// The number of slices of a period; 1 by default.
     pub(crate) fn slice_count(&self) -> u32 {
         self.slices.unwrap_or(1)
@@ -429,6 +435,29 @@ impl Quota {
     pub(crate) fn varying_zone(&self) -> Option<&'static str> {
         self.varying?;
         self.calendar?.zone_set()
+    }
+
+    /// The quota in this zone and from this day on, if they are set.
+    pub(super) fn in_civil_time(
+        self,
+        zone: Option<&str>,
+        starting_on: Option<u32>,
+    ) -> Result<Self, ConfigError> {
+        #[cfg(feature = "calendar")]
+        {
+            let quota = zone.map_or(Ok(self), |zone| self.try_in_zone(zone))?;
+            // A larger number is no day of a month either.
+            let day = starting_on.map(|day| u8::try_from(day).unwrap_or(u8::MAX));
+            Ok(day.map_or(quota, |day| quota.starting_on(day)))
+        }
+        #[cfg(not(feature = "calendar"))]
+        match (zone, starting_on) {
+            (None, None) => Ok(self),
+            _ => Err(ConfigError::new(
+                crate::error::ConfigErrorKind::Calendar,
+                "this build follows no calendar; a zone or a first day needs the feature `calendar`",
+            )),
+        }
     }
 
     /// The burst that [`burst`](Self::burst) set.

@@ -1,9 +1,11 @@
 //! Quotas that vary by time of day: the list of limits, its text, and what limiters accept.
 
-use std::{collections::BTreeSet, sync::Mutex};
+use std::{collections::BTreeSet, fmt, sync::Mutex, time::Duration};
 
+#[cfg(feature = "calendar")]
+use super::calendar_quotas;
 use super::{
-    Algorithm, Quota, calendar_quotas,
+    Algorithm, Quota,
     time_of_day::{DayLimits, TimeOfDay},
 };
 use crate::{
@@ -74,8 +76,13 @@ impl Quota {
     /// If limiters do not accept such a quota, or the process has had 4,096 other lists.
     pub fn try_varying(self, limits: &[(TimeOfDay, u64)]) -> Result<Self, ConfigError> {
         check(limits, &self)?;
-        let kept = unpoisoned(LISTS.lock()).keep_at_most(limits, MAX_LISTS)?;
-        Ok(self.varying(kept))
+        match unpoisoned(LISTS.lock()).keep(limits, MAX_LISTS) {
+            Some(kept) => Ok(self.varying(kept)),
+            None => refuse(format!(
+                "this process has had {MAX_LISTS} different lists of limits, the most that it keeps; accepted are \
+                 those until it is started again"
+            )),
+        }
     }
 
     /// The quota with limits for times of day in UTC, or in this zone.
@@ -85,7 +92,7 @@ impl Quota {
         zone: Option<&str>,
         limits: &[(TimeOfDay, u64)],
     ) -> Result<Self, ConfigError> {
-        let quota = calendar_quotas::in_civil_time(self.try_varying(limits)?, zone, None)?;
+        let quota = self.try_varying(limits)?.in_civil_time(zone, None)?;
         quota.check()?;
         Ok(quota)
     }
@@ -98,15 +105,13 @@ impl Quota {
     /// The quota with all its limits changed.
     pub(super) fn with_limits(mut self, change: impl Fn(u64) -> u64) -> Self {
         self.limit = change(self.limit);
-        if let Some(limits) = self.varying {
-            let limits: Vec<_> = limits
-                .iter()
-                .map(|(at, limit)| (*at, change(*limit)))
-                .collect();
-            // A share of an accepted list: a process has few.
-            self = self.varying(unpoisoned(LISTS.lock()).keep(&limits));
-        }
-        self
+        let Some(limits) = self.varying else {
+            return self;
+        };
+        let limits = limits.iter().map(|(at, limit)| (*at, change(*limit)));
+        // A share of an accepted list: a process has few.
+        let kept = unpoisoned(LISTS.lock()).keep(&limits.collect::<Vec<_>>(), usize::MAX);
+        kept.map_or(self, |kept| self.varying(kept))
     }
 }
 
@@ -132,165 +137,140 @@ static LISTS: Mutex<KeptLists> = Mutex::new(KeptLists(BTreeSet::new()));
 struct KeptLists(BTreeSet<&'static DayLimits>);
 
 impl KeptLists {
-    fn keep(&mut self, limits: &DayLimits) -> &'static DayLimits {
+    /// Keeps the list unless it is one more than `most`.
+    fn keep(&mut self, limits: &DayLimits, most: usize) -> Option<&'static DayLimits> {
         if let Some(known) = self.0.get(limits) {
-            return known;
+            return Some(known);
+        }
+        if self.0.len() >= most {
+            return None;
         }
         let kept: &'static DayLimits = Box::leak(Box::from(limits));
         self.0.insert(kept);
-        kept
-    }
-
-    /// Keeps the list unless it is one more than `most`.
-    fn keep_at_most(
-        &mut self,
-        limits: &DayLimits,
-        most: usize,
-    ) -> Result<&'static DayLimits, ConfigError> {
-        if self.0.len() >= most && !self.0.contains(limits) {
-            return refuse(format!(
-                "varying: this process has had {most} different lists of limits, the most that it keeps; accepted are \
-                 those until it is started again"
-            ));
-        }
-        Ok(self.keep(limits))
+        Some(kept)
     }
 }
 
 /// Checks that limiters accept `quota` with these limits.
 pub(super) fn check(limits: &DayLimits, quota: &Quota) -> Result<(), ConfigError> {
+    if quota
+        .calendar
+        .is_some_and(|calendar| !calendar.is_of_days())
+    {
+        return refuse("a quota of the calendar has one limit; accepted are windows of one length");
+    }
     let slices = match quota.algorithm() {
-        _ if quota
-            .calendar
-            .is_some_and(|calendar| !calendar.is_of_days()) =>
-        {
-            return refuse(
-                "varying: a quota of the calendar has one limit; accepted are windows of \
-                           one length",
-            );
-        }
         Algorithm::FixedWindow if quota.is_uncapped() => {
-            return refuse("varying: an uncapped quota has one limit; leave one of the two out");
+            return refuse("an uncapped quota has one limit; leave one of the two out");
         }
         Algorithm::FixedWindow => 1,
         Algorithm::SlidingWindow => quota.slice_count().max(1),
         Algorithm::TokenBucket | Algorithm::LeakyBucket { .. } | Algorithm::SlidingLog => {
             return refuse(format!(
-                "varying: the limit of a {} is the same all day; accepted are fixed_window and \
-                 sliding_window",
+                "the limit of a {} is the same all day; accepted are fixed_window and sliding_window",
                 quota.algorithm_name()
             ));
         }
     };
     // A slice of a fraction of a microsecond is refused by the check of slices.
-    let slice = quota.period().as_nanos() / u128::from(slices);
-    if slice == 0 || !DAY_NANOS.is_multiple_of(slice) || !slice.is_multiple_of(1_000) {
+    let nanos = quota.period().as_nanos() / u128::from(slices);
+    if nanos == 0 || !DAY_NANOS.is_multiple_of(nanos) || !nanos.is_multiple_of(1_000) {
         return refuse(format!(
-            "varying: {:?} in {slices} slices; accepted is a slice of whole microseconds that divides \
-             24 hours",
+            "{:?} in {slices} slices; accepted is a slice of whole microseconds that divides 24 hours",
             quota.period()
         ));
     }
+    let slice = Duration::from_nanos(nanos as u64);
+    #[cfg(feature = "calendar")]
     if let Some(calendar) = quota.calendar {
-        calendar_quotas::check_slice(calendar, std::time::Duration::from_nanos(slice as u64))?;
+        calendar_quotas::check_slice(calendar, slice)?;
     }
     check_entries(limits, slice)
 }
 
-fn check_entries(limits: &DayLimits, slice: u128) -> Result<(), ConfigError> {
+fn check_entries(limits: &DayLimits, slice: Duration) -> Result<(), ConfigError> {
     if limits.is_empty() || limits.len() > MAX_ENTRIES {
-        return refuse(format!(
-            "varying: {} times; accepted are 1 to {MAX_ENTRIES}",
-            limits.len()
-        ));
+        let times = limits.len();
+        return refuse(format!("{times} times; accepted are 1 to {MAX_ENTRIES}"));
     }
+    let is_edge = |seconds: u32| {
+        let since_midnight = u128::from(seconds) * 1_000_000_000;
+        since_midnight.is_multiple_of(slice.as_nanos())
+    };
     let mut before = None;
     for (time, limit) in limits {
-        let seconds = check_time(before, *time)?;
-        if *limit == 0 || *limit > MAX_LIMIT {
-            return refuse(format!(
-                "varying: the limit from {time} on is {limit}; accepted are 1 to {MAX_LIMIT}"
-            ));
-        }
-        if !(u128::from(seconds) * 1_000_000_000).is_multiple_of(slice) {
-            return refuse(format!(
-                "varying: {time} is within a window or slice; accepted are multiples of its length, \
-                 {:?}",
-                std::time::Duration::from_nanos(slice as u64)
-            ));
-        }
-        before = Some(*time);
+        let fault = match (time.seconds(), before) {
+            (None, _) => format!("{time} is no time of day; accepted are 00:00 to 23:59:59"),
+            (Some(1..), None) => {
+                format!("the first time is {time}; accepted is 00:00, since every day begins then")
+            }
+            (_, Some(last)) if last == *time => {
+                format!("{time} appears twice; accepted is once")
+            }
+            (_, Some(last)) if last > *time => {
+                format!("{time} follows {last}; accepted are times in order")
+            }
+            _ if *limit == 0 || *limit > MAX_LIMIT => {
+                format!("the limit from {time} on is {limit}; accepted are 1 to {MAX_LIMIT}")
+            }
+            (Some(seconds), _) if !is_edge(seconds) => format!(
+                "{time} is within a window or slice; accepted are multiples of its length, {slice:?}"
+            ),
+            _ => {
+                before = Some(*time);
+                continue;
+            }
+        };
+        return refuse(fault);
     }
     Ok(())
 }
 
-/// The seconds of a time that follows `before`, or is the first.
-fn check_time(before: Option<TimeOfDay>, time: TimeOfDay) -> Result<u32, ConfigError> {
-    let Some(seconds) = time.seconds() else {
-        return refuse(format!(
-            "varying: {time} is no time of day; accepted are 00:00 to 23:59:59"
-        ));
-    };
-    match before {
-        None if seconds > 0 => refuse(format!(
-            "varying: the first time is {time}; accepted is 00:00, since every day begins then"
-        )),
-        Some(last) if last == time => {
-            refuse(format!("varying: {time} appears twice; accepted is once"))
-        }
-        Some(last) if last > time => refuse(format!(
-            "varying: {time} follows {last}; accepted are times in order"
-        )),
-        _ => Ok(seconds),
-    }
-}
-
 /// Reads a list as texts have it: `00:00=10/08:00=20`. A comma would end the text in a table of YAML.
 pub(super) fn parse(text: &str) -> Result<Vec<(TimeOfDay, u64)>, ConfigError> {
-    let entry = |entry: &str| {
-        let (time, limit) = entry.split_once('=')?;
-        let is_number = !limit.is_empty() && limit.bytes().all(|byte| byte.is_ascii_digit());
-        Some((
-            time.parse().ok()?,
-            limit.parse().ok().filter(|_| is_number)?,
-        ))
-    };
-    let entries = text.split('/').map(|part| {
-        entry(part).ok_or_else(|| {
+    let mut limits = Vec::new();
+    for part in text.split('/') {
+        let Some(entry) = entry(part) else {
             let shown: String = part.chars().take(40).collect();
-            error(format!(
-                "varying: {shown:?} is no time with a limit; accepted is a list such as \
-                 \"00:00=10/08:00=20\""
-            ))
-        })
-    });
-    let entries: Vec<_> = entries.take(MAX_ENTRIES + 1).collect::<Result<_, _>>()?;
-    if entries.len() > MAX_ENTRIES {
-        return refuse(format!(
-            "varying: more than {MAX_ENTRIES} times; accepted are 1 to {MAX_ENTRIES}"
-        ));
+            return refuse(format!(
+                "{shown:?} is no time with a limit; accepted is a list such as \"00:00=10/08:00=20\""
+            ));
+        };
+        limits.push(entry);
+        if limits.len() > MAX_ENTRIES {
+            return refuse(format!(
+                "more than {MAX_ENTRIES} times; accepted are 1 to {MAX_ENTRIES}"
+            ));
+        }
     }
-    Ok(entries)
+    Ok(limits)
+}
+
+fn entry(text: &str) -> Option<(TimeOfDay, u64)> {
+    let (time, limit) = text.split_once('=')?;
+    let is_number = limit.bytes().all(|byte| byte.is_ascii_digit());
+    let limit = limit.parse().ok().filter(|_| is_number)?;
+    Some((time.parse().ok()?, limit))
 }
 
 /// The quota of a text with these limits. Its rate has the largest, so that no number of the text is without a
 /// meaning.
 pub(super) fn of_text(quota: Quota, limits: &DayLimits) -> Result<Quota, ConfigError> {
     let varying = quota.try_varying(limits)?;
-    if quota.limit() != varying.limit() {
-        return refuse(format!(
-            "varying: the rate's limit is {}; accepted is the largest of the day, {}",
-            quota.limit(),
-            varying.limit()
-        ));
+    if quota.limit() == varying.limit() {
+        return Ok(varying);
     }
-    Ok(varying)
+    refuse(format!(
+        "the rate's limit is {}; accepted is the largest of the day, {}",
+        quota.limit(),
+        varying.limit()
+    ))
 }
 
 /// Checks a zone's name.
 #[cfg(feature = "rules")]
 pub(crate) fn check_zone(name: &str) -> Result<(), ConfigError> {
-    calendar_quotas::in_civil_time(Quota::per_day(1), Some(name), None).map(drop)
+    Quota::per_day(1).in_civil_time(Some(name), None).map(drop)
 }
 
 /// The list as [`parse`] reads it.
@@ -299,12 +279,9 @@ pub(super) fn text(limits: &DayLimits) -> String {
     entries.collect::<Vec<_>>().join("/")
 }
 
-fn error(message: impl Into<std::borrow::Cow<'static, str>>) -> ConfigError {
-    ConfigError::new(ConfigErrorKind::Varying, message)
-}
-
-fn refuse<T>(message: impl Into<std::borrow::Cow<'static, str>>) -> Result<T, ConfigError> {
-    Err(error(message))
+fn refuse<T>(fault: impl fmt::Display) -> Result<T, ConfigError> {
+    let message = format!("varying: {fault}");
+    Err(ConfigError::new(ConfigErrorKind::Varying, message))
 }
 
 #[cfg(test)]
@@ -319,12 +296,11 @@ mod tests {
         let mut lists = KeptLists(BTreeSet::new());
         let list = |limit| [(TimeOfDay::MIDNIGHT, limit)];
         for limit in [1, 2, 1, 2] {
-            let kept = lists.keep_at_most(&list(limit), 2);
+            let kept = lists.keep(&list(limit), 2);
             assert_eq!(kept.expect("one of two"), list(limit));
         }
-        let error = lists.keep_at_most(&list(3), 2).expect_err("a third one");
-        assert!(error.to_string().contains("2 different lists"), "{error}");
+        assert_eq!(lists.keep(&list(3), 2), None);
         assert_eq!(lists.0.len(), 2);
-        assert!(lists.keep_at_most(&list(2), 2).is_ok());
+        assert!(lists.keep(&list(2), 2).is_some());
     }
 }

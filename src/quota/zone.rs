@@ -1,6 +1,6 @@
 //! Time zones of the operating system, by their names.
 
-use std::{collections::BTreeSet, sync::Mutex};
+use std::{collections::BTreeMap, sync::Mutex};
 
 use jiff::{
     Timestamp,
@@ -18,9 +18,28 @@ const SINCE: Timestamp = Timestamp::constant(1_767_225_600, 0);
 /// More than the transitions that the database lists one by one, which end with the year 2087.
 const MOST_TRANSITIONS: usize = 256;
 
+/// A zone for the life of the process, with its name. No more memory is kept than for each zone of the database once.
+pub(super) fn known(name: &str) -> Result<(&'static str, &'static TimeZone), ConfigError> {
+    static ZONES: Mutex<BTreeMap<&'static str, &'static TimeZone>> = Mutex::new(BTreeMap::new());
+    let mut zones = unpoisoned(ZONES.lock());
+    if let Some((name, zone)) = zones.get_key_value(name) {
+        return Ok((name, zone));
+    }
+    let zone: &'static TimeZone = Box::leak(Box::new(time_zone(name)?));
+    let name: &'static str = Box::leak(Box::from(name));
+    zones.insert(name, zone);
+    Ok((name, zone))
+}
+
+/// The zone of a checked quota. Only one that nothing has checked has an unknown zone.
+pub(crate) fn kept_zone(name: &str) -> &'static TimeZone {
+    static UTC: TimeZone = TimeZone::UTC;
+    known(name).map_or(&UTC, |(_, zone)| zone)
+}
+
 /// The zone of this name, spelled as the database does. Two spellings would be two counters in a
 /// store.
-pub(crate) fn time_zone(name: &str) -> Result<TimeZone, ConfigError> {
+fn time_zone(name: &str) -> Result<TimeZone, ConfigError> {
     if name == "UTC" {
         // Known also on a system without the database.
         return Ok(TimeZone::UTC);
@@ -36,20 +55,6 @@ pub(super) fn is_whole_hours(zone: &TimeZone) -> bool {
     // After the listed transitions the same ones repeat each year.
     let mut transitions = zone.following(SINCE).take(MOST_TRANSITIONS);
     is_whole(zone.to_offset(SINCE)) && transitions.all(|transition| is_whole(transition.offset()))
-}
-
-/// The name of a known zone for the life of the process. No more memory is kept than for each zone of
-/// the database once.
-pub(super) fn static_name(name: &str) -> Result<&'static str, ConfigError> {
-    static NAMES: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
-    time_zone(name)?;
-    let mut names = unpoisoned(NAMES.lock());
-    if let Some(known) = names.get(name) {
-        return Ok(known);
-    }
-    let kept: &'static str = Box::leak(Box::from(name));
-    names.insert(kept);
-    Ok(kept)
 }
 
 #[cold]

@@ -264,7 +264,7 @@ impl Stepper<'_> {
                 let reset_after = if used == 0 { 0 } else { end };
                 return self.counted(measure, retry_after, [used, reset_after, end]);
             }
-            Usage::Counted(counted) | Usage::Varying(counted, _) => {
+            Usage::Counted(counted, _) => {
                 return self.counted(measure, retry_after, counted.reported());
             }
         };

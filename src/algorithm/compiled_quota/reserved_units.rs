@@ -47,13 +47,8 @@ impl CompiledQuota {
             Rate::FixedWindow(window) => {
                 *state = State::Window(window.settle(state.window(), within, units));
             }
-            Rate::CalendarWindow(window) => {
-                *state = State::Window(window.settle(state.window(), within, units));
-            }
             Rate::SlidingWindow(window) => window.settle(state.slices_mut(), within, units),
             Rate::SlidingLog(log) => log.settle(state.log_mut(), now, at, units),
-            // Nothing of it is leased.
-            Rate::Varying(_) => {}
         }
     }
 
@@ -61,9 +56,8 @@ impl CompiledQuota {
     /// window. `None` if there is no such bound.
     pub(crate) fn lease_end(&self, state: &State, now: u64) -> Option<u64> {
         match &self.rate {
-            Rate::Bucket(_) | Rate::SlidingLog(_) | Rate::Varying(_) => None,
+            Rate::Bucket(_) | Rate::SlidingLog(_) => None,
             Rate::FixedWindow(window) => Some(window.window_end(state.window(), now)),
-            Rate::CalendarWindow(window) => Some(window.window_end(state.window(), now)),
             Rate::SlidingWindow(window) => Some(window.slice_end(state.slices(), now)),
         }
     }
@@ -73,13 +67,13 @@ impl CompiledQuota {
         self.keeps_text().then_some(self.interval)
     }
 
-    /// Whether units cannot be leased: they are slots of one queue, count in windows of the calendar,
-    /// which the store does not know, or the limit varies.
+    /// Whether units cannot be leased: they are slots of one queue, or count in windows of the calendar,
+    /// which the store does not know.
     pub(crate) fn is_unleased(&self) -> bool {
         match &self.rate {
             Rate::Bucket(_) => !self.keeps_text(),
-            Rate::CalendarWindow(_) | Rate::Varying(_) => true,
-            Rate::FixedWindow(_) | Rate::SlidingWindow(_) | Rate::SlidingLog(_) => false,
+            Rate::FixedWindow(window) => window.follows_calendar(),
+            Rate::SlidingWindow(_) | Rate::SlidingLog(_) => false,
         }
     }
 
@@ -208,9 +202,7 @@ impl Counts for WithReserved<'_> {
                 *tat = (*tat).min(bucket.latest(now));
                 self.meter.standing(&with, now)
             }
-            Rate::FixedWindow(_) | Rate::CalendarWindow(_) | Rate::Varying(_) => {
-                self.meter.standing(&with, now)
-            }
+            Rate::FixedWindow(_) => self.meter.standing(&with, now),
             Rate::SlidingWindow(_) | Rate::SlidingLog(_) => {
                 let (available, extra) = (self.available(state, now), self.meter.extra);
                 let remaining = available.saturating_sub(extra);
@@ -220,7 +212,8 @@ impl Counts for WithReserved<'_> {
                     Verdict::Fits { .. } => 0,
                     Verdict::Never => self.meter.interval,
                 };
-                let usage = Usage::counted(remaining, self.reset_after(state, now), window);
+                let times = [self.reset_after(state, now), window];
+                let usage = Usage::counted(None, remaining, times);
                 (usage, available < extra)
             }
         }

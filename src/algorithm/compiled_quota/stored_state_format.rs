@@ -18,13 +18,9 @@ impl CompiledQuota {
     pub(crate) fn read(&self, text: &str, bytes: &mut &[u8]) -> Option<State> {
         match &self.rate {
             Rate::Bucket(_) => instant(text).map(State::Instant),
-            Rate::FixedWindow(_) | Rate::CalendarWindow(_) => window(text).map(State::Window),
+            Rate::FixedWindow(_) => window(text).map(State::Window),
             Rate::SlidingWindow(window) => slices(text, window.slices),
             Rate::SlidingLog(_) => log(text, bytes),
-            Rate::Varying(varying) => match varying.slices() {
-                None => window(text).map(State::Window),
-                Some(count) => slices(text, count),
-            },
         }
     }
 
@@ -32,12 +28,8 @@ impl CompiledQuota {
     pub(crate) fn write(&self, state: &State, bytes: &mut Vec<u8>) -> String {
         match &self.rate {
             Rate::Bucket(_) => instant_text(*state.instant()),
-            Rate::FixedWindow(_) | Rate::CalendarWindow(_) => window_text(state.window()),
+            Rate::FixedWindow(_) => window_text(state.window()),
             Rate::SlidingWindow(_) => slices_text(state.slices()),
-            Rate::Varying(varying) => match varying.slices() {
-                None => window_text(state.window()),
-                Some(_) => slices_text(state.slices()),
-            },
             Rate::SlidingLog(_) => {
                 let from = bytes.len();
                 write_entries(state.log(), bytes);

@@ -66,17 +66,16 @@ impl TierPlan {
 
     /// Sets the arguments of slots that depend on the time of the node.
     fn set_timed(&self, arguments: &mut [Cow<'_, str>], now: Option<u64>) {
-        for (place, windows) in self.timed() {
+        for (place, quota) in self.timed() {
             let now = now.unwrap_or_else(|| OsClock::wall_now().as_micros());
             let now = now.saturating_mul(1_000);
             // The time is the first argument.
             let (one, two) = (place + 1, place + 2);
-            let (first, edges) = windows.around(now);
-            arguments[one] = number(first);
-            arguments[two] = edges
-                .map(|edge| (edge / 1_000).to_string())
-                .join(":")
-                .into();
+            if let Some((first, edges)) = quota.windows_around(now) {
+                arguments[one] = number(first);
+                let edges = edges.map(|edge| (edge / 1_000).to_string());
+                arguments[two] = edges.join(":").into();
+            }
         }
     }
 

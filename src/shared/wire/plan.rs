@@ -13,7 +13,7 @@ use self::{
     specialized::SpecializedPlan,
 };
 use crate::{
-    algorithm::{CalendarWindows, CompiledQuota, Most},
+    algorithm::{CompiledQuota, Most},
     decision::{Level, Op, Policy},
     error::LimiterError,
     limiter::{
@@ -62,7 +62,7 @@ pub(in crate::shared) struct TierPlan {
     arguments: Vec<String>,
     /// The slots that count in windows of a calendar, with the place of their two specific arguments, which depend on
     /// the time.
-    timed: Vec<(usize, &'static CalendarWindows)>,
+    timed: Vec<(usize, CompiledQuota)>,
     /// The specialized script for such quotas and its arguments, if there is one.
     specialized: Option<SpecializedPlan>,
 }
@@ -122,7 +122,7 @@ impl Plan {
             policies: quotas.policies.clone(),
             measures: (measures.map(|of_quota| QuotaPlan::new(of_quota, class))).collect(),
             arguments: general_arguments(limits.block_for, slots, (&quotas.quotas, class), all),
-            timed: timed(slots, &quotas.quotas),
+            timed: timed(slots),
             // Only the general script knows classes.
             specialized: (class.is_critical())
                 .then(|| SpecializedPlan::new(limits.block_for, slots, &quotas.quotas, all))
@@ -212,7 +212,7 @@ impl TierPlan {
     }
 
     /// The slots with arguments that depend on the time, with the place of these among the constant ones.
-    pub(super) fn timed(&self) -> &[(usize, &'static CalendarWindows)] {
+    pub(super) fn timed(&self) -> &[(usize, CompiledQuota)] {
         &self.timed
     }
 
@@ -287,13 +287,10 @@ fn own_of<'q>(slot: &Slot, quotas: &'q [Quota]) -> Option<&'q Quota> {
 }
 
 /// The slots whose specific arguments depend on the time, with the place of these arguments.
-fn timed(slots: &[Slot], quotas: &[Quota]) -> Vec<(usize, &'static CalendarWindows)> {
+fn timed(slots: &[Slot]) -> Vec<(usize, CompiledQuota)> {
     let places = (BEFORE_SLOTS + SPECIFICS..).step_by(SLOT_FIELDS).zip(slots);
-    let timed = places.filter_map(|(place, slot)| {
-        let quota = own_of(slot, quotas).unwrap_or(&slot.quota);
-        Some((place, CalendarWindows::of(quota.calendar()?)))
-    });
-    timed.collect()
+    let timed = places.filter(|(_, slot)| slot.quota.calendar().is_some());
+    timed.map(|(place, slot)| (place, slot.meter)).collect()
 }
 
 /// The two arguments that differ by algorithm. Those of a calendar depend on the time.

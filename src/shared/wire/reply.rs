@@ -178,7 +178,7 @@ impl Numbers<'_> {
             ReplyForm::Numbers => {
                 let [remaining, reset_after, window] = [self.next()?, self.next()?, self.next()?];
                 let [reset_after, window] = [reset_after, window].map(nanos);
-                let counted = Usage::counted(remaining, reset_after, window);
+                let counted = Usage::counted(None, remaining, [reset_after, window]);
                 (counted, flags & 2 > 0)
             }
         };

@@ -1,0 +1,225 @@
+//! Limits of windows, which may vary by the time of day.
+//!
+//! L(k) is the limit of window or slice k: the one in force when it begins. The limit of a sliding window of n slices
+//! is weighted as its counts are: at e of S microseconds of slice k it is
+//! ((S − e)·L(k − n) + S·ΣL(k − n + 1..k − 1) + e·L(k)) / (n·S). The limit and the units in use are fractions that are
+//! rounded once, together: rounded apart, admission would flicker where limits fall.
+
+#[cfg(feature = "calendar")]
+use jiff::{Timestamp, tz::TimeZone};
+
+use crate::quota::{DayLimits, Priority, Quota, TimeOfDay};
+
+const DAY_MICROS: i64 = 86_400_000_000;
+
+/// The limit of each window or slice.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Limits {
+    Same(u64),
+    OfDay(LimitsOfDay),
+}
+
+/// Limits by the time of day at which a slice begins, in UTC or in a zone.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct LimitsOfDay {
+    list: &'static DayLimits,
+    /// The limit of a request's own quota, all day.
+    own: Option<u64>,
+    #[cfg(feature = "calendar")]
+    zone: Option<&'static TimeZone>,
+    /// The microseconds of a slice.
+    slice: i64,
+    /// The soft share.
+    percent: u64,
+    class: Priority,
+    debt: u64,
+}
+
+/// The limit of a slice and of those after it that are before `end`.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Run {
+    pub(super) limit: u64,
+    pub(super) end: i64,
+}
+
+impl Limits {
+    /// The limits of a valid quota with its soft share, in slices of this many microseconds.
+    pub(super) fn of(quota: &Quota, slice: u64) -> Self {
+        match quota.varying_limits() {
+            None => Self::Same(quota.capacity() + quota.extra()),
+            Some(list) => Self::OfDay(LimitsOfDay {
+                list,
+                own: quota.own_capacity(),
+                #[cfg(feature = "calendar")]
+                zone: quota.varying_zone().map(crate::quota::kept_zone),
+                slice: slice as i64,
+                percent: quota.soft_percent().into(),
+                class: Priority::CRITICAL,
+                debt: 0,
+            }),
+        }
+    }
+
+    /// The part of the limits that a class may use; `extra` is the soft share, which is for critical requests.
+    pub(super) fn part(self, class: Priority, extra: u64) -> Self {
+        match self.nominal(extra) {
+            Self::Same(limit) => Self::Same(class.part_of(limit)),
+            Self::OfDay(day) => Self::OfDay(LimitsOfDay { class, ..day }),
+        }
+    }
+
+    /// The limits without their soft share.
+    pub(super) const fn nominal(self, extra: u64) -> Self {
+        match self {
+            Self::Same(limit) => Self::Same(limit - extra),
+            Self::OfDay(day) => Self::OfDay(LimitsOfDay { percent: 0, ..day }),
+        }
+    }
+
+    /// The limits with a debt.
+    pub(super) const fn plus(self, debt: u64) -> Self {
+        match self {
+            Self::Same(limit) => Self::Same(limit + debt),
+            Self::OfDay(day) => Self::OfDay(LimitsOfDay { debt, ..day }),
+        }
+    }
+
+    /// The nominal limits of all requests, if they vary.
+    pub(super) fn of_all(self) -> Option<Self> {
+        let critical = || self.part(Priority::CRITICAL, 0);
+        self.vary().then(critical)
+    }
+
+    pub(super) const fn vary(&self) -> bool {
+        matches!(self, Self::OfDay(_))
+    }
+
+    #[inline]
+    pub(super) fn run(&self, index: i64) -> Run {
+        match self {
+            Self::Same(limit) => Run {
+                limit: *limit,
+                end: i64::MAX,
+            },
+            Self::OfDay(day) => day.run(index),
+        }
+    }
+
+    #[inline]
+    pub(super) fn at(&self, index: u64) -> u64 {
+        self.run(index as i64).limit
+    }
+
+    /// The sum of the limits from a slice until just before another one.
+    pub(super) fn sum(&self, from: i64, to: i64) -> i128 {
+        let (mut sum, mut index) = (0, from);
+        while index < to {
+            let run = self.run(index);
+            let end = run.end.min(to);
+            sum += i128::from(end - index) * i128::from(run.limit);
+            index = end;
+        }
+        sum
+    }
+
+    /// The largest limit.
+    pub(super) fn most(&self) -> u64 {
+        match self {
+            Self::Same(limit) => *limit,
+            Self::OfDay(day) => {
+                day.part_of(day.list.iter().map(|(_, limit)| *limit).max().unwrap_or(0))
+            }
+        }
+    }
+
+    /// The first window after this one in which `cost` fits, if it fits into any.
+    pub(super) fn first_with(&self, cost: u64, index: u64) -> Option<u64> {
+        let mut index = index as i64 + 1;
+        if cost > self.most() {
+            return None;
+        }
+        loop {
+            let run = self.run(index);
+            if run.limit >= cost {
+                return Some(index as u64);
+            }
+            index = run.end;
+        }
+    }
+
+    /// The first slice that a wait from slice `now` on does not reach, in a window of so many slices. Every day is
+    /// like the next; in a zone one of two days is, since clocks are not set twice in two days.
+    pub(super) const fn end_of_waits(&self, now: i64, slices: i64) -> i64 {
+        match self {
+            // From the next slice on one more than a window has, which count nothing then.
+            Self::Same(_) => now + slices + 3,
+            Self::OfDay(day) => now + 2 * (DAY_MICROS / day.slice + slices) + 1,
+        }
+    }
+}
+
+impl LimitsOfDay {
+    /// The part of a limit that counts. No limit is above 2^32.
+    const fn part_of(&self, limit: u64) -> u64 {
+        let limit = match self.own {
+            Some(own) => own,
+            None => limit,
+        };
+        self.class.part_of(limit) + limit * self.percent / 100 + self.debt
+    }
+
+    fn run(&self, index: i64) -> Run {
+        let begin = index.saturating_mul(self.slice);
+        let (civil, clocks_are_set) = self.civil(begin);
+        let time = civil.rem_euclid(DAY_MICROS);
+        let next = self.list.partition_point(|(at, _)| micros(*at) <= time);
+        let end = self
+            .list
+            .get(next)
+            .map_or(DAY_MICROS, |(at, _)| micros(*at));
+        Run {
+            limit: self.part_of(self.list[next - 1].1),
+            end: (index + (end - time + self.slice - 1) / self.slice).min(clocks_are_set),
+        }
+    }
+
+    /// The civil time at an instant, and the first slice after the zone's clocks are set next.
+    #[cfg(feature = "calendar")]
+    fn civil(&self, begin: i64) -> (i64, i64) {
+        let Some(zone) = self.zone else {
+            return (begin, i64::MAX);
+        };
+        let at = Timestamp::from_microsecond(begin).unwrap_or(Timestamp::MAX);
+        let ahead = i64::from(zone.to_offset(at).seconds()) * 1_000_000;
+        let set = zone.following(at).next();
+        let set = set.map(|set| -(-set.timestamp().as_microsecond()).div_euclid(self.slice));
+        (begin + ahead, set.unwrap_or(i64::MAX))
+    }
+
+    #[cfg(not(feature = "calendar"))]
+    const fn civil(&self, begin: i64) -> (i64, i64) {
+        (begin, i64::MAX)
+    }
+}
+
+/// The microseconds since midnight.
+fn micros(time: TimeOfDay) -> i64 {
+    i64::from(time.seconds().unwrap_or(0)) * 1_000_000
+}
+
+/// The nanosecond at which the least limit of a day comes into force for the first time; `None` if the limit is
+/// the same all day.
+pub(crate) fn least_limit_begins(quota: &Quota) -> Option<u64> {
+    let slice = quota.slice_nanos();
+    let limits = Limits::of(quota, slice / 1_000).of_all()?;
+    let least = quota
+        .varying_limits()?
+        .iter()
+        .map(|(_, limit)| *limit)
+        .min()?;
+    let mut index = 0;
+    while limits.run(index).limit > least {
+        index = limits.run(index).end;
+    }
+    Some((index as u64).saturating_mul(slice))
+}
