@@ -1,6 +1,5 @@
 //! `CompiledQuota`: a quota compiled to numbers ready to count, and the state of a key.
 
-mod bytes;
 mod key_state;
 #[cfg(feature = "shared")]
 pub(super) mod reserved_units;

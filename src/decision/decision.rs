@@ -1,8 +1,6 @@
 //! The decision: an outcome, and the status of each quota.
 
 mod adjustments_by_lease_wait_block;
-#[cfg(feature = "rules")]
-mod limits_that_overflow;
 
 use std::{num::NonZeroU8, ops::Range, time::Duration};
 
@@ -429,6 +427,40 @@ impl Decision {
     #[cfg(feature = "shared")]
     pub const fn is_leased(&self) -> bool {
         self.lease.is_some()
+    }
+}
+
+/// Limits that deny a request without an end of it, among several that decided together.
+#[cfg(feature = "rules")]
+impl Decision {
+    fn statuses_of(&self, limit: usize) -> &[Status] {
+        &self.statuses()[self.places_of(limit)]
+    }
+
+    /// The indices of those of the `limits` that deny the request. The quotas of such a limit deny even if the decision
+    /// is allowed, because others charged the request.
+    pub(crate) fn denying(&self, limits: usize) -> impl Iterator<Item = usize> {
+        (0..limits).filter(|limit| self.statuses_of(*limit).iter().any(Status::is_denied))
+    }
+
+    /// Whether the key of a limit is blocked.
+    pub(crate) fn is_blocked_by(&self, limit: usize) -> bool {
+        self.statuses_of(limit).iter().any(Status::is_blocked)
+    }
+
+    /// Whether the request passes despite a denial: each of the `limits` that denies may `overflow`, and no key is
+    /// blocked.
+    pub(crate) fn overflows(&self, limits: usize, overflow: impl Fn(usize) -> bool) -> bool {
+        let mut denying = self.denying(limits).peekable();
+        !self.is_blocked() && denying.peek().is_some() && denying.all(overflow)
+    }
+
+    /// Reverts the denials by one of the limits, which charged nothing.
+    pub(crate) fn pardon(&mut self, limit: usize) {
+        let places = self.places_of(limit);
+        for quota in &mut self.quotas.as_mut_slice()[places] {
+            quota.pardon();
+        }
     }
 }
 

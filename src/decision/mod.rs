@@ -6,7 +6,6 @@ mod decision;
 mod decision_numbers;
 mod degradation;
 mod failed_together;
-mod joint_receipts;
 mod merge;
 mod op;
 mod policy;

@@ -3,7 +3,7 @@
 use std::{mem, ops::Range, ptr, slice, sync::Arc};
 
 use super::{
-    LimitReceipt, Policy, QuotaStatus, joint_receipts,
+    LimitReceipt, Policy, QuotaStatus, REQUEST_TIER, Receipt,
     policy_name::{NameSet, Names, Share},
     quota_status_without_name::{Measure, Status},
 };
@@ -128,7 +128,7 @@ impl QuotaStatuses {
     /// The receipts of several limits; `None` if one limit decided alone.
     pub(super) fn receipts(&self) -> Option<impl Iterator<Item = LimitReceipt>> {
         let shares = self.names.as_ref()?.shares();
-        (!shares.is_empty()).then(|| joint_receipts::receipts(shares, self.as_slice()))
+        (!shares.is_empty()).then(|| receipts_of_limits(shares, self.as_slice()))
     }
 
     /// The shares of several limits; empty if one limit decided alone.
@@ -271,6 +271,42 @@ impl PartialEq for QuotaStatuses {
 }
 
 impl Eq for QuotaStatuses {}
+
+/// The receipt of each limit for these quotas.
+fn receipts_of_limits<'a>(
+    shares: &'a [Share],
+    quotas: &'a [Status],
+) -> impl Iterator<Item = LimitReceipt> + 'a {
+    let mut rest = quotas;
+    shares.iter().map(move |share| {
+        let (own, others) = rest.split_at(share.quotas);
+        rest = others;
+        let receipt = Receipt::new(share.charged_at)
+            .in_tier(share.tier)
+            .degraded(share.degraded)
+            .leased(share.lease);
+        LimitReceipt {
+            limit: share.limit,
+            receipt: receipt.for_quotas(share.charged, own),
+        }
+    })
+}
+
+impl Receipt {
+    /// The receipt for `charged` units, whose charge left the quotas in these states.
+    pub(super) fn for_quotas(self, charged: u64, quotas: &[Status]) -> Self {
+        let request = quotas.first().filter(|_| self.tier() == REQUEST_TIER);
+        let receipt = self.of_request(request.map(Status::fitted));
+        if charged == 0 {
+            return receipt;
+        }
+        let now = receipt.charged_at().as_nanos();
+        if receipt.is_leased() {
+            return receipt.with_charges(charged, quotas.iter().map(Status::leased_charge));
+        }
+        receipt.with_charges(charged, quotas.iter().map(|quota| quota.charge(now)))
+    }
+}
 
 #[cfg(test)]
 mod tests {

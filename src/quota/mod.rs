@@ -9,11 +9,9 @@ mod calendar;
 mod calendar_quotas;
 mod counter_kind;
 mod display;
-mod into_quotas;
 mod owned_quota;
 mod parse;
 mod priority;
-mod quota_split;
 #[cfg(feature = "serde")]
 mod serde;
 mod time_of_day;
@@ -38,8 +36,7 @@ pub(crate) use self::varying::check_zone;
 #[cfg(feature = "calendar")]
 pub(crate) use self::{calendar::CalendarUnit, zone::kept_zone};
 pub use self::{
-    into_quotas::{IntoQuotas, QuotaList},
-    owned_quota::OwnedQuota,
+    owned_quota::{IntoQuotas, OwnedQuota, QuotaList},
     priority::Priority,
     time_of_day::TimeOfDay,
     unit_name::UnitName,
