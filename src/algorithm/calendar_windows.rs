@@ -41,7 +41,6 @@ pub(crate) struct CalendarWindows {
 }
 
 impl CalendarWindows {
-    /// The windows of a checked calendar.
     pub(crate) fn of(calendar: Calendar) -> &'static Self {
         static ALL: Mutex<Vec<&'static CalendarWindows>> = Mutex::new(Vec::new());
         let mut all = unpoisoned(ALL.lock());

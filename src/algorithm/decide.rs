@@ -10,10 +10,8 @@ use crate::{
     quota::{Kind, MAX_COUNT, Priority},
 };
 
-/// The outcome of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Answer {
-    /// The joint verdict of all quotas.
     pub(crate) verdict: Verdict,
     /// The units taken.
     pub(crate) charged: u64,
@@ -22,7 +20,6 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
-    /// The outcome for a decision.
     #[inline]
     pub(crate) fn outcome(&self) -> Outcome {
         match self.verdict {
@@ -54,7 +51,6 @@ pub(crate) trait Counts {
 
     fn verdict(&self, state: &Self::State, now: u64, cost: u64) -> Verdict;
 
-    /// The verdict on critical requests.
     #[inline]
     fn whole_verdict(&self, state: &Self::State, now: u64, cost: u64) -> Verdict {
         self.verdict(state, now, cost)
@@ -101,14 +97,12 @@ pub(crate) trait Counts {
         charge.kind == self.kind()
     }
 
-    /// Refunds units.
     fn refund(&self, state: &mut Self::State, now: u64, refund: Refund);
 
     /// Moves a state that is too far ahead back to now. A denial and a peek write nothing else. If they
     /// did not write this, the key would stay locked out until the clock has caught up.
     fn clamp(&self, state: &mut Self::State, now: u64);
 
-    /// The kind of the quota's counter.
     fn kind(&self) -> Kind;
 
     /// The usage of the nominal limit, and whether it exceeds the limit.
@@ -145,7 +139,6 @@ pub(crate) struct CounterIndex(pub(crate) usize);
 /// quota to `verdicts`.
 pub(crate) struct Tally<'a, M: Counts> {
     pub(crate) meters: &'a [M],
-    /// The counter of each quota.
     pub(crate) counters: &'a [CounterIndex],
     pub(crate) states: &'a mut [M::State],
     pub(crate) time: ClockReading,
@@ -192,7 +185,6 @@ impl<'a, M: Counts> Tally<'a, M> {
         }
     }
 
-    /// [`decide`](Self::decide) for [`Op::Acquire`].
     #[inline]
     pub(crate) fn acquire(&mut self, cost: u64, verdicts: &mut [Verdict]) -> Answer {
         self.clamp();

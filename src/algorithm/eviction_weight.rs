@@ -89,7 +89,6 @@ impl EvictionWeight {
         self.used & PINNED != 0
     }
 
-    /// The weight at `now`.
     pub(crate) fn at(self, now: u64) -> Weight {
         let left = self.fresh_at.saturating_sub(now);
         if left == 0 {

@@ -63,7 +63,6 @@ pub(crate) fn long_window_begins(quota: &Quota) -> u64 {
     }
 }
 
-/// A window and its count.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Window {
     pub(super) index: u64,
@@ -89,7 +88,6 @@ impl FixedWindow {
         self.current_until(state, now).0
     }
 
-    /// The window in force, and its end.
     #[inline]
     fn current_until(&self, state: Window, now: u64) -> (Window, u64) {
         let (index, end) = self.span.at(now);
@@ -108,7 +106,6 @@ impl FixedWindow {
         (state, self.span.end(later))
     }
 
-    /// Whether the windows are those of a calendar.
     #[cfg(feature = "shared")]
     pub(super) const fn follows_calendar(&self) -> bool {
         !matches!(self.span, Span::Periods(_))
@@ -134,7 +131,6 @@ impl FixedWindow {
         }
     }
 
-    /// Nanoseconds until the window in force ends.
     pub(super) fn until_end(&self, state: Window, now: u64) -> u64 {
         self.current_until(state, now).1 - now
     }
@@ -159,7 +155,6 @@ impl FixedWindow {
         self.limits.at(window.index).saturating_sub(window.count)
     }
 
-    /// Whether more is in use than the limit.
     pub(super) fn is_beyond(&self, state: Window, now: u64) -> bool {
         let window = self.current(state, now);
         window.count > self.limits.at(window.index)

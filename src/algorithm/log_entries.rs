@@ -26,7 +26,6 @@ struct LogEntry {
 }
 
 impl Log {
-    /// The empty log.
     pub(super) const FRESH: Self = Self {
         entries: VecDeque::new(),
         sums: VecDeque::new(),
@@ -39,12 +38,10 @@ impl Log {
         self.entries.capacity()
     }
 
-    /// The sum of all counts.
     pub(super) const fn total(&self) -> u64 {
         self.total
     }
 
-    /// The time of the newest entry.
     pub(super) fn newest(&self) -> Option<u64> {
         self.entries.back().map(|entry| entry.at)
     }
@@ -68,7 +65,6 @@ impl Log {
         self.entries.partition_point(|entry| is_early(entry.at))
     }
 
-    /// The sum of the first `entries` counts.
     pub(super) fn units_before(&self, entries: usize) -> u64 {
         if entries == self.entries.len() {
             return self.total;
@@ -160,7 +156,6 @@ impl Log {
         taken
     }
 
-    /// Removes the oldest `entries`.
     pub(super) fn forget(&mut self, entries: usize) {
         if entries == 0 {
             return;

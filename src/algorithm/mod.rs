@@ -43,7 +43,6 @@ pub(crate) use self::{
     varying::least_limit_begins,
 };
 
-/// Whether a cost fits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// The cost fits, after `wait` nanoseconds in the queue.
@@ -55,7 +54,6 @@ pub(crate) enum Verdict {
 }
 
 impl Verdict {
-    /// The cost fits at once.
     pub(crate) const FITS: Self = Self::Fits { wait: 0 };
 
     pub(crate) const fn fits(self) -> bool {
@@ -135,16 +133,15 @@ impl ClockSkew {
     }
 }
 
-/// A refund of units.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Refund {
-    pub(crate) cost: u64,
-    pub(crate) of: Charged,
+    cost: u64,
+    of: Charged,
 }
 
 /// The charge that a refund belongs to.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Charged {
+enum Charged {
     /// The newest charge.
     Newest,
     /// A charge of this counter at this time, in nanoseconds.

@@ -15,7 +15,6 @@ pub(crate) struct SlidingLog {
 }
 
 impl SlidingLog {
-    /// The log with this limit.
     pub(super) const fn with_limit(self, limit: u64) -> Self {
         Self { limit, ..self }
     }
@@ -61,7 +60,6 @@ impl SlidingLog {
         self.limit.saturating_sub(self.used(log, now))
     }
 
-    /// Nanoseconds until the newest entry leaves the period.
     pub(super) fn reset_after(&self, log: &Log, now: u64) -> u64 {
         let newest = log.newest().filter(|at| !self.is_expired(*at, now));
         newest.map_or(0, |at| self.leaves_after(at, now))

@@ -102,7 +102,6 @@ impl SlidingWindow {
         count.unwrap_or(0)
     }
 
-    /// The line of slice `newest`.
     fn line(&self, state: &Slices, newest: u64) -> Line {
         let (slices, index) = (self.slices as i64, newest as i64);
         // No counter exceeds a limit that was in force, so the sum of 1,000 counters cannot overflow.
@@ -232,8 +231,7 @@ impl SlidingWindow {
         self.add(state, now, cost.min(room));
     }
 
-    /// Counts units in the current slice.
-    pub(super) fn add(&self, state: &mut Slices, now: u64, units: u64) {
+    fn add(&self, state: &mut Slices, now: u64, units: u64) {
         self.advance(state, now);
         state.counts[0] += units;
         state.freshen();

@@ -34,7 +34,6 @@ impl SteppedBucket {
         self.bucket.most()
     }
 
-    /// The instant of the last step.
     pub(super) fn last_step(&self, now: u64) -> u64 {
         now - now % self.step
     }

@@ -72,7 +72,7 @@ impl TokenBucket {
     }
 
     #[inline]
-    pub(super) fn level(&self, tat: u64, now: u64) -> Level {
+    fn level(&self, tat: u64, now: u64) -> Level {
         Level {
             used: self.used(tat, now),
             refill: self.nominal,

@@ -12,7 +12,6 @@ use crate::quota::{DayLimits, Priority, Quota, TimeOfDay};
 
 const DAY_MICROS: i64 = 86_400_000_000;
 
-/// The limit of each window or slice.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Limits {
     Same(u64),
@@ -76,7 +75,6 @@ impl Limits {
         }
     }
 
-    /// The limits with a debt.
     pub(super) const fn plus(self, debt: u64) -> Self {
         match self {
             Self::Same(limit) => Self::Same(limit + debt),
@@ -122,7 +120,6 @@ impl Limits {
         sum
     }
 
-    /// The largest limit.
     pub(super) fn most(&self) -> u64 {
         match self {
             Self::Same(limit) => *limit,

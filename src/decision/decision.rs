@@ -81,7 +81,6 @@ pub struct Decision {
     pub(super) cause: DenialCause,
     pub(super) degraded: Option<Degradation>,
     pub(super) counted_by: CountedBy,
-    /// The lease that the units were spent from.
     pub(super) lease: Option<NonZeroU8>,
 }
 
@@ -283,7 +282,6 @@ impl Decision {
         self.quotas.iter()
     }
 
-    /// The quotas' statuses, without names.
     #[inline]
     pub(crate) fn statuses(&self) -> &[Status] {
         self.quotas.as_slice()
@@ -295,7 +293,6 @@ impl Decision {
         self.quotas.binding()
     }
 
-    /// The binding quota's status, without its name.
     #[inline]
     pub(crate) fn binding_status(&self) -> &Status {
         self.quotas.binding_place().1
@@ -366,7 +363,6 @@ impl Decision {
         self.binding_status().remaining()
     }
 
-    /// Names of the quotas that denied.
     pub(crate) fn violated(&self) -> impl Iterator<Item = &str> + Clone {
         let denied = self.statuses().iter().enumerate();
         let denied = denied.filter(|(_, quota)| quota.is_denied());
@@ -443,7 +439,6 @@ impl Decision {
         (0..limits).filter(|limit| self.statuses_of(*limit).iter().any(Status::is_denied))
     }
 
-    /// Whether the key of a limit is blocked.
     pub(crate) fn is_blocked_by(&self, limit: usize) -> bool {
         self.statuses_of(limit).iter().any(Status::is_blocked)
     }

@@ -64,7 +64,6 @@ impl Usages {
 }
 
 impl Decision {
-    /// The numbers of this decision.
     pub(crate) fn numbers(&self) -> DecisionNumbers {
         DecisionNumbers {
             usages: Usages::of(self.statuses()),

@@ -57,7 +57,7 @@ pub(crate) fn all_or_first_error(
 }
 
 /// The receipts of several limits. That of one limit, the usual case, needs no allocation.
-pub(crate) type ReceiptsOfEach = SmallList<Option<Receipt>, 1>;
+type ReceiptsOfEach = SmallList<Option<Receipt>, 1>;
 
 /// The receipt of each of `count` limits, from the answer to an operation on all of them; `None` for one that failed.
 pub(crate) fn receipts_of_each(

@@ -111,9 +111,7 @@ pub(crate) struct DecisionOfLimit {
     pub(crate) tier: u16,
     /// Nanoseconds until the key's block ends.
     pub(crate) blocked: u64,
-    /// The identity of the limit.
     pub(crate) limit: u64,
-    /// The class of the request.
     pub(crate) class: Priority,
     /// Whether only the class caused a denial.
     pub(crate) shed: bool,

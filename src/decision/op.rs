@@ -62,7 +62,6 @@ pub enum Op {
 }
 
 impl Op {
-    /// The receipt that the operation brings.
     pub(crate) const fn receipt(&self) -> Option<&Receipt> {
         match self {
             Self::Refund(_, Some(receipt)) | Self::Settle(_, receipt) => Some(receipt),

@@ -20,7 +20,7 @@ pub struct Policy {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Terms {
     pub(super) limit: u64,
-    pub(super) window: Option<Nanos>,
+    window: Option<Nanos>,
     /// 0 for requests, 1 for requests in flight, and from 2 on a name: each status copies it.
     unit: u8,
     marks: PolicyMarks,
@@ -183,13 +183,11 @@ impl Policy {
         }
     }
 
-    /// The name as a metric's label.
     #[cfg(feature = "metrics")]
     pub(crate) fn label(&self) -> Label {
         Label::new(self.name.fixed, self.name.in_set())
     }
 
-    /// The policy without its name.
     #[cfg(feature = "shared")]
     pub(crate) const fn terms(&self) -> &Terms {
         &self.terms
@@ -250,7 +248,6 @@ impl Terms {
         self
     }
 
-    /// The terms with the limit in force.
     pub(super) const fn with_limit(self, limit: u64) -> Self {
         Self { limit, ..self }
     }

@@ -74,7 +74,6 @@ impl Index<usize> for NameSet {
 pub(super) struct Share {
     /// The identity of the limit; 0 if unknown.
     pub(super) limit: u64,
-    /// The number of the limit's quotas.
     pub(super) quotas: usize,
     /// The names of the limit's quotas, in their order; `None` if all are static.
     pub(super) names: Option<Names>,
@@ -135,7 +134,6 @@ impl Name {
         Self { fixed, owned: None }
     }
 
-    /// The name at `place` of its set.
     pub(super) const fn owned(names: Names, place: usize) -> Self {
         Self {
             fixed: "",

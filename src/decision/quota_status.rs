@@ -93,7 +93,6 @@ impl<'a> QuotaStatus<'a> {
         }
     }
 
-    /// The policy's name as a metric's label.
     pub(crate) fn label(&self) -> Label {
         Label::new(self.status.name, self.owned)
     }

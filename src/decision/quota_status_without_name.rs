@@ -11,7 +11,6 @@ use super::{
 };
 use crate::quota::{Fitted, Kind, Priority};
 
-/// The status of one quota after a decision.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Status {
     /// The policy's name, if it is static. The decision stores the owned names.
@@ -102,7 +101,6 @@ impl Status {
         (self.excess, self.blocked) = (marks.excess, marks.blocked);
     }
 
-    /// Whether both are of one quota.
     #[cfg(feature = "shared")]
     pub(super) fn is_of_quota_of(&self, other: &Self) -> bool {
         let terms = |status: &Self| (status.name, status.terms, status.kind, status.class);
@@ -114,7 +112,6 @@ impl Status {
         self.class.part_of(self.limit())
     }
 
-    /// Sets the class of the request.
     pub(crate) const fn set_class(&mut self, class: Priority) {
         self.class = class;
     }
@@ -257,14 +254,12 @@ impl Status {
         binding
     }
 
-    /// Adds `jitter` to the wait of a denial.
     pub(super) fn lengthen(&mut self, jitter: Duration) {
         if let Some(wait) = self.retry_after.as_mut().filter(|_| self.denied) {
             *wait = wait.saturating_add(Micros::from_duration(jitter));
         }
     }
 
-    /// Subtracts `units` from the units left.
     #[cfg(feature = "shared")]
     pub(super) fn lower(&mut self, units: u64) {
         // Without a charge, an exceeded limit is the doing of a larger quota that shares the bucket:
@@ -342,7 +337,6 @@ impl Status {
         }
     }
 
-    /// Adds `units` to what is left.
     #[cfg(feature = "shared")]
     pub(super) fn raise(&mut self, units: u64) {
         // Counted numbers do not include how far the usage exceeds the nominal limit.
@@ -408,7 +402,6 @@ impl Status {
         self.standing.time_until(head.saturating_add(behind))
     }
 
-    /// Denies for at least `wait`.
     pub(super) fn deny_for(&mut self, wait: Duration) {
         let wait = Micros::from_duration(wait).max(Micros::new(1));
         self.retry_after = match self.retry_after {
@@ -419,7 +412,6 @@ impl Status {
         self.denied = true;
     }
 
-    /// Reverts a denial.
     pub(super) fn pardon(&mut self) {
         self.denied = false;
         self.retry_after = None;

@@ -29,7 +29,6 @@ pub struct Receipt {
     /// The request's own quota, if it brought one.
     request: Option<Fitted>,
     degraded: bool,
-    /// The lease that the units were spent from.
     lease: Option<NonZeroU8>,
 }
 
@@ -52,7 +51,6 @@ pub(crate) struct LimitReceipt {
     pub(crate) receipt: Receipt,
 }
 
-/// The charge of one quota's counter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Charge {
     /// The kind of the counter. A refund skips a counter of another kind.
@@ -65,7 +63,6 @@ pub(crate) struct Charge {
 }
 
 impl Receipt {
-    /// A receipt for nothing.
     pub(super) const fn new(charged_at: Timestamp) -> Self {
         Self {
             charged_at,
@@ -179,7 +176,6 @@ impl Receipt {
         self.degraded
     }
 
-    /// The lease that the units were spent from.
     #[cfg(feature = "shared")]
     pub(crate) const fn lease(&self) -> Option<NonZeroU8> {
         self.lease

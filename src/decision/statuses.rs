@@ -167,7 +167,6 @@ impl QuotaStatuses {
         places.map(|(place, status)| self.view(place, status))
     }
 
-    /// The quotas of several limits.
     pub(super) fn of_joint(statuses: Vec<Status>, shares: Vec<Share>) -> Self {
         Self {
             list: List::Many(statuses.into_boxed_slice()),
@@ -217,7 +216,6 @@ impl QuotaStatuses {
         same.then_some(status)
     }
 
-    /// Whether `policies` describe these quotas.
     #[inline]
     pub(super) fn are_of(&self, policies: &[Policy]) -> bool {
         let statuses = self.as_slice();

@@ -72,13 +72,13 @@ impl Level {
     }
 
     #[inline]
-    pub(crate) const fn remaining(self) -> u64 {
+    const fn remaining(self) -> u64 {
         self.refill.saturating_sub(self.used) / self.interval
     }
 
     /// Nanoseconds in which the remaining units refill, or the next unit if none remains.
     #[inline]
-    pub(crate) const fn effective_window(self) -> u64 {
+    const fn effective_window(self) -> u64 {
         match self.remaining() {
             0 => self.used + self.interval - self.refill,
             remaining => remaining * self.interval,
@@ -210,7 +210,6 @@ impl Usage {
         }
     }
 
-    /// The numbers of a quota with these terms.
     #[inline]
     pub(super) fn numbers(self, terms: &Terms) -> Counted {
         match self {

@@ -83,7 +83,6 @@ impl Calendar {
         self.unit.name()
     }
 
-    /// The mean length of the windows.
     pub(super) const fn mean_period(self) -> Duration {
         Duration::from_secs(self.unit.mean_seconds())
     }

@@ -309,7 +309,6 @@ fn algorithm(name: &str) -> Option<&'static str> {
     ALGORITHMS.into_iter().find(|known| *known == name)
 }
 
-/// The algorithm of a table's name.
 #[cfg(feature = "serde")]
 pub(super) fn algorithm_named(name: &str) -> Result<&'static str, ConfigError> {
     algorithm(name).ok_or_else(|| {

@@ -39,7 +39,7 @@ pub struct OwnedQuota {
 }
 
 impl OwnedQuota {
-    pub(super) fn new(quota: Quota, name: Cow<'static, str>) -> Self {
+    fn new(quota: Quota, name: Cow<'static, str>) -> Self {
         Self {
             quota: quota.unnamed(),
             name: Some(name),

@@ -25,11 +25,11 @@ pub(super) struct Token<'a> {
 /// A word that takes a value.
 #[derive(Clone, Copy)]
 pub(super) struct Word<'a> {
-    pub(super) token: Token<'a>,
+    token: Token<'a>,
     /// An example of the word with an accepted value.
-    pub(super) example: &'static str,
+    example: &'static str,
     /// The accepted values.
-    pub(super) largest: &'static str,
+    largest: &'static str,
 }
 
 impl<'a> Token<'a> {
@@ -236,7 +236,6 @@ impl<'a> Reader<'a> {
         Some(self.take_while(|c| !c.is_whitespace())).filter(|token| !token.text.is_empty())
     }
 
-    /// The number that belongs to a word.
     pub(super) fn number(&mut self, word: Word<'a>) -> Result<u64, Fault<'a>> {
         let token = self.token().ok_or(Fault::Alone(word))?;
         digits(token).map_err(|fault| fault.of_value(word))
@@ -255,7 +254,6 @@ impl<'a> Reader<'a> {
         small(token, word)
     }
 
-    /// The zone's name that belongs to a word.
     pub(super) fn name(&mut self, word: Word<'a>) -> Result<&'a str, Fault<'a>> {
         let token = self.token().ok_or(Fault::Alone(word))?;
         Ok(token.text)
@@ -270,7 +268,6 @@ impl<'a> Reader<'a> {
         varying::parse(token.text).map_err(Fault::Value)
     }
 
-    /// The period that belongs to a word.
     pub(super) fn step(&mut self, word: Word<'a>) -> Result<Duration, Fault<'a>> {
         self.period().map_err(|fault| fault.of_value(word))
     }

@@ -7,7 +7,6 @@ use std::{
 
 use crate::error::{ConfigError, ConfigErrorKind};
 
-/// The most bytes of a name.
 const MAX_LEN: usize = 32;
 
 /// The most names in a process. They are never freed, so that a policy has a byte for its unit.

@@ -35,7 +35,7 @@ pub struct Quota {
     pub(super) limit: u64,
     period: Duration,
     pub(super) algorithm: Algorithm,
-    pub(super) burst: Option<u64>,
+    burst: Option<u64>,
     refill_every: Option<Duration>,
     slices: Option<u32>,
     soft_percent: u32,
@@ -327,7 +327,6 @@ impl Quota {
         self.algorithm
     }
 
-    /// The algorithm's name in texts.
     pub(super) const fn algorithm_name(&self) -> &'static str {
         match self.algorithm {
             Algorithm::TokenBucket => "token_bucket",
@@ -383,7 +382,6 @@ impl Quota {
         self.refill_every
     }
 
-    /// The number of slices that [`slices`](Self::slices) set.
     pub(crate) const fn slices_set(&self) -> Option<u32> {
         self.slices
     }
@@ -408,7 +406,6 @@ impl Quota {
         self.debt
     }
 
-    /// The unit that [`unit`](Self::unit) set.
     pub(crate) const fn unit_set(&self) -> Option<&'static str> {
         self.unit
     }
@@ -418,7 +415,6 @@ impl Quota {
         !matches!(self.algorithm, Algorithm::LeakyBucket { .. })
     }
 
-    /// Whether [`uncapped`](Self::uncapped) was set.
     pub(crate) const fn is_uncapped(&self) -> bool {
         self.uncapped
     }
@@ -460,7 +456,6 @@ impl Quota {
         }
     }
 
-    /// The burst that [`burst`](Self::burst) set.
     pub(crate) const fn burst_set(&self) -> Option<u64> {
         self.burst
     }

@@ -102,7 +102,6 @@ impl Quota {
         self.varying
     }
 
-    /// The quota with all its limits changed.
     pub(super) fn with_limits(mut self, change: impl Fn(u64) -> u64) -> Self {
         self.limit = change(self.limit);
         let Some(limits) = self.varying else {
@@ -130,7 +129,6 @@ const fn largest(limits: &DayLimits) -> u64 {
 /// copied, and each change of a limit by an operator may be another one.
 const MAX_LISTS: usize = 4_096;
 
-/// The lists of this process.
 static LISTS: Mutex<KeptLists> = Mutex::new(KeptLists(BTreeSet::new()));
 
 /// Lists that are kept for the life of the process, equal ones once.
@@ -267,7 +265,6 @@ pub(super) fn of_text(quota: Quota, limits: &DayLimits) -> Result<Quota, ConfigE
     ))
 }
 
-/// Checks a zone's name.
 #[cfg(feature = "rules")]
 pub(crate) fn check_zone(name: &str) -> Result<(), ConfigError> {
     Quota::per_day(1).in_civil_time(Some(name), None).map(drop)

@@ -21,7 +21,6 @@ const MOST_OF_LOG: u64 = 1 << 20;
 /// The most counters of slices.
 const MOST_SLICES: u32 = 1_001;
 
-/// The state of a key for one quota.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum State {
     /// The instant of a token bucket or a leaky bucket.
@@ -33,7 +32,6 @@ pub(crate) enum State {
 
 /// A state of another algorithm, which a change of quota left, is read as fresh.
 impl State {
-    /// The state of a new key.
     pub(crate) const FRESH: Self = Self::Instant(0);
 
     /// The instant of a bucket; 0 for all other states.

@@ -10,7 +10,6 @@ use crate::{
     quota::Kind,
 };
 
-/// The reserved units of one counter.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ReservedUnits {
     pub(crate) units: u64,

@@ -10,7 +10,6 @@ use crate::decision::Degradation;
 use crate::{decision::rounding::Micros, quota::Priority};
 
 impl Decision {
-    /// Sets the index of the deciding tier.
     #[inline]
     pub(crate) const fn set_tier(&mut self, tier: u16) {
         self.tier = tier;
@@ -91,7 +90,6 @@ impl Decision {
         self
     }
 
-    /// Adds `units` to the units left.
     #[cfg(feature = "shared")]
     pub(crate) fn raise(&mut self, units: u64) {
         for quota in self.quotas.as_mut_slice() {
@@ -168,7 +166,6 @@ impl Decision {
         self
     }
 
-    /// Denies for at least `block`.
     pub(crate) fn into_blocked(mut self, block: Duration) -> Self {
         self.denied = true;
         self.delay = None;

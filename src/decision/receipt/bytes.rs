@@ -9,10 +9,8 @@ use crate::{
     quota::{Fitted, Kind},
 };
 
-/// The first byte: the version of the format.
 const VERSION: u8 = 1;
 
-/// The bytes of a charge.
 const CHARGE: usize = 4 + 8 + 8;
 
 impl Receipt {
