@@ -1,5 +1,5 @@
-//! Extractors: the trait, closures, and what combines extractors: a second choice, tuples, and
-//! digests under a secret.
+//! Extractors: the trait, closures about a request or what authentication left in its extensions, and what combines
+//! extractors: a second choice, tuples, and digests under a secret.
 
 use std::{fmt, net::IpAddr, sync::Arc};
 
@@ -65,7 +65,10 @@ pub trait KeyExtractor: Send + Sync + 'static {
     where
         Self: Sized,
     {
-        Or::new(self, other)
+        Or {
+            first: self,
+            second: other,
+        }
     }
 
     /// Replaces every key by a keyed digest of it (HMAC-SHA-256), which only those who have
@@ -199,6 +202,46 @@ where
     f
 }
 
+/// A key from what an outer layer found out and put into the request's extensions, such as the
+/// claims of a token that it verified.
+///
+/// Where there is no `T` at all the key is unavailable, which is a fault of the server and answered
+/// 500: that layer is missing, or it is inside the one that limits. The outer layer must insert a
+/// `T` for every request that passes. For requests without credentials, insert a `T` that the closure
+/// maps to a shared key or to `None`.
+///
+/// ```
+/// use tower_ratelimit::{Key, KeyErrorKind, KeyExtractor, key::extension_fn};
+///
+/// #[derive(Clone)]
+/// struct Claims {
+///     subject: String,
+/// }
+///
+/// let by_subject = extension_fn(|claims: &Claims| Key::from(claims.subject.as_str()));
+///
+/// let (mut parts, ()) = http::Request::new(()).into_parts();
+/// let error = by_subject.extract(&parts).unwrap_err();
+/// assert_eq!(error.kind(), KeyErrorKind::Unavailable);
+///
+/// parts.extensions.insert(Claims { subject: "alice".into() });
+/// assert_eq!(by_subject.extract(&parts), Ok(Key::from("alice")));
+/// ```
+pub fn extension_fn<T, K>(key: impl Fn(&T) -> K + Send + Sync + 'static) -> impl KeyExtractor
+where
+    T: Send + Sync + 'static,
+    K: IntoKey,
+{
+    move |parts: &Parts| match parts.extensions.get::<T>() {
+        Some(found) => key(found).into_key(),
+        None => Err(KeyError::unavailable(
+            "what the key is made of is not in the request's extensions: put the layer that \
+             inserts it, such as authentication, outside this one (in axum: add it after this \
+             one), and let it insert a value for every request that it lets pass",
+        )),
+    }
+}
+
 /// The first extractor's key, or the second's where the first is absent.
 ///
 /// Made by [`KeyExtractor::or`]. An error of the first extractor other than an absent key is the error of
@@ -207,12 +250,6 @@ where
 pub struct Or<A, B> {
     first: A,
     second: B,
-}
-
-impl<A, B> Or<A, B> {
-    const fn new(first: A, second: B) -> Self {
-        Self { first, second }
-    }
 }
 
 impl<A: KeyExtractor, B: KeyExtractor> KeyExtractor for Or<A, B> {

@@ -121,20 +121,14 @@
 //! ```
 
 mod client_ip;
-mod cookie;
 mod credentials;
-mod extension;
 mod extract;
-mod header;
 mod ip_prefix;
 mod joint;
-mod loggable_key;
-pub(crate) mod other_readings;
 mod peer;
-mod query;
 mod route;
-mod to_and_from_text;
-mod unambiguous_value;
+pub(crate) mod sent_value;
+mod text;
 mod value;
 
 #[cfg(feature = "rules")]
@@ -146,15 +140,12 @@ pub use self::route::MatchedRoute;
 pub(crate) use self::route::matched_route;
 pub use self::{
     client_ip::{AddressOrigin, ClientAddress, ClientIp, ClientIpHeader, IntoNetwork},
-    cookie::Cookie,
     credentials::{BasicUser, BearerToken},
-    extension::extension_fn,
-    extract::{Digested, IntoKey, KeyExtractor, Or, key_fn},
-    header::Header,
+    extract::{Digested, IntoKey, KeyExtractor, Or, extension_fn, key_fn},
     ip_prefix::IpPrefix,
-    loggable_key::Revealed,
     peer::{GroupedPeerIp, PeerIp},
-    query::QueryParameter,
     route::{Global, RequestMethod},
+    sent_value::{Cookie, Header, QueryParameter},
+    text::Revealed,
     value::Key,
 };

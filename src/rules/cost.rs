@@ -2,7 +2,7 @@
 
 use http::{HeaderName, Method, request::Parts};
 
-use crate::key::other_readings::lines_in_any_spelling;
+use crate::key::sent_value::lines_in_any_spelling;
 
 /// The parts of a cost. The largest that applies counts.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -12,7 +12,7 @@ use tower_ratelimit_rulefile::{
 use super::request::{NamedHost, RequestView, has_other_signs, hosts};
 use crate::{
     clock::Timestamp,
-    key::other_readings::{lines_in_any_spelling, parameters, parameters_by_semicolons},
+    key::sent_value::{lines_in_any_spelling, parameters, parameters_by_semicolons},
 };
 
 /// The application's function that decides whether a request is authenticated.

@@ -1,22 +1,28 @@
-//! The extractor [`ClientIp`]: reads the chosen header from the right, as far as proxies are
-//! trusted.
+//! The client's address behind proxies: [`ClientIp`] reads the header that was chosen from the right, as far as proxies
+//! are trusted, and tells where it found the address.
+//!
+//! Entries are read by pure functions over bytes (`entries.rs`). Which proxies are believed stands apart (`trust.rs`).
+
+mod entries;
+mod trust;
 
 use std::{net::IpAddr, sync::Arc};
 
-use http::{HeaderName, HeaderValue, request::Parts};
+use http::{HeaderName, HeaderValue, header, request::Parts};
 
-use super::{
-    AddressOrigin, ClientAddress, ClientIpHeader, IntoNetwork,
-    client_ip_header::Syntax,
-    forwarded_header,
-    header_entry::{self, HeaderEntry},
+use self::{
+    entries::{HeaderEntry, address, forwarded_entries, list_entries, viewer_address},
     trust::Trust,
 };
+use super::{IpPrefix, Key, KeyExtractor, peer::peer_ip};
 use crate::{
     error::{ConfigError, KeyError},
-    key::{IpPrefix, Key, KeyExtractor, peer::peer_ip},
     log::{Code, Watch},
 };
+
+pub use self::trust::IntoNetwork;
+#[cfg(feature = "rules")]
+pub(crate) use self::trust::unmapped;
 
 /// The client's address behind proxies, IPv6 grouped by /64.
 ///
@@ -81,7 +87,7 @@ pub struct ClientIp {
 impl ClientIp {
     /// How many entries of a header are read at most, from its right end. If all of them are
     /// trusted proxies, the client is the last one read.
-    pub const MAX_ENTRIES: usize = header_entry::MAX_ENTRIES;
+    pub const MAX_ENTRIES: usize = entries::MAX_ENTRIES;
 
     /// Loopback, private (RFC 1918, RFC 4193) and link-local networks, for
     /// [`behind`](Self::behind).
@@ -243,10 +249,10 @@ impl ClientIp {
         let lines = parts.headers.get_all(&self.name).iter();
         let lines = lines.map(HeaderValue::as_bytes);
         Ok(match self.syntax {
-            Syntax::List => self.walk(peer, lines.rev().flat_map(header_entry::entries)),
-            Syntax::Forwarded => self.walk(peer, lines.rev().flat_map(forwarded_header::entries)),
-            Syntax::Single => only(peer, lines.map(header_entry::address)),
-            Syntax::ViewerAddress => only(peer, lines.map(header_entry::viewer_address)),
+            Syntax::List => self.walk(peer, lines.rev().flat_map(list_entries)),
+            Syntax::Forwarded => self.walk(peer, lines.rev().flat_map(forwarded_entries)),
+            Syntax::Single => only(peer, lines.map(address)),
+            Syntax::ViewerAddress => only(peer, lines.map(viewer_address)),
         })
     }
 
@@ -312,5 +318,146 @@ impl KeyExtractor for ClientIp {
     fn believed_peer(&self, parts: &Parts) -> Option<IpAddr> {
         let peer = peer_ip(parts).ok()?.to_canonical();
         (!self.trust.covers(peer, 0)).then_some(peer)
+    }
+}
+
+/// The address of a request's client, found by [`ClientIp::resolve`].
+///
+/// It is the whole address, not grouped; the key is made from its network.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ClientAddress {
+    ip: IpAddr,
+    origin: AddressOrigin,
+    entries: u8,
+}
+
+/// Where a [`ClientAddress`] comes from, to find out whether a deployment is set up right: one
+/// that is sees [`Client`](Self::Client) behind its proxies and [`Peer`](Self::Peer) in front of
+/// them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum AddressOrigin {
+    /// The connection does not come from a trusted proxy, so its other end is the client. No
+    /// header was read.
+    Peer,
+    /// A trusted proxy wrote it into the header, and it is no trusted proxy itself.
+    Client,
+    /// Everybody on the way is a trusted proxy, or the header is missing: the farthest of them.
+    AllTrusted,
+    /// A proxy names the one before it `unknown`, or by an obfuscated name: the address of that
+    /// proxy.
+    Hidden,
+    /// A proxy wrote something that is no address, or a header of one value has several: the
+    /// address of that proxy.
+    Malformed,
+    /// More entries than [`ClientIp::MAX_ENTRIES`], and all of them
+    /// trusted proxies: the last one that was read.
+    TooManyEntries,
+}
+
+impl ClientAddress {
+    /// The peer of the connection, before any header is read.
+    const fn peer(ip: IpAddr) -> Self {
+        Self {
+            ip,
+            origin: AddressOrigin::Peer,
+            entries: 0,
+        }
+    }
+
+    /// The client's address. IPv4-mapped IPv6 (`::ffff:203.0.113.7`) is unwrapped.
+    pub const fn ip(&self) -> IpAddr {
+        self.ip
+    }
+
+    /// The origin of the address.
+    pub const fn origin(&self) -> AddressOrigin {
+        self.origin
+    }
+
+    /// How many entries of the header were read, from its right end: at most
+    /// [`ClientIp::MAX_ENTRIES`].
+    pub const fn entries(&self) -> usize {
+        self.entries as usize
+    }
+
+    /// Reads one more entry. `None`, with the reason noted, if it has no address.
+    const fn read(&mut self, entry: HeaderEntry) -> Option<IpAddr> {
+        self.entries += 1;
+        match entry {
+            HeaderEntry::Address(ip) => {
+                self.ip = ip;
+                return Some(ip);
+            }
+            HeaderEntry::Hidden => self.origin = AddressOrigin::Hidden,
+            HeaderEntry::Malformed => self.origin = AddressOrigin::Malformed,
+        }
+        None
+    }
+
+    const fn with_origin(mut self, origin: AddressOrigin) -> Self {
+        self.origin = origin;
+        self
+    }
+}
+
+/// The header in which proxies name the client; see [`ClientIp::header`].
+///
+/// Choose the one that *your* proxy writes, and look up in its manual whether it replaces what a
+/// client sent. The addresses may have a port.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ClientIpHeader {
+    /// `X-Forwarded-For`: nginx with `$proxy_add_x_forwarded_for`, HAProxy, Envoy, Traefik, Caddy,
+    /// the load balancers of AWS, Google and Azure.
+    XForwardedFor,
+    /// `Forwarded`, RFC 7239.
+    Forwarded,
+    /// `CF-Connecting-IP`: Cloudflare.
+    CfConnectingIp,
+    /// `True-Client-IP`: Akamai, Cloudflare Enterprise.
+    TrueClientIp,
+    /// `Fly-Client-IP`: fly.io.
+    FlyClientIp,
+    /// `CloudFront-Viewer-Address`, with its port after the last colon: Amazon CloudFront.
+    CloudFrontViewerAddress,
+    /// `X-Real-IP`: nginx with `proxy_set_header X-Real-IP $remote_addr`.
+    XRealIp,
+    /// `X-Envoy-External-Address`: Envoy.
+    XEnvoyExternalAddress,
+    /// Another header that is one line with one address.
+    Single(HeaderName),
+    /// Another header that is a list as `X-Forwarded-For` is, to whose right end each proxy
+    /// appends.
+    List(HeaderName),
+}
+
+/// How a header is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Syntax {
+    List,
+    Forwarded,
+    Single,
+    ViewerAddress,
+}
+
+impl ClientIpHeader {
+    fn into_parts(self) -> (HeaderName, Syntax) {
+        let single = |name| (HeaderName::from_static(name), Syntax::Single);
+        match self {
+            Self::XForwardedFor => (HeaderName::from_static("x-forwarded-for"), Syntax::List),
+            Self::Forwarded => (header::FORWARDED, Syntax::Forwarded),
+            Self::CloudFrontViewerAddress => {
+                let name = HeaderName::from_static("cloudfront-viewer-address");
+                (name, Syntax::ViewerAddress)
+            }
+            Self::CfConnectingIp => single("cf-connecting-ip"),
+            Self::TrueClientIp => single("true-client-ip"),
+            Self::FlyClientIp => single("fly-client-ip"),
+            Self::XRealIp => single("x-real-ip"),
+            Self::XEnvoyExternalAddress => single("x-envoy-external-address"),
+            Self::Single(name) => (name, Syntax::Single),
+            Self::List(name) => (name, Syntax::List),
+        }
     }
 }
