@@ -12,16 +12,15 @@ use std::{
 use http::request::Parts;
 
 use super::{
-    in_flight::Permit,
-    permit_grant::{Grant, PendingGrant},
+    in_flight::{Grant, PendingGrant, Permit},
     permits::Permits,
 };
 use crate::{
     decision::{Decision, Policy},
     middleware::{
+        inner_service::{FinalOutcome, RequestOutcome},
         key_extraction::KeyStage,
         key_extraction_rules::PerRequest,
-        request_outcome::{FinalOutcome, RequestOutcome},
         responder::Responder,
     },
     observe::Decided,

@@ -18,8 +18,9 @@ use crate::{
     headers::Headers,
     key::{Key, KeyExtractor},
     middleware::{
-        builder_methods::common_builder_methods, key_extraction::KeyStage,
-        key_extraction_rules::MissingKey, settings::CommonSettings,
+        key_extraction::KeyStage,
+        key_extraction_rules::MissingKey,
+        settings::{CommonSettings, common_builder_methods},
     },
     observe::Observer,
     quota::Priority,

@@ -116,12 +116,9 @@
 
 mod admission;
 mod body;
-mod future;
-mod held_permits;
 mod in_flight;
 mod layer;
 mod limit;
-mod permit_grant;
 mod permits;
 #[cfg(feature = "redis")]
 mod redis_concurrency;
@@ -130,21 +127,19 @@ mod service;
 mod shared_permits;
 
 #[cfg(feature = "rules")]
-pub use self::held_permits::RequestPermits;
+pub use self::body::RequestPermits;
 #[cfg(feature = "redis")]
 pub use self::redis_concurrency::SharedConcurrency;
 pub use self::{
     body::ConcurrencyBody,
-    future::ResponseFuture,
     layer::ConcurrencyLayer,
     limit::{Concurrency, OwnedConcurrency},
     permits::IntoPermits,
-    service::ConcurrencyLimit,
+    service::{ConcurrencyLimit, ResponseFuture},
 };
 #[cfg(feature = "rules")]
 pub(crate) use self::{
-    held_permits::HeldPermits,
-    in_flight::{InFlight, Permit},
-    permit_grant::{Grant, PendingGrant},
+    body::HeldPermits,
+    in_flight::{Grant, InFlight, PendingGrant, Permit},
     permits::{PermitSource, Permits},
 };

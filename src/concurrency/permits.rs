@@ -5,9 +5,8 @@ use std::{fmt, sync::Arc};
 #[cfg(feature = "redis")]
 use super::shared_permits::SharedPermits;
 use super::{
-    in_flight::InFlight,
+    in_flight::{Grant, InFlight, PendingGrant},
     limit::{Concurrency, OwnedConcurrency},
-    permit_grant::{Grant, PendingGrant},
 };
 use crate::{decision::Policy, error::ConfigError, key::Key, quota::Priority};
 

@@ -2,10 +2,7 @@
 
 use std::{num::NonZeroU32, sync::Arc};
 
-use super::{
-    in_flight::InFlight,
-    permit_grant::{Grant, Holder},
-};
+use super::in_flight::{Grant, Holder, InFlight};
 use crate::{
     decision::Policy,
     error::LimiterError,

@@ -39,10 +39,10 @@ type PerKey = Arc<dyn Fn(&Key) -> bool + Send + Sync>;
 #[derive(Clone)]
 pub(crate) struct KeyRules {
     extractor: Arc<dyn KeyExtractor>,
-    skip: Option<PerRequest<bool>>,
-    deny: Option<PerRequest<bool>>,
-    skip_key: Option<PerKey>,
-    deny_key: Option<PerKey>,
+    pub(crate) skip: Option<PerRequest<bool>>,
+    pub(crate) deny: Option<PerRequest<bool>>,
+    pub(crate) skip_key: Option<PerKey>,
+    pub(crate) deny_key: Option<PerKey>,
     on_absent_key: MissingKey,
     on_ambiguous_key: MissingKey,
     on_unavailable_key: MissingKey,
@@ -74,22 +74,6 @@ impl KeyRules {
             on_unavailable_key: MissingKey::Reject,
             reported: Arc::default(),
         }
-    }
-
-    pub(crate) fn set_skip(&mut self, skip: impl Fn(&Parts) -> bool + Send + Sync + 'static) {
-        self.skip = Some(Arc::new(skip));
-    }
-
-    pub(crate) fn set_deny(&mut self, deny: impl Fn(&Parts) -> bool + Send + Sync + 'static) {
-        self.deny = Some(Arc::new(deny));
-    }
-
-    pub(crate) fn set_skip_key(&mut self, skip: impl Fn(&Key) -> bool + Send + Sync + 'static) {
-        self.skip_key = Some(Arc::new(skip));
-    }
-
-    pub(crate) fn set_deny_key(&mut self, deny: impl Fn(&Key) -> bool + Send + Sync + 'static) {
-        self.deny_key = Some(Arc::new(deny));
     }
 
     pub(crate) const fn set_missing_key(&mut self, kind: KeyErrorKind, action: MissingKey) {

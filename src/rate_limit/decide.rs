@@ -24,8 +24,8 @@ use crate::{
     key::Key,
     limiter::{Limiter, Pending, Tier},
     middleware::{
+        inner_service::{FinalOutcome, RequestOutcome},
         key_extraction_rules::Uncounted,
-        request_outcome::{FinalOutcome, RequestOutcome},
     },
     observe::Event,
     reject::{Reject, RejectionKind},

@@ -25,8 +25,8 @@ use crate::{
         Tier,
     },
     middleware::{
-        builder_methods::common_builder_methods, key_extraction_rules::MissingKey,
-        settings::CommonSettings,
+        key_extraction_rules::MissingKey,
+        settings::{CommonSettings, common_builder_methods},
     },
     observe::Observer,
     quota::Priority,

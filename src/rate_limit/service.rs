@@ -19,10 +19,7 @@ use super::{
 };
 use crate::{
     limiter::{Limiter, LocalLimiter},
-    middleware::{
-        inner_service::{drop_ready, inner_service, take_ready},
-        request_outcome::RequestOutcome,
-    },
+    middleware::inner_service::{RequestOutcome, drop_ready, inner_service, take_ready},
     reject::{ProblemJson, Reject},
 };
 

@@ -9,7 +9,7 @@ use super::{
 use crate::{
     clock::Timestamp,
     concurrency::{Grant, HeldPermits, PendingGrant},
-    middleware::request_outcome::RequestOutcome,
+    middleware::inner_service::RequestOutcome,
     rate_limit::RateOutcome,
     reject::Reject,
     rules::{rule::Rule, select::RulesVerdict},

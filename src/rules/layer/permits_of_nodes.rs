@@ -21,7 +21,7 @@ use crate::{
     clock::Timestamp,
     concurrency::{Grant, HeldPermits, PendingGrant, Permit},
     decision::Decision,
-    middleware::request_outcome::RequestOutcome,
+    middleware::inner_service::RequestOutcome,
     reject::{Reject, RejectionKind},
 };
 
