@@ -5,7 +5,7 @@ use std::time::Duration;
 use base64::{Engine, prelude::BASE64_STANDARD_NO_PAD};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, header};
 
-use super::{Rejection, RejectionBody, RejectionKind, built_in_responses};
+use super::{Rejection, RejectionBody, RejectionKind, built_in::with_status};
 use crate::{
     decision::{Decision, Unit},
     headers::is_grpc,
@@ -73,7 +73,7 @@ fn status(rejection: &Rejection<'_>) -> &'static str {
 }
 
 fn response<B: RejectionBody>(rejection: &Rejection<'_>, message: &str) -> Response<B> {
-    let mut response = built_in_responses::with_status(StatusCode::OK, B::empty());
+    let mut response = with_status(StatusCode::OK, B::empty());
     let status = status(rejection);
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(CONTENT_TYPE));

@@ -1,18 +1,18 @@
 //! Denials by handlers, answered as a layer answers.
 
 use std::{
+    any::Any,
     error::Error,
     fmt,
-    sync::atomic::{AtomicBool, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
-use http::{Request, Response, request::Parts};
+use http::{Request, Response, StatusCode, request::Parts};
 
-use super::{
-    ProblemJson, Reject, Rejection, RejectionBody, RejectionKind,
-    rejection_response::answer,
-    style::{AnswerStyle, ErasedReject},
-};
+use super::{ProblemJson, Reject, Rejection, RejectionBody, RejectionKind, rejection::answer};
 use crate::{
     decision::Decision,
     error::LimiterError,
@@ -158,7 +158,7 @@ impl Denial {
     #[cfg(feature = "axum")]
     #[must_use]
     pub fn rejection(mut self, rejection: impl Reject<axum::body::Body>) -> Self {
-        self.0.rejection = Some(ErasedReject::new(std::sync::Arc::new(rejection)));
+        self.0.rejection = Some(ErasedReject::new(Arc::new(rejection)));
         self
     }
 
@@ -344,5 +344,50 @@ impl fmt::Debug for Denial {
             Cause::Failed(error) => text.field("error", error),
         };
         text.finish_non_exhaustive()
+    }
+}
+
+/// The settings of a layer's responses to denied requests. Layers that expose their decisions insert it
+/// into the extensions of requests, for handlers that deny requests themselves.
+#[derive(Clone)]
+pub(crate) struct AnswerStyle {
+    headers: Headers,
+    /// Whether gRPC calls are answered in gRPC.
+    grpc: bool,
+    /// The status of shed requests.
+    shed_status: StatusCode,
+    rejection: ErasedReject,
+}
+
+impl AnswerStyle {
+    pub(crate) fn new<B: 'static>(
+        headers: &Headers,
+        grpc: bool,
+        shed_status: StatusCode,
+        rejection: Arc<impl Reject<B>>,
+    ) -> Self {
+        Self {
+            headers: headers.clone(),
+            grpc,
+            shed_status,
+            rejection: ErasedReject::new(rejection),
+        }
+    }
+}
+
+/// A rejection of any type, for the one type of body that it is kept for.
+#[derive(Clone)]
+struct ErasedReject(Arc<dyn Any + Send + Sync>);
+
+impl ErasedReject {
+    fn new<B: 'static>(rejection: Arc<impl Reject<B>>) -> Self {
+        let rejection: Arc<dyn Reject<B>> = rejection;
+        Self(Arc::new(rejection))
+    }
+
+    /// The rejection, if it was kept for bodies of type `B`.
+    fn get<B: 'static>(&self) -> Option<&dyn Reject<B>> {
+        let rejection = self.0.downcast_ref::<Arc<dyn Reject<B>>>()?;
+        Some(&**rejection)
     }
 }

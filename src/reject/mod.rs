@@ -89,20 +89,15 @@
 //! ```
 
 mod body;
-mod built_in_responses;
+mod built_in;
 mod grpc;
 mod handler_denial;
-mod problem;
 mod rejection;
-mod rejection_response;
-mod style;
-mod text;
 
 pub use self::{
     body::RejectionBody,
+    built_in::{Empty, PlainText, ProblemJson, quota_exceeded},
     handler_denial::Denial,
-    problem::{ProblemJson, quota_exceeded},
     rejection::{IsResponse, Reject, RejectFn, Rejection, RejectionKind},
-    text::{Empty, PlainText},
 };
-pub(crate) use self::{rejection_response::answer, style::AnswerStyle};
+pub(crate) use self::{handler_denial::AnswerStyle, rejection::answer};

@@ -17,7 +17,6 @@
 //! ```
 
 mod declared;
-mod field;
 #[cfg(feature = "llm")]
 pub mod llm;
 mod prices;
@@ -26,9 +25,8 @@ mod tokens;
 
 pub use self::{
     declared::Declared,
-    field::{Field, FieldReader},
     prices::{Price, Prices},
-    reader::{SpendReader, SpendReaders},
+    reader::{Field, FieldReader, SpendReader, SpendReaders},
     tokens::Tokens,
 };
 

@@ -21,14 +21,12 @@
 //! A response with a `Content-Encoding` is not decoded, so nothing in it can be read: request `identity` from the
 //! server behind.
 
-mod bedrock_headers;
 mod event_stream;
 mod formats;
 mod json_number;
 mod json_scanner;
 mod json_text;
 mod path_trie;
-mod pointer;
 #[cfg(feature = "tokio")]
 mod request_reader;
 mod usage;
@@ -45,12 +43,12 @@ use self::{
     event_stream::{EventSplitter, Events, MARK},
     formats::Format,
     json_scanner::{FoundValues as _, JsonScanner},
-    path_trie::PathTrie,
+    path_trie::{Number, PathTrie, Target},
     usage::{Document, DocumentUsage, Found},
 };
 use super::{Declared, SpendReader, SpendReaders, Tokens};
+use crate::error::{ConfigError, ConfigErrorKind};
 
-pub use self::pointer::Pointer;
 #[cfg(feature = "tokio")]
 pub(crate) use self::request_reader::RequestReader;
 
@@ -98,7 +96,7 @@ impl SpendReaders for Llm {
 
     fn reader(&self, response: &response::Parts, tokens: &mut Tokens) -> Option<LlmReader> {
         let found = match self.format {
-            Format::Any => bedrock_headers::read(&response.headers, tokens),
+            Format::Any => usage::of_bedrock_fields(&response.headers, tokens),
             _ => Found::Nothing,
         };
         let reader = LlmReader::new(response, &self.format.paths())?;
@@ -242,5 +240,79 @@ impl Events for EventData<'_> {
     fn dispatch(&mut self) {
         self.scanner.reset();
         self.document.end();
+    }
+}
+
+/// Reads whole numbers at JSON pointers (RFC 6901) of a JSON body, or of the events of a stream.
+///
+/// A segment `*` is each element of an array. Of several numbers at a pointer the largest counts.
+///
+/// ```
+/// use tower_ratelimit::spend::llm::Pointer;
+///
+/// let units = Pointer::output("/usage/cost_units")?.input("/usage/queries")?;
+/// # let _ = units;
+/// # Ok::<_, tower_ratelimit::ConfigError>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct Pointer {
+    paths: Arc<PathTrie>,
+}
+
+impl Pointer {
+    /// Reads the [output](Tokens::output) at this pointer.
+    ///
+    /// # Errors
+    ///
+    /// When it is no JSON pointer, has more than 8 segments, or one of more than 64 bytes.
+    pub fn output(pointer: &str) -> Result<Self, ConfigError> {
+        let paths = Arc::new(PathTrie::new());
+        Self { paths }.with(pointer, Number::Output)
+    }
+
+    /// Reads the [input](Tokens::input) at this pointer, too.
+    ///
+    /// # Errors
+    ///
+    /// As [`output`](Self::output).
+    pub fn input(self, pointer: &str) -> Result<Self, ConfigError> {
+        self.with(pointer, Number::Input)
+    }
+
+    /// Reads the [cached input](Tokens::cached_input), a part of the input, at this pointer, too.
+    ///
+    /// # Errors
+    ///
+    /// As [`output`](Self::output).
+    pub fn cached_input(self, pointer: &str) -> Result<Self, ConfigError> {
+        self.with(pointer, Number::CachedInput)
+    }
+
+    fn with(mut self, pointer: &str, number: Number) -> Result<Self, ConfigError> {
+        let refuse = || {
+            let fault = format!(
+                "{pointer:?} is no JSON pointer of up to 8 segments, such as \"/usage/total_tokens\""
+            );
+            ConfigError::new(ConfigErrorKind::Pointer, fault)
+        };
+        let path = pointer.strip_prefix('/').ok_or_else(refuse)?;
+        let segments: Vec<_> = path
+            .split('/')
+            .map(|segment| segment.replace("~1", "/").replace("~0", "~"))
+            .collect();
+        let paths = Arc::make_mut(&mut self.paths);
+        let segments = segments.iter().map(String::as_str);
+        if !paths.add(segments, Target::Number(number)) {
+            return Err(refuse());
+        }
+        Ok(self)
+    }
+}
+
+impl SpendReaders for Pointer {
+    type Reader = LlmReader;
+
+    fn reader(&self, response: &response::Parts, _: &mut Tokens) -> Option<LlmReader> {
+        LlmReader::new(response, &self.paths)
     }
 }

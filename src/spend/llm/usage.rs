@@ -1,4 +1,7 @@
-//! The usage of one document: a response, or an event of one.
+//! The usage of one document: a response, or an event of one; and what Bedrock reports in the head of a response,
+//! whichever model responds.
+
+use http::HeaderMap;
 
 use super::{
     json_scanner::FoundValues,
@@ -109,5 +112,40 @@ impl Document<'_> {
         if *self.found < found {
             *self.found = found;
         }
+    }
+}
+
+/// The fields of Bedrock. As in its bodies, the input does not contain the cache.
+const BEDROCK_FIELDS: [(&str, Number); 4] = [
+    ("x-amzn-bedrock-input-token-count", Number::Input),
+    (
+        "x-amzn-bedrock-cache-read-input-token-count",
+        Number::CacheRead,
+    ),
+    (
+        "x-amzn-bedrock-cache-write-input-token-count",
+        Number::CacheWrite,
+    ),
+    ("x-amzn-bedrock-output-token-count", Number::Output),
+];
+
+/// Reports the numbers of Bedrock's fields. Returns whether there are any.
+pub(super) fn of_bedrock_fields(headers: &HeaderMap, tokens: &mut Tokens) -> Found {
+    let (mut usage, mut found) = (DocumentUsage::default(), Found::Nothing);
+    let mut document = Document {
+        usage: &mut usage,
+        tokens,
+        found: &mut found,
+    };
+    for (name, number) in BEDROCK_FIELDS {
+        let text = headers.get(name).and_then(|value| value.to_str().ok());
+        if let Some(value) = text.and_then(|text| text.trim().parse().ok()) {
+            document.number(Target::Number(number), value);
+        }
+    }
+    document.end();
+    match found {
+        Found::Nothing => Found::Nothing,
+        _ => Found::UsageInHead,
     }
 }

@@ -1,11 +1,11 @@
-//! Rejections as problem documents.
+//! The built-in rejections: a problem document, plain text, and no body.
 
 use std::{fmt::Write, iter};
 
 use bytes::Bytes;
-use http::{HeaderValue, Response};
+use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 
-use super::{Reject, Rejection, RejectionBody, RejectionKind, body::Content, built_in_responses};
+use super::{Reject, Rejection, RejectionBody, RejectionKind, body::Content};
 use crate::decision::Decision;
 
 /// A problem document (RFC 9457) as `application/problem+json`. This is the default.
@@ -42,15 +42,15 @@ pub struct ProblemJson;
 
 impl<B: RejectionBody> Reject<B> for ProblemJson {
     fn reject(&self, rejection: &Rejection<'_>) -> Response<B> {
-        built_in_responses::built_in(rejection, || content(rejection).into_response(rejection))
+        built_in(rejection, || problem(rejection).into_response(rejection))
     }
 
     fn content(&self, rejection: &Rejection<'_>) -> Option<Content<B>> {
-        (!rejection.is_grpc()).then(|| content(rejection))
+        (!rejection.is_grpc()).then(|| problem(rejection))
     }
 }
 
-fn content<B: RejectionBody>(rejection: &Rejection<'_>) -> Content<B> {
+fn problem<B: RejectionBody>(rejection: &Rejection<'_>) -> Content<B> {
     let content_type = const { HeaderValue::from_static("application/problem+json") };
     Content::new(rejection, content_type, document(rejection))
 }
@@ -149,4 +149,140 @@ fn push_json_string(text: &mut String, content: &str) {
         }
     }
     text.push('"');
+}
+
+/// The status in words, as `text/plain`.
+///
+/// ```
+/// use tower_ratelimit::reject::{PlainText, Reject, Rejection, RejectionKind};
+///
+/// let (parts, ()) = http::Request::new(()).into_parts();
+/// let rejection = Rejection::new(RejectionKind::Denied, &parts);
+/// let response: http::Response<String> = PlainText.reject(&rejection);
+/// assert_eq!(response.body(), "Too Many Requests\n");
+/// ```
+#[derive(Debug, Clone, Copy, Default)]
+#[allow(
+    clippy::exhaustive_structs,
+    reason = "a name for a choice, with nothing to it"
+)]
+pub struct PlainText;
+
+/// Only the status and the fields.
+///
+/// ```
+/// use tower_ratelimit::reject::{Empty, Reject, Rejection, RejectionKind};
+///
+/// let (parts, ()) = http::Request::new(()).into_parts();
+/// let rejection = Rejection::new(RejectionKind::Denied, &parts);
+/// let response: http::Response<String> = Empty.reject(&rejection);
+/// assert_eq!(response.status(), 429);
+/// assert!(response.body().is_empty());
+/// ```
+#[derive(Debug, Clone, Copy, Default)]
+#[allow(
+    clippy::exhaustive_structs,
+    reason = "a name for a choice, with nothing to it"
+)]
+pub struct Empty;
+
+impl<B: RejectionBody> Reject<B> for PlainText {
+    fn reject(&self, rejection: &Rejection<'_>) -> Response<B> {
+        built_in(rejection, || plain_text(rejection).into_response(rejection))
+    }
+
+    fn content(&self, rejection: &Rejection<'_>) -> Option<Content<B>> {
+        (!rejection.is_grpc()).then(|| plain_text(rejection))
+    }
+}
+
+impl<B: RejectionBody> Reject<B> for Empty {
+    fn reject(&self, rejection: &Rejection<'_>) -> Response<B> {
+        built_in(rejection, || without_content(rejection))
+    }
+}
+
+fn plain_text<B: RejectionBody>(rejection: &Rejection<'_>) -> Content<B> {
+    let words = Bytes::from_static(in_words(rejection.kind()).as_bytes());
+    let content_type = const { HeaderValue::from_static("text/plain; charset=utf-8") };
+    Content::new(rejection, content_type, words)
+}
+
+const fn in_words(kind: RejectionKind) -> &'static str {
+    match kind {
+        RejectionKind::Denied => "Too Many Requests\n",
+        RejectionKind::Banned => "Forbidden\n",
+        RejectionKind::KeyMissing => "Bad Request\n",
+        RejectionKind::KeyUnavailable => "Internal Server Error\n",
+        RejectionKind::LimiterFailed | RejectionKind::Shed => "Service Unavailable\n",
+    }
+}
+
+/// Room for what a rejection and the rate-limit fields need, so that the map is built once.
+const MOST_FIELDS: usize = 10;
+
+/// The answer of a built-in rejection: `http` makes it, except to gRPC calls.
+fn built_in<B: RejectionBody>(
+    rejection: &Rejection<'_>,
+    http: impl FnOnce() -> Response<B>,
+) -> Response<B> {
+    if rejection.is_grpc() {
+        rejection.grpc_response()
+    } else {
+        http()
+    }
+}
+
+impl<B: RejectionBody> Content<B> {
+    fn new(rejection: &Rejection<'_>, content_type: HeaderValue, content: Bytes) -> Self {
+        Self {
+            length: content.len(),
+            body: if rejection.is_head() {
+                B::empty()
+            } else {
+                B::from_bytes(content)
+            },
+            content_type,
+        }
+    }
+
+    /// The response, without a length for GET: the caller of the rejection may replace the body.
+    fn into_response(self, rejection: &Rejection<'_>) -> Response<B> {
+        let mut response = self.into_whole_response(rejection);
+        // From an empty body a server would conclude 0.
+        if !rejection.is_head() {
+            response.headers_mut().remove(header::CONTENT_LENGTH);
+        }
+        response
+    }
+}
+
+impl<B> Content<B> {
+    /// The response as it is sent, without the fields about the limit.
+    pub(super) fn into_whole_response(self, rejection: &Rejection<'_>) -> Response<B> {
+        let mut response = with_status(rejection.status(), self.body);
+        let headers = response.headers_mut();
+        headers.append(header::CONTENT_TYPE, self.content_type);
+        headers.append(header::CONTENT_LENGTH, self.length.into());
+        forbid_caching(headers);
+        response
+    }
+}
+
+/// A response to HTTP clients that has no content.
+fn without_content<B: RejectionBody>(rejection: &Rejection<'_>) -> Response<B> {
+    let mut response = with_status(rejection.status(), B::empty());
+    forbid_caching(response.headers_mut());
+    response
+}
+
+pub(super) fn with_status<B>(status: StatusCode, body: B) -> Response<B> {
+    let mut response = Response::new(body);
+    *response.status_mut() = status;
+    response.headers_mut().reserve(MOST_FIELDS);
+    response
+}
+
+fn forbid_caching(headers: &mut HeaderMap) {
+    headers.append(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
 }
