@@ -37,7 +37,7 @@ pub(super) struct PermitAdmission<R> {
 }
 
 /// The outcome of a request at a limit on concurrency.
-pub(super) type PermitOutcome<R, B> = RequestOutcome<Running<R>, B, PendingPermit<R>>;
+type PermitOutcome<R, B> = RequestOutcome<Running<R>, B, PendingPermit<R>>;
 
 /// A request that passes.
 pub(super) struct Running<R> {

@@ -9,8 +9,7 @@ use std::{
 use super::{
     admission::Admission,
     charge_request::{ChargeRequestRef, DecisionTrace},
-    queues_by_key::QueueWait,
-    waiting::{self, Enqueued, QueueAhead, QueuePosition, Requeued},
+    waiting::{self, Enqueued, QueueAhead, QueuePosition, QueueWait, Requeued},
 };
 use crate::{
     decision::{Decision, Op},
@@ -120,15 +119,13 @@ impl DeferredDecision {
                     self.request_charge(admission, charge)
                 }
                 NextStep::Retry(wait) => {
-                    let slept = waiting::sleep(wait).await;
-                    self.late = slept.map_err(LimiterError::unavailable)?;
+                    self.late = waiting::sleep(wait).await?;
                     // An earlier request may have moved into the queue meanwhile.
                     NextStep::Queue
                 }
                 NextStep::Delay(decision) => {
                     let delay = decision.delay();
-                    let slept = waiting::sleep(delay).await;
-                    slept.map_err(LimiterError::unavailable)?;
+                    waiting::sleep(delay).await?;
                     let decision = decision.delayed_by(self.trace.waited);
                     self.trace.waited += delay;
                     return Ok(decision);

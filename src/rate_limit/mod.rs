@@ -129,13 +129,11 @@ mod deferred_decision;
 mod layer;
 #[cfg(feature = "rules")]
 mod prepared_admission;
-mod queues_by_key;
 mod reservation;
 mod service;
 mod settings;
 mod spending;
 mod waiting;
-mod warnings;
 
 #[cfg(feature = "tokio")]
 pub use self::background_corrections::settled;

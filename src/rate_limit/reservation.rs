@@ -11,11 +11,10 @@ use std::{
 use http::{Response, request::Parts, response};
 
 use super::{
-    admission::Admission,
+    admission::{Admission, Unreadable},
     background_corrections::spawn,
     charge_request::{ChargeRequest, ChargeRequestRef},
     spending::{Spending, Spent},
-    warnings::Unreadable,
 };
 use crate::{
     decision::{Decision, Op, Receipt},

@@ -22,8 +22,8 @@ use crate::{
     limiter::{Limiter, Pending, PendingFuture, UnitsOf},
     observe::SpendSource,
     rate_limit::{
+        admission::Unreadable,
         reservation::{LimitOp, OpsOfEach, Reservation, SpentCharge},
-        warnings::Unreadable,
     },
     small_list::SmallList,
     spend::{SpendReader, Tokens},
