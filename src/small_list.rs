@@ -22,7 +22,6 @@ impl<T: Default, const N: usize> SmallList<T, N> {
         }
     }
 
-    /// An empty list with room for this number of values.
     #[inline]
     pub(crate) fn with_room(number: usize) -> Self {
         if number > N {

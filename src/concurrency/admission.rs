@@ -1,4 +1,14 @@
 //! The admission of a layer: permits, settings and reports. It is independent of tower.
+//!
+//! In: the head of a request. Out: a [`RequestOutcome`]. The request passes with its permit, which the body of its response
+//! holds until it ends; or it is rejected; or other nodes decide.
+//!
+//! The key stage finds the key. [`Permits`] acquire one: of the counts of this process (`in_flight.rs`), or of the leases of
+//! all nodes (`shared_permits.rs`), which takes a call. The answer is a [`Grant`]: a decision, and the permit if there is
+//! one.
+//!
+//! Example: two at the same time. The third request of a key gets a grant without a permit, whose decision is a denial, and
+//! is answered 429. In shadow mode it passes uncounted.
 
 use std::{
     future::Future,
@@ -32,11 +42,9 @@ use crate::{
 pub(super) struct PermitAdmission<R> {
     permits: Permits,
     key_stage: KeyStage<R>,
-    /// The class of a request.
     priority: Option<PerRequest<Priority>>,
 }
 
-/// The outcome of a request at a limit on concurrency.
 type PermitOutcome<R, B> = RequestOutcome<Running<R>, B, PendingPermit<R>>;
 
 /// A request that passes.
@@ -71,7 +79,6 @@ impl<R> PermitAdmission<R> {
         self.key_stage.responder()
     }
 
-    /// Decides about a request.
     pub(super) fn decide<B>(self: &Arc<Self>, parts: &Parts) -> PermitOutcome<R, B>
     where
         R: Reject<B>,

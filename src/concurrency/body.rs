@@ -133,7 +133,6 @@ impl HeldPermits {
         self.first.is_none() && self.shared.is_none()
     }
 
-    /// Shares the permits with an upgraded connection.
     #[cfg(feature = "rules")]
     pub(crate) fn share(&mut self) -> RequestPermits {
         let permits = RequestPermits {

@@ -221,7 +221,6 @@ impl InFlight {
         shards.map(|shard| lock(shard).values().sum::<u64>()).sum()
     }
 
-    /// The number of keys.
     pub(super) fn keys(&self) -> usize {
         self.shards.iter().map(|shard| lock(shard).len()).sum()
     }
@@ -262,7 +261,6 @@ impl InFlight {
 
 #[cfg(feature = "redis")]
 impl Permit {
-    /// Attaches a value that is dropped with the permit.
     pub(super) fn with(mut self, attached: impl Send + Sync + 'static) -> Self {
         self._attached = Some(Box::new(attached));
         self

@@ -77,7 +77,6 @@ impl Permits {
         &self.in_flight
     }
 
-    /// Requests a permit.
     #[inline]
     pub(crate) fn acquire(&self, key: Key, class: Priority) -> PendingGrant {
         match &self.source {

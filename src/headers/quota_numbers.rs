@@ -16,7 +16,6 @@ pub(crate) struct QuotaNumbers {
     pub(super) reset: u64,
 }
 
-/// The numbers of one of a layer's quotas.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct PolicyNumbers {
     pub(super) remaining: u64,
@@ -27,7 +26,6 @@ pub(super) struct PolicyNumbers {
 /// The most quotas whose texts are cached.
 pub(super) const MOST_QUOTAS: usize = 4;
 
-/// The numbers of a layer's few quotas.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct FewQuotas {
     /// The numbers of the layer's quotas, in their order; zero behind them.
@@ -49,14 +47,12 @@ impl FewQuotas {
         Some(Self { numbers, binding })
     }
 
-    /// The numbers of the binding quota.
     #[inline]
     pub(super) const fn of_binding(&self) -> PolicyNumbers {
         self.numbers[self.binding]
     }
 }
 
-/// The numbers of a quota that its limiter knows.
 #[derive(Clone, Copy)]
 pub(super) struct KnownNumbers {
     pub(super) remaining: Option<u64>,

@@ -26,7 +26,6 @@ pub(super) struct CachedTexts<K> {
     texts: FieldTexts,
 }
 
-/// The renderer and the numbers that texts are cached by.
 pub(super) trait CacheKey: Copy + PartialEq + 'static {
     fn cache() -> &'static LocalKey<Cache<Self>>;
 
@@ -37,14 +36,12 @@ pub(super) trait CacheKey: Copy + PartialEq + 'static {
     fn hash(&self) -> u64;
 }
 
-/// The key of texts about one quota.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct KeyOfOne {
     pub(super) renderer: u64,
     pub(super) quota: PolicyNumbers,
 }
 
-/// The key of texts about several quotas.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct KeyOfSeveral {
     pub(super) renderer: u64,

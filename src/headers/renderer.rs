@@ -42,7 +42,6 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct Renderer {
     headers: Headers,
-    /// The constant parts of the limiter's policies.
     parts: ConstantParts,
     /// Templates for each quota as the binding one, of a limiter of few quotas that decides about many
     /// requests; otherwise empty.

@@ -15,7 +15,6 @@ use super::{
 pub(super) const POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
 const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
 
-/// The values of all fields that one response gets.
 #[derive(Clone, Copy)]
 pub(super) struct FieldValues<'a> {
     /// `RateLimit-Policy`.
@@ -46,7 +45,6 @@ impl FieldValues<'_> {
         had_policies
     }
 
-    /// The number of fields.
     pub(super) fn len(&self, choice: &Headers) -> usize {
         let waits = usize::from(choice.retry_after) + usize::from(choice.x_ratelimit_retry_after);
         usize::from(self.policies.is_some())
@@ -82,7 +80,6 @@ impl FieldValues<'_> {
     }
 }
 
-/// Adds the fields that report a wait.
 pub(super) fn put_wait(
     choice: &Headers,
     seconds: u64,
@@ -120,7 +117,6 @@ const X_RETRY_AFTER: HeaderName = HeaderName::from_static("x-ratelimit-retry-aft
 /// The beginning of the fields' names.
 const PREFIX: &str = "x-ratelimit-";
 
-/// The fields about one quota.
 #[derive(Clone, Copy)]
 pub(super) struct XRateLimit<'a> {
     pub(super) limit: &'a HeaderValue,

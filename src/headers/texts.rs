@@ -257,7 +257,6 @@ impl TextBuffer {
         BufferedText::Written(place.unwrap_or_else(|| self.push_digits(number)))
     }
 
-    /// Finishes the texts.
     #[inline]
     fn finish(&mut self) -> FinishedTexts<'_> {
         if self.fields > 1 || self.text.is_long() {
@@ -268,7 +267,6 @@ impl TextBuffer {
     }
 }
 
-/// The texts of all fields.
 enum FinishedTexts<'a> {
     Lone(&'a [u8]),
     Shared(Bytes),

@@ -297,7 +297,6 @@ impl ClientIp {
     }
 }
 
-/// The one value of a header that must have one.
 fn only(peer: IpAddr, mut values: impl Iterator<Item = HeaderEntry>) -> ClientAddress {
     let mut found = ClientAddress::peer(peer);
     match (values.next(), values.next()) {

@@ -29,10 +29,8 @@ pub enum MissingKey {
     Skip,
 }
 
-/// A closure about each request.
 pub(crate) type PerRequest<T> = Arc<dyn Fn(&Parts) -> T + Send + Sync>;
 
-/// A closure about each key.
 type PerKey = Arc<dyn Fn(&Key) -> bool + Send + Sync>;
 
 /// Finds the key that a request is counted against.

@@ -41,7 +41,6 @@ impl<R> Responder<R> {
         self.shadow
     }
 
-    /// Whether the layer has an observer.
     #[inline]
     pub(crate) const fn is_observed(&self) -> bool {
         self.observer.is_some()
@@ -88,7 +87,6 @@ impl<R> Responder<R> {
         }
     }
 
-    /// The response to a denied request.
     pub(crate) fn deny<B>(&self, parts: &Parts, decision: &Decision) -> Response<B>
     where
         R: Reject<B>,

@@ -16,11 +16,9 @@ pub(crate) struct CommonSettings {
     pub(crate) headers: Headers,
     pub(crate) observer: Option<Arc<dyn Observer>>,
     pub(crate) shadow: bool,
-    /// Whether gRPC calls are answered in gRPC.
     pub(crate) grpc: bool,
     /// Whether the layer is switched on; `None` without a switch.
     pub(crate) enabled: Option<Arc<AtomicBool>>,
-    /// The class of a request.
     pub(crate) priority: Option<PerRequest<Priority>>,
     /// The status of requests that are denied for their class alone.
     pub(crate) shed_status: StatusCode,

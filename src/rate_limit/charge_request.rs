@@ -17,10 +17,8 @@ pub(super) struct ChargeRequest<K = Key, T = Tier> {
     pub(super) started: Option<Instant>,
 }
 
-/// A charge with a borrowed key and tier.
 pub(super) type ChargeRequestRef<'a> = ChargeRequest<&'a Key, &'a Tier>;
 
-/// The history of a decision.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct DecisionTrace {
     /// The time that the limiter took, if it is not the time since the start.
@@ -53,7 +51,6 @@ impl<'a> ChargeRequestRef<'a> {
         }
     }
 
-    /// The charge by the quotas of this tier.
     pub(super) const fn in_tier(self, tier: &'a Tier) -> Self {
         Self { tier, ..self }
     }

@@ -1,5 +1,20 @@
 //! The decision of an admission about a request, to the outcome that every service uses, and the work that the outcome
 //! leaves to the response.
+//!
+//! In: the head of a request. Out: a [`RequestOutcome`]. The request passes, with the [`ResponseWork`] that is left; or it
+//! is rejected, with its response; or the decision takes time.
+//!
+//! 1. `decide` finds the key. A request that is not counted is done (`uncounted`).
+//! 2. Key, tier and cost are a [`ChargeRequest`]. `decide_now` requests the charge. An allowed request of a plain layer is
+//!    done: its response gets fields, by the numbers of the decision.
+//! 3. Any other answer that settles the request is admitted or rejected by `ResponseWork::admit`, with events, jitter and
+//!    extensions.
+//! 4. The rest is a [`DeferredDecision`]. Its steps that take no time run at once, the others in a future, the
+//!    [`PendingOutcome`]. `admit` takes what it returns.
+//!
+//! Example: a layer allows 10 requests a second, and lets denied ones wait for a second. The limiter denies the eleventh
+//! for 100 ms. That does not settle it, so it becomes the head of its queue, sleeps, is charged, and passes with a decision
+//! that has the delay. With the layer in shadow mode the denial settles it, and it passes at once.
 
 use std::{
     future::Future,
@@ -31,7 +46,6 @@ use crate::{
     reject::{Reject, RejectionKind},
 };
 
-/// The outcome of a request at a limit of a rate.
 pub(crate) type RateOutcome<L, R, B> = RequestOutcome<ResponseWork<L, R>, B, PendingOutcome<L, R>>;
 
 /// A decision that takes time: the limiter answers later, or the request waits.
@@ -320,7 +334,6 @@ impl<L: Limiter, R> PendingOutcome<L, R> {
     }
 }
 
-/// The work that the response of a request leaves.
 pub(crate) enum ResponseWork<L, R> {
     Nothing,
     /// Adds the fields of one quota with these numbers: the usual work.

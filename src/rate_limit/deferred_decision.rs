@@ -36,7 +36,6 @@ pub(super) struct DeferredDecision {
     late: Duration,
 }
 
-/// The next step of a decision.
 pub(super) enum NextStep<F> {
     /// Take the limiter's answer, now or when it arrives.
     Answer(Purpose, Pending<F>),
@@ -50,7 +49,6 @@ pub(super) enum NextStep<F> {
     Done(Result<Decision, LimiterError>),
 }
 
-/// The purpose of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Purpose {
     /// Charges the request.
@@ -190,7 +188,6 @@ impl DeferredDecision {
         )
     }
 
-    /// The step after an answer of the limiter.
     fn on_answer<L: Limiter, R>(
         &mut self,
         purpose: Purpose,

@@ -209,7 +209,6 @@ impl<L, R> RateLimitLayer<L, R> {
 }
 
 impl<L: Limiter, R> RateLimitLayer<L, R> {
-    /// The admission of all services of this layer.
     pub(super) fn admission(&self) -> Arc<Admission<L, R>> {
         let admission = self.admission.get_or_init(|| {
             Arc::new(Admission::new(

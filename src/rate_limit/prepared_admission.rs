@@ -36,7 +36,6 @@ pub(crate) struct PreparedAdmission<L, R> {
     queue: Tier,
 }
 
-/// The settings of a prepared admission.
 pub(crate) struct PreparedSettings {
     pub(crate) headers: Headers,
     pub(crate) observer: Option<Arc<dyn Observer>>,
@@ -129,7 +128,6 @@ impl<L: Limiter, R> PreparedAdmission<L, R> {
         }
     }
 
-    /// Decides about a request.
     #[inline]
     pub(crate) fn decide<B: 'static>(
         &self,
@@ -143,7 +141,6 @@ impl<L: Limiter, R> PreparedAdmission<L, R> {
         self.admission.decide_in_turn(self.charge(key, cost), parts)
     }
 
-    /// Decides about a request by the cost at each of several limits.
     pub(crate) fn decide_by_costs<B: 'static>(
         &self,
         key: &Key,
@@ -207,7 +204,6 @@ impl<L: Limiter, R> PreparedAdmission<L, R> {
         responder.decided(|| Decided::now(decision, key, 1, started.or_else(|| responder.start())));
     }
 
-    /// The response to a request that another limit denies.
     #[cold]
     pub(crate) fn deny<B>(&self, decision: &Decision, parts: &Parts) -> http::Response<B>
     where
@@ -323,7 +319,6 @@ impl<L: Limiter, R: Send + Sync + 'static> ShadowRequest<L, R> {
     }
 }
 
-/// The head of a response with this status.
 fn parts_of(status: StatusCode) -> response::Parts {
     let (mut parts, ()) = http::Response::new(()).into_parts();
     parts.status = status;

@@ -298,7 +298,6 @@ impl<L, R> Reservation<L, R> {
         });
     }
 
-    /// Reports the charge before the response and after.
     fn report(&mut self, (before, after): (u64, u64), error: Option<&LimiterError>) {
         self.reported = true;
         self.admission.report_corrected(Corrected {
@@ -357,7 +356,6 @@ pub(super) type OpsOfEach = SmallList<LimitOp, 1>;
 /// An operation on one limit that follows a charge. The default does nothing.
 pub(super) struct LimitOp {
     pub(super) op: Op,
-    /// The units that it refunds.
     pub(super) refunded: u64,
 }
 
@@ -385,7 +383,6 @@ impl Default for LimitOp {
     }
 }
 
-/// Applies an operation to each limit.
 fn apply_ops<L: Limiter, R>(
     admission: &Admission<L, R>,
     charge: ChargeRequestRef<'_>,

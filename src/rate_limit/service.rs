@@ -180,7 +180,6 @@ where
         }
     }
 
-    /// Whether the request was rejected.
     #[cfg(feature = "rules")]
     pub(crate) const fn is_rejected(&self) -> bool {
         matches!(self.state, State::Rejected { .. })

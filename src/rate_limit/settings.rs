@@ -35,7 +35,6 @@ pub(super) struct Settings {
     pub(super) overflow: Overflow,
     /// The cost of a request by its response.
     pub(super) final_cost: Option<FinalCost>,
-    /// Whether the layer has several limits with a key each.
     pub(super) has_several_limits: bool,
     /// The class of a request at each member of a joint limiter that has one of its own; empty if none
     /// has.

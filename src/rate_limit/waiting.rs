@@ -22,11 +22,9 @@ use crate::{
     key::Key,
     limiter::Tier,
     lock::unpoisoned,
-    timer::NoTimer,
+    timer,
 };
 
-#[cfg(feature = "tokio")]
-use crate::timer;
 #[cfg(not(feature = "tokio"))]
 use std::time::Instant;
 #[cfg(feature = "tokio")]
@@ -53,7 +51,6 @@ pub(super) struct Waiting {
     slots: Arc<WaitingSlots>,
 }
 
-/// The queues of a limit that has a name.
 #[derive(Debug)]
 pub(super) struct NamedQueues {
     pub(super) name: Tier,
@@ -122,7 +119,6 @@ impl Waiting {
         }
     }
 
-    /// Whether this key may have a queue to join.
     #[inline]
     pub(super) fn may_have_queue(&self, key: &Key) -> bool {
         self.is_enabled() && self.slots.are_used() && self.may_have_queue_of(key)
@@ -182,7 +178,6 @@ impl Waiting {
         Some(self.join_queue(&mut queues, queue, charge))
     }
 
-    /// Joins the end of a queue that exists.
     fn join_queue(
         &self,
         queues: &mut LockedQueues<'_>,
@@ -307,7 +302,6 @@ pub(super) struct QueuePosition {
 }
 
 impl QueuePosition {
-    /// Waits until the request is the head.
     pub(super) async fn until_head(&self) {
         poll_fn(|cx| self.poll_head(cx)).await;
     }
@@ -376,11 +370,10 @@ pub(super) async fn sleep(duration: Duration) -> Result<Duration, LimiterError> 
 #[cfg(not(feature = "tokio"))]
 #[allow(clippy::unused_async, reason = "its twin waits")]
 pub(super) async fn sleep(_: Duration) -> Result<Duration, LimiterError> {
-    Err(LimiterError::unavailable(NoTimer))
+    Err(LimiterError::unavailable(timer::NoTimer))
 }
 
 impl Waiting {
-    /// The queue of a request's whole key.
     fn queue_of_key(&self, charge: ChargeRequestRef<'_>) -> QueueOfLimit {
         QueueOfLimit {
             id: QueueId {
@@ -393,7 +386,6 @@ impl Waiting {
         }
     }
 
-    /// The queue of each limit with a key of its own.
     fn queues_of_limits<'a>(
         &'a self,
         charge: ChargeRequestRef<'a>,
@@ -451,7 +443,6 @@ const SHARE: usize = 8;
 /// The limit that counts by a key, and the key.
 type SlotOwner = (usize, Key);
 
-/// The slots that are taken.
 #[derive(Debug, Default)]
 struct WaitingSlots {
     taken: AtomicUsize,
@@ -563,13 +554,11 @@ struct QueueShard {
     by_key: Mutex<HashMap<Key, Vec<Queue>>>,
 }
 
-/// The queues of some keys, locked.
 struct LockedQueues<'a> {
     waiting: &'a AtomicUsize,
     by_key: MutexGuard<'a, HashMap<Key, Vec<Queue>>>,
 }
 
-/// The identity of a queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct QueueId {
     key: Key,
@@ -631,7 +620,6 @@ impl Queues {
         &self.shards[(hash % SHARDS as u64) as usize]
     }
 
-    /// Whether this key may have a queue.
     #[inline]
     fn may_have(&self, key: &Key) -> bool {
         self.shard(key).waiting.load(Ordering::Acquire) > 0
@@ -799,7 +787,6 @@ impl HeadDenial {
         self.decision.is_blocked() && is_own
     }
 
-    /// Whether the denial is about the key and the limits of this charge.
     fn is_about(&self, charge: ChargeRequestRef<'_>) -> bool {
         self.charge.key == *charge.key && self.charge.tier == *charge.tier
     }

@@ -352,9 +352,7 @@ impl fmt::Debug for Denial {
 #[derive(Clone)]
 pub(crate) struct AnswerStyle {
     headers: Headers,
-    /// Whether gRPC calls are answered in gRPC.
     grpc: bool,
-    /// The status of shed requests.
     shed_status: StatusCode,
     rejection: ErasedReject,
 }

@@ -110,7 +110,6 @@ impl<'a> Rejection<'a> {
         }
     }
 
-    /// Sets the status of shed requests.
     pub(crate) const fn with_shed_status(self, shed_status: StatusCode) -> Self {
         Self {
             shed_status,

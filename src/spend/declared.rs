@@ -66,7 +66,6 @@ impl Declared {
         self.output_of(self.max_tokens, usual)
     }
 
-    /// The tokens of output of all choices, of so many each.
     pub(crate) fn output_of(&self, max_tokens: Option<u64>, usual: u64) -> u64 {
         let choices = self.choices.unwrap_or(1).max(1);
         let max_tokens = max_tokens.filter(|tokens| *tokens > 0);

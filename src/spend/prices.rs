@@ -72,7 +72,6 @@ impl TokenRates {
         }
     }
 
-    /// The units of tokens.
     fn sum(self, tokens: &Tokens) -> u128 {
         let cached = tokens.cached_input.min(tokens.input);
         let written = tokens.cache_write.min(tokens.input - cached);

@@ -29,7 +29,6 @@ use crate::{
     spend::{SpendReader, Tokens},
 };
 
-/// The account of a stream.
 pub(super) struct Account<L: Limiter, R> {
     reservation: Box<Reservation<L, R>>,
     spending: Arc<Spending>,
@@ -42,7 +41,6 @@ pub(super) struct Account<L: Limiter, R> {
     /// Whether the connection was upgraded: what it uses passes outside of the body.
     is_upgrade: bool,
     exhausted: Exhausted,
-    /// The balances at the limits that the request has a key for.
     balances: SmallList<Balance, 1>,
     question: Option<Pin<Box<PendingFuture<L::Future>>>>,
     /// The last error.
@@ -505,7 +503,6 @@ impl Balance {
         };
     }
 
-    /// Adds the reservation's receipt.
     fn add_first(&mut self, receipt: &Receipt) {
         if self.receipts.len() < RECEIPTS && receipt.charged() > 0 {
             self.receipts.insert(0, receipt.clone());

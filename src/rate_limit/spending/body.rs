@@ -15,7 +15,6 @@ use http_body::{Body, Frame, SizeHint};
 
 use crate::{rate_limit::background_corrections::spawn, reject::RejectionBody};
 
-/// Any error of a body.
 pub(super) type BoxError = Box<dyn Error + Send + Sync>;
 
 /// The parts of a frame's data that are read without an allocation; most data is one.
@@ -37,14 +36,11 @@ pub(super) trait Meter: Send {
     /// Continues the question that is under way. Pending while the last frame waits for its charge.
     fn poll_charged(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), SpendExhausted>>;
 
-    /// Ends the account.
     fn settle(self: Box<Self>, end: StreamEnd) -> AccountEnd;
 }
 
-/// The end of an account.
 pub(super) type AccountEnd = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// The end of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum StreamEnd {
     /// The body has ended.
@@ -76,7 +72,6 @@ impl Drop for OpenMeter {
     }
 }
 
-/// The charge of a body.
 enum Stream<D> {
     /// None, or one that has ended.
     Uncharged,
@@ -90,7 +85,6 @@ enum Stream<D> {
 }
 
 impl<D> Stream<D> {
-    /// Ends the account.
     fn end(&mut self, end: StreamEnd) {
         if let Self::Passing { meter, .. } = self {
             meter.settle(end);
@@ -197,7 +191,6 @@ pub(super) fn for_each_part(data: &impl Buf, mut read: impl FnMut(&[u8])) -> boo
     parts.iter().map(|part| part.len()).sum::<usize>() == data.remaining()
 }
 
-/// Reads a frame that passes.
 fn read<D: Buf>(frame: &Frame<D>, meter: &mut dyn Meter) {
     if let Some(data) = frame.data_ref() {
         if !for_each_part(data, |part| meter.data(part)) {

@@ -232,7 +232,6 @@ where
     }
 }
 
-/// The beginning of a body that is being read.
 struct Reading<B: Body> {
     body: DeclaredBody<B>,
     reader: RequestReader,
@@ -285,7 +284,6 @@ fn log_missing_timer() {
     }
 }
 
-/// A call that waits for the beginning of its body.
 struct WaitingCall<S, B: Body> {
     inner: S,
     head: request::Parts,

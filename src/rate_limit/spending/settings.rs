@@ -44,7 +44,6 @@ pub(in crate::rate_limit) type PerResponse<A, T> =
     Arc<dyn Fn(&response::Parts, A) -> T + Send + Sync>;
 
 #[cfg(feature = "rules")]
-/// The responses that count.
 pub(crate) enum CountedResponses {
     /// For one limit, by the status.
     OfOne(Arc<dyn Fn(StatusCode) -> bool + Send + Sync>),
@@ -112,7 +111,6 @@ impl UnitLimit {
     }
 }
 
-/// The length of a body by its head.
 pub(super) fn content_length(headers: &HeaderMap) -> Option<u64> {
     headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }
@@ -170,7 +168,6 @@ impl Spending {
         tokens
     }
 
-    /// The tokens that are reserved for a request.
     fn reserved(&self, parts: &request::Parts) -> Tokens {
         let mut tokens = Self::declared(parts);
         tokens.input = tokens.input.min(self.reserve);
@@ -235,7 +232,6 @@ impl Spending {
         self
     }
 
-    /// The cost of a request by the layer.
     fn cost(&self, parts: &request::Parts) -> u64 {
         self.own_cost.as_ref().map_or(1, |cost| cost(parts))
     }

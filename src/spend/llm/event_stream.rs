@@ -46,7 +46,6 @@ impl EventSplitter {
         }
     }
 
-    /// Reads a part of the stream.
     pub(super) fn read(&mut self, mut bytes: &[u8], events: &mut impl Events) {
         if self.is_at_start {
             let is_mark = |byte: &u8| MARK.contains(byte);

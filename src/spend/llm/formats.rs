@@ -5,7 +5,6 @@ use std::sync::{Arc, LazyLock};
 use super::path_trie::{Number as N, PathTrie, Target};
 use crate::spend::declared::OutputName;
 
-/// A path, and its value.
 type Path = (&'static str, Target);
 
 const fn number(path: &'static str, number: N) -> Path {
@@ -23,7 +22,6 @@ const fn texts(path: &'static str) -> Path {
 /// A place, and another one that has the same meaning.
 type Link = (&'static str, &'static str);
 
-/// The places of a format.
 struct Places {
     paths: &'static [Path],
     links: &'static [Link],
@@ -60,7 +58,6 @@ const OPENAI: Places = Places {
     links: &[("x_groq/usage", "usage"), ("choices/*/usage", "usage")],
 };
 
-/// Responses of OpenAI.
 const RESPONSES: Places = Places {
     paths: &[
         ("type", Target::Type),
@@ -81,7 +78,6 @@ const RESPONSES: Places = Places {
     links: &[("response/usage", "usage")],
 };
 
-/// Messages of Anthropic.
 const ANTHROPIC: Places = Places {
     paths: &[
         ("model", Target::Model),
@@ -183,7 +179,6 @@ const COHERE: Places = Places {
     ],
 };
 
-/// Requests in all of the formats.
 const REQUEST: Places = Places {
     paths: &[
         ("model", Target::Model),

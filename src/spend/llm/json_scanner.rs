@@ -11,11 +11,9 @@ use super::{
     path_trie::{MAX_NAME, MAX_SEGMENTS, NodeId, PathTrie, Target},
 };
 
-/// Takes the values that a scanner finds.
 pub(super) trait FoundValues {
     fn number(&mut self, target: Target, value: u64);
 
-    /// A text of this many bytes.
     fn text(&mut self, bytes: u64);
 
     /// A name of at most 128 bytes.
@@ -339,7 +337,6 @@ impl JsonScanner {
         }
     }
 
-    /// Skips a text that nobody wants.
     fn skip_text<'b>(&mut self, bytes: &'b [u8], escaped: bool) -> &'b [u8] {
         let within_skipped = matches!(self.state, State::InTextOfSkipped { .. });
         let (escaped, after, rest) = if escaped {

@@ -21,6 +21,14 @@
 //! A response with a `Content-Encoding` is not decoded, so nothing in it can be read: request `identity` from the
 //! server behind.
 
+// In: the head of a response, and its body in parts of any length. Out: the `Tokens` so far.
+//
+// A `Framing` splits the body into documents: one, several in a row, or the data of events (`event_stream.rs`). The
+// `JsonScanner` reads a document byte by byte and keeps no text. It descends a `PathTrie`, made of the format's paths, and
+// hands what it finds there to a `Document` (`usage.rs`), which becomes a report or an estimate of tokens at its end.
+//
+// Example: `{"choices":[{"delta":{"content":"Hi you"}}]}` finds a text of six bytes, an estimate of two tokens;
+// `{"usage":{"prompt_tokens":9,"completion_tokens":2}}` finds two numbers, which replace all estimates.
 mod event_stream;
 mod formats;
 mod json_number;
@@ -225,7 +233,6 @@ impl SpendReader for LlmReader {
     }
 }
 
-/// The data of events, for the scanner.
 struct EventData<'a> {
     paths: &'a PathTrie,
     scanner: &'a mut JsonScanner,

@@ -35,7 +35,6 @@ pub(super) enum Target {
     Type,
 }
 
-/// A number of a usage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Number {
     /// Input that contains what was read from a cache and written to one.
@@ -196,7 +195,6 @@ impl PathTrie {
         }
     }
 
-    /// The node of the element at this index of an array.
     pub(super) fn element(&self, node: NodeId, index: u32) -> NodeId {
         let children = &self.nodes[usize::from(node.0)].children;
         if children.is_empty() {

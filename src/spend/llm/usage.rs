@@ -30,7 +30,6 @@ pub(super) enum Found {
     UsageInHead,
 }
 
-/// The values of a document.
 #[derive(Debug, Default)]
 pub(super) struct DocumentUsage {
     numbers: [u64; Number::COUNT],
