@@ -9,7 +9,7 @@ use std::{
 use super::{
     admission::Admission,
     charge_request::{ChargeRequestRef, DecisionTrace},
-    waiting::{self, Enqueued, QueueAhead, QueuePosition, QueueWait, Requeued},
+    waiting::{self, Enqueued, QueueAhead, QueuePosition, QueueWait, Requeued, Waiting},
 };
 use crate::{
     decision::{Decision, Op},
@@ -87,12 +87,13 @@ impl DeferredDecision {
         admission: &Admission<L, R>,
         charge: ChargeRequestRef<'_>,
     ) -> NextStep<L::Future> {
+        let mut steps = self.steps(admission, charge);
         let mut next = match answer {
             Some(answer) => NextStep::Answer(Purpose::Pass, answer),
-            None => self.begin(admission, charge),
+            None => steps.begin(),
         };
         while let NextStep::Answer(purpose, Pending::Ready(answer)) = next {
-            next = self.on_answer(purpose, answer, admission, charge);
+            next = steps.on_answer(purpose, answer);
         }
         next
     }
@@ -104,28 +105,29 @@ impl DeferredDecision {
         admission: &Admission<L, R>,
         charge: ChargeRequestRef<'_>,
     ) -> Result<Decision, LimiterError> {
+        let mut steps = self.steps(admission, charge);
         loop {
             next = match next {
                 NextStep::Answer(purpose, answer) => {
                     let answer = answer.await;
-                    self.on_answer(purpose, answer, admission, charge)
+                    steps.on_answer(purpose, answer)
                 }
                 NextStep::Queue => {
-                    if let Some(position) = &self.position {
+                    if let Some(position) = &steps.state.position {
                         position.until_head().await;
                     }
-                    self.request_charge(admission, charge)
+                    steps.request_charge()
                 }
                 NextStep::Retry(wait) => {
-                    self.late = waiting::sleep(wait).await?;
+                    steps.state.late = waiting::sleep(wait).await?;
                     // An earlier request may have moved into the queue meanwhile.
                     NextStep::Queue
                 }
                 NextStep::Delay(decision) => {
                     let delay = decision.delay();
                     waiting::sleep(delay).await?;
-                    let decision = decision.delayed_by(self.trace.waited);
-                    self.trace.waited += delay;
+                    let decision = decision.delayed_by(steps.state.trace.waited);
+                    steps.state.trace.waited += delay;
                     return Ok(decision);
                 }
                 NextStep::Done(answer) => return answer,
@@ -133,240 +135,208 @@ impl DeferredDecision {
         }
     }
 
+    const fn steps<'a, L: Limiter, R>(
+        &'a mut self,
+        admission: &'a Admission<L, R>,
+        charge: ChargeRequestRef<'a>,
+    ) -> Steps<'a, L, R> {
+        Steps {
+            state: self,
+            admission,
+            waiting: &admission.settings.waiting,
+            charge,
+        }
+    }
+}
+
+/// The steps of a decision about a charge.
+struct Steps<'a, L, R> {
+    state: &'a mut DeferredDecision,
+    admission: &'a Admission<L, R>,
+    waiting: &'a Waiting,
+    charge: ChargeRequestRef<'a>,
+}
+
+impl<L: Limiter, R> Steps<'_, L, R> {
     /// Begins with a request that must not overtake the queues of its key.
-    fn begin<L: Limiter, R>(
-        &mut self,
-        admission: &Admission<L, R>,
-        charge: ChargeRequestRef<'_>,
-    ) -> NextStep<L::Future> {
-        match admission.settings.waiting.blocked_queue(charge) {
-            None => self.request_charge(admission, charge),
-            Some(true) => self.apply(Purpose::Join, Op::Peek(charge.cost), admission, charge),
-            Some(false) => self.join(admission, charge),
+    fn begin(&mut self) -> NextStep<L::Future> {
+        match self.waiting.blocked_queue(self.charge) {
+            None => self.request_charge(),
+            Some(true) => self.apply(Purpose::Join, Op::Peek(self.charge.cost)),
+            Some(false) => self.join(),
         }
     }
 
-    fn join<L: Limiter, R>(
-        &mut self,
-        admission: &Admission<L, R>,
-        charge: ChargeRequestRef<'_>,
-    ) -> NextStep<L::Future> {
-        if self.may_exceed(admission) {
-            return self.exceed(admission, charge);
+    fn join(&mut self) -> NextStep<L::Future> {
+        if self.may_exceed() {
+            return self.exceed();
         }
-        match admission.settings.waiting.join(charge) {
-            None => self.request_charge(admission, charge),
-            Some(enqueued) => self.queue(enqueued, admission, charge),
+        match self.waiting.join(self.charge) {
+            None => self.request_charge(),
+            Some(enqueued) => self.queue(enqueued),
         }
     }
 
-    fn apply<L: Limiter, R>(
-        &mut self,
-        purpose: Purpose,
-        op: Op,
-        admission: &Admission<L, R>,
-        charge: ChargeRequestRef<'_>,
-    ) -> NextStep<L::Future> {
-        self.sent = charge.started.map(|_| Instant::now());
-        NextStep::Answer(purpose, admission.apply(charge, op))
+    fn apply(&mut self, purpose: Purpose, op: Op) -> NextStep<L::Future> {
+        self.state.sent = self.charge.started.map(|_| Instant::now());
+        NextStep::Answer(purpose, self.admission.apply(self.charge, op))
     }
 
-    fn request_charge<L: Limiter, R>(
-        &mut self,
-        admission: &Admission<L, R>,
-        charge: ChargeRequestRef<'_>,
-    ) -> NextStep<L::Future> {
-        let op = admission.charge_op(charge.cost);
-        let late = mem::take(&mut self.late);
+    fn request_charge(&mut self) -> NextStep<L::Future> {
+        let op = self.admission.charge_op(self.charge.cost);
+        let late = mem::take(&mut self.state.late);
         if late.is_zero() {
-            return self.apply(Purpose::Pass, op, admission, charge);
+            return self.apply(Purpose::Pass, op);
         }
-        self.sent = charge.started.map(|_| Instant::now());
+        self.state.sent = self.charge.started.map(|_| Instant::now());
         NextStep::Answer(
             Purpose::Pass,
-            (admission.limiter).apply_late(charge.tier, charge.key, &[op], late),
+            (self.admission.limiter).apply_late(self.charge.tier, self.charge.key, &[op], late),
         )
     }
 
-    fn on_answer<L: Limiter, R>(
+    fn on_answer(
         &mut self,
         purpose: Purpose,
         answer: Result<Decision, LimiterError>,
-        admission: &Admission<L, R>,
-        charge: ChargeRequestRef<'_>,
     ) -> NextStep<L::Future> {
-        if let Some(sent) = self.sent {
-            *self.trace.latency.get_or_insert_default() += sent.elapsed();
+        if let Some(sent) = self.state.sent {
+            *self.state.trace.latency.get_or_insert_default() += sent.elapsed();
         }
-        if self.acquires && answer.is_ok() {
-            admission.reserves.store(false, Ordering::Relaxed);
+        if self.state.acquires && answer.is_ok() {
+            self.admission.reserves.store(false, Ordering::Relaxed);
         }
         match (purpose, answer) {
-            (Purpose::Pass, Err(error)) if self.may_acquire(&error, admission) => {
-                self.acquires = true;
-                self.apply(Purpose::Pass, Op::Acquire(charge.cost), admission, charge)
+            (Purpose::Pass, Err(error)) if self.may_acquire(&error) => {
+                self.state.acquires = true;
+                self.apply(Purpose::Pass, Op::Acquire(self.charge.cost))
             }
             (Purpose::Pass | Purpose::Join, Err(error)) => NextStep::Done(Err(error)),
-            (Purpose::Pass, Ok(decision)) if decision.is_allowed() => {
-                self.pass(decision, admission)
-            }
+            (Purpose::Pass, Ok(decision)) if decision.is_allowed() => self.pass(decision),
             (Purpose::Pass | Purpose::Join, Ok(decision)) if decision.is_denied() => {
-                self.on_denial(decision, admission, charge)
+                self.on_denial(decision)
             }
-            (Purpose::Pass | Purpose::Join, Ok(_)) => self.join(admission, charge),
-            (Purpose::Exceed, answer) => self.on_exceeded(answer, admission, charge),
-            (Purpose::Deny, answer) => self.on_denied(answer, admission, charge),
+            (Purpose::Pass | Purpose::Join, Ok(_)) => self.join(),
+            (Purpose::Exceed, answer) => self.on_exceeded(answer),
+            (Purpose::Deny, answer) => self.on_denied(answer),
         }
     }
 
     /// Whether a limiter with this error may support [`Op::Acquire`], if not [`Op::Reserve`].
-    fn may_acquire<L: Limiter, R>(
-        &self,
-        error: &LimiterError,
-        admission: &Admission<L, R>,
-    ) -> bool {
-        let reserves = admission.revises_denials() || admission.overflows || admission.corrects();
-        error.kind() == LimiterErrorKind::Unsupported && reserves && !self.acquires
+    fn may_acquire(&self, error: &LimiterError) -> bool {
+        let reserves = self.admission.revises_denials()
+            || self.admission.overflows
+            || self.admission.corrects();
+        error.kind() == LimiterErrorKind::Unsupported && reserves && !self.state.acquires
     }
 
     /// The step of a request that the limiter allows.
-    fn pass<L: Limiter, R, F>(
-        &mut self,
-        decision: Decision,
-        admission: &Admission<L, R>,
-    ) -> NextStep<F> {
-        if let Some(position) = self.position.take() {
-            self.trace.waited = position.waited();
+    fn pass(&mut self, decision: Decision) -> NextStep<L::Future> {
+        if let Some(position) = self.state.position.take() {
+            self.state.trace.waited = position.waited();
             position.pass();
         }
-        if admission.responder().is_shadow() {
+        if self.admission.responder().is_shadow() {
             return NextStep::Done(Ok(decision));
         }
         if decision.delay().is_zero() {
-            return NextStep::Done(Ok(decision.delayed_by(self.trace.waited)));
+            return NextStep::Done(Ok(decision.delayed_by(self.state.trace.waited)));
         }
         NextStep::Delay(decision)
     }
 
     /// The step of a request that the limiter denies: it may exceed the limit, or wait.
-    fn on_denial<L: Limiter, R>(
-        &mut self,
-        denial: Decision,
-        admission: &Admission<L, R>,
-        charge: ChargeRequestRef<'_>,
-    ) -> NextStep<L::Future> {
-        if !admission.revises_denials() {
+    fn on_denial(&mut self, denial: Decision) -> NextStep<L::Future> {
+        if !self.admission.revises_denials() {
             return NextStep::Done(Ok(denial));
         }
-        if let Some(position) = self.position.take() {
-            return self.requeue(position, denial, admission, charge);
+        if let Some(position) = self.state.position.take() {
+            return self.requeue(position, denial);
         }
-        if !denial.is_blocked() && self.may_exceed(admission) {
-            self.denial = Some(denial);
-            return self.exceed(admission, charge);
+        if !denial.is_blocked() && self.may_exceed() {
+            self.state.denial = Some(denial);
+            return self.exceed();
         }
         let retry_after = denial.retry_after();
-        let enqueued = admission.settings.waiting.enqueue(charge, &denial);
-        self.denial = Some(denial);
+        let enqueued = self.waiting.enqueue(self.charge, &denial);
+        self.state.denial = Some(denial);
         match (enqueued, retry_after) {
             (Enqueued::Head(position), Some(wait)) => {
-                self.position = Some(position);
+                self.state.position = Some(position);
                 NextStep::Retry(wait)
             }
-            (enqueued, _) => self.queue(enqueued, admission, charge),
+            (enqueued, _) => self.queue(enqueued),
         }
     }
 
     /// The step of a queued request that is denied again.
-    fn requeue<L: Limiter, R>(
-        &mut self,
-        mut position: QueuePosition,
-        denial: Decision,
-        admission: &Admission<L, R>,
-        charge: ChargeRequestRef<'_>,
-    ) -> NextStep<L::Future> {
-        let longest = admission
-            .settings
-            .waiting
-            .longest(&denial)
-            .unwrap_or_default();
+    fn requeue(&mut self, mut position: QueuePosition, denial: Decision) -> NextStep<L::Future> {
+        let longest = self.waiting.longest(&denial).unwrap_or_default();
         let left = longest.saturating_sub(position.waited());
         if let Some(wait) = denial.retry_after().filter(|wait| *wait <= left) {
-            let requeued =
-                (admission.settings.waiting).denied(&mut position, charge, &denial, left);
+            let requeued = self
+                .waiting
+                .denied(&mut position, self.charge, &denial, left);
             let next = match requeued {
                 Requeued::Head => Some(NextStep::Retry(wait)),
                 Requeued::Behind => Some(NextStep::Queue),
                 Requeued::Refused(ahead) => {
-                    self.ahead = Some(ahead);
+                    self.state.ahead = Some(ahead);
                     None
                 }
             };
             if let Some(next) = next {
-                self.position = Some(position);
+                self.state.position = Some(position);
                 return next;
             }
         }
-        self.trace.waited = position.waited();
+        self.state.trace.waited = position.waited();
         drop(position);
-        self.denial = Some(denial);
-        self.deny(admission, charge)
+        self.state.denial = Some(denial);
+        self.deny()
     }
 
-    fn queue<L: Limiter, R>(
-        &mut self,
-        enqueued: Enqueued,
-        admission: &Admission<L, R>,
-        charge: ChargeRequestRef<'_>,
-    ) -> NextStep<L::Future> {
+    fn queue(&mut self, enqueued: Enqueued) -> NextStep<L::Future> {
         match enqueued {
             Enqueued::Head(position) | Enqueued::Behind(position) => {
-                self.position = Some(position);
+                self.state.position = Some(position);
                 NextStep::Queue
             }
             Enqueued::Refused(ahead) => {
-                self.ahead = ahead;
-                self.deny(admission, charge)
+                self.state.ahead = ahead;
+                self.deny()
             }
         }
     }
 
     /// Whether the elastic layer allows the request.
-    fn may_exceed<L: Limiter, R>(&mut self, admission: &Admission<L, R>) -> bool {
-        let elastic = admission.settings.elastic.as_ref();
-        !mem::replace(&mut self.probed, true) && elastic.is_some_and(|allows| allows())
+    fn may_exceed(&mut self) -> bool {
+        let elastic = self.admission.settings.elastic.as_ref();
+        !mem::replace(&mut self.state.probed, true) && elastic.is_some_and(|allows| allows())
     }
 
     /// Passes the request despite a denial. A charge that depends on the response is left to that.
-    fn exceed<L: Limiter, R>(
-        &mut self,
-        admission: &Admission<L, R>,
-        charge: ChargeRequestRef<'_>,
-    ) -> NextStep<L::Future> {
-        self.trace.exceeds = true;
-        if !admission.corrects() {
-            return self.apply(Purpose::Exceed, Op::Hit(charge.cost), admission, charge);
+    fn exceed(&mut self) -> NextStep<L::Future> {
+        self.state.trace.exceeds = true;
+        if !self.admission.corrects() {
+            return self.apply(Purpose::Exceed, Op::Hit(self.charge.cost));
         }
-        match self.known_denial(admission, charge) {
+        match self.known_denial() {
             Some(denial) => NextStep::Done(Ok(denial.into_excess())),
-            None => self.apply(Purpose::Exceed, Op::Peek(charge.cost), admission, charge),
+            None => self.apply(Purpose::Exceed, Op::Peek(self.charge.cost)),
         }
     }
 
-    fn on_exceeded<L: Limiter, R>(
-        &mut self,
-        answer: Result<Decision, LimiterError>,
-        admission: &Admission<L, R>,
-        charge: ChargeRequestRef<'_>,
-    ) -> NextStep<L::Future> {
+    fn on_exceeded(&mut self, answer: Result<Decision, LimiterError>) -> NextStep<L::Future> {
         NextStep::Done(Ok(match answer {
             Ok(decision) => decision.into_excess(),
             Err(error) => {
-                let denial = self.known_denial(admission, charge);
-                let decision = denial.map_or_else(|| admission.unmeasured(), Decision::into_excess);
-                admission.report_corrected(Corrected {
+                let denial = self.known_denial();
+                let decision =
+                    denial.map_or_else(|| self.admission.unmeasured(), Decision::into_excess);
+                self.admission.report_corrected(Corrected {
                     decision: &decision,
-                    key: charge.key,
+                    key: self.charge.key,
                     before: 0,
                     after: 0,
                     kept_by_each: &[],
@@ -379,64 +349,52 @@ impl DeferredDecision {
     }
 
     /// The request's denial, or that of the head of its queue.
-    fn known_denial<L: Limiter, R>(
-        &mut self,
-        admission: &Admission<L, R>,
-        charge: ChargeRequestRef<'_>,
-    ) -> Option<Decision> {
-        let own = self.denial.take();
-        own.or_else(|| admission.settings.waiting.denial_of_head(charge))
+    fn known_denial(&mut self) -> Option<Decision> {
+        let own = self.state.denial.take();
+        own.or_else(|| self.waiting.denial_of_head(self.charge))
     }
 
     /// Denies the request. The limiter gets the denial if it may start a block, and reports one if the
     /// request has none yet.
-    fn deny<L: Limiter, R>(
-        &mut self,
-        admission: &Admission<L, R>,
-        charge: ChargeRequestRef<'_>,
-    ) -> NextStep<L::Future> {
-        let may_block = admission.blocks && !admission.overflows && !admission.corrects();
-        let reports = may_block && admission.reserves.load(Ordering::Relaxed);
-        match self.denial.take() {
+    fn deny(&mut self) -> NextStep<L::Future> {
+        let may_block =
+            self.admission.blocks && !self.admission.overflows && !self.admission.corrects();
+        let reports = may_block && self.admission.reserves.load(Ordering::Relaxed);
+        match self.state.denial.take() {
             Some(denial) if !reports || denial.is_blocked() => self.done(denial),
             denial => {
-                self.denial = denial;
+                self.state.denial = denial;
                 let op = if reports {
-                    Op::Deny(charge.cost)
+                    Op::Deny(self.charge.cost)
                 } else {
-                    Op::Peek(charge.cost)
+                    Op::Peek(self.charge.cost)
                 };
-                self.apply(Purpose::Deny, op, admission, charge)
+                self.apply(Purpose::Deny, op)
             }
         }
     }
 
-    fn on_denied<L: Limiter, R>(
-        &mut self,
-        answer: Result<Decision, LimiterError>,
-        admission: &Admission<L, R>,
-        charge: ChargeRequestRef<'_>,
-    ) -> NextStep<L::Future> {
+    fn on_denied(&mut self, answer: Result<Decision, LimiterError>) -> NextStep<L::Future> {
         match answer {
             Ok(decision) if decision.is_denied() => self.done(decision),
-            Ok(decision) => match self.denial.take() {
+            Ok(decision) => match self.state.denial.take() {
                 // Units came meanwhile: they are for a request that may be queued.
                 Some(denial) => self.done(denial),
-                None if self.ahead.is_some() => self.done(decision),
-                None => self.request_charge(admission, charge),
+                None if self.state.ahead.is_some() => self.done(decision),
+                None => self.request_charge(),
             },
-            Err(error) => match self.known_denial(admission, charge) {
+            Err(error) => match self.known_denial() {
                 Some(denial) => self.done(denial),
                 None if error.kind() != LimiterErrorKind::Unsupported => NextStep::Done(Err(error)),
-                None if self.ahead.is_some() => self.done(admission.unmeasured()),
-                None => self.request_charge(admission, charge),
+                None if self.state.ahead.is_some() => self.done(self.admission.unmeasured()),
+                None => self.request_charge(),
             },
         }
     }
 
     /// Completes a denial, which lasts for the wait of the queue ahead.
-    fn done<F>(&mut self, denial: Decision) -> NextStep<F> {
-        let ahead = self.ahead.take();
+    fn done(&mut self, denial: Decision) -> NextStep<L::Future> {
+        let ahead = self.state.ahead.take();
         let ahead = ahead.filter(|ahead| denial.is_allowed() || !ahead.wait.wait.is_zero());
         let Some(QueueAhead { limit, wait }) = ahead else {
             return NextStep::Done(Ok(denial));
