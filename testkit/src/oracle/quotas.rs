@@ -363,7 +363,7 @@ impl Shape {
         };
         let slice = nanos(quota.period()) / u64::from(slices);
         let limits = varying::limits(slice.into(), self.limit.max(2), seed);
-        let mut spec = Spec::hard(quota.try_varying(&limits).expect("good limits"));
+        let mut spec = Spec::hard(varying::vary(quota, limits));
         if slides {
             spec.extras.slices = slices;
         }
