@@ -1,17 +1,31 @@
-//! The limit of a rule on requests that run at the same time.
+//! `in_flight`: the limit of a rule on requests that run at the same time.
 
 use std::time::Duration;
 
-use crate::decision::{Policy, Unit};
+use tower_ratelimit_rulefile::{
+    ProblemCode,
+    document::{Node, NodeEntry},
+    fields::{
+        Field, Parsed,
+        Shape::{self, Map, NumberOfReader, Text as AsText},
+        Table, Text, Tree,
+    },
+};
+
+use super::{compile::context::Context, fields::text_values, rule_quotas::Allowance};
+use crate::{
+    decision::{Policy, Unit},
+    quota::check_name,
+};
 
 /// The most requests of a key that run at the same time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct InFlightRule {
     /// The name of the policy.
     pub(super) name: Box<str>,
-    pub(super) max: u16,
+    max: u16,
     /// The most of each tier by the index of its set of quotas; empty if all tiers have `max`.
-    pub(super) tiers: Box<[u16]>,
+    tiers: Box<[u16]>,
     /// The lease of a permit in Redis, if the file sets one.
     pub(super) lease: Option<Duration>,
 }
@@ -31,5 +45,113 @@ impl InFlightRule {
     pub(super) fn policy(&self, set_index: usize) -> Policy {
         let policy = Policy::owned(&*self.name, self.most(set_index));
         policy.with_unit(Unit::ConcurrentRequests)
+    }
+}
+
+/// The most requests at the same time.
+pub(super) const MOST: Shape = NumberOfReader(1, u16::MAX as u64);
+
+pub(super) static IN_FLIGHT: Table = Table::new(
+    "in_flight",
+    "A limit on requests that run at the same time.",
+    &[&MAX, &TIERS, &NAME, &LEASE],
+);
+
+static MAX: Field<Tree> = Field::tree(
+    "max",
+    MOST,
+    "The most requests of a key at the same time, from 1 to 65535.",
+)
+.required();
+
+static TIERS: Field<Tree> = Field::tree(
+    "tiers",
+    Map(&MOST),
+    "The most of a tier of the rule, instead of `max`.",
+);
+
+static NAME: Field<Text> = Field::text(
+    "name",
+    "uploads",
+    "The name of its policy. Default: the rule's name and `.in_flight`.",
+);
+
+static LEASE: Field<Parsed<Duration>> = Field::parsed(
+    "lease",
+    AsText("1m"),
+    ProblemCode::R08,
+    text_values::lease,
+    "The time after which the permits of a node that crashed are free again, from 1s to 24h; in Redis only. Default: 1m.",
+);
+
+impl<'c> Context<'c> {
+    /// The limit of a rule on requests in flight.
+    pub(super) fn in_flight(
+        &mut self,
+        entry: Option<&'c NodeEntry>,
+        name: &str,
+        allowance: &Allowance,
+    ) -> Option<Box<InFlightRule>> {
+        let entry = entry?;
+        let node = &entry.value;
+        if !(self.setup.holds_permits || self.setup.requests_only) {
+            let message = "`in_flight` needs a program whose responses hold permits: \
+                           `RulesBuilder::accept_in_flight` with `RulesLayer::holding`";
+            self.report(ProblemCode::R02, &entry.key_span, message);
+        }
+        let max = self.most(MAX.of(node).unwrap_or(node));
+        let tiers = self.most_of_tiers(node, allowance, max.unwrap_or(1));
+        let policy = match NAME
+            .node(node)
+            .and_then(|named| Some((named, named.text()?)))
+        {
+            Some((named, text)) => {
+                if let Err(error) = check_name(text) {
+                    self.report(ProblemCode::R04, &named.span, error.to_string());
+                }
+                text.to_owned()
+            }
+            None => format!("{name}.in_flight"),
+        };
+        Some(Box::new(InFlightRule {
+            name: policy.into(),
+            max: max?,
+            tiers,
+            lease: LEASE.of(node, &mut self.report),
+        }))
+    }
+
+    /// A number of requests. Reports one that is not accepted.
+    fn most(&mut self, node: &Node) -> Option<u16> {
+        let number = node.number()?;
+        match u16::try_from(number) {
+            Ok(most) if most > 0 => Some(most),
+            _ => {
+                let message = format!("{number} requests in flight; accepted are 1 to 65535");
+                self.report(ProblemCode::R17, &node.span, message);
+                None
+            }
+        }
+    }
+
+    /// The most of each tier, by the index of its quotas.
+    fn most_of_tiers(&mut self, node: &Node, allowance: &Allowance, max: u16) -> Box<[u16]> {
+        let Some(entry) = TIERS.entry(node) else {
+            return Box::default();
+        };
+        let Allowance::Tiers { tiers, .. } = allowance else {
+            let message = "`tiers` is of no use without `tier` in the rule";
+            self.report(ProblemCode::R02, &entry.key_span, message);
+            return Box::default();
+        };
+        let mut most = vec![max; tiers.len()];
+        for own in TIERS.entries(node) {
+            let known = tiers.iter().map(|(name, _)| &**name);
+            match known.clone().position(|name| name == own.key) {
+                Some(at) => most[at] = self.most(&own.value).unwrap_or(max),
+                None => self.unknown("tier", &own.key, &own.key_span, known),
+            }
+        }
+        most.into()
     }
 }

@@ -37,12 +37,10 @@ mod layer;
 mod matcher;
 mod priority;
 mod request;
-mod request_parts;
 mod rule;
 mod rule_quotas;
 mod rule_set;
 mod select;
-mod select_in_flight;
 mod spend;
 mod store;
 
@@ -60,7 +58,7 @@ pub use self::{
         HoldingRulesFuture, HoldingRulesLayer, HoldingRulesLimit, RulesFuture, RulesHandle,
         RulesLayer, RulesLimit,
     },
-    request_parts::{RequestPart, RuleNeed},
+    rule::{RequestPart, RuleNeed},
     rule_set::Rules,
     spend::NeedsTrailers,
     store::RulesStore,

@@ -1,27 +1,37 @@
-//! The class of a request: the share of a rule's quotas that it may use.
+//! `priority`: the share of a rule's quotas that a request may use, by its class.
 
 use http::{HeaderName, request::Parts};
+use tower_ratelimit_rulefile::{
+    ProblemCode,
+    document::Node,
+    fields::{
+        Field, Number, Parsed,
+        Shape::{Map, Number as AsNumber, Text as AsText},
+        Table, Tree,
+    },
+};
 
+use super::{compile::context::Context, fields::text_values, rule_quotas::Allowance};
 use crate::quota::Priority;
 
 /// The class of requests, from a header or the same for all.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct PriorityRule {
-    pub(super) header: Option<ClassHeader>,
+    header: Option<ClassHeader>,
     /// The class of requests without a known one in the header.
     pub(super) default: Priority,
 }
 
 /// The header with the class, and the classes that it may name.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct ClassHeader {
-    pub(super) name: HeaderName,
-    pub(super) classes: Box<[(Box<str>, Priority)]>,
+struct ClassHeader {
+    name: HeaderName,
+    classes: Box<[(Box<str>, Priority)]>,
 }
 
 impl PriorityRule {
     /// All requests are critical.
-    pub(super) const fn critical() -> Self {
+    const fn critical() -> Self {
         Self {
             header: None,
             default: Priority::CRITICAL,
@@ -38,7 +48,7 @@ impl PriorityRule {
     }
 
     /// All classes that a request may have.
-    pub(super) fn classes(&self) -> impl Iterator<Item = Priority> {
+    fn classes(&self) -> impl Iterator<Item = Priority> {
         let named = self.header.iter().flat_map(|header| &header.classes);
         let named = named.map(|(_, class)| *class);
         named.chain([self.default])
@@ -59,4 +69,122 @@ impl ClassHeader {
         let classes: Option<Vec<Priority>> = classes.collect();
         classes?.into_iter().min()
     }
+}
+
+/// The largest share, in percent.
+const WHOLE: u64 = 100;
+
+pub(super) static PRIORITY: Table = Table::new(
+    "priority",
+    "The share of the limit that a request may use: the same for all requests, or by their class.",
+    &[&SHARE, &HEADER, &SHARES, &DEFAULT],
+);
+
+static SHARE: Field<Number> = Field::number(
+    "share",
+    1..=WHOLE,
+    "The share of all requests of the rule in percent, instead of the other fields. Default: 100.",
+);
+
+pub(super) static HEADER: Field<Parsed<HeaderName>> = Field::parsed(
+    "header",
+    AsText("x-class"),
+    ProblemCode::R01,
+    text_values::header_name,
+    "The header with the class. Let a proxy or an outer layer write it: a client would choose the best class.",
+);
+
+static SHARES: Field<Tree> = Field::tree(
+    "shares",
+    Map(&AsNumber(1, WHOLE)),
+    "The share of each class in percent.",
+);
+
+static DEFAULT: Field<Number> = Field::number(
+    "default",
+    1..=WHOLE,
+    "The share of requests without the header, or with a class that is none of `shares`. Default: the smallest of `shares`.",
+);
+
+impl Context<'_> {
+    /// The classes of a rule with these quotas.
+    pub(super) fn priority(&mut self, node: Option<&Node>, allowance: &Allowance) -> PriorityRule {
+        let Some(node) = node else {
+            return PriorityRule::critical();
+        };
+        let priority = self.classes(node);
+        self.check_shares(node, &priority, allowance);
+        priority
+    }
+
+    fn classes(&mut self, node: &Node) -> PriorityRule {
+        let others = [HEADER.node(node), SHARES.of(node), DEFAULT.node(node)];
+        if let Some(share) = SHARE.node(node) {
+            if let Some(other) = others.into_iter().flatten().next() {
+                let message = "`share` is for all requests of the rule: leave it out, or `header`, \
+                               `shares` and `default`";
+                self.report(ProblemCode::R02, &other.span, message);
+            }
+            return PriorityRule {
+                header: None,
+                default: share.number().and_then(class).unwrap_or_default(),
+            };
+        }
+        let name = HEADER.of(node, &mut self.report);
+        let (Some(name), Some(_)) = (name, SHARES.of(node)) else {
+            if HEADER.node(node).is_none() || SHARES.of(node).is_none() {
+                let message = "a `priority` has a `share`, or a `header` and its `shares`";
+                self.report(ProblemCode::R02, &node.span, message);
+            }
+            return PriorityRule::critical();
+        };
+        let entries = SHARES.entries(node).iter();
+        let classes: Box<[_]> = entries
+            .filter_map(|entry| {
+                let share = entry.value.number().and_then(class)?;
+                Some((Box::from(entry.key.as_str()), share))
+            })
+            .collect();
+        let least = classes.iter().map(|(_, class)| *class).min();
+        let default = DEFAULT.of(node).and_then(class).or(least);
+        PriorityRule {
+            header: Some(ClassHeader { name, classes }),
+            default: default.unwrap_or_default(),
+        }
+    }
+
+    /// Reports quotas that cannot be shared, or whose share for a class would be nothing.
+    fn check_shares(&mut self, node: &Node, priority: &PriorityRule, allowance: &Allowance) {
+        let Some(least) = priority
+            .classes()
+            .min()
+            .filter(|class| !class.is_critical())
+        else {
+            return;
+        };
+        let quotas = allowance.sets().into_iter().flat_map(|set| set.quotas());
+        let faults: Vec<String> = quotas
+            .filter_map(|named| {
+                let (name, quota) = (named.name().unwrap_or("default"), named.quota());
+                if let Err(error) = quota.check_priority(name) {
+                    return Some(error.to_string());
+                }
+                let is_nothing = least.exact_part_of(quota.capacity()) == 0;
+                is_nothing.then(|| {
+                    format!(
+                        "a share of {least} of the {} units that the quota {name:?} holds is less \
+                         than one unit",
+                        quota.capacity()
+                    )
+                })
+            })
+            .collect();
+        for fault in faults {
+            self.report(ProblemCode::R04, &node.span, fault);
+        }
+    }
+}
+
+fn class(percent: u64) -> Option<Priority> {
+    u8::try_from(percent).ok().and_then(Priority::share)
 }

@@ -2,14 +2,22 @@
 
 use std::{ops::RangeInclusive, time::Duration};
 
-use http::StatusCode;
+use http::{HeaderName, StatusCode};
 use tower_ratelimit_rulefile::{Span, pattern::InDoubt};
 
 use super::{
-    cost::CostRule, in_flight::InFlightRule, key::RuleKey, matcher::Matcher,
-    priority::PriorityRule, request_parts::RequestPart, rule_quotas::Allowance, spend::SpendRule,
+    cost::CostRule,
+    in_flight::InFlightRule,
+    key::RuleKey,
+    matcher::Matcher,
+    priority::PriorityRule,
+    rule_quotas::{Allowance, QuotaSet},
+    spend::{CountedUnits, SpendRule},
 };
-use crate::{headers::Headers, limiter::OnChange, middleware::key_extraction_rules::MissingKey};
+use crate::{
+    headers::Headers, limiter::OnChange, middleware::key_extraction_rules::MissingKey,
+    quota::OwnedQuota,
+};
 
 /// The effect of a rule on requests that match.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -109,7 +117,7 @@ impl Rule {
     }
 
     /// Whether the list ends where it matches.
-    pub(super) fn ends_the_list(&self) -> bool {
+    fn ends_the_list(&self) -> bool {
         self.stop || !self.action.limits()
     }
 
@@ -128,5 +136,71 @@ impl Rule {
     /// Whether it depends on the time.
     pub(super) fn needs_time(&self) -> bool {
         self.matcher.needs_time() || matches!(self.allowance, Allowance::Scheduled { .. })
+    }
+}
+
+/// A part of requests that a rule reads, in addition to method, path, query and client.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum RequestPart {
+    /// The header of this name.
+    Header(HeaderName),
+    /// The cookie of this name.
+    Cookie(String),
+    /// The token in `Authorization: Bearer`, see [`BearerToken`](crate::key::BearerToken).
+    BearerToken,
+    /// The user in `Authorization: Basic`, see [`BasicUser`](crate::key::BasicUser).
+    BasicUser,
+    /// The host in `:authority` or `Host`.
+    Host,
+    /// The route that axum matched; no other server has one.
+    Route,
+    /// Whether the application considers the request authenticated, by the function of
+    /// [`RulesBuilder::authenticated`](super::RulesBuilder::authenticated).
+    Authenticated,
+    /// The key that the application registers under this name by
+    /// [`RulesBuilder::key`](super::RulesBuilder::key).
+    CustomKey(String),
+}
+
+/// A part of requests, and a rule that reads it. Returned by [`Rules::needs`](super::Rules::needs).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RuleNeed<'r> {
+    /// The rule's name.
+    pub rule: &'r str,
+    /// The part of the request.
+    pub part: &'r RequestPart,
+    /// Whether the rule's key is made of the part. Otherwise its match, its tier or its cost reads it.
+    pub is_key: bool,
+}
+
+/// The quotas of a rule that count alike: in one limiter, the default tier's first.
+pub(super) struct CountedSets<'r> {
+    pub(super) rule: &'r Rule,
+    pub(super) kind: Option<&'r CountedUnits>,
+    /// The indexes of the sets, which name tiers, and the sets. Not empty.
+    pub(super) sets: &'r [(usize, QuotaSet)],
+}
+
+impl CountedSets<'_> {
+    /// The quotas of the default tier.
+    pub(super) fn first(&self) -> Vec<OwnedQuota> {
+        self.sets[0].1.to_owned_quotas()
+    }
+
+    /// The other tiers, with their quotas.
+    pub(super) fn tiers(&self) -> impl Iterator<Item = (String, Vec<OwnedQuota>)> {
+        let others = self.sets[1..].iter();
+        others.map(|(index, set)| (index.to_string(), set.to_owned_quotas()))
+    }
+
+    /// The name of the limiter. The part of the units cannot be a part of a rule's name.
+    pub(super) fn name(&self, prefix: &str) -> String {
+        let name = &self.rule.name;
+        match self.kind {
+            Some(kind) => format!("{prefix}{name}\n{}", kind.label()),
+            None => format!("{prefix}{name}"),
+        }
     }
 }

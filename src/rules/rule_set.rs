@@ -11,10 +11,8 @@ use super::{
     cors::CorsOrigins,
     explain::Explanation,
     request::{RequestReading, RequestView},
-    request_parts::RuleNeed,
-    rule::Rule,
-    select::{RuleIndex, RulesVerdict, select},
-    select_in_flight::select_in_flight,
+    rule::{Rule, RuleNeed},
+    select::{RuleIndex, RulesVerdict, select, select_in_flight},
     spend::CountedUnits,
     store::{LimitersOfRule, RulesStore, SourcesOfRule},
 };
@@ -416,7 +414,7 @@ impl Rules {
     }
 
     /// The limiters of a rule, one for each kind of units that its quotas count.
-    pub(super) fn limiters(&self, rule: &Rule) -> &[AnyLimiter] {
+    fn limiters(&self, rule: &Rule) -> &[AnyLimiter] {
         &self.0.limiters[usize::from(rule.position)]
     }
 

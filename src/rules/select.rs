@@ -89,7 +89,7 @@ impl<'r> RuleCharges<'r> {
 
 /// The positions of rules, ascending. The first sixteen need no heap.
 #[derive(Debug, Default)]
-pub(super) struct Positions {
+struct Positions {
     first: [u16; 16],
     len: usize,
     /// All positions, if there are more than sixteen.
@@ -115,7 +115,7 @@ impl Positions {
     }
 
     #[inline]
-    pub(super) fn as_slice(&self) -> &[u16] {
+    fn as_slice(&self) -> &[u16] {
         self.first.get(..self.len).unwrap_or(&self.all)
     }
 }
@@ -124,7 +124,7 @@ impl Positions {
 #[derive(Debug, Default)]
 pub(super) struct Matched {
     /// All matching rules, also those that others replace.
-    pub(super) positions: Positions,
+    positions: Positions,
     /// The matching rules that replace others.
     replacing: Vec<u16>,
     /// The rule at which the list ended.
@@ -182,11 +182,7 @@ pub(super) fn matched(
 }
 
 /// The result of the matching rules.
-pub(super) fn verdict<'r>(
-    rules: &'r [Rule],
-    matched: &Matched,
-    view: &RequestView<'_>,
-) -> RulesVerdict<'r> {
+fn verdict<'r>(rules: &'r [Rule], matched: &Matched, view: &RequestView<'_>) -> RulesVerdict<'r> {
     if let Some(position) = matched.ended_by {
         let rule = &rules[usize::from(position)];
         match (rule.action, unknown_client(rule, view)) {
@@ -224,7 +220,7 @@ fn counts(rule: &Rule, view: &RequestView<'_>) -> bool {
 /// The error of a request whose client the rule needs and the server does not provide. Such a rule matches in doubt:
 /// otherwise requests that it limits or denies would pass unnoticed.
 #[inline]
-pub(super) fn unknown_client(rule: &Rule, view: &RequestView<'_>) -> Option<KeyError> {
+fn unknown_client(rule: &Rule, view: &RequestView<'_>) -> Option<KeyError> {
     if rule.matcher.needs_client {
         view.client().err().copied()
     } else {
@@ -264,7 +260,7 @@ pub(super) fn charge<'r>(
 
 /// The key of a request that has none of its own; `None` if the rule is skipped.
 #[cold]
-pub(super) fn without_key(rule: &Rule, error: KeyError) -> Result<Option<Key>, KeyError> {
+fn without_key(rule: &Rule, error: KeyError) -> Result<Option<Key>, KeyError> {
     match (error.kind(), rule.on_missing_key) {
         (KeyErrorKind::Absent, MissingKey::Share) => Ok(Some(Key::anonymous())),
         (KeyErrorKind::Absent | KeyErrorKind::Ambiguous, MissingKey::Skip) => Ok(None),
@@ -423,7 +419,7 @@ fn merged<'i>([mut one, mut other]: [&'i [u16]; 2]) -> impl Iterator<Item = u16>
 
 /// The rules that match a request.
 #[inline(always)]
-pub(super) fn matched_by(rules: &[Rule], index: &RuleIndex, view: &RequestView<'_>) -> Matched {
+fn matched_by(rules: &[Rule], index: &RuleIndex, view: &RequestView<'_>) -> Matched {
     if view.path.is_plain() {
         return matched(rules, merged(index.candidates(view)), view);
     }
@@ -439,6 +435,55 @@ pub(super) fn select<'r>(
 ) -> RulesVerdict<'r> {
     let view = RequestView::new(parts, now, reading);
     verdict(rules, &matched_by(rules, index, &view), &view)
+}
+
+/// The result of the rules for a request. Calls `acquire` with the key, and with the index of the set of quotas, for
+/// each rule with `in_flight` that applies, if the verdict passes or limits the request.
+pub(super) fn select_in_flight<'r>(
+    rules: &'r [Rule],
+    index: &RuleIndex,
+    reading: &RequestReading,
+    (parts, now): (&Parts, Timestamp),
+    mut acquire: impl FnMut(&'r Rule, usize, Key),
+) -> RulesVerdict<'r> {
+    let view = RequestView::new(parts, now, reading);
+    let matched = matched_by(rules, index, &view);
+    let verdict = verdict(rules, &matched, &view);
+    let charges = match &verdict {
+        RulesVerdict::Limited(charges) => Some(charges),
+        RulesVerdict::Bypassed => None,
+        _ => return verdict,
+    };
+    for &position in matched.positions.as_slice() {
+        let rule = &rules[usize::from(position)];
+        if rule.in_flight.is_none() || matched.replaced_by(position, rules).is_some() {
+            continue;
+        }
+        let charged = charges.into_iter().flat_map(RuleCharges::iter);
+        let mut charged = charged.filter(|charge| charge.rule.position == position);
+        let set_index = rule.allowance.of(parts, now).index;
+        let key = match charged.next() {
+            Some(charge) => Ok(Some(charge.key.clone())),
+            None => key_of(rule, &view),
+        };
+        match key {
+            Ok(Some(key)) => acquire(rule, set_index, key),
+            Ok(None) => {}
+            Err(error) => return RulesVerdict::Rejected(rule, error),
+        }
+    }
+    verdict
+}
+
+/// The key of a request at a rule; `None` if the rule is skipped for a missing one.
+fn key_of(rule: &Rule, view: &RequestView<'_>) -> Result<Option<Key>, KeyError> {
+    if let Some(error) = unknown_client(rule, view) {
+        return if rule.shadow { Ok(None) } else { Err(error) };
+    }
+    match rule.key.extract(&rule.matcher, view) {
+        Ok(key) => Ok(Some(key)),
+        Err(error) => without_key(rule, error),
+    }
 }
 
 #[cfg(test)]

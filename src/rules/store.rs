@@ -1,6 +1,5 @@
 //! The store of the rules' counts, and the limiter of each rule.
 
-mod counted_sets;
 #[cfg(not(feature = "redis"))]
 #[path = "store/no_redis.rs"]
 mod redis;
@@ -11,9 +10,12 @@ use std::path::Path;
 
 use tower_ratelimit_rulefile::{Problem, ProblemCode, RulesError};
 
-use self::{counted_sets::CountedSets, redis::RedisRules};
+use self::redis::RedisRules;
 use super::{
-    changes::CounterIdentity, compile::StoreSettings, rule::Rule, rule_quotas::QuotaSet,
+    changes::CounterIdentity,
+    compile::StoreSettings,
+    rule::{CountedSets, Rule},
+    rule_quotas::QuotaSet,
     spend::CountedUnits,
 };
 use crate::{

@@ -33,30 +33,35 @@ pub(in crate::rules) struct Setup {
 }
 
 /// The report, and the values that hold for all rules.
-pub(super) struct Context<'c> {
-    pub(super) setup: &'c Setup,
-    pub(super) report: Report,
+pub(in crate::rules) struct Context<'c> {
+    pub(in crate::rules) setup: &'c Setup,
+    pub(in crate::rules) report: Report,
     /// The templates of `quotas`; `None` for a template with a fault.
-    pub(super) templates: Vec<(&'c str, Option<&'c Node>)>,
-    pub(super) client_ip: crate::key::ClientIp,
-    pub(super) cors_origins: CorsOrigins,
-    pub(super) prefix: IpPrefix,
-    pub(super) defaults: Option<&'c Node>,
+    pub(in crate::rules) templates: Vec<(&'c str, Option<&'c Node>)>,
+    pub(in crate::rules) client_ip: crate::key::ClientIp,
+    pub(in crate::rules) cors_origins: CorsOrigins,
+    pub(in crate::rules) prefix: IpPrefix,
+    pub(in crate::rules) defaults: Option<&'c Node>,
     /// The key of rules without one; `None` if it has a fault.
-    pub(super) default_key: Option<RuleKey>,
+    pub(in crate::rules) default_key: Option<RuleKey>,
     /// The count of money; `None` without prices, or after a fault in them.
-    pub(super) money: Option<CountedUnits>,
+    pub(in crate::rules) money: Option<CountedUnits>,
     /// The number of quotas so far, each use of a template counted.
-    pub(super) quotas: usize,
+    pub(in crate::rules) quotas: usize,
 }
 
 impl<'c> Context<'c> {
-    pub(super) fn report(&mut self, code: ProblemCode, span: &Span, message: impl Into<String>) {
+    pub(in crate::rules) fn report(
+        &mut self,
+        code: ProblemCode,
+        span: &Span,
+        message: impl Into<String>,
+    ) {
         self.report.push(code, span, message);
     }
 
     /// Reports a name that does not exist, with those that do.
-    pub(super) fn unknown<'k>(
+    pub(in crate::rules) fn unknown<'k>(
         &mut self,
         what: &str,
         name: &str,
@@ -73,7 +78,7 @@ impl<'c> Context<'c> {
     }
 
     /// The value, or `None` after reporting the message.
-    pub(super) fn value<T>(
+    pub(in crate::rules) fn value<T>(
         &mut self,
         code: ProblemCode,
         span: &Span,
@@ -83,7 +88,7 @@ impl<'c> Context<'c> {
             .ok()
     }
 
-    pub(super) fn header_name(&mut self, name: &str, span: &Span) -> Option<HeaderName> {
+    pub(in crate::rules) fn header_name(&mut self, name: &str, span: &Span) -> Option<HeaderName> {
         self.value(ProblemCode::R01, span, text_values::header_name(name))
     }
 }

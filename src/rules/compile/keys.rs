@@ -12,10 +12,10 @@ use crate::{
     key::{BasicUser, BearerToken, Cookie, Global, Header, PeerIp, QueryParameter, RequestMethod},
     rules::{
         fields::{
+            file::DEFAULT_KEY,
             key::{
                 COOKIE, CUSTOM, FIRST_OF, HEADER, KeyWord, PATH_PARAM, QUERY, SECRET_HEADER, WORDS,
             },
-            store_defaults_tier_schedule::DEFAULT_KEY,
         },
         key::{HostKey, MAX_PARTS, RuleKey, Unregistered},
     },

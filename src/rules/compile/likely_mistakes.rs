@@ -10,8 +10,8 @@ use tower_ratelimit_rulefile::{
 
 use super::context::Context;
 use crate::rules::{
+    cost,
     fields::{
-        cost,
         matching::NOT,
         rule::{COST, MATCH},
     },
@@ -90,7 +90,7 @@ impl Context<'_> {
     }
 
     /// Warns of methods that are probably misspelt.
-    pub(super) fn check_method(&mut self, method: &Method, span: &Span) {
+    pub(in crate::rules) fn check_method(&mut self, method: &Method, span: &Span) {
         if REGISTERED.contains(&method.as_str()) {
             return;
         }

@@ -14,10 +14,10 @@ use super::context::Context;
 use crate::rules::{
     fields::{
         matching::{
-            AUTHENTICATED, CLIENT, HEADER, HOST, IGNORE_CASE, METHOD, NOT, PATH, QUERY, ROUTE, TIME,
+            AUTHENTICATED, CLIENT, DAYS, FROM, HEADER, HOST, IGNORE_CASE, METHOD, NOT, PATH, QUERY,
+            ROUTE, TIME, TO, ZONE,
         },
         text_values,
-        time_of_day::{DAYS, FROM, TO, ZONE},
     },
     matcher::{Authenticator, HeaderCondition, Matcher, Pattern},
 };

@@ -1,12 +1,10 @@
 //! Compiles documents to rules: resolves names, and reads patterns, quotas and times.
 
-mod context;
-mod in_flight;
+pub(super) mod context;
 mod keys;
 mod likely_mistakes;
 mod match_conditions;
 mod merge_files;
-mod priority;
 mod quotas;
 mod references;
 mod request_parts_of_rule;

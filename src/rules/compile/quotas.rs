@@ -12,15 +12,15 @@ use crate::{
     quota::{OwnedQuota, Quota, check_zone},
     rules::{
         fields::{
+            matching::ZONE as ZONE_OF_TIME,
             quota::{
                 ALGORITHM, BURST, DEBT, NAME, QUEUE, RATE, REFILL_EVERY, SLICES, SOFT, STARTING_ON,
                 UNIT, VARYING, ZONE,
             },
-            rule::{IN_FLIGHT, QUOTA, RULE, SCHEDULE, TIER, WEIGHTED},
-            store_defaults_tier_schedule::{
-                DEFAULT_TIER, SCHEDULED_QUOTA, SCHEDULED_TIME, TIER_HEADER, TIER_QUOTAS,
+            rule::{
+                DEFAULT_TIER, IN_FLIGHT, QUOTA, RULE, SCHEDULE, SCHEDULED_QUOTA, SCHEDULED_TIME,
+                TIER, TIER_HEADER, TIER_QUOTAS, WEIGHTED,
             },
-            time_of_day::ZONE as ZONE_OF_TIME,
         },
         rule_quotas::{Allowance, CounterId, QuotaSet, RuleQuota, Scheduled},
     },

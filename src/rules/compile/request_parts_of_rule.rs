@@ -4,15 +4,14 @@ use http::HeaderName;
 use tower_ratelimit_rulefile::document::{Node, NodeEntry, NodeValue};
 
 use crate::rules::{
+    cost,
     fields::{
-        cost,
         key::{COOKIE, CUSTOM, FIRST_OF, HEADER, KeyWord, SECRET_HEADER},
-        matching, priority,
-        rule::{ACTION, COST, MATCH, PRIORITY, TIER},
-        store_defaults_tier_schedule::TIER_HEADER,
+        matching,
+        rule::{ACTION, COST, MATCH, PRIORITY, TIER, TIER_HEADER},
     },
-    request_parts::RequestPart,
-    rule::RuleAction,
+    priority,
+    rule::{RequestPart, RuleAction},
 };
 
 /// The parts that a rule with this key reads, each once, and whether the key is made of the part.

@@ -5,7 +5,6 @@ use std::{
     num::NonZeroU64,
 };
 
-use http::Method;
 use tower_ratelimit_rulefile::{ProblemCode, document::Node, pattern::PathPattern};
 
 use super::{context::Context, request_parts_of_rule::request_parts};
@@ -15,18 +14,13 @@ use crate::{
     middleware::key_extraction_rules::MissingKey,
     quota::check_name,
     rules::{
-        cost::CostRule,
         fields::{
-            cost,
+            file::DEFAULT_KEY,
             rule::{
-                ACTION, BLOCK_FOR, COST, COUNT_IF, KEY, MATCH, MODE, NAME, OF_DENIALS, OF_LIMITS,
-                STOP, WAIT,
+                ACTION, BLOCK_FOR, COST, COUNT_IF, COUNTED_STATUSES, HEADERS, HeaderGroup,
+                IN_FLIGHT, KEY, MATCH, MODE, NAME, OF_DENIALS, OF_LIMITS, OF_QUOTAS, ON_CHANGE,
+                ON_MISSING_KEY, PRIORITY, STOP, WAIT, has_headers,
             },
-            rule_and_default_fields::{
-                HEADERS, HeaderGroup, ON_CHANGE, ON_MISSING_KEY, has_headers,
-            },
-            store_defaults_tier_schedule::{COUNTED_STATUSES, DEFAULT_KEY},
-            text_values,
         },
         key::{RuleKey, names},
         matcher::Matcher,
@@ -44,7 +38,7 @@ impl<'c> Context<'c> {
         let limit = self.limit_of(action, node, name, &matcher);
         // Read before `limit?` returns, so that all faults of a rule are reported.
         let [wait, block_for] = [WAIT, BLOCK_FOR].map(|of| of.of(node, &mut self.report));
-        let (cost, count_if) = (self.cost(node), self.count_if(node));
+        let (cost, count_if) = (self.cost(COST.of(node)), self.count_if(node));
         let (key, allowance) = limit?;
         let shadow = MODE.of(node).unwrap_or(false);
         let spend = self.spend(node, &allowance);
@@ -56,10 +50,10 @@ impl<'c> Context<'c> {
             key,
             on_missing_key: self.on_missing_key(node),
             on_change: self.on_change(node),
-            priority: self.priority(node, &allowance),
+            priority: self.priority(PRIORITY.of(node), &allowance),
             digest: digest(node, &allowance, settings),
             key_digest: self.key_digest(node),
-            in_flight: self.in_flight(node, name, &allowance),
+            in_flight: self.in_flight(IN_FLIGHT.entry(node), name, &allowance),
             allowance,
             cost,
             shadow,
@@ -229,38 +223,13 @@ impl<'c> Context<'c> {
         Some(CountIf(ranges.into()))
     }
 
-    fn cost_of_methods(&mut self, node: &Node) -> Vec<(Method, u32)> {
-        let mut methods = Vec::new();
-        for entry in cost::METHOD.entries(node) {
-            let method = text_values::method(&entry.key);
-            if let Some(method) = self.value(ProblemCode::R01, &entry.key_span, method) {
-                self.check_method(&method, &entry.key_span);
-                let cost = entry.value.number().and_then(units);
-                methods.extend(cost.map(|cost| (method, cost)));
+    /// Reports the fields of a rule without quotas that only quotas use.
+    pub(super) fn check_fields_without_quota(&mut self, rule: &Node) {
+        for field in OF_QUOTAS {
+            if let Some(entry) = rule.entry(field.name()) {
+                let message = format!("`{}` is of no use in a rule without `quota`", field.name());
+                self.report(ProblemCode::R02, &entry.key_span, message);
             }
-        }
-        methods
-    }
-
-    fn cost(&mut self, node: &Node) -> CostRule {
-        let Some(node) = COST.of(node) else {
-            return CostRule::one();
-        };
-        if let Some(default) = node.number().and_then(units) {
-            return CostRule {
-                default,
-                ..CostRule::one()
-            };
-        }
-        let methods = self.cost_of_methods(node);
-        let header = cost::HEADER.of(node).and_then(|header| {
-            let name = cost::HEADER_NAME.of(header, &mut self.report)?;
-            Some((name, units(cost::HEADER_MAX.of(header)?)?))
-        });
-        CostRule {
-            default: cost::DEFAULT.of(node).and_then(units).unwrap_or(1),
-            methods: methods.into(),
-            header,
         }
     }
 }
@@ -271,10 +240,6 @@ fn digest(node: &Node, allowance: &Allowance, settings: &DefaultHasher) -> u64 {
     node.canonical().hash(&mut digest);
     format!("{:?}", allowance.sets()).hash(&mut digest);
     digest.finish()
-}
-
-fn units(number: u64) -> Option<u32> {
-    u32::try_from(number).ok()
 }
 
 /// A message if a path or route of the rule does not have the parameter.

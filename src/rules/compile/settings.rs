@@ -7,10 +7,9 @@ use crate::{
     key::{ClientIp, ClientIpHeader, IpPrefix},
     rules::{
         cors::{CorsOrigin, CorsOrigins},
-        fields::{
-            client_ip::{HEADER, IPV6_PREFIX, TRUST},
-            file::CORS_ORIGINS,
-            store_defaults_tier_schedule::{MAX_KEYS, ON_FAILURE, OnStoreFailure},
+        fields::file::{
+            CLIENT_IP_HEADER, CORS_ORIGINS, IPV6_PREFIX, MAX_KEYS, ON_FAILURE, OnStoreFailure,
+            TRUST,
         },
     },
 };
@@ -60,8 +59,8 @@ impl<'c> Context<'c> {
                 }
             }
         }
-        if let Some(header) = HEADER.node(node)
-            && let Some(name) = HEADER.of(node, &mut self.report)
+        if let Some(header) = CLIENT_IP_HEADER.node(node)
+            && let Some(name) = CLIENT_IP_HEADER.of(node, &mut self.report)
         {
             if TRUST.node(node).is_none() {
                 let message =

@@ -14,11 +14,10 @@ use crate::rules::{
     fields::{
         key::{self, FIRST_OF, KeyWord},
         matching::{AUTHENTICATED, CLIENT, HEADER, HOST, NOT, QUERY},
-        priority,
-        rule::{MATCH, PRIORITY, TIER},
-        store_defaults_tier_schedule::TIER_HEADER,
+        rule::{MATCH, PRIORITY, TIER, TIER_HEADER},
     },
     matcher::{Matcher, Pattern},
+    priority,
     rule::{Rule, RuleAction},
 };
 

@@ -6,13 +6,14 @@ use tower_ratelimit_rulefile::{
     ProblemCode,
     fields::{
         Boolean, Field, Parsed,
-        Shape::{Boolean as AsBoolean, Either, Many, Map, Text as AsText},
+        Shape::{self, Boolean as AsBoolean, Either, Many, Map, Table as InTable, Text as AsText},
         Table, Tree,
     },
     pattern::HostPattern,
+    weekly_time_window::{Days, minute_of_day, zone},
 };
 
-use super::{text_values, time_of_day::TIMES};
+use super::text_values;
 
 pub(super) static MATCH: Table = Table::new(
     "match",
@@ -96,4 +97,45 @@ pub(in crate::rules) static NOT: Field<Tree> =
 pub(in crate::rules) static IGNORE_CASE: Field<Boolean> = Field::boolean(
     "ignore_case",
     "Whether case makes no difference in `path`, `header` and `query`. Default: false.",
+);
+
+/// One time or several.
+pub(super) static TIMES: Shape = Many(&InTable(&TIME_TABLE));
+
+static TIME_TABLE: Table = Table::new(
+    "time",
+    "A time of day, from `from` until just before `to`.",
+    &[&FROM, &TO, &DAYS, &ZONE],
+);
+
+pub(in crate::rules) static FROM: Field<Parsed<u32>> = Field::parsed(
+    "from",
+    AsText("22:00"),
+    ProblemCode::R08,
+    minute_of_day,
+    "Default: 00:00.",
+);
+
+pub(in crate::rules) static TO: Field<Parsed<u32>> = Field::parsed(
+    "to",
+    AsText("06:00"),
+    ProblemCode::R08,
+    minute_of_day,
+    "Default: 24:00. Before `from` it is on the next day.",
+);
+
+pub(in crate::rules) static DAYS: Field<Parsed<Days>> = Field::parsed(
+    "days",
+    Many(&AsText("mon-fri")),
+    ProblemCode::R08,
+    Days::parse,
+    "Days of the week on which it begins: mon, tue, wed, thu, fri, sat, sun, and ranges of these. Default: all.",
+);
+
+pub(in crate::rules) static ZONE: Field<Parsed<i32>> = Field::parsed(
+    "zone",
+    AsText("+05:30"),
+    ProblemCode::R08,
+    zone,
+    "UTC, or its distance from UTC; in a schedule that is `weighted` also a name such as Europe/Berlin. Default: UTC.",
 );

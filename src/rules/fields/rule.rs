@@ -1,25 +1,30 @@
 //! The fields of a rule.
 
-use std::time::Duration;
+use std::{ops::RangeInclusive, time::Duration};
 
+use http::HeaderName;
 use tower_ratelimit_rulefile::{
     ProblemCode,
+    document::Node,
     fields::{
         AnyField, Boolean, Field, OneOf, Parsed,
-        Shape::{Either, List, Many, Number as AsNumber, Table as InTable, Text as AsText},
+        Shape::{
+            Either, List, Many, Map, Number as AsNumber, Table as InTable, Text as AsText, Words,
+        },
         Table, Text, Tree,
     },
 };
 
-use super::{
-    cost::{self, MAX_COST},
-    in_flight,
-    key::KEY_SHAPE,
-    matching, priority, quota,
-    rule_and_default_fields::{HEADERS, ON_CHANGE, ON_MISSING_KEY},
-    spend, store_defaults_tier_schedule, text_values,
+use super::{key::KEY_SHAPE, matching, quota, spend, text_values};
+use crate::{
+    limiter::OnChange,
+    middleware::key_extraction_rules::MissingKey,
+    rules::{
+        cost::{self, MAX_COST},
+        in_flight, priority,
+        rule::RuleAction,
+    },
 };
-use crate::rules::rule::RuleAction;
 
 pub(in crate::rules) static RULE: Table = Table::new(
     "the rule",
@@ -133,13 +138,13 @@ pub(in crate::rules) static SPEND: Field<Tree> = Field::table(
 
 pub(in crate::rules) static TIER: Field<Tree> = Field::table(
     "tier",
-    &store_defaults_tier_schedule::TIER,
+    &TIER_TABLE,
     "Quotas by the value of a header, instead of `quota`.",
 );
 
 pub(in crate::rules) static SCHEDULE: Field<Tree> = Field::tree(
     "schedule",
-    List(&InTable(&store_defaults_tier_schedule::SCHEDULED)),
+    List(&InTable(&SCHEDULED)),
     "Quotas by the time of day; the first that fits is used instead of `quota`, and counts go on.",
 );
 
@@ -162,7 +167,7 @@ pub(in crate::rules) static PRIORITY: Field<Tree> = Field::table(
 
 pub(in crate::rules) static COUNT_IF: Field<Tree> = Field::table(
     "count_if",
-    &store_defaults_tier_schedule::COUNT_IF,
+    &COUNT_IF_TABLE,
     "Which responses count; the others are refunded. Default: all.",
 );
 
@@ -198,3 +203,101 @@ pub(in crate::rules) static STOP: Field<Boolean> = Field::boolean(
     "stop",
     "Whether no further rule is looked at where this one matches. Default: false.",
 );
+
+static MISSING_KEYS: [(&str, MissingKey); 3] = [
+    ("share", MissingKey::Share),
+    ("reject", MissingKey::Reject),
+    ("skip", MissingKey::Skip),
+];
+
+/// A field of responses, or a group of fields.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::rules) enum HeaderGroup {
+    IetfDraft11,
+    XRateLimit,
+    XRateLimitRetryAfter,
+}
+
+static HEADER_GROUPS: [(&str, HeaderGroup); 3] = [
+    ("ietf_draft11", HeaderGroup::IetfDraft11),
+    ("x_ratelimit", HeaderGroup::XRateLimit),
+    ("x_ratelimit_retry_after", HeaderGroup::XRateLimitRetryAfter),
+];
+
+static CHANGES: [(&str, OnChange); 2] = [("keep", OnChange::Keep), ("fresh", OnChange::Fresh)];
+
+pub(in crate::rules) static ON_MISSING_KEY: Field<OneOf<MissingKey>> = Field::one_of(
+    "on_missing_key",
+    &MISSING_KEYS,
+    "What happens to a request whose client sent no key: `share` counts all such requests together, `reject` answers 400, `skip` leaves the rule out. Default: share.",
+);
+
+pub(in crate::rules) static HEADERS: Field<Tree> = Field::tree(
+    "headers",
+    List(&Words(&HEADER_GROUPS)),
+    "The fields of responses, beside Retry-After. Default: [ietf_draft11, x_ratelimit].",
+);
+
+pub(in crate::rules) static ON_CHANGE: Field<OneOf<OnChange>> = Field::one_of(
+    "on_change",
+    &CHANGES,
+    "What becomes of counts when a limit, burst, queue or soft share changes: `keep` goes by the old state, so a bucket that was used up gets its next unit by the new rate; `fresh` starts all keys of the rule afresh. Default: keep.",
+);
+
+/// Whether the list of a `headers` field has this group.
+pub(in crate::rules) fn has_headers(list: &Node, group: HeaderGroup) -> bool {
+    let mut words = HEADER_GROUPS.iter().filter(|(_, known)| *known == group);
+    words.any(|(word, _)| list.items().iter().any(|item| item.text() == Some(word)))
+}
+
+/// Quotas by the value of a header.
+static TIER_TABLE: Table = Table::new(
+    "tier",
+    "Quotas by the value of a header. Counts belong to the key, whichever tier it is in.",
+    &[&TIER_HEADER, &DEFAULT_TIER, &TIER_QUOTAS],
+);
+
+pub(in crate::rules) static TIER_HEADER: Field<Parsed<HeaderName>> = Field::parsed(
+    "header",
+    AsText("x-plan"),
+    ProblemCode::R01,
+    text_values::header_name,
+    "The header. Let a proxy or an outer layer write it: a client would choose the best plan.",
+)
+.required();
+
+pub(in crate::rules) static DEFAULT_TIER: Field<Text> = Field::text(
+    "default",
+    "free",
+    "The tier of requests without the header, or with a value that is none of `quotas`.",
+)
+.required();
+
+pub(in crate::rules) static TIER_QUOTAS: Field<Tree> =
+    Field::tree("quotas", Map(&quota::QUOTAS), "The quotas of each tier.").required();
+
+/// A quota at a time of day.
+static SCHEDULED: Table = Table::new(
+    "schedule",
+    "A quota at a time of day.",
+    &[&SCHEDULED_TIME, &SCHEDULED_QUOTA],
+);
+
+pub(in crate::rules) static SCHEDULED_TIME: Field<Tree> =
+    Field::tree("time", matching::TIMES, "When it is used.").required();
+
+pub(in crate::rules) static SCHEDULED_QUOTA: Field<Tree> =
+    Field::tree("quota", quota::QUOTAS, "What is allowed then.").required();
+
+/// Responses that count.
+static COUNT_IF_TABLE: Table =
+    Table::new("count_if", "Responses that count.", &[&COUNTED_STATUSES]);
+
+pub(in crate::rules) static COUNTED_STATUSES: Field<Parsed<RangeInclusive<u16>>> = Field::parsed(
+    "status",
+    Many(&AsText("401")),
+    ProblemCode::R01,
+    text_values::status_codes,
+    "Status codes, such as 401, or all of a class, such as 4xx.",
+)
+.required();

@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// The largest weight of a token.
-pub(in crate::rules) const MAX_WEIGHT: u64 = 1_000_000;
+const MAX_WEIGHT: u64 = 1_000_000;
 
 /// The most bytes of a request that may be read before it is decided.
 const MAX_BODY: u64 = 1 << 20;

@@ -14,7 +14,7 @@ use crate::{
 pub(super) const MAX_NUMBER: u64 = (1 << 53) - 1;
 
 /// A duration that is not zero, such as `15m`.
-pub(super) fn duration(text: &str) -> Result<Duration, String> {
+pub(in crate::rules) fn duration(text: &str) -> Result<Duration, String> {
     match period(text) {
         Ok(Duration::ZERO) => {
             Err("a duration of zero has no effect; leave the field out".to_owned())
@@ -25,7 +25,7 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
 }
 
 /// The time of a lease. Renewals come three times in it, so a shorter one would be lost to the first delay.
-pub(super) fn lease(text: &str) -> Result<Duration, String> {
+pub(in crate::rules) fn lease(text: &str) -> Result<Duration, String> {
     let lease = duration(text)?;
     let accepted = Duration::from_secs(1)..=Duration::from_secs(24 * 60 * 60);
     if accepted.contains(&lease) {
@@ -46,7 +46,7 @@ pub(in crate::rules) fn method(text: &str) -> Result<Method, String> {
 }
 
 /// A route of axum.
-pub(super) fn route(text: &str) -> Result<Box<str>, String> {
+pub(in crate::rules) fn route(text: &str) -> Result<Box<str>, String> {
     if text.starts_with('/') {
         Ok(text.into())
     } else {
@@ -61,7 +61,7 @@ pub(in crate::rules) fn header_name(text: &str) -> Result<HeaderName, String> {
 }
 
 /// An address or a network of clients.
-pub(super) fn network(text: &str) -> Result<IpNet, String> {
+pub(in crate::rules) fn network(text: &str) -> Result<IpNet, String> {
     let text = text.trim();
     let address = text.parse::<IpAddr>();
     let network = address.map(|ip| IpNet::from(ip.to_canonical()));
@@ -75,12 +75,12 @@ pub(super) fn network(text: &str) -> Result<IpNet, String> {
 }
 
 /// An address or a network of trusted proxies.
-pub(super) fn trusted_network(text: &str) -> Result<IpNet, String> {
+pub(in crate::rules) fn trusted_network(text: &str) -> Result<IpNet, String> {
     text.into_network().map_err(|error| error.to_string())
 }
 
 /// A status code such as `401`, or all codes of a class such as `4xx`.
-pub(super) fn status_codes(text: &str) -> Result<RangeInclusive<u16>, String> {
+pub(in crate::rules) fn status_codes(text: &str) -> Result<RangeInclusive<u16>, String> {
     let number = |digits: &str| digits.parse::<u16>().ok();
     let codes = match text.strip_suffix("xx") {
         Some(class) => number(class)

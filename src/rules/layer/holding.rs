@@ -29,7 +29,7 @@ use crate::{
 };
 
 /// The body of a response that holds permits, and that `spend` follows.
-pub(super) type FollowedBody<B> = SpendBody<ConcurrencyBody<B>>;
+type FollowedBody<B> = SpendBody<ConcurrencyBody<B>>;
 
 /// A service whose requests are limited by rules, and whose responses hold permits. Created by
 /// [`HoldingRulesLayer`](super::HoldingRulesLayer).

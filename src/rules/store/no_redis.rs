@@ -2,12 +2,15 @@
 
 use tower_ratelimit_rulefile::RulesError;
 
-use super::counted_sets::CountedSets;
 use crate::{
     concurrency::PermitSource,
     error::ConfigError,
     limiter::AnyLimiter,
-    rules::{compile::StoreSettings, in_flight::InFlightRule, rule::Rule},
+    rules::{
+        compile::StoreSettings,
+        in_flight::InFlightRule,
+        rule::{CountedSets, Rule},
+    },
 };
 
 /// A store in Redis: there is none.

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use tower_ratelimit_rulefile::{Problem, ProblemCode, RulesError};
 
-use super::counted_sets::CountedSets;
 use crate::{
     concurrency::{Concurrency, PermitSource, SharedConcurrency},
     error::ConfigError,
@@ -12,8 +11,10 @@ use crate::{
     quota::{Algorithm, OwnedQuota},
     redis::RedisStore,
     rules::{
-        compile::StoreSettings, fields::store_defaults_tier_schedule::OnStoreFailure,
-        in_flight::InFlightRule, rule::Rule,
+        compile::StoreSettings,
+        fields::file::OnStoreFailure,
+        in_flight::InFlightRule,
+        rule::{CountedSets, Rule},
     },
     shared::{OnFailure, RedisLimiter},
     store::key_name::accepted_name,
