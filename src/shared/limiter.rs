@@ -10,6 +10,8 @@ mod receipts;
 mod store_calls;
 mod store_request;
 
+#[cfg(feature = "redis")]
+use std::any::Any;
 use std::{
     fmt,
     sync::{Arc, Mutex, atomic::AtomicBool},
@@ -422,7 +424,11 @@ impl<S: StoreBackend> Limiter for SharedLimiter<S> {
     }
 
     fn member(&self) -> Option<&dyn ErasedMember> {
-        S::member(self)
+        #[cfg(feature = "redis")]
+        if let Some(limiter) = (self as &dyn Any).downcast_ref::<SharedLimiter<RedisStore>>() {
+            return Some(limiter);
+        }
+        None
     }
 }
 

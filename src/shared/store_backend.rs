@@ -9,7 +9,6 @@ use std::{fmt, future::Future};
 use tokio::{runtime::Handle, time::Instant};
 
 use super::{
-    SharedLimiter,
     batching::{CallWindow, SubjectAnswer, SubjectOps},
     hashed_key_names::SubjectName,
     ledger::AttachedMessage,
@@ -22,7 +21,7 @@ use crate::{
     clock::ManualClock,
     decision::{Op, Policy},
     error::ConfigError,
-    limiter::{tier_set::Chosen, type_erased_member::ErasedMember},
+    limiter::tier_set::Chosen,
     quota::OwnedQuota,
     store::{error::StoreError, health::StoreHealth, stats::StoreStats},
 };
@@ -34,13 +33,6 @@ pub trait StoreBackend: Sized + Send + Sync + 'static {
     #[doc(hidden)]
     #[allow(private_bounds, reason = "nobody else implements it")]
     type Client: Client<Store = Self>;
-
-    /// The limiter as one that can be charged together with others.
-    #[doc(hidden)]
-    #[allow(private_interfaces, reason = "nobody else implements it")]
-    fn member(_: &SharedLimiter<Self>) -> Option<&dyn ErasedMember> {
-        None
-    }
 }
 
 /// The client through which one limiter calls its store.

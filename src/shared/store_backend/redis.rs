@@ -14,14 +14,13 @@ use crate::{
     clock::{Clock as _, ManualClock},
     decision::{Op, Policy},
     error::ConfigError,
-    limiter::{tier_set::Chosen, type_erased_member::ErasedMember},
+    limiter::tier_set::Chosen,
     quota::OwnedQuota,
     redis::{
         script::{self, DECIDE},
         store::{redis_store::RedisStore, script_by_digest::Script},
     },
     shared::{
-        RedisLimiter,
         batching::{CallWindow, SubjectAnswer, SubjectOps},
         hashed_key_names::SubjectName,
         joint::check_revocable,
@@ -53,10 +52,6 @@ pub struct RedisClient {
 #[allow(private_interfaces, reason = "nobody else implements it")]
 impl StoreBackend for RedisStore {
     type Client = RedisClient;
-
-    fn member(limiter: &RedisLimiter) -> Option<&dyn ErasedMember> {
-        Some(limiter)
-    }
 }
 
 impl RedisClient {
