@@ -54,7 +54,7 @@ impl<C: Clock + ?Sized> Clock for Arc<C> {
 /// The operating system's clock: the wall clock's time at the first read in the process, plus the
 /// monotonic time since then. It never steps back, and neither NTP nor an operator moves it.
 ///
-/// [`wall`](Clock::wall) follows them: at most once a second it looks at the wall clock, and by a difference
+/// [`wall`](Clock::wall) follows them: at most once a second it reads the wall clock, and by a difference
 /// of more than two seconds it is ahead or behind from then on. So a clock that is set after the
 /// process began is right a second later. Where the monotonic clock stands still while the machine sleeps,
 /// as in Linux, buckets do not refill meanwhile, and windows end.
@@ -106,7 +106,7 @@ impl OsClock {
     }
 }
 
-/// A look at a clock and at the operating system's wall clock.
+/// A reading of a clock and of the operating system's wall clock.
 fn read_with(clock: &impl Clock) -> ClockReading {
     ClockReading::new(clock.now(), wall_clock())
 }

@@ -7,7 +7,7 @@ use super::{reading::ClockReading, timestamp::Timestamp};
 /// The most microseconds that both clocks may differ without a step. Less than that is their drift.
 const STEP: u64 = 2_000_000;
 
-/// Microseconds between two looks at the wall clock.
+/// Microseconds between two readings of the wall clock.
 const BETWEEN_LOOKS: u64 = 1_000_000;
 
 /// How much the wall clock is ahead of a monotone clock that began at its time.

@@ -1,5 +1,5 @@
 //! The client's address behind proxies: [`ClientIp`] reads the header that was chosen from the right, as far as proxies
-//! are trusted, and tells where it found the address.
+//! are trusted, and reports the place of the address.
 //!
 //! Entries are read by pure functions over bytes (`entries.rs`). Which proxies are believed stands apart (`trust.rs`).
 

@@ -72,8 +72,8 @@ impl IpPrefix {
     /// their last 32 bits, for servers behind a translator from IPv4 to IPv6: all its clients are in one /64.
     /// Defaults to no.
     ///
-    /// A translator may also use a shorter prefix of 64:ff9b:1::/48. An address does not tell how long the
-    /// prefix is, and so where the IPv4 address begins: such addresses stay IPv6, and [`v6`](Self::v6) with 104 bits
+    /// A translator may also use a shorter prefix of 64:ff9b:1::/48. An address does not contain the length
+    /// of its prefix, and so not the place of the IPv4 address: such addresses stay IPv6, and [`v6`](Self::v6) with 104 bits
     /// separates them.
     pub const fn unwrap_nat64(mut self, unwrap: bool) -> Self {
         self.nat64 = unwrap;

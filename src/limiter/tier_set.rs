@@ -103,7 +103,7 @@ impl TierSet {
     }
 
     /// With [`OnChange::Fresh`], the numbers of all quotas become part of their counters' names. All tiers have
-    /// the same part, so that they go on sharing counters.
+    /// the same part, so that they still share counters.
     pub(crate) fn on_change(mut self, on_change: OnChange) -> Self {
         if on_change == OnChange::Fresh {
             let mark = counter_mark(&self.tiers);

@@ -43,7 +43,7 @@ pub struct RedisLimiterBuilder {
     has_debt: bool,
 }
 
-/// Of one store, so that a caller need not name the one to come: the builder is for all.
+/// On one store's type, so that a caller need not name the store to come: the builder is for all.
 #[cfg(not(feature = "redis"))]
 type Named = super::memory_store::MemoryStore;
 #[cfg(feature = "redis")]

@@ -116,7 +116,7 @@ impl<P> Ledger<P> {
         }
     }
 
-    /// Whether the ledger can go on with these limits in its mode.
+    /// Whether the ledger can keep these limits in its mode.
     ///
     /// # Errors
     ///

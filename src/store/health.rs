@@ -110,7 +110,7 @@ pub(super) enum Change {
     },
 }
 
-/// What is noticed about a store, shared by all of its servers.
+/// The state of a store, shared by all of its servers.
 pub(crate) struct StoreWatch {
     owner: Owner,
     listener: Option<Listener>,

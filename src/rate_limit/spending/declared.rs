@@ -43,7 +43,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// The names are those of OpenAI (`max_tokens`, `max_completion_tokens`, `max_output_tokens`, `n`), Anthropic, Gemini
 /// (`generationConfig`), Ollama (`options`), llama.cpp (`n_predict`) and Bedrock (`inferenceConfig`); the layer inside
 /// [chooses among them](crate::spend::SpendReaders::max_output). Outside of a tokio
-/// runtime with a timer no request waits: the layer inside reserves by the part of its body that is there.
+/// runtime with a timer no request waits: the layer inside reserves by the part of its body that has come.
 ///
 /// ```
 /// use tower::ServiceBuilder;
@@ -78,8 +78,8 @@ impl DeclaredLayer {
         }
     }
 
-    /// A layer that reads at most so many bytes of the body of this request, as [`up_to`](Self::up_to). A
-    /// request for which that is 0 passes as it is, and gets nothing in its extensions.
+    /// A layer that reads at most so many bytes of the body of this request, as [`up_to`](Self::up_to). With 0 a
+    /// request passes as it is, and gets nothing in its extensions.
     ///
     /// For rule files it is [`RulesHandle::spend_body`](crate::rules::RulesHandle::spend_body), as the field `spend.body`
     /// sets it.

@@ -9,7 +9,7 @@
 //! 3. For each frame the reader changes the tokens. When a balance comes within half a step of what is charged, the account
 //!    requests a step. A frame waits for its charge only with [`Exhausted::End`].
 //! 4. At the end, or if the body is dropped, the account charges what is missing or refunds what is left over, the newest
-//!    receipt first. If the limiter does not answer at once, that goes on in the background.
+//!    receipt first. If the limiter does not answer at once, that continues in the background.
 //!
 //! Example: 2,048 tokens are reserved, and steps have 256. A response that uses 300 gets 1,748 back at its end. One that
 //! uses 2,500 is charged three steps, from 1,920, 2,176 and 2,432 on, and gets 316 back.

@@ -237,7 +237,7 @@ impl Pipeline {
             }
             // The call is repeated, and may still succeed.
             StoreErrorKind::Cluster if self.is_member() && error.is_of_moving_slot() => {}
-            // The server works, and has no part in it: an unserved slot is asked of any server.
+            // The server works, and has no part in it: every server answers so for an unserved slot.
             StoreErrorKind::Cluster if self.is_member() && error.is_of_unserved_slot() => {
                 self.breaker.record_success(epoch);
                 self.fetch_map();
@@ -256,7 +256,7 @@ impl Pipeline {
         }
     }
 
-    /// The error of a cluster that is down with what is known of the reason.
+    /// The error of a cluster that is down, with the servers that it has lost.
     fn with_lost_servers(&self, error: &StoreError) -> StoreError {
         match self.cluster() {
             Some(cluster) if error.is_of_cluster_down() => error.with_lost_servers(&cluster.lost()),
