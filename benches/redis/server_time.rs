@@ -1,8 +1,15 @@
 //! The server's time for a decision: each script's time beside a plain GCRA script's.
 
+#[path = "../../src/redis/script/specialized.rs"]
+mod texts;
+
 use redis::{Value, aio::MultiplexedConnection};
 use testkit::bench_server::Server;
 
+use self::texts::{
+    BUCKET_FIXED_WINDOW, BUCKET_SLIDING_WINDOW, BUCKETS, LONE_BUCKET, LONE_FIXED_WINDOW,
+    LONE_SEVERAL_SLICES, LONE_SLIDING_LOG, LONE_SLIDING_WINDOW,
+};
 use crate::{Result, median};
 
 /// GCRA in microseconds, as short as it gets: nothing is remembered of it but when the bucket is full again.
@@ -22,17 +29,6 @@ pub(crate) const PLAIN: &str = "
 pub(crate) const PLAIN_ARGUMENTS: [&str; 3] = ["60", "60000000", "1"];
 
 const GENERAL: &str = include!("../../src/redis/script/general_script_text.rs");
-const LONE_BUCKET: &str = include!("../../src/redis/script/specialized/bucket.rs");
-const BUCKETS: &str = include!("../../src/redis/script/specialized/several_token_buckets.rs");
-const LONE_FIXED_WINDOW: &str = include!("../../src/redis/script/specialized/fixed_window.rs");
-const LONE_SLIDING_WINDOW: &str = include!("../../src/redis/script/specialized/sliding_window.rs");
-const LONE_SEVERAL_SLICES: &str =
-    include!("../../src/redis/script/specialized/sliding_window_several_slices.rs");
-const BUCKET_FIXED_WINDOW: &str =
-    include!("../../src/redis/script/specialized/bucket_fixed_window.rs");
-const BUCKET_SLIDING_WINDOW: &str =
-    include!("../../src/redis/script/specialized/bucket_sliding_window.rs");
-const LONE_SLIDING_LOG: &str = include!("../../src/redis/script/specialized/sliding_log.rs");
 
 const ROUNDS: usize = 7;
 const CALLS: usize = 20_000;

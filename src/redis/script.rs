@@ -1,5 +1,7 @@
 //! The scripts that decide in Redis.
 
+mod specialized;
+
 use std::sync::LazyLock;
 
 use super::store::script_by_digest::Script;
@@ -19,28 +21,25 @@ pub(crate) static DECIDE: LazyLock<Script> =
 /// return an empty text for a value that they cannot read, such as one that another configuration
 /// wrote.
 pub(crate) static DECIDE_LONE_BUCKET: LazyLock<Script> =
-    LazyLock::new(|| Script::new(include!("script/specialized/bucket.rs")));
+    LazyLock::new(|| Script::new(specialized::LONE_BUCKET));
 
 pub(crate) static DECIDE_LONE_FIXED_WINDOW: LazyLock<Script> =
-    LazyLock::new(|| Script::new(include!("script/specialized/fixed_window.rs")));
+    LazyLock::new(|| Script::new(specialized::LONE_FIXED_WINDOW));
 
 pub(crate) static DECIDE_LONE_SLIDING_WINDOW: LazyLock<Script> =
-    LazyLock::new(|| Script::new(include!("script/specialized/sliding_window.rs")));
+    LazyLock::new(|| Script::new(specialized::LONE_SLIDING_WINDOW));
 
-pub(crate) static DECIDE_LONE_SEVERAL_SLICES: LazyLock<Script> = LazyLock::new(|| {
-    Script::new(include!(
-        "script/specialized/sliding_window_several_slices.rs"
-    ))
-});
+pub(crate) static DECIDE_LONE_SEVERAL_SLICES: LazyLock<Script> =
+    LazyLock::new(|| Script::new(specialized::LONE_SEVERAL_SLICES));
 
 pub(crate) static DECIDE_LONE_SLIDING_LOG: LazyLock<Script> =
-    LazyLock::new(|| Script::new(include!("script/specialized/sliding_log.rs")));
+    LazyLock::new(|| Script::new(specialized::LONE_SLIDING_LOG));
 
 pub(crate) static DECIDE_BUCKETS: LazyLock<Script> =
-    LazyLock::new(|| Script::new(include!("script/specialized/several_token_buckets.rs")));
+    LazyLock::new(|| Script::new(specialized::BUCKETS));
 
 pub(crate) static DECIDE_BUCKET_FIXED_WINDOW: LazyLock<Script> =
-    LazyLock::new(|| Script::new(include!("script/specialized/bucket_fixed_window.rs")));
+    LazyLock::new(|| Script::new(specialized::BUCKET_FIXED_WINDOW));
 
 pub(crate) static DECIDE_BUCKET_SLIDING_WINDOW: LazyLock<Script> =
-    LazyLock::new(|| Script::new(include!("script/specialized/bucket_sliding_window.rs")));
+    LazyLock::new(|| Script::new(specialized::BUCKET_SLIDING_WINDOW));

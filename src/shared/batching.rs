@@ -1,17 +1,12 @@
 //! Batching: operations that arrive while calls are in flight share the next call.
 
-mod batch;
-mod batch_call;
-mod batcher_state;
+mod calls;
 mod dispatcher;
 mod queues;
-mod sender;
-mod subject_ops;
 #[cfg(test)]
 mod tests;
 
 use std::{
-    fmt,
     future::Future,
     sync::Arc,
     task::{Context, Waker},
@@ -19,13 +14,13 @@ use std::{
 
 use tokio::{runtime::Handle, sync::oneshot, time::Instant};
 
-use self::{
-    batch::Waiter, batcher_state::BatcherState, dispatcher::Dispatcher, queues::SubjectQueues,
+pub(super) use self::calls::{
+    AnsweredOps, CallSender, CallWindow, NewOp, OpReply, Row, SubjectAnswer, SubjectOps,
 };
-pub(super) use self::{
-    batch::{NewOp, OpReply},
-    sender::{CallSender, CallWindow},
-    subject_ops::{AnsweredOps, Row, SubjectAnswer, SubjectOps},
+use self::{
+    calls::Waiter,
+    dispatcher::{BatcherState, Dispatcher},
+    queues::SubjectQueues,
 };
 use super::hashed_key_names::SubjectName;
 
@@ -85,11 +80,5 @@ fn start(dispatcher: impl Future<Output = ()> + Send + 'static) {
     if dispatcher.as_mut().poll(&mut no_waker).is_pending() {
         // Its first poll as a task registers the waker that counts.
         tokio::spawn(dispatcher);
-    }
-}
-
-impl<S, P> fmt::Debug for Batcher<S, P> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Batcher").finish_non_exhaustive()
     }
 }

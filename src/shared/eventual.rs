@@ -27,7 +27,7 @@ const DEMAND_SPAN: Duration = Duration::from_secs(1);
 
 impl<P> Ledger<P> {
     /// The store's time; `None` before its first reply.
-    pub(in crate::shared) fn store_time(&self, now: NodeTime) -> Option<Timestamp> {
+    fn store_time(&self, now: NodeTime) -> Option<Timestamp> {
         let (time, at) = (*unpoisoned(self.store_clock.lock()))?;
         Some(time.saturating_add(now.since(at)))
     }

@@ -142,7 +142,7 @@ impl StoreError {
         Self::new(kind, detail).of_redis()
     }
 
-    pub(crate) const fn of_redis(mut self) -> Self {
+    const fn of_redis(mut self) -> Self {
         self.of = "Redis";
         self
     }

@@ -17,7 +17,7 @@ const MAX_READABLE_LEN: usize = 48;
 const DIGEST_LEN: usize = 18;
 
 /// The version of the layout of keys and values.
-pub(crate) const LAYOUT: &str = "v1";
+const LAYOUT: &str = "v1";
 
 /// Appends the name of `key` in Redis: the text itself if it is short and has only harmless
 /// characters, otherwise a digest. The name never has a character with a meaning to Redis, a

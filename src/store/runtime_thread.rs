@@ -2,7 +2,6 @@
 
 use std::{
     convert::Infallible,
-    fmt,
     future::{Future, poll_fn},
     io,
     sync::{Arc, OnceLock, mpsc},
@@ -107,11 +106,5 @@ impl HomeThread {
             runtime,
             _lives: lives,
         })
-    }
-}
-
-impl fmt::Debug for Home {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Home").field(&self.0.is_some()).finish()
     }
 }

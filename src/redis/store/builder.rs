@@ -15,12 +15,12 @@ use super::{
     RedisStore,
     address::{Address, bad},
     cluster::{Cluster, Seeds},
+    connection::StoreCommon,
+    connector::Transport,
     connector::{self, Connector, Timeouts},
     credentials::Credentials,
     pipeline::Pipeline,
-    shared_store_state::StoreCommon,
-    single_or_cluster_servers::{Servers, StoreState},
-    transport::Transport,
+    redis_store::{Servers, StoreState},
 };
 use crate::{
     error::{ConfigError, ConfigErrorKind},

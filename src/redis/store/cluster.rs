@@ -1,29 +1,23 @@
 //! A cluster: each of its servers has a connection, a window and a breaker of its own.
 
-mod map;
-mod seeds;
-
 use std::{
     mem,
+    ops::RangeInclusive,
     sync::{Arc, Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak},
     time::Duration,
 };
 
-use futures_util::future::{BoxFuture, join_all};
-use redis::{Cmd, ConnectionAddr, RedisResult, Value};
+use futures_util::future::{BoxFuture, join_all, select_ok};
+use redis::{Cmd, ConnectionAddr, ConnectionInfo, ErrorKind, RedisResult, Value};
 use tokio::time::{Instant, sleep, timeout};
 
-pub(super) use self::seeds::Seeds;
-use self::{map::SlotMap, seeds::fetch_slots};
 use super::{
-    call::CallProgress,
-    cluster_membership::{Membership, Siblings},
-    connector::{ClusterEntry, Connector, Timeouts},
-    pipeline::Pipeline,
+    connection::StoreCommon,
+    connector::{self, ClusterEntry, Connector, Timeouts, Transport},
+    credentials::Credentials,
+    pipeline::{CallProgress, Membership, Pipeline, Siblings},
     script_by_digest::Script,
-    shared_store_state::StoreCommon,
-    slots::{SlotRange, slot_of},
-    transport::Transport,
+    slots::{self, SLOTS, SlotRange, slot_of},
 };
 use crate::{
     decision::Degradation,
@@ -377,5 +371,135 @@ fn whole(states: impl Iterator<Item = StoreHealth>, is_found: bool) -> StoreHeal
         Some((since, cause)) => StoreHealth::Down { since, cause },
         None if works || is_found => StoreHealth::Up,
         None => StoreHealth::Untried,
+    }
+}
+
+/// The server of each slot. Each server has at least one slot, except the first.
+struct SlotMap {
+    /// For each slot the index of its server. Slots without a server belong to the first one, which
+    /// returns the error for them.
+    owners: Vec<u16>,
+    servers: Vec<Arc<Pipeline>>,
+    /// Whether the map is from a server's report.
+    is_known: bool,
+}
+
+impl Default for SlotMap {
+    /// Creates an empty map, to be filled from a server's report.
+    fn default() -> Self {
+        Self {
+            owners: vec![0; SLOTS],
+            servers: Vec::new(),
+            is_known: true,
+        }
+    }
+}
+
+impl SlotMap {
+    /// Creates a map that sends all slots to the entry.
+    pub(super) fn unknown(entry: Arc<Pipeline>) -> Self {
+        Self {
+            servers: vec![entry],
+            is_known: false,
+            ..Self::default()
+        }
+    }
+
+    const fn is_known(&self) -> bool {
+        self.is_known
+    }
+
+    pub(super) fn servers(&self) -> &[Arc<Pipeline>] {
+        &self.servers
+    }
+
+    pub(super) fn server_of(&self, slot: u16) -> Arc<Pipeline> {
+        let at = self.owners.get(usize::from(slot)).copied().unwrap_or(0);
+        Arc::clone(&self.servers[usize::from(at)])
+    }
+
+    pub(super) fn find(&self, address: &NodeAddress) -> Option<Arc<Pipeline>> {
+        let known = self.servers.iter();
+        let mut known = known.filter(|server| server.address() == Some(address));
+        known.next().cloned()
+    }
+
+    pub(super) fn has(&self, server: &Arc<Pipeline>) -> bool {
+        self.servers.iter().any(|own| Arc::ptr_eq(own, server))
+    }
+
+    /// Assigns these slots to the server.
+    pub(super) fn give(&mut self, slots: RangeInclusive<u16>, server: &Arc<Pipeline>) {
+        let known = self.servers.iter().position(|own| Arc::ptr_eq(own, server));
+        let at = known.unwrap_or(self.servers.len());
+        let (Ok(place), Some(owners)) = (
+            u16::try_from(at),
+            self.owners
+                .get_mut(usize::from(*slots.start())..=usize::from(*slots.end())),
+        ) else {
+            return;
+        };
+        owners.fill(place);
+        if known.is_none() {
+            self.servers.push(Arc::clone(server));
+        }
+    }
+}
+
+/// The configured addresses of a cluster, with the user and the encryption for all of its servers.
+pub(super) struct Seeds {
+    pub(super) nodes: Vec<ConnectionInfo>,
+    pub(super) credentials: Arc<Credentials>,
+}
+
+impl Seeds {
+    /// Opens a connection to the server that responds first, and fetches the slot ranges from it.
+    pub(super) async fn connect(&self) -> RedisResult<(Transport, Vec<SlotRange>)> {
+        let each = self.nodes.iter().map(|seed| {
+            let attempt = async {
+                let node = connector::with_tcp_settings(seed.clone());
+                let wire = connector::node(&node, &self.credentials).await?;
+                let ranges = fetch_slots(&wire, host_of(seed)).await?;
+                Ok((wire, ranges))
+            };
+            Box::pin(attempt)
+        });
+        select_ok(each).await.map(|(first, _)| first)
+    }
+
+    /// Returns another address with this user, encryption and protocol.
+    pub(super) fn at(&self, address: &NodeAddress) -> Option<ConnectionInfo> {
+        let seed = self.nodes.first()?;
+        let mut place = seed.addr().clone();
+        match &mut place {
+            ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
+                host.clone_from(&address.host);
+                *port = address.port;
+            }
+            _ => return None,
+        }
+        Some(seed.clone().set_addr(place))
+    }
+}
+
+/// Fetches the slot ranges from the server at `host`.
+async fn fetch_slots(wire: &Transport, host: &str) -> RedisResult<Vec<SlotRange>> {
+    let mut command = redis::cmd("CLUSTER");
+    command.arg("SLOTS");
+    let answer = wire.send(&command).await?.extract_error()?;
+    let ranges = slots::parse(&answer, host);
+    let missing = if slots::lacks_name(&answer) {
+        "a server of the cluster has no name for its clients (`?`): it needs \
+         cluster-announce-hostname, or cluster-preferred-endpoint-type ip"
+    } else {
+        "the cluster has given out no slots"
+    };
+    ranges.ok_or_else(|| (ErrorKind::Client, missing).into())
+}
+
+fn host_of(node: &ConnectionInfo) -> &str {
+    match node.addr() {
+        ConnectionAddr::Tcp(host, _) | ConnectionAddr::TcpTls { host, .. } => host,
+        _ => "",
     }
 }

@@ -12,13 +12,13 @@ use tokio::{
 };
 
 use super::{
-    connector::Connector, script_by_digest::Loads, shared_store_state::StoreCommon,
-    transport::Transport,
+    connector::{Connector, Transport},
+    script_by_digest::{Loads, Script},
 };
 use crate::{
     lock::unpoisoned,
     single_background_task::{Run, Solo},
-    store::error::StoreError,
+    store::{error::StoreError, health::StoreWatch, runtime_thread::Home},
 };
 
 /// The single connection of a server, opened with the first call and again after it failed.
@@ -37,7 +37,7 @@ struct State {
 }
 
 /// An open connection that has shown no failure, and its number.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub(super) struct Live {
     pub(super) number: u64,
     pub(super) wire: Arc<Transport>,
@@ -187,5 +187,51 @@ impl Connection {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         unpoisoned(self.state.lock())
+    }
+}
+
+/// The settings of a store, and the counters and listeners for all of its servers.
+pub(super) struct StoreCommon {
+    pub(super) prefix: String,
+    pub(super) deadline: Duration,
+    /// Whether the address is a proxy that sends each command to the server of its first key. `SCRIPT
+    /// LOAD`, which has no key, would reach one server only.
+    pub(super) has_sharding_proxy: bool,
+    /// The runtime on which connections are opened and live.
+    pub(super) home: Home,
+    /// The scripts used by the store's limiters.
+    scripts: Mutex<Vec<Script>>,
+    pub(super) watch: Arc<StoreWatch>,
+}
+
+impl StoreCommon {
+    pub(super) fn new(
+        prefix: String,
+        deadline: Duration,
+        has_sharding_proxy: bool,
+        home: Home,
+        watch: Arc<StoreWatch>,
+    ) -> Self {
+        Self {
+            prefix,
+            deadline,
+            has_sharding_proxy,
+            home,
+            scripts: Mutex::default(),
+            watch,
+        }
+    }
+
+    /// Registers a script that a limiter of this store uses.
+    pub(super) fn use_script(&self, script: &Script) {
+        let mut scripts = unpoisoned(self.scripts.lock());
+        if !scripts.iter().any(|known| known.is_same(script)) {
+            scripts.push(script.clone());
+        }
+    }
+
+    /// The scripts used by this store's limiters.
+    pub(super) fn scripts(&self) -> Vec<Script> {
+        unpoisoned(self.scripts.lock()).clone()
     }
 }

@@ -7,9 +7,7 @@
 
 mod address;
 mod builder;
-mod call;
 mod cluster;
-mod cluster_membership;
 mod connection;
 mod connector;
 mod credentials;
@@ -19,10 +17,7 @@ mod pipeline;
 mod probe;
 pub(crate) mod redis_store;
 pub(crate) mod script_by_digest;
-mod shared_store_state;
-mod single_or_cluster_servers;
 mod slots;
-mod transport;
 
 #[cfg(test)]
 mod tests;

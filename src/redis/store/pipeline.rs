@@ -3,27 +3,26 @@
 
 use std::{
     future::poll_fn,
+    io,
     pin::pin,
-    sync::{Arc, atomic::AtomicU64},
+    sync::{Arc, Weak, atomic::AtomicU64},
     task::Poll,
     time::Duration,
 };
 
-use redis::{Cmd, Value};
+use redis::{Cmd, RedisResult, Value};
 use tokio::time::{Instant, timeout};
 
 use super::{
-    call::{CallProgress, send_command},
-    cluster_membership::{Membership, Siblings},
-    connection::Connection,
+    connection::{Connection, Live, StoreCommon},
     connector::Connector,
-    in_flight::InFlight,
-    script_by_digest::{Script, failure_within},
-    shared_store_state::StoreCommon,
+    in_flight::{CallPlace, InFlight},
+    script_by_digest::{Script, failure_within, is_unknown},
 };
 use crate::store::{
     breaker::{Breaker, Guarded as _},
-    error::{NodeAddress, StoreError, StoreErrorKind},
+    error::{NodeAddress, Redirect, StoreError, StoreErrorKind},
+    health::StoreHealth,
 };
 
 /// While a connection has been opening for less than this, calls that time out waiting for it do
@@ -313,5 +312,109 @@ impl Pipeline {
     /// How long a response takes now; `None` without a connection.
     pub(super) fn expected(&self) -> Option<Duration> {
         self.link.is_live().then(|| self.calls.expected())
+    }
+}
+
+/// The progress of a call.
+pub(super) struct CallProgress {
+    pub(super) connection: u64,
+    /// `None` for a call that is sent however many are in flight.
+    pub(super) place: Option<CallPlace>,
+    pub(super) sent_at: Option<Instant>,
+    /// When the caller began to wait.
+    pub(super) began_at: Instant,
+    /// When the caller stops waiting for the response.
+    pub(super) until: Instant,
+    /// When the last caller stops waiting. A call is not sent from then on: its operations were
+    /// decided without the server. `None` for a call that is sent in any case.
+    pub(super) needed_until: Option<Instant>,
+    /// Whether the key's slot is moving to the server, so that `ASKING` is needed.
+    pub(super) is_asking: bool,
+}
+
+impl CallProgress {
+    pub(super) fn new(needed_until: Option<Instant>) -> Self {
+        Self {
+            connection: 0,
+            needed_until,
+            place: None,
+            sent_at: None,
+            began_at: Instant::now(),
+            until: Instant::now(),
+            is_asking: false,
+        }
+    }
+
+    pub(super) fn send(&mut self) -> Result<(), StoreError> {
+        let now = Instant::now();
+        if self.needed_until.is_some_and(|at| at <= now) {
+            return Err(StoreError::crowded());
+        }
+        self.sent_at = Some(now);
+        Ok(())
+    }
+}
+
+/// Sends a command, and sends it again if the server does not know the script: after loading it, or
+/// with its text.
+async fn send_command(
+    live: &Live,
+    script: &Script,
+    command: &Cmd,
+    progress: &mut CallProgress,
+) -> RedisResult<Value> {
+    let loads = live.loads.done();
+    let is_asking = progress.is_asking;
+    let send = async |command: &Cmd| {
+        if is_asking {
+            live.wire.send_asking(command).await
+        } else {
+            live.wire.send(command).await
+        }
+    };
+    match send(command).await {
+        Err(error) if is_unknown(&error) => {
+            live.loads.load(script, &live.wire, loads).await?;
+            // The call has a place already, so it fails only if nobody waits any more.
+            if progress.send().is_err() {
+                return Err(io::Error::from(io::ErrorKind::TimedOut).into());
+            }
+            if live.loads.are_needless() {
+                return send(&script.with_text(command)).await;
+            }
+            send(command).await
+        }
+        answer => answer,
+    }
+}
+
+/// The cluster, as seen by its servers.
+pub(super) trait Siblings: Send + Sync {
+    /// Starts a fetch of the slot map: a replica may have replaced a server.
+    fn fetch_soon(&self);
+
+    /// Whether the server at this address owns the key's slot.
+    fn has(&self, address: &NodeAddress, key: &[u8]) -> bool;
+
+    /// Records that the server at this host names another one for a key.
+    fn record_redirect(&self, host: Option<&str>, key: &[u8], redirect: &Redirect);
+
+    /// The addresses of the servers whose breakers are open because they do not respond.
+    fn lost(&self) -> Vec<String>;
+
+    /// The health of all servers together.
+    fn health(&self) -> StoreHealth;
+}
+
+/// The membership of a server in a cluster.
+pub(super) struct Membership {
+    pub(super) cluster: Weak<dyn Siblings>,
+    /// `None` for the entry, which leads to any of the servers.
+    pub(super) address: Option<NodeAddress>,
+}
+
+impl Membership {
+    pub(super) fn cluster(&self) -> Option<Arc<dyn Siblings>> {
+        self.cluster.upgrade()
     }
 }

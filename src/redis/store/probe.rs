@@ -10,8 +10,7 @@ use redis::{Cmd, Value};
 use tokio::time::timeout;
 
 use super::{
-    call::CallProgress,
-    pipeline::{Pipeline, STEP_LIMIT},
+    pipeline::{CallProgress, Pipeline, STEP_LIMIT},
     script_by_digest::Script,
 };
 use crate::store::{

@@ -12,7 +12,7 @@ use std::{
 use futures_util::future::{BoxFuture, FutureExt, Shared};
 use redis::{Arg, Cmd, ErrorKind, RedisError, RedisResult, ServerErrorKind, ToRedisArgs, Value};
 
-use super::transport::Transport;
+use super::connector::Transport;
 use crate::{
     lock::unpoisoned,
     store::{

@@ -1,10 +1,11 @@
 //! The dispatcher: the task that sends a batcher's calls on one runtime.
 
 use std::{
+    collections::HashMap,
     future::{Future, poll_fn},
     mem,
     pin::pin,
-    sync::Arc,
+    sync::{Arc, Mutex, MutexGuard},
     task::Poll,
     time::Duration,
 };
@@ -18,12 +19,10 @@ use tokio::{
 };
 
 use super::{
-    batch_call::{BatchCall, CallBuilder},
-    batcher_state::BatcherState,
-    queues::{MaxWaits, Round},
-    sender::{CallSender, CallWindow as _},
-    subject_ops::SubjectAnswer,
+    calls::{BatchCall, CallBuilder, CallSender, CallWindow as _, SubjectAnswer},
+    queues::{MaxWaits, Round, SubjectQueues},
 };
+use crate::lock::unpoisoned;
 
 /// The shortest time that operations wait for an answer before they are sent without it.
 const SHORTEST_WAIT: Duration = Duration::from_millis(1);
@@ -206,5 +205,33 @@ impl<S: CallSender<P>, P: Send + Sync + 'static> Drop for Dispatcher<S, P> {
         // the lock is released first.
         let queues = self.state.lock().remove(&self.runtime);
         drop(queues);
+    }
+}
+
+/// The queues of each runtime that has a dispatcher.
+type RuntimeQueues<P> = HashMap<Id, SubjectQueues<P>>;
+
+/// All queues of a limiter, and the sender of its calls.
+pub(super) struct BatcherState<S, P> {
+    pub(super) sender: S,
+    queues: Mutex<RuntimeQueues<P>>,
+}
+
+impl<S, P> BatcherState<S, P> {
+    pub(super) fn new(sender: S) -> Self {
+        Self {
+            sender,
+            queues: Mutex::default(),
+        }
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, RuntimeQueues<P>> {
+        unpoisoned(self.queues.lock())
+    }
+}
+
+impl<S: CallSender<P>, P> BatcherState<S, P> {
+    pub(super) fn window(&self) -> &S::Window {
+        self.sender.window()
     }
 }

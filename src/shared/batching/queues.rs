@@ -10,11 +10,7 @@ use std::{
 use smallvec::SmallVec;
 use tokio::{sync::Notify, time::Instant};
 
-use super::{
-    batch::{Batch, NewOp, Waiter},
-    batch_call::{BatchCall, CallBuilder},
-    subject_ops::SubjectOps,
-};
+use super::calls::{Batch, BatchCall, CallBuilder, NewOp, SubjectOps, Waiter};
 use crate::shared::hashed_key_names::{SubjectMap, SubjectName};
 
 /// The most calls of one subject in flight. Beyond it the subject waits for an answer.

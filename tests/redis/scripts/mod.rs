@@ -4,22 +4,16 @@
 mod many_keys;
 pub(crate) mod recorded;
 mod specialized;
+#[path = "../../../src/redis/script/specialized.rs"]
+mod texts;
 
+use self::texts::{
+    BUCKET_FIXED_WINDOW, BUCKET_SLIDING_WINDOW, BUCKETS, LONE_BUCKET, LONE_FIXED_WINDOW,
+    LONE_SEVERAL_SLICES, LONE_SLIDING_LOG, LONE_SLIDING_WINDOW,
+};
 use proptest::test_runner::{Config, TestRunner};
 
 pub(crate) const GENERAL: &str = include!("../../../src/redis/script/general_script_text.rs");
-const LONE_BUCKET: &str = include!("../../../src/redis/script/specialized/bucket.rs");
-const BUCKETS: &str = include!("../../../src/redis/script/specialized/several_token_buckets.rs");
-const LONE_FIXED_WINDOW: &str = include!("../../../src/redis/script/specialized/fixed_window.rs");
-const LONE_SLIDING_WINDOW: &str =
-    include!("../../../src/redis/script/specialized/sliding_window.rs");
-const LONE_SEVERAL_SLICES: &str =
-    include!("../../../src/redis/script/specialized/sliding_window_several_slices.rs");
-const BUCKET_FIXED_WINDOW: &str =
-    include!("../../../src/redis/script/specialized/bucket_fixed_window.rs");
-const BUCKET_SLIDING_WINDOW: &str =
-    include!("../../../src/redis/script/specialized/bucket_sliding_window.rs");
-const LONE_SLIDING_LOG: &str = include!("../../../src/redis/script/specialized/sliding_log.rs");
 
 pub(crate) fn runtime() -> tokio::runtime::Runtime {
     let mut builder = tokio::runtime::Builder::new_current_thread();

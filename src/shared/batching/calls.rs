@@ -1,0 +1,379 @@
+//! Calls: the operations of many subjects that are sent to the server at once.
+
+use std::{future::Future, mem, sync::Arc, time::Duration};
+
+use smallvec::SmallVec;
+use tokio::{sync::oneshot, time::Instant};
+
+use crate::{
+    decision::{Decision, Op},
+    limiter::tier_set::Chosen,
+    shared::{
+        hashed_key_names::SubjectName,
+        wire::node_message::{NodeReply, Takes},
+    },
+    store::error::StoreError,
+};
+
+/// The most rows of one call, so that it does not block the server for long.
+const MAX_ROWS_PER_CALL: usize = 256;
+
+/// The most operations of one call. Some algorithms do not decide a row of equal operations in one
+/// step.
+const MAX_OPS_PER_CALL: usize = 1_024;
+
+/// The number of newest calls that are searched for one that a subject can join.
+const MAX_OPEN_CALLS: usize = 8;
+
+/// Subjects that are sent at once, all to one script and by the quotas of one tier.
+pub(super) struct BatchCall<P> {
+    pub(super) plan: Arc<P>,
+    pub(super) tier: Chosen,
+    pub(super) subjects: Vec<SubjectOps>,
+    /// For each subject, one waiter for each operation.
+    waiters: Vec<Waiters>,
+    row_count: usize,
+    ops: usize,
+}
+
+/// Distributes batches among the calls that are sent at one moment.
+pub(super) struct CallBuilder<P> {
+    /// The most subjects of one call.
+    most_subjects: usize,
+    pub(super) calls: Vec<BatchCall<P>>,
+    /// Waiters whose deadline passed before their operation was sent.
+    expired: Vec<Waiter>,
+}
+
+impl<P> CallBuilder<P> {
+    pub(super) const fn new(most_subjects: usize) -> Self {
+        Self {
+            most_subjects,
+            calls: Vec::new(),
+            expired: Vec::new(),
+        }
+    }
+
+    /// Adds all operations of a batch, in as many calls as they need. Returns that number.
+    pub(super) fn add(
+        &mut self,
+        subject: &SubjectName,
+        mut batch: Batch<P>,
+        now: Instant,
+    ) -> usize {
+        batch.drain_expired(now, &mut self.expired);
+        let mut parts = 0;
+        while let Some((rows, waiters)) = batch.take(MAX_ROWS_PER_CALL, MAX_OPS_PER_CALL) {
+            let ops = SubjectOps {
+                subject: subject.clone(),
+                rows,
+                are_simple: batch.are_simple,
+            };
+            // A later part of one subject must not be sent before an earlier one.
+            let open = match parts {
+                0 => self.open_call(&batch, &ops),
+                _ => None,
+            };
+            let call = match open {
+                Some(at) => &mut self.calls[at],
+                None => {
+                    self.calls.push(BatchCall::new(&batch));
+                    self.calls.last_mut().expect("it was just pushed")
+                }
+            };
+            call.add(ops, waiters);
+            parts += 1;
+        }
+        parts
+    }
+
+    fn open_call(&self, batch: &Batch<P>, subject: &SubjectOps) -> Option<usize> {
+        let (rows, ops) = (subject.rows.len(), subject.ops());
+        let mut calls = self.calls.iter().enumerate().rev().take(MAX_OPEN_CALLS);
+        let (at, call) = calls.find(|(_, call)| call.accepts(batch, subject))?;
+        let has_room = call.subjects.len() < self.most_subjects
+            && call.row_count + rows <= MAX_ROWS_PER_CALL
+            && call.ops + ops <= MAX_OPS_PER_CALL;
+        has_room.then_some(at)
+    }
+
+    pub(super) const fn is_empty(&self) -> bool {
+        self.calls.is_empty() && self.expired.is_empty()
+    }
+
+    /// Fails the operations whose deadline passed before they were sent.
+    pub(super) fn fail_expired(&mut self) {
+        for waiter in self.expired.drain(..) {
+            waiter.reply(Err(StoreError::unsent()));
+        }
+    }
+}
+
+impl<P> BatchCall<P> {
+    fn new(batch: &Batch<P>) -> Self {
+        Self {
+            plan: Arc::clone(&batch.plan),
+            tier: batch.tier,
+            subjects: Vec::new(),
+            waiters: Vec::new(),
+            row_count: 0,
+            ops: 0,
+        }
+    }
+
+    /// Whether the same script decides the subject by the same quotas.
+    fn accepts(&self, batch: &Batch<P>, subject: &SubjectOps) -> bool {
+        let mut subjects = self.subjects.iter();
+        batch.is_of(&self.plan, self.tier)
+            && subjects
+                .next()
+                .is_some_and(|first| first.are_simple == subject.are_simple)
+    }
+
+    fn add(&mut self, subject: SubjectOps, waiters: Waiters) {
+        self.row_count += subject.rows.len();
+        self.ops += waiters.len();
+        self.subjects.push(subject);
+        self.waiters.push(waiters);
+    }
+
+    /// The latest deadline of all waiters.
+    pub(super) fn last_deadline(&self) -> Instant {
+        let last = |waiters: &Waiters| waiters.last().map(|waiter| waiter.deadline);
+        let last = self.waiters.iter().filter_map(last).max();
+        last.unwrap_or_else(Instant::now)
+    }
+
+    /// Delivers the server's answers, one for each subject, to the waiters.
+    pub(super) fn deliver(self, answers: Vec<SubjectAnswer>) {
+        for (waiters, answer) in self.waiters.into_iter().zip(answers) {
+            deliver(waiters, answer);
+        }
+    }
+}
+
+fn deliver(waiters: Waiters, answer: SubjectAnswer) {
+    let mut waiters = waiters.into_iter();
+    let error = match answer {
+        Ok(AnsweredOps { rows, .. }) => {
+            for Row { count, first } in rows {
+                let mut next = first;
+                for waiter in waiters.by_ref().take(count) {
+                    let after = next.next_alike();
+                    waiter.reply(Ok(next));
+                    next = after;
+                }
+            }
+            return;
+        }
+        Err(error) => error,
+    };
+    for waiter in waiters {
+        waiter.reply(Err(error.clone()));
+    }
+}
+
+/// The waiters of a subject's operations, in order.
+type Waiters = SmallVec<[Waiter; 1]>;
+
+/// The server's decision, or the error of the call.
+pub(in crate::shared) type OpReply = Result<Decision, StoreError>;
+
+/// The caller of one operation.
+#[derive(Debug)]
+pub(super) struct Waiter {
+    pub(super) deadline: Instant,
+    reply: oneshot::Sender<OpReply>,
+}
+
+impl Waiter {
+    pub(super) const fn new(deadline: Instant, reply: oneshot::Sender<OpReply>) -> Self {
+        Self { deadline, reply }
+    }
+
+    /// Sends the reply, unless the caller has stopped waiting.
+    pub(super) fn reply(self, reply: OpReply) {
+        self.reply.send(reply).ok();
+    }
+}
+
+/// An operation, and the quotas that decide it.
+pub(in crate::shared) struct NewOp<P> {
+    pub(in crate::shared) plan: Arc<P>,
+    pub(in crate::shared) tier: Chosen,
+    pub(in crate::shared) op: Op,
+    /// Whether the script for few operations can decide it. Such operations have calls of their
+    /// own.
+    pub(in crate::shared) is_simple: bool,
+}
+
+/// Operations of one subject that the same quotas decide, in order of arrival.
+pub(super) struct Batch<P> {
+    pub(super) plan: Arc<P>,
+    pub(super) tier: Chosen,
+    /// Whether all operations so far were simple.
+    pub(super) are_simple: bool,
+    rows: Rows,
+    /// One for each operation.
+    waiters: Waiters,
+}
+
+impl<P> Batch<P> {
+    pub(super) const fn new(plan: Arc<P>, tier: Chosen) -> Self {
+        Self {
+            plan,
+            tier,
+            are_simple: true,
+            rows: Rows::new_const(),
+            waiters: Waiters::new_const(),
+        }
+    }
+
+    pub(super) fn is_of(&self, plan: &Arc<P>, tier: Chosen) -> bool {
+        self.tier == tier && Arc::ptr_eq(&self.plan, plan)
+    }
+
+    pub(super) fn add(&mut self, op: Op, is_simple: bool, waiter: Waiter) {
+        self.are_simple &= is_simple;
+        match self.rows.last_mut() {
+            Some((last, count)) if *last == op => *count += 1,
+            _ => self.rows.push((op, 1)),
+        }
+        self.waiters.push(waiter);
+    }
+
+    /// Moves the waiters whose deadline has passed to `expired`, and drops their operations: their
+    /// callers have used the fallback.
+    fn drain_expired(&mut self, now: Instant, expired: &mut Vec<Waiter>) {
+        let waiters = self.waiters.iter();
+        let count = waiters.take_while(|waiter| waiter.deadline <= now).count();
+        if count > 0 {
+            expired.extend(self.waiters.drain(..count));
+            take_rows(&mut self.rows, usize::MAX, count);
+        }
+    }
+
+    /// Takes up to `most_rows` rows with at most `most_ops` operations in all, and their waiters;
+    /// `None` if nothing is left.
+    pub(super) fn take(&mut self, most_rows: usize, most_ops: usize) -> Option<(Rows, Waiters)> {
+        if self.waiters.is_empty() {
+            return None;
+        }
+        if self.rows.len() <= most_rows && self.waiters.len() <= most_ops {
+            return Some((mem::take(&mut self.rows), mem::take(&mut self.waiters)));
+        }
+        let rows = take_rows(&mut self.rows, most_rows, most_ops);
+        let count: usize = rows.iter().map(|(_, count)| count).sum();
+        Some((rows, self.waiters.drain(..count).collect()))
+    }
+}
+
+/// Takes rows from the front, the last of them perhaps in part.
+fn take_rows(rows: &mut Rows, most_rows: usize, most_ops: usize) -> Rows {
+    let mut left = most_ops;
+    let mut whole = 0;
+    for (_, count) in rows.iter().take(most_rows) {
+        if *count > left {
+            break;
+        }
+        left -= count;
+        whole += 1;
+    }
+    let mut taken: Rows = rows.drain(..whole).collect();
+    if whole < most_rows
+        && left > 0
+        && let Some((op, count)) = rows.first_mut()
+    {
+        *count -= left;
+        taken.push((Op::clone(op), left));
+    }
+    taken
+}
+
+/// Equal consecutive operations, and their number. Most subjects have one row.
+pub(in crate::shared) type Rows = SmallVec<[(Op, usize); 1]>;
+
+/// Operations on one subject, done one after another.
+#[derive(Debug, Clone)]
+pub(in crate::shared) struct SubjectOps {
+    pub(in crate::shared) subject: SubjectName,
+    pub(in crate::shared) rows: Rows,
+    /// Whether the script for few operations can decide them all.
+    pub(in crate::shared) are_simple: bool,
+}
+
+/// The server's answer about one subject.
+pub(in crate::shared) type SubjectAnswer = Result<AnsweredOps, StoreError>;
+
+/// The decisions about one subject's operations, and the reply to the message attached to them.
+#[derive(Debug)]
+pub(in crate::shared) struct AnsweredOps {
+    pub(in crate::shared) rows: SmallVec<[Row; 1]>,
+    pub(in crate::shared) lease: Option<Box<NodeReply>>,
+    /// How long a denial stays cached at most, if that is less than its own wait.
+    pub(in crate::shared) hold: Option<Duration>,
+}
+
+/// The decisions about equal consecutive operations.
+#[derive(Debug)]
+pub(in crate::shared) struct Row {
+    pub(in crate::shared) count: usize,
+    /// The first decision. Each following one is the [next](Decision::next_alike) of the one
+    /// before.
+    pub(in crate::shared) first: Decision,
+}
+
+impl SubjectOps {
+    pub(in crate::shared) fn ops(&self) -> usize {
+        self.rows.iter().map(|(_, count)| count).sum()
+    }
+
+    /// The most units that the operations charge together if the limit is `most` units; `None` if
+    /// only the store can determine it.
+    pub(in crate::shared) fn most_taken(&self, most: u64) -> Option<Takes> {
+        self.rows.iter().try_fold(Takes::NONE, |sum, (op, count)| {
+            let (each, largest) = match op {
+                Op::Acquire(cost) | Op::Reserve(cost) if *cost > most => (0, 0),
+                Op::Acquire(cost) | Op::Reserve(cost) => (*cost, *cost),
+                Op::AcquireUpTo(cost) => ((*cost).min(most), 1),
+                Op::Settle(cost, receipt) => (cost.saturating_sub(receipt.charged()), 1),
+                Op::Peek(_) | Op::Refund(..) => (0, 0),
+                _ => return None,
+            };
+            Some(Takes {
+                units: sum.units.saturating_add(each.saturating_mul(*count as u64)),
+                largest: sum.largest.max(largest),
+            })
+        })
+    }
+}
+
+/// The calls that a store accepts now.
+pub(in crate::shared) trait CallWindow: Send + Sync + 'static {
+    /// The most subjects of one call, at least one.
+    fn most_subjects(&self) -> usize;
+
+    /// How long an answer takes now; `None` if it is not known.
+    fn expected(&self) -> Option<Duration>;
+
+    /// The longest wait of an operation.
+    fn deadline(&self) -> Duration;
+}
+
+/// Sends calls to the store.
+pub(in crate::shared) trait CallSender<P>: Send + Sync + 'static {
+    type Window: CallWindow;
+
+    fn window(&self) -> &Self::Window;
+
+    /// Sends the operations of these subjects, to be decided by the quotas of one tier. Either all
+    /// subjects are simple or none is. Nobody waits any more `until` then. Returns one answer for each
+    /// subject. An answer may split a row into several.
+    fn send(
+        &self,
+        until: Instant,
+        plan: &Arc<P>,
+        tier: Chosen,
+        subjects: &[SubjectOps],
+    ) -> impl Future<Output = Vec<SubjectAnswer>> + Send;
+}
