@@ -271,20 +271,19 @@ impl CompiledQuota {
                     self.reset_after(state, now),
                     nominal.effective_window(state, now, remaining),
                 ];
-                let (limit, is_beyond) = match &nominal.rate {
-                    Rate::Bucket(_) => (None, false),
-                    Rate::FixedWindow(window) => (
-                        window.limit_now(state.window(), now),
-                        window.is_beyond(state.window(), now),
-                    ),
-                    Rate::SlidingWindow(window) => (
-                        window.limit_now(state.slices(), now),
-                        window.balance(state.slices(), now) > 0,
-                    ),
-                    Rate::SlidingLog(log) => (None, log.used(state.log(), now) > log.limit),
+                let limit = match &nominal.rate {
+                    Rate::Bucket(_) | Rate::SlidingLog(_) => None,
+                    Rate::FixedWindow(window) => window.limit_now(state.window(), now),
+                    Rate::SlidingWindow(window) => window.limit_now(state.slices(), now),
+                };
+                let is_beyond = || match &nominal.rate {
+                    Rate::Bucket(_) => false,
+                    Rate::FixedWindow(window) => window.is_beyond(state.window(), now),
+                    Rate::SlidingWindow(window) => window.balance(state.slices(), now) > 0,
+                    Rate::SlidingLog(log) => log.used(state.log(), now) > log.limit,
                 };
                 let standing = Usage::counted(limit, remaining, times);
-                (standing, self.extra > 0 && is_beyond)
+                (standing, self.extra > 0 && is_beyond())
             }
         }
     }
