@@ -75,9 +75,7 @@ impl Zone {
     ///
     /// If the quota cannot vary there.
     pub fn vary(self, quota: Quota) -> Quota {
-        let text = format!("{quota} in {}", self.name());
-        text.parse()
-            .unwrap_or_else(|error| panic!("{text}: {error}"))
+        in_zone(quota, self.name())
     }
 }
 
@@ -234,4 +232,14 @@ fn day_of(year: i128, month: i128) -> i128 {
     let february = 28 + i128::from(is_leap(year));
     let months = [31, february, 31, 30, 31, 30, 31, 31, 30, 31, 30];
     years + months.iter().take(month as usize - 1).sum::<i128>()
+}
+
+#[cfg(feature = "calendar")]
+fn in_zone(quota: Quota, zone: &'static str) -> Quota {
+    quota.in_zone(zone)
+}
+
+#[cfg(not(feature = "calendar"))]
+fn in_zone(_: Quota, zone: &'static str) -> Quota {
+    unreachable!("{zone} needs the feature calendar")
 }
