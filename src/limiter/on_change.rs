@@ -78,7 +78,7 @@ pub(super) fn counter_mark(tiers: &[(Tier, TierQuotas)]) -> u32 {
 }
 
 /// Limit, capacity and soft share, and the limits of a day with their zone if the limit varies.
-pub(crate) type LimitNumbers = (u64, u64, u32, &'static DayLimits, Option<&'static str>);
+type LimitNumbers = (u64, u64, u32, &'static DayLimits, Option<&'static str>);
 
 /// The numbers of a quota that start keys afresh when they change.
 pub(crate) fn numbers(quota: &Quota) -> LimitNumbers {

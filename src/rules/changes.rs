@@ -117,29 +117,23 @@ impl CounterIdentity {
             && (!is_fresh || self.numbers(before) == self.numbers(rule))
     }
 
-    /// The numbers of each tier's quotas.
-    fn numbers(self, rule: &Rule) -> Vec<TierNumbers> {
-        let of_set = |(label, set): (String, &QuotaSet)| {
-            let numbers = |quota: &RuleQuota| on_change::numbers(&quota.quota.quota());
-            let mut quotas: Vec<_> = match self {
-                Self::Names => {
-                    let named =
-                        |quota: &RuleQuota| (quota.counter.quota().to_owned(), numbers(quota));
-                    set.0.iter().map(named).collect()
-                }
-                Self::Positions => {
-                    let quotas = set.0.iter().enumerate();
-                    let placed = quotas.map(|(at, quota)| (at.to_string(), numbers(quota)));
-                    placed.collect()
-                }
+    /// The numbers of each tier's quotas, with the name or the place of each. The default tier has no index.
+    fn numbers(self, rule: &Rule) -> impl PartialEq + use<> {
+        let sets = rule.allowance.indexed_sets();
+        let default = sets.first().map(|(index, _)| *index);
+        let of_set = |(index, set): (usize, &QuotaSet)| {
+            let named = |(at, quota): (usize, &RuleQuota)| {
+                let name = match self {
+                    Self::Names => quota.counter.quota().to_owned(),
+                    Self::Positions => at.to_string(),
+                };
+                (name, on_change::numbers(&quota.quota.quota()))
             };
+            let mut quotas: Vec<_> = set.0.iter().enumerate().map(named).collect();
             quotas.sort();
-            (label, quotas)
+            (Some(index).filter(|_| Some(index) != default), quotas)
         };
-        sets(&rule.allowance, SetLabel::Limiter)
-            .into_iter()
-            .map(of_set)
-            .collect()
+        sets.into_iter().map(of_set).collect::<Vec<_>>()
     }
 
     /// The quotas of a rule that differ from those of `before`.
@@ -150,9 +144,9 @@ impl CounterIdentity {
                 Self::Positions => counter_positions(before) == counter_positions(rule),
             };
         let known = counters(before);
-        let old = sets(&before.allowance, SetLabel::File);
+        let old = sets(&before.allowance);
         let mut changes = Vec::new();
-        for (label, set) in sets(&rule.allowance, SetLabel::File) {
+        for (label, set) in sets(&rule.allowance) {
             let Some((_, old)) = old.iter().find(|(known, _)| *known == label) else {
                 continue;
             };
@@ -181,36 +175,15 @@ impl CounterIdentity {
     }
 }
 
-/// A tier, and the name or position and the numbers of each of its quotas.
-type TierNumbers = (String, Vec<(String, on_change::LimitNumbers)>);
-
-/// The label of a set of quotas.
-#[derive(Clone, Copy, PartialEq)]
-enum SetLabel {
-    /// The name of the tier in the rule's limiter.
-    Limiter,
-    /// The name of the tier in the file.
-    File,
-}
-
-/// The sets of quotas of a rule, each under its label. The label of a lone set is empty.
-fn sets(allowance: &Allowance, label: SetLabel) -> Vec<(String, &QuotaSet)> {
-    let sets = allowance.indexed_sets();
-    let first = sets.first().map_or(0, |(index, _)| *index);
-    let labelled = |(index, set): (usize, _)| {
-        let label = match (label, allowance) {
-            (SetLabel::Limiter, _) if index == first => String::new(),
-            (_, Allowance::Always(_)) => String::new(),
-            (SetLabel::File, Allowance::Tiers { tiers, .. }) => tiers[index].0.to_string(),
-            (SetLabel::File, Allowance::Scheduled { times, .. }) if index == times.len() => {
-                String::new()
-            }
-            (SetLabel::File, Allowance::Scheduled { .. }) => format!("time {}", index + 1),
-            (SetLabel::Limiter, _) => index.to_string(),
-        };
-        (label, set)
+/// The sets of quotas of a rule, each under the name of its tier or time in the file. A lone set has none.
+fn sets(allowance: &Allowance) -> Vec<(String, &QuotaSet)> {
+    let label = |index: usize| match allowance {
+        Allowance::Tiers { tiers, .. } => tiers[index].0.to_string(),
+        Allowance::Scheduled { times, .. } if index < times.len() => format!("time {}", index + 1),
+        _ => String::new(),
     };
-    allowance.indexed_sets().into_iter().map(labelled).collect()
+    let sets = allowance.indexed_sets().into_iter();
+    sets.map(|(index, set)| (label(index), set)).collect()
 }
 
 fn counters(rule: &Rule) -> HashSet<&CounterId> {

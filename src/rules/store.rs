@@ -118,14 +118,10 @@ impl RulesStore {
             store.check(rules)?;
         }
         let limiter = |rule: &Rule| {
-            let refused = |error: ConfigError| {
-                let problem = Problem::new(ProblemCode::R04, &rule.span, error.to_string());
-                RulesError::new(vec![problem])
-            };
             let kinds = rule.allowance.kinds();
             let limiters = kinds.iter();
             let limiters = limiters.map(|kind| self.limiter(rule, kind.as_ref(), settings));
-            limiters.collect::<Result<_, _>>().map_err(refused)
+            limiters.collect::<Result<_, _>>().map_err(refused(rule))
         };
         rules.iter().map(limiter).collect()
     }
@@ -142,10 +138,6 @@ impl RulesStore {
         settings: &StoreSettings,
     ) -> Result<Box<[SourcesOfRule]>, RulesError> {
         let of_rule = |rule: &Rule| {
-            let refused = |error: ConfigError| {
-                let problem = Problem::new(ProblemCode::R04, &rule.span, error.to_string());
-                RulesError::new(vec![problem])
-            };
             let Some(limit) = rule.in_flight.as_deref() else {
                 return Ok(SourcesOfRule::default());
             };
@@ -153,7 +145,7 @@ impl RulesStore {
                 Place::Local(_) => Ok(PermitSource::Process),
                 Place::Redis(store) => store.permit_source((rule, limit), most, settings),
             });
-            sources.collect::<Result<_, _>>().map_err(refused)
+            sources.collect::<Result<_, _>>().map_err(refused(rule))
         };
         if rules.iter().all(|rule| rule.in_flight.is_none()) {
             return Ok(Box::default());
@@ -186,6 +178,14 @@ pub(super) type LimitersOfRule = Box<[AnyLimiter]>;
 
 /// The places where the permits of a rule are counted, one for each tier with a limit of its own.
 pub(super) type SourcesOfRule = Box<[PermitSource]>;
+
+/// The fault of a rule by which the store cannot count.
+fn refused(rule: &Rule) -> impl FnOnce(ConfigError) -> RulesError {
+    |error| {
+        let problem = Problem::new(ProblemCode::R04, &rule.span, error.to_string());
+        RulesError::new(vec![problem])
+    }
+}
 
 /// A rule's limiter in this process. The names of its counters stay the same across reloads.
 fn local(counted: &CountedSets<'_>, store: &LocalStore) -> Result<LocalLimiter, ConfigError> {

@@ -16,8 +16,7 @@ use tower_service::Service;
 use super::{
     future::RulesFuture,
     handle::Shared,
-    permits::{decide_holding, request_permits},
-    permits_of_nodes::AwaitingPermits,
+    permits::{AwaitingPermits, decide_holding, request_permits},
     rule_admissions::Admissions,
     service::decide_by_verdict,
 };

@@ -10,7 +10,6 @@ mod in_flight_tables;
 #[allow(clippy::module_inception, reason = "files are named by their role")]
 mod layer;
 mod permits;
-mod permits_of_nodes;
 mod rule_admissions;
 mod rule_limits;
 mod service;

@@ -1,26 +1,38 @@
 //! The permits of a request: acquired in this process, or requested from the store that all nodes share.
 
-use http::{header::UPGRADE, request::Parts};
+use std::{
+    future::Future,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready},
+    time::Instant,
+};
+
+use http::{Request, Response, header::UPGRADE, request::Parts};
+use tower_service::Service;
 
 use super::{
-    future::ShadowRequests, rule_admissions::Admissions, rule_limits::RuleLimits,
+    future::{RulesFuture, ShadowRequests},
+    rule_admissions::{Admissions, RuleAdmission},
+    rule_limits::RuleLimits,
     service::decide_by_verdict,
 };
 use crate::{
     clock::Timestamp,
-    concurrency::{Grant, HeldPermits, PendingGrant},
+    concurrency::{Grant, HeldPermits, PendingGrant, Permit},
+    decision::Decision,
     middleware::inner_service::RequestOutcome,
     rate_limit::RateOutcome,
-    reject::Reject,
+    reject::{Reject, RejectionKind},
     rules::{rule::Rule, select::RulesVerdict},
 };
 
 /// A permit that other nodes count, too. It is acquired when its future is polled.
 pub(super) struct RequestedPermit {
     /// The position of the rule.
-    pub(super) position: u16,
-    pub(super) set_index: usize,
-    pub(super) grant: PendingGrant,
+    position: u16,
+    set_index: usize,
+    grant: PendingGrant,
 }
 
 /// Acquires the permits of all rules or none in this process, then decides by the quotas. A request that a quota denies
@@ -92,7 +104,7 @@ const fn may_pass(verdict: &RulesVerdict<'_>) -> bool {
 }
 
 /// Releases the permits of a request that is rejected, and shares those of an upgrade.
-pub(super) fn settle<P, B, D>(
+fn settle<P, B, D>(
     permits: &mut HeldPermits,
     outcome: &RequestOutcome<P, B, D>,
     parts: &mut Parts,
@@ -107,5 +119,155 @@ pub(super) fn settle<P, B, D>(
 fn share_with_upgrade(permits: &mut HeldPermits, parts: &mut Parts) {
     if !permits.is_empty() && parts.headers.contains_key(UPGRADE) {
         parts.extensions.insert(permits.share());
+    }
+}
+
+/// A request that waits for its permits. Dropping it releases those that it has.
+pub(super) struct AwaitingPermits<S, B, R> {
+    acquiring: Pin<Box<dyn Future<Output = Result<HeldPermits, Refusal>> + Send>>,
+    admissions: Arc<Admissions<R>>,
+    /// The time at which its rules were selected.
+    now: Timestamp,
+    inner: S,
+    request: Option<Request<B>>,
+}
+
+/// The reason why a request has no permit.
+struct Refusal {
+    position: u16,
+    set_index: usize,
+    reason: Reason,
+}
+
+enum Reason {
+    Denied(Box<Decision>),
+    /// The store failed, and `on_failure` of the rules denies.
+    Failed(RejectionKind),
+}
+
+impl<S, B, R> AwaitingPermits<S, B, R>
+where
+    R: Send + Sync + 'static,
+{
+    pub(super) fn new(
+        (admissions, requested): (Arc<Admissions<R>>, Vec<RequestedPermit>),
+        now: Timestamp,
+        inner: S,
+        request: Request<B>,
+    ) -> Self {
+        Self {
+            acquiring: Box::pin(acquire(Arc::clone(&admissions), requested)),
+            admissions,
+            now,
+            inner,
+            request: Some(request),
+        }
+    }
+}
+
+impl<S, B, R, ResBody> AwaitingPermits<S, B, R>
+where
+    S: Service<Request<B>, Response = Response<ResBody>> + Clone,
+    R: Reject<ResBody>,
+    ResBody: 'static,
+{
+    /// The response of the request once it has all permits or is denied one, and the permits.
+    pub(super) fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<(RulesFuture<S, B, R>, HeldPermits)> {
+        let acquired = ready!(self.acquiring.as_mut().poll(cx));
+        let request = self.request.take().expect("polled after it was ready");
+        let (admissions, now) = (&*self.admissions, self.now);
+        let (mut permits, refusal) = match acquired {
+            Ok(permits) => (permits, None),
+            Err(refusal) => (HeldPermits::default(), Some(refusal)),
+        };
+        let response = RulesFuture::new(&mut self.inner, request, |parts, watched| {
+            let outcome = match refusal {
+                Some(refusal) => RequestOutcome::Reject(refusal.response(admissions, parts)),
+                None => {
+                    let verdict = admissions.rules.select(parts, now);
+                    decide_by_verdict(admissions, &verdict, watched, parts)
+                }
+            };
+            settle(&mut permits, &outcome, parts);
+            outcome
+        });
+        Poll::Ready((response, permits))
+    }
+}
+
+/// Acquires one permit after another, in the order of the rules: of requests that need the same two permits, the one that
+/// has the first also gets the second.
+async fn acquire<R: Send + Sync>(
+    admissions: Arc<Admissions<R>>,
+    requested: Vec<RequestedPermit>,
+) -> Result<HeldPermits, Refusal> {
+    let mut permits = HeldPermits::default();
+    for RequestedPermit {
+        position,
+        set_index,
+        grant,
+    } in requested
+    {
+        let started = Instant::now();
+        let grant = match grant {
+            PendingGrant::Ready(grant) => grant,
+            PendingGrant::Later(grant) => grant.await,
+        };
+        match permit(&admissions, (position, set_index), grant, started) {
+            Ok(permit) => permit.into_iter().for_each(|permit| permits.push(permit)),
+            Err(reason) => {
+                return Err(Refusal {
+                    position,
+                    set_index,
+                    reason,
+                });
+            }
+        }
+    }
+    Ok(permits)
+}
+
+/// The permit of a grant; `None` if the request passes without one. Reports a denial, and a store that failed.
+fn permit<R>(
+    admissions: &Admissions<R>,
+    (position, set_index): (u16, usize),
+    Grant { decision, holder }: Grant,
+    started: Instant,
+) -> Result<Option<Permit>, Reason> {
+    let admission = || denying(admissions, position, set_index);
+    match decision {
+        Ok(decision) if decision.is_allowed() => Ok(holder.permit()),
+        Ok(decision) => {
+            admission().report_denial(&decision, holder.key(), Some(started));
+            if admissions.rules.rules()[usize::from(position)].shadow {
+                return Ok(None);
+            }
+            Err(Reason::Denied(Box::new(decision)))
+        }
+        Err(error) => match admission().report_failure(&error) {
+            Some(kind) => Err(Reason::Failed(kind)),
+            None => Ok(None),
+        },
+    }
+}
+
+/// The admission that rejects requests without a permit of this rule.
+fn denying<R>(admissions: &Admissions<R>, position: u16, set_index: usize) -> &RuleAdmission<R> {
+    let rule = &admissions.rules.rules()[usize::from(position)];
+    let limit = admissions.in_flight(rule);
+    let limit = limit.expect("only rules with a limit request permits");
+    admissions.denied_in_flight((rule, limit), set_index)
+}
+
+impl Refusal {
+    fn response<R: Reject<B>, B>(self, admissions: &Admissions<R>, parts: &Parts) -> Response<B> {
+        let admission = denying(admissions, self.position, self.set_index);
+        match self.reason {
+            Reason::Denied(decision) => admission.deny(&decision, parts),
+            Reason::Failed(kind) => admission.refuse(kind, parts),
+        }
     }
 }
