@@ -36,14 +36,14 @@ pub enum Op {
     ///
     /// A limiter with a leaky bucket or with
     /// [`block_for`](crate::limiter::LocalLimiterBuilder::block_for) does not
-    /// [support](crate::Limiter::supports) this operation.
+    /// [support](crate::limiter::Facts::supports) this operation.
     Spend(u64),
     /// Add this many units to fixed windows whatever the outcome, also beyond the limit, up to a count
     /// of 2^53 − 1. Denied exactly if the count then exceeds the limit, also if 0 are added.
     /// [`QuotaStatus::used`](crate::QuotaStatus::used) is the count. A denial starts no block.
     ///
     /// All quotas must be [uncapped](crate::Quota::uncapped). A limiter with another quota does not
-    /// [support](crate::Limiter::supports) this operation.
+    /// [support](crate::limiter::Facts::supports) this operation.
     Count(u64),
     /// End the reservation with this receipt at this many units: a surplus is refunded, missing units
     /// are [spent](Self::Spend). If the limiter blocks, units above 0 count towards the block. The outcome is never a
@@ -62,6 +62,25 @@ pub enum Op {
 }
 
 impl Op {
+    /// A bit for the kind of the operation.
+    pub(crate) const fn bit(&self) -> u16 {
+        let kind = match self {
+            Self::Acquire(_) => 0,
+            Self::Reserve(_) => 1,
+            Self::Deny(_) => 2,
+            Self::AcquireUpTo(_) => 3,
+            Self::Peek(_) => 4,
+            Self::Hit(_) => 5,
+            Self::Spend(_) => 6,
+            Self::Count(_) => 7,
+            Self::Settle(..) => 8,
+            Self::Refund(..) => 9,
+            Self::Block(_) => 10,
+            Self::Reset => 11,
+        };
+        1 << kind
+    }
+
     pub(crate) const fn receipt(&self) -> Option<&Receipt> {
         match self {
             Self::Refund(_, Some(receipt)) | Self::Settle(_, receipt) => Some(receipt),

@@ -5,7 +5,7 @@ mod member;
 use std::{any::Any, fmt, sync::Arc, time::Duration};
 
 use super::{
-    Limiter, Pending, Tier,
+    Facts, Limiter, Pending, Tier,
     inherent_methods_macro::handle_methods,
     type_erased_member::{BoxedFuture, ErasedMember},
 };
@@ -67,15 +67,7 @@ trait Erased: Send + Sync {
 
     fn policies(&self) -> &[Policy];
 
-    fn supports(&self, op: &Op) -> bool;
-
-    fn supports_priority(&self) -> bool;
-
-    fn check_priority(&self) -> Result<(), ConfigError>;
-
-    fn blocks(&self) -> bool;
-
-    fn identity(&self) -> Option<usize>;
+    fn facts(&self) -> Facts;
 
     fn member(&self) -> Option<&dyn ErasedMember>;
 }
@@ -103,24 +95,8 @@ impl<L: Limiter> Erased for L {
         Limiter::policies(self)
     }
 
-    fn supports(&self, op: &Op) -> bool {
-        Limiter::supports(self, op)
-    }
-
-    fn supports_priority(&self) -> bool {
-        Limiter::supports_priority(self)
-    }
-
-    fn check_priority(&self) -> Result<(), ConfigError> {
-        Limiter::check_priority(self)
-    }
-
-    fn blocks(&self) -> bool {
-        Limiter::blocks(self)
-    }
-
-    fn identity(&self) -> Option<usize> {
-        Limiter::identity(self)
+    fn facts(&self) -> Facts {
+        Limiter::facts(self)
     }
 
     fn member(&self) -> Option<&dyn ErasedMember> {
@@ -215,25 +191,8 @@ impl Limiter for AnyLimiter {
         self.0.policies()
     }
 
-    fn supports(&self, op: &Op) -> bool {
-        self.0.supports(op)
-    }
-
-    fn supports_priority(&self) -> bool {
-        self.0.supports_priority()
-    }
-
-    fn check_priority(&self) -> Result<(), ConfigError> {
-        self.0.check_priority()
-    }
-
-    fn blocks(&self) -> bool {
-        self.0.blocks()
-    }
-
-    fn identity(&self) -> Option<usize> {
-        let own = || Arc::as_ptr(&self.0).addr();
-        self.0.identity().or_else(|| Some(own()))
+    fn facts(&self) -> Facts {
+        self.0.facts().identified_by(&self.0)
     }
 
     fn boxed(future: BoxedFuture) -> BoxedFuture {

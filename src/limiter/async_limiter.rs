@@ -2,7 +2,7 @@
 
 use std::{fmt, future::Future, pin::Pin, sync::Arc};
 
-use super::{Limiter, Pending, Tier};
+use super::{Facts, Limiter, Pending, Tier};
 use crate::{
     decision::Op,
     decision::{Decision, Policy},
@@ -91,22 +91,9 @@ pub trait AsyncLimiter: Send + Sync + 'static {
     /// The policies of the quotas in decisions, in the same order.
     fn policies(&self) -> &[Policy];
 
-    /// Whether the limiter supports operations like `op`. Defaults to true for all. See
-    /// [`Limiter::supports`].
-    fn supports(&self, op: &Op) -> bool {
-        let _ = op;
-        true
-    }
-
-    /// Whether the limiter decides by the [priority](Tier::priority) of tiers. Defaults to false. See
-    /// [`Limiter::supports_priority`].
-    fn supports_priority(&self) -> bool {
-        false
-    }
-
-    /// Whether denials and responses may start a block. Defaults to true. See [`Limiter::blocks`].
-    fn blocks(&self) -> bool {
-        true
+    /// What layers need to know of the limiter. See [`Limiter::facts`].
+    fn facts(&self) -> Facts {
+        Facts::new()
     }
 }
 
@@ -159,20 +146,8 @@ impl<A: AsyncLimiter> Limiter for BoxedLimiter<A> {
         self.0.policies()
     }
 
-    fn supports(&self, op: &Op) -> bool {
-        self.0.supports(op)
-    }
-
-    fn supports_priority(&self) -> bool {
-        self.0.supports_priority()
-    }
-
-    fn blocks(&self) -> bool {
-        self.0.blocks()
-    }
-
-    fn identity(&self) -> Option<usize> {
-        Some(Arc::as_ptr(&self.0).addr())
+    fn facts(&self) -> Facts {
+        self.0.facts().identified_by(&self.0)
     }
 }
 
@@ -198,15 +173,7 @@ impl<A: AsyncLimiter> AsyncLimiter for Arc<A> {
         A::policies(self)
     }
 
-    fn supports(&self, op: &Op) -> bool {
-        A::supports(self, op)
-    }
-
-    fn supports_priority(&self) -> bool {
-        A::supports_priority(self)
-    }
-
-    fn blocks(&self) -> bool {
-        A::blocks(self)
+    fn facts(&self) -> Facts {
+        A::facts(self)
     }
 }

@@ -13,7 +13,7 @@ use governor::{
     },
 };
 
-use super::{Limiter, Never, Pending};
+use super::{Facts, Limiter, Never, Pending};
 use crate::{
     clock::{Clock as _, OsClock, Timestamp},
     decision::Op,
@@ -379,16 +379,10 @@ impl Limiter for GovernorLimiter {
         &self.policies
     }
 
-    fn supports(&self, op: &Op) -> bool {
-        matches!(op, Op::Acquire(_) | Op::Reserve(_))
-    }
-
-    fn blocks(&self) -> bool {
-        false
-    }
-
-    fn identity(&self) -> Option<usize> {
-        Some(Arc::as_ptr(&self.backend).addr())
+    fn facts(&self) -> Facts {
+        let mut facts = Facts::new().only(&[Op::Acquire(1), Op::Reserve(1)]);
+        facts.blocks = false;
+        facts.identified_by(&self.backend)
     }
 }
 

@@ -1,6 +1,6 @@
 //! The trait of all limiters.
 
-use std::{future::Future, time::Duration};
+use std::{future::Future, sync::Arc, time::Duration};
 
 use super::{
     Pending, Tier,
@@ -94,47 +94,10 @@ pub trait Limiter: Send + Sync + 'static {
     /// quotas is rendered from its own.
     fn policies(&self) -> &[Policy];
 
-    /// Whether the limiter supports operations like `op`. Defaults to true for all.
-    ///
-    /// A layer calls this when it is built, and logs the settings that will not work. An unsupported
-    /// operation is an error of the kind [`Unsupported`](crate::LimiterErrorKind::Unsupported).
-    fn supports(&self, op: &Op) -> bool {
-        let _ = op;
-        true
-    }
-
-    /// Whether the limiter decides by the [priority](Tier::priority) of tiers. Defaults to false.
-    ///
-    /// A layer with a [`priority`](crate::RateLimitLayer::priority) needs a limiter that does.
-    fn supports_priority(&self) -> bool {
-        false
-    }
-
-    /// Checks that classes of requests can share the limits.
-    #[doc(hidden)]
-    fn check_priority(&self) -> Result<(), ConfigError> {
-        if self.supports_priority() {
-            return Ok(());
-        }
-        Err(ConfigError::new(
-            ConfigErrorKind::Priority,
-            "the limiter does not support priorities; use a LocalLimiter or a RedisLimiter",
-        ))
-    }
-
-    /// Whether [`Op::Deny`] and [`Op::Settle`] may start a block. Defaults to true.
-    ///
-    /// If a limiter never blocks, return false: layers then save the operations that report denials, and
-    /// responses whose cost equals the reservation.
-    fn blocks(&self) -> bool {
-        true
-    }
-
-    /// A number that is equal for all handles to one limiter, if there is one. By it a layer detects that
-    /// a request was charged already.
-    #[doc(hidden)]
-    fn identity(&self) -> Option<usize> {
-        None
+    /// What layers need to know of the limiter. They read it when they are built, and log the settings that will
+    /// not work.
+    fn facts(&self) -> Facts {
+        Facts::new()
     }
 
     /// The future without its type.
@@ -215,6 +178,86 @@ pub trait Limiter: Send + Sync + 'static {
     }
 }
 
+/// What layers need to know of a limiter, see [`Limiter::facts`].
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Facts {
+    /// A bit for each kind of operation.
+    ops: u16,
+    /// Whether [`Op::Deny`] and [`Op::Settle`] may start a block. If a limiter never blocks, layers save the
+    /// operations that report denials, and responses whose cost equals the reservation.
+    pub blocks: bool,
+    /// Whether the limiter decides by the [priority](Tier::priority) of tiers, else why not. A layer with a
+    /// [`priority`](crate::RateLimitLayer::priority) needs a limiter that does.
+    pub classes: Result<(), ConfigError>,
+    /// A number that is equal for all handles to one limiter, if there is one. By it a layer detects that a
+    /// request was charged already.
+    pub identity: Option<usize>,
+}
+
+impl Default for Facts {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Facts {
+    /// Of a limiter that supports all operations, may block, and knows no classes of requests.
+    pub fn new() -> Self {
+        Self {
+            ops: u16::MAX,
+            blocks: true,
+            classes: Err(ConfigError::new(
+                ConfigErrorKind::Priority,
+                "the limiter does not support priorities; use a LocalLimiter or a RedisLimiter",
+            )),
+            identity: None,
+        }
+    }
+
+    /// Of a limiter that supports operations like these and no others. An unsupported operation is an error of
+    /// the kind [`Unsupported`](crate::LimiterErrorKind::Unsupported).
+    #[must_use]
+    pub fn only(self, ops: &[Op]) -> Self {
+        let ops = ops.iter().fold(0, |all, op| all | op.bit());
+        Self { ops, ..self }
+    }
+
+    /// Of a limiter that does not support operations like this one.
+    #[must_use]
+    pub fn without(self, op: &Op) -> Self {
+        let ops = self.ops & !op.bit();
+        Self { ops, ..self }
+    }
+
+    /// Whether the limiter supports operations like `op`.
+    pub const fn supports(&self, op: &Op) -> bool {
+        self.ops & op.bit() != 0
+    }
+
+    /// Of a limiter whose handles share this, unless it has an identity.
+    pub(crate) fn identified_by<T: ?Sized>(mut self, shared: &Arc<T>) -> Self {
+        let own = || Some(Arc::as_ptr(shared).addr());
+        self.identity = self.identity.or_else(own);
+        self
+    }
+
+    /// Of limits that are charged together.
+    pub(super) fn of_all(each: impl Iterator<Item = Self>) -> Self {
+        let nothing = Self {
+            blocks: false,
+            classes: Ok(()),
+            ..Self::new()
+        };
+        each.fold(nothing, |all, of| Self {
+            ops: all.ops & of.ops,
+            blocks: all.blocks || of.blocks,
+            classes: all.classes.and(of.classes),
+            identity: None,
+        })
+    }
+}
+
 /// The operation on one limit.
 ///
 /// # Errors
@@ -235,7 +278,7 @@ pub(super) fn one_operation(ops: &[Op]) -> Result<&Op, LimiterError> {
     private_interfaces,
     reason = "hidden methods are for limiters of this crate"
 )]
-impl<L: Limiter> Limiter for std::sync::Arc<L> {
+impl<L: Limiter> Limiter for Arc<L> {
     type Future = L::Future;
 
     fn apply(&self, key: &Key, op: Op) -> Pending<Self::Future> {
@@ -264,24 +307,8 @@ impl<L: Limiter> Limiter for std::sync::Arc<L> {
         L::policies(self)
     }
 
-    fn supports(&self, op: &Op) -> bool {
-        L::supports(self, op)
-    }
-
-    fn supports_priority(&self) -> bool {
-        L::supports_priority(self)
-    }
-
-    fn check_priority(&self) -> Result<(), ConfigError> {
-        L::check_priority(self)
-    }
-
-    fn blocks(&self) -> bool {
-        L::blocks(self)
-    }
-
-    fn identity(&self) -> Option<usize> {
-        L::identity(self).or_else(|| Some(Self::as_ptr(self).addr()))
+    fn facts(&self) -> Facts {
+        L::facts(self).identified_by(self)
     }
 
     fn boxed(future: Self::Future) -> BoxedFuture {

@@ -70,7 +70,7 @@ pub use self::{
     async_limiter::{AsyncLimiter, BoxedLimiter},
     into_limiter::{FromAsync, FromLimiter, FromQuota, IntoLimiter},
     joint::{IntoMembers, JointLimiter, KeyedLimit, Member},
-    limiter::Limiter,
+    limiter::{Facts, Limiter},
     local::{
         LocalLimiter, LocalLimiterBuilder, LocalStore, LocalStoreBuilder, RestoreError,
         RestoreErrorKind, SaveError, SaveErrorKind, Saved,

@@ -74,7 +74,7 @@ impl Tier {
 
     /// The quotas of this tier, for requests of the class `priority`. Defaults to
     /// [`Priority::CRITICAL`]. Call only limiters that
-    /// [support priorities](crate::Limiter::supports_priority) with another one.
+    /// [support priorities](crate::limiter::Facts::classes) with another one.
     #[must_use]
     pub fn with_priority(self, priority: Priority) -> Self {
         let of_all = match self.0 {

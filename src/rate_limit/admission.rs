@@ -55,9 +55,10 @@ impl<L: Limiter, R> Admission<L, R> {
         // An overflowed request starts no block, so it is reserved as well.
         let may_continue = revises || overflows || settings.final_cost.is_some();
         let extracts_alone = settings.are_plain() && !key_stage.has_rules();
+        let facts = limiter.facts();
         let admission = Self {
-            reserves: AtomicBool::new(may_continue && limiter.supports(&Op::Reserve(1))),
-            blocks: limiter.blocks(),
+            reserves: AtomicBool::new(may_continue && facts.supports(&Op::Reserve(1))),
+            blocks: facts.blocks,
             overflows,
             settles_denials: !revises && !overflows,
             plain: settings.are_plain(),
@@ -247,8 +248,9 @@ impl LimiterWarnings {
                  none can be replaced; give each a layer of its own",
             );
         }
-        let corrects = receipt.is_some_and(|receipt| !limiter.supports(&Op::Settle(1, receipt)));
-        let exceeds = exceeds && !limiter.supports(&Op::Hit(1));
+        let facts = limiter.facts();
+        let corrects = receipt.is_some_and(|receipt| !facts.supports(&Op::Settle(1, receipt)));
+        let exceeds = exceeds && !facts.supports(&Op::Hit(1));
         self.uncorrectable
             .store(corrects || exceeds, Ordering::Relaxed);
         if corrects {

@@ -312,7 +312,7 @@ impl<L: Limiter, R> Admission<L, R> {
         self.key_stage.check_for_proxy(parts);
         if charge.cost > 0 {
             let own = || Arc::as_ptr(&self.limiter).addr();
-            let identity = self.limiter.identity().unwrap_or_else(own);
+            let identity = self.limiter.facts().identity.unwrap_or_else(own);
             diagnostics.check_for_second_charge(identity, charge.key, &mut parts.extensions);
         }
     }

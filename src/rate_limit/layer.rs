@@ -157,7 +157,7 @@ impl RateLimitLayer {
         let limiter = JointLimiter::new(I::into_members(members)?)?;
         for (limit, priority) in limiter.limiters().iter().zip(&priorities) {
             if priority.is_some() {
-                limit.check_priority()?;
+                limit.facts().classes?;
             }
         }
         if priorities.iter().all(Option::is_none) {
@@ -319,7 +319,7 @@ impl<L, R> RateLimitLayer<L, R> {
     /// # Errors
     ///
     /// If classes cannot share the limit: the limiter does not
-    /// [support priorities](Limiter::supports_priority), as a `GovernorLimiter` and the eventual mode, or
+    /// [support priorities](crate::limiter::Facts::classes), as a `GovernorLimiter` and the eventual mode, or
     /// a quota is uncapped or holds less than 2 units.
     pub fn try_priority(
         self,
@@ -328,7 +328,7 @@ impl<L, R> RateLimitLayer<L, R> {
     where
         L: Limiter,
     {
-        self.limiter().check_priority()?;
+        self.limiter().facts().classes?;
         Ok(self.with(|settings| settings.common.priority = Some(Arc::new(priority))))
     }
 

@@ -21,7 +21,7 @@ use crate::{
     limiter::{
         Limiter, Pending, Tier,
         joint::{KeyedLimit, Member, sealed::Sealed},
-        tier_set::TierSet,
+        tier_set::{TierSet, unsupported},
         type_erased_member::MemberCall,
     },
     quota::{Algorithm, OwnedQuota, Quota},
@@ -69,6 +69,10 @@ impl Member for RedisLimiter {
         calls: impl Iterator<Item = MemberCall<'a, Self>>,
     ) -> Pending<RedisFuture> {
         let members: Vec<_> = calls.map(|call| RedisMember::new(&call)).collect();
+        // If one member charged and another cannot, the charge of the first could not be undone.
+        if let Some(member) = members.iter().find(|member| !member.is_supported()) {
+            return Pending::Ready(Err(unsupported(&member.op)));
+        }
         if let Some(denied) = cached_denial(&members) {
             return Pending::Ready(Ok(denied));
         }
@@ -151,6 +155,11 @@ impl RedisMember {
     fn apply(&self) -> Pending<RedisFuture> {
         self.limiter
             .apply_in(&self.tier, &self.key, self.op.clone())
+    }
+
+    fn is_supported(&self) -> bool {
+        let checked = matches!(self.op, Op::Count(_) | Op::Spend(_));
+        !checked || (self.limiter).with_limits(|limits| limits.supports(&self.op))
     }
 
     fn home(&self) -> &Home {

@@ -10,8 +10,6 @@ mod receipts;
 mod store_calls;
 mod store_request;
 
-#[cfg(feature = "redis")]
-use std::any::Any;
 use std::{
     fmt,
     sync::{Arc, Mutex, atomic::AtomicBool},
@@ -35,7 +33,7 @@ use crate::{
     error::{ConfigError, LimiterError},
     key::Key,
     limiter::{
-        ChangingLimits, InForce, Limiter, Pending, Tier,
+        ChangingLimits, Facts, InForce, Limiter, Pending, Tier,
         inherent_methods_macro::handle_methods,
         tier_set::{Chosen, TierSet},
         type_erased_member::{BoxedFuture, ErasedMember},
@@ -398,25 +396,10 @@ impl<S: StoreBackend> Limiter for SharedLimiter<S> {
         &self.0.policies
     }
 
-    fn supports(&self, op: &Op) -> bool {
-        !matches!(op, Op::Count(_) | Op::Spend(_)) || unpoisoned(self.0.limits.lock()).supports(op)
-    }
-
-    fn supports_priority(&self) -> bool {
-        self.check_mode().is_ok()
-    }
-
-    fn check_priority(&self) -> Result<(), ConfigError> {
-        self.check_mode()?;
-        self.with_limits(TierSet::check_priority)
-    }
-
-    fn blocks(&self) -> bool {
-        unpoisoned(self.0.limits.lock()).block_for.is_some()
-    }
-
-    fn identity(&self) -> Option<usize> {
-        Some(Arc::as_ptr(&self.0).addr())
+    fn facts(&self) -> Facts {
+        let mut facts = self.with_limits(TierSet::facts);
+        facts.classes = self.check_mode().and(facts.classes);
+        facts.identified_by(&self.0)
     }
 
     fn boxed(future: RedisFuture) -> BoxedFuture {
@@ -425,7 +408,7 @@ impl<S: StoreBackend> Limiter for SharedLimiter<S> {
 
     fn member(&self) -> Option<&dyn ErasedMember> {
         #[cfg(feature = "redis")]
-        if let Some(limiter) = (self as &dyn Any).downcast_ref::<SharedLimiter<RedisStore>>() {
+        if let Some(limiter) = (self as &dyn std::any::Any).downcast_ref::<RedisLimiter>() {
             return Some(limiter);
         }
         None

@@ -160,18 +160,18 @@ fn smaller_limit_keeps_the_count() {
     let more = Quota::per_minute(14).fixed_window().uncapped();
     limiter.set_quota("default", more).expect("a good quota");
     assert_eq!(count(&limiter, 1), (true, Some(14)));
-    assert!(limiter.supports(&Op::Count(1)));
+    assert!(limiter.facts().supports(&Op::Count(1)));
     limiter
         .set_quota("default", Quota::per_minute(14).fixed_window())
         .expect("a good quota");
-    assert!(!limiter.supports(&Op::Count(1)));
+    assert!(!limiter.facts().supports(&Op::Count(1)));
 }
 
 #[test]
 fn capped_quotas_do_not_count_on() {
     for quota in every_algorithm(Quota::per_minute(5)) {
         let limiter = LocalLimiter::new(quota);
-        assert!(!limiter.supports(&Op::Count(1)), "{quota:?}");
+        assert!(!limiter.facts().supports(&Op::Count(1)), "{quota:?}");
         let rows = [Tier::DEFAULT, Tier::from(RequestQuota::limit(3))];
         for tier in rows {
             let Pending::Ready(answer) = limiter.apply_in(&tier, &alice(), Op::Count(1));
@@ -186,7 +186,7 @@ fn capped_quotas_do_not_count_on() {
         ten().named("one"),
         Quota::per_hour(9).fixed_window().named("two"),
     ];
-    assert!(!LocalLimiter::new(mixed).supports(&Op::Count(1)));
+    assert!(!LocalLimiter::new(mixed).facts().supports(&Op::Count(1)));
 }
 
 #[test]
@@ -262,7 +262,7 @@ fn limits_that_are_charged_together_count_all_or_none() {
     let ends = limiter(Quota::per_minute(1).named("b").fixed_window());
     let key = Key::joint([Key::from("x"), Key::from("y")]);
     let both = JointLimiter::new([counts.clone(), ends]).unwrap();
-    assert!(!both.supports(&Op::Count(1)) && both.supports(&Op::Acquire(1)));
+    assert!(!both.facts().supports(&Op::Count(1)) && both.facts().supports(&Op::Acquire(1)));
     let Pending::Ready(answer) = both.apply(&key, Op::Count(1));
     assert_eq!(answer.unwrap_err().kind(), LimiterErrorKind::Unsupported);
     assert_eq!(counts.peek(&Key::from("x"), 1).remaining(), Some(1));

@@ -55,7 +55,7 @@ proptest! {
             clock.set(at(time));
             let request: Request = with_receipt(request, receipts.len());
             let op = request.op(&receipts);
-            let is_supported = limiter.supports(&op);
+            let is_supported = limiter.facts().supports(&op);
             let Pending::Ready(decision) = limiter.apply(&alice(), op);
             prop_assert_eq!(decision.is_ok(), is_supported);
             let Ok(decision) = decision else { continue };

@@ -52,7 +52,7 @@ fn queue_and_limiter_that_blocks_do_not_support_spending() {
         in_store(queue, "queue"),
     ]);
     let both = both.expect("good limits");
-    assert!(!both.supports(&Op::Spend(1)));
+    assert!(!both.facts().supports(&Op::Spend(1)));
     let limiters = [
         LocalLimiter::new(queue),
         LocalLimiter::new([queue.named("queue"), Quota::per_hour(10).named("hour")]),
@@ -60,7 +60,7 @@ fn queue_and_limiter_that_blocks_do_not_support_spending() {
         both.limiters()[1].clone(),
     ];
     for limiter in limiters {
-        assert!(!limiter.supports(&Op::Spend(1)));
+        assert!(!limiter.facts().supports(&Op::Spend(1)));
         let Pending::Ready(refused) = limiter.spend(&alice(), 1);
         let error = refused.expect_err("not supported");
         assert_eq!(error.kind(), LimiterErrorKind::Unsupported);

@@ -304,5 +304,5 @@ fn limiter_of_any_kind_has_the_same_tiers() {
         LimiterErrorKind::Unsupported
     );
     assert_eq!(any.policies(), limiter.policies());
-    assert_eq!(any.blocks(), limiter.blocks());
+    assert_eq!(any.facts().blocks, limiter.facts().blocks);
 }

@@ -299,7 +299,7 @@ pub(crate) fn agrees(setup: &Setup, start: u64, trace: Vec<Step>) -> Result<(), 
                 let request = with_receipt(request, receipts.len());
                 if !is_known(&oracle, request) {
                     let op = request.op(&receipts);
-                    prop_assert!(!limiter.supports(&op));
+                    prop_assert!(!limiter.facts().supports(&op));
                     let Pending::Ready(refused) = limiter.apply_in(&TIERS[tier], &alice(), op);
                     prop_assert!(refused.is_err(), "{:?}", request);
                     continue;

@@ -15,7 +15,7 @@ use tower::{Layer, Service};
 use tower_ratelimit::{
     Clock, Decision, Global, Header, IntoQuotas, Key, Limiter, LimiterError, LocalLimiter, Op,
     Policy, Quota, RateLimitLayer, Timestamp,
-    limiter::{LocalLimiterBuilder, Never, Pending, RequestQuota, Tier},
+    limiter::{Facts, LocalLimiterBuilder, Never, Pending, RequestQuota, Tier},
     observe::Event,
 };
 
@@ -317,8 +317,8 @@ impl Limiter for Noting {
         Limiter::policies(&self.limiter)
     }
 
-    fn blocks(&self) -> bool {
-        self.limiter.blocks()
+    fn facts(&self) -> Facts {
+        self.limiter.facts()
     }
 }
 

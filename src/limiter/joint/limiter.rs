@@ -8,8 +8,8 @@ use crate::{
     error::{ConfigError, ConfigErrorKind, LimiterError},
     key::{JointParts, Key},
     limiter::{
-        Limiter, LocalLimiter, Pending, Tier, limiter::one_operation,
-        per_request_quota::several_quotas, tier_set::unsupported, type_erased_member::MemberCall,
+        Facts, Limiter, LocalLimiter, Pending, Tier, limiter::one_operation,
+        per_request_quota::several_quotas, type_erased_member::MemberCall,
     },
 };
 
@@ -183,7 +183,7 @@ impl<L: Member> JointLimiter<L> {
         op: &Op,
     ) -> Result<(JointParts<'k>, Option<Vec<Op>>), LimiterError> {
         let parts = self.parts(key)?;
-        self.check(tier, op)?;
+        self.check_tier(tier)?;
         let mut ops = ops_of_each(op, || self.present(parts.clone()).count())?;
         if ops.is_none() && tier.divides(op) {
             let present = self.present(parts.clone());
@@ -209,10 +209,7 @@ impl<L: Member> JointLimiter<L> {
         }
         let available = ops.iter().filter_map(Op::most_available).min();
         let present = self.present(parts.clone()).zip(ops).enumerate();
-        let own = present.map(|(at, ((place, limiter, _), op))| {
-            if !limiter.supports(op) {
-                return Err(unsupported(op));
-            }
+        let own = present.map(|(at, ((place, ..), op))| {
             let own = match available.filter(|_| op.most_available().is_some()) {
                 Some(most) => Some(Op::AcquireUpTo(most)),
                 None => op.of_place(at, count)?,
@@ -237,15 +234,6 @@ impl<L: Member> JointLimiter<L> {
     ) -> impl Iterator<Item = (usize, &'a L, &'a [u8])> {
         let pairs = self.0.limiters.iter().zip(parts).enumerate();
         pairs.filter_map(|(place, (limiter, part))| Some((place, limiter, part?)))
-    }
-
-    /// Checks that all members can do the operation by their tiers.
-    fn check(&self, tier: &Tier, op: &Op) -> Result<(), LimiterError> {
-        // If one member charged and another cannot, the charge of the first could not be undone.
-        if matches!(op, Op::Count(_) | Op::Spend(_)) && !self.supports(op) {
-            return Err(unsupported(op));
-        }
-        self.check_tier(tier)
     }
 
     /// Checks that all members can decide in the tier.
@@ -352,24 +340,9 @@ impl<L: Member> Limiter for JointLimiter<L> {
         &self.0.policies
     }
 
-    fn supports(&self, op: &Op) -> bool {
-        self.0.limiters.iter().all(|limiter| limiter.supports(op))
-    }
-
-    fn supports_priority(&self) -> bool {
-        self.0.limiters.iter().all(Limiter::supports_priority)
-    }
-
-    fn check_priority(&self) -> Result<(), ConfigError> {
-        self.0.limiters.iter().try_for_each(Limiter::check_priority)
-    }
-
-    fn blocks(&self) -> bool {
-        self.0.limiters.iter().any(Limiter::blocks)
-    }
-
-    fn identity(&self) -> Option<usize> {
-        Some(Arc::as_ptr(&self.0).addr())
+    fn facts(&self) -> Facts {
+        let each = self.0.limiters.iter().map(Limiter::facts);
+        Facts::of_all(each).identified_by(&self.0)
     }
 }
 

@@ -22,7 +22,7 @@ pub(super) struct Blocks {
     /// The instant at which the last block ends. After it requests take no lock; most limiters never have
     /// a block.
     last_end: AtomicU64,
-    /// A `BTreeMap`, because hashes are keyed already, and its order repeats with a seed.
+    /// Hashed again without a key of its own: a `KeyHash` is keyed already, and so its order repeats with a seed.
     blocks: RwLock<HashMap<KeyHash, Block, BuildHasherDefault<DefaultHasher>>>,
 }
 

@@ -24,14 +24,13 @@ use crate::{
     error::{ConfigError, LimiterError},
     key::Key,
     limiter::{
-        Limiter, Never, Pending, Tier,
+        Facts, Limiter, Never, Pending, Tier,
         apply_operation::denied_for,
         block,
         limiter::one_operation,
         tier_set::{Chosen, SingleBucket, TierSet, check_block, unsupported},
         type_erased_member::ErasedMember,
     },
-    lock::unpoisoned,
     quota::{IntoQuotas, Priority},
 };
 
@@ -194,6 +193,10 @@ impl LocalLimiter {
             Some(instants) => self.decide_in_tier(instants, tier, key, op, late),
             None => self.decide_locked(tier, key, op, late),
         }
+    }
+
+    fn supports(&self, op: &Op) -> bool {
+        !matches!(op, Op::Count(_) | Op::Spend(_)) || self.with_limits(|limits| limits.supports(op))
     }
 
     /// The quota and the lock-free table, if that table is in use.
@@ -380,24 +383,8 @@ impl Limiter for LocalLimiter {
         &self.0.policies
     }
 
-    fn supports(&self, op: &Op) -> bool {
-        !matches!(op, Op::Count(_) | Op::Spend(_)) || unpoisoned(self.0.limits.lock()).supports(op)
-    }
-
-    fn supports_priority(&self) -> bool {
-        true
-    }
-
-    fn check_priority(&self) -> Result<(), ConfigError> {
-        unpoisoned(self.0.limits.lock()).check_priority()
-    }
-
-    fn blocks(&self) -> bool {
-        unpoisoned(self.0.limits.lock()).block_for.is_some()
-    }
-
-    fn identity(&self) -> Option<usize> {
-        Some(Arc::as_ptr(&self.0).addr())
+    fn facts(&self) -> Facts {
+        self.with_limits(TierSet::facts).identified_by(&self.0)
     }
 
     fn member(&self) -> Option<&dyn ErasedMember> {

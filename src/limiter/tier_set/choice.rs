@@ -8,7 +8,7 @@ use crate::{
     decision::{Op, REQUEST_TIER},
     error::LimiterError,
     limiter::{
-        Tier,
+        Facts, Tier,
         per_request_quota::{OwnQuota, several_quotas},
         tier_quotas::{TierIndex, TierQuotas},
     },
@@ -118,6 +118,19 @@ impl TierSet {
             Op::Spend(_) => self.block_for.is_none() && quotas.all(Quota::can_spend),
             _ => true,
         }
+    }
+
+    /// What layers need to know of a limiter with these limits.
+    pub(crate) fn facts(&self) -> Facts {
+        let mut facts = Facts::new();
+        for op in [Op::Count(1), Op::Spend(1)] {
+            if !self.supports(&op) {
+                facts = facts.without(&op);
+            }
+        }
+        facts.blocks = self.block_for.is_some();
+        facts.classes = self.check_priority();
+        facts
     }
 
     pub(crate) fn knows(&self, tier: &Tier) -> bool {

@@ -90,7 +90,7 @@ impl UnitLimit {
         Self {
             units,
             capacity: limits.min().unwrap_or(u64::MAX),
-            can_spend: limiter.supports(&Op::Spend(1)),
+            can_spend: limiter.facts().supports(&Op::Spend(1)),
         }
     }
 

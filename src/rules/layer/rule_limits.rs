@@ -4,9 +4,11 @@ use std::{sync::Arc, time::Duration};
 
 use crate::{
     decision::{Decision, Op, Policy},
-    error::{ConfigError, LimiterError},
+    error::LimiterError,
     key::Key,
-    limiter::{AnyLimiter, JointLimiter, Limiter, Pending, Tier, type_erased_member::BoxedFuture},
+    limiter::{
+        AnyLimiter, Facts, JointLimiter, Limiter, Pending, Tier, type_erased_member::BoxedFuture,
+    },
 };
 
 /// The limits of the rules that apply to a request, charged together or not at all.
@@ -202,24 +204,8 @@ impl Limiter for RuleLimits {
         self.limits.policies()
     }
 
-    fn supports(&self, op: &Op) -> bool {
-        self.limits.supports(op)
-    }
-
-    fn supports_priority(&self) -> bool {
-        self.limits.supports_priority()
-    }
-
-    fn check_priority(&self) -> Result<(), ConfigError> {
-        self.limits.check_priority()
-    }
-
-    fn blocks(&self) -> bool {
-        self.limits.blocks()
-    }
-
-    fn identity(&self) -> Option<usize> {
-        self.limits.identity()
+    fn facts(&self) -> Facts {
+        self.limits.facts()
     }
 
     fn boxed(future: BoxedFuture) -> BoxedFuture {

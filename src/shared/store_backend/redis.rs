@@ -49,7 +49,6 @@ pub struct RedisClient {
     is_joint: AtomicBool,
 }
 
-#[allow(private_interfaces, reason = "nobody else implements it")]
 impl StoreBackend for RedisStore {
     type Client = RedisClient;
 }

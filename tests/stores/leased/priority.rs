@@ -86,7 +86,7 @@ fn eventual_mode_has_no_classes() {
     let mode = Mode::eventual(Duration::from_millis(50)).ahead(8);
     let limiter = SharedLimiter::builder(Quota::per_day(1_000)).mode(mode);
     let limiter = limiter.build_on(Wire::new()).unwrap();
-    assert!(!limiter.supports_priority());
+    assert!(limiter.facts().classes.is_err());
     let layer = tower_ratelimit::RateLimitLayer::new(limiter, tower_ratelimit::Global);
     let error = layer.try_priority(|_| Priority::CRITICAL).unwrap_err();
     assert_eq!(error.kind(), ConfigErrorKind::Priority);
