@@ -18,7 +18,7 @@ use super::{
     series::Series,
     settings::{Settings, StatusSet},
     suggestion::{PERCENTILES, Suggestion},
-    top::{TopKey, TopKeys},
+    top::{KeyCount, KeyCounts},
     tried_rules::{Policy, TriedRules},
 };
 use crate::timestamp_formats;
@@ -47,7 +47,7 @@ pub(super) struct Tally {
     pub(super) rules: Option<TriedRules>,
     pub(super) peaks: Peaks,
     pub(super) series: Series,
-    top: TopKeys,
+    top: KeyCounts,
     many: usize,
     hash_keys: bool,
     /// Seeded in each run, so that hashes cannot be reversed by trial.
@@ -93,7 +93,7 @@ impl Tally {
             rules: rules.transpose()?,
             peaks: Peaks::new(settings.max_keys),
             series: Series::default(),
-            top: TopKeys::default(),
+            top: KeyCounts::default(),
             many: settings.top,
             hash_keys: settings.hash_keys,
             names: RandomState::new(),
@@ -200,8 +200,8 @@ impl Tally {
     }
 
     /// The key with its name. If the line's key stands in, that one's name.
-    fn limited_key<L>(&self, top: &TopKey<L>, source: &KeySource) -> LimitedKey {
-        let TopKey {
+    fn limited_key<L>(&self, top: &KeyCount<L>, source: &KeySource) -> LimitedKey {
+        let KeyCount {
             key, count, error, ..
         } = top;
         let stand_in = source.stand_in.as_ref();

@@ -1,90 +1,63 @@
-//! The keys that are limited most, in constant memory: Space-Saving (Metwally, Agrawal and El
-//! Abbadi, 2005).
+//! The keys that are limited most, in constant memory.
 
-use std::collections::{BTreeMap, HashMap};
+use std::{cmp::Reverse, collections::HashMap};
 
 use tower_ratelimit::Key;
 
-/// The number of counters.
-const COUNTERS: usize = 1_000;
+/// The keys that stay when a full map is pruned, half of the most that it holds.
+const KEPT: usize = 1_000;
 
-/// Frequent keys and their counts, each with a label.
+/// Counts of keys, each with a label. When the map is full, the rarer half of the keys goes.
 #[derive(Debug, Default)]
-pub(super) struct TopKeys<L = ()> {
-    counts: HashMap<Key, Counter<L>>,
-    /// The keys ordered by their counts and numbers.
-    order: BTreeMap<(u64, u64), Key>,
-    next: u64,
+pub(super) struct KeyCounts<L = ()> {
+    keys: HashMap<Key, KeyCount<L>>,
+    /// The most that a key without a count can have had.
+    pruned: u64,
+    /// How many keys were new, which orders keys of equal counts in each run alike.
+    new: u64,
 }
 
-/// A frequent key.
 #[derive(Debug, Clone)]
-pub(super) struct TopKey<L = ()> {
+pub(super) struct KeyCount<L = ()> {
     pub(super) key: Key,
+    /// Never too small.
     pub(super) count: u64,
-    /// How much of the count may be another key's.
+    /// How much too large the count may be.
     pub(super) error: u64,
     pub(super) label: L,
-}
-
-#[derive(Debug, Clone)]
-struct Counter<L> {
-    count: u64,
-    /// How much of the count may be another key's.
-    error: u64,
     number: u64,
-    label: L,
 }
 
-impl<L: Clone> TopKeys<L> {
-    /// Counts a key. The label is made if the key has no counter.
+impl<L: Clone> KeyCounts<L> {
+    /// Counts a key. The label is made if the key is new.
     pub(super) fn count(&mut self, key: &Key, label: impl FnOnce() -> L) {
-        let counter = match self.counts.get(key) {
-            Some(counter) => {
-                self.order.remove(&(counter.count, counter.number));
-                Counter {
-                    count: counter.count + 1,
-                    ..counter.clone()
-                }
-            }
-            None => self.new_counter(label()),
+        if let Some(known) = self.keys.get_mut(key) {
+            known.count += 1;
+            return;
+        }
+        if self.keys.len() >= 2 * KEPT {
+            let kept = self.first(KEPT + 1);
+            // The largest that goes.
+            self.pruned = kept[KEPT].count;
+            let kept = kept.into_iter().take(KEPT);
+            self.keys = kept.map(|key| (key.key.clone(), key)).collect();
+        }
+        self.new += 1;
+        let new = KeyCount {
+            key: key.clone(),
+            count: self.pruned + 1,
+            error: self.pruned,
+            label: label(),
+            number: self.new,
         };
-        self.order
-            .insert((counter.count, counter.number), key.clone());
-        self.counts.insert(key.clone(), counter);
-    }
-
-    /// A new counter, which replaces the least one if all are in use.
-    fn new_counter(&mut self, label: L) -> Counter<L> {
-        self.next += 1;
-        let mut error = 0;
-        if self.counts.len() >= COUNTERS
-            && let Some(((least, _), key)) = self.order.pop_first()
-        {
-            self.counts.remove(&key);
-            error = least;
-        }
-        Counter {
-            count: error + 1,
-            error,
-            number: self.next,
-            label,
-        }
+        self.keys.insert(key.clone(), new);
     }
 
     /// The most frequent keys.
-    pub(super) fn first(&self, many: usize) -> Vec<TopKey<L>> {
-        let order = self.order.iter().rev().take(many);
-        let first = order.map(|((count, _), key)| {
-            let Counter { error, label, .. } = &self.counts[key];
-            TopKey {
-                key: key.clone(),
-                count: *count,
-                error: *error,
-                label: label.clone(),
-            }
-        });
-        first.collect()
+    pub(super) fn first(&self, many: usize) -> Vec<KeyCount<L>> {
+        let mut keys: Vec<_> = self.keys.values().collect();
+        keys.sort_unstable_by_key(|key| Reverse((key.count, key.number)));
+        keys.into_iter().take(many).cloned().collect()
     }
 }
 
@@ -94,7 +67,7 @@ mod tests {
 
     #[test]
     fn heavy_keys_stay_in_a_flood_of_others() {
-        let mut top: TopKeys = TopKeys::default();
+        let mut top: KeyCounts = KeyCounts::default();
         for number in 0..100_000_u64 {
             top.count(&Key::from(1_000_000 + number), || ());
             if number % 50 == 0 {
@@ -107,13 +80,12 @@ mod tests {
         let first = top.first(2);
         let keys: Vec<_> = first.iter().map(|top| top.key.clone()).collect();
         assert_eq!(keys, [Key::from(1_u64), Key::from(2_u64)]);
-        for (TopKey { count, error, .. }, real) in first.iter().zip([2_000, 1_000]) {
+        for (KeyCount { count, error, .. }, real) in first.iter().zip([2_000, 1_000]) {
             assert!(
                 *count >= real && count - error <= real,
                 "{count} less {error}"
             );
         }
-        assert_eq!(top.counts.len(), COUNTERS);
-        assert_eq!(top.order.len(), COUNTERS);
+        assert!(top.keys.len() <= 2 * KEPT);
     }
 }

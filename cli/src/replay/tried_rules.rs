@@ -24,7 +24,7 @@ use super::{
     required_request_parts::{KeyOfLog, KeySource, Needs},
     settings::Settings,
     simulated_queue::{Completed, RequestQueue},
-    top::{TopKey, TopKeys},
+    top::{KeyCount, KeyCounts},
 };
 
 /// The rules, and their effects.
@@ -76,7 +76,7 @@ struct PolicyCounts {
     overflows: bool,
     limited: Limited,
     keys: Sample<()>,
-    top: TopKeys<KeySource>,
+    top: KeyCounts<KeySource>,
 }
 
 /// Decisions of a rule's quota, and the keys that it limited.
@@ -93,7 +93,7 @@ pub(super) struct Policy {
     pub(super) keys: u64,
     pub(super) keys_are_estimated: bool,
     /// The keys that were limited most.
-    pub(super) top: Vec<TopKey<KeySource>>,
+    pub(super) top: Vec<KeyCount<KeySource>>,
 }
 
 /// The status in the line, which the handler responds with.
@@ -263,7 +263,7 @@ impl DecisionCounts {
                     overflows: false,
                     limited: Limited::default(),
                     keys: Sample::new(*max_keys),
-                    top: TopKeys::default(),
+                    top: KeyCounts::default(),
                 });
             counts.decided += 1;
             counts.is_shadow = decided.is_shadow();
