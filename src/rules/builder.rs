@@ -197,7 +197,14 @@ impl RulesBuilder {
                 format: self.format,
                 digest: digest(files),
                 read: Box::new(move || {
-                    still_files(&files_once)?;
+                    // A container creates a directory for a missing mount: it would remove all rules of the file
+                    // without a fault.
+                    if let Some(path) = files_once.iter().find(|path| path.is_dir()) {
+                        return Err(RulesError::unreadable(format!(
+                            "{}: a directory, where a file was when the rules were first read",
+                            path.display()
+                        )));
+                    }
                     builder.read_all(&paths)
                 }),
             }
@@ -261,18 +268,6 @@ impl fmt::Debug for RulesBuilder {
 
 fn unreadable(path: &Path, error: &std::io::Error) -> RulesError {
     RulesError::unreadable(format!("{}: {error}", path.display()))
-}
-
-/// Refuses a directory at the path of a former file, as a container creates it for a missing mount: it would remove all
-/// rules of the file without a fault.
-fn still_files(paths: &[PathBuf]) -> Result<(), RulesError> {
-    match paths.iter().find(|path| path.is_dir()) {
-        None => Ok(()),
-        Some(path) => Err(RulesError::unreadable(format!(
-            "{}: a directory, where a file was when the rules were first read",
-            path.display()
-        ))),
-    }
 }
 
 /// The files at these paths, with their texts.

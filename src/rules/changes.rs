@@ -124,7 +124,7 @@ impl CounterIdentity {
         let of_set = |(index, set): (usize, &QuotaSet)| {
             let named = |(at, quota): (usize, &RuleQuota)| {
                 let name = match self {
-                    Self::Names => quota.counter.quota().to_owned(),
+                    Self::Names => quota.counter.quota.to_string(),
                     Self::Positions => at.to_string(),
                 };
                 (name, on_change::numbers(&quota.quota.quota()))
@@ -199,7 +199,7 @@ fn counter_positions(rule: &Rule) -> HashSet<(usize, Option<String>, CounterShap
             (
                 at,
                 units.map(|units| units.label().to_owned()),
-                counter.shape(),
+                counter.shape,
             )
         });
         placed.collect()

@@ -106,19 +106,6 @@ pub(super) static HEADER_MAX: Field<Number> =
     Field::number("max", 1..=MAX_COST, "The most that it can say.").required();
 
 impl Context<'_> {
-    fn cost_of_methods(&mut self, node: &Node) -> Vec<(Method, u32)> {
-        let mut methods = Vec::new();
-        for entry in METHOD.entries(node) {
-            let method = text_values::method(&entry.key);
-            if let Some(method) = self.value(ProblemCode::R01, &entry.key_span, method) {
-                self.check_method(&method, &entry.key_span);
-                let cost = entry.value.number().and_then(units);
-                methods.extend(cost.map(|cost| (method, cost)));
-            }
-        }
-        methods
-    }
-
     pub(super) fn cost(&mut self, node: Option<&Node>) -> CostRule {
         let Some(node) = node else {
             return CostRule::one();
@@ -129,7 +116,15 @@ impl Context<'_> {
                 ..CostRule::one()
             };
         }
-        let methods = self.cost_of_methods(node);
+        let mut methods = Vec::new();
+        for entry in METHOD.entries(node) {
+            let method = text_values::method(&entry.key);
+            if let Some(method) = self.value(ProblemCode::R01, &entry.key_span, method) {
+                self.check_method(&method, &entry.key_span);
+                let cost = entry.value.number().and_then(units);
+                methods.extend(cost.map(|cost| (method, cost)));
+            }
+        }
         let header = HEADER.of(node).and_then(|header| {
             let name = HEADER_NAME.of(header, &mut self.report)?;
             Some((name, units(HEADER_MAX.of(header)?)?))

@@ -124,7 +124,13 @@ impl Explanation {
                     None => RuleReason::Applies,
                 },
             };
-            RuleExplanation::new(rule, reason, &view)
+            let limits = reason == RuleReason::Applies && rule.action.limits();
+            RuleExplanation {
+                name: rule.name.to_string(),
+                shadow: rule.shadow,
+                reason,
+                limit: limits.then(|| ExplainedLimit::new(rule, &view)),
+            }
         });
         Self {
             rules: explained.collect(),
@@ -151,16 +157,6 @@ impl Explanation {
 }
 
 impl RuleExplanation {
-    fn new(rule: &Rule, reason: RuleReason, view: &RequestView<'_>) -> Self {
-        let limits = reason == RuleReason::Applies && rule.action.limits();
-        Self {
-            name: rule.name.to_string(),
-            shadow: rule.shadow,
-            reason,
-            limit: limits.then(|| ExplainedLimit::new(rule, view)),
-        }
-    }
-
     /// The rule's name.
     pub fn name(&self) -> &str {
         &self.name

@@ -223,22 +223,8 @@ impl Matcher {
         for (name, pattern) in &self.query {
             of(query_fits(name, pattern, view.parts, in_doubt), "query")?;
         }
-        self.check_circumstances(view, in_doubt)?;
-        match &self.not {
-            Some(not) => of(not.check(view, in_doubt.negated()).is_err(), "not"),
-            None => Ok(()),
-        }
-    }
-
-    /// Compares the fields that are not in the request's head: client, authentication and time.
-    fn check_circumstances(
-        &self,
-        view: &RequestView<'_>,
-        in_doubt: InDoubt,
-    ) -> Result<(), &'static str> {
-        let of = |fits: bool, field: &'static str| if fits { Ok(()) } else { Err(field) };
         if let Some(networks) = &self.clients {
-            let fits = |client| in_one(client, networks);
+            let fits = |client: IpAddr| networks.iter().any(|network| network.contains(&client));
             let fits = match in_doubt {
                 InDoubt::Fits => view.client().map_or(true, fits),
                 InDoubt::Differs => view.certain_client().is_some_and(fits),
@@ -248,8 +234,11 @@ impl Matcher {
         if let Some((wanted, authenticator)) = &self.authenticated {
             of(authenticator.0(view.parts) == *wanted, "authenticated")?;
         }
-        match &self.times {
-            Some(times) => of(contains(times, view.now), "time"),
+        if let Some(times) = &self.times {
+            of(contains(times, view.now), "time")?;
+        }
+        match &self.not {
+            Some(not) => of(not.check(view, in_doubt.negated()).is_err(), "not"),
             None => Ok(()),
         }
     }
@@ -282,18 +271,12 @@ impl Matcher {
 /// Compares hosts. Not inlined, since rules without a host would pay for its stack.
 #[inline(never)]
 fn hosts_fit(patterns: &[HostPattern], parts: &Parts, in_doubt: InDoubt) -> bool {
-    any_or_all(in_doubt, hosts(parts), |host| {
-        host_fits(patterns, host, in_doubt)
-    })
-}
-
-/// Whether a host of the request fits. A server may read an unreadable one as any host.
-fn host_fits(patterns: &[HostPattern], host: NamedHost<'_>, in_doubt: InDoubt) -> bool {
-    match host {
+    any_or_all(in_doubt, hosts(parts), |host| match host {
         NamedHost::Known(host) => patterns.iter().any(|pattern| pattern.matches(host)),
         NamedHost::Empty => false,
+        // A server may read it as any host.
         NamedHost::Unreadable => in_doubt == InDoubt::Fits,
-    }
+    })
 }
 
 /// Whether a query parameter fits. Some servers also end a parameter at `;`. Not inlined, as hosts are not.
@@ -310,8 +293,4 @@ fn query_fits(name: &str, pattern: &Pattern, parts: &Parts, in_doubt: InDoubt) -
             in_doubt.of_two(fits, || pattern.fits(others.filter_map(of_name), in_doubt))
         }
     }
-}
-
-fn in_one(client: IpAddr, networks: &[IpNet]) -> bool {
-    networks.iter().any(|network| network.contains(&client))
 }

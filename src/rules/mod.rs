@@ -24,6 +24,29 @@
 //! | read the files again, switch rules off, change a quota | [`RulesHandle`] |
 //! | learn why a rule applies to a request | [`Rules::explain`], as the command `tower-ratelimit check` does |
 
+// What comes in: files, once and at each reload, and the head of each request. What goes out: the response, limited
+// by the rules that apply; and for operators, problems of files and changes of a reload.
+//
+// A file, when it is read:
+// 1. `builder.rs` collects texts and what the application registers, and reads paths again for a reload.
+// 2. `compile/merge_files.rs` reads the settings of all files, and `compile/rules.rs` each rule, by the fields of
+//    `fields/`, which also write the schema. Names of other rules are resolved last (`compile/references.rs`). The
+//    result is a list of `Rule`s, or all `Problem`s together.
+// 3. `rule_set.rs` makes `Rules` of the list: an index of the rules by method and first segment (`select.rs`), and the
+//    limiters of each rule, which `store.rs` builds in the process or in Redis.
+//
+// A request, `POST /api/login` without a token from 203.0.113.7, by the file above:
+// 1. `layer/service.rs` takes the rules in force, and asks them for a verdict.
+// 2. `select.rs` takes the candidates of `POST` and `/api` from the index, `login` and `api`. `matcher.rs` compares
+//    each: both match, and none ends the list.
+// 3. Each rule that matches becomes a charge: its key (`key.rs`; of `api` the address, for want of a token), its quotas
+//    by tier or time (`rule_quotas.rs`), its cost (`cost.rs`) and its class (`priority.rs`). `GET /healthz` would have
+//    ended at `health` instead, with the verdict `Allowed` and no charge.
+// 4. `layer/` charges `login` and `api` together: all of their limits, or none. The response then settles what depends
+//    on it, here `count_if` of `login`.
+//
+// `explain.rs` takes the same steps for one request without a charge, and compares every rule, without the index.
+
 mod builder;
 mod changes;
 mod compile;

@@ -72,19 +72,6 @@ pub(crate) struct Rule {
     pub(super) key_digest: u64,
 }
 
-impl Rule {
-    /// Removes the limits that responses decide. Returns the fields of those.
-    pub(super) fn keep_requests_only(&mut self) -> impl Iterator<Item = &'static str> + use<> {
-        let in_flight = self.in_flight.take().map(|_| "in_flight");
-        let spend = self.spend.take().map(|_| "spend");
-        if spend.is_some() {
-            self.allowance.keep_requests_only();
-            self.is_apart = self.shadow || self.overflows();
-        }
-        in_flight.into_iter().chain(spend)
-    }
-}
-
 /// The responses that count.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct CountIf(pub(super) Box<[RangeInclusive<u16>]>);
@@ -103,6 +90,17 @@ impl RuleAction {
 }
 
 impl Rule {
+    /// Removes the limits that responses decide. Returns the fields of those.
+    pub(super) fn keep_requests_only(&mut self) -> impl Iterator<Item = &'static str> + use<> {
+        let in_flight = self.in_flight.take().map(|_| "in_flight");
+        let spend = self.spend.take().map(|_| "spend");
+        if spend.is_some() {
+            self.allowance.keep_requests_only();
+            self.is_apart = self.shadow || self.overflows();
+        }
+        in_flight.into_iter().chain(spend)
+    }
+
     /// Whether requests that it denies pass with a mark. In shadow mode none has a mark.
     pub(super) fn overflows(&self) -> bool {
         self.action == RuleAction::Overflow && !self.shadow
@@ -116,11 +114,6 @@ impl Rule {
         }
     }
 
-    /// Whether the list ends where it matches.
-    fn ends_the_list(&self) -> bool {
-        self.stop || !self.action.limits()
-    }
-
     /// Whether the list ends for every request that matches. A shadow does not end it, nor does a rule that may be skipped
     /// for a missing key.
     pub(super) fn always_ends_the_list(&self) -> bool {
@@ -130,7 +123,7 @@ impl Rule {
 
     /// Whether its match exempts requests from other rules.
     pub(super) fn exempts_from_others(&self) -> bool {
-        self.ends_the_list() || !self.replaces.is_empty()
+        self.stop || !self.action.limits() || !self.replaces.is_empty()
     }
 
     /// Whether it depends on the time.

@@ -32,17 +32,21 @@ pub(crate) struct RuleQuota {
 pub(crate) struct CounterId {
     rule: Box<str>,
     /// `=` and the quota's name, or `#` and its index; then the label of the units that it counts, if it counts any.
-    quota: Box<str>,
+    pub(super) quota: Box<str>,
+    pub(super) shape: CounterShape,
+}
+
+/// A quota's way of counting.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) struct CounterShape {
     algorithm: u8,
     period: Duration,
     slices: u32,
     refill_every: Option<Duration>,
     calendar: Option<Calendar>,
+    /// By the time of day.
     varies: bool,
 }
-
-/// Algorithm, period, slices, refill step, calendar, and whether the limit varies by the time of day.
-pub(super) type CounterShape = (u8, Duration, u32, Option<Duration>, Option<Calendar>, bool);
 
 impl CounterId {
     pub(super) fn new(
@@ -62,38 +66,21 @@ impl CounterId {
         Self {
             rule: rule.into(),
             quota: name.into(),
-            algorithm: match shape.algorithm() {
-                Algorithm::TokenBucket => b't',
-                Algorithm::LeakyBucket { .. } => b'l',
-                Algorithm::FixedWindow => b'f',
-                Algorithm::SlidingWindow => b's',
-                Algorithm::SlidingLog => b'g',
+            shape: CounterShape {
+                algorithm: match shape.algorithm() {
+                    Algorithm::TokenBucket => b't',
+                    Algorithm::LeakyBucket { .. } => b'l',
+                    Algorithm::FixedWindow => b'f',
+                    Algorithm::SlidingWindow => b's',
+                    Algorithm::SlidingLog => b'g',
+                },
+                period: shape.period(),
+                slices: shape.slice_count(),
+                refill_every: shape.refill_step(),
+                calendar: shape.calendar(),
+                varies: shape.varying_limits().is_some(),
             },
-            period: shape.period(),
-            slices: shape.slice_count(),
-            refill_every: shape.refill_step(),
-            calendar: shape.calendar(),
-            varies: shape.varying_limits().is_some(),
         }
-    }
-}
-
-impl CounterId {
-    /// The quota of the rule: `=` and its name, or `#` and its index, and the units that it counts.
-    pub(super) fn quota(&self) -> &str {
-        &self.quota
-    }
-
-    /// The quota's way of counting.
-    pub(super) const fn shape(&self) -> CounterShape {
-        (
-            self.algorithm,
-            self.period,
-            self.slices,
-            self.refill_every,
-            self.calendar,
-            self.varies,
-        )
     }
 }
 
@@ -106,16 +93,14 @@ impl RuleQuota {
     ) -> Result<Self, ConfigError> {
         let quota = self.quota.quota().varying_in(zone, limits)?;
         let mut counter = self.counter.clone();
-        counter.varies = true;
+        counter.shape.varies = true;
         Ok(Self {
             quota: quota.named_owned(self.quota.name().unwrap_or_default()),
             counter,
             counts: self.counts.clone(),
         })
     }
-}
 
-impl RuleQuota {
     /// The label of the units that it counts; `None` for requests.
     fn label(&self) -> Option<&str> {
         self.counts.as_ref().map(CountedUnits::label)
@@ -134,11 +119,6 @@ impl QuotaSet {
         self.0
             .iter()
             .map(|quota| (&quota.quota, quota.counts.as_ref()))
-    }
-
-    /// Whether any quota counts the units of responses.
-    pub(super) fn counts_units(&self) -> bool {
-        self.0.iter().any(|quota| quota.counts.is_some())
     }
 
     /// The kinds of units that the quotas count, each once.
@@ -289,13 +269,6 @@ impl Allowance {
             .collect();
         sets.sort_by_key(|(at, _)| *at != default);
         sets
-    }
-
-    /// The quotas that count units of this kind, as [`indexed_sets`](Self::indexed_sets).
-    pub(super) fn indexed_sets_of(&self, kind: Option<&CountedUnits>) -> Vec<(usize, QuotaSet)> {
-        let sets = self.indexed_sets().into_iter();
-        sets.filter_map(|(at, set)| Some((at, set.of_kind(kind)?)))
-            .collect()
     }
 
     /// The kinds of units that the quotas count, each once: those of requests first.

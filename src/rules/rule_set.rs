@@ -53,7 +53,7 @@ use crate::{
 #[derive(Debug, Clone)]
 pub struct Rules(Arc<RuleSet>);
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct RuleSet {
     rules: Box<[Rule]>,
     index: RuleIndex,
@@ -350,27 +350,12 @@ impl Rules {
 
     /// A copy of the rules, with some of them switched off.
     pub(super) fn without(&self, is_off: impl Fn(&str) -> bool) -> Self {
-        let set = &*self.0;
-        let mut rules = set.rules.clone();
-        for rule in &mut rules {
+        let mut set = RuleSet::clone(&self.0);
+        for rule in &mut set.rules {
             rule.off = is_off(&rule.name);
         }
-        Self(Arc::new(RuleSet {
-            index: RuleIndex::new(&rules),
-            rules,
-            reading: set.reading.clone(),
-            clock: set.clock.clone(),
-            needs_time: set.needs_time,
-            needs_begin: set.needs_begin,
-            has_in_flight: set.has_in_flight,
-            has_spend: set.has_spend,
-            store: set.store.clone(),
-            limiters: set.limiters.clone(),
-            permit_sources: set.permit_sources.clone(),
-            origin: set.origin.clone(),
-            warnings: set.warnings.clone(),
-            left_out: set.left_out.clone(),
-        }))
+        set.index = RuleIndex::new(&set.rules);
+        Self(Arc::new(set))
     }
 
     /// Changes the quota of a policy. `None` restores the quota of the files.

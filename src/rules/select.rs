@@ -283,13 +283,13 @@ static METHODS: [Method; 8] = [
 ];
 
 /// The rules by method and by the first segment of their paths.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct RuleIndex {
     methods: Box<[MethodIndex]>,
 }
 
 /// The rules that can match one method.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 struct MethodIndex {
     /// The rules by the first segment of their paths.
     by_segment: HashMap<Box<str>, Vec<u16>, BuildHasherDefault<SegmentHasher>>,
@@ -351,7 +351,12 @@ impl MethodIndex {
     fn new<'r>(rules: impl Iterator<Item = (usize, &'r Rule)>) -> Self {
         let mut index = Self::default();
         for (position, rule) in rules {
-            let Some(firsts) = first_segments(rule) else {
+            // The first segments of all paths that the rule can match; `None` if any can.
+            let firsts = rule.matcher.paths.as_deref().and_then(|paths| {
+                let firsts = paths.iter().map(|path| path.first_literal());
+                firsts.collect::<Option<BTreeSet<&str>>>()
+            });
+            let Some(firsts) = firsts else {
                 index.anywhere.push(position as u16);
                 continue;
             };
@@ -394,12 +399,6 @@ impl Hasher for SegmentHasher {
     fn finish(&self) -> u64 {
         self.0
     }
-}
-
-/// The first segments of all paths that a rule can match; `None` if any can.
-fn first_segments(rule: &Rule) -> Option<BTreeSet<&str>> {
-    let paths = rule.matcher.paths.as_deref()?;
-    paths.iter().map(|path| path.first_literal()).collect()
 }
 
 /// Merges two ascending lists without common items.

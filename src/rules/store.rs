@@ -160,7 +160,10 @@ impl RulesStore {
         kind: Option<&CountedUnits>,
         settings: &StoreSettings,
     ) -> Result<AnyLimiter, ConfigError> {
-        let sets = rule.allowance.indexed_sets_of(kind);
+        let sets = rule.allowance.indexed_sets().into_iter();
+        let sets: Vec<_> = sets
+            .filter_map(|(at, set)| Some((at, set.of_kind(kind)?)))
+            .collect();
         let counted = CountedSets {
             rule,
             kind,
@@ -191,7 +194,7 @@ fn refused(rule: &Rule) -> impl FnOnce(ConfigError) -> RulesError {
 fn local(counted: &CountedSets<'_>, store: &LocalStore) -> Result<LocalLimiter, ConfigError> {
     let names = |(_, quotas): &(usize, QuotaSet)| {
         let counters = quotas.counters();
-        counters.map(|counter| counter.quota().to_owned()).collect()
+        counters.map(|counter| counter.quota.to_string()).collect()
     };
     let mut builder = LocalLimiter::builder(counted.first())
         .name(counted.name("rule:"))

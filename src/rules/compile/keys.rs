@@ -11,11 +11,8 @@ use super::context::Context;
 use crate::{
     key::{BasicUser, BearerToken, Cookie, Global, Header, PeerIp, QueryParameter, RequestMethod},
     rules::{
-        fields::{
-            file::DEFAULT_KEY,
-            key::{
-                COOKIE, CUSTOM, FIRST_OF, HEADER, KeyWord, PATH_PARAM, QUERY, SECRET_HEADER, WORDS,
-            },
+        fields::key::{
+            COOKIE, CUSTOM, FIRST_OF, HEADER, KeyWord, PATH_PARAM, QUERY, SECRET_HEADER, WORDS,
         },
         key::{HostKey, MAX_PARTS, RuleKey, Unregistered},
     },
@@ -32,14 +29,6 @@ const ADDRESSES: [&str; 6] = [
 ];
 
 impl<'c> Context<'c> {
-    /// Reads the key of rules without one: that of `defaults`, else the client's address.
-    pub(super) fn read_default_key(&mut self) {
-        self.default_key = match self.defaults.and_then(|all| DEFAULT_KEY.of(all)) {
-            Some(node) => self.key(node),
-            None => Some(RuleKey::extractor(self.client_ip.clone())),
-        };
-    }
-
     pub(super) fn key(&mut self, node: &'c Node) -> Option<RuleKey> {
         match &node.value {
             NodeValue::Scalar(scalar) => self.key_word(&scalar.text, node),

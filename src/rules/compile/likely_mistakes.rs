@@ -5,7 +5,7 @@ use tower_ratelimit_rulefile::{
     Problem, ProblemCode, Span,
     document::{Node, NodeEntry},
     nearest,
-    pattern::{expression_in_path, expression_in_text},
+    pattern::expression_in_path,
 };
 
 use super::context::Context;
@@ -16,7 +16,7 @@ use crate::rules::{
         rule::{COST, MATCH},
     },
     rule::Rule,
-    rule_quotas::{Allowance, QuotaSet},
+    rule_quotas::QuotaSet,
 };
 
 /// The methods of the IANA registry.
@@ -82,13 +82,6 @@ impl Context<'_> {
         }
     }
 
-    /// Warns of a regular expression in the pattern of a header or of a query parameter.
-    pub(super) fn check_text(&mut self, text: &str, span: &Span) {
-        if let Some(message) = expression_in_text(text) {
-            self.report(ProblemCode::W29, span, message);
-        }
-    }
-
     /// Warns of methods that are probably misspelt.
     pub(in crate::rules) fn check_method(&mut self, method: &Method, span: &Span) {
         if REGISTERED.contains(&method.as_str()) {
@@ -138,7 +131,15 @@ pub(super) fn warn(rule: &Rule, node: &Node, context: &mut Context<'_>) {
 
 /// Warns of costs that no set of the rule's quotas ever admits.
 fn never_admitted(rule: &Rule, node: &Node, context: &mut Context<'_>) {
-    let Some(largest) = largest_cost(&rule.allowance) else {
+    if rule.allowance.may_be_unlimited() {
+        return;
+    }
+    let admitted = |set: &QuotaSet| {
+        let quotas = set.quotas().map(|quota| quota.quota());
+        let most = quotas.map(|quota| quota.capacity().saturating_add(quota.extra()));
+        most.min().unwrap_or(u64::MAX)
+    };
+    let Some(largest) = rule.allowance.sets().into_iter().map(admitted).max() else {
         return;
     };
     let Some(cost) = COST.of(node) else { return };
@@ -160,17 +161,4 @@ fn never_admitted(rule: &Rule, node: &Node, context: &mut Context<'_>) {
             context.report(ProblemCode::W28, &node.span, message);
         }
     }
-}
-
-/// The largest cost that a quota of the rule admits in one request; `None` if a request may be unlimited.
-fn largest_cost(allowance: &Allowance) -> Option<u64> {
-    let of_set = |set: &QuotaSet| {
-        let quotas = set.quotas().map(|quota| quota.quota());
-        let most = quotas.map(|quota| quota.capacity().saturating_add(quota.extra()));
-        most.min().unwrap_or(u64::MAX)
-    };
-    if allowance.may_be_unlimited() {
-        return None;
-    }
-    allowance.sets().into_iter().map(of_set).max()
 }

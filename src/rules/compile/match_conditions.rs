@@ -6,7 +6,7 @@ use http::{HeaderName, Method, header};
 use tower_ratelimit_rulefile::{
     ProblemCode,
     document::Node,
-    pattern::{Glob, PathPattern},
+    pattern::{Glob, PathPattern, expression_in_text},
     weekly_time_window::{Days, TimeWindow},
 };
 
@@ -59,7 +59,7 @@ impl<'c> Context<'c> {
             headers: self.headers(node, ignore_case),
             query: self.query(node, ignore_case),
             authenticated: self.authenticated(node),
-            times: TIME.of(node).map(|time| self.times(time)),
+            times: TIME.of(node).map(|time| self.times(time, false)),
             not: NOT.of(node).map(|not| Box::new(self.matcher(not))),
             has_more_fields: false,
             needs_client: false,
@@ -147,22 +147,19 @@ impl<'c> Context<'c> {
                 self.report(ProblemCode::R01, &item.span, message);
             }
             if let Some(text) = item.text() {
-                self.check_text(text, &item.span);
+                if let Some(message) = expression_in_text(text) {
+                    self.report(ProblemCode::W29, &item.span, message);
+                }
                 globs.push(Glob::new(text, ignore_case));
             }
         }
         Pattern::OneOf(globs.into())
     }
 
-    pub(super) fn times(&mut self, node: &Node) -> Box<[TimeWindow]> {
+    /// The times of a match or a schedule; civil ones are by the clocks of a named zone.
+    pub(super) fn times(&mut self, node: &Node, is_civil: bool) -> Box<[TimeWindow]> {
         let items = node.items().iter();
-        items.filter_map(|item| self.time(item, false)).collect()
-    }
-
-    /// The times of a schedule in a named zone, by the clocks of that zone.
-    pub(super) fn civil_times(&mut self, node: &Node) -> Box<[TimeWindow]> {
-        let items = node.items().iter();
-        items.filter_map(|item| self.time(item, true)).collect()
+        items.filter_map(|item| self.time(item, is_civil)).collect()
     }
 
     fn time(&mut self, node: &Node, is_civil: bool) -> Option<TimeWindow> {

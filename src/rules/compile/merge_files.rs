@@ -1,4 +1,4 @@
-//! Several files as one list of rules.
+//! Several files as one list of rules, and the settings for all rules: version, store, client address, templates.
 
 use std::{
     hash::{DefaultHasher, Hash},
@@ -14,19 +14,42 @@ use tower_ratelimit_rulefile::{
 
 use super::{
     context::{Context, Setup},
-    references,
-    settings::StoreSettings,
-    warnings,
+    quotas::MAX_ALL_QUOTAS,
+    references, warnings,
 };
 use crate::{
-    key::{ClientIp, IpPrefix},
+    key::{ClientIp, ClientIpHeader, IpPrefix},
     rules::{
-        cors::CorsOrigins,
-        fields::file::{self, FILE},
+        cors::{CorsOrigin, CorsOrigins},
+        fields::file::{
+            self, CLIENT_IP_HEADER, CORS_ORIGINS, FILE, IPV6_PREFIX, MAX_KEYS, ON_FAILURE,
+            OnStoreFailure, TRUST,
+        },
+        key::RuleKey,
         request::RequestReading,
         rule::Rule,
     },
 };
+
+/// The only version of the format.
+const VERSION: u64 = 1;
+
+/// The file's settings for the store of counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct StoreSettings {
+    pub(crate) max_keys: Option<usize>,
+    pub(crate) on_failure: Option<OnStoreFailure>,
+}
+
+impl StoreSettings {
+    fn of(node: &Node) -> Self {
+        let max_keys = MAX_KEYS.of(node);
+        Self {
+            max_keys: max_keys.and_then(|keys| usize::try_from(keys).ok()),
+            on_failure: ON_FAILURE.of(node),
+        }
+    }
+}
 
 /// The text of a file, and its format.
 #[derive(Debug, Clone)]
@@ -74,7 +97,7 @@ pub(in crate::rules) fn compile(
         setup,
         report,
         templates: Vec::new(),
-        client_ip: no_proxies(),
+        client_ip: ClientIp::behind(std::iter::empty::<&str>()),
         cors_origins: CorsOrigins::default(),
         prefix: IpPrefix::new(),
         defaults: None,
@@ -84,7 +107,12 @@ pub(in crate::rules) fn compile(
     };
     let store = context.settings(&roots);
     let (rules, all_rules) = context.rules(&roots);
-    context.check_count();
+    if context.quotas > MAX_ALL_QUOTAS {
+        // Templates make many of a small file.
+        let message = format!("more than {MAX_ALL_QUOTAS} quotas, each use of a template counted");
+        let problem = Problem::without_place(ProblemCode::R01, message);
+        context.report.add(problem);
+    }
     if context.report.faults() == 0 && rules.is_empty() && !setup.empty {
         context.report.add(no_rules(files));
     }
@@ -119,6 +147,11 @@ fn no_rules(files: &[SourceFile]) -> Problem {
 /// without a setting is a fault unless `accept_empty`: a copy that is slow or has failed leaves such a file, and its
 /// limits would end in silence.
 fn read_all(files: &[SourceFile], accept_empty: bool) -> (Vec<Node>, Report) {
+    // `rules: []` is no accident.
+    let has_content = |root: &Node| {
+        let mut entries = root.entries().iter();
+        entries.any(|entry| entry.key != file::VERSION.name())
+    };
     let mut report = Report::default();
     let mut roots: Vec<Node> = Vec::new();
     for file in files {
@@ -138,21 +171,16 @@ fn read_all(files: &[SourceFile], accept_empty: bool) -> (Vec<Node>, Report) {
     (roots, report)
 }
 
-/// Whether a file has a rule or a setting. `rules: []` is no accident.
-fn has_content(root: &Node) -> bool {
-    let mut entries = root.entries().iter();
-    entries.any(|entry| entry.key != file::VERSION.name())
-}
-
-fn no_proxies() -> ClientIp {
-    ClientIp::behind(std::iter::empty::<&str>())
-}
-
 impl<'c> Context<'c> {
     /// Reads the settings for all rules. Each may stand in one file only.
     fn settings(&mut self, roots: &'c [Node]) -> StoreSettings {
-        for version in roots.iter().filter_map(|root| file::VERSION.node(root)) {
-            self.check_version(version);
+        for node in roots.iter().filter_map(|root| file::VERSION.node(root)) {
+            if let Some(version) = node.number().filter(|version| *version != VERSION) {
+                let message = format!(
+                    "version {version} of the format is not known; this program reads {VERSION}"
+                );
+                self.report(ProblemCode::R11, &node.span, message);
+            }
         }
         let store = self.only(roots, &file::STORE).map(StoreSettings::of);
         if let Some(client_ip) = self.only(roots, &file::CLIENT_IP) {
@@ -170,23 +198,92 @@ impl<'c> Context<'c> {
             self.money = self.prices(prices);
         }
         for templates in roots.iter().filter_map(|root| file::QUOTAS.of(root)) {
-            self.report_known_templates(templates);
             self.read_templates(templates);
         }
         self.check_templates();
-        self.read_default_key();
+        self.default_key = match self.defaults.and_then(|all| file::DEFAULT_KEY.of(all)) {
+            Some(node) => self.key(node),
+            None => Some(RuleKey::extractor(self.client_ip.clone())),
+        };
         store.unwrap_or_default()
     }
 
-    /// Reports templates that an earlier file has.
-    fn report_known_templates(&mut self, templates: &'c Node) {
-        for entry in templates.entries() {
+    fn read_client_ip(&mut self, node: &'c Node) {
+        if let Some(bits) = IPV6_PREFIX.of(node) {
+            self.prefix = IpPrefix::new().v6(u8::try_from(bits).unwrap_or(128));
+        }
+        let networks = TRUST.all(node, &mut self.report).unwrap_or_default();
+        if let Some(trust) = TRUST.node(node) {
+            match ClientIp::try_behind(networks.iter()) {
+                Ok(client_ip) => self.client_ip = client_ip,
+                Err(_) => {
+                    let message = "trust in everybody would let every client choose its address; \
+                                   list the networks of your proxies";
+                    self.report(ProblemCode::R10, &trust.span, message);
+                }
+            }
+        }
+        if let Some(header) = CLIENT_IP_HEADER.node(node)
+            && let Some(name) = CLIENT_IP_HEADER.of(node, &mut self.report)
+        {
+            if TRUST.node(node).is_none() {
+                let message =
+                    "`header` is read only from proxies that are trusted: list them in `trust`";
+                self.report(ProblemCode::R02, &header.span, message);
+            }
+            self.client_ip = self.client_ip.clone().header(header_named(name));
+        }
+        self.client_ip = self.client_ip.clone().grouped_by(self.prefix);
+    }
+
+    fn read_cors_origins(&mut self, root: &Node) -> CorsOrigins {
+        let origins = CORS_ORIGINS.all(root, &mut self.report).unwrap_or_default();
+        let has_any = origins.iter().any(|one| matches!(one, CorsOrigin::Any));
+        if let Some(list) = CORS_ORIGINS.node(root).filter(|_| has_any)
+            && list.items().len() > 1
+        {
+            let message =
+                "`*` is any origin, so it is alone: list the origins without `*`, or only `*`";
+            self.report(ProblemCode::R01, &list.span, message);
+        }
+        CorsOrigins::new(origins)
+    }
+
+    /// Adds the templates of a file. Reports those that an earlier file has.
+    fn read_templates(&mut self, node: &'c Node) {
+        for entry in node.entries() {
             let known = self.templates.iter().find(|(name, _)| *name == entry.key);
             if let Some((_, Some(known))) = known {
                 let message = format!("{:?} is taken: {}", entry.key, known.span.short());
                 self.report(ProblemCode::R03, &entry.key_span, message);
             }
         }
+        self.check_null_keys(node.entries());
+        for entry in node.entries() {
+            let name = entry.key.as_str();
+            if name == "unlimited" || name.contains('/') {
+                let message = format!("{name:?} already means something where a quota is said");
+                self.report(ProblemCode::R03, &entry.key_span, message);
+            }
+            // A name that one file has twice is reported with the file's form.
+            if !self.templates.iter().any(|(known, _)| *known == name) {
+                self.templates.push((name, Some(&entry.value)));
+            }
+        }
+    }
+
+    /// Reads each template once, to report its faults at its own place.
+    fn check_templates(&mut self) {
+        // No templates while they are read: a template cannot name another one.
+        let mut templates = std::mem::take(&mut self.templates);
+        for (_, template) in &mut templates {
+            let faults = self.report.faults();
+            let found = template.and_then(|node| self.quota_set(node, "template"));
+            if found.is_none() || self.report.faults() > faults {
+                *template = None;
+            }
+        }
+        self.templates = templates;
     }
 
     /// The value of a field that only one file may have.
@@ -219,5 +316,15 @@ impl<'c> Context<'c> {
             .filter_map(|node| self.rule(node, &settings))
             .collect();
         (rules, nodes)
+    }
+}
+
+/// The kind of a header: a list where the header is one by its specification, else a single address.
+fn header_named(name: http::HeaderName) -> ClientIpHeader {
+    match name.as_str() {
+        "x-forwarded-for" => ClientIpHeader::XForwardedFor,
+        "forwarded" => ClientIpHeader::Forwarded,
+        "cloudfront-viewer-address" => ClientIpHeader::CloudFrontViewerAddress,
+        _ => ClientIpHeader::Single(name),
     }
 }

@@ -9,13 +9,11 @@ mod quotas;
 mod references;
 mod request_parts_of_rule;
 mod rules;
-mod settings;
 mod spend;
 mod warnings;
 mod weighted_schedule;
 
 pub(super) use self::{
     context::Setup,
-    merge_files::{Compiled, SourceFile, compile},
-    settings::StoreSettings,
+    merge_files::{Compiled, SourceFile, StoreSettings, compile},
 };

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use tower_ratelimit_rulefile::{
-    Problem, ProblemCode, Span, document::Node, weekly_time_window::zone as distance_from_utc,
+    ProblemCode, Span, document::Node, weekly_time_window::zone as distance_from_utc,
 };
 
 use super::{context::Context, weighted_schedule::weighted};
@@ -14,12 +14,12 @@ use crate::{
         fields::{
             matching::ZONE as ZONE_OF_TIME,
             quota::{
-                ALGORITHM, BURST, DEBT, NAME, QUEUE, RATE, REFILL_EVERY, SLICES, SOFT, STARTING_ON,
-                UNIT, VARYING, ZONE,
+                ALGORITHM, BURST, COUNTS, DEBT, NAME, QUEUE, RATE, REFILL_EVERY, SLICES, SOFT,
+                STARTING_ON, UNIT, VARYING, ZONE,
             },
             rule::{
-                DEFAULT_TIER, IN_FLIGHT, QUOTA, RULE, SCHEDULE, SCHEDULED_QUOTA, SCHEDULED_TIME,
-                TIER, TIER_HEADER, TIER_QUOTAS, WEIGHTED,
+                DEFAULT_TIER, IN_FLIGHT, OF_QUOTAS, QUOTA, RULE, SCHEDULE, SCHEDULED_QUOTA,
+                SCHEDULED_TIME, TIER, TIER_HEADER, TIER_QUOTAS, WEIGHTED,
             },
         },
         rule_quotas::{Allowance, CounterId, QuotaSet, RuleQuota, Scheduled},
@@ -29,8 +29,8 @@ use crate::{
 /// The most quotas of one rule.
 const MAX_QUOTAS: usize = 16;
 
-/// The most quotas of all rules, with each use of a template.
-const MAX_ALL_QUOTAS: usize = 100_000;
+/// The most quotas of all rules that a process should hold, with each use of a template.
+pub(super) const MAX_ALL_QUOTAS: usize = 100_000;
 
 /// The word in place of a quota for a rule without a limit.
 const UNLIMITED: &str = "unlimited";
@@ -49,7 +49,13 @@ impl<'c> Context<'c> {
         }
         let Some(quota) = QUOTA.of(rule) else {
             if IN_FLIGHT.of(rule).is_some() {
-                self.check_fields_without_quota(rule);
+                for field in OF_QUOTAS {
+                    let name = field.name();
+                    if let Some(entry) = rule.entry(name) {
+                        let message = format!("`{name}` is of no use in a rule without `quota`");
+                        self.report(ProblemCode::R02, &entry.key_span, message);
+                    }
+                }
                 return Some(Allowance::Always(None));
             }
             // A misspelt field is reported, and is the cause.
@@ -87,7 +93,7 @@ impl<'c> Context<'c> {
         name: &str,
         otherwise: Option<Option<QuotaSet>>,
     ) -> Option<Allowance> {
-        let zone = named_zone(schedule);
+        let zone = times_of(schedule).find_map(name_of_zone);
         let is_one_zone = zone.is_none_or(|zone| self.is_one_zone(schedule, zone));
         let times = self.scheduled(schedule, name, zone);
         if !is_one_zone {
@@ -129,10 +135,7 @@ impl<'c> Context<'c> {
         let mut times = Vec::new();
         for item in schedule.items() {
             let time = SCHEDULED_TIME.of(item);
-            let windows = time.map(|time| match zone {
-                Some(_) => self.civil_times(time),
-                None => self.times(time),
-            });
+            let windows = time.map(|time| self.times(time, zone.is_some()));
             let quota = SCHEDULED_QUOTA.of(item);
             let quotas = quota.and_then(|quota| self.quota_set(quota, name));
             if let (Some(windows), Some(quotas)) = (windows, quotas) {
@@ -140,16 +143,6 @@ impl<'c> Context<'c> {
             }
         }
         times
-    }
-
-    /// Reports more quotas than a process should hold: templates make many of a small file.
-    pub(super) fn check_count(&mut self) {
-        if self.quotas > MAX_ALL_QUOTAS {
-            let message =
-                format!("more than {MAX_ALL_QUOTAS} quotas, each use of a template counted");
-            self.report
-                .add(Problem::without_place(ProblemCode::R01, message));
-        }
     }
 
     fn tiers(&mut self, node: &'c Node, name: &str) -> Option<Allowance> {
@@ -246,8 +239,12 @@ impl<'c> Context<'c> {
         let counter = CounterId::new(rule, at, quota, counts.as_ref());
         let mut shape = quota.quota();
         if counts.is_some() {
-            self.check_counted(quota, item);
-            if DEBT.of(item).is_none() && shape.can_spend() {
+            if !shape.can_spend() {
+                let span = &COUNTS.node(item).unwrap_or(item).span;
+                let message = "`counts` in a leaky bucket, whose queue has no place for units that were used \
+                               already; accepted are the other algorithms";
+                self.report(ProblemCode::R15, span, message);
+            } else if DEBT.of(item).is_none() {
                 shape = shape.debt(shape.capacity());
             }
         }
@@ -283,11 +280,6 @@ impl<'c> Context<'c> {
             }
         }
     }
-}
-
-/// The zone that a time of the schedule names.
-fn named_zone(schedule: &Node) -> Option<&str> {
-    times_of(schedule).find_map(name_of_zone)
 }
 
 fn times_of(schedule: &Node) -> impl Iterator<Item = &Node> {

@@ -1,16 +1,12 @@
 //! One rule of a file.
 
-use std::{
-    hash::{DefaultHasher, Hash, Hasher},
-    num::NonZeroU64,
-};
+use std::hash::{DefaultHasher, Hash, Hasher};
 
 use tower_ratelimit_rulefile::{ProblemCode, document::Node, pattern::PathPattern};
 
 use super::{context::Context, request_parts_of_rule::request_parts};
 use crate::{
     headers::{Headers, IetfDraft, ResetFormat},
-    limiter::OnChange,
     middleware::key_extraction_rules::MissingKey,
     quota::check_name,
     rules::{
@@ -18,7 +14,7 @@ use crate::{
             file::DEFAULT_KEY,
             rule::{
                 ACTION, BLOCK_FOR, COST, COUNT_IF, COUNTED_STATUSES, HEADERS, HeaderGroup,
-                IN_FLIGHT, KEY, MATCH, MODE, NAME, OF_DENIALS, OF_LIMITS, OF_QUOTAS, ON_CHANGE,
+                IN_FLIGHT, KEY, MATCH, MODE, NAME, OF_DENIALS, OF_LIMITS, ON_CHANGE,
                 ON_MISSING_KEY, PRIORITY, STOP, WAIT, has_headers,
             },
         },
@@ -34,7 +30,8 @@ impl<'c> Context<'c> {
     pub(super) fn rule(&mut self, node: &'c Node, settings: &DefaultHasher) -> Option<Rule> {
         let (name_node, name) = self.name(node)?;
         let action = ACTION.of(node).unwrap_or(RuleAction::Limit);
-        let matcher = self.matcher_of(node);
+        let matcher = MATCH.of(node).map(|found| self.matcher(found));
+        let matcher = matcher.unwrap_or_default();
         let limit = self.limit_of(action, node, name, &matcher);
         // Read before `limit?` returns, so that all faults of a rule are reported.
         let [wait, block_for] = [WAIT, BLOCK_FOR].map(|of| of.of(node, &mut self.report));
@@ -42,17 +39,27 @@ impl<'c> Context<'c> {
         let (key, allowance) = limit?;
         let shadow = MODE.of(node).unwrap_or(false);
         let spend = self.spend(node, &allowance);
+        let defaults = self.defaults;
+        let key_node = self.key_of(node);
+        let mut key_digest = DefaultHasher::new();
+        key_node.map(Node::canonical).hash(&mut key_digest);
         Some(Rule {
             name: name.into(),
             position: 0,
             action,
             matcher,
             key,
-            on_missing_key: self.on_missing_key(node),
-            on_change: self.on_change(node),
+            on_missing_key: ON_MISSING_KEY
+                .of(node)
+                .or_else(|| ON_MISSING_KEY.of(defaults?))
+                .unwrap_or(MissingKey::Share),
+            on_change: ON_CHANGE
+                .of(node)
+                .or_else(|| ON_CHANGE.of(defaults?))
+                .unwrap_or_default(),
             priority: self.priority(PRIORITY.of(node), &allowance),
             digest: digest(node, &allowance, settings),
-            key_digest: self.key_digest(node),
+            key_digest: key_digest.finish(),
             in_flight: self.in_flight(IN_FLIGHT.entry(node), name, &allowance),
             allowance,
             cost,
@@ -66,28 +73,9 @@ impl<'c> Context<'c> {
             headers: self.response_headers(node),
             stop: STOP.of(node).unwrap_or(false),
             replaces: Box::default(),
-            request_parts: request_parts(node, self.key_of(node)).into(),
+            request_parts: request_parts(node, key_node).into(),
             span: name_node.span.clone(),
         })
-    }
-
-    fn matcher_of(&mut self, rule: &'c Node) -> Matcher {
-        let matcher = MATCH.of(rule).map(|found| self.matcher(found));
-        matcher.unwrap_or_default()
-    }
-
-    /// Reports a `block_for` in a rule whose quotas let keys owe units.
-    pub(super) fn check_debts(&mut self, node: &Node, allowance: &Allowance) {
-        let sets = allowance.sets();
-        let mut quotas = sets.iter().flat_map(|set| set.quotas());
-        let debt = quotas.find_map(|quota| NonZeroU64::new(quota.quota().debt_units()));
-        if let (Some(debt), Some(entry)) = (debt, BLOCK_FOR.entry(node)) {
-            let message = format!(
-                "`block_for` with a quota of `debt` {debt}: a rule that blocks denies keys and lets none \
-                 owe units; leave one of both out"
-            );
-            self.report(ProblemCode::R04, &entry.key_span, message);
-        }
     }
 
     /// The name of a rule and its place.
@@ -110,20 +98,19 @@ impl<'c> Context<'c> {
         matcher: &Matcher,
     ) -> Option<(RuleKey, Allowance)> {
         if !action.limits() {
-            return Some(self.no_limit(node));
+            for field in OF_LIMITS {
+                let name = field.name();
+                if let Some(entry) = node.entry(name) {
+                    let message = format!("`{name}` is of no use in a rule that limits nothing");
+                    self.report(ProblemCode::R02, &entry.key_span, message);
+                }
+            }
+            let unused = RuleKey::extractor(crate::key::Global);
+            return Some((unused, Allowance::Always(None)));
         }
         if action == RuleAction::Overflow {
             self.check_overflow(node);
         }
-        self.limit(node, name, matcher)
-    }
-
-    fn limit(
-        &mut self,
-        node: &'c Node,
-        name: &str,
-        matcher: &Matcher,
-    ) -> Option<(RuleKey, Allowance)> {
         let allowance = self.allowance(node, name);
         let key_node = KEY.of(node);
         let key = match key_node {
@@ -142,21 +129,6 @@ impl<'c> Context<'c> {
             }
         }
         Some((key?, allowance?))
-    }
-
-    /// The unused key and quota of an `allow` or `deny`. Reports the fields that only limits have.
-    fn no_limit(&mut self, node: &'c Node) -> (RuleKey, Allowance) {
-        for field in OF_LIMITS {
-            let name = field.name();
-            if let Some(entry) = node.entry(name) {
-                let message = format!("`{name}` is of no use in a rule that limits nothing");
-                self.report(ProblemCode::R02, &entry.key_span, message);
-            }
-        }
-        (
-            RuleKey::extractor(crate::key::Global),
-            Allowance::Always(None),
-        )
     }
 
     /// Reports the fields that a rule of the action `overflow` cannot have.
@@ -187,24 +159,6 @@ impl<'c> Context<'c> {
         KEY.of(node).or_else(default)
     }
 
-    fn key_digest(&self, node: &Node) -> u64 {
-        let mut digest = DefaultHasher::new();
-        let key = self.key_of(node);
-        key.map(Node::canonical).hash(&mut digest);
-        digest.finish()
-    }
-
-    fn on_missing_key(&self, node: &Node) -> MissingKey {
-        let default = || ON_MISSING_KEY.of(self.defaults?);
-        let treatment = ON_MISSING_KEY.of(node).or_else(default);
-        treatment.unwrap_or(MissingKey::Share)
-    }
-
-    fn on_change(&self, node: &Node) -> OnChange {
-        let default = || ON_CHANGE.of(self.defaults?);
-        ON_CHANGE.of(node).or_else(default).unwrap_or_default()
-    }
-
     fn response_headers(&self, node: &Node) -> Headers {
         let default = || HEADERS.of(self.defaults?);
         let Some(groups) = HEADERS.of(node).or_else(default) else {
@@ -221,16 +175,6 @@ impl<'c> Context<'c> {
     fn count_if(&mut self, node: &Node) -> Option<CountIf> {
         let ranges = COUNTED_STATUSES.all(COUNT_IF.of(node)?, &mut self.report)?;
         Some(CountIf(ranges.into()))
-    }
-
-    /// Reports the fields of a rule without quotas that only quotas use.
-    pub(super) fn check_fields_without_quota(&mut self, rule: &Node) {
-        for field in OF_QUOTAS {
-            if let Some(entry) = rule.entry(field.name()) {
-                let message = format!("`{}` is of no use in a rule without `quota`", field.name());
-                self.report(ProblemCode::R02, &entry.key_span, message);
-            }
-        }
     }
 }
 

@@ -1,6 +1,9 @@
 //! The fields `spend`, `counts` and `prices`.
 
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::{
+    hash::{DefaultHasher, Hash, Hasher},
+    num::NonZeroU64,
+};
 
 use http::HeaderName;
 use tower_ratelimit_rulefile::{
@@ -11,7 +14,6 @@ use tower_ratelimit_rulefile::{
 
 use super::context::Context;
 use crate::{
-    quota::OwnedQuota,
     rate_limit::{Exhausted, Missing},
     rules::{
         fields::{
@@ -146,30 +148,31 @@ impl<'c> Context<'c> {
         Some(CountedUnits::new(&label, of_models, 1))
     }
 
-    /// Reports a quota of units that cannot be charged as they are used.
-    pub(super) fn check_counted(&mut self, quota: &OwnedQuota, node: &Node) {
-        let shape = quota.quota();
-        let span = &COUNTS.node(node).unwrap_or(node).span;
-        if !shape.can_spend() {
-            let message = "`counts` in a leaky bucket, whose queue has no place for units that were used \
-                           already; accepted are the other algorithms";
-            self.report(ProblemCode::R15, span, message);
-        }
-    }
-
     /// The charges of a rule that follow the bodies of responses.
     pub(super) fn spend(
         &mut self,
         rule: &'c Node,
         allowance: &Allowance,
     ) -> Option<Box<SpendRule>> {
-        let counts = allowance.sets().iter().any(|set| set.counts_units());
+        let counts = allowance
+            .sets()
+            .iter()
+            .any(|set| set.counted().any(|(_, units)| units.is_some()));
         let Some(node) = SPEND.of(rule) else {
             if counts {
                 let message = "a quota with `counts` in a rule without `spend`, such as `spend: {read: auto}`";
                 self.report(ProblemCode::R12, &rule.span, message);
             }
-            self.check_debts(rule, allowance);
+            let sets = allowance.sets();
+            let mut quotas = sets.iter().flat_map(|set| set.quotas());
+            let debt = quotas.find_map(|quota| NonZeroU64::new(quota.quota().debt_units()));
+            if let (Some(debt), Some(entry)) = (debt, BLOCK_FOR.entry(rule)) {
+                let message = format!(
+                    "`block_for` with a quota of `debt` {debt}: a rule that blocks denies keys and lets none \
+                     owe units; leave one of both out"
+                );
+                self.report(ProblemCode::R04, &entry.key_span, message);
+            }
             return None;
         };
         if let Some(entry) = SPEND.entry(rule) {
@@ -185,7 +188,16 @@ impl<'c> Context<'c> {
                 self.report(ProblemCode::R12, &entry.key_span, message);
             }
         }
-        self.check_beside_spend(rule);
+        if let Some(entry) = BLOCK_FOR.entry(rule) {
+            let message = "`block_for` beside `spend`: a rule that blocks denies keys and lets none owe units; \
+                           leave one of both out";
+            self.report(ProblemCode::R15, &entry.key_span, message);
+        }
+        if let Some(entry) = MODE.entry(rule).filter(|_| MODE.of(rule) == Some(true)) {
+            let message = "`mode: shadow` beside `spend`: a shadow follows no body; try the limits with a rate that \
+                           denies nobody";
+            self.report(ProblemCode::R15, &entry.key_span, message);
+        }
         let reserve = RESERVE.of(node).unwrap_or(RESERVE_TOKENS);
         Some(Box::new(SpendRule {
             read: self.usage_place(READ.of(node)?)?,
@@ -211,20 +223,6 @@ impl<'c> Context<'c> {
             self.report(ProblemCode::R01, span, message);
         }
         least
-    }
-
-    /// Reports the fields that a rule with `spend` cannot have.
-    fn check_beside_spend(&mut self, rule: &Node) {
-        if let Some(entry) = BLOCK_FOR.entry(rule) {
-            let message = "`block_for` beside `spend`: a rule that blocks denies keys and lets none owe units; \
-                           leave one of both out";
-            self.report(ProblemCode::R15, &entry.key_span, message);
-        }
-        if let Some(entry) = MODE.entry(rule).filter(|_| MODE.of(rule) == Some(true)) {
-            let message = "`mode: shadow` beside `spend`: a shadow follows no body; try the limits with a rate that \
-                           denies nobody";
-            self.report(ProblemCode::R15, &entry.key_span, message);
-        }
     }
 
     fn usage_place(&mut self, node: &'c Node) -> Option<UsagePlace> {

@@ -111,14 +111,10 @@ fn settle<P, B, D>(
 ) {
     match outcome {
         RequestOutcome::Reject(_) => permits.release(),
-        _ => share_with_upgrade(permits, parts),
-    }
-}
-
-/// Puts the permits of an upgrade into the extensions of its request.
-fn share_with_upgrade(permits: &mut HeldPermits, parts: &mut Parts) {
-    if !permits.is_empty() && parts.headers.contains_key(UPGRADE) {
-        parts.extensions.insert(permits.share());
+        _ if !permits.is_empty() && parts.headers.contains_key(UPGRADE) => {
+            parts.extensions.insert(permits.share());
+        }
+        _ => {}
     }
 }
 

@@ -80,28 +80,19 @@ pub(super) fn decide_by_verdict<R: Reject<B>, B: 'static>(
     watched: &mut ShadowRequests<R>,
     parts: &mut Parts,
 ) -> RateOutcome<RuleLimits, R, B> {
-    match verdict {
-        RulesVerdict::Limited(charges) => match charges.alone() {
-            Some(charge) if !charge.rule.is_apart => decide_alone(admissions, charge, parts),
-            _ => decide_together(admissions, charges, watched, parts),
-        },
-        RulesVerdict::Bypassed => {
-            let admission = admissions.uncounted(None);
-            admission.uncounted(Uncounted::Skip, parts)
+    let (rule, why) = match verdict {
+        RulesVerdict::Limited(charges) => {
+            return match charges.alone() {
+                Some(charge) if !charge.rule.is_apart => decide_alone(admissions, charge, parts),
+                _ => decide_together(admissions, charges, watched, parts),
+            };
         }
-        RulesVerdict::Allowed(rule) => {
-            let admission = admissions.uncounted(Some(rule));
-            admission.uncounted(Uncounted::Skip, parts)
-        }
-        RulesVerdict::Denied(rule) => {
-            let admission = admissions.uncounted(Some(rule));
-            admission.uncounted(Uncounted::Deny, parts)
-        }
-        RulesVerdict::Rejected(rule, error) => {
-            let admission = admissions.uncounted(Some(rule));
-            admission.uncounted(Uncounted::NoKey(*error), parts)
-        }
-    }
+        RulesVerdict::Bypassed => (None, Uncounted::Skip),
+        RulesVerdict::Allowed(rule) => (Some(*rule), Uncounted::Skip),
+        RulesVerdict::Denied(rule) => (Some(*rule), Uncounted::Deny),
+        RulesVerdict::Rejected(rule, error) => (Some(*rule), Uncounted::NoKey(*error)),
+    };
+    admissions.uncounted(rule).uncounted(why, parts)
 }
 
 #[inline]
