@@ -116,13 +116,13 @@ impl<'r> RequestView<'r> {
 
     /// The path as the client sent it.
     #[cfg(not(feature = "axum"))]
-    fn routed_path(&self) -> &'r str {
+    pub(super) fn routed_path(&self) -> &'r str {
         self.parts.uri.path()
     }
 
     /// No route: the feature `axum` is off, and the compilation refuses files with `route`.
     #[cfg(not(feature = "axum"))]
-    const fn route(&self) -> Option<&'r str> {
+    pub(super) const fn route(&self) -> Option<&'r str> {
         None
     }
 }
