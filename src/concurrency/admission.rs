@@ -90,8 +90,10 @@ impl<R> PermitAdmission<R> {
                 return self.undecided(rejection, parts);
             }
         };
-        if self.key_stage.diagnostics().is_active() {
-            self.diagnose(parts);
+        // One of a layer's first requests: the key may be the address of a proxy.
+        let diagnostics = self.key_stage.diagnostics();
+        if diagnostics.is_active() && diagnostics.checks_next() {
+            self.key_stage.check_for_proxy(parts);
         }
         let started = self.responder().start();
         let priority = self.priority.as_ref();
@@ -103,15 +105,6 @@ impl<R> PermitAdmission<R> {
                 started,
                 admission: Arc::clone(self),
             }),
-        }
-    }
-
-    /// Checks one of a layer's first requests for a proxy whose address is the key.
-    #[cold]
-    #[inline(never)]
-    fn diagnose(&self, parts: &Parts) {
-        if self.key_stage.diagnostics().checks_next() {
-            self.key_stage.check_for_proxy(parts);
         }
     }
 

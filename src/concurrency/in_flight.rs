@@ -203,7 +203,11 @@ impl InFlight {
             Some(taken) if *taken > 1 => *taken -= 1,
             _ => {
                 shard.remove(key);
-                shrink(&mut shard);
+                // Releases memory after a burst of keys. Room for twice as many keys stays, so that it is seldom done.
+                if shard.capacity() > SHARD_ROOM && shard.len() < shard.capacity() / 4 {
+                    let room = (shard.len() * 2).max(SHARD_ROOM / 2);
+                    shard.shrink_to(room);
+                }
             }
         }
     }
@@ -234,13 +238,6 @@ impl InFlight {
 /// Locks a shard. Counts change in one step, so they are right even after a panic.
 fn lock(shard: &Mutex<InFlightShard>) -> MutexGuard<'_, InFlightShard> {
     unpoisoned(shard.lock())
-}
-
-/// Releases memory after a burst of keys. Room for twice as many keys stays, so that it is seldom done.
-fn shrink(shard: &mut InFlightShard) {
-    if shard.capacity() > SHARD_ROOM && shard.len() < shard.capacity() / 4 {
-        shard.shrink_to((shard.len() * 2).max(SHARD_ROOM / 2));
-    }
 }
 
 impl Permit {

@@ -1,6 +1,6 @@
 //! Permits that all nodes count together: leases in Redis.
 
-use std::{num::NonZeroU32, sync::Arc};
+use std::sync::Arc;
 
 use super::in_flight::{Grant, Holder, InFlight};
 use crate::{
@@ -67,7 +67,8 @@ impl SharedPermits {
         let reason = error.degradation();
         let answer = match self.on_failure {
             Action::Local(nodes) => {
-                let share = share_of(policy, nodes);
+                // Rounded up.
+                let share = policy.limit().div_ceil(u64::from(nodes.get()));
                 let mut answer = Grant::counted(policy, in_flight, key, share, class);
                 if let Holder::Permit(permit) = answer.holder {
                     lease.hold();
@@ -90,9 +91,4 @@ impl SharedPermits {
             holder: answer.holder,
         }
     }
-}
-
-/// Permits of one of `nodes` nodes, rounded up.
-fn share_of(policy: &Policy, nodes: NonZeroU32) -> u64 {
-    policy.limit().div_ceil(u64::from(nodes.get()))
 }

@@ -86,22 +86,19 @@ impl Renderer {
             checked: AtomicU32::new(0),
         };
         if policies.len() <= MOST_QUOTAS {
-            let templates = (0..policies.len()).map(|binding| renderer.new_templates(binding));
+            let numbers = QuotaNumbers::default();
+            let texts = renderer.texts_of_quotas(&FewQuotas::default());
+            let templates = (0..policies.len()).map(|binding| {
+                let limit = renderer.limit(binding);
+                Templates::new(|denied, map| {
+                    let values = renderer.values(&texts, &numbers, limit, None, denied);
+                    values.append(&renderer.headers, map);
+                })
+            });
             let templates: Option<Box<[_]>> = templates.collect();
             renderer.templates = templates.unwrap_or_default();
         }
         renderer
-    }
-
-    /// Templates of the fields whose binding quota has this index.
-    fn new_templates(&self, binding: usize) -> Option<Templates> {
-        let numbers = QuotaNumbers::default();
-        let texts = self.texts_of_quotas(&FewQuotas::default());
-        let limit = self.limit(binding);
-        Templates::new(|denied, map| {
-            let values = self.values(&texts, &numbers, limit, None, denied);
-            values.append(&self.headers, map);
-        })
     }
 
     /// A renderer of this decision alone, which checks no policies for one name.
@@ -138,7 +135,9 @@ impl Renderer {
         } else if let Some((key, numbers)) = self.several_numbers(decision)
             && agrees(numbers.seconds)
         {
-            self.with_values_of_several(key, &numbers, wait.is_some(), |values| {
+            let write = || self.texts_of_quotas(&key.quotas);
+            let limit = self.limit(key.quotas.binding);
+            self.with_texts(key, write, &numbers, limit, wait.is_some(), |values| {
                 self.write_known(values, key.quotas.binding, denied, headers);
             });
         } else {
@@ -246,20 +245,6 @@ impl Renderer {
         };
         let write = || self.texts_of_quota(remaining, seconds);
         self.with_texts(key, write, numbers, self.limit(0), waits, then)
-    }
-
-    /// Calls `then` with the values of the fields of the limiter's few quotas. `numbers` are those of the
-    /// binding one.
-    fn with_values_of_several<R>(
-        &self,
-        key: KeyOfSeveral,
-        numbers: &QuotaNumbers,
-        waits: bool,
-        then: impl FnMut(&FieldValues<'_>) -> R,
-    ) -> R {
-        let write = || self.texts_of_quotas(&key.quotas);
-        let limit = self.limit(key.quotas.binding);
-        self.with_texts(key, write, numbers, limit, waits, then)
     }
 
     /// Calls `then` with the values of fields by the texts of `key`. `numbers` and `limit` are those of the

@@ -146,21 +146,16 @@ impl XRateLimit<'_> {
     /// Removes another set, if this one replaces it.
     #[cold]
     fn replace(&self, headers: &mut HeaderMap) -> bool {
-        let binds_more = self.binds_more_than(headers);
+        let binds_more = self.remaining.is_some_and(|(ours, _)| {
+            !headers.contains_key(REMAINING)
+                || parse_number(headers.get_all(REMAINING)).is_some_and(|theirs| ours < theirs)
+        });
         if binds_more {
             for name in [LIMIT, REMAINING, RESET] {
                 headers.remove(name);
             }
         }
         binds_more
-    }
-
-    fn binds_more_than(&self, headers: &HeaderMap) -> bool {
-        let Some((ours, _)) = self.remaining else {
-            return false;
-        };
-        !headers.contains_key(REMAINING)
-            || parse_number(headers.get_all(REMAINING)).is_some_and(|theirs| ours < theirs)
     }
 }
 
@@ -234,6 +229,9 @@ impl Templates {
             headers.remove(ROOM);
             return true;
         }
+        // Another layer may have added fields about a limit.
+        let is_ours =
+            |name: &HeaderName| *name == POLICY || *name == RATELIMIT || is_of_a_set(name);
         if headers.len() > MOST_OWN || headers.keys().any(is_ours) {
             return false;
         }
@@ -261,9 +259,4 @@ impl Templates {
         values.fill(places);
         map
     }
-}
-
-/// Whether a field is about a limit, which another layer may have added.
-fn is_ours(name: &HeaderName) -> bool {
-    *name == POLICY || *name == RATELIMIT || is_of_a_set(name)
 }

@@ -44,7 +44,15 @@ impl FieldTexts {
             wait: wait.map(|text| finished.value(text)),
             remaining: finished.value(remaining),
             seconds: finished.value(seconds),
-            list: list.map(|text| finished.into_value(text)),
+            list: list.map(|text| match (text, finished) {
+                // The last value nearly always is the whole text.
+                (BufferedText::Written(range), FinishedTexts::Shared(whole))
+                    if range.len() == whole.len() =>
+                {
+                    HeaderValue::from_maybe_shared(whole).expect(ASCII)
+                }
+                (text, finished) => finished.value(text),
+            }),
         }
     }
 }
@@ -108,13 +116,7 @@ fn policy_list(IetfDraft::Draft11: IetfDraft, policies: &[Policy]) -> Option<Hea
     if policies.is_empty() {
         return None;
     }
-    let mut text = TextBuffer::new();
-    write_policies(policies, &mut text);
-    let whole = text.field_since(0);
-    Some(text.finish().value(whole))
-}
-
-fn write_policies(policies: &[Policy], to: &mut TextBuffer) {
+    let mut to = TextBuffer::new();
     for (position, policy) in policies.iter().enumerate() {
         if position > 0 {
             to.push(COMMA);
@@ -136,6 +138,8 @@ fn write_policies(policies: &[Policy], to: &mut TextBuffer) {
             }
         }
     }
+    let whole = to.field_since(0);
+    Some(to.finish().value(whole))
 }
 
 /// A String of RFC 9651, with a `?` for each character that is not printable ASCII.
@@ -285,17 +289,6 @@ impl FinishedTexts<'_> {
             }
         };
         value.expect(ASCII)
-    }
-
-    /// The last value, which nearly always is the whole text.
-    #[inline]
-    fn into_value(self, text: BufferedText) -> HeaderValue {
-        match (text, self) {
-            (BufferedText::Written(range), Self::Shared(whole)) if range.len() == whole.len() => {
-                HeaderValue::from_maybe_shared(whole).expect(ASCII)
-            }
-            (text, finished) => finished.value(text),
-        }
     }
 }
 

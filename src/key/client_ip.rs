@@ -244,7 +244,13 @@ impl ClientIp {
         }
         (self.header_watch).note(
             || parts.headers.contains_key(&self.name),
-            || self.no_header(),
+            || {
+                format!(
+                    "trusted proxies send no {:?}, so all their clients share the proxy's limit: name the \
+                     header that they do send, `ClientIp::header(..)`, or do not trust what is no proxy",
+                    self.name
+                )
+            },
         );
         let lines = parts.headers.get_all(&self.name).iter();
         let lines = lines.map(HeaderValue::as_bytes);
@@ -269,14 +275,6 @@ impl ClientIp {
     /// The name of the header that is read.
     pub const fn header_name(&self) -> &HeaderName {
         &self.name
-    }
-
-    fn no_header(&self) -> String {
-        format!(
-            "trusted proxies send no {:?}, so all their clients share the proxy's limit: name the \
-             header that they do send, `ClientIp::header(..)`, or do not trust what is no proxy",
-            self.name
-        )
     }
 
     /// Goes from proxy to proxy towards the client.

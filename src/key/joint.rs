@@ -75,17 +75,6 @@ impl Key {
         }
     }
 
-    /// Whether a list names this key, or any of those that it is.
-    #[inline(never)]
-    pub(crate) fn any_part(&self, list: impl Fn(&Self) -> bool) -> bool {
-        match self.joint_parts() {
-            None => list(self),
-            Some(mut parts) => {
-                parts.any(|part| part.is_some_and(|part| list(&Self::from_bytes(part))))
-            }
-        }
-    }
-
     /// The key with these [bytes](Self::as_bytes).
     pub(crate) fn from_bytes(bytes: &[u8]) -> Self {
         let kind = bytes.first().and_then(|tag| KeyKind::named(*tag));

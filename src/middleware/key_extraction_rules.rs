@@ -151,7 +151,10 @@ impl KeyRules {
     }
 
     fn check_key_lists(&self, key: &Key) -> Result<(), Uncounted> {
-        let lists = |list: &Option<PerKey>| list.as_ref().is_some_and(|list| key.any_part(&**list));
+        let lists = |list: &Option<PerKey>| {
+            let list = list.as_ref();
+            list.is_some_and(|list| key.parts().flatten().any(|key| list(&key)))
+        };
         if lists(&self.skip_key) {
             return Err(Uncounted::Skip);
         }

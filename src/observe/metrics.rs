@@ -4,7 +4,7 @@ use metrics::{SharedString, counter, gauge, histogram};
 
 use super::{Corrected, Decided, Event, Observer, event::SpentReport};
 use crate::{
-    decision::{Decision, Label, Policy},
+    decision::{Label, Policy},
     error::{LimiterError, LimiterErrorKind},
 };
 
@@ -113,7 +113,15 @@ impl MetricsObserver {
             }
         }
         if !decided.is_provisional() {
-            charge(decision, decision.charged());
+            for quota in decision.quotas() {
+                // A quota that denies took nothing, also from a request that passed by the others.
+                let units = if quota.is_denied() {
+                    0
+                } else {
+                    decision.charged()
+                };
+                counter!(COST, "policy" => label(quota.label())).increment(units);
+            }
         }
     }
 
@@ -174,14 +182,6 @@ fn result(decided: &Decided<'_>) -> &'static str {
         (true, true) if decision.is_shed() => "shadow_shed",
         (true, false) => "limited",
         (true, true) => "shadow_limited",
-    }
-}
-
-fn charge(decision: &Decision, units: u64) {
-    for quota in decision.quotas() {
-        // A quota that denies took nothing, also from a request that passed by the others.
-        let units = if quota.is_denied() { 0 } else { units };
-        counter!(COST, "policy" => label(quota.label())).increment(units);
     }
 }
 

@@ -96,9 +96,7 @@ impl TracingObserver {
             );
         }
     }
-}
 
-impl TracingObserver {
     fn corrected(&self, corrected: &Corrected<'_>) {
         if let Some(error) = corrected.error() {
             let part = "correction of what a request cost";

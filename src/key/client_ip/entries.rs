@@ -116,35 +116,29 @@ impl<'l> Elements<'l> {
             count: 1,
             left: 1,
         };
-        elements.split();
-        elements.left = elements.count.min(KEPT);
-        elements
-    }
-
-    /// Notes where the elements start.
-    ///
-    /// It has to begin on the left, since only there is it known to be outside a quote. So a quote
-    /// that a client leaves open swallows what our proxy appended to the same line, up to its end,
-    /// and is a fault. It cannot be turned into more: the odd quote makes all of the proxy's quotes
-    /// change sides, so that the last one stays open, unless the proxy wrote an escaped one; then
-    /// that one's backslash is left outside the quotes, and its element is a fault, to the right of
-    /// all that the client wrote.
-    fn split(&mut self) {
+        // The search has to begin on the left, since only there is it known to be outside a quote. So a quote
+        // that a client leaves open swallows what our proxy appended to the same line, up to its end,
+        // and is a fault. It cannot be turned into more: the odd quote makes all of the proxy's quotes
+        // change sides, so that the last one stays open, unless the proxy wrote an escaped one; then
+        // that one's backslash is left outside the quotes, and its element is a fault, to the right of
+        // all that the client wrote.
         let mut at = 0;
-        while let Some(skipped) = self.line[at..]
+        while let Some(skipped) = elements.line[at..]
             .iter()
             .position(|byte| matches!(byte, b',' | b'"'))
         {
             at += skipped + 1;
-            if self.line[at - 1] == b',' {
-                self.starts[self.count % KEPT] = at as u16;
-                self.count += 1;
-            } else if let Some((content, _)) = quoted(&self.line[at..]) {
+            if elements.line[at - 1] == b',' {
+                elements.starts[elements.count % KEPT] = at as u16;
+                elements.count += 1;
+            } else if let Some((content, _)) = quoted(&elements.line[at..]) {
                 at += content.len() + 1;
             } else {
                 break;
             }
         }
+        elements.left = elements.count.min(KEPT);
+        elements
     }
 }
 

@@ -30,8 +30,14 @@ impl Trust {
         let (v4, v6) = (Ipv4Net::aggregate(&v4), Ipv6Net::aggregate(&v6));
         // Checked together: two halves are all addresses, too.
         let all = v4.iter().copied().map(IpNet::V4);
-        all.chain(v6.iter().copied().map(IpNet::V6))
-            .try_for_each(somebody_else)?;
+        let others = v6.iter().copied().map(IpNet::V6);
+        if let Some(network) = all.chain(others).find(|network| network.prefix_len() == 0) {
+            let message = format!(
+                "{network} as a trusted proxy would let every client choose its address; where the proxies \
+                 have no known addresses, use `ClientIp::hops`"
+            );
+            return Err(ConfigError::new(ConfigErrorKind::Proxy, message));
+        }
         Ok(Self::Networks(v4.into(), v6.into()))
     }
 
@@ -49,18 +55,6 @@ impl Trust {
             }
         }
     }
-}
-
-/// Whether anybody is not in the network.
-fn somebody_else(network: IpNet) -> Result<(), ConfigError> {
-    if network.prefix_len() > 0 {
-        return Ok(());
-    }
-    let message = format!(
-        "{network} as a trusted proxy would let every client choose its address; where the proxies \
-         have no known addresses, use `ClientIp::hops`"
-    );
-    Err(ConfigError::new(ConfigErrorKind::Proxy, message))
 }
 
 /// IPv4-mapped networks as IPv4 ones: addresses are unwrapped before they are compared.

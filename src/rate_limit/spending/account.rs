@@ -70,7 +70,12 @@ impl<L: Limiter, R: Send + Sync + 'static> Account<L, R> {
         for (place, charged) in reservation.charges() {
             let limit = spending.limits[place].as_ref().map(|limit| &limit.units);
             let mut balance = Balance::new(limit.cloned(), charged, reservation.excess());
-            balance.keep(spending.kept(head.status, (place, charged)));
+            let kept = spending.kept.as_ref();
+            balance.counted = match kept.and_then(|kept| kept(head.status, (place, charged))) {
+                None => CountByStatus::Always,
+                Some(0) => CountByStatus::Not,
+                Some(_) => CountByStatus::Counts,
+            };
             balances.push(balance);
         }
         Some(Self {
@@ -136,7 +141,8 @@ impl<L: Limiter, R: Send + Sync + 'static> Account<L, R> {
                 for (balance, receipt) in balances.iter_mut().zip(receipts.as_mut_slice()) {
                     match receipt.take() {
                         Some(receipt) => balance.on_step(receipt.charged(), Some(receipt)),
-                        None => balance.on_failed_step(),
+                        // The charge may have been made: it is not repeated, and counts as made.
+                        None => balance.on_step(balance.pending, None),
                     }
                 }
                 if let Err(error) = answer {
@@ -204,8 +210,11 @@ impl<L: Limiter, R: Send + Sync + 'static> Account<L, R> {
         let source = self.end_balances(end);
         if let Some(receipt) = self.reservation.receipt() {
             let balances = self.balances.as_mut_slice().iter_mut();
-            let first = balances.zip(receipt.each());
-            first.for_each(|(limit, receipt)| limit.add_first(receipt));
+            for (balance, receipt) in balances.zip(receipt.each()) {
+                if balance.receipts.len() < RECEIPTS && receipt.charged() > 0 {
+                    balance.receipts.insert(0, receipt.clone());
+                }
+            }
         }
         let mut last = None;
         while let Some(corrections) = self.corrections() {
@@ -240,7 +249,10 @@ impl<L: Limiter, R: Send + Sync + 'static> Account<L, R> {
                     let fault = "the store did not answer, so its charge was not refunded";
                     self.error = Some(LimiterError::unavailable(fault).into());
                 }
-                Some(receipt) => balance.on_corrected(receipt.charged(), correction.refunded),
+                Some(receipt) => {
+                    let charged = balance.charged.saturating_add(receipt.charged());
+                    balance.charged = charged - correction.refunded;
+                }
                 None => balance.on_unconfirmed_refund(correction.refunded),
             }
         }
@@ -264,7 +276,7 @@ impl<L: Limiter, R: Send + Sync + 'static> Account<L, R> {
             .then(|| self.reservation.late_charge());
         self.reservation.close(&SpentCharge {
             decision: passed,
-            after: limits.clone().map(Balance::charged).collect(),
+            after: limits.clone().map(|limit| limit.charged).collect(),
             source,
             forgotten: limits.map(Balance::forgotten).collect(),
             error: self.error.map(|error| *error),
@@ -395,19 +407,6 @@ impl Balance {
         }
     }
 
-    /// Takes the units that the limit keeps by the status of the response, if it depends on it.
-    const fn keep(&mut self, kept: Option<u64>) {
-        self.counted = match kept {
-            None => return,
-            Some(0) => CountByStatus::Not,
-            Some(_) => CountByStatus::Counts,
-        };
-    }
-
-    const fn charged(&self) -> u64 {
-        self.charged
-    }
-
     /// The units that are used and not charged; `None` if responses do not charge the limit.
     fn forgotten(&self) -> Option<u64> {
         let is_spent = self.units.is_some();
@@ -479,11 +478,6 @@ impl Balance {
         }
     }
 
-    /// Takes a charge that failed. It may have been made: it is not repeated, and counts as made.
-    fn on_failed_step(&mut self) {
-        self.on_step(self.pending, None);
-    }
-
     /// Takes the final units of a response with these tokens.
     fn end(&mut self, ending: Ending, tokens: &Tokens) {
         self.pending = 0;
@@ -501,12 +495,6 @@ impl Balance {
             Ending::Nothing => 0,
             Ending::Kept => self.charged.max(units),
         };
-    }
-
-    fn add_first(&mut self, receipt: &Receipt) {
-        if self.receipts.len() < RECEIPTS && receipt.charged() > 0 {
-            self.receipts.insert(0, receipt.clone());
-        }
     }
 
     /// The next correction of the charge: of the missing units by `charge`, once, or a refund of the newest charge.
@@ -528,11 +516,6 @@ impl Balance {
             }
             _ => LimitOp::default(),
         }
-    }
-
-    /// Takes the answer to a correction.
-    const fn on_corrected(&mut self, charged: u64, refunded: u64) {
-        self.charged = self.charged.saturating_add(charged) - refunded;
     }
 
     /// Takes a refund whose answer is lost.

@@ -94,11 +94,6 @@ impl<D> Stream<D> {
             };
         }
     }
-
-    /// Whether a frame follows the inner body's last one.
-    const fn has_more(&self) -> bool {
-        matches!(self, Self::Passing { held: Some(_), .. })
-    }
 }
 
 pin_project_lite::pin_project! {
@@ -225,7 +220,9 @@ impl<B: Body<Error: Into<BoxError>>> Body for SpendBody<B> {
     fn is_end_stream(&self) -> bool {
         match self.stream {
             Stream::Exhausted => true,
-            _ => self.inner.is_end_stream() && !self.stream.has_more(),
+            // A frame follows the inner body's last one.
+            Stream::Passing { held: Some(_), .. } => false,
+            _ => self.inner.is_end_stream(),
         }
     }
 

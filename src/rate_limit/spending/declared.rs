@@ -266,7 +266,7 @@ impl<B: Body + Unpin> Reading<B> {
     /// The body, whose head gets what it declares.
     fn end(self, head: &mut request::Parts) -> DeclaredBody<B> {
         let mut declared = self.reader.into_declared();
-        declared.bytes = self.length.unwrap_or(self.body.length());
+        declared.bytes = self.length.unwrap_or(self.body.length);
         head.extensions.insert(declared);
         self.body
     }
@@ -376,11 +376,6 @@ impl<B: Body + Unpin> DeclaredBody<B> {
         &self.inner
     }
 
-    /// The bytes that were read.
-    const fn length(&self) -> u64 {
-        self.length
-    }
-
     /// Reads the body, until the reader has what it wants, or this many bytes or 1,024 frames.
     fn poll_read(
         &mut self,
@@ -395,18 +390,16 @@ impl<B: Body + Unpin> DeclaredBody<B> {
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(None) => self.end = Some(None),
                 Poll::Ready(Some(Err(error))) => self.end = Some(Some(error)),
-                Poll::Ready(Some(Ok(frame))) => self.keep(frame, reader),
+                Poll::Ready(Some(Ok(frame))) => {
+                    if let Some(data) = frame.data_ref() {
+                        self.length += data.remaining() as u64;
+                        self.is_torn |= !for_each_part(data, |part| reader.read(part));
+                    }
+                    self.read.push_back(frame);
+                }
             }
         }
         Poll::Ready(())
-    }
-
-    fn keep(&mut self, frame: Frame<B::Data>, reader: &mut RequestReader) {
-        if let Some(data) = frame.data_ref() {
-            self.length += data.remaining() as u64;
-            self.is_torn |= !for_each_part(data, |part| reader.read(part));
-        }
-        self.read.push_back(frame);
     }
 }
 

@@ -51,7 +51,6 @@ pub(crate) enum CountedResponses {
     OfEach(Arc<KeptByLimit>),
 }
 
-#[cfg(feature = "rules")]
 /// The units that a limit keeps, by the status, the index of the limit and its charge; `None` if it does not
 /// depend on responses.
 type KeptByLimit = dyn Fn(StatusCode, (usize, u64)) -> Option<u64> + Send + Sync;
@@ -134,7 +133,6 @@ pub(crate) struct Spending {
     /// The units of a request before its response, if the layer has a cost of its own.
     pub(super) own_cost: Option<PerRequest<u64>>,
     /// The units that each limit keeps by the status of the response; `None` if none depends on it.
-    #[cfg(feature = "rules")]
     pub(super) kept: Option<Arc<KeptByLimit>>,
 }
 
@@ -150,7 +148,6 @@ impl Spending {
             missing: Missing::Estimate,
             by_head: None,
             own_cost: None,
-            #[cfg(feature = "rules")]
             kept: None,
         }
     }
@@ -209,18 +206,6 @@ impl Spending {
             None => cost,
         });
         units.collect()
-    }
-
-    /// The units that the limit at this place keeps by the status of the response; `None` if it does not depend on it.
-    #[cfg(feature = "rules")]
-    pub(super) fn kept(&self, status: StatusCode, charge: (usize, u64)) -> Option<u64> {
-        self.kept.as_ref()?(status, charge)
-    }
-
-    #[cfg(not(feature = "rules"))]
-    #[allow(clippy::unused_self, reason = "as its twin")]
-    pub(super) const fn kept(&self, _: StatusCode, _: (usize, u64)) -> Option<u64> {
-        None
     }
 
     /// These settings, with the units that each limit keeps by the status of the response.

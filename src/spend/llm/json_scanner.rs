@@ -64,12 +64,6 @@ enum State {
     },
 }
 
-impl State {
-    const fn is_syntax(self) -> bool {
-        matches!(self, Self::Value | Self::Name | Self::Colon | Self::After)
-    }
-}
-
 impl JsonScanner {
     pub(super) const fn new() -> Self {
         Self {
@@ -120,7 +114,7 @@ impl JsonScanner {
         paths: &PathTrie,
         values: &mut impl FoundValues,
     ) -> &'b [u8] {
-        while self.state.is_syntax()
+        while let State::Value | State::Name | State::Colon | State::After = self.state
             && let [byte, rest @ ..] = bytes
         {
             bytes = match (self.state, byte) {
@@ -326,15 +320,11 @@ impl JsonScanner {
         let Some(end) = end else {
             return &[];
         };
-        self.end_number(paths, values);
-        &bytes[end..]
-    }
-
-    fn end_number(&mut self, paths: &PathTrie, values: &mut impl FoundValues) {
         self.state = State::After;
         if let (Some(value), Some(target)) = (self.number.value(), paths.target(self.next)) {
             values.number(target, value);
         }
+        &bytes[end..]
     }
 
     fn skip_text<'b>(&mut self, bytes: &'b [u8], escaped: bool) -> &'b [u8] {

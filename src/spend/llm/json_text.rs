@@ -113,22 +113,17 @@ impl JsonText {
                 Escape::Digits { left, value } => {
                     let (byte, rest) = bytes.split_first()?;
                     bytes = rest;
-                    self.read_digit(*byte, left, value, keeps);
+                    let digit = char::from(*byte).to_digit(16).unwrap_or(0) as u16;
+                    let value = value << 4 | digit;
+                    if left > 1 {
+                        let left = left - 1;
+                        self.escape = Escape::Digits { left, value };
+                    } else {
+                        self.escape = Escape::None;
+                        self.push_unit(value, keeps);
+                    }
                 }
             }
-        }
-    }
-
-    /// Reads one of the four digits of `\u`.
-    fn read_digit(&mut self, byte: u8, left: u8, value: u16, keeps: bool) {
-        let digit = char::from(byte).to_digit(16).unwrap_or(0) as u16;
-        let value = value << 4 | digit;
-        if left > 1 {
-            let left = left - 1;
-            self.escape = Escape::Digits { left, value };
-        } else {
-            self.escape = Escape::None;
-            self.push_unit(value, keeps);
         }
     }
 

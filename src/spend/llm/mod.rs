@@ -180,22 +180,18 @@ impl Framing {
         });
         is_json.then_some(Self::Json)
     }
-
-    /// The framing of a body that begins with `data`.
-    fn of_data(data: &[u8]) -> Self {
-        let is_space = |byte: &u8| byte.is_ascii_whitespace() || MARK.contains(byte);
-        match data.iter().find(|byte| !is_space(byte)) {
-            None => Self::Unknown,
-            Some(b'{' | b'[') => Self::Json,
-            Some(_) => Self::Events(EventSplitter::new()),
-        }
-    }
 }
 
 impl SpendReader for LlmReader {
     fn data(&mut self, data: &[u8], tokens: &mut Tokens) {
         if matches!(self.framing, Framing::Unknown) {
-            self.framing = Framing::of_data(data);
+            // The framing of a body that begins with this data.
+            let is_space = |byte: &u8| byte.is_ascii_whitespace() || MARK.contains(byte);
+            self.framing = match data.iter().find(|byte| !is_space(byte)) {
+                None => Framing::Unknown,
+                Some(b'{' | b'[') => Framing::Json,
+                Some(_) => Framing::Events(EventSplitter::new()),
+            };
         }
         self.has_data |= !data.is_empty();
         let mut document = Document {
