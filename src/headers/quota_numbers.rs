@@ -12,7 +12,6 @@ pub(crate) struct QuotaNumbers {
     pub(super) remaining: u64,
     /// Seconds of the effective window, which is the wait of a denial: the parameter `t`.
     pub(super) seconds: u64,
-    /// The number of `X-RateLimit-Reset`.
     pub(super) reset: u64,
 }
 

@@ -38,7 +38,6 @@ use crate::{
     log::{self, Code},
 };
 
-/// Writes the fields of a limiter's decisions.
 #[derive(Debug)]
 pub(crate) struct Renderer {
     headers: Headers,
@@ -223,7 +222,6 @@ impl Renderer {
         self.headers.ietf.is_some() || self.headers.x_ratelimit.is_some()
     }
 
-    /// The time that is added to the waits of one denial.
     pub(crate) fn draw_jitter(&self) -> Duration {
         self.headers.draw_jitter()
     }

@@ -17,7 +17,6 @@ const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
 
 #[derive(Clone, Copy)]
 pub(super) struct FieldValues<'a> {
-    /// `RateLimit-Policy`.
     pub(super) policies: Option<&'a HeaderValue>,
     /// `RateLimit`.
     pub(super) list: Option<&'a HeaderValue>,
@@ -120,7 +119,6 @@ const PREFIX: &str = "x-ratelimit-";
 #[derive(Clone, Copy)]
 pub(super) struct XRateLimit<'a> {
     pub(super) limit: &'a HeaderValue,
-    /// Units, and their text.
     pub(super) remaining: Option<(u64, &'a HeaderValue)>,
     pub(super) reset: Option<&'a HeaderValue>,
 }
@@ -168,7 +166,6 @@ fn is_of_a_set(name: &HeaderName) -> bool {
 /// The maps that responses of a layer begin with. A clone hashes no names.
 #[derive(Debug)]
 pub(super) struct Templates {
-    /// The fields about the limit.
     bare: HeaderMap,
     /// `Content-Type`, the only field of many responses, and the fields about the limit.
     typed: HeaderMap,

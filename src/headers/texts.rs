@@ -12,7 +12,6 @@ use crate::{
     small_bytes::SmallBytes,
 };
 
-/// The values of the fields that report numbers.
 #[derive(Debug)]
 pub(super) struct FieldTexts {
     /// `RateLimit`; `None` if the response does not have it.
@@ -57,7 +56,6 @@ impl FieldTexts {
     }
 }
 
-/// The separator of a list's items.
 const COMMA: &[u8] = b", ";
 
 /// The constant parts of the fields of some policies.
@@ -69,7 +67,6 @@ pub(super) struct ConstantParts {
     pub(super) policy_list: Option<HeaderValue>,
 }
 
-/// The constant parts of one policy.
 #[derive(Debug)]
 pub(super) struct PolicyText {
     /// The item of `RateLimit` up to its first number.
@@ -347,7 +344,6 @@ pub(super) fn digits<R>(number: u64, write: impl FnOnce(&[u8]) -> R) -> R {
     write(&text[start..])
 }
 
-/// `number` as a field of its own.
 #[inline]
 pub(super) fn number_value(number: u64) -> HeaderValue {
     match short_value(number) {

@@ -80,7 +80,6 @@ pub struct ClientIp {
     name: HeaderName,
     syntax: Syntax,
     prefix: IpPrefix,
-    /// Whether proxies send the header.
     header_watch: Arc<Watch>,
 }
 
@@ -429,7 +428,6 @@ pub enum ClientIpHeader {
     List(HeaderName),
 }
 
-/// How a header is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Syntax {
     List,

@@ -103,7 +103,6 @@ impl IpPrefix {
         }
     }
 
-    /// The IPv4 address within an IPv6 one, where there is one.
     #[inline]
     fn unwrap(&self, address: IpAddr) -> IpAddr {
         match address.to_canonical() {

@@ -109,7 +109,6 @@ impl<'a> Iterator for JointParts<'a> {
     }
 }
 
-/// The extractors of limits that are charged together.
 pub(crate) struct JointExtractor(Box<[Arc<dyn KeyExtractor>]>);
 
 impl JointExtractor {

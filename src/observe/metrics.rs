@@ -82,7 +82,6 @@ impl MetricsObserver {
         counter!(EVICTIONS, "backend" => self.backend).absolute(evictions);
     }
 
-    /// The `backend` label.
     #[cfg(feature = "shared")]
     pub(crate) const fn backend_label(&self) -> &'static str {
         self.backend

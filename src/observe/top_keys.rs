@@ -81,11 +81,9 @@ pub struct TopKeys<C = OsClock> {
     clock: C,
 }
 
-/// The counters of this half and of the one before.
 #[derive(Default)]
 struct Shard {
     halves: [KeyCounters; 2],
-    /// The number of this half since the epoch.
     half: u64,
 }
 
@@ -311,7 +309,6 @@ impl KeyCounters {
         };
     }
 
-    /// The sum of all denials counted.
     const fn total(&self) -> u64 {
         self.total
     }
@@ -404,7 +401,6 @@ impl TopKey {
         self.error
     }
 
-    /// Adds a count and its error.
     const fn add(&mut self, (count, error): (u64, u64)) {
         self.count += count;
         self.error += error;

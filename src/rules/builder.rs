@@ -239,7 +239,6 @@ impl RulesBuilder {
     }
 }
 
-/// Warnings about leases in rules that count in this process.
 fn idle_leases(rules: &[Rule]) -> impl Iterator<Item = Problem> {
     let has_lease = |rule: &&Rule| {
         let limit = rule.in_flight.as_ref();
@@ -270,7 +269,6 @@ fn unreadable(path: &Path, error: &std::io::Error) -> RulesError {
     RulesError::unreadable(format!("{}: {error}", path.display()))
 }
 
-/// The files at these paths, with their texts.
 fn sources(paths: &[PathBuf], format: Option<Format>) -> Result<Vec<SourceFile>, RulesError> {
     let mut files = Vec::new();
     for path in paths {

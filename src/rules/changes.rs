@@ -15,7 +15,6 @@ use crate::limiter::{OnChange, QuotaChange, on_change};
 const HOW_TO_FREE: &str =
     "`on_change: fresh` in a rule frees its keys when numbers change, a reset frees one key";
 
-/// The most changed quotas that a report lists.
 const MAX_LINES: usize = 20;
 
 /// The differences between two sets of rules, by the rules' names.
@@ -95,7 +94,6 @@ pub(super) enum CounterIdentity {
 }
 
 impl CounterIdentity {
-    /// Whether the rule keeps all counters of `before`.
     fn keeps_counters(self, before: &Rule, rule: &Rule) -> bool {
         let (old, new) = (counters(before), counters(rule));
         // A rule without a quota before or after the change has no counter that starts anew.

@@ -101,7 +101,6 @@ impl ExactOrigin {
     }
 }
 
-/// An origin in a text.
 struct NamedOrigin<'o> {
     scheme: &'o str,
     name: &'o str,

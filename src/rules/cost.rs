@@ -23,7 +23,6 @@ pub(super) struct CostRule {
 }
 
 impl CostRule {
-    /// One unit for each request.
     fn one() -> Self {
         Self {
             default: 1,
@@ -64,7 +63,6 @@ fn header_cost(value: &[u8], max: u32) -> u32 {
     number.unwrap_or(max).min(max)
 }
 
-/// The largest cost of a request, in units.
 pub(super) const MAX_COST: u64 = 1_000_000;
 
 pub(super) static COST: Table = Table::new(

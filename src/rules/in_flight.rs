@@ -21,7 +21,6 @@ use crate::{
 /// The most requests of a key that run at the same time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct InFlightRule {
-    /// The name of the policy.
     pub(super) name: Box<str>,
     max: u16,
     /// The most of each tier by the index of its set of quotas; empty if all tiers have `max`.
@@ -41,14 +40,12 @@ impl InFlightRule {
         (0..self.tiers.len().max(1)).map(|tier| self.most(tier))
     }
 
-    /// The policy of the tier with this index.
     pub(super) fn policy(&self, set_index: usize) -> Policy {
         let policy = Policy::owned(&*self.name, self.most(set_index));
         policy.with_unit(Unit::ConcurrentRequests)
     }
 }
 
-/// The most requests at the same time.
 pub(super) const MOST: Shape = NumberOfReader(1, u16::MAX as u64);
 
 pub(super) static IN_FLIGHT: Table = Table::new(
@@ -85,7 +82,6 @@ static LEASE: Field<Parsed<Duration>> = Field::parsed(
 );
 
 impl<'c> Context<'c> {
-    /// The limit of a rule on requests in flight.
     pub(super) fn in_flight(
         &mut self,
         entry: Option<&'c NodeEntry>,

@@ -15,7 +15,6 @@ use crate::{
     key::{Key, KeyExtractor},
 };
 
-/// The source of a rule's key.
 #[derive(Clone)]
 pub(super) enum RuleKey {
     Extractor(Arc<dyn KeyExtractor>),
@@ -34,7 +33,6 @@ impl RuleKey {
         Self::Extractor(Arc::new(extractor))
     }
 
-    /// The key of a request that matches the rule.
     #[inline]
     pub(super) fn extract(
         &self,
@@ -151,7 +149,6 @@ fn route_parameter<'r>(name: &str, matcher: &Matcher, view: &RequestView<'r>) ->
     view.routed_path().split('/').nth(at)
 }
 
-/// Whether a segment of a route is this parameter.
 pub(super) fn names(segment: &str, parameter: &str) -> bool {
     let inner = segment
         .strip_prefix('{')

@@ -44,7 +44,6 @@ pub(super) struct Matcher {
     pub(super) needs_client: bool,
 }
 
-/// The condition on a header.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct HeaderCondition {
     name: HeaderName,
@@ -69,7 +68,6 @@ impl HeaderCondition {
         &self.name
     }
 
-    /// The condition that the header is not sent.
     pub(super) fn absent(&self) -> Self {
         Self::new(
             self.name.clone(),
@@ -78,7 +76,6 @@ impl HeaderCondition {
         )
     }
 
-    /// Whether a header fits.
     #[inline(always)]
     fn fits(&self, view: &RequestView<'_>, in_doubt: InDoubt) -> bool {
         let lines = view.parts.headers.get_all(&self.name).iter();
@@ -145,7 +142,6 @@ fn any_or_all<T>(
     }
 }
 
-/// Whether an instant is in one of these times.
 pub(super) fn contains(times: &[TimeWindow], now: Timestamp) -> bool {
     let minutes = now.as_micros() / 60_000_000;
     times.iter().any(|time| time.contains(minutes))

@@ -30,7 +30,6 @@ struct ClassHeader {
 }
 
 impl PriorityRule {
-    /// All requests are critical.
     const fn critical() -> Self {
         Self {
             header: None,
@@ -38,7 +37,6 @@ impl PriorityRule {
         }
     }
 
-    /// The class of a request.
     #[inline]
     pub(super) fn of(&self, parts: &Parts) -> Priority {
         match &self.header {
@@ -47,7 +45,6 @@ impl PriorityRule {
         }
     }
 
-    /// All classes that a request may have.
     fn classes(&self) -> impl Iterator<Item = Priority> {
         let named = self.header.iter().flat_map(|header| &header.classes);
         let named = named.map(|(_, class)| *class);
@@ -71,7 +68,6 @@ impl ClassHeader {
     }
 }
 
-/// The largest share, in percent.
 const WHOLE: u64 = 100;
 
 pub(super) static PRIORITY: Table = Table::new(
@@ -107,7 +103,6 @@ static DEFAULT: Field<Number> = Field::number(
 );
 
 impl Context<'_> {
-    /// The classes of a rule with these quotas.
     pub(super) fn priority(&mut self, node: Option<&Node>, allowance: &Allowance) -> PriorityRule {
         let Some(node) = node else {
             return PriorityRule::critical();

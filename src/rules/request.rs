@@ -99,7 +99,6 @@ impl<'r> RequestView<'r> {
         self.client.get_or_init(resolved).as_ref()
     }
 
-    /// The route that axum matched.
     #[cfg(feature = "axum")]
     pub(super) fn route(&self) -> Option<&'r str> {
         matched_route(self.parts)
@@ -147,7 +146,6 @@ fn upper_case(method: &Method) -> Option<Box<Method>> {
     upper.ok().map(Box::new)
 }
 
-/// A host in a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum NamedHost<'r> {
     /// An empty field: no host.

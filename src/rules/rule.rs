@@ -32,11 +32,9 @@ pub(crate) enum RuleAction {
     Deny,
 }
 
-/// A rule of a file.
 #[derive(Debug, Clone)]
 pub(crate) struct Rule {
     pub(super) name: Box<str>,
-    /// The index of the rule among all rules.
     pub(super) position: u16,
     pub(super) action: RuleAction,
     pub(super) matcher: Matcher,
@@ -44,9 +42,7 @@ pub(crate) struct Rule {
     pub(super) on_missing_key: MissingKey,
     pub(super) on_change: OnChange,
     pub(super) allowance: Allowance,
-    /// The limit on requests that run at the same time.
     pub(super) in_flight: Option<Box<InFlightRule>>,
-    /// The charges that follow the bodies of responses.
     pub(super) spend: Option<Box<SpendRule>>,
     pub(super) cost: CostRule,
     pub(super) priority: PriorityRule,
@@ -68,11 +64,9 @@ pub(crate) struct Rule {
     pub(super) span: Span,
     /// A digest of all that decides what the rule does.
     pub(super) digest: u64,
-    /// A digest of the fields of its key.
     pub(super) key_digest: u64,
 }
 
-/// The responses that count.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct CountIf(pub(super) Box<[RangeInclusive<u16>]>);
 
@@ -83,7 +77,6 @@ impl CountIf {
 }
 
 impl RuleAction {
-    /// Whether requests are counted.
     pub(super) const fn limits(self) -> bool {
         matches!(self, Self::Limit | Self::Overflow)
     }
@@ -177,12 +170,10 @@ pub(super) struct CountedSets<'r> {
 }
 
 impl CountedSets<'_> {
-    /// The quotas of the default tier.
     pub(super) fn first(&self) -> Vec<OwnedQuota> {
         self.sets[0].1.to_owned_quotas()
     }
 
-    /// The other tiers, with their quotas.
     pub(super) fn tiers(&self) -> impl Iterator<Item = (String, Vec<OwnedQuota>)> {
         let others = self.sets[1..].iter();
         others.map(|(index, set)| (index.to_string(), set.to_owned_quotas()))

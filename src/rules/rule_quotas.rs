@@ -36,7 +36,6 @@ pub(crate) struct CounterId {
     pub(super) shape: CounterShape,
 }
 
-/// A quota's way of counting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct CounterShape {
     algorithm: u8,
@@ -149,7 +148,6 @@ impl QuotaSet {
     }
 }
 
-/// The quotas during some times.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Scheduled {
     pub(super) windows: Box<[TimeWindow]>,
@@ -178,7 +176,6 @@ pub(super) enum Allowance {
     },
 }
 
-/// The quotas of one request.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ChosenQuotas<'r> {
     /// The index of the set among the rule's sets.
@@ -202,7 +199,6 @@ impl Allowance {
         }
     }
 
-    /// The quotas of a request.
     #[inline]
     pub(super) fn of(&self, parts: &Parts, now: Timestamp) -> ChosenQuotas<'_> {
         match self {
@@ -294,7 +290,6 @@ impl Allowance {
         first.map_or(0, |(index, _)| *index)
     }
 
-    /// Whether some requests are not limited at all.
     pub(super) fn may_be_unlimited(&self) -> bool {
         match self {
             Self::Always(quotas) => quotas.is_none(),

@@ -59,13 +59,10 @@ struct RuleSet {
     index: RuleIndex,
     reading: RequestReading,
     clock: SharedClock,
-    /// Whether any rule depends on the time.
     needs_time: bool,
     /// Whether a request needs work before rules are selected: any rule depends on the time, or marks requests.
     needs_begin: bool,
-    /// Whether any rule limits requests in flight.
     has_in_flight: bool,
-    /// Whether any rule is charged by responses.
     has_spend: bool,
     /// The limiters of each rule, by position: one for each kind of units that it counts.
     limiters: Box<[LimitersOfRule]>,
@@ -78,7 +75,6 @@ struct RuleSet {
     left_out: Box<[(Box<str>, &'static str)]>,
 }
 
-/// The files of a set of rules.
 pub(super) struct RulesOrigin {
     #[cfg_attr(not(feature = "rules-watch"), allow(dead_code))]
     pub(super) digest: u64,
@@ -244,7 +240,6 @@ impl Rules {
         RuleChanges::between(&old.0.rules, &self.0.rules, self.0.store.counter_identity())
     }
 
-    /// The result of the rules for a request.
     #[inline]
     pub(crate) fn select(&self, parts: &Parts, now: Timestamp) -> RulesVerdict<'_> {
         let set = &*self.0;
@@ -254,7 +249,6 @@ impl Rules {
 
 /// Functions for the layer.
 impl Rules {
-    /// Whether any rule limits requests in flight.
     pub(super) fn has_in_flight(&self) -> bool {
         self.0.has_in_flight
     }
@@ -270,7 +264,6 @@ impl Rules {
         own.map_or(&[], |own| own)
     }
 
-    /// Whether any rule is charged by responses.
     pub(super) fn has_spend(&self) -> bool {
         self.0.has_spend
     }
@@ -437,7 +430,6 @@ impl Rules {
         (origin.read)()
     }
 
-    /// The files of the rules.
     #[cfg(feature = "rules-watch")]
     pub(super) fn origin(&self) -> Option<&RulesOrigin> {
         self.0.origin.as_deref()

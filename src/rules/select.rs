@@ -40,7 +40,6 @@ pub(crate) enum RulesVerdict<'r> {
     Limited(RuleCharges<'r>),
 }
 
-/// A limit that applies to a request.
 #[derive(Debug)]
 pub(crate) struct ChargeOfRule<'r> {
     pub(crate) rule: &'r Rule,
@@ -49,7 +48,6 @@ pub(crate) struct ChargeOfRule<'r> {
     /// The index of the set among the rule's sets.
     pub(crate) set_index: usize,
     pub(crate) cost: u32,
-    /// The class of the request.
     pub(crate) class: Priority,
 }
 
@@ -120,14 +118,11 @@ impl Positions {
     }
 }
 
-/// The rules that match a request.
 #[derive(Debug, Default)]
 pub(super) struct Matched {
     /// All matching rules, also those that others replace.
     positions: Positions,
-    /// The matching rules that replace others.
     replacing: Vec<u16>,
-    /// The rule at which the list ended.
     pub(super) ended_by: Option<u16>,
 }
 
@@ -181,7 +176,6 @@ pub(super) fn matched(
     matched
 }
 
-/// The result of the matching rules.
 fn verdict<'r>(rules: &'r [Rule], matched: &Matched, view: &RequestView<'_>) -> RulesVerdict<'r> {
     if let Some(position) = matched.ended_by {
         let rule = &rules[usize::from(position)];
@@ -288,12 +282,10 @@ pub(super) struct RuleIndex {
     methods: Box<[MethodIndex]>,
 }
 
-/// The rules that can match one method.
 #[derive(Debug, Clone, Default)]
 struct MethodIndex {
     /// The rules by the first segment of their paths.
     by_segment: HashMap<Box<str>, Vec<u16>, BuildHasherDefault<SegmentHasher>>,
-    /// The rules of any first segment.
     anywhere: Vec<u16>,
 }
 
@@ -416,7 +408,6 @@ fn merged<'i>([mut one, mut other]: [&'i [u16]; 2]) -> impl Iterator<Item = u16>
     })
 }
 
-/// The rules that match a request.
 #[inline(always)]
 fn matched_by(rules: &[Rule], index: &RuleIndex, view: &RequestView<'_>) -> Matched {
     if view.path.is_plain() {
@@ -425,7 +416,6 @@ fn matched_by(rules: &[Rule], index: &RuleIndex, view: &RequestView<'_>) -> Matc
     matched(rules, index.candidates_of_ambiguous(view).into_iter(), view)
 }
 
-/// The result of the rules for a request.
 pub(super) fn select<'r>(
     rules: &'r [Rule],
     index: &RuleIndex,

@@ -9,7 +9,6 @@ use crate::{
     spend::{ModelPattern, ModelRates, TokenRates, Tokens, llm::Pointer},
 };
 
-/// The meaning of a word of `counts`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FixedCount {
     Requests,
@@ -32,7 +31,6 @@ pub(super) enum UsageFormat {
     Gemini,
 }
 
-/// The place where a response reports its usage.
 #[derive(Debug, Clone)]
 pub(super) enum UsagePlace {
     Format(UsageFormat),
@@ -66,7 +64,6 @@ pub(super) struct SpendRule {
 }
 
 impl SpendRule {
-    /// Whether a trailer reports the usage.
     pub(super) const fn reads_trailers(&self) -> bool {
         matches!(self.read, UsagePlace::Trailer(_))
     }

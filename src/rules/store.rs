@@ -59,7 +59,6 @@ pub(super) fn tier_of(set_index: usize, first: usize) -> Tier {
 }
 
 impl RulesStore {
-    /// A store for rules without one of the application.
     pub(super) fn own(
         settings: &StoreSettings,
         clock: &SharedClock,
@@ -88,7 +87,6 @@ impl RulesStore {
         }
     }
 
-    /// The identity of counters in the store.
     pub(super) const fn counter_identity(&self) -> CounterIdentity {
         match self.0 {
             Place::Local(_) => CounterIdentity::Names,
@@ -153,7 +151,6 @@ impl RulesStore {
         rules.iter().map(of_rule).collect()
     }
 
-    /// The limiter of the quotas that count units of this kind.
     fn limiter(
         &self,
         rule: &Rule,

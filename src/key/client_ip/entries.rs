@@ -3,7 +3,6 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// How many entries of a header are read at most.
 pub(super) const MAX_ENTRIES: usize = 32;
 
 /// An entry of the header: a proxy's report about the host before it.

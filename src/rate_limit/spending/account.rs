@@ -43,7 +43,6 @@ pub(super) struct Account<L: Limiter, R> {
     exhausted: Exhausted,
     balances: SmallList<Balance, 1>,
     question: Option<Pin<Box<PendingFuture<L::Future>>>>,
-    /// The last error.
     error: Option<Box<LimiterError>>,
     is_denied: bool,
 }
@@ -152,7 +151,6 @@ impl<L: Limiter, R: Send + Sync + 'static> Account<L, R> {
         }
     }
 
-    /// Continues the question that is under way.
     fn poll_question(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         while let Some(question) = &mut self.question {
             let answer = ready!(question.as_mut().poll(cx));
@@ -366,7 +364,6 @@ struct Balance {
     counted: CountByStatus,
 }
 
-/// Whether a response counts at a limit.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
 enum CountByStatus {
     #[default]
@@ -413,7 +410,6 @@ impl Balance {
         is_spent.then(|| self.used.saturating_sub(self.charged))
     }
 
-    /// The units of a response that counts.
     fn counted_units(&self) -> Option<&UnitsOf> {
         self.units
             .as_ref()
@@ -457,7 +453,6 @@ impl Balance {
         is_less
     }
 
-    /// The prepared charge, of this operation.
     fn step(&self, op: fn(u64) -> Op) -> LimitOp {
         match self.pending {
             0 => LimitOp::default(),
@@ -465,7 +460,6 @@ impl Balance {
         }
     }
 
-    /// Takes the answer to the prepared charge.
     fn on_step(&mut self, charged: u64, receipt: Option<Receipt>) {
         self.requested = self.requested.saturating_add(self.pending);
         self.pending = 0;
@@ -523,7 +517,6 @@ impl Balance {
         self.pending = self.pending.saturating_add(refunded);
     }
 
-    /// The charge of tokens after the end.
     fn late_charge(&self, tokens: &Tokens) -> LimitOp {
         match self.counted_units() {
             Some(units) => LimitOp::charge(Op::Spend(units(tokens))),

@@ -144,7 +144,6 @@ impl<B: Body> SpendBody<B> {
         }
     }
 
-    /// A body that is not counted.
     pub(super) const fn uncounted(inner: B) -> Self {
         Self {
             inner,

@@ -63,7 +63,6 @@ pub struct DeclaredLayer {
     most: MostBytes,
 }
 
-/// The most bytes that are read of a body.
 #[derive(Clone)]
 enum MostBytes {
     Always(u64),
@@ -272,7 +271,6 @@ impl<B: Body + Unpin> Reading<B> {
     }
 }
 
-/// Logs once that bodies are not waited for.
 #[cold]
 fn log_missing_timer() {
     static LOGGED: AtomicBool = AtomicBool::new(false);
@@ -354,7 +352,6 @@ pub struct DeclaredBody<B: Body> {
     /// The frames that were read, and the end or the error after them.
     read: VecDeque<Frame<B::Data>>,
     end: Option<Option<B::Error>>,
-    /// The bytes of the data that was read.
     length: u64,
     /// Whether a part of it could not be seen: what follows cannot be understood.
     is_torn: bool,

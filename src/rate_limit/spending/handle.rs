@@ -32,7 +32,6 @@ pub struct Spent {
     state: Arc<Mutex<State>>,
 }
 
-/// Charges tokens after the end of the body.
 type LateCharge = dyn Fn(&Tokens) + Send + Sync;
 
 struct State {

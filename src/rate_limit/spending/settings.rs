@@ -77,7 +77,6 @@ impl<T: SpendReaders> BoxedReaders for T {
 #[derive(Clone)]
 pub(crate) struct UnitLimit {
     pub(super) units: UnitsOf,
-    /// The most units that the limit has at once.
     capacity: u64,
     /// Whether the limiter can charge units that were used already.
     pub(super) can_spend: bool,
@@ -120,11 +119,9 @@ pub(crate) struct Spending {
     pub(super) readers: Arc<dyn BoxedReaders>,
     /// The limits in their order; `None` for one that responses do not charge.
     pub(super) limits: Arc<[Option<UnitLimit>]>,
-    /// The most tokens that a request reserves.
     pub(crate) reserve: u64,
     /// The fewest tokens that a request reserves, whatever it declares; at most `reserve`.
     pub(crate) reserve_least: u64,
-    /// The tokens of a further charge.
     pub(crate) step: u64,
     pub(crate) exhausted: Exhausted,
     pub(crate) missing: Missing,

@@ -22,7 +22,6 @@ pub(in crate::rules) struct Setup {
     pub(in crate::rules) authenticated: Option<Authenticator>,
     /// Whether files may use names that the application does not register.
     pub(in crate::rules) outside: bool,
-    /// Whether files may have no rule.
     pub(in crate::rules) empty: bool,
     /// Whether the program holds permits, so that files may have `in_flight`.
     pub(in crate::rules) holds_permits: bool,
@@ -32,7 +31,6 @@ pub(in crate::rules) struct Setup {
     pub(in crate::rules) requests_only: bool,
 }
 
-/// The report, and the values that hold for all rules.
 pub(in crate::rules) struct Context<'c> {
     pub(in crate::rules) setup: &'c Setup,
     pub(in crate::rules) report: Report,

@@ -31,10 +31,8 @@ use crate::{
     },
 };
 
-/// The only version of the format.
 const VERSION: u64 = 1;
 
-/// The file's settings for the store of counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct StoreSettings {
     pub(crate) max_keys: Option<usize>,
@@ -51,14 +49,12 @@ impl StoreSettings {
     }
 }
 
-/// The text of a file, and its format.
 #[derive(Debug, Clone)]
 pub(in crate::rules) struct SourceFile {
     pub(in crate::rules) source: Arc<SourceText>,
     pub(in crate::rules) format: Format,
 }
 
-/// The result of a compilation.
 #[derive(Debug)]
 pub(in crate::rules) struct Compiled {
     pub(in crate::rules) rules: Vec<Rule>,
@@ -70,7 +66,6 @@ pub(in crate::rules) struct Compiled {
 }
 
 impl Compiled {
-    /// Leaves out the limits that responses decide.
     pub(in crate::rules) fn keep_requests_only(&mut self) {
         for rule in &mut self.rules {
             let fields = rule.keep_requests_only();

@@ -26,7 +26,6 @@ use crate::{
     },
 };
 
-/// The most quotas of one rule.
 const MAX_QUOTAS: usize = 16;
 
 /// The most quotas of all rules that a process should hold, with each use of a template.
@@ -86,7 +85,6 @@ impl<'c> Context<'c> {
         })
     }
 
-    /// The quotas that vary by a schedule.
     fn weighted_schedule(
         &mut self,
         schedule: &'c Node,
@@ -344,7 +342,6 @@ fn text_of(node: &Node) -> Option<String> {
     Some(text)
 }
 
-/// The place of the value with the fault.
 fn span_of<'n>(node: &'n Node, error: &ConfigError) -> &'n Span {
     let value = match error.kind() {
         ConfigErrorKind::Burst => BURST.node(node),

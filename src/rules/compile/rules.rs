@@ -78,7 +78,6 @@ impl<'c> Context<'c> {
         })
     }
 
-    /// The name of a rule and its place.
     fn name(&mut self, rule: &'c Node) -> Option<(&'c Node, &'c str)> {
         let node = NAME.node(rule)?;
         let name = node.text()?;
@@ -89,7 +88,6 @@ impl<'c> Context<'c> {
         Some((node, name))
     }
 
-    /// The key and the quotas of a rule with this action.
     fn limit_of(
         &mut self,
         action: RuleAction,
@@ -178,7 +176,6 @@ impl<'c> Context<'c> {
     }
 }
 
-/// A digest of everything that decides what the rule does.
 fn digest(node: &Node, allowance: &Allowance, settings: &DefaultHasher) -> u64 {
     let mut digest = settings.clone();
     node.canonical().hash(&mut digest);

@@ -19,7 +19,6 @@ use super::{
 };
 use crate::rules::cors::CorsOrigin;
 
-/// A file.
 pub(in crate::rules) static FILE: Table = Table::new(
     "the file",
     "Rate limits of tower-ratelimit.",
@@ -89,7 +88,6 @@ pub(in crate::rules) static RULES: Field<Tree> = Field::tree(
     "The rules, looked at from the top. Every limit that matches applies; all are charged, or none.",
 );
 
-/// Where counts are kept.
 static STORE_TABLE: Table =
     Table::new("store", "Where counts are kept.", &[&MAX_KEYS, &ON_FAILURE]);
 

@@ -6,7 +6,6 @@ use tower_ratelimit_rulefile::fields::{
     Table, Text, Tree,
 };
 
-/// A key that is a word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::rules) enum KeyWord {
     ClientIp,
@@ -19,7 +18,6 @@ pub(in crate::rules) enum KeyWord {
     Route,
 }
 
-/// Each word, and the key that it means.
 pub(in crate::rules) static WORDS: [(&str, KeyWord); 8] = [
     ("client_ip", KeyWord::ClientIp),
     ("peer_ip", KeyWord::PeerIp),
@@ -32,14 +30,12 @@ pub(in crate::rules) static WORDS: [(&str, KeyWord); 8] = [
 ];
 
 impl KeyWord {
-    /// The key that a word means.
     pub(in crate::rules) fn of(word: &str) -> Option<Self> {
         let mut words = WORDS.iter();
         words.find(|(known, _)| *known == word).map(|(_, key)| *key)
     }
 }
 
-/// A key of any kind.
 pub(super) static KEY_SHAPE: Shape = Named("key", &KEY_CHOICES);
 
 static KEY_CHOICES: Shape = Either(&[AsText("client_ip"), List(&KEY_SHAPE), InTable(&KEY)]);

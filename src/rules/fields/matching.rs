@@ -99,7 +99,6 @@ pub(in crate::rules) static IGNORE_CASE: Field<Boolean> = Field::boolean(
     "Whether case makes no difference in `path`, `header` and `query`. Default: false.",
 );
 
-/// One time or several.
 pub(super) static TIMES: Shape = Many(&InTable(&TIME_TABLE));
 
 static TIME_TABLE: Table = Table::new(

@@ -276,7 +276,6 @@ pub(in crate::rules) static DEFAULT_TIER: Field<Text> = Field::text(
 pub(in crate::rules) static TIER_QUOTAS: Field<Tree> =
     Field::tree("quotas", Map(&quota::QUOTAS), "The quotas of each tier.").required();
 
-/// A quota at a time of day.
 static SCHEDULED: Table = Table::new(
     "schedule",
     "A quota at a time of day.",
@@ -289,7 +288,6 @@ pub(in crate::rules) static SCHEDULED_TIME: Field<Tree> =
 pub(in crate::rules) static SCHEDULED_QUOTA: Field<Tree> =
     Field::tree("quota", quota::QUOTAS, "What is allowed then.").required();
 
-/// Responses that count.
 static COUNT_IF_TABLE: Table =
     Table::new("count_if", "Responses that count.", &[&COUNTED_STATUSES]);
 

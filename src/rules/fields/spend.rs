@@ -12,7 +12,6 @@ use crate::{
     rules::spend::{FixedCount, UsageFormat},
 };
 
-/// The largest weight of a token.
 const MAX_WEIGHT: u64 = 1_000_000;
 
 /// The most bytes of a request that may be read before it is decided.

@@ -35,7 +35,6 @@ pub(in crate::rules) fn lease(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// A method in any case.
 pub(in crate::rules) fn method(text: &str) -> Result<Method, String> {
     let upper = text.to_ascii_uppercase();
     match Method::from_bytes(upper.as_bytes()) {
@@ -45,7 +44,6 @@ pub(in crate::rules) fn method(text: &str) -> Result<Method, String> {
     }
 }
 
-/// A route of axum.
 pub(in crate::rules) fn route(text: &str) -> Result<Box<str>, String> {
     if text.starts_with('/') {
         Ok(text.into())
@@ -54,7 +52,6 @@ pub(in crate::rules) fn route(text: &str) -> Result<Box<str>, String> {
     }
 }
 
-/// A header's name.
 pub(in crate::rules) fn header_name(text: &str) -> Result<HeaderName, String> {
     let name = text.parse();
     name.map_err(|_| format!("{text:?} is no header's name"))

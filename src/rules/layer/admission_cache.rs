@@ -19,7 +19,6 @@ pub(super) type AppliedSet = (u16, usize, Priority);
 /// The number of slots in which one list of rules may be.
 const WAYS: usize = 4;
 
-/// The most lists of rules.
 const SLOTS: usize = 1_024;
 
 /// The admissions of lists of rules, in a set-associative cache.
@@ -100,7 +99,6 @@ impl<A> AdmissionCache<A> {
         &slots[self.turn.fetch_add(1, Ordering::Relaxed) % WAYS]
     }
 
-    /// The number of lists in the cache.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         let full = self.slots.iter().filter(|slot| slot.load().is_some());

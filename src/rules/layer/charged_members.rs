@@ -70,7 +70,6 @@ impl<'r> ChargedMember<'_, 'r> {
     }
 }
 
-/// The tiers of limits in their limiters.
 pub(super) fn tiers(members: &[ChargedMember<'_, '_>]) -> Box<[Tier]> {
     members.iter().map(ChargedMember::tier).collect()
 }

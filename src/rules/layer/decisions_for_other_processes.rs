@@ -122,7 +122,6 @@ impl PendingCheck {
     }
 }
 
-/// The terms of a decision.
 pub(super) struct CheckTerms<'r> {
     pub(super) rules: &'r Rules,
     pub(super) cost: Option<u32>,

@@ -68,7 +68,6 @@ where
         self.project().response.take_reservation()
     }
 
-    /// Whether the request was rejected.
     pub(super) const fn is_rejected(&self) -> bool {
         self.response.is_rejected()
     }

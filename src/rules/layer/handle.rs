@@ -35,7 +35,6 @@ pub(super) struct Shared<R> {
 struct Changes {
     /// The last fault, which is logged once.
     refused: Option<String>,
-    /// The rules that are switched off.
     off: HashSet<String>,
     all_off: bool,
 }
@@ -76,7 +75,6 @@ impl RulesHandle {
         self.0.rules()
     }
 
-    /// The observer of the layer.
     pub(super) fn observer(&self) -> Option<Arc<dyn Observer>> {
         self.0.observer()
     }

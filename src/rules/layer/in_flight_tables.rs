@@ -18,7 +18,6 @@ use crate::{
 #[derive(Clone, Default)]
 pub(super) struct InFlightTables(Arc<Mutex<HashMap<Box<str>, Weak<InFlight>>>>);
 
-/// A rule's limit on requests in flight.
 pub(super) struct InFlightLimit {
     table: Arc<InFlight>,
     /// By the index of the tier; only the first if all tiers have one number.
@@ -52,12 +51,10 @@ impl InFlightTables {
 }
 
 impl InFlightLimit {
-    /// The policies, by the index of the tier.
     pub(super) fn policies(&self) -> impl ExactSizeIterator<Item = &Policy> {
         self.by_tier.iter().map(Permits::policy)
     }
 
-    /// The index of a tier's policy.
     pub(super) fn index(&self, set_index: usize) -> usize {
         if set_index < self.by_tier.len() {
             set_index
@@ -66,12 +63,10 @@ impl InFlightLimit {
         }
     }
 
-    /// The policy of a tier.
     pub(super) fn policy(&self, set_index: usize) -> &Policy {
         self.by_tier[self.index(set_index)].policy()
     }
 
-    /// Requests a permit.
     #[inline]
     pub(super) fn acquire(&self, set_index: usize, key: Key) -> PendingGrant {
         self.by_tier[self.index(set_index)].acquire(key, Priority::CRITICAL)
@@ -84,7 +79,6 @@ impl InFlightLimit {
         acquired.map(|(permit, _)| permit)
     }
 
-    /// The requests in flight in this process.
     pub(super) fn table(&self) -> &InFlight {
         &self.table
     }

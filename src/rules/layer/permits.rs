@@ -29,7 +29,6 @@ use crate::{
 
 /// A permit that other nodes count, too. It is acquired when its future is polled.
 pub(super) struct RequestedPermit {
-    /// The position of the rule.
     position: u16,
     set_index: usize,
     grant: PendingGrant,
@@ -122,13 +121,11 @@ fn settle<P, B, D>(
 pub(super) struct AwaitingPermits<S, B, R> {
     acquiring: Pin<Box<dyn Future<Output = Result<HeldPermits, Refusal>> + Send>>,
     admissions: Arc<Admissions<R>>,
-    /// The time at which its rules were selected.
     now: Timestamp,
     inner: S,
     request: Option<Request<B>>,
 }
 
-/// The reason why a request has no permit.
 struct Refusal {
     position: u16,
     set_index: usize,

@@ -34,7 +34,6 @@ const FEW_RULES: usize = 8;
 
 pub(super) type RuleAdmission<R> = PreparedAdmission<RuleLimits, R>;
 
-/// The settings of the layer.
 pub(super) struct LayerSettings<R> {
     pub(super) rejection: Arc<R>,
     pub(super) observer: Option<Arc<dyn Observer>>,
@@ -44,9 +43,7 @@ pub(super) struct LayerSettings<R> {
     pub(super) queues: SharedQueues,
     /// The requests in flight. They survive a reload.
     pub(super) in_flight: InFlightTables,
-    /// Whether responses hold permits.
     pub(super) holds_permits: bool,
-    /// Whether the bodies of responses are followed.
     pub(super) follows_bodies: bool,
 }
 
@@ -65,7 +62,6 @@ impl<R> LayerSettings<R> {
         (rules.has_spend() && !self.follows_bodies).then_some(NEEDS_BODIES)
     }
 
-    /// A copy of the settings with another rejection.
     pub(super) fn with_rejection<R2>(&self, rejection: Arc<R2>) -> LayerSettings<R2> {
         LayerSettings {
             rejection,
@@ -133,7 +129,6 @@ impl<R> Admissions<R> {
         })
     }
 
-    /// The limit of a rule on requests in flight.
     #[inline]
     pub(super) fn in_flight(&self, rule: &Rule) -> Option<&InFlightLimit> {
         self.by_rule[usize::from(rule.position)].in_flight.as_ref()
@@ -185,7 +180,6 @@ impl<R> Admissions<R> {
         admission
     }
 
-    /// The admission of a limit.
     #[inline]
     pub(super) fn of(&self, charge: &ChargeOfRule<'_>) -> &RuleAdmission<R> {
         let admissions = &self.by_rule[usize::from(charge.rule.position)];

@@ -88,7 +88,6 @@ struct Attempts {
     last: Option<Decision>,
 }
 
-/// The step after an attempt.
 enum NextAttempt {
     Decided(Result<Decision, LimiterError>),
     /// Another attempt, with the key of the other limits.

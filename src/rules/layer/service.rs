@@ -72,7 +72,6 @@ where
     }
 }
 
-/// Decides about a request by its verdict.
 #[inline(always)]
 pub(super) fn decide_by_verdict<R: Reject<B>, B: 'static>(
     admissions: &Admissions<R>,
@@ -117,7 +116,6 @@ fn decide_alone<R: Reject<B>, B: 'static>(
     }
 }
 
-/// Charges a limit in shadow mode.
 fn watch<R: Send + Sync + 'static>(
     admissions: &Admissions<R>,
     charge: &ChargeOfRule<'_>,

@@ -97,7 +97,6 @@ impl WatchedFiles {
         }
     }
 
-    /// Reads the files again if their contents changed.
     fn compare(&mut self) {
         let digest = digest_of(&self.paths, self.format);
         if digest != self.digest {

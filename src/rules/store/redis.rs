@@ -23,7 +23,6 @@ use crate::{
 /// The longest time that a denial by Redis stays cached on a node: a reset by an operator takes effect after it.
 const LONGEST_DENIAL: Duration = Duration::from_secs(1);
 
-/// A store in Redis, for rules.
 #[derive(Debug, Clone)]
 pub(super) struct RedisRules(RedisStore);
 
@@ -32,7 +31,6 @@ impl RedisRules {
         Self(store)
     }
 
-    /// The limiter of quotas that count alike.
     pub(super) fn limiter(
         &self,
         counted: &CountedSets<'_>,

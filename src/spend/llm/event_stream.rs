@@ -7,7 +7,6 @@ const PREFIX: &[u8] = b"data:";
 /// The bytes of a byte order mark. No line of a stream begins with one of them otherwise.
 pub(super) const MARK: [u8; 3] = *b"\xef\xbb\xbf";
 
-/// Takes the data of events.
 pub(super) trait Events {
     /// A part of the event's data.
     fn data(&mut self, data: &[u8]);

@@ -225,7 +225,6 @@ const NAMES_BY_PATH: [(&str, &[OutputName]); 10] = [
     ("/converse-stream", &[OutputName::Bedrock]),
 ];
 
-/// A format whose usage can be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Format {
     Openai,

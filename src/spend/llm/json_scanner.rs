@@ -34,7 +34,6 @@ pub(super) struct JsonScanner {
     indices: [u32; MAX_SEGMENTS + 1],
     /// A bit for each open container that is an array.
     arrays: u16,
-    /// The node of the value that comes next.
     next: NodeId,
     /// The containers that are open within one that is skipped.
     skipped: u32,
@@ -87,7 +86,6 @@ impl JsonScanner {
         self.next = NodeId::ROOT;
     }
 
-    /// Reads a part of the document.
     pub(super) fn read(
         &mut self,
         mut bytes: &[u8],
@@ -182,7 +180,6 @@ impl JsonScanner {
         bytes
     }
 
-    /// Begins a value that is no string.
     fn begin_value<'b>(
         &mut self,
         byte: u8,
@@ -231,7 +228,6 @@ impl JsonScanner {
         }
     }
 
-    /// The depth as an index.
     const fn level(&self) -> usize {
         self.depth as usize
     }
@@ -240,7 +236,6 @@ impl JsonScanner {
         self.arrays & 1 << self.depth != 0
     }
 
-    /// Goes to the next element or member.
     fn continue_container<'b>(&mut self, bytes: &'b [u8], paths: &PathTrie) -> &'b [u8] {
         if self.depth == 0 {
             self.state = State::Value;

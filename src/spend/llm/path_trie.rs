@@ -2,9 +2,7 @@
 
 use crate::spend::declared::OutputName;
 
-/// The most segments of a path.
 pub(super) const MAX_SEGMENTS: usize = 8;
-/// The most bytes of a name.
 pub(super) const MAX_NAME: usize = 64;
 
 /// The place of a node. Nothing that a reader wants is below [`DEAD`](NodeId::DEAD).
@@ -18,7 +16,6 @@ impl NodeId {
     const TEXTS: Self = Self(2);
 }
 
-/// The kind of a wanted value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Target {
     Number(Number),
@@ -175,7 +172,6 @@ impl PathTrie {
         found.map(|(_, id)| *id)
     }
 
-    /// The node below `node` under this name.
     pub(super) fn child(&self, node: NodeId, name: &[u8]) -> NodeId {
         match self.listed(node, name) {
             Some(child) => child,
@@ -220,7 +216,6 @@ impl PathTrie {
         }
     }
 
-    /// The value that is wanted at this node.
     pub(super) fn target(&self, node: NodeId) -> Option<Target> {
         self.nodes[usize::from(node.0)].target
     }

@@ -48,7 +48,6 @@ impl RequestReader {
         self.values.is_complete
     }
 
-    /// The values so far.
     pub(crate) fn into_declared(self) -> Declared {
         self.values.declared
     }

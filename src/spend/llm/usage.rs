@@ -35,7 +35,6 @@ pub(super) struct DocumentUsage {
     numbers: [u64; Number::COUNT],
     has_numbers: bool,
     has_text: bool,
-    /// The bytes of its texts.
     text: u64,
     is_audio: bool,
 }
