@@ -4,22 +4,14 @@
 //! [`OsClock`] is the default; [`ManualClock`] stands still until a test moves it, so that no test has
 //! to wait; `QuantaClock` (feature `quanta`) reads the CPU's time stamp counter.
 
-mod anchor;
-mod reading;
-mod timestamp;
-
 use std::{
     fmt,
     sync::{
         Arc, LazyLock,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicI64, AtomicU64, Ordering},
     },
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
-
-pub(crate) use self::reading::ClockReading;
-pub use self::timestamp::Timestamp;
-use self::{anchor::Anchor, timestamp::whole_micros};
 
 /// A source of time.
 ///
@@ -67,25 +59,7 @@ impl OsClock {
     pub const fn new() -> Self {
         Self
     }
-}
 
-/// How much the wall clock is ahead of [`OsClock`].
-static OS_ANCHOR: Anchor = Anchor::new();
-
-impl Clock for OsClock {
-    fn now(&self) -> Timestamp {
-        static START: LazyLock<(Timestamp, Instant)> =
-            LazyLock::new(|| (wall_clock(), Instant::now()));
-        let (wall, monotonic) = *START;
-        wall.saturating_add(monotonic.elapsed())
-    }
-
-    fn wall(&self, now: Timestamp) -> Timestamp {
-        OS_ANCHOR.wall(now, || read_with(self))
-    }
-}
-
-impl OsClock {
     /// The wall clock's time.
     pub(crate) fn wall_now() -> Timestamp {
         Self.wall(Self.now())
@@ -103,6 +77,22 @@ impl OsClock {
         let now = Self.now();
         let wall = Self.wall(now);
         ClockReading::new(now, wall).at(time).wall
+    }
+}
+
+/// How much the wall clock is ahead of [`OsClock`].
+static OS_ANCHOR: Anchor = Anchor::new();
+
+impl Clock for OsClock {
+    fn now(&self) -> Timestamp {
+        static START: LazyLock<(Timestamp, Instant)> =
+            LazyLock::new(|| (wall_clock(), Instant::now()));
+        let (wall, monotonic) = *START;
+        wall.saturating_add(monotonic.elapsed())
+    }
+
+    fn wall(&self, now: Timestamp) -> Timestamp {
+        OS_ANCHOR.wall(now, || read_with(self))
     }
 }
 
@@ -330,5 +320,274 @@ impl SharedClock {
 impl fmt::Debug for SharedClock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Clock").field(&self.now()).finish()
+    }
+}
+
+/// A point in time: whole microseconds since 1970-01-01T00:00Z.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Timestamp(pub(super) u64);
+
+impl Timestamp {
+    /// The timestamp that is `micros` microseconds after the epoch.
+    pub const fn from_micros(micros: u64) -> Self {
+        Self(micros)
+    }
+
+    /// The timestamp that is `seconds` after the epoch.
+    pub const fn from_secs(seconds: u64) -> Self {
+        Self(seconds.saturating_mul(1_000_000))
+    }
+
+    /// Microseconds since the epoch.
+    pub const fn as_micros(self) -> u64 {
+        self.0
+    }
+
+    /// Nanoseconds since the epoch, saturating in the year 2554.
+    pub(crate) const fn as_nanos(self) -> u64 {
+        self.0.saturating_mul(1_000)
+    }
+
+    /// This timestamp plus `duration`, rounded down to microseconds and saturating.
+    #[must_use]
+    pub fn saturating_add(self, duration: Duration) -> Self {
+        Self(self.0.saturating_add(whole_micros(duration)))
+    }
+
+    /// This timestamp minus `duration`, rounded down to microseconds and saturating.
+    #[must_use]
+    pub fn saturating_sub(self, duration: Duration) -> Self {
+        Self(self.0.saturating_sub(whole_micros(duration)))
+    }
+}
+
+const fn whole_micros(duration: Duration) -> u64 {
+    duration
+        .as_secs()
+        .saturating_mul(1_000_000)
+        .saturating_add(duration.subsec_micros() as u64)
+}
+
+/// The longest time that a charge may lie before the instant of its decision.
+const MOST_LATENESS: Duration = Duration::from_millis(5);
+
+/// A reading of a clock: its own time, and the wall's.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ClockReading {
+    pub(crate) now: Timestamp,
+    pub(crate) wall: Timestamp,
+    /// How many nanoseconds ago the wait of the request ended that is decided at this reading.
+    pub(crate) late: u64,
+}
+
+impl ClockReading {
+    /// A reading of a clock whose time is the wall's.
+    pub(crate) const fn alike(now: Timestamp) -> Self {
+        Self::new(now, now)
+    }
+
+    const fn new(now: Timestamp, wall: Timestamp) -> Self {
+        Self { now, wall, late: 0 }
+    }
+
+    /// The reading for a request whose timer is this late.
+    pub(crate) fn for_timer(self, late: Duration) -> Self {
+        let late = late.min(MOST_LATENESS).subsec_nanos().into();
+        Self { late, ..self }
+    }
+
+    /// Nanoseconds of the clock's own time.
+    pub(crate) const fn as_nanos(self) -> u64 {
+        self.now.as_nanos()
+    }
+
+    /// The reading at another time of the clock, by how the wall is ahead now.
+    pub(crate) fn at(self, now: Timestamp) -> Self {
+        Self {
+            now,
+            wall: Timestamp(moved(now.0, self.now.0, self.wall.0)),
+            ..self
+        }
+    }
+
+    /// The nanosecond by the wall of one by the clock. 0, which is fresh or none, stays 0.
+    pub(crate) const fn wall_of(self, nanos: u64) -> u64 {
+        moved(nanos, self.now.as_nanos(), self.wall.as_nanos())
+    }
+
+    /// The nanosecond by the clock of one by the wall. 0, which is fresh or none, stays 0.
+    pub(crate) const fn of_wall(self, nanos: u64) -> u64 {
+        moved(nanos, self.wall.as_nanos(), self.now.as_nanos())
+    }
+}
+
+/// `time` by a clock that is at `to` when the other is at `from`.
+const fn moved(time: u64, from: u64, to: u64) -> u64 {
+    match time {
+        0 => 0,
+        _ => (time.saturating_add(to.saturating_sub(from))).saturating_sub(from.saturating_sub(to)),
+    }
+}
+
+/// The most microseconds that both clocks may differ without a step. Less than that is their drift.
+const STEP: u64 = 2_000_000;
+
+/// Microseconds between two readings of the wall clock.
+const BETWEEN_LOOKS: u64 = 1_000_000;
+
+/// How much the wall clock is ahead of a monotone clock that began at its time.
+///
+/// It changes when the wall clock was set, and when the machine slept: then the monotone clock stood still.
+#[derive(Debug, Default)]
+struct Anchor {
+    /// How many microseconds the wall clock is ahead.
+    ahead: AtomicI64,
+    /// The microsecond of the monotone clock at which the wall clock is read again; the last one
+    /// there is while a thread looks.
+    next_look: AtomicU64,
+}
+
+impl Anchor {
+    const fn new() -> Self {
+        Self {
+            ahead: AtomicI64::new(0),
+            next_look: AtomicU64::new(0),
+        }
+    }
+
+    /// The wall clock's time at `now`. `look` reads both clocks, once a second at most.
+    #[inline]
+    fn wall(&self, now: Timestamp, look: impl FnOnce() -> ClockReading) -> Timestamp {
+        if now.0 >= self.next_look.load(Ordering::Relaxed) {
+            self.look(now, look);
+        }
+        Timestamp(now.0.saturating_add_signed(self.ahead()))
+    }
+
+    /// How many microseconds the wall clock was ahead at the last look.
+    fn ahead(&self) -> i64 {
+        self.ahead.load(Ordering::Relaxed)
+    }
+
+    #[cold]
+    fn look(&self, now: Timestamp, look: impl FnOnce() -> ClockReading) {
+        let due = self.next_look.load(Ordering::Relaxed);
+        let (order, looking) = (Ordering::Relaxed, u64::MAX);
+        let begin = || (self.next_look).compare_exchange(due, looking, order, order);
+        if now.0 < due || begin().is_err() {
+            return;
+        }
+        let ClockReading { now, wall, .. } = look();
+        let ahead = wall.0.wrapping_sub(now.0).cast_signed();
+        if ahead.abs_diff(self.ahead()) > STEP {
+            self.ahead.store(ahead, Ordering::Relaxed);
+        }
+        let next = now.0.saturating_add(BETWEEN_LOOKS);
+        self.next_look.store(next, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    #[test]
+    fn times_are_moved_between_both_clocks() {
+        let (now, wall) = (Timestamp::from_secs(1_000), Timestamp::from_secs(900));
+        let reading = ClockReading::new(now, wall);
+        assert_eq!(reading.wall_of(1_000_000_000_001), 900_000_000_001);
+        assert_eq!(reading.of_wall(900_000_000_001), 1_000_000_000_001);
+        assert_eq!((reading.wall_of(0), reading.of_wall(0)), (0, 0));
+        assert_eq!(reading.wall_of(1), 0);
+        let before = reading.at(Timestamp::from_secs(950));
+        assert_eq!(before.wall, Timestamp::from_secs(850));
+    }
+
+    const HOUR: u64 = 3_600_000_000;
+    const START: u64 = 500_000 * HOUR;
+
+    /// Both clocks at some microseconds after the start, the wall that much ahead.
+    struct Clocks {
+        anchor: Anchor,
+        looks: Cell<u32>,
+    }
+
+    impl Clocks {
+        fn new() -> Self {
+            let clocks = Self {
+                anchor: Anchor::new(),
+                looks: Cell::new(0),
+            };
+            assert_eq!(clocks.ahead(0, 0), 0);
+            clocks
+        }
+
+        /// How much the wall's time is ahead, when in truth it is `really`.
+        fn ahead(&self, passed: u64, really: i64) -> i64 {
+            let now = START + passed;
+            let wall = self.anchor.wall(Timestamp(now), || {
+                self.looks.set(self.looks.get() + 1);
+                ClockReading::new(Timestamp(now), Timestamp(now.saturating_add_signed(really)))
+            });
+            wall.0.wrapping_sub(now).cast_signed()
+        }
+    }
+
+    #[test]
+    fn a_step_of_the_wall_clock_is_followed_at_the_next_look() {
+        for step in [20, -20, 72, -72].map(|hours: i64| hours * HOUR.cast_signed()) {
+            let clocks = Clocks::new();
+            assert_eq!(clocks.ahead(999_999, step), 0);
+            assert_eq!(clocks.ahead(1_000_000, step), step);
+            assert_eq!(clocks.ahead(1_500_000, 0), step);
+            assert_eq!(clocks.ahead(2_000_000, 0), 0, "and back");
+        }
+    }
+
+    #[test]
+    fn a_sleep_counts_for_the_wall() {
+        let clocks = Clocks::new();
+        let slept = 8 * HOUR.cast_signed();
+        // The monotone clock stood still.
+        assert_eq!(clocks.ahead(1_000_001, slept), slept);
+    }
+
+    #[test]
+    fn drift_is_no_step() {
+        let clocks = Clocks::new();
+        for second in 1..=10_u64 {
+            let drift = second.cast_signed() * 200_000;
+            assert_eq!(clocks.ahead(second * 1_000_000, drift), 0);
+            assert_eq!(clocks.ahead(second * 1_000_000, -drift), 0);
+        }
+        assert_eq!(clocks.ahead(11_000_000, 2_000_001), 2_000_001);
+        assert_eq!(clocks.ahead(12_000_000, 1), 2_000_001);
+    }
+
+    #[test]
+    fn the_wall_clock_is_looked_at_once_a_second_at_most() {
+        let clocks = Clocks::new();
+        for passed in 0..10_000 {
+            clocks.ahead(passed * 1_000, 0);
+        }
+        assert_eq!(clocks.looks.get(), 10);
+        // And it is read again after a time that is far ahead.
+        let far = Timestamp(u64::MAX - 1);
+        let now = Timestamp(START);
+        let looked = clocks.anchor.wall(far, || ClockReading::alike(now));
+        assert_eq!(looked, far);
+        assert_eq!(clocks.ahead(1_000_000, 5_000_000), 5_000_000);
+    }
+
+    #[test]
+    fn a_thread_that_finds_another_looking_takes_the_last_time() {
+        let clocks = Clocks::new();
+        let (now, later) = (Timestamp(START + 1_000_000), Timestamp(START + HOUR));
+        let wall = clocks.anchor.wall(now, || {
+            assert_eq!(clocks.anchor.wall(now, || unreachable!("one looks")), now);
+            ClockReading::new(now, later)
+        });
+        assert_eq!(wall, later);
     }
 }

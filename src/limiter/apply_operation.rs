@@ -1,17 +1,18 @@
-//! Applies an operation to one key under its lock: tier, block, and the count of responses.
+//! Applies an operation to one key under its lock: tier, block, and the count of responses. `LoneCharge` is the usual
+//! operation, which changes states in their entries.
 
 use std::time::Duration;
 
-use super::block::{self, Block};
+use super::{
+    block::{self, Block},
+    tier_quotas::{TierIndex, TierQuotas},
+    tier_set::TierSet,
+};
 use crate::{
     algorithm::{Answer, CompiledQuota, Counts, State, Tally, Verdict, class_of},
     clock::ClockReading,
-    decision::Op,
-    decision::{Decision, DecisionOfLimit, Measure, MergedDecisions, Policy, QuotaStatuses},
-    limiter::{
-        tier_quotas::TierQuotas,
-        tier_set::{TierIndex, TierSet},
-    },
+    decision::{Decision, DecisionOfLimit, Measure, MergedDecisions, Op, Policy, QuotaStatuses},
+    quota::Priority,
     small_list::SmallList,
 };
 
@@ -87,7 +88,7 @@ impl Findings for QuotaStatuses {
 
 impl<M: Counts<State = State>> Apply<'_, M> {
     /// The instant of blocks and evictions, in nanoseconds.
-    pub(crate) fn now(&self) -> u64 {
+    fn now(&self) -> u64 {
         self.time.as_nanos()
     }
 
@@ -336,5 +337,102 @@ pub(crate) fn denied_for(decision: Decision, blocked: u64) -> Decision {
     match blocked {
         0 => decision,
         nanos => decision.into_blocked(Duration::from_nanos(nanos)),
+    }
+}
+
+/// A charge of `cost` units to one quota that counts on one state, without a block or a class: the usual work of
+/// [`Apply`](super::apply_operation::Apply), without its lists.
+pub(crate) struct LoneCharge<'a> {
+    time: ClockReading,
+    meter: &'a CompiledQuota,
+    policy: &'a Policy,
+    tier: TierIndex,
+    cost: u64,
+}
+
+impl<'a> LoneCharge<'a> {
+    /// `None` for several quotas.
+    #[inline]
+    pub(crate) fn new(
+        time: ClockReading,
+        quotas: &'a TierQuotas,
+        tier: TierIndex,
+        cost: u64,
+    ) -> Option<Self> {
+        let ([meter], [policy]) = (&*quotas.meters, &*quotas.policies) else {
+            return None;
+        };
+        Some(Self {
+            time,
+            meter,
+            policy,
+            tier,
+            cost,
+        })
+    }
+
+    #[inline]
+    fn now(&self) -> u64 {
+        self.meter.instant(self.time)
+    }
+
+    /// The verdict on the cost; nothing is taken.
+    #[inline]
+    pub(crate) fn judge(&self, state: &mut State) -> Verdict {
+        let now = self.now();
+        self.meter.clamp(state, now);
+        self.meter.verdict(state, now, self.cost)
+    }
+
+    /// Takes the cost if it fits.
+    #[inline]
+    pub(crate) fn decide(&self, state: &mut State) -> Decision {
+        let verdict = self.judge(state);
+        let answer = self.take(state, verdict, verdict.fits());
+        let measure = self.meter.measure(state, self.now(), verdict);
+        let quotas = QuotaStatuses::of_one(self.policy, &measure);
+        let decision = Decision::new(answer.outcome(), answer.charged, self.time.now, quotas);
+        let mut decision = decision.by_own_clock();
+        decision.set_tier(self.tier);
+        decision
+    }
+
+    /// Takes the cost that was judged, or nothing. Adds the decision of the limit with this identity to
+    /// `merged`.
+    #[inline]
+    pub(crate) fn conclude(
+        &self,
+        state: &mut State,
+        verdict: Verdict,
+        takes: bool,
+        limit: u64,
+        merged: &mut MergedDecisions,
+    ) {
+        let answer = self.take(state, verdict, takes);
+        let decision = DecisionOfLimit {
+            outcome: answer.outcome(),
+            charged: answer.charged,
+            charged_at: self.time.now,
+            tier: self.tier,
+            blocked: 0,
+            limit,
+            class: Priority::CRITICAL,
+            shed: false,
+        };
+        let measure = self.meter.measure(state, self.now(), verdict);
+        merged.add_one(&decision, self.policy, &measure);
+    }
+
+    #[inline]
+    fn take(&self, state: &mut State, verdict: Verdict, takes: bool) -> Answer {
+        let charged = if takes { self.cost } else { 0 };
+        if charged > 0 {
+            (self.meter).charge_late(state, self.now(), self.time.late, charged);
+        }
+        Answer {
+            verdict,
+            charged,
+            shed: false,
+        }
     }
 }

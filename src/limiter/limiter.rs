@@ -1,16 +1,22 @@
-//! The trait of all limiters.
+//! `Limiter`, the trait of all limiters, and `Pending`, its answer. `ErasedMember` is a limiter in a joint one, without
+//! its type.
 
-use std::{future::Future, sync::Arc, time::Duration};
-
-use super::{
-    Pending, Tier,
-    type_erased_member::{BoxedFuture, ErasedMember},
+use std::{
+    any::Any,
+    fmt,
+    future::{Future, IntoFuture},
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
 };
+
+use super::Tier;
 use crate::{
-    decision::Op,
-    decision::{Decision, Policy, Receipt},
+    decision::{Decision, Op, Policy, Receipt},
     error::{ConfigError, ConfigErrorKind, LimiterError},
     key::Key,
+    quota::{OwnedQuota, Quota},
 };
 
 /// A limiter: decides about operations on keys, and keeps their state.
@@ -318,4 +324,153 @@ impl<L: Limiter> Limiter for Arc<L> {
     fn member(&self) -> Option<&dyn ErasedMember> {
         L::member(self)
     }
+}
+
+/// A limiter's answer, or its future. `.await` works for both.
+///
+/// A caller that need not wait matches on it: a decision of this process is always ready.
+#[derive(Debug)]
+#[allow(clippy::exhaustive_enums, reason = "there is no third state")]
+#[must_use = "the limiter's answer may be that the request is denied"]
+pub enum Pending<F> {
+    /// The answer.
+    Ready(Result<Decision, LimiterError>),
+    /// The future of the answer. The operation may be in flight already, so dropping it does not mean that
+    /// nothing is charged.
+    Later(F),
+}
+
+/// The future of a limiter that never waits: a type without values.
+///
+/// A `Pending<Never>` is always [`Ready`](Pending::Ready):
+///
+/// ```
+/// use tower_ratelimit::{Key, Limiter, LocalLimiter, Op, Quota, limiter::Pending};
+///
+/// let limiter = LocalLimiter::new(Quota::per_minute(1));
+/// let Pending::Ready(answer) = limiter.apply(&Key::global(), Op::Acquire(1));
+/// assert!(answer?.is_allowed());
+/// # Ok::<(), tower_ratelimit::LimiterError>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(clippy::exhaustive_enums, reason = "it has no values")]
+pub enum Never {}
+
+impl Future for Never {
+    type Output = Result<Decision, LimiterError>;
+
+    fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Self::Output> {
+        match *self {}
+    }
+}
+
+impl<F> IntoFuture for Pending<F>
+where
+    F: Future<Output = Result<Decision, LimiterError>>,
+{
+    type Output = F::Output;
+    type IntoFuture = PendingFuture<F>;
+
+    fn into_future(self) -> PendingFuture<F> {
+        match self {
+            Self::Ready(answer) => PendingFuture {
+                state: State::Ready {
+                    answer: Some(answer),
+                },
+            },
+            Self::Later(future) => PendingFuture {
+                state: State::Later { future },
+            },
+        }
+    }
+}
+
+pin_project_lite::pin_project! {
+    /// The future of a [`Pending`].
+    pub struct PendingFuture<F> {
+        #[pin]
+        state: State<F>,
+    }
+}
+
+pin_project_lite::pin_project! {
+    #[project = StateProjection]
+    enum State<F> {
+        Ready { answer: Option<Result<Decision, LimiterError>> },
+        Later { #[pin] future: F },
+    }
+}
+
+impl<F> Future for PendingFuture<F>
+where
+    F: Future<Output = Result<Decision, LimiterError>>,
+{
+    type Output = F::Output;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        match self.project().state.project() {
+            StateProjection::Ready { answer } => {
+                Poll::Ready(answer.take().expect("polled after it was ready"))
+            }
+            StateProjection::Later { future } => future.poll(cx),
+        }
+    }
+}
+
+impl<F> fmt::Debug for PendingFuture<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PendingFuture").finish_non_exhaustive()
+    }
+}
+
+/// The future of any limiter.
+pub(crate) type BoxedFuture = Pin<Box<dyn Future<Output = Result<Decision, LimiterError>> + Send>>;
+
+/// One member's part in a joint operation.
+pub(crate) struct MemberCall<'a, L: ?Sized> {
+    pub(crate) limiter: &'a L,
+    /// The bytes of the member's key.
+    pub(crate) key: &'a [u8],
+    pub(crate) tier: &'a Tier,
+    pub(crate) op: &'a Op,
+    /// How long ago the wait of the request has ended.
+    pub(crate) late: Duration,
+}
+
+impl<'a, L: ?Sized> MemberCall<'a, L> {
+    /// Returns this call with `limiter` as its target.
+    pub(crate) const fn to<M: ?Sized>(&self, limiter: &'a M) -> MemberCall<'a, M> {
+        MemberCall {
+            limiter,
+            key: self.key,
+            tier: self.tier,
+            op: self.op,
+            late: self.late,
+        }
+    }
+}
+
+/// A [`Member`](super::Member) without its type: an [`AnyLimiter`](super::AnyLimiter) calls it.
+/// Where others are passed, all are expected to be of one type.
+#[cfg_attr(
+    not(feature = "rules"),
+    allow(dead_code, reason = "rules replace quotas and limits")
+)]
+pub(crate) trait ErasedMember {
+    fn as_any(&self) -> &dyn Any;
+
+    fn check(&self, members: &[&dyn ErasedMember]) -> Result<(), ConfigError>;
+
+    fn knows(&self, tier: &Tier) -> bool;
+
+    fn apply_together<'a>(
+        &self,
+        calls: &mut dyn Iterator<Item = MemberCall<'a, dyn ErasedMember + 'a>>,
+    ) -> Pending<BoxedFuture>;
+
+    fn replace_quota(&self, name: &str, quota: OwnedQuota) -> Result<(), ConfigError>;
+
+    fn quota(&self, name: &str) -> Option<Quota>;
+
+    fn hand_over_to(&self, next: &dyn ErasedMember);
 }

@@ -50,19 +50,20 @@ pub(crate) mod joint;
 #[allow(clippy::module_inception, reason = "files are named by their role")]
 mod limiter;
 mod local;
-mod lone_charge;
 pub(crate) mod on_change;
-mod pending_decision;
 pub(crate) mod per_request_quota;
 mod quota_change;
 pub(crate) mod tier;
 pub(crate) mod tier_quotas;
 pub(crate) mod tier_set;
-pub(crate) mod type_erased_member;
 
 #[cfg(feature = "governor")]
 pub use self::governor::{GovernorLimiter, GovernorMiddleware};
 pub(crate) use self::joint::UnitsOf;
+#[cfg(any(feature = "rules", feature = "shared"))]
+pub(crate) use self::limiter::BoxedFuture;
+#[cfg(feature = "shared")]
+pub(crate) use self::limiter::{ErasedMember, MemberCall};
 #[cfg(feature = "shared")]
 pub(crate) use self::local::{ChangingLimits, InForce};
 pub use self::{
@@ -70,13 +71,12 @@ pub use self::{
     async_limiter::{AsyncLimiter, BoxedLimiter},
     into_limiter::{FromAsync, FromLimiter, FromQuota, IntoLimiter},
     joint::{IntoMembers, JointLimiter, KeyedLimit, Member},
-    limiter::{Facts, Limiter},
+    limiter::{Facts, Limiter, Never, Pending, PendingFuture},
     local::{
         LocalLimiter, LocalLimiterBuilder, LocalStore, LocalStoreBuilder, RestoreError,
         RestoreErrorKind, SaveError, SaveErrorKind, Saved,
     },
     on_change::OnChange,
-    pending_decision::{Never, Pending, PendingFuture},
     per_request_quota::RequestQuota,
     quota_change::QuotaChange,
     tier::Tier,

@@ -1,33 +1,25 @@
 //! The limits in force: the quotas of all tiers, and the choice of the tier for an operation.
 
-mod choice;
-mod counter_label;
-mod shared_counters;
-mod single_bucket;
+use std::{borrow::Cow, collections::BTreeSet, sync::Arc, time::Duration};
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
-
-pub(crate) use self::{
-    choice::{Chosen, check_block, unsupported},
-    counter_label::CounterLabel,
-    shared_counters::NamedQuota,
-    single_bucket::SingleBucket,
-};
 pub(crate) use super::tier_quotas::TierIndex;
 use super::{
-    Tier,
+    Facts, Tier,
     on_change::{OnChange, counter_mark},
-    per_request_quota::{LoggedQuotas, OwnQuota},
+    per_request_quota::{LoggedQuotas, OwnQuota, several_quotas},
     tier_quotas::{AllQuotas, Counter, TierPlace, TierQuotas},
 };
 #[cfg(feature = "shared")]
-use crate::algorithm::{CompiledQuota, CounterIndex};
+use crate::algorithm::CounterIndex;
+#[cfg(all(feature = "redis", feature = "rules"))]
+use crate::quota::Algorithm;
 use crate::{
-    algorithm::{EvictionWeight, State, Weight},
+    algorithm::{Bucket, ClockSkew, CompiledQuota, EvictionWeight, Most, State, Weight},
     clock::ClockReading,
-    error::{ConfigError, ConfigErrorKind},
+    decision::{Op, Policy, REQUEST_TIER},
+    error::{ConfigError, ConfigErrorKind, LimiterError},
     log::{self, Code},
-    quota::{Kind, MAX_REFILL_NANOS, OwnedQuota, Quota, check_name},
+    quota::{Fitted, Kind, MAX_REFILL_NANOS, OwnedQuota, Priority, Quota, check_name},
 };
 
 /// The quotas of all tiers, in force.
@@ -179,7 +171,7 @@ impl TierSet {
     /// # Errors
     ///
     /// If a quota counts beyond its limit, or holds less than two units.
-    pub(crate) fn check_priority(&self) -> Result<(), ConfigError> {
+    fn check_priority(&self) -> Result<(), ConfigError> {
         let named = |tier: &TierQuotas| {
             let names = tier.policies.iter().map(|policy| policy.name().to_owned());
             names.zip(tier.quotas.clone()).collect::<Vec<_>>()
@@ -390,6 +382,210 @@ impl TierSet {
             }
         }
     }
+
+    /// Chooses the quotas that measure `op` in `tier`.
+    ///
+    /// # Errors
+    ///
+    /// If there is no such tier, or a request brings a quota and the limiter has several.
+    #[inline]
+    pub(crate) fn choose(&self, tier: &Tier, op: &Op) -> Result<Chosen, LimiterError> {
+        match op {
+            // The usual case.
+            Op::Acquire(_) if tier.is_default() => Ok(Chosen::Tier(0)),
+            _ => self.choose_any(tier, op),
+        }
+    }
+
+    fn choose_any(&self, tier: &Tier, op: &Op) -> Result<Chosen, LimiterError> {
+        let own = self.own.as_ref();
+        // Other operations are supported by all quotas, and skip the call.
+        if matches!(op, Op::Count(_) | Op::Spend(_)) && !self.supports(op) {
+            return Err(unsupported(op));
+        }
+        check_block(op)?;
+        let chosen = match tier.request() {
+            Some(quota) => Chosen::Request(own.ok_or_else(several_quotas)?.fit(quota)),
+            None => Chosen::Tier(self.find(tier)?),
+        };
+        let chosen = chosen.in_class(tier.priority());
+        Ok(chosen.by_receipt(op, self.tiers.len(), own))
+    }
+
+    /// Whether the quotas of all tiers support operations like `op`.
+    pub(crate) fn supports(&self, op: &Op) -> bool {
+        let mut quotas = self.tiers.iter().flat_map(|(_, tier)| &tier.quotas);
+        match op {
+            Op::Count(_) => quotas.all(Quota::is_uncapped),
+            Op::Spend(_) => self.block_for.is_none() && quotas.all(Quota::can_spend),
+            _ => true,
+        }
+    }
+
+    /// What layers need to know of a limiter with these limits.
+    pub(crate) fn facts(&self) -> Facts {
+        let mut facts = Facts::new();
+        for op in [Op::Count(1), Op::Spend(1)] {
+            if !self.supports(&op) {
+                facts = facts.without(&op);
+            }
+        }
+        facts.blocks = self.block_for.is_some();
+        facts.classes = self.check_priority();
+        facts
+    }
+
+    pub(crate) fn knows(&self, tier: &Tier) -> bool {
+        self.tiers
+            .iter()
+            .any(|(known, _)| known.has_quotas_of(tier))
+    }
+
+    /// The index of `tier`.
+    fn find(&self, tier: &Tier) -> Result<TierIndex, LimiterError> {
+        if tier.has_default_quotas() {
+            return Ok(0);
+        }
+        let mut tiers = self.tiers.iter();
+        let found = tiers.position(|(known, _)| known.has_quotas_of(tier));
+        found
+            .map(|at| at as TierIndex)
+            .ok_or_else(|| tier.unknown_among(self.tiers.iter().map(|(known, _)| known)))
+    }
+
+    /// The chosen quotas. A request's own quota is stored in `own`.
+    ///
+    /// # Errors
+    ///
+    /// If a request brings a quota and the limiter has several.
+    pub(crate) fn measured_by<'a>(
+        &'a self,
+        chosen: Chosen,
+        own: &'a mut Option<TierQuotas>,
+    ) -> Result<&'a TierQuotas, LimiterError> {
+        match chosen {
+            Chosen::Tier(tier) | Chosen::TierInClass(tier, _) => Ok(self.quotas(tier)),
+            Chosen::Request(fitted) | Chosen::RequestInClass(fitted, _) => {
+                *own = self.of_request(fitted);
+                own.as_ref().ok_or_else(several_quotas)
+            }
+        }
+    }
+
+    /// A request's own quota, as a tier.
+    pub(crate) fn of_request(&self, fitted: Fitted) -> Option<TierQuotas> {
+        let own = self.own.as_ref()?;
+        let quota = own.with(fitted);
+        Some(TierQuotas {
+            policies: vec![own.policy.with_quota(&quota)],
+            meters: vec![CompiledQuota::new(&quota, own.most)],
+            counters: self.default_tier().counters.clone(),
+            places: self.default_tier().places.clone(),
+            quotas: vec![quota],
+            named: Vec::new(),
+        })
+    }
+
+    /// The name of the counters at this place, if they have one. Without counter names it is the name of
+    /// the default tier's quota.
+    fn counter_name(&self, TierPlace(at): TierPlace) -> Option<&str> {
+        if let Some(names) = &self.counter_names {
+            return names.get(at).map(String::as_str);
+        }
+        let default = self.default_tier();
+        let named = default.named.get(at).copied().unwrap_or(false);
+        named.then(|| default.policies[at].name())
+    }
+
+    /// The name of the counters at this place; the place itself for counters without a name.
+    pub(crate) fn shared_name(&self, at: TierPlace) -> Cow<'_, [u8]> {
+        match self.counter_name(at) {
+            Some(name) => Cow::Borrowed(name.as_bytes()),
+            None => Cow::Owned(at.0.to_le_bytes().to_vec()),
+        }
+    }
+
+    /// The quotas of all tiers.
+    pub(crate) fn named_quotas(&self) -> impl Iterator<Item = NamedQuota> {
+        let list = self.all().list.into_iter();
+        list.map(|(at, quota)| NamedQuota {
+            counter: self.shared_name(at).into_owned(),
+            quota,
+        })
+    }
+
+    /// Raises the largest value of each counter to that of the largest of these quotas that share it.
+    pub(crate) fn include_others(&mut self, others: &[NamedQuota]) {
+        let own = self.all().list;
+        let place = |other: &NamedQuota| {
+            let mut own = own.iter();
+            let (at, _) = own.find(|(at, quota)| {
+                *self.shared_name(*at) == *other.counter && quota.counts_like(&other.quota)
+            })?;
+            Some((*at, other.quota))
+        };
+        self.others = others.iter().filter_map(place).collect();
+        self.share_counters();
+    }
+
+    /// Whether `next` could have made all charges of these limits, at the counters that both share.
+    #[cfg(all(feature = "redis", feature = "rules"))]
+    pub(crate) fn charge_like(&self, next: &Self) -> bool {
+        let (own, next) = (self.all(), next.all());
+        own.list.iter().all(|(at, quota)| {
+            let both =
+                |(place, other): &&(TierPlace, Quota)| place == at && other.counts_like(quota);
+            let mut intervals =
+                (next.list.iter().filter(both)).map(|(_, one)| one.interval_nanos());
+            let (before, after) = (own.most(*at, quota), next.most(*at, quota));
+            match quota.algorithm() {
+                _ if !next.list.iter().any(|other| both(&other)) => true,
+                Algorithm::TokenBucket | Algorithm::LeakyBucket { .. } => {
+                    after.nanos >= before.nanos
+                        && intervals.any(|interval| interval == quota.interval_nanos())
+                }
+                _ => after.units >= before.units,
+            }
+        })
+    }
+
+    /// The largest value of each quota's counter, in the order of
+    /// [`named_quotas`](Self::named_quotas).
+    pub(crate) fn mosts(&self) -> Vec<Most> {
+        let all = self.all();
+        let list = all.list.iter();
+        list.map(|(at, quota)| all.most(*at, quota)).collect()
+    }
+
+    /// The label of each counter; `None` for free ones.
+    pub(crate) fn labels(&self) -> Vec<Option<CounterLabel>> {
+        let counters = self.counters.iter().map(|counter| {
+            let counter = counter.as_ref()?;
+            Some(CounterLabel {
+                name: self.shared_name(counter.at).into_owned(),
+                is_named: self.counter_name(counter.at).is_some(),
+                shape: counter.quota.shape_numbers(),
+                text: counter.quota.to_string(),
+            })
+        });
+        counters.collect()
+    }
+
+    /// The single quota, if the whole state of a key is one instant.
+    pub(crate) fn single_bucket(&self) -> Option<SingleBucket> {
+        if self.block_for.is_some() {
+            return None;
+        }
+        let [(_, quotas)] = self.tiers.as_slice() else {
+            return None;
+        };
+        let (policy, own) = (quotas.policies.first()?, self.own.clone()?);
+        let bucket = Bucket::new(&own.quota, own.most, ClockSkew::Threads)?;
+        Some(SingleBucket {
+            measured: (bucket, policy.clone()),
+            own,
+        })
+    }
 }
 
 /// The length of a block in nanoseconds.
@@ -402,4 +598,146 @@ fn checked_block(block: Duration) -> Result<u64, ConfigError> {
         ));
     }
     Ok(nanos)
+}
+
+/// The choice of the quotas that measure an operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Chosen {
+    Tier(TierIndex),
+    /// A request's own quota.
+    Request(Fitted),
+    /// Quotas with the share that a class of requests may use. Variants of their own, so that requests
+    /// without a priority need no check for one.
+    TierInClass(TierIndex, Priority),
+    RequestInClass(Fitted, Priority),
+}
+
+impl Chosen {
+    /// The tier index in decisions.
+    pub(crate) const fn index(self) -> TierIndex {
+        match self {
+            Self::Tier(tier) | Self::TierInClass(tier, _) => tier,
+            Self::Request(_) | Self::RequestInClass(..) => REQUEST_TIER,
+        }
+    }
+
+    /// The class of the requests.
+    #[inline]
+    pub(crate) const fn class(self) -> Priority {
+        match self {
+            Self::Tier(_) | Self::Request(_) => Priority::CRITICAL,
+            Self::TierInClass(_, class) | Self::RequestInClass(_, class) => class,
+        }
+    }
+
+    /// The quotas, whatever the class is.
+    pub(crate) const fn of_all(self) -> Self {
+        match self {
+            Self::TierInClass(tier, _) => Self::Tier(tier),
+            Self::RequestInClass(fitted, _) => Self::Request(fitted),
+            of_all => of_all,
+        }
+    }
+
+    /// The choice for requests of this class.
+    pub(crate) const fn in_class(self, class: Priority) -> Self {
+        match self.of_all() {
+            of_all if class.is_critical() => of_all,
+            Self::Tier(tier) | Self::TierInClass(tier, _) => Self::TierInClass(tier, class),
+            Self::Request(fitted) | Self::RequestInClass(fitted, _) => {
+                Self::RequestInClass(fitted, class)
+            }
+        }
+    }
+
+    /// The choice for `op`. If the operation has a receipt, its tier replaces `self`, unless a limiter of
+    /// `tiers` tiers does not have it.
+    pub(crate) fn by_receipt(self, op: &Op, tiers: usize, own: Option<&OwnQuota>) -> Self {
+        let Some(receipt) = op.receipt() else {
+            return self;
+        };
+        let by_receipt = match (receipt.request(), own) {
+            (Some(fitted), Some(own)) => Self::Request(own.refit(fitted)),
+            (None, _) if usize::from(receipt.tier()) < tiers => Self::Tier(receipt.tier()),
+            _ => self,
+        };
+        by_receipt.in_class(self.class())
+    }
+}
+
+/// Refuses a block by hand that is longer than one of a denial may be.
+pub(crate) fn check_block(op: &Op) -> Result<(), LimiterError> {
+    let too_long = |length: &Duration| length.as_nanos() > u128::from(MAX_REFILL_NANOS);
+    match op {
+        Op::Block(length) if too_long(length) => Err(LimiterError::unsupported(format!(
+            "a block of {length:?} is longer than 18 years, the most that is accepted"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// The error of an operation that a limiter's quotas do not support.
+#[cold]
+pub(crate) fn unsupported(op: &Op) -> LimiterError {
+    LimiterError::unsupported(match op {
+        Op::Spend(_) => {
+            "`spend` charges units that were used already: a leaky bucket has no slots for them, and a \
+             limiter with `block_for` denies keys instead"
+        }
+        _ => {
+            "`count` needs quotas that count beyond their limits: `Quota::fixed_window().uncapped()`"
+        }
+    })
+}
+
+/// A quota, with the name of its counter among limiters of one name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct NamedQuota {
+    counter: Vec<u8>,
+    quota: Quota,
+}
+
+/// The description that finds a counter again in the next process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct CounterLabel {
+    /// The name of the counter; its place if it has none.
+    pub(crate) name: Vec<u8>,
+    pub(crate) is_named: bool,
+    /// The letter of the algorithm, the period in nanoseconds, the slices, and the refill step in
+    /// nanoseconds: counters that differ in these count differently.
+    pub(crate) shape: [u64; 4],
+    /// The smallest quota of the counter, for messages.
+    pub(crate) text: String,
+}
+
+impl CounterLabel {
+    pub(crate) fn counts_like(&self, other: &Self) -> bool {
+        let identity = |label: &Self| (label.is_named, label.shape);
+        self.name == other.name && identity(self) == identity(other)
+    }
+
+    /// The name for messages.
+    pub(crate) fn shown_name(&self) -> String {
+        if self.is_named {
+            return format!("{:?}", String::from_utf8_lossy(&self.name));
+        }
+        let place = self.name.first().copied().unwrap_or(0);
+        format!("at place {}", u32::from(place) + 1)
+    }
+}
+
+/// The limits of a limiter whose whole state of a key is one instant.
+#[derive(Debug, Clone)]
+pub(crate) struct SingleBucket {
+    pub(crate) measured: (Bucket, Policy),
+    pub(crate) own: OwnQuota,
+}
+
+impl SingleBucket {
+    /// The bucket of a request's own quota, which shares the counter.
+    pub(crate) fn of_request(&self, fitted: Fitted) -> Option<(Bucket, Policy)> {
+        let quota = self.own.with(fitted);
+        let bucket = Bucket::new(&quota, self.own.most, ClockSkew::Threads)?;
+        Some((bucket, self.own.policy.with_quota(&quota)))
+    }
 }

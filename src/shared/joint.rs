@@ -19,10 +19,9 @@ use crate::{
     error::{ConfigError, ConfigErrorKind, LimiterError},
     key::{Key, KeyExtractor},
     limiter::{
-        Limiter, Pending, Tier,
+        Limiter, MemberCall, Pending, Tier,
         joint::{KeyedLimit, Member, sealed::Sealed},
         tier_set::{TierSet, unsupported},
-        type_erased_member::MemberCall,
     },
     quota::{Algorithm, OwnedQuota, Quota},
     store::runtime_thread::Home,

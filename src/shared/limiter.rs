@@ -33,10 +33,9 @@ use crate::{
     error::{ConfigError, LimiterError},
     key::Key,
     limiter::{
-        ChangingLimits, Facts, InForce, Limiter, Pending, Tier,
+        BoxedFuture, ChangingLimits, ErasedMember, Facts, InForce, Limiter, Pending, Tier,
         inherent_methods_macro::handle_methods,
         tier_set::{Chosen, TierSet},
-        type_erased_member::{BoxedFuture, ErasedMember},
     },
     lock::unpoisoned,
     quota::OwnedQuota,

@@ -7,7 +7,7 @@ use std::{
     task::{Context, Poll},
 };
 
-use crate::{decision::Decision, error::LimiterError, limiter::type_erased_member::BoxedFuture};
+use crate::{decision::Decision, error::LimiterError, limiter::BoxedFuture};
 
 /// The outcome of an operation on this node.
 #[derive(Debug)]

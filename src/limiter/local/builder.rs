@@ -3,7 +3,7 @@
 use std::{borrow::Cow, io::Read, path::Path, time::Duration};
 
 use super::{
-    capacity::{Capacity, DEFAULT_MAX_KEYS, DEFAULT_MAX_LOG_TIMES},
+    eviction::{Capacity, DEFAULT_MAX_KEYS, DEFAULT_MAX_LOG_TIMES},
     hash::KeyHasher,
     limiter::LocalLimiter,
     state_file::{BlockReader, FileHeader, LimiterHeader, RestoreError, log_refused, open},

@@ -1,16 +1,23 @@
-//! Eviction: the choice of the entry to replace in two buckets.
+//! How much a table holds, and what it evicts beyond that: the entry to replace in two buckets, and logs beyond the
+//! memory for their times.
 
-use std::ops::Range;
+use std::{
+    ops::Range,
+    sync::atomic::{AtomicIsize, AtomicUsize, Ordering},
+};
 
 use super::hash::KeyHash;
-use crate::algorithm::Weight;
+use crate::{
+    algorithm::Weight,
+    error::{ConfigError, ConfigErrorKind},
+};
 
 /// The index of an entry in its shard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct EntryIndex(pub(super) usize);
 
 /// The entries of a bucket; a key has two buckets of its shard.
-pub(super) const WAYS: usize = 4;
+const WAYS: usize = 4;
 
 /// The free entries of a bucket, and the best one to replace.
 struct Survey {
@@ -69,4 +76,172 @@ fn survey(bucket: Range<usize>, weigh: impl Fn(EntryIndex) -> Option<Weight>) ->
         }
     }
     survey
+}
+
+/// The number of shards that a request searches to make room for its log.
+const SHARDS_SEARCHED: usize = 4;
+
+/// The most entries, and the most logs among them, that a request searches in a shard to make room for
+/// its own log: enough to find one with little usage, and few enough to be fast.
+pub(super) const ENTRIES_SEARCHED: usize = 512;
+pub(super) const LOGS_SEARCHED: usize = 16;
+
+/// The number of times that all logs of a table have memory for, and its bound.
+#[derive(Debug)]
+pub(super) struct LogBudget {
+    /// The number of times. Briefly negative if, of two changes of one log, the second is added first.
+    held: AtomicIsize,
+    most: usize,
+    /// The shard at which the next search for logs begins.
+    hand: AtomicUsize,
+}
+
+impl LogBudget {
+    pub(super) fn new(most: usize) -> Self {
+        Self {
+            held: AtomicIsize::new(0),
+            most,
+            hand: AtomicUsize::new(0),
+        }
+    }
+
+    /// Adds the difference after a change of logs, and returns whether they hold more than before.
+    pub(super) fn count(&self, before: usize, after: usize) -> bool {
+        // Most states are not logs, and most requests on a full log change nothing.
+        if after > before {
+            let more = (after - before).cast_signed();
+            self.held.fetch_add(more, Ordering::Relaxed);
+        } else if after < before {
+            let less = (before - after).cast_signed();
+            self.held.fetch_sub(less, Ordering::Relaxed);
+        }
+        after > before
+    }
+
+    /// Whether a request whose log grew has to search for fresh logs.
+    pub(super) fn is_tight(&self) -> bool {
+        self.held() > self.most / 8 * 7
+    }
+
+    fn held(&self) -> usize {
+        usize::try_from(self.held.load(Ordering::Relaxed)).unwrap_or(0)
+    }
+
+    fn is_overdrawn(&self) -> bool {
+        self.held() > self.most
+    }
+
+    /// Makes room when all logs together hold too much: evicts fresh logs first, and beyond the bound
+    /// those with little usage. `evict` evicts a log in one of `shards`, a live one only if it must,
+    /// and returns the number of times that this frees. A request searches a part of a few shards.
+    #[cold]
+    pub(super) fn relieve(
+        &self,
+        shards: usize,
+        mut evict: impl FnMut(usize, bool) -> Option<usize>,
+    ) {
+        for _ in 0..SHARDS_SEARCHED.min(shards) {
+            let place = self.hand.fetch_add(1, Ordering::Relaxed) % shards;
+            if let Some(times) = evict(place, self.is_overdrawn()) {
+                self.count(times, 0);
+            }
+            if !self.is_overdrawn() {
+                return;
+            }
+        }
+    }
+}
+
+/// The default of `max_keys`: 2^18, about 8 MB of instants.
+pub(super) const DEFAULT_MAX_KEYS: usize = 1 << 18;
+
+/// The default of `max_log_times`: 2^22.
+pub(super) const DEFAULT_MAX_LOG_TIMES: usize = 1 << 22;
+
+/// The bounds of a limiter's table.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Capacity {
+    pub(super) keys: usize,
+    /// The most times that all logs together have memory for.
+    pub(super) log_times: usize,
+}
+
+/// The most keys: a bucket's number has 32 bits.
+const MAX_KEYS: u64 = 1 << 32;
+
+/// The least entries of a shard; it has at most twice as many. Keys spread unevenly over the shards: a
+/// smaller shard would evict keys while others have room. In a larger one, a change of quota would hold
+/// the lock for longer.
+const MIN_ENTRIES_PER_SHARD: usize = 4_096;
+
+/// The entries of a table for `keys` live keys: 15 for 8. At this load two choices of a bucket of
+/// four lose about 1 key in 27,000.
+pub(super) const fn entries_for(keys: usize) -> usize {
+    keys.saturating_mul(15).div_ceil(8)
+}
+
+impl Capacity {
+    /// The capacity of a limiter without a table of its own.
+    pub(super) const NONE: Self = Self {
+        keys: 0,
+        log_times: 0,
+    };
+
+    /// # Errors
+    ///
+    /// If `max_keys` is 0 or more than can be numbered.
+    pub(super) fn checked(keys: usize, log_times: usize) -> Result<Self, ConfigError> {
+        if keys == 0 || keys as u64 > MAX_KEYS {
+            return Err(ConfigError::new(
+                ConfigErrorKind::MaxKeys,
+                format!("max_keys is {keys}; accepted are 1 to {MAX_KEYS}"),
+            ));
+        }
+        Ok(Self { keys, log_times })
+    }
+
+    /// The number of shards of a table with locks, and the entries of each.
+    pub(super) const fn shards(self) -> (usize, usize) {
+        let entries = entries_for(self.keys);
+        let count = match entries / MIN_ENTRIES_PER_SHARD {
+            0 => 1,
+            count => count,
+        };
+        let buckets = entries.div_ceil(count * WAYS);
+        (count, if buckets < 2 { 2 } else { buckets } * WAYS)
+    }
+
+    /// The error of a capacity that exceeds the memory.
+    pub(super) fn refused(self) -> ConfigError {
+        ConfigError::new(
+            ConfigErrorKind::MaxKeys,
+            format!(
+                "max_keys is {}, and there is no memory for so many",
+                self.keys
+            ),
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A negative sum must not count as a huge one: otherwise all logs, also live ones, would be evicted
+    /// until the other change is added.
+    #[test]
+    fn a_change_that_is_noted_before_an_earlier_one_makes_nothing_tight() {
+        let budget = LogBudget::new(100);
+        budget.count(9, 0);
+        assert!(!budget.is_tight() && !budget.is_overdrawn());
+        budget.relieve(8, |_, must| {
+            assert!(!must);
+            None
+        });
+        budget.count(0, 9);
+        budget.count(0, 100);
+        assert!(budget.is_tight() && !budget.is_overdrawn());
+        budget.count(100, 101);
+        assert!(budget.is_overdrawn());
+    }
 }

@@ -23,7 +23,6 @@ impl KeyHash {
         }
     }
 
-    /// The key's two buckets among `count`.
     #[inline]
     pub(super) fn buckets(self, count: usize) -> [usize; 2] {
         self.bucket_bits
@@ -65,7 +64,6 @@ impl KeyHasher {
         Self(SipHasher13::new_with_keys(first, second))
     }
 
-    /// The secret key.
     pub(super) fn key(&self) -> (u64, u64) {
         self.0.keys()
     }

@@ -7,7 +7,7 @@ use std::{
 };
 
 use super::{
-    capacity::Capacity,
+    eviction::Capacity,
     hash::KeyHash,
     state_file::{BlockWriter, scattered},
     swappable_limits::ChangingLimits,
@@ -163,7 +163,7 @@ impl LockFree {
 
     /// Decides any operation of any bucket.
     #[inline(never)]
-    pub(super) fn decide(
+    fn decide(
         &self,
         key: KeyHash,
         time: ClockReading,
@@ -265,7 +265,7 @@ impl LockFree {
     }
 
     /// Forgets all keys.
-    pub(super) fn clear(&self) {
+    fn clear(&self) {
         self.table.change_states(|_| 0);
     }
 

@@ -2,15 +2,11 @@
 
 mod blocks;
 mod builder;
-mod capacity;
 mod eviction;
 mod hash;
-mod joint;
 mod limiter;
 mod lock_free_bucket_table;
-mod shard;
 mod sharded;
-mod sliding_log_memory;
 mod state_file;
 mod store;
 mod swappable_limits;

@@ -9,7 +9,7 @@ use self::{
     hash_buckets::{Buckets, CacheLine, Entry, WAYS},
     sync::{AtomicU64, Mutex, MutexGuard, Ordering, thread},
 };
-use super::{capacity::entries_for, hash::KeyHash};
+use super::{eviction::entries_for, hash::KeyHash};
 use crate::lock::unpoisoned;
 
 /// The number of locks: inserts that may run at the same time.

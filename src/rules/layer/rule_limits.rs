@@ -6,9 +6,7 @@ use crate::{
     decision::{Decision, Op, Policy},
     error::LimiterError,
     key::Key,
-    limiter::{
-        AnyLimiter, Facts, JointLimiter, Limiter, Pending, Tier, type_erased_member::BoxedFuture,
-    },
+    limiter::{AnyLimiter, BoxedFuture, Facts, JointLimiter, Limiter, Pending, Tier},
 };
 
 /// The limits of the rules that apply to a request, charged together or not at all.

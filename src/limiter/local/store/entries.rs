@@ -7,9 +7,9 @@ use crate::{
     clock::ClockReading,
     limiter::local::{
         eviction::{self, EntryIndex, candidates},
+        eviction::{ENTRIES_SEARCHED, LOGS_SEARCHED},
         hash::KeyHash,
-        shard::filled,
-        sliding_log_memory::{ENTRIES_SEARCHED, LOGS_SEARCHED},
+        sharded::filled,
         state_file::{BlockWriter, scattered},
     },
     number_bytes::{push_u32, push_u64},

@@ -14,10 +14,10 @@ use crate::{
     error::LimiterError,
     limiter::{
         Tier,
+        apply_operation::LoneCharge,
         apply_operation::{Apply, Judgement, Subject, Verdicts},
         block::Block,
         local::{eviction::EntryIndex, hash::KeyHash},
-        lone_charge::LoneCharge,
         tier_quotas::{TierIndex, TierQuotas},
         tier_set::{Chosen, TierSet},
     },
@@ -29,17 +29,17 @@ const FEW_STATES: usize = 2;
 
 /// A call to a store: an operation on one key by one limit.
 #[derive(Debug, Clone, Copy)]
-pub(in super::super) struct StoreCall<'a> {
-    pub(in super::super) limit: &'a StoredLimit,
-    pub(in super::super) key: KeyHash,
-    pub(in super::super) tier: &'a Tier,
-    pub(in super::super) op: &'a Op,
+pub(crate) struct StoreCall<'a> {
+    pub(crate) limit: &'a StoredLimit,
+    pub(crate) key: KeyHash,
+    pub(crate) tier: &'a Tier,
+    pub(crate) op: &'a Op,
     /// How long ago the wait of the request has ended.
-    pub(in super::super) late: Duration,
+    pub(crate) late: Duration,
 }
 
 /// The quotas that measure a call.
-pub(super) struct CallQuotas<'a> {
+struct CallQuotas<'a> {
     counted: CountersInForce<'a>,
     tier: TierIndex,
     /// The quotas of a call that are not just those of a tier.

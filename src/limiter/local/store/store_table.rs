@@ -1,7 +1,9 @@
-//! The table of a store: the states of many limits under the locks of its shards.
+//! The table of a store: the states of many limits under the locks of its shards, and the limits that are in it.
 
 use std::{
+    collections::HashMap,
     fmt,
+    io::{Read, Write},
     sync::{
         self, Arc,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
@@ -9,23 +11,31 @@ use std::{
 };
 
 use super::{
-    entries::StoreShard,
+    entries::{Newcomer, StoreShard},
     locks::{Locked, Mutex, MutexGuard, ShardIndex, lock},
     member_op::{Displaced, MemberOp, PreparedCall, ShardRoom, StoreCall},
-    members::Members,
-    stored_limit::StoredLimit,
+    stored_limit::{StoredCounters, StoredLimit, shard_of_tag},
 };
 use crate::{
-    algorithm::Verdict,
+    algorithm::{EvictionWeight, Most, State, Verdict},
     clock::{ClockReading, SharedClock},
     decision::{Decision, MergedDecisions, Op},
     error::{ConfigError, LimiterError},
     limiter::{
-        local::{capacity::Capacity, hash::KeyHasher, sliding_log_memory::LogBudget},
-        tier_set::TierSet,
+        local::{
+            eviction::{Capacity, LogBudget},
+            hash::{KeyHash, KeyHasher},
+            state_file::{
+                BlockReader, BlockWriter, FileHeader, Layout, RestoreError, SaveError,
+                SaveErrorKind, Saved, SavedLimit, StoreHeader,
+            },
+            swappable_limits::ChangingLimits,
+        },
+        tier_set::{NamedQuota, TierSet},
     },
     lock::unpoisoned,
     log::{self, Code},
+    number_bytes::{take_u32, take_u64},
     small_list::SmallList,
 };
 
@@ -39,22 +49,22 @@ const FEW_LIMITS: usize = 4;
 ///
 /// Each state and each block is an entry of its own. All entries of one limit and key are in one shard,
 /// so that a call on one limit takes one lock.
-pub(in super::super) struct StoreTable {
-    pub(super) shards: Box<[Mutex<StoreShard>]>,
+pub(crate) struct StoreTable {
+    shards: Box<[Mutex<StoreShard>]>,
     /// The entries of each shard, once its first key has come.
     entries: usize,
-    pub(in super::super) hasher: KeyHasher,
-    pub(in super::super) clock: SharedClock,
-    pub(super) members: sync::Mutex<Members>,
-    pub(super) max_keys: usize,
+    pub(crate) hasher: KeyHasher,
+    pub(crate) clock: SharedClock,
+    members: sync::Mutex<Members>,
+    max_keys: usize,
     /// Each limit's share of a shard: the entries that other limits do not evict.
     share: AtomicUsize,
     has_warned: AtomicBool,
-    pub(super) evictions: AtomicU64,
-    pub(super) logs: LogBudget,
+    evictions: AtomicU64,
+    logs: LogBudget,
     /// The instant at which the last block ends. After it requests do not search for blocks; most stores
     /// never have one.
-    pub(super) blocked_until: AtomicU64,
+    blocked_until: AtomicU64,
 }
 
 impl StoreTable {
@@ -84,7 +94,7 @@ impl StoreTable {
     }
 
     /// Adds a limiter, which shares the counts of its name, until it [leaves](Self::leave).
-    pub(in super::super) fn limit(&self, name: Option<&str>, limits: Arc<TierSet>) -> StoredLimit {
+    pub(crate) fn limit(&self, name: Option<&str>, limits: Arc<TierSet>) -> StoredLimit {
         let mut members = unpoisoned(self.members.lock());
         let limit = members.join(&self.hasher, name, limits);
         self.share_out(members.count());
@@ -92,13 +102,13 @@ impl StoreTable {
     }
 
     /// Puts other quotas of a limit in force.
-    pub(in super::super) fn replace(&self, limit: &StoredLimit, limits: Arc<TierSet>) {
+    pub(crate) fn replace(&self, limit: &StoredLimit, limits: Arc<TierSet>) {
         let mut members = unpoisoned(self.members.lock());
         members.replace(&self.hasher, limit, limits);
     }
 
     /// Removes a limiter. Its counts stay for another limiter of its name until they are evicted.
-    pub(in super::super) fn leave(&self, limit: &StoredLimit) {
+    pub(crate) fn leave(&self, limit: &StoredLimit) {
         let mut members = unpoisoned(self.members.lock());
         let is_last = members.leave(&self.hasher, limit);
         self.share_out(members.count());
@@ -108,7 +118,7 @@ impl StoreTable {
     }
 
     /// Sets the share of each of `limits` limits.
-    pub(super) fn share_out(&self, limits: usize) {
+    fn share_out(&self, limits: usize) {
         let share = (self.max_keys / limits.max(1)).max(1);
         let in_shard = share.div_ceil(self.shards.len());
         self.share.store(in_shard, Ordering::Relaxed);
@@ -125,7 +135,7 @@ impl StoreTable {
     }
 
     /// Applies an operation of one limit.
-    pub(in super::super) fn decide(&self, call: StoreCall<'_>) -> Result<Decision, LimiterError> {
+    pub(crate) fn decide(&self, call: StoreCall<'_>) -> Result<Decision, LimiterError> {
         let call = self.prepare(call)?;
         let mut shard = lock(&self.shards[call.shard.0]);
         // Read under the lock, so that a state later than now means that the clock stepped back.
@@ -169,7 +179,7 @@ impl StoreTable {
 
     /// Applies operations of several limits in one step, each limit with one key. Operations that take
     /// units take them from all limits, or from none. No two may have one limit and key.
-    pub(in super::super) fn decide_many<'a>(
+    pub(crate) fn decide_many<'a>(
         calls: impl Iterator<Item = (&'a Self, StoreCall<'a>)>,
     ) -> Result<Decision, LimiterError> {
         let mut table = None;
@@ -320,11 +330,11 @@ impl StoreTable {
     }
 
     /// The identity of a limit of this store in joint receipts.
-    pub(in super::super) fn identity_of(&self, limit: &StoredLimit) -> u64 {
+    pub(crate) fn identity_of(&self, limit: &StoredLimit) -> u64 {
         limit.tag() ^ std::ptr::from_ref(self).addr() as u64
     }
 
-    pub(super) fn room(&self) -> ShardRoom {
+    fn room(&self) -> ShardRoom {
         ShardRoom {
             entries: self.entries,
             share: self.share.load(Ordering::Relaxed),
@@ -379,10 +389,314 @@ impl StoreTable {
     pub(super) fn evictions(&self) -> u64 {
         self.evictions.load(Ordering::Relaxed)
     }
+
+    pub(super) fn save(&self, to: impl Write) -> Result<Saved, SaveError> {
+        let time = self.clock.read();
+        let limits = unpoisoned(self.members.lock()).saved()?;
+        let header = FileHeader {
+            saved_at: time.wall,
+            max_keys: self.max_keys as u64,
+            hash_key: self.hasher.key(),
+            of: limits,
+        };
+        let mut writer = BlockWriter::begin(to, &header.to_bytes())?;
+        for shard in &self.shards {
+            let mut next = 0;
+            loop {
+                let shard = lock(shard);
+                next = shard.save(next, time, &mut writer);
+                let is_last = next >= shard.len();
+                drop(shard);
+                if writer.is_full() {
+                    writer.flush()?;
+                }
+                if is_last {
+                    break;
+                }
+            }
+        }
+        let (entries, bytes) = writer.finish()?;
+        Ok(Saved {
+            entries,
+            bytes,
+            at: time.wall,
+        })
+    }
+
+    /// Restores the entries of a file with this header. The store has no limits yet.
+    pub(super) fn restore(
+        &self,
+        header: StoreHeader,
+        reader: &mut BlockReader<impl Read>,
+    ) -> Result<(), RestoreError> {
+        let time = self.clock.read();
+        let now = time.as_nanos();
+        let numbers = {
+            let mut members = unpoisoned(self.members.lock());
+            members.restore(&self.hasher, header)
+        };
+        self.share_out(numbers.len());
+        reader.entries(|bytes| {
+            let tag = take_u64(bytes)?;
+            let number = take_u32(bytes)?;
+            let fresh_at = time.of_wall(take_u64(bytes)?);
+            let weight = EvictionWeight::from_numbers([fresh_at, take_u64(bytes)?])?;
+            let state = State::take_from(bytes, time)?;
+            if !weight.is_nothing(now) {
+                self.restore_entry(tag, limit_of(&numbers, number), (state, weight), now);
+            }
+            Some(())
+        })
+    }
+
+    fn restore_entry(
+        &self,
+        tag: u64,
+        limit: u32,
+        (state, weight): (State, EvictionWeight),
+        now: u64,
+    ) {
+        let room = self.room();
+        let until = weight.blocked_until();
+        let held = state.times_held();
+        let mut shard = lock(&self.shards[shard_of_tag(tag, self.shards.len()).0]);
+        let (forgotten, freed) = match shard.make(room.entries) {
+            Ok(()) => {
+                let of = Newcomer {
+                    limit,
+                    share: room.share,
+                };
+                shard.restore(tag, of, (state, weight), now)
+            }
+            Err(_) => (weight.at(now), 0),
+        };
+        drop(shard);
+        self.blocked_until.fetch_max(until, Ordering::Relaxed);
+        self.logs.count(freed, held);
+        let evicted = u64::from(forgotten != Default::default());
+        self.evictions.fetch_add(evicted, Ordering::Relaxed);
+    }
 }
 
 impl fmt::Debug for StoreTable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("StoreTable").finish_non_exhaustive()
     }
+}
+
+/// The limits of a store. Limiters of one name are one limit.
+#[derive(Debug, Default)]
+struct Members {
+    limits: HashMap<KeyHash, MemberLimit>,
+    /// The numbers of limits that left, to be used again.
+    free: Vec<u32>,
+    /// The limits of a restored state whose limiters are not added yet.
+    awaited: HashMap<KeyHash, SavedLimit>,
+    /// The number of limiters ever added.
+    limiters: u64,
+}
+
+/// A limit and its limiters.
+#[derive(Debug)]
+struct MemberLimit {
+    number: u32,
+    name: Option<String>,
+    limiters: Vec<LimiterInStore>,
+}
+
+/// A limiter of a limit.
+#[derive(Debug)]
+struct LimiterInStore {
+    live: Arc<ChangingLimits<Arc<StoredCounters>>>,
+    /// The limiter's quotas without regard to others of its name.
+    own: Arc<TierSet>,
+    /// The largest values of the limiter's counters in force.
+    most: Vec<Most>,
+    /// These values when the limiter was added, unless its quotas have changed since.
+    first: Option<Vec<Most>>,
+}
+
+impl Members {
+    /// The number of limits.
+    fn count(&self) -> usize {
+        self.limits.len()
+    }
+
+    /// Adds a limiter.
+    fn join(
+        &mut self,
+        hasher: &KeyHasher,
+        name: Option<&str>,
+        limits: Arc<TierSet>,
+    ) -> StoredLimit {
+        let id = StoredLimit::id_of(hasher, name, self.limiters);
+        self.limiters += 1;
+        // Numbers in use and free ones are contiguous from 1; 0 belongs to no limit.
+        let next = self.limits.len() + self.free.len() + self.awaited.len() + 1;
+        let awaited = self.awaited.remove(&id);
+        if let Some(saved) = &awaited {
+            warn_of_changes(saved, &limits);
+        }
+        let limit = self.limits.entry(id).or_insert_with(|| {
+            let number = awaited.map(|saved| saved.number);
+            let number = number.or_else(|| self.free.pop());
+            MemberLimit {
+                number: number.unwrap_or(next as u32),
+                name: name.map(str::to_owned),
+                limiters: Vec::new(),
+            }
+        });
+        let counters = StoredCounters::new(hasher, id, Arc::clone(&limits));
+        let live = Arc::new(ChangingLimits::new(Arc::new(counters)));
+        let most = limits.mosts();
+        limit.limiters.push(LimiterInStore {
+            live: Arc::clone(&live),
+            own: limits,
+            first: Some(most.clone()),
+            most,
+        });
+        limit.measure(hasher, id);
+        StoredLimit::new(id, limit.number, live)
+    }
+
+    /// The limits for a state file: those that are in the store, and those that are awaited.
+    ///
+    /// # Errors
+    ///
+    /// If a limit has no name: the next process could not find its counts.
+    fn saved(&self) -> Result<StoreHeader, SaveError> {
+        let mut limits: Vec<SavedLimit> = self.awaited.values().cloned().collect();
+        for limit in self.limits.values() {
+            let layouts = limit.limiters.iter().map(|member| Layout::of(&member.own));
+            let name = limit.name.clone().ok_or_else(|| unnamed(limit))?;
+            limits.push(SavedLimit {
+                number: limit.number,
+                name,
+                layouts: layouts.collect(),
+            });
+        }
+        let limiters = self.limiters;
+        Ok(StoreHeader { limiters, limits })
+    }
+
+    /// The limits of a state file, whose limiters will be added. Returns the new numbers of the limits by
+    /// those in the file.
+    fn restore(&mut self, hasher: &KeyHasher, header: StoreHeader) -> HashMap<u32, u32> {
+        // Limiters without a name must not get the identity of a former one.
+        self.limiters = header.limiters;
+        let mut numbers = HashMap::new();
+        for (limit, number) in header.limits.into_iter().zip(1..) {
+            numbers.insert(limit.number, number);
+            let id = StoredLimit::id_of(hasher, Some(&limit.name), 0);
+            self.awaited.insert(id, SavedLimit { number, ..limit });
+        }
+        numbers
+    }
+
+    /// Puts other quotas of a limiter in force. A counter that counts as before keeps its name; the states
+    /// of other counters stay until they are fresh.
+    fn replace(&mut self, hasher: &KeyHasher, of: &StoredLimit, limits: Arc<TierSet>) {
+        let Some(limit) = self.limits.get_mut(&of.id) else {
+            return;
+        };
+        if let Some(member) = limit.limiters.iter_mut().find(|member| member.is_of(of)) {
+            member.own = limits;
+            (member.most, member.first) = (Vec::new(), None);
+        }
+        limit.measure(hasher, of.id);
+    }
+
+    /// Removes a limiter, and returns whether its limit is gone. The caller must hold the lock of the
+    /// members until the limit's entries are cleared, since the number is free from now on.
+    fn leave(&mut self, hasher: &KeyHasher, of: &StoredLimit) -> bool {
+        let Some(limit) = self.limits.get_mut(&of.id) else {
+            return false;
+        };
+        limit.limiters.retain(|member| !member.is_of(of));
+        if limit.limiters.is_empty() {
+            self.limits.remove(&of.id);
+            self.free.push(of.number);
+            return true;
+        }
+        limit.measure(hasher, of.id);
+        false
+    }
+}
+
+/// The error of a limit without a name.
+fn unnamed(limit: &MemberLimit) -> SaveError {
+    let limits = limit.limiters.iter().map(|member| &member.own);
+    let mut quotas = limits.flat_map(|limits| &limits.default_tier().quotas);
+    let quota = quotas.next().map(ToString::to_string).unwrap_or_default();
+    SaveError::new(
+        SaveErrorKind::Unnamed,
+        format!(
+            "a limiter of the store (\"{quota}\") has no name, and the next process could not find \
+             its counts: give it one with LocalLimiter::builder(..).name(..)"
+        ),
+    )
+}
+
+/// Logs the first counter of a limit that counts otherwise than the saved one of its name: it starts
+/// afresh.
+fn warn_of_changes(saved: &SavedLimit, limits: &TierSet) {
+    let own = Layout::of(limits);
+    let labels = saved.layouts.iter().flat_map(|layout| &layout.labels);
+    let changed = labels
+        .flatten()
+        .find_map(|label| Some((label, own.changed(label)?)));
+    if let Some((label, own)) = changed {
+        let fault = format!(
+            "{:?} counts its quota {} as \"{}\", and the restored state as \"{}\": algorithm, period, \
+             slices or refill step differ, so this quota starts afresh",
+            saved.name,
+            label.shown_name(),
+            own.text,
+            label.text
+        );
+        log::report(Code::StateChanged, &fault);
+    }
+}
+
+impl MemberLimit {
+    /// Sets the largest values of all limiters to the maximum among them.
+    fn measure(&mut self, hasher: &KeyHasher, id: KeyHash) {
+        let mut all: Vec<NamedQuota> = Vec::new();
+        for quota in self.limiters.iter().flat_map(|one| one.own.named_quotas()) {
+            if !all.contains(&quota) {
+                all.push(quota);
+            }
+        }
+        for member in &mut self.limiters {
+            member.measure_with(&all, hasher, id);
+        }
+    }
+}
+
+impl LimiterInStore {
+    fn is_of(&self, limit: &StoredLimit) -> bool {
+        Arc::ptr_eq(&self.live, &limit.live)
+    }
+
+    fn measure_with(&mut self, all: &[NamedQuota], hasher: &KeyHasher, id: KeyHash) {
+        let mut limits = TierSet::clone(&self.own);
+        limits.include_others(all);
+        let most = limits.mosts();
+        if most == self.most {
+            return;
+        }
+        self.most = most;
+        if self.first.as_ref() == Some(&self.most) {
+            // Readers take no lock.
+            self.live.return_to_first();
+        } else {
+            let counters = StoredCounters::new(hasher, id, Arc::new(limits));
+            self.live.replace(Arc::new(counters));
+        }
+    }
+}
+
+/// The limit's number in this store; 0 for entries of limits that had left.
+fn limit_of(numbers: &HashMap<u32, u32>, number: u32) -> u32 {
+    numbers.get(&number).copied().unwrap_or(0)
 }
