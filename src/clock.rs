@@ -60,12 +60,10 @@ impl OsClock {
         Self
     }
 
-    /// The wall clock's time.
     pub(crate) fn wall_now() -> Timestamp {
         Self.wall(Self.now())
     }
 
-    /// How many microseconds the wall clock is ahead now.
     #[cfg(feature = "tokio")]
     pub(crate) fn ahead() -> i64 {
         let _ = Self::wall_now();
@@ -325,7 +323,7 @@ impl fmt::Debug for SharedClock {
 
 /// A point in time: whole microseconds since 1970-01-01T00:00Z.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct Timestamp(pub(super) u64);
+pub struct Timestamp(u64);
 
 impl Timestamp {
     /// The timestamp that is `micros` microseconds after the epoch.
@@ -396,7 +394,6 @@ impl ClockReading {
         Self { late, ..self }
     }
 
-    /// Nanoseconds of the clock's own time.
     pub(crate) const fn as_nanos(self) -> u64 {
         self.now.as_nanos()
     }

@@ -209,7 +209,6 @@ impl fmt::Debug for AnyLimiter {
     }
 }
 
-/// The member as one of this type.
 fn typed<'a, M: Member>(member: &'a (dyn ErasedMember + 'a)) -> Option<&'a M> {
     member.as_any().downcast_ref()
 }

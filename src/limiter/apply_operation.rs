@@ -23,7 +23,6 @@ const FEW_QUOTAS: usize = 4;
 pub(crate) struct Apply<'a, M = CompiledQuota> {
     pub(crate) time: ClockReading,
     pub(crate) limits: &'a TierSet,
-    /// The quotas that measure the operation.
     pub(crate) quotas: &'a TierQuotas,
     /// The meters of these quotas: their own, those of a class of requests, or those with reserved units.
     pub(crate) meters: &'a [M],
@@ -45,7 +44,6 @@ pub(crate) type Verdicts = SmallList<Verdict, FEW_QUOTAS>;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Judgement {
     cost: u64,
-    /// The joint verdict of all quotas.
     verdict: Verdict,
     /// Whether only the class of the request causes a denial.
     shed: bool,
@@ -92,7 +90,6 @@ impl<M: Counts<State = State>> Apply<'_, M> {
         self.time.as_nanos()
     }
 
-    /// The operation with other meters of the same quotas.
     #[inline]
     pub(crate) const fn with_meters<'b, N>(&'b self, meters: &'b [N]) -> Apply<'b, N> {
         Apply {
@@ -176,7 +173,6 @@ impl<M: Counts<State = State>> Apply<'_, M> {
         denied_for(decision, blocked)
     }
 
-    /// Applies the operation.
     #[inline(always)]
     pub(crate) fn run<T: Findings>(&self, key: &mut Subject<'_>) -> OpOutcome<T> {
         let (Op::Acquire(cost) | Op::Reserve(cost)) = self.op else {
@@ -285,7 +281,6 @@ impl<M: Counts<State = State>> Apply<'_, M> {
         }
     }
 
-    /// The most units that could be taken.
     pub(crate) fn available(&self, key: &mut Subject<'_>) -> u64 {
         self.tally(self.meters, key.states).available()
     }
@@ -319,7 +314,6 @@ impl<M: Counts<State = State>> Apply<'_, M> {
         }
     }
 
-    /// The findings of all quotas.
     #[inline]
     fn findings<T: Findings>(&self, mut measures: impl Iterator<Item = Measure>) -> T {
         let policies = &self.quotas.policies;

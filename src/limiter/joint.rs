@@ -224,7 +224,6 @@ impl<L: Member> JointLimiter<L> {
         Ok((parts, own?))
     }
 
-    /// The key of each limit.
     fn parts<'k>(&self, key: &'k Key) -> Result<JointParts<'k>, LimiterError> {
         key.joint_parts()
             .filter(|parts| parts.clone().count() == self.0.limiters.len())
@@ -240,7 +239,6 @@ impl<L: Member> JointLimiter<L> {
         pairs.filter_map(|(place, (limiter, part))| Some((place, limiter, part?)))
     }
 
-    /// Checks that all members can decide in the tier.
     fn check_tier(&self, tier: &Tier) -> Result<(), LimiterError> {
         if tier.terms().is_some() {
             return Ok(());
@@ -284,7 +282,6 @@ fn ops_of_each(op: &Op, count: impl FnOnce() -> usize) -> Result<Option<Vec<Op>>
     Ok(Some(ops.collect()))
 }
 
-/// The error of a list of `ops` operations for a key of `limits` limits.
 #[cold]
 fn wrong_count(ops: usize, limits: usize) -> LimiterError {
     LimiterError::unsupported(format!(
@@ -466,14 +463,11 @@ pub struct KeyedLimit<I = Quota> {
     pub(crate) limit: I,
     pub(crate) extractor: Arc<dyn KeyExtractor>,
     pub(crate) priority: Option<PriorityOf>,
-    /// The units of a response.
     pub(crate) units: Option<UnitsOf>,
 }
 
-/// Finds the class of a request.
 type PriorityOf = Arc<dyn Fn(&Parts) -> Priority + Send + Sync>;
 
-/// Finds the units of tokens.
 pub(crate) type UnitsOf = Arc<dyn Fn(&Tokens) -> u64 + Send + Sync>;
 
 impl<I> KeyedLimit<I> {

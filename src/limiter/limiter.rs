@@ -423,7 +423,6 @@ impl<F> fmt::Debug for PendingFuture<F> {
     }
 }
 
-/// The future of any limiter.
 pub(crate) type BoxedFuture = Pin<Box<dyn Future<Output = Result<Decision, LimiterError>> + Send>>;
 
 /// One member's part in a joint operation.
@@ -438,7 +437,6 @@ pub(crate) struct MemberCall<'a, L: ?Sized> {
 }
 
 impl<'a, L: ?Sized> MemberCall<'a, L> {
-    /// Returns this call with `limiter` as its target.
     pub(crate) const fn to<M: ?Sized>(&self, limiter: &'a M) -> MemberCall<'a, M> {
         MemberCall {
             limiter,

@@ -52,7 +52,6 @@ pub struct RequestQuota {
     room: Option<Room>,
 }
 
-/// The burst or queue of a request's quota.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Room {
     Burst(u64),
@@ -117,7 +116,6 @@ pub(crate) struct OwnQuota {
 }
 
 impl OwnQuota {
-    /// The numbers of a request's quota, cut to fit.
     pub(crate) fn fit(&self, request: RequestQuota) -> Fitted {
         let (own, RequestQuota { limit, room }) = (&self.quota, request);
         let most_limit = if own.is_uncapped() {
@@ -159,7 +157,6 @@ impl OwnQuota {
         self.cut(fitted).0
     }
 
-    /// The quota with a request's numbers.
     pub(crate) const fn with(&self, fitted: Fitted) -> Quota {
         self.quota.fitted(fitted)
     }

@@ -22,7 +22,6 @@ pub(crate) struct TierPlace(pub(crate) usize);
 pub(crate) struct TierQuotas {
     pub(crate) policies: Vec<Policy>,
     pub(crate) meters: Vec<CompiledQuota>,
-    /// The counter of each quota.
     pub(crate) counters: Vec<CounterIndex>,
     /// The place of each quota: quotas at one place of their tiers share a counter if they count alike.
     pub(super) places: Vec<TierPlace>,
@@ -213,7 +212,6 @@ impl AllQuotas {
         sharing.fold(Most::default(), |most, (_, other)| most.max(most_of(other)))
     }
 
-    /// The quota with the debt that it has in this limiter.
     pub(super) fn in_force(&self, quota: &Quota) -> Quota {
         #[cfg(feature = "shared")]
         if self.has_debt {

@@ -208,7 +208,6 @@ impl TierSet {
         })
     }
 
-    /// The number of a key's counters.
     pub(crate) fn width(&self) -> usize {
         self.counters.len()
     }
@@ -284,7 +283,6 @@ impl TierSet {
         Ok(kept.collect())
     }
 
-    /// The default tier's quota of this name.
     pub(crate) fn quota(&self, name: &str) -> Option<Quota> {
         let tier = self.default_tier();
         let mut named = tier.policies.iter().zip(&tier.quotas);
@@ -300,7 +298,6 @@ impl TierSet {
         at.map_or(name, |at| quotas.policies[at].name())
     }
 
-    /// The quotas of all tiers.
     pub(crate) fn all(&self) -> AllQuotas {
         let positions = |(_, quotas): &(Tier, TierQuotas)| {
             let places = quotas.places.iter().copied();
@@ -441,7 +438,6 @@ impl TierSet {
             .any(|(known, _)| known.has_quotas_of(tier))
     }
 
-    /// The index of `tier`.
     fn find(&self, tier: &Tier) -> Result<TierIndex, LimiterError> {
         if tier.has_default_quotas() {
             return Ok(0);
@@ -472,7 +468,6 @@ impl TierSet {
         }
     }
 
-    /// A request's own quota, as a tier.
     pub(crate) fn of_request(&self, fitted: Fitted) -> Option<TierQuotas> {
         let own = self.own.as_ref()?;
         let quota = own.with(fitted);
@@ -505,7 +500,6 @@ impl TierSet {
         }
     }
 
-    /// The quotas of all tiers.
     pub(crate) fn named_quotas(&self) -> impl Iterator<Item = NamedQuota> {
         let list = self.all().list.into_iter();
         list.map(|(at, quota)| NamedQuota {
@@ -588,7 +582,6 @@ impl TierSet {
     }
 }
 
-/// The length of a block in nanoseconds.
 fn checked_block(block: Duration) -> Result<u64, ConfigError> {
     let nanos = u64::try_from(block.as_nanos()).unwrap_or(u64::MAX);
     if nanos > MAX_REFILL_NANOS {
@@ -621,7 +614,6 @@ impl Chosen {
         }
     }
 
-    /// The class of the requests.
     #[inline]
     pub(crate) const fn class(self) -> Priority {
         match self {
@@ -639,7 +631,6 @@ impl Chosen {
         }
     }
 
-    /// The choice for requests of this class.
     pub(crate) const fn in_class(self, class: Priority) -> Self {
         match self.of_all() {
             of_all if class.is_critical() => of_all,
@@ -676,7 +667,6 @@ pub(crate) fn check_block(op: &Op) -> Result<(), LimiterError> {
     }
 }
 
-/// The error of an operation that a limiter's quotas do not support.
 #[cold]
 pub(crate) fn unsupported(op: &Op) -> LimiterError {
     LimiterError::unsupported(match op {
@@ -716,7 +706,6 @@ impl CounterLabel {
         self.name == other.name && identity(self) == identity(other)
     }
 
-    /// The name for messages.
     pub(crate) fn shown_name(&self) -> String {
         if self.is_named {
             return format!("{:?}", String::from_utf8_lossy(&self.name));

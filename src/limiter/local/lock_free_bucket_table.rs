@@ -161,7 +161,6 @@ impl LockFree {
         }
     }
 
-    /// Decides any operation of any bucket.
     #[inline(never)]
     fn decide(
         &self,
@@ -264,7 +263,6 @@ impl LockFree {
         }
     }
 
-    /// Forgets all keys.
     fn clear(&self) {
         self.table.change_states(|_| 0);
     }

@@ -1,4 +1,20 @@
 //! Limiters in this process: the lock-free table of instants, and the sharded table of states.
+//!
+//! In come a tier, a key and an operation; out comes a decision, at once. `limiter.rs` hashes the key (`hash.rs`), reads
+//! the clock, and goes to one of three tables, chosen when the limiter is built:
+//!
+//! - A lone token bucket or leaky bucket is one instant for each key: `lock_free_bucket_table.rs` computes the next
+//!   instant, and `table.rs` exchanges it by one atomic update. Blocks by hand are beside it (`blocks.rs`).
+//! - Any other quotas are a list of states for each key: `sharded.rs` changes them under the lock of a shard.
+//! - A limiter in a `LocalStore` has an entry for each state in the table of the store (`store/`), which also charges
+//!   several limits together.
+//!
+//! A change of quotas puts new limits in force while requests run (`swappable_limits.rs`). A bucket that becomes a window
+//! leaves the first table for the second, once. What does not fit is evicted by its weight (`eviction.rs`). All tables are
+//! saved to one format (`state_file.rs`).
+//!
+//! An example: with 10 requests a second and a burst of 20, the first request of a key writes the instant 100 ms from now,
+//! at which its bucket is full again. A request is denied if its own 100 ms would move that instant more than 2 s ahead.
 
 mod blocks;
 mod builder;

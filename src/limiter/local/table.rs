@@ -174,7 +174,6 @@ impl Table {
         unpoisoned(self.inserting[stripe].lock())
     }
 
-    /// The number of entries, whether they have a key or not.
     pub(super) fn entry_count(&self) -> usize {
         self.buckets.count() * WAYS
     }

@@ -2,7 +2,6 @@
 
 use std::{
     collections::HashMap,
-    fmt,
     io::{Read, Write},
     sync::{
         self, Arc,
@@ -475,12 +474,6 @@ impl StoreTable {
         self.logs.count(freed, held);
         let evicted = u64::from(forgotten != Default::default());
         self.evictions.fetch_add(evicted, Ordering::Relaxed);
-    }
-}
-
-impl fmt::Debug for StoreTable {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("StoreTable").finish_non_exhaustive()
     }
 }
 
