@@ -9,10 +9,9 @@ use std::{
 };
 
 use super::{
-    blocks::Blocks,
     eviction::Capacity,
     hash::{KeyHash, KeyHasher},
-    lock_free_bucket_table::{LockFree, LoneLimit},
+    lock_free_bucket_table::{Blocks, LockFree, LoneLimit},
     sharded::Sharded,
     state_file::{
         BlockReader, BlockWriter, FileHeader, Layout, LimiterHeader, RestoreError, SaveError,

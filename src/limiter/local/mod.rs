@@ -4,7 +4,7 @@
 //! the clock, and goes to one of three tables, chosen when the limiter is built:
 //!
 //! - A lone token bucket or leaky bucket is one instant for each key: `lock_free_bucket_table.rs` computes the next
-//!   instant, and `table.rs` exchanges it by one atomic update. Blocks by hand are beside it (`blocks.rs`).
+//!   instant, and `table.rs` exchanges it by one atomic update. Blocks by hand are beside it.
 //! - Any other quotas are a list of states for each key: `sharded.rs` changes them under the lock of a shard.
 //! - A limiter in a `LocalStore` has an entry for each state in the table of the store (`store/`), which also charges
 //!   several limits together.
@@ -16,7 +16,6 @@
 //! An example: with 10 requests a second and a burst of 20, the first request of a key writes the instant 100 ms from now,
 //! at which its bucket is full again. A request is denied if its own 100 ms would move that instant more than 2 s ahead.
 
-mod blocks;
 mod builder;
 mod eviction;
 mod hash;
