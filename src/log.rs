@@ -154,7 +154,6 @@ impl Watch {
     }
 
     /// Counts a request with or without the thing. Logs `fault` if enough first requests lack it.
-    #[inline]
     pub(crate) fn note(&self, has_it: impl FnOnce() -> bool, fault: impl FnOnce() -> String) {
         if self.missed.load(Ordering::Relaxed) != SETTLED {
             self.count(has_it(), fault);

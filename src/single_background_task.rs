@@ -66,7 +66,6 @@ impl Solo {
     }
 
     /// Spawns the task on the runtime, unless one runs already or there is no runtime.
-    #[inline]
     pub(crate) fn keep<F>(
         &self,
         now: Instant,
@@ -115,7 +114,6 @@ impl Solo {
     }
 
     /// Whether a run holds the slot and has not expired.
-    #[inline]
     pub(crate) fn is_running(&self, now: Instant) -> bool {
         let expires_at = self.0.expires_at.load(Ordering::Acquire);
         self.0.is_running(expires_at, now)
@@ -131,7 +129,6 @@ impl Solo {
 impl TaskSlot {
     /// Threads read the clock a moment before or after each other, so twice the limit may be left.
     /// A time beyond that is from a paused clock that is far ahead.
-    #[inline]
     fn is_running(&self, expires_at: u64, now: Instant) -> bool {
         let left = expires_at.wrapping_sub(self.micros(now));
         let plausible: RangeInclusive<u64> = 1..=micros_of(self.limit).saturating_mul(2);

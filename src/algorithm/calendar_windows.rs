@@ -60,7 +60,6 @@ impl CalendarWindows {
     }
 
     /// The index of the window at an instant in nanoseconds, and the end of that window.
-    #[inline]
     pub(super) fn at(&self, at: u64) -> (u64, u64) {
         match self.kept.read() {
             Some([index, begin, end]) if begin <= at && at < end => (index, end),
@@ -107,7 +106,6 @@ impl CalendarWindows {
         (index, end)
     }
 
-    /// The index of the window that has this civil date.
     fn index_of(&self, date: Date) -> u64 {
         let days = || i64::from(FIRST_MONDAY.until(date).map_or(0, |span| span.get_days()));
         let (year, month) = (i64::from(date.year()), i64::from(date.month()));
@@ -179,7 +177,6 @@ impl<const N: usize> KeptNumbers<N> {
     }
 
     /// The numbers; `None` while others are written.
-    #[inline]
     fn read(&self) -> Option<[u64; N]> {
         let version = self.version.load(Ordering::Acquire);
         let numbers = self.numbers.each_ref();

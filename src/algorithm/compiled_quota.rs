@@ -175,7 +175,6 @@ impl CompiledQuota {
     }
 
     /// The weight of the state, for an eviction without this quota: by the clock that does not step.
-    #[inline]
     pub(crate) fn eviction_weight(&self, state: &State, time: ClockReading) -> EvictionWeight {
         let now = time.as_nanos();
         if self.token().is_some() {
@@ -211,7 +210,6 @@ impl CompiledQuota {
 
 /// The hot functions for quotas of any kind. Those of the usual token bucket are inlined.
 impl CompiledQuota {
-    #[inline]
     const fn token(&self) -> Option<&TokenBucket> {
         match &self.rate {
             Rate::Bucket(Bucket::Token(bucket)) => Some(bucket),
@@ -324,7 +322,6 @@ impl Divisible for CompiledQuota {
 impl Counts for CompiledQuota {
     type State = State;
 
-    #[inline]
     fn instant(&self, time: ClockReading) -> u64 {
         match &self.rate {
             Rate::Bucket(_) | Rate::SlidingLog(_) => time.now.as_nanos(),
@@ -332,7 +329,6 @@ impl Counts for CompiledQuota {
         }
     }
 
-    #[inline]
     fn verdict(&self, state: &State, now: u64, cost: u64) -> Verdict {
         match self.token() {
             Some(bucket) => bucket.verdict(state.instant(), now, cost),
@@ -340,7 +336,6 @@ impl Counts for CompiledQuota {
         }
     }
 
-    #[inline]
     fn charge(&self, state: &mut State, now: u64, cost: u64) {
         match (self.token(), state) {
             (Some(bucket), State::Instant(tat)) => bucket.charge(tat, now, cost),
@@ -348,7 +343,6 @@ impl Counts for CompiledQuota {
         }
     }
 
-    #[inline]
     fn charge_late(&self, state: &mut State, now: u64, late: u64, cost: u64) {
         match (self.token(), state) {
             (Some(bucket), State::Instant(tat)) => bucket.charge_late(tat, now, late, cost),
@@ -356,7 +350,6 @@ impl Counts for CompiledQuota {
         }
     }
 
-    #[inline]
     fn clamp(&self, state: &mut State, now: u64) {
         match (self.token(), state) {
             (Some(bucket), State::Instant(tat)) => bucket.clamp(tat, now),
@@ -364,7 +357,6 @@ impl Counts for CompiledQuota {
         }
     }
 
-    #[inline]
     fn standing(&self, state: &State, now: u64) -> (Usage, bool) {
         match self.token() {
             Some(bucket) => bucket.standing(state.instant(), now),

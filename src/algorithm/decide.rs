@@ -145,7 +145,6 @@ pub(crate) struct Tally<'a, M: Counts> {
 }
 
 impl<'a, M: Counts> Tally<'a, M> {
-    /// One quota with a state of its own.
     #[inline]
     pub(crate) const fn of_one(meter: &'a M, state: &'a mut M::State, time: ClockReading) -> Self {
         Self {
@@ -334,7 +333,6 @@ impl<'a, M: Counts> Tally<'a, M> {
         answer
     }
 
-    /// The joint answer, from the verdict of each quota.
     #[inline]
     fn judge_by(
         &self,

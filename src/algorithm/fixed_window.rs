@@ -36,7 +36,6 @@ impl Span {
     }
 
     /// The index of the window at an instant in nanoseconds, and the end of that window.
-    #[inline]
     fn at(self, at: u64) -> (u64, u64) {
         match self {
             Self::Periods(period) => (at / period, (at / period + 1).saturating_mul(period)),
@@ -88,7 +87,6 @@ impl FixedWindow {
         self.current_until(state, now).0
     }
 
-    #[inline]
     fn current_until(&self, state: Window, now: u64) -> (Window, u64) {
         let (index, end) = self.span.at(now);
         if state.index < index || state.count == 0 {
@@ -180,7 +178,6 @@ impl FixedWindow {
     }
 
     /// The usage of a limit that is always the same, and whether the soft share `extra` is in use.
-    #[inline]
     pub(super) fn standing(&self, state: Window, now: u64, extra: u64) -> (Usage, bool) {
         let (window, end) = self.current_until(state, now);
         let available = self.limits.at(window.index).saturating_sub(window.count);

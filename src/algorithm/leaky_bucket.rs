@@ -49,7 +49,6 @@ impl LeakyBucket {
     }
 
     /// Nanoseconds from now to the next free slot.
-    #[inline]
     fn ahead(&self, next: u64, now: u64) -> u64 {
         next.saturating_sub(now)
     }
@@ -71,7 +70,6 @@ impl Divisible for LeakyBucket {
 impl Counts for LeakyBucket {
     type State = u64;
 
-    #[inline]
     fn verdict(&self, next: &u64, now: u64, cost: u64) -> Verdict {
         if cost == 0 {
             return Verdict::FITS;
@@ -87,14 +85,12 @@ impl Counts for LeakyBucket {
         }
     }
 
-    #[inline]
     fn available(&self, next: &u64, now: u64) -> u64 {
         let booked = self.ahead(*next, now).div_ceil(self.interval);
         self.capacity.saturating_sub(booked)
     }
 
     /// Books slots for `cost`, up to the end of the queue.
-    #[inline]
     fn charge(&self, next: &mut u64, now: u64, cost: u64) {
         let cost = cost.saturating_mul(self.interval);
         let ahead = self.ahead(*next, now).saturating_add(cost);
@@ -122,20 +118,17 @@ impl Counts for LeakyBucket {
 
     /// Moves a state beyond the end of the queue to the end. It comes from a clock that stepped back or
     /// from a longer queue, and would lock the key out for longer than any queue can.
-    #[inline]
     fn clamp(&self, next: &mut u64, now: u64) {
         if self.ahead(*next, now) > self.most + self.tolerance {
             *next = now.saturating_add(self.most);
         }
     }
 
-    #[inline]
     fn kind(&self) -> Kind {
         self.kind
     }
 
     /// The usage as a level: slots become free evenly, like tokens.
-    #[inline]
     fn standing(&self, next: &u64, now: u64) -> (Usage, bool) {
         let level = Level {
             used: self.ahead(*next, now),

@@ -61,7 +61,6 @@ impl Verdict {
     }
 
     /// Joins two verdicts: the worse one, or the longer wait.
-    #[inline]
     fn and(self, other: Self) -> Self {
         match (self, other) {
             (Self::Never, _) | (_, Self::Never) => Self::Never,
@@ -80,7 +79,6 @@ impl Verdict {
 pub(crate) struct Most {
     /// Nanoseconds in which a bucket fills.
     pub(crate) nanos: u64,
-    /// Units of a window.
     pub(crate) units: u64,
 }
 
@@ -142,7 +140,6 @@ pub(crate) struct Refund {
 /// The charge that a refund belongs to.
 #[derive(Debug, Clone, Copy)]
 enum Charged {
-    /// The newest charge.
     Newest,
     /// A charge of this counter at this time, in nanoseconds.
     At(u64, Charge),
@@ -155,7 +152,6 @@ impl Charge {
     /// After a change from a burst of 100 to one of 5, a hundred open requests may hold receipts for a
     /// hundred units, and the clamp has left five of these units. Without this check, each receipt
     /// could be refunded and its unit taken again, all at one instant.
-    #[inline]
     const fn fits(&self, charged_at: u64, interval: u64, full: u64) -> bool {
         self.interval == interval && self.end.saturating_sub(charged_at) <= full
     }
@@ -169,7 +165,6 @@ impl Refund {
     /// return units that have refilled already: empty the bucket, keep the last request open, end the
     /// others, repeat; the open ones then return far more than a bucket at once. With it, at most
     /// 2 · capacity + rate · L units pass in any time L.
-    #[inline]
     fn nanos(self, now: u64, interval: u64, capacity: u64) -> u64 {
         let (charged_at, charge) = match self.of {
             Charged::Newest => return self.cost.saturating_mul(interval),

@@ -35,7 +35,6 @@ impl Bucket {
         Self::Leaky(LeakyBucket::new(quota, most, skew))
     }
 
-    /// The bucket without its kind.
     pub(super) fn as_counts(&self) -> &dyn Counts<State = u64> {
         match self {
             Self::Token(bucket) => bucket,
@@ -50,7 +49,6 @@ impl Bucket {
     }
 
     /// The latest state that is fresh at `now`.
-    #[inline]
     pub(crate) fn fresh_until(&self, now: u64) -> u64 {
         match self {
             Self::Stepped(bucket) => bucket.last_step(now),

@@ -16,7 +16,6 @@ use crate::{
 pub(crate) struct SteppedBucket {
     bucket: TokenBucket,
     step: u64,
-    /// The class of requests whose part of the bucket it is.
     class: Priority,
 }
 

@@ -66,12 +66,10 @@ impl TokenBucket {
     }
 
     /// Nanoseconds until the bucket is full.
-    #[inline]
     fn used(&self, tat: u64, now: u64) -> u64 {
         tat.saturating_sub(now)
     }
 
-    #[inline]
     fn level(&self, tat: u64, now: u64) -> Level {
         Level {
             used: self.used(tat, now),
@@ -82,7 +80,6 @@ impl TokenBucket {
 }
 
 impl Divisible for TokenBucket {
-    #[inline]
     fn part(&self, class: Priority) -> Self {
         let capacity = class.part_of(self.nominal / self.interval);
         let refill = capacity * self.interval;
@@ -98,7 +95,6 @@ impl Divisible for TokenBucket {
 impl Counts for TokenBucket {
     type State = u64;
 
-    #[inline]
     fn verdict(&self, tat: &u64, now: u64, cost: u64) -> Verdict {
         if cost == 0 {
             return Verdict::FITS;
@@ -113,13 +109,11 @@ impl Counts for TokenBucket {
         }
     }
 
-    #[inline]
     fn available(&self, tat: &u64, now: u64) -> u64 {
         self.refill.saturating_sub(self.used(*tat, now)) / self.interval
     }
 
     /// Takes `cost`, down to an empty bucket and no further.
-    #[inline]
     fn charge(&self, tat: &mut u64, now: u64, cost: u64) {
         let cost = cost.saturating_mul(self.interval);
         let used = self.used(*tat, now).saturating_add(cost).min(self.refill);
@@ -132,7 +126,6 @@ impl Counts for TokenBucket {
     }
 
     /// Never as of an instant before that of the state: the units of that time are charged already.
-    #[inline]
     fn charge_late(&self, tat: &mut u64, now: u64, late: u64, cost: u64) {
         let full_since = now.saturating_sub(late).max((*tat).min(now));
         self.charge(tat, full_since, cost);
@@ -159,19 +152,16 @@ impl Counts for TokenBucket {
 
     /// Moves a TAT beyond a full refill back to it. Such a TAT comes from a clock that stepped back or
     /// from a larger quota, and would lock the key out for longer than any quota can.
-    #[inline]
     fn clamp(&self, tat: &mut u64, now: u64) {
         if self.used(*tat, now) > self.most + self.tolerance {
             *tat = now.saturating_add(self.most);
         }
     }
 
-    #[inline]
     fn kind(&self) -> Kind {
         self.kind
     }
 
-    #[inline]
     fn standing(&self, tat: &u64, now: u64) -> (Usage, bool) {
         let level = self.level(*tat, now);
         let excess = self.nominal < self.refill && level.is_excess();

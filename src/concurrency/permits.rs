@@ -77,7 +77,6 @@ impl Permits {
         &self.in_flight
     }
 
-    #[inline]
     pub(crate) fn acquire(&self, key: Key, class: Priority) -> PendingGrant {
         match &self.source {
             PermitSource::Process => {

@@ -31,7 +31,6 @@ pub enum Outcome {
 pub(super) enum DenialCause {
     /// The quotas, for any request of this cost.
     Quotas,
-    /// A block of the key.
     Block,
     /// The quotas, and the request passes nevertheless: its layer adds the fields to each response.
     Overflow,
@@ -157,7 +156,6 @@ impl Decision {
         }
     }
 
-    /// The decision at a time of this process' clock.
     #[inline]
     pub(crate) const fn by_own_clock(mut self) -> Self {
         self.counted_by = CountedBy::Process;

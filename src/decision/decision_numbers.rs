@@ -44,7 +44,6 @@ impl Usages {
         }
     }
 
-    #[inline]
     fn write_to(&self, statuses: &mut [Status]) {
         let (usage, marks) = match self {
             Self::Level(level, marks) => (Usage::Level(*level), *marks),
@@ -72,7 +71,6 @@ impl Decision {
     }
 
     /// This decision with the numbers of one [alike](Self::is_alike).
-    #[inline]
     pub(crate) fn with_numbers(&self, numbers: &DecisionNumbers) -> Self {
         let mut decision = self.clone();
         decision.charged_at = numbers.decided_at;

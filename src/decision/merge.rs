@@ -103,7 +103,6 @@ impl Decision {
     }
 }
 
-/// The decision of one limit, without its quotas.
 pub(crate) struct DecisionOfLimit {
     pub(crate) outcome: Outcome,
     pub(crate) charged: u64,
@@ -214,7 +213,6 @@ impl MergedDecisions {
         self.charged = Some(self.charged.unwrap_or(charged).min(charged));
     }
 
-    /// Adds the decision of the limit with this identity.
     pub(crate) fn add(&mut self, decision: &Decision, limit: u64) {
         self.statuses.extend_from_slice(decision.statuses());
         self.shares.push(Share {

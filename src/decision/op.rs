@@ -130,7 +130,6 @@ impl Op {
     /// # Errors
     ///
     /// If the joint receipt has no share of this limit.
-    #[inline]
     pub(crate) fn of_limit(&self, limit: u64) -> Result<Option<Self>, LimiterError> {
         match self.receipt() {
             Some(receipt) if receipt.of_each().is_some() => self.by_share(receipt, limit).map(Some),
@@ -151,7 +150,6 @@ impl Op {
     }
 }
 
-/// The error of a receipt whose limits are not those of the key.
 #[cold]
 pub(crate) fn of_other_limits() -> LimiterError {
     LimiterError::unsupported(

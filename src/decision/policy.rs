@@ -16,7 +16,6 @@ pub struct Policy {
     pub(super) terms: Terms,
 }
 
-/// A policy without its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Terms {
     pub(super) limit: u64,
@@ -130,7 +129,6 @@ impl Policy {
         }
     }
 
-    /// The policies of the quotas of one set, under these names.
     pub(crate) fn of_set(named: Vec<(Cow<'static, str>, Quota)>) -> Vec<Self> {
         let (names, quotas): (Vec<_>, Vec<_>) = named.into_iter().unzip();
         let names = Name::of_set(names).into_iter();

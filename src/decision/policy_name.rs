@@ -44,7 +44,6 @@ impl NameSet {
         &self.shares
     }
 
-    /// Whether the set, or that of a share, owns a name.
     #[inline]
     pub(super) fn owns_any(&self) -> bool {
         !self.names.is_empty() || self.shares.iter().any(|share| share.names.is_some())
@@ -106,7 +105,6 @@ pub(super) struct Name {
 }
 
 impl Name {
-    /// A name that is its own set.
     pub(super) fn alone(name: Cow<'static, str>) -> Self {
         match name {
             Cow::Borrowed(name) => Self::fixed(name),
@@ -114,7 +112,6 @@ impl Name {
         }
     }
 
-    /// The names of a set. If one of them is owned, the set owns all.
     pub(super) fn of_set(names: Vec<Cow<'static, str>>) -> Vec<Self> {
         let of_static = |name: &Cow<'static, str>| match name {
             Cow::Borrowed(name) => Some(Self::fixed(name)),

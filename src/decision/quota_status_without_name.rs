@@ -34,7 +34,6 @@ pub(crate) struct Status {
 pub(super) struct Marks {
     /// Whether the usage exceeds the nominal limit.
     excess: bool,
-    /// Whether a block denies.
     blocked: bool,
 }
 

@@ -38,12 +38,10 @@ enum Charges {
     /// One quota, the usual case, needs no allocation.
     One(Charge),
     Several(Arc<[Charge]>),
-    /// Several limits, each with a receipt.
     Joint(Arc<[LimitReceipt]>),
     None,
 }
 
-/// The receipt of one of several limits that charged together.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct LimitReceipt {
     /// The identity of the limit; 0 where it is not known.

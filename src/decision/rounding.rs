@@ -21,7 +21,6 @@ impl Micros {
         Self(NonZeroU64::MIN.saturating_add(micros))
     }
 
-    #[inline]
     pub(super) const fn from_nanos(nanos: u64) -> Self {
         Self::new(nanos.div_ceil(1_000))
     }
@@ -46,7 +45,6 @@ impl Micros {
     }
 
     /// Whole seconds, rounded up.
-    #[inline]
     pub(super) const fn whole_seconds(self) -> u64 {
         if self.get() == Self::LONGEST.get() {
             whole_seconds(Duration::MAX)

@@ -193,7 +193,6 @@ impl QuotaStatuses {
         self.view(place, status)
     }
 
-    /// The index of the binding quota, and its status.
     #[inline]
     pub(super) fn binding_place(&self) -> (usize, &Status) {
         match &self.list {
@@ -270,7 +269,6 @@ impl PartialEq for QuotaStatuses {
 
 impl Eq for QuotaStatuses {}
 
-/// The receipt of each limit for these quotas.
 fn receipts_of_limits<'a>(
     shares: &'a [Share],
     quotas: &'a [Status],

@@ -91,7 +91,6 @@ impl Level {
 }
 
 impl Stepped {
-    /// The level at the last step of the bucket with these terms.
     pub(crate) fn level(self, terms: &Terms, class: Priority) -> Level {
         let window = terms.window_nanos();
         // The window of a limit of 0 is the interval of one unit.
@@ -201,7 +200,6 @@ impl Usage {
         Self::Counted(Counted::new(remaining, reset, window), limit)
     }
 
-    /// The limit in force.
     #[inline]
     pub(super) const fn limit(&self, terms: &Terms) -> u64 {
         match self {
@@ -427,7 +425,6 @@ mod tests {
 
     use crate::{Key, LocalLimiter, ManualClock, Quota};
 
-    /// A cached denial that has aged equals a new one.
     #[test]
     fn aged_denial_equals_a_later_one() {
         for quota in [

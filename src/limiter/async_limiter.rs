@@ -91,7 +91,7 @@ pub trait AsyncLimiter: Send + Sync + 'static {
     /// The policies of the quotas in decisions, in the same order.
     fn policies(&self) -> &[Policy];
 
-    /// What layers need to know of the limiter. See [`Limiter::facts`].
+    /// The abilities of the limiter, for layers. See [`Limiter::facts`].
     fn facts(&self) -> Facts {
         Facts::new()
     }

@@ -100,7 +100,7 @@ pub trait Limiter: Send + Sync + 'static {
     /// quotas is rendered from its own.
     fn policies(&self) -> &[Policy];
 
-    /// What layers need to know of the limiter. They read it when they are built, and log the settings that will
+    /// The abilities of the limiter. Layers read them when they are built, and log the settings that will
     /// not work.
     fn facts(&self) -> Facts {
         Facts::new()
@@ -184,7 +184,7 @@ pub trait Limiter: Send + Sync + 'static {
     }
 }
 
-/// What layers need to know of a limiter, see [`Limiter::facts`].
+/// The abilities of a limiter, for layers: see [`Limiter::facts`].
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Facts {
@@ -208,7 +208,7 @@ impl Default for Facts {
 }
 
 impl Facts {
-    /// Of a limiter that supports all operations, may block, and knows no classes of requests.
+    /// The facts of a limiter that supports all operations, may block, and knows no classes of requests.
     pub fn new() -> Self {
         Self {
             ops: u16::MAX,
@@ -221,7 +221,7 @@ impl Facts {
         }
     }
 
-    /// Of a limiter that supports operations like these and no others. An unsupported operation is an error of
+    /// The facts of a limiter that supports operations like these and no others. An unsupported operation is an error of
     /// the kind [`Unsupported`](crate::LimiterErrorKind::Unsupported).
     #[must_use]
     pub fn only(self, ops: &[Op]) -> Self {
@@ -229,7 +229,7 @@ impl Facts {
         Self { ops, ..self }
     }
 
-    /// Of a limiter that does not support operations like this one.
+    /// These facts for a limiter that does not support operations like this one.
     #[must_use]
     pub fn without(self, op: &Op) -> Self {
         let ops = self.ops & !op.bit();
@@ -241,14 +241,14 @@ impl Facts {
         self.ops & op.bit() != 0
     }
 
-    /// Of a limiter whose handles share this, unless it has an identity.
+    /// These facts for a limiter whose handles share this, unless it has an identity.
     pub(crate) fn identified_by<T: ?Sized>(mut self, shared: &Arc<T>) -> Self {
         let own = || Some(Arc::as_ptr(shared).addr());
         self.identity = self.identity.or_else(own);
         self
     }
 
-    /// Of limits that are charged together.
+    /// The facts of limits that are charged together.
     pub(super) fn of_all(each: impl Iterator<Item = Self>) -> Self {
         let nothing = Self {
             blocks: false,

@@ -63,7 +63,9 @@ pub(crate) use self::joint::UnitsOf;
 #[cfg(any(feature = "rules", feature = "shared"))]
 pub(crate) use self::limiter::BoxedFuture;
 #[cfg(feature = "shared")]
-pub(crate) use self::limiter::{ErasedMember, MemberCall};
+pub(crate) use self::limiter::ErasedMember;
+#[cfg(feature = "redis")]
+pub(crate) use self::limiter::MemberCall;
 #[cfg(feature = "shared")]
 pub(crate) use self::local::{ChangingLimits, InForce};
 pub use self::{

@@ -419,7 +419,7 @@ impl TierSet {
         }
     }
 
-    /// What layers need to know of a limiter with these limits.
+    /// The abilities of a limiter with these limits.
     pub(crate) fn facts(&self) -> Facts {
         let mut facts = Facts::new();
         for op in [Op::Count(1), Op::Spend(1)] {

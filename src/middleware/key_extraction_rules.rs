@@ -51,11 +51,8 @@ pub(crate) struct KeyRules {
 /// The reason why a request is not counted.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Uncounted {
-    /// It is on a skip list.
     Skip,
-    /// It is on a deny list.
     Deny,
-    /// It has no key, and is rejected.
     NoKey(KeyError),
 }
 
@@ -82,7 +79,6 @@ impl KeyRules {
         }
     }
 
-    /// Whether there is a list, of requests or of keys.
     pub(crate) const fn has_lists(&self) -> bool {
         self.skip.is_some()
             || self.deny.is_some()

@@ -97,7 +97,6 @@ impl<R> Responder<R> {
         answer(&*self.rejection, &rejection, &self.renderer)
     }
 
-    /// The response to a request that is rejected without a decision.
     pub(crate) fn refuse<B>(&self, parts: &Parts, kind: RejectionKind) -> Response<B>
     where
         R: Reject<B>,

@@ -9,7 +9,6 @@ use crate::{
     headers::Headers, key::KeyExtractor, observe::Observer, quota::Priority, reject::RejectionKind,
 };
 
-/// The settings of every layer.
 #[derive(Clone)]
 pub(crate) struct CommonSettings {
     pub(crate) key_rules: KeyRules,

@@ -14,7 +14,6 @@ impl Kind {
         self.0
     }
 
-    /// The kind with this number, as a receipt of another process has it.
     pub(crate) const fn of_number(number: u32) -> Self {
         Self(number)
     }

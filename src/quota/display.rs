@@ -114,7 +114,6 @@ const ACCEPTED: &str = "burst, refill_every, leaky_bucket, queue, fixed_window, 
 const LARGEST: &str = "as many as come back within 18 years";
 
 impl Words {
-    /// Parses the rate and the words of a text.
     pub(super) fn with_rate(text: &str) -> Result<(Quota, Self), ConfigError> {
         let mut reader = Reader::new(text);
         let read = reader

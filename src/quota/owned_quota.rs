@@ -105,7 +105,6 @@ impl Quota {
         OwnedQuota::new(self, Cow::Owned(name.into()))
     }
 
-    /// The quota under a name that may be static.
     pub(crate) fn named_as(self, name: Cow<'static, str>) -> OwnedQuota {
         OwnedQuota::new(self, name)
     }

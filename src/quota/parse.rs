@@ -26,14 +26,12 @@ pub(super) struct Token<'a> {
 #[derive(Clone, Copy)]
 pub(super) struct Word<'a> {
     token: Token<'a>,
-    /// An example of the word with an accepted value.
     example: &'static str,
     /// The accepted values.
     largest: &'static str,
 }
 
 impl<'a> Token<'a> {
-    /// This word, with an example of it and the accepted values.
     pub(super) const fn word(self, example: &'static str, largest: &'static str) -> Word<'a> {
         Word {
             token: self,
@@ -53,7 +51,6 @@ pub(super) enum Fault<'a> {
     Twice(Token<'a>),
     /// A second algorithm.
     Second(Token<'a>),
-    /// A word without its value.
     Alone(Word<'a>),
     /// A number that is too large, and the accepted ones.
     TooLarge(Token<'a>, &'static str),
@@ -259,7 +256,6 @@ impl<'a> Reader<'a> {
         Ok(token.text)
     }
 
-    /// The limits by time of day that belong to a word.
     pub(super) fn day_limits(
         &mut self,
         word: Word<'a>,

@@ -56,21 +56,18 @@ impl Priority {
         self.0
     }
 
-    #[inline]
     pub(crate) const fn is_critical(self) -> bool {
         self.0 == Self::CRITICAL.0
     }
 
     /// The units of this capacity that the class may use, without a soft share. A capacity of less than
     /// one unit for the class is one unit, so that a change of quotas does not lock the class out.
-    #[inline]
     pub(crate) const fn part_of(self, capacity: u64) -> u64 {
         let part = self.exact_part_of(capacity);
         if part == 0 && capacity > 0 { 1 } else { part }
     }
 
     /// [`part_of`](Self::part_of), also less than one unit.
-    #[inline]
     pub(crate) const fn exact_part_of(self, capacity: u64) -> u64 {
         // ⌊capacity · share / 100⌋ in two parts that cannot overflow: a policy of a user's limiter may
         // have any limit.

@@ -15,7 +15,6 @@ use super::{
 };
 use crate::error::{ConfigError, ConfigErrorKind};
 
-/// A quota as a table of fields.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct QuotaTable {

@@ -89,7 +89,6 @@ impl<L: Limiter, R> Admission<L, R> {
         self.key_stage.undecided(error, self.limiter.policies())
     }
 
-    /// Requests the charge of a request for the first time.
     #[inline]
     pub(super) fn request(&self, charge: ChargeRequestRef<'_>) -> Pending<L::Future> {
         self.apply(charge, self.charge_op(charge.cost))
@@ -149,7 +148,6 @@ impl<L: Limiter, R> Admission<L, R> {
             .decided(|| self.decided(decision, charge, trace));
     }
 
-    /// A decision, for the observer.
     #[inline]
     pub(super) fn decided<'a>(
         &self,

@@ -8,7 +8,6 @@ use std::{
 
 use crate::lock::unpoisoned;
 
-/// The corrections that are under way in this process.
 static UNDER_WAY: Mutex<UnderWay> = Mutex::new(UnderWay {
     count: 0,
     waiting: Vec::new(),

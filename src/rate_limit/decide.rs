@@ -221,7 +221,6 @@ impl<L: Limiter, R> Admission<L, R> {
         })
     }
 
-    /// Admits or rejects a request by the limiter's last answer.
     fn admit<B: 'static, D>(
         self: &Arc<Self>,
         answer: Result<Decision, LimiterError>,
@@ -281,7 +280,6 @@ impl<L: Limiter, R> Admission<L, R> {
         waiting.may_have_queue(charge.key) && charge.cost > 0 && !self.responder().is_shadow()
     }
 
-    /// Whether this decision is final.
     #[inline]
     fn is_settled(&self, decision: &Decision) -> bool {
         match decision.outcome() {

@@ -43,9 +43,7 @@ pub(super) enum NextStep<F> {
     Queue,
     /// Sleep as the head of the queue, then request the charge.
     Retry(Duration),
-    /// Sleep for the delay of this decision, and pass.
     Delay(Decision),
-    /// The decision is complete.
     Done(Result<Decision, LimiterError>),
 }
 
@@ -98,7 +96,6 @@ impl DeferredDecision {
         next
     }
 
-    /// Runs all other steps.
     pub(super) async fn finish<L: Limiter, R>(
         &mut self,
         mut next: NextStep<L::Future>,
@@ -149,7 +146,6 @@ impl DeferredDecision {
     }
 }
 
-/// The steps of a decision about a charge.
 struct Steps<'a, L, R> {
     state: &'a mut DeferredDecision,
     admission: &'a Admission<L, R>,
@@ -230,7 +226,6 @@ impl<L: Limiter, R> Steps<'_, L, R> {
         error.kind() == LimiterErrorKind::Unsupported && reserves && !self.state.acquires
     }
 
-    /// The step of a request that the limiter allows.
     fn pass(&mut self, decision: Decision) -> NextStep<L::Future> {
         if let Some(position) = self.state.position.take() {
             self.state.trace.waited = position.waited();

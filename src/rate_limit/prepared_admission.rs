@@ -218,7 +218,6 @@ impl<L: Limiter, R> PreparedAdmission<L, R> {
         self.admission.fail(error)
     }
 
-    /// The response to a request that is rejected without a decision.
     #[cold]
     pub(crate) fn refuse<B>(&self, kind: RejectionKind, parts: &Parts) -> http::Response<B>
     where

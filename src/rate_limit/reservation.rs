@@ -132,7 +132,6 @@ impl<L, R> Reservation<L, R> {
     }
 }
 
-/// A response with its fields, or one that waits for the correction.
 pub(super) type Settled<B, L, R> = Result<Response<B>, Box<Correcting<Response<B>, L, R>>>;
 
 impl<L: Limiter, R> Reservation<L, R> {

@@ -202,7 +202,6 @@ where
     R: Reject<ResBody>,
     ResBody: 'static,
 {
-    /// The response of the request once it is decided.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<ResponseFuture<S, B, L, R>> {
         let request = self.request.as_mut();
         let (parts, _) = request.expect("polled after it was ready");

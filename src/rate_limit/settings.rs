@@ -113,7 +113,6 @@ impl Settings {
         self.in_class(tier, parts)
     }
 
-    /// The tier for the class of the request, or for that of each member.
     fn in_class(&self, tier: Tier, parts: &Parts) -> Tier {
         let class = self.common.priority_of(parts);
         if self.member_priorities.is_empty() || tier.is_unlimited() {
@@ -161,9 +160,7 @@ impl Settings {
 /// The cost of a request by its response.
 #[derive(Clone)]
 pub(super) enum FinalCost {
-    /// One cost for all limits, from the response and the charge.
     OfAll(PerResponse<u64, u64>),
-    /// The cost by the response's body.
     ByBody(Arc<Spending>),
     /// The cost for each of several limits, from the response, the index of the limit and its charge. `None`
     /// for a limit that does not depend on responses: its charge stays and counts towards no block.

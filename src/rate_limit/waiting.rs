@@ -54,7 +54,6 @@ pub(super) struct Waiting {
 #[derive(Debug)]
 pub(super) struct NamedQueues {
     pub(super) name: Tier,
-    /// The longest wait in them.
     pub(super) longest: Option<Duration>,
 }
 
@@ -87,7 +86,6 @@ pub(super) struct QueueAhead {
 
 /// The state of a queued request after another denial.
 pub(super) enum Requeued {
-    /// It is the head of its queue.
     Head,
     /// Earlier requests are before it in the queue of the limit that denied it.
     Behind,
@@ -111,7 +109,6 @@ impl Waiting {
         self.longest.is_some()
     }
 
-    /// The longest wait of a request with this denial.
     pub(super) fn longest(&self, denial: &Decision) -> Option<Duration> {
         match &self.longest_of {
             Some(longest) => longest(denial),
@@ -209,7 +206,6 @@ impl Waiting {
         self.slots.take(owners.into_iter(), self.most)
     }
 
-    /// Inserts a request into a queue, which is locked.
     fn insert(
         &self,
         queues: &mut LockedQueues<'_>,
@@ -415,7 +411,6 @@ impl Waiting {
         })
     }
 
-    /// The queues that a request may join.
     fn queues_of<'a>(
         &'a self,
         charge: ChargeRequestRef<'a>,
@@ -423,7 +418,6 @@ impl Waiting {
         iter::once_with(move || self.queue_of_key(charge)).chain(self.queues_of_limits(charge))
     }
 
-    /// The queue of the limit that binds in a denial.
     fn queue_for(&self, charge: ChargeRequestRef<'_>, denial: &Decision) -> QueueOfLimit {
         // A limiter that does not know joint keys has decided about the whole key.
         let limits = denial.limits().max(1);
@@ -440,7 +434,6 @@ impl Waiting {
 /// One key holds at most this part of the slots.
 const SHARE: usize = 8;
 
-/// The limit that counts by a key, and the key.
 type SlotOwner = (usize, Key);
 
 #[derive(Debug, Default)]
@@ -458,7 +451,6 @@ struct HeldSlot {
 }
 
 impl WaitingSlots {
-    /// Whether any slot is taken.
     #[inline]
     fn are_used(&self) -> bool {
         self.taken.load(Ordering::Acquire) > 0
@@ -546,7 +538,6 @@ struct Queues {
     arrivals: AtomicU64,
 }
 
-/// The queues of some keys.
 #[derive(Debug, Default)]
 struct QueueShard {
     /// The number of requests in them.
@@ -625,7 +616,6 @@ impl Queues {
         self.shard(key).waiting.load(Ordering::Acquire) > 0
     }
 
-    /// Locks the queues of this key, and of others. A caller must not hold two of these locks.
     fn lock(&self, key: &Key) -> LockedQueues<'_> {
         let shard = self.shard(key);
         LockedQueues {
@@ -750,7 +740,6 @@ impl Queue {
         head.get_mut().waker.take()
     }
 
-    /// The arrival of the head.
     fn head(&self) -> Option<u64> {
         self.waiting.first_key_value().map(|(arrival, _)| *arrival)
     }

@@ -269,7 +269,6 @@ impl<B> Content<B> {
     }
 }
 
-/// A response to HTTP clients that has no content.
 fn without_content<B: RejectionBody>(rejection: &Rejection<'_>) -> Response<B> {
     let mut response = with_status(rejection.status(), B::empty());
     forbid_caching(response.headers_mut());

@@ -216,7 +216,6 @@ impl<F> fmt::Debug for RejectFn<F> {
 }
 
 /// The response to a request that does not pass, by `reject`, with the fields about the limit.
-#[inline]
 pub(crate) fn answer<B>(
     reject: &(impl Reject<B> + ?Sized),
     rejection: &Rejection<'_>,

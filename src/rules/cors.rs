@@ -50,7 +50,6 @@ impl CorsOrigins {
 
     /// Whether this is a browser's question, from one of the origins, whether a script may send a request (Fetch
     /// standard, "CORS-preflight fetch").
-    #[inline]
     pub(super) fn is_preflight(&self, parts: &Parts) -> bool {
         parts.method == Method::OPTIONS
             && parts.headers.contains_key(ACCESS_CONTROL_REQUEST_METHOD)

@@ -32,7 +32,6 @@ impl CostRule {
     }
 
     /// The cost in units. `method` is GET for HEAD.
-    #[inline]
     pub(super) fn of(&self, method: &Method, parts: &Parts) -> u32 {
         if self.methods.is_empty() && self.header.is_none() {
             return self.default;

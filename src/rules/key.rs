@@ -33,7 +33,6 @@ impl RuleKey {
         Self::Extractor(Arc::new(extractor))
     }
 
-    #[inline]
     pub(super) fn extract(
         &self,
         matcher: &Matcher,

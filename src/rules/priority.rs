@@ -37,7 +37,6 @@ impl PriorityRule {
         }
     }
 
-    #[inline]
     pub(super) fn of(&self, parts: &Parts) -> Priority {
         match &self.header {
             None => self.default,

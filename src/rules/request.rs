@@ -38,7 +38,6 @@ pub(super) struct RequestView<'r> {
 }
 
 impl<'r> RequestView<'r> {
-    #[inline]
     pub(super) fn new(parts: &'r Parts, now: Timestamp, reading: &'r RequestReading) -> Self {
         Self {
             parts,
@@ -133,7 +132,6 @@ pub(super) fn has_other_signs(name: &HeaderName) -> bool {
 }
 
 /// The method in upper case, if it differs.
-#[inline]
 fn upper_case(method: &Method) -> Option<Box<Method>> {
     if matches!(*method, Method::GET | Method::POST) {
         return None;

@@ -199,7 +199,6 @@ impl Allowance {
         }
     }
 
-    #[inline]
     pub(super) fn of(&self, parts: &Parts, now: Timestamp) -> ChosenQuotas<'_> {
         match self {
             Self::Always(quotas) => ChosenQuotas {

@@ -240,7 +240,6 @@ impl Rules {
         RuleChanges::between(&old.0.rules, &self.0.rules, self.0.store.counter_identity())
     }
 
-    #[inline]
     pub(crate) fn select(&self, parts: &Parts, now: Timestamp) -> RulesVerdict<'_> {
         let set = &*self.0;
         select(&set.rules, &set.index, &set.reading, (parts, now))
@@ -306,7 +305,6 @@ impl Rules {
 
     /// Begins with a request of this header: removes marks that its client forged, and returns the
     /// [time](Self::now).
-    #[inline]
     pub(super) fn begin(&self, headers: &mut HeaderMap) -> Timestamp {
         if self.0.needs_begin {
             self.remove_forged_marks(headers);

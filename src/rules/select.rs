@@ -53,7 +53,6 @@ pub(crate) struct ChargeOfRule<'r> {
 
 impl ChargeOfRule<'_> {
     /// Whether the request has the class of most requests of the rule.
-    #[inline]
     pub(crate) fn has_default_class(&self) -> bool {
         self.class == self.rule.priority.default
     }
@@ -75,7 +74,6 @@ impl<'r> RuleCharges<'r> {
     }
 
     /// The one charge, if there is no other.
-    #[inline]
     pub(super) fn alone(&self) -> Option<&ChargeOfRule<'r>> {
         self.first.as_ref().filter(|_| self.more.is_empty())
     }
@@ -95,7 +93,6 @@ struct Positions {
 }
 
 impl Positions {
-    #[inline]
     fn push(&mut self, position: u16) {
         match self.first.get_mut(self.len) {
             Some(free) => *free = position,
@@ -112,7 +109,6 @@ impl Positions {
         self.all.push(position);
     }
 
-    #[inline]
     fn as_slice(&self) -> &[u16] {
         self.first.get(..self.len).unwrap_or(&self.all)
     }
@@ -128,7 +124,6 @@ pub(super) struct Matched {
 
 impl Matched {
     /// The matching rule that replaces this one, if any.
-    #[inline]
     pub(super) fn replaced_by<'r>(&self, position: u16, rules: &'r [Rule]) -> Option<&'r Rule> {
         if self.replacing.is_empty() {
             return None;
@@ -154,7 +149,6 @@ impl Matched {
 }
 
 /// The rules among `candidates` that match the request. `candidates` are ascending.
-#[inline]
 pub(super) fn matched(
     rules: &[Rule],
     candidates: impl Iterator<Item = u16>,
@@ -213,7 +207,6 @@ fn counts(rule: &Rule, view: &RequestView<'_>) -> bool {
 
 /// The error of a request whose client the rule needs and the server does not provide. Such a rule matches in doubt:
 /// otherwise requests that it limits or denies would pass unnoticed.
-#[inline]
 fn unknown_client(rule: &Rule, view: &RequestView<'_>) -> Option<KeyError> {
     if rule.matcher.needs_client {
         view.client().err().copied()
@@ -223,7 +216,6 @@ fn unknown_client(rule: &Rule, view: &RequestView<'_>) -> Option<KeyError> {
 }
 
 /// The charge of a rule; `None` if it is unlimited, or skipped for a missing key.
-#[inline]
 pub(super) fn charge<'r>(
     rule: &'r Rule,
     view: &RequestView<'_>,
@@ -377,7 +369,6 @@ impl Default for SegmentHasher {
 }
 
 impl Hasher for SegmentHasher {
-    #[inline]
     fn write(&mut self, bytes: &[u8]) {
         for byte in bytes {
             self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
@@ -385,7 +376,6 @@ impl Hasher for SegmentHasher {
     }
 
     /// Ignores the end mark of a text, which all keys have.
-    #[inline]
     fn write_u8(&mut self, _: u8) {}
 
     fn finish(&self) -> u64 {
@@ -394,7 +384,6 @@ impl Hasher for SegmentHasher {
 }
 
 /// Merges two ascending lists without common items.
-#[inline]
 fn merged<'i>([mut one, mut other]: [&'i [u16]; 2]) -> impl Iterator<Item = u16> + 'i {
     std::iter::from_fn(move || {
         let from = match (one.first(), other.first()) {

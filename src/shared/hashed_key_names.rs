@@ -49,7 +49,6 @@ pub(super) struct MeasuredSubject {
 #[derive(Debug)]
 pub(super) struct SubjectNames(SipHasher13);
 
-/// A map that uses the hash of the subjects.
 pub(super) type SubjectMap<V> = HashMap<SubjectName, V, BuildHasherDefault<KnownHash>>;
 
 thread_local! {

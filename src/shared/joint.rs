@@ -108,7 +108,6 @@ const fn is_leaky(quota: &Quota) -> bool {
     matches!(quota.algorithm(), Algorithm::LeakyBucket { .. })
 }
 
-/// Checks whether a limit that is charged together with others can have the quota.
 pub(super) fn check_revocable(quota: &OwnedQuota, policies: &[Policy]) -> Result<(), ConfigError> {
     if is_leaky(&quota.quota()) {
         return Err(refused(policies[0].name(), LEAKY_BUCKET));
@@ -213,7 +212,6 @@ impl RedisMember {
     }
 }
 
-/// The answer of one limit.
 type MemberAnswer = Result<Decision, LimiterError>;
 
 /// The joint denial if any of the limits has a cached one. Then none of them is called: an operation that

@@ -28,7 +28,6 @@ use crate::{
 
 impl<P> Ledger<P> {
     /// Decides from the units of the lease, a cached denial, or a pause.
-    #[inline]
     pub(in crate::shared) fn decide_leased(
         &self,
         entries: &mut LeaseEntries<P>,
@@ -50,7 +49,6 @@ impl<P> Ledger<P> {
         lower.map_or(answer, LocalAnswer::Decided)
     }
 
-    #[inline]
     fn decide_by_own_lease(
         &self,
         entries: &mut LeaseEntries<P>,
@@ -84,7 +82,6 @@ impl<P> Ledger<P> {
         }
     }
 
-    #[inline]
     fn acquire(
         &self,
         entry: &mut LedgerEntry<P>,

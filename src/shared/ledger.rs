@@ -163,20 +163,17 @@ impl<P> Ledger<P> {
         }
     }
 
-    #[inline]
     pub(super) const fn is_eventual(&self) -> bool {
         self.terms.mode.is_eventual()
     }
 
     /// A hash of the key, never 0, that nobody outside can predict.
-    #[inline]
     pub(super) fn tag(&self, key: &Key) -> u64 {
         self.hasher.hash(key.as_bytes()).max(1)
     }
 
     /// Decides without the store, if that is possible. `start` are the place of the subject and the status of
     /// an unused one at the store's time, called for a subject without an entry in eventual mode.
-    #[inline]
     pub(super) fn decide(
         &self,
         subject: MeasuredSubject,
@@ -378,7 +375,6 @@ impl<P> Ledger<P> {
         self.hasher.hash(&bytes).to_ne_bytes()
     }
 
-    #[inline]
     pub(super) fn bucket(&self, tag: u64) -> &LeaseBucket<P> {
         let at = (u128::from(tag) * self.buckets.len() as u128) >> 64;
         &self.buckets[at as usize]

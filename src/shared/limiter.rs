@@ -286,7 +286,6 @@ impl<S: StoreBackend> SharedLimiter<S> {
 
 impl<S: StoreBackend> SharedLimiter<S> {
     /// Decides without a call, if the ledger can.
-    #[inline]
     fn decide_here(
         &self,
         tag: Option<u64>,

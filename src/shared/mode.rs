@@ -250,7 +250,6 @@ fn counts_on(limits: &TierSet) -> bool {
     has_any(limits, Quota::is_uncapped)
 }
 
-/// Checks that a store can count these limits.
 pub(super) fn check_in_store(limits: &TierSet) -> Result<(), ConfigError> {
     if has_any(limits, |quota| quota.varying_limits().is_some()) {
         return Err(ConfigError::new(

@@ -12,7 +12,6 @@ use crate::{decision::Decision, error::LimiterError, limiter::BoxedFuture};
 /// The outcome of an operation on this node.
 #[derive(Debug)]
 pub(super) enum LocalAnswer {
-    /// The node has decided.
     Decided(Decision),
     /// The node has decided, and sends a message to the store.
     Low(Decision),

@@ -68,7 +68,6 @@ static SCRIPT: LazyLock<Script> =
 pub struct RedisValues {
     store: RedisStore,
     keyspace: Arc<str>,
-    /// Generates versions.
     versions: Arc<(RandomState, AtomicU64)>,
 }
 

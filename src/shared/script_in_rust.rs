@@ -80,7 +80,6 @@ fn foreign(detail: &'static str) -> StoreError {
     StoreError::new(StoreErrorKind::ForeignData, detail)
 }
 
-/// The meters of the quotas for the class of a call.
 enum StepMeters<'a> {
     Plain(&'a [CompiledQuota]),
     /// Count reserved units as charged.

@@ -35,7 +35,6 @@ pub trait StoreBackend: Sized + Send + Sync + 'static {
     type Client: Client<Store = Self>;
 }
 
-/// The client through which one limiter calls its store.
 pub(super) trait Client: CallWindow + fmt::Debug {
     type Store;
 

@@ -23,7 +23,6 @@ use crate::{
     single_background_task::{Run, Solo},
 };
 
-/// Failures in a row that open the breaker.
 const FAILURES_TO_OPEN: u32 = 3;
 
 /// Time from the opening to the first trial.
@@ -48,7 +47,6 @@ pub(crate) struct Breaker {
 struct State {
     answered: bool,
     failures_in_a_row: u32,
-    /// When it opened, and the last failure.
     open: Option<(Instant, StoreError)>,
     /// Incremented when the breaker closes. Outcomes of calls of an earlier epoch are ignored.
     epoch: u64,
@@ -131,7 +129,6 @@ pub(crate) trait Guarded: Send + Sync + Sized + 'static {
     /// Closes this connection: it is of no use any more.
     fn close_connection(&self, _connection: u64) {}
 
-    /// The health of the whole store, which may have further servers.
     fn whole_health(&self) -> StoreHealth {
         self.breaker().health()
     }

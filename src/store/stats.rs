@@ -87,7 +87,6 @@ pub(crate) struct Counters {
     /// Connections that were opened.
     pub(crate) connections: AtomicU64,
     breaker_openings: AtomicU64,
-    /// Scripts that were loaded.
     pub(crate) script_loads: AtomicU64,
     degraded: [AtomicU64; Degradation::ALL.len()],
     times: CallTimers,

@@ -18,7 +18,6 @@ const MOST: u64 = u64::MAX >> 2;
 /// The most units of a log: a limit of 65,536, and ten times as many by a soft share.
 const MOST_OF_LOG: u64 = 1 << 20;
 
-/// The most counters of slices.
 const MOST_SLICES: u32 = 1_001;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,7 +38,6 @@ impl State {
         self.instant()
     }
 
-    #[inline]
     pub(super) fn instant(&self) -> &u64 {
         match self {
             Self::Instant(instant) => instant,

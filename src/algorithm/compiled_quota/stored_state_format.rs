@@ -9,7 +9,6 @@ const ENTRY: usize = 10;
 /// The most entries that a stored log keeps after they have left the period.
 const MOST_KEPT: usize = 256;
 
-/// The most digits of a number in the scripts.
 const MOST_DIGITS: usize = 16;
 
 impl CompiledQuota {

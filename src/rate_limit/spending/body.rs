@@ -43,7 +43,6 @@ pub(super) type AccountEnd = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum StreamEnd {
-    /// The body has ended.
     Complete,
     /// The body failed or was dropped.
     BrokenOff,
@@ -51,7 +50,6 @@ pub(super) enum StreamEnd {
     Exhausted,
 }
 
-/// The account of a stream, which ends with it at the latest.
 struct OpenMeter(Option<Box<dyn Meter>>);
 
 impl OpenMeter {
@@ -241,7 +239,6 @@ impl<B: Body<Error: Into<BoxError>>> Body for SpendBody<B> {
     }
 }
 
-/// A frame of a body that is charged, when it has passed.
 fn poll_passing<B: Body<Error: Into<BoxError>>>(
     mut inner: Pin<&mut B>,
     stream: &mut Stream<B::Data>,

@@ -262,7 +262,6 @@ impl<B: Body + Unpin> Reading<B> {
         patience.map_or(Poll::Ready(()), |patience| patience.poll(cx))
     }
 
-    /// The body, whose head gets what it declares.
     fn end(self, head: &mut request::Parts) -> DeclaredBody<B> {
         let mut declared = self.reader.into_declared();
         declared.bytes = self.length.unwrap_or(self.body.length);

@@ -329,7 +329,6 @@ where
     }
 }
 
-/// The response with a body that charges the reservation as it passes.
 pub(crate) fn follow<L: Limiter, R: Send + Sync + 'static, B: Body>(
     reservation: Option<Box<Reservation<L, R>>>,
     response: Response<B>,

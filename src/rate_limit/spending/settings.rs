@@ -45,9 +45,7 @@ pub(in crate::rate_limit) type PerResponse<A, T> =
 
 #[cfg(feature = "rules")]
 pub(crate) enum CountedResponses {
-    /// For one limit, by the status.
     OfOne(Arc<dyn Fn(StatusCode) -> bool + Send + Sync>),
-    /// For each of several limits.
     OfEach(Arc<KeptByLimit>),
 }
 

@@ -29,7 +29,6 @@ pub(super) struct Registry {
 #[derive(Debug)]
 struct LeaseRecord {
     subject: Arc<str>,
-    /// Whether the server may have the lease.
     is_requested: bool,
     /// The time of the next renewal; `None` until the lease's request runs.
     renew_at: Option<Instant>,
@@ -52,7 +51,6 @@ pub(super) struct LeaseBatch {
     pub(super) steps: Vec<Step>,
 }
 
-/// All steps that are due.
 #[derive(Debug, Default)]
 pub(super) struct Due {
     pub(super) renewals: Vec<LeaseBatch>,
@@ -177,7 +175,6 @@ impl Registry {
         }
     }
 
-    /// Records that the server has done the batch.
     pub(super) fn done(&mut self, batch: &LeaseBatch, renew_at: Instant) {
         for step in &batch.steps {
             if let Step::Renew(name) = step {

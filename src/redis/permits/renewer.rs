@@ -114,7 +114,6 @@ impl Renewer {
         }
     }
 
-    /// Sends steps of a request that waits.
     async fn request(
         &self,
         subject: &str,
@@ -292,7 +291,6 @@ impl BatchInFlight<'_> {
 }
 
 impl Step {
-    /// The script's letter for this step, and the lease's name.
     const fn argument(&self) -> (&'static [u8; 1], LeaseName) {
         match self {
             Self::Renew(name) => (b"k", *name),

@@ -86,7 +86,6 @@ impl Address {
         Self::sentinel(hosts.each(), master)
     }
 
-    /// The addresses that are configured.
     pub(super) fn nodes(&self) -> &[ConnectionInfo] {
         match self {
             Self::Node(node) => std::slice::from_ref(node),

@@ -32,7 +32,6 @@ use crate::{
 /// The shortest time between two fetches of the slot map. Redirections correct the map meanwhile.
 const BETWEEN_FETCHES: Duration = Duration::from_secs(1);
 
-/// The most redirections of one call.
 const MAX_REDIRECTS: u32 = 8;
 
 /// The pause before a call is repeated while its slot is moving.
@@ -161,7 +160,6 @@ impl Cluster {
         Some(server)
     }
 
-    /// Returns the server at an address. If a slot is given, it belongs to that server from now on.
     fn server_at(&self, address: NodeAddress, slot: Option<u16>) -> Option<Arc<Pipeline>> {
         let mut map = self.write();
         let server = match map.find(&address) {
@@ -396,7 +394,6 @@ impl Default for SlotMap {
 }
 
 impl SlotMap {
-    /// Creates a map that sends all slots to the entry.
     pub(super) fn unknown(entry: Arc<Pipeline>) -> Self {
         Self {
             servers: vec![entry],
@@ -428,7 +425,6 @@ impl SlotMap {
         self.servers.iter().any(|own| Arc::ptr_eq(own, server))
     }
 
-    /// Assigns these slots to the server.
     pub(super) fn give(&mut self, slots: RangeInclusive<u16>, server: &Arc<Pipeline>) {
         let known = self.servers.iter().position(|own| Arc::ptr_eq(own, server));
         let at = known.unwrap_or(self.servers.len());

@@ -84,7 +84,6 @@ impl Connection {
         }
     }
 
-    /// Whether the connection is open.
     pub(super) fn is_live(&self) -> bool {
         self.lock().live.is_some()
     }
@@ -111,7 +110,6 @@ impl Connection {
         attempt.map(|attempt| now - attempt.started_at)
     }
 
-    /// The longest duration of an attempt.
     pub(super) const fn attempt_limit(&self) -> Duration {
         self.opener.attempt_limit()
     }
@@ -222,7 +220,6 @@ impl StoreCommon {
         }
     }
 
-    /// Registers a script that a limiter of this store uses.
     pub(super) fn use_script(&self, script: &Script) {
         let mut scripts = unpoisoned(self.scripts.lock());
         if !scripts.iter().any(|known| known.is_same(script)) {

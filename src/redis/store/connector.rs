@@ -42,7 +42,6 @@ pub(super) trait ClusterEntry: Send + Sync {
     fn open(&self) -> BoxFuture<'_, RedisResult<Transport>>;
 }
 
-/// Opens connections.
 #[derive(Clone)]
 pub(super) enum Connector {
     Node(Box<ConnectionInfo>, Arc<Credentials>, Timeouts),
@@ -243,7 +242,6 @@ fn sentinel_client(sentinels: &Sentinels, login: &Login) -> RedisResult<Sentinel
     builder.build()
 }
 
-/// The address, for connections that do not give their name.
 pub(super) fn without_name(node: ConnectionInfo) -> ConnectionInfo {
     let settings = node.redis_settings().clone().set_skip_set_lib_name();
     node.set_redis_settings(settings)

@@ -128,7 +128,6 @@ impl Pem {
     }
 }
 
-/// The password in a file, without the end of its line.
 fn password(file: &Path) -> io::Result<String> {
     let text = fs::read_to_string(file).map_err(|error| unreadable(file, &error))?;
     Ok(text.trim_end_matches(['\r', '\n']).to_owned())

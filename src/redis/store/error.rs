@@ -114,7 +114,6 @@ impl StoreError {
         self.kind() == StoreErrorKind::Cluster && self.detail.starts_with(text)
     }
 
-    /// The error with the servers that do not respond meanwhile.
     pub(crate) fn with_lost_servers(&self, lost: &[String]) -> Self {
         if lost.is_empty() {
             return self.clone();

@@ -255,7 +255,6 @@ impl Pipeline {
         }
     }
 
-    /// The error of a cluster that is down, with the servers that it has lost.
     fn with_lost_servers(&self, error: &StoreError) -> StoreError {
         match self.cluster() {
             Some(cluster) if error.is_of_cluster_down() => error.with_lost_servers(&cluster.lost()),
@@ -315,13 +314,11 @@ impl Pipeline {
     }
 }
 
-/// The progress of a call.
 pub(super) struct CallProgress {
     pub(super) connection: u64,
     /// `None` for a call that is sent however many are in flight.
     pub(super) place: Option<CallPlace>,
     pub(super) sent_at: Option<Instant>,
-    /// When the caller began to wait.
     pub(super) began_at: Instant,
     /// When the caller stops waiting for the response.
     pub(super) until: Instant,
@@ -396,7 +393,6 @@ pub(super) trait Siblings: Send + Sync {
     /// Whether the server at this address owns the key's slot.
     fn has(&self, address: &NodeAddress, key: &[u8]) -> bool;
 
-    /// Records that the server at this host names another one for a key.
     fn record_redirect(&self, host: Option<&str>, key: &[u8], redirect: &Redirect);
 
     /// The addresses of the servers whose breakers are open because they do not respond.

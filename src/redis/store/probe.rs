@@ -134,7 +134,6 @@ impl Pipeline {
         outcome
     }
 
-    /// Loads the limiters' scripts that have not been loaded over this connection.
     async fn load_scripts(&self, connection: &mut u64) -> Result<(), StoreError> {
         let live = self.link.live(connection).await?;
         for script in self.common.scripts() {

@@ -259,7 +259,6 @@ impl RedisStore {
         self.count(script, call, key, None).await
     }
 
-    /// Runs a call and counts its outcome.
     async fn count(
         &self,
         script: &Script,
@@ -289,7 +288,6 @@ impl fmt::Debug for RedisStore {
     }
 }
 
-/// The state shared by all handles to one store.
 pub(super) struct StoreState {
     pub(super) address: String,
     pub(super) common: Arc<StoreCommon>,
@@ -299,7 +297,6 @@ pub(super) struct StoreState {
     pub(super) is_split: AtomicBool,
 }
 
-/// The servers of a store.
 pub(super) enum Servers {
     One(Arc<Pipeline>),
     Cluster(Arc<Cluster>),

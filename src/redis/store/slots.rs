@@ -6,7 +6,6 @@ use redis::{RedisError, Value};
 
 use crate::store::error::{NodeAddress, Redirect};
 
-/// The number of slots of every cluster.
 pub(super) const SLOTS: usize = 16_384;
 
 /// Consecutive slots of one server.

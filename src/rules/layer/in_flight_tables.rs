@@ -67,7 +67,6 @@ impl InFlightLimit {
         self.by_tier[self.index(set_index)].policy()
     }
 
-    #[inline]
     pub(super) fn acquire(&self, set_index: usize, key: Key) -> PendingGrant {
         self.by_tier[self.index(set_index)].acquire(key, Priority::CRITICAL)
     }

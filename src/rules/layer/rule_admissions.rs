@@ -129,7 +129,6 @@ impl<R> Admissions<R> {
         })
     }
 
-    #[inline]
     pub(super) fn in_flight(&self, rule: &Rule) -> Option<&InFlightLimit> {
         self.by_rule[usize::from(rule.position)].in_flight.as_ref()
     }
@@ -180,7 +179,6 @@ impl<R> Admissions<R> {
         admission
     }
 
-    #[inline]
     pub(super) fn of(&self, charge: &ChargeOfRule<'_>) -> &RuleAdmission<R> {
         let admissions = &self.by_rule[usize::from(charge.rule.position)];
         let admission = admissions.by_set[charge.set_index].as_ref();

@@ -167,7 +167,6 @@ impl Limiter for RuleLimits {
         self.apply_in(&Tier::DEFAULT, key, op)
     }
 
-    #[inline]
     fn apply_in(&self, tier: &Tier, key: &Key, op: Op) -> Pending<BoxedFuture> {
         if self.overflow.is_empty() || !may_deny(&op) {
             return self.limits.apply_in(tier, key, op);

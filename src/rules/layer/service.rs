@@ -94,7 +94,6 @@ pub(super) fn decide_by_verdict<R: Reject<B>, B: 'static>(
     admissions.uncounted(rule).uncounted(why, parts)
 }
 
-#[inline]
 fn decide<R: Reject<B>, B: 'static>(
     admission: &RuleAdmission<R>,
     charge: &ChargeOfRule<'_>,
@@ -103,7 +102,6 @@ fn decide<R: Reject<B>, B: 'static>(
     admission.decide(&charge.key, u64::from(charge.cost), parts)
 }
 
-#[inline]
 fn decide_alone<R: Reject<B>, B: 'static>(
     admissions: &Admissions<R>,
     charge: &ChargeOfRule<'_>,

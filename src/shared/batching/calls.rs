@@ -38,7 +38,6 @@ pub(super) struct BatchCall<P> {
 
 /// Distributes batches among the calls that are sent at one moment.
 pub(super) struct CallBuilder<P> {
-    /// The most subjects of one call.
     most_subjects: usize,
     pub(super) calls: Vec<BatchCall<P>>,
     /// Waiters whose deadline passed before their operation was sent.
@@ -176,10 +175,8 @@ fn deliver(waiters: Waiters, answer: SubjectAnswer) {
 /// The waiters of a subject's operations, in order.
 type Waiters = SmallVec<[Waiter; 1]>;
 
-/// The server's decision, or the error of the call.
 pub(in crate::shared) type OpReply = Result<Decision, StoreError>;
 
-/// The caller of one operation.
 #[derive(Debug)]
 pub(super) struct Waiter {
     pub(super) deadline: Instant,
@@ -302,7 +299,6 @@ pub(in crate::shared) struct SubjectOps {
     pub(in crate::shared) are_simple: bool,
 }
 
-/// The server's answer about one subject.
 pub(in crate::shared) type SubjectAnswer = Result<AnsweredOps, StoreError>;
 
 /// The decisions about one subject's operations, and the reply to the message attached to them.
@@ -360,7 +356,6 @@ pub(in crate::shared) trait CallWindow: Send + Sync + 'static {
     fn deadline(&self) -> Duration;
 }
 
-/// Sends calls to the store.
 pub(in crate::shared) trait CallSender<P>: Send + Sync + 'static {
     type Window: CallWindow;
 

@@ -37,10 +37,8 @@ pub(super) struct Dispatcher<S: CallSender<P>, P: Send + Sync + 'static> {
     is_done: bool,
 }
 
-/// A call that has ended, and the answer about each of its subjects.
 type FinishedCall<P> = (BatchCall<P>, Vec<SubjectAnswer>);
 
-/// The next step of a dispatcher.
 enum DispatcherStep<P> {
     Send {
         calls: CallBuilder<P>,
@@ -114,7 +112,6 @@ impl<S: CallSender<P>, P: Send + Sync + 'static> Dispatcher<S, P> {
         DispatcherStep::Send { calls, until }
     }
 
-    /// Sends one call and waits for its answers.
     fn send(&self, call: BatchCall<P>) -> impl Future<Output = FinishedCall<P>> + Send + use<S, P> {
         let state = Arc::clone(&self.state);
         async move {
@@ -208,10 +205,8 @@ impl<S: CallSender<P>, P: Send + Sync + 'static> Drop for Dispatcher<S, P> {
     }
 }
 
-/// The queues of each runtime that has a dispatcher.
 type RuntimeQueues<P> = HashMap<Id, SubjectQueues<P>>;
 
-/// All queues of a limiter, and the sender of its calls.
 pub(super) struct BatcherState<S, P> {
     pub(super) sender: S,
     queues: Mutex<RuntimeQueues<P>>,

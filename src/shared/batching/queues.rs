@@ -30,7 +30,6 @@ pub(super) struct SubjectQueues<P> {
     /// Subjects that wait for an answer about themselves, in the order in which they began to wait.
     /// Contains stale entries of subjects that were sent since.
     blocked: VecDeque<QueuedSubject>,
-    /// Number of subjects in flight, counted once for each call.
     in_flight: usize,
     /// Whether the last round set a time of the next one, for all that waits. None is set while
     /// nothing waits, or the response time is not known.
@@ -51,7 +50,6 @@ struct SubjectQueue<P> {
     /// When the first operation began to wait.
     since: Instant,
     listed: Listed,
-    /// Calls about the subject in flight.
     calls: usize,
 }
 
@@ -68,7 +66,6 @@ pub(super) struct Round {
     pub(super) now: Instant,
     /// Whether a call has just ended.
     pub(super) has_finished: bool,
-    /// The most subjects of one call.
     pub(super) most_subjects: usize,
     pub(super) max_waits: MaxWaits,
 }

@@ -46,7 +46,6 @@ pub(in crate::shared) struct Unreported<P> {
     outdated: u32,
     /// No message is sent without a request before that.
     quiet_until: NodeTime,
-    /// Whether the last message was lost.
     is_lost: bool,
 }
 
@@ -165,7 +164,6 @@ impl<P> Unreported<P> {
         Some(decision)
     }
 
-    /// The denial of a cost above what is left.
     fn denial(&self, cost: u64, now: NodeTime) -> Option<Decision> {
         let (view, open) = (self.view.as_ref()?, self.set_aside(now)?);
         let (since, own) = (view.since(now), self.spent - view.counted);
@@ -357,7 +355,6 @@ impl StoreView {
         self.decision.decided_at() > answer.decided_at()
     }
 
-    /// The least time that has passed for the store.
     fn since(&self, now: NodeTime) -> Duration {
         let since = now.since(self.received_at);
         since - since / 1_024

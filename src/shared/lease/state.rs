@@ -41,7 +41,6 @@ pub(in crate::shared) struct LeaseState<P> {
     is_short: bool,
     /// The message that has no reply yet.
     pub(super) unanswered: Option<Box<OpenMessage>>,
-    /// When the last message was made.
     pub(super) made_at: NodeTime,
     /// With so few units left the node requests more.
     low: u32,
@@ -98,13 +97,11 @@ impl<P> LeaseState<P> {
         }
     }
 
-    #[inline]
     fn is_live(&self, now: NodeTime) -> bool {
         now < self.end && !self.is_closing
     }
 
     /// Spends units of the lease, if there are enough.
-    #[inline]
     pub(super) fn spend(&mut self, cost: u64, now: NodeTime) -> Option<Decision> {
         let units = u32::try_from(cost).ok().filter(|cost| *cost <= self.left);
         let Some(units) = units.filter(|_| self.is_live(now)) else {
@@ -165,7 +162,6 @@ impl<P> LeaseState<P> {
     }
 
     /// Whether the node requests more units before it has none.
-    #[inline]
     pub(super) fn is_low(&self, now: NodeTime) -> bool {
         self.left <= self.low && now >= self.quiet_until && !self.is_under_way(now, Duration::MAX)
     }
@@ -259,7 +255,6 @@ impl<P> LeaseState<P> {
         self.numbered(report, length)
     }
 
-    /// The last message, which has this report.
     const fn numbered(&self, report: NodeReport, length: Duration) -> NodeMessage {
         NodeMessage {
             name: self.name,

@@ -24,12 +24,10 @@ impl NodeTime {
         }
     }
 
-    #[inline]
     pub(in crate::shared) const fn nanos_since(self, earlier: Self) -> u64 {
         self.0.get().saturating_sub(earlier.0.get())
     }
 
-    #[inline]
     pub(in crate::shared) const fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.nanos_since(earlier))
     }
@@ -39,7 +37,6 @@ impl Add<Duration> for NodeTime {
     type Output = Self;
 
     /// The time after `duration`, at most 584 years after the origin.
-    #[inline]
     fn add(self, duration: Duration) -> Self {
         Self(self.0.saturating_add(nanos(duration)))
     }
@@ -51,7 +48,6 @@ impl NodeClock {
         Self(now.checked_sub(BEFORE).unwrap_or(now))
     }
 
-    #[inline]
     pub(in crate::shared) fn time(&self, instant: Instant) -> NodeTime {
         NodeTime::from_nanos(nanos(instant.saturating_duration_since(self.0)))
     }
@@ -62,7 +58,6 @@ impl NodeClock {
 }
 
 /// The duration in nanoseconds, at most 584 years.
-#[inline]
 fn nanos(duration: Duration) -> u64 {
     let seconds = duration.as_secs().saturating_mul(1_000_000_000);
     seconds.saturating_add(u64::from(duration.subsec_nanos()))

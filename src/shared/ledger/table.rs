@@ -33,7 +33,6 @@ pub(in crate::shared) struct LeaseEntries<P> {
 }
 
 impl<P> LeaseBucket<P> {
-    #[inline]
     pub(in crate::shared) fn lock(&self) -> MutexGuard<'_, LeaseEntries<P>> {
         unpoisoned(self.entries.lock())
     }
@@ -53,7 +52,6 @@ impl<P> Default for LeaseBucket<P> {
 }
 
 impl<P> LeaseEntries<P> {
-    #[inline]
     pub(in crate::shared) fn find(
         &mut self,
         subject: MeasuredSubject,
@@ -94,7 +92,6 @@ impl<P> LeaseEntries<P> {
 
     /// The entry of this subject. With `begins` a subject without one gets a new one, if there is
     /// room. Evicts the least requested entry; entries that hold units are never evicted.
-    #[inline]
     pub(in crate::shared) fn entry(
         &mut self,
         subject: MeasuredSubject,

@@ -8,7 +8,6 @@ use crate::{
     shared::{deny_cache::DenyCache, fallback::Fallback, ledger::Ledger, mode::LedgerTerms},
 };
 
-/// The parts of a limiter.
 pub(in super::super) struct Parts {
     pub(in super::super) name: String,
     pub(in super::super) limits: TierSet,

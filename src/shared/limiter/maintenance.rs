@@ -53,7 +53,6 @@ impl<C: Client> Inner<C> {
 
     /// Starts the task that maintains the leases every `tick`, unless it runs. It ends when the
     /// limiter is dropped.
-    #[inline]
     pub(super) fn keep_maintenance(self: &Arc<Self>, tick: Duration, now: Instant) {
         let task = |run: Run| {
             let this = Arc::downgrade(self);

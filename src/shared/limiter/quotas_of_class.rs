@@ -9,14 +9,12 @@ use crate::{
 };
 
 impl<S: StoreBackend> SharedLimiter<S> {
-    /// Checks that the limiter's mode can decide for classes of requests.
     pub(super) fn check_mode(&self) -> Result<(), ConfigError> {
         let ledger = self.0.ledger.as_ref();
         ledger.map_or(Ok(()), |ledger| ledger.check_priority())
     }
 
     /// The quotas that measure `op` in `tier`.
-    #[inline]
     pub(super) fn choose(
         &self,
         current: &CurrentPlan,

@@ -16,7 +16,6 @@ impl<S: StoreBackend> SharedLimiter<S> {
         self.0.is_replaced.store(!charges_alike, Ordering::Relaxed);
     }
 
-    /// The identity of this limiter's share in a joint receipt.
     pub(in super::super) fn limit_identity(&self) -> u64 {
         Arc::as_ptr(&self.0).addr() as u64
     }

@@ -48,19 +48,16 @@ const MAX_DEADLINE: Duration = Duration::from_secs(60 * 60);
 /// lost.
 const TRIAL_LIMIT: Duration = Duration::from_secs(2);
 
-/// The key of trials.
 const TRIAL_KEY: &str = "rl:trial";
 
 /// The client of a user's store, which decides about one subject in a call.
 pub struct CustomClient<S>(Arc<GuardedStore<S>>);
 
-/// A user's store and its guard.
 struct GuardedStore<S> {
     store: S,
     breaker: Breaker,
     /// Numbers of calls, as connections for the breaker: it counts the end of a connection once.
     calls: AtomicU64,
-    /// The quotas of trials.
     trial: Plan,
 }
 

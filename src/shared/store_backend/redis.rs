@@ -177,7 +177,6 @@ struct ScriptCalls<'a> {
     complex_values: &'a ComplexValues,
 }
 
-/// A subject's operations, and their call.
 #[derive(Clone, Copy)]
 struct SubjectCall<'a> {
     ops: &'a SubjectOps,

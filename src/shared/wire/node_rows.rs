@@ -9,7 +9,6 @@ use crate::{
     limiter::tier_quotas::TierQuotas,
 };
 
-/// Bytes of a row.
 pub(super) const ROW: usize = 28;
 
 /// The most microseconds that the reserved units of a bucket may take to refill: products below it are
@@ -19,7 +18,6 @@ pub(super) const MOST_RESERVED: u64 = 1 << 50;
 /// All nodes that hold, request or report units of a subject.
 #[derive(Debug, Clone, Default)]
 pub(in crate::shared) struct NodeRows {
-    /// The sum of the rows' demands.
     pub(in crate::shared) demand: u64,
     pub(in crate::shared) groups: Vec<ReservedGroup>,
     /// Sorted by their end.
@@ -37,7 +35,6 @@ pub(in crate::shared) struct ReservedGroup {
     pub(in crate::shared) intervals: Vec<u64>,
 }
 
-/// The row of one node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::shared) struct NodeRow {
     pub(in crate::shared) name: [u8; 8],
@@ -222,7 +219,6 @@ impl NodeRows {
         self.groups.retain(|group| group.held > 0);
     }
 
-    /// Removes the row of this name.
     pub(in crate::shared) fn take(&mut self, name: [u8; 8]) -> Option<NodeRow> {
         let at = self.rows.iter().position(|row| row.name == name)?;
         let row = self.rows.remove(at);
@@ -255,7 +251,6 @@ impl NodeRows {
         self.groups.iter().map(|group| group.held).sum()
     }
 
-    /// The end of the last row, or now.
     pub(in crate::shared) fn last_end(&self, now: u64) -> u64 {
         let last = self.rows.last().map_or(now, |row| row.end.max(now));
         last.min(latest_end(now))

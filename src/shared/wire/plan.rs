@@ -53,10 +53,8 @@ type ClassPlans = Box<[OnceLock<Box<TierPlan>>; 100]>;
 #[derive(Debug, Clone)]
 pub(in crate::shared) struct TierPlan {
     pub(in crate::shared) index: TierIndex,
-    /// The class of the requests.
     pub(in crate::shared) class: Priority,
     pub(in crate::shared) policies: Vec<Policy>,
-    /// For each quota.
     pub(in crate::shared) measures: Vec<QuotaPlan>,
     /// The general script's arguments between the time and the operations.
     arguments: Vec<String>,
@@ -76,7 +74,6 @@ pub(in crate::shared) struct QuotaPlan {
     pub(super) meter: CompiledQuota,
 }
 
-/// The form of a quota's numbers in a reply.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::shared) enum ReplyForm {
     /// The nanoseconds until the bucket is full. The level here is that of a full bucket.
@@ -280,7 +277,6 @@ fn general_arguments(
     arguments
 }
 
-/// The one of these quotas that the slot counts.
 fn own_of<'q>(slot: &Slot, quotas: &'q [Quota]) -> Option<&'q Quota> {
     let own = quotas.get(slot.at.0);
     own.filter(|own| slot.counts(slot.at, own))

@@ -14,11 +14,9 @@ use crate::{
 /// The longest block that is kept, in nanoseconds: the longest that a limiter starts.
 pub(super) const LONGEST_KEPT_BLOCK: u64 = MAX_REFILL_NANOS;
 
-/// The value of one subject.
 pub(in crate::shared) struct SubjectValue {
     /// One for each counter; if responses count, one more for each of their counts.
     pub(in crate::shared) states: Vec<State>,
-    /// The rows of nodes.
     pub(in crate::shared) nodes: NodeRows,
     /// Whether responses have counted anything.
     has_counted: bool,
@@ -29,7 +27,6 @@ pub(in crate::shared) struct SubjectValue {
     is_reset: bool,
 }
 
-/// The parts of a value.
 struct ValueParts<'a> {
     states: &'a str,
     counted: Option<&'a str>,
@@ -228,7 +225,6 @@ impl SubjectValue {
     }
 }
 
-/// Reads a state of each slot.
 fn read_states(plan: &Plan, text: &str, bytes: &mut &[u8], states: &mut [State]) -> Option<()> {
     let mut texts = ValueParts::texts(text);
     for slot in plan.slots() {

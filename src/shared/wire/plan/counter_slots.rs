@@ -13,7 +13,6 @@ use crate::{
 #[derive(Debug, Clone, Copy)]
 pub(in crate::shared) struct Slot {
     pub(super) at: TierPlace,
-    /// One of these quotas, and its meter.
     pub(super) quota: Quota,
     pub(in crate::shared) meter: CompiledQuota,
     /// The counter of a key in this process.

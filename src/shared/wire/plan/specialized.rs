@@ -12,15 +12,11 @@ use crate::{
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::shared) enum SpecializedScript {
     Bucket,
-    /// Several buckets.
     Buckets,
     BucketFixedWindow,
-    /// A bucket, and a window of one slice.
     BucketSlidingWindow,
     FixedWindow,
-    /// A window of one slice.
     SlidingWindow,
-    /// A window of more slices.
     SeveralSlices,
     SlidingLog,
 }
