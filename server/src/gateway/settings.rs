@@ -47,7 +47,7 @@ pub struct Settings {
     pub redis_tls: RedisTlsFiles,
     /// Whether the gateway is ready only while Redis responds. Defaults to false: rules decide by their `on_failure`.
     pub ready_needs_store: bool,
-    /// The prefix of all keys in Redis. Defaults to that of [`RedisStore`].
+    /// The prefix of all keys in Redis. Defaults to that of [`RedisStore`](tower_ratelimit::RedisStore).
     pub redis_prefix: Option<String>,
     /// Whether the address is a proxy that spreads keys over several servers, such as Envoy or twemproxy. Defaults to
     /// false.
