@@ -255,6 +255,27 @@ fn clock_that_steps_back_locks_nobody_out_beyond_the_block() {
     }
 }
 
+/// Whichever table has the block: what a decision reported only gets shorter.
+#[test]
+fn block_by_hand_that_a_step_back_cuts_ends_as_reported() {
+    let longest = Duration::from_nanos((1 << 59) / 1_000 * 1_000);
+    for quota in every_algorithm(Quota::per_minute(5)) {
+        let clock = ManualClock::new();
+        clock.advance(longest * 3);
+        let limiter = LocalLimiter::builder(quota).clock(clock.clone()).build();
+        let limiter = limiter.expect("a good quota");
+        limiter.block(&alice(), longest).unwrap();
+        clock.step_back(longest / 2);
+        let cut = limiter.acquire(&alice(), 1).retry_after().unwrap();
+        clock.advance(seconds(1));
+        let later = limiter.acquire(&alice(), 1).retry_after().unwrap();
+        assert!(
+            later <= cut - seconds(1),
+            "{quota:?}: {later:?} after {cut:?}"
+        );
+    }
+}
+
 /// One quota of a list that denies blocks the key for all of them.
 #[test]
 fn list_is_blocked_as_one() {

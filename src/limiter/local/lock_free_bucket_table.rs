@@ -341,9 +341,18 @@ impl Blocks {
 
     /// Nanoseconds until the block of this key ends.
     pub(super) fn left(&self, key: KeyHash, now: u64) -> u64 {
-        let blocks = unpoisoned(self.blocks.read());
-        let block = blocks.get(&key).copied();
-        block.map_or(0, |mut block| block.left(now, None))
+        let Some(set) = unpoisoned(self.blocks.read()).get(&key).copied() else {
+            return 0;
+        };
+        let mut block = set;
+        let left = block.left(now, None);
+        if block != set
+            && let Some(set) = unpoisoned(self.blocks.write()).get_mut(&key)
+        {
+            // The clock has stepped back, and the block stays as short as it is reported.
+            return set.left(now, None);
+        }
+        left
     }
 
     /// Blocks a key, or ends its block. If `most` keys are blocked, evicts the block that ends first of a
