@@ -1,7 +1,5 @@
 //! Keyed hashes of keys, which clients cannot predict.
 
-use siphasher::sip::SipHasher13;
-
 use crate::{hash_seed::keyed_hash, key::Key};
 
 /// The hash of a key: its tag in a table, and the bits that choose its buckets.
@@ -47,41 +45,132 @@ impl KeyHash {
     }
 }
 
-/// A 64-bit hash under a key that is drawn at random for each limiter.
+/// SipHash-1-3, by words, under a key that is drawn at random for each limiter.
 ///
 /// SipHash, because clients send the bytes: with a predictable hash they could send keys that collide
 /// in one bucket, or with another client's key.
 #[derive(Debug, Clone)]
-pub(super) struct KeyHasher(SipHasher13);
+pub(super) struct KeyHasher(SipState);
 
 impl KeyHasher {
     pub(super) fn new(seed: Option<u64>) -> Self {
-        Self(keyed_hash(seed))
+        Self::of_key(keyed_hash(seed).keys())
     }
 
     /// The hasher with the [key](Self::key) of another one.
-    pub(super) fn of_key((first, second): (u64, u64)) -> Self {
-        Self(SipHasher13::new_with_keys(first, second))
+    pub(super) const fn of_key((first, second): (u64, u64)) -> Self {
+        let [a, b, c, d] = START;
+        Self(SipState([first ^ a, second ^ b, first ^ c, second ^ d]))
     }
 
-    pub(super) fn key(&self) -> (u64, u64) {
-        self.0.keys()
+    pub(super) const fn key(&self) -> (u64, u64) {
+        let SipState([a, b, ..]) = self.0;
+        (a ^ START[0], b ^ START[1])
     }
 
     #[inline]
     pub(super) fn hash(&self, key: &Key) -> KeyHash {
-        self.hash_here(key.as_bytes())
+        match key.words() {
+            Some((words, last)) => self.hash_words(words, last),
+            None => self.hash_bytes(key.as_bytes()),
+        }
     }
 
-    /// The hash of the key with these [bytes](Key::as_bytes). Not inlined, so that only the hot path of a
-    /// lone bucket has the hash inlined.
+    /// The hash of the key with these [bytes](Key::as_bytes).
     #[inline(never)]
     pub(super) fn hash_bytes(&self, key: &[u8]) -> KeyHash {
-        self.hash_here(key)
+        let (words, rest) = key.as_chunks();
+        let mut last = [0; 8];
+        last[..rest.len()].copy_from_slice(rest);
+        last[7] = key.len() as u8;
+        self.hash_words(words, u64::from_le_bytes(last))
     }
 
     #[inline]
-    fn hash_here(&self, key: &[u8]) -> KeyHash {
-        KeyHash::of_tag(self.0.hash(key))
+    fn hash_words(&self, words: &[[u8; 8]], last: u64) -> KeyHash {
+        let mut state = self.0;
+        for word in words {
+            state.absorb(u64::from_le_bytes(*word));
+        }
+        state.absorb(last);
+        KeyHash::of_tag(state.finish())
+    }
+}
+
+/// The four numbers of a SipHash, before its key: "somepseudorandomlygeneratedbytes".
+const START: [u64; 4] = [
+    0x736f_6d65_7073_6575,
+    0x646f_7261_6e64_6f6d,
+    0x6c79_6765_6e65_7261,
+    0x7465_6462_7974_6573,
+];
+
+#[derive(Debug, Clone, Copy)]
+struct SipState([u64; 4]);
+
+impl SipState {
+    #[inline]
+    const fn absorb(&mut self, word: u64) {
+        self.0[3] ^= word;
+        self.round();
+        self.0[0] ^= word;
+    }
+
+    #[inline]
+    const fn finish(mut self) -> u64 {
+        self.0[2] ^= 0xff;
+        self.round();
+        self.round();
+        self.round();
+        let [a, b, c, d] = self.0;
+        a ^ b ^ c ^ d
+    }
+
+    #[inline]
+    const fn round(&mut self) {
+        let [mut a, mut b, mut c, mut d] = self.0;
+        a = a.wrapping_add(b);
+        c = c.wrapping_add(d);
+        b = b.rotate_left(13) ^ a;
+        d = d.rotate_left(16) ^ c;
+        a = a.rotate_left(32);
+        c = c.wrapping_add(b);
+        a = a.wrapping_add(d);
+        b = b.rotate_left(17) ^ c;
+        d = d.rotate_left(21) ^ a;
+        c = c.rotate_left(32);
+        self.0 = [a, b, c, d];
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::IpAddr;
+
+    use siphasher::sip::SipHasher13;
+
+    use super::*;
+
+    #[test]
+    fn hash_by_words_is_siphash_of_the_bytes() {
+        let (hasher, bytewise) = (KeyHasher::of_key((7, 8)), SipHasher13::new_with_keys(7, 8));
+        assert_eq!(hasher.key(), (7, 8));
+        let bytes: Vec<u8> = (0..600_u32).map(|at| (at * 37) as u8).collect();
+        let sizes = (0..bytes.len()).map(|length| Key::bytes(&bytes[..length]));
+        let addresses = ["203.0.113.7", "2001:db8::1"].map(|text| {
+            let address: IpAddr = text.parse().expect("an address");
+            Key::from(address)
+        });
+        let limits: Vec<Key> = (0..40).map(Key::from).collect();
+        let others = [
+            Key::global(),
+            Key::tuple(limits.clone()),
+            Key::joint(limits),
+        ];
+        for key in sizes.chain(addresses).chain(others) {
+            let tag = bytewise.hash(key.as_bytes());
+            assert_eq!(hasher.hash(&key), KeyHash::of_tag(tag), "{key:?}");
+            assert_eq!(hasher.hash_bytes(key.as_bytes()), KeyHash::of_tag(tag));
+        }
     }
 }

@@ -258,7 +258,7 @@ impl LocalLimiter {
             return Err(tier.unknown());
         }
         let time = ClockReading::alike(self.0.clock.now()).for_timer(late);
-        let hash = self.0.hasher.hash_bytes(key.as_bytes());
+        let hash = self.0.hasher.hash(key);
         let bucket = lone.bucket.read();
         let chosen = match tier.request() {
             Some(request) => Chosen::Request(bucket.own.fit(request)),
@@ -324,7 +324,7 @@ impl LocalLimiter {
         op: &Op,
         late: Duration,
     ) -> Result<Decision, LimiterError> {
-        let key = self.0.hasher.hash_bytes(key.as_bytes());
+        let key = self.0.hasher.hash(key);
         if let Some((store, limit)) = &self.0.stored {
             return store.table().decide(StoreCall {
                 limit,
