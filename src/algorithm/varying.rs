@@ -5,6 +5,8 @@
 //! ((S − e)·L(k − n) + S·ΣL(k − n + 1..k − 1) + e·L(k)) / (n·S). The limit and the units in use are fractions that are
 //! rounded once, together: rounded apart, admission would flicker where limits fall.
 
+use std::iter;
+
 #[cfg(feature = "calendar")]
 use jiff::{Timestamp, tz::TimeZone};
 
@@ -34,9 +36,10 @@ pub(super) struct LimitsOfDay {
     debt: u64,
 }
 
-/// The limit of a slice and of those after it that are before `end`.
+/// The limit of slice `begin` and of those after it that are before `end`.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Run {
+    begin: i64,
     pub(super) limit: u64,
     pub(super) end: i64,
 }
@@ -96,6 +99,7 @@ impl Limits {
     pub(super) fn run(&self, index: i64) -> Run {
         match self {
             Self::Same(limit) => Run {
+                begin: index,
                 limit: *limit,
                 end: i64::MAX,
             },
@@ -108,16 +112,20 @@ impl Limits {
         self.run(index as i64).limit
     }
 
+    /// The runs of equal limits from a slice on.
+    fn runs(&self, mut index: i64) -> impl Iterator<Item = Run> {
+        iter::from_fn(move || {
+            let run = self.run(index);
+            index = run.end;
+            Some(run)
+        })
+    }
+
     /// The sum of the limits from a slice until just before another one.
     pub(super) fn sum(&self, from: i64, to: i64) -> i128 {
-        let (mut sum, mut index) = (0, from);
-        while index < to {
-            let run = self.run(index);
-            let end = run.end.min(to);
-            sum += i128::from(end - index) * i128::from(run.limit);
-            index = end;
-        }
-        sum
+        let runs = self.runs(from).take_while(|run| run.begin < to);
+        runs.map(|run| i128::from(run.end.min(to) - run.begin) * i128::from(run.limit))
+            .sum()
     }
 
     pub(super) fn most(&self) -> u64 {
@@ -131,17 +139,11 @@ impl Limits {
 
     /// The first window after this one in which `cost` fits, if it fits into any.
     pub(super) fn first_with(&self, cost: u64, index: u64) -> Option<u64> {
-        let mut index = index as i64 + 1;
         if cost > self.most() {
             return None;
         }
-        loop {
-            let run = self.run(index);
-            if run.limit >= cost {
-                return Some(index as u64);
-            }
-            index = run.end;
-        }
+        let first = self.runs(index as i64 + 1).find(|run| run.limit >= cost);
+        first.map(|run| run.begin as u64)
     }
 
     /// The first slice that a wait from slice `now` on does not reach, in a window of so many slices. Every day is
@@ -157,51 +159,38 @@ impl Limits {
 
 impl LimitsOfDay {
     /// The part of a limit that counts. No limit is above 2^32.
-    const fn part_of(&self, limit: u64) -> u64 {
-        let limit = match self.own {
-            Some(own) => own,
-            None => limit,
-        };
+    fn part_of(&self, limit: u64) -> u64 {
+        let limit = self.own.unwrap_or(limit);
         self.class.part_of(limit) + limit * self.percent / 100 + self.debt
     }
 
     fn run(&self, index: i64) -> Run {
         let begin = index.saturating_mul(self.slice);
-        let (civil, clocks_are_set) = self.civil(begin);
-        let time = civil.rem_euclid(DAY_MICROS);
+        let (ahead, clocks_are_set) = (0, i64::MAX);
+        #[cfg(feature = "calendar")]
+        let (ahead, clocks_are_set) =
+            (self.zone).map_or((ahead, clocks_are_set), |zone| self.offset(zone, begin));
+        let time = (begin + ahead).rem_euclid(DAY_MICROS);
+        let micros = |time: TimeOfDay| i64::from(time.seconds().unwrap_or(0)) * 1_000_000;
         let next = self.list.partition_point(|(at, _)| micros(*at) <= time);
-        let end = self
-            .list
-            .get(next)
-            .map_or(DAY_MICROS, |(at, _)| micros(*at));
+        let until = self.list.get(next);
+        let end = until.map_or(DAY_MICROS, |(at, _)| micros(*at));
         Run {
+            begin: index,
             limit: self.part_of(self.list[next - 1].1),
             end: (index + (end - time + self.slice - 1) / self.slice).min(clocks_are_set),
         }
     }
 
-    /// The civil time at an instant, and the first slice after the zone's clocks are set next.
+    /// The microseconds that the zone is ahead of UTC at an instant, and the first slice after its clocks are set next.
     #[cfg(feature = "calendar")]
-    fn civil(&self, begin: i64) -> (i64, i64) {
-        let Some(zone) = self.zone else {
-            return (begin, i64::MAX);
-        };
+    fn offset(&self, zone: &TimeZone, begin: i64) -> (i64, i64) {
         let at = Timestamp::from_microsecond(begin).unwrap_or(Timestamp::MAX);
         let ahead = i64::from(zone.to_offset(at).seconds()) * 1_000_000;
         let set = zone.following(at).next();
         let set = set.map(|set| -(-set.timestamp().as_microsecond()).div_euclid(self.slice));
-        (begin + ahead, set.unwrap_or(i64::MAX))
+        (ahead, set.unwrap_or(i64::MAX))
     }
-
-    #[cfg(not(feature = "calendar"))]
-    const fn civil(&self, begin: i64) -> (i64, i64) {
-        (begin, i64::MAX)
-    }
-}
-
-/// The microseconds since midnight.
-fn micros(time: TimeOfDay) -> i64 {
-    i64::from(time.seconds().unwrap_or(0)) * 1_000_000
 }
 
 /// The nanosecond at which the least limit of a day comes into force for the first time; `None` if the limit is
@@ -209,14 +198,8 @@ fn micros(time: TimeOfDay) -> i64 {
 pub(crate) fn least_limit_begins(quota: &Quota) -> Option<u64> {
     let slice = quota.slice_nanos();
     let limits = Limits::of(quota, slice / 1_000).of_all()?;
-    let least = quota
-        .varying_limits()?
-        .iter()
-        .map(|(_, limit)| *limit)
-        .min()?;
-    let mut index = 0;
-    while limits.run(index).limit > least {
-        index = limits.run(index).end;
-    }
-    Some((index as u64).saturating_mul(slice))
+    let day = quota.varying_limits()?.iter();
+    let least = day.map(|(_, limit)| *limit).min()?;
+    let first = limits.runs(0).find(|run| run.limit <= least)?;
+    Some((first.begin as u64).saturating_mul(slice))
 }

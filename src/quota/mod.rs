@@ -31,8 +31,6 @@ pub(crate) use self::parse::period;
 pub(crate) use self::time_of_day::DayLimits;
 pub(crate) use self::validate::{MAX_COUNT, MAX_REFILL_NANOS, MIN_INTERVAL_NANOS, check_name};
 pub(crate) use self::value::Fitted;
-#[cfg(feature = "rules")]
-pub(crate) use self::varying::check_zone;
 #[cfg(feature = "calendar")]
 pub(crate) use self::{calendar::CalendarUnit, zone::kept_zone};
 pub use self::{

@@ -23,11 +23,7 @@ pub(crate) type DayLimits = [(TimeOfDay, u64)];
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[must_use]
-pub struct TimeOfDay {
-    hour: u8,
-    minute: u8,
-    second: u8,
-}
+pub struct TimeOfDay([u8; 3]);
 
 impl TimeOfDay {
     /// The beginning of a day, 00:00.
@@ -35,34 +31,32 @@ impl TimeOfDay {
 
     /// An hour from 0 to 23 and a minute from 0 to 59.
     pub const fn at(hour: u8, minute: u8) -> Self {
-        Self {
-            hour,
-            minute,
-            second: 0,
-        }
+        Self([hour, minute, 0])
     }
 
     /// Sets the second, 0 to 59. Defaults to 0.
     pub const fn with_second(self, second: u8) -> Self {
-        Self { second, ..self }
+        Self([self.0[0], self.0[1], second])
     }
 
     /// The time in seconds since midnight; `None` if no day has it.
     pub const fn seconds(self) -> Option<u32> {
-        if self.hour > 23 || self.minute > 59 || self.second > 59 {
+        let [hour, minute, second] = self.0;
+        if hour > 23 || minute > 59 || second > 59 {
             return None;
         }
-        Some(self.hour as u32 * 3_600 + self.minute as u32 * 60 + self.second as u32)
+        Some(hour as u32 * 3_600 + minute as u32 * 60 + second as u32)
     }
 }
 
 impl fmt::Display for TimeOfDay {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:02}:{:02}", self.hour, self.minute)?;
-        if self.second > 0 {
-            write!(f, ":{:02}", self.second)?;
+        let [hour, minute, second] = self.0;
+        write!(f, "{hour:02}:{minute:02}")?;
+        match second {
+            0 => Ok(()),
+            _ => write!(f, ":{second:02}"),
         }
-        Ok(())
     }
 }
 
@@ -75,7 +69,14 @@ impl FromStr for TimeOfDay {
     type Err = ConfigError;
 
     fn from_str(text: &str) -> Result<Self, ConfigError> {
-        let wrong = || {
+        let parts = text.split(':');
+        let parts = parts.map(|part| number(part).filter(|_| part.len() == 2));
+        let time = match parts.collect::<Option<Vec<u8>>>().as_deref() {
+            Some([hour, minute]) => Some(Self([*hour, *minute, 0])),
+            Some([hour, minute, second]) => Some(Self([*hour, *minute, *second])),
+            _ => None,
+        };
+        time.filter(|time| time.seconds().is_some()).ok_or_else(|| {
             let shown: String = text.chars().take(40).collect();
             ConfigError::new(
                 ConfigErrorKind::Varying,
@@ -83,20 +84,12 @@ impl FromStr for TimeOfDay {
                     "{shown:?} is no time of day; accepted are 00:00 to 23:59, or with seconds"
                 ),
             )
-        };
-        let parts = text.split(':').map(|part| {
-            let is_two_digits = part.len() == 2 && part.bytes().all(|byte| byte.is_ascii_digit());
-            part.parse().ok().filter(|_| is_two_digits)
-        });
-        let parts: Option<Vec<u8>> = parts.collect();
-        let time = match parts.as_deref() {
-            Some([hour, minute]) => Self::at(*hour, *minute),
-            Some([hour, minute, second]) => Self::at(*hour, *minute).with_second(*second),
-            _ => return Err(wrong()),
-        };
-        match time.seconds() {
-            Some(_) => Ok(time),
-            None => Err(wrong()),
-        }
+        })
     }
+}
+
+/// The number of a text of digits only: without a sign.
+pub(super) fn number<N: FromStr>(text: &str) -> Option<N> {
+    let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
+    text.parse().ok().filter(|_| is_number)
 }

@@ -434,7 +434,7 @@ impl Quota {
     }
 
     /// The quota in this zone and from this day on, if they are set.
-    pub(super) fn in_civil_time(
+    pub(crate) fn in_civil_time(
         self,
         zone: Option<&str>,
         starting_on: Option<u32>,

@@ -6,7 +6,7 @@ use std::{collections::BTreeSet, fmt, sync::Mutex, time::Duration};
 use super::calendar_quotas;
 use super::{
     Algorithm, Quota,
-    time_of_day::{DayLimits, TimeOfDay},
+    time_of_day::{DayLimits, TimeOfDay, number},
 };
 use crate::{
     error::{ConfigError, ConfigErrorKind},
@@ -63,7 +63,14 @@ impl Quota {
     /// # Ok::<_, tower_ratelimit::ConfigError>(())
     /// ```
     pub const fn varying(mut self, limits: &'static [(TimeOfDay, u64)]) -> Self {
-        self.limit = largest(limits);
+        self.limit = 0;
+        let mut at = 0;
+        while at < limits.len() {
+            if limits[at].1 > self.limit {
+                self.limit = limits[at].1;
+            }
+            at += 1;
+        }
         self.varying = Some(limits);
         self
     }
@@ -76,25 +83,13 @@ impl Quota {
     /// If limiters do not accept such a quota, or the process has had 4,096 other lists.
     pub fn try_varying(self, limits: &[(TimeOfDay, u64)]) -> Result<Self, ConfigError> {
         check(limits, &self)?;
-        match unpoisoned(LISTS.lock()).keep(limits, MAX_LISTS) {
+        match keep(&LISTS, limits, MAX_LISTS) {
             Some(kept) => Ok(self.varying(kept)),
             None => refuse(format!(
                 "this process has had {MAX_LISTS} different lists of limits, the most that it keeps; accepted are \
                  those until it is started again"
             )),
         }
-    }
-
-    /// The quota with limits for times of day in UTC, or in this zone.
-    #[cfg(feature = "rules")]
-    pub(crate) fn varying_in(
-        self,
-        zone: Option<&str>,
-        limits: &[(TimeOfDay, u64)],
-    ) -> Result<Self, ConfigError> {
-        let quota = self.try_varying(limits)?.in_civil_time(zone, None)?;
-        quota.check()?;
-        Ok(quota)
     }
 
     /// The limits that [`varying`](Self::varying) set; `None` for a limit that is the same all day.
@@ -108,53 +103,38 @@ impl Quota {
             return self;
         };
         let limits = limits.iter().map(|(at, limit)| (*at, change(*limit)));
+        let limits: Vec<_> = limits.collect();
         // A share of an accepted list: a process has few.
-        let kept = unpoisoned(LISTS.lock()).keep(&limits.collect::<Vec<_>>(), usize::MAX);
+        let kept = keep(&LISTS, &limits, usize::MAX);
         kept.map_or(self, |kept| self.varying(kept))
     }
-}
-
-const fn largest(limits: &DayLimits) -> u64 {
-    let (mut at, mut most) = (0, 0);
-    while at < limits.len() {
-        if limits[at].1 > most {
-            most = limits[at].1;
-        }
-        at += 1;
-    }
-    most
 }
 
 /// The most different lists that a process accepts, of together at most 19 MB. They are never freed, since a [`Quota`] is
 /// copied, and each change of a limit by an operator may be another one.
 const MAX_LISTS: usize = 4_096;
 
-static LISTS: Mutex<KeptLists> = Mutex::new(KeptLists(BTreeSet::new()));
+static LISTS: KeptLists = Mutex::new(BTreeSet::new());
 
 /// Lists that are kept for the life of the process, equal ones once.
-struct KeptLists(BTreeSet<&'static DayLimits>);
+type KeptLists = Mutex<BTreeSet<&'static DayLimits>>;
 
-impl KeptLists {
-    /// Keeps the list unless it is one more than `most`.
-    fn keep(&mut self, limits: &DayLimits, most: usize) -> Option<&'static DayLimits> {
-        if let Some(known) = self.0.get(limits) {
-            return Some(known);
-        }
-        if self.0.len() >= most {
+/// Keeps the list unless it is one more than `most`.
+fn keep(lists: &KeptLists, limits: &DayLimits, most: usize) -> Option<&'static DayLimits> {
+    let mut lists = unpoisoned(lists.lock());
+    if !lists.contains(limits) {
+        if lists.len() >= most {
             return None;
         }
-        let kept: &'static DayLimits = Box::leak(Box::from(limits));
-        self.0.insert(kept);
-        Some(kept)
+        lists.insert(Box::leak(Box::from(limits)));
     }
+    lists.get(limits).copied()
 }
 
 /// Checks that limiters accept `quota` with these limits.
 pub(super) fn check(limits: &DayLimits, quota: &Quota) -> Result<(), ConfigError> {
-    if quota
-        .calendar
-        .is_some_and(|calendar| !calendar.is_of_days())
-    {
+    let calendar = quota.calendar;
+    if calendar.is_some_and(|calendar| !calendar.is_of_days()) {
         return refuse("a quota of the calendar has one limit; accepted are windows of one length");
     }
     let slices = match quota.algorithm() {
@@ -171,16 +151,16 @@ pub(super) fn check(limits: &DayLimits, quota: &Quota) -> Result<(), ConfigError
         }
     };
     // A slice of a fraction of a microsecond is refused by the check of slices.
-    let nanos = quota.period().as_nanos() / u128::from(slices);
+    let slice = quota.period() / slices;
+    let nanos = slice.as_nanos();
     if nanos == 0 || !DAY_NANOS.is_multiple_of(nanos) || !nanos.is_multiple_of(1_000) {
         return refuse(format!(
             "{:?} in {slices} slices; accepted is a slice of whole microseconds that divides 24 hours",
             quota.period()
         ));
     }
-    let slice = Duration::from_nanos(nanos as u64);
     #[cfg(feature = "calendar")]
-    if let Some(calendar) = quota.calendar {
+    if let Some(calendar) = calendar {
         calendar_quotas::check_slice(calendar, slice)?;
     }
     check_entries(limits, slice)
@@ -191,10 +171,8 @@ fn check_entries(limits: &DayLimits, slice: Duration) -> Result<(), ConfigError>
         let times = limits.len();
         return refuse(format!("{times} times; accepted are 1 to {MAX_ENTRIES}"));
     }
-    let is_edge = |seconds: u32| {
-        let since_midnight = u128::from(seconds) * 1_000_000_000;
-        since_midnight.is_multiple_of(slice.as_nanos())
-    };
+    let length = slice.as_nanos();
+    let is_edge = |seconds: u32| (u128::from(seconds) * 1_000_000_000).is_multiple_of(length);
     let mut before = None;
     for (time, limit) in limits {
         let fault = match (time.seconds(), before) {
@@ -228,7 +206,9 @@ fn check_entries(limits: &DayLimits, slice: Duration) -> Result<(), ConfigError>
 pub(super) fn parse(text: &str) -> Result<Vec<(TimeOfDay, u64)>, ConfigError> {
     let mut limits = Vec::new();
     for part in text.split('/') {
-        let Some(entry) = entry(part) else {
+        let entry = part.split_once('=');
+        let entry = entry.and_then(|(time, limit)| Some((time.parse().ok()?, number(limit)?)));
+        let Some(entry) = entry else {
             let shown: String = part.chars().take(40).collect();
             return refuse(format!(
                 "{shown:?} is no time with a limit; accepted is a list such as \"00:00=10/08:00=20\""
@@ -242,13 +222,6 @@ pub(super) fn parse(text: &str) -> Result<Vec<(TimeOfDay, u64)>, ConfigError> {
         }
     }
     Ok(limits)
-}
-
-fn entry(text: &str) -> Option<(TimeOfDay, u64)> {
-    let (time, limit) = text.split_once('=')?;
-    let is_number = limit.bytes().all(|byte| byte.is_ascii_digit());
-    let limit = limit.parse().ok().filter(|_| is_number)?;
-    Some((time.parse().ok()?, limit))
 }
 
 /// The quota of a text with these limits. Its rate has the largest, so that no number of the text is without a
@@ -265,11 +238,6 @@ pub(super) fn of_text(quota: Quota, limits: &DayLimits) -> Result<Quota, ConfigE
     ))
 }
 
-#[cfg(feature = "rules")]
-pub(crate) fn check_zone(name: &str) -> Result<(), ConfigError> {
-    Quota::per_day(1).in_civil_time(Some(name), None).map(drop)
-}
-
 /// The list as [`parse`] reads it.
 pub(super) fn text(limits: &DayLimits) -> String {
     let entries = limits.iter().map(|(time, limit)| format!("{time}={limit}"));
@@ -283,21 +251,18 @@ fn refuse<T>(fault: impl fmt::Display) -> Result<T, ConfigError> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-
-    use super::KeptLists;
-    use crate::quota::TimeOfDay;
+    use super::*;
 
     #[test]
     fn a_process_keeps_a_bounded_number_of_lists() {
-        let mut lists = KeptLists(BTreeSet::new());
+        let lists = KeptLists::default();
         let list = |limit| [(TimeOfDay::MIDNIGHT, limit)];
         for limit in [1, 2, 1, 2] {
-            let kept = lists.keep(&list(limit), 2);
+            let kept = keep(&lists, &list(limit), 2);
             assert_eq!(kept.expect("one of two"), list(limit));
         }
-        assert_eq!(lists.keep(&list(3), 2), None);
-        assert_eq!(lists.0.len(), 2);
-        assert!(lists.keep(&list(2), 2).is_some());
+        assert_eq!(keep(&lists, &list(3), 2), None);
+        assert_eq!(unpoisoned(lists.lock()).len(), 2);
+        assert!(keep(&lists, &list(2), 2).is_some());
     }
 }

@@ -90,7 +90,9 @@ impl RuleQuota {
         zone: Option<&str>,
         limits: &[(TimeOfDay, u64)],
     ) -> Result<Self, ConfigError> {
-        let quota = self.quota.quota().varying_in(zone, limits)?;
+        let quota = self.quota.quota().try_varying(limits)?;
+        let quota = quota.in_civil_time(zone, None)?;
+        quota.check()?;
         let mut counter = self.counter.clone();
         counter.shape.varies = true;
         Ok(Self {

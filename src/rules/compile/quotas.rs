@@ -9,7 +9,7 @@ use tower_ratelimit_rulefile::{
 use super::{context::Context, weighted_schedule::weighted};
 use crate::{
     error::{ConfigError, ConfigErrorKind},
-    quota::{OwnedQuota, Quota, check_zone},
+    quota::{OwnedQuota, Quota},
     rules::{
         fields::{
             matching::ZONE as ZONE_OF_TIME,
@@ -109,7 +109,8 @@ impl<'c> Context<'c> {
     /// Whether the system knows a zone that a weighted schedule names, and all of its times are in it. Reports the
     /// times that are not.
     fn is_one_zone(&mut self, schedule: &Node, name: &str) -> bool {
-        let unknown = check_zone(name).err().map(|error| error.to_string());
+        let unknown = Quota::per_day(1).in_civil_time(Some(name), None).err();
+        let unknown = unknown.map(|error| error.to_string());
         let mut is_one = true;
         for time in times_of(schedule) {
             let message = match name_of_zone(time) {

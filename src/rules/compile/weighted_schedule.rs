@@ -7,7 +7,7 @@ use crate::{
 };
 
 const MINUTE_MICROS: u64 = 60_000_000;
-const MINUTES_A_DAY: u64 = 24 * 60;
+const MINUTES_A_DAY: usize = 24 * 60;
 
 /// The quotas of a rule with the limits of its schedule, whose times are those of `zone` if it is named; a message
 /// if they cannot be one window each.
@@ -16,12 +16,10 @@ pub(super) fn weighted(
     times: &[Scheduled],
     otherwise: Option<&QuotaSet>,
 ) -> Result<QuotaSet, String> {
-    let unlimited = || "`weighted` with `unlimited`; accepted are windows".to_owned();
-    let base = otherwise.ok_or_else(unlimited)?;
-    let sets = times
-        .iter()
-        .map(|time| time.quotas.as_ref().ok_or_else(unlimited));
-    let sets: Vec<&QuotaSet> = sets.collect::<Result<_, _>>()?;
+    let sets = times.iter().map(|time| time.quotas.as_ref());
+    let (Some(base), Some(sets)) = (otherwise, sets.collect::<Option<Vec<_>>>()) else {
+        return Err("`weighted` with `unlimited`; accepted are windows".to_owned());
+    };
     let begins = begins(times)?;
     let set = base.0.iter().enumerate().map(|(at, quota)| {
         let own = quota.quota.quota();
@@ -39,16 +37,16 @@ pub(super) fn weighted(
 
 /// The limit of a scheduled quota, if it counts like the rule's own.
 fn limit_like(own: &Quota, other: Option<&RuleQuota>) -> Result<u64, String> {
-    let other = other.map(|other| other.quota.quota());
     let beyond = |quota: &Quota| (quota.soft_percent(), quota.debt_units());
-    let alike = other.filter(|other| own.counts_like(other) && beyond(own) == beyond(other));
-    match (alike, other) {
-        (Some(alike), _) => Ok(alike.limit()),
-        (None, Some(other)) => Err(format!(
+    match other.map(|other| other.quota.quota()) {
+        Some(other) if own.counts_like(&other) && beyond(own) == beyond(&other) => {
+            Ok(other.limit())
+        }
+        Some(other) => Err(format!(
             "`weighted` with {own} and {other}; accepted are windows of one algorithm, period, number of \
              slices, soft share and debt"
         )),
-        (None, None) => Err(format!(
+        None => Err(format!(
             "`weighted`: a time has no quota in the place of {own}; accepted are as many as `quota` has"
         )),
     }
@@ -56,27 +54,24 @@ fn limit_like(own: &Quota, other: Option<&RuleQuota>) -> Result<u64, String> {
 
 /// The times of day at which another entry of the schedule, or none, is in force from then on.
 fn begins(times: &[Scheduled]) -> Result<Vec<(TimeOfDay, Option<usize>)>, String> {
-    let in_force = |minute: u64| {
-        let now = Timestamp::from_micros(minute * MINUTE_MICROS);
+    let in_force = |minute: usize| {
+        let now = Timestamp::from_micros(minute as u64 * MINUTE_MICROS);
         times.iter().position(|time| time.is_in_force(now))
     };
-    let of_day: Vec<_> = (0..MINUTES_A_DAY).map(in_force).collect();
-    let week = MINUTES_A_DAY..7 * MINUTES_A_DAY;
-    if week
-        .into_iter()
-        .any(|minute| in_force(minute) != of_day[(minute % MINUTES_A_DAY) as usize])
-    {
+    let week: Vec<_> = (0..7 * MINUTES_A_DAY).map(in_force).collect();
+    let day = &week[..MINUTES_A_DAY];
+    if week.chunks(MINUTES_A_DAY).any(|other| other != day) {
         return Err(
             "`weighted` with `days`; accepted are times of every day, since a limit varies by the time of \
              day"
                 .to_owned(),
         );
     }
-    let mut begins: Vec<(TimeOfDay, Option<usize>)> = Vec::new();
-    for (minute, hit) in of_day.into_iter().enumerate() {
-        if begins.last().is_none_or(|(_, before)| *before != hit) {
-            begins.push((TimeOfDay::at((minute / 60) as u8, (minute % 60) as u8), hit));
-        }
-    }
-    Ok(begins)
+    let mut minute = 0;
+    let begins = day.chunk_by(|before, hit| before == hit).map(|alike| {
+        let begin = TimeOfDay::at((minute / 60) as u8, (minute % 60) as u8);
+        minute += alike.len();
+        (begin, alike[0])
+    });
+    Ok(begins.collect())
 }
