@@ -8,12 +8,11 @@ pub(super) mod stored_state_format;
 
 pub(crate) use self::key_state::State;
 use super::{
-    Bucket, ClockSkew, Counts, Divisible, Most, Refund, Verdict,
+    Bucket, ClockSkew, Counts, Divisible, Most, Refund, TokenBucket, Verdict,
     eviction_weight::{EvictionWeight, Fading, Weight},
     fixed_window::FixedWindow,
     sliding_log::SlidingLog,
     sliding_window::SlidingWindow,
-    token_bucket::TokenBucket,
     varying::Limits,
 };
 use crate::{
@@ -48,13 +47,13 @@ enum Rate {
 
 impl Rate {
     fn new(quota: &Quota, most: Most) -> Self {
-        let skew = ClockSkew::None;
+        if let Some(bucket) = Bucket::new(quota, most, ClockSkew::None) {
+            return Self::Bucket(bucket);
+        }
         match quota.algorithm() {
-            Algorithm::TokenBucket => Self::Bucket(Bucket::token(quota, most, skew)),
-            Algorithm::LeakyBucket { .. } => Self::Bucket(Bucket::leaky(quota, most, skew)),
             Algorithm::FixedWindow => Self::FixedWindow(FixedWindow::new(quota, most)),
             Algorithm::SlidingWindow => Self::SlidingWindow(SlidingWindow::new(quota, most)),
-            Algorithm::SlidingLog => Self::SlidingLog(SlidingLog::new(quota)),
+            _ => Self::SlidingLog(SlidingLog::new(quota)),
         }
     }
 
@@ -212,7 +211,7 @@ impl CompiledQuota {
 impl CompiledQuota {
     const fn token(&self) -> Option<&TokenBucket> {
         match &self.rate {
-            Rate::Bucket(Bucket::Token(bucket)) => Some(bucket),
+            Rate::Bucket(bucket) => bucket.even(),
             _ => None,
         }
     }
@@ -220,7 +219,7 @@ impl CompiledQuota {
     #[inline(never)]
     fn verdict_of_any(&self, state: &State, now: u64, cost: u64) -> Verdict {
         match &self.rate {
-            Rate::Bucket(bucket) => bucket.as_counts().verdict(state.instant(), now, cost),
+            Rate::Bucket(bucket) => bucket.verdict(state.instant(), now, cost),
             Rate::FixedWindow(window) => window.verdict(state.window(), now, cost),
             Rate::SlidingWindow(window) => window.verdict(state.slices(), now, cost),
             Rate::SlidingLog(log) => log.verdict(state.log(), now, cost),
@@ -230,7 +229,7 @@ impl CompiledQuota {
     #[inline(never)]
     fn charge_of_any(&self, state: &mut State, now: u64, cost: u64) {
         match &self.rate {
-            Rate::Bucket(bucket) => bucket.as_counts().charge(state.instant_mut(), now, cost),
+            Rate::Bucket(bucket) => bucket.charge(state.instant_mut(), now, cost),
             Rate::FixedWindow(window) => {
                 *state = State::Window(window.charge(state.window(), now, cost));
             }
@@ -243,7 +242,7 @@ impl CompiledQuota {
     fn clamp_of_any(&self, state: &mut State, now: u64) {
         match (&self.rate, state) {
             (Rate::Bucket(bucket), State::Instant(instant)) => {
-                bucket.as_counts().clamp(instant, now);
+                bucket.clamp(instant, now);
             }
             (Rate::FixedWindow(fixed), State::Window(window)) => {
                 *window = fixed.clamped(*window, now);
@@ -258,7 +257,7 @@ impl CompiledQuota {
     #[inline(never)]
     fn standing_of_any(&self, state: &State, now: u64) -> (Usage, bool) {
         match &self.rate {
-            Rate::Bucket(bucket) => bucket.as_counts().standing(state.instant(), now),
+            Rate::Bucket(bucket) => bucket.standing(state.instant(), now),
             Rate::FixedWindow(window) if !self.is_part && !window.limits.vary() => {
                 window.standing(state.window(), now, self.extra)
             }
@@ -366,7 +365,7 @@ impl Counts for CompiledQuota {
 
     fn available(&self, state: &State, now: u64) -> u64 {
         match &self.rate {
-            Rate::Bucket(bucket) => bucket.as_counts().available(state.instant(), now),
+            Rate::Bucket(bucket) => bucket.available(state.instant(), now),
             Rate::FixedWindow(window) => window.available(state.window(), now),
             Rate::SlidingWindow(window) => window.available(state.slices(), now),
             Rate::SlidingLog(log) => log.available(state.log(), now),
@@ -375,14 +374,14 @@ impl Counts for CompiledQuota {
 
     fn spendable(&self, state: &State, now: u64) -> u64 {
         match &self.rate {
-            Rate::Bucket(bucket) => bucket.as_counts().spendable(state.instant(), now),
+            Rate::Bucket(bucket) => bucket.spendable(state.instant(), now),
             _ => self.with_debt().available(state, now),
         }
     }
 
     fn spend(&self, state: &mut State, now: u64, cost: u64) {
         match &self.rate {
-            Rate::Bucket(bucket) => bucket.as_counts().spend(state.instant_mut(), now, cost),
+            Rate::Bucket(bucket) => bucket.spend(state.instant_mut(), now, cost),
             _ => self.with_debt().charge(state, now, cost),
         }
     }
@@ -403,7 +402,7 @@ impl Counts for CompiledQuota {
 
     fn made(&self, charged_at: u64, charge: &Charge) -> bool {
         match &self.rate {
-            Rate::Bucket(bucket) => bucket.as_counts().made(charged_at, charge),
+            Rate::Bucket(bucket) => bucket.made(charged_at, charge),
             _ => charge.kind == self.kind,
         }
     }
@@ -411,7 +410,7 @@ impl Counts for CompiledQuota {
     fn refund(&self, state: &mut State, now: u64, refund: Refund) {
         match &self.rate {
             Rate::Bucket(bucket) => {
-                bucket.as_counts().refund(state.instant_mut(), now, refund);
+                bucket.refund(state.instant_mut(), now, refund);
             }
             Rate::FixedWindow(window) => {
                 *state = State::Window(window.refund(state.window(), now, refund));

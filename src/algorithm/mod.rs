@@ -7,6 +7,7 @@
 //! time until the state is fresh. [`Tally`] builds the operations from these, for one quota or for
 //! several that are charged together.
 
+mod bucket;
 #[cfg(feature = "calendar")]
 mod calendar_windows;
 mod compiled_quota;
@@ -14,13 +15,9 @@ mod decide;
 mod eviction_weight;
 mod fixed_window;
 mod in_class;
-mod leaky_bucket;
 mod log_entries;
-mod single_instant_bucket;
 mod sliding_log;
 mod sliding_window;
-mod stepped_token_bucket;
-mod token_bucket;
 mod varying;
 
 use crate::{
@@ -34,12 +31,12 @@ pub(crate) use self::compiled_quota::{
     stored_state_format::{instant, instant_text},
 };
 pub(crate) use self::{
+    bucket::{Bucket, TokenBucket},
     compiled_quota::{CompiledQuota, State},
     decide::{Answer, CounterIndex, Counts, Tally, class_of},
     eviction_weight::{EvictionWeight, Weight},
     fixed_window::long_window_begins,
     in_class::{Divisible, InClass},
-    single_instant_bucket::Bucket,
     varying::least_limit_begins,
 };
 

@@ -1,7 +1,7 @@
 //! The stored format of states: a text for each, and bytes for the entries of a log.
 
 use super::{CompiledQuota, Rate, State};
-use crate::algorithm::{Bucket, fixed_window::Window, log_entries::Log, sliding_window::Slices};
+use crate::algorithm::{fixed_window::Window, log_entries::Log, sliding_window::Slices};
 
 /// The bytes of a log entry: seven for the microsecond, three for the count.
 const ENTRY: usize = 10;
@@ -40,15 +40,12 @@ impl CompiledQuota {
     /// Whether a state keeps its text until it changes, as that of a token bucket does, even if it has
     /// been full for long.
     pub(crate) const fn keeps_text(&self) -> bool {
-        matches!(
-            self.rate,
-            Rate::Bucket(Bucket::Token(_) | Bucket::Stepped(_))
-        )
+        matches!(&self.rate, Rate::Bucket(bucket) if !bucket.is_queue())
     }
 
     /// Whether units return one by one.
     pub(crate) const fn is_even(&self) -> bool {
-        matches!(self.rate, Rate::Bucket(Bucket::Token(_)))
+        self.token().is_some()
     }
 
     /// Whether states have bytes in addition to their text.

@@ -101,7 +101,8 @@ impl LockFree {
         quota: &(Bucket, Policy),
         cost: u64,
     ) -> Decision {
-        let (Bucket::Token(bucket), policy) = quota else {
+        let (bucket, policy) = quota;
+        let Some(bucket) = bucket.even() else {
             return self.decide(key, ClockReading::alike(time), quota, &Op::Acquire(cost));
         };
         let fresh_until = time.as_nanos();
@@ -121,7 +122,8 @@ impl LockFree {
         quota: &(Bucket, Policy),
         cost: u64,
     ) -> Decision {
-        let (Bucket::Token(bucket), policy) = quota else {
+        let (bucket, policy) = quota;
+        let Some(bucket) = bucket.even() else {
             return self.decide_in(
                 class,
                 key,
@@ -154,17 +156,7 @@ impl LockFree {
         }
         let (bucket, policy) = quota;
         let fresh = bucket.fresh_until(time.as_nanos());
-        match bucket {
-            Bucket::Token(bucket) => {
-                self.step_by(&bucket.in_class(class), policy, fresh, key, time, op)
-            }
-            Bucket::Stepped(bucket) => {
-                self.step_by(&bucket.in_class(class), policy, fresh, key, time, op)
-            }
-            Bucket::Leaky(bucket) => {
-                self.step_by(&bucket.in_class(class), policy, fresh, key, time, op)
-            }
-        }
+        self.step_by(&bucket.in_class(class), policy, fresh, key, time, op)
     }
 
     #[inline(never)]
@@ -176,11 +168,7 @@ impl LockFree {
         op: &Op,
     ) -> Decision {
         let fresh_until = bucket.fresh_until(time.as_nanos());
-        match bucket {
-            Bucket::Token(bucket) => self.step_by(bucket, policy, fresh_until, key, time, op),
-            Bucket::Stepped(bucket) => self.step_by(bucket, policy, fresh_until, key, time, op),
-            Bucket::Leaky(bucket) => self.step_by(bucket, policy, fresh_until, key, time, op),
-        }
+        self.step_by(bucket, policy, fresh_until, key, time, op)
     }
 
     fn step_by(

@@ -1,0 +1,338 @@
+//! The quotas whose whole state of a key is one instant: the token bucket, as GCRA, and `Bucket`, which may also refill in
+//! steps, or be a queue.
+
+use super::{Charged, ClockSkew, Counts, Divisible, Most, Refund, Verdict};
+use crate::{
+    decision::{Charge, Level, Stepped, Usage},
+    quota::{Algorithm, Kind, Priority, Quota},
+};
+
+/// The token bucket as GCRA, the generic cell rate algorithm of ITU-T I.371.
+///
+/// The state is one number, the theoretical arrival time (TAT): the instant at which the bucket is
+/// full again. A bucket `used` nanoseconds before its TAT lacks `used / interval` tokens. A TAT in the
+/// past is a full bucket, so 0 is the fresh state.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct TokenBucket {
+    /// T: nanoseconds in which one token refills.
+    interval: u64,
+    capacity: u64,
+    /// capacity · T: nanoseconds in which an empty bucket fills.
+    refill: u64,
+    /// The most nanoseconds of a bucket that owes units: those of the capacity and of the debt.
+    owing: u64,
+    /// `refill` of the nominal limit, without the soft share.
+    nominal: u64,
+    /// The most nanoseconds from now to a TAT: the refill of the largest bucket that shares it.
+    most: u64,
+    /// How far beyond `most` a TAT is still accepted, in nanoseconds.
+    tolerance: u64,
+    kind: Kind,
+}
+
+/// A token bucket whose tokens may refill in another way than evenly.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Bucket {
+    tokens: TokenBucket,
+    flow: Flow,
+    class: Priority,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Flow {
+    Even,
+    /// Tokens refill at multiples of these nanoseconds since the epoch. Between two steps it is a bucket at the time of the
+    /// last step; only waits are different: they end at a step.
+    Steps(u64),
+    /// Tokens are slots of a queue: one unit leaves every interval, in order of arrival. The TAT is the next free slot, and
+    /// a unit that fits waits for those before it.
+    Queue,
+}
+
+impl TokenBucket {
+    /// The bounds of valid quotas keep all products within 2^59.
+    fn new(quota: &Quota, most: Most, skew: ClockSkew) -> Self {
+        let interval = quota.interval_nanos();
+        let capacity = quota.capacity() + quota.extra();
+        let refill = interval * capacity;
+        let debt = if quota.can_spend() {
+            quota.debt_units()
+        } else {
+            0
+        };
+        Self {
+            interval,
+            capacity,
+            refill,
+            // The numbers of a request's own quota may be slower than the debt of the limiter's quota.
+            owing: (interval.saturating_mul(debt).saturating_add(refill))
+                .min(most.nanos)
+                .max(refill),
+            nominal: interval * quota.capacity(),
+            most: most.nanos,
+            tolerance: skew.tolerance(most.nanos),
+            kind: quota.kind(),
+        }
+    }
+
+    /// The bucket that may also hold its debt, for units that were used already.
+    const fn with_debt(self) -> Self {
+        Self {
+            refill: self.owing,
+            ..self
+        }
+    }
+
+    const fn used(&self, tat: u64, now: u64) -> u64 {
+        tat.saturating_sub(now)
+    }
+
+    fn level(&self, tat: u64, now: u64) -> (Level, bool) {
+        let level = Level {
+            used: self.used(tat, now),
+            refill: self.nominal,
+            interval: self.interval,
+        };
+        (level, self.nominal < self.refill && level.is_excess())
+    }
+}
+
+impl Divisible for TokenBucket {
+    fn part(&self, class: Priority) -> Self {
+        let capacity = class.part_of(self.nominal / self.interval);
+        let refill = capacity * self.interval;
+        Self {
+            capacity,
+            refill,
+            nominal: refill,
+            ..*self
+        }
+    }
+}
+
+impl Counts for TokenBucket {
+    type State = u64;
+
+    fn verdict(&self, tat: &u64, now: u64, cost: u64) -> Verdict {
+        if cost == 0 {
+            return Verdict::FITS;
+        }
+        if cost > self.capacity {
+            return Verdict::Never;
+        }
+        let needed = self.used(*tat, now) + cost * self.interval;
+        match needed.checked_sub(self.refill) {
+            None | Some(0) => Verdict::FITS,
+            Some(wait) => Verdict::After(wait),
+        }
+    }
+
+    fn available(&self, tat: &u64, now: u64) -> u64 {
+        self.refill.saturating_sub(self.used(*tat, now)) / self.interval
+    }
+
+    /// Takes `cost`, down to an empty bucket and no further.
+    fn charge(&self, tat: &mut u64, now: u64, cost: u64) {
+        let cost = cost.saturating_mul(self.interval);
+        let used = self.used(*tat, now).saturating_add(cost).min(self.refill);
+        if used == 0 {
+            // A limit of 0 has no tokens.
+            return;
+        }
+        // A thread that read the clock earlier than the last writer must not undo the writer's charge.
+        *tat = now.saturating_add(used).max(*tat);
+    }
+
+    /// Never as of an instant before that of the state: the units of that time are charged already.
+    fn charge_late(&self, tat: &mut u64, now: u64, late: u64, cost: u64) {
+        let full_since = now.saturating_sub(late).max((*tat).min(now));
+        self.charge(tat, full_since, cost);
+    }
+
+    fn spendable(&self, tat: &u64, now: u64) -> u64 {
+        self.with_debt().available(tat, now)
+    }
+
+    fn spend(&self, tat: &mut u64, now: u64, cost: u64) {
+        self.with_debt().charge(tat, now, cost);
+    }
+
+    fn made(&self, charged_at: u64, charge: &Charge) -> bool {
+        charge.kind == self.kind && charge.fits(charged_at, self.interval, self.owing)
+    }
+
+    fn refund(&self, tat: &mut u64, now: u64, refund: Refund) {
+        let back = refund.nanos(now, self.interval, self.capacity);
+        // A full bucket stays as it is.
+        let less = tat.saturating_sub(back).max(now);
+        *tat = less.min(*tat);
+    }
+
+    /// Moves a TAT beyond a full refill back to it. Such a TAT comes from a clock that stepped back or
+    /// from a larger quota, and would lock the key out for longer than any quota can.
+    fn clamp(&self, tat: &mut u64, now: u64) {
+        if self.used(*tat, now) > self.most + self.tolerance {
+            *tat = now.saturating_add(self.most);
+        }
+    }
+
+    fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    fn standing(&self, tat: &u64, now: u64) -> (Usage, bool) {
+        let (level, excess) = self.level(*tat, now);
+        (Usage::Level(level), excess)
+    }
+}
+
+impl Bucket {
+    /// The bucket of a valid quota; `None` for windows and logs.
+    pub(crate) fn new(quota: &Quota, most: Most, skew: ClockSkew) -> Option<Self> {
+        let flow = match (quota.algorithm(), quota.refill_every_nanos()) {
+            (Algorithm::TokenBucket, None) => Flow::Even,
+            (Algorithm::TokenBucket, Some(step)) => Flow::Steps(step),
+            (Algorithm::LeakyBucket { .. }, _) => Flow::Queue,
+            _ => return None,
+        };
+        Some(Self {
+            tokens: TokenBucket::new(quota, most, skew),
+            flow,
+            class: Priority::CRITICAL,
+        })
+    }
+
+    /// The bucket, if its tokens refill evenly.
+    #[inline]
+    pub(crate) const fn even(&self) -> Option<&TokenBucket> {
+        match self.flow {
+            Flow::Even => Some(&self.tokens),
+            Flow::Steps(_) | Flow::Queue => None,
+        }
+    }
+
+    #[cfg(feature = "shared")]
+    pub(super) const fn is_queue(&self) -> bool {
+        matches!(self.flow, Flow::Queue)
+    }
+
+    /// The latest state that is fresh at `now`.
+    pub(crate) const fn fresh_until(&self, now: u64) -> u64 {
+        match self.flow {
+            Flow::Steps(step) => now - now % step,
+            Flow::Even | Flow::Queue => now,
+        }
+    }
+
+    /// The latest possible state at `now`: that of an exhausted key.
+    pub(crate) const fn latest(&self, now: u64) -> u64 {
+        self.fresh_until(now).saturating_add(self.tokens.most)
+    }
+
+    /// Nanoseconds of refill between the state and a fresh one.
+    pub(super) const fn used(&self, tat: u64, now: u64) -> u64 {
+        tat.saturating_sub(self.fresh_until(now))
+    }
+
+    /// Nanoseconds until the state is fresh.
+    pub(super) const fn reset_after(&self, tat: u64, now: u64) -> u64 {
+        self.wait(now, self.used(tat, now))
+    }
+
+    /// Nanoseconds from now to the end of a wait that began at the last step.
+    const fn wait(&self, now: u64, wait: u64) -> u64 {
+        match self.flow {
+            Flow::Steps(step) => self.stepped(now, step, wait).until_step(wait),
+            Flow::Even | Flow::Queue => wait,
+        }
+    }
+
+    const fn stepped(&self, now: u64, step: u64, used: u64) -> Stepped {
+        Stepped {
+            used,
+            passed: now % step,
+            step,
+        }
+    }
+}
+
+impl Divisible for Bucket {
+    fn part(&self, class: Priority) -> Self {
+        Self {
+            tokens: self.tokens.part(class),
+            class,
+            ..*self
+        }
+    }
+}
+
+impl Counts for Bucket {
+    type State = u64;
+
+    fn verdict(&self, tat: &u64, now: u64, cost: u64) -> Verdict {
+        match self.tokens.verdict(tat, self.fresh_until(now), cost) {
+            Verdict::After(wait) => Verdict::After(self.wait(now, wait)),
+            // The last of several units waits for all units before it.
+            Verdict::Fits { .. } if matches!(self.flow, Flow::Queue) && cost > 0 => Verdict::Fits {
+                wait: self.used(*tat, now) + (cost - 1) * self.tokens.interval,
+            },
+            verdict => verdict,
+        }
+    }
+
+    fn available(&self, tat: &u64, now: u64) -> u64 {
+        self.tokens.available(tat, self.fresh_until(now))
+    }
+
+    fn charge(&self, tat: &mut u64, now: u64, cost: u64) {
+        self.tokens.charge(tat, self.fresh_until(now), cost);
+    }
+
+    fn charge_late(&self, tat: &mut u64, now: u64, late: u64, cost: u64) {
+        match self.even() {
+            Some(tokens) => tokens.charge_late(tat, now, late, cost),
+            None => self.charge(tat, now, cost),
+        }
+    }
+
+    fn spendable(&self, tat: &u64, now: u64) -> u64 {
+        self.tokens.spendable(tat, self.fresh_until(now))
+    }
+
+    fn spend(&self, tat: &mut u64, now: u64, cost: u64) {
+        self.tokens.spend(tat, self.fresh_until(now), cost);
+    }
+
+    fn made(&self, charged_at: u64, charge: &Charge) -> bool {
+        self.tokens.made(self.fresh_until(charged_at), charge)
+    }
+
+    /// The last slots of a queue become free: slots before others that are booked stay booked.
+    fn refund(&self, tat: &mut u64, now: u64, refund: Refund) {
+        let of = match (refund.of, self.flow) {
+            (Charged::At(_, charge), Flow::Queue) if charge.end != *tat => return,
+            (Charged::At(at, charge), _) => Charged::At(self.fresh_until(at), charge),
+            (Charged::Newest, _) => Charged::Newest,
+        };
+        let refund = Refund { of, ..refund };
+        self.tokens.refund(tat, self.fresh_until(now), refund);
+    }
+
+    fn clamp(&self, tat: &mut u64, now: u64) {
+        self.tokens.clamp(tat, self.fresh_until(now));
+    }
+
+    fn kind(&self) -> Kind {
+        self.tokens.kind
+    }
+
+    /// The usage as a level, of a queue too: slots become free evenly, like tokens.
+    fn standing(&self, tat: &u64, now: u64) -> (Usage, bool) {
+        let (level, excess) = self.tokens.level(*tat, self.fresh_until(now));
+        let usage = match self.flow {
+            Flow::Steps(step) => Usage::Stepped(self.stepped(now, step, level.used), self.class),
+            Flow::Even | Flow::Queue => Usage::Level(level),
+        };
+        (usage, excess)
+    }
+}
