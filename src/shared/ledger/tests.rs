@@ -5,6 +5,7 @@ mod eviction;
 mod faults;
 mod memory;
 mod model;
+mod numbers;
 mod units;
 
 use std::{sync::Arc, time::Duration};
