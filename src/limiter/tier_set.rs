@@ -19,7 +19,7 @@ use crate::{
     decision::{Op, Policy, REQUEST_TIER},
     error::{ConfigError, ConfigErrorKind, LimiterError},
     log::{self, Code},
-    quota::{Fitted, Kind, MAX_REFILL_NANOS, OwnedQuota, Priority, Quota, check_name},
+    quota::{Fitted, IntoQuotas, Kind, MAX_REFILL_NANOS, OwnedQuota, Priority, Quota, check_name},
 };
 
 /// The quotas of all tiers, in force.
@@ -43,68 +43,91 @@ pub(crate) struct TierSet {
     has_debt: bool,
 }
 
+/// The terms of a limit, whichever limiter counts it.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct LimitTerms {
+    /// The tiers' quotas; the default tier is the first.
+    pub(crate) tiers: Vec<(Tier, Vec<OwnedQuota>)>,
+    pub(crate) block_for: Option<Duration>,
+    pub(crate) on_change: OnChange,
+    /// The limiter's name, which its lone quota has, too, unless that has one of its own.
+    pub(crate) name: Option<String>,
+    /// The names of the counters of each tier's quotas: those of one name share a counter if they count alike, at any
+    /// place of their tiers.
+    pub(crate) counter_names: Option<Vec<Vec<String>>>,
+}
+
+impl LimitTerms {
+    /// The terms of these quotas, with the default settings.
+    pub(crate) fn of(quotas: impl IntoQuotas) -> Self {
+        Self {
+            tiers: vec![(Tier::DEFAULT, quotas.into_quotas())],
+            ..Self::default()
+        }
+    }
+
+    pub(crate) fn add_tier(&mut self, name: Cow<'static, str>, quotas: impl IntoQuotas) {
+        self.tiers.push((Tier::of_name(name), quotas.into_quotas()));
+    }
+}
+
 impl TierSet {
     /// # Errors
     ///
     /// If a tier has no quota, a quota is invalid, two quotas of a tier or two tiers have one name, or the
     /// block is too long.
-    pub(crate) fn new(
-        tiers: Vec<(Tier, Vec<OwnedQuota>)>,
-        block_for: Option<Duration>,
-    ) -> Result<Self, ConfigError> {
-        let mut limits = Self::of_tiers(tiers, block_for)?;
+    pub(crate) fn new(terms: LimitTerms) -> Result<Self, ConfigError> {
+        let mut limits = Self {
+            tiers: Vec::with_capacity(terms.tiers.len()),
+            counters: Vec::new(),
+            own: None,
+            block_for: terms.block_for.map(checked_block).transpose()?,
+            counter_names: None,
+            others: Vec::new(),
+            #[cfg(feature = "shared")]
+            has_debt: false,
+        };
+        limits.add_tiers(terms.tiers)?;
+        if let Some(names) = &terms.counter_names {
+            limits.name_counters(names);
+        }
+        if terms.on_change == OnChange::Fresh {
+            limits.mark_counters();
+        }
+        // Policies cannot have every name that a limiter can.
+        if let Some(name) = terms.name.filter(|name| check_name(name).is_ok()) {
+            for (_, quotas) in &mut limits.tiers {
+                quotas.name_after(&name);
+            }
+        }
         limits.share_counters();
-        limits.warn_of_crosswise();
+        if limits.counter_names.is_none() {
+            limits.warn_of_crosswise();
+        }
         Ok(limits)
     }
 
-    /// Limits with named counters: quotas of one name share a counter if they count alike, at any place
-    /// of their tiers. `names` has the names of each tier's quotas.
-    ///
-    /// # Errors
-    ///
-    /// The errors of [`new`](Self::new).
-    pub(crate) fn with_counter_names(
-        tiers: Vec<(Tier, Vec<OwnedQuota>)>,
-        block_for: Option<Duration>,
-        names: &[Vec<String>],
-    ) -> Result<Self, ConfigError> {
-        let mut limits = Self::of_tiers(tiers, block_for)?;
+    /// Names the counters of each tier's quotas.
+    fn name_counters(&mut self, names: &[Vec<String>]) {
         let all: BTreeSet<&String> = names.iter().flatten().collect();
         let all: Vec<&String> = all.into_iter().collect();
-        for ((_, quotas), own) in limits.tiers.iter_mut().zip(names) {
+        for ((_, quotas), own) in self.tiers.iter_mut().zip(names) {
             let places = own
                 .iter()
                 .map(|name| all.partition_point(|known| *known < name))
                 .map(TierPlace);
             quotas.places = places.collect();
         }
-        limits.counter_names = Some(all.into_iter().cloned().collect());
-        limits.share_counters();
-        Ok(limits)
+        self.counter_names = Some(all.into_iter().cloned().collect());
     }
 
-    /// Names the lone quota of each tier, if it has no name, like the limiter, unless policies cannot have that name.
-    pub(crate) fn named_after(mut self, limiter: Option<&str>) -> Self {
-        if let Some(limiter) = limiter.filter(|name| check_name(name).is_ok()) {
-            for (_, quotas) in &mut self.tiers {
-                quotas.name_after(limiter);
-            }
+    /// Makes the numbers of all quotas part of their counters' names. All tiers have the same part, so that they
+    /// still share counters.
+    fn mark_counters(&mut self) {
+        let mark = counter_mark(&self.tiers);
+        for quota in self.tiers.iter_mut().flat_map(|(_, tier)| &mut tier.quotas) {
+            *quota = quota.with_counter_mark(mark);
         }
-        self
-    }
-
-    /// With [`OnChange::Fresh`], the numbers of all quotas become part of their counters' names. All tiers have
-    /// the same part, so that they still share counters.
-    pub(crate) fn on_change(mut self, on_change: OnChange) -> Self {
-        if on_change == OnChange::Fresh {
-            let mark = counter_mark(&self.tiers);
-            for quota in self.tiers.iter_mut().flat_map(|(_, tier)| &mut tier.quotas) {
-                *quota = quota.with_counter_mark(mark);
-            }
-            self.share_counters();
-        }
-        self
     }
 
     /// The part of the counters' names that is made of numbers; 0 if there is none.
@@ -112,20 +135,7 @@ impl TierSet {
         self.default_tier().quotas[0].counter_mark()
     }
 
-    fn of_tiers(
-        tiers: Vec<(Tier, Vec<OwnedQuota>)>,
-        block_for: Option<Duration>,
-    ) -> Result<Self, ConfigError> {
-        let mut limits = Self {
-            tiers: Vec::with_capacity(tiers.len()),
-            counters: Vec::new(),
-            own: None,
-            block_for: block_for.map(checked_block).transpose()?,
-            counter_names: None,
-            others: Vec::new(),
-            #[cfg(feature = "shared")]
-            has_debt: false,
-        };
+    fn add_tiers(&mut self, tiers: Vec<(Tier, Vec<OwnedQuota>)>) -> Result<(), ConfigError> {
         if tiers.len() > usize::from(TierIndex::MAX) {
             return Err(ConfigError::new(
                 ConfigErrorKind::QuotaList,
@@ -137,18 +147,18 @@ impl TierSet {
             ));
         }
         for (tier, quotas) in tiers {
-            if limits.tiers.iter().any(|(known, _)| *known == tier) {
+            if self.tiers.iter().any(|(known, _)| *known == tier) {
                 return Err(ConfigError::new(
                     ConfigErrorKind::QuotaList,
                     format!("two tiers are {tier:?}"),
                 ));
             }
             for quota in &quotas {
-                limits.check_debt(&quota.quota())?;
+                self.check_debt(&quota.quota())?;
             }
-            limits.tiers.push((tier, TierQuotas::new(&quotas)?));
+            self.tiers.push((tier, TierQuotas::new(&quotas)?));
         }
-        Ok(limits)
+        Ok(())
     }
 
     /// Checks that the limiter can let keys owe units, if the quota does.

@@ -15,8 +15,9 @@ use super::{
     spend::{CountedUnits, SpendRule},
 };
 use crate::{
-    headers::Headers, limiter::OnChange, middleware::key_extraction_rules::MissingKey,
-    quota::OwnedQuota,
+    headers::Headers,
+    limiter::{OnChange, tier_set::LimitTerms},
+    middleware::key_extraction_rules::MissingKey,
 };
 
 /// The effect of a rule on requests that match.
@@ -170,13 +171,18 @@ pub(super) struct CountedSets<'r> {
 }
 
 impl CountedSets<'_> {
-    pub(super) fn first(&self) -> Vec<OwnedQuota> {
-        self.sets[0].1.to_owned_quotas()
-    }
-
-    pub(super) fn tiers(&self) -> impl Iterator<Item = (String, Vec<OwnedQuota>)> {
-        let others = self.sets[1..].iter();
-        others.map(|(index, set)| (index.to_string(), set.to_owned_quotas()))
+    /// The terms of their limiter, which has this name. Counters have places.
+    pub(super) fn terms(&self, name: String) -> LimitTerms {
+        let mut terms = LimitTerms {
+            name: Some(name),
+            block_for: self.rule.block_for,
+            on_change: self.rule.on_change,
+            ..LimitTerms::of(self.sets[0].1.to_owned_quotas())
+        };
+        for (index, set) in &self.sets[1..] {
+            terms.add_tier(index.to_string().into(), set.to_owned_quotas());
+        }
+        terms
     }
 
     /// The name of the limiter. The part of the units cannot be a part of a rule's name.

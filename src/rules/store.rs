@@ -22,7 +22,7 @@ use crate::{
     clock::SharedClock,
     concurrency::PermitSource,
     error::ConfigError,
-    limiter::{AnyLimiter, LocalLimiter, LocalStore, Tier},
+    limiter::{AnyLimiter, LocalLimiter, LocalLimiterBuilder, LocalStore, Tier},
 };
 
 /// The store of the rules' counts: a [`LocalStore`], or a `RedisStore` that all nodes share.
@@ -193,15 +193,7 @@ fn local(counted: &CountedSets<'_>, store: &LocalStore) -> Result<LocalLimiter, 
         let counters = quotas.counters();
         counters.map(|counter| counter.quota.to_string()).collect()
     };
-    let mut builder = LocalLimiter::builder(counted.first())
-        .name(counted.name("rule:"))
-        .on_change(counted.rule.on_change)
-        .counter_names(counted.sets.iter().map(names).collect());
-    for (tier, quotas) in counted.tiers() {
-        builder = builder.tier(tier, quotas);
-    }
-    if let Some(block) = counted.rule.block_for {
-        builder = builder.block_for(block);
-    }
-    builder.build_in(store)
+    let mut terms = counted.terms(counted.name("rule:"));
+    terms.counter_names = Some(counted.sets.iter().map(names).collect());
+    LocalLimiterBuilder::of(terms).build_in(store)
 }

@@ -14,7 +14,10 @@ use crate::redis::store::redis_store::RedisStore;
 use crate::{
     clock::ManualClock,
     error::ConfigError,
-    limiter::{Tier, on_change::OnChange, tier_set::TierSet},
+    limiter::{
+        on_change::OnChange,
+        tier_set::{LimitTerms, TierSet},
+    },
     quota::{IntoQuotas, OwnedQuota},
     store::key_name::{accepted_name, checked_name},
 };
@@ -27,11 +30,7 @@ const DEFAULT_MAX_LOCAL_KEYS: usize = 1 << 16;
 #[derive(Debug)]
 #[must_use]
 pub struct RedisLimiterBuilder {
-    name: Option<String>,
-    /// The first one is the default.
-    tiers: Vec<(Tier, Vec<OwnedQuota>)>,
-    block_for: Option<Duration>,
-    on_change: OnChange,
+    terms: LimitTerms,
     on_failure: OnFailure,
     max_local_keys: usize,
     remembers_denials: bool,
@@ -53,17 +52,14 @@ impl SharedLimiter<Named> {
     /// Starts to configure a limiter for `quotas`, in Redis or on any other store. Call `build` at the end, or
     /// [`build_on`](RedisLimiterBuilder::build_on).
     pub fn builder(quotas: impl IntoQuotas) -> RedisLimiterBuilder {
-        RedisLimiterBuilder::new(quotas)
+        RedisLimiterBuilder::of(LimitTerms::of(quotas))
     }
 }
 
 impl RedisLimiterBuilder {
-    fn new(quotas: impl IntoQuotas) -> Self {
+    pub(crate) const fn of(terms: LimitTerms) -> Self {
         Self {
-            name: None,
-            tiers: vec![(Tier::DEFAULT, quotas.into_quotas())],
-            block_for: None,
-            on_change: OnChange::Keep,
+            terms,
             on_failure: OnFailure::local(),
             max_local_keys: DEFAULT_MAX_LOCAL_KEYS,
             remembers_denials: true,
@@ -87,7 +83,7 @@ impl RedisLimiterBuilder {
     ///
     /// 1 to 64 letters, digits, `-`, `_` and `.`.
     pub fn name(mut self, name: impl Into<String>) -> Self {
-        self.name = Some(name.into());
+        self.terms.name = Some(name.into());
         self
     }
 
@@ -100,8 +96,7 @@ impl RedisLimiterBuilder {
     /// counter; other tiers have one each. A key that alternates between tiers therefore regains
     /// nothing.
     pub fn tier(mut self, name: impl Into<Cow<'static, str>>, quotas: impl IntoQuotas) -> Self {
-        let tier = Tier::of_name(name.into());
-        self.tiers.push((tier, quotas.into_quotas()));
+        self.terms.add_tier(name.into(), quotas);
         self
     }
 
@@ -109,7 +104,7 @@ impl RedisLimiterBuilder {
     /// a key can still be [blocked by hand](crate::Op::Block). See
     /// [`LocalLimiterBuilder::block_for`](crate::limiter::LocalLimiterBuilder::block_for).
     pub const fn block_for(mut self, block: Duration) -> Self {
-        self.block_for = Some(block);
+        self.terms.block_for = Some(block);
         self
     }
 
@@ -117,7 +112,7 @@ impl RedisLimiterBuilder {
     /// under the same [name](Self::name). Defaults to [`OnChange::Keep`]. All nodes of the limiter need
     /// the same setting: nodes with another one count separately.
     pub const fn on_change(mut self, on_change: OnChange) -> Self {
-        self.on_change = on_change;
+        self.terms.on_change = on_change;
         self
     }
 
@@ -218,12 +213,11 @@ impl RedisLimiterBuilder {
     }
 
     fn on<S: StoreBackend>(self, store: S) -> Result<SharedLimiter<S>, ConfigError> {
-        let default_name = default_name(&self.tiers[0].1);
-        let limits = TierSet::new(self.tiers, self.block_for)?;
+        let default_name = default_name(&self.terms.tiers[0].1);
+        let name = self.terms.name.clone();
+        let mut limits = TierSet::new(self.terms)?;
         check_in_store(&limits)?;
-        let limits = limits.named_after(self.name.as_deref());
-        let mut limits = limits.on_change(self.on_change);
-        let name = match self.name {
+        let name = match name {
             Some(name) => checked_name(&name).map(|()| name)?,
             None => default_name,
         };

@@ -8,7 +8,10 @@ use crate::{
     decision::{Decision, Degradation, Policy},
     error::{ConfigError, LimiterError},
     key::Key,
-    limiter::{Limiter, LocalLimiter, LocalLimiterBuilder, Pending, Tier, tier_set::TierSet},
+    limiter::{
+        Limiter, LocalLimiter, LocalLimiterBuilder, Pending, Tier,
+        tier_set::{LimitTerms, TierSet},
+    },
     quota::OwnedQuota,
 };
 
@@ -169,24 +172,20 @@ fn local_limiter(
     max_keys: usize,
     seed: Option<u64>,
 ) -> Result<LocalLimiter, ConfigError> {
-    let mut builder: Option<LocalLimiterBuilder> = None;
-    for (tier, quotas) in limits.tiers() {
+    let tiers = limits.tiers().map(|(tier, quotas)| {
         // Names made of the numbers would change with the share.
         let named = quotas.quotas.iter().zip(&quotas.policies);
         let shares = named.map(|(quota, policy)| quota.shared_by(nodes).named_as(policy.to_name()));
-        let shares = shares.collect::<Vec<_>>();
-        builder = Some(match builder {
-            None => LocalLimiter::builder(shares),
-            Some(builder) => builder.with_tier(tier.clone(), shares),
-        });
-    }
-    let builder = builder.expect("there is always a default tier");
+        (tier.clone(), shares.collect())
+    });
+    let terms = LimitTerms {
+        tiers: tiers.collect(),
+        block_for: limits.block_for.map(Duration::from_nanos),
+        ..LimitTerms::default()
+    };
     // The clock of deadlines, so that a test that pauses it pauses both.
     let clock = TokioClock::new();
-    let builder = builder.max_keys(max_keys).seed(seed).clock(clock);
-    let builder = match limits.block_for {
-        Some(nanos) => builder.block_for(Duration::from_nanos(nanos)),
-        None => builder,
-    };
+    let builder = LocalLimiterBuilder::of(terms).max_keys(max_keys);
+    let builder = builder.seed(seed).clock(clock);
     builder.build()
 }

@@ -213,6 +213,18 @@ proptest! {
     }
 }
 
+#[test]
+fn quota_of_a_request_has_the_limiter_s_name() {
+    let store = store(1_000, &ManualClock::new());
+    let limiter = LocalLimiter::builder(Quota::per_minute(60)).name("login");
+    let limiter = limiter.build_in(&store).expect("a good quota");
+    for tier in [Tier::DEFAULT, RequestQuota::limit(5).into()] {
+        let decision = answer(&limiter, &tier, &key(0), Op::Acquire(1));
+        let decision = decision.expect("a decision");
+        assert_eq!(decision.binding().name(), "login", "{tier:?}");
+    }
+}
+
 /// The two cases in which a table of its own, which takes no lock, differs by design.
 #[test]
 fn lone_bucket_of_a_store_is_clamped_when_a_request_comes() {

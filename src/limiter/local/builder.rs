@@ -12,20 +12,18 @@ use super::{
 use crate::{
     clock::{Clock, OsClock, SharedClock},
     error::{ConfigError, ConfigErrorKind},
-    limiter::{Tier, on_change::OnChange, tier_set::TierSet},
-    quota::{IntoQuotas, OwnedQuota},
+    limiter::{
+        on_change::OnChange,
+        tier_set::{LimitTerms, TierSet},
+    },
+    quota::IntoQuotas,
 };
 
 /// Configures a [`LocalLimiter`]. Made by [`LocalLimiter::builder`].
 #[derive(Debug, Clone)]
 #[must_use]
 pub struct LocalLimiterBuilder {
-    /// The tiers' quotas; the default tier is the first.
-    tiers: Vec<(Tier, Vec<OwnedQuota>)>,
-    block_for: Option<Duration>,
-    on_change: OnChange,
-    name: Option<String>,
-    counter_names: Option<Vec<Vec<String>>>,
+    terms: LimitTerms,
     max_keys: Option<usize>,
     max_log_times: Option<usize>,
     clock: Option<SharedClock>,
@@ -35,18 +33,14 @@ pub struct LocalLimiterBuilder {
 impl LocalLimiter {
     /// A builder of a limiter for `quota`, with the default settings.
     pub fn builder(quotas: impl IntoQuotas) -> LocalLimiterBuilder {
-        LocalLimiterBuilder::new(quotas)
+        LocalLimiterBuilder::of(LimitTerms::of(quotas))
     }
 }
 
 impl LocalLimiterBuilder {
-    fn new(quotas: impl IntoQuotas) -> Self {
+    pub(crate) const fn of(terms: LimitTerms) -> Self {
         Self {
-            tiers: vec![(Tier::DEFAULT, quotas.into_quotas())],
-            block_for: None,
-            on_change: OnChange::Keep,
-            name: None,
-            counter_names: None,
+            terms,
             max_keys: None,
             max_log_times: None,
             clock: None,
@@ -64,12 +58,8 @@ impl LocalLimiterBuilder {
     /// again, windows and logs share units. Units that a larger quota allowed count fully for a smaller
     /// one, and can keep the key out for longer than the smaller one's own window. Quotas that do not
     /// count alike have separate counters, so a key gains nothing by alternating between tiers.
-    pub fn tier(self, name: impl Into<Cow<'static, str>>, quotas: impl IntoQuotas) -> Self {
-        self.with_tier(Tier::of_name(name.into()), quotas)
-    }
-
-    pub(crate) fn with_tier(mut self, tier: Tier, quotas: impl IntoQuotas) -> Self {
-        self.tiers.push((tier, quotas.into_quotas()));
+    pub fn tier(mut self, name: impl Into<Cow<'static, str>>, quotas: impl IntoQuotas) -> Self {
+        self.terms.add_tier(name.into(), quotas);
         self
     }
 
@@ -84,7 +74,7 @@ impl LocalLimiterBuilder {
     /// all succeed block nobody. With [`elastic`](crate::RateLimitLayer::elastic) or
     /// [`wait`](crate::RateLimitLayer::wait) the block starts only if neither helps.
     pub const fn block_for(mut self, block: Duration) -> Self {
-        self.block_for = Some(block);
+        self.terms.block_for = Some(block);
         self
     }
 
@@ -92,7 +82,7 @@ impl LocalLimiterBuilder {
     /// than the one of its [name](Self::name) before, or than the one whose counts are
     /// [restored](Self::restore). Defaults to [`OnChange::Keep`].
     pub const fn on_change(mut self, on_change: OnChange) -> Self {
-        self.on_change = on_change;
+        self.terms.on_change = on_change;
         self
     }
 
@@ -143,15 +133,7 @@ impl LocalLimiterBuilder {
     ///
     /// A lone quota without a name has the limiter's name in header fields and metrics.
     pub fn name(mut self, name: impl Into<String>) -> Self {
-        self.name = Some(name.into());
-        self
-    }
-
-    /// Sets the names of the counters of each tier's quotas in a store, instead of the quotas' names and
-    /// places.
-    #[cfg(feature = "rules")]
-    pub(crate) fn counter_names(mut self, names: Vec<Vec<String>>) -> Self {
-        self.counter_names = Some(names);
+        self.terms.name = Some(name.into());
         self
     }
 
@@ -169,15 +151,14 @@ impl LocalLimiterBuilder {
     }
 
     fn build_with(self, hasher: KeyHasher) -> Result<LocalLimiter, ConfigError> {
-        if self.name.is_some() {
+        if self.terms.name.is_some() {
             return Err(ConfigError::new(
                 ConfigErrorKind::Store,
                 "a limiter with a table of its own has no name, which is for limiters in a store: \
                  end with build_in(&store)",
             ));
         }
-        let limits = TierSet::new(self.tiers, self.block_for)?;
-        let limits = limits.on_change(self.on_change);
+        let limits = TierSet::new(self.terms)?;
         let capacity = Capacity::checked(
             self.max_keys.unwrap_or(DEFAULT_MAX_KEYS),
             self.max_log_times.unwrap_or(DEFAULT_MAX_LOG_TIMES),
@@ -243,13 +224,8 @@ impl LocalLimiterBuilder {
                 format!("{setting} of a limiter in a store is the store's: set it there"),
             ));
         }
-        let limits = match &self.counter_names {
-            Some(names) => TierSet::with_counter_names(self.tiers, self.block_for, names)?,
-            None => TierSet::new(self.tiers, self.block_for)?,
-        };
-        let limits = limits
-            .named_after(self.name.as_deref())
-            .on_change(self.on_change);
-        Ok(LocalLimiter::in_store(limits, self.name.as_deref(), store))
+        let name = self.terms.name.clone();
+        let limits = TierSet::new(self.terms)?;
+        Ok(LocalLimiter::in_store(limits, name.as_deref(), store))
     }
 }

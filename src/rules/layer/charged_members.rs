@@ -6,7 +6,10 @@ use http::StatusCode;
 
 use crate::{
     decision::Policy,
-    limiter::{AnyLimiter, Tier, UnitsOf, tier_set::TierSet},
+    limiter::{
+        AnyLimiter, Tier, UnitsOf,
+        tier_set::{LimitTerms, TierSet},
+    },
     rate_limit::{CountedResponses, Spending, UnitLimit},
     rules::{
         rule::Rule,
@@ -76,8 +79,7 @@ pub(super) fn tiers(members: &[ChargedMember<'_, '_>]) -> Box<[Tier]> {
 
 /// The policies of quotas. The compilation has checked them.
 pub(super) fn policies(set: &QuotaSet) -> impl Iterator<Item = Policy> + use<> {
-    let quotas = set.quotas().cloned().collect();
-    let limits = TierSet::new(vec![(Tier::DEFAULT, quotas)], None);
+    let limits = TierSet::new(LimitTerms::of(set.to_owned_quotas()));
     let policies = limits.map(|limits| limits.default_tier().policies.clone());
     policies.unwrap_or_default().into_iter()
 }

@@ -16,7 +16,7 @@ use crate::{
         in_flight::InFlightRule,
         rule::{CountedSets, Rule},
     },
-    shared::{OnFailure, RedisLimiter},
+    shared::{OnFailure, RedisLimiterBuilder},
     store::key_name::accepted_name,
 };
 
@@ -36,17 +36,10 @@ impl RedisRules {
         counted: &CountedSets<'_>,
         settings: &StoreSettings,
     ) -> Result<AnyLimiter, ConfigError> {
-        let mut builder = RedisLimiter::builder(counted.first())
-            .name(accepted_name(counted.name("rule.")))
+        let terms = counted.terms(accepted_name(counted.name("rule.")));
+        let builder = RedisLimiterBuilder::of(terms)
             .on_failure(on_failure(settings))
-            .on_change(counted.rule.on_change)
             .remember_denials_for(LONGEST_DENIAL);
-        for (tier, quotas) in counted.tiers() {
-            builder = builder.tier(tier, quotas);
-        }
-        if let Some(block) = counted.rule.block_for {
-            builder = builder.block_for(block);
-        }
         Ok(AnyLimiter::new(builder.build(&self.0)?))
     }
 

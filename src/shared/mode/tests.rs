@@ -1,14 +1,14 @@
 //! Tests of the settings.
 
 use super::*;
-use crate::{
-    limiter::Tier,
-    quota::{IntoQuotas, Quota},
-};
+use crate::{limiter::tier_set::LimitTerms, quota::Quota};
 
 fn limits(quotas: &[Quota], block_for: Option<Duration>) -> TierSet {
-    let tiers = vec![(Tier::DEFAULT, quotas.into_quotas())];
-    TierSet::new(tiers, block_for).expect("good quotas")
+    let terms = LimitTerms {
+        block_for,
+        ..LimitTerms::of(quotas)
+    };
+    TierSet::new(terms).expect("good quotas")
 }
 
 fn terms(mode: Mode) -> Result<Option<LedgerTerms>, ConfigError> {

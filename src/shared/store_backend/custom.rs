@@ -18,11 +18,8 @@ use super::{Client, DecideCall, StoreBackend};
 use crate::{
     clock::ManualClock,
     decision::Op,
-    limiter::{
-        Tier,
-        tier_set::{Chosen, TierSet},
-    },
-    quota::{IntoQuotas, Quota},
+    limiter::tier_set::{Chosen, LimitTerms, TierSet},
+    quota::Quota,
     shared::{
         batching::{CallWindow, SubjectAnswer, SubjectOps},
         hashed_key_names::SubjectName,
@@ -139,8 +136,7 @@ impl<S: Store> GuardedStore<S> {
     fn new(store: S) -> Self {
         let deadline = store.deadline().min(MAX_DEADLINE);
         // The value expires soon, and the limit is never reached, so that each trial writes.
-        let quota = Quota::per_second(1_000_000).into_quotas();
-        let limits = TierSet::new(vec![(Tier::DEFAULT, quota)], None);
+        let limits = TierSet::new(LimitTerms::of(Quota::per_second(1_000_000)));
         let watch = StoreWatch::new(Owner::User, None);
         let trial_limit = TRIAL_LIMIT.max(2 * deadline);
         Self {

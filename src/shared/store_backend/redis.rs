@@ -314,15 +314,15 @@ fn read_subject(text: &Value, plan: &TierPlan, ops: (usize, bool)) -> SubjectRep
 mod tests {
     use super::*;
     use crate::{
-        limiter::{Tier, tier_set::TierSet},
-        quota::{IntoQuotas, Quota},
+        limiter::tier_set::{LimitTerms, TierSet},
+        quota::Quota,
         store::error::StoreErrorKind,
     };
 
     /// A limit of ten a second.
     fn plan() -> TierPlan {
-        let tiers = vec![(Tier::DEFAULT, Quota::per_second(10).into_quotas())];
-        let plan = Plan::new(&TierSet::new(tiers, None).expect("a good quota"));
+        let limits = TierSet::new(LimitTerms::of(Quota::per_second(10)));
+        let plan = Plan::new(&limits.expect("a good quota"));
         let plan = plan.of(Chosen::Tier(0)).expect("the default tier");
         plan.into_owned()
     }

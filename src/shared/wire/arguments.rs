@@ -179,18 +179,14 @@ mod tests {
 
     use super::{super::plan::Plan, *};
     use crate::{
-        limiter::{
-            Tier,
-            tier_set::{Chosen, TierSet},
-        },
-        quota::{IntoQuotas, Quota},
+        limiter::tier_set::{Chosen, LimitTerms, TierSet},
+        quota::Quota,
     };
 
     const DAY: Duration = Duration::from_secs(86_400);
 
     fn limits_plan(quota: Quota) -> Plan {
-        let tiers = vec![(Tier::DEFAULT, quota.into_quotas())];
-        Plan::new(&TierSet::new(tiers, None).expect("a good quota"))
+        Plan::new(&TierSet::new(LimitTerms::of(quota)).expect("a good quota"))
     }
 
     #[test]

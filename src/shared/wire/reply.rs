@@ -206,18 +206,15 @@ const fn nanos(micros: u64) -> u64 {
 mod tests {
     use super::*;
     use crate::{
-        limiter::{
-            Tier,
-            tier_set::{Chosen, TierSet},
-        },
-        quota::{IntoQuotas, Quota},
+        limiter::tier_set::{Chosen, LimitTerms, TierSet},
+        quota::Quota,
         shared::wire::plan::Plan,
     };
 
     /// A limit of ten a second.
     fn plan() -> TierPlan {
-        let tiers = vec![(Tier::DEFAULT, Quota::per_second(10).into_quotas())];
-        let plan = Plan::new(&TierSet::new(tiers, None).expect("a good quota"));
+        let limits = TierSet::new(LimitTerms::of(Quota::per_second(10)));
+        let plan = Plan::new(&limits.expect("a good quota"));
         let plan = plan.of(Chosen::Tier(0)).expect("the default tier");
         plan.into_owned()
     }

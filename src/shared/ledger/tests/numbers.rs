@@ -6,8 +6,7 @@ use super::*;
 use crate::{
     algorithm::{CompiledQuota, Counts as _, State, Verdict},
     decision::Outcome,
-    limiter::{Tier, tier_set::TierSet},
-    quota::IntoQuotas,
+    limiter::tier_set::{LimitTerms, TierSet},
     shared::{
         batching::AnsweredOps,
         wire::{Call, node_message::NodeReport, plan::Plan, reply, subject_value::SubjectValue},
@@ -26,8 +25,8 @@ struct Shop {
 
 impl Shop {
     fn new(quota: Quota, opened: Instant) -> Self {
-        let tiers = vec![(Tier::DEFAULT, quota.into_quotas())];
-        let plan = Plan::new(&TierSet::new(tiers, None).expect("a good quota"));
+        let limits = TierSet::new(LimitTerms::of(quota));
+        let plan = Plan::new(&limits.expect("a good quota"));
         Self {
             plan,
             value: None,

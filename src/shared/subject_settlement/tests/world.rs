@@ -5,11 +5,8 @@ use crate::{
     algorithm::Counts as _,
     clock::Timestamp,
     decision::{Decision, Op},
-    limiter::{
-        Tier,
-        tier_set::{Chosen, TierSet},
-    },
-    quota::{IntoQuotas, Quota},
+    limiter::tier_set::{Chosen, LimitTerms, TierSet},
+    quota::Quota,
     shared::wire::{
         Applied, Call,
         node_message::{NodeMessage, NodeReply, RowStatus},
@@ -81,8 +78,7 @@ impl World {
     pub(super) fn with(quotas: &[Quota], nodes: usize, now: u64, has_debt: bool) -> Self {
         let named = quotas.iter().zip(["one", "two", "three"]);
         let owned: Vec<_> = named.map(|(quota, name)| quota.named(name)).collect();
-        let tiers = vec![(Tier::DEFAULT, owned.into_quotas())];
-        let mut limits = TierSet::new(tiers, None).expect("good quotas");
+        let mut limits = TierSet::new(LimitTerms::of(owned)).expect("good quotas");
         if has_debt {
             limits.allow_debt();
         }

@@ -3,13 +3,12 @@
 use std::time::Duration;
 
 use super::*;
-use crate::quota::IntoQuotas;
+use crate::limiter::tier_set::LimitTerms;
 
 const DAY: Duration = Duration::from_secs(86_400);
 
 fn limits_plan(quota: Quota) -> Plan {
-    let tiers = vec![(Tier::DEFAULT, quota.into_quotas())];
-    Plan::new(&TierSet::new(tiers, None).expect("a good quota"))
+    Plan::new(&TierSet::new(LimitTerms::of(quota)).expect("a good quota"))
 }
 
 fn plan(quota: Quota) -> TierPlan {
@@ -49,8 +48,7 @@ fn a_lone_quota_of_small_numbers_has_a_script_of_its_own() {
 
 fn plan_of_two(first: Quota, second: Quota) -> TierPlan {
     let quotas = [first.named("first"), second.named("second")];
-    let tiers = vec![(Tier::DEFAULT, quotas.into_quotas())];
-    let plan = Plan::new(&TierSet::new(tiers, None).expect("good quotas"));
+    let plan = Plan::new(&TierSet::new(LimitTerms::of(quotas)).expect("good quotas"));
     let plan = plan.of(Chosen::Tier(0)).expect("the default tier");
     plan.into_owned()
 }
