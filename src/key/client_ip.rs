@@ -1,7 +1,19 @@
 //! The client's address behind proxies: [`ClientIp`] reads the header that was chosen from the right, as far as proxies
 //! are trusted, and reports the place of the address.
 //!
-//! Entries are read by pure functions over bytes (`entries.rs`). Which proxies are believed stands apart (`trust.rs`).
+//! In: the address of the peer and the lines of one header. Out: a `ClientAddress`, with where it was found; as a key, the
+//! network that the address belongs to. Entries are read by pure functions over bytes (`entries.rs`). Which proxies are
+//! believed stands apart (`trust.rs`).
+//!
+//! 1. A peer that is not trusted is the client: its header is not read, since everybody can write one.
+//! 2. Otherwise each entry from the last line's end on is what a trusted proxy reports about the host before it. The first
+//!    address that is not trusted is the client's. What is left of it was written by the client, and is not read.
+//! 3. At an entry that hides its address or cannot be read, the last trusted address is taken: a bad entry must not
+//!    move a client to another one's key. So it is if all entries are trusted, or there are too many.
+//! 4. A header with a single address is believed as a whole, and has to appear once.
+//!
+//! Example: trust in 10.0.0.0/8, the peer 10.0.0.1, and `X-Forwarded-For: 1.2.3.4, 203.0.113.7, 10.0.0.2`. The entry
+//! 10.0.0.2 is trusted and 203.0.113.7 is not: it is the client, and 1.2.3.4 is its own invention.
 
 mod entries;
 mod trust;

@@ -1,5 +1,20 @@
 //! The waiting of denied requests until their turn comes: in queues by key and tier, and in slots, of which each key holds
 //! a part.
+//!
+//! In: a request that was denied (`enqueue`), or that comes while others of its key wait (`join`). Out: a `QueuePosition`,
+//! or that it does not wait. `deferred_decision.rs` waits, and charges again.
+//!
+//! 1. A request waits if its denial is over within its longest wait, and a slot is free. `WaitingSlots` bounds the requests
+//!    that wait in a layer, and the part of one key.
+//! 2. Only the head of a queue is charged. It sleeps until its denial is over, and is charged again; the others sleep until
+//!    they are the head (`until_head`). How long that takes follows from the head's denial and the costs before them.
+//! 3. A position that is dropped leaves its queue and wakes the next head, whether its request was charged (`pass`), was
+//!    denied for good, or was cancelled by its client.
+//! 4. Of several limits that are charged together, the one that binds in the last denial has the queue. Another denial may
+//!    move a request to the queue of another limit, to the place of its arrival (`denied`).
+//!
+//! Example: 10 requests a second, a longest wait of 1 s, and 15 requests at once. Ten pass. The eleventh is the head and is
+//! charged after 100 ms, the next one 100 ms later, the last after 500 ms.
 
 use std::{
     collections::{BTreeMap, HashMap},

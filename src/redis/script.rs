@@ -1,4 +1,21 @@
 //! The scripts that decide in Redis.
+//!
+//! In: the keys of up to 32 subjects, and the arguments that `shared/wire/arguments.rs` writes: the quotas of a tier, and
+//! the operations on each subject. Out: one text for each subject, which `shared/wire/reply.rs` reads. The value of a
+//! subject is one string, whose layout is in `shared/wire/subject_value.rs`.
+//!
+//! `shared/store_backend/redis.rs` chooses the script of a call. The general one decides everything; it is put together by
+//! `script/general_script_text.rs` from a file for each algorithm, and begins in `script/decide.lua`. The specialized ones
+//! (`script/specialized.rs`) decide usual operations on usual limits. One of them returns an empty text for a value that it
+//! cannot read, such as one with leases; that subject then goes to the general script, now and for some time
+//! (`shared/script_choice.rs`).
+//!
+//! Each file of the general script does what a file of `algorithm/` or `shared/` does in Rust, to the same bytes. The table in
+//! `docs/architecture.md` pairs their functions, and `tests/redis/lua_matches_rust.rs` compares them.
+//!
+//! Example: one token bucket, and a request of one unit. The arguments have the nanoseconds of a unit and of a full bucket;
+//! the time is the server's. `script/specialized/bucket.lua` reads the instant at which the bucket is full again, moves it
+//! by one unit if that fits, and has the value expire when the bucket is full.
 
 mod specialized;
 

@@ -1,4 +1,18 @@
 //! Selection of the rules for a request, by an index of methods and first segments.
+//!
+//! In: the rules in the order of their files, and the head of a request (`RequestView`). Out: a `RulesVerdict`: the charges
+//! of the rules that limit it, or one rule that allows, denies or rejects it, or that none applies.
+//!
+//! 1. `RuleIndex` has, for each method, the rules by the first segment of their path, and those of any path. A request
+//!    has two lists of candidates, which are read as one in the order of the rules. Where its path can be read in several ways,
+//!    the candidates of all readings count.
+//! 2. `matched` compares each candidate. A rule that allows or denies ends the list, and so does one with `stop`,
+//!    if its match is certain. Rules that another matching one replaces are left out.
+//! 3. `verdict` makes a charge of each rule that is left: its key, its quotas by tier or time, cost and class. A rule
+//!    whose key is missing is skipped, shares a key or rejects the request.
+//!
+//! Example: `GET /api/users` with the rules `health` for `/healthz`, `api` for `/api/**` and `all` for any path. The candidates
+//! are `api` and `all`; both match, and both are charged.
 
 use std::{
     collections::{BTreeSet, HashMap},

@@ -1,4 +1,21 @@
 //! Batching: operations that arrive while calls are in flight share the next call.
+//!
+//! In: an operation on a subject, with its plan, its tier and a deadline. Out: its answer, through a channel. In between
+//! are calls, which a `CallSender` makes; that of a limiter is in `shared/limiter/store_calls.rs`.
+//!
+//! 1. `submit` adds the operation to the queues of the current runtime (`queues.rs`). Each subject has a batch for each tier
+//!    and plan, in which equal operations that follow one another are one row with a count.
+//! 2. The dispatcher of that runtime (`dispatcher.rs`) works in rounds. A round begins when an operation arrives that is
+//!    not covered by the next one, when a call ends, or at the time that the last round has set. It sends subjects that
+//!    have no call in flight: all of them while the server is hardly busy or has just answered, else those that fill calls.
+//!    A subject that has waited too long for an answer about itself leaves in a further call.
+//! 3. `calls.rs` distributes the batches: subjects share a call if they have the plan and the tier in common, up to its
+//!    bounds of subjects, rows and operations. Operations whose deadline passed while they waited fail unsent.
+//! 4. A call ends with one answer for each subject. The next round is sent before the answers are delivered, so that the
+//!    server works while the answered requests continue.
+//!
+//! Example: a thousand equal requests of one key arrive at once. The first leaves alone. The others become one row of 999,
+//! and leave in one call when it is answered.
 
 mod calls;
 mod dispatcher;

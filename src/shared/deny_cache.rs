@@ -1,4 +1,11 @@
 //! The deny cache: denials that need no call until their wait is over.
+//!
+//! In: the decisions that answer a call (`learn`). Out: the same denial for equal operations, with the wait that is left
+//! (`answer`). An operation that may return units ends the denials of its subject, and those of calls that left before it
+//! are not cached (`forget`). A change of quotas ends all (`begin`).
+//!
+//! Example: a request is denied for 30 s. Its client tries again after 1 s and is denied for 29 s, without a call. A refund
+//! by this node ends that at once; one by another node shows when the wait is over, or sooner where nodes hold units.
 
 #[cfg(test)]
 mod tests;

@@ -1,4 +1,20 @@
 //! Eventual mode: a node spends units by itself and reports them to the store afterwards.
+//!
+//! In: operations on a subject (`decide_eventual`), and the replies to its reports. Out: decisions, and reports of what was
+//! spent. In the store, `eventual_settlement.rs` charges reports whether or not there is room.
+//!
+//! 1. A subject that this node has never seen is assumed to be unused, and the node decides at once. Before the first
+//!    reply of the store, or if the node may have lost an entry of the subject, the operation goes to the store.
+//! 2. `unreported.rs` decides by the last reply, later, with the units that were spent since. The node may be ahead of
+//!    the store by a number of units; what exceeds that goes to the store.
+//! 3. Each interval a report goes to the store for every subject with news (`due_reports`); calls about the subject carry
+//!    one as well. It has the total under one name, and the store charges what it has not counted yet, so a report may
+//!    arrive twice or not at all.
+//! 4. The reply has the state with the units of all nodes (`receive_count`). It ends cached denials if there are units
+//!    again. A blocked subject is left to the store.
+//!
+//! Example: 100 a minute on two nodes. Both admit 80 requests of a key in the same interval, and report them. The store
+//! counts 160, and both deny from then on: the limit is exceeded by what the nodes spent between two replies.
 
 mod eventual_settlement;
 mod unreported;

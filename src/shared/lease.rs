@@ -1,4 +1,21 @@
 //! Leased mode: a node reserves units in the store and spends them by itself.
+//!
+//! In: operations on a subject (`decide_leased`), and replies to the messages about it. Out: decisions, and messages that
+//! settle what was spent and request more. In the store, `lease_settlement.rs` charges and grants.
+//!
+//! 1. The first requests of a subject go to the store. When their demand is worth a lease, the call of the next one carries a
+//!    message that requests units (`lease_message`), and the entry becomes a `LeaseState` (`state.rs`).
+//! 2. The store reserves a share for this node, in a row of the subject's value with an end (`receive_lease`). Other
+//!    nodes see these units as used, so all nodes together never exceed the limit.
+//! 3. Requests take units from the lease. `decision_models.rs` and the last reply give the numbers of their decisions.
+//!    When few are left, the decision is `Low`, and a message requests more before they run out.
+//! 4. An operation that the lease cannot pay goes to the store, unless a denial is cached, or the last reply had the node
+//!    pause (`backoff.rs`). Only the store can start a block, or grant a part of a cost.
+//! 5. A lease that nobody needs, that ends soon or that is of older quotas is due: a message reports and returns its units
+//!    (`due_leases`). Those of a node that is gone count as spent when the row ends.
+//!
+//! Example: a limit of 1,000, two nodes with equal demand. Each gets a share of what is left that leaves room for one node
+//! more. A node with 200 units admits 200 requests without a call, and requests more while it still has some.
 
 mod backoff;
 mod decision_models;

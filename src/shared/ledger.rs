@@ -1,4 +1,23 @@
 //! The ledger: the units that this node holds, or has spent and not reported, of each subject.
+//!
+//! In: operations, before they would go to the store; and the store's replies. Out: decisions of this node, and messages
+//! that calls carry to the store. A limiter in strict mode has no ledger.
+//!
+//! 1. `decide` finds the entry of the subject (`table.rs`, `entry.rs`) and answers from its units, by `lease.rs` or
+//!    `eventual.rs`. `LocalAnswer::Ask` sends the operation to the store. `Low` decides it, and has a message sent that
+//!    nobody waits for.
+//! 2. `message` is called for each subject of a call that leaves. It returns what the node reports and requests, unless a
+//!    lease has another message under way.
+//! 3. `receive` applies the reply: units that were granted or counted, and the state of the quotas for later decisions.
+//!    `lose` notes that there was none, and the message is sent again.
+//! 4. `due` lists, once each tick, the subjects that need a message though no request causes one. The limiter sends a
+//!    peek for each (`shared/limiter/maintenance.rs`).
+//!
+//! Units are counted once although messages and replies get lost: each message of a name has a number, and the store
+//! remembers the last (`shared/subject_settlement.rs`). A change of quotas begins a generation, whose entries are new.
+//!
+//! Example: a lease of 100 units and 30 requests. The node decides them all, and its next message reports 30 as spent, so that
+//! the store charges 30 and takes them from the row of the node.
 
 mod entry;
 mod node_time;

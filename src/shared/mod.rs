@@ -4,6 +4,22 @@
 //! A [`RedisLimiter`] keeps its values in Redis. A [`SharedLimiter`] keeps them in a [`Store`] of
 //! your own, which calls [`Call::apply`] under a lock, or in a [`CompareAndSwap`].
 
+// In: a tier, a key and an operation. Out: a decision, at once or when the store has answered.
+//
+// Example: a request of the key "alice".
+// 1. `limiter.rs` takes the quotas in force and chooses those of the tier. In leased and eventual mode the ledger
+//    (`ledger.rs`) may decide, by `lease.rs` or `eventual.rs`. Then nothing else happens.
+// 2. `limiter/store_request.rs` makes the name of the subject (`hashed_key_names.rs`), and looks for a cached denial
+//    (`deny_cache.rs`). While the breaker is open it goes to `fallback.rs`.
+// 3. The operation waits in the queue of its subject and leaves with others (`batching.rs`). `limiter/store_calls.rs`
+//    attaches the messages of the ledger to the call.
+// 4. `store_backend/` has the two ways to a store. For Redis, `store_backend/redis.rs` chooses a script, which reads
+//    and writes the texts of `wire/`. For a store of a user, `store_backend/custom.rs` hands over a `Call`, and
+//    `script_in_rust.rs` does what the script would. Rows of other nodes are settled on the way
+//    (`subject_settlement.rs`).
+// 5. The answer goes to the cache, to the ledger and to all that wait for it. If there is none in time, `fallback.rs`
+//    decides.
+
 mod batching;
 mod builder;
 mod compare_and_swap;

@@ -1,4 +1,17 @@
 //! Settlement: what a call does to the rows of a subject, before and after its operations.
+//!
+//! In: the value of a subject with a row for each node that leases or reports, and the message of the calling node, if there
+//! is one. Out: the value after it, and the reply to the message. `redis/script/node_rows.lua` does the same in Redis.
+//!
+//! 1. `begin` charges the units of rows that have ended, and takes the row of the message's name out of the others. It
+//!    charges what the message reports: spent units of a lease (`lease/lease_settlement.rs`), or units that were spent
+//!    ahead (`eventual/eventual_settlement.rs`). A message that came before changes nothing.
+//! 2. The operations of the call run on the quotas' meters with the units held by all rows (`meters`).
+//! 3. `finish` grants units if the message requests some, and puts the row back. The reply has the units of the row and
+//!    the time until it ends; when units are scarce, how long the node pauses; and how long it may keep a denial.
+//!
+//! Example: a node holds 50 units, and its message has 20 as spent and wants 40. `begin` charges 20 and leaves 30 in the row,
+//! which count as used for everybody else. `finish` adds to them the share that the node is granted.
 
 #[cfg(test)]
 mod tests;

@@ -1,6 +1,19 @@
 //! The circuit breaker of a store: counts the results of calls, stops calls to a store that is
 //! failing, and tries it out until it works again. Redis has one for each server, and each store of
 //! a user has one.
+//!
+//! In: a question before each call (`admit`), and its result after it (`record_success`, `record_failure`). Out: the epoch
+//! of a call that may be sent, or an error at once.
+//!
+//! 1. Closed, it counts failures in a row. At the third it opens, and the connection is closed. The end of one connection
+//!    counts once, however many calls waited on it.
+//! 2. Open, it refuses calls with the error that opened it. A refused call starts a trial when one is due, in a task of
+//!    its own: a store that hangs delays nobody. A trial that fails leaves it open.
+//! 3. A trial that succeeds closes it, and begins an epoch: results of calls from before are ignored.
+//! 4. Changes go to the health of the store (`store/health.rs`), which logs them and notifies the listener.
+//!
+//! Example: Redis restarts. Three calls fail and the breaker opens; the fallback decides. Each refused call may start the next
+//! trial, and the first that has a response closes the breaker.
 
 #[cfg(test)]
 mod tests;
