@@ -47,11 +47,9 @@ pub(super) struct PermitAdmission<R> {
 
 type PermitOutcome<R, B> = RequestOutcome<Running<R>, B, PendingPermit<R>>;
 
-/// A request that passes.
 pub(super) struct Running<R> {
     /// `None` if the request is not counted.
     pub(super) permit: Option<Permit>,
-    /// The decision that the response shows.
     pub(super) shown: Option<(Arc<PermitAdmission<R>>, Decision)>,
 }
 
@@ -108,7 +106,6 @@ impl<R> PermitAdmission<R> {
         }
     }
 
-    /// Admits or rejects a request by the answer to it.
     fn admit<B, D>(
         self: &Arc<Self>,
         Grant { decision, holder }: Grant,

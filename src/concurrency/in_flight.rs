@@ -212,7 +212,6 @@ impl InFlight {
         }
     }
 
-    /// The number of requests of `key`.
     pub(crate) fn of(&self, key: &Key) -> u64 {
         let key = self.hashed(key.clone());
         self.shard(&key).get(&key).copied().unwrap_or_default()

@@ -115,7 +115,6 @@ impl Renderer {
         &self.headers
     }
 
-    /// Adds the fields of `decision` to a response with this status.
     pub(crate) fn apply(&self, decision: &Decision, status: StatusCode, headers: &mut HeaderMap) {
         if status.is_redirection() {
             return;

@@ -113,7 +113,6 @@ const REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
 const RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
 const X_RETRY_AFTER: HeaderName = HeaderName::from_static("x-ratelimit-retry-after");
 
-/// The beginning of the fields' names.
 const PREFIX: &str = "x-ratelimit-";
 
 #[derive(Clone, Copy)]

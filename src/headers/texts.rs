@@ -58,7 +58,6 @@ impl FieldTexts {
 
 const COMMA: &[u8] = b", ";
 
-/// The constant parts of the fields of some policies.
 #[derive(Debug)]
 pub(super) struct ConstantParts {
     pub(super) policies: Box<[Policy]>,
@@ -239,7 +238,6 @@ impl TextBuffer {
         place
     }
 
-    /// Makes the text from `start` on a field.
     #[inline]
     fn field_since(&mut self, start: usize) -> BufferedText {
         self.fields += 1;
@@ -294,7 +292,6 @@ const ASCII: &str = "only printable ASCII was written";
 /// RFC 9651 Integers have at most 15 digits; one more, and the whole field means nothing.
 pub(super) const LARGEST: u64 = 999_999_999_999_999;
 
-/// The digits of [`LARGEST`].
 const MOST_DIGITS: usize = 15;
 
 /// Numbers below this are written from a table.

@@ -75,7 +75,6 @@ impl Key {
         }
     }
 
-    /// The key with these [bytes](Self::as_bytes).
     pub(crate) fn from_bytes(bytes: &[u8]) -> Self {
         let kind = bytes.first().and_then(|tag| KeyKind::named(*tag));
         let (kind, _) = kind.expect("the bytes of a key begin with its kind");

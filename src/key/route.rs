@@ -76,7 +76,6 @@ impl KeyExtractor for MatchedRoute {
     }
 }
 
-/// The route that axum matched, if it did.
 #[cfg(feature = "axum")]
 pub(crate) fn matched_route(parts: &Parts) -> Option<&str> {
     let route = parts.extensions.get::<axum::extract::MatchedPath>();

@@ -9,7 +9,6 @@ use http::Response;
 pub(crate) enum RequestOutcome<P, B, D> {
     /// The inner service is called; `P` is the work that its response leaves.
     Pass(P),
-    /// The response; the inner service is not called.
     Reject(Response<B>),
     /// The decision takes time; `D` completes it.
     Defer(D),

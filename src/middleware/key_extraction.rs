@@ -21,7 +21,6 @@ use crate::{
     reject::RejectionKind,
 };
 
-/// The stage that all layers share, whatever they limit.
 pub(crate) struct KeyStage<R> {
     key_rules: KeyRules,
     enabled: Option<Arc<AtomicBool>>,

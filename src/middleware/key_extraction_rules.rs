@@ -33,7 +33,6 @@ pub(crate) type PerRequest<T> = Arc<dyn Fn(&Parts) -> T + Send + Sync>;
 
 type PerKey = Arc<dyn Fn(&Key) -> bool + Send + Sync>;
 
-/// Finds the key that a request is counted against.
 #[derive(Clone)]
 pub(crate) struct KeyRules {
     extractor: Arc<dyn KeyExtractor>,
@@ -48,7 +47,6 @@ pub(crate) struct KeyRules {
     reported: Arc<AtomicBool>,
 }
 
-/// The reason why a request is not counted.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Uncounted {
     Skip,
@@ -165,7 +163,6 @@ impl KeyRules {
         self.extractor.believed_peer(parts)
     }
 
-    /// The key that replaces a missing one.
     #[cold]
     fn without_key(&self, error: KeyError) -> Result<Key, Uncounted> {
         let action = match error.kind() {

@@ -35,7 +35,6 @@ impl<R> Responder<R> {
         }
     }
 
-    /// Whether the layer is in shadow mode.
     #[inline]
     pub(crate) const fn is_shadow(&self) -> bool {
         self.shadow

@@ -37,7 +37,6 @@ impl CommonSettings {
         }
     }
 
-    /// The class of a request.
     pub(crate) fn priority_of(&self, parts: &Parts) -> Priority {
         let priority = self.priority.as_ref();
         priority.map_or(Priority::CRITICAL, |priority| priority(parts))

@@ -55,7 +55,6 @@ impl Diagnostics {
         }
     }
 
-    /// Whether any check remains.
     #[inline]
     pub(crate) fn is_active(&self) -> bool {
         self.left.load(Ordering::Relaxed) != 0
@@ -187,7 +186,6 @@ impl Proxies {
     }
 }
 
-/// The headers in which proxies name the client.
 const FORWARDING: [&str; 8] = [
     "x-forwarded-for",
     "forwarded",

@@ -94,7 +94,6 @@ impl<L: Limiter, R> Admission<L, R> {
         self.apply(charge, self.charge_op(charge.cost))
     }
 
-    /// The operation that charges a request.
     #[inline]
     pub(super) fn charge_op(&self, cost: u64) -> Op {
         if self.reserves.load(Ordering::Relaxed) {

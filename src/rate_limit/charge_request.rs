@@ -23,7 +23,6 @@ pub(super) type ChargeRequestRef<'a> = ChargeRequest<&'a Key, &'a Tier>;
 pub(super) struct DecisionTrace {
     /// The time that the limiter took, if it is not the time since the start.
     pub(super) latency: Option<Duration>,
-    /// The time that the request waited.
     pub(super) waited: Duration,
     /// Whether an elastic layer allowed the request.
     pub(super) exceeds: bool,

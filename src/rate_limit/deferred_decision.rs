@@ -49,7 +49,6 @@ pub(super) enum NextStep<F> {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Purpose {
-    /// Charges the request.
     Pass,
     /// Reads whether a key is still blocked, before the request joins its queue.
     Join,

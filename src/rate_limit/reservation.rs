@@ -123,7 +123,6 @@ impl<L, R> Reservation<L, R> {
         is_charged.then(|| self.decision.receipt())
     }
 
-    /// Adds the fields to the response.
     fn show<B>(&self, response: &mut Response<B>) {
         let responder = self.admission.responder();
         if responder.decorates() {
@@ -370,7 +369,6 @@ impl LimitOp {
         self.refunded > 0 && receipt.is_some_and(|receipt| !receipt.is_degraded())
     }
 
-    /// Whether it does nothing.
     pub(super) const fn is_none(&self) -> bool {
         matches!(self.op, Op::Refund(0, None))
     }

@@ -33,7 +33,6 @@ pub(super) struct Settings {
     pub(super) waiting: Waiting,
     /// The denials that do not end a request.
     pub(super) overflow: Overflow,
-    /// The cost of a request by its response.
     pub(super) final_cost: Option<FinalCost>,
     pub(super) has_several_limits: bool,
     /// The class of a request at each member of a joint limiter that has one of its own; empty if none
@@ -157,7 +156,6 @@ impl Settings {
     }
 }
 
-/// The cost of a request by its response.
 #[derive(Clone)]
 pub(super) enum FinalCost {
     OfAll(PerResponse<u64, u64>),
@@ -171,7 +169,6 @@ pub(super) enum FinalCost {
 /// The end of the charge of several limits, by the response.
 #[cfg(feature = "rules")]
 pub(super) struct EndOfCharges {
-    /// The operation on each limit.
     pub(super) ops: Vec<Op>,
     /// The units that the limits keep.
     pub(super) kept: u64,

@@ -81,7 +81,6 @@ struct QueueOfLimit {
     longest: Duration,
 }
 
-/// The result of joining a queue.
 pub(super) enum Enqueued {
     /// The request is the head of its queue, and the limiter has just denied it.
     Head(QueuePosition),
@@ -104,7 +103,6 @@ pub(super) enum Requeued {
     Head,
     /// Earlier requests are before it in the queue of the limit that denied it.
     Behind,
-    /// The wait is too long.
     Refused(QueueAhead),
 }
 
@@ -555,7 +553,6 @@ struct Queues {
 
 #[derive(Debug, Default)]
 struct QueueShard {
-    /// The number of requests in them.
     waiting: AtomicUsize,
     by_key: Mutex<HashMap<Key, Vec<Queue>>>,
 }
@@ -589,7 +586,6 @@ struct QueuedRequest {
     waker: Option<Waker>,
 }
 
-/// The newest denial of a queue's head.
 #[derive(Debug)]
 struct HeadDenial {
     charge: ChargeRequest,

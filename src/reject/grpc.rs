@@ -60,7 +60,6 @@ const fn default_message(kind: RejectionKind) -> &'static str {
 const RESOURCE_EXHAUSTED: u64 = 8;
 const UNAVAILABLE: u64 = 14;
 
-/// The code as text.
 fn status(rejection: &Rejection<'_>) -> &'static str {
     match rejection.kind() {
         RejectionKind::KeyMissing => "3",
@@ -151,7 +150,6 @@ fn status_with_retry_info((code, message): (u64, &str), wait: Duration) -> Vec<u
     status
 }
 
-/// A `google.protobuf.Duration`.
 fn duration(wait: Duration) -> Vec<u8> {
     let mut message = Vec::new();
     put_varint(1, wait.as_secs().min(LONGEST_SECONDS), &mut message);

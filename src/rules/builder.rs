@@ -288,7 +288,6 @@ fn sources(paths: &[PathBuf], format: Option<Format>) -> Result<Vec<SourceFile>,
     Ok(files)
 }
 
-/// The names of the files, and the SHA-256 of each.
 fn sha256(files: &[SourceFile]) -> Vec<(String, String)> {
     let sources = files.iter().map(|file| &file.source);
     sources
@@ -315,7 +314,6 @@ pub(super) fn digest_of(paths: &[PathBuf], format: Option<Format>) -> u64 {
     sources(paths, format).map_or_else(fault, |files| digest(&files))
 }
 
-/// The file itself, or the rule files of a directory.
 fn files_of(path: &Path) -> Result<Vec<PathBuf>, RulesError> {
     if !path.is_dir() {
         return Ok(vec![path.to_owned()]);

@@ -134,7 +134,6 @@ impl CounterIdentity {
         sets.into_iter().map(of_set).collect::<Vec<_>>()
     }
 
-    /// The quotas of a rule that differ from those of `before`.
     fn quotas(self, before: &Rule, rule: &Rule) -> Vec<QuotaChange> {
         let keeps = self.keeps_rule(before, rule)
             && match self {

@@ -12,7 +12,6 @@ use tower_ratelimit_rulefile::pattern::{Host, HostPattern};
 #[derive(Debug, Clone, Default)]
 pub struct CorsOrigins(Box<[CorsOrigin]>);
 
-/// An item of `cors_origins`.
 #[derive(Debug, Clone)]
 pub(super) enum CorsOrigin {
     /// `*`, which is alone in its list.
@@ -65,7 +64,6 @@ impl CorsOrigins {
     }
 }
 
-/// The only `Origin` of a request.
 fn the_origin(headers: &HeaderMap) -> Option<&HeaderValue> {
     let mut lines = headers.get_all(ORIGIN).iter();
     lines.next().filter(|_| lines.next().is_none())

@@ -30,7 +30,6 @@ pub(crate) struct InFlightRule {
 }
 
 impl InFlightRule {
-    /// The most requests of the tier with this index.
     fn most(&self, set_index: usize) -> u64 {
         u64::from(*self.tiers.get(set_index).unwrap_or(&self.max))
     }
@@ -130,7 +129,6 @@ impl<'c> Context<'c> {
         }
     }
 
-    /// The most of each tier, by the index of its quotas.
     fn most_of_tiers(&mut self, node: &Node, allowance: &Allowance, max: u16) -> Box<[u16]> {
         let Some(entry) = TIERS.entry(node) else {
             return Box::default();

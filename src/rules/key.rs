@@ -70,7 +70,6 @@ impl RuleKey {
         }
     }
 
-    /// Adds the names of the path parameters in this key.
     pub(super) fn path_parameters(&self, names: &mut Vec<Box<str>>) {
         match self {
             Self::Extractor(_) => {}

@@ -14,7 +14,6 @@ use tower_ratelimit_rulefile::{
 use super::{compile::context::Context, fields::text_values, rule_quotas::Allowance};
 use crate::quota::Priority;
 
-/// The class of requests, from a header or the same for all.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct PriorityRule {
     header: Option<ClassHeader>,
@@ -22,7 +21,6 @@ pub(super) struct PriorityRule {
     pub(super) default: Priority,
 }
 
-/// The header with the class, and the classes that it may name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct ClassHeader {
     name: HeaderName,

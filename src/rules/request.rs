@@ -131,7 +131,6 @@ pub(super) fn has_other_signs(name: &HeaderName) -> bool {
     name.as_str().bytes().any(is_other)
 }
 
-/// The method in upper case, if it differs.
 fn upper_case(method: &Method) -> Option<Box<Method>> {
     if matches!(*method, Method::GET | Method::POST) {
         return None;

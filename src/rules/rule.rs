@@ -23,7 +23,6 @@ use crate::{
 /// The effect of a rule on requests that match.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RuleAction {
-    /// Requests are counted.
     Limit,
     /// Requests are counted, and those that are denied pass with a mark.
     Overflow,
@@ -50,18 +49,15 @@ pub(crate) struct Rule {
     pub(super) shadow: bool,
     /// Whether it is decided otherwise than most limits: in shadow mode, with overflow, or by responses.
     pub(super) is_apart: bool,
-    /// Whether it is switched off at run time.
     pub(super) off: bool,
     pub(super) wait: Option<Duration>,
     pub(super) block_for: Option<Duration>,
     pub(super) count_if: Option<CountIf>,
     pub(super) headers: Headers,
     pub(super) stop: bool,
-    /// The positions of the rules that it replaces.
     pub(super) replaces: Box<[u16]>,
     /// The parts of requests that the rule reads, and whether its key is made of the part.
     pub(super) request_parts: Box<[(RequestPart, bool)]>,
-    /// The place of its name.
     pub(super) span: Span,
     /// A digest of all that decides what the rule does.
     pub(super) digest: u64,
@@ -84,7 +80,6 @@ impl RuleAction {
 }
 
 impl Rule {
-    /// Removes the limits that responses decide. Returns the fields of those.
     pub(super) fn keep_requests_only(&mut self) -> impl Iterator<Item = &'static str> + use<> {
         let in_flight = self.in_flight.take().map(|_| "in_flight");
         let spend = self.spend.take().map(|_| "spend");
@@ -115,12 +110,10 @@ impl Rule {
         !self.action.limits() || (self.stop && counts)
     }
 
-    /// Whether its match exempts requests from other rules.
     pub(super) fn exempts_from_others(&self) -> bool {
         self.stop || !self.action.limits() || !self.replaces.is_empty()
     }
 
-    /// Whether it depends on the time.
     pub(super) fn needs_time(&self) -> bool {
         self.matcher.needs_time() || matches!(self.allowance, Allowance::Scheduled { .. })
     }

@@ -84,7 +84,6 @@ impl CounterId {
 }
 
 impl RuleQuota {
-    /// The quota with limits by the time of day in UTC, or in this zone.
     pub(super) fn varying(
         &self,
         zone: Option<&str>,
@@ -136,7 +135,6 @@ impl QuotaSet {
         (!quotas.is_empty()).then_some(Self(quotas))
     }
 
-    /// The quotas, each with the name of its policy.
     pub(crate) fn quotas(&self) -> impl Iterator<Item = &OwnedQuota> {
         self.0.iter().map(|quota| &quota.quota)
     }

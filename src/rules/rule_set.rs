@@ -246,7 +246,6 @@ impl Rules {
     }
 }
 
-/// Functions for the layer.
 impl Rules {
     pub(super) fn has_in_flight(&self) -> bool {
         self.0.has_in_flight
@@ -384,7 +383,6 @@ impl Rules {
         Ok(QuotaChange::new(policy, before, after, OnChange::Keep))
     }
 
-    /// The first limiter of a rule, if it has a limit.
     pub(super) fn limiter(&self, rule: &Rule) -> Option<&AnyLimiter> {
         self.limiters(rule).first()
     }
@@ -394,7 +392,6 @@ impl Rules {
         &self.0.limiters[usize::from(rule.position)]
     }
 
-    /// The limiter of a rule's quotas that count units of this kind.
     pub(super) fn limiter_of_kind(
         &self,
         rule: &Rule,

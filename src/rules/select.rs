@@ -59,7 +59,6 @@ pub(crate) struct ChargeOfRule<'r> {
     pub(crate) rule: &'r Rule,
     pub(crate) key: Key,
     pub(crate) quotas: &'r QuotaSet,
-    /// The index of the set among the rule's sets.
     pub(crate) set_index: usize,
     pub(crate) cost: u32,
     pub(crate) class: Priority,
@@ -87,7 +86,6 @@ impl<'r> RuleCharges<'r> {
         }
     }
 
-    /// The one charge, if there is no other.
     pub(super) fn alone(&self) -> Option<&ChargeOfRule<'r>> {
         self.first.as_ref().filter(|_| self.more.is_empty())
     }
@@ -137,7 +135,6 @@ pub(super) struct Matched {
 }
 
 impl Matched {
-    /// The matching rule that replaces this one, if any.
     pub(super) fn replaced_by<'r>(&self, position: u16, rules: &'r [Rule]) -> Option<&'r Rule> {
         if self.replacing.is_empty() {
             return None;

@@ -173,7 +173,6 @@ impl RulesStore {
     }
 }
 
-/// The limiters of a rule, one for each of its kinds of units.
 pub(super) type LimitersOfRule = Box<[AnyLimiter]>;
 
 /// The places where the permits of a rule are counted, one for each tier with a limit of its own.

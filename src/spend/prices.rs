@@ -42,7 +42,6 @@ impl ModelPattern {
     }
 }
 
-/// The units of a token, by its kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TokenRates {
     /// Input that no cache was read or written for.

@@ -115,7 +115,6 @@ impl Field {
         Self { name, is_trailer }
     }
 
-    /// Reads the field. Returns whether it is a number.
     fn read(&self, fields: &HeaderMap, tokens: &mut Tokens) -> bool {
         let text = fields.get(&self.name).and_then(|value| value.to_str().ok());
         let units = text.and_then(|text| text.trim().parse().ok());

@@ -57,7 +57,6 @@ fn is_port(text: &str) -> bool {
         && text.parse::<u16>().is_ok()
 }
 
-/// An address, with or without a port.
 pub(super) fn address(value: &[u8]) -> HeaderEntry {
     host(value).into()
 }

@@ -107,7 +107,6 @@ impl<L: Limiter, R: Send + Sync + 'static> Account<L, R> {
         }
     }
 
-    /// Requests the charges that are prepared.
     fn request(&mut self) {
         let op = match self.exhausted {
             Exhausted::End => Op::Reserve,
@@ -351,7 +350,6 @@ struct Balance {
     used_before: u64,
     /// The units that were requested, also those beyond the debt.
     requested: u64,
-    /// The units that decisions charged.
     charged: u64,
     /// The units whose answer is open: of the question under way, and after the end of refunds whose answers are lost,
     /// which may have been made and are not repeated. One field, since a stream takes little memory.

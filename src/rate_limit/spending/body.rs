@@ -78,7 +78,6 @@ enum Stream<D> {
         /// A frame that waits until it is charged.
         held: Option<Frame<D>>,
     },
-    /// An error has ended the body.
     Exhausted,
 }
 

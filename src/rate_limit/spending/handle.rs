@@ -42,7 +42,6 @@ struct State {
 
 /// The phase of the account that charges the tokens.
 enum Phase {
-    /// The body passes.
     Open,
     /// The account settles. It charges these tokens, which were added meanwhile, when it has.
     Settling(Vec<Tokens>),

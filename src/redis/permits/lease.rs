@@ -28,7 +28,6 @@ use crate::{
 /// four.
 const PLAN_ID: &str = "leases";
 
-/// The leases of all subjects of one limit.
 #[derive(Clone)]
 pub(crate) struct Leases(Arc<Inner>);
 
@@ -36,7 +35,6 @@ struct Inner {
     renewer: Arc<Renewer>,
     /// The common beginning of all subjects' keys.
     keyspace: String,
-    /// Generates the names of leases.
     names: SipHasher13,
     count: AtomicU64,
 }
@@ -78,7 +76,6 @@ impl Leases {
         self.0.renewer.store().record_degraded(error);
     }
 
-    /// Creates a lease that has not been acquired yet.
     pub(crate) fn lease(&self, key: &Key) -> Lease {
         let Inner {
             renewer,

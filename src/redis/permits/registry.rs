@@ -13,7 +13,6 @@ const MAX_STEPS_PER_CALL: usize = 256;
 /// Identifies a lease among all leases of one subject, on all nodes.
 pub(super) type LeaseName = [u8; 8];
 
-/// All leases of this process.
 #[derive(Debug, Default)]
 pub(super) struct Registry {
     /// All leases, renewed in the order of their names.
@@ -32,7 +31,6 @@ struct LeaseRecord {
     is_requested: bool,
     /// The time of the next renewal; `None` until the lease's request runs.
     renew_at: Option<Instant>,
-    /// Whether a renewal is in flight.
     is_renewing: bool,
 }
 
@@ -110,12 +108,10 @@ impl Registry {
         true
     }
 
-    /// Whether nothing is left to renew or to release.
     pub(super) fn is_empty(&self) -> bool {
         self.leases.is_empty() && self.dropped.is_empty() && self.unreleased.is_empty()
     }
 
-    /// Takes the leases to release at once.
     pub(super) fn releases(&mut self) -> Vec<LeaseBatch> {
         let dropped = mem::take(&mut self.dropped);
         self.release(dropped)

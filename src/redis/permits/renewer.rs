@@ -46,7 +46,6 @@ pub(crate) enum Acquired {
     Refused { shed: bool },
 }
 
-/// Renews and releases leases on the server.
 pub(super) struct Renewer {
     store: RedisStore,
     limit: u64,
@@ -334,13 +333,9 @@ impl<'a> Backlog<'a> {
     }
 }
 
-/// Why the task woke.
 enum Wake {
-    /// Scan for due steps.
     Due,
-    /// A batch has ended.
     Done,
-    /// Leases were dropped.
     Dropped,
 }
 

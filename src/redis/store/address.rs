@@ -13,7 +13,6 @@ const OF_SERVERS: &[&str] = &["protocol"];
 const OF_SOCKETS: &[&str] = &["db", "pass", "protocol", "user"];
 const OF_SENTINELS: &[&str] = &["protocol", "sentinel_password", "sentinel_user"];
 
-/// The address of a Redis deployment.
 #[derive(Clone)]
 pub(super) enum Address {
     Node(ConnectionInfo),
@@ -117,7 +116,6 @@ impl Sentinels {
     }
 }
 
-/// The parts of an address with several hosts.
 struct Hosts<'a> {
     scheme: &'static str,
     login: &'a str,
@@ -140,7 +138,6 @@ impl<'a> Hosts<'a> {
         }
     }
 
-    /// Returns one address for each host.
     fn each(&self) -> impl Iterator<Item = String> {
         let Self {
             scheme,
@@ -239,7 +236,6 @@ fn shown_parameter(query: &str, name: &str) -> String {
     }
 }
 
-/// Returns a parameter of the query.
 fn parameter(text: &str, name: &str) -> Option<String> {
     let url = parse_redis_url(text)?;
     url.query_pairs()

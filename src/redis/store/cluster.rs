@@ -79,12 +79,10 @@ impl Cluster {
         })
     }
 
-    /// Returns the server that owns the key's slot.
     pub(super) fn server_of(&self, key: &[u8]) -> Arc<Pipeline> {
         self.read().server_of(slot_of(key))
     }
 
-    /// Returns all servers that have slots.
     pub(super) fn servers(&self) -> Vec<Arc<Pipeline>> {
         self.read().servers().to_vec()
     }
@@ -478,7 +476,6 @@ impl Seeds {
     }
 }
 
-/// Fetches the slot ranges from the server at `host`.
 async fn fetch_slots(wire: &Transport, host: &str) -> RedisResult<Vec<SlotRange>> {
     let mut command = redis::cmd("CLUSTER");
     command.arg("SLOTS");

@@ -101,7 +101,6 @@ impl Connection {
         }
     }
 
-    /// How long the current attempt has been running.
     pub(super) fn attempting_for(&self) -> Option<Duration> {
         let now = time::Instant::now();
         let state = self.lock();
@@ -158,7 +157,6 @@ impl Connection {
         attempt
     }
 
-    /// Opens the connection in a task.
     async fn connect(self: Arc<Self>, run: Run, sender: oneshot::Sender<Result<Live, StoreError>>) {
         let common = &self.common;
         let outcome = self.opener.open().await.map(|wire| Live {
@@ -227,7 +225,6 @@ impl StoreCommon {
         }
     }
 
-    /// The scripts used by this store's limiters.
     pub(super) fn scripts(&self) -> Vec<Script> {
         unpoisoned(self.scripts.lock()).clone()
     }

@@ -59,7 +59,6 @@ pub(super) struct Timeouts {
 }
 
 impl Connector {
-    /// Creates a connector for one server.
     pub(super) fn node(
         node: ConnectionInfo,
         credentials: Arc<Credentials>,

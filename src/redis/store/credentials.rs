@@ -26,7 +26,6 @@ pub(super) struct Credentials {
     pub(super) password: Option<PathBuf>,
     #[cfg(feature = "redis-tls")]
     pub(super) authorities: Option<Pem>,
-    /// The certificate and its key.
     #[cfg(feature = "redis-tls")]
     pub(super) client: Option<(Pem, Pem)>,
 }

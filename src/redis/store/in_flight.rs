@@ -19,7 +19,6 @@ const MOST: usize = 64;
 /// With so many others in flight a late response may only be waiting behind theirs.
 const CROWD: usize = 8;
 
-/// The calls in flight to one server.
 pub(super) struct InFlight {
     places: Arc<Semaphore>,
     state: Mutex<State>,

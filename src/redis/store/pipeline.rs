@@ -50,7 +50,6 @@ pub(super) struct Pipeline {
     calls: Arc<InFlight>,
     pub(super) breaker: Breaker,
     pub(super) trials: AtomicU64,
-    /// The membership in a cluster, if any.
     pub(super) membership: Option<Membership>,
 }
 
@@ -88,7 +87,6 @@ impl Pipeline {
         self.address().map(|address| &*address.host)
     }
 
-    /// The cluster that the server belongs to.
     pub(super) fn cluster(&self) -> Option<Arc<dyn Siblings>> {
         self.membership.as_ref()?.cluster()
     }
@@ -290,7 +288,6 @@ impl Pipeline {
         }
     }
 
-    /// Closes the connection of a failed call, if the error calls for it.
     pub(super) fn close_failed(&self, kind: StoreErrorKind, connection: u64) {
         use StoreErrorKind::{Cluster, Disconnected, ReadOnly, Timeout};
         if matches!(kind, Disconnected | ReadOnly) {
@@ -402,7 +399,6 @@ pub(super) trait Siblings: Send + Sync {
     fn health(&self) -> StoreHealth;
 }
 
-/// The membership of a server in a cluster.
 pub(super) struct Membership {
     pub(super) cluster: Weak<dyn Siblings>,
     /// `None` for the entry, which leads to any of the servers.

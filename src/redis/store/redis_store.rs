@@ -175,7 +175,6 @@ impl RedisStore {
         &self.shared.common.prefix
     }
 
-    /// The longest duration of a call.
     pub(crate) fn deadline(&self) -> Duration {
         self.shared.common.deadline
     }

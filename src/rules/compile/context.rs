@@ -58,7 +58,6 @@ impl<'c> Context<'c> {
         self.report.push(code, span, message);
     }
 
-    /// Reports a name that does not exist, with those that do.
     pub(in crate::rules) fn unknown<'k>(
         &mut self,
         what: &str,
@@ -75,7 +74,6 @@ impl<'c> Context<'c> {
             .add(Problem::new(ProblemCode::R05, span, message).suggest(suggestion));
     }
 
-    /// The value, or `None` after reporting the message.
     pub(in crate::rules) fn value<T>(
         &mut self,
         code: ProblemCode,

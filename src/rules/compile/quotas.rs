@@ -35,7 +35,6 @@ pub(super) const MAX_ALL_QUOTAS: usize = 100_000;
 const UNLIMITED: &str = "unlimited";
 
 impl<'c> Context<'c> {
-    /// The quotas of a rule; `None` after reporting a fault.
     pub(super) fn allowance(&mut self, rule: &'c Node, name: &str) -> Option<Allowance> {
         if let Some(tier) = TIER.of(rule) {
             for name in [QUOTA.name(), SCHEDULE.name(), WEIGHTED.name()] {
@@ -258,7 +257,6 @@ impl<'c> Context<'c> {
         }
     }
 
-    /// The quota of a table, or of a part of a text.
     fn quota(&mut self, node: &Node, text: Option<&str>) -> Option<OwnedQuota> {
         if let Some(name) = NAME.node(node)
             && let Some(text) = name.unquoted_text()

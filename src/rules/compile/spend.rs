@@ -44,7 +44,6 @@ const RESERVE_LEAST_TOKENS: u64 = 256;
 const BODY_BYTES: u64 = 64 << 10;
 
 impl<'c> Context<'c> {
-    /// The count of money by the prices of the file.
     pub(super) fn prices(&mut self, node: &'c Node) -> Option<CountedUnits> {
         let mut prices = Vec::new();
         for entry in node.entries() {

@@ -172,7 +172,6 @@ fn without_chosen_fields(matcher: &Matcher) -> Matcher {
     bare
 }
 
-/// Whether the rule has a limit.
 fn limits(rule: &Rule) -> bool {
     let has_limit = rule.in_flight.is_some() || !rule.allowance.sets().is_empty();
     rule.action.limits() && has_limit
@@ -206,7 +205,6 @@ fn chosen_field(matcher: &Node) -> Option<(&Node, String)> {
         .or_else(host)
 }
 
-/// The value of this field in a key, or in one of its parts.
 fn key_part<'n>(key: &'n Node, field: &Field<Text>) -> Option<&'n Node> {
     match &key.value {
         NodeValue::Scalar(_) => None,

@@ -244,7 +244,6 @@ pub(in crate::rules) static ON_CHANGE: Field<OneOf<OnChange>> = Field::one_of(
     "What becomes of counts when a limit, burst, queue or soft share changes: `keep` goes by the old state, so a bucket that was used up gets its next unit by the new rate; `fresh` starts all keys of the rule afresh. Default: keep.",
 );
 
-/// Whether the list of a `headers` field has this group.
 pub(in crate::rules) fn has_headers(list: &Node, group: HeaderGroup) -> bool {
     let mut words = HEADER_GROUPS.iter().filter(|(_, known)| *known == group);
     words.any(|(word, _)| list.items().iter().any(|item| item.text() == Some(word)))

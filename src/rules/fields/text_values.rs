@@ -57,7 +57,6 @@ pub(in crate::rules) fn header_name(text: &str) -> Result<HeaderName, String> {
     name.map_err(|_| format!("{text:?} is no header's name"))
 }
 
-/// An address or a network of clients.
 pub(in crate::rules) fn network(text: &str) -> Result<IpNet, String> {
     let text = text.trim();
     let address = text.parse::<IpAddr>();
@@ -71,7 +70,6 @@ pub(in crate::rules) fn network(text: &str) -> Result<IpNet, String> {
     })
 }
 
-/// An address or a network of trusted proxies.
 pub(in crate::rules) fn trusted_network(text: &str) -> Result<IpNet, String> {
     text.into_network().map_err(|error| error.to_string())
 }

@@ -63,7 +63,6 @@ impl<'r> ChargedMember<'_, 'r> {
         tier_of(charge.set_index, first).with_priority(charge.class)
     }
 
-    /// The limit of the units, which responses charge.
     fn unit_limit(&self) -> Option<UnitLimit> {
         let units = self.units?.clone();
         let quotas = self.quotas()?;

@@ -34,7 +34,6 @@ pin_project_lite::pin_project! {
 /// The charge of a request until the end of its response.
 type RuleReservation<R> = Box<Reservation<RuleLimits, R>>;
 
-/// The charges of the shadow rules that a request met.
 pub(super) type ShadowRequests<R> = Vec<ShadowRequest<RuleLimits, R>>;
 
 impl<S, B, R, ResBody> RulesFuture<S, B, R>

@@ -82,7 +82,6 @@ impl<R> Clone for LayerSettings<R> {
     }
 }
 
-/// A set of rules, with an admission for each limit.
 pub(super) struct Admissions<R> {
     pub(super) rules: Rules,
     settings: Arc<LayerSettings<R>>,
@@ -185,7 +184,6 @@ impl<R> Admissions<R> {
         admission.unwrap_or_else(|| admissions.uncounted(&self.settings))
     }
 
-    /// The admission of limits that are charged together.
     pub(super) fn together<'c, 'r: 'c>(
         &self,
         charges: impl Iterator<Item = &'c ChargeOfRule<'r>> + Clone,

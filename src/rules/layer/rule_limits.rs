@@ -79,16 +79,13 @@ struct Attempts {
     /// One operation for all limits, or one for each.
     ops: Box<[Op]>,
     late: Duration,
-    /// Whether each limit that has a key may overflow.
     overflow: Box<[bool]>,
     left_out: Vec<bool>,
-    /// The last decision, with the statuses of all limits.
     last: Option<Decision>,
 }
 
 enum NextAttempt {
     Decided(Result<Decision, LimiterError>),
-    /// Another attempt, with the key of the other limits.
     Again(Key),
 }
 

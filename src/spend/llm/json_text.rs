@@ -49,7 +49,6 @@ pub(super) struct JsonText {
 #[derive(Debug, Clone, Copy)]
 enum Escape {
     None,
-    /// After a backslash.
     Started,
     /// Within the digits of `\u`.
     Digits {

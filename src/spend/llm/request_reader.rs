@@ -43,7 +43,6 @@ impl RequestReader {
         self.scanner.read(data, &self.paths, &mut self.values);
     }
 
-    /// Whether the document has ended.
     pub(crate) const fn is_complete(&self) -> bool {
         self.values.is_complete
     }
