@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use tower_ratelimit::{Limiter as _, LocalLimiter, ManualClock, limiter::Pending};
+use tower_ratelimit::{
+    Limiter as _, LocalLimiter, ManualClock, Quota, Timestamp, limiter::Pending,
+};
 
 use super::{
     alice, cases,
@@ -21,6 +23,16 @@ fn time() -> impl Strategy<Value = u64> {
         (u64::MAX / 1_000 - 5..u64::MAX / 1_000 + 5),
         (0_u64..5),
     ]
+}
+
+#[test]
+fn clock_that_steps_from_the_end_of_time_to_its_start_still_counts() {
+    let clock = ManualClock::at(Timestamp::from_micros(u64::MAX / 1_000));
+    let builder = LocalLimiter::builder(Quota::per_day(1)).clock(clock.clone());
+    let limiter = builder.build().expect("a good quota");
+    clock.set(Timestamp::from_micros(0));
+    assert!(limiter.acquire(&alice(), 1).is_allowed());
+    assert!(limiter.acquire(&alice(), 1).is_denied());
 }
 
 proptest! {

@@ -284,10 +284,10 @@ impl LockFree {
     #[inline]
     fn origin(&self, now: u64) -> Origin {
         let origin = self.origin.load(Ordering::Relaxed);
-        if now.wrapping_sub(origin) > Origin::FURTHEST {
-            return self.move_origin(Origin(origin), now);
+        match now.checked_sub(origin) {
+            Some(since) if since <= Origin::FURTHEST => Origin(origin),
+            _ => self.move_origin(Origin(origin), now),
         }
-        Origin(origin)
     }
 
     /// Moves the origin and all instants, after a step of the clock by decades. A thread that decides
