@@ -1,4 +1,21 @@
 //! Deferred decisions: requests that the limiter's first answer does not settle.
+//!
+//! In: the charge of a request, with the limiter's first answer if there is one. Out: the decision about it, with what it
+//! has waited (`DecisionTrace`). `decide.rs` makes an outcome of it.
+//!
+//! 1. `begin` keeps a request behind those that wait for its key already (`waiting.rs`). If that key was blocked, a peek
+//!    shows whether it still is.
+//! 2. `on_answer` goes from each answer to a `NextStep`. An allowed request passes; a leaky bucket may delay it. A denied
+//!    one may exceed the limit, if the elastic layer allows that, or it joins a queue.
+//! 3. The head of a queue sleeps until its denial is over and is charged again (`Retry`); the others wait until they are
+//!    the head (`Queue`). A request that is denied for longer than it may wait leaves (`requeue`).
+//! 4. A request that does not pass may need one more operation (`deny`): `Op::Deny` where a denial may start a block, or a
+//!    peek for the denial that its response shows.
+//!
+//! `try_now` runs all steps that take no time, and `finish` the others in a future.
+//!
+//! Example: an elastic layer whose closure returns true, and a denied request whose response charges nothing. The next step
+//! is `Op::Hit`, which charges beyond the limit, and the request passes with a decision that has the excess.
 
 use std::{
     mem,

@@ -1,4 +1,22 @@
 //! Reservations: charges that the response of a request may correct, and the operations that correct them.
+//!
+//! In: an allowed decision with its charge, and later the head of the response. Out: the response with its fields, and an
+//! event for the observer.
+//!
+//! 1. `final_cost` makes the units that the response costs of its head and of the units charged: `count_if` has all or none
+//!    of them, `final_cost` of the layer any number.
+//! 2. `correct` makes an operation of the difference: `Op::Settle` with the receipt, or `Op::Hit` for a request that an
+//!    elastic layer allowed without a charge. Several limits may have one each.
+//! 3. `settle` adds the fields by the decision after the correction. If the limiter does not answer at once, the response
+//!    waits (`Correcting`); in shadow mode it does not (`settle_in_background`).
+//! 4. Where the body determines the charge, the fields show the first decision, and the account of the body corrects it
+//!    later (`spending/account.rs`, which calls `apply` and `close`).
+//!
+//! A reservation that is dropped, as when the client disconnects, leaves the charge as it is and reports that. So does an
+//! answer that fails.
+//!
+//! Example: `count_if` counts 401 only, and a login that succeeds was charged 1. Its final cost is 0, the unit is refunded,
+//! and `RateLimit` shows it as left.
 
 use std::{
     future::{Future, IntoFuture},

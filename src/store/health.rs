@@ -1,4 +1,17 @@
 //! The health of a store: its counters, the lines of the log, and the listener for changes.
+//!
+//! In: changes of the breakers (`note`), and decisions that were made without the store (`record_degraded`). Out: lines in
+//! the log, calls of the listener, and the health that a `StoreHealth` shows. All servers of a store have one `StoreWatch`.
+//!
+//! 1. `note` makes the change of a breaker under the lock, and puts its line and the health after it into queues. So both
+//!    are in the order in which changes happen.
+//! 2. `report` logs the lines, by one thread at a time and without the lock: a subscriber may be slow, or call the store.
+//! 3. The listener runs in a thread of its own, which ends when no change is left. It may block and panic.
+//! 4. Decisions without a store that is not down are a strain. Some in a row cause one line, until a calm time has passed
+//!    without any.
+//!
+//! Example: calls time out now and then at a busy hour. No breaker opens, but at the sixteenth decision without the store
+//! there is a line in the log, and for a second after each such decision the health is `Strained`.
 
 use std::{
     collections::VecDeque,

@@ -1,4 +1,18 @@
 //! A cluster: each of its servers has a connection, a window and a breaker of its own.
+//!
+//! In: a call with the key of its subject. Out: the reply of the server that owns the key's slot.
+//!
+//! 1. Until a server has reported the map of slots, all slots belong to the entry, a pipeline to whichever configured
+//!    address responds first. To open it is to fetch the map.
+//! 2. `call` takes the server of the slot and attempts the call there. `MOVED` and `ASK` name another server, which is
+//!    tried next; a slot that is moving is tried again after a pause. All attempts are within one deadline.
+//! 3. `MOVED` also corrects the map for that slot at once, and has the whole map fetched, as does a server that fails
+//!    (`fetch_from`). At most one fetch begins in `BETWEEN_FETCHES`, and no call waits for it.
+//! 4. `apply` replaces the map. Servers that are in both keep their pipelines; those without slots are retired, and their
+//!    breakers close.
+//!
+//! Example: a replica takes over from a server that is lost. Calls to the lost one fail until its breaker opens, and the
+//! fallback decides about its keys. The next map names the replica; their calls go there from then on.
 
 use std::{
     mem,
