@@ -267,4 +267,20 @@ impl FixedWindow {
             ..window
         }
     }
+
+    /// The window in force with `more` units, even beyond the limit; with fewer if that is negative.
+    #[cfg(feature = "shared")]
+    pub(super) fn moved(&self, state: Window, now: u64, more: i64) -> Window {
+        let window = self.current(state, now);
+        Window {
+            count: window.count.saturating_add_signed(more),
+            ..window
+        }
+    }
+
+    #[cfg(feature = "shared")]
+    pub(super) fn until(&self, end: u64, count: u64) -> Window {
+        let (index, _) = self.span.at(end.saturating_sub(1_000));
+        Window { index, count }
+    }
 }

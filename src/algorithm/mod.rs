@@ -58,7 +58,7 @@ impl Verdict {
     }
 
     /// Joins two verdicts: the worse one, or the longer wait.
-    fn and(self, other: Self) -> Self {
+    pub(crate) fn and(self, other: Self) -> Self {
         match (self, other) {
             (Self::Never, _) | (_, Self::Never) => Self::Never,
             (Self::After(one), Self::After(two)) => Self::After(one.max(two)),

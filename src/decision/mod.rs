@@ -2,8 +2,6 @@
 
 #[allow(clippy::module_inception, reason = "files are named by their role")]
 mod decision;
-#[cfg(feature = "shared")]
-mod decision_numbers;
 mod degradation;
 mod failed_together;
 mod merge;
@@ -17,8 +15,6 @@ mod rounding;
 mod statuses;
 mod usage;
 
-#[cfg(feature = "shared")]
-pub(crate) use self::decision_numbers::DecisionNumbers;
 #[cfg(feature = "redis")]
 pub(crate) use self::failed_together::all_or_first_error;
 pub(crate) use self::policy_name::Label;

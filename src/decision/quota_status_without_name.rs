@@ -28,15 +28,6 @@ pub(crate) struct Status {
     class: Priority,
 }
 
-/// Properties of a quota's usage.
-#[cfg(feature = "shared")]
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Marks {
-    /// Whether the usage exceeds the nominal limit.
-    excess: bool,
-    blocked: bool,
-}
-
 /// An algorithm's result for one quota.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Measure {
@@ -83,27 +74,14 @@ impl Status {
         }
     }
 
-    /// The numbers in which two statuses of one quota differ, without the wait of a denial.
     #[cfg(feature = "shared")]
-    pub(super) const fn measured_numbers(&self) -> (Usage, Marks) {
-        let Self {
-            excess, blocked, ..
-        } = *self;
-        (self.standing, Marks { excess, blocked })
-    }
-
-    /// Replaces the numbers by those of another decision about the same quota.
-    #[cfg(feature = "shared")]
-    #[inline]
-    pub(super) const fn set_measured(&mut self, usage: Usage, marks: Marks) {
-        self.standing = usage;
-        (self.excess, self.blocked) = (marks.excess, marks.blocked);
+    pub(crate) const fn usage(&self) -> Usage {
+        self.standing
     }
 
     #[cfg(feature = "shared")]
-    pub(super) fn is_of_quota_of(&self, other: &Self) -> bool {
-        let terms = |status: &Self| (status.name, status.terms, status.kind, status.class);
-        terms(self) == terms(other)
+    pub(super) const fn remeasure(&mut self, measure: &Measure) {
+        (self.standing, self.excess) = (measure.standing, measure.excess);
     }
 
     /// The most units that requests of the class may use.
@@ -112,14 +90,6 @@ impl Status {
     }
 
     pub(crate) const fn set_class(&mut self, class: Priority) {
-        self.class = class;
-    }
-
-    /// Replaces the numbers by those of a higher class, as far as they follow from these.
-    #[cfg(feature = "shared")]
-    pub(super) fn move_to_class(&mut self, class: Priority) {
-        let most = class.part_of(self.terms.limit);
-        self.standing = self.standing.in_class(class, (self.most(), most));
         self.class = class;
     }
 
@@ -204,7 +174,7 @@ impl Status {
         self.blocked
     }
 
-    pub(super) const fn is_excess(&self) -> bool {
+    pub(crate) const fn is_excess(&self) -> bool {
         self.excess
     }
 
@@ -256,91 +226,6 @@ impl Status {
     pub(super) fn lengthen(&mut self, jitter: Duration) {
         if let Some(wait) = self.retry_after.as_mut().filter(|_| self.denied) {
             *wait = wait.saturating_add(Micros::from_duration(jitter));
-        }
-    }
-
-    #[cfg(feature = "shared")]
-    pub(super) fn lower(&mut self, units: u64) {
-        // Without a charge, an exceeded limit is the doing of a larger quota that shares the bucket:
-        // no excess of this one.
-        if units > 0 {
-            (self.standing, self.excess) = self.standing.lowered((&self.terms, self.most()), units);
-        }
-    }
-
-    /// The time until a bucket is full, if `held` of its units are leased and not used; `None` for
-    /// windows and logs.
-    #[cfg(feature = "shared")]
-    pub(crate) fn full_after(&self, held: u64) -> Option<Duration> {
-        if let Usage::Window(_) | Usage::Counted(..) = self.standing {
-            return None;
-        }
-        let (without, _) = self.standing.raised((&self.terms, self.most()), held);
-        duration(without.numbers(&self.terms).reset_after)
-    }
-
-    /// The units left after `elapsed` without another request. Units that return gradually are counted
-    /// for buckets only.
-    #[cfg(feature = "shared")]
-    pub(crate) fn remaining_after(&self, elapsed: Duration) -> Option<u64> {
-        let mut later = *self;
-        later.renew(elapsed);
-        later.age(elapsed);
-        later.remaining()
-    }
-
-    /// Whether the quota is unused after `elapsed` without another request.
-    #[cfg(feature = "shared")]
-    pub(crate) fn is_fresh_after(&self, elapsed: Duration) -> bool {
-        let reset_after = duration(self.numbers().reset_after);
-        reset_after.is_some_and(|reset| reset <= elapsed)
-    }
-
-    /// Restores all units, if the quota is fresh `elapsed` after it was measured.
-    #[cfg(feature = "shared")]
-    pub(super) fn renew(&mut self, elapsed: Duration) {
-        let is_fresh = self.is_fresh_after(elapsed);
-        match &mut self.standing {
-            Usage::Window(window) => window.renew(elapsed, &self.terms),
-            Usage::Counted(numbers, _) if is_fresh => {
-                numbers.remaining = Some(Units::new(self.class.part_of(self.terms.limit)));
-                self.excess = false;
-            }
-            _ => {}
-        }
-    }
-
-    /// The time until `cost` units fit; `None` if they never do, or the time is unknown. For counted
-    /// numbers it is known for a cost of 1 only, and only if the store's own count `is_used_up`.
-    #[cfg(feature = "shared")]
-    pub(crate) fn wait_for(&self, cost: u64, is_used_up: bool) -> Option<Duration> {
-        if self.remaining()? >= cost {
-            return Some(Duration::ZERO);
-        }
-        if self.terms.is_soft() || cost > self.most() {
-            return None;
-        }
-        match self.standing {
-            Usage::Level(_) => Some(self.standing.time_until(cost)),
-            Usage::Stepped(stepped, class) => {
-                let level = Usage::Level(stepped.level(&self.terms, class));
-                let wait = level.time_until(cost).as_nanos();
-                let wait = u64::try_from(wait).unwrap_or(u64::MAX);
-                Some(Duration::from_nanos(stepped.until_step(wait)))
-            }
-            Usage::Window(window) => Some(Duration::from_nanos(window.until_end)),
-            Usage::Counted(numbers, _) => {
-                let wait = duration(numbers.effective_window);
-                wait.filter(|wait| cost == 1 && is_used_up && !wait.is_zero())
-            }
-        }
-    }
-
-    #[cfg(feature = "shared")]
-    pub(super) fn raise(&mut self, units: u64) {
-        // Counted numbers do not include how far the usage exceeds the nominal limit.
-        if units > 0 && !(self.excess && matches!(self.standing, Usage::Counted(..))) {
-            (self.standing, self.excess) = self.standing.raised((&self.terms, self.most()), units);
         }
     }
 

@@ -224,21 +224,6 @@ impl QuotaStatuses {
             && self.are_named_like(policies)
     }
 
-    /// Whether both are of the same quotas: then they differ in numbers alone.
-    #[cfg(feature = "shared")]
-    pub(super) fn are_by_quotas_of(&self, other: &Self) -> bool {
-        let names_alike = match (&self.names, &other.names) {
-            (Some(own), Some(others)) => Arc::ptr_eq(own, others),
-            (None, None) => true,
-            _ => false,
-        };
-        let (own, others) = (self.as_slice(), other.as_slice());
-        let mut both = own.iter().zip(others);
-        names_alike
-            && own.len() == others.len()
-            && both.all(|(own, other)| own.is_of_quota_of(other))
-    }
-
     #[inline]
     fn are_named_like(&self, policies: &[Policy]) -> bool {
         let Some(names) = self.names.as_ref().filter(|names| names.owns_any()) else {

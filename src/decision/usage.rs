@@ -3,8 +3,6 @@
 use std::time::Duration;
 
 use super::{policy::Terms, rounding::Micros};
-#[cfg(feature = "shared")]
-use crate::quota::MAX_REFILL_NANOS;
 use crate::quota::Priority;
 
 const NANOS_PER_SECOND: u64 = 1_000_000_000;
@@ -122,27 +120,8 @@ impl Stepped {
 }
 
 impl WindowUsage {
-    /// Replaces this window by the one in force after `elapsed`, if that is a later one. A later window
-    /// is unused. Times stay relative to now.
-    #[cfg(feature = "shared")]
-    pub(super) fn renew(&mut self, elapsed: Duration, terms: &Terms) {
-        let elapsed = u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX);
-        if let Some(over) = elapsed.checked_sub(self.until_end) {
-            let period = terms.window_nanos().max(1);
-            self.used = 0;
-            self.until_end = elapsed.saturating_add(period - over % period);
-        }
-    }
-
     const fn remaining(self, terms: &Terms) -> u64 {
         terms.limit.saturating_sub(self.used)
-    }
-
-    /// The window with `used` units, and whether they exceed the nominal limit.
-    #[cfg(feature = "shared")]
-    const fn with(self, terms: &Terms, used: u64) -> (Usage, bool) {
-        let is_beyond = terms.is_soft() && used > terms.limit;
-        (Usage::Window(Self { used, ..self }), is_beyond)
     }
 
     // Not inlined: most quotas are levels.
@@ -284,92 +263,6 @@ impl Usage {
                 ..window
             }),
             Self::Counted(numbers, limit) => Self::Counted(numbers.aged(micros), limit),
-        }
-    }
-
-    /// The usage for another class, which may use `most` units instead of `less`. Of a window or log that
-    /// has nothing left for the lower class, it is not known how much is left for the higher one.
-    #[cfg(feature = "shared")]
-    pub(super) fn in_class(self, class: Priority, (less, most): (u64, u64)) -> Self {
-        match self {
-            Self::Level(level) => Self::Level(Level {
-                refill: most * level.interval,
-                ..level
-            }),
-            Self::Stepped(stepped, _) => Self::Stepped(stepped, class),
-            Self::Counted(
-                Counted {
-                    remaining: Some(left),
-                    ..
-                },
-                _,
-            ) if left.get() > 0 => self.with_left(most, |left| left + most.saturating_sub(less)),
-            other => other,
-        }
-    }
-
-    /// The usage after `units` more were taken of `most` at most, and whether it exceeds the nominal limit.
-    #[cfg(feature = "shared")]
-    pub(super) fn lowered(self, (terms, most): (&Terms, u64), units: u64) -> (Self, bool) {
-        let more = |used: u64, interval: u64| {
-            let used = used.saturating_add(units.saturating_mul(interval));
-            used.min(MAX_REFILL_NANOS)
-        };
-        match self {
-            Self::Counted(numbers, _) => {
-                let left = numbers.remaining.map(Units::get);
-                let is_beyond = terms.is_soft() && left.is_some_and(|left| left < units);
-                (
-                    self.with_left(most, |left| left.saturating_sub(units)),
-                    is_beyond,
-                )
-            }
-            Self::Window(window) => window.with(terms, window.used.saturating_add(units)),
-            _ => self.with_used(terms, more),
-        }
-    }
-
-    /// The usage after `units` of `most` at most were returned, and whether it exceeds the nominal limit.
-    #[cfg(feature = "shared")]
-    pub(super) fn raised(self, (terms, most): (&Terms, u64), units: u64) -> (Self, bool) {
-        let less = |used: u64, interval: u64| used.saturating_sub(units.saturating_mul(interval));
-        match self {
-            Self::Counted(..) => (
-                self.with_left(most, |left| left.saturating_add(units)),
-                false,
-            ),
-            Self::Window(window) => window.with(terms, window.used.saturating_sub(units)),
-            _ => self.with_used(terms, less),
-        }
-    }
-
-    #[cfg(feature = "shared")]
-    fn with_left(self, most: u64, change: impl Fn(u64) -> u64) -> Self {
-        let Self::Counted(mut numbers, limit) = self else {
-            return self;
-        };
-        let left = numbers.remaining.map(Units::get);
-        numbers.remaining = left.map(|left| Units::new(change(left).min(most)));
-        Self::Counted(numbers, limit)
-    }
-
-    /// Changes the nanoseconds until a bucket is full. `change` also gets the nanoseconds of one unit.
-    /// Returns whether the usage exceeds the nominal limit.
-    #[cfg(feature = "shared")]
-    fn with_used(self, terms: &Terms, change: impl Fn(u64, u64) -> u64) -> (Self, bool) {
-        match self {
-            Self::Level(level) => {
-                let used = change(level.used, level.interval);
-                let level = Level { used, ..level };
-                (Self::Level(level), level.is_excess())
-            }
-            Self::Stepped(stepped, class) => {
-                let used = change(stepped.used, stepped.level(terms, class).interval);
-                let stepped = Stepped { used, ..stepped };
-                let is_excess = stepped.level(terms, class).is_excess();
-                (Self::Stepped(stepped, class), is_excess)
-            }
-            Self::Window(_) | Self::Counted(..) => (self, false),
         }
     }
 

@@ -19,7 +19,10 @@
 mod eventual_settlement;
 mod unreported;
 
-use std::{sync::atomic::Ordering, time::Duration};
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 pub(super) use self::unreported::Unreported;
 use crate::{
@@ -29,12 +32,16 @@ use crate::{
     shared::{
         deny_cache::SentCall,
         hashed_key_names::{KeyPlace, MeasuredSubject},
+        known::Known,
         ledger::{
             EntryState, LeaseBucket, LeaseEntries, Ledger, LedgerEntry, NodeTime, each_bucket,
         },
         mode::ModeTerms,
         operation_answer::LocalAnswer,
-        wire::node_message::{NodeMessage, NodeReply},
+        wire::{
+            node_message::{NodeMessage, NodeReply},
+            plan::ReplyPlan,
+        },
     },
 };
 
@@ -57,7 +64,7 @@ impl<P> Ledger<P> {
         now: NodeTime,
         (place, fresh): (
             impl FnOnce() -> KeyPlace<P>,
-            impl FnOnce(Timestamp) -> Option<Decision>,
+            impl FnOnce(Timestamp) -> Option<Known>,
         ),
     ) -> LocalAnswer {
         let ModeTerms::Eventual { interval, ahead } = self.terms.mode else {
@@ -94,14 +101,14 @@ impl<P> Ledger<P> {
         &self,
         call: &SentCall,
         reply: (&NodeMessage, &NodeReply),
-        last: Option<&Decision>,
+        last: Option<(&Arc<ReplyPlan>, &Decision)>,
         now: NodeTime,
     ) {
-        if let Some(last) = last {
+        if let Some((_, last)) = last {
             *unpoisoned(self.store_clock.lock()) = Some((last.decided_at(), now));
         }
         let MeasuredSubject { tag, chosen, .. } = call.subject;
-        let has_units = last.is_some_and(|last| last.remaining() > Some(0));
+        let has_units = last.is_some_and(|(_, last)| last.remaining() > Some(0));
         if has_units && !self.denials.has_returned_since(tag, call.at) {
             self.denials.drop_denials(tag, chosen);
         }
@@ -113,11 +120,12 @@ impl<P> Ledger<P> {
             return;
         };
         // Only the store decides about a blocked subject.
-        if last.is_some_and(Decision::is_blocked) {
+        if last.is_some_and(|(_, last)| last.is_blocked()) {
             unreported.forget();
         }
-        let last = last.filter(|last| !last.is_blocked());
-        unreported.receive(reply, last.cloned(), now, (&self.stats, || self.name()));
+        let last = last.filter(|(_, last)| !last.is_blocked());
+        let known = last.map(|(plan, last)| Known::new(plan, last));
+        unreported.receive(reply, known, now, (&self.stats, || self.name()));
     }
 
     /// The subjects with units to report. Drops those of older quotas, and fresh ones, once all of

@@ -7,8 +7,8 @@
 //!    message that requests units (`lease_message`), and the entry becomes a `LeaseState` (`state.rs`).
 //! 2. The store reserves a share for this node, in a row of the subject's value with an end (`receive_lease`). Other
 //!    nodes see these units as used, so all nodes together never exceed the limit.
-//! 3. Requests take units from the lease. `decision_models.rs` and the last reply give the numbers of their decisions.
-//!    When few are left, the decision is `Low`, and a message requests more before they run out.
+//! 3. Requests take units from the lease. The states in the last reply give the numbers of their decisions
+//!    (`known.rs`). When few are left, the decision is `Low`, and a message requests more before they run out.
 //! 4. An operation that the lease cannot pay goes to the store, unless a denial is cached, or the last reply had the node
 //!    pause (`backoff.rs`). Only the store can start a block, or grant a part of a cost.
 //! 5. A lease that nobody needs, that ends soon or that is of older quotas is due: a message reports and returns its units
@@ -18,16 +18,14 @@
 //! more. A node with 200 units admits 200 requests without a call, and requests more while it still has some.
 
 mod backoff;
-mod decision_models;
 mod lease_settlement;
 mod state;
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use self::{backoff::until_full, state::LEAST_DEMAND};
 pub(super) use self::{
     backoff::{hold, until_end},
-    decision_models::DecisionModels,
     state::LeaseState,
 };
 use crate::{
@@ -35,11 +33,15 @@ use crate::{
     shared::{
         deny_cache::SentCall,
         hashed_key_names::{KeyPlace, MeasuredSubject},
+        known::Known,
         ledger::{
             AttachedMessage, EntryState, LeaseEntries, Ledger, LedgerEntry, NodeTime, each_bucket,
         },
         operation_answer::LocalAnswer,
-        wire::node_message::{NodeMessage, NodeReply},
+        wire::{
+            node_message::{NodeMessage, NodeReply},
+            plan::ReplyPlan,
+        },
     },
 };
 
@@ -77,22 +79,23 @@ impl<P> Ledger<P> {
         let Some(entry) = entries.entry(subject, begins, now, length) else {
             return LocalAnswer::Ask;
         };
+        let class = subject.chosen.class();
         match op {
             Op::Acquire(cost) | Op::Reserve(cost) | Op::AcquireUpTo(cost) if *cost > 0 => {
                 entry.demand.add(*cost, now, length);
                 self.acquire(entry, (op, *cost), length, now)
             }
-            Op::Peek(cost) => entry.decide_from_lease(|lease| lease.look(*cost, now)),
+            Op::Peek(cost) => entry.decide_from_lease(|lease| lease.look(*cost, class, now)),
             Op::Refund(cost, Some(receipt)) => {
                 let cost = (*cost).min(receipt.charged());
-                entry.decide_from_lease(|lease| lease.unspend(cost, receipt, now))
+                entry.decide_from_lease(|lease| lease.unspend((cost, receipt), class, now))
             }
             Op::Settle(cost, receipt) if !self.has_blocks => {
                 let charged = receipt.charged();
                 entry.decide_from_lease(|lease| match cost.checked_sub(charged) {
-                    Some(0) => lease.look(0, now),
-                    Some(more) => lease.spend(more, now),
-                    None => lease.unspend(charged - cost, receipt, now),
+                    Some(0) => lease.look(0, class, now),
+                    Some(more) => lease.spend(more, class, now),
+                    None => lease.unspend((charged - cost, receipt), class, now),
                 })
             }
             _ => LocalAnswer::Ask,
@@ -107,7 +110,7 @@ impl<P> Ledger<P> {
         now: NodeTime,
     ) -> LocalAnswer {
         if let EntryState::Lease(lease) = &mut entry.state
-            && let Some(decision) = lease.spend(cost, now)
+            && let Some(decision) = lease.spend(cost, entry.subject.chosen.class(), now)
         {
             if !lease.is_low(now) || entry.demand.units(now, length) < LEAST_DEMAND {
                 return LocalAnswer::Decided(decision);
@@ -169,7 +172,7 @@ impl<P> Ledger<P> {
         &self,
         call: &SentCall,
         (message, reply): (&NodeMessage, &NodeReply),
-        last: Option<&Decision>,
+        last: Option<(&Arc<ReplyPlan>, &Decision)>,
         now: NodeTime,
     ) -> u64 {
         let mut entries = self.bucket(call.subject.tag).lock();
@@ -185,8 +188,8 @@ impl<P> Ledger<P> {
             return 0;
         }
         let granted = lease.receive(reply, (sent_at, now), message.length, &self.stats);
-        if let Some(last) = last {
-            lease.note(last, sent_at, granted.unwrap_or(0), || self.models.of(last));
+        if let Some((plan, last)) = last {
+            lease.note(Known::new(plan, last), sent_at, granted.unwrap_or(0));
             // The store grants nothing while it blocks.
             lease.is_closing |= last.is_blocked();
         }
@@ -271,14 +274,13 @@ impl<P> LeaseEntries<P> {
             EntryState::Lease(lease) => Some(lease),
             EntryState::Idle | EntryState::Eventual(_) => None,
         });
-        let decision = leases.find_map(|lease| match op {
-            Op::Acquire(cost) | Op::Reserve(cost) if *cost > 0 => lease.spend(*cost, now),
+        leases.find_map(|lease| match op {
+            Op::Acquire(cost) | Op::Reserve(cost) if *cost > 0 => lease.spend(*cost, class, now),
             Op::Refund(cost, Some(receipt)) => {
-                lease.unspend((*cost).min(receipt.charged()), receipt, now)
+                lease.unspend(((*cost).min(receipt.charged()), receipt), class, now)
             }
             _ => None,
-        })?;
-        Some(decision.moved_to_class(class))
+        })
     }
 }
 

@@ -49,10 +49,14 @@ use self::{node_time::NodeClock, table::WAYS};
 use super::{
     deny_cache::{DenyCache, SentCall, may_end_denials},
     hashed_key_names::{KeyPlace, MeasuredSubject},
-    lease::{DecisionModels, hold, until_end},
+    known::Known,
+    lease::{hold, until_end},
     mode::{LedgerTerms, ModeStats, ModeTerms},
     operation_answer::LocalAnswer,
-    wire::node_message::{NodeMessage, NodeReply, Takes},
+    wire::{
+        node_message::{NodeMessage, NodeReply, Takes},
+        plan::ReplyPlan,
+    },
 };
 use crate::{
     clock::Timestamp,
@@ -87,7 +91,6 @@ pub(super) struct Ledger<P> {
     /// Eventual mode: the store's time in its last reply, and when that arrived.
     pub(super) store_clock: Mutex<Option<(Timestamp, NodeTime)>>,
     pub(super) clock: NodeClock,
-    pub(super) models: DecisionModels,
 }
 
 /// The node's message attached to one call, if any.
@@ -131,7 +134,6 @@ impl<P> Ledger<P> {
             memory: AtomicU64::new(u64::MAX),
             store_clock: Mutex::new(None),
             clock: NodeClock::new(),
-            models: DecisionModels::default(),
         }
     }
 
@@ -200,7 +202,7 @@ impl<P> Ledger<P> {
         now: Instant,
         start: (
             impl FnOnce() -> KeyPlace<P>,
-            impl FnOnce(Timestamp) -> Option<Decision>,
+            impl FnOnce(Timestamp) -> Option<Known>,
         ),
     ) -> LocalAnswer {
         let bucket = self.bucket(subject.tag);
@@ -295,7 +297,7 @@ impl<P> Ledger<P> {
         &self,
         call: &SentCall,
         (message, reply): (&NodeMessage, &NodeReply),
-        last: Option<&Decision>,
+        last: Option<(&Arc<ReplyPlan>, &Decision)>,
         now: Instant,
     ) -> u64 {
         let now = self.clock.time(now);
@@ -319,13 +321,17 @@ impl<P> Ledger<P> {
 
     /// How long the denial of a call with a message stays cached. Lengthens its `retry_after` to that
     /// time. Zero for a denial of an operation that never fits.
-    pub(super) fn hold(&self, reply: &NodeReply, decision: &mut Decision) -> Duration {
+    pub(super) fn hold(
+        &self,
+        reply: &NodeReply,
+        (plan, decision): (&Arc<ReplyPlan>, &mut Decision),
+    ) -> Duration {
         let Some(wait) = decision.retry_after().filter(|_| decision.is_denied()) else {
             return Duration::ZERO;
         };
         let hold = match self.terms.mode {
             ModeTerms::Leased { length, .. } if !decision.is_blocked() => {
-                hold((decision, wait), reply, length)
+                hold((plan, decision, wait), reply, length)
             }
             _ => wait,
         };

@@ -29,6 +29,7 @@ pub(crate) mod fallback;
 mod hashed_key_names;
 #[cfg(feature = "redis")]
 mod joint;
+mod known;
 mod lease;
 mod ledger;
 mod limiter;

@@ -7,7 +7,7 @@ use crate::{
     algorithm::{Counts, Refund, Verdict},
     clock::ClockReading,
     decision::{Charge, Usage},
-    quota::Kind,
+    quota::{Kind, MAX_REFILL_NANOS},
 };
 
 #[derive(Debug, Clone, Copy)]
@@ -48,6 +48,29 @@ impl CompiledQuota {
             }
             Rate::SlidingWindow(window) => window.settle(state.slices_mut(), within, units),
             Rate::SlidingLog(log) => log.settle(state.log_mut(), now, at, units),
+        }
+    }
+
+    /// The state of a bucket or a fixed window with `more` units in use at `now`, even beyond the limit; with fewer
+    /// if that is negative.
+    pub(crate) fn moved(&self, state: &State, now: u64, more: i64) -> State {
+        let nanos = more.unsigned_abs().saturating_mul(self.interval);
+        match &self.rate {
+            Rate::Bucket(_) if more <= 0 => State::Instant(state.instant().saturating_sub(nanos)),
+            Rate::Bucket(bucket) => {
+                let from = bucket.fresh_until(now).max(*state.instant());
+                State::Instant(from.saturating_add(nanos.min(MAX_REFILL_NANOS)))
+            }
+            Rate::FixedWindow(window) => State::Window(window.moved(state.window(), now, more)),
+            Rate::SlidingWindow(_) | Rate::SlidingLog(_) => state.clone(),
+        }
+    }
+
+    /// The state of a fixed window of this count that ends in the microsecond before `end`.
+    pub(crate) fn window_until(&self, end: u64, count: u64) -> State {
+        match &self.rate {
+            Rate::FixedWindow(window) => State::Window(window.until(end, count)),
+            _ => State::FRESH,
         }
     }
 

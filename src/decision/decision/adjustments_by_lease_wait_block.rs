@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::{CountedBy, Decision, DenialCause};
 #[cfg(feature = "shared")]
-use crate::decision::Degradation;
+use crate::decision::{Degradation, Measure};
 use crate::{decision::rounding::Micros, quota::Priority};
 
 impl Decision {
@@ -35,15 +35,6 @@ impl Decision {
         }
     }
 
-    /// The numbers for requests of another class, as far as they follow from those of this one.
-    #[cfg(feature = "shared")]
-    pub(crate) fn moved_to_class(mut self, class: Priority) -> Self {
-        for quota in self.quotas.as_mut_slice() {
-            quota.move_to_class(class);
-        }
-        self
-    }
-
     /// Marks a denial as caused by the class of the request alone.
     pub(crate) const fn into_shed(mut self) -> Self {
         self.cause = DenialCause::Class;
@@ -57,60 +48,20 @@ impl Decision {
         self
     }
 
-    /// Makes the store's decision one that takes `charged` units of a lease, `elapsed` later. Since
-    /// then, `more` units have come back; a negative number has been spent.
+    /// Makes the decision one that takes `charged` units of a lease.
     #[cfg(feature = "shared")]
-    #[inline]
-    pub(crate) fn take_from_lease(
-        &mut self,
-        (charged, lease): (u64, NonZeroU8),
-        elapsed: Duration,
-        more: i64,
-    ) {
-        for quota in self.quotas.as_mut_slice() {
-            quota.pardon();
-            quota.age(elapsed);
-            match more {
-                0.. => quota.raise(more.unsigned_abs()),
-                _ => quota.lower(more.unsigned_abs()),
-            }
-        }
-        self.charged_at = self.charged_at.saturating_add(elapsed);
+    pub(crate) const fn by_lease(mut self, charged: u64, lease: NonZeroU8) -> Self {
         (self.charged, self.lease) = (charged, Some(lease));
-        (self.denied, self.delay) = (false, None);
-        self.cause = DenialCause::Quotas;
-    }
-
-    /// The decision after `elapsed`, with all units left of quotas that are fresh by then.
-    #[cfg(feature = "shared")]
-    pub(crate) fn renewed(mut self, elapsed: Duration) -> Self {
-        for quota in self.quotas.as_mut_slice() {
-            quota.renew(elapsed);
-        }
         self
     }
 
+    /// Replaces the usage of each quota. Denials and waits stay.
     #[cfg(feature = "shared")]
-    pub(crate) fn raise(&mut self, units: u64) {
-        for quota in self.quotas.as_mut_slice() {
-            quota.raise(units);
-        }
-    }
-
-    /// The decision about the next of several equal requests that pass: one charge less is left.
-    #[cfg(feature = "shared")]
-    pub(crate) fn next_alike(&self) -> Self {
-        self.nth_alike(1)
-    }
-
-    /// The decision about a request after `before` equal ones, this decision's included.
-    #[cfg(feature = "shared")]
-    pub(crate) fn nth_alike(&self, before: u64) -> Self {
-        let mut next = self.clone();
-        for quota in next.quotas.as_mut_slice() {
-            quota.lower(self.charged.saturating_mul(before));
-        }
-        next
+    pub(crate) fn remeasure(&mut self, measures: impl Iterator<Item = Measure>) {
+        let quotas = self.quotas.as_mut_slice().iter_mut();
+        quotas
+            .zip(measures)
+            .for_each(|(quota, measure)| quota.remeasure(&measure));
     }
 
     /// The decision after `elapsed` without another request: all waits are shorter.

@@ -1,6 +1,6 @@
 //! Calls: the operations of many subjects that are sent to the server at once.
 
-use std::{future::Future, mem, sync::Arc, time::Duration};
+use std::{future::Future, iter, mem, sync::Arc, time::Duration};
 
 use smallvec::SmallVec;
 use tokio::{sync::oneshot, time::Instant};
@@ -155,13 +155,10 @@ fn deliver(waiters: Waiters, answer: SubjectAnswer) {
     let mut waiters = waiters.into_iter();
     let error = match answer {
         Ok(AnsweredOps { rows, .. }) => {
-            for Row { count, first } in rows {
-                let mut next = first;
-                for waiter in waiters.by_ref().take(count) {
-                    let after = next.next_alike();
-                    waiter.reply(Ok(next));
-                    next = after;
-                }
+            for Row { count, decision } in rows {
+                let each = waiters.by_ref().take(count);
+                each.zip(iter::repeat_n(decision, count))
+                    .for_each(|(waiter, decision)| waiter.reply(Ok(decision)));
             }
             return;
         }
@@ -310,13 +307,11 @@ pub(in crate::shared) struct AnsweredOps {
     pub(in crate::shared) hold: Option<Duration>,
 }
 
-/// The decisions about equal consecutive operations.
+/// The decision about each of equal consecutive operations.
 #[derive(Debug)]
 pub(in crate::shared) struct Row {
     pub(in crate::shared) count: usize,
-    /// The first decision. Each following one is the [next](Decision::next_alike) of the one
-    /// before.
-    pub(in crate::shared) first: Decision,
+    pub(in crate::shared) decision: Decision,
 }
 
 impl SubjectOps {

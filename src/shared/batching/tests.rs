@@ -115,7 +115,7 @@ impl CallSender<()> for Arc<SlowServer> {
         let row = |(op, count): &(Op, usize)| match op {
             Op::Acquire(cost) => Row {
                 count: *count,
-                first: Decision::allowed(*cost, Timestamp::default(), status),
+                decision: Decision::allowed(*cost, Timestamp::default(), status),
             },
             other => panic!("{other:?} is not used here"),
         };

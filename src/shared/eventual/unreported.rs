@@ -3,10 +3,13 @@
 use std::time::Duration;
 
 use crate::{
+    algorithm::Verdict,
     clock::Timestamp,
-    decision::{Decision, Receipt},
+    decision::{Decision, Receipt, Status},
+    quota::Priority,
     shared::{
         hashed_key_names::KeyPlace,
+        known::{Known, Question},
         ledger::{LeaseStats, NodeTime},
         mode::LeaseNumber,
         operation_answer::LocalAnswer,
@@ -63,7 +66,7 @@ struct OpenCall {
 /// The status of the quotas in the last reply.
 #[derive(Debug)]
 struct StoreView {
-    decision: Decision,
+    known: Known,
     /// The number of the message, and when its reply arrived.
     seq: u32,
     received_at: NodeTime,
@@ -77,11 +80,11 @@ impl<P> Unreported<P> {
     pub(super) fn new(
         (place, name): (KeyPlace<P>, [u8; 8]),
         (interval, most): (Duration, u32),
-        fresh: Option<Decision>,
+        fresh: Option<Known>,
         now: NodeTime,
     ) -> Self {
         let number = LeaseNumber::new(name[0]).unwrap_or(LeaseNumber::MIN);
-        let numbered_at = fresh.as_ref().map(Decision::decided_at);
+        let numbered_at = fresh.as_ref().map(|known| known.time(Duration::ZERO));
         Self {
             place,
             interval,
@@ -92,8 +95,8 @@ impl<P> Unreported<P> {
             spent: 0,
             reported: 0,
             counted: 0,
-            view: fresh.map(|decision| StoreView {
-                decision,
+            view: fresh.map(|known| StoreView {
+                known,
                 seq: 0,
                 received_at: now,
                 counted: 0,
@@ -117,11 +120,7 @@ impl<P> Unreported<P> {
 
     /// Whether a new state for the subject would decide otherwise.
     pub(in crate::shared) fn matters(&self, now: NodeTime) -> bool {
-        let is_used = |view: &StoreView| {
-            let since = view.since(now);
-            let mut statuses = view.decision.statuses().iter();
-            statuses.any(|status| !status.is_fresh_after(since))
-        };
+        let is_used = |view: &StoreView| !view.known.is_fresh(view.since(now));
         let is_open = self.open.iter().any(|open| now < open.until);
         self.has_news() || is_open || self.view.as_ref().is_some_and(is_used)
     }
@@ -155,7 +154,7 @@ impl<P> Unreported<P> {
         // Units that operations under way may take are set aside.
         let taken = cost.saturating_add(open.units);
         let ahead = taken.saturating_add(u64::from(self.ahead()));
-        if taken > view.left(since, own)? || ahead > u64::from(self.most) {
+        if taken > view.left((since, own))? || ahead > u64::from(self.most) {
             return None;
         }
         let spent = self.spent.checked_add(u32::try_from(cost).ok()?)?;
@@ -167,9 +166,9 @@ impl<P> Unreported<P> {
     fn denial(&self, cost: u64, now: NodeTime) -> Option<Decision> {
         let (view, open) = (self.view.as_ref()?, self.set_aside(now)?);
         let (since, own) = (view.since(now), self.spent - view.counted);
-        let left = view.left(since, own)?;
+        let left = view.left((since, own))?;
         if cost > left {
-            return view.denial(cost, self.number.0, (since, own));
+            return view.denial(cost, (since, own));
         }
         let taken = cost.saturating_add(open.units);
         if taken <= left || cost < open.largest {
@@ -178,7 +177,7 @@ impl<P> Unreported<P> {
         // Operations under way leave less than the smallest of them costs.
         let taken = u32::try_from(open.units.min(left)).unwrap_or(u32::MAX);
         let own = taken.saturating_add(own);
-        view.denial(cost, self.number.0, (since, own))
+        view.denial(cost, (since, own))
     }
 
     /// The most units that the calls under way take, if that is known.
@@ -258,7 +257,7 @@ impl<P> Unreported<P> {
         let (number, since) = &mut self.number;
         *number = number.checked_add(1).unwrap_or(LeaseNumber::MIN);
         if let Some(view) = &self.view {
-            let time = view.decision.decided_at().saturating_add(view.since(now));
+            let time = view.known.time(view.since(now));
             // The clock of the next reply may be a little behind.
             *since = time.saturating_sub(CLOCK_SLACK);
         }
@@ -300,7 +299,7 @@ impl<P> Unreported<P> {
     pub(super) fn receive(
         &mut self,
         (message, reply): (&NodeMessage, &NodeReply),
-        last: Option<Decision>,
+        last: Option<Known>,
         now: NodeTime,
         (stats, new_name): (&LeaseStats, impl FnOnce() -> [u8; 8]),
     ) {
@@ -321,10 +320,10 @@ impl<P> Unreported<P> {
         let view = self.view.as_ref();
         match last.filter(|_| view.is_none_or(|view| view.seq < message.seq)) {
             // The store has done the calls in another order, or its clock has stepped back.
-            Some(decision) if view.is_some_and(|view| view.is_after(&decision)) => self.view = None,
-            Some(decision) => {
+            Some(known) if view.is_some_and(|view| view.is_after(&known)) => self.view = None,
+            Some(known) => {
                 self.view = Some(StoreView {
-                    decision,
+                    known,
                     seq: message.seq,
                     received_at: now,
                     counted,
@@ -351,8 +350,8 @@ impl<P> Unreported<P> {
 }
 
 impl StoreView {
-    fn is_after(&self, answer: &Decision) -> bool {
-        self.decision.decided_at() > answer.decided_at()
+    fn is_after(&self, other: &Known) -> bool {
+        self.known.time(Duration::ZERO) > other.time(Duration::ZERO)
     }
 
     fn since(&self, now: NodeTime) -> Duration {
@@ -360,32 +359,30 @@ impl StoreView {
         since - since / 1_024
     }
 
-    /// The units that all quotas have left, less the node's `own` that the status does not include.
-    fn left(&self, since: Duration, own: u32) -> Option<u64> {
-        let statuses = self.decision.statuses().iter();
-        let mut left = u64::MAX;
-        for status in statuses {
-            left = left.min(status.remaining_after(since)?);
-        }
-        Some(left.saturating_sub(u64::from(own)))
+    /// The verdict on `cost` with the node's `own` units in use that the status does not include, and the decision.
+    fn explain(&self, cost: u64, (since, own): (Duration, u32)) -> (Verdict, Decision) {
+        let question = Question {
+            own: own.into(),
+            cost,
+            class: Priority::CRITICAL,
+        };
+        self.known.explain(question, since)
     }
 
-    fn status(&self, charged: u64, number: LeaseNumber, (since, own): (Duration, u32)) -> Decision {
-        let mut decision = self.decision.clone().renewed(since);
-        decision.take_from_lease((charged, number), since, -i64::from(own));
-        decision
+    fn status(&self, charged: u64, number: LeaseNumber, passed: (Duration, u32)) -> Decision {
+        let (_, decision) = self.explain(0, passed);
+        decision.by_lease(charged, number)
+    }
+
+    /// The units that all quotas have left, less the node's `own` that the status does not include.
+    fn left(&self, passed: (Duration, u32)) -> Option<u64> {
+        let (_, decision) = self.explain(0, passed);
+        decision.statuses().iter().map(Status::remaining).min()?
     }
 
     /// The denial of a cost above what is left, if the time until it fits is known.
-    fn denial(&self, cost: u64, number: LeaseNumber, passed: (Duration, u32)) -> Option<Decision> {
-        let mut denied = self.status(0, number, passed);
-        for (place, status) in self.decision.statuses().iter().enumerate() {
-            let is_used_up = status.remaining_after(passed.0) == Some(0);
-            let wait = denied.statuses()[place].wait_for(cost, is_used_up)?;
-            if !wait.is_zero() {
-                denied = denied.denied_for(place, wait);
-            }
-        }
-        denied.is_denied().then_some(denied)
+    fn denial(&self, cost: u64, passed: (Duration, u32)) -> Option<Decision> {
+        let (verdict, denied) = self.explain(cost, passed);
+        matches!(verdict, Verdict::After(_)).then_some(denied)
     }
 }

@@ -1,12 +1,14 @@
 //! The lease of one subject on this node: units to spend, and the message about them.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use crate::{
     clock::Timestamp,
-    decision::{Decision, DecisionNumbers, Receipt},
+    decision::{Decision, Receipt},
+    quota::Priority,
     shared::{
         hashed_key_names::KeyPlace,
+        known::{Known, Question},
         ledger::{LeaseStats, NodeTime},
         mode::LeaseNumber,
         wire::node_message::{LAST_MESSAGE, NodeMessage, NodeReply, NodeReport, RowStatus},
@@ -50,7 +52,8 @@ pub(in crate::shared) struct LeaseState<P> {
     is_paused: bool,
     /// The node's units that the last status does not count as used.
     free: u32,
-    last: Option<LastStatus>,
+    /// The quotas in the last reply, and an instant before its call left.
+    last: Option<(Known, NodeTime)>,
 }
 
 /// The last message, which is under way or lost.
@@ -61,16 +64,6 @@ pub(super) struct OpenMessage {
     kept: u32,
     /// When the node last sent it; `None` if that failed.
     sent_at: Option<NodeTime>,
-}
-
-/// The status of the quotas in the last reply.
-#[derive(Debug)]
-struct LastStatus {
-    /// A decision by the same quotas, which many leases share.
-    model: Arc<Decision>,
-    numbers: DecisionNumbers,
-    /// An instant before the call left.
-    at: NodeTime,
 }
 
 impl<P> LeaseState<P> {
@@ -102,7 +95,7 @@ impl<P> LeaseState<P> {
     }
 
     /// Spends units of the lease, if there are enough.
-    pub(super) fn spend(&mut self, cost: u64, now: NodeTime) -> Option<Decision> {
+    pub(super) fn spend(&mut self, cost: u64, class: Priority, now: NodeTime) -> Option<Decision> {
         let units = u32::try_from(cost).ok().filter(|cost| *cost <= self.left);
         let Some(units) = units.filter(|_| self.is_live(now)) else {
             self.is_short |= self.left > 0;
@@ -111,21 +104,21 @@ impl<P> LeaseState<P> {
         let last = self.last.as_ref()?;
         self.left -= units;
         self.spent += units;
-        Some(last.status(self, cost, now))
+        Some(self.status(last, (cost, class), now))
     }
 
     /// The status of the quotas, if the lease has so many units.
-    pub(super) fn look(&self, cost: u64, now: NodeTime) -> Option<Decision> {
+    pub(super) fn look(&self, cost: u64, class: Priority, now: NodeTime) -> Option<Decision> {
         let last = self.last.as_ref()?;
         let fits = cost <= u64::from(self.left) && self.is_live(now);
-        fits.then(|| last.status(self, 0, now))
+        fits.then(|| self.status(last, (0, class), now))
     }
 
     /// Returns spent units to the lease, if they are not reported yet.
     pub(super) fn unspend(
         &mut self,
-        cost: u64,
-        receipt: &Receipt,
+        (cost, receipt): (u64, &Receipt),
+        class: Priority,
         now: NodeTime,
     ) -> Option<Decision> {
         let units = u32::try_from(cost).ok().filter(|cost| *cost <= self.spent);
@@ -133,7 +126,7 @@ impl<P> LeaseState<P> {
         let last = self.last.as_ref()?;
         self.spent -= units;
         self.left += units;
-        Some(last.status(self, 0, now))
+        Some(self.status(last, (0, class), now))
     }
 
     /// Whether the units of this receipt were spent since the last message was made.
@@ -143,20 +136,19 @@ impl<P> LeaseState<P> {
 
     fn renumber(&mut self, now: NodeTime) {
         self.number = self.number.checked_add(1).unwrap_or(LeaseNumber::MIN);
-        self.numbered_at = self
-            .last
-            .as_ref()
-            .map_or(self.numbered_at, |last| last.time(now));
+        let time = |(last, at): &(Known, NodeTime)| last.time(now.since(*at));
+        self.numbered_at = self.last.as_ref().map_or(self.numbered_at, time);
     }
 
     /// The denial of a cost until the pause is over: too little is left, and the node requests no
     /// more.
     pub(super) fn pause(&self, now: NodeTime) -> Option<Decision> {
         let wait = self.quiet_until.since(now);
-        if wait.is_zero() || !self.is_paused {
+        if wait.is_zero() || !self.is_paused || self.is_closing {
             return None;
         }
-        let status = self.last.as_ref()?.status(self, 0, now);
+        let last = self.last.as_ref()?;
+        let status = self.status(last, (0, last.0.class()), now);
         let (place, _) = status.binding_place();
         Some(status.denied_for(place, wait))
     }
@@ -338,26 +330,30 @@ impl<P> LeaseState<P> {
         self.renumber(now);
     }
 
-    /// Keeps the status of the quotas in a reply, before it granted `free` units: the decision counts
-    /// the other units of the node as used. `model` returns a decision [alike](Decision::is_alike).
-    pub(super) fn note(
-        &mut self,
-        decision: &Decision,
-        at: NodeTime,
-        free: u32,
-        model: impl FnOnce() -> Arc<Decision>,
-    ) {
-        let numbers = decision.numbers();
-        let model = match self.last.take() {
-            Some(last) if last.model.is_alike(decision) => last.model,
-            Some(_) => model(),
-            None => {
-                self.numbered_at = decision.decided_at();
-                model()
-            }
-        };
+    /// Keeps the quotas in a reply, before it granted `free` units: the store counts the other units of the
+    /// node as used.
+    pub(super) fn note(&mut self, known: Known, at: NodeTime, free: u32) {
+        if self.last.is_none() {
+            self.numbered_at = known.time(Duration::ZERO);
+        }
         self.free = free;
-        self.last = Some(LastStatus { model, numbers, at });
+        self.last = Some((known, at));
+    }
+
+    /// The decision that the class takes `charged` units of the lease.
+    fn status(
+        &self,
+        (last, at): &(Known, NodeTime),
+        (charged, class): (u64, Priority),
+        now: NodeTime,
+    ) -> Decision {
+        let question = Question {
+            own: i64::from(self.free) - i64::from(self.left),
+            cost: 0,
+            class,
+        };
+        let (_, decision) = last.explain(question, now.since(*at));
+        decision.by_lease(charged, self.number)
     }
 
     /// The units that the node will not report any more.
@@ -367,19 +363,5 @@ impl<P> LeaseState<P> {
             spent.saturating_add(back)
         });
         message.saturating_add(self.left).saturating_add(self.spent)
-    }
-}
-
-impl LastStatus {
-    /// The store's time, for leased decisions.
-    fn time(&self, now: NodeTime) -> Timestamp {
-        self.numbers.decided_at().saturating_add(now.since(self.at))
-    }
-
-    fn status<P>(&self, lease: &LeaseState<P>, charged: u64, now: NodeTime) -> Decision {
-        let freed = i64::from(lease.left) - i64::from(lease.free);
-        let mut decision = self.model.with_numbers(&self.numbers);
-        decision.take_from_lease((charged, lease.number), now.since(self.at), freed);
-        decision
     }
 }

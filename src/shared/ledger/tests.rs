@@ -16,16 +16,20 @@ use super::{
     super::{
         deny_cache::{DenyCache, SentCall},
         hashed_key_names::{KeyPlace, MeasuredSubject},
+        known::Known,
         mode::{LedgerTerms, ModeTerms},
         operation_answer::LocalAnswer,
-        wire::node_message::{NodeMessage, NodeReply, RowStatus, Takes},
+        wire::{
+            node_message::{NodeMessage, NodeReply, RowStatus, Takes},
+            plan::{Plan, ReplyPlan},
+        },
     },
     AttachedMessage, Ledger,
 };
 use crate::{
     clock::Timestamp,
     decision::{Decision, Level, Measure, Op, Policy, QuotaStatus, QuotaStatuses, Usage},
-    limiter::tier_set::Chosen,
+    limiter::tier_set::{Chosen, LimitTerms, TierSet},
     quota::{Kind, Quota},
 };
 
@@ -98,6 +102,8 @@ impl Ledger<()> {
     }
 
     fn reply(&self, sent: &Sent, reply: &NodeReply, last: Option<&Decision>, now: Instant) -> u64 {
+        let plan = plan();
+        let last = last.map(|last| (&plan, last));
         self.receive(&sent.call, (&sent.message, reply), last, now)
     }
 }
@@ -108,7 +114,7 @@ fn hold(
     (sent, reply): (&Sent, &NodeReply),
     (op, decision): (&Op, &mut Decision),
 ) {
-    let hold = ledger.hold(reply, decision);
+    let hold = ledger.hold(reply, (&plan(), decision));
     let decisions = [(op, &*decision, hold)].into_iter();
     ledger.denials.learn(&sent.call, decisions, sent.call.at);
 }
@@ -124,10 +130,23 @@ fn message(ledger: &Ledger<()>, now: Instant) -> Option<Sent> {
     ledger.send(SUBJECT, now)
 }
 
+/// The plan of a bucket of a hundred units a second.
+fn plan() -> Arc<ReplyPlan> {
+    plan_of(Quota::per(1_000, Duration::from_secs(10)))
+}
+
+fn plan_of(quota: Quota) -> Arc<ReplyPlan> {
+    let limits = TierSet::new(LimitTerms::of(quota));
+    let plan = Plan::new(&limits.expect("a good quota"));
+    let plan = plan.of(SUBJECT.chosen).expect("the default tier");
+    Arc::clone(&plan.reply)
+}
+
 /// A decision with this many units left.
 fn status(left: u64) -> Decision {
     let policy = Policy::new("test", 1_000);
     let status = QuotaStatus::new(&policy).with_remaining(left);
+    let status = status.with_reset_after(Duration::from_secs(3_600));
     Decision::allowed(1, Timestamp::from_secs(1), status)
 }
 

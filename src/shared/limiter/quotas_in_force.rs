@@ -7,6 +7,7 @@ use crate::{
     decision::{Decision, Op, Policy},
     limiter::tier_set::{Chosen, TierSet},
     shared::{
+        known::Known,
         store_backend::Client,
         wire::{Call, plan::Plan, reply},
     },
@@ -40,16 +41,18 @@ impl CurrentPlan {
     }
 
     /// The state of the quotas for a subject without a value in the store.
-    pub(super) fn fresh(&self, chosen: Chosen, time: Timestamp) -> Option<Decision> {
-        self.decide(chosen, &[(Op::Peek(1), 1)], time)
+    pub(super) fn fresh(&self, chosen: Chosen, time: Timestamp) -> Option<Known> {
+        let decision = self.decide(chosen, &[(Op::Peek(1), 1)], time)?;
+        let plan = self.plan.of(chosen)?;
+        Some(Known::new(&plan.reply, &decision))
     }
 
     /// The decision about these operations on such a subject.
     fn decide(&self, chosen: Chosen, rows: &[(Op, usize)], time: Timestamp) -> Option<Decision> {
         let applied = Call::new(&self.plan, chosen, rows).apply(None, time).ok()?;
         let plan = self.plan.of(chosen)?;
-        let answered = reply::of_store(&applied.reply, &plan, (1, false)).ok()?;
-        answered.rows.into_iter().next().map(|row| row.first)
+        let answered = reply::of_store(&applied.reply, &plan.reply, (1, false)).ok()?;
+        answered.rows.into_iter().next().map(|row| row.decision)
     }
 
     /// The longest time until a subject that was used is fresh again.
@@ -69,6 +72,7 @@ impl CurrentPlan {
 
     pub(super) fn policies(&self, chosen: Chosen) -> Vec<Policy> {
         let plan = self.plan.of(chosen);
-        plan.map(|plan| plan.policies.clone()).unwrap_or_default()
+        plan.map(|plan| plan.reply.policies.clone())
+            .unwrap_or_default()
     }
 }

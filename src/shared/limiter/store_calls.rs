@@ -12,9 +12,10 @@ use crate::{
         batching::{CallSender, Row, SubjectAnswer, SubjectOps},
         deny_cache::{self, DenyCache, SentCall},
         hashed_key_names::{KeyPlace, MeasuredSubject},
+        known::Known,
         ledger::{AttachedMessage, Ledger},
         store_backend::{Client, DecideCall},
-        wire::node_message::NodeMessage,
+        wire::{node_message::NodeMessage, plan::ReplyPlan},
     },
     store::error::StoreError,
 };
@@ -57,7 +58,7 @@ impl<C: Client> StoreCalls<C> {
     /// the call carried.
     fn apply(
         &self,
-        call: &SentCall,
+        (call, plan): (&SentCall, &Arc<ReplyPlan>),
         attached: &AttachedMessage,
         rows: &[(Op, usize)],
         answer: &mut SubjectAnswer,
@@ -68,7 +69,7 @@ impl<C: Client> StoreCalls<C> {
         let mut own = 0;
         match (attached, ledger) {
             (AttachedMessage::Sent(message), Some(ledger)) => {
-                own = self.apply_reply((ledger, message), call, rows, answer, now);
+                own = self.apply_reply((ledger, message), (call, plan), (rows, answer), now);
             }
             (AttachedMessage::UnderWay, Some(ledger)) => {
                 own = ledger.held(call.subject);
@@ -86,7 +87,10 @@ impl<C: Client> StoreCalls<C> {
         if let Some(ledger) = ledger.filter(|_| returns) {
             ledger.end_pauses(call.subject.tag);
         }
-        raise(answer, own);
+        let rows = answer.as_mut().map(|answer| &mut answer.rows);
+        for row in rows.into_iter().flatten() {
+            Known::give_back(plan, &mut row.decision, own);
+        }
     }
 
     /// Applies the reply to a message. Returns the node's own units that the store's decisions
@@ -94,9 +98,8 @@ impl<C: Client> StoreCalls<C> {
     fn apply_reply(
         &self,
         (ledger, message): (&Ledger<CurrentPlan>, &NodeMessage),
-        call: &SentCall,
-        rows: &[(Op, usize)],
-        answer: &mut SubjectAnswer,
+        (call, plan): (&SentCall, &Arc<ReplyPlan>),
+        (rows, answer): (&[(Op, usize)], &mut SubjectAnswer),
         now: Instant,
     ) -> u64 {
         let answered = answer.as_ref().ok();
@@ -107,10 +110,9 @@ impl<C: Client> StoreCalls<C> {
             self.cache_denials(call, (rows, answer), |_| Duration::ZERO, now);
             return 0;
         };
-        let last = answered.rows.last();
-        let last = last.map(|row| row.first.nth_alike(row.count as u64 - 1));
-        let own = ledger.receive(call, (message, &reply), last.as_ref(), now);
-        let hold = |decision: &mut Decision| ledger.hold(&reply, decision);
+        let last = answered.rows.last().map(|row| &row.decision);
+        let own = ledger.receive(call, (message, &reply), last.map(|last| (plan, last)), now);
+        let hold = |decision: &mut Decision| ledger.hold(&reply, (plan, decision));
         self.cache_denials(call, (rows, answer), hold, now);
         own
     }
@@ -152,14 +154,6 @@ fn sent_call(ops: &SubjectOps, current: &CurrentPlan, tier: Chosen, at: Instant)
     SentCall { subject, at }
 }
 
-/// Adds the units on this node to those that decisions report as remaining.
-fn raise(answer: &mut SubjectAnswer, units: u64) {
-    let rows = answer.as_mut().map(|answer| &mut answer.rows);
-    for row in rows.into_iter().flatten() {
-        row.first.raise(units);
-    }
-}
-
 /// The decisions of an answer, one for each row, with their operations. A row of the answer lies
 /// within one row of the call.
 fn decisions<'a>(
@@ -174,7 +168,7 @@ fn decisions<'a>(
             _ => rows.next().map(|(op, count)| (op, *count))?,
         };
         current = Some((op, left.saturating_sub(row.count)));
-        Some((op, &mut row.first))
+        Some((op, &mut row.decision))
     })
 }
 
@@ -210,7 +204,7 @@ impl<C: Client> CallSender<CurrentPlan> for StoreCalls<C> {
         if self.denials.is_some() {
             for (place, (ops, answer)) in subjects.iter().zip(&mut answers).enumerate() {
                 let sent = sent_call(ops, current, tier, at);
-                self.apply(&sent, call.message(place), &ops.rows, answer);
+                self.apply((&sent, &plan.reply), call.message(place), &ops.rows, answer);
             }
         }
         answers

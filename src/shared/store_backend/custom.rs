@@ -154,7 +154,11 @@ impl<S: Store> GuardedStore<S> {
         own: Call<'_>,
     ) -> SubjectAnswer {
         let reply = self.call(&ops.subject, &own).await?;
-        reply::of_store(&reply, call.tier, (ops.ops(), own.message().is_some()))
+        reply::of_store(
+            &reply,
+            &call.tier.reply,
+            (ops.ops(), own.message().is_some()),
+        )
     }
 
     /// Runs the call within the deadline, and reports the outcome to the breaker.

@@ -304,7 +304,7 @@ fn read_subject(text: &Value, plan: &TierPlan, ops: (usize, bool)) -> SubjectRep
     match text.as_slice() {
         [] => Ok(None),
         [b'-', error @ ..] => Err(StoreError::of_subject(&String::from_utf8_lossy(error))),
-        text => reply::answered(text, plan, ops)
+        text => reply::answered(text, &plan.reply, ops)
             .map(Some)
             .ok_or_else(reply::strange),
     }

@@ -119,7 +119,7 @@ impl TierPlan {
 
     /// The units that each quota may owe.
     fn push_debts(&self, arguments: &mut Vec<Cow<'_, str>>) {
-        let quotas = self.measures.iter();
+        let quotas = self.reply.measures.iter();
         arguments.extend(quotas.map(|quota| number(quota.meter.debt())));
     }
 
@@ -131,7 +131,7 @@ impl TierPlan {
         };
         arguments.push(number(receipt.charged_at().as_micros()));
         let charged_at = receipt.charged_at().as_nanos();
-        for (at, quota) in self.measures.iter().enumerate() {
+        for (at, quota) in self.reply.measures.iter().enumerate() {
             let charge = receipt.charges().get(at);
             let charge = charge.filter(|charge| quota.meter.made(charged_at, charge));
             // The script cannot find the window of an instant in the past.

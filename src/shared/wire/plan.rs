@@ -5,7 +5,10 @@ mod specialized;
 #[cfg(test)]
 mod tests;
 
-use std::{borrow::Cow, sync::OnceLock};
+use std::{
+    borrow::Cow,
+    sync::{Arc, OnceLock},
+};
 
 pub(in crate::shared) use self::{counter_slots::Slot, specialized::SpecializedScript};
 use self::{
@@ -52,10 +55,7 @@ type ClassPlans = Box<[OnceLock<Box<TierPlan>>; 100]>;
 /// One tier's quotas: their arguments, and how to read their part of a reply.
 #[derive(Debug, Clone)]
 pub(in crate::shared) struct TierPlan {
-    pub(in crate::shared) index: TierIndex,
-    pub(in crate::shared) class: Priority,
-    pub(in crate::shared) policies: Vec<Policy>,
-    pub(in crate::shared) measures: Vec<QuotaPlan>,
+    pub(in crate::shared) reply: Arc<ReplyPlan>,
     /// The general script's arguments between the time and the operations.
     arguments: Vec<String>,
     /// The slots that count in windows of a calendar, with the place of their two specific arguments, which depend on
@@ -65,13 +65,22 @@ pub(in crate::shared) struct TierPlan {
     specialized: Option<SpecializedPlan>,
 }
 
+/// How to read the numbers of one tier's quotas in a reply.
+#[derive(Debug)]
+pub(in crate::shared) struct ReplyPlan {
+    pub(in crate::shared) index: TierIndex,
+    pub(in crate::shared) class: Priority,
+    pub(in crate::shared) policies: Vec<Policy>,
+    pub(in crate::shared) measures: Vec<QuotaPlan>,
+}
+
 /// How to read the numbers of one quota in a reply.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::shared) struct QuotaPlan {
     pub(in crate::shared) kind: Kind,
     pub(in crate::shared) form: ReplyForm,
     pub(in crate::shared) has_soft_share: bool,
-    pub(super) meter: CompiledQuota,
+    pub(in crate::shared) meter: CompiledQuota,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -114,10 +123,12 @@ impl Plan {
         } = self;
         let measures = quotas.quotas.iter().zip(&quotas.meters);
         TierPlan {
-            index,
-            class,
-            policies: quotas.policies.clone(),
-            measures: (measures.map(|of_quota| QuotaPlan::new(of_quota, class))).collect(),
+            reply: Arc::new(ReplyPlan {
+                index,
+                class,
+                policies: quotas.policies.clone(),
+                measures: (measures.map(|of_quota| QuotaPlan::new(of_quota, class))).collect(),
+            }),
             arguments: general_arguments(limits.block_for, slots, (&quotas.quotas, class), all),
             timed: timed(slots),
             // Only the general script knows classes.

@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 use super::{
     Reply,
     node_message::NodeReply,
-    plan::{QuotaPlan, ReplyForm, TierPlan},
+    plan::{QuotaPlan, ReplyForm, ReplyPlan},
 };
 use crate::{
     clock::Timestamp,
@@ -29,7 +29,7 @@ pub(in crate::shared) type SubjectReply = Result<Option<AnsweredOps>, StoreError
 /// message was attached.
 pub(in crate::shared) fn answered(
     text: &[u8],
-    plan: &TierPlan,
+    plan: &ReplyPlan,
     (ops, has_lease): (usize, bool),
 ) -> Option<AnsweredOps> {
     if !has_lease {
@@ -52,7 +52,7 @@ pub(in crate::shared) fn answered(
 /// Reads a store's reply to this many operations, and to a message if one was attached.
 pub(in crate::shared) fn of_store(
     reply: &Reply,
-    plan: &TierPlan,
+    plan: &ReplyPlan,
     ops: (usize, bool),
 ) -> SubjectAnswer {
     let answered = answered(reply.as_bytes(), plan, ops);
@@ -73,7 +73,7 @@ pub(in crate::shared) fn strange() -> StoreError {
 /// rest of the reply; `None` for a reply that no script sends.
 fn rows<'a>(
     text: &'a [u8],
-    plan: &TierPlan,
+    plan: &ReplyPlan,
     ops: usize,
 ) -> Option<(SmallVec<[Row; 1]>, Numbers<'a>)> {
     let mut numbers = Numbers(text);
@@ -82,12 +82,22 @@ fn rows<'a>(
     let mut left = ops;
     while left > 0 {
         let count = usize::try_from(numbers.next()?).ok()?;
-        let first = numbers.decision(plan, time)?;
+        let first = Numbers(numbers.0);
+        let decision = numbers.decision(plan, (time, 0))?;
         if !(1..=left).contains(&count) {
             return None;
         }
         left -= count;
-        rows.push(Row { count, first });
+        if decision.charged() == 0 {
+            rows.push(Row { count, decision });
+            continue;
+        }
+        rows.push(Row { count: 1, decision });
+        // The numbers are those after the first operation, of a lone bucket if there are more.
+        for before in 1..count as u64 {
+            let decision = Numbers(first.0).decision(plan, (time, before))?;
+            rows.push(Row { count: 1, decision });
+        }
     }
     Some((rows, numbers))
 }
@@ -116,7 +126,8 @@ impl Numbers<'_> {
         Some(u64::try_from(i64::from_be_bytes(*number)).ok())
     }
 
-    fn decision(&mut self, plan: &TierPlan, time: Timestamp) -> Option<Decision> {
+    /// Reads the outcome of an operation after `before` equal ones that took as many units.
+    fn decision(&mut self, plan: &ReplyPlan, (time, before): (Timestamp, u64)) -> Option<Decision> {
         // 2 is a denial that only the class of the request caused.
         let denied = self.next()?;
         let wait = Duration::from_micros(self.next()?);
@@ -129,7 +140,9 @@ impl Numbers<'_> {
         } else {
             Outcome::Delayed(wait)
         };
-        let decision = Decision::new(outcome, charged, time, self.statuses(plan, time)?);
+        let taken = charged.saturating_mul(before);
+        let statuses = self.statuses(plan, (time, taken))?;
+        let decision = Decision::new(outcome, charged, time, statuses);
         let mut decision = decision.in_tier(plan.index);
         if !plan.class.is_critical() {
             decision.set_class(plan.class, denied == 2);
@@ -141,23 +154,34 @@ impl Numbers<'_> {
         })
     }
 
-    fn statuses(&mut self, plan: &TierPlan, time: Timestamp) -> Option<QuotaStatuses> {
+    fn statuses(
+        &mut self,
+        plan: &ReplyPlan,
+        (time, taken): (Timestamp, u64),
+    ) -> Option<QuotaStatuses> {
         if let ([policy], [quota]) = (plan.policies.as_slice(), plan.measures.as_slice()) {
-            let measure = self.measure(policy, *quota, time)?;
+            let measure = self.measure(policy, *quota, (time, taken))?;
             return Some(QuotaStatuses::of_one(policy, &measure));
         }
         let quotas = plan.policies.iter().zip(&plan.measures);
-        let measures = quotas.map(|(policy, quota)| self.measure(policy, *quota, time));
+        let measures = quotas.map(|(policy, quota)| self.measure(policy, *quota, (time, taken)));
         let measures: Vec<_> = measures.collect::<Option<_>>()?;
         Some(QuotaStatuses::of_set(&plan.policies, measures.into_iter()))
     }
 
-    fn measure(&mut self, policy: &Policy, quota: QuotaPlan, time: Timestamp) -> Option<Measure> {
+    fn measure(
+        &mut self,
+        policy: &Policy,
+        quota: QuotaPlan,
+        (time, taken): (Timestamp, u64),
+    ) -> Option<Measure> {
         let flags = self.next()?;
         let retry_after = self.optional()?.map(nanos);
         let (standing, excess) = match quota.form {
             ReplyForm::Level(full) => {
                 let used = self.level(flags)?;
+                let more = full.interval.saturating_mul(taken);
+                let used = used.saturating_add(more).min(MAX_REFILL_NANOS);
                 let level = Level { used, ..full };
                 let excess = quota.has_soft_share && level.is_excess();
                 (Usage::Level(level), excess)
@@ -204,6 +228,8 @@ const fn nanos(micros: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
     use crate::{
         limiter::tier_set::{Chosen, LimitTerms, TierSet},
@@ -212,11 +238,11 @@ mod tests {
     };
 
     /// A limit of ten a second.
-    fn plan() -> TierPlan {
+    fn plan() -> Arc<ReplyPlan> {
         let limits = TierSet::new(LimitTerms::of(Quota::per_second(10)));
         let plan = Plan::new(&limits.expect("a good quota"));
         let plan = plan.of(Chosen::Tier(0)).expect("the default tier");
-        plan.into_owned()
+        Arc::clone(&plan.reply)
     }
 
     /// Reads a reply about two operations under a limit of ten a second.
@@ -226,10 +252,7 @@ mod tests {
         let bytes: Vec<_> = bytes.collect();
         let (rows, rest) = rows(&bytes, &plan, 2)?;
         rest.hold()?;
-        let row = |row: Row| {
-            let all = std::iter::successors(Some(row.first), |last| Some(last.next_alike()));
-            all.take(row.count)
-        };
+        let row = |row: Row| std::iter::repeat_n(row.decision, row.count);
         Some(rows.into_iter().flat_map(row).collect())
     }
 

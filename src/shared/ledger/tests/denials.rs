@@ -161,7 +161,7 @@ fn only_buckets_tell_when_they_are_full() {
     let ten = Quota::per_second(10);
     let full_after = |quota: Quota| {
         let decision = crate::LocalLimiter::new(quota).acquire(&crate::Key::global(), 1);
-        decision.binding_status().full_after(0)
+        Known::new(&plan_of(quota), &decision).full_after(0, 0)
     };
     assert_eq!(full_after(ten), Some(100 * MS));
     for windows in [ten.fixed_window(), ten.sliding_window(), ten.sliding_log()] {

@@ -7,14 +7,14 @@ use super::*;
 fn leased_key_takes_less_than_promised() {
     const LEASES: usize = 4_096;
     const PROMISED: u64 = 250;
-    let (now, plan) = (Instant::now(), Arc::new(()));
+    let (now, plans) = (Instant::now(), (Arc::new(()), plan()));
     let mut held = 0;
     let memory = allocation_counter::measure(|| {
         let denials = Arc::new(DenyCache::new());
         let terms = terms(u32::MAX, LEASES);
         let ledger = Ledger::new(terms, false, DEADLINE, (denials, Some(1)));
         for number in 0..4 * LEASES {
-            held += u64::from(is_leased_with(&ledger, number, &plan, now));
+            held += u64::from(is_leased_with(&ledger, number, &plans, now));
         }
         std::mem::forget(ledger);
     });
@@ -25,7 +25,12 @@ fn leased_key_takes_less_than_promised() {
 }
 
 /// Requests units of a key that becomes busy. Returns whether the node got a lease.
-fn is_leased_with(ledger: &Ledger<()>, number: usize, plan: &Arc<()>, now: Instant) -> bool {
+fn is_leased_with(
+    ledger: &Ledger<()>,
+    number: usize,
+    (plan, tier): &(Arc<()>, Arc<ReplyPlan>),
+    now: Instant,
+) -> bool {
     let subject = MeasuredSubject {
         tag: ledger.tag(&crate::Key::from(number as u64)),
         ..SUBJECT
@@ -42,6 +47,6 @@ fn is_leased_with(ledger: &Ledger<()>, number: usize, plan: &Arc<()>, now: Insta
     };
     let reply = granted(RowStatus::New, 10);
     let answer = denied_bucket(Duration::from_millis(1), Duration::from_secs(1));
-    let reply = ledger.receive(&call, (message, &reply), Some(&answer), now);
+    let reply = ledger.receive(&call, (message, &reply), Some((tier, &answer)), now);
     reply == 0
 }

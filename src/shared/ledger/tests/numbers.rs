@@ -6,10 +6,9 @@ use super::*;
 use crate::{
     algorithm::{CompiledQuota, Counts as _, State, Verdict},
     decision::Outcome,
-    limiter::tier_set::{LimitTerms, TierSet},
     shared::{
         batching::AnsweredOps,
-        wire::{Call, node_message::NodeReport, plan::Plan, reply, subject_value::SubjectValue},
+        wire::{Call, node_message::NodeReport, reply, subject_value::SubjectValue},
     },
 };
 
@@ -45,7 +44,7 @@ impl Shop {
         let applied = applied.expect("one of ours");
         self.value = applied.write.map(|write| write.value).or(self.value.take());
         let plan = self.plan.of(SUBJECT.chosen).expect("the default tier");
-        reply::answered(applied.reply.as_bytes(), &plan, (1, true)).expect("a reply")
+        reply::answered(applied.reply.as_bytes(), &plan.reply, (1, true)).expect("a reply")
     }
 
     /// Another node takes a lease, or changes it.
@@ -161,23 +160,8 @@ fn quota() -> impl Strategy<Value = Quota> {
     })
 }
 
-/// The numbers that fields of responses are made of: the units left and in use, the times until the quota is fresh and
-/// until a denied cost fits, and the window.
-fn numbers(decision: &Decision) -> [Option<u128>; 5] {
-    let quota = decision.binding();
-    let units = [quota.remaining(), quota.used()];
-    let times = [
-        quota.reset_after(),
-        quota.retry_after(),
-        quota.effective_window(),
-    ];
-    let [left, used] = units.map(|units| units.map(u128::from));
-    let [reset, wait, window] = times.map(|time| time.map(|time| time.as_micros()));
-    [left, used, reset, wait, window]
-}
-
 proptest! {
-    /// For buckets and fixed windows.
+    /// For buckets and fixed windows: units left and in use, times, window, excess.
     #[test]
     fn numbers_of_a_leased_decision_are_those_of_the_stores_state_later(
         quota in quota(),
@@ -192,8 +176,10 @@ proptest! {
             let own = ledger.held(SUBJECT);
             let answer = shop.call(&round.op, &sent.message, now);
             let reply = answer.lease.expect("a message was sent");
-            let last = answer.rows.last().map(|row| &row.first);
-            ledger.reply(&sent, &reply, last, now);
+            let last = answer.rows.last().map(|row| &row.decision);
+            let plan = shop.plan.of(SUBJECT.chosen).expect("the default tier");
+            let last = last.map(|last| (&plan.reply, last));
+            ledger.receive(&sent.call, (&sent.message, &reply), last, now);
             let own = if reply.status == RowStatus::Known { own } else { 0 };
             let mut learnt = Learnt {
                 state: shop.state(),
@@ -211,7 +197,10 @@ proptest! {
                 prop_assert_eq!(decision.decided_at(), shop.time(now));
                 let state = learnt.state(&shop, now);
                 let expected = shop.decide(&state, *cost, shop.time(now));
-                prop_assert_eq!(numbers(&decision), numbers(&expected));
+                prop_assert_eq!(
+                    decision.quotas().collect::<Vec<_>>(),
+                    expected.quotas().collect::<Vec<_>>()
+                );
                 prop_assert_eq!(decision.charged(), expected.charged());
             }
             now += LENGTH / 16;

@@ -156,13 +156,10 @@ impl World {
         let tier = self.plan.of(Chosen::Tier(0)).expect("the default tier");
         let count = ops.iter().map(|(_, count)| count).sum();
         let reply = crate::shared::wire::Reply::from_bytes(rows.to_vec());
-        let rows =
-            reply::of_store(&reply, &tier, (count, false)).map_err(|error| error.to_string())?;
-        let decisions = rows.rows.iter().flat_map(|row| {
-            let first = Some(row.first.clone());
-            let all = std::iter::successors(first, |last| Some(last.next_alike()));
-            all.take(row.count)
-        });
+        let rows = reply::of_store(&reply, &tier.reply, (count, false))
+            .map_err(|error| error.to_string())?;
+        let rows = rows.rows.into_iter();
+        let decisions = rows.flat_map(|row| std::iter::repeat_n(row.decision, row.count));
         let decisions: Vec<_> = decisions.collect();
         for decision in &decisions {
             self.admit(decision.charged())?;
@@ -222,8 +219,8 @@ impl World {
             let call = Call::new(&self.plan, Chosen::Tier(0), &rows);
             let reply = call.apply(self.value.as_deref(), at).expect("one of ours");
             let tier = self.plan.of(Chosen::Tier(0)).expect("the default tier");
-            let rows = reply::of_store(&reply.reply, &tier, (1, false));
-            let later = rows.expect("a reply").rows.remove(0).first;
+            let rows = reply::of_store(&reply.reply, &tier.reply, (1, false));
+            let later = rows.expect("a reply").rows.remove(0).decision;
             if later.is_denied() {
                 return Err(format!("{op:?} is denied after {wait:?}, too"));
             }

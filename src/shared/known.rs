@@ -1,0 +1,271 @@
+//! `Known`: the quotas of a key in a reply of the store, and how they are later.
+
+use std::{slice, sync::Arc, time::Duration};
+
+use super::wire::plan::{QuotaPlan, ReplyPlan};
+use crate::{
+    algorithm::{CompiledQuota, Counts as _, Divisible as _, State, Verdict},
+    clock::Timestamp,
+    decision::{Decision, Measure, Outcome, Policy, QuotaStatuses, Status, Usage},
+    quota::Priority,
+};
+
+/// All that a node knows of a key: its quotas after a call, with the units that the store counts as used. Later
+/// numbers are those of the meters.
+#[derive(Debug)]
+pub(super) struct Known {
+    plan: Arc<ReplyPlan>,
+    /// The store's time of the call.
+    at: Timestamp,
+    quotas: KnownQuotas,
+}
+
+/// One quota, the usual case, needs no allocation, and no more room than it has.
+#[derive(Debug)]
+enum KnownQuotas {
+    One(KnownQuota),
+    Several(Box<[KnownQuota]>),
+}
+
+#[derive(Debug)]
+enum KnownQuota {
+    /// Of a bucket or a fixed window.
+    State(State),
+    /// Of a sliding window or a log: a reply has its numbers only.
+    Told(Box<Told>),
+}
+
+/// Numbers for the class of the call. Times are nanoseconds.
+#[derive(Debug, Clone, Copy)]
+struct Told {
+    left: u64,
+    reset_after: u64,
+    window: u64,
+    excess: bool,
+}
+
+/// A request for `cost` units by a class, while this node has `own` more units in use than the store counts.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Question {
+    pub(super) own: i64,
+    pub(super) cost: u64,
+    pub(super) class: Priority,
+}
+
+impl Known {
+    pub(super) fn new(plan: &Arc<ReplyPlan>, decision: &Decision) -> Self {
+        let at = decision.decided_at();
+        let quotas = plan.measures.iter().zip(decision.statuses());
+        let quotas = quotas.map(|(quota, status)| KnownQuota::of(quota, status, at.as_nanos()));
+        let quotas = <[KnownQuota; 1]>::try_from(quotas.collect::<Vec<_>>());
+        Self {
+            plan: Arc::clone(plan),
+            at,
+            quotas: match quotas {
+                Ok([one]) => KnownQuotas::One(one),
+                Err(all) => KnownQuotas::Several(all.into()),
+            },
+        }
+    }
+
+    const fn quotas(&self) -> &[KnownQuota] {
+        match &self.quotas {
+            KnownQuotas::One(one) => slice::from_ref(one),
+            KnownQuotas::Several(all) => all,
+        }
+    }
+
+    pub(super) fn class(&self) -> Priority {
+        self.plan.class
+    }
+
+    /// The store's time after `passed`.
+    pub(super) fn time(&self, passed: Duration) -> Timestamp {
+        self.at.saturating_add(passed)
+    }
+
+    /// The verdict after `passed`, and the decision that charges nothing. A cost never fits, too, if only the store
+    /// knows when it fits.
+    pub(super) fn explain(&self, question: Question, passed: Duration) -> (Verdict, Decision) {
+        let at = self.time(passed);
+        let mut all = Verdict::FITS;
+        let mut measures = self.measures(question, at).map(|(verdict, measure)| {
+            all = all.and(verdict);
+            measure
+        });
+        let statuses = match self.plan.policies.as_slice() {
+            [one] => measures
+                .next()
+                .map(|measure| QuotaStatuses::of_one(one, &measure)),
+            _ => None,
+        };
+        let statuses =
+            statuses.unwrap_or_else(|| QuotaStatuses::of_set(&self.plan.policies, measures));
+        let outcome = if all.fits() {
+            Outcome::Allowed
+        } else {
+            Outcome::Denied
+        };
+        let decision = Decision::new(outcome, 0, at, statuses);
+        let mut decision = decision.in_tier(self.plan.index);
+        if !question.class.is_critical() {
+            decision.set_class(question.class, false);
+        }
+        (all, decision)
+    }
+
+    fn measures(
+        &self,
+        question: Question,
+        at: Timestamp,
+    ) -> impl Iterator<Item = (Verdict, Measure)> {
+        let times = [self.at, at].map(Timestamp::as_nanos);
+        let quotas = self.plan.measures.iter().zip(&self.plan.policies);
+        let known = quotas.zip(self.quotas());
+        known.map(move |(quota, known)| known.measure(quota, (self.plan.class, question), times))
+    }
+
+    /// Whether all quotas are unused after `passed`.
+    pub(super) fn is_fresh(&self, passed: Duration) -> bool {
+        let now = self.time(passed).as_nanos();
+        let mut quotas = self.plan.measures.iter().zip(self.quotas());
+        quotas.all(|(quota, known)| match known {
+            KnownQuota::State(state) => quota.meter.reset_after(state, now) == 0,
+            KnownQuota::Told(told) => told.reset_after <= now - self.at.as_nanos(),
+        })
+    }
+
+    /// The time until the bucket at `place` is full if `held` of its units are not used; `None` for a window or log.
+    pub(super) fn full_after(&self, place: usize, held: u64) -> Option<Duration> {
+        let KnownQuota::State(state @ State::Instant(_)) = self.quotas().get(place)? else {
+            return None;
+        };
+        let (meter, at) = (&self.plan.measures.get(place)?.meter, self.at.as_nanos());
+        let nanos = meter.reset_after(&meter.moved(state, at, negative(held)), at);
+        Some(Duration::from_micros(nanos.div_ceil(1_000)))
+    }
+
+    /// Adds units to those that the decision has left.
+    pub(super) fn give_back(plan: &Arc<ReplyPlan>, decision: &mut Decision, units: u64) {
+        if units == 0 {
+            return;
+        }
+        let known = Self::new(plan, decision);
+        let question = Question {
+            own: negative(units),
+            cost: 0,
+            class: plan.class,
+        };
+        let measures = known.measures(question, known.at);
+        decision.remeasure(measures.map(|(_, measure)| measure));
+    }
+}
+
+fn negative(units: u64) -> i64 {
+    0_i64.saturating_sub_unsigned(units)
+}
+
+impl KnownQuota {
+    fn of(quota: &QuotaPlan, status: &Status, at: u64) -> Self {
+        match status.usage() {
+            Usage::Level(level) => Self::State(State::Instant(at.saturating_add(level.used))),
+            Usage::Stepped(stepped, _) => {
+                let last_step = at.saturating_sub(stepped.passed);
+                Self::State(State::Instant(last_step.saturating_add(stepped.used)))
+            }
+            Usage::Window(window) => {
+                let end = at.saturating_add(window.until_end);
+                Self::State(quota.meter.window_until(end, window.used))
+            }
+            Usage::Counted(counted, _) => {
+                let [left, reset_after, window] = counted.reported();
+                Self::Told(Box::new(Told {
+                    left,
+                    reset_after: reset_after.saturating_mul(1_000),
+                    window: window.saturating_mul(1_000),
+                    excess: status.is_excess(),
+                }))
+            }
+        }
+    }
+
+    fn measure(
+        &self,
+        (quota, policy): (&QuotaPlan, &Policy),
+        (told_class, question): (Priority, Question),
+        [at, now]: [u64; 2],
+    ) -> (Verdict, Measure) {
+        let Question { own, cost, class } = question;
+        let state = match self {
+            Self::State(state) => quota.meter.moved(state, now, own),
+            Self::Told(told) => {
+                let parts = [told_class, class].map(|class| class.part_of(policy.limit()));
+                return told.measure(quota, (own, cost), parts, now - at);
+            }
+        };
+        let judge = |meter: &CompiledQuota| {
+            let verdict = match meter.verdict(&state, now, cost) {
+                // Only the store charges a soft share.
+                Verdict::After(_) if quota.has_soft_share => Verdict::Never,
+                verdict => verdict,
+            };
+            (verdict, meter.measure(&state, now, verdict))
+        };
+        if class.is_critical() {
+            judge(&quota.meter)
+        } else {
+            judge(&quota.meter.part(class))
+        }
+    }
+}
+
+impl Told {
+    /// The numbers after `passed`, for a class that may use `most` units instead of `less`.
+    fn measure(
+        &self,
+        quota: &QuotaPlan,
+        (own, cost): (i64, u64),
+        [less, most]: [u64; 2],
+        passed: u64,
+    ) -> (Verdict, Measure) {
+        let Self {
+            mut left,
+            mut excess,
+            ..
+        } = *self;
+        if self.reset_after <= passed {
+            (left, excess) = (less, false);
+        }
+        let is_used_up = left == 0;
+        let (units, has_soft_share) = (own.unsigned_abs(), quota.has_soft_share);
+        if own > 0 {
+            excess = has_soft_share && left < units;
+            left = left.saturating_sub(units);
+        } else if !excess {
+            // The numbers do not include how far the usage exceeds the nominal limit.
+            left = left.saturating_add(units).min(less);
+        }
+        // Of a class that has nothing left, it is not known how much is left for a higher one.
+        if left > 0 {
+            left += most.saturating_sub(less);
+        }
+        let [reset_after, window] =
+            [self.reset_after, self.window].map(|time| time.saturating_sub(passed));
+        let verdict = match window {
+            _ if cost <= left => Verdict::FITS,
+            1.. if cost == 1 && is_used_up && most > 0 && !has_soft_share => Verdict::After(window),
+            _ => Verdict::Never,
+        };
+        let measure = Measure {
+            kind: quota.kind,
+            denied: !verdict.fits(),
+            retry_after: match verdict {
+                Verdict::After(wait) => Some(wait),
+                Verdict::Fits { .. } | Verdict::Never => None,
+            },
+            standing: Usage::counted(None, left, [reset_after, window]),
+            excess,
+        };
+        (verdict, measure)
+    }
+}
