@@ -81,7 +81,7 @@ build() {
 
 noop=$(count no-op)
 # A budget is a tenth above what the row cost when it was set. Whoever needs more says what for.
-check decision 'a decision' 0 680
+check decision 'a decision' 0 510
 check decision-denied 'a decision, denied' 0
 check decision-window 'a decision by a fixed window' 0
 # In a slice of the list's second limit, whose weight rises: the sum of the limits, and the counts, are weighted.
@@ -92,16 +92,16 @@ check decision-sixteen 'a decision by sixteen limits together' 0
 check decision-two 'a decision by two quotas of a key' 0
 check log-denied 'a decision, denied by a log of 65,536' 0
 check log-crowded 'a decision that another log makes room for' 0
-check plain 'a request without headers, over a no-op layer' "$noop" 1110
+check plain 'a request without headers, over a no-op layer' "$noop" 975
 check plain-priority 'the same of a class of requests, over none' "$(count plain)"
-check plain-stored 'a request by a limit in a store, likewise' "$noop" 1500
+check plain-stored 'a request by a limit in a store, likewise' "$noop" 1460
 check plain-two 'a request by two quotas of a key, likewise' "$noop"
 # One of them has long numbers, so that the texts are not cached.
 check default-two 'the same with the default headers, likewise' "$noop"
-check default 'a request with the default headers, likewise' "$noop" 3230
+check default 'a request with the default headers, likewise' "$noop" 3095
 check default-window 'a request with those of a window, likewise' "$noop"
 check default-large 'a request with long numbers, likewise' "$noop"
-check denied 'a denied request, likewise' "$noop" 1600
+check denied 'a denied request, likewise' "$noop" 1420
 # By a clock that is set.
 check denied-minute 'the same with another of 60 waits than the last' "$noop"
 check denied-day 'the same with another of 1,000 waits' "$noop"

@@ -1,7 +1,7 @@
 //! The quotas whose whole state of a key is one instant: the token bucket, as GCRA, and `Bucket`, which may also refill in
 //! steps, or be a queue.
 
-use super::{Charged, ClockSkew, Counts, Divisible, Most, Refund, Verdict};
+use super::{ClockSkew, Counts, Divisible, Most, Refund, RefundOf, Verdict};
 use crate::{
     decision::{Charge, Level, Stepped, Usage},
     quota::{Algorithm, Kind, Priority, Quota},
@@ -73,6 +73,26 @@ impl TokenBucket {
             tolerance: skew.tolerance(most.nanos),
             kind: quota.kind(),
         }
+    }
+
+    /// The nanoseconds by which `cost` moves a TAT, and the most that it may then be after now for requests
+    /// of this class, if the cost takes anything and can fit.
+    #[inline]
+    pub(crate) fn step(&self, class: Priority, cost: u64) -> Option<(u64, u64)> {
+        let (capacity, refill) = if class.is_critical() {
+            (self.capacity, self.refill)
+        } else {
+            let part = self.part(class);
+            (part.capacity, part.refill)
+        };
+        // 0 wraps to more than any capacity.
+        (cost.wrapping_sub(1) < capacity).then(|| (cost * self.interval, refill))
+    }
+
+    /// Whether a bucket that is full after `used` nanoseconds has to be [clamped](Counts::clamp).
+    #[inline]
+    pub(crate) const fn is_beyond(&self, used: u64) -> bool {
+        used > self.most + self.tolerance
     }
 
     /// The bucket that may also hold its debt, for units that were used already.
@@ -171,7 +191,7 @@ impl Counts for TokenBucket {
     /// Moves a TAT beyond a full refill back to it. Such a TAT comes from a clock that stepped back or
     /// from a larger quota, and would lock the key out for longer than any quota can.
     fn clamp(&self, tat: &mut u64, now: u64) {
-        if self.used(*tat, now) > self.most + self.tolerance {
+        if self.is_beyond(self.used(*tat, now)) {
             *tat = now.saturating_add(self.most);
         }
     }
@@ -310,9 +330,9 @@ impl Counts for Bucket {
     /// The last slots of a queue become free: slots before others that are booked stay booked.
     fn refund(&self, tat: &mut u64, now: u64, refund: Refund) {
         let of = match (refund.of, self.flow) {
-            (Charged::At(_, charge), Flow::Queue) if charge.end != *tat => return,
-            (Charged::At(at, charge), _) => Charged::At(self.fresh_until(at), charge),
-            (Charged::Newest, _) => Charged::Newest,
+            (RefundOf::At(_, charge), Flow::Queue) if charge.end != *tat => return,
+            (RefundOf::At(at, charge), _) => RefundOf::At(self.fresh_until(at), charge),
+            (RefundOf::Newest, _) => RefundOf::Newest,
         };
         let refund = Refund { of, ..refund };
         self.tokens.refund(tat, self.fresh_until(now), refund);

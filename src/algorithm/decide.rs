@@ -2,7 +2,7 @@
 
 use std::{cmp::Ordering, slice, time::Duration};
 
-use super::{Charged, Refund, Verdict};
+use super::{Refund, RefundOf, Verdict};
 use crate::{
     clock::ClockReading,
     decision::Op,
@@ -184,12 +184,6 @@ impl<'a, M: Counts> Tally<'a, M> {
         }
     }
 
-    #[inline]
-    pub(crate) fn acquire(&mut self, cost: u64, verdicts: &mut [Verdict]) -> Answer {
-        self.clamp();
-        self.take(cost, verdicts)
-    }
-
     /// The joint verdict on `cost`; nothing is taken. `verdicts` may be empty if the verdict of each quota
     /// is not read, or the only quota's is the joint one.
     #[inline]
@@ -310,7 +304,7 @@ impl<'a, M: Counts> Tally<'a, M> {
             return;
         }
         let Some(receipt) = receipt else {
-            let of = Charged::Newest;
+            let of = RefundOf::Newest;
             return self.each(|meter, state, now| meter.refund(state, now, Refund { cost, of }));
         };
         let charged_at = time.at(receipt.charged_at());
@@ -318,7 +312,7 @@ impl<'a, M: Counts> Tally<'a, M> {
         for ((meter, counter), charge) in counted.zip(receipt.charges()) {
             let (now, charged_at) = (meter.instant(time), meter.instant(charged_at));
             if meter.made(charged_at, charge) {
-                let of = Charged::At(charged_at, *charge);
+                let of = RefundOf::At(charged_at, *charge);
                 meter.refund(&mut self.states[counter.0], now, Refund { cost, of });
             }
         }

@@ -2,7 +2,7 @@
 
 #[cfg(feature = "calendar")]
 use super::calendar_windows::CalendarWindows;
-use super::{Charged, Most, Refund, Verdict, varying::Limits};
+use super::{Most, Refund, RefundOf, Verdict, varying::Limits};
 use crate::{
     decision::{Usage, WindowUsage},
     quota::Quota,
@@ -225,7 +225,7 @@ impl FixedWindow {
     /// Refunds the charged window, if it is still in force.
     pub(super) fn refund(&self, state: Window, now: u64, refund: Refund) -> Window {
         let window = self.current(state, now);
-        if let Charged::At(charged_at, _) = refund.of
+        if let RefundOf::At(charged_at, _) = refund.of
             && self.span.at(charged_at).0 != window.index
         {
             return window;

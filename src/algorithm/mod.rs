@@ -131,12 +131,12 @@ impl ClockSkew {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Refund {
     cost: u64,
-    of: Charged,
+    of: RefundOf,
 }
 
 /// The charge that a refund belongs to.
 #[derive(Debug, Clone, Copy)]
-enum Charged {
+enum RefundOf {
     Newest,
     /// A charge of this counter at this time, in nanoseconds.
     At(u64, Charge),
@@ -164,8 +164,8 @@ impl Refund {
     /// 2 · capacity + rate · L units pass in any time L.
     fn nanos(self, now: u64, interval: u64, capacity: u64) -> u64 {
         let (charged_at, charge) = match self.of {
-            Charged::Newest => return self.cost.saturating_mul(interval),
-            Charged::At(charged_at, charge) => (charged_at, charge),
+            RefundOf::Newest => return self.cost.saturating_mul(interval),
+            RefundOf::At(charged_at, charge) => (charged_at, charge),
         };
         let Some(elapsed) = now.checked_sub(charged_at) else {
             // The clock has stepped back since the charge, and the clamp may have moved the bucket.

@@ -1,6 +1,6 @@
 //! The sliding log: the time of each unit that was admitted in the trailing period.
 
-use super::{Charged, Refund, Verdict, log_entries::Log};
+use super::{Refund, RefundOf, Verdict, log_entries::Log};
 use crate::quota::Quota;
 
 /// The most units at one time in the stored format.
@@ -77,8 +77,8 @@ impl SlidingLog {
     pub(super) fn refund(&self, log: &mut Log, now: u64, refund: Refund) {
         self.tidy(log, now);
         match refund.of {
-            Charged::At(charged_at, _) => log.remove_at(charged_at, refund.cost),
-            Charged::Newest => log.remove_newest(refund.cost),
+            RefundOf::At(charged_at, _) => log.remove_at(charged_at, refund.cost),
+            RefundOf::Newest => log.remove_newest(refund.cost),
         }
     }
 

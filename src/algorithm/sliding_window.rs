@@ -1,6 +1,6 @@
 //! The sliding window: counters of slices.
 
-use super::{Charged, Most, Refund, Verdict, varying::Limits};
+use super::{Most, Refund, RefundOf, Verdict, varying::Limits};
 use crate::quota::Quota;
 
 /// Counters of slices of the period. The oldest slice counts in proportion to its overlap with the
@@ -241,8 +241,8 @@ impl SlidingWindow {
     pub(super) fn refund(&self, state: &mut Slices, now: u64, refund: Refund) {
         self.advance(state, now);
         let charged = match refund.of {
-            Charged::At(charged_at, _) => charged_at / 1_000 / self.slice,
-            Charged::Newest => state.newest,
+            RefundOf::At(charged_at, _) => charged_at / 1_000 / self.slice,
+            RefundOf::Newest => state.newest,
         };
         let age = state.newest.checked_sub(charged);
         let age = age.and_then(|age| usize::try_from(age).ok());

@@ -101,12 +101,12 @@ impl Tier {
         }
     }
 
-    /// The class of the requests, if it is the default tier for one below critical.
+    /// The class of the requests, if it is the default tier.
     #[inline]
-    pub(crate) const fn default_in_class(&self) -> Option<Priority> {
+    pub(crate) fn default_class(&self) -> Option<Priority> {
         match self.0 {
             Which::Class(class) => Some(class),
-            _ => None,
+            _ => self.is_default().then_some(Priority::CRITICAL),
         }
     }
 

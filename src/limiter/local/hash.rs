@@ -23,8 +23,9 @@ impl KeyHash {
 
     #[inline]
     pub(super) fn buckets(self, count: usize) -> [usize; 2] {
-        self.bucket_bits
-            .map(|bits| ((u64::from(bits) * count as u64) >> 32) as usize)
+        let place = |bits| ((u64::from(bits) * count as u64) >> 32) as usize;
+        let [first, second] = self.bucket_bits;
+        [place(first), place(second)]
     }
 
     /// The hash of the pair of this hash and another one. Both are keyed with a secret, so two pairs
@@ -68,7 +69,7 @@ impl KeyHasher {
         (a ^ START[0], b ^ START[1])
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn hash(&self, key: &Key) -> KeyHash {
         match key.words() {
             Some((words, last)) => self.hash_words(words, last),

@@ -11,7 +11,7 @@ use std::{
 use super::{
     eviction::Capacity,
     hash::{KeyHash, KeyHasher},
-    lock_free_bucket_table::{Blocks, LockFree, LoneLimit},
+    lock_free_bucket_table::{Blocks, Charged, LockFree, LoneLimit},
     sharded::Sharded,
     state_file::{
         BlockReader, BlockWriter, FileHeader, Layout, LimiterHeader, RestoreError, SaveError,
@@ -21,8 +21,8 @@ use super::{
     swappable_limits::ChangingLimits,
 };
 use crate::{
-    algorithm::State,
-    clock::{ClockReading, SharedClock, Timestamp},
+    algorithm::{State, TokenBucket},
+    clock::{ClockReading, SharedClock},
     decision::{Decision, Op, Policy, Receipt},
     error::{ConfigError, ConfigErrorKind, LimiterError},
     key::Key,
@@ -118,7 +118,8 @@ impl LocalLimiter {
     /// [`retry_after`](Decision::retry_after).
     #[must_use = "the decision may be a denial"]
     pub fn acquire(&self, key: &Key, cost: u64) -> Decision {
-        self.decide(key, &Op::Acquire(cost))
+        self.take(Priority::CRITICAL, key, cost)
+            .unwrap_or_else(|| self.decide(key, &Op::Acquire(cost)))
     }
 
     /// Takes what is available, at most `most` units; [`Decision::charged`] is their number. Denied if there
@@ -167,17 +168,41 @@ impl LocalLimiter {
         self.decide(key, &Op::Reset)
     }
 
-    #[inline]
-    fn decide(&self, key: &Key, op: &Op) -> Decision {
-        match self.instants() {
-            Some(instants) => self.decide_alone(instants, self.0.clock.now(), key, op),
-            None => (self.decide_locked(&Tier::DEFAULT, key, op, Duration::ZERO))
-                .expect("there is always a default tier"),
+    /// Takes units by a lone token bucket, in one step without locks: what most requests do. `None` if
+    /// there is more to do, and nothing was taken.
+    #[inline(never)]
+    fn charge(
+        &self,
+        lone: &LoneLimit,
+        bucket: &TokenBucket,
+        class: Priority,
+        key: &Key,
+        units: u64,
+    ) -> Option<Charged> {
+        // The clock first: the CPU hashes while it waits for the time.
+        let now = self.0.clock.now();
+        let hash = self.0.hasher.hash(key);
+        if self.0.blocks.are_any(now.as_nanos()) {
+            return None;
         }
+        lone.table.charge(hash, now, bucket, class, units)
     }
 
-    /// Decides the cases apart from the hot path: another tier, an operation that does not just take
-    /// units, a state of more than one instant, or a late timer.
+    #[inline]
+    fn take(&self, class: Priority, key: &Key, units: u64) -> Option<Decision> {
+        let lone = self.instants()?;
+        let measured @ (bucket, _) = lone.token_bucket()?;
+        let charged = self.charge(lone, bucket, class, key, units)?;
+        Some(charged.decision(class, measured))
+    }
+
+    fn decide(&self, key: &Key, op: &Op) -> Decision {
+        self.decide_by_tables(&Tier::DEFAULT, key, op, Duration::ZERO)
+            .expect("there is always a default tier")
+    }
+
+    /// Decides the cases apart from a [charge](Self::charge): another tier, an operation that does not just
+    /// take units, a state of more than one instant, or a late timer.
     #[inline(never)]
     fn decide_in(
         &self,
@@ -189,13 +214,22 @@ impl LocalLimiter {
         let own = op.of_limit(self.limit_identity())?;
         let op = own.as_ref().unwrap_or(op);
         check_block(op)?;
+        // A lone bucket has no window to count in, and may be a queue.
+        if self.instants().is_some() && !self.supports(op) {
+            return Err(unsupported(op));
+        }
+        self.decide_by_tables(tier, key, op, late)
+    }
+
+    fn decide_by_tables(
+        &self,
+        tier: &Tier,
+        key: &Key,
+        op: &Op,
+        late: Duration,
+    ) -> Result<Decision, LimiterError> {
         match self.instants() {
-            // A lone bucket has no window to count in, and may be a queue.
-            Some(_) if !self.supports(op) => Err(unsupported(op)),
-            Some(instants) if tier.is_default() && late.is_zero() => {
-                Ok(self.decide_alone(instants, self.0.clock.now(), key, op))
-            }
-            Some(instants) => self.decide_in_tier(instants, tier, key, op, late),
+            Some(lone) => self.decide_alone(lone, tier, key, op, late),
             None => self.decide_locked(tier, key, op, late),
         }
     }
@@ -211,41 +245,9 @@ impl LocalLimiter {
         self.0.instants.as_ref().filter(|_| in_force)
     }
 
-    /// `now` is read in the argument: the CPU hashes while it waits for the time.
-    fn decide_alone(&self, lone: &LoneLimit, now: Timestamp, key: &Key, op: &Op) -> Decision {
-        let hash = self.0.hasher.hash(key);
-        let bucket = lone.bucket.read();
-        match op {
-            Op::Acquire(cost) | Op::Reserve(cost) if !self.0.blocks.are_any(now.as_nanos()) => {
-                lone.table.acquire(hash, now, &bucket.measured, *cost)
-            }
-            _ => {
-                let time = ClockReading::alike(now);
-                self.decide_rarely(hash, time, (&lone.table, &bucket), Chosen::Tier(0), op)
-            }
-        }
-    }
-
-    /// [`decide_alone`](Self::decide_alone) for a class of requests.
-    #[inline(never)]
-    fn decide_in_class(&self, lone: &LoneLimit, class: Priority, key: &Key, op: &Op) -> Decision {
-        let now = self.0.clock.now();
-        let hash = self.0.hasher.hash(key);
-        let bucket = lone.bucket.read();
-        match op {
-            Op::Acquire(cost) | Op::Reserve(cost) if !self.0.blocks.are_any(now.as_nanos()) => {
-                (lone.table).acquire_in(class, hash, now, &bucket.measured, *cost)
-            }
-            _ => {
-                let (time, chosen) = (ClockReading::alike(now), Chosen::TierInClass(0, class));
-                self.decide_rarely(hash, time, (&lone.table, &bucket), chosen, op)
-            }
-        }
-    }
-
-    /// Decides by a request's own quota, the only other tier of a lock-free table, for a class of requests, or after a
-    /// late timer.
-    fn decide_in_tier(
+    /// Decides any operation by a lone bucket, or by a request's own quota, the only other tier of a
+    /// lock-free table.
+    fn decide_alone(
         &self,
         lone: &LoneLimit,
         tier: &Tier,
@@ -687,12 +689,6 @@ impl LocalLimiter {
     }
 }
 
-/// Whether the operation is a layer's usual one, without a receipt.
-#[inline]
-const fn takes(op: &Op) -> bool {
-    matches!(op, Op::Acquire(_) | Op::Reserve(_))
-}
-
 #[allow(
     private_interfaces,
     reason = "hidden methods are for limiters of this crate"
@@ -707,17 +703,13 @@ impl Limiter for LocalLimiter {
 
     #[inline]
     fn apply_in(&self, tier: &Tier, key: &Key, op: Op) -> Pending<Self::Future> {
-        match self.instants() {
-            Some(instants) if tier.is_default() && takes(&op) => Pending::Ready(Ok(
-                self.decide_alone(instants, self.0.clock.now(), key, &op)
-            )),
-            instants => match (instants, tier.default_in_class()) {
-                (Some(instants), Some(class)) if takes(&op) => {
-                    Pending::Ready(Ok(self.decide_in_class(instants, class, key, &op)))
-                }
-                _ => Pending::Ready(self.decide_in(tier, key, &op, Duration::ZERO)),
-            },
+        if let Op::Acquire(units) | Op::Reserve(units) = op
+            && let Some(class) = tier.default_class()
+            && let Some(decision) = self.take(class, key, units)
+        {
+            return Pending::Ready(Ok(decision));
         }
+        Pending::Ready(self.decide_in(tier, key, &op, Duration::ZERO))
     }
 
     fn apply_late(

@@ -20,9 +20,9 @@ use super::{
     table::{MAX_STATE, Table},
 };
 use crate::{
-    algorithm::{Answer, Bucket, Counts, Divisible as _, Tally, Verdict},
+    algorithm::{Answer, Bucket, Counts, Divisible as _, Tally, TokenBucket, Verdict},
     clock::{ClockReading, Timestamp},
-    decision::{Decision, Op, Policy, QuotaStatuses},
+    decision::{Decision, Measure, Op, Policy, QuotaStatuses},
     error::ConfigError,
     limiter::{block::Block, tier_set::SingleBucket},
     lock::unpoisoned,
@@ -63,6 +63,67 @@ impl Origin {
     }
 }
 
+/// What a charge of a token bucket did: all that its decision follows from.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Charged {
+    /// Nanoseconds until the bucket is full.
+    used: u64,
+    /// Nanoseconds until the units fit: 0 if they were taken.
+    wait: u64,
+    units: u64,
+    at: Timestamp,
+}
+
+impl Charged {
+    /// The decision about a charge for this class.
+    #[inline]
+    pub(super) fn decision(
+        &self,
+        class: Priority,
+        (bucket, policy): (&TokenBucket, &Policy),
+    ) -> Decision {
+        // The bucket's instants count from the time of the charge.
+        let (now, state) = (0, &self.used);
+        let (verdict, charged) = match self.wait {
+            0 => (Verdict::FITS, self.units),
+            wait => (Verdict::After(wait), 0),
+        };
+        let (part, shed);
+        let of_class = if class.is_critical() {
+            shed = false;
+            bucket
+        } else {
+            shed = !verdict.fits() && bucket.verdict(state, now, self.units).fits();
+            part = bucket.part(class);
+            &part
+        };
+        let answer = Answer {
+            verdict,
+            charged,
+            shed,
+        };
+        let measure = of_class.measure(state, now, verdict);
+        decision_about(policy, &measure, &answer, self.at, class)
+    }
+}
+
+#[inline(always)]
+fn decision_about(
+    policy: &Policy,
+    measure: &Measure,
+    answer: &Answer,
+    at: Timestamp,
+    class: Priority,
+) -> Decision {
+    let status = QuotaStatuses::of_one(policy, measure);
+    let decision = Decision::new(answer.outcome(), answer.charged, at, status);
+    let mut decision = decision.by_own_clock();
+    if !class.is_critical() {
+        decision.set_class(class, answer.shed);
+    }
+    decision
+}
+
 /// The bucket of a limiter whose whole state of a key is one instant, and its table.
 #[derive(Debug)]
 pub(super) struct LoneLimit {
@@ -71,6 +132,13 @@ pub(super) struct LoneLimit {
 }
 
 impl LoneLimit {
+    /// The token bucket that the limiter was made with, if it is still in force.
+    #[inline]
+    pub(super) fn token_bucket(&self) -> Option<(&TokenBucket, &Policy)> {
+        let (bucket, policy) = &self.bucket.first()?.measured;
+        Some((bucket.even()?, policy))
+    }
+
     /// Puts another bucket in force. `kept` has whether its counter is the former one.
     pub(super) fn change(&self, bucket: SingleBucket, kept: &[bool], now: Timestamp) {
         let (measured, _) = bucket.measured;
@@ -92,83 +160,47 @@ impl LockFree {
         })
     }
 
-    /// [`decide`](Self::decide) for an acquisition, the operation of most requests.
+    /// Takes `units` by a bucket, or by the part of it that a class of requests may use. `None` if the state
+    /// of the key has to be clamped, or the units take nothing or never fit: nothing was taken, and
+    /// [`decide_in`](Self::decide_in) answers.
     #[inline]
-    pub(super) fn acquire(
+    pub(super) fn charge(
         &self,
         key: KeyHash,
-        time: Timestamp,
-        quota: &(Bucket, Policy),
-        cost: u64,
-    ) -> Decision {
-        let (bucket, policy) = quota;
-        let Some(bucket) = bucket.even() else {
-            return self.decide(key, ClockReading::alike(time), quota, &Op::Acquire(cost));
-        };
-        let fresh_until = time.as_nanos();
-        self.decide_by(bucket, policy, fresh_until, key, time, |tat, verdict| {
-            let mut tally = Tally::of_one(bucket, tat, ClockReading::alike(time));
-            tally.acquire(cost, slice::from_mut(verdict))
-        })
-    }
-
-    /// [`acquire`](Self::acquire) for a class of requests.
-    #[inline]
-    pub(super) fn acquire_in(
-        &self,
+        at: Timestamp,
+        bucket: &TokenBucket,
         class: Priority,
-        key: KeyHash,
-        time: Timestamp,
-        quota: &(Bucket, Policy),
-        cost: u64,
-    ) -> Decision {
-        let (bucket, policy) = quota;
-        let Some(bucket) = bucket.even() else {
-            return self.decide_in(
-                class,
-                key,
-                ClockReading::alike(time),
-                quota,
-                &Op::Acquire(cost),
-            );
-        };
-        let bucket = bucket.in_class(class);
-        let fresh_until = time.as_nanos();
-        self.decide_by(&bucket, policy, fresh_until, key, time, |tat, verdict| {
-            let mut tally = Tally::of_one(&bucket, tat, ClockReading::alike(time));
-            tally.acquire(cost, slice::from_mut(verdict))
+        units: u64,
+    ) -> Option<Charged> {
+        let (step, most) = bucket.step(class, units)?;
+        let nanos = at.as_nanos();
+        let now = nanos - self.origin(nanos).0;
+        let (state, taken) = self.table.advance(key, now, step, most);
+        let used = state - now;
+        let wait = if taken { 0 } else { used + step - most };
+        (taken || !bucket.is_beyond(used)).then_some(Charged {
+            used,
+            wait,
+            units,
+            at,
         })
     }
 
-    /// [`decide`](Self::decide) for a class of requests.
-    #[cold]
-    #[inline(never)]
+    /// Applies any operation by any bucket, for a class of requests.
     pub(super) fn decide_in(
         &self,
         class: Priority,
         key: KeyHash,
         time: ClockReading,
-        quota: &(Bucket, Policy),
-        op: &Op,
-    ) -> Decision {
-        if class.is_critical() {
-            return self.decide(key, time, quota, op);
-        }
-        let (bucket, policy) = quota;
-        let fresh = bucket.fresh_until(time.as_nanos());
-        self.step_by(&bucket.in_class(class), policy, fresh, key, time, op)
-    }
-
-    #[inline(never)]
-    fn decide(
-        &self,
-        key: KeyHash,
-        time: ClockReading,
         (bucket, policy): &(Bucket, Policy),
         op: &Op,
     ) -> Decision {
-        let fresh_until = bucket.fresh_until(time.as_nanos());
-        self.step_by(bucket, policy, fresh_until, key, time, op)
+        let fresh = bucket.fresh_until(time.as_nanos());
+        if class.is_critical() {
+            self.step_by(bucket, policy, fresh, key, time, op)
+        } else {
+            self.step_by(&bucket.in_class(class), policy, fresh, key, time, op)
+        }
     }
 
     fn step_by(
@@ -180,49 +212,20 @@ impl LockFree {
         time: ClockReading,
         op: &Op,
     ) -> Decision {
-        self.decide_by(
-            bucket,
-            policy,
-            fresh_until,
-            key,
-            time.now,
-            |state, verdict| {
-                let mut tally = Tally::of_one(bucket, state, time);
-                tally.decide(op, slice::from_mut(verdict))
-            },
-        )
-    }
-
-    #[inline]
-    fn decide_by(
-        &self,
-        bucket: &impl Counts<State = u64>,
-        policy: &Policy,
-        fresh_until: u64,
-        key: KeyHash,
-        time: Timestamp,
-        operate: impl Fn(&mut u64, &mut Verdict) -> Answer,
-    ) -> Decision {
-        let now = time.as_nanos();
-        let origin = self.origin(now);
+        let origin = self.origin(time.as_nanos());
         let fresh = origin.state_of(fresh_until);
-        let (answer, verdict, instant) = self.table.update(key, fresh, move |state| {
+        let (answer, instant) = self.table.update(key, fresh, move |state| {
             let old = origin.nanos_of(state);
-            let mut new = old;
-            let mut verdict = Verdict::FITS;
-            let answer = operate(&mut new, &mut verdict);
+            let (mut new, mut verdict) = (old, Verdict::FITS);
+            let mut tally = Tally::of_one(bucket, &mut new, time);
+            let answer = tally.decide(op, slice::from_mut(&mut verdict));
             // A fresh key needs no entry.
             let stays = new == old || (state == 0 && new <= fresh_until);
             let next = (!stays).then(|| origin.state_of(new));
-            (next, (answer, verdict, new))
+            (next, (answer, new))
         });
-        let status = QuotaStatuses::of_one(policy, &bucket.measure(&instant, now, verdict));
-        let decision = Decision::new(answer.outcome(), answer.charged, time, status);
-        let mut decision = decision.by_own_clock();
-        if !bucket.class().is_critical() {
-            decision.set_class(bucket.class(), answer.shed);
-        }
-        decision
+        let measure = bucket.measure(&instant, time.as_nanos(), answer.verdict);
+        decision_about(policy, &measure, &answer, time.now, bucket.class())
     }
 
     /// Saves all keys that are not fresh. `write` writes an entry from its tag and its instant.

@@ -46,12 +46,18 @@ impl<T: Clone> ChangingLimits<T> {
         }
     }
 
+    /// The first limits, if they are in force.
+    #[inline]
+    pub(crate) fn first(&self) -> Option<&T> {
+        (!self.changed.load(Ordering::Acquire)).then_some(&self.first)
+    }
+
     #[inline]
     pub(crate) fn read(&self) -> InForce<'_, T> {
-        if !self.changed.load(Ordering::Acquire) {
-            return InForce::First(&self.first);
+        match self.first() {
+            Some(first) => InForce::First(first),
+            None => InForce::Current(unpoisoned(self.current.read())),
         }
-        InForce::Current(unpoisoned(self.current.read()))
     }
 
     /// Restores the first limits.

@@ -78,33 +78,45 @@ impl Table {
         &self,
         key: KeyHash,
         now: u64,
-        mut step: impl FnMut(u64) -> (Option<u64>, R),
+        step: impl Fn(u64) -> (Option<u64>, R) + Copy,
     ) -> R {
-        if let Some(result) = self.update_known(key, &mut step) {
+        if let Some(result) = self.update_known(key, step) {
             return result;
         }
         self.update_unknown(key, now, step)
+    }
+
+    /// Moves the instant of a key, or `now` if that is later, by `step`, if it is then at most `most` after
+    /// `now`. Returns the instant that is in force then, and whether it was moved.
+    #[inline]
+    pub(super) fn advance(&self, key: KeyHash, now: u64, step: u64, most: u64) -> (u64, bool) {
+        self.update(key, now, move |state| {
+            let before = state.max(now);
+            let after = before + step;
+            if after - now > most {
+                (None, (before, false))
+            } else {
+                (Some(after), (after, true))
+            }
+        })
     }
 
     #[inline]
     fn update_known<R>(
         &self,
         key: KeyHash,
-        step: &mut impl FnMut(u64) -> (Option<u64>, R),
+        step: impl Fn(u64) -> (Option<u64>, R) + Copy,
     ) -> Option<R> {
-        let [first, second] = self.candidates(key);
-        // Both buckets are read before either is searched, so that the CPU waits for memory once.
-        let mut owned = first.owned_by(key.tag) | second.owned_by(key.tag) << WAYS;
-        while owned > 0 {
-            let at = owned.trailing_zeros() as usize;
-            let bucket = if at < WAYS { first } else { second };
-            let entry = bucket.entry(at % WAYS);
+        let buckets = self.candidates(key);
+        // By turns, so that the CPU waits for the memory of both buckets at once.
+        let mut entries = (0..2 * WAYS).map(|at| buckets[at % 2].entry(at / 2));
+        loop {
+            let entry = entries.find(|entry| entry.tag.load(Ordering::Acquire) == key.tag)?;
+            // An entry that is changing its key may still have the tag, and the key another entry by now.
             if let Some(result) = entry.update(key.tag, step) {
                 return Some(result);
             }
-            owned &= owned - 1;
         }
-        None
     }
 
     #[cold]
@@ -113,13 +125,13 @@ impl Table {
         &self,
         key: KeyHash,
         now: u64,
-        mut step: impl FnMut(u64) -> (Option<u64>, R),
+        step: impl Fn(u64) -> (Option<u64>, R) + Copy,
     ) -> R {
         let (next, result) = step(0);
         let Some(next) = next else { return result };
         let _inserting = self.lock_inserts_of(key);
         loop {
-            if let Some(result) = self.update_known(key, &mut step) {
+            if let Some(result) = self.update_known(key, step) {
                 return result;
             }
             if self.insert(key, now, next) {
@@ -163,9 +175,11 @@ impl Table {
         least.min_by_key(|(_, state)| unpack(*state))
     }
 
+    #[inline]
     fn candidates(&self, key: KeyHash) -> [CacheLine<'_>; 2] {
-        key.buckets(self.buckets.count())
-            .map(|bucket| self.buckets.get(bucket))
+        // Not by `map`, which is not inlined.
+        let [first, second] = key.buckets(self.buckets.count());
+        [self.buckets.get(first), self.buckets.get(second)]
     }
 
     fn lock_inserts_of(&self, key: KeyHash) -> MutexGuard<'_, ()> {
@@ -191,7 +205,7 @@ impl Table {
     pub(super) fn restore(&self, key: KeyHash, now: u64, state: u64) {
         let raise = |old| ((old < state).then_some(state), ());
         let _inserting = self.lock_inserts_of(key);
-        while self.update_known(key, &mut { raise }).is_none() {
+        while self.update_known(key, raise).is_none() {
             let victim = self.least_weighty(key, now);
             if let Some((_, old)) = victim
                 && unpack(old) > now.max(state)
@@ -210,7 +224,7 @@ impl Table {
         for entry in self.buckets.iter().flat_map(CacheLine::entries) {
             // An entry that changes its key meanwhile belongs to a later key.
             let tag = entry.tag.load(Ordering::Acquire);
-            entry.update(tag, &mut |state| {
+            entry.update(tag, |state| {
                 let new = change(state);
                 ((new != state).then_some(new), ())
             });
@@ -241,15 +255,6 @@ struct CacheLineSurvey<'a> {
 }
 
 impl<'a> CacheLine<'a> {
-    /// A bit for each entry with this tag: candidates, which [`Entry::update`] verifies.
-    #[inline]
-    fn owned_by(self, tag: u64) -> u32 {
-        let entries = self.entries().enumerate();
-        entries.fold(0, |owned, (at, entry)| {
-            owned | u32::from(entry.tag.load(Ordering::Acquire) == tag) << at
-        })
-    }
-
     fn survey(self, now: u64) -> CacheLineSurvey<'a> {
         let mut survey = CacheLineSurvey {
             free: 0,
@@ -298,7 +303,7 @@ impl Entry<'_> {
 
     /// `None` when the entry does not, or no longer, belong to `tag`.
     #[inline]
-    fn update<R>(self, tag: u64, step: &mut impl FnMut(u64) -> (Option<u64>, R)) -> Option<R> {
+    fn update<R>(self, tag: u64, step: impl Fn(u64) -> (Option<u64>, R) + Copy) -> Option<R> {
         let mut state = self.state.load(Ordering::Acquire);
         loop {
             if state == CLAIMED || self.tag.load(Ordering::Acquire) != tag {

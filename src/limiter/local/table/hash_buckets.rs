@@ -53,8 +53,8 @@ impl Buckets {
     /// If there are fewer buckets.
     #[inline]
     pub(super) fn get(&self, bucket: usize) -> CacheLine<'_> {
-        let (buckets, _) = self.numbers[self.first..].as_chunks();
-        CacheLine(&buckets[bucket])
+        let line = self.numbers[self.first + bucket * NUMBERS..].first_chunk();
+        CacheLine(line.expect("as many buckets"))
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = CacheLine<'_>> {

@@ -17,9 +17,16 @@ use super::{
 impl Table {
     /// Makes the call, and returns the usage of the key before it.
     fn make(&self, call: Call) -> u64 {
-        if let Op::LimitAll(most) = call.op {
-            self.change_states(|state| state.min(NOW + most));
-            return 0;
+        match call.op {
+            Op::LimitAll(most) => {
+                self.change_states(|state| state.min(NOW + most));
+                return 0;
+            }
+            Op::Acquire(cost) => {
+                let (state, moved) = self.advance(call.key, NOW, cost, call.limit);
+                return state - NOW - if moved { cost } else { 0 };
+            }
+            _ => {}
         }
         self.update(call.key, NOW, |state| {
             let used = state.saturating_sub(NOW);
