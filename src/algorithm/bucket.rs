@@ -1,7 +1,7 @@
 //! The quotas whose whole state of a key is one instant: the token bucket, as GCRA, and `Bucket`, which may also refill in
 //! steps, or be a queue.
 
-use super::{ClockSkew, Counts, Divisible, Most, Refund, RefundOf, Verdict};
+use super::{ClockSkew, Most, Refund, RefundOf, Verdict};
 use crate::{
     decision::{Charge, Level, Stepped, Usage},
     quota::{Algorithm, Kind, Priority, Quota},
@@ -89,36 +89,14 @@ impl TokenBucket {
         (cost.wrapping_sub(1) < capacity).then(|| (cost * self.interval, refill))
     }
 
-    /// Whether a bucket that is full after `used` nanoseconds has to be [clamped](Counts::clamp).
+    /// Whether a bucket that is full after `used` nanoseconds has to be [clamped](Self::clamp).
     #[inline]
     pub(crate) const fn is_beyond(&self, used: u64) -> bool {
         used > self.most + self.tolerance
     }
 
-    /// The bucket that may also hold its debt, for units that were used already.
-    const fn with_debt(self) -> Self {
-        Self {
-            refill: self.owing,
-            ..self
-        }
-    }
-
-    const fn used(&self, tat: u64, now: u64) -> u64 {
-        tat.saturating_sub(now)
-    }
-
-    fn level(&self, tat: u64, now: u64) -> (Level, bool) {
-        let level = Level {
-            used: self.used(tat, now),
-            refill: self.nominal,
-            interval: self.interval,
-        };
-        (level, self.nominal < self.refill && level.is_excess())
-    }
-}
-
-impl Divisible for TokenBucket {
-    fn part(&self, class: Priority) -> Self {
+    /// The bucket with the capacity that a class below critical may use. Its state is the whole bucket's.
+    pub(crate) fn part(&self, class: Priority) -> Self {
         let capacity = class.part_of(self.nominal / self.interval);
         let refill = capacity * self.interval;
         Self {
@@ -128,31 +106,37 @@ impl Divisible for TokenBucket {
             ..*self
         }
     }
-}
 
-impl Counts for TokenBucket {
-    type State = u64;
+    pub(crate) const fn kind(&self) -> Kind {
+        self.kind
+    }
 
-    fn verdict(&self, tat: &u64, now: u64, cost: u64) -> Verdict {
+    const fn used(&self, tat: u64, now: u64) -> u64 {
+        tat.saturating_sub(now)
+    }
+
+    #[inline]
+    pub(crate) fn verdict(&self, tat: u64, now: u64, cost: u64) -> Verdict {
         if cost == 0 {
             return Verdict::FITS;
         }
         if cost > self.capacity {
             return Verdict::Never;
         }
-        let needed = self.used(*tat, now) + cost * self.interval;
+        let needed = self.used(tat, now) + cost * self.interval;
         match needed.checked_sub(self.refill) {
             None | Some(0) => Verdict::FITS,
             Some(wait) => Verdict::After(wait),
         }
     }
 
-    fn available(&self, tat: &u64, now: u64) -> u64 {
-        self.refill.saturating_sub(self.used(*tat, now)) / self.interval
+    fn available(&self, tat: u64, now: u64) -> u64 {
+        self.refill.saturating_sub(self.used(tat, now)) / self.interval
     }
 
     /// Takes `cost`, down to an empty bucket and no further.
-    fn charge(&self, tat: &mut u64, now: u64, cost: u64) {
+    #[inline]
+    pub(crate) fn charge(&self, tat: &mut u64, now: u64, cost: u64) {
         let cost = cost.saturating_mul(self.interval);
         let used = self.used(*tat, now).saturating_add(cost).min(self.refill);
         if used == 0 {
@@ -164,44 +148,30 @@ impl Counts for TokenBucket {
     }
 
     /// Never as of an instant before that of the state: the units of that time are charged already.
-    fn charge_late(&self, tat: &mut u64, now: u64, late: u64, cost: u64) {
+    #[inline]
+    pub(super) fn charge_late(&self, tat: &mut u64, now: u64, late: u64, cost: u64) {
         let full_since = now.saturating_sub(late).max((*tat).min(now));
         self.charge(tat, full_since, cost);
     }
 
-    fn spendable(&self, tat: &u64, now: u64) -> u64 {
-        self.with_debt().available(tat, now)
-    }
-
-    fn spend(&self, tat: &mut u64, now: u64, cost: u64) {
-        self.with_debt().charge(tat, now, cost);
-    }
-
-    fn made(&self, charged_at: u64, charge: &Charge) -> bool {
-        charge.kind == self.kind && charge.fits(charged_at, self.interval, self.owing)
-    }
-
-    fn refund(&self, tat: &mut u64, now: u64, refund: Refund) {
-        let back = refund.nanos(now, self.interval, self.capacity);
-        // A full bucket stays as it is.
-        let less = tat.saturating_sub(back).max(now);
-        *tat = less.min(*tat);
-    }
-
     /// Moves a TAT beyond a full refill back to it. Such a TAT comes from a clock that stepped back or
     /// from a larger quota, and would lock the key out for longer than any quota can.
-    fn clamp(&self, tat: &mut u64, now: u64) {
+    #[inline]
+    pub(crate) fn clamp(&self, tat: &mut u64, now: u64) {
         if self.is_beyond(self.used(*tat, now)) {
             *tat = now.saturating_add(self.most);
         }
     }
 
-    fn kind(&self) -> Kind {
-        self.kind
-    }
-
-    fn standing(&self, tat: &u64, now: u64) -> (Usage, bool) {
-        let (level, excess) = self.level(*tat, now);
+    /// The usage of the nominal limit, and whether it exceeds the limit.
+    #[inline]
+    pub(crate) fn standing(&self, tat: u64, now: u64) -> (Usage, bool) {
+        let level = Level {
+            used: self.used(tat, now),
+            refill: self.nominal,
+            interval: self.interval,
+        };
+        let excess = self.nominal < self.refill && level.is_excess();
         (Usage::Level(level), excess)
     }
 }
@@ -231,7 +201,6 @@ impl Bucket {
         }
     }
 
-    #[cfg(feature = "shared")]
     pub(super) const fn is_queue(&self) -> bool {
         matches!(self.flow, Flow::Queue)
     }
@@ -274,85 +243,89 @@ impl Bucket {
             step,
         }
     }
-}
 
-impl Divisible for Bucket {
-    fn part(&self, class: Priority) -> Self {
+    pub(super) const fn kind(&self) -> Kind {
+        self.tokens.kind
+    }
+
+    pub(super) const fn interval(&self) -> u64 {
+        self.tokens.interval
+    }
+
+    pub(super) fn part(&self, class: Priority) -> Self {
         Self {
             tokens: self.tokens.part(class),
             class,
             ..*self
         }
     }
-}
 
-impl Counts for Bucket {
-    type State = u64;
+    /// The bucket that may also hold its debt, for units that were used already.
+    pub(super) const fn with_debt(&self) -> Self {
+        let mut bucket = *self;
+        bucket.tokens.refill = self.tokens.owing;
+        bucket
+    }
 
-    fn verdict(&self, tat: &u64, now: u64, cost: u64) -> Verdict {
+    pub(super) fn verdict(&self, tat: u64, now: u64, cost: u64) -> Verdict {
         match self.tokens.verdict(tat, self.fresh_until(now), cost) {
             Verdict::After(wait) => Verdict::After(self.wait(now, wait)),
             // The last of several units waits for all units before it.
-            Verdict::Fits { .. } if matches!(self.flow, Flow::Queue) && cost > 0 => Verdict::Fits {
-                wait: self.used(*tat, now) + (cost - 1) * self.tokens.interval,
+            Verdict::Fits { .. } if self.is_queue() && cost > 0 => Verdict::Fits {
+                wait: self.used(tat, now) + (cost - 1) * self.tokens.interval,
             },
             verdict => verdict,
         }
     }
 
-    fn available(&self, tat: &u64, now: u64) -> u64 {
+    pub(super) fn available(&self, tat: u64, now: u64) -> u64 {
         self.tokens.available(tat, self.fresh_until(now))
     }
 
-    fn charge(&self, tat: &mut u64, now: u64, cost: u64) {
-        self.tokens.charge(tat, self.fresh_until(now), cost);
-    }
-
-    fn charge_late(&self, tat: &mut u64, now: u64, late: u64, cost: u64) {
-        match self.even() {
-            Some(tokens) => tokens.charge_late(tat, now, late, cost),
-            None => self.charge(tat, now, cost),
+    pub(super) fn charge(&self, tat: &mut u64, now: u64, late: u64, cost: u64) {
+        match self.flow {
+            Flow::Even => self.tokens.charge_late(tat, now, late, cost),
+            Flow::Steps(_) | Flow::Queue => self.tokens.charge(tat, self.fresh_until(now), cost),
         }
     }
 
-    fn spendable(&self, tat: &u64, now: u64) -> u64 {
-        self.tokens.spendable(tat, self.fresh_until(now))
-    }
-
-    fn spend(&self, tat: &mut u64, now: u64, cost: u64) {
-        self.tokens.spend(tat, self.fresh_until(now), cost);
-    }
-
-    fn made(&self, charged_at: u64, charge: &Charge) -> bool {
-        self.tokens.made(self.fresh_until(charged_at), charge)
+    pub(super) fn made(&self, charged_at: u64, charge: &Charge) -> bool {
+        let TokenBucket {
+            interval, owing, ..
+        } = self.tokens;
+        charge.fits(self.fresh_until(charged_at), interval, owing)
     }
 
     /// The last slots of a queue become free: slots before others that are booked stay booked.
-    fn refund(&self, tat: &mut u64, now: u64, refund: Refund) {
-        let of = match (refund.of, self.flow) {
-            (RefundOf::At(_, charge), Flow::Queue) if charge.end != *tat => return,
-            (RefundOf::At(at, charge), _) => RefundOf::At(self.fresh_until(at), charge),
-            (RefundOf::Newest, _) => RefundOf::Newest,
+    pub(super) fn refund(&self, tat: &mut u64, now: u64, refund: Refund) {
+        let of = match refund.of {
+            RefundOf::At(_, charge) if self.is_queue() && charge.end != *tat => return,
+            RefundOf::At(at, charge) => RefundOf::At(self.fresh_until(at), charge),
+            RefundOf::Newest => RefundOf::Newest,
         };
-        let refund = Refund { of, ..refund };
-        self.tokens.refund(tat, self.fresh_until(now), refund);
+        let TokenBucket {
+            interval, capacity, ..
+        } = self.tokens;
+        let now = self.fresh_until(now);
+        let back = Refund { of, ..refund }.nanos(now, interval, capacity);
+        // A full bucket stays as it is.
+        let less = tat.saturating_sub(back).max(now);
+        *tat = less.min(*tat);
     }
 
-    fn clamp(&self, tat: &mut u64, now: u64) {
+    pub(super) fn clamp(&self, tat: &mut u64, now: u64) {
         self.tokens.clamp(tat, self.fresh_until(now));
     }
 
-    fn kind(&self) -> Kind {
-        self.tokens.kind
-    }
-
     /// The usage as a level, of a queue too: slots become free evenly, like tokens.
-    fn standing(&self, tat: &u64, now: u64) -> (Usage, bool) {
-        let (level, excess) = self.tokens.level(*tat, self.fresh_until(now));
-        let usage = match self.flow {
-            Flow::Steps(step) => Usage::Stepped(self.stepped(now, step, level.used), self.class),
-            Flow::Even | Flow::Queue => Usage::Level(level),
-        };
-        (usage, excess)
+    pub(super) fn standing(&self, tat: u64, now: u64) -> (Usage, bool) {
+        let (usage, excess) = self.tokens.standing(tat, self.fresh_until(now));
+        match self.flow {
+            Flow::Steps(step) => {
+                let stepped = self.stepped(now, step, self.used(tat, now));
+                (Usage::Stepped(stepped, self.class), excess)
+            }
+            Flow::Even | Flow::Queue => (usage, excess),
+        }
     }
 }

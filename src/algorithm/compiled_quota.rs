@@ -2,13 +2,12 @@
 
 mod key_state;
 #[cfg(feature = "shared")]
-pub(super) mod reserved_units;
-#[cfg(feature = "shared")]
 pub(super) mod stored_state_format;
+mod view;
 
 pub(crate) use self::key_state::State;
 use super::{
-    Bucket, ClockSkew, Counts, Divisible, Most, Refund, TokenBucket, Verdict,
+    Bucket, ClockSkew, Most, Refund, TokenBucket, Verdict, View,
     eviction_weight::{EvictionWeight, Fading, Weight},
     fixed_window::FixedWindow,
     sliding_log::SlidingLog,
@@ -17,8 +16,8 @@ use super::{
 };
 use crate::{
     clock::ClockReading,
-    decision::{Charge, Usage},
-    quota::{Algorithm, Kind, Priority, Quota},
+    decision::{Charge, Measure, Usage},
+    quota::{Algorithm, Kind, Quota},
 };
 
 /// A valid quota with all numbers that its algorithm needs. Compiled once for each quota, not for each
@@ -102,8 +101,20 @@ impl CompiledQuota {
         }
     }
 
+    /// The meter of a lone bucket.
+    pub(crate) const fn of_bucket(bucket: Bucket) -> Self {
+        Self {
+            kind: bucket.kind(),
+            interval: bucket.interval(),
+            rate: Rate::Bucket(bucket),
+            extra: 0,
+            debt: 0,
+            is_part: false,
+        }
+    }
+
     /// Nanoseconds until the state is fresh.
-    pub(crate) fn reset_after(&self, state: &State, now: u64) -> u64 {
+    fn reset_after_state(&self, state: &State, now: u64) -> u64 {
         match &self.rate {
             Rate::Bucket(bucket) => bucket.reset_after(*state.instant(), now),
             Rate::FixedWindow(window) => window.reset_after(state.window(), now),
@@ -120,7 +131,7 @@ impl CompiledQuota {
         if remaining > 0 {
             return remaining.saturating_mul(self.interval);
         }
-        match self.verdict(state, now, self.extra + 1) {
+        match self.verdict_of_any(state, now, self.extra + 1) {
             Verdict::After(wait) => wait,
             Verdict::Fits { .. } => 0,
             // The limit is 0.
@@ -156,12 +167,12 @@ impl CompiledQuota {
     /// The usage that is lost with the state; zero exactly if the state is fresh.
     pub(crate) fn weight(&self, state: &State, time: ClockReading) -> Weight {
         let now = self.instant(time);
-        let reset_after = self.reset_after(state, now);
+        let reset_after = self.reset_after_state(state, now);
         if reset_after == 0 {
             return Weight::default();
         }
         let used = self.used_nanos(state, now);
-        let is_exhausted = self.available(state, now) == 0;
+        let is_exhausted = self.available(state, now, View::WHOLE) == 0;
         Weight {
             blocked: 0,
             time: if is_exhausted {
@@ -186,10 +197,10 @@ impl CompiledQuota {
     #[inline(never)]
     fn eviction_weight_of_any(&self, state: &State, time: ClockReading) -> EvictionWeight {
         let now = self.instant(time);
-        let fresh_at = (time.as_nanos()).saturating_add(self.reset_after(state, now));
+        let fresh_at = (time.as_nanos()).saturating_add(self.reset_after_state(state, now));
         let hold = match &self.rate {
             Rate::Bucket(_) => Fading::Flows,
-            _ if self.available(state, now) == 0 => Fading::Exhausted,
+            _ if self.available(state, now, View::WHOLE) == 0 => Fading::Exhausted,
             _ => Fading::Counts,
         };
         EvictionWeight::new(fresh_at, self.used_nanos(state, now), hold)
@@ -216,10 +227,92 @@ impl CompiledQuota {
         }
     }
 
+    /// The instant at which the quota counts, in nanoseconds: by the wall for windows, otherwise by the clock
+    /// that does not step.
+    #[inline]
+    pub(crate) fn instant(&self, time: ClockReading) -> u64 {
+        match &self.rate {
+            Rate::Bucket(_) | Rate::SlidingLog(_) => time.now.as_nanos(),
+            _ => time.wall.as_nanos(),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn verdict(&self, state: &State, now: u64, cost: u64, view: View<'_>) -> Verdict {
+        if !view.is_whole() {
+            return self.verdict_in(state, now, cost, view);
+        }
+        match self.token() {
+            Some(bucket) => bucket.verdict(*state.instant(), now, cost),
+            None => self.verdict_of_any(state, now, cost),
+        }
+    }
+
+    /// Takes `cost`, down to exhaustion and no further, by a request whose wait ended `late` nanoseconds ago. A bucket
+    /// that was full then gains nothing while the timer is late, so it is charged as of that instant.
+    #[inline]
+    pub(crate) fn charge(&self, state: &mut State, now: u64, late: u64, cost: u64, view: View<'_>) {
+        if !view.is_whole() {
+            return self.charge_in(state, now, late, cost, view);
+        }
+        match (self.token(), state) {
+            (Some(bucket), State::Instant(tat)) => bucket.charge_late(tat, now, late, cost),
+            (_, state) => self.charge_of_any(state, now, late, cost),
+        }
+    }
+
+    /// Moves a state that is too far ahead back to now. A denial and a peek write nothing else. If they
+    /// did not write this, the key would stay locked out until the clock has caught up.
+    #[inline]
+    pub(crate) fn clamp(&self, state: &mut State, now: u64) {
+        match (self.token(), state) {
+            (Some(bucket), State::Instant(tat)) => bucket.clamp(tat, now),
+            (_, state) => self.clamp_of_any(state, now),
+        }
+    }
+
+    /// The numbers of the quota for a decision, after this verdict.
+    #[inline(always)]
+    pub(crate) fn measure(
+        &self,
+        state: &State,
+        now: u64,
+        verdict: Verdict,
+        view: View<'_>,
+    ) -> Measure {
+        verdict.measure(self.kind, self.standing(state, now, view))
+    }
+
+    /// The usage of the nominal limit, and whether it exceeds the limit.
+    #[inline]
+    fn standing(&self, state: &State, now: u64, view: View<'_>) -> (Usage, bool) {
+        if !view.is_whole() {
+            return self.standing_in(state, now, view);
+        }
+        match self.token() {
+            Some(bucket) => bucket.standing(*state.instant(), now),
+            None => self.standing_of_any(state, now),
+        }
+    }
+
+    /// The most units that fit, including the soft share.
+    #[inline]
+    pub(crate) fn available(&self, state: &State, now: u64, view: View<'_>) -> u64 {
+        if !view.is_whole() {
+            return self.available_in(state, now, view);
+        }
+        match &self.rate {
+            Rate::Bucket(bucket) => bucket.available(*state.instant(), now),
+            Rate::FixedWindow(window) => window.available(state.window(), now),
+            Rate::SlidingWindow(window) => window.available(state.slices(), now),
+            Rate::SlidingLog(log) => log.available(state.log(), now),
+        }
+    }
+
     #[inline(never)]
     fn verdict_of_any(&self, state: &State, now: u64, cost: u64) -> Verdict {
         match &self.rate {
-            Rate::Bucket(bucket) => bucket.verdict(state.instant(), now, cost),
+            Rate::Bucket(bucket) => bucket.verdict(*state.instant(), now, cost),
             Rate::FixedWindow(window) => window.verdict(state.window(), now, cost),
             Rate::SlidingWindow(window) => window.verdict(state.slices(), now, cost),
             Rate::SlidingLog(log) => log.verdict(state.log(), now, cost),
@@ -227,9 +320,9 @@ impl CompiledQuota {
     }
 
     #[inline(never)]
-    fn charge_of_any(&self, state: &mut State, now: u64, cost: u64) {
+    fn charge_of_any(&self, state: &mut State, now: u64, late: u64, cost: u64) {
         match &self.rate {
-            Rate::Bucket(bucket) => bucket.charge(state.instant_mut(), now, cost),
+            Rate::Bucket(bucket) => bucket.charge(state.instant_mut(), now, late, cost),
             Rate::FixedWindow(window) => {
                 *state = State::Window(window.charge(state.window(), now, cost));
             }
@@ -241,9 +334,7 @@ impl CompiledQuota {
     #[inline(never)]
     fn clamp_of_any(&self, state: &mut State, now: u64) {
         match (&self.rate, state) {
-            (Rate::Bucket(bucket), State::Instant(instant)) => {
-                bucket.clamp(instant, now);
-            }
+            (Rate::Bucket(bucket), State::Instant(instant)) => bucket.clamp(instant, now),
             (Rate::FixedWindow(fixed), State::Window(window)) => {
                 *window = fixed.clamped(*window, now);
             }
@@ -257,15 +348,15 @@ impl CompiledQuota {
     #[inline(never)]
     fn standing_of_any(&self, state: &State, now: u64) -> (Usage, bool) {
         match &self.rate {
-            Rate::Bucket(bucket) => bucket.standing(state.instant(), now),
+            Rate::Bucket(bucket) => bucket.standing(*state.instant(), now),
             Rate::FixedWindow(window) if !self.is_part && !window.limits.vary() => {
                 window.standing(state.window(), now, self.extra)
             }
             _ => {
                 let nominal = self.nominal();
-                let remaining = nominal.available(state, now);
+                let remaining = nominal.available(state, now, View::WHOLE);
                 let times = [
-                    self.reset_after(state, now),
+                    self.reset_after_state(state, now),
                     nominal.effective_window(state, now, remaining),
                 ];
                 let limit = match &nominal.rate {
@@ -294,133 +385,72 @@ impl CompiledQuota {
         }
     }
 
-    /// The quota with its debt added to the limit of a window or log.
+    /// The quota with its debt added to the limit.
     fn with_debt(&self) -> Self {
         Self {
-            rate: self.rate.with(|limits| limits.plus(self.debt)),
-            ..*self
-        }
-    }
-}
-
-impl Divisible for CompiledQuota {
-    fn part(&self, class: Priority) -> Self {
-        Self {
             rate: match self.rate {
-                Rate::Bucket(bucket) => Rate::Bucket(bucket.part(class)),
-                window => window.with(|limits| limits.part(class, self.extra)),
+                Rate::Bucket(bucket) => Rate::Bucket(bucket.with_debt()),
+                window => window.with(|limits| limits.plus(self.debt)),
             },
-            // A soft share is for critical requests.
-            extra: 0,
-            is_part: true,
             ..*self
         }
     }
 }
 
-impl Counts for CompiledQuota {
-    type State = State;
+impl CompiledQuota {
+    /// The most units that can be spent: those that fit of critical requests, and the debt.
+    pub(crate) fn spendable(&self, state: &State, now: u64, view: View<'_>) -> u64 {
+        (self.with_debt()).available(&self.seen(state, now, view), now, View::WHOLE)
+    }
 
-    fn instant(&self, time: ClockReading) -> u64 {
+    /// Takes `cost` that was used already, whatever the class: down to the end of the debt and no further. Of units that are
+    /// held it takes none.
+    pub(crate) fn spend(&self, state: &mut State, now: u64, cost: u64, view: View<'_>) {
+        let cost = match view.held {
+            None => cost,
+            Some(_) => cost.min(self.spendable(state, now, view)),
+        };
+        if cost > 0 {
+            (self.with_debt()).charge(state, now, 0, cost, View::WHOLE);
+        }
+    }
+
+    /// Adds `cost` to an uncapped window. Not called for other quotas.
+    pub(crate) fn count(&self, state: &mut State, now: u64, cost: u64) {
+        if let Rate::FixedWindow(window) = &self.rate {
+            *state = State::Window(window.count(state.window(), now, cost));
+        }
+    }
+
+    /// The verdict on a `cost` that an uncapped window has counted already.
+    pub(crate) fn over(&self, state: &State, now: u64, cost: u64, view: View<'_>) -> Verdict {
         match &self.rate {
-            Rate::Bucket(_) | Rate::SlidingLog(_) => time.now.as_nanos(),
-            _ => time.wall.as_nanos(),
-        }
-    }
-
-    fn verdict(&self, state: &State, now: u64, cost: u64) -> Verdict {
-        match self.token() {
-            Some(bucket) => bucket.verdict(state.instant(), now, cost),
-            None => self.verdict_of_any(state, now, cost),
-        }
-    }
-
-    fn charge(&self, state: &mut State, now: u64, cost: u64) {
-        match (self.token(), state) {
-            (Some(bucket), State::Instant(tat)) => bucket.charge(tat, now, cost),
-            (_, state) => self.charge_of_any(state, now, cost),
-        }
-    }
-
-    fn charge_late(&self, state: &mut State, now: u64, late: u64, cost: u64) {
-        match (self.token(), state) {
-            (Some(bucket), State::Instant(tat)) => bucket.charge_late(tat, now, late, cost),
-            (_, state) => self.charge_of_any(state, now, cost),
-        }
-    }
-
-    fn clamp(&self, state: &mut State, now: u64) {
-        match (self.token(), state) {
-            (Some(bucket), State::Instant(tat)) => bucket.clamp(tat, now),
-            (_, state) => self.clamp_of_any(state, now),
-        }
-    }
-
-    fn standing(&self, state: &State, now: u64) -> (Usage, bool) {
-        match self.token() {
-            Some(bucket) => bucket.standing(state.instant(), now),
-            None => self.standing_of_any(state, now),
-        }
-    }
-
-    fn available(&self, state: &State, now: u64) -> u64 {
-        match &self.rate {
-            Rate::Bucket(bucket) => bucket.available(state.instant(), now),
-            Rate::FixedWindow(window) => window.available(state.window(), now),
-            Rate::SlidingWindow(window) => window.available(state.slices(), now),
-            Rate::SlidingLog(log) => log.available(state.log(), now),
-        }
-    }
-
-    fn spendable(&self, state: &State, now: u64) -> u64 {
-        match &self.rate {
-            Rate::Bucket(bucket) => bucket.spendable(state.instant(), now),
-            _ => self.with_debt().available(state, now),
-        }
-    }
-
-    fn spend(&self, state: &mut State, now: u64, cost: u64) {
-        match &self.rate {
-            Rate::Bucket(bucket) => bucket.spend(state.instant_mut(), now, cost),
-            _ => self.with_debt().charge(state, now, cost),
-        }
-    }
-
-    fn count(&self, state: &mut State, now: u64, cost: u64) {
-        *state = State::Window(match &self.rate {
-            Rate::FixedWindow(window) => window.count(state.window(), now, cost),
-            _ => return,
-        });
-    }
-
-    fn over(&self, state: &State, now: u64, cost: u64) -> Verdict {
-        match &self.rate {
-            Rate::FixedWindow(window) => window.over(state.window(), now, cost),
+            Rate::FixedWindow(window) => {
+                window.over(self.seen(state, now, view).window(), now, cost)
+            }
             _ => Verdict::Never,
         }
     }
 
-    fn made(&self, charged_at: u64, charge: &Charge) -> bool {
+    /// Whether the quota in force could have made this charge at `charged_at` nanoseconds. A bucket
+    /// whose rate has changed since, or that is smaller than the charge, has been moved or clamped, so
+    /// its units may be gone already.
+    pub(crate) fn made(&self, charged_at: u64, charge: &Charge) -> bool {
         match &self.rate {
+            _ if charge.kind != self.kind => false,
             Rate::Bucket(bucket) => bucket.made(charged_at, charge),
-            _ => charge.kind == self.kind,
+            _ => true,
         }
     }
 
-    fn refund(&self, state: &mut State, now: u64, refund: Refund) {
+    pub(crate) fn refund(&self, state: &mut State, now: u64, refund: Refund) {
         match &self.rate {
-            Rate::Bucket(bucket) => {
-                bucket.refund(state.instant_mut(), now, refund);
-            }
+            Rate::Bucket(bucket) => bucket.refund(state.instant_mut(), now, refund),
             Rate::FixedWindow(window) => {
                 *state = State::Window(window.refund(state.window(), now, refund));
             }
             Rate::SlidingWindow(window) => window.refund(state.slices_mut(), now, refund),
             Rate::SlidingLog(log) => log.refund(state.log_mut(), now, refund),
         }
-    }
-
-    fn kind(&self) -> Kind {
-        self.kind
     }
 }

@@ -2,12 +2,11 @@
 
 use std::{cmp::Ordering, slice, time::Duration};
 
-use super::{Refund, RefundOf, Verdict};
+use super::{CompiledQuota, Held, Refund, RefundOf, State, Verdict, View};
 use crate::{
     clock::ClockReading,
-    decision::Op,
-    decision::{Charge, Measure, Outcome, Receipt, Usage},
-    quota::{Kind, MAX_COUNT, Priority},
+    decision::{Op, Outcome, Receipt},
+    quota::{MAX_COUNT, Priority},
 };
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,128 +29,38 @@ impl Answer {
     }
 }
 
-/// A quota that counts on the state of a key. A trait, so that the code for a lone bucket is compiled to
-/// that bucket's arithmetic.
-pub(crate) trait Counts {
-    /// The state of a key; the default is fresh.
-    type State: Default;
-
-    /// The instant at which the quota counts, in nanoseconds: by the wall for windows, otherwise by the clock
-    /// that does not step.
-    #[inline]
-    fn instant(&self, time: ClockReading) -> u64 {
-        time.as_nanos()
-    }
-
-    /// The class of requests that the quota measures.
-    #[inline]
-    fn class(&self) -> Priority {
-        Priority::CRITICAL
-    }
-
-    fn verdict(&self, state: &Self::State, now: u64, cost: u64) -> Verdict;
-
-    #[inline]
-    fn whole_verdict(&self, state: &Self::State, now: u64, cost: u64) -> Verdict {
-        self.verdict(state, now, cost)
-    }
-
-    /// The most units that fit, including the soft share.
-    fn available(&self, state: &Self::State, now: u64) -> u64;
-
-    /// The most units that can be spent: those that fit of critical requests, and the debt.
-    #[inline]
-    fn spendable(&self, state: &Self::State, now: u64) -> u64 {
-        self.available(state, now)
-    }
-
-    /// Takes `cost`, down to exhaustion and no further.
-    fn charge(&self, state: &mut Self::State, now: u64, cost: u64);
-
-    /// [`charge`](Self::charge) of a cost that fits, by a request whose wait ended `late` nanoseconds ago. A bucket
-    /// that was full then gains nothing while the timer is late, so it is charged as of that instant.
-    #[inline]
-    fn charge_late(&self, state: &mut Self::State, now: u64, late: u64, cost: u64) {
-        let _ = late;
-        self.charge(state, now, cost);
-    }
-
-    /// Takes `cost` that was used already, whatever the class: down to the end of the debt and no further.
-    #[inline]
-    fn spend(&self, state: &mut Self::State, now: u64, cost: u64) {
-        self.charge(state, now, cost);
-    }
-
-    /// Adds `cost` to an uncapped window. Not called for other quotas.
-    fn count(&self, _: &mut Self::State, _now: u64, _cost: u64) {}
-
-    /// The verdict on a `cost` that an uncapped window has counted already.
-    fn over(&self, _: &Self::State, _now: u64, _cost: u64) -> Verdict {
-        Verdict::Never
-    }
-
-    /// Whether the quota in force could have made this charge at `charged_at` nanoseconds. A bucket
-    /// whose rate has changed since, or that is smaller than the charge, has been moved or clamped, so
-    /// its units may be gone already.
-    fn made(&self, _charged_at: u64, charge: &Charge) -> bool {
-        charge.kind == self.kind()
-    }
-
-    fn refund(&self, state: &mut Self::State, now: u64, refund: Refund);
-
-    /// Moves a state that is too far ahead back to now. A denial and a peek write nothing else. If they
-    /// did not write this, the key would stay locked out until the clock has caught up.
-    fn clamp(&self, state: &mut Self::State, now: u64);
-
-    fn kind(&self) -> Kind;
-
-    /// The usage of the nominal limit, and whether it exceeds the limit.
-    fn standing(&self, state: &Self::State, now: u64) -> (Usage, bool);
-
-    /// The numbers of the quota for a decision, after this verdict.
-    #[inline]
-    fn measure(&self, state: &Self::State, now: u64, verdict: Verdict) -> Measure {
-        let (standing, excess) = self.standing(state, now);
-        Measure {
-            kind: self.kind(),
-            denied: !verdict.fits(),
-            retry_after: match verdict {
-                Verdict::After(wait) => Some(wait),
-                Verdict::Fits { .. } | Verdict::Never => None,
-            },
-            standing,
-            excess,
-        }
-    }
-}
-
-/// The class of requests that these quotas of one operation measure.
-#[inline]
-pub(crate) fn class_of<M: Counts>(meters: &[M]) -> Priority {
-    meters.first().map_or(Priority::CRITICAL, M::class)
-}
-
 /// The index of a counter among the states of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct CounterIndex(pub(crate) usize);
 
 /// The quotas of one key, with the states that they count on. Operations write the verdict of each
 /// quota to `verdicts`.
-pub(crate) struct Tally<'a, M: Counts> {
-    pub(crate) meters: &'a [M],
+pub(crate) struct Tally<'a> {
+    pub(crate) meters: &'a [CompiledQuota],
     pub(crate) counters: &'a [CounterIndex],
-    pub(crate) states: &'a mut [M::State],
+    pub(crate) states: &'a mut [State],
     pub(crate) time: ClockReading,
+    /// The class of the requests.
+    pub(crate) class: Priority,
+    /// The units of each quota that leases hold; empty if there are no leases.
+    pub(crate) held: &'a [Option<Held>],
 }
 
-impl<'a, M: Counts> Tally<'a, M> {
+impl<'a> Tally<'a> {
     #[inline]
-    pub(crate) const fn of_one(meter: &'a M, state: &'a mut M::State, time: ClockReading) -> Self {
+    pub(crate) const fn of_one(
+        meter: &'a CompiledQuota,
+        state: &'a mut State,
+        time: ClockReading,
+        class: Priority,
+    ) -> Self {
         Self {
             meters: slice::from_ref(meter),
             counters: &[CounterIndex(0)],
             states: slice::from_mut(state),
             time,
+            class,
+            held: &[],
         }
     }
 
@@ -178,7 +87,7 @@ impl<'a, M: Counts> Tally<'a, M> {
             Op::Settle(cost, receipt) => self.settle(*cost, receipt, verdicts),
             Op::Block(_) => self.judge_clamped(0, verdicts),
             Op::Reset => {
-                self.each(|_, state, _| *state = M::State::default());
+                self.each(|_, state, _, _| *state = State::FRESH);
                 self.judge_clamped(0, verdicts)
             }
         }
@@ -186,13 +95,13 @@ impl<'a, M: Counts> Tally<'a, M> {
 
     /// The joint verdict on `cost`; nothing is taken. `verdicts` may be empty if the verdict of each quota
     /// is not read, or the only quota's is the joint one.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn judge(&mut self, cost: u64, verdicts: &mut [Verdict]) -> Verdict {
         let mut all = Verdict::FITS;
         let mut verdicts = verdicts.iter_mut();
-        self.each(|meter, state, now| {
+        self.each(|meter, state, now, view| {
             meter.clamp(state, now);
-            let verdict = meter.verdict(state, now, cost);
+            let verdict = meter.verdict(state, now, cost, view);
             if let Some(own) = verdicts.next() {
                 *own = verdict;
             }
@@ -202,29 +111,27 @@ impl<'a, M: Counts> Tally<'a, M> {
     }
 
     /// Whether only the class of a request causes this denial of `cost`: critical requests fit.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn sheds(&self, verdict: Verdict, cost: u64) -> bool {
-        let fits_whole = |(meter, counter): (&M, &CounterIndex)| {
-            let whole =
-                meter.whole_verdict(&self.states[counter.0], meter.instant(self.time), cost);
-            whole.fits()
+        let fits_whole = |(meter, state, now, view): (&CompiledQuota, &State, u64, View<'_>)| {
+            let class = Priority::CRITICAL;
+            (meter.verdict(state, now, cost, View { class, ..view })).fits()
         };
-        let mut counted = self.meters.iter().zip(self.counters);
-        !class_of(self.meters).is_critical() && !verdict.fits() && counted.all(fits_whole)
+        !self.class.is_critical() && !verdict.fits() && self.counted().all(fits_whole)
     }
 
     /// Takes `cost`, whether or not it fits, down to exhaustion and no further.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn charge(&mut self, cost: u64) {
         if cost > 0 {
             let late = self.time.late;
-            self.each(|meter, state, now| meter.charge_late(state, now, late, cost));
+            self.each(|meter, state, now, view| meter.charge(state, now, late, cost, view));
         }
     }
 
     #[inline]
     fn clamp(&mut self) {
-        self.each(|meter, state, now| meter.clamp(state, now));
+        self.each(|meter, state, now, _| meter.clamp(state, now));
     }
 
     #[inline]
@@ -262,10 +169,12 @@ impl<'a, M: Counts> Tally<'a, M> {
     /// Adds `cost`; the verdict is a denial if a count then exceeds its limit.
     fn count(&mut self, cost: u64, verdicts: &mut [Verdict]) -> Answer {
         if cost > 0 {
-            self.each(|meter, state, now| meter.count(state, now, cost));
+            self.each(|meter, state, now, _| meter.count(state, now, cost));
         }
-        let over = |meter: &M, state: &_, now| meter.over(state, now, cost);
-        let mut answer = self.judge_by(over, verdicts);
+        let mut answer = self.judge_by(
+            |meter, state, now, view| meter.over(state, now, cost, view),
+            verdicts,
+        );
         answer.charged = cost;
         answer
     }
@@ -291,8 +200,8 @@ impl<'a, M: Counts> Tally<'a, M> {
         if cost == 0 {
             return 0;
         }
-        let taken = cost.min(self.least(M::spendable));
-        self.each(|meter, state, now| meter.spend(state, now, cost));
+        let taken = cost.min(self.least(CompiledQuota::spendable));
+        self.each(|meter, state, now, view| meter.spend(state, now, cost, view));
         taken
     }
 
@@ -305,7 +214,7 @@ impl<'a, M: Counts> Tally<'a, M> {
         }
         let Some(receipt) = receipt else {
             let of = RefundOf::Newest;
-            return self.each(|meter, state, now| meter.refund(state, now, Refund { cost, of }));
+            return self.each(|meter, state, now, _| meter.refund(state, now, Refund { cost, of }));
         };
         let charged_at = time.at(receipt.charged_at());
         let counted = self.meters.iter().zip(self.counters);
@@ -321,8 +230,10 @@ impl<'a, M: Counts> Tally<'a, M> {
     /// The joint answer to a charge of `cost`, and whether only the class of the request denies it.
     #[inline]
     fn judge_clamped(&mut self, cost: u64, verdicts: &mut [Verdict]) -> Answer {
-        let verdict = |meter: &M, state: &_, now| meter.verdict(state, now, cost);
-        let mut answer = self.judge_by(verdict, verdicts);
+        let mut answer = self.judge_by(
+            |meter, state, now, view| meter.verdict(state, now, cost, view),
+            verdicts,
+        );
         answer.shed = self.sheds(answer.verdict, cost);
         answer
     }
@@ -330,13 +241,12 @@ impl<'a, M: Counts> Tally<'a, M> {
     #[inline]
     fn judge_by(
         &self,
-        verdict: impl Fn(&M, &M::State, u64) -> Verdict,
+        verdict: impl Fn(&CompiledQuota, &State, u64, View<'_>) -> Verdict,
         verdicts: &mut [Verdict],
     ) -> Answer {
         let mut all = Verdict::FITS;
-        let counted = self.meters.iter().zip(self.counters);
-        for ((meter, counter), place) in counted.zip(verdicts) {
-            let verdict = verdict(meter, &self.states[counter.0], meter.instant(self.time));
+        for ((meter, state, now, view), place) in self.counted().zip(verdicts) {
+            let verdict = verdict(meter, state, now, view);
             *place = verdict;
             all = all.and(verdict);
         }
@@ -355,23 +265,38 @@ impl<'a, M: Counts> Tally<'a, M> {
 
     #[inline]
     fn available_clamped(&self) -> u64 {
-        self.least(M::available)
+        self.least(CompiledQuota::available)
     }
 
     /// The least of the units that each quota has.
     #[inline]
-    fn least(&self, units: impl Fn(&M, &M::State, u64) -> u64) -> u64 {
-        let counted = self.meters.iter().zip(self.counters);
-        let units = counted.map(|(meter, counter)| {
-            units(meter, &self.states[counter.0], meter.instant(self.time))
-        });
+    fn least(&self, units: impl Fn(&CompiledQuota, &State, u64, View<'_>) -> u64) -> u64 {
+        let units =
+            (self.counted()).map(|(meter, state, now, view)| units(meter, state, now, view));
         units.min().unwrap_or(0)
     }
 
-    #[inline]
-    fn each(&mut self, mut change: impl FnMut(&M, &mut M::State, u64)) {
-        for (meter, counter) in self.meters.iter().zip(self.counters) {
-            change(meter, &mut self.states[counter.0], meter.instant(self.time));
+    /// The quotas with their states, and the instant and the view of each.
+    #[inline(always)]
+    fn counted(&self) -> impl Iterator<Item = (&CompiledQuota, &State, u64, View<'_>)> {
+        let counted = self.meters.iter().zip(self.counters).enumerate();
+        counted.map(|(at, (meter, counter))| {
+            let view = View::of(self.class, self.held, at);
+            (
+                meter,
+                &self.states[counter.0],
+                meter.instant(self.time),
+                view,
+            )
+        })
+    }
+
+    #[inline(always)]
+    fn each(&mut self, mut change: impl FnMut(&CompiledQuota, &mut State, u64, View<'_>)) {
+        for (at, (meter, counter)) in self.meters.iter().zip(self.counters).enumerate() {
+            let view = View::of(self.class, self.held, at);
+            let state = &mut self.states[counter.0];
+            change(meter, state, meter.instant(self.time), view);
         }
     }
 }

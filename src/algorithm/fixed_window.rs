@@ -258,7 +258,6 @@ impl FixedWindow {
 
     /// Counts units of a lease in the window that was in force at `at`. They may exceed the limit, if
     /// they were leased under a larger one.
-    #[cfg(feature = "shared")]
     pub(super) fn settle(&self, state: Window, at: u64, units: u64) -> Window {
         let window = self.current(state, at);
         let count = window.count.saturating_add(units).min(self.most);

@@ -48,7 +48,6 @@ impl Log {
 
     /// The units at `at`, if that is the time of the newest entries. Several entries have one time
     /// after they were moved.
-    #[cfg(feature = "shared")]
     pub(super) fn noted_at(&self, at: u64) -> u64 {
         let newest = self.entries.iter().rev();
         let newest = newest.take_while(|entry| entry.at == at);

@@ -14,29 +14,24 @@ mod compiled_quota;
 mod decide;
 mod eviction_weight;
 mod fixed_window;
-mod in_class;
 mod log_entries;
 mod sliding_log;
 mod sliding_window;
 mod varying;
 
 use crate::{
-    decision::Charge,
-    quota::{MAX_COUNT, Quota},
+    decision::{Charge, Measure, Usage},
+    quota::{Kind, MAX_COUNT, Priority, Quota},
 };
 
 #[cfg(feature = "shared")]
-pub(crate) use self::compiled_quota::{
-    reserved_units::{ReservedUnits, WithReserved},
-    stored_state_format::{instant, instant_text},
-};
+pub(crate) use self::compiled_quota::stored_state_format::{instant, instant_text};
 pub(crate) use self::{
     bucket::{Bucket, TokenBucket},
     compiled_quota::{CompiledQuota, State},
-    decide::{Answer, CounterIndex, Counts, Tally, class_of},
+    decide::{Answer, CounterIndex, Tally},
     eviction_weight::{EvictionWeight, Weight},
     fixed_window::long_window_begins,
-    in_class::{Divisible, InClass},
     varying::least_limit_begins,
 };
 
@@ -57,6 +52,21 @@ impl Verdict {
         matches!(self, Self::Fits { .. })
     }
 
+    /// The numbers of a quota for a decision, after this verdict.
+    #[inline]
+    pub(crate) fn measure(self, kind: Kind, (standing, excess): (Usage, bool)) -> Measure {
+        Measure {
+            kind,
+            denied: !self.fits(),
+            retry_after: match self {
+                Self::After(wait) => Some(wait),
+                Self::Fits { .. } | Self::Never => None,
+            },
+            standing,
+            excess,
+        }
+    }
+
     /// Joins two verdicts: the worse one, or the longer wait.
     pub(crate) fn and(self, other: Self) -> Self {
         match (self, other) {
@@ -67,6 +77,47 @@ impl Verdict {
                 Self::Fits { wait: one.max(two) }
             }
         }
+    }
+}
+
+/// The view that an operation has of a quota: the share of its class of requests, less the units that leases hold.
+/// The state is the whole quota's, whatever the view is: clamps, refunds and settlements need none.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct View<'a> {
+    /// A cost fits while all that was used, by whatever class, fits in the part of this class.
+    pub(crate) class: Priority,
+    /// Results are those after a charge of these units. The wait of a denial is computed for a charge at the end of the
+    /// leases, the latest possible time.
+    pub(crate) held: Option<&'a Held>,
+}
+
+/// Units that leases reserve: counted in addition to a state until they are settled.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Held {
+    pub(crate) units: u64,
+    /// Nanoseconds in which a bucket refills them, each at the rate under which it was leased.
+    pub(crate) nanos: u64,
+    /// The instant at which the last of the leases ends.
+    pub(crate) until: u64,
+}
+
+impl<'a> View<'a> {
+    /// The view of critical requests, while no units are held.
+    pub(crate) const WHOLE: Self = Self {
+        class: Priority::CRITICAL,
+        held: None,
+    };
+
+    /// The view of the quota at a place; `held` may be empty.
+    #[inline]
+    pub(crate) fn of(class: Priority, held: &'a [Option<Held>], place: usize) -> Self {
+        let held = held.get(place).and_then(Option::as_ref);
+        Self { class, held }
+    }
+
+    #[inline]
+    const fn is_whole(&self) -> bool {
+        self.class.is_critical() && self.held.is_none()
     }
 }
 

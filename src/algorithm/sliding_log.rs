@@ -4,7 +4,6 @@ use super::{Refund, RefundOf, Verdict, log_entries::Log};
 use crate::quota::Quota;
 
 /// The most units at one time in the stored format.
-#[cfg(feature = "shared")]
 const MOST_OF_ENTRY: u64 = (1 << 24) - 1;
 
 /// A log of the admitted units of the trailing period.
@@ -105,7 +104,6 @@ impl SlidingLog {
 
     /// Adds units of a lease, as spent at `at` or at the newest entry, whichever is later. Units that
     /// have left the period since are dropped.
-    #[cfg(feature = "shared")]
     pub(super) fn settle(&self, log: &mut Log, now: u64, at: u64, units: u64) {
         self.tidy(log, now);
         let at = log.newest().map_or(at, |newest| newest.max(at));

@@ -286,7 +286,6 @@ impl SlidingWindow {
 
     /// Counts units of a lease in the slice that was in force at `at`, if that slice still counts. They
     /// may exceed the limit, if they were leased under a larger one.
-    #[cfg(feature = "shared")]
     pub(super) fn settle(&self, state: &mut Slices, at: u64, units: u64) {
         let (index, _) = self.position(state, at);
         if state.counts.is_empty() || state.newest < index {

@@ -95,7 +95,7 @@ impl Limits {
         matches!(self, Self::OfDay(_))
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn run(&self, index: i64) -> Run {
         match self {
             Self::Same(limit) => Run {
@@ -107,7 +107,7 @@ impl Limits {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn at(&self, index: u64) -> u64 {
         self.run(index as i64).limit
     }

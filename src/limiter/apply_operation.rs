@@ -9,7 +9,7 @@ use super::{
     tier_set::TierSet,
 };
 use crate::{
-    algorithm::{Answer, CompiledQuota, Counts, State, Tally, Verdict, class_of},
+    algorithm::{Answer, CompiledQuota, Held, State, Tally, Verdict, View},
     clock::ClockReading,
     decision::{Decision, DecisionOfLimit, Measure, MergedDecisions, Op, Policy, QuotaStatuses},
     quota::Priority,
@@ -20,13 +20,14 @@ use crate::{
 const FEW_QUOTAS: usize = 4;
 
 /// An operation, without the key.
-pub(crate) struct Apply<'a, M = CompiledQuota> {
+pub(crate) struct Apply<'a> {
     pub(crate) time: ClockReading,
     pub(crate) limits: &'a TierSet,
     pub(crate) quotas: &'a TierQuotas,
-    /// The meters of these quotas: their own, those of a class of requests, or those with reserved units.
-    pub(crate) meters: &'a [M],
     pub(crate) tier: TierIndex,
+    pub(crate) class: Priority,
+    /// The units of each quota that leases hold; empty if there are no leases.
+    pub(crate) held: &'a [Option<Held>],
     pub(crate) op: &'a Op,
 }
 
@@ -84,25 +85,13 @@ impl Findings for QuotaStatuses {
     }
 }
 
-impl<M: Counts<State = State>> Apply<'_, M> {
+impl Apply<'_> {
     /// The instant of blocks and evictions, in nanoseconds.
     fn now(&self) -> u64 {
         self.time.as_nanos()
     }
 
-    #[inline]
-    pub(crate) const fn with_meters<'b, N>(&'b self, meters: &'b [N]) -> Apply<'b, N> {
-        Apply {
-            time: self.time,
-            limits: self.limits,
-            quotas: self.quotas,
-            meters,
-            tier: self.tier,
-            op: self.op,
-        }
-    }
-
-    #[inline]
+    #[inline(always)]
     pub(crate) fn decide(&self, key: &mut Subject<'_>) -> Decision {
         self.decision(self.run(key))
     }
@@ -116,10 +105,10 @@ impl<M: Counts<State = State>> Apply<'_, M> {
         cost: u64,
         verdicts: &mut Verdicts,
     ) -> Judgement {
-        if self.meters.len() > 1 {
-            *verdicts = Verdicts::filled(self.meters.len(), Verdict::FITS);
+        if self.quotas.meters.len() > 1 {
+            *verdicts = Verdicts::filled(self.quotas.meters.len(), Verdict::FITS);
         }
-        let mut tally = self.tally(self.meters, key.states);
+        let mut tally = self.tally(key.states);
         let verdict = tally.judge(cost, verdicts.as_mut_slice());
         Judgement {
             cost,
@@ -149,7 +138,7 @@ impl<M: Counts<State = State>> Apply<'_, M> {
             tier: self.tier,
             blocked,
             limit,
-            class: class_of(self.meters),
+            class: self.class,
             shed: answer.shed,
         };
         let measures = self.measures(key.states, judged, verdicts);
@@ -166,9 +155,8 @@ impl<M: Counts<State = State>> Apply<'_, M> {
         let decision = Decision::new(answer.outcome(), answer.charged, self.time.now, quotas);
         let mut decision = decision.by_own_clock();
         decision.set_tier(self.tier);
-        let class = class_of(self.meters);
-        if !class.is_critical() {
-            decision.set_class(class, answer.shed);
+        if !self.class.is_critical() {
+            decision.set_class(self.class, answer.shed);
         }
         denied_for(decision, blocked)
     }
@@ -198,13 +186,19 @@ impl<M: Counts<State = State>> Apply<'_, M> {
         let blocked = key.block.left(self.now(), self.limits.block_for);
         let instead = block::instead_of(self.op).filter(|_| blocked > 0);
         let op = instead.as_ref().unwrap_or(self.op);
-        let mut verdicts = Verdicts::filled(self.meters.len(), Verdict::FITS);
-        let mut tally = self.tally(self.meters, key.states);
+        let mut verdicts = Verdicts::filled(self.quotas.meters.len(), Verdict::FITS);
+        let mut tally = self.tally(key.states);
         let answer = tally.decide(op, verdicts.as_mut_slice());
-        let counted = self.meters.iter().zip(&self.quotas.counters);
-        let measures = counted.zip(verdicts.as_slice());
-        let measures = measures.map(|((meter, counter), verdict)| {
-            meter.measure(&key.states[counter.0], meter.instant(self.time), *verdict)
+        let counted = self.quotas.meters.iter().zip(&self.quotas.counters);
+        let measures = counted.zip(verdicts.as_slice()).enumerate();
+        let measures = measures.map(|(place, ((meter, counter), verdict))| {
+            let view = View::of(self.class, self.held, place);
+            meter.measure(
+                &key.states[counter.0],
+                meter.instant(self.time),
+                *verdict,
+                view,
+            )
         });
         let quotas = self.findings(measures);
         let blocked = self.blocked_after(key, &answer, blocked);
@@ -219,7 +213,7 @@ impl<M: Counts<State = State>> Apply<'_, M> {
     #[inline]
     fn take(&self, states: &mut [State], judged: &Judgement, takes: bool) -> Answer {
         let charged = if takes { judged.cost } else { 0 };
-        self.tally(self.meters, states).charge(charged);
+        self.tally(states).charge(charged);
         Answer {
             verdict: judged.verdict,
             charged,
@@ -236,7 +230,7 @@ impl<M: Counts<State = State>> Apply<'_, M> {
         verdicts: &Verdicts,
     ) -> impl Iterator<Item = Measure> {
         let (time, joint) = (self.time, judged.verdict);
-        let counted = self.meters.iter().zip(&self.quotas.counters);
+        let counted = self.quotas.meters.iter().zip(&self.quotas.counters);
         let counted = counted.enumerate();
         counted.map(move |(place, (meter, counter))| {
             // A denial is read from the list, since the verdict of a long log takes time.
@@ -244,7 +238,8 @@ impl<M: Counts<State = State>> Apply<'_, M> {
                 Some(own) if !joint.fits() => *own,
                 _ => joint,
             };
-            meter.measure(&states[counter.0], meter.instant(time), verdict)
+            let view = View::of(self.class, self.held, place);
+            meter.measure(&states[counter.0], meter.instant(time), verdict, view)
         })
     }
 
@@ -282,7 +277,7 @@ impl<M: Counts<State = State>> Apply<'_, M> {
     }
 
     pub(crate) fn available(&self, key: &mut Subject<'_>) -> u64 {
-        self.tally(self.meters, key.states).available()
+        self.tally(key.states).available()
     }
 
     fn start_block(&self, block: &mut Block) {
@@ -296,7 +291,11 @@ impl<M: Counts<State = State>> Apply<'_, M> {
     fn count(&self, key: &mut Subject<'_>, cost: u64, blocked: u64) {
         let (_, counted) = key.states.split_at_mut(self.limits.width());
         let mut verdicts = Verdicts::filled(self.quotas.meters.len(), Verdict::FITS);
-        let mut tally = self.tally(&self.quotas.meters, counted);
+        let mut tally = Tally {
+            class: Priority::CRITICAL,
+            held: &[],
+            ..self.tally(counted)
+        };
         tally.decide(&Op::Hit(cost), verdicts.as_mut_slice());
         let is_used_up = !tally.judge(1, &mut []).fits();
         if is_used_up && blocked == 0 {
@@ -305,12 +304,14 @@ impl<M: Counts<State = State>> Apply<'_, M> {
     }
 
     #[inline]
-    fn tally<'t, N: Counts>(&'t self, meters: &'t [N], states: &'t mut [N::State]) -> Tally<'t, N> {
+    fn tally<'t>(&'t self, states: &'t mut [State]) -> Tally<'t> {
         Tally {
-            meters,
+            meters: &self.quotas.meters,
             counters: &self.quotas.counters,
             states,
             time: self.time,
+            class: self.class,
+            held: self.held,
         }
     }
 
@@ -371,11 +372,11 @@ impl<'a> LoneCharge<'a> {
     }
 
     /// The verdict on the cost; nothing is taken.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn judge(&self, state: &mut State) -> Verdict {
         let now = self.now();
         self.meter.clamp(state, now);
-        self.meter.verdict(state, now, self.cost)
+        self.meter.verdict(state, now, self.cost, View::WHOLE)
     }
 
     /// Takes the cost if it fits.
@@ -383,7 +384,7 @@ impl<'a> LoneCharge<'a> {
     pub(crate) fn decide(&self, state: &mut State) -> Decision {
         let verdict = self.judge(state);
         let answer = self.take(state, verdict, verdict.fits());
-        let measure = self.meter.measure(state, self.now(), verdict);
+        let measure = (self.meter).measure(state, self.now(), verdict, View::WHOLE);
         let quotas = QuotaStatuses::of_one(self.policy, &measure);
         let decision = Decision::new(answer.outcome(), answer.charged, self.time.now, quotas);
         let mut decision = decision.by_own_clock();
@@ -413,15 +414,15 @@ impl<'a> LoneCharge<'a> {
             class: Priority::CRITICAL,
             shed: false,
         };
-        let measure = self.meter.measure(state, self.now(), verdict);
+        let measure = (self.meter).measure(state, self.now(), verdict, View::WHOLE);
         merged.add_one(&decision, self.policy, &measure);
     }
 
-    #[inline]
+    #[inline(always)]
     fn take(&self, state: &mut State, verdict: Verdict, takes: bool) -> Answer {
         let charged = if takes { self.cost } else { 0 };
         if charged > 0 {
-            (self.meter).charge_late(state, self.now(), self.time.late, charged);
+            (self.meter).charge(state, self.now(), self.time.late, charged, View::WHOLE);
         }
         Answer {
             verdict,

@@ -2,11 +2,13 @@
 
 use std::borrow::Cow;
 
+#[cfg(feature = "shared")]
+use crate::quota::Priority;
 use crate::{
-    algorithm::{CompiledQuota, CounterIndex, InClass, Most},
+    algorithm::{CompiledQuota, CounterIndex, Most},
     decision::Policy,
     error::{ConfigError, ConfigErrorKind},
-    quota::{DEFAULT_NAME, OwnedQuota, Priority, Quota},
+    quota::{DEFAULT_NAME, OwnedQuota, Quota},
 };
 
 /// The index of a tier; the default tier has 0.
@@ -108,12 +110,6 @@ impl TierQuotas {
             let mut others = all.clone().filter(|there| there != at);
             !alike(*at, *at) && others.any(|there| alike(*at, there) && !alike(there, there))
         })
-    }
-
-    /// The meters for requests of a class below critical.
-    pub(crate) fn meters_of(&self, class: Priority) -> Vec<InClass<CompiledQuota>> {
-        let meters = self.meters.iter();
-        meters.map(|meter| InClass::new(*meter, class)).collect()
     }
 
     /// The units that are available to a class when none is used: those of the smallest quota.

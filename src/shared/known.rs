@@ -4,7 +4,7 @@ use std::{slice, sync::Arc, time::Duration};
 
 use super::wire::plan::{QuotaPlan, ReplyPlan};
 use crate::{
-    algorithm::{CompiledQuota, Counts as _, Divisible as _, State, Verdict},
+    algorithm::{State, Verdict, View},
     clock::Timestamp,
     decision::{Decision, Measure, Outcome, Policy, QuotaStatuses, Status, Usage},
     quota::Priority,
@@ -29,9 +29,9 @@ enum KnownQuotas {
 
 #[derive(Debug)]
 enum KnownQuota {
-    /// Of a bucket or a fixed window.
+    /// The state of a bucket or a fixed window.
     State(State),
-    /// Of a sliding window or a log: a reply has its numbers only.
+    /// A sliding window or a log: a reply has its numbers only.
     Told(Box<Told>),
 }
 
@@ -130,7 +130,7 @@ impl Known {
         let now = self.time(passed).as_nanos();
         let mut quotas = self.plan.measures.iter().zip(self.quotas());
         quotas.all(|(quota, known)| match known {
-            KnownQuota::State(state) => quota.meter.reset_after(state, now) == 0,
+            KnownQuota::State(state) => quota.meter.reset_after(state, now, View::WHOLE) == 0,
             KnownQuota::Told(told) => told.reset_after <= now - self.at.as_nanos(),
         })
     }
@@ -141,7 +141,7 @@ impl Known {
             return None;
         };
         let (meter, at) = (&self.plan.measures.get(place)?.meter, self.at.as_nanos());
-        let nanos = meter.reset_after(&meter.moved(state, at, negative(held)), at);
+        let nanos = meter.reset_after(&meter.moved(state, at, negative(held)), at, View::WHOLE);
         Some(Duration::from_micros(nanos.div_ceil(1_000)))
     }
 
@@ -203,19 +203,13 @@ impl KnownQuota {
                 return told.measure(quota, (own, cost), parts, now - at);
             }
         };
-        let judge = |meter: &CompiledQuota| {
-            let verdict = match meter.verdict(&state, now, cost) {
-                // Only the store charges a soft share.
-                Verdict::After(_) if quota.has_soft_share => Verdict::Never,
-                verdict => verdict,
-            };
-            (verdict, meter.measure(&state, now, verdict))
+        let view = View { class, held: None };
+        let verdict = match quota.meter.verdict(&state, now, cost, view) {
+            // Only the store charges a soft share.
+            Verdict::After(_) if quota.has_soft_share => Verdict::Never,
+            verdict => verdict,
         };
-        if class.is_critical() {
-            judge(&quota.meter)
-        } else {
-            judge(&quota.meter.part(class))
-        }
+        (verdict, quota.meter.measure(&state, now, verdict, view))
     }
 }
 
@@ -245,7 +239,7 @@ impl Told {
             // The numbers do not include how far the usage exceeds the nominal limit.
             left = left.saturating_add(units).min(less);
         }
-        // Of a class that has nothing left, it is not known how much is left for a higher one.
+        // While a class has nothing left, it is not known how much is left for a higher one.
         if left > 0 {
             left += most.saturating_sub(less);
         }
@@ -256,16 +250,7 @@ impl Told {
             1.. if cost == 1 && is_used_up && most > 0 && !has_soft_share => Verdict::After(window),
             _ => Verdict::Never,
         };
-        let measure = Measure {
-            kind: quota.kind,
-            denied: !verdict.fits(),
-            retry_after: match verdict {
-                Verdict::After(wait) => Some(wait),
-                Verdict::Fits { .. } | Verdict::Never => None,
-            },
-            standing: Usage::counted(None, left, [reset_after, window]),
-            excess,
-        };
-        (verdict, measure)
+        let standing = Usage::counted(None, left, [reset_after, window]);
+        (verdict, verdict.measure(quota.kind, (standing, excess)))
     }
 }

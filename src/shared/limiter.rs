@@ -5,7 +5,6 @@ mod maintenance;
 #[cfg(feature = "redis")]
 mod member;
 mod quotas_in_force;
-mod quotas_of_class;
 mod receipts;
 mod store_calls;
 mod store_request;
@@ -269,7 +268,11 @@ impl<S: StoreBackend> SharedLimiter<S> {
             }
         };
         // An unknown tier is a mistake of the caller, not a failure of the store.
-        let chosen = self.choose(current, tier, &op)?;
+        let chosen = current.plan.choose(tier, &op)?;
+        if !chosen.class().is_critical() {
+            let check = self.check_mode();
+            check.map_err(|error| LimiterError::unsupported(error.to_string()))?;
+        }
         if let Op::Refund(_, Some(receipt)) | Op::Settle(_, receipt) = &op
             && receipt.is_degraded()
             && let Some(decision) = inner.refund_degraded(tier, key, &op, &current.policies(chosen))
@@ -285,6 +288,11 @@ impl<S: StoreBackend> SharedLimiter<S> {
 }
 
 impl<S: StoreBackend> SharedLimiter<S> {
+    fn check_mode(&self) -> Result<(), ConfigError> {
+        let ledger = self.0.ledger.as_ref();
+        ledger.map_or(Ok(()), |ledger| ledger.check_priority())
+    }
+
     /// Decides without a call, if the ledger can.
     fn decide_here(
         &self,

@@ -6,10 +6,10 @@ use smallvec::SmallVec;
 
 use super::{
     subject_settlement::Settlement,
-    wire::{Applied, Call, Reply, Write, node_rows::NodeRows, subject_value::SubjectValue},
+    wire::{Applied, Call, Reply, Write, subject_value::SubjectValue},
 };
 use crate::{
-    algorithm::{CompiledQuota, Counts as _, Divisible as _, InClass, Verdict, WithReserved},
+    algorithm::{Held, Verdict, View},
     clock::{ClockReading, Timestamp},
     decision::{Measure, Op, Policy, Usage, WindowUsage},
     limiter::{
@@ -17,7 +17,6 @@ use crate::{
         tier_quotas::TierQuotas,
         tier_set::{Chosen, TierSet},
     },
-    quota::Priority,
     store::error::{StoreError, StoreErrorKind},
 };
 
@@ -41,20 +40,18 @@ impl Call<'_> {
             read.ok_or_else(|| foreign("the value of this key is not one of ours"))?;
         subject.begin(now.as_nanos(), limits, quotas);
         let has_rows = self.message.is_some() || !subject.nodes.rows.is_empty();
-        let class = self.tier.class();
-        let parts = parts_of(quotas, class);
-        let of_class = parts.as_ref().map_or(&*quotas.meters, |parts| parts);
         let begin = |subject: &mut _| {
-            let quotas = (quotas, (class, of_class));
+            let quotas = (quotas, self.tier.class());
             Settlement::begin(self.plan, quotas, now.as_micros(), self.message, subject)
         };
         let settlement = has_rows.then(|| begin(&mut subject));
+        let held = (settlement.as_ref()).map(|settlement| settlement.held(&subject.nodes));
         let mut step = Stepper {
             now,
             limits,
             quotas,
             tier: self.tier,
-            meters: StepMeters::new(quotas, of_class, class, settlement.as_ref(), &subject.nodes),
+            held: held.unwrap_or_default(),
             settlement,
             subject: &mut subject,
             numbers: now.as_micros().to_be_bytes().to_vec(),
@@ -70,63 +67,8 @@ impl Call<'_> {
     }
 }
 
-/// The meters for a class of requests below critical; `None` for critical ones.
-fn parts_of(quotas: &TierQuotas, class: Priority) -> Option<SmallVec<[CompiledQuota; 1]>> {
-    let parts = quotas.meters.iter().map(|meter| meter.part(class));
-    (!class.is_critical()).then(|| parts.collect())
-}
-
 fn foreign(detail: &'static str) -> StoreError {
     StoreError::new(StoreErrorKind::ForeignData, detail)
-}
-
-enum StepMeters<'a> {
-    Plain(&'a [CompiledQuota]),
-    /// Count reserved units as charged.
-    Reserved(Vec<WithReserved<'a>>),
-    Class(Vec<InClass<CompiledQuota>>),
-    ReservedClass(Vec<InClass<WithReserved<'a>>>),
-}
-
-/// Evaluates an expression about the meters, whatever their type is.
-macro_rules! with_meters {
-    ($meters:expr, |$of:ident| $result:expr) => {
-        match $meters {
-            StepMeters::Plain($of) => $result,
-            StepMeters::Reserved($of) => $result,
-            StepMeters::Class($of) => $result,
-            StepMeters::ReservedClass($of) => $result,
-        }
-    };
-}
-
-impl<'a> StepMeters<'a> {
-    fn new(
-        quotas: &'a TierQuotas,
-        parts: &[CompiledQuota],
-        class: Priority,
-        settlement: Option<&Settlement<'a>>,
-        nodes: &NodeRows,
-    ) -> Self {
-        fn in_class<M: Copy>(class: Priority, parts: &[M], wholes: &[M]) -> Vec<InClass<M>> {
-            let pairs = parts.iter().zip(wholes);
-            let of_pair = |(part, whole): (&M, &M)| InClass {
-                part: *part,
-                whole: *whole,
-                class,
-            };
-            pairs.map(of_pair).collect()
-        }
-        match settlement {
-            None if class.is_critical() => Self::Plain(&quotas.meters),
-            None => Self::Class(in_class(class, parts, &quotas.meters)),
-            Some(settlement) if class.is_critical() => Self::Reserved(settlement.meters(nodes)),
-            Some(settlement) => {
-                let parts = settlement.class_meters(nodes);
-                Self::ReservedClass(in_class(class, &parts, &settlement.meters(nodes)))
-            }
-        }
-    }
 }
 
 /// Applies the rows of a call, one after another.
@@ -137,7 +79,8 @@ struct Stepper<'a> {
     tier: Chosen,
     subject: &'a mut SubjectValue,
     settlement: Option<Settlement<'a>>,
-    meters: StepMeters<'a>,
+    /// The units of each quota that leases hold; empty without a settlement.
+    held: Vec<Option<Held>>,
     /// The reply so far.
     numbers: Vec<u8>,
 }
@@ -161,9 +104,7 @@ impl Stepper<'_> {
     fn run(&mut self, op: &Op) -> OpOutcome<Measures> {
         if let (Op::Reset, Some(settlement)) = (op, &mut self.settlement) {
             settlement.reset(&mut self.subject.nodes);
-            let (class, parts) = settlement.class();
-            let nodes = &self.subject.nodes;
-            self.meters = StepMeters::new(self.quotas, parts, class, Some(settlement), nodes);
+            self.held = settlement.held(&self.subject.nodes);
         }
         let before = self.subject.block();
         let mut block = before;
@@ -171,17 +112,16 @@ impl Stepper<'_> {
             states: &mut self.subject.states,
             block: &mut block,
         };
-        let outcome = with_meters!(&self.meters, |meters| {
-            let apply = Apply {
-                time: ClockReading::alike(self.now),
-                limits: self.limits,
-                quotas: self.quotas,
-                meters,
-                tier: self.tier.index(),
-                op,
-            };
-            apply.run(&mut subject)
-        });
+        let apply = Apply {
+            time: ClockReading::alike(self.now),
+            limits: self.limits,
+            quotas: self.quotas,
+            tier: self.tier.index(),
+            class: self.tier.class(),
+            held: &self.held,
+            op,
+        };
+        let outcome = apply.run(&mut subject);
         self.subject
             .note(op, before != block, self.now.as_nanos(), self.limits);
         outcome
@@ -205,8 +145,8 @@ impl Stepper<'_> {
         }
         let state = &self.subject.states[self.quotas.counters[0].0];
         let now = self.now.as_nanos();
-        let available = with_meters!(&self.meters, |meters| meters[0].available(state, now));
-        let further = available / cost;
+        let view = View::of(self.tier.class(), &self.held, 0);
+        let further = meter.available(state, now, view) / cost;
         let further = usize::try_from(further).map_or(left - 1, |more| more.min(left - 1));
         let more = (further > 0).then(|| Op::Hit(further as u64 * cost));
         (1 + further, more)

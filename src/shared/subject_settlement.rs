@@ -24,11 +24,7 @@ use super::wire::{
     plan::Plan,
     subject_value::SubjectValue,
 };
-use crate::{
-    algorithm::{CompiledQuota, Counts as _, WithReserved},
-    limiter::tier_quotas::TierQuotas,
-    quota::Priority,
-};
+use crate::{algorithm::Held, limiter::tier_quotas::TierQuotas, quota::Priority};
 
 /// A call about a subject that has rows, or whose node sends a message.
 ///
@@ -36,9 +32,8 @@ use crate::{
 pub(super) struct Settlement<'a> {
     pub(super) plan: &'a Plan,
     pub(super) quotas: &'a TierQuotas,
-    /// The class of the operations, and its meters: a lease is granted with the share of the class that
-    /// needs it.
-    class: (Priority, &'a [CompiledQuota]),
+    /// The class of the operations: a lease is granted with the share of the class that needs it.
+    pub(super) class: Priority,
     /// In microseconds.
     pub(super) now: u64,
     message: Option<NodeMessage>,
@@ -52,7 +47,7 @@ impl<'a> Settlement<'a> {
     /// Charges the units of rows that have ended, and those that the message reports.
     pub(super) fn begin(
         plan: &'a Plan,
-        (quotas, class): (&'a TierQuotas, (Priority, &'a [CompiledQuota])),
+        (quotas, class): (&'a TierQuotas, Priority),
         now: u64,
         message: Option<&NodeMessage>,
         subject: &mut SubjectValue,
@@ -95,22 +90,8 @@ impl<'a> Settlement<'a> {
         self.message.is_some() && self.status != RowStatus::Stale && !self.is_repeat
     }
 
-    /// The quotas' meters, with all reserved units.
-    pub(super) fn meters(&self, nodes: &NodeRows) -> Vec<WithReserved<'a>> {
-        self.with_reserved(&self.quotas.meters, nodes)
-    }
-
-    /// The meters of the class, with all reserved units.
-    pub(super) fn class_meters(&self, nodes: &NodeRows) -> Vec<WithReserved<'a>> {
-        let (_, meters) = self.class;
-        self.with_reserved(meters, nodes)
-    }
-
-    fn with_reserved(
-        &self,
-        meters: &'a [CompiledQuota],
-        nodes: &NodeRows,
-    ) -> Vec<WithReserved<'a>> {
+    /// The units of each quota that leases hold.
+    pub(super) fn held(&self, nodes: &NodeRows) -> Vec<Option<Held>> {
         let mut until = nodes.last_end(self.now);
         if let Some(row) = &self.row {
             until = until.max(row.end);
@@ -118,17 +99,9 @@ impl<'a> Settlement<'a> {
         if let Some(message) = self.message.as_ref().filter(|_| self.is_new()) {
             until = until.max(self.now + length(message));
         }
-        let counters = meters.iter().zip(&self.quotas.counters);
-        let meters = counters.map(|(meter, counter)| WithReserved {
-            meter,
-            held: nodes.held(self.plan, *counter, until),
-        });
-        meters.collect()
-    }
-
-    /// The class of the operations, and its meters.
-    pub(super) const fn class(&self) -> (Priority, &'a [CompiledQuota]) {
-        self.class
+        let counters = self.quotas.counters.iter();
+        let held = counters.map(|counter| nodes.held(self.plan, *counter, until));
+        held.collect()
     }
 
     /// Drops the units of the caller's lease: the operation is a reset.
@@ -160,8 +133,7 @@ impl<'a> Settlement<'a> {
             }
             NodeReport::Lease { want, demand, .. } if self.is_new() => {
                 // More than there ever is at once would only take from the shares of others.
-                let (class, _) = self.class;
-                let most = self.quotas.most_units(class);
+                let most = self.quotas.most_units(self.class);
                 let demand = u64::from(demand).min(most) as u32;
                 is_scarce = self.grant(&message, (want, demand), subject, is_blocked);
             }

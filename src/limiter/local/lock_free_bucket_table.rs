@@ -4,7 +4,6 @@ use std::{
     collections::HashMap,
     hash::{BuildHasherDefault, DefaultHasher},
     io::{self, Write},
-    slice,
     sync::{
         RwLock,
         atomic::{AtomicU64, Ordering},
@@ -20,7 +19,7 @@ use super::{
     table::{MAX_STATE, Table},
 };
 use crate::{
-    algorithm::{Answer, Bucket, Counts, Divisible as _, Tally, TokenBucket, Verdict},
+    algorithm::{Answer, Bucket, CompiledQuota, State, Tally, TokenBucket, Verdict, View},
     clock::{ClockReading, Timestamp},
     decision::{Decision, Measure, Op, Policy, QuotaStatuses},
     error::ConfigError,
@@ -63,7 +62,7 @@ impl Origin {
     }
 }
 
-/// What a charge of a token bucket did: all that its decision follows from.
+/// A charge of a token bucket: all that its decision follows from.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Charged {
     /// Nanoseconds until the bucket is full.
@@ -83,7 +82,7 @@ impl Charged {
         (bucket, policy): (&TokenBucket, &Policy),
     ) -> Decision {
         // The bucket's instants count from the time of the charge.
-        let (now, state) = (0, &self.used);
+        let (now, state) = (0, self.used);
         let (verdict, charged) = match self.wait {
             0 => (Verdict::FITS, self.units),
             wait => (Verdict::After(wait), 0),
@@ -102,7 +101,7 @@ impl Charged {
             charged,
             shed,
         };
-        let measure = of_class.measure(state, now, verdict);
+        let measure = verdict.measure(of_class.kind(), of_class.standing(state, now));
         decision_about(policy, &measure, &answer, self.at, class)
     }
 }
@@ -195,37 +194,24 @@ impl LockFree {
         (bucket, policy): &(Bucket, Policy),
         op: &Op,
     ) -> Decision {
-        let fresh = bucket.fresh_until(time.as_nanos());
-        if class.is_critical() {
-            self.step_by(bucket, policy, fresh, key, time, op)
-        } else {
-            self.step_by(&bucket.in_class(class), policy, fresh, key, time, op)
-        }
-    }
-
-    fn step_by(
-        &self,
-        bucket: &impl Counts<State = u64>,
-        policy: &Policy,
-        fresh_until: u64,
-        key: KeyHash,
-        time: ClockReading,
-        op: &Op,
-    ) -> Decision {
-        let origin = self.origin(time.as_nanos());
+        let (now, view) = (time.as_nanos(), View { class, held: None });
+        let fresh_until = bucket.fresh_until(now);
+        let meter = CompiledQuota::of_bucket(*bucket);
+        let origin = self.origin(now);
         let fresh = origin.state_of(fresh_until);
         let (answer, instant) = self.table.update(key, fresh, move |state| {
             let old = origin.nanos_of(state);
-            let (mut new, mut verdict) = (old, Verdict::FITS);
-            let mut tally = Tally::of_one(bucket, &mut new, time);
-            let answer = tally.decide(op, slice::from_mut(&mut verdict));
+            let mut instant = State::Instant(old);
+            let mut tally = Tally::of_one(&meter, &mut instant, time, class);
+            let answer = tally.decide(op, &mut [Verdict::FITS]);
+            let new = *instant.as_instant();
             // A fresh key needs no entry.
             let stays = new == old || (state == 0 && new <= fresh_until);
             let next = (!stays).then(|| origin.state_of(new));
-            (next, (answer, new))
+            (next, (answer, instant))
         });
-        let measure = bucket.measure(&instant, time.as_nanos(), answer.verdict);
-        decision_about(policy, &measure, &answer, time.now, bucket.class())
+        let measure = meter.measure(&instant, now, answer.verdict, view);
+        decision_about(policy, &measure, &answer, time.now, class)
     }
 
     /// Saves all keys that are not fresh. `write` writes an entry from its tag and its instant.

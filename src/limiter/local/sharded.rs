@@ -20,7 +20,7 @@ use super::{
     state_file::{BlockWriter, Layout, scattered},
 };
 use crate::{
-    algorithm::{Counts, State, Weight},
+    algorithm::{State, Weight},
     clock::{ClockReading, SharedClock},
     decision::{Decision, Op},
     error::{ConfigError, LimiterError},
@@ -82,16 +82,15 @@ impl Sharded {
             time,
             limits,
             quotas,
-            meters: &quotas.meters,
             tier: chosen.index(),
+            class: chosen.class(),
+            held: &[],
             op,
         };
         let mut grew = false;
-        let decision = if chosen.class().is_critical() {
-            self.decide_by(entries, key, &request, &mut grew)
-        } else {
-            let meters = quotas.meters_of(chosen.class());
-            self.decide_by(entries, key, &request.with_meters(&meters), &mut grew)
+        let decision = match entries.find(key) {
+            Some(entry) => self.decide_known(entries, entry, &request, &mut grew),
+            None => self.decide_new(entries, key, &request, &mut grew),
         };
         drop(shard);
         if grew && self.logs.is_tight() {
@@ -101,25 +100,11 @@ impl Sharded {
     }
 
     #[inline]
-    fn decide_by<M: Counts<State = State>>(
-        &self,
-        entries: &mut Entries,
-        key: KeyHash,
-        request: &Apply<'_, M>,
-        grew: &mut bool,
-    ) -> Decision {
-        match entries.find(key) {
-            Some(entry) => self.decide_known(entries, entry, request, grew),
-            None => self.decide_new(entries, key, request, grew),
-        }
-    }
-
-    #[inline]
-    fn decide_known<M: Counts<State = State>>(
+    fn decide_known(
         &self,
         entries: &mut Entries,
         entry: EntryIndex,
-        request: &Apply<'_, M>,
+        request: &Apply<'_>,
         grew: &mut bool,
     ) -> Decision {
         let before = entries.times_held(entry);
@@ -130,11 +115,11 @@ impl Sharded {
 
     /// Decides about a key without an entry, and makes room for it unless it stays fresh. Sets `grew`
     /// to whether logs hold more memory now.
-    fn decide_new<M: Counts<State = State>>(
+    fn decide_new(
         &self,
         entries: &mut Entries,
         key: KeyHash,
-        request: &Apply<'_, M>,
+        request: &Apply<'_>,
         grew: &mut bool,
     ) -> Decision {
         let mut states = vec![State::FRESH; request.limits.states()];

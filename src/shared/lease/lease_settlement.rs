@@ -1,7 +1,7 @@
 //! Leased mode in the store: settles what a node has spent, and grants its share.
 
 use crate::{
-    algorithm::Counts as _,
+    algorithm::View,
     shared::{
         subject_settlement::{Settlement, length},
         wire::{
@@ -129,11 +129,11 @@ impl Settlement<'_> {
 
     /// The units that all quotas have left for the class.
     fn free(&self, subject: &SubjectValue) -> u64 {
-        let meters = self.class_meters(&subject.nodes);
-        let meters = meters.iter().zip(&self.quotas.counters);
-        let free = meters.map(|(meter, counter)| {
-            let state = &subject.states[counter.0];
-            meter.available(state, self.now * 1_000)
+        let counted = self.quotas.meters.iter().zip(&self.quotas.counters);
+        let held = self.held(&subject.nodes);
+        let free = counted.enumerate().map(|(place, (meter, counter))| {
+            let view = View::of(self.class, &held, place);
+            meter.available(&subject.states[counter.0], self.now * 1_000, view)
         });
         free.min().unwrap_or(0)
     }

@@ -8,7 +8,6 @@ use super::{
     plan::{SpecializedScript, TierPlan, micros_and_rest},
 };
 use crate::{
-    algorithm::Counts as _,
     clock::{OsClock, Timestamp},
     decision::{Charge, Op, Receipt},
     quota::MAX_REFILL_NANOS,

@@ -5,7 +5,7 @@ use super::{
     plan::{Plan, Slot},
 };
 use crate::{
-    algorithm::{CompiledQuota, CounterIndex, ReservedUnits, State},
+    algorithm::{CompiledQuota, CounterIndex, Held, State},
     limiter::tier_quotas::TierQuotas,
 };
 
@@ -262,7 +262,7 @@ impl NodeRows {
         plan: &Plan,
         counter: CounterIndex,
         until: u64,
-    ) -> Option<ReservedUnits> {
+    ) -> Option<Held> {
         let (mut units, mut nanos) = (0_u64, 0_u64);
         for group in &self.groups {
             for (slot, interval) in group.slots(plan) {
@@ -272,7 +272,7 @@ impl NodeRows {
                 }
             }
         }
-        (units > 0).then_some(ReservedUnits {
+        (units > 0).then_some(Held {
             units,
             nanos,
             until: until.saturating_mul(1_000),

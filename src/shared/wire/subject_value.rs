@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{node_rows::NodeRows, plan::Plan};
 use crate::{
-    algorithm::{State, WithReserved, instant, instant_text},
+    algorithm::{State, View, instant, instant_text},
     clock::Timestamp,
     decision::Op,
     limiter::{block::Block, tier_quotas::TierQuotas, tier_set::TierSet},
@@ -212,13 +212,15 @@ impl SubjectValue {
         nanos = nanos.max((last_end * 1_000).saturating_sub(now));
         let (states, counted) = self.states.split_at(plan.limits().width());
         for slot in plan.slots() {
-            let beside = WithReserved {
-                meter: &slot.meter,
-                held: self.nodes.held(plan, slot.counter, last_end),
+            let held = self.nodes.held(plan, slot.counter, last_end);
+            let at = slot.counter.0;
+            let view = View {
+                held: held.as_ref(),
+                ..View::WHOLE
             };
-            nanos = nanos.max(beside.reset_after(&states[slot.counter.0], now));
+            nanos = nanos.max(slot.meter.reset_after(&states[at], now, view));
             if self.has_counted {
-                nanos = nanos.max(slot.meter.reset_after(&counted[slot.counter.0], now));
+                nanos = nanos.max(slot.meter.reset_after(&counted[at], now, View::WHOLE));
             }
         }
         Duration::from_millis(nanos.div_ceil(1_000_000).max(1))

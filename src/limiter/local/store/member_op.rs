@@ -8,7 +8,7 @@ use super::{
     stored_limit::{CountersInForce, StoredLimit},
 };
 use crate::{
-    algorithm::{CompiledQuota, EvictionWeight, InClass, State},
+    algorithm::{EvictionWeight, State},
     clock::ClockReading,
     decision::{Decision, MergedDecisions, Op},
     error::LimiterError,
@@ -19,8 +19,9 @@ use crate::{
         block::Block,
         local::{eviction::EntryIndex, hash::KeyHash},
         tier_quotas::{TierIndex, TierQuotas},
-        tier_set::{Chosen, TierSet},
+        tier_set::Chosen,
     },
+    quota::Priority,
     small_list::SmallList,
 };
 
@@ -42,31 +43,9 @@ pub(crate) struct StoreCall<'a> {
 struct CallQuotas<'a> {
     counted: CountersInForce<'a>,
     tier: TierIndex,
-    /// The quotas of a call that are not just those of a tier.
-    own: Option<Box<RareQuotas>>,
-}
-
-/// The request's own quota, or the quotas of a tier for a class of requests.
-struct RareQuotas {
-    quotas: TierQuotas,
-    /// The meters for the class of the request; empty for critical ones.
-    parts: Vec<InClass<CompiledQuota>>,
-}
-
-impl RareQuotas {
-    fn new(limits: &TierSet, chosen: Chosen) -> Option<Self> {
-        let quotas = match chosen.of_all() {
-            Chosen::Request(fitted) => limits.of_request(fitted)?,
-            chosen => limits.quotas(chosen.index()).clone(),
-        };
-        let class = chosen.class();
-        let parts = if class.is_critical() {
-            Vec::new()
-        } else {
-            quotas.meters_of(class)
-        };
-        Some(Self { quotas, parts })
-    }
+    class: Priority,
+    /// The request's own quota.
+    own: Option<Box<TierQuotas>>,
 }
 
 impl<'a> CallQuotas<'a> {
@@ -77,13 +56,14 @@ impl<'a> CallQuotas<'a> {
     fn choose(call: &StoreCall<'a>) -> Result<Self, LimiterError> {
         let counted = call.limit.read();
         let chosen = counted.limits.choose(call.tier, call.op)?;
-        let own = match chosen {
-            Chosen::Tier(_) => None,
-            _ => RareQuotas::new(&counted.limits, chosen).map(Box::new),
+        let own = match chosen.of_all() {
+            Chosen::Request(fitted) => counted.limits.of_request(fitted).map(Box::new),
+            _ => None,
         };
         Ok(Self {
             counted,
             tier: chosen.index(),
+            class: chosen.class(),
             own,
         })
     }
@@ -92,7 +72,7 @@ impl<'a> CallQuotas<'a> {
     fn quotas(&self) -> &TierQuotas {
         match &self.own {
             None => self.counted.limits.quotas(self.tier),
-            Some(own) => &own.quotas,
+            Some(own) => own,
         }
     }
 }
@@ -142,8 +122,7 @@ impl<'a> PreparedCall<'a> {
         let [name] = &*counted.states else {
             return None;
         };
-        // A class of requests has meters of its own, too.
-        let is_rare = self.quotas.own.is_some();
+        let is_rare = self.quotas.own.is_some() || !self.quotas.class.is_critical();
         if is_rare || checks_block || counted.limits.block_for.is_some() {
             return None;
         }
@@ -217,33 +196,6 @@ pub(super) struct Displaced {
     pub(super) times: usize,
 }
 
-/// Evaluates an expression about the operation of a member and its subject. A macro, since the meters of
-/// a class are of another type.
-macro_rules! applied {
-    ($member:ident, $time:ident, |$apply:ident, $key:ident| $result:expr) => {{
-        let quotas = $member.quotas.quotas();
-        let $apply = Apply {
-            time: $time,
-            limits: &$member.quotas.counted.limits,
-            quotas,
-            meters: &quotas.meters,
-            tier: $member.quotas.tier,
-            op: $member.call.op,
-        };
-        let mut $key = Subject {
-            states: $member.states.as_mut_slice(),
-            block: &mut $member.block,
-        };
-        match &$member.quotas.own {
-            Some(own) if !own.parts.is_empty() => {
-                let $apply = $apply.with_meters(&own.parts);
-                $result
-            }
-            _ => $result,
-        }
-    }};
-}
-
 impl<'a> MemberOp<'a> {
     #[inline]
     pub(super) fn new(prepared: &'a PreparedCall<'a>) -> Self {
@@ -280,19 +232,36 @@ impl<'a> MemberOp<'a> {
         }
     }
 
+    /// The operation and its subject.
+    #[inline]
+    fn applied(&mut self, time: ClockReading) -> (Apply<'a>, Subject<'_>) {
+        let apply = Apply {
+            time,
+            limits: &self.quotas.counted.limits,
+            quotas: self.quotas.quotas(),
+            tier: self.quotas.tier,
+            class: self.quotas.class,
+            held: &[],
+            op: self.call.op,
+        };
+        let key = Subject {
+            states: self.states.as_mut_slice(),
+            block: &mut self.block,
+        };
+        (apply, key)
+    }
+
     /// Applies the operation.
     pub(super) fn decide(&mut self, time: ClockReading) -> Decision {
-        applied!(self, time, |apply, key| apply.decide(&mut key))
+        let (apply, mut key) = self.applied(time);
+        apply.decide(&mut key)
     }
 
     /// Judges whether `cost` fits; [`conclude`](Self::conclude) follows.
     pub(super) fn judge(&mut self, cost: u64, time: ClockReading) -> bool {
         let mut verdicts = Verdicts::EMPTY;
-        let judged = applied!(self, time, |apply, key| apply.judge(
-            &mut key,
-            cost,
-            &mut verdicts
-        ));
+        let (apply, mut key) = self.applied(time);
+        let judged = apply.judge(&mut key, cost, &mut verdicts);
         self.verdicts = verdicts;
         self.judged.insert(judged).fits()
     }
@@ -309,9 +278,8 @@ impl<'a> MemberOp<'a> {
         match self.judged {
             Some(judged) => {
                 let verdicts = mem::replace(&mut self.verdicts, Verdicts::EMPTY);
-                let judged = (&judged, &verdicts);
-                applied!(self, time, |apply, key| apply
-                    .conclude(&mut key, judged, takes, limit, merged));
+                let (apply, mut key) = self.applied(time);
+                apply.conclude(&mut key, (&judged, &verdicts), takes, limit, merged);
             }
             None => merged.add(&self.decide(time), limit),
         }
@@ -319,7 +287,8 @@ impl<'a> MemberOp<'a> {
 
     /// The most units that could be taken.
     pub(super) fn available(&mut self, time: ClockReading) -> u64 {
-        applied!(self, time, |apply, key| apply.available(&mut key))
+        let (apply, mut key) = self.applied(time);
+        apply.available(&mut key)
     }
 
     /// Finds entries for all states that are not fresh. All are pinned until they are

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    algorithm::{CompiledQuota, Counts as _, State, Verdict},
+    algorithm::{CompiledQuota, State, Verdict, View},
     decision::Outcome,
     shared::{
         batching::AnsweredOps,
@@ -75,7 +75,9 @@ impl Shop {
     /// The decision about `charged` units by the meter on this state.
     fn decide(&self, state: &State, charged: u64, at: Timestamp) -> Decision {
         let quotas = self.plan.limits().default_tier();
-        let measure = self.meter().measure(state, at.as_nanos(), Verdict::FITS);
+        let measure = self
+            .meter()
+            .measure(state, at.as_nanos(), Verdict::FITS, View::WHOLE);
         let statuses = QuotaStatuses::of_one(&quotas.policies[0], &measure);
         Decision::new(Outcome::Allowed, charged, at, statuses)
     }

@@ -2,7 +2,7 @@
 
 use super::{Request, judge::Judge};
 use crate::{
-    algorithm::Counts as _,
+    algorithm::View,
     clock::Timestamp,
     decision::{Decision, Op},
     limiter::tier_set::{Chosen, LimitTerms, TierSet},
@@ -177,7 +177,7 @@ impl World {
             let held = subject.nodes.held(&self.plan, *counter, self.now);
             let held = held.map_or(0, |held| held.units);
             let state = &subject.states[counter.0];
-            let available = meter.available(state, self.now * 1_000);
+            let available = meter.available(state, self.now * 1_000, View::WHOLE);
             if held > available {
                 return Err(format!("{held} held of {available}"));
             }
