@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Explores the schedules of the local tables' threads with loom: `bash scripts/check-model.sh`, or only the tests whose
-# name contains an argument. `LOOM_MAX_PREEMPTIONS=4` searches deeper than each test does by itself, and takes longer.
+# Explores the schedules of the threads of the local tables and of the clock with loom: `bash scripts/check-model.sh`, or only
+# the tests whose name contains an argument. `LOOM_MAX_PREEMPTIONS=4` searches deeper than each test does by itself, and takes longer.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 exec </dev/null
@@ -14,7 +14,7 @@ searched=$(RUSTFLAGS="--cfg check_model" cargo test --locked --release --lib --n
     --config 'profile.release.package."*".opt-level = 0' \
     --config 'profile.release.package.loom.opt-level = 3' \
     --config 'profile.release.package.generator.opt-level = 3' \
-    -- --show-output "local::table::model::${1:-}" "local::store::locks::model::${1:-}" | tee >(cat >&2))
+    -- --show-output "local::table::model::${1:-}" "local::store::locks::model::${1:-}" "clock::anchor::model::${1:-}" | tee >(cat >&2))
 if grep -q '^test result: ok. 0 passed' <<<"$searched"; then
     echo "no test of the model has '${1:-}' in its name" >&2
     exit 1

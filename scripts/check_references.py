@@ -14,7 +14,7 @@ from check_prose import comments, re
 
 # A file of ours, or a folder in backticks.
 PATH = re.compile(r"(?<![\w./:<*-])(?:[\w.*-]+/)*[\w-]+\.(?:rs|lua|md|sh|toml|py|json|ya?ml)\b(?!\.\w)|(?<=`)(?:[\w.-]+/)+(?=`)")
-SOURCES = ("src/", "rulefile/src/", "client/src/", "server/src/", "cli/src/")
+SOURCES = ("src/", "crates/", "rulefile/src/", "client/src/", "server/src/", "cli/src/")
 NUMBER = r"\d[\d.,]*"
 WORD = rf"(?:{NUMBER}|twice|half|(?:two|three|four|five|six|seven|eight|nine|ten|several) times)"
 COST = re.compile(
@@ -24,8 +24,8 @@ COST = re.compile(
     rf"|{NUMBER}\s?(?:%|percent) (?:slower|faster|longer|cheaper|of (?:the|its|a) (?:time|cost|CPU|request)|(?:more|less|fewer) (?:time|instructions))"
 )
 BENCH = re.compile(r"\bbenches/\w|--bench \w|\bbench `")
-# Paths of scripts to what a program writes, or in a folder that a script makes.
-OF_OTHER_FOLDERS = {"src/main.rs", "fuzz/target"}
+# Paths of scripts to what a program writes, in a folder that a script makes, or of packages that scripts/size.py expects.
+OF_OTHER_FOLDERS = {"src/main.rs", "fuzz/target", "crates/core/src", "crates/layer/src"}
 # Files that programs write where they run.
 WRITTEN = {"summary.md", "unmet.md"}
 

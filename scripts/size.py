@@ -194,7 +194,7 @@ def packages():
     return out
 
 
-LIBRARY = ("tower_ratelimit", "core", "layer", "client_ip", "shared", "redis", "concurrency", "budgets", "rules", "calendar", "counter", "postgres")
+LIBRARY = ("tower_ratelimit", "core", "layer", "client_ip", "shared", "redis", "concurrency", "budgets", "rules", "calendar", "cpu_counter", "postgres")
 
 
 def is_library(package):

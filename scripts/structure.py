@@ -4,7 +4,7 @@ import pathlib, re, sys
 
 MAX_FILE_LINES = 900
 MAX_FUNCTION_LINES = 80
-CRATES = ["src", "client/src", "rulefile/src", "server/src", "cli/src"]
+CRATES = ["src", "crates/cpu-counter/src", "client/src", "rulefile/src", "server/src", "cli/src"]
 # Circles of files that were there before circles of any length were found. A row may only get shorter.
 KNOWN_CIRCLES = [
     {
@@ -23,7 +23,7 @@ COMMENT_OR_LITERAL = re.compile(
 )
 # The folders in which no `match` is on a `bool`, which is an `if`.
 WITHOUT_BOOL_MATCHES = [
-    "src", "rulefile", "client", "server", "cli", "tests", "testkit", "examples", "benches", "fuzz", "playground"
+    "src", "crates", "rulefile", "client", "server", "cli", "tests", "testkit", "examples", "benches", "fuzz", "playground"
 ]
 BOOL_MATCH = re.compile(r"\{\s*(?:true|false) =>")
 
@@ -294,7 +294,7 @@ def faults_of_hidden():
     }
     public = {found[1] for all in functions.values() for found in all if "pub " in found[0]} | FOREIGN_METHODS
     for src, files in crates.items():
-        crate = "_".join(["tower_ratelimit", *src.split("/")[:-1]])
+        crate = "_".join(["tower_ratelimit", *src.removeprefix("crates/").replace("-", "_").split("/")[:-1]])
         hidden = [found for code in files.values() for found in hidden_names(code)]
         names = {name for name, _ in hidden}
         methods = {name for name, is_function in hidden if is_function} - public

@@ -2,16 +2,32 @@
 //!
 //! Every decision is a function of the state, the operation and a [`Timestamp`] from a [`Clock`].
 //! [`OsClock`] is the default; [`ManualClock`] stands still until a test moves it, so that no test has
-//! to wait; `QuantaClock` (feature `quanta`) reads the CPU's time stamp counter.
+//! to wait.
+
+mod anchor;
 
 use std::{
+    cell::Cell,
     fmt,
     sync::{
         Arc, LazyLock,
-        atomic::{AtomicI64, AtomicU64, Ordering},
+        atomic::{AtomicU64, Ordering},
     },
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
+
+#[cfg(feature = "cpu-counter")]
+use tower_ratelimit_cpu_counter::{EXISTS as HAS_COUNTER, ticks};
+
+use self::anchor::{Anchor, Clocks};
+
+#[cfg(not(feature = "cpu-counter"))]
+const HAS_COUNTER: bool = false;
+
+#[cfg(not(feature = "cpu-counter"))]
+const fn ticks() -> u64 {
+    0
+}
 
 /// A source of time.
 ///
@@ -46,9 +62,24 @@ impl<C: Clock + ?Sized> Clock for Arc<C> {
 /// The operating system's clock: the wall clock's time at the first read in the process, plus the
 /// monotonic time since then. It never steps back, and neither NTP nor an operator moves it.
 ///
-/// [`wall`](Clock::wall) follows them: at most once a second it reads the wall clock, and by a difference
-/// of more than two seconds it is ahead or behind from then on. So a clock that is set after the
-/// process began is right a second later. Where the monotonic clock stands still while the machine sleeps,
+/// With the feature `cpu-counter`, which is on by default, most reads are of the CPU's counter, on x86-64 and AArch64:
+///
+/// - The counter continues a read of the operating system's clock for at most 50 ms. Then that clock is read again.
+///   Times differ from it by some microseconds.
+/// - There is no calibration. The first reads are of the operating system's clock. The counter is read once its rate was
+///   the same in two intervals, and its rate is measured anew in each.
+/// - A counter is never read again in the process if it differs from the operating system's clock by more than a 128th of an
+///   interval: it stepped, stopped or changed its rate, or only one of both clocks ran while the machine slept. If its time is
+///   ahead then, the time stands still for less than 50 ms. If it stopped, its time is used for at most 50 ms after it
+///   runs again.
+/// - In one thread the time never steps back, whatever the counter does. Between threads it does not either if the
+///   counters of all cores agree; processors execute a read up to a microsecond before earlier instructions. If the counters
+///   of two cores differ by less than 0.4 ms, times in their threads differ by as much. If they differ by more, they do so by less
+///   than 50 ms, until the next read of the operating system's clock that shows it.
+///
+/// [`wall`](Clock::wall) follows them: the wall clock is read with the operating system's other clock, at least once a second,
+/// and by a difference of more than two seconds it is ahead or behind from then on. So a clock that is set after
+/// the process began is right a second later. Where the monotonic clock stands still while the machine sleeps,
 /// as in Linux, buckets do not refill meanwhile, and windows end.
 #[derive(Debug, Clone, Copy, Default)]
 #[non_exhaustive]
@@ -67,7 +98,7 @@ impl OsClock {
     #[cfg(feature = "tokio")]
     pub(crate) fn ahead() -> i64 {
         let _ = Self::wall_now();
-        OS_ANCHOR.ahead()
+        ANCHOR.ahead()
     }
 
     /// The wall clock's time of a time of this clock, as both are apart now.
@@ -78,25 +109,47 @@ impl OsClock {
     }
 }
 
-/// How much the wall clock is ahead of [`OsClock`].
-static OS_ANCHOR: Anchor = Anchor::new();
+/// The anchor of this process.
+#[cfg(not(all(test, check_model)))]
+static ANCHOR: Anchor = Anchor::new();
+#[cfg(all(test, check_model))]
+static ANCHOR: LazyLock<Anchor> = LazyLock::new(Anchor::default);
 
 impl Clock for OsClock {
     fn now(&self) -> Timestamp {
-        static START: LazyLock<(Timestamp, Instant)> =
-            LazyLock::new(|| (wall_clock(), Instant::now()));
-        let (wall, monotonic) = *START;
-        wall.saturating_add(monotonic.elapsed())
+        thread_local! {
+            static LAST: Cell<u64> = const { Cell::new(0) };
+        }
+        Timestamp(if HAS_COUNTER {
+            LAST.with(|last| ANCHOR.now(last, &Machine))
+        } else {
+            Machine.os()
+        })
     }
 
     fn wall(&self, now: Timestamp) -> Timestamp {
-        OS_ANCHOR.wall(now, || read_with(self))
+        Timestamp(ANCHOR.wall(now.0, &Machine))
     }
 }
 
-/// A reading of a clock and of the operating system's wall clock.
-fn read_with(clock: &impl Clock) -> ClockReading {
-    ClockReading::new(clock.now(), wall_clock())
+/// The clocks of the machine that this process runs on.
+struct Machine;
+
+impl Clocks for Machine {
+    fn ticks(&self) -> u64 {
+        ticks()
+    }
+
+    fn os(&self) -> u64 {
+        static START: LazyLock<(Timestamp, Instant)> =
+            LazyLock::new(|| (wall_clock(), Instant::now()));
+        let (wall, monotonic) = *START;
+        wall.saturating_add(monotonic.elapsed()).0
+    }
+
+    fn wall(&self) -> u64 {
+        wall_clock().0
+    }
 }
 
 fn wall_clock() -> Timestamp {
@@ -238,61 +291,6 @@ impl Clock for TokioClock {
     }
 }
 
-/// The CPU's time stamp counter, read by [quanta](https://docs.rs/quanta).
-///
-/// A read costs less than one of the operating system's clock. It is not the default because on some
-/// machines the counters of different cores disagree, so that time steps back
-/// ([governor issue 299](https://github.com/boinkor-net/governor/issues/299)).
-#[cfg(feature = "quanta")]
-#[derive(Clone)]
-pub struct QuantaClock {
-    clock: quanta::Clock,
-    start: (Timestamp, quanta::Instant),
-    anchor: Arc<Anchor>,
-}
-
-#[cfg(feature = "quanta")]
-impl QuantaClock {
-    /// A clock that starts at [`OsClock`]'s time. The first one in a process calibrates the counter,
-    /// in up to 200 ms.
-    pub fn new() -> Self {
-        let clock = quanta::Clock::new();
-        let start = (OsClock.now(), clock.now());
-        let anchor = Arc::default();
-        Self {
-            clock,
-            start,
-            anchor,
-        }
-    }
-}
-
-#[cfg(feature = "quanta")]
-impl Default for QuantaClock {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-#[cfg(feature = "quanta")]
-impl fmt::Debug for QuantaClock {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("QuantaClock").finish_non_exhaustive()
-    }
-}
-
-#[cfg(feature = "quanta")]
-impl Clock for QuantaClock {
-    fn now(&self) -> Timestamp {
-        let (wall, start) = self.start;
-        wall.saturating_add(self.clock.now().duration_since(start))
-    }
-
-    fn wall(&self, now: Timestamp) -> Timestamp {
-        self.anchor.wall(now, || read_with(self))
-    }
-}
-
 /// A limiter's clock. An indirect call for each read keeps the clock out of the limiter's type.
 #[derive(Clone)]
 pub(crate) struct SharedClock(Arc<dyn Clock>);
@@ -426,68 +424,9 @@ const fn moved(time: u64, from: u64, to: u64) -> u64 {
     }
 }
 
-/// The most microseconds that both clocks may differ without a step. Less than that is their drift.
-const STEP: u64 = 2_000_000;
-
-/// Microseconds between two readings of the wall clock.
-const BETWEEN_LOOKS: u64 = 1_000_000;
-
-/// How much the wall clock is ahead of a monotone clock that began at its time.
-///
-/// It changes when the wall clock was set, and when the machine slept: then the monotone clock stood still.
-#[derive(Debug, Default)]
-struct Anchor {
-    /// How many microseconds the wall clock is ahead.
-    ahead: AtomicI64,
-    /// The microsecond of the monotone clock at which the wall clock is read again; the last one
-    /// there is while a thread looks.
-    next_look: AtomicU64,
-}
-
-impl Anchor {
-    const fn new() -> Self {
-        Self {
-            ahead: AtomicI64::new(0),
-            next_look: AtomicU64::new(0),
-        }
-    }
-
-    /// The wall clock's time at `now`. `look` reads both clocks, once a second at most.
-    #[inline]
-    fn wall(&self, now: Timestamp, look: impl FnOnce() -> ClockReading) -> Timestamp {
-        if now.0 >= self.next_look.load(Ordering::Relaxed) {
-            self.look(now, look);
-        }
-        Timestamp(now.0.saturating_add_signed(self.ahead()))
-    }
-
-    /// How many microseconds the wall clock was ahead at the last look.
-    fn ahead(&self) -> i64 {
-        self.ahead.load(Ordering::Relaxed)
-    }
-
-    #[cold]
-    fn look(&self, now: Timestamp, look: impl FnOnce() -> ClockReading) {
-        let due = self.next_look.load(Ordering::Relaxed);
-        let (order, looking) = (Ordering::Relaxed, u64::MAX);
-        let begin = || (self.next_look).compare_exchange(due, looking, order, order);
-        if now.0 < due || begin().is_err() {
-            return;
-        }
-        let ClockReading { now, wall, .. } = look();
-        let ahead = wall.0.wrapping_sub(now.0).cast_signed();
-        if ahead.abs_diff(self.ahead()) > STEP {
-            self.ahead.store(ahead, Ordering::Relaxed);
-        }
-        let next = now.0.saturating_add(BETWEEN_LOOKS);
-        self.next_look.store(next, Ordering::Relaxed);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::cell::Cell;
 
     #[test]
     fn times_are_moved_between_both_clocks() {
@@ -499,92 +438,5 @@ mod tests {
         assert_eq!(reading.wall_of(1), 0);
         let before = reading.at(Timestamp::from_secs(950));
         assert_eq!(before.wall, Timestamp::from_secs(850));
-    }
-
-    const HOUR: u64 = 3_600_000_000;
-    const START: u64 = 500_000 * HOUR;
-
-    /// Both clocks at some microseconds after the start, the wall that much ahead.
-    struct Clocks {
-        anchor: Anchor,
-        looks: Cell<u32>,
-    }
-
-    impl Clocks {
-        fn new() -> Self {
-            let clocks = Self {
-                anchor: Anchor::new(),
-                looks: Cell::new(0),
-            };
-            assert_eq!(clocks.ahead(0, 0), 0);
-            clocks
-        }
-
-        /// How much the wall's time is ahead, when in truth it is `really`.
-        fn ahead(&self, passed: u64, really: i64) -> i64 {
-            let now = START + passed;
-            let wall = self.anchor.wall(Timestamp(now), || {
-                self.looks.set(self.looks.get() + 1);
-                ClockReading::new(Timestamp(now), Timestamp(now.saturating_add_signed(really)))
-            });
-            wall.0.wrapping_sub(now).cast_signed()
-        }
-    }
-
-    #[test]
-    fn a_step_of_the_wall_clock_is_followed_at_the_next_look() {
-        for step in [20, -20, 72, -72].map(|hours: i64| hours * HOUR.cast_signed()) {
-            let clocks = Clocks::new();
-            assert_eq!(clocks.ahead(999_999, step), 0);
-            assert_eq!(clocks.ahead(1_000_000, step), step);
-            assert_eq!(clocks.ahead(1_500_000, 0), step);
-            assert_eq!(clocks.ahead(2_000_000, 0), 0, "and back");
-        }
-    }
-
-    #[test]
-    fn a_sleep_counts_for_the_wall() {
-        let clocks = Clocks::new();
-        let slept = 8 * HOUR.cast_signed();
-        // The monotone clock stood still.
-        assert_eq!(clocks.ahead(1_000_001, slept), slept);
-    }
-
-    #[test]
-    fn drift_is_no_step() {
-        let clocks = Clocks::new();
-        for second in 1..=10_u64 {
-            let drift = second.cast_signed() * 200_000;
-            assert_eq!(clocks.ahead(second * 1_000_000, drift), 0);
-            assert_eq!(clocks.ahead(second * 1_000_000, -drift), 0);
-        }
-        assert_eq!(clocks.ahead(11_000_000, 2_000_001), 2_000_001);
-        assert_eq!(clocks.ahead(12_000_000, 1), 2_000_001);
-    }
-
-    #[test]
-    fn the_wall_clock_is_looked_at_once_a_second_at_most() {
-        let clocks = Clocks::new();
-        for passed in 0..10_000 {
-            clocks.ahead(passed * 1_000, 0);
-        }
-        assert_eq!(clocks.looks.get(), 10);
-        // And it is read again after a time that is far ahead.
-        let far = Timestamp(u64::MAX - 1);
-        let now = Timestamp(START);
-        let looked = clocks.anchor.wall(far, || ClockReading::alike(now));
-        assert_eq!(looked, far);
-        assert_eq!(clocks.ahead(1_000_000, 5_000_000), 5_000_000);
-    }
-
-    #[test]
-    fn a_thread_that_finds_another_looking_takes_the_last_time() {
-        let clocks = Clocks::new();
-        let (now, later) = (Timestamp(START + 1_000_000), Timestamp(START + HOUR));
-        let wall = clocks.anchor.wall(now, || {
-            assert_eq!(clocks.anchor.wall(now, || unreachable!("one looks")), now);
-            ClockReading::new(now, later)
-        });
-        assert_eq!(wall, later);
     }
 }

@@ -104,6 +104,7 @@
 //! | feature | default | gives | costs |
 //! |---|---|---|---|
 //! | `axum` | yes | [`PeerIp`] from `ConnectInfo`, matched routes, [`Decision`] and [`ClientAddress`] as extractors, rejections for axum's body | axum without its default features |
+//! | `cpu-counter` | yes | [`OsClock`] reads the CPU's counter, which is cheaper than the operating system's clock | `tower-ratelimit-cpu-counter`, which is one function |
 //! | `calendar` | no | quotas per week, month and year of the calendar, days and times of day in a time zone: `per_month`, `in_zone` | jiff, with the system's zones |
 //! | `governor` | no | [`GovernorLimiter`] | governor without its default features |
 //! | `tonic` | no | [`PeerIp`] from tonic's connection info, rejections for tonic's body, a `Status` from a [`Denial`](reject::Denial) | tonic without its default features |
@@ -117,7 +118,6 @@
 //! | `rules` | no | limits in files that operators write, in YAML, JSON or TOML, and a layer that keeps its counts when they are reloaded | granit-parser, toml, arc-swap, tokio |
 //! | `rules-watch` | no | rule files that are reloaded when they change | notify |
 //! | `redis-tls` | no | `rediss://` addresses | rustls with ring |
-//! | `quanta` | no | `QuantaClock`, which is cheaper to read | quanta |
 //!
 //! gRPC answers need no feature, and without default features the crate serves plain tower and
 //! hyper.
@@ -180,8 +180,6 @@ pub mod rules;
 #[cfg(any(doc, doctest))]
 pub mod guide;
 
-#[cfg(feature = "quanta")]
-pub use self::clock::QuantaClock;
 #[cfg(feature = "tokio")]
 pub use self::clock::TokioClock;
 #[cfg(feature = "redis")]

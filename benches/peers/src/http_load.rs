@@ -12,8 +12,7 @@ use tokio::{net::TcpListener, runtime};
 use crate::{
     child,
     middleware::{
-        Case, Contender, DEFAULT, DEFAULT_TSC, FIVE_FIELDS, LIMITADOR, Make, PLAIN_TSC, WINDOW,
-        contenders, find,
+        Case, Contender, DEFAULT, FIVE_FIELDS, LIMITADOR, Make, WINDOW, contenders, find,
     },
     rate_conversions::Rate,
     report::{Report, Row, Table},
@@ -53,8 +52,8 @@ pub fn latency(title: &str, percentile: u32) -> String {
 }
 
 fn tables(case: Case, title: &str) -> [Table; 3] {
-    // Another clock is lost in what a request over HTTP takes. limitador has no layer of its own.
-    const LEFT_OUT: [&str; 5] = [FIVE_FIELDS, DEFAULT_TSC, PLAIN_TSC, WINDOW, LIMITADOR];
+    // limitador has no layer of its own.
+    const LEFT_OUT: [&str; 3] = [FIVE_FIELDS, WINDOW, LIMITADOR];
     let served = |contender: &Contender| {
         let is_router = !matches!(contender.make, Make::NoRouter(_));
         is_router && !LEFT_OUT.contains(&contender.name) && contender.takes_part(case)

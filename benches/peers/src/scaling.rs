@@ -1,12 +1,12 @@
-//! How the cost of a decision grows with keys, with threads and with limits. All read the operating
-//! system's clock: what a clock costs does not grow.
+//! How the cost of a decision grows with keys, with threads and with limits. By keys and by threads all read the
+//! operating system's clock: what a clock costs does not grow.
 
 use std::net::IpAddr;
 
 use crate::{
     decision::{
         Batches, FLOOR, GOVERNOR, MANY, MakeSeveral, OURS, Of, governors_in_turn, limits_together,
-        os_floor, os_governor, ours, quotas_of_a_key, time, time_several,
+        os_floor, os_governor, os_ours, quotas_of_a_key, time, time_several,
     },
     keys::Spread,
     memory,
@@ -44,8 +44,10 @@ const MAKE: [(&str, Make); 4] = [
     (FLOOR, |keys| {
         Box::new(Of::<IpAddr, _>::new(os_floor(Rate::SLOW, keys)))
     }),
-    (OURS, |keys| Box::new(ours::<IpAddr>(Rate::SLOW, keys))),
-    (OURS_FOR_1M, |_| Box::new(ours::<IpAddr>(Rate::SLOW, MANY))),
+    (OURS, |keys| Box::new(os_ours::<IpAddr>(Rate::SLOW, keys))),
+    (OURS_FOR_1M, |_| {
+        Box::new(os_ours::<IpAddr>(Rate::SLOW, MANY))
+    }),
     (GOVERNOR, |_| Box::new(os_governor::<IpAddr>(Rate::SLOW))),
 ];
 
@@ -128,7 +130,7 @@ fn by_threads() -> Plot {
     for (keys, spread, rate) in spreads {
         let contenders: [(&str, Box<dyn Batches>); 3] = [
             (FLOOR, Box::new(Of::<IpAddr, _>::new(os_floor(rate, MANY)))),
-            (OURS, Box::new(ours::<IpAddr>(rate, MANY))),
+            (OURS, Box::new(os_ours::<IpAddr>(rate, MANY))),
             (GOVERNOR, Box::new(os_governor::<IpAddr>(rate))),
         ];
         for (name, limiter) in contenders {
@@ -174,7 +176,7 @@ fn by_limits() -> Plot {
     }
     Plot {
         file: BY_LIMITS,
-        title: "one decision by limits, 1 thread, OS clock".to_owned(),
+        title: "one decision by limits, 1 thread".to_owned(),
         along: "limits".to_owned(),
         base: 2.0,
         unit: "ns".to_owned(),

@@ -1,7 +1,7 @@
 use std::{collections::HashMap, fmt, hash::RandomState, net::IpAddr, time::Instant};
 
 use governor::{RateLimiter, middleware::NoOpMiddleware, state::keyed::DashMapStateStore};
-use tower_ratelimit::{Key, LocalLimiter, OsClock, QuantaClock};
+use tower_ratelimit::{Clock as _, Key, LocalLimiter, OsClock, Timestamp};
 
 use super::{
     Batches, BenchKey, Decide, LongText, Of,
@@ -23,7 +23,7 @@ pub const LIMITADOR: &str = "limitador";
 pub enum Clock {
     /// The operating system's.
     Os,
-    /// The CPU's time stamp counter, through quanta.
+    /// The CPU's time stamp counter: governor's and the floor's through quanta, ours as it continues the other.
     Tsc,
 }
 
@@ -75,11 +75,10 @@ fn of<K: EveryKey>() -> Vec<Contender> {
             Box::new(Of::<K, _>::new(tsc_floor(rate, keys)))
         }),
         Contender::new(OURS, Clock::Os, |rate, keys| {
-            Box::new(ours::<K>(rate, keys))
+            Box::new(os_ours::<K>(rate, keys))
         }),
         Contender::new(OURS, Clock::Tsc, |rate, keys| {
-            let clock = QuantaClock::new();
-            Box::new(Of::<K, _>::new(local(rate, keys, clock)))
+            Box::new(ours::<K>(rate, keys))
         }),
         Contender::new(GOVERNOR, Clock::Os, |rate, _| {
             Box::new(os_governor::<K>(rate))
@@ -96,12 +95,26 @@ pub fn ours<K: EveryKey>(rate: Rate, keys: u32) -> impl Batches {
     Of::<K, _>::new(local(rate, keys, OsClock::new()))
 }
 
+/// Ours with the clock that it has where there is no counter.
+pub fn os_ours<K: EveryKey>(rate: Rate, keys: u32) -> impl Batches {
+    let clock = Monotonic(OsClock::new().now(), Instant::now());
+    Of::<K, _>::new(local(rate, keys, clock))
+}
+
+struct Monotonic(Timestamp, Instant);
+
+impl tower_ratelimit::Clock for Monotonic {
+    fn now(&self) -> Timestamp {
+        self.0.saturating_add(self.1.elapsed())
+    }
+}
+
 /// governor, as it is without settings.
 pub fn governor<K: EveryKey>(rate: Rate) -> impl Batches {
     Of::<K, _>::new(RateLimiter::<K, _, _>::dashmap(rate.governor()))
 }
 
-/// governor with the clock that we have without settings.
+/// governor with the operating system's clock.
 pub fn os_governor<K: EveryKey>(rate: Rate) -> impl Batches {
     let clock = governor::clock::MonotonicClock;
     let limiter = RateLimiter::<K, _, _, _>::dashmap_with_clock(rate.governor(), clock);

@@ -210,7 +210,12 @@ fn table(load: &Load) -> Table {
         time(&**limiter, &load.spread, load.threads, load.count, seed)
     });
     let names = limiters.into_iter().map(|(name, _)| name);
-    nanos(load.title, format!("{OURS}, {}", Clock::Os), names, samples)
+    nanos(
+        load.title,
+        format!("{OURS}, {}", Clock::Tsc),
+        names,
+        samples,
+    )
 }
 
 /// A table of nanoseconds.

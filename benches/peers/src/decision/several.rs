@@ -2,9 +2,7 @@
 
 use std::net::IpAddr;
 
-use governor::{
-    RateLimiter, clock::MonotonicClock, middleware::NoOpMiddleware, state::keyed::DashMapStateStore,
-};
+use governor::DefaultKeyedRateLimiter;
 use tower_ratelimit::{
     Key, Limiter, LocalLimiter, LocalStore, Op, Quota,
     limiter::{JointLimiter, Pending},
@@ -121,20 +119,13 @@ impl<K: EveryKey> Decide<K> for Together {
 /// Limiters of governor's, called one after another. The first are charged even if a later one denies:
 /// governor has no limits that are charged together.
 pub fn governors_in_turn(rates: &[Rate]) -> Box<dyn Batches> {
-    let limiters = rates.iter().map(|rate| {
-        RateLimiter::<IpAddr, _, _, _>::dashmap_with_clock(rate.governor(), MonotonicClock)
-    });
+    let limiters = rates.iter().map(|rate| Governor::dashmap(rate.governor()));
     Box::new(Of::<IpAddr, _>::new(InTurn(limiters.collect())))
 }
 
 struct InTurn(Vec<Governor>);
 
-type Governor = RateLimiter<
-    IpAddr,
-    DashMapStateStore<IpAddr>,
-    MonotonicClock,
-    NoOpMiddleware<<MonotonicClock as governor::clock::Clock>::Instant>,
->;
+type Governor = DefaultKeyedRateLimiter<IpAddr>;
 
 impl Decide<IpAddr> for InTurn {
     fn decide(&self, key: &IpAddr) -> bool {

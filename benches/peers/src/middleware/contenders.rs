@@ -6,7 +6,7 @@ use http::StatusCode;
 use tower::{Layer, ServiceBuilder};
 use tower_governor::{GovernorLayer, governor::GovernorConfigBuilder};
 use tower_rate_limiter::{FixedWindow, GcraQuota, IpKeyExtractor, MemoryGcra, MemoryStore};
-use tower_ratelimit::{Headers, LocalLimiter, PeerIp, QuantaClock, Quota, RateLimitLayer};
+use tower_ratelimit::{Headers, PeerIp, Quota, RateLimitLayer};
 
 use super::{
     Case,
@@ -51,9 +51,7 @@ pub const EIGHT_FIELDS: &str = "eight ready fields, 429";
 pub const BARE_07: &str = "bare router (axum 0.7)";
 pub const NOOP_07: &str = "no-op layer (axum 0.7)";
 pub const DEFAULT: &str = "tower-ratelimit";
-pub const DEFAULT_TSC: &str = "tower-ratelimit, TSC";
 pub const PLAIN: &str = "tower-ratelimit, no headers";
-pub const PLAIN_TSC: &str = "tower-ratelimit, no headers, TSC";
 pub const WINDOW: &str = "tower-ratelimit, fixed window";
 pub const TOWER_GOVERNOR: &str = "tower_governor";
 pub const TOWER_GOVERNOR_HEADERS: &str = "tower_governor, use_headers";
@@ -165,7 +163,6 @@ fn baselines() -> Vec<Contender> {
 fn ours() -> Vec<Contender> {
     vec![
         layer(DEFAULT, Make::Axum(|rate| app().layer(default(rate)))),
-        layer(DEFAULT_TSC, Make::Axum(|rate| app().layer(on_tsc(rate)))),
         Contender {
             cases: &Case::ALL,
             ..layer(
@@ -173,10 +170,6 @@ fn ours() -> Vec<Contender> {
                 Make::Axum(|rate| app().layer(default(rate).headers(Headers::none()))),
             )
         },
-        layer(
-            PLAIN_TSC,
-            Make::Axum(|rate| app().layer(on_tsc(rate).headers(Headers::none()))),
-        ),
         layer(WINDOW, Make::Axum(|rate| app().layer(window(rate)))),
     ]
 }
@@ -244,11 +237,6 @@ fn default(rate: Rate) -> RateLimitLayer {
 fn window(rate: Rate) -> RateLimitLayer {
     let (limit, window) = rate.as_window();
     RateLimitLayer::new(Quota::per(limit, window).fixed_window(), PeerIp)
-}
-
-fn on_tsc(rate: Rate) -> RateLimitLayer {
-    let limiter = LocalLimiter::builder(rate.ours()).clock(QuantaClock::new());
-    RateLimitLayer::new(limiter.build().expect("a good quota"), PeerIp)
 }
 
 fn tower_governor(rate: Rate) -> axum::Router {

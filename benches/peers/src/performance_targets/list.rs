@@ -4,8 +4,7 @@ use crate::{
     decision::Clock,
     http_load, instructions, memory, middleware,
     middleware::{
-        DEFAULT, DEFAULT_TSC, EIGHT_FIELDS, FIVE_FIELDS, NOOP, PLAIN, TOWER_GOVERNOR,
-        TOWER_GOVERNOR_HEADERS,
+        DEFAULT, EIGHT_FIELDS, FIVE_FIELDS, NOOP, PLAIN, TOWER_GOVERNOR, TOWER_GOVERNOR_HEADERS,
     },
     report::Report,
     scaling, worst_latency,
@@ -78,8 +77,8 @@ fn allowed(report: &Report) -> Vec<Option<Target>> {
             let what = "allowed, headers: instructions, below tower_governor's for two fields";
             Target::at_most(what, 3_725.0, n).floor(five_fields)
         }),
-        with_headers(DEFAULT_TSC).map(|n| {
-            let what = "allowed, five fields: added over tower_governor's for two, TSC";
+        with_headers(DEFAULT).map(|n| {
+            let what = "allowed, five fields: added over tower_governor's for two";
             Target::at_most(what, 1.05, &n).floor(with_headers(FIVE_FIELDS).as_ref())
         }),
     ]
@@ -90,7 +89,7 @@ fn out_of_the_box(report: &Report) -> Vec<Option<Target>> {
     use decision::{GOVERNOR, HOT_1, HOT_2, LIMITADOR, MANY_1, MANY_2, OURS};
     let over = |title, peer, clock: Clock, limit| {
         let samples = |name, clock| report.samples(title, &format!("{name}, {clock}"));
-        let ratio = samples(OURS, Clock::Os)?.over(samples(peer, clock)?);
+        let ratio = samples(OURS, Clock::Tsc)?.over(samples(peer, clock)?);
         let what = format!("{title}: over {peer} out of the box");
         Some(Target::at_most(what, limit, &ratio))
     };

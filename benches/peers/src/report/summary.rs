@@ -188,10 +188,9 @@ fn denials() -> Vec<Question> {
 
 fn decisions() -> Vec<Question> {
     use decision::{AXUM_GCRA, GOVERNOR, HOT_1, LIMITADOR, MANY_1, OURS};
-    let [ours, gcra, limitador] =
-        [OURS, AXUM_GCRA, LIMITADOR].map(|name| format!("{name}, {}", Clock::Os));
-    // Without settings governor reads the TSC.
-    let governor = format!("{GOVERNOR}, {}", Clock::Tsc);
+    // Without settings.
+    let [ours, governor] = [OURS, GOVERNOR].map(|name| format!("{name}, {}", Clock::Tsc));
+    let [gcra, limitador] = [AXUM_GCRA, LIMITADOR].map(|name| format!("{name}, {}", Clock::Os));
     let names = [&ours, &governor, "", "", &gcra, &limitador, ""];
     let addresses = [
         OURS,
