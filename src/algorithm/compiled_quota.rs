@@ -8,7 +8,7 @@ mod view;
 pub(crate) use self::key_state::State;
 use super::{
     Bucket, ClockSkew, Most, Refund, TokenBucket, Verdict, View,
-    eviction_weight::{EvictionWeight, Fading, Weight},
+    eviction_weight::{EvictionWeight, Fading},
     fixed_window::FixedWindow,
     sliding_log::SlidingLog,
     sliding_window::SlidingWindow,
@@ -164,27 +164,7 @@ impl CompiledQuota {
         }
     }
 
-    /// The usage that is lost with the state; zero exactly if the state is fresh.
-    pub(crate) fn weight(&self, state: &State, time: ClockReading) -> Weight {
-        let now = self.instant(time);
-        let reset_after = self.reset_after_state(state, now);
-        if reset_after == 0 {
-            return Weight::default();
-        }
-        let used = self.used_nanos(state, now);
-        let is_exhausted = self.available(state, now, View::WHOLE) == 0;
-        Weight {
-            blocked: 0,
-            time: if is_exhausted {
-                used
-            } else {
-                used.min(reset_after)
-            },
-            used,
-        }
-    }
-
-    /// The weight of the state, for an eviction without this quota: by the clock that does not step.
+    /// The usage that is lost with the state, by the clock that does not step.
     pub(crate) fn eviction_weight(&self, state: &State, time: ClockReading) -> EvictionWeight {
         let now = time.as_nanos();
         if self.token().is_some() {

@@ -1,17 +1,4 @@
-//! Weights for eviction: the usage that is lost with a state, with and without its quota.
-
-/// The usage that is lost with a state. A full table evicts the key with the least weight. The default
-/// is no usage.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Weight {
-    /// Nanoseconds until the key's block ends: a blocked key outweighs all others.
-    pub(crate) blocked: u64,
-    /// Nanoseconds in which the used units return, or fewer if the key is fresh earlier; an exhausted
-    /// key has all of them. So an exhausted quota of a day outweighs one of a second.
-    pub(crate) time: u64,
-    /// Nanoseconds in which the used units return.
-    pub(crate) used: u64,
-}
+//! Weights for eviction: the usage that is lost with a state, known without its quota.
 
 /// The low bits that encode how the weight of a state changes.
 const HOLD_BITS: u32 = 3;
@@ -42,6 +29,9 @@ pub(crate) struct EvictionWeight {
 }
 
 impl EvictionWeight {
+    /// The [loss](Self::at) of a fresh state.
+    pub(crate) const FRESH: [u64; 3] = [0; 3];
+
     pub(crate) const fn new(fresh_at: u64, used: u64, hold: Fading) -> Self {
         const MOST: u64 = u64::MAX >> HOLD_BITS;
         let used = if used > MOST { MOST } else { used };
@@ -85,26 +75,29 @@ impl EvictionWeight {
         self.used |= PINNED;
     }
 
+    pub(crate) const fn unpin(&mut self) {
+        self.used &= !PINNED;
+    }
+
     pub(crate) const fn is_pinned(self) -> bool {
         self.used & PINNED != 0
     }
 
-    pub(crate) fn at(self, now: u64) -> Weight {
+    /// The usage that is lost with the state at `now`; a full table evicts the state with the least. All are nanoseconds:
+    /// until its block ends, so that a block outweighs all states; in which the used units return, or fewer if the
+    /// state is fresh earlier and not exhausted, so that an exhausted quota of a day outweighs one of a second; and in
+    /// which the used units return.
+    pub(crate) fn at(self, now: u64) -> [u64; 3] {
         let left = self.fresh_at.saturating_sub(now);
         if left == 0 {
-            return Weight::default();
+            return Self::FRESH;
         }
         let used = self.used >> HOLD_BITS;
-        let (blocked, time, used) = match self.used & 3 {
-            hold if hold == Fading::Blocks as u64 => (left, 0, 0),
-            hold if hold == Fading::Flows as u64 => (0, used.min(left), used.min(left)),
-            hold if hold == Fading::Exhausted as u64 => (0, used, used),
-            _ => (0, used.min(left), used),
-        };
-        Weight {
-            blocked,
-            time,
-            used,
+        match self.used & 3 {
+            hold if hold == Fading::Blocks as u64 => [left, 0, 0],
+            hold if hold == Fading::Flows as u64 => [0, used.min(left), used.min(left)],
+            hold if hold == Fading::Exhausted as u64 => [0, used, used],
+            _ => [0, used.min(left), used],
         }
     }
 }

@@ -30,7 +30,7 @@ pub(crate) use self::{
     bucket::{Bucket, TokenBucket},
     compiled_quota::{CompiledQuota, State},
     decide::{Answer, CounterIndex, Tally},
-    eviction_weight::{EvictionWeight, Weight},
+    eviction_weight::EvictionWeight,
     fixed_window::long_window_begins,
     varying::least_limit_begins,
 };

@@ -43,11 +43,6 @@ impl Block {
         (State::Instant(self.0), self.0)
     }
 
-    /// The block of an instant that [`to_state`](Self::to_state) returned.
-    pub(crate) const fn from_instant(until: u64) -> Self {
-        Self(until)
-    }
-
     pub(crate) const fn from_state(state: &State) -> Self {
         match state {
             State::Instant(until) => Self(*until),

@@ -14,7 +14,7 @@ use crate::algorithm::CounterIndex;
 #[cfg(all(feature = "redis", feature = "rules"))]
 use crate::quota::Algorithm;
 use crate::{
-    algorithm::{Bucket, ClockSkew, CompiledQuota, EvictionWeight, Most, State, Weight},
+    algorithm::{Bucket, ClockSkew, CompiledQuota, EvictionWeight, Most, State},
     clock::ClockReading,
     decision::{Op, Policy, REQUEST_TIER},
     error::{ConfigError, ConfigErrorKind, LimiterError},
@@ -228,21 +228,7 @@ impl TierSet {
         self.width() * if self.block_for.is_some() { 2 } else { 1 }
     }
 
-    /// The weight of these states of a key, for eviction.
-    pub(crate) fn weight(&self, states: &[State], time: ClockReading) -> Weight {
-        let mut weight = Weight::default();
-        for states in states.chunks(self.width()) {
-            for (counter, state) in self.counters.iter().zip(states) {
-                let Some(counter) = counter else { continue };
-                let here = counter.meter.weight(state, time);
-                weight.time = weight.time.max(here.time);
-                weight.used = weight.used.max(here.used);
-            }
-        }
-        weight
-    }
-
-    /// The weight of the state with this index, for an eviction without the quotas.
+    /// The weight of the state with this index.
     pub(crate) fn eviction_weight(
         &self,
         place: usize,
@@ -464,6 +450,7 @@ impl TierSet {
     /// # Errors
     ///
     /// If a request brings a quota and the limiter has several.
+    #[cfg(feature = "shared")]
     pub(crate) fn measured_by<'a>(
         &'a self,
         chosen: Chosen,
@@ -561,16 +548,14 @@ impl TierSet {
         list.map(|(at, quota)| all.most(*at, quota)).collect()
     }
 
-    /// The label of each counter; `None` for free ones.
-    pub(crate) fn labels(&self) -> Vec<Option<CounterLabel>> {
-        let counters = self.counters.iter().map(|counter| {
-            let counter = counter.as_ref()?;
-            Some(CounterLabel {
-                name: self.shared_name(counter.at).into_owned(),
-                is_named: self.counter_name(counter.at).is_some(),
-                shape: counter.quota.shape_numbers(),
-                text: counter.quota.to_string(),
-            })
+    /// The label of each counter.
+    pub(crate) fn labels(&self) -> Vec<CounterLabel> {
+        let counters = self.counters.iter().flatten();
+        let counters = counters.map(|counter| CounterLabel {
+            name: self.shared_name(counter.at).into_owned(),
+            is_named: self.counter_name(counter.at).is_some(),
+            shape: counter.quota.shape_numbers(),
+            text: counter.quota.to_string(),
         });
         counters.collect()
     }

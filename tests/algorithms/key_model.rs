@@ -49,6 +49,7 @@ const UNBLOCKED: Block = Block {
 pub(crate) struct Subject {
     specs: Vec<Vec<Spec>>,
     rules: Vec<Vec<Rule>>,
+    /// Also those of former quotas, since a quota that is changed back goes on with its count. A lone bucket has none.
     counters: Counters,
     /// The units that responses counted, by the same quotas.
     counted: Counters,
@@ -113,9 +114,10 @@ impl Subject {
             let rule = &mut self.rules[0][0];
             rule.tolerance = rule.most_time.max(1_000_000_000);
         }
-        let needed = |(place, kind): &CounterId| alike(*place, *kind).next().is_some();
-        self.counters.retain(|id, _| needed(id));
-        self.counted.retain(|id, _| needed(id));
+        if self.lock_free {
+            let needed = |(place, kind): &CounterId| alike(*place, *kind).next().is_some();
+            self.counters.retain(|id, _| needed(id));
+        }
     }
 
     /// Another process restores what this one saved, with the quotas in force. It has no receipts.
@@ -143,10 +145,8 @@ impl Subject {
         self.specs[0][place] = spec;
         self.make_rules();
         if was_lock_free && !self.lock_free {
-            // The one quota is no bucket any more; the rest of a block remains.
+            // The one quota is no bucket any more; a block remains.
             self.counters.clear();
-            let left = u64::try_from((self.block.until - now).max(0)).expect("a block");
-            self.block_by_hand(now, Duration::from_nanos(left));
         }
         if self.lock_free {
             // Nothing distinguishes a larger quota's debt from what is tolerated.
@@ -346,10 +346,12 @@ impl Subject {
         }
     }
 
-    /// Forgets all, of all tiers.
+    /// Forgets all, of all tiers. The counts of former quotas stay until they have returned.
     fn reset(&mut self, now: Nanos, rules: &[Rule]) -> Answer {
-        self.counters.clear();
-        self.counted.clear();
+        for id in self.rules.iter().flat_map(|rules| ids(rules)) {
+            self.counters.remove(&id);
+            self.counted.remove(&id);
+        }
         self.block = UNBLOCKED;
         let fresh = rules.iter().map(|rule| (rule, rule.kind.fresh()));
         let lines = fresh.map(|(rule, fresh)| Line::new(rule, &fresh, &fresh, now, 0));

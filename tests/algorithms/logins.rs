@@ -88,7 +88,7 @@ fn failures_that_come_slowly_block_nobody() {
     }
 }
 
-/// A changed kind of quota leaves also what responses counted; a changed limit keeps it.
+/// A changed kind of quota leaves also what responses counted, until it is changed back; a changed limit keeps it.
 #[test]
 fn failures_are_kept_as_the_quota_is() {
     let fails = |limiter: &LocalLimiter, times| {
@@ -107,8 +107,8 @@ fn failures_are_kept_as_the_quota_is() {
         let (limiter, _) = blocking(quota, 8);
         assert!(!fails(&limiter, 4));
         set(&limiter, other);
-        set(&limiter, quota);
         assert!(!fails(&limiter, 4), "{quota:?}");
+        set(&limiter, quota);
         assert!(fails(&limiter, 1), "{quota:?}");
 
         let (limiter, _) = blocking(quota, 8);

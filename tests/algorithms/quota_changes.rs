@@ -148,11 +148,16 @@ fn bucket_becomes_a_window_and_a_bucket_again() {
     }
     assert_eq!(limiter.tracked_keys(), 3);
     set(&limiter, bucket);
-    assert_eq!(limiter.tracked_keys(), 0);
     for other in &others {
         assert!(limiter.acquire(other, 3).is_allowed());
         assert!(limiter.acquire(other, 1).is_denied());
     }
+    assert_eq!(limiter.tracked_keys(), 6, "those of the window return");
+    set(&limiter, window);
+    for other in &others {
+        assert!(limiter.acquire(other, 1).is_denied());
+    }
+    set(&limiter, bucket);
     clock.advance(Duration::from_secs(1_200));
     assert!(limiter.acquire(&others[0], 1).is_allowed());
     assert!(limiter.acquire(&others[0], 1).is_denied());

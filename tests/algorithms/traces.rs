@@ -186,7 +186,8 @@ fn builder(setup: &Setup, clock: &ManualClock) -> LocalLimiterBuilder {
         specs.map(|(spec, name)| spec.quota.named(name)).collect()
     };
     let mut builder = LocalLimiter::builder(named(&setup.tiers[0]))
-        .max_keys(4)
+        // Counts of former quotas take room, too.
+        .max_keys(64)
         .on_change(setup.on_change)
         .clock(clock.clone());
     for (list, name) in setup.tiers[1..].iter().zip(["small", "large"]) {

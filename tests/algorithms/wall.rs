@@ -53,11 +53,13 @@ fn a_step_of_the_wall_moves_no_bucket_and_no_log() {
                 let _ = limiter.acquire(&alice(), 1);
             }
             let before = limiter.peek(&alice(), 1).retry_after();
+            let tracked = limiter.tracked_keys();
             clock.step(hours);
             let after = limiter.acquire(&alice(), 1);
             assert!(after.is_denied(), "{quota:?}, {hours} h");
             assert_eq!(after.retry_after(), before, "{quota:?}, {hours} h");
-            assert_eq!(limiter.tracked_keys(), 1, "{quota:?}, {hours} h");
+            assert!(tracked > 0);
+            assert_eq!(limiter.tracked_keys(), tracked, "{quota:?}, {hours} h");
             clock.monotone.advance(before.expect("it fits later"));
             assert!(
                 limiter.acquire(&alice(), 1).is_allowed(),

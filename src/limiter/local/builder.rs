@@ -6,7 +6,7 @@ use super::{
     eviction::{Capacity, DEFAULT_MAX_KEYS, DEFAULT_MAX_LOG_TIMES},
     hash::KeyHasher,
     limiter::LocalLimiter,
-    state_file::{BlockReader, FileHeader, LimiterHeader, RestoreError, log_refused, open},
+    state_file::{BlockReader, FileHeader, RestoreError, log_refused, open},
     store::LocalStore,
 };
 use crate::{
@@ -90,12 +90,12 @@ impl LocalLimiterBuilder {
     /// nearly twice as many entries, so it often holds more. Defaults to 262,144, about 8 MB for one token
     /// bucket.
     ///
-    /// A key takes 30 bytes, whatever its length, for one token bucket or leaky bucket; 75 bytes
-    /// and 45 more for each further counter otherwise, and with [`block_for`](Self::block_for) 45
-    /// more for each counter. On top come 40 bytes and 8 for each slice of a sliding window, and 80
-    /// and 16 to 64 for each time in a log. The table never grows beyond that, and takes memory as
-    /// keys come. A key takes room only while it is not fresh. Beyond `max_keys` the key with the least
-    /// usage is evicted first, measured by the time in which the usage returns.
+    /// A key takes 30 bytes, whatever its length, for one token bucket or leaky bucket; otherwise 90 bytes
+    /// for each counter, and with [`block_for`](Self::block_for) 90 more for each. On top come 40 bytes
+    /// and 8 for each slice of a sliding window, and 80 and 16 to 64 for each time in a log. The table never
+    /// grows beyond that, and takes memory as keys come. A key takes room only while it is not fresh. Beyond
+    /// `max_keys` the key with the least usage is evicted first, measured by the time in which the usage
+    /// returns. The counters of a key are evicted one by one, so it keeps the limit that it has exhausted.
     pub const fn max_keys(mut self, max_keys: usize) -> Self {
         self.max_keys = Some(max_keys);
         self
@@ -184,9 +184,10 @@ impl LocalLimiterBuilder {
     /// limiter cannot be [built](Self::build). Nothing of the file is used then.
     pub fn restore(self, from: impl Read) -> Result<LocalLimiter, RestoreError> {
         let mut reader = BlockReader::begin(from)?;
-        let header = FileHeader::<LimiterHeader>::read(&mut reader)?;
+        let header = FileHeader::read(&mut reader)?;
+        let saved = header.limit()?;
         let limiter = self.build_with(KeyHasher::of_key(header.hash_key))?;
-        limiter.restore_entries(&header, &mut reader)?;
+        limiter.restore_entries(saved, &mut reader)?;
         Ok(limiter)
     }
 

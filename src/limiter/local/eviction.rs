@@ -8,7 +8,7 @@ use std::{
 
 use super::hash::KeyHash;
 use crate::{
-    algorithm::Weight,
+    algorithm::EvictionWeight,
     error::{ConfigError, ConfigErrorKind},
 };
 
@@ -23,7 +23,7 @@ const WAYS: usize = 4;
 struct Survey {
     free: usize,
     /// The entry with the least weight, and its weight.
-    least: Option<(Weight, EntryIndex)>,
+    least: Option<([u64; 3], EntryIndex)>,
 }
 
 /// A key's two buckets among this many entries.
@@ -50,8 +50,8 @@ pub(super) fn find(tags: &[u64], key: KeyHash) -> Option<EntryIndex> {
 /// least weight. An entry without a weight is pinned. `None` if all are pinned.
 pub(super) fn least_weighty(
     candidates: [Range<usize>; 2],
-    weigh: impl Fn(EntryIndex) -> Option<Weight>,
-) -> Option<(EntryIndex, Weight)> {
+    weigh: impl Fn(EntryIndex) -> Option<[u64; 3]>,
+) -> Option<(EntryIndex, [u64; 3])> {
     let [first, second] = candidates.map(|bucket| survey(bucket, &weigh));
     let better = match (first.free, second.free) {
         (0, 0) => [first.least, second.least].into_iter().flatten().min(),
@@ -61,7 +61,7 @@ pub(super) fn least_weighty(
     better.map(|(weight, entry)| (entry, weight))
 }
 
-fn survey(bucket: Range<usize>, weigh: impl Fn(EntryIndex) -> Option<Weight>) -> Survey {
+fn survey(bucket: Range<usize>, weigh: impl Fn(EntryIndex) -> Option<[u64; 3]>) -> Survey {
     let weighed = bucket
         .map(EntryIndex)
         .filter_map(|entry| Some((weigh(entry)?, entry)));
@@ -70,7 +70,7 @@ fn survey(bucket: Range<usize>, weigh: impl Fn(EntryIndex) -> Option<Weight>) ->
         least: None,
     };
     for (weight, entry) in weighed {
-        survey.free += usize::from(weight == Weight::default());
+        survey.free += usize::from(weight == EvictionWeight::FRESH);
         if survey.least.is_none_or(|(least, _)| weight < least) {
             survey.least = Some((weight, entry));
         }
@@ -174,6 +174,9 @@ const MAX_KEYS: u64 = 1 << 32;
 /// the lock for longer.
 const MIN_ENTRIES_PER_SHARD: usize = 4_096;
 
+/// The most shards: 24 bits of a tag choose one.
+const MAX_SHARDS: usize = 1 << 22;
+
 /// The entries of a table for `keys` live keys: 15 for 8. At this load two choices of a bucket of
 /// four lose about 1 key in 27,000.
 pub(super) const fn entries_for(keys: usize) -> usize {
@@ -200,15 +203,12 @@ impl Capacity {
         Ok(Self { keys, log_times })
     }
 
-    /// The number of shards of a table with locks, and the entries of each.
-    pub(super) const fn shards(self) -> (usize, usize) {
-        let entries = entries_for(self.keys);
-        let count = match entries / MIN_ENTRIES_PER_SHARD {
-            0 => 1,
-            count => count,
-        };
+    /// The number of shards of a table with locks whose keys have this number of states, and the entries of each.
+    pub(super) fn shards(self, states: usize) -> (usize, usize) {
+        let entries = entries_for(self.keys.saturating_mul(states));
+        let count = (entries / MIN_ENTRIES_PER_SHARD).clamp(1, MAX_SHARDS);
         let buckets = entries.div_ceil(count * WAYS);
-        (count, if buckets < 2 { 2 } else { buckets } * WAYS)
+        (count, buckets.max(2) * WAYS)
     }
 
     /// The error of a capacity that exceeds the memory.

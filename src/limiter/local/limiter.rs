@@ -2,40 +2,41 @@
 
 use std::{
     fmt,
-    io::{self, Read, Write},
+    io::{Read, Write},
     path::Path,
-    sync::{Arc, Mutex, OnceLock},
+    sync::{
+        Arc, Mutex, OnceLock,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
 use super::{
     eviction::Capacity,
     hash::{KeyHash, KeyHasher},
-    lock_free_bucket_table::{Blocks, Charged, LockFree, LoneLimit},
-    sharded::Sharded,
+    lock_free_bucket_table::{Charged, LockFree, LoneLimit},
     state_file::{
-        BlockReader, BlockWriter, FileHeader, Layout, LimiterHeader, RestoreError, SaveError,
-        SaveErrorKind, Saved, replace_file,
+        self, BlockReader, BlockWriter, FileHeader, RestoreError, SaveError, SaveErrorKind, Saved,
+        SavedLimit, replace_file,
     },
-    store::{LocalStore, StoreCall, StoreTable, StoredLimit},
+    store::{LocalStore, ONLY_LIMIT, StoreCall, StoreTable, StoredCounters, StoredLimit},
     swappable_limits::ChangingLimits,
 };
 use crate::{
     algorithm::{State, TokenBucket},
-    clock::{ClockReading, SharedClock},
+    clock::{ClockReading, SharedClock, Timestamp},
     decision::{Decision, Op, Policy, Receipt},
     error::{ConfigError, ConfigErrorKind, LimiterError},
     key::Key,
     limiter::{
         Facts, Limiter, Never, Pending, Tier,
         apply_operation::denied_for,
-        block::{self, Block},
+        block,
         limiter::one_operation,
         limiter::{ErasedMember, MemberCall},
         tier_set::{Chosen, SingleBucket, TierSet, check_block, unsupported},
     },
     lock::unpoisoned,
-    number_bytes::{push_u64, take_u64},
     quota::{IntoQuotas, OwnedQuota, Priority},
 };
 
@@ -80,14 +81,68 @@ struct Inner {
     capacity: Capacity,
     /// The limits in force; locked during a change.
     limits: Mutex<Arc<TierSet>>,
-    /// The lock-free table, if one instant is the whole state of a key.
+    /// The lock-free table, if one instant was the whole state of a key when the limiter was made.
     instants: Option<LoneLimit>,
-    /// The keys that were blocked by hand while the lock-free table is in use.
-    blocks: Blocks,
-    /// The sharded table, if one instant is not enough, from the start or since a change of quota.
-    subjects: OnceLock<Sharded>,
-    /// The table of a store, instead of the limiter's own tables.
-    stored: Option<(LocalStore, StoredLimit)>,
+    /// The table under locks, if one instant is not enough, or once somebody has blocked a key by hand.
+    locked: OnceLock<LockedLimit>,
+    /// Whether the table under locks has all counts, from the start or since a change of quota.
+    counts_locked: AtomicBool,
+}
+
+/// A limiter's limit in a table under locks: that of a store, or its own.
+struct LockedLimit {
+    store: LocalStore,
+    limit: StoredLimit,
+}
+
+impl LockedLimit {
+    fn new(store: LocalStore, name: Option<&str>, limits: &Arc<TierSet>) -> Self {
+        let limit = store.table().limit(name, Arc::clone(limits));
+        Self { store, limit }
+    }
+
+    fn table(&self) -> &StoreTable {
+        self.store.table()
+    }
+}
+
+impl Inner {
+    /// The table under locks, which is made for these limits if there is none.
+    fn locked(&self, limits: &Arc<TierSet>) -> Result<&LockedLimit, ConfigError> {
+        if let Some(locked) = self.locked.get() {
+            return Ok(locked);
+        }
+        let (clock, hasher) = (self.clock.clone(), self.hasher.clone());
+        let store = LocalStore::from_parts(self.capacity, Some(limits.states()), clock, hasher)?;
+        let made = LockedLimit::new(store, None, limits);
+        Ok(self.locked.get_or_init(|| made))
+    }
+
+    /// Whether any key of a lone bucket may be blocked by hand.
+    #[inline]
+    fn may_block(&self, now: Timestamp) -> bool {
+        let locked = self.locked.get();
+        locked.is_some_and(|locked| locked.table().may_block(now.as_nanos()))
+    }
+
+    /// Blocks a key of a lone bucket, or ends its block, if that is the operation. Returns the nanoseconds until its block
+    /// ends.
+    fn block_of(&self, hash: KeyHash, now: Timestamp, op: &Op) -> u64 {
+        let Some(LockedLimit { store, limit }) = self.locked.get() else {
+            return 0;
+        };
+        if matches!(op, Op::Block(_) | Op::Reset) {
+            let decided = store.table().decide(StoreCall {
+                limit,
+                key: hash,
+                tier: &Tier::DEFAULT,
+                op,
+                late: Duration::ZERO,
+            });
+            drop(decided);
+        }
+        store.table().block_left(limit, hash, now.as_nanos())
+    }
 }
 
 impl LocalLimiter {
@@ -182,7 +237,7 @@ impl LocalLimiter {
         // The clock first: the CPU hashes while it waits for the time.
         let now = self.0.clock.now();
         let hash = self.0.hasher.hash(key);
-        if self.0.blocks.are_any(now.as_nanos()) {
+        if self.0.may_block(now) {
             return None;
         }
         lone.table.charge(hash, now, bucket, class, units)
@@ -214,6 +269,11 @@ impl LocalLimiter {
         let own = op.of_limit(self.limit_identity())?;
         let op = own.as_ref().unwrap_or(op);
         check_block(op)?;
+        if matches!(op, Op::Block(_)) {
+            let limits = unpoisoned(self.0.limits.lock());
+            let made = self.0.locked(&limits);
+            made.map_err(|error| LimiterError::unsupported(error.to_string()))?;
+        }
         // A lone bucket has no window to count in, and may be a queue.
         if self.instants().is_some() && !self.supports(op) {
             return Err(unsupported(op));
@@ -241,7 +301,7 @@ impl LocalLimiter {
     /// The quota and the lock-free table, if that table is in use.
     #[inline]
     fn instants(&self) -> Option<&LoneLimit> {
-        let in_force = self.0.subjects.get().is_none();
+        let in_force = !self.0.counts_locked.load(Ordering::Acquire);
         self.0.instants.as_ref().filter(|_| in_force)
     }
 
@@ -281,23 +341,7 @@ impl LocalLimiter {
         chosen: Chosen,
         op: &Op,
     ) -> Decision {
-        let Inner {
-            blocks,
-            capacity,
-            subjects,
-            ..
-        } = &*self.0;
-        match op {
-            Op::Block(length) => blocks.set(hash, time.as_nanos(), *length, capacity.keys),
-            Op::Reset => blocks.set(hash, time.as_nanos(), Duration::ZERO, capacity.keys),
-            _ => {}
-        }
-        if let (Op::Block(_) | Op::Reset, Some(subjects)) = (op, subjects.get()) {
-            // The quota has changed since, and the sharded table stores the blocks now.
-            let decided = subjects.decide(hash, &self.0.clock, &Tier::DEFAULT, op, Duration::ZERO);
-            return decided.expect("there is always a default tier");
-        }
-        let blocked = blocks.left(hash, time.as_nanos());
+        let blocked = self.0.block_of(hash, time.now, op);
         let instead = block::instead_of(op).filter(|_| blocked > 0);
         let done = instead.as_ref().unwrap_or(op);
         let chosen = chosen.by_receipt(op, 1, Some(&quota.own));
@@ -315,8 +359,9 @@ impl LocalLimiter {
     }
 
     /// The store in which the limiter counts, and its limit there.
-    fn stored(&self) -> Option<&(LocalStore, StoredLimit)> {
-        self.0.stored.as_ref()
+    fn stored(&self) -> Option<&LockedLimit> {
+        let locked = self.0.locked.get();
+        locked.filter(|locked| locked.table().is_shared())
     }
 
     fn decide_locked(
@@ -326,20 +371,17 @@ impl LocalLimiter {
         op: &Op,
         late: Duration,
     ) -> Result<Decision, LimiterError> {
-        let key = self.0.hasher.hash(key);
-        if let Some((store, limit)) = &self.0.stored {
-            return store.table().decide(StoreCall {
-                limit,
-                key,
-                tier,
-                op,
-                late,
-            });
-        }
-        let Some(subjects) = self.0.subjects.get() else {
+        let Some(LockedLimit { store, limit }) = self.0.locked.get() else {
             return Err(tier.unknown());
         };
-        subjects.decide(key, &self.0.clock, tier, op, late)
+        let key = self.0.hasher.hash(key);
+        store.table().decide(StoreCall {
+            limit,
+            key,
+            tier,
+            op,
+            late,
+        })
     }
 
     pub(super) fn from_parts(
@@ -349,53 +391,49 @@ impl LocalLimiter {
         hasher: KeyHasher,
     ) -> Result<Self, ConfigError> {
         let limits = Arc::new(limits);
-        let subjects = OnceLock::new();
-        let stored = None;
         let instants = match limits.single_bucket() {
             Some(quota) => Some(LoneLimit {
                 bucket: ChangingLimits::new(quota),
                 table: LockFree::try_new(capacity, clock.now())?,
             }),
-            None => {
-                let made = Sharded::try_new(capacity, &limits)?;
-                subjects.get_or_init(|| made);
-                None
-            }
+            None => None,
         };
-        Ok(Self(Arc::new(Inner {
+        let inner = Inner {
             policies: limits.default_tier().policies.clone(),
-            blocks: Blocks::default(),
             clock,
             hasher,
             capacity,
-            limits: Mutex::new(limits),
+            counts_locked: AtomicBool::new(instants.is_none()),
             instants,
-            subjects,
-            stored,
-        })))
+            locked: OnceLock::new(),
+            limits: Mutex::new(Arc::clone(&limits)),
+        };
+        if inner.instants.is_none() {
+            inner.locked(&limits)?;
+        }
+        Ok(Self(Arc::new(inner)))
     }
 
     /// A limiter that counts in a store.
     pub(super) fn in_store(limits: TierSet, name: Option<&str>, store: &LocalStore) -> Self {
         let limits = Arc::new(limits);
-        let limit = store.table().limit(name, Arc::clone(&limits));
+        let locked = LockedLimit::new(store.clone(), name, &limits);
         Self(Arc::new(Inner {
             policies: limits.default_tier().policies.clone(),
-            blocks: Blocks::default(),
             clock: store.table().clock.clone(),
             hasher: store.table().hasher.clone(),
             capacity: Capacity::NONE,
             limits: Mutex::new(limits),
             instants: None,
-            subjects: OnceLock::new(),
-            stored: Some((store.clone(), limit)),
+            locked: OnceLock::from(locked),
+            counts_locked: AtomicBool::new(true),
         }))
     }
 
     /// A limiter with these quotas and this clock, for another number of keys, with a table of its own.
     pub(crate) fn with_max_keys(&self, max_keys: usize) -> Result<Self, ConfigError> {
         let inner = &*self.0;
-        if inner.stored.is_some() {
+        if self.stored().is_some() {
             return Err(ConfigError::new(
                 ConfigErrorKind::Store,
                 "max_keys of a limiter in a store is the store's: set it there",
@@ -412,34 +450,31 @@ impl LocalLimiter {
         )
     }
 
-    /// The number of keys that are not fresh.
+    /// The number of keys that are not fresh. A limiter that takes a lock counts each quota of a key, and each block.
     ///
     /// This walks the whole table, in about a millisecond for 262,144 keys: use it for a metrics scrape,
     /// not for every request. For a limiter in a store it is the [store's](LocalStore::tracked_keys)
     /// number.
     pub fn tracked_keys(&self) -> usize {
-        if let Some((store, _)) = &self.0.stored {
-            return store.tracked_keys();
-        }
-        let time = self.0.clock.read();
-        match (self.0.subjects.get(), &self.0.instants) {
-            (Some(subjects), _) => subjects.live_keys(time),
-            (None, Some(lone)) => (lone.table).live_keys(&lone.bucket.read().measured.0, time.now),
-            (None, None) => 0,
-        }
+        let now = self.0.clock.now();
+        let instants = self.instants();
+        let instants =
+            instants.map(|lone| (lone.table).live_keys(&lone.bucket.read().measured.0, now));
+        let locked = self.0.locked.get();
+        let locked = locked.map(|locked| locked.store.tracked_keys());
+        instants.unwrap_or(0) + locked.unwrap_or(0)
     }
 
-    /// The number of keys that were evicted before they were fresh, since the start. More than a few mean
+    /// The number of keys that were evicted before they were fresh, since the start. A limiter that takes a lock counts
+    /// each quota of a key, and each block: it evicts these one by one. More than a few mean
     /// that `max_keys` is too small for the traffic, or that somebody floods it. For a limiter in a store
     /// it is the [store's](LocalStore::evictions) number.
     pub fn evictions(&self) -> u64 {
-        if let Some((store, _)) = &self.0.stored {
-            return store.evictions();
-        }
         let instants = self.0.instants.as_ref();
         let instants = instants.map(|lone| lone.table.evictions());
-        let subjects = self.0.subjects.get().map(Sharded::evictions);
-        instants.unwrap_or(0) + subjects.unwrap_or(0)
+        let locked = self.0.locked.get();
+        let locked = locked.map(|locked| locked.store.evictions());
+        instants.unwrap_or(0) + locked.unwrap_or(0)
     }
 
     /// Changes the quota of this name (`default` for one that stands alone and was given none) in
@@ -455,9 +490,8 @@ impl LocalLimiter {
     /// requests of their key queue behind them.
     ///
     /// If the algorithm, period, slices or refill step changes, the quota gets another counter: that of
-    /// another tier that counts alike, or a fresh one. The old counts are dropped; a
-    /// [store](crate::LocalStore) keeps them until they have returned, and a quota that is changed back
-    /// continues with them. Headers show the new quota from the next decision on. Requests that are open
+    /// another tier that counts alike, or a fresh one. The old counts stay until they have returned, and a quota that is
+    /// changed back continues with them. Only those of a single bucket with a table of its own are dropped. Headers show the new quota from the next decision on. Requests that are open
     /// during the change refund to a bucket only units that its new numbers could have charged, see
     /// [`Receipt`](crate::Receipt).
     ///
@@ -470,28 +504,18 @@ impl LocalLimiter {
         let mut current = unpoisoned(inner.limits.lock());
         let mut limits = TierSet::clone(&current);
         let kept = limits.replace(name, &quota.into())?;
-        if let Some((store, limit)) = &inner.stored {
-            let limits = Arc::new(limits);
-            store.table().replace(limit, Arc::clone(&limits));
-            *current = limits;
-            return Ok(());
-        }
         let limits = Arc::new(limits);
-        match (
-            inner.subjects.get(),
-            &inner.instants,
-            limits.single_bucket(),
-        ) {
-            (None, Some(lone), Some(bucket)) => lone.change(bucket, &kept, inner.clock.now()),
-            (None, ..) => {
-                let made = Sharded::try_new(inner.capacity, &limits)?;
-                let made = inner.subjects.get_or_init(|| made);
-                for (key, left) in inner.blocks.take(inner.clock.now().as_nanos()) {
-                    let block = Op::Block(left);
-                    drop(made.decide(key, &inner.clock, &Tier::DEFAULT, &block, Duration::ZERO));
+        match (self.instants(), limits.single_bucket()) {
+            (Some(lone), Some(bucket)) => lone.change(bucket, &kept, inner.clock.now()),
+            _ => {
+                match inner.locked.get() {
+                    Some(LockedLimit { store, limit }) => {
+                        store.table().replace(limit, Arc::clone(&limits));
+                    }
+                    None => drop(inner.locked(&limits)?),
                 }
+                inner.counts_locked.store(true, Ordering::Release);
             }
-            (Some(subjects), ..) => subjects.install(&limits, &kept),
         }
         *current = limits;
         Ok(())
@@ -518,7 +542,7 @@ impl LocalLimiter {
     /// [`LocalStore::save`](crate::LocalStore::save).
     pub fn save(&self, to: impl Write) -> Result<Saved, SaveError> {
         let inner = &*self.0;
-        if inner.stored.is_some() {
+        if self.stored().is_some() {
             return Err(SaveError::new(
                 SaveErrorKind::InStore,
                 "this limiter counts in a store, which saves all its limiters together: call \
@@ -527,51 +551,33 @@ impl LocalLimiter {
         }
         let time = inner.clock.read();
         let limits = self.limits_in_force();
-        let layout = Layout::of(&limits);
         let header = FileHeader {
-            saved_at: time.wall,
-            max_keys: inner.capacity.keys as u64,
             hash_key: inner.hasher.key(),
-            of: LimiterHeader {
+            limiters: 1,
+            limits: vec![SavedLimit {
+                number: ONLY_LIMIT,
+                name: None,
                 counter_mark: limits.counter_mark(),
-                layout,
-            },
+                labels: limits.labels(),
+            }],
         };
-        let mut writer = BlockWriter::begin(to, &header.to_bytes())?;
-        self.save_entries(&header.of.layout, time, &mut writer)?;
-        let (entries, bytes) = writer.finish()?;
-        Ok(Saved {
-            entries,
-            bytes,
-            at: time.wall,
-        })
-    }
-
-    fn save_entries(
-        &self,
-        layout: &Layout,
-        time: ClockReading,
-        writer: &mut BlockWriter<impl Write>,
-    ) -> io::Result<()> {
-        let inner = &*self.0;
-        match (self.instants(), inner.subjects.get()) {
-            (Some(lone), _) => {
+        state_file::write(to, &header, time, |writer| {
+            if let Some(lone) = self.instants() {
+                let counters = StoredCounters::alone(&inner.hasher, Arc::clone(&limits));
                 // Not a guard: a change of quota would wait for it, and all requests for the change.
                 let (bucket, _) = lone.bucket.read().measured;
-                let mut blocks = inner.blocks.all(time.as_nanos());
-                lone.table
-                    .save(&bucket, time.now, writer, |to, tag, instant| {
-                        let block = blocks.remove(&tag).unwrap_or(Block::NONE);
-                        push_instant(to, layout, (tag, block, instant), time);
-                    })?;
-                for (tag, block) in blocks {
-                    writer.entry(|to| push_instant(to, layout, (tag, block, 0), time));
-                }
+                let save = |writer: &mut BlockWriter<_>, tag, instant| {
+                    let state = State::Instant(instant);
+                    let weight = limits.eviction_weight(0, &state, time);
+                    writer.entry((counters.lone_tag(tag), ONLY_LIMIT), weight, &state, time);
+                };
+                lone.table.save(&bucket, time.now, writer, save)?;
             }
-            (None, Some(subjects)) => subjects.save(layout, time, writer)?,
-            (None, None) => {}
-        }
-        Ok(())
+            match inner.locked.get() {
+                Some(locked) => locked.table().save_entries(time, writer),
+                None => Ok(()),
+            }
+        })
     }
 
     /// [Saves](Self::save) to a file, which only its owner can read. It is written beside `path` and then
@@ -584,37 +590,38 @@ impl LocalLimiter {
         replace_file(path.as_ref(), |file| self.save(file))
     }
 
-    /// Restores the entries of a file with this header. The limiter has no keys yet.
+    /// Restores the entries of a file about this limit. The limiter has no keys yet.
     pub(super) fn restore_entries(
         &self,
-        header: &FileHeader<LimiterHeader>,
+        saved: &SavedLimit,
         reader: &mut BlockReader<impl Read>,
     ) -> Result<(), RestoreError> {
+        let inner = &*self.0;
         let limits = self.limits_in_force();
-        let own = Layout::of(&limits);
-        let saved = &header.of.layout;
-        own.check_saved(saved)?;
-        let positions = own.positions_in(saved);
-        let time = self.0.clock.read();
-        let starts_afresh = header.of.counter_mark != limits.counter_mark();
-        reader.entries(|bytes| {
-            let key = KeyHash::of_tag(take_u64(bytes)?);
-            let block = Block::from_instant(time.of_wall(take_u64(bytes)?));
-            let states = (0..saved.states()).map(|_| State::take_from(bytes, time));
-            let mut states: Vec<State> = states.collect::<Option<_>>()?;
-            if !starts_afresh {
-                let own = positions.iter().map(|position| {
-                    let state = position.and_then(|position| states.get_mut(position));
-                    state.map(std::mem::take).unwrap_or_default()
-                });
-                let own = own.collect();
-                self.restore_entry(key, own, block, time);
+        let own = limits.labels();
+        saved.check(&own)?;
+        let time = inner.clock.read();
+        let starts_afresh = saved.counter_mark != limits.counter_mark();
+        let counters = StoredCounters::alone(&inner.hasher, Arc::clone(&limits));
+        reader.entries(time, |entry| {
+            match self.instants() {
+                _ if starts_afresh => {}
+                // The count of a former quota becomes one of a key that nobody asks for.
+                Some(LoneLimit { bucket, table }) if entry.weight.blocked_until() == 0 => {
+                    let key = KeyHash::of_tag(counters.lone_tag(entry.tag));
+                    let bucket = &bucket.read().measured.0;
+                    table.restore(bucket, key, time.now, *entry.state.as_instant());
+                }
+                _ => {
+                    let locked = inner.locked(&limits)?;
+                    locked.table().restore_entry(entry, time.as_nanos());
+                }
             }
-            Some(())
+            Ok(())
         })?;
         // The keys of a larger bucket. All other tables clamp a key when a request comes.
         if let Some(LoneLimit { bucket, table }) = self.instants()
-            && own != *saved
+            && own != saved.labels
         {
             table.fit_to(&bucket.read().measured.0, time.now);
         }
@@ -626,28 +633,12 @@ impl LocalLimiter {
         Arc::clone(&limits)
     }
 
-    fn restore_entry(&self, key: KeyHash, states: Vec<State>, block: Block, time: ClockReading) {
-        let inner = &*self.0;
-        let nanos = time.as_nanos();
-        if let Some(subjects) = inner.subjects.get() {
-            subjects.restore(key, states, block, time);
-        } else if let Some(LoneLimit { bucket, table }) = &inner.instants {
-            let (bucket, _) = &bucket.read().measured;
-            for state in &states {
-                table.restore(bucket, key, time.now, *state.as_instant());
-            }
-            if block.to_state().1 > nanos {
-                inner.blocks.put(key, nanos, block, inner.capacity.keys);
-            }
-        }
-    }
-
     /// Applies operations of several limiters of one store in one step.
     pub(crate) fn decide_many<'a>(
         calls: impl Iterator<Item = MemberCall<'a, Self>>,
     ) -> Result<Decision, LimiterError> {
         StoreTable::decide_many(calls.filter_map(|call| {
-            let (store, limit) = call.limiter.stored()?;
+            let LockedLimit { store, limit } = call.limiter.stored()?;
             let table = store.table();
             let call = StoreCall {
                 limit,
@@ -662,7 +653,7 @@ impl LocalLimiter {
 
     pub(crate) fn shares_store_with(&self, other: &Self) -> bool {
         match (self.stored(), other.stored()) {
-            (Some((store, _)), Some((other, _))) => store.is(other),
+            (Some(own), Some(other)) => own.store.is(&other.store),
             _ => false,
         }
     }
@@ -671,13 +662,13 @@ impl LocalLimiter {
     /// has no share.
     fn limit_identity(&self) -> u64 {
         self.stored()
-            .map_or(0, |(store, limit)| store.table().identity_of(limit))
+            .map_or(0, |locked| locked.table().identity_of(&locked.limit))
     }
 
     /// Whether both count with the same counters of one store.
     pub(crate) fn counts_with(&self, other: &Self) -> bool {
         match (self.stored(), other.stored()) {
-            (Some((_, limit)), Some((_, other))) => limit.counts_with(other),
+            (Some(own), Some(other)) => own.limit.counts_with(&other.limit),
             _ => false,
         }
     }
@@ -685,7 +676,7 @@ impl LocalLimiter {
     /// Whether the limiter is in a store and has quotas for this tier.
     pub(crate) fn has_tier(&self, tier: &Tier) -> bool {
         self.stored()
-            .is_some_and(|(_, limit)| limit.read().limits.knows(tier))
+            .is_some_and(|locked| locked.limit.read().limits.knows(tier))
     }
 }
 
@@ -737,7 +728,7 @@ impl Limiter for LocalLimiter {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        if let Some((store, limit)) = &self.stored {
+        if let Some(LockedLimit { store, limit }) = self.locked.get() {
             store.table().leave(limit);
         }
     }
@@ -750,20 +741,4 @@ impl fmt::Debug for LocalLimiter {
             .field("evictions", &self.evictions())
             .finish_non_exhaustive()
     }
-}
-
-/// Writes an entry of a lone bucket: its tag, its block, and its instant.
-fn push_instant(
-    to: &mut Vec<u8>,
-    layout: &Layout,
-    (tag, block, instant): (u64, Block, u64),
-    time: ClockReading,
-) {
-    push_u64(to, tag);
-    push_u64(to, time.wall_of(block.to_state().1));
-    let states = layout.labels.iter().map(|label| match label {
-        Some(_) => State::Instant(instant),
-        None => State::FRESH,
-    });
-    states.for_each(|state| state.push_to(to, time));
 }

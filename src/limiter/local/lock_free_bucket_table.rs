@@ -1,14 +1,8 @@
-//! The lock-free table of lone buckets: an instant for each key, and the keys beside it that were blocked by hand.
+//! The lock-free table of lone buckets: an instant for each key.
 
 use std::{
-    collections::HashMap,
-    hash::{BuildHasherDefault, DefaultHasher},
     io::{self, Write},
-    sync::{
-        RwLock,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::Duration,
+    sync::atomic::{AtomicU64, Ordering},
 };
 
 use super::{
@@ -23,8 +17,7 @@ use crate::{
     clock::{ClockReading, Timestamp},
     decision::{Decision, Measure, Op, Policy, QuotaStatuses},
     error::ConfigError,
-    limiter::{block::Block, tier_set::SingleBucket},
-    lock::unpoisoned,
+    limiter::tier_set::SingleBucket,
     quota::{MAX_REFILL_NANOS, Priority},
 };
 
@@ -214,20 +207,20 @@ impl LockFree {
         decision_about(policy, &measure, &answer, time.now, class)
     }
 
-    /// Saves all keys that are not fresh. `write` writes an entry from its tag and its instant.
+    /// Saves all keys that are not fresh. `save` writes an entry from its tag and its instant.
     pub(super) fn save<W: Write>(
         &self,
         bucket: &Bucket,
         now: Timestamp,
         writer: &mut BlockWriter<W>,
-        mut write: impl FnMut(&mut Vec<u8>, u64, u64),
+        mut save: impl FnMut(&mut BlockWriter<W>, u64, u64),
     ) -> io::Result<()> {
         let origin = self.origin(now.as_nanos());
         let fresh = origin.state_of(bucket.fresh_until(now.as_nanos()));
         let count = self.table.entry_count();
         for entry in (0..count).map(scattered(count)) {
             self.table.visit(entry, fresh, |tag, state| {
-                writer.entry(|to| write(to, tag, origin.nanos_of(state)));
+                save(writer, tag, origin.nanos_of(state));
             });
             if writer.is_full() {
                 writer.flush()?;
@@ -293,84 +286,5 @@ impl LockFree {
             self.table.change_states(instant_moved);
         }
         new
-    }
-}
-
-/// The number of blocks among which one is evicted.
-const BLOCKS_SEARCHED: usize = 16;
-
-/// Keys that were blocked by hand, of a limiter whose table has no room for blocks.
-#[derive(Debug, Default)]
-pub(super) struct Blocks {
-    /// The instant at which the last block ends. After it requests take no lock; most limiters never have
-    /// a block.
-    last_end: AtomicU64,
-    /// Hashed again without a key of its own: a `KeyHash` is keyed already, and so its order repeats with a seed.
-    blocks: RwLock<HashMap<KeyHash, Block, BuildHasherDefault<DefaultHasher>>>,
-}
-
-impl Blocks {
-    /// Whether any key may be blocked at `now`.
-    #[inline]
-    pub(super) fn are_any(&self, now: u64) -> bool {
-        self.last_end.load(Ordering::Acquire) > now
-    }
-
-    /// Nanoseconds until the block of this key ends.
-    pub(super) fn left(&self, key: KeyHash, now: u64) -> u64 {
-        let Some(set) = unpoisoned(self.blocks.read()).get(&key).copied() else {
-            return 0;
-        };
-        let mut block = set;
-        let left = block.left(now, None);
-        if block != set
-            && let Some(set) = unpoisoned(self.blocks.write()).get_mut(&key)
-        {
-            // The clock has stepped back, and the block stays as short as it is reported.
-            return set.left(now, None);
-        }
-        left
-    }
-
-    /// Blocks a key, or ends its block. If `most` keys are blocked, evicts the block that ends first of a
-    /// few.
-    pub(super) fn set(&self, key: KeyHash, now: u64, length: Duration, most: usize) {
-        self.put(key, now, Block::by_hand(now, length), most);
-    }
-
-    /// Replaces the block of a key, see [`set`](Self::set).
-    pub(super) fn put(&self, key: KeyHash, now: u64, mut block: Block, most: usize) {
-        let mut blocks = unpoisoned(self.blocks.write());
-        blocks.remove(&key);
-        if block == Block::NONE {
-            return;
-        }
-        if blocks.len() >= most {
-            let few = blocks.iter().take(BLOCKS_SEARCHED);
-            let first = few
-                .min_by_key(|(_, block)| block.to_state().1)
-                .map(|(key, _)| *key);
-            first.and_then(|first| blocks.remove(&first));
-        }
-        blocks.insert(key, block);
-        let end = now.saturating_add(block.left(now, None));
-        self.last_end.fetch_max(end, Ordering::AcqRel);
-    }
-
-    /// All blocks that have not ended, by the tag of the key.
-    pub(super) fn all(&self, now: u64) -> HashMap<u64, Block> {
-        let blocks = unpoisoned(self.blocks.read());
-        let live = blocks.iter().filter(|(_, block)| block.to_state().1 > now);
-        live.map(|(key, block)| (key.tag, *block)).collect()
-    }
-
-    /// Removes all blocks, and returns them with the time left of each.
-    pub(super) fn take(&self, now: u64) -> Vec<(KeyHash, Duration)> {
-        let mut blocks = unpoisoned(self.blocks.write());
-        let left = |(key, mut block): (KeyHash, Block)| {
-            let left = block.left(now, None);
-            (left > 0).then_some((key, Duration::from_nanos(left)))
-        };
-        blocks.drain().filter_map(left).collect()
     }
 }

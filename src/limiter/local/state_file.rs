@@ -16,9 +16,10 @@ use std::{
 };
 
 use crate::{
-    clock::Timestamp,
+    algorithm::{EvictionWeight, State},
+    clock::{ClockReading, Timestamp},
     error::ConfigError,
-    limiter::tier_set::{CounterLabel, TierSet},
+    limiter::tier_set::CounterLabel,
     log::{self, Code},
     number_bytes::{push_bytes, push_u32, push_u64, take_bytes, take_u8, take_u32, take_u64},
 };
@@ -26,13 +27,13 @@ use crate::{
 /// A state file that was written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Saved {
-    pub(super) entries: u64,
-    pub(super) bytes: u64,
-    pub(super) at: Timestamp,
+    entries: u64,
+    bytes: u64,
+    at: Timestamp,
 }
 
 impl Saved {
-    /// The number of keys in the file; for a store, of counts and blocks.
+    /// The number of counts and blocks in the file: a key has one count for each of its quotas.
     pub const fn entries(&self) -> u64 {
         self.entries
     }
@@ -195,195 +196,99 @@ impl Error for RestoreError {
 /// The key of a table's hash: tags mean nothing without it.
 type HashKey = (u64, u64);
 
-/// The header of a file.
+/// The header of a file: what its entries are of.
 #[derive(Debug)]
-pub(super) struct FileHeader<T> {
-    /// The time at which the save began.
-    pub(super) saved_at: Timestamp,
-    pub(super) max_keys: u64,
+pub(super) struct FileHeader {
     pub(super) hash_key: HashKey,
-    pub(super) of: T,
-}
-
-/// A limiter with a table of its own.
-#[derive(Debug)]
-pub(super) struct LimiterHeader {
-    /// The part of the counters' names that is made of numbers.
-    pub(super) counter_mark: u32,
-    pub(super) layout: Layout,
-}
-
-/// A store.
-#[derive(Debug)]
-pub(super) struct StoreHeader {
     /// The number of limiters ever added.
     pub(super) limiters: u64,
+    /// A limiter with a table of its own is one limit without a name.
     pub(super) limits: Vec<SavedLimit>,
 }
 
-/// A limit of a store.
+/// A limit of a store, or of a limiter with a table of its own.
 #[derive(Debug, Clone)]
 pub(super) struct SavedLimit {
     /// The number of its entries.
     pub(super) number: u32,
-    pub(super) name: String,
-    /// The layout of each of its limiters.
-    pub(super) layouts: Vec<Layout>,
+    pub(super) name: Option<String>,
+    /// The part of the counters' names that is made of numbers.
+    pub(super) counter_mark: u32,
+    /// The counters of all its limiters.
+    pub(super) labels: Vec<CounterLabel>,
 }
 
-/// The content of a header apart from what all have.
-pub(super) trait SavedOwner: Sized {
-    /// The letter in the file.
-    const LETTER: u8;
-    /// The error for a file with the other letter.
-    const OTHER: &'static str;
-
-    fn push_to(&self, to: &mut Vec<u8>);
-
-    fn take_from(from: &mut &[u8]) -> Option<Self>;
-}
-
-impl<T: SavedOwner> FileHeader<T> {
-    pub(super) fn to_bytes(&self) -> Vec<u8> {
-        let mut bytes = vec![T::LETTER];
-        push_u64(&mut bytes, self.saved_at.as_micros());
-        push_u64(&mut bytes, self.max_keys);
-        push_u64(&mut bytes, self.hash_key.0);
-        push_u64(&mut bytes, self.hash_key.1);
-        self.of.push_to(&mut bytes);
-        bytes
-    }
-
-    /// Reads the header of a file.
-    ///
-    /// # Errors
-    ///
-    /// If the file is damaged, or has the other letter.
+impl FileHeader {
     pub(super) fn read(reader: &mut BlockReader<impl Read>) -> Result<Self, RestoreError> {
         let mut bytes = reader.header()?;
-        if bytes.first().is_some_and(|letter| *letter != T::LETTER) {
-            return Err(RestoreError::new(RestoreErrorKind::Limits, T::OTHER));
-        }
         let header = Self::take_from(&mut bytes).filter(|_| bytes.is_empty());
         header.ok_or_else(|| reader.damaged())
     }
 
+    /// The limit of a limiter with a table of its own.
+    ///
+    /// # Errors
+    ///
+    /// If the file is of a store.
+    pub(super) fn limit(&self) -> Result<&SavedLimit, RestoreError> {
+        match self.limits.as_slice() {
+            [limit] if limit.name.is_none() => Ok(limit),
+            _ => Err(RestoreError::new(
+                RestoreErrorKind::Limits,
+                "the state file is of a store and not of a limiter with a table of its own: restore it with \
+                 LocalStore::builder().restore(..)",
+            )),
+        }
+    }
+
+    /// # Errors
+    ///
+    /// If the file is of a limiter with a table of its own.
+    pub(super) fn check_store(&self) -> Result<(), RestoreError> {
+        if self.limits.iter().all(|limit| limit.name.is_some()) {
+            return Ok(());
+        }
+        Err(RestoreError::new(
+            RestoreErrorKind::Limits,
+            "the state file is of a limiter with a table of its own and not of a store: restore it \
+             with LocalLimiter::builder(..).restore(..)",
+        ))
+    }
+
+    fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        push_u64(&mut bytes, self.hash_key.0);
+        push_u64(&mut bytes, self.hash_key.1);
+        push_u64(&mut bytes, self.limiters);
+        push_u32(&mut bytes, self.limits.len() as u32);
+        self.limits
+            .iter()
+            .for_each(|limit| limit.push_to(&mut bytes));
+        bytes
+    }
+
     fn take_from(from: &mut &[u8]) -> Option<Self> {
-        take_u8(from)?;
         Some(Self {
-            saved_at: Timestamp::from_micros(take_u64(from)?),
-            max_keys: take_u64(from)?,
             hash_key: (take_u64(from)?, take_u64(from)?),
-            of: T::take_from(from)?,
+            limiters: take_u64(from)?,
+            limits: {
+                let limits = (0..take_u32(from)?).map(|_| SavedLimit::take_from(from));
+                limits.collect::<Option<_>>()?
+            },
         })
     }
 }
 
-impl SavedOwner for LimiterHeader {
-    const LETTER: u8 = b'L';
-    const OTHER: &'static str = "the state file is of a store and not of a limiter with a table of its own: restore it with \
-                                 LocalStore::builder().restore(..)";
-
-    fn push_to(&self, to: &mut Vec<u8>) {
-        push_u32(to, self.counter_mark);
-        self.layout.push_to(to);
-    }
-
-    fn take_from(from: &mut &[u8]) -> Option<Self> {
-        Some(Self {
-            counter_mark: take_u32(from)?,
-            layout: Layout::take_from(from)?,
-        })
-    }
-}
-
-impl SavedOwner for StoreHeader {
-    const LETTER: u8 = b'S';
-    const OTHER: &'static str = "the state file is of a limiter with a table of its own and not of a store: restore it \
-                                 with LocalLimiter::builder(..).restore(..)";
-
-    fn push_to(&self, to: &mut Vec<u8>) {
-        push_u64(to, self.limiters);
-        push_u32(to, self.limits.len() as u32);
-        for limit in &self.limits {
-            push_u32(to, limit.number);
-            push_bytes(to, limit.name.as_bytes());
-            push_u32(to, limit.layouts.len() as u32);
-            limit.layouts.iter().for_each(|layout| layout.push_to(to));
-        }
-    }
-
-    fn take_from(from: &mut &[u8]) -> Option<Self> {
-        let limiters = take_u64(from)?;
-        let limits = (0..take_u32(from)?).map(|_| {
-            let number = take_u32(from)?;
-            let name = String::from_utf8(take_bytes(from)?.to_vec()).ok()?;
-            let layouts = (0..take_u32(from)?).map(|_| Layout::take_from(from));
-            Some(SavedLimit {
-                number,
-                name,
-                layouts: layouts.collect::<Option<_>>()?,
-            })
-        });
-        let limits = limits.collect::<Option<_>>()?;
-        Some(Self { limiters, limits })
-    }
-}
-
-/// The most counters of a limiter, in a file that is no accident.
-const MOST_COUNTERS: u32 = 1 << 20;
-
-/// The counters of a key in the order of its states. If denials block keys, a state for the responses of
-/// each counter follows.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Layout {
-    /// `None` for a counter that no quota has.
-    pub(super) labels: Vec<Option<CounterLabel>>,
-    has_responses: bool,
-}
-
-impl Layout {
-    pub(super) fn of(limits: &TierSet) -> Self {
-        Self {
-            labels: limits.labels(),
-            has_responses: limits.block_for.is_some(),
-        }
-    }
-
-    /// The number of states.
-    pub(super) fn states(&self) -> usize {
-        self.labels.len() * (1 + usize::from(self.has_responses))
-    }
-
-    /// The index of the state in `from` for each state of `self`; `None` for one that begins fresh.
-    pub(super) fn positions_in(&self, from: &Self) -> Vec<Option<usize>> {
-        let halves = 1 + usize::from(self.has_responses);
-        let position = |(half, label): (usize, &Option<CounterLabel>)| {
-            let label = label.as_ref()?;
-            let at = from.position(label)?;
-            (half == 0 || from.has_responses).then(|| half * from.labels.len() + at)
-        };
-        let labels = |half| self.labels.iter().map(move |label| (half, label));
-        (0..halves).flat_map(labels).map(position).collect()
-    }
-
-    fn position(&self, label: &CounterLabel) -> Option<usize> {
-        let mut labels = self.labels.iter();
-        labels.position(|own| own.as_ref().is_some_and(|own| own.counts_like(label)))
-    }
-
-    /// Checks that both have the same counters.
+impl SavedLimit {
+    /// Checks that the file and a limiter have the same counters.
     ///
     /// # Errors
     ///
     /// Names the first counter that differs.
-    pub(super) fn check_saved(&self, saved: &Self) -> Result<(), RestoreError> {
+    pub(super) fn check(&self, own: &[CounterLabel]) -> Result<(), RestoreError> {
         let refused = |text| Err(RestoreError::new(RestoreErrorKind::Limits, text));
-        for label in saved.labels.iter().flatten() {
-            if self.position(label).is_some() {
-                continue;
-            }
-            return refused(match self.changed(label) {
+        if let Some(label) = first_missing(&self.labels, own) {
+            return refused(match changed(own, label) {
                 Some(own) => format!(
                     "the state file has counts of the quota {} as \"{}\", this limiter as \"{}\": \
                      algorithm, period, slices, refill step and calendar have to be the same",
@@ -399,8 +304,7 @@ impl Layout {
                 ),
             });
         }
-        let mut own = self.labels.iter().flatten();
-        match own.find(|label| saved.position(label).is_none()) {
+        match first_missing(own, &self.labels) {
             None => Ok(()),
             Some(label) => refused(format!(
                 "the state file has no counts of the quota {} (\"{}\") of this limiter: the file is \
@@ -411,21 +315,31 @@ impl Layout {
         }
     }
 
-    /// The counter of this name that counts otherwise than `label`, if none of this name counts like it.
-    pub(super) fn changed(&self, label: &CounterLabel) -> Option<&CounterLabel> {
-        if self.position(label).is_some() {
-            return None;
+    /// Logs the first counter of the limit that counts otherwise than the saved one of its name: it starts
+    /// afresh.
+    pub(super) fn warn_of_changes(&self, own: &[CounterLabel]) {
+        let mut labels = self.labels.iter();
+        let changed = labels.find_map(|label| Some((label, changed(own, label)?)));
+        if let Some((label, own)) = changed {
+            let fault = format!(
+                "{:?} counts its quota {} as \"{}\", and the restored state as \"{}\": algorithm, period, \
+                 slices or refill step differ, so this quota starts afresh",
+                self.name.as_deref().unwrap_or_default(),
+                label.shown_name(),
+                own.text,
+                label.text
+            );
+            log::report(Code::StateChanged, &fault);
         }
-        let mut own = self.labels.iter().flatten();
-        own.find(|own| own.name == label.name)
     }
 
     fn push_to(&self, to: &mut Vec<u8>) {
-        to.push(u8::from(self.has_responses));
+        push_u32(to, self.number);
+        to.push(u8::from(self.name.is_some()));
+        push_bytes(to, self.name.as_deref().unwrap_or_default().as_bytes());
+        push_u32(to, self.counter_mark);
         push_u32(to, self.labels.len() as u32);
         for label in &self.labels {
-            to.push(u8::from(label.is_some()));
-            let Some(label) = label else { continue };
             push_bytes(to, &label.name);
             push_u64(to, u64::from(label.is_named));
             label.shape.iter().for_each(|number| push_u64(to, *number));
@@ -434,13 +348,12 @@ impl Layout {
     }
 
     fn take_from(from: &mut &[u8]) -> Option<Self> {
-        let has_responses = take_u8(from)? > 0;
-        let labels = take_u32(from).filter(|labels| *labels <= MOST_COUNTERS)?;
-        let labels = (0..labels).map(|_| {
-            if take_u8(from)? == 0 {
-                return Some(None);
-            }
-            Some(Some(CounterLabel {
+        let number = take_u32(from)?;
+        let is_named = take_u8(from)? > 0;
+        let name = String::from_utf8(take_bytes(from)?.to_vec()).ok()?;
+        let counter_mark = take_u32(from)?;
+        let labels = (0..take_u32(from)?).map(|_| {
+            Some(CounterLabel {
                 name: take_bytes(from)?.to_vec(),
                 is_named: take_u64(from)? > 0,
                 shape: [
@@ -450,11 +363,51 @@ impl Layout {
                     take_u64(from)?,
                 ],
                 text: String::from_utf8(take_bytes(from)?.to_vec()).ok()?,
-            }))
+            })
         });
         Some(Self {
+            number,
+            name: is_named.then_some(name),
+            counter_mark,
             labels: labels.collect::<Option<_>>()?,
-            has_responses,
+        })
+    }
+}
+
+/// The first of `labels` that no counter of `among` counts like.
+fn first_missing<'a>(
+    labels: &'a [CounterLabel],
+    among: &[CounterLabel],
+) -> Option<&'a CounterLabel> {
+    let mut labels = labels.iter();
+    labels.find(|label| !among.iter().any(|other| other.counts_like(label)))
+}
+
+/// The counter of this name that counts otherwise than `label`, if none of this name counts like it.
+fn changed<'a>(own: &'a [CounterLabel], label: &CounterLabel) -> Option<&'a CounterLabel> {
+    let counts_like = own.iter().any(|own| own.counts_like(label));
+    let mut own = own.iter().filter(|_| !counts_like);
+    own.find(|own| own.name == label.name)
+}
+
+/// An entry of a table: a state, or a block.
+pub(super) struct SavedEntry {
+    pub(super) tag: u64,
+    /// The number of its limit.
+    pub(super) limit: u32,
+    pub(super) weight: EvictionWeight,
+    pub(super) state: State,
+}
+
+impl SavedEntry {
+    fn take_from(from: &mut &[u8], time: ClockReading) -> Option<Self> {
+        let (tag, limit) = (take_u64(from)?, take_u32(from)?);
+        let fresh_at = time.of_wall(take_u64(from)?);
+        Some(Self {
+            tag,
+            limit,
+            weight: EvictionWeight::from_numbers([fresh_at, take_u64(from)?])?,
+            state: State::take_from(from, time)?,
         })
     }
 }
@@ -462,7 +415,7 @@ impl Layout {
 const MAGIC: [u8; 8] = *b"TRLSTATE";
 
 /// Increased with every change of the format. A file of another version is refused.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 
 /// The size from which a block is written. It may be larger: an entry is in one block.
 const BLOCK: usize = 1 << 16;
@@ -500,7 +453,7 @@ pub(super) struct BlockWriter<W> {
 
 impl<W: Write> BlockWriter<W> {
     /// Writes the magic, the version and the header.
-    pub(super) fn begin(mut to: W, header: &[u8]) -> io::Result<Self> {
+    fn begin(mut to: W, header: &FileHeader) -> io::Result<Self> {
         to.write_all(&MAGIC)?;
         to.write_all(&VERSION.to_le_bytes())?;
         let mut writer = Self {
@@ -511,7 +464,7 @@ impl<W: Write> BlockWriter<W> {
             entries: 0,
         };
         writer.clear(BlockContent::FileHeader);
-        writer.block.extend_from_slice(header);
+        writer.block.extend_from_slice(&header.to_bytes());
         writer.write()?;
         writer.clear(BlockContent::Entries);
         Ok(writer)
@@ -532,10 +485,21 @@ impl<W: Write> BlockWriter<W> {
         self.to.write_all(&self.block)
     }
 
-    /// Adds an entry to the block.
-    pub(super) fn entry(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
+    /// Adds an entry to the block. Instants are those of the wall.
+    pub(super) fn entry(
+        &mut self,
+        (tag, limit): (u64, u32),
+        weight: EvictionWeight,
+        state: &State,
+        time: ClockReading,
+    ) {
         self.entries += 1;
-        write(&mut self.block);
+        let [fresh_at, used] = weight.to_numbers();
+        push_u64(&mut self.block, tag);
+        push_u32(&mut self.block, limit);
+        push_u64(&mut self.block, time.wall_of(fresh_at));
+        push_u64(&mut self.block, used);
+        state.push_to(&mut self.block, time);
     }
 
     /// Whether the block has its size, and should be [flushed](Self::flush) without a lock.
@@ -552,15 +516,31 @@ impl<W: Write> BlockWriter<W> {
         Ok(())
     }
 
-    /// Writes the end. Returns the number of entries, and of bytes.
-    pub(super) fn finish(mut self) -> io::Result<(u64, u64)> {
+    /// Writes the end.
+    fn finish(mut self, at: Timestamp) -> io::Result<Saved> {
         self.flush()?;
         self.clear(BlockContent::End);
         push_u64(&mut self.block, self.entries);
         self.write()?;
         self.to.flush()?;
-        Ok((self.entries, self.written))
+        Ok(Saved {
+            entries: self.entries,
+            bytes: self.written,
+            at,
+        })
     }
+}
+
+/// Writes a file of these entries.
+pub(super) fn write<W: Write>(
+    to: W,
+    header: &FileHeader,
+    time: ClockReading,
+    entries: impl FnOnce(&mut BlockWriter<W>) -> io::Result<()>,
+) -> Result<Saved, SaveError> {
+    let mut writer = BlockWriter::begin(to, header)?;
+    entries(&mut writer)?;
+    Ok(writer.finish(time.wall)?)
 }
 
 /// Reads blocks, and checks each before it is parsed.
@@ -646,11 +626,11 @@ impl<R: Read> BlockReader<R> {
         }
     }
 
-    /// Calls `parse` with the bytes of each entry and all that follow, until the end. `parse` removes an
-    /// entry from the front, and returns `None` if there is none.
+    /// Restores each entry that is not fresh at this time.
     pub(super) fn entries(
         &mut self,
-        mut parse: impl FnMut(&mut &[u8]) -> Option<()>,
+        time: ClockReading,
+        mut restore: impl FnMut(SavedEntry) -> Result<(), RestoreError>,
     ) -> Result<(), RestoreError> {
         loop {
             match self.read()? {
@@ -660,10 +640,13 @@ impl<R: Read> BlockReader<R> {
             }
             let mut bytes = &self.block[1..];
             while !bytes.is_empty() {
-                if parse(&mut bytes).is_none() {
+                let Some(entry) = SavedEntry::take_from(&mut bytes, time) else {
                     return Err(self.damaged());
-                }
+                };
                 self.entries += 1;
+                if !entry.weight.is_nothing(time.as_nanos()) {
+                    restore(entry)?;
+                }
             }
         }
     }

@@ -3,16 +3,15 @@
 use std::{collections::TryReserveError, io::Write, mem};
 
 use crate::{
-    algorithm::{EvictionWeight, State, Weight},
+    algorithm::{EvictionWeight, State},
     clock::ClockReading,
     limiter::local::{
         eviction::{self, EntryIndex, candidates},
         eviction::{ENTRIES_SEARCHED, LOGS_SEARCHED},
         hash::KeyHash,
-        sharded::filled,
-        state_file::{BlockWriter, scattered},
+        state_file::{BlockWriter, SavedEntry, scattered},
+        store::stored_limit::ONLY_LIMIT,
     },
-    number_bytes::{push_u32, push_u64},
 };
 
 /// A shard: the part of the table under one lock. It has no entries until the first key comes.
@@ -21,7 +20,8 @@ pub(super) struct StoreShard {
     /// The tag of each entry; 0 for an unused one.
     tags: Box<[u64]>,
     records: Box<[Record]>,
-    /// The number of the limit that each entry is or was last used for; 0 if that limit left the store.
+    /// The number of the limit that each entry is or was last used for; 0 if that limit left the store. Empty in a
+    /// table of one limit.
     owners: Box<[u32]>,
     /// The number of entries of each limit, by its number; a shard has fewer than 2^16. Fresh entries are
     /// counted until another limit takes them, so that no search for them is needed; a new key takes
@@ -29,6 +29,17 @@ pub(super) struct StoreShard {
     held: Vec<u16>,
     /// The entry at which the next search for logs begins.
     hand: usize,
+}
+
+/// The room of a shard.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ShardRoom {
+    /// The number of entries.
+    pub(super) entries: usize,
+    /// Whether several limits share it.
+    pub(super) is_shared: bool,
+    /// Each limit's share of them.
+    pub(super) share: usize,
 }
 
 /// The limit of a key without an entry, and the limit's share of this shard.
@@ -46,13 +57,13 @@ struct Record {
 }
 
 impl StoreShard {
-    /// Allocates this many entries, if there are none yet.
-    pub(super) fn make(&mut self, entries: usize) -> Result<(), TryReserveError> {
+    /// Allocates entries, if there are none yet.
+    pub(super) fn make(&mut self, room: ShardRoom) -> Result<(), TryReserveError> {
         if self.tags.is_empty() {
             *self = Self {
-                tags: filled(entries, 0)?,
-                records: filled(entries, Record::default())?,
-                owners: filled(entries, 0)?,
+                tags: filled(room.entries, 0)?,
+                records: filled(room.entries, Record::default())?,
+                owners: filled(if room.is_shared { room.entries } else { 0 }, 0)?,
                 ..Self::default()
             };
         }
@@ -72,19 +83,20 @@ impl StoreShard {
         mem::take(&mut record.state)
     }
 
+    /// Puts back a state, with its weight unless it has not changed.
     #[inline]
     pub(super) fn put(
         &mut self,
         entry: EntryIndex,
         limit: u32,
         state: State,
-        weight: EvictionWeight,
+        weight: Option<EvictionWeight>,
     ) {
-        self.records[entry.0] = Record { state, weight };
-        // The entry may be of a dropped limiter with the same name.
-        if self.owners[entry.0] != limit {
-            self.own(entry, limit);
-        }
+        let record = &mut self.records[entry.0];
+        record.state = state;
+        record.weight.unpin();
+        record.weight = weight.unwrap_or(record.weight);
+        self.own(entry, limit);
     }
 
     /// The state of an entry, to be changed in its place and [weighed](Self::weigh).
@@ -105,10 +117,7 @@ impl StoreShard {
         let record = &mut self.records[entry.0];
         record.weight = weight(&record.state);
         let times = record.state.times_held();
-        // The entry may be of a dropped limiter with the same name.
-        if self.owners[entry.0] != limit {
-            self.own(entry, limit);
-        }
+        self.own(entry, limit);
         times
     }
 
@@ -120,12 +129,12 @@ impl StoreShard {
         key: KeyHash,
         of: Newcomer,
         now: u64,
-    ) -> Option<(EntryIndex, Weight, usize)> {
+    ) -> Option<(EntryIndex, [u64; 3], usize)> {
         let (mut entry, mut forgotten) =
             eviction::least_weighty(candidates(key, self.tags.len()), |entry| {
                 self.weight(entry, now)
             })?;
-        if forgotten != Weight::default() {
+        if forgotten != EvictionWeight::FRESH {
             (forgotten, entry) = self.displaced(key, of, now)?;
         }
         self.tags[entry.0] = key.tag;
@@ -138,12 +147,12 @@ impl StoreShard {
     /// of another limit above its share; without either, the key is dropped. For a limit within its
     /// share it is one of a limit above its share, otherwise the one with the least weight. So a flood
     /// of one limit's keys does not reset another limit's.
-    fn displaced(&self, key: KeyHash, of: Newcomer, now: u64) -> Option<(Weight, EntryIndex)> {
+    fn displaced(&self, key: KeyHash, of: Newcomer, now: u64) -> Option<([u64; 3], EntryIndex)> {
         let all = candidates(key, self.tags.len()).into_iter().flatten();
         let all = all
             .map(EntryIndex)
             .filter_map(|entry| Some((self.weight(entry, now)?, entry)));
-        let owner = |(_, entry): &(Weight, EntryIndex)| self.owners[entry.0];
+        let owner = |(_, entry): &([u64; 3], EntryIndex)| self.owner(*entry, of.limit);
         let own = || all.clone().filter(|here| owner(here) == of.limit).min();
         let above = || {
             let is_above = |limit| limit != of.limit && self.is_above(limit, of.share);
@@ -169,13 +178,25 @@ impl StoreShard {
     }
 
     /// The weight of the entry; `None` if it is pinned.
-    fn weight(&self, entry: EntryIndex, now: u64) -> Option<Weight> {
+    fn weight(&self, entry: EntryIndex, now: u64) -> Option<[u64; 3]> {
         let weight = self.records[entry.0].weight;
         (!weight.is_pinned()).then(|| weight.at(now))
     }
 
-    /// Moves an entry from the limit that it was used for to another.
+    /// The number of the limit that the entry is used for; the `only` one in a table of one limit.
+    fn owner(&self, entry: EntryIndex, only: u32) -> u32 {
+        self.owners.get(entry.0).copied().unwrap_or(only)
+    }
+
+    /// Moves an entry to a limit from the one that it was used for, which may be a dropped one of the same name.
+    #[inline]
     fn own(&mut self, entry: EntryIndex, limit: u32) {
+        if self.owner(entry, limit) != limit {
+            self.move_to(entry, limit);
+        }
+    }
+
+    fn move_to(&mut self, entry: EntryIndex, limit: u32) {
         let before = mem::replace(&mut self.owners[entry.0], limit);
         if before > 0 {
             self.held[before as usize] -= 1;
@@ -225,14 +246,8 @@ impl StoreShard {
             if weight.is_nothing(time.as_nanos()) {
                 continue;
             }
-            writer.entry(|to| {
-                push_u64(to, self.tags[entry]);
-                push_u32(to, self.owners[entry]);
-                let [fresh_at, used] = weight.to_numbers();
-                push_u64(to, time.wall_of(fresh_at));
-                push_u64(to, used);
-                state.push_to(to, time);
-            });
+            let owner = self.owner(EntryIndex(entry), ONLY_LIMIT);
+            writer.entry((self.tags[entry], owner), *weight, state, time);
         }
         end
     }
@@ -241,20 +256,26 @@ impl StoreShard {
     /// does not fit, and the number of times that the evicted log had memory for.
     pub(super) fn restore(
         &mut self,
-        tag: u64,
-        of: Newcomer,
-        (state, weight): (State, EvictionWeight),
+        entry: SavedEntry,
+        share: usize,
         now: u64,
-    ) -> (Weight, usize) {
+    ) -> ([u64; 3], usize) {
+        let SavedEntry {
+            tag,
+            limit,
+            weight,
+            state,
+        } = entry;
+        let of = Newcomer { limit, share };
         let key = KeyHash::of_tag(tag);
         let free = |entry| {
             self.weight(entry, now)
-                .filter(|weight| *weight == Weight::default())
+                .filter(|weight| *weight == EvictionWeight::FRESH)
         };
         let (forgotten, entry) = match self.find(key) {
-            Some(entry) => (Weight::default(), entry),
+            Some(entry) => (EvictionWeight::FRESH, entry),
             None => match eviction::least_weighty(candidates(key, self.tags.len()), free) {
-                Some((entry, _)) => (Weight::default(), entry),
+                Some((entry, _)) => (EvictionWeight::FRESH, entry),
                 None => match self.displaced(key, of, now) {
                     Some((least, entry)) if least <= weight.at(now) => (least, entry),
                     _ => return (weight.at(now), 0),
@@ -264,9 +285,7 @@ impl StoreShard {
         self.tags[entry.0] = tag;
         let times = self.records[entry.0].state.times_held();
         self.records[entry.0] = Record { state, weight };
-        if self.owners[entry.0] != of.limit {
-            self.own(entry, of.limit);
-        }
+        self.own(entry, of.limit);
         (forgotten, times)
     }
 
@@ -295,11 +314,18 @@ impl StoreShard {
         let others = logs.filter(|entry| !is_current(self.tags[*entry]));
         let weighed = others.map(|entry| (self.records[entry].weight.at(now), entry));
         let (weight, entry) = weighed.take(LOGS_SEARCHED).min()?;
-        let is_live = weight != Weight::default();
+        let is_live = weight != EvictionWeight::FRESH;
         if is_live && !must {
             return None;
         }
         let evicted = mem::take(&mut self.records[entry]);
         Some((evicted.state.times_held(), is_live))
     }
+}
+
+fn filled<T: Clone>(len: usize, value: T) -> Result<Box<[T]>, TryReserveError> {
+    let mut all = Vec::new();
+    all.try_reserve_exact(len)?;
+    all.resize(len, value);
+    Ok(all.into_boxed_slice())
 }

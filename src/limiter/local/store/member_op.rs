@@ -3,12 +3,12 @@
 use std::{mem, time::Duration};
 
 use super::{
-    entries::{Newcomer, StoreShard},
+    entries::{Newcomer, ShardRoom, StoreShard},
     locks::ShardIndex,
     stored_limit::{CountersInForce, StoredLimit},
 };
 use crate::{
-    algorithm::{EvictionWeight, State},
+    algorithm::{CounterIndex, EvictionWeight, State},
     clock::ClockReading,
     decision::{Decision, MergedDecisions, Op},
     error::LimiterError,
@@ -26,7 +26,7 @@ use crate::{
 };
 
 /// The number of states of most limits. Those of others are on the heap during a call.
-const FEW_STATES: usize = 2;
+const FEW_STATES: usize = 4;
 
 /// A call to a store: an operation on one key by one limit.
 #[derive(Debug, Clone, Copy)]
@@ -73,6 +73,19 @@ impl<'a> CallQuotas<'a> {
         match &self.own {
             None => self.counted.limits.quotas(self.tier),
             Some(own) => own,
+        }
+    }
+
+    /// Whether the operation may have changed the state with this index. All others keep their weights: one that is
+    /// ahead of a clock that stepped back would soon seem fresh.
+    fn changes(&self, place: usize, op: &Op) -> bool {
+        let counters = &self.quotas().counters;
+        let width = self.counted.limits.width();
+        let is_of_tier = counters.contains(&CounterIndex(place % width));
+        match op {
+            Op::Reset => true,
+            Op::Settle(..) => is_of_tier,
+            _ => is_of_tier && place < width,
         }
     }
 }
@@ -178,15 +191,6 @@ fn known(shard: &mut StoreShard, name: KeyHash) -> Option<EntryIndex> {
     let entry = shard.find(name)?;
     shard.take(entry);
     Some(entry)
-}
-
-/// The room of a shard.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct ShardRoom {
-    /// The number of entries.
-    pub(super) entries: usize,
-    /// Each limit's share of them.
-    pub(super) share: usize,
 }
 
 /// The costs of making room: the number of live states evicted, and the times in their logs.
@@ -310,7 +314,7 @@ impl<'a> MemberOp<'a> {
     fn make_entries(
         &mut self,
         shard: &mut StoreShard,
-        ShardRoom { entries, share }: ShardRoom,
+        room: ShardRoom,
         time: ClockReading,
         displaced: &mut Displaced,
     ) {
@@ -318,17 +322,17 @@ impl<'a> MemberOp<'a> {
         let StoreCall { key, limit, .. } = *self.call;
         let newcomer = Newcomer {
             limit: limit.number,
-            share,
+            share: room.share,
         };
         let mut room = |shard: &mut StoreShard, name: KeyHash| {
             // Without memory for entries, the state is dropped as if all others weighed more.
-            let made = shard.make(entries).ok();
+            let made = shard.make(room).ok();
             let inserted = made.and_then(|()| shard.insert(name, newcomer, now));
             let Some((entry, forgotten, times)) = inserted else {
                 displaced.live += 1;
                 return None;
             };
-            displaced.live += u64::from(forgotten != Default::default());
+            displaced.live += u64::from(forgotten != EvictionWeight::FRESH);
             displaced.times += times;
             Some(entry)
         };
@@ -353,12 +357,15 @@ impl<'a> MemberOp<'a> {
     /// many they have memory for now.
     pub(super) fn put(&mut self, shard: &mut StoreShard, time: ClockReading) -> (usize, usize) {
         let mut times = 0;
-        let limits = &self.quotas.counted.limits;
+        let (quotas, op) = (self.quotas, self.call.op);
+        let limits = &quotas.counted.limits;
         let states = self.states.as_mut_slice().iter_mut();
         for (place, (state, entry)) in states.zip(self.entries.as_slice()).enumerate() {
             if let Some(entry) = *entry {
                 let state = mem::take(state);
-                let weight = limits.eviction_weight(place, &state, time);
+                let weight = quotas
+                    .changes(place, op)
+                    .then(|| limits.eviction_weight(place, &state, time));
                 times += state.times_held();
                 shard.put(entry, self.call.limit.number, state, weight);
             }
@@ -366,7 +373,7 @@ impl<'a> MemberOp<'a> {
         if let Some(entry) = self.block_entry {
             let (state, until) = self.block.to_state();
             let limit = self.call.limit.number;
-            shard.put(entry, limit, state, EvictionWeight::of_block(until));
+            shard.put(entry, limit, state, Some(EvictionWeight::of_block(until)));
         }
         (self.times, times)
     }

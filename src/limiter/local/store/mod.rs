@@ -13,13 +13,16 @@ use std::{
     sync::Arc,
 };
 
-pub(super) use self::{member_op::StoreCall, store_table::StoreTable, stored_limit::StoredLimit};
+pub(super) use self::{
+    member_op::StoreCall,
+    store_table::StoreTable,
+    stored_limit::{ONLY_LIMIT, StoredCounters, StoredLimit},
+};
 use super::{
     eviction::{Capacity, DEFAULT_MAX_KEYS, DEFAULT_MAX_LOG_TIMES},
     hash::KeyHasher,
     state_file::{
-        BlockReader, FileHeader, RestoreError, SaveError, Saved, StoreHeader, log_refused, open,
-        replace_file,
+        BlockReader, FileHeader, RestoreError, SaveError, Saved, log_refused, open, replace_file,
     },
 };
 use crate::{
@@ -82,14 +85,15 @@ impl LocalStore {
         built.expect("the default settings are accepted")
     }
 
-    fn from_parts(
+    /// A store, or the table of a limiter whose keys have this number of states.
+    pub(super) fn from_parts(
         capacity: Capacity,
+        states: Option<usize>,
         clock: SharedClock,
         hasher: KeyHasher,
     ) -> Result<Self, ConfigError> {
-        Ok(Self(Arc::new(StoreTable::try_new(
-            capacity, clock, hasher,
-        )?)))
+        let table = StoreTable::try_new(capacity, states, clock, hasher)?;
+        Ok(Self(Arc::new(table)))
     }
 
     /// The number of counts and blocks, of all limits, that are not fresh or over.
@@ -226,7 +230,7 @@ impl LocalStoreBuilder {
 
     fn build_with(self, hasher: KeyHasher) -> Result<LocalStore, ConfigError> {
         let capacity = Capacity::checked(self.max_keys, self.max_log_times)?;
-        LocalStore::from_parts(capacity, self.clock, hasher)
+        LocalStore::from_parts(capacity, None, self.clock, hasher)
     }
 
     /// Makes the store with the counts that [`LocalStore::save`] wrote. Limiters of the same names continue
@@ -244,9 +248,10 @@ impl LocalStoreBuilder {
     /// its own, or the store cannot be [built](Self::build). Nothing of the file is used then.
     pub fn restore(self, from: impl Read) -> Result<LocalStore, RestoreError> {
         let mut reader = BlockReader::begin(from)?;
-        let header = FileHeader::<StoreHeader>::read(&mut reader)?;
+        let header = FileHeader::read(&mut reader)?;
+        header.check_store()?;
         let store = self.build_with(KeyHasher::of_key(header.hash_key))?;
-        store.table().restore(header.of, &mut reader)?;
+        store.table().restore(header, &mut reader)?;
         Ok(store)
     }
 

@@ -2,7 +2,7 @@
 
 use std::{
     collections::HashMap,
-    io::{Read, Write},
+    io::{self, Read, Write},
     sync::{
         self, Arc,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
@@ -10,23 +10,24 @@ use std::{
 };
 
 use super::{
-    entries::{Newcomer, StoreShard},
+    entries::{ShardRoom, StoreShard},
     locks::{Locked, Mutex, MutexGuard, ShardIndex, lock},
-    member_op::{Displaced, MemberOp, PreparedCall, ShardRoom, StoreCall},
+    member_op::{Displaced, MemberOp, PreparedCall, StoreCall},
     stored_limit::{StoredCounters, StoredLimit, shard_of_tag},
 };
 use crate::{
-    algorithm::{EvictionWeight, Most, State, Verdict},
+    algorithm::{EvictionWeight, Most, Verdict},
     clock::{ClockReading, SharedClock},
     decision::{Decision, MergedDecisions, Op},
     error::{ConfigError, LimiterError},
     limiter::{
+        block::Block,
         local::{
             eviction::{Capacity, LogBudget},
             hash::{KeyHash, KeyHasher},
             state_file::{
-                BlockReader, BlockWriter, FileHeader, Layout, RestoreError, SaveError,
-                SaveErrorKind, Saved, SavedLimit, StoreHeader,
+                self, BlockReader, BlockWriter, FileHeader, RestoreError, SaveError, SaveErrorKind,
+                Saved, SavedEntry, SavedLimit,
             },
             swappable_limits::ChangingLimits,
         },
@@ -34,7 +35,6 @@ use crate::{
     },
     lock::unpoisoned,
     log::{self, Code},
-    number_bytes::{take_u32, take_u64},
     small_list::SmallList,
 };
 
@@ -58,6 +58,8 @@ pub(crate) struct StoreTable {
     max_keys: usize,
     /// Each limit's share of a shard: the entries that other limits do not evict.
     share: AtomicUsize,
+    /// Whether it is a store's table; otherwise it is that of a limiter.
+    is_shared: bool,
     has_warned: AtomicBool,
     evictions: AtomicU64,
     logs: LogBudget,
@@ -67,12 +69,14 @@ pub(crate) struct StoreTable {
 }
 
 impl StoreTable {
+    /// The table of a store, or of a limiter whose keys have this number of states.
     pub(super) fn try_new(
         capacity: Capacity,
+        states: Option<usize>,
         clock: SharedClock,
         hasher: KeyHasher,
     ) -> Result<Self, ConfigError> {
-        let (count, entries) = capacity.shards();
+        let (count, entries) = capacity.shards(states.unwrap_or(1));
         let mut shards = Vec::new();
         let room = shards.try_reserve_exact(count);
         room.map_err(|_| capacity.refused())?;
@@ -85,6 +89,7 @@ impl StoreTable {
             members: sync::Mutex::default(),
             max_keys: capacity.keys,
             share: AtomicUsize::new(capacity.keys),
+            is_shared: states.is_none(),
             has_warned: AtomicBool::new(false),
             evictions: AtomicU64::new(0),
             logs: LogBudget::new(capacity.log_times),
@@ -118,6 +123,9 @@ impl StoreTable {
 
     /// Sets the share of each of `limits` limits.
     fn share_out(&self, limits: usize) {
+        if !self.is_shared {
+            return;
+        }
         let share = (self.max_keys / limits.max(1)).max(1);
         let in_shard = share.div_ceil(self.shards.len());
         self.share.store(in_shard, Ordering::Relaxed);
@@ -336,12 +344,13 @@ impl StoreTable {
     fn room(&self) -> ShardRoom {
         ShardRoom {
             entries: self.entries,
+            is_shared: self.is_shared,
             share: self.share.load(Ordering::Relaxed),
         }
     }
 
     fn checks_block(&self, op: &Op, now: u64) -> bool {
-        matches!(op, Op::Block(_) | Op::Reset) || self.blocked_until.load(Ordering::Relaxed) > now
+        matches!(op, Op::Block(_) | Op::Reset) || self.may_block(now)
     }
 
     /// Raises the instant at which the last block ends. Called under the lock of the key's shard, so that
@@ -391,19 +400,21 @@ impl StoreTable {
 
     pub(super) fn save(&self, to: impl Write) -> Result<Saved, SaveError> {
         let time = self.clock.read();
-        let limits = unpoisoned(self.members.lock()).saved()?;
-        let header = FileHeader {
-            saved_at: time.wall,
-            max_keys: self.max_keys as u64,
-            hash_key: self.hasher.key(),
-            of: limits,
-        };
-        let mut writer = BlockWriter::begin(to, &header.to_bytes())?;
+        let header = unpoisoned(self.members.lock()).saved(&self.hasher)?;
+        state_file::write(to, &header, time, |writer| self.save_entries(time, writer))
+    }
+
+    /// Saves all states and blocks. Each shard is locked for a few entries at a time.
+    pub(crate) fn save_entries(
+        &self,
+        time: ClockReading,
+        writer: &mut BlockWriter<impl Write>,
+    ) -> io::Result<()> {
         for shard in &self.shards {
             let mut next = 0;
             loop {
                 let shard = lock(shard);
-                next = shard.save(next, time, &mut writer);
+                next = shard.save(next, time, writer);
                 let is_last = next >= shard.len();
                 drop(shard);
                 if writer.is_full() {
@@ -414,66 +425,74 @@ impl StoreTable {
                 }
             }
         }
-        let (entries, bytes) = writer.finish()?;
-        Ok(Saved {
-            entries,
-            bytes,
-            at: time.wall,
-        })
+        Ok(())
     }
 
     /// Restores the entries of a file with this header. The store has no limits yet.
     pub(super) fn restore(
         &self,
-        header: StoreHeader,
+        header: FileHeader,
         reader: &mut BlockReader<impl Read>,
     ) -> Result<(), RestoreError> {
         let time = self.clock.read();
-        let now = time.as_nanos();
         let numbers = {
             let mut members = unpoisoned(self.members.lock());
             members.restore(&self.hasher, header)
         };
         self.share_out(numbers.len());
-        reader.entries(|bytes| {
-            let tag = take_u64(bytes)?;
-            let number = take_u32(bytes)?;
-            let fresh_at = time.of_wall(take_u64(bytes)?);
-            let weight = EvictionWeight::from_numbers([fresh_at, take_u64(bytes)?])?;
-            let state = State::take_from(bytes, time)?;
-            if !weight.is_nothing(now) {
-                self.restore_entry(tag, limit_of(&numbers, number), (state, weight), now);
-            }
-            Some(())
+        reader.entries(time, |entry| {
+            // 0 for entries of limits that had left.
+            let limit = numbers.get(&entry.limit).copied().unwrap_or(0);
+            self.restore_entry(SavedEntry { limit, ..entry }, time.as_nanos());
+            Ok(())
         })
     }
 
-    fn restore_entry(
-        &self,
-        tag: u64,
-        limit: u32,
-        (state, weight): (State, EvictionWeight),
-        now: u64,
-    ) {
+    /// Restores an entry of the limit with this number here.
+    pub(crate) fn restore_entry(&self, entry: SavedEntry, now: u64) {
         let room = self.room();
-        let until = weight.blocked_until();
-        let held = state.times_held();
-        let mut shard = lock(&self.shards[shard_of_tag(tag, self.shards.len()).0]);
-        let (forgotten, freed) = match shard.make(room.entries) {
-            Ok(()) => {
-                let of = Newcomer {
-                    limit,
-                    share: room.share,
-                };
-                shard.restore(tag, of, (state, weight), now)
-            }
-            Err(_) => (weight.at(now), 0),
+        let until = entry.weight.blocked_until();
+        let held = entry.state.times_held();
+        let place = shard_of_tag(entry.tag, self.shards.len());
+        let mut shard = lock(&self.shards[place.0]);
+        let (forgotten, freed) = match shard.make(room) {
+            Ok(()) => shard.restore(entry, room.share, now),
+            Err(_) => (entry.weight.at(now), 0),
         };
         drop(shard);
         self.blocked_until.fetch_max(until, Ordering::Relaxed);
         self.logs.count(freed, held);
-        let evicted = u64::from(forgotten != Default::default());
+        let evicted = u64::from(forgotten != EvictionWeight::FRESH);
         self.evictions.fetch_add(evicted, Ordering::Relaxed);
+    }
+
+    /// Whether a key may be blocked.
+    #[inline]
+    pub(crate) fn may_block(&self, now: u64) -> bool {
+        self.blocked_until.load(Ordering::Relaxed) > now
+    }
+
+    /// Nanoseconds until the block of a key ends.
+    pub(crate) fn block_left(&self, limit: &StoredLimit, key: KeyHash, now: u64) -> u64 {
+        if !self.may_block(now) {
+            return 0;
+        }
+        let counted = limit.read();
+        let mut shard = lock(&self.shards[limit.shard(key, self.shards.len()).0]);
+        let Some(entry) = shard.find(counted.block_of(key)) else {
+            return 0;
+        };
+        let mut block = Block::from_state(shard.state(entry));
+        let left = block.left(now, counted.limits.block_for);
+        // The clock may have stepped back, and the block stays as short as it is reported.
+        let (state, until) = block.to_state();
+        let weight = EvictionWeight::of_block(until);
+        shard.put(entry, limit.number, state, Some(weight));
+        left
+    }
+
+    pub(crate) const fn is_shared(&self) -> bool {
+        self.is_shared
     }
 }
 
@@ -528,7 +547,7 @@ impl Members {
         let next = self.limits.len() + self.free.len() + self.awaited.len() + 1;
         let awaited = self.awaited.remove(&id);
         if let Some(saved) = &awaited {
-            warn_of_changes(saved, &limits);
+            saved.warn_of_changes(&limits.labels());
         }
         let limit = self.limits.entry(id).or_insert_with(|| {
             let number = awaited.map(|saved| saved.number);
@@ -557,30 +576,34 @@ impl Members {
     /// # Errors
     ///
     /// If a limit has no name: the next process could not find its counts.
-    fn saved(&self) -> Result<StoreHeader, SaveError> {
+    fn saved(&self, hasher: &KeyHasher) -> Result<FileHeader, SaveError> {
         let mut limits: Vec<SavedLimit> = self.awaited.values().cloned().collect();
         for limit in self.limits.values() {
-            let layouts = limit.limiters.iter().map(|member| Layout::of(&member.own));
+            let labels = limit.limiters.iter().flat_map(|one| one.own.labels());
             let name = limit.name.clone().ok_or_else(|| unnamed(limit))?;
             limits.push(SavedLimit {
                 number: limit.number,
-                name,
-                layouts: layouts.collect(),
+                name: Some(name),
+                counter_mark: 0,
+                labels: labels.collect(),
             });
         }
-        let limiters = self.limiters;
-        Ok(StoreHeader { limiters, limits })
+        Ok(FileHeader {
+            hash_key: hasher.key(),
+            limiters: self.limiters,
+            limits,
+        })
     }
 
     /// The limits of a state file, whose limiters will be added. Returns the new numbers of the limits by
     /// those in the file.
-    fn restore(&mut self, hasher: &KeyHasher, header: StoreHeader) -> HashMap<u32, u32> {
+    fn restore(&mut self, hasher: &KeyHasher, header: FileHeader) -> HashMap<u32, u32> {
         // Limiters without a name must not get the identity of a former one.
         self.limiters = header.limiters;
         let mut numbers = HashMap::new();
         for (limit, number) in header.limits.into_iter().zip(1..) {
             numbers.insert(limit.number, number);
-            let id = StoredLimit::id_of(hasher, Some(&limit.name), 0);
+            let id = StoredLimit::id_of(hasher, limit.name.as_deref(), 0);
             self.awaited.insert(id, SavedLimit { number, ..limit });
         }
         numbers
@@ -630,27 +653,6 @@ fn unnamed(limit: &MemberLimit) -> SaveError {
     )
 }
 
-/// Logs the first counter of a limit that counts otherwise than the saved one of its name: it starts
-/// afresh.
-fn warn_of_changes(saved: &SavedLimit, limits: &TierSet) {
-    let own = Layout::of(limits);
-    let labels = saved.layouts.iter().flat_map(|layout| &layout.labels);
-    let changed = labels
-        .flatten()
-        .find_map(|label| Some((label, own.changed(label)?)));
-    if let Some((label, own)) = changed {
-        let fault = format!(
-            "{:?} counts its quota {} as \"{}\", and the restored state as \"{}\": algorithm, period, \
-             slices or refill step differ, so this quota starts afresh",
-            saved.name,
-            label.shown_name(),
-            own.text,
-            label.text
-        );
-        log::report(Code::StateChanged, &fault);
-    }
-}
-
 impl MemberLimit {
     /// Sets the largest values of all limiters to the maximum among them.
     fn measure(&mut self, hasher: &KeyHasher, id: KeyHash) {
@@ -687,9 +689,4 @@ impl LimiterInStore {
             self.live.replace(Arc::new(counters));
         }
     }
-}
-
-/// The limit's number in this store; 0 for entries of limits that had left.
-fn limit_of(numbers: &HashMap<u32, u32>, number: u32) -> u32 {
-    numbers.get(&number).copied().unwrap_or(0)
 }

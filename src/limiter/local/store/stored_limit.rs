@@ -11,6 +11,9 @@ use super::{
 };
 use crate::limiter::tier_set::TierSet;
 
+/// The number of the limit in a table that no other limit is in.
+pub(in super::super) const ONLY_LIMIT: u32 = 1;
+
 /// A limit that counts in a store.
 #[derive(Debug)]
 pub(in super::super) struct StoredLimit {
@@ -140,6 +143,16 @@ impl StoredCounters {
             ]),
             limits,
         }
+    }
+
+    /// The names of a limiter's counters in a table that no other limit is in.
+    pub(in super::super) fn alone(hasher: &KeyHasher, limits: Arc<TierSet>) -> Self {
+        Self::new(hasher, StoredLimit::id_of(hasher, None, 0), limits)
+    }
+
+    /// The tag of a key's only state, and the key's own tag from that.
+    pub(in super::super) fn lone_tag(&self, tag: u64) -> u64 {
+        KeyHash::of_tag(tag ^ self.states[0].tag).tag
     }
 
     #[inline]
