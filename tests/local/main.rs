@@ -3,6 +3,8 @@
 mod blocks;
 mod each;
 mod names;
+#[cfg(target_os = "linux")]
+mod resident;
 mod restarts;
 mod store;
 mod store_shares;
@@ -368,6 +370,7 @@ fn keys_between_two_steps_of_a_refill_are_tracked() {
     assert_eq!(limiter.tracked_keys(), 0);
 }
 
+<<<<<<< HEAD
 /// Limiters that nobody has called yet take next to no memory, whatever they may come to hold.
 #[cfg(target_os = "linux")]
 #[test]
@@ -394,6 +397,10 @@ fn unused_limiters_take_no_memory() {
 
 /// The limiter of one bucket keeps blocks in a table of their own. Where as many are blocked as there is room for, the
 /// next one still fits.
+=======
+/// The limiter of one bucket keeps blocks beside its table. One that has ended costs nothing more,
+/// and where as many are blocked as there can be keys, the next one still fits.
+>>>>>>> c43b744d (Few keys of a lone bucket touch few pages, and its table waits for its keys)
 #[test]
 fn blocks_by_hand_end_and_are_bounded() {
     let clock = ManualClock::new();

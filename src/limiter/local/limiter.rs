@@ -48,7 +48,7 @@ use crate::{
 ///
 /// The table has a fixed size: 30 bytes for each of
 /// [`max_keys`](super::LocalLimiterBuilder::max_keys) keys, by default 262,144, about 8 MB for every
-/// limiter, taken from the system as keys come. Windows, logs, blocks and several quotas take more, see
+/// limiter. It takes 64 KiB for the first 4,000 keys, and the rest when more come. Windows, logs, blocks and several quotas take more, see
 /// there. The table does not store keys, only their keyed 64-bit hashes. Two given keys collide with a
 /// probability of 2^-64, any two of a million keys with 2^-25. Clients cannot search for collisions,
 /// since the hash is keyed at random.

@@ -15,6 +15,13 @@ use crate::lock::unpoisoned;
 /// The number of locks: inserts that may run at the same time.
 const STRIPES: usize = 256;
 
+/// The buckets that are filled first: 64 KiB.
+const NEAR: usize = 1_024;
+
+/// So many buckets are 32 MiB, and no allocator keeps such memory of an earlier table: they are allocated
+/// when the table is made, and a table for which there is no memory is an error.
+const LARGE: usize = 1 << 19;
+
 /// The low bits of an entry's state: the generation, which counts changes of the key.
 const GENERATION_BITS: u32 = 3;
 
@@ -27,8 +34,12 @@ pub(super) const MAX_STATE: u64 = (u64::MAX >> GENERATION_BITS) - 1;
 /// A hash table of fixed size from keys to one number each, updated without locks.
 ///
 /// The number is an instant: an entry whose instant has passed is fresh and therefore free, whatever
-/// its key. Nothing has to be swept. A key has two buckets; a new one is inserted into the emptier, and
-/// if both are full it evicts the entry with the earliest instant, the one with the least usage.
+/// its key. Nothing has to be swept.
+///
+/// The table has a near and a far part, and a key two buckets in each. A new one is inserted into the
+/// emptier of the near ones, if both are full into the emptier of the far ones, and if all are full it
+/// evicts the entry with the earliest instant, the one with the least usage. So few keys touch few pages
+/// of memory. No key moves from one part to the other.
 ///
 /// # Memory ordering
 ///
@@ -49,7 +60,8 @@ pub(super) const MAX_STATE: u64 = (u64::MAX >> GENERATION_BITS) - 1;
 /// The model in `table/model.rs` fails without any one of them.
 #[derive(Debug)]
 pub(super) struct Table {
-    buckets: Buckets,
+    near: Buckets,
+    far: Buckets,
     inserting: Box<[Mutex<()>]>,
     evictions: AtomicU64,
 }
@@ -60,12 +72,21 @@ impl Table {
     /// `None` if there is no memory: the number comes from settings, and a failed allocation would abort
     /// the process.
     pub(super) fn try_new(max_keys: usize) -> Option<Self> {
-        Self::with_buckets(entries_for(max_keys).div_ceil(WAYS).max(2))
+        let buckets = entries_for(max_keys).div_ceil(WAYS).max(2);
+        let near = buckets.min(NEAR);
+        let table = Self::with_buckets(near, buckets - near)?;
+        if table.far.count() >= LARGE {
+            table.far.made()?;
+        }
+        Some(table)
     }
 
-    fn with_buckets(count: usize) -> Option<Self> {
+    fn with_buckets(near: usize, far: usize) -> Option<Self> {
+        let near = Buckets::new(near);
+        near.made()?;
         Some(Self {
-            buckets: Buckets::try_new(count)?,
+            near,
+            far: Buckets::new(far),
             inserting: (0..STRIPES).map(|_| Mutex::default()).collect(),
             evictions: AtomicU64::new(0),
         })
@@ -80,10 +101,13 @@ impl Table {
         now: u64,
         step: impl Fn(u64) -> (Option<u64>, R) + Copy,
     ) -> R {
-        if let Some(result) = self.update_known(key, step) {
+        let found = self.find(key);
+        if let Some(entry) = found
+            && let Some(result) = entry.update(key.tag, step)
+        {
             return result;
         }
-        self.update_unknown(key, now, step)
+        self.update_slowly(key, now, found.is_some(), step)
     }
 
     /// Moves the instant of a key, or `now` if that is later, by `step`, if it is then at most `most` after
@@ -101,32 +125,44 @@ impl Table {
         })
     }
 
+    /// The first entry with the tag of this key. Near ones are found by less code.
     #[inline]
+    fn find(&self, key: KeyHash) -> Option<Entry<'_>> {
+        let near = find_in(self.near.of_key(key)?, key);
+        near.or_else(|| self.find_far(key))
+    }
+
+    #[inline(never)]
+    fn find_far(&self, key: KeyHash) -> Option<Entry<'_>> {
+        find_in(self.far.of_key(key)?, key)
+    }
+
+    /// Fails if the key has no entry. All are tried that have its tag: one that is changing its key may still
+    /// have it, and the key another entry by now.
     fn update_known<R>(
         &self,
         key: KeyHash,
         step: impl Fn(u64) -> (Option<u64>, R) + Copy,
     ) -> Option<R> {
-        let buckets = self.candidates(key);
-        // By turns, so that the CPU waits for the memory of both buckets at once.
-        let mut entries = (0..2 * WAYS).map(|at| buckets[at % 2].entry(at / 2));
-        loop {
-            let entry = entries.find(|entry| entry.tag.load(Ordering::Acquire) == key.tag)?;
-            // An entry that is changing its key may still have the tag, and the key another entry by now.
-            if let Some(result) = entry.update(key.tag, step) {
-                return Some(result);
-            }
-        }
+        let parts = [&self.near, &self.far].into_iter();
+        let buckets = parts.filter_map(|part| part.of_key(key)).flatten();
+        let entries = buckets.flat_map(CacheLine::entries);
+        let mut owned = entries.filter(|entry| entry.has(key));
+        owned.find_map(|entry| entry.update(key.tag, step))
     }
 
     #[cold]
     #[inline(never)]
-    fn update_unknown<R>(
+    fn update_slowly<R>(
         &self,
         key: KeyHash,
         now: u64,
+        was_found: bool,
         step: impl Fn(u64) -> (Option<u64>, R) + Copy,
     ) -> R {
+        if was_found && let Some(result) = self.update_known(key, step) {
+            return result;
+        }
         let (next, result) = step(0);
         let Some(next) = next else { return result };
         let _inserting = self.lock_inserts_of(key);
@@ -156,30 +192,32 @@ impl Table {
         true
     }
 
-    /// The entry to replace, and its state: a free one of the emptier bucket, otherwise the one with the
-    /// least usage. `None` while a claimed entry may be that one.
+    /// The entry to replace, and its state: a free one of the emptier bucket, near if there is one, otherwise
+    /// the one with the least usage. `None` while a claimed entry may be that one. Without memory for the far
+    /// part, the near one is all there is.
     fn least_weighty(&self, key: KeyHash, now: u64) -> Option<(Entry<'_>, u64)> {
-        let [first, second] = self.candidates(key).map(|bucket| bucket.survey(now));
-        if second.free > first.free {
-            return second.least;
-        }
-        if first.free > 0 {
-            return first.least;
+        let mut least: Option<(Entry<'_>, u64)> = None;
+        let mut claimed = false;
+        for part in [&self.near, &self.far] {
+            let Some(buckets) = part.made().and_then(|part| part.of_key(key)) else {
+                continue;
+            };
+            let [first, second] = buckets.map(|bucket| bucket.survey(now));
+            let emptier = if second.free > first.free {
+                &second
+            } else {
+                &first
+            };
+            if emptier.free > 0 {
+                return emptier.least;
+            }
+            claimed |= first.claimed || second.claimed;
+            let all = [least, first.least, second.least].into_iter().flatten();
+            least = all.min_by_key(|(_, state)| unpack(*state));
         }
         // If claimed entries were skipped, a few inserts at the same time would evict all others,
         // finally also the exhausted ones.
-        if first.claimed || second.claimed {
-            return None;
-        }
-        let least = [first.least, second.least].into_iter().flatten();
-        least.min_by_key(|(_, state)| unpack(*state))
-    }
-
-    #[inline]
-    fn candidates(&self, key: KeyHash) -> [CacheLine<'_>; 2] {
-        // Not by `map`, which is not inlined.
-        let [first, second] = key.buckets(self.buckets.count());
-        [self.buckets.get(first), self.buckets.get(second)]
+        least.filter(|_| !claimed)
     }
 
     fn lock_inserts_of(&self, key: KeyHash) -> MutexGuard<'_, ()> {
@@ -188,13 +226,24 @@ impl Table {
         unpoisoned(self.inserting[stripe].lock())
     }
 
+    fn entries(&self) -> impl Iterator<Item = Entry<'_>> {
+        let lines = self.near.iter().chain(self.far.iter());
+        lines.flat_map(CacheLine::entries)
+    }
+
     pub(super) fn entry_count(&self) -> usize {
-        self.buckets.count() * WAYS
+        (self.near.count() + self.far.count()) * WAYS
     }
 
     /// Calls `each` with the tag and the state of the key of an entry, unless it is fresh at `now`.
     pub(super) fn visit(&self, entry: usize, now: u64, mut each: impl FnMut(u64, u64)) {
-        let entry = self.buckets.get(entry / WAYS).entry(entry % WAYS);
+        let bucket = entry / WAYS;
+        let line = match bucket.checked_sub(self.near.count()) {
+            None => self.near.get(bucket),
+            Some(bucket) => self.far.get(bucket),
+        };
+        let Some(line) = line else { return };
+        let entry = line.entry(entry % WAYS);
         while let Err(Claimed) = entry.read(now, &mut each) {
             thread::yield_now();
         }
@@ -221,7 +270,7 @@ impl Table {
 
     /// Replaces every state; 0 resets a key.
     pub(super) fn change_states(&self, change: impl Fn(u64) -> u64) {
-        for entry in self.buckets.iter().flat_map(CacheLine::entries) {
+        for entry in self.entries() {
             // An entry that changes its key meanwhile belongs to a later key.
             let tag = entry.tag.load(Ordering::Acquire);
             entry.update(tag, |state| {
@@ -233,8 +282,7 @@ impl Table {
 
     /// The number of keys that are not fresh at `now`. Walks the whole table.
     pub(super) fn live_keys(&self, now: u64) -> usize {
-        let entries = self.buckets.iter().flat_map(CacheLine::entries);
-        entries
+        self.entries()
             .filter(|entry| {
                 let state = entry.state.load(Ordering::Relaxed);
                 state != CLAIMED && unpack(state) > now
@@ -252,6 +300,20 @@ struct CacheLineSurvey<'a> {
     free: usize,
     claimed: bool,
     least: Option<(Entry<'a>, u64)>,
+}
+
+/// The first entry with the tag of this key. By turns, so that the CPU waits for the memory of both buckets at
+/// once.
+#[inline]
+fn find_in([first, second]: [CacheLine<'_>; 2], key: KeyHash) -> Option<Entry<'_>> {
+    for at in 0..WAYS {
+        for entry in [first.entry(at), second.entry(at)] {
+            if entry.has(key) {
+                return Some(entry);
+            }
+        }
+    }
+    None
 }
 
 impl<'a> CacheLine<'a> {
@@ -283,6 +345,12 @@ impl<'a> CacheLine<'a> {
 struct Claimed;
 
 impl Entry<'_> {
+    /// Whether this is its tag; [`update`](Self::update) verifies whether it is its key.
+    #[inline]
+    fn has(self, key: KeyHash) -> bool {
+        self.tag.load(Ordering::Acquire) == key.tag
+    }
+
     /// Calls `each` with the tag and the state, if the state is later than `now`.
     fn read(self, now: u64, each: &mut impl FnMut(u64, u64)) -> Result<(), Claimed> {
         loop {

@@ -63,7 +63,7 @@ fn with(mut calls: Vec<Call>, more: &[Call]) -> Vec<Call> {
 #[test]
 fn unknown_key_is_inserted_once() {
     let model = Model {
-        buckets: 2,
+        buckets: [2, 0],
         before: vec![],
         threads: vec![
             vec![acquire(A, 1), acquire(A, 2)],
@@ -77,7 +77,7 @@ fn unknown_key_is_inserted_once() {
 #[test]
 fn unknown_key_of_three_threads_is_inserted_once() {
     let model = Model {
-        buckets: 1,
+        buckets: [1, 0],
         before: vec![],
         threads: vec![
             vec![acquire(A, 1)],
@@ -94,7 +94,7 @@ fn unknown_key_of_three_threads_is_inserted_once() {
 #[test]
 fn key_is_inserted_once_while_its_bucket_fills() {
     let model = Model {
-        buckets: 2,
+        buckets: [2, 0],
         before: vec![],
         threads: vec![vec![acquire(A, 1)], vec![acquire(C, 2), acquire(A, 4)]],
         preemptions: 3,
@@ -105,7 +105,7 @@ fn key_is_inserted_once_while_its_bucket_fills() {
 #[test]
 fn limit_of_an_unknown_key_is_exact() {
     let model = Model {
-        buckets: 1,
+        buckets: [1, 0],
         before: vec![],
         threads: vec![
             vec![acquire_of(A, 1, 3), acquire_of(A, 1, 3)],
@@ -119,7 +119,7 @@ fn limit_of_an_unknown_key_is_exact() {
 #[test]
 fn known_key_counts_every_charge() {
     let model = Model {
-        buckets: 1,
+        buckets: [1, 0],
         before: vec![acquire(A, 1)],
         threads: vec![
             vec![acquire(A, 2), acquire(A, 4), acquire(A, 8)],
@@ -133,7 +133,7 @@ fn known_key_counts_every_charge() {
 #[test]
 fn known_key_of_three_threads_counts_every_charge() {
     let model = Model {
-        buckets: 1,
+        buckets: [1, 0],
         before: vec![acquire(A, 1)],
         threads: vec![
             vec![acquire(A, 2)],
@@ -148,7 +148,7 @@ fn known_key_of_three_threads_counts_every_charge() {
 #[test]
 fn key_is_evicted_while_it_is_charged() {
     let model = Model {
-        buckets: 1,
+        buckets: [1, 0],
         before: with(walls(1), &[acquire(A, 8)]),
         threads: vec![
             vec![acquire(A, 16), acquire(A, 32)],
@@ -162,7 +162,7 @@ fn key_is_evicted_while_it_is_charged() {
 #[test]
 fn key_is_evicted_while_two_threads_charge_it() {
     let model = Model {
-        buckets: 1,
+        buckets: [1, 0],
         before: with(walls(1), &[acquire(A, 8)]),
         threads: vec![
             vec![acquire(A, 16)],
@@ -178,7 +178,7 @@ fn key_is_evicted_while_two_threads_charge_it() {
 #[test]
 fn key_is_evicted_for_one_in_the_same_state() {
     let model = Model {
-        buckets: 1,
+        buckets: [1, 0],
         before: with(walls(1), &[acquire(A, 8)]),
         threads: vec![vec![acquire(A, 16)], vec![acquire(B, 8), call(B, Op::Peek)]],
         preemptions: 3,
@@ -189,7 +189,7 @@ fn key_is_evicted_for_one_in_the_same_state() {
 #[test]
 fn key_comes_back_in_the_state_it_had() {
     let model = Model {
-        buckets: 1,
+        buckets: [1, 0],
         before: with(walls(1), &[acquire(A, 8)]),
         threads: vec![vec![acquire(A, 16)], vec![acquire(B, 8), acquire(A, 8)]],
         preemptions: 2,
@@ -201,7 +201,7 @@ fn key_comes_back_in_the_state_it_had() {
 #[test]
 fn reader_sees_no_other_key() {
     let model = Model {
-        buckets: 1,
+        buckets: [1, 0],
         before: with(walls(1), &[acquire(B, 1)]),
         threads: vec![
             vec![call(B, Op::Peek), call(B, Op::Peek)],
@@ -215,7 +215,7 @@ fn reader_sees_no_other_key() {
 #[test]
 fn denial_is_never_for_what_another_key_used() {
     let model = Model {
-        buckets: 1,
+        buckets: [1, 0],
         before: with(walls(1), &[acquire(B, 1)]),
         threads: vec![
             vec![acquire_of(B, 8, 15)],
@@ -229,7 +229,7 @@ fn denial_is_never_for_what_another_key_used() {
 #[test]
 fn refund_and_reset_are_counted_once() {
     let model = Model {
-        buckets: 1,
+        buckets: [1, 0],
         before: vec![acquire(A, 1)],
         threads: vec![
             vec![acquire(A, 4), call(A, Op::Refund(4)), acquire(A, 8)],
@@ -243,7 +243,7 @@ fn refund_and_reset_are_counted_once() {
 #[test]
 fn limit_of_all_states_loses_no_charge() {
     let model = Model {
-        buckets: 1,
+        buckets: [1, 0],
         before: vec![acquire(A, 8)],
         threads: vec![
             vec![acquire(A, 1), acquire(A, 16)],
@@ -258,7 +258,7 @@ fn limit_of_all_states_loses_no_charge() {
 #[test]
 fn entry_changes_hands_while_it_is_limited() {
     let model = Model {
-        buckets: 1,
+        buckets: [1, 0],
         before: with(vec![acquire(A, 6)], &walls(1)),
         threads: vec![
             vec![call(A, Op::Reset), acquire(B, 2)],
@@ -273,7 +273,7 @@ fn entry_changes_hands_while_it_is_limited() {
 #[test]
 fn entry_freed_by_a_reset_is_claimed() {
     let model = Model {
-        buckets: 1,
+        buckets: [1, 0],
         before: with(walls(1), &[acquire(A, 1)]),
         threads: vec![
             vec![call(A, Op::Reset), acquire(A, 2)],
@@ -287,7 +287,7 @@ fn entry_freed_by_a_reset_is_claimed() {
 #[test]
 fn entry_freed_by_a_refund_is_claimed() {
     let model = Model {
-        buckets: 1,
+        buckets: [1, 0],
         before: with(walls(1), &[acquire(A, 1)]),
         threads: vec![
             vec![call(A, Op::Refund(1)), acquire(A, 2)],
@@ -302,7 +302,7 @@ fn entry_freed_by_a_refund_is_claimed() {
 #[test]
 fn two_keys_want_the_same_free_entry_and_find_one_each() {
     let model = Model {
-        buckets: 1,
+        buckets: [1, 0],
         before: walls(2),
         threads: vec![
             vec![acquire(A, 1), acquire(A, 2)],
@@ -319,7 +319,7 @@ fn two_keys_want_the_same_free_entry_and_find_one_each() {
 #[test]
 fn exhausted_key_outlives_two_that_want_the_last_entry() {
     let model = Model {
-        buckets: 1,
+        buckets: [1, 0],
         before: walls(1),
         threads: vec![vec![acquire(A, 1)], vec![acquire(B, 2)]],
         preemptions: 3,
@@ -331,7 +331,7 @@ fn exhausted_key_outlives_two_that_want_the_last_entry() {
 #[test]
 fn callers_with_different_limits_share_one_state() {
     let model = Model {
-        buckets: 1,
+        buckets: [1, 0],
         before: vec![acquire(A, 1)],
         threads: vec![
             vec![acquire_of(A, 1, 3), acquire_of(A, 1, 3)],
@@ -340,4 +340,120 @@ fn callers_with_different_limits_share_one_state() {
         preemptions: 3,
     };
     model.check(6);
+}
+
+/// Keys that fill the near bucket. All keys have the same buckets in a table of one near and one far one.
+fn near_walls() -> Vec<Call> {
+    walls(0)
+}
+
+/// The key of the first of the walls.
+const WALL: KeyHash = in_buckets(100, [0, 0]);
+
+#[test]
+fn unknown_key_is_inserted_once_into_the_far_part() {
+    let model = Model {
+        buckets: [1, 1],
+        before: near_walls(),
+        threads: vec![
+            vec![acquire(A, 1), acquire(A, 2)],
+            vec![acquire(A, 4), acquire(A, 8)],
+        ],
+        preemptions: 3,
+    };
+    model.check(6);
+}
+
+/// A near entry is free, and another key wants it, while A is charged in the far part.
+#[test]
+fn far_key_stays_one_while_a_near_entry_changes_hands() {
+    let model = Model {
+        buckets: [1, 1],
+        before: with(near_walls(), &[acquire(A, 1)]),
+        threads: vec![
+            vec![acquire(A, 2), acquire(A, 4)],
+            vec![call(WALL, Op::Reset), acquire(B, 8)],
+        ],
+        preemptions: 3,
+    };
+    // No call sees another key.
+    model.check(1);
+}
+
+/// The near entry becomes free between the search and the insertion of A.
+#[test]
+fn unknown_key_is_inserted_once_while_a_near_entry_becomes_free() {
+    let model = Model {
+        buckets: [1, 1],
+        before: near_walls(),
+        threads: vec![
+            vec![acquire(A, 1)],
+            vec![call(WALL, Op::Reset), acquire(A, 2), acquire(A, 4)],
+        ],
+        preemptions: 3,
+    };
+    model.check(3);
+}
+
+/// A is evicted from the far part, and B from where A was.
+#[test]
+fn far_key_is_evicted_while_it_is_charged() {
+    let model = Model {
+        buckets: [1, 1],
+        before: with(
+            near_walls(),
+            &[acquire(in_buckets(200, [0, 0]), 1 << 16), acquire(A, 8)],
+        ),
+        threads: vec![
+            vec![acquire(A, 16), acquire(A, 32)],
+            vec![acquire(B, 1), acquire(B, 2)],
+        ],
+        preemptions: 2,
+    };
+    model.check(5);
+}
+
+/// The key with the least usage is near, and comes back there.
+#[test]
+fn near_key_is_evicted_for_one_that_found_the_far_part_full() {
+    let far = (0..WAYS as u64).map(|n| acquire(in_buckets(200 + n, [0, 0]), 1 << 16));
+    let model = Model {
+        buckets: [1, 1],
+        before: [acquire(A, 8)]
+            .into_iter()
+            .chain(walls(1))
+            .chain(far)
+            .collect(),
+        threads: vec![vec![acquire(A, 16)], vec![acquire(B, 8), acquire(A, 8)]],
+        preemptions: 2,
+    };
+    model.check(3);
+}
+
+/// The last free entry is in the near part, and hidden while it is claimed.
+#[test]
+fn exhausted_far_key_outlives_two_that_want_the_last_near_entry() {
+    let far = (0..WAYS as u64).map(|n| acquire(in_buckets(200 + n, [0, 0]), 1 << 16));
+    let model = Model {
+        buckets: [1, 1],
+        before: with(
+            near_walls().into_iter().chain(far).collect(),
+            &[call(WALL, Op::Reset)],
+        ),
+        threads: vec![vec![acquire(A, 1)], vec![acquire(B, 2)]],
+        preemptions: 3,
+    };
+    model.check(2);
+}
+
+/// The last free entry is in the far part.
+#[test]
+fn exhausted_near_key_outlives_two_that_want_the_last_far_entry() {
+    let model = Model {
+        buckets: [1, 1],
+        before: with(near_walls(), &[acquire(in_buckets(200, [0, 0]), 1 << 16)]),
+        threads: vec![vec![acquire(A, 1)], vec![acquire(B, 2)]],
+        preemptions: 3,
+    };
+    model.check(2);
 }

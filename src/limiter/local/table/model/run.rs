@@ -9,7 +9,7 @@ use std::{
 use loom::thread;
 
 use super::{
-    super::{CLAIMED, CacheLine, Ordering, Table, WAYS, unpack},
+    super::{CLAIMED, Ordering, Table, WAYS, unpack},
     NOW,
     replay::{Call, Op, Spec},
 };
@@ -36,10 +36,9 @@ impl Table {
 
     /// The tag and usage of each entry that is not fresh.
     fn content(&self) -> Vec<(u64, u64)> {
-        let entries = self.buckets.iter().flat_map(CacheLine::entries);
         let mut tags = BTreeSet::new();
         let mut live = Vec::new();
-        for entry in entries {
+        for entry in self.entries() {
             let tag = entry.tag.load(Ordering::Acquire);
             let state = entry.state.load(Ordering::Acquire);
             assert_ne!(state, CLAIMED, "a claim was not given back");
@@ -55,7 +54,8 @@ impl Table {
 
 /// A test: the threads start when `before` has been done.
 pub(super) struct Model {
-    pub(super) buckets: usize,
+    /// The near and the far ones.
+    pub(super) buckets: [usize; 2],
     pub(super) before: Vec<Call>,
     pub(super) threads: Vec<Vec<Call>>,
     /// The most preemptions of a schedule, so that the test takes a few seconds.
@@ -93,8 +93,11 @@ impl Model {
     }
 
     fn run(self: &Arc<Self>) -> Outcome {
-        let table = loom::sync::Arc::new(Table::with_buckets(self.buckets).expect("a little"));
-        let mut spec = Spec::new(self.buckets * WAYS);
+        let [near, far] = self.buckets;
+        let table = loom::sync::Arc::new(Table::with_buckets(near, far).expect("a little"));
+        // Loom's atomics have to be there before the threads.
+        let _has_far_part = table.far.made();
+        let mut spec = Spec::new((near + far) * WAYS);
         for call in &self.before {
             assert_eq!(table.make(*call), spec.make(*call));
         }
