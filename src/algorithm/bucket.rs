@@ -3,7 +3,7 @@
 
 use super::{ClockSkew, Most, Refund, RefundOf, Verdict};
 use crate::{
-    decision::{Charge, Level, Stepped, Usage},
+    decision::{Charge, Status, until_step},
     quota::{Algorithm, Kind, Priority, Quota},
 };
 
@@ -35,7 +35,6 @@ pub(crate) struct TokenBucket {
 pub(crate) struct Bucket {
     tokens: TokenBucket,
     flow: Flow,
-    class: Priority,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -107,10 +106,6 @@ impl TokenBucket {
         }
     }
 
-    pub(crate) const fn kind(&self) -> Kind {
-        self.kind
-    }
-
     const fn used(&self, tat: u64, now: u64) -> u64 {
         tat.saturating_sub(now)
     }
@@ -163,16 +158,11 @@ impl TokenBucket {
         }
     }
 
-    /// The usage of the nominal limit, and whether it exceeds the limit.
     #[inline]
-    pub(crate) fn standing(&self, tat: u64, now: u64) -> (Usage, bool) {
-        let level = Level {
-            used: self.used(tat, now),
-            refill: self.nominal,
-            interval: self.interval,
-        };
-        let excess = self.nominal < self.refill && level.is_excess();
-        (Usage::Level(level), excess)
+    pub(crate) fn status(&self, tat: u64, now: u64) -> Status {
+        let used = self.used(tat, now);
+        let status = Status::bucket(now, used, self.nominal, self.interval);
+        status.in_excess(self.nominal < self.refill && used > self.nominal)
     }
 }
 
@@ -188,7 +178,6 @@ impl Bucket {
         Some(Self {
             tokens: TokenBucket::new(quota, most, skew),
             flow,
-            class: Priority::CRITICAL,
         })
     }
 
@@ -231,16 +220,8 @@ impl Bucket {
     /// Nanoseconds from now to the end of a wait that began at the last step.
     const fn wait(&self, now: u64, wait: u64) -> u64 {
         match self.flow {
-            Flow::Steps(step) => self.stepped(now, step, wait).until_step(wait),
+            Flow::Steps(step) => until_step(wait, step, now % step),
             Flow::Even | Flow::Queue => wait,
-        }
-    }
-
-    const fn stepped(&self, now: u64, step: u64, used: u64) -> Stepped {
-        Stepped {
-            used,
-            passed: now % step,
-            step,
         }
     }
 
@@ -255,7 +236,6 @@ impl Bucket {
     pub(super) fn part(&self, class: Priority) -> Self {
         Self {
             tokens: self.tokens.part(class),
-            class,
             ..*self
         }
     }
@@ -317,15 +297,12 @@ impl Bucket {
         self.tokens.clamp(tat, self.fresh_until(now));
     }
 
-    /// The usage as a level, of a queue too: slots become free evenly, like tokens.
-    pub(super) fn standing(&self, tat: u64, now: u64) -> (Usage, bool) {
-        let (usage, excess) = self.tokens.standing(tat, self.fresh_until(now));
+    /// The slots of a queue become free evenly, like tokens.
+    pub(super) fn status(&self, tat: u64, now: u64) -> Status {
+        let status = self.tokens.status(tat, self.fresh_until(now));
         match self.flow {
-            Flow::Steps(step) => {
-                let stepped = self.stepped(now, step, self.used(tat, now));
-                (Usage::Stepped(stepped, self.class), excess)
-            }
-            Flow::Even | Flow::Queue => (usage, excess),
+            Flow::Steps(step) => status.in_steps(step, now % step),
+            Flow::Even | Flow::Queue => status,
         }
     }
 }

@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     clock::ClockReading,
-    decision::{Charge, Measure, Usage},
+    decision::{Charge, Status},
     quota::{Algorithm, Kind, Quota},
 };
 
@@ -25,7 +25,7 @@ use crate::{
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CompiledQuota {
     rate: Rate,
-    kind: Kind,
+    pub(crate) kind: Kind,
     /// T: nanoseconds for one unit.
     interval: u64,
     /// The soft share in units.
@@ -253,25 +253,25 @@ impl CompiledQuota {
 
     /// The numbers of the quota for a decision, after this verdict.
     #[inline(always)]
-    pub(crate) fn measure(
+    pub(crate) fn explain(
         &self,
         state: &State,
         now: u64,
         verdict: Verdict,
         view: View<'_>,
-    ) -> Measure {
-        verdict.measure(self.kind, self.standing(state, now, view))
+    ) -> Status {
+        verdict.explain(self.status(state, now, view))
     }
 
-    /// The usage of the nominal limit, and whether it exceeds the limit.
+    /// The numbers of the nominal limit.
     #[inline]
-    fn standing(&self, state: &State, now: u64, view: View<'_>) -> (Usage, bool) {
+    pub(crate) fn status(&self, state: &State, now: u64, view: View<'_>) -> Status {
         if !view.is_whole() {
-            return self.standing_in(state, now, view);
+            return self.status_in(state, now, view);
         }
         match self.token() {
-            Some(bucket) => bucket.standing(*state.instant(), now),
-            None => self.standing_of_any(state, now),
+            Some(bucket) => bucket.status(*state.instant(), now),
+            None => self.status_of_any(state, now),
         }
     }
 
@@ -326,19 +326,16 @@ impl CompiledQuota {
     }
 
     #[inline(never)]
-    fn standing_of_any(&self, state: &State, now: u64) -> (Usage, bool) {
+    fn status_of_any(&self, state: &State, now: u64) -> Status {
         match &self.rate {
-            Rate::Bucket(bucket) => bucket.standing(*state.instant(), now),
+            Rate::Bucket(bucket) => bucket.status(*state.instant(), now),
             Rate::FixedWindow(window) if !self.is_part && !window.limits.vary() => {
-                window.standing(state.window(), now, self.extra)
+                window.status(state.window(), now, self.extra)
             }
             _ => {
                 let nominal = self.nominal();
-                let remaining = nominal.available(state, now, View::WHOLE);
-                let times = [
-                    self.reset_after_state(state, now),
-                    nominal.effective_window(state, now, remaining),
-                ];
+                let left = nominal.available(state, now, View::WHOLE);
+                let window = nominal.effective_window(state, now, left);
                 let limit = match &nominal.rate {
                     Rate::Bucket(_) | Rate::SlidingLog(_) => None,
                     Rate::FixedWindow(window) => window.limit_now(state.window(), now),
@@ -350,8 +347,10 @@ impl CompiledQuota {
                     Rate::SlidingWindow(window) => window.balance(state.slices(), now) > 0,
                     Rate::SlidingLog(log) => log.used(state.log(), now) > log.limit,
                 };
-                let standing = Usage::counted(limit, remaining, times);
-                (standing, self.extra > 0 && is_beyond())
+                let status = Status::counted(left, self.reset_after_state(state, now), window);
+                status
+                    .of_limit(limit)
+                    .in_excess(self.extra > 0 && is_beyond())
             }
         }
     }

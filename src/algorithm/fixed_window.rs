@@ -3,10 +3,7 @@
 #[cfg(feature = "calendar")]
 use super::calendar_windows::CalendarWindows;
 use super::{Most, Refund, RefundOf, Verdict, varying::Limits};
-use crate::{
-    decision::{Usage, WindowUsage},
-    quota::Quota,
-};
+use crate::{decision::Status, quota::Quota};
 
 /// A counter that starts over with each window.
 #[derive(Debug, Clone, Copy)]
@@ -177,15 +174,11 @@ impl FixedWindow {
         end - now
     }
 
-    /// The usage of a limit that is always the same, and whether the soft share `extra` is in use.
-    pub(super) fn standing(&self, state: Window, now: u64, extra: u64) -> (Usage, bool) {
+    pub(super) fn status(&self, state: Window, now: u64, extra: u64) -> Status {
         let (window, end) = self.current_until(state, now);
-        let available = self.limits.at(window.index).saturating_sub(window.count);
-        let usage = Usage::Window(WindowUsage {
-            used: window.count,
-            until_end: end - now,
-        });
-        (usage, available < extra)
+        let limit = self.limits.at(window.index);
+        let status = Status::window(window.count, limit - extra, end - now);
+        status.in_excess(limit.saturating_sub(window.count) < extra)
     }
 
     /// Adds `cost`, up to the limit and no further.

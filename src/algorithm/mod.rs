@@ -20,8 +20,8 @@ mod sliding_window;
 mod varying;
 
 use crate::{
-    decision::{Charge, Measure, Usage},
-    quota::{Kind, MAX_COUNT, Priority, Quota},
+    decision::{Charge, Status, UNKNOWN},
+    quota::{MAX_COUNT, Priority, Quota},
 };
 
 #[cfg(feature = "shared")]
@@ -54,16 +54,11 @@ impl Verdict {
 
     /// The numbers of a quota for a decision, after this verdict.
     #[inline]
-    pub(crate) fn measure(self, kind: Kind, (standing, excess): (Usage, bool)) -> Measure {
-        Measure {
-            kind,
-            denied: !self.fits(),
-            retry_after: match self {
-                Self::After(wait) => Some(wait),
-                Self::Fits { .. } | Self::Never => None,
-            },
-            standing,
-            excess,
+    pub(crate) const fn explain(self, status: Status) -> Status {
+        match self {
+            Self::Fits { .. } => status,
+            Self::After(wait) => status.denied(wait),
+            Self::Never => status.denied(UNKNOWN),
         }
     }
 

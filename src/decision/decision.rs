@@ -5,9 +5,8 @@ mod adjustments_by_lease_wait_block;
 use std::{num::NonZeroU8, ops::Range, time::Duration};
 
 use super::{
-    Degradation, Policy, QuotaStatus, QuotaStatuses, Receipt,
-    quota_status_without_name::Status,
-    rounding::{Micros, whole_seconds},
+    Degradation, Marks, Policy, QuotaStatus, QuotaStatuses, Receipt, Status,
+    rounding::{nanos_of, time_of, whole_micros, whole_seconds},
 };
 use crate::clock::{OsClock, Timestamp};
 
@@ -70,7 +69,8 @@ impl PartialEq for CountedBy {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Decision {
     pub(super) quotas: QuotaStatuses,
-    pub(super) delay: Option<Micros>,
+    /// In nanoseconds; 0 for none.
+    pub(super) delay: u64,
     pub(super) charged: u64,
     pub(super) charged_at: Timestamp,
     /// The tier's index among the limiter's tiers.
@@ -141,8 +141,8 @@ impl Decision {
         Self {
             quotas,
             delay: match outcome {
-                Outcome::Delayed(wait) => Some(Micros::from_duration(wait)),
-                Outcome::Allowed | Outcome::Denied => None,
+                Outcome::Delayed(wait) => whole_micros(nanos_of(wait)),
+                Outcome::Allowed | Outcome::Denied => 0,
             },
             charged,
             charged_at,
@@ -174,10 +174,10 @@ impl Decision {
 
     /// Whether the request may pass.
     pub const fn outcome(&self) -> Outcome {
-        match self.delay {
+        match time_of(self.delay) {
             _ if self.denied => Outcome::Denied,
-            Some(wait) => Outcome::Delayed(wait.duration()),
-            None => Outcome::Allowed,
+            Some(wait) if !wait.is_zero() => Outcome::Delayed(wait),
+            _ => Outcome::Allowed,
         }
     }
 
@@ -236,11 +236,9 @@ impl Decision {
     /// # Ok::<_, Box<dyn std::error::Error>>(())
     /// ```
     pub fn charged_by_each(&self) -> impl ExactSizeIterator<Item = u64> {
-        let shares = self.quotas.shares();
-        (0..shares.len().max(1)).map(|limit| {
-            let share = shares.get(limit);
-            share.map_or(self.charged, |share| share.charged)
-        })
+        let parts = self.quotas.parts();
+        (0..parts.len().max(1))
+            .map(|limit| parts.get(limit).map_or(self.charged, |part| part.charged))
     }
 
     /// The time of the decision, by the wall clock: in Redis that of the server. All durations of the
@@ -258,10 +256,14 @@ impl Decision {
             .in_tier(self.tier)
             .degraded(self.degraded.is_some())
             .leased(self.lease);
-        match self.quotas.receipts() {
-            Some(of_limits) => receipt.of_limits(self.charged, of_limits),
-            None => receipt.for_quotas(self.charged, self.statuses()),
+        let parts = self.quotas.parts();
+        if parts.is_empty() {
+            return receipt.for_quotas(self.charged, self.quotas.iter());
         }
+        let quotas = |limit| self.places_of(limit).map(|place| self.quotas.quota(place));
+        let receipts = parts.iter().enumerate();
+        let receipts = receipts.map(|(limit, part)| part.receipt(quotas(limit)));
+        receipt.of_limits(self.charged, receipts)
     }
 
     /// The status of each quota, in the limiter's order.
@@ -288,34 +290,33 @@ impl Decision {
     /// The binding quota. If quotas denied, it is the denying one with the longest wait; otherwise
     /// the one with the least left in proportion to its limit. The first of equals binds.
     pub fn binding(&self) -> QuotaStatus<'_> {
-        self.quotas.binding()
+        self.quotas.quota(self.binding_place())
     }
 
-    #[inline]
-    pub(crate) fn binding_status(&self) -> &Status {
-        self.quotas.binding_place().1
+    /// The quota at this index.
+    pub(crate) fn quota(&self, place: usize) -> QuotaStatus<'_> {
+        self.quotas.quota(place)
     }
 
-    /// The binding quota's index among the quotas, and its status.
+    /// The binding quota's index among the quotas.
     #[inline]
-    pub(crate) fn binding_place(&self) -> (usize, &Status) {
+    pub(crate) fn binding_place(&self) -> usize {
         self.quotas.binding_place()
     }
 
     /// The index of the binding quota, by the units left of the quota at an index, which the caller knows.
     pub(crate) fn binding_place_by(&self, remaining: impl Fn(usize) -> Option<u64>) -> usize {
-        Status::binding_of(self.statuses(), remaining)
+        self.quotas.binding_place_by(remaining)
     }
 
     /// The index of the binding limit among those that decided together.
     pub(crate) fn binding_limit(&self) -> usize {
-        let (place, _) = self.binding_place();
-        self.quotas.limit_of(place)
+        self.quotas.limit_of(self.binding_place())
     }
 
     /// The number of limits that decided together; 0 if one decided alone.
     pub(crate) fn limits(&self) -> usize {
-        self.quotas.limits()
+        self.quotas.parts().len()
     }
 
     /// The indices of one limit's quotas in a joint decision; those of all quotas if one limit
@@ -343,7 +344,7 @@ impl Decision {
     /// After exactly this wait the same request passes, a microsecond earlier it does not.
     pub fn retry_after(&self) -> Option<Duration> {
         if self.is_denied() {
-            self.binding_status().retry_after()
+            self.binding().retry_after()
         } else {
             Some(Duration::ZERO)
         }
@@ -358,13 +359,12 @@ impl Decision {
 
     /// Units left of the binding quota; `None` if the limiter does not report them.
     pub fn remaining(&self) -> Option<u64> {
-        self.binding_status().remaining()
+        self.binding().remaining()
     }
 
     pub(crate) fn violated(&self) -> impl Iterator<Item = &str> + Clone {
-        let denied = self.statuses().iter().enumerate();
-        let denied = denied.filter(|(_, quota)| quota.is_denied());
-        denied.map(|(place, quota)| self.quotas.name(place, quota))
+        let denied = self.quotas().filter(QuotaStatus::is_denied);
+        denied.map(|quota| quota.name())
     }
 
     /// The time that the request waits in the queue of a
@@ -381,7 +381,12 @@ impl Decision {
     /// [soft](crate::Quota::soft) quota, or because an
     /// [elastic](crate::RateLimitLayer::elastic) layer let it.
     pub fn is_excess(&self) -> bool {
-        self.excess || (self.is_allowed() && self.statuses().iter().any(Status::is_excess))
+        self.excess
+            || (self.is_allowed()
+                && self
+                    .statuses()
+                    .iter()
+                    .any(|status| status.is(Marks::EXCESS)))
     }
 
     /// Whether the key is blocked because it exceeded its limit earlier, see
@@ -427,18 +432,19 @@ impl Decision {
 /// Limits that deny a request without an end of it, among several that decided together.
 #[cfg(feature = "rules")]
 impl Decision {
-    fn statuses_of(&self, limit: usize) -> &[Status] {
-        &self.statuses()[self.places_of(limit)]
+    fn any_of(&self, limit: usize, mark: Marks) -> bool {
+        let statuses = &self.statuses()[self.places_of(limit)];
+        statuses.iter().any(|status| status.is(mark))
     }
 
     /// The indices of those of the `limits` that deny the request. The quotas of such a limit deny even if the decision
     /// is allowed, because others charged the request.
     pub(crate) fn denying(&self, limits: usize) -> impl Iterator<Item = usize> {
-        (0..limits).filter(|limit| self.statuses_of(*limit).iter().any(Status::is_denied))
+        (0..limits).filter(|limit| self.any_of(*limit, Marks::DENIED))
     }
 
     pub(crate) fn is_blocked_by(&self, limit: usize) -> bool {
-        self.statuses_of(limit).iter().any(Status::is_blocked)
+        self.any_of(limit, Marks::BLOCKED)
     }
 
     /// Whether the request passes despite a denial: each of the `limits` that denies may `overflow`, and no key is

@@ -3,19 +3,18 @@
 use std::{sync::Arc, time::Duration};
 
 use super::{
-    Decision, Degradation, Measure, Outcome, Policy, QuotaStatuses,
+    Decision, Degradation, Outcome, Policy, QuotaStatuses, Status,
     decision::{CountedBy, DenialCause},
-    policy_name::Share,
-    quota_status_without_name::Status,
-    rounding::Micros,
+    rounding::{nanos_of, whole_micros},
+    statuses::Part,
 };
 use crate::{clock::Timestamp, quota::Priority};
 
 /// Decisions of several limits, merged one after another.
 pub(crate) struct MergedDecisions {
     statuses: Vec<Status>,
-    shares: Vec<Share>,
-    delay: Option<Micros>,
+    parts: Vec<Part>,
+    delay: u64,
     /// The least charge. A degraded limit that charged nothing does not lower the charge of the others.
     charged: Option<u64>,
     denied: bool,
@@ -52,10 +51,24 @@ impl Decision {
 }
 
 impl Decision {
+    /// The decision as a part of one about several limits.
+    fn part(&self, limit: u64) -> Part {
+        Part {
+            limit,
+            policies: self.quotas.policies(),
+            charged: self.charged,
+            charged_at: self.charged_at,
+            tier: self.tier,
+            degraded: self.is_degraded(),
+            lease: self.lease,
+        }
+    }
+
     /// The value of each quota, by the value of its limit; empty for a decision of one limit.
     pub(crate) fn by_quota<T: Copy>(&self, of_limits: &[T]) -> Vec<T> {
-        let limits = of_limits.iter().zip(self.quotas.shares());
-        let values = limits.flat_map(|(value, share)| std::iter::repeat_n(*value, share.quotas));
+        let limits = of_limits.iter().zip(self.quotas.parts());
+        let values =
+            limits.flat_map(|(value, part)| std::iter::repeat_n(*value, part.policies.len()));
         values.collect()
     }
 }
@@ -65,41 +78,28 @@ impl Decision {
     /// This decision of some of the limits of `all`, which decided together before, as one of all of them. The others
     /// are `left_out`: they have their statuses of `all`, and charged nothing.
     pub(crate) fn among(mut self, all: &Self, left_out: &[bool]) -> Self {
-        let (mut statuses, mut shares) = (Vec::new(), Vec::with_capacity(left_out.len()));
+        let (mut statuses, mut parts) = (Vec::new(), Vec::with_capacity(left_out.len()));
         let mut own = 0;
         for (limit, is_left_out) in left_out.iter().enumerate() {
-            let before = all.quotas.shares().get(limit);
-            let before = before.expect("a share of each limit that decided");
+            let before = &all.quotas.parts()[limit];
             if *is_left_out {
                 statuses.extend_from_slice(&all.statuses()[all.places_of(limit)]);
-                shares.push(Share {
+                parts.push(Part {
                     charged: 0,
                     ..before.clone()
                 });
                 continue;
             }
             statuses.extend_from_slice(&self.statuses()[self.places_of(own)]);
-            shares.push(self.share(own, before.limit));
+            parts.push(match self.quotas.parts().get(own) {
+                Some(part) => part.clone(),
+                None => self.part(before.limit),
+            });
             own += 1;
         }
-        self.quotas = QuotaStatuses::of_joint(statuses, shares);
+        self.quotas = QuotaStatuses::of_joint(parts, statuses);
         self.lease = None;
         self
-    }
-
-    /// The share of a limit; of one that decided alone, with this identity.
-    fn share(&self, limit: usize, identity: u64) -> Share {
-        let own = self.quotas.shares().get(limit).cloned();
-        own.unwrap_or_else(|| Share {
-            limit: identity,
-            quotas: self.statuses().len(),
-            names: self.quotas.names().cloned(),
-            charged: self.charged,
-            charged_at: self.charged_at,
-            tier: self.tier,
-            degraded: self.is_degraded(),
-            lease: self.lease,
-        })
     }
 }
 
@@ -121,7 +121,7 @@ impl DecisionOfLimit {
     #[inline]
     fn mark(&self, statuses: &mut [Status]) {
         if !self.class.is_critical() {
-            let of_class = |status: &mut Status| status.set_class(self.class);
+            let of_class = |status: &mut Status| status.class = self.class;
             statuses.iter_mut().for_each(of_class);
         }
         if self.blocked > 0 {
@@ -136,8 +136,8 @@ impl MergedDecisions {
     pub(crate) fn with_room(count: usize) -> Self {
         Self {
             statuses: Vec::with_capacity(count),
-            shares: Vec::with_capacity(count),
-            delay: None,
+            parts: Vec::with_capacity(count),
+            delay: 0,
             charged: None,
             denied: false,
             excess: false,
@@ -154,17 +154,13 @@ impl MergedDecisions {
     pub(crate) fn add_measured(
         &mut self,
         decision: &DecisionOfLimit,
-        policies: &[Policy],
-        measures: impl Iterator<Item = Measure>,
+        policies: &Arc<[Policy]>,
+        statuses: impl Iterator<Item = Status>,
     ) {
         let before = self.statuses.len();
-        let measured = policies.iter().zip(measures);
-        self.statuses
-            .extend(measured.map(|(policy, measure)| Status::measured(policy, &measure)));
-        let own = &mut self.statuses[before..];
-        decision.mark(own);
-        let quotas = own.len();
-        self.add_share(decision, policies.first(), quotas);
+        self.statuses.extend(statuses);
+        decision.mark(&mut self.statuses[before..]);
+        self.add_part(decision, policies);
     }
 
     /// Adds the decision of a limit of one quota, about a critical request of a key that is not blocked.
@@ -172,22 +168,20 @@ impl MergedDecisions {
     pub(crate) fn add_one(
         &mut self,
         decision: &DecisionOfLimit,
-        policy: &Policy,
-        measure: &Measure,
+        policies: &Arc<[Policy]>,
+        status: Status,
     ) {
-        self.statuses.push(Status::measured(policy, measure));
-        self.add_share(decision, Some(policy), 1);
+        self.statuses.push(status);
+        self.add_part(decision, policies);
     }
 
-    /// Adds the share of a limit whose statuses were added. `first` is its first policy.
+    /// Adds the part of a limit whose statuses were added.
     #[inline]
-    fn add_share(&mut self, decision: &DecisionOfLimit, first: Option<&Policy>, quotas: usize) {
+    fn add_part(&mut self, decision: &DecisionOfLimit, policies: &Arc<[Policy]>) {
         let is_blocked = decision.blocked > 0;
-        let names = first.and_then(|policy| policy.name.in_set());
-        self.shares.push(Share {
+        self.parts.push(Part {
             limit: decision.limit,
-            quotas,
-            names: names.map(|(names, _)| Arc::clone(names)),
+            policies: Arc::clone(policies),
             charged: decision.charged,
             charged_at: decision.charged_at,
             tier: decision.tier,
@@ -196,7 +190,7 @@ impl MergedDecisions {
         });
         match decision.outcome {
             Outcome::Delayed(wait) => {
-                self.delay = self.delay.max(Some(Micros::from_duration(wait)))
+                self.delay = self.delay.max(whole_micros(nanos_of(wait)));
             }
             Outcome::Denied => self.denied = true,
             Outcome::Allowed => {}
@@ -215,16 +209,7 @@ impl MergedDecisions {
 
     pub(crate) fn add(&mut self, decision: &Decision, limit: u64) {
         self.statuses.extend_from_slice(decision.statuses());
-        self.shares.push(Share {
-            limit,
-            quotas: decision.statuses().len(),
-            names: decision.quotas.names().cloned(),
-            charged: decision.charged,
-            charged_at: decision.charged_at,
-            tier: decision.tier,
-            degraded: decision.is_degraded(),
-            lease: decision.lease,
-        });
+        self.parts.push(decision.part(limit));
         self.delay = self.delay.max(decision.delay);
         if !decision.is_degraded() || decision.charged > 0 {
             self.charge(decision.charged);
@@ -240,12 +225,12 @@ impl MergedDecisions {
     }
 
     pub(crate) fn finish(self) -> Decision {
-        let first = self.shares.first();
+        let first = self.parts.first();
         let first = first.expect("a decision is about at least one limit");
         Decision {
             charged_at: first.charged_at,
             tier: first.tier,
-            delay: self.delay.filter(|_| !self.denied),
+            delay: if self.denied { 0 } else { self.delay },
             charged: self.charged.unwrap_or(0),
             denied: self.denied,
             excess: self.excess,
@@ -257,7 +242,7 @@ impl MergedDecisions {
             degraded: self.degraded,
             counted_by: self.counted_by,
             lease: None,
-            quotas: QuotaStatuses::of_joint(self.statuses, self.shares),
+            quotas: QuotaStatuses::of_joint(self.parts, self.statuses),
         }
     }
 }

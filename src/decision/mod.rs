@@ -7,17 +7,14 @@ mod failed_together;
 mod merge;
 mod op;
 mod policy;
-mod policy_name;
 mod quota_status;
-mod quota_status_without_name;
 mod receipt;
 mod rounding;
+mod status;
 mod statuses;
-mod usage;
 
 #[cfg(feature = "redis")]
 pub(crate) use self::failed_together::all_or_first_error;
-pub(crate) use self::policy_name::Label;
 pub use self::{
     decision::{Decision, Outcome},
     degradation::Degradation,
@@ -31,8 +28,8 @@ pub(crate) use self::{
     failed_together::receipts_of_each,
     merge::{DecisionOfLimit, MergedDecisions},
     op::of_other_limits,
-    quota_status_without_name::{Measure, Status},
+    policy::Name,
     receipt::{Charge, LimitReceipt, REQUEST_TIER},
-    rounding::whole_seconds,
-    usage::{Level, Stepped, Usage, WindowUsage},
+    rounding::{UNKNOWN, whole_seconds},
+    status::{Marks, Status, until_step},
 };

@@ -1,45 +1,113 @@
 //! Policies: quotas as clients see them.
 
-use std::{borrow::Cow, time::Duration};
+use std::{
+    borrow::Cow,
+    fmt,
+    hash::{Hash, Hasher},
+    ptr,
+    sync::Arc,
+    time::Duration,
+};
 
-#[cfg(feature = "metrics")]
-use super::policy_name::Label;
-use super::{policy_name::Name, rounding::Nanos};
-use crate::quota::{Quota, UnitName};
+use super::rounding::{LONGEST, UNKNOWN, nanos_of};
+use crate::quota::{Kind, Quota, UnitName};
 
 /// A quota as clients see it in the `RateLimit-Policy` field: name, limit, window and unit, without
 /// the algorithm.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Clone)]
 #[must_use]
 pub struct Policy {
     pub(super) name: Name,
-    pub(super) terms: Terms,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct Terms {
     pub(super) limit: u64,
-    window: Option<Nanos>,
-    /// 0 for requests, 1 for requests in flight, and from 2 on a name: each status copies it.
+    /// In nanoseconds.
+    window: u64,
+    /// Nanoseconds between two steps of a bucket that refills in steps, otherwise 0.
+    pub(super) step: u64,
+    /// The kind of the counter; `NONE` for a quota of a user's limiter.
+    pub(super) kind: Kind,
+    /// 0 for requests, 1 for requests in flight, and from 2 on a name: each decision copies it.
     unit: u8,
-    marks: PolicyMarks,
+    /// Whether more than the limit may pass, see [`Quota::soft`].
+    pub(super) is_soft: bool,
+    /// Whether the window is the mean of those of a calendar, which clients do not see.
+    window_varies: bool,
+    /// Whether the limit is the largest of the day. A decision has the one in force.
+    pub(super) limit_varies: bool,
 }
 
-/// Three facts in one byte, since each status copies it and each response compares it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-struct PolicyMarks(u8);
+/// Policies that clients see alike are equal.
+impl PartialEq for Policy {
+    #[inline]
+    fn eq(&self, other: &Self) -> bool {
+        self.has_terms_of(other) && self.name == other.name
+    }
+}
 
-impl PolicyMarks {
-    const NONE: Self = Self(0);
-    /// More than the limit may pass.
-    const SOFT: u8 = 1;
-    /// The window is the mean of those of a calendar, which clients do not see.
-    const VARIES: u8 = 2;
-    /// The limit is the largest of the day. A status has the one in force.
-    const LIMIT_VARIES: u8 = 4;
+impl Eq for Policy {}
 
-    const fn has(self, mark: u8) -> bool {
-        self.0 & mark != 0
+impl Hash for Policy {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (&self.name, self.limit, self.window, self.unit).hash(state);
+    }
+}
+
+impl fmt::Debug for Policy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Policy")
+            .field("name", &self.name)
+            .field("limit", &self.limit)
+            .field("window", &self.window())
+            .field("unit", &self.unit())
+            .finish_non_exhaustive()
+    }
+}
+
+/// A policy's name. A static one has no reference count; an owned one has one pointer, so that a decision is short.
+#[derive(Clone)]
+pub(crate) enum Name {
+    Static(&'static str),
+    Owned(Arc<Arc<str>>),
+}
+
+impl Name {
+    #[inline]
+    pub(crate) fn as_str(&self) -> &str {
+        match self {
+            Self::Static(name) => name,
+            Self::Owned(name) => name,
+        }
+    }
+}
+
+impl From<Cow<'static, str>> for Name {
+    fn from(name: Cow<'static, str>) -> Self {
+        match name {
+            Cow::Borrowed(name) => Self::Static(name),
+            Cow::Owned(name) => Self::Owned(Arc::new(name.into())),
+        }
+    }
+}
+
+/// Nearly always both names are one text, which is cheaper to compare.
+impl PartialEq for Name {
+    #[inline]
+    fn eq(&self, other: &Self) -> bool {
+        let (one, other) = (self.as_str(), other.as_str());
+        ptr::eq(one, other) || one == other
+    }
+}
+
+impl Eq for Name {}
+
+impl Hash for Name {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.as_str().hash(state);
+    }
+}
+
+impl fmt::Debug for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.as_str().fmt(f)
     }
 }
 
@@ -64,10 +132,7 @@ impl Policy {
     /// [`Quota::check`] demands and this constructor does not check, and differ from the names of other
     /// policies in the same response.
     pub const fn new(name: &'static str, limit: u64) -> Self {
-        Self {
-            name: Name::fixed(name),
-            terms: Terms::new(limit),
-        }
+        Self::of(Name::Static(name), limit)
     }
 
     /// A policy of `limit` units that owns its name, which is freed with the last decision about
@@ -79,14 +144,14 @@ impl Policy {
     /// Sets the time in which `limit` units become available again. More than 584 years are
     /// [`Duration::MAX`]. Defaults to none, as for a limit on concurrency.
     pub const fn with_window(mut self, window: Duration) -> Self {
-        self.terms.window = Some(Nanos::from_duration(window));
-        self.terms.marks.0 &= !PolicyMarks::VARIES;
+        self.window = nanos_of(window);
+        self.window_varies = false;
         self
     }
 
     /// Sets the unit that is counted. Defaults to [`Unit::Requests`].
     pub const fn with_unit(mut self, unit: Unit) -> Self {
-        self.terms.unit = match unit {
+        self.unit = match unit {
             Unit::Requests => 0,
             Unit::ConcurrentRequests => 1,
             Unit::Named(name) => name.number() + 2,
@@ -103,7 +168,7 @@ impl Policy {
     /// parameter of the field. A decision about a quota that [varies](Quota::varying) has a policy with
     /// the limit in force.
     pub const fn limit(&self) -> u64 {
-        self.terms.limit
+        self.limit
     }
 
     /// The time in which [`limit`](Self::limit) units become available again, the `w` parameter of the
@@ -111,44 +176,50 @@ impl Policy {
     /// windows of the calendar, whose length varies, and for a limit without time, such as one on
     /// concurrency.
     pub const fn window(&self) -> Option<Duration> {
-        self.terms.window()
+        match self.window {
+            _ if self.window_varies => None,
+            UNKNOWN => None,
+            LONGEST => Some(Duration::MAX),
+            window => Some(Duration::from_nanos(window)),
+        }
     }
 
     /// The unit that is counted.
     pub const fn unit(&self) -> Unit {
-        self.terms.unit()
+        match self.unit {
+            0 => Unit::Requests,
+            1 => Unit::ConcurrentRequests,
+            name => Unit::Named(UnitName::of_number(name - 2)),
+        }
     }
 }
 
 impl Policy {
     /// A policy of `limit` units under a name that may be owned.
     pub(crate) fn named(name: Cow<'static, str>, limit: u64) -> Self {
+        Self::of(name.into(), limit)
+    }
+
+    const fn of(name: Name, limit: u64) -> Self {
         Self {
-            name: Name::alone(name),
-            terms: Terms::new(limit),
+            name,
+            limit,
+            window: UNKNOWN,
+            step: 0,
+            kind: Kind::NONE,
+            unit: 0,
+            is_soft: false,
+            window_varies: false,
+            limit_varies: false,
         }
     }
 
-    pub(crate) fn of_set(named: Vec<(Cow<'static, str>, Quota)>) -> Vec<Self> {
-        let (names, quotas): (Vec<_>, Vec<_>) = named.into_iter().unzip();
-        let names = Name::of_set(names).into_iter();
-        let policies = names.zip(&quotas);
-        policies
-            .map(|(name, quota)| {
-                Self {
-                    name,
-                    terms: Terms::of_quota(quota),
-                }
-                .in_unit_of(quota)
-            })
-            .collect()
-    }
-
-    /// The policy as a decision has it whose fields have the same texts each time.
-    pub(crate) fn constant(&self) -> Self {
-        Self {
-            name: self.name.clone(),
-            terms: self.terms.constant(),
+    pub(crate) fn of_quota(name: Cow<'static, str>, quota: &Quota) -> Self {
+        let policy = Self::named(name, 0).with_quota(quota);
+        // Its check has accepted the unit.
+        match quota.unit_set().map(UnitName::of_static) {
+            Some(Ok(unit)) => policy.with_unit(Unit::Named(unit)),
+            _ => policy,
         }
     }
 
@@ -156,105 +227,80 @@ impl Policy {
     pub(crate) fn with_quota(&self, quota: &Quota) -> Self {
         Self {
             name: self.name.clone(),
-            terms: Terms {
-                unit: self.terms.unit,
-                ..Terms::of_quota(quota)
-            },
+            limit: quota.capacity(),
+            window: nanos_of(quota.window()),
+            step: quota.refill_every_nanos().unwrap_or(0),
+            kind: quota.kind(),
+            unit: self.unit,
+            is_soft: quota.soft_percent() > 0,
+            window_varies: quota.calendar().is_some(),
+            limit_varies: quota.varying_limits().is_some(),
         }
     }
 
-    /// The policy with the quota's unit, which its check has accepted.
-    fn in_unit_of(self, quota: &Quota) -> Self {
-        let unit = quota.unit_set().map(UnitName::of_static);
-        match unit {
-            Some(Ok(unit)) => self.with_unit(Unit::Named(unit)),
-            _ => self,
+    pub(crate) fn with_kind(&self, kind: Kind) -> Self {
+        Self {
+            kind,
+            ..self.clone()
+        }
+    }
+
+    /// The policy as a decision has it whose fields have the same texts each time. No decision has it if the limit
+    /// varies.
+    pub(crate) fn constant(&self) -> Self {
+        let limit = if self.limit_varies {
+            u64::MAX
+        } else {
+            self.limit
+        };
+        self.with_limit(limit)
+    }
+
+    pub(super) fn with_limit(&self, limit: u64) -> Self {
+        Self {
+            limit,
+            ..self.clone()
         }
     }
 
     /// A copy of the name; a static one is not allocated.
     #[cfg(feature = "shared")]
     pub(crate) fn to_name(&self) -> Cow<'static, str> {
-        match self.name.in_set() {
-            None => Cow::Borrowed(self.name.fixed),
-            Some(_) => Cow::Owned(self.name().to_owned()),
+        match &self.name {
+            Name::Static(name) => Cow::Borrowed(name),
+            Name::Owned(name) => Cow::Owned(name.to_string()),
         }
     }
 
-    #[cfg(feature = "metrics")]
-    pub(crate) fn label(&self) -> Label {
-        Label::new(self.name.fixed, self.name.in_set())
+    /// The name as a label that outlives the policy.
+    pub(crate) fn label(&self) -> Name {
+        self.name.clone()
     }
 
-    #[cfg(feature = "shared")]
-    pub(crate) const fn terms(&self) -> &Terms {
-        &self.terms
-    }
-}
-
-impl Terms {
-    const fn new(limit: u64) -> Self {
-        Self {
-            limit,
-            window: None,
-            unit: 0,
-            marks: PolicyMarks::NONE,
-        }
+    #[inline]
+    fn has_terms_of(&self, other: &Self) -> bool {
+        let terms = |policy: &Self| {
+            let marks = (policy.is_soft, policy.window_varies, policy.limit_varies);
+            (policy.limit, policy.window, policy.unit, marks)
+        };
+        terms(self) == terms(other)
     }
 
-    fn of_quota(quota: &Quota) -> Self {
-        let soft = u8::from(quota.soft_percent() > 0) * PolicyMarks::SOFT;
-        let varies = u8::from(quota.calendar().is_some()) * PolicyMarks::VARIES;
-        let limit_varies = u8::from(quota.varying_limits().is_some()) * PolicyMarks::LIMIT_VARIES;
-        Self {
-            window: Some(Nanos::from_duration(quota.window())),
-            marks: PolicyMarks(soft | varies | limit_varies),
-            ..Self::new(quota.capacity())
-        }
+    /// Nanoseconds in which a unit of a bucket refills. The window of a limit of 0 is that of one unit.
+    pub(super) fn interval(&self) -> u64 {
+        self.window / self.limit.max(1)
     }
 
-    pub(super) const fn unit(&self) -> Unit {
-        match self.unit {
-            0 => Unit::Requests,
-            1 => Unit::ConcurrentRequests,
-            name => Unit::Named(UnitName::of_number(name - 2)),
-        }
+    /// Nanoseconds between two steps of a bucket that refills in steps, otherwise 0.
+    pub(crate) const fn step(&self) -> u64 {
+        self.step
     }
 
-    /// Whether more than the limit may pass, see [`Quota::soft`].
-    pub(super) const fn is_soft(&self) -> bool {
-        self.marks.has(PolicyMarks::SOFT)
-    }
-
-    pub(super) const fn window(&self) -> Option<Duration> {
-        match self.window {
-            Some(window) if !self.marks.has(PolicyMarks::VARIES) => Some(window.duration()),
-            _ => None,
-        }
-    }
-
-    /// Whether the limit is another one at other times of the day.
-    pub(super) const fn has_varying_limit(&self) -> bool {
-        self.marks.has(PolicyMarks::LIMIT_VARIES)
-    }
-
-    /// The terms that no status has, if the limit varies: fields of such a quota are not constant.
-    const fn constant(self) -> Self {
-        if self.has_varying_limit() {
-            return self.with_limit(u64::MAX);
-        }
-        self
-    }
-
-    pub(super) const fn with_limit(self, limit: u64) -> Self {
-        Self { limit, ..self }
-    }
-
-    /// The window in nanoseconds; 0 without one.
-    pub(super) const fn window_nanos(&self) -> u64 {
-        match self.window {
-            Some(window) => window.get(),
-            None => 0,
+    /// The last instant at which a bucket refilled.
+    pub(crate) const fn last_refill(&self, now: u64) -> u64 {
+        match self.step {
+            0 => now,
+            step => now - now % step,
         }
     }
 }

@@ -1,24 +1,24 @@
 //! `QuotaStatus`: one quota's name and numbers, borrowed from a decision.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{fmt, num::NonZeroU64, time::Duration};
 
 use super::{
-    Policy, Unit,
-    policy_name::{Label, Name, Names},
-    quota_status_without_name::{Status, duration},
-    rounding::Micros,
-    usage::{Counted, Units},
+    Policy, Status, Unit,
+    policy::Name,
+    receipt::Charge,
+    rounding::{LONGEST, UNKNOWN, nanos_of, time_of},
+    status::Marks,
 };
+use crate::quota::{Fitted, Kind};
 
 /// The status of one quota after a decision.
 ///
-/// Durations are relative to the decision, in microseconds, rounded up. The name is borrowed from the
-/// decision, or from the policy that the status was made for.
+/// Durations are relative to the decision, in microseconds, rounded up. The policy is borrowed from the
+/// decision, or the one that the status was made for.
 #[derive(Clone, Copy)]
 pub struct QuotaStatus<'a> {
+    pub(super) policy: &'a Policy,
     pub(super) status: Status,
-    /// The set that owns the name, and the name's index in it; `None` for a static name.
-    pub(super) owned: Option<(&'a Names, usize)>,
 }
 
 impl<'a> QuotaStatus<'a> {
@@ -28,41 +28,30 @@ impl<'a> QuotaStatus<'a> {
     /// that follow from these.
     pub const fn new(policy: &'a Policy) -> Self {
         Self {
-            status: Status::new(policy),
-            owned: policy.name.in_set(),
+            policy,
+            status: Status::UNKNOWN,
         }
     }
 
     /// Sets the units left. Defaults to unknown: then responses have no `RateLimit` field.
     #[must_use]
-    pub fn with_remaining(self, remaining: u64) -> Self {
-        self.with_numbers(Counted {
-            remaining: Some(Units::new(remaining)),
-            ..self.status.numbers()
-        })
+    pub fn with_remaining(mut self, remaining: u64) -> Self {
+        self.status.left = remaining.min(LONGEST);
+        self
     }
 
     /// Sets the time until the key is as good as new, rounded up to microseconds. Defaults to unknown.
     #[must_use]
-    pub fn with_reset_after(self, reset_after: Duration) -> Self {
-        self.with_numbers(Counted {
-            reset_after: Some(Micros::from_duration(reset_after)),
-            ..self.status.numbers()
-        })
+    pub fn with_reset_after(mut self, reset_after: Duration) -> Self {
+        self.status.reset_after = nanos_of(reset_after);
+        self
     }
 
     /// Sets the time within which a client can use no more than the units left: the `t` parameter of
     /// draft-11. Defaults to unknown: then the field has no `t`.
     #[must_use]
-    pub fn with_effective_window(self, window: Duration) -> Self {
-        self.with_numbers(Counted {
-            effective_window: Some(Micros::from_duration(window)),
-            ..self.status.numbers()
-        })
-    }
-
-    const fn with_numbers(mut self, numbers: Counted) -> Self {
-        self.status = self.status.with_numbers(numbers);
+    pub fn with_effective_window(mut self, window: Duration) -> Self {
+        self.status.window = nanos_of(window);
         self
     }
 
@@ -71,46 +60,47 @@ impl<'a> QuotaStatus<'a> {
     /// retries at once.
     #[must_use]
     pub const fn with_denial(mut self, retry_after: Option<Duration>) -> Self {
-        self.status = self.status.with_denial(retry_after);
+        self.status = self.status.denied(match retry_after {
+            Some(wait) if wait.is_zero() => 1_000,
+            Some(wait) => nanos_of(wait),
+            None => UNKNOWN,
+        });
         self
     }
 
     /// The policy as it was in force for this decision.
     pub fn policy(&self) -> Policy {
-        let name = match self.owned {
-            Some((names, place)) => Name::owned(Arc::clone(names), place),
-            None => Name::fixed(self.status.name),
-        };
-        let terms = self.status.terms_in_force();
-        Policy { name, terms }
+        self.policy.with_limit(self.limit())
     }
 
     /// The policy's name.
     pub fn name(&self) -> &'a str {
-        match self.owned {
-            Some((names, place)) => &names[place],
-            None => self.status.name,
-        }
+        self.policy.name()
     }
 
-    pub(crate) fn label(&self) -> Label {
-        Label::new(self.status.name, self.owned)
+    #[inline]
+    pub(crate) const fn numbers(&self) -> &Status {
+        &self.status
+    }
+
+    pub(crate) fn label(&self) -> Name {
+        self.policy.label()
     }
 
     /// The most units that can be available at once.
     pub const fn limit(&self) -> u64 {
-        self.status.limit()
+        self.status.limit(self.policy)
     }
 
     /// The time in which [`limit`](Self::limit) units become available again, see
     /// [`Policy::window`].
     pub const fn window(&self) -> Option<Duration> {
-        self.status.terms.window()
+        self.policy.window()
     }
 
     /// The unit that is counted.
     pub const fn unit(&self) -> Unit {
-        self.status.unit()
+        self.policy.unit()
     }
 
     /// Units left; `None` if the limiter does not report them.
@@ -122,13 +112,13 @@ impl<'a> QuotaStatus<'a> {
     /// which exceeds the limit if the window is [uncapped](crate::Quota::uncapped); for other
     /// algorithms it is the limit less the units left.
     pub fn used(&self) -> Option<u64> {
-        self.status.used()
+        self.status.used(self.policy)
     }
 
     /// Time from the decision until the key is as good as new if nothing else comes on it: the bucket is
     /// full, or all counted units have left the window or log. `None` if the limiter does not report it.
     pub fn reset_after(&self) -> Option<Duration> {
-        duration(self.status.numbers().reset_after)
+        time_of(self.status.reset_after)
     }
 
     /// The wait after which a denied cost passes; `None` if the quota did not deny, the cost can never
@@ -146,12 +136,12 @@ impl<'a> QuotaStatus<'a> {
     /// Whether this quota denied. Of several quotas that are charged together one is enough to deny the
     /// request.
     pub const fn is_denied(&self) -> bool {
-        self.status.is_denied()
+        self.status.is(Marks::DENIED)
     }
 
     /// Whether the usage exceeds the nominal limit, as [`Quota::soft`](crate::Quota::soft) allows.
     pub const fn is_excess(&self) -> bool {
-        self.status.is_excess()
+        self.status.is(Marks::EXCESS)
     }
 
     /// Whether at least 80 % of the limit is used, for warnings before the first denial. If the limiter does
@@ -164,10 +154,93 @@ impl<'a> QuotaStatus<'a> {
     }
 }
 
+impl QuotaStatus<'_> {
+    /// Whether this quota binds more than another one; `left` returns the units left of both.
+    pub(super) fn binds_more_than(&self, other: &Self, left: impl FnOnce() -> [u64; 2]) -> bool {
+        if self.is_denied() != other.is_denied() {
+            return self.is_denied();
+        }
+        if self.is_denied() {
+            // No wait, because the cost never fits, is longer than any wait.
+            return match (self.retry_after(), other.retry_after()) {
+                (own, Some(other)) => own.is_none_or(|own| own > other),
+                (_, None) => false,
+            };
+        }
+        let [own, others] = left().map(u128::from);
+        own * u128::from(other.limit()) < others * u128::from(self.limit())
+    }
+
+    /// The numbers of the request's own quota, if this is its status.
+    pub(super) fn fitted(&self) -> Fitted {
+        Fitted {
+            capacity: self.policy.limit,
+            interval: NonZeroU64::new(self.policy.interval()).unwrap_or(NonZeroU64::MIN),
+        }
+    }
+
+    /// The charge that left the quota with this status. A lease has charged a bucket earlier.
+    pub(super) fn charge(&self, is_leased: bool) -> Charge {
+        let (kind, is_bucket) = (self.policy.kind, self.status.is_bucket());
+        let none = |kind| Charge {
+            kind,
+            end: 0,
+            interval: 0,
+        };
+        match (is_bucket, is_leased) {
+            (false, _) => none(kind),
+            (true, true) => none(Kind::NONE),
+            (true, false) => Charge {
+                kind,
+                end: self.status.end,
+                interval: self.policy.interval(),
+            },
+        }
+    }
+
+    /// The least time from this decision until `behind` units have passed after its own `head` units,
+    /// if no other request comes. A bucket needs the refill time of the units; a window or log needs whole periods.
+    pub(crate) fn wait_behind(&self, head: u64, behind: u64) -> Duration {
+        let Self { policy, status } = self;
+        if !self.is_denied() {
+            // Only the limiter knows how many more units a soft quota allows, or when the next step is.
+            if policy.is_soft || policy.step() > 0 {
+                return Duration::ZERO;
+            }
+            return Duration::from_nanos(status.until_fit(policy, head.saturating_add(behind)));
+        }
+        let first = self.retry_after().unwrap_or_default();
+        let refill = policy.interval().saturating_mul(behind);
+        first.saturating_add(if status.is_bucket() {
+            Duration::from_nanos(policy.last_refill(refill))
+        } else if policy.limit_varies {
+            // How much fits in the next period depends on the hour.
+            Duration::ZERO
+        } else {
+            let last = head.saturating_add(behind).saturating_sub(1);
+            let periods = last / status.most(policy).max(1);
+            let periods = u32::try_from(periods).unwrap_or(u32::MAX);
+            policy.window().unwrap_or_default().saturating_mul(periods)
+        })
+    }
+}
+
 /// Two statuses are equal if they report the same name and numbers.
 impl PartialEq for QuotaStatus<'_> {
     fn eq(&self, other: &Self) -> bool {
-        self.name() == other.name() && self.status.reports_like(&other.status)
+        let reported = |quota: &Self| {
+            let Self { policy, status } = quota;
+            let marks = (quota.is_denied(), quota.is_excess(), policy.is_soft);
+            let units = (quota.limit(), quota.unit(), quota.remaining(), quota.used());
+            let times = [
+                quota.window(),
+                quota.reset_after(),
+                quota.retry_after(),
+                time_of(status.window),
+            ];
+            (units, times, marks)
+        };
+        reported(self) == reported(other) && self.name() == other.name()
     }
 }
 

@@ -1,39 +1,41 @@
-//! The quotas of a decision, with one reference count for all their names.
+//! The quotas of a decision: their policies, and the numbers of each.
 
-use std::{mem, ops::Range, ptr, slice, sync::Arc};
+use std::{mem, num::NonZeroU8, ops::Range, slice, sync::Arc};
 
-use super::{
-    LimitReceipt, Policy, QuotaStatus, REQUEST_TIER, Receipt,
-    policy_name::{NameSet, Names, Share},
-    quota_status_without_name::{Measure, Status},
-};
+use super::{LimitReceipt, Policy, QuotaStatus, REQUEST_TIER, Receipt, Status};
+use crate::clock::Timestamp;
 
 /// The status of each quota of a decision; made from one [`QuotaStatus`] or from several.
 ///
-/// Owned names of one set cost one reference count, however many quotas there are. The names of one
-/// limiter of this crate are a set, and so is the name of a [`Policy::owned`].
+/// One quota, the usual case, is copied without an allocation, and without a reference count if its name is static. The
+/// policies of several share one count.
 #[derive(Debug, Clone)]
-pub struct QuotaStatuses {
-    list: List,
-    /// The names of all quotas, in their order, or the shares of several limits; `None` if all
-    /// names are static. Both are in one word, so that decisions with neither are dropped in fewer
-    /// instructions.
-    names: Option<Names>,
-}
+pub struct QuotaStatuses(List);
 
-/// One quota, the usual case, needs no allocation.
 #[derive(Debug, Clone)]
 enum List {
-    One(Status),
-    Many(Box<[Status]>),
+    One(Policy, Status),
+    Several(Arc<[Policy]>, Box<[Status]>),
+    /// The quotas of several limits that decided together.
+    Joint(Box<[Part]>, Box<[Status]>),
+}
+
+/// A limit's part of a joint decision: its quotas and its charge.
+#[derive(Debug, Clone)]
+pub(super) struct Part {
+    /// The identity of the limit; 0 if unknown.
+    pub(super) limit: u64,
+    pub(super) policies: Arc<[Policy]>,
+    pub(super) charged: u64,
+    pub(super) charged_at: Timestamp,
+    pub(super) tier: u16,
+    pub(super) degraded: bool,
+    pub(super) lease: Option<NonZeroU8>,
 }
 
 impl From<QuotaStatus<'_>> for QuotaStatuses {
-    fn from(status: QuotaStatus<'_>) -> Self {
-        Self {
-            names: names_of(slice::from_ref(&status)),
-            list: List::One(status.status),
-        }
+    fn from(quota: QuotaStatus<'_>) -> Self {
+        Self(List::One(quota.policy.clone(), quota.status))
     }
 }
 
@@ -41,166 +43,158 @@ impl From<QuotaStatus<'_>> for QuotaStatuses {
 ///
 /// If the list is empty: a decision needs at least one quota.
 impl From<Vec<QuotaStatus<'_>>> for QuotaStatuses {
-    fn from(statuses: Vec<QuotaStatus<'_>>) -> Self {
-        assert!(!statuses.is_empty(), "a decision needs at least one quota");
-        Self {
-            names: names_of(&statuses),
-            list: List::Many(statuses.iter().map(|status| status.status).collect()),
-        }
+    fn from(quotas: Vec<QuotaStatus<'_>>) -> Self {
+        assert!(!quotas.is_empty(), "a decision needs at least one quota");
+        let policies = quotas.iter().map(|quota| quota.policy.clone());
+        let statuses = quotas.iter().map(|quota| quota.status);
+        Self(List::Several(policies.collect(), statuses.collect()))
     }
-}
-
-/// The set that all names come from, or else a new set of the names; `None` if all are static.
-fn names_of(statuses: &[QuotaStatus<'_>]) -> Option<Names> {
-    let (set, _) = statuses.iter().find_map(|status| status.owned)?;
-    let mut places = statuses.iter().enumerate();
-    let in_place = places.all(|(at, status)| {
-        let owned = status.owned;
-        owned.is_some_and(|(names, place)| place == at && Arc::ptr_eq(names, set))
-    });
-    Some(if in_place {
-        Arc::clone(set)
-    } else {
-        let names = statuses.iter().map(|status| Arc::from(status.name()));
-        NameSet::new(names)
-    })
 }
 
 impl QuotaStatuses {
-    /// The status of a single quota. `policy` is its own set.
     #[inline]
-    pub(crate) fn of_one(policy: &Policy, measure: &Measure) -> Self {
-        Self {
-            list: List::One(Status::measured(policy, measure)),
-            names: policy.name.in_set().map(|(names, _)| Arc::clone(names)),
-        }
+    pub(crate) fn of_one(policy: &Policy, status: Status) -> Self {
+        Self(List::One(policy.clone(), status))
     }
 
-    /// The statuses of several quotas. `policies` is a whole set.
-    pub(crate) fn of_set(policies: &[Policy], measures: impl Iterator<Item = Measure>) -> Self {
-        let owned = policies.first().and_then(|policy| policy.name.in_set());
-        // A loop, because the calls of zipped iterators are not inlined.
-        let (mut statuses, mut measures) = (Vec::with_capacity(policies.len()), measures);
-        for policy in policies {
-            let Some(measure) = measures.next() else {
-                break;
-            };
-            statuses.push(Status::measured(policy, &measure));
+    pub(crate) fn of_set(policies: &Arc<[Policy]>, statuses: impl Iterator<Item = Status>) -> Self {
+        // A loop, because the calls of a collected iterator are not inlined.
+        let mut all = Vec::with_capacity(policies.len());
+        for status in statuses {
+            all.push(status);
         }
-        Self {
-            list: List::Many(statuses.into_boxed_slice()),
-            names: owned.map(|(names, _)| Arc::clone(names)),
-        }
+        Self(List::Several(Arc::clone(policies), all.into_boxed_slice()))
+    }
+
+    pub(super) fn of_joint(parts: Vec<Part>, statuses: Vec<Status>) -> Self {
+        Self(List::Joint(parts.into(), statuses.into()))
     }
 
     /// Moves the quotas out from behind a reference.
     #[inline]
     pub(super) fn take(&mut self) -> Self {
-        let list = match &mut self.list {
-            List::One(status) => List::One(*status),
-            List::Many(statuses) => List::Many(mem::take(statuses)),
-        };
-        let names = self.names.take();
-        Self { list, names }
+        let nothing = List::Joint(Box::default(), Box::default());
+        Self(mem::replace(&mut self.0, nothing))
     }
 
     #[inline]
     pub(super) fn as_slice(&self) -> &[Status] {
-        match &self.list {
-            List::One(status) => slice::from_ref(status),
-            List::Many(statuses) => statuses,
+        match &self.0 {
+            List::One(_, status) => slice::from_ref(status),
+            List::Several(_, statuses) | List::Joint(_, statuses) => statuses,
         }
     }
 
     #[inline]
     pub(super) fn as_mut_slice(&mut self) -> &mut [Status] {
-        match &mut self.list {
-            List::One(status) => slice::from_mut(status),
-            List::Many(statuses) => statuses,
+        match &mut self.0 {
+            List::One(_, status) => slice::from_mut(status),
+            List::Several(_, statuses) | List::Joint(_, statuses) => statuses,
         }
     }
 
-    /// The names of all quotas, unless all are static.
-    pub(super) const fn names(&self) -> Option<&Names> {
-        self.names.as_ref()
+    /// Changes each status by its policy and the nanosecond of its decision: `at`, if one limit decided alone.
+    pub(super) fn each_mut(
+        &mut self,
+        at: Timestamp,
+        mut change: impl FnMut(&Policy, u64, &mut Status),
+    ) {
+        let at = at.as_nanos();
+        match &mut self.0 {
+            List::One(policy, status) => change(policy, at, status),
+            List::Several(policies, statuses) => {
+                let both = policies.iter().zip(statuses);
+                both.for_each(|(policy, status)| change(policy, at, status));
+            }
+            List::Joint(parts, statuses) => {
+                let mut statuses = statuses.iter_mut();
+                for part in &*parts {
+                    let both = part.policies.iter().zip(&mut statuses);
+                    both.for_each(|(policy, status)| {
+                        change(policy, part.charged_at.as_nanos(), status)
+                    });
+                }
+            }
+        }
     }
 
-    /// The receipts of several limits; `None` if one limit decided alone.
-    pub(super) fn receipts(&self) -> Option<impl Iterator<Item = LimitReceipt>> {
-        let shares = self.names.as_ref()?.shares();
-        (!shares.is_empty()).then(|| receipts_of_limits(shares, self.as_slice()))
+    /// The parts of several limits; empty if one limit decided alone.
+    pub(super) fn parts(&self) -> &[Part] {
+        match &self.0 {
+            List::Joint(parts, _) => parts,
+            List::One(..) | List::Several(..) => &[],
+        }
     }
 
-    /// The shares of several limits; empty if one limit decided alone.
-    pub(super) fn shares(&self) -> &[Share] {
-        self.names.as_ref().map_or(&[], |names| names.shares())
-    }
-
-    /// The number of limits that decided together; 0 if one decided alone.
-    pub(super) fn limits(&self) -> usize {
-        self.shares().len()
+    pub(super) fn policies(&self) -> Arc<[Policy]> {
+        match &self.0 {
+            List::One(policy, _) => Arc::new([policy.clone()]),
+            List::Several(policies, _) => Arc::clone(policies),
+            List::Joint(parts, _) => parts
+                .iter()
+                .flat_map(|part| part.policies.iter().cloned())
+                .collect(),
+        }
     }
 
     /// The indices of one limit's quotas among those of all limits that decided together.
     pub(super) fn places_of(&self, limit: usize) -> Range<usize> {
-        let shares = self.shares();
-        let Some(share) = shares.get(limit) else {
+        let parts = self.parts();
+        let Some(part) = parts.get(limit) else {
             return 0..self.as_slice().len();
         };
-        let before: usize = shares[..limit].iter().map(|share| share.quotas).sum();
-        before..before + share.quotas
+        let before: usize = parts[..limit].iter().map(|part| part.policies.len()).sum();
+        before..before + part.policies.len()
     }
 
     /// The index of the limit that has the quota at `place`; 0 if one limit decided alone.
     pub(super) fn limit_of(&self, place: usize) -> usize {
-        let mut ends = self.shares().iter().scan(0, |end, share| {
-            *end += share.quotas;
-            Some(*end)
-        });
-        ends.position(|end| place < end).unwrap_or(0)
+        part_of(self.parts(), place).0
+    }
+
+    fn policy(&self, place: usize) -> &Policy {
+        match &self.0 {
+            List::One(policy, _) => policy,
+            List::Several(policies, _) => &policies[place],
+            List::Joint(parts, _) => {
+                let (limit, place) = part_of(parts, place);
+                &parts[limit].policies[place]
+            }
+        }
+    }
+
+    pub(super) fn quota(&self, place: usize) -> QuotaStatus<'_> {
+        QuotaStatus {
+            policy: self.policy(place),
+            status: self.as_slice()[place],
+        }
     }
 
     pub(super) fn iter(
         &self,
     ) -> impl ExactSizeIterator<Item = QuotaStatus<'_>> + DoubleEndedIterator + Clone {
-        let places = self.as_slice().iter().enumerate();
-        places.map(|(place, status)| self.view(place, status))
+        (0..self.as_slice().len()).map(|place| self.quota(place))
     }
 
-    pub(super) fn of_joint(statuses: Vec<Status>, shares: Vec<Share>) -> Self {
-        Self {
-            list: List::Many(statuses.into_boxed_slice()),
-            names: Some(NameSet::joint(shares)),
+    /// The index of the binding quota. `remaining` returns the units left of the quota at an index.
+    pub(super) fn binding_place_by(&self, remaining: impl Fn(usize) -> Option<u64>) -> usize {
+        let left = |quota: &QuotaStatus<'_>, place| remaining(place).unwrap_or(quota.limit());
+        let mut binding = 0;
+        for place in 1..self.as_slice().len() {
+            let (own, other) = (self.quota(place), self.quota(binding));
+            if own.binds_more_than(&other, || [left(&own, place), left(&other, binding)]) {
+                binding = place;
+            }
         }
-    }
-
-    fn view(&self, place: usize, status: &Status) -> QuotaStatus<'_> {
-        QuotaStatus {
-            status: *status,
-            owned: self.names.as_ref().and_then(|names| names.find(place)),
-        }
-    }
-
-    /// The name of the quota at `place` with this status.
-    #[inline]
-    pub(super) fn name<'a>(&'a self, place: usize, status: &Status) -> &'a str {
-        let owned = self.names.as_ref().and_then(|names| names.find(place));
-        owned.map_or(status.name, |(names, place)| &names[place])
-    }
-
-    pub(super) fn binding(&self) -> QuotaStatus<'_> {
-        let (place, status) = self.binding_place();
-        self.view(place, status)
+        binding
     }
 
     #[inline]
-    pub(super) fn binding_place(&self) -> (usize, &Status) {
-        match &self.list {
-            List::One(status) => (0, status),
-            List::Many(statuses) => {
-                let remaining = |place: usize| statuses[place].remaining();
-                let place = Status::binding_of(statuses, remaining);
-                (place, &statuses[place])
+    pub(super) fn binding_place(&self) -> usize {
+        match &self.0 {
+            List::One(..) => 0,
+            List::Several(_, statuses) | List::Joint(_, statuses) => {
+                self.binding_place_by(|place| statuses[place].remaining())
             }
         }
     }
@@ -208,42 +202,30 @@ impl QuotaStatuses {
     /// The status of a single quota, if `policies` is its policy alone.
     #[inline]
     pub(super) fn alone_of(&self, policies: &[Policy]) -> Option<&Status> {
-        let (List::One(status), [policy]) = (&self.list, policies) else {
-            return None;
-        };
-        let same = status.terms == policy.terms && self.are_named_like(slice::from_ref(policy));
-        same.then_some(status)
+        match (&self.0, policies) {
+            (List::One(policy, status), [one]) if policy == one => Some(status),
+            _ => None,
+        }
     }
 
     #[inline]
     pub(super) fn are_of(&self, policies: &[Policy]) -> bool {
-        let statuses = self.as_slice();
-        let same_terms = |(status, policy): (&Status, &Policy)| status.terms == policy.terms;
-        statuses.len() == policies.len()
-            && statuses.iter().zip(policies).all(same_terms)
-            && self.are_named_like(policies)
-    }
-
-    #[inline]
-    fn are_named_like(&self, policies: &[Policy]) -> bool {
-        let Some(names) = self.names.as_ref().filter(|names| names.owns_any()) else {
-            let same = |(status, policy): (&Status, &Policy)| is_same(status.name, policy.name());
-            return self.as_slice().iter().zip(policies).all(same);
-        };
-        let mut named = self.as_slice().iter().zip(policies).enumerate();
-        let same =
-            |(place, (status, policy)): (usize, (&Status, &Policy))| match policy.name.in_set() {
-                Some((own, at)) if at == place && Arc::ptr_eq(own, names) => true,
-                _ => is_same(self.name(place, status), policy.name()),
-            };
-        named.all(same)
+        match &self.0 {
+            List::One(policy, _) => slice::from_ref(policy) == policies,
+            List::Several(own, _) => **own == *policies,
+            List::Joint(parts, _) => parts.iter().flat_map(|part| &*part.policies).eq(policies),
+        }
     }
 }
 
-/// Whether both names are equal. Nearly always both point to one text, which is cheaper to compare.
-#[inline]
-fn is_same(one: &str, other: &str) -> bool {
-    ptr::eq(one, other) || one == other
+/// The index of the limit that has the quota at `place`, and the quota's index in it.
+fn part_of(parts: &[Part], mut place: usize) -> (usize, usize) {
+    let mut limit = 0;
+    while let Some(part) = parts.get(limit).filter(|part| place >= part.policies.len()) {
+        place -= part.policies.len();
+        limit += 1;
+    }
+    (limit, place)
 }
 
 impl PartialEq for QuotaStatuses {
@@ -254,38 +236,38 @@ impl PartialEq for QuotaStatuses {
 
 impl Eq for QuotaStatuses {}
 
-fn receipts_of_limits<'a>(
-    shares: &'a [Share],
-    quotas: &'a [Status],
-) -> impl Iterator<Item = LimitReceipt> + 'a {
-    let mut rest = quotas;
-    shares.iter().map(move |share| {
-        let (own, others) = rest.split_at(share.quotas);
-        rest = others;
-        let receipt = Receipt::new(share.charged_at)
-            .in_tier(share.tier)
-            .degraded(share.degraded)
-            .leased(share.lease);
+impl Part {
+    /// The receipt of the limit, whose charge left `quotas`.
+    pub(super) fn receipt<'a>(
+        &self,
+        quotas: impl ExactSizeIterator<Item = QuotaStatus<'a>> + Clone,
+    ) -> LimitReceipt {
+        let receipt = Receipt::new(self.charged_at)
+            .in_tier(self.tier)
+            .degraded(self.degraded)
+            .leased(self.lease);
         LimitReceipt {
-            limit: share.limit,
-            receipt: receipt.for_quotas(share.charged, own),
+            limit: self.limit,
+            receipt: receipt.for_quotas(self.charged, quotas),
         }
-    })
+    }
 }
 
 impl Receipt {
     /// The receipt for `charged` units, whose charge left the quotas in these states.
-    pub(super) fn for_quotas(self, charged: u64, quotas: &[Status]) -> Self {
-        let request = quotas.first().filter(|_| self.tier() == REQUEST_TIER);
-        let receipt = self.of_request(request.map(Status::fitted));
+    pub(super) fn for_quotas<'a>(
+        self,
+        charged: u64,
+        mut quotas: impl ExactSizeIterator<Item = QuotaStatus<'a>> + Clone,
+    ) -> Self {
+        let is_leased = self.is_leased();
+        let charges = quotas.clone().map(move |quota| quota.charge(is_leased));
+        let request = quotas.next().filter(|_| self.tier() == REQUEST_TIER);
+        let receipt = self.of_request(request.map(|quota| quota.fitted()));
         if charged == 0 {
             return receipt;
         }
-        let now = receipt.charged_at().as_nanos();
-        if receipt.is_leased() {
-            return receipt.with_charges(charged, quotas.iter().map(Status::leased_charge));
-        }
-        receipt.with_charges(charged, quotas.iter().map(|quota| quota.charge(now)))
+        receipt.with_charges(charged, charges)
     }
 }
 
@@ -293,40 +275,36 @@ impl Receipt {
 mod tests {
     use std::sync::Arc;
 
-    use super::Names;
-    use crate::{Key, LocalLimiter, OwnedQuota, Quota, decision::QuotaStatuses};
-
-    fn set(statuses: &QuotaStatuses) -> &Names {
-        statuses.names.as_ref().expect("owned names")
-    }
+    use super::List;
+    use crate::{
+        Key, LocalLimiter, Quota,
+        decision::{Decision, policy::Name},
+    };
 
     #[test]
     fn decision_about_several_quotas_holds_one_reference_count() {
         let quotas = [1, 2, 3].map(|limit| Quota::per_day(limit).named_owned(limit.to_string()));
         let limiter = LocalLimiter::new(quotas);
         let first = limiter.acquire(&Key::global(), 1);
-        let names = set(&first.quotas);
-        let counts = Arc::strong_count(names);
+        let List::Several(policies, _) = &first.quotas.0 else {
+            panic!("several quotas");
+        };
+        let counts = Arc::strong_count(policies);
         let second = limiter.acquire(&Key::global(), 1);
-        assert_eq!(Arc::strong_count(names), counts + 1);
-        assert!(Arc::ptr_eq(names, set(&second.quotas)));
-        // Statuses that are built from views share the count, too.
-        let again = QuotaStatuses::from(second.quotas().collect::<Vec<_>>());
-        assert_eq!(Arc::strong_count(names), counts + 2);
-        drop((second, again));
-        assert_eq!(Arc::strong_count(names), counts);
-        drop(limiter);
-        assert_eq!(Arc::strong_count(names), 1);
+        assert_eq!(Arc::strong_count(policies), counts + 1);
+        drop((second, limiter));
+        assert_eq!(Arc::strong_count(policies), 1);
     }
 
     #[test]
-    fn static_names_have_no_reference_count() {
-        let named = Quota::per_day(1).named("one");
-        for quotas in [vec![named], vec![named, Quota::per_day(2).named("two")]] {
-            let decision = LocalLimiter::new(quotas).acquire(&Key::global(), 1);
-            assert!(decision.quotas.names.is_none());
+    fn a_static_name_has_no_reference_count() {
+        let name = |decision: Decision| match decision.quotas.0 {
+            List::One(policy, _) => policy.name,
+            _ => panic!("one quota"),
+        };
+        for quota in [Quota::per_day(1).named("one"), Quota::per_day(1)] {
+            let decision = LocalLimiter::new(quota).acquire(&Key::global(), 1);
+            assert!(matches!(name(decision), Name::Static(_)));
         }
-        let unnamed = LocalLimiter::new(OwnedQuota::from(Quota::per_day(1)));
-        assert!(unnamed.acquire(&Key::global(), 1).quotas.names.is_none());
     }
 }

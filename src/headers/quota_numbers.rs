@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::ResetFormat;
-use crate::decision::{Decision, Status, Unit, whole_seconds};
+use crate::decision::{Decision, QuotaStatus, Status, Unit, whole_seconds};
 
 /// The numbers of a decision about a layer's one quota. All its fields follow from them. Of several quotas,
 /// the numbers of the binding one.
@@ -37,9 +37,9 @@ impl FewQuotas {
     /// The numbers of a decision; `None` if it is about more quotas, or one does not report all numbers.
     pub(super) fn of(decision: &Decision) -> Option<Self> {
         let mut numbers = [PolicyNumbers::default(); MOST_QUOTAS];
-        let statuses = decision.statuses();
-        for (place, status) in numbers.get_mut(..statuses.len())?.iter_mut().zip(statuses) {
-            let known = KnownNumbers::of(status);
+        let quotas = decision.quotas();
+        for (place, quota) in numbers.get_mut(..quotas.len())?.iter_mut().zip(quotas) {
+            let known = KnownNumbers::of(&quota);
             (place.remaining, place.seconds) = (known.remaining?, known.seconds?);
         }
         let binding = decision.binding_place_by(|place| Some(numbers[place].remaining));
@@ -62,12 +62,17 @@ pub(super) struct KnownNumbers {
 
 impl KnownNumbers {
     #[inline]
-    pub(super) fn of(status: &Status) -> Self {
-        let (remaining, seconds) = status.remaining_and_seconds();
-        let timed = remaining.is_some() && status.unit() != Unit::ConcurrentRequests;
+    pub(super) fn of(quota: &QuotaStatus<'_>) -> Self {
+        Self::of_status(quota.numbers(), quota.unit())
+    }
+
+    #[inline]
+    pub(super) fn of_status(status: &Status, unit: Unit) -> Self {
+        let remaining = status.remaining();
+        let timed = remaining.is_some() && unit != Unit::ConcurrentRequests;
         Self {
             remaining,
-            seconds: seconds.filter(|_| timed),
+            seconds: status.seconds().filter(|_| timed),
         }
     }
 }

@@ -149,7 +149,7 @@ impl Renderer {
     pub(crate) fn numbers(&self, decision: &Decision) -> Option<QuotaNumbers> {
         self.templates.first()?;
         let status = decision.status_alone_of(&self.parts.policies)?;
-        let known = KnownNumbers::of(status);
+        let known = KnownNumbers::of_status(status, self.parts.policies[0].unit());
         let (remaining, seconds) = (known.remaining?, known.seconds?);
         Some(QuotaNumbers {
             remaining,
@@ -316,15 +316,16 @@ impl Renderer {
             return;
         }
         let set = self.headers.x_ratelimit.map(|format| {
-            let (place, binding) = decision.binding_place();
-            let known = KnownNumbers::of(binding);
+            let place = decision.binding_place();
+            let binding = decision.quota(place);
+            let known = KnownNumbers::of(&binding);
             let reset = (known.seconds)
-                .map(|seconds| quota_numbers::reset(format, decision, binding, seconds));
+                .map(|seconds| quota_numbers::reset(format, decision, binding.numbers(), seconds));
             (&parts.texts[place].limit, known.remaining, reset)
         });
         let (remaining, reset) =
             set.map_or((None, None), |(_, remaining, reset)| (remaining, reset));
-        let quotas = decision.statuses().iter().map(KnownNumbers::of);
+        let quotas = decision.quotas().map(|quota| KnownNumbers::of(&quota));
         let texts = FieldTexts::write(
             self.headers.ietf,
             quotas.zip(&parts.texts),

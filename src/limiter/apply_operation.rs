@@ -1,7 +1,7 @@
 //! Applies an operation to one key under its lock: tier, block, and the count of responses. `LoneCharge` is the usual
 //! operation, which changes states in their entries.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use super::{
     block::{self, Block},
@@ -11,7 +11,7 @@ use super::{
 use crate::{
     algorithm::{Answer, CompiledQuota, Held, State, Tally, Verdict, View},
     clock::ClockReading,
-    decision::{Decision, DecisionOfLimit, Measure, MergedDecisions, Op, Policy, QuotaStatuses},
+    decision::{Decision, DecisionOfLimit, MergedDecisions, Op, Policy, QuotaStatuses, Status},
     quota::Priority,
     small_list::SmallList,
 };
@@ -69,19 +69,19 @@ pub(crate) struct OpOutcome<T> {
 
 /// The statuses of the quotas, in the form that the caller needs.
 pub(crate) trait Findings {
-    fn of_one(policy: &Policy, measure: &Measure) -> Self;
+    fn of_one(policy: &Policy, status: Status) -> Self;
 
-    fn of_set(policies: &[Policy], measures: impl Iterator<Item = Measure>) -> Self;
+    fn of_set(policies: &Arc<[Policy]>, statuses: impl Iterator<Item = Status>) -> Self;
 }
 
 impl Findings for QuotaStatuses {
     #[inline]
-    fn of_one(policy: &Policy, measure: &Measure) -> Self {
-        Self::of_one(policy, measure)
+    fn of_one(policy: &Policy, status: Status) -> Self {
+        Self::of_one(policy, status)
     }
 
-    fn of_set(policies: &[Policy], measures: impl Iterator<Item = Measure>) -> Self {
-        Self::of_set(policies, measures)
+    fn of_set(policies: &Arc<[Policy]>, statuses: impl Iterator<Item = Status>) -> Self {
+        Self::of_set(policies, statuses)
     }
 }
 
@@ -141,8 +141,8 @@ impl Apply<'_> {
             class: self.class,
             shed: answer.shed,
         };
-        let measures = self.measures(key.states, judged, verdicts);
-        merged.add_measured(&decision, &self.quotas.policies, measures);
+        let statuses = self.statuses(key.states, judged, verdicts);
+        merged.add_measured(&decision, &self.quotas.policies, statuses);
     }
 
     #[inline(always)]
@@ -170,7 +170,7 @@ impl Apply<'_> {
         let judged = self.judge(key, *cost, &mut verdicts);
         let answer = self.take(key.states, &judged, judged.fits());
         OpOutcome {
-            quotas: self.findings(self.measures(key.states, &judged, &verdicts)),
+            quotas: self.findings(self.statuses(key.states, &judged, &verdicts)),
             // Only such a denial starts a block.
             blocked: match answer.verdict {
                 Verdict::After(_) => self.blocked_after(key, &answer, judged.blocked),
@@ -190,17 +190,13 @@ impl Apply<'_> {
         let mut tally = self.tally(key.states);
         let answer = tally.decide(op, verdicts.as_mut_slice());
         let counted = self.quotas.meters.iter().zip(&self.quotas.counters);
-        let measures = counted.zip(verdicts.as_slice()).enumerate();
-        let measures = measures.map(|(place, ((meter, counter), verdict))| {
+        let statuses = counted.zip(verdicts.as_slice()).enumerate();
+        let statuses = statuses.map(|(place, ((meter, counter), verdict))| {
             let view = View::of(self.class, self.held, place);
-            meter.measure(
-                &key.states[counter.0],
-                meter.instant(self.time),
-                *verdict,
-                view,
-            )
+            let (state, now) = (&key.states[counter.0], meter.instant(self.time));
+            meter.explain(state, now, *verdict, view)
         });
-        let quotas = self.findings(measures);
+        let quotas = self.findings(statuses);
         let blocked = self.blocked_after(key, &answer, blocked);
         OpOutcome {
             answer,
@@ -223,12 +219,12 @@ impl Apply<'_> {
 
     /// The numbers of each quota after an operation that was judged.
     #[inline]
-    fn measures(
+    fn statuses(
         &self,
         states: &[State],
         judged: &Judgement,
         verdicts: &Verdicts,
-    ) -> impl Iterator<Item = Measure> {
+    ) -> impl Iterator<Item = Status> {
         let (time, joint) = (self.time, judged.verdict);
         let counted = self.quotas.meters.iter().zip(&self.quotas.counters);
         let counted = counted.enumerate();
@@ -239,7 +235,7 @@ impl Apply<'_> {
                 _ => joint,
             };
             let view = View::of(self.class, self.held, place);
-            meter.measure(&states[counter.0], meter.instant(time), verdict, view)
+            meter.explain(&states[counter.0], meter.instant(time), verdict, view)
         })
     }
 
@@ -316,13 +312,12 @@ impl Apply<'_> {
     }
 
     #[inline]
-    fn findings<T: Findings>(&self, mut measures: impl Iterator<Item = Measure>) -> T {
+    fn findings<T: Findings>(&self, mut statuses: impl Iterator<Item = Status>) -> T {
         let policies = &self.quotas.policies;
-        if let [policy] = policies.as_slice() {
-            let measure = measures.next().expect("every quota has a meter");
-            return T::of_one(policy, &measure);
+        if let [policy] = &**policies {
+            return T::of_one(policy, statuses.next().expect("every quota has a meter"));
         }
-        T::of_set(policies, measures)
+        T::of_set(policies, statuses)
     }
 }
 
@@ -340,7 +335,7 @@ pub(crate) fn denied_for(decision: Decision, blocked: u64) -> Decision {
 pub(crate) struct LoneCharge<'a> {
     time: ClockReading,
     meter: &'a CompiledQuota,
-    policy: &'a Policy,
+    policies: &'a Arc<[Policy]>,
     tier: TierIndex,
     cost: u64,
 }
@@ -354,13 +349,13 @@ impl<'a> LoneCharge<'a> {
         tier: TierIndex,
         cost: u64,
     ) -> Option<Self> {
-        let ([meter], [policy]) = (&*quotas.meters, &*quotas.policies) else {
+        let [meter] = &*quotas.meters else {
             return None;
         };
         Some(Self {
             time,
             meter,
-            policy,
+            policies: &quotas.policies,
             tier,
             cost,
         })
@@ -384,8 +379,8 @@ impl<'a> LoneCharge<'a> {
     pub(crate) fn decide(&self, state: &mut State) -> Decision {
         let verdict = self.judge(state);
         let answer = self.take(state, verdict, verdict.fits());
-        let measure = (self.meter).measure(state, self.now(), verdict, View::WHOLE);
-        let quotas = QuotaStatuses::of_one(self.policy, &measure);
+        let status = (self.meter).explain(state, self.now(), verdict, View::WHOLE);
+        let quotas = QuotaStatuses::of_one(&self.policies[0], status);
         let decision = Decision::new(answer.outcome(), answer.charged, self.time.now, quotas);
         let mut decision = decision.by_own_clock();
         decision.set_tier(self.tier);
@@ -414,8 +409,8 @@ impl<'a> LoneCharge<'a> {
             class: Priority::CRITICAL,
             shed: false,
         };
-        let measure = (self.meter).measure(state, self.now(), verdict, View::WHOLE);
-        merged.add_one(&decision, self.policy, &measure);
+        let status = (self.meter).explain(state, self.now(), verdict, View::WHOLE);
+        merged.add_one(&decision, self.policies, status);
     }
 
     #[inline(always)]

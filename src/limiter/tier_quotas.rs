@@ -1,6 +1,6 @@
 //! The quotas of one tier, and their counters.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, sync::Arc};
 
 #[cfg(feature = "shared")]
 use crate::quota::Priority;
@@ -22,7 +22,7 @@ pub(crate) struct TierPlace(pub(crate) usize);
 /// The quotas of one tier, which are charged together.
 #[derive(Debug, Clone)]
 pub(crate) struct TierQuotas {
-    pub(crate) policies: Vec<Policy>,
+    pub(crate) policies: Arc<[Policy]>,
     pub(crate) meters: Vec<CompiledQuota>,
     pub(crate) counters: Vec<CounterIndex>,
     /// The place of each quota: quotas at one place of their tiers share a counter if they count alike.
@@ -76,7 +76,7 @@ impl TierQuotas {
             meters: Vec::new(),
             counters: Vec::new(),
             places: (0..quotas.len()).map(TierPlace).collect(),
-            policies: Policy::of_set(named),
+            policies: policies_of(named),
             quotas: quotas.iter().map(OwnedQuota::quota).collect(),
             named: quotas.iter().map(|quota| quota.name().is_some()).collect(),
         })
@@ -85,7 +85,7 @@ impl TierQuotas {
     /// Names the quota like its limiter, if it is the only one and has no name of its own. Its counters stay unnamed.
     pub(super) fn name_after(&mut self, limiter: &str) {
         if let ([quota], [false]) = (&*self.quotas, &*self.named) {
-            self.policies = Policy::of_set(vec![(limiter.to_owned().into(), *quota)]);
+            self.policies = policies_of([(limiter.to_owned().into(), *quota)]);
         }
     }
 
@@ -135,6 +135,9 @@ impl TierQuotas {
         let quotas = self.places.iter().copied().zip(&self.quotas);
         self.counters = quotas.clone().map(counter_of).collect();
         self.meters = quotas.map(|(at, quota)| all.compiled(at, quota)).collect();
+        // Its name may have got numbers since.
+        let named = self.policies.iter().zip(&self.meters);
+        self.policies = (named.map(|(policy, meter)| policy.with_kind(meter.kind))).collect();
     }
 
     pub(super) fn replace(&mut self, name: &str, quota: &OwnedQuota) -> Result<(), ConfigError> {
@@ -157,11 +160,18 @@ impl TierQuotas {
                 ),
             ));
         }
-        self.policies[at] = self.policies[at].with_quota(&quota.quota());
+        Arc::make_mut(&mut self.policies)[at] = self.policies[at].with_quota(&quota.quota());
         let mark = self.quotas[at].counter_mark();
         self.quotas[at] = quota.quota().with_counter_mark(mark);
         Ok(())
     }
+}
+
+fn policies_of(named: impl IntoIterator<Item = (Cow<'static, str>, Quota)>) -> Arc<[Policy]> {
+    let named = named.into_iter();
+    named
+        .map(|(name, quota)| Policy::of_quota(name, &quota))
+        .collect()
 }
 
 impl Counter {

@@ -349,7 +349,7 @@ impl TierSet {
 
     fn own_quota(&self, all: &AllQuotas, logged: Arc<LoggedQuotas>) -> Option<OwnQuota> {
         let tier = self.default_tier();
-        let ([quota], [policy]) = (tier.quotas.as_slice(), tier.policies.as_slice()) else {
+        let ([quota], [policy]) = (tier.quotas.as_slice(), &*tier.policies) else {
             return None;
         };
         Some(OwnQuota {
@@ -469,7 +469,7 @@ impl TierSet {
         let own = self.own.as_ref()?;
         let quota = own.with(fitted);
         Some(TierQuotas {
-            policies: vec![own.policy.with_quota(&quota)],
+            policies: Arc::new([own.policy.with_quota(&quota)]),
             meters: vec![CompiledQuota::new(&quota, own.most)],
             counters: self.default_tier().counters.clone(),
             places: self.default_tier().places.clone(),

@@ -1,10 +1,12 @@
 //! `MetricsObserver`: counts through the `metrics` facade.
 
+use std::sync::Arc;
+
 use metrics::{SharedString, counter, gauge, histogram};
 
 use super::{Corrected, Decided, Event, Observer, event::SpentReport};
 use crate::{
-    decision::{Label, Policy},
+    decision::{Name, Policy},
     error::{LimiterError, LimiterErrorKind},
 };
 
@@ -202,10 +204,10 @@ fn spent(corrected: &Corrected<'_>, report: &SpentReport<'_>) {
 }
 
 /// A label without an allocation: a static name, or a shared reference to an owned one.
-fn label(policy: Label) -> SharedString {
+fn label(policy: Name) -> SharedString {
     match policy {
-        Label::Static(name) => name.into(),
-        Label::Owned(name) => name.into(),
+        Name::Static(name) => name.into(),
+        Name::Owned(name) => Arc::unwrap_or_clone(name).into(),
     }
 }
 

@@ -13,7 +13,7 @@ use siphasher::sip::SipHasher13;
 use super::event::{Event, Observer};
 use crate::{
     clock::{Clock, OsClock, Timestamp},
-    decision::Label,
+    decision::Name,
     hash_seed::keyed_hash,
     key::Key,
     lock::unpoisoned,
@@ -92,7 +92,7 @@ struct Shard {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TopKey {
     key: Key,
-    policy: Label,
+    policy: Name,
     passed_anyway: bool,
     count: u64,
     error: u64,
@@ -157,15 +157,15 @@ impl<C: Clock> TopKeys<C> {
     /// Counts a denial of this key by the policy of this name. For denials that no layer observes,
     /// such as those of a limiter that the application calls itself.
     pub fn denied(&self, key: &Key, policy: impl Into<Arc<str>>) {
-        self.count(key, &Label::Owned(policy.into()), false);
+        self.count(key, &Name::Owned(Arc::new(policy.into())), false);
     }
 
     /// Counts a denial as [`denied`](Self::denied), of a request that [passed anyway](TopKey::passed_anyway).
     pub fn denied_and_passed(&self, key: &Key, policy: impl Into<Arc<str>>) {
-        self.count(key, &Label::Owned(policy.into()), true);
+        self.count(key, &Name::Owned(Arc::new(policy.into())), true);
     }
 
-    fn count(&self, key: &Key, policy: &Label, passed_anyway: bool) {
+    fn count(&self, key: &Key, policy: &Name, passed_anyway: bool) {
         let hash = self.hasher.hash(key.as_bytes());
         let shard = &self.shards[(hash >> 61) as usize];
         // Read before the lock is taken: the application's clock may be slow or panic.
@@ -281,7 +281,7 @@ struct KeyCounters {
 }
 
 impl KeyCounters {
-    fn count(&mut self, tag: Tag, key: &Key, policy: &Label, passed_anyway: bool) {
+    fn count(&mut self, tag: Tag, key: &Key, policy: &Name, passed_anyway: bool) {
         self.total += 1;
         if let Some(place) = self.place(tag, (key, policy, passed_anyway)) {
             self.counters[place].count += 1;
@@ -332,7 +332,7 @@ impl KeyCounters {
         *self = Self::default();
     }
 
-    fn place(&self, tag: Tag, of: (&Key, &Label, bool)) -> Option<usize> {
+    fn place(&self, tag: Tag, of: (&Key, &Name, bool)) -> Option<usize> {
         for (part, tags) in self.tags.chunks(PART).enumerate() {
             // Without an early exit the compiler compares several tags at once.
             if !tags.iter().fold(false, |found, own| found | (*own == tag)) {
@@ -410,7 +410,7 @@ impl TopKey {
         self.is_of((&other.key, &other.policy, other.passed_anyway))
     }
 
-    fn is_of(&self, (key, policy, passed_anyway): (&Key, &Label, bool)) -> bool {
+    fn is_of(&self, (key, policy, passed_anyway): (&Key, &Name, bool)) -> bool {
         self.passed_anyway == passed_anyway && self.key == *key && self.policy == *policy
     }
 }

@@ -32,7 +32,7 @@ use std::{
 
 use super::charge_request::{ChargeRequest, ChargeRequestRef};
 use crate::{
-    decision::{Decision, Status},
+    decision::{Decision, Marks},
     error::LimiterError,
     key::Key,
     limiter::Tier,
@@ -770,8 +770,9 @@ impl HeadDenial {
     /// The shortest time until `behind` more units have passed after the head.
     fn wait(&self, behind: u64, now: Instant) -> Option<QueueWait> {
         let elapsed = now.saturating_duration_since(self.at);
-        let quotas = self.decision.statuses().get(self.quotas.clone())?;
-        let waits = quotas.iter().enumerate().map(|(quota, status)| {
+        let quotas = self.quotas.clone().enumerate();
+        let waits = quotas.map(|(quota, place)| {
+            let status = self.decision.quota(place);
             let wait = status.wait_behind(self.charge.cost, behind);
             let wait = wait.saturating_sub(elapsed);
             QueueWait { quota, wait }
@@ -783,7 +784,8 @@ impl HeadDenial {
     fn is_blocked(&self) -> bool {
         let statuses = self.decision.statuses();
         let own = statuses.get(self.quotas.clone()).unwrap_or_default();
-        let is_own = own.len() == statuses.len() || own.iter().any(Status::is_blocked);
+        let is_own =
+            own.len() == statuses.len() || own.iter().any(|status| status.is(Marks::BLOCKED));
         self.decision.is_blocked() && is_own
     }
 

@@ -104,7 +104,7 @@ fn put_wait(decision: Option<&Decision>, (code, message): (u64, &str), headers: 
 /// Whether it passes once others have ended, which may be soon: the client's own back-off serves
 /// better than any number of ours.
 fn ends_some_time(denial: &Decision) -> bool {
-    denial.binding_status().unit() == Unit::ConcurrentRequests
+    denial.binding().unit() == Unit::ConcurrentRequests
 }
 
 /// Rounded up, so that no client returns too early.

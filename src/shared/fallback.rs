@@ -174,7 +174,7 @@ fn local_limiter(
 ) -> Result<LocalLimiter, ConfigError> {
     let tiers = limits.tiers().map(|(tier, quotas)| {
         // Names made of the numbers would change with the share.
-        let named = quotas.quotas.iter().zip(&quotas.policies);
+        let named = quotas.quotas.iter().zip(&*quotas.policies);
         let shares = named.map(|(quota, policy)| quota.shared_by(nodes).named_as(policy.to_name()));
         (tier.clone(), shares.collect())
     });

@@ -6,7 +6,7 @@ use super::wire::plan::{QuotaPlan, ReplyPlan};
 use crate::{
     algorithm::{State, Verdict, View},
     clock::Timestamp,
-    decision::{Decision, Measure, Outcome, Policy, QuotaStatuses, Status, Usage},
+    decision::{Decision, Marks, Outcome, Policy, QuotaStatus, QuotaStatuses, Status, UNKNOWN},
     quota::Priority,
 };
 
@@ -31,17 +31,8 @@ enum KnownQuotas {
 enum KnownQuota {
     /// The state of a bucket or a fixed window.
     State(State),
-    /// A sliding window or a log: a reply has its numbers only.
-    Told(Box<Told>),
-}
-
-/// Numbers for the class of the call. Times are nanoseconds.
-#[derive(Debug, Clone, Copy)]
-struct Told {
-    left: u64,
-    reset_after: u64,
-    window: u64,
-    excess: bool,
+    /// The numbers of a sliding window or a log, since a reply has no more.
+    Told(Box<Status>),
 }
 
 /// A request for `cost` units by a class, while this node has `own` more units in use than the store counts.
@@ -55,8 +46,8 @@ pub(super) struct Question {
 impl Known {
     pub(super) fn new(plan: &Arc<ReplyPlan>, decision: &Decision) -> Self {
         let at = decision.decided_at();
-        let quotas = plan.measures.iter().zip(decision.statuses());
-        let quotas = quotas.map(|(quota, status)| KnownQuota::of(quota, status, at.as_nanos()));
+        let quotas = plan.measures.iter().zip(decision.quotas());
+        let quotas = quotas.map(|(quota, status)| KnownQuota::of(quota, &status, at.as_nanos()));
         let quotas = <[KnownQuota; 1]>::try_from(quotas.collect::<Vec<_>>());
         Self {
             plan: Arc::clone(plan),
@@ -89,18 +80,15 @@ impl Known {
     pub(super) fn explain(&self, question: Question, passed: Duration) -> (Verdict, Decision) {
         let at = self.time(passed);
         let mut all = Verdict::FITS;
-        let mut measures = self.measures(question, at).map(|(verdict, measure)| {
+        let mut statuses = self.statuses(question, at).map(|(verdict, status)| {
             all = all.and(verdict);
-            measure
+            status
         });
-        let statuses = match self.plan.policies.as_slice() {
-            [one] => measures
-                .next()
-                .map(|measure| QuotaStatuses::of_one(one, &measure)),
+        let statuses = match &*self.plan.policies {
+            [one] => (statuses.next()).map(|status| QuotaStatuses::of_one(one, status)),
             _ => None,
-        };
-        let statuses =
-            statuses.unwrap_or_else(|| QuotaStatuses::of_set(&self.plan.policies, measures));
+        }
+        .unwrap_or_else(|| QuotaStatuses::of_set(&self.plan.policies, statuses));
         let outcome = if all.fits() {
             Outcome::Allowed
         } else {
@@ -114,15 +102,15 @@ impl Known {
         (all, decision)
     }
 
-    fn measures(
+    fn statuses(
         &self,
         question: Question,
         at: Timestamp,
-    ) -> impl Iterator<Item = (Verdict, Measure)> {
+    ) -> impl Iterator<Item = (Verdict, Status)> {
         let times = [self.at, at].map(Timestamp::as_nanos);
-        let quotas = self.plan.measures.iter().zip(&self.plan.policies);
+        let quotas = self.plan.measures.iter().zip(&*self.plan.policies);
         let known = quotas.zip(self.quotas());
-        known.map(move |(quota, known)| known.measure(quota, (self.plan.class, question), times))
+        known.map(move |(quota, known)| known.explain(quota, (self.plan.class, question), times))
     }
 
     /// Whether all quotas are unused after `passed`.
@@ -156,8 +144,8 @@ impl Known {
             cost: 0,
             class: plan.class,
         };
-        let measures = known.measures(question, known.at);
-        decision.remeasure(measures.map(|(_, measure)| measure));
+        let statuses = known.statuses(question, known.at);
+        decision.remeasure(statuses.map(|(_, status)| status));
     }
 }
 
@@ -166,41 +154,30 @@ fn negative(units: u64) -> i64 {
 }
 
 impl KnownQuota {
-    fn of(quota: &QuotaPlan, status: &Status, at: u64) -> Self {
-        match status.usage() {
-            Usage::Level(level) => Self::State(State::Instant(at.saturating_add(level.used))),
-            Usage::Stepped(stepped, _) => {
-                let last_step = at.saturating_sub(stepped.passed);
-                Self::State(State::Instant(last_step.saturating_add(stepped.used)))
-            }
-            Usage::Window(window) => {
-                let end = at.saturating_add(window.until_end);
-                Self::State(quota.meter.window_until(end, window.used))
-            }
-            Usage::Counted(counted, _) => {
-                let [left, reset_after, window] = counted.reported();
-                Self::Told(Box::new(Told {
-                    left,
-                    reset_after: reset_after.saturating_mul(1_000),
-                    window: window.saturating_mul(1_000),
-                    excess: status.is_excess(),
-                }))
-            }
+    fn of(quota: &QuotaPlan, of_quota: &QuotaStatus<'_>, at: u64) -> Self {
+        let status = of_quota.numbers();
+        if status.is_bucket() {
+            return Self::State(State::Instant(status.end));
         }
+        if let Some(count) = of_quota.used().filter(|_| status.is(Marks::COUNT)) {
+            let end = at.saturating_add(status.window);
+            return Self::State(quota.meter.window_until(end, count));
+        }
+        Self::Told(Box::new(*status))
     }
 
-    fn measure(
+    fn explain(
         &self,
         (quota, policy): (&QuotaPlan, &Policy),
         (told_class, question): (Priority, Question),
         [at, now]: [u64; 2],
-    ) -> (Verdict, Measure) {
+    ) -> (Verdict, Status) {
         let Question { own, cost, class } = question;
         let state = match self {
             Self::State(state) => quota.meter.moved(state, now, own),
             Self::Told(told) => {
                 let parts = [told_class, class].map(|class| class.part_of(policy.limit()));
-                return told.measure(quota, (own, cost), parts, now - at);
+                return told_later(told, quota.has_soft_share, (own, cost), parts, now - at);
             }
         };
         let view = View { class, held: None };
@@ -209,48 +186,43 @@ impl KnownQuota {
             Verdict::After(_) if quota.has_soft_share => Verdict::Never,
             verdict => verdict,
         };
-        (verdict, quota.meter.measure(&state, now, verdict, view))
+        (verdict, quota.meter.explain(&state, now, verdict, view))
     }
 }
 
-impl Told {
-    /// The numbers after `passed`, for a class that may use `most` units instead of `less`.
-    fn measure(
-        &self,
-        quota: &QuotaPlan,
-        (own, cost): (i64, u64),
-        [less, most]: [u64; 2],
-        passed: u64,
-    ) -> (Verdict, Measure) {
-        let Self {
-            mut left,
-            mut excess,
-            ..
-        } = *self;
-        if self.reset_after <= passed {
-            (left, excess) = (less, false);
+/// The verdict and the numbers `passed` after numbers were told, for a class that may use `most` units instead of `less`.
+fn told_later(
+    told: &Status,
+    has_soft_share: bool,
+    (own, cost): (i64, u64),
+    [less, most]: [u64; 2],
+    passed: u64,
+) -> (Verdict, Status) {
+    let (mut left, mut excess) = (told.left, told.is(Marks::EXCESS));
+    if told.reset_after <= passed {
+        (left, excess) = (less, false);
+    }
+    let is_used_up = left == 0;
+    let units = own.unsigned_abs();
+    if own > 0 {
+        excess = has_soft_share && left < units;
+        left = left.saturating_sub(units);
+    } else if !excess {
+        // The numbers do not include how far the usage exceeds the nominal limit.
+        left = left.saturating_add(units).min(less);
+    }
+    // If a class has nothing left, it is not known how much is left for a higher one.
+    if left > 0 {
+        left += most.saturating_sub(less);
+    }
+    let [reset_after, window] =
+        [told.reset_after, told.window].map(|time| time.saturating_sub(passed));
+    let status = Status::counted(left, reset_after, window).in_excess(excess);
+    match window {
+        _ if cost <= left => (Verdict::FITS, status),
+        1.. if cost == 1 && is_used_up && most > 0 && !has_soft_share => {
+            (Verdict::After(window), status.denied(window))
         }
-        let is_used_up = left == 0;
-        let (units, has_soft_share) = (own.unsigned_abs(), quota.has_soft_share);
-        if own > 0 {
-            excess = has_soft_share && left < units;
-            left = left.saturating_sub(units);
-        } else if !excess {
-            // The numbers do not include how far the usage exceeds the nominal limit.
-            left = left.saturating_add(units).min(less);
-        }
-        // While a class has nothing left, it is not known how much is left for a higher one.
-        if left > 0 {
-            left += most.saturating_sub(less);
-        }
-        let [reset_after, window] =
-            [self.reset_after, self.window].map(|time| time.saturating_sub(passed));
-        let verdict = match window {
-            _ if cost <= left => Verdict::FITS,
-            1.. if cost == 1 && is_used_up && most > 0 && !has_soft_share => Verdict::After(window),
-            _ => Verdict::Never,
-        };
-        let standing = Usage::counted(None, left, [reset_after, window]);
-        (verdict, verdict.measure(quota.kind, (standing, excess)))
+        _ => (Verdict::Never, status.denied(UNKNOWN)),
     }
 }

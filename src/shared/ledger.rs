@@ -341,7 +341,7 @@ impl<P> Ledger<P> {
             hold.min(reply.hold.min(until_end(reply)))
         };
         if hold > wait {
-            let (place, _) = decision.binding_place();
+            let place = decision.binding_place();
             *decision = decision.take().denied_for(place, hold);
         }
         hold

@@ -104,7 +104,7 @@ struct Inner<C: Client> {
     client: Arc<C>,
     name: String,
     /// The default tier's policies when the limiter was built.
-    policies: Vec<Policy>,
+    policies: Arc<[Policy]>,
     limits: Mutex<TierSet>,
     current: ChangingLimits<Arc<CurrentPlan>>,
     subjects: SubjectNames,

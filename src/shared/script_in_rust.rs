@@ -2,6 +2,8 @@
 //!
 //! `redis/script/decide.lua` does the same.
 
+use std::sync::Arc;
+
 use smallvec::SmallVec;
 
 use super::{
@@ -11,7 +13,7 @@ use super::{
 use crate::{
     algorithm::{Held, Verdict, View},
     clock::{ClockReading, Timestamp},
-    decision::{Measure, Op, Policy, Usage, WindowUsage},
+    decision::{Marks, Op, Policy, Status, UNKNOWN},
     limiter::{
         apply_operation::{Apply, Findings, OpOutcome, Subject},
         tier_quotas::TierQuotas,
@@ -101,7 +103,7 @@ impl Stepper<'_> {
         }
     }
 
-    fn run(&mut self, op: &Op) -> OpOutcome<Measures> {
+    fn run(&mut self, op: &Op) -> OpOutcome<Explained> {
         if let (Op::Reset, Some(settlement)) = (op, &mut self.settlement) {
             settlement.reset(&mut self.subject.nodes);
             self.held = settlement.held(&self.subject.nodes);
@@ -129,7 +131,7 @@ impl Stepper<'_> {
 
     /// The number of equal consecutive operations with the same outcome, as the script counts them,
     /// and the operation that does all of them except the first.
-    fn alike(&self, op: &Op, outcome: &OpOutcome<Measures>, left: usize) -> (usize, Option<Op>) {
+    fn alike(&self, op: &Op, outcome: &OpOutcome<Explained>, left: usize) -> (usize, Option<Op>) {
         let charged = outcome.answer.charged;
         let cost = match op {
             Op::Peek(_) | Op::Deny(_) => return (left, None),
@@ -169,7 +171,7 @@ impl Stepper<'_> {
         }
     }
 
-    fn push_outcome(&mut self, alike: usize, outcome: &OpOutcome<Measures>) {
+    fn push_outcome(&mut self, alike: usize, outcome: &OpOutcome<Explained>) {
         let OpOutcome {
             answer,
             quotas,
@@ -185,40 +187,38 @@ impl Stepper<'_> {
         self.push(wait.div_ceil(1_000));
         self.push(answer.charged);
         self.push(blocked.div_ceil(1_000));
-        for measure in &quotas.0 {
-            self.measure(measure);
+        for (status, used) in &quotas.0 {
+            self.status(status, *used);
         }
     }
 
-    fn measure(&mut self, measure: &Measure) {
-        let denied = u64::from(measure.denied);
-        let retry_after = measure
-            .retry_after
-            .map_or(u64::MAX, |wait| wait.div_ceil(1_000));
-        let used = match measure.standing {
-            Usage::Level(level) => level.used,
-            Usage::Stepped(stepped, _) => stepped.used,
-            Usage::Window(WindowUsage { used, until_end }) => {
-                let end = until_end.div_ceil(1_000);
-                let reset_after = if used == 0 { 0 } else { end };
-                return self.counted(measure, retry_after, [used, reset_after, end]);
-            }
-            Usage::Counted(counted, _) => {
-                return self.counted(measure, retry_after, counted.reported());
+    fn status(&mut self, status: &Status, (used, step): (u64, u64)) {
+        let micros = |time: u64| {
+            if time == UNKNOWN {
+                UNKNOWN
+            } else {
+                time.div_ceil(1_000)
             }
         };
-        // The flags include the part of the level below a microsecond.
-        self.push(denied + 4 * (used % 1_000));
-        self.push(retry_after);
-        self.push(used / 1_000);
-    }
-
-    fn counted(&mut self, measure: &Measure, retry_after: u64, numbers: [u64; 3]) {
-        self.push(u64::from(measure.denied) + 2 * u64::from(measure.excess));
-        self.push(retry_after);
-        for number in numbers {
-            self.push(number);
+        let denied = u64::from(status.is(Marks::DENIED));
+        if status.is_bucket() {
+            let now = self.now.as_nanos();
+            let last = if step == 0 { now } else { now - now % step };
+            let used = status.end.saturating_sub(last);
+            // The flags include the part of the level below a microsecond.
+            self.push(denied + 4 * (used % 1_000));
+            self.push(micros(status.wait));
+            return self.push(used / 1_000);
         }
+        self.push(denied + 2 * u64::from(status.is(Marks::EXCESS)));
+        self.push(micros(status.wait));
+        self.push(if status.is(Marks::COUNT) {
+            used
+        } else {
+            status.left
+        });
+        self.push(micros(status.reset_after));
+        self.push(micros(status.window));
     }
 
     /// Adds a number as the script writes it: `u64::MAX` has the bytes of -1.
@@ -227,15 +227,27 @@ impl Stepper<'_> {
     }
 }
 
-/// The findings about each quota.
-struct Measures(SmallVec<[Measure; 2]>);
+/// The status of each quota, the units in use, and the step of its bucket.
+struct Explained(SmallVec<[(Status, (u64, u64)); 2]>);
 
-impl Findings for Measures {
-    fn of_one(_: &Policy, measure: &Measure) -> Self {
-        Self(SmallVec::from_iter([*measure]))
+/// The findings about each quota.
+impl Explained {
+    fn of(policy: &Policy, status: Status) -> (Status, (u64, u64)) {
+        let used = status.used(policy).unwrap_or(UNKNOWN);
+        (status, (used, policy.step()))
+    }
+}
+
+impl Findings for Explained {
+    fn of_one(policy: &Policy, status: Status) -> Self {
+        Self(SmallVec::from_iter([Self::of(policy, status)]))
     }
 
-    fn of_set(_: &[Policy], measures: impl Iterator<Item = Measure>) -> Self {
-        Self(measures.collect())
+    fn of_set(policies: &Arc<[Policy]>, statuses: impl Iterator<Item = Status>) -> Self {
+        let both = policies.iter().zip(statuses);
+        Self(
+            both.map(|(policy, status)| Self::of(policy, status))
+                .collect(),
+        )
     }
 }

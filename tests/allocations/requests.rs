@@ -199,10 +199,9 @@ fn a_decision_of_several_quotas_allocates_once() {
     }
 }
 
-/// The list of statuses, the list of the limits' shares, and the owner of the latter; however many limits
-/// there are.
+/// The list of statuses, and that of the limits' parts; however many limits there are.
 #[test]
-fn a_decision_of_several_limits_allocates_three_times() {
+fn a_decision_of_several_limits_allocates_twice() {
     let store = LocalStore::new();
     for limits in [2_u64, 4] {
         let names = ["a", "b", "c", "d"][..limits as usize].iter();
@@ -216,7 +215,7 @@ fn a_decision_of_several_limits_allocates_three_times() {
         assert!(acquire().is_allowed());
         for allowed in [true, false] {
             let (allocations, decision) = counted(acquire);
-            assert_eq!((allocations, decision.is_allowed()), (3, allowed));
+            assert_eq!((allocations, decision.is_allowed()), (2, allowed));
         }
     }
 }

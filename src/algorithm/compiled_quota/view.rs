@@ -7,7 +7,7 @@ use super::{CompiledQuota, Rate, State};
 use crate::quota::MAX_REFILL_NANOS;
 use crate::{
     algorithm::{Held, Verdict, View},
-    decision::Usage,
+    decision::Status,
     quota::Priority,
 };
 
@@ -107,31 +107,30 @@ impl CompiledQuota {
     }
 
     #[inline(never)]
-    pub(super) fn standing_in(&self, state: &State, now: u64, view: View<'_>) -> (Usage, bool) {
+    pub(super) fn status_in(&self, state: &State, now: u64, view: View<'_>) -> Status {
         let part = self.part(view.class);
         if view.held.is_none() {
-            return part.standing(state, now, View::WHOLE);
+            return part.status(state, now, View::WHOLE);
         }
         let mut with = self.seen(state, now, view);
         match &self.rate {
             Rate::Bucket(bucket) => {
                 let tat = with.to_mut().instant_mut();
                 *tat = (*tat).min(bucket.latest(now));
-                part.standing(&with, now, View::WHOLE)
+                part.status(&with, now, View::WHOLE)
             }
-            Rate::FixedWindow(_) => part.standing(&with, now, View::WHOLE),
+            Rate::FixedWindow(_) => part.status(&with, now, View::WHOLE),
             Rate::SlidingWindow(_) | Rate::SlidingLog(_) => {
                 let (available, extra) = (self.available(state, now, view), part.extra);
-                let remaining = available.saturating_sub(extra);
+                let left = available.saturating_sub(extra);
                 let window = match self.verdict(state, now, extra + 1, view) {
-                    _ if remaining > 0 => remaining.saturating_mul(self.interval),
+                    _ if left > 0 => left.saturating_mul(self.interval),
                     Verdict::After(wait) => wait,
                     Verdict::Fits { .. } => 0,
                     Verdict::Never => self.interval,
                 };
-                let times = [self.reset_after(state, now, view), window];
-                let usage = Usage::counted(None, remaining, times);
-                (usage, available < extra)
+                let status = Status::counted(left, self.reset_after(state, now, view), window);
+                status.in_excess(available < extra)
             }
         }
     }

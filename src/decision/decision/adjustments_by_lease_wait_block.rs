@@ -6,8 +6,11 @@ use std::time::Duration;
 
 use super::{CountedBy, Decision, DenialCause};
 #[cfg(feature = "shared")]
-use crate::decision::{Degradation, Measure};
-use crate::{decision::rounding::Micros, quota::Priority};
+use crate::decision::{Degradation, Status};
+use crate::{
+    decision::rounding::{LONGEST, nanos_of, whole_micros},
+    quota::Priority,
+};
 
 impl Decision {
     #[inline]
@@ -31,7 +34,7 @@ impl Decision {
             DenialCause::Quotas
         };
         for quota in self.quotas.as_mut_slice() {
-            quota.set_class(class);
+            quota.class = class;
         }
     }
 
@@ -55,31 +58,28 @@ impl Decision {
         self
     }
 
-    /// Replaces the usage of each quota. Denials and waits stay.
+    /// Replaces the numbers of each quota. Denials and waits stay.
     #[cfg(feature = "shared")]
-    pub(crate) fn remeasure(&mut self, measures: impl Iterator<Item = Measure>) {
+    pub(crate) fn remeasure(&mut self, statuses: impl Iterator<Item = Status>) {
         let quotas = self.quotas.as_mut_slice().iter_mut();
         quotas
-            .zip(measures)
-            .for_each(|(quota, measure)| quota.remeasure(&measure));
+            .zip(statuses)
+            .for_each(|(quota, status)| *quota = quota.remeasured(status));
     }
 
     /// The decision after `elapsed` without another request: all waits are shorter.
     pub(crate) fn aged(mut self, elapsed: Duration) -> Self {
-        for quota in self.quotas.as_mut_slice() {
-            quota.age(elapsed);
-        }
+        (self.quotas).each_mut(self.charged_at, |policy, at, quota| {
+            quota.age(policy, at, elapsed);
+        });
         self
     }
 
     /// Adds the time that the request waited to the delay of an allowed decision.
     pub(crate) fn delayed_by(mut self, waited: Duration) -> Self {
         if self.is_allowed() && !waited.is_zero() {
-            let waited = Micros::from_duration(waited);
-            let delay = self
-                .delay
-                .map_or(waited, |delay| delay.saturating_add(waited));
-            self.delay = Some(delay);
+            let waited = whole_micros(nanos_of(waited));
+            self.delay = self.delay.saturating_add(waited).min(LONGEST);
         }
         self
     }
@@ -87,7 +87,7 @@ impl Decision {
     /// Turns a denial into an allowed decision in excess.
     pub(crate) fn into_excess(mut self) -> Self {
         self.denied = false;
-        self.delay = None;
+        self.delay = 0;
         self.excess = true;
         for quota in self.quotas.as_mut_slice() {
             quota.pardon();
@@ -119,7 +119,7 @@ impl Decision {
 
     pub(crate) fn into_blocked(mut self, block: Duration) -> Self {
         self.denied = true;
-        self.delay = None;
+        self.delay = 0;
         self.cause = DenialCause::Block;
         for quota in self.quotas.as_mut_slice() {
             quota.block(block);
@@ -130,7 +130,7 @@ impl Decision {
     /// Denies for at least `wait`, by the quota at `place`.
     pub(crate) fn denied_for(mut self, place: usize, wait: Duration) -> Self {
         self.denied = true;
-        self.delay = None;
+        self.delay = 0;
         self.charged = 0;
         if !self.is_counted() {
             self.counted_by = CountedBy::Other;

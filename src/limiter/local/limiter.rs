@@ -75,7 +75,7 @@ pub struct LocalLimiter(Arc<Inner>);
 
 struct Inner {
     /// The default tier's policies when the limiter was made.
-    policies: Vec<Policy>,
+    policies: Arc<[Policy]>,
     clock: SharedClock,
     hasher: KeyHasher,
     capacity: Capacity,

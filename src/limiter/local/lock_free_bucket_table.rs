@@ -15,7 +15,7 @@ use super::{
 use crate::{
     algorithm::{Answer, Bucket, CompiledQuota, State, Tally, TokenBucket, Verdict, View},
     clock::{ClockReading, Timestamp},
-    decision::{Decision, Measure, Op, Policy, QuotaStatuses},
+    decision::{Decision, Op, Policy, QuotaStatuses, Status},
     error::ConfigError,
     limiter::tier_set::SingleBucket,
     quota::{MAX_REFILL_NANOS, Priority},
@@ -74,8 +74,8 @@ impl Charged {
         class: Priority,
         (bucket, policy): (&TokenBucket, &Policy),
     ) -> Decision {
-        // The bucket's instants count from the time of the charge.
-        let (now, state) = (0, self.used);
+        let now = self.at.as_nanos();
+        let state = now.saturating_add(self.used);
         let (verdict, charged) = match self.wait {
             0 => (Verdict::FITS, self.units),
             wait => (Verdict::After(wait), 0),
@@ -94,21 +94,21 @@ impl Charged {
             charged,
             shed,
         };
-        let measure = verdict.measure(of_class.kind(), of_class.standing(state, now));
-        decision_about(policy, &measure, &answer, self.at, class)
+        let status = verdict.explain(of_class.status(state, now));
+        decision_about(policy, status, &answer, self.at, class)
     }
 }
 
 #[inline(always)]
 fn decision_about(
     policy: &Policy,
-    measure: &Measure,
+    status: Status,
     answer: &Answer,
     at: Timestamp,
     class: Priority,
 ) -> Decision {
-    let status = QuotaStatuses::of_one(policy, measure);
-    let decision = Decision::new(answer.outcome(), answer.charged, at, status);
+    let quotas = QuotaStatuses::of_one(policy, status);
+    let decision = Decision::new(answer.outcome(), answer.charged, at, quotas);
     let mut decision = decision.by_own_clock();
     if !class.is_critical() {
         decision.set_class(class, answer.shed);
@@ -203,8 +203,8 @@ impl LockFree {
             let next = (!stays).then(|| origin.state_of(new));
             (next, (answer, instant))
         });
-        let measure = meter.measure(&instant, now, answer.verdict, view);
-        decision_about(policy, &measure, &answer, time.now, class)
+        let status = meter.explain(&instant, now, answer.verdict, view);
+        decision_about(policy, status, &answer, time.now, class)
     }
 
     /// Saves all keys that are not fresh. `save` writes an entry from its tag and its instant.

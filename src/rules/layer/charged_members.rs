@@ -80,7 +80,9 @@ pub(super) fn tiers(members: &[ChargedMember<'_, '_>]) -> Box<[Tier]> {
 pub(super) fn policies(set: &QuotaSet) -> impl Iterator<Item = Policy> + use<> {
     let limits = TierSet::new(LimitTerms::of(set.to_owned_quotas()));
     let policies = limits.map(|limits| limits.default_tier().policies.clone());
-    policies.unwrap_or_default().into_iter()
+    policies
+        .map_or_else(|_| Vec::new(), |policies| policies.to_vec())
+        .into_iter()
 }
 
 /// The effect of a response on each of several limits.

@@ -45,6 +45,6 @@ pub(super) fn until_full(
     granted: u32,
 ) -> Option<Duration> {
     let own = u64::from(reply.units.saturating_sub(granted));
-    let (place, _) = decision.binding_place();
+    let place = decision.binding_place();
     Known::new(plan, decision).full_after(place, reply.others.saturating_add(own))
 }

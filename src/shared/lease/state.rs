@@ -149,7 +149,7 @@ impl<P> LeaseState<P> {
         }
         let last = self.last.as_ref()?;
         let status = self.status(last, (0, last.0.class()), now);
-        let (place, _) = status.binding_place();
+        let place = status.binding_place();
         Some(status.denied_for(place, wait))
     }
 

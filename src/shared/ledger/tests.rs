@@ -28,9 +28,9 @@ use super::{
 };
 use crate::{
     clock::Timestamp,
-    decision::{Decision, Level, Measure, Op, Policy, QuotaStatus, QuotaStatuses, Usage},
+    decision::{Decision, Op, Policy, QuotaStatus, QuotaStatuses, Status},
     limiter::tier_set::{Chosen, LimitTerms, TierSet},
-    quota::{Kind, Quota},
+    quota::{Priority, Quota},
 };
 
 const LENGTH: Duration = Duration::from_secs(1);
@@ -158,20 +158,13 @@ fn denied(wait: Duration) -> Decision {
 
 /// The denial of a bucket of a hundred units a second that is full after this time.
 fn denied_bucket(wait: Duration, full_after: Duration) -> Decision {
-    let policies = Policy::of_set(vec![("test".into(), Quota::per_second(100))]);
-    let level = Level {
-        used: full_after.as_nanos() as u64,
-        refill: 1_000_000_000,
-        interval: 10_000_000,
-    };
-    let measure = Measure {
-        kind: Kind::NONE,
-        denied: true,
-        retry_after: Some(wait.as_nanos() as u64),
-        standing: Usage::Level(level),
-        excess: false,
-    };
-    let status = QuotaStatuses::of_one(&policies[0], &measure);
+    let policy = Policy::of_quota("test".into(), &Quota::per_second(100));
+    let (now, used) = (
+        Timestamp::from_secs(1).as_nanos(),
+        full_after.as_nanos() as u64,
+    );
+    let status = Status::of_bucket(&policy, Priority::CRITICAL, now, used);
+    let status = QuotaStatuses::of_one(&policy, status.denied(wait.as_nanos() as u64));
     Decision::denied(Timestamp::from_secs(1), status)
 }
 

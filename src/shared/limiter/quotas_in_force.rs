@@ -1,6 +1,6 @@
 //! The quotas in force, compiled for the store.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use crate::{
     clock::Timestamp,
@@ -70,7 +70,7 @@ impl CurrentPlan {
         longest.unwrap_or(Duration::MAX)
     }
 
-    pub(super) fn policies(&self, chosen: Chosen) -> Vec<Policy> {
+    pub(super) fn policies(&self, chosen: Chosen) -> Arc<[Policy]> {
         let plan = self.plan.of(chosen);
         plan.map(|plan| plan.reply.policies.clone())
             .unwrap_or_default()

@@ -17,14 +17,14 @@ use self::{
 };
 use crate::{
     algorithm::{CompiledQuota, Most},
-    decision::{Level, Op, Policy},
+    decision::{Op, Policy},
     error::LimiterError,
     limiter::{
         Tier,
         tier_quotas::{AllQuotas, TierQuotas},
         tier_set::{Chosen, TierIndex, TierSet},
     },
-    quota::{Algorithm, Kind, Priority, Quota},
+    quota::{Algorithm, Priority, Quota},
 };
 
 /// The general script's arguments between the time and the first slot.
@@ -70,14 +70,13 @@ pub(in crate::shared) struct TierPlan {
 pub(in crate::shared) struct ReplyPlan {
     pub(in crate::shared) index: TierIndex,
     pub(in crate::shared) class: Priority,
-    pub(in crate::shared) policies: Vec<Policy>,
+    pub(in crate::shared) policies: Arc<[Policy]>,
     pub(in crate::shared) measures: Vec<QuotaPlan>,
 }
 
 /// How to read the numbers of one quota in a reply.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::shared) struct QuotaPlan {
-    pub(in crate::shared) kind: Kind,
     pub(in crate::shared) form: ReplyForm,
     pub(in crate::shared) has_soft_share: bool,
     pub(in crate::shared) meter: CompiledQuota,
@@ -85,11 +84,8 @@ pub(in crate::shared) struct QuotaPlan {
 
 #[derive(Debug, Clone, Copy)]
 pub(in crate::shared) enum ReplyForm {
-    /// The nanoseconds until the bucket is full. The level here is that of a full bucket.
-    Level(Level),
-    /// The nanoseconds until the bucket is full, at the last multiple of this many nanoseconds, and the class
-    /// of requests whose part of the bucket counts.
-    Stepped(u64, Priority),
+    /// The nanoseconds until the bucket is full, from its last refill on.
+    Bucket,
     /// The count, which may be above the limit, and the time until the window ends.
     Window,
     /// All numbers of the status, computed by the script.
@@ -236,20 +232,12 @@ impl TierPlan {
 
 impl QuotaPlan {
     fn new((quota, meter): (&Quota, &CompiledQuota), class: Priority) -> Self {
-        let form = match (quota.algorithm(), quota.refill_every_nanos()) {
-            (Algorithm::TokenBucket, Some(step)) => ReplyForm::Stepped(step, class),
-            (Algorithm::TokenBucket | Algorithm::LeakyBucket { .. }, _) => {
-                ReplyForm::Level(Level {
-                    used: 0,
-                    refill: class.part_of(quota.capacity()) * quota.interval_nanos(),
-                    interval: quota.interval_nanos(),
-                })
-            }
-            (Algorithm::FixedWindow, _) if class.is_critical() => ReplyForm::Window,
+        let form = match quota.algorithm() {
+            Algorithm::TokenBucket | Algorithm::LeakyBucket { .. } => ReplyForm::Bucket,
+            Algorithm::FixedWindow if class.is_critical() => ReplyForm::Window,
             _ => ReplyForm::Numbers,
         };
         Self {
-            kind: quota.kind(),
             form,
             has_soft_share: quota.extra() > 0 && class.is_critical(),
             meter: *meter,

@@ -10,11 +10,10 @@ use super::{
     plan::{QuotaPlan, ReplyForm, ReplyPlan},
 };
 use crate::{
+    algorithm::{State, View},
     clock::Timestamp,
-    decision::{
-        Decision, Level, Measure, Outcome, Policy, QuotaStatuses, Stepped, Usage, WindowUsage,
-    },
-    quota::MAX_REFILL_NANOS,
+    decision::{Decision, Outcome, Policy, QuotaStatuses, Status, UNKNOWN},
+    quota::{MAX_REFILL_NANOS, Priority},
     shared::batching::{AnsweredOps, Row, SubjectAnswer},
     store::error::{StoreError, StoreErrorKind},
 };
@@ -159,59 +158,47 @@ impl Numbers<'_> {
         plan: &ReplyPlan,
         (time, taken): (Timestamp, u64),
     ) -> Option<QuotaStatuses> {
-        if let ([policy], [quota]) = (plan.policies.as_slice(), plan.measures.as_slice()) {
-            let measure = self.measure(policy, *quota, (time, taken))?;
-            return Some(QuotaStatuses::of_one(policy, &measure));
+        if let ([policy], [quota]) = (&*plan.policies, plan.measures.as_slice()) {
+            let status = self.status((policy, quota), plan.class, (time, taken))?;
+            return Some(QuotaStatuses::of_one(policy, status));
         }
         let quotas = plan.policies.iter().zip(&plan.measures);
-        let measures = quotas.map(|(policy, quota)| self.measure(policy, *quota, (time, taken)));
-        let measures: Vec<_> = measures.collect::<Option<_>>()?;
-        Some(QuotaStatuses::of_set(&plan.policies, measures.into_iter()))
+        let statuses = quotas.map(|of| self.status(of, plan.class, (time, taken)));
+        let statuses: Vec<_> = statuses.collect::<Option<_>>()?;
+        Some(QuotaStatuses::of_set(&plan.policies, statuses.into_iter()))
     }
 
-    fn measure(
+    fn status(
         &mut self,
-        policy: &Policy,
-        quota: QuotaPlan,
+        (policy, quota): (&Policy, &QuotaPlan),
+        class: Priority,
         (time, taken): (Timestamp, u64),
-    ) -> Option<Measure> {
+    ) -> Option<Status> {
         let flags = self.next()?;
-        let retry_after = self.optional()?.map(nanos);
-        let (standing, excess) = match quota.form {
-            ReplyForm::Level(full) => {
-                let used = self.level(flags)?;
-                let more = full.interval.saturating_mul(taken);
-                let used = used.saturating_add(more).min(MAX_REFILL_NANOS);
-                let level = Level { used, ..full };
-                let excess = quota.has_soft_share && level.is_excess();
-                (Usage::Level(level), excess)
-            }
-            ReplyForm::Stepped(step, class) => {
-                let used = self.level(flags)?;
-                let passed = time.as_nanos() % step;
-                let stepped = Stepped { used, passed, step };
-                let is_excess = stepped.level(policy.terms(), class).is_excess();
-                let excess = quota.has_soft_share && is_excess;
-                (Usage::Stepped(stepped, class), excess)
+        let wait = self.optional()?.map_or(UNKNOWN, nanos);
+        let status = match quota.form {
+            ReplyForm::Bucket => {
+                let now = time.as_nanos();
+                let full_at = policy.last_refill(now).saturating_add(self.level(flags)?);
+                let taken = i64::try_from(taken).unwrap_or(i64::MAX);
+                let state = quota.meter.moved(&State::Instant(full_at), now, taken);
+                let view = View { class, held: None };
+                quota.meter.status(&state, now, view)
             }
             ReplyForm::Window => {
                 let [used, _, until_end] = [self.next()?, self.next()?, nanos(self.next()?)];
-                let window = WindowUsage { used, until_end };
-                (Usage::Window(window), flags & 2 > 0)
+                Status::window(used, policy.limit(), until_end).in_excess(flags & 2 > 0)
             }
             ReplyForm::Numbers => {
-                let [remaining, reset_after, window] = [self.next()?, self.next()?, self.next()?];
-                let [reset_after, window] = [reset_after, window].map(nanos);
-                let counted = Usage::counted(None, remaining, [reset_after, window]);
-                (counted, flags & 2 > 0)
+                let [left, reset_after, window] = [self.next()?, self.next()?, self.next()?];
+                let status = Status::counted(left, nanos(reset_after), nanos(window));
+                status.in_excess(flags & 2 > 0)
             }
         };
-        Some(Measure {
-            kind: quota.kind,
-            denied: flags & 1 > 0,
-            retry_after,
-            standing,
-            excess,
+        Some(if flags & 1 > 0 {
+            status.denied(wait)
+        } else {
+            status
         })
     }
 

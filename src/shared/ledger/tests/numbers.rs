@@ -75,10 +75,8 @@ impl Shop {
     /// The decision about `charged` units by the meter on this state.
     fn decide(&self, state: &State, charged: u64, at: Timestamp) -> Decision {
         let quotas = self.plan.limits().default_tier();
-        let measure = self
-            .meter()
-            .measure(state, at.as_nanos(), Verdict::FITS, View::WHOLE);
-        let statuses = QuotaStatuses::of_one(&quotas.policies[0], &measure);
+        let status = (self.meter()).explain(state, at.as_nanos(), Verdict::FITS, View::WHOLE);
+        let statuses = QuotaStatuses::of_one(&quotas.policies[0], status);
         Decision::new(Outcome::Allowed, charged, at, statuses)
     }
 }
