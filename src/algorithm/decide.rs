@@ -98,15 +98,17 @@ impl<'a> Tally<'a> {
     #[inline(always)]
     pub(crate) fn judge(&mut self, cost: u64, verdicts: &mut [Verdict]) -> Verdict {
         let mut all = Verdict::FITS;
-        let mut verdicts = verdicts.iter_mut();
-        self.each(|meter, state, now, view| {
+        // A loop, which is inlined as a closure is not.
+        for (place, (meter, counter)) in self.meters.iter().zip(self.counters).enumerate() {
+            let (state, now) = (&mut self.states[counter.0], meter.instant(self.time));
             meter.clamp(state, now);
+            let view = View::of(self.class, self.held, place);
             let verdict = meter.verdict(state, now, cost, view);
-            if let Some(own) = verdicts.next() {
+            if let Some(own) = verdicts.get_mut(place) {
                 *own = verdict;
             }
             all = all.and(verdict);
-        });
+        }
         all
     }
 

@@ -206,7 +206,7 @@ impl Apply<'_> {
     }
 
     /// Takes the cost that was judged, or nothing.
-    #[inline]
+    #[inline(always)]
     fn take(&self, states: &mut [State], judged: &Judgement, takes: bool) -> Answer {
         let charged = if takes { judged.cost } else { 0 };
         self.tally(states).charge(charged);
