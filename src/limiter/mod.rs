@@ -67,7 +67,7 @@ pub(crate) use self::limiter::ErasedMember;
 #[cfg(feature = "redis")]
 pub(crate) use self::limiter::MemberCall;
 #[cfg(feature = "shared")]
-pub(crate) use self::local::{ChangingLimits, InForce};
+pub(crate) use self::local::{ChangingLimits, InForce, KeyHasher};
 pub use self::{
     any::AnyLimiter,
     async_limiter::{AsyncLimiter, BoxedLimiter},

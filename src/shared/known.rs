@@ -70,25 +70,24 @@ impl Known {
         self.plan.class
     }
 
-    /// The store's time after `passed`.
-    pub(super) fn time(&self, passed: Duration) -> Timestamp {
-        self.at.saturating_add(passed)
+    /// The store's time after so many nanoseconds.
+    pub(super) const fn time(&self, passed: u64) -> Timestamp {
+        Timestamp::from_micros(self.at.as_micros().saturating_add(passed / 1_000))
     }
 
     /// The verdict after `passed`, and the decision that charges nothing. A cost never fits, too, if only the store
     /// knows when it fits.
-    pub(super) fn explain(&self, question: Question, passed: Duration) -> (Verdict, Decision) {
+    pub(super) fn explain(&self, question: Question, passed: u64) -> (Verdict, Decision) {
         let at = self.time(passed);
-        let mut all = Verdict::FITS;
-        let mut statuses = self.statuses(question, at).map(|(verdict, status)| {
-            all = all.and(verdict);
-            status
-        });
-        let statuses = match &*self.plan.policies {
-            [one] => (statuses.next()).map(|status| QuotaStatuses::of_one(one, status)),
-            _ => None,
-        }
-        .unwrap_or_else(|| QuotaStatuses::of_set(&self.plan.policies, statuses));
+        let times = [self.at, at].map(Timestamp::as_nanos);
+        let (all, statuses) = match (&self.quotas, &*self.plan.policies, &*self.plan.measures) {
+            (KnownQuotas::One(known), [policy], [quota]) => {
+                let of = (self.plan.class, question);
+                let (verdict, status) = known.explain((quota, policy), of, times);
+                (verdict, QuotaStatuses::of_one(policy, status))
+            }
+            _ => self.explain_several(question, times),
+        };
         let outcome = if all.fits() {
             Outcome::Allowed
         } else {
@@ -102,19 +101,29 @@ impl Known {
         (all, decision)
     }
 
+    #[inline(never)]
+    fn explain_several(&self, question: Question, times: [u64; 2]) -> (Verdict, QuotaStatuses) {
+        let mut all = Verdict::FITS;
+        let statuses = self.statuses(question, times).map(|(verdict, status)| {
+            all = all.and(verdict);
+            status
+        });
+        let statuses = QuotaStatuses::of_set(&self.plan.policies, statuses);
+        (all, statuses)
+    }
+
     fn statuses(
         &self,
         question: Question,
-        at: Timestamp,
+        times: [u64; 2],
     ) -> impl Iterator<Item = (Verdict, Status)> {
-        let times = [self.at, at].map(Timestamp::as_nanos);
         let quotas = self.plan.measures.iter().zip(&*self.plan.policies);
         let known = quotas.zip(self.quotas());
         known.map(move |(quota, known)| known.explain(quota, (self.plan.class, question), times))
     }
 
     /// Whether all quotas are unused after `passed`.
-    pub(super) fn is_fresh(&self, passed: Duration) -> bool {
+    pub(super) fn is_fresh(&self, passed: u64) -> bool {
         let now = self.time(passed).as_nanos();
         let mut quotas = self.plan.measures.iter().zip(self.quotas());
         quotas.all(|(quota, known)| match known {
@@ -144,7 +153,7 @@ impl Known {
             cost: 0,
             class: plan.class,
         };
-        let statuses = known.statuses(question, known.at);
+        let statuses = known.statuses(question, [known.at.as_nanos(); 2]);
         decision.remeasure(statuses.map(|(_, status)| status));
     }
 }

@@ -23,6 +23,8 @@ mod state;
 
 use std::{sync::Arc, time::Duration};
 
+use tokio::time::Instant;
+
 use self::{backoff::until_full, state::LEAST_DEMAND};
 pub(super) use self::{
     backoff::{hold, until_end},
@@ -37,6 +39,7 @@ use crate::{
         ledger::{
             AttachedMessage, EntryState, LeaseEntries, Ledger, LedgerEntry, NodeTime, each_bucket,
         },
+        mode::ModeTerms,
         operation_answer::LocalAnswer,
         wire::{
             node_message::{NodeMessage, NodeReply},
@@ -46,6 +49,33 @@ use crate::{
 };
 
 impl<P> Ledger<P> {
+    /// Takes units of a lease that has many. It decides most requests, so nothing else is done for it.
+    pub(in crate::shared) fn spend_of_many(
+        &self,
+        (subject, op): (MeasuredSubject, &Op),
+        now: Instant,
+    ) -> Option<Decision> {
+        let ModeTerms::Leased { length, .. } = self.terms.mode else {
+            return None;
+        };
+        let (Op::Acquire(cost @ 1..) | Op::Reserve(cost @ 1..)) = op else {
+            return None;
+        };
+        let now = self.clock.time(now);
+        let mut entries = self.bucket(subject.tag).lock();
+        let entry = entries.find(subject)?;
+        let EntryState::Lease(lease) = &mut entry.state else {
+            return None;
+        };
+        if !lease.has_many(*cost) {
+            return None;
+        }
+        let decision = lease.spend(*cost, subject.chosen.class(), now)?;
+        entry.demand.add(*cost, now, length);
+        entries.local += 1;
+        Some(decision)
+    }
+
     /// Decides from the units of the lease, a cached denial, or a pause.
     pub(in crate::shared) fn decide_leased(
         &self,

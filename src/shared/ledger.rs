@@ -36,7 +36,6 @@ use std::{
     time::Duration,
 };
 
-use siphasher::sip::SipHasher13;
 use tokio::time::Instant;
 
 pub(super) use self::{
@@ -62,9 +61,8 @@ use crate::{
     clock::Timestamp,
     decision::{Decision, Op},
     error::{ConfigError, ConfigErrorKind},
-    hash_seed::keyed_hash,
     key::Key,
-    limiter::tier_set::TierSet,
+    limiter::{KeyHasher, tier_set::TierSet},
 };
 
 /// The units of a node: a bounded number of subjects, in buckets of four under a lock.
@@ -78,7 +76,7 @@ pub(super) struct Ledger<P> {
     pub(super) has_blocks: bool,
     /// How long the node waits for a reply.
     pub(super) deadline: Duration,
-    hasher: SipHasher13,
+    hasher: KeyHasher,
     pub(super) buckets: Box<[LeaseBucket<P>]>,
     pub(super) stats: LeaseStats,
     pub(super) denials: Arc<DenyCache>,
@@ -125,7 +123,7 @@ impl<P> Ledger<P> {
             terms,
             has_blocks,
             deadline,
-            hasher: keyed_hash(seed),
+            hasher: KeyHasher::new(seed),
             buckets: (0..count).map(|_| LeaseBucket::default()).collect(),
             stats: LeaseStats::default(),
             denials,
@@ -190,7 +188,7 @@ impl<P> Ledger<P> {
 
     /// A hash of the key, never 0, that nobody outside can predict.
     pub(super) fn tag(&self, key: &Key) -> u64 {
-        self.hasher.hash(key.as_bytes()).max(1)
+        self.hasher.hash(key).tag
     }
 
     /// Decides without the store, if that is possible. `start` are the place of the subject and the status of
@@ -397,7 +395,7 @@ impl<P> Ledger<P> {
         let name = self.names.fetch_add(1, Ordering::Relaxed);
         // Longer than the bytes of a key whose hash is known outside: no key has the same.
         let bytes = [b"lease".as_slice(), &name.to_ne_bytes()].concat();
-        self.hasher.hash(&bytes).to_ne_bytes()
+        self.hasher.hash_bytes(&bytes).tag.to_ne_bytes()
     }
 
     pub(super) fn bucket(&self, tag: u64) -> &LeaseBucket<P> {

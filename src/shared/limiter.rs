@@ -308,6 +308,9 @@ impl<S: StoreBackend> SharedLimiter<S> {
             generation: current.generation,
         };
         let now = Instant::now();
+        if let Some(decision) = ledger.spend_of_many((measured, op), now) {
+            return Some(decision);
+        }
         let place = || Inner::<S::Client>::place(current, key);
         let fresh = |time| current.fresh(chosen, time);
         let answer = ledger.decide(measured, op, now, (place, fresh));

@@ -161,6 +161,7 @@ impl CompiledQuota {
 impl CompiledQuota {
     /// The state of a bucket or a fixed window with `more` units in use at `now`, even beyond the limit; with fewer
     /// if that is negative.
+    #[inline]
     pub(crate) fn moved(&self, state: &State, now: u64, more: i64) -> State {
         let nanos = more.unsigned_abs().saturating_mul(self.interval);
         match &self.rate {

@@ -4,9 +4,9 @@ use crate::{hash_seed::keyed_hash, key::Key};
 
 /// The hash of a key: its tag in a table, and the bits that choose its buckets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct KeyHash {
+pub(crate) struct KeyHash {
     /// The tag; never 0, the tag of an unused entry.
-    pub(super) tag: u64,
+    pub(crate) tag: u64,
     /// The bits that choose the two buckets of the key; may equal those of the tag.
     pub(super) bucket_bits: [u32; 2],
 }
@@ -51,10 +51,10 @@ impl KeyHash {
 /// SipHash, because clients send the bytes: with a predictable hash they could send keys that collide
 /// in one bucket, or with another client's key.
 #[derive(Debug, Clone)]
-pub(super) struct KeyHasher(SipState);
+pub(crate) struct KeyHasher(SipState);
 
 impl KeyHasher {
-    pub(super) fn new(seed: Option<u64>) -> Self {
+    pub(crate) fn new(seed: Option<u64>) -> Self {
         Self::of_key(keyed_hash(seed).keys())
     }
 
@@ -70,7 +70,7 @@ impl KeyHasher {
     }
 
     #[inline(always)]
-    pub(super) fn hash(&self, key: &Key) -> KeyHash {
+    pub(crate) fn hash(&self, key: &Key) -> KeyHash {
         match key.words() {
             Some((words, last)) => self.hash_words(words, last),
             None => self.hash_bytes(key.as_bytes()),
@@ -79,7 +79,7 @@ impl KeyHasher {
 
     /// The hash of the key with these [bytes](Key::as_bytes).
     #[inline(never)]
-    pub(super) fn hash_bytes(&self, key: &[u8]) -> KeyHash {
+    pub(crate) fn hash_bytes(&self, key: &[u8]) -> KeyHash {
         let (words, rest) = key.as_chunks();
         let mut last = [0; 8];
         last[..rest.len()].copy_from_slice(rest);

@@ -25,11 +25,14 @@ mod store;
 mod swappable_limits;
 mod table;
 
-#[cfg(feature = "shared")]
-pub(crate) use self::swappable_limits::{ChangingLimits, InForce};
 pub use self::{
     builder::LocalLimiterBuilder,
     limiter::LocalLimiter,
     state_file::{RestoreError, RestoreErrorKind, SaveError, SaveErrorKind, Saved},
     store::{LocalStore, LocalStoreBuilder},
+};
+#[cfg(feature = "shared")]
+pub(crate) use self::{
+    hash::KeyHasher,
+    swappable_limits::{ChangingLimits, InForce},
 };

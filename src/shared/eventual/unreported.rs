@@ -84,7 +84,7 @@ impl<P> Unreported<P> {
         now: NodeTime,
     ) -> Self {
         let number = LeaseNumber::new(name[0]).unwrap_or(LeaseNumber::MIN);
-        let numbered_at = fresh.as_ref().map(|known| known.time(Duration::ZERO));
+        let numbered_at = fresh.as_ref().map(|known| known.time(0));
         Self {
             place,
             interval,
@@ -351,16 +351,16 @@ impl<P> Unreported<P> {
 
 impl StoreView {
     fn is_after(&self, other: &Known) -> bool {
-        self.known.time(Duration::ZERO) > other.time(Duration::ZERO)
+        self.known.time(0) > other.time(0)
     }
 
-    fn since(&self, now: NodeTime) -> Duration {
-        let since = now.since(self.received_at);
+    fn since(&self, now: NodeTime) -> u64 {
+        let since = now.nanos_since(self.received_at);
         since - since / 1_024
     }
 
     /// The verdict on `cost` with the node's `own` units in use that the status does not include, and the decision.
-    fn explain(&self, cost: u64, (since, own): (Duration, u32)) -> (Verdict, Decision) {
+    fn explain(&self, cost: u64, (since, own): (u64, u32)) -> (Verdict, Decision) {
         let question = Question {
             own: own.into(),
             cost,
@@ -369,19 +369,19 @@ impl StoreView {
         self.known.explain(question, since)
     }
 
-    fn status(&self, charged: u64, number: LeaseNumber, passed: (Duration, u32)) -> Decision {
+    fn status(&self, charged: u64, number: LeaseNumber, passed: (u64, u32)) -> Decision {
         let (_, decision) = self.explain(0, passed);
         decision.by_lease(charged, number)
     }
 
     /// The units that all quotas have left, less the node's `own` that the status does not include.
-    fn left(&self, passed: (Duration, u32)) -> Option<u64> {
+    fn left(&self, passed: (u64, u32)) -> Option<u64> {
         let (_, decision) = self.explain(0, passed);
         decision.statuses().iter().map(Status::remaining).min()?
     }
 
     /// The denial of a cost above what is left, if the time until it fits is known.
-    fn denial(&self, cost: u64, passed: (Duration, u32)) -> Option<Decision> {
+    fn denial(&self, cost: u64, passed: (u64, u32)) -> Option<Decision> {
         let (verdict, denied) = self.explain(cost, passed);
         matches!(verdict, Verdict::After(_)).then_some(denied)
     }

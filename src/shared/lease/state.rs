@@ -107,6 +107,11 @@ impl<P> LeaseState<P> {
         Some(self.status(last, (cost, class), now))
     }
 
+    /// Whether more than few units are left after this cost.
+    pub(super) fn has_many(&self, cost: u64) -> bool {
+        cost.saturating_add(self.low.into()) < self.left.into()
+    }
+
     /// The status of the quotas, if the lease has so many units.
     pub(super) fn look(&self, cost: u64, class: Priority, now: NodeTime) -> Option<Decision> {
         let last = self.last.as_ref()?;
@@ -136,7 +141,7 @@ impl<P> LeaseState<P> {
 
     fn renumber(&mut self, now: NodeTime) {
         self.number = self.number.checked_add(1).unwrap_or(LeaseNumber::MIN);
-        let time = |(last, at): &(Known, NodeTime)| last.time(now.since(*at));
+        let time = |(last, at): &(Known, NodeTime)| last.time(now.nanos_since(*at));
         self.numbered_at = self.last.as_ref().map_or(self.numbered_at, time);
     }
 
@@ -334,7 +339,7 @@ impl<P> LeaseState<P> {
     /// node as used.
     pub(super) fn note(&mut self, known: Known, at: NodeTime, free: u32) {
         if self.last.is_none() {
-            self.numbered_at = known.time(Duration::ZERO);
+            self.numbered_at = known.time(0);
         }
         self.free = free;
         self.last = Some((known, at));
@@ -352,7 +357,7 @@ impl<P> LeaseState<P> {
             cost: 0,
             class,
         };
-        let (_, decision) = last.explain(question, now.since(*at));
+        let (_, decision) = last.explain(question, now.nanos_since(*at));
         decision.by_lease(charged, self.number)
     }
 

@@ -58,7 +58,7 @@ impl NodeClock {
 }
 
 /// The duration in nanoseconds, at most 584 years.
-fn nanos(duration: Duration) -> u64 {
+pub(super) fn nanos(duration: Duration) -> u64 {
     let seconds = duration.as_secs().saturating_mul(1_000_000_000);
     seconds.saturating_add(u64::from(duration.subsec_nanos()))
 }

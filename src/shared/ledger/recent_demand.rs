@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::node_time::NodeTime;
+use super::node_time::{NodeTime, nanos};
 
 /// The units that operations have requested lately, about in the last quarter of a lease's length. Older
 /// ones decay exponentially.
@@ -23,7 +23,7 @@ impl RecentDemand {
     pub(in crate::shared) fn add(&mut self, cost: u64, now: NodeTime, length: Duration) {
         // Operations within this time count as if they had come at its beginning: most requests of a
         // busy subject need no exponential.
-        if now.since(self.at) * 256 > length {
+        if now.nanos_since(self.at).saturating_mul(256) > nanos(length) {
             self.units = self.at(now, length);
             self.at = now;
         }
