@@ -370,37 +370,8 @@ fn keys_between_two_steps_of_a_refill_are_tracked() {
     assert_eq!(limiter.tracked_keys(), 0);
 }
 
-<<<<<<< HEAD
-/// Limiters that nobody has called yet take next to no memory, whatever they may come to hold.
-#[cfg(target_os = "linux")]
-#[test]
-fn unused_limiters_take_no_memory() {
-    let resident = || {
-        let pages = std::fs::read_to_string("/proc/self/statm").expect("there is one on Linux");
-        let pages = pages.split(' ').nth(1).expect("the resident pages");
-        4_096 * pages.parse::<usize>().expect("a number")
-    };
-    let before = resident();
-    let lone = (0..30).map(|_| LocalLimiter::new(Quota::per_second(10)));
-    let several = (0..30)
-        .map(|_| LocalLimiter::new([Quota::per_second(10), Quota::per_day(1_000).fixed_window()]));
-    let limiters: Vec<_> = lone.chain(several).collect();
-    // 262,144 keys each: with one bucket 8 MB, with two quotas 30 MB.
-    let taken = resident().saturating_sub(before);
-    assert!(taken < 4_000_000, "{taken} bytes of 60 limiters");
-    for limiter in &limiters {
-        assert!(limiter.acquire(&Key::from("alice"), 1).is_allowed());
-    }
-    let taken = resident().saturating_sub(before);
-    assert!(taken < 30_000_000, "{taken} bytes with one key each");
-}
-
 /// The limiter of one bucket keeps blocks in a table of their own. Where as many are blocked as there is room for, the
 /// next one still fits.
-=======
-/// The limiter of one bucket keeps blocks beside its table. One that has ended costs nothing more,
-/// and where as many are blocked as there can be keys, the next one still fits.
->>>>>>> c43b744d (Few keys of a lone bucket touch few pages, and its table waits for its keys)
 #[test]
 fn blocks_by_hand_end_and_are_bounded() {
     let clock = ManualClock::new();

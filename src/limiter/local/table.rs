@@ -18,8 +18,8 @@ const STRIPES: usize = 256;
 /// The buckets that are filled first: 64 KiB.
 const NEAR: usize = 1_024;
 
-/// So many buckets are 32 MiB, and no allocator keeps such memory of an earlier table: they are allocated
-/// when the table is made, and a table for which there is no memory is an error.
+/// The far part is allocated when the table is made from 32 MiB on: no allocator keeps such memory of an
+/// earlier table, and a lack of it is an error.
 const LARGE: usize = 1 << 19;
 
 /// The low bits of an entry's state: the generation, which counts changes of the key.

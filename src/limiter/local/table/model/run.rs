@@ -95,7 +95,7 @@ impl Model {
     fn run(self: &Arc<Self>) -> Outcome {
         let [near, far] = self.buckets;
         let table = loom::sync::Arc::new(Table::with_buckets(near, far).expect("a little"));
-        // Loom's atomics have to be there before the threads.
+        // Loom's atomics are made before the threads.
         let _has_far_part = table.far.made();
         let mut spec = Spec::new((near + far) * WAYS);
         for call in &self.before {
