@@ -106,7 +106,7 @@ impl TokenBucket {
         }
     }
 
-    const fn used(&self, tat: u64, now: u64) -> u64 {
+    pub(crate) const fn used(&self, tat: u64, now: u64) -> u64 {
         tat.saturating_sub(now)
     }
 
@@ -159,8 +159,7 @@ impl TokenBucket {
     }
 
     #[inline]
-    pub(crate) fn status(&self, tat: u64, now: u64) -> Status {
-        let used = self.used(tat, now);
+    pub(crate) fn status(&self, used: u64, now: u64) -> Status {
         let status = Status::bucket(now, used, self.nominal, self.interval);
         status.in_excess(self.nominal < self.refill && used > self.nominal)
     }
@@ -299,7 +298,7 @@ impl Bucket {
 
     /// The slots of a queue become free evenly, like tokens.
     pub(super) fn status(&self, tat: u64, now: u64) -> Status {
-        let status = self.tokens.status(tat, self.fresh_until(now));
+        let status = (self.tokens).status(self.used(tat, now), self.fresh_until(now));
         match self.flow {
             Flow::Steps(step) => status.in_steps(step, now % step),
             Flow::Even | Flow::Queue => status,

@@ -270,7 +270,7 @@ impl CompiledQuota {
             return self.status_in(state, now, view);
         }
         match self.token() {
-            Some(bucket) => bucket.status(*state.instant(), now),
+            Some(bucket) => bucket.status(bucket.used(*state.instant(), now), now),
             None => self.status_of_any(state, now),
         }
     }

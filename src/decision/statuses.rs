@@ -15,9 +15,15 @@ pub struct QuotaStatuses(List);
 #[derive(Debug, Clone)]
 enum List {
     One(Policy, Status),
-    Several(Arc<[Policy]>, Box<[Status]>),
-    /// The quotas of several limits that decided together.
-    Joint(Box<[Part]>, Box<[Status]>),
+    Several(Policies, Box<[Status]>),
+}
+
+/// One enum in the list, so that the drop of a lone quota compares one byte.
+#[derive(Debug, Clone)]
+enum Policies {
+    Alone(Arc<[Policy]>),
+    /// Several limits decided together.
+    Joint(Box<[Part]>),
 }
 
 /// A limit's part of a joint decision: its quotas and its charge.
@@ -47,7 +53,8 @@ impl From<Vec<QuotaStatus<'_>>> for QuotaStatuses {
         assert!(!quotas.is_empty(), "a decision needs at least one quota");
         let policies = quotas.iter().map(|quota| quota.policy.clone());
         let statuses = quotas.iter().map(|quota| quota.status);
-        Self(List::Several(policies.collect(), statuses.collect()))
+        let policies = Policies::Alone(policies.collect());
+        Self(List::Several(policies, statuses.collect()))
     }
 }
 
@@ -63,17 +70,19 @@ impl QuotaStatuses {
         for status in statuses {
             all.push(status);
         }
-        Self(List::Several(Arc::clone(policies), all.into_boxed_slice()))
+        let policies = Policies::Alone(Arc::clone(policies));
+        Self(List::Several(policies, all.into_boxed_slice()))
     }
 
     pub(super) fn of_joint(parts: Vec<Part>, statuses: Vec<Status>) -> Self {
-        Self(List::Joint(parts.into(), statuses.into()))
+        let policies = Policies::Joint(parts.into());
+        Self(List::Several(policies, statuses.into()))
     }
 
     /// Moves the quotas out from behind a reference.
     #[inline]
     pub(super) fn take(&mut self) -> Self {
-        let nothing = List::Joint(Box::default(), Box::default());
+        let nothing = List::Several(Policies::Joint(Box::default()), Box::default());
         Self(mem::replace(&mut self.0, nothing))
     }
 
@@ -81,7 +90,7 @@ impl QuotaStatuses {
     pub(super) fn as_slice(&self) -> &[Status] {
         match &self.0 {
             List::One(_, status) => slice::from_ref(status),
-            List::Several(_, statuses) | List::Joint(_, statuses) => statuses,
+            List::Several(_, statuses) => statuses,
         }
     }
 
@@ -89,7 +98,7 @@ impl QuotaStatuses {
     pub(super) fn as_mut_slice(&mut self) -> &mut [Status] {
         match &mut self.0 {
             List::One(_, status) => slice::from_mut(status),
-            List::Several(_, statuses) | List::Joint(_, statuses) => statuses,
+            List::Several(_, statuses) => statuses,
         }
     }
 
@@ -102,11 +111,11 @@ impl QuotaStatuses {
         let at = at.as_nanos();
         match &mut self.0 {
             List::One(policy, status) => change(policy, at, status),
-            List::Several(policies, statuses) => {
+            List::Several(Policies::Alone(policies), statuses) => {
                 let both = policies.iter().zip(statuses);
                 both.for_each(|(policy, status)| change(policy, at, status));
             }
-            List::Joint(parts, statuses) => {
+            List::Several(Policies::Joint(parts), statuses) => {
                 let mut statuses = statuses.iter_mut();
                 for part in &*parts {
                     let both = part.policies.iter().zip(&mut statuses);
@@ -121,7 +130,7 @@ impl QuotaStatuses {
     /// The parts of several limits; empty if one limit decided alone.
     pub(super) fn parts(&self) -> &[Part] {
         match &self.0 {
-            List::Joint(parts, _) => parts,
+            List::Several(Policies::Joint(parts), _) => parts,
             List::One(..) | List::Several(..) => &[],
         }
     }
@@ -129,9 +138,8 @@ impl QuotaStatuses {
     pub(super) fn policies(&self) -> Arc<[Policy]> {
         match &self.0 {
             List::One(policy, _) => Arc::new([policy.clone()]),
-            List::Several(policies, _) => Arc::clone(policies),
-            List::Joint(parts, _) => parts
-                .iter()
+            List::Several(Policies::Alone(policies), _) => Arc::clone(policies),
+            List::Several(..) => (self.parts().iter())
                 .flat_map(|part| part.policies.iter().cloned())
                 .collect(),
         }
@@ -155,10 +163,10 @@ impl QuotaStatuses {
     fn policy(&self, place: usize) -> &Policy {
         match &self.0 {
             List::One(policy, _) => policy,
-            List::Several(policies, _) => &policies[place],
-            List::Joint(parts, _) => {
-                let (limit, place) = part_of(parts, place);
-                &parts[limit].policies[place]
+            List::Several(Policies::Alone(policies), _) => &policies[place],
+            List::Several(..) => {
+                let (limit, place) = part_of(self.parts(), place);
+                &self.parts()[limit].policies[place]
             }
         }
     }
@@ -193,7 +201,7 @@ impl QuotaStatuses {
     pub(super) fn binding_place(&self) -> usize {
         match &self.0 {
             List::One(..) => 0,
-            List::Several(_, statuses) | List::Joint(_, statuses) => {
+            List::Several(_, statuses) => {
                 self.binding_place_by(|place| statuses[place].remaining())
             }
         }
@@ -212,8 +220,11 @@ impl QuotaStatuses {
     pub(super) fn are_of(&self, policies: &[Policy]) -> bool {
         match &self.0 {
             List::One(policy, _) => slice::from_ref(policy) == policies,
-            List::Several(own, _) => **own == *policies,
-            List::Joint(parts, _) => parts.iter().flat_map(|part| &*part.policies).eq(policies),
+            List::Several(Policies::Alone(own), _) => **own == *policies,
+            List::Several(..) => {
+                let own = self.parts().iter().flat_map(|part| &*part.policies);
+                own.eq(policies)
+            }
         }
     }
 }
@@ -275,7 +286,7 @@ impl Receipt {
 mod tests {
     use std::sync::Arc;
 
-    use super::List;
+    use super::{List, Policies};
     use crate::{
         Key, LocalLimiter, Quota,
         decision::{Decision, policy::Name},
@@ -286,7 +297,7 @@ mod tests {
         let quotas = [1, 2, 3].map(|limit| Quota::per_day(limit).named_owned(limit.to_string()));
         let limiter = LocalLimiter::new(quotas);
         let first = limiter.acquire(&Key::global(), 1);
-        let List::Several(policies, _) = &first.quotas.0 else {
+        let List::Several(Policies::Alone(policies), _) = &first.quotas.0 else {
             panic!("several quotas");
         };
         let counts = Arc::strong_count(policies);

@@ -225,7 +225,7 @@ impl LocalLimiter {
 
     /// Takes units by a lone token bucket, in one step without locks: what most requests do. `None` if
     /// there is more to do, and nothing was taken.
-    #[inline(never)]
+    #[inline]
     fn charge(
         &self,
         lone: &LoneLimit,
@@ -301,8 +301,8 @@ impl LocalLimiter {
     /// The quota and the lock-free table, if that table is in use.
     #[inline]
     fn instants(&self) -> Option<&LoneLimit> {
-        let in_force = !self.0.counts_locked.load(Ordering::Acquire);
-        self.0.instants.as_ref().filter(|_| in_force)
+        let lone = self.0.instants.as_ref()?;
+        (!self.0.counts_locked.load(Ordering::Acquire)).then_some(lone)
     }
 
     /// Decides any operation by a lone bucket, or by a request's own quota, the only other tier of a

@@ -64,6 +64,8 @@ pub(super) struct Charged {
     wait: u64,
     units: u64,
     at: Timestamp,
+    /// `at` in nanoseconds.
+    now: u64,
 }
 
 impl Charged {
@@ -74,8 +76,6 @@ impl Charged {
         class: Priority,
         (bucket, policy): (&TokenBucket, &Policy),
     ) -> Decision {
-        let now = self.at.as_nanos();
-        let state = now.saturating_add(self.used);
         let (verdict, charged) = match self.wait {
             0 => (Verdict::FITS, self.units),
             wait => (Verdict::After(wait), 0),
@@ -85,7 +85,8 @@ impl Charged {
             shed = false;
             bucket
         } else {
-            shed = !verdict.fits() && bucket.verdict(state, now, self.units).fits();
+            let state = self.now.saturating_add(self.used);
+            shed = !verdict.fits() && bucket.verdict(state, self.now, self.units).fits();
             part = bucket.part(class);
             &part
         };
@@ -94,7 +95,7 @@ impl Charged {
             charged,
             shed,
         };
-        let status = verdict.explain(of_class.status(state, now));
+        let status = verdict.explain(of_class.status(self.used, self.now));
         decision_about(policy, status, &answer, self.at, class)
     }
 }
@@ -175,6 +176,7 @@ impl LockFree {
             wait,
             units,
             at,
+            now: nanos,
         })
     }
 
