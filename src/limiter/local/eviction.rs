@@ -22,8 +22,8 @@ const WAYS: usize = 4;
 /// The free entries of a bucket, and the best one to replace.
 struct Survey {
     free: usize,
-    /// The entry with the least weight, and its weight.
-    least: Option<([u64; 3], EntryIndex)>,
+    /// The entry with the least weight: the weight, and whether it is used.
+    least: Option<([u64; 3], bool, EntryIndex)>,
 }
 
 /// A key's two buckets among this many entries.
@@ -46,33 +46,40 @@ pub(super) fn find(tags: &[u64], key: KeyHash) -> Option<EntryIndex> {
     })
 }
 
-/// The entry to replace, and its weight: a free one of the emptier bucket, otherwise the one with the
-/// least weight. An entry without a weight is pinned. `None` if all are pinned.
+/// The entry of a shard with these tags to replace, and its weight: a free one of the emptier bucket, an unused one before
+/// one that has ended, as a clock that steps back would find that again; otherwise the one with the least weight. An entry
+/// without a weight is pinned. `None` if all are pinned.
 pub(super) fn least_weighty(
-    candidates: [Range<usize>; 2],
+    tags: &[u64],
+    key: KeyHash,
     weigh: impl Fn(EntryIndex) -> Option<[u64; 3]>,
 ) -> Option<(EntryIndex, [u64; 3])> {
-    let [first, second] = candidates.map(|bucket| survey(bucket, &weigh));
+    let buckets = candidates(key, tags.len());
+    let [first, second] = buckets.map(|bucket| survey(tags, bucket, &weigh));
     let better = match (first.free, second.free) {
         (0, 0) => [first.least, second.least].into_iter().flatten().min(),
         (in_first, in_second) if in_second > in_first => second.least,
         _ => first.least,
     };
-    better.map(|(weight, entry)| (entry, weight))
+    better.map(|(weight, _, entry)| (entry, weight))
 }
 
-fn survey(bucket: Range<usize>, weigh: impl Fn(EntryIndex) -> Option<[u64; 3]>) -> Survey {
+fn survey(
+    tags: &[u64],
+    bucket: Range<usize>,
+    weigh: impl Fn(EntryIndex) -> Option<[u64; 3]>,
+) -> Survey {
     let weighed = bucket
         .map(EntryIndex)
-        .filter_map(|entry| Some((weigh(entry)?, entry)));
+        .filter_map(|entry| Some((weigh(entry)?, tags[entry.0] > 0, entry)));
     let mut survey = Survey {
         free: 0,
         least: None,
     };
-    for (weight, entry) in weighed {
-        survey.free += usize::from(weight == EvictionWeight::FRESH);
-        if survey.least.is_none_or(|(least, _)| weight < least) {
-            survey.least = Some((weight, entry));
+    for entry in weighed {
+        survey.free += usize::from(entry.0 == EvictionWeight::FRESH);
+        if survey.least.is_none_or(|least| entry < least) {
+            survey.least = Some(entry);
         }
     }
     survey

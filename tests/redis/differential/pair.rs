@@ -278,8 +278,9 @@ impl<L: Changing> Pair<L> {
 }
 
 fn local_limiter(tiers: &Tiers, block: Option<Duration>, clock: &ManualClock) -> LocalLimiter {
+    // Room for all states and the block, also for those that have ended: a clock that steps back finds them again in Redis.
     let mut local = LocalLimiter::builder(named(&tiers[0]))
-        .max_keys(4)
+        .max_keys(64)
         .clock(clock.clone());
     for (quotas, name) in tiers.iter().zip(TIER_NAMES).skip(1) {
         local = local.tier(name, named(quotas));

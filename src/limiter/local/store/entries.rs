@@ -131,9 +131,7 @@ impl StoreShard {
         now: u64,
     ) -> Option<(EntryIndex, [u64; 3], usize)> {
         let (mut entry, mut forgotten) =
-            eviction::least_weighty(candidates(key, self.tags.len()), |entry| {
-                self.weight(entry, now)
-            })?;
+            eviction::least_weighty(&self.tags, key, |entry| self.weight(entry, now))?;
         if forgotten != EvictionWeight::FRESH {
             (forgotten, entry) = self.displaced(key, of, now)?;
         }
@@ -274,7 +272,7 @@ impl StoreShard {
         };
         let (forgotten, entry) = match self.find(key) {
             Some(entry) => (EvictionWeight::FRESH, entry),
-            None => match eviction::least_weighty(candidates(key, self.tags.len()), free) {
+            None => match eviction::least_weighty(&self.tags, key, free) {
                 Some((entry, _)) => (EvictionWeight::FRESH, entry),
                 None => match self.displaced(key, of, now) {
                     Some((least, entry)) if least <= weight.at(now) => (least, entry),
