@@ -178,23 +178,24 @@ impl CompiledQuota {
     fn eviction_weight_of_any(&self, state: &State, time: ClockReading) -> EvictionWeight {
         let now = self.instant(time);
         let fresh_at = (time.as_nanos()).saturating_add(self.reset_after_state(state, now));
-        let hold = match &self.rate {
-            Rate::Bucket(_) => Fading::Flows,
-            _ if self.available(state, now, View::WHOLE) == 0 => Fading::Exhausted,
-            _ => Fading::Counts,
-        };
-        EvictionWeight::new(fresh_at, self.used_nanos(state, now), hold)
-    }
-
-    /// Nanoseconds in which the used units return at the quota's mean rate.
-    fn used_nanos(&self, state: &State, now: u64) -> u64 {
         let units = match &self.rate {
-            Rate::Bucket(bucket) => return bucket.used(*state.instant(), now),
+            Rate::Bucket(bucket) => {
+                let used = bucket.used(*state.instant(), now);
+                return EvictionWeight::new(fresh_at, used, Fading::Flows);
+            }
             Rate::FixedWindow(window) => window.used(state.window(), now),
             Rate::SlidingWindow(window) => window.used(state.slices(), now),
             Rate::SlidingLog(log) => log.used(state.log(), now),
         };
-        units.saturating_mul(self.interval)
+        let hold = match &self.rate {
+            // Long logs are not summed up twice.
+            Rate::SlidingLog(log) if units < log.limit => Fading::Counts,
+            Rate::SlidingLog(_) => Fading::Exhausted,
+            _ if self.available(state, now, View::WHOLE) == 0 => Fading::Exhausted,
+            _ => Fading::Counts,
+        };
+        // The time in which the units return at the quota's mean rate.
+        EvictionWeight::new(fresh_at, units.saturating_mul(self.interval), hold)
     }
 }
 

@@ -109,10 +109,11 @@ impl SlidingWindow {
             .map(|age| self.count(state, newest, age))
             .sum();
         let leaving = self.count(state, newest, self.slices);
-        let [oldest, here] = [index - slices, index].map(|index| self.limits.run(index).limit);
+        let oldest = self.limits.run(index - slices);
+        let (limits, here) = self.limits.sum(oldest, index);
         Line {
-            start: i128::from(slices) * i128::from(used) - self.limits.sum(index - slices, index),
-            rise: self.rise(oldest, here, leaving),
+            start: i128::from(slices) * i128::from(used) - limits,
+            rise: self.rise(oldest.limit, here.limit, leaving),
         }
     }
 

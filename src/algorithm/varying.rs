@@ -121,11 +121,17 @@ impl Limits {
         })
     }
 
-    /// The sum of the limits from a slice until just before another one.
-    pub(super) fn sum(&self, from: i64, to: i64) -> i128 {
-        let runs = self.runs(from).take_while(|run| run.begin < to);
-        runs.map(|run| i128::from(run.end.min(to) - run.begin) * i128::from(run.limit))
-            .sum()
+    /// The sum of the limits from the begin of a run until just before a slice, and the run of that slice.
+    pub(super) fn sum(&self, first: Run, to: i64) -> (i128, Run) {
+        let (mut run, mut sum) = (first, 0);
+        while run.end <= to {
+            sum += i128::from(run.end - run.begin) * i128::from(run.limit);
+            run = self.run(run.end);
+        }
+        (
+            sum + i128::from(to - run.begin) * i128::from(run.limit),
+            run,
+        )
     }
 
     pub(super) fn most(&self) -> u64 {

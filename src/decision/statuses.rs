@@ -70,8 +70,14 @@ impl QuotaStatuses {
         for status in statuses {
             all.push(status);
         }
+        Self::of_several(policies, all)
+    }
+
+    /// The statuses of several quotas of one limit.
+    #[inline(always)]
+    pub(crate) fn of_several(policies: &Arc<[Policy]>, statuses: Vec<Status>) -> Self {
         let policies = Policies::Alone(Arc::clone(policies));
-        Self(List::Several(policies, all.into_boxed_slice()))
+        Self(List::Several(policies, statuses.into_boxed_slice()))
     }
 
     pub(super) fn of_joint(parts: Vec<Part>, statuses: Vec<Status>) -> Self {

@@ -152,9 +152,7 @@ impl Apply<'_> {
             quotas,
             blocked,
         } = outcome;
-        let decision = Decision::new(answer.outcome(), answer.charged, self.time.now, quotas);
-        let mut decision = decision.by_own_clock();
-        decision.set_tier(self.tier);
+        let mut decision = decided(answer, self.time, self.tier, quotas);
         if !self.class.is_critical() {
             decision.set_class(self.class, answer.shed);
         }
@@ -381,10 +379,7 @@ impl<'a> LoneCharge<'a> {
         let answer = self.take(state, verdict, verdict.fits());
         let status = (self.meter).explain(state, self.now(), verdict, View::WHOLE);
         let quotas = QuotaStatuses::of_one(&self.policies[0], status);
-        let decision = Decision::new(answer.outcome(), answer.charged, self.time.now, quotas);
-        let mut decision = decision.by_own_clock();
-        decision.set_tier(self.tier);
-        decision
+        decided(answer, self.time, self.tier, quotas)
     }
 
     /// Takes the cost that was judged, or nothing. Adds the decision of the limit with this identity to
@@ -425,4 +420,49 @@ impl<'a> LoneCharge<'a> {
             shed: false,
         }
     }
+}
+
+/// Charges `cost` units to each of several quotas, or to none, without a block or a class. The states are found by the
+/// places of the quotas.
+#[inline(always)]
+pub(crate) fn charge_several<T>(
+    time: ClockReading,
+    (quotas, tier): (&TierQuotas, TierIndex),
+    cost: u64,
+    states: &mut T,
+    state_at: impl Fn(&mut T, usize) -> &mut State,
+) -> Decision {
+    let mut verdicts = Verdicts::filled(quotas.meters.len(), Verdict::FITS);
+    let mut verdict = Verdict::FITS;
+    for (place, (meter, own)) in (quotas.meters.iter().zip(verdicts.as_mut_slice())).enumerate() {
+        let (state, now) = (state_at(states, place), meter.instant(time));
+        meter.clamp(state, now);
+        *own = meter.verdict(state, now, cost, View::WHOLE);
+        verdict = verdict.and(*own);
+    }
+    let charged = if verdict.fits() { cost } else { 0 };
+    let mut statuses = Vec::with_capacity(quotas.meters.len());
+    for (place, (meter, own)) in (quotas.meters.iter().zip(verdicts.as_slice())).enumerate() {
+        let (state, now) = (state_at(states, place), meter.instant(time));
+        if charged > 0 {
+            meter.charge(state, now, time.late, charged, View::WHOLE);
+        }
+        let verdict = if verdict.fits() { verdict } else { *own };
+        statuses.push(meter.explain(state, now, verdict, View::WHOLE));
+    }
+    let answer = Answer {
+        verdict,
+        charged,
+        shed: false,
+    };
+    let statuses = QuotaStatuses::of_several(&quotas.policies, statuses);
+    decided(answer, time, tier, statuses)
+}
+
+#[inline(always)]
+fn decided(answer: Answer, time: ClockReading, tier: TierIndex, quotas: QuotaStatuses) -> Decision {
+    let decision = Decision::new(answer.outcome(), answer.charged, time.now, quotas);
+    let mut decision = decision.by_own_clock();
+    decision.set_tier(tier);
+    decision
 }

@@ -100,7 +100,7 @@ impl StoreShard {
     }
 
     /// The state of an entry, to be changed in its place and [weighed](Self::weigh).
-    #[inline]
+    #[inline(always)]
     pub(super) fn state(&mut self, entry: EntryIndex) -> &mut State {
         &mut self.records[entry.0].state
     }

@@ -14,8 +14,7 @@ use crate::{
     error::LimiterError,
     limiter::{
         Tier,
-        apply_operation::LoneCharge,
-        apply_operation::{Apply, Judgement, Subject, Verdicts},
+        apply_operation::{Apply, Judgement, LoneCharge, Subject, Verdicts, charge_several},
         block::Block,
         local::{eviction::EntryIndex, hash::KeyHash},
         tier_quotas::{TierIndex, TierQuotas},
@@ -111,8 +110,19 @@ impl<'a> PreparedCall<'a> {
         })
     }
 
-    /// The entry of the key's one state, and the charge of its one quota. `None` for all other calls, and
-    /// if a block may be in force or start: the states of these are taken out of the table.
+    /// The units that the call takes. `None` for all other calls, for those with a quota of their own or a class, and if
+    /// a block may be in force or start: the states of these are taken out of the table.
+    #[inline(always)]
+    fn usual_cost(&self, checks_block: bool) -> Option<u64> {
+        let (Op::Acquire(cost) | Op::Reserve(cost)) = self.call.op else {
+            return None;
+        };
+        let is_rare = self.quotas.own.is_some() || !self.quotas.class.is_critical();
+        let blocks = checks_block || self.quotas.counted.limits.block_for.is_some();
+        (!is_rare && !blocks).then_some(*cost)
+    }
+
+    /// The entry of the key's one state, and the charge of its one quota. `None` for unusual calls.
     #[inline]
     pub(super) fn in_place(
         &self,
@@ -120,27 +130,41 @@ impl<'a> PreparedCall<'a> {
         checks_block: bool,
         time: ClockReading,
     ) -> Option<(EntryIndex, LoneCharge<'_>)> {
-        // Named one by one: a new part of a call has to be considered here.
-        let StoreCall {
-            limit: _,
-            key,
-            tier: _,
-            op,
-            late: _,
-        } = &self.call;
-        let (Op::Acquire(cost) | Op::Reserve(cost)) = op else {
+        let [name] = &*self.quotas.counted.states else {
             return None;
         };
-        let counted = &*self.quotas.counted;
-        let [name] = &*counted.states else {
-            return None;
-        };
-        let is_rare = self.quotas.own.is_some() || !self.quotas.class.is_critical();
-        if is_rare || checks_block || counted.limits.block_for.is_some() {
-            return None;
+        let cost = self.usual_cost(checks_block)?;
+        let charge = LoneCharge::new(time, self.quotas.quotas(), self.quotas.tier, cost)?;
+        Some((shard.find(self.call.key.mixed_with(*name))?, charge))
+    }
+
+    /// Charges several quotas, each in the entry of its state. Returns the number of times that their logs had memory for
+    /// before, and have memory for now. `None` for unusual calls.
+    #[inline]
+    pub(super) fn charge_several(
+        &self,
+        shard: &mut StoreShard,
+        checks_block: bool,
+        time: ClockReading,
+    ) -> Option<(Decision, (usize, usize))> {
+        let (counted, quotas) = (&*self.quotas.counted, self.quotas.quotas());
+        let cost = self
+            .usual_cost(checks_block)
+            .filter(|_| quotas.counters.len() > 1)?;
+        let mut found = SmallList::<_, FEW_STATES>::filled(quotas.counters.len(), EntryIndex(0));
+        let (entries, mut before, mut after) = (found.as_mut_slice(), 0, 0);
+        for (counter, entry) in quotas.counters.iter().zip(&mut *entries) {
+            *entry = shard.find(self.call.key.mixed_with(counted.states[counter.0]))?;
+            before += shard.state(*entry).times_held();
         }
-        let charge = LoneCharge::new(time, self.quotas.quotas(), self.quotas.tier, *cost)?;
-        Some((shard.find(key.mixed_with(*name))?, charge))
+        let by = (quotas, self.quotas.tier);
+        let decision = charge_several(time, by, cost, shard, |shard, place| {
+            shard.state(entries[place])
+        });
+        for (counter, entry) in quotas.counters.iter().zip(&*entries) {
+            after += self.weigh(shard, counter.0, *entry, time);
+        }
+        Some((decision, (before, after)))
     }
 
     /// Weighs the state of an entry that was changed in place. Returns the number of times that its log
@@ -149,12 +173,13 @@ impl<'a> PreparedCall<'a> {
     pub(super) fn weigh(
         &self,
         shard: &mut StoreShard,
+        place: usize,
         entry: EntryIndex,
         time: ClockReading,
     ) -> usize {
         let limits = &self.quotas.counted.limits;
         shard.weigh(entry, self.call.limit.number, |state| {
-            limits.eviction_weight(0, state, time)
+            limits.eviction_weight(place, state, time)
         })
     }
 

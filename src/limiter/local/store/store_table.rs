@@ -155,7 +155,7 @@ impl StoreTable {
         let state = shard.state(entry);
         let before = state.times_held();
         let decision = charge.decide(state);
-        let after = call.weigh(&mut shard, entry, time);
+        let after = call.weigh(&mut shard, 0, entry, time);
         drop(shard);
         self.settle_up(&Displaced::default(), (before, after), time, |tag| {
             call.owns(tag)
@@ -163,7 +163,7 @@ impl StoreTable {
         Ok(decision)
     }
 
-    /// Applies an operation of one limit to states that are taken out of their shard.
+    /// Applies an operation of one limit to several states, or to states that are taken out of their shard.
     #[inline(never)]
     fn decide_taken(
         &self,
@@ -172,6 +172,11 @@ impl StoreTable {
         checks_block: bool,
         time: ClockReading,
     ) -> Decision {
+        if let Some((decision, times)) = call.charge_several(&mut shard, checks_block, time) {
+            drop(shard);
+            self.settle_up(&Displaced::default(), times, time, |tag| call.owns(tag));
+            return decision;
+        }
         let mut part = MemberOp::new(call);
         part.take(&mut shard, checks_block);
         let decision = part.decide(time);
@@ -260,7 +265,7 @@ impl StoreTable {
             let shard = shards.get(call.shard);
             let limit = self.identity_of(call.call.limit);
             charge.conclude(shard.state(*entry), *verdict, takes, limit, &mut merged);
-            after += call.weigh(shard, *entry, time);
+            after += call.weigh(shard, 0, *entry, time);
         }
         Some((merged.finish(), (before, after)))
     }
