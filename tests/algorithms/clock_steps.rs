@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use tower_ratelimit::{Algorithm, LocalLimiter, LocalStore, ManualClock, Quota, Timestamp};
+use tower_ratelimit::{Algorithm, Key, LocalLimiter, LocalStore, ManualClock, Quota, Timestamp};
 
 use super::{alice, every_algorithm};
 
@@ -124,5 +124,33 @@ fn lone_bucket_limits_wherever_its_clock_stands() {
             lone.acquire(&alice(), 1).is_denied(),
             "{quota:?}: {made:?} to {set:?}"
         );
+    }
+}
+
+/// The entry of a block that has ended is free, but there is room beside it.
+#[test]
+fn blocks_that_have_ended_are_in_force_again() {
+    let clock = ManualClock::new();
+    let quotas = [
+        Quota::per_day(100).fixed_window(),
+        Quota::per_hour(50).fixed_window(),
+    ];
+    let limiter = LocalLimiter::builder(quotas)
+        .max_keys(1_000)
+        .clock(clock.clone())
+        .build()
+        .expect("good quotas");
+    let keys: Vec<_> = (0..200_u64).map(Key::from).collect();
+    for key in &keys {
+        let blocked = limiter.block(key, Duration::from_secs(10));
+        assert!(blocked.expect("not too long").is_blocked());
+    }
+    clock.advance(Duration::from_secs(11));
+    for key in &keys {
+        assert!(limiter.acquire(key, 1).is_allowed());
+    }
+    clock.step_back(Duration::from_secs(5));
+    for key in &keys {
+        assert!(limiter.acquire(key, 1).is_blocked(), "{key:?}");
     }
 }
