@@ -199,7 +199,7 @@ impl KnownQuota {
     }
 }
 
-/// The verdict and the numbers `passed` after numbers were told, for a class that may use `most` units instead of `less`.
+/// The verdict and the numbers `passed` after the reply that told them, for a class that may use `most` units instead of `less`.
 fn told_later(
     told: &Status,
     has_soft_share: bool,
