@@ -306,3 +306,27 @@ fn limiter_of_any_kind_has_the_same_tiers() {
     assert_eq!(any.policies(), limiter.policies());
     assert_eq!(any.facts().blocks, limiter.facts().blocks);
 }
+
+/// What a key used in one tier is kept while the clock is behind it, though the key is in another tier meanwhile.
+#[test]
+fn other_tiers_usage_is_saved_after_a_step_back() {
+    for quota in every_algorithm(Quota::per_minute(10)) {
+        let clock = ManualClock::new();
+        let builder = || {
+            LocalLimiter::builder(quota)
+                .tier("pro", Quota::per_hour(50).fixed_window())
+                .clock(clock.clone())
+        };
+        let limiter = builder().build().expect("good quotas");
+        clock.advance(Duration::from_secs(3600));
+        while free(&limiter, Op::Acquire(1)).is_allowed() {}
+        clock.step_back(Duration::from_secs(1800));
+        assert!(pro(&limiter, Op::Acquire(1)).is_allowed());
+        clock.advance(Duration::from_secs(1800));
+        let mut file = Vec::new();
+        limiter.save(&mut file).expect("memory takes all");
+        let restored = builder().restore(&*file).expect("a good file");
+        let decision = restored.acquire(&alice(), 1);
+        assert!(decision.is_denied(), "{quota}");
+    }
+}
