@@ -4,6 +4,7 @@ use std::{any::Any, fmt, sync::Arc, time::Duration};
 
 use super::{
     Facts, Limiter, Member, Pending, Tier,
+    charged::Charged,
     inherent_methods_macro::handle_methods,
     joint::sealed::Sealed,
     limiter::{BoxedFuture, ErasedMember, MemberCall},
@@ -12,7 +13,7 @@ use crate::{
     decision::{Op, Policy},
     error::{ConfigError, ConfigErrorKind, LimiterError},
     key::Key,
-    quota::{OwnedQuota, Quota},
+    quota::{OwnedQuota, Priority, Quota},
 };
 
 /// A limiter of any type, chosen at run time: in this process while developing, through Redis in
@@ -62,6 +63,8 @@ trait Erased: Send + Sync {
 
     fn apply_each(&self, tier: &Tier, key: &Key, ops: &[Op]) -> Pending<BoxedFuture>;
 
+    fn charge(&self, class: Priority, key: &Key, units: u64) -> Option<Charged<'_>>;
+
     fn policies(&self) -> &[Policy];
 
     fn facts(&self) -> Facts;
@@ -86,6 +89,10 @@ impl<L: Limiter> Erased for L {
 
     fn apply_each(&self, tier: &Tier, key: &Key, ops: &[Op]) -> Pending<BoxedFuture> {
         boxed::<L>(Limiter::apply_each(self, tier, key, ops))
+    }
+
+    fn charge(&self, class: Priority, key: &Key, units: u64) -> Option<Charged<'_>> {
+        Limiter::charge(self, class, key, units)
     }
 
     fn policies(&self) -> &[Policy] {
@@ -182,6 +189,10 @@ impl Limiter for AnyLimiter {
 
     fn apply_each(&self, tier: &Tier, key: &Key, ops: &[Op]) -> Pending<BoxedFuture> {
         self.0.apply_each(tier, key, ops)
+    }
+
+    fn charge(&self, class: Priority, key: &Key, units: u64) -> Option<Charged<'_>> {
+        self.0.charge(class, key, units)
     }
 
     fn policies(&self) -> &[Policy] {

@@ -11,12 +11,12 @@ use std::{
     time::Duration,
 };
 
-use super::Tier;
+use super::{Tier, charged::Charged};
 use crate::{
     decision::{Decision, Op, Policy, Receipt},
     error::{ConfigError, ConfigErrorKind, LimiterError},
     key::Key,
-    quota::{OwnedQuota, Quota},
+    quota::{OwnedQuota, Priority, Quota},
 };
 
 /// A limiter: decides about operations on keys, and keeps their state.
@@ -92,6 +92,16 @@ pub trait Limiter: Send + Sync + 'static {
             Ok(op) => self.apply_in(tier, key, op.clone()),
             Err(error) => Pending::Ready(Err(error)),
         }
+    }
+
+    /// Takes units of the default tier's quotas for a class of requests, as an [`Acquire`](Op::Acquire) does, if the
+    /// limiter can at once and without a [`Decision`]: so a layer charges before it takes a request apart. `None`: nothing
+    /// was taken, and [`apply_in`](Self::apply_in) decides. [`Facts::charges`] has whether it is worth a call.
+    #[doc(hidden)]
+    #[inline]
+    fn charge(&self, class: Priority, key: &Key, units: u64) -> Option<Charged<'_>> {
+        let _ = (class, key, units);
+        None
     }
 
     /// The policies of the quotas in decisions, in the same order: those of the default tier.
@@ -199,6 +209,10 @@ pub struct Facts {
     /// A number that is equal for all handles to one limiter, if there is one. By it a layer detects that a
     /// request was charged already.
     pub identity: Option<usize>,
+    /// Whether [`Limiter::charge`] takes units of the quotas as they are now. A limiter that holds another one forwards
+    /// both, or neither.
+    #[doc(hidden)]
+    pub charges: bool,
 }
 
 impl Default for Facts {
@@ -218,6 +232,7 @@ impl Facts {
                 "the limiter does not support priorities; use a LocalLimiter or a RedisLimiter",
             )),
             identity: None,
+            charges: false,
         }
     }
 
@@ -260,6 +275,7 @@ impl Facts {
             blocks: all.blocks || of.blocks,
             classes: all.classes.and(of.classes),
             identity: None,
+            charges: false,
         })
     }
 }
@@ -307,6 +323,11 @@ impl<L: Limiter> Limiter for Arc<L> {
 
     fn apply_each(&self, tier: &Tier, key: &Key, ops: &[Op]) -> Pending<Self::Future> {
         L::apply_each(self, tier, key, ops)
+    }
+
+    #[inline]
+    fn charge(&self, class: Priority, key: &Key, units: u64) -> Option<Charged<'_>> {
+        L::charge(self, class, key, units)
     }
 
     fn policies(&self) -> &[Policy] {
@@ -471,4 +492,66 @@ pub(crate) trait ErasedMember {
     fn quota(&self, name: &str) -> Option<Quota>;
 
     fn hand_over_to(&self, next: &dyn ErasedMember);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        clock::ManualClock,
+        limiter::{AnyLimiter, LocalLimiter, LocalStore},
+    };
+
+    const QUOTA: Quota = Quota::per_minute(4);
+
+    #[test]
+    fn a_charge_is_the_decision_of_an_acquire() -> Result<(), ConfigError> {
+        let clock = ManualClock::new();
+        let alone = || LocalLimiter::builder(QUOTA).clock(clock.clone()).build();
+        let (other, key) = (alone()?, Key::from("alice"));
+        let limiters = (
+            alone()?,
+            Arc::new(alone()?),
+            AnyLimiter::new(alone()?),
+            Arc::new(AnyLimiter::new(Arc::new(alone()?))),
+        );
+        assert!(limiters.0.facts().charges && limiters.1.facts().charges);
+        assert!(limiters.2.facts().charges && limiters.3.facts().charges);
+        let (low, critical) = (Priority::share(50).expect("half"), Priority::CRITICAL);
+        for (class, units) in [(low, 1), (low, 1), (low, 1), (critical, 2), (critical, 1)] {
+            let tier = Tier::DEFAULT.with_priority(class);
+            let Pending::Ready(expected) = other.apply_in(&tier, &key, Op::Acquire(units));
+            let expected = expected.expect("a decision");
+            for charged in [
+                Limiter::charge(&limiters.0, class, &key, units),
+                limiters.1.charge(class, &key, units),
+                limiters.2.charge(class, &key, units),
+                limiters.3.charge(class, &key, units),
+            ] {
+                let charged = charged.expect("a charge");
+                assert_eq!(charged.is_taken(), expected.is_allowed());
+                assert_eq!(charged.decision(), expected);
+            }
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn a_limiter_of_other_quotas_says_that_it_does_not_charge() -> Result<(), ConfigError> {
+        let key = Key::from("alice");
+        let changed = LocalLimiter::new(QUOTA);
+        changed.set_quota("default", QUOTA.burst(7))?;
+        let others = [
+            LocalLimiter::builder(QUOTA).build_in(&LocalStore::new())?,
+            LocalLimiter::new([QUOTA.named("a"), Quota::per_day(9).named("b")]),
+            LocalLimiter::new(QUOTA.fixed_window()),
+            changed,
+        ];
+        for limiter in others {
+            assert!(!limiter.facts().charges);
+            assert!(limiter.charge(Priority::CRITICAL, &key, 1).is_none());
+            assert!(limiter.peek(&key, 4).is_allowed());
+        }
+        Ok(())
+    }
 }

@@ -42,6 +42,7 @@ mod any;
 pub(crate) mod apply_operation;
 mod async_limiter;
 pub(crate) mod block;
+pub(crate) mod charged;
 #[cfg(feature = "governor")]
 mod governor;
 pub(crate) mod inherent_methods_macro;

@@ -14,7 +14,7 @@ use std::{
 use super::{
     eviction::Capacity,
     hash::{KeyHash, KeyHasher},
-    lock_free_bucket_table::{Charged, LockFree, LoneLimit},
+    lock_free_bucket_table::{LockFree, LoneLimit},
     state_file::{
         self, BlockReader, BlockWriter, FileHeader, RestoreError, SaveError, SaveErrorKind, Saved,
         SavedLimit, replace_file,
@@ -23,7 +23,7 @@ use super::{
     swappable_limits::ChangingLimits,
 };
 use crate::{
-    algorithm::{State, TokenBucket},
+    algorithm::State,
     clock::{ClockReading, SharedClock, Timestamp},
     decision::{Decision, Op, Policy, Receipt},
     error::{ConfigError, ConfigErrorKind, LimiterError},
@@ -32,6 +32,7 @@ use crate::{
         Facts, Limiter, Never, Pending, Tier,
         apply_operation::denied_for,
         block,
+        charged::Charged,
         limiter::one_operation,
         limiter::{ErasedMember, MemberCall},
         tier_set::{Chosen, SingleBucket, TierSet, check_block, unsupported},
@@ -173,8 +174,10 @@ impl LocalLimiter {
     /// [`retry_after`](Decision::retry_after).
     #[must_use = "the decision may be a denial"]
     pub fn acquire(&self, key: &Key, cost: u64) -> Decision {
-        self.take(Priority::CRITICAL, key, cost)
-            .unwrap_or_else(|| self.decide(key, &Op::Acquire(cost)))
+        match self.charge_alone(Priority::CRITICAL, key, cost) {
+            Some(charged) => charged.decision(),
+            None => self.decide(key, &Op::Acquire(cost)),
+        }
     }
 
     /// Takes what is available, at most `most` units; [`Decision::charged`] is their number. Denied if there
@@ -225,30 +228,17 @@ impl LocalLimiter {
 
     /// Takes units by a lone token bucket, in one step without locks: what most requests do. `None` if
     /// there is more to do, and nothing was taken.
-    #[inline]
-    fn charge(
-        &self,
-        lone: &LoneLimit,
-        bucket: &TokenBucket,
-        class: Priority,
-        key: &Key,
-        units: u64,
-    ) -> Option<Charged> {
+    #[inline(always)]
+    fn charge_alone(&self, class: Priority, key: &Key, units: u64) -> Option<Charged<'_>> {
+        let lone = self.instants()?;
+        let measured = lone.token_bucket()?;
         // The clock first: the CPU hashes while it waits for the time.
         let now = self.0.clock.now();
         let hash = self.0.hasher.hash(key);
         if self.0.may_block(now) {
             return None;
         }
-        lone.table.charge(hash, now, bucket, class, units)
-    }
-
-    #[inline]
-    fn take(&self, class: Priority, key: &Key, units: u64) -> Option<Decision> {
-        let lone = self.instants()?;
-        let measured @ (bucket, _) = lone.token_bucket()?;
-        let charged = self.charge(lone, bucket, class, key, units)?;
-        Some(charged.decision(class, measured))
+        lone.table.charge(hash, now, measured, class, units)
     }
 
     fn decide(&self, key: &Key, op: &Op) -> Decision {
@@ -256,7 +246,7 @@ impl LocalLimiter {
             .expect("there is always a default tier")
     }
 
-    /// Decides the cases apart from a [charge](Self::charge): another tier, an operation that does not just
+    /// Decides the cases apart from a [charge](Self::charge_alone): another tier, an operation that does not just
     /// take units, a state of more than one instant, or a late timer.
     #[inline(never)]
     fn decide_in(
@@ -696,9 +686,10 @@ impl Limiter for LocalLimiter {
     fn apply_in(&self, tier: &Tier, key: &Key, op: Op) -> Pending<Self::Future> {
         if let Op::Acquire(units) | Op::Reserve(units) = op
             && let Some(class) = tier.default_class()
-            && let Some(decision) = self.take(class, key, units)
+            && self.instants().is_some()
+            && let Some(charged) = Limiter::charge(self, class, key, units)
         {
-            return Pending::Ready(Ok(decision));
+            return Pending::Ready(Ok(charged.decision()));
         }
         Pending::Ready(self.decide_in(tier, key, &op, Duration::ZERO))
     }
@@ -717,8 +708,15 @@ impl Limiter for LocalLimiter {
         &self.0.policies
     }
 
+    fn charge(&self, class: Priority, key: &Key, units: u64) -> Option<Charged<'_>> {
+        self.charge_alone(class, key, units)
+    }
+
     fn facts(&self) -> Facts {
-        self.with_limits(TierSet::facts).identified_by(&self.0)
+        let mut facts = self.with_limits(TierSet::facts).identified_by(&self.0);
+        let lone = self.instants();
+        facts.charges = lone.and_then(LoneLimit::token_bucket).is_some();
+        facts
     }
 
     fn member(&self) -> Option<&dyn ErasedMember> {

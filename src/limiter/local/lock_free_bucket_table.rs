@@ -13,11 +13,14 @@ use super::{
     table::{MAX_STATE, Table},
 };
 use crate::{
-    algorithm::{Answer, Bucket, CompiledQuota, State, Tally, TokenBucket, Verdict, View},
+    algorithm::{Bucket, CompiledQuota, State, Tally, TokenBucket, Verdict, View},
     clock::{ClockReading, Timestamp},
-    decision::{Decision, Op, Policy, QuotaStatuses, Status},
+    decision::{Decision, Op, Policy},
     error::ConfigError,
-    limiter::tier_set::SingleBucket,
+    limiter::{
+        charged::{Charged, decision_about},
+        tier_set::SingleBucket,
+    },
     quota::{MAX_REFILL_NANOS, Priority},
 };
 
@@ -53,68 +56,6 @@ impl Origin {
         }
         self.0.saturating_add(state)
     }
-}
-
-/// A charge of a token bucket: all that its decision follows from.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Charged {
-    /// Nanoseconds until the bucket is full.
-    used: u64,
-    /// Nanoseconds until the units fit: 0 if they were taken.
-    wait: u64,
-    units: u64,
-    at: Timestamp,
-    /// `at` in nanoseconds.
-    now: u64,
-}
-
-impl Charged {
-    /// The decision about a charge for this class.
-    #[inline]
-    pub(super) fn decision(
-        &self,
-        class: Priority,
-        (bucket, policy): (&TokenBucket, &Policy),
-    ) -> Decision {
-        let (verdict, charged) = match self.wait {
-            0 => (Verdict::FITS, self.units),
-            wait => (Verdict::After(wait), 0),
-        };
-        let (part, shed);
-        let of_class = if class.is_critical() {
-            shed = false;
-            bucket
-        } else {
-            let state = self.now.saturating_add(self.used);
-            shed = !verdict.fits() && bucket.verdict(state, self.now, self.units).fits();
-            part = bucket.part(class);
-            &part
-        };
-        let answer = Answer {
-            verdict,
-            charged,
-            shed,
-        };
-        let status = verdict.explain(of_class.status(self.used, self.now));
-        decision_about(policy, status, &answer, self.at, class)
-    }
-}
-
-#[inline(always)]
-fn decision_about(
-    policy: &Policy,
-    status: Status,
-    answer: &Answer,
-    at: Timestamp,
-    class: Priority,
-) -> Decision {
-    let quotas = QuotaStatuses::of_one(policy, status);
-    let decision = Decision::new(answer.outcome(), answer.charged, at, quotas);
-    let mut decision = decision.by_own_clock();
-    if !class.is_critical() {
-        decision.set_class(class, answer.shed);
-    }
-    decision
 }
 
 /// The bucket of a limiter whose whole state of a key is one instant, and its table.
@@ -156,15 +97,15 @@ impl LockFree {
     /// Takes `units` by a bucket, or by the part of it that a class of requests may use. `None` if the state
     /// of the key has to be clamped, or the units take nothing or never fit: nothing was taken, and
     /// [`decide_in`](Self::decide_in) answers.
-    #[inline]
-    pub(super) fn charge(
+    #[inline(always)]
+    pub(super) fn charge<'a>(
         &self,
         key: KeyHash,
         at: Timestamp,
-        bucket: &TokenBucket,
+        (bucket, policy): (&'a TokenBucket, &'a Policy),
         class: Priority,
         units: u64,
-    ) -> Option<Charged> {
+    ) -> Option<Charged<'a>> {
         let (step, most) = bucket.step(class, units)?;
         let nanos = at.as_nanos();
         let now = nanos - self.origin(nanos).0;
@@ -172,6 +113,9 @@ impl LockFree {
         let used = state - now;
         let wait = if taken { 0 } else { used + step - most };
         (taken || !bucket.is_beyond(used)).then_some(Charged {
+            bucket,
+            policy,
+            class,
             used,
             wait,
             units,

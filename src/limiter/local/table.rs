@@ -94,7 +94,7 @@ impl Table {
 
     /// Replaces the state of a key in one step. `step` gets the old state, 0 for an unknown key,
     /// and returns the new one, if it is to change, with a result; it may run several times.
-    #[inline]
+    #[inline(always)]
     pub(super) fn update<R>(
         &self,
         key: KeyHash,

@@ -1,0 +1,76 @@
+//! `Charged`: a charge of a token bucket, before anybody wants its decision.
+
+use crate::{
+    algorithm::{Answer, TokenBucket, Verdict},
+    clock::Timestamp,
+    decision::{Decision, Policy, QuotaStatuses, Status},
+    quota::Priority,
+};
+
+/// A charge of a token bucket: all that its decision follows from.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Charged<'a> {
+    pub(super) bucket: &'a TokenBucket,
+    pub(super) policy: &'a Policy,
+    pub(super) class: Priority,
+    /// Nanoseconds until the bucket is full.
+    pub(super) used: u64,
+    /// Nanoseconds until the units fit: 0 if they were taken.
+    pub(super) wait: u64,
+    pub(super) units: u64,
+    pub(super) at: Timestamp,
+    /// `at` in nanoseconds.
+    pub(super) now: u64,
+}
+
+impl Charged<'_> {
+    /// Whether the units were taken.
+    #[inline]
+    pub(crate) const fn is_taken(&self) -> bool {
+        self.wait == 0
+    }
+
+    #[inline]
+    pub(crate) fn decision(&self) -> Decision {
+        let Self { bucket, class, .. } = *self;
+        let (verdict, charged) = if self.is_taken() {
+            (Verdict::FITS, self.units)
+        } else {
+            (Verdict::After(self.wait), 0)
+        };
+        let (part, shed);
+        let of_class = if class.is_critical() {
+            shed = false;
+            bucket
+        } else {
+            let state = self.now.saturating_add(self.used);
+            shed = !verdict.fits() && bucket.verdict(state, self.now, self.units).fits();
+            part = bucket.part(class);
+            &part
+        };
+        let answer = Answer {
+            verdict,
+            charged,
+            shed,
+        };
+        let status = verdict.explain(of_class.status(self.used, self.now));
+        decision_about(self.policy, status, &answer, self.at, class)
+    }
+}
+
+#[inline(always)]
+pub(super) fn decision_about(
+    policy: &Policy,
+    status: Status,
+    answer: &Answer,
+    at: Timestamp,
+    class: Priority,
+) -> Decision {
+    let quotas = QuotaStatuses::of_one(policy, status);
+    let decision = Decision::new(answer.outcome(), answer.charged, at, quotas);
+    let mut decision = decision.by_own_clock();
+    if !class.is_critical() {
+        decision.set_class(class, answer.shed);
+    }
+    decision
+}
