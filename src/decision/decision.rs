@@ -314,11 +314,6 @@ impl Decision {
         self.quotas.limit_of(self.binding_place())
     }
 
-    /// The number of limits that decided together; 0 if one decided alone.
-    pub(crate) fn limits(&self) -> usize {
-        self.quotas.parts().len()
-    }
-
     /// The indices of one limit's quotas in a joint decision; those of all quotas if one limit
     /// decided alone.
     pub(crate) fn places_of(&self, limit: usize) -> Range<usize> {

@@ -274,10 +274,10 @@ impl<L: Limiter, R> Admission<L, R> {
         RequestOutcome::Pass(ResponseWork::Nothing)
     }
 
-    /// Whether earlier requests of this key may wait, which this one must not overtake.
+    /// Whether earlier requests wait, which this one must perhaps not overtake.
     fn may_queue(&self, charge: ChargeRequestRef<'_>) -> bool {
         let waiting = &self.settings.waiting;
-        waiting.may_have_queue(charge.key) && charge.cost > 0 && !self.responder().is_shadow()
+        waiting.may_have_queue() && charge.cost > 0 && !self.responder().is_shadow()
     }
 
     #[inline]

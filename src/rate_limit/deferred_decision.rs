@@ -26,7 +26,7 @@ use std::{
 use super::{
     admission::Admission,
     charge_request::{ChargeRequestRef, DecisionTrace},
-    waiting::{self, Enqueued, QueueAhead, QueuePosition, QueueWait, Requeued, Waiting},
+    waiting::{self, Enqueued, QueueAhead, QueuePosition, Waiting},
 };
 use crate::{
     decision::{Decision, Op},
@@ -133,8 +133,7 @@ impl DeferredDecision {
                 }
                 NextStep::Retry(wait) => {
                     steps.state.late = waiting::sleep(wait).await?;
-                    // An earlier request may have moved into the queue meanwhile.
-                    NextStep::Queue
+                    steps.request_charge()
                 }
                 NextStep::Delay(decision) => {
                     let delay = decision.delay();
@@ -261,55 +260,27 @@ impl<L: Limiter, R> Steps<'_, L, R> {
         if !self.admission.revises_denials() {
             return NextStep::Done(Ok(denial));
         }
-        if let Some(position) = self.state.position.take() {
-            return self.requeue(position, denial);
-        }
-        if !denial.is_blocked() && self.may_exceed() {
+        let position = self.state.position.take();
+        if position.is_none() && !denial.is_blocked() && self.may_exceed() {
             self.state.denial = Some(denial);
             return self.exceed();
         }
-        let retry_after = denial.retry_after();
-        let enqueued = self.waiting.enqueue(self.charge, &denial);
-        self.state.denial = Some(denial);
-        match (enqueued, retry_after) {
-            (Enqueued::Head(position), Some(wait)) => {
-                self.state.position = Some(position);
-                NextStep::Retry(wait)
-            }
-            (enqueued, _) => self.queue(enqueued),
-        }
-    }
-
-    /// The step of a queued request that is denied again.
-    fn requeue(&mut self, mut position: QueuePosition, denial: Decision) -> NextStep<L::Future> {
+        let waited = position.as_ref().map(QueuePosition::waited);
+        self.state.trace.waited = waited.unwrap_or_default();
         let longest = self.waiting.longest(&denial).unwrap_or_default();
-        let left = longest.saturating_sub(position.waited());
-        if let Some(wait) = denial.retry_after().filter(|wait| *wait <= left) {
-            let requeued = self
-                .waiting
-                .denied(&mut position, self.charge, &denial, left);
-            let next = match requeued {
-                Requeued::Head => Some(NextStep::Retry(wait)),
-                Requeued::Behind => Some(NextStep::Queue),
-                Requeued::Refused(ahead) => {
-                    self.state.ahead = Some(ahead);
-                    None
-                }
-            };
-            if let Some(next) = next {
-                self.state.position = Some(position);
-                return next;
-            }
-        }
-        self.state.trace.waited = position.waited();
-        drop(position);
+        let left = longest.saturating_sub(self.state.trace.waited);
+        let enqueued = (self.waiting).enqueue(position, self.charge, &denial, left);
         self.state.denial = Some(denial);
-        self.deny()
+        self.queue(enqueued)
     }
 
     fn queue(&mut self, enqueued: Enqueued) -> NextStep<L::Future> {
         match enqueued {
-            Enqueued::Head(position) | Enqueued::Behind(position) => {
+            Enqueued::Head(position, wait) => {
+                self.state.position = Some(position);
+                NextStep::Retry(wait)
+            }
+            Enqueued::Behind(position) => {
                 self.state.position = Some(position);
                 NextStep::Queue
             }
@@ -406,11 +377,10 @@ impl<L: Limiter, R> Steps<'_, L, R> {
     /// Completes a denial, which lasts for the wait of the queue ahead.
     fn done(&mut self, denial: Decision) -> NextStep<L::Future> {
         let ahead = self.state.ahead.take();
-        let ahead = ahead.filter(|ahead| denial.is_allowed() || !ahead.wait.wait.is_zero());
-        let Some(QueueAhead { limit, wait }) = ahead else {
+        let ahead = ahead.filter(|ahead| denial.is_allowed() || !ahead.wait.is_zero());
+        let Some(QueueAhead { limit, quota, wait }) = ahead else {
             return NextStep::Done(Ok(denial));
         };
-        let QueueWait { quota, wait } = wait;
         let place = denial.places_of(limit).start + quota;
         NextStep::Done(Ok(denial.denied_for(place, wait)))
     }

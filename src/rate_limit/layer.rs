@@ -439,8 +439,9 @@ impl<L, R> RateLimitLayer<L, R> {
     /// The requests of one key and tier form a queue, in this process. Only its head is charged, when
     /// its wait is over, and no later request overtakes it. A request whose turn cannot come in time is
     /// denied at once, and its `Retry-After` covers at least the queue. A request without a free slot is
-    /// denied as well, see [`max_waiting`](Self::max_waiting). A request of cost 0 is never queued. The
-    /// delay of a leaky bucket adds to `longest`. Outside of a tokio runtime with a timer a request that would
+    /// denied as well, see [`max_waiting`](Self::max_waiting). A request of cost 0 is never queued. With
+    /// [`all`](Self::all) each limit has queues of its own: a head that another limit denies leaves, and joins the
+    /// queue of that limit at its end. The delay of a leaky bucket adds to `longest`. Outside of a tokio runtime with a timer a request that would
     /// wait is answered 503, and the fault is logged.
     ///
     /// Timers are late by a millisecond or two. A token bucket of a [`LocalLimiter`](crate::LocalLimiter), alone or

@@ -16,7 +16,7 @@ use super::{
     reservation::Reservation,
     settings::{FinalCost, Overflow, Settings},
     spending::{CountedResponses, Spending},
-    waiting::{LongestWaitOf, NamedQueues, Waiting},
+    waiting::{LongestWaitOf, Waiting},
 };
 use crate::{
     decision::Decision,
@@ -32,8 +32,8 @@ use crate::{
 /// An admission of limits that its caller selects for each request.
 pub(crate) struct PreparedAdmission<L, R> {
     admission: Arc<Admission<L, R>>,
-    /// The names of its queues, which separate its waiting requests from others.
-    queue: Tier,
+    /// The default tier, with the terms of each limit where they differ.
+    tier: Tier,
 }
 
 pub(crate) struct PreparedSettings {
@@ -63,8 +63,8 @@ pub(crate) struct WaitSettings {
     pub(crate) longest: Duration,
     /// The longest wait by the denial, if it depends on that.
     pub(crate) of_denial: Option<LongestWaitOf>,
-    /// For each limit the name of its queues, and the longest wait in them.
-    pub(crate) queues: Vec<(String, Option<Duration>)>,
+    /// For each limit its identity, which names its queues, and the longest wait in them.
+    pub(crate) limits: Arc<[(u64, Option<Duration>)]>,
 }
 
 /// A request at a limit in shadow mode, until its response.
@@ -98,31 +98,22 @@ impl<L: Limiter, R> PreparedAdmission<L, R> {
         };
         settings.waiting = prepared.queues.0;
         settings.overflow = prepared.overflow.map_or(Overflow::Never, Overflow::OfRules);
-        let mut queue = prepared.wait.map_or(Tier::DEFAULT, |wait| {
-            let names: Vec<&str> = wait.queues.iter().map(|(name, _)| &**name).collect();
-            let queue = Tier::named_owned(names.join(" "));
-            let named = wait.queues.into_iter().map(|(name, longest)| NamedQueues {
-                name: Tier::named_owned(name),
-                longest,
-            });
+        if let Some(wait) = prepared.wait {
             settings.waiting.longest = Some(wait.longest);
             settings.waiting.longest_of = wait.of_denial;
-            settings.waiting.named = named.collect();
-            queue
-        });
-        if let Some(of_members) = prepared.of_members {
-            queue = queue.with_terms(of_members);
+            settings.waiting.limits = wait.limits;
         }
+        let terms = prepared.of_members;
         Self {
             admission: Arc::new(Admission::new(Arc::new(limiter), rejection, settings)),
-            queue,
+            tier: terms.map_or(Tier::DEFAULT, |terms| Tier::DEFAULT.with_terms(terms)),
         }
     }
 
     fn charge<'a>(&'a self, key: &'a Key, cost: u64) -> ChargeRequestRef<'a> {
         ChargeRequest {
             key,
-            tier: &self.queue,
+            tier: &self.tier,
             cost,
             started: self.admission.responder().start(),
         }
@@ -154,7 +145,7 @@ impl<L: Limiter, R> PreparedAdmission<L, R> {
         if costs.clone().all(|cost| cost == most) {
             return self.decide(key, most, parts);
         }
-        let tier = self.queue.with_costs(costs.collect());
+        let tier = self.tier.with_costs(costs.collect());
         let charge = ChargeRequest {
             tier: &tier,
             ..self.charge(key, most)
@@ -192,7 +183,7 @@ impl<L: Limiter, R> PreparedAdmission<L, R> {
         if costs.clone().all(|cost| cost == most) {
             return self.admission.decide_with_overflow(charge, parts);
         }
-        let tier = self.queue.with_costs(costs.collect());
+        let tier = self.tier.with_costs(costs.collect());
         let charge = charge.in_tier(&tier);
         self.admission.decide_with_overflow(charge, parts)
     }

@@ -125,25 +125,10 @@ impl Settings {
             })
             .collect();
         let blocks_at_once = vec![false; tiers.len()].into();
-        self.queue_of(tier, &tiers).with_terms(MemberTerms {
+        tier.with_terms(MemberTerms {
             tiers,
             blocks_at_once,
         })
-    }
-
-    /// A tier that names the queue of requests with these classes at the members: nobody stands behind a
-    /// request that has to leave more.
-    fn queue_of(&self, tier: Tier, members: &[Tier]) -> Tier {
-        if !self.waiting.is_enabled() {
-            return tier;
-        }
-        let mut name = tier.name().to_owned();
-        for member in members {
-            // No tier that a limiter has is named with a line feed: terms choose its quotas in any case.
-            name.push('\n');
-            name.push_str(&member.priority().percent().to_string());
-        }
-        Tier::named_owned(name)
     }
 
     /// Whether a denied request may wait or exceed the limit.

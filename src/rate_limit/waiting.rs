@@ -1,17 +1,19 @@
-//! The waiting of denied requests until their turn comes: in queues by key and tier, and in slots, of which each key holds
-//! a part.
+//! The waiting of denied requests until their turn comes: in the queue of the limit that denies them, and in slots, of which
+//! each key holds a part.
 //!
 //! In: a request that was denied (`enqueue`), or that comes while others of its key wait (`join`). Out: a `QueuePosition`,
 //! or that it does not wait. `deferred_decision.rs` waits, and charges again.
 //!
-//! 1. A request waits if its denial is over within its longest wait, and a slot is free. `WaitingSlots` bounds the requests
+//! 1. A request waits if its denial is over within its longest wait, and a slot is free. `Room` bounds the requests
 //!    that wait in a layer, and the part of one key.
 //! 2. Only the head of a queue is charged. It sleeps until its denial is over, and is charged again; the others sleep until
 //!    they are the head (`until_head`). How long that takes follows from the head's denial and the costs before them.
 //! 3. A position that is dropped leaves its queue and wakes the next head, whether its request was charged (`pass`), was
 //!    denied for good, or was cancelled by its client.
-//! 4. Of several limits that are charged together, the one that binds in the last denial has the queue. Another denial may
-//!    move a request to the queue of another limit, to the place of its arrival (`denied`).
+//! 4. Of several limits that are charged together, the one that binds in the last denial has the queue. A head that another
+//!    limit denies leaves, and joins the queue of that one behind those who wait there.
+//!
+//! The lock of one queue at a time is held, and nobody is woken under it.
 //!
 //! Example: 10 requests a second, a longest wait of 1 s, and 15 requests at once. Ten pass. The eleventh is the head and is
 //! charged after 100 ms, the next one 100 ms later, the last after 500 ms.
@@ -19,18 +21,17 @@
 use std::{
     collections::{BTreeMap, HashMap},
     future::poll_fn,
-    hash::{BuildHasher, RandomState},
-    iter,
-    ops::{Range, RangeBounds},
+    hash::{BuildHasher, Hash, RandomState},
+    ops::Range,
     sync::{
         Arc, Mutex, MutexGuard,
-        atomic::{AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicUsize, Ordering},
     },
     task::{Context, Poll, Waker},
     time::Duration,
 };
 
-use super::charge_request::{ChargeRequest, ChargeRequestRef};
+use super::charge_request::ChargeRequestRef;
 use crate::{
     decision::{Decision, Marks},
     error::LimiterError,
@@ -49,41 +50,38 @@ use tokio::time::Instant;
 pub(super) type LongestWaitOf = Arc<dyn Fn(&Decision) -> Option<Duration> + Send + Sync>;
 
 /// The requests that wait for a denial to end, and how long they may wait.
-///
-/// Several limits with a key each may charge a request together. It then waits in the queue of one of
-/// them: the limit that binds in the last denial.
 #[derive(Clone)]
 pub(super) struct Waiting {
     /// The longest wait; `None` if no request waits.
     pub(super) longest: Option<Duration>,
     /// The longest wait by the denial, if it depends on that; at most `longest`.
     pub(super) longest_of: Option<LongestWaitOf>,
-    /// The queues of limits with names, which several layers may share.
-    pub(super) named: Arc<[NamedQueues]>,
+    /// For each limit its identity, and the longest wait in its queues. Without it a limit's identity is its place.
+    pub(super) limits: Arc<[(u64, Option<Duration>)]>,
     /// The most requests that wait at the same time.
     pub(super) most: usize,
-    queues: Arc<Queues>,
-    slots: Arc<WaitingSlots>,
+    room: Arc<Room>,
 }
 
-#[derive(Debug)]
-pub(super) struct NamedQueues {
-    pub(super) name: Tier,
-    pub(super) longest: Option<Duration>,
+/// The name of a queue: the limit that holds its requests up, their key, and their tier with their class.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct QueueId {
+    limit: u64,
+    key: Key,
+    tier: Tier,
 }
 
-/// A queue that a request may join.
-#[derive(Debug)]
+/// The queue of one of the limits that decide about a request.
 struct QueueOfLimit {
     id: QueueId,
-    /// The place of its limit among those that decide about the request.
+    /// The place of the limit among those that decide about the request.
     limit: usize,
     longest: Duration,
 }
 
 pub(super) enum Enqueued {
-    /// The request is the head of its queue, and the limiter has just denied it.
-    Head(QueuePosition),
+    /// The request is the head of its queue, whose limit has just denied it for so long.
+    Head(QueuePosition, Duration),
     /// Other requests are before it.
     Behind(QueuePosition),
     /// The request does not wait: the wait is too long, or no slot is free. The queue, if one exists,
@@ -91,19 +89,14 @@ pub(super) enum Enqueued {
     Refused(Option<QueueAhead>),
 }
 
-/// A queue before a request, by the place of its limit among those that decide about the request.
+/// The shortest time until a request passes: the requests before it in a queue, and itself.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct QueueAhead {
+    /// The place of the queue's limit among those that decide about the request.
     pub(super) limit: usize,
-    pub(super) wait: QueueWait,
-}
-
-/// The state of a queued request after another denial.
-pub(super) enum Requeued {
-    Head,
-    /// Earlier requests are before it in the queue of the limit that denied it.
-    Behind,
-    Refused(QueueAhead),
+    /// The place of the quota with this wait, among those of the limit.
+    pub(super) quota: usize,
+    pub(super) wait: Duration,
 }
 
 impl Waiting {
@@ -111,10 +104,9 @@ impl Waiting {
         Self {
             longest: None,
             longest_of: None,
-            named: Arc::default(),
+            limits: Arc::default(),
             most: 1_024,
-            queues: Arc::default(),
-            slots: Arc::default(),
+            room: Arc::default(),
         }
     }
 
@@ -129,39 +121,54 @@ impl Waiting {
         }
     }
 
+    /// Whether any request waits, so that there may be a queue that must not be overtaken.
     #[inline]
-    pub(super) fn may_have_queue(&self, key: &Key) -> bool {
-        self.is_enabled() && self.slots.are_used() && self.may_have_queue_of(key)
+    pub(super) fn may_have_queue(&self) -> bool {
+        self.is_enabled() && self.room.taken.load(Ordering::Acquire) > 0
     }
 
-    fn may_have_queue_of(&self, key: &Key) -> bool {
-        let mut parts = key.joint_parts().into_iter().flatten().flatten();
-        self.queues.may_have(key) || parts.any(|part| self.queues.may_have(&Key::from_bytes(part)))
+    /// The queues of the limits that decide about a request.
+    fn queues_of<'a>(
+        &'a self,
+        charge: ChargeRequestRef<'a>,
+    ) -> impl Iterator<Item = QueueOfLimit> + 'a {
+        let keys = charge.key.parts().enumerate();
+        let present = keys.filter_map(|(place, key)| Some((place, key?)));
+        present.enumerate().map(move |(limit, (place, key))| {
+            let (identity, longest) = match self.limits.get(place) {
+                Some(own) => *own,
+                None => (place as u64, self.longest),
+            };
+            let terms = charge.tier.terms();
+            let tier = terms.map_or(charge.tier, |terms| &terms.tiers[place]);
+            QueueOfLimit {
+                id: QueueId {
+                    limit: identity,
+                    key,
+                    tier: tier.clone(),
+                },
+                limit,
+                longest: longest.unwrap_or_default(),
+            }
+        })
     }
 
-    /// Queues a request that the limiter has just denied.
-    pub(super) fn enqueue(&self, charge: ChargeRequestRef<'_>, denial: &Decision) -> Enqueued {
-        let longest = self.longest(denial).unwrap_or_default();
-        if denial.retry_after().is_none_or(|wait| wait > longest) || !self.is_enabled() {
-            return Enqueued::Refused(None);
-        }
-        let queue = QueueOfLimit {
-            longest,
-            ..self.queue_for(charge, denial)
-        };
-        let mut queues = self.queues.lock(&queue.id.key);
-        if queues.find(&queue.id).is_some() {
-            return self.join_queue(&mut queues, queue, charge);
-        }
-        let Some(slot) = self.take_slot(charge) else {
+    /// Queues a request that the limiter has just denied, and that may wait for `longest`. One with a position is the head
+    /// of its queue: it stays, or leaves and joins the queue of another limit.
+    pub(super) fn enqueue(
+        &self,
+        position: Option<QueuePosition>,
+        charge: ChargeRequestRef<'_>,
+        denial: &Decision,
+        longest: Duration,
+    ) -> Enqueued {
+        let wait = denial.retry_after().filter(|wait| *wait <= longest);
+        let queue = self.queues_of(charge).nth(denial.binding_limit());
+        let (Some(wait), Some(queue), true) = (wait, queue, self.is_enabled()) else {
             return Enqueued::Refused(None);
         };
-        let quotas = denial.places_of(queue.limit);
-        let position = self.insert(&mut queues, queue.id, charge, slot);
-        if let Some(queue) = queues.find(&position.queue) {
-            queue.denied(position.arrival, charge, (denial, quotas), position.joined);
-        }
-        Enqueued::Head(position)
+        let queue = QueueOfLimit { longest, ..queue };
+        self.enter(queue, charge, Some((denial, wait)), position)
     }
 
     /// Queues a request before its first charge, if a queue exists: of several the one with the longest
@@ -169,46 +176,77 @@ impl Waiting {
     pub(super) fn join(&self, charge: ChargeRequestRef<'_>) -> Option<Enqueued> {
         let mut longest: Option<(Duration, QueueOfLimit)> = None;
         for queue in self.queues_of(charge) {
-            let mut queues = self.queues.lock(&queue.id.key);
-            let Some(found) = queues.find(&queue.id) else {
+            let queues = self.room.queues.lock(&queue.id);
+            let Some(found) = queues.get(&queue.id) else {
                 continue;
             };
-            let wait = found.wait(charge.cost, Instant::now());
-            let wait = wait.unwrap_or(QueueWait::UNKNOWN);
-            if wait.wait > queue.longest {
-                return Some(Enqueued::Refused(Some(queue.ahead(wait))));
+            let ahead = found.ahead(queue.limit, charge.cost);
+            if ahead.wait > queue.longest {
+                return Some(Enqueued::Refused(Some(ahead)));
             }
-            if longest.as_ref().is_none_or(|(than, _)| wait.wait > *than) {
-                longest = Some((wait.wait, queue));
+            drop(queues);
+            if longest.as_ref().is_none_or(|(than, _)| ahead.wait > *than) {
+                longest = Some((ahead.wait, queue));
             }
         }
         let (_, queue) = longest?;
-        let mut queues = self.queues.lock(&queue.id.key);
-        queues.find(&queue.id)?;
-        Some(self.join_queue(&mut queues, queue, charge))
+        Some(self.enter(queue, charge, None, None))
     }
 
-    fn join_queue(
+    /// Joins a queue at its end, or stays in it. `denied` is the denial of the queue's limit, and how long it lasts.
+    fn enter(
         &self,
-        queues: &mut LockedQueues<'_>,
         queue: QueueOfLimit,
         charge: ChargeRequestRef<'_>,
+        denied: Option<(&Decision, Duration)>,
+        mut position: Option<QueuePosition>,
     ) -> Enqueued {
-        let found = queues.find(&queue.id);
-        let wait = found.and_then(|found| found.wait(charge.cost, Instant::now()));
-        let is_short = wait.is_none_or(|ahead| ahead.wait <= queue.longest);
-        if is_short && let Some(slot) = self.take_slot(charge) {
-            return Enqueued::Behind(self.insert(queues, queue.id, charge, slot));
+        if let Some(position) = position.as_mut().filter(|own| own.queue != queue.id) {
+            position.leave();
         }
-        Enqueued::Refused(Some(queue.ahead(wait.unwrap_or(QueueWait::UNKNOWN))))
+        let mut queues = self.room.queues.lock(&queue.id);
+        let found = queues.get(&queue.id);
+        let is_head = found.is_none_or(|found| {
+            let own = position.as_ref().and_then(|position| position.ticket);
+            own.is_some() && found.head() == own
+        });
+        let ahead = found
+            .filter(|_| !is_head)
+            .map(|found| found.ahead(queue.limit, charge.cost));
+        if ahead.is_some_and(|ahead| ahead.wait > queue.longest) {
+            return Enqueued::Refused(ahead);
+        }
+        let taken = position.or_else(|| self.take_slot(charge, &queue.id));
+        let Some(mut position) = taken else {
+            return Enqueued::Refused(ahead);
+        };
+        let joined = queues.entry(queue.id.clone()).or_default();
+        if position.ticket.is_none() {
+            position.ticket = Some(joined.push(charge.cost));
+            position.queue = queue.id;
+        }
+        let Some((denial, wait)) = denied.filter(|_| is_head) else {
+            return Enqueued::Behind(position);
+        };
+        joined.denial = Some(HeadDenial {
+            queues: self.queues_of(charge).map(|queue| queue.id).collect(),
+            cost: charge.cost,
+            decision: denial.clone(),
+            at: Instant::now(),
+            quotas: denial.places_of(queue.limit),
+            head: position.ticket,
+            behind: joined.cost_behind_head(),
+        });
+        Enqueued::Head(position, wait)
     }
 
     /// Takes a slot, which counts for each key of the request that is not everybody's.
-    fn take_slot(&self, charge: ChargeRequestRef<'_>) -> Option<HeldSlot> {
+    fn take_slot(&self, charge: ChargeRequestRef<'_>, queue: &QueueId) -> Option<QueuePosition> {
         let mut owners: Vec<SlotOwner> = Vec::new();
-        for queue in self.queues_of_limits(charge) {
-            // One owner for each limit of a layer; limits with names share the owner of a key.
-            let owner = (queue.id.limit, queue.id.key);
+        for QueueOfLimit { id, .. } in self.queues_of(charge) {
+            // One owner for each limit of a layer; limits with an identity share the owner of a key.
+            let limit = if self.limits.is_empty() { id.limit } else { 0 };
+            let owner = (limit, id.key);
             if owner.1 != Key::global() && !owners.contains(&owner) {
                 owners.push(owner);
             }
@@ -216,98 +254,45 @@ impl Waiting {
         if owners.is_empty() {
             owners.push((0, charge.key.clone()));
         }
-        self.slots.take(owners.into_iter(), self.most)
-    }
-
-    fn insert(
-        &self,
-        queues: &mut LockedQueues<'_>,
-        queue: QueueId,
-        charge: ChargeRequestRef<'_>,
-        slot: HeldSlot,
-    ) -> QueuePosition {
-        let arrival = self.queues.arrival(queues);
-        queues.push(&queue, arrival, charge.cost);
-        QueuePosition {
-            queues: Arc::clone(&self.queues),
-            queue,
-            arrival,
-            cost: charge.cost,
+        Some(QueuePosition {
+            queue: queue.clone(),
+            ticket: None,
             joined: Instant::now(),
             passed: false,
-            _slot: slot,
-        }
-    }
-
-    /// Notes another denial of a queued request, which may wait for `left` more. It moves to the queue
-    /// of the limit that denied it, to the position of its arrival.
-    pub(super) fn denied(
-        &self,
-        position: &mut QueuePosition,
-        charge: ChargeRequestRef<'_>,
-        denial: &Decision,
-        left: Duration,
-    ) -> Requeued {
-        let queue = self.queue_for(charge, denial);
-        if queue.id != position.queue {
-            position.move_to(queue.id.clone());
-        }
-        let mut queues = self.queues.lock(&position.queue.key);
-        let Some(found) = queues.find(&position.queue) else {
-            return Requeued::Head;
-        };
-        let now = Instant::now();
-        if found.head() == Some(position.arrival) {
-            let quotas = denial.places_of(queue.limit);
-            found.denied(position.arrival, charge, (denial, quotas), now);
-            return Requeued::Head;
-        }
-        match found.wait_of(position.arrival, now) {
-            Some(wait) if wait.wait > left => Requeued::Refused(queue.ahead(wait)),
-            _ => Requeued::Behind,
-        }
+            slot: self.room.take_slot(owners, self.most)?,
+        })
     }
 
     /// Whether the last denial of a queue's head was a block; `None` without a queue.
     pub(super) fn blocked_queue(&self, charge: ChargeRequestRef<'_>) -> Option<bool> {
         let blocked = self.queues_of(charge).filter_map(|queue| {
-            let mut queues = self.queues.lock(&queue.id.key);
-            let denial = queues.find(&queue.id)?.denial.as_ref();
+            let queues = self.room.queues.lock(&queue.id);
+            let denial = queues.get(&queue.id)?.denial.as_ref();
             Some(denial.is_some_and(HeadDenial::is_blocked))
         });
         blocked.reduce(|one, other| one || other)
     }
 
-    /// The denial of a queue's head as it is now, if it was about the same key.
+    /// The denial of a queue's head as it is now, if it was about the same limits and keys.
     pub(super) fn denial_of_head(&self, charge: ChargeRequestRef<'_>) -> Option<Decision> {
         self.queues_of(charge).find_map(|queue| {
-            let mut queues = self.queues.lock(&queue.id.key);
-            let denial = queues.find(&queue.id)?.denial.as_ref()?;
-            let decision = denial.is_about(charge).then(|| denial.decision.clone())?;
-            Some(decision.aged(denial.at.elapsed()))
+            let queues = self.room.queues.lock(&queue.id);
+            let denial = queues.get(&queue.id)?.denial.as_ref()?;
+            let own = self.queues_of(charge).map(|queue| queue.id);
+            let is_about = own.eq(denial.queues.iter().cloned());
+            is_about.then(|| denial.decision.clone().aged(denial.at.elapsed()))
         })
     }
 }
 
-impl QueueOfLimit {
-    const fn ahead(&self, wait: QueueWait) -> QueueAhead {
-        QueueAhead {
-            limit: self.limit,
-            wait,
-        }
-    }
-}
-
 /// A position in a queue; dropped, it leaves the queue.
-#[derive(Debug)]
 pub(super) struct QueuePosition {
-    queues: Arc<Queues>,
     queue: QueueId,
-    arrival: u64,
-    cost: u64,
+    /// `None` outside of the queue.
+    ticket: Option<u64>,
     joined: Instant,
     passed: bool,
-    _slot: HeldSlot,
+    slot: HeldSlot,
 }
 
 impl QueuePosition {
@@ -316,28 +301,36 @@ impl QueuePosition {
     }
 
     fn poll_head(&self, cx: &Context<'_>) -> Poll<()> {
-        let mut queues = self.queues.lock(&self.queue.key);
-        let queue = queues.find(&self.queue);
-        if queue.is_none_or(|queue| queue.is_head(self.arrival, cx.waker())) {
-            Poll::Ready(())
-        } else {
-            Poll::Pending
+        let mut queues = self.slot.room.queues.lock(&self.queue);
+        let Some(queue) = queues
+            .get_mut(&self.queue)
+            .filter(|queue| queue.head() != self.ticket)
+        else {
+            return Poll::Ready(());
+        };
+        let own = self
+            .ticket
+            .and_then(|ticket| queue.waiting.get_mut(&ticket));
+        if let Some(own) = own {
+            own.waker = Some(cx.waker().clone());
         }
-    }
-
-    /// Moves to another queue, to the position of its arrival.
-    fn move_to(&mut self, queue: QueueId) {
-        self.leave();
-        let mut queues = self.queues.lock(&queue.key);
-        queues.push(&queue, self.arrival, self.cost);
-        drop(queues);
-        self.queue = queue;
+        Poll::Pending
     }
 
     /// Leaves the queue and wakes its next head.
-    fn leave(&self) {
-        let mut queues = self.queues.lock(&self.queue.key);
-        let next = queues.leave(&self.queue, self.arrival, self.passed);
+    fn leave(&mut self) {
+        let Some(ticket) = self.ticket.take() else {
+            return;
+        };
+        let mut queues = self.slot.room.queues.lock(&self.queue);
+        let queue = queues.get_mut(&self.queue);
+        let next = queue.and_then(|queue| queue.leave(ticket, self.passed));
+        if queues
+            .get(&self.queue)
+            .is_some_and(|queue| queue.waiting.is_empty())
+        {
+            forget(&mut queues, &self.queue);
+        }
         // Outside the lock: a waker may run any code.
         drop(queues);
         if let Some(next) = next {
@@ -382,157 +375,64 @@ pub(super) async fn sleep(_: Duration) -> Result<Duration, LimiterError> {
     Err(LimiterError::unavailable(timer::NoTimer))
 }
 
-impl Waiting {
-    fn queue_of_key(&self, charge: ChargeRequestRef<'_>) -> QueueOfLimit {
-        QueueOfLimit {
-            id: QueueId {
-                key: charge.key.clone(),
-                limit: 0,
-                tier: charge.tier.clone(),
-            },
-            limit: 0,
-            longest: self.longest.unwrap_or_default(),
-        }
-    }
-
-    fn queues_of_limits<'a>(
-        &'a self,
-        charge: ChargeRequestRef<'a>,
-    ) -> impl Iterator<Item = QueueOfLimit> + 'a {
-        let parts = charge.key.joint_parts().into_iter().flatten().enumerate();
-        let present = parts.filter_map(|(place, part)| Some((place, Key::from_bytes(part?))));
-        present.enumerate().map(move |(limit, (place, key))| {
-            let named = self.named.get(place);
-            let longest = named.map_or(self.longest, |named| named.longest);
-            let id = match named {
-                Some(named) => QueueId {
-                    key,
-                    limit: 0,
-                    tier: named.name.clone(),
-                },
-                None => QueueId {
-                    key,
-                    limit: place + 1,
-                    tier: charge.tier.clone(),
-                },
-            };
-            QueueOfLimit {
-                id,
-                limit,
-                longest: longest.unwrap_or_default(),
-            }
-        })
-    }
-
-    fn queues_of<'a>(
-        &'a self,
-        charge: ChargeRequestRef<'a>,
-    ) -> impl Iterator<Item = QueueOfLimit> + 'a {
-        iter::once_with(move || self.queue_of_key(charge)).chain(self.queues_of_limits(charge))
-    }
-
-    fn queue_for(&self, charge: ChargeRequestRef<'_>, denial: &Decision) -> QueueOfLimit {
-        // A limiter that does not know joint keys has decided about the whole key.
-        let limits = denial.limits().max(1);
-        let mut queues = self.queues_of_limits(charge);
-        let queue = if self.queues_of_limits(charge).count() == limits {
-            queues.nth(denial.binding_limit())
-        } else {
-            None
-        };
-        queue.unwrap_or_else(|| self.queue_of_key(charge))
-    }
-}
-
 /// One key holds at most this part of the slots.
 const SHARE: usize = 8;
 
-type SlotOwner = (usize, Key);
+/// A key, and the limit that counts by it.
+type SlotOwner = (u64, Key);
 
-#[derive(Debug, Default)]
-struct WaitingSlots {
+/// Where the requests of a layer wait.
+#[derive(Default)]
+struct Room {
+    /// The number of slots that are taken, in all and by each owner.
     taken: AtomicUsize,
-    by_owner: [Mutex<HashMap<SlotOwner, usize>>; SHARDS],
-    hasher: RandomState,
+    by_owner: Locked<SlotOwner, usize>,
+    queues: Locked<QueueId, Queue>,
 }
 
 /// One slot, which counts for each of its owners until it is dropped.
-#[derive(Debug)]
 struct HeldSlot {
-    slots: Arc<WaitingSlots>,
+    room: Arc<Room>,
     owners: Vec<SlotOwner>,
 }
 
-impl WaitingSlots {
-    #[inline]
-    fn are_used(&self) -> bool {
-        self.taken.load(Ordering::Acquire) > 0
-    }
-
+impl Room {
     /// Takes one of `most` slots, if one is free and each owner has fewer than its share.
-    fn take(
-        self: &Arc<Self>,
-        owners: impl Iterator<Item = SlotOwner>,
-        most: usize,
-    ) -> Option<HeldSlot> {
+    fn take_slot(self: &Arc<Self>, mut owners: Vec<SlotOwner>, most: usize) -> Option<HeldSlot> {
         let one_more = |taken| (taken < most).then_some(taken + 1);
         let (set, fetch) = (Ordering::AcqRel, Ordering::Acquire);
         self.taken.fetch_update(set, fetch, one_more).ok()?;
-        let mut held = HeldSlot {
-            slots: Arc::clone(self),
-            owners: Vec::new(),
-        };
         let share = (most / SHARE).max(1);
-        for owner in owners {
-            // An early return drops the slot, which releases it.
-            if !self.count(&owner, share) {
-                return None;
-            }
-            held.owners.push(owner);
-        }
-        Some(held)
+        let counted = owners.iter().take_while(|owner| self.count(owner, share));
+        let (counted, all) = (counted.count(), owners.len());
+        owners.truncate(counted);
+        // Dropped, it releases what was counted.
+        let room = Arc::clone(self);
+        let slot = HeldSlot { room, owners };
+        (counted == all).then_some(slot)
     }
 
     /// Counts one more for this owner, if it has fewer than `share`.
     fn count(&self, owner: &SlotOwner, share: usize) -> bool {
-        let mut counts = self.lock(owner);
-        match counts.get_mut(owner) {
-            Some(count) if *count >= share => return false,
-            Some(count) => *count += 1,
-            None => {
-                counts.insert(owner.clone(), 1);
-            }
+        let mut counts = self.by_owner.lock(owner);
+        let before = counts.get(owner).copied().unwrap_or(0);
+        before < share && {
+            counts.insert(owner.clone(), before + 1);
+            true
         }
-        true
-    }
-
-    fn discount(&self, owner: &SlotOwner) {
-        let mut counts = self.lock(owner);
-        let Some(count) = counts.get_mut(owner) else {
-            return;
-        };
-        *count -= 1;
-        if *count == 0 {
-            counts.remove(owner);
-        }
-        if counts.is_empty() {
-            counts.shrink_to(SHARE);
-        }
-    }
-
-    fn lock(&self, owner: &SlotOwner) -> MutexGuard<'_, HashMap<SlotOwner, usize>> {
-        // The remainder is less than the number of shards.
-        let shard = (self.hasher.hash_one(owner) % SHARDS as u64) as usize;
-        unpoisoned(self.by_owner[shard].lock())
     }
 }
 
 impl Drop for HeldSlot {
     fn drop(&mut self) {
         for owner in &self.owners {
-            self.slots.discount(owner);
+            let mut counts = self.room.by_owner.lock(owner);
+            match counts.get_mut(owner) {
+                Some(count) if *count > 1 => *count -= 1,
+                _ => forget(&mut counts, owner),
+            }
         }
-        self.slots.taken.fetch_sub(1, Ordering::AcqRel);
+        self.room.taken.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
@@ -542,206 +442,112 @@ const SHARDS: usize = 32;
 /// The room that an empty shard keeps, so that it does not allocate for each request that waits.
 const ROOM_OF_EMPTY: usize = 8;
 
-/// The queues of all keys and tiers that requests wait for.
-#[derive(Debug, Default)]
-struct Queues {
-    shards: [QueueShard; SHARDS],
+/// A map under the locks of its shards.
+struct Locked<K, V> {
+    shards: [Mutex<HashMap<K, V>>; SHARDS],
     hasher: RandomState,
-    /// The number of the next arrival in any queue.
-    arrivals: AtomicU64,
 }
 
-#[derive(Debug, Default)]
-struct QueueShard {
-    waiting: AtomicUsize,
-    by_key: Mutex<HashMap<Key, Vec<Queue>>>,
+impl<K, V> Default for Locked<K, V> {
+    fn default() -> Self {
+        Self {
+            shards: Default::default(),
+            hasher: RandomState::new(),
+        }
+    }
 }
 
-struct LockedQueues<'a> {
-    waiting: &'a AtomicUsize,
-    by_key: MutexGuard<'a, HashMap<Key, Vec<Queue>>>,
+impl<K: Hash, V> Locked<K, V> {
+    fn lock(&self, key: &K) -> MutexGuard<'_, HashMap<K, V>> {
+        // The remainder is less than the number of shards.
+        let shard = (self.hasher.hash_one(key) % SHARDS as u64) as usize;
+        unpoisoned(self.shards[shard].lock())
+    }
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct QueueId {
-    key: Key,
-    /// The limit that counts by this key, if several limits have a key each.
-    limit: usize,
-    tier: Tier,
+fn forget<K: Hash + Eq, V>(shard: &mut HashMap<K, V>, key: &K) {
+    shard.remove(key);
+    if shard.is_empty() {
+        shard.shrink_to(ROOM_OF_EMPTY);
+    }
 }
 
-/// The waiting requests of one key and tier, in the order of their arrival.
-#[derive(Debug)]
+/// The requests that wait for one limit, in the order of their arrival. Empty, it does not exist.
+#[derive(Default)]
 struct Queue {
-    limit: usize,
-    tier: Tier,
     waiting: BTreeMap<u64, QueuedRequest>,
+    next_ticket: u64,
     denial: Option<HeadDenial>,
 }
 
-#[derive(Debug)]
 struct QueuedRequest {
     cost: u64,
     /// The task to wake when the request becomes the head.
     waker: Option<Waker>,
 }
 
-#[derive(Debug)]
 struct HeadDenial {
-    charge: ChargeRequest,
+    /// The queues of the limits that decided.
+    queues: Box<[QueueId]>,
+    cost: u64,
     decision: Decision,
     at: Instant,
     /// The places of the limit's quotas in the decision.
     quotas: Range<usize>,
-    head: u64,
+    head: Option<u64>,
     /// The cost of the requests behind the head at the denial, and of later arrivals. Requests that
     /// passed since are part of it.
     behind: u64,
 }
 
-/// The shortest time until a request passes: the requests before it in the queue, and itself.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct QueueWait {
-    /// The place of the quota with this wait, among those of its limit.
-    pub(super) quota: usize,
-    pub(super) wait: Duration,
-}
-
-impl QueueWait {
-    /// The wait in a queue whose head was not denied yet.
-    const UNKNOWN: Self = Self {
-        quota: 0,
-        wait: Duration::ZERO,
-    };
-}
-
-impl Queues {
-    fn shard(&self, key: &Key) -> &QueueShard {
-        let hash = self.hasher.hash_one(key);
-        // The remainder is less than the number of shards.
-        &self.shards[(hash % SHARDS as u64) as usize]
-    }
-
-    #[inline]
-    fn may_have(&self, key: &Key) -> bool {
-        self.shard(key).waiting.load(Ordering::Acquire) > 0
-    }
-
-    fn lock(&self, key: &Key) -> LockedQueues<'_> {
-        let shard = self.shard(key);
-        LockedQueues {
-            waiting: &shard.waiting,
-            by_key: unpoisoned(shard.by_key.lock()),
-        }
-    }
-
-    /// The number of an arrival. Its queue is locked, so numbers increase towards the queue's end.
-    fn arrival(&self, _: &LockedQueues<'_>) -> u64 {
-        self.arrivals.fetch_add(1, Ordering::Relaxed)
-    }
-}
-
-impl LockedQueues<'_> {
-    fn find(&mut self, id: &QueueId) -> Option<&mut Queue> {
-        let mut queues = self.by_key.get_mut(&id.key)?.iter_mut();
-        queues.find(|queue| queue.is(id))
-    }
-
-    /// Inserts a request by its arrival into a queue, which starts if it does not exist.
-    fn push(&mut self, id: &QueueId, arrival: u64, cost: u64) -> &mut Queue {
-        self.waiting.fetch_add(1, Ordering::AcqRel);
-        let queues = self.by_key.entry(id.key.clone()).or_default();
-        let index = queues.iter().position(|queue| queue.is(id));
-        let index = index.unwrap_or_else(|| {
-            queues.push(Queue::new(id));
-            queues.len() - 1
-        });
-        queues[index].push(arrival, cost);
-        &mut queues[index]
-    }
-
-    /// Removes a request that passed or stops waiting. Returns the task to wake.
-    fn leave(&mut self, id: &QueueId, arrival: u64, passed: bool) -> Option<Waker> {
-        self.waiting.fetch_sub(1, Ordering::AcqRel);
-        let queues = self.by_key.get_mut(&id.key)?;
-        let queue = queues.iter_mut().find(|queue| queue.is(id))?;
-        let next = queue.leave(arrival, passed);
-        queues.retain(|queue| !queue.waiting.is_empty());
-        if queues.is_empty() {
-            self.by_key.remove(&id.key);
-        }
-        if self.by_key.is_empty() {
-            self.by_key.shrink_to(ROOM_OF_EMPTY);
-        }
-        next
-    }
-}
-
 impl Queue {
-    fn new(id: &QueueId) -> Self {
-        Self {
-            limit: id.limit,
-            tier: id.tier.clone(),
-            waiting: BTreeMap::new(),
-            denial: None,
-        }
-    }
-
-    fn is(&self, id: &QueueId) -> bool {
-        self.limit == id.limit && self.tier == id.tier
-    }
-
-    fn push(&mut self, arrival: u64, cost: u64) {
-        let request = QueuedRequest { cost, waker: None };
-        self.waiting.insert(arrival, request);
+    fn push(&mut self, cost: u64) -> u64 {
+        let ticket = self.next_ticket;
+        self.next_ticket += 1;
+        self.waiting
+            .insert(ticket, QueuedRequest { cost, waker: None });
         if let Some(denial) = &mut self.denial {
             denial.behind = denial.behind.saturating_add(cost);
         }
+        ticket
     }
 
-    /// The shortest wait of a request of this cost that arrives now, if it is known.
-    fn wait(&self, cost: u64, now: Instant) -> Option<QueueWait> {
-        let denial = self.denial.as_ref()?;
-        denial.wait(denial.behind.saturating_add(cost), now)
-    }
-
-    /// The shortest wait of the request of this arrival, which is not the head, if it is known.
-    fn wait_of(&self, arrival: u64, now: Instant) -> Option<QueueWait> {
-        let denial = self.denial.as_ref()?;
-        let later = self.cost_of(arrival + 1..);
-        denial.wait(denial.behind.saturating_sub(later), now)
-    }
-
-    /// Stores a denial of the head by the limit with these quotas.
-    fn denied(
-        &mut self,
-        head: u64,
-        charge: ChargeRequestRef<'_>,
-        (decision, quotas): (&Decision, Range<usize>),
-        at: Instant,
-    ) {
-        self.denial = Some(HeadDenial {
-            charge: charge.keep(),
-            decision: decision.clone(),
-            at,
-            quotas,
-            head,
-            behind: self.cost_of(head + 1..),
+    /// The shortest wait of a request of this cost that arrives now; zero in a queue whose head was not denied yet.
+    fn ahead(&self, limit: usize, cost: u64) -> QueueAhead {
+        let denial = self.denial.iter();
+        let waits = denial.flat_map(|denial| {
+            let (elapsed, behind) = (denial.at.elapsed(), denial.behind.saturating_add(cost));
+            denial
+                .quotas
+                .clone()
+                .enumerate()
+                .map(move |(quota, place)| {
+                    let wait = denial
+                        .decision
+                        .quota(place)
+                        .wait_behind(denial.cost, behind);
+                    let wait = wait.saturating_sub(elapsed);
+                    QueueAhead { limit, quota, wait }
+                })
         });
+        waits.max_by_key(|ahead| ahead.wait).unwrap_or(QueueAhead {
+            limit,
+            quota: 0,
+            wait: Duration::ZERO,
+        })
     }
 
-    fn cost_of(&self, arrivals: impl RangeBounds<u64>) -> u64 {
-        let waiting = self.waiting.range(arrivals);
-        let costs = waiting.map(|(_, request)| request.cost);
+    fn cost_behind_head(&self) -> u64 {
+        let costs = self.waiting.values().skip(1).map(|request| request.cost);
         costs.fold(0, u64::saturating_add)
     }
 
     /// Removes a request that passed or stops waiting. Returns the task to wake.
-    fn leave(&mut self, arrival: u64, passed: bool) -> Option<Waker> {
-        let was_head = self.head() == Some(arrival);
-        let request = self.waiting.remove(&arrival)?;
+    fn leave(&mut self, ticket: u64, passed: bool) -> Option<Waker> {
+        let was_head = self.head() == Some(ticket);
+        let request = self.waiting.remove(&ticket)?;
         match &mut self.denial {
-            Some(denial) if !passed && denial.head == arrival => self.denial = None,
+            Some(denial) if !passed && denial.head == Some(ticket) => self.denial = None,
             Some(denial) if !passed => {
                 denial.behind = denial.behind.saturating_sub(request.cost);
             }
@@ -752,34 +558,11 @@ impl Queue {
     }
 
     fn head(&self) -> Option<u64> {
-        self.waiting.first_key_value().map(|(arrival, _)| *arrival)
-    }
-
-    /// Whether the request of this arrival is the head. Otherwise `waker` is woken when it becomes the
-    /// head.
-    fn is_head(&mut self, arrival: u64, waker: &Waker) -> bool {
-        let is_head = self.head() == Some(arrival);
-        if !is_head && let Some(request) = self.waiting.get_mut(&arrival) {
-            request.waker = Some(waker.clone());
-        }
-        is_head
+        self.waiting.first_key_value().map(|(ticket, _)| *ticket)
     }
 }
 
 impl HeadDenial {
-    /// The shortest time until `behind` more units have passed after the head.
-    fn wait(&self, behind: u64, now: Instant) -> Option<QueueWait> {
-        let elapsed = now.saturating_duration_since(self.at);
-        let quotas = self.quotas.clone().enumerate();
-        let waits = quotas.map(|(quota, place)| {
-            let status = self.decision.quota(place);
-            let wait = status.wait_behind(self.charge.cost, behind);
-            let wait = wait.saturating_sub(elapsed);
-            QueueWait { quota, wait }
-        });
-        waits.max_by_key(|queue| queue.wait)
-    }
-
     /// Whether the limit blocked the key of the queue.
     fn is_blocked(&self) -> bool {
         let statuses = self.decision.statuses();
@@ -787,9 +570,5 @@ impl HeadDenial {
         let is_own =
             own.len() == statuses.len() || own.iter().any(|status| status.is(Marks::BLOCKED));
         self.decision.is_blocked() && is_own
-    }
-
-    fn is_about(&self, charge: ChargeRequestRef<'_>) -> bool {
-        self.charge.key == *charge.key && self.charge.tier == *charge.tier
     }
 }

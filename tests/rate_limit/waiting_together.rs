@@ -115,12 +115,28 @@ async fn the_line_of_everybody_is_as_long_as_the_room() {
     assert_eq!(at_once(&answers), 19);
 }
 
-/// The head of one line that another limit denies goes to that limit's line, in front of those that
-/// came after it. It passes within the time since it came, and those behind it in its old line do not
-/// wait for it.
+/// The head of one line that another limit denies leaves it, and joins that limit's line behind those who stand there. It
+/// passes within the longest wait since it came, or is denied at once, and those behind it in its old line do not wait
+/// for it.
 #[tokio::test(start_paused = true)]
-async fn a_head_moves_to_the_line_of_the_limit_that_denies_it_by_its_arrival() {
-    let service = layer(1, 1, MANY).wait(Duration::from_secs(4));
+async fn a_head_that_another_limit_denies_joins_the_line_of_that_one_anew() {
+    let moved = |at, status| (at, status, "ann", "big");
+    let first = [(0, 200, "ann", "acme"), (1, 200, "x", "big")];
+    let later = [
+        (10, 200, "ann", "small"),
+        (11, 200, "y", "big"),
+        (21, 200, "z", "big"),
+    ];
+    let mut expected = [&first[..], &later[..], &[moved(31, 200)]].concat();
+    assert_eq!(cast(4).await, expected);
+    expected.pop();
+    expected.insert(3, moved(10, 429));
+    assert_eq!(cast(3).await, expected);
+}
+
+/// The tenth of a second in which each of some requests is answered, which wait for so many seconds.
+async fn cast(longest: u64) -> Vec<(u64, u16, &'static str, &'static str)> {
+    let service = layer(1, 1, MANY).wait(Duration::from_secs(longest));
     let service = service.layer(Probe::default());
     let mut cast = JoinSet::new();
     for (start, address, tenant) in [
@@ -141,19 +157,7 @@ async fn a_head_moves_to_the_line_of_the_limit_that_denies_it_by_its_arrival() {
     }
     let mut answers = cast.join_all().await;
     answers.sort_unstable();
-    let near = answers
-        .iter()
-        .map(|(at, status, address, tenant)| (at / 100, *status, *address, *tenant));
-    let near: Vec<_> = near.collect();
-    assert_eq!(
-        near,
-        [
-            (0, 200, "ann", "acme"),
-            (1, 200, "x", "big"),
-            (10, 200, "ann", "small"),
-            (11, 200, "y", "big"),
-            (21, 200, "ann", "big"),
-            (31, 200, "z", "big"),
-        ]
-    );
+    let near = answers.into_iter();
+    near.map(|(at, status, address, tenant)| (at / 100, status, address, tenant))
+        .collect()
 }

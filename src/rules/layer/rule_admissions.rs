@@ -24,7 +24,8 @@ use crate::{
         CountedResponses, PreparedAdmission, PreparedSettings, SharedQueues, Spending, WaitSettings,
     },
     rules::{
-        rule::Rule, rule_quotas::QuotaSet, rule_set::Rules, select::ChargeOfRule, store::tier_of,
+        rule::Rule, rule_quotas::QuotaSet, rule_set::Rules, select::ChargeOfRule,
+        spend::CountedUnits, store::tier_of,
     },
     small_list::SmallList,
 };
@@ -237,19 +238,15 @@ impl<R> Admissions<R> {
     }
 }
 
-/// The name of the queue of requests of a class that wait for these quotas.
-fn queue_name(rule: &Rule, set: usize, class: Priority) -> String {
-    let mut name = format!("{}/{set}", rule.name);
-    if !class.is_critical() {
-        name += &format!("/{}", class.percent());
-    }
+/// The identity of a rule's limit of requests or of these units, which names its queues: they survive a reload.
+fn identity(rule: &Rule, units: Option<&CountedUnits>) -> u64 {
+    let mut identity = DefaultHasher::new();
+    (&rule.name, units.map(CountedUnits::label)).hash(&mut identity);
     if rule.on_change == OnChange::Fresh {
         // Nobody stands behind requests that wait for counts of other numbers.
-        let mut numbers = DefaultHasher::new();
-        format!("{:?}", rule.allowance.sets()).hash(&mut numbers);
-        name += &format!(" {:x}", numbers.finish());
+        format!("{:?}", rule.allowance.sets()).hash(&mut identity);
     }
-    name
+    identity.finish()
 }
 
 impl<R> AdmissionsOfRule<R> {
@@ -332,11 +329,10 @@ impl<R> LayerSettings<R> {
         let wait = wait.map(|longest| WaitSettings {
             longest,
             of_denial: None,
-            queues: vec![(queue_name(rule, index, class), Some(longest))],
+            limits: [(identity(rule, None), Some(longest))].into(),
         });
         let tier = tier_of(index, rule.allowance.first_index(None)).with_priority(class);
-        // Without terms the limiter would read the name of the queue as a tier.
-        let of_members = (tier != Tier::DEFAULT || wait.is_some()).then(|| MemberTerms {
+        let of_members = (tier != Tier::DEFAULT).then(|| MemberTerms {
             tiers: [tier].into(),
             blocks_at_once: [false].into(),
         });
@@ -377,14 +373,13 @@ fn wait_of_all(members: &[ChargedMember<'_, '_>]) -> Option<WaitSettings> {
         std::iter::repeat_n(member.charge.rule.wait, quotas)
     });
     let of_quotas: Vec<Option<Duration>> = of_quotas.collect();
-    let queues = members.iter().map(|member| {
-        let charge = member.charge;
-        let name = queue_name(charge.rule, charge.set_index, charge.class);
-        (name, charge.rule.wait)
+    let limits = members.iter().map(|member| {
+        let rule = member.charge.rule;
+        (identity(rule, member.units), rule.wait)
     });
     Some(WaitSettings {
         longest,
-        queues: queues.collect(),
+        limits: limits.collect(),
         of_denial: Some(Arc::new(move |denial: &Decision| {
             let quotas = denial.quotas().zip(&of_quotas);
             let denying = quotas.filter(|(quota, _)| quota.is_denied());
