@@ -30,7 +30,7 @@ impl Charged<'_> {
         self.wait == 0
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn decision(&self) -> Decision {
         let Self { bucket, class, .. } = *self;
         let (verdict, charged) = if self.is_taken() {

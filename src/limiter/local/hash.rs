@@ -7,8 +7,9 @@ use crate::{hash_seed::keyed_hash, key::Key};
 pub(crate) struct KeyHash {
     /// The tag; never 0, the tag of an unused entry.
     pub(crate) tag: u64,
-    /// The bits that choose the two buckets of the key; may equal those of the tag.
-    pub(super) bucket_bits: [u32; 2],
+    /// The bits that choose the two buckets of the key, each with one half; may equal those of the tag. One number,
+    /// so that a hash is passed in two registers.
+    pub(super) bucket_bits: u64,
 }
 
 impl KeyHash {
@@ -17,15 +18,20 @@ impl KeyHash {
     pub(super) fn of_tag(tag: u64) -> Self {
         Self {
             tag: tag.max(1),
-            bucket_bits: [tag as u32, (tag >> 32) as u32],
+            bucket_bits: tag,
         }
     }
 
     #[inline]
     pub(super) fn buckets(self, count: usize) -> [usize; 2] {
         let place = |bits| ((u64::from(bits) * count as u64) >> 32) as usize;
-        let [first, second] = self.bucket_bits;
+        let [first, second] = self.halves();
         [place(first), place(second)]
+    }
+
+    #[inline]
+    const fn halves(self) -> [u32; 2] {
+        [self.bucket_bits as u32, (self.bucket_bits >> 32) as u32]
     }
 
     /// The hash of the pair of this hash and another one. Both are keyed with a secret, so two pairs
@@ -33,15 +39,14 @@ impl KeyHash {
     #[inline]
     pub(super) const fn mixed_with(self, other: Self) -> Self {
         let tag = self.tag ^ other.tag;
-        let [first, second] = self.bucket_bits;
         Self {
             tag: if tag == 0 { 1 } else { tag },
-            bucket_bits: [first ^ other.bucket_bits[0], second ^ other.bucket_bits[1]],
+            bucket_bits: self.bucket_bits ^ other.bucket_bits,
         }
     }
 
     pub(super) fn to_bytes(self) -> [u8; 16] {
-        let [first, second] = self.bucket_bits.map(u128::from);
+        let [first, second] = self.halves().map(u128::from);
         (u128::from(self.tag) << 64 | first << 32 | second).to_le_bytes()
     }
 }
@@ -87,7 +92,7 @@ impl KeyHasher {
         self.hash_words(words, u64::from_le_bytes(last))
     }
 
-    #[inline]
+    #[inline(always)]
     fn hash_words(&self, words: &[[u8; 8]], last: u64) -> KeyHash {
         let mut state = self.0;
         for word in words {

@@ -126,7 +126,7 @@ impl Table {
     }
 
     /// The first entry with the tag of this key. Near ones are found by less code.
-    #[inline]
+    #[inline(always)]
     fn find(&self, key: KeyHash) -> Option<Entry<'_>> {
         let near = find_in(self.near.of_key(key)?, key);
         near.or_else(|| self.find_far(key))
@@ -304,7 +304,7 @@ struct CacheLineSurvey<'a> {
 
 /// The first entry with the tag of this key. By turns, so that the CPU waits for the memory of both buckets at
 /// once.
-#[inline]
+#[inline(always)]
 fn find_in([first, second]: [CacheLine<'_>; 2], key: KeyHash) -> Option<Entry<'_>> {
     for at in 0..WAYS {
         for entry in [first.entry(at), second.entry(at)] {

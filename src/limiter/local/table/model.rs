@@ -23,7 +23,8 @@ const B: KeyHash = in_buckets(2, [0, u32::MAX]);
 /// A key with the first bucket only.
 const C: KeyHash = in_buckets(3, [0, 0]);
 
-const fn in_buckets(tag: u64, bucket_bits: [u32; 2]) -> KeyHash {
+const fn in_buckets(tag: u64, [first, second]: [u32; 2]) -> KeyHash {
+    let bucket_bits = (second as u64) << 32 | first as u64;
     KeyHash { tag, bucket_bits }
 }
 
