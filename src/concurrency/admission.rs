@@ -28,7 +28,7 @@ use super::{
 use crate::{
     decision::{Decision, Policy},
     middleware::{
-        inner_service::{FinalOutcome, RequestOutcome},
+        gate::{FinalOutcome, RequestOutcome},
         key_extraction::KeyStage,
         key_extraction_rules::PerRequest,
         responder::Responder,

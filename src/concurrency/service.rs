@@ -17,7 +17,7 @@ use super::{
     body::ConcurrencyBody,
 };
 use crate::{
-    middleware::inner_service::{RequestOutcome, drop_ready, inner_service, take_ready},
+    middleware::gate::{RequestOutcome, drop_ready, inner_service, take_ready},
     reject::{ProblemJson, Reject},
 };
 

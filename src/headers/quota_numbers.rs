@@ -8,7 +8,7 @@ use crate::decision::{Decision, QuotaStatus, Status, Unit, whole_seconds};
 /// The numbers of a decision about a layer's one quota. All its fields follow from them. Of several quotas,
 /// the numbers of the binding one.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct QuotaNumbers {
+pub struct QuotaNumbers {
     pub(super) remaining: u64,
     /// Seconds of the effective window, which is the wait of a denial: the parameter `t`.
     pub(super) seconds: u64,

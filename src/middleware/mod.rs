@@ -6,7 +6,7 @@
 //! 1. A layer's builder collects `settings.rs`, and makes a `KeyStage` of them (`key_extraction.rs`).
 //! 2. For each request the stage reads the switch, the lists and the extractor (`key_extraction_rules.rs`). A request
 //!    without a key is rejected, shares a key with all such, or passes, by the kind of the error.
-//! 3. The layer decides. Its result is a `RequestOutcome` (`inner_service.rs`): the request passes, is rejected, or waits
+//! 3. The layer decides. Its result is a `RequestOutcome` (`gate.rs`): the request passes, is rejected, or waits
 //!    with the instance of the inner service that was ready for it.
 //! 4. `responder.rs` writes the fields of an admitted request, makes the rejection of a denied one, and sends events to the
 //!    observer. In shadow mode it rejects nothing.
@@ -18,7 +18,7 @@
 //! and without fields. Requests without the header share a key, or get 400 if the layer has
 //! `MissingKey::Reject` for them. All others have a key of their own.
 
-pub(crate) mod inner_service;
+pub(crate) mod gate;
 pub(crate) mod key_extraction;
 pub(crate) mod key_extraction_rules;
 pub(crate) mod responder;

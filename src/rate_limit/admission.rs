@@ -26,7 +26,8 @@ use crate::{
 };
 
 /// Decides about requests; independent of tower. Shared by all services and clones of one layer.
-pub(crate) struct Admission<L, R> {
+#[allow(missing_debug_implementations, reason = "users only name it")]
+pub struct Admission<L, R> {
     pub(super) limiter: Arc<L>,
     pub(super) settings: Settings,
     pub(super) key_stage: KeyStage<R>,

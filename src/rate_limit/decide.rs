@@ -18,38 +18,98 @@
 
 use std::{
     future::Future,
+    mem,
+    ops::ControlFlow,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll, ready},
 };
 
-use http::request::Parts;
+use http::{Response, request::Parts};
 
 use super::{
     admission::Admission,
     charge_request::{ChargeRequest, ChargeRequestRef, DecisionTrace},
     decisions_for_handlers,
     deferred_decision::{DeferredDecision, NextStep},
-    reservation::Reservation,
+    reservation::{Correcting, Reservation},
 };
 use crate::{
     decision::{Decision, Outcome},
     error::LimiterError,
     headers::QuotaNumbers,
     key::Key,
-    limiter::{Limiter, Pending, Tier},
+    limiter::{Limiter, LocalLimiter, Pending, Tier},
     middleware::{
-        inner_service::{FinalOutcome, RequestOutcome},
+        gate::{Admit, Admits, FinalOutcome, Gate, GateFuture, RequestOutcome},
         key_extraction_rules::Uncounted,
     },
     observe::Event,
-    reject::{Reject, RejectionKind},
+    reject::{ProblemJson, Reject, RejectionKind},
 };
+
+/// A service whose requests are rate limited. Made by [`RateLimitLayer`](super::RateLimitLayer).
+pub type RateLimit<S, L = LocalLimiter, R = ProblemJson> = Gate<S, Arc<Admission<L, R>>>;
+
+/// The response of a [`RateLimit`] service.
+pub type ResponseFuture<S, B, L, R> = GateFuture<S, B, Arc<Admission<L, R>>>;
+
+impl<L: Limiter, R> Admit for Arc<Admission<L, R>> {
+    type Work = ResponseWork<L, R>;
+    type Deferred = PendingOutcome<L, R>;
+    type Late = Correcting<L, R>;
+}
+
+impl<L: Limiter, R: Reject<B>, B: 'static> Admits<B> for Arc<Admission<L, R>> {
+    type Body = B;
+
+    #[inline(always)]
+    fn decide(&self, parts: &mut Parts) -> RateOutcome<L, R, B> {
+        Admission::decide(self, parts)
+    }
+
+    fn poll_decision(
+        deferred: &mut PendingOutcome<L, R>,
+        parts: &mut Parts,
+        cx: &mut Context<'_>,
+    ) -> Poll<FinalOutcome<ResponseWork<L, R>, B>> {
+        deferred.poll(parts, cx)
+    }
+
+    #[inline(always)]
+    fn show(work: &mut ResponseWork<L, R>, response: &mut Response<B>) -> ControlFlow<()> {
+        work.show(response)
+    }
+
+    fn settle(
+        work: &mut ResponseWork<L, R>,
+        response: &mut Response<B>,
+    ) -> Option<Correcting<L, R>> {
+        work.settle(response)
+    }
+
+    fn poll_late(
+        late: &mut Correcting<L, R>,
+        response: &mut Response<B>,
+        cx: &mut Context<'_>,
+    ) -> Poll<()> {
+        late.poll(response, cx)
+    }
+
+    #[inline(always)]
+    fn wrap<E>(
+        _: &mut ResponseWork<L, R>,
+        polled: Poll<Result<Response<B>, E>>,
+    ) -> Poll<Result<Response<B>, E>> {
+        polled
+    }
+}
 
 pub(crate) type RateOutcome<L, R, B> = RequestOutcome<ResponseWork<L, R>, B, PendingOutcome<L, R>>;
 
 /// A decision that takes time: the limiter answers later, or the request waits.
-pub(crate) struct PendingOutcome<L, R> {
+#[allow(missing_debug_implementations, reason = "users only name it")]
+pub struct PendingOutcome<L, R> {
     decision: Pin<Box<dyn Future<Output = LateDecision> + Send>>,
     admission: Arc<Admission<L, R>>,
 }
@@ -332,7 +392,10 @@ impl<L: Limiter, R> PendingOutcome<L, R> {
     }
 }
 
-pub(crate) enum ResponseWork<L, R> {
+#[allow(missing_debug_implementations, reason = "users only name it")]
+#[derive(Default)]
+pub enum ResponseWork<L, R> {
+    #[default]
     Nothing,
     /// Adds the fields of one quota with these numbers: the usual work.
     ShowNumbers(Arc<Admission<L, R>>, QuotaNumbers),
@@ -343,6 +406,42 @@ pub(crate) enum ResponseWork<L, R> {
 }
 
 impl<L: Limiter, R> ResponseWork<L, R> {
+    /// Adds the fields of a decision that the response does not change; `Break` if it may change it.
+    #[inline(always)]
+    pub(crate) fn show<B>(&self, response: &mut Response<B>) -> ControlFlow<()> {
+        match self {
+            Self::ShowNumbers(admission, numbers) => {
+                admission.responder().decorate_with(numbers, response);
+            }
+            Self::Show(admission, decision) => {
+                admission.responder().decorate(decision, response);
+            }
+            Self::Nothing => {}
+            Self::Settle(_) => return ControlFlow::Break(()),
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// Corrects the charge of a request by its response, unless the body does later.
+    pub(crate) fn settle<B>(&mut self, response: &mut Response<B>) -> Option<Correcting<L, R>> {
+        match mem::take(self) {
+            Self::Settle(reservation) if reservation.follows_body(response) => {
+                *self = Self::Settle(reservation);
+                None
+            }
+            Self::Settle(reservation) => reservation.settle(response),
+            _ => None,
+        }
+    }
+
+    /// The reservation of a response whose body determines the charge.
+    pub(crate) fn take_reservation(&mut self) -> Option<Box<Reservation<L, R>>> {
+        match mem::take(self) {
+            Self::Settle(reservation) => Some(reservation),
+            _ => None,
+        }
+    }
+
     /// Admits a request by its decision. Returns the work of its response, or the response of a request
     /// that does not pass. Takes the decision out if the response needs it.
     #[inline(never)]

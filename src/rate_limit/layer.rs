@@ -12,7 +12,7 @@ use tower_layer::Layer;
 
 use super::{
     admission::Admission,
-    service::RateLimit,
+    decide::RateLimit,
     settings::{FinalCost, Overflow, Settings},
     spending::UnitLimit,
 };

@@ -130,7 +130,6 @@ mod layer;
 #[cfg(feature = "rules")]
 mod prepared_admission;
 mod reservation;
-mod service;
 mod settings;
 mod spending;
 mod waiting;
@@ -150,10 +149,11 @@ pub(crate) use self::{
     spending::{CountedResponses, Spending, UnitLimit, follow},
 };
 pub use self::{
+    decide::{RateLimit, ResponseFuture},
     decisions_for_handlers::{Decisions, Exposed},
     layer::RateLimitLayer,
-    service::{RateLimit, ResponseFuture},
     spending::{
         Exhausted, Missing, SpendBody, SpendExhausted, SpendFuture, SpendLayer, SpendLimit, Spent,
     },
 };
+pub use crate::middleware::gate::{Gate, GateFuture};

@@ -44,7 +44,8 @@ use crate::{
 
 /// The charge of a request until its response. A reservation that is dropped leaves the charge as it
 /// is.
-pub(crate) struct Reservation<L, R> {
+#[allow(missing_debug_implementations, reason = "users only name it")]
+pub struct Reservation<L, R> {
     admission: Arc<Admission<L, R>>,
     decision: Decision,
     charge: ChargeRequest,
@@ -149,8 +150,6 @@ impl<L, R> Reservation<L, R> {
     }
 }
 
-pub(super) type Settled<B, L, R> = Result<Response<B>, Box<Correcting<Response<B>, L, R>>>;
-
 impl<L: Limiter, R> Reservation<L, R> {
     /// Adds the fields to the response if its body determines the charge. Returns whether it does.
     pub(super) fn follows_body<B>(&self, response: &mut Response<B>) -> bool {
@@ -163,17 +162,12 @@ impl<L: Limiter, R> Reservation<L, R> {
 
     /// Whether the head of the response leaves the charge to the body.
     fn is_counted_by_head<B>(&self, response: &mut Response<B>) -> bool {
-        let (mut parts, ()) = Response::new(()).into_parts();
-        parts.status = response.status();
-        mem::swap(&mut parts.headers, response.headers_mut());
         let units = if self.exceeds {
             self.charge.cost
         } else {
             self.charged()
         };
-        let counts = units == 0 || self.final_cost(&parts, units) > 0;
-        mem::swap(&mut parts.headers, response.headers_mut());
-        counts
+        units == 0 || with_head(response, |head| self.final_cost(head, units)) > 0
     }
 
     /// Applies operations that follow the first charge, one to each limit.
@@ -194,24 +188,24 @@ impl<L: Limiter, R> Reservation<L, R> {
         }
     }
 
-    /// Corrects the charge and adds the fields to the response, if the limiter answers at once.
-    pub(super) fn settle<B>(mut self: Box<Self>, response: Response<B>) -> Settled<B, L, R> {
-        let (parts, body) = response.into_parts();
-        let answer = self.correct(&parts);
-        let mut response = Response::from_parts(parts, body);
-        match answer {
+    /// Corrects the charge and adds the fields to the response. If the limiter does not answer at once, the response
+    /// waits.
+    pub(super) fn settle<B>(
+        mut self: Box<Self>,
+        response: &mut Response<B>,
+    ) -> Option<Correcting<L, R>> {
+        match with_head(response, |head| self.correct(head)) {
             None => self.keep(None),
             Some(Pending::Ready(answer)) => self.on_answer(answer),
             Some(later) => {
-                return Err(Box::new(Correcting {
+                return Some(Correcting {
                     answer: Box::pin(later.into_future()),
                     reservation: self,
-                    response: Some(response),
-                }));
+                });
             }
         }
-        self.show(&mut response);
-        Ok(response)
+        self.show(response);
+        None
     }
 
     /// Corrects the charge at a limit in shadow mode, which does not delay the response.
@@ -348,22 +342,36 @@ impl<L, R> Drop for Reservation<L, R> {
     }
 }
 
-/// A response that waits for the correction of its charge.
-pub(super) struct Correcting<P, L: Limiter, R> {
+/// The correction of a charge that its response waits for.
+#[allow(missing_debug_implementations, reason = "users only name it")]
+pub struct Correcting<L: Limiter, R> {
     answer: Pin<Box<PendingFuture<L::Future>>>,
     reservation: Box<Reservation<L, R>>,
-    response: Option<P>,
 }
 
-impl<B, L: Limiter, R> Correcting<Response<B>, L, R> {
-    /// The response with the fields after the correction, or before it if it fails.
-    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Response<B>> {
+impl<L: Limiter, R> Correcting<L, R> {
+    /// Adds the fields after the correction, or before it if it fails.
+    pub(super) fn poll<B>(&mut self, response: &mut Response<B>, cx: &mut Context<'_>) -> Poll<()> {
         let answer = ready!(self.answer.as_mut().poll(cx));
         self.reservation.on_answer(answer);
-        let mut response = self.response.take().expect("polled after it was ready");
-        self.reservation.show(&mut response);
-        Poll::Ready(response)
+        self.reservation.show(response);
+        Poll::Ready(())
     }
+}
+
+/// Reads the head of a response, which stays in its place.
+fn with_head<B, T>(response: &mut Response<B>, read: impl FnOnce(&response::Parts) -> T) -> T {
+    let (mut head, ()) = Response::new(()).into_parts();
+    let mut swap = |head: &mut response::Parts| {
+        mem::swap(&mut head.status, response.status_mut());
+        mem::swap(&mut head.version, response.version_mut());
+        mem::swap(&mut head.headers, response.headers_mut());
+        mem::swap(&mut head.extensions, response.extensions_mut());
+    };
+    swap(&mut head);
+    let read = read(&head);
+    swap(&mut head);
+    read
 }
 
 /// The operations on the limits that a request has a key for, in their order.

@@ -23,7 +23,7 @@ use tower_service::Service;
 use super::{body::for_each_part, settings::content_length};
 use crate::{
     log::{self, Code},
-    middleware::inner_service::{inner_service, take_ready},
+    middleware::gate::{inner_service, take_ready},
     spend::{Declared, llm::RequestReader},
     timer::{self, NoTimer},
 };

@@ -21,7 +21,7 @@ use super::{
 use crate::{
     error::{ConfigError, ConfigErrorKind},
     limiter::{Limiter, LocalLimiter},
-    middleware::inner_service::inner_service,
+    middleware::gate::inner_service,
     rate_limit::{
         RateLimitLayer, ResponseFuture, admission::Admission, reservation::Reservation,
         settings::FinalCost,
@@ -324,7 +324,7 @@ where
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mut future = self.project().response;
         let response = ready!(future.as_mut().poll(cx))?;
-        let reservation = future.take_reservation();
+        let reservation = future.work().take_reservation();
         Poll::Ready(Ok(follow(reservation, response)))
     }
 }

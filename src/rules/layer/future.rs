@@ -64,7 +64,7 @@ where
 {
     /// The reservation of a response that is ready, if its body determines the charge.
     pub(super) fn take_reservation(self: Pin<&mut Self>) -> Option<RuleReservation<R>> {
-        self.project().response.take_reservation()
+        self.project().response.work().take_reservation()
     }
 
     pub(super) const fn is_rejected(&self) -> bool {

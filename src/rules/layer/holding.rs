@@ -22,7 +22,7 @@ use super::{
 };
 use crate::{
     concurrency::{ConcurrencyBody, HeldPermits},
-    middleware::inner_service::{inner_service, take_ready},
+    middleware::gate::{inner_service, take_ready},
     rate_limit::{SpendBody, follow},
     reject::{ProblemJson, Reject},
 };

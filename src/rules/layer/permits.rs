@@ -21,7 +21,7 @@ use crate::{
     clock::Timestamp,
     concurrency::{Grant, HeldPermits, PendingGrant, Permit},
     decision::Decision,
-    middleware::inner_service::RequestOutcome,
+    middleware::gate::RequestOutcome,
     rate_limit::RateOutcome,
     reject::{Reject, RejectionKind},
     rules::{rule::Rule, select::RulesVerdict},

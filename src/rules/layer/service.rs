@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     key::Key,
-    middleware::{inner_service::inner_service, key_extraction_rules::Uncounted},
+    middleware::{gate::inner_service, key_extraction_rules::Uncounted},
     rate_limit::{RateOutcome, ShadowRequest},
     reject::{ProblemJson, Reject},
     rules::{

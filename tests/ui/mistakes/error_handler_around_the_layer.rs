@@ -1,4 +1,4 @@
-//~~ HandleError<RateLimit<
+//~~ HandleError<Gate<
 use axum::{BoxError, Router, error_handling::HandleErrorLayer, routing::get};
 use http::StatusCode;
 use tower::ServiceBuilder;
