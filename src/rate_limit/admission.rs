@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     clock::OsClock,
-    decision::{Decision, Op, Receipt},
+    decision::{Decision, Op, Policy, Receipt},
     error::{LimiterError, LimiterErrorKind},
     limiter::{Limiter, Pending},
     log::{self, Code},
@@ -82,12 +82,12 @@ impl<L: Limiter, R> Admission<L, R> {
         admission
     }
 
-    /// Reports a request that the limiter failed to decide. Returns its rejection; `None` if it
+    /// Reports a request that a limiter with these policies failed to decide. Returns its rejection; `None` if it
     /// passes.
-    pub(super) fn fail(&self, error: &LimiterError) -> Option<RejectionKind> {
+    pub(super) fn fail(&self, error: &LimiterError, policies: &[Policy]) -> Option<RejectionKind> {
         let diagnostics = self.key_stage.diagnostics();
         self.warnings.report_undecided(error, diagnostics);
-        self.key_stage.undecided(error, self.limiter.policies())
+        self.key_stage.undecided(error, policies)
     }
 
     #[inline]

@@ -35,7 +35,8 @@ use super::{
     reservation::{Correcting, Reservation},
 };
 use crate::{
-    decision::{Decision, Outcome},
+    clock::OsClock,
+    decision::{Decision, Outcome, Policy},
     error::LimiterError,
     headers::QuotaNumbers,
     key::Key,
@@ -182,11 +183,11 @@ impl<L: Limiter, R> Admission<L, R> {
     {
         let key = match key {
             Ok(key) => key,
-            Err(why) => return self.uncounted(why, parts),
+            Err(why) => return self.uncounted(why, self.limiter.policies(), parts),
         };
         let tier = self.settings.tier_of(parts);
         if tier.is_unlimited() {
-            return self.uncounted(Uncounted::Skip, parts);
+            return self.uncounted(Uncounted::Skip, self.limiter.policies(), parts);
         }
         let charge = ChargeRequest {
             key: &key,
@@ -298,27 +299,32 @@ impl<L: Limiter, R> Admission<L, R> {
                 ResponseWork::overflow(&mut decision, charge, trace, self, parts)
             }
             Ok(mut decision) => ResponseWork::admit(&mut decision, charge, trace, self, parts),
-            Err(error) => self.undecided(self.fail(&error), parts),
+            Err(error) => {
+                let policies = self.limiter.policies();
+                self.undecided(self.fail(&error, policies), policies, parts)
+            }
         }
     }
 
-    /// Passes or rejects a request that is not counted.
+    /// Passes or rejects a request that limits with these policies do not count.
     #[cold]
     pub(super) fn uncounted<B: 'static>(
         &self,
         why: Uncounted,
+        policies: &[Policy],
         parts: &mut Parts,
     ) -> RateOutcome<L, R, B>
     where
         R: Reject<B>,
     {
-        self.undecided(self.key_stage.exempt(why, self.limiter.policies()), parts)
+        self.undecided(self.key_stage.exempt(why, policies), policies, parts)
     }
 
     /// Rejects a request without a decision, or passes it if there is no rejection.
     fn undecided<B: 'static, D>(
         &self,
         rejection: Option<RejectionKind>,
+        policies: &[Policy],
         parts: &mut Parts,
     ) -> RequestOutcome<ResponseWork<L, R>, B, D>
     where
@@ -328,7 +334,8 @@ impl<L: Limiter, R> Admission<L, R> {
             return RequestOutcome::Reject(self.responder().refuse(parts, kind));
         }
         if self.settings.expose_decision {
-            let (decision, style) = (self.unmeasured(), self.responder().style::<B>());
+            let decision = Decision::uncounted(OsClock::wall_now(), policies);
+            let style = self.responder().style::<B>();
             decisions_for_handlers::expose(None, &decision, style, &mut parts.extensions);
         }
         RequestOutcome::Pass(ResponseWork::Nothing)

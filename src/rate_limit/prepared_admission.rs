@@ -1,6 +1,8 @@
 //! Prepared admissions: for callers that find the key and the cost of a request themselves.
 
 use std::{
+    borrow::Cow,
+    iter,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -19,20 +21,21 @@ use super::{
     waiting::{LongestWaitOf, Waiting},
 };
 use crate::{
-    decision::Decision,
+    decision::{Decision, Policy},
     error::LimiterError,
     headers::Headers,
     key::{Global, Key},
-    limiter::{Limiter, Pending, Tier, tier::MemberTerms},
+    limiter::{Limiter, Pending, Tier},
     middleware::key_extraction_rules::Uncounted,
     observe::{Decided, Observer},
+    quota::Priority,
     reject::{Reject, RejectionKind},
 };
 
 /// An admission of limits that its caller selects for each request.
 pub(crate) struct PreparedAdmission<L, R> {
     admission: Arc<Admission<L, R>>,
-    /// The default tier, with the terms of each limit where they differ.
+    /// The tier of critical requests, with the terms of each of several limits.
     tier: Tier,
 }
 
@@ -48,8 +51,8 @@ pub(crate) struct PreparedSettings {
     pub(crate) wait: Option<WaitSettings>,
     /// The names of the limits whose denials do not end a request, at the index of the limit; `None` if all do.
     pub(crate) overflow: Option<Arc<[Option<HeaderValue>]>>,
-    /// The terms of each limit; `None` for those of the default tier.
-    pub(crate) of_members: Option<MemberTerms>,
+    /// The tier of critical requests, with the terms of each of several limits.
+    pub(crate) tier: Tier,
     /// The charges that follow the bodies of responses, instead of `counts`.
     pub(crate) spending: Option<Spending>,
 }
@@ -103,17 +106,24 @@ impl<L: Limiter, R> PreparedAdmission<L, R> {
             settings.waiting.longest_of = wait.of_denial;
             settings.waiting.limits = wait.limits;
         }
-        let terms = prepared.of_members;
         Self {
             admission: Arc::new(Admission::new(Arc::new(limiter), rejection, settings)),
-            tier: terms.map_or(Tier::DEFAULT, |terms| Tier::DEFAULT.with_terms(terms)),
+            tier: prepared.tier,
         }
     }
 
-    fn charge<'a>(&'a self, key: &'a Key, cost: u64) -> ChargeRequestRef<'a> {
+    /// The tier of requests of this class.
+    fn tier(&self, class: Priority) -> Cow<'_, Tier> {
+        if class.is_critical() {
+            return Cow::Borrowed(&self.tier);
+        }
+        Cow::Owned(self.tier.clone().with_priority(class))
+    }
+
+    fn charge<'a>(&self, key: &'a Key, tier: &'a Tier, cost: u64) -> ChargeRequestRef<'a> {
         ChargeRequest {
             key,
-            tier: &self.tier,
+            tier,
             cost,
             started: self.admission.responder().start(),
         }
@@ -122,19 +132,24 @@ impl<L: Limiter, R> PreparedAdmission<L, R> {
     #[inline]
     pub(crate) fn decide<B: 'static>(
         &self,
-        key: &Key,
+        (key, class): (&Key, Priority),
         cost: u64,
         parts: &mut Parts,
     ) -> RateOutcome<L, R, B>
     where
         R: Reject<B>,
     {
-        self.admission.decide_in_turn(self.charge(key, cost), parts)
+        if !class.is_critical() {
+            return self.decide_by_costs((key, class), iter::once(cost), parts);
+        }
+        let charge = self.charge(key, &self.tier, cost);
+        self.admission.decide_in_turn(charge, parts)
     }
 
+    /// Decides about a request by the cost at each of one or several limits. Some may deny it without an end of it.
     pub(crate) fn decide_by_costs<B: 'static>(
         &self,
-        key: &Key,
+        (key, class): (&Key, Priority),
         costs: impl Iterator<Item = u64> + Clone,
         parts: &mut Parts,
     ) -> RateOutcome<L, R, B>
@@ -142,14 +157,14 @@ impl<L: Limiter, R> PreparedAdmission<L, R> {
         R: Reject<B>,
     {
         let most = costs.clone().max().unwrap_or(0);
-        if costs.clone().all(|cost| cost == most) {
-            return self.decide(key, most, parts);
+        let mut tier = self.tier(class);
+        if costs.clone().any(|cost| cost != most) {
+            tier = Cow::Owned(tier.with_costs(costs.collect()));
         }
-        let tier = self.tier.with_costs(costs.collect());
-        let charge = ChargeRequest {
-            tier: &tier,
-            ..self.charge(key, most)
-        };
+        let charge = self.charge(key, &tier, most);
+        if self.admission.settings.overflow.is_of_rules() {
+            return self.admission.decide_with_overflow(charge, parts);
+        }
         self.admission.decide_in_turn(charge, parts)
     }
 
@@ -167,27 +182,6 @@ impl<L: Limiter, R> PreparedAdmission<L, R> {
         }
     }
 
-    /// Decides about a request by the cost at each of one or several limits. Some may deny it without an end of it.
-    #[cold]
-    pub(crate) fn decide_with_overflow<B: 'static>(
-        &self,
-        key: &Key,
-        costs: impl Iterator<Item = u64> + Clone,
-        parts: &mut Parts,
-    ) -> RateOutcome<L, R, B>
-    where
-        R: Reject<B>,
-    {
-        let most = costs.clone().max().unwrap_or(0);
-        let charge = self.charge(key, most);
-        if costs.clone().all(|cost| cost == most) {
-            return self.admission.decide_with_overflow(charge, parts);
-        }
-        let tier = self.tier.with_costs(costs.collect());
-        let charge = charge.in_tier(&tier);
-        self.admission.decide_with_overflow(charge, parts)
-    }
-
     /// Reports a denial by another limit than those of the admission, whose decision began at `started` if it took time.
     #[cold]
     pub(crate) fn report_denial(&self, decision: &Decision, key: &Key, started: Option<Instant>) {
@@ -203,10 +197,14 @@ impl<L: Limiter, R> PreparedAdmission<L, R> {
         self.admission.responder().deny(parts, decision)
     }
 
-    /// Reports a request that another limit failed to decide. Returns its rejection; `None` in the shadow.
+    /// Reports a request that a limit with these policies failed to decide. Returns its rejection; `None` in the shadow.
     #[cold]
-    pub(crate) fn report_failure(&self, error: &LimiterError) -> Option<RejectionKind> {
-        self.admission.fail(error)
+    pub(crate) fn report_failure(
+        &self,
+        error: &LimiterError,
+        policies: &[Policy],
+    ) -> Option<RejectionKind> {
+        self.admission.fail(error, policies)
     }
 
     #[cold]
@@ -217,26 +215,32 @@ impl<L: Limiter, R> PreparedAdmission<L, R> {
         self.admission.responder().refuse(parts, kind)
     }
 
-    /// Passes or rejects a request that is not counted.
+    /// Passes or rejects a request that limits with these policies do not count.
     #[cold]
     pub(crate) fn uncounted<B: 'static>(
         &self,
         why: Uncounted,
+        policies: &[Policy],
         parts: &mut Parts,
     ) -> RateOutcome<L, R, B>
     where
         R: Reject<B>,
     {
-        self.admission.uncounted(why, parts)
+        self.admission.uncounted(why, policies, parts)
     }
 
     /// Charges a request in shadow mode, which neither delays nor rejects it. Returns the charge that its
     /// response may correct.
-    pub(crate) fn watch(&self, key: &Key, cost: u64) -> Option<ShadowRequest<L, R>>
+    pub(crate) fn watch(
+        &self,
+        (key, class): (&Key, Priority),
+        cost: u64,
+    ) -> Option<ShadowRequest<L, R>>
     where
         R: Send + Sync + 'static,
     {
-        let charge = self.charge(key, cost);
+        let tier = self.tier(class);
+        let charge = self.charge(key, &tier, cost);
         match self.admission.request(charge) {
             Pending::Ready(answer) => {
                 let reservation = report(&self.admission, answer, charge)?;
@@ -287,7 +291,7 @@ fn report<L: Limiter, R>(
     let mut decision = match answer {
         Ok(decision) => decision,
         Err(error) => {
-            admission.fail(&error);
+            admission.fail(&error, admission.limiter.policies());
             return None;
         }
     };

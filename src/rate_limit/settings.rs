@@ -237,6 +237,11 @@ impl Overflow {
         matches!(self, Self::Always)
     }
 
+    #[cfg(feature = "rules")]
+    pub(super) const fn is_of_rules(&self) -> bool {
+        matches!(self, Self::OfRules(_))
+    }
+
     /// Whether a request with this decision passes despite a denial. A blocked key stays out,
     /// because somebody blocked it.
     pub(super) fn lets_pass(&self, decision: &Decision) -> bool {

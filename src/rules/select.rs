@@ -64,13 +64,6 @@ pub(crate) struct ChargeOfRule<'r> {
     pub(crate) class: Priority,
 }
 
-impl ChargeOfRule<'_> {
-    /// Whether the request has the class of most requests of the rule.
-    pub(crate) fn has_default_class(&self) -> bool {
-        self.class == self.rule.priority.default
-    }
-}
-
 /// The charges of a request. The first needs no heap.
 #[derive(Debug, Default)]
 pub(crate) struct RuleCharges<'r> {

@@ -3,6 +3,7 @@
 use std::{
     future::Future,
     pin::Pin,
+    slice,
     sync::Arc,
     task::{Context, Poll, ready},
     time::Instant,
@@ -13,7 +14,7 @@ use tower_service::Service;
 
 use super::{
     future::{RulesFuture, ShadowRequests},
-    rule_admissions::{Admissions, RuleAdmission},
+    rule_admissions::Admissions,
     rule_limits::RuleLimits,
     service::decide_by_verdict,
 };
@@ -53,7 +54,7 @@ pub(super) fn decide_holding<R: Reject<B>, B: 'static>(
         };
         match decision {
             Ok(decision) if decision.is_denied() => {
-                let admission = admissions.denied_in_flight((rule, limit), at);
+                let admission = admissions.denied_in_flight(rule);
                 admission.report_denial(&decision, holder.key(), None);
                 if !rule.shadow {
                     denied = Some((admission, decision));
@@ -128,7 +129,6 @@ pub(super) struct AwaitingPermits<S, B, R> {
 
 struct Refusal {
     position: u16,
-    set_index: usize,
     reason: Reason,
 }
 
@@ -212,11 +212,7 @@ async fn acquire<R: Send + Sync>(
         match permit(&admissions, (position, set_index), grant, started) {
             Ok(permit) => permit.into_iter().for_each(|permit| permits.push(permit)),
             Err(reason) => {
-                return Err(Refusal {
-                    position,
-                    set_index,
-                    reason,
-                });
+                return Err(Refusal { position, reason });
             }
         }
     }
@@ -230,34 +226,31 @@ fn permit<R>(
     Grant { decision, holder }: Grant,
     started: Instant,
 ) -> Result<Option<Permit>, Reason> {
-    let admission = || denying(admissions, position, set_index);
+    let rule = &admissions.rules.rules()[usize::from(position)];
+    let admission = || admissions.denied_in_flight(rule);
     match decision {
         Ok(decision) if decision.is_allowed() => Ok(holder.permit()),
         Ok(decision) => {
             admission().report_denial(&decision, holder.key(), Some(started));
-            if admissions.rules.rules()[usize::from(position)].shadow {
+            if rule.shadow {
                 return Ok(None);
             }
             Err(Reason::Denied(Box::new(decision)))
         }
-        Err(error) => match admission().report_failure(&error) {
-            Some(kind) => Err(Reason::Failed(kind)),
-            None => Ok(None),
-        },
+        Err(error) => {
+            let limit = admissions.in_flight(rule);
+            let policy = limit.map(|limit| limit.policy(set_index));
+            let policies = policy.map(slice::from_ref).unwrap_or_default();
+            let rejection = admission().report_failure(&error, policies);
+            rejection.map_or(Ok(None), |kind| Err(Reason::Failed(kind)))
+        }
     }
-}
-
-/// The admission that rejects requests without a permit of this rule.
-fn denying<R>(admissions: &Admissions<R>, position: u16, set_index: usize) -> &RuleAdmission<R> {
-    let rule = &admissions.rules.rules()[usize::from(position)];
-    let limit = admissions.in_flight(rule);
-    let limit = limit.expect("only rules with a limit request permits");
-    admissions.denied_in_flight((rule, limit), set_index)
 }
 
 impl Refusal {
     fn response<R: Reject<B>, B>(self, admissions: &Admissions<R>, parts: &Parts) -> Response<B> {
-        let admission = denying(admissions, self.position, self.set_index);
+        let rule = &admissions.rules.rules()[usize::from(self.position)];
+        let admission = admissions.denied_in_flight(rule);
         match self.reason {
             Reason::Denied(decision) => admission.deny(&decision, parts),
             Reason::Failed(kind) => admission.refuse(kind, parts),

@@ -19,7 +19,6 @@ use crate::{
     headers::Headers,
     limiter::{AnyLimiter, OnChange, Tier, tier::MemberTerms},
     observe::Observer,
-    quota::Priority,
     rate_limit::{
         CountedResponses, PreparedAdmission, PreparedSettings, SharedQueues, Spending, WaitSettings,
     },
@@ -87,7 +86,7 @@ pub(super) struct Admissions<R> {
     pub(super) rules: Rules,
     settings: Arc<LayerSettings<R>>,
     by_rule: Box<[AdmissionsOfRule<R>]>,
-    /// Handles requests without a rule.
+    /// Handles requests that no limit counts.
     unlimited: RuleAdmission<R>,
     together: AdmissionCache<RuleAdmission<R>>,
 }
@@ -95,12 +94,10 @@ pub(super) struct Admissions<R> {
 /// The admissions of a rule, by the index of the set of quotas.
 struct AdmissionsOfRule<R> {
     by_set: Box<[Option<RuleAdmission<R>>]>,
-    /// Handles requests that pass or are rejected uncounted. Created when one comes, since most rules have none.
-    uncounted: OnceLock<RuleAdmission<R>>,
     policies: Box<[Policy]>,
     in_flight: Option<InFlightLimit>,
-    /// Rejects requests without a permit, by the index of the tier.
-    denied_in_flight: Box<[OnceLock<RuleAdmission<R>>]>,
+    /// Rejects requests without a permit.
+    denied_in_flight: OnceLock<RuleAdmission<R>>,
 }
 
 impl<R> Admissions<R> {
@@ -122,11 +119,14 @@ impl<R> Admissions<R> {
         &self.settings
     }
 
-    /// The admission of requests without a rule, or of those that this rule allows or rejects uncounted.
-    pub(super) fn uncounted(&self, rule: Option<&Rule>) -> &RuleAdmission<R> {
-        rule.map_or(&self.unlimited, |rule| {
-            self.by_rule[usize::from(rule.position)].uncounted(&self.settings)
-        })
+    /// The admission of requests that no limit counts. It has no policies of its own.
+    pub(super) const fn uncounted(&self) -> &RuleAdmission<R> {
+        &self.unlimited
+    }
+
+    /// The policies of a rule that allows requests, or rejects them uncounted.
+    pub(super) fn policies(&self, rule: &Rule) -> &[Policy] {
+        &self.by_rule[usize::from(rule.position)].policies
     }
 
     pub(super) fn in_flight(&self, rule: &Rule) -> Option<&InFlightLimit> {
@@ -135,54 +135,24 @@ impl<R> Admissions<R> {
 
     /// The admission that rejects requests of a rule without a permit.
     #[cold]
-    pub(super) fn denied_in_flight(
-        &self,
-        (rule, limit): (&Rule, &InFlightLimit),
-        set_index: usize,
-    ) -> &RuleAdmission<R> {
+    pub(super) fn denied_in_flight(&self, rule: &Rule) -> &RuleAdmission<R> {
         let own = &self.by_rule[usize::from(rule.position)];
-        let index = limit.index(set_index);
-        own.denied_in_flight[index].get_or_init(|| {
-            let policy = limit.policy(index).clone();
+        own.denied_in_flight.get_or_init(|| {
             let terms = OwnTerms {
                 headers: Some(rule.headers.clone()),
                 shadow: rule.shadow,
                 ..OwnTerms::default()
             };
-            let limits = RuleLimits::of_request([], [policy].into());
+            let policies = own.in_flight.iter().flat_map(InFlightLimit::policies);
+            let limits = RuleLimits::of_request([], policies.take(1).cloned().collect());
             self.settings.admission(limits, terms)
         })
-    }
-
-    /// The admission of a limit for a class of requests that is not the rule's usual one.
-    #[cold]
-    pub(super) fn of_class(&self, charge: &ChargeOfRule<'_>) -> Arc<RuleAdmission<R>> {
-        let ChargeOfRule {
-            rule,
-            set_index,
-            class,
-            ..
-        } = *charge;
-        let set = (rule.position, set_index, class);
-        if let Some(admission) = self.together.get(&[set]) {
-            return admission;
-        }
-        let limits = self.rules.limiter(rule);
-        let index = (set_index, class);
-        let of_one = |limits| (self.settings).of_one(rule, limits, charge.quotas, index);
-        let without = || {
-            let nothing = RuleLimits::of_request([], Box::default());
-            self.settings.admission(nothing, OwnTerms::default())
-        };
-        let admission = Arc::new(limits.map_or_else(without, of_one));
-        self.together.insert([set].into(), &admission);
-        admission
     }
 
     pub(super) fn of(&self, charge: &ChargeOfRule<'_>) -> &RuleAdmission<R> {
         let admissions = &self.by_rule[usize::from(charge.rule.position)];
         let admission = admissions.by_set[charge.set_index].as_ref();
-        admission.unwrap_or_else(|| admissions.uncounted(&self.settings))
+        admission.unwrap_or(&self.unlimited)
     }
 
     pub(super) fn together<'c, 'r: 'c>(
@@ -225,7 +195,7 @@ impl<R> Admissions<R> {
         self.settings.admission(
             limits.with_overflow(rules().map(Rule::overflows)),
             OwnTerms {
-                of_members: Some(of_members),
+                tier: Some(Tier::DEFAULT.with_terms(of_members)),
                 overflow: overflow_of_each(rules()),
                 // A response has one set of fields: that of the first rule.
                 headers: rules().next().map(|rule| rule.headers.clone()),
@@ -253,35 +223,22 @@ impl<R> AdmissionsOfRule<R> {
     fn new(rule: &Rule, rules: &Rules, settings: &LayerSettings<R>) -> Self {
         // Charges that follow responses are made by several limiters, see `together`.
         let limiter = rules.limiter(rule).filter(|_| rule.spend.is_none());
-        let in_flight = (settings.in_flight).limit(rule, rules.permit_sources(rule));
         let sets = rule.allowance.indexed_sets();
         let named = |(_, set): &(usize, &QuotaSet)| policies(set).collect();
         let policies = sets
             .first()
             .map_or_else(|| Box::from([Policy::owned(&*rule.name, 0)]), named);
-        let denied = in_flight.iter().flat_map(InFlightLimit::policies);
-        let denied = denied.map(|_| OnceLock::new());
         let most = sets.iter().map(|(index, _)| *index).max();
         let of_set = |index: usize| {
             let (_, set) = sets.iter().find(|(at, _)| *at == index)?;
-            let of_class = (index, rule.priority.default);
-            Some(settings.of_one(rule, limiter?, set, of_class))
+            Some(settings.of_one(rule, limiter?, set, index))
         };
         Self {
             by_set: most.map_or_else(Box::default, |most| (0..=most).map(of_set).collect()),
-            uncounted: OnceLock::new(),
             policies,
-            denied_in_flight: denied.collect(),
-            in_flight,
+            in_flight: (settings.in_flight).limit(rule, rules.permit_sources(rule)),
+            denied_in_flight: OnceLock::new(),
         }
-    }
-
-    #[cold]
-    fn uncounted(&self, settings: &LayerSettings<R>) -> &RuleAdmission<R> {
-        self.uncounted.get_or_init(|| {
-            let limits = RuleLimits::of_request([], self.policies.clone());
-            settings.admission(limits, OwnTerms::default())
-        })
     }
 }
 
@@ -293,7 +250,7 @@ struct OwnTerms {
     shadow: bool,
     counts: Option<CountedResponses>,
     wait: Option<WaitSettings>,
-    of_members: Option<MemberTerms>,
+    tier: Option<Tier>,
     spending: Option<Spending>,
 }
 
@@ -309,7 +266,7 @@ impl<R> LayerSettings<R> {
             queues: self.queues.clone(),
             wait: terms.wait,
             overflow: terms.overflow,
-            of_members: terms.of_members,
+            tier: terms.tier.unwrap_or(Tier::DEFAULT),
             spending: terms.spending,
         };
         PreparedAdmission::new(limits, Arc::clone(&self.rejection), terms)
@@ -320,7 +277,7 @@ impl<R> LayerSettings<R> {
         rule: &Rule,
         limiter: &AnyLimiter,
         set: &QuotaSet,
-        (index, class): (usize, Priority),
+        index: usize,
     ) -> RuleAdmission<R> {
         let counts = rule.count_if.clone().map(|count_if| {
             CountedResponses::OfOne(Arc::new(move |status| count_if.counts(status)))
@@ -331,11 +288,6 @@ impl<R> LayerSettings<R> {
             of_denial: None,
             limits: [(identity(rule, None), Some(longest))].into(),
         });
-        let tier = tier_of(index, rule.allowance.first_index(None)).with_priority(class);
-        let of_members = (tier != Tier::DEFAULT).then(|| MemberTerms {
-            tiers: [tier].into(),
-            blocks_at_once: [false].into(),
-        });
         self.admission(
             RuleLimits::of_request([limiter.clone()], policies(set).collect()),
             OwnTerms {
@@ -344,7 +296,7 @@ impl<R> LayerSettings<R> {
                 shadow: rule.shadow,
                 counts,
                 wait,
-                of_members,
+                tier: Some(tier_of(index, rule.allowance.first_index(None))),
                 spending: None,
             },
         )

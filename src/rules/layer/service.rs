@@ -1,7 +1,7 @@
 //! The service that a [`RulesLayer`](super::RulesLayer) makes.
 
 use std::{
-    fmt, iter,
+    fmt,
     sync::Arc,
     task::{Context, Poll},
 };
@@ -13,13 +13,14 @@ use super::{
     charged_members::members,
     future::{RulesFuture, ShadowRequests},
     handle::Shared,
-    rule_admissions::{Admissions, RuleAdmission},
+    rule_admissions::Admissions,
     rule_limits::RuleLimits,
 };
 use crate::{
     key::Key,
     middleware::{gate::inner_service, key_extraction_rules::Uncounted},
-    rate_limit::{RateOutcome, ShadowRequest},
+    quota::Priority,
+    rate_limit::RateOutcome,
     reject::{ProblemJson, Reject},
     rules::{
         select::{ChargeOfRule, RuleCharges, RulesVerdict},
@@ -91,15 +92,8 @@ pub(super) fn decide_by_verdict<R: Reject<B>, B: 'static>(
         RulesVerdict::Denied(rule) => (Some(*rule), Uncounted::Deny),
         RulesVerdict::Rejected(rule, error) => (Some(*rule), Uncounted::NoKey(*error)),
     };
-    admissions.uncounted(rule).uncounted(why, parts)
-}
-
-fn decide<R: Reject<B>, B: 'static>(
-    admission: &RuleAdmission<R>,
-    charge: &ChargeOfRule<'_>,
-    parts: &mut Parts,
-) -> RateOutcome<RuleLimits, R, B> {
-    admission.decide(&charge.key, u64::from(charge.cost), parts)
+    let policies = rule.map_or(&[][..], |rule| admissions.policies(rule));
+    admissions.uncounted().uncounted(why, policies, parts)
 }
 
 fn decide_alone<R: Reject<B>, B: 'static>(
@@ -107,23 +101,8 @@ fn decide_alone<R: Reject<B>, B: 'static>(
     charge: &ChargeOfRule<'_>,
     parts: &mut Parts,
 ) -> RateOutcome<RuleLimits, R, B> {
-    if charge.has_default_class() {
-        decide(admissions.of(charge), charge, parts)
-    } else {
-        decide(&admissions.of_class(charge), charge, parts)
-    }
-}
-
-fn watch<R: Send + Sync + 'static>(
-    admissions: &Admissions<R>,
-    charge: &ChargeOfRule<'_>,
-) -> Option<ShadowRequest<RuleLimits, R>> {
-    let (key, cost) = (&charge.key, u64::from(charge.cost));
-    if charge.has_default_class() {
-        admissions.of(charge).watch(key, cost)
-    } else {
-        admissions.of_class(charge).watch(key, cost)
-    }
+    let counted = (&charge.key, charge.class);
+    (admissions.of(charge)).decide(counted, u64::from(charge.cost), parts)
 }
 
 /// Charges the shadows first, each by itself, then all other limits together.
@@ -135,32 +114,26 @@ fn decide_together<R: Reject<B>, B: 'static>(
     parts: &mut Parts,
 ) -> RateOutcome<RuleLimits, R, B> {
     let shadows = charges.iter().filter(|charge| charge.rule.shadow);
-    watched.extend(shadows.filter_map(|charge| watch(admissions, charge)));
+    watched.extend(shadows.filter_map(|charge| {
+        let counted = (&charge.key, charge.class);
+        (admissions.of(charge)).watch(counted, u64::from(charge.cost))
+    }));
     let hard = charges.iter().filter(|charge| !charge.rule.shadow);
     if admissions.rules.has_spend() && hard.clone().any(|charge| charge.rule.spend.is_some()) {
         return decide_spending(admissions, hard, parts);
     }
+    let costs = hard.clone().map(|charge| u64::from(charge.cost));
     let mut others = hard.clone();
     match (others.next(), others.next()) {
-        (None, _) => admissions.uncounted(None).uncounted(Uncounted::Skip, parts),
-        (Some(charge), None) if charge.rule.overflows() => {
-            let costs = iter::once(u64::from(charge.cost));
-            let (key, apart) = (&charge.key, !charge.has_default_class());
-            let class = apart.then(|| admissions.of_class(charge));
-            let admission = class.as_deref().unwrap_or_else(|| admissions.of(charge));
-            admission.decide_with_overflow(key, costs, parts)
+        (None, _) => (admissions.uncounted()).uncounted(Uncounted::Skip, &[], parts),
+        (Some(charge), None) => {
+            let counted = (&charge.key, charge.class);
+            (admissions.of(charge)).decide_by_costs(counted, costs, parts)
         }
-        (Some(charge), None) => decide_alone(admissions, charge, parts),
         _ => {
             let key = Key::of_limits(hard.clone().map(|charge| Some(&charge.key)));
-            let costs = hard.clone().map(|charge| u64::from(charge.cost));
-            let overflows = hard.clone().any(|charge| charge.rule.overflows());
-            let admission = admissions.together(hard);
-            if overflows {
-                admission.decide_with_overflow(&key, costs, parts)
-            } else {
-                admission.decide_by_costs(&key, costs, parts)
-            }
+            let counted = (&key, Priority::CRITICAL);
+            (admissions.together(hard)).decide_by_costs(counted, costs, parts)
         }
     }
 }
@@ -177,7 +150,6 @@ fn decide_spending<'c, 'r: 'c, R: Reject<B>, B: 'static>(
         [member] => member.charge.key.clone(),
         _ => Key::of_limits(members.iter().map(|member| Some(&member.charge.key))),
     };
-    let overflows = members.iter().any(|member| member.charge.rule.overflows());
     let admission = admissions.together(charges);
     let costs = members.iter().map(|member| u64::from(member.charge.cost));
     let costs = admission.reservations(costs, parts);
@@ -188,12 +160,7 @@ fn decide_spending<'c, 'r: 'c, R: Reject<B>, B: 'static>(
     if spends.next().is_some_and(|spend| spend.reads_trailers()) {
         parts.extensions.insert(NeedsTrailers);
     }
-    let costs = costs.iter().copied();
-    if overflows {
-        admission.decide_with_overflow(&key, costs, parts)
-    } else {
-        admission.decide_by_costs(&key, costs, parts)
-    }
+    admission.decide_by_costs((&key, Priority::CRITICAL), costs.iter().copied(), parts)
 }
 
 impl<S: Clone, R> Clone for RulesLimit<S, R> {
