@@ -16,7 +16,9 @@ use criterion::{
 };
 use testkit::keys::Spread;
 use tower_ratelimit::{
-    Decision, IntoQuotas, Key, LocalLimiter, LocalStore, Outcome, OwnedQuota, Quota,
+    Decision, Key, LocalLimiter, LocalStore, Quota,
+    decision::Outcome,
+    quota::{IntoQuotas, OwnedQuota},
 };
 
 const MILLION: u32 = 1_000_000;

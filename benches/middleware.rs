@@ -16,8 +16,9 @@ use criterion::{
 use http::{Request, Response, StatusCode};
 use tower::{Layer, Service, layer::util::Identity, service_fn};
 use tower_ratelimit::{
-    Global, Header, Headers, IntoQuotas, KeyExtractor, LocalLimiter, PeerIp, Quota, RateLimitLayer,
+    Global, Header, Headers, KeyExtractor, LocalLimiter, PeerIp, Quota, RateLimitLayer,
     headers::{IetfDraft, ResetFormat},
+    quota::IntoQuotas,
 };
 
 /// A limit beyond all requests of a bench's client, and one that denies all but the first request.

@@ -17,7 +17,7 @@ use std::{
 
 use testkit::bench_server::Server;
 use tokio::task::JoinSet;
-use tower_ratelimit::{Key, OnFailure, Quota, RedisLimiter, RedisStore, redis::StoreHealth};
+use tower_ratelimit::{Key, OnFailure, Quota, RedisLimiter, RedisStore, store::StoreHealth};
 
 type Result<T, E = Box<dyn Error + Send + Sync>> = std::result::Result<T, E>;
 

@@ -16,8 +16,12 @@ use testkit::{bench_server::Server, network_delay::RoundTrip};
 use tokio::{task::JoinSet, time::MissedTickBehavior};
 use tower::{Layer, Service, ServiceExt, service_fn};
 use tower_ratelimit::{
-    Concurrency, ConcurrencyLayer, Decision, Degradation, Key, Limiter, LimiterError, Op, Quota,
-    RedisLimiter, RedisStore, SharedConcurrency, key::key_fn, limiter::Tier,
+    Concurrency, ConcurrencyLayer, Decision, Key, Limiter, LimiterError, Quota, RedisLimiter,
+    RedisStore,
+    concurrency::SharedConcurrency,
+    decision::{Degradation, Op},
+    key::key_fn,
+    limiter::Tier,
 };
 
 type Result<T, E = Box<dyn Error + Send + Sync>> = std::result::Result<T, E>;

@@ -296,15 +296,17 @@ def faults_of_hidden():
     for src, files in crates.items():
         crate = "_".join(["tower_ratelimit", *src.removeprefix("crates/").replace("-", "_").split("/")[:-1]])
         hidden = [found for code in files.values() for found in hidden_names(code)]
-        names = {name for name, _ in hidden}
-        methods = {name for name, is_function in hidden if is_function} - public
+        functions_of = {name for name, is_function in hidden if is_function}
+        names, methods = {name for name, _ in hidden}, functions_of - public
         for other, path in ((other, path) for other in CRATES if other != src for path in crates[other]):
             code = crates[other][path]
             calls = "|".join(methods - {found[1] for found in functions[other]}) or "(?!)"
             paths = [(use.start(), path) for use in USE.finditer(code) for path, _ in expanded(use[2])]
             inline = re.finditer(rf"\b{crate}(?:::\w+)+", USE.sub(blanked, code))
             paths += [(found.start(), found[0].split("::")) for found in inline]
-            uses = [(at, name) for at, path in paths if path[0] == crate for name in path if name in names]
+            # A function ends its path: a module may have the name of a method.
+            within = lambda path: names.intersection(path[:-1]) - functions_of | names.intersection(path[-1:])
+            uses = [(at, name) for at, path in paths if path[0] == crate for name in within(path)]
             uses += [(at.start(), at[1]) for at in re.finditer(rf"(?:\.|::)\s*({calls})\s*(?:::<|\()", code)]
             for at, name in uses:
                 line = code.count("\n", 0, at) + 1

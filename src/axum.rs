@@ -5,7 +5,7 @@ use http::{StatusCode, request::Parts};
 
 use crate::{
     decision::Decision,
-    key::ClientAddress,
+    key::client_ip::ClientAddress,
     rate_limit::{Decisions, Spent},
 };
 

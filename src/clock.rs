@@ -163,7 +163,7 @@ fn wall_clock() -> Timestamp {
 ///
 /// ```
 /// use std::time::Duration;
-/// use tower_ratelimit::{Key, LocalLimiter, ManualClock, Quota};
+/// use tower_ratelimit::{Key, LocalLimiter, Quota, clock::ManualClock};
 ///
 /// let clock = ManualClock::new();
 /// let limiter = LocalLimiter::builder(Quota::per_minute(1))
@@ -244,7 +244,7 @@ impl Clock for ManualClock {
 /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
 /// # async fn main() -> Result<(), tower_ratelimit::ConfigError> {
 /// use std::time::Duration;
-/// use tower_ratelimit::{Key, LocalLimiter, Quota, TokioClock};
+/// use tower_ratelimit::{Key, LocalLimiter, Quota, clock::TokioClock};
 ///
 /// let limiter = LocalLimiter::builder(Quota::per_minute(1)).clock(TokioClock::new()).build()?;
 /// let key = Key::from("alice");

@@ -121,6 +121,12 @@
 //!
 //! gRPC answers need no feature, and without default features the crate serves plain tower and
 //! hyper.
+//!
+//! [`GovernorLimiter`]: crate::limiter::GovernorLimiter
+//! [`ManualClock`]: crate::clock::ManualClock
+//! [`OsClock`]: crate::clock::OsClock
+//! [`OwnedQuota`]: crate::quota::OwnedQuota
+//! [`QuotaList`]: crate::quota::QuotaList
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![cfg_attr(
@@ -140,10 +146,10 @@ mod small_bytes;
 mod small_list;
 mod timer;
 
-mod clock;
-mod quota;
+pub mod clock;
+pub mod quota;
 
-mod decision;
+pub mod decision;
 pub mod key;
 
 pub mod observe;
@@ -154,7 +160,7 @@ pub mod limiter;
 
 #[cfg(feature = "shared")]
 #[cfg_attr(not(feature = "redis"), allow(dead_code, reason = "parts for Redis"))]
-mod store;
+pub mod store;
 
 #[cfg(feature = "redis")]
 pub mod redis;
@@ -172,7 +178,6 @@ pub mod rate_limit;
 
 #[cfg(feature = "axum")]
 mod axum;
-mod client_address_layer;
 
 #[cfg(feature = "rules")]
 pub mod rules;
@@ -180,43 +185,34 @@ pub mod rules;
 #[cfg(any(doc, doctest))]
 pub mod guide;
 
-#[cfg(feature = "tokio")]
-pub use self::clock::TokioClock;
-#[cfg(feature = "redis")]
-pub use self::concurrency::SharedConcurrency;
-#[cfg(feature = "axum")]
-pub use self::key::MatchedRoute;
-#[cfg(feature = "governor")]
-pub use self::limiter::GovernorLimiter;
-pub use self::{
-    client_address_layer::{ClientAddressLayer, WithClientAddress},
-    clock::{Clock, ManualClock, OsClock, Timestamp},
-    concurrency::{Concurrency, ConcurrencyLayer, ConcurrencyLimit, OwnedConcurrency},
-    decision::{
-        Decision, Degradation, Op, Outcome, Policy, QuotaStatus, QuotaStatuses, Receipt, Unit,
-    },
-    error::{ConfigError, ConfigErrorKind, KeyError, KeyErrorKind, LimiterError, LimiterErrorKind},
-    headers::Headers,
-    key::{ClientAddress, ClientIp, Global, Header, Key, KeyExtractor, PeerIp},
-    limiter::{AnyLimiter, AsyncLimiter, Limiter, LocalLimiter, LocalStore, OnChange},
-    middleware::key_extraction_rules::MissingKey,
-    quota::{Algorithm, IntoQuotas, OwnedQuota, Priority, Quota, QuotaList, TimeOfDay, UnitName},
-    rate_limit::{RateLimit, RateLimitLayer, SpendLayer},
-};
-#[cfg(feature = "redis")]
-pub use self::{
-    redis::{RedisStore, RedisStoreBuilder},
-    shared::RedisLimiter,
-};
 #[cfg(feature = "shared")]
+pub use self::shared::fallback::OnFailure;
 pub use self::{
-    shared::OnFailure,
-    store::{
-        error::{StoreError, StoreErrorKind},
-        health::StoreHealth,
-        stats::StoreStats,
+    concurrency::{layer::ConcurrencyLayer, limit::Concurrency},
+    decision::decision::Decision,
+    error::{ConfigError, ConfigErrorKind, KeyError, KeyErrorKind, LimiterError, LimiterErrorKind},
+    headers::config::Headers,
+    key::{
+        client_address_layer::ClientAddressLayer,
+        client_ip::{ClientAddress, ClientIp},
+        extract::KeyExtractor,
+        peer::PeerIp,
+        route::Global,
+        sent_value::Header,
+        value::Key,
     },
+    limiter::{
+        any::AnyLimiter,
+        async_limiter::AsyncLimiter,
+        limiter::Limiter,
+        local::{LocalLimiter, LocalStore},
+    },
+    middleware::key_extraction_rules::MissingKey,
+    quota::{priority::Priority, value::Quota},
+    rate_limit::{layer::RateLimitLayer, spending::SpendLayer},
 };
+#[cfg(feature = "redis")]
+pub use self::{redis::store::RedisStore, shared::limiter::RedisLimiter};
 
 /// The README's example compiles.
 #[cfg(all(doctest, feature = "axum"))]

@@ -10,7 +10,7 @@ use std::{
 use redis::aio::MultiplexedConnection;
 use testkit::bench_server::Server;
 use tokio::task::JoinSet;
-use tower_ratelimit::{IntoQuotas, Key, Quota, RedisLimiter, RedisStore};
+use tower_ratelimit::{Key, Quota, RedisLimiter, RedisStore, quota::IntoQuotas};
 
 use crate::{
     DEADLINE, Result, is_selected, median,

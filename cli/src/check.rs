@@ -8,7 +8,7 @@ mod request_from_arguments;
 
 use http::request::Parts;
 use tower_ratelimit::{
-    ManualClock, Timestamp,
+    clock::{ManualClock, Timestamp},
     rules::{Problem, RuleChanges, Rules, RulesBuilder},
 };
 

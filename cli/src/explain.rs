@@ -4,7 +4,9 @@ use std::{fmt::Write, time::Duration};
 
 use http::HeaderMap;
 use tower_ratelimit::{
-    Algorithm, Headers, Key, LocalLimiter, ManualClock, Quota, TimeOfDay,
+    Headers, Key, LocalLimiter, Quota,
+    clock::ManualClock,
+    quota::{Algorithm, TimeOfDay},
     rules::{Format, Rules},
 };
 
@@ -297,7 +299,7 @@ fn duration(duration: Duration) -> String {
 
 #[cfg(test)]
 mod tests {
-    use tower_ratelimit::Timestamp;
+    use tower_ratelimit::clock::Timestamp;
 
     use super::*;
 

@@ -5,7 +5,9 @@ use std::{fmt::Write, net::IpAddr};
 use clap::ValueEnum;
 use serde_json::{Value, json};
 use tower_ratelimit::{
-    Policy, Priority, Timestamp,
+    Priority,
+    clock::Timestamp,
+    decision::Policy,
     limiter::QuotaChange,
     rules::{
         ExplainedLimit, Explanation, Problem, RuleChanges, RuleExplanation, RuleReason,

@@ -1,7 +1,7 @@
 //! Timestamps as RFC 3339 writes them, with or without seconds.
 
 use jiff::Timestamp as Instant;
-use tower_ratelimit::Timestamp;
+use tower_ratelimit::clock::Timestamp;
 
 /// The time of the operating system's clock, in whole seconds.
 pub(crate) fn now() -> Timestamp {

@@ -3,8 +3,10 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 use tower_ratelimit::{
-    AnyLimiter, Clock, ConfigError, Limiter, LocalLimiter, LocalStore, OsClock, OwnedQuota,
+    AnyLimiter, ConfigError, Limiter, LocalLimiter, LocalStore,
+    clock::{Clock, OsClock},
     limiter::JointLimiter,
+    quota::OwnedQuota,
 };
 
 use crate::{
@@ -175,7 +177,7 @@ impl PacerBuilder {
 
     /// The clock of the pacer and of a declared quota. Defaults to [`OsClock`].
     ///
-    /// Waits are timers of tokio: in tests [`TokioClock`](tower_ratelimit::TokioClock) moves both
+    /// Waits are timers of tokio: in tests [`TokioClock`](tower_ratelimit::clock::TokioClock) moves both
     /// together.
     pub fn clock(mut self, clock: impl Clock) -> Self {
         self.clock = Arc::new(clock);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tower_ratelimit::Timestamp;
+use tower_ratelimit::clock::Timestamp;
 
 /// A future instant, with its distance when it was set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

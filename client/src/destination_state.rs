@@ -10,7 +10,7 @@ use std::{
 };
 
 use tokio::sync::{Notify, Semaphore};
-use tower_ratelimit::{Key, Timestamp};
+use tower_ratelimit::{Key, clock::Timestamp};
 
 use crate::{
     destination::Destination, error::PacerError, learned_limits::LearnedLimits,
@@ -231,7 +231,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 mod tests {
     use std::sync::Arc;
 
-    use tower_ratelimit::Timestamp;
+    use tower_ratelimit::clock::Timestamp;
 
     use super::{DestinationSettings, Destinations};
     use crate::destination::Destination;

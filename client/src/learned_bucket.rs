@@ -6,7 +6,7 @@
 
 use std::{collections::VecDeque, num::NonZeroU64, time::Duration};
 
-use tower_ratelimit::Timestamp;
+use tower_ratelimit::clock::Timestamp;
 
 use crate::{response_headers::Refill, server_reported_window::LONGEST_WINDOW};
 

@@ -3,7 +3,10 @@
 
 use std::time::Duration;
 
-use tower_ratelimit::{Algorithm, OwnedQuota, Quota};
+use tower_ratelimit::{
+    Quota,
+    quota::{Algorithm, OwnedQuota},
+};
 
 /// The token bucket whose requests stay within `declared` when their delays differ by at most
 /// `margin`. `None` for other quotas, which stay unchanged.

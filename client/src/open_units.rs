@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use http::{HeaderMap, StatusCode};
 use tower_ratelimit::{
-    AnyLimiter, Key, Limiter, Op, Receipt, Timestamp,
+    AnyLimiter, Key, Limiter,
+    clock::Timestamp,
+    decision::{Op, Receipt},
     limiter::{Pending, Tier},
     spend::Tokens,
 };

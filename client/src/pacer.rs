@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use tower_ratelimit::{AnyLimiter, Timestamp};
+use tower_ratelimit::{AnyLimiter, clock::Timestamp};
 
 use crate::{
     destination::Destination,

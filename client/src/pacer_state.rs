@@ -4,7 +4,9 @@ use std::{iter::repeat_n, sync::Arc, time::Duration};
 
 use tokio::runtime::Handle;
 use tower_ratelimit::{
-    AnyLimiter, Clock, Decision, Key, Limiter, Op,
+    AnyLimiter, Decision, Key, Limiter,
+    clock::Clock,
+    decision::Op,
     limiter::{Pending, Tier},
 };
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use http::{HeaderMap, StatusCode, header::AGE};
-use tower_ratelimit::Timestamp;
+use tower_ratelimit::clock::Timestamp;
 
 use crate::{
     response_headers::{self, Grpc, ReportedQuota, ReportedQuotas},

@@ -1,6 +1,6 @@
 //! The retry budget: a share of the sent requests, as a function of state and time.
 
-use tower_ratelimit::Timestamp;
+use tower_ratelimit::clock::Timestamp;
 
 /// The seconds that count.
 const SPAN: usize = 10;

@@ -10,7 +10,9 @@ use tokio::{
     sync::{OwnedSemaphorePermit, SemaphorePermit},
     time::{Instant, timeout_at},
 };
-use tower_ratelimit::{AnyLimiter, Decision, Limiter, Outcome, Timestamp, limiter::Pending};
+use tower_ratelimit::{
+    AnyLimiter, Decision, Limiter, clock::Timestamp, decision::Outcome, limiter::Pending,
+};
 
 use crate::{
     destination::Destination, destination_state::DestinationState, error::PacerError,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tower_ratelimit::Timestamp;
+use tower_ratelimit::clock::Timestamp;
 
 use crate::deadline::Deadline;
 

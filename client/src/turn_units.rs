@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tower_ratelimit::{AnyLimiter, Decision, Receipt, Timestamp};
+use tower_ratelimit::{AnyLimiter, Decision, clock::Timestamp, decision::Receipt};
 
 use crate::{
     learned_limits::LearnedLimits,

@@ -3,7 +3,7 @@
 
 use std::num::NonZeroU64;
 
-use tower_ratelimit::Timestamp;
+use tower_ratelimit::clock::Timestamp;
 
 use crate::{
     in_flight::RequestsInFlight,

@@ -1,8 +1,9 @@
 //! Declared limits: quotas that the pacer counts, or a limiter of the user's.
 
 use tower_ratelimit::{
-    AnyLimiter, AsyncLimiter, IntoQuotas, Limiter, OwnedQuota,
+    AnyLimiter, AsyncLimiter, Limiter,
     limiter::{BoxedLimiter, FromAsync, FromLimiter, FromQuota},
+    quota::{IntoQuotas, OwnedQuota},
 };
 
 use crate::units::{INPUT_TOKENS, OUTPUT_TOKENS, REQUESTS, TOKENS, Unit};

@@ -2,7 +2,7 @@
 
 use http::{HeaderMap, StatusCode};
 use testkit::fuzz::responses::NextStep;
-use tower_ratelimit::{ManualClock, Timestamp};
+use tower_ratelimit::clock::{ManualClock, Timestamp};
 use tower_ratelimit_client::{Advice, Pacer, Units};
 
 /// Passes a response to a client that has sent its first request.

@@ -2,7 +2,7 @@
 
 use testkit::fuzz::rules::Refused;
 use tower_ratelimit::{
-    Timestamp,
+    clock::Timestamp,
     rules::{Format, Rules},
 };
 

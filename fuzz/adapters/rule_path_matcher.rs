@@ -1,7 +1,7 @@
 //! Patterns of paths, as rules match them.
 
 use tower_ratelimit::{
-    Timestamp,
+    clock::Timestamp,
     rules::{Format, Rules},
 };
 

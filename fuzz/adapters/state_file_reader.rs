@@ -1,7 +1,8 @@
 //! Damages of state files, for the fuzz target and the property tests.
 
 use tower_ratelimit::{
-    Key, LocalLimiter, LocalStore, ManualClock, Quota,
+    Key, LocalLimiter, LocalStore, Quota,
+    clock::ManualClock,
     limiter::{LocalLimiterBuilder, LocalStoreBuilder},
 };
 

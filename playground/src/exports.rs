@@ -12,7 +12,7 @@ use std::sync::{
     atomic::{AtomicU8, Ordering::Relaxed},
 };
 
-use tower_ratelimit::Timestamp;
+use tower_ratelimit::clock::Timestamp;
 
 use crate::Lane;
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tower_ratelimit::{Algorithm, Quota};
+use tower_ratelimit::{Quota, quota::Algorithm};
 
 /// The layer of this quota, as in the README.
 pub(crate) fn rust_line(quota: &Quota) -> String {

@@ -12,8 +12,10 @@ use std::{
 use http::{HeaderValue, Request, Response, header::CONTENT_TYPE};
 use tower_layer::Layer;
 use tower_ratelimit::{
-    Algorithm, ConfigError, Headers, Key, LocalLimiter, ManualClock, PeerIp, Quota, RateLimit,
-    RateLimitLayer, Timestamp,
+    ConfigError, Headers, Key, LocalLimiter, PeerIp, Quota, RateLimitLayer,
+    clock::{ManualClock, Timestamp},
+    quota::Algorithm,
+    rate_limit::RateLimit,
 };
 use tower_service::Service;
 

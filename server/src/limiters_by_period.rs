@@ -12,7 +12,8 @@ use std::{
 use tokio::time::Instant;
 use tower_ratelimit::{
     AnyLimiter, ConfigError, Decision, Key, Limiter, LimiterError, LocalLimiter, LocalStore,
-    OnFailure, Op, Quota, RedisLimiter, RedisStore,
+    OnFailure, Quota, RedisLimiter, RedisStore,
+    decision::Op,
     limiter::{Pending, RequestQuota, Tier},
     shared::{RedisFuture, RedisLimiterBuilder},
 };

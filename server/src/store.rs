@@ -3,8 +3,9 @@
 use std::{path::PathBuf, time::Duration};
 
 use tower_ratelimit::{
-    LocalStore, OnFailure, RedisStore, StoreHealth,
+    LocalStore, OnFailure, RedisStore,
     rules::{Rules, RulesBuilder},
+    store::StoreHealth,
 };
 
 use tracing::error;

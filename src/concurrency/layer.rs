@@ -43,7 +43,7 @@ pub struct ConcurrencyLayer<R = ProblemJson> {
 impl ConcurrencyLayer {
     /// A layer that counts requests by the key that `extractor` finds.
     ///
-    /// The limit is a [`Concurrency`](super::Concurrency), or a `SharedConcurrency` of all nodes.
+    /// The limit is a [`Concurrency`](crate::Concurrency), or a `SharedConcurrency` of all nodes.
     ///
     /// # Panics
     ///
@@ -60,7 +60,7 @@ impl ConcurrencyLayer {
     ///
     /// # Errors
     ///
-    /// When the limit makes no sense, see [`Concurrency::check`](super::Concurrency::check).
+    /// When the limit makes no sense, see [`Concurrency::check`](crate::Concurrency::check).
     pub fn try_new(
         concurrency: impl IntoPermits,
         extractor: impl KeyExtractor,

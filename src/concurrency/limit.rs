@@ -11,7 +11,7 @@ use crate::{
 /// How many requests of one key may be in flight at the same time.
 ///
 /// As with a [`Quota`](crate::Quota), constructors and builders never fail, so that it can be a
-/// constant. [`check`](Self::check) and [`ConcurrencyLayer`](super::ConcurrencyLayer) report an invalid
+/// constant. [`check`](Self::check) and [`ConcurrencyLayer`](crate::ConcurrencyLayer) report an invalid
 /// limit.
 ///
 /// ```

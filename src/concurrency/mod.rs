@@ -3,10 +3,10 @@
 //! A rate limits how often a client sends requests, but one client may still keep every worker busy with
 //! slow ones. [`ConcurrencyLayer`] prevents that. The steps of a request:
 //!
-//! 1. [`enabled`](ConcurrencyLayer::enabled), [`skip`](ConcurrencyLayer::skip) and
-//!    [`deny`](ConcurrencyLayer::deny) decide whether it is counted at all. The
+//! 1. [`enabled`](crate::ConcurrencyLayer::enabled), [`skip`](crate::ConcurrencyLayer::skip) and
+//!    [`deny`](crate::ConcurrencyLayer::deny) decide whether it is counted at all. The
 //!    [`KeyExtractor`](crate::KeyExtractor) finds its key, and
-//!    [`on_missing_key`](ConcurrencyLayer::on_missing_key) treats requests without one.
+//!    [`on_missing_key`](crate::ConcurrencyLayer::on_missing_key) treats requests without one.
 //! 2. With fewer than the allowed number in flight it takes a permit, and the inner service is
 //!    called at once. Its response gets [`headers`](crate::headers):
 //!    `RateLimit-Policy: "concurrency";q=8;qu="concurrent-requests"` and `RateLimit: "concurrency";r=3`.
@@ -29,7 +29,9 @@
 //! ```
 //! # #[cfg(feature = "redis")]
 //! # fn f() -> Result<(), tower_ratelimit::ConfigError> {
-//! use tower_ratelimit::{Concurrency, ConcurrencyLayer, PeerIp, RedisStore, SharedConcurrency};
+//! use tower_ratelimit::{
+//!     Concurrency, ConcurrencyLayer, PeerIp, RedisStore, concurrency::SharedConcurrency,
+//! };
 //!
 //! let store = RedisStore::connect("redis://localhost")?;
 //! let shared = SharedConcurrency::new(&store, Concurrency::max(10));
@@ -45,7 +47,7 @@
 //! that crashes renews nothing: its leases expire, by default after a minute. The leases of a process that
 //! ended before it released them expire as well.
 //!
-//! [`in_flight`](ConcurrencyLayer::in_flight) and [`tracked_keys`](ConcurrencyLayer::tracked_keys)
+//! [`in_flight`](crate::ConcurrencyLayer::in_flight) and [`tracked_keys`](crate::ConcurrencyLayer::tracked_keys)
 //! report what this process holds, with either kind of limit.
 //!
 //! The inner service must be `Clone`, since a request may wait for Redis.
@@ -113,12 +115,15 @@
 //!     .layer(RateLimitLayer::new(Quota::per_minute(100), PeerIp));
 //! # let _ = layers;
 //! ```
+//!
+//! [`ConcurrencyLayer`]: crate::ConcurrencyLayer
+//! [`Concurrency`]: crate::Concurrency
 
 mod admission;
 mod body;
 mod in_flight;
-mod layer;
-mod limit;
+pub(crate) mod layer;
+pub(crate) mod limit;
 mod permits;
 #[cfg(feature = "redis")]
 mod redis_concurrency;
@@ -132,8 +137,7 @@ pub use self::body::RequestPermits;
 pub use self::redis_concurrency::SharedConcurrency;
 pub use self::{
     body::ConcurrencyBody,
-    layer::ConcurrencyLayer,
-    limit::{Concurrency, OwnedConcurrency},
+    limit::OwnedConcurrency,
     permits::IntoPermits,
     service::{ConcurrencyLimit, ResponseFuture},
 };

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{decision::Policy, error::ConfigError, key::Key, quota::Priority};
 
-/// A limit that a [`ConcurrencyLayer`](super::ConcurrencyLayer) can be made from: a [`Concurrency`] or
+/// A limit that a [`ConcurrencyLayer`](crate::ConcurrencyLayer) can be made from: a [`Concurrency`] or
 /// an [`OwnedConcurrency`], which each process counts for itself, or a `SharedConcurrency`, which all
 /// nodes count together (feature `redis`).
 ///

@@ -28,7 +28,8 @@ const LONGEST_LEASE: Duration = Duration::from_secs(24 * 60 * 60);
 /// ```
 /// use std::time::Duration;
 /// use tower_ratelimit::{
-///     Concurrency, ConcurrencyLayer, OnFailure, PeerIp, RedisStore, SharedConcurrency,
+///     Concurrency, ConcurrencyLayer, OnFailure, PeerIp, RedisStore,
+///     concurrency::SharedConcurrency,
 /// };
 ///
 /// # fn f() -> Result<(), tower_ratelimit::ConfigError> {

@@ -22,7 +22,7 @@ use crate::{
 };
 
 /// A service that has a limited number of requests in flight for each key. Made by
-/// [`ConcurrencyLayer`](super::ConcurrencyLayer).
+/// [`ConcurrencyLayer`](crate::ConcurrencyLayer).
 ///
 /// Clones share the layer's permits. The inner service must be `Clone`: while other nodes decide, a
 /// request holds the instance that was ready for it, and a clone replaces that instance.

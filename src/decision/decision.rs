@@ -17,11 +17,11 @@ pub enum Outcome {
     /// The request passes now; its units are charged.
     Allowed,
     /// The request passes after this wait, and its units are charged already. A caller of a limiter with a
-    /// [leaky bucket](crate::Algorithm::LeakyBucket) waits that long before it does the work; a layer has
+    /// [leaky bucket](crate::quota::Algorithm::LeakyBucket) waits that long before it does the work; a layer has
     /// waited when a handler reads the decision.
     Delayed(Duration),
-    /// The request does not pass, and nothing was charged, except by a [hit](crate::Op::Hit), a
-    /// [spend](crate::Op::Spend) or a [count](crate::Op::Count). [`Decision::retry_after`] is the wait after which it would pass.
+    /// The request does not pass, and nothing was charged, except by a [hit](crate::decision::Op::Hit), a
+    /// [spend](crate::decision::Op::Spend) or a [count](crate::decision::Op::Count). [`Decision::retry_after`] is the wait after which it would pass.
     Denied,
 }
 
@@ -191,10 +191,10 @@ impl Decision {
         !self.is_denied()
     }
 
-    /// The units that were taken: 0 for a denial and for a [`Peek`](crate::Op::Peek), the units that
-    /// fitted for [`AcquireUpTo`](crate::Op::AcquireUpTo). Units beyond the capacity of a
-    /// [`Hit`](crate::Op::Hit), and beyond the [debt](crate::Quota::debt) of a
-    /// [`Spend`](crate::Op::Spend), were not taken.
+    /// The units that were taken: 0 for a denial and for a [`Peek`](crate::decision::Op::Peek), the units that
+    /// fitted for [`AcquireUpTo`](crate::decision::Op::AcquireUpTo). Units beyond the capacity of a
+    /// [`Hit`](crate::decision::Op::Hit), and beyond the [debt](crate::Quota::debt) of a
+    /// [`Spend`](crate::decision::Op::Spend), were not taken.
     ///
     /// Of several limits that were [charged together](crate::RateLimitLayer::all), the least that one of
     /// them took: see [`charged_by_each`](Self::charged_by_each).
@@ -206,12 +206,13 @@ impl Decision {
     /// that were [charged together](crate::RateLimitLayer::all), otherwise [`charged`](Self::charged).
     ///
     /// A charge in several operations is settled by the sum of these numbers, for each limit by itself:
-    /// limits may take different units of one [`Spend`](crate::Op::Spend), and fewer than it requested.
+    /// limits may take different units of one [`Spend`](crate::decision::Op::Spend), and fewer than it requested.
     ///
     /// ```
     /// use tower_ratelimit::{
-    ///     Key, LocalLimiter, LocalStore, Op, Quota,
-    ///     limiter::{JointLimiter, Limiter, Tier},
+    ///     Key, Limiter, LocalLimiter, LocalStore, Quota,
+    ///     decision::Op,
+    ///     limiter::{JointLimiter, Tier},
     /// };
     ///
     /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
@@ -363,7 +364,7 @@ impl Decision {
     }
 
     /// The time that the request waits in the queue of a
-    /// [leaky bucket](crate::Algorithm::LeakyBucket), or waited for a
+    /// [leaky bucket](crate::quota::Algorithm::LeakyBucket), or waited for a
     /// [denial to end](crate::RateLimitLayer::wait); zero for all other requests.
     pub const fn delay(&self) -> Duration {
         match self.outcome() {

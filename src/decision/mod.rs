@@ -1,7 +1,7 @@
 //! Decisions of limiters, and the only place where durations become whole seconds.
 
 #[allow(clippy::module_inception, reason = "files are named by their role")]
-mod decision;
+pub(crate) mod decision;
 mod degradation;
 mod failed_together;
 mod merge;
@@ -15,16 +15,8 @@ mod statuses;
 
 #[cfg(feature = "redis")]
 pub(crate) use self::failed_together::all_or_first_error;
-pub use self::{
-    decision::{Decision, Outcome},
-    degradation::Degradation,
-    op::Op,
-    policy::{Policy, Unit},
-    quota_status::QuotaStatus,
-    receipt::Receipt,
-    statuses::QuotaStatuses,
-};
 pub(crate) use self::{
+    decision::Decision,
     failed_together::receipts_of_each,
     merge::{DecisionOfLimit, MergedDecisions},
     op::of_other_limits,
@@ -32,4 +24,13 @@ pub(crate) use self::{
     receipt::{Charge, LimitReceipt, REQUEST_TIER},
     rounding::{UNKNOWN, whole_seconds},
     status::{Marks, Status, until_step},
+};
+pub use self::{
+    decision::Outcome,
+    degradation::Degradation,
+    op::Op,
+    policy::{Policy, Unit},
+    quota_status::QuotaStatus,
+    receipt::Receipt,
+    statuses::QuotaStatuses,
 };

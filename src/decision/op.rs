@@ -40,7 +40,7 @@ pub enum Op {
     Spend(u64),
     /// Add this many units to fixed windows whatever the outcome, also beyond the limit, up to a count
     /// of 2^53 − 1. Denied exactly if the count then exceeds the limit, also if 0 are added.
-    /// [`QuotaStatus::used`](crate::QuotaStatus::used) is the count. A denial starts no block.
+    /// [`QuotaStatus::used`](crate::decision::QuotaStatus::used) is the count. A denial starts no block.
     ///
     /// All quotas must be [uncapped](crate::Quota::uncapped). A limiter with another quota does not
     /// [support](crate::limiter::Facts::supports) this operation.

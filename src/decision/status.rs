@@ -314,7 +314,7 @@ pub(crate) const fn until_step(wait: u64, step: u64, since_last: u64) -> u64 {
 mod tests {
     use std::time::Duration;
 
-    use crate::{Key, LocalLimiter, ManualClock, Quota};
+    use crate::{Key, LocalLimiter, Quota, clock::ManualClock};
 
     #[test]
     fn aged_denial_equals_a_later_one() {

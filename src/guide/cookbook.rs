@@ -4,7 +4,7 @@
 //! [proxies]: crate::guide::security#behind-a-proxy
 //! [restart]: crate::guide#a-restart
 //! [`AnyLimiter`]: crate::AnyLimiter
-//! [`OwnedQuota`]: crate::OwnedQuota
+//! [`OwnedQuota`]: crate::quota::OwnedQuota
 //! [`cost`]: crate::RateLimitLayer::cost
 //! [`quota`]: crate::RateLimitLayer::quota
 //! [`deny_key`]: crate::RateLimitLayer::deny_key
@@ -22,7 +22,7 @@
     feature = "redis",
     doc = "[`RedisStore::check`]: crate::RedisStore::check"
 )]
-#![cfg_attr(feature = "tokio", doc = "[`TokioClock`]: crate::TokioClock")]
+#![cfg_attr(feature = "tokio", doc = "[`TokioClock`]: crate::clock::TokioClock")]
 #![cfg_attr(
     feature = "metrics",
     doc = "[`record_table`]: crate::observe::MetricsObserver::record_table"

@@ -6,10 +6,10 @@
 //! [`RedisStore::health`]: crate::RedisStore::health
 //! [`RedisStore::stats`]: crate::RedisStore::stats
 //! [`RedisStore::from_connection`]: crate::RedisStore::from_connection
-//! [`prefix`]: crate::RedisStoreBuilder::prefix
-//! [`deadline`]: crate::RedisStoreBuilder::deadline
-//! [`connect_timeout`]: crate::RedisStoreBuilder::connect_timeout
-//! [`on_health_change`]: crate::RedisStoreBuilder::on_health_change
+//! [`prefix`]: crate::redis::RedisStoreBuilder::prefix
+//! [`deadline`]: crate::redis::RedisStoreBuilder::deadline
+//! [`connect_timeout`]: crate::redis::RedisStoreBuilder::connect_timeout
+//! [`on_health_change`]: crate::redis::RedisStoreBuilder::on_health_change
 //! [`name`]: crate::shared::RedisLimiterBuilder::name
 //! [`remember_denials`]: crate::shared::RedisLimiterBuilder::remember_denials
 //! [`max_local_keys`]: crate::shared::RedisLimiterBuilder::max_local_keys

@@ -9,12 +9,12 @@
 //! [`CompareAndSwap`]: crate::shared::CompareAndSwap
 //! [`Cas`]: crate::shared::Cas
 //! [`OnFailure`]: crate::OnFailure
-//! [`Contended`]: crate::StoreErrorKind::Contended
-//! [`Disconnected`]: crate::StoreErrorKind::Disconnected
-//! [`ForeignData`]: crate::StoreErrorKind::ForeignData
-//! [`Other`]: crate::StoreErrorKind::Other
-//! [`ReadOnly`]: crate::StoreErrorKind::ReadOnly
-//! [`Refused`]: crate::StoreErrorKind::Refused
+//! [`Contended`]: crate::store::StoreErrorKind::Contended
+//! [`Disconnected`]: crate::store::StoreErrorKind::Disconnected
+//! [`ForeignData`]: crate::store::StoreErrorKind::ForeignData
+//! [`Other`]: crate::store::StoreErrorKind::Other
+//! [`ReadOnly`]: crate::store::StoreErrorKind::ReadOnly
+//! [`Refused`]: crate::store::StoreErrorKind::Refused
 //! [troubleshooting-page]: crate::guide::troubleshooting
 // As on the page before: of two definitions of a link the first one counts.
 #![doc = include_str!("../../docs/stores.md")]

@@ -46,7 +46,7 @@
 //! Scripts in a browser can read these fields across origins only when
 //! `Access-Control-Expose-Headers` lists them.
 
-mod config;
+pub(crate) mod config;
 mod quota_numbers;
 mod rendered_text_cache;
 mod renderer;
@@ -57,8 +57,9 @@ mod texts;
 
 use http::{HeaderMap, header::CONTENT_TYPE};
 
-pub use self::config::{Headers, IetfDraft, ResetFormat};
+pub use self::config::{IetfDraft, ResetFormat};
 pub(crate) use self::{
+    config::Headers,
     quota_numbers::QuotaNumbers,
     renderer::{DenialFields, Renderer},
 };

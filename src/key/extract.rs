@@ -55,7 +55,7 @@ pub trait KeyExtractor: Send + Sync + 'static {
     /// to a second limit. Two extractors of one kind (two headers) share their keys.
     ///
     /// ```
-    /// use tower_ratelimit::{Key, KeyExtractor, key::{Global, Header}};
+    /// use tower_ratelimit::{Global, Header, Key, KeyExtractor};
     ///
     /// let key = Header::new("x-api-key").or(Global);
     /// let (parts, ()) = http::Request::new(()).into_parts();

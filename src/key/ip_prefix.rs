@@ -126,7 +126,7 @@ impl Default for IpPrefix {
     }
 }
 
-/// The key that [`PeerIp`](super::PeerIp) makes of the address: IPv6 grouped by /64, see
+/// The key that [`PeerIp`](crate::PeerIp) makes of the address: IPv6 grouped by /64, see
 /// [`IpPrefix`]. `IpPrefix::new().v6(128).key(address)` is the key of an IPv6 address alone.
 impl From<IpAddr> for Key {
     fn from(address: IpAddr) -> Self {

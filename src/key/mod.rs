@@ -100,7 +100,7 @@
 //! # Examples
 //!
 //! ```
-//! use tower_ratelimit::{Key, KeyExtractor, key::{Header, key_fn}};
+//! use tower_ratelimit::{Header, Key, KeyExtractor, key::key_fn};
 //!
 //! // Only the paths that the service knows: all others share one key.
 //! let by_kind = key_fn(|parts| match parts.uri.path() {
@@ -119,17 +119,23 @@
 //! );
 //! # Ok::<(), http::Error>(())
 //! ```
+//!
+//! [`Global`]: crate::Global
+//! [`Header::secret`]: crate::Header::secret
+//! [`Header`]: crate::Header
+//! [`PeerIp`]: crate::PeerIp
 
-mod client_ip;
+pub(crate) mod client_address_layer;
+pub(crate) mod client_ip;
 mod credentials;
-mod extract;
+pub(crate) mod extract;
 mod ip_prefix;
 mod joint;
-mod peer;
-mod route;
+pub(crate) mod peer;
+pub(crate) mod route;
 pub(crate) mod sent_value;
 mod text;
-mod value;
+pub(crate) mod value;
 
 #[cfg(feature = "rules")]
 pub(crate) use self::client_ip::unmapped;
@@ -139,13 +145,14 @@ pub use self::route::MatchedRoute;
 #[cfg(all(feature = "axum", feature = "rules"))]
 pub(crate) use self::route::matched_route;
 pub use self::{
-    client_ip::{AddressOrigin, ClientAddress, ClientIp, ClientIpHeader, IntoNetwork},
+    client_address_layer::WithClientAddress,
+    client_ip::{AddressOrigin, ClientIpHeader, IntoNetwork},
     credentials::{BasicUser, BearerToken},
-    extract::{Digested, IntoKey, KeyExtractor, Or, extension_fn, key_fn},
+    extract::{Digested, IntoKey, Or, extension_fn, key_fn},
     ip_prefix::IpPrefix,
-    peer::{GroupedPeerIp, PeerIp},
-    route::{Global, RequestMethod},
-    sent_value::{Cookie, Header, QueryParameter},
+    peer::GroupedPeerIp,
+    route::RequestMethod,
+    sent_value::{Cookie, QueryParameter},
     text::Revealed,
-    value::Key,
 };
+pub(crate) use self::{client_ip::ClientIp, extract::KeyExtractor, value::Key};

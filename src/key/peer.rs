@@ -37,7 +37,7 @@ impl PeerIp {
     /// ```
     /// use std::net::SocketAddr;
     /// use http::Request;
-    /// use tower_ratelimit::{KeyExtractor, key::{IpPrefix, PeerIp}};
+    /// use tower_ratelimit::{KeyExtractor, PeerIp, key::IpPrefix};
     ///
     /// let by_site = PeerIp.grouped_by(IpPrefix::new().v6(48));
     ///

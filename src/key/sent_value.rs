@@ -22,7 +22,7 @@ use crate::error::KeyError;
 /// that keeps keys; for one that is a credential there is [`secret`](Self::secret).
 ///
 /// ```
-/// use tower_ratelimit::{Key, KeyExtractor, key::Header};
+/// use tower_ratelimit::{Header, Key, KeyExtractor};
 ///
 /// let (parts, ()) = http::Request::builder()
 ///     .header("x-api-key", "k-123")
@@ -65,7 +65,7 @@ impl Header {
     /// table, store or log, and looking it up takes as long as for any other.
     ///
     /// ```
-    /// use tower_ratelimit::{Key, KeyExtractor, key::Header};
+    /// use tower_ratelimit::{Header, Key, KeyExtractor};
     ///
     /// let (parts, ()) = http::Request::builder()
     ///     .header("x-api-key", "k-123")

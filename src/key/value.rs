@@ -78,7 +78,7 @@ impl KeyKind {
 }
 
 impl Key {
-    /// The one key that all requests share, the key of [`Global`](super::Global).
+    /// The one key that all requests share, the key of [`Global`](crate::Global).
     pub fn global() -> Self {
         Self::encode(KeyKind::Global, &[])
     }

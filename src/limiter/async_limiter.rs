@@ -16,8 +16,9 @@ use crate::{
 ///
 /// ```
 /// use tower_ratelimit::{
-///     AsyncLimiter, Clock, Decision, Global, Key, LimiterError, Op, OsClock, Policy,
-///     QuotaStatus, RateLimitLayer,
+///     AsyncLimiter, Decision, Global, Key, LimiterError, RateLimitLayer,
+///     clock::{Clock, OsClock},
+///     decision::{Op, Policy, QuotaStatus},
 /// };
 ///
 /// struct OneOfTwo {

@@ -59,7 +59,7 @@ use crate::{
 /// use governor::{
 ///     Quota, RateLimiter, clock::FakeRelativeClock, middleware::StateInformationMiddleware,
 /// };
-/// use tower_ratelimit::{GovernorLimiter, Key};
+/// use tower_ratelimit::{Key, limiter::GovernorLimiter};
 ///
 /// let quota = Quota::per_minute(NonZeroU32::MIN.saturating_add(1));
 /// let clock = FakeRelativeClock::default();

@@ -41,7 +41,7 @@ macro_rules! handle_methods {
                 &self,
                 key: &Key,
                 cost: u64,
-                receipt: Option<$crate::Receipt>,
+                receipt: Option<$crate::decision::Receipt>,
             ) -> Pending<<Self as Limiter>::Future> {
                 Limiter::refund(self, key, cost, receipt)
             }

@@ -25,7 +25,7 @@ use crate::{
 /// [`apply_each`](Limiter::apply_each) takes an operation of its own for each limit.
 ///
 /// ```
-/// use tower_ratelimit::{Key, LocalLimiter, LocalStore, Quota, limiter::{JointLimiter, Limiter}};
+/// use tower_ratelimit::{Key, Limiter, LocalLimiter, LocalStore, Quota, limiter::JointLimiter};
 ///
 /// let store = LocalStore::new();
 /// let limiter = |quota| LocalLimiter::builder(quota).build_in(&store);

@@ -366,7 +366,7 @@ pub enum Pending<F> {
 /// A `Pending<Never>` is always [`Ready`](Pending::Ready):
 ///
 /// ```
-/// use tower_ratelimit::{Key, Limiter, LocalLimiter, Op, Quota, limiter::Pending};
+/// use tower_ratelimit::{Key, Limiter, LocalLimiter, Quota, decision::Op, limiter::Pending};
 ///
 /// let limiter = LocalLimiter::new(Quota::per_minute(1));
 /// let Pending::Ready(answer) = limiter.apply(&Key::global(), Op::Acquire(1));

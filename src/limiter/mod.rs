@@ -14,7 +14,7 @@
 //! [`Decision::into_result`](crate::Decision::into_result) and `?`.
 //!
 //! ```
-//! use tower_ratelimit::{Key, LocalLimiter, ManualClock, Quota, RateLimitLayer, PeerIp};
+//! use tower_ratelimit::{Key, LocalLimiter, PeerIp, Quota, RateLimitLayer, clock::ManualClock};
 //!
 //! // A clock that stands still, for the assertions.
 //! let limiter = LocalLimiter::builder(Quota::per_day(100)).clock(ManualClock::new()).build()?;
@@ -38,9 +38,9 @@
 //! `GovernorLimiter`, which has only [`acquire`](Limiter::acquire). Limiters that may wait, such as a
 //! `RedisLimiter` or an [`AnyLimiter`], need `.await?` after the call.
 
-mod any;
+pub(crate) mod any;
 pub(crate) mod apply_operation;
-mod async_limiter;
+pub(crate) mod async_limiter;
 pub(crate) mod block;
 pub(crate) mod charged;
 #[cfg(feature = "governor")]
@@ -49,8 +49,8 @@ pub(crate) mod inherent_methods_macro;
 mod into_limiter;
 pub(crate) mod joint;
 #[allow(clippy::module_inception, reason = "files are named by their role")]
-mod limiter;
-mod local;
+pub(crate) mod limiter;
+pub(crate) mod local;
 pub(crate) mod on_change;
 pub(crate) mod per_request_quota;
 mod quota_change;
@@ -58,6 +58,8 @@ pub(crate) mod tier;
 pub(crate) mod tier_quotas;
 pub(crate) mod tier_set;
 
+#[cfg(feature = "rules")]
+pub(crate) use self::any::AnyLimiter;
 #[cfg(feature = "governor")]
 pub use self::governor::{GovernorLimiter, GovernorMiddleware};
 pub(crate) use self::joint::UnitsOf;
@@ -69,15 +71,19 @@ pub(crate) use self::limiter::ErasedMember;
 pub(crate) use self::limiter::MemberCall;
 #[cfg(feature = "shared")]
 pub(crate) use self::local::{ChangingLimits, InForce, KeyHasher};
+pub(crate) use self::{
+    async_limiter::AsyncLimiter,
+    limiter::Limiter,
+    local::{LocalLimiter, LocalStore},
+};
 pub use self::{
-    any::AnyLimiter,
-    async_limiter::{AsyncLimiter, BoxedLimiter},
+    async_limiter::BoxedLimiter,
     into_limiter::{FromAsync, FromLimiter, FromQuota, IntoLimiter},
     joint::{IntoMembers, JointLimiter, KeyedLimit, Member},
-    limiter::{Facts, Limiter, Never, Pending, PendingFuture},
+    limiter::{Facts, Never, Pending, PendingFuture},
     local::{
-        LocalLimiter, LocalLimiterBuilder, LocalStore, LocalStoreBuilder, RestoreError,
-        RestoreErrorKind, SaveError, SaveErrorKind, Saved,
+        LocalLimiterBuilder, LocalStoreBuilder, RestoreError, RestoreErrorKind, SaveError,
+        SaveErrorKind, Saved,
     },
     on_change::OnChange,
     per_request_quota::RequestQuota,

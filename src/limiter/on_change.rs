@@ -21,7 +21,9 @@ use crate::quota::{DayLimits, Quota};
 /// Another algorithm, period, number of slices or refill step makes another counter in either case.
 ///
 /// ```
-/// use tower_ratelimit::{Key, LocalLimiter, LocalStore, ManualClock, OnChange, Quota};
+/// use tower_ratelimit::{
+///     Key, LocalLimiter, LocalStore, Quota, clock::ManualClock, limiter::OnChange,
+/// };
 ///
 /// let store = LocalStore::builder().clock(ManualClock::new()).build()?;
 /// let login = |quota| {

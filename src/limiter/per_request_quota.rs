@@ -34,7 +34,11 @@ use crate::{
 /// as high as that of an uncapped quota.
 ///
 /// ```
-/// use tower_ratelimit::{Key, LocalLimiter, Op, Quota, limiter::{Limiter, RequestQuota, Tier}};
+/// use tower_ratelimit::{
+///     Key, Limiter, LocalLimiter, Quota,
+///     decision::Op,
+///     limiter::{RequestQuota, Tier},
+/// };
 ///
 /// let limiter = LocalLimiter::new(Quota::per_minute(60));
 /// let row = Tier::from(RequestQuota::limit(600).burst(100));

@@ -15,7 +15,10 @@ use crate::{
 /// `Display` is a line for operators.
 ///
 /// ```
-/// use tower_ratelimit::{OnChange, Quota, limiter::QuotaChange};
+/// use tower_ratelimit::{
+///     Quota,
+///     limiter::{OnChange, QuotaChange},
+/// };
 ///
 /// let (before, after) = (Quota::per_minute(2), Quota::per_minute(5));
 /// let change = QuotaChange::new("login", before, after, OnChange::Keep);

@@ -83,7 +83,7 @@ pub trait Admits<B>: Admit {
 }
 
 /// A service whose requests a layer decides about. Its names are those of the layers' services, such as
-/// [`RateLimit`](crate::RateLimit).
+/// [`RateLimit`](crate::rate_limit::RateLimit).
 ///
 /// Clones share the layer's state. The inner service has to be `Clone`: while a request waits,
 /// for a shared limiter's answer or for its turn, it keeps the instance that was ready for it, and

@@ -110,7 +110,7 @@ impl Quota {
     /// `Retry-After` are exact.
     ///
     /// ```
-    /// use tower_ratelimit::{Key, LocalLimiter, ManualClock, Quota};
+    /// use tower_ratelimit::{Key, LocalLimiter, Quota, clock::ManualClock};
     ///
     /// // 2026-01-01T00:00Z.
     /// let clock = ManualClock::new();
@@ -149,7 +149,7 @@ impl Quota {
     /// run time.
     ///
     /// ```
-    /// use tower_ratelimit::{Quota, TimeOfDay};
+    /// use tower_ratelimit::{Quota, quota::TimeOfDay};
     ///
     /// const DAY: Quota = Quota::per_day(100).in_zone("Asia/Kathmandu");
     /// assert!(DAY.check().is_ok());

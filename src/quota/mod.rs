@@ -11,13 +11,13 @@ mod counter_kind;
 mod display;
 mod owned_quota;
 mod parse;
-mod priority;
+pub(crate) mod priority;
 #[cfg(feature = "serde")]
 mod serde;
 mod time_of_day;
 mod unit_name;
 mod validate;
-mod value;
+pub(crate) mod value;
 mod varying;
 #[cfg(feature = "calendar")]
 mod zone;
@@ -30,13 +30,15 @@ pub(crate) use self::owned_quota::DEFAULT_NAME;
 pub(crate) use self::parse::period;
 pub(crate) use self::time_of_day::DayLimits;
 pub(crate) use self::validate::{MAX_COUNT, MAX_REFILL_NANOS, MIN_INTERVAL_NANOS, check_name};
-pub(crate) use self::value::Fitted;
 #[cfg(feature = "calendar")]
 pub(crate) use self::{calendar::CalendarUnit, zone::kept_zone};
 pub use self::{
     owned_quota::{IntoQuotas, OwnedQuota, QuotaList},
-    priority::Priority,
     time_of_day::TimeOfDay,
     unit_name::UnitName,
-    value::{Algorithm, Quota},
+    value::Algorithm,
+};
+pub(crate) use self::{
+    priority::Priority,
+    value::{Fitted, Quota},
 };

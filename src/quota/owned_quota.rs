@@ -117,7 +117,7 @@ impl Quota {
 /// type, see [`IntoQuotas`].
 ///
 /// ```
-/// use tower_ratelimit::{LocalLimiter, QuotaList};
+/// use tower_ratelimit::{LocalLimiter, quota::QuotaList};
 ///
 /// # fn main() -> Result<(), tower_ratelimit::ConfigError> {
 /// let quotas: QuotaList = "10/second; 1000/hour".parse()?;

@@ -21,7 +21,7 @@ use crate::error::{ConfigError, ConfigErrorKind};
 /// critical requests either. Give clients limits of their own where one must not exhaust another's.
 ///
 /// `remaining` is what the class may still take; the limit in headers stays the whole one. A cost above the
-/// part never fits. A [`Hit`](crate::Op::Hit) and a request that passes an
+/// part never fits. A [`Hit`](crate::decision::Op::Hit) and a request that passes an
 /// [elastic](crate::RateLimitLayer::elastic) layer charge at most the part; corrections by the response do
 /// not depend on classes. Requests that [wait](crate::RateLimitLayer::wait) form a queue for each class.
 ///

@@ -13,7 +13,7 @@ pub(crate) type DayLimits = [(TimeOfDay, u64)];
 /// has is refused by [`Quota::check`](crate::Quota::check).
 ///
 /// ```
-/// use tower_ratelimit::TimeOfDay;
+/// use tower_ratelimit::quota::TimeOfDay;
 ///
 /// const MORNING: TimeOfDay = TimeOfDay::at(8, 30);
 /// assert_eq!(MORNING.to_string(), "08:30");

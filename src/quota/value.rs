@@ -53,7 +53,7 @@ pub struct Quota {
     /// The numbers of a request's own quota, which replace this quota's.
     fitted: Option<Fitted>,
     /// The part of its counter's name that is made of numbers. A limiter sets it for
-    /// [`OnChange::Fresh`](crate::OnChange::Fresh); otherwise 0.
+    /// [`OnChange::Fresh`](crate::limiter::OnChange::Fresh); otherwise 0.
     pub(super) counter_mark: u32,
 }
 
@@ -234,7 +234,7 @@ impl Quota {
     }
 
     /// Lets a fixed window count beyond its limit, up to 2^53 − 1 units, as
-    /// [`Op::Count`](crate::Op::Count) requires. By default the count ends at the limit.
+    /// [`Op::Count`](crate::decision::Op::Count) requires. By default the count ends at the limit.
     ///
     /// The limit may then be 0, or up to 4,294,967,295 units a second. Other operations still take at
     /// most the limit. Texts and tables have no word for this.
@@ -246,7 +246,7 @@ impl Quota {
     /// Lets a key owe up to `units` beyond the capacity, for units that were used before they could be
     /// denied. Defaults to 0.
     ///
-    /// Only [`Op::Spend`](crate::Op::Spend), and an [`Op::Settle`](crate::Op::Settle) above its charge,
+    /// Only [`Op::Spend`](crate::decision::Op::Spend), and an [`Op::Settle`](crate::decision::Op::Settle) above its charge,
     /// go beyond the capacity. A key that owes units is denied until they have returned: a bucket earns
     /// them at its rate, a window forgets them at its end, a log as they leave. Headers report 0 units
     /// left, and the wait includes the debt.
@@ -255,7 +255,7 @@ impl Quota {
     /// [`block_for`](crate::limiter::LocalLimiterBuilder::block_for) cannot owe units.
     ///
     /// ```
-    /// use tower_ratelimit::{Key, Limiter, LocalLimiter, ManualClock, Quota};
+    /// use tower_ratelimit::{Key, Limiter, LocalLimiter, Quota, clock::ManualClock};
     ///
     /// let limiter = LocalLimiter::builder(Quota::per_minute(60).debt(60))
     ///     .clock(ManualClock::new())
@@ -295,7 +295,7 @@ impl Quota {
     /// is counted.
     ///
     /// ```
-    /// use tower_ratelimit::{Limiter, LocalLimiter, Quota, Unit};
+    /// use tower_ratelimit::{Limiter, LocalLimiter, Quota, decision::Unit};
     ///
     /// let limiter = LocalLimiter::new(Quota::per_minute(100_000).named("tokens").unit("tokens"));
     /// let Unit::Named(unit) = limiter.policies()[0].unit() else { unreachable!() };

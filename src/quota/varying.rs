@@ -41,7 +41,7 @@ impl Quota {
     ///
     /// ```
     /// use std::time::Duration;
-    /// use tower_ratelimit::{Key, LocalLimiter, ManualClock, Quota, TimeOfDay};
+    /// use tower_ratelimit::{Key, LocalLimiter, Quota, clock::ManualClock, quota::TimeOfDay};
     ///
     /// const TEN_MINUTES: Duration = Duration::from_secs(600);
     /// const QUOTA: Quota = Quota::per(20, TEN_MINUTES)

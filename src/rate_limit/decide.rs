@@ -49,7 +49,7 @@ use crate::{
     reject::{ProblemJson, Reject, RejectionKind},
 };
 
-/// A service whose requests are rate limited. Made by [`RateLimitLayer`](super::RateLimitLayer).
+/// A service whose requests are rate limited. Made by [`RateLimitLayer`](crate::RateLimitLayer).
 pub type RateLimit<S, L = LocalLimiter, R = ProblemJson> = Gate<S, Arc<Admission<L, R>>>;
 
 /// The response of a [`RateLimit`] service.

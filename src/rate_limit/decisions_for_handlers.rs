@@ -4,8 +4,8 @@ use http::Extensions;
 
 use crate::{decision::Decision, key::Key, reject::AnswerStyle};
 
-/// The decisions of all layers with [`expose_decision`](super::RateLimitLayer::expose_decision) that
-/// a request has passed, and the denials of layers that let it [overflow](super::RateLimitLayer::overflow), the
+/// The decisions of all layers with [`expose_decision`](crate::RateLimitLayer::expose_decision) that
+/// a request has passed, and the denials of layers that let it [overflow](crate::RateLimitLayer::overflow), the
 /// outermost first; in the request's extensions, and with axum an
 /// extractor.
 ///

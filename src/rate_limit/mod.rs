@@ -3,20 +3,20 @@
 //!
 //! The steps of a request:
 //!
-//! 1. [`enabled`](RateLimitLayer::enabled), [`skip`](RateLimitLayer::skip) and
-//!    [`deny`](RateLimitLayer::deny) decide whether it is counted at all.
+//! 1. [`enabled`](crate::RateLimitLayer::enabled), [`skip`](crate::RateLimitLayer::skip) and
+//!    [`deny`](crate::RateLimitLayer::deny) decide whether it is counted at all.
 //! 2. The [`KeyExtractor`](crate::KeyExtractor) finds its key;
-//!    [`on_missing_key`](RateLimitLayer::on_missing_key) treats requests without one.
-//! 3. [`tier`](RateLimitLayer::tier) or [`quota`](RateLimitLayer::quota) selects its quotas,
-//!    and [`cost`](RateLimitLayer::cost) its cost. The default is one unit of the default quotas.
+//!    [`on_missing_key`](crate::RateLimitLayer::on_missing_key) treats requests without one.
+//! 3. [`tier`](crate::RateLimitLayer::tier) or [`quota`](crate::RateLimitLayer::quota) selects its quotas,
+//!    and [`cost`](crate::RateLimitLayer::cost) its cost. The default is one unit of the default quotas.
 //! 4. The [`Limiter`](crate::Limiter) decides. When it answers at once, as the local one does, the
 //!    inner service is called at once, with no allocation and nothing awaited.
 //! 5. Delayed by a leaky bucket: the request waits for its turn. Denied: it passes nevertheless if the
-//!    layer is [`elastic`](RateLimitLayer::elastic), or is queued if it may
-//!    [`wait`](RateLimitLayer::wait). If it stays denied, the layer's
-//!    [`overflow`](RateLimitLayer::overflow) passes it to the inner service, uncharged and with its denial.
-//! 6. Allowed: the inner service answers. [`count_if`](RateLimitLayer::count_if) and
-//!    [`final_cost`](RateLimitLayer::final_cost) correct its charge by the response, which gets rate limit
+//!    layer is [`elastic`](crate::RateLimitLayer::elastic), or is queued if it may
+//!    [`wait`](crate::RateLimitLayer::wait). If it stays denied, the layer's
+//!    [`overflow`](crate::RateLimitLayer::overflow) passes it to the inner service, uncharged and with its denial.
+//! 6. Allowed: the inner service answers. [`count_if`](crate::RateLimitLayer::count_if) and
+//!    [`final_cost`](crate::RateLimitLayer::final_cost) correct its charge by the response, which gets rate limit
 //!    headers. Denied: the [`Reject`](crate::reject::Reject) answers 429, or in gRPC, and the inner
 //!    service is not called.
 //!
@@ -24,7 +24,7 @@
 //! and no `HandleErrorLayer` belongs around this one.
 //!
 //! A layer whose costs stand in the bodies of responses is a [`SpendLayer`], made by
-//! [`spending`](RateLimitLayer::spending).
+//! [`spending`](crate::RateLimitLayer::spending).
 //!
 //! # Where the state lives
 //!
@@ -55,13 +55,13 @@
 //! If [`extension_fn`](crate::key::extension_fn) makes the key, and the identity is not verified yet, the
 //! response is 500 and the fix is logged.
 //!
-//! Where layers are stacked, each with [`expose_decision`](RateLimitLayer::expose_decision) adds its
+//! Where layers are stacked, each with [`expose_decision`](crate::RateLimitLayer::expose_decision) adds its
 //! decision to [`Decisions`], where handlers find all of them.
 //!
 //! One HTTP request may hold many operations: batches, GraphQL aliases. A layer sees the head only,
 //! so the cost of a batch is a header or parameter that the application checks, with
-//! [`cost`](RateLimitLayer::cost), or the handler that has read the body charges it, through a handle of
-//! the [limiter](RateLimitLayer::limiter). With
+//! [`cost`](crate::RateLimitLayer::cost), or the handler that has read the body charges it, through a handle of
+//! the [limiter](crate::RateLimitLayer::limiter). With
 //! [`into_result`](crate::Decision::into_result) that handler answers a denial as a layer does.
 //!
 //! # Examples
@@ -69,7 +69,7 @@
 //! ```
 //! use http::{Request, Response};
 //! use tower::{ServiceBuilder, ServiceExt, service_fn};
-//! use tower_ratelimit::{Global, LocalLimiter, ManualClock, Quota, RateLimitLayer};
+//! use tower_ratelimit::{Global, LocalLimiter, Quota, RateLimitLayer, clock::ManualClock};
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -96,8 +96,8 @@
 //!
 //! ```
 //! use tower_ratelimit::{
-//!     Header, Headers, KeyErrorKind, KeyExtractor, PeerIp, Quota, RateLimitLayer,
-//!     MissingKey, reject::PlainText,
+//!     Header, Headers, KeyErrorKind, KeyExtractor, MissingKey, PeerIp, Quota, RateLimitLayer,
+//!     reject::PlainText,
 //! };
 //!
 //! let layer = RateLimitLayer::new(
@@ -111,6 +111,10 @@
 //! .rejection(PlainText);
 //! # let _ = layer;
 //! ```
+//!
+//! [`RateLimitLayer::all`]: crate::RateLimitLayer::all
+//! [`RateLimitLayer`]: crate::RateLimitLayer
+//! [`SpendLayer`]: crate::SpendLayer
 
 mod admission;
 #[cfg(feature = "tokio")]
@@ -126,12 +130,12 @@ mod charge_request;
 mod decide;
 mod decisions_for_handlers;
 mod deferred_decision;
-mod layer;
+pub(crate) mod layer;
 #[cfg(feature = "rules")]
 mod prepared_admission;
 mod reservation;
 mod settings;
-mod spending;
+pub(crate) mod spending;
 mod waiting;
 
 #[cfg(feature = "tokio")]
@@ -151,9 +155,6 @@ pub(crate) use self::{
 pub use self::{
     decide::{RateLimit, ResponseFuture},
     decisions_for_handlers::{Decisions, Exposed},
-    layer::RateLimitLayer,
-    spending::{
-        Exhausted, Missing, SpendBody, SpendExhausted, SpendFuture, SpendLayer, SpendLimit, Spent,
-    },
+    spending::{Exhausted, Missing, SpendBody, SpendExhausted, SpendFuture, SpendLimit, Spent},
 };
 pub use crate::middleware::gate::{Gate, GateFuture};

@@ -24,7 +24,7 @@ use crate::{
     decision::{Decision, Policy},
     error::LimiterError,
     headers::Headers,
-    key::{Global, Key},
+    key::{Key, route::Global},
     limiter::{Limiter, Pending, Tier},
     middleware::key_extraction_rules::Uncounted,
     observe::{Decided, Observer},

@@ -4,9 +4,4 @@ pub(crate) mod permits;
 pub(crate) mod script;
 pub(crate) mod store;
 
-pub use self::store::{RedisStore, RedisStoreBuilder};
-pub use crate::store::{
-    error::{StoreError, StoreErrorKind},
-    health::StoreHealth,
-    stats::StoreStats,
-};
+pub use self::store::RedisStoreBuilder;

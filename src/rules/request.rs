@@ -11,7 +11,7 @@ use crate::key::matched_route;
 use crate::{
     clock::Timestamp,
     error::KeyError,
-    key::{AddressOrigin, ClientAddress, ClientIp},
+    key::{AddressOrigin, ClientIp, client_ip::ClientAddress},
 };
 
 /// The settings of the files about requests of all rules.

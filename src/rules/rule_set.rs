@@ -34,7 +34,10 @@ use crate::{
 ///
 /// ```
 /// use http::Request;
-/// use tower_ratelimit::{Timestamp, rules::{Format, Rules}};
+/// use tower_ratelimit::{
+///     clock::Timestamp,
+///     rules::{Format, Rules},
+/// };
 ///
 /// let rules = Rules::builder().parse(
 ///     r#"

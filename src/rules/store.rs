@@ -43,8 +43,8 @@ impl From<LocalStore> for RulesStore {
 }
 
 #[cfg(feature = "redis")]
-impl From<crate::redis::RedisStore> for RulesStore {
-    fn from(store: crate::redis::RedisStore) -> Self {
+impl From<crate::redis::store::RedisStore> for RulesStore {
+    fn from(store: crate::redis::store::RedisStore) -> Self {
         Self(Place::Redis(RedisRules::new(store)))
     }
 }

@@ -101,7 +101,7 @@ impl RedisLimiterBuilder {
     }
 
     /// Blocks a key for this long after a denial, on all nodes. By default a denial does not block;
-    /// a key can still be [blocked by hand](crate::Op::Block). See
+    /// a key can still be [blocked by hand](crate::decision::Op::Block). See
     /// [`LocalLimiterBuilder::block_for`](crate::limiter::LocalLimiterBuilder::block_for).
     pub const fn block_for(mut self, block: Duration) -> Self {
         self.terms.block_for = Some(block);

@@ -12,7 +12,7 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 
-use super::{RedisLimiter, operation_answer::RedisFuture};
+use super::{limiter::RedisLimiter, operation_answer::RedisFuture};
 use crate::{
     clock::Timestamp,
     decision::{Decision, Op, Policy, all_or_first_error},

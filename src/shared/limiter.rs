@@ -165,13 +165,13 @@ impl<S: StoreBackend> SharedLimiter<S> {
     /// capacity of the new quota or the largest one of another tier that shares the counter. A
     /// raised limit therefore frees no key at once: an empty bucket gets its next unit at the new
     /// rate, and windows and logs have the new limit less the counted units. That is so with
-    /// [`OnChange::Fresh`](crate::OnChange::Fresh), too; [`reset`](Self::reset) frees one key.
+    /// [`OnChange::Fresh`](crate::limiter::OnChange::Fresh), too; [`reset`](Self::reset) frees one key.
     ///
     /// If the algorithm, period, number of slices or refill step changes, all quotas of this
     /// limiter start fresh and blocks end, unless the tiers count in the same ways as before. They
     /// count under other keys, so nodes with the new configuration and nodes with the old one do
     /// not disturb each other. A request in flight returns to a bucket no more than its new numbers
-    /// could have charged, see [`Receipt`](crate::Receipt).
+    /// could have charged, see [`Receipt`](crate::decision::Receipt).
     ///
     /// # Errors
     ///

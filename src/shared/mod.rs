@@ -3,6 +3,8 @@
 //!
 //! A [`RedisLimiter`] keeps its values in Redis. A [`SharedLimiter`] keeps them in a [`Store`] of
 //! your own, which calls [`Call::apply`] under a lock, or in a [`CompareAndSwap`].
+//!
+//! [`RedisLimiter`]: crate::RedisLimiter
 
 // In: a tier, a key and an operation. Out: a decision, at once or when the store has answered.
 //
@@ -32,7 +34,7 @@ mod joint;
 mod known;
 mod lease;
 mod ledger;
-mod limiter;
+pub(crate) mod limiter;
 mod memory_store;
 mod mode;
 mod operation_answer;
@@ -46,6 +48,8 @@ mod subject_settlement;
 mod user_store;
 mod wire;
 
+#[cfg(feature = "redis")]
+pub use self::redis_values::RedisValues;
 #[doc(hidden)]
 pub use self::wire::{
     LateCall,
@@ -54,7 +58,6 @@ pub use self::wire::{
 pub use self::{
     builder::RedisLimiterBuilder,
     compare_and_swap::{Cas, CompareAndSwap, Versioned},
-    fallback::OnFailure,
     limiter::SharedLimiter,
     memory_store::MemoryStore,
     mode::{Mode, ModeStats},
@@ -63,5 +66,3 @@ pub use self::{
     user_store::Store,
     wire::{Applied, Call, Reply, Write},
 };
-#[cfg(feature = "redis")]
-pub use self::{limiter::RedisLimiter, redis_values::RedisValues};

@@ -19,7 +19,7 @@ pub(super) enum LocalAnswer {
     Ask,
 }
 
-/// The decision of a [`RedisLimiter`](super::RedisLimiter) or a
+/// The decision of a [`RedisLimiter`](crate::RedisLimiter) or a
 /// [`SharedLimiter`](super::SharedLimiter), ready at its deadline at the latest.
 ///
 /// The operation has already been sent: the store does it even if this future is dropped.

@@ -112,8 +112,8 @@ impl CompareAndSwap for RedisValues {
 
     /// # Errors
     ///
-    /// After [`Timeout`](crate::StoreErrorKind::Timeout) and
-    /// [`Disconnected`](crate::StoreErrorKind::Disconnected) the value may have been written.
+    /// After [`Timeout`](crate::store::StoreErrorKind::Timeout) and
+    /// [`Disconnected`](crate::store::StoreErrorKind::Disconnected) the value may have been written.
     async fn swap(
         &self,
         key: &str,

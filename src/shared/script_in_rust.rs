@@ -30,7 +30,7 @@ impl Call<'_> {
     ///
     /// # Errors
     ///
-    /// [`ForeignData`](super::super::StoreErrorKind::ForeignData) if the value was not written by
+    /// [`ForeignData`](crate::store::StoreErrorKind::ForeignData) if the value was not written by
     /// limiters of these quotas.
     pub fn apply(&self, value: Option<&[u8]>, now: Timestamp) -> Result<Applied, StoreError> {
         let limits = self.plan.limits();

@@ -12,7 +12,11 @@ use crate::store::error::StoreError;
 ///
 /// ```
 /// use std::{collections::HashMap, sync::Mutex};
-/// use tower_ratelimit::{Clock, OsClock, StoreError, shared::{Call, Reply, Store}};
+/// use tower_ratelimit::{
+///     clock::{Clock, OsClock},
+///     shared::{Call, Reply, Store},
+///     store::StoreError,
+/// };
 ///
 /// #[derive(Default)]
 /// struct Values(Mutex<HashMap<String, Vec<u8>>>);

@@ -5,7 +5,7 @@ use std::sync::{
     atomic::{AtomicI64, Ordering},
 };
 
-use tower_ratelimit::{Clock, ManualClock, Timestamp};
+use tower_ratelimit::clock::{Clock, ManualClock, Timestamp};
 
 /// A clock that does not step, and how much the wall is ahead of it.
 #[derive(Debug, Clone)]

@@ -5,7 +5,10 @@ use std::{collections::BTreeMap, error::Error as _, time::Duration};
 
 use serde_json::Value;
 use tower_ratelimit::{
-    Key, Limiter, ManualClock, Op, Priority, Quota, Receipt, Timestamp, limiter::Tier,
+    Key, Limiter, Priority, Quota,
+    clock::{ManualClock, Timestamp},
+    decision::{Op, Receipt},
+    limiter::Tier,
 };
 
 use super::{

@@ -1,7 +1,7 @@
 //! A clock for tests in tokio's paused time.
 
 use tokio::time::Instant;
-use tower_ratelimit::{Clock, Timestamp};
+use tower_ratelimit::clock::{Clock, Timestamp};
 
 /// Starts at a time that is always the same and continues with tokio's, so that a test whose time is
 /// paused can be repeated.

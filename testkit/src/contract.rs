@@ -4,7 +4,7 @@
 use std::{future::Future, time::Duration};
 
 use crate::AGE;
-use tower_ratelimit::{AnyLimiter, Decision, Key, Limiter as _, Op, Quota};
+use tower_ratelimit::{AnyLimiter, Decision, Key, Limiter as _, Quota, decision::Op};
 
 /// A store to be tested.
 pub trait StoreBench {

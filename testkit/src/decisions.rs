@@ -3,7 +3,11 @@
 use std::{collections::BTreeMap, error::Error as _, time::Duration};
 
 use serde_json::Value;
-use tower_ratelimit::{Decision, Key, Limiter, ManualClock, Op, Policy, Quota, Timestamp};
+use tower_ratelimit::{
+    Decision, Key, Limiter, Quota,
+    clock::{ManualClock, Timestamp},
+    decision::{Op, Policy},
+};
 
 use super::vectors;
 

@@ -52,7 +52,10 @@ use std::{
 use http::{Request, Response, StatusCode};
 use tower::{Service, ServiceExt, service_fn};
 use tower_ratelimit::{
-    AsyncLimiter, Decision, IntoQuotas, Key, LimiterError, LocalLimiter, ManualClock, Op, Policy,
+    AsyncLimiter, Decision, Key, LimiterError, LocalLimiter,
+    clock::ManualClock,
+    decision::{Op, Policy},
+    quota::IntoQuotas,
 };
 
 /// A period for windows that do not end while a test runs: there is one from 2023 until 2041. Those of a day end at

@@ -4,7 +4,7 @@ use std::{cell::Cell, env, time::Duration};
 
 use proptest::{prelude::*, test_runner::TestRunner};
 
-use tower_ratelimit::OnChange;
+use tower_ratelimit::limiter::OnChange;
 
 use super::{
     cases,

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use tower_ratelimit::{
-    Decision, Key, Limiter as _, LocalLimiter, ManualClock, Op, Quota, limiter::Pending,
+    Decision, Key, Limiter as _, LocalLimiter, Quota, clock::ManualClock, decision::Op,
+    limiter::Pending,
 };
 
 use super::{alice, every_algorithm};

@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use tower_ratelimit::{Clock as _, ManualClock, Outcome};
+use tower_ratelimit::{
+    clock::{Clock as _, ManualClock},
+    decision::Outcome,
+};
 
 use super::{
     alice, cases,

@@ -5,8 +5,10 @@ use std::time::Duration;
 
 use testkit::charges::utc;
 use tower_ratelimit::{
-    Clock as _, ConfigErrorKind as Kind, Limiter, LocalLimiter, LocalStore, ManualClock, Op,
-    Priority, Quota, limiter::Tier,
+    ConfigErrorKind as Kind, Limiter, LocalLimiter, LocalStore, Priority, Quota,
+    clock::{Clock as _, ManualClock},
+    decision::Op,
+    limiter::Tier,
 };
 
 use super::{alice, fields, limiter_at};

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use tower_ratelimit::{LocalLimiter, LocalStore, ManualClock, Quota, Receipt};
+use tower_ratelimit::{LocalLimiter, LocalStore, Quota, clock::ManualClock, decision::Receipt};
 
 use super::alice;
 

@@ -3,7 +3,11 @@
 
 use std::time::Duration;
 
-use tower_ratelimit::{Algorithm, Key, LocalLimiter, LocalStore, ManualClock, Quota, Timestamp};
+use tower_ratelimit::{
+    Key, LocalLimiter, LocalStore, Quota,
+    clock::{ManualClock, Timestamp},
+    quota::Algorithm,
+};
 
 use super::{alice, every_algorithm};
 

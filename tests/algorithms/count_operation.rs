@@ -5,7 +5,9 @@ use std::time::Duration;
 use proptest::prelude::*;
 use tower_ratelimit::{
     ConfigErrorKind, Decision, Key, Limiter as _, LimiterErrorKind, LocalLimiter, LocalStore,
-    ManualClock, Op, Quota, Timestamp,
+    Quota,
+    clock::{ManualClock, Timestamp},
+    decision::Op,
     limiter::{JointLimiter, Pending, RequestQuota, Tier},
 };
 

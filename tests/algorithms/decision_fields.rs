@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use testkit::oracle::{Counter, Nanos, Rule};
-use tower_ratelimit::{Decision, Outcome, QuotaStatus};
+use tower_ratelimit::{
+    Decision,
+    decision::{Outcome, QuotaStatus},
+};
 
 /// All fields of a decision.
 #[derive(Debug, PartialEq, Eq)]

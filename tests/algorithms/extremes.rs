@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use tower_ratelimit::{
-    Limiter as _, LocalLimiter, ManualClock, Quota, Timestamp, limiter::Pending,
+    Limiter as _, LocalLimiter, Quota,
+    clock::{ManualClock, Timestamp},
+    limiter::Pending,
 };
 
 use super::{

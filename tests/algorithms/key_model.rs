@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use tower_ratelimit::{Algorithm, OnChange, Outcome};
+use tower_ratelimit::{decision::Outcome, limiter::OnChange, quota::Algorithm};
 
 use super::{
     decision_fields::{Answer, Line, count, micros_up},

@@ -5,8 +5,10 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use tower_ratelimit::{
-    Clock as _, Decision, Limiter as _, LocalLimiter, ManualClock, Op, Quota, Receipt,
-    limiter::Pending, limiter::Tier,
+    Decision, Limiter as _, LocalLimiter, Quota,
+    clock::{Clock as _, ManualClock},
+    decision::{Op, Receipt},
+    limiter::{Pending, Tier},
 };
 
 use super::{alice, cases};

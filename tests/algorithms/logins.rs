@@ -1,6 +1,9 @@
 //! `block_for` with responses that count or do not: logins that are tried in parallel.
 
-use tower_ratelimit::{Decision, LocalLimiter, Op, Quota, Receipt};
+use tower_ratelimit::{
+    Decision, LocalLimiter, Quota,
+    decision::{Op, Receipt},
+};
 
 use super::{
     alice,

@@ -44,7 +44,7 @@ use testkit::{
     charges::utc,
     oracle::{self, quotas},
 };
-use tower_ratelimit::{Decision, Headers, Key, LocalLimiter, ManualClock, Quota};
+use tower_ratelimit::{Decision, Headers, Key, LocalLimiter, Quota, clock::ManualClock};
 
 /// The number of cases, unless `PROPTEST_CASES` sets another number.
 fn cases(cases: u32) -> ProptestConfig {

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use tower_ratelimit::{Key, Limiter as _, LocalLimiter, ManualClock, Quota};
+use tower_ratelimit::{Key, Limiter as _, LocalLimiter, Quota, clock::ManualClock};
 
 use super::every_algorithm;
 

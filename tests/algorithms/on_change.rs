@@ -4,8 +4,11 @@
 use std::{thread, time::Duration};
 
 use tower_ratelimit::{
-    Algorithm, Decision, Limiter as _, LocalLimiter, LocalStore, ManualClock, OnChange, Op, Quota,
-    limiter::{LocalLimiterBuilder, Pending, QuotaChange, RequestQuota, Tier},
+    Decision, Limiter as _, LocalLimiter, LocalStore, Quota,
+    clock::ManualClock,
+    decision::Op,
+    limiter::{LocalLimiterBuilder, OnChange, Pending, QuotaChange, RequestQuota, Tier},
+    quota::Algorithm,
 };
 
 use super::{alice, every_algorithm};

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use tower_ratelimit::{
-    Decision, Limiter as _, LocalLimiter, ManualClock, Op, Priority, Quota,
+    Decision, Limiter as _, LocalLimiter, Priority, Quota,
+    clock::ManualClock,
+    decision::Op,
     limiter::{Pending, Tier},
 };
 

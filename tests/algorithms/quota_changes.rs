@@ -7,7 +7,9 @@ use std::{
 };
 
 use proptest::prelude::*;
-use tower_ratelimit::{Algorithm, ConfigErrorKind, Key, LocalLimiter, ManualClock, Quota};
+use tower_ratelimit::{
+    ConfigErrorKind, Key, LocalLimiter, Quota, clock::ManualClock, quota::Algorithm,
+};
 
 use super::{
     alice, cases, every_algorithm,

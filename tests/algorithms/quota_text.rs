@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use proptest::{option::weighted, prelude::*};
 use tower_ratelimit::{
-    ConfigErrorKind as Kind, IntoQuotas as _, Limiter as _, LocalLimiter, Quota, QuotaList,
+    ConfigErrorKind as Kind, Limiter as _, LocalLimiter, Quota,
+    quota::{IntoQuotas as _, QuotaList},
 };
 
 #[test]
@@ -454,7 +455,10 @@ proptest! {
 mod serde {
     use std::time::Duration;
 
-    use tower_ratelimit::{IntoQuotas as _, OwnedQuota, Quota, QuotaList};
+    use tower_ratelimit::{
+        Quota,
+        quota::{IntoQuotas as _, OwnedQuota, QuotaList},
+    };
 
     fn read(json: &str) -> Result<OwnedQuota, serde_json::Error> {
         serde_json::from_str(json)

@@ -3,8 +3,10 @@
 use std::time::Duration;
 
 use tower_ratelimit::{
-    Decision, Key, LocalLimiter, LocalStore, ManualClock, Op, Quota, Receipt,
-    limiter::{JointLimiter, Limiter as _, Pending, RequestQuota, Tier},
+    Decision, Key, Limiter as _, LocalLimiter, LocalStore, Quota,
+    clock::ManualClock,
+    decision::{Op, Receipt},
+    limiter::{JointLimiter, Pending, RequestQuota, Tier},
 };
 
 use super::alice;

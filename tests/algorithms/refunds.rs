@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use tower_ratelimit::{LocalLimiter, ManualClock, Quota};
+use tower_ratelimit::{LocalLimiter, Quota, clock::ManualClock};
 
 use super::{
     alice, cases,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tower_ratelimit::{Op, Receipt};
+use tower_ratelimit::decision::{Op, Receipt};
 
 /// An operation; a receipt is that of an earlier decision, by its number.
 #[derive(Debug, Clone, Copy)]

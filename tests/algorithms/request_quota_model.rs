@@ -3,8 +3,8 @@
 
 use proptest::prelude::*;
 use tower_ratelimit::{
-    Algorithm,
     limiter::{RequestQuota, Tier},
+    quota::Algorithm,
 };
 
 use super::oracle::{Nanos, Rule};

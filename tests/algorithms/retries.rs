@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use tower_ratelimit::{LocalLimiter, ManualClock};
+use tower_ratelimit::{LocalLimiter, clock::ManualClock};
 
 use super::{
     alice, cases,

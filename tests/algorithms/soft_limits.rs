@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tower_ratelimit::{ConfigErrorKind, ManualClock, Quota};
+use tower_ratelimit::{ConfigErrorKind, Quota, clock::ManualClock};
 
 use super::{
     alice, every_algorithm,

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use tower_ratelimit::{
-    Clock as _, ConfigErrorKind, Decision, Limiter as _, LimiterErrorKind, LocalLimiter,
-    LocalStore, ManualClock, Op, Quota, Receipt,
+    ConfigErrorKind, Decision, Limiter as _, LimiterErrorKind, LocalLimiter, LocalStore, Quota,
+    clock::{Clock as _, ManualClock},
+    decision::{Op, Receipt},
     limiter::{JointLimiter, Pending, RequestQuota, Tier},
 };
 

@@ -3,8 +3,12 @@
 use std::time::Duration;
 
 use tower_ratelimit::{
-    Algorithm, AnyLimiter, ConfigErrorKind, Decision, Key, Limiter, LimiterError, LimiterErrorKind,
-    LocalLimiter, ManualClock, Op, Quota, limiter::Pending, limiter::Tier,
+    AnyLimiter, ConfigErrorKind, Decision, Key, Limiter, LimiterError, LimiterErrorKind,
+    LocalLimiter, Quota,
+    clock::ManualClock,
+    decision::Op,
+    limiter::{Pending, Tier},
+    quota::Algorithm,
 };
 
 use super::{alice, every_algorithm};

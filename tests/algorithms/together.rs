@@ -7,8 +7,11 @@ use std::{
 };
 
 use tower_ratelimit::{
-    Algorithm, Decision, Limiter as _, LocalLimiter, ManualClock, Op, Outcome, Quota,
+    Decision, Limiter as _, LocalLimiter, Quota,
+    clock::ManualClock,
+    decision::{Op, Outcome},
     limiter::Pending,
+    quota::Algorithm,
 };
 
 use super::{alice, every_algorithm};

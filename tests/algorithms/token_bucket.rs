@@ -7,7 +7,10 @@ use std::{env, time::Duration};
 
 use exact_oracle::{Request, decide};
 use proptest::prelude::*;
-use tower_ratelimit::{Key, LocalLimiter, ManualClock, Quota, Timestamp};
+use tower_ratelimit::{
+    Key, LocalLimiter, Quota,
+    clock::{ManualClock, Timestamp},
+};
 
 /// At least 2,000 cases, unless `PROPTEST_CASES` sets another number.
 fn config() -> ProptestConfig {

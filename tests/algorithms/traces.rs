@@ -5,8 +5,10 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use tower_ratelimit::{
-    Decision, Limiter as _, LocalLimiter, ManualClock, OnChange, Priority, Receipt,
-    limiter::{LocalLimiterBuilder, Pending, Tier},
+    Decision, Limiter as _, LocalLimiter, Priority,
+    clock::ManualClock,
+    decision::Receipt,
+    limiter::{LocalLimiterBuilder, OnChange, Pending, Tier},
 };
 
 use super::{

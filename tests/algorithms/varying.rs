@@ -5,8 +5,11 @@ use std::time::Duration;
 
 use testkit::charges::utc;
 use tower_ratelimit::{
-    ConfigErrorKind as Kind, Limiter, LocalLimiter, LocalStore, ManualClock, Op, Quota, TimeOfDay,
+    ConfigErrorKind as Kind, Limiter, LocalLimiter, LocalStore, Quota,
+    clock::ManualClock,
+    decision::Op,
     limiter::{RequestQuota, Tier},
+    quota::TimeOfDay,
 };
 
 use super::{alice, fields, limiter_at};

@@ -4,8 +4,11 @@
 use std::time::Duration;
 
 use tower_ratelimit::{
-    Clock as _, ConfigErrorKind as Kind, Limiter, LocalLimiter, OnChange, Op, Quota, TimeOfDay,
-    limiter::{QuotaChange, Tier},
+    ConfigErrorKind as Kind, Limiter, LocalLimiter, Quota,
+    clock::Clock as _,
+    decision::Op,
+    limiter::{OnChange, QuotaChange, Tier},
+    quota::TimeOfDay,
 };
 
 use super::{alice, limiter_at};

@@ -8,7 +8,10 @@ use testkit::{
     decisions::{self, Subject, THE_ONE_KEY, at},
     now,
 };
-use tower_ratelimit::{Clock, Key, LocalLimiter, ManualClock, Quota};
+use tower_ratelimit::{
+    Key, LocalLimiter, Quota,
+    clock::{Clock, ManualClock},
+};
 
 struct Local;
 

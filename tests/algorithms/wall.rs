@@ -4,7 +4,9 @@
 use std::time::Duration;
 
 use testkit::both_clocks::BothClocks;
-use tower_ratelimit::{LocalLimiter, LocalStore, Quota, TimeOfDay, limiter::LocalLimiterBuilder};
+use tower_ratelimit::{
+    LocalLimiter, LocalStore, Quota, limiter::LocalLimiterBuilder, quota::TimeOfDay,
+};
 
 use super::alice;
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tower_ratelimit::{Key, LocalLimiter, ManualClock, Quota};
+use tower_ratelimit::{Key, LocalLimiter, Quota, clock::ManualClock};
 
 fn limiter(max_log_times: usize) -> (LocalLimiter, ManualClock) {
     let clock = ManualClock::new();

@@ -7,8 +7,11 @@ use http::{HeaderMap, Response};
 use testkit::{Probe, field, get, send};
 use tower::Layer;
 use tower_ratelimit::{
-    Clock, Concurrency, ConcurrencyLayer, ConfigErrorKind, Decision, Global, IntoQuotas, Key,
-    Limiter, LocalLimiter, ManualClock, OwnedQuota, Policy, Quota, QuotaStatus, RateLimitLayer,
+    Concurrency, ConcurrencyLayer, ConfigErrorKind, Decision, Global, Key, Limiter, LocalLimiter,
+    Quota, RateLimitLayer,
+    clock::{Clock, ManualClock},
+    decision::{Policy, QuotaStatus},
+    quota::{IntoQuotas, OwnedQuota},
 };
 
 const QUOTA: Quota = Quota::per_minute(3);

@@ -23,9 +23,9 @@ use http_body_util::BodyExt;
 use testkit::{Probe, get, now, send};
 use tower::{Layer, Service, ServiceExt, service_fn};
 use tower_ratelimit::{
-    Concurrency, ConcurrencyLayer, ConcurrencyLimit, ConfigErrorKind, Global, Header, Headers, Key,
-    Priority, Quota, RateLimitLayer,
-    concurrency::{ConcurrencyBody, ResponseFuture},
+    Concurrency, ConcurrencyLayer, ConfigErrorKind, Global, Header, Headers, Key, Priority, Quota,
+    RateLimitLayer,
+    concurrency::{ConcurrencyBody, ConcurrencyLimit, ResponseFuture},
     key::key_fn,
     reject::ProblemJson,
 };

@@ -7,7 +7,9 @@ use tonic::{Code, Status, metadata::MetadataMap};
 use tonic_types::StatusExt;
 use tower_ratelimit::{
     AsyncLimiter, Decision, Global, Header, Key, KeyErrorKind, KeyExtractor, LimiterError,
-    MissingKey, Op, PeerIp, Policy, Quota, RateLimitLayer, reject::Denial,
+    MissingKey, PeerIp, Quota, RateLimitLayer,
+    decision::{Op, Policy},
+    reject::Denial,
 };
 
 use super::service::{Kind, Running};

@@ -25,7 +25,7 @@ use tonic::{
     transport::{Channel, Server},
 };
 use tower::{Service, service_fn};
-use tower_ratelimit::{Key, LocalLimiter, ManualClock, Quota, RateLimitLayer};
+use tower_ratelimit::{Key, LocalLimiter, Quota, RateLimitLayer, clock::ManualClock};
 
 /// Messages as they are, without protobuf.
 #[derive(Default)]

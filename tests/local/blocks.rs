@@ -2,7 +2,8 @@
 
 use proptest::{collection::vec, prelude::*};
 use tower_ratelimit::{
-    Decision, Key, LocalLimiter, LocalStore, ManualClock, Quota, limiter::LocalLimiterBuilder,
+    Decision, Key, LocalLimiter, LocalStore, Quota, clock::ManualClock,
+    limiter::LocalLimiterBuilder,
 };
 
 use super::{key, seconds};

@@ -5,9 +5,11 @@ use std::time::Duration;
 use proptest::{collection::vec, prelude::*};
 use testkit::now;
 use tower_ratelimit::{
-    AnyLimiter, Decision, Key, LimiterError, LimiterErrorKind, LocalLimiter, LocalStore,
-    ManualClock, Op, Quota, Receipt,
-    limiter::{JointLimiter, Limiter, Tier},
+    AnyLimiter, Decision, Key, Limiter, LimiterError, LimiterErrorKind, LocalLimiter, LocalStore,
+    Quota,
+    clock::ManualClock,
+    decision::{Op, Receipt},
+    limiter::{JointLimiter, Tier},
 };
 
 use super::{key, seconds};

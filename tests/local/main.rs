@@ -21,7 +21,7 @@ use std::{
     time::Duration,
 };
 
-use tower_ratelimit::{ConfigErrorKind, Key, LocalLimiter, ManualClock, Quota};
+use tower_ratelimit::{ConfigErrorKind, Key, LocalLimiter, Quota, clock::ManualClock};
 
 const THREADS: u64 = 8;
 

@@ -1,6 +1,9 @@
 //! Limiters of one name in one store: they share counters as tiers do.
 
-use tower_ratelimit::{Limiter, LocalLimiter, LocalStore, ManualClock, OnChange, Policy, Quota};
+use tower_ratelimit::{
+    Limiter, LocalLimiter, LocalStore, Quota, clock::ManualClock, decision::Policy,
+    limiter::OnChange,
+};
 
 use super::{key, seconds};
 

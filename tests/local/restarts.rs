@@ -4,8 +4,9 @@ use std::{env, fs, path::Path, time::Duration};
 
 use proptest::{prelude::*, test_runner::TestRunner};
 use tower_ratelimit::{
-    Key, LocalLimiter, LocalStore, ManualClock, OnChange, Quota, Timestamp,
-    limiter::{LocalLimiterBuilder, RestoreError, RestoreErrorKind, SaveErrorKind},
+    Key, LocalLimiter, LocalStore, Quota,
+    clock::{ManualClock, Timestamp},
+    limiter::{LocalLimiterBuilder, OnChange, RestoreError, RestoreErrorKind, SaveErrorKind},
 };
 
 use super::{in_parallel, key, seconds};

@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use proptest::{collection::vec, prelude::*};
 use tower_ratelimit::{
-    ConfigErrorKind, Decision, Key, LocalLimiter, LocalStore, ManualClock, Op, Quota, Receipt,
-    Timestamp,
-    limiter::{Limiter, LocalLimiterBuilder, Pending, RequestQuota, Tier},
+    ConfigErrorKind, Decision, Key, Limiter, LocalLimiter, LocalStore, Quota,
+    clock::{ManualClock, Timestamp},
+    decision::{Op, Receipt},
+    limiter::{LocalLimiterBuilder, Pending, RequestQuota, Tier},
 };
 
 use super::{in_parallel, key, seconds};

@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 
 use proptest::{collection::vec, prelude::*};
-use tower_ratelimit::{LocalLimiter, LocalStore, ManualClock, Quota, limiter::LocalLimiterBuilder};
+use tower_ratelimit::{
+    LocalLimiter, LocalStore, Quota, clock::ManualClock, limiter::LocalLimiterBuilder,
+};
 
 use super::{key, seconds};
 

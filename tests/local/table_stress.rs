@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tower_ratelimit::{LocalLimiter, ManualClock, Quota};
+use tower_ratelimit::{LocalLimiter, Quota, clock::ManualClock};
 
 use super::{THREADS, in_parallel, key, limiter};
 

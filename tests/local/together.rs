@@ -5,9 +5,11 @@ use std::time::Duration;
 use proptest::{collection::vec, prelude::*};
 use testkit::now;
 use tower_ratelimit::{
-    ConfigErrorKind, Decision, Key, LimiterError, LimiterErrorKind, LocalLimiter, LocalStore,
-    ManualClock, Op, Outcome, Quota, Receipt,
-    limiter::{JointLimiter, Limiter, Tier},
+    ConfigErrorKind, Decision, Key, Limiter, LimiterError, LimiterErrorKind, LocalLimiter,
+    LocalStore, Quota,
+    clock::ManualClock,
+    decision::{Op, Outcome, Receipt},
+    limiter::{JointLimiter, Tier},
 };
 
 use super::{in_parallel, key, seconds};

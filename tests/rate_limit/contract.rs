@@ -12,8 +12,9 @@ use testkit::{Probe, Slow, get, limiter, now, send};
 use tokio::sync::Semaphore;
 use tower::{Layer, Service, ServiceExt, service_fn};
 use tower_ratelimit::{
-    Concurrency, ConcurrencyLayer, Global, Key, LocalLimiter, Quota, RateLimit, RateLimitLayer,
-    rate_limit::ResponseFuture, spend::Field,
+    Concurrency, ConcurrencyLayer, Global, Key, LocalLimiter, Quota, RateLimitLayer,
+    rate_limit::{RateLimit, ResponseFuture},
+    spend::Field,
 };
 
 fn slow(limiter: &LocalLimiter) -> (Slow, Arc<Semaphore>) {

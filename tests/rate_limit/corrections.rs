@@ -14,8 +14,9 @@ use http::{Request, Response, StatusCode};
 use testkit::{Lines, Probe, answering, field, get, limiter, now, send};
 use tower::{Layer, Service, ServiceExt, service_fn};
 use tower_ratelimit::{
-    Global, Key, Limiter, LimiterError, LocalLimiter, ManualClock, Op, Policy, Quota,
-    RateLimitLayer,
+    Global, Key, Limiter, LimiterError, LocalLimiter, Quota, RateLimitLayer,
+    clock::ManualClock,
+    decision::{Op, Policy},
     limiter::{Never, Pending},
     observe::{Event, Observer},
 };
@@ -294,7 +295,7 @@ mod over_governor {
     use std::num::NonZeroU32;
 
     use ::governor::{Quota, RateLimiter};
-    use tower_ratelimit::GovernorLimiter;
+    use tower_ratelimit::limiter::GovernorLimiter;
 
     use super::*;
 

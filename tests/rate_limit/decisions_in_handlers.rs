@@ -13,7 +13,10 @@ use testkit::{fields, get, limiter, send};
 use tower::{Layer, Service, service_fn};
 use tower_ratelimit::{
     AsyncLimiter, Decision, Global, Header, Key, KeyErrorKind, LimiterError, LocalLimiter,
-    MissingKey, Op, Policy, Quota, RateLimitLayer, limiter::Tier, rate_limit::Decisions,
+    MissingKey, Quota, RateLimitLayer,
+    decision::{Op, Policy},
+    limiter::Tier,
+    rate_limit::Decisions,
 };
 
 /// Answers with the decision's content; without one it fails, as axum's extractor does.

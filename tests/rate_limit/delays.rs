@@ -7,8 +7,10 @@ use testkit::{Probe, field};
 use tokio::time::Instant;
 use tower::{Layer, Service, ServiceExt, service_fn};
 use tower_ratelimit::{
-    Clock, Decision, Global, Key, Limiter, LocalLimiter, LocalStore, ManualClock, Op, Priority,
-    Quota, RateLimitLayer, Timestamp, limiter::Tier,
+    Decision, Global, Key, Limiter, LocalLimiter, LocalStore, Priority, Quota, RateLimitLayer,
+    clock::{Clock, ManualClock, Timestamp},
+    decision::Op,
+    limiter::Tier,
 };
 
 /// tokio's time as a limiter's clock.

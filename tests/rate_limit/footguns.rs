@@ -7,7 +7,9 @@ use testkit::{Probe, field, get, limiter, logged, send};
 use tower::Layer;
 use tower_ratelimit::{
     AsyncLimiter, ClientIp, Concurrency, ConcurrencyLayer, Decision, Global, Key, Limiter,
-    LimiterError, LocalLimiter, Op, Policy, Quota, RateLimitLayer, key::ClientIpHeader,
+    LimiterError, LocalLimiter, Quota, RateLimitLayer,
+    decision::{Op, Policy},
+    key::ClientIpHeader,
     limiter::Tier,
 };
 

@@ -17,8 +17,9 @@ use governor::{
     state::{InMemoryState, NotKeyed, keyed::HashMapStateStore},
 };
 use tower_ratelimit::{
-    ConfigErrorKind, Decision, Global, GovernorLimiter, Key, Limiter, LimiterErrorKind, Op,
-    Outcome, Policy, Priority, RateLimitLayer, limiter::Pending,
+    ConfigErrorKind, Decision, Global, Key, Limiter, LimiterErrorKind, Priority, RateLimitLayer,
+    decision::{Op, Outcome, Policy},
+    limiter::{GovernorLimiter, Pending},
 };
 
 type Keyed<K, M> = RateLimiter<K, HashMapStateStore<K>, FakeRelativeClock, M>;

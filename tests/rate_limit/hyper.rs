@@ -12,7 +12,7 @@ use http_body_util::Full;
 use hyper::{body::Incoming, server::conn::http1};
 use hyper_util::{rt::TokioIo, service::TowerToHyperService};
 use tower::{ServiceBuilder, service_fn};
-use tower_ratelimit::{Global, LocalLimiter, ManualClock, Quota, RateLimitLayer};
+use tower_ratelimit::{Global, LocalLimiter, Quota, RateLimitLayer, clock::ManualClock};
 
 async fn hello(_: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
     Ok(Response::new(Full::from("hello")))

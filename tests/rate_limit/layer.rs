@@ -7,8 +7,10 @@ use testkit::{Lines, Probe, field, fields, get, limiter, now, send};
 use tower::{Layer, ServiceExt, service_fn};
 use tower_ratelimit::{
     AsyncLimiter, Decision, Global, Header, Headers, Key, KeyError, KeyErrorKind, KeyExtractor,
-    LimiterError, LimiterErrorKind, MissingKey, Op, PeerIp, Policy, Quota, RateLimitLayer,
-    key::key_fn, observe::Event,
+    LimiterError, LimiterErrorKind, MissingKey, PeerIp, Quota, RateLimitLayer,
+    decision::{Op, Policy},
+    key::key_fn,
+    observe::Event,
 };
 
 #[test]

@@ -17,10 +17,11 @@ use testkit::{Probe, get, limiter, send};
 use tower::{Layer, service_fn};
 use tower_ratelimit::{
     AsyncLimiter, ClientAddressLayer, ClientIp, Decision, Global, Headers, Key, KeyExtractor,
-    LimiterError, LocalLimiter, LocalStore, Op, PeerIp, Policy, Quota, QuotaStatus, RateLimitLayer,
-    Timestamp,
+    Limiter, LimiterError, LocalLimiter, LocalStore, PeerIp, Quota, RateLimitLayer,
+    clock::Timestamp,
+    decision::{Op, Policy, QuotaStatus},
     key::MatchedRoute,
-    limiter::{Limiter, RequestQuota, Tier},
+    limiter::{RequestQuota, Tier},
     spend::{Field, Tokens},
 };
 
@@ -155,15 +156,15 @@ const LINES: &[(&str, fn())] = &[
     ("redis-down", without_redis),
     #[cfg(feature = "redis")]
     ("store-down", || {
-        without_store(tower_ratelimit::StoreErrorKind::Disconnected)
+        without_store(tower_ratelimit::store::StoreErrorKind::Disconnected)
     }),
     #[cfg(feature = "redis")]
     ("store-slow", || {
-        without_store(tower_ratelimit::StoreErrorKind::Contended)
+        without_store(tower_ratelimit::store::StoreErrorKind::Contended)
     }),
     #[cfg(feature = "redis")]
     ("store-foreign-value", || {
-        without_store(tower_ratelimit::StoreErrorKind::ForeignData)
+        without_store(tower_ratelimit::store::StoreErrorKind::ForeignData)
     }),
 ];
 
@@ -213,10 +214,10 @@ fn proxied(extractor: impl KeyExtractor) {
 }
 
 #[cfg(feature = "governor")]
-fn governor() -> tower_ratelimit::GovernorLimiter {
+fn governor() -> tower_ratelimit::limiter::GovernorLimiter {
     use governor::{Quota, RateLimiter};
     let quota = Quota::per_hour(std::num::NonZeroU32::MIN);
-    tower_ratelimit::GovernorLimiter::direct(RateLimiter::direct(quota), quota)
+    tower_ratelimit::limiter::GovernorLimiter::direct(RateLimiter::direct(quota), quota)
 }
 
 /// A limiter whose connection is refused. One that was handed in belongs to the caller's runtime,
@@ -249,13 +250,13 @@ fn without_redis() {
 
 /// A store of one's own that fails so.
 #[cfg(feature = "redis")]
-fn without_store(kind: tower_ratelimit::StoreErrorKind) {
+fn without_store(kind: tower_ratelimit::store::StoreErrorKind) {
     use tower_ratelimit::{
-        StoreError,
         shared::{Call, Reply, SharedLimiter, Store},
+        store::StoreError,
     };
 
-    struct Broken(tower_ratelimit::StoreErrorKind);
+    struct Broken(tower_ratelimit::store::StoreErrorKind);
 
     impl Store for Broken {
         async fn transact(&self, _: &str, _: &Call<'_>) -> Result<Reply, StoreError> {

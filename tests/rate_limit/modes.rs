@@ -10,8 +10,8 @@ use http::{Request, Response, StatusCode};
 use testkit::{Lines, Probe, Slow, answering, field, fields, get, limiter, now, send};
 use tower::{Layer, ServiceExt, service_fn};
 use tower_ratelimit::{
-    Decision, Global, Header, Key, LocalLimiter, ManualClock, Quota, RateLimitLayer, limiter::Tier,
-    observe::Event,
+    Decision, Global, Header, Key, LocalLimiter, Quota, RateLimitLayer, clock::ManualClock,
+    limiter::Tier, observe::Event,
 };
 
 fn remaining<B>(response: &Response<B>) -> (u16, Option<&str>) {

@@ -54,8 +54,11 @@ mod tracing {
     use testkit::{Probe, get, limiter, logged, send};
     use tower::Layer;
     use tower_ratelimit::{
-        AsyncLimiter, Decision, Global, Header, Key, KeyErrorKind, LimiterError, MissingKey, Op,
-        PeerIp, Policy, Quota, RateLimitLayer, observe::TracingObserver, spend::Tokens,
+        AsyncLimiter, Decision, Global, Header, Key, KeyErrorKind, LimiterError, MissingKey,
+        PeerIp, Quota, RateLimitLayer,
+        decision::{Op, Policy},
+        observe::TracingObserver,
+        spend::Tokens,
     };
 
     #[test]
@@ -147,7 +150,7 @@ mod tracing {
         async fn apply(&self, _: &Key, _: Op) -> Result<Decision, LimiterError> {
             let call = self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
             if call == 3 {
-                let status = tower_ratelimit::QuotaStatus::new(&self.policies()[0]);
+                let status = tower_ratelimit::decision::QuotaStatus::new(&self.policies()[0]);
                 return Ok(Decision::allowed(1, Default::default(), status));
             }
             Err(LimiterError::unavailable("connection refused"))
@@ -184,8 +187,8 @@ mod metrics {
     use metrics_util::debugging::{DebugValue, DebuggingRecorder};
     use tower::Layer;
     use tower_ratelimit::{
-        Global, Header, LocalLimiter, OwnedQuota, Quota, RateLimitLayer, observe::MetricsObserver,
-        spend::Tokens,
+        Global, Header, LocalLimiter, Quota, RateLimitLayer, observe::MetricsObserver,
+        quota::OwnedQuota, spend::Tokens,
     };
 
     use testkit::{Probe, get, limiter, send};

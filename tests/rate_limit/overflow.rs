@@ -15,7 +15,9 @@ use tokio::sync::Semaphore;
 use tower::{Layer, Service, service_fn};
 use tower_ratelimit::{
     AsyncLimiter, Decision, Global, Header, Headers, Key, KeyErrorKind, LimiterError, LocalLimiter,
-    LocalStore, ManualClock, MissingKey, Op, Policy, Priority, Quota, RateLimitLayer,
+    LocalStore, MissingKey, Priority, Quota, RateLimitLayer,
+    clock::ManualClock,
+    decision::{Op, Policy},
     limiter::JointLimiter,
     observe::{Event, TopKeys},
     rate_limit::Decisions,

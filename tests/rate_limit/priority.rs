@@ -9,9 +9,11 @@ use http::{Method, Request, Response, StatusCode, request::Parts};
 use testkit::{Probe, field, fields, get, limiter, send};
 use tower::Layer;
 use tower_ratelimit::{
-    ConfigErrorKind, Decision, Global, Header, Key, Limiter, LimiterError, LocalLimiter,
-    ManualClock, Op, Policy, Priority, Quota, RateLimitLayer,
-    limiter::{AsyncLimiter, Tier},
+    AsyncLimiter, ConfigErrorKind, Decision, Global, Header, Key, Limiter, LimiterError,
+    LocalLimiter, Priority, Quota, RateLimitLayer,
+    clock::ManualClock,
+    decision::{Op, Policy},
+    limiter::Tier,
     observe::Event,
 };
 

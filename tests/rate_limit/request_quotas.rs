@@ -4,7 +4,9 @@ use http::request::Parts;
 use testkit::{Probe, field, fields, get, limiter, send};
 use tower::Layer;
 use tower_ratelimit::{
-    Global, Header, Key, Limiter, LocalLimiter, ManualClock, Op, Quota, RateLimitLayer,
+    Global, Header, Key, Limiter, LocalLimiter, Quota, RateLimitLayer,
+    clock::ManualClock,
+    decision::Op,
     limiter::{IntoLimiter, Pending, RequestQuota, Tier},
 };
 

@@ -5,7 +5,9 @@ use testkit::{Lines, Probe, answering, field, fields, get, send};
 use tower::Layer;
 use tower_ratelimit::{
     ConfigErrorKind, Decision, Global, Header, Key, KeyErrorKind, Limiter, LocalLimiter,
-    LocalStore, ManualClock, MissingKey, Op, Quota, RateLimitLayer,
+    LocalStore, MissingKey, Quota, RateLimitLayer,
+    clock::ManualClock,
+    decision::Op,
     limiter::{JointLimiter, Pending, Tier},
     observe::Event,
 };

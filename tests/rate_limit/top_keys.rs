@@ -10,7 +10,8 @@ use http::Request;
 use testkit::{Probe, both_clocks::BothClocks, limiter, send};
 use tower::Layer;
 use tower_ratelimit::{
-    Clock, Header, Key, ManualClock, Quota, RateLimitLayer, Timestamp,
+    Header, Key, Quota, RateLimitLayer,
+    clock::{Clock, ManualClock, Timestamp},
     observe::{TopKeys, TopKeysReport},
 };
 
@@ -19,7 +20,7 @@ const BEGIN: Timestamp = Timestamp::from_secs(1_700_000_100);
 
 /// A layer that denies all but the first request of each user, and reports whom to `top`.
 struct Denying {
-    service: tower_ratelimit::RateLimit<Probe>,
+    service: tower_ratelimit::rate_limit::RateLimit<Probe>,
     top: Arc<TopKeys<ManualClock>>,
     clock: ManualClock,
 }

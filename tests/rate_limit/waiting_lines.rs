@@ -13,10 +13,12 @@ use testkit::{Lines, Probe, field};
 use tokio::{task::JoinSet, time::Instant};
 use tower::{Layer, Service};
 use tower_ratelimit::{
-    Clock, Decision, Global, Header, IntoQuotas, Key, Limiter, LimiterError, LocalLimiter, Op,
-    Policy, Quota, RateLimitLayer, Timestamp,
+    Decision, Global, Header, Key, Limiter, LimiterError, LocalLimiter, Quota, RateLimitLayer,
+    clock::{Clock, Timestamp},
+    decision::{Op, Policy},
     limiter::{Facts, LocalLimiterBuilder, Never, Pending, RequestQuota, Tier},
     observe::Event,
+    quota::IntoQuotas,
 };
 
 /// tokio's time as a limiter's clock.

@@ -4,9 +4,10 @@ use std::sync::{Arc, Mutex};
 
 use testkit::{charges::utc, needs};
 use tower_ratelimit::{
-    Clock as _, Key, OnFailure, OsClock, Quota, RedisLimiter, StoreError, StoreErrorKind,
-    Timestamp,
+    Key, OnFailure, Quota, RedisLimiter,
+    clock::{Clock as _, OsClock, Timestamp},
     shared::{Call, Reply, SharedLimiter, Store},
+    store::{StoreError, StoreErrorKind},
 };
 
 use crate::{

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use testkit::{needs, programs::eventually};
 use tower_ratelimit::{
-    Decision, Key, Limiter as _, OnFailure, Op, Quota, RedisLimiter, RedisStore,
+    Decision, Key, Limiter as _, OnFailure, Quota, RedisLimiter, RedisStore,
+    decision::Op,
     limiter::{Pending, RequestQuota, Tier},
 };
 

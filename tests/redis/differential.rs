@@ -11,7 +11,7 @@ use std::{cell::Cell, time::Duration};
 use proptest::{prelude::*, strategy::Union, test_runner::TestRunner};
 use testkit::needs;
 use tower_ratelimit::{
-    Algorithm, Key, ManualClock, Quota, RedisStore, shared::RedisLimiterBuilder,
+    Key, Quota, RedisStore, clock::ManualClock, quota::Algorithm, shared::RedisLimiterBuilder,
 };
 
 use crate::{

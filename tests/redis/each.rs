@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use testkit::{AGE, needs, servers::Server};
 use tower_ratelimit::{
-    Decision, Key, Limiter, OnFailure, Op, Quota, RedisLimiter, RedisStore,
+    Decision, Key, Limiter, OnFailure, Quota, RedisLimiter, RedisStore,
+    decision::Op,
     limiter::{JointLimiter, Tier},
     shared::Mode,
 };

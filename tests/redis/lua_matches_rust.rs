@@ -18,8 +18,10 @@ use std::{
 use proptest::{prelude::*, test_runner::TestRunner};
 use testkit::{needs, servers::Server};
 use tower_ratelimit::{
-    Clock, Key, ManualClock, StoreError, StoreErrorKind,
+    Key,
+    clock::{Clock, ManualClock},
     shared::{Applied, Call, NodeReply, RedisLimiterBuilder, Reply, Store, Write},
+    store::{StoreError, StoreErrorKind},
 };
 
 use self::lease_nodes::{Dice, Nodes};

@@ -3,8 +3,11 @@
 
 use testkit::{needs, servers::Server};
 use tower_ratelimit::{
-    Key, Limiter as _, ManualClock, OnChange, OnFailure, Op, Quota, RedisLimiter, RedisStore,
-    Timestamp, limiter::Tier, shared::RedisLimiterBuilder,
+    Key, Limiter as _, OnFailure, Quota, RedisLimiter, RedisStore,
+    clock::{ManualClock, Timestamp},
+    decision::Op,
+    limiter::{OnChange, Tier},
+    shared::RedisLimiterBuilder,
 };
 
 const TWO: Quota = Quota::per_minute(2);

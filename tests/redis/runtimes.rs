@@ -14,7 +14,7 @@ use std::{
 use testkit::{AGE, needs, programs::eventually};
 use tokio::runtime::{Builder, Handle, Runtime};
 use tower_ratelimit::{
-    Decision, Key, Limiter as _, OnFailure, Op, Quota, RedisLimiter, RedisStore,
+    Decision, Key, Limiter as _, OnFailure, Quota, RedisLimiter, RedisStore, decision::Op,
     limiter::JointLimiter,
 };
 

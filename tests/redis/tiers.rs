@@ -6,8 +6,9 @@ use std::time::Duration;
 use redis::Value;
 use testkit::{needs, servers::Server};
 use tower_ratelimit::{
-    Decision, Key, Limiter as _, ManualClock, OnFailure, Op, Quota, Receipt, RedisLimiter,
-    RedisStore, Timestamp,
+    Decision, Key, Limiter as _, OnFailure, Quota, RedisLimiter, RedisStore,
+    clock::{ManualClock, Timestamp},
+    decision::{Op, Receipt},
     limiter::{RequestQuota, Tier},
     shared::RedisLimiterBuilder,
 };

@@ -6,8 +6,9 @@ use std::{future::pending, time::Duration};
 use futures_util::FutureExt as _;
 use testkit::{AGE, needs, servers::Server};
 use tower_ratelimit::{
-    ConfigErrorKind, Decision, Degradation, Global, Key, Limiter, OnFailure, Op, Outcome, PeerIp,
-    Quota, RateLimitLayer, RedisLimiter, RedisStore,
+    ConfigErrorKind, Decision, Global, Key, Limiter, OnFailure, PeerIp, Quota, RateLimitLayer,
+    RedisLimiter, RedisStore,
+    decision::{Degradation, Op, Outcome},
     limiter::{JointLimiter, Tier},
     shared::{Mode, RedisLimiterBuilder},
 };

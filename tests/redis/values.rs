@@ -12,8 +12,8 @@ use testkit::{
 use tokio::task::JoinSet;
 use tower_ratelimit::{
     ConfigErrorKind, Key, RedisStore,
-    redis::StoreErrorKind,
     shared::{CompareAndSwap as _, RedisValues, Write},
+    store::StoreErrorKind,
 };
 
 const LONG: Duration = Duration::from_secs(3_600);

@@ -8,7 +8,7 @@ use testkit::{
     needs,
 };
 use tower_ratelimit::{
-    ManualClock, OnFailure, Quota, RedisLimiter, RedisStore, shared::RedisLimiterBuilder,
+    OnFailure, Quota, RedisLimiter, RedisStore, clock::ManualClock, shared::RedisLimiterBuilder,
 };
 
 use crate::servers::{self, Server};

@@ -16,8 +16,10 @@ use proptest::prelude::*;
 use testkit::{Probe, field, limiter, send};
 use tower::{Layer, service_fn};
 use tower_ratelimit::{
-    AnyLimiter, AsyncLimiter, Decision, Global, Headers, Key, LimiterError, LocalLimiter, Op,
-    Policy, Quota, QuotaStatus, RateLimitLayer, Timestamp,
+    AnyLimiter, AsyncLimiter, Decision, Global, Headers, Key, LimiterError, LocalLimiter, Quota,
+    RateLimitLayer,
+    clock::Timestamp,
+    decision::{Op, Policy, QuotaStatus},
     headers::{IetfDraft, ResetFormat},
     limiter::IntoLimiter,
     reject::{Denial, Empty, PlainText, ProblemJson, Reject, Rejection},
@@ -350,8 +352,11 @@ fn real_decisions_are_answered_alike() {
     assert!(denied > 20, "{denied}");
 }
 
-fn twin(quotas: &[Quota], block: Option<Duration>) -> (LocalLimiter, tower_ratelimit::ManualClock) {
-    let clock = tower_ratelimit::ManualClock::at(Timestamp::from_secs(1_700_000_000));
+fn twin(
+    quotas: &[Quota],
+    block: Option<Duration>,
+) -> (LocalLimiter, tower_ratelimit::clock::ManualClock) {
+    let clock = tower_ratelimit::clock::ManualClock::at(Timestamp::from_secs(1_700_000_000));
     let builder = LocalLimiter::builder(quotas.to_vec()).clock(clock.clone());
     let builder = match block {
         Some(block) => builder.block_for(block),

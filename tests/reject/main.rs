@@ -18,7 +18,9 @@ use http_body_util::{
 use serde_json::{Value, json};
 use testkit::vectors;
 use tower_ratelimit::{
-    Decision, Policy, QuotaStatus, Timestamp,
+    Decision,
+    clock::Timestamp,
+    decision::{Policy, QuotaStatus},
     reject::{
         Empty, PlainText, ProblemJson, Reject, RejectFn, Rejection, RejectionBody, RejectionKind,
     },

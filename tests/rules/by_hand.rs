@@ -4,7 +4,8 @@ use std::fs;
 
 use tempfile::TempDir;
 use tower_ratelimit::{
-    Key, LocalStore, ManualClock, Quota,
+    Key, LocalStore, Quota,
+    clock::ManualClock,
     observe::TopKeys,
     rules::{Format, Rules, RulesHandle, RulesLayer},
 };

@@ -7,7 +7,7 @@ use std::{
 
 use http::{Request, request::Parts};
 use tower_ratelimit::{
-    ManualClock,
+    clock::ManualClock,
     observe::Event,
     rules::{Format, Rules, RulesHandle, RulesLayer, RulesOutcome},
 };

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use tower_ratelimit::{
-    Key, KeyErrorKind, Timestamp,
+    Key, KeyErrorKind,
+    clock::Timestamp,
     rules::{RuleReason, Rules, RulesOutcome},
 };
 

@@ -6,7 +6,7 @@ use http::{Request, Response, StatusCode};
 use http_body_util::Full;
 use tower::{Layer, ServiceExt, service_fn};
 use tower_ratelimit::{
-    ManualClock,
+    clock::ManualClock,
     concurrency::{ConcurrencyBody, RequestPermits},
     rate_limit::SpendBody,
     rules::{Format, HoldingRulesLayer, Rules, RulesBuilder, RulesLayer},

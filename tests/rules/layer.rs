@@ -13,7 +13,8 @@ use http::{Request, Response, StatusCode};
 use testkit::both_clocks::BothClocks;
 use tower::{Layer, ServiceExt, service_fn};
 use tower_ratelimit::{
-    LocalStore, ManualClock,
+    LocalStore,
+    clock::ManualClock,
     observe::Event,
     rules::{Format, Rules, RulesLayer},
 };
@@ -339,7 +340,7 @@ async fn a_request_waits_only_if_every_rule_that_denies_it_has_wait() {
   - {{name: patient, quota: 1/second burst 1, wait: 5s}}
   - {{name: other, key: global, quota: {second}}}"
         );
-        let builder = Rules::builder().clock(tower_ratelimit::TokioClock::new());
+        let builder = Rules::builder().clock(tower_ratelimit::clock::TokioClock::new());
         builder.parse(text, Format::Yaml).expect("rules")
     };
     let ruled = Ruled::new(RulesLayer::new(rules("100/second")), ManualClock::new());

@@ -5,7 +5,8 @@ use std::net::IpAddr;
 use axum::extract::MatchedPath;
 use http::request::Parts;
 use tower_ratelimit::{
-    Key, Timestamp,
+    Key,
+    clock::Timestamp,
     key::extension_fn,
     rules::{Format, RuleReason, Rules, RulesOutcome},
 };

@@ -6,7 +6,8 @@ use std::{fs, time::Duration};
 use tempfile::TempDir;
 use tokio::time::{Instant, sleep};
 use tower_ratelimit::{
-    LocalStore, ManualClock, Quota, TokioClock,
+    LocalStore, Quota,
+    clock::{ManualClock, TokioClock},
     rules::{Format, Rules, RulesLayer},
 };
 

@@ -10,7 +10,8 @@ use std::{
 use http::{Request, Response, request::Parts};
 use tower::{Layer, ServiceExt, service_fn};
 use tower_ratelimit::{
-    Decision, Key, ManualClock,
+    Decision, Key,
+    clock::ManualClock,
     observe::Event,
     rules::{Format, Rules, RulesLayer, RulesOutcome},
 };

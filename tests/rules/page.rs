@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use tower_ratelimit::{
-    Timestamp,
+    clock::Timestamp,
     rules::{Format, RuleReason, Rules, RulesOutcome, schema},
 };
 

@@ -4,7 +4,7 @@ use std::fs;
 
 use testkit::programs::missing;
 use tower_ratelimit::{
-    OwnedQuota,
+    quota::OwnedQuota,
     rules::{Format, Rules, RulesError, schema},
 };
 

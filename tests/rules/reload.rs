@@ -12,7 +12,7 @@ use std::{
 use http::{Request, Response, StatusCode};
 use tower::{Layer, Service, ServiceExt, service_fn};
 use tower_ratelimit::{
-    ManualClock, Timestamp,
+    clock::{ManualClock, Timestamp},
     observe::Event,
     rules::{RuleReason, Rules, RulesHandle, RulesLayer},
 };

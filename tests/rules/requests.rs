@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use http::request::Parts;
 use tower_ratelimit::{
-    Timestamp,
+    clock::Timestamp,
     rules::{Explanation, Format, RuleReason, Rules, RulesError},
 };
 

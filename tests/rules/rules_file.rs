@@ -4,7 +4,7 @@ use std::{fs, path::PathBuf};
 
 use tempfile::TempDir;
 use tower_ratelimit::{
-    ManualClock,
+    clock::ManualClock,
     observe::Event,
     rules::{Rules, RulesHandle, RulesLayer},
 };

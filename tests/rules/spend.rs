@@ -12,7 +12,7 @@ use http_body_util::{BodyExt, Full};
 use testkit::now;
 use tower::{Layer, ServiceExt, service_fn};
 use tower_ratelimit::{
-    ManualClock,
+    clock::ManualClock,
     rate_limit::{DeclaredBody, DeclaredLayer},
     rules::{Format, HoldingRulesLayer, Rules, RulesBuilder, RulesLayer},
     spend::Declared,

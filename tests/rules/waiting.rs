@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio::{task::JoinSet, time::Instant};
 use tower_ratelimit::{
-    ManualClock, TokioClock,
+    clock::{ManualClock, TokioClock},
     rules::{Format, Rules, RulesLayer},
 };
 

@@ -8,7 +8,8 @@ use testkit::now;
 use tokio::time::Instant;
 use tower::{Layer, ServiceExt, service_fn};
 use tower_ratelimit::{
-    Clock, Key, LocalStore, Timestamp,
+    Key, LocalStore,
+    clock::{Clock, Timestamp},
     rules::{Format, HoldingRulesLayer, Rules, RulesLayer},
 };
 

@@ -4,8 +4,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use testkit::limiter;
 use tower_ratelimit::{
-    AsyncLimiter, Decision, Global, Key, Limiter as _, LimiterError, LocalLimiter, Op, Policy,
-    RateLimitLayer, spend::llm::Llm,
+    AsyncLimiter, Decision, Global, Key, Limiter as _, LimiterError, LocalLimiter, RateLimitLayer,
+    decision::{Op, Policy},
+    spend::llm::Llm,
 };
 
 use crate::{

@@ -6,7 +6,8 @@ use http::{Request, Response};
 use testkit::{AGE, llm::StreamingBody};
 use tower_ratelimit::{
     ConfigErrorKind, Global, Header, Key, KeyErrorKind, Limiter, LocalLimiter, LocalStore,
-    MissingKey, Op, PeerIp, Quota, RateLimitLayer, SpendLayer,
+    MissingKey, PeerIp, Quota, RateLimitLayer, SpendLayer,
+    decision::Op,
     limiter::{JointLimiter, KeyedLimit, Tier},
     observe::{Event, SpendSource},
     rate_limit::{Exhausted, Spent},

@@ -6,7 +6,8 @@ use proptest::{collection::vec, prelude::*};
 use testkit::{clock::PausedClock, contract::quotas};
 use tokio::time::advance;
 use tower_ratelimit::{
-    Decision, Key, Limiter as _, OnFailure, Op, Quota,
+    Decision, Key, Limiter as _, OnFailure, Quota,
+    decision::Op,
     shared::{Cas, MemoryStore, SharedLimiter, Store},
 };
 

@@ -9,8 +9,10 @@ use std::{
 
 use tokio::time::sleep;
 use tower_ratelimit::{
-    Algorithm, Decision, Key, Limiter, OnFailure, Op, Quota,
+    Decision, Key, Limiter, OnFailure, Quota,
+    decision::Op,
     limiter::{Pending, Tier},
+    quota::Algorithm,
     shared::{Mode, RedisLimiterBuilder, SharedLimiter},
 };
 

@@ -11,10 +11,12 @@ use std::{
 
 use tokio::time::Instant;
 use tower_ratelimit::{
-    Key, OnFailure, Quota, StoreError, StoreErrorKind, Timestamp,
+    Key, OnFailure, Quota,
+    clock::Timestamp,
     shared::{
         Call, Cas, CompareAndSwap, MemoryStore, Reply, SharedLimiter, Store, Versioned, Write,
     },
+    store::{StoreError, StoreErrorKind},
 };
 
 /// Writes nothing, because others always have.
@@ -105,7 +107,7 @@ async fn each_node_continues_alone() {
 
 #[tokio::test(start_paused = true)]
 async fn values_that_are_over_are_forgotten() {
-    let clock = tower_ratelimit::ManualClock::new();
+    let clock = tower_ratelimit::clock::ManualClock::new();
     let store = MemoryStore::with_clock(clock.clone());
     let limiter = SharedLimiter::builder(Quota::per_second(1));
     let limiter = limiter.build_on(store.clone()).unwrap();

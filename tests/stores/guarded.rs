@@ -13,10 +13,11 @@ use tokio::{
     time::{Instant, sleep},
 };
 use tower_ratelimit::{
-    Decision, Degradation, Key, Limiter as _, OnFailure, Op, Quota, StoreError, StoreErrorKind,
-    StoreHealth,
+    Decision, Key, Limiter as _, OnFailure, Quota,
+    decision::{Degradation, Op},
     limiter::Pending,
     shared::{Call, MemoryStore, Reply, SharedLimiter, Store},
+    store::{StoreError, StoreErrorKind, StoreHealth},
 };
 
 const DEADLINE: Duration = Duration::from_millis(40);

@@ -17,7 +17,8 @@ use std::time::Duration;
 use testkit::{clock::START, contract::StoreBench};
 use tokio::time::advance;
 use tower_ratelimit::{
-    AnyLimiter, ManualClock, OnFailure, Quota, RedisLimiter, Timestamp,
+    AnyLimiter, OnFailure, Quota, RedisLimiter,
+    clock::{ManualClock, Timestamp},
     shared::{Cas, MemoryStore},
 };
 

@@ -5,8 +5,10 @@ use std::{slice, time::Duration};
 
 use tokio::time::sleep;
 use tower_ratelimit::{
-    Decision, Key, Limiter as _, ManualClock, OnChange, OnFailure, Op, Quota,
-    limiter::Tier,
+    Decision, Key, Limiter as _, OnFailure, Quota,
+    clock::ManualClock,
+    decision::Op,
+    limiter::{OnChange, Tier},
     shared::{MemoryStore, Mode, RedisLimiterBuilder, SharedLimiter, Store},
 };
 

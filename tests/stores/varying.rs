@@ -1,7 +1,8 @@
 //! A limit that varies by the time of day is counted in one process.
 
 use tower_ratelimit::{
-    ConfigError, ConfigErrorKind, Quota, TimeOfDay,
+    ConfigError, ConfigErrorKind, Quota,
+    quota::TimeOfDay,
     shared::{MemoryStore, SharedLimiter},
 };
 

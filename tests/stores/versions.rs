@@ -12,8 +12,9 @@ use std::{
 use testkit::clock::PausedClock;
 use tokio::task::yield_now;
 use tower_ratelimit::{
-    Clock, StoreError, Timestamp,
+    clock::{Clock, Timestamp},
     shared::{CompareAndSwap, Versioned, Write},
+    store::StoreError,
 };
 
 /// A value, its version, and when it is over.

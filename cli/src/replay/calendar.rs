@@ -1,6 +1,6 @@
 //! Dates below a chart: at most a few, at round times.
 
-use tower_ratelimit::Timestamp;
+use tower_ratelimit::clock::Timestamp;
 
 use super::series::MINUTE;
 use crate::timestamp_formats;

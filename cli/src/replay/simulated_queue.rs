@@ -13,7 +13,7 @@ use tokio::{
     task::JoinSet,
     time::{Instant, sleep_until},
 };
-use tower_ratelimit::{ManualClock, Timestamp};
+use tower_ratelimit::clock::{ManualClock, Timestamp};
 
 /// Futures whose timers run in the time of the log: a paused runtime, which advances from timer to
 /// timer.

@@ -6,7 +6,10 @@ use std::{
 };
 
 use serde_json::{Value, json};
-use tower_ratelimit::{Key, ManualClock, Quota, Timestamp};
+use tower_ratelimit::{
+    Key, Quota,
+    clock::{ManualClock, Timestamp},
+};
 
 use super::{
     candidate_quota::{Candidate, Delayed, Limited},

@@ -11,7 +11,8 @@ use std::{
 use http::{Request, Response, StatusCode, request::Parts};
 use tower::{Layer, ServiceExt, service_fn, util::BoxCloneSyncService};
 use tower_ratelimit::{
-    Clock, Key, LocalStore, ManualClock,
+    Key, LocalStore,
+    clock::{Clock, ManualClock},
     observe::Event,
     reject::RejectionKind,
     rules::{Rules, RulesLayer},

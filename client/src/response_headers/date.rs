@@ -8,7 +8,7 @@ use std::{
 use http::{HeaderMap, header::DATE};
 
 use super::only_line;
-use tower_ratelimit::Timestamp;
+use tower_ratelimit::clock::Timestamp;
 
 const DAY: u64 = 86_400;
 

@@ -9,7 +9,7 @@ use super::{
     ReportedQuota, date, duration, joined, least_remaining::least, parse_digits, rate_limit,
     rounded_down, values,
 };
-use tower_ratelimit::Timestamp;
+use tower_ratelimit::clock::Timestamp;
 
 /// A field with the remaining units, and the field with their reset.
 struct FieldPair {

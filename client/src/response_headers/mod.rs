@@ -26,7 +26,7 @@ pub(crate) use self::{
     retry_after::{has_retry_after, retry_after},
 };
 use crate::units::{REQUESTS, Unit};
-use tower_ratelimit::Timestamp;
+use tower_ratelimit::clock::Timestamp;
 
 const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
 

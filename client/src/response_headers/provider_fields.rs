@@ -15,7 +15,7 @@ use super::{
     values,
 };
 use crate::units::{INPUT_TOKENS, OUTPUT_TOKENS, REQUESTS, TOKENS, Unit};
-use tower_ratelimit::Timestamp;
+use tower_ratelimit::clock::Timestamp;
 
 /// The fields of one quota.
 struct FieldSet {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use http::{HeaderMap, HeaderName, header::RETRY_AFTER};
 
 use super::{date, duration, values};
-use tower_ratelimit::Timestamp;
+use tower_ratelimit::clock::Timestamp;
 
 const RETRY_AFTER_MS: HeaderName = HeaderName::from_static("retry-after-ms");
 

@@ -8,7 +8,7 @@ use std::{
 use http::{Request, Response, StatusCode, header::RETRY_AFTER};
 use tokio::time::{Instant, sleep};
 use tower::{Layer, Service, ServiceExt, service_fn};
-use tower_ratelimit::{Global, LocalLimiter, Quota, RateLimitLayer, TokioClock};
+use tower_ratelimit::{Global, LocalLimiter, Quota, RateLimitLayer, clock::TokioClock};
 use tower_ratelimit_client::{Pacer, PacerLayer};
 
 use super::{millis, seconds};

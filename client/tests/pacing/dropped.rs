@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 use tower::{Layer, ServiceExt};
-use tower_ratelimit::{LocalLimiter, Quota, TokioClock};
+use tower_ratelimit::{LocalLimiter, Quota, clock::TokioClock};
 use tower_ratelimit_client::{Pacer, PacerLayer};
 
 use super::{Server, URL, api, builder, millis, seconds, settle};

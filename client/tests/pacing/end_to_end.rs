@@ -14,7 +14,7 @@ use http::{Request, Response, StatusCode};
 use hyper::body::Incoming;
 use tokio::time::{Instant, sleep};
 use tower::{Layer, Service, ServiceExt};
-use tower_ratelimit::{Global, LocalLimiter, Quota, RateLimitLayer, TokioClock};
+use tower_ratelimit::{Global, LocalLimiter, Quota, RateLimitLayer, clock::TokioClock};
 use tower_ratelimit_client::{Pacer, PacerLayer, PacerStats};
 
 use super::{

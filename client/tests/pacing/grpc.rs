@@ -4,7 +4,7 @@ use http::Uri;
 use tonic::transport::Endpoint;
 use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
 use tower::{Layer, service_fn};
-use tower_ratelimit::{Global, LocalLimiter, Quota, RateLimitLayer, TokioClock};
+use tower_ratelimit::{Global, LocalLimiter, Quota, RateLimitLayer, clock::TokioClock};
 use tower_ratelimit_client::{Learn, Pacer, PacerLayer};
 
 use super::{api, builder, network, seconds};

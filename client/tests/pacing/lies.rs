@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use http::{HeaderValue, StatusCode};
 use tower::{Layer, ServiceExt};
-use tower_ratelimit::{Key, Quota, TokioClock};
+use tower_ratelimit::{Key, Quota, clock::TokioClock};
 use tower_ratelimit_client::{Advice, Destination, Pacer, PacerErrorKind, PacerLayer};
 
 use super::{Server, URL, api, builder, head, response, seconds};
@@ -144,7 +144,7 @@ fn a_clock_that_steps_back_extends_no_wait() {
             1_000,
         ),
     ] {
-        let clock = tower_ratelimit::ManualClock::new();
+        let clock = tower_ratelimit::clock::ManualClock::new();
         let pacer = Pacer::learning_builder().clock(clock.clone());
         let pacer = pacer.max_wait(Duration::ZERO).build().unwrap();
         let turn = || testkit::now(pacer.turn(&api(), 1));
@@ -168,7 +168,7 @@ fn a_clock_that_steps_back_extends_no_wait() {
 
 #[test]
 fn a_clock_that_steps_back_ends_the_spreading() {
-    let clock = tower_ratelimit::ManualClock::new();
+    let clock = tower_ratelimit::clock::ManualClock::new();
     let pacer = Pacer::learning_builder().clock(clock.clone());
     let pacer = pacer.max_wait(Duration::ZERO).build().unwrap();
     let turn = || testkit::now(pacer.turn(&api(), 1));
@@ -191,7 +191,7 @@ fn a_clock_that_steps_back_ends_the_spreading() {
 
 #[tokio::test(start_paused = true)]
 async fn a_clock_that_steps_back_refills_the_retry_budget() {
-    let clock = tower_ratelimit::ManualClock::new();
+    let clock = tower_ratelimit::clock::ManualClock::new();
     let pacer = Pacer::builder(Quota::per_second(1_000)).clock(clock.clone());
     let pacer = pacer.build().unwrap();
     let layer = PacerLayer::new(pacer.clone());

@@ -33,7 +33,7 @@ use std::{
 use http::{HeaderMap, Request, Response, StatusCode};
 use tokio::time::{Instant, sleep};
 use tower::Service;
-use tower_ratelimit::TokioClock;
+use tower_ratelimit::clock::TokioClock;
 use tower_ratelimit_client::{Destination, IntoDeclaredLimit, Pacer, PacerBuilder};
 
 /// Where requests of these tests go.

@@ -9,7 +9,7 @@ use std::{
 };
 
 use tokio::time::sleep;
-use tower_ratelimit::{Key, LocalLimiter, Quota, TokioClock};
+use tower_ratelimit::{Key, LocalLimiter, Quota, clock::TokioClock};
 use tower_ratelimit_client::{Pacer, PacerBuilder, PacerErrorKind};
 
 use super::{api, millis};

@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use testkit::both_clocks::BothClocks;
-use tower_ratelimit::{Key, ManualClock, Timestamp};
+use tower_ratelimit::{
+    Key,
+    clock::{ManualClock, Timestamp},
+};
 use tower_ratelimit_client::{Advice, Learn, Pacer, PacerEvent};
 
 use super::{api, head, millis, seconds};

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use http::{HeaderMap, HeaderValue, StatusCode};
 use tokio::time::{Instant, sleep};
-use tower_ratelimit::TokioClock;
+use tower_ratelimit::clock::TokioClock;
 use tower_ratelimit_client::{Advice, Pacer, Units};
 
 use super::{api, millis, seconds};

@@ -10,7 +10,8 @@ use testkit::fuzz::random::config;
 use tokio::time::{Instant, timeout};
 use tower::{Layer, ServiceExt, service_fn};
 use tower_ratelimit::{
-    Quota, TokioClock,
+    Quota,
+    clock::TokioClock,
     spend::{Tokens, llm::Llm},
 };
 use tower_ratelimit_client::{Advice, Pacer, PacerErrorKind, PacerLayer, UnitLimit, Units};

@@ -10,7 +10,9 @@ use std::{
 
 use tokio::time::{Instant, sleep, timeout};
 use tower_ratelimit::{
-    AsyncLimiter, Decision, Key, Limiter, LimiterError, LocalLimiter, Op, Policy, Quota, TokioClock,
+    AsyncLimiter, Decision, Key, Limiter, LimiterError, LocalLimiter, Quota,
+    clock::TokioClock,
+    decision::{Op, Policy},
 };
 use tower_ratelimit_client::{Destination, Pacer, PacerErrorKind, PacerEvent, UnitLimit};
 

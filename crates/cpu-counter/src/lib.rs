@@ -1,4 +1,4 @@
-//! The CPU's counter, as [`OsClock`](https://docs.rs/tower-ratelimit/latest/tower_ratelimit/struct.OsClock.html) of
+//! The CPU's counter, as [`OsClock`](https://docs.rs/tower-ratelimit/latest/tower_ratelimit/clock/struct.OsClock.html) of
 //! tower-ratelimit reads it.
 //!
 //! It has no unit, and is not checked: counters of two cores may differ, and one may stop, or change its rate, while

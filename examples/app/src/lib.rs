@@ -23,7 +23,8 @@ use axum::{
 use metrics_exporter_prometheus::PrometheusHandle;
 use tower_http::{cors::CorsLayer, trace::TraceLayer};
 use tower_ratelimit::{
-    Clock, ConfigError, Key, LocalLimiter, PeerIp, Quota, RateLimitLayer,
+    ConfigError, Key, LocalLimiter, PeerIp, Quota, RateLimitLayer,
+    clock::Clock,
     key::extension_fn,
     limiter::RequestQuota,
     observe::{MetricsObserver, TracingObserver},

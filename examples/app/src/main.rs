@@ -6,7 +6,7 @@ use axum::http::HeaderValue;
 use example_app::{Config, User, Users, app};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use tokio::net::TcpListener;
-use tower_ratelimit::OsClock;
+use tower_ratelimit::clock::OsClock;
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {

@@ -17,7 +17,7 @@ use example_app::{Config, User, app};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use serde_json::Value;
 use tower::ServiceExt as _;
-use tower_ratelimit::ManualClock;
+use tower_ratelimit::clock::ManualClock;
 
 /// A process has one recorder.
 fn recorder() -> PrometheusHandle {

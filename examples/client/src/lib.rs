@@ -16,7 +16,7 @@ use std::{
 use http::{Request, Response, StatusCode, header::RETRY_AFTER};
 use tokio::time::{Instant, sleep, sleep_until};
 use tower::{Layer, Service, ServiceExt, service_fn};
-use tower_ratelimit::{Global, LocalLimiter, Quota, RateLimitLayer, TokioClock};
+use tower_ratelimit::{Global, LocalLimiter, Quota, RateLimitLayer, clock::TokioClock};
 use tower_ratelimit_client::{Pacer, PacerLayer};
 
 /// A request that reached the server.

@@ -5,8 +5,9 @@ use std::{sync::Arc, time::Duration};
 use tokio::sync::Mutex;
 use tokio_postgres::{Client, Config, NoTls, Statement, error::SqlState};
 use tower_ratelimit::{
-    StoreError, StoreErrorKind, Timestamp,
+    clock::Timestamp,
     shared::{CompareAndSwap, Versioned, Write},
+    store::{StoreError, StoreErrorKind},
 };
 
 /// Counts are worth no log: the table is `UNLOGGED` and empty after a crash, the sequence is not, so

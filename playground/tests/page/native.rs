@@ -4,7 +4,7 @@ use std::{fs, path::Path};
 
 use playground::{Lane, MAX_KEYS};
 use serde_json::Value;
-use tower_ratelimit::{Quota, Timestamp};
+use tower_ratelimit::{Quota, clock::Timestamp};
 
 use crate::traces::{holds, of_vectors};
 

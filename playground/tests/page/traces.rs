@@ -6,7 +6,7 @@ use testkit::{
     decisions::{number, text},
     vectors,
 };
-use tower_ratelimit::Timestamp;
+use tower_ratelimit::clock::Timestamp;
 
 /// 2026-01-02T00:00Z, the start of a daily window.
 const EPOCH: u64 = 1_767_312_000_000_000;

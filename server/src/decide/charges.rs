@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use tokio::time::Instant;
-use tower_ratelimit::{Decision, LimiterError, Op};
+use tower_ratelimit::{Decision, LimiterError, decision::Op};
 
 use super::{
     Inner, RateLimits,

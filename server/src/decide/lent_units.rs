@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tower_ratelimit::{Algorithm, Decision, Op};
+use tower_ratelimit::{Decision, decision::Op, quota::Algorithm};
 
 use super::{
     Inner, RateLimits,

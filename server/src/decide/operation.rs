@@ -1,6 +1,6 @@
 //! Operations of operators on the count of one descriptor.
 
-use tower_ratelimit::{Decision, Op};
+use tower_ratelimit::{Decision, decision::Op};
 
 use super::{
     RateLimits,

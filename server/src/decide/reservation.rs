@@ -2,7 +2,10 @@
 
 use ring::digest::{SHA256, digest};
 use tokio::time::Instant;
-use tower_ratelimit::{Decision, Op, Receipt};
+use tower_ratelimit::{
+    Decision,
+    decision::{Op, Receipt},
+};
 
 use super::{
     RateLimits,

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use tower_ratelimit::StoreError;
+use tower_ratelimit::store::StoreError;
 
 use super::{
     shares::{RowOfClient, Shares},

@@ -11,8 +11,9 @@ use std::{
 
 use tokio::time::Instant;
 use tower_ratelimit::{
-    Key, OnFailure, RedisStore, StoreError,
+    Key, OnFailure, RedisStore,
     shared::{CompareAndSwap as _, RedisValues, Versioned, Write},
+    store::StoreError,
 };
 use tracing::warn;
 

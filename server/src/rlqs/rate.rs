@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tower_ratelimit::{Algorithm, Quota};
+use tower_ratelimit::{Quota, quota::Algorithm};
 
 /// Tokens a second. From this rate on, the interval of buckets is a second. Buckets of smaller rates have a
 /// minute, so that shares are exact to a fraction of a token a second.

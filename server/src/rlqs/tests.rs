@@ -13,7 +13,10 @@ use tokio::{
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::{Request, Status, Streaming, codegen::http::uri::PathAndQuery};
 use tonic_prost::ProstCodec;
-use tower_ratelimit::{Clock, LocalStore, Timestamp};
+use tower_ratelimit::{
+    LocalStore,
+    clock::{Clock, Timestamp},
+};
 
 use super::{
     RateLimitQuotaService, RlqsSettings, STREAM,

@@ -10,7 +10,7 @@ use opentelemetry::{
 };
 use opentelemetry_sdk::propagation::TraceContextPropagator;
 use tower_ratelimit::{
-    Policy,
+    decision::Policy,
     observe::{Decided, Event, Observer},
 };
 

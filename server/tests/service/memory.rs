@@ -4,7 +4,7 @@
 use std::{fmt::Write as _, ops::Range};
 
 use tokio::runtime::{Builder, Runtime};
-use tower_ratelimit::{LocalStore, ManualClock};
+use tower_ratelimit::{LocalStore, clock::ManualClock};
 use tower_ratelimit_server::{
     decide::{Modes, RateLimits},
     limiters_by_period::Counters,

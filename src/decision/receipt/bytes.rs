@@ -26,7 +26,10 @@ impl Receipt {
     /// bytes that leave your processes, together with the key that was charged.
     ///
     /// ```
-    /// use tower_ratelimit::{Key, LocalLimiter, Op, Quota, Receipt};
+    /// use tower_ratelimit::{
+    ///     Key, LocalLimiter, Quota,
+    ///     decision::{Op, Receipt},
+    /// };
     ///
     /// let limiter = LocalLimiter::new(Quota::per_day(1_000).fixed_window());
     /// let alice = Key::from("alice");

@@ -101,7 +101,7 @@ impl LocalLimiterBuilder {
         self
     }
 
-    /// Sets how many times the [logs](crate::Algorithm::SlidingLog) of all keys together have memory
+    /// Sets how many times the [logs](crate::quota::Algorithm::SlidingLog) of all keys together have memory
     /// for, at 16 bytes each. Defaults to 4,194,304, 64 MB. A single log may hold the times that
     /// its limit needs.
     ///

@@ -23,7 +23,7 @@ use crate::{
     limiter::{Limiter, LocalLimiter},
     middleware::gate::inner_service,
     rate_limit::{
-        RateLimitLayer, ResponseFuture, admission::Admission, reservation::Reservation,
+        ResponseFuture, admission::Admission, layer::RateLimitLayer, reservation::Reservation,
         settings::FinalCost,
     },
     reject::{ProblemJson, Reject},
@@ -247,7 +247,7 @@ impl<L, R> fmt::Debug for SpendLayer<L, R> {
 
 /// A service whose responses' units are limited. Made by [`SpendLayer`](super::SpendLayer).
 ///
-/// Clones share the layer's budget. The inner service has to be `Clone`, as for a [`RateLimit`](crate::RateLimit).
+/// Clones share the layer's budget. The inner service has to be `Clone`, as for a [`RateLimit`](crate::rate_limit::RateLimit).
 pub struct SpendLimit<S, L = LocalLimiter, R = ProblemJson> {
     inner: S,
     admission: Arc<Admission<L, R>>,

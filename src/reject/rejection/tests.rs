@@ -15,7 +15,7 @@ use crate::{
     limiter::{LocalLimiter, RequestQuota, Tier},
     quota::Quota,
     reject::{PlainText, ProblemJson, Reject, Rejection},
-    {Limiter, ManualClock, Op, limiter::Pending},
+    {Limiter, clock::ManualClock, decision::Op, limiter::Pending},
 };
 
 /// The fields by name, each with its lines in their order: among each other names have none.

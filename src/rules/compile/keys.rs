@@ -9,7 +9,10 @@ use tower_ratelimit_rulefile::{
 
 use super::context::Context;
 use crate::{
-    key::{BasicUser, BearerToken, Cookie, Global, Header, PeerIp, QueryParameter, RequestMethod},
+    key::{
+        BasicUser, BearerToken, Cookie, QueryParameter, RequestMethod, peer::PeerIp, route::Global,
+        sent_value::Header,
+    },
     rules::{
         fields::key::{
             COOKIE, CUSTOM, FIRST_OF, HEADER, KeyWord, PATH_PARAM, QUERY, SECRET_HEADER, WORDS,

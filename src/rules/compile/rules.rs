@@ -103,7 +103,7 @@ impl<'c> Context<'c> {
                     self.report(ProblemCode::R02, &entry.key_span, message);
                 }
             }
-            let unused = RuleKey::extractor(crate::key::Global);
+            let unused = RuleKey::extractor(crate::key::route::Global);
             return Some((unused, Allowance::Always(None)));
         }
         if action == RuleAction::Overflow {

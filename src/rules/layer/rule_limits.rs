@@ -210,7 +210,8 @@ impl Limiter for RuleLimits {
 mod tests {
     use super::RuleLimits;
     use crate::{
-        AnyLimiter, Key, LocalLimiter, LocalStore, Op, Quota,
+        AnyLimiter, Key, LocalLimiter, LocalStore, Quota,
+        decision::Op,
         limiter::{Limiter, Pending, Tier},
     };
 

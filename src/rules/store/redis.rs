@@ -5,18 +5,18 @@ use std::time::Duration;
 use tower_ratelimit_rulefile::{Problem, ProblemCode, RulesError};
 
 use crate::{
-    concurrency::{Concurrency, PermitSource, SharedConcurrency},
+    concurrency::{PermitSource, SharedConcurrency, limit::Concurrency},
     error::ConfigError,
     limiter::AnyLimiter,
     quota::{Algorithm, OwnedQuota},
-    redis::RedisStore,
+    redis::store::RedisStore,
     rules::{
         compile::StoreSettings,
         fields::file::OnStoreFailure,
         in_flight::InFlightRule,
         rule::{CountedSets, Rule},
     },
-    shared::{OnFailure, RedisLimiterBuilder},
+    shared::{RedisLimiterBuilder, fallback::OnFailure},
     store::key_name::accepted_name,
 };
 

@@ -9,7 +9,8 @@ use std::{
 use http::{Request, Response};
 use tower::{Layer, ServiceExt, service_fn};
 use tower_ratelimit::{
-    Decision, Global, Headers, Key, Limiter, Op, Policy, RateLimitLayer,
+    Decision, Global, Headers, Key, Limiter, RateLimitLayer,
+    decision::{Op, Policy},
     limiter::{Never, Pending},
 };
 

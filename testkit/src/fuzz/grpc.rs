@@ -3,7 +3,11 @@
 use std::time::Duration;
 
 use http::{HeaderValue, Method, Request, Response, header::CONTENT_TYPE};
-use tower_ratelimit::{Decision, Headers, Policy, QuotaStatus, Timestamp};
+use tower_ratelimit::{
+    Decision, Headers,
+    clock::Timestamp,
+    decision::{Policy, QuotaStatus},
+};
 
 use super::fixed_decisions::answer;
 

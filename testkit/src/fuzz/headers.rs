@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use http::{Request, Response};
 use tower_ratelimit::{
-    Decision, Headers, Policy, QuotaStatus, Timestamp, Unit, headers::ResetFormat,
+    Decision, Headers,
+    clock::Timestamp,
+    decision::{Policy, QuotaStatus, Unit},
+    headers::ResetFormat,
 };
 
 use super::{

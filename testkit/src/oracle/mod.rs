@@ -8,7 +8,7 @@ pub mod varying;
 
 use std::collections::BTreeMap;
 
-use tower_ratelimit::{Algorithm, Quota};
+use tower_ratelimit::{Quota, quota::Algorithm};
 
 /// Nanoseconds since the epoch, and spans of them.
 pub type Nanos = i128;

@@ -3,7 +3,11 @@
 use std::time::Duration;
 
 use proptest::{prelude::*, strategy::Union};
-use tower_ratelimit::{Algorithm, LocalLimiter, ManualClock, Quota, Timestamp};
+use tower_ratelimit::{
+    LocalLimiter, Quota,
+    clock::{ManualClock, Timestamp},
+    quota::Algorithm,
+};
 
 use super::{
     Extras, Rule,

@@ -1,7 +1,7 @@
 //! Windows whose limit varies by the time of day, by their definition: the weighted sum of the limits of all
 //! slices, as a fraction, and a search through every slice.
 
-use tower_ratelimit::{Quota, TimeOfDay};
+use tower_ratelimit::{Quota, quota::TimeOfDay};
 
 use super::{Counter, Nanos, Rule, civil::Zone};
 

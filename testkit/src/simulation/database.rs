@@ -7,8 +7,9 @@ use tokio::{
     time::{Instant, sleep},
 };
 use tower_ratelimit::{
-    Clock, StoreError, Timestamp,
+    clock::{Clock, Timestamp},
     shared::{Call, CompareAndSwap, NodeReply, Reply, Store, Versioned, Write},
+    store::StoreError,
 };
 
 use super::world::{DEADLINE, Life, Passage, World, lease, subject};

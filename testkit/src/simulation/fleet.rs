@@ -11,7 +11,8 @@ use std::{
 
 use tokio::time::sleep;
 use tower_ratelimit::{
-    AnyLimiter, Key, Limiter as _, LocalLimiter, OnFailure, Op, Priority,
+    AnyLimiter, Key, Limiter as _, LocalLimiter, OnFailure, Priority,
+    decision::Op,
     limiter::{Pending, Tier},
     shared::{Cas, ModeStats, SharedLimiter},
 };

@@ -2,7 +2,7 @@
 
 use std::{collections::VecDeque, time::Duration};
 
-use tower_ratelimit::{Priority, Timestamp};
+use tower_ratelimit::{Priority, clock::Timestamp};
 
 use super::limit::{Counts, Limit, Rule};
 

@@ -7,7 +7,7 @@ use std::{
 };
 
 use tokio::time::sleep;
-use tower_ratelimit::Clock as _;
+use tower_ratelimit::clock::Clock as _;
 
 use super::{
     INTERVAL,

@@ -1,6 +1,6 @@
 //! Workloads: the times, nodes and keys of requests.
 
-use tower_ratelimit::{Decision, Op, Priority};
+use tower_ratelimit::{Decision, Priority, decision::Op};
 
 use super::{Setup, random::Random};
 

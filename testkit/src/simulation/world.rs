@@ -13,8 +13,10 @@ use std::{
 use sha2::{Digest as _, Sha256};
 use tokio::time::{Instant, sleep_until};
 use tower_ratelimit::{
-    Clock, Decision, LimiterError, Priority, StoreError, Timestamp,
+    Decision, LimiterError, Priority,
+    clock::{Clock, Timestamp},
     shared::{Call, MemoryStore, NodeMessage, NodeReply, NodeReport, Reply, Store as _},
+    store::StoreError,
 };
 
 use super::{

@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use tower_ratelimit::{Decision, LocalLimiter, ManualClock, Timestamp};
+use tower_ratelimit::{
+    Decision, LocalLimiter,
+    clock::{ManualClock, Timestamp},
+};
 
 use super::{Rate, alice, config, limiter, micros_up, rate, span};
 

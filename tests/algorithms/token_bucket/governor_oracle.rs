@@ -4,7 +4,7 @@ use std::{num::NonZeroU32, time::Duration};
 
 use governor::{RateLimiter, clock::FakeRelativeClock, middleware::StateInformationMiddleware};
 use proptest::prelude::*;
-use tower_ratelimit::ManualClock;
+use tower_ratelimit::clock::ManualClock;
 
 use super::{Rate, alice, config, limiter, micros, micros_up, rate, span};
 

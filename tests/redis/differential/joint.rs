@@ -10,8 +10,10 @@ use testkit::{
     servers::Server,
 };
 use tower_ratelimit::{
-    Decision, Key, Limiter, LimiterError, LocalLimiter, LocalStore, ManualClock, OnFailure, Op,
-    Priority, Receipt, RedisLimiter, RedisStore,
+    Decision, Key, Limiter, LimiterError, LocalLimiter, LocalStore, OnFailure, Priority,
+    RedisLimiter, RedisStore,
+    clock::ManualClock,
+    decision::{Op, Receipt},
     limiter::{JointLimiter, Tier},
 };
 

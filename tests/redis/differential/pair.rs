@@ -5,8 +5,9 @@ use std::{collections::HashMap, time::Duration};
 use proptest::prelude::*;
 use testkit::oracle::quotas::{Spec, at};
 use tower_ratelimit::{
-    Decision, Key, Limiter, LimiterError, LocalLimiter, ManualClock, OnFailure, Op, Policy,
-    Priority, Quota, QuotaStatus, Receipt, RedisLimiter,
+    Decision, Key, Limiter, LimiterError, LocalLimiter, OnFailure, Priority, Quota, RedisLimiter,
+    clock::ManualClock,
+    decision::{Op, Policy, QuotaStatus, Receipt},
     limiter::Tier,
     shared::{RedisLimiterBuilder, SharedLimiter, StoreBackend},
 };
@@ -309,8 +310,8 @@ fn counters(tiers: &Tiers) -> Vec<String> {
     let quotas = tiers.iter().flat_map(|tier| tier.iter().enumerate());
     let counters = quotas.map(|(place, spec)| {
         let algorithm = std::mem::discriminant(&match spec.quota.algorithm() {
-            tower_ratelimit::Algorithm::LeakyBucket { .. } => {
-                tower_ratelimit::Algorithm::LeakyBucket { queue: 0 }
+            tower_ratelimit::quota::Algorithm::LeakyBucket { .. } => {
+                tower_ratelimit::quota::Algorithm::LeakyBucket { queue: 0 }
             }
             other => other,
         });

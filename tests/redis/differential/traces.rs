@@ -7,7 +7,7 @@ use testkit::oracle::{
     civil::before_transitions,
     quotas::{Move, Spec, debt},
 };
-use tower_ratelimit::{Algorithm, Quota, Receipt, limiter::RequestQuota};
+use tower_ratelimit::{Quota, decision::Receipt, limiter::RequestQuota, quota::Algorithm};
 
 /// The last microsecond that leaves room for the longest refill below 2^53.
 pub(crate) const LATEST: u64 = 6_000_000_000_000_000;

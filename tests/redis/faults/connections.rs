@@ -8,7 +8,7 @@ use testkit::{
     servers::{Flow, Proxy, Server},
 };
 use tokio::{io::AsyncWriteExt as _, net::TcpListener};
-use tower_ratelimit::redis::StoreErrorKind::{Disconnected, Timeout};
+use tower_ratelimit::store::StoreErrorKind::{Disconnected, Timeout};
 
 use super::load_through_fault::{DEADLINE, Trial};
 

@@ -13,8 +13,10 @@ use futures_util::{FutureExt as _, future::join_all};
 use testkit::{AGE, needs, programs::eventually};
 use tokio::{task::JoinSet, time::Instant};
 use tower_ratelimit::{
-    Decision, Degradation, Key, Limiter as _, OnFailure, Op, Quota, RedisLimiter, RedisStore,
-    limiter::Pending, redis::StoreHealth,
+    Decision, Key, Limiter as _, OnFailure, Quota, RedisLimiter, RedisStore,
+    decision::{Degradation, Op},
+    limiter::Pending,
+    store::StoreHealth,
 };
 
 use super::load_through_fault::patient_store;

@@ -15,9 +15,11 @@ use testkit::{
 };
 use tower::ServiceExt as _;
 use tower_ratelimit::{
-    AsyncLimiter, Decision, Degradation, Global, Key, Limiter, LimiterError, LimiterErrorKind,
-    LocalLimiter, OnFailure, Op, Policy, Quota, RateLimitLayer, RedisLimiter, RedisStore,
-    limiter::Tier, observe::Event,
+    AsyncLimiter, Decision, Global, Key, Limiter, LimiterError, LimiterErrorKind, LocalLimiter,
+    OnFailure, Quota, RateLimitLayer, RedisLimiter, RedisStore,
+    decision::{Degradation, Op, Policy},
+    limiter::Tier,
+    observe::Event,
 };
 
 use super::{

@@ -5,8 +5,9 @@ use std::time::Duration;
 use redis::Value;
 use testkit::{AGE, needs, servers::Server};
 use tower_ratelimit::{
-    Key, Limiter as _, OnFailure, Op, Quota, RedisLimiter,
-    redis::{StoreErrorKind, StoreHealth},
+    Key, Limiter as _, OnFailure, Quota, RedisLimiter,
+    decision::Op,
+    store::{StoreErrorKind, StoreHealth},
 };
 
 use super::{

@@ -12,7 +12,7 @@ use std::{
 use tokio::task::JoinSet;
 use tower_ratelimit::{
     Decision, Key, LimiterError, RedisLimiter,
-    redis::{StoreError, StoreErrorKind},
+    store::{StoreError, StoreErrorKind},
 };
 
 /// Between two requests of one task: the machine has others to run, too.

@@ -9,7 +9,7 @@ use std::{
 use testkit::programs::eventually;
 use tower_ratelimit::{
     Key, OnFailure, Quota, RedisLimiter, RedisStore,
-    redis::{StoreErrorKind, StoreHealth},
+    store::{StoreErrorKind, StoreHealth},
 };
 
 use super::load::{Answer, Load, Sample, cause, times, undecided};

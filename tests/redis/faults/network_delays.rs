@@ -8,7 +8,8 @@ use std::{
 use futures_util::{FutureExt as _, future::join_all};
 use tokio::time::{MissedTickBehavior, interval, sleep};
 use tower_ratelimit::{
-    Decision, Key, Limiter as _, OnFailure, Op, Quota, RedisLimiter, RedisStore, limiter::Tier,
+    Decision, Key, Limiter as _, OnFailure, Quota, RedisLimiter, RedisStore, decision::Op,
+    limiter::Tier,
 };
 
 use crate::harness::fake::{self, FakeServer};

@@ -4,7 +4,7 @@ use std::hash::{BuildHasher as _, RandomState};
 
 use redis::Value;
 use testkit::{needs, programs::free_port};
-use tower_ratelimit::redis::StoreErrorKind::{
+use tower_ratelimit::store::StoreErrorKind::{
     Busy, Disconnected, Loading, Other, OutOfMemory, ReadOnly, Refused, Timeout,
 };
 

@@ -11,7 +11,7 @@ use std::{
 
 use testkit::{needs, programs::eventually};
 use tokio::time::timeout;
-use tower_ratelimit::{Key, OnFailure, Quota, RedisLimiter, RedisStore, redis::StoreHealth};
+use tower_ratelimit::{Key, OnFailure, Quota, RedisLimiter, RedisStore, store::StoreHealth};
 
 use super::{
     load::{Load, sample, undecided},

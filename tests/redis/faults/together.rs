@@ -6,8 +6,8 @@ use redis::{Value, aio::ConnectionLike, cluster::ClusterClient};
 use testkit::needs;
 use tokio::task::JoinSet;
 use tower_ratelimit::{
-    Decision, Key, Limiter as _, LimiterError, OnFailure, Op, Quota, RedisLimiter, RedisStore,
-    limiter::Tier, redis::StoreErrorKind,
+    Decision, Key, Limiter as _, LimiterError, OnFailure, Quota, RedisLimiter, RedisStore,
+    decision::Op, limiter::Tier, store::StoreErrorKind,
 };
 
 use super::{load::cause, load_through_fault::patient_store};

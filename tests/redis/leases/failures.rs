@@ -4,7 +4,7 @@ use testkit::{
     needs,
     servers::{Flow, Proxy},
 };
-use tower_ratelimit::{OnFailure, redis::StoreErrorKind};
+use tower_ratelimit::{OnFailure, store::StoreErrorKind};
 
 use super::*;
 

@@ -11,9 +11,8 @@ use testkit::{Lines, Probe, field, get, needs, programs::eventually};
 use tokio::task::JoinSet;
 use tower::{Layer, Service, ServiceExt};
 use tower_ratelimit::{
-    Concurrency, ConcurrencyLayer, ConcurrencyLimit, ConfigErrorKind, Global, Key, PeerIp,
-    Priority, RedisStore, SharedConcurrency,
-    concurrency::{ConcurrencyBody, ResponseFuture},
+    Concurrency, ConcurrencyLayer, ConfigErrorKind, Global, Key, PeerIp, Priority, RedisStore,
+    concurrency::{ConcurrencyBody, ConcurrencyLimit, ResponseFuture, SharedConcurrency},
     key::key_fn,
     observe::Event,
     reject::ProblemJson,

@@ -1,5 +1,5 @@
 use testkit::{needs, programs::eventually};
-use tower_ratelimit::StoreErrorKind;
+use tower_ratelimit::store::StoreErrorKind;
 
 use super::patient;
 use crate::servers::{Cluster, Server, Setup};

@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures_util::FutureExt as _;
 use redis::{RedisResult, Value};
 use testkit::{logged, needs, programs::eventually};
-use tower_ratelimit::{Degradation, Key, Quota, RedisLimiter, RedisStore};
+use tower_ratelimit::{Key, Quota, RedisLimiter, RedisStore, decision::Degradation};
 
 use super::{fault, patient};
 use crate::{

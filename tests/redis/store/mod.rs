@@ -11,7 +11,7 @@ mod tls_on_one_side;
 
 use std::time::Duration;
 
-use tower_ratelimit::{RedisStore, RedisStoreBuilder, StoreErrorKind};
+use tower_ratelimit::{RedisStore, redis::RedisStoreBuilder, store::StoreErrorKind};
 
 /// No test depends on a machine's being fast.
 fn patient() -> RedisStoreBuilder {

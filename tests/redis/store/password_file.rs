@@ -3,7 +3,7 @@
 use std::fs;
 
 use testkit::{needs, programs::eventually};
-use tower_ratelimit::{RedisStore, StoreErrorKind};
+use tower_ratelimit::{RedisStore, store::StoreErrorKind};
 
 use super::{fault, patient};
 use crate::servers::{Server, Setup};

@@ -1,5 +1,5 @@
 use testkit::{needs, programs::eventually};
-use tower_ratelimit::StoreErrorKind;
+use tower_ratelimit::store::StoreErrorKind;
 
 use super::{fault, patient};
 use crate::servers::{PRIMARY_NAME, Sentinels, Server};

@@ -4,7 +4,10 @@ use testkit::{
     needs,
     programs::{eventually, free_port},
 };
-use tower_ratelimit::{Key, Quota, RedisLimiter, RedisStore, StoreErrorKind, StoreHealth};
+use tower_ratelimit::{
+    Key, Quota, RedisLimiter, RedisStore,
+    store::{StoreErrorKind, StoreHealth},
+};
 
 use super::{fault, patient};
 use crate::servers::{Flow, Proxy, Server, Setup};

@@ -2,7 +2,8 @@
 
 use testkit::{needs, servers::ShardingProxy};
 use tower_ratelimit::{
-    Key, OnFailure, Quota, RedisLimiter, RedisStore, StoreErrorKind, redis::StoreHealth,
+    Key, OnFailure, Quota, RedisLimiter, RedisStore,
+    store::{StoreErrorKind, StoreHealth},
 };
 
 use super::{fault, patient};

@@ -7,7 +7,7 @@ use testkit::{
         make_expired_client_certificate,
     },
 };
-use tower_ratelimit::StoreErrorKind;
+use tower_ratelimit::store::StoreErrorKind;
 
 use super::{fault, patient};
 use crate::servers::Setup;

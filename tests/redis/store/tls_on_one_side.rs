@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use testkit::{needs, programs::free_port};
-use tower_ratelimit::RedisStoreBuilder;
+use tower_ratelimit::redis::RedisStoreBuilder;
 
 use super::patient;
 use crate::servers::Setup;

@@ -1,7 +1,7 @@
 //! Refunds, resets, blocks, quotas that change, and tiers.
 
 use super::*;
-use tower_ratelimit::{Limiter, Op, limiter::Tier};
+use tower_ratelimit::{Limiter, decision::Op, limiter::Tier};
 
 const BURST: u64 = 1_000;
 

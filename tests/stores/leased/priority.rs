@@ -1,6 +1,6 @@
 //! Classes of requests that share a limit, whose units nodes lease.
 
-use tower_ratelimit::{ConfigErrorKind, Limiter as _, Op, Priority, limiter::Tier};
+use tower_ratelimit::{ConfigErrorKind, Limiter as _, Priority, decision::Op, limiter::Tier};
 
 use super::*;
 

@@ -12,8 +12,9 @@ use std::{
 
 use tokio::time::sleep;
 use tower_ratelimit::{
-    Clock, StoreError, StoreErrorKind, Timestamp, TokioClock,
+    clock::{Clock, Timestamp, TokioClock},
     shared::{Call, MemoryStore, Reply, Store},
+    store::{StoreError, StoreErrorKind},
 };
 
 /// A fault of a call.

@@ -1,7 +1,7 @@
 use std::{collections::HashMap, fmt, hash::RandomState, net::IpAddr, time::Instant};
 
 use governor::{RateLimiter, middleware::NoOpMiddleware, state::keyed::DashMapStateStore};
-use tower_ratelimit::{Clock as _, Key, LocalLimiter, OsClock, Timestamp};
+use tower_ratelimit::{Key, LocalLimiter, clock::{Clock as _, OsClock, Timestamp}};
 
 use super::{
     Batches, BenchKey, Decide, LongText, Of,
@@ -103,7 +103,7 @@ pub fn os_ours<K: EveryKey>(rate: Rate, keys: u32) -> impl Batches {
 
 struct Monotonic(Timestamp, Instant);
 
-impl tower_ratelimit::Clock for Monotonic {
+impl tower_ratelimit::clock::Clock for Monotonic {
     fn now(&self) -> Timestamp {
         self.0.saturating_add(self.1.elapsed())
     }
@@ -146,7 +146,7 @@ fn tsc_floor(rate: Rate, keys: u32) -> Floor<TscNanos> {
     Floor::new(rate, keys, TscNanos(clock, start))
 }
 
-fn local(rate: Rate, keys: u32, clock: impl tower_ratelimit::Clock) -> LocalLimiter {
+fn local(rate: Rate, keys: u32, clock: impl tower_ratelimit::clock::Clock) -> LocalLimiter {
     let builder = LocalLimiter::builder(rate.ours()).max_keys(keys as usize);
     builder.clock(clock).build().expect("a good quota and size")
 }

@@ -8,14 +8,7 @@ use axum_governor::{
     nz,
 };
 use http::{HeaderName, Method, request::Parts};
-use tower_ratelimit::{
-    ClientIp, Global, Header, Headers, Key, KeyErrorKind, LocalLimiter, ManualClock, MissingKey,
-    PeerIp, Quota, RateLimitLayer,
-    headers::ResetFormat,
-    key::{IpPrefix, key_fn},
-    limiter::Tier,
-    reject::PlainText,
-};
+use tower_ratelimit::{ClientIp, Global, Header, Headers, Key, KeyErrorKind, LocalLimiter, MissingKey, PeerIp, Quota, RateLimitLayer, clock::ManualClock, headers::ResetFormat, key::{IpPrefix, key_fn}, limiter::Tier, reject::PlainText};
 
 use crate::requests::{ALICE, Answer, denial, from, passed, send, statuses, still};
 

@@ -6,7 +6,7 @@ use ::governor::{
     InsufficientCapacity, RateLimiter, clock::FakeRelativeClock,
     middleware::StateInformationMiddleware,
 };
-use tower_ratelimit::{Key, LocalLimiter, ManualClock, Quota};
+use tower_ratelimit::{Key, LocalLimiter, Quota, clock::ManualClock};
 
 fn n(number: u32) -> NonZeroU32 {
     NonZeroU32::new(number).unwrap()

@@ -14,7 +14,7 @@ use axum::{
 };
 use http::{HeaderMap, Request, request::Builder};
 use tower::ServiceExt as _;
-use tower_ratelimit::{LocalLimiter, ManualClock, Quota};
+use tower_ratelimit::{LocalLimiter, Quota, clock::ManualClock};
 
 pub(crate) const ALICE: &str = "192.0.2.1:4000";
 pub(crate) const BOB: &str = "192.0.2.2:4000";

@@ -19,11 +19,7 @@ use tower_governor::{
     governor::{GovernorConfig, GovernorConfigBuilder},
     key_extractor::{GlobalKeyExtractor, KeyExtractor, PeerIpKeyExtractor, SmartIpKeyExtractor},
 };
-use tower_ratelimit::{
-    ClientIp, Global, Key, KeyErrorKind, LocalLimiter, ManualClock, MissingKey, PeerIp, Quota,
-    RateLimitLayer,
-    key::{IpPrefix, key_fn},
-};
+use tower_ratelimit::{ClientIp, Global, Key, KeyErrorKind, LocalLimiter, MissingKey, PeerIp, Quota, RateLimitLayer, clock::ManualClock, key::{IpPrefix, key_fn}};
 
 use crate::requests::{ALICE, BOB, denial, from, passed, send, statuses, still};
 
@@ -445,7 +441,7 @@ fn a_governor_that_is_kept() {
     let quota = governor::Quota::with_period(HOUR).unwrap();
     let quota = quota.allow_burst(NonZeroU32::new(8).unwrap());
     let kept: Arc<governor::DefaultKeyedRateLimiter<Key>> = Arc::new(RateLimiter::keyed(quota));
-    let limiter = tower_ratelimit::GovernorLimiter::keyed(Arc::clone(&kept), quota);
+    let limiter = tower_ratelimit::limiter::GovernorLimiter::keyed(Arc::clone(&kept), quota);
     let ours = app().layer(RateLimitLayer::new(limiter, PeerIp));
     assert_eq!(passed(&ours, 20, || from(ALICE)), 8);
     let alice = Key::from(ip(ALICE));

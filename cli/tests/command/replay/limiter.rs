@@ -10,7 +10,10 @@ use std::{
 };
 
 use proptest::prelude::*;
-use tower_ratelimit::{Key, LocalLimiter, ManualClock, Quota, Timestamp};
+use tower_ratelimit::{
+    Key, LocalLimiter, Quota,
+    clock::{ManualClock, Timestamp},
+};
 
 use super::support::{MIDNIGHT, directory, json};
 

@@ -6,7 +6,7 @@ use std::{
 };
 
 use http::{HeaderMap, HeaderValue};
-use tower_ratelimit::Timestamp;
+use tower_ratelimit::clock::Timestamp;
 
 use super::map;
 use crate::response_headers::{self, Grpc, Refill, ReportedQuota, reported_quota::MAX_QUOTAS};

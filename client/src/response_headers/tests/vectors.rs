@@ -3,7 +3,7 @@
 use std::{fs, time::Duration};
 
 use serde_json::Value;
-use tower_ratelimit::Timestamp;
+use tower_ratelimit::clock::Timestamp;
 
 use super::map;
 use crate::response_headers::{self, rate_limit, structured_list};

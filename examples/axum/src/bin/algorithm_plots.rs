@@ -17,8 +17,11 @@ use std::{
 };
 
 use tower_ratelimit::{
-    Algorithm, Key, LocalLimiter, ManualClock, Op, Priority, Quota, Timestamp,
-    limiter::{Limiter, Pending, Tier},
+    Key, Limiter, LocalLimiter, Priority, Quota,
+    clock::{ManualClock, Timestamp},
+    decision::Op,
+    limiter::{Pending, Tier},
+    quota::Algorithm,
 };
 
 const QUOTA: Quota = Quota::per_minute(20);

@@ -23,7 +23,8 @@ use axum::{
     routing::{MethodRouter, get, put},
 };
 use tower_ratelimit::{
-    ConfigError, Global, LocalLimiter, ManualClock, Quota, RateLimitLayer, Timestamp,
+    ConfigError, Global, LocalLimiter, Quota, RateLimitLayer,
+    clock::{ManualClock, Timestamp},
 };
 
 const DAY: Quota = Quota::per_day(2).in_zone("Europe/Berlin").named("day");

@@ -10,8 +10,9 @@ use std::{env, net::SocketAddr};
 use axum::{Router, routing::get};
 use tokio::sync::{mpsc, oneshot};
 use tower_ratelimit::{
-    AsyncLimiter, Clock, Decision, Global, Key, LimiterError, Op, OsClock, Policy, QuotaStatus,
-    RateLimitLayer,
+    AsyncLimiter, Decision, Global, Key, LimiterError, RateLimitLayer,
+    clock::{Clock, OsClock},
+    decision::{Op, Policy, QuotaStatus},
 };
 
 /// Three requests for each start of the server, counted by a task that owns the count.

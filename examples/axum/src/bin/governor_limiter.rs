@@ -11,7 +11,7 @@ use std::{env, net::SocketAddr, num::NonZeroU32, sync::Arc};
 
 use axum::{Router, routing::get};
 use governor::{RateLimiter, middleware::StateInformationMiddleware};
-use tower_ratelimit::{GovernorLimiter, PeerIp, RateLimitLayer};
+use tower_ratelimit::{PeerIp, RateLimitLayer, limiter::GovernorLimiter};
 
 #[tokio::main]
 async fn main() -> std::io::Result<()> {

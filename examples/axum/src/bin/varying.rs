@@ -21,7 +21,9 @@ use axum::{
     routing::{get, put},
 };
 use tower_ratelimit::{
-    Global, LocalLimiter, ManualClock, Quota, RateLimitLayer, TimeOfDay, Timestamp,
+    Global, LocalLimiter, Quota, RateLimitLayer,
+    clock::{ManualClock, Timestamp},
+    quota::TimeOfDay,
 };
 
 const TEN_MINUTES: Duration = Duration::from_secs(600);

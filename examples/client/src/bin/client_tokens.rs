@@ -9,7 +9,7 @@ use std::{convert::Infallible, sync::Mutex};
 use http::{Request, Response};
 use tokio::time::Instant;
 use tower::{BoxError, Layer, ServiceExt, service_fn};
-use tower_ratelimit::TokioClock;
+use tower_ratelimit::clock::TokioClock;
 use tower_ratelimit_client::{Pacer, PacerLayer, Units};
 
 /// The provider's limit of tokens, a second and at once.

@@ -2,7 +2,7 @@
 
 use axum::{Router, routing::get};
 use std::{collections::HashMap, error::Error};
-use tower_ratelimit::{OwnedQuota, PeerIp, RateLimitLayer};
+use tower_ratelimit::{PeerIp, RateLimitLayer, quota::OwnedQuota};
 
 fn app(file: &str) -> Result<Router, Box<dyn Error>> {
     // "/search" = "10/minute"

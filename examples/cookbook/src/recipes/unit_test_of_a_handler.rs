@@ -2,7 +2,7 @@
 
 use axum::{body::Body, extract::Request};
 use tower::ServiceExt;
-use tower_ratelimit::{LocalLimiter, ManualClock, Quota};
+use tower_ratelimit::{LocalLimiter, Quota, clock::ManualClock};
 
 #[tokio::test]
 async fn two_reports_a_minute() {

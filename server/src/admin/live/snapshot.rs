@@ -3,7 +3,7 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::{Map, Value, json};
-use tower_ratelimit::{RedisStore, observe::TopKey, redis::StoreStats};
+use tower_ratelimit::{RedisStore, observe::TopKey, store::StoreStats};
 
 use super::{
     history::{Histories, History, Second},

@@ -8,7 +8,7 @@ use std::{
 use axum::body::Bytes;
 use tokio::sync::{Semaphore, watch};
 
-use tower_ratelimit::redis::StoreStats;
+use tower_ratelimit::store::StoreStats;
 
 use super::history::Histories;
 use crate::decision_counts::DecisionCounts;

@@ -12,7 +12,11 @@ use tokio::{
     task::JoinSet,
     time::{Instant, sleep, timeout_at},
 };
-use tower_ratelimit::{Key, OnFailure, StoreError, StoreErrorKind, shared::Write};
+use tower_ratelimit::{
+    Key, OnFailure,
+    shared::Write,
+    store::{StoreError, StoreErrorKind},
+};
 use tracing::warn;
 
 use super::{Shares, State};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tower_ratelimit::{Key, StoreError};
+use tower_ratelimit::{Key, store::StoreError};
 
 use super::{Shares, State};
 use crate::rlqs::{

@@ -8,8 +8,9 @@ use std::{
 
 use tokio::time::{Instant, sleep};
 use tower_ratelimit::{
-    StoreError, StoreErrorKind, Timestamp,
+    clock::Timestamp,
     shared::{CompareAndSwap, Versioned, Write},
+    store::{StoreError, StoreErrorKind},
 };
 
 /// The time at its start, in seconds.

@@ -13,7 +13,10 @@ use std::{
     time::Duration,
 };
 
-use tower_ratelimit::{LocalStore, ManualClock, Timestamp};
+use tower_ratelimit::{
+    LocalStore,
+    clock::{ManualClock, Timestamp},
+};
 
 use self::{
     bounds::{Bound, Kind},

@@ -13,7 +13,8 @@ use testkit::{needs, servers::Server};
 use tokio::time::{Instant, sleep, sleep_until};
 
 use tower_ratelimit::{
-    AnyLimiter, Key, Limiter, LimiterError, LocalLimiter, OnFailure, Op, Policy, RedisStore,
+    AnyLimiter, Key, Limiter, LimiterError, LocalLimiter, OnFailure, RedisStore,
+    decision::{Op, Policy},
     limiter::{Pending, Tier},
 };
 

@@ -5,7 +5,7 @@
 use std::env;
 
 use serde_json::json;
-use tower_ratelimit::Timestamp;
+use tower_ratelimit::clock::Timestamp;
 use tower_ratelimit_server::{
     decide::{Modes, RateLimits},
     protobuf_messages::{Code, DescriptorStatus, RateLimitRequest},

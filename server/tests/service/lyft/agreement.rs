@@ -6,7 +6,10 @@ use std::{env, time::Duration};
 
 use serde_json::json;
 use testkit::{needs, servers::Server};
-use tower_ratelimit::{ManualClock, OnFailure, RedisStore, Timestamp};
+use tower_ratelimit::{
+    OnFailure, RedisStore,
+    clock::{ManualClock, Timestamp},
+};
 use tower_ratelimit_server::{
     HeaderSet,
     decide::{Modes, RateLimits},

@@ -1,6 +1,9 @@
 //! Rules in this process, with short helpers for requests.
 
-use tower_ratelimit::{LocalStore, ManualClock, Timestamp};
+use tower_ratelimit::{
+    LocalStore,
+    clock::{ManualClock, Timestamp},
+};
 use tower_ratelimit_server::{
     decide::{DecideError, Modes, RateLimits},
     limiters_by_period::Counters,

@@ -8,7 +8,8 @@ use std::{
 
 use tokio::sync::oneshot;
 use tower_ratelimit::{
-    AnyLimiter, Decision, Key, Limiter, LimiterError, LocalLimiter, Op, Policy,
+    AnyLimiter, Decision, Key, Limiter, LimiterError, LocalLimiter,
+    decision::{Op, Policy},
     limiter::{Pending, Tier},
 };
 use tower_ratelimit_server::{

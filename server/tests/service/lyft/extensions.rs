@@ -8,8 +8,8 @@ use tokio::{
     time::{sleep, timeout},
 };
 use tower_ratelimit::{
-    AnyLimiter, Decision, Key, Limiter, LimiterError, LocalLimiter, OnFailure, Op, Policy,
-    RedisStore,
+    AnyLimiter, Decision, Key, Limiter, LimiterError, LocalLimiter, OnFailure, RedisStore,
+    decision::{Op, Policy},
     limiter::{Pending, Tier},
 };
 use tower_ratelimit_server::{

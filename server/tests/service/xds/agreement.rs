@@ -1,7 +1,10 @@
 //! Files and messages with equal rules decide alike.
 
 use serde_json::{Value, json};
-use tower_ratelimit::{LocalStore, ManualClock, Timestamp};
+use tower_ratelimit::{
+    LocalStore,
+    clock::{ManualClock, Timestamp},
+};
 use tower_ratelimit_server::{
     decide::{Modes, RateLimits},
     limiters_by_period::Counters,

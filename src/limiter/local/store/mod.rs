@@ -196,7 +196,7 @@ impl LocalStoreBuilder {
         self
     }
 
-    /// Sets how many times the [logs](crate::Algorithm::SlidingLog) of all limits and keys together have
+    /// Sets how many times the [logs](crate::quota::Algorithm::SlidingLog) of all limits and keys together have
     /// memory for, at 16 bytes each. Defaults to 4,194,304, 64 MB.
     ///
     /// Beyond it each request whose log grows evicts a few others, see
