@@ -4,7 +4,7 @@
 use std::{fmt, net::IpAddr, sync::Arc};
 
 use hmac::{Hmac, KeyInit, Mac};
-use http::request::Parts;
+use http::{Extensions, request::Parts};
 use sha2::Sha256;
 
 use super::Key;
@@ -33,6 +33,15 @@ pub trait KeyExtractor: Send + Sync + 'static {
     /// that differ, [`KeyError::unavailable`] when the server does not provide what the extractor
     /// reads.
     fn extract(&self, parts: &Parts) -> Result<Key, KeyError>;
+
+    /// The key, if the request's extensions are enough to find it: a layer then need not take the request apart. `None` if they
+    /// are not, and for an error, which [`extract`](Self::extract) has.
+    #[doc(hidden)]
+    #[inline]
+    fn extract_early(&self, extensions: &Extensions) -> Option<Key> {
+        let _ = extensions;
+        None
+    }
 
     /// The peer's address, if the extractor uses it as the client's whatever the headers. With it a layer
     /// detects that it is behind a proxy.
@@ -157,6 +166,10 @@ impl<E: KeyExtractor + ?Sized> KeyExtractor for Arc<E> {
         E::extract(self, parts)
     }
 
+    fn extract_early(&self, extensions: &Extensions) -> Option<Key> {
+        E::extract_early(self, extensions)
+    }
+
     fn believed_peer(&self, parts: &Parts) -> Option<IpAddr> {
         E::believed_peer(self, parts)
     }
@@ -170,6 +183,10 @@ impl<E: KeyExtractor + ?Sized> KeyExtractor for Arc<E> {
 impl KeyExtractor for Box<dyn KeyExtractor> {
     fn extract(&self, parts: &Parts) -> Result<Key, KeyError> {
         (**self).extract(parts)
+    }
+
+    fn extract_early(&self, extensions: &Extensions) -> Option<Key> {
+        (**self).extract_early(extensions)
     }
 
     fn believed_peer(&self, parts: &Parts) -> Option<IpAddr> {

@@ -2,7 +2,11 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use http::request::Parts;
+#[cfg(feature = "axum")]
+use axum::extract::connect_info::{ConnectInfo, MockConnectInfo};
+use http::{Extensions, request::Parts};
+#[cfg(feature = "tonic")]
+use tonic::transport::server::TcpConnectInfo;
 
 use super::{IpPrefix, Key, KeyExtractor};
 use crate::error::KeyError;
@@ -60,8 +64,13 @@ impl KeyExtractor for PeerIp {
         self.grouped_by(IpPrefix::new()).extract(parts)
     }
 
+    #[inline]
+    fn extract_early(&self, extensions: &Extensions) -> Option<Key> {
+        self.grouped_by(IpPrefix::new()).extract_early(extensions)
+    }
+
     fn believed_peer(&self, parts: &Parts) -> Option<IpAddr> {
-        peer_ip(parts).ok()
+        peer_of(&parts.extensions)
     }
 }
 
@@ -71,50 +80,47 @@ impl KeyExtractor for GroupedPeerIp {
         peer_ip(parts).map(|address| self.0.key(address))
     }
 
-    fn believed_peer(&self, parts: &Parts) -> Option<IpAddr> {
-        peer_ip(parts).ok()
+    #[inline]
+    fn extract_early(&self, extensions: &Extensions) -> Option<Key> {
+        Some(self.0.key(peer_of(extensions)?))
     }
+
+    fn believed_peer(&self, parts: &Parts) -> Option<IpAddr> {
+        peer_of(&parts.extensions)
+    }
+}
+
+const NO_PEER: KeyError = KeyError::unavailable(
+    "no peer address in the request's extensions: start axum with \
+     `into_make_service_with_connect_info::<SocketAddr>()`, tonic with its `transport` \
+     server and our feature `tonic`, or insert a `std::net::SocketAddr` into the \
+     extensions of every request",
+);
+
+#[inline]
+pub(super) fn peer_ip(parts: &Parts) -> Result<IpAddr, KeyError> {
+    peer_of(&parts.extensions).ok_or(NO_PEER)
 }
 
 /// The socket's address, from wherever the server in front of us left it.
 #[inline]
-pub(super) fn peer_ip(parts: &Parts) -> Result<IpAddr, KeyError> {
-    axum_peer(parts)
-        .or_else(|| parts.extensions.get::<SocketAddr>().copied())
-        .or_else(|| tonic_peer(parts))
-        .map(|address| address.ip())
-        .ok_or(KeyError::unavailable(
-            "no peer address in the request's extensions: start axum with \
-             `into_make_service_with_connect_info::<SocketAddr>()`, tonic with its `transport` \
-             server and our feature `tonic`, or insert a `std::net::SocketAddr` into the \
-             extensions of every request",
-        ))
-}
-
-#[cfg(feature = "axum")]
-#[inline]
-fn axum_peer(parts: &Parts) -> Option<SocketAddr> {
-    use axum::extract::connect_info::{ConnectInfo, MockConnectInfo};
-    if let Some(ConnectInfo(address)) = parts.extensions.get() {
-        return Some(*address);
+fn peer_of(extensions: &Extensions) -> Option<IpAddr> {
+    #[cfg(feature = "axum")]
+    if let Some(ConnectInfo(address)) = extensions.get::<ConnectInfo<SocketAddr>>() {
+        return Some(address.ip());
     }
-    let mock = parts.extensions.get();
-    mock.map(|MockConnectInfo(address)| *address)
+    rare_peer_of(extensions)
 }
 
-#[cfg(not(feature = "axum"))]
-#[inline]
-fn axum_peer(_: &Parts) -> Option<SocketAddr> {
-    None
-}
-
-#[cfg(feature = "tonic")]
-fn tonic_peer(parts: &Parts) -> Option<SocketAddr> {
-    use tonic::transport::server::TcpConnectInfo;
-    parts.extensions.get::<TcpConnectInfo>()?.remote_addr()
-}
-
-#[cfg(not(feature = "tonic"))]
-fn tonic_peer(_: &Parts) -> Option<SocketAddr> {
-    None
+// Not inlined, so that what others look up takes no room where a connection of axum's is found.
+#[inline(never)]
+fn rare_peer_of(extensions: &Extensions) -> Option<IpAddr> {
+    #[cfg(feature = "axum")]
+    if let Some(MockConnectInfo(address)) = extensions.get::<MockConnectInfo<SocketAddr>>() {
+        return Some(address.ip());
+    }
+    let plain = extensions.get::<SocketAddr>().copied();
+    #[cfg(feature = "tonic")]
+    let plain = plain.or_else(|| extensions.get::<TcpConnectInfo>()?.remote_addr());
+    Some(plain?.ip())
 }

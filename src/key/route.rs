@@ -1,6 +1,6 @@
 //! Keys from the route and the method, and the key that all requests share.
 
-use http::{Method, request::Parts};
+use http::{Extensions, Method, request::Parts};
 
 use super::{Key, KeyExtractor};
 use crate::error::KeyError;
@@ -19,6 +19,10 @@ pub struct Global;
 impl KeyExtractor for Global {
     fn extract(&self, _: &Parts) -> Result<Key, KeyError> {
         Ok(Key::global())
+    }
+
+    fn extract_early(&self, _: &Extensions) -> Option<Key> {
+        Some(Key::global())
     }
 }
 

@@ -150,6 +150,31 @@ fn peer_ip_reads_axums_mock_where_there_is_no_connect_info() {
     assert_eq!(PeerIp.extract(&parts), Ok(Key::from(real.ip())));
 }
 
+#[test]
+fn extensions_are_enough_for_the_keys_that_need_no_more() {
+    let mut parts = request();
+    let peers: [Arc<dyn KeyExtractor>; 4] = [
+        Arc::new(PeerIp),
+        Arc::new(PeerIp.grouped_by(IpPrefix::new().v4(8))),
+        Arc::new(Box::new(PeerIp) as Box<dyn KeyExtractor>),
+        Arc::new(Arc::new(PeerIp)),
+    ];
+    for peer in &peers {
+        assert_eq!(peer.extract_early(&parts.extensions), None);
+    }
+    let address = SocketAddr::new(ip("192.0.2.1"), 1);
+    parts.extensions.insert(address);
+    for peer in &peers {
+        let early = peer.extract_early(&parts.extensions);
+        assert!(early.is_some());
+        assert_eq!(early, peer.extract(&parts).ok());
+    }
+    let early = Global.extract_early(&parts.extensions);
+    assert_eq!(early, Some(Key::global()));
+    let header = Header::new("x-api-key");
+    assert_eq!(header.extract_early(&parts.extensions), None);
+}
+
 #[cfg(feature = "tonic")]
 #[test]
 fn peer_ip_reads_tonics_connect_info() {
