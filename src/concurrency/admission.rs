@@ -11,7 +11,9 @@
 //! is answered 429. In shadow mode it passes uncounted.
 
 use std::{
+    convert::Infallible,
     future::Future,
+    ops::ControlFlow,
     pin::Pin,
     slice,
     sync::Arc,
@@ -19,42 +21,98 @@ use std::{
     time::Instant,
 };
 
-use http::request::Parts;
+use http::{Response, request::Parts};
+use http_body::Body;
 
 use super::{
+    body::{ConcurrencyBody, HeldPermits},
     in_flight::{Grant, PendingGrant, Permit},
     permits::Permits,
 };
 use crate::{
     decision::{Decision, Policy},
     middleware::{
-        gate::{FinalOutcome, RequestOutcome},
+        followed::Followed,
+        gate::{Admit, Admits, FinalOutcome, Gate, GateFuture, RequestOutcome},
         key_extraction::KeyStage,
         key_extraction_rules::PerRequest,
         responder::Responder,
     },
     observe::Decided,
     quota::Priority,
-    reject::{Reject, RejectionKind},
+    reject::{ProblemJson, Reject, RejectionKind},
 };
 
 /// Decides about requests; independent of tower. Shared by all services and clones of one layer.
-pub(super) struct PermitAdmission<R> {
+#[allow(missing_debug_implementations, reason = "users only name it")]
+pub struct PermitAdmission<R> {
     permits: Permits,
     key_stage: KeyStage<R>,
     priority: Option<PerRequest<Priority>>,
 }
 
+/// A service that has a limited number of requests in flight for each key. Made by
+/// [`ConcurrencyLayer`](super::ConcurrencyLayer).
+pub type ConcurrencyLimit<S, R = ProblemJson> = Gate<S, Arc<PermitAdmission<R>>>;
+
+/// The response of a [`ConcurrencyLimit`](super::ConcurrencyLimit) service. When it is dropped, its permit comes back.
+pub type ResponseFuture<S, B, R> = GateFuture<S, B, Arc<PermitAdmission<R>>>;
+
+impl<R> Admit for Arc<PermitAdmission<R>> {
+    type Work = Running<R>;
+    type Deferred = PendingPermit<R>;
+    type Late = Infallible;
+}
+
+impl<R: Reject<B>, B: Body> Admits<B> for Arc<PermitAdmission<R>> {
+    type Body = ConcurrencyBody<B>;
+
+    fn decide(&self, parts: &mut Parts) -> PermitOutcome<R, B> {
+        PermitAdmission::decide(self, parts)
+    }
+
+    fn poll_decision(
+        deferred: &mut PendingPermit<R>,
+        parts: &mut Parts,
+        cx: &mut Context<'_>,
+    ) -> Poll<FinalOutcome<Running<R>, B>> {
+        let grant = ready!(deferred.grant.as_mut().poll(cx));
+        let (admission, started) = (&deferred.admission, deferred.started);
+        Poll::Ready(admission.admit(grant, started, parts))
+    }
+
+    fn show(running: &mut Running<R>, response: &mut Response<B>) -> ControlFlow<()> {
+        if let Some((admission, decision)) = &running.shown {
+            admission.responder().decorate(decision, response);
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn wrap<E>(
+        running: &mut Running<R>,
+        polled: Poll<Result<Response<B>, E>>,
+    ) -> Poll<Result<Response<ConcurrencyBody<B>>, E>> {
+        let result = ready!(polled);
+        // Taken before an error is returned, which ends the request.
+        let permits = HeldPermits::from(running.permit.take());
+        let held = |response: Response<B>| response.map(|body| Followed::new(body, permits));
+        Poll::Ready(result.map(held))
+    }
+}
+
 type PermitOutcome<R, B> = RequestOutcome<Running<R>, B, PendingPermit<R>>;
 
-pub(super) struct Running<R> {
+/// A request in flight.
+#[allow(missing_debug_implementations, reason = "users only name it")]
+pub struct Running<R> {
     /// `None` if the request is not counted.
-    pub(super) permit: Option<Permit>,
-    pub(super) shown: Option<(Arc<PermitAdmission<R>>, Decision)>,
+    permit: Option<Permit>,
+    shown: Option<(Arc<PermitAdmission<R>>, Decision)>,
 }
 
 /// A decision that waits for other nodes.
-pub(super) struct PendingPermit<R> {
+#[allow(missing_debug_implementations, reason = "users only name it")]
+pub struct PendingPermit<R> {
     grant: Pin<Box<dyn Future<Output = Grant> + Send>>,
     started: Option<Instant>,
     admission: Arc<PermitAdmission<R>>,
@@ -131,7 +189,7 @@ impl<R> PermitAdmission<R> {
                 shown: shown.then(|| (Arc::clone(self), decision)),
             })
         } else if responder.is_shadow() {
-            RequestOutcome::Pass(Running::UNCOUNTED)
+            RequestOutcome::Pass(Running::default())
         } else {
             RequestOutcome::Reject(responder.deny(parts, &decision))
         }
@@ -148,7 +206,7 @@ impl<R> PermitAdmission<R> {
     {
         match rejection {
             Some(kind) => RequestOutcome::Reject(self.responder().refuse(parts, kind)),
-            None => RequestOutcome::Pass(Running::UNCOUNTED),
+            None => RequestOutcome::Pass(Running::default()),
         }
     }
 
@@ -157,24 +215,12 @@ impl<R> PermitAdmission<R> {
     }
 }
 
-impl<R> Running<R> {
-    const UNCOUNTED: Self = Self {
-        permit: None,
-        shown: None,
-    };
-}
-
-impl<R> PendingPermit<R> {
-    /// Completes the decision about the request with these parts.
-    pub(super) fn poll<B>(
-        &mut self,
-        parts: &Parts,
-        cx: &mut Context<'_>,
-    ) -> Poll<FinalOutcome<Running<R>, B>>
-    where
-        R: Reject<B>,
-    {
-        let grant = ready!(self.grant.as_mut().poll(cx));
-        Poll::Ready(self.admission.admit(grant, self.started, parts))
+impl<R> Default for Running<R> {
+    /// A request that is not counted.
+    fn default() -> Self {
+        Self {
+            permit: None,
+            shown: None,
+        }
     }
 }

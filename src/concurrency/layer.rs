@@ -9,15 +9,15 @@ use http::{StatusCode, request::Parts};
 use tower_layer::Layer;
 
 use super::{
-    admission::PermitAdmission,
+    admission::{ConcurrencyLimit, PermitAdmission},
     permits::{IntoPermits, Permits},
-    service::ConcurrencyLimit,
 };
 use crate::{
     error::{ConfigError, KeyErrorKind},
     headers::Headers,
     key::{Key, KeyExtractor},
     middleware::{
+        gate::Gate,
         key_extraction::KeyStage,
         key_extraction_rules::MissingKey,
         settings::{CommonSettings, common_builder_methods},
@@ -158,7 +158,7 @@ impl<S, R> Layer<S> for ConcurrencyLayer<R> {
                 priority,
             ))
         });
-        ConcurrencyLimit::new(inner, Arc::clone(admission))
+        Gate::new(inner, Arc::clone(admission))
     }
 }
 

@@ -127,7 +127,6 @@ pub(crate) mod limit;
 mod permits;
 #[cfg(feature = "redis")]
 mod redis_concurrency;
-mod service;
 #[cfg(feature = "redis")]
 mod shared_permits;
 
@@ -136,10 +135,10 @@ pub use self::body::RequestPermits;
 #[cfg(feature = "redis")]
 pub use self::redis_concurrency::SharedConcurrency;
 pub use self::{
+    admission::{ConcurrencyLimit, ResponseFuture},
     body::ConcurrencyBody,
     limit::OwnedConcurrency,
     permits::IntoPermits,
-    service::{ConcurrencyLimit, ResponseFuture},
 };
 #[cfg(feature = "rules")]
 pub(crate) use self::{

@@ -67,13 +67,13 @@ pub trait Admits<B>: Admit {
     fn show(work: &mut Self::Work, response: &mut Response<B>) -> ControlFlow<()>;
 
     /// Settles the charge by the response; `Some` if the response has to wait for that.
-    fn settle(work: &mut Self::Work, response: &mut Response<B>) -> Option<Self::Late>;
+    fn settle(_: &mut Self::Work, _: &mut Response<B>) -> Option<Self::Late> {
+        None
+    }
 
-    fn poll_late(
-        late: &mut Self::Late,
-        response: &mut Response<B>,
-        cx: &mut Context<'_>,
-    ) -> Poll<()>;
+    fn poll_late(_: &mut Self::Late, _: &mut Response<B>, _: &mut Context<'_>) -> Poll<()> {
+        Poll::Ready(())
+    }
 
     /// Follows the body of a response, if something has to.
     fn wrap<E>(
@@ -204,6 +204,7 @@ where
     }
 
     /// The work of a response that is ready.
+    #[cfg(feature = "rules")]
     pub(crate) fn work(self: Pin<&mut Self>) -> &mut A::Work {
         self.project().work
     }

@@ -18,6 +18,7 @@
 //! and without fields. Requests without the header share a key, or get 400 if the layer has
 //! `MissingKey::Reject` for them. All others have a key of their own.
 
+pub(crate) mod followed;
 pub(crate) mod gate;
 pub(crate) mod key_extraction;
 pub(crate) mod key_extraction_rules;

@@ -142,19 +142,21 @@ mod waiting;
 pub use self::background_corrections::settled;
 #[cfg(all(feature = "llm", feature = "tokio"))]
 pub use self::spending::{DeclaredBody, DeclaredFuture, DeclaredLayer, WithDeclared};
-#[cfg(feature = "rules")]
-pub(crate) use self::{
-    decide::RateOutcome,
-    prepared_admission::{
-        PreparedAdmission, PreparedSettings, ShadowRequest, SharedQueues, WaitSettings,
-    },
-    reservation::Reservation,
-    settings::OVERFLOW_FIELD,
-    spending::{CountedResponses, Spending, UnitLimit, follow},
-};
 pub use self::{
     decide::{RateLimit, ResponseFuture},
     decisions_for_handlers::{Decisions, Exposed},
     spending::{Exhausted, Missing, SpendBody, SpendExhausted, SpendFuture, SpendLimit, Spent},
 };
-pub use crate::middleware::gate::{Gate, GateFuture};
+#[cfg(feature = "rules")]
+pub(crate) use self::{
+    decide::{RateOutcome, ResponseWork},
+    prepared_admission::{
+        PreparedAdmission, PreparedSettings, ShadowRequest, SharedQueues, WaitSettings,
+    },
+    settings::OVERFLOW_FIELD,
+    spending::{CountedResponses, Spending, UnitLimit, follow},
+};
+pub use crate::middleware::{
+    followed::Followed,
+    gate::{Gate, GateFuture},
+};

@@ -9,13 +9,19 @@ use std::{
     task::{Context, Poll, Waker, ready},
 };
 
-use bytes::{Buf, Bytes};
+use bytes::Buf;
 use http::HeaderMap;
 use http_body::{Body, Frame, SizeHint};
 
-use crate::{rate_limit::background_corrections::spawn, reject::RejectionBody};
+use crate::{
+    middleware::followed::{BoxError, Follow, Followed},
+    rate_limit::background_corrections::spawn,
+};
 
-pub(super) type BoxError = Box<dyn Error + Send + Sync>;
+/// The body of a response, whose units are charged as it passes. Frames, boundaries and trailers are the inner body's.
+///
+/// A body that is dropped is charged by what it has used so far.
+pub type SpendBody<B> = Followed<B, Metered<<B as Body>::Data>>;
 
 /// The parts of a frame's data that are read without an allocation; most data is one.
 const PARTS: usize = 16;
@@ -70,6 +76,9 @@ impl Drop for OpenMeter {
     }
 }
 
+/// A charge by what passes.
+pub struct Metered<D>(Stream<D>);
+
 enum Stream<D> {
     /// None, or one that has ended.
     Uncharged,
@@ -81,27 +90,77 @@ enum Stream<D> {
     Exhausted,
 }
 
-impl<D> Stream<D> {
+impl<D> Metered<D> {
+    pub(super) fn new(meter: Option<Box<dyn Meter>>) -> Self {
+        Self(meter.map_or(Stream::Uncharged, |meter| Stream::Passing {
+            meter: OpenMeter(Some(meter)),
+            held: None,
+        }))
+    }
+
     fn end(&mut self, end: StreamEnd) {
-        if let Self::Passing { meter, .. } = self {
+        if let Stream::Passing { meter, .. } = &mut self.0 {
             meter.settle(end);
-            *self = match end {
-                StreamEnd::Exhausted => Self::Exhausted,
-                StreamEnd::Complete | StreamEnd::BrokenOff => Self::Uncharged,
+            self.0 = match end {
+                StreamEnd::Exhausted => Stream::Exhausted,
+                StreamEnd::Complete | StreamEnd::BrokenOff => Stream::Uncharged,
             };
         }
     }
+
+    fn poll_passing<B: Body<Data = D, Error: Into<BoxError>>>(
+        &mut self,
+        mut inner: Pin<&mut B>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<D>, BoxError>>>
+    where
+        D: Buf,
+    {
+        let Stream::Passing {
+            meter: OpenMeter(Some(meter)),
+            held,
+        } = &mut self.0
+        else {
+            return Poll::Ready(None);
+        };
+        if held.is_none() {
+            match ready!(inner.as_mut().poll_frame(cx)) {
+                Some(Ok(frame)) => {
+                    read(&frame, &mut **meter);
+                    *held = Some(frame);
+                }
+                Some(Err(error)) => {
+                    self.end(StreamEnd::BrokenOff);
+                    return Poll::Ready(Some(Err(error.into())));
+                }
+                None => {
+                    self.end(StreamEnd::Complete);
+                    return Poll::Ready(None);
+                }
+            }
+        }
+        if let Err(error) = ready!(meter.poll_charged(cx)) {
+            self.end(StreamEnd::Exhausted);
+            return Poll::Ready(Some(Err(error.into())));
+        }
+        let frame = held.take();
+        // A caller that checks `is_end_stream` does not poll again after the last frame, nor after trailers.
+        if frame.as_ref().is_some_and(Frame::is_trailers) || inner.is_end_stream() {
+            self.end(StreamEnd::Complete);
+        }
+        Poll::Ready(frame.map(Ok))
+    }
 }
 
-pin_project_lite::pin_project! {
-    /// The body of a response, whose units are charged as it passes. Frames, boundaries and trailers are the inner
-    /// body's.
-    ///
-    /// A body that is dropped is charged by what it has used so far.
-    pub struct SpendBody<B: Body> {
-        #[pin]
-        inner: B,
-        stream: Stream<B::Data>,
+impl<D> Default for Metered<D> {
+    fn default() -> Self {
+        Self(Stream::Uncharged)
+    }
+}
+
+impl<D> fmt::Debug for Metered<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Metered").finish_non_exhaustive()
     }
 }
 
@@ -122,44 +181,6 @@ impl fmt::Display for SpendExhausted {
 }
 
 impl Error for SpendExhausted {}
-
-impl<B: Body> SpendBody<B> {
-    /// The inner service's body.
-    pub const fn get_ref(&self) -> &B {
-        &self.inner
-    }
-
-    /// The inner service's body, if no charge follows this one.
-    ///
-    /// # Errors
-    ///
-    /// This body, if a charge follows it.
-    pub fn try_into_inner(self) -> Result<B, Self> {
-        match self.stream {
-            Stream::Uncharged => Ok(self.inner),
-            _ => Err(self),
-        }
-    }
-
-    pub(super) const fn uncounted(inner: B) -> Self {
-        Self {
-            inner,
-            stream: Stream::Uncharged,
-        }
-    }
-
-    /// An empty body is charged at once, since it may never be polled.
-    pub(super) fn new(inner: B, meter: Box<dyn Meter>) -> Self {
-        let mut stream = Stream::Passing {
-            meter: OpenMeter(Some(meter)),
-            held: None,
-        };
-        if inner.is_end_stream() {
-            stream.end(StreamEnd::Complete);
-        }
-        Self { inner, stream }
-    }
-}
 
 /// Reads the parts of a frame's data. Returns whether they are all of it: a `Buf` without `chunks_vectored` shows its first
 /// part alone, and whoever gets the frame needs it as it is.
@@ -193,112 +214,53 @@ fn read<D: Buf>(frame: &Frame<D>, meter: &mut dyn Meter) {
     }
 }
 
-impl<B: Body<Error: Into<BoxError>>> Body for SpendBody<B> {
-    type Data = B::Data;
+impl<B: Body<Error: Into<BoxError>>> Follow<B> for Metered<B::Data> {
     type Error = BoxError;
 
     fn poll_frame(
-        self: Pin<&mut Self>,
+        &mut self,
+        inner: Pin<&mut B>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<B::Data>, BoxError>>> {
-        let this = self.project();
-        let (inner, stream) = (this.inner, this.stream);
-        match stream {
+        match self.0 {
             Stream::Uncharged => {
                 let frame = ready!(inner.poll_frame(cx));
                 Poll::Ready(frame.map(|frame| frame.map_err(Into::into)))
             }
-            Stream::Passing { .. } => poll_passing(inner, stream, cx),
+            Stream::Passing { .. } => self.poll_passing(inner, cx),
             Stream::Exhausted => Poll::Ready(None),
         }
     }
 
-    fn is_end_stream(&self) -> bool {
-        match self.stream {
+    fn complete(&mut self) {
+        self.end(StreamEnd::Complete);
+    }
+
+    fn is_over(&self) -> bool {
+        matches!(self.0, Stream::Uncharged)
+    }
+
+    fn is_end_stream(&self, inner: &B) -> bool {
+        match self.0 {
             Stream::Exhausted => true,
             // A frame follows the inner body's last one.
             Stream::Passing { held: Some(_), .. } => false,
-            _ => self.inner.is_end_stream(),
+            _ => inner.is_end_stream(),
         }
     }
 
-    fn size_hint(&self) -> SizeHint {
-        let held = match &self.stream {
+    fn size_hint(&self, inner: &B) -> SizeHint {
+        let held = match &self.0 {
             Stream::Exhausted => return SizeHint::with_exact(0),
             Stream::Passing { held, .. } => held.as_ref().and_then(Frame::data_ref),
-            _ => None,
+            Stream::Uncharged => None,
         };
-        let mut hint = self.inner.size_hint();
+        let mut hint = inner.size_hint();
         let held = held.map_or(0, |data| data.remaining() as u64);
         if let Some(upper) = hint.upper() {
             hint.set_upper(upper.saturating_add(held));
         }
         hint.set_lower(hint.lower().saturating_add(held));
         hint
-    }
-}
-
-fn poll_passing<B: Body<Error: Into<BoxError>>>(
-    mut inner: Pin<&mut B>,
-    stream: &mut Stream<B::Data>,
-    cx: &mut Context<'_>,
-) -> Poll<Option<Result<Frame<B::Data>, BoxError>>> {
-    let Stream::Passing {
-        meter: OpenMeter(Some(meter)),
-        held,
-    } = stream
-    else {
-        return Poll::Ready(None);
-    };
-    if held.is_none() {
-        match ready!(inner.as_mut().poll_frame(cx)) {
-            Some(Ok(frame)) => {
-                read(&frame, &mut **meter);
-                *held = Some(frame);
-            }
-            Some(Err(error)) => {
-                stream.end(StreamEnd::BrokenOff);
-                return Poll::Ready(Some(Err(error.into())));
-            }
-            None => {
-                stream.end(StreamEnd::Complete);
-                return Poll::Ready(None);
-            }
-        }
-    }
-    if let Err(error) = ready!(meter.poll_charged(cx)) {
-        stream.end(StreamEnd::Exhausted);
-        return Poll::Ready(Some(Err(error.into())));
-    }
-    let frame = held.take();
-    // A caller that checks `is_end_stream` does not poll again after the last frame, nor after trailers.
-    if frame.as_ref().is_some_and(Frame::is_trailers) || inner.is_end_stream() {
-        stream.end(StreamEnd::Complete);
-    }
-    Poll::Ready(frame.map(Ok))
-}
-
-/// A rejection by an outer layer, which has used nothing.
-impl<B: RejectionBody + Body> RejectionBody for SpendBody<B> {
-    fn from_bytes(bytes: Bytes) -> Self {
-        Self::uncounted(B::from_bytes(bytes))
-    }
-
-    fn empty() -> Self {
-        Self::uncounted(B::empty())
-    }
-}
-
-impl<B: Body + Default> Default for SpendBody<B> {
-    fn default() -> Self {
-        Self::uncounted(B::default())
-    }
-}
-
-impl<B: Body + fmt::Debug> fmt::Debug for SpendBody<B> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SpendBody")
-            .field("inner", &self.inner)
-            .finish_non_exhaustive()
     }
 }

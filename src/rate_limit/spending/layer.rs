@@ -1,29 +1,33 @@
-//! The layer whose charges follow the response's body, its service, and the service's response.
+//! The layer whose charges follow the response's body, and its gate.
 
 use std::{
     fmt,
-    future::Future,
-    pin::Pin,
+    ops::ControlFlow,
     sync::Arc,
-    task::{Context, Poll, ready},
+    task::{Context, Poll},
 };
 
-use http::{Request, Response};
+use http::{Response, request::Parts};
 use http_body::Body;
 use tower_layer::Layer;
-use tower_service::Service;
 
 use super::{
     account::Account,
-    body::{BoxError, SpendBody},
+    body::{Meter, Metered, SpendBody},
     settings::{Exhausted, Missing, Spending, UnitLimit},
 };
 use crate::{
     error::{ConfigError, ConfigErrorKind},
     limiter::{Limiter, LocalLimiter},
-    middleware::gate::inner_service,
+    middleware::{
+        followed::{BoxError, Following},
+        gate::{Admit, Admits, FinalOutcome, Gate, GateFuture},
+    },
     rate_limit::{
-        ResponseFuture, admission::Admission, layer::RateLimitLayer, reservation::Reservation,
+        admission::Admission,
+        decide::{PendingOutcome, RateOutcome, ResponseWork},
+        layer::RateLimitLayer,
+        reservation::Correcting,
         settings::FinalCost,
     },
     reject::{ProblemJson, Reject},
@@ -221,10 +225,7 @@ impl<S, L: Limiter, R> Layer<S> for SpendLayer<L, R> {
     type Service = SpendLimit<S, L, R>;
 
     fn layer(&self, inner: S) -> SpendLimit<S, L, R> {
-        SpendLimit {
-            inner,
-            admission: self.layer.admission(),
-        }
+        Gate::new(inner, Following(self.layer.admission()))
     }
 }
 
@@ -246,110 +247,75 @@ impl<L, R> fmt::Debug for SpendLayer<L, R> {
 }
 
 /// A service whose responses' units are limited. Made by [`SpendLayer`](super::SpendLayer).
-///
-/// Clones share the layer's budget. The inner service has to be `Clone`, as for a [`RateLimit`](crate::rate_limit::RateLimit).
-pub struct SpendLimit<S, L = LocalLimiter, R = ProblemJson> {
-    inner: S,
-    admission: Arc<Admission<L, R>>,
+pub type SpendLimit<S, L = LocalLimiter, R = ProblemJson> =
+    Gate<S, Following<Arc<Admission<L, R>>>>;
+
+/// The response of a [`SpendLimit`](super::SpendLimit) service.
+pub type SpendFuture<S, B, L, R> = GateFuture<S, B, Following<Arc<Admission<L, R>>>>;
+
+impl<L: Limiter, R> Admit for Following<Arc<Admission<L, R>>> {
+    type Work = ResponseWork<L, R>;
+    type Deferred = PendingOutcome<L, R>;
+    type Late = Correcting<L, R>;
 }
 
-impl<S, L, R> SpendLimit<S, L, R> {
-    inner_service!(S);
-}
-
-impl<S, L, R, ReqBody, ResBody> Service<Request<ReqBody>> for SpendLimit<S, L, R>
+impl<L, R, B> Admits<B> for Following<Arc<Admission<L, R>>>
 where
-    S: Service<Request<ReqBody>, Response = Response<ResBody>> + Clone,
     L: Limiter,
-    R: Reject<ResBody>,
-    ResBody: Body<Error: Into<BoxError>> + 'static,
+    R: Reject<B>,
+    B: Body<Error: Into<BoxError>> + 'static,
 {
-    type Response = Response<SpendBody<ResBody>>;
-    type Error = S::Error;
-    type Future = SpendFuture<S, ReqBody, L, R>;
+    type Body = SpendBody<B>;
 
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
-        self.inner.poll_ready(cx)
+    #[inline(always)]
+    fn decide(&self, parts: &mut Parts) -> RateOutcome<L, R, B> {
+        Admission::decide(&self.0, parts)
     }
 
-    fn call(&mut self, request: Request<ReqBody>) -> Self::Future {
-        let admission = &self.admission;
-        let decide = |parts: &mut http::request::Parts| admission.decide(parts);
-        SpendFuture {
-            response: ResponseFuture::new(&mut self.inner, request, decide),
-        }
+    fn poll_decision(
+        deferred: &mut PendingOutcome<L, R>,
+        parts: &mut Parts,
+        cx: &mut Context<'_>,
+    ) -> Poll<FinalOutcome<ResponseWork<L, R>, B>> {
+        deferred.poll(parts, cx)
     }
-}
 
-impl<S: Clone, L, R> Clone for SpendLimit<S, L, R> {
-    fn clone(&self) -> Self {
-        Self {
-            inner: self.inner.clone(),
-            admission: Arc::clone(&self.admission),
-        }
+    fn show(work: &mut ResponseWork<L, R>, response: &mut Response<B>) -> ControlFlow<()> {
+        work.show(response)
     }
-}
 
-impl<S: fmt::Debug, L, R> fmt::Debug for SpendLimit<S, L, R> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SpendLimit")
-            .field("inner", &self.inner)
-            .finish_non_exhaustive()
+    fn settle(
+        work: &mut ResponseWork<L, R>,
+        response: &mut Response<B>,
+    ) -> Option<Correcting<L, R>> {
+        work.settle(response)
     }
-}
 
-pin_project_lite::pin_project! {
-    /// The response of a [`SpendLimit`](super::SpendLimit) service.
-    ///
-    /// It can be dropped at any time: units that were charged stay charged.
-    pub struct SpendFuture<S, B, L, R>
-    where
-        S: Service<Request<B>>,
-        L: Limiter,
-    {
-        #[pin]
-        response: ResponseFuture<S, B, L, R>,
+    fn poll_late(
+        late: &mut Correcting<L, R>,
+        response: &mut Response<B>,
+        cx: &mut Context<'_>,
+    ) -> Poll<()> {
+        late.poll(response, cx)
+    }
+
+    fn wrap<E>(
+        work: &mut ResponseWork<L, R>,
+        polled: Poll<Result<Response<B>, E>>,
+    ) -> Poll<Result<Response<SpendBody<B>>, E>> {
+        polled.map_ok(|response| follow(work, response))
     }
 }
 
-impl<S, B, L, R, ResBody> Future for SpendFuture<S, B, L, R>
-where
-    S: Service<Request<B>, Response = Response<ResBody>>,
-    L: Limiter,
-    R: Reject<ResBody>,
-    ResBody: Body<Error: Into<BoxError>> + 'static,
-{
-    type Output = Result<Response<SpendBody<ResBody>>, S::Error>;
-
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let mut future = self.project().response;
-        let response = ready!(future.as_mut().poll(cx))?;
-        let reservation = future.work().take_reservation();
-        Poll::Ready(Ok(follow(reservation, response)))
-    }
-}
-
-pub(crate) fn follow<L: Limiter, R: Send + Sync + 'static, B: Body>(
-    reservation: Option<Box<Reservation<L, R>>>,
+/// Follows the body of a response that determines the charge.
+pub(crate) fn follow<L: Limiter, R: Send + Sync + 'static, B: Body<Error: Into<BoxError>>>(
+    work: &mut ResponseWork<L, R>,
     response: Response<B>,
 ) -> Response<SpendBody<B>> {
-    let Some(reservation) = reservation else {
-        return response.map(SpendBody::uncounted);
-    };
     let (head, body) = response.into_parts();
-    let body = match Account::open(reservation, &head) {
-        Some(account) => SpendBody::new(body, Box::new(account)),
-        None => SpendBody::uncounted(body),
-    };
-    Response::from_parts(head, body)
-}
-
-impl<S, B, L, R> fmt::Debug for SpendFuture<S, B, L, R>
-where
-    S: Service<Request<B>>,
-    L: Limiter,
-{
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SpendFuture").finish_non_exhaustive()
-    }
+    let account = work
+        .take_reservation()
+        .and_then(|reservation| Account::open(reservation, &head));
+    let meter = account.map(|account| Box::new(account) as Box<dyn Meter>);
+    Response::from_parts(head, SpendBody::new(body, Metered::new(meter)))
 }

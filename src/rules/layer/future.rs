@@ -12,7 +12,7 @@ use tower_service::Service;
 
 use super::rule_limits::RuleLimits;
 use crate::{
-    rate_limit::{RateOutcome, Reservation, ResponseFuture, ShadowRequest},
+    rate_limit::{RateOutcome, ResponseFuture, ResponseWork, ShadowRequest},
     reject::Reject,
 };
 
@@ -30,9 +30,6 @@ pin_project_lite::pin_project! {
         watched: ShadowRequests<R>,
     }
 }
-
-/// The charge of a request until the end of its response.
-type RuleReservation<R> = Box<Reservation<RuleLimits, R>>;
 
 pub(super) type ShadowRequests<R> = Vec<ShadowRequest<RuleLimits, R>>;
 
@@ -62,9 +59,9 @@ where
     R: Reject<ResBody>,
     ResBody: 'static,
 {
-    /// The reservation of a response that is ready, if its body determines the charge.
-    pub(super) fn take_reservation(self: Pin<&mut Self>) -> Option<RuleReservation<R>> {
-        self.project().response.work().take_reservation()
+    /// The work of a response that is ready.
+    pub(super) fn work(self: Pin<&mut Self>) -> &mut ResponseWork<RuleLimits, R> {
+        self.project().response.work()
     }
 
     pub(super) const fn is_rejected(&self) -> bool {

@@ -181,9 +181,8 @@ where
             this.permits.release();
         }
         let permits = std::mem::take(this.permits);
-        let reservation = response.take_reservation();
         let held = result?.map(|body| ConcurrencyBody::new(body, permits));
-        Poll::Ready(Ok(follow(reservation, held)))
+        Poll::Ready(Ok(follow(response.work(), held)))
     }
 }
 
