@@ -13,7 +13,6 @@ KNOWN_CIRCLES = [
         "src/shared/lease.rs",
         "src/shared/lease/state.rs",
         "src/shared/ledger.rs",
-        "src/shared/ledger/entry.rs",
         "src/shared/ledger/table.rs",
     },
 ]

@@ -10,14 +10,13 @@
 //! 3. Requests take units from the lease. The states in the last reply give the numbers of their decisions
 //!    (`known.rs`). When few are left, the decision is `Low`, and a message requests more before they run out.
 //! 4. An operation that the lease cannot pay goes to the store, unless a denial is cached, or the last reply had the node
-//!    pause (`backoff.rs`). Only the store can start a block, or grant a part of a cost.
+//!    pause (`hold`). Only the store can start a block, or grant a part of a cost.
 //! 5. A lease that nobody needs, that ends soon or that is of older quotas is due: a message reports and returns its units
 //!    (`due_leases`). Those of a node that is gone count as spent when the row ends.
 //!
 //! Example: a limit of 1,000, two nodes with equal demand. Each gets a share of what is left that leaves room for one node
 //! more. A node with 200 units admits 200 requests without a call, and requests more while it still has some.
 
-mod backoff;
 mod lease_settlement;
 mod state;
 
@@ -25,13 +24,11 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 
-use self::{backoff::until_full, state::LEAST_DEMAND};
-pub(super) use self::{
-    backoff::{hold, until_end},
-    state::LeaseState,
-};
+use self::state::LEAST_DEMAND;
+pub(super) use self::state::LeaseState;
 use crate::{
     decision::{Decision, Op},
+    lock::unpoisoned,
     shared::{
         deny_cache::SentCall,
         hashed_key_names::{KeyPlace, MeasuredSubject},
@@ -176,7 +173,7 @@ impl<P> Ledger<P> {
         if let EntryState::Lease(lease) = &entry.state
             && self.is_over(lease, length, now)
         {
-            self.stats.end(lease.unsettled());
+            unpoisoned(self.stats.lock()).ended += u64::from(lease.unsettled());
             entry.state = EntryState::Idle;
         }
         if let EntryState::Idle = entry.state {
@@ -224,7 +221,7 @@ impl<P> Ledger<P> {
             lease.is_closing |= last.is_blocked();
         }
         let full = last.and_then(|last| until_full(last, reply, granted.unwrap_or(0)));
-        let longest = full.unwrap_or(Duration::MAX).min(until_end(reply));
+        let longest = full.unwrap_or(Duration::MAX).min(reply.until_end());
         let pause = reply.pause.min(longest);
         lease.pause_until(sent_at + pause, has_returned);
         let own = granted.map_or(0, |granted| lease.left.saturating_sub(granted));
@@ -249,7 +246,7 @@ impl<P> Ledger<P> {
                 };
                 lease.is_closing |= entry.subject.generation != self.generation();
                 if self.is_over(lease, length, now) {
-                    self.stats.end(lease.unsettled());
+                    unpoisoned(self.stats.lock()).ended += u64::from(lease.unsettled());
                     entry.state = EntryState::Idle;
                 } else if self.is_due(lease, demand, length, now) {
                     due.push((entry.subject, lease.place.clone()));
@@ -324,4 +321,33 @@ impl<P> LedgerEntry<P> {
         };
         decide(lease).map_or(LocalAnswer::Ask, LocalAnswer::Decided)
     }
+}
+
+/// How long a node with a lease caches a denial whose cost fits after `wait`. A bucket gets its units
+/// back one after another; a window when their time is over, or when other nodes return some.
+pub(in crate::shared) fn hold(
+    (plan, decision, wait): (&Arc<ReplyPlan>, &Decision, Duration),
+    reply: &NodeReply,
+    length: Duration,
+) -> Duration {
+    let pause = reply.hold.min(reply.until_end());
+    match until_full((plan, decision), reply, 0) {
+        Some(full) => wait.min(length).max(pause.min(full)),
+        // The decision counts the node's own units as used too, and the node may return them.
+        None if reply.others > 0 || reply.units > 0 => wait.min(pause),
+        None => wait,
+    }
+}
+
+/// The time until the binding bucket is full, from the decision on, after which units were granted.
+/// From then on units get lost: held units count only once they are spent. `None` unless the binding
+/// quota is a bucket.
+fn until_full(
+    (plan, decision): (&Arc<ReplyPlan>, &Decision),
+    reply: &NodeReply,
+    granted: u32,
+) -> Option<Duration> {
+    let own = u64::from(reply.units.saturating_sub(granted));
+    let place = decision.binding_place();
+    Known::new(plan, decision).full_after(place, reply.others.saturating_add(own))
 }

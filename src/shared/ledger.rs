@@ -3,7 +3,7 @@
 //! In: operations, before they would go to the store; and the store's replies. Out: decisions of this node, and messages
 //! that calls carry to the store. A limiter in strict mode has no ledger.
 //!
-//! 1. `decide` finds the entry of the subject (`table.rs`, `entry.rs`) and answers from its units, by `lease.rs` or
+//! 1. `decide` finds the entry of the subject (`table.rs`) and answers from its units, by `lease.rs` or
 //!    `eventual.rs`. `LocalAnswer::Ask` sends the operation to the store. `Low` decides it, and has a message sent that
 //!    nobody waits for.
 //! 2. `message` is called for each subject of a call that leaves. It returns what the node reports and requests, unless a
@@ -19,10 +19,8 @@
 //! Example: a lease of 100 units and 30 requests. The node decides them all, and its next message reports 30 as spent, so that
 //! the store charges 30 and takes them from the row of the node.
 
-mod entry;
 mod node_time;
 mod recent_demand;
-mod stats;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -38,18 +36,16 @@ use std::{
 
 use tokio::time::Instant;
 
-pub(super) use self::{
-    entry::{EntryState, LedgerEntry},
-    node_time::NodeTime,
-    stats::LeaseStats,
-    table::{LeaseBucket, LeaseEntries, each_bucket},
-};
 use self::{node_time::NodeClock, table::WAYS};
+pub(super) use self::{
+    node_time::NodeTime,
+    table::{EntryState, LeaseBucket, LeaseEntries, LedgerEntry, each_bucket},
+};
 use super::{
     deny_cache::{DenyCache, SentCall, may_end_denials},
     hashed_key_names::{KeyPlace, MeasuredSubject},
     known::Known,
-    lease::{hold, until_end},
+    lease::hold,
     mode::{LedgerTerms, ModeStats, ModeTerms},
     operation_answer::LocalAnswer,
     wire::{
@@ -62,7 +58,8 @@ use crate::{
     decision::{Decision, Op},
     error::{ConfigError, ConfigErrorKind},
     key::Key,
-    limiter::{KeyHasher, tier_set::TierSet},
+    limiter::KeyHasher,
+    lock::unpoisoned,
 };
 
 /// The units of a node: a bounded number of subjects, in buckets of four under a lock.
@@ -78,7 +75,8 @@ pub(super) struct Ledger<P> {
     pub(super) deadline: Duration,
     hasher: KeyHasher,
     pub(super) buckets: Box<[LeaseBucket<P>]>,
-    pub(super) stats: LeaseStats,
+    /// Counts of rare events. The frequent ones are in the table.
+    pub(super) stats: Mutex<ModeStats>,
     pub(super) denials: Arc<DenyCache>,
     /// How many times the quotas were changed.
     generation: AtomicU64,
@@ -125,7 +123,7 @@ impl<P> Ledger<P> {
             deadline,
             hasher: KeyHasher::new(seed),
             buckets: (0..count).map(|_| LeaseBucket::default()).collect(),
-            stats: LeaseStats::default(),
+            stats: Mutex::default(),
             denials,
             generation: AtomicU64::new(0),
             names: AtomicU64::new(0),
@@ -133,15 +131,6 @@ impl<P> Ledger<P> {
             store_clock: Mutex::new(None),
             clock: NodeClock::new(),
         }
-    }
-
-    /// Whether the ledger can keep these limits in its mode.
-    ///
-    /// # Errors
-    ///
-    /// When nodes cannot share these limits in its mode.
-    pub(super) fn check(&self, limits: &TierSet) -> Result<(), ConfigError> {
-        self.terms.mode.check(limits)
     }
 
     /// Checks that the mode can decide for classes of requests.
@@ -222,7 +211,7 @@ impl<P> Ledger<P> {
             }
         };
         match answer {
-            LocalAnswer::Ask => self.stats.ask(),
+            LocalAnswer::Ask => unpoisoned(self.stats.lock()).asked += 1,
             LocalAnswer::Decided(_) | LocalAnswer::Low(_) => entries.local += 1,
         }
         answer
@@ -336,7 +325,7 @@ impl<P> Ledger<P> {
         let hold = if self.terms.remembers_denials {
             hold
         } else {
-            hold.min(reply.hold.min(until_end(reply)))
+            hold.min(reply.hold.min(reply.until_end()))
         };
         if hold > wait {
             let place = decision.binding_place();
@@ -374,7 +363,10 @@ impl<P> Ledger<P> {
 
     pub(super) fn stats(&self) -> ModeStats {
         let local = self.buckets.iter().map(|bucket| bucket.lock().local);
-        self.stats.with_local(local.sum())
+        ModeStats {
+            local: local.sum(),
+            ..*unpoisoned(self.stats.lock())
+        }
     }
 
     pub(super) fn generation(&self) -> u64 {

@@ -1,6 +1,5 @@
 //! The limiter of all nodes: [`SharedLimiter`].
 
-mod limiter_components;
 mod maintenance;
 #[cfg(feature = "redis")]
 mod member;
@@ -23,7 +22,7 @@ use super::{
     fallback::Fallback,
     hashed_key_names::{MeasuredSubject, SubjectName, SubjectNames},
     ledger::Ledger,
-    mode::{ModeStats, check_in_store},
+    mode::{LedgerTerms, ModeStats, check_in_store},
     operation_answer::{LocalAnswer, RedisFuture},
     store_backend::{Client, StoreBackend},
 };
@@ -44,7 +43,6 @@ use crate::{
 #[cfg(feature = "redis")]
 use crate::{quota::IntoQuotas, redis::store::redis_store::RedisStore};
 
-pub(super) use self::limiter_components::Parts;
 use self::{quotas_in_force::CurrentPlan, store_calls::StoreCalls};
 
 /// A limit that all nodes share, through a [`Store`](crate::shared::Store) of your own.
@@ -100,6 +98,17 @@ impl RedisLimiter {
     }
 }
 
+/// The parts that a builder makes a limiter of.
+pub(super) struct Parts {
+    pub(super) name: String,
+    pub(super) limits: TierSet,
+    pub(super) fallback: Fallback,
+    /// How long a denial stays cached at most; zero if none is cached.
+    pub(super) longest_denial: Duration,
+    pub(super) seed: Option<u64>,
+    pub(super) leases: Option<LedgerTerms>,
+}
+
 struct Inner<C: Client> {
     client: Arc<C>,
     name: String,
@@ -122,15 +131,21 @@ struct Inner<C: Client> {
 
 impl<S: StoreBackend> SharedLimiter<S> {
     pub(super) fn from_parts(client: S::Client, parts: Parts) -> Self {
-        let (denials, ledger) = parts.memory(client.deadline());
         let Parts {
             name,
             limits,
             fallback,
             longest_denial,
             seed,
-            ..
+            leases,
         } = parts;
+        let caches = leases.is_some() || !longest_denial.is_zero();
+        let denials = caches.then(|| Arc::new(DenyCache::new()));
+        let ledger = leases.zip(denials.clone()).map(|(terms, denials)| {
+            let has_blocks = limits.block_for.is_some();
+            let memory = (denials, seed);
+            Arc::new(Ledger::new(terms, has_blocks, client.deadline(), memory))
+        });
         let client = Arc::new(client);
         let calls = StoreCalls {
             client: Arc::clone(&client),
@@ -186,7 +201,7 @@ impl<S: StoreBackend> SharedLimiter<S> {
         changed.replace(name, &quota)?;
         check_in_store(&changed)?;
         if let Some(ledger) = &inner.ledger {
-            ledger.check(&changed)?;
+            ledger.terms.mode.check(&changed)?;
         }
         let policy = changed.policy_name(name);
         inner.fallback.set_quota(policy, &quota)?;

@@ -82,14 +82,18 @@ pub(super) enum ModeTerms {
 }
 
 impl Mode {
-    /// The store decides about each request: one round trip, or a share of one. The default.
-    pub const fn strict() -> Self {
+    const fn of(kind: ModeKind) -> Self {
         Self {
-            kind: ModeKind::Strict,
+            kind,
             length: None,
             max_units: None,
             ahead: None,
         }
+    }
+
+    /// The store decides about each request: one round trip, or a share of one. The default.
+    pub const fn strict() -> Self {
+        Self::of(ModeKind::Strict)
     }
 
     /// A node reserves units of a busy key in the store, a lease, and spends them without further
@@ -108,12 +112,7 @@ impl Mode {
     /// if it has `block_for`, or a leaky bucket as a queue or an [uncapped](crate::Quota::uncapped)
     /// window among its quotas.
     pub const fn leased() -> Self {
-        Self {
-            kind: ModeKind::Leased,
-            length: None,
-            max_units: None,
-            ahead: None,
-        }
+        Self::of(ModeKind::Leased)
     }
 
     /// A node decides without a call, and reports to the store afterwards: after each `interval`,
@@ -144,12 +143,7 @@ impl Mode {
     /// missing for ten seconds, the store may count units twice, never too few. A leaky bucket as a
     /// queue, an uncapped window and `block_for` are refused: only the store can decide about them.
     pub const fn eventual(interval: Duration) -> Self {
-        Self {
-            kind: ModeKind::Eventual(interval),
-            length: None,
-            max_units: None,
-            ahead: None,
-        }
+        Self::of(ModeKind::Eventual(interval))
     }
 
     /// The most units of one key that a node allows before it reports them: from 1 to the smallest

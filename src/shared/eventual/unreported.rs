@@ -1,17 +1,18 @@
 //! The units of one subject that a node has spent and not reported, and its view of the others'.
 
-use std::time::Duration;
+use std::{sync::Mutex, time::Duration};
 
 use crate::{
     algorithm::Verdict,
     clock::Timestamp,
     decision::{Decision, Receipt, Status},
+    lock::unpoisoned,
     quota::Priority,
     shared::{
         hashed_key_names::KeyPlace,
         known::{Known, Question},
-        ledger::{LeaseStats, NodeTime},
-        mode::LeaseNumber,
+        ledger::NodeTime,
+        mode::{LeaseNumber, ModeStats},
         operation_answer::LocalAnswer,
         wire::node_message::{LAST_MESSAGE, NodeMessage, NodeReply, NodeReport, RowStatus, Takes},
     },
@@ -246,11 +247,11 @@ impl<P> Unreported<P> {
     pub(in crate::shared) fn message(
         &mut self,
         (takes, patience): (Option<Takes>, Duration),
-        stats: &LeaseStats,
+        stats: &Mutex<ModeStats>,
         now: NodeTime,
     ) -> NodeMessage {
         if std::mem::take(&mut self.is_lost) && self.reported > self.counted {
-            stats.repeat();
+            unpoisoned(stats.lock()).repeated += 1;
         }
         self.seq = (self.seq + 1).min(LAST_MESSAGE);
         self.reported = self.spent;
@@ -301,7 +302,7 @@ impl<P> Unreported<P> {
         (message, reply): (&NodeMessage, &NodeReply),
         last: Option<Known>,
         now: NodeTime,
-        (stats, new_name): (&LeaseStats, impl FnOnce() -> [u8; 8]),
+        (stats, new_name): (&Mutex<ModeStats>, impl FnOnce() -> [u8; 8]),
     ) {
         let has_taken = self.end_call(message);
         if message.name != self.name {
@@ -310,11 +311,12 @@ impl<P> Unreported<P> {
         }
         self.quiet_until = now;
         if reply.status == RowStatus::Stale {
-            stats.stale();
+            unpoisoned(stats.lock()).stale += 1;
             return self.begin_anew(new_name());
         }
         let counted = reply.units.min(self.spent);
-        stats.settle(counted.saturating_sub(self.counted), 0);
+        let settled = counted.saturating_sub(self.counted);
+        unpoisoned(stats.lock()).settled += u64::from(settled);
         self.counted = self.counted.max(counted);
         let last = last.filter(|_| message.seq > self.outdated);
         let view = self.view.as_ref();

@@ -1,16 +1,17 @@
 //! The lease of one subject on this node: units to spend, and the message about them.
 
-use std::time::Duration;
+use std::{sync::Mutex, time::Duration};
 
 use crate::{
     clock::Timestamp,
     decision::{Decision, Receipt},
+    lock::unpoisoned,
     quota::Priority,
     shared::{
         hashed_key_names::KeyPlace,
         known::{Known, Question},
-        ledger::{LeaseStats, NodeTime},
-        mode::LeaseNumber,
+        ledger::NodeTime,
+        mode::{LeaseNumber, ModeStats},
         wire::node_message::{LAST_MESSAGE, NodeMessage, NodeReply, NodeReport, RowStatus},
     },
 };
@@ -221,11 +222,11 @@ impl<P> LeaseState<P> {
         &mut self,
         demand: u32,
         (length, max_units): (Duration, u32),
-        stats: &LeaseStats,
+        stats: &Mutex<ModeStats>,
         now: NodeTime,
     ) -> NodeMessage {
         if let Some(message) = &mut self.unanswered {
-            stats.repeat();
+            unpoisoned(stats.lock()).repeated += 1;
             message.sent_at = Some(now);
             let report = message.report;
             return self.numbered(report, length);
@@ -292,19 +293,22 @@ impl<P> LeaseState<P> {
         reply: &NodeReply,
         (sent_at, now): (NodeTime, NodeTime),
         length: Duration,
-        stats: &LeaseStats,
+        stats: &Mutex<ModeStats>,
     ) -> Option<u32> {
         let OpenMessage { report, kept, .. } = *self.unanswered.take()?;
         let [spent, back, _, demand] = report.numbers();
+        let mut stats = unpoisoned(stats.lock());
+        let of_ended_row = u64::from(spent + back + kept);
         let granted = match reply.status {
             RowStatus::New => {
                 // Units spent meanwhile are of a row that has ended, and the store has charged all of it.
-                stats.end(spent + back + kept);
+                stats.ended += of_ended_row;
                 self.begin(reply.units, now);
                 reply.units
             }
             RowStatus::Known => {
-                stats.settle(spent, back);
+                stats.settled += u64::from(spent);
+                stats.returned += u64::from(back);
                 // With fewer units than were spent, a late copy of an earlier message has made another
                 // row: the spent units are of the one that has ended.
                 match reply.units.checked_sub(self.spent) {
@@ -314,12 +318,13 @@ impl<P> LeaseState<P> {
                 reply.units.saturating_sub(kept)
             }
             RowStatus::Stale => {
-                stats.stale();
-                stats.end(spent + back + kept);
+                stats.stale += 1;
+                stats.ended += of_ended_row;
                 return None;
             }
         };
-        stats.grant(granted);
+        stats.granted += u64::from(granted);
+        drop(stats);
         self.end = sent_at + (reply.ttl - reply.ttl / 1_024);
         let per_call = now.since(sent_at) * 4;
         let share = per_call.as_secs_f64() / (length / 4).as_secs_f64();

@@ -8,14 +8,33 @@ use std::{
     time::Duration,
 };
 
-use super::{
-    entry::{EntryState, LedgerEntry},
-    node_time::NodeTime,
+use super::{node_time::NodeTime, recent_demand::RecentDemand};
+use crate::{
+    lock::unpoisoned,
+    shared::{eventual::Unreported, hashed_key_names::MeasuredSubject, lease::LeaseState},
 };
-use crate::{lock::unpoisoned, shared::hashed_key_names::MeasuredSubject};
 
 /// Entries in a bucket.
 pub(super) const WAYS: usize = 4;
+
+/// All that a node keeps about one subject.
+#[derive(Debug)]
+pub(in crate::shared) struct LedgerEntry<P> {
+    pub(in crate::shared) subject: MeasuredSubject,
+    pub(in crate::shared) demand: RecentDemand,
+    pub(in crate::shared) state: EntryState<P>,
+}
+
+/// The units of a subject on this node.
+#[derive(Debug)]
+pub(in crate::shared) enum EntryState<P> {
+    /// None, and none requested.
+    Idle,
+    /// Leased mode: units that the store has reserved for this node.
+    Lease(Box<LeaseState<P>>),
+    /// Eventual mode: units that this node has spent, reported afterwards.
+    Eventual(Box<Unreported<P>>),
+}
 
 pub(in crate::shared) struct LeaseBucket<P> {
     /// Whether any entry may have units: the maintenance task skips other buckets.
@@ -68,13 +87,14 @@ impl<P> LeaseEntries<P> {
         self.doubt_until.is_some_and(|until| now < until)
     }
 
+    fn of_key(&mut self, tag: u64) -> impl Iterator<Item = &mut LedgerEntry<P>> {
+        let list = self.list.iter_mut();
+        list.filter(move |entry| entry.subject.tag == tag)
+    }
+
     /// Ends the pauses of all tiers of a key: units were returned.
     pub(super) fn end_pauses(&mut self, tag: u64) {
-        let own = self
-            .list
-            .iter_mut()
-            .filter(|entry| entry.subject.tag == tag);
-        for entry in own {
+        for entry in self.of_key(tag) {
             if let EntryState::Lease(lease) = &mut entry.state {
                 lease.end_pause();
             }
@@ -83,11 +103,7 @@ impl<P> LeaseEntries<P> {
 
     /// Closes the entries of all tiers of a key.
     pub(in crate::shared) fn close(&mut self, tag: u64) {
-        let own = self
-            .list
-            .iter_mut()
-            .filter(|entry| entry.subject.tag == tag);
-        own.for_each(|entry| entry.state.close());
+        self.of_key(tag).for_each(|entry| entry.state.close());
     }
 
     /// The entry of this subject. With `begins` a subject without one gets a new one, if there is
@@ -127,7 +143,11 @@ impl<P> LeaseEntries<P> {
 
     #[cold]
     pub(in crate::shared) fn put(&mut self, place: usize, subject: MeasuredSubject, now: NodeTime) {
-        let entry = LedgerEntry::new(subject, now);
+        let entry = LedgerEntry {
+            subject,
+            demand: RecentDemand::new(now),
+            state: EntryState::Idle,
+        };
         if place < self.list.len() {
             self.list[place] = entry;
             return;
@@ -135,6 +155,31 @@ impl<P> LeaseEntries<P> {
         // Most buckets of a table that is not full have one entry.
         self.list.reserve_exact(1);
         self.list.push(entry);
+    }
+}
+
+impl<P> EntryState<P> {
+    /// Whether units would be lost with the entry.
+    pub(super) fn holds(&self, now: NodeTime) -> bool {
+        match self {
+            Self::Idle => false,
+            Self::Lease(lease) => lease.holds(),
+            Self::Eventual(unreported) => unreported.matters(now),
+        }
+    }
+
+    /// Whether this node has spent units and only the store knows how the quotas stand.
+    pub(in crate::shared) fn is_unknown(&self) -> bool {
+        matches!(self, Self::Eventual(unreported) if unreported.has_no_view())
+    }
+
+    /// Spends no more and returns what is left.
+    pub(super) fn close(&mut self) {
+        match self {
+            Self::Idle => {}
+            Self::Lease(lease) => lease.is_closing = true,
+            Self::Eventual(unreported) => unreported.forget(),
+        }
     }
 }
 

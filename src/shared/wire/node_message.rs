@@ -98,6 +98,18 @@ pub struct NodeReply {
     pub hold: Duration,
 }
 
+impl NodeReply {
+    /// The time until the row ends, and with it the window that it is in.
+    pub(in crate::shared) const fn until_end(&self) -> Duration {
+        // Zero stands for no row.
+        if self.ttl.is_zero() {
+            Duration::MAX
+        } else {
+            self.ttl
+        }
+    }
+}
+
 impl NodeReport {
     /// The numbers of the report, in the order of the script's arguments.
     pub(in crate::shared) const fn numbers(&self) -> [u32; 4] {
